@@ -1,0 +1,55 @@
+#pragma once
+/// Architectures: what a model plugin supplies. Not one line of it mentions a rank.
+
+#include "megahost/builder.hpp"
+#include "megahost/context.hpp"
+#include "megahost/export.hpp"
+#include "megahost/kind.hpp"
+#include "megahost/state.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// A piece of a model that a pipeline stage may hold: State -> State.
+class MH_API Block {
+ public:
+  virtual ~Block();
+  [[nodiscard]] virtual State forward(const State& state, StepContext& context) const = 0;
+};
+
+/// One tensor of a Hugging Face checkpoint in terms of ours.
+struct HfTensor {
+  std::string theirs;             ///< "model.layers.0.self_attn.q_proj.weight"
+  std::vector<std::string> ours;  ///< global names, concatenated along dimension 0
+  bool transpose = false;         ///< theirs is [in, out] (GPT-2's Conv1D)
+};
+
+class MH_API Architecture {
+ public:
+  static constexpr Kind kKind = Kind::architecture;
+  struct Args {
+    int64_t vocab = 0;       ///< from the tokenizer; used where the recipe does not say
+    int64_t seq_length = 0;  ///< of the recipe's `model.seq_length`
+  };
+  virtual ~Architecture();
+
+  /// Transformer blocks, numbered from 0.
+  [[nodiscard]] virtual int64_t layers() const = 0;
+  /// Entries of the vocabulary, without padding.
+  [[nodiscard]] virtual int64_t vocab() const = 0;
+
+  /// Reads `context.array("tokens")` and makes the first state. Only the first stage builds it.
+  [[nodiscard]] virtual std::unique_ptr<Block> embedding(Builder& builder) const = 0;
+  [[nodiscard]] virtual std::unique_ptr<Block> layer(int64_t index, Builder& builder) const = 0;
+  /// Adds the losses if the batch has labels; else sets "logits" [seq, batch, vocab] in the state.
+  [[nodiscard]] virtual std::unique_ptr<Block> head(Builder& builder) const = 0;
+
+  /// The mapping to Hugging Face names; empty if there is no counterpart.
+  [[nodiscard]] virtual std::vector<HfTensor> hugging_face() const { return {}; }
+};
+
+}  // namespace mh

@@ -1,0 +1,42 @@
+#pragma once
+/// Rotary position embedding.
+
+#include "megahost/context.hpp"
+#include "megahost/export.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+struct RotarySpec {
+  int64_t dim = 0;       ///< rotated elements of each head, even; the rest pass through
+  double base = 10000;
+  std::string scaling = "none";  ///< "none", "linear", "llama3"
+  double factor = 1;             ///< linear, llama3
+  double low_freq = 1, high_freq = 4;  ///< llama3: bounds in wavelengths of the original context
+  double original_length = 8192;       ///< llama3
+};
+
+/// Radians per position of each pair.
+///
+/// Shapes:  -> [dim/2]
+/// Source:  arXiv:2104.09864 section 3.2; "llama3" as in Llama 3.1's reference (`apply_scaling`)
+[[nodiscard]] MH_API std::vector<double> rotary_frequencies(const RotarySpec& spec);
+
+/// Cosines and sines of the context's positions, made once per microbatch.
+///
+/// Shapes:  -> [2, seq, 1 or batch, 1, dim/2] float32
+[[nodiscard]] MH_API at::Tensor rotary_table(const RotarySpec& spec, StepContext& context);
+
+/// Rotates the first `2 * table.size(-1)` elements of each head, halves rotated (x1, x2) ->
+/// (x1 cos - x2 sin, x2 cos + x1 sin), computed in float32.
+///
+/// Shapes:  x [seq, batch, heads, head_dim]; table as above -> x's
+/// Source:  arXiv:2104.09864 equation 34, in the layout of GPT-NeoX
+[[nodiscard]] MH_API at::Tensor rotary(const at::Tensor& x, const at::Tensor& table);
+
+}  // namespace mh

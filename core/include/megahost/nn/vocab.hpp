@@ -1,0 +1,41 @@
+#pragma once
+/// The output layer: logits over the vocabulary and their cross entropy.
+
+#include "megahost/builder.hpp"
+#include "megahost/context.hpp"
+#include "megahost/export.hpp"
+#include "megahost/nn/linear.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+namespace mh {
+
+/// Scores of the next token. `weight` [vocab, embed] is its own or a shared embedding's.
+///
+/// The loss is computed in chunks of tokens, forward and again backward, in float32, so that the full
+/// logits never exist; a split vocabulary reduces three numbers per token and gathers nothing.
+class MH_API VocabHead {
+ public:
+  /// Its own parameter `weight`, or the one named `tied` if not empty.
+  VocabHead(Builder& builder, Axis embed, Axis vocab, double std, const std::string& tied = "");
+
+  /// Shapes:  hidden [seq, batch, embed] -> logits [seq, batch, vocab] of the true vocabulary
+  [[nodiscard]] at::Tensor logits(const at::Tensor& hidden, StepContext& context) const;
+
+  /// Sum over this rank's tokens of mask * cross entropy: a float32 scalar.
+  ///
+  /// Shapes:  hidden [seq, batch, embed]; labels [seq, batch] int64; mask [seq, batch] float32
+  /// Throws:  mh::Error (exit code 5) for a label outside the vocabulary where its mask is not 0
+  [[nodiscard]] at::Tensor loss(const at::Tensor& hidden, const at::Tensor& labels,
+                                const at::Tensor& mask, StepContext& context) const;
+
+ private:
+  Linear linear_;
+  Axis vocab_;
+  int64_t first_ = 0;  // first vocabulary entry of this rank
+  int64_t rows_ = 0;   // true entries of this rank
+};
+
+}  // namespace mh

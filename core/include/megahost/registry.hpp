@@ -1,0 +1,154 @@
+#pragma once
+/// What plugins offer, by kind and name.
+///
+/// The full name is `id/name`, "org.example.moe/gpt"; the name alone does where only one loaded plugin
+/// has it. A plugin gets a registry of its own, which the host merges into the run's.
+
+#include "megahost/error.hpp"
+#include "megahost/export.hpp"
+#include "megahost/kind.hpp"
+#include "megahost/schema.hpp"
+
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace torch {
+class Library;
+}
+
+namespace mh {
+
+class Architecture;
+class Corpus;
+class Device;
+class Launcher;
+class LrSchedule;
+class Optimizer;
+class PipelineSchedule;
+class RecomputePolicy;
+class Strategy;
+class Tokenizer;
+
+/// A loaded plugin, as its entry describes it.
+struct PluginInfo {
+  std::string id, version, license, summary, abi_tag, built_with;
+  std::filesystem::path file;  ///< empty for what a program registers itself
+};
+
+namespace detail {
+
+template <Kind kind>
+struct Interface;
+#define MH_INTERFACE(kind, class_)                                                                 \
+  template <>                                                                                      \
+  struct Interface<Kind::kind> {                                                                   \
+    using type = class_;                                                                           \
+  }
+MH_INTERFACE(architecture, Architecture);
+MH_INTERFACE(strategy, Strategy);
+MH_INTERFACE(recompute, RecomputePolicy);
+MH_INTERFACE(optimizer, Optimizer);
+MH_INTERFACE(lr_schedule, LrSchedule);
+MH_INTERFACE(pipeline_schedule, PipelineSchedule);
+MH_INTERFACE(corpus, Corpus);
+MH_INTERFACE(tokenizer, Tokenizer);
+MH_INTERFACE(launcher, Launcher);
+MH_INTERFACE(device, Device);
+#undef MH_INTERFACE
+
+}  // namespace detail
+
+class MH_API Registry {
+ public:
+  struct Entry {
+    Kind kind;
+    std::string name;     ///< "adamw"
+    std::string summary;  ///< one line
+    std::shared_ptr<const PluginInfo> plugin;
+    Schema schema;
+    /// Makes one; the result is an interface pointer of the kind, owned by the caller; `args` points to
+    /// the interface's Args. Use `Registry::make`.
+    std::function<void*(const Value& options, const void* args)> make;
+
+    [[nodiscard]] MH_API std::string full_name() const;
+  };
+
+  Registry();
+  explicit Registry(PluginInfo plugin);
+  ~Registry();
+  Registry(Registry&&) noexcept;
+  Registry& operator=(Registry&&) noexcept;
+
+  /// Offers T under a name. T derives from the interface of its kind and has a struct `Config`, a function
+  /// `static void fields(mh::Fields<Config>&)` and a constructor from `(const Config&, const Args&)`.
+  ///
+  /// Throws:  mh::Error if this plugin has the name already, or if it holds anything but a-z, 0-9, _, -, .
+  template <class T>
+  void add(std::string name, std::string summary) {
+    using Base = typename detail::Interface<T::kKind>::type;
+    static_assert(std::is_base_of_v<Base, T>, "the class and its kKind disagree");
+    auto fields = fields_of<T>();
+    Schema schema = fields.schema();
+    add_entry(
+        {T::kKind,
+         std::move(name),
+         std::move(summary),
+         plugin_,
+         std::move(schema),
+         [fields = std::move(fields)](const Value& options, const void* args) -> void* {
+           Base* made = new T(
+               fields.read(options, std::string(info(T::kKind).section)),
+               *static_cast<const typename Base::Args*>(args)
+           );
+           return made;
+         }}
+    );
+  }
+
+  /// Registers dispatcher operators: `define` gets a fragment of the namespace and calls `def` and `impl`.
+  /// The registration lives as long as the process.
+  ///
+  /// Throws:  c10::Error if an operator exists already
+  void operators(const std::string& name_space, const std::function<void(torch::Library&)>& define);
+
+  /// The entry of a name, short or full; null if there is none.
+  ///
+  /// Throws:  mh::Error naming the files if several plugins have the short name
+  [[nodiscard]] const Entry* find(Kind kind, std::string_view name) const;
+
+  /// Makes one of a kind: `registry.make<mh::Optimizer>("adamw", options, {})`. Options are checked and
+  /// completed with defaults first.
+  ///
+  /// Throws:  mh::Error if there is no such name (with the nearest ones), if an option is wrong, or if the
+  ///          plugin's constructor throws (its message, with the plugin's name)
+  template <class Base>
+  [[nodiscard]] std::unique_ptr<Base>
+  make(std::string_view name, const Value& options = Table(), const typename Base::Args& args = {}) const {
+    return std::unique_ptr<Base>(static_cast<Base*>(make_any(Base::kKind, name, options, &args)));
+  }
+
+  /// Takes over all entries of a plugin's registry, or none.
+  ///
+  /// Throws:  mh::Error naming both files if a full name is taken
+  void merge(Registry other);
+
+  /// In order of registration.
+  [[nodiscard]] const std::deque<Entry>& entries() const { return entries_; }
+  [[nodiscard]] std::vector<std::string> names(Kind kind) const;
+
+ private:
+  void add_entry(Entry entry);
+  [[nodiscard]] void* make_any(Kind kind, std::string_view name, const Value& options, const void* args) const;
+
+  std::shared_ptr<const PluginInfo> plugin_;
+  std::deque<Entry> entries_;
+};
+
+}  // namespace mh

@@ -60,6 +60,9 @@ class MH_API Table {
   [[nodiscard]] size_t size() const;
   [[nodiscard]] bool empty() const { return size() == 0; }
 
+  /// Same keys and values; their order and origins do not matter.
+  [[nodiscard]] bool operator==(const Table& other) const;
+
   [[nodiscard]] const Entry* begin() const;
   [[nodiscard]] const Entry* end() const;
   [[nodiscard]] Entry* begin();

@@ -1,0 +1,157 @@
+#include "megahost/error.hpp"
+#include "megahost/placement.hpp"
+
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace mh {
+
+namespace {
+
+/// Inner axes first, so that two axes may cut one dimension: cp's chunk outside, tp's inside.
+constexpr std::array kInnerFirst = {MeshAxis::tp, MeshAxis::etp, MeshAxis::cp, MeshAxis::ep,
+                                    MeshAxis::edp, MeshAxis::dp, MeshAxis::pp};
+
+[[noreturn]] void refuse(MeshAxis axis, const Placement& from, const Placement& to) {
+  throw InternalError("no conversion on mesh axis " + std::string(to_string(axis)) + " from (" +
+                      to_string(from) + ") to (" + to_string(to) + ")");
+}
+
+at::Tensor all_reduced(const at::Tensor& tensor, const Group& group) {
+  at::Tensor sum = tensor.clone(at::MemoryFormat::Contiguous);
+  group.all_reduce(sum);
+  return sum;
+}
+
+/// This rank's slice put back into zeros of the whole: the gradient of a slice of replicated values.
+at::Tensor zero_padded(const at::Tensor& gradient, int64_t dim, const Group& group) {
+  auto sizes = gradient.sizes().vec();
+  sizes[dim] *= group.size();
+  at::Tensor whole = at::zeros(sizes, gradient.options());
+  group.slice(whole, dim).copy_(gradient);
+  return whole;
+}
+
+at::Tensor forward_along(MeshAxis axis, const at::Tensor& x, const Placement& from,
+                         const Placement& to, const Group& group) {
+  const Along a = from[axis];
+  const Along b = to[axis];
+  if (a == b || group.size() == 1) {
+    return x;
+  }
+  if (a.type == Type::identical && b.type == Type::replicated) {
+    return x;
+  }
+  if (a.type == Type::split && b.type == Type::split) {
+    return group.all_to_all(x, b.dim, a.dim);
+  }
+  if (a.type == Type::split && b.type != Type::partial) {
+    return group.all_gather(x, a.dim);
+  }
+  if (b.type == Type::split && (a.type == Type::identical || a.type == Type::replicated)) {
+    return group.slice(x, b.dim);
+  }
+  if (a.type == Type::partial && b.type == Type::split) {
+    return group.reduce_scatter(x, b.dim);
+  }
+  if (a.type == Type::partial && (b.type == Type::identical || b.type == Type::replicated)) {
+    return all_reduced(x, group);
+  }
+  refuse(axis, from, to);
+}
+
+at::Tensor backward_along(MeshAxis axis, const at::Tensor& dy, const Placement& from,
+                          const Placement& to, const Group& group) {
+  const Along a = from[axis];
+  const Along b = to[axis];
+  if (a == b || group.size() == 1) {
+    return dy;
+  }
+  if (b.type == Type::replicated && (a.type == Type::identical || a.type == Type::partial)) {
+    return all_reduced(dy, group);
+  }
+  if (a.type == Type::split && b.type == Type::replicated) {
+    return group.reduce_scatter(dy, a.dim);
+  }
+  if (a.type == Type::split && b.type == Type::identical) {
+    return group.slice(dy, a.dim);
+  }
+  if (b.type == Type::split && (a.type == Type::identical || a.type == Type::partial)) {
+    return group.all_gather(dy, b.dim);
+  }
+  if (a.type == Type::partial && b.type == Type::identical) {
+    return dy;
+  }
+  if (a.type == Type::replicated && b.type == Type::split) {
+    return zero_padded(dy, b.dim, group);
+  }
+  if (a.type == Type::split && b.type == Type::split) {
+    return group.all_to_all(dy, a.dim, b.dim);
+  }
+  refuse(axis, from, to);
+}
+
+struct Convert : torch::autograd::Function<Convert> {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
+                            int64_t from, int64_t to, int64_t mesh) {
+    const auto& a = *reinterpret_cast<const Placement*>(from);
+    const auto& b = *reinterpret_cast<const Placement*>(to);
+    const auto& m = *reinterpret_cast<const Mesh*>(mesh);
+    ctx->saved_data["mesh"] = mesh;
+    for (const auto axis : kAllMeshAxes) {  // by value: the placements may be gone by then
+      const std::string name(to_string(axis));
+      ctx->saved_data["from " + name] = static_cast<int64_t>(a[axis].type) * 256 + a[axis].dim;
+      ctx->saved_data["to " + name] = static_cast<int64_t>(b[axis].type) * 256 + b[axis].dim;
+    }
+    at::Tensor y = convert_forward(x, a, b, m);
+    return y.is_same(x) ? x.view_as(x) : y;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list gradients) {
+    Placement a;
+    Placement b;
+    for (const auto axis : kAllMeshAxes) {
+      const std::string name(to_string(axis));
+      const int64_t from = ctx->saved_data["from " + name].toInt();
+      const int64_t to = ctx->saved_data["to " + name].toInt();
+      a[axis] = {static_cast<Type>(from / 256), static_cast<int8_t>(from % 256)};
+      b[axis] = {static_cast<Type>(to / 256), static_cast<int8_t>(to % 256)};
+    }
+    const auto& mesh = *reinterpret_cast<const Mesh*>(ctx->saved_data["mesh"].toInt());
+    return {convert_backward(gradients[0], a, b, mesh), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+int64_t address(const void* pointer) { return reinterpret_cast<int64_t>(pointer); }
+
+}  // namespace
+
+at::Tensor convert_forward(const at::Tensor& tensor, const Placement& from, const Placement& to,
+                           const Mesh& mesh) {
+  at::Tensor y = tensor;
+  for (const auto axis : kInnerFirst) {
+    y = forward_along(axis, y, from, to, mesh.group(axis));
+  }
+  return y;
+}
+
+at::Tensor convert_backward(const at::Tensor& gradient, const Placement& from, const Placement& to,
+                            const Mesh& mesh) {
+  at::Tensor dx = gradient;
+  for (auto axis = kInnerFirst.rbegin(); axis != kInnerFirst.rend(); ++axis) {
+    dx = backward_along(*axis, dx, from, to, mesh.group(*axis));
+  }
+  return dx;
+}
+
+at::Tensor convert(const at::Tensor& tensor, const Placement& from, const Placement& to,
+                   const Mesh& mesh) {
+  bool same = true;
+  for (const auto axis : kAllMeshAxes) {
+    same = same && (mesh.size(axis) == 1 || from[axis] == to[axis]);
+  }
+  return same ? tensor : Convert::apply(tensor, address(&from), address(&to), address(&mesh));
+}
+
+}  // namespace mh

@@ -38,8 +38,8 @@ class Tokenizer;
 
 /// A loaded plugin, as its entry describes it.
 struct PluginInfo {
-  std::string id, version, license, summary, abi_tag, built_with;
-  std::filesystem::path file;  ///< empty for what a program registers itself
+  std::string id{}, version{}, license{}, summary{}, abi_tag{}, built_with{};
+  std::filesystem::path file{};  ///< empty for what a program registers itself
 };
 
 namespace detail {

@@ -1,0 +1,173 @@
+#include "core/host/open.hpp"
+
+#include "core/host/plugin_file.hpp"
+#include "core/recipe/text.hpp"
+#include "megahost/plugin.hpp"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <dlfcn.h>
+#include <iterator>
+
+extern "C" uint64_t aoti_torch_abi_version();
+
+namespace mh {
+
+namespace {
+
+constexpr const char* kRebuild =
+    "build it again with this SDK: meson setup --wipe BUILD && meson compile -C BUILD";
+
+std::string version_text(uint64_t version) {
+  return std::to_string(version >> 56) + "." + std::to_string(version >> 48 & 255) + "." +
+         std::to_string(version >> 40 & 255);
+}
+
+std::vector<std::string> operator_names() {
+  std::vector<std::string> names;
+  for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    names.push_back(name.overload_name.empty() ? name.name : name.name + "." + name.overload_name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void check_before_opening(const std::filesystem::path& file) {
+  const PluginFile read = read_plugin_file(file);
+  if (!read.refusal.empty()) {
+    throw Error(file.string() + " " + read.refusal, "name the .so file that the plugin's build made");
+  }
+  if (!read.has_entry) {
+    throw Error(
+        file.string() + " is a shared library but no megahost plugin: it exports no mh_plugin_entry",
+        "end one of its sources with MH_PLUGIN (megahost/plugin.hpp)"
+    );
+  }
+  if (read.pin.empty()) {
+    throw Error(
+        file.string() + " does not say for which LibTorch and SDK it was built, this megahost is " +
+            MH_ABI_TAG,
+        "make its entry with MH_PLUGIN (megahost/plugin.hpp)"
+    );
+  }
+  if (read.pin != MH_ABI_TAG) {
+    const std::string difference = pin_difference(read.pin, MH_ABI_TAG);
+    throw Error(
+        file.string() + " " + difference,
+        read.pin.ends_with("_debug") ? "compile it with -DNDEBUG, debug builds too (meson: b_ndebug=true)"
+                                     : kRebuild
+    );
+  }
+}
+
+boost::dll::shared_library open_library(const std::filesystem::path& file) {
+  using boost::dll::load_mode::type;
+  const std::vector<std::string> before = operator_names();
+  boost::dll::shared_library library;
+  try {
+    library.load(
+        file, static_cast<type>(boost::dll::load_mode::rtld_now | RTLD_LOCAL | RTLD_NODELETE)
+    );
+  } catch (const std::exception& error) {
+    throw Error(file.string() + " cannot be opened: " + error.what(), kRebuild);
+  }
+  const std::vector<std::string> after = operator_names();
+  std::vector<std::string> added;
+  std::set_difference(
+      after.begin(), after.end(), before.begin(), before.end(), std::back_inserter(added)
+  );
+  if (!added.empty()) {
+    throw Error(
+        file.string() + " registers the operator " + added.front() +
+            " from a static constructor (TORCH_LIBRARY), megahost takes operators only in MH_PLUGIN",
+        "register it there: registry.operators(\"" +
+            added.front().substr(0, added.front().find(':')) + "\", [](torch::Library& m) { ... })"
+    );
+  }
+  return library;
+}
+
+PluginInfo read_entry(const mh_plugin& entry, const std::filesystem::path& file) {
+  if (entry.size != sizeof(mh_plugin) || entry.api != MH_PLUGIN_API) {
+    throw Error(
+        file.string() + " has an entry of plugin SDK " + std::to_string(entry.api) + " and " +
+            std::to_string(entry.size) + " bytes, this megahost's is of SDK " +
+            std::to_string(MH_PLUGIN_API) + " and " + std::to_string(sizeof(mh_plugin)) + " bytes",
+        kRebuild
+    );
+  }
+  for (const char* text : {entry.id, entry.version, entry.license, entry.summary, entry.abi_tag,
+                           entry.built_with}) {
+    if (text == nullptr || *text == '\0') {
+      throw Error(
+          file.string() + " leaves a text of its entry empty, megahost needs all of them",
+          "give MH_PLUGIN an id, a version and a summary"
+      );
+    }
+  }
+  if (std::strcmp(entry.abi_tag, MH_ABI_TAG) != 0) {
+    throw Error(file.string() + " " + pin_difference(entry.abi_tag, MH_ABI_TAG), kRebuild);
+  }
+  if (entry.register_all == nullptr || std::strchr(entry.id, '/') != nullptr) {
+    throw Error(
+        file.string() + " has " +
+            (entry.register_all == nullptr ? "no register_all in its entry"
+                                           : "an id with a slash, \"" + std::string(entry.id) + "\""),
+        "make its entry with MH_PLUGIN and an id such as org.example.moe"
+    );
+  }
+  return {entry.id,      entry.version,    entry.license, entry.summary,
+          entry.abi_tag, entry.built_with, file};
+}
+
+}  // namespace
+
+void check_libtorch() {
+  const uint64_t running = aoti_torch_abi_version();
+  if (running >> 40 == TORCH_ABI_VERSION >> 40) {
+    return;
+  }
+  Dl_info where{};
+  const bool known = dladdr(reinterpret_cast<void*>(&aoti_torch_abi_version), &where) != 0;
+  throw Error(
+      "this megahost was built for LibTorch " + version_text(TORCH_ABI_VERSION) +
+          ", the one that was loaded" +
+          (known ? " (" + std::string(where.dli_fname) + ")" : std::string()) + " is " +
+          version_text(running),
+      "unset LD_LIBRARY_PATH, or build megahost again with -Dtorch_prefix=DIR",
+      exit_code::other
+  );
+}
+
+OpenedPlugin open_plugin(const std::filesystem::path& file) {
+  check_before_opening(file);
+  boost::dll::shared_library library = open_library(file);
+  const mh_plugin& entry = library.get<const mh_plugin>("mh_plugin_entry");
+  PluginInfo info = read_entry(entry, file);
+  Registry registry(info);
+  try {
+    entry.register_all(registry);
+  } catch (const Error& error) {
+    throw Error(
+        file.string() + " (" + info.id + ") failed while registering: " + error.what(),
+        error.hint().empty() ? "this is the plugin's to mend: " + info.summary : error.hint()
+    );
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    throw Error(
+        file.string() + " (" + info.id + ") threw while registering: " + what.substr(0, what.find('\n')),
+        "leave it out, or mend what it does in MH_PLUGIN"
+    );
+  } catch (...) {
+    throw Error(
+        file.string() + " (" + info.id + ") threw something while registering that is no std::exception",
+        "leave it out, or mend what it does in MH_PLUGIN"
+    );
+  }
+  return {std::move(library), std::move(registry), std::move(info)};
+}
+
+}  // namespace mh

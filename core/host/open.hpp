@@ -1,0 +1,32 @@
+#pragma once
+/// One plugin, opened and checked; and the same in a child process.
+
+#include "megahost/host.hpp"
+
+#define BOOST_DLL_USE_STD_FS
+#include <boost/dll/shared_library.hpp>
+
+#include <filesystem>
+
+namespace mh {
+
+/// Checks that the running LibTorch is the one of the headers.
+///
+/// Throws:  mh::Error naming both and the file it was loaded from
+void check_libtorch();
+
+struct OpenedPlugin {
+  boost::dll::shared_library library;
+  Registry registry;  ///< what it registered
+  PluginInfo info;
+};
+
+/// Opens a plugin and lets it register.
+///
+/// Throws:  mh::Error, see plugin.hpp
+[[nodiscard]] OpenedPlugin open_plugin(const std::filesystem::path& file);
+
+/// `open_plugin` in a child process, so that whatever the plugin does there leaves this process alone.
+[[nodiscard]] FoundPlugin probe_plugin(const std::filesystem::path& file);
+
+}  // namespace mh

@@ -1,0 +1,3 @@
+#include "megahost/plugin.hpp"
+
+const char MH_PIN = 1;

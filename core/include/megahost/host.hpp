@@ -1,0 +1,97 @@
+#pragma once
+/// Finds plugins, opens them and makes what they offer.
+///
+///     mh::Host host;                                   // the usual folders
+///     host.load("build/moe.so");                       // what the user named
+///     auto sgd = host.make<mh::Optimizer>("sgd", mh::Table{{"momentum", 0.9}});
+///
+/// Only what is named gets opened. A name is looked for
+///   1. among the plugins opened already: `--plugin FILE`, then the recipe's `plugins`;
+///   2. a short name: in each folder of the search path, in the file of that name: models-llama.so for the
+///      architecture `llama` (KindInfo::folder, a dash, the name);
+///   3. in each folder's other files with a plugin's entry, those that begin with KindInfo::folder first. A
+///      child process opens one and says what it offers; this process opens only the one that was meant.
+///
+/// A plugin is opened with RTLD_NOW and RTLD_LOCAL and stays open until the process ends.
+///
+/// Thread:  open plugins on the main thread, before devices and worker threads are started
+
+#include "megahost/export.hpp"
+#include "megahost/kind.hpp"
+#include "megahost/registry.hpp"
+#include "megahost/value.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mh {
+
+/// The search path: the folders of MEGAHOST_PLUGIN_PATH (separated by colons), the user's
+/// $XDG_DATA_HOME/megahost/plugins-API (~/.local/share/... if unset), and that of the installation or
+/// build tree which libmegahost.so lies in. The current folder is not in it. Only folders that exist.
+[[nodiscard]] MH_API std::vector<std::filesystem::path> plugin_folders();
+
+/// A file of the search path, as a child process that opened it reports.
+struct FoundPlugin {
+  struct Offer {
+    Kind kind;
+    std::string name, summary;
+  };
+  PluginInfo plugin;  ///< only `file` is set if it was skipped
+  std::vector<Offer> offers;
+  std::string skipped;  ///< why it cannot be opened; empty if it can
+};
+
+class MH_API Host {
+ public:
+  /// Throws:  mh::Error if the LibTorch of this process is not the one that megahost was built for
+  explicit Host(std::vector<std::filesystem::path> folders = plugin_folders());
+  ~Host();
+  Host(Host&&) noexcept;
+
+  /// Opens a plugin and takes over what it offers; a file that is open already is left as it is.
+  ///
+  /// Throws:  mh::Error with exit code 2 and one sentence for each refusal (see plugin.hpp)
+  const PluginInfo& load(const std::filesystem::path& file);
+
+  /// The entry of a name, opening the plugin that offers it; null if none does.
+  ///
+  /// Throws:  mh::Error if the plugin is refused, or the name is ambiguous among open plugins
+  const Registry::Entry* find(Kind kind, std::string_view name);
+
+  /// Like `find`, and never null. `asked` is where the name was written.
+  ///
+  /// Throws:  mh::Error with the nearest names and the folders searched
+  const Registry::Entry& require(Kind kind, std::string_view name, const Origin& asked = {});
+
+  /// Makes one of a kind, see Registry::make.
+  template <class Base>
+  [[nodiscard]] std::unique_ptr<Base>
+  make(std::string_view name, const Value& options = Table(), const typename Base::Args& args = {}) {
+    require(Base::kKind, name);
+    return registry_.make<Base>(name, options, args);
+  }
+
+  /// Each plugin that is open, then each shared library of the search path, opened in a child process.
+  [[nodiscard]] std::vector<FoundPlugin> scan() const;
+
+  /// Every name of a kind that `find` would find.
+  [[nodiscard]] std::vector<std::string> names(Kind kind) const;
+
+  [[nodiscard]] Registry& registry() { return registry_; }
+  [[nodiscard]] const std::vector<std::filesystem::path>& folders() const { return folders_; }
+
+ private:
+  struct Open;
+  [[nodiscard]] std::vector<std::filesystem::path> files(std::string_view first_prefix) const;
+  [[nodiscard]] bool is_open(const std::filesystem::path& file) const;
+
+  std::vector<std::filesystem::path> folders_;
+  std::vector<std::unique_ptr<Open>> open_;
+  Registry registry_;
+};
+
+}  // namespace mh

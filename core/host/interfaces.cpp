@@ -1,0 +1,26 @@
+// The destructors that anchor each interface's vtable and type in libmegahost, so that a plugin and its host
+// share one of each.
+
+#include "megahost/corpus.hpp"
+#include "megahost/device.hpp"
+#include "megahost/launcher.hpp"
+#include "megahost/lr_schedule.hpp"
+#include "megahost/optimizer.hpp"
+#include "megahost/pipeline_schedule.hpp"
+#include "megahost/recompute.hpp"
+#include "megahost/strategy.hpp"
+#include "megahost/tokenizer.hpp"
+
+namespace mh {
+
+Strategy::~Strategy() = default;
+RecomputePolicy::~RecomputePolicy() = default;
+Optimizer::~Optimizer() = default;
+LrSchedule::~LrSchedule() = default;
+PipelineSchedule::~PipelineSchedule() = default;
+Corpus::~Corpus() = default;
+Tokenizer::~Tokenizer() = default;
+Launcher::~Launcher() = default;
+Device::~Device() = default;
+
+}  // namespace mh

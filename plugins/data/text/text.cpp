@@ -1,0 +1,190 @@
+#include "text.hpp"
+
+#include "files.hpp"
+
+#include <megahost/error.hpp>
+#include <megahost/shuffle.hpp>
+#include <megahost/tokenizer.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace mh {
+namespace {
+
+constexpr std::array<const char*, 3> kSplitNames{"train", "valid", "test"};
+
+// 31207113 -> "31,207,113"
+std::string thousands(uint64_t number) {
+  std::string digits = std::to_string(number);
+  for (auto at = static_cast<ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<size_t>(at), ",");
+  }
+  return digits;
+}
+
+// "train 36,816,640, valid 1,937,732": the splits that were asked for.
+std::string describe(const std::array<Slice, 3>& slices, const std::array<double, 3>& shares) {
+  std::string text;
+  for (size_t split = 0; split < slices.size(); ++split) {
+    if (shares[split] > 0) {
+      text += (text.empty() ? "" : ", ") + std::string(kSplitNames[split]) + " " +
+              thousands(slices[split].size());
+    }
+  }
+  return text;
+}
+
+/// Says every second how far a long job is.
+class Progress {
+public:
+  explicit Progress(size_t total)
+      : total_(total) {}
+
+  void done(size_t count) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ > std::chrono::seconds(1)) {
+      last_ = now;
+      spdlog::info("text: tokenised {} of {} files", thousands(count), thousands(total_));
+    }
+  }
+
+private:
+  size_t total_;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+void check_ids(const std::vector<int32_t>& ids, int64_t vocab, const std::string& path) {
+  const auto bad = std::ranges::find_if(ids, [&](int32_t id) { return id < 0 || id >= vocab; });
+  if (bad != ids.end()) {
+    throw Error(
+        path + ": token " + std::to_string(bad - ids.begin()) + " is id " + std::to_string(*bad) +
+            ", but the model has ids 0 to " + std::to_string(vocab - 1),
+        "raise model.vocab, or use the tokenizer that belongs to the model",
+        exit_code::data
+    );
+  }
+}
+
+} // namespace
+
+void TextCorpus::fields(Fields<Config>& fields) {
+  fields
+      .add(
+          "paths",
+          &Config::paths,
+          "files, folders, or @torch-headers: the C++ headers of the LibTorch in use"
+      )
+      .required();
+  fields.add(
+      "extensions", &Config::extensions, "what to read of a folder, by the end of the name; {}: all"
+  );
+  fields.add(
+      "eod", &Config::eod, "end each file with the tokenizer's end of document, if it has one"
+  );
+}
+
+TextCorpus::TextCorpus(const Config& config, const Args& args)
+    : args_(args)
+    , tokens_(args.vocab) {
+  MH_ASSERT(args.tokenizer != nullptr && args.seq_length > 0, "a text corpus needs a tokenizer");
+  deal_out(tokenise(config));
+}
+
+std::vector<Document> TextCorpus::tokenise(const Config& config) {
+  const std::vector<TextFile> files = find_text_files(config.paths, config.extensions);
+  const std::optional<int32_t> end = args_.tokenizer->end_of_document();
+  const bool ends = config.eod && end.has_value();
+  std::vector<Document> documents;
+  Progress progress(files.size());
+  for (const TextFile& file : files) {
+    const std::string text = read_text_file(file.path);
+    std::vector<int32_t> ids;
+    try {
+      ids = args_.tokenizer->encode(text);
+    } catch (const Error& error) {
+      throw Error(file.path + ": " + error.what(), error.hint(), error.exit_code());
+    }
+    bytes_ += text.size();
+    if (!ids.empty()) {
+      if (ends) {
+        ids.push_back(*end);
+      }
+      check_ids(ids, args_.vocab, file.path);
+      const uint64_t begin = tokens_.size();
+      tokens_.append(ids);
+      documents.push_back({file.name, begin, tokens_.size()});
+    }
+    progress.done(++files_);
+  }
+  return documents;
+}
+
+void TextCorpus::deal_out(const std::vector<Document>& documents) {
+  const auto needed = static_cast<uint64_t>(args_.seq_length) + 1;
+  const std::string found = thousands(files_) + (files_ == 1 ? " file" : " files") + " with " +
+                            thousands(tokens_.size()) + " tokens";
+  if (tokens_.size() < needed) {
+    throw Error(
+        (tokens_.size() == 0 ? "the corpus is empty: " : "the corpus is shorter than one sequence: "
+        ) + found +
+            ", and model.seq_length " + std::to_string(args_.seq_length) + " needs " +
+            thousands(needed),
+        "give more text in data.paths, or lower model.seq_length",
+        exit_code::data
+    );
+  }
+  slices_ = deal(cut(documents, std::max(tokens_.size() / 256, needed)), args_.split);
+  for (size_t split = 0; split < slices_.size(); ++split) {
+    if (args_.split[split] > 0 && slices_[split].size() < needed) {
+      throw Error(
+          "data.split asks for a " + std::string(kSplitNames[split]) +
+              " split, but its share is less than one sequence: " + found + " were dealt out as " +
+              describe(slices_, args_.split) + ", and a sequence needs " + thousands(needed),
+          "give more text, a larger share in data.split, or a shorter model.seq_length",
+          exit_code::data
+      );
+    }
+  }
+}
+
+int64_t TextCorpus::size(Split split) const {
+  const uint64_t tokens = slices_[static_cast<size_t>(split)].size();
+  return tokens == 0 ? 0 : static_cast<int64_t>(tokens - 1) / args_.seq_length;
+}
+
+Sample TextCorpus::sample(Split split, int64_t index) const {
+  const auto count = static_cast<uint64_t>(size(split));
+  if (count == 0) {
+    throw Error(
+        std::string("the ") + kSplitNames[static_cast<size_t>(split)] +
+            " split of the corpus is empty",
+        "give it a share in data.split",
+        exit_code::data
+    );
+  }
+  const uint64_t epoch = static_cast<uint64_t>(index) / count;
+  const uint64_t key = mix(split == Split::train ? args_.seed : 0) ^ mix(epoch);
+  const uint64_t number = shuffled(static_cast<uint64_t>(index) % count, count, key);
+
+  const auto seq = static_cast<size_t>(args_.seq_length);
+  std::vector<int64_t> ids(seq + 1);
+  slices_[static_cast<size_t>(split)].read(tokens_, number * seq, ids);
+  Sample sample;
+  sample["labels"] = std::vector<int64_t>(ids.begin() + 1, ids.end());
+  ids.pop_back();
+  sample["tokens"] = std::move(ids);
+  sample["loss_mask"] = std::vector<float>(seq, 1.0F);
+  return sample;
+}
+
+std::string TextCorpus::summary() const {
+  const std::string megabytes =
+      std::to_string(bytes_ / 1000000) + "." + std::to_string(bytes_ / 100000 % 10) + " MB";
+  return "text: " + thousands(files_) + (files_ == 1 ? " file, " : " files, ") + megabytes + ", " +
+         thousands(tokens_.size()) + " tokens (" + describe(slices_, args_.split) + ")";
+}
+
+} // namespace mh

@@ -1,0 +1,67 @@
+#pragma once
+/// Any text files as a corpus, tokenised when the run starts.
+
+#include "documents.hpp"
+
+#include <megahost/corpus.hpp>
+#include <megahost/schema.hpp>
+
+#include <array>
+
+namespace mh {
+
+/// Text files, one after the other, cut into sequences.
+///
+/// A document is a file; a file longer than 1/256 of the corpus counts as several. Whole documents
+/// are dealt to train, valid and test in an order that depends on their names only, so that each
+/// split is a fair sample of the whole and no validation sequence goes on where a training sequence
+/// ends (see `deal`). Copies of the same text under two names may still fall into two splits.
+///
+/// Sample k of a split is its tokens k * seq_length to (k + 1) * seq_length and, as the last label,
+/// one more. Every epoch has an order of its own: for train one that depends on the seed, for valid
+/// and test always the same.
+class TextCorpus final : public Corpus {
+public:
+  struct Config {
+    std::vector<std::string> paths;
+    std::vector<std::string> extensions{
+        ".txt",
+        ".md",
+        ".rst",
+        ".tex",
+        ".h",
+        ".hpp",
+        ".cuh",
+        ".c",
+        ".cc",
+        ".cpp",
+        ".cu",
+        ".py",
+        ".lua"};
+    bool eod = true;
+  };
+
+  static void fields(Fields<Config>& fields);
+
+  /// Finds, reads and tokenises all files.
+  ///
+  /// Throws:  mh::Error (exit code 5) for files that are missing or cannot be read, ids outside the
+  ///          vocabulary, and a split with less than one sequence although its share is not 0
+  TextCorpus(const Config& config, const Args& args);
+
+  [[nodiscard]] int64_t size(Split split) const override;
+  [[nodiscard]] Sample sample(Split split, int64_t index) const override;
+  [[nodiscard]] std::string summary() const override;
+
+private:
+  std::vector<Document> tokenise(const Config& config);
+  void deal_out(const std::vector<Document>& documents);
+
+  Args args_;
+  TokenStore tokens_;
+  std::array<Slice, 3> slices_;
+  uint64_t files_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+} // namespace mh

@@ -1,0 +1,44 @@
+#pragma once
+/// The two tokenizers that need no file: bytes, and numbers that are ids already.
+
+#include <megahost/schema.hpp>
+#include <megahost/tokenizer.hpp>
+
+namespace mh {
+
+/// Every byte is an id: 256 of them. Any input, valid UTF-8 or not, comes back unchanged.
+class ByteTokenizer final : public Tokenizer {
+public:
+  struct Config {};
+
+  static void fields(Fields<Config>& fields);
+  ByteTokenizer(const Config& config, const Args& args);
+
+  [[nodiscard]] int64_t vocab() const override { return 256; }
+
+  [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override;
+  /// Throws:  mh::Error (exit code 5) for ids that are no bytes
+  [[nodiscard]] std::string decode(std::span<const int32_t> ids) const override;
+};
+
+/// Texts are ids in decimal, separated by white space: for data that was tokenised elsewhere.
+class NullTokenizer final : public Tokenizer {
+public:
+  struct Config {
+    int64_t vocab = 0;
+  };
+
+  static void fields(Fields<Config>& fields);
+  NullTokenizer(const Config& config, const Args& args);
+
+  [[nodiscard]] int64_t vocab() const override { return vocab_; }
+
+  /// Throws:  mh::Error (exit code 5) for words that are no ids below `vocab`
+  [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override;
+  [[nodiscard]] std::string decode(std::span<const int32_t> ids) const override;
+
+private:
+  int64_t vocab_;
+};
+
+} // namespace mh

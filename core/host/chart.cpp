@@ -1,0 +1,205 @@
+#include "core/host/chart.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+
+namespace mh {
+
+namespace {
+
+struct Range {
+  double low = std::numeric_limits<double>::infinity();
+  double high = -std::numeric_limits<double>::infinity();
+
+  void include(double value) {
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+};
+
+/// 1, 2 or 5 times a power of ten, so that about `count` of them cover the range.
+double tick_step(const Range& range, int count) {
+  const double raw = (range.high - range.low) / std::max(1, count);
+  const double power = std::pow(10, std::floor(std::log10(raw)));
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (factor * power >= raw * (1 - 1e-9)) {
+      return factor * power;
+    }
+  }
+  return 10 * power;
+}
+
+std::string label(double value, double step) {
+  const int digits = std::clamp(static_cast<int>(std::ceil(-std::log10(step) - 1e-9)), 0, 8);
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, value + 0.0);
+  return text.data();
+}
+
+std::string utf8(uint32_t code) {
+  return {static_cast<char>(0xE0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 63)),
+          static_cast<char>(0x80 | (code & 63))};
+}
+
+/// The plot's cells.
+class Canvas {
+ public:
+  Canvas(int columns, int rows) : columns_(columns), rows_(rows), cells_(static_cast<size_t>(columns * rows)) {}
+
+  [[nodiscard]] int dots_wide() const { return columns_ * 2; }
+  [[nodiscard]] int dots_high() const { return rows_ * 4; }
+
+  void dot(int x, int y, Paint paint) {
+    static constexpr uint8_t kBits[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
+    Cell& cell = at(x / 2, y / 4);
+    cell.dots |= kBits[y % 4][x % 2];
+    cell.paint = paint;
+  }
+
+  void mark(int x, int y, Paint paint) {
+    at(x / 2, y / 4).mark = true;
+    at(x / 2, y / 4).paint = paint;
+  }
+
+  void line(int x0, int y0, int x1, int y1, Paint paint) {
+    const int steps = std::max({std::abs(x1 - x0), std::abs(y1 - y0), 1});
+    for (int i = 0; i <= steps; ++i) {
+      const double share = static_cast<double>(i) / steps;
+      dot(static_cast<int>(std::lround(x0 + share * (x1 - x0))),
+          static_cast<int>(std::lround(y0 + share * (y1 - y0))), paint);
+    }
+  }
+
+  [[nodiscard]] std::string row(int row, const Terminal& terminal) const {
+    std::string text;
+    for (int column = 0; column < columns_; ++column) {
+      const Cell& cell = cells_[static_cast<size_t>(row * columns_ + column)];
+      if (cell.mark) {
+        text += terminal.paint(cell.paint, "●");
+      } else if (cell.dots != 0) {
+        text += terminal.paint(cell.paint, utf8(0x2800 + cell.dots));
+      } else {
+        text += ' ';
+      }
+    }
+    while (!text.empty() && text.back() == ' ') {
+      text.pop_back();
+    }
+    return text;
+  }
+
+ private:
+  struct Cell {
+    uint8_t dots = 0;
+    bool mark = false;
+    Paint paint = Paint::plain;
+  };
+
+  Cell& at(int column, int row) { return cells_[static_cast<size_t>(row * columns_ + column)]; }
+
+  int columns_, rows_;
+  std::vector<Cell> cells_;
+};
+
+int scale(double value, const Range& range, int dots) {
+  return static_cast<int>(std::lround((value - range.low) / (range.high - range.low) * (dots - 1)));
+}
+
+void draw(Canvas& canvas, const Series& series, const Range& x, const Range& y) {
+  bool connected = false;
+  int last_x = 0, last_y = 0;
+  for (size_t i = 0; i < std::min(series.x.size(), series.y.size()); ++i) {
+    if (!std::isfinite(series.x[i]) || !std::isfinite(series.y[i])) {
+      connected = false;
+      continue;
+    }
+    const int at_x = scale(series.x[i], x, canvas.dots_wide());
+    const int at_y = canvas.dots_high() - 1 - scale(series.y[i], y, canvas.dots_high());
+    if (series.marks) {
+      canvas.mark(at_x, at_y, series.paint);
+    } else if (connected) {
+      canvas.line(last_x, last_y, at_x, at_y, series.paint);
+    } else {
+      canvas.dot(at_x, at_y, series.paint);
+    }
+    connected = true;
+    last_x = at_x;
+    last_y = at_y;
+  }
+}
+
+std::string x_axis(const Range& x, int columns, const std::string& x_label) {
+  const double step = tick_step(x, columns / 14);
+  std::string labels(static_cast<size_t>(columns), ' ');
+  for (double tick = std::ceil(x.low / step - 1e-9) * step; tick <= x.high + step * 1e-9; tick += step) {
+    const std::string text = label(tick, step);
+    const int middle = scale(tick, x, columns);
+    const int start = std::clamp(
+        middle - static_cast<int>(text.size()) / 2, 0, std::max(0, columns - static_cast<int>(text.size()))
+    );
+    labels.replace(static_cast<size_t>(start), text.size(), text);
+  }
+  labels.erase(labels.find_last_not_of(' ') + 1);
+  return labels + "  " + x_label;
+}
+
+}  // namespace
+
+std::string line_chart(const Chart& chart, const std::vector<Series>& series, const Terminal& terminal) {
+  Range x, y;
+  size_t points = 0;
+  for (const Series& one : series) {
+    for (size_t i = 0; i < std::min(one.x.size(), one.y.size()); ++i) {
+      if (std::isfinite(one.x[i]) && std::isfinite(one.y[i])) {
+        x.include(one.x[i]);
+        y.include(one.y[i]);
+        ++points;
+      }
+    }
+  }
+  if (points < 2 || x.high <= x.low) {
+    return chart.title + ": not enough points for a curve\n";
+  }
+  const double room = y.high > y.low ? (y.high - y.low) * 0.02 : std::max(std::abs(y.low) * 0.05, 1e-6);
+  y = {y.low - room, y.high + room};
+  const double step = tick_step(y, chart.height / 3);
+  std::vector<std::string> labels(static_cast<size_t>(chart.height));
+  size_t margin = 0;
+  for (double tick = std::ceil(y.low / step) * step; tick <= y.high; tick += step) {
+    std::string& at = labels[static_cast<size_t>(chart.height - 1 - scale(tick, y, chart.height))];
+    at = label(tick, step);
+    margin = std::max(margin, at.size());
+  }
+  const int tail = cells(chart.x_label) + 2;
+  Canvas canvas(std::max(10, chart.width - static_cast<int>(margin) - 2 - tail), chart.height);
+  for (const Series& one : series) {
+    draw(canvas, one, x, y);
+  }
+
+  std::string text = std::string(margin + 2, ' ') + terminal.paint(Paint::bold, chart.title) + "\n";
+  for (int row = 0; row < chart.height; ++row) {
+    const std::string& tick = labels[static_cast<size_t>(row)];
+    text += std::string(margin - tick.size(), ' ') + tick + (tick.empty() ? " │" : " ┤") +
+            canvas.row(row, terminal) + "\n";
+  }
+  text += std::string(margin + 1, ' ') + "└";
+  for (int i = 0; i < canvas.dots_wide() / 2; ++i) {
+    text += "─";
+  }
+  text += "\n" + std::string(margin + 2, ' ') + x_axis(x, canvas.dots_wide() / 2, chart.x_label) + "\n";
+  if (series.size() > 1) {
+    text += std::string(margin + 2, ' ');
+    for (const Series& one : series) {
+      text += terminal.paint(one.paint, one.marks ? "●" : "──") + " " + one.name + "   ";
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace mh

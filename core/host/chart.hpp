@@ -1,0 +1,30 @@
+#pragma once
+/// A line chart in braille, two by four dots to a cell.
+
+#include "core/host/terminal.hpp"
+
+#include <string>
+#include <vector>
+
+namespace mh {
+
+struct Series {
+  std::string name;
+  std::vector<double> x, y;  ///< points that are not finite are left out
+  bool marks = false;        ///< single points as "●" instead of a line
+  Paint paint = Paint::cyan;
+};
+
+struct Chart {
+  std::string title;
+  std::string x_label;
+  int width = 78;   ///< columns of the whole chart
+  int height = 14;  ///< lines of the plot itself; title, axis and legend come on top
+};
+
+/// The chart's lines, each with its end: title, plot with labels on the left, x axis, legend.
+/// Where fewer than two points are finite, one line that says so.
+[[nodiscard]] std::string
+line_chart(const Chart& chart, const std::vector<Series>& series, const Terminal& terminal);
+
+}  // namespace mh

@@ -1,0 +1,40 @@
+#pragma once
+/// What a terminal can show: colours, a bar, times.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace mh {
+
+enum class Paint : uint8_t { plain, bold, dim, red, green, yellow, blue, cyan };
+
+/// Where text goes, and what that place understands.
+struct Terminal {
+  bool interactive = false;  ///< a person looks at it, and lines can be overwritten
+  bool colour = false;       ///< interactive, TERM is not "dumb", NO_COLOR is unset or empty
+  int width = 100;           ///< columns
+
+  /// Source:  https://no-color.org
+  [[nodiscard]] static Terminal of(int file_descriptor);
+
+  /// `text` in a colour, or as it is where there are none.
+  [[nodiscard]] std::string paint(Paint paint, std::string_view text) const;
+};
+
+/// A bar of `columns` cells, filled to an eighth of a cell: "█████▍    ".
+[[nodiscard]] std::string bar(double share, int columns);
+
+/// "850 ms", "12.3 s", "4 min 05 s", "2 h 07 min", "3 d 04 h".
+[[nodiscard]] std::string duration(double seconds);
+
+/// "950", "12.3k", "4.56M", "70.6B".
+[[nodiscard]] std::string short_count(double count);
+
+/// "512 B", "1.5 KiB", "2.3 GiB".
+[[nodiscard]] std::string short_bytes(double bytes);
+
+/// Cells that UTF-8 text takes, escape sequences not counted.
+[[nodiscard]] int cells(std::string_view text);
+
+}  // namespace mh

@@ -1,0 +1,88 @@
+#include "core/formats/crc32c.hpp"
+
+#include <array>
+#include <charconv>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
+namespace mh {
+
+namespace {
+
+constexpr uint32_t kPolynomial = 0x82F63B78;
+
+constexpr std::array<uint32_t, 256> make_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) {
+      crc = crc >> 1 ^ (crc & 1 ? kPolynomial : 0);
+    }
+    table[i] = crc;
+  }
+  return table;
+}
+
+constexpr std::array<uint32_t, 256> kTable = make_table();
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) uint32_t
+crc32c_sse42(std::span<const std::byte> bytes, uint32_t before) {
+  uint64_t crc = ~before;
+  const std::byte* at = bytes.data();
+  size_t left = bytes.size();
+  for (; left >= 8; left -= 8, at += 8) {
+    uint64_t word;
+    std::memcpy(&word, at, 8);
+    crc = _mm_crc32_u64(crc, word);
+  }
+  auto narrow = static_cast<uint32_t>(crc);
+  for (; left > 0; --left, ++at) {
+    narrow = _mm_crc32_u8(narrow, static_cast<uint8_t>(*at));
+  }
+  return ~narrow;
+}
+#endif
+
+} // namespace
+
+uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t before) {
+  uint32_t crc = ~before;
+  for (const std::byte byte : bytes) {
+    crc = crc >> 8 ^ kTable[(crc ^ static_cast<uint32_t>(byte)) & 0xFF];
+  }
+  return ~crc;
+}
+
+uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("sse4.2")) {
+    return crc32c_sse42(bytes, before);
+  }
+#endif
+  return crc32c_portable(bytes, before);
+}
+
+uint32_t crc32c(std::string_view text, uint32_t before) {
+  return crc32c(std::as_bytes(std::span(text.data(), text.size())), before);
+}
+
+std::string crc_text(uint32_t crc) {
+  std::string text(8, '0');
+  for (size_t i = 0; i < 8; ++i) {
+    text[i] = "0123456789abcdef"[crc >> (28 - 4 * i) & 15];
+  }
+  return text;
+}
+
+std::optional<uint32_t> crc_from_text(std::string_view text) {
+  uint32_t crc = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), crc, 16);
+  const bool exact = text.size() == 8 && error == std::errc() && end == text.data() + text.size();
+  return exact && crc_text(crc) == text ? std::optional(crc) : std::nullopt;
+}
+
+} // namespace mh

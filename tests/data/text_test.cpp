@@ -243,7 +243,7 @@ TEST_CASE("whole documents are dealt out, each to one split") {
   }
   mh::TokenStore store(1000);
   store.append(ids);
-  const auto slices = mh::deal(documents, {0.5, 0.25, 0.25});
+  const auto slices = mh::deal(documents, {0.5, 0.25, 0.25}, 1);
   std::set<int64_t> all;
   for (const auto& slice : slices) {
     std::vector<int64_t> tokens(slice.size());
@@ -263,8 +263,9 @@ TEST_CASE("whole documents are dealt out, each to one split") {
   CHECK(all.size() == 1000);
   CHECK(slices[0].size() == 500);
   CHECK(slices[1].size() == 250);
-  CHECK(mh::deal(documents, {0, 1, 0})[1].size() == 1000);
-  CHECK(mh::deal(documents, {0, 0.5, 0.5})[0].size() == 0);
+  CHECK(mh::deal(documents, {0, 1, 0}, 1)[1].size() == 1000);
+  CHECK(mh::deal(documents, {0.999, 0.001, 0}, 25)[1].size() == 30);
+  CHECK(mh::deal(documents, {0, 0.5, 0.5}, 1)[0].size() == 0);
 }
 
 TEST_CASE("long documents are cut into equal pieces") {
@@ -333,7 +334,7 @@ TEST_CASE("bad input: a sentence, and exit code 5") {
         corpus({middle}, arguments({0.5, 0.25, 0.25}, 20));
       }) ==
       "data.split asks for a train split, but its share is less than one sequence: 1 file with 40 "
-      "tokens were dealt out as train 0, valid 20, test 20, and a sequence needs 21"
+      "tokens were dealt out as train 0, valid 40, test 0, and a sequence needs 21"
   );
   CHECK(failure([&] {
           (void)corpus({middle}).sample(mh::Split::valid, 0);

@@ -1,3 +1,4 @@
+#define MH_PLUGIN_LICENSE "Apache-2.0"
 #include "mock.hpp"
 
 #include <megahost/plugin.hpp>

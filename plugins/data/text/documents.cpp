@@ -82,8 +82,9 @@ void Slice::read(const TokenStore& store, uint64_t begin, std::span<int64_t> ret
   }
 }
 
-std::array<Slice, 3>
-deal(const std::vector<Document>& documents, const std::array<double, 3>& shares) {
+std::array<Slice, 3> deal(
+    const std::vector<Document>& documents, const std::array<double, 3>& shares, uint64_t at_least
+) {
   std::vector<std::pair<uint64_t, size_t>> order; // hash, number
   uint64_t total = 0;
   for (size_t i = 0; i < documents.size(); ++i) {
@@ -105,7 +106,8 @@ deal(const std::vector<Document>& documents, const std::array<double, 3>& shares
     double taken = 0;
     for (; next < order.size(); ++next) {
       const double size = double(documents[order[next].second].size());
-      if (split != splits.back() && taken > 0 && taken + size / 2 > target) {
+      const bool enough = taken >= double(at_least) && taken + size / 2 > target;
+      if (enough && split != splits.back()) {
         break;
       }
       numbers[split].push_back(order[next].second);

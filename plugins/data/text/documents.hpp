@@ -62,9 +62,10 @@ private:
 /// The order of dealing is that of a hash of the names: valid takes documents from its front until
 /// its share is full, then test, and train the rest. It depends on nothing but names and sizes,
 /// least of all on the run's seed: a run with another seed is held against the same validation set,
-/// and a later evaluation never meets text that was trained on. A split whose share is not 0 gets
-/// at least one document if there are enough.
-[[nodiscard]] std::array<Slice, 3>
-deal(const std::vector<Document>& documents, const std::array<double, 3>& shares);
+/// and a later evaluation never meets text that was trained on. Valid and test, if their share is
+/// not 0, get `at_least` tokens, as long as there are any.
+[[nodiscard]] std::array<Slice, 3> deal(
+    const std::vector<Document>& documents, const std::array<double, 3>& shares, uint64_t at_least
+);
 
 } // namespace mh

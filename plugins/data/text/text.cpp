@@ -136,7 +136,7 @@ void TextCorpus::deal_out(const std::vector<Document>& documents) {
         exit_code::data
     );
   }
-  slices_ = deal(cut(documents, std::max(tokens_.size() / 256, needed)), args_.split);
+  slices_ = deal(cut(documents, std::max(tokens_.size() / 256, needed)), args_.split, needed);
   for (size_t split = 0; split < slices_.size(); ++split) {
     if (args_.split[split] > 0 && slices_[split].size() < needed) {
       throw Error(

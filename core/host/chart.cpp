@@ -166,7 +166,7 @@ std::string line_chart(const Chart& chart, const std::vector<Series>& series, co
   }
   const double room = y.high > y.low ? (y.high - y.low) * 0.02 : std::max(std::abs(y.low) * 0.05, 1e-6);
   y = {y.low - room, y.high + room};
-  const double step = tick_step(y, chart.height / 3);
+  const double step = tick_step(y, chart.height / 2);
   std::vector<std::string> labels(static_cast<size_t>(chart.height));
   size_t margin = 0;
   for (double tick = std::ceil(y.low / step) * step; tick <= y.high; tick += step) {

@@ -1,1 +1,132 @@
-int main() { return 0; }
+// The program: parses the command line, checks a recipe's syntax, then opens libmegahost.so and with it
+// LibTorch. --version, --help and mistakes up to there never load it.
+
+#include "core/config.hpp"
+#include "core/host/help.hpp"
+#include "core/host/invocation.hpp"
+#include "core/host/main/parse.hpp"
+#include "core/recipe/read.hpp"
+#include "core/recipe/text.hpp"
+#include "megahost/error.hpp"
+
+#include <cstdio>
+#include <dlfcn.h>
+#include <exception>
+#include <filesystem>
+#include <string>
+#include <unistd.h>
+
+namespace {
+
+void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+int fail(const std::string& what, const std::string& hint, int exit_code) {
+  const mh::Terminal terminal = mh::Terminal::of(STDERR_FILENO);
+  std::fprintf(stderr, "%s%s\n", terminal.paint(mh::Paint::red, "error: ").c_str(), what.c_str());
+  if (!hint.empty()) {
+    std::fprintf(stderr, "%s%s\n", terminal.paint(mh::Paint::green, "help: ").c_str(), hint.c_str());
+  }
+  return exit_code;
+}
+
+[[noreturn]] void refuse_command(const std::string& word) {
+  std::vector<std::string> known;
+  for (const mh::Command& command : mh::commands()) {
+    known.push_back(command.name.substr(0, command.name.find(' ')));
+  }
+  const auto meant = mh::nearest(word, known);
+  throw mh::Error(
+      "there is no command " + word,
+      (meant ? "did you mean " + *meant + "? " : std::string()) + "megahost --help lists the commands"
+  );
+}
+
+int print_help(const std::vector<std::string>& words) {
+  const mh::Terminal terminal = mh::Terminal::of(STDOUT_FILENO);
+  if (words.empty()) {
+    print(mh::overview(terminal));
+  } else if (const mh::Command* command = mh::named_command(words).command) {
+    print(mh::help(*command, terminal));
+  } else if (const std::string group = mh::group_help(words.front(), terminal); !group.empty()) {
+    print(group);
+  } else {
+    refuse_command(words.front());
+  }
+  return 0;
+}
+
+int run_heavy(const mh::Invocation& invocation) {
+  const std::filesystem::path here = std::filesystem::canonical("/proc/self/exe").parent_path();
+  std::filesystem::path library = here / "libmegahost.so";
+  if (!std::filesystem::exists(library)) {
+    library = here / MH_LIB_FROM_BIN / "libmegahost.so";
+  }
+  // Global, as if it were linked: plugins and LibTorch then share one copy of every symbol.
+  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (handle == nullptr) {
+    const std::string cause = dlerror();
+    throw mh::Error(
+        "libmegahost.so cannot be opened: " + cause,
+        "unset LD_LIBRARY_PATH if it names another LibTorch, or build megahost again",
+        mh::exit_code::other
+    );
+  }
+  const auto run = reinterpret_cast<decltype(&mh_run_command)>(dlsym(handle, "mh_run_command"));
+  if (run == nullptr) {
+    throw mh::Error(
+        library.string() + " is of another megahost: it lacks mh_run_command", "build megahost again",
+        mh::exit_code::other
+    );
+  }
+  return run(invocation);
+}
+
+int run(const std::vector<std::string>& words) {
+  const mh::Named named = mh::named_command(words);
+  if (named.command == nullptr) {
+    if (!mh::group_help(words.front(), {}).empty()) {
+      throw mh::Error(
+          words.size() < 2 ? "megahost " + words[0] + " needs another word"
+                           : "there is no command " + words[0] + " " + words[1],
+          "megahost " + words[0] + " --help lists them"
+      );
+    }
+    refuse_command(words.front());
+  }
+  const mh::Invocation invocation = mh::parse(
+      *named.command, {words.begin() + static_cast<ptrdiff_t>(named.words), words.end()}
+  );
+  for (size_t i = 0; i < invocation.arguments.size(); ++i) {
+    const std::string& name = named.command->arguments[i].name;
+    if (name == "RECIPE" || name == "OTHER") {
+      (void)mh::evaluate(invocation.arguments[i]);
+    }
+  }
+  return run_heavy(invocation);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  try {
+    if (!words.empty() && words.front() == "--version") {
+      print("megahost " MH_VERSION " (" MH_BUILT_FOR ")\n");
+      return 0;
+    }
+    if (words.empty() || words.front() == "help") {
+      return print_help({words.begin() + (words.empty() ? 0 : 1), words.end()});
+    }
+    for (const std::string& word : words) {
+      if (word == "--help" || word == "-h") {
+        std::erase_if(words, [](const std::string& other) { return other.starts_with("-"); });
+        return print_help(words);
+      }
+    }
+    return run(words);
+  } catch (const mh::Error& error) {
+    return fail(error.what(), error.hint(), error.exit_code());
+  } catch (const std::exception& error) {
+    return fail(error.what(), "", mh::exit_code::other);
+  }
+}

@@ -1,0 +1,141 @@
+#include "core/host/command.hpp"
+
+#include <algorithm>
+
+namespace mh {
+
+namespace {
+
+const Argument kRecipe{"RECIPE", "recipe file: .lua, .toml or .json"};
+const Option kSet{"--set", "KEY=VALUE", "overrides one value, as in --set optimizer.lr=1e-4", true};
+const Option kPlugin{"--plugin", "FILE", "opens a plugin before those that the recipe names", true};
+const Option kJson{"--json", "", "as JSON, for programs"};
+const Option kScale{"--scale", "", "the same structure shrunk to this machine, as one rank"};
+
+std::vector<Command> make_commands() {
+  return {
+      {
+          "run",
+          "Train",
+          "trains what a recipe describes",
+          "Progress, metrics (metrics.jsonl), the resolved recipe and checkpoints go to a run folder. SIGTERM "
+          "and SIGINT save a checkpoint before the run ends.",
+          {kRecipe},
+          {
+              kSet,
+              kPlugin,
+              {"--resume", "", "goes on from the newest checkpoint of the run folder"},
+              kScale,
+              {"--run-dir", "DIR", "run folder, instead of the recipe's checkpoint.dir"},
+              {"--log-format", "FORMAT", "form of the lines, instead of the recipe's log.format", false,
+               {"line", "megatron", "json"}},
+          },
+          {
+              {"megahost run recipes/quickstart.lua", "a small Llama learns real text, three minutes"},
+              {"megahost run recipes/gpt2_124m.toml --set train.iters=20 --set precision=bf16", ""},
+              {"megahost run recipes/quickstart.lua --resume", "goes on where it was stopped"},
+              {"megahost run recipes/llama70b.lua --scale", "a 70B layout's structure on this machine"},
+          },
+      },
+      {
+          "eval",
+          "Train",
+          "loss and perplexity of trained weights",
+          "The weights come from one of our run folders or from a Hugging Face folder (config.json and "
+          "*.safetensors).",
+          {kRecipe},
+          {
+              {"--weights", "DIR", "run folder or Hugging Face folder"},
+              {"--ids", "FILE.json", "token ids to evaluate, [[...], ...], instead of the validation split"},
+              {"--logits", "OUT.safetensors", "writes the logits of --ids"},
+              {"--gradients", "OUT.safetensors", "writes the gradients of the loss of --ids"},
+              kSet,
+              kPlugin,
+          },
+          {
+              {"megahost eval recipes/quickstart.lua --weights runs/quickstart", ""},
+              {"megahost eval recipes/gpt2_124m.toml --weights gpt2/ --ids ids.json --logits out.safetensors",
+               "a model from Hugging Face"},
+          },
+      },
+      {
+          "recipe check",
+          "Recipes",
+          "checks a recipe and shows every problem at its line",
+          "",
+          {kRecipe},
+          {kSet, kPlugin},
+          {{"megahost recipe check recipes/quickstart.lua", ""}},
+      },
+      {
+          "recipe show",
+          "Recipes",
+          "prints a recipe with every default filled in",
+          "What it prints is a recipe that resolves to the same.",
+          {kRecipe},
+          {
+              {"--format", "FORMAT", "language of the output (toml)", false, {"toml", "lua", "json"}},
+              {"--origins", "", "a comment at each value: where it comes from"},
+              kScale,
+              kSet,
+              kPlugin,
+          },
+          {
+              {"megahost recipe show recipes/quickstart.lua --origins", ""},
+              {"megahost recipe show recipes/gpt2_124m.lua --format toml > mine.toml", "Lua to TOML"},
+          },
+      },
+      {
+          "recipe explain",
+          "Recipes",
+          "says what a value means and where it comes from",
+          "",
+          {kRecipe, {"KEY", "dotted key, such as optimizer.lr"}},
+          {kSet, kPlugin},
+          {{"megahost recipe explain recipes/llama70b.lua model.hidden", ""}},
+      },
+      {
+          "recipe diff",
+          "Recipes",
+          "the values in which two resolved recipes differ",
+          "",
+          {{"RECIPE", "recipe file"}, {"OTHER", "recipe file"}},
+          {kPlugin},
+          {{"megahost recipe diff recipes/gpt2_124m.lua recipes/gpt2_124m.toml", ""}},
+      },
+      {
+          "plugins",
+          "Plugins",
+          "lists the plugins found: kind, name, version, where from",
+          "Each file is opened in a process of its own; what cannot be opened is listed with the reason.",
+          {},
+          {kPlugin, kJson},
+          {{"megahost plugins", ""}},
+      },
+      {
+          "plugins show",
+          "Plugins",
+          "every field that a plugin accepts: type, default, range, unit",
+          "",
+          {{"NAME", "name, such as adamw or org.megahost.adamw/adamw"}},
+          {kPlugin, kJson},
+          {{"megahost plugins show llama", ""}},
+      },
+  };
+}
+
+}  // namespace
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> all = make_commands();
+  return all;
+}
+
+const Command* find_command(std::string_view name) {
+  const auto found = std::find_if(commands().begin(), commands().end(), [&](const Command& command) {
+    return command.name == name;
+  });
+  return found == commands().end() ? nullptr : &*found;
+}
+
+}  // namespace mh

@@ -1,0 +1,46 @@
+#pragma once
+/// The commands of the program as data. Parsing, help, the README's table and completion are made from it.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mh {
+
+/// An option of a command.
+struct Option {
+  std::string name;   ///< "--set"
+  std::string value;  ///< "KEY=VALUE"; empty: a flag
+  std::string doc;
+  bool repeatable = false;
+  std::vector<std::string> choices{};
+};
+
+/// A word of a command that is no option.
+struct Argument {
+  std::string name;  ///< "RECIPE"
+  std::string doc;
+  bool required = true;
+  bool repeatable = false;
+};
+
+struct Example {
+  std::string command, doc;
+};
+
+struct Command {
+  std::string name;     ///< "run", "recipe check"
+  std::string group;    ///< heading in the overview
+  std::string summary;  ///< one line
+  std::string about;    ///< paragraphs below it in the command's own help
+  std::vector<Argument> arguments{};
+  std::vector<Option> options{};
+  std::vector<Example> examples{};
+};
+
+/// Every command there is, in the order of the overview.
+[[nodiscard]] const std::vector<Command>& commands();
+
+[[nodiscard]] const Command* find_command(std::string_view name);
+
+}  // namespace mh

@@ -1,0 +1,21 @@
+#pragma once
+/// What --help prints, from the table of commands.
+
+#include "core/host/command.hpp"
+#include "core/host/terminal.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace mh {
+
+/// The overview: what the program is, first steps, commands by group.
+[[nodiscard]] std::string overview(const Terminal& terminal);
+
+/// One command: usage, arguments, options, examples.
+[[nodiscard]] std::string help(const Command& command, const Terminal& terminal);
+
+/// The commands that begin with `group`, "recipe": one line each.
+[[nodiscard]] std::string group_help(std::string_view group, const Terminal& terminal);
+
+}  // namespace mh

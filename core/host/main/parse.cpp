@@ -1,0 +1,103 @@
+#include "core/host/main/parse.hpp"
+
+#include "core/recipe/text.hpp"
+#include "megahost/error.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+
+namespace mh {
+
+namespace {
+
+std::string see_help(const Command& command) { return "see megahost " + command.name + " --help"; }
+
+[[noreturn]] void refuse_extra(const Command& command, const std::string& word) {
+  if (!word.starts_with("-")) {
+    throw Error("megahost " + command.name + " takes no further word \"" + word + "\"", see_help(command));
+  }
+  std::vector<std::string> known;
+  for (const Option& option : command.options) {
+    known.push_back(option.name);
+  }
+  const auto meant = nearest(word.substr(0, word.find('=')), known);
+  throw Error(
+      "megahost " + command.name + " has no option " + word,
+      meant ? "did you mean " + *meant + "? " + see_help(command) : see_help(command)
+  );
+}
+
+}  // namespace
+
+Named named_command(const std::vector<std::string>& words) {
+  if (words.size() >= 2) {
+    if (const Command* command = find_command(words[0] + " " + words[1])) {
+      return {command, 2};
+    }
+  }
+  if (!words.empty()) {
+    if (const Command* command = find_command(words[0])) {
+      return {command, 1};
+    }
+  }
+  return {};
+}
+
+Invocation parse(const Command& command, const std::vector<std::string>& words) {
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras();
+  std::vector<std::vector<std::string>> arguments(command.arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const Argument& argument = command.arguments[i];
+    auto* option = app.add_option(argument.name, arguments[i]);
+    option->required(argument.required);
+    option->expected(argument.required ? 1 : 0, argument.repeatable ? CLI::detail::expected_max_vector_size : 1);
+  }
+  std::vector<std::vector<std::string>> values(command.options.size());
+  std::vector<CLI::Option*> options;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Option& option = command.options[i];
+    if (option.value.empty()) {
+      options.push_back(app.add_flag(option.name));
+      continue;
+    }
+    options.push_back(app.add_option(option.name, values[i]));
+    options.back()->type_size(1)->allow_extra_args(false);
+    if (option.repeatable) {
+      options.back()->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    }
+  }
+  try {
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  } catch (const CLI::ParseError& error) {
+    throw Error("megahost " + command.name + ": " + error.what(), see_help(command));
+  }
+  if (const auto extra = app.remaining(); !extra.empty()) {
+    refuse_extra(command, extra.front());
+  }
+
+  Invocation invocation{command.name, {}, {}};
+  for (const auto& argument : arguments) {
+    invocation.arguments.insert(invocation.arguments.end(), argument.begin(), argument.end());
+  }
+  for (size_t i = 0; i < options.size(); ++i) {
+    const Option& option = command.options[i];
+    if (options[i]->count() == 0) {
+      continue;
+    }
+    for (const std::string& value : values[i]) {
+      if (!option.choices.empty() &&
+          std::find(option.choices.begin(), option.choices.end(), value) == option.choices.end()) {
+        throw Error(
+            option.name + " " + value + " is not one of " + join(option.choices), see_help(command)
+        );
+      }
+    }
+    invocation.options[option.name] = values[i];
+  }
+  return invocation;
+}
+
+}  // namespace mh

@@ -46,6 +46,9 @@ class MH_API Builder {
   [[nodiscard]] Dims dims(Axis last) const;
   [[nodiscard]] Placement place(Axis last, Tier upto = Tier::between) const;
 
+  /// A vocabulary axis padded for this run's layout; any other axis as it is.
+  [[nodiscard]] Axis padded(Axis axis) const;
+
   /// A parameter of one or more pieces packed along dimension 0, with its final shape and initial values.
   ///
   /// `seen` is the placement of the activation that the parameter meets: gradients are summed over every

@@ -56,7 +56,8 @@ class MH_API StepContext {
   /// Positions of the tokens in their documents, [seq, 1] or [seq, batch] int64: array "positions" if the
   /// corpus gives it, else 0, 1, 2, ...
   [[nodiscard]] at::Tensor positions();
-  /// Index of each of this rank's tokens in its sample, [seq] int64.
+  /// Index of each of this rank's tokens in its sample, [seq] int64: array "token_index" if whoever cut
+  /// the batch gives it, else contiguous.
   [[nodiscard]] at::Tensor token_index();
 
   /// {seq, batch, last...} with the global sizes of this microbatch.
@@ -66,6 +67,8 @@ class MH_API StepContext {
   /// Adds a loss; any block may.
   void add_loss(Loss loss);
   [[nodiscard]] const std::vector<Loss>& losses() const { return losses_; }
+  /// Takes the losses out.
+  [[nodiscard]] std::vector<Loss> take_losses();
   /// How many items the loss has in this microbatch on this rank: a float32 scalar.
   [[nodiscard]] at::Tensor count(const Loss& loss) const;
 
@@ -83,6 +86,7 @@ class MH_API StepContext {
   bool training = false;             ///< dropout is active
   uint64_t seed = 0;                 ///< of dropout: changes with the step
   int64_t microbatch = 0;
+  at::DeviceType target = at::kCPU;  ///< what kernels are chosen for, on the Meta device too
   const Keep* keep = nullptr;        ///< the current block's recompute plan
   WeightQueue* weight_queue = nullptr;  ///< where products leave their weight gradients, if put off
 

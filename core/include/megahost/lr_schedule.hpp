@@ -14,6 +14,7 @@ class MH_API LrSchedule {
   struct Args {
     double lr = 0;            ///< the recipe's `optimizer.lr`: the maximum
     int64_t train_iters = 0;  ///< length of the run, for schedules that default to it
+    int64_t global_batch = 1; ///< samples of one update, for lengths given in samples
   };
   virtual ~LrSchedule();
 

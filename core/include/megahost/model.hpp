@@ -33,7 +33,6 @@ class MH_API Model {
   [[nodiscard]] const Flops& flops() const { return flops_; }
 
  private:
-  struct Stage;
   std::unique_ptr<ParameterStore> store_;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<Keep> keep_;

@@ -1,0 +1,134 @@
+#pragma once
+/// The decoder-only transformer: GPT, Llama and most of what came after them, as choices of one block.
+///
+///   x + attention(norm(x)), then x + feed_forward(norm(x)); a final norm; scores of the next token
+///
+/// A plugin for such a model is its defaults and its Hugging Face names (plugins/models/llama).
+
+#include "megahost/architecture.hpp"
+#include "megahost/export.hpp"
+#include "megahost/nn/attention.hpp"
+#include "megahost/nn/feed_forward.hpp"
+#include "megahost/nn/norm.hpp"
+#include "megahost/schema.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+struct DecoderConfig {
+  int64_t layers = 12;
+  int64_t hidden = 768;
+  int64_t heads = 12;
+  std::optional<int64_t> kv_heads;
+  std::optional<int64_t> head_dim;
+  std::optional<int64_t> ffn_hidden;
+  std::optional<int64_t> vocab;
+  std::string norm = "layernorm";
+  double norm_eps = 1e-5;
+  std::string activation = "gelu_tanh";
+  std::string positions = "learned";
+  double rope_base = 10000;
+  double rope_share = 1;
+  std::string rope_scaling = "none";
+  double rope_factor = 1;
+  double rope_low_freq = 1;
+  double rope_high_freq = 4;
+  int64_t rope_original_length = 8192;
+  bool bias = true;
+  std::optional<bool> qkv_bias;
+  bool tied = true;
+  double dropout = 0;
+  double attention_dropout = 0;
+  double init_std = 0.02;
+  bool scaled_init = true;
+};
+
+/// Declares the fields of a config that derives from DecoderConfig, and the checks between them.
+template <class C>
+void decoder_fields(Fields<C>& f) {
+  f.add("layers", &C::layers, "transformer blocks").at_least(1);
+  f.add("hidden", &C::hidden, "width of the residual stream").at_least(1);
+  f.add("heads", &C::heads, "query heads").at_least(1);
+  f.add("kv_heads", &C::kv_heads, "key and value heads; as many as heads if absent").at_least(1);
+  f.add("head_dim", &C::head_dim, "elements of a head; hidden / heads if absent").at_least(1);
+  f.add("ffn_hidden", &C::ffn_hidden,
+        "hidden units of the feed-forward; if absent 4 hidden, or 8/3 hidden rounded up to a multiple of "
+        "64 for gated activations")
+      .at_least(1);
+  f.add("vocab", &C::vocab, "entries of the vocabulary; the tokenizer's if absent").at_least(1);
+  f.add("norm", &C::norm, "norm before each part of a block").one_of({"layernorm", "rmsnorm"});
+  f.add("norm_eps", &C::norm_eps, "added to the variance in norms").above(0);
+  f.add("activation", &C::activation, "of the feed-forward")
+      .one_of({"gelu", "gelu_tanh", "relu2", "swiglu", "geglu"});
+  f.add("positions", &C::positions, "how tokens know their positions")
+      .one_of({"learned", "rope", "none"});
+  f.add("rope_base", &C::rope_base, "base of the rotary wavelengths").above(0);
+  f.add("rope_share", &C::rope_share, "share of a head's elements that is rotated").above(0).at_most(1);
+  f.add("rope_scaling", &C::rope_scaling, "how rotary embedding reaches beyond its first length")
+      .one_of({"none", "linear", "llama3"});
+  f.add("rope_factor", &C::rope_factor, "stretch of linear and llama3 scaling").at_least(1);
+  f.add("rope_low_freq", &C::rope_low_freq, "llama3 scaling: fewest turns that are blended").above(0);
+  f.add("rope_high_freq", &C::rope_high_freq, "llama3 scaling: most turns that are blended").above(0);
+  f.add("rope_original_length", &C::rope_original_length, "llama3 scaling: first context length")
+      .unit("tokens")
+      .at_least(1);
+  f.add("bias", &C::bias, "biases in all products");
+  f.add("qkv_bias", &C::qkv_bias, "biases of query, key and value; as `bias` if absent");
+  f.add("tied", &C::tied, "the output layer shares the word embedding's weight");
+  f.add("dropout", &C::dropout, "after the embedding and on both residual branches")
+      .unit("probability")
+      .at_least(0)
+      .below(1);
+  f.add("attention_dropout", &C::attention_dropout, "on attention probabilities")
+      .unit("probability")
+      .at_least(0)
+      .below(1);
+  f.add("init_std", &C::init_std, "standard deviation of initial weights").at_least(0);
+  f.add("scaled_init", &C::scaled_init,
+        "divide the initial weights of each branch's last product by sqrt(2 layers)");
+  f.check("heads", [](const C& c) -> std::string {
+    return !c.head_dim && c.hidden % c.heads != 0
+               ? "hidden " + std::to_string(c.hidden) + " is not divisible by heads " +
+                     std::to_string(c.heads) + ", and there is no head_dim"
+               : "";
+  });
+  f.check("kv_heads", [](const C& c) -> std::string {
+    return c.kv_heads && c.heads % *c.kv_heads != 0
+               ? "heads " + std::to_string(c.heads) + " is not divisible by kv_heads " +
+                     std::to_string(*c.kv_heads)
+               : "";
+  });
+  f.check("rope_high_freq", [](const C& c) -> std::string {
+    return c.rope_scaling == "llama3" && c.rope_high_freq <= c.rope_low_freq
+               ? "rope_high_freq is not above rope_low_freq"
+               : "";
+  });
+}
+
+/// A decoder of the fields above.
+class MH_API Decoder : public Architecture {
+ public:
+  /// Throws:  mh::Error if neither config nor tokenizer give a vocabulary
+  Decoder(const DecoderConfig& config, const Args& args);
+
+  [[nodiscard]] int64_t layers() const override { return config_.layers; }
+  [[nodiscard]] int64_t vocab() const override { return *config_.vocab; }
+  [[nodiscard]] std::unique_ptr<Block> embedding(Builder& builder) const override;
+  [[nodiscard]] std::unique_ptr<Block> layer(int64_t index, Builder& builder) const override;
+  [[nodiscard]] std::unique_ptr<Block> head(Builder& builder) const override;
+
+ protected:
+  /// With every absent field filled in.
+  [[nodiscard]] const DecoderConfig& config() const { return config_; }
+
+ private:
+  DecoderConfig config_;
+  int64_t seq_length_;
+};
+
+}  // namespace mh

@@ -1,0 +1,150 @@
+#include "megahost/builder.hpp"
+
+#include "core/nn/ops.hpp"
+#include "megahost/error.hpp"
+#include "megahost/random.hpp"
+
+#include <ATen/ops/zeros.h>
+
+namespace mh {
+
+namespace {
+
+/// What this rank holds of one dimension.
+struct Slice {
+  int64_t offset = 0;   // of the true tensor, in elements
+  int64_t length = 0;   // true elements
+  int64_t storage = 0;  // elements held, padding included
+};
+
+Slice slice_of(const Axis& axis, const Axis& padded, size_t d, const Placement& placed,
+               const Mesh& mesh) {
+  int64_t units = padded.size;
+  int64_t first = 0;
+  for (const auto mesh_axis : kAllMeshAxes) {
+    const auto& group = mesh.group(mesh_axis);
+    if (placed[mesh_axis] == Along{Type::split, static_cast<int8_t>(d)}) {
+      units /= group.size();
+      first = first + group.index() * units;
+    } else if (d == 0 && placed[mesh_axis].type == Type::replicated) {
+      // Fewer units than ranks: neighbours hold the same one.
+      first = first + group.index() * units / group.size();
+      units = 1;
+    }
+  }
+  const int64_t end = std::min(first + units, axis.size);
+  const int64_t begin = std::min(first, axis.size);
+  return {begin * axis.width, (end - begin) * axis.width, units * axis.width};
+}
+
+}  // namespace
+
+Builder::Builder(ParameterStore& store, const Args& args) : store_(store), args_(args) {
+  MH_ASSERT(args.mesh != nullptr && args.rules != nullptr, "a builder needs a mesh and rules");
+  ops::ensure_registered();
+}
+
+at::TensorOptions Builder::options() const {
+  return at::TensorOptions().device(args_.device).dtype(args_.dtype);
+}
+
+Dims Builder::dims(Axis last) const {
+  return {{axis::seq, args_.seq}, {axis::batch, args_.microbatch}, last};
+}
+
+Placement Builder::place(Axis last, Tier upto) const {
+  return rules().place(dims(padded(last)), mesh(), upto);
+}
+
+Axis Builder::padded(Axis axis) const {
+  if (axis.logical == axis::vocab) {
+    int64_t multiple = args_.vocab_multiple;
+    for (const auto& rule : rules().features) {
+      if (rule.logical == axis::vocab) {
+        multiple *= mesh().size(rule.mesh);
+      }
+    }
+    axis.size = (axis.size + multiple - 1) / multiple * multiple;
+  }
+  return axis;
+}
+
+Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placement& seen) {
+  Parameter parameter;
+  std::vector<int64_t> leaf;  // rows, then the other dimensions
+  for (const auto& spec : specs) {
+    Dims storage = spec.dims;
+    for (auto& axis : storage) {
+      axis = padded(axis);
+    }
+    const Placement placed = rules().place(storage, mesh(), Tier::features);
+    Piece piece;
+    piece.name = global_name(spec.name);
+    std::vector<int64_t> held;
+    for (size_t d = 0; d < storage.size(); ++d) {
+      const Slice slice = slice_of(spec.dims[d], storage[d], d, placed, mesh());
+      piece.global_shape.push_back(spec.dims[d].elements());
+      piece.offset.push_back(slice.offset);
+      piece.shape.push_back(slice.length);
+      held.push_back(slice.storage);
+    }
+    for (const auto axis : {MeshAxis::dp, MeshAxis::cp, MeshAxis::tp}) {
+      piece.copies *= mesh().size(axis);
+    }
+    for (const auto axis : kAllMeshAxes) {
+      const int64_t degree = mesh().size(axis);
+      if (degree == 1) {
+        continue;
+      }
+      const Type type = placed[axis].type;
+      if (type == Type::split) {
+        piece.copies /= degree;
+      } else if (type == Type::replicated) {
+        const int64_t inner = degree / storage[0].size;
+        piece.copies /= storage[0].size;
+        piece.sums.push_back({axis, inner});
+      } else if (seen[axis].type != Type::identical) {
+        piece.sums.push_back({axis, 0});
+      }
+    }
+    piece.row = leaf.empty() ? 0 : leaf[0];
+    if (leaf.empty()) {
+      leaf = held;
+    } else {
+      MH_ASSERT(std::equal(leaf.begin() + 1, leaf.end(), held.begin() + 1, held.end()),
+                "pieces packed along rows have equal columns");
+      leaf[0] += held[0];
+    }
+    parameter.pieces.push_back(std::move(piece));
+  }
+  parameter.value = at::zeros(leaf, options());
+  for (size_t i = 0; args_.initialise && i < specs.size(); ++i) {
+    const auto& piece = parameter.pieces[i];
+    at::Tensor view = parameter.view(parameter.value, piece);
+    if (specs[i].init.kind == Init::Kind::ones) {
+      view.fill_(1);
+    } else if (specs[i].init.kind == Init::Kind::normal) {
+      fill_normal(view, random_key(args_.seed, piece.name), specs[i].init.std, piece.global_shape,
+                  piece.offset);
+    }
+  }
+  parameter.value.requires_grad_();
+  return store_.add(std::move(parameter));
+}
+
+Parameter& Builder::shared(std::string_view name) {
+  Parameter* parameter = store_.find(name);
+  if (parameter == nullptr) {
+    throw InternalError("no block before this one made the shared parameter `" + std::string(name) + "`");
+  }
+  return *parameter;
+}
+
+Builder::Scope::Scope(Builder& builder, std::string_view name)
+    : builder_(builder), length_(builder.prefix_.size()) {
+  builder_.prefix_ += std::string(name) + ".";
+}
+
+Builder::Scope::~Scope() { builder_.prefix_.resize(length_); }
+
+}  // namespace mh

@@ -1,0 +1,88 @@
+#include "megahost/context.hpp"
+
+#include "core/nn/recompute.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+
+namespace mh {
+
+StepContext::StepContext(const Mesh& mesh, const Rules& rules, const Batch& batch)
+    : mesh_(&mesh), rules_(&rules), batch_(&batch) {}
+
+const at::Tensor& StepContext::array(std::string_view name) const {
+  const auto found = batch_->arrays.find(name);
+  if (found == batch_->arrays.end()) {
+    std::string names;
+    for (const auto& [other, tensor] : batch_->arrays) {
+      names += (names.empty() ? "" : ", ") + other;
+    }
+    throw Error("the model reads the array `" + std::string(name) + "`, but samples have only: " + names,
+                "choose a corpus that supplies it", exit_code::data);
+  }
+  return found->second;
+}
+
+bool StepContext::has_array(std::string_view name) const {
+  return batch_->arrays.find(name) != batch_->arrays.end();
+}
+
+at::Tensor StepContext::positions() {
+  return has_array("positions") ? array("positions") : token_index().unsqueeze(1);
+}
+
+at::Tensor StepContext::token_index() {
+  if (has_array("token_index")) {
+    return array("token_index");
+  }
+  return cached("token_index", [&] {
+    const auto& group = mesh_->group(MeshAxis::cp);
+    const int64_t length = batch_->seq / group.size();
+    const auto& tokens = batch_->arrays.begin()->second;
+    return at::arange(group.index() * length, (group.index() + 1) * length,
+                      tokens.options().dtype(at::kLong));
+  });
+}
+
+Dims StepContext::dims(Axis last) const {
+  return {{axis::seq, batch_->seq}, {axis::batch, batch_->batch}, last};
+}
+
+Placement StepContext::place(Axis last, Tier upto) const {
+  return rules_->place(dims(last), *mesh_, upto);
+}
+
+void StepContext::add_loss(Loss loss) { losses_.push_back(std::move(loss)); }
+
+std::vector<Loss> StepContext::take_losses() { return std::exchange(losses_, {}); }
+
+at::Tensor StepContext::count(const Loss& loss) const {
+  return loss.over.empty() ? at::ones({}, loss.sum.options().requires_grad(false))
+                           : array(loss.over).sum(at::kFloat);
+}
+
+double StepContext::host_value(const at::Tensor& scalar, double assumed) const {
+  return scalar.is_meta() ? assumed : scalar.item().toDouble();
+}
+
+const at::Tensor& StepContext::cached(const std::string& key,
+                                      const std::function<at::Tensor()>& make) {
+  auto found = cache_.find(key);
+  if (found == cache_.end()) {
+    found = cache_.emplace(key, make()).first;
+  }
+  return found->second;
+}
+
+at::Tensor StepContext::part(std::string_view name, const std::vector<at::Tensor>& inputs,
+                             const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run) {
+  if (keep == nullptr || !keep->redoes(name)) {
+    return run(inputs);
+  }
+  return recomputed([run](const std::vector<at::Tensor>& again) {
+    return std::vector<at::Tensor>{run(again)};
+  }, inputs)[0];
+}
+
+}  // namespace mh

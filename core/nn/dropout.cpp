@@ -1,0 +1,70 @@
+#include "megahost/nn/dropout.hpp"
+
+#include "core/nn/ops.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/ops/tensor.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace mh {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// The mask is made again in backward; only the samples' and tokens' numbers are kept.
+struct Dropout : torch::autograd::Function<Dropout> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, double p, int64_t key,
+                            const at::Tensor& samples, const at::Tensor& tokens,
+                            int64_t first_feature) {
+    ctx->save_for_backward({samples, tokens});
+    ctx->saved_data["p"] = p;
+    ctx->saved_data["key"] = key;
+    ctx->saved_data["first"] = first_feature;
+    return ops::dropout(x, p, key, samples, tokens, first_feature);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto saved = ctx->get_saved_variables();
+    at::Tensor dx =
+        ops::dropout(gradients[0], ctx->saved_data["p"].toDouble(), ctx->saved_data["key"].toInt(),
+                     saved[0], saved[1], ctx->saved_data["first"].toInt());
+    return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor dropout_at(const at::Tensor& x, double p, uint64_t site, int64_t first_feature,
+                      const at::Tensor& tokens, StepContext& context) {
+  if (p == 0 || !context.training) {
+    return x;
+  }
+  const at::Tensor samples = context.cached("samples", [&] {
+    return at::tensor(context.batch().samples, at::TensorOptions().dtype(at::kLong)).to(x.device());
+  });
+  const uint64_t key = site ^ (context.seed * 0x9e3779b97f4a7c15ULL);
+  return Dropout::apply(x, p, static_cast<int64_t>(key), samples, tokens, first_feature);
+}
+
+at::Tensor dropout(const at::Tensor& x, Axis last, double p, uint64_t site, StepContext& context) {
+  if (p == 0 || !context.training) {
+    return x;
+  }
+  const Placement placed = context.place(last);
+  const Placement tokens_only = context.place(last, Tier::tokens);
+  at::Tensor tokens = context.token_index();
+  int64_t first_feature = 0;
+  for (const auto axis : kAllMeshAxes) {
+    const auto& group = context.mesh().group(axis);
+    if (placed[axis] == Along{Type::split, 0} && tokens_only[axis].type != Type::split) {
+      tokens = group.slice(tokens, 0).contiguous();
+    } else if (placed[axis] == Along{Type::split, 2}) {
+      first_feature += group.index() * x.size(2);
+    }
+  }
+  return dropout_at(x, p, site, first_feature, tokens, context);
+}
+
+}  // namespace mh

@@ -1,0 +1,67 @@
+#include "megahost/nn/embedding.hpp"
+
+#include "core/nn/ops.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/index_select.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace mh {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Looks rows up and adds their gradients straight into the main gradient. Ids below 0 give zeros.
+struct Lookup : torch::autograd::Function<Lookup> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& weight, const at::Tensor& ids,
+                            bool masked, int64_t parameter) {
+    ctx->save_for_backward({ids});
+    ctx->saved_data["parameter"] = parameter;
+    const at::Tensor flat = ids.reshape({-1});
+    at::Tensor rows = at::index_select(weight, 0, masked ? flat.clamp_min(0) : flat);
+    if (masked) {
+      rows.mul_(flat.ge(0).unsqueeze(1));
+    }
+    return rows.view({ids.size(0), ids.size(1), weight.size(1)});
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    auto* parameter = reinterpret_cast<Parameter*>(ctx->saved_data["parameter"].toInt());
+    MH_ASSERT(parameter->main_grad.defined(), "backward before ParameterStore::allocate_gradients");
+    const at::Tensor ids = ctx->get_saved_variables()[0].reshape({-1}).contiguous();
+    ops::embedding_add_(parameter->main_grad, ids,
+                        gradients[0].reshape({-1, parameter->value.size(1)}));
+    return {at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+Embedding::Embedding(Builder& builder, Axis rows, Axis embed, double std) : embed_(embed) {
+  made_ = builder.place(embed, Tier::tokens);
+  for (const auto axis : kAllMeshAxes) {
+    if (builder.mesh().size(axis) > 1 && builder.rules().maps(rows.logical, axis)) {
+      made_[axis] = {Type::partial, 0};
+      split_ = true;
+    }
+  }
+  weight_ = &builder.parameter({{"weight", {rows, embed}, Init::normal(std)}}, made_);
+  first_ = weight_->pieces[0].offset[0];
+  rows_ = weight_->pieces[0].shape[0];
+}
+
+at::Tensor Embedding::forward(const at::Tensor& ids, StepContext& context) const {
+  at::Tensor local = ids;
+  if (split_) {
+    const at::Tensor shifted = ids - first_;
+    local = shifted.masked_fill(shifted.ge(rows_).bitwise_or(shifted.lt(0)), -1);
+  }
+  const at::Tensor rows =
+      Lookup::apply(weight_->value, local, split_, reinterpret_cast<int64_t>(weight_));
+  return convert(rows, made_, context.place(embed_), context.mesh());
+}
+
+}  // namespace mh

@@ -1,0 +1,170 @@
+#include "megahost/nn/linear.hpp"
+
+#include "megahost/error.hpp"
+
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace mh {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// What the Function needs beside its tensors; outlived by the layer and the step.
+struct Call {
+  const Linear::Plan* plan;
+  const Mesh* mesh;
+  Parameter* weight;
+  Parameter* bias;  // nullptr without
+  WeightQueue* queue;
+};
+
+at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+void add_bias_gradient(const at::Tensor& dy, Parameter& bias) {
+  bias.main_grad.add_(rows_of(dy).sum(0, /*keepdim=*/false, bias.main_grad.scalar_type()));
+}
+
+/// main_grad += dyᵀ x
+void add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, Parameter& weight) {
+  const at::Tensor left = rows_of(dy).t();
+  const at::Tensor right = rows_of(x);
+  if (weight.main_grad.scalar_type() == right.scalar_type()) {
+    weight.main_grad.addmm_(left, right);
+  } else {
+    weight.main_grad.add_(at::mm(left, right));
+  }
+}
+
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias, int64_t address) {
+    const Call call = *reinterpret_cast<const Call*>(address);
+    const auto& plan = *call.plan;
+    ctx->save_for_backward({x, weight});
+    ctx->saved_data["plan"] = reinterpret_cast<int64_t>(call.plan);
+    ctx->saved_data["mesh"] = reinterpret_cast<int64_t>(call.mesh);
+    ctx->saved_data["weight"] = reinterpret_cast<int64_t>(call.weight);
+    ctx->saved_data["bias"] = reinterpret_cast<int64_t>(call.bias);
+    ctx->saved_data["queue"] = reinterpret_cast<int64_t>(call.queue);
+    const at::Tensor input = convert_forward(x, plan.in, plan.need, *call.mesh);
+    at::Tensor y = at::linear(input, weight, plan.bias_after ? std::nullopt : bias);
+    y = convert_forward(y, plan.made, plan.out, *call.mesh);
+    if (plan.bias_after && bias) {
+      y = y.add(*bias);
+    }
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const auto pointer = [&](const char* name) { return ctx->saved_data[name].toInt(); };
+    const auto& plan = *reinterpret_cast<const Linear::Plan*>(pointer("plan"));
+    const auto& mesh = *reinterpret_cast<const Mesh*>(pointer("mesh"));
+    auto* weight = reinterpret_cast<Parameter*>(pointer("weight"));
+    auto* bias = reinterpret_cast<Parameter*>(pointer("bias"));
+    auto* queue = reinterpret_cast<WeightQueue*>(pointer("queue"));
+
+    const at::Tensor dy = convert_backward(gradients[0], plan.made, plan.out, mesh);
+    at::Tensor dx;
+    if (ctx->needs_input_grad(0)) {
+      dx = at::mm(rows_of(dy), saved[1]);
+      auto sizes = dy.sizes().vec();
+      sizes.back() = dx.size(1);
+      dx = convert_backward(dx.view(sizes), plan.in, plan.need, mesh);
+    }
+    if (bias != nullptr && bias->value.requires_grad()) {
+      MH_ASSERT(bias->main_grad.defined(), "backward before ParameterStore::allocate_gradients");
+      add_bias_gradient(plan.bias_after ? gradients[0] : dy, *bias);
+    }
+    if (weight->value.requires_grad()) {
+      MH_ASSERT(weight->main_grad.defined(), "backward before ParameterStore::allocate_gradients");
+      const auto add = [x = saved[0], dy, &plan, &mesh, weight] {
+        add_weight_gradient(dy, convert_forward(x, plan.in, plan.need, mesh), *weight);
+      };
+      if (queue != nullptr) {
+        queue->push_back(add);
+      } else {
+        add();
+      }
+    }
+    return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+void Linear::make_plan(Builder& builder, const LinearSpec& spec) {
+  plan_.in = builder.place(spec.in);
+  plan_.need = plan_.in;
+  plan_.made = plan_.in;
+  plan_.out = builder.place(spec.outs.front().axis);
+  for (const auto axis : kAllMeshAxes) {
+    if (builder.mesh().size(axis) == 1) {
+      continue;
+    }
+    const bool in_mapped = builder.rules().maps(spec.in.logical, axis);
+    bool out_mapped = false;
+    for (const auto& out : spec.outs) {
+      out_mapped = out_mapped || builder.rules().maps(out.axis.logical, axis);
+    }
+    if (in_mapped && out_mapped) {
+      throw Error("the product `" + builder.global_name(spec.outs.front().name) +
+                  "` has its input and its output split over " + std::string(to_string(axis)));
+    }
+    if (out_mapped) {
+      plan_.need[axis] = {Type::replicated, 0};
+      plan_.made[axis] = {Type::split, 2};
+      plan_.out[axis] = {Type::split, 2};
+    } else if (in_mapped) {
+      plan_.made[axis] = {Type::partial, 0};
+      plan_.bias_after = true;
+    }
+  }
+  for (const auto& out : spec.outs) {
+    const Axis axis = builder.padded(out.axis);
+    const auto sizes = local_sizes({axis}, builder.rules().place({axis}, builder.mesh(), Tier::features),
+                                   builder.mesh());
+    widths_.push_back(sizes[0]);
+  }
+  double columns = 0;
+  for (const auto& out : spec.outs) {
+    columns += static_cast<double>(out.axis.elements());
+  }
+  builder.flops.products += 2.0 * static_cast<double>(spec.in.elements()) * columns;
+}
+
+Linear::Linear(Builder& builder, const LinearSpec& spec) {
+  make_plan(builder, spec);
+  std::vector<ParamSpec> weights;
+  std::vector<ParamSpec> biases;
+  for (const auto& out : spec.outs) {
+    const std::string prefix = out.name.empty() ? "" : out.name + ".";
+    weights.push_back({prefix + "weight", {out.axis, spec.in}, Init::normal(spec.std)});
+    biases.push_back({prefix + "bias", {out.axis}, Init::zeros()});
+  }
+  weight_ = &builder.parameter(weights, plan_.need);
+  if (spec.bias) {
+    bias_ = &builder.parameter(biases, plan_.bias_after ? plan_.out : plan_.made);
+  }
+}
+
+Linear::Linear(Builder& builder, const LinearSpec& spec, Parameter& weight) : weight_(&weight) {
+  MH_ASSERT(!spec.bias, "a linear layer over a shared weight has no bias");
+  make_plan(builder, spec);
+}
+
+at::Tensor Linear::forward(const at::Tensor& x, StepContext& context) const {
+  const Call call{&plan_, &context.mesh(), weight_, bias_, context.weight_queue};
+  const auto bias = bias_ == nullptr ? std::nullopt : std::optional<at::Tensor>(bias_->value);
+  return LinearFunction::apply(x, weight_->value, bias, reinterpret_cast<int64_t>(&call));
+}
+
+std::vector<at::Tensor> Linear::parts(const at::Tensor& y) const {
+  return y.split_with_sizes(widths_, -1);
+}
+
+}  // namespace mh

@@ -1,0 +1,103 @@
+#include "megahost/model.hpp"
+
+#include "core/nn/recompute.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+namespace mh {
+
+namespace {
+
+/// Runs a block keeping only its input. Losses that the block adds come out of the recomputed part with
+/// the state, since only what it returns carries gradients.
+State recomputed_block(const Block& block, const State& state, StepContext& context) {
+  std::vector<at::Tensor> inputs;
+  for (const auto& [name, activation] : state) {
+    inputs.push_back(activation.value);
+  }
+  auto shape = std::make_shared<State>();           // names and dimensions of the result
+  auto losses = std::make_shared<std::vector<Loss>>();
+  const StepContext inner = context;                // read again in backward
+  const auto results = recomputed([&block, state, inner, shape, losses](const auto& values) {
+    StepContext copy = inner;
+    (void)copy.take_losses();
+    copy.keep = nullptr;
+    State input = state;
+    size_t i = 0;
+    for (const auto& [name, activation] : state) {
+      input.set(name, values[i++], activation.dims);
+    }
+    const State output = block.forward(input, copy);
+    const auto added = copy.take_losses();
+    std::vector<at::Tensor> outputs;
+    for (const auto& [name, activation] : output) {
+      outputs.push_back(activation.value);
+    }
+    for (const auto& loss : added) {
+      outputs.push_back(loss.sum);
+    }
+    if (!at::GradMode::is_enabled()) {  // the first run, not the one in backward
+      *shape = output;
+      *losses = added;
+    }
+    return outputs;
+  }, inputs);
+  State output = *shape;
+  size_t i = 0;
+  for (const auto& [name, activation] : *shape) {
+    output.set(name, results[i++], activation.dims);
+  }
+  for (auto loss : *losses) {
+    loss.sum = results[i++];
+    context.add_loss(std::move(loss));
+  }
+  *shape = State();
+  losses->clear();
+  return output;
+}
+
+}  // namespace
+
+Model::Model(const Architecture& architecture, const Builder::Args& args,
+             const RecomputePolicy* policy)
+    : store_(std::make_unique<ParameterStore>()) {
+  Builder builder(*store_, args);
+  {
+    const auto scope = builder.scope("embedding");
+    blocks_.push_back(architecture.embedding(builder));
+  }
+  keep_.emplace_back();
+  for (int64_t i = 0; i < architecture.layers(); ++i) {
+    const auto scope = builder.scope("layers." + std::to_string(i));
+    blocks_.push_back(architecture.layer(i, builder));
+    keep_.push_back(policy == nullptr ? Keep{} : policy->keep(i));
+  }
+  const auto scope = builder.scope("head");
+  blocks_.push_back(architecture.head(builder));
+  keep_.emplace_back();
+  flops_ = builder.flops;
+}
+
+Model::~Model() = default;
+Model::Model(Model&&) noexcept = default;
+
+State Model::forward(StepContext& context) const {
+  State state;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (keep_[i].everything) {
+      context.keep = &keep_[i];
+      state = blocks_[i]->forward(state, context);
+      context.keep = nullptr;
+    } else {
+      state = recomputed_block(*blocks_[i], state, context);
+    }
+  }
+  return state;
+}
+
+void backward(const at::Tensor& scalar) { torch::autograd::backward({scalar}, {}); }
+
+
+}  // namespace mh

@@ -1,0 +1,143 @@
+#include "core/nn/ops.hpp"
+
+#include "core/nn/meta.hpp"
+#include "megahost/error.hpp"
+#include "megahost/random.hpp"
+
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
+
+#include <mutex>
+
+namespace mh::ops {
+
+namespace {
+
+void embedding_add_cpu(at::Tensor table, const at::Tensor& ids, const at::Tensor& rows) {
+  MH_ASSERT(table.is_contiguous() && ids.is_contiguous(), "embedding_add_ needs contiguous tensors");
+  const at::Tensor source = rows.contiguous();
+  const int64_t width = table.size(1);
+  const int64_t count = ids.numel();
+  const auto* id = ids.const_data_ptr<int64_t>();
+  AT_DISPATCH_FLOATING_TYPES(table.scalar_type(), "embedding_add_", [&] {
+    using table_t = scalar_t;
+    auto* out = table.mutable_data_ptr<table_t>();
+    AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, source.scalar_type(), "rows", [&] {
+      const auto* in = source.const_data_ptr<scalar_t>();
+      // Threads own columns, so that each sum is made in one order.
+      at::parallel_for(0, width, 64, [&](int64_t begin, int64_t end) {
+        for (int64_t i = 0; i < count; ++i) {
+          if (id[i] < 0) {
+            continue;
+          }
+          table_t* to = out + id[i] * width;
+          const scalar_t* from = in + i * width;
+          for (int64_t c = begin; c < end; ++c) {
+            to[c] += static_cast<table_t>(from[c]);
+          }
+        }
+      });
+    });
+  });
+}
+
+void embedding_add_composite(at::Tensor table, const at::Tensor& ids, const at::Tensor& rows) {
+  const at::Tensor kept = ids.ge(0);
+  table.index_add_(0, ids.clamp_min(0), rows.to(table.scalar_type()) * kept.unsqueeze(1));
+}
+
+void embedding_add_meta(at::Tensor, const at::Tensor&, const at::Tensor&) {}
+
+at::Tensor dropout_cpu(const at::Tensor& x, double p, int64_t key, const at::Tensor& samples,
+                       const at::Tensor& tokens, int64_t first_feature) {
+  const at::Tensor input = x.contiguous();
+  at::Tensor output = at::empty_like(input);
+  const int64_t batch = x.size(1);
+  const int64_t features = x.size(2);
+  const auto* sample = samples.const_data_ptr<int64_t>();
+  const auto* token = tokens.const_data_ptr<int64_t>();
+  const auto threshold = static_cast<uint32_t>(p * 0x1p32);
+  const auto scale = static_cast<float>(1.0 / (1.0 - p));
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "dropout", [&] {
+    const auto* in = input.const_data_ptr<scalar_t>();
+    auto* out = output.mutable_data_ptr<scalar_t>();
+    at::parallel_for(0, x.size(0) * batch, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const auto high = static_cast<uint64_t>(sample[row % batch]);
+        const uint64_t low = static_cast<uint64_t>(token[row / batch]) << 32;
+        for (int64_t i = 0; i < features;) {
+          const int64_t feature = first_feature + i;
+          const auto words =
+              philox(static_cast<uint64_t>(key), low | static_cast<uint64_t>(feature / 4), high);
+          for (int64_t lane = feature % 4; lane < 4 && i < features; ++lane, ++i) {
+            const bool kept = words[static_cast<size_t>(lane)] >= threshold;
+            const int64_t at = row * features + i;
+            out[at] = kept ? static_cast<scalar_t>(in[at] * scale) : scalar_t(0);
+          }
+        }
+      }
+    });
+  });
+  return output;
+}
+
+at::Tensor dropout_host(const at::Tensor& x, double p, int64_t key, const at::Tensor& samples,
+                        const at::Tensor& tokens, int64_t first_feature) {
+  return dropout_cpu(x.cpu(), p, key, samples.cpu(), tokens.cpu(), first_feature).to(x.device());
+}
+
+at::Tensor dropout_meta(const at::Tensor& x, double, int64_t, const at::Tensor&, const at::Tensor&,
+                        int64_t) {
+  return at::empty_like(x, x.options(), at::MemoryFormat::Contiguous);
+}
+
+/// Libraries live as long as the process: the dispatcher refers to them.
+torch::Library& library(torch::Library::Kind kind, const char* name, c10::DispatchKey key) {
+  return *new torch::Library(kind, name, key, __FILE__, __LINE__);
+}
+
+}  // namespace
+
+void ensure_registered() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    using torch::Library;
+    auto& definitions = *new Library(Library::DEF, "megahost", std::nullopt, __FILE__, __LINE__);
+    definitions.def("embedding_add_(Tensor(a!) table, Tensor ids, Tensor rows) -> ()");
+    definitions.def("dropout(Tensor x, float p, int key, Tensor samples, Tensor tokens, "
+                    "int first_feature) -> Tensor");
+    auto& cpu = library(Library::IMPL, "megahost", c10::DispatchKey::CPU);
+    cpu.impl("embedding_add_", embedding_add_cpu);
+    cpu.impl("dropout", dropout_cpu);
+    auto& cuda = library(Library::IMPL, "megahost", c10::DispatchKey::CUDA);
+    cuda.impl("embedding_add_", embedding_add_composite);
+    cuda.impl("dropout", dropout_host);
+    auto& meta = library(Library::IMPL, "megahost", c10::DispatchKey::Meta);
+    meta.impl("embedding_add_", embedding_add_meta);
+    meta.impl("dropout", dropout_meta);
+    register_meta_shapes(library(Library::IMPL, "aten", c10::DispatchKey::Meta));
+  });
+}
+
+void embedding_add_(at::Tensor table, const at::Tensor& ids, const at::Tensor& rows) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("megahost::embedding_add_", "")
+                             .typed<void(at::Tensor, const at::Tensor&, const at::Tensor&)>();
+  op.call(std::move(table), ids, rows);
+}
+
+at::Tensor dropout(const at::Tensor& x, double p, int64_t key, const at::Tensor& samples,
+                   const at::Tensor& tokens, int64_t first_feature) {
+  static const auto op =
+      c10::Dispatcher::singleton()
+          .findSchemaOrThrow("megahost::dropout", "")
+          .typed<at::Tensor(const at::Tensor&, double, int64_t, const at::Tensor&,
+                            const at::Tensor&, int64_t)>();
+  return op.call(x, p, key, samples, tokens, first_feature);
+}
+
+}  // namespace mh::ops

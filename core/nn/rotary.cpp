@@ -1,0 +1,102 @@
+#include "megahost/nn/rotary.hpp"
+
+#include "megahost/error.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cmath>
+#include <numbers>
+
+namespace mh {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& table, bool inverse) {
+  const int64_t half = table.size(-1);
+  const auto type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor cosine = table.select(0, 0);
+  const at::Tensor sine = inverse ? table.select(0, 1).neg() : table.select(0, 1);
+  const at::Tensor a = x.narrow(-1, 0, half).to(type);
+  const at::Tensor b = x.narrow(-1, half, half).to(type);
+  std::vector<at::Tensor> parts = {(a * cosine).addcmul_(b, sine, -1).to(x.scalar_type()),
+                                   (b * cosine).addcmul_(a, sine).to(x.scalar_type())};
+  if (x.size(-1) > 2 * half) {
+    parts.push_back(x.narrow(-1, 2 * half, x.size(-1) - 2 * half));
+  }
+  return at::cat(parts, -1);
+}
+
+struct Rotary : torch::autograd::Function<Rotary> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& table) {
+    ctx->save_for_backward({table});
+    return rotate(x, table, /*inverse=*/false);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    return {rotate(gradients[0], ctx->get_saved_variables()[0], /*inverse=*/true), at::Tensor()};
+  }
+};
+
+/// Low frequencies are stretched, high ones kept, those between blended.
+double llama3_scaled(double frequency, const RotarySpec& spec) {
+  const double wavelength = 2 * std::numbers::pi / frequency;
+  const double turns = spec.original_length / wavelength;
+  if (turns > spec.high_freq) {
+    return frequency;
+  }
+  if (turns < spec.low_freq) {
+    return frequency / spec.factor;
+  }
+  const double kept = (turns - spec.low_freq) / (spec.high_freq - spec.low_freq);
+  return (1 - kept) * frequency / spec.factor + kept * frequency;
+}
+
+}  // namespace
+
+std::vector<double> rotary_frequencies(const RotarySpec& spec) {
+  if (spec.dim <= 0 || spec.dim % 2 != 0) {
+    throw Error("rotary embedding rotates pairs, but " + std::to_string(spec.dim) +
+                " elements of a head were asked for");
+  }
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < spec.dim; i += 2) {
+    double f = std::pow(spec.base, -static_cast<double>(i) / static_cast<double>(spec.dim));
+    if (spec.scaling == "linear") {
+      f /= spec.factor;
+    } else if (spec.scaling == "llama3") {
+      f = llama3_scaled(f, spec);
+    } else if (spec.scaling != "none") {
+      throw Error("there is no rotary scaling `" + spec.scaling + "`",
+                  "scalings: none, linear, llama3");
+    }
+    frequencies.push_back(f);
+  }
+  return frequencies;
+}
+
+at::Tensor rotary_table(const RotarySpec& spec, StepContext& context) {
+  const std::string key = "rotary " + std::to_string(spec.dim) + " " + std::to_string(spec.base) +
+                          " " + spec.scaling + " " + std::to_string(spec.factor);
+  return context.cached(key, [&] {
+    const at::Tensor positions = context.positions().to(at::kDouble);
+    const at::Tensor frequencies =
+        at::tensor(rotary_frequencies(spec), at::TensorOptions().dtype(at::kDouble))
+            .to(positions.device());
+    const at::Tensor angles = positions.unsqueeze(-1).unsqueeze(-1) * frequencies;
+    return at::stack({angles.cos(), angles.sin()}).to(at::kFloat);
+  });
+}
+
+at::Tensor rotary(const at::Tensor& x, const at::Tensor& table) {
+  MH_ASSERT(2 * table.size(-1) <= x.size(-1), "more rotated elements than a head has");
+  return Rotary::apply(x, table);
+}
+
+}  // namespace mh

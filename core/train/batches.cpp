@@ -1,0 +1,100 @@
+#include "core/train/batches.hpp"
+
+#include "megahost/error.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace mh {
+namespace {
+
+// [samples][length] -> [length, samples]
+at::Tensor stack(const std::string& name, const std::vector<Sample>& samples) {
+  const size_t length = std::visit([](const auto& values) { return values.size(); },
+                                   samples.front().at(name));
+  const auto width = static_cast<int64_t>(samples.size());
+  return std::visit(
+      [&]<class T>(const std::vector<T>&) {
+        const auto dtype = std::is_same_v<T, int64_t> ? at::kLong : at::kFloat;
+        at::Tensor stacked = at::empty({static_cast<int64_t>(length), width}, dtype);
+        T* data = stacked.data_ptr<T>();
+        for (int64_t column = 0; column < width; ++column) {
+          const auto found = samples[static_cast<size_t>(column)].find(name);
+          const auto* values = found == samples[static_cast<size_t>(column)].end()
+                                   ? nullptr
+                                   : std::get_if<std::vector<T>>(&found->second);
+          if (values == nullptr || values->size() != length) {
+            throw Error("the corpus gives array `" + name + "` with another length or type, or not at"
+                        " all, in some samples of one batch",
+                        "the arrays of all samples must be alike", exit_code::data);
+          }
+          for (size_t row = 0; row < length; ++row) {
+            data[static_cast<int64_t>(row) * width + column] = (*values)[row];
+          }
+        }
+        return stacked;
+      },
+      samples.front().at(name));
+}
+
+}  // namespace
+
+std::vector<Batch> load_batches(const Corpus& corpus, Split split, int64_t first,
+                                const BatchLayout& layout) {
+  std::vector<Batch> batches;
+  for (int64_t m = 0; m < layout.microbatches; ++m) {
+    Batch batch;
+    batch.seq = layout.seq;
+    batch.batch = layout.micro * layout.data_ranks;
+    const int64_t start = first + m * batch.batch + layout.data_rank * layout.micro;
+    std::vector<Sample> samples;
+    for (int64_t i = start; i < start + layout.micro; ++i) {
+      batch.samples.push_back(i);
+      samples.push_back(corpus.sample(split, i));
+    }
+    for (const auto& [name, array] : samples.front()) {
+      batch.arrays.emplace(name, stack(name, samples));
+    }
+    for (const auto& sample : samples) {
+      for (const auto& [name, array] : sample) {
+        if (!batch.arrays.contains(name)) {
+          throw Error("the corpus gives array `" + name + "` in some samples of one batch only",
+                      "the arrays of all samples must be alike", exit_code::data);
+        }
+      }
+    }
+    batches.push_back(std::move(batch));
+  }
+  return batches;
+}
+
+Batch to_device(const Batch& batch, at::Device device) {
+  Batch moved = batch;
+  for (auto& [name, array] : moved.arrays) {
+    array = array.to(device);
+  }
+  return moved;
+}
+
+Prefetcher::Prefetcher(const Corpus& corpus, Split split, const BatchLayout& layout)
+    : corpus_(corpus), split_(split), layout_(layout) {}
+
+Prefetcher::~Prefetcher() = default;  // waits for the thread
+
+std::vector<Batch> Prefetcher::get(int64_t first, bool more) {
+  auto batches = next_.valid() && next_first_ == first
+                     ? next_.get()
+                     : load_batches(corpus_, split_, first, layout_);
+  if (more) {
+    next_first_ = first + layout_.global();
+    next_ = std::async(std::launch::async,
+                       [this, start = next_first_] { return load_batches(corpus_, split_, start, layout_); });
+  }
+  return batches;
+}
+
+}  // namespace mh

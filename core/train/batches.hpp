@@ -1,0 +1,56 @@
+#pragma once
+/// Microbatches from a corpus: a pure function of the number of samples consumed.
+
+#include "megahost/context.hpp"
+#include "megahost/corpus.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <vector>
+
+namespace mh {
+
+/// How the samples of a step are dealt out.
+struct BatchLayout {
+  int64_t seq = 0;
+  int64_t micro = 1;         ///< samples of one microbatch on one data rank
+  int64_t microbatches = 1;  ///< per step and rank
+  int64_t data_ranks = 1;
+  int64_t data_rank = 0;
+
+  /// Samples of one step over all ranks.
+  [[nodiscard]] int64_t global() const { return micro * microbatches * data_ranks; }
+};
+
+/// The microbatches of one step on this rank, in host memory. Microbatch m holds the samples
+/// `first + m * micro * data_ranks + data_rank * micro + 0 .. micro-1`, as Megatron deals them.
+///
+/// Shapes:  every array [length, micro]
+/// Throws:  mh::Error (exit code 5) if the corpus fails, or its arrays differ between samples
+[[nodiscard]] std::vector<Batch> load_batches(const Corpus& corpus, Split split, int64_t first,
+                                              const BatchLayout& layout);
+
+/// The same batch with its arrays on `device`.
+[[nodiscard]] Batch to_device(const Batch& batch, at::Device device);
+
+/// Loads the next step's microbatches while this one computes. What it returns depends on `first` only.
+class Prefetcher {
+ public:
+  Prefetcher(const Corpus& corpus, Split split, const BatchLayout& layout);
+  ~Prefetcher();
+  Prefetcher(const Prefetcher&) = delete;
+  Prefetcher& operator=(const Prefetcher&) = delete;
+
+  /// The step that starts at sample `first`; starts on the one after it if `more`.
+  [[nodiscard]] std::vector<Batch> get(int64_t first, bool more);
+
+ private:
+  const Corpus& corpus_;
+  Split split_;
+  BatchLayout layout_;
+  int64_t next_first_ = -1;
+  std::future<std::vector<Batch>> next_;
+};
+
+}  // namespace mh

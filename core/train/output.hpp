@@ -1,0 +1,28 @@
+#pragma once
+/// Where a run's words go. The host puts a terminal behind it; tests put a string.
+
+#include "megahost/export.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace mh {
+
+/// Losses by step: (step, loss), steps ascending.
+struct LossCurves {
+  std::vector<std::pair<double, double>> train, validation;
+};
+
+class MH_API Output {
+ public:
+  virtual ~Output();
+  /// A whole line, without its end.
+  virtual void line(const std::string& text) = 0;
+  /// The share of the work that is done, and a few words beside the bar. Nothing where there is no terminal.
+  virtual void progress(double /*done*/, const std::string& /*words*/) {}
+  /// The curves as lines of text; empty where nothing can be drawn.
+  [[nodiscard]] virtual std::string chart(const LossCurves& /*curves*/) { return ""; }
+};
+
+}  // namespace mh

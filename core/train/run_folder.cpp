@@ -1,0 +1,64 @@
+#include "core/train/run_folder.hpp"
+
+#include "megahost/error.hpp"
+
+#include <fstream>
+#include <system_error>
+
+namespace mh {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kRecipeFile = "recipe.toml";
+
+fs::path numbered(const fs::path& folder, int number) {
+  return number == 1 ? folder : fs::path(folder.string() + "-" + std::to_string(number));
+}
+
+bool holds_run(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / kRecipeFile, ignored);
+}
+
+}  // namespace
+
+fs::path run_folder(const fs::path& wanted, bool resume) {
+  const fs::path plain = wanted.has_filename() ? wanted : wanted.parent_path();
+  int next = 1;
+  while (holds_run(numbered(plain, next))) {
+    ++next;
+  }
+  return numbered(plain, resume && next > 1 ? next - 1 : next);
+}
+
+std::vector<std::string> folder_notes(const fs::path& wanted, const fs::path& taken, bool resume) {
+  const fs::path plain = wanted.has_filename() ? wanted : wanted.parent_path();
+  if (taken == plain) {
+    return {};
+  }
+  if (resume) {
+    return {"the newest run is in " + taken.string()};
+  }
+  return {plain.string() + " holds an earlier run: this one is kept in " + taken.string() +
+          " (--resume would have continued the earlier one)"};
+}
+
+void make_run_folder(const fs::path& folder, const std::string& recipe_text) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) {
+    throw Error("cannot make the run folder " + folder.string() + ": " + error.message(),
+                "choose another checkpoint.dir, or make the place writable", exit_code::data);
+  }
+  const auto file = folder / kRecipeFile;
+  std::ofstream stream(file);
+  stream << recipe_text;
+  stream.flush();
+  if (!stream) {
+    throw Error("cannot write " + file.string(),
+                "choose another checkpoint.dir, make the place writable or free disk space",
+                exit_code::data);
+  }
+}
+
+}  // namespace mh

@@ -1,0 +1,73 @@
+#pragma once
+/// Everything a run is made of, built from a recipe in one direction: device, mesh, rules, tokenizer,
+/// corpus, architecture, model.
+
+#include "core/train/batches.hpp"
+#include "core/train/step.hpp"
+
+#include "megahost/architecture.hpp"
+#include "megahost/corpus.hpp"
+#include "megahost/device.hpp"
+#include "megahost/lr_schedule.hpp"
+#include "megahost/mesh.hpp"
+#include "megahost/model.hpp"
+#include "megahost/optimizer.hpp"
+#include "megahost/placement.hpp"
+#include "megahost/recipe.hpp"
+#include "megahost/recompute.hpp"
+#include "megahost/host.hpp"
+#include "megahost/tokenizer.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// Local vocabulary rows are padded to a multiple of this, for the products' sake.
+inline constexpr int64_t kVocabMultiple = 128;
+
+/// The order of the members is the order in which they are made.
+struct Session {
+  Recipe recipe;
+  std::unique_ptr<Device> device;
+  Mesh mesh;
+  Rules rules;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<Architecture> architecture;
+  std::unique_ptr<Corpus> corpus;
+  std::unique_ptr<RecomputePolicy> recompute;
+  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<LrSchedule> lr_schedule;
+  at::ScalarType dtype = at::kFloat;
+  std::unique_ptr<Model> model;
+
+  [[nodiscard]] Passes passes() const { return {mesh, rules, *model, device->device()}; }
+  [[nodiscard]] BatchLayout layout() const;
+  /// FLOPs of training one token of the global model, recomputation not counted.
+  [[nodiscard]] double flops_per_token() const;
+  /// Vocabulary with the dummy entries that padding adds.
+  [[nodiscard]] int64_t padded_vocab() const;
+};
+
+struct SessionOptions {
+  bool corpus = true;      ///< false where the data come from elsewhere
+  bool initialise = true;  ///< false where weights are loaded anyway
+};
+
+/// Throws:  mh::Error where the recipe asks for what is not there
+[[nodiscard]] MH_API std::unique_ptr<Session> make_session(const Recipe& recipe, Host& host,
+                                                    const SessionOptions& options = {});
+
+/// The mesh that the recipe's layout asks for on `world` ranks.
+[[nodiscard]] MeshShape mesh_shape(const Recipe& recipe, int64_t world);
+
+/// Names of the strategies that the layout needs.
+[[nodiscard]] std::vector<std::string> strategy_names(const Recipe& recipe);
+
+/// Tokens and samples that one step trains on are the same in each step.
+[[nodiscard]] inline int64_t tokens_per_step(const Recipe& recipe) {
+  return recipe.batch.global * recipe.model.seq_length;
+}
+
+}  // namespace mh

@@ -1,0 +1,52 @@
+#include "core/train/signals.hpp"
+
+#include <array>
+#include <csignal>
+
+namespace mh {
+namespace {
+
+// The one thing that a signal handler may write to.
+volatile std::sig_atomic_t received_signal = 0;
+
+constexpr std::array<int, 2> kSignals = {SIGTERM, SIGINT};
+
+extern "C" void remember_signal(int signal) {
+  received_signal = signal;
+}
+
+}  // namespace
+
+struct StopSignals::Former {
+  std::array<struct sigaction, kSignals.size()> actions;
+};
+
+StopSignals::StopSignals() : former_(std::make_unique<Former>()) {
+  received_signal = 0;
+  struct sigaction action {};
+  action.sa_handler = remember_signal;
+  action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);  // the second one has its usual effect
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], &action, &former_->actions[i]);
+  }
+}
+
+StopSignals::~StopSignals() {
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], &former_->actions[i], nullptr);
+  }
+}
+
+std::string StopSignals::received() const {
+  switch (received_signal) {
+    case 0:
+      return "";
+    case SIGINT:
+      return "SIGINT";
+    default:
+      return "SIGTERM";
+  }
+}
+
+}  // namespace mh

@@ -1,0 +1,25 @@
+#pragma once
+/// SIGTERM and SIGINT ask a run to stop after the present step; a second one ends the process at once.
+
+#include <memory>
+#include <string>
+
+namespace mh {
+
+/// Listens while it lives; one at a time per process.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  /// "SIGTERM" if one has come, else empty.
+  [[nodiscard]] std::string received() const;
+
+ private:
+  struct Former;
+  std::unique_ptr<Former> former_;
+};
+
+}  // namespace mh

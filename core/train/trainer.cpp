@@ -1,0 +1,248 @@
+#include "core/train/trainer.hpp"
+
+#include "core/train/checkpointing.hpp"
+#include "core/train/closing.hpp"
+#include "core/train/devices.hpp"
+#include "core/train/evaluate.hpp"
+#include "core/train/run_folder.hpp"
+#include "core/train/run_log.hpp"
+#include "core/train/session.hpp"
+#include "core/train/signals.hpp"
+#include "core/train/start_block.hpp"
+#include "core/train/words.hpp"
+
+#include "megahost/error.hpp"
+#include "megahost/random.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+namespace mh {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::string bad_numbers(const StepResult& result) {
+  for (const auto& loss : result.losses) {
+    if (!std::isfinite(loss.value)) {
+      return "the " + loss.name + " is " + words("%g", loss.value);
+    }
+  }
+  return "the norm of the gradients is " + words("%g", result.gradient_norm);
+}
+
+class Trainer {
+ public:
+  Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output);
+  TrainSummary run();
+
+ private:
+  [[nodiscard]] std::string stop_reason() const;
+  void step();
+  [[noreturn]] void stop_at(const StepResult& result);
+  void evaluate();
+  void save();
+  void save_or_warn();
+  [[nodiscard]] bool due(int64_t interval) const { return interval > 0 && progress_.step % interval == 0; }
+
+  const TrainOptions& options_;
+  Output& output_;
+  StopSignals signals_;
+  Clock::time_point start_ = Clock::now();
+  std::filesystem::path folder_;
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<Prefetcher> data_;
+  std::unique_ptr<RunLog> log_;
+  Progress progress_;
+  int64_t iterations_;
+  int64_t saved_step_ = -1;
+  int64_t evaluated_step_ = -1;
+};
+
+Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output)
+    : options_(options), output_(output), folder_(run_folder(recipe.checkpoint.dir, options.resume)),
+      session_(make_session(recipe, host)), iterations_(recipe.iterations()) {
+  auto& session = *session_;
+  require_evaluation(session);
+  make_run_folder(folder_, options.recipe_text);
+  session.model->parameters().allocate_gradients();
+  weights_ = std::make_unique<Weights>(session.model->parameters(), *session.optimizer,
+                                       recipe.optimizer.weight_decay);
+  progress_.seed = recipe.train.seed;
+  progress_.threads = at::get_num_threads();
+  progress_.cpu_level = cpu_level();
+  progress_.plugins = used_plugins(recipe, host);
+  progress_.sections = deciding_sections(recipe);
+
+  std::vector<std::string> notes = folder_notes(recipe.checkpoint.dir, folder_, options.resume);
+  if (options.resume) {
+    if (const auto saved = load_checkpoint(folder_, *weights_, session.mesh, notes)) {
+      for (const auto& difference : differences(*saved, progress_)) {
+        notes.push_back("warning: " + difference);
+      }
+      progress_.step = saved_step_ = evaluated_step_ = saved->step;
+      progress_.samples = saved->samples;
+      progress_.tokens = saved->tokens;
+      notes.push_back("resumed at step " + std::to_string(saved->step));
+    } else {
+      notes.push_back("no checkpoint in " + folder_.string() + " yet: starting at step 0");
+    }
+  }
+  const Rates rates{.iterations = iterations_,
+                    .global_batch = recipe.batch.global,
+                    .seq = recipe.model.seq_length,
+                    .flops_per_token = session.flops_per_token(),
+                    .peak_flops = session.device->peak_flops(session.dtype),
+                    .ranks = session.mesh.world()};
+  log_ = std::make_unique<RunLog>(output_, folder_, recipe.log.format, recipe.log.interval, rates,
+                                  progress_.step);
+  for (const auto& line : start_block(session, *weights_, progress_.plugins, folder_)) {
+    log_->line(line);
+  }
+  for (const auto& note : notes) {
+    log_->line(note);
+  }
+  data_ = std::make_unique<Prefetcher>(*session.corpus, Split::train, session.layout());
+}
+
+std::string Trainer::stop_reason() const {
+  const auto& train = session_->recipe.train;
+  if (progress_.step >= iterations_) {
+    return "finished";
+  }
+  if (const auto signal = signals_.received(); !signal.empty()) {
+    return signal;
+  }
+  if (train.exit_iters && progress_.step >= *train.exit_iters) {
+    return "train.exit_iters";
+  }
+  if (train.exit_minutes && seconds_since(start_) >= 60 * *train.exit_minutes) {
+    return "train.exit_minutes";
+  }
+  return "";
+}
+
+void Trainer::step() {
+  auto& session = *session_;
+  const auto begin = Clock::now();
+  const auto batches = data_->get(progress_.samples, progress_.step + 1 < iterations_);
+  const int64_t number = progress_.step + 1;
+  const uint64_t seed = random_key(static_cast<uint64_t>(progress_.seed), "step " + std::to_string(number));
+  const double lr = session.lr_schedule->lr(progress_.step);
+  const auto result =
+      train_step(session.passes(), session.model->parameters(), *weights_, *session.optimizer, batches,
+                 seed, session.recipe.optimizer.clip_grad, {.step = number, .lr = lr});
+  if (!result.finite) {
+    stop_at(result);
+  }
+  session.device->synchronize();
+  progress_.step = number;
+  progress_.samples += session.recipe.batch.global;
+  progress_.tokens += tokens_per_step(session.recipe);
+  log_->step({.step = number,
+              .samples = progress_.samples,
+              .losses = result.losses,
+              .lr = lr,
+              .next_lr = session.lr_schedule->lr(number),
+              .gradient_norm = result.gradient_norm,
+              .seconds = seconds_since(begin)});
+}
+
+// Nothing has been updated yet: the state is that before the step, and is kept if it is sound.
+void Trainer::stop_at(const StepResult& result) {
+  const std::string cause = "step " + std::to_string(progress_.step + 1) + ": " + bad_numbers(result);
+  std::string kept = saved_step_ > 0 ? "the checkpoint of step " + std::to_string(saved_step_) + " is whole"
+                                     : "no checkpoint was written";
+  if (progress_.step > saved_step_ && progress_.step > 0 && weights_->finite()) {
+    save_or_warn();
+  }
+  if (saved_step_ == progress_.step && progress_.step > 0) {
+    kept = "the state before it is saved in " + checkpoint_folder(folder_).string();
+  }
+  log_->line("stopped at " + cause);
+  throw Error(cause + "; " + kept,
+              "lower optimizer.lr, lengthen the warm-up or look at the data of samples " +
+                  std::to_string(progress_.samples) + " to " +
+                  std::to_string(progress_.samples + session_->recipe.batch.global - 1) +
+                  ", then continue with --resume",
+              exit_code::numbers);
+}
+
+void Trainer::evaluate() {
+  log_->evaluation({progress_.step, evaluate_split(*session_, Split::valid)});
+  evaluated_step_ = progress_.step;
+}
+
+void Trainer::save() {
+  if (saved_step_ == progress_.step) {
+    return;
+  }
+  save_checkpoint(folder_, progress_, *weights_, session_->mesh, session_->recipe.checkpoint.keep);
+  saved_step_ = progress_.step;
+}
+
+void Trainer::save_or_warn() {
+  try {
+    save();
+  } catch (const Error& error) {
+    log_->line("warning: the checkpoint of step " + std::to_string(progress_.step) +
+               " was not written, earlier ones are untouched: " + error.what());
+  }
+}
+
+TrainSummary Trainer::run() {
+  const auto& recipe = session_->recipe;
+  if (progress_.step >= iterations_) {
+    log_->line("this run is finished: raise train.iters to go on");
+  }
+  TrainSummary summary;
+  while (summary.reason = stop_reason(), summary.reason.empty()) {
+    step();
+    if (due(recipe.train.eval_interval)) {
+      evaluate();
+    }
+    if (due(recipe.checkpoint.interval)) {
+      save_or_warn();
+    }
+  }
+  const bool finished = summary.reason == "finished";
+  if (!finished) {
+    log_->line("stopping at step " + std::to_string(progress_.step) + ": " + summary.reason);
+  }
+  if (finished && recipe.train.eval_interval > 0 && evaluated_step_ != progress_.step) {
+    evaluate();
+  }
+  if (recipe.checkpoint.save_at_end || !finished) {
+    save();
+  }
+  summary.step = progress_.step;
+  summary.folder = folder_;
+  if (!log_->steps().empty() && !log_->steps().back().losses.empty()) {
+    summary.loss = log_->steps().back().losses.front().value;
+  }
+  if (!log_->evaluations().empty() && !log_->evaluations().back().losses.empty()) {
+    summary.validation_loss = log_->evaluations().back().losses.front().value;
+  }
+  if (options_.closing && signals_.received().empty()) {
+    close_run(*session_, *log_, output_, options_.command, folder_, finished);
+  }
+  return summary;
+}
+
+}  // namespace
+
+Output::~Output() = default;
+
+TrainSummary train(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output) {
+  return Trainer(recipe, host, options, output).run();
+}
+
+}  // namespace mh

@@ -1,0 +1,20 @@
+#define MH_PLUGIN_LICENSE "Apache-2.0"
+#include <megahost/plugin.hpp>
+#include <megahost/recompute.hpp>
+
+namespace {
+
+class None : public mh::RecomputePolicy {
+ public:
+  struct Config {};
+  static void fields(mh::Fields<Config>&) {}
+  None(const Config&, const Args&) {}
+
+  [[nodiscard]] mh::Keep keep(int64_t) const override { return {}; }
+};
+
+}  // namespace
+
+MH_PLUGIN("org.megahost.recompute-none", "0.1.0", "no recomputation", [](mh::Registry& r) {
+  r.add<None>("none", "keep every activation that backward needs");
+});

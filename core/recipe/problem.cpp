@@ -69,7 +69,7 @@ std::string excerpt(const Origin& at, const std::string& label) {
 std::string render(const Problem& problem) {
   std::string text = problem.message;
   const Origin& at = problem.origin;
-  std::string margin = "  ";
+  std::string margin = " ";
   if (!at.source) {
     if (!problem.label.empty()) {
       text += "\n  = " + problem.label;

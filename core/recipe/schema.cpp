@@ -73,7 +73,7 @@ Checked check_word(const Field& field, const Value& value) {
   const auto meant = nearest(word, field.choices);
   return {
       value, "is " + to_text(value) + ", expected " + describe(field),
-      meant ? "did you mean `" + *meant + "`?" : "expected " + describe(field)};
+      meant ? "did you mean `" + *meant + "`?" : ""};
 }
 
 Checked check_number(const Field& field, const Value& value) {
@@ -82,7 +82,7 @@ Checked check_number(const Field& field, const Value& value) {
   const bool high = field.max && (field.below_max ? number >= *field.max : number > *field.max);
   if (!std::isfinite(number) || low || high) {
     const std::string expected = std::isfinite(number) ? limits(field) : "finite number";
-    return {value, "is " + to_text(value) + ", expected " + expected, "expected " + expected};
+    return {value, "is " + to_text(value) + ", expected " + expected, ""};
   }
   return {value, "", ""};
 }
@@ -92,7 +92,7 @@ Checked check_one(const Field& field, Value value) {
     const std::string text = to_text(value);
     constexpr size_t kLongest = 40;
     const std::string found = text.size() <= kLongest ? text : describe(value.type());
-    return Checked{value, "is " + found + ", expected " + describe(field), "expected " + describe(field)};
+    return Checked{value, "is " + found + ", expected " + describe(field), ""};
   };
   const auto origin = value.origin;
   switch (field.type) {
@@ -141,8 +141,7 @@ Checked check_field(const Field& field, Value value) {
     value.origin = origin;
   }
   if (!value.is_array()) {
-    const std::string expected = describe(field);
-    return {value, "is " + describe(value.type()) + ", expected " + expected, "expected " + expected};
+    return {value, "is " + to_text(value) + ", expected " + describe(field), ""};
   }
   for (Value& item : value.as_array()) {
     Checked checked = check_one(field, item);
@@ -203,8 +202,7 @@ Value complete(
   const bool nothing = given.is_null() || (given.is_array() && given.as_array().empty());
   if (!is_table && !nothing) {
     problems.push_back({
-        given.origin, path, path + " is " + to_text(given) + ", expected a table",
-        "expected a table", ""});
+        given.origin, path, path + " is " + to_text(given) + ", expected a table", "", ""});
   }
   const Table& table = is_table ? given.as_table() : kEmpty;
   for (const auto& entry : table) {

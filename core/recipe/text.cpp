@@ -83,7 +83,7 @@ std::string valid_utf8(std::string_view text) {
   return out;
 }
 
-std::string quoted(std::string_view text) {
+std::string string_text(std::string_view text) {
   std::string out = "\"";
   for (const char c : valid_utf8(text)) {
     switch (c) {
@@ -114,12 +114,22 @@ std::string quoted(std::string_view text) {
   return out + "\"";
 }
 
+std::string lua_string(std::string_view text) {
+  std::string out = string_text(text);
+  for (size_t at = out.find('\\'); at != std::string::npos; at = out.find('\\', at + 2)) {
+    if (out[at + 1] == 'u') {  // \u001f is \x1f
+      out.replace(at, 4, "\\x");
+    }
+  }
+  return out;
+}
+
 std::string key_text(std::string_view key) {
   const bool bare = !key.empty() && std::all_of(key.begin(), key.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '-';
   });
-  return bare ? std::string(key) : quoted(key);
+  return bare ? std::string(key) : string_text(key);
 }
 
 size_t edit_distance(std::string_view a, std::string_view b, size_t limit) {

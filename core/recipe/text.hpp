@@ -17,7 +17,10 @@ namespace mh {
 [[nodiscard]] std::string number_text(double number);
 
 /// A basic TOML (and JSON) string with its quotes; bytes that are no UTF-8 become U+FFFD.
-[[nodiscard]] std::string quoted(std::string_view text);
+[[nodiscard]] std::string string_text(std::string_view text);
+
+/// The same as a Lua string, which has other escapes.
+[[nodiscard]] std::string lua_string(std::string_view text);
 
 /// A TOML key: bare where that is allowed, else quoted.
 [[nodiscard]] std::string key_text(std::string_view key);

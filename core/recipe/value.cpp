@@ -191,7 +191,7 @@ std::string to_text(const Value& value) {
   case Value::Type::number:
     return number_text(value.as_number());
   case Value::Type::string:
-    return quoted(value.as_string());
+    return string_text(value.as_string());
   case Value::Type::array: {
     std::string text;
     for (const Value& item : value.as_array()) {

@@ -1,0 +1,51 @@
+#pragma once
+/// What `megahost recipe check|show|explain|diff` say, as text. The command line only prints it.
+
+#include "core/recipe/load.hpp"
+#include "core/recipe/resolve.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace mh {
+
+enum class RecipeFormat : uint8_t { toml, lua, json };
+
+/// "toml", "lua" or "json".
+///
+/// Throws:  mh::Error for another word
+[[nodiscard]] RecipeFormat recipe_format(const std::string& name);
+
+/// A resolved recipe as a recipe that resolves to the same. With `origins` each value says where it comes
+/// from: in a comment, or, in JSON, which has none, in a table "origins" beside "recipe".
+[[nodiscard]] std::string show_recipe(const Recipe& recipe, RecipeFormat format, bool origins);
+
+/// One line: "recipes/tiny.lua is a valid recipe: model llama, ...".
+[[nodiscard]] std::string check_recipe(const Loaded& loaded, const Resolved& resolved);
+
+/// Every layer that sets `key` ("optimizer.lr", or a section for all its keys), low to high, the winner
+/// marked with an arrow.
+///
+/// Throws:  mh::Error if no such key exists, with the nearest one
+[[nodiscard]] std::string
+explain_recipe(const Loaded& loaded, const Resolved& resolved, const std::string& key);
+
+/// The keys in which two resolved recipes differ, one line for each side; empty if there are none.
+[[nodiscard]] std::string diff_recipes(const Recipe& left, const Recipe& right);
+
+/// Most that `scale_recipe` leaves of a model.
+struct ScaleLimits {
+  int64_t layers = 4;
+  int64_t hidden = 256;
+  int64_t heads = 8;
+  int64_t seq_length = 128;
+  int64_t global_batch = 8;
+  int64_t iters = 20;
+};
+
+/// A layer that shrinks a resolved recipe to one rank of this machine and keeps its structure: the same
+/// plugins and choices, the ratio of query to key-value heads and of feed-forward to hidden size; fewer
+/// layers, narrower, degrees of 1, the byte tokenizer, made-up text. Lay it on with LoadOptions::layers.
+[[nodiscard]] Layer scale_recipe(const Value& tree, const ScaleLimits& limits = {});
+
+}  // namespace mh

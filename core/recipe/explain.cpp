@@ -1,0 +1,146 @@
+#include "core/recipe/commands.hpp"
+#include "core/recipe/sections.hpp"
+#include "core/recipe/text.hpp"
+
+#include "megahost/error.hpp"
+
+#include <algorithm>
+
+namespace mh {
+
+namespace {
+
+std::vector<std::string> all_keys(const Resolved& resolved) {
+  std::vector<std::string> keys;
+  for (const auto& [section, schema] : resolved.schemas) {
+    for (const Field& field : schema.fields) {
+      keys.push_back(section.empty() ? field.name : section + "." + field.name);
+    }
+  }
+  return keys;
+}
+
+const Field* field_of(const Resolved& resolved, const std::string& key) {
+  const size_t dot = key.find('.');
+  const auto schema = resolved.schemas.find(dot == std::string::npos ? "" : key.substr(0, dot));
+  if (schema == resolved.schemas.end()) {
+    return nullptr;
+  }
+  return schema->second.find(dot == std::string::npos ? key : key.substr(dot + 1));
+}
+
+std::string padded(std::string text, size_t width) {
+  text.resize(std::max(text.size() + 2, width), ' ');
+  return text;
+}
+
+std::string explain_leaf(const Loaded& loaded, const Resolved& resolved, const std::string& key, const Field& field) {
+  const Value* final_value = resolved.recipe.tree.find_path(key);
+  std::string text = key + (final_value ? " = " + to_text(*final_value) : " is not set") + "\n  " + field.doc +
+                     (field.doc.empty() ? "" : "; ") + describe(field) +
+                     (field.unit.empty() ? "" : "; in " + field.unit) + "\n";
+  struct Row {
+    std::string layer, value, where;
+  };
+  std::vector<Row> rows;
+  if (!field.default_value.is_null()) {
+    rows.push_back({"default", to_text(field.default_value), ""});
+  }
+  for (const Layer& layer : loaded.layers) {
+    if (const Value* value = layer.tree.find_path(key)) {
+      rows.push_back({layer.name, to_text(*value), value->origin.where()});
+    }
+  }
+  const bool by_program = final_value && (rows.empty() || rows.back().value != to_text(*final_value));
+  if (by_program) {
+    const std::string& layer = final_value->origin.layer();
+    rows.push_back({layer.empty() ? "derived" : layer, to_text(*final_value), ""});
+  }
+  size_t layer_width = 0;
+  size_t value_width = 0;
+  for (const Row& row : rows) {
+    layer_width = std::max(layer_width, row.layer.size() + 2);
+    value_width = std::max(value_width, row.value.size() + 2);
+  }
+  for (const Row& row : rows) {
+    std::string line = (&row == &rows.back() ? "  -> " : "     ") + padded(row.layer, layer_width) +
+                       padded(row.value, value_width) + row.where;
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+void collect_leaves(const Value& tree, const std::string& path, std::vector<std::pair<std::string, Value>>& leaves) {
+  for (const auto& entry : tree.as_table()) {
+    const std::string key = path.empty() ? entry.key : path + "." + entry.key;
+    if (entry.value.is_table()) {
+      collect_leaves(entry.value, key, leaves);
+    } else {
+      leaves.emplace_back(key, entry.value);
+    }
+  }
+}
+
+}  // namespace
+
+std::string explain_recipe(const Loaded& loaded, const Resolved& resolved, const std::string& key) {
+  const auto section = resolved.schemas.find(key);
+  if (!key.empty() && section != resolved.schemas.end()) {
+    std::string text;
+    for (const Field& field : section->second.fields) {
+      text += (text.empty() ? "" : "\n") + explain_leaf(loaded, resolved, key + "." + field.name, field);
+    }
+    return text;
+  }
+  const Field* field = field_of(resolved, key);
+  if (!field) {
+    const auto meant = nearest(key, all_keys(resolved));
+    throw Error(
+        "this recipe has no key `" + key + "`",
+        meant ? "did you mean `" + *meant + "`?" : "megahost recipe show prints every key"
+    );
+  }
+  return explain_leaf(loaded, resolved, key, *field);
+}
+
+std::string diff_recipes(const Recipe& left, const Recipe& right) {
+  std::vector<std::pair<std::string, Value>> before;
+  std::vector<std::pair<std::string, Value>> after;
+  collect_leaves(left.tree, "", before);
+  collect_leaves(right.tree, "", after);
+  const auto line = [](const char* sign, const std::pair<std::string, Value>& leaf) {
+    const std::string where = leaf.second.origin.where();
+    return sign + leaf.first + " = " + to_text(leaf.second) + (where.empty() ? "" : "   (" + where + ")") + "\n";
+  };
+  const auto find = [](const auto& leaves, const std::string& key) {
+    return std::find_if(leaves.begin(), leaves.end(), [&key](const auto& leaf) { return leaf.first == key; });
+  };
+  std::string text;
+  for (const auto& leaf : before) {
+    const auto other = find(after, leaf.first);
+    if (other == after.end()) {
+      text += line("- ", leaf);
+    } else if (!(other->second == leaf.second)) {
+      text += line("- ", leaf) + line("+ ", *other);
+    }
+  }
+  for (const auto& leaf : after) {
+    if (find(before, leaf.first) == before.end()) {
+      text += line("+ ", leaf);
+    }
+  }
+  return text;
+}
+
+std::string check_recipe(const Loaded& loaded, const Resolved& resolved) {
+  const Recipe& recipe = resolved.recipe;
+  const int64_t ranks = recipe.parallel.ranks();
+  return loaded.file + " is a valid recipe: model " + recipe.model.use + ", optimizer " + recipe.optimizer.use +
+         ", data " + recipe.data.use + ", " + std::to_string(recipe.iterations()) + " steps of " +
+         std::to_string(recipe.batch.global) + " x " + std::to_string(recipe.model.seq_length) + " tokens, " +
+         recipe.precision + ", " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
+         (std::holds_alternative<std::string>(recipe.parallel.data) ? " or more" : "") + "\n";
+}
+
+}  // namespace mh

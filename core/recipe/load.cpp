@@ -1,0 +1,227 @@
+#include "core/recipe/load.hpp"
+
+#include "core/recipe/problem.hpp"
+#include "core/recipe/sections.hpp"
+#include "core/recipe/text.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace mh {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The file that `name` means: from `folder`, then from the roots; the extension may be missing.
+std::optional<fs::path>
+find_recipe(const fs::path& name, const fs::path& folder, const std::vector<fs::path>& roots) {
+  std::vector<fs::path> folders{folder};
+  folders.insert(folders.end(), roots.begin(), roots.end());
+  for (const fs::path& root : folders) {
+    for (const char* extension : {"", ".lua", ".toml", ".json"}) {
+      fs::path candidate = root / name;
+      candidate += extension;
+      std::error_code ignored;
+      if (fs::is_regular_file(candidate, ignored)) {
+        return candidate;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+[[noreturn]] void refuse(const Origin& at, const std::string& key, const std::string& message, const std::string& label = "", const std::string& note = "") {
+  throw RecipeError({{at, key, message, label, note}});
+}
+
+/// Collects a recipe and the recipes it extends, the lowest first.
+class Loader {
+ public:
+  explicit Loader(const LoadOptions& options) : options_(options) {}
+
+  void add(const fs::path& file, const std::string& name) {
+    std::error_code ignored;
+    const fs::path real = fs::weakly_canonical(file, ignored);
+    if (std::find(open_.begin(), open_.end(), real) != open_.end()) {
+      throw Error(file.string() + " extends itself, directly or through the recipes it extends");
+    }
+    open_.push_back(real);
+    Document document = read_recipe(file, name, options_);
+    files.insert(files.end(), document.files.begin(), document.files.end());
+    if (const Value* extends = document.tree.find("extends")) {
+      add_extended(*extends, file.parent_path());
+      document.tree.as_table().erase("extends");
+    }
+    layers.push_back({name, std::move(document.tree)});
+    open_.pop_back();
+  }
+
+  std::vector<Layer> layers;
+  std::vector<std::string> files;
+
+ private:
+  void add_extended(const Value& extends, const fs::path& folder) {
+    const Value::Array names = extends.is_array() ? extends.as_array() : Value::Array{extends};
+    for (const Value& name : names) {
+      const Origin& at = name.origin.source ? name.origin : extends.origin;
+      if (!name.is_string()) {
+        refuse(at, "extends", "extends is " + to_text(extends) + ", expected a recipe's file name or a list of them");
+      }
+      const auto file = find_recipe(name.as_string(), folder, options_.roots);
+      if (!file) {
+        refuse(
+            at, "extends", "no recipe " + to_text(name) + " to extend", "",
+            "looked in " + (folder.empty() ? "." : folder.string()) + " and in the recipe folders"
+        );
+      }
+      add(*file, "extends " + name.as_string());
+    }
+  }
+
+  const LoadOptions& options_;
+  std::vector<fs::path> open_;
+};
+
+/// One "key=value" of the command line. A word that is no TOML value is taken as a string.
+Layer set_layer(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == 0 || equals == std::string::npos) {
+    throw Error("--set " + text + " has no key or no value", "write --set optimizer.lr=1e-3");
+  }
+  const auto source = [](std::string line) {
+    return std::make_shared<const Source>(Source{"--set", std::move(line), "--set"});
+  };
+  const std::string word = text.substr(equals + 1);
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || std::string_view("_-./@").find(c) != std::string_view::npos;
+  });
+  const SourcePtr original = source(text);
+  check_text(original);
+  try {
+    return {"--set", read_toml(original)};
+  } catch (const RecipeError&) {
+    if (!plain) {
+      throw;
+    }
+  }
+  return {"--set", read_toml(source(text.substr(0, equals + 1) + string_text(word)))};
+}
+
+Layer preset_layer(const Value& wanted, const ReadOptions& options) {
+  if (!wanted.is_string()) {
+    refuse(wanted.origin, "model.preset", "model.preset is " + to_text(wanted) + ", expected the name of a preset");
+  }
+  std::vector<std::string> names;
+  for (Preset& preset : load_presets(options)) {
+    if (preset.name == wanted.as_string()) {
+      return {"preset " + preset.name, Table{{"model", std::move(preset.model), preset.origin}}};
+    }
+    names.push_back(preset.name);
+  }
+  const auto meant = nearest(wanted.as_string(), names);
+  refuse(
+      wanted.origin, "model.preset", "model.preset is " + to_text(wanted) + ", expected the name of a preset",
+      meant ? "did you mean `" + *meant + "`?" : "",
+      names.empty() ? "no recipe folder holds presets/models.toml" : "presets: " + join(names)
+  );
+}
+
+}  // namespace
+
+std::vector<std::string> Loaded::plugins() const {
+  std::vector<std::string> files;
+  const Value* plugins = merged.find("plugins");
+  if (!plugins || !plugins->is_array()) {
+    return files;
+  }
+  for (const Value& plugin : plugins->as_array()) {
+    if (plugin.is_string()) {
+      files.push_back(plugin.as_string());
+    }
+  }
+  return files;
+}
+
+std::vector<Preset> load_presets(const ReadOptions& options) {
+  std::vector<Preset> presets;
+  std::set<std::string> seen;
+  for (const fs::path& root : options.roots) {
+    const fs::path file = root / "presets" / "models.toml";
+    std::error_code ignored;
+    if (!fs::is_regular_file(file, ignored)) {
+      continue;
+    }
+    const Value table = read_toml(read_source(file, "preset"));
+    for (const auto& row : table.as_table()) {
+      if (!seen.insert(row.key).second) {
+        continue;
+      }
+      Preset preset{row.key, row.value, 0, "", row.key_origin};
+      const Value* parameters = row.value.find("parameters");
+      const Value* source = row.value.find("source");
+      if (!parameters || !parameters->is_integer() || !source || !source->is_string()) {
+        refuse(row.key_origin, row.key, "preset " + row.key + " lacks `parameters` or `source`, expected both");
+      }
+      preset.parameters = parameters->as_integer();
+      preset.source = source->as_string();
+      preset.model.as_table().erase("parameters");
+      preset.model.as_table().erase("source");
+      presets.push_back(std::move(preset));
+    }
+  }
+  return presets;
+}
+
+namespace {
+
+/// Relative plugin files are meant from the folder of the recipe that names them; made absolute, so that
+/// a printed recipe means the same anywhere.
+void anchor_plugins(Value& tree, const fs::path& folder) {
+  Value* plugins = tree.is_table() ? tree.as_table().find("plugins") : nullptr;
+  if (!plugins || !plugins->is_array()) {
+    return;
+  }
+  for (Value& plugin : plugins->as_array()) {
+    if (plugin.is_string()) {
+      const Origin origin = plugin.origin;
+      plugin = fs::absolute(folder / plugin.as_string()).lexically_normal().string();
+      plugin.origin = origin;
+    }
+  }
+}
+
+}  // namespace
+
+Loaded load_recipe(const fs::path& name, const LoadOptions& options) {
+  const fs::path file = find_recipe(name, "", options.roots).value_or(name);
+  Loader loader(options);
+  loader.add(file, "recipe");
+  Loaded loaded{file.string(), std::move(loader.layers), Value(Table{}), std::move(loader.files)};
+  for (Layer& layer : loaded.layers) {
+    const SourcePtr& source = layer.tree.origin.source;
+    anchor_plugins(layer.tree, source ? fs::path(source->name).parent_path() : fs::path());
+  }
+  loaded.layers.insert(loaded.layers.end(), options.layers.begin(), options.layers.end());
+  for (const std::string& text : options.sets) {
+    loaded.layers.push_back(set_layer(text));
+    anchor_plugins(loaded.layers.back().tree, "");
+  }
+  for (const Layer& layer : loaded.layers) {
+    loaded.merged = merge(loaded.merged, layer.tree);
+  }
+  if (const Value* preset = loaded.merged.find_path("model.preset")) {
+    Layer lowest = preset_layer(*preset, options);
+    // The preset names a plugin only as a default: another one that has the same fields may take them.
+    Value model = lowest.tree;
+    const Value* use = loaded.merged.find_path("model.use");
+    if (use) {
+      model.as_table().find("model")->as_table().set("use", *use);
+    }
+    loaded.merged = merge(model, loaded.merged);
+    loaded.layers.insert(loaded.layers.begin(), std::move(lowest));
+  }
+  return loaded;
+}
+
+}  // namespace mh

@@ -1,0 +1,109 @@
+#include "core/recipe/commands.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace mh {
+
+namespace {
+
+int64_t integer(const Value& tree, const char* key) {
+  const Value* value = tree.find_path(key);
+  return value && value->is_integer() ? value->as_integer() : 0;
+}
+
+Table scale_model(const Value& tree, const ScaleLimits& limits) {
+  Table model;
+  const auto lower = [&](const char* key, int64_t limit) {
+    const std::string path = std::string("model.") + key;
+    if (tree.find_path(path)) {
+      model.set(key, std::min(integer(tree, path.c_str()), limit));
+    }
+  };
+  lower("layers", limits.layers);
+  model.set("seq_length", std::min(integer(tree, "model.seq_length"), limits.seq_length));
+  if (tree.find_path("model.vocab")) {
+    model.set("vocab", 0);
+  }
+  const int64_t hidden = integer(tree, "model.hidden");
+  const int64_t heads = integer(tree, "model.heads");
+  if (hidden == 0 || heads == 0) {
+    return model;
+  }
+  const int64_t kv_heads = integer(tree, "model.kv_heads") > 0 ? integer(tree, "model.kv_heads") : heads;
+  const int64_t share = std::max<int64_t>(1, heads / kv_heads);
+  const int64_t new_kv = std::clamp<int64_t>(limits.heads / share, 1, kv_heads);
+  const int64_t new_heads = std::min(heads, new_kv * std::min(share, limits.heads));
+  const int64_t head_dim = std::max<int64_t>(2, limits.hidden / limits.heads);
+  const int64_t new_hidden = std::min(hidden, new_heads * head_dim);
+  model.set("heads", new_heads);
+  model.set("hidden", new_hidden);
+  if (tree.find_path("model.kv_heads") && integer(tree, "model.kv_heads") > 0) {
+    model.set("kv_heads", new_kv);
+  }
+  if (tree.find_path("model.head_dim")) {
+    model.set("head_dim", std::max<int64_t>(2, new_hidden / new_heads));
+  }
+  if (const int64_t ffn = integer(tree, "model.ffn_hidden"); ffn > 0) {
+    const double ratio = static_cast<double>(ffn) / static_cast<double>(hidden);
+    const auto eights = std::llround(ratio * static_cast<double>(new_hidden) / 8);
+    model.set("ffn_hidden", std::max<int64_t>(1, eights) * 8);
+  }
+  return model;
+}
+
+}  // namespace
+
+Layer scale_recipe(const Value& tree, const ScaleLimits& limits) {
+  const Value* name = tree.find("name");
+  const int64_t global = std::min(integer(tree, "batch.global"), limits.global_batch);
+  const int64_t micro = std::gcd(global, std::min<int64_t>(4, integer(tree, "batch.micro") * 4));
+  Table train{{"eval_iters", 2}, {"eval_interval", std::min(integer(tree, "train.eval_interval"), limits.iters / 2)}};
+  const bool by_samples = tree.find_path("train.samples") != nullptr;
+  const int64_t length = by_samples ? limits.iters * global : limits.iters;
+  train.set(by_samples ? "samples" : "iters", length);
+  Table schedule;
+  for (const char* key : {"warmup_iters", "warmup_samples", "decay_iters", "decay_samples"}) {
+    const std::string word = key;
+    if (integer(tree, ("lr_schedule." + word).c_str()) > 0) {
+      schedule.set(word, word.starts_with("warmup") ? std::max<int64_t>(1, length / 10) : length);
+    }
+  }
+  Value layer = Table{
+      {"name", (name && name->is_string() ? name->as_string() : "recipe") + "-scaled"},
+      {"model", scale_model(tree, limits)},
+      {"parallel", Table{{"tensor", 1},
+                         {"sequence", false},
+                         {"pipeline", 1},
+                         {"context", 1},
+                         {"expert", 1},
+                         {"expert_tensor", 1},
+                         {"data", 1},
+                         {"zero", 0},
+                         {"schedule", "1f1b"},
+                         {"virtual_stages", 1}}},
+      {"precision", "auto"},
+      {"batch", Table{{"global", global}, {"micro", micro}}},
+      {"data", Table{{"use", "mock"}}},
+      {"tokenizer", Table{{"use", "byte"}}},
+      {"train", std::move(train)},
+      {"lr_schedule", std::move(schedule)},
+      {"checkpoint", Table{{"dir", ""}, {"interval", 0}}},
+      {"log", Table{{"interval", 1}}},
+      {"device", "cpu"},
+  };
+  const auto source = std::make_shared<const Source>(Source{"--scale", "", "--scale"});
+  const auto mark = [&source](const auto& self, Value& value) -> void {
+    value.origin.source = source;
+    if (value.is_table()) {
+      for (auto& entry : value.as_table()) {
+        self(self, entry.value);
+      }
+    }
+  };
+  mark(mark, layer);
+  return {"--scale", std::move(layer)};
+}
+
+}  // namespace mh

@@ -1,0 +1,228 @@
+#include "core/recipe/sections.hpp"
+
+#include "megahost/error.hpp"
+
+#include <algorithm>
+
+namespace mh {
+
+const PluginSectionInfo* plugin_section(std::string_view name) {
+  const auto* found = std::find_if(
+      kPluginSections.begin(), kPluginSections.end(),
+      [name](const PluginSectionInfo& section) { return section.name == name; }
+  );
+  return found == kPluginSections.end() ? nullptr : found;
+}
+
+const Fields<TopLevel>& top_fields() {
+  static const Fields<TopLevel> fields = [] {
+    Fields<TopLevel> f;
+    f.add("name", &TopLevel::name, "name of the run");
+    f.add("plugins", &TopLevel::plugins, "shared libraries with plugins from outside the tree");
+    f.add("precision", &TopLevel::precision, "number format of weights and activations; auto: bf16 "
+          "where the hardware multiplies it, else fp32")
+        .one_of({"auto", "fp32", "bf16"})
+        .refuse("fp16", "fp16 is not there yet: use bf16 or fp32")
+        .refuse("fp8", "fp8 is not there yet: use bf16 or fp32");
+    f.add("device", &TopLevel::device, "where tensors live: cpu, cuda or a device plugin's name");
+    f.add("sweep", &TopLevel::sweep, "a family of recipes: a table of grid, zip, list, random");
+    return f;
+  }();
+  return fields;
+}
+
+const Fields<Recipe::Parallel>& parallel_fields() {
+  using Parallel = Recipe::Parallel;
+  static const Fields<Parallel> fields = [] {
+    Fields<Parallel> f;
+    f.add("tensor", &Parallel::tensor, "tensor-parallel degree").at_least(1);
+    f.add("sequence", &Parallel::sequence, "split the sequence between tensor-parallel regions");
+    f.add("pipeline", &Parallel::pipeline, "pipeline stages").at_least(1);
+    f.add("context", &Parallel::context, "context-parallel degree").at_least(1);
+    f.add("expert", &Parallel::expert, "expert-parallel degree, inside the data-parallel ranks")
+        .at_least(1);
+    f.add("expert_tensor", &Parallel::expert_tensor, "tensor-parallel degree of experts").at_least(1);
+    f.add("data", &Parallel::data, "data-parallel degree; auto: as many as the ranks allow")
+        .at_least(1)
+        .one_of({"auto"});
+    f.add("zero", &Parallel::zero, "split over data-parallel ranks: 0 nothing, 1 optimizer state, "
+          "2 gradients too, 3 parameters too")
+        .range(0, 3);
+    f.add("schedule", &Parallel::schedule, "pipeline schedule");
+    f.add("virtual_stages", &Parallel::virtual_stages, "chunks of the model on each pipeline stage")
+        .at_least(1);
+    f.add("order", &Parallel::order, "mesh axes from the fastest to the slowest");
+    f.check("order", [](const Parallel& p) -> std::string {
+      std::vector<std::string> axes;
+      for (size_t begin = 0; begin <= p.order.size();) {
+        const size_t end = std::min(p.order.find('-', begin), p.order.size());
+        axes.push_back(p.order.substr(begin, end - begin));
+        begin = end + 1;
+      }
+      std::sort(axes.begin(), axes.end());
+      return axes == std::vector<std::string>{"cp", "dp", "ep", "pp", "tp"}
+                 ? ""
+                 : "\"" + p.order + "\" is no order of the mesh axes, expected each of tp, cp, ep, dp, pp "
+                   "once, such as \"tp-cp-ep-dp-pp\"";
+    });
+    return f;
+  }();
+  return fields;
+}
+
+const Fields<Recipe::Batch>& batch_fields() {
+  using Batch = Recipe::Batch;
+  static const Fields<Batch> fields = [] {
+    Fields<Batch> f;
+    f.add("global", &Batch::global, "sequences per optimizer step").at_least(1).unit("sequences");
+    f.add("micro", &Batch::micro, "sequences per forward pass of one rank").at_least(1).unit("sequences");
+    return f;
+  }();
+  return fields;
+}
+
+const Fields<Recipe::Train>& train_fields() {
+  using Train = Recipe::Train;
+  static const Fields<Train> fields = [] {
+    Fields<Train> f;
+    f.add("iters", &Train::iters, "length of the run in optimizer steps").at_least(1).unit("steps");
+    f.add("samples", &Train::samples, "length of the run in sequences, instead of iters")
+        .at_least(1)
+        .unit("sequences");
+    f.add("eval_interval", &Train::eval_interval, "steps between evaluations; 0 never evaluates")
+        .at_least(0)
+        .unit("steps");
+    f.add("eval_iters", &Train::eval_iters, "global batches per evaluation").at_least(1);
+    f.add("seed", &Train::seed, "of initial values, dropout and the order of samples").at_least(0);
+    f.add("exit_minutes", &Train::exit_minutes, "save and stop after this time").above(0).unit("minutes");
+    f.add("exit_iters", &Train::exit_iters, "save and stop after this step; schedules keep their length")
+        .at_least(1)
+        .unit("steps");
+    return f;
+  }();
+  return fields;
+}
+
+const Fields<Recipe::Checkpoint>& checkpoint_fields() {
+  using Checkpoint = Recipe::Checkpoint;
+  static const Fields<Checkpoint> fields = [] {
+    Fields<Checkpoint> f;
+    f.add("dir", &Checkpoint::dir, "run folder; runs/NAME unless given");
+    f.add("interval", &Checkpoint::interval, "steps between checkpoints; 0 saves at the end only")
+        .at_least(0)
+        .unit("steps");
+    f.add("keep", &Checkpoint::keep, "newest checkpoints that stay; 0 keeps all").at_least(0);
+    f.add("save_at_end", &Checkpoint::save_at_end, "save when the run ends");
+    return f;
+  }();
+  return fields;
+}
+
+const Fields<Recipe::Log>& log_fields() {
+  using Log = Recipe::Log;
+  static const Fields<Log> fields = [] {
+    Fields<Log> f;
+    f.add("interval", &Log::interval, "steps between lines").at_least(1).unit("steps");
+    f.add("format", &Log::format, "form of a line").one_of({"line", "megatron", "json"});
+    return f;
+  }();
+  return fields;
+}
+
+const Fields<Recipe::Model>& model_fields() {
+  using Model = Recipe::Model;
+  static const Fields<Model> fields = [] {
+    Fields<Model> f;
+    f.add("use", &Model::use, "architecture plugin").required();
+    f.add("preset", &Model::preset, "row of the model-size table that fills in the fields");
+    f.add("seq_length", &Model::seq_length, "tokens per sample").at_least(1).unit("tokens");
+    return f;
+  }();
+  return fields;
+}
+
+const Fields<Recipe::Optimizer>& optimizer_fields() {
+  using Optimizer = Recipe::Optimizer;
+  static const Fields<Optimizer> fields = [] {
+    Fields<Optimizer> f;
+    f.add("use", &Optimizer::use, "optimizer plugin");
+    f.add("lr", &Optimizer::lr, "learning rate, the schedule's highest").at_least(0);
+    f.add("weight_decay", &Optimizer::weight_decay, "of matrices; norms and biases have none").at_least(0);
+    f.add("clip_grad", &Optimizer::clip_grad, "largest global gradient norm; 0 does not clip").at_least(0);
+    return f;
+  }();
+  return fields;
+}
+
+const Fields<Recipe::Data>& data_fields() {
+  using Data = Recipe::Data;
+  static const Fields<Data> fields = [] {
+    Fields<Data> f;
+    f.add("use", &Data::use, "corpus plugin");
+    f.add("split", &Data::split, "shares of train, validation and test").at_least(0);
+    f.check("split", [](const Data& d) -> std::string {
+      if (d.split.size() != 3) {
+        return std::to_string(d.split.size()) +
+               " shares, expected three: train, validation, test, such as 99, 1, 0";
+      }
+      return d.split[0] > 0 ? "" : "the training share is 0, expected more: there is nothing to train on";
+    });
+    return f;
+  }();
+  return fields;
+}
+
+namespace {
+
+struct OnlyUse {
+  std::string use;
+};
+
+const Schema& use_schema() {
+  static const Fields<OnlyUse> fields = [] {
+    Fields<OnlyUse> f;
+    f.add("use", &OnlyUse::use, "the plugin's name");
+    return f;
+  }();
+  return fields.schema();
+}
+
+}  // namespace
+
+const Schema& core_schema(std::string_view section) {
+  if (section == "model") {
+    return model_fields().schema();
+  }
+  if (section == "optimizer") {
+    return optimizer_fields().schema();
+  }
+  if (section == "data") {
+    return data_fields().schema();
+  }
+  if (section == "parallel") {
+    return parallel_fields().schema();
+  }
+  if (section == "batch") {
+    return batch_fields().schema();
+  }
+  if (section == "train") {
+    return train_fields().schema();
+  }
+  if (section == "checkpoint") {
+    return checkpoint_fields().schema();
+  }
+  if (section == "log") {
+    return log_fields().schema();
+  }
+  MH_ASSERT(plugin_section(section), "no section " + std::string(section));
+  return use_schema();
+}
+
+const std::vector<std::string>& section_names() {
+  static const std::vector<std::string> names{
+      "model", "parallel",  "recompute", "optimizer", "lr_schedule", "batch",
+      "data",  "tokenizer", "train",     "checkpoint", "log"};
+  return names;
+}
+
+}  // namespace mh

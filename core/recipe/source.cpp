@@ -1,0 +1,102 @@
+#include "core/recipe/source.hpp"
+
+#include "core/recipe/problem.hpp"
+#include "core/recipe/text.hpp"
+
+#include <algorithm>
+#include <fstream>
+
+namespace mh {
+
+SourcePtr read_source(const std::filesystem::path& file, std::string layer) {
+  constexpr std::streamsize kMost = 1 << 20;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) {
+    throw Error(file.string() + " is a folder, expected a recipe file (.lua, .toml or .json)");
+  }
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) {
+    throw Error("cannot read the recipe " + file.string(), "check the path and its permissions");
+  }
+  std::string text(kMost + 1, '\0');
+  stream.read(text.data(), kMost + 1);
+  text.resize(static_cast<size_t>(stream.gcount()));
+  if (text.size() > kMost) {
+    throw Error(file.string() + " is larger than 1 MiB, expected a recipe");
+  }
+  auto source = std::make_shared<const Source>(
+      Source{file.string(), std::move(text), std::move(layer)});
+  check_text(source);
+  return source;
+}
+
+void check_text(const SourcePtr& source) {
+  const std::string& text = source->text;
+  const std::string valid = valid_utf8(text);
+  const auto differs = std::mismatch(text.begin(), text.end(), valid.begin(), valid.end()).first;
+  const auto bad = std::min(differs, std::find(text.begin(), text.end(), '\0'));
+  if (bad != text.end()) {
+    const auto at = static_cast<size_t>(bad - text.begin());
+    throw_problems(
+        {{LineIndex(source).at(at, at + 1), "",
+          "byte " + std::to_string(static_cast<unsigned char>(*bad)) + " is no text", "",
+          "a recipe is UTF-8 text"}}
+    );
+  }
+}
+
+LineIndex::LineIndex(SourcePtr source) : source_(std::move(source)), starts_{0} {
+  const std::string& text = source_->text;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\n') {
+      starts_.push_back(i + 1);
+    }
+  }
+}
+
+Origin LineIndex::at(size_t begin, size_t end) const {
+  const auto next = std::upper_bound(starts_.begin(), starts_.end(), begin);
+  const auto line = static_cast<size_t>(next - starts_.begin());
+  const size_t line_end = next == starts_.end() ? source_->text.size() : *next - 1;
+  const size_t stop = std::max(std::min(end, line_end), begin);
+  return {
+      source_, static_cast<int>(line), static_cast<int>(begin - starts_[line - 1]) + 1,
+      static_cast<int>(stop - begin)};
+}
+
+Origin LineIndex::at_characters(int line, int column, int end_line, int end_column) const {
+  return at(offset(line, column), offset(end_line, end_column));
+}
+
+Origin LineIndex::whole_line(int line) const {
+  const size_t begin = offset(line, 1);
+  const std::string& text = source_->text;
+  const size_t end = std::min(text.find('\n', begin), text.size());
+  const size_t word = std::min(text.find_first_not_of(" \t\r", begin), end);
+  const size_t last = text.find_last_not_of(" \t\r\n", end);
+  return at(word, last == std::string::npos ? word : std::max(word, last + 1));
+}
+
+Origin LineIndex::last_on_line(int line, const std::string& token) const {
+  const size_t begin = offset(line, 1);
+  const size_t end = std::min(source_->text.find('\n', begin), source_->text.size());
+  const size_t found = source_->text.substr(begin, end - begin).rfind(token);
+  if (token.empty() || found == std::string::npos) {
+    return whole_line(line);
+  }
+  return at(begin + found, begin + found + token.size());
+}
+
+size_t LineIndex::offset(int line, int column) const {
+  const auto row = static_cast<size_t>(std::clamp<int>(line, 1, static_cast<int>(starts_.size())));
+  size_t at = starts_[row - 1];
+  const std::string& text = source_->text;
+  for (int i = 1; i < column && at < text.size() && text[at] != '\n'; ++i) {
+    do {
+      ++at;
+    } while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80);
+  }
+  return at;
+}
+
+}  // namespace mh

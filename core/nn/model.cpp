@@ -97,6 +97,9 @@ State Model::forward(StepContext& context) const {
   return state;
 }
 
+Block::~Block() = default;
+Architecture::~Architecture() = default;
+
 void backward(const at::Tensor& scalar) { torch::autograd::backward({scalar}, {}); }
 
 

@@ -55,4 +55,4 @@ class Gpt : public mh::Decoder {
 
 MH_PLUGIN("org.megahost.gpt", "0.1.0", "GPT decoder models", [](mh::Registry& registry) {
   registry.add<Gpt>("gpt", "decoder with learned positions, LayerNorm, GELU and a tied output layer");
-})
+});

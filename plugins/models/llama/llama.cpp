@@ -60,4 +60,4 @@ class Llama : public mh::Decoder {
 MH_PLUGIN("org.megahost.llama", "0.1.0", "Llama decoder models", [](mh::Registry& registry) {
   registry.add<Llama>("llama",
                       "decoder with rotary positions, RMSNorm, SwiGLU and grouped-query attention");
-})
+});

@@ -24,6 +24,9 @@ class Gpt : public mh::Decoder {
         {"transformer.ln_f.weight", {"head.norm.weight"}},
         {"transformer.ln_f.bias", {"head.norm.bias"}},
     };
+    if (!config().tied) {
+      map.push_back({"lm_head.weight", {"head.weight"}});
+    }
     for (int64_t i = 0; i < layers(); ++i) {
       const std::string ours = "layers." + std::to_string(i) + ".";
       const std::string theirs = "transformer.h." + std::to_string(i) + ".";

@@ -32,24 +32,21 @@ class Llama : public mh::Decoder {
     for (int64_t i = 0; i < layers(); ++i) {
       const std::string ours = "layers." + std::to_string(i) + ".";
       const std::string theirs = "model.layers." + std::to_string(i) + ".";
-      for (const auto& [name, piece] :
-           {std::pair{"input_layernorm", "attention_norm"},
-            {"post_attention_layernorm", "mlp_norm"},
-            {"self_attn.q_proj", "attention.q"},
-            {"self_attn.k_proj", "attention.k"},
-            {"self_attn.v_proj", "attention.v"},
-            {"self_attn.o_proj", "attention.out"},
-            {"mlp.gate_proj", "mlp.gate"},
-            {"mlp.up_proj", "mlp.up"},
-            {"mlp.down_proj", "mlp.down"}}) {
+      const auto product = [&](const std::string& name, const std::string& piece, bool bias) {
         map.push_back({theirs + name + ".weight", {ours + piece + ".weight"}});
-      }
-      if (*config().qkv_bias) {
-        for (const auto* part : {"q", "k", "v"}) {
-          map.push_back({theirs + "self_attn." + part + "_proj.bias",
-                         {ours + "attention." + part + ".bias"}});
+        if (bias) {
+          map.push_back({theirs + name + ".bias", {ours + piece + ".bias"}});
         }
-      }
+      };
+      product("input_layernorm", "attention_norm", false);
+      product("post_attention_layernorm", "mlp_norm", false);
+      product("self_attn.q_proj", "attention.q", *config().qkv_bias);
+      product("self_attn.k_proj", "attention.k", *config().qkv_bias);
+      product("self_attn.v_proj", "attention.v", *config().qkv_bias);
+      product("self_attn.o_proj", "attention.out", config().bias);
+      product("mlp.gate_proj", "mlp.gate", config().bias);
+      product("mlp.up_proj", "mlp.up", config().bias);
+      product("mlp.down_proj", "mlp.down", config().bias);
     }
     return map;
   }

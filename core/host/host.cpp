@@ -1,5 +1,6 @@
 #include "megahost/host.hpp"
 
+#include "core/host/folders.hpp"
 #include "core/host/open.hpp"
 #include "core/host/plugin_file.hpp"
 #include "core/recipe/text.hpp"
@@ -40,15 +41,7 @@ bool means(const FoundPlugin& found, const FoundPlugin::Offer& offer, Kind kind,
 }  // namespace
 
 std::vector<fs::path> plugin_folders() {
-  std::vector<fs::path> wanted;
-  std::string path = environment("MEGAHOST_PLUGIN_PATH");
-  for (size_t start = 0; start < path.size();) {
-    const size_t end = std::min(path.find(':', start), path.size());
-    if (end > start) {
-      wanted.push_back(path.substr(start, end - start));
-    }
-    start = end + 1;
-  }
+  std::vector<fs::path> wanted = path_list("MEGAHOST_PLUGIN_PATH");
   const std::string data = environment("XDG_DATA_HOME"), home = environment("HOME");
   if (!data.empty() || !home.empty()) {
     const fs::path root = data.empty() ? fs::path(home) / ".local" / "share" : fs::path(data);
@@ -172,14 +165,13 @@ const Registry::Entry& Host::require(Kind kind, std::string_view name, const Ori
 
 std::vector<FoundPlugin> Host::scan() const {
   std::vector<FoundPlugin> all;
-  for (const auto& open : open_) {
-    FoundPlugin found{open->info, {}, ""};
-    for (const auto& entry : registry_.entries()) {
-      if (entry.plugin->file == open->info.file) {
-        found.offers.push_back({entry.kind, entry.name, entry.summary});
-      }
+  const PluginInfo* last = nullptr;
+  for (const auto& entry : registry_.entries()) {
+    if (entry.plugin.get() != last) {
+      last = entry.plugin.get();
+      all.push_back({*last, {}, ""});
     }
-    all.push_back(std::move(found));
+    all.back().offers.push_back({entry.kind, entry.name, entry.summary});
   }
   for (const fs::path& file : files("")) {
     all.push_back(probe_plugin(file));

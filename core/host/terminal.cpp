@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -11,29 +10,6 @@
 namespace mh {
 
 namespace {
-
-std::string format(const char* pattern, double value) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), pattern, value);
-  return text.data();
-}
-
-std::string two_parts(int64_t large, const char* unit, int64_t small, const char* small_unit) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%ld %s %02ld %s", large, unit, small, small_unit);
-  return text.data();
-}
-
-/// Three significant digits and a suffix.
-std::string scaled(double value, double base, const std::array<const char*, 6>& suffixes) {
-  size_t step = 0;
-  while (std::abs(value) >= base && step + 1 < suffixes.size()) {
-    value /= base;
-    ++step;
-  }
-  const char* pattern = step == 0 || std::abs(value) >= 100 ? "%.0f" : std::abs(value) >= 10 ? "%.1f" : "%.2f";
-  return format(pattern, value) + suffixes[step];
-}
 
 const char* code(Paint paint) {
   switch (paint) {
@@ -83,32 +59,6 @@ std::string bar(double share, int columns) {
     text += ' ';
   }
   return text;
-}
-
-std::string duration(double seconds) {
-  if (!std::isfinite(seconds)) {
-    return "unknown";
-  }
-  if (seconds < 1) {
-    return format("%.0f ms", seconds * 1000);
-  }
-  if (seconds < 60) {
-    return format("%.1f s", seconds);
-  }
-  const auto whole = static_cast<int64_t>(std::lround(seconds));
-  if (whole < 3600) {
-    return two_parts(whole / 60, "min", whole % 60, "s");
-  }
-  if (whole < 86400) {
-    return two_parts(whole / 3600, "h", whole % 3600 / 60, "min");
-  }
-  return two_parts(whole / 86400, "d", whole % 86400 / 3600, "h");
-}
-
-std::string short_count(double count) { return scaled(count, 1000, {"", "k", "M", "B", "T", "P"}); }
-
-std::string short_bytes(double bytes) {
-  return scaled(bytes, 1024, {" B", " KiB", " MiB", " GiB", " TiB", " PiB"});
 }
 
 int cells(std::string_view text) {

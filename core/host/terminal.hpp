@@ -1,5 +1,5 @@
 #pragma once
-/// What a terminal can show: colours, a bar, times.
+/// What a terminal can show: colours and a bar.
 
 #include <cstdint>
 #include <string>
@@ -24,15 +24,6 @@ struct Terminal {
 
 /// A bar of `columns` cells, filled to an eighth of a cell: "█████▍    ".
 [[nodiscard]] std::string bar(double share, int columns);
-
-/// "850 ms", "12.3 s", "4 min 05 s", "2 h 07 min", "3 d 04 h".
-[[nodiscard]] std::string duration(double seconds);
-
-/// "950", "12.3k", "4.56M", "70.6B".
-[[nodiscard]] std::string short_count(double count);
-
-/// "512 B", "1.5 KiB", "2.3 GiB".
-[[nodiscard]] std::string short_bytes(double bytes);
 
 /// Cells that UTF-8 text takes, escape sequences not counted.
 [[nodiscard]] int cells(std::string_view text);

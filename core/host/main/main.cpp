@@ -4,7 +4,9 @@
 #include "core/config.hpp"
 #include "core/host/help.hpp"
 #include "core/host/invocation.hpp"
+#include "core/host/folders.hpp"
 #include "core/host/main/parse.hpp"
+#include "core/host/report.hpp"
 #include "core/recipe/read.hpp"
 #include "core/recipe/text.hpp"
 #include "megahost/error.hpp"
@@ -19,15 +21,6 @@
 namespace {
 
 void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
-
-int fail(const std::string& what, const std::string& hint, int exit_code) {
-  const mh::Terminal terminal = mh::Terminal::of(STDERR_FILENO);
-  std::fprintf(stderr, "%s%s\n", terminal.paint(mh::Paint::red, "error: ").c_str(), what.c_str());
-  if (!hint.empty()) {
-    std::fprintf(stderr, "%s%s\n", terminal.paint(mh::Paint::green, "help: ").c_str(), hint.c_str());
-  }
-  return exit_code;
-}
 
 [[noreturn]] void refuse_command(const std::string& word) {
   std::vector<std::string> known;
@@ -53,6 +46,13 @@ int print_help(const std::vector<std::string>& words) {
     refuse_command(words.front());
   }
   return 0;
+}
+
+/// A recipe that is named without its folder or extension is left to the library.
+void check_syntax(const std::filesystem::path& recipe) {
+  if (std::filesystem::is_regular_file(recipe)) {
+    (void)mh::evaluate(recipe, {.roots = mh::recipe_folders()});
+  }
 }
 
 int run_heavy(const mh::Invocation& invocation) {
@@ -99,7 +99,7 @@ int run(const std::vector<std::string>& words) {
   for (size_t i = 0; i < invocation.arguments.size(); ++i) {
     const std::string& name = named.command->arguments[i].name;
     if (name == "RECIPE" || name == "OTHER") {
-      (void)mh::evaluate(invocation.arguments[i]);
+      check_syntax(invocation.arguments[i]);
     }
   }
   return run_heavy(invocation);
@@ -124,9 +124,7 @@ int main(int argc, char** argv) {
       }
     }
     return run(words);
-  } catch (const mh::Error& error) {
-    return fail(error.what(), error.hint(), error.exit_code());
   } catch (const std::exception& error) {
-    return fail(error.what(), "", mh::exit_code::other);
+    return mh::report(error);
   }
 }

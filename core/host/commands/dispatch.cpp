@@ -1,0 +1,55 @@
+#include "core/host/commands/commands.hpp"
+#include "core/host/report.hpp"
+#include "core/train/devices.hpp"
+#include "megahost/error.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+namespace {
+
+using Run = int (*)(const mh::Invocation&, mh::Host&);
+
+constexpr std::array<std::pair<std::string_view, Run>, 8> kCommands{{
+    {"run", mh::command_run},
+    {"eval", mh::command_eval},
+    {"recipe check", mh::command_recipe_check},
+    {"recipe show", mh::command_recipe_show},
+    {"recipe explain", mh::command_recipe_explain},
+    {"recipe diff", mh::command_recipe_diff},
+    {"plugins", mh::command_plugins},
+    {"plugins show", mh::command_plugins_show},
+}};
+
+int run(const mh::Invocation& invocation) {
+  mh::Host host;
+  host.registry().merge(mh::builtin_devices());
+  for (const std::string& file : invocation.all("--plugin")) {
+    host.load(file);
+  }
+  for (const auto& [name, command] : kCommands) {
+    if (name == invocation.command) {
+      return command(invocation, host);
+    }
+  }
+  throw mh::InternalError("the command " + invocation.command + " is in the table but not in the library");
+}
+
+}  // namespace
+
+int mh_run_command(const mh::Invocation& invocation) {
+  try {
+    return run(invocation);
+  } catch (const c10::OutOfMemoryError&) {
+    return mh::report(std::bad_alloc());
+  } catch (const c10::Error& error) {
+    return mh::report(std::runtime_error(
+        std::string("LibTorch: ") + error.what_without_backtrace() + " (a bug in megahost or in a plugin)"
+    ));
+  } catch (const std::exception& error) {
+    return mh::report(error);
+  }
+}

@@ -1,0 +1,78 @@
+#include "core/host/commands/commands.hpp"
+#include "core/host/run_output.hpp"
+#include "core/train/trainer.hpp"
+#include "megahost/error.hpp"
+
+#include <cstdio>
+
+namespace mh {
+
+namespace {
+
+constexpr int64_t kRanks = 1;
+
+/// The options that stand for a key of the recipe.
+std::vector<Layer> option_layers(const Invocation& invocation) {
+  std::vector<Layer> layers;
+  const auto add = [&](const char* option, const char* section, const char* key) {
+    if (invocation.has(option)) {
+      const auto source = std::make_shared<const Source>(Source{option, "", option});
+      Value value = invocation.value(option);
+      value.origin.source = source;
+      layers.push_back({option, Table{{section, Table{{key, std::move(value)}}}}});
+    }
+  };
+  add("--run-dir", "checkpoint", "dir");
+  add("--log-format", "log", "format");
+  return layers;
+}
+
+/// "tensor 4 x pipeline 2 x data 4".
+std::string degrees(const Recipe::Parallel& parallel) {
+  std::string text;
+  const std::pair<const char*, int64_t> all[] = {
+      {"tensor", parallel.tensor},
+      {"pipeline", parallel.pipeline},
+      {"context", parallel.context},
+      {"data", parallel.data_degree(kRanks)},
+  };
+  for (const auto& [name, degree] : all) {
+    if (degree > 1) {
+      text += (text.empty() ? "" : " x ") + std::string(name) + " " + std::to_string(degree);
+    }
+  }
+  return text;
+}
+
+int say_what_is_missing(const Recipe& recipe, const std::string& file) {
+  const int64_t ranks = recipe.parallel.ranks();
+  std::fprintf(
+      stderr,
+      "error: %s needs %ld ranks (%s), and there is %ld.\n"
+      "help: megahost run %s --scale trains the same structure here and now, shrunk to this machine.\n"
+      "help: megahost recipe show %s prints it; megahost plan, which counts its memory and time, is to come.\n",
+      file.c_str(), ranks, degrees(recipe.parallel).c_str(), kRanks, file.c_str(), file.c_str()
+  );
+  return exit_code::recipe;
+}
+
+}  // namespace
+
+int command_run(const Invocation& invocation, Host& host) {
+  const std::string& file = invocation.arguments.front();
+  const Read read = read_resolved(invocation, host, file, option_layers(invocation));
+  const Recipe& recipe = read.resolved.recipe;
+  if (recipe.parallel.ranks() > kRanks) {
+    return say_what_is_missing(recipe, file);
+  }
+  RunOutput output;
+  const TrainOptions options{
+      .resume = invocation.has("--resume"),
+      .recipe_text = show_recipe(recipe, RecipeFormat::toml, /*origins=*/true),
+      .command = file + (invocation.has("--scale") ? " --scale" : ""),
+  };
+  const TrainSummary summary = train(recipe, host, options, output);
+  return summary.reason == "SIGTERM" || summary.reason == "SIGINT" ? exit_code::other : 0;
+}
+
+}  // namespace mh

@@ -1,0 +1,11 @@
+#pragma once
+/// How the program tells that something failed.
+
+#include <exception>
+
+namespace mh {
+
+/// Prints "error: ..." and, if there is a hint, "help: ..." to standard error. Returns the exit status.
+int report(const std::exception& error);
+
+}  // namespace mh

@@ -1,0 +1,35 @@
+#pragma once
+/// A run's lines on standard output, its bar on standard error where that is a terminal.
+
+#include "core/host/terminal.hpp"
+#include "core/train/output.hpp"
+
+#include <chrono>
+#include <string>
+
+namespace mh {
+
+class RunOutput : public Output {
+ public:
+  RunOutput();
+  /// Takes the bar away.
+  ~RunOutput() override;
+  RunOutput(const RunOutput&) = delete;
+  RunOutput& operator=(const RunOutput&) = delete;
+
+  void line(const std::string& text) override;
+  void progress(double done, const std::string& words) override;
+  [[nodiscard]] std::string chart(const LossCurves& curves) override;
+
+ private:
+  void draw();
+  void clear();
+
+  Terminal out_, err_;
+  bool shown_ = false;
+  double done_ = 0;
+  std::string words_;
+  std::chrono::steady_clock::time_point drawn_;
+};
+
+}  // namespace mh

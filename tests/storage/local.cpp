@@ -1,0 +1,162 @@
+#include "core/storage/local.hpp"
+
+#include "core/storage/mapped_file.hpp"
+#include "saves.hpp"
+#include "tests/formats/refusal.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+using mh::LocalStorage;
+using mh::Path;
+using mh::Storage;
+using mh::test::contains;
+using mh::test::refusal;
+
+namespace {
+
+struct Folder {
+  LocalStorage disk;
+  Path path;
+
+  Folder() {
+    std::string name =
+        (std::filesystem::temp_directory_path() / "megahost-storage-XXXXXX").string();
+    path = mkdtemp(name.data());
+  }
+
+  ~Folder() { mh::remove_tree(disk, path); }
+};
+
+} // namespace
+
+TEST_CASE_FIXTURE(Folder, "what is written is read") {
+  mh::make_directories(disk, path / "a/b/c");
+  mh::write_file(disk, path / "a/b/c/x", std::string("1\0002", 3));
+  CHECK(mh::read_file(disk, path / "a/b/c/x", 3) == std::string("1\0002", 3));
+  CHECK(contains(
+      refusal([&] { (void)mh::read_file(disk, path / "a/b/c/x", 2); }),
+      "3 bytes, expected at most 2"
+  ));
+  mh::replace_file(disk, path / "a/x", "old");
+  mh::write_file(disk, path / "a/x.tmp", "left by a crash");
+  mh::replace_file(disk, path / "a/x", "new");
+  CHECK(mh::read_file(disk, path / "a/x", 10) == "new");
+  CHECK(disk.list(path / "a") == std::vector<std::string>{"b", "x"});
+  CHECK(disk.kind(path / "a") == Storage::Kind::directory);
+  CHECK(disk.kind(path / "a/x") == Storage::Kind::file);
+  CHECK(disk.kind(path / "a/x/y") == Storage::Kind::none);
+  mh::write_file(disk, path / "empty", "");
+  CHECK(mh::read_file(disk, path / "empty", 0).empty());
+}
+
+TEST_CASE_FIXTURE(Folder, "errors name the path and the reason") {
+  mh::write_file(disk, path / "x", "1");
+  const std::string x = (path / "x").string();
+  CHECK(refusal([&] {
+          mh::write_file(disk, path / "x", "2");
+        }) == "cannot create " + x + ": File exists");
+  CHECK(contains(
+      refusal([&] { mh::write_file(disk, path / "no/x", "2"); }), "No such file or directory"
+  ));
+  CHECK(contains(refusal([&] { (void)disk.open(path / "none"); }), "cannot open "));
+  CHECK(contains(refusal([&] { (void)disk.open(path); }), "no regular file"));
+  CHECK(contains(refusal([&] { (void)disk.list(path / "none"); }), "cannot list "));
+  CHECK(contains(refusal([&] { disk.make_directory(path / "x"); }), "cannot make the folder "));
+  CHECK(contains(refusal([&] { disk.rename(path / "none", path / "y"); }), "cannot rename "));
+  CHECK(contains(refusal([&] { disk.remove(path / "none"); }), "cannot remove "));
+  CHECK(contains(refusal([&] { disk.sync_directory(path / "none"); }), "cannot open "));
+  CHECK(contains(refusal([&] { mh::make_directories(disk, path / "x/y"); }), "Not a directory"));
+  const auto file = disk.open(path / "x");
+  std::byte two[2];
+  CHECK(contains(
+      refusal([&] { mh::read_exactly(*file, 0, two, path / "x"); }),
+      "ends at byte 1, expected 1 more"
+  ));
+}
+
+TEST_CASE_FIXTURE(Folder, "no FIFO blocks a read, no link is followed to be removed") {
+  REQUIRE(mkfifo((path / "fifo").c_str(), 0600) == 0);
+  CHECK(contains(refusal([&] { (void)disk.open(path / "fifo"); }), "no regular file"));
+  CHECK(contains(refusal([&] { mh::MappedFile map(path / "fifo"); }), "no regular file"));
+  mh::make_directories(disk, path / "kept");
+  mh::write_file(disk, path / "kept/x", "1");
+  mh::make_directories(disk, path / "gone");
+  std::filesystem::create_directory_symlink(path / "kept", path / "gone/link");
+  mh::remove_tree(disk, path / "gone");
+  CHECK(disk.kind(path / "gone") == Storage::Kind::none);
+  CHECK(mh::read_file(disk, path / "kept/x", 1) == "1");
+}
+
+TEST_CASE_FIXTURE(Folder, "the kernel's own short write and refusal") {
+  rlimit old{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &old) == 0);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{1000, old.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  const std::string message =
+      refusal([&] { mh::write_file(disk, path / "x", std::string(1500, 'x')); });
+  setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, old_handler);
+  CHECK(message == "cannot write " + (path / "x").string() + ": File too large");
+  CHECK(std::filesystem::file_size(path / "x") == 1000);
+}
+
+TEST_CASE("hints by cause") {
+  CHECK(contains(mh::StorageError("write", "x", ENOSPC).hint(), "free some space"));
+  CHECK(contains(mh::StorageError("write", "x", EROFS).hint(), "may write to"));
+  CHECK(contains(mh::StorageError("write", "x", EIO).hint(), "the disk"));
+  CHECK(mh::StorageError("write", "x", EIO).code() == EIO);
+  CHECK(mh::StorageError("write", "x", EIO).exit_code() == mh::exit_code::data);
+}
+
+TEST_CASE_FIXTURE(Folder, "the step folder on a real disk") {
+  mh::StepFolder folder(disk, path / "runs/a", [](const std::string& text) { FAIL(text); });
+  folder.recover();
+  for (int version = 1; version <= 4; ++version) {
+    mh::test::save(disk, folder, version / 2, version);
+    folder.keep_last(2, mh::test::verify_in(disk));
+  }
+  folder.recover();
+  CHECK(folder.newest(mh::test::verify_in(disk)) == 2);
+  CHECK(
+      disk.list(folder.root()) ==
+      std::vector<std::string>{"LATEST", "step-000000000001", "step-000000000002"}
+  );
+}
+
+TEST_CASE_FIXTURE(Folder, "a lock is held by one process and dies with it") {
+  const pid_t child = fork();
+  if (child == 0) {
+    auto* lock = new mh::FileLock(path / ".lock");
+    _exit(lock == nullptr); // without unlocking
+  }
+  int status = 1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  {
+    const mh::FileLock lock(path / ".lock");
+    CHECK(contains(
+        refusal([&] { mh::FileLock second(path / ".lock"); }),
+        "another run is writing to this folder"
+    ));
+  }
+  const mh::FileLock again(path / ".lock");
+}
+
+TEST_CASE_FIXTURE(Folder, "a mapped file can be written to without changing the file") {
+  mh::write_file(disk, path / "x", "abc");
+  const mh::MappedFile map(path / "x");
+  REQUIRE(map.bytes().size() == 3);
+  map.bytes()[0] = std::byte{'z'};
+  CHECK(mh::read_file(disk, path / "x", 3) == "abc");
+  mh::write_file(disk, path / "empty", "");
+  CHECK(mh::MappedFile(path / "empty").bytes().empty());
+  CHECK(contains(refusal([&] { mh::MappedFile none(path / "none"); }), "cannot open "));
+}

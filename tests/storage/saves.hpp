@@ -1,0 +1,57 @@
+#pragma once
+/// Small checkpoints for tests of the step folder: two files, and a third that vouches for them.
+
+#include "core/formats/crc32c.hpp"
+#include "core/storage/step_folder.hpp"
+
+#include <string>
+
+namespace mh::test {
+
+inline std::string save_data(char file, int version) {
+  std::string data(static_cast<size_t>(1500 + version), file);
+  return data + std::to_string(version);
+}
+
+/// Saves version `version` under a step, or removes what it began and throws.
+inline void save(Storage& storage, StepFolder& folder, int64_t step, int version) {
+  try {
+    const Path aside = folder.begin(step);
+    std::string sums = std::to_string(version);
+    for (const char file : {'a', 'b'}) {
+      const std::string data = save_data(file, version);
+      write_file(storage, aside / std::string(1, file), data);
+      sums += " " + crc_text(crc32c(data));
+    }
+    write_file(storage, aside / "sums", sums);
+    folder.commit(step);
+  } catch (const Error&) {
+    folder.abandon(step);
+    throw;
+  }
+}
+
+/// The version that a directory holds. Throws:  mh::Error if it is not whole
+inline int read_save(Storage& storage, const Path& directory) {
+  const std::string sums = read_file(storage, directory / "sums", 1000);
+  const int version = std::atoi(sums.c_str());
+  std::string expected = std::to_string(version);
+  for (const char file : {'a', 'b'}) {
+    const Path path = directory / std::string(1, file);
+    const std::string data = read_file(storage, path, 10000);
+    expected += " " + crc_text(crc32c(data));
+    if (data != save_data(file, version)) {
+      throw Error(path.string() + ": changed");
+    }
+  }
+  if (sums != expected) {
+    throw Error((directory / "sums").string() + ": changed");
+  }
+  return version;
+}
+
+inline StepFolder::Verify verify_in(Storage& storage) {
+  return [&storage](const Path& directory) { (void)read_save(storage, directory); };
+}
+
+} // namespace mh::test

@@ -1,0 +1,174 @@
+#include "core/storage/step_folder.hpp"
+
+#include "memory_storage.hpp"
+#include "saves.hpp"
+#include "tests/formats/refusal.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cerrno>
+
+using mh::StepFolder;
+using mh::test::contains;
+using mh::test::MemoryStorage;
+using mh::test::read_save;
+using mh::test::refusal;
+using mh::test::save;
+using mh::test::verify_in;
+
+namespace {
+
+struct Fixture {
+  MemoryStorage disk;
+  std::vector<std::string> warnings;
+  StepFolder folder{
+      disk, "/runs/a", [this](const std::string& text) { warnings.push_back(text); }, "me"};
+
+  std::string newest() {
+    const auto step = folder.newest(verify_in(disk));
+    return step ? std::to_string(*step) : "none";
+  }
+};
+
+} // namespace
+
+TEST_CASE_FIXTURE(Fixture, "a folder that is not there has no steps") {
+  CHECK(folder.steps().empty());
+  CHECK(newest() == "none");
+}
+
+TEST_CASE_FIXTURE(Fixture, "steps appear when they are committed") {
+  folder.recover();
+  save(disk, folder, 1000, 1);
+  (void)folder.begin(3000);
+  save(disk, folder, 2000, 2);
+  CHECK(folder.path(2000) == "/runs/a/step-000000002000");
+  CHECK(folder.steps() == std::vector<int64_t>{2000, 1000});
+  CHECK(newest() == "2000");
+  CHECK(disk.contents("/runs/a/LATEST") == "step-000000002000\n");
+  folder.abandon(3000);
+  CHECK(
+      disk.list("/runs/a") ==
+      std::vector<std::string>{"LATEST", "step-000000001000", "step-000000002000"}
+  );
+  CHECK(warnings.empty());
+}
+
+TEST_CASE_FIXTURE(Fixture, "names that are no steps are left alone") {
+  folder.recover();
+  for (const char* name :
+       {"step-1", "step-00000000001x", "step-0000000000001", "step--00000000001", "notes"}) {
+    disk.make_directory(folder.root() / name);
+  }
+  save(disk, folder, 5, 1);
+  folder.recover();
+  CHECK(folder.steps() == std::vector<int64_t>{5});
+  CHECK(disk.list(folder.root()).size() == 7);
+  save(disk, folder, 1234567890123, 2);
+  CHECK(folder.steps().front() == 1234567890123);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a damaged step is passed over, loudly") {
+  folder.recover();
+  save(disk, folder, 1, 1);
+  save(disk, folder, 2, 2);
+  disk.contents(folder.path(2) / "b") += "x";
+  CHECK(newest() == "1");
+  REQUIRE(warnings.size() == 1);
+  CHECK(contains(
+      warnings[0], "the checkpoint of step 2 is damaged (/runs/a/step-000000000002/b: changed)"
+  ));
+  CHECK(contains(warnings[0], "trying the one of step 1"));
+  disk.contents(folder.path(1) / "a") = "";
+  CHECK(contains(refusal([&] { (void)newest(); }), "/runs/a: no checkpoint can be used"));
+}
+
+TEST_CASE_FIXTURE(Fixture, "a step can be saved again") {
+  folder.recover();
+  save(disk, folder, 1, 1);
+  save(disk, folder, 1, 2);
+  CHECK(read_save(disk, folder.path(1)) == 2);
+  CHECK(disk.list(folder.root()).size() == 2);
+}
+
+TEST_CASE_FIXTURE(Fixture, "retention keeps the newest, and the newest whole one") {
+  folder.recover();
+  for (int64_t step = 1; step <= 5; ++step) {
+    save(disk, folder, step, static_cast<int>(step));
+  }
+  SUBCASE("all whole") {
+    folder.keep_last(2, verify_in(disk));
+    CHECK(folder.steps() == std::vector<int64_t>{5, 4});
+    CHECK(disk.list(folder.root()).size() == 3);
+  }
+  SUBCASE("the newest two damaged") {
+    disk.contents(folder.path(5) / "a") = "x";
+    disk.contents(folder.path(4) / "a") = "x";
+    folder.keep_last(2, verify_in(disk));
+    CHECK(folder.steps() == std::vector<int64_t>{5, 4, 3});
+    CHECK(newest() == "3");
+  }
+  SUBCASE("none whole") {
+    for (int64_t step = 1; step <= 5; ++step) {
+      disk.contents(folder.path(step) / "a") = "x";
+    }
+    folder.keep_last(1, verify_in(disk));
+    CHECK(folder.steps().size() == 5);
+    CHECK(contains(warnings.back(), "old checkpoints are not removed"));
+  }
+  SUBCASE("fewer than asked") {
+    folder.keep_last(9, verify_in(disk));
+    CHECK(folder.steps().size() == 5);
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "what a dead process left is removed") {
+  folder.recover();
+  save(disk, folder, 1, 1);
+  StepFolder dead(
+      disk, folder.root(), [](const std::string&) {}, "dead"
+  );
+  mh::write_file(disk, dead.begin(2) / "a", "half");
+  folder.recover();
+  CHECK(disk.list(folder.root()) == std::vector<std::string>{"LATEST", "step-000000000001"});
+  REQUIRE(warnings.size() == 1);
+  CHECK(contains(warnings[0], "step-000000000002.tmp-dead, which was not complete"));
+}
+
+TEST_CASE("whatever call fails, the last checkpoint stays and the next save works") {
+  for (const int code : {ENOSPC, EIO, EROFS, EDQUOT}) {
+    for (const bool forever : {true, false}) {
+      bool failed = true;
+      for (size_t at = 1; failed; ++at) {
+        CAPTURE(code);
+        CAPTURE(forever);
+        CAPTURE(at);
+        Fixture f;
+        f.disk.longest_write = 700; // short writes throughout
+        f.folder.recover();
+        save(f.disk, f.folder, 1, 1);
+        save(f.disk, f.folder, 2, 2);
+        f.disk.fault = mh::test::Fault{f.disk.calls + at, code, forever};
+        const std::string message = refusal([&] { save(f.disk, f.folder, 2, 3); });
+        f.folder.keep_last(1, verify_in(f.disk));
+        failed = f.disk.calls >= f.disk.fault->at;
+        f.disk.fault.reset();
+        CHECK((message.empty() || contains(message, "cannot ")));
+        CHECK((message.empty() || contains(message, "/runs/a")));
+
+        Fixture next;
+        StepFolder again(
+            f.disk, "/runs/a", [](const std::string&) {}, "next"
+        );
+        again.recover();
+        const auto newest = again.newest(verify_in(f.disk));
+        REQUIRE(newest == 2);
+        const int version = read_save(f.disk, again.path(2));
+        CHECK((version == 2 || version == 3));
+        CHECK((!message.empty() || version == 3));
+        save(f.disk, again, 3, 4);
+        CHECK(again.newest(verify_in(f.disk)) == 3);
+      }
+    }
+  }
+}

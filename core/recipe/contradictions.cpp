@@ -159,8 +159,8 @@ class Contradictions {
       if (integer(unit.warmup) > 0 && integer(end) > 0 && integer(unit.warmup) >= integer(end)) {
         report(
             {unit.warmup, end}, std::string(unit.warmup) + " " + text(integer(unit.warmup)) +
-                                    " leaves nothing to decay before " + end + " " + text(integer(end)) +
-                                    ", expected fewer"
+                                    " is not below " + end + " " + text(integer(end)),
+            "the rate rises during warm-up and decays from there to the end"
         );
       }
     }

@@ -36,6 +36,9 @@ std::string padded(std::string text, size_t width) {
 
 std::string explain_leaf(const Loaded& loaded, const Resolved& resolved, const std::string& key, const Field& field) {
   const Value* final_value = resolved.recipe.tree.find_path(key);
+  if (!final_value) {  // model.preset, whose fields stand in its place
+    final_value = loaded.merged.find_path(key);
+  }
   std::string text = key + (final_value ? " = " + to_text(*final_value) : " is not set") + "\n  " + field.doc +
                      (field.doc.empty() ? "" : "; ") + describe(field) +
                      (field.unit.empty() ? "" : "; in " + field.unit) + "\n";

@@ -50,16 +50,16 @@ class JsonReader {
 
   bool null() { return fail("null is no value of a recipe: leave the key out"); }
   bool boolean(bool value) { return scalar(value); }
-  bool number_integer(int64_t value) { return scalar(value); }
+  bool number_integer(int64_t value) { return number(value); }
 
   bool number_unsigned(uint64_t value) {
     if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
       return fail("this integer needs more than 64 bits");
     }
-    return scalar(static_cast<int64_t>(value));
+    return number(static_cast<int64_t>(value));
   }
 
-  bool number_float(double value, const std::string&) { return scalar(value); }
+  bool number_float(double value, const std::string&) { return number(value); }
   bool string(std::string& value) { return scalar(value); }
   bool binary(nlohmann::json::binary_t&) { return fail("a recipe holds no binary data"); }
   bool start_object(size_t) { return open(Table{}); }
@@ -95,16 +95,16 @@ class JsonReader {
     throw RecipeError({{token(), "", message, "", ""}});
   }
 
-  /// The token that ends where the parser stands: a string, a bracket, a number or a word.
-  Origin token() const {
+  static bool part_of_word(char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' || c == '+';
+  }
+
+  /// The token that ends where the parser stands: a string, a bracket or a word.
+  Origin token() const { return token_before(consumed_); }
+
+  Origin token_before(size_t end) const {
     const std::string& text = index_.source()->text;
-    size_t end = std::min(consumed_, text.size());
-    const auto part_of_word = [](char c) {
-      return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' || c == '+';
-    };
-    if (end > 0 && !part_of_word(text[end - 1]) && std::string_view("\"{}[]").find(text[end - 1]) == std::string_view::npos) {
-      --end;  // behind a number the parser has read one byte more
-    }
+    end = std::min(end, text.size());
     if (end == 0) {
       return index_.at(0, 1);
     }
@@ -126,6 +126,14 @@ class JsonReader {
       }
     }
     return index_.at(begin, end);
+  }
+
+  /// The parser has read one byte more than the number, unless the text ends there.
+  bool number(Value value) {
+    const bool beyond = !part_of_word(index_.source()->text[consumed_ - 1]);
+    value.origin = token_before(consumed_ - (beyond ? 1 : 0));
+    add(std::move(value));
+    return true;
   }
 
   bool scalar(Value value) {

@@ -40,11 +40,12 @@ class Loader {
  public:
   explicit Loader(const LoadOptions& options) : options_(options) {}
 
-  void add(const fs::path& file, const std::string& name) {
+  /// `at`: where the file is extended.
+  void add(const fs::path& file, const std::string& name, const Origin& at) {
     std::error_code ignored;
     const fs::path real = fs::weakly_canonical(file, ignored);
     if (std::find(open_.begin(), open_.end(), real) != open_.end()) {
-      throw Error(file.string() + " extends itself, directly or through the recipes it extends");
+      refuse(at, "extends", file.string() + " extends itself, directly or through the recipes it extends");
     }
     open_.push_back(real);
     Document document = read_recipe(file, name, options_);
@@ -75,7 +76,7 @@ class Loader {
             "looked in " + (folder.empty() ? "." : folder.string()) + " and in the recipe folders"
         );
       }
-      add(*file, "extends " + name.as_string());
+      add(*file, "extends " + name.as_string(), at);
     }
   }
 
@@ -196,7 +197,7 @@ void anchor_plugins(Value& tree, const fs::path& folder) {
 Loaded load_recipe(const fs::path& name, const LoadOptions& options) {
   const fs::path file = find_recipe(name, "", options.roots).value_or(name);
   Loader loader(options);
-  loader.add(file, "recipe");
+  loader.add(file, "recipe", {});
   Loaded loaded{file.string(), std::move(loader.layers), Value(Table{}), std::move(loader.files)};
   for (Layer& layer : loaded.layers) {
     const SourcePtr& source = layer.tree.origin.source;

@@ -405,7 +405,10 @@ void LuaSandbox::fail(int status) {
   if (at.line > 0) {
     at = LineIndex(at.source).last_on_line(at.line, named_token(text));
   }
-  throw RecipeError({{at, "", text, "", ""}});
+  const bool cut_off = text.ends_with("near <eof>");
+  throw RecipeError(
+      {{at, "", text, "", cut_off ? "the file ends before a table, call or block is closed" : ""}}
+  );
 }
 
 }  // namespace mh

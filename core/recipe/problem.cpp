@@ -64,6 +64,24 @@ std::string excerpt(const Origin& at, const std::string& label) {
   return text + (label.empty() ? "" : " " + label);
 }
 
+/// Breaks a long note at spaces; further lines begin with `indent`.
+std::string wrapped(const std::string& note, const std::string& indent) {
+  std::string text;
+  size_t column = 0;
+  for (size_t begin = 0; begin < note.size();) {
+    const size_t end = std::min(note.find(' ', begin + 1), note.size());
+    if (column + end - begin > kWidth && column > 0) {
+      text += "\n" + indent;
+      column = 0;
+      begin = note.find_first_not_of(' ', begin);
+    }
+    text += note.substr(begin, end - begin);
+    column += end - begin;
+    begin = end;
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string render(const Problem& problem) {
@@ -84,7 +102,7 @@ std::string render(const Problem& problem) {
     }
   }
   if (!problem.note.empty()) {
-    text += "\n" + margin + " = " + problem.note;
+    text += "\n" + margin + " = " + wrapped(problem.note, margin + "   ");
   }
   return text;
 }

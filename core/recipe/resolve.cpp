@@ -31,7 +31,10 @@ class Resolver {
     fill_in();
     check_contradictions(tree_, facts_, problems_);
     throw_problems(std::move(problems_));
-    return {typed(), std::move(schemas_)};
+    Resolved resolved{typed(), std::move(schemas_)};
+    // Its fields are all there, and may have been taken away again by a higher layer.
+    resolved.recipe.tree.as_table().find("model")->as_table().erase("preset");
+    return resolved;
   }
 
  private:
@@ -77,10 +80,20 @@ class Resolver {
     }
   }
 
+  /// For what is missing: the recipe's file as a whole.
+  SourcePtr recipe_source() const {
+    const auto layer = std::find_if(loaded_.layers.begin(), loaded_.layers.end(), [](const Layer& layer) {
+      return layer.name == "recipe";
+    });
+    return layer == loaded_.layers.end() ? nullptr : layer->tree.origin.source;
+  }
+
   Value given(std::string_view section) const {
     const Table::Entry* entry = loaded_.merged.as_table().entry(section);
     if (!entry) {
-      return Value();
+      Value nothing;
+      nothing.origin.source = recipe_source();
+      return nothing;
     }
     Value value = entry->value;
     if (!value.origin.source) {

@@ -24,7 +24,7 @@ Table scale_model(const Value& tree, const ScaleLimits& limits) {
   lower("layers", limits.layers);
   model.set("seq_length", std::min(integer(tree, "model.seq_length"), limits.seq_length));
   if (tree.find_path("model.vocab")) {
-    model.set("vocab", 0);
+    model.set("vocab", Value());  // the tokenizer's
   }
   const int64_t hidden = integer(tree, "model.hidden");
   const int64_t heads = integer(tree, "model.heads");

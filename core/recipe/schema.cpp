@@ -54,6 +54,17 @@ std::string type_name(const Field& field) {
   return "";
 }
 
+/// `describe` as it stands in a sentence: "an integer, at least 1".
+std::string in_a_sentence(const Field& field) {
+  const std::string text = describe(field);
+  for (const char* bare : {"`", "true", "any", "a "}) {
+    if (text.starts_with(bare)) {
+      return text;
+    }
+  }
+  return (text.starts_with("integer") ? "an " : "a ") + text;
+}
+
 /// One value of the field's type, brought into that type; the reason if that fails.
 struct Checked {
   Value value;
@@ -72,7 +83,7 @@ Checked check_word(const Field& field, const Value& value) {
   }
   const auto meant = nearest(word, field.choices);
   return {
-      value, "is " + to_text(value) + ", expected " + describe(field),
+      value, "is " + to_text(value) + ", expected " + in_a_sentence(field),
       meant ? "did you mean `" + *meant + "`?" : ""};
 }
 
@@ -81,7 +92,7 @@ Checked check_number(const Field& field, const Value& value) {
   const bool low = field.min && (field.above_min ? number <= *field.min : number < *field.min);
   const bool high = field.max && (field.below_max ? number >= *field.max : number > *field.max);
   if (!std::isfinite(number) || low || high) {
-    const std::string expected = std::isfinite(number) ? limits(field) : "finite number";
+    const std::string expected = std::isfinite(number) ? limits(field) : "a finite number";
     return {value, "is " + to_text(value) + ", expected " + expected, ""};
   }
   return {value, "", ""};
@@ -92,7 +103,7 @@ Checked check_one(const Field& field, Value value) {
     const std::string text = to_text(value);
     constexpr size_t kLongest = 40;
     const std::string found = text.size() <= kLongest ? text : describe(value.type());
-    return Checked{value, "is " + found + ", expected " + describe(field), ""};
+    return Checked{value, "is " + found + ", expected " + in_a_sentence(field), ""};
   };
   const auto origin = value.origin;
   switch (field.type) {
@@ -141,7 +152,7 @@ Checked check_field(const Field& field, Value value) {
     value.origin = origin;
   }
   if (!value.is_array()) {
-    return {value, "is " + to_text(value) + ", expected " + describe(field), ""};
+    return {value, "is " + to_text(value) + ", expected " + in_a_sentence(field), ""};
   }
   for (Value& item : value.as_array()) {
     Checked checked = check_one(field, item);
@@ -164,17 +175,19 @@ std::vector<std::string> names(const Schema& schema) {
 
 Problem unknown_option(const Schema& schema, const Table::Entry& entry, const std::string& path) {
   const auto meant = nearest(entry.key, names(schema));
-  const Value* use = nullptr;
-  if (const Field* field = schema.find("use")) {
-    use = &field->default_value;
+  std::string who = path.empty() ? "a recipe" : path;
+  std::string more;
+  const Field* use = schema.find("use");
+  if (use && use->default_value.is_string()) {
+    who = path + " \"" + use->default_value.as_string() + "\"";
+    more = "   (megahost plugins show " + use->default_value.as_string() + ")";
   }
-  const std::string who = use && use->is_string() ? path + " = " + use->as_string() : path;
   return {
       entry.key_origin.source ? entry.key_origin : entry.value.origin,
       path.empty() ? entry.key : path + "." + entry.key,
       "unknown option `" + valid_utf8(entry.key) + "`" + (path.empty() ? "" : " in " + path),
       meant ? "did you mean `" + *meant + "`?" : "no such option",
-      (path.empty() ? "a recipe" : who) + " takes: " + join(names(schema))};
+      who + " takes: " + join(names(schema)) + more};
 }
 
 }  // namespace
@@ -217,8 +230,8 @@ Value complete(
     if (!entry || entry->value.is_null()) {
       if (field.required) {
         problems.push_back({
-            given.origin, key, key + " is missing, expected " + describe(field), field.doc,
-            ""});
+            given.origin, key, key + " is missing, expected " + in_a_sentence(field), "",
+            key + ": " + field.doc});
       } else if (!field.default_value.is_null()) {
         result.set(field.name, field.default_value);
       }

@@ -24,6 +24,9 @@ SourcePtr read_source(const std::filesystem::path& file, std::string layer) {
   if (text.size() > kMost) {
     throw Error(file.string() + " is larger than 1 MiB, expected a recipe");
   }
+  if (text.starts_with("\xEF\xBB\xBF")) {  // a byte order mark
+    text.erase(0, 3);
+  }
   auto source = std::make_shared<const Source>(
       Source{file.string(), std::move(text), std::move(layer)});
   check_text(source);

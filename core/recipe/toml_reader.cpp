@@ -3,6 +3,8 @@
 
 #include <toml++/toml.h>
 
+#include <algorithm>
+
 namespace mh {
 
 namespace {
@@ -46,11 +48,7 @@ class TomlReader {
 
   Value convert_contents(const toml::node& node, int depth) const {
     if (const auto* table = node.as_table()) {
-      Table result;
-      for (const auto& [key, member] : *table) {
-        result.set(std::string(key.str()), convert(member, depth + 1), origin(key.source()));
-      }
-      return result;
+      return convert_table(*table, depth);
     }
     if (const auto* array = node.as_array()) {
       Value::Array result;
@@ -72,6 +70,28 @@ class TomlReader {
       return boolean->get();
     }
     refuse(node, "a recipe holds no dates or times: write a string");
+  }
+
+  /// Members in the order in which they are written; toml++ sorts them by name.
+  Value convert_table(const toml::table& table, int depth) const {
+    struct Member {
+      const toml::key* key;
+      const toml::node* node;
+    };
+    std::vector<Member> members;
+    for (const auto& [key, node] : table) {
+      members.push_back({&key, &node});
+    }
+    std::stable_sort(members.begin(), members.end(), [](const Member& a, const Member& b) {
+      return a.key->source().begin < b.key->source().begin;
+    });
+    Table result;
+    for (const Member& member : members) {
+      result.set(
+          std::string(member.key->str()), convert(*member.node, depth + 1), origin(member.key->source())
+      );
+    }
+    return result;
   }
 
   LineIndex index_;

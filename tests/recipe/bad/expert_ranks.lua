@@ -1,0 +1,6 @@
+return {
+  model = { use = "llama", layers = 4, hidden = 64, heads = 4 },
+  train = { iters = 10 },
+  parallel = { expert = 4, data = 2 },
+  batch = { global = 2 },
+}

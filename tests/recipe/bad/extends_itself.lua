@@ -1,0 +1,1 @@
+return { extends = "extends_itself.lua" }

@@ -1,0 +1,4 @@
+return {
+  model = { use = "llama", layers = 4, hidden = 64, heads = 4 },
+  train = { seed = 1 },
+}

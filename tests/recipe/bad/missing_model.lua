@@ -1,0 +1,3 @@
+return {
+  train = { iters = 10 },
+}

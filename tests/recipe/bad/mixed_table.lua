@@ -1,0 +1,3 @@
+return {
+  model = { "llama", layers = 4 },
+}

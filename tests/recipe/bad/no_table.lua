@@ -1,0 +1,1 @@
+local recipe = { model = { use = "llama" } }

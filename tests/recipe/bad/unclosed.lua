@@ -1,0 +1,3 @@
+return {
+  model = { use = "llama",
+  train = { iters = 10 },

@@ -1,0 +1,4 @@
+return {
+  model = { use = "lama", layers = 4, hidden = 64, heads = 4 },
+  train = { iters = 10 },
+}

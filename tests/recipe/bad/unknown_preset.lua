@@ -1,0 +1,4 @@
+return {
+  model = { preset = "lama2-7b" },
+  train = { iters = 10 },
+}

@@ -1,0 +1,220 @@
+#pragma once
+/// Schemas with the fields of the real plugins, so that recipes are tested without loading any.
+
+#include "core/recipe/resolve.hpp"
+
+#include "megahost/error.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace mh::test {
+
+struct Decoder {
+  int64_t layers = 12, hidden = 768, heads = 12;
+  std::optional<int64_t> kv_heads, head_dim, ffn_hidden, vocab;
+  std::string norm = "layernorm", activation = "gelu_tanh", positions = "learned", rope_scaling = "none";
+  double norm_eps = 1e-5, rope_base = 10000, rope_share = 1, rope_factor = 1, rope_low_freq = 1,
+         rope_high_freq = 4, dropout = 0, attention_dropout = 0, init_std = 0.02;
+  int64_t rope_original_length = 8192;
+  bool bias = true, tied = true;
+  std::optional<bool> qkv_bias;
+};
+
+inline Schema decoder_schema() {
+  Fields<Decoder> f;
+  f.add("layers", &Decoder::layers, "transformer blocks").at_least(1);
+  f.add("hidden", &Decoder::hidden, "width of the residual stream").at_least(1);
+  f.add("heads", &Decoder::heads, "query heads").at_least(1);
+  f.add("kv_heads", &Decoder::kv_heads, "key and value heads").at_least(1);
+  f.add("head_dim", &Decoder::head_dim, "elements of a head").at_least(1);
+  f.add("ffn_hidden", &Decoder::ffn_hidden, "hidden units of the feed-forward").at_least(1);
+  f.add("vocab", &Decoder::vocab, "entries of the vocabulary").at_least(1);
+  f.add("norm", &Decoder::norm, "norm").one_of({"layernorm", "rmsnorm"});
+  f.add("norm_eps", &Decoder::norm_eps, "added to the variance").above(0);
+  f.add("activation", &Decoder::activation, "of the feed-forward")
+      .one_of({"gelu", "gelu_tanh", "relu2", "swiglu", "geglu"});
+  f.add("positions", &Decoder::positions, "kind of positions").one_of({"learned", "rope", "none"});
+  f.add("rope_base", &Decoder::rope_base, "base of the wavelengths").above(0);
+  f.add("rope_share", &Decoder::rope_share, "share that is rotated").above(0).at_most(1);
+  f.add("rope_scaling", &Decoder::rope_scaling, "scaling").one_of({"none", "linear", "llama3"});
+  f.add("rope_factor", &Decoder::rope_factor, "stretch").at_least(1);
+  f.add("rope_low_freq", &Decoder::rope_low_freq, "fewest turns").above(0);
+  f.add("rope_high_freq", &Decoder::rope_high_freq, "most turns").above(0);
+  f.add("rope_original_length", &Decoder::rope_original_length, "first length").at_least(1);
+  f.add("bias", &Decoder::bias, "biases");
+  f.add("qkv_bias", &Decoder::qkv_bias, "biases of query, key and value");
+  f.add("tied", &Decoder::tied, "output layer shares the embedding");
+  f.add("dropout", &Decoder::dropout, "dropout probability").at_least(0).below(1);
+  f.add("attention_dropout", &Decoder::attention_dropout, "of attention").at_least(0).below(1);
+  f.add("init_std", &Decoder::init_std, "of initial weights").at_least(0);
+  return f.schema();
+}
+
+struct AdamW {
+  std::vector<double> betas{0.9, 0.95};
+  double eps = 1e-8;
+};
+
+struct Sgd {
+  double momentum = 0;
+};
+
+struct Warmup {
+  std::optional<int64_t> warmup_iters, warmup_samples, decay_iters, decay_samples;
+  double min_lr = 0;
+};
+
+struct Text {
+  std::vector<std::string> paths{"corpus.txt"};
+};
+
+struct Mock {
+  int64_t samples = 1000;
+};
+
+struct NullTokenizer {
+  int64_t vocab = 0;
+};
+
+struct Selective {
+  std::vector<std::string> parts{"core_attention"};
+};
+
+/// The plugins that tests know.
+class Plugins {
+ public:
+  Plugins() {
+    add(Kind::architecture, "gpt", decoder_schema());
+    add(Kind::architecture, "llama", decoder_schema());
+    Fields<AdamW> adamw;
+    adamw.add("betas", &AdamW::betas, "decay rates of the averages").at_least(0).below(1);
+    adamw.add("eps", &AdamW::eps, "added to the root").at_least(0);
+    add(Kind::optimizer, "adamw", adamw.schema());
+    Fields<Sgd> sgd;
+    sgd.add("momentum", &Sgd::momentum, "factor of the previous update").at_least(0).below(1);
+    add(Kind::optimizer, "sgd", sgd.schema());
+    Fields<Warmup> cosine;
+    cosine.add("warmup_iters", &Warmup::warmup_iters, "steps of warm-up").at_least(0);
+    cosine.add("warmup_samples", &Warmup::warmup_samples, "the same in samples").at_least(0);
+    add(Kind::lr_schedule, "constant", cosine.schema());
+    cosine.add("decay_iters", &Warmup::decay_iters, "step at which min_lr is reached").at_least(1);
+    cosine.add("decay_samples", &Warmup::decay_samples, "the same in samples").at_least(1);
+    cosine.add("min_lr", &Warmup::min_lr, "learning rate at the end").at_least(0);
+    add(Kind::lr_schedule, "cosine", cosine.schema());
+    Fields<Text> text;
+    text.add("paths", &Text::paths, "files or folders");
+    add(Kind::corpus, "text", text.schema());
+    Fields<Mock> mock;
+    mock.add("samples", &Mock::samples, "sequences in an epoch").at_least(1);
+    add(Kind::corpus, "mock", mock.schema());
+    add(Kind::tokenizer, "byte", Schema{});
+    Fields<NullTokenizer> null;
+    null.add("vocab", &NullTokenizer::vocab, "number of ids").required().at_least(1);
+    add(Kind::tokenizer, "null", null.schema());
+    add(Kind::recompute, "none", Schema{});
+    add(Kind::recompute, "full", Schema{});
+    Fields<Selective> selective;
+    selective.add("parts", &Selective::parts, "parts that are computed again")
+        .one_of({"core_attention", "norms", "activations"});
+    add(Kind::recompute, "selective", selective.schema());
+    add(Kind::pipeline_schedule, "zb-h1", Schema{});
+  }
+
+  void add(Kind kind, const std::string& name, Schema schema) {
+    schemas_.push_back({kind, name, std::move(schema)});
+  }
+
+  [[nodiscard]] SchemaLookup lookup() const {
+    return {
+        [this](Kind kind, const std::string& name) -> const Schema* {
+          for (const Entry& entry : schemas_) {
+            if (entry.kind == kind && entry.name == name) {
+              return &entry.schema;
+            }
+          }
+          return nullptr;
+        },
+        [this](Kind kind) {
+          std::vector<std::string> names;
+          for (const Entry& entry : schemas_) {
+            if (entry.kind == kind) {
+              names.push_back(entry.name);
+            }
+          }
+          return names;
+        }};
+  }
+
+ private:
+  struct Entry {
+    Kind kind;
+    std::string name;
+    Schema schema;
+  };
+  std::vector<Entry> schemas_;
+};
+
+/// The project's own recipes.
+inline std::filesystem::path recipes() { return std::filesystem::path(std::getenv("MEGAHOST_SOURCE")) / "recipes"; }
+
+inline LoadOptions options() {
+  LoadOptions options;
+  options.roots = {recipes()};
+  options.lua.seconds = 0.3;
+  return options;
+}
+
+inline Resolved resolve_file(const std::filesystem::path& file, const LoadOptions& load = options(), const Facts& facts = {}) {
+  const Plugins plugins;
+  return resolve(load_recipe(file, load), plugins.lookup(), facts);
+}
+
+/// A folder that is gone afterwards.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "megahost-recipe-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  std::filesystem::path write(const std::string& name, const std::string& text) const {
+    const auto file = path_ / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file, std::ios::binary) << text;
+    return file;
+  }
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string slurp(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+/// The message of the mh::Error that `run` throws; empty if it throws none.
+inline std::string refusal(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace mh::test

@@ -1,0 +1,149 @@
+#include "fixture.hpp"
+
+#include "core/recipe/commands.hpp"
+
+#include <doctest/doctest.h>
+
+using mh::test::Folder;
+using mh::test::options;
+using mh::test::resolve_file;
+
+namespace {
+
+const char* kTiny = "[model]\nuse = \"llama\"\nlayers = 4\nhidden = 64\nheads = 4\n[train]\niters = 10\n";
+
+std::string text(const mh::Recipe& recipe, const char* key) {
+  const mh::Value* value = recipe.tree.find_path(key);
+  return value ? mh::to_text(*value) : "absent";
+}
+
+}  // namespace
+
+TEST_CASE("defaults are filled in") {
+  const Folder folder;
+  const mh::Recipe recipe = resolve_file(folder.write("tiny.toml", kTiny)).recipe;
+  CHECK(recipe.name == "tiny");
+  CHECK(recipe.optimizer.use == "adamw");
+  CHECK(recipe.optimizer.options == mh::Value(mh::Table{{"betas", mh::Value::Array{0.9, 0.95}}, {"eps", 1e-8}}));
+  CHECK(recipe.recompute.use == "none");
+  CHECK(recipe.tokenizer.use == "byte");
+  CHECK(recipe.checkpoint.dir == "runs/tiny");
+  CHECK(recipe.train.seed == 1234);
+  CHECK(recipe.iterations() == 10);
+  CHECK(recipe.model.options.find("seq_length") == nullptr);
+  CHECK(recipe.model.seq_length == 1024);
+}
+
+TEST_CASE("facts of the machine decide precision and the data-parallel degree") {
+  const Folder folder;
+  const auto file = folder.write("tiny.toml", std::string("batch.micro = 3\n") + kTiny);
+  CHECK(resolve_file(file, options(), {.bf16 = false}).recipe.precision == "fp32");
+  CHECK(resolve_file(file, options(), {.bf16 = true}).recipe.precision == "bf16");
+  CHECK(resolve_file(file, options(), {.world = 4}).recipe.batch.global == 12);
+  mh::LoadOptions load = options();
+  load.sets = {"precision=fp32"};
+  CHECK(resolve_file(file, load, {.bf16 = true}).recipe.precision == "fp32");
+}
+
+TEST_CASE("preset < extended < recipe < program < --set") {
+  const Folder folder;
+  folder.write("base.lua", R"(return { model = { preset = "llama2-7b", layers = 5, hidden = 128, heads = 4, ffn_hidden = 512 },
+                               optimizer = { lr = 1e-3, betas = { 0.1, 0.2 } }, train = { iters = 10, seed = 1 } })");
+  const auto file = folder.write("child.toml", "extends = \"base\"\nmodel.layers = 6\noptimizer.betas = [0.5]\n");
+  mh::LoadOptions load = options();
+  load.layers = {{"--scale", mh::Table{{"train", mh::Table{{"seed", 2}, {"iters", 20}}}}}};
+  load.sets = {"train.iters=30", "model.hidden=256", "train.iters=40", "name=two words"};
+  load.sets.pop_back();
+  const mh::Loaded loaded = mh::load_recipe(file, load);
+  CHECK(loaded.layers.size() == 7);
+  const mh::test::Plugins plugins;
+  const mh::Resolved resolved = mh::resolve(loaded, plugins.lookup(), {});
+  const mh::Recipe& recipe = resolved.recipe;
+  CHECK(recipe.model.options.find("vocab")->as_integer() == 32000);
+  CHECK(text(recipe, "model.layers") == "6");
+  CHECK(text(recipe, "model.hidden") == "256");
+  CHECK(text(recipe, "optimizer.betas") == "[0.5]");
+  CHECK(text(recipe, "optimizer.lr") == "0.001");
+  CHECK(text(recipe, "train.seed") == "2");
+  CHECK(text(recipe, "train.iters") == "40");
+  CHECK(recipe.tree.find_path("train.iters")->origin.where() == "--set:1:13");
+  CHECK(recipe.tree.find_path("model.layers")->origin.where() == file.string() + ":2:16");
+  CHECK(recipe.tree.find_path("optimizer.lr")->origin.layer() == "extends base");
+
+  const std::string lines = mh::explain_recipe(loaded, resolved, "model.layers");
+  CHECK(lines.find("model.layers = 6\n") == 0);
+  CHECK(lines.find("     default") < lines.find("     preset llama2-7b"));
+  CHECK(lines.find("     preset llama2-7b") < lines.find("     extends base"));
+  CHECK(lines.find("     extends base") < lines.find("  -> recipe"));
+  CHECK(lines.find("child.toml:2:16") != std::string::npos);
+  CHECK(mh::explain_recipe(loaded, resolved, "train").find("train.seed = 2\n") != std::string::npos);
+  CHECK(mh::test::refusal([&] { static_cast<void>(mh::explain_recipe(loaded, resolved, "train.sede")); }) ==
+        "this recipe has no key `train.sede`");
+}
+
+TEST_CASE("another plugin starts its section anew, the core's fields stay") {
+  const Folder folder;
+  folder.write("base.toml", std::string("optimizer = { use = \"adamw\", lr = 0.5, betas = [0.1, 0.2] }\n") + kTiny);
+  const auto file = folder.write("child.toml", "extends = \"base.toml\"\noptimizer.use = \"sgd\"\n");
+  const mh::Recipe recipe = resolve_file(file).recipe;
+  CHECK(recipe.optimizer.use == "sgd");
+  CHECK(recipe.optimizer.lr == 0.5);
+  CHECK(text(recipe, "optimizer.betas") == "absent");
+  mh::LoadOptions load = options();
+  load.sets = {"data.use=mock"};
+  folder.write("base.toml", std::string("data = { paths = [\"a\"], split = [1, 1, 0] }\n") + kTiny);
+  const mh::Recipe mock = resolve_file(file, load).recipe;
+  CHECK(text(mock, "data.paths") == "absent");
+  CHECK(text(mock, "data.split") == "[1.0, 1.0, 0.0]");
+}
+
+TEST_CASE("--set takes TOML values, and words") {
+  const Folder folder;
+  const auto file = folder.write("tiny.toml", kTiny);
+  const auto with = [&file](const std::string& set, const char* key) {
+    mh::LoadOptions load = options();
+    load.sets = {set};
+    return text(resolve_file(file, load).recipe, key);
+  };
+  CHECK(with("optimizer.betas=[0.8, 0.9]", "optimizer.betas") == "[0.8, 0.9]");
+  CHECK(with("model.activation=swiglu", "model.activation") == "\"swiglu\"");
+  CHECK(with("checkpoint.dir=runs/a-b.c", "checkpoint.dir") == "\"runs/a-b.c\"");
+  CHECK(with("name=\"two words\"", "name") == "\"two words\"");
+  const auto why = [&](const std::string& set) {
+    return mh::test::refusal([&] { static_cast<void>(with(set, "name")); });
+  };
+  CHECK(why("name").starts_with("--set name has no key or no value"));
+  CHECK(why("=3").starts_with("--set =3 has no key"));
+  CHECK(why("name=two words").starts_with("this is no TOML"));
+  CHECK(why("optimizer.lr=fast").starts_with("optimizer.lr is \"fast\", expected a number"));
+  CHECK(why("optimizer.lrr=1").find("--> --set:1:11\n") != std::string::npos);
+}
+
+TEST_CASE("a plugin's declaration of a core field replaces the core's") {
+  struct Own {
+    double lr = 7;
+  };
+  mh::Fields<Own> fields;
+  fields.add("lr", &Own::lr, "its own rate").at_least(5);
+  mh::test::Plugins plugins;
+  plugins.add(mh::Kind::optimizer, "own", fields.schema());
+  const Folder folder;
+  const auto file = folder.write("a.toml", std::string("optimizer.use = \"own\"\n") + kTiny);
+  const mh::Recipe recipe = mh::resolve(mh::load_recipe(file, options()), plugins.lookup(), {}).recipe;
+  CHECK(recipe.optimizer.lr == 7);
+  CHECK(recipe.optimizer.options.find("lr")->as_number() == 7);
+}
+
+TEST_CASE("plugin files are meant from the folder of the recipe that names them") {
+  const Folder folder;
+  const auto file = folder.write("sub/a.toml", std::string("plugins = [\"../x.so\", \"/y.so\"]\n") + kTiny);
+  const auto plugins = mh::load_recipe(file, options()).plugins();
+  CHECK(plugins == std::vector<std::string>{(folder.path() / "x.so").string(), "/y.so"});
+  CHECK(resolve_file(file).recipe.plugins == plugins);
+}
+
+TEST_CASE("recipes are found by name in the recipe folders") {
+  CHECK(mh::load_recipe("gpt2_124m", options()).file == (mh::test::recipes() / "gpt2_124m.lua").string());
+  CHECK(mh::test::refusal([] { static_cast<void>(mh::load_recipe("nowhere.lua", options())); }) ==
+        "cannot read the recipe nowhere.lua");
+}

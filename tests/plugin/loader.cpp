@@ -19,6 +19,8 @@ namespace {
 
 const fs::path kFixtures = std::getenv("MEGAHOST_FIXTURES");
 
+const std::vector<fs::path> kNoFolders;
+
 std::string fixture(const std::string& name) { return (kFixtures / (name + ".so")).string(); }
 
 struct Refusal {
@@ -37,7 +39,7 @@ Refusal refusal(Do what) {
 }
 
 Refusal refused(const std::string& file) {
-  return refusal([&] { mh::Host({}).load(file); });
+  return refusal([&] { mh::Host(kNoFolders).load(file); });
 }
 
 /// A folder of its own, removed at the end.
@@ -67,7 +69,7 @@ constexpr const char* kRebuild =
 }  // namespace
 
 TEST_CASE("a good plugin registers, and makes what it offers") {
-  mh::Host host({});
+  mh::Host host(kNoFolders);
   const mh::PluginInfo& info = host.load(fixture("good"));
   CHECK(info.id == "org.megahost.test");
   CHECK(info.version == "1.2.3");
@@ -89,7 +91,7 @@ TEST_CASE("a good plugin registers, and makes what it offers") {
 }
 
 TEST_CASE("a plugin is opened once") {
-  mh::Host host({});
+  mh::Host host(kNoFolders);
   const mh::PluginInfo* first = &host.load(fixture("good"));
   CHECK(&host.load(kFixtures / "." / "good.so") == first);
   CHECK(host.registry().entries().size() == 1);
@@ -98,11 +100,31 @@ TEST_CASE("a plugin is opened once") {
 TEST_CASE("what a plugin makes outlives the host that opened it") {
   std::unique_ptr<mh::LrSchedule> schedule;
   {
-    mh::Host host({});
+    mh::Host host(kNoFolders);
     host.load(fixture("good"));
     schedule = host.make<mh::LrSchedule>("fixed", mh::Table(), {.lr = 0.5});
   }
   CHECK(schedule->lr(0) == 0.5);
+}
+
+// Before any other case opens static_operator: its operators stay for the life of a process.
+TEST_CASE("scan reports every file, and survives each") {
+  Folder folder;
+  for (const char* name : {"good", "other_torch", "aborts", "static_operator", "no_entry"}) {
+    fs::copy(fixture(name), folder.path / (std::string(name) + ".so"));
+  }
+  const auto found = mh::Host(std::vector{folder.path}).scan();
+  REQUIRE(found.size() == 5);
+  const auto skipped = [&](size_t i) { return found[i].skipped; };
+  CHECK(skipped(0).find("aborts.so ended the process that opened it (Aborted)") != std::string::npos);
+  CHECK(found[1].plugin.id == "org.megahost.test");
+  REQUIRE(found[1].offers.size() == 1);
+  CHECK(found[1].offers[0].name == "fixed");
+  CHECK(found[1].offers[0].kind == mh::Kind::lr_schedule);
+  CHECK(found[1].offers[0].summary == "the same rate at every step");
+  CHECK(skipped(2).find("no megahost plugin") != std::string::npos);
+  CHECK(skipped(3).find("LibTorch 2.9.0") != std::string::npos);
+  CHECK(skipped(4).find("mh_test_static::twice") != std::string::npos);
 }
 
 TEST_CASE("refusals before anything of the plugin runs") {
@@ -203,7 +225,7 @@ TEST_CASE("files that are no shared library") {
   CHECK(refused(program).sentence.find(program) == 0);
 }
 
-TEST_CASE("every truncation and many damages of a plugin are refused, never followed") {
+TEST_CASE("every truncation of a plugin is refused") {
   std::ifstream in(fixture("good"), std::ios::binary);
   const std::string whole((std::istreambuf_iterator<char>(in)), {});
   Folder folder;
@@ -218,7 +240,7 @@ TEST_CASE("refusals after opening") {
   Refusal r = refused(fixture("other_entry"));
   CHECK(
       r.sentence == fixture("other_entry") +
-                        " has an entry of plugin SDK 2 and 88 bytes, this megahost's is of SDK 1 and 80 "
+                        " has an entry of plugin SDK 2 and 80 bytes, this megahost's is of SDK 1 and 72 "
                         "bytes"
   );
   CHECK(r.hint == kRebuild);
@@ -237,7 +259,7 @@ TEST_CASE("refusals after opening") {
 }
 
 TEST_CASE("refusals while registering leave nothing behind") {
-  mh::Host host({});
+  mh::Host host(kNoFolders);
   const auto load = [&](const char* name) {
     return refusal([&] { host.load(fixture(name)); });
   };
@@ -266,7 +288,7 @@ TEST_CASE("refusals while registering leave nothing behind") {
 }
 
 TEST_CASE("a full name that is taken names both files") {
-  mh::Host host({});
+  mh::Host host(kNoFolders);
   host.load(fixture("good"));
   const Refusal r = refusal([&] { host.load(fixture("good_again")); });
   CHECK(
@@ -279,7 +301,7 @@ TEST_CASE("a full name that is taken names both files") {
 }
 
 TEST_CASE("a short name that two plugins have must be written in full") {
-  mh::Host host({});
+  mh::Host host(kNoFolders);
   host.load(fixture("good"));
   host.load(fixture("other_id"));
   const Refusal r = refusal([&] { (void)host.find(mh::Kind::lr_schedule, "fixed"); });
@@ -292,7 +314,7 @@ TEST_CASE("a short name that two plugins have must be written in full") {
 }
 
 TEST_CASE("operators registered in MH_PLUGIN work") {
-  mh::Host host({});
+  mh::Host host(kNoFolders);
   host.load(fixture("operators"));
   CHECK(c10::Dispatcher::singleton().findSchema({"mh_test::twice", ""}).has_value());
 }
@@ -304,7 +326,7 @@ TEST_CASE("a name is found in the search path, and only its plugin is opened") {
   fs::copy(fixture("throws"), folder.path / "zebra.so");
   std::ofstream(folder.path / "notes.so") << "text";
 
-  mh::Host host({folder.path});
+  mh::Host host(std::vector{folder.path});
   CHECK(host.registry().entries().empty());
   REQUIRE(host.find(mh::Kind::lr_schedule, "second") != nullptr);
   CHECK(host.registry().entries().size() == 2);
@@ -321,37 +343,18 @@ TEST_CASE("a file of the name's own is opened at once, and its refusal is final"
   Folder first, second;
   fs::copy(fixture("good"), second.path / "optimizers-fixed.so");
   fs::copy(fixture("other_id"), second.path / "optimizers-a.so");
-  mh::Host host({first.path, second.path});
+  mh::Host host(std::vector{first.path, second.path});
   CHECK(host.find(mh::Kind::lr_schedule, "fixed")->plugin->id == "org.megahost.test");
 
   fs::copy(fixture("other_torch"), first.path / "optimizers-fixed.so");
   const Refusal r = refusal([&] {
-    (void)mh::Host({first.path, second.path}).find(mh::Kind::lr_schedule, "fixed");
+    (void)mh::Host(std::vector{first.path, second.path}).find(mh::Kind::lr_schedule, "fixed");
   });
   CHECK(r.sentence.find("was built for LibTorch 2.9.0") != std::string::npos);
 
-  mh::Host full({second.path});
+  mh::Host full(std::vector{second.path});
   REQUIRE(full.find(mh::Kind::lr_schedule, "org.megahost.other/fixed") != nullptr);
   CHECK(full.registry().entries().size() == 2);
-}
-
-TEST_CASE("scan reports every file, and survives each") {
-  Folder folder;
-  for (const char* name : {"good", "other_torch", "aborts", "static_operator", "no_entry"}) {
-    fs::copy(fixture(name), folder.path / (std::string(name) + ".so"));
-  }
-  const auto found = mh::Host({folder.path}).scan();
-  REQUIRE(found.size() == 5);
-  const auto skipped = [&](size_t i) { return found[i].skipped; };
-  CHECK(skipped(0).find("aborts.so ended the process that opened it (Aborted)") != std::string::npos);
-  CHECK(found[1].plugin.id == "org.megahost.test");
-  REQUIRE(found[1].offers.size() == 1);
-  CHECK(found[1].offers[0].name == "fixed");
-  CHECK(found[1].offers[0].kind == mh::Kind::lr_schedule);
-  CHECK(found[1].offers[0].summary == "the same rate at every step");
-  CHECK(skipped(2).find("no megahost plugin") != std::string::npos);
-  CHECK(skipped(3).find("LibTorch 2.9.0") != std::string::npos);
-  CHECK(skipped(4).find("mh_test_static::twice") != std::string::npos);
 }
 
 TEST_CASE("the search path is the environment's, the user's and the installation's, never the current folder") {

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Runs the commands of a transcript and compares what they print.
+
+usage: transcript.py FILE
+
+A line "$ COMMAND" runs COMMAND in a shell, in a folder of its own where `megahost` is the program under test and
+`recipes` and `fixtures` are links to the source tree's. The lines up to the next command are what it prints on
+both outputs; "..." stands for anything, and a line "..." for any lines. "[2]" at the end is the exit status, 0 if
+there is none.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+
+def read(file):
+    """Lists (line number, command, expected text, expected status)."""
+    cases = []
+    for number, line in enumerate(file.read_text().splitlines(), 1):
+        if line.startswith("$ "):
+            cases.append([number, line[2:], [], 0])
+        elif cases and re.fullmatch(r"\[\d+\]", line):
+            cases[-1][3] = int(line[1:-1])
+        elif cases:
+            cases[-1][2].append(line)
+    return [(number, command, "\n".join(lines).rstrip("\n"), status) for number, command, lines, status in cases]
+
+
+def matches(expected, printed):
+    pattern = re.escape(expected).replace(re.escape("\n...\n"), r"\n(?:.*\n)*?").replace(re.escape("..."), ".*")
+    if expected == "...":
+        pattern = r"[\s\S]*"
+    elif expected.endswith("\n..."):
+        pattern = pattern.removesuffix(".*") + r"[\s\S]*"
+    return re.fullmatch(pattern, printed) is not None
+
+
+def main():
+    file = pathlib.Path(sys.argv[1]).resolve()
+    source = pathlib.Path(os.environ["MEGAHOST_SOURCE"])
+    environment = os.environ | {"NO_COLOR": "1", "HOME": "/nonexistent"}
+    environment["PATH"] = str(pathlib.Path(os.environ["MEGAHOST"]).parent) + ":" + environment["PATH"]
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "recipes").symlink_to(source / "recipes")
+        pathlib.Path(folder, "fixtures").symlink_to(os.environ["MEGAHOST_FIXTURES"])
+        pathlib.Path(folder, "bad").symlink_to(source / "tests/cli/bad")
+        for number, command, expected, status in read(file):
+            result = subprocess.run(["sh", "-c", command], cwd=folder, env=environment, text=True,
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            printed = result.stdout.rstrip("\n").replace(str(folder), ".")
+            if matches(expected, printed) and result.returncode == status:
+                continue
+            failed += 1
+            print(f"{file.name}:{number}: $ {command}\nexpected, status {status}:\n{expected}\n"
+                  f"printed, status {result.returncode}:\n{printed}\n")
+    sys.exit(failed and f"{failed} commands differ")
+
+
+main()

@@ -16,15 +16,15 @@ enum class RecipeFormat : uint8_t { toml, lua, json };
 /// Throws:  mh::Error for another word
 [[nodiscard]] RecipeFormat recipe_format(const std::string& name);
 
-/// A resolved recipe as a recipe that resolves to the same. With `origins` each value says where it comes
-/// from: in a comment, or, in JSON, which has none, in a table "origins" beside "recipe".
+/// A resolved recipe as a recipe that resolves to the same. With `origins` each value says where it
+/// comes from: in a comment, or, in JSON, which has none, in a table "origins" beside "recipe".
 [[nodiscard]] std::string show_recipe(const Recipe& recipe, RecipeFormat format, bool origins);
 
 /// One line: "recipes/tiny.lua is a valid recipe: model llama, ...".
 [[nodiscard]] std::string check_recipe(const Loaded& loaded, const Resolved& resolved);
 
-/// Every layer that sets `key` ("optimizer.lr", or a section for all its keys), low to high, the winner
-/// marked with an arrow.
+/// Every layer that sets `key` ("optimizer.lr", or a section for all its keys), low to high, the
+/// winner marked with an arrow.
 ///
 /// Throws:  mh::Error if no such key exists, with the nearest one
 [[nodiscard]] std::string
@@ -43,9 +43,10 @@ struct ScaleLimits {
   int64_t iters = 20;
 };
 
-/// A layer that shrinks a resolved recipe to one rank of this machine and keeps its structure: the same
-/// plugins and choices, the ratio of query to key-value heads and of feed-forward to hidden size; fewer
-/// layers, narrower, degrees of 1, the byte tokenizer, made-up text. Lay it on with LoadOptions::layers.
+/// A layer that shrinks a resolved recipe to one rank of this machine and keeps its structure: the
+/// same plugins and choices, the ratio of query to key-value heads and of feed-forward to hidden
+/// size; fewer layers, narrower, degrees of 1, the byte tokenizer, made-up text. Lay it on with
+/// LoadOptions::layers.
 [[nodiscard]] Layer scale_recipe(const Value& tree, const ScaleLimits& limits = {});
 
-}  // namespace mh
+} // namespace mh

@@ -7,11 +7,13 @@ namespace mh {
 
 namespace {
 
-std::string text(int64_t number) { return std::to_string(number); }
+std::string text(int64_t number) {
+  return std::to_string(number);
+}
 
 /// The tree as the conditions read it.
 class Contradictions {
- public:
+public:
   Contradictions(const Value& tree, const Facts& facts, std::vector<Problem>& problems)
       : tree_(tree)
       , facts_(facts)
@@ -33,7 +35,7 @@ class Contradictions {
     evaluation();
   }
 
- private:
+private:
   /// True if none of the keys, and none of the sections whole, has been refused.
   bool sound(std::initializer_list<const char*> keys) const {
     return std::all_of(keys.begin(), keys.end(), [this](const std::string key) {
@@ -73,7 +75,9 @@ class Contradictions {
       }
     }
     const Value* value = tree_.find_path(at);
-    problems_.push_back({value ? value->origin : tree_.origin, at, std::move(message), "", std::move(note)});
+    problems_.push_back(
+        {value ? value->origin : tree_.origin, at, std::move(message), "", std::move(note)}
+    );
   }
 
   void length() {
@@ -89,15 +93,17 @@ class Contradictions {
     } else if (!has("train.iters") && !has("train.samples")) {
       const Value* train = tree_.find("train");
       problems_.push_back(
-          {train->origin, "train.iters",
-           "train.iters is missing, expected the number of optimizer steps (or train.samples)", "", ""}
+          {train->origin,
+           "train.iters",
+           "train.iters is missing, expected the number of optimizer steps (or train.samples)",
+           "",
+           ""}
       );
-    } else if (sound({"batch.global"}) && has("train.samples") &&
-               integer("train.samples") < integer("batch.global")) {
+    } else if (sound({"batch.global"}) && has("train.samples") && integer("train.samples") < integer("batch.global")) {
       report(
-          {"train.samples", "batch.global"}, "train.samples " + text(integer("train.samples")) +
-                                                 " is fewer than one batch of batch.global " +
-                                                 text(integer("batch.global"))
+          {"train.samples", "batch.global"},
+          "train.samples " + text(integer("train.samples")) +
+              " is fewer than one batch of batch.global " + text(integer("batch.global"))
       );
     }
   }
@@ -108,8 +114,10 @@ class Contradictions {
       const char* samples;
       const char* what;
     };
-    for (const Pair& pair : {Pair{"lr_schedule.warmup_iters", "lr_schedule.warmup_samples", "warm-up"},
-                             Pair{"lr_schedule.decay_iters", "lr_schedule.decay_samples", "decay"}}) {
+
+    for (const Pair& pair :
+         {Pair{"lr_schedule.warmup_iters", "lr_schedule.warmup_samples", "warm-up"},
+          Pair{"lr_schedule.decay_iters", "lr_schedule.decay_samples", "decay"}}) {
       if (!sound({pair.iters, pair.samples})) {
         continue;
       }
@@ -118,17 +126,21 @@ class Contradictions {
       if (by_iters && by_samples) {
         report(
             {pair.samples, pair.iters},
-            std::string(pair.iters) + " and " + pair.samples + " are both given, expected one of them",
-            std::string("the ") + pair.what + " is counted in optimizer steps or in sequences, not both"
+            std::string(pair.iters) + " and " + pair.samples +
+                " are both given, expected one of them",
+            std::string("the ") + pair.what +
+                " is counted in optimizer steps or in sequences, not both"
         );
       } else if (by_samples && has("train.iters") && !has("train.samples")) {
         report(
-            {pair.samples}, std::string(pair.samples) + " counts sequences but train.iters counts optimizer steps",
+            {pair.samples},
+            std::string(pair.samples) + " counts sequences but train.iters counts optimizer steps",
             "give " + std::string(pair.iters) + ", or the run's length as train.samples"
         );
       } else if (by_iters && has("train.samples") && !has("train.iters")) {
         report(
-            {pair.iters}, std::string(pair.iters) + " counts optimizer steps but train.samples counts sequences",
+            {pair.iters},
+            std::string(pair.iters) + " counts optimizer steps but train.samples counts sequences",
             "give " + std::string(pair.samples) + ", or the run's length as train.iters"
         );
       }
@@ -136,19 +148,23 @@ class Contradictions {
   }
 
   void schedule_values() {
-    if (sound({"lr_schedule.min_lr", "optimizer.lr"}) && number("lr_schedule.min_lr") > number("optimizer.lr")) {
+    if (sound({"lr_schedule.min_lr", "optimizer.lr"}) &&
+        number("lr_schedule.min_lr") > number("optimizer.lr")) {
       report(
           {"lr_schedule.min_lr", "optimizer.lr"},
-          "lr_schedule.min_lr " + to_text(number("lr_schedule.min_lr")) + " is above optimizer.lr " +
-              to_text(number("optimizer.lr")) + ", expected at most that",
+          "lr_schedule.min_lr " + to_text(number("lr_schedule.min_lr")) +
+              " is above optimizer.lr " + to_text(number("optimizer.lr")) +
+              ", expected at most that",
           "the rate falls from optimizer.lr to lr_schedule.min_lr"
       );
     }
+
     struct Unit {
       const char* warmup;
       const char* decay;
       const char* run;
     };
+
     for (const Unit& unit :
          {Unit{"lr_schedule.warmup_iters", "lr_schedule.decay_iters", "train.iters"},
           Unit{"lr_schedule.warmup_samples", "lr_schedule.decay_samples", "train.samples"}}) {
@@ -158,8 +174,9 @@ class Contradictions {
       const char* end = integer(unit.decay) > 0 ? unit.decay : unit.run;
       if (integer(unit.warmup) > 0 && integer(end) > 0 && integer(unit.warmup) >= integer(end)) {
         report(
-            {unit.warmup, end}, std::string(unit.warmup) + " " + text(integer(unit.warmup)) +
-                                    " is not below " + end + " " + text(integer(end)),
+            {unit.warmup, end},
+            std::string(unit.warmup) + " " + text(integer(unit.warmup)) + " is not below " + end +
+                " " + text(integer(end)),
             "the rate rises during warm-up and decays from there to the end"
         );
       }
@@ -171,14 +188,21 @@ class Contradictions {
       return given;
     }
     return std::max<int64_t>(
-        1, facts_.world / (integer("parallel.tensor") * integer("parallel.pipeline") *
-                           integer("parallel.context"))
+        1,
+        facts_.world / (integer("parallel.tensor") * integer("parallel.pipeline") *
+                        integer("parallel.context"))
     );
   }
 
   void batch() {
-    if (!sound({"batch.global", "batch.micro", "parallel.data", "parallel.tensor", "parallel.pipeline",
-                "parallel.context"})) {
+    if (!sound(
+            {"batch.global",
+             "batch.micro",
+             "parallel.data",
+             "parallel.tensor",
+             "parallel.pipeline",
+             "parallel.context"}
+        )) {
       return;
     }
     const int64_t global = integer("batch.global");
@@ -198,8 +222,8 @@ class Contradictions {
     if (integer("parallel.virtual_stages") > 1 && stages > 1 && microbatches % stages != 0) {
       report(
           {"batch.global", "parallel.virtual_stages", "parallel.pipeline"},
-          text(microbatches) + " microbatches are not divisible by parallel.pipeline " + text(stages) +
-              ", which parallel.virtual_stages above 1 needs",
+          text(microbatches) + " microbatches are not divisible by parallel.pipeline " +
+              text(stages) + ", which parallel.virtual_stages above 1 needs",
           "batch.global / (batch.micro x data-parallel degree) is the number of microbatches"
       );
     }
@@ -214,8 +238,9 @@ class Contradictions {
     if (sound({whole, part}) && integer(whole) > 0 && integer(part) > 0 &&
         integer(whole) % integer(part) != 0) {
       report(
-          {whole, part}, std::string(whole) + " " + text(integer(whole)) + " is not divisible by " +
-                             part + " " + text(integer(part)),
+          {whole, part},
+          std::string(whole) + " " + text(integer(whole)) + " is not divisible by " + part + " " +
+              text(integer(part)),
           why
       );
     }
@@ -223,15 +248,23 @@ class Contradictions {
 
   void attention() {
     if (!has("model.head_dim")) {
-      divides("model.hidden", "model.heads", "each head has hidden / heads numbers; model.head_dim sets another size");
+      divides(
+          "model.hidden",
+          "model.heads",
+          "each head has hidden / heads numbers; model.head_dim sets another size"
+      );
     }
-    divides("model.heads", "model.kv_heads", "each key-value head serves the same number of query heads");
+    divides(
+        "model.heads", "model.kv_heads", "each key-value head serves the same number of query heads"
+    );
     divides("model.heads", "parallel.tensor", "tensor parallelism deals out whole heads");
-    divides("model.ffn_hidden", "parallel.tensor", "tensor parallelism splits the feed-forward layer");
+    divides(
+        "model.ffn_hidden", "parallel.tensor", "tensor parallelism splits the feed-forward layer"
+    );
     const int64_t kv_heads = integer("model.kv_heads");
     const int64_t tensor = integer("parallel.tensor");
-    if (sound({"model.kv_heads", "parallel.tensor"}) && kv_heads > 0 && tensor > 0 && kv_heads % tensor != 0 &&
-        tensor % kv_heads != 0) {
+    if (sound({"model.kv_heads", "parallel.tensor"}) && kv_heads > 0 && tensor > 0 &&
+        kv_heads % tensor != 0 && tensor % kv_heads != 0) {
       report(
           {"model.kv_heads", "parallel.tensor"},
           "model.kv_heads " + text(kv_heads) + " and parallel.tensor " + text(tensor) +
@@ -245,7 +278,8 @@ class Contradictions {
     const int64_t layers = integer("model.layers");
     const int64_t stages = integer("parallel.pipeline");
     const int64_t chunks = stages * integer("parallel.virtual_stages");
-    if (sound({"model.layers", "parallel.pipeline", "parallel.virtual_stages"}) && layers > 0 && layers < chunks) {
+    if (sound({"model.layers", "parallel.pipeline", "parallel.virtual_stages"}) && layers > 0 &&
+        layers < chunks) {
       report(
           {"model.layers", "parallel.pipeline", "parallel.virtual_stages"},
           "model.layers " + text(layers) + " is fewer than parallel.pipeline " + text(stages) +
@@ -255,8 +289,8 @@ class Contradictions {
     }
     if (sound({"parallel.pipeline", "parallel.virtual_stages"}) && stages == 1 && chunks > 1) {
       report(
-          {"parallel.virtual_stages"}, "parallel.virtual_stages " + text(chunks) +
-                                           " needs parallel.pipeline above 1",
+          {"parallel.virtual_stages"},
+          "parallel.virtual_stages " + text(chunks) + " needs parallel.pipeline above 1",
           "virtual stages interleave the chunks of several stages"
       );
     }
@@ -269,7 +303,8 @@ class Contradictions {
     const int64_t context = integer("parallel.context");
     if (sound({"parallel.sequence", "parallel.tensor"}) && split && tensor == 1) {
       report(
-          {"parallel.sequence"}, "parallel.sequence needs parallel.tensor above 1",
+          {"parallel.sequence"},
+          "parallel.sequence needs parallel.tensor above 1",
           "it splits the sequence over the tensor-parallel ranks"
       );
     }
@@ -280,14 +315,16 @@ class Contradictions {
     if (context > 1 && length % (2 * context) != 0) {
       report(
           {"model.seq_length", "parallel.context"},
-          "model.seq_length " + text(length) + " is not divisible by 2 x parallel.context = " + text(2 * context),
+          "model.seq_length " + text(length) +
+              " is not divisible by 2 x parallel.context = " + text(2 * context),
           "each rank holds two pieces of the sequence, one early and one late: nearest " +
               nearest_multiples(length, 2 * context)
       );
     } else if (split && tensor > 1 && length % (tensor * context) != 0) {
       report(
           {"model.seq_length", "parallel.tensor"},
-          "model.seq_length " + text(length) + " is not divisible by parallel.tensor x parallel.context = " +
+          "model.seq_length " + text(length) +
+              " is not divisible by parallel.tensor x parallel.context = " +
               text(tensor * context) + ", which parallel.sequence needs",
           "nearest: " + nearest_multiples(length, tensor * context)
       );
@@ -299,13 +336,14 @@ class Contradictions {
         integer("parallel.pipeline") > 1) {
       report(
           {"parallel.zero", "parallel.pipeline"},
-          "parallel.zero " + text(integer("parallel.zero")) + " does not work with parallel.pipeline " +
-              text(integer("parallel.pipeline")) + ", expected zero 0 or 1",
+          "parallel.zero " + text(integer("parallel.zero")) +
+              " does not work with parallel.pipeline " + text(integer("parallel.pipeline")) +
+              ", expected zero 0 or 1",
           "each microbatch would have to reduce every gradient"
       );
     }
-    if (sound({"parallel.schedule", "recompute.use"}) && word("parallel.schedule").starts_with("zb") &&
-        word("recompute.use") == "full") {
+    if (sound({"parallel.schedule", "recompute.use"}) &&
+        word("parallel.schedule").starts_with("zb") && word("recompute.use") == "full") {
       report(
           {"recompute.use", "parallel.schedule"},
           "recompute.use \"full\" does not work with the zero-bubble schedule \"" +
@@ -314,14 +352,21 @@ class Contradictions {
       );
     }
     const int64_t experts = integer("parallel.expert") * integer("parallel.expert_tensor");
-    if (sound({"parallel.expert", "parallel.expert_tensor", "parallel.tensor", "parallel.context", "parallel.data",
-               "parallel.pipeline"})) {
-      const int64_t ranks = integer("parallel.tensor") * integer("parallel.context") * data_degree();
+    if (sound(
+            {"parallel.expert",
+             "parallel.expert_tensor",
+             "parallel.tensor",
+             "parallel.context",
+             "parallel.data",
+             "parallel.pipeline"}
+        )) {
+      const int64_t ranks =
+          integer("parallel.tensor") * integer("parallel.context") * data_degree();
       if (experts > 1 && ranks % experts != 0) {
         report(
             {"parallel.expert", "parallel.expert_tensor"},
-            "tensor x context x data = " + text(ranks) + " ranks are not divisible by expert x expert_tensor = " +
-                text(experts),
+            "tensor x context x data = " + text(ranks) +
+                " ranks are not divisible by expert x expert_tensor = " + text(experts),
             "expert parallelism lies inside the ranks of one pipeline stage"
         );
       }
@@ -330,15 +375,15 @@ class Contradictions {
 
   void evaluation() {
     const Value* split = tree_.find_path("data.split");
-    if (!sound({"train.eval_interval", "data.split"}) || integer("train.eval_interval") == 0 || !split ||
-        split->as_array().size() != 3) {
+    if (!sound({"train.eval_interval", "data.split"}) || integer("train.eval_interval") == 0 ||
+        !split || split->as_array().size() != 3) {
       return;
     }
     if (split->as_array()[1].as_number() == 0) {
       report(
           {"train.eval_interval", "data.split"},
-          "train.eval_interval asks for evaluation but the validation share of data.split " + to_text(*split) +
-              " is 0",
+          "train.eval_interval asks for evaluation but the validation share of data.split " +
+              to_text(*split) + " is 0",
           "give data.split a second share above 0, or set train.eval_interval to 0"
       );
     }
@@ -350,10 +395,10 @@ class Contradictions {
   std::vector<std::string> refused_;
 };
 
-}  // namespace
+} // namespace
 
 void check_contradictions(const Value& tree, const Facts& facts, std::vector<Problem>& problems) {
   Contradictions(tree, facts, problems).run();
 }
 
-}  // namespace mh
+} // namespace mh

@@ -16,7 +16,7 @@ std::string sentence(const ErrorParts& parts) {
   return text;
 }
 
-}  // namespace
+} // namespace
 
 Error::Error(std::string message, std::string hint, int exit_code)
     : std::runtime_error(std::move(message))
@@ -38,4 +38,4 @@ void assertion_failed(
   );
 }
 
-}  // namespace mh
+} // namespace mh

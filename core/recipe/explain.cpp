@@ -1,7 +1,6 @@
 #include "core/recipe/commands.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/recipe/text.hpp"
-
 #include "megahost/error.hpp"
 
 #include <algorithm>
@@ -34,17 +33,21 @@ std::string padded(std::string text, size_t width) {
   return text;
 }
 
-std::string explain_leaf(const Loaded& loaded, const Resolved& resolved, const std::string& key, const Field& field) {
+std::string explain_leaf(
+    const Loaded& loaded, const Resolved& resolved, const std::string& key, const Field& field
+) {
   const Value* final_value = resolved.recipe.tree.find_path(key);
-  if (!final_value) {  // model.preset, whose fields stand in its place
+  if (!final_value) { // model.preset, whose fields stand in its place
     final_value = loaded.merged.find_path(key);
   }
-  std::string text = key + (final_value ? " = " + to_text(*final_value) : " is not set") + "\n  " + field.doc +
-                     (field.doc.empty() ? "" : "; ") + describe(field) +
+  std::string text = key + (final_value ? " = " + to_text(*final_value) : " is not set") + "\n  " +
+                     field.doc + (field.doc.empty() ? "" : "; ") + describe(field) +
                      (field.unit.empty() ? "" : "; in " + field.unit) + "\n";
+
   struct Row {
     std::string layer, value, where;
   };
+
   std::vector<Row> rows;
   if (!field.default_value.is_null()) {
     rows.push_back({"default", to_text(field.default_value), ""});
@@ -54,7 +57,8 @@ std::string explain_leaf(const Loaded& loaded, const Resolved& resolved, const s
       rows.push_back({layer.name, to_text(*value), value->origin.where()});
     }
   }
-  const bool by_program = final_value && (rows.empty() || rows.back().value != to_text(*final_value));
+  const bool by_program =
+      final_value && (rows.empty() || rows.back().value != to_text(*final_value));
   if (by_program) {
     const std::string& layer = final_value->origin.layer();
     rows.push_back({layer.empty() ? "derived" : layer, to_text(*final_value), ""});
@@ -74,7 +78,9 @@ std::string explain_leaf(const Loaded& loaded, const Resolved& resolved, const s
   return text;
 }
 
-void collect_leaves(const Value& tree, const std::string& path, std::vector<std::pair<std::string, Value>>& leaves) {
+void collect_leaves(
+    const Value& tree, const std::string& path, std::vector<std::pair<std::string, Value>>& leaves
+) {
   for (const auto& entry : tree.as_table()) {
     const std::string key = path.empty() ? entry.key : path + "." + entry.key;
     if (entry.value.is_table()) {
@@ -85,14 +91,15 @@ void collect_leaves(const Value& tree, const std::string& path, std::vector<std:
   }
 }
 
-}  // namespace
+} // namespace
 
 std::string explain_recipe(const Loaded& loaded, const Resolved& resolved, const std::string& key) {
   const auto section = resolved.schemas.find(key);
   if (!key.empty() && section != resolved.schemas.end()) {
     std::string text;
     for (const Field& field : section->second.fields) {
-      text += (text.empty() ? "" : "\n") + explain_leaf(loaded, resolved, key + "." + field.name, field);
+      text += (text.empty() ? "" : "\n") +
+              explain_leaf(loaded, resolved, key + "." + field.name, field);
     }
     return text;
   }
@@ -114,10 +121,13 @@ std::string diff_recipes(const Recipe& left, const Recipe& right) {
   collect_leaves(right.tree, "", after);
   const auto line = [](const char* sign, const std::pair<std::string, Value>& leaf) {
     const std::string where = leaf.second.origin.where();
-    return sign + leaf.first + " = " + to_text(leaf.second) + (where.empty() ? "" : "   (" + where + ")") + "\n";
+    return sign + leaf.first + " = " + to_text(leaf.second) +
+           (where.empty() ? "" : "   (" + where + ")") + "\n";
   };
   const auto find = [](const auto& leaves, const std::string& key) {
-    return std::find_if(leaves.begin(), leaves.end(), [&key](const auto& leaf) { return leaf.first == key; });
+    return std::find_if(leaves.begin(), leaves.end(), [&key](const auto& leaf) {
+      return leaf.first == key;
+    });
   };
   std::string text;
   for (const auto& leaf : before) {
@@ -139,11 +149,12 @@ std::string diff_recipes(const Recipe& left, const Recipe& right) {
 std::string check_recipe(const Loaded& loaded, const Resolved& resolved) {
   const Recipe& recipe = resolved.recipe;
   const int64_t ranks = recipe.parallel.ranks();
-  return loaded.file + " is a valid recipe: model " + recipe.model.use + ", optimizer " + recipe.optimizer.use +
-         ", data " + recipe.data.use + ", " + std::to_string(recipe.iterations()) + " steps of " +
-         std::to_string(recipe.batch.global) + " x " + std::to_string(recipe.model.seq_length) + " tokens, " +
-         recipe.precision + ", " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
+  return loaded.file + " is a valid recipe: model " + recipe.model.use + ", optimizer " +
+         recipe.optimizer.use + ", data " + recipe.data.use + ", " +
+         std::to_string(recipe.iterations()) + " steps of " + std::to_string(recipe.batch.global) +
+         " x " + std::to_string(recipe.model.seq_length) + " tokens, " + recipe.precision + ", " +
+         std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
          (std::holds_alternative<std::string>(recipe.parallel.data) ? " or more" : "") + "\n";
 }
 
-}  // namespace mh
+} // namespace mh

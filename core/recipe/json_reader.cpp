@@ -9,14 +9,16 @@ namespace {
 
 /// Walks the text and lets the handler know how far the parser has come.
 class Cursor {
- public:
+public:
   using difference_type = std::ptrdiff_t;
   using value_type = char;
   using pointer = const char*;
   using reference = const char&;
   using iterator_category = std::input_iterator_tag;
 
-  Cursor(const char* at, size_t* consumed) : at_(at), consumed_(consumed) {}
+  Cursor(const char* at, size_t* consumed)
+      : at_(at)
+      , consumed_(consumed) {}
 
   reference operator*() const { return *at_; }
 
@@ -27,17 +29,19 @@ class Cursor {
   }
 
   bool operator==(const Cursor& other) const { return at_ == other.at_; }
+
   bool operator!=(const Cursor& other) const { return at_ != other.at_; }
 
- private:
+private:
   const char* at_;
   size_t* consumed_;
 };
 
 /// Builds the tree from nlohmann's events.
 class JsonReader {
- public:
-  explicit JsonReader(const SourcePtr& source) : index_(source) {}
+public:
+  explicit JsonReader(const SourcePtr& source)
+      : index_(source) {}
 
   Value read() {
     const std::string& text = index_.source()->text;
@@ -49,7 +53,9 @@ class JsonReader {
   }
 
   bool null() { return fail("null is no value of a recipe: leave the key out"); }
+
   bool boolean(bool value) { return scalar(value); }
+
   bool number_integer(int64_t value) { return number(value); }
 
   bool number_unsigned(uint64_t value) {
@@ -60,11 +66,17 @@ class JsonReader {
   }
 
   bool number_float(double value, const std::string&) { return number(value); }
+
   bool string(std::string& value) { return scalar(value); }
+
   bool binary(nlohmann::json::binary_t&) { return fail("a recipe holds no binary data"); }
+
   bool start_object(size_t) { return open(Table{}); }
+
   bool start_array(size_t) { return open(Value::Array{}); }
+
   bool end_object() { return close(); }
+
   bool end_array() { return close(); }
 
   bool key(std::string& name) {
@@ -76,16 +88,20 @@ class JsonReader {
   }
 
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception& error) {
-    const std::string what = error.what();  // "[json.exception.parse_error.101] parse error at ...: text"
+    const std::string what =
+        error.what(); // "[json.exception.parse_error.101] parse error at ...: text"
     const size_t colon = what.find(": ");
     const size_t at = position == 0 ? 0 : position - 1;
     throw RecipeError(
-        {{index_.at(at, at + 1), "",
-          "this is no JSON: " + (colon == std::string::npos ? what : what.substr(colon + 2)), "", ""}}
+        {{index_.at(at, at + 1),
+          "",
+          "this is no JSON: " + (colon == std::string::npos ? what : what.substr(colon + 2)),
+          "",
+          ""}}
     );
   }
 
- private:
+private:
   struct Key {
     std::string name;
     Origin origin;
@@ -177,16 +193,20 @@ class JsonReader {
   Value root_;
 };
 
-}  // namespace
+} // namespace
 
 Value read_json(const SourcePtr& source) {
   Value tree = JsonReader(source).read();
   if (!tree.is_table()) {
     throw RecipeError(
-        {{tree.origin, "", "the file holds " + describe(tree.type()) + ", expected a table", "", ""}}
+        {{tree.origin,
+          "",
+          "the file holds " + describe(tree.type()) + ", expected a table",
+          "",
+          ""}}
     );
   }
   return tree;
 }
 
-}  // namespace mh
+} // namespace mh

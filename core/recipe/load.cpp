@@ -31,21 +31,32 @@ find_recipe(const fs::path& name, const fs::path& folder, const std::vector<fs::
   return std::nullopt;
 }
 
-[[noreturn]] void refuse(const Origin& at, const std::string& key, const std::string& message, const std::string& label = "", const std::string& note = "") {
+[[noreturn]] void refuse(
+    const Origin& at,
+    const std::string& key,
+    const std::string& message,
+    const std::string& label = "",
+    const std::string& note = ""
+) {
   throw RecipeError({{at, key, message, label, note}});
 }
 
 /// Collects a recipe and the recipes it extends, the lowest first.
 class Loader {
- public:
-  explicit Loader(const LoadOptions& options) : options_(options) {}
+public:
+  explicit Loader(const LoadOptions& options)
+      : options_(options) {}
 
   /// `at`: where the file is extended.
   void add(const fs::path& file, const std::string& name, const Origin& at) {
     std::error_code ignored;
     const fs::path real = fs::weakly_canonical(file, ignored);
     if (std::find(open_.begin(), open_.end(), real) != open_.end()) {
-      refuse(at, "extends", file.string() + " extends itself, directly or through the recipes it extends");
+      refuse(
+          at,
+          "extends",
+          file.string() + " extends itself, directly or through the recipes it extends"
+      );
     }
     open_.push_back(real);
     Document document = read_recipe(file, name, options_);
@@ -61,18 +72,25 @@ class Loader {
   std::vector<Layer> layers;
   std::vector<std::string> files;
 
- private:
+private:
   void add_extended(const Value& extends, const fs::path& folder) {
     const Value::Array names = extends.is_array() ? extends.as_array() : Value::Array{extends};
     for (const Value& name : names) {
       const Origin& at = name.origin.source ? name.origin : extends.origin;
       if (!name.is_string()) {
-        refuse(at, "extends", "extends is " + to_text(extends) + ", expected a recipe's file name or a list of them");
+        refuse(
+            at,
+            "extends",
+            "extends is " + to_text(extends) + ", expected a recipe's file name or a list of them"
+        );
       }
       const auto file = find_recipe(name.as_string(), folder, options_.roots);
       if (!file) {
         refuse(
-            at, "extends", "no recipe " + to_text(name) + " to extend", "",
+            at,
+            "extends",
+            "no recipe " + to_text(name) + " to extend",
+            "",
             "looked in " + (folder.empty() ? "." : folder.string()) + " and in the recipe folders"
         );
       }
@@ -95,7 +113,8 @@ Layer set_layer(const std::string& text) {
   };
   const std::string word = text.substr(equals + 1);
   const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || std::string_view("_-./@").find(c) != std::string_view::npos;
+    return std::isalnum(static_cast<unsigned char>(c)) ||
+           std::string_view("_-./@").find(c) != std::string_view::npos;
   });
   const SourcePtr original = source(text);
   check_text(original);
@@ -111,7 +130,11 @@ Layer set_layer(const std::string& text) {
 
 Layer preset_layer(const Value& wanted, const ReadOptions& options) {
   if (!wanted.is_string()) {
-    refuse(wanted.origin, "model.preset", "model.preset is " + to_text(wanted) + ", expected the name of a preset");
+    refuse(
+        wanted.origin,
+        "model.preset",
+        "model.preset is " + to_text(wanted) + ", expected the name of a preset"
+    );
   }
   std::vector<std::string> names;
   for (Preset& preset : load_presets(options)) {
@@ -122,13 +145,15 @@ Layer preset_layer(const Value& wanted, const ReadOptions& options) {
   }
   const auto meant = nearest(wanted.as_string(), names);
   refuse(
-      wanted.origin, "model.preset", "model.preset is " + to_text(wanted) + ", expected the name of a preset",
+      wanted.origin,
+      "model.preset",
+      "model.preset is " + to_text(wanted) + ", expected the name of a preset",
       meant ? "did you mean `" + *meant + "`?" : "",
       names.empty() ? "no recipe folder holds presets/models.toml" : "presets: " + join(names)
   );
 }
 
-}  // namespace
+} // namespace
 
 std::vector<std::string> Loaded::plugins() const {
   std::vector<std::string> files;
@@ -162,7 +187,11 @@ std::vector<Preset> load_presets(const ReadOptions& options) {
       const Value* parameters = row.value.find("parameters");
       const Value* source = row.value.find("source");
       if (!parameters || !parameters->is_integer() || !source || !source->is_string()) {
-        refuse(row.key_origin, row.key, "preset " + row.key + " lacks `parameters` or `source`, expected both");
+        refuse(
+            row.key_origin,
+            row.key,
+            "preset " + row.key + " lacks `parameters` or `source`, expected both"
+        );
       }
       preset.parameters = parameters->as_integer();
       preset.source = source->as_string();
@@ -176,8 +205,8 @@ std::vector<Preset> load_presets(const ReadOptions& options) {
 
 namespace {
 
-/// Relative plugin files are meant from the folder of the recipe that names them; made absolute, so that
-/// a printed recipe means the same anywhere.
+/// Relative plugin files are meant from the folder of the recipe that names them; made absolute, so
+/// that a printed recipe means the same anywhere.
 void anchor_plugins(Value& tree, const fs::path& folder) {
   Value* plugins = tree.is_table() ? tree.as_table().find("plugins") : nullptr;
   if (!plugins || !plugins->is_array()) {
@@ -192,7 +221,7 @@ void anchor_plugins(Value& tree, const fs::path& folder) {
   }
 }
 
-}  // namespace
+} // namespace
 
 Loaded load_recipe(const fs::path& name, const LoadOptions& options) {
   const fs::path file = find_recipe(name, "", options.roots).value_or(name);
@@ -213,7 +242,8 @@ Loaded load_recipe(const fs::path& name, const LoadOptions& options) {
   }
   if (const Value* preset = loaded.merged.find_path("model.preset")) {
     Layer lowest = preset_layer(*preset, options);
-    // The preset names a plugin only as a default: another one that has the same fields may take them.
+    // The preset names a plugin only as a default: another one that has the same fields may take
+    // them.
     Value model = lowest.tree;
     const Value* use = loaded.merged.find_path("model.use");
     if (use) {
@@ -225,4 +255,4 @@ Loaded load_recipe(const fs::path& name, const LoadOptions& options) {
   return loaded;
 }
 
-}  // namespace mh
+} // namespace mh

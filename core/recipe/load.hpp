@@ -1,12 +1,12 @@
 #pragma once
 /// From files to layers: `extends`, presets, `--set`, and the merge of all of them.
 ///
-/// Layers from low to high: preset < extended recipes < recipe < layers of the program (--scale) < --set.
-/// Tables merge, the right side wins, lists replace. A layer that changes the `use` of a section starts the
-/// section anew but for the fields that the core reads itself (optimizer.lr, ...).
+/// Layers from low to high: preset < extended recipes < recipe < layers of the program (--scale) <
+/// --set. Tables merge, the right side wins, lists replace. A layer that changes the `use` of a
+/// section starts the section anew but for the fields that the core reads itself (optimizer.lr,
+/// ...).
 
 #include "core/recipe/read.hpp"
-
 #include "megahost/recipe.hpp"
 
 #include <filesystem>
@@ -16,31 +16,32 @@
 namespace mh {
 
 struct Layer {
-  std::string name;  ///< "preset llama2-7b", "extends base.toml", "recipe", "--set"
+  std::string name; ///< "preset llama2-7b", "extends base.toml", "recipe", "--set"
   Value tree;
 };
 
 /// One row of presets/models.toml.
 struct Preset {
   std::string name;
-  Value model;             ///< the section `model`: use, seq_length and the architecture's fields
-  int64_t parameters = 0;  ///< exact, with the row's vocabulary
-  std::string source;      ///< where the numbers come from
+  Value model;            ///< the section `model`: use, seq_length and the architecture's fields
+  int64_t parameters = 0; ///< exact, with the row's vocabulary
+  std::string source;     ///< where the numbers come from
   Origin origin;
 };
 
 struct LoadOptions : ReadOptions {
-  std::vector<std::string> sets{};  ///< "optimizer.lr=1e-3", in the order of the command line
-  std::vector<Layer> layers{};      ///< of the program, above the recipe and below `sets`
+  std::vector<std::string> sets{}; ///< "optimizer.lr=1e-3", in the order of the command line
+  std::vector<Layer> layers{};     ///< of the program, above the recipe and below `sets`
 };
 
 struct Loaded {
   std::string file;
-  std::vector<Layer> layers;  ///< low to high, without the schemas' defaults
+  std::vector<Layer> layers; ///< low to high, without the schemas' defaults
   Value merged;
-  std::vector<std::string> files;  ///< every file that was read
+  std::vector<std::string> files; ///< every file that was read
 
-  /// The recipe's `plugins` as absolute paths: each is meant from the folder of the file that names it.
+  /// The recipe's `plugins` as absolute paths: each is meant from the folder of the file that names
+  /// it.
   [[nodiscard]] std::vector<std::string> plugins() const;
 };
 
@@ -56,4 +57,4 @@ struct Loaded {
 /// `over` laid upon `base`, as above.
 [[nodiscard]] Value merge(const Value& base, const Value& over);
 
-}  // namespace mh
+} // namespace mh

@@ -16,14 +16,15 @@ namespace {
 struct Token {
   enum class Kind { name, text, number, symbol, end };
   Kind kind = Kind::end;
-  std::string_view text;  ///< a string's contents without quotes
+  std::string_view text; ///< a string's contents without quotes
   size_t begin = 0;
   size_t end = 0;
 };
 
 class Lexer {
- public:
-  explicit Lexer(std::string_view text) : text_(text) {}
+public:
+  explicit Lexer(std::string_view text)
+      : text_(text) {}
 
   Token next() {
     skip_blank();
@@ -50,7 +51,7 @@ class Lexer {
     return {Token::Kind::symbol, text_.substr(begin, 1), begin, at_};
   }
 
- private:
+private:
   void take_word(std::string_view also) {
     while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) ||
                                   also.find(text_[at_]) != std::string_view::npos)) {
@@ -106,7 +107,7 @@ class Lexer {
 };
 
 class Positions {
- public:
+public:
   Positions(const SourcePtr& source, const std::function<Spot(const std::string&)>& module)
       : index_(source)
       , module_(module) {
@@ -139,7 +140,7 @@ class Positions {
     return std::move(returned_);
   }
 
- private:
+private:
   static bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
     return std::find(words.begin(), words.end(), text) != words.end();
   }
@@ -219,7 +220,8 @@ class Positions {
   size_t statement_end(size_t begin) const {
     const size_t line_end = index_.source()->text.find('\n', begin);
     size_t end = begin;
-    for (size_t i = at_ == 0 ? 0 : at_ - 1; i < tokens_.size() && tokens_[i].begin < line_end; ++i) {
+    for (size_t i = at_ == 0 ? 0 : at_ - 1; i < tokens_.size() && tokens_[i].begin < line_end;
+         ++i) {
       end = std::max(end, tokens_[i].end);
     }
     return end;
@@ -329,7 +331,7 @@ class Positions {
   Spot returned_;
 };
 
-}  // namespace
+} // namespace
 
 Spot lua_positions(
     const SourcePtr& source, const std::function<Spot(const std::string& name)>& module
@@ -337,4 +339,4 @@ Spot lua_positions(
   return Positions(source, module).find();
 }
 
-}  // namespace mh
+} // namespace mh

@@ -12,21 +12,24 @@ namespace {
 
 /// Lua values to ours. Keys of a table come in the order in which the text has them.
 class Converter {
- public:
-  explicit Converter(lua_State* state) : state_(state) {}
+public:
+  explicit Converter(lua_State* state)
+      : state_(state) {}
 
   /// Takes the value on top of the stack; it stays there.
   Value convert(const Spot& spot, const std::string& path, int depth) {
     const Origin& at = spot.value;
     if (depth > kDeepest) {
-      refuse(at, "a table nested deeper than " + std::to_string(kDeepest) + ": does it hold itself?");
+      refuse(
+          at, "a table nested deeper than " + std::to_string(kDeepest) + ": does it hold itself?"
+      );
     }
     Value value = contents(spot, path, depth);
     value.origin = at;
     return value;
   }
 
- private:
+private:
   [[noreturn]] static void refuse(const Origin& at, const std::string& message) {
     throw RecipeError({{at, "", message, "", ""}});
   }
@@ -46,8 +49,9 @@ class Converter {
       return table(spot, path, depth);
     default:
       refuse(
-          spot.value, path + " is a " + luaL_typename(state_, -1) +
-                          ", expected a boolean, a number, a string or a table"
+          spot.value,
+          path + " is a " + luaL_typename(state_, -1) +
+              ", expected a boolean, a number, a string or a table"
       );
     }
   }
@@ -83,8 +87,9 @@ class Converter {
     }
     if (!keys.empty()) {
       refuse(
-          spot.value, path + " mixes a list with the key `" +
-                          *std::min_element(keys.begin(), keys.end()) + "`, expected one or the other"
+          spot.value,
+          path + " mixes a list with the key `" + *std::min_element(keys.begin(), keys.end()) +
+              "`, expected one or the other"
       );
     }
     if (elements != length) {
@@ -104,7 +109,8 @@ class Converter {
     return result;
   }
 
-  Value members(std::vector<std::string> keys, const Spot& spot, const std::string& path, int depth) {
+  Value
+  members(std::vector<std::string> keys, const Spot& spot, const std::string& path, int depth) {
     const auto place = [&spot](const std::string& key) {
       const auto found = spot.members.find(key);
       const Origin at = found == spot.members.end() ? Origin{} : found->second.key;
@@ -118,7 +124,9 @@ class Converter {
       lua_pushlstring(state_, key.data(), key.size());
       lua_rawget(state_, -2);
       const Spot at = member(spot, key);
-      result.set(key, convert(at, path == "the recipe" ? key : path + "." + key, depth + 1), at.key);
+      result.set(
+          key, convert(at, path == "the recipe" ? key : path + "." + key, depth + 1), at.key
+      );
       lua_pop(state_, 1);
     }
     return result;
@@ -143,7 +151,7 @@ Spot module_positions(const LuaSandbox& sandbox, const std::string& name, int de
   });
 }
 
-}  // namespace
+} // namespace
 
 Document read_lua(const SourcePtr& source, const ReadOptions& options) {
   LuaSandbox sandbox(options);
@@ -156,17 +164,19 @@ Document read_lua(const SourcePtr& source, const ReadOptions& options) {
   }
   if (!lua_istable(state, -1)) {
     throw RecipeError(
-        {{spot.value, "", std::string("the recipe returns ") +
-                              (lua_isnil(state, -1) ? "nothing" : std::string("a ") + luaL_typename(state, -1)) +
-                              ", expected a table",
-          "", "a recipe ends in: return { name = \"...\", model = { ... }, ... }"}}
+        {{spot.value,
+          "",
+          std::string("the recipe returns ") +
+              (lua_isnil(state, -1) ? "nothing" : std::string("a ") + luaL_typename(state, -1)) +
+              ", expected a table",
+          "",
+          "a recipe ends in: return { name = \"...\", model = { ... }, ... }"}}
     );
   }
   Value tree;
-  sandbox.protect([&](lua_State* inner) {
-    tree = Converter(inner).convert(spot, "the recipe", 0);
-  });
+  sandbox.protect([&](lua_State* inner) { tree = Converter(inner).convert(spot, "the recipe", 0); }
+  );
   return {std::move(tree), sandbox.files()};
 }
 
-}  // namespace mh
+} // namespace mh

@@ -1,5 +1,6 @@
 #include "core/recipe/lua_sandbox.hpp"
 
+#include "core/recipe/lua_prelude.hpp"
 #include "core/recipe/problem.hpp"
 #include "core/recipe/text.hpp"
 
@@ -12,82 +13,6 @@ namespace mh {
 
 namespace {
 
-/// Functions that are shorter in Lua. `env` is the recipe's environment, `next` is not in it.
-constexpr const char* kPrelude = R"lua(
-local env, next, type, sort, error = ...
-local rank = { number = 1, string = 2 }
-
-function env.pairs(t)
-  if type(t) ~= "table" then
-    error("pairs takes a table, not a " .. type(t), 2)
-  end
-  local keys = {}
-  for key in next, t do
-    keys[#keys + 1] = key
-  end
-  sort(keys, function(a, b)
-    local x, y = rank[type(a)] or 3, rank[type(b)] or 3
-    if x ~= y then
-      return x < y
-    end
-    return x < 3 and a < b
-  end)
-  local i = 0
-  return function()
-    i = i + 1
-    if keys[i] ~= nil then
-      return keys[i], t[keys[i]]
-    end
-  end
-end
-
-local tostring = env.tostring
-function env.tostring(value)  -- no addresses: they differ from run to run
-  local kind = type(value)
-  return (kind == "table" or kind == "function") and kind or tostring(value)
-end
-
-local function copy(value, depth)
-  if type(value) ~= "table" then
-    return value
-  end
-  if depth > 64 then
-    error("a table nested deeper than 64: does it hold itself?", 0)
-  end
-  local result = {}
-  for key, member in next, value do
-    result[key] = copy(member, depth + 1)
-  end
-  return result
-end
-
-local function merge(base, over, depth)
-  if type(base) ~= "table" or type(over) ~= "table" or base[1] ~= nil or over[1] ~= nil then
-    return copy(over, depth)
-  end
-  local result = copy(base, depth)
-  for key, member in next, over do
-    result[key] = merge(base[key], member, depth + 1)
-  end
-  return result
-end
-
-function env.merge(...)
-  local result = {}
-  for i, part in env.ipairs({ ... }) do
-    if type(part) ~= "table" then
-      error("merge takes tables, argument " .. i .. " is a " .. type(part), 2)
-    end
-    result = merge(result, part, 1)
-  end
-  return result
-end
-
-return function(value)
-  return copy(value, 1)
-end
-)lua";
-
 /// What a message is about: "... near 'token'", "unknown name `token`".
 std::string named_token(const std::string& message) {
   if (const size_t near = message.rfind(" near '"); near != std::string::npos) {
@@ -98,9 +23,11 @@ std::string named_token(const std::string& message) {
   return close == std::string::npos ? "" : message.substr(open + 1, close - open - 1);
 }
 
-LuaSandbox& self_of(lua_State* state) { return **static_cast<LuaSandbox**>(lua_getextraspace(state)); }
+LuaSandbox& self_of(lua_State* state) {
+  return **static_cast<LuaSandbox**>(lua_getextraspace(state));
+}
 
-}  // namespace
+} // namespace
 
 void* LuaSandbox::allocate(void* self, void* block, size_t old_size, size_t new_size) {
   auto& sandbox = *static_cast<LuaSandbox*>(self);
@@ -127,8 +54,11 @@ void LuaSandbox::watch(lua_State* state, lua_Debug* record) {
   }
   lua_getinfo(state, "Sl", record);
   luaL_error(
-      state, "%s:%d: the recipe ran longer than %f seconds: does a loop never end?", record->short_src,
-      record->currentline, sandbox.options_.lua.seconds
+      state,
+      "%s:%d: the recipe ran longer than %f seconds: does a loop never end?",
+      record->short_src,
+      record->currentline,
+      sandbox.options_.lua.seconds
   );
 }
 
@@ -148,7 +78,8 @@ int LuaSandbox::guarded(lua_State* state) noexcept(false) {
   return lua_error(state);
 }
 
-LuaSandbox::LuaSandbox(const ReadOptions& options) : options_(options) {
+LuaSandbox::LuaSandbox(const ReadOptions& options)
+    : options_(options) {
   state_ = lua_newstate(&LuaSandbox::allocate, this);
   if (!state_) {
     throw Error("no memory for a Lua state", "", exit_code::memory);
@@ -162,7 +93,9 @@ LuaSandbox::LuaSandbox(const ReadOptions& options) : options_(options) {
   }
 }
 
-LuaSandbox::~LuaSandbox() { lua_close(state_); }
+LuaSandbox::~LuaSandbox() {
+  lua_close(state_);
+}
 
 void LuaSandbox::open() {
   lua_pushcfunction(state_, [](lua_State* state) {
@@ -184,8 +117,17 @@ void LuaSandbox::open() {
 
     lua_newtable(state);
     for (const char* name :
-         {"string", "table", "math", "utf8", "assert", "error", "ipairs", "select", "tonumber",
-          "tostring", "type"}) {
+         {"string",
+          "table",
+          "math",
+          "utf8",
+          "assert",
+          "error",
+          "ipairs",
+          "select",
+          "tonumber",
+          "tostring",
+          "type"}) {
       lua_getglobal(state, name);
       lua_setfield(state, 1, name);
     }
@@ -200,7 +142,8 @@ void LuaSandbox::open() {
     lua_pushvalue(state, 1);
     lua_setfield(state, LUA_REGISTRYINDEX, "mh.env");
 
-    if (luaL_loadbufferx(state, kPrelude, std::string_view(kPrelude).size(), "=prelude", "t") != LUA_OK) {
+    if (luaL_loadbufferx(state, kPrelude, std::string_view(kPrelude).size(), "=prelude", "t") !=
+        LUA_OK) {
       return lua_error(state);
     }
     lua_pushvalue(state, 1);
@@ -253,12 +196,13 @@ void LuaSandbox::protect(const std::function<void(lua_State*)>& body) {
     const std::function<void(lua_State*)>& body;
     std::exception_ptr thrown;
   } call{body, nullptr};
+
   lua_pushcfunction(state_, [](lua_State* state) {
     auto& inner = *static_cast<Call*>(lua_touserdata(state, 2));
     lua_settop(state, 1);
     try {
       inner.body(state);
-    } catch (const std::exception&) {  // Lua would swallow it
+    } catch (const std::exception&) { // Lua would swallow it
       inner.thrown = std::current_exception();
     }
     return 0;
@@ -312,10 +256,11 @@ int LuaSandbox::call_require(lua_State* state) {
 }
 
 SourcePtr LuaSandbox::find_module(const std::string& name) const {
-  const bool plain = !name.empty() && name.find("..") == std::string::npos && name.front() != '.' &&
-                     name.back() != '.' && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
-  });
+  const bool plain =
+      !name.empty() && name.find("..") == std::string::npos && name.front() != '.' &&
+      name.back() != '.' && std::all_of(name.begin(), name.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+      });
   if (!plain) {
     throw Error(
         "module " + string_text(name) +
@@ -336,7 +281,8 @@ SourcePtr LuaSandbox::find_module(const std::string& name) const {
       continue;
     }
     const auto inside = std::filesystem::canonical(root.empty() ? "." : root, error);
-    if (std::mismatch(inside.begin(), inside.end(), real.begin(), real.end()).first != inside.end()) {
+    if (std::mismatch(inside.begin(), inside.end(), real.begin(), real.end()).first !=
+        inside.end()) {
       throw Error("module \"" + name + "\": " + file.string() + " leads out of its recipe folder");
     }
     return read_source(file, "module " + name);
@@ -356,9 +302,25 @@ int LuaSandbox::call_print(lua_State* state) {
 
 int LuaSandbox::unknown_name(lua_State* state) {
   const std::string name = lua_type(state, 2) == LUA_TSTRING ? lua_tostring(state, 2) : "?";
-  for (const char* taken : {"io", "os", "debug", "package", "coroutine", "load", "loadfile", "dofile",
-                            "loadstring", "collectgarbage", "setmetatable", "getmetatable", "rawset",
-                            "rawget", "pcall", "xpcall", "next", "_G"}) {
+  for (const char* taken :
+       {"io",
+        "os",
+        "debug",
+        "package",
+        "coroutine",
+        "load",
+        "loadfile",
+        "dofile",
+        "loadstring",
+        "collectgarbage",
+        "setmetatable",
+        "getmetatable",
+        "rawset",
+        "rawget",
+        "pcall",
+        "xpcall",
+        "next",
+        "_G"}) {
     if (name == taken) {
       throw Error("`" + name + "` is not there in recipes: they only compute a table");
     }
@@ -411,4 +373,4 @@ void LuaSandbox::fail(int status) {
   );
 }
 
-}  // namespace mh
+} // namespace mh

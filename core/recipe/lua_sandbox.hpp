@@ -1,10 +1,11 @@
 #pragma once
-/// One Lua 5.4 state in which a recipe is evaluated: no files, no clock, no chance, bounded time and memory.
+/// One Lua 5.4 state in which a recipe is evaluated: no files, no clock, no chance, bounded time
+/// and memory.
 ///
-/// A recipe sees string, table, math (without random), utf8, and assert, error, ipairs, pairs (in sorted
-/// order), select, tonumber, tostring, type, print (to the standard error), require (recipe modules inside
-/// the roots) and merge(a, b, ...), which merges tables as `extends` does. This keeps recipes reproducible
-/// and stops accidents; plugins are native code anyway.
+/// A recipe sees string, table, math (without random), utf8, and assert, error, ipairs, pairs (in
+/// sorted order), select, tonumber, tostring, type, print (to the standard error), require (recipe
+/// modules inside the roots) and merge(a, b, ...), which merges tables as `extends` does. This
+/// keeps recipes reproducible and stops accidents; plugins are native code anyway.
 
 #include "core/recipe/read.hpp"
 
@@ -21,7 +22,7 @@
 namespace mh {
 
 class LuaSandbox {
- public:
+public:
   explicit LuaSandbox(const ReadOptions& options);
   ~LuaSandbox();
   LuaSandbox(const LuaSandbox&) = delete;
@@ -42,7 +43,7 @@ class LuaSandbox {
   /// Names of all files read by `run`.
   [[nodiscard]] std::vector<std::string> files() const;
 
- private:
+private:
   struct Module {
     SourcePtr source;
     bool loading = false;
@@ -65,10 +66,10 @@ class LuaSandbox {
   ReadOptions options_;
   size_t used_ = 0;
   std::chrono::steady_clock::time_point deadline_;
-  std::vector<SourcePtr> sources_;  ///< chunk i is named "=#i" inside Lua
+  std::vector<SourcePtr> sources_; ///< chunk i is named "=#i" inside Lua
   std::map<std::string, Module> modules_;
   std::vector<std::string> loading_;
   lua_State* state_ = nullptr;
 };
 
-}  // namespace mh
+} // namespace mh

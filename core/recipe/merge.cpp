@@ -44,7 +44,7 @@ bool changes_plugin(const PluginSectionInfo& info, const Value& base, const Valu
   return !info.default_use.empty() && after->as_string() != info.default_use;
 }
 
-}  // namespace
+} // namespace
 
 Value merge(const Value& base, const Value& over) {
   Value lower = base;
@@ -60,4 +60,4 @@ Value merge(const Value& base, const Value& over) {
   return merge_tables(lower, over);
 }
 
-}  // namespace mh
+} // namespace mh

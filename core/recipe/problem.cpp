@@ -25,7 +25,10 @@ std::string_view line_of(std::string_view text, int number) {
 std::string printable(std::string_view bytes) {
   std::string text = valid_utf8(bytes);
   std::replace_if(
-      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, ' '
+      text.begin(),
+      text.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; },
+      ' '
   );
   return text;
 }
@@ -55,12 +58,13 @@ std::string excerpt(const Origin& at, const std::string& label) {
     return text + (label.empty() ? "" : "\n" + margin + " | " + label);
   }
   const size_t room = line.size() - start;
-  const size_t marked = std::clamp<size_t>(static_cast<size_t>(at.length), 1, std::max<size_t>(room, 1));
+  const size_t marked =
+      std::clamp<size_t>(static_cast<size_t>(at.length), 1, std::max<size_t>(room, 1));
   const std::string carets(
       std::max<size_t>(1, columns(printable(line.substr(start, marked)))), '^'
   );
-  text += "\n" + margin + " | " + std::string(lead.size() + columns(printable(line.substr(0, start))), ' ') +
-          carets;
+  text += "\n" + margin + " | " +
+          std::string(lead.size() + columns(printable(line.substr(0, start))), ' ') + carets;
   return text + (label.empty() ? "" : " " + label);
 }
 
@@ -82,7 +86,7 @@ std::string wrapped(const std::string& note, const std::string& indent) {
   return text;
 }
 
-}  // namespace
+} // namespace
 
 std::string render(const Problem& problem) {
   std::string text = problem.message;
@@ -120,7 +124,7 @@ std::string render_all(const std::vector<Problem>& problems) {
   return text;
 }
 
-}  // namespace
+} // namespace
 
 RecipeError::RecipeError(std::vector<Problem> problems)
     : Error(render_all(problems))
@@ -142,4 +146,4 @@ void throw_problems(std::vector<Problem> problems) {
   throw RecipeError(std::move(problems));
 }
 
-}  // namespace mh
+} // namespace mh

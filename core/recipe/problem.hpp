@@ -22,19 +22,20 @@ inline constexpr size_t kMostProblems = 20;
 /// One problem as above, without the word "error: " and without a newline at the end.
 [[nodiscard]] std::string render(const Problem& problem);
 
-/// `what()` is every problem rendered, parted by an empty line and "error: ": the program puts "error: "
-/// before it, as before any message.
+/// `what()` is every problem rendered, parted by an empty line and "error: ": the program puts
+/// "error: " before it, as before any message.
 class MH_API RecipeError : public Error {
- public:
+public:
   explicit RecipeError(std::vector<Problem> problems);
   ~RecipeError() override;
+
   [[nodiscard]] const std::vector<Problem>& problems() const { return problems_; }
 
- private:
+private:
   std::vector<Problem> problems_;
 };
 
 /// Throws RecipeError if there is any, in the order of files and lines.
 void throw_problems(std::vector<Problem> problems);
 
-}  // namespace mh
+} // namespace mh

@@ -24,4 +24,4 @@ Value evaluate(const std::filesystem::path& file, const ReadOptions& options) {
   return read_recipe(file, "recipe", options).tree;
 }
 
-}  // namespace mh
+} // namespace mh

@@ -2,7 +2,6 @@
 /// Recipe files to trees: syntax only, no schema. Each value knows its place.
 
 #include "core/recipe/source.hpp"
-
 #include "megahost/value.hpp"
 
 #include <cstddef>
@@ -22,7 +21,8 @@ struct LuaLimits {
 };
 
 struct ReadOptions {
-  std::vector<std::filesystem::path> roots{};  ///< folders in which recipes and modules are looked up
+  std::vector<std::filesystem::path>
+      roots{}; ///< folders in which recipes and modules are looked up
   LuaLimits lua{};
 };
 
@@ -35,8 +35,9 @@ struct Document {
 /// Reads a .lua, .toml or .json file.
 ///
 /// Throws:  mh::RecipeError with the place for bad syntax; mh::Error if the file cannot be read
-[[nodiscard]] Document
-read_recipe(const std::filesystem::path& file, const std::string& layer, const ReadOptions& options);
+[[nodiscard]] Document read_recipe(
+    const std::filesystem::path& file, const std::string& layer, const ReadOptions& options
+);
 
 /// The same for one language. The Lua reader is the sandbox of lua_sandbox.hpp.
 [[nodiscard]] Value read_toml(const SourcePtr& source);
@@ -46,4 +47,4 @@ read_recipe(const std::filesystem::path& file, const std::string& layer, const R
 /// Reads nothing but the syntax of a recipe, for the program before it loads anything.
 [[nodiscard]] Value evaluate(const std::filesystem::path& file, const ReadOptions& options = {});
 
-}  // namespace mh
+} // namespace mh

@@ -11,7 +11,7 @@ namespace mh {
 namespace {
 
 class Resolver {
- public:
+public:
   Resolver(const Loaded& loaded, const SchemaLookup& lookup, const Facts& facts)
       : loaded_(loaded)
       , lookup_(lookup)
@@ -37,7 +37,7 @@ class Resolver {
     return resolved;
   }
 
- private:
+private:
   void top_level() {
     Schema schema = top_fields().schema();
     for (const std::string& name : section_names()) {
@@ -82,9 +82,10 @@ class Resolver {
 
   /// For what is missing: the recipe's file as a whole.
   SourcePtr recipe_source() const {
-    const auto layer = std::find_if(loaded_.layers.begin(), loaded_.layers.end(), [](const Layer& layer) {
-      return layer.name == "recipe";
-    });
+    const auto layer =
+        std::find_if(loaded_.layers.begin(), loaded_.layers.end(), [](const Layer& layer) {
+          return layer.name == "recipe";
+        });
     return layer == loaded_.layers.end() ? nullptr : layer->tree.origin.source;
   }
 
@@ -113,8 +114,9 @@ class Resolver {
     Schema schema = core_schema(name);
     const Value section = given(name);
     const Value* use = section.find("use");
-    const std::string plugin_name =
-        use && use->is_string() ? use->as_string() : use ? "" : std::string(info.default_use);
+    const std::string plugin_name = use && use->is_string() ? use->as_string()
+                                    : use                   ? ""
+                                                            : std::string(info.default_use);
     const Schema* plugin = plugin_name.empty() ? nullptr : lookup_.find(info.kind, plugin_name);
     if (!plugin && !plugin_name.empty()) {
       unknown_plugin(info.kind, name + ".use", plugin_name, use ? use->origin : section.origin);
@@ -122,14 +124,16 @@ class Resolver {
     schema.fields.front().default_value = plugin_name.empty() ? Value() : Value(plugin_name);
     if (plugin) {
       for (const Field& field : plugin->fields) {
-        std::erase_if(schema.fields, [&field](const Field& core) { return core.name == field.name; });
+        std::erase_if(schema.fields, [&field](const Field& core) {
+          return core.name == field.name;
+        });
         schema.fields.push_back(field);
       }
       schema.checks.insert(schema.checks.end(), plugin->checks.begin(), plugin->checks.end());
       plugin_fields_[name] = plugin;
     }
     Value known = section;
-    if (!plugin && known.is_table()) {  // without its schema nothing is known of a plugin's fields
+    if (!plugin && known.is_table()) { // without its schema nothing is known of a plugin's fields
       Table core;
       for (const auto& entry : section.as_table()) {
         if (schema.find(entry.key)) {
@@ -143,14 +147,19 @@ class Resolver {
     return complete(schema, known, name, problems_);
   }
 
-  void unknown_plugin(Kind kind, const std::string& key, const std::string& name, const Origin& at) {
+  void
+  unknown_plugin(Kind kind, const std::string& key, const std::string& name, const Origin& at) {
     std::vector<std::string> names = lookup_.names(kind);
     std::sort(names.begin(), names.end());
     const auto meant = nearest(name, names);
-    problems_.push_back({
-        at, key, key + " is " + to_text(name) + ", expected the name of a plugin of kind " + std::string(mh::info(kind).name),
-        meant ? "did you mean `" + *meant + "`?" : "",
-        "found: " + (names.empty() ? "none" : join(names)) + "   (megahost plugins)"});
+    problems_.push_back(
+        {at,
+         key,
+         key + " is " + to_text(name) + ", expected the name of a plugin of kind " +
+             std::string(mh::info(kind).name),
+         meant ? "did you mean `" + *meant + "`?" : "",
+         "found: " + (names.empty() ? "none" : join(names)) + "   (megahost plugins)"}
+    );
   }
 
   /// Words that name a plugin although they are no section.
@@ -165,9 +174,13 @@ class Resolver {
         names.insert(names.end(), own.begin(), own.end());
         std::sort(names.begin(), names.end());
         const auto meant = nearest(word->as_string(), names);
-        problems_.push_back({
-            word->origin, path, std::string(path) + " is " + to_text(*word) + ", expected " + alternatives(names),
-            meant ? "did you mean `" + *meant + "`?" : "", ""});
+        problems_.push_back(
+            {word->origin,
+             path,
+             std::string(path) + " is " + to_text(*word) + ", expected " + alternatives(names),
+             meant ? "did you mean `" + *meant + "`?" : "",
+             ""}
+        );
       }
     };
     check("device", Kind::device, {"cpu", "cuda"});
@@ -183,7 +196,8 @@ class Resolver {
     if (top.find("precision")->as_string() == "auto") {
       const bool bf16 = facts_.bf16 || top.find("device")->as_string() != "cpu";
       Value precision = bf16 ? "bf16" : "fp32";
-      precision.origin.source = std::make_shared<const Source>(Source{"this machine", "", "machine"});
+      precision.origin.source =
+          std::make_shared<const Source>(Source{"this machine", "", "machine"});
       top.set("precision", precision);
     }
     Table& checkpoint = top.find("checkpoint")->as_table();
@@ -263,10 +277,10 @@ class Resolver {
   Value tree_;
 };
 
-}  // namespace
+} // namespace
 
 Resolved resolve(const Loaded& loaded, const SchemaLookup& lookup, const Facts& facts) {
   return Resolver(loaded, lookup, facts).run();
 }
 
-}  // namespace mh
+} // namespace mh

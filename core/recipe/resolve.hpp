@@ -2,7 +2,6 @@
 /// From merged layers to a typed recipe: schemas, defaults, contradictions.
 
 #include "core/recipe/load.hpp"
-
 #include "megahost/kind.hpp"
 #include "megahost/recipe.hpp"
 #include "megahost/schema.hpp"
@@ -24,20 +23,22 @@ struct SchemaLookup {
 
 /// What a recipe may ask of the machine.
 struct Facts {
-  bool bf16 = false;   ///< the CPU multiplies bf16 (avx512_bf16 or amx_bf16)
-  int64_t world = 1;   ///< ranks, for parallel.data = "auto"
+  bool bf16 = false; ///< the CPU multiplies bf16 (avx512_bf16 or amx_bf16)
+  int64_t world = 1; ///< ranks, for parallel.data = "auto"
 };
 
 struct Resolved {
   Recipe recipe;
-  std::map<std::string, Schema> schemas;  ///< per section, the plugin's fields included; "" is the top level
+  std::map<std::string, Schema>
+      schemas; ///< per section, the plugin's fields included; "" is the top level
 };
 
 /// Throws:  RecipeError with every problem
-[[nodiscard]] Resolved resolve(const Loaded& loaded, const SchemaLookup& lookup, const Facts& facts);
+[[nodiscard]] Resolved
+resolve(const Loaded& loaded, const SchemaLookup& lookup, const Facts& facts);
 
-/// Conditions between sections, appended to `problems`; a condition on a key that is already refused is
-/// left out. `tree` is complete.
+/// Conditions between sections, appended to `problems`; a condition on a key that is already
+/// refused is left out. `tree` is complete.
 void check_contradictions(const Value& tree, const Facts& facts, std::vector<Problem>& problems);
 
-}  // namespace mh
+} // namespace mh

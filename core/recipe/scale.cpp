@@ -24,14 +24,15 @@ Table scale_model(const Value& tree, const ScaleLimits& limits) {
   lower("layers", limits.layers);
   model.set("seq_length", std::min(integer(tree, "model.seq_length"), limits.seq_length));
   if (tree.find_path("model.vocab")) {
-    model.set("vocab", Value());  // the tokenizer's
+    model.set("vocab", Value()); // the tokenizer's
   }
   const int64_t hidden = integer(tree, "model.hidden");
   const int64_t heads = integer(tree, "model.heads");
   if (hidden == 0 || heads == 0) {
     return model;
   }
-  const int64_t kv_heads = integer(tree, "model.kv_heads") > 0 ? integer(tree, "model.kv_heads") : heads;
+  const int64_t kv_heads =
+      integer(tree, "model.kv_heads") > 0 ? integer(tree, "model.kv_heads") : heads;
   const int64_t share = std::max<int64_t>(1, heads / kv_heads);
   const int64_t new_kv = std::clamp<int64_t>(limits.heads / share, 1, kv_heads);
   const int64_t new_heads = std::min(heads, new_kv * std::min(share, limits.heads));
@@ -53,13 +54,15 @@ Table scale_model(const Value& tree, const ScaleLimits& limits) {
   return model;
 }
 
-}  // namespace
+} // namespace
 
 Layer scale_recipe(const Value& tree, const ScaleLimits& limits) {
   const Value* name = tree.find("name");
   const int64_t global = std::min(integer(tree, "batch.global"), limits.global_batch);
   const int64_t micro = std::gcd(global, std::min<int64_t>(4, integer(tree, "batch.micro") * 4));
-  Table train{{"eval_iters", 2}, {"eval_interval", std::min(integer(tree, "train.eval_interval"), limits.iters / 2)}};
+  Table train{
+      {"eval_iters", 2},
+      {"eval_interval", std::min(integer(tree, "train.eval_interval"), limits.iters / 2)}};
   const bool by_samples = tree.find_path("train.samples") != nullptr;
   const int64_t length = by_samples ? limits.iters * global : limits.iters;
   train.set(by_samples ? "samples" : "iters", length);
@@ -73,16 +76,18 @@ Layer scale_recipe(const Value& tree, const ScaleLimits& limits) {
   Value layer = Table{
       {"name", (name && name->is_string() ? name->as_string() : "recipe") + "-scaled"},
       {"model", scale_model(tree, limits)},
-      {"parallel", Table{{"tensor", 1},
-                         {"sequence", false},
-                         {"pipeline", 1},
-                         {"context", 1},
-                         {"expert", 1},
-                         {"expert_tensor", 1},
-                         {"data", 1},
-                         {"zero", 0},
-                         {"schedule", "1f1b"},
-                         {"virtual_stages", 1}}},
+      {"parallel",
+       Table{
+           {"tensor", 1},
+           {"sequence", false},
+           {"pipeline", 1},
+           {"context", 1},
+           {"expert", 1},
+           {"expert_tensor", 1},
+           {"data", 1},
+           {"zero", 0},
+           {"schedule", "1f1b"},
+           {"virtual_stages", 1}}},
       {"precision", "auto"},
       {"batch", Table{{"global", global}, {"micro", micro}}},
       {"data", Table{{"use", "mock"}}},
@@ -106,4 +111,4 @@ Layer scale_recipe(const Value& tree, const ScaleLimits& limits) {
   return {"--scale", std::move(layer)};
 }
 
-}  // namespace mh
+} // namespace mh

@@ -68,7 +68,7 @@ std::string in_a_sentence(const Field& field) {
 /// One value of the field's type, brought into that type; the reason if that fails.
 struct Checked {
   Value value;
-  std::string wrong;  ///< "7 is not one of ...": empty if the value is fine
+  std::string wrong; ///< "7 is not one of ...": empty if the value is fine
   std::string label;
 };
 
@@ -83,7 +83,8 @@ Checked check_word(const Field& field, const Value& value) {
   }
   const auto meant = nearest(word, field.choices);
   return {
-      value, "is " + to_text(value) + ", expected " + in_a_sentence(field),
+      value,
+      "is " + to_text(value) + ", expected " + in_a_sentence(field),
       meant ? "did you mean `" + *meant + "`?" : ""};
 }
 
@@ -130,7 +131,7 @@ Checked check_one(const Field& field, Value value) {
     value.origin = origin;
     return check_number(field, value);
   case FieldType::table:
-    if (value.is_array() && value.as_array().empty()) {  // Lua's {} is both
+    if (value.is_array() && value.as_array().empty()) { // Lua's {} is both
       value = Table{};
       value.origin = origin;
     }
@@ -190,7 +191,7 @@ Problem unknown_option(const Schema& schema, const Table::Entry& entry, const st
       who + " takes: " + join(names(schema)) + more};
 }
 
-}  // namespace
+} // namespace
 
 std::string describe(const Field& field) {
   if (!field.choices.empty() && field.type == FieldType::string) {
@@ -207,15 +208,19 @@ std::string describe(const Field& field) {
 }
 
 Value complete(
-    const Schema& schema, const Value& given, const std::string& path, std::vector<Problem>& problems
+    const Schema& schema,
+    const Value& given,
+    const std::string& path,
+    std::vector<Problem>& problems
 ) {
   const size_t problems_before = problems.size();
   static const Table kEmpty;
   const bool is_table = given.is_table();
   const bool nothing = given.is_null() || (given.is_array() && given.as_array().empty());
   if (!is_table && !nothing) {
-    problems.push_back({
-        given.origin, path, path + " is " + to_text(given) + ", expected a table", "", ""});
+    problems.push_back(
+        {given.origin, path, path + " is " + to_text(given) + ", expected a table", "", ""}
+    );
   }
   const Table& table = is_table ? given.as_table() : kEmpty;
   for (const auto& entry : table) {
@@ -229,9 +234,13 @@ Value complete(
     const Table::Entry* entry = table.entry(field.name);
     if (!entry || entry->value.is_null()) {
       if (field.required) {
-        problems.push_back({
-            given.origin, key, key + " is missing, expected " + in_a_sentence(field), "",
-            key + ": " + field.doc});
+        problems.push_back(
+            {given.origin,
+             key,
+             key + " is missing, expected " + in_a_sentence(field),
+             "",
+             key + ": " + field.doc}
+        );
       } else if (!field.default_value.is_null()) {
         result.set(field.name, field.default_value);
       }
@@ -243,9 +252,13 @@ Value complete(
       continue;
     }
     const Origin& at = checked.value.origin;
-    problems.push_back({
-        at.source ? at : entry->key_origin, key, key + " " + checked.wrong, checked.label,
-        field.doc.empty() ? "" : key + ": " + field.doc});
+    problems.push_back(
+        {at.source ? at : entry->key_origin,
+         key,
+         key + " " + checked.wrong,
+         checked.label,
+         field.doc.empty() ? "" : key + ": " + field.doc}
+    );
     if (!field.default_value.is_null()) {
       result.set(field.name, field.default_value);
     }
@@ -259,7 +272,11 @@ Value complete(
         const Value* at = completed.find(check.field);
         const std::string key = path.empty() ? check.field : path + "." + check.field;
         problems.push_back(
-            {at && at->origin.source ? at->origin : completed.origin, key, key + ": " + wrong, "", ""}
+            {at && at->origin.source ? at->origin : completed.origin,
+             key,
+             key + ": " + wrong,
+             "",
+             ""}
         );
       }
     }
@@ -274,4 +291,4 @@ Value complete_or_throw(const Schema& schema, const Value& table, const std::str
   return completed;
 }
 
-}  // namespace mh
+} // namespace mh

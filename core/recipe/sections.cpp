@@ -8,7 +8,8 @@ namespace mh {
 
 const PluginSectionInfo* plugin_section(std::string_view name) {
   const auto* found = std::find_if(
-      kPluginSections.begin(), kPluginSections.end(),
+      kPluginSections.begin(),
+      kPluginSections.end(),
       [name](const PluginSectionInfo& section) { return section.name == name; }
   );
   return found == kPluginSections.end() ? nullptr : found;
@@ -19,8 +20,12 @@ const Fields<TopLevel>& top_fields() {
     Fields<TopLevel> f;
     f.add("name", &TopLevel::name, "name of the run");
     f.add("plugins", &TopLevel::plugins, "shared libraries with plugins from outside the tree");
-    f.add("precision", &TopLevel::precision, "number format of weights and activations; auto: bf16 "
-          "where the hardware multiplies it, else fp32")
+    f.add(
+         "precision",
+         &TopLevel::precision,
+         "number format of weights and activations; auto: bf16 "
+         "where the hardware multiplies it, else fp32"
+    )
         .one_of({"auto", "fp32", "bf16"})
         .refuse("fp16", "fp16 is not there yet: use bf16 or fp32")
         .refuse("fp8", "fp8 is not there yet: use bf16 or fp32");
@@ -41,12 +46,17 @@ const Fields<Recipe::Parallel>& parallel_fields() {
     f.add("context", &Parallel::context, "context-parallel degree").at_least(1);
     f.add("expert", &Parallel::expert, "expert-parallel degree, inside the data-parallel ranks")
         .at_least(1);
-    f.add("expert_tensor", &Parallel::expert_tensor, "tensor-parallel degree of experts").at_least(1);
+    f.add("expert_tensor", &Parallel::expert_tensor, "tensor-parallel degree of experts")
+        .at_least(1);
     f.add("data", &Parallel::data, "data-parallel degree; auto: as many as the ranks allow")
         .at_least(1)
         .one_of({"auto"});
-    f.add("zero", &Parallel::zero, "split over data-parallel ranks: 0 nothing, 1 optimizer state, "
-          "2 gradients too, 3 parameters too")
+    f.add(
+         "zero",
+         &Parallel::zero,
+         "split over data-parallel ranks: 0 nothing, 1 optimizer state, "
+         "2 gradients too, 3 parameters too"
+    )
         .range(0, 3);
     f.add("schedule", &Parallel::schedule, "pipeline schedule");
     f.add("virtual_stages", &Parallel::virtual_stages, "chunks of the model on each pipeline stage")
@@ -62,8 +72,9 @@ const Fields<Recipe::Parallel>& parallel_fields() {
       std::sort(axes.begin(), axes.end());
       return axes == std::vector<std::string>{"cp", "dp", "ep", "pp", "tp"}
                  ? ""
-                 : "\"" + p.order + "\" is no order of the mesh axes, expected each of tp, cp, ep, dp, pp "
-                   "once, such as \"tp-cp-ep-dp-pp\"";
+                 : "\"" + p.order +
+                       "\" is no order of the mesh axes, expected each of tp, cp, ep, dp, pp "
+                       "once, such as \"tp-cp-ep-dp-pp\"";
     });
     return f;
   }();
@@ -75,7 +86,9 @@ const Fields<Recipe::Batch>& batch_fields() {
   static const Fields<Batch> fields = [] {
     Fields<Batch> f;
     f.add("global", &Batch::global, "sequences per optimizer step").at_least(1).unit("sequences");
-    f.add("micro", &Batch::micro, "sequences per forward pass of one rank").at_least(1).unit("sequences");
+    f.add("micro", &Batch::micro, "sequences per forward pass of one rank")
+        .at_least(1)
+        .unit("sequences");
     return f;
   }();
   return fields;
@@ -94,8 +107,14 @@ const Fields<Recipe::Train>& train_fields() {
         .unit("steps");
     f.add("eval_iters", &Train::eval_iters, "global batches per evaluation").at_least(1);
     f.add("seed", &Train::seed, "of initial values, dropout and the order of samples").at_least(0);
-    f.add("exit_minutes", &Train::exit_minutes, "save and stop after this time").above(0).unit("minutes");
-    f.add("exit_iters", &Train::exit_iters, "save and stop after this step; schedules keep their length")
+    f.add("exit_minutes", &Train::exit_minutes, "save and stop after this time")
+        .above(0)
+        .unit("minutes");
+    f.add(
+         "exit_iters",
+         &Train::exit_iters,
+         "save and stop after this step; schedules keep their length"
+    )
         .at_least(1)
         .unit("steps");
     return f;
@@ -147,8 +166,10 @@ const Fields<Recipe::Optimizer>& optimizer_fields() {
     Fields<Optimizer> f;
     f.add("use", &Optimizer::use, "optimizer plugin");
     f.add("lr", &Optimizer::lr, "learning rate, the schedule's highest").at_least(0);
-    f.add("weight_decay", &Optimizer::weight_decay, "of matrices; norms and biases have none").at_least(0);
-    f.add("clip_grad", &Optimizer::clip_grad, "largest global gradient norm; 0 does not clip").at_least(0);
+    f.add("weight_decay", &Optimizer::weight_decay, "of matrices; norms and biases have none")
+        .at_least(0);
+    f.add("clip_grad", &Optimizer::clip_grad, "largest global gradient norm; 0 does not clip")
+        .at_least(0);
     return f;
   }();
   return fields;
@@ -165,7 +186,9 @@ const Fields<Recipe::Data>& data_fields() {
         return std::to_string(d.split.size()) +
                " shares, expected three: train, validation, test, such as 99, 1, 0";
       }
-      return d.split[0] > 0 ? "" : "the training share is 0, expected more: there is nothing to train on";
+      return d.split[0] > 0
+                 ? ""
+                 : "the training share is 0, expected more: there is nothing to train on";
     });
     return f;
   }();
@@ -187,7 +210,7 @@ const Schema& use_schema() {
   return fields.schema();
 }
 
-}  // namespace
+} // namespace
 
 const Schema& core_schema(std::string_view section) {
   if (section == "model") {
@@ -220,9 +243,18 @@ const Schema& core_schema(std::string_view section) {
 
 const std::vector<std::string>& section_names() {
   static const std::vector<std::string> names{
-      "model", "parallel",  "recompute", "optimizer", "lr_schedule", "batch",
-      "data",  "tokenizer", "train",     "checkpoint", "log"};
+      "model",
+      "parallel",
+      "recompute",
+      "optimizer",
+      "lr_schedule",
+      "batch",
+      "data",
+      "tokenizer",
+      "train",
+      "checkpoint",
+      "log"};
   return names;
 }
 
-}  // namespace mh
+} // namespace mh

@@ -16,7 +16,7 @@ namespace mh {
 struct PluginSectionInfo {
   std::string_view name;
   Kind kind;
-  std::string_view default_use;  ///< empty: must be given
+  std::string_view default_use; ///< empty: must be given
 };
 
 inline constexpr std::array<PluginSectionInfo, 6> kPluginSections{{
@@ -55,4 +55,4 @@ struct TopLevel {
 /// All sections in the order in which a recipe is printed.
 [[nodiscard]] const std::vector<std::string>& section_names();
 
-}  // namespace mh
+} // namespace mh

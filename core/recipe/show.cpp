@@ -1,6 +1,5 @@
 #include "core/recipe/commands.hpp"
 #include "core/recipe/text.hpp"
-
 #include "megahost/error.hpp"
 
 #include <algorithm>
@@ -18,17 +17,20 @@ std::string origin_text(const Origin& at) {
   if (at.layer() == "machine" || at.line == 0) {
     return at.layer();
   }
-  return (at.layer() == "recipe" || at.layer() == at.source->name ? "" : at.layer() + " ") + at.where();
+  return (at.layer() == "recipe" || at.layer() == at.source->name ? "" : at.layer() + " ") +
+         at.where();
 }
 
 std::string lua_key(const std::string& key) {
   static const std::vector<std::string> words{
-      "and",   "break", "do",  "else", "elseif", "end",    "false", "for",  "function", "goto",  "if",
-      "in",    "local", "nil", "not",  "or",     "repeat", "return", "then", "true",     "until", "while"};
-  const bool name = !key.empty() && !std::isdigit(static_cast<unsigned char>(key.front())) &&
-                    key.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") ==
-                        std::string::npos &&
-                    std::find(words.begin(), words.end(), key) == words.end();
+      "and",      "break",  "do",   "else", "elseif", "end",  "false", "for",
+      "function", "goto",   "if",   "in",   "local",  "nil",  "not",   "or",
+      "repeat",   "return", "then", "true", "until",  "while"};
+  const bool name =
+      !key.empty() && !std::isdigit(static_cast<unsigned char>(key.front())) &&
+      key.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") ==
+          std::string::npos &&
+      std::find(words.begin(), words.end(), key) == words.end();
   return name ? key : "[" + lua_string(key) + "]";
 }
 
@@ -147,7 +149,7 @@ std::string json_origins(const Table& tree) {
   return show_json(origins, "  ");
 }
 
-}  // namespace
+} // namespace
 
 RecipeFormat recipe_format(const std::string& name) {
   if (name == "toml") {
@@ -173,7 +175,8 @@ std::string show_recipe(const Recipe& recipe, RecipeFormat format, bool origins)
   if (!origins) {
     return show_json(tree, "") + "\n";
   }
-  return "{\n  \"recipe\": " + show_json(tree, "  ") + ",\n  \"origins\": " + json_origins(tree) + "\n}\n";
+  return "{\n  \"recipe\": " + show_json(tree, "  ") + ",\n  \"origins\": " + json_origins(tree) +
+         "\n}\n";
 }
 
-}  // namespace mh
+} // namespace mh

@@ -24,11 +24,11 @@ SourcePtr read_source(const std::filesystem::path& file, std::string layer) {
   if (text.size() > kMost) {
     throw Error(file.string() + " is larger than 1 MiB, expected a recipe");
   }
-  if (text.starts_with("\xEF\xBB\xBF")) {  // a byte order mark
+  if (text.starts_with("\xEF\xBB\xBF")) { // a byte order mark
     text.erase(0, 3);
   }
-  auto source = std::make_shared<const Source>(
-      Source{file.string(), std::move(text), std::move(layer)});
+  auto source =
+      std::make_shared<const Source>(Source{file.string(), std::move(text), std::move(layer)});
   check_text(source);
   return source;
 }
@@ -41,14 +41,18 @@ void check_text(const SourcePtr& source) {
   if (bad != text.end()) {
     const auto at = static_cast<size_t>(bad - text.begin());
     throw_problems(
-        {{LineIndex(source).at(at, at + 1), "",
-          "byte " + std::to_string(static_cast<unsigned char>(*bad)) + " is no text", "",
+        {{LineIndex(source).at(at, at + 1),
+          "",
+          "byte " + std::to_string(static_cast<unsigned char>(*bad)) + " is no text",
+          "",
           "a recipe is UTF-8 text"}}
     );
   }
 }
 
-LineIndex::LineIndex(SourcePtr source) : source_(std::move(source)), starts_{0} {
+LineIndex::LineIndex(SourcePtr source)
+    : source_(std::move(source))
+    , starts_{0} {
   const std::string& text = source_->text;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\n') {
@@ -63,7 +67,9 @@ Origin LineIndex::at(size_t begin, size_t end) const {
   const size_t line_end = next == starts_.end() ? source_->text.size() : *next - 1;
   const size_t stop = std::max(std::min(end, line_end), begin);
   return {
-      source_, static_cast<int>(line), static_cast<int>(begin - starts_[line - 1]) + 1,
+      source_,
+      static_cast<int>(line),
+      static_cast<int>(begin - starts_[line - 1]) + 1,
       static_cast<int>(stop - begin)};
 }
 
@@ -102,4 +108,4 @@ size_t LineIndex::offset(int line, int column) const {
   return at;
 }
 
-}  // namespace mh
+} // namespace mh

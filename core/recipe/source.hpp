@@ -22,7 +22,7 @@ void check_text(const SourcePtr& source);
 
 /// Turns offsets into lines and columns.
 class LineIndex {
- public:
+public:
   explicit LineIndex(SourcePtr source);
 
   /// The bytes [begin, end), cut at the end of begin's line.
@@ -33,13 +33,14 @@ class LineIndex {
   [[nodiscard]] Origin whole_line(int line) const;
   /// The last `token` on a line; the whole line if it is not there.
   [[nodiscard]] Origin last_on_line(int line, const std::string& token) const;
+
   [[nodiscard]] const SourcePtr& source() const { return source_; }
 
- private:
+private:
   [[nodiscard]] size_t offset(int line, int column) const;
 
   SourcePtr source_;
   std::vector<size_t> starts_;
 };
 
-}  // namespace mh
+} // namespace mh

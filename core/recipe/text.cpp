@@ -7,7 +7,7 @@
 namespace mh {
 
 std::optional<int64_t> exact_integer(double number) {
-  constexpr double kLimit = 9007199254740992.0;  // 2^53: beyond it doubles skip integers
+  constexpr double kLimit = 9007199254740992.0; // 2^53: beyond it doubles skip integers
   if (std::trunc(number) != number || std::abs(number) > kLimit) {
     return std::nullopt;
   }
@@ -27,7 +27,7 @@ std::string number_text(double number) {
   if (text.find_first_of(".e") == std::string::npos) {
     return text + ".0";
   }
-  if (const size_t e = text.find('e'); e != std::string::npos) {  // 3e-04 is 3e-4, 1e+06 is 1e6
+  if (const size_t e = text.find('e'); e != std::string::npos) { // 3e-04 is 3e-4, 1e+06 is 1e6
     const bool negative = text[e + 1] == '-';
     const size_t digits = text.find_first_not_of("0", e + 2);
     text = text.substr(0, e + 1) + (negative ? "-" : "") + text.substr(digits);
@@ -71,7 +71,7 @@ size_t utf8_length(std::string_view text) {
   return code < kSmallest[length] || code > 0x10FFFF || surrogate ? 0 : length;
 }
 
-}  // namespace
+} // namespace
 
 std::string valid_utf8(std::string_view text) {
   std::string out;
@@ -117,7 +117,7 @@ std::string string_text(std::string_view text) {
 std::string lua_string(std::string_view text) {
   std::string out = string_text(text);
   for (size_t at = out.find('\\'); at != std::string::npos; at = out.find('\\', at + 2)) {
-    if (out[at + 1] == 'u') {  // \u001f is \x1f
+    if (out[at + 1] == 'u') { // \u001f is \x1f
       out.replace(at, 4, "\\x");
     }
   }
@@ -187,4 +187,4 @@ std::string alternatives(const std::vector<std::string>& words) {
   return text;
 }
 
-}  // namespace mh
+} // namespace mh

@@ -12,8 +12,8 @@ namespace mh {
 /// The integer that `number` is, if it is one and fits.
 [[nodiscard]] std::optional<int64_t> exact_integer(double number);
 
-/// The shortest decimal text that reads back as the same number, always with a point or an exponent:
-/// "0.95", "3e-4", "1.0", "inf", "nan".
+/// The shortest decimal text that reads back as the same number, always with a point or an
+/// exponent: "0.95", "3e-4", "1.0", "inf", "nan".
 [[nodiscard]] std::string number_text(double number);
 
 /// A basic TOML (and JSON) string with its quotes; bytes that are no UTF-8 become U+FFFD.
@@ -36,9 +36,10 @@ namespace mh {
 nearest(std::string_view word, const std::vector<std::string>& words);
 
 /// "a, b, c".
-[[nodiscard]] std::string join(const std::vector<std::string>& words, std::string_view between = ", ");
+[[nodiscard]] std::string
+join(const std::vector<std::string>& words, std::string_view between = ", ");
 
 /// "`a`, `b` or `c`".
 [[nodiscard]] std::string alternatives(const std::vector<std::string>& words);
 
-}  // namespace mh
+} // namespace mh

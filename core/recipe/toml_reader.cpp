@@ -10,26 +10,31 @@ namespace mh {
 namespace {
 
 class TomlReader {
- public:
-  explicit TomlReader(const SourcePtr& source) : index_(source) {}
+public:
+  explicit TomlReader(const SourcePtr& source)
+      : index_(source) {}
 
   Value read() const {
     try {
       return convert(toml::parse(index_.source()->text, index_.source()->name), 0);
     } catch (const toml::parse_error& error) {
       const toml::source_region& at = error.source();
-      throw RecipeError({{origin(at), "", "this is no TOML: " + std::string(error.description()), "", ""}});
+      throw RecipeError(
+          {{origin(at), "", "this is no TOML: " + std::string(error.description()), "", ""}}
+      );
     }
   }
 
- private:
+private:
   Origin origin(const toml::source_region& at) const {
     if (at.begin.line == 0) {
       return {index_.source()};
     }
     return index_.at_characters(
-        static_cast<int>(at.begin.line), static_cast<int>(at.begin.column),
-        static_cast<int>(at.end.line), static_cast<int>(at.end.column)
+        static_cast<int>(at.begin.line),
+        static_cast<int>(at.begin.column),
+        static_cast<int>(at.end.line),
+        static_cast<int>(at.end.column)
     );
   }
 
@@ -78,6 +83,7 @@ class TomlReader {
       const toml::key* key;
       const toml::node* node;
     };
+
     std::vector<Member> members;
     for (const auto& [key, node] : table) {
       members.push_back({&key, &node});
@@ -88,7 +94,9 @@ class TomlReader {
     Table result;
     for (const Member& member : members) {
       result.set(
-          std::string(member.key->str()), convert(*member.node, depth + 1), origin(member.key->source())
+          std::string(member.key->str()),
+          convert(*member.node, depth + 1),
+          origin(member.key->source())
       );
     }
     return result;
@@ -97,8 +105,10 @@ class TomlReader {
   LineIndex index_;
 };
 
-}  // namespace
+} // namespace
 
-Value read_toml(const SourcePtr& source) { return TomlReader(source).read(); }
+Value read_toml(const SourcePtr& source) {
+  return TomlReader(source).read();
+}
 
-}  // namespace mh
+} // namespace mh

@@ -1,8 +1,7 @@
 #include "megahost/value.hpp"
 
-#include "megahost/error.hpp"
-
 #include "core/recipe/text.hpp"
+#include "megahost/error.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -53,7 +52,9 @@ const Value* Table::find(std::string_view key) const {
   return found ? &found->value : nullptr;
 }
 
-Value* Table::find(std::string_view key) { return const_cast<Value*>(std::as_const(*this).find(key)); }
+Value* Table::find(std::string_view key) {
+  return const_cast<Value*>(std::as_const(*this).find(key));
+}
 
 Value& Table::set(std::string key, Value value, Origin key_origin) {
   if (const Entry* found = entry(key)) {
@@ -77,22 +78,51 @@ bool Table::operator==(const Table& other) const {
          });
 }
 
-size_t Table::size() const { return entries_.size(); }
+size_t Table::size() const {
+  return entries_.size();
+}
 
-const Table::Entry* Table::begin() const { return entries_.data(); }
-const Table::Entry* Table::end() const { return entries_.data() + entries_.size(); }
-Table::Entry* Table::begin() { return entries_.data(); }
-Table::Entry* Table::end() { return entries_.data() + entries_.size(); }
+const Table::Entry* Table::begin() const {
+  return entries_.data();
+}
+
+const Table::Entry* Table::end() const {
+  return entries_.data() + entries_.size();
+}
+
+Table::Entry* Table::begin() {
+  return entries_.data();
+}
+
+Table::Entry* Table::end() {
+  return entries_.data() + entries_.size();
+}
 
 Value::Value() = default;
-Value::Value(bool value) : data_(value) {}
-Value::Value(int value) : data_(static_cast<int64_t>(value)) {}
-Value::Value(int64_t value) : data_(value) {}
-Value::Value(double value) : data_(value) {}
-Value::Value(const char* value) : data_(std::string(value)) {}
-Value::Value(std::string value) : data_(std::move(value)) {}
-Value::Value(Array value) : data_(std::move(value)) {}
-Value::Value(Table value) : data_(std::move(value)) {}
+
+Value::Value(bool value)
+    : data_(value) {}
+
+Value::Value(int value)
+    : data_(static_cast<int64_t>(value)) {}
+
+Value::Value(int64_t value)
+    : data_(value) {}
+
+Value::Value(double value)
+    : data_(value) {}
+
+Value::Value(const char* value)
+    : data_(std::string(value)) {}
+
+Value::Value(std::string value)
+    : data_(std::move(value)) {}
+
+Value::Value(Array value)
+    : data_(std::move(value)) {}
+
+Value::Value(Table value)
+    : data_(std::move(value)) {}
 
 namespace {
 
@@ -101,7 +131,7 @@ namespace {
       value.origin.where(), describe(value.type()) + " " + to_text(value), expected, ""});
 }
 
-}  // namespace
+} // namespace
 
 bool Value::as_boolean() const {
   if (!is_boolean()) {
@@ -146,7 +176,9 @@ const Value::Array& Value::as_array() const {
   return std::get<Array>(data_);
 }
 
-Value::Array& Value::as_array() { return const_cast<Array&>(std::as_const(*this).as_array()); }
+Value::Array& Value::as_array() {
+  return const_cast<Array&>(std::as_const(*this).as_array());
+}
 
 const Table& Value::as_table() const {
   if (!is_table()) {
@@ -155,7 +187,9 @@ const Table& Value::as_table() const {
   return std::get<Table>(data_);
 }
 
-Table& Value::as_table() { return const_cast<Table&>(std::as_const(*this).as_table()); }
+Table& Value::as_table() {
+  return const_cast<Table&>(std::as_const(*this).as_table());
+}
 
 const Value* Value::find(std::string_view key) const {
   const auto* table = std::get_if<Table>(&data_);
@@ -172,7 +206,9 @@ const Value* Value::find_path(std::string_view path) const {
   return value;
 }
 
-bool Value::operator==(const Value& other) const { return data_ == other.data_; }
+bool Value::operator==(const Value& other) const {
+  return data_ == other.data_;
+}
 
 std::string describe(Value::Type type) {
   static constexpr const char* kNames[] = {
@@ -210,4 +246,4 @@ std::string to_text(const Value& value) {
   return "";
 }
 
-}  // namespace mh
+} // namespace mh

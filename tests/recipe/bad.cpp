@@ -1,6 +1,5 @@
-#include "fixture.hpp"
-
 #include "core/recipe/problem.hpp"
+#include "fixture.hpp"
 
 #include <doctest/doctest.h>
 

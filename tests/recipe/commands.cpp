@@ -34,15 +34,18 @@ void check_round_trip(const mh::Recipe& recipe) {
         CHECK(both["origins"].contains("optimizer.lr"));
         continue;
       }
-      const mh::Recipe again = resolve_file(folder.write(std::string("again.") + format, shown)).recipe;
+      const mh::Recipe again =
+          resolve_file(folder.write(std::string("again.") + format, shown)).recipe;
       CHECK(again.tree == recipe.tree);
-      CHECK(mh::show_recipe(again, mh::recipe_format(format), false) ==
-            mh::show_recipe(recipe, mh::recipe_format(format), false));
+      CHECK(
+          mh::show_recipe(again, mh::recipe_format(format), false) ==
+          mh::show_recipe(recipe, mh::recipe_format(format), false)
+      );
     }
   }
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("every recipe shown resolves to itself in TOML, Lua and JSON") {
   const auto files = all_recipes();
@@ -72,7 +75,10 @@ TEST_CASE("the Lua and the TOML recipe of GPT-2 are equal") {
   const mh::Recipe toml = resolve_file(mh::test::recipes() / "gpt2_124m.toml").recipe;
   CHECK(lua.tree == toml.tree);
   CHECK(mh::diff_recipes(lua, toml).empty());
-  CHECK(mh::show_recipe(lua, mh::RecipeFormat::toml, false) == mh::show_recipe(toml, mh::RecipeFormat::toml, false));
+  CHECK(
+      mh::show_recipe(lua, mh::RecipeFormat::toml, false) ==
+      mh::show_recipe(toml, mh::RecipeFormat::toml, false)
+  );
 }
 
 TEST_CASE("origins are shown beside the values") {
@@ -86,13 +92,21 @@ TEST_CASE("origins are shown beside the values") {
 
 TEST_CASE("the difference of two recipes") {
   const Folder folder;
-  const std::string tiny = "model = { use = \"llama\", layers = 4, hidden = 64, heads = 4 }\ntrain.iters = 10\n";
+  const std::string tiny =
+      "model = { use = \"llama\", layers = 4, hidden = 64, heads = 4 }\ntrain.iters = 10\n";
   const auto left = resolve_file(folder.write("a.toml", "name = \"x\"\n" + tiny)).recipe;
-  const auto right = resolve_file(folder.write("b.toml", "name = \"x\"\nmodel = { use = \"llama\", layers = 5, hidden = 64, heads = 4, vocab = 9 }\ntrain.iters = 10\n")).recipe;
+  const auto right = resolve_file(folder.write(
+                                      "b.toml",
+                                      "name = \"x\"\nmodel = { use = \"llama\", layers = 5, hidden "
+                                      "= 64, heads = 4, vocab = 9 }\ntrain.iters = 10\n"
+                                  ))
+                         .recipe;
   const std::string text = mh::diff_recipes(left, right);
-  CHECK(text == "- model.layers = 4   (" + (folder.path() / "a.toml").string() + ":2:35)\n" +
-                    "+ model.layers = 5   (" + (folder.path() / "b.toml").string() + ":2:35)\n" +
-                    "+ model.vocab = 9   (" + (folder.path() / "b.toml").string() + ":2:70)\n");
+  CHECK(
+      text == "- model.layers = 4   (" + (folder.path() / "a.toml").string() + ":2:35)\n" +
+                  "+ model.layers = 5   (" + (folder.path() / "b.toml").string() + ":2:35)\n" +
+                  "+ model.vocab = 9   (" + (folder.path() / "b.toml").string() + ":2:70)\n"
+  );
 }
 
 TEST_CASE("check says what the recipe is") {
@@ -101,11 +115,15 @@ TEST_CASE("check says what the recipe is") {
   const mh::test::Plugins plugins;
   const mh::Resolved resolved = mh::resolve(loaded, plugins.lookup(), {});
   CHECK(resolved.recipe.parallel.ranks() == 32);
-  CHECK(mh::check_recipe(loaded, resolved) ==
-        file.string() + " is a valid recipe: model llama, optimizer adamw, data text, 500000 steps of 1024 x 4096 "
-                        "tokens, bf16, 32 ranks\n");
-  CHECK(mh::test::refusal([] { static_cast<void>(mh::recipe_format("yaml")); }) ==
-        "--format is \"yaml\", expected toml, lua or json");
+  CHECK(
+      mh::check_recipe(loaded, resolved) == file.string() +
+                                                " is a valid recipe: model llama, optimizer adamw, "
+                                                "data text, 500000 steps of 1024 x 4096 "
+                                                "tokens, bf16, 32 ranks\n"
+  );
+  CHECK(mh::test::refusal([] {
+          static_cast<void>(mh::recipe_format("yaml"));
+        }) == "--format is \"yaml\", expected toml, lua or json");
 }
 
 TEST_CASE("--scale keeps the structure and fits one rank") {
@@ -131,7 +149,10 @@ TEST_CASE("--scale keeps the structure and fits one rank") {
     CHECK(small.recompute.use == full.recompute.use);
     CHECK(small.tree.find_path("model.layers")->origin.layer() == "--scale");
     if (number(full, "kv_heads") > 0) {
-      CHECK(number(full, "heads") * number(small, "kv_heads") == number(small, "heads") * number(full, "kv_heads"));
+      CHECK(
+          number(full, "heads") * number(small, "kv_heads") ==
+          number(small, "heads") * number(full, "kv_heads")
+      );
     }
     check_round_trip(small);
   }

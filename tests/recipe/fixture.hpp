@@ -2,7 +2,6 @@
 /// Schemas with the fields of the real plugins, so that recipes are tested without loading any.
 
 #include "core/recipe/resolve.hpp"
-
 #include "megahost/error.hpp"
 
 #include <cstdlib>
@@ -19,7 +18,8 @@ namespace mh::test {
 struct Decoder {
   int64_t layers = 12, hidden = 768, heads = 12;
   std::optional<int64_t> kv_heads, head_dim, ffn_hidden, vocab;
-  std::string norm = "layernorm", activation = "gelu_tanh", positions = "learned", rope_scaling = "none";
+  std::string norm = "layernorm", activation = "gelu_tanh", positions = "learned",
+              rope_scaling = "none";
   double norm_eps = 1e-5, rope_base = 10000, rope_share = 1, rope_factor = 1, rope_low_freq = 1,
          rope_high_freq = 4, dropout = 0, attention_dropout = 0, init_std = 0.02;
   int64_t rope_original_length = 8192;
@@ -89,7 +89,7 @@ struct Selective {
 
 /// The plugins that tests know.
 class Plugins {
- public:
+public:
   Plugins() {
     add(Kind::architecture, "gpt", decoder_schema());
     add(Kind::architecture, "llama", decoder_schema());
@@ -152,17 +152,20 @@ class Plugins {
         }};
   }
 
- private:
+private:
   struct Entry {
     Kind kind;
     std::string name;
     Schema schema;
   };
+
   std::vector<Entry> schemas_;
 };
 
 /// The project's own recipes.
-inline std::filesystem::path recipes() { return std::filesystem::path(std::getenv("MEGAHOST_SOURCE")) / "recipes"; }
+inline std::filesystem::path recipes() {
+  return std::filesystem::path(std::getenv("MEGAHOST_SOURCE")) / "recipes";
+}
 
 inline LoadOptions options() {
   LoadOptions options;
@@ -171,19 +174,23 @@ inline LoadOptions options() {
   return options;
 }
 
-inline Resolved resolve_file(const std::filesystem::path& file, const LoadOptions& load = options(), const Facts& facts = {}) {
+inline Resolved resolve_file(
+    const std::filesystem::path& file, const LoadOptions& load = options(), const Facts& facts = {}
+) {
   const Plugins plugins;
   return resolve(load_recipe(file, load), plugins.lookup(), facts);
 }
 
 /// A folder that is gone afterwards.
 class Folder {
- public:
+public:
   Folder() {
     std::string name = (std::filesystem::temp_directory_path() / "megahost-recipe-XXXXXX").string();
     path_ = mkdtemp(name.data());
   }
+
   ~Folder() { std::filesystem::remove_all(path_); }
+
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
 
@@ -196,7 +203,7 @@ class Folder {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
- private:
+private:
   std::filesystem::path path_;
 };
 
@@ -217,4 +224,4 @@ inline std::string refusal(const std::function<void()>& run) {
   return "";
 }
 
-}  // namespace mh::test
+} // namespace mh::test

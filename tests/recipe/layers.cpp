@@ -1,6 +1,5 @@
-#include "fixture.hpp"
-
 #include "core/recipe/commands.hpp"
+#include "fixture.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,21 +9,25 @@ using mh::test::resolve_file;
 
 namespace {
 
-const char* kTiny = "[model]\nuse = \"llama\"\nlayers = 4\nhidden = 64\nheads = 4\n[train]\niters = 10\n";
+const char* kTiny =
+    "[model]\nuse = \"llama\"\nlayers = 4\nhidden = 64\nheads = 4\n[train]\niters = 10\n";
 
 std::string text(const mh::Recipe& recipe, const char* key) {
   const mh::Value* value = recipe.tree.find_path(key);
   return value ? mh::to_text(*value) : "absent";
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("defaults are filled in") {
   const Folder folder;
   const mh::Recipe recipe = resolve_file(folder.write("tiny.toml", kTiny)).recipe;
   CHECK(recipe.name == "tiny");
   CHECK(recipe.optimizer.use == "adamw");
-  CHECK(recipe.optimizer.options == mh::Value(mh::Table{{"betas", mh::Value::Array{0.9, 0.95}}, {"eps", 1e-8}}));
+  CHECK(
+      recipe.optimizer.options ==
+      mh::Value(mh::Table{{"betas", mh::Value::Array{0.9, 0.95}}, {"eps", 1e-8}})
+  );
   CHECK(recipe.recompute.use == "none");
   CHECK(recipe.tokenizer.use == "byte");
   CHECK(recipe.checkpoint.dir == "runs/tiny");
@@ -47,9 +50,13 @@ TEST_CASE("facts of the machine decide precision and the data-parallel degree") 
 
 TEST_CASE("preset < extended < recipe < program < --set") {
   const Folder folder;
-  folder.write("base.lua", R"(return { model = { preset = "llama2-7b", layers = 5, hidden = 128, heads = 4, ffn_hidden = 512 },
-                               optimizer = { lr = 1e-3, betas = { 0.1, 0.2 } }, train = { iters = 10, seed = 1 } })");
-  const auto file = folder.write("child.toml", "extends = \"base\"\nmodel.layers = 6\noptimizer.betas = [0.5]\n");
+  folder.write(
+      "base.lua",
+      R"(return { model = { preset = "llama2-7b", layers = 5, hidden = 128, heads = 4, ffn_hidden = 512 },
+                               optimizer = { lr = 1e-3, betas = { 0.1, 0.2 } }, train = { iters = 10, seed = 1 } })"
+  );
+  const auto file =
+      folder.write("child.toml", "extends = \"base\"\nmodel.layers = 6\noptimizer.betas = [0.5]\n");
   mh::LoadOptions load = options();
   load.layers = {{"--scale", mh::Table{{"train", mh::Table{{"seed", 2}, {"iters", 20}}}}}};
   load.sets = {"train.iters=30", "model.hidden=256", "train.iters=40", "name=two words"};
@@ -76,15 +83,22 @@ TEST_CASE("preset < extended < recipe < program < --set") {
   CHECK(lines.find("     preset llama2-7b") < lines.find("     extends base"));
   CHECK(lines.find("     extends base") < lines.find("  -> recipe"));
   CHECK(lines.find("child.toml:2:16") != std::string::npos);
-  CHECK(mh::explain_recipe(loaded, resolved, "train").find("train.seed = 2\n") != std::string::npos);
-  CHECK(mh::test::refusal([&] { static_cast<void>(mh::explain_recipe(loaded, resolved, "train.sede")); }) ==
-        "this recipe has no key `train.sede`");
+  CHECK(
+      mh::explain_recipe(loaded, resolved, "train").find("train.seed = 2\n") != std::string::npos
+  );
+  CHECK(mh::test::refusal([&] {
+          static_cast<void>(mh::explain_recipe(loaded, resolved, "train.sede"));
+        }) == "this recipe has no key `train.sede`");
 }
 
 TEST_CASE("another plugin starts its section anew, the core's fields stay") {
   const Folder folder;
-  folder.write("base.toml", std::string("optimizer = { use = \"adamw\", lr = 0.5, betas = [0.1, 0.2] }\n") + kTiny);
-  const auto file = folder.write("child.toml", "extends = \"base.toml\"\noptimizer.use = \"sgd\"\n");
+  folder.write(
+      "base.toml",
+      std::string("optimizer = { use = \"adamw\", lr = 0.5, betas = [0.1, 0.2] }\n") + kTiny
+  );
+  const auto file =
+      folder.write("child.toml", "extends = \"base.toml\"\noptimizer.use = \"sgd\"\n");
   const mh::Recipe recipe = resolve_file(file).recipe;
   CHECK(recipe.optimizer.use == "sgd");
   CHECK(recipe.optimizer.lr == 0.5);
@@ -123,27 +137,34 @@ TEST_CASE("a plugin's declaration of a core field replaces the core's") {
   struct Own {
     double lr = 7;
   };
+
   mh::Fields<Own> fields;
   fields.add("lr", &Own::lr, "its own rate").at_least(5);
   mh::test::Plugins plugins;
   plugins.add(mh::Kind::optimizer, "own", fields.schema());
   const Folder folder;
   const auto file = folder.write("a.toml", std::string("optimizer.use = \"own\"\n") + kTiny);
-  const mh::Recipe recipe = mh::resolve(mh::load_recipe(file, options()), plugins.lookup(), {}).recipe;
+  const mh::Recipe recipe =
+      mh::resolve(mh::load_recipe(file, options()), plugins.lookup(), {}).recipe;
   CHECK(recipe.optimizer.lr == 7);
   CHECK(recipe.optimizer.options.find("lr")->as_number() == 7);
 }
 
 TEST_CASE("plugin files are meant from the folder of the recipe that names them") {
   const Folder folder;
-  const auto file = folder.write("sub/a.toml", std::string("plugins = [\"../x.so\", \"/y.so\"]\n") + kTiny);
+  const auto file =
+      folder.write("sub/a.toml", std::string("plugins = [\"../x.so\", \"/y.so\"]\n") + kTiny);
   const auto plugins = mh::load_recipe(file, options()).plugins();
   CHECK(plugins == std::vector<std::string>{(folder.path() / "x.so").string(), "/y.so"});
   CHECK(resolve_file(file).recipe.plugins == plugins);
 }
 
 TEST_CASE("recipes are found by name in the recipe folders") {
-  CHECK(mh::load_recipe("gpt2_124m", options()).file == (mh::test::recipes() / "gpt2_124m.lua").string());
-  CHECK(mh::test::refusal([] { static_cast<void>(mh::load_recipe("nowhere.lua", options())); }) ==
-        "cannot read the recipe nowhere.lua");
+  CHECK(
+      mh::load_recipe("gpt2_124m", options()).file ==
+      (mh::test::recipes() / "gpt2_124m.lua").string()
+  );
+  CHECK(mh::test::refusal([] {
+          static_cast<void>(mh::load_recipe("nowhere.lua", options()));
+        }) == "cannot read the recipe nowhere.lua");
 }

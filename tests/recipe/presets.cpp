@@ -11,7 +11,8 @@ int64_t get(const mh::Preset& preset, const char* key, int64_t otherwise = 0) {
   return value ? value->as_integer() : otherwise;
 }
 
-/// Parameters by hand: learned positions, biases, tied output (gpt); no biases, gated, untied (llama).
+/// Parameters by hand: learned positions, biases, tied output (gpt); no biases, gated, untied
+/// (llama).
 int64_t parameters(const mh::Preset& preset) {
   const int64_t layers = get(preset, "layers");
   const int64_t hidden = get(preset, "hidden");
@@ -20,7 +21,8 @@ int64_t parameters(const mh::Preset& preset) {
   if (preset.model.find("use")->as_string() == "gpt") {
     const int64_t attention = 4 * hidden * hidden + 4 * hidden;
     const int64_t feed_forward = 8 * hidden * hidden + 5 * hidden;
-    return (vocab + get(preset, "seq_length")) * hidden + layers * (attention + feed_forward + 4 * hidden) + 2 * hidden;
+    return (vocab + get(preset, "seq_length")) * hidden +
+           layers * (attention + feed_forward + 4 * hidden) + 2 * hidden;
   }
   const int64_t kv = hidden / heads * get(preset, "kv_heads", heads);
   const int64_t attention = 2 * hidden * hidden + 2 * hidden * kv;
@@ -28,7 +30,7 @@ int64_t parameters(const mh::Preset& preset) {
   return 2 * vocab * hidden + layers * (attention + feed_forward + 2 * hidden) + hidden;
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("every row of the model-size table counts its parameters right and resolves") {
   const std::vector<mh::Preset> presets = mh::load_presets(mh::test::options());
@@ -42,9 +44,8 @@ TEST_CASE("every row of the model-size table counts its parameters right and res
     const std::string size = preset.name.substr(preset.name.rfind('-') + 1);
     const double published = std::stod(size) * (size.back() == 'b' ? 1e9 : 1e6);
     CHECK(std::abs(static_cast<double>(preset.parameters) / published - 1) < 0.04);
-    const auto file = folder.write(
-        "row.toml", "model.preset = \"" + preset.name + "\"\ntrain.iters = 1\n"
-    );
+    const auto file =
+        folder.write("row.toml", "model.preset = \"" + preset.name + "\"\ntrain.iters = 1\n");
     const mh::Recipe recipe = mh::test::resolve_file(file).recipe;
     CHECK(recipe.model.seq_length == get(preset, "seq_length"));
     CHECK(recipe.model.options.find("layers")->as_integer() == get(preset, "layers"));
@@ -53,8 +54,12 @@ TEST_CASE("every row of the model-size table counts its parameters right and res
 
 TEST_CASE("the published counts") {
   const std::map<std::string, int64_t> known{
-      {"gpt2-124m", 124'439'808},      {"gpt2-1.5b", 1'557'611'200},    {"llama2-7b", 6'738'415'616},
-      {"llama2-70b", 68'976'648'192},  {"llama3-8b", 8'030'261'248},    {"llama3-70b", 70'553'706'496},
+      {"gpt2-124m", 124'439'808},
+      {"gpt2-1.5b", 1'557'611'200},
+      {"llama2-7b", 6'738'415'616},
+      {"llama2-70b", 68'976'648'192},
+      {"llama3-8b", 8'030'261'248},
+      {"llama3-70b", 70'553'706'496},
       {"llama3-405b", 405'853'388'800}};
   size_t found = 0;
   for (const mh::Preset& preset : mh::load_presets(mh::test::options())) {
@@ -68,7 +73,10 @@ TEST_CASE("the published counts") {
 
 TEST_CASE("a folder's own presets hide the rows of later folders") {
   const mh::test::Folder folder;
-  folder.write("presets/models.toml", "[\"gpt2-124m\"]\nparameters = 1\nsource = \"ours\"\nuse = \"gpt\"\nlayers = 1\n");
+  folder.write(
+      "presets/models.toml",
+      "[\"gpt2-124m\"]\nparameters = 1\nsource = \"ours\"\nuse = \"gpt\"\nlayers = 1\n"
+  );
   mh::ReadOptions options;
   options.roots = {folder.path(), mh::test::recipes()};
   const auto presets = mh::load_presets(options);

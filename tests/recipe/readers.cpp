@@ -1,5 +1,4 @@
 #include "core/recipe/read.hpp"
-
 #include "fixture.hpp"
 
 #include <doctest/doctest.h>
@@ -12,12 +11,14 @@ namespace {
 /// "line:column+length" of a value, or of a key.
 std::string value_at(const Value& tree, const char* path) {
   const mh::Origin& at = tree.find_path(path)->origin;
-  return std::to_string(at.line) + ":" + std::to_string(at.column) + "+" + std::to_string(at.length);
+  return std::to_string(at.line) + ":" + std::to_string(at.column) + "+" +
+         std::to_string(at.length);
 }
 
 std::string key_at(const Value& tree, const char* table, const char* key) {
   const mh::Origin& at = tree.find_path(table)->as_table().entry(key)->key_origin;
-  return std::to_string(at.line) + ":" + std::to_string(at.column) + "+" + std::to_string(at.length);
+  return std::to_string(at.line) + ":" + std::to_string(at.column) + "+" +
+         std::to_string(at.length);
 }
 
 Value read(const std::string& name, const std::string& text) {
@@ -29,13 +30,20 @@ std::string why(const std::string& name, const std::string& text) {
   return mh::test::refusal([&] { static_cast<void>(read(name, text)); });
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("the three languages give one tree") {
-  const Value lua = read("a.lua", "return { a = 1, b = 2.5, c = { d = 'x', e = { 1, 2 } }, f = true }");
+  const Value lua =
+      read("a.lua", "return { a = 1, b = 2.5, c = { d = 'x', e = { 1, 2 } }, f = true }");
   CHECK(lua == read("a.toml", "a = 1\nb = 2.5\nf = true\n[c]\nd = 'x'\ne = [1, 2]\n"));
   CHECK(lua == read("a.json", R"({"a": 1, "b": 2.5, "c": {"d": "x", "e": [1, 2]}, "f": true})"));
-  CHECK(lua == read("bom.json", "\xEF\xBB\xBF{\"a\": 1, \"b\": 2.5, \"c\": {\"d\": \"x\", \"e\": [1, 2]}, \"f\": true}"));
+  CHECK(
+      lua ==
+      read(
+          "bom.json",
+          "\xEF\xBB\xBF{\"a\": 1, \"b\": 2.5, \"c\": {\"d\": \"x\", \"e\": [1, 2]}, \"f\": true}"
+      )
+  );
 }
 
 TEST_CASE("TOML values know their places") {
@@ -47,7 +55,8 @@ TEST_CASE("TOML values know their places") {
 }
 
 TEST_CASE("JSON values know their places") {
-  const Value tree = read("a.json", "{\n  \"a\\\"b\": -12,\n  \"c\": [true, {\"d\": \"x\\\\\"}], \"e\": 1.5e3}");
+  const Value tree =
+      read("a.json", "{\n  \"a\\\"b\": -12,\n  \"c\": [true, {\"d\": \"x\\\\\"}], \"e\": 1.5e3}");
   CHECK(value_at(tree, "a\"b") == "2:11+3");
   CHECK(key_at(tree, "", "a\"b") == "2:3+6");
   CHECK(tree.find("c")->as_array()[0].origin.column == 9);
@@ -94,8 +103,14 @@ return merge(base, { optimizer = { lr = 5 } }, require "parts.more")
   const Value& tree = document.tree;
   CHECK(tree.find_path("optimizer.lr")->as_integer() == 5);
   CHECK(value_at(tree, "optimizer.lr") == "2:41+1");
-  CHECK(tree.find_path("optimizer.eps")->origin.where() == (folder.path() / "parts/base.lua").string() + ":1:41");
-  CHECK(tree.find_path("train.iters")->origin.where() == (folder.path() / "parts/more.lua").string() + ":1:28");
+  CHECK(
+      tree.find_path("optimizer.eps")->origin.where() ==
+      (folder.path() / "parts/base.lua").string() + ":1:41"
+  );
+  CHECK(
+      tree.find_path("train.iters")->origin.where() ==
+      (folder.path() / "parts/more.lua").string() + ":1:28"
+  );
   CHECK(document.files.size() == 3);
 }
 
@@ -105,25 +120,28 @@ TEST_CASE("files that are no recipe") {
     CAPTURE(name);
     CHECK(why(name, std::string("a\0b", 3)).starts_with("byte 0 is no text"));
     CHECK(why(name, "a = \xff").starts_with("byte 255 is no text"));
-    CHECK(why(name, "\xED\xA0\x80").starts_with("byte 237 is no text"));  // a surrogate
-    CHECK(why(name, std::string(2 << 20, ' ')).ends_with("is larger than 1 MiB, expected a recipe"));
+    CHECK(why(name, "\xED\xA0\x80").starts_with("byte 237 is no text")); // a surrogate
+    CHECK(why(name, std::string(2 << 20, ' ')).ends_with("is larger than 1 MiB, expected a recipe")
+    );
   }
   const Folder folder;
   std::filesystem::create_directory(folder.path() / "a.lua");
-  CHECK(mh::test::refusal([&] { static_cast<void>(mh::evaluate(folder.path() / "a.lua")); })
-            .ends_with("is a folder, expected a recipe file (.lua, .toml or .json)"));
+  CHECK(mh::test::refusal([&] { static_cast<void>(mh::evaluate(folder.path() / "a.lua")); }
+  ).ends_with("is a folder, expected a recipe file (.lua, .toml or .json)"));
 }
 
 TEST_CASE("malformed TOML and JSON") {
   CHECK(why("a.toml", "a = 1\na = 2\n").starts_with("this is no TOML: "));
   CHECK(why("a.toml", "a = 1979-05-27").starts_with("a recipe holds no dates or times"));
   CHECK(why("a.toml", "a = " + std::string(100000, '[')).starts_with("this is no TOML: "));
-  CHECK(why("a.toml", "a = " + std::string(100, '[') + std::string(100, ']')).starts_with("tables nested deeper than 64"));
+  CHECK(why("a.toml", "a = " + std::string(100, '[') + std::string(100, ']'))
+            .starts_with("tables nested deeper than 64"));
   CHECK(why("a.toml", "a = 99999999999999999999").starts_with("this is no TOML: "));
   CHECK(why("a.json", "{\"a\": 1,}").starts_with("this is no JSON: "));
   CHECK(why("a.json", "{\"a\": 1, \"a\": 2}").starts_with("the key `a` is given twice"));
   CHECK(why("a.json", "{\"a\": null}").starts_with("null is no value of a recipe"));
-  CHECK(why("a.json", "{\"a\": 18446744073709551615}").starts_with("this integer needs more than 64 bits"));
+  CHECK(why("a.json", "{\"a\": 18446744073709551615}")
+            .starts_with("this integer needs more than 64 bits"));
   CHECK(why("a.json", "{\"a\": 1e999}").starts_with("this is no JSON: "));
   CHECK(why("a.json", std::string(500000, '[')).starts_with("tables nested deeper than 64"));
   CHECK(why("a.json", "[1]").starts_with("the file holds a list, expected a table"));

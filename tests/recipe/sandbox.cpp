@@ -1,5 +1,4 @@
 #include "core/recipe/read.hpp"
-
 #include "fixture.hpp"
 
 #include <doctest/doctest.h>
@@ -26,7 +25,7 @@ std::string why(const std::string& text, const mh::ReadOptions& options = limits
   return mh::test::refusal([&] { static_cast<void>(run(text, options)); });
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("what a recipe may use") {
   const Value tree = run(R"(
@@ -38,7 +37,8 @@ TEST_CASE("what a recipe may use") {
     merged.deep.a = 7
     return { keys = table.concat(keys), shout = shout, root = math.floor(math.sqrt(17)), big = 1 << 40,
              list = merged.list, b = merged.deep.b, untouched = base.deep.a, what = tostring({}),
-             length = utf8.len("é"), n = select("#", 1, 2), kind = type(math.pi), s = string.format("%.2f", 2) })");
+             length = utf8.len("é"), n = select("#", 1, 2), kind = type(math.pi), s = string.format("%.2f", 2) })"
+  );
   CHECK(tree.find("keys")->as_string() == "abc");
   CHECK(tree.find("shout")->as_string() == "XXX");
   CHECK(tree.find("root")->as_integer() == 4);
@@ -51,15 +51,37 @@ TEST_CASE("what a recipe may use") {
 }
 
 TEST_CASE("doors that are closed") {
-  for (const char* name : {"io", "os", "debug", "package", "coroutine", "load", "loadfile", "dofile", "loadstring",
-                           "collectgarbage", "setmetatable", "getmetatable", "rawset", "rawget", "pcall", "xpcall",
-                           "next", "_G"}) {
+  for (const char* name :
+       {"io",
+        "os",
+        "debug",
+        "package",
+        "coroutine",
+        "load",
+        "loadfile",
+        "dofile",
+        "loadstring",
+        "collectgarbage",
+        "setmetatable",
+        "getmetatable",
+        "rawset",
+        "rawget",
+        "pcall",
+        "xpcall",
+        "next",
+        "_G"}) {
     CAPTURE(name);
-    CHECK(why(std::string("return { a = ") + name + " }").starts_with("`" + std::string(name) + "` is not there in recipes"));
+    CHECK(why(std::string("return { a = ") + name + " }")
+              .starts_with("`" + std::string(name) + "` is not there in recipes"));
   }
-  CHECK(why("return { a = string.dump(tostring) }").find("attempt to call a nil value") != std::string::npos);
+  CHECK(
+      why("return { a = string.dump(tostring) }").find("attempt to call a nil value") !=
+      std::string::npos
+  );
   CHECK(why("return { a = (''):dump() }").find("attempt to call a nil value") != std::string::npos);
-  CHECK(why("return { a = math.random() }").find("attempt to call a nil value") != std::string::npos);
+  CHECK(
+      why("return { a = math.random() }").find("attempt to call a nil value") != std::string::npos
+  );
   CHECK(why("return { a = _ENV.os }").starts_with("`os` is not there"));
   CHECK(why("\x1bLua\x54").starts_with("this is compiled Lua, expected its text"));
 }
@@ -80,12 +102,19 @@ TEST_CASE("memory ends") {
   mh::ReadOptions small;
   small.lua.bytes = size_t{8} << 20;
   for (const char* text :
-       {"local t = {} while true do t[#t + 1] = { 1, 2, 3 } end", "return { a = ('x'):rep(1 << 30) }",
-        "local s = 'x' while true do s = s .. s end", "local function f() return 1 + f() end return f()"}) {
+       {"local t = {} while true do t[#t + 1] = { 1, 2, 3 } end",
+        "return { a = ('x'):rep(1 << 30) }",
+        "local s = 'x' while true do s = s .. s end",
+        "local function f() return 1 + f() end return f()"}) {
     CAPTURE(text);
     CHECK(why(text, small).starts_with("the recipe uses more than 8 MiB"));
   }
-  CHECK(run("local t = {} for i = 1, 1e4 do t[i] = i end return { a = t }", small).find("a")->as_array().size() == 10000);
+  CHECK(
+      run("local t = {} for i = 1, 1e4 do t[i] = i end return { a = t }", small)
+          .find("a")
+          ->as_array()
+          .size() == 10000
+  );
 }
 
 TEST_CASE("what is no data") {
@@ -96,9 +125,12 @@ TEST_CASE("what is no data") {
   CHECK(why("return { a = { [1.5] = 1 } }").starts_with("a has a key that is neither"));
   CHECK(why("return { a = { [true] = 1 } }").starts_with("a has a key that is neither"));
   CHECK(why("return { a = '\\xff' }").starts_with("a is a string that is no UTF-8 text"));
-  CHECK(why("local t = {} t.t = t return t").starts_with("a table nested deeper than 64: does it hold itself?"));
-  CHECK(why("local t = {} t.t = t return merge(t, {})").starts_with("a table nested deeper than 64"));
-  CHECK(why("return " + std::string(300, '{') + std::string(300, '}')).starts_with("tables, calls or expressions"));
+  CHECK(why("local t = {} t.t = t return t")
+            .starts_with("a table nested deeper than 64: does it hold itself?"));
+  CHECK(why("local t = {} t.t = t return merge(t, {})").starts_with("a table nested deeper than 64")
+  );
+  CHECK(why("return " + std::string(300, '{') + std::string(300, '}'))
+            .starts_with("tables, calls or expressions"));
   CHECK(why("return 3").starts_with("the recipe returns a number, expected a table"));
   CHECK(why("").starts_with("the recipe returns nothing, expected a table"));
   CHECK(why("error({})").starts_with("an error that is no text"));
@@ -123,16 +155,25 @@ TEST_CASE("require stays inside the recipe folders") {
   const auto refused = [&](const std::string& text) {
     return mh::test::refusal([&] { static_cast<void>(with(text)); });
   };
-  CHECK(with("local m = require 'sub.good'; m.a.b = 2; return { m = m, again = require 'sub.good' }")
-            .find_path("again.a.b")
-            ->as_integer() == 1);
+  CHECK(
+      with("local m = require 'sub.good'; m.a.b = 2; return { m = m, again = require 'sub.good' }")
+          .find_path("again.a.b")
+          ->as_integer() == 1
+  );
   for (const char* name : {"../x", "/etc/passwd", "..", ".x", "x.", "a..b", "A", "", "a b"}) {
     CAPTURE(name);
-    CHECK(refused("return require \"" + std::string(name) + "\"").find("expected a name of a-z") != std::string::npos);
+    CHECK(
+        refused("return require \"" + std::string(name) + "\"").find("expected a name of a-z") !=
+        std::string::npos
+    );
   }
-  CHECK(refused("return require 'link'").find("leads out of its recipe folder") != std::string::npos);
-  CHECK(refused("return require 'one'").starts_with("recipe modules require one another: one -> two -> one"));
-  CHECK(refused("return require 'nothing'").starts_with("no recipe module \"nothing\"; looked for "));
+  CHECK(
+      refused("return require 'link'").find("leads out of its recipe folder") != std::string::npos
+  );
+  CHECK(refused("return require 'one'")
+            .starts_with("recipe modules require one another: one -> two -> one"));
+  CHECK(refused("return require 'nothing'").starts_with("no recipe module \"nothing\"; looked for ")
+  );
   const std::string wrong = refused("return require 'wrong'");
   CHECK(wrong.starts_with("unexpected symbol near '='"));
   CHECK(wrong.find("wrong.lua:2:7\n") != std::string::npos);

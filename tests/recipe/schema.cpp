@@ -1,9 +1,8 @@
 #include "megahost/schema.hpp"
 
-#include "fixture.hpp"
-
 #include "core/recipe/problem.hpp"
 #include "core/recipe/text.hpp"
+#include "fixture.hpp"
 
 #include <doctest/doctest.h>
 
@@ -31,7 +30,9 @@ mh::Fields<Config> fields() {
   mh::Fields<Config> f;
   f.add("layers", &Config::layers, "number of blocks").at_least(1);
   f.add("dropout", &Config::dropout, "probability").at_least(0).below(1);
-  f.add("activation", &Config::activation, "kind").one_of({"gelu", "relu"}).refuse("tanh", "tanh was too slow");
+  f.add("activation", &Config::activation, "kind")
+      .one_of({"gelu", "relu"})
+      .refuse("tanh", "tanh was too slow");
   f.add("head_dim", &Config::head_dim, "size of a head").at_least(1);
   f.add("betas", &Config::betas, "decay rates").range(0, 1);
   f.add("paths", &Config::paths, "files");
@@ -48,7 +49,7 @@ std::string why(const Table& table) {
   return refusal([&] { static_cast<void>(fields().read(table, "model")); });
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("a table is read into its struct, defaults filled in") {
   const Config plain = fields().read(Value());
@@ -93,21 +94,28 @@ TEST_CASE("what a schema refuses") {
   CHECK(why({{"layers", 2.5}}).starts_with("model.layers is 2.5, expected an integer, at least 1"));
   CHECK(why({{"layers", true}}).starts_with("model.layers is true, expected an integer"));
   CHECK(why({{"dropout", 1}}).starts_with("model.dropout is 1.0, expected at least 0 and below 1"));
-  CHECK(why({{"dropout", std::nan("")}}).starts_with("model.dropout is nan, expected a finite number"));
+  CHECK(why({{"dropout", std::nan("")}}
+  ).starts_with("model.dropout is nan, expected a finite number"));
   CHECK(why({{"activation", "tanh"}}).starts_with("model.activation tanh was too slow"));
   CHECK(why({{"activation", "gelo"}}).find("did you mean `gelu`?") != std::string::npos);
   CHECK(why({{"betas", 0.9}}).starts_with("model.betas is 0.9, expected a list of numbers"));
-  CHECK(why({{"betas", Value::Array{0.9, 2}}}).starts_with("model.betas is 2.0, expected at least 0 and at most 1"));
-  CHECK(why({{"data", "all"}}).starts_with("model.data is \"all\", expected an integer, at least 1 or `auto`"));
+  CHECK(why({{"betas", Value::Array{0.9, 2}}}
+  ).starts_with("model.betas is 2.0, expected at least 0 and at most 1"));
+  CHECK(why({{"data", "all"}}
+  ).starts_with("model.data is \"all\", expected an integer, at least 1 or `auto`"));
   CHECK(why({{"weights", 3}}).starts_with("model.weights is 3, expected a table"));
   CHECK(why({{"head_dim", 5}}).starts_with("model.layers: layers do not divide"));
   CHECK(why({{"layers", 0}, {"tid", true}}).find("\n\nerror: ") != std::string::npos);
 }
 
 TEST_CASE("values say what they are when they are read as something else") {
-  CHECK(refusal([] { static_cast<void>(Value("x").as_integer()); }) == "found a string \"x\", expected an integer");
+  CHECK(refusal([] {
+          static_cast<void>(Value("x").as_integer());
+        }) == "found a string \"x\", expected an integer");
   CHECK(Value(3.0).as_integer() == 3);
-  CHECK(refusal([] { static_cast<void>(Value(1e300).as_integer()); }) == "found a number 1e300, expected an integer");
+  CHECK(refusal([] {
+          static_cast<void>(Value(1e300).as_integer());
+        }) == "found a number 1e300, expected an integer");
   CHECK(Value(Table{{"a", 1}, {"b", 2}}) == Value(Table{{"b", 2}, {"a", 1}}));
   CHECK_FALSE(Value(1) == Value(1.0));
 }
@@ -140,9 +148,14 @@ TEST_CASE("a long line is cut around the caret, wide characters count once") {
   auto source = std::make_shared<mh::Source>();
   source->name = "a.toml";
   source->text = std::string(200, 'x') + "y" + std::string(200, 'z') + "\n\té = 1\n";
-  const std::string cut = mh::render({{source, 1, 201, 1}, "", "message", "here", ""});
-  CHECK(cut.find("y") != std::string::npos);
-  CHECK(cut.find("^ here") - cut.rfind('\n', cut.find("^ here")) ==
-        cut.find('y', cut.find("...")) - cut.rfind('\n', cut.find('y', cut.find("..."))));
-  CHECK(mh::render({{source, 2, 7, 1}, "", "message", "", ""}).ends_with(" 2 |  é = 1\n   |      ^"));
+  mh::Problem problem;
+  problem.message = "message";
+  problem.label = "here";
+  problem.origin = {source, 1, 201, 1};
+  const std::string cut = mh::render(problem);
+  const auto column = [&cut](size_t at) { return at - cut.rfind('\n', at); };
+  CHECK(column(cut.find("^ here")) == column(cut.find('y', cut.find("..."))));
+  problem.label = "";
+  problem.origin = {source, 2, 7, 1};
+  CHECK(mh::render(problem).ends_with(" 2 |  é = 1\n   |      ^"));
 }

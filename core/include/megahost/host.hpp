@@ -75,7 +75,7 @@ class MH_API Host {
     return registry_.make<Base>(name, options, args);
   }
 
-  /// Each plugin that is open, then each shared library of the search path, opened in a child process.
+  /// Each plugin that is registered, then each shared library of the search path, opened in a child process.
   [[nodiscard]] std::vector<FoundPlugin> scan() const;
 
   /// Every name of a kind that `find` would find.

@@ -89,5 +89,4 @@ extern MH_API const char MH_PIN;
       &MH_PIN,                                                                                     \
       __VA_ARGS__,                                                                                 \
   };                                                                                               \
-  }                                                                                                \
-  static_assert(true)
+  }

@@ -3,7 +3,6 @@
 
 #include "core/train/weights.hpp"
 
-#include "megahost/mesh.hpp"
 #include "megahost/recipe.hpp"
 
 #include <cstdint>
@@ -30,18 +29,19 @@ struct Progress {
 /// Folder of the checkpoints of a run.
 [[nodiscard]] std::filesystem::path checkpoint_folder(const std::filesystem::path& run);
 
-/// Writes a checkpoint; it exists as a whole or not at all.
+/// Writes a checkpoint, whole or not at all, and removes all but the newest `keep` (0 keeps all). `notes`
+/// gets what went wrong afterwards.
 ///
 /// Throws:  mh::Error (exit code 5) naming path and cause
 void save_checkpoint(const std::filesystem::path& run, const Progress& progress, const Weights& weights,
-                     const Mesh& mesh, int64_t keep);
+                     int64_t keep, std::vector<std::string>& notes);
 
 /// Loads the newest checkpoint that is whole; nothing if there is none. `notes` gets a sentence for each
 /// newer one that was passed over.
 ///
 /// Throws:  mh::Error (exit code 5) if there are checkpoints, but none is whole or fits the model
 [[nodiscard]] std::optional<Progress> load_checkpoint(const std::filesystem::path& run, Weights& weights,
-                                                      const Mesh& mesh, std::vector<std::string>& notes);
+                                                      std::vector<std::string>& notes);
 
 /// What decides a run's numbers, section by section.
 [[nodiscard]] std::map<std::string, std::string> deciding_sections(const Recipe& recipe);

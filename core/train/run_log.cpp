@@ -81,6 +81,8 @@ std::vector<LossValue> losses_of(const Json& json) {
 
 }  // namespace
 
+Output::~Output() = default;
+
 double perplexity(double loss) {
   return std::exp(std::min(20.0, loss));
 }

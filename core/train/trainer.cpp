@@ -84,7 +84,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
 
   std::vector<std::string> notes = folder_notes(recipe.checkpoint.dir, folder_, options.resume);
   if (options.resume) {
-    if (const auto saved = load_checkpoint(folder_, *weights_, session.mesh, notes)) {
+    if (const auto saved = load_checkpoint(folder_, *weights_, notes)) {
       for (const auto& difference : differences(*saved, progress_)) {
         notes.push_back("warning: " + difference);
       }
@@ -185,8 +185,12 @@ void Trainer::save() {
   if (saved_step_ == progress_.step) {
     return;
   }
-  save_checkpoint(folder_, progress_, *weights_, session_->mesh, session_->recipe.checkpoint.keep);
+  std::vector<std::string> notes;
+  save_checkpoint(folder_, progress_, *weights_, session_->recipe.checkpoint.keep, notes);
   saved_step_ = progress_.step;
+  for (const auto& note : notes) {
+    log_->line(note);
+  }
 }
 
 void Trainer::save_or_warn() {
@@ -238,8 +242,6 @@ TrainSummary Trainer::run() {
 }
 
 }  // namespace
-
-Output::~Output() = default;
 
 TrainSummary train(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output) {
   return Trainer(recipe, host, options, output).run();

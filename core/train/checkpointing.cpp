@@ -1,0 +1,115 @@
+#include "core/train/checkpointing.hpp"
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/formats/json.hpp"
+#include "core/storage/local.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <utility>
+
+namespace mh {
+namespace {
+
+nlohmann::json to_json(const Progress& progress) {
+  return {{"step", progress.step},           {"samples", progress.samples},
+          {"tokens", progress.tokens},       {"seed", progress.seed},
+          {"threads", progress.threads},     {"cpu_level", progress.cpu_level},
+          {"plugins", progress.plugins},     {"sections", progress.sections}};
+}
+
+Progress from_json(const nlohmann::json& json, const std::string& where) {
+  Progress progress;
+  progress.step = json_size(json, "step", where);
+  progress.samples = json_size(json, "samples", where);
+  progress.tokens = json_size(json, "tokens", where);
+  progress.seed = json_member(json, "seed", where).get<int64_t>();
+  progress.threads = json_size(json, "threads", where);
+  progress.cpu_level = json_string(json, "cpu_level", where);
+  progress.plugins = json_member(json, "plugins", where).get<std::vector<std::string>>();
+  progress.sections = json_member(json, "sections", where).get<std::map<std::string, std::string>>();
+  return progress;
+}
+
+std::vector<Slice> slices(const Weights& weights) {
+  std::vector<Slice> slices;
+  for (const auto& stored : weights.stored()) {
+    slices.push_back({stored.name, stored.piece->global_shape, stored.piece->offset, stored.data});
+  }
+  return slices;
+}
+
+}  // namespace
+
+std::filesystem::path checkpoint_folder(const std::filesystem::path& run) {
+  return run / "checkpoints";
+}
+
+void save_checkpoint(const std::filesystem::path& run, const Progress& progress, const Weights& weights,
+                     int64_t keep, std::vector<std::string>& notes) {
+  LocalStorage disk;
+  StepFolder folder(disk, checkpoint_folder(run),
+                    [&](const std::string& sentence) { notes.push_back("warning: " + sentence); });
+  folder.recover();
+  write_checkpoint(disk, folder, progress.step, to_json(progress), slices(weights));
+  if (keep > 0) {
+    folder.keep_last(keep, whole_checkpoint(disk));
+  }
+}
+
+std::optional<Progress> load_checkpoint(const std::filesystem::path& run, Weights& weights,
+                                        std::vector<std::string>& notes) {
+  LocalStorage disk;
+  const StepFolder folder(disk, checkpoint_folder(run),
+                          [&](const std::string& sentence) { notes.push_back("warning: " + sentence); });
+  const auto step = folder.newest(whole_checkpoint(disk));
+  if (!step) {
+    return std::nullopt;
+  }
+  Checkpoint saved(disk, folder.path(*step));
+  saved.load(slices(weights));
+  weights.publish();
+  return from_json(saved.manifest().state, folder.path(*step).string());
+}
+
+std::map<std::string, std::string> deciding_sections(const Recipe& recipe) {
+  std::map<std::string, std::string> sections;
+  for (const auto* key : {"model", "parallel", "optimizer", "lr_schedule", "precision", "batch", "data",
+                          "tokenizer", "device"}) {
+    if (const auto* section = recipe.tree.find(key)) {
+      sections[key] = to_text(*section);
+    }
+  }
+  sections["train.seed"] = std::to_string(recipe.train.seed);
+  sections["train.iters"] = std::to_string(recipe.iterations());
+  return sections;
+}
+
+std::vector<std::string> differences(const Progress& saved, const Progress& now) {
+  std::vector<std::string> sentences;
+  std::string changed;
+  for (const auto& [name, text] : now.sections) {
+    const auto found = saved.sections.find(name);
+    if (found == saved.sections.end() || found->second != text) {
+      changed += (changed.empty() ? "" : ", ") + name;
+    }
+  }
+  if (!changed.empty()) {
+    sentences.push_back("the recipe has changed since the checkpoint in: " + changed);
+  }
+  if (saved.threads != now.threads) {
+    sentences.push_back("the checkpoint was written with " + std::to_string(saved.threads) +
+                        " threads, this run has " + std::to_string(now.threads) +
+                        ": the last bits of its numbers will differ (OMP_NUM_THREADS sets them)");
+  }
+  if (saved.cpu_level != now.cpu_level) {
+    sentences.push_back("the checkpoint was written on " + saved.cpu_level + ", this machine runs " +
+                        now.cpu_level + ": the last bits of its numbers will differ");
+  }
+  if (saved.plugins != now.plugins) {
+    sentences.push_back("other plugins or versions than those of the checkpoint");
+  }
+  return sentences;
+}
+
+}  // namespace mh

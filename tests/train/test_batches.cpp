@@ -1,0 +1,70 @@
+#include "tiny.hpp"
+
+#include "megahost/error.hpp"
+
+#include <ATen/ops/equal.h>
+
+#include <doctest/doctest.h>
+
+TEST_CASE("a step's samples go to microbatches and data ranks in Megatron's order") {
+  const tiny::Numbers corpus;
+  const mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 2, .microbatches = 3, .data_ranks = 2, .data_rank = 1};
+  CHECK(layout.global() == 12);
+  const auto batches = mh::load_batches(corpus, mh::Split::train, 24, layout);
+  REQUIRE(batches.size() == 3);
+  CHECK(batches[0].samples == std::vector<int64_t>{26, 27});
+  CHECK(batches[2].samples == std::vector<int64_t>{34, 35});
+  CHECK(batches[0].batch == 4);
+  const auto& tokens = batches[1].arrays.at("tokens");
+  CHECK(tokens.sizes().vec() == std::vector<int64_t>{tiny::kSeq, 2});
+  CHECK(tokens[5][1].item<int64_t>() == (31 * 7 + 5 * 3) % tiny::kVocab);
+  CHECK((batches[1].arrays.at("loss_mask").scalar_type() == at::kFloat));
+}
+
+TEST_CASE("prefetching gives the same batches, also out of turn") {
+  const tiny::Numbers corpus;
+  const mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 2, .microbatches = 2};
+  mh::Prefetcher data(corpus, mh::Split::train, layout);
+  for (const int64_t first : {0, 4, 8, 20, 4}) {
+    const auto fetched = data.get(first, true);
+    const auto direct = mh::load_batches(corpus, mh::Split::train, first, layout);
+    REQUIRE(fetched.size() == direct.size());
+    for (size_t m = 0; m < direct.size(); ++m) {
+      CHECK(fetched[m].samples == direct[m].samples);
+      CHECK(at::equal(fetched[m].arrays.at("labels"), direct[m].arrays.at("labels")));
+    }
+  }
+}
+
+TEST_CASE("samples whose arrays differ cannot be stacked") {
+  class Uneven : public tiny::Numbers {
+   public:
+    [[nodiscard]] mh::Sample sample(mh::Split split, int64_t index) const override {
+      auto sample = Numbers::sample(split, index);
+      if (index == 1) {
+        std::get<std::vector<int64_t>>(sample.at("tokens")).pop_back();
+      } else if (index == 3) {
+        sample.erase("labels");
+      } else if (index == 5) {
+        sample.emplace("extra", std::vector<float>(tiny::kSeq));
+      } else if (index >= 6) {
+        throw mh::Error("token 900 is outside the vocabulary", "", mh::exit_code::data);
+      }
+      return sample;
+    }
+  };
+  const Uneven corpus;
+  const mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 2, .microbatches = 1};
+  for (const int64_t first : {0, 2, 4, 6}) {
+    try {
+      (void)mh::load_batches(corpus, mh::Split::train, first, layout);
+      FAIL("no error");
+    } catch (const mh::Error& error) {
+      CHECK(error.exit_code() == mh::exit_code::data);
+    }
+  }
+  // an error in the background reaches the step that needs the samples
+  mh::Prefetcher broken(corpus, mh::Split::train, {.seq = tiny::kSeq, .micro = 1});
+  CHECK_NOTHROW((void)broken.get(5, true));
+  CHECK_THROWS_AS((void)broken.get(6, true), mh::Error);
+}

@@ -1,0 +1,164 @@
+#include "core/train/run_folder.hpp"
+#include "core/train/run_log.hpp"
+#include "core/train/signals.hpp"
+#include "core/train/words.hpp"
+
+#include "megahost/error.hpp"
+
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <regex>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+namespace fs = std::filesystem;
+
+namespace {
+
+class Lines : public mh::Output {
+ public:
+  void line(const std::string& text) override { lines.push_back(text); }
+  void progress(double done, const std::string&) override { share = done; }
+  std::vector<std::string> lines;
+  double share = 0;
+};
+
+const mh::Rates kRates{
+    .iterations = 40, .global_batch = 8, .seq = 100, .flops_per_token = 1e9, .peak_flops = 4e12};
+
+mh::StepRecord record(int64_t step, double loss) {
+  return {.step = step,
+          .samples = 8 * step,
+          .losses = {{"lm loss", loss}},
+          .lr = 1e-3,
+          .next_lr = 2e-3,
+          .gradient_norm = 0.5,
+          .seconds = 0.4};
+}
+
+fs::path fresh_folder(const std::string& name) {
+  const auto folder = fs::temp_directory_path() / ("mh-train-" + name + "-" + std::to_string(getpid()));
+  fs::remove_all(folder);
+  return folder;
+}
+
+std::string contents(const fs::path& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+}  // namespace
+
+TEST_CASE("the line format shows means, rates and the share of the peak") {
+  const auto line = mh::step_line({record(9, 2), record(10, 3)}, kRates);
+  CHECK(line == "step     10/40 | samples 80 | 400.0 ms | lr 1.000e-03 | batch 8 | lm loss 2.5000 | "
+                "grad norm 0.500 | skipped 0 | nan 0 | 2,000 tokens/s | 2.000 TFLOP/s | MFU 50.0%");
+  auto unknown = kRates;
+  unknown.peak_flops = 0;
+  CHECK(mh::step_line({record(10, 3)}, unknown).ends_with("MFU n/a"));
+}
+
+TEST_CASE("Megatron's line has its fields in its order, and its next learning rate") {
+  const std::regex form(
+      R"re( \[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}\] iteration       10/      40 \| )re"
+      R"re(consumed samples:           80 \| elapsed time per iteration \(ms\): 400\.0 \| )re"
+      R"re(throughput per GPU \(TFLOP/s/GPU\): 2\.0 \| learning rate: 2\.000000E-03 \| )re"
+      R"re(global batch size:     8 \| lm loss: 2\.500000E\+00 \| loss scale: 1\.0 \| grad norm: 0\.500 \| )re"
+      R"re(number of skipped iterations:   0 \| number of nan iterations:   0 \| .*)re");
+  const auto line = mh::megatron_line({record(9, 2), record(10, 3)}, kRates);
+  CHECK_MESSAGE(std::regex_match(line, form), line);
+}
+
+TEST_CASE("json lines parse") {
+  const auto json = nlohmann::json::parse(mh::json_line({record(10, 3)}, kRates));
+  CHECK(json["losses"]["lm loss"] == 3);
+  CHECK(json["mfu"] == 0.5);
+}
+
+TEST_CASE("a line covers the steps since the last one, and metrics are cut at the step resumed from") {
+  const auto folder = fresh_folder("log");
+  mh::make_run_folder(folder, "name = \"x\"\n");
+  Lines output;
+  {
+    mh::RunLog log(output, folder, "line", 2, kRates, 0);
+    for (int64_t step = 1; step <= 5; ++step) {
+      log.step(record(step, 10.0 - static_cast<double>(step)));
+    }
+    log.evaluation({.step = 4, .losses = {{"lm loss", 7}}});
+    REQUIRE(output.lines.size() == 3);
+    CHECK(output.lines[0].find("lm loss 8.5000") != std::string::npos);  // steps 1 and 2
+    CHECK(output.lines[1].find("lm loss 6.5000") != std::string::npos);  // steps 3 and 4
+    CHECK(output.lines[2] == "step      4/40 | validation | lm loss 7.0000 | perplexity 1096.63");
+    CHECK(output.share == doctest::Approx(5.0 / 40));
+  }
+  std::ofstream(folder / "metrics.jsonl", std::ios::app) << "{\"step\": 3, \"los";  // cut off by a crash
+  mh::RunLog log(output, folder, "line", 2, kRates, 4);
+  REQUIRE(log.steps().size() == 4);
+  CHECK(log.steps().back().losses.at(0).value == 6);
+  CHECK(log.evaluations().size() == 1);
+  log.step(record(5, 1));
+  std::istringstream metrics(contents(folder / "metrics.jsonl"));
+  int count = 0;
+  for (std::string text; std::getline(metrics, text); ++count) {
+    CHECK(nlohmann::json::accept(text));
+  }
+  CHECK(count == 6);
+  fs::remove_all(folder);
+}
+
+TEST_CASE("a fresh run never takes another run's folder, a resumed one takes the newest") {
+  const auto folder = fresh_folder("folder");
+  CHECK(mh::run_folder(folder, false) == folder);
+  CHECK(mh::run_folder(folder, true) == folder);
+  mh::make_run_folder(folder, "a");
+  CHECK(mh::run_folder(folder, false) == folder.string() + "-2");
+  CHECK(mh::run_folder(folder, true) == folder);
+  mh::make_run_folder(folder.string() + "-2", "b");
+  CHECK(mh::run_folder(folder, true) == folder.string() + "-2");
+  CHECK(mh::folder_notes(folder, folder.string() + "-2", false).size() == 1);
+  CHECK(mh::folder_notes(folder, folder, true).empty());
+  CHECK(contents(folder / "recipe.toml") == "a");
+  fs::remove_all(folder);
+  fs::remove_all(folder.string() + "-2");
+}
+
+TEST_CASE("a folder that cannot be made is named") {
+  const auto file = fresh_folder("file");
+  std::ofstream(file) << "not a folder";
+  try {
+    mh::make_run_folder(file / "run", "");
+    FAIL("no error");
+  } catch (const mh::Error& error) {
+    CHECK(error.exit_code() == mh::exit_code::data);
+    CHECK(std::string(error.what()).find(file.string()) != std::string::npos);
+  }
+  fs::remove(file);
+}
+
+TEST_CASE("the first signal is remembered, the handlers go with the object") {
+  {
+    const mh::StopSignals signals;
+    CHECK(signals.received().empty());
+    std::raise(SIGTERM);
+    CHECK(signals.received() == "SIGTERM");
+  }
+  const mh::StopSignals signals;
+  CHECK(signals.received().empty());
+  std::raise(SIGINT);
+  CHECK(signals.received() == "SIGINT");
+}
+
+TEST_CASE("numbers as people read them") {
+  CHECK(mh::grouped(0) == "0");
+  CHECK(mh::grouped(999) == "999");
+  CHECK(mh::grouped(1000) == "1,000");
+  CHECK(mh::grouped(-1234567) == "-1,234,567");
+  CHECK(mh::bytes_text(1500) == "1.5 kB");
+  CHECK(mh::bytes_text(2'500'000'000) == "2.50 GB");
+  CHECK(mh::duration_text(59.4) == "59s");
+  CHECK(mh::duration_text(125) == "2m 05s");
+  CHECK(mh::duration_text(3720) == "1h 02m");
+  CHECK(mh::perplexity(100) == doctest::Approx(std::exp(20)));
+}

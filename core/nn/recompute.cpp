@@ -21,9 +21,9 @@ struct Job : torch::CustomClassHolder {
 /// The first input is an empty tensor that requires a gradient, so that backward runs even where no other
 /// input does.
 struct Recompute : torch::autograd::Function<Recompute> {
-  static variable_list forward(AutogradContext* ctx, const variable_list& inputs,
+  static variable_list forward(AutogradContext* ctx, at::TensorList inputs,
                                const c10::intrusive_ptr<Job>& job) {
-    ctx->save_for_backward(inputs);
+    ctx->save_for_backward(inputs.vec());
     ctx->saved_data["job"] =
         c10::IValue::make_capsule(c10::intrusive_ptr<torch::CustomClassHolder>(job));
     return job->run({inputs.begin() + 1, inputs.end()});
@@ -71,7 +71,7 @@ std::vector<at::Tensor> recomputed(const Computation& run, const std::vector<at:
   job->run = run;
   variable_list all = {at::empty({0}, inputs.at(0).options().dtype(at::kFloat)).requires_grad_()};
   all.insert(all.end(), inputs.begin(), inputs.end());
-  return Recompute::apply(all, job);
+  return Recompute::apply(at::TensorList(all), job);  // a vector would not be seen as inputs
 }
 
 }  // namespace mh

@@ -119,7 +119,8 @@ std::vector<Instruction> accumulation(int64_t microbatches) {
 }
 
 std::vector<LossValue> forward_backward(const Passes& passes, std::span<const Batch> microbatches,
-                                        std::span<const Instruction> instructions, uint64_t seed) {
+                                        std::span<const Instruction> instructions, uint64_t seed,
+                                        bool dropout) {
   LossCounts counts(passes.mesh, microbatches);
   LossSums sums;
   std::map<int32_t, std::unique_ptr<InFlight>> in_flight;
@@ -128,7 +129,7 @@ std::vector<LossValue> forward_backward(const Passes& passes, std::span<const Ba
     if (op == Instruction::Op::forward && chunk == 0) {
       slot = std::make_unique<InFlight>(passes, microbatches[static_cast<size_t>(microbatch)]);
       auto& context = slot->context;
-      context.training = true;
+      context.training = dropout;
       context.seed = seed;
       context.microbatch = microbatch;
       const State state = passes.model.forward(context);

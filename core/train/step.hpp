@@ -62,7 +62,7 @@ class LossCounts {
 [[nodiscard]] std::vector<LossValue> forward_backward(const Passes& passes,
                                                       std::span<const Batch> microbatches,
                                                       std::span<const Instruction> instructions,
-                                                      uint64_t seed);
+                                                      uint64_t seed, bool dropout = true);
 
 /// Forward passes only, without dropout.
 [[nodiscard]] std::vector<LossValue> forward_only(const Passes& passes,

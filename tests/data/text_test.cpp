@@ -84,8 +84,9 @@ mh::Corpus::Args arguments(std::array<double, 3> split = {1, 0, 0}, int64_t seq 
   return args;
 }
 
-mh::TextCorpus corpus(std::vector<std::string> paths, const mh::Corpus::Args& args = arguments()) {
-  mh::TextCorpus::Config config;
+mh::text::TextCorpus
+corpus(std::vector<std::string> paths, const mh::Corpus::Args& args = arguments()) {
+  mh::text::TextCorpus::Config config;
   config.paths = std::move(paths);
   return {config, args};
 }
@@ -160,7 +161,7 @@ TEST_CASE("the order of files does not depend on the file system") {
   for (const char* name : {"b/z.txt", "b.txt", "B.txt", "a/1.txt", "a/10.txt", "a/2.txt"}) {
     folder.write(name, name);
   }
-  const auto files = mh::find_text_files({folder.path()}, {".txt"});
+  const auto files = mh::text::find_text_files({folder.path()}, {".txt"});
   std::vector<std::string> names;
   for (const auto& file : files) {
     names.push_back(file.name);
@@ -181,11 +182,12 @@ TEST_CASE("which files are taken") {
   fs::create_symlink(folder.path("in.txt"), folder.path("again.txt"));
   fs::create_directory_symlink(folder.path(), folder.path("loop"));
   fs::create_symlink(folder.path("gone"), folder.path("dangling.txt"));
-  CHECK(mh::find_text_files({folder.path()}, {".txt"}).size() == 1);
-  CHECK(mh::find_text_files({folder.path()}, {}).size() == 2);
-  CHECK(mh::find_text_files({folder.path(), odd}, {".txt"}).size() == 2);
+  CHECK(mh::text::find_text_files({folder.path()}, {".txt"}).size() == 1);
+  CHECK(mh::text::find_text_files({folder.path()}, {}).size() == 2);
+  CHECK(mh::text::find_text_files({folder.path(), odd}, {".txt"}).size() == 2);
   CHECK(
-      mh::find_text_files({odd, odd, folder.path("in.txt"), folder.path()}, {".txt"}).size() == 2
+      mh::text::find_text_files({odd, odd, folder.path("in.txt"), folder.path()}, {".txt"})
+          .size() == 2
   );
 }
 
@@ -203,11 +205,11 @@ TEST_CASE("a file ends with the end of document, if the tokenizer has one and th
   CHECK(text(ended.sample(mh::Split::train, 0), "tokens") == "aaaa|cccc");
   CHECK(text(ended.sample(mh::Split::train, 0), "labels") == "aaa|cccc|");
 
-  mh::TextCorpus::Config config;
+  mh::text::TextCorpus::Config config;
   config.paths = {folder.path()};
   config.eod = false;
   args.seq_length = 7;
-  const mh::TextCorpus plain(config, args);
+  const mh::text::TextCorpus plain(config, args);
   CHECK(text(plain.sample(mh::Split::train, 0), "tokens") == "aaaaccc");
 }
 
@@ -233,7 +235,7 @@ TEST_CASE("splits are fair, share no document and do not depend on the seed") {
 }
 
 TEST_CASE("whole documents are dealt out, each to one split") {
-  std::vector<mh::Document> documents;
+  std::vector<mh::text::Document> documents;
   for (uint64_t i = 0; i < 100; ++i) {
     documents.push_back({"d" + std::to_string(i), i * 10, i * 10 + 10});
   }
@@ -241,9 +243,9 @@ TEST_CASE("whole documents are dealt out, each to one split") {
   for (size_t i = 0; i < ids.size(); ++i) {
     ids[i] = static_cast<int32_t>(i);
   }
-  mh::TokenStore store(1000);
+  mh::text::TokenStore store(1000);
   store.append(ids);
-  const auto slices = mh::deal(documents, {0.5, 0.25, 0.25}, 1);
+  const auto slices = mh::text::deal(documents, {0.5, 0.25, 0.25}, 1);
   std::set<int64_t> all;
   for (const auto& slice : slices) {
     std::vector<int64_t> tokens(slice.size());
@@ -263,13 +265,13 @@ TEST_CASE("whole documents are dealt out, each to one split") {
   CHECK(all.size() == 1000);
   CHECK(slices[0].size() == 500);
   CHECK(slices[1].size() == 250);
-  CHECK(mh::deal(documents, {0, 1, 0}, 1)[1].size() == 1000);
-  CHECK(mh::deal(documents, {0.999, 0.001, 0}, 25)[1].size() == 30);
-  CHECK(mh::deal(documents, {0, 0.5, 0.5}, 1)[0].size() == 0);
+  CHECK(mh::text::deal(documents, {0, 1, 0}, 1)[1].size() == 1000);
+  CHECK(mh::text::deal(documents, {0.999, 0.001, 0}, 25)[1].size() == 30);
+  CHECK(mh::text::deal(documents, {0, 0.5, 0.5}, 1)[0].size() == 0);
 }
 
 TEST_CASE("long documents are cut into equal pieces") {
-  const auto pieces = mh::cut({{"a", 0, 10}, {"b", 10, 11}, {"c", 11, 11 + 25}}, 10);
+  const auto pieces = mh::text::cut({{"a", 0, 10}, {"b", 10, 11}, {"c", 11, 11 + 25}}, 10);
   REQUIRE(pieces.size() == 5);
   CHECK(pieces[0].name == "a");
   CHECK(pieces[2].name == "c#0");
@@ -291,7 +293,7 @@ TEST_CASE("one file is enough for three splits") {
 
 TEST_CASE("ids are stored in one, two or four bytes") {
   for (int32_t vocab : {256, 257, 65536, 65537, 2000000000}) {
-    mh::TokenStore store(vocab);
+    mh::text::TokenStore store(vocab);
     store.append(std::vector<int32_t>{0, 1});
     store.append(std::vector<int32_t>{vocab - 1, 2});
     std::vector<int64_t> ids(3);
@@ -367,13 +369,13 @@ TEST_CASE("any bytes are text") {
 }
 
 TEST_CASE("recipes must name files") {
-  const auto fields = mh::fields_of<mh::TextCorpus>();
+  const auto fields = mh::fields_of<mh::text::TextCorpus>();
   CHECK_THROWS_AS((void)fields.read(mh::Table{}), mh::Error);
   CHECK(fields.read(mh::Table{{"paths", mh::Value::Array{"a"}}}).eod);
 }
 
 TEST_CASE("the headers of the LibTorch in use") {
-  const fs::path headers = mh::torch_headers();
+  const fs::path headers = mh::text::torch_headers();
   CHECK(fs::is_regular_file(headers / "ATen/core/Tensor.h"));
   const auto a = corpus({"@torch-headers"}, arguments({0.95, 0.05, 0}, 256));
   CHECK(a.size(mh::Split::train) > 100000);

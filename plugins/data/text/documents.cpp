@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace mh {
+namespace mh::text {
 
 TokenStore::TokenStore(int64_t vocab) {
   if (vocab > 65536) {
@@ -126,4 +126,4 @@ std::array<Slice, 3> deal(
   return {slice(numbers[0]), slice(numbers[1]), slice(numbers[2])};
 }
 
-} // namespace mh
+} // namespace mh::text

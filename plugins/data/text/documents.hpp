@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-namespace mh {
+namespace mh::text {
 
 /// Token ids, one, two or four bytes each, as the vocabulary needs.
 class TokenStore {
@@ -68,4 +68,4 @@ private:
     const std::vector<Document>& documents, const std::array<double, 3>& shares, uint64_t at_least
 );
 
-} // namespace mh
+} // namespace mh::text

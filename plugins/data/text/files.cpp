@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-namespace mh {
+namespace mh::text {
 namespace fs = std::filesystem;
 
 namespace {
@@ -214,4 +214,4 @@ std::string torch_headers() {
   return folder.string();
 }
 
-} // namespace mh
+} // namespace mh::text

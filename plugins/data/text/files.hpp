@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace mh {
+namespace mh::text {
 
 struct TextFile {
   std::string path;   ///< to open it
@@ -36,4 +36,4 @@ find_text_files(const std::vector<std::string>& paths, const std::vector<std::st
 /// Throws:  mh::Error (exit code 5) if LibTorch is not loaded or came without headers
 [[nodiscard]] std::string torch_headers();
 
-} // namespace mh
+} // namespace mh::text

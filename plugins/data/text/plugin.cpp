@@ -4,5 +4,5 @@
 #include <megahost/plugin.hpp>
 
 MH_PLUGIN("org.megahost.text", "0.1.0", "Text files as a corpus", [](mh::Registry& r) {
-  r.add<mh::TextCorpus>("text", "any text files, tokenised at start");
+  r.add<mh::text::TextCorpus>("text", "any text files, tokenised at start");
 });

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace mh {
+namespace mh::text {
 namespace {
 
 constexpr std::array<const char*, 3> kSplitNames{"train", "valid", "test"};
@@ -187,4 +187,4 @@ std::string TextCorpus::summary() const {
          thousands(tokens_.size()) + " tokens (" + describe(slices_, args_.split) + ")";
 }
 
-} // namespace mh
+} // namespace mh::text

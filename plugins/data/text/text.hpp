@@ -8,7 +8,7 @@
 
 #include <array>
 
-namespace mh {
+namespace mh::text {
 
 /// Text files, one after the other, cut into sequences.
 ///
@@ -64,4 +64,4 @@ private:
   uint64_t bytes_ = 0;
 };
 
-} // namespace mh
+} // namespace mh::text

@@ -1,0 +1,103 @@
+#pragma once
+/// Checkpoints: a directory of safetensors files and a manifest, written whole or not at all, of
+/// global tensors of which each rank holds slices. A checkpoint written under one layout loads
+/// under any other.
+///
+///     mh::StepFolder folder(storage, "runs/a/checkpoints", warn);
+///     folder.recover();
+///     mh::write_checkpoint(storage, folder, step, state, slices);
+///     folder.keep_last(3, mh::whole_checkpoint(storage));
+///     ...
+///     if (const auto step = folder.newest(mh::whole_checkpoint(storage))) {
+///       mh::Checkpoint saved(storage, folder.path(*step));
+///       saved.load(slices);
+///       restore(saved.manifest().state);
+///     }
+
+#include "core/checkpoint/manifest.hpp"
+#include "core/checkpoint/tensors.hpp"
+#include "core/storage/step_folder.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// This rank's part of a global tensor: a parameter, a master weight, an optimizer's state.
+struct Slice {
+  std::string name;
+  std::vector<int64_t> global_shape;
+  std::vector<int64_t> offset;
+  at::Tensor local; ///< any device and strides; its sizes are the slice's shape
+};
+
+/// The ranks that save together.
+struct Ranks {
+  int64_t rank = 0;
+  /// Each rank's text, at every rank.
+  std::function<std::vector<std::string>(const std::string&)> gather = [](const std::string& text) {
+    return std::vector{text};
+  };
+};
+
+/// Writes and commits a checkpoint. A slice that several ranks hold is written by one of them. The
+/// state is rank 0's.
+///
+/// Throws:  mh::Error, the same on every rank, if any rank failed, or if the slices do not cover a
+/// tensor
+///          exactly; the checkpoints before stay as they were
+/// Ranks:   all of `ranks`, with the same step; only rank 0's folder is used
+void write_checkpoint(
+    Storage& storage,
+    StepFolder& folder,
+    int64_t step,
+    const nlohmann::json& state,
+    const std::vector<Slice>& slices,
+    const Ranks& ranks = {}
+);
+
+/// How `load` treats a slice of another dtype than the saved tensor's.
+enum class OtherDtype : uint8_t { refuse, convert };
+
+class Checkpoint {
+public:
+  /// Reads the manifest.
+  ///
+  /// Throws:  mh::Error (exit code 5), as all functions do, naming the file and the tensor
+  Checkpoint(Storage& storage, Path directory);
+
+  [[nodiscard]] const Manifest& manifest() const { return manifest_; }
+
+  /// Reads every byte and compares it with the manifest.
+  void verify();
+
+  /// Fills the slices. All are checked first: the name, the global shape, the dtype, and the
+  /// checksums of the chunks they need; before that no value changes.
+  void load(const std::vector<Slice>& slices, OtherDtype other = OtherDtype::refuse);
+
+  /// A whole global tensor on the CPU.
+  [[nodiscard]] at::Tensor tensor(const std::string& name);
+
+private:
+  struct Need;
+  [[nodiscard]] TensorFile open(const std::string& file) const;
+  [[nodiscard]] const TensorInfo&
+  locate(const TensorFile& file, const StoredTensor& tensor, const Chunk& chunk) const;
+  /// What the slices need, by file.
+  [[nodiscard]] std::map<std::string, std::vector<Need>>
+  needs(const std::vector<Slice>& slices, OtherDtype other) const;
+
+  Storage& storage_;
+  Path directory_;
+  Manifest manifest_;
+  bool verified_ = false;
+};
+
+/// For `StepFolder`: passes a directory whose every byte is as it was written.
+[[nodiscard]] StepFolder::Verify whole_checkpoint(Storage& storage);
+
+} // namespace mh

@@ -1,0 +1,147 @@
+#include "core/checkpoint/tensors.hpp"
+
+#include "core/formats/crc32c.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+namespace mh {
+
+namespace {
+
+struct DtypePair {
+  Dtype dtype;
+  at::ScalarType type;
+};
+
+constexpr DtypePair kPairs[] = {
+    {Dtype::boolean, at::kBool},
+    {Dtype::u8, at::kByte},
+    {Dtype::i8, at::kChar},
+    {Dtype::f8_e5m2, at::kFloat8_e5m2},
+    {Dtype::f8_e4m3, at::kFloat8_e4m3fn},
+    {Dtype::f8_e8m0, at::kFloat8_e8m0fnu},
+    {Dtype::f8_e4m3fnuz, at::kFloat8_e4m3fnuz},
+    {Dtype::f8_e5m2fnuz, at::kFloat8_e5m2fnuz},
+    {Dtype::i16, at::kShort},
+    {Dtype::u16, at::kUInt16},
+    {Dtype::f16, at::kHalf},
+    {Dtype::bf16, at::kBFloat16},
+    {Dtype::i32, at::kInt},
+    {Dtype::u32, at::kUInt32},
+    {Dtype::f32, at::kFloat},
+    {Dtype::c64, at::kComplexFloat},
+    {Dtype::f64, at::kDouble},
+    {Dtype::i64, at::kLong},
+    {Dtype::u64, at::kUInt64},
+};
+
+} // namespace
+
+at::ScalarType scalar_type(Dtype dtype) {
+  const auto* pair =
+      std::find_if(std::begin(kPairs), std::end(kPairs), [dtype](const DtypePair& row) {
+        return row.dtype == dtype;
+      });
+  if (pair == std::end(kPairs)) {
+    throw Error(
+        "LibTorch has no dtype like " + std::string(dtype_name(dtype)), "", exit_code::data
+    );
+  }
+  return pair->type;
+}
+
+Dtype dtype_of(at::ScalarType type) {
+  const auto* pair =
+      std::find_if(std::begin(kPairs), std::end(kPairs), [type](const DtypePair& row) {
+        return row.type == type;
+      });
+  if (pair == std::end(kPairs)) {
+    throw Error(
+        std::string("safetensors has no dtype like ") + c10::toString(type), "", exit_code::data
+    );
+  }
+  return pair->dtype;
+}
+
+std::span<std::byte> bytes_of(const at::Tensor& tensor) {
+  MH_ASSERT(
+      tensor.is_contiguous() && tensor.is_cpu(),
+      "bytes of a tensor that is not contiguous on the CPU"
+  );
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+WrittenTensors write_tensors(
+    Storage& storage,
+    const Path& path,
+    const std::vector<NamedTensor>& tensors,
+    std::map<std::string, std::string> metadata
+) {
+  std::vector<TensorInfo> infos;
+  std::map<std::string, const at::Tensor*> by_name;
+  for (const auto& [name, value] : tensors) {
+    infos.push_back(
+        {.name = name, .dtype = dtype_of(value.scalar_type()), .shape = value.sizes().vec()}
+    );
+    by_name[name] = &value;
+  }
+  const Safetensors layout = lay_out_safetensors(std::move(infos), std::move(metadata));
+
+  WrittenTensors written;
+  written.file.name = path.filename().string();
+  written.file.size = layout.file_bytes;
+  written.file.crc32c = crc32c(layout.header);
+  const auto file = storage.create(path);
+  write_all(*file, std::as_bytes(std::span(layout.header)), path);
+  for (const TensorInfo& info : layout.tensors) {
+    const at::Tensor staged = by_name[info.name]->detach().to(at::kCPU).contiguous();
+    const auto bytes = bytes_of(staged);
+    written.crc32c[info.name] = crc32c(bytes);
+    written.file.crc32c = crc32c(bytes, written.file.crc32c);
+    write_all(*file, bytes, path);
+  }
+  file->sync();
+  return written;
+}
+
+TensorFile::TensorFile(Storage& storage, const Path& path)
+    : path_(path)
+    , file_(storage.open(path))
+    , header_(read_safetensors(
+          [this](uint64_t offset, std::span<std::byte> into) {
+            read_exactly(*file_, offset, into, path_);
+          },
+          file_->size(),
+          path.string()
+      )) {}
+
+at::Tensor TensorFile::read(const TensorInfo& info) const {
+  const at::Tensor tensor = at::empty(info.shape, at::TensorOptions(scalar_type(info.dtype)));
+  read_exactly(*file_, info.offset, bytes_of(tensor), path_);
+  return tensor;
+}
+
+void TensorFile::visit(
+    const TensorInfo& info, const std::function<void(std::span<const std::byte>)>& block
+) const {
+  constexpr uint64_t kBlock = 4 << 20;
+  std::vector<std::byte> buffer(std::min(info.bytes, kBlock));
+  for (uint64_t done = 0; done < info.bytes; done += buffer.size()) {
+    const auto part = std::span(buffer).first(std::min<uint64_t>(buffer.size(), info.bytes - done));
+    read_exactly(*file_, info.offset + done, part, path_);
+    block(part);
+  }
+}
+
+std::map<std::string, at::Tensor> read_tensors(Storage& storage, const Path& path) {
+  const TensorFile file(storage, path);
+  std::map<std::string, at::Tensor> tensors;
+  for (const TensorInfo& info : file.header().tensors) {
+    tensors[info.name] = file.read(info);
+  }
+  return tensors;
+}
+
+} // namespace mh

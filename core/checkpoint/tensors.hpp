@@ -1,0 +1,67 @@
+#pragma once
+/// LibTorch's tensors in safetensors files.
+
+#include "core/checkpoint/manifest.hpp"
+#include "core/storage/storage.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// Throws:  mh::Error naming the dtype if the other side has none like it
+[[nodiscard]] at::ScalarType scalar_type(Dtype dtype);
+[[nodiscard]] Dtype dtype_of(at::ScalarType type);
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor value;
+};
+
+/// What was written: the file, and the checksum of each tensor's bytes in memory.
+struct WrittenTensors {
+  StoredFile file;
+  std::map<std::string, uint32_t> crc32c;
+};
+
+/// Writes a new safetensors file and syncs it. Tensors may lie on any device and in any strides;
+/// one at a time is copied.
+WrittenTensors write_tensors(
+    Storage& storage,
+    const Path& path,
+    const std::vector<NamedTensor>& tensors,
+    std::map<std::string, std::string> metadata = {{"format", "pt"}}
+);
+
+/// A safetensors file, open for reading.
+class TensorFile {
+public:
+  /// Throws:  StorageError; mh::Error (exit code 5) if it is no safetensors file
+  TensorFile(Storage& storage, const Path& path);
+
+  [[nodiscard]] const Safetensors& header() const { return header_; }
+
+  [[nodiscard]] const Path& path() const { return path_; }
+
+  /// A copy of one of the header's tensors on the CPU.
+  [[nodiscard]] at::Tensor read(const TensorInfo& info) const;
+  /// Its bytes, a few MiB at a time.
+  void
+  visit(const TensorInfo& info, const std::function<void(std::span<const std::byte>)>& block) const;
+
+private:
+  Path path_;
+  std::unique_ptr<ReadFile> file_;
+  Safetensors header_;
+};
+
+/// The tensors of a safetensors file, on the CPU.
+[[nodiscard]] std::map<std::string, at::Tensor> read_tensors(Storage& storage, const Path& path);
+
+/// The bytes of a contiguous CPU tensor.
+[[nodiscard]] std::span<std::byte> bytes_of(const at::Tensor& tensor);
+
+} // namespace mh

@@ -1,0 +1,141 @@
+#include "core/checkpoint/checkpoint.hpp"
+
+#include "samples.hpp"
+#include "tests/formats/refusal.hpp"
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+using mh::Checkpoint;
+using mh::OtherDtype;
+using mh::Slice;
+using namespace mh::test;
+
+TEST_CASE_FIXTURE(Saves, "what is saved is loaded, bit for bit") {
+  save(10, model());
+  auto loaded = blank(model());
+  load(10, loaded);
+  CHECK(equal(loaded, model()));
+  const Checkpoint saved(disk, folder.path(10));
+  CHECK(saved.manifest().step == 10);
+  CHECK(saved.manifest().state == nlohmann::json{{"samples", 80}});
+  CHECK(folder.newest(mh::whole_checkpoint(disk)) == 10);
+  CHECK(
+      disk.list(folder.path(10)) ==
+      std::vector<std::string>{
+          "megahost.manifest.json", "shard-00001-model-00001-of-00001.safetensors"}
+  );
+}
+
+TEST_CASE_FIXTURE(Saves, "the same state gives the same bytes, in whatever order it is named") {
+  save(1, model());
+  auto reversed = model();
+  std::reverse(reversed.begin(), reversed.end());
+  mh::StepFolder other(disk, "/other", [](const std::string&) {});
+  other.recover();
+  mh::write_checkpoint(disk, other, 1, {{"samples", 8}}, reversed);
+  for (const std::string& name : disk.list(folder.path(1))) {
+    CHECK(disk.contents(folder.path(1) / name) == disk.contents(other.path(1) / name));
+  }
+}
+
+TEST_CASE_FIXTURE(Saves, "some tensors are loaded, one tensor is read") {
+  save(10, model());
+  std::vector<Slice> some{blank(model())[1]};
+  load(10, some);
+  CHECK(some[0].local.equal(model()[1].local));
+  CHECK(Checkpoint(disk, folder.path(10)).tensor("layer.weight").equal(model()[0].local));
+}
+
+TEST_CASE_FIXTURE(Saves, "any chunks are read as any slices") {
+  const Slice weight = whole("w", counting({12, 8}, 1));
+  for (const auto& [dim, parts] :
+       std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {0, 3}, {0, 4}, {1, 2}, {1, 4}}) {
+    std::vector<Slice> slices;
+    for (int64_t i = 0; i < parts; ++i) {
+      slices.push_back(part_of(weight, dim, i, parts));
+    }
+    save(1, slices); // several chunks of one name on one rank: several files
+    CHECK(disk.list(folder.path(1)).size() == static_cast<size_t>(parts) + 1);
+    for (const auto& [to_dim, to_parts] :
+         std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {0, 2}, {0, 6}, {1, 2}, {1, 8}}) {
+      for (int64_t i = 0; i < to_parts; ++i) {
+        const Slice expected = part_of(weight, to_dim, i, to_parts);
+        const auto loaded = blank({expected});
+        load(1, loaded);
+        CHECK(loaded[0].local.equal(expected.local));
+      }
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(Saves, "slices may be views of padded or packed storage") {
+  const Slice weight = whole("w", counting({4, 6}, 1));
+  save(1, {weight});
+  const at::Tensor storage = at::zeros({10, 8}).requires_grad_();
+  Slice view = weight;
+  view.local = storage.detach().narrow(0, 3, 4).narrow(1, 1, 6);
+  load(1, {view});
+  CHECK(view.local.equal(weight.local));
+  CHECK(storage.sum().item<double>() == weight.local.sum().item<double>());
+}
+
+TEST_CASE_FIXTURE(Saves, "what does not fit the model is refused before any value changes") {
+  save(10, model());
+  const auto why = [this](size_t at, const Slice& wrong) {
+    auto slices = blank(model());
+    slices.push_back(slices[at]);
+    slices[at] = wrong;
+    const std::string sentence = refusal([&] { load(10, slices); });
+    for (size_t i = 0; i < slices.size(); ++i) {
+      CHECK(slices[i].local.count_nonzero().item<int64_t>() == 0);
+    }
+    return sentence;
+  };
+  CHECK(
+      why(0, whole("layer.weigth", at::zeros({4, 6}))) ==
+      "/run/step-000000000010: there is no tensor \"layer.weigth\""
+  );
+  CHECK(
+      why(0, whole("layer.weight", at::zeros({6, 4}))) ==
+      "/run/step-000000000010: tensor \"layer.weight\" has shape [4, 6], the model has [6, 4]"
+  );
+  CHECK(
+      why(4, whole("layer.weight", at::zeros({4}))) ==
+      "/run/step-000000000010: tensor \"layer.weight\" has shape [4, 6], the model has [4]"
+  );
+  CHECK(
+      why(1, whole("layer.bias", at::zeros({4}))) ==
+      "/run/step-000000000010: tensor \"layer.bias\" is BF16, the model has F32"
+  );
+}
+
+TEST_CASE_FIXTURE(Saves, "another dtype is converted where that is asked for") {
+  save(10, model());
+  const std::vector<Slice> wide{whole("layer.bias", at::zeros({4}))};
+  load(10, wide, OtherDtype::convert);
+  CHECK(wide[0].local.equal(model()[1].local.to(at::kFloat)));
+}
+
+TEST_CASE_FIXTURE(Saves, "slices that do not cover a tensor are not saved") {
+  save(1, model());
+  const Slice weight = whole("w", counting({4, 6}, 1));
+  CHECK(contains(
+      refusal([&] { save(2, {part_of(weight, 0, 0, 2)}); }),
+      "tensor \"w\": its chunks hold 48 of 96 bytes"
+  ));
+  CHECK(contains(refusal([&] { save(2, {weight, part_of(weight, 0, 0, 2)}); }), "overlaps"));
+  CHECK(folder.steps() == std::vector<int64_t>{1});
+  CHECK(disk.list("/run") == std::vector<std::string>{"LATEST", "step-000000000001"});
+}
+
+TEST_CASE_FIXTURE(Saves, "a slice of no elements is neither written nor read") {
+  Slice nothing = whole("w", counting({4, 6}, 1));
+  Slice none = nothing;
+  none.offset = {4, 0};
+  none.local = at::zeros({0, 6});
+  save(1, {nothing, none});
+  load(1, {none});
+  CHECK(folder.newest(mh::whole_checkpoint(disk)) == 1);
+}

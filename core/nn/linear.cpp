@@ -124,12 +124,6 @@ void Linear::make_plan(Builder& builder, const LinearSpec& spec) {
       plan_.bias_after = true;
     }
   }
-  for (const auto& out : spec.outs) {
-    const Axis axis = builder.padded(out.axis);
-    const auto sizes = local_sizes({axis}, builder.rules().place({axis}, builder.mesh(), Tier::features),
-                                   builder.mesh());
-    widths_.push_back(sizes[0]);
-  }
   double columns = 0;
   for (const auto& out : spec.outs) {
     columns += static_cast<double>(out.axis.elements());
@@ -147,6 +141,11 @@ Linear::Linear(Builder& builder, const LinearSpec& spec) {
     biases.push_back({prefix + "bias", {out.axis}, Init::zeros()});
   }
   weight_ = &builder.parameter(weights, plan_.need);
+  for (size_t i = 0; i < weight_->pieces.size(); ++i) {
+    const int64_t end =
+        i + 1 < weight_->pieces.size() ? weight_->pieces[i + 1].row : weight_->value.size(0);
+    widths_.push_back(end - weight_->pieces[i].row);
+  }
   if (spec.bias) {
     bias_ = &builder.parameter(biases, plan_.bias_after ? plan_.out : plan_.made);
   }

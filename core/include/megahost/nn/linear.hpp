@@ -45,7 +45,8 @@ class MH_API Linear {
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const;
 
-  /// Cuts a result of `forward` into its pieces along the last dimension; no copy.
+  /// Cuts a result of `forward` into its pieces along the last dimension; no copy. For layers that made
+  /// their own weight.
   [[nodiscard]] std::vector<at::Tensor> parts(const at::Tensor& y) const;
 
   /// How the product's operands lie; see the file comment of placement.hpp.

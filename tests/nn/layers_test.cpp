@@ -1,0 +1,269 @@
+#include "core/nn/recompute.hpp"
+#include "megahost/error.hpp"
+#include "megahost/nn/attention.hpp"
+#include "megahost/nn/dropout.hpp"
+#include "megahost/nn/embedding.hpp"
+#include "megahost/nn/feed_forward.hpp"
+#include "megahost/nn/norm.hpp"
+#include "megahost/nn/rotary.hpp"
+#include "megahost/nn/vocab.hpp"
+#include "megahost/random.hpp"
+#include "tests/nn/gradient.hpp"
+
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+using namespace mh;
+
+namespace {
+
+at::Tensor filled(std::vector<int64_t> sizes, const char* name) {
+  at::Tensor x = at::ones(sizes, at::kDouble);
+  fill_normal(x, random_key(3, name), 1.0, sizes, std::vector<int64_t>(sizes.size(), 0));
+  return x;
+}
+
+/// One rank, float64, sequences of 5 tokens, batches of 2.
+struct Bench {
+  Mesh mesh;
+  Rules rules;
+  ParameterStore store;
+  Batch batch;
+  Builder builder;
+
+  Bench() : batch{.arrays = {{"tokens", at::arange(10).view({5, 2})}}, .samples = {0, 1}, .seq = 5,
+                  .batch = 2},
+            builder(store, {.mesh = &mesh, .rules = &rules, .dtype = at::kDouble, .seq = 5,
+                            .microbatch = 2}) {}
+
+  StepContext context() { return {mesh, rules, batch}; }
+};
+
+}  // namespace
+
+TEST_CASE("linear: the product, its gradients, and packed pieces") {
+  Bench bench;
+  const Linear linear(bench.builder, {.in = {axis::embed, 3},
+                                      .outs = {{"a", {axis::heads, 2, 2}}, {"b", {axis::mlp, 3}}},
+                                      .bias = true, .std = 1});
+  bench.store.allocate_gradients();
+  auto context = bench.context();
+  const at::Tensor x = filled({5, 2, 3}, "x").requires_grad_();
+  const auto& weight = bench.store.all()[0];
+  const auto& bias = bench.store.all()[1];
+  CHECK(weight.pieces[1].name == "b.weight");
+  CHECK(weight.pieces[1].row == 4);
+  const at::Tensor y = linear.forward(x, context);
+  CHECK(at::allclose(y, at::linear(x, weight.value, bias.value)));
+  CHECK(linear.parts(y)[0].size(-1) == 4);
+  CHECK(linear.parts(y)[1].size(-1) == 3);
+  const at::Tensor dy = filled({5, 2, 7}, "dy");
+  torch::autograd::backward({y}, {dy});
+  CHECK(at::allclose(x.grad(), at::matmul(dy, weight.value)));
+  const at::Tensor dw = at::matmul(dy.view({10, 7}).t(), x.detach().view({10, 3}));
+  CHECK(at::allclose(weight.main_grad, dw));
+  CHECK(at::allclose(bias.main_grad, dy.view({10, 7}).sum(0)));
+  CHECK(bench.builder.flops.products == 2.0 * 3 * 7);
+
+  WeightQueue queue;
+  context.weight_queue = &queue;
+  torch::autograd::backward({linear.forward(x, context)}, {dy});
+  CHECK(at::allclose(weight.main_grad, dw));
+  queue.at(0)();
+  CHECK(at::allclose(weight.main_grad, dw * 2.0));
+}
+
+TEST_CASE("norms: values and gradients") {
+  const at::Tensor x = filled({3, 2, 4}, "x");
+  const at::Tensor w = filled({4}, "w");
+  const at::Tensor b = filled({4}, "b");
+  CHECK(at::allclose(normalise(NormKind::layernorm, x, w, b, 1e-5), at::layer_norm(x, {4}, w, b)));
+  const at::Tensor by_hand = normalise(NormKind::rmsnorm, at::tensor({3.0, 4.0}),
+                                       at::tensor({1.0, 2.0}), {}, 0.0);
+  CHECK(by_hand[0].item().toDouble() == doctest::Approx(3 / std::sqrt(12.5)));
+  CHECK(by_hand[1].item().toDouble() == doctest::Approx(8 / std::sqrt(12.5)));
+  test::check_gradients([](const auto& in) {
+    return normalise(NormKind::rmsnorm, in[0], in[1], {}, 1e-5);
+  }, {x, w});
+  test::check_gradients([](const auto& in) {
+    return normalise(NormKind::layernorm, in[0], in[1], in[2], 1e-5);
+  }, {x, w, b});
+  CHECK_THROWS_WITH_AS((void)norm_kind("batchnorm"), doctest::Contains("`batchnorm`"), Error);
+}
+
+TEST_CASE("activations: values and gradients") {
+  const at::Tensor x = filled({2, 2, 6}, "x");
+  for (const auto* name : {"gelu", "gelu_tanh", "relu2", "swiglu", "geglu"}) {
+    CAPTURE(name);
+    const auto kind = activation_kind(name);
+    test::check_gradients([kind](const auto& in) { return activate(kind, in[0]); }, {x});
+  }
+  const at::Tensor halves = at::tensor({2.0, 3.0});  // silu(2) * 3
+  CHECK(activate(ActivationKind::swiglu, halves).item().toDouble() ==
+        doctest::Approx(3 * 2 / (1 + std::exp(-2.0))));
+  CHECK_THROWS_WITH_AS((void)activation_kind("selu"), doctest::Contains("`selu`"), Error);
+}
+
+TEST_CASE("rotary embedding rotates halves, keeps lengths, and its inverse is its gradient") {
+  Bench bench;
+  auto context = bench.context();
+  const RotarySpec spec{.dim = 4, .base = 100};
+  const at::Tensor table = rotary_table(spec, context);
+  CHECK(table.sizes() == at::IntArrayRef({2, 5, 1, 1, 2}));
+  const at::Tensor x = filled({5, 2, 3, 6}, "x");
+  const at::Tensor y = rotary(x, table);
+  // Token 3, first pair: angle 3, second: 3 / 100^(2/4) = 0.3; the last two elements pass through.
+  const auto at_ = [](const at::Tensor& t, int64_t i) { return t[3][1][2][i].item().toDouble(); };
+  CHECK(at_(y, 0) == doctest::Approx(at_(x, 0) * std::cos(3.0) - at_(x, 2) * std::sin(3.0)).epsilon(1e-6));
+  CHECK(at_(y, 3) == doctest::Approx(at_(x, 3) * std::cos(0.3) + at_(x, 1) * std::sin(0.3)).epsilon(1e-6));
+  CHECK(at_(y, 5) == at_(x, 5));
+  CHECK(y.norm().item().toDouble() == doctest::Approx(x.norm().item().toDouble()).epsilon(1e-6));
+  test::check_gradients([&](const auto& in) { return rotary(in[0], table); }, {x.narrow(1, 0, 1)});
+  CHECK_THROWS_AS((void)rotary_frequencies({.dim = 3}), Error);
+  CHECK_THROWS_AS((void)rotary_frequencies({.dim = 4, .scaling = "cubic"}), Error);
+}
+
+TEST_CASE("llama3 scaling keeps short wavelengths and stretches long ones") {
+  const RotarySpec plain{.dim = 128, .base = 500000};
+  RotarySpec scaled = plain;
+  scaled.scaling = "llama3";
+  scaled.factor = 8;
+  scaled.original_length = 8192;
+  const auto a = rotary_frequencies(plain);
+  const auto b = rotary_frequencies(scaled);
+  CHECK(b.front() == a.front());
+  CHECK(b.back() == doctest::Approx(a.back() / 8));
+  // 2 pi / f between 2048 and 8192 is blended: pair 31 of Llama 3.1.
+  CHECK(b[31] < a[31]);
+  CHECK(b[31] > a[31] / 8);
+}
+
+TEST_CASE("attention: against the formula, with grouped queries, documents and dropout's seam") {
+  Bench bench;
+  const at::Tensor q = filled({5, 2, 4, 3}, "q");
+  const at::Tensor k = filled({5, 2, 2, 3}, "k");
+  const at::Tensor v = filled({5, 2, 2, 3}, "v");
+  const auto formula = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const at::Tensor& hidden) {
+    const auto heads = [](const at::Tensor& x) {
+      return x.repeat_interleave(4 / x.size(2), 2).permute({1, 2, 0, 3});
+    };
+    const at::Tensor scores = at::matmul(q.permute({1, 2, 0, 3}), heads(k).transpose(-2, -1)) / std::sqrt(3.0);
+    return at::matmul(scores.masked_fill(hidden, -INFINITY).softmax(-1), heads(v)).permute({2, 0, 1, 3});
+  };
+  const at::Tensor later = at::ones({5, 5}, at::kBool).triu(1);
+  auto context = bench.context();
+  CHECK(at::allclose(core_attention(q, k, v, true, 0, 0, 0, context), formula(q, k, v, later)));
+  test::check_gradients([&](const auto& in) {
+    auto c = bench.context();
+    return core_attention(in[0], in[1], in[2], true, 0, 0, 0, c);
+  }, {q, k, v}, 1e-5);
+
+  // Two documents in sample 0, one in sample 1; with and without the plain path.
+  bench.batch.arrays["segments"] = at::tensor({0, 0, 0, 1, 1, 0, 0, 0, 0, 0}, at::kLong).view({2, 5}).t().contiguous();
+  const at::Tensor segments = bench.batch.arrays["segments"].t();
+  const at::Tensor hidden =
+      later.bitwise_or(segments.unsqueeze(2).ne(segments.unsqueeze(1))).unsqueeze(1);
+  auto documents = bench.context();
+  CHECK(at::allclose(core_attention(q, k, v, true, 0, 0, 0, documents), formula(q, k, v, hidden)));
+  auto training = bench.context();
+  training.training = true;
+  const at::Tensor dropped = core_attention(q, k, v, true, 1e-12, 0, 0, training);
+  CHECK(at::allclose(dropped, formula(q, k, v, hidden)));
+}
+
+TEST_CASE("dropout: masks follow samples and tokens, not their place in a batch") {
+  Bench bench;
+  auto context = bench.context();
+  context.training = true;
+  context.seed = 5;
+  const Axis embed{axis::embed, 64};
+  const at::Tensor x = at::ones({5, 2, 64}, at::kDouble);
+  const at::Tensor y = dropout(x, embed, 0.25, 11, context);
+  CHECK(y.eq(0).to(at::kDouble).mean().item().toDouble() == doctest::Approx(0.25).epsilon(0.25));
+  CHECK(y.max().item().toDouble() == doctest::Approx(1 / 0.75));
+  // Sample 1 alone has the mask it had beside sample 0.
+  bench.batch.samples = {1};
+  bench.batch.batch = 1;
+  bench.batch.arrays["tokens"] = at::arange(5).view({5, 1});
+  auto alone = bench.context();
+  alone.training = true;
+  alone.seed = 5;
+  CHECK(at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 11, alone), y.narrow(1, 1, 1)));
+  // Another site or seed gives another mask, evaluation gives none.
+  CHECK(!at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 12, alone), y.narrow(1, 1, 1)));
+  alone.seed = 6;
+  CHECK(!at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 11, alone), y.narrow(1, 1, 1)));
+  alone.training = false;
+  CHECK(at::equal(dropout(x, embed, 0.25, 11, alone), x));
+  test::check_gradients([&](const auto& in) {
+    alone.training = true;
+    return dropout(in[0], {axis::embed, 4}, 0.5, 3, alone);
+  }, {filled({5, 1, 4}, "x")});
+}
+
+TEST_CASE("embedding: rows, and gradients of repeated ids added up") {
+  Bench bench;
+  const Embedding table(bench.builder, {axis::position, 4}, {axis::embed, 3}, 1.0);
+  bench.store.allocate_gradients();
+  auto context = bench.context();
+  const at::Tensor ids = at::tensor({1, 3, 1, 0}, at::kLong).view({2, 2});
+  const at::Tensor y = table.forward(ids, context);
+  CHECK(at::equal(y[1][0], table.weight().value[1]));
+  torch::autograd::backward({y}, {at::ones({2, 2, 3}, at::kDouble)});
+  CHECK(at::equal(table.weight().main_grad.select(1, 0), at::tensor({1.0, 2.0, 0.0, 1.0})));
+}
+
+TEST_CASE("vocabulary loss: cross entropy of the true vocabulary, padding left out") {
+  Bench bench;
+  ParameterStore store;
+  Builder builder(store, {.mesh = &bench.mesh, .rules = &bench.rules, .dtype = at::kDouble, .seq = 5,
+                          .microbatch = 2, .vocab_multiple = 8});
+  const VocabHead head(builder, {axis::embed, 3}, {axis::vocab, 11}, 1.0);
+  store.allocate_gradients();
+  auto& weight = store.all()[0];
+  CHECK(weight.value.size(0) == 16);
+  CHECK(weight.pieces[0].shape[0] == 11);
+  auto context = bench.context();
+  const at::Tensor x = filled({5, 2, 3}, "x").requires_grad_();
+  const at::Tensor labels = at::arange(10).view({5, 2});
+  const at::Tensor mask = at::ones({5, 2}).index_fill(0, at::tensor({2}, at::kLong), 0);
+  const at::Tensor loss = head.loss(x, labels, mask, context);
+
+  const at::Tensor w = weight.value.detach().narrow(0, 0, 11).clone().requires_grad_();
+  const at::Tensor x2 = x.detach().clone().requires_grad_();
+  const at::Tensor logits = at::linear(x2, w);
+  CHECK(at::allclose(head.logits(x, context), logits));
+  const at::Tensor each = at::cross_entropy_loss(logits.view({10, 11}), labels.view({10}), {}, 0);
+  const at::Tensor expected = (each.view({5, 2}) * mask).sum();
+  CHECK(loss.item().toDouble() == doctest::Approx(expected.item().toDouble()).epsilon(1e-12));
+  torch::autograd::backward({loss * 0.5});
+  torch::autograd::backward({expected * 0.5});
+  CHECK(at::allclose(x.grad(), x2.grad()));
+  CHECK(at::allclose(weight.main_grad.narrow(0, 0, 11), w.grad()));
+  CHECK(weight.main_grad.narrow(0, 11, 5).abs().max().item().toDouble() == 0);
+
+  CHECK_THROWS_WITH_AS((void)head.loss(x, labels + 5, mask, context),
+                       doctest::Contains("vocabulary of 11"), Error);
+}
+
+TEST_CASE("recomputed: the same values and gradients as when everything is kept") {
+  const at::Tensor x = filled({3, 4}, "x").requires_grad_();
+  const auto f = [](const auto& in) { return std::vector<at::Tensor>{in[0].sin() * in[0]}; };
+  torch::autograd::backward({recomputed(f, {x})[0].sum()});
+  const at::Tensor again = x.grad().clone();
+  x.mutable_grad() = at::Tensor();
+  torch::autograd::backward({f(std::vector<at::Tensor>{x})[0].sum()});
+  CHECK(at::equal(again, x.grad()));
+}

@@ -1,0 +1,193 @@
+#include "core/host/given_weights.hpp"
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/hf.hpp"
+#include "core/storage/local.hpp"
+#include "core/train/checkpointing.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <set>
+
+namespace mh {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string shape_text(at::IntArrayRef shape) {
+  std::string text = "[";
+  for (const int64_t size : shape) {
+    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  }
+  return text + "]";
+}
+
+/// The leaf and the piece of a global name.
+struct Place {
+  Parameter* parameter = nullptr;
+  const Piece* piece = nullptr;
+};
+
+Place find_place(ParameterStore& store, const std::string& name) {
+  Parameter* parameter = store.find(name);
+  MH_ASSERT(parameter != nullptr, "the architecture maps " + name + ", which it does not have");
+  for (const Piece& piece : parameter->pieces) {
+    if (piece.name == name) {
+      return {parameter, &piece};
+    }
+  }
+  return {};
+}
+
+/// Hugging Face's hub has checkpoints of the bare model too, without the prefix "transformer." or "model.".
+std::string name_in(const HfFolder& folder, const std::string& name) {
+  const std::string bare = name.substr(name.find('.') + 1);
+  return folder.find(name) == nullptr && folder.find(bare) != nullptr ? bare : name;
+}
+
+/// Constants that old checkpoints hold beside the weights, and an output layer that is the embedding.
+bool needs_no_place(const HfFolder& folder, const std::string& name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+         name.ends_with(".rotary_emb.inv_freq") ||
+         (name == "lm_head.weight" && folder.config().value("tie_word_embeddings", false));
+}
+
+void fill(ParameterStore& store, const HfFolder& folder, const HfTensor& map, const std::string& theirs) {
+  at::Tensor tensor = folder.tensor(theirs);
+  if (map.transpose) {
+    tensor = tensor.t();
+  }
+  std::vector<int64_t> expected;
+  for (const std::string& name : map.ours) {
+    const auto& shape = find_place(store, name).piece->global_shape;
+    if (expected.empty()) {
+      expected = shape;
+    } else {
+      expected[0] += shape[0];
+    }
+  }
+  if (tensor.sizes() != at::IntArrayRef(expected)) {
+    throw Error(
+        folder.path().string() + ": " + theirs + " has the shape " + shape_text(folder.tensor(theirs).sizes()) +
+            ", the recipe's model needs " +
+            shape_text(map.transpose ? std::vector<int64_t>(expected.rbegin(), expected.rend()) : expected),
+        "compare the recipe's section model with config.json", exit_code::data
+    );
+  }
+  int64_t row = 0;
+  for (const std::string& name : map.ours) {
+    const auto [parameter, piece] = find_place(store, name);
+    at::Tensor part = tensor.narrow(0, row, piece->global_shape[0]);
+    row += piece->global_shape[0];
+    for (size_t d = 0; d < piece->shape.size(); ++d) {
+      part = part.narrow(static_cast<int64_t>(d), piece->offset[d], piece->shape[d]);
+    }
+    parameter->view(parameter->value.detach(), *piece).copy_(part);
+  }
+}
+
+void load_hugging_face(const fs::path& path, Session& session) {
+  const HfFolder folder(path);
+  ParameterStore& store = session.model->parameters();
+  const std::vector<HfTensor> maps = session.architecture->hugging_face();
+  if (maps.empty()) {
+    throw Error(
+        "the architecture " + session.recipe.model.use + " has no counterpart at Hugging Face",
+        "give a run folder", exit_code::data
+    );
+  }
+  std::set<std::string> used;
+  for (const HfTensor& map : maps) {
+    const std::string theirs = name_in(folder, map.theirs);
+    if (folder.find(theirs) == nullptr) {
+      throw Error(
+          path.string() + " lacks the tensor " + map.theirs + ", which the recipe's model needs",
+          "compare the recipe's section model with config.json", exit_code::data
+      );
+    }
+    fill(store, folder, map, theirs);
+    used.insert(theirs);
+  }
+  for (const std::string& name : folder.names()) {
+    if (!used.contains(name) && !needs_no_place(folder, name)) {
+      throw Error(
+          path.string() + " holds the tensor " + name + ", for which the recipe's model has no place",
+          "compare the recipe's section model with config.json", exit_code::data
+      );
+    }
+  }
+}
+
+int64_t load_run(const fs::path& path, Session& session) {
+  LocalStorage disk;
+  const StepFolder steps(disk, checkpoint_folder(path), [](const std::string& sentence) {
+    std::fprintf(stderr, "warning: %s\n", sentence.c_str());
+  });
+  const auto step = steps.newest(whole_checkpoint(disk));
+  if (!step) {
+    throw Error(path.string() + " holds no checkpoint yet", "give a run that has saved one", exit_code::data);
+  }
+  std::vector<Slice> slices;
+  for (Parameter& parameter : session.model->parameters().all()) {
+    for (const Piece& piece : parameter.pieces) {
+      slices.push_back(
+          {piece.name, piece.global_shape, piece.offset, parameter.view(parameter.value.detach(), piece)}
+      );
+    }
+  }
+  Checkpoint(disk, steps.path(*step)).load(slices, OtherDtype::convert);
+  return *step;
+}
+
+}  // namespace
+
+GivenWeights load_weights(const fs::path& folder, Session& session) {
+  const at::NoGradGuard no_grad;
+  if (is_hf_folder(folder)) {
+    load_hugging_face(folder, session);
+    return {"Hugging Face folder " + folder.string(), true};
+  }
+  if (!fs::is_directory(checkpoint_folder(folder))) {
+    throw Error(
+        folder.string() + " is neither a run folder (no checkpoints/) nor a Hugging Face folder (no "
+                          "model.safetensors)",
+        "give the folder that megahost run named", exit_code::data
+    );
+  }
+  const int64_t step = load_run(folder, session);
+  return {folder.string() + ", step " + std::to_string(step), false};
+}
+
+std::vector<NamedTensor> named_gradients(Session& session, bool hugging_face) {
+  ParameterStore& store = session.model->parameters();
+  std::vector<NamedTensor> gradients;
+  const auto gradient = [&](const std::string& name) {
+    const auto [parameter, piece] = find_place(store, name);
+    return parameter->view(parameter->main_grad, *piece);
+  };
+  if (hugging_face) {
+    for (const HfTensor& map : session.architecture->hugging_face()) {
+      std::vector<at::Tensor> parts;
+      for (const std::string& name : map.ours) {
+        parts.push_back(gradient(name));
+      }
+      const at::Tensor whole = at::cat(parts);
+      gradients.push_back({map.theirs, map.transpose ? whole.t() : whole});
+    }
+    return gradients;
+  }
+  for (const Parameter& parameter : store.all()) {
+    for (const Piece& piece : parameter.pieces) {
+      gradients.push_back({piece.name, parameter.view(parameter.main_grad, piece)});
+    }
+  }
+  return gradients;
+}
+
+}  // namespace mh

@@ -1,0 +1,27 @@
+#pragma once
+/// A model's weights from where the user has them: a run of ours, or a Hugging Face folder.
+
+#include "core/checkpoint/tensors.hpp"
+#include "core/train/session.hpp"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+struct GivenWeights {
+  std::string words;          ///< "runs/quickstart, step 300", "Hugging Face folder gpt2"
+  bool hugging_face = false;  ///< parameters have their names there
+};
+
+/// Fills all parameters of a model on one rank.
+///
+/// Throws:  mh::Error (exit code 5) naming the folder and the tensor: neither kind of folder; a tensor that
+///          is missing, has another shape, or has no place in the model
+GivenWeights load_weights(const std::filesystem::path& folder, Session& session);
+
+/// The main gradients under the parameters' own names, or under Hugging Face's names and shapes.
+[[nodiscard]] std::vector<NamedTensor> named_gradients(Session& session, bool hugging_face);
+
+}  // namespace mh

@@ -1,6 +1,5 @@
-#include "fixture.hpp"
-
 #include "core/recipe/commands.hpp"
+#include "fixture.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,9 +9,20 @@ namespace {
 
 /// Cuts, doubles, swaps or overwrites a few pieces of a text.
 std::string mutated(std::string text, std::mt19937& random) {
-  static const std::vector<std::string> pieces{
-      "{", "}", "[", "]", "=", ",", "\"", "'", "\n", "--[[", "#", ".", "return ", "require ", "merge(",
-      ")", "-1", "1e999", "nil", "true", "\xff", std::string(1, '\0'), "\xC3", "[[", "extends", "use = ", "1e30"};
+  static const std::vector<std::string> pieces{"{",       "}",
+                                               "[",       "]",
+                                               "=",       ",",
+                                               "\"",      "'",
+                                               "\n",      "--[[",
+                                               "#",       ".",
+                                               "return ", "require ",
+                                               "merge(",  ")",
+                                               "-1",      "1e999",
+                                               "nil",     "true",
+                                               "\xff",    std::string(1, '\0'),
+                                               "\xC3",    "[[",
+                                               "extends", "use = ",
+                                               "1e30"};
   const auto below = [&random](size_t limit) { return random() % std::max<size_t>(limit, 1); };
   for (size_t count = 1 + below(4); count > 0; --count) {
     const size_t at = below(text.size());
@@ -55,7 +65,8 @@ TEST_CASE("a spoiled recipe resolves or is refused with a sentence, never anythi
                )
              : mh::test::slurp(file);
     for (int i = 0; i < 500; ++i) {
-      const auto spoiled = folder.write("spoiled" + file.extension().string(), mutated(text, random));
+      const auto spoiled =
+          folder.write("spoiled" + file.extension().string(), mutated(text, random));
       try {
         const mh::Recipe recipe =
             mh::resolve(mh::load_recipe(spoiled, options), plugins.lookup(), {}).recipe;

@@ -20,7 +20,7 @@ constexpr std::array<const char*, 3> kSplitNames{"train", "valid", "test"};
 std::string thousands(uint64_t number) {
   std::string digits = std::to_string(number);
   for (auto at = static_cast<ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<size_t>(at), ",");
+    digits.insert(static_cast<size_t>(at), 1, ',');
   }
   return digits;
 }

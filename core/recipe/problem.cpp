@@ -3,6 +3,7 @@
 #include "core/recipe/text.hpp"
 
 #include <algorithm>
+#include <sstream>
 #include <tuple>
 
 namespace mh {
@@ -70,18 +71,17 @@ std::string excerpt(const Origin& at, const std::string& label) {
 
 /// Breaks a long note at spaces; further lines begin with `indent`.
 std::string wrapped(const std::string& note, const std::string& indent) {
+  std::istringstream words(note);
   std::string text;
   size_t column = 0;
-  for (size_t begin = 0; begin < note.size();) {
-    const size_t end = std::min(note.find(' ', begin + 1), note.size());
-    if (column + end - begin > kWidth && column > 0) {
+  for (std::string word; words >> word; column += word.size() + 1) {
+    if (column + word.size() > kWidth && column > 0) {
       text += "\n" + indent;
       column = 0;
-      begin = note.find_first_not_of(' ', begin);
+    } else {
+      text += text.empty() ? "" : " ";
     }
-    text += note.substr(begin, end - begin);
-    column += end - begin;
-    begin = end;
+    text += word;
   }
   return text;
 }

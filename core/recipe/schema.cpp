@@ -181,7 +181,7 @@ Problem unknown_option(const Schema& schema, const Table::Entry& entry, const st
   const Field* use = schema.find("use");
   if (use && use->default_value.is_string()) {
     who = path + " \"" + use->default_value.as_string() + "\"";
-    more = "   (megahost plugins show " + use->default_value.as_string() + ")";
+    more = " (megahost plugins show " + use->default_value.as_string() + ")";
   }
   return {
       entry.key_origin.source ? entry.key_origin : entry.value.origin,

@@ -15,6 +15,7 @@ namespace mh {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json; // for people who read the file
 
 constexpr const char* kFormat = "megahost.checkpoint";
 constexpr int64_t kVersion = 1;
@@ -32,7 +33,7 @@ bool is_finite(const json& value) {
   return !value.is_number_float() || std::isfinite(value.get<double>());
 }
 
-json to_json(const Chunk& chunk) {
+ordered_json to_json(const Chunk& chunk) {
   return {
       {"file", chunk.file},
       {"offset", chunk.offset},
@@ -41,12 +42,12 @@ json to_json(const Chunk& chunk) {
   };
 }
 
-json to_json(const StoredFile& file) {
+ordered_json to_json(const StoredFile& file) {
   return {{"name", file.name}, {"size", file.size}, {"crc32c", crc_text(file.crc32c)}};
 }
 
-json to_json(const StoredTensor& tensor) {
-  json chunks = json::array();
+ordered_json to_json(const StoredTensor& tensor) {
+  ordered_json chunks = ordered_json::array();
   for (const Chunk& chunk : tensor.chunks) {
     chunks.push_back(to_json(chunk));
   }

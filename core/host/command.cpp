@@ -49,6 +49,7 @@ std::vector<Command> make_commands() {
               {"--ids", "FILE.json", "token ids to evaluate, [[...], ...], instead of the validation split"},
               {"--logits", "OUT.safetensors", "writes the logits of --ids"},
               {"--gradients", "OUT.safetensors", "writes the gradients of the loss of --ids"},
+              kScale,
               kSet,
               kPlugin,
           },

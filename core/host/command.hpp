@@ -20,8 +20,6 @@ struct Option {
 struct Argument {
   std::string name;  ///< "RECIPE"
   std::string doc;
-  bool required = true;
-  bool repeatable = false;
 };
 
 struct Example {

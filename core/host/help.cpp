@@ -63,8 +63,7 @@ std::string heading(const std::string& text, const Terminal& terminal) {
 std::string usage(const Command& command) {
   std::string text = "megahost " + command.name;
   for (const Argument& argument : command.arguments) {
-    const std::string name = argument.name + (argument.repeatable ? "..." : "");
-    text += argument.required ? " " + name : " [" + name + "]";
+    text += " " + argument.name;
   }
   return text + (command.options.empty() ? "" : " [OPTION...]");
 }
@@ -101,7 +100,8 @@ std::string overview(const Terminal& terminal) {
     text += heading(group, terminal) + table(rows, terminal);
   }
   return text + "\nmegahost COMMAND --help says more about one of them. Exit status: 0 done, 1 other, "
-                "2 recipe or\ncommand line, 3 memory, 4 communication, 5 data, 6 numbers (NaN).\n";
+                "2 recipe or\ncommand line, 3 memory, 4 communication, 5 data, 6 numbers (NaN), 128 + n "
+                "stopped by signal n.\n";
 }
 
 std::string help(const Command& command, const Terminal& terminal) {

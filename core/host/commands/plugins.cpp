@@ -15,7 +15,12 @@ namespace {
 using Row = std::array<std::string, 5>;
 
 std::string from(const PluginInfo& plugin) {
-  return plugin.file.empty() ? "built in" : plugin.file.string();
+  if (plugin.file.empty()) {
+    return "built in";
+  }
+  const std::string full = plugin.file.string();
+  const std::string relative = std::filesystem::proximate(plugin.file).string();
+  return relative.size() < full.size() ? relative : full;
 }
 
 std::vector<Row> rows_of(const std::vector<FoundPlugin>& found) {

@@ -3,7 +3,11 @@
 #include "core/train/trainer.hpp"
 #include "megahost/error.hpp"
 
+#include <algorithm>
+#include <cctype>
+#include <csignal>
 #include <cstdio>
+#include <string_view>
 
 namespace mh {
 
@@ -25,6 +29,34 @@ std::vector<Layer> option_layers(const Invocation& invocation) {
   add("--run-dir", "checkpoint", "dir");
   add("--log-format", "log", "format");
   return layers;
+}
+
+std::string shell_word(const std::string& word) {
+  const auto plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("_-./=,:@+").find(c) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) {
+    return word;
+  }
+  std::string quoted = "'";
+  for (const char c : word) {
+    quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  }
+  return quoted + "'";
+}
+
+/// How `run` and `eval` are told the same recipe again.
+std::string recipe_words(const Invocation& invocation) {
+  std::string text = shell_word(invocation.arguments.front()) + (invocation.has("--scale") ? " --scale" : "");
+  const auto add = [&](const char* option, const char* given, const std::string& key) {
+    for (const std::string& value : invocation.all(given)) {
+      text += std::string(" ") + option + " " + shell_word(key + value);
+    }
+  };
+  add("--plugin", "--plugin", "");
+  add("--set", "--run-dir", "checkpoint.dir=");
+  add("--set", "--set", "");
+  return text;
 }
 
 /// "tensor 4 x pipeline 2 x data 4".
@@ -69,10 +101,10 @@ int command_run(const Invocation& invocation, Host& host) {
   const TrainOptions options{
       .resume = invocation.has("--resume"),
       .recipe_text = show_recipe(recipe, RecipeFormat::toml, /*origins=*/true),
-      .command = file + (invocation.has("--scale") ? " --scale" : ""),
+      .command = recipe_words(invocation),
   };
   const TrainSummary summary = train(recipe, host, options, output);
-  return summary.reason == "SIGTERM" || summary.reason == "SIGINT" ? exit_code::other : 0;
+  return summary.reason == "SIGTERM" ? 128 + SIGTERM : summary.reason == "SIGINT" ? 128 + SIGINT : 0;
 }
 
 }  // namespace mh

@@ -48,12 +48,9 @@ Invocation parse(const Command& command, const std::vector<std::string>& words) 
   CLI::App app;
   app.set_help_flag();
   app.allow_extras();
-  std::vector<std::vector<std::string>> arguments(command.arguments.size());
+  std::vector<std::string> arguments(command.arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const Argument& argument = command.arguments[i];
-    auto* option = app.add_option(argument.name, arguments[i]);
-    option->required(argument.required);
-    option->expected(argument.required ? 1 : 0, argument.repeatable ? CLI::detail::expected_max_vector_size : 1);
+    app.add_option(command.arguments[i].name, arguments[i])->required();
   }
   std::vector<std::vector<std::string>> values(command.options.size());
   std::vector<CLI::Option*> options;
@@ -78,10 +75,7 @@ Invocation parse(const Command& command, const std::vector<std::string>& words) 
     refuse_extra(command, extra.front());
   }
 
-  Invocation invocation{command.name, {}, {}};
-  for (const auto& argument : arguments) {
-    invocation.arguments.insert(invocation.arguments.end(), argument.begin(), argument.end());
-  }
+  Invocation invocation{command.name, std::move(arguments), {}};
   for (size_t i = 0; i < options.size(); ++i) {
     const Option& option = command.options[i];
     if (options[i]->count() == 0) {

@@ -6,7 +6,7 @@ usage: transcript.py FILE
 A line "$ COMMAND" runs COMMAND in a shell, in a folder of its own where `megahost` is the program under test and
 `recipes` and `fixtures` are links to the source tree's. The lines up to the next command are what it prints on
 both outputs; "..." stands for anything, and a line "..." for any lines. "[2]" at the end is the exit status, 0 if
-there is none.
+there is none. Of a Markdown file only the blocks fenced as "console" count, and the quickstart is run for 20 steps.
 """
 
 import os
@@ -20,14 +20,28 @@ import tempfile
 def read(file):
     """Lists (line number, command, expected text, expected status)."""
     cases = []
+    markdown = file.suffix == ".md"
+    inside = not markdown
     for number, line in enumerate(file.read_text().splitlines(), 1):
-        if line.startswith("$ "):
-            cases.append([number, line[2:], [], 0])
+        if markdown and line.startswith("```"):
+            inside = line == "```console"
+        elif not inside:
+            continue
+        elif line.startswith("$ "):
+            cases.append([number, command(line[2:], markdown), [], 0])
         elif cases and re.fullmatch(r"\[\d+\]", line):
             cases[-1][3] = int(line[1:-1])
         elif cases:
             cases[-1][2].append(line)
     return [(number, command, "\n".join(lines).rstrip("\n"), status) for number, command, lines, status in cases]
+
+
+def command(line, markdown):
+    if markdown:
+        line = re.sub(r"^\./megahost ", "megahost ", line)
+        if line == "megahost run recipes/quickstart.lua":
+            line += " --set train.iters=20"
+    return line
 
 
 def matches(expected, printed):

@@ -48,8 +48,8 @@ class Trainer {
   void step();
   [[noreturn]] void stop_at(const StepResult& result);
   void evaluate();
-  void save();
-  void save_or_warn();
+  void save(int64_t keep);
+  void save_or_warn(int64_t keep);
   [[nodiscard]] bool due(int64_t interval) const { return interval > 0 && progress_.step % interval == 0; }
 
   const TrainOptions& options_;
@@ -162,7 +162,7 @@ void Trainer::stop_at(const StepResult& result) {
   std::string kept = saved_step_ > 0 ? "the checkpoint of step " + std::to_string(saved_step_) + " is whole"
                                      : "no checkpoint was written";
   if (progress_.step > saved_step_ && progress_.step > 0 && weights_->finite()) {
-    save_or_warn();
+    save_or_warn(/*keep=*/0);  // earlier ones may be sounder: none is removed
   }
   if (saved_step_ == progress_.step && progress_.step > 0) {
     kept = "the state before it is saved in " + checkpoint_folder(folder_).string();
@@ -181,21 +181,21 @@ void Trainer::evaluate() {
   evaluated_step_ = progress_.step;
 }
 
-void Trainer::save() {
+void Trainer::save(int64_t keep) {
   if (saved_step_ == progress_.step) {
     return;
   }
   std::vector<std::string> notes;
-  save_checkpoint(folder_, progress_, *weights_, session_->recipe.checkpoint.keep, notes);
+  save_checkpoint(folder_, progress_, *weights_, keep, notes);
   saved_step_ = progress_.step;
   for (const auto& note : notes) {
     log_->line(note);
   }
 }
 
-void Trainer::save_or_warn() {
+void Trainer::save_or_warn(int64_t keep) {
   try {
-    save();
+    save(keep);
   } catch (const Error& error) {
     log_->line("warning: the checkpoint of step " + std::to_string(progress_.step) +
                " was not written, earlier ones are untouched: " + error.what());
@@ -214,7 +214,7 @@ TrainSummary Trainer::run() {
       evaluate();
     }
     if (due(recipe.checkpoint.interval)) {
-      save_or_warn();
+      save_or_warn(recipe.checkpoint.keep);
     }
   }
   const bool finished = summary.reason == "finished";
@@ -225,7 +225,7 @@ TrainSummary Trainer::run() {
     evaluate();
   }
   if (recipe.checkpoint.save_at_end || !finished) {
-    save();
+    save(recipe.checkpoint.keep);
   }
   summary.step = progress_.step;
   summary.folder = folder_;

@@ -20,8 +20,8 @@ namespace mh {
 struct TrainOptions {
   bool resume = false;       ///< go on from the newest whole checkpoint in the run folder
   bool closing = true;       ///< curve, sample and suggestions at the end
-  std::string recipe_text;   ///< the resolved recipe with origins, kept in the run folder as recipe.toml
-  std::string command;       ///< how the user called the recipe: "recipes/quickstart.lua", for suggestions
+  std::string recipe_text{};  ///< the resolved recipe with origins, kept in the run folder as recipe.toml
+  std::string command{};      ///< how the user called the recipe: "recipes/quickstart.lua", for suggestions
 };
 
 struct TrainSummary {

@@ -137,13 +137,16 @@ find_text_files(const std::vector<std::string>& paths, const std::vector<std::st
       finder.path(path);
     }
   }
+  if (paths.empty()) {
+    throw data_error("data.paths names no file", "name files or folders");
+  }
   if (finder.files.empty()) {
     std::string endings;
     for (const std::string& extension : extensions) {
       endings += (endings.empty() ? "" : " ") + extension;
     }
     throw data_error(
-        list.empty() ? "data.paths names no file" : "data.paths: no text file in " + list,
+        "data.paths: no text file in " + list,
         endings.empty() ? "name files, or folders that hold some"
                         : "name files, or set data.extensions: looked for " + endings
     );
@@ -203,7 +206,7 @@ std::string torch_headers() {
         "name other files"
     );
   }
-  const fs::path folder = fs::path(library).parent_path().parent_path() / "include";
+  const fs::path folder = fs::weakly_canonical(fs::path(library).parent_path() / "../include");
   if (!fs::is_directory(folder)) {
     throw data_error(
         "data.paths: `@torch-headers` finds no headers: LibTorch lies in " + library +

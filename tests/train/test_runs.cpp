@@ -254,11 +254,11 @@ TEST_CASE("bad input is named before training") {
   recipe.tokenizer = {"byte", mh::Table{}};
   recipe.data.use = "text";
   recipe.data.options = mh::Table{{"paths", mh::Value::Array{(folder / "empty.txt").string()}}};
-  fails(recipe, mh::exit_code::data, "empty.txt");
+  fails(recipe, mh::exit_code::data, "the corpus is empty");
 
   std::ofstream(folder / "short.txt") << "too short";
   recipe.data.options = mh::Table{{"paths", mh::Value::Array{(folder / "short.txt").string()}}};
-  fails(recipe, mh::exit_code::data, "");
+  fails(recipe, mh::exit_code::data, "17");
 
   recipe = runs::recipe(folder / "a");
   std::ofstream(folder / "file") << "not a folder";

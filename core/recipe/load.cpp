@@ -205,6 +205,27 @@ std::vector<Preset> load_presets(const ReadOptions& options) {
 
 namespace {
 
+[[noreturn]] void no_recipe(const fs::path& name, const std::vector<fs::path>& roots) {
+  std::set<std::string> names;
+  for (const fs::path& root : roots) {
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(root, ignored)) {
+      const std::string extension = entry.path().extension().string();
+      if (extension == ".lua" || extension == ".toml") {
+        names.insert(entry.path().filename().string());
+      }
+    }
+  }
+  const std::vector<std::string> known(names.begin(), names.end());
+  const auto meant = nearest(name.filename().string(), known);
+  throw Error(
+      "there is no recipe " + name.string(),
+      meant           ? "did you mean " + *meant + "?"
+      : known.empty() ? "check the path"
+                      : "check the path; the recipe folders hold " + join(known)
+  );
+}
+
 /// Relative plugin files are meant from the folder of the recipe that names them; made absolute, so
 /// that a printed recipe means the same anywhere.
 void anchor_plugins(Value& tree, const fs::path& folder) {
@@ -224,7 +245,11 @@ void anchor_plugins(Value& tree, const fs::path& folder) {
 } // namespace
 
 Loaded load_recipe(const fs::path& name, const LoadOptions& options) {
-  const fs::path file = find_recipe(name, "", options.roots).value_or(name);
+  const auto found = find_recipe(name, "", options.roots);
+  if (!found && !fs::exists(name)) {
+    no_recipe(name, options.roots);
+  }
+  const fs::path file = found.value_or(name);
   Loader loader(options);
   loader.add(file, "recipe", {});
   Loaded loaded{file.string(), std::move(loader.layers), Value(Table{}), std::move(loader.files)};

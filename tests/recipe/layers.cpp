@@ -166,5 +166,12 @@ TEST_CASE("recipes are found by name in the recipe folders") {
   );
   CHECK(mh::test::refusal([] {
           static_cast<void>(mh::load_recipe("nowhere.lua", options()));
-        }) == "cannot read the recipe nowhere.lua");
+        }) == "there is no recipe nowhere.lua");
+  try {
+    static_cast<void>(mh::load_recipe("quikstart.lua", options()));
+    FAIL("a recipe that does not exist was loaded");
+  } catch (const mh::Error& error) {
+    CHECK(error.hint() == "did you mean quickstart.lua?");
+    CHECK(error.exit_code() == 2);
+  }
 }

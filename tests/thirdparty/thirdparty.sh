@@ -1,0 +1,45 @@
+#!/bin/sh
+# An author's way: install megahost, build a plugin against it through pkg-config, train with it.
+set -eu
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset MEGAHOST_PLUGIN_PATH MEGAHOST_RECIPE_PATH
+export HOME="$work" XDG_DATA_HOME="$work/data"
+
+meson install -C "$MEGAHOST_BUILD" --no-rebuild --quiet --destdir "$work/root"
+PKG_CONFIG_PATH=$(dirname "$(find "$work/root" -name megahost.pc)")
+export PKG_CONFIG_PATH
+PATH=$(dirname "$(find "$work/root" -path '*/bin/megahost')"):$PATH
+export PATH
+
+cp -r "$MEGAHOST_SOURCE/tests/thirdparty/mixer" "$work/mixer"
+cd "$work/mixer"
+meson setup build > setup.log || { cat setup.log; exit 1; }
+ninja -C build > build.log || { cat build.log; exit 1; }
+
+fail() {
+  echo "$1"
+  cat "$work/out"
+  exit 1
+}
+run() {
+  megahost "$@" > "$work/out" 2>&1 || fail "megahost $* ended with status $?"
+}
+
+run plugins
+grep -q 'models-llama.so' "$work/out" || fail "the installed plugins are not found"
+! grep -q skipped "$work/out" || fail "installed plugins are skipped"
+run recipe check quickstart
+run run mixer.lua --plugin build/mixer.so --set precision=fp32 --run-dir "$work/first"
+grep -q 'step *5/5' "$work/out" || fail "there is no fifth step"
+run eval mixer.lua --plugin build/mixer.so --set precision=fp32 --set data.split=[90,10,0] --weights "$work/first"
+grep -q 'lm loss [0-9]' "$work/out" || fail "eval prints no loss"
+
+# By file in the recipe, and by name in the user's folder.
+sed 's|name = "mixer",|name = "mixer", plugins = { "build/mixer.so" },|' mixer.lua > named.lua
+run run named.lua --run-dir "$work/second"
+folder="$work/data/megahost/plugins-$(pkg-config --variable=plugin_api megahost)"
+mkdir -p "$folder"
+cp build/mixer.so "$folder/models-mixer.so"
+run run mixer.lua --run-dir "$work/third"
+grep -q 'org.example.mixer 0.1.0' "$work/out" || fail "the start of a run does not name the plugin"

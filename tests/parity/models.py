@@ -1,11 +1,13 @@
 """Tiny random Hugging Face models, the recipes that describe the same models, and the judge's numbers."""
 
+import copy
 import dataclasses
 import json
 import pathlib
 
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -22,34 +24,39 @@ class Case:
     use: str  # the architecture plugin
     model: dict  # its fields in a recipe
     shard: str = "1GB"  # size of the files that the weights are saved in
+    dtype: torch.dtype = torch.float32  # of the saved weights
+    old_names: bool = False  # as in the hub's first GPT-2: no prefix, and masks among the weights
 
 
-def gpt2(name, recipe, shard="1GB", **changes):
+def gpt2(name, recipe, saved=None, **changes):
     fields = dict(n_layer=3, n_embd=48, n_head=4, n_positions=SEQ, vocab_size=VOCAB, resid_pdrop=0, embd_pdrop=0,
                   attn_pdrop=0, bos_token_id=None, eos_token_id=None)
     model = dict(layers=3, hidden=48, heads=4, vocab=VOCAB)
-    return Case(name, transformers.GPT2Config(**(fields | changes)), "gpt", model | recipe, shard)
+    return Case(name, transformers.GPT2Config(**(fields | changes)), "gpt", model | recipe, **(saved or {}))
 
 
-def llama(name, recipe, shard="1GB", **changes):
+def llama(name, recipe, saved=None, **changes):
     fields = dict(num_hidden_layers=3, hidden_size=64, intermediate_size=112, num_attention_heads=8,
                   num_key_value_heads=8, max_position_embeddings=64, vocab_size=VOCAB, bos_token_id=None,
                   eos_token_id=None)
     model = dict(layers=3, hidden=64, ffn_hidden=112, heads=8, vocab=VOCAB, norm_eps=1e-6)
-    return Case(name, transformers.LlamaConfig(**(fields | changes)), "llama", model | recipe, shard)
+    return Case(name, transformers.LlamaConfig(**(fields | changes)), "llama", model | recipe, **(saved or {}))
 
 
 CASES = [
     gpt2("gpt2", {}),
-    gpt2("gpt2-untied-erf", dict(tied=False, activation="gelu", norm_eps=1e-3, ffn_hidden=100), shard="60KB",
+    gpt2("gpt2-old-names", {}, dict(old_names=True)),
+    gpt2("gpt2-untied-erf", dict(tied=False, activation="gelu", norm_eps=1e-3, ffn_hidden=100), dict(shard="60KB"),
          tie_word_embeddings=False, activation_function="gelu", layer_norm_epsilon=1e-3, n_inner=100),
     llama("llama", {}),
-    llama("llama-grouped-llama3", dict(kv_heads=2, head_dim=24, rope_base=500000.0, rope_scaling="llama3", rope_factor=8.0,
-                                       rope_low_freq=1.0, rope_high_freq=4.0, rope_original_length=16),
-          shard="60KB", num_key_value_heads=2, head_dim=24,
+    llama("llama-grouped-llama3",  # wavelengths below, between and above the bounds
+          dict(kv_heads=2, head_dim=24, rope_base=500000.0, rope_scaling="llama3", rope_factor=8.0, rope_low_freq=1.0,
+               rope_high_freq=4.0, rope_original_length=64),
+          dict(shard="60KB"), num_key_value_heads=2, head_dim=24,
           rope_parameters=dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0,
-                               high_freq_factor=4.0, original_max_position_embeddings=16)),
-    llama("llama-one-head-linear", dict(kv_heads=1, rope_scaling="linear", rope_factor=4.0), num_key_value_heads=1,
+                               high_freq_factor=4.0, original_max_position_embeddings=64)),
+    llama("llama-one-head-linear", dict(kv_heads=1, rope_scaling="linear", rope_factor=4.0), dict(dtype=torch.bfloat16),
+          num_key_value_heads=1,
           rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)),
     llama("llama-tied-biases", dict(kv_heads=4, tied=True, bias=True, norm_eps=1e-2), num_key_value_heads=4,
           tie_word_embeddings=True, attention_bias=True, mlp_bias=True, rms_norm_eps=1e-2),
@@ -63,6 +70,7 @@ def random_model(case):
     with torch.no_grad():
         for parameter in model.parameters():  # no bias 0, no norm weight 1, scores worth a soft max
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
+            parameter.copy_(parameter.to(case.dtype))
     return model.eval()
 
 
@@ -74,7 +82,12 @@ def random_ids(case):
 def save(case, model, ids, folder):
     """A Hugging Face folder `model`, `ids.json` and `recipe.toml` in a folder."""
     folder = pathlib.Path(folder)
-    model.save_pretrained(folder / "model", max_shard_size=case.shard)
+    copy.deepcopy(model).to(case.dtype).save_pretrained(folder / "model", max_shard_size=case.shard)
+    if case.old_names:
+        file = folder / "model/model.safetensors"
+        weights = {name.removeprefix("transformer."): tensor for name, tensor in load_file(file).items()}
+        masks = {f"h.{i}.attn.bias": torch.ones(1, 1, SEQ, SEQ).tril() for i in range(case.config.n_layer)}
+        save_file(weights | masks, file)
     (folder / "ids.json").write_text(json.dumps(ids.tolist()))
     fields = dict(use=case.use, seq_length=ids.size(1) - 1) | case.model
     lines = [f"{key} = {json.dumps(value)}" for key, value in fields.items()]

@@ -141,7 +141,16 @@ int64_t load_run(const fs::path& path, Session& session) {
       );
     }
   }
-  Checkpoint(disk, steps.path(*step)).load(slices, OtherDtype::convert);
+  Checkpoint saved(disk, steps.path(*step));
+  saved.load(slices, OtherDtype::convert);
+  for (const StoredTensor& tensor : saved.manifest().tensors) {
+    if (!tensor.name.starts_with("optimizer.") && session.model->parameters().find(tensor.name) == nullptr) {
+      throw Error(
+          path.string() + " holds the tensor " + tensor.name + ", for which the recipe's model has no place",
+          "use the recipe of that run: " + (path / "recipe.toml").string(), exit_code::data
+      );
+    }
+  }
   return *step;
 }
 

@@ -4,7 +4,7 @@
 usage: transcript.py FILE
 
 A line "$ COMMAND" runs COMMAND in a shell, in a folder of its own where `megahost` is the program under test and
-`recipes` and `fixtures` are links to the source tree's. The lines up to the next command are what it prints on
+`recipes`, `fixtures` and `tiny.toml` are links to the source tree's. The lines up to the next command are what it prints on
 both outputs; "..." stands for anything, and a line "..." for any lines. "[2]" at the end is the exit status, 0 if
 there is none. Of a Markdown file only the blocks fenced as "console" count, and the quickstart is run for 20 steps.
 """
@@ -62,7 +62,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "recipes").symlink_to(source / "recipes")
         pathlib.Path(folder, "fixtures").symlink_to(os.environ["MEGAHOST_FIXTURES"])
-        pathlib.Path(folder, "bad").symlink_to(source / "tests/cli/bad")
+        pathlib.Path(folder, "tiny.toml").symlink_to(source / "tests/cli/tiny.toml")
         for number, command, expected, status in read(file):
             result = subprocess.run(["sh", "-c", command], cwd=folder, env=environment, text=True,
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

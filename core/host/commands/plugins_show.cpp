@@ -1,5 +1,6 @@
 #include "core/host/commands/commands.hpp"
 #include "core/host/terminal.hpp"
+#include "core/recipe/sections.hpp"
 #include "core/recipe/text.hpp"
 #include "megahost/error.hpp"
 
@@ -44,6 +45,18 @@ void print_fields(const Schema& schema, const Terminal& terminal) {
   }
 }
 
+/// The core's own fields of the section that names this kind, if a plugin supplies that section.
+Schema section_fields(Kind kind) {
+  Schema schema;
+  for (const PluginSectionInfo& section : kPluginSections) {
+    if (section.kind == kind) {
+      schema = core_schema(section.name);
+      std::erase_if(schema.fields, [](const Field& field) { return field.name == "use"; });
+    }
+  }
+  return schema;
+}
+
 void print_entry(const Registry::Entry& entry, const Terminal& terminal) {
   const PluginInfo& plugin = *entry.plugin;
   std::printf(
@@ -64,6 +77,10 @@ void print_entry(const Registry::Entry& entry, const Terminal& terminal) {
     std::printf("\n  no fields\n");
   } else {
     print_fields(entry.schema, terminal);
+  }
+  if (const Schema section = section_fields(entry.kind); !section.fields.empty()) {
+    std::printf("\n  Besides, the section `%s` of every recipe has:\n", std::string(info(entry.kind).section).c_str());
+    print_fields(section, terminal);
   }
 }
 
@@ -91,16 +108,21 @@ nlohmann::ordered_json json_of(const Field& field) {
   return json;
 }
 
-nlohmann::ordered_json json_of(const Registry::Entry& entry) {
+nlohmann::ordered_json json_of(const Schema& schema) {
   nlohmann::ordered_json fields = nlohmann::ordered_json::array();
-  for (const Field& field : entry.schema.fields) {
+  for (const Field& field : schema.fields) {
     fields.push_back(json_of(field));
   }
+  return fields;
+}
+
+nlohmann::ordered_json json_of(const Registry::Entry& entry) {
   return {
       {"kind", info(entry.kind).name},        {"name", entry.name},
       {"id", entry.plugin->id},               {"version", entry.plugin->version},
       {"summary", entry.summary},             {"file", entry.plugin->file.string()},
-      {"abi_tag", entry.plugin->abi_tag},     {"fields", fields},
+      {"abi_tag", entry.plugin->abi_tag},     {"fields", json_of(entry.schema)},
+      {"section_fields", json_of(section_fields(entry.kind))},
   };
 }
 

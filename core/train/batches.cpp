@@ -14,8 +14,8 @@ namespace {
 
 // [samples][length] -> [length, samples]
 at::Tensor stack(const std::string& name, const std::vector<Sample>& samples) {
-  const size_t length = std::visit([](const auto& values) { return values.size(); },
-                                   samples.front().at(name));
+  const size_t length =
+      std::visit([](const auto& values) { return values.size(); }, samples.front().at(name));
   const auto width = static_cast<int64_t>(samples.size());
   return std::visit(
       [&]<class T>(const std::vector<T>&) {
@@ -28,9 +28,13 @@ at::Tensor stack(const std::string& name, const std::vector<Sample>& samples) {
                                    ? nullptr
                                    : std::get_if<std::vector<T>>(&found->second);
           if (values == nullptr || values->size() != length) {
-            throw Error("the corpus gives array `" + name + "` with another length or type, or not at"
-                        " all, in some samples of one batch",
-                        "the arrays of all samples must be alike", exit_code::data);
+            throw Error(
+                "the corpus gives array `" + name +
+                    "` with another length or type, or not at"
+                    " all, in some samples of one batch",
+                "the arrays of all samples must be alike",
+                exit_code::data
+            );
           }
           for (size_t row = 0; row < length; ++row) {
             data[static_cast<int64_t>(row) * width + column] = (*values)[row];
@@ -38,13 +42,14 @@ at::Tensor stack(const std::string& name, const std::vector<Sample>& samples) {
         }
         return stacked;
       },
-      samples.front().at(name));
+      samples.front().at(name)
+  );
 }
 
-}  // namespace
+} // namespace
 
-std::vector<Batch> load_batches(const Corpus& corpus, Split split, int64_t first,
-                                const BatchLayout& layout) {
+std::vector<Batch>
+load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout& layout) {
   std::vector<Batch> batches;
   for (int64_t m = 0; m < layout.microbatches; ++m) {
     Batch batch;
@@ -62,8 +67,11 @@ std::vector<Batch> load_batches(const Corpus& corpus, Split split, int64_t first
     for (const auto& sample : samples) {
       for (const auto& [name, array] : sample) {
         if (!batch.arrays.contains(name)) {
-          throw Error("the corpus gives array `" + name + "` in some samples of one batch only",
-                      "the arrays of all samples must be alike", exit_code::data);
+          throw Error(
+              "the corpus gives array `" + name + "` in some samples of one batch only",
+              "the arrays of all samples must be alike",
+              exit_code::data
+          );
         }
       }
     }
@@ -81,9 +89,11 @@ Batch to_device(const Batch& batch, at::Device device) {
 }
 
 Prefetcher::Prefetcher(const Corpus& corpus, Split split, const BatchLayout& layout)
-    : corpus_(corpus), split_(split), layout_(layout) {}
+    : corpus_(corpus)
+    , split_(split)
+    , layout_(layout) {}
 
-Prefetcher::~Prefetcher() = default;  // waits for the thread
+Prefetcher::~Prefetcher() = default; // waits for the thread
 
 std::vector<Batch> Prefetcher::get(int64_t first, bool more) {
   auto batches = next_.valid() && next_first_ == first
@@ -91,10 +101,11 @@ std::vector<Batch> Prefetcher::get(int64_t first, bool more) {
                      : load_batches(corpus_, split_, first, layout_);
   if (more) {
     next_first_ = first + layout_.global();
-    next_ = std::async(std::launch::async,
-                       [this, start = next_first_] { return load_batches(corpus_, split_, start, layout_); });
+    next_ = std::async(std::launch::async, [this, start = next_first_] {
+      return load_batches(corpus_, split_, start, layout_);
+    });
   }
   return batches;
 }
 
-}  // namespace mh
+} // namespace mh

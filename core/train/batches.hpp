@@ -14,8 +14,8 @@ namespace mh {
 /// How the samples of a step are dealt out.
 struct BatchLayout {
   int64_t seq = 0;
-  int64_t micro = 1;         ///< samples of one microbatch on one data rank
-  int64_t microbatches = 1;  ///< per step and rank
+  int64_t micro = 1;        ///< samples of one microbatch on one data rank
+  int64_t microbatches = 1; ///< per step and rank
   int64_t data_ranks = 1;
   int64_t data_rank = 0;
 
@@ -28,15 +28,16 @@ struct BatchLayout {
 ///
 /// Shapes:  every array [length, micro]
 /// Throws:  mh::Error (exit code 5) if the corpus fails, or its arrays differ between samples
-[[nodiscard]] std::vector<Batch> load_batches(const Corpus& corpus, Split split, int64_t first,
-                                              const BatchLayout& layout);
+[[nodiscard]] std::vector<Batch>
+load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout& layout);
 
 /// The same batch with its arrays on `device`.
 [[nodiscard]] Batch to_device(const Batch& batch, at::Device device);
 
-/// Loads the next step's microbatches while this one computes. What it returns depends on `first` only.
+/// Loads the next step's microbatches while this one computes. What it returns depends on `first`
+/// only.
 class Prefetcher {
- public:
+public:
   Prefetcher(const Corpus& corpus, Split split, const BatchLayout& layout);
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
@@ -45,7 +46,7 @@ class Prefetcher {
   /// The step that starts at sample `first`; starts on the one after it if `more`.
   [[nodiscard]] std::vector<Batch> get(int64_t first, bool more);
 
- private:
+private:
   const Corpus& corpus_;
   Split split_;
   BatchLayout layout_;
@@ -53,4 +54,4 @@ class Prefetcher {
   std::future<std::vector<Batch>> next_;
 };
 
-}  // namespace mh
+} // namespace mh

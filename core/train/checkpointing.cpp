@@ -12,10 +12,15 @@ namespace mh {
 namespace {
 
 nlohmann::json to_json(const Progress& progress) {
-  return {{"step", progress.step},           {"samples", progress.samples},
-          {"tokens", progress.tokens},       {"seed", progress.seed},
-          {"threads", progress.threads},     {"cpu_level", progress.cpu_level},
-          {"plugins", progress.plugins},     {"sections", progress.sections}};
+  return {
+      {"step", progress.step},
+      {"samples", progress.samples},
+      {"tokens", progress.tokens},
+      {"seed", progress.seed},
+      {"threads", progress.threads},
+      {"cpu_level", progress.cpu_level},
+      {"plugins", progress.plugins},
+      {"sections", progress.sections}};
 }
 
 Progress from_json(const nlohmann::json& json, const std::string& where) {
@@ -27,7 +32,8 @@ Progress from_json(const nlohmann::json& json, const std::string& where) {
   progress.threads = json_size(json, "threads", where);
   progress.cpu_level = json_string(json, "cpu_level", where);
   progress.plugins = json_member(json, "plugins", where).get<std::vector<std::string>>();
-  progress.sections = json_member(json, "sections", where).get<std::map<std::string, std::string>>();
+  progress.sections =
+      json_member(json, "sections", where).get<std::map<std::string, std::string>>();
   return progress;
 }
 
@@ -39,17 +45,23 @@ std::vector<Slice> slices(const Weights& weights) {
   return slices;
 }
 
-}  // namespace
+} // namespace
 
 std::filesystem::path checkpoint_folder(const std::filesystem::path& run) {
   return run / "checkpoints";
 }
 
-void save_checkpoint(const std::filesystem::path& run, const Progress& progress, const Weights& weights,
-                     int64_t keep, std::vector<std::string>& notes) {
+void save_checkpoint(
+    const std::filesystem::path& run,
+    const Progress& progress,
+    const Weights& weights,
+    int64_t keep,
+    std::vector<std::string>& notes
+) {
   LocalStorage disk;
-  StepFolder folder(disk, checkpoint_folder(run),
-                    [&](const std::string& sentence) { notes.push_back("warning: " + sentence); });
+  StepFolder folder(disk, checkpoint_folder(run), [&](const std::string& sentence) {
+    notes.push_back("warning: " + sentence);
+  });
   folder.recover();
   write_checkpoint(disk, folder, progress.step, to_json(progress), slices(weights));
   if (keep > 0) {
@@ -57,11 +69,13 @@ void save_checkpoint(const std::filesystem::path& run, const Progress& progress,
   }
 }
 
-std::optional<Progress> load_checkpoint(const std::filesystem::path& run, Weights& weights,
-                                        std::vector<std::string>& notes) {
+std::optional<Progress> load_checkpoint(
+    const std::filesystem::path& run, Weights& weights, std::vector<std::string>& notes
+) {
   LocalStorage disk;
-  const StepFolder folder(disk, checkpoint_folder(run),
-                          [&](const std::string& sentence) { notes.push_back("warning: " + sentence); });
+  const StepFolder folder(disk, checkpoint_folder(run), [&](const std::string& sentence) {
+    notes.push_back("warning: " + sentence);
+  });
   const auto step = folder.newest(whole_checkpoint(disk));
   if (!step) {
     return std::nullopt;
@@ -74,8 +88,16 @@ std::optional<Progress> load_checkpoint(const std::filesystem::path& run, Weight
 
 std::map<std::string, std::string> deciding_sections(const Recipe& recipe) {
   std::map<std::string, std::string> sections;
-  for (const auto* key : {"model", "parallel", "optimizer", "lr_schedule", "precision", "batch", "data",
-                          "tokenizer", "device"}) {
+  for (const auto* key :
+       {"model",
+        "parallel",
+        "optimizer",
+        "lr_schedule",
+        "precision",
+        "batch",
+        "data",
+        "tokenizer",
+        "device"}) {
     if (const auto* section = recipe.tree.find(key)) {
       sections[key] = to_text(*section);
     }
@@ -98,13 +120,17 @@ std::vector<std::string> differences(const Progress& saved, const Progress& now)
     sentences.push_back("the recipe has changed since the checkpoint in: " + changed);
   }
   if (saved.threads != now.threads) {
-    sentences.push_back("the checkpoint was written with " + std::to_string(saved.threads) +
-                        " threads, this run has " + std::to_string(now.threads) +
-                        ": the last bits of its numbers will differ (OMP_NUM_THREADS sets them)");
+    sentences.push_back(
+        "the checkpoint was written with " + std::to_string(saved.threads) +
+        " threads, this run has " + std::to_string(now.threads) +
+        ": the last bits of its numbers will differ (OMP_NUM_THREADS sets them)"
+    );
   }
   if (saved.cpu_level != now.cpu_level) {
-    sentences.push_back("the checkpoint was written on " + saved.cpu_level + ", this machine runs " +
-                        now.cpu_level + ": the last bits of its numbers will differ");
+    sentences.push_back(
+        "the checkpoint was written on " + saved.cpu_level + ", this machine runs " +
+        now.cpu_level + ": the last bits of its numbers will differ"
+    );
   }
   if (saved.plugins != now.plugins) {
     sentences.push_back("other plugins or versions than those of the checkpoint");
@@ -112,4 +138,4 @@ std::vector<std::string> differences(const Progress& saved, const Progress& now)
   return sentences;
 }
 
-}  // namespace mh
+} // namespace mh

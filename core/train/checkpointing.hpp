@@ -2,7 +2,6 @@
 /// What a run needs to go on as if it had never stopped.
 
 #include "core/train/weights.hpp"
-
 #include "megahost/recipe.hpp"
 
 #include <cstdint>
@@ -16,32 +15,38 @@ namespace mh {
 
 /// The part of a run's state that is no tensor.
 struct Progress {
-  int64_t step = 0;     ///< completed updates
-  int64_t samples = 0;  ///< consumed
+  int64_t step = 0;    ///< completed updates
+  int64_t samples = 0; ///< consumed
   int64_t tokens = 0;
   int64_t seed = 0;
   int64_t threads = 0;
   std::string cpu_level;
-  std::vector<std::string> plugins;             ///< "org.megahost.llama 0.1.0"
-  std::map<std::string, std::string> sections;  ///< of the recipe, as text: what decides the numbers
+  std::vector<std::string> plugins;            ///< "org.megahost.llama 0.1.0"
+  std::map<std::string, std::string> sections; ///< of the recipe, as text: what decides the numbers
 };
 
 /// Folder of the checkpoints of a run.
 [[nodiscard]] std::filesystem::path checkpoint_folder(const std::filesystem::path& run);
 
-/// Writes a checkpoint, whole or not at all, and removes all but the newest `keep` (0 keeps all). `notes`
-/// gets what went wrong afterwards.
+/// Writes a checkpoint, whole or not at all, and removes all but the newest `keep` (0 keeps all).
+/// `notes` gets what went wrong afterwards.
 ///
 /// Throws:  mh::Error (exit code 5) naming path and cause
-void save_checkpoint(const std::filesystem::path& run, const Progress& progress, const Weights& weights,
-                     int64_t keep, std::vector<std::string>& notes);
+void save_checkpoint(
+    const std::filesystem::path& run,
+    const Progress& progress,
+    const Weights& weights,
+    int64_t keep,
+    std::vector<std::string>& notes
+);
 
-/// Loads the newest checkpoint that is whole; nothing if there is none. `notes` gets a sentence for each
-/// newer one that was passed over.
+/// Loads the newest checkpoint that is whole; nothing if there is none. `notes` gets a sentence for
+/// each newer one that was passed over.
 ///
 /// Throws:  mh::Error (exit code 5) if there are checkpoints, but none is whole or fits the model
-[[nodiscard]] std::optional<Progress> load_checkpoint(const std::filesystem::path& run, Weights& weights,
-                                                      std::vector<std::string>& notes);
+[[nodiscard]] std::optional<Progress> load_checkpoint(
+    const std::filesystem::path& run, Weights& weights, std::vector<std::string>& notes
+);
 
 /// What decides a run's numbers, section by section.
 [[nodiscard]] std::map<std::string, std::string> deciding_sections(const Recipe& recipe);
@@ -49,4 +54,4 @@ void save_checkpoint(const std::filesystem::path& run, const Progress& progress,
 /// Sentences about what may make the numbers differ from those of an uninterrupted run.
 [[nodiscard]] std::vector<std::string> differences(const Progress& saved, const Progress& now);
 
-}  // namespace mh
+} // namespace mh

@@ -1,5 +1,6 @@
 #include "core/train/closing.hpp"
 
+#include "core/recipe/text.hpp"
 #include "core/train/sample.hpp"
 #include "core/train/words.hpp"
 
@@ -10,12 +11,21 @@
 namespace mh {
 namespace {
 
-// Control characters and broken UTF-8 must not reach a terminal.
+// Control characters must not reach a terminal, nor bytes that are no text.
 std::string printable_text(const std::string& text) {
+  const std::string valid = valid_utf8(text);
   std::string clean;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    clean += (c == '\n' || (c >= 0x20 && c < 0x7f)) ? text[i] : (c == '\t' ? ' ' : '?');
+  for (size_t i = 0; i < valid.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(valid[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < valid.size() ? valid[i + 1] : 0);
+    if (byte == 0xc2 && next < 0xa0) { // U+0080 to U+009F: controls in two bytes
+      clean += '?';
+      ++i;
+    } else if (byte == '\t') {
+      clean += ' ';
+    } else {
+      clean += (byte >= 0x20 && byte != 0x7f) || byte == '\n' ? valid[i] : '?';
+    }
   }
   return clean;
 }
@@ -48,10 +58,16 @@ int64_t peak_memory() {
   return usage.ru_maxrss * int64_t{1024};
 }
 
-}  // namespace
+} // namespace
 
-void close_run(const Session& session, RunLog& log, Output& output, const std::string& command,
-               const std::filesystem::path& folder, bool finished) {
+void close_run(
+    const Session& session,
+    RunLog& log,
+    Output& output,
+    const std::string& command,
+    const std::filesystem::path& folder,
+    bool finished
+) {
   if (const auto chart = output.chart(curves(log)); !chart.empty()) {
     log.line("");
     lines_of(log, chart, "");
@@ -65,16 +81,21 @@ void close_run(const Session& session, RunLog& log, Output& output, const std::s
   }
   const std::string recipe = command.empty() ? (folder / "recipe.toml").string() : command;
   log.line("");
-  log.line("peak memory " + bytes_text(peak_memory()) + "; run folder " + folder.string() +
-           " (recipe.toml, metrics.jsonl, log.txt, checkpoints)");
+  log.line(
+      "peak memory " + bytes_text(peak_memory()) + "; run folder " + folder.string() +
+      " (recipe.toml, metrics.jsonl, log.txt, checkpoints)"
+  );
   log.line("next:");
   if (finished) {
-    log.line(words("  megahost run %s --resume --set train.iters=%lld   train on", recipe.c_str(),
-                   static_cast<long long>(2 * session.recipe.iterations())));
+    log.line(words(
+        "  megahost run %s --resume --set train.iters=%lld   train on",
+        recipe.c_str(),
+        static_cast<long long>(2 * session.recipe.iterations())
+    ));
   } else {
     log.line("  megahost run " + recipe + " --resume   go on");
   }
   log.line("  megahost eval " + recipe + " --weights " + folder.string() + "   measure it");
 }
 
-}  // namespace mh
+} // namespace mh

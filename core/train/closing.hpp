@@ -10,7 +10,13 @@
 namespace mh {
 
 /// `command` is how the user named the recipe; `finished` says that all steps are done.
-void close_run(const Session& session, RunLog& log, Output& output, const std::string& command,
-               const std::filesystem::path& folder, bool finished);
+void close_run(
+    const Session& session,
+    RunLog& log,
+    Output& output,
+    const std::string& command,
+    const std::filesystem::path& folder,
+    bool finished
+);
 
-}  // namespace mh
+} // namespace mh

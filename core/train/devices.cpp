@@ -9,22 +9,24 @@
 #include <ATen/Version.h>
 #include <ATen/cpu/Utils.h>
 
+#include <dlfcn.h>
+#include <unistd.h>
+
 #include <array>
 #include <cstdio>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include <dlfcn.h>
-#include <unistd.h>
-
 namespace mh {
 namespace {
 
 class Cpu : public Device {
- public:
+public:
   struct Config {};
+
   static void fields(Fields<Config>&) {}
+
   Cpu(const Config&, const Args&) {}
 
   [[nodiscard]] at::Device device() const override { return at::kCPU; }
@@ -34,7 +36,8 @@ class Cpu : public Device {
     std::string text = "cpu: " + facts.at("cpu_name").toStringRef() + ", " +
                        std::to_string(facts.at("num_physical_cores").toInt()) + " cores, " +
                        std::to_string(at::get_num_threads()) + " threads, " + cpu_level();
-    for (const auto& [key, word] : {std::pair("avx512_bf16", " BF16"), std::pair("amx_bf16", " AMX")}) {
+    for (const auto& [key, word] :
+         {std::pair("avx512_bf16", " BF16"), std::pair("amx_bf16", " AMX")}) {
       const auto found = facts.find(key);
       if (found != facts.end() && found->second.toBool()) {
         text += word;
@@ -52,9 +55,10 @@ class Cpu : public Device {
 
 /// Dense peaks without sparsity, in TFLOP/s, from NVIDIA's data sheets.
 struct GpuPeak {
-  std::string_view name;  ///< start of the device's name
+  std::string_view name; ///< start of the device's name
   double bf16, fp32;
 };
+
 constexpr std::array<GpuPeak, 8> kGpuPeaks{{
     {"NVIDIA B200", 2250, 75},
     {"NVIDIA H200", 989, 67},
@@ -67,20 +71,25 @@ constexpr std::array<GpuPeak, 8> kGpuPeaks{{
 }};
 
 class Cuda : public Device {
- public:
+public:
   struct Config {};
+
   static void fields(Fields<Config>&) {}
 
-  Cuda(const Config&, const Args& args) : index_(static_cast<at::DeviceIndex>(args.local_rank)) {
-    const std::string hint = "set device = \"cpu\", or install LibTorch's CUDA packages and a driver";
+  Cuda(const Config&, const Args& args)
+      : index_(static_cast<at::DeviceIndex>(args.local_rank)) {
+    const std::string hint =
+        "set device = \"cpu\", or install LibTorch's CUDA packages and a driver";
     if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
       throw Error(std::string("device \"cuda\" needs LibTorch's CUDA library: ") + dlerror(), hint);
     }
     const int count = at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().getNumGPUs() : 0;
     if (index_ >= count) {
-      throw Error("device \"cuda\" needs " + std::to_string(index_ + 1) + " GPUs, this machine has " +
-                      std::to_string(count),
-                  hint);
+      throw Error(
+          "device \"cuda\" needs " + std::to_string(index_ + 1) + " GPUs, this machine has " +
+              std::to_string(count),
+          hint
+      );
     }
     at::globalContext().lazyInitDevice(at::kCUDA);
     at::accelerator::setDeviceIndex(index_);
@@ -91,7 +100,9 @@ class Cuda : public Device {
 
   [[nodiscard]] std::string summary() const override {
     std::array<char, 32> memory{};
-    std::snprintf(memory.data(), memory.size(), "%.0f GB", static_cast<double>(this->memory()) / 1e9);
+    std::snprintf(
+        memory.data(), memory.size(), "%.0f GB", static_cast<double>(this->memory()) / 1e9
+    );
     return "cuda:" + std::to_string(index_) + ": " + name_ + ", " + memory.data();
   }
 
@@ -110,14 +121,13 @@ class Cuda : public Device {
 
   void synchronize() const override { at::accelerator::synchronizeDevice(index_); }
 
- private:
+private:
   // LibTorch hands out the name only through CUDA's own headers; the driver is asked directly.
   [[nodiscard]] std::string ask_name() const {
     std::array<char, 256> name{};
     void* driver = dlopen("libcuda.so.1", RTLD_NOW);
     using GetName = int (*)(char*, int, int);
-    const auto get =
-        driver ? reinterpret_cast<GetName>(dlsym(driver, "cuDeviceGetName")) : nullptr;
+    const auto get = driver ? reinterpret_cast<GetName>(dlsym(driver, "cuDeviceGetName")) : nullptr;
     if (get == nullptr || get(name.data(), static_cast<int>(name.size()), index_) != 0) {
       return "GPU";
     }
@@ -128,16 +138,17 @@ class Cuda : public Device {
   std::string name_;
 };
 
-}  // namespace
+} // namespace
 
 Registry builtin_devices() {
-  Registry registry(PluginInfo{.id = "org.megahost.devices",
-                               .version = "0.1.0",
-                               .license = "Apache-2.0",
-                               .summary = "built-in devices",
-                               .abi_tag = "",
-                               .built_with = "",
-                               .file = {}});
+  Registry registry(PluginInfo{
+      .id = "org.megahost.devices",
+      .version = "0.1.0",
+      .license = "Apache-2.0",
+      .summary = "built-in devices",
+      .abi_tag = "",
+      .built_with = "",
+      .file = {}});
   registry.add<Cpu>("cpu", "this machine's processor");
   registry.add<Cuda>("cuda", "an NVIDIA GPU through LibTorch");
   return registry;
@@ -147,4 +158,4 @@ std::string cpu_level() {
   return at::get_cpu_capability();
 }
 
-}  // namespace mh
+} // namespace mh

@@ -11,8 +11,8 @@ namespace mh {
 /// A registry with both, to be merged into the run's.
 [[nodiscard]] MH_API Registry builtin_devices();
 
-/// The level of vector instructions that kernels run at: "AVX512". Results are bit-identical only at the
-/// same level and thread count.
+/// The level of vector instructions that kernels run at: "AVX512". Results are bit-identical only
+/// at the same level and thread count.
 [[nodiscard]] std::string cpu_level();
 
-}  // namespace mh
+} // namespace mh

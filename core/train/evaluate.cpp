@@ -9,21 +9,24 @@ namespace mh {
 void require_evaluation(const Session& session) {
   const auto& train = session.recipe.train;
   if (train.eval_interval > 0 && session.corpus->size(Split::valid) == 0) {
-    throw Error("train.eval_interval asks for evaluation, but the validation split holds no sample (" +
-                    session.corpus->summary() + ")",
-                "give data.split a larger second number, or set train.eval_interval = 0",
-                exit_code::data);
+    throw Error(
+        "train.eval_interval asks for evaluation, but the validation split holds no sample (" +
+            session.corpus->summary() + ")",
+        "give data.split a larger second number, or set train.eval_interval = 0",
+        exit_code::data
+    );
   }
 }
 
 std::vector<LossValue> evaluate_split(const Session& session, Split split) {
   const auto layout = session.layout();
-  std::vector<LossValue> sums;  // value: a sum until the end
+  std::vector<LossValue> sums; // value: a sum until the end
   for (int64_t i = 0; i < std::max<int64_t>(1, session.recipe.train.eval_iters); ++i) {
     const auto batches = load_batches(*session.corpus, split, i * layout.global(), layout);
     for (const auto& loss : forward_only(session.passes(), batches)) {
-      auto known = std::find_if(sums.begin(), sums.end(),
-                                [&](const auto& sum) { return sum.name == loss.name; });
+      auto known = std::find_if(sums.begin(), sums.end(), [&](const auto& sum) {
+        return sum.name == loss.name;
+      });
       if (known == sums.end()) {
         sums.push_back({loss.name});
         known = sums.end() - 1;
@@ -38,4 +41,4 @@ std::vector<LossValue> evaluate_split(const Session& session, Split split) {
   return sums;
 }
 
-}  // namespace mh
+} // namespace mh

@@ -15,14 +15,17 @@ struct LossCurves {
 };
 
 class MH_API Output {
- public:
+public:
   virtual ~Output();
   /// A whole line, without its end.
   virtual void line(const std::string& text) = 0;
-  /// The share of the work that is done, and a few words beside the bar. Nothing where there is no terminal.
+
+  /// The share of the work that is done, and a few words beside the bar. Nothing where there is no
+  /// terminal.
   virtual void progress(double /*done*/, const std::string& /*words*/) {}
+
   /// The curves as lines of text; empty where nothing can be drawn.
   [[nodiscard]] virtual std::string chart(const LossCurves& /*curves*/) { return ""; }
 };
 
-}  // namespace mh
+} // namespace mh

@@ -7,6 +7,7 @@
 
 namespace mh {
 namespace fs = std::filesystem;
+
 namespace {
 
 constexpr const char* kRecipeFile = "recipe.toml";
@@ -20,7 +21,7 @@ bool holds_run(const fs::path& folder) {
   return fs::exists(folder / kRecipeFile, ignored);
 }
 
-}  // namespace
+} // namespace
 
 fs::path run_folder(const fs::path& wanted, bool resume) {
   const fs::path plain = wanted.has_filename() ? wanted : wanted.parent_path();
@@ -39,26 +40,34 @@ std::vector<std::string> folder_notes(const fs::path& wanted, const fs::path& ta
   if (resume) {
     return {"the newest run is in " + taken.string()};
   }
-  return {plain.string() + " holds an earlier run: this one is kept in " + taken.string() +
-          " (--resume would have continued the earlier one)"};
+  return {
+      plain.string() + " holds an earlier run: this one is kept in " + taken.string() +
+      " (--resume would have continued the earlier one)"};
 }
 
-void make_run_folder(const fs::path& folder, const std::string& recipe_text) {
+std::unique_ptr<FileLock> make_run_folder(const fs::path& folder, const std::string& recipe_text) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) {
-    throw Error("cannot make the run folder " + folder.string() + ": " + error.message(),
-                "choose another checkpoint.dir, or make the place writable", exit_code::data);
+    throw Error(
+        "cannot make the run folder " + folder.string() + ": " + error.message(),
+        "choose another checkpoint.dir, or make the place writable",
+        exit_code::data
+    );
   }
+  auto lock = std::make_unique<FileLock>(folder / ".lock");
   const auto file = folder / kRecipeFile;
   std::ofstream stream(file);
   stream << recipe_text;
   stream.flush();
   if (!stream) {
-    throw Error("cannot write " + file.string(),
-                "choose another checkpoint.dir, make the place writable or free disk space",
-                exit_code::data);
+    throw Error(
+        "cannot write " + file.string(),
+        "choose another checkpoint.dir, make the place writable or free disk space",
+        exit_code::data
+    );
   }
+  return lock;
 }
 
-}  // namespace mh
+} // namespace mh

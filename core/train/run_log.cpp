@@ -1,7 +1,6 @@
 #include "core/train/run_log.hpp"
 
 #include "core/train/words.hpp"
-
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
@@ -20,13 +19,15 @@ using Json = nlohmann::ordered_json;
 
 /// Means over the steps that one line is about.
 struct Interval {
-  Interval(const std::vector<StepRecord>& steps, const Rates& rates) : last(steps.back()) {
+  Interval(const std::vector<StepRecord>& steps, const Rates& rates)
+      : last(steps.back()) {
     const auto count = static_cast<double>(steps.size());
     for (const auto& record : steps) {
       seconds += record.seconds / count;
       for (const auto& loss : record.losses) {
-        auto known = std::find_if(losses.begin(), losses.end(),
-                                  [&](const auto& other) { return other.name == loss.name; });
+        auto known = std::find_if(losses.begin(), losses.end(), [&](const auto& other) {
+          return other.name == loss.name;
+        });
         if (known == losses.end()) {
           losses.push_back({loss.name});
           known = losses.end() - 1;
@@ -43,8 +44,8 @@ struct Interval {
   double seconds = 0;
   std::vector<LossValue> losses;
   double tokens_per_second = 0;
-  double flops = 0;  // per second and rank
-  double share = 0;  // of the peak; 0 if that is unknown
+  double flops = 0; // per second and rank
+  double share = 0; // of the peak; 0 if that is unknown
 };
 
 std::string share_text(double share) {
@@ -55,7 +56,8 @@ std::string now_text() {
   const auto now = std::chrono::system_clock::now();
   const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
   const auto micros =
-      std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count() % 1000000;
+      std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count() %
+      1000000;
   std::tm local{};
   localtime_r(&seconds, &local);
   char text[32];
@@ -79,7 +81,7 @@ std::vector<LossValue> losses_of(const Json& json) {
   return losses;
 }
 
-}  // namespace
+} // namespace
 
 Output::~Output() = default;
 
@@ -90,61 +92,92 @@ double perplexity(double loss) {
 std::string step_line(const std::vector<StepRecord>& steps, const Rates& rates) {
   const Interval mean(steps, rates);
   const auto& last = mean.last;
-  std::string text = words("step %6lld/%lld | samples %lld | %.1f ms | lr %.3e | batch %lld",
-                           static_cast<long long>(last.step), static_cast<long long>(rates.iterations),
-                           static_cast<long long>(last.samples), 1e3 * mean.seconds, last.lr,
-                           static_cast<long long>(rates.global_batch));
+  std::string text = words(
+      "step %6lld/%lld | samples %lld | %.1f ms | lr %.3e | batch %lld",
+      static_cast<long long>(last.step),
+      static_cast<long long>(rates.iterations),
+      static_cast<long long>(last.samples),
+      1e3 * mean.seconds,
+      last.lr,
+      static_cast<long long>(rates.global_batch)
+  );
   for (const auto& loss : mean.losses) {
     text += words(" | %s %.4f", loss.name.c_str(), loss.value);
   }
-  return text + words(" | grad norm %.3f | skipped 0 | nan 0 | %s tokens/s | %.3f TFLOP/s | MFU %s",
-                      last.gradient_norm,
-                      grouped(static_cast<int64_t>(mean.tokens_per_second)).c_str(), mean.flops / 1e12,
-                      share_text(mean.share).c_str());
+  return text + words(
+                    " | grad norm %.3f | skipped 0 | nan 0 | %s tokens/s | %.3f TFLOP/s | MFU %s",
+                    last.gradient_norm,
+                    grouped(static_cast<int64_t>(mean.tokens_per_second)).c_str(),
+                    mean.flops / 1e12,
+                    share_text(mean.share).c_str()
+                );
 }
 
 std::string megatron_line(const std::vector<StepRecord>& steps, const Rates& rates) {
   const Interval mean(steps, rates);
   const auto& last = mean.last;
-  std::string text = words(" [%s] iteration %8lld/%8lld | consumed samples: %12lld |"
-                           " elapsed time per iteration (ms): %.1f |"
-                           " throughput per GPU (TFLOP/s/GPU): %.1f | learning rate: %.6E |"
-                           " global batch size: %5lld |",
-                           now_text().c_str(), static_cast<long long>(last.step),
-                           static_cast<long long>(rates.iterations),
-                           static_cast<long long>(last.samples), 1e3 * mean.seconds, mean.flops / 1e12,
-                           last.next_lr, static_cast<long long>(rates.global_batch));
+  std::string text = words(
+      " [%s] iteration %8lld/%8lld | consumed samples: %12lld |"
+      " elapsed time per iteration (ms): %.1f |"
+      " throughput per GPU (TFLOP/s/GPU): %.1f | learning rate: %.6E |"
+      " global batch size: %5lld |",
+      now_text().c_str(),
+      static_cast<long long>(last.step),
+      static_cast<long long>(rates.iterations),
+      static_cast<long long>(last.samples),
+      1e3 * mean.seconds,
+      mean.flops / 1e12,
+      last.next_lr,
+      static_cast<long long>(rates.global_batch)
+  );
   for (const auto& loss : mean.losses) {
     text += words(" %s: %.6E |", loss.name.c_str(), loss.value);
   }
-  return text + words(" loss scale: %.1f | grad norm: %.3f | number of skipped iterations: %3d |"
-                      " number of nan iterations: %3d | tokens/s: %.1f | TFLOP/s: %.3f | MFU: %s |",
-                      1.0, last.gradient_norm, 0, 0, mean.tokens_per_second, mean.flops / 1e12,
-                      share_text(mean.share).c_str());
+  return text + words(
+                    " loss scale: %.1f | grad norm: %.3f | number of skipped iterations: %3d |"
+                    " number of nan iterations: %3d | tokens/s: %.1f | TFLOP/s: %.3f | MFU: %s |",
+                    1.0,
+                    last.gradient_norm,
+                    0,
+                    0,
+                    mean.tokens_per_second,
+                    mean.flops / 1e12,
+                    share_text(mean.share).c_str()
+                );
 }
 
 std::string json_line(const std::vector<StepRecord>& steps, const Rates& rates) {
   const Interval mean(steps, rates);
-  Json json{{"step", mean.last.step},
-            {"iterations", rates.iterations},
-            {"samples", mean.last.samples},
-            {"seconds", mean.seconds},
-            {"lr", mean.last.lr},
-            {"global_batch", rates.global_batch},
-            {"losses", losses_json(mean.losses)},
-            {"gradient_norm", mean.last.gradient_norm},
-            {"skipped", 0},
-            {"nan", 0},
-            {"tokens_per_second", mean.tokens_per_second},
-            {"tflops", mean.flops / 1e12}};
+  Json json{
+      {"step", mean.last.step},
+      {"iterations", rates.iterations},
+      {"samples", mean.last.samples},
+      {"seconds", mean.seconds},
+      {"lr", mean.last.lr},
+      {"global_batch", rates.global_batch},
+      {"losses", losses_json(mean.losses)},
+      {"gradient_norm", mean.last.gradient_norm},
+      {"skipped", 0},
+      {"nan", 0},
+      {"tokens_per_second", mean.tokens_per_second},
+      {"tflops", mean.flops / 1e12}};
   json["mfu"] = mean.share > 0 ? Json(mean.share) : Json();
   return json.dump();
 }
 
-RunLog::RunLog(Output& output, std::filesystem::path folder, std::string format, int64_t interval,
-               const Rates& rates, int64_t resumed_step)
-    : output_(output), folder_(std::move(folder)), format_(std::move(format)),
-      interval_(std::max<int64_t>(1, interval)), rates_(rates) {
+RunLog::RunLog(
+    Output& output,
+    std::filesystem::path folder,
+    std::string format,
+    int64_t interval,
+    const Rates& rates,
+    int64_t resumed_step
+)
+    : output_(output)
+    , folder_(std::move(folder))
+    , format_(std::move(format))
+    , interval_(std::max<int64_t>(1, interval))
+    , rates_(rates) {
   if (folder_.empty()) {
     return;
   }
@@ -152,8 +185,11 @@ RunLog::RunLog(Output& output, std::filesystem::path folder, std::string format,
   text_.open(folder_ / "log.txt", std::ios::app);
   metrics_.open(folder_ / "metrics.jsonl", std::ios::app);
   if (!text_ || !metrics_) {
-    throw Error("cannot write log.txt and metrics.jsonl in " + folder_.string(),
-                "choose another checkpoint.dir, or free disk space", exit_code::data);
+    throw Error(
+        "cannot write log.txt and metrics.jsonl in " + folder_.string(),
+        "choose another checkpoint.dir, or free disk space",
+        exit_code::data
+    );
   }
 }
 
@@ -195,7 +231,7 @@ void RunLog::line(const std::string& text) {
   output_.line(format_ == "json" ? Json{{"note", text}}.dump() : text);
   if (text_.is_open()) {
     text_ << text << std::endl;
-    text_.clear();  // a full disk must not end the run
+    text_.clear(); // a full disk must not end the run
   }
 }
 
@@ -206,23 +242,28 @@ void RunLog::metric(const std::string& json) {
   metrics_ << json << std::endl;
   if (!metrics_ && !metrics_failed_) {
     metrics_failed_ = true;
-    output_.line("warning: " + (folder_ / "metrics.jsonl").string() +
-                 " cannot be written; the run goes on without it");
+    output_.line(
+        "warning: " + (folder_ / "metrics.jsonl").string() +
+        " cannot be written; the run goes on without it"
+    );
   }
   metrics_.clear();
 }
 
 void RunLog::step(const StepRecord& record) {
   steps_.push_back(record);
-  metric(Json{{"step", record.step},
-              {"samples", record.samples},
-              {"losses", losses_json(record.losses)},
-              {"lr", record.lr},
-              {"gradient_norm", record.gradient_norm},
-              {"seconds", record.seconds}}
+  metric(Json{
+      {"step", record.step},
+      {"samples", record.samples},
+      {"losses", losses_json(record.losses)},
+      {"lr", record.lr},
+      {"gradient_norm", record.gradient_norm},
+      {"seconds", record.seconds}}
              .dump());
   if (record.step % interval_ == 0 || record.step == rates_.iterations) {
-    const std::vector<StepRecord> shown(steps_.begin() + static_cast<int64_t>(pending_), steps_.end());
+    const std::vector<StepRecord> shown(
+        steps_.begin() + static_cast<int64_t>(pending_), steps_.end()
+    );
     pending_ = steps_.size();
     if (format_ == "json") {
       output_.line(json_line(shown, rates_));
@@ -235,12 +276,16 @@ void RunLog::step(const StepRecord& record) {
   for (const auto& one : recent) {
     seconds += one.seconds / static_cast<double>(recent.size());
   }
-  output_.progress(static_cast<double>(record.step) / static_cast<double>(rates_.iterations),
-                   words("step %lld/%lld  loss %.4f  %s left", static_cast<long long>(record.step),
-                         static_cast<long long>(rates_.iterations),
-                         record.losses.empty() ? 0.0 : record.losses.front().value,
-                         duration_text(seconds * static_cast<double>(rates_.iterations - record.step))
-                             .c_str()));
+  output_.progress(
+      static_cast<double>(record.step) / static_cast<double>(rates_.iterations),
+      words(
+          "step %lld/%lld  loss %.4f  %s left",
+          static_cast<long long>(record.step),
+          static_cast<long long>(rates_.iterations),
+          record.losses.empty() ? 0.0 : record.losses.front().value,
+          duration_text(seconds * static_cast<double>(rates_.iterations - record.step)).c_str()
+      )
+  );
 }
 
 void RunLog::evaluation(const EvalRecord& record) {
@@ -250,16 +295,28 @@ void RunLog::evaluation(const EvalRecord& record) {
     output_.line(Json{{"step", record.step}, {"eval", losses_json(record.losses)}}.dump());
     return;
   }
-  std::string text = format_ == "megatron"
-                         ? words(" validation loss at iteration %lld |", static_cast<long long>(record.step))
-                         : words("step %6lld/%lld | validation", static_cast<long long>(record.step),
-                                 static_cast<long long>(rates_.iterations));
+  std::string text =
+      format_ == "megatron"
+          ? words(" validation loss at iteration %lld |", static_cast<long long>(record.step))
+          : words(
+                "step %6lld/%lld | validation",
+                static_cast<long long>(record.step),
+                static_cast<long long>(rates_.iterations)
+            );
   for (const auto& loss : record.losses) {
-    text += format_ == "megatron"
-                ? words(" %s value: %.6E | %s PPL: %.6E |", loss.name.c_str(), loss.value,
-                        loss.name.c_str(), perplexity(loss.value))
-                : words(" | %s %.4f | perplexity %.2f", loss.name.c_str(), loss.value,
-                        perplexity(loss.value));
+    text += format_ == "megatron" ? words(
+                                        " %s value: %.6E | %s PPL: %.6E |",
+                                        loss.name.c_str(),
+                                        loss.value,
+                                        loss.name.c_str(),
+                                        perplexity(loss.value)
+                                    )
+                                  : words(
+                                        " | %s %.4f | perplexity %.2f",
+                                        loss.name.c_str(),
+                                        loss.value,
+                                        perplexity(loss.value)
+                                    );
   }
   if (format_ != "megatron") {
     line(text);
@@ -271,4 +328,4 @@ void RunLog::evaluation(const EvalRecord& record) {
   line(dashes);
 }
 
-}  // namespace mh
+} // namespace mh

@@ -14,11 +14,11 @@ namespace mh {
 
 /// One step of training.
 struct StepRecord {
-  int64_t step = 0;      ///< completed updates, this one included
-  int64_t samples = 0;   ///< consumed since the run began
+  int64_t step = 0;    ///< completed updates, this one included
+  int64_t samples = 0; ///< consumed since the run began
   std::vector<LossValue> losses;
-  double lr = 0;         ///< of this update
-  double next_lr = 0;    ///< of the next one, which Megatron's line shows
+  double lr = 0;      ///< of this update
+  double next_lr = 0; ///< of the next one, which Megatron's line shows
   double gradient_norm = 0;
   double seconds = 0;
 };
@@ -31,11 +31,11 @@ struct EvalRecord {
 
 /// What turns a step's duration into rates.
 struct Rates {
-  int64_t iterations = 0;      ///< of the whole run
+  int64_t iterations = 0; ///< of the whole run
   int64_t global_batch = 0;
   int64_t seq = 0;
   double flops_per_token = 0;
-  double peak_flops = 0;       ///< of one device; 0 if unknown
+  double peak_flops = 0; ///< of one device; 0 if unknown
   int64_t ranks = 1;
 };
 
@@ -48,11 +48,17 @@ struct Rates {
 [[nodiscard]] std::string json_line(const std::vector<StepRecord>& steps, const Rates& rates);
 
 class RunLog {
- public:
+public:
   /// Opens log.txt and metrics.jsonl in `folder` for appending; of the metrics only those up to
   /// `resumed_step` stay. An empty folder's path writes no files.
-  RunLog(Output& output, std::filesystem::path folder, std::string format, int64_t interval,
-         const Rates& rates, int64_t resumed_step);
+  RunLog(
+      Output& output,
+      std::filesystem::path folder,
+      std::string format,
+      int64_t interval,
+      const Rates& rates,
+      int64_t resumed_step
+  );
 
   void line(const std::string& text);
   /// Keeps the record, draws the bar, and prints a line at the end of each interval.
@@ -60,9 +66,10 @@ class RunLog {
   void evaluation(const EvalRecord& record);
 
   [[nodiscard]] const std::vector<StepRecord>& steps() const { return steps_; }
+
   [[nodiscard]] const std::vector<EvalRecord>& evaluations() const { return evaluations_; }
 
- private:
+private:
   void restore(int64_t resumed_step);
   void metric(const std::string& json);
 
@@ -73,9 +80,9 @@ class RunLog {
   Rates rates_;
   std::ofstream text_, metrics_;
   bool metrics_failed_ = false;
-  size_t pending_ = 0;  // first step that no line has shown
+  size_t pending_ = 0; // first step that no line has shown
   std::vector<StepRecord> steps_;
   std::vector<EvalRecord> evaluations_;
 };
 
-}  // namespace mh
+} // namespace mh

@@ -18,21 +18,22 @@ namespace mh {
 namespace {
 
 // Probabilities of the token after `ids`: float64 [vocab] on the host.
-at::Tensor next_probabilities(const Session& session, std::span<const int32_t> ids, double temperature) {
+at::Tensor
+next_probabilities(const Session& session, std::span<const int32_t> ids, double temperature) {
   Batch batch;
   batch.seq = static_cast<int64_t>(ids.size());
   batch.batch = 1;
   batch.samples = {0};
   const std::vector<int64_t> tokens(ids.begin(), ids.end());
   batch.arrays["tokens"] =
-      at::tensor(tokens, at::kLong).unsqueeze(1).to(session.device->device());  // [seq, 1]
+      at::tensor(tokens, at::kLong).unsqueeze(1).to(session.device->device()); // [seq, 1]
   StepContext context(session.mesh, session.rules, batch);
   const auto state = session.model->forward(context);
   const auto logits = state["logits"].value.select(0, -1).select(0, 0).to(at::kCPU, at::kDouble);
   return at::softmax(logits / temperature, 0);
 }
 
-}  // namespace
+} // namespace
 
 SampledText sample_text(const Session& session, const SampleOptions& options) {
   const at::NoGradGuard no_grad;
@@ -57,10 +58,11 @@ SampledText sample_text(const Session& session, const SampleOptions& options) {
     const auto choices = std::min<int64_t>(sums.numel(), known);
     const double drawn = sum[choices - 1] * philox(key, n, 0)[0] / 4294967296.0;
     ids.push_back(static_cast<int32_t>(
-        std::min<int64_t>(std::upper_bound(sum, sum + choices, drawn) - sum, choices - 1)));
+        std::min<int64_t>(std::upper_bound(sum, sum + choices, drawn) - sum, choices - 1)
+    ));
     result.text = session.tokenizer->decode(std::span<const int32_t>(ids).subspan(prompt_length));
   }
   return result;
 }
 
-}  // namespace mh
+} // namespace mh

@@ -1,13 +1,13 @@
 #pragma once
-/// Everything a run is made of, built from a recipe in one direction: device, mesh, rules, tokenizer,
-/// corpus, architecture, model.
+/// Everything a run is made of, built from a recipe in one direction: device, mesh, rules,
+/// tokenizer, corpus, architecture, model.
 
 #include "core/train/batches.hpp"
 #include "core/train/step.hpp"
-
 #include "megahost/architecture.hpp"
 #include "megahost/corpus.hpp"
 #include "megahost/device.hpp"
+#include "megahost/host.hpp"
 #include "megahost/lr_schedule.hpp"
 #include "megahost/mesh.hpp"
 #include "megahost/model.hpp"
@@ -15,7 +15,6 @@
 #include "megahost/placement.hpp"
 #include "megahost/recipe.hpp"
 #include "megahost/recompute.hpp"
-#include "megahost/host.hpp"
 #include "megahost/tokenizer.hpp"
 
 #include <memory>
@@ -43,6 +42,7 @@ struct Session {
   std::unique_ptr<Model> model;
 
   [[nodiscard]] Passes passes() const { return {mesh, rules, *model, device->device()}; }
+
   [[nodiscard]] BatchLayout layout() const;
   /// FLOPs of training one token of the global model, recomputation not counted.
   [[nodiscard]] double flops_per_token() const;
@@ -51,13 +51,13 @@ struct Session {
 };
 
 struct SessionOptions {
-  bool corpus = true;      ///< false where the data come from elsewhere
-  bool initialise = true;  ///< false where weights are loaded anyway
+  bool corpus = true;     ///< false where the data come from elsewhere
+  bool initialise = true; ///< false where weights are loaded anyway
 };
 
 /// Throws:  mh::Error where the recipe asks for what is not there
-[[nodiscard]] MH_API std::unique_ptr<Session> make_session(const Recipe& recipe, Host& host,
-                                                    const SessionOptions& options = {});
+[[nodiscard]] MH_API std::unique_ptr<Session>
+make_session(const Recipe& recipe, Host& host, const SessionOptions& options = {});
 
 /// The mesh that the recipe's layout asks for on `world` ranks.
 [[nodiscard]] MeshShape mesh_shape(const Recipe& recipe, int64_t world);
@@ -70,4 +70,4 @@ struct SessionOptions {
   return recipe.batch.global * recipe.model.seq_length;
 }
 
-}  // namespace mh
+} // namespace mh

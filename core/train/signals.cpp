@@ -15,17 +15,21 @@ extern "C" void remember_signal(int signal) {
   received_signal = signal;
 }
 
-}  // namespace
+} // namespace
 
 struct StopSignals::Former {
   std::array<struct sigaction, kSignals.size()> actions;
 };
 
-StopSignals::StopSignals() : former_(std::make_unique<Former>()) {
+StopSignals::StopSignals()
+    : former_(std::make_unique<Former>()) {
   received_signal = 0;
+
   struct sigaction action {};
+
   action.sa_handler = remember_signal;
-  action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);  // the second one has its usual effect
+  action.sa_flags =
+      SA_RESTART | static_cast<int>(SA_RESETHAND); // the second one has its usual effect
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < kSignals.size(); ++i) {
     sigaction(kSignals[i], &action, &former_->actions[i]);
@@ -40,13 +44,13 @@ StopSignals::~StopSignals() {
 
 std::string StopSignals::received() const {
   switch (received_signal) {
-    case 0:
-      return "";
-    case SIGINT:
-      return "SIGINT";
-    default:
-      return "SIGTERM";
+  case 0:
+    return "";
+  case SIGINT:
+    return "SIGINT";
+  default:
+    return "SIGTERM";
   }
 }
 
-}  // namespace mh
+} // namespace mh

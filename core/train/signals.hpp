@@ -1,5 +1,6 @@
 #pragma once
-/// SIGTERM and SIGINT ask a run to stop after the present step; a second one ends the process at once.
+/// SIGTERM and SIGINT ask a run to stop after the present step; a second one ends the process at
+/// once.
 
 #include <memory>
 #include <string>
@@ -8,7 +9,7 @@ namespace mh {
 
 /// Listens while it lives; one at a time per process.
 class StopSignals {
- public:
+public:
   StopSignals();
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
@@ -17,9 +18,9 @@ class StopSignals {
   /// "SIGTERM" if one has come, else empty.
   [[nodiscard]] std::string received() const;
 
- private:
+private:
   struct Former;
   std::unique_ptr<Former> former_;
 };
 
-}  // namespace mh
+} // namespace mh

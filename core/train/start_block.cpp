@@ -3,7 +3,6 @@
 #include "core/config.hpp"
 #include "core/train/devices.hpp"
 #include "core/train/words.hpp"
-
 #include "megahost/abi.hpp"
 
 #include <algorithm>
@@ -14,10 +13,14 @@ namespace {
 
 std::string layout_text(const Recipe& recipe, const Mesh& mesh) {
   const auto& shape = mesh.shape();
-  std::string text = words("%lld rank%s", static_cast<long long>(mesh.world()), mesh.world() == 1 ? "" : "s");
-  for (const auto& [name, degree] : {std::pair("tensor", shape.tp), std::pair("context", shape.cp),
-                                     std::pair("pipeline", shape.pp), std::pair("data", shape.dp),
-                                     std::pair("expert", shape.ep)}) {
+  std::string text =
+      words("%lld rank%s", static_cast<long long>(mesh.world()), mesh.world() == 1 ? "" : "s");
+  for (const auto& [name, degree] :
+       {std::pair("tensor", shape.tp),
+        std::pair("context", shape.cp),
+        std::pair("pipeline", shape.pp),
+        std::pair("data", shape.dp),
+        std::pair("expert", shape.ep)}) {
     if (degree > 1) {
       text += words(", %s %lld", name, static_cast<long long>(degree));
     }
@@ -27,24 +30,31 @@ std::string layout_text(const Recipe& recipe, const Mesh& mesh) {
 
 std::string model_text(const Session& session) {
   const auto& store = session.model->parameters();
-  std::string text = session.recipe.model.use + ", " +
-                     grouped(session.architecture->layers()) + " layers, " +
-                     grouped(store.global_elements()) + " parameters";
+  std::string text = session.recipe.model.use + ", " + grouped(session.architecture->layers()) +
+                     " layers, " + grouped(store.global_elements()) + " parameters";
   const int64_t vocab = session.architecture->vocab();
   if (session.padded_vocab() != vocab) {
-    text += words("; padded vocab %lld -> %lld (%lld dummy tokens)", static_cast<long long>(vocab),
-                  static_cast<long long>(session.padded_vocab()),
-                  static_cast<long long>(session.padded_vocab() - vocab));
+    text += words(
+        "; padded vocab %lld -> %lld (%lld dummy tokens)",
+        static_cast<long long>(vocab),
+        static_cast<long long>(session.padded_vocab()),
+        static_cast<long long>(session.padded_vocab() - vocab)
+    );
   }
   return text;
 }
 
 std::string batch_text(const Session& session) {
   const auto layout = session.layout();
-  return words("%s samples of %s tokens = %s tokens per step, in %lld microbatch%s of %lld",
-               grouped(layout.global()).c_str(), grouped(layout.seq).c_str(),
-               grouped(layout.global() * layout.seq).c_str(), static_cast<long long>(layout.microbatches),
-               layout.microbatches == 1 ? "" : "es", static_cast<long long>(layout.micro));
+  return words(
+      "%s samples of %s tokens = %s tokens per step, in %lld microbatch%s of %lld",
+      grouped(layout.global()).c_str(),
+      grouped(layout.seq).c_str(),
+      grouped(layout.global() * layout.seq).c_str(),
+      static_cast<long long>(layout.microbatches),
+      layout.microbatches == 1 ? "" : "es",
+      static_cast<long long>(layout.micro)
+  );
 }
 
 std::string memory_text(const Session& session, const Weights& weights) {
@@ -67,18 +77,20 @@ std::string device_text(const Session& session) {
 }
 
 std::string precision_text(const Session& session) {
-  return session.dtype == at::kFloat ? "fp32" : "bf16 weights; fp32 gradients, master weights and loss";
+  return session.dtype == at::kFloat ? "fp32"
+                                     : "bf16 weights; fp32 gradients, master weights and loss";
 }
 
-}  // namespace
+} // namespace
 
 std::vector<std::string> used_plugins(const Recipe& recipe, Host& host) {
-  std::vector<std::pair<Kind, std::string>> used{{Kind::architecture, recipe.model.use},
-                                                 {Kind::optimizer, recipe.optimizer.use},
-                                                 {Kind::lr_schedule, recipe.lr_schedule.use},
-                                                 {Kind::corpus, recipe.data.use},
-                                                 {Kind::tokenizer, recipe.tokenizer.use},
-                                                 {Kind::recompute, recipe.recompute.use}};
+  std::vector<std::pair<Kind, std::string>> used{
+      {Kind::architecture, recipe.model.use},
+      {Kind::optimizer, recipe.optimizer.use},
+      {Kind::lr_schedule, recipe.lr_schedule.use},
+      {Kind::corpus, recipe.data.use},
+      {Kind::tokenizer, recipe.tokenizer.use},
+      {Kind::recompute, recipe.recompute.use}};
   for (const auto& name : strategy_names(recipe)) {
     used.emplace_back(Kind::strategy, name);
   }
@@ -93,25 +105,29 @@ std::vector<std::string> used_plugins(const Recipe& recipe, Host& host) {
   return plugins;
 }
 
-std::vector<std::string> start_block(const Session& session, const Weights& weights,
-                                     const std::vector<std::string>& plugins,
-                                     const std::filesystem::path& folder) {
+std::vector<std::string> start_block(
+    const Session& session,
+    const Weights& weights,
+    const std::vector<std::string>& plugins,
+    const std::filesystem::path& folder
+) {
   std::string names;
   for (const auto& plugin : plugins) {
     names += (names.empty() ? "" : ", ") + plugin;
   }
   const auto& recipe = session.recipe;
-  return {"megahost " MH_VERSION ", LibTorch " TORCH_VERSION,
-          "  plugins    " + names,
-          "  device     " + device_text(session),
-          "  layout     " + layout_text(recipe, session.mesh),
-          "  model      " + model_text(session),
-          "  precision  " + precision_text(session),
-          "  batch      " + batch_text(session),
-          "  memory     " + memory_text(session, weights),
-          "  data       " + session.corpus->summary(),
-          "  run        " + recipe.name + ", " + grouped(recipe.iterations()) + " steps, in " +
-              folder.string()};
+  return {
+      "megahost " MH_VERSION ", LibTorch " TORCH_VERSION,
+      "  plugins    " + names,
+      "  device     " + device_text(session),
+      "  layout     " + layout_text(recipe, session.mesh),
+      "  model      " + model_text(session),
+      "  precision  " + precision_text(session),
+      "  batch      " + batch_text(session),
+      "  memory     " + memory_text(session, weights),
+      "  data       " + session.corpus->summary(),
+      "  run        " + recipe.name + ", " + grouped(recipe.iterations()) + " steps, in " +
+          folder.string()};
 }
 
-}  // namespace mh
+} // namespace mh

@@ -13,8 +13,11 @@ namespace mh {
 /// "org.megahost.llama 0.1.0" of every plugin that the recipe uses, each once.
 [[nodiscard]] std::vector<std::string> used_plugins(const Recipe& recipe, Host& host);
 
-[[nodiscard]] std::vector<std::string> start_block(const Session& session, const Weights& weights,
-                                                   const std::vector<std::string>& plugins,
-                                                   const std::filesystem::path& folder);
+[[nodiscard]] std::vector<std::string> start_block(
+    const Session& session,
+    const Weights& weights,
+    const std::vector<std::string>& plugins,
+    const std::filesystem::path& folder
+);
 
-}  // namespace mh
+} // namespace mh

@@ -1,7 +1,6 @@
 #include "core/train/step.hpp"
 
 #include "core/train/batches.hpp"
-
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -23,13 +22,14 @@ void sum_over_tokens(const Mesh& mesh, at::Tensor tensor) {
 
 /// Adds up each named loss over microbatches, on the device.
 class LossSums {
- public:
+public:
   void add(const std::vector<Loss>& losses, LossCounts& counts) {
     for (const auto& loss : losses) {
       const double count = counts.of(loss.over);
       const auto value = loss.sum.detach().to(at::kFloat) * (count > 0 ? 1 / count : 0.0);
-      auto known = std::find_if(sums_.begin(), sums_.end(),
-                                [&](const auto& sum) { return sum.name == loss.name; });
+      auto known = std::find_if(sums_.begin(), sums_.end(), [&](const auto& sum) {
+        return sum.name == loss.name;
+      });
       if (known == sums_.end()) {
         sums_.push_back({loss.name, value, count});
       } else {
@@ -48,19 +48,21 @@ class LossSums {
     return values;
   }
 
- private:
+private:
   struct Sum {
     std::string name;
-    at::Tensor mean;  // this rank's share of it
+    at::Tensor mean; // this rank's share of it
     double count;
   };
+
   std::vector<Sum> sums_;
 };
 
 /// A microbatch between its forward and its backward pass. The context points to the batch.
 struct InFlight {
   InFlight(const Passes& passes, const Batch& host)
-      : batch(to_device(host, passes.device)), context(passes.mesh, passes.rules, batch) {}
+      : batch(to_device(host, passes.device))
+      , context(passes.mesh, passes.rules, batch) {}
 
   Batch batch;
   StepContext context;
@@ -69,9 +71,11 @@ struct InFlight {
 
 void require_losses(const StepContext& context) {
   if (context.losses().empty()) {
-    throw Error("the model adds no loss for this batch",
-                "a corpus for training gives `labels` and `loss_mask` beside `tokens`",
-                exit_code::data);
+    throw Error(
+        "the model adds no loss for this batch",
+        "a corpus for training gives `labels` and `loss_mask` beside `tokens`",
+        exit_code::data
+    );
   }
 }
 
@@ -85,7 +89,7 @@ at::Tensor total_loss(const std::vector<Loss>& losses, LossCounts& counts) {
   return total;
 }
 
-}  // namespace
+} // namespace
 
 double LossCounts::of(const std::string& over) {
   if (const auto known = counts_.find(over); known != counts_.end()) {
@@ -99,8 +103,11 @@ double LossCounts::of(const std::string& over) {
     }
     const auto array = batch.arrays.find(over);
     if (array == batch.arrays.end()) {
-      throw Error("a loss is counted over array `" + over + "`, which the corpus does not give",
-                  "use a corpus that gives it", exit_code::data);
+      throw Error(
+          "a loss is counted over array `" + over + "`, which the corpus does not give",
+          "use a corpus that gives it",
+          exit_code::data
+      );
     }
     count += array->second.sum(at::kDouble).item<double>();
   }
@@ -118,9 +125,13 @@ std::vector<Instruction> accumulation(int64_t microbatches) {
   return list;
 }
 
-std::vector<LossValue> forward_backward(const Passes& passes, std::span<const Batch> microbatches,
-                                        std::span<const Instruction> instructions, uint64_t seed,
-                                        bool dropout) {
+std::vector<LossValue> forward_backward(
+    const Passes& passes,
+    std::span<const Batch> microbatches,
+    std::span<const Instruction> instructions,
+    uint64_t seed,
+    bool dropout
+) {
   LossCounts counts(passes.mesh, microbatches);
   LossSums sums;
   std::map<int32_t, std::unique_ptr<InFlight>> in_flight;
@@ -140,8 +151,10 @@ std::vector<LossValue> forward_backward(const Passes& passes, std::span<const Ba
       backward(slot->total);
       slot.reset();
     } else {
-      throw Error("the pipeline schedule has an instruction for another stage, but the model has one",
-                  "set parallel.pipeline = 1");
+      throw Error(
+          "the pipeline schedule has an instruction for another stage, but the model has one",
+          "set parallel.pipeline = 1"
+      );
     }
   }
   return sums.values(passes.mesh);
@@ -164,9 +177,16 @@ double clip_factor(double norm, double clip) {
   return clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0;
 }
 
-StepResult train_step(const Passes& passes, ParameterStore& parameters, Weights& weights,
-                      const Optimizer& optimizer, std::span<const Batch> microbatches, uint64_t seed,
-                      double clip, Update update) {
+StepResult train_step(
+    const Passes& passes,
+    ParameterStore& parameters,
+    Weights& weights,
+    const Optimizer& optimizer,
+    std::span<const Batch> microbatches,
+    uint64_t seed,
+    double clip,
+    Update update
+) {
   parameters.gradients().zero_();
   StepResult result;
   const auto list = accumulation(static_cast<int64_t>(microbatches.size()));
@@ -174,8 +194,9 @@ StepResult train_step(const Passes& passes, ParameterStore& parameters, Weights&
   parameters.reduce_gradients(passes.mesh);
   result.gradient_norm = std::sqrt(parameters.squared_gradient_norm(passes.mesh).item<double>());
   result.finite = std::isfinite(result.gradient_norm) &&
-                  std::all_of(result.losses.begin(), result.losses.end(),
-                              [](const auto& loss) { return std::isfinite(loss.value); });
+                  std::all_of(result.losses.begin(), result.losses.end(), [](const auto& loss) {
+                    return std::isfinite(loss.value);
+                  });
   if (!result.finite) {
     return result;
   }
@@ -184,4 +205,4 @@ StepResult train_step(const Passes& passes, ParameterStore& parameters, Weights&
   return result;
 }
 
-}  // namespace mh
+} // namespace mh

@@ -1,9 +1,8 @@
 #pragma once
-/// One training step: microbatches through the model as the schedule's instructions say, gradients as plain
-/// sums, one update.
+/// One training step: microbatches through the model as the schedule's instructions say, gradients
+/// as plain sums, one update.
 
 #include "core/train/weights.hpp"
-
 #include "megahost/context.hpp"
 #include "megahost/mesh.hpp"
 #include "megahost/model.hpp"
@@ -23,7 +22,7 @@ namespace mh {
 struct LossValue {
   std::string name;
   double value = 0;
-  double count = 0;  ///< of the items that it is the mean of
+  double count = 0; ///< of the items that it is the mean of
 };
 
 /// What all passes of a run share.
@@ -34,18 +33,20 @@ struct Passes {
   at::Device device;
 };
 
-/// The number of items of each loss over all microbatches and ranks, known before the step from host data.
+/// The number of items of each loss over all microbatches and ranks, known before the step from
+/// host data.
 ///
 /// Ranks:  collective over dp and cp, once per array that a loss is counted over
 class LossCounts {
- public:
+public:
   LossCounts(const Mesh& mesh, std::span<const Batch> microbatches)
-      : mesh_(mesh), microbatches_(microbatches) {}
+      : mesh_(mesh)
+      , microbatches_(microbatches) {}
 
   /// Throws:  mh::Error if the batch has no array `over`
   [[nodiscard]] double of(const std::string& over);
 
- private:
+private:
   const Mesh& mesh_;
   std::span<const Batch> microbatches_;
   std::map<std::string, double> counts_;
@@ -54,33 +55,44 @@ class LossCounts {
 /// Forward and backward of each microbatch in turn: the schedule of a single stage.
 [[nodiscard]] std::vector<Instruction> accumulation(int64_t microbatches);
 
-/// Runs the instructions; main gradients grow by the gradients of the total loss, the sum over losses of
-/// weight * sum / count.
+/// Runs the instructions; main gradients grow by the gradients of the total loss, the sum over
+/// losses of weight * sum / count.
 ///
 /// Returns: the losses' means over the step
 /// Throws:  mh::Error if the model adds no loss, or an instruction needs another stage
-[[nodiscard]] std::vector<LossValue> forward_backward(const Passes& passes,
-                                                      std::span<const Batch> microbatches,
-                                                      std::span<const Instruction> instructions,
-                                                      uint64_t seed, bool dropout = true);
+[[nodiscard]] std::vector<LossValue> forward_backward(
+    const Passes& passes,
+    std::span<const Batch> microbatches,
+    std::span<const Instruction> instructions,
+    uint64_t seed,
+    bool dropout = true
+);
 
 /// Forward passes only, without dropout.
-[[nodiscard]] std::vector<LossValue> forward_only(const Passes& passes,
-                                                  std::span<const Batch> microbatches);
+[[nodiscard]] std::vector<LossValue>
+forward_only(const Passes& passes, std::span<const Batch> microbatches);
 
-/// The factor that brings gradients of this norm down to `clip`: clip / (norm + 1e-6) if below 1, else 1.
-/// A clip of 0 does not clip.
+/// The factor that brings gradients of this norm down to `clip`: clip / (norm + 1e-6) if below 1,
+/// else 1. A clip of 0 does not clip.
 [[nodiscard]] double clip_factor(double norm, double clip);
 
 struct StepResult {
   std::vector<LossValue> losses;
-  double gradient_norm = 0;  ///< before clipping
-  bool finite = true;        ///< if not, no weight was touched
+  double gradient_norm = 0; ///< before clipping
+  bool finite = true;       ///< if not, no weight was touched
 };
 
-/// A whole step: gradients from zero, their sums over ranks, norm, clipping, update number `update.step`.
-[[nodiscard]] StepResult train_step(const Passes& passes, ParameterStore& parameters, Weights& weights,
-                                    const Optimizer& optimizer, std::span<const Batch> microbatches,
-                                    uint64_t seed, double clip, Update update);
+/// A whole step: gradients from zero, their sums over ranks, norm, clipping, update number
+/// `update.step`.
+[[nodiscard]] StepResult train_step(
+    const Passes& passes,
+    ParameterStore& parameters,
+    Weights& weights,
+    const Optimizer& optimizer,
+    std::span<const Batch> microbatches,
+    uint64_t seed,
+    double clip,
+    Update update
+);
 
-}  // namespace mh
+} // namespace mh

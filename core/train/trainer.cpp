@@ -10,7 +10,6 @@
 #include "core/train/signals.hpp"
 #include "core/train/start_block.hpp"
 #include "core/train/words.hpp"
-
 #include "megahost/error.hpp"
 #include "megahost/random.hpp"
 
@@ -39,24 +38,28 @@ std::string bad_numbers(const StepResult& result) {
 }
 
 class Trainer {
- public:
+public:
   Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output);
   TrainSummary run();
 
- private:
+private:
   [[nodiscard]] std::string stop_reason() const;
   void step();
   [[noreturn]] void stop_at(const StepResult& result);
   void evaluate();
   void save(int64_t keep);
   void save_or_warn(int64_t keep);
-  [[nodiscard]] bool due(int64_t interval) const { return interval > 0 && progress_.step % interval == 0; }
+
+  [[nodiscard]] bool due(int64_t interval) const {
+    return interval > 0 && progress_.step % interval == 0;
+  }
 
   const TrainOptions& options_;
   Output& output_;
   StopSignals signals_;
   Clock::time_point start_ = Clock::now();
   std::filesystem::path folder_;
+  std::unique_ptr<FileLock> lock_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<Prefetcher> data_;
@@ -68,14 +71,18 @@ class Trainer {
 };
 
 Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output)
-    : options_(options), output_(output), folder_(run_folder(recipe.checkpoint.dir, options.resume)),
-      session_(make_session(recipe, host)), iterations_(recipe.iterations()) {
+    : options_(options)
+    , output_(output)
+    , folder_(run_folder(recipe.checkpoint.dir, options.resume))
+    , session_(make_session(recipe, host))
+    , iterations_(recipe.iterations()) {
   auto& session = *session_;
   require_evaluation(session);
-  make_run_folder(folder_, options.recipe_text);
+  lock_ = make_run_folder(folder_, options.recipe_text);
   session.model->parameters().allocate_gradients();
-  weights_ = std::make_unique<Weights>(session.model->parameters(), *session.optimizer,
-                                       recipe.optimizer.weight_decay);
+  weights_ = std::make_unique<Weights>(
+      session.model->parameters(), *session.optimizer, recipe.optimizer.weight_decay
+  );
   progress_.seed = recipe.train.seed;
   progress_.threads = at::get_num_threads();
   progress_.cpu_level = cpu_level();
@@ -96,14 +103,16 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
       notes.push_back("no checkpoint in " + folder_.string() + " yet: starting at step 0");
     }
   }
-  const Rates rates{.iterations = iterations_,
-                    .global_batch = recipe.batch.global,
-                    .seq = recipe.model.seq_length,
-                    .flops_per_token = session.flops_per_token(),
-                    .peak_flops = session.device->peak_flops(session.dtype),
-                    .ranks = session.mesh.world()};
-  log_ = std::make_unique<RunLog>(output_, folder_, recipe.log.format, recipe.log.interval, rates,
-                                  progress_.step);
+  const Rates rates{
+      .iterations = iterations_,
+      .global_batch = recipe.batch.global,
+      .seq = recipe.model.seq_length,
+      .flops_per_token = session.flops_per_token(),
+      .peak_flops = session.device->peak_flops(session.dtype),
+      .ranks = session.mesh.world()};
+  log_ = std::make_unique<RunLog>(
+      output_, folder_, recipe.log.format, recipe.log.interval, rates, progress_.step
+  );
   for (const auto& line : start_block(session, *weights_, progress_.plugins, folder_)) {
     log_->line(line);
   }
@@ -135,11 +144,19 @@ void Trainer::step() {
   const auto begin = Clock::now();
   const auto batches = data_->get(progress_.samples, progress_.step + 1 < iterations_);
   const int64_t number = progress_.step + 1;
-  const uint64_t seed = random_key(static_cast<uint64_t>(progress_.seed), "step " + std::to_string(number));
+  const uint64_t seed =
+      random_key(static_cast<uint64_t>(progress_.seed), "step " + std::to_string(number));
   const double lr = session.lr_schedule->lr(progress_.step);
-  const auto result =
-      train_step(session.passes(), session.model->parameters(), *weights_, *session.optimizer, batches,
-                 seed, session.recipe.optimizer.clip_grad, {.step = number, .lr = lr});
+  const auto result = train_step(
+      session.passes(),
+      session.model->parameters(),
+      *weights_,
+      *session.optimizer,
+      batches,
+      seed,
+      session.recipe.optimizer.clip_grad,
+      {.step = number, .lr = lr}
+  );
   if (!result.finite) {
     stop_at(result);
   }
@@ -147,33 +164,39 @@ void Trainer::step() {
   progress_.step = number;
   progress_.samples += session.recipe.batch.global;
   progress_.tokens += tokens_per_step(session.recipe);
-  log_->step({.step = number,
-              .samples = progress_.samples,
-              .losses = result.losses,
-              .lr = lr,
-              .next_lr = session.lr_schedule->lr(number),
-              .gradient_norm = result.gradient_norm,
-              .seconds = seconds_since(begin)});
+  log_->step(
+      {.step = number,
+       .samples = progress_.samples,
+       .losses = result.losses,
+       .lr = lr,
+       .next_lr = session.lr_schedule->lr(number),
+       .gradient_norm = result.gradient_norm,
+       .seconds = seconds_since(begin)}
+  );
 }
 
 // Nothing has been updated yet: the state is that before the step, and is kept if it is sound.
 void Trainer::stop_at(const StepResult& result) {
-  const std::string cause = "step " + std::to_string(progress_.step + 1) + ": " + bad_numbers(result);
-  std::string kept = saved_step_ > 0 ? "the checkpoint of step " + std::to_string(saved_step_) + " is whole"
-                                     : "no checkpoint was written";
+  const std::string cause =
+      "step " + std::to_string(progress_.step + 1) + ": " + bad_numbers(result);
+  std::string kept = saved_step_ > 0
+                         ? "the checkpoint of step " + std::to_string(saved_step_) + " is whole"
+                         : "no checkpoint was written";
   if (progress_.step > saved_step_ && progress_.step > 0 && weights_->finite()) {
-    save_or_warn(/*keep=*/0);  // earlier ones may be sounder: none is removed
+    save_or_warn(/*keep=*/0); // earlier ones may be sounder: none is removed
   }
   if (saved_step_ == progress_.step && progress_.step > 0) {
     kept = "the state before it is saved in " + checkpoint_folder(folder_).string();
   }
   log_->line("stopped at " + cause);
-  throw Error(cause + "; " + kept,
-              "lower optimizer.lr, lengthen the warm-up or look at the data of samples " +
-                  std::to_string(progress_.samples) + " to " +
-                  std::to_string(progress_.samples + session_->recipe.batch.global - 1) +
-                  ", then continue with --resume",
-              exit_code::numbers);
+  throw Error(
+      cause + "; " + kept,
+      "lower optimizer.lr, lengthen the warm-up or look at the data of samples " +
+          std::to_string(progress_.samples) + " to " +
+          std::to_string(progress_.samples + session_->recipe.batch.global - 1) +
+          ", then continue with --resume",
+      exit_code::numbers
+  );
 }
 
 void Trainer::evaluate() {
@@ -182,12 +205,20 @@ void Trainer::evaluate() {
 }
 
 void Trainer::save(int64_t keep) {
-  if (saved_step_ == progress_.step) {
+  if (saved_step_ == progress_.step || progress_.step == 0) {
     return;
   }
+  const auto begin = Clock::now();
   std::vector<std::string> notes;
   save_checkpoint(folder_, progress_, *weights_, keep, notes);
   saved_step_ = progress_.step;
+  log_->line(words(
+      "step %6lld/%lld | saved in %s | %.0f ms",
+      static_cast<long long>(progress_.step),
+      static_cast<long long>(iterations_),
+      checkpoint_folder(folder_).c_str(),
+      1e3 * seconds_since(begin)
+  ));
   for (const auto& note : notes) {
     log_->line(note);
   }
@@ -197,8 +228,10 @@ void Trainer::save_or_warn(int64_t keep) {
   try {
     save(keep);
   } catch (const Error& error) {
-    log_->line("warning: the checkpoint of step " + std::to_string(progress_.step) +
-               " was not written, earlier ones are untouched: " + error.what());
+    log_->line(
+        "warning: the checkpoint of step " + std::to_string(progress_.step) +
+        " was not written, earlier ones are untouched: " + error.what()
+    );
   }
 }
 
@@ -241,10 +274,10 @@ TrainSummary Trainer::run() {
   return summary;
 }
 
-}  // namespace
+} // namespace
 
 TrainSummary train(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output) {
   return Trainer(recipe, host, options, output).run();
 }
 
-}  // namespace mh
+} // namespace mh

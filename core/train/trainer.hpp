@@ -4,7 +4,6 @@
 ///   mh::TrainSummary summary = mh::train(recipe, host, {.resume = true}, output);
 
 #include "core/train/output.hpp"
-
 #include "megahost/export.hpp"
 #include "megahost/host.hpp"
 #include "megahost/recipe.hpp"
@@ -18,26 +17,30 @@
 namespace mh {
 
 struct TrainOptions {
-  bool resume = false;       ///< go on from the newest whole checkpoint in the run folder
-  bool closing = true;       ///< curve, sample and suggestions at the end
-  std::string recipe_text{};  ///< the resolved recipe with origins, kept in the run folder as recipe.toml
-  std::string command{};      ///< how the user called the recipe: "recipes/quickstart.lua", for suggestions
+  bool resume = false; ///< go on from the newest whole checkpoint in the run folder
+  bool closing = true; ///< curve, sample and suggestions at the end
+  std::string
+      recipe_text{}; ///< the resolved recipe with origins, kept in the run folder as recipe.toml
+  std::string
+      command{}; ///< how the user called the recipe: "recipes/quickstart.lua", for suggestions
 };
 
 struct TrainSummary {
   int64_t step = 0;
-  std::string reason;            ///< "finished", "train.exit_minutes", "train.exit_iters", "SIGTERM", "SIGINT"
+  std::string reason; ///< "finished", "train.exit_minutes", "train.exit_iters", "SIGTERM", "SIGINT"
   std::filesystem::path folder;
-  std::optional<double> loss;    ///< of the last step
+  std::optional<double> loss; ///< of the last step
   std::optional<double> validation_loss;
 };
 
-/// Trains. A fresh run takes the recipe's run folder, or the first free one of DIR-2, DIR-3, ... if that
-/// holds a run already; a resumed one takes the last of them.
+/// Trains. A fresh run takes the recipe's run folder, or the first free one of DIR-2, DIR-3, ... if
+/// that holds a run already; a resumed one takes the last of them.
 ///
-/// Throws:  mh::Error with exit code 6 when loss or gradients are no finite numbers (the state before that
-///          step is saved), 5 if the last checkpoint cannot be written, and what building the run throws
-[[nodiscard]] MH_API TrainSummary train(const Recipe& recipe, Host& host, const TrainOptions& options,
-                                        Output& output);
+/// Throws:  mh::Error with exit code 6 when loss or gradients are no finite numbers (the state
+/// before that
+///          step is saved), 5 if the last checkpoint cannot be written, and what building the run
+///          throws
+[[nodiscard]] MH_API TrainSummary
+train(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output);
 
-}  // namespace mh
+} // namespace mh

@@ -12,7 +12,8 @@
 namespace mh {
 
 Weights::Weights(ParameterStore& store, const Optimizer& optimizer, double weight_decay)
-    : store_(store), state_(optimizer.state()) {
+    : store_(store)
+    , state_(optimizer.state()) {
   MH_ASSERT(store.gradients().defined(), "gradients are allocated before the masters");
   const at::NoGradGuard no_grad;
   for (const auto& parameter : store.all()) {
@@ -60,8 +61,9 @@ std::vector<Weights::Stored> Weights::stored() const {
   }
   for (size_t s = 0; s < state_.size(); ++s) {
     for (size_t i = 0; i < items_.size(); ++i) {
-      all.push_back({"optimizer." + state_[s].name + "." + items_[i].name, pieces_[i],
-                     items_[i].state[s]});
+      all.push_back(
+          {"optimizer." + state_[s].name + "." + items_[i].name, pieces_[i], items_[i].state[s]}
+      );
     }
   }
   return all;
@@ -88,4 +90,4 @@ int64_t Weights::bytes() const {
   return bytes;
 }
 
-}  // namespace mh
+} // namespace mh

@@ -11,7 +11,9 @@ std::string words(const char* format, ...) {
   va_start(arguments, format);
   va_list again;
   va_copy(again, arguments);
-  std::string text(static_cast<size_t>(std::max(0, std::vsnprintf(nullptr, 0, format, arguments))), '\0');
+  std::string text(
+      static_cast<size_t>(std::max(0, std::vsnprintf(nullptr, 0, format, arguments))), '\0'
+  );
   std::vsnprintf(text.data(), text.size() + 1, format, again);
   va_end(again);
   va_end(arguments);
@@ -50,4 +52,4 @@ std::string duration_text(double seconds) {
   return words("%dh %02dm", static_cast<int>(whole / 3600), static_cast<int>(whole / 60 % 60));
 }
 
-}  // namespace mh
+} // namespace mh

@@ -15,4 +15,4 @@ namespace mh {
 /// "2m 05s", "1h 02m", "12s".
 [[nodiscard]] std::string duration_text(double seconds);
 
-}  // namespace mh
+} // namespace mh

@@ -3,11 +3,12 @@
 
 #include "core/train/devices.hpp"
 #include "core/train/trainer.hpp"
-
 #include "megahost/corpus.hpp"
 #include "megahost/error.hpp"
 #include "megahost/host.hpp"
 #include "megahost/recipe.hpp"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -16,14 +17,12 @@
 #include <string>
 #include <vector>
 
-#include <unistd.h>
-
 namespace runs {
 
 namespace fs = std::filesystem;
 
 class Lines : public mh::Output {
- public:
+public:
   void line(const std::string& text) override { lines.push_back(text); }
 
   [[nodiscard]] bool say(const std::string& words) const {
@@ -40,17 +39,23 @@ class Lines : public mh::Output {
 
 /// A folder that goes with the object.
 class Folder {
- public:
-  Folder() : path_(fs::temp_directory_path() / std::string("mh-runs-").append(std::to_string(getpid()))) {
+public:
+  Folder()
+      : path_(
+            fs::temp_directory_path() / std::string("mh-runs-").append(std::to_string(getpid()))
+        ) {
     fs::remove_all(path_);
     fs::create_directories(path_);
   }
+
   ~Folder() { fs::remove_all(path_); }
+
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
+
   [[nodiscard]] fs::path operator/(const std::string& name) const { return path_ / name; }
 
- private:
+private:
   fs::path path_;
 };
 
@@ -121,4 +126,4 @@ inline std::vector<std::string> metrics(const fs::path& run) {
   return lines;
 }
 
-}  // namespace runs
+} // namespace runs

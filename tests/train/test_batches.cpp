@@ -1,6 +1,5 @@
-#include "tiny.hpp"
-
 #include "megahost/error.hpp"
+#include "tiny.hpp"
 
 #include <ATen/ops/equal.h>
 
@@ -8,7 +7,8 @@
 
 TEST_CASE("a step's samples go to microbatches and data ranks in Megatron's order") {
   const tiny::Numbers corpus;
-  const mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 2, .microbatches = 3, .data_ranks = 2, .data_rank = 1};
+  const mh::BatchLayout layout{
+      .seq = tiny::kSeq, .micro = 2, .microbatches = 3, .data_ranks = 2, .data_rank = 1};
   CHECK(layout.global() == 12);
   const auto batches = mh::load_batches(corpus, mh::Split::train, 24, layout);
   REQUIRE(batches.size() == 3);
@@ -38,7 +38,7 @@ TEST_CASE("prefetching gives the same batches, also out of turn") {
 
 TEST_CASE("samples whose arrays differ cannot be stacked") {
   class Uneven : public tiny::Numbers {
-   public:
+  public:
     [[nodiscard]] mh::Sample sample(mh::Split split, int64_t index) const override {
       auto sample = Numbers::sample(split, index);
       if (index == 1) {
@@ -53,6 +53,7 @@ TEST_CASE("samples whose arrays differ cannot be stacked") {
       return sample;
     }
   };
+
   const Uneven corpus;
   const mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 2, .microbatches = 1};
   for (const int64_t first : {0, 2, 4, 6}) {

@@ -1,7 +1,12 @@
-// The program, killed with SIGKILL at random points again and again, ends with the bits of a run that was
-// left alone.
+// The program, killed with SIGKILL at random points again and again, ends with the bits of a run
+// that was left alone.
 
 #include "runs.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
 
 #include <chrono>
 #include <csignal>
@@ -10,11 +15,6 @@
 #include <set>
 #include <string>
 #include <thread>
-
-#include <doctest/doctest.h>
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
 
 namespace {
 
@@ -96,7 +96,8 @@ std::set<std::string> half_written(const path& run) {
   std::set<std::string> names;
   std::error_code none;
   for (const auto& entry : runs::fs::directory_iterator(run / "checkpoints", none)) {
-    if (const auto name = entry.path().filename().string(); name.find(".tmp-") != std::string::npos) {
+    if (const auto name = entry.path().filename().string();
+        name.find(".tmp-") != std::string::npos) {
       names.insert(name);
     }
   }
@@ -104,9 +105,9 @@ std::set<std::string> half_written(const path& run) {
 }
 
 class Killer {
- public:
-  /// Lets the process run for a while, then kills it. Four times in ten it waits for a save to begin.
-  /// Returns whether it was killed; else it had come to its end.
+public:
+  /// Lets the process run for a while, then kills it. Four times in ten it waits for a save to
+  /// begin. Returns whether it was killed; else it had come to its end.
   bool operator()(pid_t child, const path& run, const std::set<std::string>& old) {
     const auto saves = [&] { return half_written(run) != old; };
     const auto deadline = Clock::now() + std::chrono::seconds(60);
@@ -128,11 +129,11 @@ class Killer {
 
   int while_saving = 0;
 
- private:
+private:
   std::mt19937 random_{20};
 };
 
-}  // namespace
+} // namespace
 
 TEST_CASE("a run killed again and again ends with the bits of one that was left alone") {
   const char* given = std::getenv("MH_KILLS");
@@ -147,7 +148,7 @@ TEST_CASE("a run killed again and again ends with the bits of one that was left 
   Killer killer;
   int kills = 0;
   int rounds = 0;
-  while (kills < wanted) {  // a fresh run each time one has come to its end
+  while (kills < wanted) { // a fresh run each time one has come to its end
     const path run = folder / std::string("killed-").append(std::to_string(++rounds));
     bool resume = false;
     while (kills < wanted) {
@@ -163,6 +164,8 @@ TEST_CASE("a run killed again and again ends with the bits of one that was left 
     CHECK(runs::metrics(run) == expected_metrics);
     CHECK(half_written(run).empty());
   }
-  MESSAGE(kills << " kills in " << rounds << " runs, " << killer.while_saving << " of them while saving");
+  MESSAGE(
+      kills << " kills in " << rounds << " runs, " << killer.while_saving << " of them while saving"
+  );
   CHECK(killer.while_saving > 0);
 }

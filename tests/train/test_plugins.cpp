@@ -1,26 +1,30 @@
-#include "runs.hpp"
-
 #include "megahost/lr_schedule.hpp"
 #include "megahost/optimizer.hpp"
 #include "megahost/recompute.hpp"
 #include "megahost/strategy.hpp"
+#include "runs.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <doctest/doctest.h>
+
 #include <array>
 #include <cmath>
-
-#include <doctest/doctest.h>
 
 namespace {
 
 using mh::Table;
 
-std::vector<double> rates(mh::Host& host, const std::string& name, const Table& options,
-                          const mh::LrSchedule::Args& args, int64_t count) {
+std::vector<double> rates(
+    mh::Host& host,
+    const std::string& name,
+    const Table& options,
+    const mh::LrSchedule::Args& args,
+    int64_t count
+) {
   const auto schedule = host.make<mh::LrSchedule>(name, options, args);
   std::vector<double> rates;
   for (int64_t n = 0; n < count; ++n) {
@@ -42,8 +46,12 @@ mh::UpdateItem item(mh::Optimizer& optimizer, double weight_decay, double multip
 }
 
 template <class Base>
-std::string refusal(mh::Host& host, const std::string& name, const Table& options,
-                    const typename Base::Args& args = {}) {
+std::string refusal(
+    mh::Host& host,
+    const std::string& name,
+    const Table& options,
+    const typename Base::Args& args = {}
+) {
   try {
     (void)host.make<Base>(name, options, args);
   } catch (const mh::Error& error) {
@@ -52,27 +60,40 @@ std::string refusal(mh::Host& host, const std::string& name, const Table& option
   return "accepted";
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("learning rates are Megatron's") {
   auto host = runs::host();
   const mh::LrSchedule::Args args{.lr = 1e-3, .train_iters = 10, .global_batch = 10};
   // OptimizerParamScheduler of megatron-core 0.16.1: initial 1e-5, warm-up 20, decay 100 samples
-  const std::array<double, 13> cosine{1e-05,
-                                      0.000505,
-                                      0.001,
-                                      0.000965745789630079,
-                                      0.0008681980515339464,
-                                      0.0007222075445642905,
-                                      0.00055,
-                                      0.0003777924554357096,
-                                      0.00023180194846605365,
-                                      0.00013425421036992097,
-                                      0.0001,
-                                      0.0001,
-                                      0.0001};
-  const std::array<double, 13> linear{1e-05,  0.000505,  0.001,     0.0008875, 0.000775,   0.0006625, 0.00055,
-                                      0.0004375, 0.000325, 0.0002125, 0.0001,    0.0001,    0.0001};
+  const std::array<double, 13> cosine{
+      1e-05,
+      0.000505,
+      0.001,
+      0.000965745789630079,
+      0.0008681980515339464,
+      0.0007222075445642905,
+      0.00055,
+      0.0003777924554357096,
+      0.00023180194846605365,
+      0.00013425421036992097,
+      0.0001,
+      0.0001,
+      0.0001};
+  const std::array<double, 13> linear{
+      1e-05,
+      0.000505,
+      0.001,
+      0.0008875,
+      0.000775,
+      0.0006625,
+      0.00055,
+      0.0004375,
+      0.000325,
+      0.0002125,
+      0.0001,
+      0.0001,
+      0.0001};
   const Table iterations{{"warmup_iters", 2}, {"warmup_init", 1e-5}, {"min_lr", 1e-4}};
   const Table samples{
       {"warmup_samples", 20}, {"decay_samples", 100}, {"warmup_init", 1e-5}, {"min_lr", 1e-4}};
@@ -96,15 +117,27 @@ TEST_CASE("contradictions in a learning-rate schedule are named") {
   auto host = runs::host();
   using Schedule = mh::LrSchedule;
   const Schedule::Args args{.lr = 1e-3, .train_iters = 10, .global_batch = 10};
-  const auto refused = [&](const Table& options) { return refusal<Schedule>(host, "cosine", options, args); };
-  CHECK(refused({{"warmup_iters", 1}, {"warmup_samples", 5}}).find("in iterations and in samples") !=
-        std::string::npos);
-  CHECK(refused({{"decay_iters", 9}, {"decay_samples", 50}}).find("in iterations and in samples") !=
-        std::string::npos);
-  CHECK(refused({{"warmup_iters", 8}, {"decay_iters", 8}}).find("does not end before") != std::string::npos);
+  const auto refused = [&](const Table& options) {
+    return refusal<Schedule>(host, "cosine", options, args);
+  };
+  CHECK(
+      refused({{"warmup_iters", 1}, {"warmup_samples", 5}}).find("in iterations and in samples") !=
+      std::string::npos
+  );
+  CHECK(
+      refused({{"decay_iters", 9}, {"decay_samples", 50}}).find("in iterations and in samples") !=
+      std::string::npos
+  );
+  CHECK(
+      refused({{"warmup_iters", 8}, {"decay_iters", 8}}).find("does not end before") !=
+      std::string::npos
+  );
   CHECK(refused({{"warmup_iters", 10}}).find("warms up for 10") != std::string::npos);
   CHECK(refused({{"min_lr", 0.1}}).find("min_lr 0.1 is above optimizer.lr") != std::string::npos);
-  CHECK(refused({{"warmup_init", 0.1}}).find("warmup_init 0.1 is above optimizer.lr") != std::string::npos);
+  CHECK(
+      refused({{"warmup_init", 0.1}}).find("warmup_init 0.1 is above optimizer.lr") !=
+      std::string::npos
+  );
 }
 
 TEST_CASE("adamw follows its paper") {
@@ -122,24 +155,33 @@ TEST_CASE("adamw follows its paper") {
       adamw->update({&updated, 1}, {.step = step, .lr = 0.02, .gradient_scale = scale});
       m = m * 0.9 + g * 0.1;
       v = v * 0.95 + g * g * 0.05;
-      const auto direction = (m / (1 - std::pow(0.9, step))) / ((v / (1 - std::pow(0.95, step))).sqrt() + 1e-3);
+      const auto direction =
+          (m / (1 - std::pow(0.9, step))) / ((v / (1 - std::pow(0.95, step))).sqrt() + 1e-3);
       w = w * (1 - 0.01 * decay) - direction * 0.01;
     }
     CHECK(at::allclose(updated.weight.to(at::kDouble), w, 1e-5, 1e-6));
     CHECK(at::allclose(updated.state[1].to(at::kDouble), v, 1e-5, 1e-9));
   }
-  CHECK(refusal<mh::Optimizer>(host, "adamw", {{"betas", mh::Value::Array{0.9}}}).find("two numbers") !=
-        std::string::npos);
-  CHECK(refusal<mh::Optimizer>(host, "adamw", {{"betas", mh::Value::Array{0.9, 1.0}}}).find("below 1") !=
-        std::string::npos);
+  CHECK(
+      refusal<mh::Optimizer>(
+          host, "adamw", {{"betas", mh::Value::Array{0.9}}}
+      ).find("two numbers") != std::string::npos
+  );
+  CHECK(
+      refusal<mh::Optimizer>(
+          host, "adamw", {{"betas", mh::Value::Array{0.9, 1.0}}}
+      ).find("below 1") != std::string::npos
+  );
 }
 
 TEST_CASE("sgd with and without momentum") {
   auto host = runs::host();
+
   struct Case {
     double momentum;
     bool nesterov;
   };
+
   for (const auto& [momentum, nesterov] : {Case{0, false}, Case{0.9, false}, Case{0.9, true}}) {
     const auto sgd =
         host.make<mh::Optimizer>("sgd", Table{{"momentum", momentum}, {"nesterov", nesterov}});
@@ -156,8 +198,10 @@ TEST_CASE("sgd with and without momentum") {
     }
     CHECK(at::allclose(updated.weight.to(at::kDouble), w, 1e-5, 1e-6));
   }
-  CHECK(refusal<mh::Optimizer>(host, "sgd", {{"nesterov", true}}).find("momentum above 0") !=
-        std::string::npos);
+  CHECK(
+      refusal<mh::Optimizer>(host, "sgd", {{"nesterov", true}}).find("momentum above 0") !=
+      std::string::npos
+  );
 }
 
 TEST_CASE("recompute policies") {
@@ -165,13 +209,17 @@ TEST_CASE("recompute policies") {
   CHECK(host.make<mh::RecomputePolicy>("none", {}, {.layers = 4})->keep(2).everything);
   CHECK_FALSE(host.make<mh::RecomputePolicy>("full", {}, {.layers = 4})->keep(3).everything);
   const auto selective = host.make<mh::RecomputePolicy>(
-      "selective", Table{{"parts", mh::Value::Array{"norms", "activations"}}}, {.layers = 4});
+      "selective", Table{{"parts", mh::Value::Array{"norms", "activations"}}}, {.layers = 4}
+  );
   CHECK(selective->keep(0).everything);
   CHECK(selective->keep(0).redoes("norms"));
   CHECK_FALSE(selective->keep(0).redoes("core_attention"));
   CHECK(host.make<mh::RecomputePolicy>("selective")->keep(0).redoes("core_attention"));
-  CHECK(refusal<mh::RecomputePolicy>(host, "selective", {{"parts", mh::Value::Array{"attention"}}})
-            .find("core_attention") != std::string::npos);
+  CHECK(
+      refusal<mh::RecomputePolicy>(
+          host, "selective", {{"parts", mh::Value::Array{"attention"}}}
+      ).find("core_attention") != std::string::npos
+  );
 }
 
 TEST_CASE("the data strategy splits the batch, on one rank today") {
@@ -181,6 +229,8 @@ TEST_CASE("the data strategy splits the batch, on one rank today") {
   REQUIRE(rules.tokens.size() == 1);
   CHECK(rules.tokens[0].logical == mh::axis::batch);
   CHECK(rules.tokens[0].mesh == mh::MeshAxis::dp);
-  CHECK(refusal<mh::Strategy>(host, "data", {}, {.shape = {.dp = 4}}).find("parallel.data is 4") !=
-        std::string::npos);
+  CHECK(
+      refusal<mh::Strategy>(host, "data", {}, {.shape = {.dp = 4}}).find("parallel.data is 4") !=
+      std::string::npos
+  );
 }

@@ -2,25 +2,26 @@
 #include "core/train/run_log.hpp"
 #include "core/train/signals.hpp"
 #include "core/train/words.hpp"
-
 #include "megahost/error.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include <csignal>
 #include <fstream>
 #include <iterator>
 #include <regex>
 
-#include <doctest/doctest.h>
-#include <nlohmann/json.hpp>
-
 namespace fs = std::filesystem;
 
 namespace {
 
 class Lines : public mh::Output {
- public:
+public:
   void line(const std::string& text) override { lines.push_back(text); }
+
   void progress(double done, const std::string&) override { share = done; }
+
   std::vector<std::string> lines;
   double share = 0;
 };
@@ -29,17 +30,19 @@ const mh::Rates kRates{
     .iterations = 40, .global_batch = 8, .seq = 100, .flops_per_token = 1e9, .peak_flops = 4e12};
 
 mh::StepRecord record(int64_t step, double loss) {
-  return {.step = step,
-          .samples = 8 * step,
-          .losses = {{"lm loss", loss}},
-          .lr = 1e-3,
-          .next_lr = 2e-3,
-          .gradient_norm = 0.5,
-          .seconds = 0.4};
+  return {
+      .step = step,
+      .samples = 8 * step,
+      .losses = {{"lm loss", loss}},
+      .lr = 1e-3,
+      .next_lr = 2e-3,
+      .gradient_norm = 0.5,
+      .seconds = 0.4};
 }
 
 fs::path fresh_folder(const std::string& name) {
-  const auto folder = fs::temp_directory_path() / ("mh-train-" + name + "-" + std::to_string(getpid()));
+  const auto folder =
+      fs::temp_directory_path() / ("mh-train-" + name + "-" + std::to_string(getpid()));
   fs::remove_all(folder);
   return folder;
 }
@@ -49,12 +52,14 @@ std::string contents(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("the line format shows means, rates and the share of the peak") {
   const auto line = mh::step_line({record(9, 2), record(10, 3)}, kRates);
-  CHECK(line == "step     10/40 | samples 80 | 400.0 ms | lr 1.000e-03 | batch 8 | lm loss 2.5000 | "
-                "grad norm 0.500 | skipped 0 | nan 0 | 2,000 tokens/s | 2.000 TFLOP/s | MFU 50.0%");
+  CHECK(
+      line == "step     10/40 | samples 80 | 400.0 ms | lr 1.000e-03 | batch 8 | lm loss 2.5000 | "
+              "grad norm 0.500 | skipped 0 | nan 0 | 2,000 tokens/s | 2.000 TFLOP/s | MFU 50.0%"
+  );
   auto unknown = kRates;
   unknown.peak_flops = 0;
   CHECK(mh::step_line({record(10, 3)}, unknown).ends_with("MFU n/a"));
@@ -66,7 +71,8 @@ TEST_CASE("Megatron's line has its fields in its order, and its next learning ra
       R"re(consumed samples:           80 \| elapsed time per iteration \(ms\): 400\.0 \| )re"
       R"re(throughput per GPU \(TFLOP/s/GPU\): 2\.0 \| learning rate: 2\.000000E-03 \| )re"
       R"re(global batch size:     8 \| lm loss: 2\.500000E\+00 \| loss scale: 1\.0 \| grad norm: 0\.500 \| )re"
-      R"re(number of skipped iterations:   0 \| number of nan iterations:   0 \| .*)re");
+      R"re(number of skipped iterations:   0 \| number of nan iterations:   0 \| .*)re"
+  );
   const auto line = mh::megatron_line({record(9, 2), record(10, 3)}, kRates);
   CHECK_MESSAGE(std::regex_match(line, form), line);
 }
@@ -77,9 +83,10 @@ TEST_CASE("json lines parse") {
   CHECK(json["mfu"] == 0.5);
 }
 
-TEST_CASE("a line covers the steps since the last one, and metrics are cut at the step resumed from") {
+TEST_CASE("a line covers the steps since the last one, and metrics are cut at the step resumed from"
+) {
   const auto folder = fresh_folder("log");
-  mh::make_run_folder(folder, "name = \"x\"\n");
+  (void)mh::make_run_folder(folder, "name = \"x\"\n");
   Lines output;
   {
     mh::RunLog log(output, folder, "line", 2, kRates, 0);
@@ -88,12 +95,13 @@ TEST_CASE("a line covers the steps since the last one, and metrics are cut at th
     }
     log.evaluation({.step = 4, .losses = {{"lm loss", 7}}});
     REQUIRE(output.lines.size() == 3);
-    CHECK(output.lines[0].find("lm loss 8.5000") != std::string::npos);  // steps 1 and 2
-    CHECK(output.lines[1].find("lm loss 6.5000") != std::string::npos);  // steps 3 and 4
+    CHECK(output.lines[0].find("lm loss 8.5000") != std::string::npos); // steps 1 and 2
+    CHECK(output.lines[1].find("lm loss 6.5000") != std::string::npos); // steps 3 and 4
     CHECK(output.lines[2] == "step      4/40 | validation | lm loss 7.0000 | perplexity 1096.63");
     CHECK(output.share == doctest::Approx(5.0 / 40));
   }
-  std::ofstream(folder / "metrics.jsonl", std::ios::app) << "{\"step\": 3, \"los";  // cut off by a crash
+  std::ofstream(folder / "metrics.jsonl", std::ios::app)
+      << "{\"step\": 3, \"los"; // cut off by a crash
   mh::RunLog log(output, folder, "line", 2, kRates, 4);
   REQUIRE(log.steps().size() == 4);
   CHECK(log.steps().back().losses.at(0).value == 6);
@@ -112,10 +120,10 @@ TEST_CASE("a fresh run never takes another run's folder, a resumed one takes the
   const auto folder = fresh_folder("folder");
   CHECK(mh::run_folder(folder, false) == folder);
   CHECK(mh::run_folder(folder, true) == folder);
-  mh::make_run_folder(folder, "a");
+  (void)mh::make_run_folder(folder, "a");
   CHECK(mh::run_folder(folder, false) == folder.string() + "-2");
   CHECK(mh::run_folder(folder, true) == folder);
-  mh::make_run_folder(folder.string() + "-2", "b");
+  (void)mh::make_run_folder(folder.string() + "-2", "b");
   CHECK(mh::run_folder(folder, true) == folder.string() + "-2");
   CHECK(mh::folder_notes(folder, folder.string() + "-2", false).size() == 1);
   CHECK(mh::folder_notes(folder, folder, true).empty());
@@ -128,7 +136,7 @@ TEST_CASE("a folder that cannot be made is named") {
   const auto file = fresh_folder("file");
   std::ofstream(file) << "not a folder";
   try {
-    mh::make_run_folder(file / "run", "");
+    (void)mh::make_run_folder(file / "run", "");
     FAIL("no error");
   } catch (const mh::Error& error) {
     CHECK(error.exit_code() == mh::exit_code::data);

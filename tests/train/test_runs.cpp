@@ -2,11 +2,11 @@
 
 #include <ATen/Parallel.h>
 
+#include <doctest/doctest.h>
+
 #include <cmath>
 #include <csignal>
 #include <limits>
-
-#include <doctest/doctest.h>
 
 using runs::fs::path;
 
@@ -30,7 +30,7 @@ TEST_CASE("a tiny model learns, in fp32 and in bf16, with each built-in model") 
       CHECK(summary.reason == "finished");
       REQUIRE(summary.loss.has_value());
       REQUIRE(summary.validation_loss.has_value());
-      CHECK(*summary.loss < 2.2);  // from ln 20 = 3.0, towards ln 4 = 1.4
+      CHECK(*summary.loss < 2.2); // from ln 20 = 3.0, towards ln 4 = 1.4
       CHECK(*summary.validation_loss < 2.2);
       CHECK(output.say("padded vocab 20 -> 128 (108 dummy tokens)"));
     }
@@ -55,12 +55,13 @@ TEST_CASE("resumed runs end with the bits of runs that never stopped") {
       const auto expected_metrics = runs::metrics(recipe.checkpoint.dir);
       REQUIRE(expected.size() > 10000);
 
-      recipe.recompute.use = "none";  // changes no bit
+      recipe.recompute.use = "none"; // changes no bit
       recipe.checkpoint.dir = folder / ("parts" + name);
       recipe.checkpoint.interval = 5;
       recipe.train.exit_iters = 7;
       CHECK(runs::train(recipe, output).reason == "train.exit_iters");
-      runs::fs::remove_all(runs::step_folder(recipe.checkpoint.dir, 7));  // as if killed after step 5
+      runs::fs::remove_all(runs::step_folder(recipe.checkpoint.dir, 7)
+      ); // as if killed after step 5
       recipe.train.exit_iters.reset();
       runs::Lines resumed;
       CHECK(runs::train(recipe, resumed, /*resume=*/true).step == 12);
@@ -77,7 +78,7 @@ TEST_CASE("the same recipe gives the same bits, another seed does not") {
   auto recipe = runs::recipe(folder / "a");
   runs::Lines output;
   (void)runs::train(recipe, output);
-  (void)runs::train(recipe, output);  // takes a-2
+  (void)runs::train(recipe, output); // takes a-2
   CHECK(runs::tensors(folder / "a", 12) == runs::tensors(folder / "a-2", 12));
   recipe.train.seed = 5;
   recipe.checkpoint.dir = folder / "b";
@@ -110,25 +111,32 @@ namespace {
 
 /// Tokens whose loss is no number from sample 16 on: the fifth step.
 class Poisoned : public mh::Corpus {
- public:
+public:
   struct Config {};
+
   static void fields(mh::Fields<Config>&) {}
-  Poisoned(const Config&, const Args& args) : length_(static_cast<size_t>(args.seq_length)) {}
+
+  Poisoned(const Config&, const Args& args)
+      : length_(static_cast<size_t>(args.seq_length)) {}
+
   [[nodiscard]] int64_t size(mh::Split) const override { return 100; }
+
   [[nodiscard]] mh::Sample sample(mh::Split split, int64_t index) const override {
     const bool poison = split == mh::Split::train && index >= 16;
-    return {{"tokens", std::vector<int64_t>(length_, index % 7)},
-            {"labels", std::vector<int64_t>(length_, 1)},
-            {"loss_mask",
-             std::vector<float>(length_, poison ? std::numeric_limits<float>::quiet_NaN() : 1.0F)}};
+    return {
+        {"tokens", std::vector<int64_t>(length_, index % 7)},
+        {"labels", std::vector<int64_t>(length_, 1)},
+        {"loss_mask",
+         std::vector<float>(length_, poison ? std::numeric_limits<float>::quiet_NaN() : 1.0F)}};
   }
+
   [[nodiscard]] std::string summary() const override { return "poisoned"; }
 
- private:
+private:
   size_t length_;
 };
 
-}  // namespace
+} // namespace
 
 TEST_CASE("a loss that is no number stops the run before it reaches a weight") {
   const runs::Folder folder;
@@ -193,21 +201,55 @@ TEST_CASE("SIGTERM saves and stops; the rest of the run is the same") {
   runs::Lines output;
   (void)runs::train(recipe, output);
   recipe.checkpoint.dir = folder / "stopped";
+
   class Impatient : public runs::Lines {
-   public:
+  public:
     void progress(double done, const std::string&) override {
       if (done > 0.4 && !sent) {
         sent = true;
         std::raise(SIGTERM);
       }
     }
+
     bool sent = false;
   } impatient;
+
   const auto stopped = runs::train(recipe, impatient);
   CHECK(stopped.reason == "SIGTERM");
   CHECK(stopped.step == 5);
   (void)runs::train(recipe, output, true);
   CHECK(runs::tensors(folder / "whole", 12) == runs::tensors(folder / "stopped", 12));
+}
+
+TEST_CASE("two runs do not write to one folder at a time") {
+  const runs::Folder folder;
+  const auto recipe = runs::recipe(folder / "a");
+
+  class Nosy : public runs::Lines {
+  public:
+    explicit Nosy(const mh::Recipe& recipe)
+        : recipe_(recipe) {}
+
+    void progress(double, const std::string&) override {
+      if (refusal.empty()) {
+        runs::Lines other;
+        try {
+          (void)runs::train(recipe_, other, /*resume=*/true);
+          refusal = "accepted";
+        } catch (const mh::Error& error) {
+          refusal = error.what();
+        }
+      }
+    }
+
+    std::string refusal;
+
+  private:
+    const mh::Recipe& recipe_;
+  } output(recipe);
+
+  (void)runs::train(recipe, output);
+  CHECK(output.refusal.find("another run is writing to this folder") != std::string::npos);
 }
 
 TEST_CASE("a run ends on time") {
@@ -295,7 +337,8 @@ TEST_CASE("the end of a run: a sample, and what to try next") {
   const auto recipe = runs::recipe(folder / "a");
   auto plugins = runs::host();
   runs::Lines output;
-  (void)mh::train(recipe, plugins, {.recipe_text = "name = \"tiny\"\n", .command = "tiny.toml"}, output);
+  (void
+  )mh::train(recipe, plugins, {.recipe_text = "name = \"tiny\"\n", .command = "tiny.toml"}, output);
   CHECK(output.say("what the model writes after "));
   CHECK(output.say("megahost run tiny.toml --resume --set train.iters=24"));
   CHECK(output.say("megahost eval tiny.toml --weights " + (folder / "a").string()));

@@ -1,9 +1,7 @@
-#include "tiny.hpp"
-
 #include "core/train/weights.hpp"
-
 #include "megahost/error.hpp"
 #include "megahost/recompute.hpp"
+#include "tiny.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -11,17 +9,18 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 
+#include <doctest/doctest.h>
+
 #include <cmath>
 #include <limits>
-
-#include <doctest/doctest.h>
 
 namespace {
 
 /// w -= lr * scale * g
 class PlainDescent : public mh::Optimizer {
- public:
+public:
   [[nodiscard]] std::vector<mh::StateSpec> state() const override { return {{"count"}}; }
+
   void update(std::span<mh::UpdateItem> items, const mh::Update& update) const override {
     for (auto& item : items) {
       item.weight.sub_(item.gradient * (update.lr * update.gradient_scale));
@@ -31,11 +30,13 @@ class PlainDescent : public mh::Optimizer {
 };
 
 class Redo : public mh::RecomputePolicy {
- public:
-  explicit Redo(mh::Keep keep) : keep_(std::move(keep)) {}
+public:
+  explicit Redo(mh::Keep keep)
+      : keep_(std::move(keep)) {}
+
   [[nodiscard]] mh::Keep keep(int64_t) const override { return keep_; }
 
- private:
+private:
   mh::Keep keep_;
 };
 
@@ -43,7 +44,7 @@ double relative(const at::Tensor& a, const at::Tensor& b) {
   return ((a - b).norm() / b.norm()).item<double>();
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("gradients do not depend on how a batch is cut into microbatches") {
   tiny::Built model(tiny::config());
@@ -71,7 +72,8 @@ TEST_CASE("recomputation changes no bit") {
     tiny::Built plain(tiny::config(dropout));
     const auto expected = plain.gradients(2);
     for (const auto& keep :
-         {mh::Keep{.everything = false}, mh::Keep{.everything = true, .redo = {"core_attention"}},
+         {mh::Keep{.everything = false},
+          mh::Keep{.everything = true, .redo = {"core_attention"}},
           mh::Keep{.everything = true, .redo = {"core_attention", "norms", "activations"}}}) {
       const Redo policy(keep);
       tiny::Built again(tiny::config(dropout), &policy);
@@ -86,7 +88,9 @@ TEST_CASE("the gradient is that of the mean loss over unmasked labels") {
   auto& parameter = *model.model->parameters().find("layers.1.mlp.down.weight");
   const auto here = [&] {
     const mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 4, .microbatches = 1};
-    return mh::forward_only(model.passes(), mh::load_batches(model.corpus, mh::Split::train, 0, layout))
+    return mh::forward_only(
+               model.passes(), mh::load_batches(model.corpus, mh::Split::train, 0, layout)
+    )
         .at(0)
         .value;
   };
@@ -105,7 +109,8 @@ TEST_CASE("clipping is Megatron's: clip / (norm + 1e-6) where that is below 1") 
   CHECK(mh::clip_factor(4, 0) == 1);
 }
 
-TEST_CASE("a step updates weights by the clipped gradient and leaves them alone if it is not finite") {
+TEST_CASE("a step updates weights by the clipped gradient and leaves them alone if it is not finite"
+) {
   tiny::Built model(tiny::config());
   auto& parameters = model.model->parameters();
   PlainDescent descent;
@@ -114,11 +119,13 @@ TEST_CASE("a step updates weights by the clipped gradient and leaves them alone 
   const auto batches = mh::load_batches(model.corpus, mh::Split::train, 0, layout);
   auto& parameter = *parameters.find("layers.0.attention.out.weight");
   const auto before = parameter.value.detach().clone();
-  const auto result = mh::train_step(model.passes(), parameters, weights, descent, batches, 1, 0.01,
-                                     {.step = 1, .lr = 2});
+  const auto result = mh::train_step(
+      model.passes(), parameters, weights, descent, batches, 1, 0.01, {.step = 1, .lr = 2}
+  );
   REQUIRE(result.finite);
   REQUIRE(result.gradient_norm > 0.01);
-  const auto expected = before - parameter.main_grad * (2 * mh::clip_factor(result.gradient_norm, 0.01));
+  const auto expected =
+      before - parameter.main_grad * (2 * mh::clip_factor(result.gradient_norm, 0.01));
   CHECK(at::equal(parameter.value.detach(), expected));
 
   {
@@ -126,8 +133,9 @@ TEST_CASE("a step updates weights by the clipped gradient and leaves them alone 
     parameters.find("head.norm.weight")->value.fill_(std::numeric_limits<float>::quiet_NaN());
   }
   const auto kept = parameter.value.detach().clone();
-  const auto bad = mh::train_step(model.passes(), parameters, weights, descent, batches, 1, 1,
-                                  {.step = 2, .lr = 2});
+  const auto bad = mh::train_step(
+      model.passes(), parameters, weights, descent, batches, 1, 1, {.step = 2, .lr = 2}
+  );
   CHECK_FALSE(bad.finite);
   CHECK(at::equal(parameter.value.detach(), kept));
   CHECK_FALSE(weights.finite());
@@ -147,7 +155,9 @@ TEST_CASE("bf16 parameters are rounded from float32 masters, which do not lose s
   const auto& after = parameters.find("head.norm.weight")->value;
   CHECK((after.scalar_type() == at::kBFloat16));
   // one update of 1e-5 beside 1 vanishes in bf16, 800 of them are one unit in the last place
-  CHECK((after.detach() - before).to(at::kFloat).mean().item<double>() == doctest::Approx(0.0078125));
+  CHECK(
+      (after.detach() - before).to(at::kFloat).mean().item<double>() == doctest::Approx(0.0078125)
+  );
   for (const auto& stored : weights.stored()) {
     CHECK((stored.data.scalar_type() == at::kFloat));
   }
@@ -155,15 +165,18 @@ TEST_CASE("bf16 parameters are rounded from float32 masters, which do not lose s
 
 TEST_CASE("decay goes to matrices only") {
   tiny::Built model(tiny::config());
+
   class Recorder : public PlainDescent {
-   public:
+  public:
     mutable std::vector<std::pair<std::string, double>> decay;
+
     void update(std::span<mh::UpdateItem> items, const mh::Update&) const override {
       for (const auto& item : items) {
         decay.emplace_back(item.name, item.weight_decay);
       }
     }
   } recorder;
+
   mh::Weights weights(model.model->parameters(), recorder, 0.25);
   weights.update(recorder, {});
   CHECK(recorder.decay.size() > 10);
@@ -181,5 +194,7 @@ TEST_CASE("a batch without labels, or a schedule for more stages, is refused") {
   const std::vector<mh::Instruction> foreign{{mh::Instruction::Op::send_forward, 0, 0}};
   CHECK_THROWS_AS((void)mh::forward_backward(model.passes(), batches, foreign, 0), mh::Error);
   batches[0].arrays.erase("labels");
-  CHECK_THROWS_AS((void)mh::forward_backward(model.passes(), batches, mh::accumulation(1), 0), mh::Error);
+  CHECK_THROWS_AS(
+      (void)mh::forward_backward(model.passes(), batches, mh::accumulation(1), 0), mh::Error
+  );
 }

@@ -3,7 +3,6 @@
 
 #include "core/train/batches.hpp"
 #include "core/train/step.hpp"
-
 #include "megahost/corpus.hpp"
 #include "megahost/model.hpp"
 #include "megahost/nn/decoder.hpp"
@@ -19,7 +18,7 @@ inline constexpr int64_t kVocab = 20;
 
 /// Token t of sample i, with the tail of every third sample masked.
 class Numbers : public mh::Corpus {
- public:
+public:
   [[nodiscard]] int64_t size(mh::Split) const override { return 100; }
 
   [[nodiscard]] mh::Sample sample(mh::Split, int64_t index) const override {
@@ -49,13 +48,18 @@ inline mh::DecoderConfig config(double dropout = 0) {
 
 /// A model with its gradients allocated.
 struct Built {
-  explicit Built(const mh::DecoderConfig& config, const mh::RecomputePolicy* policy = nullptr,
-                 at::ScalarType dtype = at::kFloat)
+  explicit Built(
+      const mh::DecoderConfig& config,
+      const mh::RecomputePolicy* policy = nullptr,
+      at::ScalarType dtype = at::kFloat
+  )
       : decoder(config, {.vocab = kVocab, .seq_length = kSeq}) {
     model = std::make_unique<mh::Model>(
         decoder,
-        mh::Builder::Args{.mesh = &mesh, .rules = &rules, .dtype = dtype, .seq = kSeq, .microbatch = 1},
-        policy);
+        mh::Builder::Args{
+            .mesh = &mesh, .rules = &rules, .dtype = dtype, .seq = kSeq, .microbatch = 1},
+        policy
+    );
     model->parameters().allocate_gradients();
   }
 
@@ -78,4 +82,4 @@ struct Built {
   std::vector<mh::LossValue> losses;
 };
 
-}  // namespace tiny
+} // namespace tiny

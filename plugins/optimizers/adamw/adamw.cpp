@@ -15,7 +15,7 @@ namespace {
 ///
 /// Source:  arXiv:1711.05101, algorithm 2 (decay scaled by the learning rate)
 class AdamW : public mh::Optimizer {
- public:
+public:
   struct Config {
     std::vector<double> betas{0.9, 0.95};
     double eps = 1e-8;
@@ -37,7 +37,8 @@ class AdamW : public mh::Optimizer {
     });
   }
 
-  AdamW(const Config& config, const Args&) : config_(config) {}
+  AdamW(const Config& config, const Args&)
+      : config_(config) {}
 
   [[nodiscard]] std::vector<mh::StateSpec> state() const override {
     return {{"exp_avg"}, {"exp_avg_sq"}};
@@ -47,10 +48,11 @@ class AdamW : public mh::Optimizer {
     struct Tensors {
       std::vector<at::Tensor> weights, gradients, averages, squares, steps;
     };
+
     std::map<std::pair<double, double>, Tensors> groups;
     for (auto& item : items) {
       if (item.weight.is_meta()) {
-        continue;  // in place, nothing allocated: a plan has nothing to see
+        continue; // in place, nothing allocated: a plan has nothing to see
       }
       auto& group = groups[{item.lr_multiplier, item.weight_decay}];
       group.weights.push_back(item.weight);
@@ -60,22 +62,37 @@ class AdamW : public mh::Optimizer {
     }
     for (auto& [key, group] : groups) {
       const auto options = group.weights.front().options().dtype(at::kFloat);
-      group.steps.assign(group.weights.size(), at::full({}, static_cast<double>(update.step), options));
+      group.steps.assign(
+          group.weights.size(), at::full({}, static_cast<double>(update.step), options)
+      );
       std::optional<at::Tensor> divisor;
       if (update.gradient_scale != 1) {
         divisor = at::full({}, 1 / update.gradient_scale, options);
       }
-      at::_fused_adamw_(group.weights, group.gradients, group.averages, group.squares, {}, group.steps,
-                        update.lr * key.first, config_.betas[0], config_.betas[1], key.second,
-                        config_.eps, /*amsgrad=*/false, /*maximize=*/false, divisor);
+      at::_fused_adamw_(
+          group.weights,
+          group.gradients,
+          group.averages,
+          group.squares,
+          {},
+          group.steps,
+          update.lr * key.first,
+          config_.betas[0],
+          config_.betas[1],
+          key.second,
+          config_.eps,
+          /*amsgrad=*/false,
+          /*maximize=*/false,
+          divisor
+      );
     }
   }
 
- private:
+private:
   Config config_;
 };
 
-}  // namespace
+} // namespace
 
 MH_PLUGIN("org.megahost.adamw", "0.1.0", "Adam with decoupled weight decay", [](mh::Registry& r) {
   r.add<AdamW>("adamw", "Adam with decoupled weight decay");

@@ -10,8 +10,8 @@
 
 namespace {
 
-/// Warm-up in a straight line from `warmup_init` to the optimizer's lr over W updates, then the schedule's
-/// own decay from there to `min_lr` at update D, then `min_lr`.
+/// Warm-up in a straight line from `warmup_init` to the optimizer's lr over W updates, then the
+/// schedule's own decay from there to `min_lr` at update D, then `min_lr`.
 ///
 ///   n <= W   init + (lr - init) n / W
 ///   n <= D   min + (lr - min) c(r),  r = (n - W) / (D - W)
@@ -35,22 +35,27 @@ template <class C>
 void warmup_fields(mh::Fields<C>& f) {
   f.add("warmup_iters", &C::warmup_iters, "steps of linear warm-up; 0 if absent").at_least(0);
   f.add("warmup_samples", &C::warmup_samples, "the same in samples").at_least(0);
-  f.add("warmup_init", &C::warmup_init, "learning rate of the first step under warm-up").at_least(0);
+  f.add("warmup_init", &C::warmup_init, "learning rate of the first step under warm-up")
+      .at_least(0);
   f.check("warmup_samples", [](const C& c) -> std::string {
-    return c.warmup_iters && c.warmup_samples
-               ? "warm-up is given in iterations and in samples: keep warmup_iters or warmup_samples"
-               : "";
+    return c.warmup_iters && c.warmup_samples ? "warm-up is given in iterations and in samples: "
+                                                "keep warmup_iters or warmup_samples"
+                                              : "";
   });
 }
 
 /// Warm-up, and what follows it is constant.
 class Warmup : public mh::LrSchedule {
- public:
+public:
   Warmup(const ::Config& config, const Args& args)
-      : peak_(args.lr), init_(config.warmup_init), steps_(config.warmup(args.global_batch)) {
+      : peak_(args.lr)
+      , init_(config.warmup_init)
+      , steps_(config.warmup(args.global_batch)) {
     if (init_ > peak_) {
-      throw mh::Error("lr_schedule.warmup_init " + text(init_) + " is above optimizer.lr " + text(peak_),
-                      "lower warmup_init: warm-up climbs to optimizer.lr");
+      throw mh::Error(
+          "lr_schedule.warmup_init " + text(init_) + " is above optimizer.lr " + text(peak_),
+          "lower warmup_init: warm-up climbs to optimizer.lr"
+      );
     }
   }
 
@@ -59,27 +64,34 @@ class Warmup : public mh::LrSchedule {
     return steps_ > 0 && n <= steps_ ? init_ + (peak_ - init_) * n / steps_ : after(n);
   }
 
- protected:
+protected:
   static std::string text(double value) { return mh::to_text(mh::Value(value)); }
+
   [[nodiscard]] virtual double after(double) const { return peak_; }
 
   double peak_, init_, steps_;
 };
 
 class Constant : public Warmup {
- public:
+public:
   using Config = ::Config;
+
   static void fields(mh::Fields<Config>& f) { warmup_fields(f); }
+
   using Warmup::Warmup;
 };
 
 class Decay : public Warmup {
- public:
+public:
   using Config = DecayConfig;
 
   static void fields(mh::Fields<Config>& f) {
     warmup_fields(f);
-    f.add("decay_iters", &Config::decay_iters, "step at which min_lr is reached; train.iters if absent")
+    f.add(
+         "decay_iters",
+         &Config::decay_iters,
+         "step at which min_lr is reached; train.iters if absent"
+    )
         .at_least(1);
     f.add("decay_samples", &Config::decay_samples, "the same in samples").at_least(1);
     f.add("min_lr", &Config::min_lr, "learning rate at the end and after it").at_least(0);
@@ -91,27 +103,34 @@ class Decay : public Warmup {
     f.check("warmup_iters", [](const Config& c) -> std::string {
       const bool wrong = c.decay_iters && c.warmup_iters && *c.warmup_iters >= *c.decay_iters;
       return wrong ? "warm-up of " + std::to_string(*c.warmup_iters) +
-                         " steps does not end before the decay at step " + std::to_string(*c.decay_iters)
+                         " steps does not end before the decay at step " +
+                         std::to_string(*c.decay_iters)
                    : "";
     });
   }
 
-  Decay(const Config& config, const Args& args) : Warmup(config, args), min_(config.min_lr) {
+  Decay(const Config& config, const Args& args)
+      : Warmup(config, args)
+      , min_(config.min_lr) {
     end_ = config.decay_samples
                ? static_cast<double>(*config.decay_samples) / static_cast<double>(args.global_batch)
                : static_cast<double>(config.decay_iters.value_or(args.train_iters));
     if (min_ > peak_) {
-      throw mh::Error("lr_schedule.min_lr " + text(min_) + " is above optimizer.lr " + text(peak_),
-                      "lower lr_schedule.min_lr or raise optimizer.lr");
+      throw mh::Error(
+          "lr_schedule.min_lr " + text(min_) + " is above optimizer.lr " + text(peak_),
+          "lower lr_schedule.min_lr or raise optimizer.lr"
+      );
     }
     if (steps_ > 0 && steps_ >= end_) {
-      throw mh::Error("lr_schedule warms up for " + text(steps_) + " steps, but decays until step " +
-                          text(end_),
-                      "shorten the warm-up, or lengthen decay_iters (train.iters if it is absent)");
+      throw mh::Error(
+          "lr_schedule warms up for " + text(steps_) + " steps, but decays until step " +
+              text(end_),
+          "shorten the warm-up, or lengthen decay_iters (train.iters if it is absent)"
+      );
     }
   }
 
- protected:
+protected:
   [[nodiscard]] double after(double n) const final {
     if (n > end_) {
       return min_;
@@ -123,29 +142,29 @@ class Decay : public Warmup {
   /// What is left of the way from lr to min_lr after the part `r` of the decay.
   [[nodiscard]] virtual double share(double r) const = 0;
 
- private:
+private:
   double min_, end_ = 0;
 };
 
 class Linear : public Decay {
- public:
+public:
   using Decay::Decay;
 
- protected:
+protected:
   [[nodiscard]] double share(double r) const override { return 1 - r; }
 };
 
 class Cosine : public Decay {
- public:
+public:
   using Decay::Decay;
 
- protected:
+protected:
   [[nodiscard]] double share(double r) const override {
     return 0.5 * (std::cos(std::numbers::pi * r) + 1);
   }
 };
 
-}  // namespace
+} // namespace
 
 MH_PLUGIN("org.megahost.schedules", "0.1.0", "learning-rate schedules", [](mh::Registry& r) {
   r.add<Constant>("constant", "warm-up, then the same rate for ever");

@@ -10,12 +10,14 @@
 
 namespace {
 
-/// v = momentum v + (g + decay w);  w -= lr v,  or with Nesterov  w -= lr (g + decay w + momentum v).
+/// v = momentum v + (g + decay w);  w -= lr v,  or with Nesterov  w -= lr (g + decay w + momentum
+/// v).
 ///
-/// Source:  Sutskever et al., "On the importance of initialization and momentum" (ICML 2013), in the form
+/// Source:  Sutskever et al., "On the importance of initialization and momentum" (ICML 2013), in
+/// the form
 ///          of torch.optim.SGD
 class Sgd : public mh::Optimizer {
- public:
+public:
   struct Config {
     double momentum = 0;
     bool nesterov = false;
@@ -29,7 +31,8 @@ class Sgd : public mh::Optimizer {
     });
   }
 
-  Sgd(const Config& config, const Args&) : config_(config) {}
+  Sgd(const Config& config, const Args&)
+      : config_(config) {}
 
   [[nodiscard]] std::vector<mh::StateSpec> state() const override {
     if (config_.momentum == 0) {
@@ -42,10 +45,11 @@ class Sgd : public mh::Optimizer {
     struct Tensors {
       std::vector<at::Tensor> weights, gradients, momenta;
     };
+
     std::map<std::pair<double, double>, Tensors> groups;
     for (auto& item : items) {
       if (item.weight.is_meta()) {
-        continue;  // in place, nothing allocated: a plan has nothing to see
+        continue; // in place, nothing allocated: a plan has nothing to see
       }
       auto& group = groups[{item.lr_multiplier, item.weight_decay}];
       group.weights.push_back(item.weight);
@@ -57,20 +61,31 @@ class Sgd : public mh::Optimizer {
     for (auto& [key, group] : groups) {
       std::optional<at::Tensor> divisor;
       if (update.gradient_scale != 1) {
-        divisor = at::full({}, 1 / update.gradient_scale,
-                           group.weights.front().options().dtype(at::kFloat));
+        divisor = at::full(
+            {}, 1 / update.gradient_scale, group.weights.front().options().dtype(at::kFloat)
+        );
       }
-      at::_fused_sgd_(group.weights, group.gradients, group.momenta, key.second, config_.momentum,
-                      update.lr * key.first, /*dampening=*/0, config_.nesterov, /*maximize=*/false,
-                      /*is_first_step=*/false, divisor);
+      at::_fused_sgd_(
+          group.weights,
+          group.gradients,
+          group.momenta,
+          key.second,
+          config_.momentum,
+          update.lr * key.first,
+          /*dampening=*/0,
+          config_.nesterov,
+          /*maximize=*/false,
+          /*is_first_step=*/false,
+          divisor
+      );
     }
   }
 
- private:
+private:
   Config config_;
 };
 
-}  // namespace
+} // namespace
 
 MH_PLUGIN("org.megahost.sgd", "0.1.0", "stochastic gradient descent", [](mh::Registry& r) {
   r.add<Sgd>("sgd", "gradient descent with momentum");

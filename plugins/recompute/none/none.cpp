@@ -5,15 +5,17 @@
 namespace {
 
 class None : public mh::RecomputePolicy {
- public:
+public:
   struct Config {};
+
   static void fields(mh::Fields<Config>&) {}
+
   None(const Config&, const Args&) {}
 
   [[nodiscard]] mh::Keep keep(int64_t) const override { return {}; }
 };
 
-}  // namespace
+} // namespace
 
 MH_PLUGIN("org.megahost.recompute-none", "0.1.0", "no recomputation", [](mh::Registry& r) {
   r.add<None>("none", "keep every activation that backward needs");

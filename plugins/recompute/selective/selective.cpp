@@ -9,7 +9,7 @@ namespace {
 
 /// Source:  arXiv:2205.05198, section 5
 class Selective : public mh::RecomputePolicy {
- public:
+public:
   struct Config {
     std::vector<std::string> parts{"core_attention"};
   };
@@ -22,17 +22,24 @@ class Selective : public mh::RecomputePolicy {
     });
   }
 
-  Selective(const Config& config, const Args&) : parts_(config.parts) {}
+  Selective(const Config& config, const Args&)
+      : parts_(config.parts) {}
 
-  [[nodiscard]] mh::Keep keep(int64_t) const override { return {.everything = true, .redo = parts_}; }
+  [[nodiscard]] mh::Keep keep(int64_t) const override {
+    return {.everything = true, .redo = parts_};
+  }
 
- private:
+private:
   std::vector<std::string> parts_;
 };
 
-}  // namespace
+} // namespace
 
-MH_PLUGIN("org.megahost.recompute-selective", "0.1.0", "named parts computed again",
-          [](mh::Registry& r) {
-            r.add<Selective>("selective", "compute named parts of each block again in backward");
-          });
+MH_PLUGIN(
+    "org.megahost.recompute-selective",
+    "0.1.0",
+    "named parts computed again",
+    [](mh::Registry& r) {
+      r.add<Selective>("selective", "compute named parts of each block again in backward");
+    }
+);

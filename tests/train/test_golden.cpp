@@ -1,0 +1,197 @@
+// Ten steps of megatron-core 0.16.1, from its weights and tokens: losses and gradient norms of
+// every step. tests/parity/golden/README.md says how they were made.
+
+#include "core/checkpoint/tensors.hpp"
+#include "core/storage/local.hpp"
+#include "core/train/step.hpp"
+#include "core/train/weights.hpp"
+#include "megahost/model.hpp"
+#include "megahost/nn/decoder.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <numbers>
+#include <sstream>
+#include <string>
+
+namespace {
+
+constexpr int64_t kHeads = 8;
+constexpr int64_t kSteps = 10;
+
+class AdamW : public mh::Optimizer {
+public:
+  [[nodiscard]] std::vector<mh::StateSpec> state() const override { return {{"m"}, {"v"}}; }
+
+  void update(std::span<mh::UpdateItem> items, const mh::Update& update) const override {
+    const auto step = static_cast<double>(update.step);
+    for (auto& item : items) {
+      const auto gradient = item.gradient * update.gradient_scale;
+      auto& m = item.state[0].mul_(0.9).add_(gradient * 0.1);
+      auto& v = item.state[1].mul_(0.95).add_(gradient * gradient * 0.05);
+      item.weight.mul_(1 - update.lr * item.weight_decay);
+      item.weight.sub_(
+          m / (1 - std::pow(0.9, step)) / ((v / (1 - std::pow(0.95, step))).sqrt() + 1e-8) *
+          update.lr
+      );
+    }
+  }
+};
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const auto place = text.find(from);
+  return place == std::string::npos ? text : text.replace(place, from.size(), to);
+}
+
+/// Megatron's tensors under our names: query, key and value rows are grouped by kv head, gate and
+/// up rows follow one another.
+std::map<std::string, at::Tensor>
+our_names(const std::map<std::string, at::Tensor>& theirs, int64_t kv_heads) {
+  std::map<std::string, at::Tensor> ours;
+  for (const auto& [their_name, value] : theirs) {
+    std::string name = replaced(their_name, "decoder.", "");
+    for (const auto& [from, to] :
+         {std::pair("embedding.word_embeddings", "embedding.word"),
+          std::pair("embedding.position_embeddings", "embedding.position"),
+          std::pair("final_layernorm", "head.norm"),
+          std::pair("output_layer", "head"),
+          std::pair("input_layernorm", "attention_norm"),
+          std::pair("pre_mlp_layernorm", "mlp_norm"),
+          std::pair("self_attention.linear_proj", "attention.out"),
+          std::pair("linear_fc2", "down")}) {
+      name = replaced(name, from, to);
+    }
+    if (name.find("linear_qkv") != std::string::npos) {
+      const int64_t queries = kHeads / kv_heads;
+      const int64_t width = value.size(0) / (kv_heads * (queries + 2));
+      const auto rest = value.sizes().slice(1).vec();
+      std::vector<int64_t> grouped{kv_heads, (queries + 2) * width};
+      grouped.insert(grouped.end(), rest.begin(), rest.end());
+      const auto groups = value.reshape(grouped);
+      int64_t row = 0;
+      for (const auto& [part, rows] :
+           {std::pair("q", queries), std::pair("k", 1L), std::pair("v", 1L)}) {
+        std::vector<int64_t> shape{kv_heads * rows * width};
+        shape.insert(shape.end(), rest.begin(), rest.end());
+        ours[replaced(name, "self_attention.linear_qkv", std::string("attention.") + part)] =
+            groups.narrow(1, row, rows * width).reshape(shape);
+        row += rows * width;
+      }
+    } else if (name.find("linear_fc1") != std::string::npos) {
+      const bool gated = theirs.contains("output_layer.weight");
+      const int64_t rows = value.size(0) / 2;
+      if (gated) {
+        ours[replaced(name, "linear_fc1", "gate")] = value.narrow(0, 0, rows);
+      }
+      ours[replaced(name, "linear_fc1", "up")] = gated ? value.narrow(0, rows, rows) : value;
+    } else {
+      ours[name] = value;
+    }
+  }
+  return ours;
+}
+
+void check_ten_steps(const std::string& name, const mh::DecoderConfig& config) {
+  const std::string folder = std::string(std::getenv("MEGAHOST_SOURCE")) + "/tests/parity/golden/";
+  mh::LocalStorage disk;
+  auto theirs = mh::read_tensors(disk, folder + name + ".safetensors");
+  const auto tokens = theirs.at("tokens");
+  theirs.erase("tokens");
+
+  const mh::Mesh mesh;
+  const mh::Rules rules;
+  const mh::Decoder decoder(config, {.vocab = 256, .seq_length = 32});
+  mh::Model model(decoder, {.mesh = &mesh, .rules = &rules, .seq = 32, .microbatch = 1});
+  auto& parameters = model.parameters();
+  parameters.allocate_gradients();
+  size_t loaded = 0;
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& [our_name, value] : our_names(theirs, config.kv_heads.value_or(kHeads))) {
+      auto* parameter = parameters.find(our_name);
+      REQUIRE_MESSAGE(parameter != nullptr, our_name);
+      for (const auto& piece : parameter->pieces) {
+        if (piece.name == our_name) {
+          parameter->view(parameter->value, piece).copy_(value);
+          ++loaded;
+        }
+      }
+    }
+  }
+  const AdamW adamw;
+  mh::Weights weights(parameters, adamw, 0.01);
+  REQUIRE(weights.stored().size() == 3 * loaded);
+
+  std::ifstream printed(folder + name + ".txt");
+  for (int64_t step = 0; step < kSteps; ++step) {
+    std::vector<mh::Batch> batches;
+    for (int64_t sample = 0; sample < 8; ++sample) {
+      const auto ids = tokens[step][sample].unsqueeze(1);
+      mh::Batch batch;
+      batch.seq = 32;
+      batch.batch = 1;
+      batch.samples = {8 * step + sample};
+      batch.arrays["tokens"] = ids.narrow(0, 0, 32);
+      batch.arrays["labels"] = ids.narrow(0, 1, 32);
+      batch.arrays["loss_mask"] = at::ones({32, 1});
+      batches.push_back(batch);
+    }
+    const auto n = static_cast<double>(step);
+    const double lr =
+        n <= 2 ? 1e-3 * n / 2 : 1e-4 + 9e-4 * 0.5 * (std::cos(std::numbers::pi * (n - 2) / 8) + 1);
+    const auto result = mh::train_step(
+        {mesh, rules, model, at::kCPU},
+        parameters,
+        weights,
+        adamw,
+        batches,
+        1,
+        1.0,
+        {.step = step + 1, .lr = lr}
+    );
+    std::string line;
+    REQUIRE(std::getline(printed, line));
+    std::istringstream words(line.substr(line.find("loss ") + 5));
+    double loss = 0;
+    double norm = 0;
+    std::string word;
+    words >> loss >> word >> word >> norm;
+    CAPTURE(line);
+    CHECK(result.losses.at(0).value == doctest::Approx(loss).epsilon(1e-5).scale(0));
+    CHECK(result.gradient_norm == doctest::Approx(norm).epsilon(1e-5).scale(0));
+  }
+}
+
+} // namespace
+
+TEST_CASE("ten steps of Megatron's GPT") {
+  mh::DecoderConfig config;
+  config.layers = 4;
+  config.hidden = 64;
+  config.heads = kHeads;
+  config.activation = "gelu";
+  check_ten_steps("gpt", config);
+}
+
+TEST_CASE("ten steps of Megatron's Llama") {
+  mh::DecoderConfig config;
+  config.layers = 4;
+  config.hidden = 64;
+  config.heads = kHeads;
+  config.kv_heads = 4;
+  config.ffn_hidden = 160;
+  config.norm = "rmsnorm";
+  config.activation = "swiglu";
+  config.positions = "rope";
+  config.bias = false;
+  config.tied = false;
+  check_ten_steps("llama", config);
+}

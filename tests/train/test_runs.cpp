@@ -3,12 +3,39 @@
 #include <ATen/Parallel.h>
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <csignal>
 #include <limits>
 
 using runs::fs::path;
+
+namespace {
+
+class FileSizeLimit {
+public:
+  explicit FileSizeLimit(rlim_t bytes)
+      : ignored_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &former_);
+    const rlimit lower{bytes, former_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &lower);
+  }
+
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &former_);
+    (void)std::signal(SIGXFSZ, ignored_);
+  }
+
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+private:
+  rlimit former_{};
+  void (*ignored_)(int);
+};
+
+} // namespace
 
 TEST_CASE("a tiny model learns, in fp32 and in bf16, with each built-in model") {
   const runs::Folder folder;
@@ -193,6 +220,29 @@ TEST_CASE("a checkpoint that cannot be written does not end the run before its e
   }
   CHECK(output.say("warning: the checkpoint of step 4 was not written"));
   CHECK(output.say("step     12/12"));
+}
+
+TEST_CASE("a full disk while saving loses nothing") {
+  const runs::Folder folder;
+  auto recipe = runs::recipe(folder / "whole");
+  runs::Lines output;
+  (void)runs::train(recipe, output);
+  recipe.checkpoint.dir = folder / "full";
+  recipe.checkpoint.interval = 4;
+  recipe.train.exit_iters = 4;
+  (void)runs::train(recipe, output);
+  recipe.train.exit_iters.reset();
+  runs::Lines full;
+  {
+    // No file may grow beyond 50 kB: writes fail as they do on a full disk.
+    const FileSizeLimit limit(50'000);
+    CHECK_THROWS_AS((void)runs::train(recipe, full, /*resume=*/true), mh::Error);
+  }
+  CHECK(full.say("warning: the checkpoint of step 8 was not written, earlier ones are untouched"));
+  runs::Lines resumed;
+  (void)runs::train(recipe, resumed, /*resume=*/true);
+  CHECK(resumed.say("resumed at step 4"));
+  CHECK(runs::tensors(folder / "full", 12) == runs::tensors(folder / "whole", 12));
 }
 
 TEST_CASE("SIGTERM saves and stops; the rest of the run is the same") {

@@ -41,16 +41,22 @@ std::string label(double value, double step) {
 }
 
 std::string utf8(uint32_t code) {
-  return {static_cast<char>(0xE0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 63)),
-          static_cast<char>(0x80 | (code & 63))};
+  return {
+      static_cast<char>(0xE0 | code >> 12),
+      static_cast<char>(0x80 | (code >> 6 & 63)),
+      static_cast<char>(0x80 | (code & 63))};
 }
 
 /// The plot's cells.
 class Canvas {
- public:
-  Canvas(int columns, int rows) : columns_(columns), rows_(rows), cells_(static_cast<size_t>(columns * rows)) {}
+public:
+  Canvas(int columns, int rows)
+      : columns_(columns)
+      , rows_(rows)
+      , cells_(static_cast<size_t>(columns * rows)) {}
 
   [[nodiscard]] int dots_wide() const { return columns_ * 2; }
+
   [[nodiscard]] int dots_high() const { return rows_ * 4; }
 
   void dot(int x, int y, Paint paint) {
@@ -70,7 +76,8 @@ class Canvas {
     for (int i = 0; i <= steps; ++i) {
       const double share = static_cast<double>(i) / steps;
       dot(static_cast<int>(std::lround(x0 + share * (x1 - x0))),
-          static_cast<int>(std::lround(y0 + share * (y1 - y0))), paint);
+          static_cast<int>(std::lround(y0 + share * (y1 - y0))),
+          paint);
     }
   }
 
@@ -92,7 +99,7 @@ class Canvas {
     return text;
   }
 
- private:
+private:
   struct Cell {
     uint8_t dots = 0;
     bool mark = false;
@@ -109,37 +116,56 @@ int scale(double value, const Range& range, int dots) {
   return static_cast<int>(std::lround((value - range.low) / (range.high - range.low) * (dots - 1)));
 }
 
-void draw(Canvas& canvas, const Series& series, const Range& x, const Range& y) {
-  bool connected = false;
-  int last_x = 0, last_y = 0;
-  for (size_t i = 0; i < std::min(series.x.size(), series.y.size()); ++i) {
-    if (!std::isfinite(series.x[i]) || !std::isfinite(series.y[i])) {
-      connected = false;
+/// A line through the mean of the points of each column of dots.
+void draw_line(Canvas& canvas, const Series& series, const Range& x, const Range& y) {
+  std::vector<std::pair<double, int>> columns(static_cast<size_t>(canvas.dots_wide()));
+  for (size_t i = 0; i < series.size(); ++i) {
+    if (series.finite(i)) {
+      auto& [sum, count] = columns[static_cast<size_t>(scale(series.x[i], x, canvas.dots_wide()))];
+      sum += series.y[i];
+      ++count;
+    }
+  }
+  int last_x = -1, last_y = 0;
+  for (int at_x = 0; at_x < canvas.dots_wide(); ++at_x) {
+    const auto& [sum, count] = columns[static_cast<size_t>(at_x)];
+    if (count == 0) {
       continue;
     }
-    const int at_x = scale(series.x[i], x, canvas.dots_wide());
-    const int at_y = canvas.dots_high() - 1 - scale(series.y[i], y, canvas.dots_high());
-    if (series.marks) {
-      canvas.mark(at_x, at_y, series.paint);
-    } else if (connected) {
-      canvas.line(last_x, last_y, at_x, at_y, series.paint);
-    } else {
+    const int at_y = canvas.dots_high() - 1 - scale(sum / count, y, canvas.dots_high());
+    if (last_x < 0) {
       canvas.dot(at_x, at_y, series.paint);
+    } else {
+      canvas.line(last_x, last_y, at_x, at_y, series.paint);
     }
-    connected = true;
     last_x = at_x;
     last_y = at_y;
+  }
+}
+
+void draw_marks(Canvas& canvas, const Series& series, const Range& x, const Range& y) {
+  for (size_t i = 0; i < series.size(); ++i) {
+    if (series.finite(i)) {
+      canvas.mark(
+          scale(series.x[i], x, canvas.dots_wide()),
+          canvas.dots_high() - 1 - scale(series.y[i], y, canvas.dots_high()),
+          series.paint
+      );
+    }
   }
 }
 
 std::string x_axis(const Range& x, int columns, const std::string& x_label) {
   const double step = tick_step(x, columns / 14);
   std::string labels(static_cast<size_t>(columns), ' ');
-  for (double tick = std::ceil(x.low / step - 1e-9) * step; tick <= x.high + step * 1e-9; tick += step) {
+  for (double tick = std::ceil(x.low / step - 1e-9) * step; tick <= x.high + step * 1e-9;
+       tick += step) {
     const std::string text = label(tick, step);
     const int middle = scale(tick, x, columns);
     const int start = std::clamp(
-        middle - static_cast<int>(text.size()) / 2, 0, std::max(0, columns - static_cast<int>(text.size()))
+        middle - static_cast<int>(text.size()) / 2,
+        0,
+        std::max(0, columns - static_cast<int>(text.size()))
     );
     labels.replace(static_cast<size_t>(start), text.size(), text);
   }
@@ -147,14 +173,15 @@ std::string x_axis(const Range& x, int columns, const std::string& x_label) {
   return labels + "  " + x_label;
 }
 
-}  // namespace
+} // namespace
 
-std::string line_chart(const Chart& chart, const std::vector<Series>& series, const Terminal& terminal) {
+std::string
+line_chart(const Chart& chart, const std::vector<Series>& series, const Terminal& terminal) {
   Range x, y;
   size_t points = 0;
   for (const Series& one : series) {
-    for (size_t i = 0; i < std::min(one.x.size(), one.y.size()); ++i) {
-      if (std::isfinite(one.x[i]) && std::isfinite(one.y[i])) {
+    for (size_t i = 0; i < one.size(); ++i) {
+      if (one.finite(i)) {
         x.include(one.x[i]);
         y.include(one.y[i]);
         ++points;
@@ -164,7 +191,8 @@ std::string line_chart(const Chart& chart, const std::vector<Series>& series, co
   if (points < 2 || x.high <= x.low) {
     return chart.title + ": not enough points for a curve\n";
   }
-  const double room = y.high > y.low ? (y.high - y.low) * 0.02 : std::max(std::abs(y.low) * 0.05, 1e-6);
+  const double room =
+      y.high > y.low ? (y.high - y.low) * 0.02 : std::max(std::abs(y.low) * 0.05, 1e-6);
   y = {y.low - room, y.high + room};
   const double step = tick_step(y, chart.height / 2);
   std::vector<std::string> labels(static_cast<size_t>(chart.height));
@@ -177,7 +205,11 @@ std::string line_chart(const Chart& chart, const std::vector<Series>& series, co
   const int tail = cells(chart.x_label) + 2;
   Canvas canvas(std::max(10, chart.width - static_cast<int>(margin) - 2 - tail), chart.height);
   for (const Series& one : series) {
-    draw(canvas, one, x, y);
+    if (one.marks) {
+      draw_marks(canvas, one, x, y);
+    } else {
+      draw_line(canvas, one, x, y);
+    }
   }
 
   std::string text = std::string(margin + 2, ' ') + terminal.paint(Paint::bold, chart.title) + "\n";
@@ -190,7 +222,8 @@ std::string line_chart(const Chart& chart, const std::vector<Series>& series, co
   for (int i = 0; i < canvas.dots_wide() / 2; ++i) {
     text += "─";
   }
-  text += "\n" + std::string(margin + 2, ' ') + x_axis(x, canvas.dots_wide() / 2, chart.x_label) + "\n";
+  text +=
+      "\n" + std::string(margin + 2, ' ') + x_axis(x, canvas.dots_wide() / 2, chart.x_label) + "\n";
   if (series.size() > 1) {
     text += std::string(margin + 2, ' ');
     for (const Series& one : series) {
@@ -202,4 +235,4 @@ std::string line_chart(const Chart& chart, const std::vector<Series>& series, co
   return text;
 }
 
-}  // namespace mh
+} // namespace mh

@@ -3,6 +3,9 @@
 
 #include "core/host/terminal.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -10,16 +13,20 @@ namespace mh {
 
 struct Series {
   std::string name;
-  std::vector<double> x, y;  ///< points that are not finite are left out
-  bool marks = false;        ///< single points as "●" instead of a line
+  std::vector<double> x, y; ///< points that are not finite are left out
+  bool marks = false;       ///< single points as "●" instead of a line through columns' means
   Paint paint = Paint::cyan;
+
+  [[nodiscard]] size_t size() const { return std::min(x.size(), y.size()); }
+
+  [[nodiscard]] bool finite(size_t i) const { return std::isfinite(x[i]) && std::isfinite(y[i]); }
 };
 
 struct Chart {
   std::string title;
   std::string x_label;
-  int width = 78;   ///< columns of the whole chart
-  int height = 14;  ///< lines of the plot itself; title, axis and legend come on top
+  int width = 78;  ///< columns of the whole chart
+  int height = 14; ///< lines of the plot itself; title, axis and legend come on top
 };
 
 /// The chart's lines, each with its end: title, plot with labels on the left, x axis, legend.
@@ -27,4 +34,4 @@ struct Chart {
 [[nodiscard]] std::string
 line_chart(const Chart& chart, const std::vector<Series>& series, const Terminal& terminal);
 
-}  // namespace mh
+} // namespace mh

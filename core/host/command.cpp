@@ -18,7 +18,8 @@ std::vector<Command> make_commands() {
           "run",
           "Train",
           "trains what a recipe describes",
-          "Progress, metrics (metrics.jsonl), the resolved recipe and checkpoints go to a run folder. SIGTERM "
+          "Progress, metrics (metrics.jsonl), the resolved recipe and checkpoints go to a run "
+          "folder. SIGTERM "
           "and SIGINT save a checkpoint before the run ends.",
           {kRecipe},
           {
@@ -27,26 +28,34 @@ std::vector<Command> make_commands() {
               {"--resume", "", "goes on from the newest checkpoint of the run folder"},
               kScale,
               {"--run-dir", "DIR", "run folder, instead of the recipe's checkpoint.dir"},
-              {"--log-format", "FORMAT", "form of the lines, instead of the recipe's log.format", false,
+              {"--log-format",
+               "FORMAT",
+               "form of the lines, instead of the recipe's log.format",
+               false,
                {"line", "megatron", "json"}},
           },
           {
-              {"megahost run recipes/quickstart.lua", "a small Llama learns real text, three minutes"},
+              {"megahost run recipes/quickstart.lua",
+               "a small Llama learns real text, three minutes"},
               {"megahost run recipes/gpt2_124m.toml --set train.iters=20 --set precision=bf16", ""},
               {"megahost run recipes/quickstart.lua --resume", "goes on where it was stopped"},
-              {"megahost run recipes/llama70b.lua --scale", "a 70B layout's structure on this machine"},
+              {"megahost run recipes/llama70b.lua --scale",
+               "a 70B layout's structure on this machine"},
           },
       },
       {
           "eval",
           "Train",
           "loss and perplexity of trained weights",
-          "The weights come from one of our run folders or from a Hugging Face folder (config.json and "
+          "The weights come from one of our run folders or from a Hugging Face folder (config.json "
+          "and "
           "*.safetensors).",
           {kRecipe},
           {
               {"--weights", "DIR", "run folder or Hugging Face folder"},
-              {"--ids", "FILE.json", "token ids to evaluate, [[...], ...], instead of the validation split"},
+              {"--ids",
+               "FILE.json",
+               "token ids to evaluate, [[...], ...], instead of the validation split"},
               {"--logits", "OUT.safetensors", "writes the logits of --ids"},
               {"--gradients", "OUT.safetensors", "writes the gradients of the loss of --ids"},
               kScale,
@@ -55,7 +64,8 @@ std::vector<Command> make_commands() {
           },
           {
               {"megahost eval recipes/quickstart.lua --weights runs/quickstart", ""},
-              {"megahost eval recipes/gpt2_124m.toml --weights gpt2/ --ids ids.json --logits out.safetensors",
+              {"megahost eval recipes/gpt2_124m.toml --weights gpt2/ --ids ids.json --logits "
+               "out.safetensors",
                "a model from Hugging Face"},
           },
       },
@@ -75,7 +85,11 @@ std::vector<Command> make_commands() {
           "What it prints is a recipe that resolves to the same.",
           {kRecipe},
           {
-              {"--format", "FORMAT", "language of the output (toml)", false, {"toml", "lua", "json"}},
+              {"--format",
+               "FORMAT",
+               "language of the output (toml)",
+               false,
+               {"toml", "lua", "json"}},
               {"--origins", "", "a comment at each value: where it comes from"},
               kScale,
               kSet,
@@ -83,7 +97,8 @@ std::vector<Command> make_commands() {
           },
           {
               {"megahost recipe show recipes/quickstart.lua --origins", ""},
-              {"megahost recipe show recipes/gpt2_124m.lua --format toml > mine.toml", "Lua to TOML"},
+              {"megahost recipe show recipes/gpt2_124m.lua --format toml > mine.toml",
+               "Lua to TOML"},
           },
       },
       {
@@ -108,7 +123,8 @@ std::vector<Command> make_commands() {
           "plugins",
           "Plugins",
           "lists the plugins found: kind, name, version, where from",
-          "Each file is opened in a process of its own; what cannot be opened is listed with the reason.",
+          "Each file is opened in a process of its own; what cannot be opened is listed with the "
+          "reason.",
           {},
           {kPlugin, kJson},
           {{"megahost plugins", ""}},
@@ -125,7 +141,7 @@ std::vector<Command> make_commands() {
   };
 }
 
-}  // namespace
+} // namespace
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> all = make_commands();
@@ -133,10 +149,11 @@ const std::vector<Command>& commands() {
 }
 
 const Command* find_command(std::string_view name) {
-  const auto found = std::find_if(commands().begin(), commands().end(), [&](const Command& command) {
-    return command.name == name;
-  });
+  const auto found =
+      std::find_if(commands().begin(), commands().end(), [&](const Command& command) {
+        return command.name == name;
+      });
   return found == commands().end() ? nullptr : &*found;
 }
 
-}  // namespace mh
+} // namespace mh

@@ -1,5 +1,5 @@
 #pragma once
-/// The commands of the program as data. Parsing, help, the README's table and completion are made from it.
+/// The commands of the program as data: parsing and help are made from it.
 
 #include <string>
 #include <string_view>
@@ -9,8 +9,8 @@ namespace mh {
 
 /// An option of a command.
 struct Option {
-  std::string name;   ///< "--set"
-  std::string value;  ///< "KEY=VALUE"; empty: a flag
+  std::string name;  ///< "--set"
+  std::string value; ///< "KEY=VALUE"; empty: a flag
   std::string doc;
   bool repeatable = false;
   std::vector<std::string> choices{};
@@ -18,7 +18,7 @@ struct Option {
 
 /// A word of a command that is no option.
 struct Argument {
-  std::string name;  ///< "RECIPE"
+  std::string name; ///< "RECIPE"
   std::string doc;
 };
 
@@ -27,10 +27,10 @@ struct Example {
 };
 
 struct Command {
-  std::string name;     ///< "run", "recipe check"
-  std::string group;    ///< heading in the overview
-  std::string summary;  ///< one line
-  std::string about;    ///< paragraphs below it in the command's own help
+  std::string name;    ///< "run", "recipe check"
+  std::string group;   ///< heading in the overview
+  std::string summary; ///< one line
+  std::string about;   ///< paragraphs below it in the command's own help
   std::vector<Argument> arguments{};
   std::vector<Option> options{};
   std::vector<Example> examples{};
@@ -41,4 +41,4 @@ struct Command {
 
 [[nodiscard]] const Command* find_command(std::string_view name);
 
-}  // namespace mh
+} // namespace mh

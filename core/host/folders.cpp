@@ -33,4 +33,4 @@ std::vector<fs::path> recipe_folders() {
   return folders;
 }
 
-}  // namespace mh
+} // namespace mh

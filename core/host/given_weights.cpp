@@ -45,20 +45,22 @@ Place find_place(ParameterStore& store, const std::string& name) {
   return {};
 }
 
-/// Hugging Face's hub has checkpoints of the bare model too, without the prefix "transformer." or "model.".
+/// Some checkpoints are of the bare model, without the prefix "transformer." or "model.".
 std::string name_in(const HfFolder& folder, const std::string& name) {
   const std::string bare = name.substr(name.find('.') + 1);
   return folder.find(name) == nullptr && folder.find(bare) != nullptr ? bare : name;
 }
 
-/// Constants that old checkpoints hold beside the weights, and an output layer that is the embedding.
+/// Constants of old checkpoints, and an output layer that is the embedding.
 bool needs_no_place(const HfFolder& folder, const std::string& name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
          name.ends_with(".rotary_emb.inv_freq") ||
          (name == "lm_head.weight" && folder.config().value("tie_word_embeddings", false));
 }
 
-void fill(ParameterStore& store, const HfFolder& folder, const HfTensor& map, const std::string& theirs) {
+void fill(
+    ParameterStore& store, const HfFolder& folder, const HfTensor& map, const std::string& theirs
+) {
   at::Tensor tensor = folder.tensor(theirs);
   if (map.transpose) {
     tensor = tensor.t();
@@ -74,10 +76,13 @@ void fill(ParameterStore& store, const HfFolder& folder, const HfTensor& map, co
   }
   if (tensor.sizes() != at::IntArrayRef(expected)) {
     throw Error(
-        folder.path().string() + ": " + theirs + " has the shape " + shape_text(folder.tensor(theirs).sizes()) +
-            ", the recipe's model needs " +
-            shape_text(map.transpose ? std::vector<int64_t>(expected.rbegin(), expected.rend()) : expected),
-        "compare the recipe's section model with config.json", exit_code::data
+        folder.path().string() + ": " + theirs + " has the shape " +
+            shape_text(folder.tensor(theirs).sizes()) + ", the recipe's model needs " +
+            shape_text(
+                map.transpose ? std::vector<int64_t>(expected.rbegin(), expected.rend()) : expected
+            ),
+        "compare the recipe's section model with config.json",
+        exit_code::data
     );
   }
   int64_t row = 0;
@@ -99,7 +104,8 @@ void load_hugging_face(const fs::path& path, Session& session) {
   if (maps.empty()) {
     throw Error(
         "the architecture " + session.recipe.model.use + " has no counterpart at Hugging Face",
-        "give a run folder", exit_code::data
+        "give a run folder",
+        exit_code::data
     );
   }
   std::set<std::string> used;
@@ -108,7 +114,8 @@ void load_hugging_face(const fs::path& path, Session& session) {
     if (folder.find(theirs) == nullptr) {
       throw Error(
           path.string() + " lacks the tensor " + map.theirs + ", which the recipe's model needs",
-          "compare the recipe's section model with config.json", exit_code::data
+          "compare the recipe's section model with config.json",
+          exit_code::data
       );
     }
     fill(store, folder, map, theirs);
@@ -117,8 +124,10 @@ void load_hugging_face(const fs::path& path, Session& session) {
   for (const std::string& name : folder.names()) {
     if (!used.contains(name) && !needs_no_place(folder, name)) {
       throw Error(
-          path.string() + " holds the tensor " + name + ", for which the recipe's model has no place",
-          "compare the recipe's section model with config.json", exit_code::data
+          path.string() + " holds the tensor " + name +
+              ", for which the recipe's model has no place",
+          "compare the recipe's section model with config.json",
+          exit_code::data
       );
     }
   }
@@ -131,30 +140,38 @@ int64_t load_run(const fs::path& path, Session& session) {
   });
   const auto step = steps.newest(whole_checkpoint(disk));
   if (!step) {
-    throw Error(path.string() + " holds no checkpoint yet", "give a run that has saved one", exit_code::data);
+    throw Error(
+        path.string() + " holds no checkpoint yet", "give a run that has saved one", exit_code::data
+    );
   }
   std::vector<Slice> slices;
   for (Parameter& parameter : session.model->parameters().all()) {
     for (const Piece& piece : parameter.pieces) {
       slices.push_back(
-          {piece.name, piece.global_shape, piece.offset, parameter.view(parameter.value.detach(), piece)}
+          {piece.name,
+           piece.global_shape,
+           piece.offset,
+           parameter.view(parameter.value.detach(), piece)}
       );
     }
   }
   Checkpoint saved(disk, steps.path(*step));
   saved.load(slices, OtherDtype::convert);
   for (const StoredTensor& tensor : saved.manifest().tensors) {
-    if (!tensor.name.starts_with("optimizer.") && session.model->parameters().find(tensor.name) == nullptr) {
+    if (!tensor.name.starts_with("optimizer.") &&
+        session.model->parameters().find(tensor.name) == nullptr) {
       throw Error(
-          path.string() + " holds the tensor " + tensor.name + ", for which the recipe's model has no place",
-          "use the recipe of that run: " + (path / "recipe.toml").string(), exit_code::data
+          path.string() + " holds the tensor " + tensor.name +
+              ", for which the recipe's model has no place",
+          "use the recipe of that run: " + (path / "recipe.toml").string(),
+          exit_code::data
       );
     }
   }
   return *step;
 }
 
-}  // namespace
+} // namespace
 
 GivenWeights load_weights(const fs::path& folder, Session& session) {
   const at::NoGradGuard no_grad;
@@ -164,9 +181,11 @@ GivenWeights load_weights(const fs::path& folder, Session& session) {
   }
   if (!fs::is_directory(checkpoint_folder(folder))) {
     throw Error(
-        folder.string() + " is neither a run folder (no checkpoints/) nor a Hugging Face folder (no "
-                          "model.safetensors)",
-        "give the folder that megahost run named", exit_code::data
+        folder.string() +
+            " is neither a run folder (no checkpoints/) nor a Hugging Face folder (no "
+            "model.safetensors)",
+        "give the folder that megahost run named",
+        exit_code::data
     );
   }
   const int64_t step = load_run(folder, session);
@@ -199,4 +218,4 @@ std::vector<NamedTensor> named_gradients(Session& session, bool hugging_face) {
   return gradients;
 }
 
-}  // namespace mh
+} // namespace mh

@@ -11,17 +11,17 @@
 namespace mh {
 
 struct GivenWeights {
-  std::string words;          ///< "runs/quickstart, step 300", "Hugging Face folder gpt2"
-  bool hugging_face = false;  ///< parameters have their names there
+  std::string words;         ///< "runs/quickstart, step 300", "Hugging Face folder gpt2"
+  bool hugging_face = false; ///< parameters have their names there
 };
 
 /// Fills all parameters of a model on one rank.
 ///
-/// Throws:  mh::Error (exit code 5) naming the folder and the tensor: neither kind of folder; a tensor that
-///          is missing, has another shape, or has no place in the model
+/// Throws:  mh::Error (exit code 5) naming folder and tensor: neither kind of folder; a tensor is
+///          missing, has another shape, or has no place in the model
 GivenWeights load_weights(const std::filesystem::path& folder, Session& session);
 
 /// The main gradients under the parameters' own names, or under Hugging Face's names and shapes.
 [[nodiscard]] std::vector<NamedTensor> named_gradients(Session& session, bool hugging_face);
 
-}  // namespace mh
+} // namespace mh

@@ -30,7 +30,8 @@ std::vector<std::string> wrap(const std::string& text, size_t width) {
 
 std::string paragraph(const std::string& text, const Terminal& terminal) {
   std::string result;
-  for (const std::string& line : wrap(text, static_cast<size_t>(std::clamp(terminal.width, 40, 100)))) {
+  for (const std::string& line :
+       wrap(text, static_cast<size_t>(std::clamp(terminal.width, 40, 100)))) {
     result += line + "\n";
   }
   return result;
@@ -47,7 +48,8 @@ std::string table(const Rows& rows, const Terminal& terminal) {
   std::string text;
   for (const auto& [name, doc] : rows) {
     const auto lines = wrap(doc, right);
-    text += "  " + terminal.paint(Paint::cyan, name) + std::string(left - name.size() + 2, ' ') + lines[0];
+    text += "  " + terminal.paint(Paint::cyan, name) + std::string(left - name.size() + 2, ' ') +
+            lines[0];
     for (size_t i = 1; i < lines.size(); ++i) {
       text += "\n" + std::string(left + 4, ' ') + lines[i];
     }
@@ -68,14 +70,16 @@ std::string usage(const Command& command) {
   return text + (command.options.empty() ? "" : " [OPTION...]");
 }
 
-}  // namespace
+} // namespace
 
 std::string overview(const Terminal& terminal) {
-  std::string text = terminal.paint(Paint::bold, "megahost") +
-                     " trains large transformers, on one core or on thousands of GPUs. A recipe says what.\n";
+  std::string text =
+      terminal.paint(Paint::bold, "megahost") +
+      " trains large transformers, on one core or on thousands of GPUs. A recipe says what.\n";
   text += heading("First steps", terminal);
   text += table(
-      {{"megahost run recipes/quickstart.lua", "watch a small Llama learn real text, three minutes"},
+      {{"megahost run recipes/quickstart.lua",
+        "watch a small Llama learn real text, three minutes"},
        {"megahost recipe show recipes/quickstart.lua", "every setting of that run"},
        {"megahost plugins", "the parts that a recipe can be made of"}},
       terminal
@@ -99,9 +103,10 @@ std::string overview(const Terminal& terminal) {
     }
     text += heading(group, terminal) + table(rows, terminal);
   }
-  return text + "\nmegahost COMMAND --help says more about one of them. Exit status: 0 done, 1 other, "
-                "2 recipe or\ncommand line, 3 memory, 4 communication, 5 data, 6 numbers (NaN), 128 + n "
-                "stopped by signal n.\n";
+  return text +
+         "\nmegahost COMMAND --help says more about one of them. Exit status: 0 done, 1 other, "
+         "2 recipe or\ncommand line, 3 memory, 4 communication, 5 data, 6 numbers (NaN), 128 + n "
+         "stopped by signal n.\n";
 }
 
 std::string help(const Command& command, const Terminal& terminal) {
@@ -143,4 +148,4 @@ std::string group_help(std::string_view group, const Terminal& terminal) {
   return table(rows, terminal);
 }
 
-}  // namespace mh
+} // namespace mh

@@ -18,4 +18,4 @@ namespace mh {
 /// The commands that begin with `group`, "recipe": one line each.
 [[nodiscard]] std::string group_help(std::string_view group, const Terminal& terminal);
 
-}  // namespace mh
+} // namespace mh

@@ -6,9 +6,10 @@
 #include "core/recipe/text.hpp"
 #include "megahost/plugin.hpp"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdlib>
-#include <dlfcn.h>
 
 namespace mh {
 
@@ -16,7 +17,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string api_folder() { return "plugins-" + std::to_string(MH_PLUGIN_API); }
+std::string api_folder() {
+  return "plugins-" + std::to_string(MH_PLUGIN_API);
+}
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
@@ -34,11 +37,13 @@ fs::path own_folder() {
   return fs::is_directory(installed) ? installed : library.parent_path() / "plugins";
 }
 
-bool means(const FoundPlugin& found, const FoundPlugin::Offer& offer, Kind kind, std::string_view name) {
+bool means(
+    const FoundPlugin& found, const FoundPlugin::Offer& offer, Kind kind, std::string_view name
+) {
   return offer.kind == kind && (offer.name == name || found.plugin.id + "/" + offer.name == name);
 }
 
-}  // namespace
+} // namespace
 
 std::vector<fs::path> plugin_folders() {
   std::vector<fs::path> wanted = path_list("MEGAHOST_PLUGIN_PATH");
@@ -62,19 +67,24 @@ std::vector<fs::path> plugin_folders() {
 }
 
 struct Host::Open {
-  fs::path real;  ///< without links
+  fs::path real; ///< without links
   PluginInfo info;
   boost::dll::shared_library library;
 };
 
-Host::Host(std::vector<fs::path> folders) : folders_(std::move(folders)) { check_libtorch(); }
+Host::Host(std::vector<fs::path> folders)
+    : folders_(std::move(folders)) {
+  check_libtorch();
+}
 
 Host::~Host() = default;
 Host::Host(Host&&) noexcept = default;
 
 bool Host::is_open(const fs::path& file) const {
   const fs::path real = fs::weakly_canonical(file);
-  return std::any_of(open_.begin(), open_.end(), [&](const auto& open) { return open->real == real; });
+  return std::any_of(open_.begin(), open_.end(), [&](const auto& open) {
+    return open->real == real;
+  });
 }
 
 const PluginInfo& Host::load(const fs::path& file) {
@@ -87,9 +97,8 @@ const PluginInfo& Host::load(const fs::path& file) {
   // The dynamic linker searches its own folders for a name without a slash.
   OpenedPlugin opened = open_plugin(file.has_parent_path() ? file : "." / file);
   registry_.merge(std::move(opened.registry));
-  open_.push_back(
-      std::make_unique<Open>(Open{real, std::move(opened.info), std::move(opened.library)})
-  );
+  open_.push_back(std::make_unique<Open>(Open{
+      real, std::move(opened.info), std::move(opened.library)}));
   return open_.back()->info;
 }
 
@@ -107,7 +116,9 @@ std::vector<fs::path> Host::files(std::string_view first_prefix) const {
       const std::string name = file.filename();
       return std::pair(!name.starts_with(first_prefix), name);
     };
-    std::sort(here.begin(), here.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+    std::sort(here.begin(), here.end(), [&](const auto& a, const auto& b) {
+      return rank(a) < rank(b);
+    });
     files.insert(files.end(), here.begin(), here.end());
   }
   return files;
@@ -155,8 +166,8 @@ const Registry::Entry& Host::require(Kind kind, std::string_view name, const Ori
   const std::string where = asked.where();
   const auto meant = nearest(name, offered);
   throw Error(
-      (where.empty() ? std::string() : where + ": ") + "no plugin offers the " + std::string(info(kind).name) +
-          " \"" + std::string(name) + "\"",
+      (where.empty() ? std::string() : where + ": ") + "no plugin offers the " +
+          std::string(info(kind).name) + " \"" + std::string(name) + "\"",
       (meant ? "did you mean " + *meant + "? " : std::string()) +
           (offered.empty() ? "there is none" : "there are " + join(offered)) +
           " (searched: " + (folders.empty() ? "no folder" : join(folders)) + ")"
@@ -193,4 +204,4 @@ std::vector<std::string> Host::names(Kind kind) const {
   return names;
 }
 
-}  // namespace mh
+} // namespace mh

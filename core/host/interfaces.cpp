@@ -1,5 +1,5 @@
-// The destructors that anchor each interface's vtable and type in libmegahost, so that a plugin and its host
-// share one of each.
+// The destructors that anchor each interface's vtable and type in libmegahost, so that a plugin and
+// its host share one of each.
 
 #include "megahost/corpus.hpp"
 #include "megahost/device.hpp"
@@ -23,4 +23,4 @@ Tokenizer::~Tokenizer() = default;
 Launcher::~Launcher() = default;
 Device::~Device() = default;
 
-}  // namespace mh
+} // namespace mh

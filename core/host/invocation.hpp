@@ -10,9 +10,10 @@
 namespace mh {
 
 struct Invocation {
-  std::string command;                 ///< "run", "recipe check"
-  std::vector<std::string> arguments;  ///< the words that are no options, in order
-  std::map<std::string, std::vector<std::string>> options;  ///< by name, "--set"; flags have no values
+  std::string command;                ///< "run", "recipe check"
+  std::vector<std::string> arguments; ///< the words that are no options, in order
+  /// By name, "--set"; flags have no values.
+  std::map<std::string, std::vector<std::string>> options;
 
   [[nodiscard]] bool has(const std::string& option) const { return options.contains(option); }
 
@@ -23,13 +24,14 @@ struct Invocation {
   }
 
   /// The value of an option; `otherwise` if it was not given.
-  [[nodiscard]] std::string value(const std::string& option, const std::string& otherwise = "") const {
+  [[nodiscard]] std::string
+  value(const std::string& option, const std::string& otherwise = "") const {
     const auto values = all(option);
     return values.empty() ? otherwise : values.back();
   }
 };
 
-}  // namespace mh
+} // namespace mh
 
 /// Runs a command that needs LibTorch; prints its errors. Returns the exit status.
 extern "C" MH_API int mh_run_command(const mh::Invocation& invocation);

@@ -6,10 +6,11 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <dlfcn.h>
 #include <iterator>
 
 extern "C" uint64_t aoti_torch_abi_version();
@@ -38,11 +39,14 @@ std::vector<std::string> operator_names() {
 void check_before_opening(const std::filesystem::path& file) {
   const PluginFile read = read_plugin_file(file);
   if (!read.refusal.empty()) {
-    throw Error(file.string() + " " + read.refusal, "name the .so file that the plugin's build made");
+    throw Error(
+        file.string() + " " + read.refusal, "name the .so file that the plugin's build made"
+    );
   }
   if (!read.has_entry) {
     throw Error(
-        file.string() + " is a shared library but no megahost plugin: it exports no mh_plugin_entry",
+        file.string() +
+            " is a shared library but no megahost plugin: it exports no mh_plugin_entry",
         "end one of its sources with MH_PLUGIN (megahost/plugin.hpp)"
     );
   }
@@ -57,8 +61,9 @@ void check_before_opening(const std::filesystem::path& file) {
     const std::string difference = pin_difference(read.pin, MH_ABI_TAG);
     throw Error(
         file.string() + " " + difference,
-        read.pin.ends_with("_debug") ? "compile it with -DNDEBUG, debug builds too (meson: b_ndebug=true)"
-                                     : kRebuild
+        read.pin.ends_with("_debug")
+            ? "compile it with -DNDEBUG, debug builds too (meson: b_ndebug=true)"
+            : kRebuild
     );
   }
 }
@@ -82,7 +87,8 @@ boost::dll::shared_library open_library(const std::filesystem::path& file) {
   if (!added.empty()) {
     throw Error(
         file.string() + " registers the operator " + added.front() +
-            " from a static constructor (TORCH_LIBRARY), megahost takes operators only in MH_PLUGIN",
+            " from a static constructor (TORCH_LIBRARY), megahost takes operators only in "
+            "MH_PLUGIN",
         "register it there: registry.operators(\"" +
             added.front().substr(0, added.front().find(':')) + "\", [](torch::Library& m) { ... })"
     );
@@ -99,8 +105,8 @@ PluginInfo read_entry(const mh_plugin& entry, const std::filesystem::path& file)
         kRebuild
     );
   }
-  for (const char* text : {entry.id, entry.version, entry.license, entry.summary, entry.abi_tag,
-                           entry.built_with}) {
+  for (const char* text :
+       {entry.id, entry.version, entry.license, entry.summary, entry.abi_tag, entry.built_with}) {
     if (text == nullptr || *text == '\0') {
       throw Error(
           file.string() + " leaves a text of its entry empty, megahost needs all of them",
@@ -114,16 +120,17 @@ PluginInfo read_entry(const mh_plugin& entry, const std::filesystem::path& file)
   if (entry.register_all == nullptr || std::strchr(entry.id, '/') != nullptr) {
     throw Error(
         file.string() + " has " +
-            (entry.register_all == nullptr ? "no register_all in its entry"
-                                           : "an id with a slash, \"" + std::string(entry.id) + "\""),
+            (entry.register_all == nullptr
+                 ? "no register_all in its entry"
+                 : "an id with a slash, \"" + std::string(entry.id) + "\""),
         "make its entry with MH_PLUGIN and an id such as org.example.moe"
     );
   }
-  return {entry.id,      entry.version,    entry.license, entry.summary,
-          entry.abi_tag, entry.built_with, file};
+  return {
+      entry.id, entry.version, entry.license, entry.summary, entry.abi_tag, entry.built_with, file};
 }
 
-}  // namespace
+} // namespace
 
 void check_libtorch() {
   const uint64_t running = aoti_torch_abi_version();
@@ -158,16 +165,18 @@ OpenedPlugin open_plugin(const std::filesystem::path& file) {
   } catch (const std::exception& error) {
     const std::string what = error.what();
     throw Error(
-        file.string() + " (" + info.id + ") threw while registering: " + what.substr(0, what.find('\n')),
+        file.string() + " (" + info.id +
+            ") threw while registering: " + what.substr(0, what.find('\n')),
         "leave it out, or mend what it does in MH_PLUGIN"
     );
   } catch (...) {
     throw Error(
-        file.string() + " (" + info.id + ") threw something while registering that is no std::exception",
+        file.string() + " (" + info.id +
+            ") threw something while registering that is no std::exception",
         "leave it out, or mend what it does in MH_PLUGIN"
     );
   }
   return {std::move(library), std::move(registry), std::move(info)};
 }
 
-}  // namespace mh
+} // namespace mh

@@ -17,7 +17,7 @@ void check_libtorch();
 
 struct OpenedPlugin {
   boost::dll::shared_library library;
-  Registry registry;  ///< what it registered
+  Registry registry; ///< what it registered
   PluginInfo info;
 };
 
@@ -26,7 +26,7 @@ struct OpenedPlugin {
 /// Throws:  mh::Error, see plugin.hpp
 [[nodiscard]] OpenedPlugin open_plugin(const std::filesystem::path& file);
 
-/// `open_plugin` in a child process, so that whatever the plugin does there leaves this process alone.
+/// `open_plugin` in a child process: whatever the plugin does leaves this process alone.
 [[nodiscard]] FoundPlugin probe_plugin(const std::filesystem::path& file);
 
-}  // namespace mh
+} // namespace mh

@@ -1,10 +1,11 @@
 #include "core/host/plugin_file.hpp"
 
+#include <elf.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <elf.h>
 #include <fstream>
 #include <regex>
 #include <string_view>
@@ -23,8 +24,9 @@ constexpr uint16_t kMachine = EM_AARCH64;
 #endif
 
 class Reader {
- public:
-  explicit Reader(const std::filesystem::path& file) : in_(file, std::ios::binary) {
+public:
+  explicit Reader(const std::filesystem::path& file)
+      : in_(file, std::ios::binary) {
     if (in_) {
       in_.seekg(0, std::ios::end);
       size_ = static_cast<uint64_t>(std::max<std::streamoff>(0, in_.tellg()));
@@ -32,6 +34,7 @@ class Reader {
   }
 
   [[nodiscard]] bool opened() const { return in_.is_open(); }
+
   [[nodiscard]] uint64_t size() const { return size_; }
 
   /// `count` elements at `offset`; nothing if the file is too short for them.
@@ -42,7 +45,9 @@ class Reader {
       result.resize(count);
       in_.clear();
       in_.seekg(static_cast<std::streamoff>(offset));
-      in_.read(reinterpret_cast<char*>(result.data()), static_cast<std::streamsize>(count * sizeof(T)));
+      in_.read(
+          reinterpret_cast<char*>(result.data()), static_cast<std::streamsize>(count * sizeof(T))
+      );
       if (!in_) {
         result.clear();
       }
@@ -50,7 +55,7 @@ class Reader {
     return result;
   }
 
- private:
+private:
   std::ifstream in_;
   uint64_t size_ = 0;
 };
@@ -97,7 +102,7 @@ Tag parse(const std::string& pin) {
   return {match[1], torch, match[3], match[4], match[5], match[6], match[7].matched, true};
 }
 
-}  // namespace
+} // namespace
 
 PluginFile read_plugin_file(const std::filesystem::path& file) {
   PluginFile result;
@@ -169,8 +174,9 @@ std::string pin_difference(const std::string& plugin_pin, const std::string& hos
     return "was built with other headers of plugin SDK " + plugin.api + " (hash " + plugin.headers +
            ") than this megahost (hash " + host.headers + ")";
   }
-  return "was compiled without -DNDEBUG, this megahost and its LibTorch with it, and some types have "
+  return "was compiled without -DNDEBUG, this megahost and its LibTorch with it, and some types "
+         "have "
          "another layout without it";
 }
 
-}  // namespace mh
+} // namespace mh

@@ -7,10 +7,10 @@
 namespace mh {
 
 struct PluginFile {
-  /// Why the file can be no plugin: "is no shared library: it begins with \"hello\""; empty if it can.
+  /// Why it can be no plugin: "is no shared library: it begins with \"hello\""; empty if it can.
   std::string refusal;
-  bool has_entry = false;  ///< exports mh_plugin_entry
-  std::string pin;         ///< the pin it needs, "mh_abi_1_torch_...", empty if it names none
+  bool has_entry = false; ///< exports mh_plugin_entry
+  std::string pin;        ///< the pin it needs, "mh_abi_1_torch_...", empty if it names none
 };
 
 /// Reads the dynamic symbol table of a 64-bit ELF file.
@@ -18,11 +18,11 @@ struct PluginFile {
 /// Source:  System V ABI, chapters 4 and 5
 [[nodiscard]] PluginFile read_plugin_file(const std::filesystem::path& file);
 
-/// Two pins compared for people: which of SDK, LibTorch, C++ library, headers and NDEBUG differs. Both
-/// must have the form of MH_ABI_TAG, the plugin's with "_debug" behind it if NDEBUG was missing.
+/// Two pins compared for people: which of SDK, LibTorch, C++ library, headers and NDEBUG differs.
+/// Both have the form of MH_ABI_TAG, the plugin's with "_debug" behind it if NDEBUG was missing.
 ///
 /// Returns: "was built for LibTorch 2.9.0 (cu128), this megahost has LibTorch 2.11.0 (cu130)"
 [[nodiscard]] std::string
 pin_difference(const std::string& plugin_pin, const std::string& host_pin);
 
-}  // namespace mh
+} // namespace mh

@@ -1,14 +1,14 @@
 #include "core/host/open.hpp"
 
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 namespace mh {
 
@@ -24,9 +24,10 @@ nlohmann::json report(const std::filesystem::path& file) {
       offers.push_back({static_cast<int>(entry.kind), entry.name, entry.summary});
     }
     const PluginInfo& info = opened.info;
-    return {{"info",
-             {info.id, info.version, info.license, info.summary, info.abi_tag, info.built_with}},
-            {"offers", offers}};
+    return {
+        {"info",
+         {info.id, info.version, info.license, info.summary, info.abi_tag, info.built_with}},
+        {"offers", offers}};
   } catch (const std::exception& error) {
     return {{"skipped", error.what()}};
   }
@@ -73,14 +74,16 @@ bool read_all(int in, std::string& ret_text) {
   }
 }
 
-}  // namespace
+} // namespace
 
 FoundPlugin probe_plugin(const std::filesystem::path& file) {
   FoundPlugin found;
   found.plugin.file = file;
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
-    throw Error(std::string("no pipe for a child process: ") + std::strerror(errno), "", exit_code::other);
+    throw Error(
+        std::string("no pipe for a child process: ") + std::strerror(errno), "", exit_code::other
+    );
   }
   const pid_t pid = fork();
   if (pid < 0) {
@@ -122,4 +125,4 @@ FoundPlugin probe_plugin(const std::filesystem::path& file) {
   return found;
 }
 
-}  // namespace mh
+} // namespace mh

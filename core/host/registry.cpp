@@ -21,9 +21,10 @@ bool valid_name(std::string_view name) {
   });
 }
 
-}  // namespace
+} // namespace
 
-Registry::Registry() : Registry(PluginInfo{.id = "program"}) {}
+Registry::Registry()
+    : Registry(PluginInfo{.id = "program"}) {}
 
 Registry::Registry(PluginInfo plugin)
     : plugin_(std::make_shared<const PluginInfo>(std::move(plugin))) {}
@@ -32,7 +33,9 @@ Registry::~Registry() = default;
 Registry::Registry(Registry&&) noexcept = default;
 Registry& Registry::operator=(Registry&&) noexcept = default;
 
-std::string Registry::Entry::full_name() const { return plugin->id + "/" + name; }
+std::string Registry::Entry::full_name() const {
+  return plugin->id + "/" + name;
+}
 
 void Registry::add_entry(Entry entry) {
   const std::string kind(info(entry.kind).name);
@@ -64,8 +67,7 @@ void Registry::add_entry(Entry entry) {
 }
 
 void Registry::operators(
-    const std::string& name_space,
-    const std::function<void(torch::Library&)>& define
+    const std::string& name_space, const std::function<void(torch::Library&)>& define
 ) {
   auto library = std::make_unique<torch::Library>(
       torch::Library::FRAGMENT, name_space, std::nullopt, plugin_->id.c_str(), 0
@@ -94,9 +96,8 @@ const Registry::Entry* Registry::find(Kind kind, std::string_view name) const {
   return found.empty() ? nullptr : found.front();
 }
 
-void* Registry::make_any(
-    Kind kind, std::string_view name, const Value& options, const void* args
-) const {
+void* Registry::make_any(Kind kind, std::string_view name, const Value& options, const void* args)
+    const {
   const Entry* entry = find(kind, name);
   if (entry == nullptr) {
     const std::string what(info(kind).name);
@@ -113,7 +114,8 @@ void* Registry::make_any(
     throw Error(
         "the " + std::string(info(kind).name) + " " + entry->full_name() + " (" +
             origin_of(*entry) + ") cannot be made: " + error.what(),
-        "", exit_code::other
+        "",
+        exit_code::other
     );
   }
 }
@@ -140,4 +142,4 @@ std::vector<std::string> Registry::names(Kind kind) const {
   return names;
 }
 
-}  // namespace mh
+} // namespace mh

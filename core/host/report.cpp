@@ -3,10 +3,11 @@
 #include "core/host/terminal.hpp"
 #include "megahost/error.hpp"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <new>
 #include <string>
-#include <unistd.h>
 
 namespace mh {
 
@@ -30,4 +31,4 @@ int report(const std::exception& error) {
   return exit_code;
 }
 
-}  // namespace mh
+} // namespace mh

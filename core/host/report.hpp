@@ -5,7 +5,7 @@
 
 namespace mh {
 
-/// Prints "error: ..." and, if there is a hint, "help: ..." to standard error. Returns the exit status.
+/// Prints "error: ..." and any hint as "help: ..." to standard error. Returns the exit status.
 int report(const std::exception& error);
 
-}  // namespace mh
+} // namespace mh

@@ -2,10 +2,11 @@
 
 #include "core/host/chart.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <unistd.h>
 
 namespace mh {
 
@@ -22,11 +23,15 @@ Series series(const std::string& name, const std::vector<std::pair<double, doubl
   return result;
 }
 
-}  // namespace
+} // namespace
 
-RunOutput::RunOutput() : out_(Terminal::of(STDOUT_FILENO)), err_(Terminal::of(STDERR_FILENO)) {}
+RunOutput::RunOutput()
+    : out_(Terminal::of(STDOUT_FILENO))
+    , err_(Terminal::of(STDERR_FILENO)) {}
 
-RunOutput::~RunOutput() { clear(); }
+RunOutput::~RunOutput() {
+  clear();
+}
 
 void RunOutput::line(const std::string& text) {
   clear();
@@ -54,7 +59,9 @@ std::string RunOutput::chart(const LossCurves& curves) {
     all.push_back(series("validation", curves.validation));
     all.back().marks = true;
   }
-  return line_chart({.title = "loss", .x_label = "step", .width = std::clamp(out_.width, 60, 100)}, all, {});
+  return line_chart(
+      {.title = "loss", .x_label = "step", .width = std::clamp(out_.width, 60, 100)}, all, {}
+  );
 }
 
 void RunOutput::draw() {
@@ -81,4 +88,4 @@ void RunOutput::clear() {
   }
 }
 
-}  // namespace mh
+} // namespace mh

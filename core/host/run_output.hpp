@@ -10,7 +10,7 @@
 namespace mh {
 
 class RunOutput : public Output {
- public:
+public:
   RunOutput();
   /// Takes the bar away.
   ~RunOutput() override;
@@ -21,7 +21,7 @@ class RunOutput : public Output {
   void progress(double done, const std::string& words) override;
   [[nodiscard]] std::string chart(const LossCurves& curves) override;
 
- private:
+private:
   void draw();
   void clear();
 
@@ -32,4 +32,4 @@ class RunOutput : public Output {
   std::chrono::steady_clock::time_point drawn_;
 };
 
-}  // namespace mh
+} // namespace mh

@@ -1,11 +1,12 @@
 #include "core/host/terminal.hpp"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 namespace mh {
 
@@ -13,25 +14,34 @@ namespace {
 
 const char* code(Paint paint) {
   switch (paint) {
-    case Paint::plain: return "";
-    case Paint::bold: return "1";
-    case Paint::dim: return "2";
-    case Paint::red: return "31";
-    case Paint::green: return "32";
-    case Paint::yellow: return "33";
-    case Paint::blue: return "34";
-    case Paint::cyan: return "36";
+  case Paint::plain:
+    return "";
+  case Paint::bold:
+    return "1";
+  case Paint::dim:
+    return "2";
+  case Paint::red:
+    return "31";
+  case Paint::green:
+    return "32";
+  case Paint::yellow:
+    return "33";
+  case Paint::blue:
+    return "34";
+  case Paint::cyan:
+    return "36";
   }
   return "";
 }
 
-}  // namespace
+} // namespace
 
 Terminal Terminal::of(int file_descriptor) {
   Terminal terminal;
   const char* term = std::getenv("TERM");
   const char* no_color = std::getenv("NO_COLOR");
-  terminal.interactive = isatty(file_descriptor) == 1 && (term == nullptr || std::string_view(term) != "dumb");
+  terminal.interactive =
+      isatty(file_descriptor) == 1 && (term == nullptr || std::string_view(term) != "dumb");
   terminal.colour = terminal.interactive && (no_color == nullptr || *no_color == '\0');
   winsize size{};
   if (terminal.interactive && ioctl(file_descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
@@ -73,4 +83,4 @@ int cells(std::string_view text) {
   return count;
 }
 
-}  // namespace mh
+} // namespace mh

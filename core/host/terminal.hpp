@@ -11,9 +11,9 @@ enum class Paint : uint8_t { plain, bold, dim, red, green, yellow, blue, cyan };
 
 /// Where text goes, and what that place understands.
 struct Terminal {
-  bool interactive = false;  ///< a person looks at it, and lines can be overwritten
-  bool colour = false;       ///< interactive, TERM is not "dumb", NO_COLOR is unset or empty
-  int width = 100;           ///< columns
+  bool interactive = false; ///< a person looks at it, and lines can be overwritten
+  bool colour = false;      ///< interactive, TERM is not "dumb", NO_COLOR is unset or empty
+  int width = 100;          ///< columns
 
   /// Source:  https://no-color.org
   [[nodiscard]] static Terminal of(int file_descriptor);
@@ -28,4 +28,4 @@ struct Terminal {
 /// Cells that UTF-8 text takes, escape sequences not counted.
 [[nodiscard]] int cells(std::string_view text);
 
-}  // namespace mh
+} // namespace mh

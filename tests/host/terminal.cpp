@@ -1,13 +1,14 @@
-#include "core/host/chart.hpp"
 #include "core/host/terminal.hpp"
 
+#include "core/host/chart.hpp"
+
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
 #include <limits>
-#include <fcntl.h>
-#include <unistd.h>
 
 namespace {
 
@@ -21,7 +22,7 @@ std::vector<std::string> lines(const std::string& text) {
   return result;
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("a pipe is no terminal") {
   int ends[2];
@@ -75,13 +76,17 @@ TEST_CASE("a falling line goes from the top left to the bottom right") {
     falling.x.push_back(i);
     falling.y.push_back(10 - i);
   }
-  const auto chart = lines(mh::line_chart({.title = "loss", .x_label = "step", .width = 40, .height = 5}, {falling}, {}));
-  REQUIRE(chart.size() == 8);  // title, 5 rows, axis, labels
+  const auto chart = lines(
+      mh::line_chart({.title = "loss", .x_label = "step", .width = 40, .height = 5}, {falling}, {})
+  );
+  REQUIRE(chart.size() == 8); // title, 5 rows, axis, labels
   CHECK(chart[0].find("loss") != std::string::npos);
   const auto first_dot = [&](size_t row) {
-    return mh::cells(chart[row].substr(0, chart[row].find("\xe2\xa0") == std::string::npos
-                                              ? chart[row].find("\xe2\xa1")
-                                              : chart[row].find("\xe2\xa0")));
+    return mh::cells(chart[row].substr(
+        0,
+        chart[row].find("\xe2\xa0") == std::string::npos ? chart[row].find("\xe2\xa1")
+                                                         : chart[row].find("\xe2\xa0")
+    ));
   };
   for (size_t row = 1; row + 1 <= 5; ++row) {
     CHECK(first_dot(row) < first_dot(row + 1));
@@ -104,10 +109,33 @@ TEST_CASE("charts of odd data") {
   CHECK(lines(draw({0, 1}, {-5, -5})).size() == 17);
 }
 
+TEST_CASE("many points are drawn as the mean of each column") {
+  mh::Series noisy{.name = "a", .x = {}, .y = {}};
+  for (int i = 0; i < 10000; ++i) {
+    noisy.x.push_back(i);
+    noisy.y.push_back(i % 2 == 0 ? 1.0 : 3.0);
+  }
+  const auto chart =
+      lines(mh::line_chart({.title = "a", .x_label = "x", .width = 40, .height = 9}, {noisy}, {}));
+  int rows_with_dots = 0;
+  for (const std::string& line : chart) {
+    rows_with_dots +=
+        line.find("\xe2\xa0") != std::string::npos || line.find("\xe2\xa1") != std::string::npos ||
+        line.find("\xe2\xa2") != std::string::npos || line.find("\xe2\xa3") != std::string::npos;
+  }
+  CHECK(rows_with_dots == 1);
+}
+
 TEST_CASE("several series have a legend, and every line keeps to the width") {
   mh::Series a{.name = "training", .x = {1, 2, 3}, .y = {3, 2, 1}};
-  mh::Series b{.name = "validation", .x = {2, 3}, .y = {2.2, 1.2}, .marks = true, .paint = mh::Paint::yellow};
-  const auto chart = lines(mh::line_chart({.title = "loss", .x_label = "step", .width = 60}, {a, b}, {}));
+  mh::Series b{
+      .name = "validation",
+      .x = {2, 3},
+      .y = {2.2, 1.2},
+      .marks = true,
+      .paint = mh::Paint::yellow};
+  const auto chart =
+      lines(mh::line_chart({.title = "loss", .x_label = "step", .width = 60}, {a, b}, {}));
   CHECK(chart.back().find("── training   ● validation") != std::string::npos);
   for (const std::string& line : chart) {
     CHECK(mh::cells(line) <= 60);

@@ -5,13 +5,13 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <unistd.h>
 
 namespace fs = std::filesystem;
 
@@ -21,7 +21,9 @@ const fs::path kFixtures = std::getenv("MEGAHOST_FIXTURES");
 
 const std::vector<fs::path> kNoFolders;
 
-std::string fixture(const std::string& name) { return (kFixtures / (name + ".so")).string(); }
+std::string fixture(const std::string& name) {
+  return (kFixtures / (name + ".so")).string();
+}
 
 struct Refusal {
   std::string sentence, hint;
@@ -45,17 +47,20 @@ Refusal refused(const std::string& file) {
 /// A folder of its own, removed at the end.
 struct Folder {
   fs::path path;
+
   Folder() {
     std::string name = fs::temp_directory_path() / "megahost-XXXXXX";
     path = mkdtemp(name.data());
   }
+
   ~Folder() { fs::remove_all(path); }
 };
 
 /// What differs between builds, replaced by a word.
 std::string plain(std::string text) {
   const std::string tag = MH_ABI_TAG, hash = tag.substr(tag.rfind('_') + 1);
-  for (const auto& [what, word] : {std::pair<std::string, std::string>{tag, "TAG"}, {hash, "HASH"}}) {
+  for (const auto& [what, word] :
+       {std::pair<std::string, std::string>{tag, "TAG"}, {hash, "HASH"}}) {
     for (size_t at = text.find(what); at != std::string::npos; at = text.find(what)) {
       text.replace(at, what.size(), word);
     }
@@ -66,7 +71,7 @@ std::string plain(std::string text) {
 constexpr const char* kRebuild =
     "build it again with this SDK: meson setup --wipe BUILD && meson compile -C BUILD";
 
-}  // namespace
+} // namespace
 
 TEST_CASE("a good plugin registers, and makes what it offers") {
   mh::Host host(kNoFolders);
@@ -84,7 +89,8 @@ TEST_CASE("a good plugin registers, and makes what it offers") {
   CHECK(host.find(mh::Kind::lr_schedule, "org.megahost.test/fixed") == entry);
   CHECK(host.find(mh::Kind::optimizer, "fixed") == nullptr);
 
-  const auto schedule = host.make<mh::LrSchedule>("fixed", mh::Table{{"factor", 0.5}}, {.lr = 0.25});
+  const auto schedule =
+      host.make<mh::LrSchedule>("fixed", mh::Table{{"factor", 0.5}}, {.lr = 0.25});
   CHECK(schedule->lr(7) == 0.125);
   CHECK(host.make<mh::LrSchedule>("fixed", mh::Table(), {.lr = 0.25})->lr(0) == 0.25);
   CHECK_THROWS_AS((void)host.make<mh::LrSchedule>("fixed", mh::Table{{"factor", 2.0}}), mh::Error);
@@ -116,7 +122,9 @@ TEST_CASE("scan reports every file, and survives each") {
   const auto found = mh::Host(std::vector{folder.path}).scan();
   REQUIRE(found.size() == 5);
   const auto skipped = [&](size_t i) { return found[i].skipped; };
-  CHECK(skipped(0).find("aborts.so ended the process that opened it (Aborted)") != std::string::npos);
+  CHECK(
+      skipped(0).find("aborts.so ended the process that opened it (Aborted)") != std::string::npos
+  );
   CHECK(found[1].plugin.id == "org.megahost.test");
   REQUIRE(found[1].offers.size() == 1);
   CHECK(found[1].offers[0].name == "fixed");
@@ -135,8 +143,8 @@ TEST_CASE("refusals before anything of the plugin runs") {
   Refusal r = refused(fixture("other_torch"));
   CHECK(
       r.sentence == fixture("other_torch") +
-                        " was built for LibTorch 2.9.0 (cu128), this megahost has LibTorch " + torch +
-                        " (" + variant + ")"
+                        " was built for LibTorch 2.9.0 (cu128), this megahost has LibTorch " +
+                        torch + " (" + variant + ")"
   );
   CHECK(r.hint == kRebuild);
   CHECK(r.exit_code == 2);
@@ -150,9 +158,10 @@ TEST_CASE("refusals before anything of the plugin runs") {
 
   r = refused(fixture("other_headers"));
   CHECK(
-      plain(r.sentence) == fixture("other_headers") +
-                               " was built with other headers of plugin SDK 1 (hash 0123456789ab) than "
-                               "this megahost (hash HASH)"
+      plain(r.sentence) ==
+      fixture("other_headers") +
+          " was built with other headers of plugin SDK 1 (hash 0123456789ab) than "
+          "this megahost (hash HASH)"
   );
 
   r = refused(fixture("other_library"));
@@ -164,23 +173,24 @@ TEST_CASE("refusals before anything of the plugin runs") {
 
   r = refused(fixture("no_ndebug"));
   CHECK(
-      r.sentence == fixture("no_ndebug") +
-                        " was compiled without -DNDEBUG, this megahost and its LibTorch with it, and "
-                        "some types have another layout without it"
+      r.sentence ==
+      fixture("no_ndebug") +
+          " was compiled without -DNDEBUG, this megahost and its LibTorch with it, and "
+          "some types have another layout without it"
   );
   CHECK(r.hint == "compile it with -DNDEBUG, debug builds too (meson: b_ndebug=true)");
 
   r = refused(fixture("no_pin"));
   CHECK(
-      plain(r.sentence) == fixture("no_pin") +
-                               " does not say for which LibTorch and SDK it was built, this megahost "
-                               "is TAG"
+      plain(r.sentence) ==
+      fixture("no_pin") + " does not say for which LibTorch and SDK it was built, this megahost "
+                          "is TAG"
   );
 
   r = refused(fixture("no_entry"));
   CHECK(
-      r.sentence ==
-      fixture("no_entry") + " is a shared library but no megahost plugin: it exports no mh_plugin_entry"
+      r.sentence == fixture("no_entry") +
+                        " is a shared library but no megahost plugin: it exports no mh_plugin_entry"
   );
   CHECK(r.hint == "end one of its sources with MH_PLUGIN (megahost/plugin.hpp)");
 }
@@ -213,7 +223,8 @@ TEST_CASE("files that are no shared library") {
   const std::string whole((std::istreambuf_iterator<char>(in)), {});
   const std::string half = write("half.so", whole.substr(0, whole.size() / 2));
   CHECK(
-      refused(half).sentence == half + " is damaged: it is cut short, or has no table of dynamic symbols"
+      refused(half).sentence ==
+      half + " is damaged: it is cut short, or has no table of dynamic symbols"
   );
   std::string arm = whole;
   arm[18] = '\xb7';
@@ -239,9 +250,10 @@ TEST_CASE("every truncation of a plugin is refused") {
 TEST_CASE("refusals after opening") {
   Refusal r = refused(fixture("other_entry"));
   CHECK(
-      r.sentence == fixture("other_entry") +
-                        " has an entry of plugin SDK 2 and 80 bytes, this megahost's is of SDK 1 and 72 "
-                        "bytes"
+      r.sentence ==
+      fixture("other_entry") +
+          " has an entry of plugin SDK 2 and 80 bytes, this megahost's is of SDK 1 and 72 "
+          "bytes"
   );
   CHECK(r.hint == kRebuild);
 
@@ -260,9 +272,7 @@ TEST_CASE("refusals after opening") {
 
 TEST_CASE("refusals while registering leave nothing behind") {
   mh::Host host(kNoFolders);
-  const auto load = [&](const char* name) {
-    return refusal([&] { host.load(fixture(name)); });
-  };
+  const auto load = [&](const char* name) { return refusal([&] { host.load(fixture(name)); }); };
   Refusal r = load("throws");
   CHECK(
       r.sentence ==
@@ -292,8 +302,8 @@ TEST_CASE("a full name that is taken names both files") {
   host.load(fixture("good"));
   const Refusal r = refusal([&] { host.load(fixture("good_again")); });
   CHECK(
-      r.sentence == "the lr_schedule org.megahost.test/fixed is in two plugins, " + fixture("good") +
-                        " and " + fixture("good_again")
+      r.sentence == "the lr_schedule org.megahost.test/fixed is in two plugins, " +
+                        fixture("good") + " and " + fixture("good_again")
   );
   CHECK(r.hint == "load only one of them, or give one another id in MH_PLUGIN");
   CHECK(r.exit_code == 2);
@@ -306,8 +316,9 @@ TEST_CASE("a short name that two plugins have must be written in full") {
   host.load(fixture("other_id"));
   const Refusal r = refusal([&] { (void)host.find(mh::Kind::lr_schedule, "fixed"); });
   CHECK(
-      r.sentence == "the lr_schedule \"fixed\" could be org.megahost.test/fixed (" + fixture("good") +
-                        ") or org.megahost.other/fixed (" + fixture("other_id") + ")"
+      r.sentence == "the lr_schedule \"fixed\" could be org.megahost.test/fixed (" +
+                        fixture("good") + ") or org.megahost.other/fixed (" + fixture("other_id") +
+                        ")"
   );
   CHECK(r.hint == "write the full name");
   CHECK(host.find(mh::Kind::lr_schedule, "org.megahost.other/fixed")->plugin->version == "0.1.0");
@@ -335,7 +346,8 @@ TEST_CASE("a name is found in the search path, and only its plugin is opened") {
   const Refusal r = refusal([&] { host.require(mh::Kind::lr_schedule, "secnd"); });
   CHECK(r.sentence == "no plugin offers the lr_schedule \"secnd\"");
   CHECK(
-      r.hint == "did you mean second? there are fixed, second (searched: " + folder.path.string() + ")"
+      r.hint ==
+      "did you mean second? there are fixed, second (searched: " + folder.path.string() + ")"
   );
 }
 
@@ -357,10 +369,12 @@ TEST_CASE("a file of the name's own is opened at once, and its refusal is final"
   CHECK(full.registry().entries().size() == 2);
 }
 
-TEST_CASE("the search path is the environment's, the user's and the installation's, never the current folder") {
+TEST_CASE("the search path is the environment's, the user's and the installation's, never the "
+          "current folder") {
   Folder folder;
   const fs::path a = folder.path / "a";
-  const fs::path mine = folder.path / "data" / "megahost" / ("plugins-" + std::to_string(MH_PLUGIN_API));
+  const fs::path mine =
+      folder.path / "data" / "megahost" / ("plugins-" + std::to_string(MH_PLUGIN_API));
   fs::create_directories(a);
   fs::create_directories(mine);
   const std::string before = std::getenv("MEGAHOST_PLUGIN_PATH");

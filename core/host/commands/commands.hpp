@@ -25,11 +25,14 @@ struct Read {
   Resolved resolved;
 };
 
-/// Reads a recipe: files, --scale if it was given, `layers`, --set, the plugins it names, their schemas.
+/// Reads a recipe: files, --scale if it was given, `layers`, --set, its plugins' schemas.
 ///
 /// Throws:  mh::Error, RecipeError
 [[nodiscard]] Read read_resolved(
-    const Invocation& invocation, Host& host, const std::string& file, std::vector<Layer> layers = {}
+    const Invocation& invocation,
+    Host& host,
+    const std::string& file,
+    std::vector<Layer> layers = {}
 );
 
-}  // namespace mh
+} // namespace mh

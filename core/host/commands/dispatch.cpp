@@ -35,10 +35,12 @@ int run(const mh::Invocation& invocation) {
       return command(invocation, host);
     }
   }
-  throw mh::InternalError("the command " + invocation.command + " is in the table but not in the library");
+  throw mh::InternalError(
+      "the command " + invocation.command + " is in the table but not in the library"
+  );
 }
 
-}  // namespace
+} // namespace
 
 int mh_run_command(const mh::Invocation& invocation) {
   try {
@@ -47,7 +49,8 @@ int mh_run_command(const mh::Invocation& invocation) {
     return mh::report(std::bad_alloc());
   } catch (const c10::Error& error) {
     return mh::report(std::runtime_error(
-        std::string("LibTorch: ") + error.what_without_backtrace() + " (a bug in megahost or in a plugin)"
+        std::string("LibTorch: ") + error.what_without_backtrace() +
+        " (a bug in megahost or in a plugin)"
     ));
   } catch (const std::exception& error) {
     return mh::report(error);

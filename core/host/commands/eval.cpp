@@ -47,7 +47,8 @@ std::vector<std::vector<int64_t>> read_ids(const std::string& file, const Sessio
         throw Error(
             file + " holds " + id.dump() + ", expected ids from 0 to " +
                 std::to_string(session.architecture->vocab() - 1),
-            "use the ids of the model's tokenizer", exit_code::data
+            "use the ids of the model's tokenizer",
+            exit_code::data
         );
       }
       ids.push_back(id.get<int64_t>());
@@ -65,7 +66,7 @@ std::vector<std::vector<int64_t>> read_ids(const std::string& file, const Sessio
 std::vector<Batch> make_batches(const std::vector<std::vector<int64_t>>& rows) {
   std::vector<Batch> batches;
   for (const auto& row : rows) {
-    const at::Tensor ids = at::tensor(row, at::kLong).unsqueeze(1);  // [seq + 1, 1]
+    const at::Tensor ids = at::tensor(row, at::kLong).unsqueeze(1); // [seq + 1, 1]
     Batch batch;
     batch.seq = ids.size(0) - 1;
     batch.batch = 1;
@@ -100,11 +101,17 @@ void write_new(const std::string& file, const std::vector<NamedTensor>& tensors)
   write_tensors(disk, file, tensors);
 }
 
-void print(const std::vector<LossValue>& losses, const GivenWeights& weights, const std::string& what) {
+void print(
+    const std::vector<LossValue>& losses, const GivenWeights& weights, const std::string& what
+) {
   for (const LossValue& loss : losses) {
     std::printf(
-        "%s %.7f | perplexity %.4f | over %.0f %s\n", loss.name.c_str(), loss.value, perplexity(loss.value),
-        loss.count, what.c_str()
+        "%s %.7f | perplexity %.4f | over %.0f %s\n",
+        loss.name.c_str(),
+        loss.value,
+        perplexity(loss.value),
+        loss.count,
+        what.c_str()
     );
   }
   std::printf("weights: %s\n", weights.words.c_str());
@@ -119,7 +126,10 @@ void evaluate_ids(const Invocation& invocation, Session& session, const GivenWei
   if (invocation.has("--gradients")) {
     session.model->parameters().allocate_gradients();
     losses = forward_backward(
-        session.passes(), batches, accumulation(static_cast<int64_t>(batches.size())), /*seed=*/0,
+        session.passes(),
+        batches,
+        accumulation(static_cast<int64_t>(batches.size())),
+        /*seed=*/0,
         /*dropout=*/false
     );
     session.model->parameters().reduce_gradients(session.mesh);
@@ -141,7 +151,7 @@ void check_options(const Invocation& invocation) {
   }
 }
 
-}  // namespace
+} // namespace
 
 int command_eval(const Invocation& invocation, Host& host) {
   check_options(invocation);
@@ -159,11 +169,12 @@ int command_eval(const Invocation& invocation, Host& host) {
   if (session->corpus->size(Split::valid) == 0) {
     throw Error(
         "the validation split holds no sample (" + session->corpus->summary() + ")",
-        "give data.split a larger second number, or evaluate --ids", exit_code::data
+        "give data.split a larger second number, or evaluate --ids",
+        exit_code::data
     );
   }
   print(evaluate_split(*session, Split::valid), weights, "tokens of the validation split");
   return 0;
 }
 
-}  // namespace mh
+} // namespace mh

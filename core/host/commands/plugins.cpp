@@ -2,11 +2,11 @@
 #include "core/host/terminal.hpp"
 
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <unistd.h>
 
 namespace mh {
 
@@ -29,7 +29,10 @@ std::vector<Row> rows_of(const std::vector<FoundPlugin>& found) {
     for (const auto& offer : plugin.offers) {
       rows.push_back(
           {offer.kind,
-           {std::string(info(offer.kind).name), offer.name, plugin.plugin.version, offer.summary,
+           {std::string(info(offer.kind).name),
+            offer.name,
+            plugin.plugin.version,
+            offer.summary,
             from(plugin.plugin)}}
       );
     }
@@ -87,7 +90,7 @@ void print_json(const std::vector<FoundPlugin>& found) {
   std::puts(nlohmann::ordered_json{{"plugins", plugins}, {"skipped", skipped}}.dump(2).c_str());
 }
 
-}  // namespace
+} // namespace
 
 int command_plugins(const Invocation& invocation, Host& host) {
   const std::vector<FoundPlugin> found = host.scan();
@@ -107,4 +110,4 @@ int command_plugins(const Invocation& invocation, Host& host) {
   return 0;
 }
 
-}  // namespace mh
+} // namespace mh

@@ -5,10 +5,10 @@
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <unistd.h>
 
 namespace mh {
 
@@ -33,13 +33,20 @@ void print_fields(const Schema& schema, const Terminal& terminal) {
   };
   std::printf(
       "\n  %s\n",
-      terminal.paint(Paint::bold, cell("FIELD", name) + cell("TYPE", type) + cell("DEFAULT", value) + "MEANING")
+      terminal
+          .paint(
+              Paint::bold,
+              cell("FIELD", name) + cell("TYPE", type) + cell("DEFAULT", value) + "MEANING"
+          )
           .c_str()
   );
   for (const Field& field : schema.fields) {
     std::printf(
-        "  %s%s%s%s%s\n", terminal.paint(Paint::cyan, cell(field.name, name)).c_str(),
-        cell(describe(field), type).c_str(), cell(default_text(field), value).c_str(), field.doc.c_str(),
+        "  %s%s%s%s%s\n",
+        terminal.paint(Paint::cyan, cell(field.name, name)).c_str(),
+        cell(describe(field), type).c_str(),
+        cell(default_text(field), value).c_str(),
+        field.doc.c_str(),
         field.unit.empty() ? "" : (" [" + field.unit + "]").c_str()
     );
   }
@@ -60,16 +67,23 @@ Schema section_fields(Kind kind) {
 void print_entry(const Registry::Entry& entry, const Terminal& terminal) {
   const PluginInfo& plugin = *entry.plugin;
   std::printf(
-      "%s (%s)\n%s\n", terminal.paint(Paint::bold, entry.name).c_str(),
-      std::string(info(entry.kind).name).c_str(), entry.summary.c_str()
+      "%s (%s)\n%s\n",
+      terminal.paint(Paint::bold, entry.name).c_str(),
+      std::string(info(entry.kind).name).c_str(),
+      entry.summary.c_str()
   );
   std::printf(
-      "\n  plugin   %s %s: %s\n  licence  %s\n", plugin.id.c_str(), plugin.version.c_str(),
-      plugin.summary.c_str(), plugin.license.c_str()
+      "\n  plugin   %s %s: %s\n  licence  %s\n",
+      plugin.id.c_str(),
+      plugin.version.c_str(),
+      plugin.summary.c_str(),
+      plugin.license.c_str()
   );
   if (!plugin.file.empty()) {
     std::printf(
-        "  file     %s\n  built    %s\n  tag      %s\n", plugin.file.c_str(), plugin.built_with.c_str(),
+        "  file     %s\n  built    %s\n  tag      %s\n",
+        plugin.file.c_str(),
+        plugin.built_with.c_str(),
         plugin.abi_tag.c_str()
     );
   }
@@ -79,15 +93,20 @@ void print_entry(const Registry::Entry& entry, const Terminal& terminal) {
     print_fields(entry.schema, terminal);
   }
   if (const Schema section = section_fields(entry.kind); !section.fields.empty()) {
-    std::printf("\n  Besides, the section `%s` of every recipe has:\n", std::string(info(entry.kind).section).c_str());
+    std::printf(
+        "\n  Besides, the section `%s` of every recipe has:\n",
+        std::string(info(entry.kind).section).c_str()
+    );
     print_fields(section, terminal);
   }
 }
 
 nlohmann::ordered_json json_of(const Field& field) {
   nlohmann::ordered_json json{
-      {"name", field.name}, {"type", describe(field)}, {"required", field.required}, {"doc", field.doc}
-  };
+      {"name", field.name},
+      {"type", describe(field)},
+      {"required", field.required},
+      {"doc", field.doc}};
   if (!field.default_value.is_null()) {
     json["default"] = to_text(field.default_value);
   }
@@ -118,15 +137,19 @@ nlohmann::ordered_json json_of(const Schema& schema) {
 
 nlohmann::ordered_json json_of(const Registry::Entry& entry) {
   return {
-      {"kind", info(entry.kind).name},        {"name", entry.name},
-      {"id", entry.plugin->id},               {"version", entry.plugin->version},
-      {"summary", entry.summary},             {"file", entry.plugin->file.string()},
-      {"abi_tag", entry.plugin->abi_tag},     {"fields", json_of(entry.schema)},
+      {"kind", info(entry.kind).name},
+      {"name", entry.name},
+      {"id", entry.plugin->id},
+      {"version", entry.plugin->version},
+      {"summary", entry.summary},
+      {"file", entry.plugin->file.string()},
+      {"abi_tag", entry.plugin->abi_tag},
+      {"fields", json_of(entry.schema)},
       {"section_fields", json_of(section_fields(entry.kind))},
   };
 }
 
-}  // namespace
+} // namespace
 
 int command_plugins_show(const Invocation& invocation, Host& host) {
   const std::string& name = invocation.arguments.front();
@@ -171,4 +194,4 @@ int command_plugins_show(const Invocation& invocation, Host& host) {
   return 0;
 }
 
-}  // namespace mh
+} // namespace mh

@@ -29,7 +29,7 @@ Read read_layers(const LoadOptions& options, Host& host, const std::string& file
   return {std::move(loaded), std::move(resolved)};
 }
 
-}  // namespace
+} // namespace
 
 Read read_resolved(
     const Invocation& invocation, Host& host, const std::string& file, std::vector<Layer> layers
@@ -44,4 +44,4 @@ Read read_resolved(
   return read_layers(options, host, file);
 }
 
-}  // namespace mh
+} // namespace mh

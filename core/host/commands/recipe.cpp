@@ -14,7 +14,7 @@ void print(std::string text) {
   std::puts(text.c_str());
 }
 
-}  // namespace
+} // namespace
 
 int command_recipe_check(const Invocation& invocation, Host& host) {
   const Read read = read_resolved(invocation, host, invocation.arguments[0]);
@@ -40,10 +40,11 @@ int command_recipe_diff(const Invocation& invocation, Host& host) {
   const Read right = read_resolved(invocation, host, invocation.arguments[1]);
   const std::string difference = diff_recipes(left.resolved.recipe, right.resolved.recipe);
   print(
-      difference.empty() ? invocation.arguments[0] + " and " + invocation.arguments[1] + " resolve to the same"
-                         : difference
+      difference.empty()
+          ? invocation.arguments[0] + " and " + invocation.arguments[1] + " resolve to the same"
+          : difference
   );
   return 0;
 }
 
-}  // namespace mh
+} // namespace mh

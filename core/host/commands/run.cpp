@@ -33,7 +33,8 @@ std::vector<Layer> option_layers(const Invocation& invocation) {
 
 std::string shell_word(const std::string& word) {
   const auto plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("_-./=,:@+").find(c) != std::string_view::npos;
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("_-./=,:@+").find(c) != std::string_view::npos;
   };
   if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) {
     return word;
@@ -47,7 +48,8 @@ std::string shell_word(const std::string& word) {
 
 /// How `run` and `eval` are told the same recipe again.
 std::string recipe_words(const Invocation& invocation) {
-  std::string text = shell_word(invocation.arguments.front()) + (invocation.has("--scale") ? " --scale" : "");
+  std::string text =
+      shell_word(invocation.arguments.front()) + (invocation.has("--scale") ? " --scale" : "");
   const auto add = [&](const char* option, const char* given, const std::string& key) {
     for (const std::string& value : invocation.all(given)) {
       text += std::string(" ") + option + " " + shell_word(key + value);
@@ -81,14 +83,21 @@ int say_what_is_missing(const Recipe& recipe, const std::string& file) {
   std::fprintf(
       stderr,
       "error: %s needs %ld ranks (%s), and there is %ld.\n"
-      "help: megahost run %s --scale trains the same structure here and now, shrunk to this machine.\n"
-      "help: megahost recipe show %s prints it; megahost plan, which counts its memory and time, is to come.\n",
-      file.c_str(), ranks, degrees(recipe.parallel).c_str(), kRanks, file.c_str(), file.c_str()
+      "help: megahost run %s --scale trains the same structure here and now, shrunk to this "
+      "machine.\n"
+      "help: megahost recipe show %s prints it; megahost plan, which counts its memory and time, "
+      "is to come.\n",
+      file.c_str(),
+      ranks,
+      degrees(recipe.parallel).c_str(),
+      kRanks,
+      file.c_str(),
+      file.c_str()
   );
   return exit_code::recipe;
 }
 
-}  // namespace
+} // namespace
 
 int command_run(const Invocation& invocation, Host& host) {
   const std::string& file = invocation.arguments.front();
@@ -104,7 +113,9 @@ int command_run(const Invocation& invocation, Host& host) {
       .command = recipe_words(invocation),
   };
   const TrainSummary summary = train(recipe, host, options, output);
-  return summary.reason == "SIGTERM" ? 128 + SIGTERM : summary.reason == "SIGINT" ? 128 + SIGINT : 0;
+  return summary.reason == "SIGTERM"  ? 128 + SIGTERM
+         : summary.reason == "SIGINT" ? 128 + SIGINT
+                                      : 0;
 }
 
-}  // namespace mh
+} // namespace mh

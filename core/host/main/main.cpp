@@ -1,27 +1,30 @@
-// The program: parses the command line, checks a recipe's syntax, then opens libmegahost.so and with it
-// LibTorch. --version, --help and mistakes up to there never load it.
+// The program: parses the command line, checks a recipe's syntax, then opens libmegahost.so and
+// with it LibTorch. --version, --help and mistakes up to there never load it.
 
 #include "core/config.hpp"
+#include "core/host/folders.hpp"
 #include "core/host/help.hpp"
 #include "core/host/invocation.hpp"
-#include "core/host/folders.hpp"
 #include "core/host/main/parse.hpp"
 #include "core/host/report.hpp"
 #include "core/recipe/read.hpp"
 #include "core/recipe/text.hpp"
 #include "megahost/error.hpp"
 
+#include <dlfcn.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
-#include <dlfcn.h>
 #include <exception>
 #include <filesystem>
 #include <string>
-#include <unistd.h>
 
 namespace {
 
-void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
 
 [[noreturn]] void refuse_command(const std::string& word) {
   std::vector<std::string> known;
@@ -31,7 +34,8 @@ void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), s
   const auto meant = mh::nearest(word, known);
   throw mh::Error(
       "there is no command " + word,
-      (meant ? "did you mean " + *meant + "? " : std::string()) + "megahost --help lists the commands"
+      (meant ? "did you mean " + *meant + "? " : std::string()) +
+          "megahost --help lists the commands"
   );
 }
 
@@ -62,8 +66,9 @@ int run_heavy(const mh::Invocation& invocation) {
   if (!std::filesystem::exists(library)) {
     library = here / MH_LIB_FROM_BIN / "libmegahost.so";
   }
-  // Threads that wait for one another sleep, instead of spinning on a core that another program needs: on a busy
-  // machine steps are ten times faster, alone they take the same. Read once, when libgomp is loaded.
+  // Threads that wait for one another sleep, instead of spinning on a core that another program
+  // needs: on a busy machine steps are ten times faster, alone they take the same. Read once, when
+  // libgomp is loaded.
   setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
   // Global, as if it were linked: plugins and LibTorch then share one copy of every symbol.
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL);
@@ -78,7 +83,8 @@ int run_heavy(const mh::Invocation& invocation) {
   const auto run = reinterpret_cast<decltype(&mh_run_command)>(dlsym(handle, "mh_run_command"));
   if (run == nullptr) {
     throw mh::Error(
-        library.string() + " is of another megahost: it lacks mh_run_command", "build megahost again",
+        library.string() + " is of another megahost: it lacks mh_run_command",
+        "build megahost again",
         mh::exit_code::other
     );
   }
@@ -97,9 +103,8 @@ int run(const std::vector<std::string>& words) {
     }
     refuse_command(words.front());
   }
-  const mh::Invocation invocation = mh::parse(
-      *named.command, {words.begin() + static_cast<ptrdiff_t>(named.words), words.end()}
-  );
+  const mh::Invocation invocation =
+      mh::parse(*named.command, {words.begin() + static_cast<ptrdiff_t>(named.words), words.end()});
   for (size_t i = 0; i < invocation.arguments.size(); ++i) {
     const std::string& name = named.command->arguments[i].name;
     if (name == "RECIPE" || name == "OTHER") {
@@ -109,7 +114,7 @@ int run(const std::vector<std::string>& words) {
   return run_heavy(invocation);
 }
 
-}  // namespace
+} // namespace
 
 int main(int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);

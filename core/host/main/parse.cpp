@@ -11,11 +11,15 @@ namespace mh {
 
 namespace {
 
-std::string see_help(const Command& command) { return "see megahost " + command.name + " --help"; }
+std::string see_help(const Command& command) {
+  return "see megahost " + command.name + " --help";
+}
 
 [[noreturn]] void refuse_extra(const Command& command, const std::string& word) {
   if (!word.starts_with("-")) {
-    throw Error("megahost " + command.name + " takes no further word \"" + word + "\"", see_help(command));
+    throw Error(
+        "megahost " + command.name + " takes no further word \"" + word + "\"", see_help(command)
+    );
   }
   std::vector<std::string> known;
   for (const Option& option : command.options) {
@@ -28,7 +32,7 @@ std::string see_help(const Command& command) { return "see megahost " + command.
   );
 }
 
-}  // namespace
+} // namespace
 
 Named named_command(const std::vector<std::string>& words) {
   if (words.size() >= 2) {
@@ -94,4 +98,4 @@ Invocation parse(const Command& command, const std::vector<std::string>& words) 
   return invocation;
 }
 
-}  // namespace mh
+} // namespace mh

@@ -14,6 +14,7 @@ struct Named {
   const Command* command = nullptr;
   size_t words = 0;
 };
+
 [[nodiscard]] Named named_command(const std::vector<std::string>& words);
 
 /// `words` are those behind the command's name.
@@ -21,4 +22,4 @@ struct Named {
 /// Throws:  mh::Error, exit code 2, with the nearest option or the choices
 [[nodiscard]] Invocation parse(const Command& command, const std::vector<std::string>& words);
 
-}  // namespace mh
+} // namespace mh

@@ -7,10 +7,10 @@
 ///
 /// Only what is named gets opened. A name is looked for
 ///   1. among the plugins opened already: `--plugin FILE`, then the recipe's `plugins`;
-///   2. a short name: in each folder of the search path, in the file of that name: models-llama.so for the
-///      architecture `llama` (KindInfo::folder, a dash, the name);
-///   3. in each folder's other files with a plugin's entry, those that begin with KindInfo::folder first. A
-///      child process opens one and says what it offers; this process opens only the one that was meant.
+///   2. a short name: in each folder of the search path, in the file of that name, models-llama.so
+///      for the architecture `llama` (KindInfo::folder, a dash, the name);
+///   3. in each folder's other files with a plugin's entry, those that begin with KindInfo::folder
+///      first. A child process opens one and says what it offers; this one opens what was meant.
 ///
 /// A plugin is opened with RTLD_NOW and RTLD_LOCAL and stays open until the process ends.
 ///
@@ -30,8 +30,8 @@
 namespace mh {
 
 /// The search path: the folders of MEGAHOST_PLUGIN_PATH (separated by colons), the user's
-/// $XDG_DATA_HOME/megahost/plugins-API (~/.local/share/... if unset), and that of the installation or
-/// build tree which libmegahost.so lies in. The current folder is not in it. Only folders that exist.
+/// $XDG_DATA_HOME/megahost/plugins-API (~/.local/share/... if unset), and that of the installation
+/// or build tree in which libmegahost.so lies. Only folders that exist, and never the current one.
 [[nodiscard]] MH_API std::vector<std::filesystem::path> plugin_folders();
 
 /// A file of the search path, as a child process that opened it reports.
@@ -69,13 +69,14 @@ class MH_API Host {
 
   /// Makes one of a kind, see Registry::make.
   template <class Base>
-  [[nodiscard]] std::unique_ptr<Base>
-  make(std::string_view name, const Value& options = Table(), const typename Base::Args& args = {}) {
+  [[nodiscard]] std::unique_ptr<Base> make(
+      std::string_view name, const Value& options = Table(), const typename Base::Args& args = {}
+  ) {
     require(Base::kKind, name);
     return registry_.make<Base>(name, options, args);
   }
 
-  /// Each plugin that is registered, then each shared library of the search path, opened in a child process.
+  /// Each registered plugin, then each library of the search path, opened in a child process.
   [[nodiscard]] std::vector<FoundPlugin> scan() const;
 
   /// Every name of a kind that `find` would find.

@@ -25,8 +25,8 @@ enum class Kind : uint8_t {
 struct KindInfo {
   Kind kind;
   std::string_view name;     ///< "lr_schedule"
-  std::string_view section;  ///< of a recipe, where a name is given: "lr_schedule" in lr_schedule.use
-  std::string_view folder;   ///< start of a built-in plugin's file name: "optimizers" in optimizers-adamw.so
+  std::string_view section;  ///< of a recipe: a name is given in `section.use`
+  std::string_view folder;   ///< start of a plugin's file name: "optimizers" of optimizers-adamw.so
 };
 
 /// One row per kind, in the order of the enumeration.

@@ -18,16 +18,16 @@
 ///       r.add<Sgd>("sgd", "gradient descent with momentum");
 ///     })
 ///
-/// It is built as a shared library with hidden visibility (meson: `shared_module` with the dependency
-/// `megahost`). The host opens it once and never closes it. What the host refuses, and when:
+/// It is built as a shared library with hidden visibility (meson: `shared_module` with the
+/// dependency `megahost`). The host opens it once and never closes it. What it refuses, and when:
 ///
 ///   compiling   another LibTorch, an older C++, a build without -DNDEBUG          (abi.hpp)
-///   reading     no shared library, no `mh_plugin_entry`, another pin              (nothing of it has run)
-///   opening     a library it needs is missing; the dynamic linker misses the pin  (nothing of it has run)
-///   opened      operators that static constructors registered; another size, SDK or tag in the entry
+///   reading     no shared library, no `mh_plugin_entry`, another pin; nothing of it has run
+///   opening     a library or symbol it needs is missing, the pin too; nothing of it has run
+///   opened      operators that static constructors registered; another size, SDK or tag
 ///   registering an exception; a name that is taken
 ///
-/// Register nothing from static constructors: they run before the host can look, and linkers drop them.
+/// Register nothing from static constructors: they run before the host can look.
 
 #include "megahost/abi.hpp"
 #include "megahost/export.hpp"
@@ -59,7 +59,7 @@ struct mh_plugin {
   const char* summary;     ///< one line
   const char* abi_tag;     ///< MH_ABI_TAG
   const char* built_with;  ///< LibTorch and compiler, for people
-  const char* pin;         ///< address of the host's pin: the reference the dynamic linker must find
+  const char* pin;         ///< the host's pin: the reference that the dynamic linker must find
   void (*register_all)(mh::Registry&);
 };
 
@@ -73,7 +73,7 @@ extern MH_API const char MH_PIN;
 #define MH_PLUGIN_LICENSE "unknown"
 #endif
 
-/// MH_PLUGIN(id, version, summary, void (mh::Registry&)): once per shared library, at namespace scope.
+/// MH_PLUGIN(id, version, summary, void (mh::Registry&)): once per shared library, in no namespace.
 #define MH_PLUGIN(id_, version_, summary_, ...)                                                    \
   extern "C" {                                                                                     \
   extern MH_API const mh_plugin mh_plugin_entry;                                                   \

@@ -1,8 +1,8 @@
 #pragma once
 /// What plugins offer, by kind and name.
 ///
-/// The full name is `id/name`, "org.example.moe/gpt"; the name alone does where only one loaded plugin
-/// has it. A plugin gets a registry of its own, which the host merges into the run's.
+/// The full name is `id/name`, "org.example.moe/gpt"; the name alone does where only one loaded
+/// plugin has it. A plugin gets a registry of its own, which the host merges into the run's.
 
 #include "megahost/error.hpp"
 #include "megahost/export.hpp"
@@ -73,8 +73,8 @@ class MH_API Registry {
     std::string summary;  ///< one line
     std::shared_ptr<const PluginInfo> plugin;
     Schema schema;
-    /// Makes one; the result is an interface pointer of the kind, owned by the caller; `args` points to
-    /// the interface's Args. Use `Registry::make`.
+    /// Makes one: an interface pointer of the kind, owned by the caller. `args` points to the
+    /// interface's Args. Use `Registry::make`.
     std::function<void*(const Value& options, const void* args)> make;
 
     [[nodiscard]] MH_API std::string full_name() const;
@@ -86,10 +86,10 @@ class MH_API Registry {
   Registry(Registry&&) noexcept;
   Registry& operator=(Registry&&) noexcept;
 
-  /// Offers T under a name. T derives from the interface of its kind and has a struct `Config`, a function
-  /// `static void fields(mh::Fields<Config>&)` and a constructor from `(const Config&, const Args&)`.
+  /// Offers T under a name. T derives from the interface of its kind and has a struct `Config`, a
+  /// `static void fields(mh::Fields<Config>&)` and a constructor `(const Config&, const Args&)`.
   ///
-  /// Throws:  mh::Error if this plugin has the name already, or if it holds anything but a-z, 0-9, _, -, .
+  /// Throws:  mh::Error if the name is taken, or not made of a-z, 0-9, _, - and .
   template <class T>
   void add(std::string name, std::string summary) {
     using Base = typename detail::Interface<T::kKind>::type;
@@ -112,8 +112,8 @@ class MH_API Registry {
     );
   }
 
-  /// Registers dispatcher operators: `define` gets a fragment of the namespace and calls `def` and `impl`.
-  /// The registration lives as long as the process.
+  /// Registers dispatcher operators: `define` gets a fragment of the namespace and calls `def` and
+  /// `impl`. The registration lives as long as the process.
   ///
   /// Throws:  c10::Error if an operator exists already
   void operators(const std::string& name_space, const std::function<void(torch::Library&)>& define);
@@ -123,14 +123,15 @@ class MH_API Registry {
   /// Throws:  mh::Error naming the files if several plugins have the short name
   [[nodiscard]] const Entry* find(Kind kind, std::string_view name) const;
 
-  /// Makes one of a kind: `registry.make<mh::Optimizer>("adamw", options, {})`. Options are checked and
-  /// completed with defaults first.
+  /// Makes one of a kind: `registry.make<mh::Optimizer>("adamw", options, {})`. Options are checked
+  /// and completed with defaults first.
   ///
-  /// Throws:  mh::Error if there is no such name (with the nearest ones), if an option is wrong, or if the
-  ///          plugin's constructor throws (its message, with the plugin's name)
+  /// Throws:  mh::Error if there is no such name (with those there are), an option is wrong, or
+  ///          the plugin's constructor throws (its message, with the plugin's name)
   template <class Base>
-  [[nodiscard]] std::unique_ptr<Base>
-  make(std::string_view name, const Value& options = Table(), const typename Base::Args& args = {}) const {
+  [[nodiscard]] std::unique_ptr<Base> make(
+      std::string_view name, const Value& options = Table(), const typename Base::Args& args = {}
+  ) const {
     return std::unique_ptr<Base>(static_cast<Base*>(make_any(Base::kKind, name, options, &args)));
   }
 
@@ -145,7 +146,8 @@ class MH_API Registry {
 
  private:
   void add_entry(Entry entry);
-  [[nodiscard]] void* make_any(Kind kind, std::string_view name, const Value& options, const void* args) const;
+  [[nodiscard]] void*
+  make_any(Kind kind, std::string_view name, const Value& options, const void* args) const;
 
   std::shared_ptr<const PluginInfo> plugin_;
   std::deque<Entry> entries_;

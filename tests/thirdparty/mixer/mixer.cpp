@@ -1,4 +1,5 @@
-// A model that megahost does not come with: tokens are mixed by a gated running mean instead of attention.
+// A model that megahost does not come with: tokens are mixed by a gated running mean instead of
+// attention.
 //
 //   x + out(silu(gate(n)) * mean over the past of value(n)), n = norm(x)
 
@@ -19,47 +20,55 @@ struct Config {
   int64_t hidden = 64;
 };
 
-mh::Axis embed(const Config& c) { return {mh::axis::embed, c.hidden}; }
+mh::Axis embed(const Config& c) {
+  return {mh::axis::embed, c.hidden};
+}
 
 class Words : public mh::Block {
- public:
+public:
   Words(mh::Builder& builder, const Config& c, int64_t vocab)
-      : embed_(embed(c)), table_(builder, {mh::axis::vocab, vocab}, embed_, 0.02) {}
+      : embed_(embed(c))
+      , table_(builder, {mh::axis::vocab, vocab}, embed_, 0.02) {}
 
   mh::State forward(const mh::State&, mh::StepContext& context) const override {
     return {"hidden", table_.forward(context.array("tokens"), context), context.dims(embed_)};
   }
 
- private:
+private:
   mh::Axis embed_;
   mh::Embedding table_;
 };
 
 class Mixer : public mh::Block {
- public:
+public:
   Mixer(mh::Builder& builder, const Config& c)
-      : norm_(builder, {.kind = mh::NormKind::rmsnorm, .axis = embed(c), .seen = builder.place(embed(c))})
-      , in_(builder, {.in = embed(c),
-                      .outs = {{"gate", {mh::axis::mlp, c.hidden}}, {"value", {mh::axis::mlp, c.hidden}}}})
+      : norm_(
+            builder,
+            {.kind = mh::NormKind::rmsnorm, .axis = embed(c), .seen = builder.place(embed(c))}
+        )
+      , in_(builder,
+            {.in = embed(c),
+             .outs = {{"gate", {mh::axis::mlp, c.hidden}}, {"value", {mh::axis::mlp, c.hidden}}}})
       , out_(builder, {.in = {mh::axis::mlp, c.hidden}, .outs = {{"out", embed(c)}}}) {}
 
   mh::State forward(const mh::State& state, mh::StepContext& context) const override {
-    const at::Tensor x = state["hidden"].value;                                  // [S, B, E]
-    const auto parts = in_.parts(in_.forward(norm_.forward(x), context));        // 2 x [S, B, E]
-    const at::Tensor counts = context.positions().add(1).unsqueeze(2).to(x.dtype());  // [S, 1, 1]
+    const at::Tensor x = state["hidden"].value;                           // [S, B, E]
+    const auto parts = in_.parts(in_.forward(norm_.forward(x), context)); // 2 x [S, B, E]
+    const at::Tensor counts = context.positions().add(1).unsqueeze(2).to(x.dtype()); // [S, 1, 1]
     const at::Tensor mean = at::cumsum(parts[1], 0).div(counts);
     return state.with("hidden", x.add(out_.forward(at::silu(parts[0]).mul(mean), context)));
   }
 
- private:
+private:
   mh::Norm norm_;
   mh::Linear in_, out_;
 };
 
 class Head : public mh::Block {
- public:
+public:
   Head(mh::Builder& builder, const Config& c, int64_t vocab)
-      : vocab_{mh::axis::vocab, vocab}, head_(builder, embed(c), vocab_, 0.02) {}
+      : vocab_{mh::axis::vocab, vocab}
+      , head_(builder, embed(c), vocab_, 0.02) {}
 
   mh::State forward(const mh::State& state, mh::StepContext& context) const override {
     const at::Tensor& x = state["hidden"].value;
@@ -67,18 +76,20 @@ class Head : public mh::Block {
       return {"logits", head_.logits(x, context), context.dims(vocab_)};
     }
     context.add_loss(
-        {"lm loss", head_.loss(x, context.array("labels"), context.array("loss_mask"), context), "loss_mask"}
+        {"lm loss",
+         head_.loss(x, context.array("labels"), context.array("loss_mask"), context),
+         "loss_mask"}
     );
     return {};
   }
 
- private:
+private:
   mh::Axis vocab_;
   mh::VocabHead head_;
 };
 
 class MixerModel : public mh::Architecture {
- public:
+public:
   using Config = ::Config;
 
   static void fields(mh::Fields<Config>& f) {
@@ -86,9 +97,12 @@ class MixerModel : public mh::Architecture {
     f.add("hidden", &Config::hidden, "width of the residual stream").at_least(1);
   }
 
-  MixerModel(const Config& config, const Args& args) : config_(config), vocab_(args.vocab) {}
+  MixerModel(const Config& config, const Args& args)
+      : config_(config)
+      , vocab_(args.vocab) {}
 
   int64_t layers() const override { return config_.layers; }
+
   int64_t vocab() const override { return vocab_; }
 
   std::unique_ptr<mh::Block> embedding(mh::Builder& builder) const override {
@@ -103,12 +117,12 @@ class MixerModel : public mh::Architecture {
     return std::make_unique<Head>(builder, config_, vocab_);
   }
 
- private:
+private:
   Config config_;
   int64_t vocab_;
 };
 
-}  // namespace
+} // namespace
 
 MH_PLUGIN("org.example.mixer", "0.1.0", "A model with running means", [](mh::Registry& registry) {
   registry.add<MixerModel>("mixer", "gated running means instead of attention");

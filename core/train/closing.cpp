@@ -30,21 +30,6 @@ std::string printable_text(const std::string& text) {
   return clean;
 }
 
-LossCurves curves(const RunLog& log) {
-  LossCurves curves;
-  for (const auto& record : log.steps()) {
-    if (!record.losses.empty()) {
-      curves.train.emplace_back(record.step, record.losses.front().value);
-    }
-  }
-  for (const auto& record : log.evaluations()) {
-    if (!record.losses.empty()) {
-      curves.validation.emplace_back(record.step, record.losses.front().value);
-    }
-  }
-  return curves;
-}
-
 void lines_of(RunLog& log, const std::string& text, const std::string& indent) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -68,7 +53,8 @@ void close_run(
     const std::filesystem::path& folder,
     bool finished
 ) {
-  if (const auto chart = output.chart(curves(log)); !chart.empty()) {
+  const bool for_people = session.recipe.log.format != "json";
+  if (const auto chart = output.chart(log.curves()); for_people && !chart.empty()) {
     log.line("");
     lines_of(log, chart, "");
   }

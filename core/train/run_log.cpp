@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cmath>
 #include <ctime>
-#include <span>
 #include <utility>
 
 namespace mh {
@@ -71,14 +70,6 @@ Json losses_json(const std::vector<LossValue>& losses) {
     json[loss.name] = loss.value;
   }
   return json;
-}
-
-std::vector<LossValue> losses_of(const Json& json) {
-  std::vector<LossValue> losses;
-  for (const auto& [name, value] : json.items()) {
-    losses.push_back({name, value.get<double>(), 0});
-  }
-  return losses;
 }
 
 } // namespace
@@ -208,22 +199,24 @@ void RunLog::restore(int64_t resumed_step) {
       if (step > resumed_step) {
         continue;
       }
-      if (json.contains("eval")) {
-        evaluations_.push_back({step, losses_of(json.at("eval"))});
-      } else {
-        StepRecord record;
-        record.step = step;
-        record.losses = losses_of(json.at("losses"));
-        steps_.push_back(std::move(record));
+      const bool evaluation = json.contains("eval");
+      const Json& losses = json.at(evaluation ? "eval" : "losses");
+      if (!losses.empty()) {
+        auto& curve = evaluation ? curves_.validation : curves_.train;
+        curve.emplace_back(step, losses.begin()->get<double>());
       }
     } catch (const Json::exception&) {
       continue;
     }
     kept += text + "\n";
   }
-  pending_ = steps_.size();
   const auto rewritten = folder_ / "metrics.jsonl.new";
-  std::ofstream(rewritten) << kept;
+  std::ofstream stream(rewritten);
+  stream << kept;
+  stream.close();
+  if (!stream) {
+    throw Error("cannot write " + rewritten.string(), "free disk space", exit_code::data);
+  }
   std::filesystem::rename(rewritten, file);
 }
 
@@ -251,7 +244,10 @@ void RunLog::metric(const std::string& json) {
 }
 
 void RunLog::step(const StepRecord& record) {
-  steps_.push_back(record);
+  if (!record.losses.empty()) {
+    curves_.train.emplace_back(record.step, record.losses.front().value);
+  }
+  pending_.push_back(record);
   metric(Json{
       {"step", record.step},
       {"samples", record.samples},
@@ -261,21 +257,19 @@ void RunLog::step(const StepRecord& record) {
       {"seconds", record.seconds}}
              .dump());
   if (record.step % interval_ == 0 || record.step == rates_.iterations) {
-    const std::vector<StepRecord> shown(
-        steps_.begin() + static_cast<int64_t>(pending_), steps_.end()
-    );
-    pending_ = steps_.size();
     if (format_ == "json") {
-      output_.line(json_line(shown, rates_));
+      output_.line(json_line(pending_, rates_));
     } else {
-      line(format_ == "megatron" ? megatron_line(shown, rates_) : step_line(shown, rates_));
+      line(format_ == "megatron" ? megatron_line(pending_, rates_) : step_line(pending_, rates_));
     }
+    pending_.clear();
   }
-  const auto recent = std::span(steps_).last(std::min<size_t>(steps_.size(), 20));
-  double seconds = 0;
-  for (const auto& one : recent) {
-    seconds += one.seconds / static_cast<double>(recent.size());
-  }
+  show_progress(record);
+}
+
+void RunLog::show_progress(const StepRecord& record) {
+  step_seconds_ = step_seconds_ == 0 ? record.seconds : 0.9 * step_seconds_ + 0.1 * record.seconds;
+  const double left = step_seconds_ * static_cast<double>(rates_.iterations - record.step);
   output_.progress(
       static_cast<double>(record.step) / static_cast<double>(rates_.iterations),
       words(
@@ -283,13 +277,15 @@ void RunLog::step(const StepRecord& record) {
           static_cast<long long>(record.step),
           static_cast<long long>(rates_.iterations),
           record.losses.empty() ? 0.0 : record.losses.front().value,
-          duration_text(seconds * static_cast<double>(rates_.iterations - record.step)).c_str()
+          duration_text(left).c_str()
       )
   );
 }
 
 void RunLog::evaluation(const EvalRecord& record) {
-  evaluations_.push_back(record);
+  if (!record.losses.empty()) {
+    curves_.validation.emplace_back(record.step, record.losses.front().value);
+  }
   metric(Json{{"step", record.step}, {"eval", losses_json(record.losses)}}.dump());
   if (format_ == "json") {
     output_.line(Json{{"step", record.step}, {"eval", losses_json(record.losses)}}.dump());

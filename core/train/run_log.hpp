@@ -65,13 +65,13 @@ public:
   void step(const StepRecord& record);
   void evaluation(const EvalRecord& record);
 
-  [[nodiscard]] const std::vector<StepRecord>& steps() const { return steps_; }
-
-  [[nodiscard]] const std::vector<EvalRecord>& evaluations() const { return evaluations_; }
+  /// The first loss of each step and of each evaluation, those before a resumption included.
+  [[nodiscard]] const LossCurves& curves() const { return curves_; }
 
 private:
   void restore(int64_t resumed_step);
   void metric(const std::string& json);
+  void show_progress(const StepRecord& record);
 
   Output& output_;
   std::filesystem::path folder_;
@@ -80,9 +80,9 @@ private:
   Rates rates_;
   std::ofstream text_, metrics_;
   bool metrics_failed_ = false;
-  size_t pending_ = 0; // first step that no line has shown
-  std::vector<StepRecord> steps_;
-  std::vector<EvalRecord> evaluations_;
+  std::vector<StepRecord> pending_; // steps that no line has shown
+  LossCurves curves_;
+  double step_seconds_ = 0; // smoothed, for the time that is left
 };
 
 } // namespace mh

@@ -262,11 +262,11 @@ TrainSummary Trainer::run() {
   }
   summary.step = progress_.step;
   summary.folder = folder_;
-  if (!log_->steps().empty() && !log_->steps().back().losses.empty()) {
-    summary.loss = log_->steps().back().losses.front().value;
+  if (const auto& train = log_->curves().train; !train.empty()) {
+    summary.loss = train.back().second;
   }
-  if (!log_->evaluations().empty() && !log_->evaluations().back().losses.empty()) {
-    summary.validation_loss = log_->evaluations().back().losses.front().value;
+  if (const auto& validation = log_->curves().validation; !validation.empty()) {
+    summary.validation_loss = validation.back().second;
   }
   if (options_.closing && signals_.received().empty()) {
     close_run(*session_, *log_, output_, options_.command, folder_, finished);

@@ -103,9 +103,9 @@ TEST_CASE("a line covers the steps since the last one, and metrics are cut at th
   std::ofstream(folder / "metrics.jsonl", std::ios::app)
       << "{\"step\": 3, \"los"; // cut off by a crash
   mh::RunLog log(output, folder, "line", 2, kRates, 4);
-  REQUIRE(log.steps().size() == 4);
-  CHECK(log.steps().back().losses.at(0).value == 6);
-  CHECK(log.evaluations().size() == 1);
+  REQUIRE(log.curves().train.size() == 4);
+  CHECK(log.curves().train.back().second == 6);
+  CHECK(log.curves().validation.size() == 1);
   log.step(record(5, 1));
   std::istringstream metrics(contents(folder / "metrics.jsonl"));
   int count = 0;

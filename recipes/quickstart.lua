@@ -2,12 +2,12 @@
 -- LibTorch. About three minutes on two CPU cores.
 --
 --   megahost run recipes/quickstart.lua
---   megahost run recipes/quickstart.lua --set train.iters=50 --set optimizer.lr=1e-3
+--   megahost run recipes/quickstart.lua --set train.iters=50 --set optimizer.lr=3e-4
 --   megahost recipe show recipes/quickstart.lua     every value, those not written here too
 --
 -- A recipe is a Lua file that returns one table. What is left out has a default.
 
-local iters = 400 -- optimizer steps
+local iters = 640 -- optimizer steps
 
 return {
   name = "quickstart",
@@ -31,9 +31,9 @@ return {
   },
   tokenizer = { use = "byte" }, -- each byte is a token: the loss is in nats per byte
 
-  batch = { global = 8, micro = 8 }, -- sequences per step, and per forward pass
-  optimizer = { use = "adamw", lr = 2e-3, betas = { 0.9, 0.95 }, weight_decay = 0.1, clip_grad = 1.0 },
-  lr_schedule = { use = "cosine", warmup_iters = iters // 20, decay_iters = iters, min_lr = 2e-4 },
+  batch = { global = 4, micro = 4 }, -- sequences per step, and per forward pass
+  optimizer = { use = "adamw", lr = 1e-3, betas = { 0.9, 0.95 }, weight_decay = 0.1, clip_grad = 1.0 },
+  lr_schedule = { use = "cosine", warmup_iters = 20, decay_iters = iters, min_lr = 1e-4 },
 
   train = { iters = iters, eval_interval = iters // 8, eval_iters = 8, seed = 1234 },
   checkpoint = { dir = "runs/quickstart" }, -- saved at the end; go on with --resume

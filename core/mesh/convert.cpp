@@ -9,12 +9,20 @@ namespace mh {
 namespace {
 
 /// Inner axes first, so that two axes may cut one dimension: cp's chunk outside, tp's inside.
-constexpr std::array kInnerFirst = {MeshAxis::tp, MeshAxis::etp, MeshAxis::cp, MeshAxis::ep,
-                                    MeshAxis::edp, MeshAxis::dp, MeshAxis::pp};
+constexpr std::array kInnerFirst = {
+    MeshAxis::tp,
+    MeshAxis::etp,
+    MeshAxis::cp,
+    MeshAxis::ep,
+    MeshAxis::edp,
+    MeshAxis::dp,
+    MeshAxis::pp};
 
 [[noreturn]] void refuse(MeshAxis axis, const Placement& from, const Placement& to) {
-  throw InternalError("no conversion on mesh axis " + std::string(to_string(axis)) + " from (" +
-                      to_string(from) + ") to (" + to_string(to) + ")");
+  throw InternalError(
+      "no conversion on mesh axis " + std::string(to_string(axis)) + " from (" + to_string(from) +
+      ") to (" + to_string(to) + ")"
+  );
 }
 
 at::Tensor all_reduced(const at::Tensor& tensor, const Group& group) {
@@ -23,7 +31,8 @@ at::Tensor all_reduced(const at::Tensor& tensor, const Group& group) {
   return sum;
 }
 
-/// This rank's slice put back into zeros of the whole: the gradient of a slice of replicated values.
+/// This rank's slice put back into zeros of the whole: the gradient of a slice of replicated
+/// values.
 at::Tensor zero_padded(const at::Tensor& gradient, int64_t dim, const Group& group) {
   auto sizes = gradient.sizes().vec();
   sizes[dim] *= group.size();
@@ -32,8 +41,13 @@ at::Tensor zero_padded(const at::Tensor& gradient, int64_t dim, const Group& gro
   return whole;
 }
 
-at::Tensor forward_along(MeshAxis axis, const at::Tensor& x, const Placement& from,
-                         const Placement& to, const Group& group) {
+at::Tensor forward_along(
+    MeshAxis axis,
+    const at::Tensor& x,
+    const Placement& from,
+    const Placement& to,
+    const Group& group
+) {
   const Along a = from[axis];
   const Along b = to[axis];
   if (a == b || group.size() == 1) {
@@ -60,8 +74,13 @@ at::Tensor forward_along(MeshAxis axis, const at::Tensor& x, const Placement& fr
   refuse(axis, from, to);
 }
 
-at::Tensor backward_along(MeshAxis axis, const at::Tensor& dy, const Placement& from,
-                          const Placement& to, const Group& group) {
+at::Tensor backward_along(
+    MeshAxis axis,
+    const at::Tensor& dy,
+    const Placement& from,
+    const Placement& to,
+    const Group& group
+) {
   const Along a = from[axis];
   const Along b = to[axis];
   if (a == b || group.size() == 1) {
@@ -92,13 +111,18 @@ at::Tensor backward_along(MeshAxis axis, const at::Tensor& dy, const Placement& 
 }
 
 struct Convert : torch::autograd::Function<Convert> {
-  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
-                            int64_t from, int64_t to, int64_t mesh) {
+  static at::Tensor forward(
+      torch::autograd::AutogradContext* ctx,
+      const at::Tensor& x,
+      int64_t from,
+      int64_t to,
+      int64_t mesh
+  ) {
     const auto& a = *reinterpret_cast<const Placement*>(from);
     const auto& b = *reinterpret_cast<const Placement*>(to);
     const auto& m = *reinterpret_cast<const Mesh*>(mesh);
     ctx->saved_data["mesh"] = mesh;
-    for (const auto axis : kAllMeshAxes) {  // by value: the placements may be gone by then
+    for (const auto axis : kAllMeshAxes) { // by value: the placements may be gone by then
       const std::string name(to_string(axis));
       ctx->saved_data["from " + name] = static_cast<int64_t>(a[axis].type) * 256 + a[axis].dim;
       ctx->saved_data["to " + name] = static_cast<int64_t>(b[axis].type) * 256 + b[axis].dim;
@@ -107,8 +131,8 @@ struct Convert : torch::autograd::Function<Convert> {
     return y.is_same(x) ? x.view_as(x) : y;
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
-                                                 torch::autograd::variable_list gradients) {
+  static torch::autograd::variable_list
+  backward(torch::autograd::AutogradContext* ctx, torch::autograd::variable_list gradients) {
     Placement a;
     Placement b;
     for (const auto axis : kAllMeshAxes) {
@@ -123,12 +147,15 @@ struct Convert : torch::autograd::Function<Convert> {
   }
 };
 
-int64_t address(const void* pointer) { return reinterpret_cast<int64_t>(pointer); }
+int64_t address(const void* pointer) {
+  return reinterpret_cast<int64_t>(pointer);
+}
 
-}  // namespace
+} // namespace
 
-at::Tensor convert_forward(const at::Tensor& tensor, const Placement& from, const Placement& to,
-                           const Mesh& mesh) {
+at::Tensor convert_forward(
+    const at::Tensor& tensor, const Placement& from, const Placement& to, const Mesh& mesh
+) {
   at::Tensor y = tensor;
   for (const auto axis : kInnerFirst) {
     y = forward_along(axis, y, from, to, mesh.group(axis));
@@ -136,8 +163,9 @@ at::Tensor convert_forward(const at::Tensor& tensor, const Placement& from, cons
   return y;
 }
 
-at::Tensor convert_backward(const at::Tensor& gradient, const Placement& from, const Placement& to,
-                            const Mesh& mesh) {
+at::Tensor convert_backward(
+    const at::Tensor& gradient, const Placement& from, const Placement& to, const Mesh& mesh
+) {
   at::Tensor dx = gradient;
   for (auto axis = kInnerFirst.rbegin(); axis != kInnerFirst.rend(); ++axis) {
     dx = backward_along(*axis, dx, from, to, mesh.group(*axis));
@@ -145,8 +173,8 @@ at::Tensor convert_backward(const at::Tensor& gradient, const Placement& from, c
   return dx;
 }
 
-at::Tensor convert(const at::Tensor& tensor, const Placement& from, const Placement& to,
-                   const Mesh& mesh) {
+at::Tensor
+convert(const at::Tensor& tensor, const Placement& from, const Placement& to, const Mesh& mesh) {
   bool same = true;
   for (const auto axis : kAllMeshAxes) {
     same = same && (mesh.size(axis) == 1 || from[axis] == to[axis]);
@@ -154,4 +182,4 @@ at::Tensor convert(const at::Tensor& tensor, const Placement& from, const Placem
   return same ? tensor : Convert::apply(tensor, address(&from), address(&to), address(&mesh));
 }
 
-}  // namespace mh
+} // namespace mh

@@ -12,9 +12,12 @@ namespace {
 
 c10d::ReduceOp::RedOpType reduce_op(Reduce reduce) {
   switch (reduce) {
-    case Reduce::sum: return c10d::ReduceOp::SUM;
-    case Reduce::max: return c10d::ReduceOp::MAX;
-    case Reduce::min: return c10d::ReduceOp::MIN;
+  case Reduce::sum:
+    return c10d::ReduceOp::SUM;
+  case Reduce::max:
+    return c10d::ReduceOp::MAX;
+  case Reduce::min:
+    return c10d::ReduceOp::MIN;
   }
   return c10d::ReduceOp::SUM;
 }
@@ -25,17 +28,26 @@ at::Tensor to_front(const at::Tensor& tensor, int64_t dim) {
 }
 
 void check_divisible(const Group& group, const at::Tensor& tensor, int64_t dim) {
-  MH_ASSERT(tensor.size(dim) % group.size() == 0,
-            "dimension " + std::to_string(dim) + " of " + std::to_string(tensor.size(dim)) +
-                " elements is not divisible over group " + group.name());
+  MH_ASSERT(
+      tensor.size(dim) % group.size() == 0,
+      "dimension " + std::to_string(dim) + " of " + std::to_string(tensor.size(dim)) +
+          " elements is not divisible over group " + group.name()
+  );
 }
 
-}  // namespace
+} // namespace
 
-Group::Group(std::string name, std::vector<int64_t> members, int64_t index,
-             c10::intrusive_ptr<c10d::Backend> backend)
-    : name_(std::move(name)), members_(std::move(members)), index_(index),
-      backend_(std::move(backend)) {}
+Group::Group(
+    std::string name,
+    std::vector<int64_t> members,
+    int64_t index,
+    c10::intrusive_ptr<c10d::Backend> backend
+)
+    : name_(std::move(name))
+    , members_(std::move(members))
+    , index_(index)
+    , backend_(std::move(backend)) {}
+
 Group::Group(const Group&) = default;
 Group& Group::operator=(const Group&) = default;
 Group::~Group() = default;
@@ -101,4 +113,4 @@ at::Tensor Group::slice(const at::Tensor& tensor, int64_t dim) const {
   return tensor.narrow(dim, index_ * length, length);
 }
 
-}  // namespace mh
+} // namespace mh

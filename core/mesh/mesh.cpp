@@ -12,37 +12,47 @@ namespace mh {
 
 namespace {
 
-constexpr std::array<std::string_view, kMeshAxes> kNames = {"pp", "dp", "cp", "tp",
-                                                            "edp", "ep", "etp"};
+constexpr std::array<std::string_view, kMeshAxes> kNames = {
+    "pp", "dp", "cp", "tp", "edp", "ep", "etp"};
 
 int64_t degree(const MeshShape& shape, MeshAxis axis) {
   switch (axis) {
-    case MeshAxis::pp: return shape.pp;
-    case MeshAxis::dp: return shape.dp;
-    case MeshAxis::cp: return shape.cp;
-    case MeshAxis::tp: return shape.tp;
-    case MeshAxis::edp: return shape.edp();
-    case MeshAxis::ep: return shape.ep;
-    case MeshAxis::etp: return shape.etp;
+  case MeshAxis::pp:
+    return shape.pp;
+  case MeshAxis::dp:
+    return shape.dp;
+  case MeshAxis::cp:
+    return shape.cp;
+  case MeshAxis::tp:
+    return shape.tp;
+  case MeshAxis::edp:
+    return shape.edp();
+  case MeshAxis::ep:
+    return shape.ep;
+  case MeshAxis::etp:
+    return shape.etp;
   }
   return 1;
 }
 
 void check(const MeshShape& shape) {
-  for (const auto axis : {MeshAxis::pp, MeshAxis::dp, MeshAxis::cp, MeshAxis::tp, MeshAxis::ep,
-                          MeshAxis::etp}) {
+  for (const auto axis :
+       {MeshAxis::pp, MeshAxis::dp, MeshAxis::cp, MeshAxis::tp, MeshAxis::ep, MeshAxis::etp}) {
     if (degree(shape, axis) < 1) {
-      throw Error("the mesh axis " + std::string(to_string(axis)) + " has degree " +
-                  std::to_string(degree(shape, axis)) + "; degrees are at least 1");
+      throw Error(
+          "the mesh axis " + std::string(to_string(axis)) + " has degree " +
+          std::to_string(degree(shape, axis)) + "; degrees are at least 1"
+      );
     }
   }
   const int64_t dense = shape.tp * shape.cp * shape.dp;
   const int64_t experts = shape.etp * shape.ep;
   if (dense % experts != 0) {
-    throw Error("expert tensor " + std::to_string(shape.etp) + " times expert " +
-                    std::to_string(shape.ep) + " does not divide tensor times context times data = " +
-                    std::to_string(dense),
-                "experts are dealt out over the ranks of tensor, context and data parallelism");
+    throw Error(
+        "expert tensor " + std::to_string(shape.etp) + " times expert " + std::to_string(shape.ep) +
+            " does not divide tensor times context times data = " + std::to_string(dense),
+        "experts are dealt out over the ranks of tensor, context and data parallelism"
+    );
   }
 }
 
@@ -66,23 +76,27 @@ std::vector<MeshAxis> axes_in_order(std::string_view order, bool expert) {
         axes.push_back(MeshAxis::ep);
       }
     } else {
-      throw Error("the rank order `" + std::string(order) + "` has the unknown axis `" + word + "`",
-                  "an order is a permutation of tp-cp-ep-dp-pp");
+      throw Error(
+          "the rank order `" + std::string(order) + "` has the unknown axis `" + word + "`",
+          "an order is a permutation of tp-cp-ep-dp-pp"
+      );
     }
   }
   std::vector<MeshAxis> sorted = axes;
   std::sort(sorted.begin(), sorted.end());
   const bool twice = std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
   if (twice || axes.size() != 4) {
-    throw Error("the rank order `" + std::string(order) + "` does not name each axis once",
-                "an order is a permutation of tp-cp-ep-dp-pp");
+    throw Error(
+        "the rank order `" + std::string(order) + "` does not name each axis once",
+        "an order is a permutation of tp-cp-ep-dp-pp"
+    );
   }
   return axes;
 }
 
 /// Members of every group along `along`, by first member.
-std::vector<std::vector<int64_t>> all_groups(const MeshShape& shape,
-                                             const std::vector<MeshAxis>& axes, MeshAxis along) {
+std::vector<std::vector<int64_t>>
+all_groups(const MeshShape& shape, const std::vector<MeshAxis>& axes, MeshAxis along) {
   std::map<int64_t, std::vector<int64_t>> by_first;
   for (int64_t rank = 0; rank < shape.world(); ++rank) {
     int64_t rest = rank;
@@ -118,9 +132,14 @@ std::string group_name(std::string_view axis, const std::vector<int64_t>& member
   return name;
 }
 
-/// Makes the transport of one group on every rank of the world; returns the group if `rank` is in it.
-Group make_group(std::string_view axis, const std::vector<int64_t>& members, int64_t rank,
-                 const MakeBackend& make_backend) {
+/// Makes the transport of one group on every rank of the world; returns the group if `rank` is in
+/// it.
+Group make_group(
+    std::string_view axis,
+    const std::vector<int64_t>& members,
+    int64_t rank,
+    const MakeBackend& make_backend
+) {
   const int64_t index = index_in(members, rank);
   const std::string name = group_name(axis, members);
   c10::intrusive_ptr<c10d::Backend> backend;
@@ -130,19 +149,26 @@ Group make_group(std::string_view axis, const std::vector<int64_t>& members, int
   return Group(name, members, index, std::move(backend));
 }
 
-}  // namespace
+} // namespace
 
-std::string_view to_string(MeshAxis axis) { return kNames[static_cast<size_t>(axis)]; }
+std::string_view to_string(MeshAxis axis) {
+  return kNames[static_cast<size_t>(axis)];
+}
 
-Mesh::Mesh() : Mesh(MeshShape{}, 0, nullptr) {}
+Mesh::Mesh()
+    : Mesh(MeshShape{}, 0, nullptr) {}
 
-Mesh::Mesh(const MeshShape& shape, int64_t rank, const MakeBackend& make_backend,
-           std::string_view order)
-    : shape_(shape), rank_(rank) {
+Mesh::Mesh(
+    const MeshShape& shape, int64_t rank, const MakeBackend& make_backend, std::string_view order
+)
+    : shape_(shape)
+    , rank_(rank) {
   check(shape);
   if (rank < 0 || rank >= shape.world()) {
-    throw Error("rank " + std::to_string(rank) + " is outside a world of " +
-                std::to_string(shape.world()) + " ranks");
+    throw Error(
+        "rank " + std::to_string(rank) + " is outside a world of " + std::to_string(shape.world()) +
+        " ranks"
+    );
   }
   std::vector<int64_t> everyone(static_cast<size_t>(shape.world()));
   for (size_t i = 0; i < everyone.size(); ++i) {
@@ -166,7 +192,9 @@ Mesh::Mesh(const MeshShape& shape, int64_t rank, const MakeBackend& make_backend
           continue;
         }
         for (int64_t first = 0; first < size; first += inner) {
-          const std::vector<int64_t> block(members.begin() + first, members.begin() + first + inner);
+          const std::vector<int64_t> block(
+              members.begin() + first, members.begin() + first + inner
+          );
           auto part = make_group(to_string(axis), block, rank, make_backend);
           if (part.index() >= 0) {
             blocks_[at].push_back(std::move(part));
@@ -177,7 +205,9 @@ Mesh::Mesh(const MeshShape& shape, int64_t rank, const MakeBackend& make_backend
   }
 }
 
-const Group& Mesh::group(MeshAxis axis) const { return groups_[static_cast<size_t>(axis)]; }
+const Group& Mesh::group(MeshAxis axis) const {
+  return groups_[static_cast<size_t>(axis)];
+}
 
 const Group& Mesh::group(MeshAxis axis, int64_t inner) const {
   const auto& whole = group(axis);
@@ -189,8 +219,10 @@ const Group& Mesh::group(MeshAxis axis, int64_t inner) const {
       return block;
     }
   }
-  throw InternalError("mesh axis " + std::string(to_string(axis)) + " of " +
-                      std::to_string(whole.size()) + " has no blocks of " + std::to_string(inner));
+  throw InternalError(
+      "mesh axis " + std::string(to_string(axis)) + " of " + std::to_string(whole.size()) +
+      " has no blocks of " + std::to_string(inner)
+  );
 }
 
-}  // namespace mh
+} // namespace mh

@@ -10,17 +10,26 @@ namespace {
 
 std::string to_string(Along along) {
   switch (along.type) {
-    case Type::identical: return "identical";
-    case Type::replicated: return "replicated";
-    case Type::split: return "split " + std::to_string(along.dim);
-    case Type::partial: return "partial";
+  case Type::identical:
+    return "identical";
+  case Type::replicated:
+    return "replicated";
+  case Type::split:
+    return "split " + std::to_string(along.dim);
+  case Type::partial:
+    return "partial";
   }
   return "";
 }
 
 /// Applies one tier's rules; a mesh axis that already has a type is left alone.
-void apply(const std::vector<Rule>& rules, bool may_replicate, const Dims& dims, const Mesh& mesh,
-           Placement& placement) {
+void apply(
+    const std::vector<Rule>& rules,
+    bool may_replicate,
+    const Dims& dims,
+    const Mesh& mesh,
+    Placement& placement
+) {
   for (const auto& rule : rules) {
     const int64_t degree = mesh.size(rule.mesh);
     if (degree == 1 || placement[rule.mesh].type != Type::identical) {
@@ -42,17 +51,19 @@ void apply(const std::vector<Rule>& rules, bool may_replicate, const Dims& dims,
       } else if (may_replicate && degree % size == 0) {
         placement[rule.mesh] = {Type::replicated, 0};
       } else {
-        throw Error("axis `" + std::string(rule.logical.name) + "` of size " + std::to_string(size) +
-                        " cannot be split over " + std::string(mh::to_string(rule.mesh)) + " " +
-                        std::to_string(degree),
-                    "choose sizes or degrees that divide one another");
+        throw Error(
+            "axis `" + std::string(rule.logical.name) + "` of size " + std::to_string(size) +
+                " cannot be split over " + std::string(mh::to_string(rule.mesh)) + " " +
+                std::to_string(degree),
+            "choose sizes or degrees that divide one another"
+        );
       }
       break;
     }
   }
 }
 
-}  // namespace
+} // namespace
 
 std::string to_string(const Placement& placement) {
   std::string text;
@@ -97,4 +108,4 @@ std::vector<int64_t> local_sizes(const Dims& dims, const Placement& placement, c
   return sizes;
 }
 
-}  // namespace mh
+} // namespace mh

@@ -24,7 +24,7 @@ struct Shared {
   std::vector<at::Tensor> slots;
   int64_t waiting = 0, round = 0;
   bool failed = false;
-  std::map<std::pair<int, int>, std::deque<at::Tensor>> mail;  // (from, to)
+  std::map<std::pair<int, int>, std::deque<at::Tensor>> mail; // (from, to)
 
   void barrier() {
     std::unique_lock lock(mutex);
@@ -44,26 +44,29 @@ struct Shared {
 
 struct Done : c10d::Work {
   bool isCompleted() override { return true; }
+
   bool isSuccess() const override { return true; }
+
   bool wait(std::chrono::milliseconds) override { return true; }
 };
 
 class ThreadBackend : public c10d::Backend {
- public:
+public:
   ThreadBackend(std::shared_ptr<Shared> shared, int rank, int size)
-      : c10d::Backend(rank, size), shared_(std::move(shared)) {}
+      : c10d::Backend(rank, size)
+      , shared_(std::move(shared)) {}
 
   const std::string getBackendName() const override { return "threads"; }
 
-  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
-                                           const c10d::AllreduceOptions& options) override {
+  c10::intrusive_ptr<c10d::Work>
+  allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
     return exchange(tensors[0].clone(), [&](const std::vector<at::Tensor>& all) {
       tensors[0].copy_(reduce(all, options.reduceOp));
     });
   }
 
-  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
-                                                 const c10d::AllgatherOptions&) override {
+  c10::intrusive_ptr<c10d::Work>
+  _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
     return exchange(input, [&](const std::vector<at::Tensor>& all) {
       const auto pieces = output.chunk(getSize(), 0);
       for (size_t i = 0; i < all.size(); ++i) {
@@ -73,7 +76,8 @@ class ThreadBackend : public c10d::Backend {
   }
 
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
-      at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override {
+      at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options
+  ) override {
     return exchange(input, [&](const std::vector<at::Tensor>& all) {
       std::vector<at::Tensor> mine;
       for (const auto& tensor : all) {
@@ -83,10 +87,9 @@ class ThreadBackend : public c10d::Backend {
     });
   }
 
-  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
-                                               std::vector<int64_t>& output_sizes,
-                                               std::vector<int64_t>& input_sizes,
-                                               const c10d::AllToAllOptions&) override {
+  c10::intrusive_ptr<c10d::Work>
+  alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes, std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions&)
+      override {
     MH_ASSERT(output_sizes.empty() && input_sizes.empty(), "threads exchange even slices only");
     return exchange(input, [&](const std::vector<at::Tensor>& all) {
       const auto pieces = output.chunk(getSize(), 0);
@@ -115,7 +118,7 @@ class ThreadBackend : public c10d::Backend {
     return c10::make_intrusive<Done>();
   }
 
- private:
+private:
   /// Everybody shows a tensor, reads all, and nobody leaves before the last has read.
   template <class Read>
   c10::intrusive_ptr<c10d::Work> exchange(const at::Tensor& mine, const Read& read) {
@@ -132,7 +135,8 @@ class ThreadBackend : public c10d::Backend {
       if (op == c10d::ReduceOp::SUM) {
         result.add_(all[i]);
       } else {
-        result = op == c10d::ReduceOp::MAX ? at::maximum(result, all[i]) : at::minimum(result, all[i]);
+        result =
+            op == c10d::ReduceOp::MAX ? at::maximum(result, all[i]) : at::minimum(result, all[i]);
       }
     }
     return result;
@@ -156,8 +160,9 @@ struct Switchboard {
       shared = std::make_shared<Shared>();
       shared->slots.resize(size);
     }
-    return c10::make_intrusive<ThreadBackend>(shared, static_cast<int>(index),
-                                              static_cast<int>(size));
+    return c10::make_intrusive<ThreadBackend>(
+        shared, static_cast<int>(index), static_cast<int>(size)
+    );
   }
 
   void fail() {
@@ -170,7 +175,7 @@ struct Switchboard {
   }
 };
 
-}  // namespace
+} // namespace
 
 void run_ranks(const MeshShape& shape, const std::function<void(const Mesh&)>& body) {
   Switchboard switchboard;
@@ -180,11 +185,13 @@ void run_ranks(const MeshShape& shape, const std::function<void(const Mesh&)>& b
   for (int64_t rank = 0; rank < shape.world(); ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        const Mesh mesh(shape, rank,
-                        [&](const std::string& name, const std::vector<int64_t>& members,
-                            int64_t index) {
-                          return switchboard.connect(name, members.size(), index);
-                        });
+        const Mesh mesh(
+            shape,
+            rank,
+            [&](const std::string& name, const std::vector<int64_t>& members, int64_t index) {
+              return switchboard.connect(name, members.size(), index);
+            }
+        );
         body(mesh);
       } catch (...) {
         {
@@ -205,4 +212,4 @@ void run_ranks(const MeshShape& shape, const std::function<void(const Mesh&)>& b
   }
 }
 
-}  // namespace mh
+} // namespace mh

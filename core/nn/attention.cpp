@@ -24,7 +24,7 @@ at::Tensor document_mask(bool causal, StepContext& context) {
     return {};
   }
   return context.cached(causal ? "causal document mask" : "document mask", [&] {
-    const at::Tensor segments = context.array("segments").t();  // [batch, seq]
+    const at::Tensor segments = context.array("segments").t(); // [batch, seq]
     at::Tensor hidden = segments.unsqueeze(2).ne(segments.unsqueeze(1));
     if (causal) {
       const at::Tensor index = context.token_index();
@@ -37,23 +37,32 @@ at::Tensor document_mask(bool causal, StepContext& context) {
 }
 
 /// Scores are made in full: for dropout of the probabilities.
-at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           bool causal, double p, uint64_t site, int64_t first_head,
-                           StepContext& context) {
+at::Tensor plain_attention(
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const at::Tensor& v,
+    bool causal,
+    double p,
+    uint64_t site,
+    int64_t first_head,
+    StepContext& context
+) {
   const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
   at::Tensor scores = at::matmul(q, k.transpose(-2, -1)).to(type) * scale;
   at::Tensor mask = document_mask(causal, context);
   if (!mask.defined() && causal) {
     const at::Tensor index = context.token_index();
-    mask = at::zeros({index.size(0), index.size(0)}, index.options().dtype(at::kFloat))
-               .masked_fill(index.unsqueeze(1).lt(index.unsqueeze(0)),
-                            -std::numeric_limits<float>::infinity());
+    mask =
+        at::zeros({index.size(0), index.size(0)}, index.options().dtype(at::kFloat))
+            .masked_fill(
+                index.unsqueeze(1).lt(index.unsqueeze(0)), -std::numeric_limits<float>::infinity()
+            );
   }
   if (mask.defined()) {
     scores = scores + mask;
   }
-  at::Tensor shares = scores.softmax(-1);  // [batch, heads, queries, keys]
+  at::Tensor shares = scores.softmax(-1); // [batch, heads, queries, keys]
   if (p > 0 && context.training) {
     // As [queries, batch, heads * keys], so that the mask follows tokens, samples and heads.
     const auto b = shares.size(0), h = shares.size(1), s = shares.size(2), t = shares.size(3);
@@ -71,52 +80,78 @@ at::Tensor spread(const at::Tensor& x, int64_t heads) {
   if (kv == heads) {
     return x.permute({1, 2, 0, 3});
   }
-  return x.unsqueeze(3).expand({s, b, kv, heads / kv, d}).reshape({s, b, heads, d}).permute(
-      {1, 2, 0, 3});
+  return x.unsqueeze(3)
+      .expand({s, b, kv, heads / kv, d})
+      .reshape({s, b, heads, d})
+      .permute({1, 2, 0, 3});
 }
 
-}  // namespace
+} // namespace
 
-at::Tensor core_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          bool causal, double p, uint64_t site, int64_t first_head,
-                          StepContext& context) {
+at::Tensor core_attention(
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const at::Tensor& v,
+    bool causal,
+    double p,
+    uint64_t site,
+    int64_t first_head,
+    StepContext& context
+) {
   const int64_t heads = q.size(2);
   MH_ASSERT(heads % k.size(2) == 0, "query heads are a multiple of key and value heads");
   const at::Tensor queries = q.permute({1, 2, 0, 3});
   at::Tensor out;
   if (p > 0 && context.training) {
-    out = plain_attention(queries, spread(k, heads), spread(v, heads), causal, p, site, first_head,
-                          context);
+    out = plain_attention(
+        queries, spread(k, heads), spread(v, heads), causal, p, site, first_head, context
+    );
   } else {
     const at::Tensor mask = document_mask(causal, context);
     const bool is_causal = causal && !mask.defined();
-    const auto bias = mask.defined() ? std::optional<at::Tensor>(mask.to(q.scalar_type())) : std::nullopt;
+    const auto bias =
+        mask.defined() ? std::optional<at::Tensor>(mask.to(q.scalar_type())) : std::nullopt;
     if (context.target == at::kCPU) {
       out = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
-          queries, spread(k, heads), spread(v, heads), 0.0, is_causal, bias));
+          queries, spread(k, heads), spread(v, heads), 0.0, is_causal, bias
+      ));
     } else {
-      out = at::scaled_dot_product_attention(queries, k.permute({1, 2, 0, 3}), v.permute({1, 2, 0, 3}),
-                                             bias, 0.0, is_causal, std::nullopt,
-                                             /*enable_gqa=*/heads != k.size(2));
+      out = at::scaled_dot_product_attention(
+          queries,
+          k.permute({1, 2, 0, 3}),
+          v.permute({1, 2, 0, 3}),
+          bias,
+          0.0,
+          is_causal,
+          std::nullopt,
+          /*enable_gqa=*/heads != k.size(2)
+      );
     }
   }
   return out.permute({2, 0, 1, 3});
 }
 
 Attention::Attention(Builder& builder, const AttentionSpec& spec)
-    : spec_(spec),
-      qkv_(builder, {.in = spec.embed,
-                     .outs = {{"q", {axis::heads, spec.heads, spec.head_dim}},
-                              {"k", {axis::kv_heads, spec.kv_heads, spec.head_dim}},
-                              {"v", {axis::kv_heads, spec.kv_heads, spec.head_dim}}},
-                     .bias = spec.qkv_bias,
-                     .std = spec.std}),
-      out_(builder, {.in = {axis::heads, spec.heads, spec.head_dim},
-                     .outs = {{"out", spec.embed}},
-                     .bias = spec.bias,
-                     .std = spec.out_std}),
-      site_(random_key(0, builder.global_name("probabilities"))),
-      first_head_(qkv_.weight().pieces[0].offset[0] / spec.head_dim) {
+    : spec_(spec)
+    , qkv_(
+          builder,
+          {.in = spec.embed,
+           .outs =
+               {{"q", {axis::heads, spec.heads, spec.head_dim}},
+                {"k", {axis::kv_heads, spec.kv_heads, spec.head_dim}},
+                {"v", {axis::kv_heads, spec.kv_heads, spec.head_dim}}},
+           .bias = spec.qkv_bias,
+           .std = spec.std}
+      )
+    , out_(
+          builder,
+          {.in = {axis::heads, spec.heads, spec.head_dim},
+           .outs = {{"out", spec.embed}},
+           .bias = spec.bias,
+           .std = spec.out_std}
+      )
+    , site_(random_key(0, builder.global_name("probabilities")))
+    , first_head_(qkv_.weight().pieces[0].offset[0] / spec.head_dim) {
   builder.flops.attention_per_token += 4.0 * static_cast<double>(spec.heads * spec.head_dim);
 }
 
@@ -132,9 +167,11 @@ at::Tensor Attention::forward(const at::Tensor& x, StepContext& context) const {
   }
   StepContext* step = &context;
   const at::Tensor mixed = context.part("core_attention", qkv, [this, step](const auto& in) {
-    return core_attention(in[0], in[1], in[2], spec_.causal, spec_.dropout, site_, first_head_, *step);
+    return core_attention(
+        in[0], in[1], in[2], spec_.causal, spec_.dropout, site_, first_head_, *step
+    );
   });
   return out_.forward(mixed.reshape({mixed.size(0), mixed.size(1), -1}), context);
 }
 
-}  // namespace mh
+} // namespace mh

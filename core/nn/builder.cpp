@@ -12,13 +12,14 @@ namespace {
 
 /// What this rank holds of one dimension.
 struct Slice {
-  int64_t offset = 0;   // of the true tensor, in elements
-  int64_t length = 0;   // true elements
-  int64_t storage = 0;  // elements held, padding included
+  int64_t offset = 0;  // of the true tensor, in elements
+  int64_t length = 0;  // true elements
+  int64_t storage = 0; // elements held, padding included
 };
 
-Slice slice_of(const Axis& axis, const Axis& padded, size_t d, const Placement& placed,
-               const Mesh& mesh) {
+Slice slice_of(
+    const Axis& axis, const Axis& padded, size_t d, const Placement& placed, const Mesh& mesh
+) {
   int64_t units = padded.size;
   int64_t first = 0;
   for (const auto mesh_axis : kAllMeshAxes) {
@@ -37,9 +38,11 @@ Slice slice_of(const Axis& axis, const Axis& padded, size_t d, const Placement& 
   return {begin * axis.width, (end - begin) * axis.width, units * axis.width};
 }
 
-}  // namespace
+} // namespace
 
-Builder::Builder(ParameterStore& store, const Args& args) : store_(store), args_(args) {
+Builder::Builder(ParameterStore& store, const Args& args)
+    : store_(store)
+    , args_(args) {
   MH_ASSERT(args.mesh != nullptr && args.rules != nullptr, "a builder needs a mesh and rules");
   ops::ensure_registered();
 }
@@ -71,7 +74,7 @@ Axis Builder::padded(Axis axis) const {
 
 Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placement& seen) {
   Parameter parameter;
-  std::vector<int64_t> leaf;  // rows, then the other dimensions
+  std::vector<int64_t> leaf; // rows, then the other dimensions
   for (const auto& spec : specs) {
     Dims storage = spec.dims;
     for (auto& axis : storage) {
@@ -111,8 +114,10 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
     if (leaf.empty()) {
       leaf = held;
     } else {
-      MH_ASSERT(std::equal(leaf.begin() + 1, leaf.end(), held.begin() + 1, held.end()),
-                "pieces packed along rows have equal columns");
+      MH_ASSERT(
+          std::equal(leaf.begin() + 1, leaf.end(), held.begin() + 1, held.end()),
+          "pieces packed along rows have equal columns"
+      );
       leaf[0] += held[0];
     }
     parameter.pieces.push_back(std::move(piece));
@@ -124,8 +129,13 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
     if (specs[i].init.kind == Init::Kind::ones) {
       view.fill_(1);
     } else if (specs[i].init.kind == Init::Kind::normal) {
-      fill_normal(view, random_key(args_.seed, piece.name), specs[i].init.std, piece.global_shape,
-                  piece.offset);
+      fill_normal(
+          view,
+          random_key(args_.seed, piece.name),
+          specs[i].init.std,
+          piece.global_shape,
+          piece.offset
+      );
     }
   }
   parameter.value.requires_grad_();
@@ -135,16 +145,21 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
 Parameter& Builder::shared(std::string_view name) {
   Parameter* parameter = store_.find(name);
   if (parameter == nullptr) {
-    throw InternalError("no block before this one made the shared parameter `" + std::string(name) + "`");
+    throw InternalError(
+        "no block before this one made the shared parameter `" + std::string(name) + "`"
+    );
   }
   return *parameter;
 }
 
 Builder::Scope::Scope(Builder& builder, std::string_view name)
-    : builder_(builder), length_(builder.prefix_.size()) {
+    : builder_(builder)
+    , length_(builder.prefix_.size()) {
   builder_.prefix_ += std::string(name) + ".";
 }
 
-Builder::Scope::~Scope() { builder_.prefix_.resize(length_); }
+Builder::Scope::~Scope() {
+  builder_.prefix_.resize(length_);
+}
 
-}  // namespace mh
+} // namespace mh

@@ -9,7 +9,9 @@
 namespace mh {
 
 StepContext::StepContext(const Mesh& mesh, const Rules& rules, const Batch& batch)
-    : mesh_(&mesh), rules_(&rules), batch_(&batch) {}
+    : mesh_(&mesh)
+    , rules_(&rules)
+    , batch_(&batch) {}
 
 const at::Tensor& StepContext::array(std::string_view name) const {
   const auto found = batch_->arrays.find(name);
@@ -18,8 +20,11 @@ const at::Tensor& StepContext::array(std::string_view name) const {
     for (const auto& [other, tensor] : batch_->arrays) {
       names += (names.empty() ? "" : ", ") + other;
     }
-    throw Error("the model reads the array `" + std::string(name) + "`, but samples have only: " + names,
-                "choose a corpus that supplies it", exit_code::data);
+    throw Error(
+        "the model reads the array `" + std::string(name) + "`, but samples have only: " + names,
+        "choose a corpus that supplies it",
+        exit_code::data
+    );
   }
   return found->second;
 }
@@ -40,8 +45,9 @@ at::Tensor StepContext::token_index() {
     const auto& group = mesh_->group(MeshAxis::cp);
     const int64_t length = batch_->seq / group.size();
     const auto& tokens = batch_->arrays.begin()->second;
-    return at::arange(group.index() * length, (group.index() + 1) * length,
-                      tokens.options().dtype(at::kLong));
+    return at::arange(
+        group.index() * length, (group.index() + 1) * length, tokens.options().dtype(at::kLong)
+    );
   });
 }
 
@@ -53,9 +59,13 @@ Placement StepContext::place(Axis last, Tier upto) const {
   return rules_->place(dims(last), *mesh_, upto);
 }
 
-void StepContext::add_loss(Loss loss) { losses_.push_back(std::move(loss)); }
+void StepContext::add_loss(Loss loss) {
+  losses_.push_back(std::move(loss));
+}
 
-std::vector<Loss> StepContext::take_losses() { return std::exchange(losses_, {}); }
+std::vector<Loss> StepContext::take_losses() {
+  return std::exchange(losses_, {});
+}
 
 at::Tensor StepContext::count(const Loss& loss) const {
   return loss.over.empty() ? at::ones({}, loss.sum.options().requires_grad(false))
@@ -66,8 +76,8 @@ double StepContext::host_value(const at::Tensor& scalar, double assumed) const {
   return scalar.is_meta() ? assumed : scalar.item().toDouble();
 }
 
-const at::Tensor& StepContext::cached(const std::string& key,
-                                      const std::function<at::Tensor()>& make) {
+const at::Tensor&
+StepContext::cached(const std::string& key, const std::function<at::Tensor()>& make) {
   auto found = cache_.find(key);
   if (found == cache_.end()) {
     found = cache_.emplace(key, make()).first;
@@ -75,14 +85,18 @@ const at::Tensor& StepContext::cached(const std::string& key,
   return found->second;
 }
 
-at::Tensor StepContext::part(std::string_view name, const std::vector<at::Tensor>& inputs,
-                             const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run) {
+at::Tensor StepContext::part(
+    std::string_view name,
+    const std::vector<at::Tensor>& inputs,
+    const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run
+) {
   if (keep == nullptr || !keep->redoes(name)) {
     return run(inputs);
   }
-  return recomputed([run](const std::vector<at::Tensor>& again) {
-    return std::vector<at::Tensor>{run(again)};
-  }, inputs)[0];
+  return recomputed(
+      [run](const std::vector<at::Tensor>& again) { return std::vector<at::Tensor>{run(again)}; },
+      inputs
+  )[0];
 }
 
-}  // namespace mh
+} // namespace mh

@@ -19,8 +19,9 @@ constexpr auto kHidden = "hidden";
 DecoderConfig complete(DecoderConfig c, const Architecture::Args& args) {
   if (!c.vocab) {
     if (args.vocab <= 0) {
-      throw Error("model.vocab is absent and the tokenizer has no vocabulary of its own",
-                  "give model.vocab");
+      throw Error(
+          "model.vocab is absent and the tokenizer has no vocabulary of its own", "give model.vocab"
+      );
     }
     c.vocab = args.vocab;
   }
@@ -34,13 +35,16 @@ DecoderConfig complete(DecoderConfig c, const Architecture::Args& args) {
   return c;
 }
 
-Axis embed_axis(const DecoderConfig& c) { return {axis::embed, c.hidden}; }
+Axis embed_axis(const DecoderConfig& c) {
+  return {axis::embed, c.hidden};
+}
 
 NormSpec norm_spec(const DecoderConfig& c, Builder& builder) {
-  return {.kind = norm_kind(c.norm),
-          .axis = embed_axis(c),
-          .eps = c.norm_eps,
-          .seen = builder.place(embed_axis(c))};
+  return {
+      .kind = norm_kind(c.norm),
+      .axis = embed_axis(c),
+      .eps = c.norm_eps,
+      .seen = builder.place(embed_axis(c))};
 }
 
 /// Runs `make` with names below `scope`.
@@ -51,16 +55,19 @@ auto scoped(Builder& builder, std::string_view scope, const Make& make) {
 }
 
 class EmbeddingBlock : public Block {
- public:
+public:
   EmbeddingBlock(Builder& builder, const DecoderConfig& c, int64_t seq_length)
-      : embed_(embed_axis(c)), dropout_(c.dropout), site_(random_key(0, "embedding")),
-        words_(scoped(builder, "word", [&] {
-          return Embedding(builder, {axis::vocab, *c.vocab}, embed_, c.init_std);
-        })) {
+      : embed_(embed_axis(c))
+      , dropout_(c.dropout)
+      , site_(random_key(0, "embedding"))
+      , words_(scoped(builder, "word", [&] {
+        return Embedding(builder, {axis::vocab, *c.vocab}, embed_, c.init_std);
+      })) {
     if (c.positions == "learned") {
       positions_ = scoped(builder, "position", [&] {
-        return std::make_unique<Embedding>(builder, Axis{axis::position, seq_length}, embed_,
-                                           c.init_std);
+        return std::make_unique<Embedding>(
+            builder, Axis{axis::position, seq_length}, embed_, c.init_std
+        );
       });
     }
   }
@@ -74,7 +81,7 @@ class EmbeddingBlock : public Block {
     return {kHidden, x, context.dims(embed_)};
   }
 
- private:
+private:
   Axis embed_;
   double dropout_;
   uint64_t site_;
@@ -83,28 +90,38 @@ class EmbeddingBlock : public Block {
 };
 
 class DecoderLayer : public Block {
- public:
+public:
   DecoderLayer(Builder& builder, const DecoderConfig& c)
-      : embed_(embed_axis(c)), dropout_(c.dropout),
-        attention_site_(random_key(0, builder.global_name("attention"))),
-        mlp_site_(random_key(0, builder.global_name("mlp"))),
-        attention_norm_(scoped(builder, "attention_norm",
-                               [&] { return Norm(builder, norm_spec(c, builder)); })),
-        attention_(scoped(builder, "attention",
-                          [&] { return Attention(builder, attention_spec(c)); })),
-        mlp_norm_(scoped(builder, "mlp_norm", [&] { return Norm(builder, norm_spec(c, builder)); })),
-        mlp_(scoped(builder, "mlp", [&] { return FeedForward(builder, mlp_spec(c)); })) {}
+      : embed_(embed_axis(c))
+      , dropout_(c.dropout)
+      , attention_site_(random_key(0, builder.global_name("attention")))
+      , mlp_site_(random_key(0, builder.global_name("mlp")))
+      , attention_norm_(
+            scoped(builder, "attention_norm", [&] { return Norm(builder, norm_spec(c, builder)); })
+        )
+      , attention_(
+            scoped(builder, "attention", [&] { return Attention(builder, attention_spec(c)); })
+        )
+      , mlp_norm_(scoped(builder, "mlp_norm", [&] { return Norm(builder, norm_spec(c, builder)); }))
+      , mlp_(scoped(builder, "mlp", [&] { return FeedForward(builder, mlp_spec(c)); })) {}
 
   [[nodiscard]] State forward(const State& state, StepContext& context) const override {
     at::Tensor x = state[kHidden].value;
-    x = x + dropout(attention_.forward(norm(attention_norm_, x, context), context), embed_, dropout_,
-                    attention_site_, context);
-    x = x + dropout(mlp_.forward(norm(mlp_norm_, x, context), context), embed_, dropout_, mlp_site_,
-                    context);
+    x = x + dropout(
+                attention_.forward(norm(attention_norm_, x, context), context),
+                embed_,
+                dropout_,
+                attention_site_,
+                context
+            );
+    x = x +
+        dropout(
+            mlp_.forward(norm(mlp_norm_, x, context), context), embed_, dropout_, mlp_site_, context
+        );
     return state.with(kHidden, x);
   }
 
- private:
+private:
   static at::Tensor norm(const Norm& norm, const at::Tensor& x, StepContext& context) {
     return context.part("norms", {x}, [&norm](const auto& in) { return norm.forward(in[0]); });
   }
@@ -114,24 +131,40 @@ class DecoderLayer : public Block {
   }
 
   static AttentionSpec attention_spec(const DecoderConfig& c) {
-    AttentionSpec spec{.embed = embed_axis(c), .heads = c.heads, .kv_heads = *c.kv_heads,
-                       .head_dim = *c.head_dim, .qkv_bias = *c.qkv_bias, .bias = c.bias,
-                       .rotary = std::nullopt, .dropout = c.attention_dropout, .std = c.init_std,
-                       .out_std = out_std(c), .causal = true};
+    AttentionSpec spec{
+        .embed = embed_axis(c),
+        .heads = c.heads,
+        .kv_heads = *c.kv_heads,
+        .head_dim = *c.head_dim,
+        .qkv_bias = *c.qkv_bias,
+        .bias = c.bias,
+        .rotary = std::nullopt,
+        .dropout = c.attention_dropout,
+        .std = c.init_std,
+        .out_std = out_std(c),
+        .causal = true};
     if (c.positions == "rope") {
       const auto pairs = std::llround(static_cast<double>(*c.head_dim) * c.rope_share / 2);
-      spec.rotary = RotarySpec{.dim = 2 * pairs, .base = c.rope_base, .scaling = c.rope_scaling,
-                               .factor = c.rope_factor, .low_freq = c.rope_low_freq,
-                               .high_freq = c.rope_high_freq,
-                               .original_length = static_cast<double>(c.rope_original_length)};
+      spec.rotary = RotarySpec{
+          .dim = 2 * pairs,
+          .base = c.rope_base,
+          .scaling = c.rope_scaling,
+          .factor = c.rope_factor,
+          .low_freq = c.rope_low_freq,
+          .high_freq = c.rope_high_freq,
+          .original_length = static_cast<double>(c.rope_original_length)};
     }
     return spec;
   }
 
   static FeedForwardSpec mlp_spec(const DecoderConfig& c) {
-    return {.embed = embed_axis(c), .hidden = *c.ffn_hidden,
-            .activation = activation_kind(c.activation), .bias = c.bias, .std = c.init_std,
-            .out_std = out_std(c)};
+    return {
+        .embed = embed_axis(c),
+        .hidden = *c.ffn_hidden,
+        .activation = activation_kind(c.activation),
+        .bias = c.bias,
+        .std = c.init_std,
+        .out_std = out_std(c)};
   }
 
   Axis embed_;
@@ -144,34 +177,37 @@ class DecoderLayer : public Block {
 };
 
 class HeadBlock : public Block {
- public:
+public:
   HeadBlock(Builder& builder, const DecoderConfig& c)
-      : norm_(scoped(builder, "norm", [&] { return Norm(builder, norm_spec(c, builder)); })),
-        vocab_{axis::vocab, *c.vocab},
-        head_(builder, embed_axis(c), vocab_, c.init_std, c.tied ? "embedding.word.weight" : "") {}
+      : norm_(scoped(builder, "norm", [&] { return Norm(builder, norm_spec(c, builder)); }))
+      , vocab_{axis::vocab, *c.vocab}
+      , head_(builder, embed_axis(c), vocab_, c.init_std, c.tied ? "embedding.word.weight" : "") {}
 
   [[nodiscard]] State forward(const State& state, StepContext& context) const override {
     const at::Tensor x = norm_.forward(state[kHidden].value);
     if (!context.has_array("labels")) {
       return {"logits", head_.logits(x, context), context.dims(vocab_)};
     }
-    context.add_loss({.name = "lm loss",
-                      .sum = head_.loss(x, context.array("labels"), context.array("loss_mask"), context),
-                      .over = "loss_mask",
-                      .weight = 1});
+    context.add_loss(
+        {.name = "lm loss",
+         .sum = head_.loss(x, context.array("labels"), context.array("loss_mask"), context),
+         .over = "loss_mask",
+         .weight = 1}
+    );
     return {};
   }
 
- private:
+private:
   Norm norm_;
   Axis vocab_;
   VocabHead head_;
 };
 
-}  // namespace
+} // namespace
 
 Decoder::Decoder(const DecoderConfig& config, const Args& args)
-    : config_(complete(config, args)), seq_length_(args.seq_length) {}
+    : config_(complete(config, args))
+    , seq_length_(args.seq_length) {}
 
 std::unique_ptr<Block> Decoder::embedding(Builder& builder) const {
   return std::make_unique<EmbeddingBlock>(builder, config_, seq_length_);
@@ -185,4 +221,4 @@ std::unique_ptr<Block> Decoder::head(Builder& builder) const {
   return std::make_unique<HeadBlock>(builder, config_);
 }
 
-}  // namespace mh
+} // namespace mh

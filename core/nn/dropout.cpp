@@ -15,9 +15,15 @@ using torch::autograd::variable_list;
 
 /// The mask is made again in backward; only the samples' and tokens' numbers are kept.
 struct Dropout : torch::autograd::Function<Dropout> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, double p, int64_t key,
-                            const at::Tensor& samples, const at::Tensor& tokens,
-                            int64_t first_feature) {
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& x,
+      double p,
+      int64_t key,
+      const at::Tensor& samples,
+      const at::Tensor& tokens,
+      int64_t first_feature
+  ) {
     ctx->save_for_backward({samples, tokens});
     ctx->saved_data["p"] = p;
     ctx->saved_data["key"] = key;
@@ -27,17 +33,28 @@ struct Dropout : torch::autograd::Function<Dropout> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    at::Tensor dx =
-        ops::dropout(gradients[0], ctx->saved_data["p"].toDouble(), ctx->saved_data["key"].toInt(),
-                     saved[0], saved[1], ctx->saved_data["first"].toInt());
+    at::Tensor dx = ops::dropout(
+        gradients[0],
+        ctx->saved_data["p"].toDouble(),
+        ctx->saved_data["key"].toInt(),
+        saved[0],
+        saved[1],
+        ctx->saved_data["first"].toInt()
+    );
     return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
-}  // namespace
+} // namespace
 
-at::Tensor dropout_at(const at::Tensor& x, double p, uint64_t site, int64_t first_feature,
-                      const at::Tensor& tokens, StepContext& context) {
+at::Tensor dropout_at(
+    const at::Tensor& x,
+    double p,
+    uint64_t site,
+    int64_t first_feature,
+    const at::Tensor& tokens,
+    StepContext& context
+) {
   if (p == 0 || !context.training) {
     return x;
   }
@@ -67,4 +84,4 @@ at::Tensor dropout(const at::Tensor& x, Axis last, double p, uint64_t site, Step
   return dropout_at(x, p, site, first_feature, tokens, context);
 }
 
-}  // namespace mh
+} // namespace mh

@@ -16,8 +16,13 @@ using torch::autograd::variable_list;
 
 /// Looks rows up and adds their gradients straight into the main gradient. Ids below 0 give zeros.
 struct Lookup : torch::autograd::Function<Lookup> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& weight, const at::Tensor& ids,
-                            bool masked, int64_t parameter) {
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& weight,
+      const at::Tensor& ids,
+      bool masked,
+      int64_t parameter
+  ) {
     ctx->save_for_backward({ids});
     ctx->saved_data["parameter"] = parameter;
     const at::Tensor flat = ids.reshape({-1});
@@ -32,15 +37,17 @@ struct Lookup : torch::autograd::Function<Lookup> {
     auto* parameter = reinterpret_cast<Parameter*>(ctx->saved_data["parameter"].toInt());
     MH_ASSERT(parameter->main_grad.defined(), "backward before ParameterStore::allocate_gradients");
     const at::Tensor ids = ctx->get_saved_variables()[0].reshape({-1}).contiguous();
-    ops::embedding_add_(parameter->main_grad, ids,
-                        gradients[0].reshape({-1, parameter->value.size(1)}));
+    ops::embedding_add_(
+        parameter->main_grad, ids, gradients[0].reshape({-1, parameter->value.size(1)})
+    );
     return {at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
-}  // namespace
+} // namespace
 
-Embedding::Embedding(Builder& builder, Axis rows, Axis embed, double std) : embed_(embed) {
+Embedding::Embedding(Builder& builder, Axis rows, Axis embed, double std)
+    : embed_(embed) {
   made_ = builder.place(embed, Tier::tokens);
   for (const auto axis : kAllMeshAxes) {
     if (builder.mesh().size(axis) > 1 && builder.rules().maps(rows.logical, axis)) {
@@ -64,4 +71,4 @@ at::Tensor Embedding::forward(const at::Tensor& ids, StepContext& context) const
   return convert(rows, made_, context.place(embed_), context.mesh());
 }
 
-}  // namespace mh
+} // namespace mh

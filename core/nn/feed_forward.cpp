@@ -40,10 +40,13 @@ struct Gated : torch::autograd::Function<Gated> {
     const auto kind = static_cast<ActivationKind>(ctx->saved_data["kind"].toInt());
     const auto halves = ctx->get_saved_variables()[0].chunk(2, -1);
     const at::Tensor& dy = gradients[0];
-    return {at::cat({gate_backward(kind, dy * halves[1], halves[0]),
-                     gate_activation(kind, halves[0]).mul_(dy)},
-                    -1),
-            at::Tensor()};
+    return {
+        at::cat(
+            {gate_backward(kind, dy * halves[1], halves[0]),
+             gate_activation(kind, halves[0]).mul_(dy)},
+            -1
+        ),
+        at::Tensor()};
   }
 };
 
@@ -55,19 +58,22 @@ std::vector<LinearSpec::Out> up_pieces(const FeedForwardSpec& spec) {
   return {{"up", mlp}};
 }
 
-}  // namespace
+} // namespace
 
 ActivationKind activation_kind(const std::string& name) {
   for (const auto& [known, kind] :
-       {std::pair{"gelu", ActivationKind::gelu}, {"gelu_tanh", ActivationKind::gelu_tanh},
-        {"relu2", ActivationKind::relu2}, {"swiglu", ActivationKind::swiglu},
+       {std::pair{"gelu", ActivationKind::gelu},
+        {"gelu_tanh", ActivationKind::gelu_tanh},
+        {"relu2", ActivationKind::relu2},
+        {"swiglu", ActivationKind::swiglu},
         {"geglu", ActivationKind::geglu}}) {
     if (name == known) {
       return kind;
     }
   }
-  throw Error("there is no activation `" + name + "`",
-              "activations: gelu, gelu_tanh, relu2, swiglu, geglu");
+  throw Error(
+      "there is no activation `" + name + "`", "activations: gelu, gelu_tanh, relu2, swiglu, geglu"
+  );
 }
 
 bool is_gated(ActivationKind kind) {
@@ -76,23 +82,29 @@ bool is_gated(ActivationKind kind) {
 
 at::Tensor activate(ActivationKind kind, const at::Tensor& x) {
   switch (kind) {
-    case ActivationKind::gelu: return at::gelu(x, "none");
-    case ActivationKind::gelu_tanh: return at::gelu(x, "tanh");
-    case ActivationKind::relu2: return at::relu(x).square();
-    case ActivationKind::swiglu:
-    case ActivationKind::geglu: return Gated::apply(x, static_cast<int64_t>(kind));
+  case ActivationKind::gelu:
+    return at::gelu(x, "none");
+  case ActivationKind::gelu_tanh:
+    return at::gelu(x, "tanh");
+  case ActivationKind::relu2:
+    return at::relu(x).square();
+  case ActivationKind::swiglu:
+  case ActivationKind::geglu:
+    return Gated::apply(x, static_cast<int64_t>(kind));
   }
   return x;
 }
 
 FeedForward::FeedForward(Builder& builder, const FeedForwardSpec& spec)
-    : activation_(spec.activation),
-      up_(builder,
-          {.in = spec.embed, .outs = up_pieces(spec), .bias = spec.bias, .std = spec.std}),
-      down_(builder, {.in = {axis::mlp, spec.hidden},
-                      .outs = {{"down", spec.embed}},
-                      .bias = spec.bias,
-                      .std = spec.out_std}) {}
+    : activation_(spec.activation)
+    , up_(builder, {.in = spec.embed, .outs = up_pieces(spec), .bias = spec.bias, .std = spec.std})
+    , down_(
+          builder,
+          {.in = {axis::mlp, spec.hidden},
+           .outs = {{"down", spec.embed}},
+           .bias = spec.bias,
+           .std = spec.out_std}
+      ) {}
 
 at::Tensor FeedForward::forward(const at::Tensor& x, StepContext& context) const {
   const at::Tensor wide = up_.forward(x, context);
@@ -102,4 +114,4 @@ at::Tensor FeedForward::forward(const at::Tensor& x, StepContext& context) const
   return down_.forward(active, context);
 }
 
-}  // namespace mh
+} // namespace mh

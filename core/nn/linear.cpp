@@ -18,11 +18,13 @@ struct Call {
   const Linear::Plan* plan;
   const Mesh* mesh;
   Parameter* weight;
-  Parameter* bias;  // nullptr without
+  Parameter* bias; // nullptr without
   WeightQueue* queue;
 };
 
-at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+at::Tensor rows_of(const at::Tensor& x) {
+  return x.reshape({-1, x.size(-1)});
+}
 
 void add_bias_gradient(const at::Tensor& dy, Parameter& bias) {
   bias.main_grad.add_(rows_of(dy).sum(0, /*keepdim=*/false, bias.main_grad.scalar_type()));
@@ -40,8 +42,13 @@ void add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, Parameter& w
 }
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, int64_t address) {
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& x,
+      const at::Tensor& weight,
+      const std::optional<at::Tensor>& bias,
+      int64_t address
+  ) {
     const Call call = *reinterpret_cast<const Call*>(address);
     const auto& plan = *call.plan;
     ctx->save_for_backward({x, weight});
@@ -95,7 +102,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   }
 };
 
-}  // namespace
+} // namespace
 
 void Linear::make_plan(Builder& builder, const LinearSpec& spec) {
   plan_.in = builder.place(spec.in);
@@ -112,8 +119,10 @@ void Linear::make_plan(Builder& builder, const LinearSpec& spec) {
       out_mapped = out_mapped || builder.rules().maps(out.axis.logical, axis);
     }
     if (in_mapped && out_mapped) {
-      throw Error("the product `" + builder.global_name(spec.outs.front().name) +
-                  "` has its input and its output split over " + std::string(to_string(axis)));
+      throw Error(
+          "the product `" + builder.global_name(spec.outs.front().name) +
+          "` has its input and its output split over " + std::string(to_string(axis))
+      );
     }
     if (out_mapped) {
       plan_.need[axis] = {Type::replicated, 0};
@@ -151,7 +160,8 @@ Linear::Linear(Builder& builder, const LinearSpec& spec) {
   }
 }
 
-Linear::Linear(Builder& builder, const LinearSpec& spec, Parameter& weight) : weight_(&weight) {
+Linear::Linear(Builder& builder, const LinearSpec& spec, Parameter& weight)
+    : weight_(&weight) {
   MH_ASSERT(!spec.bias, "a linear layer over a shared weight has no bias");
   make_plan(builder, spec);
 }
@@ -166,4 +176,4 @@ std::vector<at::Tensor> Linear::parts(const at::Tensor& y) const {
   return y.split_with_sizes(widths_, -1);
 }
 
-}  // namespace mh
+} // namespace mh

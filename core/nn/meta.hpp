@@ -1,4 +1,5 @@
 #pragma once
+
 /// Shape functions, strides included, for operators that LibTorch has no Meta kernel for in C++.
 
 namespace torch {
@@ -9,4 +10,4 @@ namespace mh::ops {
 
 void register_meta_shapes(torch::Library& aten);
 
-}  // namespace mh::ops
+} // namespace mh::ops

@@ -10,40 +10,43 @@ namespace mh {
 
 namespace {
 
-/// Runs a block keeping only its input. Losses that the block adds come out of the recomputed part with
-/// the state, since only what it returns carries gradients.
+/// Runs a block keeping only its input. Losses that the block adds come out of the recomputed part
+/// with the state, since only what it returns carries gradients.
 State recomputed_block(const Block& block, const State& state, StepContext& context) {
   std::vector<at::Tensor> inputs;
   for (const auto& [name, activation] : state) {
     inputs.push_back(activation.value);
   }
-  auto shape = std::make_shared<State>();           // names and dimensions of the result
+  auto shape = std::make_shared<State>(); // names and dimensions of the result
   auto losses = std::make_shared<std::vector<Loss>>();
-  const StepContext inner = context;                // read again in backward
-  const auto results = recomputed([&block, state, inner, shape, losses](const auto& values) {
-    StepContext copy = inner;
-    (void)copy.take_losses();
-    copy.keep = nullptr;
-    State input = state;
-    size_t i = 0;
-    for (const auto& [name, activation] : state) {
-      input.set(name, values[i++], activation.dims);
-    }
-    const State output = block.forward(input, copy);
-    const auto added = copy.take_losses();
-    std::vector<at::Tensor> outputs;
-    for (const auto& [name, activation] : output) {
-      outputs.push_back(activation.value);
-    }
-    for (const auto& loss : added) {
-      outputs.push_back(loss.sum);
-    }
-    if (!at::GradMode::is_enabled()) {  // the first run, not the one in backward
-      *shape = output;
-      *losses = added;
-    }
-    return outputs;
-  }, inputs);
+  const StepContext inner = context; // read again in backward
+  const auto results = recomputed(
+      [&block, state, inner, shape, losses](const auto& values) {
+        StepContext copy = inner;
+        (void)copy.take_losses();
+        copy.keep = nullptr;
+        State input = state;
+        size_t i = 0;
+        for (const auto& [name, activation] : state) {
+          input.set(name, values[i++], activation.dims);
+        }
+        const State output = block.forward(input, copy);
+        const auto added = copy.take_losses();
+        std::vector<at::Tensor> outputs;
+        for (const auto& [name, activation] : output) {
+          outputs.push_back(activation.value);
+        }
+        for (const auto& loss : added) {
+          outputs.push_back(loss.sum);
+        }
+        if (!at::GradMode::is_enabled()) { // the first run, not the one in backward
+          *shape = output;
+          *losses = added;
+        }
+        return outputs;
+      },
+      inputs
+  );
   State output = *shape;
   size_t i = 0;
   for (const auto& [name, activation] : *shape) {
@@ -58,10 +61,11 @@ State recomputed_block(const Block& block, const State& state, StepContext& cont
   return output;
 }
 
-}  // namespace
+} // namespace
 
-Model::Model(const Architecture& architecture, const Builder::Args& args,
-             const RecomputePolicy* policy)
+Model::Model(
+    const Architecture& architecture, const Builder::Args& args, const RecomputePolicy* policy
+)
     : store_(std::make_unique<ParameterStore>()) {
   Builder builder(*store_, args);
   {
@@ -100,7 +104,8 @@ State Model::forward(StepContext& context) const {
 Block::~Block() = default;
 Architecture::~Architecture() = default;
 
-void backward(const at::Tensor& scalar) { torch::autograd::backward({scalar}, {}); }
+void backward(const at::Tensor& scalar) {
+  torch::autograd::backward({scalar}, {});
+}
 
-
-}  // namespace mh
+} // namespace mh

@@ -20,8 +20,8 @@ at::ScalarType statistics_type(const at::Tensor& x) {
 
 /// Saves x and one value per row; autograd through the plain operations would save five times x.
 struct RmsNorm : torch::autograd::Function<RmsNorm> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            double eps) {
+  static at::Tensor
+  forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, double eps) {
     const at::Tensor wide = x.to(statistics_type(x));
     const at::Tensor rstd = at::rsqrt(wide.square().mean(-1, /*keepdim=*/true).add_(eps));
     ctx->save_for_backward({x, weight, rstd});
@@ -43,7 +43,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   }
 };
 
-}  // namespace
+} // namespace
 
 NormKind norm_kind(const std::string& name) {
   if (name == "layernorm") {
@@ -55,8 +55,9 @@ NormKind norm_kind(const std::string& name) {
   throw Error("there is no norm `" + name + "`", "norms: layernorm, rmsnorm");
 }
 
-at::Tensor normalise(NormKind kind, const at::Tensor& x, const at::Tensor& weight,
-                     const at::Tensor& bias, double eps) {
+at::Tensor normalise(
+    NormKind kind, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps
+) {
   if (kind == NormKind::rmsnorm) {
     return RmsNorm::apply(x, weight, eps);
   }
@@ -64,7 +65,9 @@ at::Tensor normalise(NormKind kind, const at::Tensor& x, const at::Tensor& weigh
   return std::get<0>(at::native_layer_norm(x, {x.size(-1)}, weight, shift, eps));
 }
 
-Norm::Norm(Builder& builder, const NormSpec& spec) : kind_(spec.kind), eps_(spec.eps) {
+Norm::Norm(Builder& builder, const NormSpec& spec)
+    : kind_(spec.kind)
+    , eps_(spec.eps) {
   weight_ = &builder.parameter({{"weight", {spec.axis}, Init::ones()}}, spec.seen);
   if (kind_ == NormKind::layernorm) {
     bias_ = &builder.parameter({{"bias", {spec.axis}, Init::zeros()}}, spec.seen);
@@ -75,4 +78,4 @@ at::Tensor Norm::forward(const at::Tensor& x) const {
   return normalise(kind_, x, weight_->value, bias_ == nullptr ? at::Tensor() : bias_->value, eps_);
 }
 
-}  // namespace mh
+} // namespace mh

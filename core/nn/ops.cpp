@@ -18,7 +18,9 @@ namespace mh::ops {
 namespace {
 
 void embedding_add_cpu(at::Tensor table, const at::Tensor& ids, const at::Tensor& rows) {
-  MH_ASSERT(table.is_contiguous() && ids.is_contiguous(), "embedding_add_ needs contiguous tensors");
+  MH_ASSERT(
+      table.is_contiguous() && ids.is_contiguous(), "embedding_add_ needs contiguous tensors"
+  );
   const at::Tensor source = rows.contiguous();
   const int64_t width = table.size(1);
   const int64_t count = ids.numel();
@@ -52,8 +54,14 @@ void embedding_add_composite(at::Tensor table, const at::Tensor& ids, const at::
 
 void embedding_add_meta(at::Tensor, const at::Tensor&, const at::Tensor&) {}
 
-at::Tensor dropout_cpu(const at::Tensor& x, double p, int64_t key, const at::Tensor& samples,
-                       const at::Tensor& tokens, int64_t first_feature) {
+at::Tensor dropout_cpu(
+    const at::Tensor& x,
+    double p,
+    int64_t key,
+    const at::Tensor& samples,
+    const at::Tensor& tokens,
+    int64_t first_feature
+) {
   const at::Tensor input = x.contiguous();
   at::Tensor output = at::empty_like(input);
   const int64_t batch = x.size(1);
@@ -85,13 +93,19 @@ at::Tensor dropout_cpu(const at::Tensor& x, double p, int64_t key, const at::Ten
   return output;
 }
 
-at::Tensor dropout_host(const at::Tensor& x, double p, int64_t key, const at::Tensor& samples,
-                        const at::Tensor& tokens, int64_t first_feature) {
+at::Tensor dropout_host(
+    const at::Tensor& x,
+    double p,
+    int64_t key,
+    const at::Tensor& samples,
+    const at::Tensor& tokens,
+    int64_t first_feature
+) {
   return dropout_cpu(x.cpu(), p, key, samples.cpu(), tokens.cpu(), first_feature).to(x.device());
 }
 
-at::Tensor dropout_meta(const at::Tensor& x, double, int64_t, const at::Tensor&, const at::Tensor&,
-                        int64_t) {
+at::Tensor
+dropout_meta(const at::Tensor& x, double, int64_t, const at::Tensor&, const at::Tensor&, int64_t) {
   return at::empty_like(x, x.options(), at::MemoryFormat::Contiguous);
 }
 
@@ -100,7 +114,7 @@ torch::Library& library(torch::Library::Kind kind, const char* name, c10::Dispat
   return *new torch::Library(kind, name, key, __FILE__, __LINE__);
 }
 
-}  // namespace
+} // namespace
 
 void ensure_registered() {
   static std::once_flag once;
@@ -130,14 +144,21 @@ void embedding_add_(at::Tensor table, const at::Tensor& ids, const at::Tensor& r
   op.call(std::move(table), ids, rows);
 }
 
-at::Tensor dropout(const at::Tensor& x, double p, int64_t key, const at::Tensor& samples,
-                   const at::Tensor& tokens, int64_t first_feature) {
+at::Tensor dropout(
+    const at::Tensor& x,
+    double p,
+    int64_t key,
+    const at::Tensor& samples,
+    const at::Tensor& tokens,
+    int64_t first_feature
+) {
   static const auto op =
       c10::Dispatcher::singleton()
           .findSchemaOrThrow("megahost::dropout", "")
-          .typed<at::Tensor(const at::Tensor&, double, int64_t, const at::Tensor&,
-                            const at::Tensor&, int64_t)>();
+          .typed<at::Tensor(
+              const at::Tensor&, double, int64_t, const at::Tensor&, const at::Tensor&, int64_t
+          )>();
   return op.call(x, p, key, samples, tokens, first_feature);
 }
 
-}  // namespace mh::ops
+} // namespace mh::ops

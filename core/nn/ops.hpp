@@ -1,6 +1,6 @@
 #pragma once
-/// The dispatcher operators of our own, registered once and explicitly, with CPU, CUDA and Meta kernels;
-/// and shape functions for operators that LibTorch lacks on the Meta device in C++.
+/// The dispatcher operators of our own, registered once and explicitly, with CPU, CUDA and Meta
+/// kernels; and shape functions for operators that LibTorch lacks on the Meta device in C++.
 
 #include <ATen/core/Tensor.h>
 
@@ -19,7 +19,13 @@ void embedding_add_(at::Tensor table, const at::Tensor& ids, const at::Tensor& r
 /// x * mask / (1 - p), where the mask is a function of (key, sample, token, feature).
 ///
 /// Shapes:  x [seq, batch, features] contiguous; samples [batch], tokens [seq] int64
-at::Tensor dropout(const at::Tensor& x, double p, int64_t key, const at::Tensor& samples,
-                   const at::Tensor& tokens, int64_t first_feature);
+at::Tensor dropout(
+    const at::Tensor& x,
+    double p,
+    int64_t key,
+    const at::Tensor& samples,
+    const at::Tensor& tokens,
+    int64_t first_feature
+);
 
-}  // namespace mh::ops
+} // namespace mh::ops

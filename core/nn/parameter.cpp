@@ -98,4 +98,4 @@ at::Tensor ParameterStore::squared_gradient_norm(const Mesh& mesh) const {
   return total;
 }
 
-}  // namespace mh
+} // namespace mh

@@ -12,7 +12,7 @@
 namespace mh {
 
 uint64_t random_key(uint64_t seed, std::string_view name) {
-  uint64_t hash = 0xcbf29ce484222325ULL ^ (seed * 0x9e3779b97f4a7c15ULL);  // FNV-1a, then mixed
+  uint64_t hash = 0xcbf29ce484222325ULL ^ (seed * 0x9e3779b97f4a7c15ULL); // FNV-1a, then mixed
   for (const char c : name) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   }
@@ -23,15 +23,20 @@ uint64_t random_key(uint64_t seed, std::string_view name) {
 
 std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
   std::array<uint32_t, 4> c = {
-      static_cast<uint32_t>(counter_low), static_cast<uint32_t>(counter_low >> 32),
-      static_cast<uint32_t>(counter_high), static_cast<uint32_t>(counter_high >> 32)};
+      static_cast<uint32_t>(counter_low),
+      static_cast<uint32_t>(counter_low >> 32),
+      static_cast<uint32_t>(counter_high),
+      static_cast<uint32_t>(counter_high >> 32)};
   auto k0 = static_cast<uint32_t>(key);
   auto k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53} * c[0];
     const uint64_t p1 = uint64_t{0xCD9E8D57} * c[2];
-    c = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(p1),
-         static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k1, static_cast<uint32_t>(p0)};
+    c = {
+        static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0,
+        static_cast<uint32_t>(p1),
+        static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k1,
+        static_cast<uint32_t>(p0)};
     k0 += 0x9E3779B9;
     k1 += 0xBB67AE85;
   }
@@ -44,7 +49,7 @@ namespace {
 std::array<float, 4> normals(const std::array<uint32_t, 4>& words) {
   std::array<float, 4> z;
   for (size_t i = 0; i < 4; i += 2) {
-    const float u = (static_cast<float>(words[i] >> 8) + 1.0F) * 0x1p-24F;  // (0, 1]
+    const float u = (static_cast<float>(words[i] >> 8) + 1.0F) * 0x1p-24F; // (0, 1]
     const float angle =
         static_cast<float>(words[i + 1] >> 8) * 0x1p-24F * 2.0F * std::numbers::pi_v<float>;
     const float radius = std::sqrt(-2.0F * std::log(u));
@@ -54,10 +59,15 @@ std::array<float, 4> normals(const std::array<uint32_t, 4>& words) {
   return z;
 }
 
-}  // namespace
+} // namespace
 
-void fill_normal(at::Tensor slice, uint64_t key, double std,
-                 const std::vector<int64_t>& global_shape, const std::vector<int64_t>& offset) {
+void fill_normal(
+    at::Tensor slice,
+    uint64_t key,
+    double std,
+    const std::vector<int64_t>& global_shape,
+    const std::vector<int64_t>& offset
+) {
   if (slice.is_meta() || slice.numel() == 0) {
     return;
   }
@@ -72,31 +82,42 @@ void fill_normal(at::Tensor slice, uint64_t key, double std,
   const auto strides = slice.strides();
   const int64_t inner = sizes.back();
   const int64_t rows = slice.numel() / inner;
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, slice.scalar_type(), "fill_normal", [&] {
-    auto* data = slice.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, rows, std::max<int64_t>(1, 8192 / inner), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        // Where this row starts, in the slice and in the global tensor.
-        int64_t rest = row;
-        int64_t local = 0;
-        int64_t global = offset.back();
-        int64_t global_stride = global_shape.back();
-        for (int64_t d = slice.dim() - 2; d >= 0; --d) {
-          const int64_t at_d = rest % sizes[d];
-          rest /= sizes[d];
-          local += at_d * strides[d];
-          global += (at_d + offset[static_cast<size_t>(d)]) * global_stride;
-          global_stride *= global_shape[static_cast<size_t>(d)];
-        }
-        for (int64_t i = 0; i < inner;) {
-          const auto z = normals(philox(key, static_cast<uint64_t>((global + i) / 4), 0));
-          for (int64_t lane = (global + i) % 4; lane < 4 && i < inner; ++lane, ++i) {
-            data[local + i] = static_cast<scalar_t>(z[static_cast<size_t>(lane)] * std);
-          }
-        }
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kHalf,
+      at::kBFloat16,
+      slice.scalar_type(),
+      "fill_normal",
+      [&] {
+        auto* data = slice.mutable_data_ptr<scalar_t>();
+        at::parallel_for(
+            0,
+            rows,
+            std::max<int64_t>(1, 8192 / inner),
+            [&](int64_t begin, int64_t end) {
+              for (int64_t row = begin; row < end; ++row) {
+                // Where this row starts, in the slice and in the global tensor.
+                int64_t rest = row;
+                int64_t local = 0;
+                int64_t global = offset.back();
+                int64_t global_stride = global_shape.back();
+                for (int64_t d = slice.dim() - 2; d >= 0; --d) {
+                  const int64_t at_d = rest % sizes[d];
+                  rest /= sizes[d];
+                  local += at_d * strides[d];
+                  global += (at_d + offset[static_cast<size_t>(d)]) * global_stride;
+                  global_stride *= global_shape[static_cast<size_t>(d)];
+                }
+                for (int64_t i = 0; i < inner;) {
+                  const auto z = normals(philox(key, static_cast<uint64_t>((global + i) / 4), 0));
+                  for (int64_t lane = (global + i) % 4; lane < 4 && i < inner; ++lane, ++i) {
+                    data[local + i] = static_cast<scalar_t>(z[static_cast<size_t>(lane)] * std);
+                  }
+                }
+              }
+            }
+        );
       }
-    });
-  });
+  );
 }
 
-}  // namespace mh
+} // namespace mh

@@ -1,6 +1,5 @@
 #include "core/nn/recompute.hpp"
 
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -18,11 +17,11 @@ struct Job : torch::CustomClassHolder {
   Computation run;
 };
 
-/// The first input is an empty tensor that requires a gradient, so that backward runs even where no other
-/// input does.
+/// The first input is an empty tensor that requires a gradient, so that backward runs even where no
+/// other input does.
 struct Recompute : torch::autograd::Function<Recompute> {
-  static variable_list forward(AutogradContext* ctx, at::TensorList inputs,
-                               const c10::intrusive_ptr<Job>& job) {
+  static variable_list
+  forward(AutogradContext* ctx, at::TensorList inputs, const c10::intrusive_ptr<Job>& job) {
     ctx->save_for_backward(inputs.vec());
     ctx->saved_data["job"] =
         c10::IValue::make_capsule(c10::intrusive_ptr<torch::CustomClassHolder>(job));
@@ -60,8 +59,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
   }
 };
 
-}  // namespace
-
+} // namespace
 
 std::vector<at::Tensor> recomputed(const Computation& run, const std::vector<at::Tensor>& inputs) {
   if (!at::GradMode::is_enabled()) {
@@ -71,7 +69,7 @@ std::vector<at::Tensor> recomputed(const Computation& run, const std::vector<at:
   job->run = run;
   variable_list all = {at::empty({0}, inputs.at(0).options().dtype(at::kFloat)).requires_grad_()};
   all.insert(all.end(), inputs.begin(), inputs.end());
-  return Recompute::apply(at::TensorList(all), job);  // a vector would not be seen as inputs
+  return Recompute::apply(at::TensorList(all), job); // a vector would not be seen as inputs
 }
 
-}  // namespace mh
+} // namespace mh

@@ -11,9 +11,9 @@ namespace mh {
 using Computation = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
 /// The results of `run(inputs)`, differentiable; `run` is called again when gradients are wanted.
-/// Parameters that `run` uses accumulate their gradients during that second call. Results that are not
-/// floating point carry no gradient.
-[[nodiscard]] std::vector<at::Tensor> recomputed(const Computation& run,
-                                                 const std::vector<at::Tensor>& inputs);
+/// Parameters that `run` uses accumulate their gradients during that second call. Results that are
+/// not floating point carry no gradient.
+[[nodiscard]] std::vector<at::Tensor>
+recomputed(const Computation& run, const std::vector<at::Tensor>& inputs);
 
-}  // namespace mh
+} // namespace mh

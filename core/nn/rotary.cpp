@@ -25,8 +25,9 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& table, bool inverse) {
   const at::Tensor sine = inverse ? table.select(0, 1).neg() : table.select(0, 1);
   const at::Tensor a = x.narrow(-1, 0, half).to(type);
   const at::Tensor b = x.narrow(-1, half, half).to(type);
-  std::vector<at::Tensor> parts = {(a * cosine).addcmul_(b, sine, -1).to(x.scalar_type()),
-                                   (b * cosine).addcmul_(a, sine).to(x.scalar_type())};
+  std::vector<at::Tensor> parts = {
+      (a * cosine).addcmul_(b, sine, -1).to(x.scalar_type()),
+      (b * cosine).addcmul_(a, sine).to(x.scalar_type())};
   if (x.size(-1) > 2 * half) {
     parts.push_back(x.narrow(-1, 2 * half, x.size(-1) - 2 * half));
   }
@@ -58,12 +59,14 @@ double llama3_scaled(double frequency, const RotarySpec& spec) {
   return (1 - kept) * frequency / spec.factor + kept * frequency;
 }
 
-}  // namespace
+} // namespace
 
 std::vector<double> rotary_frequencies(const RotarySpec& spec) {
   if (spec.dim <= 0 || spec.dim % 2 != 0) {
-    throw Error("rotary embedding rotates pairs, but " + std::to_string(spec.dim) +
-                " elements of a head were asked for");
+    throw Error(
+        "rotary embedding rotates pairs, but " + std::to_string(spec.dim) +
+        " elements of a head were asked for"
+    );
   }
   std::vector<double> frequencies;
   for (int64_t i = 0; i < spec.dim; i += 2) {
@@ -73,8 +76,9 @@ std::vector<double> rotary_frequencies(const RotarySpec& spec) {
     } else if (spec.scaling == "llama3") {
       f = llama3_scaled(f, spec);
     } else if (spec.scaling != "none") {
-      throw Error("there is no rotary scaling `" + spec.scaling + "`",
-                  "scalings: none, linear, llama3");
+      throw Error(
+          "there is no rotary scaling `" + spec.scaling + "`", "scalings: none, linear, llama3"
+      );
     }
     frequencies.push_back(f);
   }
@@ -99,4 +103,4 @@ at::Tensor rotary(const at::Tensor& x, const at::Tensor& table) {
   return Rotary::apply(x, table);
 }
 
-}  // namespace mh
+} // namespace mh

@@ -8,16 +8,20 @@ namespace {
 
 template <class Items>
 auto find(Items& items, std::string_view name) {
-  return std::find_if(items.begin(), items.end(), [&](const auto& item) { return item.first == name; });
+  return std::find_if(items.begin(), items.end(), [&](const auto& item) {
+    return item.first == name;
+  });
 }
 
-}  // namespace
+} // namespace
 
 State::State(std::string name, at::Tensor value, Dims dims) {
   items_.emplace_back(std::move(name), Activation{std::move(value), std::move(dims)});
 }
 
-bool State::has(std::string_view name) const { return find(items_, name) != items_.end(); }
+bool State::has(std::string_view name) const {
+  return find(items_, name) != items_.end();
+}
 
 const Activation& State::operator[](std::string_view name) const {
   const auto found = find(items_, name);
@@ -26,7 +30,9 @@ const Activation& State::operator[](std::string_view name) const {
     for (const auto& [other, activation] : items_) {
       names += " `" + other + "`";
     }
-    throw InternalError("the state has no activation `" + std::string(name) + "`; it holds" + names);
+    throw InternalError(
+        "the state has no activation `" + std::string(name) + "`; it holds" + names
+    );
   }
   return found->second;
 }
@@ -46,4 +52,4 @@ State State::with(std::string_view name, at::Tensor value) const {
   return copy;
 }
 
-}  // namespace mh
+} // namespace mh

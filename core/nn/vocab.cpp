@@ -18,13 +18,13 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kChunkElements = int64_t{1} << 22;  // of float32 logits that exist at a time
+constexpr int64_t kChunkElements = int64_t{1} << 22; // of float32 logits that exist at a time
 
 /// What both passes need beside tensors.
 struct Head {
   const Linear* linear;
   const Mesh* mesh;
-  int64_t first, rows;  // of the vocabulary on this rank
+  int64_t first, rows; // of the vocabulary on this rank
 
   /// Float logits of some tokens; entries of padding are -inf.
   [[nodiscard]] at::Tensor logits(const at::Tensor& x) const {
@@ -45,6 +45,7 @@ struct Head {
   }
 
   [[nodiscard]] const Group& group() const { return mesh->group(MeshAxis::tp); }
+
   [[nodiscard]] bool split() const {
     return linear->plan().made[MeshAxis::tp].type == Type::split && group().size() > 1;
   }
@@ -52,8 +53,14 @@ struct Head {
 
 /// Per token log(sum exp) and loss, in chunks; logits are computed again in backward.
 struct VocabLoss : torch::autograd::Function<VocabLoss> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& labels, const at::Tensor& mask, int64_t address) {
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& x,
+      const at::Tensor& weight,
+      const at::Tensor& labels,
+      const at::Tensor& mask,
+      int64_t address
+  ) {
     const Head head = *reinterpret_cast<const Head*>(address);
     const auto& plan = head.linear->plan();
     const at::Tensor rows =
@@ -91,9 +98,11 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const Head head{reinterpret_cast<const Linear*>(ctx->saved_data["linear"].toInt()),
-                    reinterpret_cast<const Mesh*>(ctx->saved_data["mesh"].toInt()),
-                    ctx->saved_data["first"].toInt(), ctx->saved_data["rows"].toInt()};
+    const Head head{
+        reinterpret_cast<const Linear*>(ctx->saved_data["linear"].toInt()),
+        reinterpret_cast<const Mesh*>(ctx->saved_data["mesh"].toInt()),
+        ctx->saved_data["first"].toInt(),
+        ctx->saved_data["rows"].toInt()};
     const auto& plan = head.linear->plan();
     const auto& weight = saved[1];
     const at::Tensor whole = convert_forward(saved[0], plan.in, plan.need, *head.mesh);
@@ -110,7 +119,9 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
       at::Tensor out = dx.narrow(0, begin, length);
       at::mm_out(out, dz, weight);
       if (parameter.value.requires_grad()) {
-        MH_ASSERT(parameter.main_grad.defined(), "backward before ParameterStore::allocate_gradients");
+        MH_ASSERT(
+            parameter.main_grad.defined(), "backward before ParameterStore::allocate_gradients"
+        );
         at::Tensor main_grad = parameter.main_grad;
         if (main_grad.scalar_type() == x.scalar_type()) {
           main_grad.addmm_(dz.t(), x);
@@ -119,8 +130,12 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
         }
       }
     }
-    return {convert_backward(dx.view(whole.sizes()), plan.in, plan.need, *head.mesh), at::Tensor(),
-            at::Tensor(), at::Tensor(), at::Tensor()};
+    return {
+        convert_backward(dx.view(whole.sizes()), plan.in, plan.need, *head.mesh),
+        at::Tensor(),
+        at::Tensor(),
+        at::Tensor(),
+        at::Tensor()};
   }
 
   static std::vector<std::pair<int64_t, int64_t>> chunks(int64_t tokens, int64_t vocab) {
@@ -137,12 +152,14 @@ LinearSpec head_spec(Axis embed, Axis vocab, double std) {
   return {.in = embed, .outs = {{"", vocab}}, .bias = false, .std = std};
 }
 
-}  // namespace
+} // namespace
 
 VocabHead::VocabHead(Builder& builder, Axis embed, Axis vocab, double std, const std::string& tied)
-    : linear_(tied.empty() ? Linear(builder, head_spec(embed, vocab, std))
-                           : Linear(builder, head_spec(embed, vocab, std), builder.shared(tied))),
-      vocab_(vocab) {
+    : linear_(
+          tied.empty() ? Linear(builder, head_spec(embed, vocab, std))
+                       : Linear(builder, head_spec(embed, vocab, std), builder.shared(tied))
+      )
+    , vocab_(vocab) {
   const auto& piece = linear_.weight().pieces[0];
   first_ = piece.offset[0];
   rows_ = piece.shape[0];
@@ -159,18 +176,23 @@ at::Tensor VocabHead::logits(const at::Tensor& hidden, StepContext& context) con
   return convert(local, linear_.plan().out, whole, context.mesh()).narrow(-1, 0, vocab_.size);
 }
 
-at::Tensor VocabHead::loss(const at::Tensor& hidden, const at::Tensor& labels,
-                           const at::Tensor& mask, StepContext& context) const {
+at::Tensor VocabHead::loss(
+    const at::Tensor& hidden, const at::Tensor& labels, const at::Tensor& mask, StepContext& context
+) const {
   const at::Tensor outside =
       labels.lt(0).bitwise_or(labels.ge(vocab_.size)).bitwise_and(mask.ne(0)).sum();
   if (context.host_value(outside, 0) > 0) {
-    throw Error("labels of this batch lie outside the model's vocabulary of " +
-                    std::to_string(vocab_.size) + " entries",
-                "give the model the tokenizer's vocabulary", exit_code::data);
+    throw Error(
+        "labels of this batch lie outside the model's vocabulary of " +
+            std::to_string(vocab_.size) + " entries",
+        "give the model the tokenizer's vocabulary",
+        exit_code::data
+    );
   }
   const Head head{&linear_, &context.mesh(), first_, rows_};
-  return VocabLoss::apply(hidden, linear_.weight().value, labels, mask,
-                          reinterpret_cast<int64_t>(&head));
+  return VocabLoss::apply(
+      hidden, linear_.weight().value, labels, mask, reinterpret_cast<int64_t>(&head)
+  );
 }
 
-}  // namespace mh
+} // namespace mh

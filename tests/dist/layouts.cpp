@@ -1,4 +1,5 @@
-// One model under several layouts of ranks as threads: the same loss, gradients and norm as on one rank.
+// One model under several layouts of ranks as threads: the same loss, gradients and norm as on one
+// rank.
 
 #include "core/mesh/threads.hpp"
 #include "megahost/model.hpp"
@@ -7,6 +8,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
+
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -22,7 +24,7 @@ constexpr int64_t kBatch = 4;
 
 struct Result {
   double loss = 0, squared_norm = 0;
-  std::map<std::string, at::Tensor> gradients;  // of the global tensors
+  std::map<std::string, at::Tensor> gradients; // of the global tensors
 };
 
 struct FullRecompute : RecomputePolicy {
@@ -48,19 +50,31 @@ Result run(const MeshShape& shape, bool sequence, const DecoderConfig& config, b
     const Rules rules = rules_of(sequence);
     const Decoder decoder(config, {.vocab = 50, .seq_length = kSeq});
     const FullRecompute full;
-    Model model(decoder, {.mesh = &mesh, .rules = &rules, .dtype = at::kDouble, .seed = 3,
-                          .seq = kSeq, .microbatch = kBatch, .vocab_multiple = 4},
-                recompute ? &full : nullptr);
+    Model model(
+        decoder,
+        {.mesh = &mesh,
+         .rules = &rules,
+         .dtype = at::kDouble,
+         .seed = 3,
+         .seq = kSeq,
+         .microbatch = kBatch,
+         .vocab_multiple = 4},
+        recompute ? &full : nullptr
+    );
     model.parameters().allocate_gradients();
     const auto& dp = mesh.group(MeshAxis::dp);
     const at::Tensor tokens = at::arange(kSeq * kBatch).view({kSeq, kBatch}) * 7 % 50;
     const at::Tensor labels = (tokens * 3 + 1) % 50;
     at::Tensor mask = at::ones({kSeq, kBatch});
     mask[kSeq - 1][0].fill_(0);
-    Batch batch{.arrays = {{"tokens", dp.slice(tokens, 1).contiguous()},
-                           {"labels", dp.slice(labels, 1).contiguous()},
-                           {"loss_mask", dp.slice(mask, 1).contiguous()}},
-                .samples = {}, .seq = kSeq, .batch = kBatch};
+    Batch batch{
+        .arrays =
+            {{"tokens", dp.slice(tokens, 1).contiguous()},
+             {"labels", dp.slice(labels, 1).contiguous()},
+             {"loss_mask", dp.slice(mask, 1).contiguous()}},
+        .samples = {},
+        .seq = kSeq,
+        .batch = kBatch};
     for (int64_t i = 0; i < kBatch / dp.size(); ++i) {
       batch.samples.push_back(dp.index() * (kBatch / dp.size()) + i);
     }
@@ -81,7 +95,7 @@ Result run(const MeshShape& shape, bool sequence, const DecoderConfig& config, b
       for (const auto& piece : parameter.pieces) {
         auto& whole = result.gradients[piece.name];
         if (!whole.defined()) {
-          whole = at::ones(piece.global_shape, at::kDouble) * 1e9;  // what no rank writes shows
+          whole = at::ones(piece.global_shape, at::kDouble) * 1e9; // what no rank writes shows
         }
         at::Tensor slice = whole;
         for (size_t d = 0; d < piece.shape.size(); ++d) {
@@ -101,8 +115,10 @@ void compare(const Result& one, const Result& other) {
   for (const auto& [name, gradient] : one.gradients) {
     CAPTURE(name);
     const double norm = gradient.norm().item().toDouble();
-    CHECK((other.gradients.at(name) - gradient).norm().item().toDouble() <=
-          1e-12 * std::max(norm, 1e-3 * std::sqrt(one.squared_norm)));
+    CHECK(
+        (other.gradients.at(name) - gradient).norm().item().toDouble() <=
+        1e-12 * std::max(norm, 1e-3 * std::sqrt(one.squared_norm))
+    );
   }
 }
 
@@ -133,15 +149,23 @@ DecoderConfig gpt() {
   return c;
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("llama: every layout has the numbers of one rank") {
   const Result one = run({}, false, llama(), false);
   CHECK(one.loss > 3);
-  SUBCASE("data 2") { compare(one, run({.dp = 2}, false, llama(), false)); }
-  SUBCASE("tensor 2") { compare(one, run({.tp = 2}, false, llama(), false)); }
-  SUBCASE("tensor 2, sequence") { compare(one, run({.tp = 2}, true, llama(), false)); }
-  SUBCASE("tensor 4 over 2 kv heads, sequence") { compare(one, run({.tp = 4}, true, llama(), false)); }
+  SUBCASE("data 2") {
+    compare(one, run({.dp = 2}, false, llama(), false));
+  }
+  SUBCASE("tensor 2") {
+    compare(one, run({.tp = 2}, false, llama(), false));
+  }
+  SUBCASE("tensor 2, sequence") {
+    compare(one, run({.tp = 2}, true, llama(), false));
+  }
+  SUBCASE("tensor 4 over 2 kv heads, sequence") {
+    compare(one, run({.tp = 4}, true, llama(), false));
+  }
   SUBCASE("tensor 2, sequence, data 2, recompute") {
     compare(one, run({.dp = 2, .tp = 2}, true, llama(), true));
   }
@@ -149,9 +173,15 @@ TEST_CASE("llama: every layout has the numbers of one rank") {
 
 TEST_CASE("gpt with dropout, biases and a tied output: every layout has the numbers of one rank") {
   const Result one = run({}, false, gpt(), false);
-  SUBCASE("data 4") { compare(one, run({.dp = 4}, false, gpt(), false)); }
-  SUBCASE("tensor 2") { compare(one, run({.tp = 2}, false, gpt(), false)); }
-  SUBCASE("tensor 4, sequence") { compare(one, run({.tp = 4}, true, gpt(), false)); }
+  SUBCASE("data 4") {
+    compare(one, run({.dp = 4}, false, gpt(), false));
+  }
+  SUBCASE("tensor 2") {
+    compare(one, run({.tp = 2}, false, gpt(), false));
+  }
+  SUBCASE("tensor 4, sequence") {
+    compare(one, run({.tp = 4}, true, gpt(), false));
+  }
   SUBCASE("tensor 2, sequence, data 2, recompute") {
     compare(one, run({.dp = 2, .tp = 2}, true, gpt(), true));
   }

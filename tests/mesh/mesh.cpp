@@ -1,14 +1,16 @@
+#include "megahost/mesh.hpp"
+
 #include "core/mesh/threads.hpp"
 #include "megahost/error.hpp"
-#include "megahost/mesh.hpp"
 #include "megahost/placement.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
-#include <doctest/doctest.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <doctest/doctest.h>
 
 #include <mutex>
 #include <set>
@@ -25,7 +27,7 @@ std::vector<int64_t> members(const MeshShape& shape, int64_t rank, MeshAxis axis
   return Mesh(shape, rank, kNoBackend).group(axis).members();
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("ranks lie in megatron's order: tp fastest, then cp, dp, pp") {
   const MeshShape shape{.pp = 2, .dp = 2, .cp = 2, .tp = 2};
@@ -61,10 +63,13 @@ TEST_CASE("every rank is in exactly one group of each axis") {
 }
 
 TEST_CASE("degrees that do not fit one another are refused in a sentence") {
-  CHECK_THROWS_WITH_AS(Mesh({.dp = 3, .ep = 2}, 0, kNoBackend),
-                       doctest::Contains("expert 2 does not divide"), Error);
+  CHECK_THROWS_WITH_AS(
+      Mesh({.dp = 3, .ep = 2}, 0, kNoBackend), doctest::Contains("expert 2 does not divide"), Error
+  );
   CHECK_THROWS_WITH_AS(Mesh({.tp = 0}, 0, kNoBackend), doctest::Contains("degree 0"), Error);
-  CHECK_THROWS_WITH_AS(Mesh({}, 0, kNoBackend, "tp-dp"), doctest::Contains("each axis once"), Error);
+  CHECK_THROWS_WITH_AS(
+      Mesh({}, 0, kNoBackend, "tp-dp"), doctest::Contains("each axis once"), Error
+  );
   CHECK_THROWS_WITH_AS(Mesh({}, 0, kNoBackend, "tp-xp-cp-dp-pp"), doctest::Contains("`xp`"), Error);
 }
 
@@ -82,25 +87,31 @@ TEST_CASE("collectives of ranks as threads") {
     CHECK(at::equal(all.select(0, 2), at::arange(4).to(at::kDouble) + 20.0));
     CHECK(group.all_gather(mine.unsqueeze(0), 1).sizes() == at::IntArrayRef({1, 16}));
     CHECK(at::equal(group.reduce_scatter(mine, 0), group.slice(sum, 0)));
-    const at::Tensor turned = group.all_to_all(mine.unsqueeze(1), 0, 1);  // [4, 1] -> [1, 4]
+    const at::Tensor turned = group.all_to_all(mine.unsqueeze(1), 0, 1); // [4, 1] -> [1, 4]
     CHECK(turned.sizes() == at::IntArrayRef({1, 4}));
     CHECK(turned[0][2].item().toDouble() == 20.0 + static_cast<double>(group.index()));
   });
 }
 
 TEST_CASE("a rank that throws releases the others and its own error comes out") {
-  CHECK_THROWS_WITH_AS(run_ranks({.tp = 3},
-                                 [](const Mesh& mesh) {
-                                   if (mesh.rank() == 1) {
-                                     throw Error("rank 1 is out of paper");
-                                   }
-                                   at::Tensor x = at::full({1}, 1.0);
-                                   mesh.group(MeshAxis::tp).all_reduce(x);
-                                 }),
-                       "rank 1 is out of paper", Error);
+  CHECK_THROWS_WITH_AS(
+      run_ranks(
+          {.tp = 3},
+          [](const Mesh& mesh) {
+            if (mesh.rank() == 1) {
+              throw Error("rank 1 is out of paper");
+            }
+            at::Tensor x = at::full({1}, 1.0);
+            mesh.group(MeshAxis::tp).all_reduce(x);
+          }
+      ),
+      "rank 1 is out of paper",
+      Error
+  );
 }
 
-TEST_CASE("one placement rule: features, then tokens, then between, each mesh axis once per tensor") {
+TEST_CASE("one placement rule: features, then tokens, then between, each mesh axis once per tensor"
+) {
   Rules rules;
   for (const auto logical : {axis::heads, axis::kv_heads, axis::mlp, axis::vocab}) {
     rules.features.push_back({logical, MeshAxis::tp});
@@ -115,15 +126,21 @@ TEST_CASE("one placement rule: features, then tokens, then between, each mesh ax
   CHECK(place({axis::embed, 64}, Tier::tokens) == "dp: split 1, cp: split 0");
   CHECK(place({axis::heads, 8, 8}, Tier::between) == "dp: split 1, cp: split 0, tp: split 2");
   CHECK(place({axis::kv_heads, 2, 8}, Tier::features) == "tp: replicated");
-  CHECK_THROWS_WITH_AS(place({axis::kv_heads, 3, 8}, Tier::features),
-                       doctest::Contains("`kv_heads` of size 3"), Error);
+  CHECK_THROWS_WITH_AS(
+      place({axis::kv_heads, 3, 8}, Tier::features),
+      doctest::Contains("`kv_heads` of size 3"),
+      Error
+  );
   CHECK_THROWS_WITH_AS(
       (void)rules.place({{axis::seq, 16}, {axis::batch, 3}}, mesh, Tier::tokens),
-      doctest::Contains("`batch` of size 3"), Error);
+      doctest::Contains("`batch` of size 3"),
+      Error
+  );
 }
 
 TEST_CASE("conversions: each is the transpose of its own gradient") {
-  // For linear maps y = A x summed over ranks, <w, A x> = <Aᵗ w, x>, counted over the global tensors.
+  // For linear maps y = A x summed over ranks, <w, A x> = <Aᵗ w, x>, counted over the global
+  // tensors.
   const Along identical{Type::identical, 0};
   const Along replicated{Type::replicated, 0};
   const Along split0{Type::split, 0};
@@ -131,8 +148,14 @@ TEST_CASE("conversions: each is the transpose of its own gradient") {
   const Along partial{Type::partial, 0};
   const auto count = [](Along along) { return along == Along{Type::identical, 0} ? 2.0 : 1.0; };
   for (const auto& [a, b] :
-       {std::pair{split0, replicated}, {split0, identical}, {identical, split0}, {partial, identical},
-        {partial, replicated}, {partial, split1}, {replicated, split1}, {split0, split1},
+       {std::pair{split0, replicated},
+        {split0, identical},
+        {identical, split0},
+        {partial, identical},
+        {partial, replicated},
+        {partial, split1},
+        {replicated, split1},
+        {split0, split1},
         {identical, replicated}}) {
     double left = 0;
     double right = 0;
@@ -152,8 +175,9 @@ TEST_CASE("conversions: each is the transpose of its own gradient") {
       const at::Tensor x = value(a, 0.1);
       const at::Tensor y = convert_forward(x, from, to, mesh);
       // Gradients: the same on all ranks where the target is identical, parts elsewhere.
-      const at::Tensor w = b.type == Type::replicated ? value(b, 0.2 + static_cast<double>(mesh.rank()))
-                                                      : value(b, 0.2);
+      const at::Tensor w = b.type == Type::replicated
+                               ? value(b, 0.2 + static_cast<double>(mesh.rank()))
+                               : value(b, 0.2);
       const at::Tensor dx = convert_backward(w, from, to, mesh);
       const std::scoped_lock lock(mutex);
       left += (w * y).sum().item().toDouble() / count(b);
@@ -171,7 +195,10 @@ TEST_CASE("a conversion that no layer may ask for is named") {
     Placement from;
     Placement to;
     to[MeshAxis::tp] = {Type::partial, 0};
-    CHECK_THROWS_WITH_AS((void)convert_forward(at::arange(4), from, to, mesh),
-                         doctest::Contains("from (identical) to (tp: partial)"), InternalError);
+    CHECK_THROWS_WITH_AS(
+        (void)convert_forward(at::arange(4), from, to, mesh),
+        doctest::Contains("from (identical) to (tp: partial)"),
+        InternalError
+    );
   });
 }

@@ -5,8 +5,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/rand_like.h>
-#include <doctest/doctest.h>
 #include <torch/csrc/autograd/autograd.h>
+
+#include <doctest/doctest.h>
 
 #include <functional>
 #include <vector>
@@ -14,8 +15,11 @@
 namespace mh::test {
 
 /// Checks d(sum(w * f(inputs)))/d(inputs) for some fixed w against central differences.
-inline void check_gradients(const std::function<at::Tensor(const std::vector<at::Tensor>&)>& f,
-                            std::vector<at::Tensor> inputs, double tolerance = 1e-6) {
+inline void check_gradients(
+    const std::function<at::Tensor(const std::vector<at::Tensor>&)>& f,
+    std::vector<at::Tensor> inputs,
+    double tolerance = 1e-6
+) {
   for (auto& input : inputs) {
     input = input.to(at::kDouble).clone().requires_grad_();
   }
@@ -36,10 +40,12 @@ inline void check_gradients(const std::function<at::Tensor(const std::vector<at:
       data[j] = kept;
       CAPTURE(i);
       CAPTURE(j);
-      CHECK(exact.const_data_ptr<double>()[j] ==
-            doctest::Approx((above - below) / (2 * kStep)).epsilon(tolerance).scale(1));
+      CHECK(
+          exact.const_data_ptr<double>()[j] ==
+          doctest::Approx((above - below) / (2 * kStep)).epsilon(tolerance).scale(1)
+      );
     }
   }
 }
 
-}  // namespace mh::test
+} // namespace mh::test

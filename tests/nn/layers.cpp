@@ -20,6 +20,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
+
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -42,21 +43,26 @@ struct Bench {
   Batch batch;
   Builder builder;
 
-  Bench() : batch{.arrays = {{"tokens", at::arange(10).view({5, 2})}}, .samples = {0, 1}, .seq = 5,
-                  .batch = 2},
-            builder(store, {.mesh = &mesh, .rules = &rules, .dtype = at::kDouble, .seq = 5,
-                            .microbatch = 2}) {}
+  Bench()
+      : batch{.arrays = {{"tokens", at::arange(10).view({5, 2})}}, .samples = {0, 1}, .seq = 5, .batch = 2}
+      , builder(
+            store, {.mesh = &mesh, .rules = &rules, .dtype = at::kDouble, .seq = 5, .microbatch = 2}
+        ) {}
 
   StepContext context() { return {mesh, rules, batch}; }
 };
 
-}  // namespace
+} // namespace
 
 TEST_CASE("linear: the product, its gradients, and packed pieces") {
   Bench bench;
-  const Linear linear(bench.builder, {.in = {axis::embed, 3},
-                                      .outs = {{"a", {axis::heads, 2, 2}}, {"b", {axis::mlp, 3}}},
-                                      .bias = true, .std = 1});
+  const Linear linear(
+      bench.builder,
+      {.in = {axis::embed, 3},
+       .outs = {{"a", {axis::heads, 2, 2}}, {"b", {axis::mlp, 3}}},
+       .bias = true,
+       .std = 1}
+  );
   bench.store.allocate_gradients();
   auto context = bench.context();
   const at::Tensor x = filled({5, 2, 3}, "x").requires_grad_();
@@ -89,16 +95,17 @@ TEST_CASE("norms: values and gradients") {
   const at::Tensor w = filled({4}, "w");
   const at::Tensor b = filled({4}, "b");
   CHECK(at::allclose(normalise(NormKind::layernorm, x, w, b, 1e-5), at::layer_norm(x, {4}, w, b)));
-  const at::Tensor by_hand = normalise(NormKind::rmsnorm, at::tensor({3.0, 4.0}),
-                                       at::tensor({1.0, 2.0}), {}, 0.0);
+  const at::Tensor by_hand =
+      normalise(NormKind::rmsnorm, at::tensor({3.0, 4.0}), at::tensor({1.0, 2.0}), {}, 0.0);
   CHECK(by_hand[0].item().toDouble() == doctest::Approx(3 / std::sqrt(12.5)));
   CHECK(by_hand[1].item().toDouble() == doctest::Approx(8 / std::sqrt(12.5)));
-  test::check_gradients([](const auto& in) {
-    return normalise(NormKind::rmsnorm, in[0], in[1], {}, 1e-5);
-  }, {x, w});
-  test::check_gradients([](const auto& in) {
-    return normalise(NormKind::layernorm, in[0], in[1], in[2], 1e-5);
-  }, {x, w, b});
+  test::check_gradients(
+      [](const auto& in) { return normalise(NormKind::rmsnorm, in[0], in[1], {}, 1e-5); }, {x, w}
+  );
+  test::check_gradients(
+      [](const auto& in) { return normalise(NormKind::layernorm, in[0], in[1], in[2], 1e-5); },
+      {x, w, b}
+  );
   CHECK_THROWS_WITH_AS((void)norm_kind("batchnorm"), doctest::Contains("`batchnorm`"), Error);
 }
 
@@ -109,9 +116,11 @@ TEST_CASE("activations: values and gradients") {
     const auto kind = activation_kind(name);
     test::check_gradients([kind](const auto& in) { return activate(kind, in[0]); }, {x});
   }
-  const at::Tensor halves = at::tensor({2.0, 3.0});  // silu(2) * 3
-  CHECK(activate(ActivationKind::swiglu, halves).item().toDouble() ==
-        doctest::Approx(3 * 2 / (1 + std::exp(-2.0))));
+  const at::Tensor halves = at::tensor({2.0, 3.0}); // silu(2) * 3
+  CHECK(
+      activate(ActivationKind::swiglu, halves).item().toDouble() ==
+      doctest::Approx(3 * 2 / (1 + std::exp(-2.0)))
+  );
   CHECK_THROWS_WITH_AS((void)activation_kind("selu"), doctest::Contains("`selu`"), Error);
 }
 
@@ -125,8 +134,14 @@ TEST_CASE("rotary embedding rotates halves, keeps lengths, and its inverse is it
   const at::Tensor y = rotary(x, table);
   // Token 3, first pair: angle 3, second: 3 / 100^(2/4) = 0.3; the last two elements pass through.
   const auto at_ = [](const at::Tensor& t, int64_t i) { return t[3][1][2][i].item().toDouble(); };
-  CHECK(at_(y, 0) == doctest::Approx(at_(x, 0) * std::cos(3.0) - at_(x, 2) * std::sin(3.0)).epsilon(1e-6));
-  CHECK(at_(y, 3) == doctest::Approx(at_(x, 3) * std::cos(0.3) + at_(x, 1) * std::sin(0.3)).epsilon(1e-6));
+  CHECK(
+      at_(y, 0) ==
+      doctest::Approx(at_(x, 0) * std::cos(3.0) - at_(x, 2) * std::sin(3.0)).epsilon(1e-6)
+  );
+  CHECK(
+      at_(y, 3) ==
+      doctest::Approx(at_(x, 3) * std::cos(0.3) + at_(x, 1) * std::sin(0.3)).epsilon(1e-6)
+  );
   CHECK(at_(y, 5) == at_(x, 5));
   CHECK(y.norm().item().toDouble() == doctest::Approx(x.norm().item().toDouble()).epsilon(1e-6));
   test::check_gradients([&](const auto& in) { return rotary(in[0], table); }, {x.narrow(1, 0, 1)});
@@ -154,24 +169,31 @@ TEST_CASE("attention: against the formula, with grouped queries, documents and d
   const at::Tensor q = filled({5, 2, 4, 3}, "q");
   const at::Tensor k = filled({5, 2, 2, 3}, "k");
   const at::Tensor v = filled({5, 2, 2, 3}, "v");
-  const auto formula = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const at::Tensor& hidden) {
-    const auto heads = [](const at::Tensor& x) {
-      return x.repeat_interleave(4 / x.size(2), 2).permute({1, 2, 0, 3});
-    };
-    const at::Tensor scores = at::matmul(q.permute({1, 2, 0, 3}), heads(k).transpose(-2, -1)) / std::sqrt(3.0);
-    return at::matmul(scores.masked_fill(hidden, -INFINITY).softmax(-1), heads(v)).permute({2, 0, 1, 3});
-  };
+  const auto formula =
+      [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& hidden) {
+        const auto heads = [](const at::Tensor& x) {
+          return x.repeat_interleave(4 / x.size(2), 2).permute({1, 2, 0, 3});
+        };
+        const at::Tensor scores =
+            at::matmul(q.permute({1, 2, 0, 3}), heads(k).transpose(-2, -1)) / std::sqrt(3.0);
+        return at::matmul(scores.masked_fill(hidden, -INFINITY).softmax(-1), heads(v))
+            .permute({2, 0, 1, 3});
+      };
   const at::Tensor later = at::ones({5, 5}, at::kBool).triu(1);
   auto context = bench.context();
   CHECK(at::allclose(core_attention(q, k, v, true, 0, 0, 0, context), formula(q, k, v, later)));
-  test::check_gradients([&](const auto& in) {
-    auto c = bench.context();
-    return core_attention(in[0], in[1], in[2], true, 0, 0, 0, c);
-  }, {q, k, v}, 1e-5);
+  test::check_gradients(
+      [&](const auto& in) {
+        auto c = bench.context();
+        return core_attention(in[0], in[1], in[2], true, 0, 0, 0, c);
+      },
+      {q, k, v},
+      1e-5
+  );
 
   // Two documents in sample 0, one in sample 1; with and without the plain path.
-  bench.batch.arrays["segments"] = at::tensor({0, 0, 0, 1, 1, 0, 0, 0, 0, 0}, at::kLong).view({2, 5}).t().contiguous();
+  bench.batch.arrays["segments"] =
+      at::tensor({0, 0, 0, 1, 1, 0, 0, 0, 0, 0}, at::kLong).view({2, 5}).t().contiguous();
   const at::Tensor segments = bench.batch.arrays["segments"].t();
   const at::Tensor hidden =
       later.bitwise_or(segments.unsqueeze(2).ne(segments.unsqueeze(1))).unsqueeze(1);
@@ -200,17 +222,26 @@ TEST_CASE("dropout: masks follow samples and tokens, not their place in a batch"
   auto alone = bench.context();
   alone.training = true;
   alone.seed = 5;
-  CHECK(at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 11, alone), y.narrow(1, 1, 1)));
+  CHECK(
+      at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 11, alone), y.narrow(1, 1, 1))
+  );
   // Another site or seed gives another mask, evaluation gives none.
-  CHECK(!at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 12, alone), y.narrow(1, 1, 1)));
+  CHECK(
+      !at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 12, alone), y.narrow(1, 1, 1))
+  );
   alone.seed = 6;
-  CHECK(!at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 11, alone), y.narrow(1, 1, 1)));
+  CHECK(
+      !at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 11, alone), y.narrow(1, 1, 1))
+  );
   alone.training = false;
   CHECK(at::equal(dropout(x, embed, 0.25, 11, alone), x));
-  test::check_gradients([&](const auto& in) {
-    alone.training = true;
-    return dropout(in[0], {axis::embed, 4}, 0.5, 3, alone);
-  }, {filled({5, 1, 4}, "x")});
+  test::check_gradients(
+      [&](const auto& in) {
+        alone.training = true;
+        return dropout(in[0], {axis::embed, 4}, 0.5, 3, alone);
+      },
+      {filled({5, 1, 4}, "x")}
+  );
 }
 
 TEST_CASE("embedding: rows, and gradients of repeated ids added up") {
@@ -228,8 +259,15 @@ TEST_CASE("embedding: rows, and gradients of repeated ids added up") {
 TEST_CASE("vocabulary loss: cross entropy of the true vocabulary, padding left out") {
   Bench bench;
   ParameterStore store;
-  Builder builder(store, {.mesh = &bench.mesh, .rules = &bench.rules, .dtype = at::kDouble, .seq = 5,
-                          .microbatch = 2, .vocab_multiple = 8});
+  Builder builder(
+      store,
+      {.mesh = &bench.mesh,
+       .rules = &bench.rules,
+       .dtype = at::kDouble,
+       .seq = 5,
+       .microbatch = 2,
+       .vocab_multiple = 8}
+  );
   const VocabHead head(builder, {axis::embed, 3}, {axis::vocab, 11}, 1.0);
   store.allocate_gradients();
   auto& weight = store.all()[0];
@@ -254,8 +292,9 @@ TEST_CASE("vocabulary loss: cross entropy of the true vocabulary, padding left o
   CHECK(at::allclose(weight.main_grad.narrow(0, 0, 11), w.grad()));
   CHECK(weight.main_grad.narrow(0, 11, 5).abs().max().item().toDouble() == 0);
 
-  CHECK_THROWS_WITH_AS((void)head.loss(x, labels + 5, mask, context),
-                       doctest::Contains("vocabulary of 11"), Error);
+  CHECK_THROWS_WITH_AS(
+      (void)head.loss(x, labels + 5, mask, context), doctest::Contains("vocabulary of 11"), Error
+  );
 }
 
 TEST_CASE("recomputed: the same values and gradients as when everything is kept") {

@@ -4,6 +4,7 @@
 #include "megahost/nn/decoder.hpp"
 
 #include <ATen/ops/empty.h>
+
 #include <doctest/doctest.h>
 
 using namespace mh;
@@ -14,12 +15,15 @@ int64_t parameters(const DecoderConfig& config) {
   const Mesh mesh;
   const Rules rules;
   const Decoder decoder(config, {.vocab = 0, .seq_length = 1024});
-  return Model(decoder, {.mesh = &mesh, .rules = &rules, .device = at::kMeta, .seq = 1024, .microbatch = 1})
+  return Model(
+             decoder,
+             {.mesh = &mesh, .rules = &rules, .device = at::kMeta, .seq = 1024, .microbatch = 1}
+  )
       .parameters()
       .global_elements();
 }
 
-}  // namespace
+} // namespace
 
 TEST_CASE("gpt2 has 124439808 parameters") {
   DecoderConfig c;
@@ -43,13 +47,23 @@ TEST_CASE("a step of a 70B llama runs on the Meta device") {
   const Mesh mesh;
   const Rules rules;
   const Decoder decoder(c, {.vocab = 0, .seq_length = 4096});
-  Model model(decoder, {.mesh = &mesh, .rules = &rules, .device = at::kMeta, .dtype = at::kBFloat16,
-                        .seq = 4096, .microbatch = 1});
+  Model model(
+      decoder,
+      {.mesh = &mesh,
+       .rules = &rules,
+       .device = at::kMeta,
+       .dtype = at::kBFloat16,
+       .seq = 4096,
+       .microbatch = 1}
+  );
   CHECK(model.parameters().global_elements() == 68976648192);
   model.parameters().allocate_gradients();
   const auto ids = at::empty({4096, 1}, at::TensorOptions().device(at::kMeta).dtype(at::kLong));
-  const Batch batch{.arrays = {{"tokens", ids}, {"labels", ids}, {"loss_mask", ids.to(at::kFloat)}},
-                    .samples = {0}, .seq = 4096, .batch = 1};
+  const Batch batch{
+      .arrays = {{"tokens", ids}, {"labels", ids}, {"loss_mask", ids.to(at::kFloat)}},
+      .samples = {0},
+      .seq = 4096,
+      .batch = 1};
   StepContext context(mesh, rules, batch);
   context.training = true;
   (void)model.forward(context);

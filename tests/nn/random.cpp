@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+
 #include <doctest/doctest.h>
 
 using namespace mh;
@@ -10,8 +11,10 @@ using namespace mh;
 TEST_CASE("philox gives the published vectors") {
   // Random123's known answers for philox4x32-10.
   CHECK(philox(0, 0, 0) == std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
-  CHECK(philox(~0ULL, ~0ULL, ~0ULL) ==
-        std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+  CHECK(
+      philox(~0ULL, ~0ULL, ~0ULL) ==
+      std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}
+  );
 }
 
 TEST_CASE("initial values depend on name and global index only") {
@@ -30,6 +33,8 @@ TEST_CASE("initial values are normal") {
   fill_normal(x, random_key(1, "x"), 2.0, {1000, 1000}, {0, 0});
   CHECK(x.mean().item().toDouble() == doctest::Approx(0).epsilon(0.01));
   CHECK(x.std().item().toDouble() == doctest::Approx(2.0).epsilon(0.005));
-  CHECK(x.abs().gt(4.0).to(at::kDouble).mean().item().toDouble() ==
-        doctest::Approx(0.0455).epsilon(0.03));
+  CHECK(
+      x.abs().gt(4.0).to(at::kDouble).mean().item().toDouble() ==
+      doctest::Approx(0.0455).epsilon(0.03)
+  );
 }

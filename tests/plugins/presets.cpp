@@ -1,4 +1,5 @@
-// Each row of the model-size table is built on the Meta device and has the parameters that it claims.
+// Each row of the model-size table is built on the Meta device and has the parameters that it
+// claims.
 
 #include "core/recipe/load.hpp"
 #include "megahost/host.hpp"
@@ -31,9 +32,16 @@ TEST_CASE("every row of the model-size table has its parameters when it is built
     const auto made = host.make<mh::Architecture>(architecture, fields, args);
     const mh::Mesh mesh;
     const mh::Rules rules;
-    mh::Model model(*made, {.mesh = &mesh, .rules = &rules, .device = at::kMeta,
-                            .dtype = at::kBFloat16, .seq = args.seq_length, .microbatch = 1,
-                            .vocab_multiple = 128});
+    mh::Model model(
+        *made,
+        {.mesh = &mesh,
+         .rules = &rules,
+         .device = at::kMeta,
+         .dtype = at::kBFloat16,
+         .seq = args.seq_length,
+         .microbatch = 1,
+         .vocab_multiple = 128}
+    );
     CHECK(model.parameters().global_elements() == preset.parameters);
   }
 }

@@ -306,7 +306,7 @@ Disk after_power_loss(
       }
       apply(start, operation);
     } else if (log[at].kind == Operation::Kind::link) {
-      start.inodes[log[at].inode].directory = log[at].is_directory;  // there, without a name
+      start.inodes[log[at].inode].directory = log[at].is_directory; // there, without a name
     }
   }
   return start;

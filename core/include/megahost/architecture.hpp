@@ -16,25 +16,27 @@ namespace mh {
 
 /// A piece of a model that a pipeline stage may hold: State -> State.
 class MH_API Block {
- public:
+public:
   virtual ~Block();
   [[nodiscard]] virtual State forward(const State& state, StepContext& context) const = 0;
 };
 
 /// One tensor of a Hugging Face checkpoint in terms of ours.
 struct HfTensor {
-  std::string theirs;             ///< "model.layers.0.self_attn.q_proj.weight"
-  std::vector<std::string> ours;  ///< global names, concatenated along dimension 0
-  bool transpose = false;         ///< theirs is [in, out] (GPT-2's Conv1D)
+  std::string theirs;            ///< "model.layers.0.self_attn.q_proj.weight"
+  std::vector<std::string> ours; ///< global names, concatenated along dimension 0
+  bool transpose = false;        ///< theirs is [in, out] (GPT-2's Conv1D)
 };
 
 class MH_API Architecture {
- public:
+public:
   static constexpr Kind kKind = Kind::architecture;
+
   struct Args {
-    int64_t vocab = 0;       ///< from the tokenizer; used where the recipe does not say
-    int64_t seq_length = 0;  ///< of the recipe's `model.seq_length`
+    int64_t vocab = 0;      ///< from the tokenizer; used where the recipe does not say
+    int64_t seq_length = 0; ///< of the recipe's `model.seq_length`
   };
+
   virtual ~Architecture();
 
   /// Transformer blocks, numbered from 0.
@@ -52,4 +54,4 @@ class MH_API Architecture {
   [[nodiscard]] virtual std::vector<HfTensor> hugging_face() const { return {}; }
 };
 
-}  // namespace mh
+} // namespace mh

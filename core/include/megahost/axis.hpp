@@ -1,11 +1,12 @@
 #pragma once
 /// Logical axes: what a dimension of a parameter or an activation means.
 ///
-///   const mh::Dims hidden = {{mh::axis::seq, 4096}, {mh::axis::batch, 1}, {mh::axis::embed, 8192}};
-///   const mh::Dims queries = {{mh::axis::seq, 4096}, {mh::axis::batch, 1}, {mh::axis::heads, 64, 128}};
+///   const mh::Dims hidden = {{mh::axis::seq, 4096}, {mh::axis::batch, 1}, {mh::axis::embed,
+///   8192}}; const mh::Dims queries = {{mh::axis::seq, 4096}, {mh::axis::batch, 1},
+///   {mh::axis::heads, 64, 128}};
 ///
-/// A model names its axes; parallel strategies say where an axis lives (placement.hpp). A plugin may
-/// invent axes of its own: an axis that no strategy maps is simply not split.
+/// A model names its axes; parallel strategies say where an axis lives (placement.hpp). A plugin
+/// may invent axes of its own: an axis that no strategy maps is simply not split.
 
 #include <cstdint>
 #include <string_view>
@@ -20,21 +21,21 @@ struct LogicalAxis {
 };
 
 namespace axis {
-inline constexpr LogicalAxis vocab{"vocab"};        ///< entries of the vocabulary
-inline constexpr LogicalAxis embed{"embed"};        ///< the residual stream
-inline constexpr LogicalAxis heads{"heads"};        ///< query heads
-inline constexpr LogicalAxis kv_heads{"kv_heads"};  ///< key and value heads
-inline constexpr LogicalAxis head_dim{"head_dim"};  ///< elements of one head
-inline constexpr LogicalAxis mlp{"mlp"};            ///< hidden units of a feed-forward
-inline constexpr LogicalAxis expert{"expert"};      ///< experts of a mixture
-inline constexpr LogicalAxis layers{"layers"};      ///< transformer blocks
-inline constexpr LogicalAxis batch{"batch"};        ///< samples of a microbatch
-inline constexpr LogicalAxis seq{"seq"};            ///< tokens of a sample
-inline constexpr LogicalAxis position{"position"};  ///< entries of a position table
-}  // namespace axis
+inline constexpr LogicalAxis vocab{"vocab"};       ///< entries of the vocabulary
+inline constexpr LogicalAxis embed{"embed"};       ///< the residual stream
+inline constexpr LogicalAxis heads{"heads"};       ///< query heads
+inline constexpr LogicalAxis kv_heads{"kv_heads"}; ///< key and value heads
+inline constexpr LogicalAxis head_dim{"head_dim"}; ///< elements of one head
+inline constexpr LogicalAxis mlp{"mlp"};           ///< hidden units of a feed-forward
+inline constexpr LogicalAxis expert{"expert"};     ///< experts of a mixture
+inline constexpr LogicalAxis layers{"layers"};     ///< transformer blocks
+inline constexpr LogicalAxis batch{"batch"};       ///< samples of a microbatch
+inline constexpr LogicalAxis seq{"seq"};           ///< tokens of a sample
+inline constexpr LogicalAxis position{"position"}; ///< entries of a position table
+} // namespace axis
 
-/// One dimension of a tensor: `size` units of `width` elements. Only whole units are ever split, so a
-/// dimension of 64 heads of 128 elements is {heads, 64, 128}, never {heads, 8192}.
+/// One dimension of a tensor: `size` units of `width` elements. Only whole units are ever split, so
+/// a dimension of 64 heads of 128 elements is {heads, 64, 128}, never {heads, 8192}.
 struct Axis {
   LogicalAxis logical;
   int64_t size = 1;
@@ -46,4 +47,4 @@ struct Axis {
 /// The dimensions of a tensor, outermost first. Sizes are global: of the whole, unsplit tensor.
 using Dims = std::vector<Axis>;
 
-}  // namespace mh
+} // namespace mh

@@ -14,32 +14,35 @@
 
 namespace mh {
 
-/// Forward FLOPs per token of the global model, as layers report them while they are built. The backward
-/// pass costs twice as much.
+/// Forward FLOPs per token of the global model, as layers report them while they are built. The
+/// backward pass costs twice as much.
 struct Flops {
-  double products = 0;             ///< of matrix products with weights
-  double attention_per_token = 0;  ///< of attention, per token that a token attends to
+  double products = 0;            ///< of matrix products with weights
+  double attention_per_token = 0; ///< of attention, per token that a token attends to
 };
 
 class MH_API Builder {
- public:
+public:
   struct Args {
     const Mesh* mesh = nullptr;
     const Rules* rules = nullptr;
     at::Device device = at::kCPU;
     at::ScalarType dtype = at::kFloat;
     uint64_t seed = 1234;
-    int64_t seq = 0;             ///< global tokens per sample
-    int64_t microbatch = 0;      ///< global samples of one microbatch, over all data ranks
-    int64_t vocab_multiple = 1;  ///< local vocabulary rows are padded to a multiple of this
-    bool initialise = true;      ///< false where weights are loaded anyway
+    int64_t seq = 0;            ///< global tokens per sample
+    int64_t microbatch = 0;     ///< global samples of one microbatch, over all data ranks
+    int64_t vocab_multiple = 1; ///< local vocabulary rows are padded to a multiple of this
+    bool initialise = true;     ///< false where weights are loaded anyway
   };
 
   Builder(ParameterStore& store, const Args& args);
 
   [[nodiscard]] const Mesh& mesh() const { return *args_.mesh; }
+
   [[nodiscard]] const Rules& rules() const { return *args_.rules; }
+
   [[nodiscard]] at::TensorOptions options() const;
+
   [[nodiscard]] const Args& args() const { return args_; }
 
   /// {seq, batch, last} of an activation, and its placement.
@@ -49,10 +52,11 @@ class MH_API Builder {
   /// A vocabulary axis padded for this run's layout; any other axis as it is.
   [[nodiscard]] Axis padded(Axis axis) const;
 
-  /// A parameter of one or more pieces packed along dimension 0, with its final shape and initial values.
+  /// A parameter of one or more pieces packed along dimension 0, with its final shape and initial
+  /// values.
   ///
-  /// `seen` is the placement of the activation that the parameter meets: gradients are summed over every
-  /// mesh axis on which the parameter is not split and that activation is not identical.
+  /// `seen` is the placement of the activation that the parameter meets: gradients are summed over
+  /// every mesh axis on which the parameter is not split and that activation is not identical.
   Parameter& parameter(const std::vector<ParamSpec>& specs, const Placement& seen);
 
   /// A parameter that another block already made (tied embeddings); name is global.
@@ -61,26 +65,30 @@ class MH_API Builder {
 
   /// Names made while the scope lives start with `name` and a dot.
   class MH_API Scope {
-   public:
+  public:
     Scope(Builder& builder, std::string_view name);
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
-   private:
+  private:
     Builder& builder_;
     size_t length_;
   };
+
   [[nodiscard]] Scope scope(std::string_view name) { return Scope(*this, name); }
+
   /// The global name of `name` in the current scope.
-  [[nodiscard]] std::string global_name(std::string_view name) const { return prefix_ + std::string(name); }
+  [[nodiscard]] std::string global_name(std::string_view name) const {
+    return prefix_ + std::string(name);
+  }
 
   Flops flops;
 
- private:
+private:
   ParameterStore& store_;
   Args args_;
   std::string prefix_;
 };
 
-}  // namespace mh
+} // namespace mh

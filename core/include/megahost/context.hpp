@@ -1,7 +1,8 @@
 #pragma once
-/// What every block can rely on while one microbatch passes: its tokens' positions, documents, mask and
-/// identities, the mesh, the losses it collects. It reaches every pipeline stage beside the activations,
-/// never through them, so packed documents, padding and context parallelism change no model.
+/// What every block can rely on while one microbatch passes: its tokens' positions, documents, mask
+/// and identities, the mesh, the losses it collects. It reaches every pipeline stage beside the
+/// activations, never through them, so packed documents, padding and context parallelism change no
+/// model.
 
 #include "megahost/export.hpp"
 #include "megahost/mesh.hpp"
@@ -23,41 +24,43 @@ namespace mh {
 ///
 /// Shapes:  every array [seq, batch] (int64 or float32) unless the corpus says otherwise
 struct Batch {
-  std::map<std::string, at::Tensor, std::less<>> arrays;  ///< "tokens", "labels", "loss_mask", ...
-  std::vector<int64_t> samples;  ///< global number of each sample: identity under every layout
-  int64_t seq = 0;               ///< global tokens per sample
-  int64_t batch = 0;             ///< global samples of the microbatch, over all data ranks
+  std::map<std::string, at::Tensor, std::less<>> arrays; ///< "tokens", "labels", "loss_mask", ...
+  std::vector<int64_t> samples; ///< global number of each sample: identity under every layout
+  int64_t seq = 0;              ///< global tokens per sample
+  int64_t batch = 0;            ///< global samples of the microbatch, over all data ranks
 };
 
-/// One named loss: the sum over this rank's items, and how many items there are. The trainer divides by
-/// the count over all microbatches and ranks, so gradients are plain sums.
+/// One named loss: the sum over this rank's items, and how many items there are. The trainer
+/// divides by the count over all microbatches and ranks, so gradients are plain sums.
 struct Loss {
-  std::string name;   ///< as logged: "lm loss"
-  at::Tensor sum;     ///< float32 scalar, differentiable
-  std::string over;   ///< the array whose sum is the count ("loss_mask"); empty: one per microbatch
-  double weight = 1;  ///< factor in the total
+  std::string name;  ///< as logged: "lm loss"
+  at::Tensor sum;    ///< float32 scalar, differentiable
+  std::string over;  ///< the array whose sum is the count ("loss_mask"); empty: one per microbatch
+  double weight = 1; ///< factor in the total
 };
 
 /// Weight gradients put off by schedules that split the backward pass.
 using WeightQueue = std::vector<std::function<void()>>;
 
 class MH_API StepContext {
- public:
+public:
   StepContext(const Mesh& mesh, const Rules& rules, const Batch& batch);
 
   [[nodiscard]] const Mesh& mesh() const { return *mesh_; }
+
   [[nodiscard]] const Rules& rules() const { return *rules_; }
+
   [[nodiscard]] const Batch& batch() const { return *batch_; }
 
   /// An array of the batch.  Throws:  mh::Error naming the arrays there are
   [[nodiscard]] const at::Tensor& array(std::string_view name) const;
   [[nodiscard]] bool has_array(std::string_view name) const;
 
-  /// Positions of the tokens in their documents, [seq, 1] or [seq, batch] int64: array "positions" if the
-  /// corpus gives it, else 0, 1, 2, ...
+  /// Positions of the tokens in their documents, [seq, 1] or [seq, batch] int64: array "positions"
+  /// if the corpus gives it, else 0, 1, 2, ...
   [[nodiscard]] at::Tensor positions();
-  /// Index of each of this rank's tokens in its sample, [seq] int64: array "token_index" if whoever cut
-  /// the batch gives it, else contiguous.
+  /// Index of each of this rank's tokens in its sample, [seq] int64: array "token_index" if whoever
+  /// cut the batch gives it, else contiguous.
   [[nodiscard]] at::Tensor token_index();
 
   /// {seq, batch, last...} with the global sizes of this microbatch.
@@ -66,7 +69,9 @@ class MH_API StepContext {
 
   /// Adds a loss; any block may.
   void add_loss(Loss loss);
+
   [[nodiscard]] const std::vector<Loss>& losses() const { return losses_; }
+
   /// Takes the losses out.
   [[nodiscard]] std::vector<Loss> take_losses();
   /// How many items the loss has in this microbatch on this rank: a float32 scalar.
@@ -78,19 +83,22 @@ class MH_API StepContext {
   /// Something computed once per microbatch and used by many layers (rotary tables, masks).
   const at::Tensor& cached(const std::string& key, const std::function<at::Tensor()>& make);
 
-  /// Runs a named part of a block ("core_attention", "norms", "activations"), keeping only its inputs if
-  /// the block's recompute plan says so.
-  [[nodiscard]] at::Tensor part(std::string_view name, const std::vector<at::Tensor>& inputs,
-                                const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run);
+  /// Runs a named part of a block ("core_attention", "norms", "activations"), keeping only its
+  /// inputs if the block's recompute plan says so.
+  [[nodiscard]] at::Tensor part(
+      std::string_view name,
+      const std::vector<at::Tensor>& inputs,
+      const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run
+  );
 
-  bool training = false;             ///< dropout is active
-  uint64_t seed = 0;                 ///< of dropout: changes with the step
+  bool training = false; ///< dropout is active
+  uint64_t seed = 0;     ///< of dropout: changes with the step
   int64_t microbatch = 0;
-  at::DeviceType target = at::kCPU;  ///< what kernels are chosen for, on the Meta device too
-  const Keep* keep = nullptr;        ///< the current block's recompute plan
-  WeightQueue* weight_queue = nullptr;  ///< where products leave their weight gradients, if put off
+  at::DeviceType target = at::kCPU;    ///< what kernels are chosen for, on the Meta device too
+  const Keep* keep = nullptr;          ///< the current block's recompute plan
+  WeightQueue* weight_queue = nullptr; ///< where products leave their weight gradients, if put off
 
- private:
+private:
   const Mesh* mesh_;
   const Rules* rules_;
   const Batch* batch_;
@@ -98,4 +106,4 @@ class MH_API StepContext {
   std::map<std::string, at::Tensor> cache_;
 };
 
-}  // namespace mh
+} // namespace mh

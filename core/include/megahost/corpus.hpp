@@ -18,29 +18,32 @@ class Tokenizer;
 /// One array of a sample, of `seq_length` elements unless the plugin says otherwise.
 using Array = std::variant<std::vector<int64_t>, std::vector<float>>;
 
-/// Decoders read "tokens", "labels" (the next tokens) and "loss_mask" (float, 1 where a label counts); a
-/// corpus may add "positions" and "segments" (document numbers) for packed documents, or arrays of its own.
+/// Decoders read "tokens", "labels" (the next tokens) and "loss_mask" (float, 1 where a label
+/// counts); a corpus may add "positions" and "segments" (document numbers) for packed documents, or
+/// arrays of its own.
 using Sample = std::map<std::string, Array, std::less<>>;
 
 enum class Split : uint8_t { train, valid, test };
 
 class MH_API Corpus {
- public:
+public:
   static constexpr Kind kKind = Kind::corpus;
+
   struct Args {
-    const Tokenizer* tokenizer = nullptr;  ///< outlives the corpus
+    const Tokenizer* tokenizer = nullptr; ///< outlives the corpus
     int64_t seq_length = 0;
-    int64_t vocab = 0;                     ///< of the model: ids must be below it
-    std::array<double, 3> split{1, 0, 0};  ///< shares of train, valid, test; they sum to 1
+    int64_t vocab = 0;                    ///< of the model: ids must be below it
+    std::array<double, 3> split{1, 0, 0}; ///< shares of train, valid, test; they sum to 1
     uint64_t seed = 1234;
   };
+
   virtual ~Corpus();
 
   /// Samples of one epoch of a split; 0 if its share is empty.
   [[nodiscard]] virtual int64_t size(Split split) const = 0;
 
-  /// Sample `index` of a split, from 0 without end: epoch after epoch, each in an order of its own. A pure
-  /// function: no state, any order of calls, any number of threads.
+  /// Sample `index` of a split, from 0 without end: epoch after epoch, each in an order of its own.
+  /// A pure function: no state, any order of calls, any number of threads.
   ///
   /// Throws:  mh::Error with exit code 5 for ids outside the vocabulary or unreadable data
   [[nodiscard]] virtual Sample sample(Split split, int64_t index) const = 0;
@@ -49,4 +52,4 @@ class MH_API Corpus {
   [[nodiscard]] virtual std::string summary() const = 0;
 };
 
-}  // namespace mh
+} // namespace mh

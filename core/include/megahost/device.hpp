@@ -12,11 +12,13 @@
 namespace mh {
 
 class MH_API Device {
- public:
+public:
   static constexpr Kind kKind = Kind::device;
+
   struct Args {
     int64_t local_rank = 0;
   };
+
   virtual ~Device();
 
   [[nodiscard]] virtual at::Device device() const = 0;
@@ -26,8 +28,9 @@ class MH_API Device {
   [[nodiscard]] virtual double peak_flops(at::ScalarType dtype) const = 0;
   /// Bytes of memory; 0 if unknown.
   [[nodiscard]] virtual int64_t memory() const = 0;
+
   /// Waits until all work given to the device is done.
   virtual void synchronize() const {}
 };
 
-}  // namespace mh
+} // namespace mh

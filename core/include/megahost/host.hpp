@@ -40,13 +40,14 @@ struct FoundPlugin {
     Kind kind;
     std::string name, summary;
   };
-  PluginInfo plugin;  ///< only `file` is set if it was skipped
+
+  PluginInfo plugin; ///< only `file` is set if it was skipped
   std::vector<Offer> offers;
-  std::string skipped;  ///< why it cannot be opened; empty if it can
+  std::string skipped; ///< why it cannot be opened; empty if it can
 };
 
 class MH_API Host {
- public:
+public:
   /// Throws:  mh::Error if the LibTorch of this process is not the one that megahost was built for
   explicit Host(std::vector<std::filesystem::path> folders = plugin_folders());
   ~Host();
@@ -83,9 +84,10 @@ class MH_API Host {
   [[nodiscard]] std::vector<std::string> names(Kind kind) const;
 
   [[nodiscard]] Registry& registry() { return registry_; }
+
   [[nodiscard]] const std::vector<std::filesystem::path>& folders() const { return folders_; }
 
- private:
+private:
   struct Open;
   [[nodiscard]] std::vector<std::filesystem::path> files(std::string_view first_prefix) const;
   [[nodiscard]] bool is_open(const std::filesystem::path& file) const;
@@ -95,4 +97,4 @@ class MH_API Host {
   Registry registry_;
 };
 
-}  // namespace mh
+} // namespace mh

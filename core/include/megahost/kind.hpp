@@ -24,9 +24,9 @@ enum class Kind : uint8_t {
 /// What the program says about a kind.
 struct KindInfo {
   Kind kind;
-  std::string_view name;     ///< "lr_schedule"
-  std::string_view section;  ///< of a recipe: a name is given in `section.use`
-  std::string_view folder;   ///< start of a plugin's file name: "optimizers" of optimizers-adamw.so
+  std::string_view name;    ///< "lr_schedule"
+  std::string_view section; ///< of a recipe: a name is given in `section.use`
+  std::string_view folder;  ///< start of a plugin's file name: "optimizers" of optimizers-adamw.so
 };
 
 /// One row per kind, in the order of the enumeration.
@@ -47,4 +47,4 @@ inline constexpr std::array<KindInfo, 10> kKinds{{
   return kKinds[static_cast<size_t>(kind)];
 }
 
-}  // namespace mh
+} // namespace mh

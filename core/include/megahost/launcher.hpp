@@ -12,21 +12,23 @@ namespace mh {
 
 /// This process's place among all processes of a run.
 struct World {
-  int64_t rank = 0, size = 1;              ///< of all processes
-  int64_t local_rank = 0, local_size = 1;  ///< on this machine
+  int64_t rank = 0, size = 1;             ///< of all processes
+  int64_t local_rank = 0, local_size = 1; ///< on this machine
   std::string master_address = "127.0.0.1";
   int master_port = 0;
 };
 
 class MH_API Launcher {
- public:
+public:
   static constexpr Kind kKind = Kind::launcher;
+
   struct Args {};
+
   virtual ~Launcher();
 
-  /// The world as this launcher's environment describes it; nothing if it did not start this process.
-  /// Throws:  mh::Error if the environment is there in part
+  /// The world as this launcher's environment describes it; nothing if it did not start this
+  /// process. Throws:  mh::Error if the environment is there in part
   [[nodiscard]] virtual std::optional<World> detect() const = 0;
 };
 
-}  // namespace mh
+} // namespace mh

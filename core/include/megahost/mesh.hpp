@@ -27,8 +27,13 @@ namespace mh {
 enum class MeshAxis : uint8_t { pp, dp, cp, tp, edp, ep, etp };
 inline constexpr int kMeshAxes = 7;
 inline constexpr std::array<MeshAxis, kMeshAxes> kAllMeshAxes = {
-    MeshAxis::pp, MeshAxis::dp, MeshAxis::cp, MeshAxis::tp,
-    MeshAxis::edp, MeshAxis::ep, MeshAxis::etp};
+    MeshAxis::pp,
+    MeshAxis::dp,
+    MeshAxis::cp,
+    MeshAxis::tp,
+    MeshAxis::edp,
+    MeshAxis::ep,
+    MeshAxis::etp};
 
 /// "pp", "dp", ... as they appear in groups, logs and tables.
 [[nodiscard]] MH_API std::string_view to_string(MeshAxis axis);
@@ -37,17 +42,24 @@ enum class Reduce : uint8_t { sum, max, min };
 
 /// Some ranks that take part in collectives together. A group of one rank communicates nothing.
 class MH_API Group {
- public:
+public:
   Group() = default;
-  Group(std::string name, std::vector<int64_t> members, int64_t index,
-        c10::intrusive_ptr<c10d::Backend> backend);
+  Group(
+      std::string name,
+      std::vector<int64_t> members,
+      int64_t index,
+      c10::intrusive_ptr<c10d::Backend> backend
+  );
   Group(const Group&);
   Group& operator=(const Group&);
   ~Group();
 
   [[nodiscard]] const std::string& name() const { return name_; }
+
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(members_.size()); }
-  [[nodiscard]] int64_t index() const { return index_; }  ///< this rank's place among the members
+
+  [[nodiscard]] int64_t index() const { return index_; } ///< this rank's place among the members
+
   [[nodiscard]] const std::vector<int64_t>& members() const { return members_; }
 
   /// Reduces `tensor` (contiguous) in place over the members.
@@ -60,12 +72,13 @@ class MH_API Group {
   [[nodiscard]] at::Tensor reduce_scatter(const at::Tensor& tensor, int64_t dim) const;
 
   /// Splits along `split`, exchanges, and concatenates what arrives along `concat`.
-  [[nodiscard]] at::Tensor all_to_all(const at::Tensor& tensor, int64_t split, int64_t concat) const;
+  [[nodiscard]] at::Tensor
+  all_to_all(const at::Tensor& tensor, int64_t split, int64_t concat) const;
 
   /// This member's slice along `dim`; no communication.
   [[nodiscard]] at::Tensor slice(const at::Tensor& tensor, int64_t dim) const;
 
- private:
+private:
   std::string name_ = "self";
   std::vector<int64_t> members_ = {0};
   int64_t index_ = 0;
@@ -77,29 +90,39 @@ struct MeshShape {
   int64_t pp = 1, dp = 1, cp = 1, tp = 1, ep = 1, etp = 1;
 
   [[nodiscard]] int64_t world() const { return pp * dp * cp * tp; }
+
   [[nodiscard]] int64_t edp() const { return dp * cp * tp / (ep * etp); }
 };
 
-/// Makes the transport of one group; called on every rank for every group in the same order, also for
-/// groups that this rank is not in (`index` is -1 then, and the result is not used).
+/// Makes the transport of one group; called on every rank for every group in the same order, also
+/// for groups that this rank is not in (`index` is -1 then, and the result is not used).
 using MakeBackend = std::function<c10::intrusive_ptr<c10d::Backend>(
-    const std::string& name, const std::vector<int64_t>& members, int64_t index)>;
+    const std::string& name, const std::vector<int64_t>& members, int64_t index
+)>;
 
 /// This rank's place in both meshes.
 ///
 /// Throws:  mh::Error if the degrees do not divide one another
 /// Source:  Megatron Core `RankGenerator` for the default order (tp fastest, pp slowest)
 class MH_API Mesh {
- public:
+public:
   /// A world of one rank.
   Mesh();
-  Mesh(const MeshShape& shape, int64_t rank, const MakeBackend& make_backend,
-       std::string_view order = "tp-cp-ep-dp-pp");
+  Mesh(
+      const MeshShape& shape,
+      int64_t rank,
+      const MakeBackend& make_backend,
+      std::string_view order = "tp-cp-ep-dp-pp"
+  );
 
   [[nodiscard]] int64_t world() const { return shape_.world(); }
+
   [[nodiscard]] int64_t rank() const { return rank_; }
+
   [[nodiscard]] const MeshShape& shape() const { return shape_; }
+
   [[nodiscard]] int64_t size(MeshAxis axis) const { return group(axis).size(); }
+
   [[nodiscard]] int64_t coordinate(MeshAxis axis) const { return group(axis).index(); }
 
   /// The ranks that differ from this one along `axis` only.
@@ -112,12 +135,12 @@ class MH_API Mesh {
   /// All ranks.
   [[nodiscard]] const Group& all() const { return all_; }
 
- private:
+private:
   MeshShape shape_;
   int64_t rank_ = 0;
   Group all_;
   std::array<Group, kMeshAxes> groups_;
-  std::array<std::vector<Group>, kMeshAxes> blocks_;  // by divisor of the axis' size, ascending
+  std::array<std::vector<Group>, kMeshAxes> blocks_; // by divisor of the axis' size, ascending
 };
 
-}  // namespace mh
+} // namespace mh

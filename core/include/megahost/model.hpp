@@ -1,9 +1,8 @@
 #pragma once
 /// A model of an architecture, built for this rank.
 ///
-///   mh::Model model(architecture, {.mesh = &mesh, .rules = &rules, .dtype = at::kFloat, .seq = 64});
-///   model.parameters().allocate_gradients();
-///   mh::StepContext context(mesh, rules, batch);
+///   mh::Model model(architecture, {.mesh = &mesh, .rules = &rules, .dtype = at::kFloat, .seq =
+///   64}); model.parameters().allocate_gradients(); mh::StepContext context(mesh, rules, batch);
 ///   model.forward(context);
 ///   mh::backward(context.losses()...);
 
@@ -18,10 +17,13 @@
 namespace mh {
 
 class MH_API Model {
- public:
+public:
   /// Builds embedding, blocks and head. `policy` may be null: everything is kept.
-  Model(const Architecture& architecture, const Builder::Args& args,
-        const RecomputePolicy* policy = nullptr);
+  Model(
+      const Architecture& architecture,
+      const Builder::Args& args,
+      const RecomputePolicy* policy = nullptr
+  );
   ~Model();
   Model(Model&&) noexcept;
 
@@ -29,10 +31,12 @@ class MH_API Model {
   [[nodiscard]] State forward(StepContext& context) const;
 
   [[nodiscard]] ParameterStore& parameters() { return *store_; }
+
   [[nodiscard]] const ParameterStore& parameters() const { return *store_; }
+
   [[nodiscard]] const Flops& flops() const { return flops_; }
 
- private:
+private:
   std::unique_ptr<ParameterStore> store_;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<Keep> keep_;
@@ -42,4 +46,4 @@ class MH_API Model {
 /// Back-propagates a scalar: gradients accumulate in the parameters' main gradients.
 MH_API void backward(const at::Tensor& scalar);
 
-}  // namespace mh
+} // namespace mh

@@ -1,9 +1,9 @@
 #pragma once
-/// Parameters: what a layer asks for, what it gets, and what the trainer, the checkpoint and the optimizer
-/// know of it.
+/// Parameters: what a layer asks for, what it gets, and what the trainer, the checkpoint and the
+/// optimizer know of it.
 ///
-/// A leaf tensor may pack several named pieces along its rows (query, key and value weights share one
-/// product). Names, shapes, initial values, gradient sums and checkpoints belong to pieces.
+/// A leaf tensor may pack several named pieces along its rows (query, key and value weights share
+/// one product). Names, shapes, initial values, gradient sums and checkpoints belong to pieces.
 
 #include "megahost/axis.hpp"
 #include "megahost/export.hpp"
@@ -26,48 +26,52 @@ struct Init {
   double std = 0;
 
   static Init zeros() { return {Kind::zeros, 0}; }
+
   static Init ones() { return {Kind::ones, 0}; }
+
   static Init normal(double std) { return {Kind::normal, std}; }
 };
 
 /// One named piece as a layer asks for it.
 struct ParamSpec {
-  std::string name;  ///< relative to the builder's scope: "weight"
-  Dims dims;         ///< global, true sizes (vocabulary without padding)
+  std::string name; ///< relative to the builder's scope: "weight"
+  Dims dims;        ///< global, true sizes (vocabulary without padding)
   Init init;
 };
 
 /// A gradient is summed over the members of this group.
 struct GradientSum {
   MeshAxis axis;
-  int64_t inner = 0;  ///< 0: the whole axis, else blocks of this many neighbours
+  int64_t inner = 0; ///< 0: the whole axis, else blocks of this many neighbours
   friend bool operator==(const GradientSum&, const GradientSum&) = default;
 };
 
 /// One named piece as this rank holds it.
 struct Piece {
   std::string name;                  ///< global: "layers.3.attention.q.weight"
-  std::vector<int64_t> global_shape;  ///< of the true, unsplit tensor
-  std::vector<int64_t> offset;        ///< of this rank's slice in it
-  std::vector<int64_t> shape;         ///< of this rank's slice, without padding
-  int64_t row = 0;                    ///< where the slice starts along dimension 0 of the leaf
-  std::vector<GradientSum> sums;      ///< gradient reductions it needs
-  int64_t copies = 1;                 ///< ranks that hold the same slice: each element counts once
+  std::vector<int64_t> global_shape; ///< of the true, unsplit tensor
+  std::vector<int64_t> offset;       ///< of this rank's slice in it
+  std::vector<int64_t> shape;        ///< of this rank's slice, without padding
+  int64_t row = 0;                   ///< where the slice starts along dimension 0 of the leaf
+  std::vector<GradientSum> sums;     ///< gradient reductions it needs
+  int64_t copies = 1;                ///< ranks that hold the same slice: each element counts once
 };
 
 /// A leaf tensor and its gradient.
 struct Parameter {
-  at::Tensor value;      ///< [rows, ...] in the training dtype, requires grad
-  at::Tensor main_grad;  ///< float32 (float64 models: float64) of the same shape, accumulated in place
+  at::Tensor value; ///< [rows, ...] in the training dtype, requires grad
+  at::Tensor
+      main_grad; ///< float32 (float64 models: float64) of the same shape, accumulated in place
   std::vector<Piece> pieces;
 
-  /// The part of `tensor` (value, main_grad, or a tensor of the same shape) that is the piece, unpadded.
+  /// The part of `tensor` (value, main_grad, or a tensor of the same shape) that is the piece,
+  /// unpadded.
   [[nodiscard]] MH_API at::Tensor view(const at::Tensor& tensor, const Piece& piece) const;
 };
 
 /// All parameters of a model on this rank. References stay valid.
 class MH_API ParameterStore {
- public:
+public:
   ParameterStore() = default;
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
@@ -76,7 +80,9 @@ class MH_API ParameterStore {
   Parameter& add(Parameter parameter);
 
   [[nodiscard]] std::deque<Parameter>& all() { return parameters_; }
+
   [[nodiscard]] const std::deque<Parameter>& all() const { return parameters_; }
+
   /// The leaf that holds a piece of this name, or nullptr.
   [[nodiscard]] Parameter* find(std::string_view piece);
 
@@ -86,18 +92,19 @@ class MH_API ParameterStore {
   /// Makes one flat gradient buffer and gives each parameter its part. Autograd and the layers
   /// accumulate into it in place. Call once, before the first backward pass.
   void allocate_gradients();
+
   /// The flat buffer; undefined before `allocate_gradients`.
   [[nodiscard]] const at::Tensor& gradients() const { return gradients_; }
 
   /// Sums gradients over the ranks that each piece needs; nothing on one rank.
   void reduce_gradients(const Mesh& mesh);
-  /// The squared L2 norm of all gradients of the global model, each element counted once: float32 scalar
-  /// on the parameters' device (float64 for float64 models).
+  /// The squared L2 norm of all gradients of the global model, each element counted once: float32
+  /// scalar on the parameters' device (float64 for float64 models).
   [[nodiscard]] at::Tensor squared_gradient_norm(const Mesh& mesh) const;
 
- private:
+private:
   std::deque<Parameter> parameters_;
   at::Tensor gradients_;
 };
 
-}  // namespace mh
+} // namespace mh

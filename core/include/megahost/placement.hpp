@@ -8,8 +8,8 @@
 ///   split(d)    dimension d is cut into equal slices, in rank order
 ///   partial     each rank holds a summand of the value
 ///
-/// A model never says so itself: strategies supply rules (logical axis -> mesh axis) and `place` derives
-/// the placement of any activation from its dimensions.
+/// A model never says so itself: strategies supply rules (logical axis -> mesh axis) and `place`
+/// derives the placement of any activation from its dimensions.
 
 #include "megahost/axis.hpp"
 #include "megahost/export.hpp"
@@ -33,12 +33,14 @@ struct Along {
 
 /// How a tensor lies along every mesh axis.
 class Placement {
- public:
+public:
   [[nodiscard]] Along operator[](MeshAxis axis) const { return along_[static_cast<size_t>(axis)]; }
+
   Along& operator[](MeshAxis axis) { return along_[static_cast<size_t>(axis)]; }
+
   friend bool operator==(const Placement&, const Placement&) = default;
 
- private:
+private:
   std::array<Along, kMeshAxes> along_{};
 };
 
@@ -55,9 +57,9 @@ struct Rule {
 /// parallelism [seq, batch, heads] gives tp to heads, and with sequence parallelism beside it
 /// [seq, batch, embed] leaves tp to seq: nothing else in any layer knows about it.
 enum class Tier : uint8_t {
-  features,  ///< heads, kv_heads, mlp, vocab, expert: what a product makes
-  tokens,    ///< batch, seq: whose tokens a rank sees; inputs, labels and masks stop here
-  between,   ///< seq between the regions that features are split in
+  features, ///< heads, kv_heads, mlp, vocab, expert: what a product makes
+  tokens,   ///< batch, seq: whose tokens a rank sees; inputs, labels and masks stop here
+  between,  ///< seq between the regions that features are split in
 };
 
 /// The rules of all strategies of a run.
@@ -66,19 +68,20 @@ struct MH_API Rules {
 
   /// Derives the placement of an activation.
   ///
-  /// An axis that is mapped but whose size the mesh axis does not divide becomes replicated (kv heads
-  /// fewer than tp). Token axes must divide.
+  /// An axis that is mapped but whose size the mesh axis does not divide becomes replicated (kv
+  /// heads fewer than tp). Token axes must divide.
   ///
   /// Throws:  mh::Error naming the axis, its size and the degree
-  [[nodiscard]] Placement place(const Dims& dims, const Mesh& mesh, Tier upto = Tier::between) const;
+  [[nodiscard]] Placement
+  place(const Dims& dims, const Mesh& mesh, Tier upto = Tier::between) const;
 
   /// Whether some strategy maps `logical` to `mesh_axis` in the features tier.
   [[nodiscard]] bool maps(LogicalAxis logical, MeshAxis mesh_axis) const;
 };
 
 /// This rank's sizes of a tensor of `dims` under `placement`.
-[[nodiscard]] MH_API std::vector<int64_t> local_sizes(const Dims& dims, const Placement& placement,
-                                                      const Mesh& mesh);
+[[nodiscard]] MH_API std::vector<int64_t>
+local_sizes(const Dims& dims, const Placement& placement, const Mesh& mesh);
 
 /// Moves a tensor to another placement, and its gradient back, with the collectives of this table:
 ///
@@ -96,13 +99,15 @@ struct MH_API Rules {
 ///
 /// Inner mesh axes are converted first (tp, then cp), so that both may cut the same dimension.
 /// Throws:  mh::Error for any other pair, naming mesh axis and types
-[[nodiscard]] MH_API at::Tensor convert(const at::Tensor& tensor, const Placement& from,
-                                        const Placement& to, const Mesh& mesh);
+[[nodiscard]] MH_API at::Tensor
+convert(const at::Tensor& tensor, const Placement& from, const Placement& to, const Mesh& mesh);
 
 /// The two halves of `convert` without autograd, for Functions that place them beside a product.
-[[nodiscard]] MH_API at::Tensor convert_forward(const at::Tensor& tensor, const Placement& from,
-                                                const Placement& to, const Mesh& mesh);
-[[nodiscard]] MH_API at::Tensor convert_backward(const at::Tensor& gradient, const Placement& from,
-                                                 const Placement& to, const Mesh& mesh);
+[[nodiscard]] MH_API at::Tensor convert_forward(
+    const at::Tensor& tensor, const Placement& from, const Placement& to, const Mesh& mesh
+);
+[[nodiscard]] MH_API at::Tensor convert_backward(
+    const at::Tensor& gradient, const Placement& from, const Placement& to, const Mesh& mesh
+);
 
-}  // namespace mh
+} // namespace mh

@@ -43,7 +43,7 @@
 #define MH_JOIN(a, b) MH_JOIN_TOKENS(a, b)
 #ifdef NDEBUG
 #define MH_PIN MH_ABI_PIN
-#else  // abi.hpp refuses such a build; where that was circumvented, this is a pin that no host has
+#else // abi.hpp refuses such a build; where that was circumvented, this is a pin that no host has
 #define MH_PIN MH_JOIN(MH_ABI_PIN, _debug)
 #endif
 
@@ -51,22 +51,22 @@ extern "C" {
 
 /// The entry. Plain C, so that it can be read before any of the plugin's code is called.
 struct mh_plugin {
-  uint32_t size;           ///< sizeof(mh_plugin) where the plugin was built
-  uint32_t api;            ///< MH_PLUGIN_API
-  const char* id;          ///< reverse domain name, "org.example.moe"; the first half of full names
-  const char* version;     ///< of the plugin: "1.2.0"
-  const char* license;     ///< SPDX
-  const char* summary;     ///< one line
-  const char* abi_tag;     ///< MH_ABI_TAG
-  const char* built_with;  ///< LibTorch and compiler, for people
-  const char* pin;         ///< the host's pin: the reference that the dynamic linker must find
+  uint32_t size;          ///< sizeof(mh_plugin) where the plugin was built
+  uint32_t api;           ///< MH_PLUGIN_API
+  const char* id;         ///< reverse domain name, "org.example.moe"; the first half of full names
+  const char* version;    ///< of the plugin: "1.2.0"
+  const char* license;    ///< SPDX
+  const char* summary;    ///< one line
+  const char* abi_tag;    ///< MH_ABI_TAG
+  const char* built_with; ///< LibTorch and compiler, for people
+  const char* pin;        ///< the host's pin: the reference that the dynamic linker must find
   void (*register_all)(mh::Registry&);
 };
 
 /// The pin. Its name spells the tag; only a host of the same tag defines it (core/host/pin.cpp).
 extern MH_API const char MH_PIN;
 
-}  // extern "C"
+} // extern "C"
 
 /// Define it before including this header to say under which licence a plugin comes.
 #ifndef MH_PLUGIN_LICENSE

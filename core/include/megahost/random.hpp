@@ -1,6 +1,6 @@
 #pragma once
-/// Counter-based random numbers: each value is a function of (key, index), so initial values and dropout
-/// masks are the same under every layout and need no generator state.
+/// Counter-based random numbers: each value is a function of (key, index), so initial values and
+/// dropout masks are the same under every layout and need no generator state.
 ///
 /// Source:  Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), Philox4x32-10
 
@@ -19,15 +19,20 @@ namespace mh {
 [[nodiscard]] MH_API uint64_t random_key(uint64_t seed, std::string_view name);
 
 /// Four random words for one counter.
-[[nodiscard]] MH_API std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low,
-                                                    uint64_t counter_high);
+[[nodiscard]] MH_API std::array<uint32_t, 4>
+philox(uint64_t key, uint64_t counter_low, uint64_t counter_high);
 
-/// Fills a slice of a global tensor with N(0, std): element i of the global tensor (row-major) depends
-/// on (key, i) only. Nothing is done on the Meta device.
+/// Fills a slice of a global tensor with N(0, std): element i of the global tensor (row-major)
+/// depends on (key, i) only. Nothing is done on the Meta device.
 ///
 /// Shapes:  slice [n0, n1, ...] at `offset` of a tensor of `global_shape`
 /// Dtype:   any float; values are computed in float32
-MH_API void fill_normal(at::Tensor slice, uint64_t key, double std,
-                        const std::vector<int64_t>& global_shape, const std::vector<int64_t>& offset);
+MH_API void fill_normal(
+    at::Tensor slice,
+    uint64_t key,
+    double std,
+    const std::vector<int64_t>& global_shape,
+    const std::vector<int64_t>& offset
+);
 
-}  // namespace mh
+} // namespace mh

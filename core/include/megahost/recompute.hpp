@@ -1,5 +1,6 @@
 #pragma once
-/// Recompute policies: which activations are kept for the backward pass, and which are computed again.
+/// Recompute policies: which activations are kept for the backward pass, and which are computed
+/// again.
 ///
 /// Source:  arXiv:2205.05198 (full and selective recomputation)
 
@@ -15,8 +16,9 @@ namespace mh {
 
 /// What one block keeps.
 struct Keep {
-  bool everything = true;           ///< false: only the block's input; the block runs again in backward
-  std::vector<std::string> redo{};  ///< parts computed again: "core_attention", "norms", "activations"
+  bool everything = true; ///< false: only the block's input; the block runs again in backward
+  std::vector<std::string>
+      redo{}; ///< parts computed again: "core_attention", "norms", "activations"
 
   [[nodiscard]] bool redoes(std::string_view part) const {
     for (const auto& name : redo) {
@@ -29,15 +31,17 @@ struct Keep {
 };
 
 class MH_API RecomputePolicy {
- public:
+public:
   static constexpr Kind kKind = Kind::recompute;
+
   struct Args {
-    int64_t layers = 0;  ///< transformer blocks of this stage
+    int64_t layers = 0; ///< transformer blocks of this stage
   };
+
   virtual ~RecomputePolicy();
 
   /// What block `layer` (0 .. layers-1 of this stage) keeps.
   [[nodiscard]] virtual Keep keep(int64_t layer) const = 0;
 };
 
-}  // namespace mh
+} // namespace mh

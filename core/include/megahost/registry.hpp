@@ -39,7 +39,7 @@ class Tokenizer;
 /// A loaded plugin, as its entry describes it.
 struct PluginInfo {
   std::string id{}, version{}, license{}, summary{}, abi_tag{}, built_with{};
-  std::filesystem::path file{};  ///< empty for what a program registers itself
+  std::filesystem::path file{}; ///< empty for what a program registers itself
 };
 
 namespace detail {
@@ -63,14 +63,14 @@ MH_INTERFACE(launcher, Launcher);
 MH_INTERFACE(device, Device);
 #undef MH_INTERFACE
 
-}  // namespace detail
+} // namespace detail
 
 class MH_API Registry {
- public:
+public:
   struct Entry {
     Kind kind;
-    std::string name;     ///< "adamw"
-    std::string summary;  ///< one line
+    std::string name;    ///< "adamw"
+    std::string summary; ///< one line
     std::shared_ptr<const PluginInfo> plugin;
     Schema schema;
     /// Makes one: an interface pointer of the kind, owned by the caller. `args` points to the
@@ -142,9 +142,10 @@ class MH_API Registry {
 
   /// In order of registration.
   [[nodiscard]] const std::deque<Entry>& entries() const { return entries_; }
+
   [[nodiscard]] std::vector<std::string> names(Kind kind) const;
 
- private:
+private:
   void add_entry(Entry entry);
   [[nodiscard]] void*
   make_any(Kind kind, std::string_view name, const Value& options, const void* args) const;
@@ -153,4 +154,4 @@ class MH_API Registry {
   std::deque<Entry> entries_;
 };
 
-}  // namespace mh
+} // namespace mh

@@ -5,7 +5,8 @@
 ///     struct Config { int64_t layers = 12; std::optional<int64_t> head_dim; };
 ///     static void fields(mh::Fields<Config>& f) {
 ///       f.add("layers", &Config::layers, "number of transformer blocks").at_least(1);
-///       f.add("head_dim", &Config::head_dim, "size of a head; hidden / heads if absent").at_least(1);
+///       f.add("head_dim", &Config::head_dim, "size of a head; hidden / heads if
+///       absent").at_least(1);
 ///     }
 
 #include "megahost/export.hpp"
@@ -36,13 +37,13 @@ struct Field {
   std::string doc;
   std::string unit;
   FieldType type = FieldType::any;
-  bool list = false;      ///< an array of `type`
-  bool required = false;  ///< has no default and must be given
-  Value default_value;    ///< null: absent unless given
+  bool list = false;     ///< an array of `type`
+  bool required = false; ///< has no default and must be given
+  Value default_value;   ///< null: absent unless given
   std::optional<double> min;
   std::optional<double> max;
-  bool above_min = false;  ///< min itself is excluded
-  bool below_max = false;  ///< max itself is excluded
+  bool above_min = false; ///< min itself is excluded
+  bool below_max = false; ///< max itself is excluded
   std::vector<std::string> choices;
   /// Words that are not accepted yet, with the sentence that says why.
   std::map<std::string, std::string> refused;
@@ -51,9 +52,10 @@ struct Field {
 /// A closed list of fields, and the conditions between them.
 struct MH_API Schema {
   struct Check {
-    std::string field;  ///< where a failure is reported
-    std::function<std::string(const Value& table)> run;  ///< empty: fine; else the sentence
+    std::string field;                                  ///< where a failure is reported
+    std::function<std::string(const Value& table)> run; ///< empty: fine; else the sentence
   };
+
   std::vector<Field> fields;
   std::vector<Check> checks;
 
@@ -62,20 +64,25 @@ struct MH_API Schema {
 
 /// What is wrong with one key of a recipe.
 struct Problem {
-  Origin origin;        ///< of the key or of the value
-  std::string key;      ///< "optimizer.lr"
-  std::string message;  ///< "unknown option `warmpu` in optimizer"
-  std::string label;    ///< beside the caret: "did you mean `warmup`?"
-  std::string note;     ///< last line: "adamw takes: lr, betas"
+  Origin origin;       ///< of the key or of the value
+  std::string key;     ///< "optimizer.lr"
+  std::string message; ///< "unknown option `warmpu` in optimizer"
+  std::string label;   ///< beside the caret: "did you mean `warmup`?"
+  std::string note;    ///< last line: "adamw takes: lr, betas"
 };
 
 /// Checks a table against a schema and fills in the defaults.
 ///
-/// Returns: the complete table, keys in the schema's order; values that were refused keep their default
-/// `path` is the table's key in the recipe, "optimizer"; problems are appended. Fields whose default is
-/// null stay absent. The schema's checks run only if no field of the table was refused.
-[[nodiscard]] MH_API Value
-complete(const Schema& schema, const Value& table, const std::string& path, std::vector<Problem>& problems);
+/// Returns: the complete table, keys in the schema's order; values that were refused keep their
+/// default `path` is the table's key in the recipe, "optimizer"; problems are appended. Fields
+/// whose default is null stay absent. The schema's checks run only if no field of the table was
+/// refused.
+[[nodiscard]] MH_API Value complete(
+    const Schema& schema,
+    const Value& table,
+    const std::string& path,
+    std::vector<Problem>& problems
+);
 
 /// Like `complete`, and throws one mh::Error that lists every problem.
 [[nodiscard]] MH_API Value
@@ -86,8 +93,9 @@ complete_or_throw(const Schema& schema, const Value& table, const std::string& p
 
 /// Further properties of the field that `Fields::add` has just made.
 class FieldOptions {
- public:
-  explicit FieldOptions(Field& field) : field_(field) {}
+public:
+  explicit FieldOptions(Field& field)
+      : field_(field) {}
 
   FieldOptions& required() {
     field_.required = true;
@@ -136,7 +144,7 @@ class FieldOptions {
     return *this;
   }
 
- private:
+private:
   Field& field_;
 };
 
@@ -144,14 +152,19 @@ namespace detail {
 
 template <class T>
 struct IsVector : std::false_type {};
+
 template <class T>
 struct IsVector<std::vector<T>> : std::true_type {};
+
 template <class T>
 struct IsOptional : std::false_type {};
+
 template <class T>
 struct IsOptional<std::optional<T>> : std::true_type {};
+
 template <class T>
 struct IsMap : std::false_type {};
+
 template <class T>
 struct IsMap<std::map<std::string, T>> : std::true_type {};
 
@@ -241,7 +254,7 @@ void read_value(const Value& value, T& ret_member) {
   }
 }
 
-}  // namespace detail
+} // namespace detail
 
 /// Collects the fields of C: makes the schema, and reads a table into a C.
 ///
@@ -249,7 +262,7 @@ void read_value(const Value& value, T& ret_member) {
 /// std::optional of these, or std::map from std::string. A default is the member's value in C{}.
 template <class C>
 class Fields {
- public:
+public:
   /// Members of a base class of C work too.
   template <class T, class Owner>
   FieldOptions add(std::string name, T Owner::*member, std::string doc) {
@@ -274,9 +287,11 @@ class Fields {
   template <class Run>
   void check(std::string field, Run run) {
     schema_.checks.push_back(
-        {std::move(field), [readers = readers_, run = std::move(run)](const Value& table) {
+        {std::move(field),
+         [readers = readers_, run = std::move(run)](const Value& table) {
            return std::string(run(read_all(*readers, table)));
-         }});
+         }}
+    );
   }
 
   [[nodiscard]] const Schema& schema() const { return schema_; }
@@ -288,7 +303,7 @@ class Fields {
     return read_all(*readers_, complete_or_throw(schema_, table, path));
   }
 
- private:
+private:
   using Readers = std::vector<std::function<void(const Value&, C&)>>;
 
   static C read_all(const Readers& readers, const Value& table) {
@@ -311,4 +326,4 @@ template <class T>
   return fields;
 }
 
-}  // namespace mh
+} // namespace mh

@@ -1,8 +1,9 @@
 #pragma once
 /// What flows from block to block: a few named activations.
 ///
-/// Decoders carry one, "hidden" [seq, batch, embed]; encoder-decoder models carry the encoder's output
-/// beside it. The dimensions travel with the tensor, so a pipeline knows what to send and receive.
+/// Decoders carry one, "hidden" [seq, batch, embed]; encoder-decoder models carry the encoder's
+/// output beside it. The dimensions travel with the tensor, so a pipeline knows what to send and
+/// receive.
 
 #include "megahost/axis.hpp"
 #include "megahost/error.hpp"
@@ -18,12 +19,12 @@
 namespace mh {
 
 struct Activation {
-  at::Tensor value;  ///< this rank's part
-  Dims dims;         ///< global dimensions
+  at::Tensor value; ///< this rank's part
+  Dims dims;        ///< global dimensions
 };
 
 class MH_API State {
- public:
+public:
   State() = default;
   State(std::string name, at::Tensor value, Dims dims);
 
@@ -36,11 +37,13 @@ class MH_API State {
   [[nodiscard]] State with(std::string_view name, at::Tensor value) const;
 
   [[nodiscard]] auto begin() const { return items_.begin(); }
+
   [[nodiscard]] auto end() const { return items_.end(); }
+
   [[nodiscard]] size_t size() const { return items_.size(); }
 
- private:
+private:
   std::vector<std::pair<std::string, Activation>> items_;
 };
 
-}  // namespace mh
+} // namespace mh

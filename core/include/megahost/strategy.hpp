@@ -3,7 +3,8 @@
 ///
 ///   class Tensor : public mh::Strategy {   // megatron's tensor parallelism is four rules
 ///     void rules(mh::Rules& r) const override {
-///       for (auto a : {axis::heads, axis::kv_heads, axis::mlp, axis::vocab}) r.features.push_back({a, MeshAxis::tp});
+///       for (auto a : {axis::heads, axis::kv_heads, axis::mlp, axis::vocab})
+///       r.features.push_back({a, MeshAxis::tp});
 ///     }
 
 #include "megahost/export.hpp"
@@ -16,15 +17,17 @@
 namespace mh {
 
 class MH_API Strategy {
- public:
+public:
   static constexpr Kind kKind = Kind::strategy;
+
   struct Args {
-    MeshShape shape;  ///< all degrees of the run
+    MeshShape shape; ///< all degrees of the run
   };
+
   virtual ~Strategy();
 
   /// Adds this strategy's placement rules.
   virtual void rules(Rules& rules) const = 0;
 };
 
-}  // namespace mh
+} // namespace mh

@@ -14,16 +14,19 @@
 namespace mh {
 
 class MH_API Tokenizer {
- public:
+public:
   static constexpr Kind kKind = Kind::tokenizer;
+
   struct Args {};
+
   virtual ~Tokenizer();
 
   [[nodiscard]] virtual int64_t vocab() const = 0;
   [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   [[nodiscard]] virtual std::string decode(std::span<const int32_t> ids) const = 0;
+
   /// The id that ends a document, if the tokenizer has one.
   [[nodiscard]] virtual std::optional<int32_t> end_of_document() const { return std::nullopt; }
 };
 
-}  // namespace mh
+} // namespace mh

@@ -18,17 +18,17 @@ namespace mh {
 
 /// A text that values were read from.
 struct Source {
-  std::string name;   ///< file name as the user wrote it, or "--set"
-  std::string text;   ///< whole text, for messages that quote a line
-  std::string layer;  ///< "default", "preset llama2-7b", "recipe", "--set", ...
+  std::string name;  ///< file name as the user wrote it, or "--set"
+  std::string text;  ///< whole text, for messages that quote a line
+  std::string layer; ///< "default", "preset llama2-7b", "recipe", "--set", ...
 };
 
 /// Where a value was written.
 struct Origin {
-  std::shared_ptr<const Source> source;  ///< null for values made by a program
-  int line = 0;                          ///< from 1; 0 if not known
-  int column = 0;                        ///< from 1, in bytes; 0 if only the line is known
-  int length = 0;                        ///< bytes on that line
+  std::shared_ptr<const Source> source; ///< null for values made by a program
+  int line = 0;                         ///< from 1; 0 if not known
+  int column = 0;                       ///< from 1, in bytes; 0 if only the line is known
+  int length = 0;                       ///< bytes on that line
 
   /// "recipes/a.toml:3:7", shorter where less is known; empty without a source.
   [[nodiscard]] MH_API std::string where() const;
@@ -40,7 +40,7 @@ class Value;
 
 /// Keys and values in the order in which they were written; keys are unique.
 class MH_API Table {
- public:
+public:
   struct Entry;
 
   Table();
@@ -58,6 +58,7 @@ class MH_API Table {
   Value& set(std::string key, Value value, Origin key_origin = {});
   void erase(std::string_view key);
   [[nodiscard]] size_t size() const;
+
   [[nodiscard]] bool empty() const { return size() == 0; }
 
   /// Same keys and values; their order and origins do not matter.
@@ -68,7 +69,7 @@ class MH_API Table {
   [[nodiscard]] Entry* begin();
   [[nodiscard]] Entry* end();
 
- private:
+private:
   std::vector<Entry> entries_;
 };
 
@@ -76,7 +77,7 @@ class MH_API Table {
 ///
 /// Throws:  the `as_` functions throw mh::Error with the value's place if it has another type
 class MH_API Value {
- public:
+public:
   using Array = std::vector<Value>;
   enum class Type : uint8_t { null, boolean, integer, number, string, array, table };
 
@@ -91,13 +92,20 @@ class MH_API Value {
   Value(Table value);
 
   [[nodiscard]] Type type() const { return static_cast<Type>(data_.index()); }
+
   [[nodiscard]] bool is_null() const { return type() == Type::null; }
+
   [[nodiscard]] bool is_boolean() const { return type() == Type::boolean; }
+
   [[nodiscard]] bool is_integer() const { return type() == Type::integer; }
+
   /// True for integers too.
   [[nodiscard]] bool is_number() const { return type() == Type::number || is_integer(); }
+
   [[nodiscard]] bool is_string() const { return type() == Type::string; }
+
   [[nodiscard]] bool is_array() const { return type() == Type::array; }
+
   [[nodiscard]] bool is_table() const { return type() == Type::table; }
 
   [[nodiscard]] bool as_boolean() const;
@@ -120,7 +128,7 @@ class MH_API Value {
 
   Origin origin;
 
- private:
+private:
   std::variant<std::monostate, bool, int64_t, double, std::string, Array, Table> data_;
 };
 
@@ -135,4 +143,4 @@ struct Table::Entry {
 /// The value as TOML writes it on one line, floats in their shortest exact form.
 [[nodiscard]] MH_API std::string to_text(const Value& value);
 
-}  // namespace mh
+} // namespace mh

@@ -9,12 +9,13 @@ namespace {
 using mh::HfTensor;
 
 class Gpt : public mh::Decoder {
- public:
+public:
   struct Config : mh::DecoderConfig {};
 
   static void fields(mh::Fields<Config>& f) { mh::decoder_fields(f); }
 
-  Gpt(const Config& config, const Args& args) : Decoder(config, args) {}
+  Gpt(const Config& config, const Args& args)
+      : Decoder(config, args) {}
 
   /// `transformers` GPT2LMHeadModel: weights are [in, out], query, key and value in one.
   [[nodiscard]] std::vector<HfTensor> hugging_face() const override {
@@ -54,8 +55,10 @@ class Gpt : public mh::Decoder {
   }
 };
 
-}  // namespace
+} // namespace
 
 MH_PLUGIN("org.megahost.gpt", "0.1.0", "GPT decoder models", [](mh::Registry& registry) {
-  registry.add<Gpt>("gpt", "decoder with learned positions, LayerNorm, GELU and a tied output layer");
+  registry.add<Gpt>(
+      "gpt", "decoder with learned positions, LayerNorm, GELU and a tied output layer"
+  );
 });

@@ -1,4 +1,5 @@
-/// Llama and its relatives: rotary positions, RMSNorm, SwiGLU, grouped-query attention, an untied output.
+/// Llama and its relatives: rotary positions, RMSNorm, SwiGLU, grouped-query attention, an untied
+/// output.
 
 #define MH_PLUGIN_LICENSE "Apache-2.0"
 #include <megahost/nn/decoder.hpp>
@@ -7,7 +8,7 @@
 namespace {
 
 class Llama : public mh::Decoder {
- public:
+public:
   struct Config : mh::DecoderConfig {
     Config() {
       norm = "rmsnorm";
@@ -20,12 +21,14 @@ class Llama : public mh::Decoder {
 
   static void fields(mh::Fields<Config>& f) { mh::decoder_fields(f); }
 
-  Llama(const Config& config, const Args& args) : Decoder(config, args) {}
+  Llama(const Config& config, const Args& args)
+      : Decoder(config, args) {}
 
   /// `transformers` LlamaForCausalLM.
   [[nodiscard]] std::vector<mh::HfTensor> hugging_face() const override {
-    std::vector<mh::HfTensor> map = {{"model.embed_tokens.weight", {"embedding.word.weight"}},
-                                     {"model.norm.weight", {"head.norm.weight"}}};
+    std::vector<mh::HfTensor> map = {
+        {"model.embed_tokens.weight", {"embedding.word.weight"}},
+        {"model.norm.weight", {"head.norm.weight"}}};
     if (!config().tied) {
       map.push_back({"lm_head.weight", {"head.weight"}});
     }
@@ -52,9 +55,10 @@ class Llama : public mh::Decoder {
   }
 };
 
-}  // namespace
+} // namespace
 
 MH_PLUGIN("org.megahost.llama", "0.1.0", "Llama decoder models", [](mh::Registry& registry) {
-  registry.add<Llama>("llama",
-                      "decoder with rotary positions, RMSNorm, SwiGLU and grouped-query attention");
+  registry.add<Llama>(
+      "llama", "decoder with rotary positions, RMSNorm, SwiGLU and grouped-query attention"
+  );
 });

@@ -1,5 +1,6 @@
 #pragma once
-/// The decoder-only transformer: GPT, Llama and most of what came after them, as choices of one block.
+/// The decoder-only transformer: GPT, Llama and most of what came after them, as choices of one
+/// block.
 ///
 ///   x + attention(norm(x)), then x + feed_forward(norm(x)); a final norm; scores of the next token
 ///
@@ -56,9 +57,13 @@ void decoder_fields(Fields<C>& f) {
   f.add("heads", &C::heads, "query heads").at_least(1);
   f.add("kv_heads", &C::kv_heads, "key and value heads; as many as heads if absent").at_least(1);
   f.add("head_dim", &C::head_dim, "elements of a head; hidden / heads if absent").at_least(1);
-  f.add("ffn_hidden", &C::ffn_hidden,
-        "hidden units of the feed-forward; if absent 4 hidden, or 8/3 hidden rounded up to a multiple of "
-        "64 for gated activations")
+  f.add(
+       "ffn_hidden",
+       &C::ffn_hidden,
+       "hidden units of the feed-forward; if absent 4 hidden, or 8/3 hidden rounded up to a "
+       "multiple of "
+       "64 for gated activations"
+  )
       .at_least(1);
   f.add("vocab", &C::vocab, "entries of the vocabulary; the tokenizer's if absent").at_least(1);
   f.add("norm", &C::norm, "norm before each part of a block").one_of({"layernorm", "rmsnorm"});
@@ -68,12 +73,16 @@ void decoder_fields(Fields<C>& f) {
   f.add("positions", &C::positions, "how tokens know their positions")
       .one_of({"learned", "rope", "none"});
   f.add("rope_base", &C::rope_base, "base of the rotary wavelengths").above(0);
-  f.add("rope_share", &C::rope_share, "share of a head's elements that is rotated").above(0).at_most(1);
+  f.add("rope_share", &C::rope_share, "share of a head's elements that is rotated")
+      .above(0)
+      .at_most(1);
   f.add("rope_scaling", &C::rope_scaling, "how rotary embedding reaches beyond its first length")
       .one_of({"none", "linear", "llama3"});
   f.add("rope_factor", &C::rope_factor, "stretch of linear and llama3 scaling").at_least(1);
-  f.add("rope_low_freq", &C::rope_low_freq, "llama3 scaling: fewest turns that are blended").above(0);
-  f.add("rope_high_freq", &C::rope_high_freq, "llama3 scaling: most turns that are blended").above(0);
+  f.add("rope_low_freq", &C::rope_low_freq, "llama3 scaling: fewest turns that are blended")
+      .above(0);
+  f.add("rope_high_freq", &C::rope_high_freq, "llama3 scaling: most turns that are blended")
+      .above(0);
   f.add("rope_original_length", &C::rope_original_length, "llama3 scaling: first context length")
       .unit("tokens")
       .at_least(1);
@@ -89,8 +98,11 @@ void decoder_fields(Fields<C>& f) {
       .at_least(0)
       .below(1);
   f.add("init_std", &C::init_std, "standard deviation of initial weights").at_least(0);
-  f.add("scaled_init", &C::scaled_init,
-        "divide the initial weights of each branch's last product by sqrt(2 layers)");
+  f.add(
+      "scaled_init",
+      &C::scaled_init,
+      "divide the initial weights of each branch's last product by sqrt(2 layers)"
+  );
   f.check("heads", [](const C& c) -> std::string {
     return !c.head_dim && c.hidden % c.heads != 0
                ? "hidden " + std::to_string(c.hidden) + " is not divisible by heads " +
@@ -112,23 +124,25 @@ void decoder_fields(Fields<C>& f) {
 
 /// A decoder of the fields above.
 class MH_API Decoder : public Architecture {
- public:
+public:
   /// Throws:  mh::Error if neither config nor tokenizer give a vocabulary
   Decoder(const DecoderConfig& config, const Args& args);
 
   [[nodiscard]] int64_t layers() const override { return config_.layers; }
+
   [[nodiscard]] int64_t vocab() const override { return *config_.vocab; }
+
   [[nodiscard]] std::unique_ptr<Block> embedding(Builder& builder) const override;
   [[nodiscard]] std::unique_ptr<Block> layer(int64_t index, Builder& builder) const override;
   [[nodiscard]] std::unique_ptr<Block> head(Builder& builder) const override;
 
- protected:
+protected:
   /// With every absent field filled in.
   [[nodiscard]] const DecoderConfig& config() const { return config_; }
 
- private:
+private:
   DecoderConfig config_;
   int64_t seq_length_;
 };
 
-}  // namespace mh
+} // namespace mh

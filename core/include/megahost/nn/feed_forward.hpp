@@ -19,8 +19,8 @@ enum class ActivationKind : uint8_t { gelu, gelu_tanh, relu2, swiglu, geglu };
 [[nodiscard]] MH_API ActivationKind activation_kind(const std::string& name);
 [[nodiscard]] MH_API bool is_gated(ActivationKind kind);
 
-/// The activation alone. Gated kinds read gate and up halves packed along the last dimension and return
-/// one half's width: act(gate) * up. Saves only its input.
+/// The activation alone. Gated kinds read gate and up halves packed along the last dimension and
+/// return one half's width: act(gate) * up. Saves only its input.
 ///
 /// Source:  arXiv:1606.08415 (GELU), arXiv:2002.05202 (gated), arXiv:2109.08668 (squared ReLU)
 [[nodiscard]] MH_API at::Tensor activate(ActivationKind kind, const at::Tensor& x);
@@ -35,16 +35,17 @@ struct FeedForwardSpec {
 
 /// down(activate(up(x))), with `gate` and `up` in one product where the activation is gated.
 ///
-/// Parameters: `gate` (gated kinds), `up`, `down` (weight, bias). Shapes: x [seq, batch, embed] -> same.
+/// Parameters: `gate` (gated kinds), `up`, `down` (weight, bias). Shapes: x [seq, batch, embed] ->
+/// same.
 class MH_API FeedForward {
- public:
+public:
   FeedForward(Builder& builder, const FeedForwardSpec& spec);
   [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const;
 
- private:
+private:
   ActivationKind activation_;
   Linear up_;
   Linear down_;
 };
 
-}  // namespace mh
+} // namespace mh

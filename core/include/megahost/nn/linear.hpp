@@ -2,7 +2,8 @@
 /// The linear layer: one product, its placements and its gradients, in one autograd Function.
 ///
 ///   mh::Linear qkv(builder, {.in = {axis::embed, 4096},
-///                            .outs = {{"q", {axis::heads, 32, 128}}, {"k", {axis::kv_heads, 8, 128}},
+///                            .outs = {{"q", {axis::heads, 32, 128}}, {"k", {axis::kv_heads, 8,
+///                            128}},
 ///                                     {"v", {axis::kv_heads, 8, 128}}}});
 ///   auto parts = qkv.parts(qkv.forward(hidden, context));   // q, k, v
 
@@ -19,25 +20,28 @@ namespace mh {
 
 struct LinearSpec {
   struct Out {
-    std::string name;  ///< of the piece; its parameters are `name.weight` and `name.bias`
+    std::string name; ///< of the piece; its parameters are `name.weight` and `name.bias`
     Axis axis;
   };
+
   Axis in;
-  std::vector<Out> outs;  ///< pieces that share the product, packed along the output
+  std::vector<Out> outs; ///< pieces that share the product, packed along the output
   bool bias = false;
-  double std = 0.02;      ///< of the initial weights
+  double std = 0.02; ///< of the initial weights
 };
 
 /// y = x Wᵀ + b over the last dimension.
 ///
-/// The placement follows from the axes: an output axis that a strategy maps splits the weight by rows
-/// and the input is made whole first; a mapped input axis splits it by columns and the output's partial
-/// sums are reduced. Backward saves the input as it lies (gathered again beside the product), adds the
-/// weight gradient straight into the main gradient, or leaves it in the context's weight queue.
+/// The placement follows from the axes: an output axis that a strategy maps splits the weight by
+/// rows and the input is made whole first; a mapped input axis splits it by columns and the
+/// output's partial sums are reduced. Backward saves the input as it lies (gathered again beside
+/// the product), adds the weight gradient straight into the main gradient, or leaves it in the
+/// context's weight queue.
 ///
-/// Shapes:  x [seq, batch, in] (this rank's part) -> [seq, batch, outs...] (this rank's parts, packed)
+/// Shapes:  x [seq, batch, in] (this rank's part) -> [seq, batch, outs...] (this rank's parts,
+/// packed)
 class MH_API Linear {
- public:
+public:
   Linear(Builder& builder, const LinearSpec& spec);
 
   /// A linear layer over an existing weight (tied embeddings): `weight` has the pieces' rows.
@@ -45,28 +49,30 @@ class MH_API Linear {
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const;
 
-  /// Cuts a result of `forward` into its pieces along the last dimension; no copy. For layers that made
-  /// their own weight.
+  /// Cuts a result of `forward` into its pieces along the last dimension; no copy. For layers that
+  /// made their own weight.
   [[nodiscard]] std::vector<at::Tensor> parts(const at::Tensor& y) const;
 
   /// How the product's operands lie; see the file comment of placement.hpp.
   struct Plan {
-    Placement in;    ///< the input arrives like this
-    Placement need;  ///< and is converted to this before the product
-    Placement made;  ///< the product makes this
-    Placement out;   ///< which is converted to this
-    bool bias_after = false;  ///< the bias is added after the partial sums are reduced
+    Placement in;            ///< the input arrives like this
+    Placement need;          ///< and is converted to this before the product
+    Placement made;          ///< the product makes this
+    Placement out;           ///< which is converted to this
+    bool bias_after = false; ///< the bias is added after the partial sums are reduced
   };
+
   [[nodiscard]] const Plan& plan() const { return plan_; }
+
   [[nodiscard]] const Parameter& weight() const { return *weight_; }
 
- private:
+private:
   void make_plan(Builder& builder, const LinearSpec& spec);
 
   Plan plan_;
   Parameter* weight_ = nullptr;
   Parameter* bias_ = nullptr;
-  std::vector<int64_t> widths_;  // of the pieces, on this rank
+  std::vector<int64_t> widths_; // of the pieces, on this rank
 };
 
-}  // namespace mh
+} // namespace mh

@@ -18,9 +18,9 @@ enum class NormKind : uint8_t { layernorm, rmsnorm };
 
 struct NormSpec {
   NormKind kind = NormKind::layernorm;
-  Axis axis;            ///< what is normalised: the last dimension
+  Axis axis; ///< what is normalised: the last dimension
   double eps = 1e-5;
-  Placement seen;       ///< of the activation it meets; `builder.place(axis)` for the residual stream
+  Placement seen; ///< of the activation it meets; `builder.place(axis)` for the residual stream
 };
 
 /// y = (x - mean) / sqrt(var + eps) * weight + bias, or y = x / sqrt(mean(x²) + eps) * weight.
@@ -29,11 +29,11 @@ struct NormSpec {
 /// Shapes:  x [..., axis] -> the same
 /// Source:  arXiv:1607.06450, arXiv:1910.07467
 class MH_API Norm {
- public:
+public:
   Norm(Builder& builder, const NormSpec& spec);
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
 
- private:
+private:
   NormKind kind_;
   double eps_;
   Parameter* weight_;
@@ -41,7 +41,8 @@ class MH_API Norm {
 };
 
 /// The operation by itself; `bias` may be undefined.
-[[nodiscard]] MH_API at::Tensor normalise(NormKind kind, const at::Tensor& x, const at::Tensor& weight,
-                                          const at::Tensor& bias, double eps);
+[[nodiscard]] MH_API at::Tensor normalise(
+    NormKind kind, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps
+);
 
-}  // namespace mh
+} // namespace mh

@@ -13,12 +13,12 @@
 namespace mh {
 
 struct RotarySpec {
-  int64_t dim = 0;       ///< rotated elements of each head, even; the rest pass through
+  int64_t dim = 0; ///< rotated elements of each head, even; the rest pass through
   double base = 10000;
-  std::string scaling = "none";  ///< "none", "linear", "llama3"
-  double factor = 1;             ///< linear, llama3
-  double low_freq = 1, high_freq = 4;  ///< llama3: bounds in wavelengths of the original context
-  double original_length = 8192;       ///< llama3
+  std::string scaling = "none";       ///< "none", "linear", "llama3"
+  double factor = 1;                  ///< linear, llama3
+  double low_freq = 1, high_freq = 4; ///< llama3: bounds in wavelengths of the original context
+  double original_length = 8192;      ///< llama3
 };
 
 /// Radians per position of each pair.
@@ -39,4 +39,4 @@ struct RotarySpec {
 /// Source:  arXiv:2104.09864 equation 34, in the layout of GPT-NeoX
 [[nodiscard]] MH_API at::Tensor rotary(const at::Tensor& x, const at::Tensor& table);
 
-}  // namespace mh
+} // namespace mh

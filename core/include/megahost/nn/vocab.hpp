@@ -14,10 +14,10 @@ namespace mh {
 
 /// Scores of the next token. `weight` [vocab, embed] is its own or a shared embedding's.
 ///
-/// The loss is computed in chunks of tokens, forward and again backward, in float32, so that the full
-/// logits never exist; a split vocabulary reduces three numbers per token and gathers nothing.
+/// The loss is computed in chunks of tokens, forward and again backward, in float32, so that the
+/// full logits never exist; a split vocabulary reduces three numbers per token and gathers nothing.
 class MH_API VocabHead {
- public:
+public:
   /// Its own parameter `weight`, or the one named `tied` if not empty.
   VocabHead(Builder& builder, Axis embed, Axis vocab, double std, const std::string& tied = "");
 
@@ -28,14 +28,18 @@ class MH_API VocabHead {
   ///
   /// Shapes:  hidden [seq, batch, embed]; labels [seq, batch] int64; mask [seq, batch] float32
   /// Throws:  mh::Error (exit code 5) for a label outside the vocabulary where its mask is not 0
-  [[nodiscard]] at::Tensor loss(const at::Tensor& hidden, const at::Tensor& labels,
-                                const at::Tensor& mask, StepContext& context) const;
+  [[nodiscard]] at::Tensor loss(
+      const at::Tensor& hidden,
+      const at::Tensor& labels,
+      const at::Tensor& mask,
+      StepContext& context
+  ) const;
 
- private:
+private:
   Linear linear_;
   Axis vocab_;
-  int64_t first_ = 0;  // first vocabulary entry of this rank
-  int64_t rows_ = 0;   // true entries of this rank
+  int64_t first_ = 0; // first vocabulary entry of this rank
+  int64_t rows_ = 0;  // true entries of this rank
 };
 
-}  // namespace mh
+} // namespace mh

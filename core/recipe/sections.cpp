@@ -143,6 +143,7 @@ const Fields<Recipe::Log>& log_fields() {
     Fields<Log> f;
     f.add("interval", &Log::interval, "steps between lines").at_least(1).unit("steps");
     f.add("format", &Log::format, "form of a line").one_of({"line", "megatron", "json"});
+    f.add("tensorboard", &Log::tensorboard, "event files for TensorBoard in the run folder");
     return f;
   }();
   return fields;

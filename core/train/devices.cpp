@@ -14,6 +14,8 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,6 +52,17 @@ public:
 
   [[nodiscard]] int64_t memory() const override {
     return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  }
+
+  // Not getrusage: its peak may be that of the program which started this one.
+  [[nodiscard]] int64_t peak_memory() const override {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("VmHWM:")) {
+        return std::atoll(line.c_str() + 6) * 1024;
+      }
+    }
+    return 0;
   }
 };
 
@@ -117,6 +130,12 @@ public:
 
   [[nodiscard]] int64_t memory() const override {
     return static_cast<int64_t>(at::accelerator::getMemoryInfo(index_).second);
+  }
+
+  [[nodiscard]] int64_t peak_memory() const override {
+    using c10::CachingAllocator::StatType;
+    const auto stats = at::accelerator::getDeviceStats(index_);
+    return stats.allocated_bytes[static_cast<size_t>(StatType::AGGREGATE)].peak;
   }
 
   void synchronize() const override { at::accelerator::synchronizeDevice(index_); }

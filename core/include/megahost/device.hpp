@@ -28,6 +28,8 @@ public:
   [[nodiscard]] virtual double peak_flops(at::ScalarType dtype) const = 0;
   /// Bytes of memory; 0 if unknown.
   [[nodiscard]] virtual int64_t memory() const = 0;
+  /// Most bytes of it that this process has held at a time; 0 if unknown.
+  [[nodiscard]] virtual int64_t peak_memory() const { return 0; }
 
   /// Waits until all work given to the device is done.
   virtual void synchronize() const {}

@@ -111,6 +111,7 @@ struct Recipe {
   struct Log {
     int64_t interval = 10;       ///< steps between lines
     std::string format = "line"; ///< line | megatron | json
+    bool tensorboard = true;     ///< event files for TensorBoard in the run folder
   };
 
   std::string name;

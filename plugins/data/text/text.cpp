@@ -1,5 +1,6 @@
 #include "text.hpp"
 
+#include "../words.hpp"
 #include "files.hpp"
 
 #include <megahost/error.hpp>
@@ -13,29 +14,6 @@
 
 namespace mh::text {
 namespace {
-
-constexpr std::array<const char*, 3> kSplitNames{"train", "valid", "test"};
-
-// 31207113 -> "31,207,113"
-std::string thousands(uint64_t number) {
-  std::string digits = std::to_string(number);
-  for (auto at = static_cast<ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<size_t>(at), 1, ',');
-  }
-  return digits;
-}
-
-// "train 36,816,640, valid 1,937,732": the splits that were asked for.
-std::string describe(const std::array<Slice, 3>& slices, const std::array<double, 3>& shares) {
-  std::string text;
-  for (size_t split = 0; split < slices.size(); ++split) {
-    if (shares[split] > 0) {
-      text += (text.empty() ? "" : ", ") + std::string(kSplitNames[split]) + " " +
-              thousands(slices[split].size());
-    }
-  }
-  return text;
-}
 
 /// Says every second how far a long job is.
 class Progress {
@@ -142,12 +120,16 @@ void TextCorpus::deal_out(const std::vector<Document>& documents) {
       throw Error(
           "data.split asks for a " + std::string(kSplitNames[split]) +
               " split, but its share is less than one sequence: " + found + " were dealt out as " +
-              describe(slices_, args_.split) + ", and a sequence needs " + thousands(needed),
+              describe_splits(sizes(), args_.split) + ", and a sequence needs " + thousands(needed),
           "give more text, a larger share in data.split, or a shorter model.seq_length",
           exit_code::data
       );
     }
   }
+}
+
+std::array<uint64_t, 3> TextCorpus::sizes() const {
+  return {slices_[0].size(), slices_[1].size(), slices_[2].size()};
 }
 
 int64_t TextCorpus::size(Split split) const {
@@ -184,7 +166,7 @@ std::string TextCorpus::summary() const {
   const std::string megabytes =
       std::to_string(bytes_ / 1000000) + "." + std::to_string(bytes_ / 100000 % 10) + " MB";
   return "text: " + thousands(files_) + (files_ == 1 ? " file, " : " files, ") + megabytes + ", " +
-         thousands(tokens_.size()) + " tokens (" + describe(slices_, args_.split) + ")";
+         thousands(tokens_.size()) + " tokens (" + describe_splits(sizes(), args_.split) + ")";
 }
 
 } // namespace mh::text

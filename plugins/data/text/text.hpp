@@ -56,6 +56,7 @@ public:
 private:
   std::vector<Document> tokenise(const Config& config);
   void deal_out(const std::vector<Document>& documents);
+  [[nodiscard]] std::array<uint64_t, 3> sizes() const; // tokens
 
   Args args_;
   TokenStore tokens_;

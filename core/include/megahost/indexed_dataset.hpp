@@ -1,0 +1,64 @@
+#pragma once
+/// Tokenised corpora on disk, in Megatron's format: PREFIX.bin and PREFIX.idx, read by memory map.
+/// No LibTorch here.
+///
+///     mh::IndexedDataset corpus("corpus_text_document");
+///     std::vector<int64_t> ids(corpus.length(0));
+///     corpus.read(0, 0, ids);
+
+#include "megahost/export.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace mh {
+
+/// Sequences of token ids, and which of them make a document. For language models a document is one
+/// sequence; elsewhere a sequence is a sentence.
+///
+/// The files must not be cut while they are open.
+class MH_API IndexedDataset {
+public:
+  /// Opens both files and checks every rule of the format. A prefix that ends in .bin or .idx means
+  /// the pair that the file belongs to.
+  ///
+  /// Throws:  mh::Error (exit code 5) if a file is missing, cannot be read, or breaks a rule
+  explicit IndexedDataset(std::string prefix);
+  ~IndexedDataset();
+  IndexedDataset(IndexedDataset&&) noexcept;
+  IndexedDataset& operator=(IndexedDataset&&) noexcept;
+
+  [[nodiscard]] const std::string& prefix() const { return prefix_; }
+
+  [[nodiscard]] uint64_t sequences() const;
+  [[nodiscard]] uint64_t documents() const;
+  [[nodiscard]] uint64_t tokens() const;
+
+  /// "uint16", "int32", ...
+  [[nodiscard]] std::string_view type() const;
+  [[nodiscard]] uint64_t token_bytes() const;
+
+  /// Tokens of a sequence.
+  [[nodiscard]] uint64_t length(uint64_t sequence) const;
+
+  /// Tokens of all sequences before this one; `sequence` may be `sequences()`.
+  [[nodiscard]] uint64_t begin(uint64_t sequence) const;
+
+  /// The first sequence of a document; `document` may be `documents()`. A document may be empty.
+  [[nodiscard]] uint64_t document_begin(uint64_t document) const;
+
+  /// Copies the tokens of a sequence from `first` on; all must lie in it. Ids are not checked
+  /// against any vocabulary.
+  void read(uint64_t sequence, uint64_t first, std::span<int64_t> ret_ids) const;
+
+private:
+  struct Files;
+  std::string prefix_;
+  std::unique_ptr<Files> files_;
+};
+
+} // namespace mh

@@ -1,0 +1,105 @@
+#include "megahost/indexed_dataset.hpp"
+
+#include "core/formats/indexed.hpp"
+#include "core/storage/mapped_file.hpp"
+
+#include <cerrno>
+#include <utility>
+
+namespace mh {
+
+namespace {
+
+std::string without_ending(std::string prefix) {
+  if (prefix.ends_with(".bin") || prefix.ends_with(".idx")) {
+    prefix.resize(prefix.size() - 4);
+  }
+  return prefix;
+}
+
+std::unique_ptr<MappedFile> open(const std::string& prefix, const char* ending) {
+  try {
+    return std::make_unique<MappedFile>(prefix + ending);
+  } catch (const StorageError& error) {
+    if (error.code() != ENOENT && error.code() != ENOTDIR) {
+      throw;
+    }
+    throw Error(
+        "there is no " + prefix + ending,
+        "give the path of a pair PREFIX.bin and PREFIX.idx without the ending; "
+        "`megahost data prepare` makes one",
+        exit_code::data
+    );
+  }
+}
+
+} // namespace
+
+struct IndexedDataset::Files {
+  std::unique_ptr<MappedFile> index;
+  std::unique_ptr<MappedFile> tokens;
+  IndexedLayout layout;
+};
+
+IndexedDataset::IndexedDataset(std::string prefix)
+    : prefix_(without_ending(std::move(prefix)))
+    , files_(std::make_unique<Files>()) {
+  files_->index = open(prefix_, ".idx");
+  files_->tokens = open(prefix_, ".bin");
+  files_->layout =
+      read_index(files_->index->bytes(), files_->tokens->bytes().size(), prefix_ + ".idx");
+}
+
+IndexedDataset::~IndexedDataset() = default;
+IndexedDataset::IndexedDataset(IndexedDataset&&) noexcept = default;
+IndexedDataset& IndexedDataset::operator=(IndexedDataset&&) noexcept = default;
+
+uint64_t IndexedDataset::sequences() const {
+  return files_->layout.sequences;
+}
+
+uint64_t IndexedDataset::documents() const {
+  return files_->layout.documents;
+}
+
+uint64_t IndexedDataset::tokens() const {
+  return files_->layout.tokens;
+}
+
+std::string_view IndexedDataset::type() const {
+  return files_->layout.type.name;
+}
+
+uint64_t IndexedDataset::token_bytes() const {
+  return files_->layout.type.bytes;
+}
+
+uint64_t IndexedDataset::length(uint64_t sequence) const {
+  MH_ASSERT(sequence < sequences(), "a sequence past the last");
+  return static_cast<uint64_t>(packed<int32_t>(files_->layout.lengths, sequence));
+}
+
+uint64_t IndexedDataset::begin(uint64_t sequence) const {
+  MH_ASSERT(sequence <= sequences(), "a sequence past the end");
+  return sequence == sequences()
+             ? tokens()
+             : static_cast<uint64_t>(packed<int64_t>(files_->layout.offsets, sequence)) /
+                   token_bytes();
+}
+
+uint64_t IndexedDataset::document_begin(uint64_t document) const {
+  MH_ASSERT(document <= documents(), "a document past the end");
+  return static_cast<uint64_t>(packed<int64_t>(files_->layout.starts, document));
+}
+
+void IndexedDataset::read(uint64_t sequence, uint64_t first, std::span<int64_t> ret_ids) const {
+  const uint64_t size = length(sequence);
+  MH_ASSERT(first <= size && ret_ids.size() <= size - first, "tokens past a sequence's end");
+  read_tokens(
+      files_->layout.type,
+      files_->tokens->bytes().data() + (begin(sequence) + first) * token_bytes(),
+      ret_ids
+  );
+}
+
+} // namespace mh

@@ -1,0 +1,51 @@
+#pragma once
+/// Writes a tokenised corpus in Megatron's format, byte for byte as its `IndexedDatasetBuilder`.
+
+#include "core/formats/indexed.hpp"
+#include "core/storage/storage.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// The files are written beside their names and renamed by `commit`: PREFIX.bin first, PREFIX.idx
+/// last, so that whoever finds an index finds what it tells of. Without `commit` nothing is left.
+class IndexedWriter {
+public:
+  /// Throws:  StorageError if the files cannot be made
+  IndexedWriter(Storage& storage, std::string prefix, const TokenType& type);
+  ~IndexedWriter();
+  IndexedWriter(const IndexedWriter&) = delete;
+  IndexedWriter& operator=(const IndexedWriter&) = delete;
+
+  /// Appends one document: the tokens of its sequences one after the other. A document without
+  /// sequences counts too.
+  ///
+  /// Throws:  mh::Error (exit code 5) for an id that the type cannot hold, or a sequence longer
+  ///          than 2^31 - 1 tokens
+  void add_document(std::span<const int32_t> ids, std::span<const size_t> sequence_lengths);
+
+  /// Syncs both files and gives them their names; replaces what had them.
+  void commit();
+
+  [[nodiscard]] uint64_t documents() const { return starts_.size() - 1; }
+
+  [[nodiscard]] uint64_t tokens() const { return tokens_; }
+
+private:
+  void flush();
+  void remove_rest() noexcept;
+
+  Storage& storage_;
+  std::string prefix_;
+  TokenType type_;
+  std::unique_ptr<WriteFile> bin_;
+  std::vector<std::byte> waiting_;
+  std::vector<int32_t> lengths_;
+  std::vector<int64_t> starts_{0};
+  uint64_t tokens_ = 0;
+};
+
+} // namespace mh

@@ -1,0 +1,35 @@
+#pragma once
+/// What corpora say about themselves.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace mh {
+
+inline constexpr std::array<const char*, 3> kSplitNames{"train", "valid", "test"};
+
+/// 31207113 -> "31,207,113"
+[[nodiscard]] inline std::string thousands(uint64_t number) {
+  std::string digits = std::to_string(number);
+  for (auto at = static_cast<ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<size_t>(at), 1, ',');
+  }
+  return digits;
+}
+
+/// "train 36,816,640, valid 1,937,732": the splits that were asked for.
+[[nodiscard]] inline std::string
+describe_splits(const std::array<uint64_t, 3>& tokens, const std::array<double, 3>& shares) {
+  std::string text;
+  for (size_t split = 0; split < tokens.size(); ++split) {
+    if (shares[split] > 0) {
+      text += (text.empty() ? "" : ", ") + std::string(kSplitNames[split]) + " " +
+              thousands(tokens[split]);
+    }
+  }
+  return text;
+}
+
+} // namespace mh

@@ -1,0 +1,433 @@
+#include "plugins/data/indexed/indexed.hpp"
+
+#include "core/storage/indexed_writer.hpp"
+#include "core/storage/local.hpp"
+#include "plugins/data/tokenizers/tokenizers.hpp"
+
+#include <megahost/error.hpp>
+#include <megahost/registry.hpp>
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <numeric>
+#include <set>
+#include <thread>
+
+using mh::Split;
+using mh::indexed::Blend;
+using mh::indexed::IndexedCorpus;
+using mh::indexed::Packing;
+
+namespace {
+
+using Ids = std::vector<int64_t>;
+using Documents = std::vector<std::vector<int32_t>>;
+
+/// A folder of corpora that goes when the test ends.
+class Folder {
+public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "megahost-corpus-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+
+  ~Folder() { std::filesystem::remove_all(path_); }
+
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  std::string write(const std::string& name, const Documents& documents) const {
+    mh::LocalStorage disk;
+    mh::IndexedWriter writer(disk, path_ / name, mh::token_type_for(100'000));
+    for (const auto& ids : documents) {
+      writer.add_document(ids, std::vector<size_t>{ids.size()});
+    }
+    writer.commit();
+    return path_ / name;
+  }
+
+private:
+  std::filesystem::path path_;
+};
+
+/// Documents of 0 to 12 tokens; all tokens count on.
+Documents counting(size_t documents) {
+  Documents all;
+  int32_t next = 0;
+  for (size_t i = 0; i < documents; ++i) {
+    all.emplace_back(i * 7 % 13);
+    std::iota(all.back().begin(), all.back().end(), next);
+    next += static_cast<int32_t>(all.back().size());
+  }
+  return all;
+}
+
+mh::Corpus::Args arguments(std::array<double, 3> split = {1, 0, 0}, int64_t seq = 8) {
+  mh::Corpus::Args args;
+  args.seq_length = seq;
+  args.vocab = 100'000;
+  args.split = split;
+  return args;
+}
+
+IndexedCorpus::Config config(std::vector<std::string> paths) {
+  IndexedCorpus::Config config;
+  config.paths = std::move(paths);
+  return config;
+}
+
+const Ids& array(const mh::Sample& sample, const char* name) {
+  return std::get<Ids>(sample.find(name)->second);
+}
+
+const std::vector<float>& loss_mask(const mh::Sample& sample) {
+  return std::get<std::vector<float>>(sample.find("loss_mask")->second);
+}
+
+/// Runs it and returns the error, with its exit code.
+template <class Run>
+std::string failure(Run run, int exit_code = mh::exit_code::data) {
+  try {
+    run();
+  } catch (const mh::Error& error) {
+    CHECK(error.exit_code() == exit_code);
+    CHECK((exit_code == mh::exit_code::recipe || !error.hint().empty()));
+    return error.what();
+  }
+  return "no error";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  CAPTURE(text);
+  return text.find(part) != std::string::npos;
+}
+
+} // namespace
+
+TEST_CASE("an epoch is one stream of all documents: samples share a token, pieces follow each other"
+) {
+  const Folder folder;
+  const Documents documents = counting(200);
+  const mh::IndexedDataset dataset(folder.write("c", documents));
+  const Packing packing(dataset, 0, 200, 8, 5);
+  REQUIRE(packing.tokens() == dataset.tokens());
+  REQUIRE(packing.size() == (packing.tokens() - 1) / 8);
+
+  // Put the samples of an epoch in the order of the stream, by following the shared tokens.
+  std::map<int64_t, Ids> by_first;
+  for (uint64_t i = 0; i < packing.size(); ++i) {
+    Ids ids;
+    for (const auto& piece : packing.sample(packing.size() * 3 + i)) {
+      CHECK(piece.count > 0);
+      for (uint64_t k = 0; k < piece.count; ++k) {
+        ids.push_back(documents[piece.document][piece.first + k]);
+      }
+    }
+    REQUIRE(ids.size() == 9);
+    CHECK(by_first.emplace(ids.front(), ids).second);
+  }
+  std::set<int64_t> lasts;
+  for (const auto& [first, ids] : by_first) {
+    lasts.insert(ids.back());
+  }
+  Ids stream;
+  const auto start =
+      std::ranges::find_if(by_first, [&](const auto& s) { return !lasts.contains(s.first); });
+  REQUIRE(start != by_first.end());
+  for (auto at = start; at != by_first.end(); at = by_first.find(stream.back())) {
+    stream.insert(stream.end(), at->second.begin() + (stream.empty() ? 0 : 1), at->second.end());
+    if (stream.size() > packing.tokens()) {
+      break;
+    }
+  }
+  CHECK(stream.size() == packing.size() * 8 + 1);
+  CHECK(std::set<int64_t>(stream.begin(), stream.end()).size() == stream.size());
+
+  // The stream is whole documents, but for the last one.
+  size_t at = 0, whole = 0;
+  std::vector<size_t> order;
+  while (at < stream.size()) {
+    const auto document = std::ranges::find_if(documents, [&](const auto& ids) {
+      return !ids.empty() && ids.front() == stream[at];
+    });
+    REQUIRE(document != documents.end());
+    const size_t length = std::min(document->size(), stream.size() - at);
+    CHECK(std::equal(
+        document->begin(),
+        document->begin() + static_cast<ptrdiff_t>(length),
+        stream.begin() + static_cast<ptrdiff_t>(at)
+    ));
+    order.push_back(static_cast<size_t>(document - documents.begin()));
+    whole += length == document->size() ? 1 : 0;
+    at += length;
+  }
+  CHECK(whole > 150);
+  CHECK_FALSE(std::ranges::is_sorted(order));
+}
+
+TEST_CASE("a sample depends on its number and the key only, in any order and on any thread") {
+  const Folder folder;
+  const mh::IndexedDataset dataset(folder.write("c", counting(300)));
+  const auto text = [](const Packing& packing, uint64_t index) {
+    std::string text;
+    for (const auto& piece : packing.sample(index)) {
+      text += std::to_string(piece.document) + ":" + std::to_string(piece.first) + "+" +
+              std::to_string(piece.count) + " ";
+    }
+    return text;
+  };
+  const Packing a(dataset, 10, 290, 16, 1), b(dataset, 10, 290, 16, 1),
+      other(dataset, 10, 290, 16, 2);
+  const uint64_t size = a.size();
+  std::vector<std::string> forward;
+  for (uint64_t i = 0; i < 4 * size; ++i) {
+    forward.push_back(text(a, i));
+  }
+  for (uint64_t i = 4 * size; i-- > 0;) {
+    REQUIRE(text(b, i) == forward[i]);
+  }
+  CHECK(text(other, 0) != forward[0]);
+  CHECK(forward[0] != forward[size]);
+  std::vector<std::jthread> threads;
+  std::array<int, 4> wrong{};
+  for (size_t t = 0; t < wrong.size(); ++t) {
+    threads.emplace_back([&, t] {
+      for (uint64_t i = t; i < 4 * size; i += 3) {
+        wrong[t] += text(b, i) != forward[i] ? 1 : 0;
+      }
+    });
+  }
+  threads.clear();
+  CHECK(wrong == std::array<int, 4>{});
+}
+
+TEST_CASE("sums of many documents, added up by several threads") {
+  const Folder folder;
+  const mh::IndexedDataset dataset(folder.write("c", Documents(600'000, {1, 2, 3})));
+  const Packing packing(dataset, 0, 600'000, 100, 7);
+  for (const uint64_t index : {uint64_t{0}, packing.size() / 2, packing.size() - 1}) {
+    uint64_t tokens = 0;
+    for (const auto& piece : packing.sample(index)) {
+      tokens += piece.count;
+    }
+    CHECK(tokens == 101);
+  }
+}
+
+TEST_CASE("a blend is Megatron's") {
+  // megatron-core 0.16.1, helpers_cpp.build_blending_indices
+  const auto digits = [](std::vector<double> weights) {
+    const Blend blend(std::move(weights));
+    std::string text;
+    for (uint64_t i = 0; i < 64; ++i) {
+      text += std::to_string(blend.at(i).corpus);
+    }
+    return text;
+  };
+  CHECK(digits({0.7, 0.3}) == "0100100100010010010001001001000100100100010010010001001001000100");
+  CHECK(
+      digits({0.5, 0.3, 0.2}) == "0120102010012010201001201020100120102010012010201001201020100120"
+  );
+  CHECK(digits({1, 1, 1, 1}) == "0123012301230123012301230123012301230123012301230123012301230123");
+  CHECK(
+      digits({3, 1, 4, 1, 5, 9, 2, 6}) ==
+      "5742056754125730547524657052475057425675412573054752465705247505"
+  );
+  const Blend blend({3, 1, 4, 1, 5, 9, 2, 6});
+  const auto is = [&](uint64_t index, size_t corpus, uint64_t sample) {
+    const auto place = blend.at(index);
+    return place.corpus == corpus && place.sample == sample;
+  };
+  CHECK(is(1023, 0, 99));
+  CHECK(is(1024, 5, 297));
+  CHECK(is(5000, 4, 806));
+  CHECK(is(99999, 7, 19354));
+  CHECK(is(1023, 0, 99));
+}
+
+TEST_CASE("each corpus of a blend gives its samples in order, in its share") {
+  const Blend blend({0.7, 0.3});
+  std::array<uint64_t, 2> counts{};
+  for (uint64_t i = 0; i < 5000; ++i) {
+    const auto place = blend.at(i);
+    REQUIRE(place.sample == counts[place.corpus]++);
+  }
+  CHECK(counts == std::array<uint64_t, 2>{3500, 1500});
+}
+
+TEST_CASE("splits are ranges of documents, cut as Megatron cuts them") {
+  const Folder folder;
+  Documents documents;
+  for (int32_t i = 0; i < 25; ++i) {
+    documents.emplace_back(10, i);
+  }
+  // 25 * 0.9 = 22.5 and 25 * 0.98 = 24.5: halves to even.
+  const IndexedCorpus corpus(config({folder.write("c", documents)}), arguments({0.9, 0.08, 0.02}));
+  const auto seen = [&](Split split) {
+    std::set<int64_t> ids;
+    for (int64_t i = 0; i < 6 * corpus.size(split); ++i) {
+      const auto sample = corpus.sample(split, i);
+      ids.insert(array(sample, "tokens").begin(), array(sample, "tokens").end());
+    }
+    return std::pair(*ids.begin(), *ids.rbegin());
+  };
+  CHECK(seen(Split::train) == std::pair<int64_t, int64_t>(0, 21));
+  CHECK(seen(Split::valid) == std::pair<int64_t, int64_t>(22, 23));
+  CHECK(seen(Split::test) == std::pair<int64_t, int64_t>(24, 24));
+  CHECK(corpus.summary() == "indexed: 25 documents, 250 tokens (train 220, valid 20, test 10)");
+}
+
+TEST_CASE("tokens, labels and loss mask") {
+  const Folder folder;
+  const IndexedCorpus corpus(config({folder.write("c", counting(100))}), arguments());
+  for (int64_t i = 0; i < corpus.size(Split::train); ++i) {
+    const auto sample = corpus.sample(Split::train, i);
+    CHECK(sample.size() == 3);
+    const Ids &tokens = array(sample, "tokens"), &labels = array(sample, "labels");
+    REQUIRE(tokens.size() == 8);
+    REQUIRE(labels.size() == 8);
+    CHECK(std::equal(tokens.begin() + 1, tokens.end(), labels.begin()));
+    CHECK(loss_mask(sample) == std::vector<float>(8, 1.0F));
+  }
+}
+
+TEST_CASE("the seed orders train, and only train") {
+  const Folder folder;
+  const std::string path = folder.write("c", counting(400));
+  auto args = arguments({0.8, 0.2, 0});
+  const IndexedCorpus a(config({path}), args);
+  args.seed = 77;
+  const IndexedCorpus b(config({path}), args);
+  CHECK(a.sample(Split::train, 0) != b.sample(Split::train, 0));
+  for (int64_t i = 0; i < 2 * a.size(Split::valid); ++i) {
+    CHECK(a.sample(Split::valid, i) == b.sample(Split::valid, i));
+  }
+}
+
+TEST_CASE("resets and masks at the ends of documents") {
+  const Folder folder;
+  auto fields = config({folder.write("c", {{5, 6, 0, 7, 0}, {8, 0}, {9, 9, 9}, {1, 2, 3, 4}})});
+  fields.reset_positions = fields.reset_attention = fields.mask_eod_loss = true;
+  fields.eod = 0;
+  const IndexedCorpus corpus(fields, arguments({1, 0, 0}, 13));
+  REQUIRE(corpus.size(Split::train) == 1);
+  const auto sample = corpus.sample(Split::train, 0);
+  Ids tokens = array(sample, "tokens");
+  tokens.push_back(array(sample, "labels").back());
+  Ids positions, segments;
+  std::vector<float> mask;
+  // By hand: every document starts anew, and what follows a 0 too.
+  const std::set<int64_t> starts{5, 8, 1};
+  for (size_t i = 0; i < 13; ++i) {
+    const bool nine = tokens[i] == 9 && (i == 0 || tokens[i - 1] != 9);
+    const bool anew = i == 0 || starts.contains(tokens[i]) || nine || tokens[i - 1] == 0;
+    positions.push_back(anew ? 0 : positions.back() + 1);
+    segments.push_back(i == 0 ? 0 : segments.back() + (anew ? 1 : 0));
+    mask.push_back(tokens[i] == 0 ? 0.0F : 1.0F);
+  }
+  CHECK(array(sample, "positions") == positions);
+  CHECK(array(sample, "segments") == segments);
+  CHECK(loss_mask(sample) == mask);
+  CHECK(segments.back() == 4);
+  CHECK(std::ranges::count(mask, 0.0F) >= 2);
+}
+
+TEST_CASE("a blend of corpora; without weights each gives what it has") {
+  const Folder folder;
+  Documents small, large;
+  for (int i = 0; i < 30; ++i) {
+    small.emplace_back(9, 1);
+    large.emplace_back(18, 2);
+    large.emplace_back(9, 2);
+  }
+  auto fields = config({folder.write("small", small), folder.write("large", large)});
+  const auto ones = [](const IndexedCorpus& corpus, int64_t count) {
+    int64_t ones = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      ones += array(corpus.sample(Split::train, i), "tokens").front() == 1 ? 1 : 0;
+    }
+    return ones;
+  };
+  const IndexedCorpus by_size(fields, arguments());
+  CHECK(by_size.size(Split::train) == 33 + 101);
+  CHECK(ones(by_size, 134) == 33);
+  CHECK(by_size.summary() == "indexed: 2 corpora, 90 documents, 1,080 tokens (train 1,080)");
+  fields.weights = {3, 1};
+  CHECK(ones(IndexedCorpus(fields, arguments()), 400) == 300);
+}
+
+TEST_CASE("an id outside the vocabulary is named with its document") {
+  const Folder folder;
+  Documents documents(20, std::vector<int32_t>(9, 1));
+  documents[13][4] = 300;
+  const std::string path = folder.write("c", documents);
+  auto args = arguments();
+  args.vocab = 300;
+  const IndexedCorpus corpus(config({path}), args);
+  const std::string message = failure([&] {
+    for (int64_t i = 0; i < corpus.size(Split::train) * 2; ++i) {
+      (void)corpus.sample(Split::train, i);
+    }
+  });
+  CHECK(contains(
+      message,
+      path + ".bin: document 13 holds the id 300 at token 4, but the model has ids 0 to 299"
+  ));
+}
+
+TEST_CASE("what a recipe may get wrong") {
+  const Folder folder;
+  const std::string path = folder.write("c", Documents(23, std::vector<int32_t>(9, 1)));
+  CHECK(contains(
+      failure([&] { IndexedCorpus(config({path + "x"}), arguments()); }),
+      "there is no " + path + "x.idx"
+  ));
+  CHECK(contains(
+      failure([&] {
+        IndexedCorpus(config({path}), arguments({0.9, 0.08, 0.02}));
+      }),
+      path + ": the test split holds 0 documents of 23 with 0 tokens, but a sample needs 9"
+  ));
+  CHECK(contains(
+      failure([&] {
+        IndexedCorpus(config({path}), arguments({1, 0, 0}, 207));
+      }),
+      "the train split holds 23 documents of 23 with 207 tokens, but a sample needs 208"
+  ));
+  const IndexedCorpus corpus(config({path}), arguments());
+  CHECK(corpus.size(Split::valid) == 0);
+  CHECK(contains(
+      failure([&] { (void)corpus.sample(Split::valid, 0); }),
+      "the valid split of the corpus is empty"
+  ));
+
+  auto fields = config({path});
+  fields.mask_eod_loss = true;
+  const mh::ByteTokenizer bytes({}, {});
+  auto args = arguments();
+  args.tokenizer = &bytes;
+  CHECK(contains(
+      failure([&] { IndexedCorpus(fields, args); }, mh::exit_code::recipe),
+      "data.mask_eod_loss needs an end of document"
+  ));
+
+  const auto refused = [](const mh::Table& options) {
+    return failure(
+        [&] { (void)mh::fields_of<IndexedCorpus>().read(options, "data"); }, mh::exit_code::recipe
+    );
+  };
+  const mh::Value::Array two{"a", "b"};
+  CHECK(contains(
+      refused({{"paths", two}, {"weights", mh::Value::Array{1.0}}}),
+      "there are 1 weights for 2 paths"
+  ));
+  CHECK(contains(
+      refused({{"paths", two}, {"weights", mh::Value::Array{1.0, 0.0}}}), "a weight is not above 0"
+  ));
+  CHECK(contains(refused({{"paths", mh::Value::Array{}}}), "names no corpus"));
+}

@@ -1,0 +1,166 @@
+#include "core/storage/indexed_writer.hpp"
+#include "core/storage/local.hpp"
+#include "megahost/indexed_dataset.hpp"
+#include "memory_storage.hpp"
+#include "tests/formats/refusal.hpp"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+using mh::test::contains;
+using mh::test::MemoryStorage;
+using mh::test::refusal;
+
+namespace {
+
+struct Corpus {
+  mh::LocalStorage disk;
+  mh::Path folder;
+  std::string prefix;
+
+  Corpus() {
+    std::string name =
+        (std::filesystem::temp_directory_path() / "megahost-indexed-XXXXXX").string();
+    folder = mkdtemp(name.data());
+    prefix = folder / "c_text_document";
+  }
+
+  ~Corpus() { mh::remove_tree(disk, folder); }
+};
+
+void add(mh::IndexedWriter& writer, const std::vector<int32_t>& ids) {
+  const std::vector<size_t> lengths(ids.empty() ? 0 : 1, ids.size());
+  writer.add_document(ids, lengths);
+}
+
+void write(mh::Storage& storage, const std::string& prefix, int32_t first) {
+  mh::IndexedWriter writer(storage, prefix, mh::token_type_for(300));
+  add(writer, {first, 2, 3});
+  add(writer, {});
+  writer.add_document(std::vector<int32_t>{4, 5, 6, 7}, std::vector<size_t>{1, 3});
+  writer.commit();
+}
+
+std::string contents(MemoryStorage& storage, const char* file) {
+  return storage.kind(file) == mh::Storage::Kind::file ? storage.contents(file) : "";
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(Corpus, "what is written is read, by prefix or by either file") {
+  write(disk, prefix, 1);
+  CHECK(
+      disk.list(folder) == std::vector<std::string>{"c_text_document.bin", "c_text_document.idx"}
+  );
+  for (const char* ending : {"", ".bin", ".idx"}) {
+    const mh::IndexedDataset corpus(prefix + ending);
+    CHECK(corpus.prefix() == prefix);
+    CHECK(corpus.type() == "uint16");
+    CHECK(corpus.sequences() == 3);
+    CHECK(corpus.documents() == 3);
+    CHECK(corpus.tokens() == 7);
+    CHECK(corpus.length(2) == 3);
+    CHECK(corpus.begin(2) == 4);
+    CHECK(corpus.begin(3) == 7);
+    CHECK(corpus.document_begin(1) == 1);
+    CHECK(corpus.document_begin(2) == 1);
+    CHECK(corpus.document_begin(3) == 3);
+    std::vector<int64_t> ids(2);
+    corpus.read(2, 1, ids);
+    CHECK(ids == std::vector<int64_t>{6, 7});
+    CHECK_THROWS_AS(corpus.read(2, 2, ids), mh::InternalError);
+    CHECK_THROWS_AS(corpus.read(3, 0, ids), mh::InternalError);
+  }
+}
+
+TEST_CASE_FIXTURE(Corpus, "an empty corpus") {
+  mh::IndexedWriter writer(disk, prefix, mh::token_type_for(300));
+  writer.commit();
+  const mh::IndexedDataset corpus(prefix);
+  CHECK(corpus.tokens() == 0);
+  CHECK(corpus.documents() == 0);
+}
+
+TEST_CASE_FIXTURE(Corpus, "files that are missing, cut or of another pair") {
+  CHECK(contains(
+      refusal([&] { mh::IndexedDataset(prefix.c_str()); }), "there is no " + prefix + ".idx"
+  ));
+  write(disk, prefix, 1);
+  std::filesystem::resize_file(prefix + ".bin", 12);
+  CHECK(contains(refusal([&] { mh::IndexedDataset(prefix.c_str()); }), "has only 12 bytes"));
+  std::filesystem::remove(prefix + ".bin");
+  CHECK(contains(
+      refusal([&] { mh::IndexedDataset(prefix.c_str()); }), "there is no " + prefix + ".bin"
+  ));
+  std::filesystem::create_directory(prefix + ".bin");
+  CHECK(contains(refusal([&] { mh::IndexedDataset(prefix.c_str()); }), "no regular file"));
+}
+
+TEST_CASE_FIXTURE(
+    Corpus, "without commit nothing is left, and the rest of a killed run is in nobody's way"
+) {
+  {
+    mh::IndexedWriter writer(disk, prefix, mh::token_type_for(300));
+    add(writer, {1});
+  }
+  CHECK(disk.list(folder).empty());
+  mh::write_file(disk, prefix + ".bin.part", "rest");
+  mh::write_file(disk, prefix + ".idx.part", "rest");
+  write(disk, prefix, 1);
+  CHECK(mh::IndexedDataset(prefix).tokens() == 7);
+}
+
+TEST_CASE("an id that does not fit is named") {
+  MemoryStorage storage;
+  mh::IndexedWriter writer(storage, "c", mh::token_type_for(300));
+  add(writer, {1});
+  CHECK(contains(refusal([&] { add(writer, {2, 70000}); }), "c.bin: document 1 has the id 70000"));
+}
+
+TEST_CASE("killed or without power at any moment, an index tells of the tokens that are there") {
+  MemoryStorage start;
+  write(start, "/c", 1);
+  start.sync_directory("/");
+  const std::string old_bin = contents(start, "/c.bin"), old_idx = contents(start, "/c.idx");
+  const mh::test::Disk disk = start.disk();
+  const auto replace = [](mh::Storage& storage) {
+    mh::IndexedWriter writer(storage, "/c", mh::token_type_for(300));
+    add(writer, {9, 9});
+    writer.commit();
+  };
+  MemoryStorage straight(disk);
+  replace(straight);
+  const std::string new_bin = contents(straight, "/c.bin"), new_idx = contents(straight, "/c.idx");
+  const auto whole = [&](MemoryStorage& storage) {
+    const std::string idx = contents(storage, "/c.idx"), bin = contents(storage, "/c.bin");
+    return idx.empty() || (idx == old_idx && bin == old_bin) || (idx == new_idx && bin == new_bin);
+  };
+  std::mt19937 random(1);
+  for (size_t count = 0; count <= straight.log().size(); ++count) {
+    CAPTURE(count);
+    MemoryStorage killed(mh::test::after_kill(straight.log(), count, disk));
+    CHECK(whole(killed));
+    for (int i = 0; i < 20; ++i) {
+      MemoryStorage dark(mh::test::after_power_loss(straight.log(), count, random, disk));
+      CHECK(whole(dark));
+    }
+  }
+}
+
+TEST_CASE("a full disk at any moment is said, and the next try succeeds") {
+  for (size_t call = 1; call < 40; ++call) {
+    CAPTURE(call);
+    MemoryStorage storage;
+    storage.fault = {.at = call, .code = ENOSPC};
+    try {
+      write(storage, "/c", 1);
+    } catch (const mh::StorageError& error) {
+      CHECK(error.code() == ENOSPC);
+    }
+    storage.fault.reset();
+    write(storage, "/c", 1);
+    CHECK(contents(storage, "/c.bin").size() == 14);
+  }
+}

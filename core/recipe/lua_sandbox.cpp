@@ -135,9 +135,15 @@ void LuaSandbox::open() {
     lua_setfield(state, 1, "require");
     lua_pushcfunction(state, &LuaSandbox::guarded<&LuaSandbox::call_print>);
     lua_setfield(state, 1, "print");
-    lua_newtable(state);
+    lua_newtable(state); // of the environment and of `machine`: other names are errors
     lua_pushcfunction(state, &LuaSandbox::guarded<&LuaSandbox::unknown_name>);
     lua_setfield(state, -2, "__index");
+    lua_newtable(state);
+    lua_pushboolean(state, self_of(state).options_.facts.bf16);
+    lua_setfield(state, -2, "bf16");
+    lua_pushvalue(state, -2);
+    lua_setmetatable(state, -2);
+    lua_setfield(state, 1, "machine");
     lua_setmetatable(state, 1);
     lua_pushvalue(state, 1);
     lua_setfield(state, LUA_REGISTRYINDEX, "mh.env");

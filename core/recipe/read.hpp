@@ -5,6 +5,7 @@
 #include "megahost/value.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -20,10 +21,17 @@ struct LuaLimits {
   size_t bytes = size_t{64} << 20;
 };
 
+/// What a recipe may ask of the machine. A Lua recipe sees it as `machine`.
+struct Facts {
+  bool bf16 = false; ///< the CPU multiplies bf16 (avx512_bf16 or amx_bf16)
+  int64_t world = 1; ///< ranks, for parallel.data = "auto"
+};
+
 struct ReadOptions {
   std::vector<std::filesystem::path>
       roots{}; ///< folders in which recipes and modules are looked up
   LuaLimits lua{};
+  Facts facts{};
 };
 
 /// A recipe file's tree, and every file that was read for it (Lua modules too).

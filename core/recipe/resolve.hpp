@@ -21,12 +21,6 @@ struct SchemaLookup {
   std::function<std::vector<std::string>(Kind kind)> names;
 };
 
-/// What a recipe may ask of the machine.
-struct Facts {
-  bool bf16 = false; ///< the CPU multiplies bf16 (avx512_bf16 or amx_bf16)
-  int64_t world = 1; ///< ranks, for parallel.data = "auto"
-};
-
 struct Resolved {
   Recipe recipe;
   std::map<std::string, Schema>

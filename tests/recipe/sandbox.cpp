@@ -27,6 +27,15 @@ std::string why(const std::string& text, const mh::ReadOptions& options = limits
 
 } // namespace
 
+TEST_CASE("a recipe may ask what the machine has") {
+  mh::ReadOptions options = limits();
+  options.facts.bf16 = true;
+  const std::string recipe = "return { iters = machine.bf16 and 640 or 320 }";
+  CHECK(run(recipe, options).find_path("iters")->as_integer() == 640);
+  CHECK(run(recipe).find_path("iters")->as_integer() == 320);
+  CHECK(why("return { a = machine.fp8 }").starts_with("unknown name `fp8`"));
+}
+
 TEST_CASE("what a recipe may use") {
   const Value tree = run(R"(
     local keys = {}

@@ -25,7 +25,7 @@ Read read_layers(const LoadOptions& options, Host& host, const std::string& file
       },
       .names = [&](Kind kind) { return host.names(kind); },
   };
-  Resolved resolved = resolve(loaded, lookup, facts_of_this_machine());
+  Resolved resolved = resolve(loaded, lookup, options.facts);
   return {std::move(loaded), std::move(resolved)};
 }
 
@@ -37,6 +37,7 @@ Read read_resolved(
   LoadOptions options;
   options.roots = recipe_folders();
   options.sets = invocation.all("--set");
+  options.facts = facts_of_this_machine();
   if (invocation.has("--scale")) {
     options.layers = {scale_recipe(read_layers(options, host, file).resolved.recipe.tree)};
   }

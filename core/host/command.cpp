@@ -1,5 +1,7 @@
 #include "core/host/command.hpp"
 
+#include "megahost/kind.hpp"
+
 #include <algorithm>
 
 namespace mh {
@@ -11,6 +13,14 @@ const Option kSet{"--set", "KEY=VALUE", "overrides one value, as in --set optimi
 const Option kPlugin{"--plugin", "FILE", "opens a plugin before those that the recipe names", true};
 const Option kJson{"--json", "", "as JSON, for programs"};
 const Option kScale{"--scale", "", "the same structure shrunk to this machine, as one rank"};
+
+std::vector<std::string> kind_names() {
+  std::vector<std::string> names;
+  for (const KindInfo& kind : kKinds) {
+    names.emplace_back(kind.name);
+  }
+  return names;
+}
 
 std::vector<Command> make_commands() {
   return {
@@ -137,6 +147,21 @@ std::vector<Command> make_commands() {
           {{"NAME", "name, such as adamw or org.megahost.adamw/adamw"}},
           {kPlugin, kJson},
           {{"megahost plugins show llama", ""}},
+      },
+      {
+          "plugins new",
+          "Plugins",
+          "writes a new plugin of your own: sources, test, recipe, build file",
+          "A meson project that builds outside of megahost's tree, through pkg-config, and works "
+          "as "
+          "it is: change it from there. docs/your_model.md goes through it with a model.",
+          {{"DIR", "folder of the project; made if it is not there, else empty"}},
+          {
+              {"--kind", "KIND", "what the plugin offers", false, kind_names()},
+              {"--name", "NAME", "as recipes will say it; the folder's name if absent"},
+          },
+          {{"megahost plugins new lion --kind optimizer", ""},
+           {"megahost plugins new src/mixer --kind architecture --name mixer", ""}},
       },
   };
 }

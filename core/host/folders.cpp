@@ -24,13 +24,42 @@ std::vector<fs::path> path_list(const char* variable) {
   return paths;
 }
 
+namespace {
+
+/// Where the program lies.
+fs::path program_folder() {
+  std::error_code error;
+  return fs::canonical("/proc/self/exe", error).parent_path();
+}
+
+/// A folder beside the installed program, or the source tree's if it lies in its build tree.
+fs::path own_files(const char* from_bin, const char* source) {
+  std::error_code error;
+  const fs::path installed = fs::weakly_canonical(program_folder() / from_bin, error);
+  return fs::is_directory(installed, error) ? installed : fs::path(source);
+}
+
+} // namespace
+
 std::vector<fs::path> recipe_folders() {
   std::vector<fs::path> folders = path_list("MEGAHOST_RECIPE_PATH");
-  std::error_code error;
-  const fs::path program = fs::canonical("/proc/self/exe", error).parent_path();
-  const fs::path installed = fs::weakly_canonical(program / MH_RECIPES_FROM_BIN, error);
-  folders.push_back(fs::is_directory(installed, error) ? installed : fs::path(MH_SOURCE_RECIPES));
+  folders.push_back(own_files(MH_RECIPES_FROM_BIN, MH_SOURCE_RECIPES));
   return folders;
+}
+
+fs::path template_folder() {
+  return own_files(MH_TEMPLATES_FROM_BIN, MH_SOURCE_TEMPLATES);
+}
+
+std::optional<fs::path> pkg_config_folder() {
+  std::error_code error;
+  const fs::path program = program_folder();
+  const fs::path installed = fs::weakly_canonical(program / MH_LIB_FROM_BIN / "pkgconfig", error);
+  const fs::path built = program.parent_path() / "meson-uninstalled";
+  if (fs::exists(installed / "megahost.pc", error)) {
+    return installed;
+  }
+  return fs::exists(built, error) ? std::optional(built) : std::nullopt;
 }
 
 } // namespace mh

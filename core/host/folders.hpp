@@ -2,6 +2,7 @@
 /// Where the program's own files lie.
 
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 namespace mh {
@@ -9,6 +10,12 @@ namespace mh {
 /// Folders in which recipes and presets are looked up: those of MEGAHOST_RECIPE_PATH (separated by
 /// colons), then the installed ones, or the source tree's if the program lies in its build tree.
 [[nodiscard]] std::vector<std::filesystem::path> recipe_folders();
+
+/// Folder of the templates of `plugins new`.
+[[nodiscard]] std::filesystem::path template_folder();
+
+/// Folder of megahost.pc, if it is where this program was installed or built.
+[[nodiscard]] std::optional<std::filesystem::path> pkg_config_folder();
 
 /// The paths of a variable of the environment, separated by colons; empty ones are left out.
 [[nodiscard]] std::vector<std::filesystem::path> path_list(const char* variable);

@@ -1,21 +1,10 @@
 #!/bin/sh
 # An author's way: install megahost, build a plugin against it through pkg-config, train with it.
-set -eu
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-unset MEGAHOST_PLUGIN_PATH MEGAHOST_RECIPE_PATH
-export HOME="$work" XDG_DATA_HOME="$work/data"
+. "$MEGAHOST_SOURCE/tests/thirdparty/prefix.sh"
 
-meson install -C "$MEGAHOST_BUILD" --no-rebuild --quiet --destdir "$work/root"
-PKG_CONFIG_PATH=$(dirname "$(find "$work/root" -name megahost.pc)")
-export PKG_CONFIG_PATH
-PATH=$(dirname "$(find "$work/root" -path '*/bin/megahost')"):$PATH
-export PATH
-
-cp -r "$MEGAHOST_SOURCE/tests/thirdparty/mixer" "$work/mixer"
-cd "$work/mixer"
-meson setup build > setup.log || { cat setup.log; exit 1; }
-ninja -C build > build.log || { cat build.log; exit 1; }
+cp -r "$MEGAHOST_SOURCE/tests/thirdparty/mixer" .
+build mixer
+cd mixer
 
 fail() {
   echo "$1"

@@ -17,6 +17,7 @@ int command_recipe_show(const Invocation& invocation, Host& host);
 int command_recipe_explain(const Invocation& invocation, Host& host);
 int command_recipe_diff(const Invocation& invocation, Host& host);
 int command_plugins(const Invocation& invocation, Host& host);
+int command_plugins_new(const Invocation& invocation, Host& host);
 int command_plugins_show(const Invocation& invocation, Host& host);
 
 /// A recipe and the layers that it was made of.

@@ -13,7 +13,7 @@ namespace {
 
 using Run = int (*)(const mh::Invocation&, mh::Host&);
 
-constexpr std::array<std::pair<std::string_view, Run>, 8> kCommands{{
+constexpr std::array<std::pair<std::string_view, Run>, 9> kCommands{{
     {"run", mh::command_run},
     {"eval", mh::command_eval},
     {"recipe check", mh::command_recipe_check},
@@ -21,6 +21,7 @@ constexpr std::array<std::pair<std::string_view, Run>, 8> kCommands{{
     {"recipe explain", mh::command_recipe_explain},
     {"recipe diff", mh::command_recipe_diff},
     {"plugins", mh::command_plugins},
+    {"plugins new", mh::command_plugins_new},
     {"plugins show", mh::command_plugins_show},
 }};
 

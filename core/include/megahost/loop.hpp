@@ -1,0 +1,67 @@
+#pragma once
+/// For a training loop of one's own: batches from a corpus, the weights that an optimizer updates,
+/// and their checkpoints. A whole loop is examples/own_loop.cpp; the heart of it is
+///
+///     mh::TrainedWeights weights(model, *optimizer);
+///     for (int64_t step = 1; step <= 5; ++step) {
+///       const auto batch = mh::load_batch(*corpus, mh::Split::train, (step - 1) * 4, 4, 64);
+///       mh::StepContext context(mesh, rules, batch);
+///       (void)model.forward(context);
+///       const mh::Loss& loss = context.losses().front();
+///       mh::backward(loss.sum / context.count(loss));
+///       weights.update({.step = step, .lr = 1e-2});
+///     }
+///     weights.save("runs/mine", 5);
+
+#include "megahost/context.hpp"
+#include "megahost/corpus.hpp"
+#include "megahost/export.hpp"
+#include "megahost/model.hpp"
+#include "megahost/optimizer.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+namespace mh {
+
+/// Samples first .. first + count - 1 of a split as one microbatch on the CPU.
+///
+/// Shapes:  every array [length, count], the corpus's sample arrays side by side
+/// Throws:  mh::Error (exit code 5) if the corpus fails, or its arrays differ between samples
+[[nodiscard]] MH_API Batch
+load_batch(const Corpus& corpus, Split split, int64_t first, int64_t count, int64_t seq_length);
+
+/// A model's float32 master weights and the optimizer's state. In float32 and float64 the
+/// parameters are their own masters; in bfloat16 they are rounded from the masters after each
+/// update.
+class MH_API TrainedWeights {
+public:
+  /// Allocates gradients where the model has none yet. Model and optimizer outlive the object.
+  TrainedWeights(Model& model, const Optimizer& optimizer, double weight_decay = 0);
+  ~TrainedWeights();
+  TrainedWeights(TrainedWeights&&) noexcept;
+
+  /// Updates by the main gradients, and sets them to zero for the next step.
+  ///
+  /// Ranks:   the caller sums gradients over ranks first (ParameterStore::reduce_gradients)
+  void update(const Update& update);
+
+  /// Writes weights and state as the checkpoint of `step` in a run folder, whole or not at all;
+  /// `megahost eval --weights` reads it too.
+  ///
+  /// Throws:  mh::Error (exit code 5) naming path and cause
+  void save(const std::filesystem::path& run, int64_t step) const;
+
+  /// Loads the newest whole checkpoint of a run folder; returns its step, nothing if there is none.
+  ///
+  /// Throws:  mh::Error (exit code 5) if there are checkpoints, but none is whole or fits the model
+  std::optional<int64_t> load(const std::filesystem::path& run);
+
+private:
+  struct Held;
+  std::unique_ptr<Held> held_;
+};
+
+} // namespace mh

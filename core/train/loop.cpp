@@ -1,0 +1,65 @@
+#include "megahost/loop.hpp"
+
+#include "core/train/batches.hpp"
+#include "core/train/checkpointing.hpp"
+#include "core/train/weights.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace mh {
+
+Batch load_batch(
+    const Corpus& corpus, Split split, int64_t first, int64_t count, int64_t seq_length
+) {
+  return std::move(load_batches(corpus, split, first, {.seq = seq_length, .micro = count}).front());
+}
+
+struct TrainedWeights::Held {
+  ParameterStore& store;
+  const Optimizer& optimizer;
+  Weights weights;
+};
+
+namespace {
+
+ParameterStore& with_gradients(ParameterStore& store) {
+  if (!store.gradients().defined()) {
+    store.allocate_gradients();
+  }
+  return store;
+}
+
+} // namespace
+
+TrainedWeights::TrainedWeights(Model& model, const Optimizer& optimizer, double weight_decay)
+    : held_(std::make_unique<Held>(Held{
+          model.parameters(),
+          optimizer,
+          Weights(with_gradients(model.parameters()), optimizer, weight_decay)})) {}
+
+TrainedWeights::~TrainedWeights() = default;
+TrainedWeights::TrainedWeights(TrainedWeights&&) noexcept = default;
+
+void TrainedWeights::update(const Update& update) {
+  held_->weights.update(held_->optimizer, update);
+  held_->store.gradients().zero_();
+}
+
+// What the disk complains about beside a checkpoint that is whole (an old one that cannot be
+// removed) is no failure of the save, and there is no run log here to keep it.
+void TrainedWeights::save(const std::filesystem::path& run, int64_t step) const {
+  std::vector<std::string> notes;
+  Progress progress;
+  progress.step = step;
+  save_checkpoint(run, progress, held_->weights, /*keep=*/0, notes);
+}
+
+std::optional<int64_t> TrainedWeights::load(const std::filesystem::path& run) {
+  std::vector<std::string> notes;
+  const auto progress = load_checkpoint(run, held_->weights, notes);
+  return progress ? std::optional(progress->step) : std::nullopt;
+}
+
+} // namespace mh

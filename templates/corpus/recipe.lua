@@ -1,0 +1,11 @@
+-- megahost run @name@.lua     (a small Llama learns from it)
+return {
+  name = "@name@",
+  plugins = { "build/@file@.so" },     -- not needed once it is installed
+  model = { use = "llama", layers = 2, hidden = 32, heads = 4, seq_length = 32 },
+  batch = { global = 8, micro = 4 },
+  data = { use = "@name@", samples = 500 },
+  optimizer = { use = "adamw", lr = 1e-2 },
+  train = { iters = 20 },
+  log = { interval = 5 },
+}

@@ -1,0 +1,12 @@
+-- megahost run @name@.lua     (trains a small Llama on it)
+return {
+  name = "@name@",
+  plugins = { "build/@file@.so" },     -- not needed once it is installed
+  model = { use = "llama", layers = 2, hidden = 32, heads = 4, seq_length = 32 },
+  batch = { global = 8, micro = 4 },
+  data = { use = "mock" },
+  device = "@name@",
+  precision = "fp32",
+  train = { iters = 20 },
+  log = { interval = 5 },
+}

@@ -18,7 +18,7 @@ struct Option {
 
 /// A word of a command that is no option.
 struct Argument {
-  std::string name; ///< "RECIPE"
+  std::string name; ///< "RECIPE"; "INPUT...", the last one of a command: one or more words
   std::string doc;
 };
 

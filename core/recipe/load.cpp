@@ -102,32 +102,6 @@ private:
   std::vector<fs::path> open_;
 };
 
-/// One "key=value" of the command line. A word that is no TOML value is taken as a string.
-Layer set_layer(const std::string& text) {
-  const size_t equals = text.find('=');
-  if (equals == 0 || equals == std::string::npos) {
-    throw Error("--set " + text + " has no key or no value", "write --set optimizer.lr=1e-3");
-  }
-  const auto source = [](std::string line) {
-    return std::make_shared<const Source>(Source{"--set", std::move(line), "--set"});
-  };
-  const std::string word = text.substr(equals + 1);
-  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) ||
-           std::string_view("_-./@").find(c) != std::string_view::npos;
-  });
-  const SourcePtr original = source(text);
-  check_text(original);
-  try {
-    return {"--set", read_toml(original)};
-  } catch (const RecipeError&) {
-    if (!plain) {
-      throw;
-    }
-  }
-  return {"--set", read_toml(source(text.substr(0, equals + 1) + string_text(word)))};
-}
-
 Layer preset_layer(const Value& wanted, const ReadOptions& options) {
   if (!wanted.is_string()) {
     refuse(
@@ -154,6 +128,31 @@ Layer preset_layer(const Value& wanted, const ReadOptions& options) {
 }
 
 } // namespace
+
+Layer set_layer(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == 0 || equals == std::string::npos) {
+    throw Error("--set " + text + " has no key or no value", "write --set optimizer.lr=1e-3");
+  }
+  const auto source = [](std::string line) {
+    return std::make_shared<const Source>(Source{"--set", std::move(line), "--set"});
+  };
+  const std::string word = text.substr(equals + 1);
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) ||
+           std::string_view("_-./@").find(c) != std::string_view::npos;
+  });
+  const SourcePtr original = source(text);
+  check_text(original);
+  try {
+    return {"--set", read_toml(original)};
+  } catch (const RecipeError&) {
+    if (!plain) {
+      throw;
+    }
+  }
+  return {"--set", read_toml(source(text.substr(0, equals + 1) + string_text(word)))};
+}
 
 std::vector<std::string> Loaded::plugins() const {
   std::vector<std::string> files;

@@ -51,6 +51,11 @@ struct Loaded {
 /// Throws:  mh::Error, RecipeError
 [[nodiscard]] Loaded load_recipe(const std::filesystem::path& file, const LoadOptions& options);
 
+/// One "key=value" of the command line. A word that is no TOML value is taken as a string.
+///
+/// Throws:  mh::Error, RecipeError
+[[nodiscard]] Layer set_layer(const std::string& text);
+
 /// Every preset of every root's presets/models.toml; an earlier root hides a later one's row.
 [[nodiscard]] std::vector<Preset> load_presets(const ReadOptions& options);
 

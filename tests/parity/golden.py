@@ -7,15 +7,15 @@ import tempfile
 
 import transformers
 
-import megatron
+import golden_runs
 import models
 import program
 
 PRINTED = 2e-6  # relative; Megatron prints 7 to 8 digits, and its own layouts agree to 1e-6
 
 failed = 0
-for name, case in megatron.CASES.items():
-    weights, tokens, printed = megatron.load(name)
+for name, case in golden_runs.CASES.items():
+    weights, tokens, printed = golden_runs.load(name)
     model = transformers.AutoModelForCausalLM.from_config(case.config)
     loaded = model.load_state_dict(weights, strict=False)
     assert not loaded.unexpected_keys and loaded.missing_keys in ([], ["lm_head.weight"]), loaded

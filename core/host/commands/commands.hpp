@@ -4,7 +4,9 @@
 #include "core/host/invocation.hpp"
 #include "core/recipe/commands.hpp"
 #include "megahost/host.hpp"
+#include "megahost/tokenizer.hpp"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,8 @@ int command_recipe_check(const Invocation& invocation, Host& host);
 int command_recipe_show(const Invocation& invocation, Host& host);
 int command_recipe_explain(const Invocation& invocation, Host& host);
 int command_recipe_diff(const Invocation& invocation, Host& host);
+int command_data_prepare(const Invocation& invocation, Host& host);
+int command_data_inspect(const Invocation& invocation, Host& host);
 int command_plugins(const Invocation& invocation, Host& host);
 int command_plugins_new(const Invocation& invocation, Host& host);
 int command_plugins_show(const Invocation& invocation, Host& host);
@@ -34,6 +38,23 @@ struct Read {
     Host& host,
     const std::string& file,
     std::vector<Layer> layers = {}
+);
+
+/// The tokenizer of --recipe, or else that of --tokenizer with the options that --set gives it;
+/// null if neither is there.
+///
+/// Throws:  mh::Error, RecipeError
+[[nodiscard]] std::unique_ptr<Tokenizer> given_tokenizer(const Invocation& invocation, Host& host);
+
+/// The whole number that an option was given; `otherwise` if it was not.
+///
+/// Throws:  mh::Error if it is none, or not from `least` to `most`
+[[nodiscard]] int64_t number_option(
+    const Invocation& invocation,
+    const std::string& option,
+    int64_t otherwise,
+    int64_t least,
+    int64_t most
 );
 
 } // namespace mh

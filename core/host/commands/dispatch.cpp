@@ -5,7 +5,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <array>
 #include <string_view>
 #include <utility>
 
@@ -13,17 +12,19 @@ namespace {
 
 using Run = int (*)(const mh::Invocation&, mh::Host&);
 
-constexpr std::array<std::pair<std::string_view, Run>, 9> kCommands{{
+constexpr std::pair<std::string_view, Run> kCommands[] = {
     {"run", mh::command_run},
     {"eval", mh::command_eval},
     {"recipe check", mh::command_recipe_check},
     {"recipe show", mh::command_recipe_show},
     {"recipe explain", mh::command_recipe_explain},
     {"recipe diff", mh::command_recipe_diff},
+    {"data prepare", mh::command_data_prepare},
+    {"data inspect", mh::command_data_inspect},
     {"plugins", mh::command_plugins},
     {"plugins new", mh::command_plugins_new},
     {"plugins show", mh::command_plugins_show},
-}};
+};
 
 int run(const mh::Invocation& invocation) {
   mh::Host host;

@@ -1,5 +1,8 @@
 #include "core/host/commands/commands.hpp"
 #include "core/host/folders.hpp"
+#include "megahost/error.hpp"
+
+#include <charconv>
 
 namespace mh {
 
@@ -43,6 +46,63 @@ Read read_resolved(
   }
   options.layers.insert(options.layers.end(), layers.begin(), layers.end());
   return read_layers(options, host, file);
+}
+
+std::unique_ptr<Tokenizer> given_tokenizer(const Invocation& invocation, Host& host) {
+  if (invocation.has("--recipe")) {
+    if (invocation.has("--tokenizer")) {
+      throw Error(
+          "--tokenizer and --recipe both name a tokenizer",
+          "give one of them, or --set tokenizer.use"
+      );
+    }
+    const auto recipe =
+        read_resolved(invocation, host, invocation.value("--recipe")).resolved.recipe;
+    return host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
+  }
+  if (!invocation.has("--tokenizer")) {
+    return nullptr;
+  }
+  Value given = Table{{"tokenizer", Table{{"use", invocation.value("--tokenizer")}}}};
+  for (const std::string& text : invocation.all("--set")) {
+    const Layer layer = set_layer(text);
+    if (layer.tree.find("tokenizer") == nullptr) {
+      throw Error(
+          "--set " + text + " sets no option of the tokenizer",
+          "write --set tokenizer.KEY=VALUE; `megahost plugins show " +
+              invocation.value("--tokenizer") + "` lists the keys"
+      );
+    }
+    given = merge(given, layer.tree);
+  }
+  Table options = given.find("tokenizer")->as_table();
+  const std::string use = options.find("use")->as_string();
+  options.erase("use");
+  return host.make<Tokenizer>(use, options);
+}
+
+int64_t number_option(
+    const Invocation& invocation,
+    const std::string& option,
+    int64_t otherwise,
+    int64_t least,
+    int64_t most
+) {
+  if (!invocation.has(option)) {
+    return otherwise;
+  }
+  const std::string text = invocation.value(option);
+  int64_t number = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure != std::errc() || end != text.data() + text.size() || number < least ||
+      number > most) {
+    throw Error(
+        option + " " + text + " is no whole number from " + std::to_string(least) + " to " +
+            std::to_string(most),
+        "see megahost " + invocation.command + " --help"
+    );
+  }
+  return number;
 }
 
 } // namespace mh

@@ -66,9 +66,9 @@ int run_heavy(const mh::Invocation& invocation) {
   if (!std::filesystem::exists(library)) {
     library = here / MH_LIB_FROM_BIN / "libmegahost.so";
   }
-  // Threads that wait for one another spin for about 0.1 ms, enough between the operations of a step,
-  // and then sleep: spinning for ever makes steps ten times slower beside other programs, sleeping at
-  // once makes them a tenth slower alone. Read once, when libgomp is loaded.
+  // Threads that wait for one another spin for about 0.1 ms, enough between the operations of a
+  // step, and then sleep: spinning for ever makes steps ten times slower beside other programs,
+  // sleeping at once makes them a tenth slower alone. Read once, when libgomp is loaded.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) {
     setenv("GOMP_SPINCOUNT", "20000", /*overwrite=*/0);
   }
@@ -107,7 +107,7 @@ int run(const std::vector<std::string>& words) {
   }
   const mh::Invocation invocation =
       mh::parse(*named.command, {words.begin() + static_cast<ptrdiff_t>(named.words), words.end()});
-  for (size_t i = 0; i < invocation.arguments.size(); ++i) {
+  for (size_t i = 0; i < named.command->arguments.size(); ++i) {
     const std::string& name = named.command->arguments[i].name;
     if (name == "RECIPE" || name == "OTHER") {
       check_syntax(invocation.arguments[i]);

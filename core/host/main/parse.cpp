@@ -52,9 +52,15 @@ Invocation parse(const Command& command, const std::vector<std::string>& words) 
   CLI::App app;
   app.set_help_flag();
   app.allow_extras();
-  std::vector<std::string> arguments(command.arguments.size());
+  std::vector<std::string> arguments(command.arguments.size()), several;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    app.add_option(command.arguments[i].name, arguments[i])->required();
+    const std::string& name = command.arguments[i].name;
+    if (name.ends_with("...")) {
+      app.add_option(name.substr(0, name.size() - 3), several)->required();
+      arguments.pop_back();
+    } else {
+      app.add_option(name, arguments[i])->required();
+    }
   }
   std::vector<std::vector<std::string>> values(command.options.size());
   std::vector<CLI::Option*> options;
@@ -79,6 +85,7 @@ Invocation parse(const Command& command, const std::vector<std::string>& words) 
     refuse_extra(command, extra.front());
   }
 
+  arguments.insert(arguments.end(), several.begin(), several.end());
   Invocation invocation{command.name, std::move(arguments), {}};
   for (size_t i = 0; i < options.size(); ++i) {
     const Option& option = command.options[i];

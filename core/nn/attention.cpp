@@ -1,12 +1,11 @@
 #include "megahost/nn/attention.hpp"
 
-#include "core/nn/ops.hpp"
+#include "core/nn/flash_attention.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/dropout.hpp"
 #include "megahost/random.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
@@ -100,35 +99,44 @@ at::Tensor core_attention(
 ) {
   const int64_t heads = q.size(2);
   MH_ASSERT(heads % k.size(2) == 0, "query heads are a multiple of key and value heads");
-  const at::Tensor queries = q.permute({1, 2, 0, 3});
-  at::Tensor out;
   if (p > 0 && context.training) {
-    out = plain_attention(
-        queries, spread(k, heads), spread(v, heads), causal, p, site, first_head, context
-    );
-  } else {
-    const at::Tensor mask = document_mask(causal, context);
-    const bool is_causal = causal && !mask.defined();
-    const auto bias =
-        mask.defined() ? std::optional<at::Tensor>(mask.to(q.scalar_type())) : std::nullopt;
-    if (context.target == at::kCPU) {
-      out = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
-          queries, spread(k, heads), spread(v, heads), 0.0, is_causal, bias
-      ));
-    } else {
-      out = at::scaled_dot_product_attention(
-          queries,
-          k.permute({1, 2, 0, 3}),
-          v.permute({1, 2, 0, 3}),
-          bias,
-          0.0,
-          is_causal,
-          std::nullopt,
-          /*enable_gqa=*/heads != k.size(2)
-      );
-    }
+    return plain_attention(
+               q.permute({1, 2, 0, 3}),
+               spread(k, heads),
+               spread(v, heads),
+               causal,
+               p,
+               site,
+               first_head,
+               context
+    )
+        .permute({2, 0, 1, 3});
   }
-  return out.permute({2, 0, 1, 3});
+  if (context.target == at::kCPU) {
+    ops::AttentionMask mask{.causal = causal};
+    if (context.has_array("token_index")) {
+      mask.query_index = mask.key_index = context.array("token_index");
+    }
+    if (context.has_array("segments")) {
+      mask.query_segments = mask.key_segments = context.array("segments");
+    }
+    return flash_attention(q, k, v, 1.0 / std::sqrt(static_cast<double>(q.size(3))), mask);
+  }
+  const at::Tensor mask = document_mask(causal, context);
+  const bool is_causal = causal && !mask.defined();
+  const auto bias =
+      mask.defined() ? std::optional<at::Tensor>(mask.to(q.scalar_type())) : std::nullopt;
+  return at::scaled_dot_product_attention(
+             q.permute({1, 2, 0, 3}),
+             k.permute({1, 2, 0, 3}),
+             v.permute({1, 2, 0, 3}),
+             bias,
+             0.0,
+             is_causal,
+             std::nullopt,
+             /*enable_gqa=*/heads != k.size(2)
+  )
+      .permute({2, 0, 1, 3});
 }
 
 Attention::Attention(Builder& builder, const AttentionSpec& spec)

@@ -1,6 +1,6 @@
 #include "megahost/builder.hpp"
 
-#include "core/nn/ops.hpp"
+#include "core/kernels/ops.hpp"
 #include "megahost/error.hpp"
 #include "megahost/random.hpp"
 

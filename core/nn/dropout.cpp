@@ -1,6 +1,6 @@
 #include "megahost/nn/dropout.hpp"
 
-#include "core/nn/ops.hpp"
+#include "core/kernels/ops.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/ops/tensor.h>

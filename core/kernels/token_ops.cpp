@@ -1,17 +1,12 @@
-#include "core/nn/ops.hpp"
-
-#include "core/nn/meta.hpp"
+#include "core/kernels/ops.hpp"
+#include "core/kernels/registration.hpp"
 #include "megahost/error.hpp"
 #include "megahost/random.hpp"
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty_like.h>
-#include <torch/library.h>
-
-#include <mutex>
 
 namespace mh::ops {
 
@@ -109,38 +104,22 @@ dropout_meta(const at::Tensor& x, double, int64_t, const at::Tensor&, const at::
   return at::empty_like(x, x.options(), at::MemoryFormat::Contiguous);
 }
 
-/// Libraries live as long as the process: the dispatcher refers to them.
-torch::Library& library(torch::Library::Kind kind, const char* name, c10::DispatchKey key) {
-  return *new torch::Library(kind, name, key, __FILE__, __LINE__);
-}
-
 } // namespace
 
-void ensure_registered() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    using torch::Library;
-    auto& definitions = *new Library(Library::DEF, "megahost", std::nullopt, __FILE__, __LINE__);
-    definitions.def("embedding_add_(Tensor(a!) table, Tensor ids, Tensor rows) -> ()");
-    definitions.def("dropout(Tensor x, float p, int key, Tensor samples, Tensor tokens, "
-                    "int first_feature) -> Tensor");
-    auto& cpu = library(Library::IMPL, "megahost", c10::DispatchKey::CPU);
-    cpu.impl("embedding_add_", embedding_add_cpu);
-    cpu.impl("dropout", dropout_cpu);
-    auto& cuda = library(Library::IMPL, "megahost", c10::DispatchKey::CUDA);
-    cuda.impl("embedding_add_", embedding_add_composite);
-    cuda.impl("dropout", dropout_host);
-    auto& meta = library(Library::IMPL, "megahost", c10::DispatchKey::Meta);
-    meta.impl("embedding_add_", embedding_add_meta);
-    meta.impl("dropout", dropout_meta);
-    register_meta_shapes(library(Library::IMPL, "aten", c10::DispatchKey::Meta));
-  });
+void register_token_ops(Libraries& libraries) {
+  libraries.definitions.def("embedding_add_(Tensor(a!) table, Tensor ids, Tensor rows) -> ()");
+  libraries.definitions.def("dropout(Tensor x, float p, int key, Tensor samples, Tensor tokens, "
+                            "int first_feature) -> Tensor");
+  libraries.cpu.impl("embedding_add_", embedding_add_cpu);
+  libraries.cpu.impl("dropout", dropout_cpu);
+  libraries.cuda.impl("embedding_add_", embedding_add_composite);
+  libraries.cuda.impl("dropout", dropout_host);
+  libraries.meta.impl("embedding_add_", embedding_add_meta);
+  libraries.meta.impl("dropout", dropout_meta);
 }
 
 void embedding_add_(at::Tensor table, const at::Tensor& ids, const at::Tensor& rows) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("megahost::embedding_add_", "")
-                             .typed<void(at::Tensor, const at::Tensor&, const at::Tensor&)>();
+  static const auto op = find_op<decltype(embedding_add_meta)>("megahost::embedding_add_");
   op.call(std::move(table), ids, rows);
 }
 
@@ -152,12 +131,7 @@ at::Tensor dropout(
     const at::Tensor& tokens,
     int64_t first_feature
 ) {
-  static const auto op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("megahost::dropout", "")
-          .typed<at::Tensor(
-              const at::Tensor&, double, int64_t, const at::Tensor&, const at::Tensor&, int64_t
-          )>();
+  static const auto op = find_op<decltype(dropout_meta)>("megahost::dropout");
   return op.call(x, p, key, samples, tokens, first_feature);
 }
 

@@ -1,4 +1,4 @@
-#include "core/nn/meta.hpp"
+#include "core/kernels/meta.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>

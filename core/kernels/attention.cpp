@@ -1,0 +1,340 @@
+#include "core/kernels/attention.hpp"
+
+#include "core/kernels/attention_plain.hpp"
+#include "core/kernels/level.hpp"
+#include "core/kernels/mask.hpp"
+#include "core/kernels/registration.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+namespace mh::ops {
+
+namespace {
+
+using at::Tensor;
+using kernels::AttentionCall;
+using kernels::AttentionKernels;
+using OptionalTensor = std::optional<Tensor>;
+using Pair = std::tuple<Tensor, Tensor>;
+using Triple = std::tuple<Tensor, Tensor, Tensor>;
+
+void check(const Tensor& q, const Tensor& k, const Tensor& v) {
+  TORCH_CHECK(
+      q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() && q.size(1) == k.size(1) &&
+          q.size(3) == k.size(3) && k.size(2) > 0 && q.size(2) % k.size(2) == 0,
+      "attention needs q [queries, batch, heads, dim] and k, v [keys, batch, kv_heads, dim] with "
+      "heads a multiple of kv_heads; got ",
+      q.sizes(),
+      ", ",
+      k.sizes(),
+      ", ",
+      v.sizes()
+  );
+}
+
+bool has_kernel(const Tensor& q) {
+  const auto type = q.scalar_type();
+  return (type == at::kFloat || type == at::kBFloat16) && q.size(3) % 2 == 0 && q.numel() > 0;
+}
+
+kernels::Strided strided(const Tensor& x) {
+  MH_ASSERT(x.stride(3) == 1, "the elements of a head lie side by side");
+  return {x.data_ptr(), x.stride(0), x.stride(1), x.stride(2)};
+}
+
+Tensor whole_heads(const Tensor& x) {
+  return x.stride(3) == 1 ? x : x.contiguous();
+}
+
+const AttentionKernels& kernels_for(const Tensor& q) {
+  const auto& table = kernels::table();
+  if (q.scalar_type() == at::kFloat) {
+    return table.attention_fp32;
+  }
+  return kernels::multiplies_bf16() ? table.attention_bf16 : table.attention_mixed;
+}
+
+AttentionCall call_of(
+    const Tensor& q,
+    const Tensor& k,
+    const Tensor& v,
+    const Tensor& out,
+    const Tensor& lse,
+    double scale
+) {
+  return {
+      .queries = q.size(0),
+      .keys = k.size(0),
+      .batch = q.size(1),
+      .heads = q.size(2),
+      .kv_heads = k.size(2),
+      .dim = q.size(3),
+      .scale = static_cast<float>(scale),
+      .q = strided(q),
+      .k = strided(k),
+      .v = strided(v),
+      .out = strided(out),
+      .lse = lse.mutable_data_ptr<float>(),
+      .mask = {},
+      .dout = {},
+      .dq = {},
+      .dk = {},
+      .dv = {}};
+}
+
+/// The mask of a call; keeps what it was made from while it is made.
+kernels::Mask mask_of(const Tensor& q, const Tensor& k, const AttentionMask& mask) {
+  std::vector<Tensor> kept;
+  const auto data = [&](const OptionalTensor& x) -> const int64_t* {
+    if (!x) {
+      return nullptr;
+    }
+    kept.push_back(x->contiguous());
+    return kept.back().const_data_ptr<int64_t>();
+  };
+  return kernels::Mask(
+      {.queries = q.size(0),
+       .keys = k.size(0),
+       .batch = q.size(1),
+       .causal = mask.causal,
+       .window = mask.window,
+       .query_index = data(mask.query_index),
+       .key_index = data(mask.key_index),
+       .query_segments = data(mask.query_segments),
+       .key_segments = data(mask.key_segments)}
+  );
+}
+
+/// Runs tasks on all threads, each with a workspace of its own.
+template <class Run>
+void deal_out(int64_t tasks, size_t workspace, const Run& run) {
+  at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
+    const auto memory = c10::GetAllocator(at::kCPU)->allocate(workspace);
+    run(memory.get(), begin, end);
+    kernels::release_tiles();
+  });
+}
+
+Pair forward_cpu(
+    const Tensor& query,
+    const Tensor& key,
+    const Tensor& value,
+    double scale,
+    bool causal,
+    int64_t window,
+    const OptionalTensor& query_index,
+    const OptionalTensor& key_index,
+    const OptionalTensor& query_segments,
+    const OptionalTensor& key_segments
+) {
+  check(query, key, value);
+  const AttentionMask spec{causal, window, query_index, key_index, query_segments, key_segments};
+  if (!has_kernel(query) || scale <= 0) {
+    return attention_plain(query, key, value, scale, spec);
+  }
+  const Tensor q = whole_heads(query);
+  const Tensor k = whole_heads(key);
+  const Tensor v = whole_heads(value);
+  const Tensor out = at::empty(q.sizes(), q.options());
+  const Tensor lse = at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(at::kFloat));
+  AttentionCall call = call_of(q, k, v, out, lse, scale);
+  const auto mask = mask_of(q, k, spec);
+  call.mask = mask.view();
+  const auto& kernel = kernels_for(q);
+  const auto bytes = static_cast<size_t>(kernels::packed_elements(call)) * kernel.element;
+  const auto keys = c10::GetAllocator(at::kCPU)->allocate(bytes);
+  const auto values = c10::GetAllocator(at::kCPU)->allocate(bytes);
+  at::parallel_for(
+      0,
+      call.batch * call.kv_heads * call.strips(),
+      1,
+      [&](int64_t begin, int64_t end) {
+        kernel.pack_keys(call, keys.get(), values.get(), begin, end);
+      }
+  );
+  deal_out(
+      call.batch * call.heads * call.query_tiles(),
+      kernel.forward_bytes(call),
+      [&](void* memory, int64_t begin, int64_t end) {
+        kernel.forward(call, kernels::products(), keys.get(), values.get(), memory, begin, end);
+      }
+  );
+  return {out, lse};
+}
+
+Triple backward_cpu(
+    const Tensor& gradient,
+    const Tensor& query,
+    const Tensor& key,
+    const Tensor& value,
+    const Tensor& out,
+    const Tensor& lse,
+    double scale,
+    bool causal,
+    int64_t window,
+    const OptionalTensor& query_index,
+    const OptionalTensor& key_index,
+    const OptionalTensor& query_segments,
+    const OptionalTensor& key_segments
+) {
+  check(query, key, value);
+  const AttentionMask spec{causal, window, query_index, key_index, query_segments, key_segments};
+  if (!has_kernel(query) || scale <= 0) {
+    return attention_plain_backward(gradient, query, key, value, out, lse, scale, spec);
+  }
+  const Tensor q = whole_heads(query);
+  const Tensor k = whole_heads(key);
+  const Tensor v = whole_heads(value);
+  const Tensor dout = whole_heads(gradient);
+  const Tensor dq = at::empty(q.sizes(), q.options());
+  const Tensor dk = at::empty(k.sizes(), k.options());
+  const Tensor dv = at::empty(v.sizes(), v.options());
+  AttentionCall call = call_of(q, k, v, out, lse, scale);
+  call.dout = strided(dout);
+  call.dq = strided(dq);
+  call.dk = strided(dk);
+  call.dv = strided(dv);
+  const auto mask = mask_of(q, k, spec);
+  call.mask = mask.view();
+  const auto& kernel = kernels_for(q);
+  deal_out(
+      call.batch * call.kv_heads,
+      kernel.backward_bytes(call),
+      [&](void* memory, int64_t begin, int64_t end) {
+        kernel.backward(call, kernels::products(), memory, begin, end);
+      }
+  );
+  return {dq, dk, dv};
+}
+
+Pair forward_plain(
+    const Tensor& q,
+    const Tensor& k,
+    const Tensor& v,
+    double scale,
+    bool causal,
+    int64_t window,
+    const OptionalTensor& query_index,
+    const OptionalTensor& key_index,
+    const OptionalTensor& query_segments,
+    const OptionalTensor& key_segments
+) {
+  check(q, k, v);
+  return attention_plain(
+      q, k, v, scale, {causal, window, query_index, key_index, query_segments, key_segments}
+  );
+}
+
+Triple backward_plain(
+    const Tensor& dout,
+    const Tensor& q,
+    const Tensor& k,
+    const Tensor& v,
+    const Tensor& out,
+    const Tensor& lse,
+    double scale,
+    bool causal,
+    int64_t window,
+    const OptionalTensor& query_index,
+    const OptionalTensor& key_index,
+    const OptionalTensor& query_segments,
+    const OptionalTensor& key_segments
+) {
+  return attention_plain_backward(
+      dout,
+      q,
+      k,
+      v,
+      out,
+      lse,
+      scale,
+      {causal, window, query_index, key_index, query_segments, key_segments}
+  );
+}
+
+Pair forward_meta(const Tensor& q, const Tensor& k, const Tensor& v, double, bool, int64_t, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&) {
+  check(q, k, v);
+  const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return {
+      at::empty(q.sizes(), q.options()),
+      at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(type))};
+}
+
+Triple
+backward_meta(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&, const Tensor&, double, bool, int64_t, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&) {
+  return {
+      at::empty(q.sizes(), q.options()),
+      at::empty(k.sizes(), k.options()),
+      at::empty(v.sizes(), v.options())};
+}
+
+#define MH_MASK_ARGUMENTS                                                                          \
+  "float scale, bool causal, int window, Tensor? query_index, Tensor? key_index, "                 \
+  "Tensor? query_segments, Tensor? key_segments"
+
+} // namespace
+
+void register_attention(Libraries& libraries) {
+  libraries.definitions.def("attention(Tensor q, Tensor k, Tensor v, " MH_MASK_ARGUMENTS
+                            ") -> (Tensor, Tensor)");
+  libraries.definitions.def("attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, "
+                            "Tensor out, Tensor lse, " MH_MASK_ARGUMENTS
+                            ") -> (Tensor, Tensor, Tensor)");
+  libraries.cpu.impl("attention", forward_cpu);
+  libraries.cpu.impl("attention_backward", backward_cpu);
+  libraries.cuda.impl("attention", forward_plain);
+  libraries.cuda.impl("attention_backward", backward_plain);
+  libraries.meta.impl("attention", forward_meta);
+  libraries.meta.impl("attention_backward", backward_meta);
+}
+
+Pair attention(
+    const Tensor& q, const Tensor& k, const Tensor& v, double scale, const AttentionMask& mask
+) {
+  static const auto op = find_op<decltype(forward_cpu)>("megahost::attention");
+  return op.call(
+      q,
+      k,
+      v,
+      scale,
+      mask.causal,
+      mask.window,
+      mask.query_index,
+      mask.key_index,
+      mask.query_segments,
+      mask.key_segments
+  );
+}
+
+Triple attention_backward(
+    const Tensor& dout,
+    const Tensor& q,
+    const Tensor& k,
+    const Tensor& v,
+    const Tensor& out,
+    const Tensor& lse,
+    double scale,
+    const AttentionMask& mask
+) {
+  static const auto op = find_op<decltype(backward_cpu)>("megahost::attention_backward");
+  return op.call(
+      dout,
+      q,
+      k,
+      v,
+      out,
+      lse,
+      scale,
+      mask.causal,
+      mask.window,
+      mask.query_index,
+      mask.key_index,
+      mask.query_segments,
+      mask.key_segments
+  );
+}
+
+} // namespace mh::ops

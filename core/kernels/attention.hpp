@@ -1,0 +1,53 @@
+#pragma once
+/// Attention as two dispatcher operators: `megahost::attention` and `megahost::attention_backward`.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+namespace mh::ops {
+
+/// What queries see, beside the tensors; see `attention`.
+struct AttentionMask {
+  bool causal = true;
+  int64_t window = 0; ///< only keys fewer than so many positions away; 0: all
+  std::optional<at::Tensor> query_index = std::nullopt;    ///< [queries] int64
+  std::optional<at::Tensor> key_index = std::nullopt;      ///< [keys] int64
+  std::optional<at::Tensor> query_segments = std::nullopt; ///< [queries, batch] int64
+  std::optional<at::Tensor> key_segments = std::nullopt;   ///< [keys, batch] int64
+};
+
+/// softmax(scale q kᵀ + mask) v and each query's log-sum-exp.
+///
+/// Indices are positions in the sample; without them keys count from 0 and the queries are the last
+/// of them (so fewer queries than keys are a continued text). A query that sees no key gives zeros
+/// and -inf. Scores never exist in full on the CPU in float32 and bfloat16; elsewhere this is a
+/// composition of plain operations.
+///
+/// Shapes:  q [queries, batch, heads, dim], k, v [keys, batch, kv_heads, dim], last dimension
+///          contiguous, heads a multiple of kv_heads
+///          -> out like q (contiguous), lse [batch, heads, queries] float32 (float64 for float64)
+/// Source:  arXiv:2307.08691, arXiv:2305.13245 (grouped), arXiv:2004.05150 (window)
+[[nodiscard]] std::tuple<at::Tensor, at::Tensor> attention(
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const at::Tensor& v,
+    double scale,
+    const AttentionMask& mask
+);
+
+/// The gradients of q, k and v, contiguous, from what `attention` took and gave.
+[[nodiscard]] std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
+    const at::Tensor& dout,
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const at::Tensor& v,
+    const at::Tensor& out,
+    const at::Tensor& lse,
+    double scale,
+    const AttentionMask& mask
+);
+
+} // namespace mh::ops

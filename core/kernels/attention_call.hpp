@@ -1,0 +1,97 @@
+#pragma once
+/// What one call of attention is, as plain numbers and pointers: shared by the driver, which packs,
+/// allocates and deals out threads, and the kernels of each level.
+
+#include <cstdint>
+
+namespace mh::kernels {
+
+/// bfloat16 as bits: the upper half of a float.
+struct Bf16 {
+  uint16_t bits;
+};
+
+/// A [seq, batch, heads, dim] tensor whose last dimension is contiguous; strides in elements.
+struct Strided {
+  void* data;
+  int64_t seq, batch, head;
+};
+
+constexpr int64_t kTile = 64;         // queries and keys that a mask is decided for at a time
+constexpr int64_t kStrip = 4 * kTile; // keys that one product of the forward pass spans
+constexpr int32_t kNoKey = INT32_MIN; // segment of keys that fill the last tile up
+constexpr int32_t kNoQuery = INT32_MIN + 1;
+
+/// Which keys a query sees: those with low <= position <= high in its segment. Arrays are padded to
+/// whole tiles.
+struct MaskView {
+  const int32_t *low, *high, *query_segment; // [batch, padded queries]
+  const int32_t *position, *key_segment;     // [batch, padded keys]
+  const uint8_t* cover;                      // [batch, query tiles, key tiles] of Cover
+};
+
+enum Cover : uint8_t { none, some, all };
+
+struct AttentionCall {
+  int64_t queries, keys, batch, heads, kv_heads, dim;
+  float scale;
+  Strided q, k, v, out;
+  float*
+      lse; // [batch, heads, queries]: log sum exp of the scaled scores, -inf where nothing is seen
+  MaskView mask;
+
+  // Backward only.
+  Strided dout, dq, dk, dv;
+
+  [[nodiscard]] int64_t query_tiles() const { return (queries + kTile - 1) / kTile; }
+
+  [[nodiscard]] int64_t key_tiles() const { return (keys + kTile - 1) / kTile; }
+
+  [[nodiscard]] int64_t strips() const { return (keys + kStrip - 1) / kStrip; }
+
+  [[nodiscard]] int64_t group() const { return heads / kv_heads; }
+
+  [[nodiscard]] Cover cover(int64_t b, int64_t query_tile, int64_t key_tile) const {
+    return static_cast<Cover>(mask.cover[(b * query_tiles() + query_tile) * key_tiles() + key_tile]
+    );
+  }
+};
+
+/// Elements of each key and value tensor packed for the forward pass.
+inline int64_t packed_elements(const AttentionCall& c) {
+  return c.batch * c.kv_heads * c.strips() * kStrip * c.dim;
+}
+
+/// C [m, n] (+)= A [m, k] B [k, n]; B in pairs of rows for bf16: element (i, j) at
+/// ((i / 2) * ldb + j) * 2 + i % 2.
+using Bf16Product = void (*)(
+    int64_t m,
+    int64_t n,
+    int64_t k,
+    int64_t lda,
+    int64_t ldb,
+    int64_t ldc,
+    bool add,
+    const Bf16* a,
+    const Bf16* b,
+    float* c
+);
+using FloatProduct = void (*)(
+    int64_t m,
+    int64_t n,
+    int64_t k,
+    int64_t lda,
+    int64_t ldb,
+    int64_t ldc,
+    bool add,
+    const float* a,
+    const float* b,
+    float* c
+);
+
+struct Products {
+  Bf16Product bf16;
+  FloatProduct fp32;
+};
+
+} // namespace mh::kernels

@@ -1,0 +1,110 @@
+#include "core/kernels/attention_plain.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/matmul.h>
+
+#include <limits>
+
+namespace mh::ops {
+
+namespace {
+
+using at::Tensor;
+
+/// [seq, batch, heads, dim] -> [batch, heads, seq, dim] in the type that is computed in.
+Tensor heads_first(const Tensor& x, int64_t group) {
+  const auto type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const Tensor y = x.permute({1, 2, 0, 3}).to(type);
+  if (group == 1) {
+    return y;
+  }
+  const auto b = y.size(0), h = y.size(1), s = y.size(2), d = y.size(3);
+  return y.unsqueeze(2).expand({b, h, group, s, d}).reshape({b, h * group, s, d});
+}
+
+/// Back, summed over the heads of a group, contiguous.
+Tensor tokens_first(const Tensor& x, int64_t group, at::ScalarType type) {
+  Tensor y = x;
+  if (group != 1) {
+    y = x.view({x.size(0), x.size(1) / group, group, x.size(2), x.size(3)}).sum(2);
+  }
+  return y.permute({2, 0, 1, 3}).to(type).contiguous();
+}
+
+Tensor index_or_count(
+    const std::optional<Tensor>& index, int64_t first, int64_t count, const Tensor& like
+) {
+  return index ? *index : at::arange(first, first + count, like.options().dtype(at::kLong));
+}
+
+/// [batch or 1, 1, queries, keys]: whether the key is hidden from the query.
+Tensor hidden(const Tensor& q, const Tensor& k, const AttentionMask& mask) {
+  const int64_t queries = q.size(0);
+  const int64_t keys = k.size(0);
+  const Tensor own = index_or_count(mask.query_index, keys - queries, queries, q).unsqueeze(1);
+  const Tensor others = index_or_count(mask.key_index, 0, keys, q).unsqueeze(0);
+  const Tensor distance = own - others;
+  Tensor out = distance.ne(distance);
+  if (mask.causal) {
+    out = out.bitwise_or(distance.lt(0));
+  }
+  if (mask.window > 0) {
+    out = out.bitwise_or(distance.abs().ge(mask.window));
+  }
+  out = out.unsqueeze(0);
+  if (mask.query_segments && mask.key_segments) {
+    out =
+        out.bitwise_or(mask.query_segments->t().unsqueeze(2).ne(mask.key_segments->t().unsqueeze(1))
+        );
+  }
+  return out.unsqueeze(1);
+}
+
+Tensor scores(const Tensor& q, const Tensor& k, double scale, const AttentionMask& mask) {
+  const Tensor left = heads_first(q, 1);
+  const Tensor right = heads_first(k, q.size(2) / k.size(2));
+  return (at::matmul(left, right.transpose(-2, -1)) * scale)
+      .masked_fill(hidden(q, k, mask), -std::numeric_limits<double>::infinity());
+}
+
+/// exp(s - lse), zero in rows that see nothing.
+Tensor shares(const Tensor& s, const Tensor& lse) {
+  const Tensor base = lse.masked_fill(lse.eq(-std::numeric_limits<double>::infinity()), 0);
+  return (s - base.unsqueeze(-1)).exp();
+}
+
+} // namespace
+
+std::tuple<Tensor, Tensor> attention_plain(
+    const Tensor& q, const Tensor& k, const Tensor& v, double scale, const AttentionMask& mask
+) {
+  const Tensor s = scores(q, k, scale, mask);
+  const Tensor lse = s.logsumexp(-1);
+  const Tensor out = at::matmul(shares(s, lse), heads_first(v, q.size(2) / v.size(2)));
+  return {tokens_first(out, 1, q.scalar_type()), lse};
+}
+
+std::tuple<Tensor, Tensor, Tensor> attention_plain_backward(
+    const Tensor& dout,
+    const Tensor& q,
+    const Tensor& k,
+    const Tensor& v,
+    const Tensor& out,
+    const Tensor& lse,
+    double scale,
+    const AttentionMask& mask
+) {
+  const int64_t group = q.size(2) / k.size(2);
+  const Tensor p = shares(scores(q, k, scale, mask), lse);
+  const Tensor d = heads_first(dout, 1);
+  const Tensor delta = (d * heads_first(out, 1)).sum(-1, /*keepdim=*/true);
+  const Tensor ds = p * (at::matmul(d, heads_first(v, group).transpose(-2, -1)) - delta) * scale;
+  const Tensor left = ds.transpose(-2, -1);
+  return {
+      tokens_first(at::matmul(ds, heads_first(k, group)), 1, q.scalar_type()),
+      tokens_first(at::matmul(left, heads_first(q, 1)), group, k.scalar_type()),
+      tokens_first(at::matmul(p.transpose(-2, -1), d), group, v.scalar_type())};
+}
+
+} // namespace mh::ops

@@ -1,0 +1,18 @@
+#pragma once
+/// A matrix product that accumulates in float32: `megahost::gemm_`.
+
+#include <ATen/core/Tensor.h>
+
+namespace mh::ops {
+
+/// c = a b, or c += a b where `add`; sums are float32, whatever a and b are.
+///
+/// Two things that LibTorch's products do not do on the CPU: bf16 operands summed straight into a
+/// float32 result (weight gradients), and float32 at the full width of AVX512 on every vendor's
+/// CPU. Each element is summed in one order, whatever the number of threads.
+///
+/// Shapes:  c [m, n] float32 (float64 for float64), rows contiguous; a [m, k], b [k, n], both of
+///          one type, each or its transpose with contiguous rows
+void gemm_(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool add);
+
+} // namespace mh::ops

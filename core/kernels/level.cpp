@@ -1,0 +1,135 @@
+#include "core/kernels/level.hpp"
+
+#include "megahost/error.hpp"
+
+#include <ATen/native/CPUBlas.h>
+
+#include <array>
+#include <cstdlib>
+#include <string>
+
+#define MH_KERNEL_LEVEL(name)                                                                      \
+  namespace mh::kernels::name {                                                                    \
+  const Table& table();                                                                            \
+  }
+#if defined(__x86_64__)
+MH_KERNEL_LEVEL(avx512bf16)
+MH_KERNEL_LEVEL(avx512)
+MH_KERNEL_LEVEL(avx2)
+#endif
+MH_KERNEL_LEVEL(base)
+
+namespace mh::kernels {
+
+namespace {
+
+const at::BFloat16* of(const Bf16* x) {
+  return reinterpret_cast<const at::BFloat16*>(x);
+}
+
+std::vector<Level> supported() {
+  std::vector<Level> found;
+#if defined(__x86_64__)
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512cd");
+  if (avx512 && __builtin_cpu_supports("avx512bf16")) {
+    found.push_back({"avx512bf16", &avx512bf16::table()});
+  }
+  if (avx512) {
+    found.push_back({"avx512", &avx512::table()});
+  }
+  if (avx2) {
+    found.push_back({"avx2", &avx2::table()});
+  }
+#endif
+  found.push_back({"base", &base::table()});
+  return found;
+}
+
+const Table* chosen() {
+  const char* wanted = std::getenv("MEGAHOST_CPU_LEVEL");
+  std::string names;
+  for (const auto& level : levels()) {
+    if (wanted == nullptr || level.name == wanted) {
+      return level.table;
+    }
+    names += (names.empty() ? "" : ", ") + std::string(level.name);
+  }
+  throw Error(
+      "MEGAHOST_CPU_LEVEL is `" + std::string(wanted) + "`, which this CPU does not have",
+      "here there are: " + names
+  );
+}
+
+const Table*& current() {
+  static const Table* table = chosen();
+  return table;
+}
+
+} // namespace
+
+const std::vector<Level>& levels() {
+  static const std::vector<Level> kLevels = supported();
+  return kLevels;
+}
+
+const Table& table() {
+  return *current();
+}
+
+void use_level(const Level& level) {
+  current() = level.table;
+}
+
+const Products& products() {
+  static constexpr Products kProducts = {
+      .bf16 =
+          [](int64_t m,
+             int64_t n,
+             int64_t k,
+             int64_t lda,
+             int64_t ldb,
+             int64_t ldc,
+             bool add,
+             const Bf16* a,
+             const Bf16* b,
+             float* c) {
+            at::native::cpublas::brgemm(m, n, k, lda, ldb, ldc, add, of(a), of(b), c, true);
+          },
+      .fp32 = [](int64_t m,
+                 int64_t n,
+                 int64_t k,
+                 int64_t lda,
+                 int64_t ldb,
+                 int64_t ldc,
+                 bool add,
+                 const float* a,
+                 const float* b,
+                 float* c
+              ) { at::native::cpublas::brgemm(m, n, k, lda, ldb, ldc, add, a, b, c, false); }};
+  return kProducts;
+}
+
+bool multiplies_bf16() {
+  static const bool kWorks = [] {
+    const std::array<at::BFloat16, 64> a{};
+    const std::array<at::BFloat16, 64> b{};
+    std::array<float, 16> c{};
+    try {
+      at::native::cpublas::brgemm(4, 4, 16, 16, 4, 4, false, a.data(), b.data(), c.data(), true);
+    } catch (const c10::Error&) {
+      return false;
+    }
+    release_tiles();
+    return true;
+  }();
+  return kWorks;
+}
+
+void release_tiles() {
+  at::native::cpublas::brgemm_release();
+}
+
+} // namespace mh::kernels

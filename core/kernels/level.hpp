@@ -1,0 +1,35 @@
+#pragma once
+/// The instruction sets that this program was compiled for, and the choice among them.
+
+#include "core/kernels/level/table.hpp"
+
+#include <string_view>
+#include <vector>
+
+namespace mh::kernels {
+
+struct Level {
+  std::string_view name; ///< "base", "avx2", "avx512", "avx512bf16"
+  const Table* table;
+};
+
+/// Those that this CPU can run, best first; the last is the plain one.
+[[nodiscard]] const std::vector<Level>& levels();
+
+/// The kernels to use: the best level, or the one that environment variable MEGAHOST_CPU_LEVEL
+/// names.  Throws:  mh::Error if it names one that is not here
+[[nodiscard]] const Table& table();
+
+/// Makes `table()` this level's from now on: for tests of each.
+void use_level(const Level& level);
+
+/// Small products by LibTorch's own generator of them (oneDNN).
+[[nodiscard]] const Products& products();
+
+/// Whether products of bf16 tiles run on this CPU.
+[[nodiscard]] bool multiplies_bf16();
+
+/// Ends the use of tile registers by this thread; after the last product of a task.
+void release_tiles();
+
+} // namespace mh::kernels

@@ -1,0 +1,64 @@
+#pragma once
+/// The kernels of one instruction set, as a table of functions. Each works on a range of tasks, so
+/// that the caller deals ranges out to threads.
+
+#include "core/kernels/attention_call.hpp"
+
+#include <cstddef>
+
+namespace mh::kernels {
+
+struct AttentionKernels {
+  /// Packs the keys and values of tasks (batch, key head, strip) for all forward tasks to read.
+  void (*pack_keys)(const AttentionCall&, void* keys, void* values, int64_t begin, int64_t end);
+  /// Tasks are (batch, head, tile of queries); `memory` of `forward_bytes` is one thread's own.
+  void (*forward
+  )(const AttentionCall&,
+    const Products&,
+    const void* keys,
+    const void* values,
+    void* memory,
+    int64_t begin,
+    int64_t end);
+  /// Tasks are (batch, key head).
+  void (*backward)(const AttentionCall&, const Products&, void* memory, int64_t begin, int64_t end);
+  size_t (*forward_bytes)(const AttentionCall&);
+  size_t (*backward_bytes)(const AttentionCall&);
+  size_t element; ///< bytes of what is multiplied
+};
+
+/// A block of a matrix to copy: `count` rows (left operand) or columns (right operand) of depth
+/// `depth`, even for bf16. Transposed means that memory holds the other dimension first.
+struct PackCall {
+  const void* x;
+  int64_t stride; ///< between the rows that lie in memory
+  int64_t count, padded, depth;
+  bool transposed;
+};
+
+struct PackKernels {
+  void (*left_bf16)(const PackCall&, void* out);
+  void (*left_fp32)(const PackCall&, void* out);
+  void (*right_bf16)(const PackCall&, void* out);
+  void (*right_fp32)(const PackCall&, void* out);
+};
+
+struct Table {
+  AttentionKernels attention_bf16;  ///< bf16 tensors, bf16 products
+  AttentionKernels attention_mixed; ///< bf16 tensors, float products: for CPUs that lack the others
+  AttentionKernels attention_fp32;
+  PackKernels pack;
+};
+
+} // namespace mh::kernels
+
+namespace mh::kernels::MH_LEVEL {
+
+template <class I, class T>
+AttentionKernels attention_kernels();
+
+[[nodiscard]] const PackKernels& pack_kernels();
+
+[[nodiscard]] const Table& table();
+
+} // namespace mh::kernels::MH_LEVEL

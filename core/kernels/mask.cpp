@@ -1,0 +1,103 @@
+#include "core/kernels/mask.hpp"
+
+#include <algorithm>
+
+namespace mh::kernels {
+
+namespace {
+
+int64_t tiles(int64_t length) {
+  return (length + kTile - 1) / kTile;
+}
+
+struct Range {
+  int32_t low, high;
+};
+
+Range range(const std::vector<int32_t>& values, int64_t tile) {
+  const auto begin = values.begin() + tile * kTile;
+  const auto [low, high] = std::minmax_element(begin, begin + kTile);
+  return {*low, *high};
+}
+
+} // namespace
+
+Mask::Mask(const MaskSpec& spec)
+    : batch_(spec.batch)
+    , query_tiles_(tiles(spec.queries))
+    , key_tiles_(tiles(spec.keys)) {
+  const auto queries = static_cast<size_t>(batch_ * query_tiles_ * kTile);
+  const auto keys = static_cast<size_t>(batch_ * key_tiles_ * kTile);
+  low_.assign(queries, 0);
+  high_.assign(queries, 0);
+  query_segment_.assign(queries, kNoQuery);
+  position_.assign(keys, 0);
+  key_segment_.assign(keys, kNoKey);
+  cover_.resize(static_cast<size_t>(batch_ * query_tiles_ * key_tiles_));
+  for (int64_t b = 0; b < batch_; ++b) {
+    for (int64_t i = 0; i < spec.queries; ++i) {
+      const auto at = static_cast<size_t>(b * query_tiles_ * kTile + i);
+      const int64_t index =
+          spec.query_index == nullptr ? spec.keys - spec.queries + i : spec.query_index[i];
+      const bool bounded = spec.window > 0;
+      low_[at] = bounded ? static_cast<int32_t>(index - spec.window + 1) : INT32_MIN;
+      high_[at] = spec.causal ? static_cast<int32_t>(index)
+                  : bounded   ? static_cast<int32_t>(index + spec.window - 1)
+                              : INT32_MAX;
+      query_segment_[at] = spec.query_segments == nullptr
+                               ? 0
+                               : static_cast<int32_t>(spec.query_segments[i * batch_ + b]);
+    }
+    for (int64_t j = 0; j < spec.keys; ++j) {
+      const auto at = static_cast<size_t>(b * key_tiles_ * kTile + j);
+      position_[at] = static_cast<int32_t>(spec.key_index == nullptr ? j : spec.key_index[j]);
+      key_segment_[at] = spec.key_segments == nullptr
+                             ? 0
+                             : static_cast<int32_t>(spec.key_segments[j * batch_ + b]);
+    }
+    cover_tiles(b);
+  }
+}
+
+void Mask::cover_tiles(int64_t b) {
+  std::vector<Range> positions;
+  std::vector<Range> segments;
+  for (int64_t k = 0; k < key_tiles_; ++k) {
+    positions.push_back(range(position_, b * key_tiles_ + k));
+    segments.push_back(range(key_segment_, b * key_tiles_ + k));
+  }
+  for (int64_t q = 0; q < query_tiles_; ++q) {
+    const int64_t query_tile = b * query_tiles_ + q;
+    const Range low = range(low_, query_tile);
+    const Range high = range(high_, query_tile);
+    const Range own = range(query_segment_, query_tile);
+    for (int64_t k = 0; k < key_tiles_; ++k) {
+      const Range position = positions[static_cast<size_t>(k)];
+      const Range segment = segments[static_cast<size_t>(k)];
+      Cover cover = some;
+      if (position.low > high.high || position.high < low.low || segment.low > own.high ||
+          segment.high < own.low) {
+        cover = none;
+      } else if (position.high <= high.low && position.low >= low.high && own.low == own.high && segment.low == own.low && segment.high == own.low) {
+        cover = all;
+      }
+      cover_[static_cast<size_t>(query_tile * key_tiles_ + k)] = cover;
+    }
+  }
+}
+
+MaskView Mask::view() const {
+  return {
+      low_.data(),
+      high_.data(),
+      query_segment_.data(),
+      position_.data(),
+      key_segment_.data(),
+      cover_.data()};
+}
+
+int64_t Mask::visible_tiles() const {
+  return static_cast<int64_t>(cover_.size()) - std::count(cover_.begin(), cover_.end(), none);
+}
+
+} // namespace mh::kernels

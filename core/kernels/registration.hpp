@@ -1,0 +1,24 @@
+#pragma once
+/// How the operators of this room reach LibTorch's dispatcher.
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+namespace mh::ops {
+
+/// The places that an operator is registered at. They live as long as the process.
+struct Libraries {
+  torch::Library &definitions, &cpu, &cuda, &meta;
+};
+
+void register_token_ops(Libraries& libraries);
+void register_attention(Libraries& libraries);
+void register_gemm(Libraries& libraries);
+
+/// The operator of this name, to be called like `Function`.
+template <class Function>
+c10::TypedOperatorHandle<Function> find_op(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Function>();
+}
+
+} // namespace mh::ops

@@ -1,0 +1,237 @@
+/// One program for all operations of the table: `test` holds them against plain ATen in float64,
+/// for each type and instruction set; `gradient` against finite differences; `speed` times them
+/// beside plain ATen; `support` lists which device has a kernel.
+
+#include "core/kernels/level.hpp"
+#include "core/kernels/ops.hpp"
+#include "tests/kernels/operation.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/randn.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <string_view>
+
+namespace mh::test {
+
+namespace {
+
+using at::Tensor;
+
+Tensors inputs_of(const Case& c, at::ScalarType type) {
+  at::manual_seed(7);
+  Tensors inputs;
+  for (const auto& shape : c.shapes) {
+    inputs.push_back(at::randn(shape).to(type).requires_grad_());
+  }
+  return inputs;
+}
+
+Tensors widened(const Tensors& inputs) {
+  Tensors wide;
+  for (const auto& x : inputs) {
+    wide.push_back(x.detach().to(at::kDouble).requires_grad_());
+  }
+  return wide;
+}
+
+/// The value, and the gradients of its sum weighted by something that is no constant.
+Tensors value_and_gradients(const Compute& f, const Tensors& inputs) {
+  const Tensor y = f(inputs);
+  Tensors all{y.detach()};
+  if (y.requires_grad()) {
+    at::manual_seed(8);
+    const Tensor w = at::randn(y.sizes()).to(at::kBFloat16).to(y.scalar_type());
+    for (const auto& gradient : torch::autograd::grad({y}, inputs, {w})) {
+      all.push_back(gradient);
+    }
+  }
+  return all;
+}
+
+double distance(const Tensor& a, const Tensor& b) {
+  const Tensor wide = b.to(at::kDouble);
+  return ((a.to(at::kDouble) - wide).norm() / (wide.norm() + 1e-30)).item<double>();
+}
+
+const char* type_name(at::ScalarType type) {
+  return type == at::kDouble ? "float64" : type == at::kFloat ? "float32" : "bfloat16";
+}
+
+bool test_case(const Operation& op, const Case& c, at::ScalarType type, std::string_view level) {
+  const Tensors inputs = inputs_of(c, type);
+  const Tensors ours = value_and_gradients(c.ours, inputs);
+  const Tensors plain = value_and_gradients(c.plain, widened(inputs));
+  const double allowed = type == at::kDouble  ? 1e-12
+                         : type == at::kFloat ? op.float_tolerance
+                                              : op.bf16_tolerance;
+  double worst = 0;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    const double found = distance(ours[i], plain.at(i));
+    worst = found <= worst ? worst : found; // a NaN is kept
+  }
+  const bool good = worst <= allowed && ours.size() == plain.size();
+  std::printf(
+      "%-6s %-14s %-28s %-8s %-10.*s off by %.1e of %.0e\n",
+      good ? "ok" : "FAILED",
+      op.name.c_str(),
+      c.name.c_str(),
+      type_name(type),
+      static_cast<int>(level.size()),
+      level.data(),
+      worst,
+      allowed
+  );
+  return good;
+}
+
+int test() {
+  int failed = 0;
+  for (const auto& level : kernels::levels()) {
+    kernels::use_level(level);
+    for (const auto& op : operations()) {
+      for (const auto& c : op.cases) {
+        for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+          failed += test_case(op, c, type, level.name) ? 0 : 1;
+        }
+      }
+    }
+  }
+  return failed;
+}
+
+/// Central differences along a few random directions: each tests all elements of an input at once.
+bool check_gradient(const Operation& op, const Case& c) {
+  const Tensors inputs = inputs_of(c, at::kDouble);
+  const Tensors exact = value_and_gradients(c.ours, inputs);
+  if (exact.size() == 1) {
+    return true; // in place, without gradients
+  }
+  at::manual_seed(8);
+  const Tensor w = at::randn(exact[0].sizes()).to(at::kBFloat16).to(at::kDouble);
+  const at::NoGradGuard no_grad;
+  double worst = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor direction = at::randn(inputs[i].sizes(), inputs[i].options().requires_grad(false));
+    const auto along = [&](double step) {
+      Tensors moved = inputs;
+      moved[i] = inputs[i].detach() + direction * step;
+      return (c.ours(moved) * w).sum().item<double>();
+    };
+    constexpr double kStep = 1e-5;
+    const double slope = (along(kStep) - along(-kStep)) / (2 * kStep);
+    const double found = (exact[i + 1] * direction).sum().item<double>();
+    const double size = (exact[i + 1].norm() * direction.norm()).item<double>();
+    worst = std::max(worst, std::abs(slope - found) / (size + 1e-12));
+  }
+  const bool good = worst < 1e-7;
+  std::printf(
+      "%-6s %-14s %-28s off by %.1e\n",
+      good ? "ok" : "FAILED",
+      op.name.c_str(),
+      c.name.c_str(),
+      worst
+  );
+  return good;
+}
+
+int gradient() {
+  int failed = 0;
+  for (const auto& op : operations()) {
+    for (const auto& c : op.cases) {
+      failed += check_gradient(op, c) ? 0 : 1;
+    }
+  }
+  return failed;
+}
+
+double milliseconds(const Compute& f, const Tensors& inputs) {
+  using Clock = std::chrono::steady_clock;
+  const Tensors first = value_and_gradients(f, inputs);
+  double best = 1e30;
+  const Tensor w = first[0].clone();
+  for (int i = 0; i < 9; ++i) {
+    const auto start = Clock::now();
+    const Tensor y = f(inputs);
+    if (y.requires_grad()) {
+      const auto gradients = torch::autograd::grad({y}, inputs, {w});
+    }
+    best = std::min(best, std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+  }
+  return best;
+}
+
+int speed() {
+  std::printf("forward and backward, best of 9, in ms\n");
+  std::printf("%-14s %-36s %-9s %8s %8s\n", "operation", "", "", "ours", "ATen");
+  for (const auto& op : operations()) {
+    for (const auto type : op.kernels) {
+      const Tensors inputs = inputs_of(op.large, type);
+      const double ours = milliseconds(op.large.ours, inputs);
+      const double rival = milliseconds(op.large.rival ? op.large.rival : op.large.plain, inputs);
+      std::printf(
+          "%-14s %-36s %-9s %8.2f %8.2f  %.1f times\n",
+          op.name.c_str(),
+          op.large.name.c_str(),
+          type_name(type),
+          ours,
+          rival,
+          rival / ours
+      );
+    }
+  }
+  return 0;
+}
+
+int support() {
+  int missing = 0;
+  for (const auto& op : operations()) {
+    for (const auto& name : op.operators) {
+      const auto handle = c10::Dispatcher::singleton().findSchema({name, ""});
+      std::printf("%-34s", name.c_str());
+      for (const auto key :
+           {c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::Meta}) {
+        const bool there = handle && handle->hasKernelForDispatchKey(key);
+        missing += there ? 0 : 1;
+        std::printf(" %s %s", c10::toString(key), there ? "yes" : "NO");
+      }
+      std::printf("; kernels for");
+      for (const auto type : op.kernels) {
+        std::printf(" %s", type_name(type));
+      }
+      std::printf(", plain ATen otherwise\n");
+    }
+  }
+  return missing;
+}
+
+} // namespace
+
+} // namespace mh::test
+
+int main(int argc, char** argv) {
+  const std::string_view mode = argc == 2 ? argv[1] : "";
+  mh::ops::ensure_registered();
+  int failed = 2;
+  if (mode == "test") {
+    failed = mh::test::test();
+  } else if (mode == "gradient") {
+    failed = mh::test::gradient();
+  } else if (mode == "speed") {
+    failed = mh::test::speed();
+  } else if (mode == "support") {
+    failed = mh::test::support();
+  } else {
+    std::fprintf(stderr, "usage: operations test|gradient|speed|support\n");
+  }
+  if (failed != 0) {
+    std::printf("%d failed\n", failed);
+  }
+  return failed == 0 ? 0 : 1;
+}

@@ -1,5 +1,6 @@
 #include "core/host/command.hpp"
 
+#include "core/recipe/text.hpp"
 #include "megahost/kind.hpp"
 
 #include <algorithm>
@@ -123,10 +124,14 @@ std::vector<Command> make_commands() {
           "recipe explain",
           "Recipes",
           "says what a value means and where it comes from",
-          "",
-          {kRecipe, {"KEY", "dotted key, such as optimizer.lr"}},
+          "Every layer that sets the value, the weakest first, with file, line and column; an "
+          "arrow "
+          "marks the one that counts.",
+          {kRecipe, {"KEY...", "dotted key, such as optimizer.lr, or a section"}},
           {kSet, kPlugin},
-          {{"megahost recipe explain recipes/llama70b.lua model.hidden", ""}},
+          {{"megahost recipe explain recipes/llama70b.lua model.hidden", ""},
+           {"megahost recipe explain recipes/gpt2_124m.toml batch optimizer.lr --set batch.micro=8",
+            ""}},
       },
       {
           "recipe diff",
@@ -136,6 +141,30 @@ std::vector<Command> make_commands() {
           {{"RECIPE", "recipe file"}, {"OTHER", "recipe file"}},
           {kPlugin},
           {{"megahost recipe diff recipes/gpt2_124m.lua recipes/gpt2_124m.toml", ""}},
+      },
+      {
+          "recipe schema",
+          "Recipes",
+          "a JSON Schema of recipes, for editors",
+          "Made from the schemas that check a recipe, of the core and of every plugin found: an "
+          "editor "
+          "with Taplo (VS Code: Even Better TOML) completes and checks keys, words and ranges. The "
+          "first line of a recipe names the schema, as in \"#:schema recipe.schema.json\".",
+          {},
+          {{"-o", "FILE", "writes it there instead of to standard output"}, kPlugin},
+          {{"megahost recipe schema -o recipe.schema.json", ""}},
+      },
+      {
+          "recipe stubs",
+          "Recipes",
+          "annotations of recipes in Lua, for editors",
+          "Writes DIR/megahost.gen.lua, for the core and every plugin found, and the "
+          "settings DIR/.luarc.json unless there are some. The Lua language server then completes "
+          "and "
+          "checks a table under the line \"---@type megahost.Recipe\".",
+          {},
+          {{"-o", "DIR", "folder of the recipes, instead of the current one"}, kPlugin},
+          {{"megahost recipe stubs -o my-recipes", ""}},
       },
       {
           "data prepare",
@@ -230,6 +259,41 @@ std::vector<Command> make_commands() {
           {{"megahost plugins new lion --kind optimizer", ""},
            {"megahost plugins new src/mixer --kind architecture --name mixer", ""}},
       },
+      {
+          "help",
+          "Help",
+          "says more about a command, a plugin, a recipe's key or a concept",
+          "Concepts: recipes, layouts, precision, checkpoints, plugins, exit codes, environment "
+          "variables.",
+          {{"TOPIC...", "such as run, adamw, optimizer.lr, batch or \"exit codes\""}},
+          {},
+          {{"megahost help optimizer.lr", ""}, {"megahost help layouts", ""}},
+      },
+      {
+          "doctor",
+          "Help",
+          "what this machine and installation can do, and what to mend",
+          "Processor, memory, disk, GPUs, LibTorch, CUDA libraries and plugins, and the measured "
+          "speed "
+          "of matrix products and copies. A sentence says what to do about whatever is missing or "
+          "slow.",
+          {},
+          {kJson, kPlugin},
+          {{"megahost doctor", ""}},
+      },
+      {
+          "docs",
+          "Help",
+          "writes reference pages in Markdown",
+          "A page per command, plugin, concept and SDK header, and one for all keys of a recipe. "
+          "Pages "
+          "that it wrote before and that nothing belongs to any more are removed.",
+          {},
+          {{"-o", "DIR", "folder of the pages, instead of docs/reference"},
+           {"--man", "", "prints the manual page megahost(1) instead"},
+           kPlugin},
+          {{"megahost docs -o docs/reference", ""}, {"megahost docs --man | man -l -", ""}},
+      },
   };
 }
 
@@ -246,6 +310,29 @@ const Command* find_command(std::string_view name) {
         return command.name == name;
       });
   return found == commands().end() ? nullptr : &*found;
+}
+
+std::string usage(const Command& command) {
+  std::string text = "megahost " + command.name;
+  for (const Argument& argument : command.arguments) {
+    text += " " + argument.name;
+  }
+  return text + (command.options.empty() ? "" : " [OPTION...]");
+}
+
+std::vector<std::pair<std::string, std::string>> words_of(const Command& command) {
+  std::vector<std::pair<std::string, std::string>> rows;
+  for (const Argument& argument : command.arguments) {
+    rows.emplace_back(argument.name, argument.doc);
+  }
+  for (const Option& option : command.options) {
+    rows.emplace_back(
+        option.name + (option.value.empty() ? "" : " " + option.value),
+        option.doc + (option.choices.empty() ? "" : ": " + join(option.choices)) +
+            (option.repeatable ? "; may be repeated" : "")
+    );
+  }
+  return rows;
 }
 
 } // namespace mh

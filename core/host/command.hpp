@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace mh {
@@ -40,5 +41,12 @@ struct Command {
 [[nodiscard]] const std::vector<Command>& commands();
 
 [[nodiscard]] const Command* find_command(std::string_view name);
+
+/// "megahost recipe explain RECIPE KEY... [OPTION...]".
+[[nodiscard]] std::string usage(const Command& command);
+
+/// Each argument and option with its meaning: "--format FORMAT", "language of the output: toml,
+/// lua, json".
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> words_of(const Command& command);
 
 } // namespace mh

@@ -47,6 +47,10 @@ std::vector<fs::path> recipe_folders() {
   return folders;
 }
 
+fs::path header_folder() {
+  return own_files(MH_HEADERS_FROM_BIN, MH_SOURCE_HEADERS);
+}
+
 fs::path template_folder() {
   return own_files(MH_TEMPLATES_FROM_BIN, MH_SOURCE_TEMPLATES);
 }

@@ -17,6 +17,10 @@ namespace mh {
 /// Folder of megahost.pc, if it is where this program was installed or built.
 [[nodiscard]] std::optional<std::filesystem::path> pkg_config_folder();
 
+/// The SDK's headers: the installed ones, or the source tree's if the program lies in its build
+/// tree.
+[[nodiscard]] std::filesystem::path header_folder();
+
 /// The paths of a variable of the environment, separated by colons; empty ones are left out.
 [[nodiscard]] std::vector<std::filesystem::path> path_list(const char* variable);
 

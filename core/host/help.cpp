@@ -1,6 +1,6 @@
 #include "core/host/help.hpp"
 
-#include "core/recipe/text.hpp"
+#include "core/host/topics.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -62,14 +62,6 @@ std::string heading(const std::string& text, const Terminal& terminal) {
   return "\n" + terminal.paint(Paint::bold, text) + "\n";
 }
 
-std::string usage(const Command& command) {
-  std::string text = "megahost " + command.name;
-  for (const Argument& argument : command.arguments) {
-    text += " " + argument.name;
-  }
-  return text + (command.options.empty() ? "" : " [OPTION...]");
-}
-
 } // namespace
 
 std::string overview(const Terminal& terminal) {
@@ -94,19 +86,21 @@ std::string overview(const Terminal& terminal) {
     Rows rows;
     for (const Command& command : commands()) {
       if (command.group == group) {
-        std::string name = command.name;
-        for (const Argument& argument : command.arguments) {
-          name += " " + argument.name;
-        }
-        rows.emplace_back(name, command.summary);
+        std::string words = usage(command).substr(std::string_view("megahost ").size());
+        rows.emplace_back(words.substr(0, words.find(" [")), command.summary);
       }
     }
     text += heading(group, terminal) + table(rows, terminal);
   }
-  return text +
-         "\nmegahost COMMAND --help says more about one of them. Exit status: 0 done, 1 other, "
-         "2 recipe or\ncommand line, 3 memory, 4 communication, 5 data, 6 numbers (NaN), 128 + n "
-         "stopped by signal n.\n";
+  std::string statuses =
+      "megahost help TOPIC says more about a command, a plugin, a recipe's key or a "
+      "concept. Exit status:";
+  for (const ExitStatus& status : exit_statuses()) {
+    const std::string meaning(status.meaning);
+    statuses += " " + std::to_string(status.code) + " " +
+                meaning.substr(0, meaning.find_first_of(",:")) + ",";
+  }
+  return text + "\n" + paragraph(statuses + " 128 + n stopped by signal n.", terminal);
 }
 
 std::string help(const Command& command, const Terminal& terminal) {
@@ -114,17 +108,7 @@ std::string help(const Command& command, const Terminal& terminal) {
   if (!command.about.empty()) {
     text += "\n" + paragraph(command.about, terminal);
   }
-  Rows rows;
-  for (const Argument& argument : command.arguments) {
-    rows.emplace_back(argument.name, argument.doc);
-  }
-  for (const Option& option : command.options) {
-    rows.emplace_back(
-        option.name + (option.value.empty() ? "" : " " + option.value),
-        option.doc + (option.choices.empty() ? "" : ": " + join(option.choices)) +
-            (option.repeatable ? "; may be repeated" : "")
-    );
-  }
+  const Rows rows = words_of(command);
   if (!rows.empty()) {
     text += "\n" + table(rows, terminal);
   }
@@ -146,6 +130,12 @@ std::string group_help(std::string_view group, const Terminal& terminal) {
     }
   }
   return table(rows, terminal);
+}
+
+std::string topic_help(const Topic& topic, const Terminal& terminal) {
+  std::string text =
+      terminal.paint(Paint::bold, topic.name) + ": " + std::string(topic.summary) + "\n\n";
+  return text + topic.text + "\n";
 }
 
 } // namespace mh

@@ -1,8 +1,9 @@
 #pragma once
-/// What --help prints, from the table of commands.
+/// What --help and help print, from the table of commands and the topics.
 
 #include "core/host/command.hpp"
 #include "core/host/terminal.hpp"
+#include "core/host/topics.hpp"
 
 #include <string>
 #include <string_view>
@@ -17,5 +18,8 @@ namespace mh {
 
 /// The commands that begin with `group`, "recipe": one line each.
 [[nodiscard]] std::string group_help(std::string_view group, const Terminal& terminal);
+
+/// A concept's page.
+[[nodiscard]] std::string topic_help(const Topic& topic, const Terminal& terminal);
 
 } // namespace mh

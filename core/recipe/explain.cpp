@@ -33,6 +33,48 @@ std::string padded(std::string text, size_t width) {
   return text;
 }
 
+/// One layer's word on a value.
+struct Row {
+  std::string layer, value, where;
+  Origin origin;
+};
+
+bool same_place(const Origin& a, const Origin& b) {
+  return a.source == b.source && a.line == b.line && a.column == b.column;
+}
+
+/// Low to high; a value that no layer wrote comes last: it was derived, or is a fact of the
+/// machine.
+std::vector<Row> rows_of(
+    const Loaded& loaded, const std::string& key, const Field& field, const Value* final_value
+) {
+  std::vector<Row> rows;
+  if (!field.default_value.is_null()) {
+    rows.push_back({"default", to_text(field.default_value), "", {}});
+  }
+  for (const Layer& layer : loaded.layers) {
+    if (const Value* value = layer.tree.find_path(key)) {
+      const Origin& at = value->origin;
+      const bool by_command = layer.name == "--set" && at.source;
+      rows.push_back({layer.name, to_text(*value), by_command ? at.source->text : at.where(), at});
+    }
+  }
+  if (!final_value) {
+    return rows;
+  }
+  const bool known = std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
+    return same_place(row.origin, final_value->origin) &&
+           (row.origin.source || row.value == to_text(*final_value));
+  });
+  if (!known) {
+    const std::string& layer = final_value->origin.layer();
+    rows.push_back(
+        {layer.empty() ? "derived" : layer, to_text(*final_value), "", final_value->origin}
+    );
+  }
+  return rows;
+}
+
 std::string explain_leaf(
     const Loaded& loaded, const Resolved& resolved, const std::string& key, const Field& field
 ) {
@@ -43,37 +85,25 @@ std::string explain_leaf(
   std::string text = key + (final_value ? " = " + to_text(*final_value) : " is not set") + "\n  " +
                      field.doc + (field.doc.empty() ? "" : "; ") + describe(field) +
                      (field.unit.empty() ? "" : "; in " + field.unit) + "\n";
-
-  struct Row {
-    std::string layer, value, where;
-  };
-
-  std::vector<Row> rows;
-  if (!field.default_value.is_null()) {
-    rows.push_back({"default", to_text(field.default_value), ""});
-  }
-  for (const Layer& layer : loaded.layers) {
-    if (const Value* value = layer.tree.find_path(key)) {
-      rows.push_back({layer.name, to_text(*value), value->origin.where()});
-    }
-  }
-  const bool by_program =
-      final_value && (rows.empty() || rows.back().value != to_text(*final_value));
-  if (by_program) {
-    const std::string& layer = final_value->origin.layer();
-    rows.push_back({layer.empty() ? "derived" : layer, to_text(*final_value), ""});
-  }
+  const std::vector<Row> rows = rows_of(loaded, key, field, final_value);
+  const auto winner = std::find_if(rows.rbegin(), rows.rend(), [&](const Row& row) {
+    return final_value && same_place(row.origin, final_value->origin);
+  });
   size_t layer_width = 0;
   size_t value_width = 0;
   for (const Row& row : rows) {
     layer_width = std::max(layer_width, row.layer.size() + 2);
     value_width = std::max(value_width, row.value.size() + 2);
   }
+  bool dropped = false; // by a layer that starts the section anew with another plugin
   for (const Row& row : rows) {
-    std::string line = (&row == &rows.back() ? "  -> " : "     ") + padded(row.layer, layer_width) +
-                       padded(row.value, value_width) + row.where;
+    const bool wins = winner != rows.rend() && &row == &*winner;
+    std::string line = (wins ? "  -> " : "     ") + padded(row.layer, layer_width) +
+                       padded(row.value, value_width) + row.where + (dropped ? "  dropped: " : "") +
+                       (dropped ? key.substr(0, key.find('.')) + ".use changes above it" : "");
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
+    dropped = dropped || wins;
   }
   return text;
 }

@@ -39,37 +39,15 @@ public:
 
 private:
   void top_level() {
-    Schema schema = top_fields().schema();
-    for (const std::string& name : section_names()) {
-      Field section;
-      section.name = name;
-      section.doc = "a section";
-      section.type = FieldType::any;
-      schema.fields.push_back(section);
-    }
-    Field extends;
-    extends.name = "extends";
-    extends.doc = "recipe that this one starts from";
-    schema.fields.push_back(extends);
-    Value top = complete(schema, loaded_.merged, "", problems_);
+    Value top = complete(recipe_schema(), loaded_.merged, "", problems_);
     for (const std::string& name : section_names()) {
       top.as_table().erase(name);
     }
     if (const Value* sweep = top.find("sweep")) {
-      check_sweep(*sweep);
+      static_cast<void>(complete(sweep_schema(), *sweep, "sweep", problems_));
     }
     tree_ = std::move(top);
-    schemas_[""] = std::move(schema);
-  }
-
-  void check_sweep(const Value& sweep) {
-    Schema schema;
-    for (const char* name : {"grid", "zip", "list", "random"}) {
-      Field field;
-      field.name = name;
-      schema.fields.push_back(field);
-    }
-    static_cast<void>(complete(schema, sweep, "sweep", problems_));
+    schemas_[""] = recipe_schema();
   }
 
   void move_sweep_last() {
@@ -123,13 +101,7 @@ private:
     }
     schema.fields.front().default_value = plugin_name.empty() ? Value() : Value(plugin_name);
     if (plugin) {
-      for (const Field& field : plugin->fields) {
-        std::erase_if(schema.fields, [&field](const Field& core) {
-          return core.name == field.name;
-        });
-        schema.fields.push_back(field);
-      }
-      schema.checks.insert(schema.checks.end(), plugin->checks.begin(), plugin->checks.end());
+      schema = with_plugin(std::move(schema), *plugin);
       plugin_fields_[name] = plugin;
     }
     Value known = section;

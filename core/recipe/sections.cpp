@@ -3,6 +3,8 @@
 #include "megahost/error.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 
 namespace mh {
 
@@ -213,7 +215,10 @@ const Schema& use_schema() {
 
 } // namespace
 
-const Schema& core_schema(std::string_view section) {
+namespace {
+
+/// As the fields declare it.
+const Schema& declared(std::string_view section) {
   if (section == "model") {
     return model_fields().schema();
   }
@@ -242,19 +247,106 @@ const Schema& core_schema(std::string_view section) {
   return use_schema();
 }
 
+} // namespace
+
+const Schema& core_schema(std::string_view section) {
+  static const std::map<std::string, Schema, std::less<>> schemas = [] {
+    std::map<std::string, Schema, std::less<>> schemas;
+    for (const std::string& name : section_names()) {
+      Schema& schema = schemas[name] = declared(name);
+      const PluginSectionInfo* plugin = plugin_section(name);
+      if (plugin && !plugin->default_use.empty()) {
+        schema.fields.front().default_value = std::string(plugin->default_use);
+      }
+    }
+    return schemas;
+  }();
+  const auto found = schemas.find(section);
+  MH_ASSERT(found != schemas.end(), "no section " + std::string(section));
+  return found->second;
+}
+
+Schema with_plugin(Schema core, const Schema& plugin) {
+  for (const Field& field : plugin.fields) {
+    std::erase_if(core.fields, [&field](const Field& own) { return own.name == field.name; });
+    core.fields.push_back(field);
+  }
+  core.checks.insert(core.checks.end(), plugin.checks.begin(), plugin.checks.end());
+  return core;
+}
+
+namespace {
+
+struct Section {
+  std::string name;
+  std::string doc;
+};
+
+/// In the order in which a recipe is printed.
+const std::vector<Section>& sections() {
+  static const std::vector<Section> all{
+      {"model", "the architecture and its sizes"},
+      {"parallel", "the layout: how model and data are split over ranks"},
+      {"recompute", "what the backward pass computes again instead of keeping it"},
+      {"optimizer", "how gradients change the weights"},
+      {"lr_schedule", "how the learning rate changes over the run"},
+      {"batch", "sequences per optimizer step and per forward pass"},
+      {"data", "the corpus, and its shares for training, validation and test"},
+      {"tokenizer", "how text becomes tokens"},
+      {"train", "length of the run, evaluation and seed"},
+      {"checkpoint", "where and how often the run is saved"},
+      {"log", "how often and in which form progress is printed"},
+  };
+  return all;
+}
+
+Field untyped(const char* name, std::string doc) {
+  Field field;
+  field.name = name;
+  field.doc = std::move(doc);
+  return field;
+}
+
+} // namespace
+
+const Schema& recipe_schema() {
+  static const Schema schema = [] {
+    Schema schema = top_fields().schema();
+    for (const Section& section : sections()) {
+      schema.fields.push_back(untyped(section.name.c_str(), section.doc));
+    }
+    schema.fields.push_back(
+        untyped("extends", "recipe that this one starts from, or a list of them")
+    );
+    return schema;
+  }();
+  return schema;
+}
+
+const Schema& sweep_schema() {
+  static const Schema schema{
+      .fields =
+          {untyped("grid", "lists of values by key: each combination is a recipe"),
+           untyped("zip", "lists of values by key, walked side by side"),
+           untyped("list", "a list of tables of values by key"),
+           untyped("random", "values by key, drawn at random")},
+      .checks = {}};
+  return schema;
+}
+
+std::string section_doc(std::string_view section) {
+  const Field* field = recipe_schema().find(section);
+  return field ? field->doc : "";
+}
+
 const std::vector<std::string>& section_names() {
-  static const std::vector<std::string> names{
-      "model",
-      "parallel",
-      "recompute",
-      "optimizer",
-      "lr_schedule",
-      "batch",
-      "data",
-      "tokenizer",
-      "train",
-      "checkpoint",
-      "log"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> names;
+    for (const Section& section : sections()) {
+      names.push_back(section.name);
+    }
+    return names;
+  }();
   return names;
 }
 

@@ -52,6 +52,19 @@ struct TopLevel {
 /// The core's fields of a section, `use` among them for a plugin's section.
 [[nodiscard]] const Schema& core_schema(std::string_view section);
 
+/// `core` with a plugin's fields and checks behind it; a plugin's field replaces one of the same
+/// name.
+[[nodiscard]] Schema with_plugin(Schema core, const Schema& plugin);
+
+/// The whole top level of a recipe: its fields, each section, `extends`.
+[[nodiscard]] const Schema& recipe_schema();
+
+/// The table `sweep`.
+[[nodiscard]] const Schema& sweep_schema();
+
+/// What a section is about: "degrees of the mesh axes, ...".
+[[nodiscard]] std::string section_doc(std::string_view section);
+
 /// All sections in the order in which a recipe is printed.
 [[nodiscard]] const std::vector<std::string>& section_names();
 

@@ -1,13 +1,12 @@
 #include "core/train/devices.hpp"
 
+#include "core/train/processor.hpp"
 #include "megahost/device.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
-#include <ATen/Version.h>
-#include <ATen/cpu/Utils.h>
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -18,7 +17,6 @@
 #include <fstream>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace mh {
 namespace {
@@ -34,18 +32,10 @@ public:
   [[nodiscard]] at::Device device() const override { return at::kCPU; }
 
   [[nodiscard]] std::string summary() const override {
-    const auto facts = at::cpu::get_cpu_capabilities();
-    std::string text = "cpu: " + facts.at("cpu_name").toStringRef() + ", " +
-                       std::to_string(facts.at("num_physical_cores").toInt()) + " cores, " +
-                       std::to_string(at::get_num_threads()) + " threads, " + cpu_level();
-    for (const auto& [key, word] :
-         {std::pair("avx512_bf16", " BF16"), std::pair("amx_bf16", " AMX")}) {
-      const auto found = facts.find(key);
-      if (found != facts.end() && found->second.toBool()) {
-        text += word;
-      }
-    }
-    return text;
+    const Processor& cpu = this_processor();
+    return "cpu: " + cpu.name + ", " + std::to_string(cpu.cores) + " cores, " +
+           std::to_string(at::get_num_threads()) + " threads, " + cpu.level +
+           (cpu.avx512_bf16 ? " BF16" : "") + (cpu.amx_bf16 ? " AMX" : "");
   }
 
   [[nodiscard]] double peak_flops(at::ScalarType) const override { return 0; }
@@ -171,10 +161,6 @@ Registry builtin_devices() {
   registry.add<Cpu>("cpu", "this machine's processor");
   registry.add<Cuda>("cuda", "an NVIDIA GPU through LibTorch");
   return registry;
-}
-
-std::string cpu_level() {
-  return at::get_cpu_capability();
 }
 
 } // namespace mh

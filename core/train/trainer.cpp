@@ -2,8 +2,8 @@
 
 #include "core/train/checkpointing.hpp"
 #include "core/train/closing.hpp"
-#include "core/train/devices.hpp"
 #include "core/train/evaluate.hpp"
+#include "core/train/processor.hpp"
 #include "core/train/run_folder.hpp"
 #include "core/train/run_log.hpp"
 #include "core/train/session.hpp"
@@ -85,7 +85,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   );
   progress_.seed = recipe.train.seed;
   progress_.threads = at::get_num_threads();
-  progress_.cpu_level = cpu_level();
+  progress_.cpu_level = this_processor().level;
   progress_.plugins = used_plugins(recipe, host);
   progress_.sections = deciding_sections(recipe);
 

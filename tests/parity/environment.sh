@@ -1,11 +1,12 @@
 #!/bin/sh
-# environment.sh FOLDER [--check]: a Python environment with torch (CPU), transformers and megatron-core in FOLDER;
-# --check only says by its exit code whether it is there. "pins" is written last, so that a start after a kill begins again.
+# environment.sh FOLDER [--check]: a Python environment with torch (CPU), transformers, megatron-core and checkers of
+# JSON Schema in FOLDER; --check only says by its exit code whether it is there. "pins" is written last, so that a start after a kill begins again.
 set -eu
 
 folder=$1
 torch='torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85'
-others='transformers==5.23.0 safetensors numpy sympy networkx jinja2 fsspec filelock typing-extensions setuptools<82'
+others='transformers==5.23.0 safetensors numpy sympy networkx jinja2 fsspec filelock typing-extensions setuptools<82
+  jsonschema==4.26.0 taplo==0.9.3'
 megatron='megatron-core==0.16.1'
 here=$(dirname "$(readlink -f "$0")")
 

@@ -43,5 +43,5 @@ TEST_CASE("bad recipes are refused with their golden message") {
     CHECK(message == mh::test::slurp(golden));
   }
   std::erase_if(both, [&lua](const std::string& name) { return !lua.contains(name); });
-  CHECK(both.size() >= 30);
+  CHECK(both.size() >= 60);
 }

@@ -1,13 +1,16 @@
 #pragma once
 /// Schemas with the fields of the real plugins, so that recipes are tested without loading any.
 
+#include "core/recipe/editor.hpp"
 #include "core/recipe/resolve.hpp"
 #include "megahost/error.hpp"
 
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -128,13 +131,13 @@ public:
   }
 
   void add(Kind kind, const std::string& name, Schema schema) {
-    schemas_.push_back({kind, name, std::move(schema)});
+    schemas_.push_back({kind, name, "a " + name, plugin_, std::move(schema), {}});
   }
 
   [[nodiscard]] SchemaLookup lookup() const {
     return {
         [this](Kind kind, const std::string& name) -> const Schema* {
-          for (const Entry& entry : schemas_) {
+          for (const Registry::Entry& entry : schemas_) {
             if (entry.kind == kind && entry.name == name) {
               return &entry.schema;
             }
@@ -143,7 +146,7 @@ public:
         },
         [this](Kind kind) {
           std::vector<std::string> names;
-          for (const Entry& entry : schemas_) {
+          for (const Registry::Entry& entry : schemas_) {
             if (entry.kind == kind) {
               names.push_back(entry.name);
             }
@@ -152,14 +155,13 @@ public:
         }};
   }
 
-private:
-  struct Entry {
-    Kind kind;
-    std::string name;
-    Schema schema;
-  };
+  /// The same for editors, with the project's presets. Lives as long as this.
+  [[nodiscard]] RecipeWords words() const;
 
-  std::vector<Entry> schemas_;
+private:
+  std::shared_ptr<const PluginInfo> plugin_ =
+      std::make_shared<const PluginInfo>(PluginInfo{.id = "org.megahost.test"});
+  std::deque<Registry::Entry> schemas_;
 };
 
 /// The project's own recipes.
@@ -172,6 +174,15 @@ inline LoadOptions options() {
   options.roots = {recipes()};
   options.lua.seconds = 0.3;
   return options;
+}
+
+inline RecipeWords Plugins::words() const {
+  RecipeWords words;
+  for (const Registry::Entry& entry : schemas_) {
+    words.plugins.push_back(&entry);
+  }
+  words.presets = load_presets(options());
+  return words;
 }
 
 inline Resolved resolve_file(

@@ -91,6 +91,42 @@ TEST_CASE("preset < extended < recipe < program < --set") {
         }) == "this recipe has no key `train.sede`");
 }
 
+TEST_CASE("explain marks what counts: values given again, converted, derived, dropped") {
+  const Folder folder;
+  folder.write("base.toml", "optimizer = { use = \"sgd\", momentum = 0.5 }\ntrain.iters = 5\n");
+  folder.write("middle.toml", "extends = \"base\"\noptimizer = { use = \"adamw\", lr = 1 }\n");
+  const auto file = folder.write(
+      "top.toml",
+      "extends = \"middle\"\nmodel = { use = \"gpt\" }\noptimizer = { use = \"sgd\" }\n"
+      "batch.micro = 4\n"
+  );
+  mh::LoadOptions load = options();
+  load.sets = {"train.iters=5"};
+  const mh::Loaded loaded = mh::load_recipe(file, load);
+  const mh::test::Plugins plugins;
+  const mh::Resolved resolved = mh::resolve(loaded, plugins.lookup(), {});
+  const std::string at = folder.path().string() + "/";
+  const auto explained = [&](const char* key) {
+    const std::string text = mh::explain_recipe(loaded, resolved, key);
+    return text.substr(text.find('\n', text.find('\n') + 1) + 1); // without value and meaning
+  };
+  CHECK(
+      explained("train.iters") ==
+      "     extends base  5  " + at + "base.toml:2:15\n" + "  -> --set         5  train.iters=5\n"
+  );
+  CHECK(
+      explained("optimizer.lr") ==
+      "     default         3e-4\n  -> extends middle  1     " + at + "middle.toml:2:35\n"
+  );
+  CHECK(explained("batch.global") == "     default  1\n  -> derived  4\n");
+  CHECK(
+      explained("optimizer.momentum") ==
+      "  -> default       0.0\n     extends base  0.5  " + at +
+          "base.toml:1:39  dropped: optimizer.use changes above it\n"
+  );
+  CHECK(explained("precision") == "     default  \"auto\"\n  -> machine  \"fp32\"\n");
+}
+
 TEST_CASE("another plugin starts its section anew, the core's fields stay") {
   const Folder folder;
   folder.write(

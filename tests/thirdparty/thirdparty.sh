@@ -19,6 +19,11 @@ run plugins
 grep -q 'models-llama.so' "$work/out" || fail "the installed plugins are not found"
 ! grep -q skipped "$work/out" || fail "installed plugins are skipped"
 run recipe check quickstart
+run recipe schema
+cmp "$work/out" "$(find "$prefix" -name recipe.schema.json)" || fail "the installed schema is stale"
+megahost recipe stubs -o "$work/stubs" 2> /dev/null
+cmp "$work/stubs/megahost.gen.lua" "$(find "$prefix" -name megahost.gen.lua)" || fail "the installed stubs are stale"
+[ -n "$(find "$prefix" -path '*/share/man/man1/megahost.1')" ] || fail "there is no manual page"
 run run mixer.lua --plugin build/mixer.so --set precision=fp32 --run-dir "$work/first"
 grep -q 'step *5/5' "$work/out" || fail "there is no fifth step"
 run eval mixer.lua --plugin build/mixer.so --set precision=fp32 --set data.split=[90,10,0] --weights "$work/first"

@@ -20,9 +20,14 @@ int command_recipe_explain(const Invocation& invocation, Host& host);
 int command_recipe_diff(const Invocation& invocation, Host& host);
 int command_data_prepare(const Invocation& invocation, Host& host);
 int command_data_inspect(const Invocation& invocation, Host& host);
+int command_recipe_schema(const Invocation& invocation, Host& host);
+int command_recipe_stubs(const Invocation& invocation, Host& host);
 int command_plugins(const Invocation& invocation, Host& host);
 int command_plugins_new(const Invocation& invocation, Host& host);
 int command_plugins_show(const Invocation& invocation, Host& host);
+int command_help(const Invocation& invocation, Host& host);
+int command_doctor(const Invocation& invocation, Host& host);
+int command_docs(const Invocation& invocation, Host& host);
 
 /// A recipe and the layers that it was made of.
 struct Read {

@@ -19,11 +19,16 @@ constexpr std::pair<std::string_view, Run> kCommands[] = {
     {"recipe show", mh::command_recipe_show},
     {"recipe explain", mh::command_recipe_explain},
     {"recipe diff", mh::command_recipe_diff},
+    {"recipe schema", mh::command_recipe_schema},
+    {"recipe stubs", mh::command_recipe_stubs},
     {"data prepare", mh::command_data_prepare},
     {"data inspect", mh::command_data_inspect},
     {"plugins", mh::command_plugins},
     {"plugins new", mh::command_plugins_new},
     {"plugins show", mh::command_plugins_show},
+    {"help", mh::command_help},
+    {"doctor", mh::command_doctor},
+    {"docs", mh::command_docs},
 };
 
 int run(const mh::Invocation& invocation) {

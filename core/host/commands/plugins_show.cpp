@@ -1,6 +1,5 @@
 #include "core/host/commands/commands.hpp"
-#include "core/host/terminal.hpp"
-#include "core/recipe/sections.hpp"
+#include "core/host/describe.hpp"
 #include "core/recipe/text.hpp"
 #include "megahost/error.hpp"
 
@@ -13,93 +12,6 @@
 namespace mh {
 
 namespace {
-
-std::string default_text(const Field& field) {
-  if (field.required) {
-    return "required";
-  }
-  return field.default_value.is_null() ? "-" : to_text(field.default_value);
-}
-
-void print_fields(const Schema& schema, const Terminal& terminal) {
-  size_t name = 5, type = 4, value = 7;
-  for (const Field& field : schema.fields) {
-    name = std::max(name, field.name.size());
-    type = std::max(type, describe(field).size());
-    value = std::max(value, default_text(field).size());
-  }
-  const auto cell = [](const std::string& text, size_t width) {
-    return text + std::string(width - text.size() + 2, ' ');
-  };
-  std::printf(
-      "\n  %s\n",
-      terminal
-          .paint(
-              Paint::bold,
-              cell("FIELD", name) + cell("TYPE", type) + cell("DEFAULT", value) + "MEANING"
-          )
-          .c_str()
-  );
-  for (const Field& field : schema.fields) {
-    std::printf(
-        "  %s%s%s%s%s\n",
-        terminal.paint(Paint::cyan, cell(field.name, name)).c_str(),
-        cell(describe(field), type).c_str(),
-        cell(default_text(field), value).c_str(),
-        field.doc.c_str(),
-        field.unit.empty() ? "" : (" [" + field.unit + "]").c_str()
-    );
-  }
-}
-
-/// The core's own fields of the section that names this kind, if a plugin supplies that section.
-Schema section_fields(Kind kind) {
-  Schema schema;
-  for (const PluginSectionInfo& section : kPluginSections) {
-    if (section.kind == kind) {
-      schema = core_schema(section.name);
-      std::erase_if(schema.fields, [](const Field& field) { return field.name == "use"; });
-    }
-  }
-  return schema;
-}
-
-void print_entry(const Registry::Entry& entry, const Terminal& terminal) {
-  const PluginInfo& plugin = *entry.plugin;
-  std::printf(
-      "%s (%s)\n%s\n",
-      terminal.paint(Paint::bold, entry.name).c_str(),
-      std::string(info(entry.kind).name).c_str(),
-      entry.summary.c_str()
-  );
-  std::printf(
-      "\n  plugin   %s %s: %s\n  licence  %s\n",
-      plugin.id.c_str(),
-      plugin.version.c_str(),
-      plugin.summary.c_str(),
-      plugin.license.c_str()
-  );
-  if (!plugin.file.empty()) {
-    std::printf(
-        "  file     %s\n  built    %s\n  tag      %s\n",
-        plugin.file.c_str(),
-        plugin.built_with.c_str(),
-        plugin.abi_tag.c_str()
-    );
-  }
-  if (entry.schema.fields.empty()) {
-    std::printf("\n  no fields\n");
-  } else {
-    print_fields(entry.schema, terminal);
-  }
-  if (const Schema section = section_fields(entry.kind); !section.fields.empty()) {
-    std::printf(
-        "\n  Besides, the section `%s` of every recipe has:\n",
-        std::string(info(entry.kind).section).c_str()
-    );
-    print_fields(section, terminal);
-  }
-}
 
 nlohmann::ordered_json json_of(const Field& field) {
   nlohmann::ordered_json json{
@@ -188,8 +100,7 @@ int command_plugins_show(const Invocation& invocation, Host& host) {
   }
   const Terminal terminal = Terminal::of(STDOUT_FILENO);
   for (const Registry::Entry* entry : entries) {
-    std::printf("%s", entry == entries.front() ? "" : "\n");
-    print_entry(*entry, terminal);
+    std::printf("%s%s", entry == entries.front() ? "" : "\n", describe(*entry, terminal).c_str());
   }
   return 0;
 }

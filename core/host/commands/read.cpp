@@ -1,5 +1,6 @@
 #include "core/host/commands/commands.hpp"
 #include "core/host/folders.hpp"
+#include "core/train/processor.hpp"
 #include "megahost/error.hpp"
 
 #include <charconv>
@@ -7,14 +8,6 @@
 namespace mh {
 
 namespace {
-
-Facts facts_of_this_machine() {
-#if defined(__x86_64__)
-  return {.bf16 = __builtin_cpu_supports("avx512bf16") != 0, .world = 1};
-#else
-  return {.bf16 = false, .world = 1};
-#endif
-}
 
 Read read_layers(const LoadOptions& options, Host& host, const std::string& file) {
   Loaded loaded = load_recipe(file, options);
@@ -40,7 +33,7 @@ Read read_resolved(
   LoadOptions options;
   options.roots = recipe_folders();
   options.sets = invocation.all("--set");
-  options.facts = facts_of_this_machine();
+  options.facts = {.bf16 = this_processor().bf16(), .world = 1};
   if (invocation.has("--scale")) {
     options.layers = {scale_recipe(read_layers(options, host, file).resolved.recipe.tree)};
   }

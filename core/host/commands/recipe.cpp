@@ -31,7 +31,12 @@ int command_recipe_show(const Invocation& invocation, Host& host) {
 
 int command_recipe_explain(const Invocation& invocation, Host& host) {
   const Read read = read_resolved(invocation, host, invocation.arguments[0]);
-  print(explain_recipe(read.loaded, read.resolved, invocation.arguments[1]));
+  std::string text;
+  for (size_t i = 1; i < invocation.arguments.size(); ++i) {
+    text +=
+        (i > 1 ? "\n" : "") + explain_recipe(read.loaded, read.resolved, invocation.arguments[i]);
+  }
+  print(text);
   return 0;
 }
 

@@ -8,6 +8,7 @@
 #include "core/host/main/parse.hpp"
 #include "core/host/report.hpp"
 #include "core/recipe/read.hpp"
+#include "core/recipe/sections.hpp"
 #include "core/recipe/text.hpp"
 #include "megahost/error.hpp"
 
@@ -51,6 +52,34 @@ int print_help(const std::vector<std::string>& words) {
     refuse_command(words.front());
   }
   return 0;
+}
+
+int run_heavy(const mh::Invocation& invocation);
+
+/// Commands, groups and concepts are known here; what else there is, the library knows.
+int print_topic(const std::vector<std::string>& words) {
+  if (words.empty()) {
+    return print_help(words);
+  }
+  const mh::Terminal terminal = mh::Terminal::of(STDOUT_FILENO);
+  const std::string topic = mh::join(words, " ");
+  std::vector<std::string> parts;
+  if (const mh::Command* command = mh::find_command(topic)) {
+    parts.push_back(mh::help(*command, terminal));
+  }
+  if (std::string group = mh::group_help(topic, terminal); !group.empty()) {
+    parts.push_back(std::move(group));
+  }
+  if (const mh::Topic* concept_page = mh::find_topic(topic)) {
+    parts.push_back(mh::topic_help(*concept_page, terminal));
+  }
+  print(mh::join(parts, "\n"));
+  if (!parts.empty() && mh::recipe_schema().find(topic) == nullptr) {
+    return 0;
+  }
+  print(parts.empty() ? "" : "\n");
+  std::fflush(stdout);
+  return run_heavy({"help", words, {}});
 }
 
 /// A recipe that is named without its folder or extension is left to the library.
@@ -125,14 +154,17 @@ int main(int argc, char** argv) {
       print("megahost " MH_VERSION " (" MH_BUILT_FOR ")\n");
       return 0;
     }
-    if (words.empty() || words.front() == "help") {
-      return print_help({words.begin() + (words.empty() ? 0 : 1), words.end()});
+    if (words.empty()) {
+      return print_help(words);
     }
     for (const std::string& word : words) {
       if (word == "--help" || word == "-h") {
         std::erase_if(words, [](const std::string& other) { return other.starts_with("-"); });
         return print_help(words);
       }
+    }
+    if (words.front() == "help") {
+      return print_topic({words.begin() + 1, words.end()});
     }
     return run(words);
   } catch (const std::exception& error) {

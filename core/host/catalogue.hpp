@@ -1,0 +1,21 @@
+#pragma once
+/// Everything that plugins offer, for texts about all of it: schemas for editors, reference pages,
+/// help.
+
+#include "core/recipe/editor.hpp"
+#include "megahost/host.hpp"
+
+#include <vector>
+
+namespace mh {
+
+/// Opens every plugin that is found and can be opened. Of several files with one plugin the first
+/// counts, which is the one that a run would open.
+///
+/// Returns: entries by kind, then name
+[[nodiscard]] std::vector<const Registry::Entry*> open_all(Host& host);
+
+/// The same, and the presets of the recipe folders.
+[[nodiscard]] RecipeWords recipe_words(Host& host);
+
+} // namespace mh

@@ -1,0 +1,180 @@
+#include "core/host/topics.hpp"
+
+#include "megahost/error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+namespace mh {
+
+namespace {
+
+constexpr std::array<ExitStatus, 7> kExitStatuses{{
+    {0, "done"},
+    {exit_code::other, "another failure, or a bug"},
+    {exit_code::recipe, "a recipe or the command line"},
+    {exit_code::memory, "memory: less work per pass is needed"},
+    {exit_code::communication, "communication between ranks"},
+    {exit_code::data, "data: corpora, tokenizers, checkpoints, the disk"},
+    {exit_code::numbers, "numbers: a loss or gradient that is not finite"},
+}};
+
+constexpr std::array<Variable, 7> kVariables{{
+    {"MEGAHOST_PLUGIN_PATH", "folders with plugins, separated by colons, searched first"},
+    {"MEGAHOST_RECIPE_PATH",
+     "folders with recipes and presets, separated by colons, searched first"},
+    {"XDG_DATA_HOME",
+     "the user's plugins lie in its megahost/plugins-1 (~/.local/share unless set)"},
+    {"MEGAHOST_CPU_LEVEL",
+     "instruction set of our kernels, instead of the best that the CPU has: base, avx2, ..."},
+    {"OMP_NUM_THREADS", "threads of one rank's operations, instead of one per core"},
+    {"OMP_WAIT_POLICY", "what threads do that wait; unless set they spin briefly and then sleep"},
+    {"NO_COLOR", "any value: no colours"},
+}};
+
+constexpr const char* kRecipes =
+    R"(A recipe is a file that returns one table: the whole description of a run. TOML is the normal form; Lua says
+the same with arithmetic, loops and reuse; JSON works too.
+
+    model.use = "llama"
+    model.layers = 4
+    train.iters = 100
+
+Values are laid on one another, the weakest first:
+
+1. the default of each field
+2. the preset that `model.preset` names, a row of the model-size table
+3. the recipes that `extends` names, in their order
+4. the recipe
+5. what the program sets itself (`--scale`, `--run-dir`)
+6. `--set KEY=VALUE`, as on `--set optimizer.lr=1e-3`
+
+Tables merge and lists replace. A layer that changes the `use` of a section drops the fields of the plugin that was
+there before. Facts of the machine fill in what says "auto"; no variable of the environment changes a number.
+
+Sections with a `use` belong to a plugin, which declares their fields. A key that nobody declares is an error.
+
+    megahost recipe check RECIPE            every problem at its line
+    megahost recipe show RECIPE             every value
+    megahost recipe explain RECIPE KEY      where a value comes from
+    megahost help KEY                       what a key means, as in megahost help optimizer.lr
+    megahost recipe schema | recipe stubs   completion in an editor)";
+
+constexpr const char* kLayouts =
+    R"(A layout says how model and data are split over ranks, in the recipe's section `parallel`. A model says what its
+dimensions mean, strategies say where they live: no model knows about ranks, and the same recipe gives the same loss
+under every layout, to rounding.
+
+    [parallel]
+    tensor = 4          # each matrix and its heads over 4 ranks
+    sequence = true     # between the products, the sequence over the same ranks
+    pipeline = 2        # layers over 2 stages
+    context = 1         # long sequences over ranks
+    expert = 1          # experts over the data-parallel ranks
+    data = "auto"       # copies of the model that share the batch
+    zero = 1            # each copy keeps its part of the optimizer's state
+
+Ranks of one copy are tensor x pipeline x context; `data` multiplies them. `batch.global` is divisible by `batch.micro`
+times the data-parallel degree.
+
+`megahost run RECIPE --scale` trains the structure of a layout, shrunk to one rank of this machine.)";
+
+constexpr const char* kPrecision = R"(`precision` is the number format of weights and activations.
+
+- `fp32`: everything in 32 bits.
+- `bf16`: weights and activations in bfloat16; gradients are summed and weights are updated in fp32.
+- `auto`: bf16 where the hardware multiplies it (AVX512-BF16, AMX, any CUDA device), else fp32.
+
+Soft max, statistics of norms and the loss are computed in fp32 in each of them. `megahost doctor` says what this
+machine multiplies, and how fast.)";
+
+constexpr const char* kCheckpoints =
+    R"(A run saves into its run folder (`checkpoint.dir`, "runs/NAME" unless given): every `checkpoint.interval` steps, at the
+end, and when SIGINT or SIGTERM stops it.
+
+    runs/NAME/recipe.toml       the resolved recipe, each value with its origin
+    runs/NAME/metrics.jsonl     one record per step
+    runs/NAME/checkpoints/      step folders: safetensors and a manifest of checksums
+
+A step folder is written aside and gets its name when it is whole: a crash or a full disk loses nothing that was there.
+It holds global tensors by their own names, so that another layout can load it. `--resume` goes on from the newest one
+and ends with the weights of a run that never stopped, bit for bit on the same machine. `checkpoint.keep` limits how
+many stay.)";
+
+constexpr const char* kPlugins =
+    R"(What a recipe names with `use` comes from plugins: shared libraries that offer architectures, optimizers,
+learning-rate schedules, corpora, tokenizers, recompute policies, strategies and devices. Only what a recipe names is
+opened. They are looked for, in this order,
+
+1. in the files of `--plugin FILE` and of the recipe's `plugins`
+2. in the folders of MEGAHOST_PLUGIN_PATH
+3. in the user's folder, ~/.local/share/megahost/plugins-1
+4. beside the program
+
+and never in the current folder. A plugin that was built for another LibTorch or another megahost is refused before any
+of its code runs.
+
+    megahost plugins             what is there
+    megahost plugins show NAME   every field of one)";
+
+std::string exit_text() {
+  std::string text =
+      "The exit status says what kind of thing went wrong; the message says what.\n\n";
+  for (const ExitStatus& status : kExitStatuses) {
+    text += "    " + std::to_string(status.code) + "  " + std::string(status.meaning) + "\n";
+  }
+  return text + "\n128 + n: stopped by signal n.";
+}
+
+std::string variables_text() {
+  std::string text = "None of them says what is trained: that is in the recipe.\n\n";
+  for (const Variable& variable : kVariables) {
+    text += "- `" + std::string(variable.name) + "`: " + std::string(variable.doc) + "\n";
+  }
+  text.pop_back();
+  return text;
+}
+
+std::string plain(std::string_view name) {
+  std::string text;
+  for (const char c : name) {
+    text += c == '-' || c == '_' ? ' ' : c;
+  }
+  return text;
+}
+
+} // namespace
+
+std::span<const Topic> topics() {
+  static const std::vector<Topic> all{
+      {"recipes", "what a recipe is, and which of its layers wins", kRecipes},
+      {"layouts", "how a model is split over ranks", kLayouts},
+      {"precision", "number formats", kPrecision},
+      {"checkpoints", "what a run saves, and how it goes on", kCheckpoints},
+      {"plugins", "where the parts of a recipe come from", kPlugins},
+      {"exit codes", "what the exit status means", exit_text()},
+      {"environment variables", "those that the program reads", variables_text()},
+  };
+  return all;
+}
+
+const Topic* find_topic(std::string_view name) {
+  const std::string wanted = plain(name);
+  for (const Topic& topic : topics()) {
+    if (topic.name == wanted) {
+      return &topic;
+    }
+  }
+  return nullptr;
+}
+
+std::span<const ExitStatus> exit_statuses() {
+  return kExitStatuses;
+}
+
+std::span<const Variable> variables() {
+  return kVariables;
+}
+
+} // namespace mh

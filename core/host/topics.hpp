@@ -1,0 +1,39 @@
+#pragma once
+/// What `megahost help TOPIC`, the reference pages and the manual page say that is no command,
+/// plugin or key: concepts, exit statuses and variables of the environment.
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace mh {
+
+/// A page about one idea. The text is Markdown that reads well as it is.
+struct Topic {
+  std::string_view name; ///< "exit codes"
+  std::string_view summary;
+  std::string text;
+};
+
+struct ExitStatus {
+  int code;
+  std::string_view meaning;
+};
+
+struct Variable {
+  std::string_view name;
+  std::string_view doc;
+};
+
+[[nodiscard]] std::span<const Topic> topics();
+
+/// By name; spaces, dashes and underscores are the same.
+[[nodiscard]] const Topic* find_topic(std::string_view name);
+
+/// Exit statuses of the program (error.hpp), those of signals left out.
+[[nodiscard]] std::span<const ExitStatus> exit_statuses();
+
+/// Variables of the environment that the program reads.
+[[nodiscard]] std::span<const Variable> variables();
+
+} // namespace mh

@@ -1,0 +1,38 @@
+#pragma once
+/// What editors are given about recipes, made from the schemas that check them: a JSON Schema for
+/// TOML and JSON, annotations of the Lua language server for Lua.
+
+#include "core/recipe/load.hpp"
+#include "megahost/registry.hpp"
+
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// What a recipe can be made of besides the core's own fields.
+struct RecipeWords {
+  std::vector<const Registry::Entry*> plugins;
+  std::vector<Preset> presets;
+
+  /// Those of one kind.
+  [[nodiscard]] std::vector<const Registry::Entry*> of(Kind kind) const;
+};
+
+/// A JSON Schema of a whole recipe: closed tables, one branch per plugin of a section, ranges,
+/// defaults and meanings. A recipe with `extends` may leave out what its base gives. Conditions
+/// between fields are left to `megahost recipe check`.
+///
+/// Source:  https://json-schema.org/draft-07 (what Taplo and most editors read)
+[[nodiscard]] std::string json_schema(const RecipeWords& words);
+
+/// A `---@meta` file with one exact class for each section and plugin: `megahost.Recipe` is the
+/// whole.
+///
+/// Source:  https://luals.github.io/wiki/annotations
+[[nodiscard]] std::string lua_stubs(const RecipeWords& words);
+
+/// The settings `.luarc.json` of the Lua language server for recipes beside the file `stubs`.
+[[nodiscard]] std::string luarc(const std::string& stubs);
+
+} // namespace mh

@@ -1,0 +1,260 @@
+#include "core/recipe/editor.hpp"
+#include "core/recipe/sections.hpp"
+#include "megahost/error.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+namespace mh {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const Value& value) {
+  switch (value.type()) {
+  case Value::Type::null:
+    return nullptr;
+  case Value::Type::boolean:
+    return value.as_boolean();
+  case Value::Type::integer:
+    return value.as_integer();
+  case Value::Type::number:
+    return value.as_number();
+  case Value::Type::string:
+    return value.as_string();
+  case Value::Type::array: {
+    Json array = Json::array();
+    for (const Value& item : value.as_array()) {
+      array.push_back(json_of(item));
+    }
+    return array;
+  }
+  case Value::Type::table: {
+    Json object = Json::object();
+    for (const auto& entry : value.as_table()) {
+      object[entry.key] = json_of(entry.value);
+    }
+    return object;
+  }
+  }
+  return nullptr;
+}
+
+Json refer(const std::string& definition) {
+  return {{"$ref", "#/definitions/" + definition}};
+}
+
+Json number(const Field& field, const char* type) {
+  Json json{{"type", type}};
+  if (field.min) {
+    json[field.above_min ? "exclusiveMinimum" : "minimum"] = *field.min;
+  }
+  if (field.max) {
+    json[field.below_max ? "exclusiveMaximum" : "maximum"] = *field.max;
+  }
+  return json;
+}
+
+Json word(const Field& field) {
+  Json json{{"type", "string"}};
+  if (!field.choices.empty()) {
+    json["enum"] = field.choices;
+  }
+  return json;
+}
+
+Json one(const Field& field) {
+  switch (field.type) {
+  case FieldType::boolean:
+    return {{"type", "boolean"}};
+  case FieldType::integer:
+    return number(field, "integer");
+  case FieldType::number:
+    return number(field, "number");
+  case FieldType::string:
+    return word(field);
+  case FieldType::integer_or_string:
+    return {{"anyOf", {number(field, "integer"), word(field)}}};
+  case FieldType::table:
+    return {{"type", "object"}};
+  case FieldType::any:
+    break;
+  }
+  return Json::object();
+}
+
+Json property(const Field& field) {
+  Json json = field.list ? Json{{"type", "array"}, {"items", one(field)}} : one(field);
+  if (!field.doc.empty()) {
+    json["description"] = field.doc + (field.unit.empty() ? "" : " [" + field.unit + "]");
+  }
+  if (!field.default_value.is_null()) {
+    json["default"] = json_of(field.default_value);
+  }
+  return json;
+}
+
+/// A closed table. What it requires is added where it is whole.
+Json closed(const Schema& schema, const std::string& doc) {
+  Json json{{"type", "object"}};
+  if (!doc.empty()) {
+    json["description"] = doc;
+  }
+  json["properties"] = Json::object();
+  for (const Field& field : schema.fields) {
+    json["properties"][field.name] = property(field);
+  }
+  json["additionalProperties"] = false;
+  return json;
+}
+
+std::vector<std::string> required(const Schema& schema) {
+  std::vector<std::string> names;
+  for (const Field& field : schema.fields) {
+    if (field.required && field.name != "use") {
+      names.push_back(field.name);
+    }
+  }
+  return names;
+}
+
+class RecipeSchema {
+public:
+  explicit RecipeSchema(const RecipeWords& words)
+      : words_(words) {}
+
+  Json make() {
+    Json top = closed(recipe_schema(), "");
+    Json& properties = top["properties"];
+    limit(properties["device"], Kind::device);
+    properties["extends"].update(
+        {{"anyOf", {{{"type", "string"}}, {{"type", "array"}, {"items", {{"type", "string"}}}}}}}
+    );
+    properties["sweep"].update(closed(sweep_schema(), recipe_schema().find("sweep")->doc));
+    Json whole = Json::object(), extended = Json::object();
+    for (const std::string& name : section_names()) {
+      const PluginSectionInfo* section = plugin_section(name);
+      if (section == nullptr) {
+        definitions_[name] = closed(core_schema(name), section_doc(name));
+        properties[name] = refer(name);
+        continue;
+      }
+      plugin_section_of(*section);
+      properties[name] = {{"type", "object"}, {"description", section_doc(name)}};
+      whole[name] = refer(name);
+      extended[name] = refer(name + ".extended");
+    }
+    limit(definitions_["parallel"]["properties"]["schedule"], Kind::pipeline_schedule);
+    Json whole_requires = Json::array();
+    for (const auto& section : kPluginSections) {
+      if (section.default_use.empty()) {
+        whole_requires.push_back(section.name);
+      }
+    }
+    Json json{{"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", "megahost recipe"}};
+    json.update(top);
+    json["oneOf"] = {
+        {{"not", {{"required", {"extends"}}}}, {"required", whole_requires}, {"properties", whole}},
+        {{"required", {"extends"}}, {"properties", extended}}};
+    json["definitions"] = std::move(definitions_);
+    return json;
+  }
+
+private:
+  /// A word that may be a plugin's name or its default, which the core knows itself.
+  void limit(Json& property, Kind kind) const {
+    std::vector<std::string> names;
+    if (property.contains("default")) {
+      names.push_back(property["default"]);
+    }
+    for (const Registry::Entry* entry : words_.of(kind)) {
+      if (std::find(names.begin(), names.end(), entry->name) == names.end()) {
+        names.push_back(entry->name);
+      }
+    }
+    property["enum"] = names;
+  }
+
+  /// A section's definitions: each plugin's table; one of them, whole; and part of one, as a
+  /// recipe with `extends` gives it.
+  void plugin_section_of(const PluginSectionInfo& section) {
+    const std::string name(section.name);
+    Json whole = Json::array(), with_use = Json::array(), any = Json::array();
+    for (const Registry::Entry* entry : words_.of(section.kind)) {
+      const Schema schema = with_plugin(core_schema(name), entry->schema);
+      const std::string table = name + "." + entry->name;
+      definitions_[table] = closed(schema, entry->summary);
+      Json& properties = definitions_[table]["properties"];
+      properties["use"].update(
+          {{"enum", {entry->name, entry->plugin->id + "/" + entry->name}}, {"default", entry->name}}
+      );
+      Json branch = refer(table), needs{{"required", required(schema)}};
+      if (properties.contains("preset")) {
+        properties["preset"]["enum"] = preset_names();
+        branch = both(branch, use_or_preset(*entry));
+      } else if (entry->name != section.default_use) {
+        needs["required"].push_back("use");
+      }
+      whole.push_back(needs["required"].empty() ? branch : both(branch, needs));
+      with_use.push_back(both(refer(table), {{"required", {"use"}}}));
+      any.push_back(refer(table));
+    }
+    with_use.push_back(both({{"not", {{"required", {"use"}}}}}, {{"anyOf", any}}));
+    definitions_[name] = {{"description", section_doc(name)}, {"oneOf", whole}};
+    definitions_[name + ".extended"] = {{"description", section_doc(name)}, {"oneOf", with_use}};
+  }
+
+  static Json both(Json first, Json second) {
+    return {{"allOf", {std::move(first), std::move(second)}}};
+  }
+
+  std::vector<std::string> preset_names() const {
+    std::vector<std::string> names;
+    for (const Preset& preset : words_.presets) {
+      names.push_back(preset.name);
+    }
+    return names;
+  }
+
+  /// The architecture is named, or the preset is one of it.
+  Json use_or_preset(const Registry::Entry& entry) const {
+    Json names = Json::array();
+    for (const Preset& preset : words_.presets) {
+      const Value* use = preset.model.find("use");
+      if (use && use->is_string() && use->as_string() == entry.name) {
+        names.push_back(preset.name);
+      }
+    }
+    if (names.empty()) {
+      return {{"required", {"use"}}};
+    }
+    return {
+        {"anyOf",
+         {{{"required", {"use"}}},
+          {{"required", {"preset"}}, {"properties", {{"preset", {{"enum", std::move(names)}}}}}}}}};
+  }
+
+  const RecipeWords& words_;
+  Json definitions_ = Json::object();
+};
+
+} // namespace
+
+std::vector<const Registry::Entry*> RecipeWords::of(Kind kind) const {
+  std::vector<const Registry::Entry*> some;
+  std::copy_if(
+      plugins.begin(),
+      plugins.end(),
+      std::back_inserter(some),
+      [kind](const Registry::Entry* entry) { return entry->kind == kind; }
+  );
+  return some;
+}
+
+std::string json_schema(const RecipeWords& words) {
+  return RecipeSchema(words).make().dump(2) + "\n";
+}
+
+} // namespace mh

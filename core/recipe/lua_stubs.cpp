@@ -1,0 +1,196 @@
+#include "core/recipe/editor.hpp"
+#include "core/recipe/sections.hpp"
+#include "core/recipe/text.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+namespace mh {
+
+namespace {
+
+/// "a" | "b"
+std::string words_type(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    text += (text.empty() ? "" : " | ") + lua_string(word);
+  }
+  return text;
+}
+
+std::string one(const Field& field) {
+  const std::string words = field.choices.empty() ? "string" : words_type(field.choices);
+  switch (field.type) {
+  case FieldType::boolean:
+    return "boolean";
+  case FieldType::integer:
+    return "integer";
+  case FieldType::number:
+    return "number";
+  case FieldType::string:
+    return words;
+  case FieldType::integer_or_string:
+    return "integer | " + words;
+  case FieldType::table:
+    return "table<string, any>";
+  case FieldType::any:
+    break;
+  }
+  return "any";
+}
+
+std::string type_of(const Field& field) {
+  const std::string type = one(field);
+  if (!field.list) {
+    return type;
+  }
+  return (type.find('|') == std::string::npos ? type : "(" + type + ")") + "[]";
+}
+
+/// The meaning, what `describe` adds to the type, and the default, on one line.
+std::string comment(const Field& field) {
+  std::string text = field.doc;
+  const auto add = [&text](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
+  if (field.min || field.max) {
+    add(describe(field));
+  }
+  if (!field.unit.empty()) {
+    add("in " + field.unit);
+  }
+  if (!field.default_value.is_null()) {
+    add("default " + to_text(field.default_value));
+  }
+  return text;
+}
+
+/// `type` stands for the field's own where it is given.
+std::string member(const Field& field, const std::string& type = "") {
+  const std::string meaning = comment(field);
+  return "---@field " + field.name + (field.required && field.name != "use" ? " " : "? ") +
+         (type.empty() ? type_of(field) : type) + (meaning.empty() ? "" : " # " + meaning) + "\n";
+}
+
+std::string head(const std::string& name, const std::string& doc) {
+  return "\n--- " + doc + "\n---@class (exact) megahost." + name + "\n";
+}
+
+std::vector<std::string> names(const std::vector<const Registry::Entry*>& entries) {
+  std::vector<std::string> names;
+  for (const Registry::Entry* entry : entries) {
+    names.push_back(entry->name);
+  }
+  return names;
+}
+
+/// One class per plugin, and the section as one of them.
+std::string plugin_section_text(const PluginSectionInfo& section, const RecipeWords& words) {
+  const std::string name(section.name);
+  std::string text, alias;
+  for (const Registry::Entry* entry : words.of(section.kind)) {
+    text += head(name + "." + entry->name, entry->summary);
+    for (const Field& field : with_plugin(core_schema(name), entry->schema).fields) {
+      text += field.name == "use"
+                  ? "---@field use? " +
+                        words_type({entry->name, entry->plugin->id + "/" + entry->name}) + " # " +
+                        field.doc + "\n"
+              : field.name == "preset" ? member(field, "megahost.preset")
+                                       : member(field);
+    }
+    alias += (alias.empty() ? "" : " | ") + ("megahost." + name + "." + entry->name);
+  }
+  return text + "\n---@alias megahost." + name + " " + (alias.empty() ? "table" : alias) + "\n";
+}
+
+std::string core_section_text(const std::string& name, const RecipeWords& words) {
+  std::string text = head(name, section_doc(name));
+  for (const Field& field : core_schema(name).fields) {
+    std::vector<std::string> schedules{"1f1b"};
+    for (const std::string& other : names(words.of(Kind::pipeline_schedule))) {
+      if (other != schedules.front()) {
+        schedules.push_back(other);
+      }
+    }
+    text += name == "parallel" && field.name == "schedule" ? member(field, words_type(schedules))
+                                                           : member(field);
+  }
+  return text;
+}
+
+std::string recipe_text(const RecipeWords& words) {
+  std::string text = head("sweep", recipe_schema().find("sweep")->doc);
+  for (const Field& field : sweep_schema().fields) {
+    text += member(field, "table");
+  }
+  text += head("Recipe", "A recipe: the one table that its file returns.");
+  for (const Field& field : recipe_schema().fields) {
+    const auto& sections = section_names();
+    const bool section = std::find(sections.begin(), sections.end(), field.name) != sections.end();
+    text += field.name == "device"    ? member(field, words_type(names(words.of(Kind::device))))
+            : field.name == "extends" ? member(field, "string | string[]")
+            : field.name == "sweep"   ? member(field, "megahost.sweep")
+            : section                 ? member(field, "megahost." + field.name)
+                                      : member(field);
+  }
+  return text;
+}
+
+constexpr const char* kHead = R"(---@meta
+
+-- What a recipe in Lua may hold: written by `megahost recipe stubs`, do not edit. In a recipe,
+--
+--     ---@type megahost.Recipe
+--     return {
+--       model = { use = "llama" },
+--     }
+--
+-- lets the Lua language server complete and check it.
+)";
+
+constexpr const char* kFunctions = R"(
+--- A module of the recipe folders: `require "presets.base"` is presets/base.lua.
+---@param name string names of a-z, 0-9 and _ joined by dots
+---@return any
+function require(name) end
+
+--- Tables merged from left to right into a new one: the right side wins, lists replace.
+---@param ... table
+---@return table
+function merge(...) end
+
+--- What this machine can do.
+---@class (exact) megahost.machine
+---@field bf16 boolean # it multiplies bf16 in hardware
+machine = {}
+)";
+
+} // namespace
+
+std::string lua_stubs(const RecipeWords& words) {
+  std::vector<std::string> presets;
+  for (const Preset& preset : words.presets) {
+    presets.push_back(preset.name);
+  }
+  std::string text = std::string(kHead) + "\n---@alias megahost.preset " +
+                     (presets.empty() ? "string" : words_type(presets)) + "\n";
+  for (const std::string& name : section_names()) {
+    const PluginSectionInfo* section = plugin_section(name);
+    text += section ? plugin_section_text(*section, words) : core_section_text(name, words);
+  }
+  return text + recipe_text(words) + kFunctions;
+}
+
+std::string luarc(const std::string& stubs) {
+  const nlohmann::ordered_json settings{
+      {"runtime.version", "Lua 5.4"},
+      {"runtime.builtin",
+       {{"io", "disable"},
+        {"os", "disable"},
+        {"debug", "disable"},
+        {"package", "disable"},
+        {"coroutine", "disable"}}},
+      {"workspace.library", {stubs}}};
+  return settings.dump(2) + "\n";
+}
+
+} // namespace mh

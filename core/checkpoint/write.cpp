@@ -11,29 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-/// Runs an action on every rank and gives each rank's text to all; if one rank fails, all fail
-/// alike.
-template <class Action>
-std::vector<std::string> together(const Ranks& ranks, const Action& action) {
-  json mine;
-  try {
-    mine["text"] = action();
-  } catch (const Error& error) {
-    mine["error"] = {error.what(), error.hint(), error.exit_code()};
-  } catch (const std::exception& error) {
-    mine["error"] = {error.what(), "", exit_code::other};
-  }
-  std::vector<std::string> texts;
-  for (const std::string& text : ranks.gather(mine.dump())) {
-    const json answer = json::parse(text);
-    if (const auto error = answer.find("error"); error != answer.end()) {
-      throw Error((*error)[0], (*error)[1], (*error)[2]);
-    }
-    texts.push_back(answer["text"]);
-  }
-  return texts;
-}
-
 /// A slice as text, the same on each rank that holds it.
 std::string key_of(const Slice& slice) {
   return json{slice.name, slice.offset, slice.local.sizes().vec()}.dump();

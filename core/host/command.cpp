@@ -47,6 +47,11 @@ std::vector<Command> make_commands() {
               {"--resume", "", "goes on from the newest checkpoint of the run folder"},
               kScale,
               {"--run-dir", "DIR", "run folder, instead of the recipe's checkpoint.dir"},
+              {"--nproc",
+               "N",
+               "starts N processes on this machine, one per rank; torchrun --no-python, srun and "
+               "mpirun "
+               "work too"},
               {"--log-format",
                "FORMAT",
                "form of the lines, instead of the recipe's log.format",
@@ -58,6 +63,8 @@ std::vector<Command> make_commands() {
                "a small Llama learns real text, three minutes"},
               {"megahost run recipes/gpt2_124m.toml --set train.iters=20 --set precision=bf16", ""},
               {"megahost run recipes/quickstart.lua --resume", "goes on where it was stopped"},
+              {"megahost run recipes/quickstart.lua --nproc 2 --set parallel.tensor=2",
+               "two processes share each matrix"},
               {"megahost run recipes/llama70b.lua --scale",
                "a 70B layout's structure on this machine"},
           },

@@ -235,6 +235,7 @@ private:
     recipe.batch = read_core(batch_fields(), "batch");
     recipe.train = read_core(train_fields(), "train");
     recipe.checkpoint = read_core(checkpoint_fields(), "checkpoint");
+    recipe.comm = read_core(comm_fields(), "comm");
     recipe.log = read_core(log_fields(), "log");
     recipe.tree = tree_;
     return recipe;

@@ -139,6 +139,18 @@ const Fields<Recipe::Checkpoint>& checkpoint_fields() {
   return fields;
 }
 
+const Fields<Recipe::Comm>& comm_fields() {
+  using Comm = Recipe::Comm;
+  static const Fields<Comm> fields = [] {
+    Fields<Comm> f;
+    f.add("timeout", &Comm::timeout, "how long a rank waits for the others before it gives up")
+        .above(0)
+        .unit("seconds");
+    return f;
+  }();
+  return fields;
+}
+
 const Fields<Recipe::Log>& log_fields() {
   using Log = Recipe::Log;
   static const Fields<Log> fields = [] {
@@ -240,6 +252,9 @@ const Schema& declared(std::string_view section) {
   if (section == "checkpoint") {
     return checkpoint_fields().schema();
   }
+  if (section == "comm") {
+    return comm_fields().schema();
+  }
   if (section == "log") {
     return log_fields().schema();
   }
@@ -295,6 +310,7 @@ const std::vector<Section>& sections() {
       {"tokenizer", "how text becomes tokens"},
       {"train", "length of the run, evaluation and seed"},
       {"checkpoint", "where and how often the run is saved"},
+      {"comm", "how the ranks talk to one another"},
       {"log", "how often and in which form progress is printed"},
   };
   return all;

@@ -44,6 +44,7 @@ struct TopLevel {
 [[nodiscard]] const Fields<Recipe::Batch>& batch_fields();
 [[nodiscard]] const Fields<Recipe::Train>& train_fields();
 [[nodiscard]] const Fields<Recipe::Checkpoint>& checkpoint_fields();
+[[nodiscard]] const Fields<Recipe::Comm>& comm_fields();
 [[nodiscard]] const Fields<Recipe::Log>& log_fields();
 [[nodiscard]] const Fields<Recipe::Model>& model_fields();
 [[nodiscard]] const Fields<Recipe::Optimizer>& optimizer_fields();

@@ -77,15 +77,20 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
   auto session = std::make_unique<Session>();
   auto& s = *session;
   s.recipe = recipe;
-  const auto shape = mesh_shape(recipe, 1);
+  const World world = options.processes != nullptr ? options.processes->world() : World{};
+  const auto shape = mesh_shape(recipe, world.size);
   s.rules = make_rules(recipe, host, shape);
-  if (shape.world() != 1) {
+  if (shape.world() != world.size) {
     throw Error(
-        "this layout needs " + std::to_string(shape.world()) + " ranks, this run has 1",
-        "set the degrees in `parallel` to 1"
+        "this layout needs " + std::to_string(shape.world()) + " ranks, this run has " +
+            std::to_string(world.size),
+        "change the degrees in `parallel`, or start with --nproc " + std::to_string(shape.world())
     );
   }
   check_batch(recipe, shape);
+  if (options.processes != nullptr) {
+    s.mesh = Mesh(shape, world.rank, options.processes->make_backend(), recipe.parallel.order);
+  }
   s.dtype = dtype_of(recipe.precision);
   s.device = host.make<Device>(recipe.device);
   s.tokenizer = host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);

@@ -2,6 +2,7 @@
 /// Everything a run is made of, built from a recipe in one direction: device, mesh, rules,
 /// tokenizer, corpus, architecture, model.
 
+#include "core/mesh/processes.hpp"
 #include "core/train/batches.hpp"
 #include "core/train/step.hpp"
 #include "megahost/architecture.hpp"
@@ -51,11 +52,13 @@ struct Session {
 };
 
 struct SessionOptions {
-  bool corpus = true;     ///< false where the data come from elsewhere
-  bool initialise = true; ///< false where weights are loaded anyway
+  bool corpus = true;                   ///< false where the data come from elsewhere
+  bool initialise = true;               ///< false where weights are loaded anyway
+  const Processes* processes = nullptr; ///< of the run; null: this process is alone
 };
 
 /// Throws:  mh::Error where the recipe asks for what is not there
+/// Ranks:   all of the run
 [[nodiscard]] MH_API std::unique_ptr<Session>
 make_session(const Recipe& recipe, Host& host, const SessionOptions& options = {});
 

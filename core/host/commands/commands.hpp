@@ -6,6 +6,7 @@
 #include "megahost/host.hpp"
 #include "megahost/tokenizer.hpp"
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +35,11 @@ struct Read {
   Loaded loaded;
   Resolved resolved;
 };
+
+/// Ranks of the run that this process is one of, or is asked to start by --nproc.
+///
+/// Throws:  mh::Error if --nproc is no number of processes, or the environment is there in part
+[[nodiscard]] int64_t world_size(const Invocation& invocation);
 
 /// Reads a recipe: files, --scale if it was given, `layers`, --set, its plugins' schemas.
 ///

@@ -1,5 +1,6 @@
 #include "core/host/commands/commands.hpp"
 #include "core/host/folders.hpp"
+#include "core/mesh/launchers.hpp"
 #include "core/train/processor.hpp"
 #include "megahost/error.hpp"
 
@@ -8,6 +9,8 @@
 namespace mh {
 
 namespace {
+
+constexpr int64_t kMostRanks = 1024; // processes on one machine
 
 Read read_layers(const LoadOptions& options, Host& host, const std::string& file) {
   Loaded loaded = load_recipe(file, options);
@@ -27,13 +30,20 @@ Read read_layers(const LoadOptions& options, Host& host, const std::string& file
 
 } // namespace
 
+int64_t world_size(const Invocation& invocation) {
+  if (const auto found = find_world(process_environment())) {
+    return found->world.size;
+  }
+  return number_option(invocation, "--nproc", /*otherwise=*/1, /*least=*/1, kMostRanks);
+}
+
 Read read_resolved(
     const Invocation& invocation, Host& host, const std::string& file, std::vector<Layer> layers
 ) {
   LoadOptions options;
   options.roots = recipe_folders();
   options.sets = invocation.all("--set");
-  options.facts = {.bf16 = this_processor().bf16(), .world = 1};
+  options.facts = {.bf16 = this_processor().bf16(), .world = world_size(invocation)};
   if (invocation.has("--scale")) {
     options.layers = {scale_recipe(read_layers(options, host, file).resolved.recipe.tree)};
   }

@@ -108,6 +108,11 @@ struct Recipe {
     bool save_at_end = true;
   };
 
+  /// How ranks talk to one another.
+  struct Comm {
+    double timeout = 600; ///< seconds after which a rank gives up waiting for the others
+  };
+
   struct Log {
     int64_t interval = 10;       ///< steps between lines
     std::string format = "line"; ///< line | megatron | json
@@ -127,6 +132,7 @@ struct Recipe {
   PluginSection tokenizer{"byte", Table{}};
   Train train;
   Checkpoint checkpoint;
+  Comm comm;
   Log log;
   std::string device = "cpu"; ///< cpu | cuda | a device plugin's name
   Value sweep;                ///< null, or a table of grid, zip, list, random

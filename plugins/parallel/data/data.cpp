@@ -1,9 +1,6 @@
 #define MH_PLUGIN_LICENSE "Apache-2.0"
-#include <megahost/error.hpp>
 #include <megahost/plugin.hpp>
 #include <megahost/strategy.hpp>
-
-#include <string>
 
 namespace {
 
@@ -14,15 +11,7 @@ public:
 
   static void fields(mh::Fields<Config>&) {}
 
-  Data(const Config&, const Args& args) {
-    if (args.shape.dp > 1) {
-      throw mh::Error(
-          "parallel.data is " + std::to_string(args.shape.dp) +
-              ", but this version of the data strategy trains on one rank",
-          "set parallel.data = 1; training over several ranks arrives with a later version"
-      );
-    }
-  }
+  Data(const Config&, const Args&) {}
 
   void rules(mh::Rules& rules) const override {
     rules.tokens.push_back({mh::axis::batch, mh::MeshAxis::dp});

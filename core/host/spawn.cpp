@@ -1,0 +1,311 @@
+#include "core/host/spawn.hpp"
+
+#include "core/host/report.hpp"
+#include "megahost/error.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <nlohmann/json.hpp>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+extern char** environ;
+
+namespace mh {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Ranks that hear of a failure end by themselves; those that do not are told, then made to.
+constexpr std::chrono::seconds kUntilTold{2}, kUntilKilled{7};
+constexpr int kPollMilliseconds = 50;
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error(
+      "cannot start the ranks: " + what + ": " + std::strerror(errno), "", exit_code::other
+  );
+}
+
+/// A socket on the loopback that waits for the ranks' store, and its port.
+std::pair<int, int> open_store_socket() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (fd < 0 || bind(fd, generic, length) != 0 || listen(fd, SOMAXCONN) != 0 ||
+      getsockname(fd, generic, &length) != 0) {
+    refuse("no socket on the loopback");
+  }
+  return {fd, ntohs(address.sin_port)};
+}
+
+std::vector<std::string> own_command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin < bytes.size();) {
+    const size_t end = std::min(bytes.find('\0', begin), bytes.size());
+    words.push_back(bytes.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> result;
+  for (std::string& word : words) {
+    result.push_back(word.data());
+  }
+  result.push_back(nullptr);
+  return result;
+}
+
+std::vector<std::string>
+environment_of(int64_t rank, int64_t ranks, int port, int store, int error) {
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    variables.emplace_back(*variable);
+  }
+  const auto set = [&](const std::string& name, const std::string& value) {
+    variables.push_back(name + "=" + value);
+  };
+  for (const char* prefix : {"MEGAHOST_", "MEGAHOST_LOCAL_"}) {
+    set(std::string(prefix) + "RANK", std::to_string(rank));
+    set(std::string(prefix) + "WORLD_SIZE", std::to_string(ranks));
+  }
+  set("MEGAHOST_MASTER_ADDR", "127.0.0.1");
+  set("MEGAHOST_MASTER_PORT", std::to_string(port));
+  set("MEGAHOST_ERROR_FD", std::to_string(error));
+  if (rank == 0) {
+    set("MEGAHOST_STORE_FD", std::to_string(store));
+  }
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    const int64_t cores = std::thread::hardware_concurrency();
+    set("OMP_NUM_THREADS", std::to_string(std::max<int64_t>(1, cores / ranks)));
+  }
+  return variables;
+}
+
+struct Child {
+  pid_t pid = 0;
+  int errors = -1;    // where it says why it failed
+  std::string report; // what it said
+  std::optional<int> status;
+
+  [[nodiscard]] bool failed() const {
+    return status &&
+           (WIFSIGNALED(*status) || (WEXITSTATUS(*status) != 0 && WEXITSTATUS(*status) < 128));
+  }
+};
+
+Child start(int64_t rank, int64_t ranks, int port, int store) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    refuse("no pipe");
+  }
+  fcntl(ends[1], F_SETFD, 0);
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  fcntl(store, F_SETFD, rank == 0 ? 0 : FD_CLOEXEC);
+  auto arguments = own_command_line();
+  auto variables = environment_of(rank, ranks, port, store, ends[1]);
+  Child child;
+  child.errors = ends[0];
+  errno = posix_spawn(
+      &child.pid,
+      "/proc/self/exe",
+      nullptr,
+      nullptr,
+      pointers(arguments).data(),
+      pointers(variables).data()
+  );
+  if (errno != 0) {
+    refuse("no process for rank " + std::to_string(rank));
+  }
+  close(ends[1]);
+  return child;
+}
+
+void listen_to(Child& child) {
+  char bytes[4096];
+  for (ssize_t got = 0; (got = read(child.errors, bytes, sizeof bytes)) > 0;) {
+    child.report.append(bytes, static_cast<size_t>(got));
+  }
+}
+
+/// What is left to do for each signal: forwarded to the ranks by the terminal or by `watch`.
+volatile std::sig_atomic_t g_told = 0;
+
+class Watch {
+public:
+  explicit Watch(std::vector<Child> children)
+      : children_(std::move(children)) {
+    g_told = 0;
+
+    struct sigaction action {};
+
+    action.sa_handler = SIG_IGN; // a terminal's Ctrl-C reaches the ranks, too: they save and end
+    sigaction(SIGINT, &action, &former_int_);
+    action.sa_handler = [](int signal) { g_told = signal; };
+    sigaction(SIGTERM, &action, &former_term_);
+  }
+
+  ~Watch() {
+    sigaction(SIGINT, &former_int_, nullptr);
+    sigaction(SIGTERM, &former_term_, nullptr);
+  }
+
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  int wait() {
+    while (std::any_of(children_.begin(), children_.end(), [](const Child& child) {
+      return !child.status;
+    })) {
+      if (g_told != 0) {
+        tell(std::exchange(g_told, 0));
+      }
+      look();
+      end_the_others();
+    }
+    return verdict();
+  }
+
+private:
+  void tell(int signal) {
+    for (const Child& child : children_) {
+      if (!child.status) {
+        kill(child.pid, signal);
+      }
+    }
+  }
+
+  void look() {
+    std::vector<pollfd> pipes;
+    for (const Child& child : children_) {
+      if (!child.status) {
+        pipes.push_back({child.errors, POLLIN, 0});
+      }
+    }
+    poll(pipes.data(), pipes.size(), kPollMilliseconds);
+    for (size_t rank = 0; rank < children_.size(); ++rank) {
+      Child& child = children_[rank];
+      int status = 0;
+      listen_to(child);
+      if (!child.status && waitpid(child.pid, &status, WNOHANG) == child.pid) {
+        child.status = status;
+        listen_to(child);
+        if (child.failed() && !first_) {
+          failed_at_ = Clock::now();
+        }
+        if (child.failed() &&
+            (!first_ || (of_communication(children_[*first_]) && !of_communication(child)))) {
+          first_ = rank;
+        }
+      }
+    }
+  }
+
+  void end_the_others() {
+    if (!first_) {
+      return;
+    }
+    const auto since = Clock::now() - failed_at_;
+    if (since > kUntilTold && std::exchange(told_, true) == false) {
+      tell(SIGTERM);
+    }
+    if (since > kUntilKilled) {
+      tell(SIGKILL);
+    }
+  }
+
+  /// A rank that only noticed that another one had failed.
+  static bool of_communication(const Child& child) {
+    return !child.status ||
+           (WIFEXITED(*child.status) && WEXITSTATUS(*child.status) == exit_code::communication);
+  }
+
+  int verdict() const {
+    if (!first_) {
+      const auto stopped = std::find_if(children_.begin(), children_.end(), [](const Child& child) {
+        return WEXITSTATUS(*child.status) != 0;
+      });
+      return stopped == children_.end() ? 0 : WEXITSTATUS(*stopped->status);
+    }
+    const Child& child = children_[*first_];
+    const std::string who =
+        "rank " + std::to_string(*first_) + " of " + std::to_string(children_.size());
+    if (WIFSIGNALED(*child.status)) {
+      const int signal = WTERMSIG(*child.status);
+      report(Error(
+          who + " was ended by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")",
+          signal == SIGKILL ? "the kernel kills processes when memory is full: see dmesg" : "",
+          exit_code::other
+      ));
+      return 128 + signal;
+    }
+    const auto said = nlohmann::json::parse(child.report, nullptr, /*allow_exceptions=*/false);
+    const int code = WEXITSTATUS(*child.status);
+    if (said.is_object()) {
+      return report(Error(
+          said.value("text", "") + (shared(said) ? "" : " (" + who + ")"),
+          said.value("hint", ""),
+          code
+      ));
+    }
+    return report(Error(who + " ended with status " + std::to_string(code), "", code));
+  }
+
+  /// Whether all ranks failed with these words.
+  bool shared(const nlohmann::json& said) const {
+    return std::all_of(children_.begin(), children_.end(), [&](const Child& child) {
+      const auto other = nlohmann::json::parse(child.report, nullptr, false);
+      return other.is_object() && other.value("text", "") == said.value("text", "");
+    });
+  }
+
+  std::vector<Child> children_;
+  std::optional<size_t> first_; // that failed
+  Clock::time_point failed_at_;
+  bool told_ = false;
+
+  struct sigaction former_int_ {
+  }, former_term_{};
+};
+
+} // namespace
+
+int run_as_ranks(int64_t ranks) {
+  const auto [store, port] = open_store_socket();
+  std::vector<Child> children;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    children.push_back(start(rank, ranks, port, store));
+  }
+  close(store);
+  return Watch(std::move(children)).wait();
+}
+
+bool is_spawned_rank() {
+  return std::getenv("MEGAHOST_ERROR_FD") != nullptr;
+}
+
+} // namespace mh

@@ -1,0 +1,19 @@
+#pragma once
+/// Our own launcher for one machine: `megahost run RECIPE --nproc 8` starts this same command once
+/// for each rank and watches over them.
+
+#include <cstdint>
+
+namespace mh {
+
+/// Runs this process's own command line on `ranks` processes.
+///
+/// The ranks meet at a socket on 127.0.0.1 that is opened here, so no port is ever taken twice. If
+/// one fails, the others are ended within seconds, and the error that came first is shown once.
+/// Returns: the exit status for the whole
+int run_as_ranks(int64_t ranks);
+
+/// Whether this process is one of them.
+[[nodiscard]] bool is_spawned_rank();
+
+} // namespace mh

@@ -1,0 +1,226 @@
+#include "core/mesh/launchers.hpp"
+
+#include "megahost/error.hpp"
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+
+namespace mh {
+
+namespace {
+
+/// Where each launcher writes what. An empty name: this launcher does not say.
+struct Names {
+  const char* launcher;
+  const char* sign; ///< set only by this launcher
+  const char *rank, *size, *local_rank, *local_size, *address, *port;
+};
+
+constexpr std::array<Names, 5> kLaunchers{{
+    {"megahost",
+     "MEGAHOST_RANK",
+     "MEGAHOST_RANK",
+     "MEGAHOST_WORLD_SIZE",
+     "MEGAHOST_LOCAL_RANK",
+     "MEGAHOST_LOCAL_WORLD_SIZE",
+     "MEGAHOST_MASTER_ADDR",
+     "MEGAHOST_MASTER_PORT"},
+    {"torchrun",
+     "TORCHELASTIC_RUN_ID",
+     "RANK",
+     "WORLD_SIZE",
+     "LOCAL_RANK",
+     "LOCAL_WORLD_SIZE",
+     "MASTER_ADDR",
+     "MASTER_PORT"},
+    {"mpirun",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE",
+     "MASTER_ADDR",
+     "MASTER_PORT"},
+    {"pmi", "PMI_RANK", "PMI_RANK", "PMI_SIZE", "", "", "MASTER_ADDR", "MASTER_PORT"},
+    {"srun",
+     "SLURM_STEP_ID",
+     "SLURM_PROCID",
+     "SLURM_STEP_NUM_TASKS",
+     "SLURM_LOCALID",
+     "",
+     "MASTER_ADDR",
+     "MASTER_PORT"},
+}};
+
+/// Ports of jobs without one of their own: 20000 to 39999, by job.
+constexpr int kFirstPort = 20000, kPorts = 20000;
+
+class Reader {
+public:
+  Reader(const Environment& environment, const Names& names)
+      : environment_(environment)
+      , names_(names) {}
+
+  [[nodiscard]] int64_t number(const char* name) const {
+    const auto text = environment_(name);
+    if (!text) {
+      throw Error(
+          std::string(names_.launcher) + " started this process (" + names_.sign +
+              " is set), but the environment lacks " + name,
+          "start all processes with one launcher, or unset " + std::string(names_.sign),
+          exit_code::communication
+      );
+    }
+    int64_t value = -1;
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+    if (error != std::errc{} || end != text->data() + text->size() || value < 0) {
+      throw Error(
+          "the environment variable " + std::string(name) + " is \"" + *text +
+              "\", expected a whole number from 0",
+          "it is set by " + std::string(names_.launcher) + "; unset it for a run on one rank",
+          exit_code::communication
+      );
+    }
+    return value;
+  }
+
+  [[nodiscard]] int64_t number(const char* name, int64_t otherwise) const {
+    return *name == '\0' ? otherwise : number(name);
+  }
+
+private:
+  const Environment& environment_;
+  const Names& names_;
+};
+
+int port_of_job(const Environment& environment) {
+  for (const char* name : {"SLURM_JOB_ID", "OMPI_MCA_ess_base_jobid", "PMI_ID"}) {
+    if (const auto text = environment(name)) {
+      return kFirstPort + static_cast<int>(std::strtoul(text->c_str(), nullptr, 10) % kPorts);
+    }
+  }
+  return kFirstPort;
+}
+
+/// "tcp://10.0.0.5,192.168.1.5:3456" of mpirun's own address: the first one.
+std::string host_of_uri(const std::string& uri) {
+  const size_t begin = uri.find("//");
+  if (begin == std::string::npos) {
+    return "";
+  }
+  return uri.substr(begin + 2, uri.find_first_of(",:", begin + 2) - begin - 2);
+}
+
+std::string address_of_job(const Environment& environment, int64_t size, int64_t local_size) {
+  if (const auto nodes = environment("SLURM_STEP_NODELIST")) {
+    return first_host(*nodes);
+  }
+  if (size == local_size) {
+    return "127.0.0.1";
+  }
+  if (const auto uri = environment("OMPI_MCA_orte_hnp_uri")) {
+    if (const std::string host = host_of_uri(*uri); !host.empty()) {
+      return host;
+    }
+  }
+  throw Error(
+      "the processes of this run are on several machines and nobody says where rank 0 is",
+      "set MASTER_ADDR to the address of rank 0's machine, and MASTER_PORT to a free port there",
+      exit_code::communication
+  );
+}
+
+void check(const World& world, const Names& names) {
+  if (world.size < 1 || world.rank >= world.size || world.local_rank >= world.local_size) {
+    throw Error(
+        std::string(names.launcher) + " gives this process rank " + std::to_string(world.rank) +
+            " of " + std::to_string(world.size) + " (" + names.rank + ", " + names.size +
+            "), on its machine " + std::to_string(world.local_rank) + " of " +
+            std::to_string(world.local_size),
+        "ranks count from 0 to the size less 1",
+        exit_code::communication
+    );
+  }
+}
+
+Found read(const Environment& environment, const Names& names) {
+  const Reader reader(environment, names);
+  Found found{.world = {}, .launcher = names.launcher};
+  World& world = found.world;
+  world.rank = reader.number(names.rank);
+  world.size = reader.number(names.size);
+  world.local_rank = reader.number(names.local_rank, world.rank);
+  const auto per_node = environment("SLURM_STEP_TASKS_PER_NODE");
+  world.local_size = per_node && *names.local_size == '\0'
+                         ? tasks_of_node(*per_node, reader.number("SLURM_NODEID"))
+                         : reader.number(names.local_size, world.size);
+  check(world, names);
+  if (const auto address = environment(names.address)) {
+    world.master_address = *address;
+    world.master_port = static_cast<int>(reader.number(names.port));
+  } else {
+    world.master_address = address_of_job(environment, world.size, world.local_size);
+    world.master_port = port_of_job(environment);
+  }
+  found.agent_store = environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True" &&
+                      std::string_view(names.launcher) == "torchrun";
+  return found;
+}
+
+} // namespace
+
+Environment process_environment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  };
+}
+
+std::optional<Found> find_world(const Environment& environment) {
+  for (const Names& names : kLaunchers) {
+    if (environment(names.sign)) {
+      return read(environment, names);
+    }
+  }
+  return std::nullopt;
+}
+
+std::string first_host(const std::string& node_list) {
+  const size_t end = node_list.find_first_of(",[");
+  std::string host = node_list.substr(0, end);
+  if (end != std::string::npos && node_list[end] == '[') {
+    host += node_list.substr(end + 1, node_list.find_first_of(",-]", end + 1) - end - 1);
+    const size_t close = node_list.find(']', end);
+    if (close != std::string::npos) {
+      host += node_list.substr(close + 1, node_list.find_first_of(",[", close + 1) - close - 1);
+    }
+  }
+  return host;
+}
+
+int64_t tasks_of_node(const std::string& tasks_per_node, int64_t node) {
+  const char* at = tasks_per_node.c_str();
+  for (char* end = nullptr; *at != '\0'; at = end + (*end == ',' ? 1 : 0)) {
+    const int64_t tasks = std::strtol(at, &end, 10);
+    int64_t nodes = 1;
+    if (end[0] == '(' && end[1] == 'x') {
+      nodes = std::strtol(end + 2, &end, 10);
+      end += *end == ')' ? 1 : 0;
+    }
+    if (end == at) {
+      break;
+    }
+    if (node < nodes) {
+      return tasks;
+    }
+    node -= nodes;
+  }
+  throw Error(
+      "SLURM_STEP_TASKS_PER_NODE is \"" + tasks_per_node + "\", which says nothing of this node",
+      "start the processes with srun",
+      exit_code::communication
+  );
+}
+
+} // namespace mh

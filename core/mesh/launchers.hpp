@@ -1,0 +1,40 @@
+#pragma once
+/// How a process learns its rank: from whoever started it. Each launcher is a row of one table,
+/// asked in order of precedence.
+
+#include "megahost/launcher.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace mh {
+
+/// The value of an environment variable; nothing if it is not set.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+
+/// The environment of this process.
+[[nodiscard]] Environment process_environment();
+
+struct Found {
+  World world;
+  std::string launcher;     ///< "megahost", "torchrun", "mpirun", "pmi", "srun"
+  bool agent_store = false; ///< the launcher's agent serves the store already: all are clients
+};
+
+/// The world that a launcher describes; nothing if none started this process. In order: our own
+/// (`--nproc`), torchrun, Open MPI, PMI (MPICH, Intel MPI), a step of Slurm. Open MPI comes before
+/// Slurm, because under sbatch its ranks see the variables of their daemon, too.
+///
+/// Throws:  mh::Error naming the variable that is missing or no number, or a rank outside the world
+/// Source:  torch.distributed.run, Open MPI 4 mpirun(1), Slurm 22.05 srun(1)
+[[nodiscard]] std::optional<Found> find_world(const Environment& environment);
+
+/// The first host of a Slurm node list: "n[3-7,9],m1" gives "n3".
+[[nodiscard]] std::string first_host(const std::string& node_list);
+
+/// Tasks on the node of this number in Slurm's run-length list: "2(x3),1" gives 2, 2, 2, 1.
+[[nodiscard]] int64_t tasks_of_node(const std::string& tasks_per_node, int64_t node);
+
+} // namespace mh

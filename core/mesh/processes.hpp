@@ -1,0 +1,45 @@
+#pragma once
+/// The processes of a run, joined: a store at rank 0's machine, and a transport for every group.
+///
+///   const mh::Processes processes(found, std::chrono::minutes(10));
+///   const mh::Mesh mesh(shape, processes.rank(), processes.make_backend(), order);
+
+#include "core/mesh/agree.hpp"
+#include "core/mesh/launchers.hpp"
+#include "megahost/mesh.hpp"
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+
+namespace c10d {
+class Store;
+}
+
+namespace mh {
+
+class Processes {
+public:
+  /// Meets the others.
+  ///
+  /// The store listens on the master address only. Its keys carry the number of the attempt: an
+  /// agent's store outlives restarts, and keeps the keys of the attempt that failed.
+  /// Throws:  mh::Error (exit code 4) if they do not all come within `timeout`
+  Processes(const Found& found, std::chrono::milliseconds timeout);
+  /// Waits until all have come here: rank 0's store must outlive the others.
+  ~Processes();
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+
+  [[nodiscard]] const World& world() const { return found_.world; }
+
+  /// Makes the transports of a mesh's groups.
+  [[nodiscard]] MakeBackend make_backend() const;
+
+private:
+  Found found_;
+  std::chrono::milliseconds timeout_;
+  c10::intrusive_ptr<c10d::Store> store_;
+};
+
+} // namespace mh

@@ -1,0 +1,136 @@
+// Environments as the launchers make them, whole and in part.
+
+#include "core/mesh/launchers.hpp"
+#include "megahost/error.hpp"
+#include "tests/formats/refusal.hpp"
+
+#include <doctest/doctest.h>
+
+#include <map>
+
+using mh::find_world;
+
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+mh::Environment environment(const Variables& variables) {
+  return [variables](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+mh::Found found(const Variables& variables) {
+  return find_world(environment(variables)).value();
+}
+
+std::string why(const Variables& variables) {
+  return mh::test::refusal([&] { static_cast<void>(find_world(environment(variables))); });
+}
+
+const Variables kTorchrun{
+    {"TORCHELASTIC_RUN_ID", "none"},
+    {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+    {"RANK", "3"},
+    {"WORLD_SIZE", "4"},
+    {"LOCAL_RANK", "1"},
+    {"LOCAL_WORLD_SIZE", "2"},
+    {"MASTER_ADDR", "10.1.2.3"},
+    {"MASTER_PORT", "29500"}};
+
+const Variables kSlurm{
+    {"SLURM_JOB_ID", "40007"},
+    {"SLURM_STEP_ID", "0"},
+    {"SLURM_PROCID", "2"},
+    {"SLURM_STEP_NUM_TASKS", "3"},
+    {"SLURM_LOCALID", "0"},
+    {"SLURM_NODEID", "1"},
+    {"SLURM_STEP_TASKS_PER_NODE", "2,1"},
+    {"SLURM_STEP_NODELIST", "gpu[07-08]"}};
+
+} // namespace
+
+TEST_CASE("nobody started this process") {
+  CHECK(!find_world(environment({})));
+  // A batch script of Slurm has a rank, too, but is no step.
+  CHECK(!find_world(environment({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}})));
+}
+
+TEST_CASE("torchrun's agent keeps the store") {
+  const auto [world, launcher, agent_store] = found(kTorchrun);
+  CHECK(launcher == "torchrun");
+  CHECK(agent_store);
+  CHECK(world.rank == 3);
+  CHECK(world.size == 4);
+  CHECK(world.local_rank == 1);
+  CHECK(world.local_size == 2);
+  CHECK(world.master_address == "10.1.2.3");
+  CHECK(world.master_port == 29500);
+}
+
+TEST_CASE("a step of Slurm: the first node and a port of the job") {
+  const auto [world, launcher, agent_store] = found(kSlurm);
+  CHECK(launcher == "srun");
+  CHECK(!agent_store);
+  CHECK(world.rank == 2);
+  CHECK(world.local_size == 1);
+  CHECK(world.master_address == "gpu07");
+  CHECK(world.master_port == 20007);
+}
+
+TEST_CASE("under sbatch mpirun's ranks see the step of their daemon: Open MPI wins") {
+  Variables both = kSlurm;
+  both.insert(
+      {{"OMPI_COMM_WORLD_RANK", "1"},
+       {"OMPI_COMM_WORLD_SIZE", "2"},
+       {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+       {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}
+  );
+  CHECK(found(both).launcher == "mpirun");
+  CHECK(found(both).world.size == 2);
+}
+
+TEST_CASE("Open MPI on several machines says where mpirun is") {
+  const auto world = found({{"OMPI_COMM_WORLD_RANK", "1"},
+                            {"OMPI_COMM_WORLD_SIZE", "2"},
+                            {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
+                            {"OMPI_MCA_orte_hnp_uri", "99.0;tcp://10.0.0.5,192.168.1.5:3456"}})
+                         .world;
+  CHECK(world.master_address == "10.0.0.5");
+}
+
+TEST_CASE("what is there in part is refused by name") {
+  for (const char* missing : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT"}) {
+    Variables part = kTorchrun;
+    part.erase(missing);
+    CHECK(why(part).find("lacks " + std::string(missing)) != std::string::npos);
+  }
+  Variables bad = kTorchrun;
+  bad["RANK"] = "three";
+  CHECK(why(bad).find("RANK is \"three\"") != std::string::npos);
+  bad["RANK"] = "4";
+  CHECK(why(bad).find("rank 4 of 4") != std::string::npos);
+  CHECK(why({{"MEGAHOST_RANK", "0"}}).find("lacks MEGAHOST_WORLD_SIZE") != std::string::npos);
+  CHECK(
+      why({{"OMPI_COMM_WORLD_RANK", "1"},
+           {"OMPI_COMM_WORLD_SIZE", "2"},
+           {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+           {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}})
+          .find("nobody says where rank 0 is") != std::string::npos
+  );
+}
+
+TEST_CASE("node lists") {
+  CHECK(mh::first_host("login") == "login");
+  CHECK(mh::first_host("a,b") == "a");
+  CHECK(mh::first_host("n[3-7,9],m1") == "n3");
+  CHECK(mh::first_host("n[03,09]") == "n03");
+  CHECK(mh::first_host("rack1n[2-3].cluster,x") == "rack1n2.cluster");
+  CHECK(mh::tasks_of_node("2(x3),1", 2) == 2);
+  CHECK(mh::tasks_of_node("2(x3),1", 3) == 1);
+  CHECK(mh::tasks_of_node("8", 0) == 8);
+  CHECK_THROWS_AS(static_cast<void>(mh::tasks_of_node("2(x3)", 3)), mh::Error);
+  CHECK_THROWS_AS(static_cast<void>(mh::tasks_of_node("", 0)), mh::Error);
+}

@@ -165,10 +165,10 @@ std::vector<Command> make_commands() {
           "recipe stubs",
           "Recipes",
           "annotations of recipes in Lua, for editors",
-          "Writes DIR/megahost.gen.lua, for the core and every plugin found, and the "
-          "settings DIR/.luarc.json unless there are some. The Lua language server then completes "
-          "and "
-          "checks a table under the line \"---@type megahost.Recipe\".",
+          "Writes DIR/megahost.gen.lua, for the core and every plugin found, and the settings "
+          "DIR/.luarc.json unless there are some. The Lua language server then completes and "
+          "checks a table that is written as \"local recipe = {...}\" below the line \"---@type "
+          "megahost.Recipe\".",
           {},
           {{"-o", "DIR", "folder of the recipes, instead of the current one"}, kPlugin},
           {{"megahost recipe stubs -o my-recipes", ""}},

@@ -140,9 +140,10 @@ constexpr const char* kHead = R"(---@meta
 -- What a recipe in Lua may hold: written by `megahost recipe stubs`, do not edit. In a recipe,
 --
 --     ---@type megahost.Recipe
---     return {
+--     local recipe = {
 --       model = { use = "llama" },
 --     }
+--     return recipe
 --
 -- lets the Lua language server complete and check it.
 )";

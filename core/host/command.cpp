@@ -96,6 +96,41 @@ std::vector<Command> make_commands() {
           },
       },
       {
+          "generate",
+          "Train",
+          "continues a prompt with a trained model",
+          "RUN is one of our run folders, or a Hugging Face folder (config.json and *.safetensors) "
+          "with --recipe. The prompt and what the model writes go to standard output as they come, "
+          "the speed goes to standard error. The model looks back on at most model.seq_length "
+          "tokens; when there are more, it goes on from the last half of them.",
+          {{"RUN", "run folder or Hugging Face folder"}},
+          {
+              {"--prompt", "TEXT", "what the model continues"},
+              {"--tokens",
+               "N",
+               "at most so many tokens (256); fewer if the model ends the document"},
+              {"--temperature",
+               "T",
+               "0 takes the most likely token, 1 the model's own shares (0.8)"},
+              {"--top-k", "K", "draws from the K most likely tokens"},
+              {"--top-p", "P", "draws from the most likely tokens that have the share P together"},
+              {"--seed", "N", "another seed gives another text (1234)"},
+              {"--no-cache", "", "reads everything again for each token: the same tokens, slowly"},
+              {"--recipe", "RECIPE", "recipe file, instead of the run folder's recipe.toml"},
+              {"--step", "N", "checkpoint of this step, instead of the newest"},
+              {"--json", "", "one JSON object at the end instead of text as it comes"},
+              kSet,
+              kPlugin,
+          },
+          {
+              {"megahost generate runs/quickstart --prompt 'int main('", ""},
+              {"megahost generate runs/quickstart --prompt '#include' --temperature 0 --tokens 50",
+               "the most likely text"},
+              {"megahost generate gpt2/ --recipe recipes/gpt2_124m.toml --prompt 'Once upon'",
+               "a model from Hugging Face"},
+          },
+      },
+      {
           "recipe check",
           "Recipes",
           "checks a recipe and shows every problem at its line",

@@ -133,12 +133,19 @@ void load_hugging_face(const fs::path& path, Session& session) {
   }
 }
 
-int64_t load_run(const fs::path& path, Session& session) {
+int64_t load_run(const fs::path& path, Session& session, std::optional<int64_t> wanted) {
   LocalStorage disk;
   const StepFolder steps(disk, checkpoint_folder(path), [](const std::string& sentence) {
     std::fprintf(stderr, "warning: %s\n", sentence.c_str());
   });
-  const auto step = steps.newest(whole_checkpoint(disk));
+  const auto step = wanted ? wanted : steps.newest(whole_checkpoint(disk));
+  if (wanted && disk.kind(steps.path(*wanted)) != Storage::Kind::directory) {
+    throw Error(
+        path.string() + " holds no checkpoint of step " + std::to_string(*wanted),
+        "look into " + checkpoint_folder(path).string(),
+        exit_code::data
+    );
+  }
   if (!step) {
     throw Error(
         path.string() + " holds no checkpoint yet", "give a run that has saved one", exit_code::data
@@ -173,7 +180,7 @@ int64_t load_run(const fs::path& path, Session& session) {
 
 } // namespace
 
-GivenWeights load_weights(const fs::path& folder, Session& session) {
+GivenWeights load_weights(const fs::path& folder, Session& session, std::optional<int64_t> wanted) {
   const at::NoGradGuard no_grad;
   if (is_hf_folder(folder)) {
     load_hugging_face(folder, session);
@@ -188,7 +195,7 @@ GivenWeights load_weights(const fs::path& folder, Session& session) {
         exit_code::data
     );
   }
-  const int64_t step = load_run(folder, session);
+  const int64_t step = load_run(folder, session, wanted);
   return {folder.string() + ", step " + std::to_string(step), false};
 }
 

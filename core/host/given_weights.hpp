@@ -4,7 +4,9 @@
 #include "core/checkpoint/tensors.hpp"
 #include "core/train/session.hpp"
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,11 +17,14 @@ struct GivenWeights {
   bool hugging_face = false; ///< parameters have their names there
 };
 
-/// Fills all parameters of a model on one rank.
+/// Fills all parameters of a model on one rank, from the newest checkpoint of a run or that of
+/// `step`.
 ///
 /// Throws:  mh::Error (exit code 5) naming folder and tensor: neither kind of folder; a tensor is
 ///          missing, has another shape, or has no place in the model
-GivenWeights load_weights(const std::filesystem::path& folder, Session& session);
+GivenWeights load_weights(
+    const std::filesystem::path& folder, Session& session, std::optional<int64_t> step = {}
+);
 
 /// The main gradients under the parameters' own names, or under Hugging Face's names and shapes.
 [[nodiscard]] std::vector<NamedTensor> named_gradients(Session& session, bool hugging_face);

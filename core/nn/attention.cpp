@@ -6,70 +6,80 @@
 #include "megahost/random.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 namespace mh {
 
 namespace {
 
-/// Which keys a query may not see, as -inf to add to scores; undefined if only causality counts.
-at::Tensor document_mask(bool causal, StepContext& context) {
-  if (!context.has_array("segments")) {
-    return {};
-  }
-  return context.cached(causal ? "causal document mask" : "document mask", [&] {
-    const at::Tensor segments = context.array("segments").t(); // [batch, seq]
-    at::Tensor hidden = segments.unsqueeze(2).ne(segments.unsqueeze(1));
-    if (causal) {
-      const at::Tensor index = context.token_index();
-      hidden = hidden.bitwise_or(index.unsqueeze(1).lt(index.unsqueeze(0)));
+/// What is added to scores: -inf where a query may not look, [1 or batch, 1, queries, keys].
+at::Tensor score_bias(
+    const AttentionMask& mask,
+    int64_t queries,
+    int64_t keys,
+    const at::TensorOptions& options,
+    StepContext& context
+) {
+  const std::string key = "attention bias " + std::to_string(mask.causal) + " " +
+                          std::to_string(mask.window) + " " + std::to_string(queries) + " " +
+                          std::to_string(keys) + " " + c10::toString(options.dtype());
+  return context.cached(key, [&] {
+    const auto integers = options.dtype(at::kLong);
+    const bool same = queries == keys;
+    const at::Tensor rows =
+        same ? context.token_index() : at::arange(keys - queries, keys, integers);
+    const at::Tensor columns = same ? rows : at::arange(keys, integers);
+    const at::Tensor back = rows.unsqueeze(1) - columns; // how far back each key lies
+    at::Tensor hidden = at::zeros(back.sizes(), options.dtype(at::kBool)).unsqueeze(0);
+    if (mask.causal) {
+      hidden = hidden.bitwise_or(back.lt(0));
     }
-    return at::zeros(hidden.sizes(), hidden.options().dtype(at::kFloat))
+    if (mask.window > 0) {
+      hidden = hidden.bitwise_or(back.ge(mask.window));
+    }
+    if (context.has_array("segments")) {
+      const at::Tensor segments = context.array("segments").t(); // [batch, seq]
+      hidden = hidden.bitwise_or(segments.unsqueeze(2).ne(segments.unsqueeze(1)));
+    }
+    return at::zeros(hidden.sizes(), options)
         .masked_fill(hidden, -std::numeric_limits<float>::infinity())
         .unsqueeze(1);
   });
 }
 
-/// Scores are made in full: for dropout of the probabilities.
+/// Scores are made in full: for dropout of the probabilities. All [batch, heads, seq, dim].
 at::Tensor plain_attention(
     const at::Tensor& q,
     const at::Tensor& k,
     const at::Tensor& v,
-    bool causal,
-    double p,
-    uint64_t site,
-    int64_t first_head,
+    const AttentionMask& mask,
+    const AttentionDropout& dropout,
     StepContext& context
 ) {
   const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
   at::Tensor scores = at::matmul(q, k.transpose(-2, -1)).to(type) * scale;
-  at::Tensor mask = document_mask(causal, context);
-  if (!mask.defined() && causal) {
-    const at::Tensor index = context.token_index();
-    mask =
-        at::zeros({index.size(0), index.size(0)}, index.options().dtype(at::kFloat))
-            .masked_fill(
-                index.unsqueeze(1).lt(index.unsqueeze(0)), -std::numeric_limits<float>::infinity()
-            );
-  }
-  if (mask.defined()) {
-    scores = scores + mask;
+  if (mask.causal || context.has_array("segments")) {
+    scores = scores + score_bias(mask, q.size(2), k.size(2), scores.options(), context);
   }
   at::Tensor shares = scores.softmax(-1); // [batch, heads, queries, keys]
-  if (p > 0 && context.training) {
-    // As [queries, batch, heads * keys], so that the mask follows tokens, samples and heads.
-    const auto b = shares.size(0), h = shares.size(1), s = shares.size(2), t = shares.size(3);
-    const at::Tensor rows = shares.permute({2, 0, 1, 3}).reshape({s, b, h * t});
-    shares = dropout_at(rows, p, site, first_head * t, context.token_index(), context)
-                 .view({s, b, h, t})
-                 .permute({1, 2, 0, 3});
-  }
+  // As [queries, batch, heads * keys], so that the mask follows tokens, samples and heads.
+  const auto b = shares.size(0), h = shares.size(1), s = shares.size(2), t = shares.size(3);
+  const at::Tensor rows = shares.permute({2, 0, 1, 3}).reshape({s, b, h * t});
+  shares = dropout_at(
+               rows, dropout.p, dropout.site, dropout.first_head * t, context.token_index(), context
+  )
+               .view({s, b, h, t})
+               .permute({1, 2, 0, 3});
   return at::matmul(shares.to(v.scalar_type()), v);
 }
 
@@ -85,47 +95,32 @@ at::Tensor spread(const at::Tensor& x, int64_t heads) {
       .permute({1, 2, 0, 3});
 }
 
-} // namespace
-
-at::Tensor core_attention(
+/// Without dropout: a fused kernel.
+at::Tensor fused_attention(
     const at::Tensor& q,
     const at::Tensor& k,
     const at::Tensor& v,
-    bool causal,
-    double p,
-    uint64_t site,
-    int64_t first_head,
+    const AttentionMask& mask,
     StepContext& context
 ) {
-  const int64_t heads = q.size(2);
-  MH_ASSERT(heads % k.size(2) == 0, "query heads are a multiple of key and value heads");
-  if (p > 0 && context.training) {
-    return plain_attention(
-               q.permute({1, 2, 0, 3}),
-               spread(k, heads),
-               spread(v, heads),
-               causal,
-               p,
-               site,
-               first_head,
-               context
-    )
-        .permute({2, 0, 1, 3});
-  }
+  const auto queries = q.size(0), keys = k.size(0);
   if (context.target == at::kCPU) {
-    ops::AttentionMask mask{.causal = causal};
-    if (context.has_array("token_index")) {
-      mask.query_index = mask.key_index = context.array("token_index");
+    ops::AttentionMask spec{.causal = mask.causal, .window = mask.window};
+    if (mask.causal && queries == keys && context.has_array("token_index")) {
+      spec.query_index = spec.key_index = context.array("token_index");
     }
     if (context.has_array("segments")) {
-      mask.query_segments = mask.key_segments = context.array("segments");
+      spec.query_segments = spec.key_segments = context.array("segments");
     }
-    return flash_attention(q, k, v, 1.0 / std::sqrt(static_cast<double>(q.size(3))), mask);
+    return flash_attention(q, k, v, 1.0 / std::sqrt(static_cast<double>(q.size(3))), spec);
   }
-  const at::Tensor mask = document_mask(causal, context);
-  const bool is_causal = causal && !mask.defined();
+  const bool documents = context.has_array("segments");
+  const bool window = mask.window > 0 && mask.window < keys;
+  const bool is_causal = mask.causal && queries == keys && !window && !documents;
   const auto bias =
-      mask.defined() ? std::optional<at::Tensor>(mask.to(q.scalar_type())) : std::nullopt;
+      is_causal || (!mask.causal && !documents)
+          ? std::nullopt
+          : std::optional<at::Tensor>(score_bias(mask, queries, keys, q.options(), context));
   return at::scaled_dot_product_attention(
              q.permute({1, 2, 0, 3}),
              k.permute({1, 2, 0, 3}),
@@ -134,9 +129,80 @@ at::Tensor core_attention(
              0.0,
              is_causal,
              std::nullopt,
-             /*enable_gqa=*/heads != k.size(2)
+             /*enable_gqa=*/q.size(2) != k.size(2)
   )
       .permute({2, 0, 1, 3});
+}
+
+/// One query, the last token, sees all keys of its window: the query heads that share a key head
+/// are so many queries of it.
+at::Tensor last_query(
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const at::Tensor& v,
+    int64_t window,
+    StepContext& context
+) {
+  const int64_t keys = k.size(0);
+  const int64_t seen = window > 0 ? std::min(window, keys) : keys;
+  const auto b = q.size(1), h = q.size(2), d = q.size(3), kv = k.size(2);
+  const auto last = [&](const at::Tensor& x) { return x.narrow(0, keys - seen, seen); };
+  return fused_attention(
+             q.reshape({b, kv, h / kv, d}).permute({2, 0, 1, 3}),
+             last(k),
+             last(v),
+             {.causal = false},
+             context
+  )
+      .permute({1, 2, 0, 3})
+      .reshape({1, b, h, d});
+}
+
+} // namespace
+
+at::Tensor core_attention(
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const at::Tensor& v,
+    const AttentionMask& mask,
+    const AttentionDropout& dropout,
+    StepContext& context
+) {
+  const auto queries = q.size(0), keys = k.size(0), heads = q.size(2);
+  MH_ASSERT(heads % k.size(2) == 0, "query heads are a multiple of key and value heads");
+  MH_ASSERT(queries <= keys, "queries are the last of the keys' tokens");
+  MH_ASSERT(mask.window == 0 || mask.causal, "windows look back");
+  MH_ASSERT(
+      queries == keys || !context.has_array("segments"),
+      "documents are told apart among the tokens of one batch only"
+  );
+  if (dropout.p > 0 && context.training) {
+    return plain_attention(
+               q.permute({1, 2, 0, 3}), spread(k, heads), spread(v, heads), mask, dropout, context
+    )
+        .permute({2, 0, 1, 3});
+  }
+  if (queries == 1 && keys > 1) {
+    return last_query(q, k, v, mask.window, context);
+  }
+  return fused_attention(q, k, v, mask, context);
+}
+
+std::pair<at::Tensor, at::Tensor>
+KeyValueCache::append(uint64_t layer, const at::Tensor& k, const at::Tensor& v) {
+  const int64_t tokens = k.size(0);
+  Entry& entry = entries_[layer];
+  MH_ASSERT(entry.length + tokens <= capacity_, "more tokens than the cache has room for");
+  const auto add = [&](at::Tensor& all, const at::Tensor& part) {
+    if (!all.defined()) {
+      all = at::empty({capacity_, part.size(1), part.size(2), part.size(3)}, part.options());
+    }
+    all.narrow(0, entry.length, tokens).copy_(part);
+    return all.narrow(0, 0, entry.length + tokens);
+  };
+  const auto both = std::pair(add(entry.k, k), add(entry.v, v));
+  entry.length += tokens;
+  return both;
 }
 
 Attention::Attention(Builder& builder, const AttentionSpec& spec)
@@ -158,9 +224,34 @@ Attention::Attention(Builder& builder, const AttentionSpec& spec)
            .bias = spec.bias,
            .std = spec.out_std}
       )
-    , site_(random_key(0, builder.global_name("probabilities")))
-    , first_head_(qkv_.weight().pieces[0].offset[0] / spec.head_dim) {
-  builder.flops.attention_per_token += 4.0 * static_cast<double>(spec.heads * spec.head_dim);
+    , dropout_{
+          .p = spec.dropout,
+          .site = random_key(0, builder.global_name("probabilities")),
+          .first_head = qkv_.weight().pieces[0].offset[0] / spec.head_dim} {
+  const auto& mask = spec.mask;
+  if (mask.window > 0 && !mask.causal) {
+    throw Error("an attention window looks back, but the attention is not causal");
+  }
+  if (spec.qk_norm_eps) {
+    const auto norm = [&](const char* name) {
+      const auto names = builder.scope(name);
+      return std::make_unique<Norm>(
+          builder,
+          NormSpec{
+              .kind = NormKind::rmsnorm,
+              .axis = {axis::head_dim, spec.head_dim},
+              .eps = *spec.qk_norm_eps,
+              .seen = qkv_.plan().out}
+      );
+    };
+    q_norm_ = norm("q_norm");
+    k_norm_ = norm("k_norm");
+  }
+  // A window of the share r of the sequence meets r (2 - r) of the pairs of causal attention.
+  const auto seq = static_cast<double>(builder.args().seq);
+  const double r = mask.window > 0 && seq > 0 ? std::min(1.0, mask.window / seq) : 1.0;
+  builder.flops.attention_per_token +=
+      4.0 * static_cast<double>(spec.heads * spec.head_dim) * r * (2 - r);
 }
 
 at::Tensor Attention::forward(const at::Tensor& x, StepContext& context) const {
@@ -168,16 +259,21 @@ at::Tensor Attention::forward(const at::Tensor& x, StepContext& context) const {
   for (auto& part : qkv) {
     part = part.unflatten(-1, {part.size(-1) / spec_.head_dim, spec_.head_dim});
   }
+  if (q_norm_ != nullptr) {
+    qkv[0] = q_norm_->forward(qkv[0], context);
+    qkv[1] = k_norm_->forward(qkv[1], context);
+  }
   if (spec_.rotary) {
     const at::Tensor table = rotary_table(*spec_.rotary, context);
     qkv[0] = rotary(qkv[0], table);
     qkv[1] = rotary(qkv[1], table);
   }
+  if (context.kv_cache != nullptr && spec_.mask.causal) {
+    std::tie(qkv[1], qkv[2]) = context.kv_cache->append(dropout_.site, qkv[1], qkv[2]);
+  }
   StepContext* step = &context;
   const at::Tensor mixed = context.part("core_attention", qkv, [this, step](const auto& in) {
-    return core_attention(
-        in[0], in[1], in[2], spec_.causal, spec_.dropout, site_, first_head_, *step
-    );
+    return core_attention(in[0], in[1], in[2], spec_.mask, dropout_, *step);
   });
   return out_.forward(mixed.reshape({mixed.size(0), mixed.size(1), -1}), context);
 }

@@ -78,9 +78,10 @@ double StepContext::host_value(const at::Tensor& scalar, double assumed) const {
 
 const at::Tensor&
 StepContext::cached(const std::string& key, const std::function<at::Tensor()>& make) {
-  auto found = cache_.find(key);
-  if (found == cache_.end()) {
-    found = cache_.emplace(key, make()).first;
+  auto found = cache_->find(key);
+  if (found == cache_->end()) {
+    at::Tensor made = make(); // which may look something else up
+    found = cache_->emplace(key, std::move(made)).first;
   }
   return found->second;
 }

@@ -89,48 +89,64 @@ private:
   std::unique_ptr<Embedding> positions_;
 };
 
+enum class NormPlacement : uint8_t { pre, post, branch };
+
+NormPlacement norm_placement(const std::string& name) {
+  return name == "post"     ? NormPlacement::post
+         : name == "branch" ? NormPlacement::branch
+                            : NormPlacement::pre;
+}
+
 class DecoderLayer : public Block {
 public:
-  DecoderLayer(Builder& builder, const DecoderConfig& c)
+  DecoderLayer(Builder& builder, const DecoderConfig& c, int64_t index)
       : embed_(embed_axis(c))
+      , placement_(norm_placement(c.norm_placement))
       , dropout_(c.dropout)
       , attention_site_(random_key(0, builder.global_name("attention")))
       , mlp_site_(random_key(0, builder.global_name("mlp")))
       , attention_norm_(
             scoped(builder, "attention_norm", [&] { return Norm(builder, norm_spec(c, builder)); })
         )
-      , attention_(
-            scoped(builder, "attention", [&] { return Attention(builder, attention_spec(c)); })
-        )
+      , attention_(scoped(
+            builder, "attention", [&] { return Attention(builder, attention_spec(c, index)); }
+        ))
       , mlp_norm_(scoped(builder, "mlp_norm", [&] { return Norm(builder, norm_spec(c, builder)); }))
       , mlp_(scoped(builder, "mlp", [&] { return FeedForward(builder, mlp_spec(c)); })) {}
 
   [[nodiscard]] State forward(const State& state, StepContext& context) const override {
     at::Tensor x = state[kHidden].value;
-    x = x + dropout(
-                attention_.forward(norm(attention_norm_, x, context), context),
-                embed_,
-                dropout_,
-                attention_site_,
-                context
-            );
-    x = x +
-        dropout(
-            mlp_.forward(norm(mlp_norm_, x, context), context), embed_, dropout_, mlp_site_, context
-        );
+    x = residual(x, attention_, attention_norm_, attention_site_, context);
+    x = residual(x, mlp_, mlp_norm_, mlp_site_, context);
     return state.with(kHidden, x);
   }
 
 private:
-  static at::Tensor norm(const Norm& norm, const at::Tensor& x, StepContext& context) {
-    return context.part("norms", {x}, [&norm](const auto& in) { return norm.forward(in[0]); });
+  /// x + part(x), with a norm where the config wants it.
+  template <class Part>
+  at::Tensor residual(
+      const at::Tensor& x, const Part& part, const Norm& norm, uint64_t site, StepContext& context
+  ) const {
+    const bool pre = placement_ == NormPlacement::pre;
+    at::Tensor branch = part.forward(pre ? norm.forward(x, context) : x, context);
+    if (placement_ == NormPlacement::branch) {
+      branch = norm.forward(branch, context);
+    }
+    const at::Tensor sum = x + dropout(branch, embed_, dropout_, site, context);
+    return placement_ == NormPlacement::post ? norm.forward(sum, context) : sum;
   }
 
   static double out_std(const DecoderConfig& c) {
     return c.scaled_init ? c.init_std / std::sqrt(2.0 * static_cast<double>(c.layers)) : c.init_std;
   }
 
-  static AttentionSpec attention_spec(const DecoderConfig& c) {
+  static bool has_window(const DecoderConfig& c, int64_t index) {
+    const auto& pattern = c.window_pattern;
+    return c.window &&
+           (pattern.empty() || pattern[static_cast<size_t>(index) % pattern.size()] == "window");
+  }
+
+  static AttentionSpec attention_spec(const DecoderConfig& c, int64_t index) {
     AttentionSpec spec{
         .embed = embed_axis(c),
         .heads = c.heads,
@@ -138,11 +154,13 @@ private:
         .head_dim = *c.head_dim,
         .qkv_bias = *c.qkv_bias,
         .bias = c.bias,
-        .rotary = std::nullopt,
+        .mask = {.causal = c.causal, .window = has_window(c, index) ? *c.window : 0},
         .dropout = c.attention_dropout,
         .std = c.init_std,
-        .out_std = out_std(c),
-        .causal = true};
+        .out_std = out_std(c)};
+    if (c.qk_norm) {
+      spec.qk_norm_eps = c.norm_eps;
+    }
     if (c.positions == "rope") {
       const auto pairs = std::llround(static_cast<double>(*c.head_dim) * c.rope_share / 2);
       spec.rotary = RotarySpec{
@@ -152,7 +170,10 @@ private:
           .factor = c.rope_factor,
           .low_freq = c.rope_low_freq,
           .high_freq = c.rope_high_freq,
-          .original_length = static_cast<double>(c.rope_original_length)};
+          .beta_slow = c.rope_beta_slow,
+          .beta_fast = c.rope_beta_fast,
+          .original_length = static_cast<double>(c.rope_original_length),
+          .attention = c.rope_attention};
     }
     return spec;
   }
@@ -168,6 +189,7 @@ private:
   }
 
   Axis embed_;
+  NormPlacement placement_;
   double dropout_;
   uint64_t attention_site_, mlp_site_;
   Norm attention_norm_;
@@ -179,14 +201,31 @@ private:
 class HeadBlock : public Block {
 public:
   HeadBlock(Builder& builder, const DecoderConfig& c)
-      : norm_(scoped(builder, "norm", [&] { return Norm(builder, norm_spec(c, builder)); }))
+      : norm_(scoped(
+            builder,
+            "norm",
+            [&] {
+              return norm_placement(c.norm_placement) == NormPlacement::post
+                         ? nullptr
+                         : std::make_unique<Norm>(builder, norm_spec(c, builder));
+            }
+        ))
       , vocab_{axis::vocab, *c.vocab}
       , head_(builder, embed_axis(c), vocab_, c.init_std, c.tied ? "embedding.word.weight" : "") {}
 
   [[nodiscard]] State forward(const State& state, StepContext& context) const override {
-    const at::Tensor x = norm_.forward(state[kHidden].value);
-    if (!context.has_array("labels")) {
-      return {"logits", head_.logits(x, context), context.dims(vocab_)};
+    at::Tensor x = state[kHidden].value;
+    const bool labels = context.has_array("labels");
+    if (!labels && context.last_logits) {
+      x = x.narrow(0, x.size(0) - 1, 1);
+    }
+    if (norm_ != nullptr) {
+      x = norm_->forward(x);
+    }
+    if (!labels) {
+      Dims dims = context.dims(vocab_);
+      dims[0].size = context.last_logits ? 1 : dims[0].size;
+      return {"logits", head_.logits(x, context), dims};
     }
     context.add_loss(
         {.name = "lm loss",
@@ -198,7 +237,7 @@ public:
   }
 
 private:
-  Norm norm_;
+  std::unique_ptr<Norm> norm_;
   Axis vocab_;
   VocabHead head_;
 };
@@ -213,8 +252,8 @@ std::unique_ptr<Block> Decoder::embedding(Builder& builder) const {
   return std::make_unique<EmbeddingBlock>(builder, config_, seq_length_);
 }
 
-std::unique_ptr<Block> Decoder::layer(int64_t, Builder& builder) const {
-  return std::make_unique<DecoderLayer>(builder, config_);
+std::unique_ptr<Block> Decoder::layer(int64_t index, Builder& builder) const {
+  return std::make_unique<DecoderLayer>(builder, config_, index);
 }
 
 std::unique_ptr<Block> Decoder::head(Builder& builder) const {

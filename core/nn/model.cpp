@@ -6,13 +6,17 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <span>
+
 namespace mh {
 
 namespace {
 
-/// Runs a block keeping only its input. Losses that the block adds come out of the recomputed part
-/// with the state, since only what it returns carries gradients.
-State recomputed_block(const Block& block, const State& state, StepContext& context) {
+using Blocks = std::span<const std::unique_ptr<Block>>;
+
+/// Runs blocks keeping only the first one's input. Losses that they add come out of the recomputed
+/// part with the state, since only what it returns carries gradients.
+State recomputed_blocks(Blocks blocks, const State& state, StepContext& context) {
   std::vector<at::Tensor> inputs;
   for (const auto& [name, activation] : state) {
     inputs.push_back(activation.value);
@@ -21,16 +25,18 @@ State recomputed_block(const Block& block, const State& state, StepContext& cont
   auto losses = std::make_shared<std::vector<Loss>>();
   const StepContext inner = context; // read again in backward
   const auto results = recomputed(
-      [&block, state, inner, shape, losses](const auto& values) {
+      [blocks, state, inner, shape, losses](const auto& values) {
         StepContext copy = inner;
         (void)copy.take_losses();
         copy.keep = nullptr;
-        State input = state;
+        State output = state;
         size_t i = 0;
         for (const auto& [name, activation] : state) {
-          input.set(name, values[i++], activation.dims);
+          output.set(name, values[i++], activation.dims);
         }
-        const State output = block.forward(input, copy);
+        for (const auto& block : blocks) {
+          output = block->forward(output, copy);
+        }
         const auto added = copy.take_losses();
         std::vector<at::Tensor> outputs;
         for (const auto& [name, activation] : output) {
@@ -89,14 +95,19 @@ Model::Model(Model&&) noexcept = default;
 
 State Model::forward(StepContext& context) const {
   State state;
-  for (size_t i = 0; i < blocks_.size(); ++i) {
+  for (size_t i = 0; i < blocks_.size();) {
     if (keep_[i].everything) {
       context.keep = &keep_[i];
-      state = blocks_[i]->forward(state, context);
+      state = blocks_[i++]->forward(state, context);
       context.keep = nullptr;
-    } else {
-      state = recomputed_block(*blocks_[i], state, context);
+      continue;
     }
+    size_t end = i + 1;
+    while (end < blocks_.size() && keep_[end].joined) {
+      ++end;
+    }
+    state = recomputed_blocks(Blocks(blocks_).subspan(i, end - i), state, context);
+    i = end;
   }
   return state;
 }

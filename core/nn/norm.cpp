@@ -78,4 +78,8 @@ at::Tensor Norm::forward(const at::Tensor& x) const {
   return normalise(kind_, x, weight_->value, bias_ == nullptr ? at::Tensor() : bias_->value, eps_);
 }
 
+at::Tensor Norm::forward(const at::Tensor& x, StepContext& context) const {
+  return context.part("norms", {x}, [this](const auto& in) { return forward(in[0]); });
+}
+
 } // namespace mh

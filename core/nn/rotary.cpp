@@ -8,6 +8,7 @@
 #include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -59,6 +60,27 @@ double llama3_scaled(double frequency, const RotarySpec& spec) {
   return (1 - kept) * frequency / spec.factor + kept * frequency;
 }
 
+/// Pairs that turn often over the original context are kept, those that turn less than once are
+/// stretched, those between blended.
+double yarn_scaled(double frequency, int64_t pair, const RotarySpec& spec) {
+  const auto pair_of = [&](double turns) {
+    return static_cast<double>(spec.dim) *
+           std::log(spec.original_length / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(spec.base));
+  };
+  const double first = std::max(std::floor(pair_of(spec.beta_fast)), 0.0);
+  const double last =
+      std::min(std::ceil(pair_of(spec.beta_slow)), static_cast<double>(spec.dim - 1));
+  const double width = first == last ? 0.001 : last - first; // as the reference has it
+  const double stretched = std::clamp((static_cast<double>(pair) - first) / width, 0.0, 1.0);
+  return frequency * (1 - stretched) + frequency / spec.factor * stretched;
+}
+
+/// What cosines and sines are multiplied by.
+double magnitude(const RotarySpec& spec) {
+  return spec.scaling == "yarn" ? spec.attention.value_or(0.1 * std::log(spec.factor) + 1) : 1;
+}
+
 } // namespace
 
 std::vector<double> rotary_frequencies(const RotarySpec& spec) {
@@ -75,9 +97,12 @@ std::vector<double> rotary_frequencies(const RotarySpec& spec) {
       f /= spec.factor;
     } else if (spec.scaling == "llama3") {
       f = llama3_scaled(f, spec);
+    } else if (spec.scaling == "yarn") {
+      f = yarn_scaled(f, i / 2, spec);
     } else if (spec.scaling != "none") {
       throw Error(
-          "there is no rotary scaling `" + spec.scaling + "`", "scalings: none, linear, llama3"
+          "there is no rotary scaling `" + spec.scaling + "`",
+          "scalings: none, linear, llama3, yarn"
       );
     }
     frequencies.push_back(f);
@@ -86,15 +111,26 @@ std::vector<double> rotary_frequencies(const RotarySpec& spec) {
 }
 
 at::Tensor rotary_table(const RotarySpec& spec, StepContext& context) {
-  const std::string key = "rotary " + std::to_string(spec.dim) + " " + std::to_string(spec.base) +
-                          " " + spec.scaling + " " + std::to_string(spec.factor);
+  std::string key = "rotary " + spec.scaling;
+  for (const double number :
+       {static_cast<double>(spec.dim),
+        spec.base,
+        spec.factor,
+        spec.low_freq,
+        spec.high_freq,
+        spec.beta_slow,
+        spec.beta_fast,
+        spec.original_length,
+        magnitude(spec)}) {
+    key += " " + std::to_string(number);
+  }
   return context.cached(key, [&] {
     const at::Tensor positions = context.positions().to(at::kDouble);
     const at::Tensor frequencies =
         at::tensor(rotary_frequencies(spec), at::TensorOptions().dtype(at::kDouble))
             .to(positions.device());
     const at::Tensor angles = positions.unsqueeze(-1).unsqueeze(-1) * frequencies;
-    return at::stack({angles.cos(), angles.sin()}).to(at::kFloat);
+    return at::stack({angles.cos(), angles.sin()}).mul_(magnitude(spec)).to(at::kFloat);
   });
 }
 

@@ -83,6 +83,36 @@ std::string valid_utf8(std::string_view text) {
   return out;
 }
 
+size_t whole_characters(std::string_view text) {
+  for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if ((byte & 0xC0) == 0x80) {
+      continue; // not the first byte of a character
+    }
+    const size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
+    return byte < 0xF8 && length > back ? text.size() - back : text.size();
+  }
+  return text.size();
+}
+
+std::string terminal_text(std::string_view text) {
+  const std::string valid = valid_utf8(text);
+  std::string clean;
+  for (size_t i = 0; i < valid.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(valid[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < valid.size() ? valid[i + 1] : 0);
+    if (byte == 0xC2 && next < 0xA0) { // U+0080 to U+009F: controls in two bytes
+      clean += '?';
+      ++i;
+    } else if (byte == '\t') {
+      clean += ' ';
+    } else {
+      clean += (byte >= 0x20 && byte != 0x7F) || byte == '\n' ? valid[i] : '?';
+    }
+  }
+  return clean;
+}
+
 std::string string_text(std::string_view text) {
   std::string out = "\"";
   for (const char c : valid_utf8(text)) {

@@ -28,6 +28,13 @@ namespace mh {
 /// `text` with each byte that is no part of valid UTF-8 replaced by U+FFFD.
 [[nodiscard]] std::string valid_utf8(std::string_view text);
 
+/// Bytes of `text` without a character at its end that is not whole yet.
+[[nodiscard]] size_t whole_characters(std::string_view text);
+
+/// Valid UTF-8 without control characters except line breaks and tabs, which become spaces: fit for
+/// a terminal.
+[[nodiscard]] std::string terminal_text(std::string_view text);
+
 /// Edits (insert, delete, replace, swap neighbours) that turn `a` into `b`, capped at `limit + 1`.
 [[nodiscard]] size_t edit_distance(std::string_view a, std::string_view b, size_t limit);
 

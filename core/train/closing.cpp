@@ -11,25 +11,6 @@
 namespace mh {
 namespace {
 
-// Control characters must not reach a terminal, nor bytes that are no text.
-std::string printable_text(const std::string& text) {
-  const std::string valid = valid_utf8(text);
-  std::string clean;
-  for (size_t i = 0; i < valid.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(valid[i]);
-    const auto next = static_cast<unsigned char>(i + 1 < valid.size() ? valid[i + 1] : 0);
-    if (byte == 0xc2 && next < 0xa0) { // U+0080 to U+009F: controls in two bytes
-      clean += '?';
-      ++i;
-    } else if (byte == '\t') {
-      clean += ' ';
-    } else {
-      clean += (byte >= 0x20 && byte != 0x7f) || byte == '\n' ? valid[i] : '?';
-    }
-  }
-  return clean;
-}
-
 void lines_of(RunLog& log, const std::string& text, const std::string& indent) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -59,11 +40,12 @@ void close_run(
     lines_of(log, chart, "");
   }
   if (finished && session.mesh.world() == 1 && session.architecture->vocab() >= 2) {
-    const auto sampled =
-        sample_text(session, {.seed = static_cast<uint64_t>(session.recipe.train.seed)});
+    const auto sampled = sample_text(
+        session, {.sampling = {.seed = static_cast<uint64_t>(session.recipe.train.seed)}}
+    );
     log.line("");
-    log.line("what the model writes after \"" + printable_text(sampled.prompt) + "\":");
-    lines_of(log, printable_text(sampled.text), "  ");
+    log.line("what the model writes after \"" + terminal_text(sampled.prompt) + "\":");
+    lines_of(log, terminal_text(sampled.text), "  ");
   }
   const std::string recipe = command.empty() ? (folder / "recipe.toml").string() : command;
   log.line("");

@@ -1,6 +1,7 @@
 #pragma once
-/// Text from a model.
+/// A sample of what a model has learned, for the end of a run.
 
+#include "core/train/generate.hpp"
 #include "core/train/session.hpp"
 
 #include <cstdint>
@@ -9,9 +10,8 @@
 namespace mh {
 
 struct SampleOptions {
+  Sampling sampling{};
   int64_t characters = 300;
-  double temperature = 0.8;
-  uint64_t seed = 1234;
   double seconds = 20; ///< stop early after this time
 };
 
@@ -20,8 +20,7 @@ struct SampledText {
   std::string text;   ///< what it wrote
 };
 
-/// Continues the beginning of a sample of the corpus, one token at a time; each looks back at most
-/// `model.seq_length` tokens.
+/// Continues the beginning of a sample of the corpus.
 [[nodiscard]] SampledText sample_text(const Session& session, const SampleOptions& options);
 
 } // namespace mh

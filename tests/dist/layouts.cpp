@@ -187,6 +187,38 @@ TEST_CASE("gpt with dropout, biases and a tied output: every layout has the numb
   }
 }
 
+TEST_CASE("query-key norm, biases of queries, windows, norms elsewhere: every layout") {
+  DecoderConfig c = llama();
+  c.layers = 3;
+  c.qk_norm = true;
+  c.qkv_bias = true;
+  c.window = 3;
+  c.window_pattern = {"window", "window", "global"};
+  SUBCASE("norms first, yarn") {
+    c.rope_scaling = "yarn";
+    c.rope_factor = 4;
+    c.rope_original_length = 16;
+  }
+  SUBCASE("norms after the sums, layernorm, dropout") {
+    c.norm_placement = "post";
+    c.norm = "layernorm";
+    c.bias = true;
+    c.dropout = 0.1;
+    c.attention_dropout = 0.1;
+  }
+  SUBCASE("norms on the branches, a tied output") {
+    c.norm_placement = "branch";
+    c.tied = true;
+  }
+  const Result one = run({}, false, c, false);
+  CHECK(one.gradients.at("layers.1.attention.q_norm.weight").norm().item().toDouble() > 1e-6);
+  compare(one, run({.dp = 2}, false, c, false));
+  compare(one, run({.tp = 2}, false, c, true));
+  compare(one, run({.tp = 2}, true, c, false));
+  compare(one, run({.tp = 4}, true, c, false)); // two ranks share a key head
+  compare(one, run({.dp = 2, .tp = 2}, true, c, true));
+}
+
 TEST_CASE("the output of the true vocabulary does not depend on its padding") {
   const Result one = run({}, false, llama(), false);
   CHECK(one.gradients.at("embedding.word.weight").size(0) == 50);

@@ -1,13 +1,12 @@
 #include "core/nn/recompute.hpp"
 #include "megahost/error.hpp"
-#include "megahost/nn/attention.hpp"
 #include "megahost/nn/dropout.hpp"
 #include "megahost/nn/embedding.hpp"
 #include "megahost/nn/feed_forward.hpp"
 #include "megahost/nn/norm.hpp"
 #include "megahost/nn/rotary.hpp"
 #include "megahost/nn/vocab.hpp"
-#include "megahost/random.hpp"
+#include "tests/nn/bench.hpp"
 #include "tests/nn/gradient.hpp"
 
 #include <ATen/ops/allclose.h>
@@ -26,33 +25,8 @@
 #include <cmath>
 
 using namespace mh;
-
-namespace {
-
-at::Tensor filled(std::vector<int64_t> sizes, const char* name) {
-  at::Tensor x = at::ones(sizes, at::kDouble);
-  fill_normal(x, random_key(3, name), 1.0, sizes, std::vector<int64_t>(sizes.size(), 0));
-  return x;
-}
-
-/// One rank, float64, sequences of 5 tokens, batches of 2.
-struct Bench {
-  Mesh mesh;
-  Rules rules;
-  ParameterStore store;
-  Batch batch;
-  Builder builder;
-
-  Bench()
-      : batch{.arrays = {{"tokens", at::arange(10).view({5, 2})}}, .samples = {0, 1}, .seq = 5, .batch = 2}
-      , builder(
-            store, {.mesh = &mesh, .rules = &rules, .dtype = at::kDouble, .seq = 5, .microbatch = 2}
-        ) {}
-
-  StepContext context() { return {mesh, rules, batch}; }
-};
-
-} // namespace
+using mh::test::Bench;
+using mh::test::filled;
 
 TEST_CASE("linear: the product, its gradients, and packed pieces") {
   Bench bench;
@@ -149,6 +123,26 @@ TEST_CASE("rotary embedding rotates halves, keeps lengths, and its inverse is it
   CHECK_THROWS_AS((void)rotary_frequencies({.dim = 4, .scaling = "cubic"}), Error);
 }
 
+TEST_CASE("yarn scaling keeps pairs that turn often, stretches those that do not, scales both") {
+  Bench bench;
+  const RotarySpec plain{.dim = 128, .base = 10000};
+  RotarySpec scaled = plain;
+  scaled.scaling = "yarn";
+  scaled.factor = 4;
+  scaled.original_length = 2048;
+  const auto a = rotary_frequencies(plain);
+  const auto b = rotary_frequencies(scaled);
+  // 32 turns in 2048 tokens: pair 128 ln(2048 / 64 pi) / (2 ln 10000) = 16.1; one turn: 40.2.
+  CHECK(b[16] == a[16]);
+  CHECK(b[28] == doctest::Approx(a[28] * (1 - 12.0 / 25) + a[28] / 4 * 12 / 25));
+  CHECK(b[41] == doctest::Approx(a[41] / 4));
+  auto context = bench.context();
+  const at::Tensor table = rotary_table(scaled, context); // position 0: cos 0 times the factor
+  CHECK(table[0][0][0][0][0].item().toDouble() == doctest::Approx(0.1 * std::log(4.0) + 1));
+  scaled.attention = 0.5;
+  CHECK(rotary_table(scaled, context)[0][0][0][0][0].item().toDouble() == doctest::Approx(0.5));
+}
+
 TEST_CASE("llama3 scaling keeps short wavelengths and stretches long ones") {
   const RotarySpec plain{.dim = 128, .base = 500000};
   RotarySpec scaled = plain;
@@ -162,47 +156,6 @@ TEST_CASE("llama3 scaling keeps short wavelengths and stretches long ones") {
   // 2 pi / f between 2048 and 8192 is blended: pair 31 of Llama 3.1.
   CHECK(b[31] < a[31]);
   CHECK(b[31] > a[31] / 8);
-}
-
-TEST_CASE("attention: against the formula, with grouped queries, documents and dropout's seam") {
-  Bench bench;
-  const at::Tensor q = filled({5, 2, 4, 3}, "q");
-  const at::Tensor k = filled({5, 2, 2, 3}, "k");
-  const at::Tensor v = filled({5, 2, 2, 3}, "v");
-  const auto formula =
-      [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& hidden) {
-        const auto heads = [](const at::Tensor& x) {
-          return x.repeat_interleave(4 / x.size(2), 2).permute({1, 2, 0, 3});
-        };
-        const at::Tensor scores =
-            at::matmul(q.permute({1, 2, 0, 3}), heads(k).transpose(-2, -1)) / std::sqrt(3.0);
-        return at::matmul(scores.masked_fill(hidden, -INFINITY).softmax(-1), heads(v))
-            .permute({2, 0, 1, 3});
-      };
-  const at::Tensor later = at::ones({5, 5}, at::kBool).triu(1);
-  auto context = bench.context();
-  CHECK(at::allclose(core_attention(q, k, v, true, 0, 0, 0, context), formula(q, k, v, later)));
-  test::check_gradients(
-      [&](const auto& in) {
-        auto c = bench.context();
-        return core_attention(in[0], in[1], in[2], true, 0, 0, 0, c);
-      },
-      {q, k, v},
-      1e-5
-  );
-
-  // Two documents in sample 0, one in sample 1; with and without the plain path.
-  bench.batch.arrays["segments"] =
-      at::tensor({0, 0, 0, 1, 1, 0, 0, 0, 0, 0}, at::kLong).view({2, 5}).t().contiguous();
-  const at::Tensor segments = bench.batch.arrays["segments"].t();
-  const at::Tensor hidden =
-      later.bitwise_or(segments.unsqueeze(2).ne(segments.unsqueeze(1))).unsqueeze(1);
-  auto documents = bench.context();
-  CHECK(at::allclose(core_attention(q, k, v, true, 0, 0, 0, documents), formula(q, k, v, hidden)));
-  auto training = bench.context();
-  training.training = true;
-  const at::Tensor dropped = core_attention(q, k, v, true, 1e-12, 0, 0, training);
-  CHECK(at::allclose(dropped, formula(q, k, v, hidden)));
 }
 
 TEST_CASE("dropout: masks follow samples and tokens, not their place in a batch") {

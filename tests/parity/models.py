@@ -35,12 +35,13 @@ def gpt2(name, recipe, saved=None, **changes):
     return Case(name, transformers.GPT2Config(**(fields | changes)), "gpt", model | recipe, **(saved or {}))
 
 
-def llama(name, recipe, saved=None, **changes):
+def llama(name, recipe, saved=None, config=transformers.LlamaConfig, **changes):
     fields = dict(num_hidden_layers=3, hidden_size=64, intermediate_size=112, num_attention_heads=8,
                   num_key_value_heads=8, max_position_embeddings=64, vocab_size=VOCAB, bos_token_id=None,
-                  eos_token_id=None)
+                  eos_token_id=None, tie_word_embeddings=False, rms_norm_eps=1e-6,
+                  rope_parameters=dict(rope_type="default", rope_theta=10000.0))
     model = dict(layers=3, hidden=64, ffn_hidden=112, heads=8, vocab=VOCAB, norm_eps=1e-6)
-    return Case(name, transformers.LlamaConfig(**(fields | changes)), "llama", model | recipe, **(saved or {}))
+    return Case(name, config(**(fields | changes)), "llama", model | recipe, **(saved or {}))
 
 
 CASES = [
@@ -60,6 +61,35 @@ CASES = [
           rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)),
     llama("llama-tied-biases", dict(kv_heads=4, tied=True, bias=True, norm_eps=1e-2), num_key_value_heads=4,
           tie_word_embeddings=True, attention_bias=True, mlp_bias=True, rms_norm_eps=1e-2),
+    llama("llama-yarn",  # pairs that are kept, blended and stretched
+          dict(kv_heads=4, rope_scaling="yarn", rope_factor=4.0, rope_original_length=256), num_key_value_heads=4,
+          rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0,
+                               original_max_position_embeddings=256)),
+    llama("llama-yarn-set", dict(rope_scaling="yarn", rope_factor=8.0, rope_original_length=64, rope_beta_fast=16.0,
+                                 rope_beta_slow=2.0, rope_attention=1.5),
+          rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, beta_fast=16.0, beta_slow=2.0,
+                               attention_factor=1.5, original_max_position_embeddings=64)),
+    llama("mistral", dict(kv_heads=2, window=8, norm_eps=1e-5), config=transformers.MistralConfig,
+          num_key_value_heads=2, sliding_window=8, rms_norm_eps=1e-5),
+    llama("qwen2", dict(kv_heads=2, qkv_bias=True, rope_base=1e6), config=transformers.Qwen2Config,
+          num_key_value_heads=2, rope_parameters=dict(rope_type="default", rope_theta=1e6)),
+    llama("qwen2-windows", dict(kv_heads=4, qkv_bias=True, tied=True, window=8,
+                                window_pattern=["global", "window", "window"]),
+          config=transformers.Qwen2Config, num_key_value_heads=4, tie_word_embeddings=True, use_sliding_window=True,
+          sliding_window=8, max_window_layers=1),
+    llama("qwen2-every-third-global",
+          dict(layers=4, kv_heads=4, qkv_bias=True, window=5, window_pattern=["window", "window", "global"]),
+          config=transformers.Qwen2Config, num_hidden_layers=4, num_key_value_heads=4, use_sliding_window=True,
+          sliding_window=5, layer_types=["sliding_attention", "sliding_attention", "full_attention",
+                                         "sliding_attention"]),
+    llama("qwen3", dict(kv_heads=2, head_dim=12, qk_norm=True, rope_base=1e6), config=transformers.Qwen3Config,
+          num_key_value_heads=2, head_dim=12, rope_parameters=dict(rope_type="default", rope_theta=1e6)),
+    llama("norms-on-branches", dict(kv_heads=4, qk_norm=True, norm_placement="branch"),
+          config=transformers.Exaone4Config, num_key_value_heads=4, sliding_window=None,
+          layer_types=["full_attention"] * 3),
+    Case("norms-after-sums", transformers.OpenAIGPTConfig(
+        n_layer=3, n_embd=48, n_head=4, n_positions=SEQ, vocab_size=VOCAB, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0),
+        "gpt", dict(layers=3, hidden=48, heads=4, vocab=VOCAB, norm_placement="post")),
 ]
 
 
@@ -86,7 +116,10 @@ def save(case, model, ids, folder):
     if case.old_names:
         file = folder / "model/model.safetensors"
         weights = {name.removeprefix("transformer."): tensor for name, tensor in load_file(file).items()}
-        masks = {f"h.{i}.attn.bias": torch.ones(1, 1, SEQ, SEQ).tril() for i in range(case.config.n_layer)}
+        masks = {}
+        for i in range(case.config.n_layer):
+            masks[f"h.{i}.attn.bias"] = torch.ones(1, 1, SEQ, SEQ).tril()
+            masks[f"h.{i}.attn.masked_bias"] = torch.tensor(-1e4)
         save_file(weights | masks, file)
     (folder / "ids.json").write_text(json.dumps(ids.tolist()))
     fields = dict(use=case.use, seq_length=ids.size(1) - 1) | case.model

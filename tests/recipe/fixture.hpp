@@ -26,8 +26,9 @@ struct Decoder {
   double norm_eps = 1e-5, rope_base = 10000, rope_share = 1, rope_factor = 1, rope_low_freq = 1,
          rope_high_freq = 4, dropout = 0, attention_dropout = 0, init_std = 0.02;
   int64_t rope_original_length = 8192;
-  bool bias = true, tied = true;
+  bool bias = true, tied = true, qk_norm = false;
   std::optional<bool> qkv_bias;
+  std::optional<int64_t> window;
 };
 
 inline Schema decoder_schema() {
@@ -53,6 +54,8 @@ inline Schema decoder_schema() {
   f.add("rope_original_length", &Decoder::rope_original_length, "first length").at_least(1);
   f.add("bias", &Decoder::bias, "biases");
   f.add("qkv_bias", &Decoder::qkv_bias, "biases of query, key and value");
+  f.add("qk_norm", &Decoder::qk_norm, "norm of queries and keys");
+  f.add("window", &Decoder::window, "tokens that a token sees").at_least(1);
   f.add("tied", &Decoder::tied, "output layer shares the embedding");
   f.add("dropout", &Decoder::dropout, "dropout probability").at_least(0).below(1);
   f.add("attention_dropout", &Decoder::attention_dropout, "of attention").at_least(0).below(1);

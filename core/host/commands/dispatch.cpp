@@ -15,6 +15,7 @@ using Run = int (*)(const mh::Invocation&, mh::Host&);
 constexpr std::pair<std::string_view, Run> kCommands[] = {
     {"run", mh::command_run},
     {"eval", mh::command_eval},
+    {"generate", mh::command_generate},
     {"recipe check", mh::command_recipe_check},
     {"recipe show", mh::command_recipe_show},
     {"recipe explain", mh::command_recipe_explain},

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,8 @@ struct Loss {
   std::string over;  ///< the array whose sum is the count ("loss_mask"); empty: one per microbatch
   double weight = 1; ///< factor in the total
 };
+
+class KeyValueCache;
 
 /// Weight gradients put off by schedules that split the backward pass.
 using WeightQueue = std::vector<std::function<void()>>;
@@ -94,7 +97,9 @@ public:
   bool training = false; ///< dropout is active
   uint64_t seed = 0;     ///< of dropout: changes with the step
   int64_t microbatch = 0;
-  at::DeviceType target = at::kCPU;    ///< what kernels are chosen for, on the Meta device too
+  at::DeviceType target = at::kCPU;  ///< what kernels are chosen for, on the Meta device too
+  KeyValueCache* kv_cache = nullptr; ///< of earlier tokens (nn/attention.hpp); generation only
+  bool last_logits = false; ///< logits of the last token are enough: heads may leave out the others
   const Keep* keep = nullptr;          ///< the current block's recompute plan
   WeightQueue* weight_queue = nullptr; ///< where products leave their weight gradients, if put off
 
@@ -103,7 +108,8 @@ private:
   const Rules* rules_;
   const Batch* batch_;
   std::vector<Loss> losses_;
-  std::map<std::string, at::Tensor> cache_;
+  using Cache = std::map<std::string, at::Tensor>;
+  std::shared_ptr<Cache> cache_ = std::make_shared<Cache>(); // one for all copies
 };
 
 } // namespace mh

@@ -2,7 +2,7 @@
 /// Recompute policies: which activations are kept for the backward pass, and which are computed
 /// again.
 ///
-/// Source:  arXiv:2205.05198 (full and selective recomputation)
+/// Source:  arXiv:1604.06174 (groups of blocks), arXiv:2205.05198 (selective recomputation)
 
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
@@ -17,6 +17,7 @@ namespace mh {
 /// What one block keeps.
 struct Keep {
   bool everything = true; ///< false: only the block's input; the block runs again in backward
+  bool joined = false;    ///< not even that: it runs again together with the block before it
   std::vector<std::string>
       redo{}; ///< parts computed again: "core_attention", "norms", "activations"
 

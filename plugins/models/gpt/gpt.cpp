@@ -17,15 +17,28 @@ public:
   Gpt(const Config& config, const Args& args)
       : Decoder(config, args) {}
 
-  /// `transformers` GPT2LMHeadModel: weights are [in, out], query, key and value in one.
+  /// `transformers` GPT2LMHeadModel, or OpenAIGPTLMHeadModel where norms come after the sums:
+  /// weights are [in, out], query, key and value in one.
   [[nodiscard]] std::vector<HfTensor> hugging_face() const override {
-    std::vector<HfTensor> map = {
-        {"transformer.wte.weight", {"embedding.word.weight"}},
-        {"transformer.wpe.weight", {"embedding.position.weight"}},
-        {"transformer.ln_f.weight", {"head.norm.weight"}},
-        {"transformer.ln_f.bias", {"head.norm.bias"}},
-    };
-    if (!config().tied) {
+    const auto& c = config();
+    const bool post = c.norm_placement == "post";
+    if (c.norm_placement == "branch" || c.norm != "layernorm" || c.positions != "learned" ||
+        !c.bias || !*c.qkv_bias || c.qk_norm || mh::is_gated(mh::activation_kind(c.activation))) {
+      return {};
+    }
+    std::vector<HfTensor> map;
+    if (post) {
+      map = {
+          {"transformer.tokens_embed.weight", {"embedding.word.weight"}},
+          {"transformer.positions_embed.weight", {"embedding.position.weight"}}};
+    } else {
+      map = {
+          {"transformer.wte.weight", {"embedding.word.weight"}},
+          {"transformer.wpe.weight", {"embedding.position.weight"}},
+          {"transformer.ln_f.weight", {"head.norm.weight"}},
+          {"transformer.ln_f.bias", {"head.norm.bias"}}};
+    }
+    if (!c.tied) {
       map.push_back({"lm_head.weight", {"head.weight"}});
     }
     for (int64_t i = 0; i < layers(); ++i) {

@@ -2,18 +2,45 @@
 #include <megahost/plugin.hpp>
 #include <megahost/recompute.hpp>
 
+#include <string>
+
 namespace {
 
-/// Source:  arXiv:1604.06174
+/// Source:  arXiv:1604.06174; the two methods as in Megatron-LM (--recompute-method)
 class Full : public mh::RecomputePolicy {
 public:
-  struct Config {};
+  struct Config {
+    std::string method = "uniform";
+    int64_t layers = 1;
+  };
 
-  static void fields(mh::Fields<Config>&) {}
+  static void fields(mh::Fields<Config>& f) {
+    f.add(
+         "method",
+         &Config::method,
+         "uniform: every block runs again, `layers` at a time; block: the first `layers` of a "
+         "stage "
+         "do, the others keep everything"
+    )
+        .one_of({"uniform", "block"});
+    f.add("layers", &Config::layers, "blocks: of a group (uniform), or of those that run again")
+        .at_least(1);
+  }
 
-  Full(const Config&, const Args&) {}
+  Full(const Config& config, const Args&)
+      : uniform_(config.method == "uniform")
+      , layers_(config.layers) {}
 
-  [[nodiscard]] mh::Keep keep(int64_t) const override { return {.everything = false}; }
+  [[nodiscard]] mh::Keep keep(int64_t layer) const override {
+    if (uniform_) {
+      return {.everything = false, .joined = layer % layers_ != 0};
+    }
+    return {.everything = layer >= layers_};
+  }
+
+private:
+  bool uniform_;
+  int64_t layers_;
 };
 
 } // namespace
@@ -23,6 +50,6 @@ MH_PLUGIN(
     "0.1.0",
     "whole blocks computed again",
     [](mh::Registry& r) {
-      r.add<Full>("full", "keep each block's input only and run the block again in backward");
+      r.add<Full>("full", "keep blocks' inputs only and run the blocks again in backward");
     }
 );

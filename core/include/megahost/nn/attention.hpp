@@ -1,52 +1,97 @@
 #pragma once
-/// Self-attention with grouped queries.
+/// Self-attention with grouped queries, and the keys and values that generation keeps.
 
 #include "megahost/builder.hpp"
 #include "megahost/context.hpp"
 #include "megahost/export.hpp"
 #include "megahost/nn/linear.hpp"
+#include "megahost/nn/norm.hpp"
 #include "megahost/nn/rotary.hpp"
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
-#include <string>
+#include <utility>
 
 namespace mh {
+
+/// Which tokens a query sees, beside its document's bounds (the context's array "segments").
+struct AttentionMask {
+  bool causal = true; ///< itself and those before it
+  int64_t window = 0; ///< of these only the last `window`, itself counted; 0: all. Needs causal
+};
+
+/// Dropout of the attention probabilities.
+struct AttentionDropout {
+  double p = 0;
+  uint64_t site = 0;      ///< tells this use from others
+  int64_t first_head = 0; ///< global number of the first head
+};
 
 struct AttentionSpec {
   Axis embed;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   bool qkv_bias = false;
-  bool bias = false; ///< of the output product
-  std::optional<RotarySpec> rotary;
+  bool bias = false;                   ///< of the output product
+  std::optional<double> qk_norm_eps{}; ///< RMSNorm of each head of q and k, before the rotation
+  std::optional<RotarySpec> rotary{};
+  AttentionMask mask{};
   double dropout = 0;                ///< of the attention probabilities
   double std = 0.02, out_std = 0.02; ///< initial weights
-  bool causal = true;
 };
 
-/// softmax(q kᵀ / sqrt(head_dim) + mask) v, causal and within documents (the context's "segments").
+/// softmax(q kᵀ / sqrt(head_dim) + mask) v.
 ///
-/// Shapes:  q [seq, batch, heads, dim]; k, v [seq, batch, kv_heads, dim] -> q's
-/// Memory:  never keeps [seq, seq] scores unless there is dropout or a document mask on a device
-/// without
-///          a fused kernel for it
-/// Source:  arXiv:1706.03762, arXiv:2305.13245
+/// Shapes:  q [queries, batch, heads, dim]; k, v [keys, batch, kv_heads, dim] -> q's. Where there
+///          are more keys than queries, the queries are the last of the keys' tokens
+/// Memory:  never keeps [queries, keys] scores unless there is dropout or a mask on a device
+///          without a fused kernel for it
+/// Source:  arXiv:1706.03762, arXiv:2305.13245; windows arXiv:2004.05150
 [[nodiscard]] MH_API at::Tensor core_attention(
     const at::Tensor& q,
     const at::Tensor& k,
     const at::Tensor& v,
-    bool causal,
-    double dropout,
-    uint64_t dropout_site,
-    int64_t first_head,
+    const AttentionMask& mask,
+    const AttentionDropout& dropout,
     StepContext& context
 );
 
-/// Projections, rotary embedding, core attention and output product.
+/// Keys and values of the tokens before those of the batch, for generation: attention layers that
+/// find one in the context append to it and look back over all of it.
+class MH_API KeyValueCache {
+public:
+  /// Room for `capacity` tokens.
+  explicit KeyValueCache(int64_t capacity)
+      : capacity_(capacity) {}
+
+  /// Appends one layer's keys and values; all of that layer's, the new ones last.
+  ///
+  /// Shapes:  k, v [seq, batch, kv_heads, dim] -> [tokens so far, batch, kv_heads, dim]
+  [[nodiscard]] std::pair<at::Tensor, at::Tensor>
+  append(uint64_t layer, const at::Tensor& k, const at::Tensor& v);
+
+  /// How many layers have appended. A model in which others mix tokens too cannot use a cache.
+  [[nodiscard]] int64_t layers() const { return static_cast<int64_t>(entries_.size()); }
+
+private:
+  struct Entry {
+    at::Tensor k, v; // [capacity, batch, kv_heads, dim]
+    int64_t length = 0;
+  };
+
+  int64_t capacity_;
+  std::map<uint64_t, Entry> entries_;
+};
+
+/// Projections, query-key norm, rotary embedding, core attention and output product.
 ///
-/// Parameters: `q`, `k`, `v`, `out` (weight, bias). Shapes: x [seq, batch, embed] -> the same.
+/// Parameters: `q`, `k`, `v`, `out` (weight, bias); `q_norm.weight`, `k_norm.weight` [head_dim].
+/// Shapes: x [seq, batch, embed] -> the same. Throws: mh::Error for a window without causal
+/// attention.
+/// Source:  query-key norm arXiv:2010.04245, as in Qwen 3 (arXiv:2505.09388)
 class MH_API Attention {
 public:
   Attention(Builder& builder, const AttentionSpec& spec);
@@ -56,8 +101,8 @@ private:
   AttentionSpec spec_;
   Linear qkv_;
   Linear out_;
-  uint64_t site_;
-  int64_t first_head_ = 0;
+  std::unique_ptr<Norm> q_norm_, k_norm_;
+  AttentionDropout dropout_;
 };
 
 } // namespace mh

@@ -4,6 +4,8 @@
 ///
 ///   x + attention(norm(x)), then x + feed_forward(norm(x)); a final norm; scores of the next token
 ///
+/// with the norms elsewhere if the config says so.
+///
 /// A plugin for such a model is its defaults and its Hugging Face names (plugins/models/llama).
 
 #include "megahost/architecture.hpp"
@@ -30,7 +32,9 @@ struct DecoderConfig {
   std::optional<int64_t> ffn_hidden;
   std::optional<int64_t> vocab;
   std::string norm = "layernorm";
+  std::string norm_placement = "pre";
   double norm_eps = 1e-5;
+  bool qk_norm = false;
   std::string activation = "gelu_tanh";
   std::string positions = "learned";
   double rope_base = 10000;
@@ -39,7 +43,13 @@ struct DecoderConfig {
   double rope_factor = 1;
   double rope_low_freq = 1;
   double rope_high_freq = 4;
+  double rope_beta_slow = 1;
+  double rope_beta_fast = 32;
+  std::optional<double> rope_attention;
   int64_t rope_original_length = 8192;
+  bool causal = true;
+  std::optional<int64_t> window;
+  std::vector<std::string> window_pattern;
   bool bias = true;
   std::optional<bool> qkv_bias;
   bool tied = true;
@@ -48,6 +58,16 @@ struct DecoderConfig {
   double init_std = 0.02;
   bool scaled_init = true;
 };
+
+namespace decoder_detail {
+
+/// The fields at which contradictions between fields are reported.
+[[nodiscard]] MH_API std::vector<std::string> checked_fields();
+
+/// What is wrong at a field of kChecked, as a sentence; empty if nothing is.
+[[nodiscard]] MH_API std::string contradiction(const std::string& field, const DecoderConfig& c);
+
+} // namespace decoder_detail
 
 /// Declares the fields of a config that derives from DecoderConfig, and the checks between them.
 template <class C>
@@ -66,8 +86,15 @@ void decoder_fields(Fields<C>& f) {
   )
       .at_least(1);
   f.add("vocab", &C::vocab, "entries of the vocabulary; the tokenizer's if absent").at_least(1);
-  f.add("norm", &C::norm, "norm before each part of a block").one_of({"layernorm", "rmsnorm"});
+  f.add("norm", &C::norm, "norm of each part of a block").one_of({"layernorm", "rmsnorm"});
+  f.add(
+       "norm_placement",
+       &C::norm_placement,
+       "pre: x + part(norm(x)); post: norm(x + part(x)), no final norm; branch: x + norm(part(x))"
+  )
+      .one_of({"pre", "post", "branch"});
   f.add("norm_eps", &C::norm_eps, "added to the variance in norms").above(0);
+  f.add("qk_norm", &C::qk_norm, "RMSNorm of each head's query and key");
   f.add("activation", &C::activation, "of the feed-forward")
       .one_of({"gelu", "gelu_tanh", "relu2", "swiglu", "geglu"});
   f.add("positions", &C::positions, "how tokens know their positions")
@@ -77,15 +104,38 @@ void decoder_fields(Fields<C>& f) {
       .above(0)
       .at_most(1);
   f.add("rope_scaling", &C::rope_scaling, "how rotary embedding reaches beyond its first length")
-      .one_of({"none", "linear", "llama3"});
-  f.add("rope_factor", &C::rope_factor, "stretch of linear and llama3 scaling").at_least(1);
+      .one_of({"none", "linear", "llama3", "yarn"});
+  f.add("rope_factor", &C::rope_factor, "stretch of all scalings").at_least(1);
   f.add("rope_low_freq", &C::rope_low_freq, "llama3 scaling: fewest turns that are blended")
       .above(0);
   f.add("rope_high_freq", &C::rope_high_freq, "llama3 scaling: most turns that are blended")
       .above(0);
-  f.add("rope_original_length", &C::rope_original_length, "llama3 scaling: first context length")
+  f.add("rope_beta_slow", &C::rope_beta_slow, "yarn scaling: fewest turns that are blended")
+      .above(0);
+  f.add("rope_beta_fast", &C::rope_beta_fast, "yarn scaling: most turns that are blended").above(0);
+  f.add(
+       "rope_attention",
+       &C::rope_attention,
+       "yarn scaling: factor of queries and keys; 0.1 ln(rope_factor) + 1 if absent"
+  )
+      .above(0);
+  f.add(
+       "rope_original_length",
+       &C::rope_original_length,
+       "llama3 and yarn scaling: first context length"
+  )
       .unit("tokens")
       .at_least(1);
+  f.add("causal", &C::causal, "a token sees only itself and those before it");
+  f.add("window", &C::window, "tokens that a token sees, itself counted; all if absent")
+      .unit("tokens")
+      .at_least(1);
+  f.add(
+       "window_pattern",
+       &C::window_pattern,
+       "which layers have the window, repeated over the layers; all of them if empty"
+  )
+      .one_of({"window", "global"});
   f.add("bias", &C::bias, "biases in all products");
   f.add("qkv_bias", &C::qkv_bias, "biases of query, key and value; as `bias` if absent");
   f.add("tied", &C::tied, "the output layer shares the word embedding's weight");
@@ -103,23 +153,9 @@ void decoder_fields(Fields<C>& f) {
       &C::scaled_init,
       "divide the initial weights of each branch's last product by sqrt(2 layers)"
   );
-  f.check("heads", [](const C& c) -> std::string {
-    return !c.head_dim && c.hidden % c.heads != 0
-               ? "hidden " + std::to_string(c.hidden) + " is not divisible by heads " +
-                     std::to_string(c.heads) + ", and there is no head_dim"
-               : "";
-  });
-  f.check("kv_heads", [](const C& c) -> std::string {
-    return c.kv_heads && c.heads % *c.kv_heads != 0
-               ? "heads " + std::to_string(c.heads) + " is not divisible by kv_heads " +
-                     std::to_string(*c.kv_heads)
-               : "";
-  });
-  f.check("rope_high_freq", [](const C& c) -> std::string {
-    return c.rope_scaling == "llama3" && c.rope_high_freq <= c.rope_low_freq
-               ? "rope_high_freq is not above rope_low_freq"
-               : "";
-  });
+  for (const auto& field : decoder_detail::checked_fields()) {
+    f.check(field, [field](const C& c) { return decoder_detail::contradiction(field, c); });
+  }
 }
 
 /// A decoder of the fields above.

@@ -32,6 +32,8 @@ class MH_API Norm {
 public:
   Norm(Builder& builder, const NormSpec& spec);
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
+  /// The same as the block's part "norms" (StepContext::part).
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const;
 
 private:
   NormKind kind_;

@@ -20,7 +20,7 @@ constexpr std::array<ExitStatus, 7> kExitStatuses{{
     {exit_code::numbers, "numbers: a loss or gradient that is not finite"},
 }};
 
-constexpr std::array<Variable, 7> kVariables{{
+constexpr auto kVariables = std::to_array<Variable>({
     {"MEGAHOST_PLUGIN_PATH", "folders with plugins, separated by colons, searched first"},
     {"MEGAHOST_RECIPE_PATH",
      "folders with recipes and presets, separated by colons, searched first"},
@@ -30,8 +30,13 @@ constexpr std::array<Variable, 7> kVariables{{
      "instruction set of our kernels, instead of the best that the CPU has: base, avx2, ..."},
     {"OMP_NUM_THREADS", "threads of one rank's operations, instead of one per core"},
     {"OMP_WAIT_POLICY", "what threads do that wait; unless set they spin briefly and then sleep"},
+    {"MEGAHOST_RANK",
+     "rank of this process, beside MEGAHOST_WORLD_SIZE and its like; the variables of torchrun, "
+     "Open MPI, PMI and Slurm say the same"},
+    {"MASTER_ADDR", "host of rank 0, beside MASTER_PORT, where the launcher does not know it"},
+    {"GLOO_SOCKET_IFNAME", "network interface that ranks talk over"},
     {"NO_COLOR", "any value: no colours"},
-}};
+});
 
 constexpr const char* kRecipes =
     R"(A recipe is a file that returns one table: the whole description of a run. TOML is the normal form; Lua says
@@ -78,7 +83,8 @@ under every layout, to rounding.
 Ranks of one copy are tensor x pipeline x context; `data` multiplies them. `batch.global` is divisible by `batch.micro`
 times the data-parallel degree.
 
-`megahost run RECIPE --scale` trains the structure of a layout, shrunk to one rank of this machine.)";
+`megahost run RECIPE --nproc N` runs N ranks on this machine; started by torchrun, mpirun or srun, each process takes its
+rank from there. `--scale` trains the structure of a layout, shrunk to one rank.)";
 
 constexpr const char* kPrecision = R"(`precision` is the number format of weights and activations.
 

@@ -1,0 +1,103 @@
+#include "plugins/data/gpt2/words.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+namespace {
+
+std::vector<std::string> words(const std::string& text) {
+  static const mh::gpt2::WordPattern pattern;
+  mh::gpt2::WordPattern::Scratch scratch(pattern);
+  std::vector<std::string> words;
+  pattern.cut(text, scratch, [&](std::string_view word) { words.emplace_back(word); });
+  return words;
+}
+
+using Words = std::vector<std::string>;
+
+} // namespace
+
+TEST_CASE("words, by hand") {
+  CHECK(words("").empty());
+  CHECK(words("Hello world") == Words{"Hello", " world"});
+  CHECK(
+      words("it's we'll I'm they've you're he'd can't X'S") ==
+      Words{
+          "it",
+          "'s",
+          " we",
+          "'ll",
+          " I",
+          "'m",
+          " they",
+          "'ve",
+          " you",
+          "'re",
+          " he",
+          "'d",
+          " can",
+          "'t",
+          " X",
+          "'",
+          "S"}
+  );
+  CHECK(words("a  b") == Words{"a", " ", " b"});
+  CHECK(words("a \n\n b") == Words{"a", " \n\n", " b"});
+  CHECK(words("x = 12345;\t// c  ") == Words{"x", " =", " 12345", ";", "\t", "//", " c", "  "});
+  CHECK(
+      words("d\u00e9j\u00e0 \u4f60\u597d\uff0c\u0967\u0968") ==
+      Words{"d\u00e9j\u00e0", " \u4f60\u597d", "\uff0c", "\u0967\u0968"}
+  );
+  CHECK(words("\U0001F469\u200D\U0001F680 ok") == Words{"\U0001F469\u200D\U0001F680", " ok"});
+  CHECK(words("a\u00a0b\u3000") == Words{"a", "\u00a0", "b", "\u3000"});
+  CHECK(words("a\u180eb") == Words{"a", "\u180e", "b"}); // no space since Unicode 6.3
+}
+
+TEST_CASE("bytes that are no UTF-8 are words of their own") {
+  CHECK(
+      words("ab\xFF\xFE"
+            "cd") == Words{"ab", "\xFF\xFE", "cd"}
+  );
+  CHECK(words("a \xE4\xBD") == Words{"a", " ", "\xE4\xBD"});
+  CHECK(
+      words("\xC0\x80\xED\xA0\x80\xF4\x90\x80\x80x") ==
+      Words{"\xC0\x80\xED\xA0\x80\xF4\x90\x80\x80", "x"}
+  );
+  CHECK(words(std::string("a\0b", 3)) == Words{"a", std::string(1, '\0'), "b"});
+}
+
+TEST_CASE("how much of a text is UTF-8") {
+  using mh::gpt2::valid_utf8_prefix;
+  for (const std::string good :
+       {"",
+        "a",
+        "\xC2\x80",
+        "\xDF\xBF",
+        "\xE0\xA0\x80",
+        "\xED\x9F\xBF",
+        "\xEE\x80\x80",
+        "\xF0\x90\x80\x80",
+        "\xF4\x8F\xBF\xBF"}) {
+    for (const std::string before : {"", "x", "1234567", "12345678", "123456789\u00e9"}) {
+      CHECK(valid_utf8_prefix(before + good) == (before + good).size());
+      CHECK(valid_utf8_prefix(before + good + "\x80") == (before + good).size());
+      if (good.size() > 1) {
+        CHECK(valid_utf8_prefix(before + good.substr(0, good.size() - 1)) == before.size());
+        CHECK(valid_utf8_prefix(before + good.substr(0, good.size() - 1) + "z") == before.size());
+      }
+    }
+  }
+  for (const std::string bad :
+       {"\x80",
+        "\xC1\xBF",
+        "\xE0\x9F\xBF",
+        "\xED\xA0\x80",
+        "\xF0\x8F\xBF\xBF",
+        "\xF4\x90\x80\x80",
+        "\xF5\x80\x80\x80",
+        "\xFF"}) {
+    CHECK(valid_utf8_prefix("ok" + bad) == 2);
+  }
+}

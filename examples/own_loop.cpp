@@ -34,14 +34,17 @@ struct Run {
     );
   }
 
-  /// The mean loss of batch `number`, differentiable.
-  [[nodiscard]] at::Tensor loss(const mh::Model& model, int64_t number) const {
+  /// The mean loss of batch `number`; its gradients too, if there is to be an update.
+  [[nodiscard]] double loss(const mh::Model& model, int64_t number, bool gradients) const {
     const auto batch =
         mh::load_batch(*corpus, mh::Split::train, number * kBatch, kBatch, kSeq); // [S, B] each
-    mh::StepContext context(mesh, rules, batch);
+    mh::StepContext context(mesh, rules, batch); // lives until the backward pass is over
     (void)model.forward(context);
-    const mh::Loss& loss = context.losses().front();
-    return loss.sum / context.count(loss);
+    const at::Tensor mean = context.losses()[0].sum / context.count(context.losses()[0]);
+    if (gradients) {
+      mh::backward(mean);
+    }
+    return mean.item<double>();
   }
 };
 
@@ -50,18 +53,16 @@ int train(const char* folder) {
   mh::Model model = run.model(/*seed=*/1234);
   mh::TrainedWeights weights(model, *run.adamw, /*weight_decay=*/0.1);
   for (int64_t step = 1; step <= kSteps; ++step) {
-    const at::Tensor loss = run.loss(model, step - 1);
-    mh::backward(loss);
-    model.parameters().reduce_gradients(run.mesh);
+    const double loss = run.loss(model, step - 1, /*gradients=*/true);
+    model.parameters().reduce_gradients(run.mesh); // over ranks, where there are several
     weights.update({.step = step, .lr = 1e-2});
-    std::printf("step %ld  loss %.4f\n", step, loss.item<double>());
+    std::printf("step %ld  loss %.4f\n", step, loss);
   }
   weights.save(folder, kSteps);
 
   mh::Model other = run.model(/*seed=*/4321);
   const auto step = mh::TrainedWeights(other, *run.adamw).load(folder);
-  const double before = run.loss(model, 0).item<double>(),
-               after = run.loss(other, 0).item<double>();
+  const double before = run.loss(model, 0, false), after = run.loss(other, 0, false);
   std::printf("loaded step %ld  loss %.4f, saved with %.4f\n", step.value_or(-1), after, before);
   return before == after ? 0 : 1;
 }

@@ -289,6 +289,28 @@ std::vector<Command> make_commands() {
           {{"megahost plugins show llama", ""}},
       },
       {
+          "plugins check",
+          "Plugins",
+          "tests a plugin: about thirty named tests, each in a process of its own",
+          "For authors, before anybody else trains with it. Tests that do not suit what it offers "
+          "are left out. Exit status: 0 all passed, 1 some failed, 2 there was nothing to test.",
+          {{"FILE", "the .so file that the plugin's build made"}},
+          {
+              {"--include", "NAME", "runs this test only", true},
+              {"--set",
+               "KEY=VALUE",
+               "an option that the plugin requires, as in --set data.paths='[\"book.txt\"]'",
+               true},
+              {"--in-process", "", "no processes of their own, for debuggers"},
+              kPlugin,
+              kJson,
+          },
+          {{"megahost plugins check build/optimizers-lion.so", ""},
+           {"gdb --args megahost plugins check build/optimizers-lion.so --in-process --include "
+            "options-fuzz",
+            ""}},
+      },
+      {
           "plugins new",
           "Plugins",
           "writes a new plugin of your own: sources, test, recipe, build file",

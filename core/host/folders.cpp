@@ -57,13 +57,9 @@ fs::path template_folder() {
 
 std::optional<fs::path> pkg_config_folder() {
   std::error_code error;
-  const fs::path program = program_folder();
-  const fs::path installed = fs::weakly_canonical(program / MH_LIB_FROM_BIN / "pkgconfig", error);
-  const fs::path built = program.parent_path() / "meson-uninstalled";
-  if (fs::exists(installed / "megahost.pc", error)) {
-    return installed;
-  }
-  return fs::exists(built, error) ? std::optional(built) : std::nullopt;
+  const fs::path folder =
+      fs::weakly_canonical(program_folder() / MH_LIB_FROM_BIN / "pkgconfig", error);
+  return fs::exists(folder / "megahost.pc", error) ? std::optional(folder) : std::nullopt;
 }
 
 } // namespace mh

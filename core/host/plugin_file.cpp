@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 #include <regex>
+#include <sstream>
 #include <string_view>
 #include <vector>
 
@@ -83,6 +84,48 @@ std::string_view string_at(const std::vector<char>& strings, uint32_t offset) {
   return {start, strnlen(start, strings.size() - offset)};
 }
 
+void read_symbols(
+    Reader& reader,
+    const Elf64_Shdr& section,
+    const std::vector<char>& strings,
+    PluginFile& ret_file
+) {
+  const auto symbols =
+      reader.read<Elf64_Sym>(section.sh_offset, section.sh_size / sizeof(Elf64_Sym));
+  for (const Elf64_Sym& symbol : symbols) {
+    const std::string_view name = string_at(strings, symbol.st_name);
+    const bool defined = symbol.st_shndx != SHN_UNDEF;
+    if (!defined && name.starts_with("mh_abi_")) {
+      ret_file.pin = name;
+    }
+    const bool strong = defined && ELF64_ST_BIND(symbol.st_info) == STB_GLOBAL;
+    if (strong && (!name.starts_with("_") || name.starts_with("_Z"))) { // _edata is the linker's
+      ret_file.exports.emplace_back(name);
+    }
+    ret_file.has_entry = ret_file.has_entry || (defined && name == "mh_plugin_entry");
+  }
+}
+
+void read_dynamic(
+    Reader& reader,
+    const Elf64_Shdr& section,
+    const std::vector<char>& strings,
+    PluginFile& ret_file
+) {
+  const auto items = reader.read<Elf64_Dyn>(section.sh_offset, section.sh_size / sizeof(Elf64_Dyn));
+  for (const Elf64_Dyn& item : items) {
+    const std::string text(string_at(strings, static_cast<uint32_t>(item.d_un.d_val)));
+    if (item.d_tag == DT_NEEDED) {
+      ret_file.needed.push_back(text);
+    } else if (item.d_tag == DT_RUNPATH || item.d_tag == DT_RPATH) {
+      std::istringstream folders(text);
+      for (std::string folder; std::getline(folders, folder, ':');) {
+        ret_file.run_path.push_back(folder);
+      }
+    }
+  }
+}
+
 struct Tag {
   std::string api, torch, variant, cxx11, library, headers;
   bool debug = false;
@@ -132,25 +175,24 @@ PluginFile read_plugin_file(const std::filesystem::path& file) {
     return result;
   }
   const auto sections = reader.read<Elf64_Shdr>(header.e_shoff, header.e_shnum);
+  bool symbols = false;
   for (const Elf64_Shdr& section : sections) {
-    if (section.sh_type != SHT_DYNSYM || section.sh_link >= sections.size()) {
+    const bool wanted = section.sh_type == SHT_DYNSYM || section.sh_type == SHT_DYNAMIC;
+    if (!wanted || section.sh_link >= sections.size()) {
       continue;
     }
     const Elf64_Shdr& names = sections[section.sh_link];
-    const auto symbols =
-        reader.read<Elf64_Sym>(section.sh_offset, section.sh_size / sizeof(Elf64_Sym));
     const auto strings = reader.read<char>(names.sh_offset, names.sh_size);
-    for (const Elf64_Sym& symbol : symbols) {
-      const std::string_view name = string_at(strings, symbol.st_name);
-      const bool defined = symbol.st_shndx != SHN_UNDEF;
-      result.has_entry = result.has_entry || (defined && name == "mh_plugin_entry");
-      if (!defined && name.starts_with("mh_abi_")) {
-        result.pin = name;
-      }
+    if (section.sh_type == SHT_DYNAMIC) {
+      read_dynamic(reader, section, strings, result);
+    } else {
+      read_symbols(reader, section, strings, result);
+      symbols = true;
     }
-    return result;
   }
-  result.refusal = "is damaged: it is cut short, or has no table of dynamic symbols";
+  if (!symbols) {
+    result.refusal = "is damaged: it is cut short, or has no table of dynamic symbols";
+  }
   return result;
 }
 

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace mh {
 
@@ -11,9 +12,12 @@ struct PluginFile {
   std::string refusal;
   bool has_entry = false; ///< exports mh_plugin_entry
   std::string pin;        ///< the pin it needs, "mh_abi_1_torch_...", empty if it names none
+  std::vector<std::string> exports{};  ///< strong symbols that it shows to others, the entry too
+  std::vector<std::string> needed{};   ///< libraries: "libstdc++.so.6"
+  std::vector<std::string> run_path{}; ///< folders in which it looks for them
 };
 
-/// Reads the dynamic symbol table of a 64-bit ELF file.
+/// Reads the dynamic symbols and the dynamic section of a 64-bit ELF file.
 ///
 /// Source:  System V ABI, chapters 4 and 5
 [[nodiscard]] PluginFile read_plugin_file(const std::filesystem::path& file);

@@ -121,8 +121,10 @@ opened. They are looked for, in this order,
 and never in the current folder. A plugin that was built for another LibTorch or another megahost is refused before any
 of its code runs.
 
-    megahost plugins             what is there
-    megahost plugins show NAME   every field of one)";
+    megahost plugins                        what is there
+    megahost plugins show NAME              every field of one
+    megahost plugins new DIR --kind KIND    one of your own
+    megahost plugins check FILE             whether it is sound)";
 
 std::string exit_text() {
   std::string text =

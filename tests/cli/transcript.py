@@ -6,7 +6,8 @@ usage: transcript.py FILE
 A line "$ COMMAND" runs COMMAND in a shell, in a folder of its own where `megahost` is the program under test and
 `recipes`, `fixtures` and `tiny.toml` are links to the source tree's. The lines up to the next command are what it prints on
 both outputs; "..." stands for anything, and a line "..." for any lines. "[2]" at the end is the exit status, 0 if
-there is none. Of a Markdown file only the blocks fenced as "console" count, and the quickstart is run for 20 steps.
+there is none. Of a Markdown file only the blocks fenced as "console" count, the quickstart is run for 20 steps, a block
+fenced as "LANGUAGE file=NAME" writes that file, and one fenced as "diff" changes files.
 """
 
 import os
@@ -22,9 +23,16 @@ def read(file):
     cases = []
     markdown = file.suffix == ".md"
     inside = not markdown
+    block = None  # the lines of a file or a diff
     for number, line in enumerate(file.read_text().splitlines(), 1):
         if markdown and line.startswith("```"):
             inside = line == "```console"
+            written = re.fullmatch(r"```\w+ file=(\S+)", line)
+            block = [] if written or line == "```diff" else None
+            if block is not None:
+                cases.append([number, (written[1] if written else None, block), [], 0])
+        elif block is not None:
+            block.append(line + "\n")
         elif not inside:
             continue
         elif line.startswith("$ "):
@@ -42,6 +50,16 @@ def command(line, markdown):
         if line == "megahost run recipes/quickstart.lua":
             line += " --set train.iters=20"
     return line
+
+
+def write(folder, name, lines):
+    """Writes a file, or applies a diff; says what went wrong."""
+    if name:
+        pathlib.Path(folder, name).write_text("".join(lines))
+        return ""
+    result = subprocess.run(["patch", "-p0", "--no-backup-if-mismatch"], cwd=folder, input="".join(lines), text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return result.stdout if result.returncode else ""
 
 
 def matches(expected, printed):
@@ -64,6 +82,11 @@ def main():
         pathlib.Path(folder, "fixtures").symlink_to(os.environ["MEGAHOST_FIXTURES"])
         pathlib.Path(folder, "tiny.toml").symlink_to(source / "tests/cli/tiny.toml")
         for number, command, expected, status in read(file):
+            if isinstance(command, tuple):
+                trouble = write(folder, *command)
+                failed += bool(trouble)
+                print(f"{file.name}:{number}: {trouble}" if trouble else "", end="")
+                continue
             result = subprocess.run(["sh", "-c", command], cwd=folder, env=environment, text=True,
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             printed = result.stdout.rstrip("\n").replace(str(folder), ".")

@@ -8,7 +8,7 @@ name=my-$1
 megahost plugins new "$work/$name" --kind "$1" > new.out
 build "$name"
 meson test -C "$name/build" --no-rebuild --print-errorlogs > test.out || { cat test.out; exit 1; }
-grep -q "^Ok: *2" test.out || { echo "three tests were expected"; cat test.out; exit 1; }
+grep -q "^Ok: *3" test.out || { echo "three tests were expected"; cat test.out; exit 1; }
 
 folder="$XDG_DATA_HOME/megahost/plugins-$(pkg-config --variable=plugin_api megahost)"
 mkdir -p "$folder"

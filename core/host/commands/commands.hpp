@@ -25,6 +25,7 @@ int command_data_inspect(const Invocation& invocation, Host& host);
 int command_recipe_schema(const Invocation& invocation, Host& host);
 int command_recipe_stubs(const Invocation& invocation, Host& host);
 int command_plugins(const Invocation& invocation, Host& host);
+int command_plugins_check(const Invocation& invocation, Host& host);
 int command_plugins_new(const Invocation& invocation, Host& host);
 int command_plugins_show(const Invocation& invocation, Host& host);
 int command_help(const Invocation& invocation, Host& host);

@@ -25,6 +25,7 @@ constexpr std::pair<std::string_view, Run> kCommands[] = {
     {"data prepare", mh::command_data_prepare},
     {"data inspect", mh::command_data_inspect},
     {"plugins", mh::command_plugins},
+    {"plugins check", mh::command_plugins_check},
     {"plugins new", mh::command_plugins_new},
     {"plugins show", mh::command_plugins_show},
     {"help", mh::command_help},

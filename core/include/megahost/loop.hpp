@@ -12,6 +12,8 @@
 ///       weights.update({.step = step, .lr = 1e-2});
 ///     }
 ///     weights.save("runs/mine", 5);
+///
+/// Batch and context live until the backward pass is over: what is recomputed reads them again.
 
 #include "megahost/context.hpp"
 #include "megahost/corpus.hpp"

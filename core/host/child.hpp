@@ -1,0 +1,23 @@
+#pragma once
+/// Work in a child process, so that whatever it does leaves this one alone.
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+namespace mh {
+
+struct ChildResult {
+  std::string text;    ///< what the work returned; empty if it did not come to that
+  std::string printed; ///< the end of what it wrote to both outputs
+  std::string ended;   ///< why there is no text: "Aborted", "still running after 20 seconds"
+};
+
+/// Forks, runs `work` with both outputs redirected, and waits for it.
+///
+/// Thread:  from a process that has no threads of its own yet
+/// Throws:  mh::Error if there is no child process to be had
+[[nodiscard]] ChildResult
+in_child(const std::function<std::string()>& work, std::chrono::seconds patience);
+
+} // namespace mh

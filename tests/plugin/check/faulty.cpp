@@ -1,0 +1,319 @@
+// One of every kind, sound but for one fault: the one that the environment names in MH_FAULT, by
+// the test of `plugins check` that must find it. Faults of the file itself are sources of their
+// own.
+
+#include "megahost/corpus.hpp"
+#include "megahost/device.hpp"
+#include "megahost/error.hpp"
+#include "megahost/launcher.hpp"
+#include "megahost/lr_schedule.hpp"
+#include "megahost/nn/decoder.hpp"
+#include "megahost/optimizer.hpp"
+#include "megahost/pipeline_schedule.hpp"
+#include "megahost/plugin.hpp"
+#include "megahost/recompute.hpp"
+#include "megahost/strategy.hpp"
+#include "megahost/tokenizer.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <stdexcept>
+#include <string_view>
+
+namespace {
+
+bool fault(std::string_view name) {
+  const char* chosen = std::getenv("MH_FAULT");
+  return chosen != nullptr && name == chosen;
+}
+
+struct None {};
+
+template <class Base>
+struct Plain : Base {
+  using Config = None;
+
+  static void fields(mh::Fields<None>&) {}
+};
+
+struct Options {
+  double factor = 1;
+  int64_t size = 2;
+};
+
+struct Loose : Options {};
+
+} // namespace
+
+/// Reads options its own way, and overlooks some.
+template <>
+class mh::Fields<Loose> : public mh::Fields<Options> {
+public:
+  [[nodiscard]] Loose read(const Value& table, const std::string& path = "") const {
+    Table kept;
+    for (const auto& entry : table.as_table()) {
+      bool almost = false;
+      for (const Field& field : schema().fields) {
+        almost = almost || (entry.key.starts_with(field.name) && entry.key != field.name);
+      }
+      const bool unknown = schema().find(entry.key) == nullptr;
+      if (!(unknown && fault(almost ? "name-with-trailing-garbage" : "unknown-name-returns-error")
+          )) {
+        kept.set(entry.key, entry.value);
+      }
+    }
+    return {Fields<Options>::read(kept, path)};
+  }
+};
+
+namespace {
+
+class Schedule : public mh::LrSchedule {
+public:
+  using Config = Loose;
+
+  static void fields(mh::Fields<Loose>& f) {
+    f.add("factor", &Options::factor, fault("descriptor-consistent") ? "" : "of the rate")
+        .range(0, 1);
+    f.add("size", &Options::size, "of nothing").range(fault("options-roundtrip") ? 3 : 0, 100);
+  }
+
+  Schedule(const Loose& config, const Args& args)
+      : rate_(config.factor * args.lr)
+      , end_(args.train_iters) {
+    static int instances = 0;
+    number_ = fault("build-twice") ? instances++ : 0;
+    if (fault("options-fuzz") && config.size > 10) {
+      throw std::out_of_range("vector::at");
+    }
+    if (fault("names-on-errors") && config.size > 10) {
+      throw mh::Error("that is too much");
+    }
+    if (fault("no-stdout")) {
+      std::printf("schedule made\n");
+    }
+  }
+
+  double lr(int64_t completed) const override {
+    static const double chance = fault("seed-determinism") ? std::random_device()() * 1e-12 : 0;
+    if (fault("values-finite") && completed > end_) {
+      return rate_ / 0.0;
+    }
+    return rate_ + number_ + chance + (fault("calls-are-pure") ? calls_++ : 0);
+  }
+
+private:
+  double rate_;
+  int64_t end_;
+  int number_;
+  mutable int calls_ = 0;
+};
+
+class Odd : public mh::Block {
+public:
+  explicit Odd(std::unique_ptr<mh::Block> inner)
+      : inner_(std::move(inner)) {}
+
+  mh::State forward(const mh::State& state, mh::StepContext& context) const override {
+    mh::State out = inner_->forward(state, context);
+    at::Tensor x = out["hidden"].value;
+    if (fault("forward-shape-and-dtype") && x.scalar_type() == at::kBFloat16) {
+      x = x.to(at::kFloat);
+    }
+    if (fault("grad-check")) {
+      x = x * 2 - x.detach();
+    }
+    if (fault("recompute-bit-equal") && at::GradMode::is_enabled()) {
+      x = x * 1.5;
+    }
+    if (fault("meta-device") && x.sum().item().toDouble() > 1e9) {
+      x = x * 0.5;
+    }
+    return out.with("hidden", x);
+  }
+
+private:
+  std::unique_ptr<mh::Block> inner_;
+};
+
+class Model : public mh::Decoder {
+public:
+  struct Config : mh::DecoderConfig {};
+
+  static void fields(mh::Fields<Config>& f) { mh::decoder_fields(f); }
+
+  Model(const Config& config, const Args& args)
+      : Decoder(config, args) {}
+
+  std::unique_ptr<mh::Block> layer(int64_t index, mh::Builder& builder) const override {
+    return std::make_unique<Odd>(Decoder::layer(index, builder));
+  }
+};
+
+class Descent : public Plain<mh::Optimizer> {
+public:
+  Descent(const None&, const Args&) {}
+
+  std::vector<mh::StateSpec> state() const override { return {}; }
+
+  void update(std::span<mh::UpdateItem> items, const mh::Update& update) const override {
+    const double count = fault("state-reproducible") ? 1.0 / (1 + calls_++) : 1.0;
+    const double sign = fault("lowers-a-quadratic") ? -1 : 1;
+    for (mh::UpdateItem& item : items) {
+      item.weight.sub_(item.gradient, sign * count * update.lr);
+    }
+  }
+
+private:
+  mutable int calls_ = 0;
+};
+
+class Bytes : public Plain<mh::Tokenizer> {
+public:
+  Bytes(const None&, const Args&) {}
+
+  int64_t vocab() const override { return 256; }
+
+  std::optional<int32_t> end_of_document() const override {
+    return fault("ids-in-vocabulary") ? 256 : 255;
+  }
+
+  std::vector<int32_t> encode(std::string_view text) const override {
+    std::vector<int32_t> ids;
+    for (const char c : text) {
+      ids.push_back(static_cast<unsigned char>(c));
+    }
+    return ids;
+  }
+
+  std::string decode(std::span<const int32_t> ids) const override {
+    std::string text(ids.begin(), ids.end());
+    return fault("decode-encode") ? text.substr(0, 3) : text;
+  }
+};
+
+class Zeros : public Plain<mh::Corpus> {
+public:
+  Zeros(const None&, const Args& args)
+      : args_(args) {}
+
+  int64_t size(mh::Split split) const override {
+    return args_.split[static_cast<size_t>(split)] > 0 ? 4 : 0;
+  }
+
+  mh::Sample sample(mh::Split, int64_t) const override {
+    const auto length = static_cast<size_t>(args_.seq_length);
+    const std::vector<int64_t> ids(length, 0);
+    return {{"tokens", ids}, {"labels", ids}, {"loss_mask", std::vector<float>(length, 1)}};
+  }
+
+  std::string summary() const override { return "zeros"; }
+
+private:
+  Args args_;
+};
+
+class Keeps : public Plain<mh::RecomputePolicy> {
+public:
+  Keeps(const None&, const Args&) {}
+
+  mh::Keep keep(int64_t layer) const override { return {.everything = layer % 2 == 0}; }
+};
+
+class Placed : public Plain<mh::Strategy> {
+public:
+  Placed(const None&, const Args&) {}
+
+  void rules(mh::Rules& rules) const override {
+    rules.features.push_back({mh::axis::mlp, mh::MeshAxis::tp});
+    if (fault("one-rank-unchanged")) {
+      rules.features.push_back({mh::axis::mlp, mh::MeshAxis::tp});
+    }
+  }
+};
+
+class AllForward : public Plain<mh::PipelineSchedule> {
+public:
+  AllForward(const None&, const Args& args)
+      : args_(args) {
+    if (args.virtual_stages > 1) {
+      throw mh::Error("parallel.virtual_stages is not 1", "set it to 1");
+    }
+  }
+
+  std::vector<mh::Instruction> instructions(int64_t stage) const override {
+    using Op = mh::Instruction::Op;
+    std::vector<mh::Instruction> list;
+    const auto add = [&](bool wanted, Op op, int64_t m) {
+      if (wanted) {
+        list.push_back({op, 0, static_cast<int32_t>(m)});
+      }
+    };
+    for (int64_t m = 0; m < args_.microbatches; ++m) {
+      add(stage > 0, Op::receive_forward, m);
+      add(true, Op::forward, m);
+      add(stage + 1 < args_.stages, Op::send_forward, m);
+    }
+    for (int64_t m = 0; m < args_.microbatches; ++m) {
+      add(stage + 1 < args_.stages, Op::receive_backward, m);
+      add(true, Op::backward, m);
+      add(stage > (fault("instructions-complete") ? 1 : 0), Op::send_backward, m);
+    }
+    return list;
+  }
+
+private:
+  Args args_;
+};
+
+class Somewhere : public Plain<mh::Launcher> {
+public:
+  Somewhere(const None&, const Args&) {}
+
+  std::optional<mh::World> detect() const override {
+    mh::World world{.rank = 1, .size = 4, .local_rank = 1, .local_size = 4};
+    world.rank = fault("world-consistent") ? 4 : 1;
+    return world;
+  }
+};
+
+class Nowhere : public Plain<mh::Device> {
+public:
+  Nowhere(const None&, const Args&) {}
+
+  at::Device device() const override { return fault("holds-tensors") ? at::kMeta : at::kCPU; }
+
+  std::string summary() const override { return "a processor"; }
+
+  double peak_flops(at::ScalarType) const override { return 0; }
+
+  int64_t memory() const override { return 0; }
+};
+
+void add_all(mh::Registry& r) {
+  static int calls = 0;
+  const std::string more = fault("double-register") && calls++ > 0 ? "-again" : "";
+  if (fault("scan-under-100ms")) {
+    usleep(150'000);
+  }
+  r.add<Schedule>("schedule" + more, "a rate");
+  r.add<Model>("model", "a decoder");
+  r.add<Descent>("descent", "gradient descent");
+  r.add<Bytes>("bytes", "bytes");
+  r.add<Zeros>("zeros", "zeros");
+  r.add<Keeps>("keeps", "every other block");
+  r.add<Placed>("placed", "mlp over tp");
+  r.add<AllForward>("all-forward", "all forward, then all backward");
+  r.add<Somewhere>("somewhere", "rank 1 of 4");
+  r.add<Nowhere>("nowhere", "the CPU");
+}
+
+} // namespace
+
+MH_PLUGIN("org.megahost.faulty", "0.1.0", "One of every kind", add_all)

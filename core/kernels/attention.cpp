@@ -4,6 +4,7 @@
 #include "core/kernels/level.hpp"
 #include "core/kernels/mask.hpp"
 #include "core/kernels/registration.hpp"
+#include "core/kernels/workspaces.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/Parallel.h>
@@ -79,6 +80,7 @@ AttentionCall call_of(
       .out = strided(out),
       .lse = lse.mutable_data_ptr<float>(),
       .mask = {},
+      .dropout = {},
       .dout = {},
       .dq = {},
       .dk = {},
@@ -108,12 +110,28 @@ kernels::Mask mask_of(const Tensor& q, const Tensor& k, const AttentionMask& mas
   );
 }
 
+/// The dropout of a call. Numbers of samples stay where they are.
+kernels::AttentionDropout dropout_of(const AttentionDropout& dropout) {
+  if (dropout.p == 0) {
+    return {};
+  }
+  MH_ASSERT(
+      dropout.samples && dropout.samples->is_contiguous(), "dropout needs the samples' numbers"
+  );
+  return {
+      .keep_scale = static_cast<float>(1 / (1 - dropout.p)),
+      .threshold = static_cast<uint32_t>(dropout.p * 0x1p32),
+      .key = static_cast<uint64_t>(dropout.key),
+      .samples = dropout.samples->const_data_ptr<int64_t>(),
+      .first_head = dropout.first_head};
+}
+
 /// Runs tasks on all threads, each with a workspace of its own.
 template <class Run>
 void deal_out(int64_t tasks, size_t workspace, const Run& run) {
+  const Workspaces workspaces(workspace);
   at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
-    const auto memory = c10::GetAllocator(at::kCPU)->allocate(workspace);
-    run(memory.get(), begin, end);
+    run(workspaces.mine(), begin, end);
     kernels::release_tiles();
   });
 }
@@ -128,12 +146,17 @@ Pair forward_cpu(
     const OptionalTensor& query_index,
     const OptionalTensor& key_index,
     const OptionalTensor& query_segments,
-    const OptionalTensor& key_segments
+    const OptionalTensor& key_segments,
+    double dropout,
+    int64_t dropout_key,
+    const OptionalTensor& samples,
+    int64_t first_head
 ) {
   check(query, key, value);
   const AttentionMask spec{causal, window, query_index, key_index, query_segments, key_segments};
+  const AttentionDropout drop{dropout, dropout_key, samples, first_head};
   if (!has_kernel(query) || scale <= 0) {
-    return attention_plain(query, key, value, scale, spec);
+    return attention_plain(query, key, value, scale, spec, drop);
   }
   const Tensor q = whole_heads(query);
   const Tensor k = whole_heads(key);
@@ -143,6 +166,7 @@ Pair forward_cpu(
   AttentionCall call = call_of(q, k, v, out, lse, scale);
   const auto mask = mask_of(q, k, spec);
   call.mask = mask.view();
+  call.dropout = dropout_of(drop);
   const auto& kernel = kernels_for(q);
   const auto bytes = static_cast<size_t>(kernels::packed_elements(call)) * kernel.element;
   const auto keys = c10::GetAllocator(at::kCPU)->allocate(bytes);
@@ -178,12 +202,17 @@ Triple backward_cpu(
     const OptionalTensor& query_index,
     const OptionalTensor& key_index,
     const OptionalTensor& query_segments,
-    const OptionalTensor& key_segments
+    const OptionalTensor& key_segments,
+    double dropout,
+    int64_t dropout_key,
+    const OptionalTensor& samples,
+    int64_t first_head
 ) {
   check(query, key, value);
   const AttentionMask spec{causal, window, query_index, key_index, query_segments, key_segments};
+  const AttentionDropout drop{dropout, dropout_key, samples, first_head};
   if (!has_kernel(query) || scale <= 0) {
-    return attention_plain_backward(gradient, query, key, value, out, lse, scale, spec);
+    return attention_plain_backward(gradient, query, key, value, out, lse, scale, spec, drop);
   }
   const Tensor q = whole_heads(query);
   const Tensor k = whole_heads(key);
@@ -199,6 +228,7 @@ Triple backward_cpu(
   call.dv = strided(dv);
   const auto mask = mask_of(q, k, spec);
   call.mask = mask.view();
+  call.dropout = dropout_of(drop);
   const auto& kernel = kernels_for(q);
   deal_out(
       call.batch * call.kv_heads,
@@ -220,11 +250,20 @@ Pair forward_plain(
     const OptionalTensor& query_index,
     const OptionalTensor& key_index,
     const OptionalTensor& query_segments,
-    const OptionalTensor& key_segments
+    const OptionalTensor& key_segments,
+    double dropout,
+    int64_t dropout_key,
+    const OptionalTensor& samples,
+    int64_t first_head
 ) {
   check(q, k, v);
   return attention_plain(
-      q, k, v, scale, {causal, window, query_index, key_index, query_segments, key_segments}
+      q,
+      k,
+      v,
+      scale,
+      {causal, window, query_index, key_index, query_segments, key_segments},
+      {dropout, dropout_key, samples, first_head}
   );
 }
 
@@ -241,7 +280,11 @@ Triple backward_plain(
     const OptionalTensor& query_index,
     const OptionalTensor& key_index,
     const OptionalTensor& query_segments,
-    const OptionalTensor& key_segments
+    const OptionalTensor& key_segments,
+    double dropout,
+    int64_t dropout_key,
+    const OptionalTensor& samples,
+    int64_t first_head
 ) {
   return attention_plain_backward(
       dout,
@@ -251,11 +294,27 @@ Triple backward_plain(
       out,
       lse,
       scale,
-      {causal, window, query_index, key_index, query_segments, key_segments}
+      {causal, window, query_index, key_index, query_segments, key_segments},
+      {dropout, dropout_key, samples, first_head}
   );
 }
 
-Pair forward_meta(const Tensor& q, const Tensor& k, const Tensor& v, double, bool, int64_t, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&) {
+Pair forward_meta(
+    const Tensor& q,
+    const Tensor& k,
+    const Tensor& v,
+    double,
+    bool,
+    int64_t,
+    const OptionalTensor&,
+    const OptionalTensor&,
+    const OptionalTensor&,
+    const OptionalTensor&,
+    double,
+    int64_t,
+    const OptionalTensor&,
+    int64_t
+) {
   check(q, k, v);
   const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return {
@@ -263,8 +322,25 @@ Pair forward_meta(const Tensor& q, const Tensor& k, const Tensor& v, double, boo
       at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(type))};
 }
 
-Triple
-backward_meta(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&, const Tensor&, double, bool, int64_t, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&) {
+Triple backward_meta(
+    const Tensor&,
+    const Tensor& q,
+    const Tensor& k,
+    const Tensor& v,
+    const Tensor&,
+    const Tensor&,
+    double,
+    bool,
+    int64_t,
+    const OptionalTensor&,
+    const OptionalTensor&,
+    const OptionalTensor&,
+    const OptionalTensor&,
+    double,
+    int64_t,
+    const OptionalTensor&,
+    int64_t
+) {
   return {
       at::empty(q.sizes(), q.options()),
       at::empty(k.sizes(), k.options()),
@@ -273,7 +349,8 @@ backward_meta(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, 
 
 #define MH_MASK_ARGUMENTS                                                                          \
   "float scale, bool causal, int window, Tensor? query_index, Tensor? key_index, "                 \
-  "Tensor? query_segments, Tensor? key_segments"
+  "Tensor? query_segments, Tensor? key_segments, float dropout, int dropout_key, "                 \
+  "Tensor? samples, int first_head"
 
 } // namespace
 
@@ -292,7 +369,12 @@ void register_attention(Libraries& libraries) {
 }
 
 Pair attention(
-    const Tensor& q, const Tensor& k, const Tensor& v, double scale, const AttentionMask& mask
+    const Tensor& q,
+    const Tensor& k,
+    const Tensor& v,
+    double scale,
+    const AttentionMask& mask,
+    const AttentionDropout& dropout
 ) {
   static const auto op = find_op<decltype(forward_cpu)>("megahost::attention");
   return op.call(
@@ -305,7 +387,11 @@ Pair attention(
       mask.query_index,
       mask.key_index,
       mask.query_segments,
-      mask.key_segments
+      mask.key_segments,
+      dropout.p,
+      dropout.key,
+      dropout.samples,
+      dropout.first_head
   );
 }
 
@@ -317,7 +403,8 @@ Triple attention_backward(
     const Tensor& out,
     const Tensor& lse,
     double scale,
-    const AttentionMask& mask
+    const AttentionMask& mask,
+    const AttentionDropout& dropout
 ) {
   static const auto op = find_op<decltype(backward_cpu)>("megahost::attention_backward");
   return op.call(
@@ -333,7 +420,11 @@ Triple attention_backward(
       mask.query_index,
       mask.key_index,
       mask.query_segments,
-      mask.key_segments
+      mask.key_segments,
+      dropout.p,
+      dropout.key,
+      dropout.samples,
+      dropout.first_head
   );
 }
 

@@ -19,6 +19,15 @@ struct AttentionMask {
   std::optional<at::Tensor> key_segments = std::nullopt;   ///< [keys, batch] int64
 };
 
+/// Dropout of the probabilities; see `ops::dropout`: a head's probability of key j is feature
+/// (first_head + head) * keys + j of the query's token.
+struct AttentionDropout {
+  double p = 0;
+  int64_t key = 0;
+  std::optional<at::Tensor> samples = std::nullopt; ///< [batch] int64; needed if p is not 0
+  int64_t first_head = 0;
+};
+
 /// softmax(scale q kᵀ + mask) v and each query's log-sum-exp.
 ///
 /// Indices are positions in the sample; without them keys count from 0 and the queries are the last
@@ -35,7 +44,8 @@ struct AttentionMask {
     const at::Tensor& k,
     const at::Tensor& v,
     double scale,
-    const AttentionMask& mask
+    const AttentionMask& mask,
+    const AttentionDropout& dropout = {}
 );
 
 /// The gradients of q, k and v, contiguous, from what `attention` took and gave.
@@ -47,7 +57,8 @@ struct AttentionMask {
     const at::Tensor& out,
     const at::Tensor& lse,
     double scale,
-    const AttentionMask& mask
+    const AttentionMask& mask,
+    const AttentionDropout& dropout = {}
 );
 
 } // namespace mh::ops

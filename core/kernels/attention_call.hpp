@@ -27,7 +27,17 @@ constexpr int32_t kNoQuery = INT32_MIN + 1;
 struct MaskView {
   const int32_t *low, *high, *query_segment; // [batch, padded queries]
   const int32_t *position, *key_segment;     // [batch, padded keys]
+  const int32_t* token;                      // [batch, padded queries]: the query's own position
   const uint8_t* cover;                      // [batch, query tiles, key tiles] of Cover
+};
+
+/// Dropout of probabilities: the mask is a function of (key, sample, token, head, key's number).
+struct AttentionDropout {
+  float keep_scale = 1;   ///< 1 / (1 - p)
+  uint32_t threshold = 0; ///< words below it are dropped; 0: no dropout
+  uint64_t key = 0;
+  const int64_t* samples = nullptr; ///< [batch]
+  int64_t first_head = 0;
 };
 
 enum Cover : uint8_t { none, some, all };
@@ -39,6 +49,7 @@ struct AttentionCall {
   float*
       lse; // [batch, heads, queries]: log sum exp of the scaled scores, -inf where nothing is seen
   MaskView mask;
+  AttentionDropout dropout;
 
   // Backward only.
   Strided dout, dq, dk, dv;
@@ -50,6 +61,11 @@ struct AttentionCall {
   [[nodiscard]] int64_t strips() const { return (keys + kStrip - 1) / kStrip; }
 
   [[nodiscard]] int64_t group() const { return heads / kv_heads; }
+
+  /// Number of the probability of a head's key among all of its token, as dropout counts them.
+  [[nodiscard]] int64_t feature(int64_t head, int64_t key) const {
+    return (dropout.first_head + head) * keys + key;
+  }
 
   [[nodiscard]] Cover cover(int64_t b, int64_t query_tile, int64_t key_tile) const {
     return static_cast<Cover>(mask.cover[(b * query_tiles() + query_tile) * key_tiles() + key_tile]

@@ -1,5 +1,7 @@
 #include "core/kernels/attention_plain.hpp"
 
+#include "core/kernels/ops.hpp"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/matmul.h>
@@ -74,14 +76,39 @@ Tensor shares(const Tensor& s, const Tensor& lse) {
   return (s - base.unsqueeze(-1)).exp();
 }
 
+/// x with dropout's mask and scale: [batch, heads, queries, keys].
+Tensor dropped(const Tensor& x, const AttentionMask& mask, const AttentionDropout& dropout) {
+  if (dropout.p == 0) {
+    return x;
+  }
+  const auto b = x.size(0), h = x.size(1), s = x.size(2), t = x.size(3);
+  const Tensor tokens = index_or_count(mask.query_index, t - s, s, x);
+  return ops::dropout(
+             x.permute({2, 0, 1, 3}).reshape({s, b, h * t}),
+             dropout.p,
+             dropout.key,
+             *dropout.samples,
+             tokens,
+             dropout.first_head * t
+  )
+      .view({s, b, h, t})
+      .permute({1, 2, 0, 3});
+}
+
 } // namespace
 
 std::tuple<Tensor, Tensor> attention_plain(
-    const Tensor& q, const Tensor& k, const Tensor& v, double scale, const AttentionMask& mask
+    const Tensor& q,
+    const Tensor& k,
+    const Tensor& v,
+    double scale,
+    const AttentionMask& mask,
+    const AttentionDropout& dropout
 ) {
   const Tensor s = scores(q, k, scale, mask);
   const Tensor lse = s.logsumexp(-1);
-  const Tensor out = at::matmul(shares(s, lse), heads_first(v, q.size(2) / v.size(2)));
+  const Tensor out =
+      at::matmul(dropped(shares(s, lse), mask, dropout), heads_first(v, q.size(2) / v.size(2)));
   return {tokens_first(out, 1, q.scalar_type()), lse};
 }
 
@@ -93,18 +120,22 @@ std::tuple<Tensor, Tensor, Tensor> attention_plain_backward(
     const Tensor& out,
     const Tensor& lse,
     double scale,
-    const AttentionMask& mask
+    const AttentionMask& mask,
+    const AttentionDropout& dropout
 ) {
   const int64_t group = q.size(2) / k.size(2);
   const Tensor p = shares(scores(q, k, scale, mask), lse);
   const Tensor d = heads_first(dout, 1);
   const Tensor delta = (d * heads_first(out, 1)).sum(-1, /*keepdim=*/true);
-  const Tensor ds = p * (at::matmul(d, heads_first(v, group).transpose(-2, -1)) - delta) * scale;
+  const Tensor dp = at::matmul(d, heads_first(v, group).transpose(-2, -1));
+  const Tensor ds = p * (dropped(dp, mask, dropout) - delta) * scale;
   const Tensor left = ds.transpose(-2, -1);
   return {
       tokens_first(at::matmul(ds, heads_first(k, group)), 1, q.scalar_type()),
       tokens_first(at::matmul(left, heads_first(q, 1)), group, k.scalar_type()),
-      tokens_first(at::matmul(p.transpose(-2, -1), d), group, v.scalar_type())};
+      tokens_first(
+          at::matmul(dropped(p, mask, dropout).transpose(-2, -1), d), group, v.scalar_type()
+      )};
 }
 
 } // namespace mh::ops

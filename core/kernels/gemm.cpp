@@ -2,8 +2,10 @@
 
 #include "core/kernels/level.hpp"
 #include "core/kernels/registration.hpp"
+#include "core/kernels/workspaces.hpp"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
@@ -97,12 +99,15 @@ public:
     const int64_t wanted = blocks(int64_t{4} * at::get_num_threads(), panels);
     const int64_t height = blocks(blocks(m_, std::max<int64_t>(wanted, 1)), kRows) * kRows;
     const int64_t cuts = blocks(m_, height);
+    const Workspaces workspaces(kDepth * kColumns * sizeof(T));
     at::parallel_for(0, panels * cuts, 1, [&](int64_t begin, int64_t end) {
-      const auto memory = c10::GetAllocator(at::kCPU)->allocate(kDepth * kColumns * sizeof(T));
       for (int64_t task = begin; task < end; ++task) {
         const int64_t row = task % cuts * height;
         panel(
-            static_cast<T*>(memory.get()), task / cuts * kColumns, row, std::min(row + height, m_)
+            static_cast<T*>(workspaces.mine()),
+            task / cuts * kColumns,
+            row,
+            std::min(row + height, m_)
         );
       }
       kernels::release_tiles();
@@ -244,6 +249,15 @@ void register_gemm(Libraries& libraries) {
 void gemm_(Tensor c, const Tensor& a, const Tensor& b, bool add) {
   static const auto op = find_op<decltype(cpu)>("megahost::gemm_");
   op.call(std::move(c), a, b, add);
+}
+
+Tensor product(const Tensor& a, const Tensor& b) {
+  if (a.scalar_type() != at::kFloat || a.is_cuda()) {
+    return at::mm(a, b);
+  }
+  Tensor c = at::empty({a.size(0), b.size(1)}, a.options());
+  gemm_(c, a, b, /*add=*/false);
+  return c;
 }
 
 } // namespace mh::ops

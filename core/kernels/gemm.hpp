@@ -15,4 +15,7 @@ namespace mh::ops {
 ///          one type, each or its transpose with contiguous rows
 void gemm_(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool add);
 
+/// a b in the operands' type, by the faster of `gemm_` and LibTorch's product.
+[[nodiscard]] at::Tensor product(const at::Tensor& a, const at::Tensor& b);
+
 } // namespace mh::ops

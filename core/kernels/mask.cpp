@@ -28,6 +28,7 @@ Mask::Mask(const MaskSpec& spec)
     , key_tiles_(tiles(spec.keys)) {
   const auto queries = static_cast<size_t>(batch_ * query_tiles_ * kTile);
   const auto keys = static_cast<size_t>(batch_ * key_tiles_ * kTile);
+  token_.assign(queries, 0);
   low_.assign(queries, 0);
   high_.assign(queries, 0);
   query_segment_.assign(queries, kNoQuery);
@@ -39,6 +40,7 @@ Mask::Mask(const MaskSpec& spec)
       const auto at = static_cast<size_t>(b * query_tiles_ * kTile + i);
       const int64_t index =
           spec.query_index == nullptr ? spec.keys - spec.queries + i : spec.query_index[i];
+      token_[at] = static_cast<int32_t>(index);
       const bool bounded = spec.window > 0;
       low_[at] = bounded ? static_cast<int32_t>(index - spec.window + 1) : INT32_MIN;
       high_[at] = spec.causal ? static_cast<int32_t>(index)
@@ -93,6 +95,7 @@ MaskView Mask::view() const {
       query_segment_.data(),
       position_.data(),
       key_segment_.data(),
+      token_.data(),
       cover_.data()};
 }
 

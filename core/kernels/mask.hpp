@@ -34,7 +34,7 @@ private:
   void cover_tiles(int64_t b);
 
   int64_t batch_, query_tiles_, key_tiles_;
-  std::vector<int32_t> low_, high_, query_segment_, position_, key_segment_;
+  std::vector<int32_t> token_, low_, high_, query_segment_, position_, key_segment_;
   std::vector<uint8_t> cover_;
 };
 

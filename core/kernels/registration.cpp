@@ -26,6 +26,8 @@ void ensure_registered() {
     register_token_ops(libraries);
     register_attention(libraries);
     register_gemm(libraries);
+    register_norm(libraries);
+    register_row_ops(libraries);
     register_meta_shapes(library("aten", c10::DispatchKey::Meta));
   });
 }

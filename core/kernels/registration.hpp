@@ -14,6 +14,8 @@ struct Libraries {
 void register_token_ops(Libraries& libraries);
 void register_attention(Libraries& libraries);
 void register_gemm(Libraries& libraries);
+void register_norm(Libraries& libraries);
+void register_row_ops(Libraries& libraries);
 
 /// The operator of this name, to be called like `Function`.
 template <class Function>

@@ -1,5 +1,6 @@
 #include "core/kernels/ops.hpp"
 #include "core/kernels/registration.hpp"
+#include "core/kernels/row_kernels.hpp"
 #include "megahost/error.hpp"
 #include "megahost/random.hpp"
 
@@ -65,6 +66,23 @@ at::Tensor dropout_cpu(
   const auto* token = tokens.const_data_ptr<int64_t>();
   const auto threshold = static_cast<uint32_t>(p * 0x1p32);
   const auto scale = static_cast<float>(1.0 / (1.0 - p));
+  if (const auto* kernel = row_kernels(input)) {
+    const kernels::DropoutCall call{
+        .batch = batch,
+        .features = features,
+        .first_feature = first_feature,
+        .x = input.const_data_ptr(),
+        .y = output.mutable_data_ptr(),
+        .samples = sample,
+        .tokens = token,
+        .key = static_cast<uint64_t>(key),
+        .threshold = threshold,
+        .scale = scale};
+    over_rows(x.size(0) * batch, features, [&](int64_t begin, int64_t end) {
+      kernel->dropout(call, begin, end);
+    });
+    return output;
+  }
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "dropout", [&] {
     const auto* in = input.const_data_ptr<scalar_t>();
     auto* out = output.mutable_data_ptr<scalar_t>();

@@ -1,5 +1,6 @@
 #include "megahost/nn/attention.hpp"
 
+#include "core/nn/dropout_mask.hpp"
 #include "core/nn/flash_attention.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/dropout.hpp"
@@ -95,12 +96,13 @@ at::Tensor spread(const at::Tensor& x, int64_t heads) {
       .permute({1, 2, 0, 3});
 }
 
-/// Without dropout: a fused kernel.
+/// A fused kernel; dropout on the CPU only.
 at::Tensor fused_attention(
     const at::Tensor& q,
     const at::Tensor& k,
     const at::Tensor& v,
     const AttentionMask& mask,
+    const AttentionDropout& dropout,
     StepContext& context
 ) {
   const auto queries = q.size(0), keys = k.size(0);
@@ -112,7 +114,13 @@ at::Tensor fused_attention(
     if (context.has_array("segments")) {
       spec.query_segments = spec.key_segments = context.array("segments");
     }
-    return flash_attention(q, k, v, 1.0 / std::sqrt(static_cast<double>(q.size(3))), spec);
+    ops::AttentionDropout drop{.first_head = dropout.first_head};
+    if (dropout.p > 0 && context.training) {
+      drop.p = dropout.p;
+      drop.key = dropout_key(dropout.site, context);
+      drop.samples = sample_numbers(context, q.device());
+    }
+    return flash_attention(q, k, v, 1.0 / std::sqrt(static_cast<double>(q.size(3))), spec, drop);
   }
   const bool documents = context.has_array("segments");
   const bool window = mask.window > 0 && mask.window < keys;
@@ -152,6 +160,7 @@ at::Tensor last_query(
              last(k),
              last(v),
              {.causal = false},
+             {},
              context
   )
       .permute({1, 2, 0, 3})
@@ -176,16 +185,17 @@ at::Tensor core_attention(
       queries == keys || !context.has_array("segments"),
       "documents are told apart among the tokens of one batch only"
   );
-  if (dropout.p > 0 && context.training) {
+  const bool drops = dropout.p > 0 && context.training;
+  if (drops && context.target != at::kCPU) {
     return plain_attention(
                q.permute({1, 2, 0, 3}), spread(k, heads), spread(v, heads), mask, dropout, context
     )
         .permute({2, 0, 1, 3});
   }
-  if (queries == 1 && keys > 1) {
+  if (queries == 1 && keys > 1 && !drops) {
     return last_query(q, k, v, mask.window, context);
   }
-  return fused_attention(q, k, v, mask, context);
+  return fused_attention(q, k, v, mask, dropout, context);
 }
 
 std::pair<at::Tensor, at::Tensor>

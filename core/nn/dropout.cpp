@@ -1,6 +1,7 @@
 #include "megahost/nn/dropout.hpp"
 
 #include "core/kernels/ops.hpp"
+#include "core/nn/dropout_mask.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/ops/tensor.h>
@@ -47,6 +48,16 @@ struct Dropout : torch::autograd::Function<Dropout> {
 
 } // namespace
 
+int64_t dropout_key(uint64_t site, const StepContext& context) {
+  return static_cast<int64_t>(site ^ (context.seed * 0x9e3779b97f4a7c15ULL));
+}
+
+at::Tensor sample_numbers(StepContext& context, at::Device device) {
+  return context.cached("samples", [&] {
+    return at::tensor(context.batch().samples, at::TensorOptions().dtype(at::kLong)).to(device);
+  });
+}
+
 at::Tensor dropout_at(
     const at::Tensor& x,
     double p,
@@ -58,11 +69,8 @@ at::Tensor dropout_at(
   if (p == 0 || !context.training) {
     return x;
   }
-  const at::Tensor samples = context.cached("samples", [&] {
-    return at::tensor(context.batch().samples, at::TensorOptions().dtype(at::kLong)).to(x.device());
-  });
-  const uint64_t key = site ^ (context.seed * 0x9e3779b97f4a7c15ULL);
-  return Dropout::apply(x, p, static_cast<int64_t>(key), samples, tokens, first_feature);
+  const at::Tensor samples = sample_numbers(context, x.device());
+  return Dropout::apply(x, p, dropout_key(site, context), samples, tokens, first_feature);
 }
 
 at::Tensor dropout(const at::Tensor& x, Axis last, double p, uint64_t site, StepContext& context) {

@@ -1,14 +1,11 @@
 #include "megahost/nn/feed_forward.hpp"
 
+#include "core/kernels/row_ops.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/gelu.h>
-#include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/relu.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/silu_backward.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace mh {
@@ -18,35 +15,17 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::Tensor gate_activation(ActivationKind kind, const at::Tensor& gate) {
-  return kind == ActivationKind::swiglu ? at::silu(gate) : at::gelu(gate, "none");
-}
-
-at::Tensor gate_backward(ActivationKind kind, const at::Tensor& gradient, const at::Tensor& gate) {
-  return kind == ActivationKind::swiglu ? at::silu_backward(gradient, gate)
-                                        : at::gelu_backward(gradient, gate, "none");
-}
-
 /// Saves the packed halves only.
 struct Gated : torch::autograd::Function<Gated> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, int64_t kind) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, bool gelu) {
     ctx->save_for_backward({x});
-    ctx->saved_data["kind"] = kind;
-    const auto halves = x.chunk(2, -1);
-    return gate_activation(static_cast<ActivationKind>(kind), halves[0]).mul_(halves[1]);
+    ctx->saved_data["gelu"] = gelu;
+    return ops::gated(x, gelu);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    const auto kind = static_cast<ActivationKind>(ctx->saved_data["kind"].toInt());
-    const auto halves = ctx->get_saved_variables()[0].chunk(2, -1);
-    const at::Tensor& dy = gradients[0];
-    return {
-        at::cat(
-            {gate_backward(kind, dy * halves[1], halves[0]),
-             gate_activation(kind, halves[0]).mul_(dy)},
-            -1
-        ),
-        at::Tensor()};
+    const at::Tensor x = ctx->get_saved_variables()[0];
+    return {ops::gated_backward(gradients[0], x, ctx->saved_data["gelu"].toBool()), at::Tensor()};
   }
 };
 
@@ -90,7 +69,7 @@ at::Tensor activate(ActivationKind kind, const at::Tensor& x) {
     return at::relu(x).square();
   case ActivationKind::swiglu:
   case ActivationKind::geglu:
-    return Gated::apply(x, static_cast<int64_t>(kind));
+    return Gated::apply(x, kind == ActivationKind::geglu);
   }
   return x;
 }

@@ -26,10 +26,19 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
       const OptionalTensor& query_index,
       const OptionalTensor& key_index,
       const OptionalTensor& query_segments,
-      const OptionalTensor& key_segments
+      const OptionalTensor& key_segments,
+      double dropout,
+      int64_t dropout_key,
+      const OptionalTensor& samples,
+      int64_t first_head
   ) {
     const auto [out, lse] = ops::attention(
-        q, k, v, scale, {causal, window, query_index, key_index, query_segments, key_segments}
+        q,
+        k,
+        v,
+        scale,
+        {causal, window, query_index, key_index, query_segments, key_segments},
+        {dropout, dropout_key, samples, first_head}
     );
     ctx->save_for_backward(
         {q,
@@ -40,11 +49,15 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
          query_index.value_or(at::Tensor()),
          key_index.value_or(at::Tensor()),
          query_segments.value_or(at::Tensor()),
-         key_segments.value_or(at::Tensor())}
+         key_segments.value_or(at::Tensor()),
+         samples.value_or(at::Tensor())}
     );
     ctx->saved_data["scale"] = scale;
     ctx->saved_data["causal"] = causal;
     ctx->saved_data["window"] = window;
+    ctx->saved_data["dropout"] = dropout;
+    ctx->saved_data["dropout_key"] = dropout_key;
+    ctx->saved_data["first_head"] = first_head;
     return out;
   }
 
@@ -63,9 +76,13 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
          .query_index = optional(saved[5]),
          .key_index = optional(saved[6]),
          .query_segments = optional(saved[7]),
-         .key_segments = optional(saved[8])}
+         .key_segments = optional(saved[8])},
+        {.p = ctx->saved_data["dropout"].toDouble(),
+         .key = ctx->saved_data["dropout_key"].toInt(),
+         .samples = optional(saved[9]),
+         .first_head = ctx->saved_data["first_head"].toInt()}
     );
-    variable_list result(10);
+    variable_list result(14);
     result[0] = dq;
     result[1] = dk;
     result[2] = dv;
@@ -80,7 +97,8 @@ at::Tensor flash_attention(
     const at::Tensor& k,
     const at::Tensor& v,
     double scale,
-    const ops::AttentionMask& mask
+    const ops::AttentionMask& mask,
+    const ops::AttentionDropout& dropout
 ) {
   return FlashAttention::apply(
       q,
@@ -92,7 +110,11 @@ at::Tensor flash_attention(
       mask.query_index,
       mask.key_index,
       mask.query_segments,
-      mask.key_segments
+      mask.key_segments,
+      dropout.p,
+      dropout.key,
+      dropout.samples,
+      dropout.first_head
   );
 }
 

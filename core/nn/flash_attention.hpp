@@ -11,7 +11,8 @@ namespace mh {
     const at::Tensor& k,
     const at::Tensor& v,
     double scale,
-    const ops::AttentionMask& mask
+    const ops::AttentionMask& mask,
+    const ops::AttentionDropout& dropout = {}
 );
 
 } // namespace mh

@@ -1,9 +1,10 @@
 #include "megahost/nn/linear.hpp"
 
+#include "core/kernels/gemm.hpp"
+#include "core/kernels/row_ops.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/ops/linear.h>
-#include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace mh {
@@ -27,18 +28,24 @@ at::Tensor rows_of(const at::Tensor& x) {
 }
 
 void add_bias_gradient(const at::Tensor& dy, Parameter& bias) {
-  bias.main_grad.add_(rows_of(dy).sum(0, /*keepdim=*/false, bias.main_grad.scalar_type()));
+  ops::add_row_sums_(bias.main_grad, rows_of(dy));
 }
 
 /// main_grad += dyᵀ x
 void add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, Parameter& weight) {
-  const at::Tensor left = rows_of(dy).t();
-  const at::Tensor right = rows_of(x);
-  if (weight.main_grad.scalar_type() == right.scalar_type()) {
-    weight.main_grad.addmm_(left, right);
-  } else {
-    weight.main_grad.add_(at::mm(left, right));
+  ops::gemm_(weight.main_grad, rows_of(dy).t(), rows_of(x), /*add=*/true);
+}
+
+/// x Wᵀ + b
+at::Tensor
+apply_weight(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  if (x.scalar_type() != at::kFloat || x.is_cuda()) {
+    return at::linear(x, weight, bias);
   }
+  auto sizes = x.sizes().vec();
+  sizes.back() = weight.size(0);
+  at::Tensor y = ops::product(rows_of(x), weight.t()).view(sizes);
+  return bias ? y.add_(*bias) : y;
 }
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
@@ -58,7 +65,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     ctx->saved_data["bias"] = reinterpret_cast<int64_t>(call.bias);
     ctx->saved_data["queue"] = reinterpret_cast<int64_t>(call.queue);
     const at::Tensor input = convert_forward(x, plan.in, plan.need, *call.mesh);
-    at::Tensor y = at::linear(input, weight, plan.bias_after ? std::nullopt : bias);
+    at::Tensor y = apply_weight(input, weight, plan.bias_after ? std::nullopt : bias);
     y = convert_forward(y, plan.made, plan.out, *call.mesh);
     if (plan.bias_after && bias) {
       y = y.add(*bias);
@@ -78,7 +85,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const at::Tensor dy = convert_backward(gradients[0], plan.made, plan.out, mesh);
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) {
-      dx = at::mm(rows_of(dy), saved[1]);
+      dx = ops::product(rows_of(dy), saved[1]);
       auto sizes = dy.sizes().vec();
       sizes.back() = dx.size(1);
       dx = convert_backward(dx.view(sizes), plan.in, plan.need, mesh);

@@ -1,10 +1,8 @@
 #include "megahost/nn/norm.hpp"
 
+#include "core/kernels/row_ops.hpp"
 #include "megahost/error.hpp"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/native_layer_norm.h>
-#include <ATen/ops/rsqrt.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace mh {
@@ -14,32 +12,31 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::ScalarType statistics_type(const at::Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
-/// Saves x and one value per row; autograd through the plain operations would save five times x.
-struct RmsNorm : torch::autograd::Function<RmsNorm> {
-  static at::Tensor
-  forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, double eps) {
-    const at::Tensor wide = x.to(statistics_type(x));
-    const at::Tensor rstd = at::rsqrt(wide.square().mean(-1, /*keepdim=*/true).add_(eps));
-    ctx->save_for_backward({x, weight, rstd});
-    return wide.mul(rstd).mul_(weight).to(x.scalar_type());
+/// Saves x and one or two values per row; autograd through the plain operations would save five
+/// times x.
+struct Normalise : torch::autograd::Function<Normalise> {
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& x,
+      const at::Tensor& weight,
+      const std::optional<at::Tensor>& bias,
+      double eps,
+      bool centred
+  ) {
+    const auto [y, mean, rstd] = ops::norm(x, weight, bias.value_or(at::Tensor()), eps, centred);
+    ctx->save_for_backward({x, weight, mean, rstd});
+    ctx->saved_data["centred"] = centred;
+    ctx->saved_data["bias"] = bias.has_value();
+    return y;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const auto& x = saved[0];
-    const auto& rstd = saved[2];
-    const auto type = statistics_type(x);
-    const at::Tensor dy = gradients[0].to(type);
-    const at::Tensor normal = x.to(type).mul(rstd);
-    const at::Tensor dw = dy.mul(normal).reshape({-1, x.size(-1)}).sum(0);
-    const at::Tensor scaled = dy.mul(saved[1]);
-    const at::Tensor mean = scaled.mul(normal).mean(-1, /*keepdim=*/true);
-    const at::Tensor dx = (scaled - normal * mean).mul_(rstd).to(x.scalar_type());
-    return {dx, dw, at::Tensor()};
+    const auto [dx, dweight, dbias] = ops::norm_backward(
+        gradients[0], saved[0], saved[1], saved[2], saved[3], ctx->saved_data["centred"].toBool()
+    );
+    const bool bias = ctx->saved_data["bias"].toBool();
+    return {dx, dweight, bias ? dbias : at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -58,11 +55,8 @@ NormKind norm_kind(const std::string& name) {
 at::Tensor normalise(
     NormKind kind, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps
 ) {
-  if (kind == NormKind::rmsnorm) {
-    return RmsNorm::apply(x, weight, eps);
-  }
   const auto shift = bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt;
-  return std::get<0>(at::native_layer_norm(x, {x.size(-1)}, weight, shift, eps));
+  return Normalise::apply(x, weight, shift, eps, kind == NormKind::layernorm);
 }
 
 Norm::Norm(Builder& builder, const NormSpec& spec)

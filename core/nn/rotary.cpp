@@ -1,9 +1,9 @@
 #include "megahost/nn/rotary.hpp"
 
+#include "core/kernels/row_ops.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -19,30 +19,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& table, bool inverse) {
-  const int64_t half = table.size(-1);
-  const auto type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor cosine = table.select(0, 0);
-  const at::Tensor sine = inverse ? table.select(0, 1).neg() : table.select(0, 1);
-  const at::Tensor a = x.narrow(-1, 0, half).to(type);
-  const at::Tensor b = x.narrow(-1, half, half).to(type);
-  std::vector<at::Tensor> parts = {
-      (a * cosine).addcmul_(b, sine, -1).to(x.scalar_type()),
-      (b * cosine).addcmul_(a, sine).to(x.scalar_type())};
-  if (x.size(-1) > 2 * half) {
-    parts.push_back(x.narrow(-1, 2 * half, x.size(-1) - 2 * half));
-  }
-  return at::cat(parts, -1);
-}
-
 struct Rotary : torch::autograd::Function<Rotary> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& table) {
     ctx->save_for_backward({table});
-    return rotate(x, table, /*inverse=*/false);
+    return ops::rotary(x, table, /*inverse=*/false);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    return {rotate(gradients[0], ctx->get_saved_variables()[0], /*inverse=*/true), at::Tensor()};
+    const at::Tensor table = ctx->get_saved_variables()[0];
+    return {ops::rotary(gradients[0], table, /*inverse=*/true), at::Tensor()};
   }
 };
 

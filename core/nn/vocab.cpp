@@ -1,15 +1,15 @@
 #include "megahost/nn/vocab.hpp"
 
+#include "core/kernels/gemm.hpp"
+#include "core/kernels/row_ops.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <limits>
 
 namespace mh {
 
@@ -18,7 +18,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kChunkElements = int64_t{1} << 22; // of float32 logits that exist at a time
+constexpr int64_t kChunkBytes = int64_t{32} << 20; // of logits that exist at a time
 
 /// What both passes need beside tensors.
 struct Head {
@@ -26,22 +26,9 @@ struct Head {
   const Mesh* mesh;
   int64_t first, rows; // of the vocabulary on this rank
 
-  /// Float logits of some tokens; entries of padding are -inf.
+  /// Logits of some tokens, in x's type; entries of padding mean nothing.
   [[nodiscard]] at::Tensor logits(const at::Tensor& x) const {
-    const at::Tensor& weight = linear->weight().value;
-    const auto type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    at::Tensor z = at::mm(x, weight.t()).to(type);
-    if (rows < z.size(1)) {
-      z.narrow(1, rows, z.size(1) - rows).fill_(-std::numeric_limits<float>::infinity());
-    }
-    return z;
-  }
-
-  /// Labels as columns of this rank (0 where they are another's), and which are this rank's.
-  [[nodiscard]] std::pair<at::Tensor, at::Tensor> columns(const at::Tensor& labels) const {
-    const at::Tensor local = labels - first;
-    const at::Tensor mine = local.ge(0).bitwise_and(local.lt(rows));
-    return {local.clamp(0, std::max<int64_t>(rows - 1, 0)).unsqueeze(1), mine.unsqueeze(1)};
+    return ops::product(x, linear->weight().value.t());
   }
 
   [[nodiscard]] const Group& group() const { return mesh->group(MeshAxis::tp); }
@@ -71,22 +58,22 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
     const auto type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const at::Tensor lse = at::empty({tokens}, x.options().dtype(type));
     at::Tensor total = at::zeros({}, lse.options());
-    for (const auto& [begin, length] : chunks(tokens, weight.size(0))) {
+    for (const auto& [begin, length] : chunks(tokens, weight)) {
       const at::Tensor z = head.logits(rows.narrow(0, begin, length));
-      at::Tensor top = z.amax(1, /*keepdim=*/true);
+      const at::Tensor found =
+          ops::vocab_statistics(z, targets.narrow(0, begin, length), head.first, head.rows);
+      const at::Tensor own = found.select(0, 0);
+      at::Tensor top = own;
+      at::Tensor sums = found.narrow(0, 1, 2); // of exp(z - top); the label's logit
       if (head.split()) {
+        top = own.clone();
         head.group().all_reduce(top, Reduce::max);
-      }
-      const auto [column, mine] = head.columns(targets.narrow(0, begin, length));
-      at::Tensor sums = at::empty({2, length}, lse.options());
-      sums.select(0, 0).copy_(z.gather(1, column).masked_fill(mine.bitwise_not(), 0).squeeze(1));
-      sums.select(0, 1).copy_((z - top).exp_().sum(1));
-      if (head.split()) {
+        sums.select(0, 0).mul_((own - top).exp_());
         head.group().all_reduce(sums);
       }
-      const at::Tensor part = sums.select(0, 1).log().add_(top.squeeze(1));
+      const at::Tensor part = sums.select(0, 0).log().add_(top);
       lse.narrow(0, begin, length).copy_(part);
-      total.add_((part - sums.select(0, 0)).mul_(weights.narrow(0, begin, length)).sum());
+      total.add_((part - sums.select(0, 1)).mul_(weights.narrow(0, begin, length)).sum());
     }
     ctx->save_for_backward({x, weight, targets, weights, lse});
     ctx->saved_data["linear"] = reinterpret_cast<int64_t>(head.linear);
@@ -108,26 +95,25 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
     const at::Tensor whole = convert_forward(saved[0], plan.in, plan.need, *head.mesh);
     const at::Tensor rows = whole.reshape({-1, whole.size(-1)});
     const at::Tensor dx = at::empty_like(rows);
-    const at::Tensor scale = (saved[3] * gradients[0]).to(saved[4].scalar_type()).unsqueeze(1);
+    const at::Tensor scale = (saved[3] * gradients[0]).to(saved[4].scalar_type());
     const Parameter& parameter = head.linear->weight();
-    for (const auto& [begin, length] : chunks(rows.size(0), weight.size(0))) {
+    for (const auto& [begin, length] : chunks(rows.size(0), weight)) {
       const at::Tensor x = rows.narrow(0, begin, length);
-      at::Tensor z = head.logits(x).sub_(saved[4].narrow(0, begin, length).unsqueeze(1)).exp_();
-      const auto [column, mine] = head.columns(saved[2].narrow(0, begin, length));
-      z.scatter_add_(1, column, mine.to(z.scalar_type()).neg());
-      const at::Tensor dz = z.mul_(scale.narrow(0, begin, length)).to(x.scalar_type());
-      at::Tensor out = dx.narrow(0, begin, length);
-      at::mm_out(out, dz, weight);
+      const at::Tensor dz = head.logits(x);
+      ops::vocab_gradient_(
+          dz,
+          saved[2].narrow(0, begin, length),
+          saved[4].narrow(0, begin, length),
+          scale.narrow(0, begin, length),
+          head.first,
+          head.rows
+      );
+      dx.narrow(0, begin, length).copy_(ops::product(dz, weight));
       if (parameter.value.requires_grad()) {
         MH_ASSERT(
             parameter.main_grad.defined(), "backward before ParameterStore::allocate_gradients"
         );
-        at::Tensor main_grad = parameter.main_grad;
-        if (main_grad.scalar_type() == x.scalar_type()) {
-          main_grad.addmm_(dz.t(), x);
-        } else {
-          main_grad.add_(at::mm(dz.t(), x));
-        }
+        ops::gemm_(parameter.main_grad, dz.t(), x, /*add=*/true);
       }
     }
     return {
@@ -138,8 +124,9 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
         at::Tensor()};
   }
 
-  static std::vector<std::pair<int64_t, int64_t>> chunks(int64_t tokens, int64_t vocab) {
-    const int64_t length = std::max<int64_t>(1, kChunkElements / vocab);
+  static std::vector<std::pair<int64_t, int64_t>> chunks(int64_t tokens, const at::Tensor& weight) {
+    const int64_t row = weight.size(0) * weight.element_size();
+    const int64_t length = std::max<int64_t>(64, kChunkBytes / row / 64 * 64);
     std::vector<std::pair<int64_t, int64_t>> result;
     for (int64_t begin = 0; begin < tokens; begin += length) {
       result.emplace_back(begin, std::min(length, tokens - begin));

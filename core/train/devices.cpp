@@ -1,5 +1,6 @@
 #include "core/train/devices.hpp"
 
+#include "core/kernels/caching_allocator.hpp"
 #include "core/train/processor.hpp"
 #include "megahost/device.hpp"
 #include "megahost/error.hpp"
@@ -27,7 +28,7 @@ public:
 
   static void fields(Fields<Config>&) {}
 
-  Cpu(const Config&, const Args&) {}
+  Cpu(const Config&, const Args&) { install_caching_allocator(); }
 
   [[nodiscard]] at::Device device() const override { return at::kCPU; }
 

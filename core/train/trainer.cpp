@@ -1,5 +1,6 @@
 #include "core/train/trainer.hpp"
 
+#include "core/kernels/caching_allocator.hpp"
 #include "core/train/checkpointing.hpp"
 #include "core/train/closing.hpp"
 #include "core/train/evaluate.hpp"
@@ -241,6 +242,7 @@ TrainSummary Trainer::run() {
     log_->line("this run is finished: raise train.iters to go on");
   }
   TrainSummary summary;
+  release_unused_memory(); // what starting took is of no use to the steps
   while (summary.reason = stop_reason(), summary.reason.empty()) {
     step();
     if (due(recipe.train.eval_interval)) {

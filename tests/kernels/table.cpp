@@ -1,15 +1,28 @@
 #include "core/kernels/attention.hpp"
 #include "core/kernels/attention_plain.hpp"
 #include "core/kernels/gemm.hpp"
+#include "core/kernels/ops.hpp"
+#include "core/kernels/row_ops.hpp"
 #include "core/nn/flash_attention.hpp"
+#include "megahost/nn/feed_forward.hpp"
+#include "megahost/nn/norm.hpp"
+#include "megahost/nn/rotary.hpp"
+#include "megahost/random.hpp"
 #include "tests/kernels/operation.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/dropout.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
@@ -25,7 +38,8 @@ double scale_of(const Tensor& q) {
 }
 
 /// Soft max over scores that are made in full, by differentiable operations.
-Tensor attention_by_hand(const Tensors& in, const ops::AttentionMask& mask) {
+Tensor
+attention_by_hand(const Tensors& in, const ops::AttentionMask& mask, const Tensor& kept = {}) {
   const int64_t group = in[0].size(2) / in[1].size(2);
   const auto spread = [group](const Tensor& x) {
     return x.repeat_interleave(group, 2).permute({1, 2, 0, 3});
@@ -48,7 +62,10 @@ Tensor attention_by_hand(const Tensors& in, const ops::AttentionMask& mask) {
   }
   const Tensor scores =
       at::matmul(in[0].permute({1, 2, 0, 3}), spread(in[1]).transpose(-2, -1)) * scale_of(in[0]);
-  const Tensor shares = scores.masked_fill(hidden.unsqueeze(1), -INFINITY).softmax(-1);
+  Tensor shares = scores.masked_fill(hidden.unsqueeze(1), -INFINITY).softmax(-1);
+  if (kept.defined()) {
+    shares = shares * kept;
+  }
   return at::matmul(shares, spread(in[2])).permute({2, 0, 1, 3});
 }
 
@@ -74,6 +91,24 @@ ops::AttentionMask documents(int64_t seq, int64_t batch, int64_t length) {
   return mask;
 }
 
+/// The oracle makes all probabilities and drops them by the operator for hidden states, which has a
+/// test of its own.
+Case dropped_case(std::string name, std::vector<int64_t> q, std::vector<int64_t> k) {
+  Case c = attention_case(std::move(name), q, k, {});
+  const Tensor samples = at::arange(q[1]) + 5;
+  c.ours = [samples](const Tensors& in) {
+    return flash_attention(in[0], in[1], in[2], scale_of(in[0]), {}, {0.3, 77, samples, 1});
+  };
+  c.plain = [samples](const Tensors& in) {
+    const auto s = in[0].size(0), b = in[0].size(1), h = in[0].size(2), t = in[1].size(0);
+    const Tensor rows = at::ones({s, b, h * t}, at::kDouble);
+    const Tensor kept =
+        ops::dropout(rows, 0.3, 77, samples, at::arange(t - s, t), t).view({s, b, h, t});
+    return attention_by_hand(in, {}, kept.permute({1, 2, 0, 3}));
+  };
+  return c;
+}
+
 Operation attention() {
   Operation op{
       .name = "attention",
@@ -92,7 +127,9 @@ Operation attention() {
                "window both ways", {130, 1, 1, 256}, {130, 1}, {.causal = false, .window = 40}
            ),
            attention_case("documents", {150, 2, 2, 64}, {150, 2}, documents(150, 2, 77)),
-           attention_case("odd head", {20, 1, 2, 7}, {20, 1}, {})},
+           attention_case("odd head", {20, 1, 2, 7}, {20, 1}, {}),
+           dropped_case("dropout", {130, 2, 2, 32}, {130, 1}),
+           dropped_case("dropout, odd keys", {70, 2, 2, 32}, {133, 2})},
       .large = attention_case("1,024 tokens, 12 heads of 64", {1024, 1, 12, 64}, {1024, 12}, {})};
   op.large.rival = [](const Tensors& in) {
     const auto heads_first = [](const Tensor& x) { return x.permute({1, 2, 0, 3}); };
@@ -149,10 +186,235 @@ Operation gemm() {
       .large = gemm_case("gradient of a weight, twice", 3072, 1024, 768, true, false)};
 }
 
+/// y = x rstd weight + bias for rows of `n`, by differentiable operations.
+Tensor norm_by_hand(const Tensors& in, bool centred) {
+  const Tensor x = centred ? in[0] - in[0].mean(-1, true) : in[0];
+  const Tensor y = x * (x.square().mean(-1, true) + 1e-5).rsqrt() * in[1];
+  return in.size() > 2 ? y + in[2] : y;
+}
+
+Case norm_case(std::string name, int64_t rows, int64_t n, NormKind kind) {
+  Case c{
+      .name = std::move(name),
+      .shapes = {{rows, n}, {n}},
+      .ours = [kind](const Tensors& in
+              ) { return normalise(kind, in[0], in[1], in.size() > 2 ? in[2] : Tensor(), 1e-5); },
+      .plain = [kind](const Tensors& in) { return norm_by_hand(in, kind == NormKind::layernorm); }};
+  if (kind == NormKind::layernorm) {
+    c.shapes.push_back({n});
+    c.rival = [](const Tensors& in) {
+      return at::layer_norm(in[0], {in[0].size(-1)}, in[1], in[2], 1e-5);
+    };
+  }
+  return c;
+}
+
+Operation norm(NormKind kind) {
+  const bool rms = kind == NormKind::rmsnorm;
+  return {
+      .name = rms ? "rms norm" : "layer norm",
+      .operators = {"megahost::norm", "megahost::norm_backward"},
+      .kernels = {at::kFloat, at::kBFloat16},
+      .float_tolerance = 2e-6,
+      .bf16_tolerance = 6e-3,
+      .cases =
+          {norm_case("one row", 1, 5, kind),
+           norm_case("odd sizes", 37, 131, kind),
+           norm_case("chunks of rows", 200, 64, kind)},
+      .large = norm_case("1,024 tokens of 768", 1024, 768, kind)};
+}
+
+Tensor rotary_angles(int64_t seq, int64_t batch, int64_t half) {
+  const Tensor positions = at::arange(seq * batch, at::kDouble).view({seq, batch, 1, 1});
+  const Tensor angles = positions * at::arange(1, half + 1, at::kDouble).reciprocal();
+  return at::stack({angles.cos(), angles.sin()}).to(at::kFloat);
+}
+
+Case rotary_case(std::string name, std::vector<int64_t> shape, int64_t half, int64_t table_batch) {
+  const Tensor table = rotary_angles(shape[0], table_batch, half);
+  return {
+      .name = std::move(name),
+      .shapes = {shape},
+      .ours = [table](const Tensors& in) { return rotary(in[0], table); },
+      .plain =
+          [table, half](const Tensors& in) {
+            const auto type = in[0].scalar_type();
+            const Tensor cosine = table.select(0, 0).to(type);
+            const Tensor sine = table.select(0, 1).to(type);
+            const Tensor a = in[0].narrow(-1, 0, half);
+            const Tensor b = in[0].narrow(-1, half, half);
+            const Tensor rest = in[0].narrow(-1, 2 * half, in[0].size(-1) - 2 * half);
+            return at::cat({a * cosine - b * sine, b * cosine + a * sine, rest}, -1);
+          }};
+}
+
+Operation hidden_dropout() {
+  const auto drop_case = [](std::string name, std::vector<int64_t> shape, int64_t first) {
+    const Tensor samples = at::arange(shape[1]) * 3;
+    const Tensor tokens = at::arange(shape[0]) + 11;
+    return Case{
+        .name = std::move(name),
+        .shapes = {shape},
+        .ours = [=](const Tensors& in
+                ) { return ops::dropout(in[0].detach(), 0.2, -9, samples, tokens, first); },
+        .plain =
+            [=](const Tensors& in) {
+              Tensor y = in[0].detach().clone();
+              y.mul_(1 / 0.8);
+              for (int64_t s = 0; s < y.size(0); ++s) {
+                for (int64_t b = 0; b < y.size(1); ++b) {
+                  for (int64_t f = first; f < first + y.size(2); ++f) {
+                    const auto low =
+                        static_cast<uint64_t>(s + 11) << 32 | static_cast<uint64_t>(f / 4);
+                    const auto words =
+                        philox(static_cast<uint64_t>(-9), low, static_cast<uint64_t>(3 * b));
+                    if (words[static_cast<size_t>(f % 4)] < static_cast<uint32_t>(0.2 * 0x1p32)) {
+                      y[s][b][f - first].zero_();
+                    }
+                  }
+                }
+              }
+              return y;
+            },
+        .rival = [](const Tensors& in) { return at::dropout(in[0].detach(), 0.2, true); }};
+  };
+  return {
+      .name = "dropout",
+      .operators = {"megahost::dropout"},
+      .kernels = {at::kFloat, at::kBFloat16},
+      .float_tolerance = 1e-6,
+      .bf16_tolerance = 4e-3,
+      .cases = {drop_case("a few", {3, 2, 5}, 0), drop_case("later features", {2, 3, 131}, 66)},
+      .large = drop_case("1,024 tokens of 768", {1024, 1, 768}, 0)};
+}
+
+Operation rotary_embedding() {
+  return {
+      .name = "rotary",
+      .operators = {"megahost::rotary"},
+      .kernels = {at::kFloat, at::kBFloat16},
+      .float_tolerance = 1e-6,
+      .bf16_tolerance = 4e-3,
+      .cases =
+          {rotary_case("whole heads", {19, 2, 3, 16}, 8, 1),
+           rotary_case("part of each head", {7, 2, 3, 10}, 3, 1),
+           rotary_case("positions per sample", {9, 4, 2, 64}, 32, 4)},
+      .large = rotary_case("1,024 tokens, 12 heads of 64", {1024, 1, 12, 64}, 32, 1)};
+}
+
+Case gated_case(std::string name, std::vector<int64_t> shape, ActivationKind kind) {
+  return {
+      .name = std::move(name),
+      .shapes = {std::move(shape)},
+      .ours = [kind](const Tensors& in) { return activate(kind, in[0]); },
+      .plain =
+          [kind](const Tensors& in) {
+            const auto halves = in[0].chunk(2, -1);
+            return (kind == ActivationKind::swiglu ? at::silu(halves[0]) : at::gelu(halves[0])) *
+                   halves[1];
+          }};
+}
+
+Operation gated(ActivationKind kind) {
+  return {
+      .name = kind == ActivationKind::swiglu ? "swiglu" : "geglu",
+      .operators = {"megahost::gated", "megahost::gated_backward"},
+      .kernels = {at::kFloat, at::kBFloat16},
+      .float_tolerance = 2e-6,
+      .bf16_tolerance = 4e-3,
+      .cases =
+          {gated_case("one", {1, 2}, kind),
+           gated_case("odd width", {13, 2, 62}, kind),
+           gated_case("many rows", {300, 256}, kind)},
+      .large = gated_case("1,024 tokens of 2,048", {1024, 4096}, kind)};
+}
+
+/// Loss of each row and the gradient of the logits, one after another.
+Case vocab_case(std::string name, int64_t rows, int64_t columns, int64_t entries, int64_t first) {
+  const Tensor labels = (at::arange(rows) * 7).remainder(entries + 3) + first - 1; // some beyond
+  const Tensor scale = (at::arange(rows, at::kDouble) + 1).rsqrt();
+  return {
+      .name = std::move(name),
+      .shapes = {{rows, columns}},
+      .ours =
+          [=](const Tensors& in) {
+            const Tensor z = in[0].detach().clone();
+            const Tensor found = ops::vocab_statistics(z, labels, first, entries);
+            const Tensor lse = found[1].log() + found[0];
+            ops::vocab_gradient_(z, labels, lse, scale.to(lse.scalar_type()), first, entries);
+            return at::cat({lse - found[2], z.flatten().to(lse.scalar_type())});
+          },
+      .plain =
+          [=](const Tensors& in) {
+            const Tensor z = in[0].detach().narrow(1, 0, entries).to(at::kFloat);
+            const Tensor wide =
+                in[0].scalar_type() == at::kDouble ? in[0].detach().narrow(1, 0, entries) : z;
+            const Tensor local = (labels - first).unsqueeze(1);
+            const Tensor mine = local.ge(0).logical_and(local.lt(entries)).to(wide.scalar_type());
+            const Tensor column = local.clamp(0, entries - 1);
+            const Tensor target = (wide.gather(1, column) * mine).squeeze(1);
+            const Tensor shares = wide.softmax(1).scatter_add(1, column, -mine);
+            const Tensor dz = shares * scale.to(wide.scalar_type()).unsqueeze(1);
+            const Tensor padding = at::zeros({rows, columns - entries}, dz.options());
+            return at::cat({wide.logsumexp(1) - target, at::cat({dz, padding}, 1).flatten()});
+          }};
+}
+
+Operation vocab() {
+  return {
+      .name = "vocabulary",
+      .operators = {"megahost::vocab_statistics", "megahost::vocab_gradient_"},
+      .kernels = {at::kFloat, at::kBFloat16},
+      .float_tolerance = 1e-6,
+      .bf16_tolerance = 4e-3,
+      .cases =
+          {vocab_case("one entry", 3, 4, 1, 0),
+           vocab_case("padded", 9, 128, 101, 0),
+           vocab_case("a later part", 40, 257, 257, 50)},
+      .large = vocab_case("256 tokens of 50,257", 256, 50304, 50257, 0)};
+}
+
+Case row_sums_case(std::string name, int64_t rows, int64_t columns) {
+  const auto type_of = [](const Tensor& x) {
+    return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  };
+  return {
+      .name = std::move(name),
+      .shapes = {{rows, columns}},
+      .ours =
+          [=](const Tensors& in) {
+            Tensor out = at::ones({columns}, in[0].options().dtype(type_of(in[0])));
+            ops::add_row_sums_(out, in[0].detach());
+            return out.detach();
+          },
+      .plain = [=](const Tensors& in) { return in[0].detach().sum(0, false, type_of(in[0])) + 1; }};
+}
+
+Operation row_sums() {
+  return {
+      .name = "row sums",
+      .operators = {"megahost::add_row_sums_"},
+      .kernels = {at::kFloat, at::kBFloat16},
+      .float_tolerance = 1e-6,
+      .bf16_tolerance = 1e-6, // the sums are float32
+      .cases = {row_sums_case("one row", 1, 3), row_sums_case("odd sizes", 130, 77)},
+      .large = row_sums_case("1,024 rows of 3,072", 1024, 3072)};
+}
+
 } // namespace
 
 const std::vector<Operation>& operations() {
-  static const std::vector<Operation> kOperations = {attention(), gemm()};
+  static const std::vector<Operation> kOperations = {
+      attention(),
+      gemm(),
+      norm(NormKind::layernorm),
+      norm(NormKind::rmsnorm),
+      hidden_dropout(),
+      rotary_embedding(),
+      gated(ActivationKind::swiglu),
+      gated(ActivationKind::geglu),
+      vocab(),
+      row_sums()};
   return kOperations;
 }
 

@@ -4,12 +4,26 @@
 
 namespace mh::kernels::MH_LEVEL {
 
+namespace {
+
+template <class I, class T>
+AttentionKernels attention_kernels() {
+  AttentionKernels kernels{};
+  set_attention_forward<I, T>(kernels);
+  set_attention_backward<I, T>(kernels);
+  return kernels;
+}
+
+} // namespace
+
 const Table& table() {
   static const Table kTable = {
       .attention_bf16 = attention_kernels<Bf16, Bf16>(),
       .attention_mixed = attention_kernels<Bf16, float>(),
       .attention_fp32 = attention_kernels<float, float>(),
-      .pack = pack_kernels()};
+      .pack = pack_kernels(),
+      .rows_bf16 = row_kernels_bf16(),
+      .rows_fp32 = row_kernels_fp32()};
   return kTable;
 }
 

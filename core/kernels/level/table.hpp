@@ -3,6 +3,7 @@
 /// that the caller deals ranges out to threads.
 
 #include "core/kernels/attention_call.hpp"
+#include "core/kernels/calls.hpp"
 
 #include <cstddef>
 
@@ -43,21 +44,42 @@ struct PackKernels {
   void (*right_fp32)(const PackCall&, void* out);
 };
 
+/// Each over rows from begin to end, of tensors of one type.
+struct RowKernels {
+  void (*norm_forward)(const NormCall&, int64_t begin, int64_t end);
+  void (*norm_backward)(const NormCall&, int64_t begin, int64_t end); ///< one chunk of kNormChunk
+  void (*rotary)(const RotaryCall&, int64_t begin, int64_t end);
+  void (*dropout)(const DropoutCall&, int64_t begin, int64_t end);
+  void (*gated_forward)(const GatedCall&, int64_t begin, int64_t end);
+  void (*gated_backward)(const GatedCall&, int64_t begin, int64_t end);
+  void (*vocab_forward)(const VocabCall&, int64_t begin, int64_t end);
+  void (*vocab_backward)(const VocabCall&, int64_t begin, int64_t end);
+  /// Over columns: out += the sum of the rows of x.
+  void (*add_row_sums
+  )(const void* x, int64_t rows, int64_t columns, float* out, int64_t begin, int64_t end);
+};
+
 struct Table {
   AttentionKernels attention_bf16;  ///< bf16 tensors, bf16 products
   AttentionKernels attention_mixed; ///< bf16 tensors, float products: for CPUs that lack the others
   AttentionKernels attention_fp32;
   PackKernels pack;
+  RowKernels rows_bf16, rows_fp32;
 };
 
 } // namespace mh::kernels
 
 namespace mh::kernels::MH_LEVEL {
 
+/// For tensors of I, multiplied as T.
 template <class I, class T>
-AttentionKernels attention_kernels();
+void set_attention_forward(AttentionKernels& kernels);
+template <class I, class T>
+void set_attention_backward(AttentionKernels& kernels);
 
 [[nodiscard]] const PackKernels& pack_kernels();
+[[nodiscard]] const RowKernels& row_kernels_bf16();
+[[nodiscard]] const RowKernels& row_kernels_fp32();
 
 [[nodiscard]] const Table& table();
 

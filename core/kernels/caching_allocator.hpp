@@ -1,0 +1,27 @@
+#pragma once
+/// Memory for tensors on the CPU that goes back to the system only when it is told to.
+///
+/// A training step asks for the same sizes again and again. The system's allocator returns large
+/// blocks to the kernel and gets them back page by page, zeroed: a tenth of a step. Here a freed
+/// block waits for the next request of about its size; large blocks are asked to be huge pages.
+
+#include <cstdint>
+
+namespace mh {
+
+struct AllocatorCounts {
+  int64_t requests = 0;        ///< by tensors and workspaces
+  int64_t system_requests = 0; ///< of those, what the system was asked for
+  int64_t held_bytes = 0;      ///< from the system
+  int64_t used_bytes = 0;      ///< of them, in use
+};
+
+/// Makes all CPU tensors from now on use it; later calls do nothing.
+void install_caching_allocator();
+
+/// Gives what no tensor uses back to the system: between phases of a run that need other sizes.
+void release_unused_memory();
+
+[[nodiscard]] AllocatorCounts allocator_counts();
+
+} // namespace mh

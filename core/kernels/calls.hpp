@@ -1,0 +1,65 @@
+#pragma once
+/// What one call of a kernel over rows is, as plain numbers and pointers.
+
+#include <cstdint>
+
+namespace mh::kernels {
+
+/// Rows between two partial sums of a norm's weight gradient: the sums do not depend on threads.
+constexpr int64_t kNormChunk = 32;
+
+/// y = (x - mean) rstd weight + bias, or y = x rstd weight; and their gradients.
+struct NormCall {
+  int64_t columns;
+  bool centred; ///< layer norm; otherwise RMS norm
+  float eps;
+  const void *x, *weight, *bias; ///< bias may be null
+  void* y;
+  float *mean, *rstd; ///< one per row; mean only where centred
+  const void* dy;
+  void* dx;
+  float *dweight, *dbias; ///< [chunks, columns]: partial sums; dbias only where centred
+};
+
+/// Rotation of the first 2 * half elements of each head, backwards where `inverse`.
+struct RotaryCall {
+  int64_t batch, heads, dim, half;
+  const void* x;
+  int64_t x_seq, x_batch, x_head; ///< strides of x; y is contiguous
+  void* y;
+  const float *cosine, *sine; ///< [seq, table_batch, half]
+  int64_t table_batch;
+  bool inverse;
+};
+
+enum class Gate : uint8_t { silu, gelu };
+
+/// y = act(gate) up, from rows of gate and up side by side.
+struct GatedCall {
+  int64_t width; ///< of one half
+  Gate gate;
+  const void *x, *dy;
+  void *y, *dx;
+};
+
+/// Logits of `columns` entries a row, of which the first `entries` are true ones.
+struct VocabCall {
+  int64_t columns, entries, first; ///< `first` is the label of column 0
+  void* z;
+  const int64_t* labels;
+  float *top, *sum, *target; ///< forward: maximum, sum exp(z - top), the label's logit or 0
+  const float *lse, *scale;  ///< backward: z = (exp(z - lse) - [label]) scale
+};
+
+/// y = x mask / (1 - p) over rows (token, sample).
+struct DropoutCall {
+  int64_t batch, features, first_feature;
+  const void* x;
+  void* y;
+  const int64_t *samples, *tokens;
+  uint64_t key;
+  uint32_t threshold;
+  float scale;
+};
+
+} // namespace mh::kernels

@@ -1,0 +1,99 @@
+#include "core/kernels/cost.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace mh::ops {
+
+namespace {
+
+using Arguments = c10::ArrayRef<const c10::IValue>;
+
+double elements(const c10::IValue& value) {
+  return value.isTensor() ? static_cast<double>(value.toTensor().numel()) : 0;
+}
+
+double bytes(Arguments arguments) {
+  double sum = 0;
+  for (const auto& value : arguments) {
+    if (value.isTensor() && value.toTensor().defined()) {
+      sum += static_cast<double>(value.toTensor().nbytes());
+    }
+  }
+  return sum;
+}
+
+/// Arithmetic of `flops` for each element of the first argument, which is read and written.
+template <int Flops>
+Cost element_wise(Arguments arguments) {
+  return {
+      Flops * elements(arguments[0]),
+      bytes(arguments) + static_cast<double>(arguments[0].toTensor().nbytes())};
+}
+
+/// Pairs of a query and a key that a causal mask and a window leave.
+double visible_pairs(double queries, double keys, bool causal, double window) {
+  const double reach = window > 0 ? std::min(window, keys) : keys;
+  if (!causal) {
+    return queries * std::min(keys, window > 0 ? 2 * reach - 1 : keys);
+  }
+  double pairs = 0;
+  for (double i = 0; i < queries; ++i) {
+    pairs += std::clamp(keys - queries + i + 1, 0.0, reach);
+  }
+  return pairs;
+}
+
+/// q, k, v at `first` and after; the mask's numbers where they stand after `scale`.
+Cost attention(Arguments arguments, size_t first, size_t scale, double products) {
+  const auto& q = arguments[first].toTensor();
+  const auto& k = arguments[first + 1].toTensor();
+  const double pairs = visible_pairs(
+      static_cast<double>(q.size(0)),
+      static_cast<double>(k.size(0)),
+      arguments[scale + 1].toBool(),
+      static_cast<double>(arguments[scale + 2].toInt())
+  );
+  const auto heads = static_cast<double>(q.size(1) * q.size(2));
+  return {
+      products * 2 * pairs * heads * static_cast<double>(q.size(3)),
+      bytes(arguments) + static_cast<double>(q.nbytes())};
+}
+
+constexpr std::array<std::pair<std::string_view, CostFunction>, 13> kCosts = {{
+    {"megahost::attention", [](Arguments a) { return attention(a, 0, 3, 2); }},
+    {"megahost::attention_backward", [](Arguments a) { return attention(a, 1, 6, 5); }},
+    {"megahost::gemm_",
+     [](Arguments a) {
+       const auto depth = static_cast<double>(a[1].toTensor().size(1));
+       return Cost{2 * depth * elements(a[0]), bytes(a)};
+     }},
+    {"megahost::norm", element_wise<8>},
+    {"megahost::norm_backward", element_wise<16>},
+    {"megahost::rotary", element_wise<3>},
+    {"megahost::gated", element_wise<8>},
+    {"megahost::gated_backward", element_wise<16>},
+    {"megahost::vocab_statistics", element_wise<12>},
+    {"megahost::vocab_gradient_", element_wise<12>},
+    {"megahost::add_row_sums_",
+     [](Arguments a) {
+       return Cost{elements(a[1]), bytes(a)};
+     }},
+    {"megahost::embedding_add_",
+     [](Arguments a) {
+       const auto rows = static_cast<double>(a[2].toTensor().nbytes());
+       return Cost{elements(a[2]), 3 * rows};
+     }},
+    {"megahost::dropout", element_wise<8>},
+}};
+
+} // namespace
+
+CostFunction find_cost(std::string_view name) {
+  const auto* found =
+      std::find_if(kCosts.begin(), kCosts.end(), [&](const auto& c) { return c.first == name; });
+  return found == kCosts.end() ? nullptr : found->second;
+}
+
+} // namespace mh::ops

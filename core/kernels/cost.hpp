@@ -1,0 +1,22 @@
+#pragma once
+/// What a call of one of our operators costs, from its arguments: for a plan on the Meta device,
+/// and for rates.
+
+#include <ATen/core/ivalue.h>
+
+#include <string_view>
+
+namespace mh::ops {
+
+struct Cost {
+  double flops = 0; ///< of products and of element-wise arithmetic
+  double bytes = 0; ///< read and written, each tensor once
+};
+
+/// From the arguments in the order of the operator's schema.
+using CostFunction = Cost (*)(c10::ArrayRef<const c10::IValue> arguments);
+
+/// The cost of "megahost::NAME", or nullptr if there is no such operator.
+[[nodiscard]] CostFunction find_cost(std::string_view name);
+
+} // namespace mh::ops

@@ -1,0 +1,290 @@
+/// The gradients of attention over tiles: scores are made again, transposed, so that each product
+/// reads what the one before it wrote.
+///
+/// Source:  arXiv:2307.08691, algorithm 2
+
+#include "core/kernels/level/arena.hpp"
+#include "core/kernels/level/pack.hpp"
+#include "core/kernels/level/random.hpp"
+#include "core/kernels/level/table.hpp"
+
+namespace mh::kernels::MH_LEVEL {
+
+namespace {
+
+/// One key head's operands. Tiles of queries are packed once per head, tiles of keys as they come.
+template <class T>
+struct BackwardSpace {
+  BackwardSpace(void* memory, const AttentionCall& c) {
+    Arena arena(memory);
+    const int64_t queries = c.query_tiles() * kTile * c.dim;
+    const int64_t keys = c.key_tiles() * kTile * c.dim;
+    q_columns = arena.take<T>(queries);
+    q_pairs = arena.take<T>(queries);
+    d_columns = arena.take<T>(queries);
+    d_pairs = arena.take<T>(queries);
+    dq = arena.take<float>(queries);
+    dk = arena.take<float>(keys);
+    dv = arena.take<float>(keys);
+    base = arena.take<float>(c.query_tiles() * kTile);
+    delta = arena.take<float>(c.query_tiles() * kTile);
+    k = arena.take<T>(kTile * c.dim);
+    v = arena.take<T>(kTile * c.dim);
+    k_transposed = arena.take<T>(kTile * c.dim);
+    p = arena.take<T>(kTile * kTile);
+    ds = arena.take<T>(kTile * kTile);
+    ds_pairs = arena.take<T>(kTile * kTile);
+    s = arena.take<float>(kTile * kTile);
+    dp = arena.take<float>(kTile * kTile);
+    kept = arena.take<float>(c.dropout.threshold == 0 ? 0 : kTile * kTile);
+    bytes = arena.used(memory);
+  }
+
+  T *q_columns, *q_pairs, *d_columns, *d_pairs; // queries and the output's gradients
+  float* dq;                                    // [tile][dim, kTile]: transposed
+  float *dk, *dv;                               // [key, dim]
+  float *base, *delta;                          // of each query: lse in base 2; sum of out * dout
+  T *k, *v, *k_transposed, *p, *ds, *ds_pairs;
+  float *s, *dp, *kept; // kept: what dropout multiplies each probability by
+  size_t bytes;
+};
+
+template <class I, class T>
+void pack_queries(const AttentionCall& c, BackwardSpace<T>& w, int64_t b, int64_t h) {
+  const int64_t dim = c.dim;
+  for (int64_t tile = 0; tile < c.query_tiles(); ++tile) {
+    const int64_t first = tile * kTile;
+    const int64_t rows = c.queries - first < kTile ? c.queries - first : kTile;
+    const int64_t at = first * dim;
+    const I* q = row<I>(c.q, first, b, h);
+    const I* d = row<I>(c.dout, first, b, h);
+    pack_right_transposed(w.q_columns + at, q, c.q.seq, rows, kTile, dim, kTile);
+    pack_right(w.q_pairs + at, q, c.q.seq, rows, kTile, dim);
+    pack_right_transposed(w.d_columns + at, d, c.dout.seq, rows, kTile, dim, kTile);
+    pack_right(w.d_pairs + at, d, c.dout.seq, rows, kTile, dim);
+    for (int64_t i = 0; i < kTile; ++i) {
+      w.base[first + i] = kInfinity;
+      w.delta[first + i] = 0;
+      if (i < rows) {
+        const float lse = c.lse[(b * c.heads + h) * c.queries + first + i];
+        w.base[first + i] = lse == -kInfinity ? kInfinity : lse * kLog2e;
+        const I* out = row<I>(c.out, first + i, b, h);
+        const I* dout = d + i * c.dout.seq;
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t e = 0; e < dim; ++e) {
+          sum += wide(out[e]) * wide(dout[e]);
+        }
+        w.delta[first + i] = sum;
+      }
+    }
+  }
+}
+
+/// What dropout multiplies the probabilities of a tile by, transposed: [key, query].
+template <class T>
+void drop_tile(
+    const AttentionCall& c,
+    BackwardSpace<T>& w,
+    int64_t b,
+    int64_t h,
+    int64_t query_tile,
+    int64_t key_tile
+) {
+  uint32_t low[kTile];
+  uint32_t middle[kTile];
+  uint32_t words[4][kTile];
+  const int32_t* token = c.mask.token + (b * c.query_tiles() + query_tile) * kTile;
+  const int64_t first = c.feature(h, key_tile * kTile);
+  for (int64_t group = first / 4; group <= (first + kTile - 1) / 4; ++group) {
+    for (int64_t i = 0; i < kTile; ++i) {
+      low[i] = static_cast<uint32_t>(group);
+      middle[i] = static_cast<uint32_t>(token[i]);
+    }
+    philox<kTile>(c.dropout.key, low, middle, static_cast<uint64_t>(c.dropout.samples[b]), words);
+    for (int64_t lane = 0; lane < 4; ++lane) {
+      const int64_t j = 4 * group + lane - first;
+      if (j < 0 || j >= kTile) {
+        continue;
+      }
+      float* kept = w.kept + j * kTile;
+#pragma omp simd
+      for (int64_t i = 0; i < kTile; ++i) {
+        kept[i] = words[lane][i] >= c.dropout.threshold ? c.dropout.keep_scale : 0.0F;
+      }
+    }
+  }
+}
+
+/// Probabilities of a tile, transposed, from its scores, and from them the scores' gradients.
+template <class T>
+void probabilities(
+    const AttentionCall& c, BackwardSpace<T>& w, int64_t b, int64_t query_tile, int64_t key_tile
+) {
+  const float scale = c.scale * kLog2e;
+  const int64_t query = query_tile * kTile;
+  const float* base = w.base + query;
+  const float* delta = w.delta + query;
+  if (c.cover(b, query_tile, key_tile) == some) {
+    const int64_t at = b * c.query_tiles() * kTile + query;
+    const int32_t* low = c.mask.low + at;
+    const int32_t* high = c.mask.high + at;
+    const int32_t* own = c.mask.query_segment + at;
+    for (int64_t j = 0; j < kTile; ++j) {
+      const int64_t key = (b * c.key_tiles() + key_tile) * kTile + j;
+      const int32_t position = c.mask.position[key];
+      const int32_t segment = c.mask.key_segment[key];
+      float* s = w.s + j * kTile;
+#pragma omp simd
+      for (int64_t i = 0; i < kTile; ++i) {
+        const bool seen = (position >= low[i]) & (position <= high[i]) & (segment == own[i]);
+        s[i] = seen ? s[i] : -kInfinity;
+      }
+    }
+  }
+  for (int64_t j = 0; j < kTile; j += kPair<T>) {
+    for (int64_t r = j; r < j + kPair<T>; ++r) {
+      const float* s = w.s + r * kTile;
+      const float* dp = w.dp + r * kTile;
+      T* p = w.p + r * kTile;
+      T* ds = w.ds + r * kTile;
+      if (c.dropout.threshold == 0) {
+#pragma omp simd
+        for (int64_t i = 0; i < kTile; ++i) {
+          const float e = exp2_fast(s[i] * scale - base[i]);
+          p[i] = narrow<T>(e);
+          ds[i] = narrow<T>(e * (dp[i] - delta[i]));
+        }
+      } else {
+        const float* kept = w.kept + r * kTile;
+#pragma omp simd
+        for (int64_t i = 0; i < kTile; ++i) {
+          const float e = exp2_fast(s[i] * scale - base[i]);
+          p[i] = narrow<T>(e * kept[i]);
+          ds[i] = narrow<T>(e * (dp[i] * kept[i] - delta[i]));
+        }
+      }
+    }
+    if constexpr (kPair<T> == 2) {
+      const T* first = w.ds + j * kTile;
+      const T* second = first + kTile;
+      auto* pairs = reinterpret_cast<uint32_t*>(w.ds_pairs + j * kTile);
+#pragma omp simd
+      for (int64_t i = 0; i < kTile; ++i) {
+        pairs[i] = first[i].bits | static_cast<uint32_t>(second[i].bits) << 16;
+      }
+    }
+  }
+}
+
+template <class I, class T>
+void backward_head(
+    const AttentionCall& c, const Products& products, BackwardSpace<T>& w, int64_t b, int64_t h
+) {
+  const int64_t dim = c.dim;
+  const int64_t kv = h / c.group();
+  pack_queries<I>(c, w, b, h);
+  for (int64_t i = 0; i < c.query_tiles() * kTile * dim; ++i) {
+    w.dq[i] = 0;
+  }
+  for (int64_t key_tile = 0; key_tile < c.key_tiles(); ++key_tile) {
+    const int64_t first = key_tile * kTile;
+    const int64_t count = c.keys - first < kTile ? c.keys - first : kTile;
+    const I* k = row<I>(c.k, first, b, kv);
+    pack_rows(w.k, k, c.k.seq, count, kTile, dim);
+    pack_transposed(w.k_transposed, k, c.k.seq, count, kTile, dim);
+    pack_rows(w.v, row<I>(c.v, first, b, kv), c.v.seq, count, kTile, dim);
+    const T* right = kPair<T> == 2 ? w.ds_pairs : w.ds;
+    for (int64_t tile = 0; tile < c.query_tiles(); ++tile) {
+      if (c.cover(b, tile, key_tile) == none) {
+        continue;
+      }
+      const int64_t at = tile * kTile * dim;
+      product(products, kTile, kTile, dim, dim, kTile, kTile, false, w.k, w.q_columns + at, w.s);
+      product(products, kTile, kTile, dim, dim, kTile, kTile, false, w.v, w.d_columns + at, w.dp);
+      if (c.dropout.threshold != 0) {
+        drop_tile(c, w, b, h, tile, key_tile);
+      }
+      probabilities(c, w, b, tile, key_tile);
+      product(
+          products,
+          kTile,
+          dim,
+          kTile,
+          kTile,
+          dim,
+          dim,
+          true,
+          w.p,
+          w.d_pairs + at,
+          w.dv + first * dim
+      );
+      product(
+          products,
+          kTile,
+          dim,
+          kTile,
+          kTile,
+          dim,
+          dim,
+          true,
+          w.ds,
+          w.q_pairs + at,
+          w.dk + first * dim
+      );
+      product(
+          products, dim, kTile, kTile, kTile, kTile, kTile, true, w.k_transposed, right, w.dq + at
+      );
+    }
+  }
+  for (int64_t i = 0; i < c.queries; ++i) {
+    I* dq = row_out<I>(c.dq, i, b, h);
+    const float* from = w.dq + i / kTile * kTile * dim + i % kTile;
+    for (int64_t d = 0; d < dim; ++d) {
+      dq[d] = narrow<I>(from[d * kTile] * c.scale);
+    }
+  }
+}
+
+template <class I, class T>
+void backward(
+    const AttentionCall& c, const Products& products, void* memory, int64_t begin, int64_t end
+) {
+  BackwardSpace<T> w(memory, c);
+  for (int64_t task = begin; task < end; ++task) {
+    const int64_t b = task / c.kv_heads;
+    const int64_t kv = task % c.kv_heads;
+    for (int64_t i = 0; i < c.key_tiles() * kTile * c.dim; ++i) {
+      w.dk[i] = 0;
+      w.dv[i] = 0;
+    }
+    for (int64_t h = kv * c.group(); h < (kv + 1) * c.group(); ++h) {
+      backward_head<I>(c, products, w, b, h);
+    }
+    for (int64_t j = 0; j < c.keys; ++j) {
+      I* dk = row_out<I>(c.dk, j, b, kv);
+      I* dv = row_out<I>(c.dv, j, b, kv);
+#pragma omp simd
+      for (int64_t d = 0; d < c.dim; ++d) {
+        dk[d] = narrow<I>(w.dk[j * c.dim + d] * c.scale);
+        dv[d] = narrow<I>(w.dv[j * c.dim + d]);
+      }
+    }
+  }
+}
+
+} // namespace
+
+template <class I, class T>
+void set_attention_backward(AttentionKernels& kernels) {
+  kernels.backward = backward<I, T>;
+  kernels.backward_bytes = [](const AttentionCall& c) {
+    return BackwardSpace<T>(nullptr, c).bytes;
+  };
+}
+
+template void set_attention_backward<Bf16, Bf16>(AttentionKernels&);
+template void set_attention_backward<Bf16, float>(AttentionKernels&);
+template void set_attention_backward<float, float>(AttentionKernels&);
+
+} // namespace mh::kernels::MH_LEVEL

@@ -1,0 +1,382 @@
+#include "core/kernels/row_ops.hpp"
+
+#include "core/kernels/registration.hpp"
+#include "core/kernels/row_kernels.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
+#include <ATen/ops/stack.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace mh::ops {
+
+namespace {
+
+using at::Tensor;
+
+// ---- rotary ----
+
+void check_rotary(const Tensor& x, const Tensor& table) {
+  TORCH_CHECK(
+      x.dim() == 4 && table.dim() == 5 && table.size(0) == 2 && table.size(1) == x.size(0) &&
+          (table.size(2) == 1 || table.size(2) == x.size(1)) && 2 * table.size(4) <= x.size(3),
+      "rotary needs x [seq, batch, heads, dim] and a table [2, seq, 1 or batch, 1, half]; got ",
+      x.sizes(),
+      ", ",
+      table.sizes()
+  );
+}
+
+Tensor rotary_plain(const Tensor& x, const Tensor& table, bool inverse) {
+  check_rotary(x, table);
+  const int64_t half = table.size(-1);
+  const auto type = statistics_type(x);
+  const Tensor cosine = table.select(0, 0);
+  const Tensor sine = inverse ? table.select(0, 1).neg() : table.select(0, 1);
+  const Tensor a = x.narrow(-1, 0, half).to(type);
+  const Tensor b = x.narrow(-1, half, half).to(type);
+  return at::cat(
+      {(a * cosine).addcmul_(b, sine, -1).to(x.scalar_type()),
+       (b * cosine).addcmul_(a, sine).to(x.scalar_type()),
+       x.narrow(-1, 2 * half, x.size(-1) - 2 * half)},
+      -1
+  );
+}
+
+Tensor rotary_cpu(const Tensor& input, const Tensor& angles, bool inverse) {
+  const auto* kernel = row_kernels(input);
+  if (kernel == nullptr || angles.scalar_type() != at::kFloat) {
+    return rotary_plain(input, angles, inverse);
+  }
+  check_rotary(input, angles);
+  const Tensor x = input.stride(3) == 1 ? input : input.contiguous();
+  const Tensor table = angles.contiguous();
+  const Tensor y = at::empty(x.sizes(), x.options());
+  const auto* cosine = table.const_data_ptr<float>();
+  const kernels::RotaryCall call{
+      .batch = x.size(1),
+      .heads = x.size(2),
+      .dim = x.size(3),
+      .half = table.size(4),
+      .x = x.const_data_ptr(),
+      .x_seq = x.stride(0),
+      .x_batch = x.stride(1),
+      .x_head = x.stride(2),
+      .y = y.mutable_data_ptr(),
+      .cosine = cosine,
+      .sine = cosine + table.stride(0),
+      .table_batch = table.size(2),
+      .inverse = inverse};
+  over_rows(x.size(0) * x.size(1), call.heads * call.dim, [&](int64_t begin, int64_t end) {
+    kernel->rotary(call, begin, end);
+  });
+  return y;
+}
+
+Tensor rotary_meta(const Tensor& x, const Tensor& table, bool) {
+  check_rotary(x, table);
+  return at::empty(x.sizes(), x.options());
+}
+
+// ---- gated activations ----
+
+std::vector<int64_t> half_sizes(const Tensor& x) {
+  TORCH_CHECK(
+      x.dim() > 0 && x.size(-1) % 2 == 0,
+      "a gated activation reads gate and up side by side, but the last dimension of ",
+      x.sizes(),
+      " is odd"
+  );
+  auto sizes = x.sizes().vec();
+  sizes.back() /= 2;
+  return sizes;
+}
+
+Tensor gated_plain(const Tensor& x, bool gelu) {
+  (void)half_sizes(x);
+  const auto halves = x.chunk(2, -1);
+  return (gelu ? at::gelu(halves[0], "none") : at::silu(halves[0])).mul_(halves[1]);
+}
+
+Tensor gated_backward_plain(const Tensor& dy, const Tensor& x, bool gelu) {
+  const auto halves = x.chunk(2, -1);
+  const Tensor through = dy * halves[1];
+  return at::cat(
+      {gelu ? at::gelu_backward(through, halves[0], "none") : at::silu_backward(through, halves[0]),
+       (gelu ? at::gelu(halves[0], "none") : at::silu(halves[0])).mul_(dy)},
+      -1
+  );
+}
+
+kernels::GatedCall gated_call(const Tensor& x, bool gelu) {
+  return {
+      .width = x.size(-1) / 2,
+      .gate = gelu ? kernels::Gate::gelu : kernels::Gate::silu,
+      .x = x.const_data_ptr(),
+      .dy = nullptr,
+      .y = nullptr,
+      .dx = nullptr};
+}
+
+Tensor gated_cpu(const Tensor& input, bool gelu) {
+  const auto* kernel = row_kernels(input);
+  if (kernel == nullptr) {
+    return gated_plain(input, gelu);
+  }
+  const Tensor y = at::empty(half_sizes(input), input.options());
+  const Tensor x = input.contiguous();
+  auto call = gated_call(x, gelu);
+  call.y = y.mutable_data_ptr();
+  over_rows(y.numel() / call.width, call.width, [&](int64_t begin, int64_t end) {
+    kernel->gated_forward(call, begin, end);
+  });
+  return y;
+}
+
+Tensor gated_backward_cpu(const Tensor& gradient, const Tensor& input, bool gelu) {
+  const auto* kernel = row_kernels(input);
+  if (kernel == nullptr || gradient.scalar_type() != input.scalar_type()) {
+    return gated_backward_plain(gradient, input, gelu);
+  }
+  const Tensor x = input.contiguous();
+  const Tensor dy = gradient.contiguous();
+  const Tensor dx = at::empty(x.sizes(), x.options());
+  auto call = gated_call(x, gelu);
+  call.dy = dy.const_data_ptr();
+  call.dx = dx.mutable_data_ptr();
+  over_rows(dy.numel() / call.width, call.width, [&](int64_t begin, int64_t end) {
+    kernel->gated_backward(call, begin, end);
+  });
+  return dx;
+}
+
+Tensor gated_meta(const Tensor& x, bool) {
+  return at::empty(half_sizes(x), x.options());
+}
+
+Tensor gated_backward_meta(const Tensor&, const Tensor& x, bool) {
+  return at::empty(x.sizes(), x.options());
+}
+
+// ---- vocabulary ----
+
+void check_vocab(const Tensor& z, const Tensor& labels, int64_t entries) {
+  TORCH_CHECK(
+      z.dim() == 2 && labels.dim() == 1 && labels.size(0) == z.size(0) && entries >= 0 &&
+          entries <= z.size(1),
+      "the vocabulary's soft max needs logits [n, columns], labels [n] and no more entries than "
+      "columns; got ",
+      z.sizes(),
+      ", ",
+      labels.sizes(),
+      ", ",
+      entries
+  );
+}
+
+/// Labels as columns (0 where they are not among the entries), and which are.
+std::pair<Tensor, Tensor> columns(const Tensor& labels, int64_t first, int64_t entries) {
+  const Tensor local = labels - first;
+  return {
+      local.clamp(0, std::max<int64_t>(entries - 1, 0)).unsqueeze(1),
+      local.ge(0).bitwise_and(local.lt(entries)).unsqueeze(1)};
+}
+
+Tensor statistics_plain(const Tensor& z, const Tensor& labels, int64_t first, int64_t entries) {
+  check_vocab(z, labels, entries);
+  const auto options = z.options().dtype(statistics_type(z));
+  if (entries == 0) {
+    Tensor none = at::empty({3, z.size(0)}, options).zero_();
+    none.select(0, 0).fill_(-std::numeric_limits<float>::infinity());
+    return none;
+  }
+  const Tensor wide = z.narrow(1, 0, entries).to(options.dtype());
+  const Tensor top = wide.amax(1, /*keepdim=*/true);
+  const auto [column, mine] = columns(labels, first, entries);
+  return at::stack(
+      {top.squeeze(1),
+       (wide - top).exp_().sum(1),
+       wide.gather(1, column).masked_fill(mine.bitwise_not(), 0).squeeze(1)}
+  );
+}
+
+void gradient_plain(
+    Tensor z,
+    const Tensor& labels,
+    const Tensor& lse,
+    const Tensor& scale,
+    int64_t first,
+    int64_t entries
+) {
+  check_vocab(z, labels, entries);
+  if (entries == 0) {
+    z.zero_();
+    return;
+  }
+  const auto [column, mine] = columns(labels, first, entries);
+  Tensor wide = z.narrow(1, 0, entries).to(lse.scalar_type()).sub(lse.unsqueeze(1)).exp_();
+  wide.scatter_add_(1, column, mine.to(wide.scalar_type()).neg());
+  z.narrow(1, 0, entries).copy_(wide.mul_(scale.unsqueeze(1)));
+  z.narrow(1, entries, z.size(1) - entries).zero_();
+}
+
+kernels::VocabCall
+vocab_call(const Tensor& z, const Tensor& labels, int64_t first, int64_t entries) {
+  return {
+      .columns = z.size(1),
+      .entries = entries,
+      .first = first,
+      .z = z.mutable_data_ptr(),
+      .labels = labels.const_data_ptr<int64_t>(),
+      .top = nullptr,
+      .sum = nullptr,
+      .target = nullptr,
+      .lse = nullptr,
+      .scale = nullptr};
+}
+
+Tensor statistics_cpu(const Tensor& z, const Tensor& ids, int64_t first, int64_t entries) {
+  const auto* kernel = row_kernels(z);
+  if (kernel == nullptr || entries == 0 || !z.is_contiguous()) {
+    return statistics_plain(z, ids, first, entries);
+  }
+  check_vocab(z, ids, entries);
+  const Tensor labels = ids.contiguous();
+  const Tensor out = at::empty({3, z.size(0)}, z.options().dtype(at::kFloat));
+  auto call = vocab_call(z, labels, first, entries);
+  call.top = out.mutable_data_ptr<float>();
+  call.sum = call.top + z.size(0);
+  call.target = call.sum + z.size(0);
+  over_rows(z.size(0), z.size(1), [&](int64_t begin, int64_t end) {
+    kernel->vocab_forward(call, begin, end);
+  });
+  return out;
+}
+
+void gradient_cpu(
+    Tensor z,
+    const Tensor& ids,
+    const Tensor& lse,
+    const Tensor& scale,
+    int64_t first,
+    int64_t entries
+) {
+  const auto* kernel = row_kernels(z);
+  if (kernel == nullptr || !z.is_contiguous() || lse.scalar_type() != at::kFloat ||
+      scale.scalar_type() != at::kFloat) {
+    gradient_plain(z, ids, lse, scale, first, entries);
+    return;
+  }
+  check_vocab(z, ids, entries);
+  const Tensor labels = ids.contiguous();
+  const Tensor bases = lse.contiguous();
+  const Tensor scales = scale.contiguous();
+  auto call = vocab_call(z, labels, first, entries);
+  call.lse = bases.const_data_ptr<float>();
+  call.scale = scales.const_data_ptr<float>();
+  over_rows(z.size(0), z.size(1), [&](int64_t begin, int64_t end) {
+    kernel->vocab_backward(call, begin, end);
+  });
+}
+
+Tensor statistics_meta(const Tensor& z, const Tensor& labels, int64_t, int64_t entries) {
+  check_vocab(z, labels, entries);
+  return at::empty({3, z.size(0)}, z.options().dtype(statistics_type(z)));
+}
+
+void gradient_meta(
+    Tensor z, const Tensor& labels, const Tensor&, const Tensor&, int64_t, int64_t entries
+) {
+  check_vocab(z, labels, entries);
+}
+
+// ---- sums of rows ----
+
+void row_sums_plain(Tensor out, const Tensor& x) {
+  out.add_(x.sum(0, /*keepdim=*/false, out.scalar_type()));
+}
+
+void row_sums_cpu(Tensor out, const Tensor& x) {
+  const auto* kernel = row_kernels(x);
+  if (kernel == nullptr || out.scalar_type() != at::kFloat || !out.is_contiguous()) {
+    row_sums_plain(out, x);
+    return;
+  }
+  const Tensor rows = x.contiguous();
+  auto* sums = out.mutable_data_ptr<float>();
+  over_rows(rows.size(1), rows.size(0), [&](int64_t begin, int64_t end) {
+    kernel->add_row_sums(rows.const_data_ptr(), rows.size(0), rows.size(1), sums, begin, end);
+  });
+}
+
+void row_sums_meta(Tensor, const Tensor&) {}
+
+} // namespace
+
+void register_row_ops(Libraries& libraries) {
+  auto& def = libraries.definitions;
+  def.def("rotary(Tensor x, Tensor table, bool inverse) -> Tensor");
+  def.def("gated(Tensor x, bool gelu) -> Tensor");
+  def.def("gated_backward(Tensor dy, Tensor x, bool gelu) -> Tensor");
+  def.def("vocab_statistics(Tensor z, Tensor labels, int first, int entries) -> Tensor");
+  def.def("vocab_gradient_(Tensor(a!) z, Tensor labels, Tensor lse, Tensor scale, int first, "
+          "int entries) -> ()");
+  def.def("add_row_sums_(Tensor(a!) out, Tensor x) -> ()");
+  const auto add = [&](const char* name, auto* cpu, auto* cuda, auto* meta) {
+    libraries.cpu.impl(name, cpu);
+    libraries.cuda.impl(name, cuda);
+    libraries.meta.impl(name, meta);
+  };
+  add("rotary", rotary_cpu, rotary_plain, rotary_meta);
+  add("gated", gated_cpu, gated_plain, gated_meta);
+  add("gated_backward", gated_backward_cpu, gated_backward_plain, gated_backward_meta);
+  add("vocab_statistics", statistics_cpu, statistics_plain, statistics_meta);
+  add("vocab_gradient_", gradient_cpu, gradient_plain, gradient_meta);
+  add("add_row_sums_", row_sums_cpu, row_sums_plain, row_sums_meta);
+}
+
+Tensor rotary(const Tensor& x, const Tensor& table, bool inverse) {
+  static const auto op = find_op<decltype(rotary_cpu)>("megahost::rotary");
+  return op.call(x, table, inverse);
+}
+
+Tensor gated(const Tensor& x, bool gelu) {
+  static const auto op = find_op<decltype(gated_cpu)>("megahost::gated");
+  return op.call(x, gelu);
+}
+
+Tensor gated_backward(const Tensor& dy, const Tensor& x, bool gelu) {
+  static const auto op = find_op<decltype(gated_backward_cpu)>("megahost::gated_backward");
+  return op.call(dy, x, gelu);
+}
+
+Tensor vocab_statistics(const Tensor& z, const Tensor& labels, int64_t first, int64_t entries) {
+  static const auto op = find_op<decltype(statistics_cpu)>("megahost::vocab_statistics");
+  return op.call(z, labels, first, entries);
+}
+
+void vocab_gradient_(
+    Tensor z,
+    const Tensor& labels,
+    const Tensor& lse,
+    const Tensor& scale,
+    int64_t first,
+    int64_t entries
+) {
+  static const auto op = find_op<decltype(gradient_cpu)>("megahost::vocab_gradient_");
+  op.call(std::move(z), labels, lse, scale, first, entries);
+}
+
+void add_row_sums_(Tensor out, const Tensor& x) {
+  static const auto op = find_op<decltype(row_sums_cpu)>("megahost::add_row_sums_");
+  op.call(std::move(out), x);
+}
+
+} // namespace mh::ops

@@ -3,6 +3,7 @@
 #include "megahost/host.hpp"
 #include "megahost/model.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>

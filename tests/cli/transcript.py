@@ -63,12 +63,8 @@ def write(folder, name, lines):
 
 
 def matches(expected, printed):
-    pattern = re.escape(expected).replace(re.escape("\n...\n"), r"\n(?:.*\n)*?").replace(re.escape("..."), ".*")
-    if expected == "...":
-        pattern = r"[\s\S]*"
-    elif expected.endswith("\n..."):
-        pattern = pattern.removesuffix(".*") + r"[\s\S]*"
-    return re.fullmatch(pattern, printed) is not None
+    pattern = re.escape("\n" + expected + "\n").replace(re.escape("\n...\n"), r"\n(?:.*\n)*?")
+    return re.fullmatch(pattern.replace(re.escape("..."), ".*"), "\n" + printed + "\n") is not None
 
 
 def main():

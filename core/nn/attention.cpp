@@ -12,6 +12,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -265,6 +266,7 @@ Attention::Attention(Builder& builder, const AttentionSpec& spec)
 }
 
 at::Tensor Attention::forward(const at::Tensor& x, StepContext& context) const {
+  RECORD_USER_SCOPE("attention");
   auto qkv = qkv_.parts(qkv_.forward(x, context));
   for (auto& part : qkv) {
     part = part.unflatten(-1, {part.size(-1) / spec_.head_dim, spec_.head_dim});

@@ -5,6 +5,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace mh {
@@ -61,6 +62,7 @@ Embedding::Embedding(Builder& builder, Axis rows, Axis embed, double std)
 }
 
 at::Tensor Embedding::forward(const at::Tensor& ids, StepContext& context) const {
+  RECORD_USER_SCOPE("embedding");
   at::Tensor local = ids;
   if (split_) {
     const at::Tensor shifted = ids - first_;

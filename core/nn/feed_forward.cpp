@@ -6,6 +6,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/relu.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace mh {
@@ -86,6 +87,7 @@ FeedForward::FeedForward(Builder& builder, const FeedForwardSpec& spec)
       ) {}
 
 at::Tensor FeedForward::forward(const at::Tensor& x, StepContext& context) const {
+  RECORD_USER_SCOPE("mlp");
   const at::Tensor wide = up_.forward(x, context);
   const at::Tensor active = context.part("activations", {wide}, [this](const auto& in) {
     return activate(activation_, in[0]);

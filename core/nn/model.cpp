@@ -4,6 +4,7 @@
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <span>
@@ -14,9 +15,23 @@ namespace {
 
 using Blocks = std::span<const std::unique_ptr<Block>>;
 
-/// Runs blocks keeping only the first one's input. Losses that they add come out of the recomputed
-/// part with the state, since only what it returns carries gradients.
-State recomputed_blocks(Blocks blocks, const State& state, StepContext& context) {
+/// Runs block `i`, which profiles name as its parameters.
+State forward_block(Blocks all, size_t i, const State& state, StepContext& context) {
+  at::RecordFunction scope(at::RecordScope::USER_SCOPE);
+  if (scope.isActive()) {
+    const std::string name = i == 0                ? "embedding"
+                             : i + 1 == all.size() ? "head"
+                                                   : "layers." + std::to_string(i - 1);
+    scope.before(name);
+  }
+  return all[i]->forward(state, context);
+}
+
+/// Runs blocks [begin, end) keeping only the first one's input. Losses that they add come out of
+/// the recomputed part with the state, since only what it returns carries gradients.
+State recomputed_blocks(
+    Blocks all, size_t begin, size_t end, const State& state, StepContext& context
+) {
   std::vector<at::Tensor> inputs;
   for (const auto& [name, activation] : state) {
     inputs.push_back(activation.value);
@@ -25,7 +40,7 @@ State recomputed_blocks(Blocks blocks, const State& state, StepContext& context)
   auto losses = std::make_shared<std::vector<Loss>>();
   const StepContext inner = context; // read again in backward
   const auto results = recomputed(
-      [blocks, state, inner, shape, losses](const auto& values) {
+      [all, begin, end, state, inner, shape, losses](const auto& values) {
         StepContext copy = inner;
         (void)copy.take_losses();
         copy.keep = nullptr;
@@ -34,8 +49,8 @@ State recomputed_blocks(Blocks blocks, const State& state, StepContext& context)
         for (const auto& [name, activation] : state) {
           output.set(name, values[i++], activation.dims);
         }
-        for (const auto& block : blocks) {
-          output = block->forward(output, copy);
+        for (size_t block = begin; block < end; ++block) {
+          output = forward_block(all, block, output, copy);
         }
         const auto added = copy.take_losses();
         std::vector<at::Tensor> outputs;
@@ -98,7 +113,7 @@ State Model::forward(StepContext& context) const {
   for (size_t i = 0; i < blocks_.size();) {
     if (keep_[i].everything) {
       context.keep = &keep_[i];
-      state = blocks_[i++]->forward(state, context);
+      state = forward_block(blocks_, i++, state, context);
       context.keep = nullptr;
       continue;
     }
@@ -106,7 +121,7 @@ State Model::forward(StepContext& context) const {
     while (end < blocks_.size() && keep_[end].joined) {
       ++end;
     }
-    state = recomputed_blocks(Blocks(blocks_).subspan(i, end - i), state, context);
+    state = recomputed_blocks(blocks_, i, end, state, context);
     i = end;
   }
   return state;

@@ -3,6 +3,7 @@
 #include "core/kernels/row_ops.hpp"
 #include "megahost/error.hpp"
 
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace mh {
@@ -69,6 +70,7 @@ Norm::Norm(Builder& builder, const NormSpec& spec)
 }
 
 at::Tensor Norm::forward(const at::Tensor& x) const {
+  RECORD_USER_SCOPE("norm");
   return normalise(kind_, x, weight_->value, bias_ == nullptr ? at::Tensor() : bias_->value, eps_);
 }
 

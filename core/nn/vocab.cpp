@@ -7,6 +7,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -166,6 +167,7 @@ at::Tensor VocabHead::logits(const at::Tensor& hidden, StepContext& context) con
 at::Tensor VocabHead::loss(
     const at::Tensor& hidden, const at::Tensor& labels, const at::Tensor& mask, StepContext& context
 ) const {
+  RECORD_USER_SCOPE("vocabulary");
   const at::Tensor outside =
       labels.lt(0).bitwise_or(labels.ge(vocab_.size)).bitwise_and(mask.ne(0)).sum();
   if (context.host_value(outside, 0) > 0) {

@@ -6,6 +6,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -191,8 +192,11 @@ StepResult train_step(
   StepResult result;
   const auto list = accumulation(static_cast<int64_t>(microbatches.size()));
   result.losses = forward_backward(passes, microbatches, list, seed);
-  parameters.reduce_gradients(passes.mesh);
-  result.gradient_norm = std::sqrt(parameters.squared_gradient_norm(passes.mesh).item<double>());
+  {
+    RECORD_USER_SCOPE("gradient norm");
+    parameters.reduce_gradients(passes.mesh);
+    result.gradient_norm = std::sqrt(parameters.squared_gradient_norm(passes.mesh).item<double>());
+  }
   result.finite = std::isfinite(result.gradient_norm) &&
                   std::all_of(result.losses.begin(), result.losses.end(), [](const auto& loss) {
                     return std::isfinite(loss.value);
@@ -201,6 +205,7 @@ StepResult train_step(
     return result;
   }
   update.gradient_scale *= clip_factor(result.gradient_norm, clip);
+  RECORD_USER_SCOPE("optimizer");
   weights.update(optimizer, update);
   return result;
 }

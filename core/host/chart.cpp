@@ -1,44 +1,14 @@
 #include "core/host/chart.hpp"
 
+#include "core/host/ticks.hpp"
+
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <limits>
 
 namespace mh {
 
 namespace {
-
-struct Range {
-  double low = std::numeric_limits<double>::infinity();
-  double high = -std::numeric_limits<double>::infinity();
-
-  void include(double value) {
-    low = std::min(low, value);
-    high = std::max(high, value);
-  }
-};
-
-/// 1, 2 or 5 times a power of ten, so that about `count` of them cover the range.
-double tick_step(const Range& range, int count) {
-  const double raw = (range.high - range.low) / std::max(1, count);
-  const double power = std::pow(10, std::floor(std::log10(raw)));
-  for (const double factor : {1.0, 2.0, 5.0}) {
-    if (factor * power >= raw * (1 - 1e-9)) {
-      return factor * power;
-    }
-  }
-  return 10 * power;
-}
-
-std::string label(double value, double step) {
-  const int digits = std::clamp(static_cast<int>(std::ceil(-std::log10(step) - 1e-9)), 0, 8);
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", digits, value + 0.0);
-  return text.data();
-}
 
 std::string utf8(uint32_t code) {
   return {
@@ -66,8 +36,9 @@ public:
     cell.paint = paint;
   }
 
-  void mark(int x, int y, Paint paint) {
-    at(x / 2, y / 4).mark = true;
+  /// A whole cell: "●", or a letter.
+  void mark(int x, int y, Paint paint, const std::string& sign) {
+    at(x / 2, y / 4).mark = sign;
     at(x / 2, y / 4).paint = paint;
   }
 
@@ -85,8 +56,8 @@ public:
     std::string text;
     for (int column = 0; column < columns_; ++column) {
       const Cell& cell = cells_[static_cast<size_t>(row * columns_ + column)];
-      if (cell.mark) {
-        text += terminal.paint(cell.paint, "●");
+      if (!cell.mark.empty()) {
+        text += terminal.paint(cell.paint, cell.mark);
       } else if (cell.dots != 0) {
         text += terminal.paint(cell.paint, utf8(0x2800 + cell.dots));
       } else {
@@ -102,7 +73,7 @@ public:
 private:
   struct Cell {
     uint8_t dots = 0;
-    bool mark = false;
+    std::string mark;
     Paint paint = Paint::plain;
   };
 
@@ -111,6 +82,8 @@ private:
   int columns_, rows_;
   std::vector<Cell> cells_;
 };
+
+constexpr int kBetweenLetters = 24; // dots
 
 int scale(double value, const Range& range, int dots) {
   return static_cast<int>(std::lround((value - range.low) / (range.high - range.low) * (dots - 1)));
@@ -126,7 +99,8 @@ void draw_line(Canvas& canvas, const Series& series, const Range& x, const Range
       ++count;
     }
   }
-  int last_x = -1, last_y = 0;
+  int last_x = -1, last_y = 0, lettered = 0;
+  std::vector<std::pair<int, int>> letters;
   for (int at_x = 0; at_x < canvas.dots_wide(); ++at_x) {
     const auto& [sum, count] = columns[static_cast<size_t>(at_x)];
     if (count == 0) {
@@ -138,8 +112,15 @@ void draw_line(Canvas& canvas, const Series& series, const Range& x, const Range
     } else {
       canvas.line(last_x, last_y, at_x, at_y, series.paint);
     }
+    if (!series.letter.empty() && at_x - lettered >= kBetweenLetters) {
+      lettered = at_x;
+      letters.emplace_back(at_x, at_y);
+    }
     last_x = at_x;
     last_y = at_y;
+  }
+  for (const auto& [at_x, at_y] : letters) {
+    canvas.mark(at_x, at_y, series.paint, series.letter);
   }
 }
 
@@ -149,19 +130,17 @@ void draw_marks(Canvas& canvas, const Series& series, const Range& x, const Rang
       canvas.mark(
           scale(series.x[i], x, canvas.dots_wide()),
           canvas.dots_high() - 1 - scale(series.y[i], y, canvas.dots_high()),
-          series.paint
+          series.paint,
+          series.letter.empty() ? "●" : series.letter
       );
     }
   }
 }
 
 std::string x_axis(const Range& x, int columns, const std::string& x_label) {
-  const double step = tick_step(x, columns / 14);
   std::string labels(static_cast<size_t>(columns), ' ');
-  for (double tick = std::ceil(x.low / step - 1e-9) * step; tick <= x.high + step * 1e-9;
-       tick += step) {
-    const std::string text = label(tick, step);
-    const int middle = scale(tick, x, columns);
+  for (const auto& [at, text] : ticks(x, columns / 14)) {
+    const int middle = scale(at, x, columns);
     const int start = std::clamp(
         middle - static_cast<int>(text.size()) / 2,
         0,
@@ -191,16 +170,12 @@ line_chart(const Chart& chart, const std::vector<Series>& series, const Terminal
   if (points < 2 || x.high <= x.low) {
     return chart.title + ": not enough points for a curve\n";
   }
-  const double room =
-      y.high > y.low ? (y.high - y.low) * 0.02 : std::max(std::abs(y.low) * 0.05, 1e-6);
-  y = {y.low - room, y.high + room};
-  const double step = tick_step(y, chart.height / 2);
+  y = y.padded();
   std::vector<std::string> labels(static_cast<size_t>(chart.height));
   size_t margin = 0;
-  for (double tick = std::ceil(y.low / step) * step; tick <= y.high; tick += step) {
-    std::string& at = labels[static_cast<size_t>(chart.height - 1 - scale(tick, y, chart.height))];
-    at = label(tick, step);
-    margin = std::max(margin, at.size());
+  for (const auto& [at, text] : ticks(y, chart.height / 2)) {
+    labels[static_cast<size_t>(chart.height - 1 - scale(at, y, chart.height))] = text;
+    margin = std::max(margin, text.size());
   }
   const int tail = cells(chart.x_label) + 2;
   Canvas canvas(std::max(10, chart.width - static_cast<int>(margin) - 2 - tail), chart.height);
@@ -227,7 +202,9 @@ line_chart(const Chart& chart, const std::vector<Series>& series, const Terminal
   if (series.size() > 1) {
     text += std::string(margin + 2, ' ');
     for (const Series& one : series) {
-      text += terminal.paint(one.paint, one.marks ? "●" : "──") + " " + one.name + "   ";
+      const std::string sign = one.marks ? (one.letter.empty() ? "●" : one.letter)
+                                         : (one.letter.empty() ? "──" : "─" + one.letter + "─");
+      text += terminal.paint(one.paint, sign) + " " + one.name + "   ";
     }
     text.erase(text.find_last_not_of(' ') + 1);
     text += "\n";

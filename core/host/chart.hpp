@@ -16,6 +16,7 @@ struct Series {
   std::vector<double> x, y; ///< points that are not finite are left out
   bool marks = false;       ///< single points as "●" instead of a line through columns' means
   Paint paint = Paint::cyan;
+  std::string letter{}; ///< drawn on the line, to tell it from others where there are no colours
 
   [[nodiscard]] size_t size() const { return std::min(x.size(), y.size()); }
 

@@ -39,7 +39,10 @@ std::vector<Command> make_commands() {
           "trains what a recipe describes",
           "Progress, metrics (metrics.jsonl), the resolved recipe and checkpoints go to a run "
           "folder. SIGTERM "
-          "and SIGINT save a checkpoint before the run ends.",
+          "and SIGINT save a checkpoint before the run ends, a second one ends it at once. The "
+          "command that resumes is printed at the end. In a line, (+0.4z) says how unusual the "
+          "last step's loss or gradient norm is: robust standard deviations from the median of the "
+          "128 steps before.",
           {kRecipe},
           {
               kSet,
@@ -57,6 +60,11 @@ std::vector<Command> make_commands() {
                "form of the lines, instead of the recipe's log.format",
                false,
                {"line", "megatron", "json"}},
+              {"--profile",
+               "FIRST:LAST",
+               "shows where the time of these steps goes, by operation and by part of the model, "
+               "and "
+               "writes a trace for ui.perfetto.dev or chrome://tracing"},
           },
           {
               {"megahost run recipes/quickstart.lua",
@@ -65,6 +73,7 @@ std::vector<Command> make_commands() {
               {"megahost run recipes/quickstart.lua --resume", "goes on where it was stopped"},
               {"megahost run recipes/quickstart.lua --nproc 2 --set parallel.tensor=2",
                "two processes share each matrix"},
+              {"megahost run recipes/quickstart.lua --profile 10:20", "where the time goes"},
               {"megahost run recipes/llama70b.lua --scale",
                "a 70B layout's structure on this machine"},
           },
@@ -131,6 +140,40 @@ std::vector<Command> make_commands() {
               {"megahost generate gpt2/ --recipe recipes/gpt2_124m.toml --prompt 'Once upon'",
                "a model from Hugging Face"},
           },
+      },
+      {
+          "plot",
+          "Runs",
+          "draws what runs measured: loss, learning rate, gradient norm, speed",
+          "Reads the metrics of run folders, of runs that are still going too. Several runs are "
+          "drawn over each other. Validation losses are single points.",
+          {{"RUN...", "run folder; several are drawn together"}},
+          {
+              {"--metric",
+               "NAME",
+               "what to draw: loss, lr, gradient_norm, tokens_per_second, seconds, memory or a "
+               "loss by its name, such as 'lm loss'",
+               true},
+              {"--smooth", "STEPS", "draws the mean of this many steps around each"},
+              {"--svg", "FILE", "writes a picture, readable on light and dark pages, instead"},
+          },
+          {
+              {"megahost plot runs/quickstart", ""},
+              {"megahost plot runs/quickstart runs/quickstart-2 --metric loss --smooth 20",
+               "two runs, one chart"},
+              {"megahost plot runs/quickstart --svg curves.svg", ""},
+          },
+      },
+      {
+          "compare",
+          "Runs",
+          "the differences of two runs: recipe, loss, speed, memory",
+          "Losses are compared at equal steps, and at equal tokens where a step of one run has "
+          "more "
+          "of them; each is the mean of the steps since the row above.",
+          {{"RUN", "run folder"}, {"OTHER-RUN", "run folder"}},
+          {kJson},
+          {{"megahost compare runs/quickstart runs/quickstart-2", ""}},
       },
       {
           "recipe check",

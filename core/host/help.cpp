@@ -100,7 +100,12 @@ std::string overview(const Terminal& terminal) {
     statuses += " " + std::to_string(status.code) + " " +
                 meaning.substr(0, meaning.find_first_of(",:")) + ",";
   }
-  return text + "\n" + paragraph(statuses + " 128 + n stopped by signal n.", terminal);
+  return text + "\n" +
+         paragraph(
+             statuses + " 128 + n stopped by signal n. --no-color, or "
+                        "NO_COLOR in the environment, prints without colours.",
+             terminal
+         );
 }
 
 std::string help(const Command& command, const Terminal& terminal) {

@@ -14,6 +14,7 @@ struct Invocation {
   std::vector<std::string> arguments; ///< the words that are no options, in order
   /// By name, "--set"; flags have no values.
   std::map<std::string, std::vector<std::string>> options;
+  std::string program = "megahost"; ///< how the user called the program
 
   [[nodiscard]] bool has(const std::string& option) const { return options.contains(option); }
 

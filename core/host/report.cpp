@@ -1,17 +1,38 @@
 #include "core/host/report.hpp"
 
 #include "core/host/terminal.hpp"
-#include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
 #include <string>
 
 namespace mh {
+
+Error out_of_memory(uint64_t bytes) {
+  std::string text = "out of memory";
+  if (bytes > 0) {
+    std::array<char, 80> more{};
+    std::snprintf(
+        more.data(),
+        more.size(),
+        ": another %.2f GB cannot be had",
+        static_cast<double>(bytes) / 1e9
+    );
+    text += more.data();
+  }
+  return Error(
+      text,
+      "lower batch.micro or model.seq_length, recompute more (recompute.use = \"full\"), or choose "
+      "a "
+      "smaller model",
+      exit_code::memory
+  );
+}
 
 int report(const std::exception& error) {
   const Terminal terminal = Terminal::of(STDERR_FILENO);
@@ -21,9 +42,7 @@ int report(const std::exception& error) {
     hint = ours->hint();
     exit_code = ours->exit_code();
   } else if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
-    text = "out of memory";
-    hint = "lower batch.micro or model.seq_length, or recompute more: recompute.use = \"full\"";
-    exit_code = exit_code::memory;
+    return report(out_of_memory(0));
   }
   std::fflush(stdout);
   if (const char* to =

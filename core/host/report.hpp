@@ -1,9 +1,15 @@
 #pragma once
 /// How the program tells that something failed.
 
+#include "megahost/error.hpp"
+
+#include <cstdint>
 #include <exception>
 
 namespace mh {
+
+/// The error of memory that ran out when `bytes` more were asked for; 0: nobody knows how many.
+[[nodiscard]] Error out_of_memory(uint64_t bytes);
 
 /// Prints "error: ..." and any hint as "help: ..." to standard error. Returns the exit status.
 int report(const std::exception& error);

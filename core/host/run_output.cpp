@@ -43,6 +43,24 @@ void RunOutput::line(const std::string& text) {
   }
 }
 
+void RunOutput::fields(const std::vector<std::string>& fields) {
+  static constexpr std::array kPaints{
+      Paint::bold,
+      Paint::green,
+      Paint::yellow,
+      Paint::magenta,
+      Paint::cyan,
+      Paint::blue,
+      Paint::red,
+      Paint::plain};
+  std::string text;
+  for (size_t i = 0; i < fields.size(); ++i) {
+    text += i == 0 ? "" : out_.paint(Paint::dim, " | ");
+    text += out_.paint(kPaints[i % kPaints.size()], fields[i]);
+  }
+  line(text);
+}
+
 void RunOutput::progress(double done, const std::string& words) {
   done_ = done;
   words_ = done >= 1 ? "" : words;

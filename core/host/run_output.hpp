@@ -18,6 +18,7 @@ public:
   RunOutput& operator=(const RunOutput&) = delete;
 
   void line(const std::string& text) override;
+  void fields(const std::vector<std::string>& fields) override;
   void progress(double done, const std::string& words) override;
   [[nodiscard]] std::string chart(const LossCurves& curves) override;
 

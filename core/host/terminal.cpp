@@ -28,6 +28,8 @@ const char* code(Paint paint) {
     return "33";
   case Paint::blue:
     return "34";
+  case Paint::magenta:
+    return "35";
   case Paint::cyan:
     return "36";
   }

@@ -7,7 +7,7 @@
 
 namespace mh {
 
-enum class Paint : uint8_t { plain, bold, dim, red, green, yellow, blue, cyan };
+enum class Paint : uint8_t { plain, bold, dim, red, green, yellow, blue, magenta, cyan };
 
 /// Where text goes, and what that place understands.
 struct Terminal {

@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
-#include <new>
 
 namespace mh {
 
@@ -34,7 +33,7 @@ void* from_system(size_t size) {
   const size_t alignment = size >= kHuge ? kHuge : kHeader;
   void* block = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
   if (block == nullptr) {
-    throw std::bad_alloc();
+    throw OutOfMemory(size);
   }
   if (size >= kHuge) {
     madvise(block, size, MADV_HUGEPAGE); // where it cannot be, small pages do

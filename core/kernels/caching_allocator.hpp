@@ -5,9 +5,23 @@
 /// blocks to the kernel and gets them back page by page, zeroed: a tenth of a step. Here a freed
 /// block waits for the next request of about its size; large blocks are asked to be huge pages.
 
+#include <cstddef>
 #include <cstdint>
+#include <new>
 
 namespace mh {
+
+/// The system refused a tensor's memory.
+class OutOfMemory : public std::bad_alloc {
+public:
+  explicit OutOfMemory(size_t bytes)
+      : bytes_(bytes) {}
+
+  [[nodiscard]] size_t bytes() const { return bytes_; }
+
+private:
+  size_t bytes_;
+};
 
 struct AllocatorCounts {
   int64_t requests = 0;        ///< by tensors and workspaces

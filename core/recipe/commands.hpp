@@ -4,8 +4,10 @@
 #include "core/recipe/load.hpp"
 #include "core/recipe/resolve.hpp"
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace mh {
 
@@ -29,6 +31,14 @@ enum class RecipeFormat : uint8_t { toml, lua, json };
 /// Throws:  mh::Error if no such key exists, with the nearest one
 [[nodiscard]] std::string
 explain_recipe(const Loaded& loaded, const Resolved& resolved, const std::string& key);
+
+/// A key in which two trees differ; a side that lacks it has no value.
+struct Difference {
+  std::string key;
+  std::optional<Value> left, right;
+};
+
+[[nodiscard]] std::vector<Difference> differences(const Value& left, const Value& right);
 
 /// The keys in which two resolved recipes differ, one line for each side; empty if there are none.
 [[nodiscard]] std::string diff_recipes(const Recipe& left, const Recipe& right);

@@ -144,34 +144,46 @@ std::string explain_recipe(const Loaded& loaded, const Resolved& resolved, const
   return explain_leaf(loaded, resolved, key, *field);
 }
 
-std::string diff_recipes(const Recipe& left, const Recipe& right) {
+std::vector<Difference> differences(const Value& left, const Value& right) {
   std::vector<std::pair<std::string, Value>> before;
   std::vector<std::pair<std::string, Value>> after;
-  collect_leaves(left.tree, "", before);
-  collect_leaves(right.tree, "", after);
-  const auto line = [](const char* sign, const std::pair<std::string, Value>& leaf) {
-    const std::string where = leaf.second.origin.where();
-    return sign + leaf.first + " = " + to_text(leaf.second) +
-           (where.empty() ? "" : "   (" + where + ")") + "\n";
-  };
+  collect_leaves(left, "", before);
+  collect_leaves(right, "", after);
   const auto find = [](const auto& leaves, const std::string& key) {
     return std::find_if(leaves.begin(), leaves.end(), [&key](const auto& leaf) {
       return leaf.first == key;
     });
   };
-  std::string text;
-  for (const auto& leaf : before) {
-    const auto other = find(after, leaf.first);
+  std::vector<Difference> found;
+  for (const auto& [key, value] : before) {
+    const auto other = find(after, key);
     if (other == after.end()) {
-      text += line("- ", leaf);
-    } else if (!(other->second == leaf.second)) {
-      text += line("- ", leaf) + line("+ ", *other);
+      found.push_back({key, value, std::nullopt});
+    } else if (!(other->second == value)) {
+      found.push_back({key, value, other->second});
     }
   }
-  for (const auto& leaf : after) {
-    if (find(before, leaf.first) == before.end()) {
-      text += line("+ ", leaf);
+  for (const auto& [key, value] : after) {
+    if (find(before, key) == before.end()) {
+      found.push_back({key, std::nullopt, value});
     }
+  }
+  return found;
+}
+
+std::string diff_recipes(const Recipe& left, const Recipe& right) {
+  std::string text;
+  const auto add = [&](const char* sign, const std::string& key, const std::optional<Value>& value
+                   ) {
+    if (value) {
+      const std::string where = value->origin.where();
+      text +=
+          sign + key + " = " + to_text(*value) + (where.empty() ? "" : "   (" + where + ")") + "\n";
+    }
+  };
+  for (const auto& [key, before, after] : differences(left.tree, right.tree)) {
+    add("- ", key, before);
+    add("+ ", key, after);
   }
   return text;
 }

@@ -46,6 +46,9 @@ nearest(std::string_view word, const std::vector<std::string>& words);
 [[nodiscard]] std::string
 join(const std::vector<std::string>& words, std::string_view between = ", ");
 
+/// The word as a POSIX shell reads it back: in quotes where it needs them.
+[[nodiscard]] std::string shell_word(const std::string& word);
+
 /// "`a`, `b` or `c`".
 [[nodiscard]] std::string alternatives(const std::vector<std::string>& words);
 

@@ -4,8 +4,7 @@
 #include "core/train/sample.hpp"
 #include "core/train/words.hpp"
 
-#include <sys/resource.h>
-
+#include <algorithm>
 #include <sstream>
 
 namespace mh {
@@ -18,19 +17,40 @@ void lines_of(RunLog& log, const std::string& text, const std::string& indent) {
   }
 }
 
-int64_t peak_memory() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_maxrss * int64_t{1024};
-}
-
 } // namespace
+
+std::string command_line(
+    const TrainOptions& options,
+    const Recipe& recipe,
+    const std::filesystem::path& folder,
+    const std::string& command
+) {
+  auto given = options.recipe_words;
+  if (given.empty()) {
+    given = {(folder / "recipe.toml").string()};
+  }
+  const bool elsewhere = folder != std::filesystem::path(recipe.checkpoint.dir);
+  std::string text = shell_word(options.program) + " " + command;
+  for (size_t i = 0; i < given.size(); ++i) {
+    const std::string& value = given[std::min(i + 1, given.size() - 1)];
+    if (given[i] == "--set" && (value.starts_with("train.exit_iters=") ||
+                                (elsewhere && value.starts_with("checkpoint.dir=")))) {
+      ++i;
+    } else {
+      text += " " + shell_word(given[i]);
+    }
+  }
+  if (elsewhere) {
+    text += " --set " + shell_word("checkpoint.dir=" + folder.string());
+  }
+  return text;
+}
 
 void close_run(
     const Session& session,
     RunLog& log,
     Output& output,
-    const std::string& command,
+    const TrainOptions& options,
     const std::filesystem::path& folder,
     bool finished
 ) {
@@ -47,23 +67,25 @@ void close_run(
     log.line("what the model writes after \"" + terminal_text(sampled.prompt) + "\":");
     lines_of(log, terminal_text(sampled.text), "  ");
   }
-  const std::string recipe = command.empty() ? (folder / "recipe.toml").string() : command;
   log.line("");
   log.line(
-      "peak memory " + bytes_text(peak_memory()) + "; run folder " + folder.string() +
-      " (recipe.toml, metrics.jsonl, log.txt, checkpoints)"
+      "peak memory " + bytes_text(session.device->peak_memory()) + "; run folder " +
+      folder.string() + " (recipe.toml, metrics.jsonl, log.txt, " +
+      (session.recipe.log.tensorboard ? "tensorboard, " : "") + "checkpoints)"
   );
   log.line("next:");
+  const auto line = [&](const std::string& command) {
+    return "  " + command_line(options, session.recipe, folder, command);
+  };
   if (finished) {
-    log.line(words(
-        "  megahost run %s --resume --set train.iters=%lld   train on",
-        recipe.c_str(),
-        static_cast<long long>(2 * session.recipe.iterations())
-    ));
-  } else {
-    log.line("  megahost run " + recipe + " --resume   go on");
+    log.line(
+        line("run") + words(
+                          " --resume --set train.iters=%lld   # train on",
+                          static_cast<long long>(2 * session.recipe.iterations())
+                      )
+    );
   }
-  log.line("  megahost eval " + recipe + " --weights " + folder.string() + "   measure it");
+  log.line(line("eval") + " --weights " + shell_word(folder.string()) + "   # measure it");
 }
 
 } // namespace mh

@@ -3,18 +3,28 @@
 
 #include "core/train/run_log.hpp"
 #include "core/train/session.hpp"
+#include "core/train/trainer.hpp"
 
 #include <filesystem>
 #include <string>
 
 namespace mh {
 
-/// `command` is how the user named the recipe; `finished` says that all steps are done.
+/// A command line about this run, quoted for a shell: PROGRAM COMMAND RECIPE OPTIONS. The options
+/// are those that were given, without train.exit_iters, and name the folder that the run took.
+[[nodiscard]] std::string command_line(
+    const TrainOptions& options,
+    const Recipe& recipe,
+    const std::filesystem::path& folder,
+    const std::string& command
+);
+
+/// What a finished run ends with.
 void close_run(
     const Session& session,
     RunLog& log,
     Output& output,
-    const std::string& command,
+    const TrainOptions& options,
     const std::filesystem::path& folder,
     bool finished
 );

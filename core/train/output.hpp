@@ -20,6 +20,10 @@ public:
   /// A whole line, without its end.
   virtual void line(const std::string& text) = 0;
 
+  /// The fields of a line, which are told apart by colour where there are colours; elsewhere the
+  /// line is "FIELD | FIELD | ...".
+  virtual void fields(const std::vector<std::string>& fields);
+
   /// The share of the work that is done, and a few words beside the bar. Nothing where there is no
   /// terminal.
   virtual void progress(double /*done*/, const std::string& /*words*/) {}

@@ -1,7 +1,10 @@
 #include "core/train/signals.hpp"
 
+#include <unistd.h>
+
 #include <array>
 #include <csignal>
+#include <string_view>
 
 namespace mh {
 namespace {
@@ -12,7 +15,13 @@ volatile std::sig_atomic_t received_signal = 0;
 constexpr std::array<int, 2> kSignals = {SIGTERM, SIGINT};
 
 extern "C" void remember_signal(int signal) {
+  if (received_signal != 0) {
+    _exit(128 + signal);
+  }
   received_signal = signal;
+  constexpr std::string_view kWords =
+      "\nstopping after this step, with a checkpoint; a second signal ends the run at once\n";
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, kWords.data(), kWords.size());
 }
 
 } // namespace
@@ -28,8 +37,7 @@ StopSignals::StopSignals()
   struct sigaction action {};
 
   action.sa_handler = remember_signal;
-  action.sa_flags =
-      SA_RESTART | static_cast<int>(SA_RESETHAND); // the second one has its usual effect
+  action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < kSignals.size(); ++i) {
     sigaction(kSignals[i], &action, &former_->actions[i]);

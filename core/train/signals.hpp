@@ -1,6 +1,6 @@
 #pragma once
-/// SIGTERM and SIGINT ask a run to stop after the present step; a second one ends the process at
-/// once.
+/// SIGTERM and SIGINT ask a run to stop after the present step, which is said on standard error; a
+/// second one ends the process at once, with status 128 + signal.
 
 #include <memory>
 #include <string>

@@ -57,16 +57,26 @@ std::string batch_text(const Session& session) {
   );
 }
 
-std::string memory_text(const Session& session, const Weights& weights) {
-  const auto& store = session.model->parameters();
-  int64_t parameters = 0;
-  for (const auto& parameter : store.all()) {
-    parameters += static_cast<int64_t>(parameter.value.nbytes());
+/// Bytes that a run holds from its start to its end.
+struct StateBytes {
+  StateBytes(const Session& session, const Weights& weights)
+      : gradients(static_cast<int64_t>(session.model->parameters().gradients().nbytes()))
+      , optimizer(weights.bytes()) {
+    for (const auto& parameter : session.model->parameters().all()) {
+      parameters += static_cast<int64_t>(parameter.value.nbytes());
+    }
   }
-  const auto gradients = static_cast<int64_t>(store.gradients().nbytes());
-  return "weights " + bytes_text(parameters) + ", gradients " + bytes_text(gradients) +
-         ", optimizer " + bytes_text(weights.bytes()) + ": " +
-         bytes_text(parameters + gradients + weights.bytes()) + " and activations" +
+
+  [[nodiscard]] int64_t all() const { return parameters + gradients + optimizer; }
+
+  int64_t parameters = 0, gradients, optimizer;
+};
+
+std::string memory_text(const Session& session, const Weights& weights) {
+  const StateBytes bytes(session, weights);
+  return "weights " + bytes_text(bytes.parameters) + ", gradients " + bytes_text(bytes.gradients) +
+         ", optimizer " + bytes_text(bytes.optimizer) + ": " + bytes_text(bytes.all()) +
+         " and activations" +
          (session.device->memory() > 0 ? ", of " + bytes_text(session.device->memory()) : "");
 }
 
@@ -103,6 +113,13 @@ std::vector<std::string> used_plugins(const Recipe& recipe, Host& host) {
     }
   }
   return plugins;
+}
+
+std::string peak_text(const Session& session, const Weights& weights, int64_t peak) {
+  const int64_t more = std::max<int64_t>(0, peak - StateBytes(session, weights).all());
+  return "  memory     peak " + bytes_text(peak) + " in the first step: " + bytes_text(more) +
+         " beside weights, gradients and optimizer (activations, buffers" +
+         (session.device->device().is_cpu() ? ", the program itself)" : ")");
 }
 
 std::vector<std::string> start_block(

@@ -4,6 +4,7 @@
 #include "core/train/session.hpp"
 #include "core/train/weights.hpp"
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -19,5 +20,8 @@ namespace mh {
     const std::vector<std::string>& plugins,
     const std::filesystem::path& folder
 );
+
+/// The line that follows the first step: `peak` is what the device held at most until then.
+[[nodiscard]] std::string peak_text(const Session& session, const Weights& weights, int64_t peak);
 
 } // namespace mh

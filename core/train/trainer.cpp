@@ -5,6 +5,7 @@
 #include "core/train/closing.hpp"
 #include "core/train/evaluate.hpp"
 #include "core/train/processor.hpp"
+#include "core/train/profile.hpp"
 #include "core/train/run_folder.hpp"
 #include "core/train/run_log.hpp"
 #include "core/train/session.hpp"
@@ -18,6 +19,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <sstream>
 #include <utility>
 
 namespace mh {
@@ -32,10 +34,11 @@ double seconds_since(Clock::time_point start) {
 std::string bad_numbers(const StepResult& result) {
   for (const auto& loss : result.losses) {
     if (!std::isfinite(loss.value)) {
-      return "the " + loss.name + " is " + words("%g", loss.value);
+      return "the " + loss.name + " is " + (std::isnan(loss.value) ? "nan" : "infinite");
     }
   }
-  return "the norm of the gradients is " + words("%g", result.gradient_norm);
+  return std::string("the norm of the gradients is ") +
+         (std::isnan(result.gradient_norm) ? "nan" : "infinite");
 }
 
 class Trainer {
@@ -45,6 +48,9 @@ public:
 
 private:
   [[nodiscard]] std::string stop_reason() const;
+  void steps(TrainSummary& summary);
+  void say_how_to_resume();
+  void show_profile();
   void step();
   [[noreturn]] void stop_at(const StepResult& result);
   void evaluate();
@@ -67,6 +73,8 @@ private:
   std::unique_ptr<RunLog> log_;
   Progress progress_;
   int64_t iterations_;
+  Profile profile_;
+  bool first_step_ = true; // of this start
   int64_t saved_step_ = -1;
   int64_t evaluated_step_ = -1;
 };
@@ -112,7 +120,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
       .peak_flops = session.device->peak_flops(session.dtype),
       .ranks = session.mesh.world()};
   log_ = std::make_unique<RunLog>(
-      output_, folder_, recipe.log.format, recipe.log.interval, rates, progress_.step
+      output_, folder_, recipe.log, rates, progress_.step, options.recipe_text
   );
   for (const auto& line : start_block(session, *weights_, progress_.plugins, folder_)) {
     log_->line(line);
@@ -143,8 +151,12 @@ std::string Trainer::stop_reason() const {
 void Trainer::step() {
   auto& session = *session_;
   const auto begin = Clock::now();
-  const auto batches = data_->get(progress_.samples, progress_.step + 1 < iterations_);
   const int64_t number = progress_.step + 1;
+  const bool profiled = options_.profile && options_.profile->has(number);
+  if (profiled) {
+    profile_.begin_step(number);
+  }
+  const auto batches = data_->get(progress_.samples, progress_.step + 1 < iterations_);
   const uint64_t seed =
       random_key(static_cast<uint64_t>(progress_.seed), "step " + std::to_string(number));
   const double lr = session.lr_schedule->lr(progress_.step);
@@ -162,17 +174,26 @@ void Trainer::step() {
     stop_at(result);
   }
   session.device->synchronize();
+  if (profiled) {
+    profile_.end_step();
+  }
+  const int64_t memory = session.device->peak_memory();
+  if (std::exchange(first_step_, false) && memory > 0) {
+    log_->line(peak_text(session, *weights_, memory));
+  }
   progress_.step = number;
   progress_.samples += session.recipe.batch.global;
   progress_.tokens += tokens_per_step(session.recipe);
   log_->step(
       {.step = number,
        .samples = progress_.samples,
+       .tokens = progress_.tokens,
        .losses = result.losses,
        .lr = lr,
        .next_lr = session.lr_schedule->lr(number),
        .gradient_norm = result.gradient_norm,
-       .seconds = seconds_since(begin)}
+       .seconds = seconds_since(begin),
+       .memory = memory}
   );
 }
 
@@ -194,14 +215,13 @@ void Trainer::stop_at(const StepResult& result) {
       cause + "; " + kept,
       "lower optimizer.lr, lengthen the warm-up or look at the data of samples " +
           std::to_string(progress_.samples) + " to " +
-          std::to_string(progress_.samples + session_->recipe.batch.global - 1) +
-          ", then continue with --resume",
+          std::to_string(progress_.samples + session_->recipe.batch.global - 1) + ", then resume",
       exit_code::numbers
   );
 }
 
 void Trainer::evaluate() {
-  log_->evaluation({progress_.step, evaluate_split(*session_, Split::valid)});
+  log_->evaluation({progress_.step, progress_.samples, evaluate_split(*session_, Split::valid)});
   evaluated_step_ = progress_.step;
 }
 
@@ -236,21 +256,69 @@ void Trainer::save_or_warn(int64_t keep) {
   }
 }
 
+void Trainer::show_profile() {
+  const std::string tables = profile_.tables(/*rows=*/12);
+  if (tables.empty()) {
+    log_->line("warning: none of the steps to profile was run");
+    return;
+  }
+  const auto folder = folder_ / "profile";
+  log_->line("");
+  std::istringstream lines(tables);
+  for (std::string line; std::getline(lines, line);) {
+    log_->line(line);
+  }
+  try {
+    write_profile(profile_, folder);
+    log_->line(
+        "profile: " + (folder / "trace.json").string() +
+        " is for ui.perfetto.dev or chrome://tracing; tables.txt beside it has every row"
+    );
+  } catch (const Error& error) {
+    log_->line(std::string("warning: the profile was not written: ") + error.what());
+  }
+  log_->line("");
+}
+
+void Trainer::say_how_to_resume() {
+  log_->line(
+      saved_step_ > 0
+          ? "resume with: " + command_line(options_, session_->recipe, folder_, "run") + " --resume"
+          : "no checkpoint was written: there is nothing to resume"
+  );
+}
+
 TrainSummary Trainer::run() {
+  TrainSummary summary;
+  try {
+    steps(summary);
+  } catch (...) {
+    say_how_to_resume();
+    throw;
+  }
+  return summary;
+}
+
+void Trainer::steps(TrainSummary& summary) {
   const auto& recipe = session_->recipe;
   if (progress_.step >= iterations_) {
     log_->line("this run is finished: raise train.iters to go on");
   }
-  TrainSummary summary;
   release_unused_memory(); // what starting took is of no use to the steps
   while (summary.reason = stop_reason(), summary.reason.empty()) {
     step();
+    if (options_.profile && options_.profile->last == progress_.step) {
+      show_profile();
+    }
     if (due(recipe.train.eval_interval)) {
       evaluate();
     }
     if (due(recipe.checkpoint.interval)) {
       save_or_warn(recipe.checkpoint.keep);
     }
+  }
+  if (options_.profile && options_.profile->last > progress_.step) {
+    show_profile();
   }
   const bool finished = summary.reason == "finished";
   if (!finished) {
@@ -271,9 +339,11 @@ TrainSummary Trainer::run() {
     summary.validation_loss = validation.back().second;
   }
   if (options_.closing && signals_.received().empty()) {
-    close_run(*session_, *log_, output_, options_.command, folder_, finished);
+    close_run(*session_, *log_, output_, options_, folder_, finished);
   }
-  return summary;
+  if (!finished) {
+    say_how_to_resume();
+  }
 }
 
 } // namespace

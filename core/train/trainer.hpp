@@ -4,6 +4,7 @@
 ///   mh::TrainSummary summary = mh::train(recipe, host, {.resume = true}, output);
 
 #include "core/train/output.hpp"
+#include "core/train/profile.hpp"
 #include "megahost/export.hpp"
 #include "megahost/host.hpp"
 #include "megahost/recipe.hpp"
@@ -13,6 +14,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace mh {
 
@@ -21,8 +23,10 @@ struct TrainOptions {
   bool closing = true; ///< curve, sample and suggestions at the end
   std::string
       recipe_text{}; ///< the resolved recipe with origins, kept in the run folder as recipe.toml
-  std::string
-      command{}; ///< how the user called the recipe: "recipes/quickstart.lua", for suggestions
+  std::string program = "megahost"; ///< how the user called the program, for suggestions
+  /// How the user told the recipe: {"a.lua", "--set", "train.iters=9"}; empty: the run's own copy.
+  std::vector<std::string> recipe_words{};
+  std::optional<StepRange> profile{}; ///< steps to profile, into folder `profile` of the run
 };
 
 struct TrainSummary {

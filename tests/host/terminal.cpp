@@ -141,3 +141,26 @@ TEST_CASE("several series have a legend, and every line keeps to the width") {
     CHECK(mh::cells(line) <= 60);
   }
 }
+
+TEST_CASE("letters tell lines apart where there are no colours") {
+  mh::Series a{.name = "one", .x = {}, .y = {}, .letter = "a"};
+  mh::Series b{.name = "two", .x = {}, .y = {}, .letter = "b"};
+  for (int i = 0; i < 100; ++i) {
+    a.x.push_back(i);
+    a.y.push_back(1);
+    b.x.push_back(i);
+    b.y.push_back(2);
+  }
+  const auto chart = lines(
+      mh::line_chart({.title = "", .x_label = "x", .width = 60, .height = 9}, {a, b}, {})
+  );
+  CHECK(chart.back().find("─a─ one   ─b─ two") != std::string::npos);
+  std::string above, below;
+  for (size_t i = 1; i + 3 < chart.size(); ++i) {
+    (i < 5 ? above : below) += chart[i];
+  }
+  CHECK(above.find('b') != std::string::npos);
+  CHECK(above.find('a') == std::string::npos);
+  CHECK(below.find('a') != std::string::npos);
+  CHECK(below.find('b') == std::string::npos);
+}

@@ -1,5 +1,7 @@
-#include "core/train/run_folder.hpp"
 #include "core/train/run_log.hpp"
+
+#include "core/recipe/text.hpp"
+#include "core/train/run_folder.hpp"
 #include "core/train/signals.hpp"
 #include "core/train/words.hpp"
 #include "megahost/error.hpp"
@@ -7,6 +9,8 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <fstream>
 #include <iterator>
@@ -33,11 +37,13 @@ mh::StepRecord record(int64_t step, double loss) {
   return {
       .step = step,
       .samples = 8 * step,
+      .tokens = 800 * step,
       .losses = {{"lm loss", loss}},
       .lr = 1e-3,
       .next_lr = 2e-3,
       .gradient_norm = 0.5,
-      .seconds = 0.4};
+      .seconds = 0.4,
+      .memory = 1'500'000'000};
 }
 
 fs::path fresh_folder(const std::string& name) {
@@ -54,15 +60,43 @@ std::string contents(const fs::path& file) {
 
 } // namespace
 
-TEST_CASE("the line format shows means, rates and the share of the peak") {
-  const auto line = mh::step_line({record(9, 2), record(10, 3)}, kRates);
+TEST_CASE("the line format shows means, rates and the share of the peak, in the field's order") {
+  const auto shown = [](const mh::Rates& rates, const mh::Outlook& outlook) {
+    return mh::join(mh::step_fields({record(9, 2), record(10, 3)}, rates, outlook), " | ");
+  };
   CHECK(
-      line == "step     10/40 | samples 80 | 400.0 ms | lr 1.000e-03 | batch 8 | lm loss 2.5000 | "
-              "grad norm 0.500 | skipped 0 | nan 0 | 2,000 tokens/s | 2.000 TFLOP/s | MFU 50.0%"
+      shown(kRates, {.loss_z = 0.44, .norm_z = -1.26, .seconds_left = 80}) ==
+      "step     10/40 | lm loss 2.5000 (+0.4z) | grad norm 0.500 (-1.3z) | lr 1.000e-03 | 400.0 ms "
+      "| "
+      "2,000 tokens/s | 2.000 TFLOP/s | MFU 50.0% | mem 1.50 GB | ETA 1m 20s"
   );
   auto unknown = kRates;
   unknown.peak_flops = 0;
-  CHECK(mh::step_line({record(10, 3)}, unknown).ends_with("MFU n/a"));
+  CHECK(shown(unknown, {}).find("lm loss 2.5000 | grad norm 0.500 | ") != std::string::npos);
+  CHECK(shown(unknown, {}).find("MFU n/a") != std::string::npos);
+}
+
+TEST_CASE("a robust score measures in median distances from the median, outliers or not") {
+  mh::RobustZ scores;
+  for (int i = 0; i < 16; ++i) {
+    CHECK_FALSE(scores.add(i % 2 == 0 ? 1 : 3).has_value()); // too few yet
+  }
+  // median 3 (the upper one), distances 0 and 2: their upper median is 2
+  CHECK(*scores.add(3 + 2 * 1.4826 * 2) == doctest::Approx(2));
+  CHECK(*scores.add(1e9) > 1e8);
+  CHECK(*scores.add(3) == doctest::Approx(0)); // those two changed nothing
+  mh::RobustZ equal;
+  for (int i = 0; i < 20; ++i) {
+    CHECK_FALSE(equal.add(2).has_value());
+  }
+  mh::RobustZ forgetful;
+  for (size_t i = 0; i < mh::RobustZ::kWindow; ++i) {
+    (void)forgetful.add(1e6 + static_cast<double>(i % 2));
+  }
+  for (size_t i = 0; i < mh::RobustZ::kWindow; ++i) {
+    (void)forgetful.add(i % 2 == 0 ? 1 : 3);
+  }
+  CHECK(std::abs(*forgetful.add(3)) < 1); // nothing of the large values is left
 }
 
 TEST_CASE("Megatron's line has its fields in its order, and its next learning rate") {
@@ -78,9 +112,12 @@ TEST_CASE("Megatron's line has its fields in its order, and its next learning ra
 }
 
 TEST_CASE("json lines parse") {
-  const auto json = nlohmann::json::parse(mh::json_line({record(10, 3)}, kRates));
+  const auto json = nlohmann::json::parse(mh::json_line({record(10, 3)}, kRates, {.loss_z = 1.5}));
   CHECK(json["losses"]["lm loss"] == 3);
   CHECK(json["mfu"] == 0.5);
+  CHECK(json["memory"] == 1'500'000'000);
+  CHECK(json["loss_z"] == 1.5);
+  CHECK(json["gradient_norm_z"].is_null());
 }
 
 TEST_CASE("a line covers the steps since the last one, and metrics are cut at the step resumed from"
@@ -89,11 +126,11 @@ TEST_CASE("a line covers the steps since the last one, and metrics are cut at th
   (void)mh::make_run_folder(folder, "name = \"x\"\n");
   Lines output;
   {
-    mh::RunLog log(output, folder, "line", 2, kRates, 0);
+    mh::RunLog log(output, folder, {.interval = 2}, kRates, 0);
     for (int64_t step = 1; step <= 5; ++step) {
       log.step(record(step, 10.0 - static_cast<double>(step)));
     }
-    log.evaluation({.step = 4, .losses = {{"lm loss", 7}}});
+    log.evaluation({.step = 4, .samples = 32, .losses = {{"lm loss", 7}}});
     REQUIRE(output.lines.size() == 3);
     CHECK(output.lines[0].find("lm loss 8.5000") != std::string::npos); // steps 1 and 2
     CHECK(output.lines[1].find("lm loss 6.5000") != std::string::npos); // steps 3 and 4
@@ -102,7 +139,7 @@ TEST_CASE("a line covers the steps since the last one, and metrics are cut at th
   }
   std::ofstream(folder / "metrics.jsonl", std::ios::app)
       << "{\"step\": 3, \"los"; // cut off by a crash
-  mh::RunLog log(output, folder, "line", 2, kRates, 4);
+  mh::RunLog log(output, folder, {.interval = 2}, kRates, 4);
   REQUIRE(log.curves().train.size() == 4);
   CHECK(log.curves().train.back().second == 6);
   CHECK(log.curves().validation.size() == 1);
@@ -113,6 +150,63 @@ TEST_CASE("a line covers the steps since the last one, and metrics are cut at th
     CHECK(nlohmann::json::accept(text));
   }
   CHECK(count == 6);
+  fs::remove_all(folder);
+}
+
+TEST_CASE("metrics are read as they were written; what is no metric is passed over") {
+  const auto folder = fresh_folder("metrics");
+  fs::create_directories(folder);
+  const auto file = folder / "metrics.jsonl";
+  std::ofstream(file) << mh::metric_line(record(3, 2.5)) << "\n"
+                      << "{\"step\": 4}\nnull\n[1]\n\"x\"\n"
+                      << mh::metric_line(mh::EvalRecord{3, 24, {{"lm loss", 2.25}}}) << "\n"
+                      << "{\"step\": 5, \"los";
+  std::vector<mh::Metric> metrics;
+  mh::each_metric(file, [&](const auto& metric, const auto&) { metrics.push_back(metric); });
+  REQUIRE(metrics.size() == 2);
+  const auto& step = std::get<mh::StepRecord>(metrics[0]);
+  CHECK(step.samples == 24);
+  CHECK(step.tokens == 2400);
+  CHECK(step.losses.front().name == "lm loss");
+  CHECK(step.losses.front().value == 2.5);
+  CHECK(step.memory == 1'500'000'000);
+  CHECK(std::get<mh::EvalRecord>(metrics[1]).losses.front().value == 2.25);
+  CHECK(std::get<mh::EvalRecord>(metrics[1]).samples == 24);
+  fs::remove_all(folder);
+}
+
+TEST_CASE("thinned metrics stay spread over all that were added") {
+  mh::ThinnedMetrics thinned(10);
+  for (int64_t step = 1; step <= 1000; ++step) {
+    thinned.add(record(step, 1));
+  }
+  const auto& kept = thinned.kept();
+  CHECK(kept.size() >= 5);
+  CHECK(kept.size() < 10);
+  const auto distance = mh::step_of(kept[1]) - mh::step_of(kept[0]);
+  for (size_t i = 1; i < kept.size(); ++i) {
+    CHECK(mh::step_of(kept[i]) - mh::step_of(kept[i - 1]) == distance);
+  }
+}
+
+TEST_CASE("each start has an event file of its own, later in the order of names") {
+  const auto folder = fresh_folder("events");
+  fs::create_directories(folder);
+  Lines output;
+  for (const int64_t resumed : {0, 2, 2}) {
+    const mh::RunLog log(output, folder, {}, kRates, resumed, "name = 1\n");
+  }
+  { const mh::RunLog log(output, folder, {.tensorboard = false}, kRates, 2); }
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder / "tensorboard")) {
+    names.push_back(entry.path().filename().string());
+    CHECK(contents(entry.path()).find("name = 1") != std::string::npos);
+  }
+  REQUIRE(names.size() == 3);
+  std::sort(names.begin(), names.end());
+  CHECK(names[0].substr(0, 30) < names[1].substr(0, 30));
+  CHECK(names[1].substr(0, 30) < names[2].substr(0, 30));
+  CHECK(output.lines.empty());
   fs::remove_all(folder);
 }
 

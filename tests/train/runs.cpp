@@ -387,8 +387,9 @@ TEST_CASE("the end of a run: a sample, and what to try next") {
   const auto recipe = runs::recipe(folder / "a");
   auto plugins = runs::host();
   runs::Lines output;
-  (void
-  )mh::train(recipe, plugins, {.recipe_text = "name = \"tiny\"\n", .command = "tiny.toml"}, output);
+  (void)mh::train(
+      recipe, plugins, {.recipe_text = "name = \"tiny\"\n", .recipe_words = {"tiny.toml"}}, output
+  );
   CHECK(output.say("what the model writes after "));
   CHECK(output.say("megahost run tiny.toml --resume --set train.iters=24"));
   CHECK(output.say("megahost eval tiny.toml --weights " + (folder / "a").string()));

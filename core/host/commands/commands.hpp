@@ -16,6 +16,8 @@ namespace mh {
 int command_run(const Invocation& invocation, Host& host);
 int command_eval(const Invocation& invocation, Host& host);
 int command_generate(const Invocation& invocation, Host& host);
+int command_plot(const Invocation& invocation, Host& host);
+int command_compare(const Invocation& invocation, Host& host);
 int command_recipe_check(const Invocation& invocation, Host& host);
 int command_recipe_show(const Invocation& invocation, Host& host);
 int command_recipe_explain(const Invocation& invocation, Host& host);

@@ -1,5 +1,6 @@
 #include "core/host/commands/commands.hpp"
 #include "core/host/report.hpp"
+#include "core/kernels/caching_allocator.hpp"
 #include "core/train/devices.hpp"
 #include "megahost/error.hpp"
 
@@ -16,6 +17,8 @@ constexpr std::pair<std::string_view, Run> kCommands[] = {
     {"run", mh::command_run},
     {"eval", mh::command_eval},
     {"generate", mh::command_generate},
+    {"plot", mh::command_plot},
+    {"compare", mh::command_compare},
     {"recipe check", mh::command_recipe_check},
     {"recipe show", mh::command_recipe_show},
     {"recipe explain", mh::command_recipe_explain},
@@ -54,6 +57,8 @@ int run(const mh::Invocation& invocation) {
 int mh_run_command(const mh::Invocation& invocation) {
   try {
     return run(invocation);
+  } catch (const mh::OutOfMemory& error) {
+    return mh::report(mh::out_of_memory(error.bytes()));
   } catch (const c10::OutOfMemoryError&) {
     return mh::report(std::bad_alloc());
   } catch (const c10::Error& error) {

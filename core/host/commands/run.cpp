@@ -3,11 +3,10 @@
 #include "core/train/trainer.hpp"
 #include "megahost/error.hpp"
 
-#include <algorithm>
-#include <cctype>
 #include <csignal>
 #include <cstdio>
-#include <string_view>
+#include <optional>
+#include <utility>
 
 namespace mh {
 
@@ -31,34 +30,23 @@ std::vector<Layer> option_layers(const Invocation& invocation) {
   return layers;
 }
 
-std::string shell_word(const std::string& word) {
-  const auto plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-           std::string_view("_-./=,:@+").find(c) != std::string_view::npos;
-  };
-  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) {
-    return word;
+/// How `run` and `eval` are told the same recipe again, word by word.
+std::vector<std::string> recipe_words(const Invocation& invocation) {
+  std::vector<std::string> words{invocation.arguments.front()};
+  if (invocation.has("--scale")) {
+    words.emplace_back("--scale");
   }
-  std::string quoted = "'";
-  for (const char c : word) {
-    quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  }
-  return quoted + "'";
-}
-
-/// How `run` and `eval` are told the same recipe again.
-std::string recipe_words(const Invocation& invocation) {
-  std::string text =
-      shell_word(invocation.arguments.front()) + (invocation.has("--scale") ? " --scale" : "");
   const auto add = [&](const char* option, const char* given, const std::string& key) {
     for (const std::string& value : invocation.all(given)) {
-      text += std::string(" ") + option + " " + shell_word(key + value);
+      words.emplace_back(option);
+      words.push_back(key + value);
     }
   };
   add("--plugin", "--plugin", "");
   add("--set", "--run-dir", "checkpoint.dir=");
+  add("--set", "--log-format", "log.format=");
   add("--set", "--set", "");
-  return text;
+  return words;
 }
 
 /// "tensor 4 x pipeline 2 x data 4".
@@ -106,11 +94,17 @@ int command_run(const Invocation& invocation, Host& host) {
   if (recipe.parallel.ranks() > kRanks) {
     return say_what_is_missing(recipe, file);
   }
+  std::optional<StepRange> profile;
+  if (invocation.has("--profile")) {
+    profile = parse_steps(invocation.value("--profile"));
+  }
   RunOutput output;
   const TrainOptions options{
       .resume = invocation.has("--resume"),
       .recipe_text = show_recipe(recipe, RecipeFormat::toml, /*origins=*/true),
-      .command = recipe_words(invocation),
+      .program = invocation.program,
+      .recipe_words = recipe_words(invocation),
+      .profile = profile,
   };
   const TrainSummary summary = train(recipe, host, options, output);
   return summary.reason == "SIGTERM"  ? 128 + SIGTERM

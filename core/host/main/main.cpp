@@ -122,7 +122,13 @@ int run_heavy(const mh::Invocation& invocation) {
   return run(invocation);
 }
 
-int run(const std::vector<std::string>& words) {
+/// The launcher says how it was called; else the first word of the command line is it.
+std::string program_name(const char* first_word) {
+  const char* launcher = std::getenv("MEGAHOST_LAUNCHER");
+  return launcher != nullptr && *launcher != '\0' ? launcher : first_word;
+}
+
+int run(const std::vector<std::string>& words, const std::string& program) {
   const mh::Named named = mh::named_command(words);
   if (named.command == nullptr) {
     if (!mh::group_help(words.front(), {}).empty()) {
@@ -134,8 +140,9 @@ int run(const std::vector<std::string>& words) {
     }
     refuse_command(words.front());
   }
-  const mh::Invocation invocation =
+  mh::Invocation invocation =
       mh::parse(*named.command, {words.begin() + static_cast<ptrdiff_t>(named.words), words.end()});
+  invocation.program = program;
   for (size_t i = 0; i < named.command->arguments.size(); ++i) {
     const std::string& name = named.command->arguments[i].name;
     if (name == "RECIPE" || name == "OTHER") {
@@ -150,6 +157,9 @@ int run(const std::vector<std::string>& words) {
 int main(int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
   try {
+    if (std::erase(words, "--no-color") > 0) {
+      setenv("NO_COLOR", "1", /*overwrite=*/1);
+    }
     if (!words.empty() && words.front() == "--version") {
       print("megahost " MH_VERSION " (" MH_BUILT_FOR ")\n");
       return 0;
@@ -166,7 +176,7 @@ int main(int argc, char** argv) {
     if (words.front() == "help") {
       return print_topic({words.begin() + 1, words.end()});
     }
-    return run(words);
+    return run(words, program_name(argc > 0 ? argv[0] : "megahost"));
   } catch (const std::exception& error) {
     return mh::report(error);
   }

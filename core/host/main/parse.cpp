@@ -86,7 +86,7 @@ Invocation parse(const Command& command, const std::vector<std::string>& words) 
   }
 
   arguments.insert(arguments.end(), several.begin(), several.end());
-  Invocation invocation{command.name, std::move(arguments), {}};
+  Invocation invocation{.command = command.name, .arguments = std::move(arguments), .options = {}};
   for (size_t i = 0; i < options.size(); ++i) {
     const Option& option = command.options[i];
     if (options[i]->count() == 0) {

@@ -1,0 +1,230 @@
+#include "core/host/svg_chart.hpp"
+
+#include "core/host/ticks.hpp"
+#include "core/recipe/text.hpp"
+
+#include <array>
+#include <cstdio>
+#include <utility>
+
+namespace mh {
+
+namespace {
+
+constexpr int kPanelWidth = 480, kPanelHeight = 270, kHead = 64;
+constexpr int kLeft = 64, kRight = 14, kTop = 34, kBottom = 40;
+constexpr int kPlotWidth = kPanelWidth - kLeft - kRight;
+constexpr int kPlotHeight = kPanelHeight - kTop - kBottom;
+constexpr size_t kPoints = 500; // of a line; more are drawn as means
+
+constexpr const char* kStyle = R"(<style>
+svg { background: #ffffff; font: 12px system-ui, sans-serif; }
+text { fill: #1f2328; } .label { fill: #59636e; } .title { font-weight: 600; font-size: 13px; }
+.head { font-weight: 600; font-size: 15px; } .grid { stroke: #d1d9e0; stroke-width: 1; }
+.line { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
+.c0 { stroke: #0969da; } .c1 { stroke: #bc4c00; } .c2 { stroke: #1a7f37; }
+.c3 { stroke: #8250df; } .c4 { stroke: #cf222e; } .c5 { stroke: #57606a; }
+.mark { fill: #ffffff; stroke-width: 1.8; }
+@media (prefers-color-scheme: dark) {
+svg { background: #0d1117; } text { fill: #f0f6fc; } .label { fill: #9198a1; } .grid { stroke: #3d444d; }
+.c0 { stroke: #58a6ff; } .c1 { stroke: #f0883e; } .c2 { stroke: #56d364; }
+.c3 { stroke: #bc8cff; } .c4 { stroke: #ff7b72; } .c5 { stroke: #b1bac4; }
+.mark { fill: #0d1117; }
+}
+</style>
+)";
+
+template <class... Arguments>
+std::string format(const char* text, Arguments... arguments) {
+  std::array<char, 512> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), text, arguments...);
+  return buffer.data();
+}
+
+/// Text between tags: what XML forbids in it is gone or escaped.
+std::string escaped(const std::string& text) {
+  std::string safe;
+  for (const char c : valid_utf8(text)) {
+    switch (c) {
+    case '&':
+      safe += "&amp;";
+      break;
+    case '<':
+      safe += "&lt;";
+      break;
+    case '>':
+      safe += "&gt;";
+      break;
+    default:
+      safe += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+  }
+  return safe;
+}
+
+std::string
+text_at(double x, double y, const char* classes, const char* anchor, const std::string& text) {
+  return format(R"(<text x="%.1f" y="%.1f" class="%s" text-anchor="%s">)", x, y, classes, anchor) +
+         escaped(text) + "</text>\n";
+}
+
+int colour(Paint paint) {
+  constexpr std::array kPalette{
+      Paint::cyan, Paint::yellow, Paint::green, Paint::magenta, Paint::red};
+  size_t i = 0;
+  while (i < kPalette.size() && kPalette[i] != paint) {
+    ++i;
+  }
+  return static_cast<int>(i);
+}
+
+/// The finite points; of too many, the means of equal groups of neighbours.
+std::vector<std::pair<double, double>> points(const Series& series) {
+  std::vector<std::pair<double, double>> all, means;
+  for (size_t i = 0; i < series.size(); ++i) {
+    if (series.finite(i)) {
+      all.emplace_back(series.x[i], series.y[i]);
+    }
+  }
+  const size_t group = series.marks ? 1 : (all.size() + kPoints - 1) / kPoints;
+  if (group <= 1) {
+    return all;
+  }
+  for (size_t begin = 0; begin < all.size(); begin += group) {
+    const size_t end = std::min(begin + group, all.size());
+    double x = 0, y = 0;
+    for (size_t i = begin; i < end; ++i) {
+      x += all[i].first / static_cast<double>(end - begin);
+      y += all[i].second / static_cast<double>(end - begin);
+    }
+    means.emplace_back(x, y);
+  }
+  return means;
+}
+
+std::string swatch(const Series& series, int x, int y) {
+  return series.marks
+             ? format(
+                   R"(<circle cx="%d" cy="%d" r="4" class="mark c%d"/>)",
+                   x + 10,
+                   y - 4,
+                   colour(series.paint)
+               ) + "\n"
+             : format(R"(<path d="M%d %dh20" class="line c%d"/>)", x, y - 4, colour(series.paint)) +
+                   "\n";
+}
+
+/// Each name once, over all panels.
+std::string legend(const std::vector<Panel>& panels, int y) {
+  std::vector<std::string> seen;
+  std::string text;
+  int x = kLeft;
+  for (const auto& panel : panels) {
+    for (const auto& series : panel.series) {
+      if (std::find(seen.begin(), seen.end(), series.name) == seen.end()) {
+        seen.push_back(series.name);
+        text += swatch(series, x, y) + text_at(x + 26, y, "label", "start", series.name);
+        x += 50 + 7 * cells(series.name);
+      }
+    }
+  }
+  return seen.size() > 1 ? text : "";
+}
+
+class Plot {
+public:
+  Plot(const Panel& panel, int left, int top)
+      : left_(left + kLeft)
+      , top_(top + kTop) {
+    for (const auto& series : panel.series) {
+      for (const auto& [x, y] : points(series)) {
+        x_.include(x);
+        y_.include(y);
+      }
+    }
+    text_ = text_at(left_, top_ - 12, "title", "start", panel.chart.title);
+    if (x_.high < x_.low) {
+      text_ += text_at(left_, top_ + 20, "label", "start", "no points");
+      return;
+    }
+    if (x_.high == x_.low) {
+      x_ = x_.padded();
+    }
+    y_ = y_.padded();
+    draw_axes(panel.chart.x_label);
+    for (const auto& series : panel.series) {
+      draw(series);
+    }
+  }
+
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+private:
+  [[nodiscard]] double x(double value) const {
+    return left_ + (value - x_.low) / (x_.high - x_.low) * kPlotWidth;
+  }
+
+  [[nodiscard]] double y(double value) const {
+    return top_ + (y_.high - value) / (y_.high - y_.low) * kPlotHeight;
+  }
+
+  void draw_axes(const std::string& x_label) {
+    for (const auto& [at, label] : ticks(y_, 5)) {
+      text_ += format(R"(<path d="M%d %.1fh%d" class="grid"/>)", left_, y(at), kPlotWidth) + "\n" +
+               text_at(left_ - 6, y(at) + 4, "label", "end", label);
+    }
+    for (const auto& [at, label] : ticks(x_, 6)) {
+      text_ += text_at(x(at), top_ + kPlotHeight + 16, "label", "middle", label);
+    }
+    text_ += text_at(left_ + kPlotWidth, top_ + kPlotHeight + 32, "label", "end", x_label);
+  }
+
+  void draw(const Series& series) {
+    std::string path;
+    for (const auto& [at, value] : points(series)) {
+      if (series.marks) {
+        text_ += format(
+                     R"(<circle cx="%.1f" cy="%.1f" r="3" class="mark c%d"/>)",
+                     x(at),
+                     y(value),
+                     colour(series.paint)
+                 ) +
+                 "\n";
+      } else {
+        path += format("%c%.1f %.1f", path.empty() ? 'M' : 'L', x(at), y(value));
+      }
+    }
+    if (!path.empty()) {
+      text_ += "<path d=\"" + path + format(R"(" class="line c%d"/>)", colour(series.paint)) + "\n";
+    }
+  }
+
+  int left_, top_;
+  Range x_, y_;
+  std::string text_;
+};
+
+} // namespace
+
+std::string svg_charts(const std::string& title, const std::vector<Panel>& panels) {
+  const int columns = panels.size() > 1 ? 2 : 1;
+  const int rows = (static_cast<int>(panels.size()) + columns - 1) / columns;
+  const int width = columns * kPanelWidth, height = kHead + rows * kPanelHeight;
+  std::string text =
+      format(
+          R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">)",
+          width,
+          height,
+          width,
+          height
+      ) +
+      "\n<title>" + escaped(title) + "</title>\n" + kStyle +
+      text_at(kLeft, 28, "head", "start", title) + legend(panels, 52);
+  for (size_t i = 0; i < panels.size(); ++i) {
+    const int column = static_cast<int>(i) % columns, row = static_cast<int>(i) / columns;
+    text += Plot(panels[i], column * kPanelWidth, kHead + row * kPanelHeight).text();
+  }
+  return text + "</svg>\n";
+}
+
+} // namespace mh

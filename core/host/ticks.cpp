@@ -1,0 +1,46 @@
+#include "core/host/ticks.hpp"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+namespace mh {
+
+namespace {
+
+double tick_step(const Range& range, int count) {
+  const double raw = (range.high - range.low) / std::max(1, count);
+  const double power = std::pow(10, std::floor(std::log10(raw)));
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (factor * power >= raw * (1 - 1e-9)) {
+      return factor * power;
+    }
+  }
+  return 10 * power;
+}
+
+std::string label(double value, double step) {
+  const int digits = std::clamp(static_cast<int>(std::ceil(-std::log10(step) - 1e-9)), 0, 8);
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, value + 0.0);
+  return text.data();
+}
+
+} // namespace
+
+Range Range::padded() const {
+  const double room = high > low ? (high - low) * 0.02 : std::max(std::abs(low) * 0.05, 1e-6);
+  return {low - room, high + room};
+}
+
+std::vector<Tick> ticks(const Range& range, int count) {
+  const double step = tick_step(range, count);
+  std::vector<Tick> found;
+  const double first = std::ceil(range.low / step - 1e-9);
+  for (double i = first; i * step <= range.high + step * 1e-9; ++i) {
+    found.push_back({i * step, label(i * step, step)});
+  }
+  return found;
+}
+
+} // namespace mh

@@ -1,0 +1,32 @@
+#pragma once
+/// Axes of charts: their range, and round numbers on it.
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+struct Range {
+  double low = std::numeric_limits<double>::infinity();
+  double high = -std::numeric_limits<double>::infinity();
+
+  void include(double value) {
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+
+  /// A little more on both sides, and never empty.
+  [[nodiscard]] Range padded() const;
+};
+
+struct Tick {
+  double at;
+  std::string label;
+};
+
+/// About `count` ticks at multiples of 1, 2 or 5 times a power of ten.
+[[nodiscard]] std::vector<Tick> ticks(const Range& range, int count);
+
+} // namespace mh

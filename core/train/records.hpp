@@ -1,0 +1,53 @@
+#pragma once
+/// What a run measures: the records behind its lines, its metrics.jsonl and its event files.
+
+#include "core/train/step.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace mh {
+
+/// One step of training.
+struct StepRecord {
+  int64_t step = 0;    ///< completed updates, this one included
+  int64_t samples = 0; ///< consumed since the run began
+  int64_t tokens = 0;  ///< likewise
+  std::vector<LossValue> losses;
+  double lr = 0;      ///< of this update
+  double next_lr = 0; ///< of the next one, which Megatron's line shows
+  double gradient_norm = 0;
+  double seconds = 0;
+  int64_t memory = 0; ///< peak bytes so far; 0 if unknown
+};
+
+/// One evaluation.
+struct EvalRecord {
+  int64_t step = 0;
+  int64_t samples = 0; ///< consumed in training
+  std::vector<LossValue> losses;
+};
+
+/// What turns a step's duration into rates.
+struct Rates {
+  int64_t iterations = 0; ///< of the whole run
+  int64_t global_batch = 0;
+  int64_t seq = 0;
+  double flops_per_token = 0;
+  double peak_flops = 0; ///< of one device; 0 if unknown
+  int64_t ranks = 1;
+
+  [[nodiscard]] double tokens_per_second(double seconds) const {
+    return static_cast<double>(global_batch * seq) / seconds;
+  }
+
+  /// FLOP/s of each rank.
+  [[nodiscard]] double flops(double seconds) const {
+    return tokens_per_second(seconds) * flops_per_token / static_cast<double>(ranks);
+  }
+};
+
+/// exp(loss), with Megatron's bound against overflow.
+[[nodiscard]] double perplexity(double loss);
+
+} // namespace mh

@@ -1,0 +1,195 @@
+#include "core/train/step_lines.hpp"
+
+#include "core/train/words.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+
+namespace mh {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Means over the steps that one line is about.
+struct Interval {
+  Interval(const std::vector<StepRecord>& steps, const Rates& rates)
+      : last(steps.back()) {
+    const auto count = static_cast<double>(steps.size());
+    for (const auto& record : steps) {
+      seconds += record.seconds / count;
+      for (const auto& loss : record.losses) {
+        auto known = std::find_if(losses.begin(), losses.end(), [&](const auto& other) {
+          return other.name == loss.name;
+        });
+        if (known == losses.end()) {
+          losses.push_back({loss.name});
+          known = losses.end() - 1;
+        }
+        known->value += loss.value / count;
+      }
+    }
+    tokens_per_second = rates.tokens_per_second(seconds);
+    flops = rates.flops(seconds);
+    share = rates.peak_flops > 0 ? flops / rates.peak_flops : 0;
+  }
+
+  StepRecord last;
+  double seconds = 0;
+  std::vector<LossValue> losses;
+  double tokens_per_second = 0;
+  double flops = 0; // per second and rank
+  double share = 0; // of the peak; 0 if that is unknown
+};
+
+std::string share_text(double share) {
+  return share > 0 ? words("%.1f%%", 100 * share) : "n/a";
+}
+
+std::string now_text() {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  const auto micros =
+      std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count() %
+      1000000;
+  std::tm local{};
+  localtime_r(&seconds, &local);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &local);
+  return words("%s.%06d", text, static_cast<int>(micros));
+}
+
+Json losses_json(const std::vector<LossValue>& losses) {
+  Json json = Json::object();
+  for (const auto& loss : losses) {
+    json[loss.name] = loss.value;
+  }
+  return json;
+}
+
+std::string z_text(std::optional<double> z) {
+  return z ? words(" (%+.1fz)", *z) : "";
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+} // namespace
+
+double perplexity(double loss) {
+  return std::exp(std::min(20.0, loss));
+}
+
+std::optional<double> RobustZ::add(double value) {
+  std::optional<double> score;
+  if (values_.size() >= kFewest) {
+    const double center = median(values_);
+    std::vector<double> distances;
+    for (const double other : values_) {
+      distances.push_back(std::abs(other - center));
+    }
+    // 1.4826: for normally distributed values this is their standard deviation.
+    const double deviation = 1.4826 * median(distances);
+    if (deviation > 0) {
+      score = (value - center) / deviation;
+    }
+  }
+  if (values_.size() < kWindow) {
+    values_.push_back(value);
+  } else {
+    values_[next_++ % kWindow] = value;
+  }
+  return score;
+}
+
+std::vector<std::string>
+step_fields(const std::vector<StepRecord>& steps, const Rates& rates, const Outlook& outlook) {
+  const Interval mean(steps, rates);
+  const auto& last = mean.last;
+  std::vector<std::string> fields{words(
+      "step %6lld/%lld", static_cast<long long>(last.step), static_cast<long long>(rates.iterations)
+  )};
+  for (const auto& loss : mean.losses) {
+    fields.push_back(
+        words("%s %.4f", loss.name.c_str(), loss.value) +
+        (fields.size() == 1 ? z_text(outlook.loss_z) : "")
+    );
+  }
+  fields.push_back(words("grad norm %.3f", last.gradient_norm) + z_text(outlook.norm_z));
+  fields.push_back(words("lr %.3e", last.lr));
+  fields.push_back(words("%.1f ms", 1e3 * mean.seconds));
+  fields.push_back(grouped(static_cast<int64_t>(mean.tokens_per_second)) + " tokens/s");
+  fields.push_back(words("%.3f TFLOP/s", mean.flops / 1e12));
+  fields.push_back("MFU " + share_text(mean.share));
+  if (last.memory > 0) {
+    fields.push_back("mem " + bytes_text(last.memory));
+  }
+  fields.push_back("ETA " + duration_text(outlook.seconds_left));
+  return fields;
+}
+
+std::string megatron_line(const std::vector<StepRecord>& steps, const Rates& rates) {
+  const Interval mean(steps, rates);
+  const auto& last = mean.last;
+  std::string text = words(
+      " [%s] iteration %8lld/%8lld | consumed samples: %12lld |"
+      " elapsed time per iteration (ms): %.1f |"
+      " throughput per GPU (TFLOP/s/GPU): %.1f | learning rate: %.6E |"
+      " global batch size: %5lld |",
+      now_text().c_str(),
+      static_cast<long long>(last.step),
+      static_cast<long long>(rates.iterations),
+      static_cast<long long>(last.samples),
+      1e3 * mean.seconds,
+      mean.flops / 1e12,
+      last.next_lr,
+      static_cast<long long>(rates.global_batch)
+  );
+  for (const auto& loss : mean.losses) {
+    text += words(" %s: %.6E |", loss.name.c_str(), loss.value);
+  }
+  return text + words(
+                    " loss scale: %.1f | grad norm: %.3f | number of skipped iterations: %3d |"
+                    " number of nan iterations: %3d | tokens/s: %.1f | TFLOP/s: %.3f | MFU: %s |",
+                    1.0,
+                    last.gradient_norm,
+                    0,
+                    0,
+                    mean.tokens_per_second,
+                    mean.flops / 1e12,
+                    share_text(mean.share).c_str()
+                );
+}
+
+std::string
+json_line(const std::vector<StepRecord>& steps, const Rates& rates, const Outlook& outlook) {
+  const Interval mean(steps, rates);
+  Json json{
+      {"step", mean.last.step},
+      {"iterations", rates.iterations},
+      {"samples", mean.last.samples},
+      {"seconds", mean.seconds},
+      {"lr", mean.last.lr},
+      {"global_batch", rates.global_batch},
+      {"losses", losses_json(mean.losses)},
+      {"gradient_norm", mean.last.gradient_norm},
+      {"skipped", 0},
+      {"nan", 0},
+      {"tokens_per_second", mean.tokens_per_second},
+      {"tflops", mean.flops / 1e12}};
+  const auto known = [](bool is, double value) { return is ? Json(value) : Json(); };
+  json["mfu"] = known(mean.share > 0, mean.share);
+  json["memory"] = mean.last.memory;
+  json["loss_z"] = known(outlook.loss_z.has_value(), outlook.loss_z.value_or(0));
+  json["gradient_norm_z"] = known(outlook.norm_z.has_value(), outlook.norm_z.value_or(0));
+  json["seconds_left"] = outlook.seconds_left;
+  return json.dump();
+}
+
+} // namespace mh

@@ -23,10 +23,26 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::string_view kEngine = "autograd::engine"; // around each backward node
+
 constexpr size_t kMostEvents = 2'000'000; // of a trace; later ones are in the tables only
 
 double micros(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
+}
+
+/// What a person knows an operation by: "LinearFunction" for
+/// "torch::autograd::CppNode<mh::(anonymous namespace)::LinearFunction>".
+std::string operation_name(std::string name) {
+  constexpr std::string_view kNode = "torch::autograd::CppNode<";
+  if (name.starts_with(kEngine)) {
+    return std::string(kEngine);
+  }
+  if (name.starts_with(kNode) && name.ends_with('>')) {
+    name = name.substr(kNode.size(), name.size() - kNode.size() - 1);
+    return name.substr(name.rfind(':') + 1);
+  }
+  return name;
 }
 
 std::optional<int64_t> step_number(std::string_view text) {
@@ -165,8 +181,8 @@ private:
 void Profile::Recorder::start(const at::RecordFunction& function) {
   const uint64_t id = at::RecordFunction::currentThreadId();
   auto& thread = threads_[id];
-  Open open{
-      .event = {function.name(), "operation", "", id, {}, {}}, .backward = false, .children = 0};
+  const std::string name = operation_name(function.name());
+  Open open{.event = {name, "operation", "", id, {}, {}}, .backward = false, .children = 0};
   if (!thread.open.empty()) {
     open.event.part = thread.open.back().event.part;
     open.backward = thread.open.back().backward;
@@ -178,6 +194,8 @@ void Profile::Recorder::start(const at::RecordFunction& function) {
   } else if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
     open.event.kind = "backward";
     open.event.part = part_of_node(function);
+    open.backward = true;
+  } else if (name == kEngine) {
     open.backward = true;
   }
   thread.open.push_back(std::move(open));

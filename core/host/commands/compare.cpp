@@ -127,6 +127,7 @@ struct Comparison {
       , by_step(rows(left, right, &StepRecord::step))
       , validation(validation_rows(left, right))
       , totals{Totals(left), Totals(right)}
+      , first_common(std::max(left.steps.front().step, right.steps.front().step))
       , differs_at(first_difference(left, right)) {
     if (left.tokens_of(0) != right.tokens_of(0)) {
       by_tokens = rows(left, right, &StepRecord::tokens);
@@ -137,7 +138,7 @@ struct Comparison {
   std::vector<Difference> recipe;
   std::vector<Row> by_step, by_tokens, validation;
   std::vector<Totals> totals;
-  int64_t differs_at;
+  int64_t first_common, differs_at;
 };
 
 Json to_json(const std::vector<Row>& rows, const char* at) {
@@ -253,7 +254,7 @@ void print(const Comparison& all) {
   print_recipe(all);
   if (all.differs_at == 0) {
     std::printf("\nloss and gradient norm are equal in every bit of all common steps\n");
-  } else if (all.differs_at > 0) {
+  } else if (all.differs_at > all.first_common) {
     std::printf(
         "\nloss and gradient norm are equal in every bit before step %lld\n",
         static_cast<long long>(all.differs_at)

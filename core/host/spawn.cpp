@@ -217,8 +217,10 @@ private:
         if (child.failed() && !first_) {
           failed_at_ = Clock::now();
         }
-        if (child.failed() &&
-            (!first_ || (of_communication(children_[*first_]) && !of_communication(child)))) {
+        // The cause, not the consequence: but a rank that was ended from here is neither.
+        const bool better =
+            first_ && !told_ && of_communication(children_[*first_]) && !of_communication(child);
+        if (child.failed() && (!first_ || better)) {
           first_ = rank;
         }
       }

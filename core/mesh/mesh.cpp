@@ -1,5 +1,6 @@
 #include "megahost/mesh.hpp"
 
+#include "core/mesh/collective_log.hpp"
 #include "megahost/error.hpp"
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -138,7 +139,8 @@ Group make_group(
     std::string_view axis,
     const std::vector<int64_t>& members,
     int64_t rank,
-    const MakeBackend& make_backend
+    const MakeBackend& make_backend,
+    const std::shared_ptr<CollectiveLog>& log
 ) {
   const int64_t index = index_in(members, rank);
   const std::string name = group_name(axis, members);
@@ -146,7 +148,7 @@ Group make_group(
   if (members.size() > 1) {
     backend = make_backend(name, members, index);
   }
-  return Group(name, members, index, std::move(backend));
+  return Group(name, members, index, std::move(backend), log);
 }
 
 } // namespace
@@ -174,7 +176,8 @@ Mesh::Mesh(
   for (size_t i = 0; i < everyone.size(); ++i) {
     everyone[i] = static_cast<int64_t>(i);
   }
-  all_ = make_group("world", everyone, rank, make_backend);
+  const auto log = std::make_shared<CollectiveLog>();
+  all_ = make_group("world", everyone, rank, make_backend, log);
 
   const auto dense = axes_in_order(order, /*expert=*/false);
   const auto expert = axes_in_order(order, /*expert=*/true);
@@ -182,7 +185,7 @@ Mesh::Mesh(
     const auto at = static_cast<size_t>(axis);
     const bool in_dense = std::find(dense.begin(), dense.end(), axis) != dense.end();
     for (const auto& members : all_groups(shape, in_dense ? dense : expert, axis)) {
-      auto group = make_group(to_string(axis), members, rank, make_backend);
+      auto group = make_group(to_string(axis), members, rank, make_backend, log);
       if (group.index() >= 0) {
         groups_[at] = std::move(group);
       }
@@ -195,7 +198,7 @@ Mesh::Mesh(
           const std::vector<int64_t> block(
               members.begin() + first, members.begin() + first + inner
           );
-          auto part = make_group(to_string(axis), block, rank, make_backend);
+          auto part = make_group(to_string(axis), block, rank, make_backend, log);
           if (part.index() >= 0) {
             blocks_[at].push_back(std::move(part));
           }

@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <memory>
 
 namespace mh {
@@ -115,6 +116,9 @@ Processes::Processes(const Found& found, std::chrono::milliseconds timeout)
 }
 
 Processes::~Processes() {
+  if (std::uncaught_exceptions() > 0) { // nobody waits for a rank that failed
+    return;
+  }
   try {
     if (store_->add("done", 1) == found_.world.size) {
       store_->set("all done", "1");

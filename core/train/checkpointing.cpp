@@ -56,34 +56,49 @@ void save_checkpoint(
     const Progress& progress,
     const Weights& weights,
     int64_t keep,
-    std::vector<std::string>& notes
+    std::vector<std::string>& notes,
+    const Ranks& ranks
 ) {
   LocalStorage disk;
   StepFolder folder(disk, checkpoint_folder(run), [&](const std::string& sentence) {
     notes.push_back("warning: " + sentence);
   });
-  folder.recover();
-  write_checkpoint(disk, folder, progress.step, to_json(progress), slices(weights));
-  if (keep > 0) {
+  on_first(ranks, [&] {
+    folder.recover();
+    return std::string();
+  });
+  write_checkpoint(disk, folder, progress.step, to_json(progress), slices(weights), ranks);
+  if (keep > 0 && ranks.rank == 0) {
     folder.keep_last(keep, whole_checkpoint(disk));
   }
 }
 
 std::optional<Progress> load_checkpoint(
-    const std::filesystem::path& run, Weights& weights, std::vector<std::string>& notes
+    const std::filesystem::path& run,
+    Weights& weights,
+    std::vector<std::string>& notes,
+    const Ranks& ranks
 ) {
   LocalStorage disk;
   const StepFolder folder(disk, checkpoint_folder(run), [&](const std::string& sentence) {
     notes.push_back("warning: " + sentence);
   });
-  const auto step = folder.newest(whole_checkpoint(disk));
-  if (!step) {
+  const std::string found = on_first(ranks, [&] {
+    const auto step = folder.newest(whole_checkpoint(disk));
+    return step ? folder.path(*step).string() : std::string();
+  });
+  if (found.empty()) {
     return std::nullopt;
   }
-  Checkpoint saved(disk, folder.path(*step));
-  saved.load(slices(weights));
+  std::optional<Progress> progress;
+  together(ranks, [&] {
+    Checkpoint saved(disk, found);
+    saved.load(slices(weights));
+    progress = from_json(saved.manifest().state, found);
+    return std::string();
+  });
   weights.publish();
-  return from_json(saved.manifest().state, folder.path(*step).string());
+  return progress;
 }
 
 std::map<std::string, std::string> deciding_sections(const Recipe& recipe) {

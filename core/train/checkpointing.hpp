@@ -1,6 +1,7 @@
 #pragma once
 /// What a run needs to go on as if it had never stopped.
 
+#include "core/mesh/agree.hpp"
 #include "core/train/weights.hpp"
 #include "megahost/recipe.hpp"
 
@@ -32,20 +33,26 @@ struct Progress {
 /// `notes` gets what went wrong afterwards.
 ///
 /// Throws:  mh::Error (exit code 5) naming path and cause
+/// Ranks:   all; each writes the slices that it alone is told to
 void save_checkpoint(
     const std::filesystem::path& run,
     const Progress& progress,
     const Weights& weights,
     int64_t keep,
-    std::vector<std::string>& notes
+    std::vector<std::string>& notes,
+    const Ranks& ranks = {}
 );
 
 /// Loads the newest checkpoint that is whole; nothing if there is none. `notes` gets a sentence for
 /// each newer one that was passed over.
 ///
 /// Throws:  mh::Error (exit code 5) if there are checkpoints, but none is whole or fits the model
+/// Ranks:   all, under any layout; rank 0 looks for the checkpoint, each reads its own slices
 [[nodiscard]] std::optional<Progress> load_checkpoint(
-    const std::filesystem::path& run, Weights& weights, std::vector<std::string>& notes
+    const std::filesystem::path& run,
+    Weights& weights,
+    std::vector<std::string>& notes,
+    const Ranks& ranks = {}
 );
 
 /// What decides a run's numbers, section by section.

@@ -1,6 +1,8 @@
 #include "core/train/trainer.hpp"
 
 #include "core/kernels/caching_allocator.hpp"
+#include "core/mesh/agree.hpp"
+#include "core/recipe/text.hpp"
 #include "core/train/checkpointing.hpp"
 #include "core/train/closing.hpp"
 #include "core/train/evaluate.hpp"
@@ -17,6 +19,8 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <sstream>
@@ -41,6 +45,27 @@ std::string bad_numbers(const StepResult& result) {
          (std::isnan(result.gradient_norm) ? "nan" : "infinite");
 }
 
+/// Of the ranks that do not speak.
+class Silence : public Output {
+public:
+  void line(const std::string&) override {}
+};
+
+/// Ranks that were started with another recipe or other plugins would wait for one another for
+/// ever, or learn nonsense.
+void require_same_run(const Ranks& ranks, const std::string& text) {
+  const auto digests = together(ranks, [&] { return std::to_string(random_key(0, text)); });
+  for (size_t rank = 1; rank < digests.size(); ++rank) {
+    if (digests[rank] != digests.front()) {
+      throw Error(
+          "rank " + std::to_string(rank) + " has another recipe or other plugins than rank 0",
+          "start all ranks with the same command, and the same files on every machine",
+          exit_code::communication
+      );
+    }
+  }
+}
+
 class Trainer {
 public:
   Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output);
@@ -63,11 +88,13 @@ private:
 
   const TrainOptions& options_;
   Output& output_;
+  Silence silence_;
   StopSignals signals_;
   Clock::time_point start_ = Clock::now();
-  std::filesystem::path folder_;
-  std::unique_ptr<FileLock> lock_;
   std::unique_ptr<Session> session_;
+  Ranks ranks_;                  // of the whole run
+  std::filesystem::path folder_; // of the run, the same on every rank
+  std::unique_ptr<FileLock> lock_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<Prefetcher> data_;
   std::unique_ptr<RunLog> log_;
@@ -82,12 +109,17 @@ private:
 Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output)
     : options_(options)
     , output_(output)
-    , folder_(run_folder(recipe.checkpoint.dir, options.resume))
-    , session_(make_session(recipe, host))
+    , session_(make_session(recipe, host, {.processes = options.processes}))
+    , ranks_(ranks_of(session_->mesh.all()))
     , iterations_(recipe.iterations()) {
   auto& session = *session_;
+  require_same_run(ranks_, options.recipe_text + join(used_plugins(recipe, host)));
   require_evaluation(session);
-  lock_ = make_run_folder(folder_, options.recipe_text);
+  folder_ = on_first(ranks_, [&] {
+    const auto folder = run_folder(recipe.checkpoint.dir, options.resume);
+    lock_ = make_run_folder(folder, options.recipe_text);
+    return folder.string();
+  });
   session.model->parameters().allocate_gradients();
   weights_ = std::make_unique<Weights>(
       session.model->parameters(), *session.optimizer, recipe.optimizer.weight_decay
@@ -100,7 +132,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
 
   std::vector<std::string> notes = folder_notes(recipe.checkpoint.dir, folder_, options.resume);
   if (options.resume) {
-    if (const auto saved = load_checkpoint(folder_, *weights_, notes)) {
+    if (const auto saved = load_checkpoint(folder_, *weights_, notes, ranks_)) {
       for (const auto& difference : differences(*saved, progress_)) {
         notes.push_back("warning: " + difference);
       }
@@ -119,8 +151,14 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
       .flops_per_token = session.flops_per_token(),
       .peak_flops = session.device->peak_flops(session.dtype),
       .ranks = session.mesh.world()};
+  const bool speaks = ranks_.rank == 0;
   log_ = std::make_unique<RunLog>(
-      output_, folder_, recipe.log, rates, progress_.step, options.recipe_text
+      speaks ? output_ : silence_,
+      speaks ? folder_ : std::filesystem::path(),
+      recipe.log,
+      rates,
+      progress_.step,
+      options.recipe_text
   );
   for (const auto& line : start_block(session, *weights_, progress_.plugins, folder_)) {
     log_->line(line);
@@ -136,16 +174,18 @@ std::string Trainer::stop_reason() const {
   if (progress_.step >= iterations_) {
     return "finished";
   }
-  if (const auto signal = signals_.received(); !signal.empty()) {
-    return signal;
-  }
   if (train.exit_iters && progress_.step >= *train.exit_iters) {
     return "train.exit_iters";
   }
-  if (train.exit_minutes && seconds_since(start_) >= 60 * *train.exit_minutes) {
-    return "train.exit_minutes";
+  // What only one rank may have noticed: all stop for the same reason, after the same step.
+  static constexpr std::array kReasons{"", "train.exit_minutes", "SIGINT", "SIGTERM"};
+  int64_t reason =
+      !first_step_ && train.exit_minutes && seconds_since(start_) >= 60 * *train.exit_minutes ? 1
+                                                                                              : 0;
+  if (const auto signal = signals_.received(); !signal.empty()) {
+    reason = std::find(kReasons.begin(), kReasons.end(), signal) - kReasons.begin();
   }
-  return "";
+  return kReasons.at(static_cast<size_t>(largest(session_->mesh.all(), reason)));
 }
 
 void Trainer::step() {
@@ -204,7 +244,8 @@ void Trainer::stop_at(const StepResult& result) {
   std::string kept = saved_step_ > 0
                          ? "the checkpoint of step " + std::to_string(saved_step_) + " is whole"
                          : "no checkpoint was written";
-  if (progress_.step > saved_step_ && progress_.step > 0 && weights_->finite()) {
+  if (progress_.step > saved_step_ && progress_.step > 0 &&
+      largest(session_->mesh.all(), weights_->finite() ? 0 : 1) == 0) {
     save_or_warn(/*keep=*/0); // earlier ones may be sounder: none is removed
   }
   if (saved_step_ == progress_.step && progress_.step > 0) {
@@ -231,7 +272,7 @@ void Trainer::save(int64_t keep) {
   }
   const auto begin = Clock::now();
   std::vector<std::string> notes;
-  save_checkpoint(folder_, progress_, *weights_, keep, notes);
+  save_checkpoint(folder_, progress_, *weights_, keep, notes, ranks_);
   saved_step_ = progress_.step;
   log_->line(words(
       "step %6lld/%lld | saved in %s | %.0f ms",
@@ -257,6 +298,9 @@ void Trainer::save_or_warn(int64_t keep) {
 }
 
 void Trainer::show_profile() {
+  if (ranks_.rank != 0) {
+    return;
+  }
   const std::string tables = profile_.tables(/*rows=*/12);
   if (tables.empty()) {
     log_->line("warning: none of the steps to profile was run");
@@ -338,7 +382,7 @@ void Trainer::steps(TrainSummary& summary) {
   if (const auto& validation = log_->curves().validation; !validation.empty()) {
     summary.validation_loss = validation.back().second;
   }
-  if (options_.closing && signals_.received().empty()) {
+  if (options_.closing && ranks_.rank == 0 && signals_.received().empty()) {
     close_run(*session_, *log_, output_, options_, folder_, finished);
   }
   if (!finished) {

@@ -3,6 +3,7 @@
 ///
 ///   mh::TrainSummary summary = mh::train(recipe, host, {.resume = true}, output);
 
+#include "core/mesh/processes.hpp"
 #include "core/train/output.hpp"
 #include "core/train/profile.hpp"
 #include "megahost/export.hpp"
@@ -26,7 +27,8 @@ struct TrainOptions {
   std::string program = "megahost"; ///< how the user called the program, for suggestions
   /// How the user told the recipe: {"a.lua", "--set", "train.iters=9"}; empty: the run's own copy.
   std::vector<std::string> recipe_words{};
-  std::optional<StepRange> profile{}; ///< steps to profile, into folder `profile` of the run
+  std::optional<StepRange> profile{};   ///< steps to profile, into folder `profile` of the run
+  const Processes* processes = nullptr; ///< of the run; null: this process is alone
 };
 
 struct TrainSummary {
@@ -37,8 +39,9 @@ struct TrainSummary {
   std::optional<double> validation_loss;
 };
 
-/// Trains. A fresh run takes the recipe's run folder, or the first free one of DIR-2, DIR-3, ... if
-/// that holds a run already; a resumed one takes the last of them.
+/// Trains. Every rank calls it; rank 0 speaks and keeps the run's folder. A fresh run takes the
+/// recipe's run folder, or the first free one of DIR-2, DIR-3, ... if that holds a run already; a
+/// resumed one takes the last of them.
 ///
 /// Throws:  mh::Error with exit code 6 when loss or gradients are no finite numbers (the state
 /// before that

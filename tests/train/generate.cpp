@@ -1,9 +1,10 @@
 // Generation: how tokens are drawn, that a cache changes none, and that text comes in whole
 // characters.
 
+#include "core/train/generate.hpp"
+
 #include "core/recipe/text.hpp"
 #include "core/train/devices.hpp"
-#include "core/train/generate.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/decoder.hpp"
 

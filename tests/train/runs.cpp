@@ -339,7 +339,7 @@ TEST_CASE("bad input is named before training") {
 
   recipe = runs::recipe(folder / "a");
   recipe.parallel.data = int64_t{2};
-  fails(recipe, mh::exit_code::recipe, "parallel.data is 2");
+  fails(recipe, mh::exit_code::recipe, "this layout needs 2 ranks, this run has 1");
 
   recipe = runs::recipe(folder / "a");
   std::ofstream(folder / "empty.txt");

@@ -1,8 +1,15 @@
 #include "core/host/commands/commands.hpp"
 #include "core/host/run_output.hpp"
+#include "core/host/spawn.hpp"
+#include "core/mesh/processes.hpp"
+#include "core/train/session.hpp"
 #include "core/train/trainer.hpp"
 #include "megahost/error.hpp"
 
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <optional>
@@ -11,8 +18,6 @@
 namespace mh {
 
 namespace {
-
-constexpr int64_t kRanks = 1;
 
 /// The options that stand for a key of the recipe.
 std::vector<Layer> option_layers(const Invocation& invocation) {
@@ -45,18 +50,19 @@ std::vector<std::string> recipe_words(const Invocation& invocation) {
   add("--plugin", "--plugin", "");
   add("--set", "--run-dir", "checkpoint.dir=");
   add("--set", "--log-format", "log.format=");
+  add("--nproc", "--nproc", "");
   add("--set", "--set", "");
   return words;
 }
 
 /// "tensor 4 x pipeline 2 x data 4".
-std::string degrees(const Recipe::Parallel& parallel) {
+std::string degrees(const Recipe::Parallel& parallel, int64_t world) {
   std::string text;
   const std::pair<const char*, int64_t> all[] = {
       {"tensor", parallel.tensor},
       {"pipeline", parallel.pipeline},
       {"context", parallel.context},
-      {"data", parallel.data_degree(kRanks)},
+      {"data", parallel.data_degree(world)},
   };
   for (const auto& [name, degree] : all) {
     if (degree > 1) {
@@ -66,19 +72,35 @@ std::string degrees(const Recipe::Parallel& parallel) {
   return text;
 }
 
-int say_what_is_missing(const Recipe& recipe, const std::string& file) {
-  const int64_t ranks = recipe.parallel.ranks();
+/// Whether every strategy that the layout needs is there.
+bool can_run_on_many(const Recipe& recipe, const Host& host) {
+  const auto known = host.names(Kind::strategy);
+  const auto wanted = strategy_names(recipe);
+  return std::all_of(wanted.begin(), wanted.end(), [&](const std::string& name) {
+    return std::find(known.begin(), known.end(), name) != known.end();
+  });
+}
+
+int say_what_is_missing(
+    const Recipe& recipe, const std::string& file, int64_t world, const Host& host
+) {
+  const std::string ranks = std::to_string(recipe.parallel.ranks());
+  const std::string start = can_run_on_many(recipe, host)
+                                ? ": --nproc " + ranks + ", torchrun, srun or mpirun start them"
+                                : "";
   std::fprintf(
       stderr,
-      "error: %s needs %ld ranks (%s), and there is %ld.\n"
+      "error: %s needs %s ranks (%s), and there %s %ld%s.\n"
       "help: megahost run %s --scale trains the same structure here and now, shrunk to this "
       "machine.\n"
       "help: megahost recipe show %s prints it; megahost plan, which counts its memory and time, "
       "is to come.\n",
       file.c_str(),
-      ranks,
-      degrees(recipe.parallel).c_str(),
-      kRanks,
+      ranks.c_str(),
+      degrees(recipe.parallel, world).c_str(),
+      world == 1 ? "is" : "are",
+      world,
+      start.c_str(),
       file.c_str(),
       file.c_str()
   );
@@ -91,8 +113,22 @@ int command_run(const Invocation& invocation, Host& host) {
   const std::string& file = invocation.arguments.front();
   const Read read = read_resolved(invocation, host, file, option_layers(invocation));
   const Recipe& recipe = read.resolved.recipe;
-  if (recipe.parallel.ranks() > kRanks) {
-    return say_what_is_missing(recipe, file);
+  const int64_t world = world_size(invocation);
+  if (recipe.parallel.ranks() > world) {
+    return say_what_is_missing(recipe, file, world, host);
+  }
+  const auto found = find_world(process_environment());
+  if (!found && world > 1) {
+    return run_as_ranks(world);
+  }
+  std::optional<Processes> processes;
+  if (found && world > 1) {
+    if (is_spawned_rank()) {
+      prctl(PR_SET_PDEATHSIG, SIGTERM); // a rank does not outlive its launcher
+    }
+    processes.emplace(
+        *found, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))
+    );
   }
   std::optional<StepRange> profile;
   if (invocation.has("--profile")) {
@@ -105,6 +141,7 @@ int command_run(const Invocation& invocation, Host& host) {
       .program = invocation.program,
       .recipe_words = recipe_words(invocation),
       .profile = profile,
+      .processes = processes ? &*processes : nullptr,
   };
   const TrainSummary summary = train(recipe, host, options, output);
   return summary.reason == "SIGTERM"  ? 128 + SIGTERM

@@ -40,7 +40,12 @@ inline constexpr std::array<MeshAxis, kMeshAxes> kAllMeshAxes = {
 
 enum class Reduce : uint8_t { sum, max, min };
 
+class CollectiveLog;
+
 /// Some ranks that take part in collectives together. A group of one rank communicates nothing.
+///
+/// Throws:  mh::Error (exit code 4) from every collective if a member is gone or does not answer in
+///          time, with the last collectives of this rank
 class MH_API Group {
 public:
   Group() = default;
@@ -48,7 +53,8 @@ public:
       std::string name,
       std::vector<int64_t> members,
       int64_t index,
-      c10::intrusive_ptr<c10d::Backend> backend
+      c10::intrusive_ptr<c10d::Backend> backend,
+      std::shared_ptr<CollectiveLog> log = nullptr
   );
   Group(const Group&);
   Group& operator=(const Group&);
@@ -79,10 +85,14 @@ public:
   [[nodiscard]] at::Tensor slice(const at::Tensor& tensor, int64_t dim) const;
 
 private:
+  void
+  run(const char* name, const at::Tensor& tensor, const std::function<void()>& collective) const;
+
   std::string name_ = "self";
   std::vector<int64_t> members_ = {0};
   int64_t index_ = 0;
   c10::intrusive_ptr<c10d::Backend> backend_;
+  std::shared_ptr<CollectiveLog> log_; // of the rank: all its groups share it
 };
 
 /// Degrees of parallelism. Expert data parallelism follows: edp = tp cp dp / (etp ep).

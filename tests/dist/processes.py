@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Real processes over Gloo on the loopback: layouts train like one rank, checkpoints move between layouts,
+and no rank that fails, dies or stops leaves the others waiting."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+program = os.environ["MEGAHOST"]
+folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-processes-"))
+(folder / "tiny.toml").write_text(
+    """
+precision = "fp32"
+[model]
+use = "llama"
+layers = 2
+hidden = 32
+heads = 4
+kv_heads = 2
+seq_length = 16
+[data]
+use = "mock"
+split = [90, 10, 0]
+[batch]
+global = 4
+micro = 1
+[train]
+iters = 6
+eval_interval = 3
+eval_iters = 2
+[log]
+interval = 1
+format = "json"
+[comm]
+timeout = 5
+"""
+)
+
+
+def megahost(*words, **options):
+    return subprocess.run([program, "run", "tiny.toml", *words], cwd=folder, capture_output=True, text=True, **options)
+
+
+def layout(text):
+    return [word for setting in text.split(",") if setting for word in ("--set", "parallel." + setting)]
+
+
+def losses(run):
+    records = [json.loads(line) for line in (folder / run / "metrics.jsonl").read_text().splitlines()]
+    return [(record["step"], record["losses"]["lm loss"]) for record in records if "losses" in record]
+
+
+def train(run, ranks, settings, *words):
+    result = megahost("--run-dir", run, "--nproc", str(ranks), *layout(settings), *words)
+    assert result.returncode == 0, f"{run}: status {result.returncode}\n{result.stdout}{result.stderr}"
+    return losses(run)
+
+
+def compare(name, expected, found):
+    assert [step for step, _ in expected] == [step for step, _ in found], f"{name}: steps {found}"
+    worst = max(abs(a - b) / abs(a) for (_, a), (_, b) in zip(expected, found))
+    print(f"{name}: {worst:.1e}")
+    assert worst < 1e-5, f"{name}: losses differ by {worst:.1e}: {expected} {found}"
+
+
+one = train("one", 1, "")
+for ranks, settings in (
+    (2, "tensor=2"),
+    (2, "tensor=2,sequence=true"),
+    (2, "data=2"),
+    (4, "tensor=2,sequence=true,data=2"),
+    (4, "tensor=4,data=1"),
+):
+    compare(settings, one, train(settings, ranks, settings))
+
+# A run that changes its layout half way.
+train("moving", 2, "tensor=2", "--set", "train.exit_iters=3")
+train("moving", 4, "tensor=2,data=2", "--resume", "--set", "train.exit_iters=5")
+compare("from tensor 2 over tensor 2 x data 2 to one rank", one, train("moving", 1, "", "--resume"))
+
+# A recipe that fails on every rank is refused once.
+refused = megahost("--nproc", "2", "--set", "data.use=text", "--set", 'data.paths=["absent"]')
+assert refused.returncode == 5, refused
+assert refused.stderr.count("absent") == 1 and "rank" not in refused.stderr, refused.stderr
+print("refused once:", refused.stderr.splitlines()[0][:80])
+
+
+def long_run(name):
+    run = subprocess.Popen(
+        [program, "run", "tiny.toml", "--run-dir", name, "--nproc", "2", "--set", "parallel.data=2", "--set",
+         "train.iters=1000000"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    metrics = folder / name / "metrics.jsonl"
+    while not metrics.exists() or len(metrics.read_text().splitlines()) < 3:
+        assert run.poll() is None, run.stderr.read()
+        time.sleep(0.1)
+    children = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True).stdout.split()
+    assert len(children) == 2, children
+    return run, [int(child) for child in sorted(children, key=int)]
+
+
+# A rank that is killed takes the other one down, and is named.
+run, children = long_run("killed")
+os.kill(children[1], signal.SIGKILL)
+errors = run.communicate()[1]
+assert run.returncode == 128 + signal.SIGKILL, (run.returncode, errors)
+assert "rank 1 of 2 was ended by signal 9" in errors, errors
+print("killed:", errors.splitlines()[0][:80])
+
+# A rank that stops answering is not waited for longer than comm.timeout.
+run, children = long_run("stopped")
+os.kill(children[1], signal.SIGSTOP)
+begin = time.time()
+errors = run.communicate()[1]
+assert run.returncode == 4, (run.returncode, errors)
+assert "rank 0" in errors and "in collective" in errors, errors
+print(f"stopped: {time.time() - begin:.0f} s,", errors.splitlines()[0][:120])
+
+# SIGTERM to the launcher: all ranks save and end.
+run, children = long_run("ended")
+run.send_signal(signal.SIGTERM)
+errors = run.communicate()[1]
+assert run.returncode == 128 + signal.SIGTERM, (run.returncode, errors)
+assert any((folder / "ended" / "checkpoints").glob("step-*")), errors
+
+# An environment that is there in part.
+part = megahost(env={**os.environ, "RANK": "0", "TORCHELASTIC_RUN_ID": "x"})
+assert part.returncode == 4 and "lacks WORLD_SIZE" in part.stderr, part
+print(part.stderr.splitlines()[0])

@@ -1,5 +1,5 @@
 -- A first run: a Llama of about 10 million parameters learns to write C++ from the headers that came with
--- LibTorch. About three minutes on two CPU cores.
+-- LibTorch. One and a half to three minutes on two CPU cores.
 --
 --   megahost run recipes/quickstart.lua
 --   megahost run recipes/quickstart.lua --set train.iters=50 --set optimizer.lr=3e-4

@@ -33,7 +33,7 @@ void add_bias_gradient(const at::Tensor& dy, Parameter& bias) {
 
 /// main_grad += dyᵀ x
 void add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, Parameter& weight) {
-  ops::gemm_(weight.main_grad, rows_of(dy).t(), rows_of(x), /*add=*/true);
+  ops::add_product_(weight.main_grad, rows_of(dy).t(), rows_of(x));
 }
 
 /// x Wᵀ + b

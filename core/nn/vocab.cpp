@@ -114,7 +114,7 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
         MH_ASSERT(
             parameter.main_grad.defined(), "backward before ParameterStore::allocate_gradients"
         );
-        ops::gemm_(parameter.main_grad, dz.t(), x, /*add=*/true);
+        ops::add_product_(parameter.main_grad, dz.t(), x);
       }
     }
     return {

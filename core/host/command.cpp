@@ -111,7 +111,9 @@ std::vector<Command> make_commands() {
           "RUN is one of our run folders, or a Hugging Face folder (config.json and *.safetensors) "
           "with --recipe. The prompt and what the model writes go to standard output as they come, "
           "the speed goes to standard error. The model looks back on at most model.seq_length "
-          "tokens; when there are more, it goes on from the last half of them.",
+          "tokens; when there are more, it goes on from the last half of them. It computes in "
+          "fp32, "
+          "whatever the run trained in; --set precision=bf16 halves the memory.",
           {{"RUN", "run folder or Hugging Face folder"}},
           {
               {"--prompt", "TEXT", "what the model continues"},
@@ -124,9 +126,7 @@ std::vector<Command> make_commands() {
               {"--top-k", "K", "draws from the K most likely tokens"},
               {"--top-p", "P", "draws from the most likely tokens that have the share P together"},
               {"--seed", "N", "another seed gives another text (1234)"},
-              {"--no-cache",
-               "",
-               "reads everything again for each token: the same tokens but for rounding, slowly"},
+              {"--no-cache", "", "reads everything again for each token: the same tokens, slowly"},
               {"--recipe", "RECIPE", "recipe file, instead of the run folder's recipe.toml"},
               {"--step", "N", "checkpoint of this step, instead of the newest"},
               {"--json", "", "one JSON object at the end instead of text as it comes"},

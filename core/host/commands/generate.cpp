@@ -110,7 +110,10 @@ int command_generate(const Invocation& invocation, Host& host) {
   const std::filesystem::path folder = invocation.arguments.front();
   const GenerateOptions options = read_options(invocation);
   const auto step = number<int64_t>(invocation, "--step", 0, std::numeric_limits<int64_t>::max());
-  Recipe recipe = read_resolved(invocation, host, recipe_file(invocation, folder)).resolved.recipe;
+  // In float32 the tokens with the cache are those without it: bf16 rounds the two ways apart.
+  const std::vector<Layer> exact = {{"generate", Table{{"precision", "fp32"}}}};
+  Recipe recipe =
+      read_resolved(invocation, host, recipe_file(invocation, folder), exact).resolved.recipe;
   recipe.parallel = {}; // one rank, however many trained it
   recipe.batch = {.global = 1, .micro = 1};
   const auto session = make_session(recipe, host, {.corpus = false, .initialise = false});

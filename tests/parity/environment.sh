@@ -22,8 +22,9 @@ export TMPDIR="$folder/tmp" PIP_DISABLE_PIP_VERSION_CHECK=1
 # Debian's python3 makes environments only with python3-venv, but its pip installs into one made without pip.
 python3 -m venv --without-pip "$folder"
 packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-python3 -m pip install --no-cache-dir --no-deps --target "$packages" $torch
+# pip makes the folder of programs once: taplo is among the others.
 python3 -m pip install --no-cache-dir --target "$packages" $others
+python3 -m pip install --no-cache-dir --no-deps --target "$packages" $torch
 python3 -m pip install --no-cache-dir --no-deps --target "$packages" $alone
 python3 "$here/cuda_stubs.py" "$packages/torch/lib"
 "$folder/bin/python" -c 'import torch, transformers'

@@ -52,7 +52,9 @@ void RunOutput::fields(const std::vector<std::string>& fields) {
       Paint::cyan,
       Paint::blue,
       Paint::red,
-      Paint::plain};
+      Paint::plain,
+      Paint::bright_green,
+      Paint::bright_blue};
   std::string text;
   for (size_t i = 0; i < fields.size(); ++i) {
     text += i == 0 ? "" : out_.paint(Paint::dim, " | ");

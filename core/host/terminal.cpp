@@ -32,6 +32,10 @@ const char* code(Paint paint) {
     return "35";
   case Paint::cyan:
     return "36";
+  case Paint::bright_green:
+    return "92";
+  case Paint::bright_blue:
+    return "94";
   }
   return "";
 }

@@ -7,7 +7,19 @@
 
 namespace mh {
 
-enum class Paint : uint8_t { plain, bold, dim, red, green, yellow, blue, magenta, cyan };
+enum class Paint : uint8_t {
+  plain,
+  bold,
+  dim,
+  red,
+  green,
+  yellow,
+  blue,
+  magenta,
+  cyan,
+  bright_green,
+  bright_blue
+};
 
 /// Where text goes, and what that place understands.
 struct Terminal {

@@ -141,20 +141,10 @@ Pair forward_cpu(
     const Tensor& key,
     const Tensor& value,
     double scale,
-    bool causal,
-    int64_t window,
-    const OptionalTensor& query_index,
-    const OptionalTensor& key_index,
-    const OptionalTensor& query_segments,
-    const OptionalTensor& key_segments,
-    double dropout,
-    int64_t dropout_key,
-    const OptionalTensor& samples,
-    int64_t first_head
+    const AttentionMask& spec,
+    const AttentionDropout& drop
 ) {
   check(query, key, value);
-  const AttentionMask spec{causal, window, query_index, key_index, query_segments, key_segments};
-  const AttentionDropout drop{dropout, dropout_key, samples, first_head};
   if (!has_kernel(query) || scale <= 0) {
     return attention_plain(query, key, value, scale, spec, drop);
   }
@@ -197,20 +187,10 @@ Triple backward_cpu(
     const Tensor& out,
     const Tensor& lse,
     double scale,
-    bool causal,
-    int64_t window,
-    const OptionalTensor& query_index,
-    const OptionalTensor& key_index,
-    const OptionalTensor& query_segments,
-    const OptionalTensor& key_segments,
-    double dropout,
-    int64_t dropout_key,
-    const OptionalTensor& samples,
-    int64_t first_head
+    const AttentionMask& spec,
+    const AttentionDropout& drop
 ) {
   check(query, key, value);
-  const AttentionMask spec{causal, window, query_index, key_index, query_segments, key_segments};
-  const AttentionDropout drop{dropout, dropout_key, samples, first_head};
   if (!has_kernel(query) || scale <= 0) {
     return attention_plain_backward(gradient, query, key, value, out, lse, scale, spec, drop);
   }
@@ -245,6 +225,37 @@ Pair forward_plain(
     const Tensor& k,
     const Tensor& v,
     double scale,
+    const AttentionMask& spec,
+    const AttentionDropout& drop
+) {
+  check(q, k, v);
+  return attention_plain(q, k, v, scale, spec, drop);
+}
+
+Pair forward_meta(const Tensor& q, const Tensor& k, const Tensor& v, double, const AttentionMask&, const AttentionDropout&) {
+  check(q, k, v);
+  const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return {
+      at::empty(q.sizes(), q.options()),
+      at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(type))};
+}
+
+Triple
+backward_meta(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&, const Tensor&, double, const AttentionMask&, const AttentionDropout&) {
+  return {
+      at::empty(q.sizes(), q.options()),
+      at::empty(k.sizes(), k.options()),
+      at::empty(v.sizes(), v.options())};
+}
+
+/// A form of the operators as the dispatcher calls it, which knows no structs: the arguments one by
+/// one.
+template <auto Run>
+Pair forward(
+    const Tensor& q,
+    const Tensor& k,
+    const Tensor& v,
+    double scale,
     bool causal,
     int64_t window,
     const OptionalTensor& query_index,
@@ -256,8 +267,7 @@ Pair forward_plain(
     const OptionalTensor& samples,
     int64_t first_head
 ) {
-  check(q, k, v);
-  return attention_plain(
+  return Run(
       q,
       k,
       v,
@@ -267,7 +277,8 @@ Pair forward_plain(
   );
 }
 
-Triple backward_plain(
+template <auto Run>
+Triple backward(
     const Tensor& dout,
     const Tensor& q,
     const Tensor& k,
@@ -286,7 +297,7 @@ Triple backward_plain(
     const OptionalTensor& samples,
     int64_t first_head
 ) {
-  return attention_plain_backward(
+  return Run(
       dout,
       q,
       k,
@@ -297,54 +308,6 @@ Triple backward_plain(
       {causal, window, query_index, key_index, query_segments, key_segments},
       {dropout, dropout_key, samples, first_head}
   );
-}
-
-Pair forward_meta(
-    const Tensor& q,
-    const Tensor& k,
-    const Tensor& v,
-    double,
-    bool,
-    int64_t,
-    const OptionalTensor&,
-    const OptionalTensor&,
-    const OptionalTensor&,
-    const OptionalTensor&,
-    double,
-    int64_t,
-    const OptionalTensor&,
-    int64_t
-) {
-  check(q, k, v);
-  const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return {
-      at::empty(q.sizes(), q.options()),
-      at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(type))};
-}
-
-Triple backward_meta(
-    const Tensor&,
-    const Tensor& q,
-    const Tensor& k,
-    const Tensor& v,
-    const Tensor&,
-    const Tensor&,
-    double,
-    bool,
-    int64_t,
-    const OptionalTensor&,
-    const OptionalTensor&,
-    const OptionalTensor&,
-    const OptionalTensor&,
-    double,
-    int64_t,
-    const OptionalTensor&,
-    int64_t
-) {
-  return {
-      at::empty(q.sizes(), q.options()),
-      at::empty(k.sizes(), k.options()),
-      at::empty(v.sizes(), v.options())};
 }
 
 #define MH_MASK_ARGUMENTS                                                                          \
@@ -360,12 +323,12 @@ void register_attention(Libraries& libraries) {
   libraries.definitions.def("attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, "
                             "Tensor out, Tensor lse, " MH_MASK_ARGUMENTS
                             ") -> (Tensor, Tensor, Tensor)");
-  libraries.cpu.impl("attention", forward_cpu);
-  libraries.cpu.impl("attention_backward", backward_cpu);
-  libraries.cuda.impl("attention", forward_plain);
-  libraries.cuda.impl("attention_backward", backward_plain);
-  libraries.meta.impl("attention", forward_meta);
-  libraries.meta.impl("attention_backward", backward_meta);
+  libraries.cpu.impl("attention", forward<forward_cpu>);
+  libraries.cpu.impl("attention_backward", backward<backward_cpu>);
+  libraries.cuda.impl("attention", forward<forward_plain>);
+  libraries.cuda.impl("attention_backward", backward<attention_plain_backward>);
+  libraries.meta.impl("attention", forward<forward_meta>);
+  libraries.meta.impl("attention_backward", backward<backward_meta>);
 }
 
 Pair attention(
@@ -376,7 +339,7 @@ Pair attention(
     const AttentionMask& mask,
     const AttentionDropout& dropout
 ) {
-  static const auto op = find_op<decltype(forward_cpu)>("megahost::attention");
+  static const auto op = find_op<decltype(forward<forward_cpu>)>("megahost::attention");
   return op.call(
       q,
       k,
@@ -406,7 +369,7 @@ Triple attention_backward(
     const AttentionMask& mask,
     const AttentionDropout& dropout
 ) {
-  static const auto op = find_op<decltype(backward_cpu)>("megahost::attention_backward");
+  static const auto op = find_op<decltype(backward<backward_cpu>)>("megahost::attention_backward");
   return op.call(
       dout,
       q,

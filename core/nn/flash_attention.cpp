@@ -21,43 +21,28 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
       const at::Tensor& k,
       const at::Tensor& v,
       double scale,
-      bool causal,
-      int64_t window,
-      const OptionalTensor& query_index,
-      const OptionalTensor& key_index,
-      const OptionalTensor& query_segments,
-      const OptionalTensor& key_segments,
-      double dropout,
-      int64_t dropout_key,
-      const OptionalTensor& samples,
-      int64_t first_head
+      const ops::AttentionMask& mask,
+      const ops::AttentionDropout& dropout
   ) {
-    const auto [out, lse] = ops::attention(
-        q,
-        k,
-        v,
-        scale,
-        {causal, window, query_index, key_index, query_segments, key_segments},
-        {dropout, dropout_key, samples, first_head}
-    );
+    const auto [out, lse] = ops::attention(q, k, v, scale, mask, dropout);
     ctx->save_for_backward(
         {q,
          k,
          v,
          out,
          lse,
-         query_index.value_or(at::Tensor()),
-         key_index.value_or(at::Tensor()),
-         query_segments.value_or(at::Tensor()),
-         key_segments.value_or(at::Tensor()),
-         samples.value_or(at::Tensor())}
+         mask.query_index.value_or(at::Tensor()),
+         mask.key_index.value_or(at::Tensor()),
+         mask.query_segments.value_or(at::Tensor()),
+         mask.key_segments.value_or(at::Tensor()),
+         dropout.samples.value_or(at::Tensor())}
     );
     ctx->saved_data["scale"] = scale;
-    ctx->saved_data["causal"] = causal;
-    ctx->saved_data["window"] = window;
-    ctx->saved_data["dropout"] = dropout;
-    ctx->saved_data["dropout_key"] = dropout_key;
-    ctx->saved_data["first_head"] = first_head;
+    ctx->saved_data["causal"] = mask.causal;
+    ctx->saved_data["window"] = mask.window;
+    ctx->saved_data["dropout"] = dropout.p;
+    ctx->saved_data["dropout_key"] = dropout.key;
+    ctx->saved_data["first_head"] = dropout.first_head;
     return out;
   }
 
@@ -82,11 +67,7 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
          .samples = optional(saved[9]),
          .first_head = ctx->saved_data["first_head"].toInt()}
     );
-    variable_list result(14);
-    result[0] = dq;
-    result[1] = dk;
-    result[2] = dv;
-    return result;
+    return {dq, dk, dv, {}, {}, {}};
   }
 };
 
@@ -100,22 +81,7 @@ at::Tensor flash_attention(
     const ops::AttentionMask& mask,
     const ops::AttentionDropout& dropout
 ) {
-  return FlashAttention::apply(
-      q,
-      k,
-      v,
-      scale,
-      mask.causal,
-      mask.window,
-      mask.query_index,
-      mask.key_index,
-      mask.query_segments,
-      mask.key_segments,
-      dropout.p,
-      dropout.key,
-      dropout.samples,
-      dropout.first_head
-  );
+  return FlashAttention::apply(q, k, v, scale, mask, dropout);
 }
 
 } // namespace mh

@@ -48,12 +48,12 @@ std::vector<Level> supported() {
   return found;
 }
 
-const Table* chosen() {
+Level chosen() {
   const char* wanted = std::getenv("MEGAHOST_CPU_LEVEL");
   std::string names;
   for (const auto& level : levels()) {
     if (wanted == nullptr || level.name == wanted) {
-      return level.table;
+      return level;
     }
     names += (names.empty() ? "" : ", ") + std::string(level.name);
   }
@@ -63,9 +63,9 @@ const Table* chosen() {
   );
 }
 
-const Table*& current() {
-  static const Table* table = chosen();
-  return table;
+Level& current() {
+  static Level level = chosen();
+  return level;
 }
 
 } // namespace
@@ -75,12 +75,16 @@ const std::vector<Level>& levels() {
   return kLevels;
 }
 
+const Level& level() {
+  return current();
+}
+
 const Table& table() {
-  return *current();
+  return *current().table;
 }
 
 void use_level(const Level& level) {
-  current() = level.table;
+  current() = level;
 }
 
 const Products& products() {

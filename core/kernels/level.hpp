@@ -16,11 +16,14 @@ struct Level {
 /// Those that this CPU can run, best first; the last is the plain one.
 [[nodiscard]] const std::vector<Level>& levels();
 
-/// The kernels to use: the best level, or the one that environment variable MEGAHOST_CPU_LEVEL
-/// names.  Throws:  mh::Error if it names one that is not here
+/// The level to use: the best one, or that which environment variable MEGAHOST_CPU_LEVEL names.
+/// Throws:  mh::Error if it names one that is not here
+[[nodiscard]] const Level& level();
+
+/// Its kernels.
 [[nodiscard]] const Table& table();
 
-/// Makes `table()` this level's from now on: for tests of each.
+/// Makes `level()` this one from now on: for tests of each.
 void use_level(const Level& level);
 
 /// Small products by LibTorch's own generator of them (oneDNN).

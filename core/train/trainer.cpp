@@ -1,6 +1,7 @@
 #include "core/train/trainer.hpp"
 
 #include "core/kernels/caching_allocator.hpp"
+#include "core/kernels/level.hpp"
 #include "core/mesh/agree.hpp"
 #include "core/recipe/text.hpp"
 #include "core/train/checkpointing.hpp"
@@ -126,7 +127,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   );
   progress_.seed = recipe.train.seed;
   progress_.threads = at::get_num_threads();
-  progress_.cpu_level = this_processor().level;
+  progress_.cpu_level = this_processor().level + ", kernels " + std::string(kernels::level().name);
   progress_.plugins = used_plugins(recipe, host);
   progress_.sections = deciding_sections(recipe);
 

@@ -36,11 +36,10 @@ struct Lookup : torch::autograd::Function<Lookup> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     auto* parameter = reinterpret_cast<Parameter*>(ctx->saved_data["parameter"].toInt());
-    MH_ASSERT(parameter->main_grad.defined(), "backward before ParameterStore::allocate_gradients");
     const at::Tensor ids = ctx->get_saved_variables()[0].reshape({-1}).contiguous();
-    ops::embedding_add_(
-        parameter->main_grad, ids, gradients[0].reshape({-1, parameter->value.size(1)})
-    );
+    parameter->add_gradient([&](const at::Tensor& sum) {
+      ops::embedding_add_(sum, ids, gradients[0].reshape({-1, sum.size(1)}));
+    });
     return {at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };

@@ -28,12 +28,14 @@ at::Tensor rows_of(const at::Tensor& x) {
 }
 
 void add_bias_gradient(const at::Tensor& dy, Parameter& bias) {
-  ops::add_row_sums_(bias.main_grad, rows_of(dy));
+  bias.add_gradient([&](const at::Tensor& sum) { ops::add_row_sums_(sum, rows_of(dy)); });
 }
 
 /// main_grad += dyᵀ x
 void add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, Parameter& weight) {
-  ops::add_product_(weight.main_grad, rows_of(dy).t(), rows_of(x));
+  weight.add_gradient([&](const at::Tensor& sum) {
+    ops::add_product_(sum, rows_of(dy).t(), rows_of(x));
+  });
 }
 
 /// x Wᵀ + b
@@ -90,12 +92,10 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       sizes.back() = dx.size(1);
       dx = convert_backward(dx.view(sizes), plan.in, plan.need, mesh);
     }
-    if (bias != nullptr && bias->value.requires_grad()) {
-      MH_ASSERT(bias->main_grad.defined(), "backward before ParameterStore::allocate_gradients");
+    if (bias != nullptr) {
       add_bias_gradient(plan.bias_after ? gradients[0] : dy, *bias);
     }
     if (weight->value.requires_grad()) {
-      MH_ASSERT(weight->main_grad.defined(), "backward before ParameterStore::allocate_gradients");
       const auto add = [x = saved[0], dy, &plan, &mesh, weight] {
         add_weight_gradient(dy, convert_forward(x, plan.in, plan.need, mesh), *weight);
       };

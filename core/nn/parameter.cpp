@@ -4,15 +4,33 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <memory>
 
 namespace mh {
 
 at::Tensor Parameter::view(const at::Tensor& tensor, const Piece& piece) const {
   at::Tensor part = tensor.narrow(0, piece.row, piece.shape[0]);
   for (size_t d = 1; d < piece.shape.size(); ++d) {
-    part = part.narrow(static_cast<int64_t>(d), 0, piece.shape[d]);
+    part = part.narrow(static_cast<int64_t>(d), d == 1 ? piece.column : 0, piece.shape[d]);
   }
   return part;
+}
+
+void Parameter::add_gradient(const std::function<void(const at::Tensor&)>& add) {
+  if (!value.requires_grad()) {
+    return;
+  }
+  if (listener != nullptr) {
+    listener->before(*this);
+  }
+  MH_ASSERT(main_grad.defined(), "backward before ParameterStore::allocate_gradients");
+  add(main_grad);
+  if (listener != nullptr) {
+    listener->added(*this);
+  }
 }
 
 Parameter& ParameterStore::add(Parameter parameter) {
@@ -59,13 +77,58 @@ void ParameterStore::allocate_gradients() {
   gradients_ = at::zeros({total}, first.options().dtype(dtype).requires_grad(false));
   int64_t begin = 0;
   for (auto& parameter : parameters_) {
-    const int64_t length = parameter.value.numel();
-    parameter.main_grad = gradients_.narrow(0, begin, length).view(parameter.value.sizes());
-    begin += length;
-    if (parameter.value.scalar_type() != dtype) {
-      parameter.value.set_grad_dtype(dtype);
+    place_gradient(parameter, gradients_, begin);
+    begin += parameter.value.numel();
+  }
+}
+
+void ParameterStore::place_gradient(Parameter& parameter, const at::Tensor& flat, int64_t begin) {
+  parameter.main_grad = at::Tensor();
+  if (flat.defined()) {
+    const auto& value = parameter.value;
+    parameter.main_grad = flat.narrow(0, begin, value.numel()).view(value.sizes());
+    if (value.scalar_type() != flat.scalar_type()) {
+      value.set_grad_dtype(flat.scalar_type());
     }
-    parameter.value.mutable_grad() = parameter.main_grad;
+  }
+  parameter.value.mutable_grad() = parameter.main_grad;
+}
+
+namespace {
+
+/// After autograd has accumulated into a leaf. Layers that add gradients themselves give autograd
+/// none, so each use of a parameter is told once.
+class Accumulated : public torch::autograd::PostAccumulateGradHook {
+public:
+  explicit Accumulated(Parameter& parameter)
+      : parameter_(parameter) {}
+
+  void operator()(const at::Tensor& leaf) override {
+    if (parameter_.main_grad.defined() && leaf.grad().is_same(parameter_.main_grad)) {
+      parameter_.listener->added(parameter_);
+      return;
+    }
+    const at::Tensor made = leaf.grad(); // no buffer was there
+    parameter_.add_gradient([&](const at::Tensor& main_grad) { main_grad.add_(made); });
+    if (leaf.grad().is_same(made)) {
+      leaf.mutable_grad() = parameter_.main_grad;
+    }
+  }
+
+private:
+  Parameter& parameter_;
+};
+
+} // namespace
+
+GradientListener::~GradientListener() = default;
+
+void ParameterStore::listen(GradientListener* listener) {
+  for (auto& parameter : parameters_) {
+    parameter.listener = listener;
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        parameter.value, listener == nullptr ? nullptr : std::make_unique<Accumulated>(parameter)
+    );
   }
 }
 

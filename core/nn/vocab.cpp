@@ -97,25 +97,28 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
     const at::Tensor rows = whole.reshape({-1, whole.size(-1)});
     const at::Tensor dx = at::empty_like(rows);
     const at::Tensor scale = (saved[3] * gradients[0]).to(saved[4].scalar_type());
-    const Parameter& parameter = head.linear->weight();
-    for (const auto& [begin, length] : chunks(rows.size(0), weight)) {
-      const at::Tensor x = rows.narrow(0, begin, length);
-      const at::Tensor dz = head.logits(x);
-      ops::vocab_gradient_(
-          dz,
-          saved[2].narrow(0, begin, length),
-          saved[4].narrow(0, begin, length),
-          scale.narrow(0, begin, length),
-          head.first,
-          head.rows
-      );
-      dx.narrow(0, begin, length).copy_(ops::product(dz, weight));
-      if (parameter.value.requires_grad()) {
-        MH_ASSERT(
-            parameter.main_grad.defined(), "backward before ParameterStore::allocate_gradients"
+    const auto run = [&](const at::Tensor& main_grad) {
+      for (const auto& [begin, length] : chunks(rows.size(0), weight)) {
+        const at::Tensor x = rows.narrow(0, begin, length);
+        const at::Tensor dz = head.logits(x);
+        ops::vocab_gradient_(
+            dz,
+            saved[2].narrow(0, begin, length),
+            saved[4].narrow(0, begin, length),
+            scale.narrow(0, begin, length),
+            head.first,
+            head.rows
         );
-        ops::add_product_(parameter.main_grad, dz.t(), x);
+        dx.narrow(0, begin, length).copy_(ops::product(dz, weight));
+        if (main_grad.defined()) {
+          ops::add_product_(main_grad, dz.t(), x);
+        }
       }
+    };
+    if (head.linear->weight().value.requires_grad()) {
+      head.linear->weight().add_gradient(run);
+    } else {
+      run({});
     }
     return {
         convert_backward(dx.view(whole.sizes()), plan.in, plan.need, *head.mesh),

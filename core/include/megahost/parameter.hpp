@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,8 +54,21 @@ struct Piece {
   std::vector<int64_t> offset;       ///< of this rank's slice in it
   std::vector<int64_t> shape;        ///< of this rank's slice, without padding
   int64_t row = 0;                   ///< where the slice starts along dimension 0 of the leaf
+  int64_t column = 0;                ///< and along dimension 1 (a part of a row, under `zero`)
   std::vector<GradientSum> sums;     ///< gradient reductions it needs
   int64_t copies = 1;                ///< ranks that hold the same slice: each element counts once
+};
+
+struct Parameter;
+
+/// Is told while a backward pass adds gradients, so that sums over ranks can start before it ends.
+class MH_API GradientListener {
+public:
+  virtual ~GradientListener();
+  /// `main_grad` is about to grow: it must be allocated when this returns.
+  virtual void before(Parameter& parameter) = 0;
+  /// One use of the parameter has added its gradient.
+  virtual void added(Parameter& parameter) = 0;
 };
 
 /// A leaf tensor and its gradient.
@@ -63,6 +77,13 @@ struct Parameter {
   at::Tensor
       main_grad; ///< float32 (float64 models: float64) of the same shape, accumulated in place
   std::vector<Piece> pieces;
+  GradientListener* listener = nullptr; ///< null: nobody waits for this gradient
+
+  /// For layers that add weight gradients themselves; `add` gets `main_grad`. Nothing happens where
+  /// the parameter is frozen.
+  ///
+  /// Throws:  InternalError if no gradients were allocated
+  MH_API void add_gradient(const std::function<void(const at::Tensor& main_grad)>& add);
 
   /// The part of `tensor` (value, main_grad, or a tensor of the same shape) that is the piece,
   /// unpadded.
@@ -92,6 +113,13 @@ public:
   /// Makes one flat gradient buffer and gives each parameter its part. Autograd and the layers
   /// accumulate into it in place. Call once, before the first backward pass.
   void allocate_gradients();
+
+  /// Gives one parameter a gradient in a buffer of the caller's: `main_grad` becomes the part of
+  /// `flat` (one dimension) that starts at `begin`. An undefined `flat` takes the gradient away.
+  static void place_gradient(Parameter& parameter, const at::Tensor& flat, int64_t begin);
+
+  /// Tells `listener` of every gradient from now on, those that autograd adds included.
+  void listen(GradientListener* listener);
 
   /// The flat buffer; undefined before `allocate_gradients`.
   [[nodiscard]] const at::Tensor& gradients() const { return gradients_; }

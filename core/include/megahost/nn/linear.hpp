@@ -64,7 +64,7 @@ public:
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
 
-  [[nodiscard]] const Parameter& weight() const { return *weight_; }
+  [[nodiscard]] Parameter& weight() const { return *weight_; }
 
 private:
   void make_plan(Builder& builder, const LinearSpec& spec);

@@ -14,6 +14,7 @@
 namespace mh {
 
 Strategy::~Strategy() = default;
+AttentionMethod::~AttentionMethod() = default;
 RecomputePolicy::~RecomputePolicy() = default;
 Optimizer::~Optimizer() = default;
 LrSchedule::~LrSchedule() = default;

@@ -1,11 +1,10 @@
-#include "core/kernels/attention.hpp"
-
 #include "core/kernels/attention_plain.hpp"
 #include "core/kernels/level.hpp"
 #include "core/kernels/mask.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/workspaces.hpp"
 #include "megahost/error.hpp"
+#include "megahost/nn/attention_kernel.hpp"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
@@ -111,7 +110,7 @@ kernels::Mask mask_of(const Tensor& q, const Tensor& k, const AttentionMask& mas
 }
 
 /// The dropout of a call. Numbers of samples stay where they are.
-kernels::AttentionDropout dropout_of(const AttentionDropout& dropout) {
+kernels::AttentionDropout dropout_of(const AttentionDropout& dropout, int64_t keys) {
   if (dropout.p == 0) {
     return {};
   }
@@ -123,7 +122,9 @@ kernels::AttentionDropout dropout_of(const AttentionDropout& dropout) {
       .threshold = static_cast<uint32_t>(dropout.p * 0x1p32),
       .key = static_cast<uint64_t>(dropout.key),
       .samples = dropout.samples->const_data_ptr<int64_t>(),
-      .first_head = dropout.first_head};
+      .first_head = dropout.first_head,
+      .first_key = dropout.first_key,
+      .all_keys = dropout.all_keys > 0 ? dropout.all_keys : keys};
 }
 
 /// Runs tasks on all threads, each with a workspace of its own.
@@ -156,7 +157,7 @@ Pair forward_cpu(
   AttentionCall call = call_of(q, k, v, out, lse, scale);
   const auto mask = mask_of(q, k, spec);
   call.mask = mask.view();
-  call.dropout = dropout_of(drop);
+  call.dropout = dropout_of(drop, call.keys);
   const auto& kernel = kernels_for(q);
   const auto bytes = static_cast<size_t>(kernels::packed_elements(call)) * kernel.element;
   const auto keys = c10::GetAllocator(at::kCPU)->allocate(bytes);
@@ -208,7 +209,7 @@ Triple backward_cpu(
   call.dv = strided(dv);
   const auto mask = mask_of(q, k, spec);
   call.mask = mask.view();
-  call.dropout = dropout_of(drop);
+  call.dropout = dropout_of(drop, call.keys);
   const auto& kernel = kernels_for(q);
   deal_out(
       call.batch * call.kv_heads,
@@ -265,7 +266,9 @@ Pair forward(
     double dropout,
     int64_t dropout_key,
     const OptionalTensor& samples,
-    int64_t first_head
+    int64_t first_head,
+    int64_t first_key,
+    int64_t all_keys
 ) {
   return Run(
       q,
@@ -273,7 +276,7 @@ Pair forward(
       v,
       scale,
       {causal, window, query_index, key_index, query_segments, key_segments},
-      {dropout, dropout_key, samples, first_head}
+      {dropout, dropout_key, samples, first_head, first_key, all_keys}
   );
 }
 
@@ -295,7 +298,9 @@ Triple backward(
     double dropout,
     int64_t dropout_key,
     const OptionalTensor& samples,
-    int64_t first_head
+    int64_t first_head,
+    int64_t first_key,
+    int64_t all_keys
 ) {
   return Run(
       dout,
@@ -306,14 +311,14 @@ Triple backward(
       lse,
       scale,
       {causal, window, query_index, key_index, query_segments, key_segments},
-      {dropout, dropout_key, samples, first_head}
+      {dropout, dropout_key, samples, first_head, first_key, all_keys}
   );
 }
 
 #define MH_MASK_ARGUMENTS                                                                          \
   "float scale, bool causal, int window, Tensor? query_index, Tensor? key_index, "                 \
   "Tensor? query_segments, Tensor? key_segments, float dropout, int dropout_key, "                 \
-  "Tensor? samples, int first_head"
+  "Tensor? samples, int first_head, int first_key, int all_keys"
 
 } // namespace
 
@@ -354,7 +359,9 @@ Pair attention(
       dropout.p,
       dropout.key,
       dropout.samples,
-      dropout.first_head
+      dropout.first_head,
+      dropout.first_key,
+      dropout.all_keys
   );
 }
 
@@ -387,7 +394,9 @@ Triple attention_backward(
       dropout.p,
       dropout.key,
       dropout.samples,
-      dropout.first_head
+      dropout.first_head,
+      dropout.first_key,
+      dropout.all_keys
   );
 }
 

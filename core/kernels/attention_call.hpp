@@ -38,6 +38,7 @@ struct AttentionDropout {
   uint64_t key = 0;
   const int64_t* samples = nullptr; ///< [batch]
   int64_t first_head = 0;
+  int64_t first_key = 0, all_keys = 0;
 };
 
 enum Cover : uint8_t { none, some, all };
@@ -64,7 +65,7 @@ struct AttentionCall {
 
   /// Number of the probability of a head's key among all of its token, as dropout counts them.
   [[nodiscard]] int64_t feature(int64_t head, int64_t key) const {
-    return (dropout.first_head + head) * keys + key;
+    return (dropout.first_head + head) * dropout.all_keys + dropout.first_key + key;
   }
 
   [[nodiscard]] Cover cover(int64_t b, int64_t query_tile, int64_t key_tile) const {

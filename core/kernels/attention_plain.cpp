@@ -4,6 +4,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/matmul.h>
 
 #include <limits>
@@ -83,16 +84,18 @@ Tensor dropped(const Tensor& x, const AttentionMask& mask, const AttentionDropou
   }
   const auto b = x.size(0), h = x.size(1), s = x.size(2), t = x.size(3);
   const Tensor tokens = index_or_count(mask.query_index, t - s, s, x);
-  return ops::dropout(
-             x.permute({2, 0, 1, 3}).reshape({s, b, h * t}),
-             dropout.p,
-             dropout.key,
-             *dropout.samples,
-             tokens,
-             dropout.first_head * t
-  )
-      .view({s, b, h, t})
-      .permute({1, 2, 0, 3});
+  const int64_t all = dropout.all_keys > 0 ? dropout.all_keys : t;
+  const Tensor rows = x.permute({2, 0, 1, 3}).contiguous(); // [queries, batch, heads, keys]
+  const Tensor out = at::empty_like(rows);
+  const int64_t together = all == t ? h : 1; // heads whose numbers follow one another
+  for (int64_t head = 0; head < h; head += together) {
+    const Tensor part = rows.narrow(2, head, together).reshape({s, b, together * t});
+    const int64_t first = (dropout.first_head + head) * all + dropout.first_key;
+    out.narrow(2, head, together)
+        .copy_(ops::dropout(part, dropout.p, dropout.key, *dropout.samples, tokens, first)
+                   .view({s, b, together, t}));
+  }
+  return out.permute({1, 2, 0, 3});
 }
 
 } // namespace

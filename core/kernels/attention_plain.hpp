@@ -2,7 +2,7 @@
 /// Attention as a composition of plain operations: on devices without a kernel of ours, in float64,
 /// and as the oracle of the kernels' tests. Makes the scores in full.
 
-#include "core/kernels/attention.hpp"
+#include "megahost/nn/attention_kernel.hpp"
 
 namespace mh::ops {
 

@@ -88,6 +88,31 @@ Placement Rules::place(const Dims& dims, const Mesh& mesh, Tier upto) const {
   return placement;
 }
 
+std::vector<Run> dealt(Deal deal, int64_t size, int64_t ranks, int64_t index) {
+  const int64_t pieces = deal == Deal::zigzag && ranks > 1 ? 2 * ranks : ranks;
+  if (size % pieces != 0) {
+    throw Error(
+        "samples of " + std::to_string(size) + " tokens cannot be dealt out over " +
+            std::to_string(ranks) + " ranks in " + std::to_string(pieces) + " equal pieces",
+        "choose model.seq_length as a multiple of " + std::to_string(pieces)
+    );
+  }
+  const int64_t length = size / pieces;
+  if (pieces == ranks) {
+    return {{index * length, length}};
+  }
+  return {{index * length, length}, {(pieces - 1 - index) * length, length}};
+}
+
+std::vector<Run> Rules::token_runs(int64_t seq, const Mesh& mesh) const {
+  for (const auto& rule : tokens) {
+    if (rule.logical == axis::seq && mesh.size(rule.mesh) > 1) {
+      return dealt(rule.deal, seq, mesh.size(rule.mesh), mesh.coordinate(rule.mesh));
+    }
+  }
+  return {{0, seq}};
+}
+
 bool Rules::maps(LogicalAxis logical, MeshAxis mesh_axis) const {
   return std::any_of(features.begin(), features.end(), [&](const Rule& rule) {
     return rule.logical == logical && rule.mesh == mesh_axis;

@@ -1,10 +1,11 @@
 #include "megahost/nn/attention.hpp"
 
 #include "core/nn/dropout_mask.hpp"
-#include "core/nn/flash_attention.hpp"
 #include "megahost/error.hpp"
+#include "megahost/nn/attention_kernel.hpp"
 #include "megahost/nn/dropout.hpp"
 #include "megahost/random.hpp"
+#include "megahost/strategy.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -97,6 +98,34 @@ at::Tensor spread(const at::Tensor& x, int64_t heads) {
       .permute({1, 2, 0, 3});
 }
 
+double scale_of(const at::Tensor& q) {
+  return 1.0 / std::sqrt(static_cast<double>(q.size(3)));
+}
+
+/// What the kernels take of a mask. `same`: the queries are the keys' tokens.
+ops::AttentionMask kernel_mask(const AttentionMask& mask, bool same, StepContext& context) {
+  ops::AttentionMask spec{.causal = mask.causal, .window = mask.window};
+  const bool split = context.rules().attention != nullptr;
+  if (split || (mask.causal && same && context.has_array("token_index"))) {
+    spec.query_index = spec.key_index = context.token_index();
+  }
+  if (context.has_array("segments")) {
+    spec.query_segments = spec.key_segments = context.array("segments");
+  }
+  return spec;
+}
+
+ops::AttentionDropout
+kernel_dropout(const AttentionDropout& dropout, at::Device device, StepContext& context) {
+  ops::AttentionDropout drop{.first_head = dropout.first_head};
+  if (dropout.p > 0 && context.training) {
+    drop.p = dropout.p;
+    drop.key = dropout_key(dropout.site, context);
+    drop.samples = sample_numbers(context, device);
+  }
+  return drop;
+}
+
 /// A fused kernel; dropout on the CPU only.
 at::Tensor fused_attention(
     const at::Tensor& q,
@@ -108,20 +137,14 @@ at::Tensor fused_attention(
 ) {
   const auto queries = q.size(0), keys = k.size(0);
   if (context.target == at::kCPU) {
-    ops::AttentionMask spec{.causal = mask.causal, .window = mask.window};
-    if (mask.causal && queries == keys && context.has_array("token_index")) {
-      spec.query_index = spec.key_index = context.array("token_index");
-    }
-    if (context.has_array("segments")) {
-      spec.query_segments = spec.key_segments = context.array("segments");
-    }
-    ops::AttentionDropout drop{.first_head = dropout.first_head};
-    if (dropout.p > 0 && context.training) {
-      drop.p = dropout.p;
-      drop.key = dropout_key(dropout.site, context);
-      drop.samples = sample_numbers(context, q.device());
-    }
-    return flash_attention(q, k, v, 1.0 / std::sqrt(static_cast<double>(q.size(3))), spec, drop);
+    return ops::flash_attention(
+        q,
+        k,
+        v,
+        scale_of(q),
+        kernel_mask(mask, queries == keys, context),
+        kernel_dropout(dropout, q.device(), context)
+    );
   }
   const bool documents = context.has_array("segments");
   const bool window = mask.window > 0 && mask.window < keys;
@@ -285,6 +308,17 @@ at::Tensor Attention::forward(const at::Tensor& x, StepContext& context) const {
   }
   StepContext* step = &context;
   const at::Tensor mixed = context.part("core_attention", qkv, [this, step](const auto& in) {
+    if (const auto& method = step->rules().attention) {
+      return method->attend(
+          in[0],
+          in[1],
+          in[2],
+          scale_of(in[0]),
+          kernel_mask(spec_.mask, /*same=*/true, *step),
+          kernel_dropout(dropout_, in[0].device(), *step),
+          *step
+      );
+    }
     return core_attention(in[0], in[1], in[2], spec_.mask, dropout_, *step);
   });
   return out_.forward(mixed.reshape({mixed.size(0), mixed.size(1), -1}), context);

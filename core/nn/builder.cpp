@@ -38,6 +38,22 @@ Slice slice_of(
   return {begin * axis.width, (end - begin) * axis.width, units * axis.width};
 }
 
+/// The groups that hold the same slice of a parameter with so many rows. Experts are told apart by
+/// the expert mesh, everything else by the dense one.
+std::vector<GradientSum> holders(const Placement& placed, int64_t rows, const Mesh& mesh) {
+  const bool expert =
+      placed[MeshAxis::ep].type != Type::identical || placed[MeshAxis::etp].type != Type::identical;
+  std::vector<GradientSum> groups;
+  for (const auto axis : expert ? std::array{MeshAxis::edp, MeshAxis::ep, MeshAxis::etp}
+                                : std::array{MeshAxis::dp, MeshAxis::cp, MeshAxis::tp}) {
+    if (mesh.size(axis) > 1 && placed[axis].type != Type::split) {
+      const bool shared = placed[axis].type == Type::replicated;
+      groups.push_back({axis, shared ? mesh.size(axis) / rows : 0});
+    }
+  }
+  return groups;
+}
+
 } // namespace
 
 Builder::Builder(ParameterStore& store, const Args& args)
@@ -110,6 +126,7 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
         piece.sums.push_back({axis, 0});
       }
     }
+    piece.same = holders(placed, storage[0].size, mesh());
     piece.row = leaf.empty() ? 0 : leaf[0];
     if (leaf.empty()) {
       leaf = held;

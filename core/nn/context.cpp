@@ -4,6 +4,7 @@
 #include "megahost/error.hpp"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 
 namespace mh {
@@ -42,12 +43,12 @@ at::Tensor StepContext::token_index() {
     return array("token_index");
   }
   return cached("token_index", [&] {
-    const auto& group = mesh_->group(MeshAxis::cp);
-    const int64_t length = batch_->seq / group.size();
-    const auto& tokens = batch_->arrays.begin()->second;
-    return at::arange(
-        group.index() * length, (group.index() + 1) * length, tokens.options().dtype(at::kLong)
-    );
+    const auto options = batch_->arrays.begin()->second.options().dtype(at::kLong);
+    std::vector<at::Tensor> runs;
+    for (const auto& [first, count] : rules_->token_runs(batch_->seq, *mesh_)) {
+      runs.push_back(at::arange(first, first + count, options));
+    }
+    return runs.size() == 1 ? runs.front() : at::cat(runs);
   });
 }
 

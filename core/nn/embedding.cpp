@@ -1,6 +1,7 @@
 #include "megahost/nn/embedding.hpp"
 
 #include "core/kernels/ops.hpp"
+#include "megahost/checking.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -69,7 +70,9 @@ at::Tensor Embedding::forward(const at::Tensor& ids, StepContext& context) const
   }
   const at::Tensor rows =
       Lookup::apply(weight_->value, local, split_, reinterpret_cast<int64_t>(weight_));
-  return convert(rows, made_, context.place(embed_), context.mesh());
+  const Placement placed = context.place(embed_);
+  const at::Tensor y = convert(rows, made_, placed, context.mesh());
+  return checked(y, placed, weight_->pieces.front().name, "output", context);
 }
 
 } // namespace mh

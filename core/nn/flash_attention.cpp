@@ -1,8 +1,8 @@
-#include "core/nn/flash_attention.hpp"
+#include "megahost/nn/attention_kernel.hpp"
 
 #include <torch/csrc/autograd/custom_function.h>
 
-namespace mh {
+namespace mh::ops {
 
 namespace {
 
@@ -21,8 +21,8 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
       const at::Tensor& k,
       const at::Tensor& v,
       double scale,
-      const ops::AttentionMask& mask,
-      const ops::AttentionDropout& dropout
+      const AttentionMask& mask,
+      const AttentionDropout& dropout
   ) {
     const auto [out, lse] = ops::attention(q, k, v, scale, mask, dropout);
     ctx->save_for_backward(
@@ -43,6 +43,8 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
     ctx->saved_data["dropout"] = dropout.p;
     ctx->saved_data["dropout_key"] = dropout.key;
     ctx->saved_data["first_head"] = dropout.first_head;
+    ctx->saved_data["first_key"] = dropout.first_key;
+    ctx->saved_data["all_keys"] = dropout.all_keys;
     return out;
   }
 
@@ -65,7 +67,9 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
         {.p = ctx->saved_data["dropout"].toDouble(),
          .key = ctx->saved_data["dropout_key"].toInt(),
          .samples = optional(saved[9]),
-         .first_head = ctx->saved_data["first_head"].toInt()}
+         .first_head = ctx->saved_data["first_head"].toInt(),
+         .first_key = ctx->saved_data["first_key"].toInt(),
+         .all_keys = ctx->saved_data["all_keys"].toInt()}
     );
     return {dq, dk, dv, {}, {}, {}};
   }
@@ -78,10 +82,10 @@ at::Tensor flash_attention(
     const at::Tensor& k,
     const at::Tensor& v,
     double scale,
-    const ops::AttentionMask& mask,
-    const ops::AttentionDropout& dropout
+    const AttentionMask& mask,
+    const AttentionDropout& dropout
 ) {
   return FlashAttention::apply(q, k, v, scale, mask, dropout);
 }
 
-} // namespace mh
+} // namespace mh::ops

@@ -2,6 +2,7 @@
 
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/row_ops.hpp"
+#include "megahost/checking.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/ops/linear.h>
@@ -176,7 +177,11 @@ Linear::Linear(Builder& builder, const LinearSpec& spec, Parameter& weight)
 at::Tensor Linear::forward(const at::Tensor& x, StepContext& context) const {
   const Call call{&plan_, &context.mesh(), weight_, bias_, context.weight_queue};
   const auto bias = bias_ == nullptr ? std::nullopt : std::optional<at::Tensor>(bias_->value);
-  return LinearFunction::apply(x, weight_->value, bias, reinterpret_cast<int64_t>(&call));
+  const auto& name = weight_->pieces.front().name;
+  const at::Tensor input = checked(x, plan_.in, name, "input", context);
+  const at::Tensor y =
+      LinearFunction::apply(input, weight_->value, bias, reinterpret_cast<int64_t>(&call));
+  return checked(y, plan_.out, name, "output", context);
 }
 
 std::vector<at::Tensor> Linear::parts(const at::Tensor& y) const {

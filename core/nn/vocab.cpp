@@ -2,6 +2,7 @@
 
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/row_ops.hpp"
+#include "megahost/checking.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -182,8 +183,13 @@ at::Tensor VocabHead::loss(
     );
   }
   const Head head{&linear_, &context.mesh(), first_, rows_};
+  const auto& name = linear_.weight().pieces.front().name;
   return VocabLoss::apply(
-      hidden, linear_.weight().value, labels, mask, reinterpret_cast<int64_t>(&head)
+      checked(hidden, linear_.plan().in, name, "input", context),
+      linear_.weight().value,
+      labels,
+      mask,
+      reinterpret_cast<int64_t>(&head)
   );
 }
 

@@ -63,6 +63,13 @@ const Fields<Recipe::Parallel>& parallel_fields() {
     f.add("schedule", &Parallel::schedule, "pipeline schedule");
     f.add("virtual_stages", &Parallel::virtual_stages, "chunks of the model on each pipeline stage")
         .at_least(1);
+    f.add(
+         "context_method",
+         &Parallel::context_method,
+         "how attention reaches tokens of other context-parallel ranks: keys and values passed on "
+         "in a ring, gathered, or heads exchanged for tokens (all_to_all, Ulysses)"
+    )
+        .one_of({"ring", "all_gather", "all_to_all"});
     f.add("order", &Parallel::order, "mesh axes from the fastest to the slowest");
     f.check("order", [](const Parallel& p) -> std::string {
       std::vector<std::string> axes;

@@ -2,6 +2,7 @@
 
 #include "megahost/error.hpp"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -46,6 +47,15 @@ at::Tensor stack(const std::string& name, const std::vector<Sample>& samples) {
   );
 }
 
+/// The rows of these tokens, in their order.
+at::Tensor cut(const at::Tensor& array, const std::vector<Run>& tokens) {
+  std::vector<at::Tensor> runs;
+  for (const auto& [first, count] : tokens) {
+    runs.push_back(array.narrow(0, first, count));
+  }
+  return runs.size() == 1 ? runs.front() : at::cat(runs);
+}
+
 } // namespace
 
 std::vector<Batch>
@@ -62,7 +72,9 @@ load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout
       samples.push_back(corpus.sample(split, i));
     }
     for (const auto& [name, array] : samples.front()) {
-      batch.arrays.emplace(name, stack(name, samples));
+      const at::Tensor whole = stack(name, samples);
+      const bool has_tokens = whole.size(0) == layout.seq && !layout.tokens.empty();
+      batch.arrays.emplace(name, has_tokens ? cut(whole, layout.tokens) : whole);
     }
     for (const auto& sample : samples) {
       for (const auto& [name, array] : sample) {

@@ -21,10 +21,21 @@ at::ScalarType dtype_of(const std::string& precision) {
   );
 }
 
+/// The options of a strategy's plugin: its field `method` is the recipe's `parallel.NAME_method`.
+Table strategy_options(const Recipe& recipe, const std::string& name, Host& host) {
+  Table options;
+  for (const auto& field : host.require(Kind::strategy, name).schema.fields) {
+    if (const Value* value = recipe.tree.find_path("parallel." + name + "_" + field.name)) {
+      options.set(field.name, *value);
+    }
+  }
+  return options;
+}
+
 Rules make_rules(const Recipe& recipe, Host& host, const MeshShape& shape) {
   Rules rules;
   for (const auto& name : strategy_names(recipe)) {
-    host.make<Strategy>(name, Table{}, {.shape = shape})->rules(rules);
+    host.make<Strategy>(name, strategy_options(recipe, name, host), {.shape = shape})->rules(rules);
   }
   return rules;
 }
@@ -77,7 +88,10 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
   auto session = std::make_unique<Session>();
   auto& s = *session;
   s.recipe = recipe;
-  const World world = options.processes != nullptr ? options.processes->world() : World{};
+  World world = options.processes != nullptr ? options.processes->world() : World{};
+  if (options.mesh != nullptr) {
+    world = {.rank = options.mesh->rank(), .size = options.mesh->world()};
+  }
   const auto shape = mesh_shape(recipe, world.size);
   s.rules = make_rules(recipe, host, shape);
   if (shape.world() != world.size) {
@@ -88,10 +102,12 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
     );
   }
   check_batch(recipe, shape);
-  if (options.processes != nullptr) {
+  if (options.mesh != nullptr) {
+    s.mesh = *options.mesh;
+  } else if (options.processes != nullptr) {
     s.mesh = Mesh(shape, world.rank, options.processes->make_backend(), recipe.parallel.order);
   }
-  s.dtype = dtype_of(recipe.precision);
+  s.dtype = options.dtype.value_or(dtype_of(recipe.precision));
   s.device = host.make<Device>(recipe.device);
   s.tokenizer = host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
   s.architecture = host.make<Architecture>(
@@ -146,7 +162,8 @@ BatchLayout Session::layout() const {
       .micro = recipe.batch.micro,
       .microbatches = recipe.batch.global / (recipe.batch.micro * ranks),
       .data_ranks = ranks,
-      .data_rank = mesh.coordinate(MeshAxis::dp)};
+      .data_rank = mesh.coordinate(MeshAxis::dp),
+      .tokens = rules.token_runs(recipe.model.seq_length, mesh)};
 }
 
 double Session::flops_per_token() const {

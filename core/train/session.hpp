@@ -19,6 +19,7 @@
 #include "megahost/tokenizer.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,8 @@ struct SessionOptions {
   bool corpus = true;                   ///< false where the data come from elsewhere
   bool initialise = true;               ///< false where weights are loaded anyway
   const Processes* processes = nullptr; ///< of the run; null: this process is alone
+  const Mesh* mesh = nullptr;           ///< this rank's place, where ranks are threads
+  std::optional<at::ScalarType> dtype = std::nullopt; ///< instead of the recipe's precision
 };
 
 /// Throws:  mh::Error where the recipe asks for what is not there

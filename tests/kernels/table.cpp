@@ -1,9 +1,8 @@
-#include "core/kernels/attention.hpp"
 #include "core/kernels/attention_plain.hpp"
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/ops.hpp"
 #include "core/kernels/row_ops.hpp"
-#include "core/nn/flash_attention.hpp"
+#include "megahost/nn/attention_kernel.hpp"
 #include "megahost/nn/feed_forward.hpp"
 #include "megahost/nn/norm.hpp"
 #include "megahost/nn/rotary.hpp"
@@ -80,7 +79,7 @@ Case attention_case(
       .name = std::move(name),
       .shapes = {q, keys, keys},
       .ours = [mask](const Tensors& in
-              ) { return flash_attention(in[0], in[1], in[2], scale_of(in[0]), mask); },
+              ) { return ops::flash_attention(in[0], in[1], in[2], scale_of(in[0]), mask); },
       .plain = [mask](const Tensors& in) { return attention_by_hand(in, mask); }};
 }
 
@@ -97,7 +96,7 @@ Case dropped_case(std::string name, std::vector<int64_t> q, std::vector<int64_t>
   Case c = attention_case(std::move(name), q, k, {});
   const Tensor samples = at::arange(q[1]) + 5;
   c.ours = [samples](const Tensors& in) {
-    return flash_attention(in[0], in[1], in[2], scale_of(in[0]), {}, {0.3, 77, samples, 1});
+    return ops::flash_attention(in[0], in[1], in[2], scale_of(in[0]), {}, {0.3, 77, samples, 1});
   };
   c.plain = [samples](const Tensors& in) {
     const auto s = in[0].size(0), b = in[0].size(1), h = in[0].size(2), t = in[1].size(0);

@@ -21,17 +21,18 @@ struct LogicalAxis {
 };
 
 namespace axis {
-inline constexpr LogicalAxis vocab{"vocab"};       ///< entries of the vocabulary
-inline constexpr LogicalAxis embed{"embed"};       ///< the residual stream
-inline constexpr LogicalAxis heads{"heads"};       ///< query heads
-inline constexpr LogicalAxis kv_heads{"kv_heads"}; ///< key and value heads
-inline constexpr LogicalAxis head_dim{"head_dim"}; ///< elements of one head
-inline constexpr LogicalAxis mlp{"mlp"};           ///< hidden units of a feed-forward
-inline constexpr LogicalAxis expert{"expert"};     ///< experts of a mixture
-inline constexpr LogicalAxis layers{"layers"};     ///< transformer blocks
-inline constexpr LogicalAxis batch{"batch"};       ///< samples of a microbatch
-inline constexpr LogicalAxis seq{"seq"};           ///< tokens of a sample
-inline constexpr LogicalAxis position{"position"}; ///< entries of a position table
+inline constexpr LogicalAxis vocab{"vocab"};           ///< entries of the vocabulary
+inline constexpr LogicalAxis embed{"embed"};           ///< the residual stream
+inline constexpr LogicalAxis heads{"heads"};           ///< query heads
+inline constexpr LogicalAxis kv_heads{"kv_heads"};     ///< key and value heads
+inline constexpr LogicalAxis head_dim{"head_dim"};     ///< elements of one head
+inline constexpr LogicalAxis mlp{"mlp"};               ///< hidden units of a feed-forward
+inline constexpr LogicalAxis expert{"expert"};         ///< experts of a mixture
+inline constexpr LogicalAxis expert_mlp{"expert_mlp"}; ///< hidden units of one expert
+inline constexpr LogicalAxis layers{"layers"};         ///< transformer blocks
+inline constexpr LogicalAxis batch{"batch"};           ///< samples of a microbatch
+inline constexpr LogicalAxis seq{"seq"};               ///< tokens of a sample
+inline constexpr LogicalAxis position{"position"};     ///< entries of a position table
 } // namespace axis
 
 /// One dimension of a tensor: `size` units of `width` elements. Only whole units are ever split, so

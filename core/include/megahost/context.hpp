@@ -62,8 +62,8 @@ public:
   /// Positions of the tokens in their documents, [seq, 1] or [seq, batch] int64: array "positions"
   /// if the corpus gives it, else 0, 1, 2, ...
   [[nodiscard]] at::Tensor positions();
-  /// Index of each of this rank's tokens in its sample, [seq] int64: array "token_index" if whoever
-  /// cut the batch gives it, else contiguous.
+  /// Index of each of this rank's tokens in its sample, [seq] int64: array "token_index" if the
+  /// batch gives it, else as the strategies deal them out.
   [[nodiscard]] at::Tensor token_index();
 
   /// {seq, batch, last...} with the global sizes of this microbatch.
@@ -95,6 +95,7 @@ public:
   );
 
   bool training = false; ///< dropout is active
+  bool checking = false; ///< layers compare across ranks what should agree (checking.hpp)
   uint64_t seed = 0;     ///< of dropout: changes with the step
   int64_t microbatch = 0;
   at::DeviceType target = at::kCPU;  ///< what kernels are chosen for, on the Meta device too

@@ -40,7 +40,8 @@ struct ParamSpec {
   Init init;
 };
 
-/// A gradient is summed over the members of this group.
+/// A group of ranks along a mesh axis: gradients are summed over its members, or they hold the same
+/// slice.
 struct GradientSum {
   MeshAxis axis;
   int64_t inner = 0; ///< 0: the whole axis, else blocks of this many neighbours
@@ -56,6 +57,7 @@ struct Piece {
   int64_t row = 0;                   ///< where the slice starts along dimension 0 of the leaf
   int64_t column = 0;                ///< and along dimension 1 (a part of a row, under `zero`)
   std::vector<GradientSum> sums;     ///< gradient reductions it needs
+  std::vector<GradientSum> same;     ///< groups whose members hold the same slice
   int64_t copies = 1;                ///< ranks that hold the same slice: each element counts once
 };
 

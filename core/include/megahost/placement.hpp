@@ -17,10 +17,13 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace mh {
+
+class AttentionMethod;
 
 enum class Type : uint8_t { identical, replicated, split, partial };
 
@@ -47,11 +50,30 @@ private:
 /// "tp: split 0, cp: replicated"; "identical" if nothing else.
 [[nodiscard]] MH_API std::string to_string(const Placement& placement);
 
+/// How tokens are dealt out over the ranks of a mesh axis.
+enum class Deal : uint8_t {
+  blocks, ///< one piece each, in rank order
+  zigzag, ///< of twice as many pieces one early and one late: causal attention is equal work for
+          ///< all
+};
+
 /// One line of a strategy: dimensions with this meaning are cut along this mesh axis.
 struct Rule {
   LogicalAxis logical;
   MeshAxis mesh;
+  Deal deal = Deal::blocks; ///< counts for seq in the tier of tokens: which ones a rank sees
 };
+
+/// Neighbouring tokens of a sample.
+struct Run {
+  int64_t first = 0, count = 0;
+  friend bool operator==(const Run&, const Run&) = default;
+};
+
+/// What rank `index` of `ranks` is dealt of `size` tokens, in the order in which it holds them.
+///
+/// Throws:  mh::Error if the pieces cannot be equal
+[[nodiscard]] MH_API std::vector<Run> dealt(Deal deal, int64_t size, int64_t ranks, int64_t index);
 
 /// Rules apply in this order, and each mesh axis is used at most once per tensor. So with tensor
 /// parallelism [seq, batch, heads] gives tp to heads, and with sequence parallelism beside it
@@ -66,6 +88,9 @@ enum class Tier : uint8_t {
 struct MH_API Rules {
   std::vector<Rule> features, tokens, between;
 
+  /// How attention looks at tokens of other ranks, where a strategy splits samples (strategy.hpp).
+  std::shared_ptr<const AttentionMethod> attention{};
+
   /// Derives the placement of an activation.
   ///
   /// An axis that is mapped but whose size the mesh axis does not divide becomes replicated (kv
@@ -74,6 +99,9 @@ struct MH_API Rules {
   /// Throws:  mh::Error naming the axis, its size and the degree
   [[nodiscard]] Placement
   place(const Dims& dims, const Mesh& mesh, Tier upto = Tier::between) const;
+
+  /// Which of a sample's `seq` tokens this rank sees, in the order in which it holds them.
+  [[nodiscard]] std::vector<Run> token_runs(int64_t seq, const Mesh& mesh) const;
 
   /// Whether some strategy maps `logical` to `mesh_axis` in the features tier.
   [[nodiscard]] bool maps(LogicalAxis logical, MeshAxis mesh_axis) const;

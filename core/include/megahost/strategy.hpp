@@ -10,11 +10,38 @@
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
 #include "megahost/mesh.hpp"
+#include "megahost/nn/attention_kernel.hpp"
 #include "megahost/placement.hpp"
+
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 
 namespace mh {
+
+class StepContext;
+
+/// Attention between tokens that lie on several ranks: what a strategy that splits samples supplies
+/// beside its rules (`rules.attention`). Kernels for it are in nn/attention_kernel.hpp.
+class MH_API AttentionMethod {
+public:
+  virtual ~AttentionMethod();
+
+  /// softmax(scale q kᵀ + mask) v over the tokens of whole samples, differentiable.
+  ///
+  /// Shapes:  q [seq, batch, heads, dim]; k, v [seq, batch, kv_heads, dim] of this rank's tokens
+  ///          -> q's. The mask's indices and segments, too, are of this rank's tokens
+  /// Ranks:   collective over the mesh axis that splits samples
+  [[nodiscard]] virtual at::Tensor attend(
+      const at::Tensor& q,
+      const at::Tensor& k,
+      const at::Tensor& v,
+      double scale,
+      const ops::AttentionMask& mask,
+      const ops::AttentionDropout& dropout,
+      StepContext& context
+  ) const = 0;
+};
 
 class MH_API Strategy {
 public:
@@ -26,7 +53,7 @@ public:
 
   virtual ~Strategy();
 
-  /// Adds this strategy's placement rules.
+  /// Adds this strategy's placement rules, and its mechanism if it has one.
   virtual void rules(Rules& rules) const = 0;
 };
 

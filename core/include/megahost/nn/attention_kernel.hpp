@@ -1,5 +1,8 @@
 #pragma once
-/// Attention as two dispatcher operators: `megahost::attention` and `megahost::attention_backward`.
+/// Attention as two dispatcher operators, `megahost::attention` and `megahost::attention_backward`:
+/// for strategies whose queries and keys lie on several ranks. Models use nn/attention.hpp.
+
+#include "megahost/export.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -19,13 +22,15 @@ struct AttentionMask {
   std::optional<at::Tensor> key_segments = std::nullopt;   ///< [keys, batch] int64
 };
 
-/// Dropout of the probabilities; see `ops::dropout`: a head's probability of key j is feature
-/// (first_head + head) * keys + j of the query's token.
+/// Dropout of the probabilities; see mh::dropout: a head's probability of key j is feature
+/// (first_head + head) * all_keys + first_key + j of the query's token.
 struct AttentionDropout {
   double p = 0;
   int64_t key = 0;
   std::optional<at::Tensor> samples = std::nullopt; ///< [batch] int64; needed if p is not 0
   int64_t first_head = 0;
+  int64_t first_key = 0; ///< of a call that sees some of a sample's keys, neighbours: the first
+  int64_t all_keys = 0;  ///< and how many there are in all; 0: the call sees them all
 };
 
 /// softmax(scale q kᵀ + mask) v and each query's log-sum-exp.
@@ -39,7 +44,7 @@ struct AttentionDropout {
 ///          contiguous, heads a multiple of kv_heads
 ///          -> out like q (contiguous), lse [batch, heads, queries] float32 (float64 for float64)
 /// Source:  arXiv:2307.08691, arXiv:2305.13245 (grouped), arXiv:2004.05150 (window)
-[[nodiscard]] std::tuple<at::Tensor, at::Tensor> attention(
+[[nodiscard]] MH_API std::tuple<at::Tensor, at::Tensor> attention(
     const at::Tensor& q,
     const at::Tensor& k,
     const at::Tensor& v,
@@ -49,13 +54,24 @@ struct AttentionDropout {
 );
 
 /// The gradients of q, k and v, contiguous, from what `attention` took and gave.
-[[nodiscard]] std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
+[[nodiscard]] MH_API std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
     const at::Tensor& dout,
     const at::Tensor& q,
     const at::Tensor& k,
     const at::Tensor& v,
     const at::Tensor& out,
     const at::Tensor& lse,
+    double scale,
+    const AttentionMask& mask,
+    const AttentionDropout& dropout = {}
+);
+
+/// `attention`'s output as a differentiable function; saves q, k, v, the output and one number per
+/// query.
+[[nodiscard]] MH_API at::Tensor flash_attention(
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const at::Tensor& v,
     double scale,
     const AttentionMask& mask,
     const AttentionDropout& dropout = {}

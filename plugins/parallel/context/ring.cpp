@@ -1,0 +1,208 @@
+// Ring attention: each rank's keys and values visit all others; what they contribute is merged by
+// the log-sum-exp of their scores. Backward, the gradients of keys and values travel with them and
+// are at home after a whole turn.
+
+#include "methods.hpp"
+
+#include <megahost/context.hpp>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/logaddexp.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace context_parallel {
+
+namespace {
+
+using at::Tensor;
+using mh::MeshAxis;
+using mh::Run;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// What both passes need beside q, k and v. Gradients are passed on in the accumulating type.
+struct Call : torch::CustomClassHolder {
+  const mh::Group* group = nullptr;
+  double scale = 0;
+  mh::ops::AttentionMask mask; // of this rank's tokens
+  mh::ops::AttentionDropout dropout;
+  Tensor segments; // of whole samples, [seq, batch]; undefined without documents
+  int64_t seq = 0;
+
+  [[nodiscard]] int64_t ranks() const { return group->size(); }
+
+  /// The rank whose keys and values are here after so many steps.
+  [[nodiscard]] int64_t owner(int64_t step) const {
+    return (group->index() - step + ranks()) % ranks();
+  }
+
+  /// The pieces of `owner`'s keys that some query of this rank may see.
+  [[nodiscard]] std::vector<Run> pieces(int64_t owner) const {
+    const auto own = mh::dealt(mh::Deal::zigzag, seq, ranks(), group->index());
+    auto runs = mh::dealt(mh::Deal::zigzag, seq, ranks(), owner);
+    if (mask.causal) {
+      std::erase_if(runs, [&](const Run& run) { return run.first > own.back().first; });
+    }
+    return runs;
+  }
+
+  /// Mask and dropout of this rank's queries and the keys of one piece.
+  [[nodiscard]] std::pair<mh::ops::AttentionMask, mh::ops::AttentionDropout> of(const Run& keys
+  ) const {
+    auto seen = mask;
+    seen.key_index = in_order(keys.count, *mask.query_index) + keys.first;
+    if (mask.key_segments) {
+      seen.key_segments = segments.narrow(0, keys.first, keys.count);
+    }
+    auto drop = dropout;
+    drop.first_key = keys.first;
+    drop.all_keys = seq;
+    return {seen, drop};
+  }
+};
+
+/// [batch, heads, queries] -> [queries, batch, heads, 1]
+Tensor per_query(const Tensor& x) {
+  return x.permute({2, 0, 1}).unsqueeze(-1);
+}
+
+/// exp(part - whole), 0 where neither has seen a key.
+Tensor share(const Tensor& part, const Tensor& whole) {
+  constexpr double kNone = -std::numeric_limits<double>::infinity();
+  return (part - whole.masked_fill(whole.eq(kNone), 0)).exp();
+}
+
+/// A tensor on its way to the next rank, while the one of the rank before comes.
+struct Passing {
+  Tensor incoming;
+
+  [[nodiscard]] Tensor wait() const { return incoming; }
+};
+
+Passing pass_on(const Tensor& outgoing, const mh::Group& group) {
+  const Tensor all = group.all_gather(outgoing.unsqueeze(0), 0);
+  return {all[(group.index() - 1 + group.size()) % group.size()].clone()};
+}
+
+struct Ring : torch::autograd::Function<Ring> {
+  static Tensor forward(
+      AutogradContext* ctx,
+      const Tensor& q,
+      const Tensor& k,
+      const Tensor& v,
+      const c10::intrusive_ptr<Call>& call
+  ) {
+    const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    Tensor out = at::zeros(q.sizes(), q.options().dtype(type));
+    Tensor lse = at::full(
+        {q.size(1), q.size(2), q.size(0)}, -std::numeric_limits<double>::infinity(), out.options()
+    );
+    Tensor visiting = at::stack({k, v}); // [2, keys, batch, kv_heads, dim]
+    for (int64_t step = 0; step < call->ranks(); ++step) {
+      const bool last = step + 1 == call->ranks();
+      auto next = last ? Passing{} : pass_on(visiting, *call->group);
+      int64_t begin = 0;
+      for (const Run& run : call->pieces(call->owner(step))) {
+        const auto [mask, dropout] = call->of(run);
+        const auto [part, part_lse] = mh::ops::attention(
+            q,
+            visiting[0].narrow(0, begin, run.count),
+            visiting[1].narrow(0, begin, run.count),
+            call->scale,
+            mask,
+            dropout
+        );
+        const Tensor both = at::logaddexp(lse, part_lse);
+        out.mul_(per_query(share(lse, both)))
+            .add_(part.to(type) * per_query(share(part_lse, both)));
+        lse = both;
+        begin += run.count;
+      }
+      if (!last) {
+        visiting = next.wait();
+      }
+    }
+    out = out.to(q.scalar_type());
+    ctx->save_for_backward({q, k, v, out, lse});
+    ctx->saved_data["call"] =
+        c10::IValue::make_capsule(c10::intrusive_ptr<torch::CustomClassHolder>(call));
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const auto capsule = ctx->saved_data["call"].toCapsule();
+    const auto* call = static_cast<const Call*>(capsule.get());
+    const auto& [q, out, lse] = std::tie(saved[0], saved[3], saved[4]);
+    Tensor dq = at::zeros(q.sizes(), lse.options());
+    Tensor visiting = at::stack({saved[1], saved[2]});
+    Tensor gradient = at::zeros(visiting.sizes(), lse.options()); // of what is visiting
+    for (int64_t step = 0; step < call->ranks(); ++step) {
+      const bool last = step + 1 == call->ranks();
+      auto next = last ? Passing{} : pass_on(visiting, *call->group);
+      int64_t begin = 0;
+      for (const Run& run : call->pieces(call->owner(step))) {
+        const auto [mask, dropout] = call->of(run);
+        const auto [dq_part, dk, dv] = mh::ops::attention_backward(
+            gradients[0],
+            q,
+            visiting[0].narrow(0, begin, run.count),
+            visiting[1].narrow(0, begin, run.count),
+            out,
+            lse,
+            call->scale,
+            mask,
+            dropout
+        );
+        dq.add_(dq_part);
+        gradient[0].narrow(0, begin, run.count).add_(dk);
+        gradient[1].narrow(0, begin, run.count).add_(dv);
+        begin += run.count;
+      }
+      gradient = pass_on(gradient, *call->group).wait();
+      if (!last) {
+        visiting = next.wait();
+      }
+    }
+    const auto type = q.scalar_type();
+    return {dq.to(type), gradient[0].to(type), gradient[1].to(type), Tensor()};
+  }
+};
+
+class RingAttention : public mh::AttentionMethod {
+public:
+  Tensor attend(
+      const Tensor& q,
+      const Tensor& k,
+      const Tensor& v,
+      double scale,
+      const mh::ops::AttentionMask& mask,
+      const mh::ops::AttentionDropout& dropout,
+      mh::StepContext& context
+  ) const override {
+    auto call = c10::make_intrusive<Call>();
+    call->group = &context.mesh().group(MeshAxis::cp);
+    call->scale = scale;
+    call->mask = mask;
+    call->dropout = dropout;
+    call->segments = all_segments(mask, context);
+    call->seq = context.batch().seq;
+    return Ring::apply(q, k, v, call);
+  }
+};
+
+} // namespace
+
+std::unique_ptr<const mh::AttentionMethod> make_ring() {
+  return std::make_unique<RingAttention>();
+}
+
+} // namespace context_parallel

@@ -19,7 +19,8 @@ struct Option {
 
 /// A word of a command that is no option.
 struct Argument {
-  std::string name; ///< "RECIPE"; "INPUT...", the last one of a command: one or more words
+  /// "RECIPE"; "[RECIPE]" may be left out; "INPUT...", the last one of a command: one or more words.
+  std::string name;
   std::string doc;
 };
 

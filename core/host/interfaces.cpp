@@ -17,6 +17,11 @@ Strategy::~Strategy() = default;
 AttentionMethod::~AttentionMethod() = default;
 RecomputePolicy::~RecomputePolicy() = default;
 Optimizer::~Optimizer() = default;
+
+std::vector<StateSpec> Optimizer::state_of(const std::string&, const std::vector<int64_t>&) const {
+  return state();
+}
+
 LrSchedule::~LrSchedule() = default;
 PipelineSchedule::~PipelineSchedule() = default;
 Corpus::~Corpus() = default;

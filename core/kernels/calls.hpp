@@ -62,4 +62,23 @@ struct DropoutCall {
   float scale;
 };
 
+enum class UpdateKind : uint8_t { adam, sgd, average };
+
+/// One parameter in an optimizer's pass; UpdateRule in megahost/optimizer.hpp has the formulas.
+struct UpdateCall {
+  UpdateKind kind;
+  bool nesterov, stochastic;
+  float scale;        ///< of the gradient
+  float keep, l2;     ///< decay: w = keep w - ..., g = scale g + l2 w
+  float rate;         ///< adam: lr / (1 - beta1^step)
+  float beta1, rest1; ///< rest: 1 - beta
+  float beta2, rest2;
+  float root, eps;               ///< root: 1 / sqrt(1 - beta2^step)
+  void *weight, *first, *second; ///< state may be null
+  float* gradient;
+  void* parameter; ///< bf16; may be null
+  uint64_t key, step;
+  int64_t origin; ///< global index of element 0
+};
+
 } // namespace mh::kernels

@@ -61,7 +61,22 @@ Cost attention(Arguments arguments, size_t first, size_t scale, double products)
       bytes(arguments) + static_cast<double>(q.nbytes())};
 }
 
-constexpr std::array<std::pair<std::string_view, CostFunction>, 13> kCosts = {{
+/// Every tensor of the lists is read and written once.
+Cost update(Arguments arguments) {
+  Cost cost;
+  for (const auto& value : arguments) {
+    if (!value.isTensorList()) {
+      continue;
+    }
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      cost.bytes += 2 * static_cast<double>(tensor.nbytes());
+      cost.flops += 4 * static_cast<double>(tensor.numel());
+    }
+  }
+  return cost;
+}
+
+constexpr std::array<std::pair<std::string_view, CostFunction>, 14> kCosts = {{
     {"megahost::attention", [](Arguments a) { return attention(a, 0, 3, 2); }},
     {"megahost::attention_backward", [](Arguments a) { return attention(a, 1, 6, 5); }},
     {"megahost::gemm_",
@@ -86,6 +101,7 @@ constexpr std::array<std::pair<std::string_view, CostFunction>, 13> kCosts = {{
        return Cost{elements(a[2]), 3 * rows};
      }},
     {"megahost::dropout", element_wise<8>},
+    {"megahost::update_", update},
 }};
 
 } // namespace

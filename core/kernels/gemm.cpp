@@ -16,9 +16,10 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kDepth = 256;   // summed at a time
-constexpr int64_t kColumns = 128; // of a panel of the right operand
-constexpr int64_t kRows = 64;     // of one product
+constexpr int64_t kColumns = 64; // of a panel of the right operand
+constexpr int64_t kRows = 64;    // of one product
+constexpr int64_t kDepth = 1024; // summed in one product
+constexpr int64_t kBlock = 4096; // columns of the right operand that are packed at a time
 
 int64_t blocks(int64_t length, int64_t block) {
   return (length + block - 1) / block;
@@ -91,83 +92,103 @@ public:
       , add_(add) {}
 
   void run() {
-    if (a_.transposed) {
-      pack_left();
+    const int64_t width = std::min(kBlock, blocks(n_, kColumns) * kColumns);
+    const int64_t depth = std::min(kDepth, k_);
+    packed_ = c10::GetAllocator(at::kCPU)->allocate(static_cast<size_t>(width * depth) * sizeof(T));
+    const Workspaces workspaces(a_.transposed ? kRows * depth * sizeof(T) : 0);
+    for (int64_t k = 0; k < k_; k += kDepth) {
+      for (int64_t column = 0; column < n_; column += kBlock) {
+        const Block block{k, std::min(kDepth, k_ - k), column, std::min(kBlock, n_ - column)};
+        pack_right(block);
+        multiply_rows(block, workspaces);
+      }
     }
-    // Panels of columns, cut along the rows too where there are few.
-    const int64_t panels = blocks(n_, kColumns);
-    const int64_t wanted = blocks(int64_t{4} * at::get_num_threads(), panels);
-    const int64_t height = blocks(blocks(m_, std::max<int64_t>(wanted, 1)), kRows) * kRows;
-    const int64_t cuts = blocks(m_, height);
-    const Workspaces workspaces(kDepth * kColumns * sizeof(T));
-    at::parallel_for(0, panels * cuts, 1, [&](int64_t begin, int64_t end) {
+  }
+
+private:
+  /// Part of the right operand: rows from `k`, columns from `column`.
+  struct Block {
+    int64_t k, depth, column, width;
+
+    [[nodiscard]] int64_t panels() const { return blocks(width, kColumns); }
+  };
+
+  /// The block in panels of `kColumns` columns, each as products read it.
+  void pack_right(const Block& block) const {
+    at::parallel_for(0, block.panels(), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t panel = begin; panel < end; ++panel) {
+        const int64_t column = panel * kColumns;
+        const kernels::PackCall call{
+            .x = b_.at<T>(block.k, block.column + column),
+            .stride = b_.stride,
+            .count = std::min(kColumns, block.width - column),
+            .padded = kColumns,
+            .depth = block.depth,
+            .transposed = b_.transposed};
+        right_kernel()(call, right(block, panel));
+      }
+    });
+  }
+
+  /// All rows of the left operand by the block: rows are dealt out, and columns too where rows are
+  /// few.
+  void multiply_rows(const Block& block, const Workspaces& workspaces) const {
+    const int64_t rows = blocks(m_, kRows);
+    const int64_t wanted = blocks(int64_t{4} * at::get_num_threads(), rows);
+    const int64_t panels = blocks(block.panels(), std::min(wanted, block.panels()));
+    const int64_t cuts = blocks(block.panels(), panels);
+    at::parallel_for(0, rows * cuts, 1, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
-        const int64_t row = task % cuts * height;
-        panel(
-            static_cast<T*>(workspaces.mine()),
-            task / cuts * kColumns,
-            row,
-            std::min(row + height, m_)
+        const int64_t first = task % cuts * panels;
+        multiply_row(
+            block,
+            task / cuts * kRows,
+            first,
+            std::min(first + panels, block.panels()),
+            static_cast<T*>(workspaces.mine())
         );
       }
       kernels::release_tiles();
     });
   }
 
-private:
-  /// The left operand with contiguous rows, in blocks of `kDepth` columns.
-  void pack_left() {
-    packed_ = c10::GetAllocator(at::kCPU)->allocate(static_cast<size_t>(m_ * k_) * sizeof(T));
-    const int64_t depths = blocks(k_, kDepth);
-    at::parallel_for(0, depths * blocks(m_, kRows), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t task = begin; task < end; ++task) {
-        const int64_t k = task % depths * kDepth;
-        const int64_t row = task / depths * kRows;
-        const int64_t depth = std::min(kDepth, k_ - k);
-        const kernels::PackCall call{
-            .x = a_.at<T>(row, k),
-            .stride = a_.stride,
-            .count = std::min(kRows, m_ - row),
-            .padded = 0,
-            .depth = depth,
-            .transposed = true};
-        left_kernel()(call, packed() + k * m_ + row * depth);
-      }
-    });
-  }
-
-  void panel(T* right, int64_t column, int64_t first, int64_t last) const {
-    const int64_t columns = std::min(kColumns, n_ - column);
-    for (int64_t k = 0; k < k_; k += kDepth) {
-      const int64_t depth = std::min(kDepth, k_ - k);
+  void multiply_row(const Block& block, int64_t row, int64_t first, int64_t last, T* left) const {
+    const int64_t rows = std::min(kRows, m_ - row);
+    const T* a = a_.at<T>(row, block.k);
+    int64_t stride = a_.stride;
+    if (a_.transposed) {
       const kernels::PackCall call{
-          .x = b_.at<T>(k, column),
-          .stride = b_.stride,
-          .count = columns,
-          .padded = kColumns,
-          .depth = depth,
-          .transposed = b_.transposed};
-      right_kernel()(call, right);
-      for (int64_t row = first; row < last; row += kRows) {
-        const bool packed_left = a_.transposed;
-        multiply(
-            kernels::products(),
-            std::min(kRows, last - row),
-            columns,
-            depth,
-            packed_left ? depth : a_.stride,
-            kColumns,
-            ldc_,
-            add_ || k > 0,
-            packed_left ? packed() + k * m_ + row * depth : a_.at<T>(row, k),
-            right,
-            c_ + row * ldc_ + column
-        );
-      }
+          .x = a,
+          .stride = a_.stride,
+          .count = rows,
+          .padded = 0,
+          .depth = block.depth,
+          .transposed = true};
+      left_kernel()(call, left);
+      a = left;
+      stride = block.depth;
+    }
+    for (int64_t panel = first; panel < last; ++panel) {
+      const int64_t column = panel * kColumns;
+      multiply(
+          kernels::products(),
+          rows,
+          std::min(kColumns, block.width - column),
+          block.depth,
+          stride,
+          kColumns,
+          ldc_,
+          add_ || block.k > 0,
+          a,
+          right(block, panel),
+          c_ + row * ldc_ + block.column + column
+      );
     }
   }
 
-  [[nodiscard]] T* packed() const { return static_cast<T*>(packed_.get()); }
+  [[nodiscard]] T* right(const Block& block, int64_t panel) const {
+    return static_cast<T*>(packed_.get()) + panel * kColumns * block.depth;
+  }
 
   static auto left_kernel() {
     return sizeof(T) == 2 ? kernels::table().pack.left_bf16 : kernels::table().pack.left_fp32;

@@ -28,6 +28,8 @@ void ensure_registered() {
     register_gemm(libraries);
     register_norm(libraries);
     register_row_ops(libraries);
+    register_update(libraries);
+    register_fp8(libraries);
     register_meta_shapes(library("aten", c10::DispatchKey::Meta));
   });
 }

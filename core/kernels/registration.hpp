@@ -16,6 +16,8 @@ void register_attention(Libraries& libraries);
 void register_gemm(Libraries& libraries);
 void register_norm(Libraries& libraries);
 void register_row_ops(Libraries& libraries);
+void register_update(Libraries& libraries);
+void register_fp8(Libraries& libraries);
 
 /// The operator of this name, to be called like `Function`.
 template <class Function>

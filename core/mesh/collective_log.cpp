@@ -1,29 +1,121 @@
 #include "core/mesh/collective_log.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace mh {
 
-void CollectiveLog::begin(const char* name, const std::string& group, const at::Tensor& tensor) {
+namespace {
+
+std::string sizes_text(const std::vector<int64_t>& sizes) {
+  std::string text = "[";
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    text += (d == 0 ? "" : ", ") + std::to_string(sizes[d]);
+  }
+  return text + "]";
+}
+
+/// "rank 3", "ranks 1, 2 and 5"; of many the first ones.
+std::string ranks_text(const std::vector<size_t>& ranks) {
+  constexpr size_t kShown = 8;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
+    text += (i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[i]);
+  }
+  return ranks.size() > kShown ? text + " and " + std::to_string(ranks.size() - kShown) + " more"
+                               : text;
+}
+
+/// The fields of two collectives of one group that differ: "sizes [4, 8] and [4, 6]".
+std::string difference(const Collective& a, const Collective& b) {
+  std::string text;
+  const auto add = [&](const char* field, const std::string& left, const std::string& right) {
+    if (left != right) {
+      text += (text.empty() ? "" : ", ") + std::string(field) + " " + left + " and " + right;
+    }
+  };
+  add("name", a.name, b.name);
+  add("sizes", sizes_text(a.sizes), sizes_text(b.sizes));
+  add("type", a.dtype, b.dtype);
+  add("number", std::to_string(a.number), std::to_string(b.number));
+  return text;
+}
+
+} // namespace
+
+std::string Collective::text() const {
+  return "#" + std::to_string(number) + " " + name + " in " + group + " of " + sizes_text(sizes) +
+         " " + dtype;
+}
+
+const CollectiveLog::Entry& CollectiveLog::begin(
+    const char* name, const std::string& group, const at::Tensor& tensor, int64_t peer
+) {
   Entry& entry = entries_[static_cast<size_t>(count_++) % kKept];
+  entry.number = count_;
   entry.name = name;
   entry.group = &group;
+  entry.peer = peer;
   entry.dtype = tensor.scalar_type();
   entry.dims = std::min(static_cast<size_t>(tensor.dim()), kDims);
   std::copy_n(tensor.sizes().begin(), entry.dims, entry.sizes.begin());
+  return entry;
+}
+
+Collective CollectiveLog::Entry::collective() const {
+  return {
+      number,
+      peer < 0 ? name : std::string(name) + " " + std::to_string(peer),
+      *group,
+      at::toString(dtype),
+      {sizes.begin(), sizes.begin() + static_cast<int64_t>(dims)}};
+}
+
+std::vector<Collective> CollectiveLog::last() const {
+  std::vector<Collective> all;
+  for (int64_t i = count_ - 1; i >= std::max<int64_t>(0, count_ - static_cast<int64_t>(kKept));
+       --i) {
+    all.push_back(entries_[static_cast<size_t>(i) % kKept].collective());
+  }
+  return all;
 }
 
 std::string CollectiveLog::text() const {
   std::string text;
-  for (int64_t i = count_ - 1; i >= std::max<int64_t>(0, count_ - static_cast<int64_t>(kKept));
-       --i) {
-    const Entry& entry = entries_[static_cast<size_t>(i) % kKept];
-    text += (text.empty() ? "#" : ", before it #") + std::to_string(i + 1) + " " + entry.name +
-            " in " + *entry.group + " of [";
-    for (size_t d = 0; d < entry.dims; ++d) {
-      text += (d == 0 ? "" : ", ") + std::to_string(entry.sizes[d]);
+  for (const Collective& one : last()) {
+    text += (text.empty() ? "" : ", before it ") + one.text();
+  }
+  return text;
+}
+
+std::string compare_collectives(const std::vector<Collective>& last) {
+  std::map<std::string, std::vector<size_t>> at; // ranks by what they are at
+  std::vector<size_t> silent;
+  for (size_t rank = 0; rank < last.size(); ++rank) {
+    if (last[rank].number == 0) {
+      silent.push_back(rank);
+    } else {
+      at[last[rank].text()].push_back(rank);
     }
-    text += std::string("] ") + at::toString(entry.dtype);
+  }
+  std::string text;
+  for (const auto& [what, ranks] : at) {
+    text += (text.empty() ? "" : "; ") + ranks_text(ranks) + (ranks.size() == 1 ? " is" : " are") +
+            " at " + what;
+  }
+  if (!silent.empty()) {
+    text += (text.empty() ? "" : "; ") + ranks_text(silent) +
+            (silent.size() == 1 ? " does" : " do") + " not answer";
+  }
+  // Groups whose members are at different things: the first pair says which field.
+  for (size_t a = 0; a < last.size(); ++a) {
+    for (size_t b = a + 1; b < last.size(); ++b) {
+      const bool meet = last[a].number > 0 && last[b].number > 0 && last[a].group == last[b].group;
+      if (const auto fields = meet ? difference(last[a], last[b]) : ""; !fields.empty()) {
+        return text + "; between ranks " + std::to_string(a) + " and " + std::to_string(b) +
+               " differ: " + fields;
+      }
+    }
   }
   return text;
 }

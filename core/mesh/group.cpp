@@ -8,6 +8,8 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <utility>
+
 namespace mh {
 
 namespace {
@@ -37,7 +39,69 @@ void check_divisible(const Group& group, const at::Tensor& tensor, int64_t dim) 
   );
 }
 
+/// Where the result of a collective goes that has `rows` rows of the input's.
+at::Tensor output_for(const at::Tensor& input, int64_t rows, int64_t dim, const at::Tensor& into) {
+  auto sizes = input.sizes().vec();
+  sizes[0] = rows;
+  if (!into.defined()) {
+    return at::empty(sizes, input.options());
+  }
+  MH_ASSERT(
+      dim == 0 && into.is_contiguous() && into.sizes() == at::IntArrayRef(sizes),
+      "a collective's result goes into a contiguous tensor of its own shape, along dimension 0"
+  );
+  return into;
+}
+
 } // namespace
+
+struct Pending::Operation {
+  c10::intrusive_ptr<c10d::Work> work;
+  at::Tensor input; // read until the operation is over
+  int64_t dim = 0;  // where dimension 0 of the result belongs
+  CollectiveLog::Entry entry;
+  int64_t rank = 0;
+  std::shared_ptr<CollectiveLog> log;
+
+  /// Calls the transport, whose failures become sentences.
+  template <class Call>
+  void guarded(const Call& call) const {
+    try {
+      call();
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) { // a connection that is gone, a timeout
+      const auto* torch = dynamic_cast<const c10::Error*>(&error);
+      const std::string last = log->text();
+      const std::string own = entry.text();
+      throw CollectiveError(
+          "rank " + std::to_string(rank) + " lost the others in collective " + own +
+              (last.starts_with(own) ? last.substr(own.size()) : "; begun last: " + last) + ": " +
+              (torch != nullptr ? torch->what_without_backtrace() : error.what()),
+          "look at what the other ranks say; comm.timeout is how long they are waited for",
+          log->last()
+      );
+    }
+  }
+};
+
+Pending::Pending() = default;
+Pending::~Pending() = default;
+Pending::Pending(Pending&&) noexcept = default;
+Pending& Pending::operator=(Pending&&) noexcept = default;
+
+at::Tensor Pending::wait() {
+  if (operation_ != nullptr) {
+    const auto operation = std::exchange(operation_, nullptr);
+    operation->guarded([&] { operation->work->wait(); });
+    result_ = operation->dim == 0 ? result_ : result_.movedim(0, operation->dim);
+  }
+  return result_;
+}
+
+bool Pending::done() const {
+  return operation_ == nullptr || operation_->work->isCompleted();
+}
 
 Group::Group(
     std::string name,
@@ -56,59 +120,83 @@ Group::Group(const Group&) = default;
 Group& Group::operator=(const Group&) = default;
 Group::~Group() = default;
 
-void Group::run(const char* name, const at::Tensor& tensor, const std::function<void()>& collective)
-    const {
-  log_->begin(name, name_, tensor);
-  try {
-    collective();
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) { // of the transport: a connection that is gone, a timeout
-    const auto* torch = dynamic_cast<const c10::Error*>(&error);
-    throw Error(
-        "rank " + std::to_string(members_[static_cast<size_t>(index_)]) +
-            " lost the others in collective " + log_->text() + ": " +
-            (torch != nullptr ? torch->what_without_backtrace() : error.what()),
-        "look at what the other ranks say; comm.timeout is how long they are waited for",
-        exit_code::communication
-    );
-  }
+Pending Group::start(const Request& request, const Start& start) const {
+  Pending pending;
+  pending.result_ = request.result;
+  pending.operation_ = std::make_unique<Pending::Operation>(Pending::Operation{
+      .work = {},
+      .input = request.input,
+      .dim = request.dim,
+      .entry = log_->begin(request.name, name_, request.input, request.peer),
+      .rank = members_[static_cast<size_t>(index_)],
+      .log = log_});
+  auto& operation = *pending.operation_;
+  operation.guarded([&] { operation.work = start(*backend_); });
+  return pending;
 }
 
-void Group::all_reduce(at::Tensor tensor, Reduce reduce) const {
+Pending Group::start_all_reduce(at::Tensor tensor, Reduce reduce) const {
   if (size() == 1) {
-    return;
+    return Pending(std::move(tensor));
   }
   MH_ASSERT(tensor.is_contiguous(), "all-reduce needs a contiguous tensor");
-  std::vector<at::Tensor> tensors = {tensor};
-  c10d::AllreduceOptions options;
-  options.reduceOp = reduce_op(reduce);
-  run("all-reduce", tensor, [&] { backend_->allreduce(tensors, options)->wait(); });
+  return start({"all-reduce", tensor, tensor}, [&](c10d::Backend& backend) {
+    std::vector<at::Tensor> tensors = {tensor};
+    c10d::AllreduceOptions options;
+    options.reduceOp = reduce_op(reduce);
+    return backend.allreduce(tensors, options);
+  });
 }
 
-at::Tensor Group::all_gather(const at::Tensor& tensor, int64_t dim) const {
+Pending Group::start_all_gather(const at::Tensor& tensor, int64_t dim, at::Tensor into) const {
   if (size() == 1) {
-    return tensor;
+    return Pending(into.defined() ? into.copy_(tensor) : tensor);
   }
   at::Tensor input = to_front(tensor, dim);
-  auto sizes = input.sizes().vec();
-  sizes[0] *= size();
-  at::Tensor output = at::empty(sizes, input.options());
-  run("all-gather", input, [&] { backend_->_allgather_base(output, input)->wait(); });
-  return output.movedim(0, dim);
+  at::Tensor output = output_for(input, input.size(0) * size(), dim, into);
+  return start({"all-gather", input, output, dim}, [&](c10d::Backend& backend) {
+    return backend._allgather_base(output, input);
+  });
 }
 
-at::Tensor Group::reduce_scatter(const at::Tensor& tensor, int64_t dim) const {
+Pending Group::start_reduce_scatter(const at::Tensor& tensor, int64_t dim, at::Tensor into) const {
   if (size() == 1) {
-    return tensor;
+    return Pending(into.defined() ? into.copy_(tensor) : tensor);
   }
   check_divisible(*this, tensor, dim);
   at::Tensor input = to_front(tensor, dim);
-  auto sizes = input.sizes().vec();
-  sizes[0] /= size();
-  at::Tensor output = at::empty(sizes, input.options());
-  run("reduce-scatter", input, [&] { backend_->_reduce_scatter_base(output, input)->wait(); });
-  return output.movedim(0, dim);
+  at::Tensor output = output_for(input, input.size(0) / size(), dim, into);
+  return start({"reduce-scatter", input, output, dim}, [&](c10d::Backend& backend) {
+    return backend._reduce_scatter_base(output, input);
+  });
+}
+
+Pending Group::send(const at::Tensor& tensor, int64_t to) const {
+  MH_ASSERT(tensor.is_contiguous(), "a transfer needs a contiguous tensor");
+  return start({"send to", tensor, tensor, 0, to}, [&](c10d::Backend& backend) {
+    std::vector<at::Tensor> tensors = {tensor};
+    return backend.send(tensors, static_cast<int>(to), 0);
+  });
+}
+
+Pending Group::receive(at::Tensor into, int64_t from) const {
+  MH_ASSERT(into.is_contiguous(), "a transfer needs a contiguous tensor");
+  return start({"receive from", into, into, 0, from}, [&](c10d::Backend& backend) {
+    std::vector<at::Tensor> tensors = {into};
+    return backend.recv(tensors, static_cast<int>(from), 0);
+  });
+}
+
+void Group::all_reduce(at::Tensor tensor, Reduce reduce) const {
+  start_all_reduce(std::move(tensor), reduce).wait();
+}
+
+at::Tensor Group::all_gather(const at::Tensor& tensor, int64_t dim) const {
+  return start_all_gather(tensor, dim).wait();
+}
+
+at::Tensor Group::reduce_scatter(const at::Tensor& tensor, int64_t dim) const {
+  return start_reduce_scatter(tensor, dim).wait();
 }
 
 at::Tensor Group::all_to_all(const at::Tensor& tensor, int64_t split, int64_t concat) const {
@@ -118,8 +206,10 @@ at::Tensor Group::all_to_all(const at::Tensor& tensor, int64_t split, int64_t co
   check_divisible(*this, tensor, split);
   at::Tensor input = to_front(tensor, split);
   at::Tensor output = at::empty_like(input);
-  std::vector<int64_t> even;
-  run("all-to-all", input, [&] { backend_->alltoall_base(output, input, even, even)->wait(); });
+  start({"all-to-all", input, output}, [&](c10d::Backend& backend) {
+    std::vector<int64_t> even;
+    return backend.alltoall_base(output, input, even, even);
+  }).wait();
   std::vector<at::Tensor> pieces = output.chunk(size(), 0);
   for (auto& piece : pieces) {
     piece = piece.movedim(0, split);

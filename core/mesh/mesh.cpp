@@ -1,13 +1,12 @@
 #include "megahost/mesh.hpp"
 
 #include "core/mesh/collective_log.hpp"
+#include "core/mesh/layout.hpp"
 #include "megahost/error.hpp"
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <algorithm>
-#include <map>
-#include <sstream>
 
 namespace mh {
 
@@ -15,110 +14,6 @@ namespace {
 
 constexpr std::array<std::string_view, kMeshAxes> kNames = {
     "pp", "dp", "cp", "tp", "edp", "ep", "etp"};
-
-int64_t degree(const MeshShape& shape, MeshAxis axis) {
-  switch (axis) {
-  case MeshAxis::pp:
-    return shape.pp;
-  case MeshAxis::dp:
-    return shape.dp;
-  case MeshAxis::cp:
-    return shape.cp;
-  case MeshAxis::tp:
-    return shape.tp;
-  case MeshAxis::edp:
-    return shape.edp();
-  case MeshAxis::ep:
-    return shape.ep;
-  case MeshAxis::etp:
-    return shape.etp;
-  }
-  return 1;
-}
-
-void check(const MeshShape& shape) {
-  for (const auto axis :
-       {MeshAxis::pp, MeshAxis::dp, MeshAxis::cp, MeshAxis::tp, MeshAxis::ep, MeshAxis::etp}) {
-    if (degree(shape, axis) < 1) {
-      throw Error(
-          "the mesh axis " + std::string(to_string(axis)) + " has degree " +
-          std::to_string(degree(shape, axis)) + "; degrees are at least 1"
-      );
-    }
-  }
-  const int64_t dense = shape.tp * shape.cp * shape.dp;
-  const int64_t experts = shape.etp * shape.ep;
-  if (dense % experts != 0) {
-    throw Error(
-        "expert tensor " + std::to_string(shape.etp) + " times expert " + std::to_string(shape.ep) +
-            " does not divide tensor times context times data = " + std::to_string(dense),
-        "experts are dealt out over the ranks of tensor, context and data parallelism"
-    );
-  }
-}
-
-/// The axes of one mesh, fastest first: `order` names them with the dense mesh's words.
-std::vector<MeshAxis> axes_in_order(std::string_view order, bool expert) {
-  std::vector<MeshAxis> axes;
-  std::stringstream words{std::string(order)};
-  for (std::string word; std::getline(words, word, '-');) {
-    if (word == "pp") {
-      axes.push_back(MeshAxis::pp);
-    } else if (word == "tp") {
-      axes.push_back(expert ? MeshAxis::etp : MeshAxis::tp);
-    } else if (word == "dp") {
-      axes.push_back(expert ? MeshAxis::edp : MeshAxis::dp);
-    } else if (word == "cp") {
-      if (!expert) {
-        axes.push_back(MeshAxis::cp);
-      }
-    } else if (word == "ep") {
-      if (expert) {
-        axes.push_back(MeshAxis::ep);
-      }
-    } else {
-      throw Error(
-          "the rank order `" + std::string(order) + "` has the unknown axis `" + word + "`",
-          "an order is a permutation of tp-cp-ep-dp-pp"
-      );
-    }
-  }
-  std::vector<MeshAxis> sorted = axes;
-  std::sort(sorted.begin(), sorted.end());
-  const bool twice = std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
-  if (twice || axes.size() != 4) {
-    throw Error(
-        "the rank order `" + std::string(order) + "` does not name each axis once",
-        "an order is a permutation of tp-cp-ep-dp-pp"
-    );
-  }
-  return axes;
-}
-
-/// Members of every group along `along`, by first member.
-std::vector<std::vector<int64_t>>
-all_groups(const MeshShape& shape, const std::vector<MeshAxis>& axes, MeshAxis along) {
-  std::map<int64_t, std::vector<int64_t>> by_first;
-  for (int64_t rank = 0; rank < shape.world(); ++rank) {
-    int64_t rest = rank;
-    int64_t stride = 1;
-    int64_t first = rank;
-    for (const auto axis : axes) {
-      const int64_t size = degree(shape, axis);
-      if (axis == along) {
-        first -= (rest % size) * stride;
-      }
-      rest /= size;
-      stride *= size;
-    }
-    by_first[first].push_back(rank);
-  }
-  std::vector<std::vector<int64_t>> groups;
-  for (auto& [first, members] : by_first) {
-    groups.push_back(std::move(members));
-  }
-  return groups;
-}
 
 int64_t index_in(const std::vector<int64_t>& members, int64_t rank) {
   const auto found = std::find(members.begin(), members.end(), rank);
@@ -165,7 +60,7 @@ Mesh::Mesh(
 )
     : shape_(shape)
     , rank_(rank) {
-  check(shape);
+  check_degrees(shape);
   if (rank < 0 || rank >= shape.world()) {
     throw Error(
         "rank " + std::to_string(rank) + " is outside a world of " + std::to_string(shape.world()) +
@@ -179,12 +74,9 @@ Mesh::Mesh(
   const auto log = std::make_shared<CollectiveLog>();
   all_ = make_group("world", everyone, rank, make_backend, log);
 
-  const auto dense = axes_in_order(order, /*expert=*/false);
-  const auto expert = axes_in_order(order, /*expert=*/true);
   for (const auto axis : kAllMeshAxes) {
     const auto at = static_cast<size_t>(axis);
-    const bool in_dense = std::find(dense.begin(), dense.end(), axis) != dense.end();
-    for (const auto& members : all_groups(shape, in_dense ? dense : expert, axis)) {
+    for (const auto& members : mesh_groups(shape, axis, order)) {
       auto group = make_group(to_string(axis), members, rank, make_backend, log);
       if (group.index() >= 0) {
         groups_[at] = std::move(group);

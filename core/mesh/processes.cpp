@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <netdb.h>
+#include <nlohmann/json.hpp>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,12 +18,18 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <sstream>
+#include <thread>
+#include <utility>
 
 namespace mh {
 
 namespace {
 
+using nlohmann::json;
+
 constexpr std::chrono::seconds kFarewell{5};
+constexpr std::chrono::milliseconds kUntilSilent{1500}; // ranks that failed with us say so by then
 
 std::string place(const World& world) {
   return world.master_address + ":" + std::to_string(world.master_port);
@@ -96,6 +103,42 @@ Error not_met(const World& world, const c10::Error& error) {
   );
 }
 
+/// The first line in which two texts differ, of each.
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  std::istringstream left(a), right(b);
+  std::string one, other;
+  while (true) {
+    const bool more = static_cast<bool>(std::getline(left, one));
+    const bool too = static_cast<bool>(std::getline(right, other));
+    if (!more || !too || one != other) {
+      return {more ? one : "nothing", too ? other : "nothing"};
+    }
+  }
+}
+
+std::string text_of(const std::vector<uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+std::vector<uint8_t> bytes_of(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+/// What differs first between rank 0's texts and another rank's.
+std::string other_run(
+    int64_t rank, const std::vector<Processes::Part>& parts, const json& own, const json& other
+) {
+  for (size_t i = 0; i < parts.size() && i < other.size(); ++i) {
+    const std::string left = own[i], right = other[i];
+    if (left != right) {
+      const auto [here, there] = first_difference(left, right);
+      return "rank " + std::to_string(rank) + " has another " + parts[i].name +
+             " than rank 0: " + there + ", where rank 0 has " + here;
+    }
+  }
+  return "rank " + std::to_string(rank) + " has another recipe or other plugins than rank 0";
+}
+
 } // namespace
 
 Processes::Processes(const Found& found, std::chrono::milliseconds timeout)
@@ -127,6 +170,76 @@ Processes::~Processes() {
       store_->wait({"all done"}, kFarewell);
     }
   } catch (const std::exception&) { // the others have failed: nobody needs the store
+  }
+}
+
+void Processes::require_same(const std::vector<Part>& parts) const {
+  const World& world = found_.world;
+  if (world.size == 1) {
+    return;
+  }
+  json mine = json::array();
+  for (const Part& part : parts) {
+    mine.push_back(part.text);
+  }
+  const auto key = [](int64_t rank) { return "run/" + std::to_string(rank); };
+  std::string verdict;
+  try {
+    store_->set(
+        key(world.rank), bytes_of(mine.dump(-1, ' ', false, json::error_handler_t::replace))
+    );
+    if (world.rank == 0) {
+      const std::string own = text_of(store_->get(key(0)));
+      for (int64_t rank = 1; rank < world.size && verdict.empty(); ++rank) {
+        const std::string other = text_of(store_->get(key(rank)));
+        if (other != own) {
+          verdict = other_run(rank, parts, json::parse(own), json::parse(other));
+        }
+      }
+      store_->set("run", bytes_of(verdict.empty() ? "same" : verdict));
+    }
+    verdict = text_of(store_->get("run"));
+  } catch (const c10::Error& error) {
+    throw not_met(world, error);
+  }
+  if (verdict != "same") {
+    throw Error(
+        verdict,
+        "start all ranks with the same command, and the same files on every machine",
+        exit_code::communication
+    );
+  }
+}
+
+Error Processes::explained(const CollectiveError& error) const {
+  const World& world = found_.world;
+  const auto key = [](int64_t rank) { return "at/" + std::to_string(rank); };
+  try {
+    const Collective own = error.last().empty() ? Collective{} : error.last().front();
+    const json mine{own.number, own.name, own.group, own.dtype, own.sizes};
+    store_->set(key(world.rank), bytes_of(mine.dump()));
+    if (world.rank == 0) {
+      std::vector<Collective> last(static_cast<size_t>(world.size));
+      const auto end = std::chrono::steady_clock::now() + kUntilSilent;
+      for (int64_t rank = 0; rank < world.size; ++rank) {
+        while (!store_->check({key(rank)}) && std::chrono::steady_clock::now() < end) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        }
+        if (store_->check({key(rank)})) {
+          const json at = json::parse(text_of(store_->get(key(rank))));
+          last[static_cast<size_t>(rank)] = {at[0], at[1], at[2], at[3], at[4]};
+        }
+      }
+      store_->set("at", bytes_of(compare_collectives(last)));
+    }
+    store_->wait({"at"}, 2 * kUntilSilent);
+    return Error(
+        std::string(error.what()) + ". Where they are: " + text_of(store_->get("at")),
+        error.hint(),
+        error.exit_code()
+    );
+  } catch (const std::exception&) { // rank 0 is gone, and the store with it
+    return error;
   }
 }
 

@@ -5,12 +5,15 @@
 ///   const mh::Mesh mesh(shape, processes.rank(), processes.make_backend(), order);
 
 #include "core/mesh/agree.hpp"
+#include "core/mesh/collective_log.hpp"
 #include "core/mesh/launchers.hpp"
 #include "megahost/mesh.hpp"
 
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <string>
+#include <vector>
 
 namespace c10d {
 class Store;
@@ -35,6 +38,21 @@ public:
 
   /// Makes the transports of a mesh's groups.
   [[nodiscard]] MakeBackend make_backend() const;
+
+  /// A text by which ranks must agree, with what it is: "recipe".
+  struct Part {
+    std::string name, text;
+  };
+
+  /// Ranks that were started with another recipe, build or plugins would wait for one another for
+  /// ever, or learn nonsense. Before any group exists: by the store.
+  ///
+  /// Throws:  mh::Error (exit code 4) on every rank, naming the rank and the first line that differs
+  void require_same(const std::vector<Part>& parts) const;
+
+  /// The error with what all ranks were at, as rank 0 finds out; itself where it cannot. Ranks that
+  /// do not answer are waited for a second or two.
+  [[nodiscard]] Error explained(const CollectiveError& error) const;
 
 private:
   Found found_;

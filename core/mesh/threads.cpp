@@ -7,48 +7,111 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <condition_variable>
-#include <deque>
 #include <exception>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace mh {
 
 namespace {
 
-/// What the members of one group share.
+/// What the members of one group share. Everybody shows a copy of a tensor and goes on; results are
+/// made when they are waited for, so operations may be waited for in any order.
 struct Shared {
+  explicit Shared(size_t members)
+      : begun(members) {}
+
+  struct Round {
+    std::vector<at::Tensor> shown;
+    size_t missing = 0, unread = 0;
+  };
+
+  struct Channel {
+    std::map<int64_t, at::Tensor> letters; // by number
+    int64_t sent = 0, expected = 0;
+  };
+
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<at::Tensor> slots;
-  int64_t waiting = 0, round = 0;
+  std::vector<int64_t> begun;                      // rounds that each member has begun
+  std::map<int64_t, Round> rounds;                 // by number, until all have read
+  std::map<std::pair<int, int>, Channel> channels; // (from, to)
   bool failed = false;
-  std::map<std::pair<int, int>, std::deque<at::Tensor>> mail; // (from, to)
 
-  void barrier() {
-    std::unique_lock lock(mutex);
-    const int64_t mine = round;
-    if (++waiting == static_cast<int64_t>(slots.size())) {
-      waiting = 0;
-      ++round;
-      changed.notify_all();
-    } else {
-      changed.wait(lock, [&] { return round != mine || failed; });
-    }
+  template <class Ready>
+  void wait(std::unique_lock<std::mutex>& lock, const Ready& ready) {
+    changed.wait(lock, [&] { return ready() || failed; });
     if (failed) {
-      throw Error("another rank failed", "", /*exit_code=*/4);
+      throw Error("another rank failed", "", exit_code::communication);
     }
+  }
+
+  /// Shows a tensor in this member's next round; returns its number.
+  int64_t show(int member, const at::Tensor& tensor) {
+    const std::scoped_lock lock(mutex);
+    const int64_t number = begun[static_cast<size_t>(member)]++;
+    Round& round = rounds[number];
+    if (round.shown.empty()) {
+      round.shown.resize(begun.size());
+      round.missing = round.unread = begun.size();
+    }
+    round.shown[static_cast<size_t>(member)] = tensor;
+    if (--round.missing == 0) {
+      changed.notify_all();
+    }
+    return number;
+  }
+
+  /// What all members showed.
+  std::vector<at::Tensor> read(int64_t number) {
+    std::unique_lock lock(mutex);
+    Round& round = rounds.at(number);
+    wait(lock, [&] { return round.missing == 0; });
+    std::vector<at::Tensor> shown = round.shown;
+    if (--round.unread == 0) {
+      rounds.erase(number);
+    }
+    return shown;
   }
 };
 
-struct Done : c10d::Work {
-  bool isCompleted() override { return true; }
+/// Something that is finished when it is waited for.
+struct Posted : c10d::Work {
+  std::function<void()> finish; // empty: done
+
+  bool isCompleted() override { return finish == nullptr; }
 
   bool isSuccess() const override { return true; }
 
-  bool wait(std::chrono::milliseconds) override { return true; }
+  bool wait(std::chrono::milliseconds) override {
+    if (finish != nullptr) {
+      std::exchange(finish, nullptr)();
+    }
+    return true;
+  }
 };
+
+c10::intrusive_ptr<c10d::Work> posted(std::function<void()> finish) {
+  auto work = c10::make_intrusive<Posted>();
+  work->finish = std::move(finish);
+  return work;
+}
+
+at::Tensor reduced(const std::vector<at::Tensor>& all, const c10d::ReduceOp& op) {
+  at::Tensor result = all[0].clone();
+  for (size_t i = 1; i < all.size(); ++i) {
+    if (op == c10d::ReduceOp::SUM) {
+      result.add_(all[i]);
+    } else {
+      result =
+          op == c10d::ReduceOp::MAX ? at::maximum(result, all[i]) : at::minimum(result, all[i]);
+    }
+  }
+  return result;
+}
 
 class ThreadBackend : public c10d::Backend {
 public:
@@ -60,15 +123,18 @@ public:
 
   c10::intrusive_ptr<c10d::Work>
   allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
-    return exchange(tensors[0].clone(), [&](const std::vector<at::Tensor>& all) {
-      tensors[0].copy_(reduce(all, options.reduceOp));
-    });
+    return exchange(
+        tensors[0],
+        [output = tensors[0], op = options.reduceOp](const std::vector<at::Tensor>& all) {
+          output.copy_(reduced(all, op));
+        }
+    );
   }
 
   c10::intrusive_ptr<c10d::Work>
   _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
-    return exchange(input, [&](const std::vector<at::Tensor>& all) {
-      const auto pieces = output.chunk(getSize(), 0);
+    return exchange(input, [output](const std::vector<at::Tensor>& all) {
+      const auto pieces = output.chunk(static_cast<int64_t>(all.size()), 0);
       for (size_t i = 0; i < all.size(); ++i) {
         pieces[i].copy_(all[i]);
       }
@@ -78,68 +144,60 @@ public:
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
       at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options
   ) override {
-    return exchange(input, [&](const std::vector<at::Tensor>& all) {
-      std::vector<at::Tensor> mine;
-      for (const auto& tensor : all) {
-        mine.push_back(tensor.chunk(getSize(), 0)[getRank()]);
-      }
-      output.copy_(reduce(mine, options.reduceOp));
-    });
+    return exchange(
+        input,
+        [output, rank = getRank(), op = options.reduceOp](const std::vector<at::Tensor>& all) {
+          output.copy_(reduced(parts(all, rank), op));
+        }
+    );
   }
 
   c10::intrusive_ptr<c10d::Work>
   alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes, std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions&)
       override {
     MH_ASSERT(output_sizes.empty() && input_sizes.empty(), "threads exchange even slices only");
-    return exchange(input, [&](const std::vector<at::Tensor>& all) {
-      const auto pieces = output.chunk(getSize(), 0);
+    return exchange(input, [output, rank = getRank()](const std::vector<at::Tensor>& all) {
+      const auto mine = parts(all, rank);
+      const auto pieces = output.chunk(static_cast<int64_t>(all.size()), 0);
       for (size_t i = 0; i < all.size(); ++i) {
-        pieces[i].copy_(all[i].chunk(getSize(), 0)[getRank()]);
+        pieces[i].copy_(mine[i]);
       }
     });
   }
 
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int) override {
+    at::Tensor letter = tensors[0].clone();
     const std::scoped_lock lock(shared_->mutex);
-    shared_->mail[{getRank(), to}].push_back(tensors[0].clone());
+    auto& channel = shared_->channels[{getRank(), to}];
+    channel.letters[channel.sent++] = std::move(letter);
     shared_->changed.notify_all();
-    return c10::make_intrusive<Done>();
+    return posted(nullptr);
   }
 
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from, int) override {
-    std::unique_lock lock(shared_->mutex);
-    auto& box = shared_->mail[{from, getRank()}];
-    shared_->changed.wait(lock, [&] { return !box.empty() || shared_->failed; });
-    if (shared_->failed) {
-      throw Error("another rank failed", "", /*exit_code=*/4);
-    }
-    tensors[0].copy_(box.front());
-    box.pop_front();
-    return c10::make_intrusive<Done>();
+    const std::scoped_lock lock(shared_->mutex);
+    auto& channel = shared_->channels[{from, getRank()}];
+    return posted([shared = shared_, &channel, number = channel.expected++, output = tensors[0]] {
+      std::unique_lock waiting(shared->mutex);
+      shared->wait(waiting, [&] { return channel.letters.contains(number); });
+      output.copy_(channel.letters.extract(number).mapped());
+    });
   }
 
 private:
-  /// Everybody shows a tensor, reads all, and nobody leaves before the last has read.
-  template <class Read>
-  c10::intrusive_ptr<c10d::Work> exchange(const at::Tensor& mine, const Read& read) {
-    shared_->slots[static_cast<size_t>(getRank())] = mine;
-    shared_->barrier();
-    read(shared_->slots);
-    shared_->barrier();
-    return c10::make_intrusive<Done>();
+  /// The slice of member `rank` of each tensor.
+  static std::vector<at::Tensor> parts(const std::vector<at::Tensor>& all, int rank) {
+    std::vector<at::Tensor> mine;
+    for (const auto& tensor : all) {
+      mine.push_back(tensor.chunk(static_cast<int64_t>(all.size()), 0)[static_cast<size_t>(rank)]);
+    }
+    return mine;
   }
 
-  static at::Tensor reduce(const std::vector<at::Tensor>& all, const c10d::ReduceOp& op) {
-    at::Tensor result = all[0].clone();
-    for (size_t i = 1; i < all.size(); ++i) {
-      if (op == c10d::ReduceOp::SUM) {
-        result.add_(all[i]);
-      } else {
-        result =
-            op == c10d::ReduceOp::MAX ? at::maximum(result, all[i]) : at::minimum(result, all[i]);
-      }
-    }
-    return result;
+  c10::intrusive_ptr<c10d::Work>
+  exchange(const at::Tensor& mine, std::function<void(const std::vector<at::Tensor>&)> use) {
+    const int64_t number = shared_->show(getRank(), mine.clone());
+    return posted([shared = shared_, number, use = std::move(use)] { use(shared->read(number)); });
   }
 
   std::shared_ptr<Shared> shared_;
@@ -157,8 +215,7 @@ struct Switchboard {
     const std::scoped_lock lock(mutex);
     auto& shared = groups[name];
     if (shared == nullptr) {
-      shared = std::make_shared<Shared>();
-      shared->slots.resize(size);
+      shared = std::make_shared<Shared>(size);
     }
     return c10::make_intrusive<ThreadBackend>(
         shared, static_cast<int>(index), static_cast<int>(size)
@@ -177,7 +234,11 @@ struct Switchboard {
 
 } // namespace
 
-void run_ranks(const MeshShape& shape, const std::function<void(const Mesh&)>& body) {
+void run_ranks(
+    const MeshShape& shape,
+    const std::function<void(const Mesh&)>& body,
+    const ThreadOptions& options
+) {
   Switchboard switchboard;
   std::mutex mutex;
   std::exception_ptr first;
@@ -189,8 +250,11 @@ void run_ranks(const MeshShape& shape, const std::function<void(const Mesh&)>& b
             shape,
             rank,
             [&](const std::string& name, const std::vector<int64_t>& members, int64_t index) {
-              return switchboard.connect(name, members.size(), index);
-            }
+              auto backend = switchboard.connect(name, members.size(), index);
+              return options.wrap && backend ? options.wrap(std::move(backend), name, rank)
+                                             : std::move(backend);
+            },
+            options.order
         );
         body(mesh);
       } catch (...) {

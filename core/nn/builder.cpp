@@ -1,6 +1,7 @@
 #include "megahost/builder.hpp"
 
 #include "core/kernels/ops.hpp"
+#include "core/nn/fp8.hpp"
 #include "megahost/error.hpp"
 #include "megahost/random.hpp"
 
@@ -61,6 +62,9 @@ Builder::Builder(ParameterStore& store, const Args& args)
     , args_(args) {
   MH_ASSERT(args.mesh != nullptr && args.rules != nullptr, "a builder needs a mesh and rules");
   ops::ensure_registered();
+  if (args.fp8) {
+    fp8_ = std::make_shared<Fp8State>(*args.fp8);
+  }
 }
 
 at::TensorOptions Builder::options() const {
@@ -118,9 +122,11 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
       const Type type = placed[axis].type;
       if (type == Type::split) {
         piece.copies /= degree;
+        piece.shards.push_back({axis, 1});
       } else if (type == Type::replicated) {
         const int64_t inner = degree / storage[0].size;
         piece.copies /= storage[0].size;
+        piece.shards.push_back({axis, inner});
         piece.sums.push_back({axis, inner});
       } else if (seen[axis].type != Type::identical) {
         piece.sums.push_back({axis, 0});
@@ -160,6 +166,7 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
 }
 
 Parameter& Builder::shared(std::string_view name) {
+  shared_names_.emplace_back(name);
   Parameter* parameter = store_.find(name);
   if (parameter == nullptr) {
     throw InternalError(

@@ -73,6 +73,14 @@ at::Tensor StepContext::count(const Loss& loss) const {
                            : array(loss.over).sum(at::kFloat);
 }
 
+std::optional<double> StepContext::loss_factor(const std::string& over, double weight) const {
+  if (!loss_count) {
+    return std::nullopt;
+  }
+  const double count = loss_count(over);
+  return count > 0 ? weight / count * loss_scale : 0.0;
+}
+
 double StepContext::host_value(const at::Tensor& scalar, double assumed) const {
   return scalar.is_meta() ? assumed : scalar.item().toDouble();
 }

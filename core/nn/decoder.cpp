@@ -229,7 +229,13 @@ public:
     }
     context.add_loss(
         {.name = "lm loss",
-         .sum = head_.loss(x, context.array("labels"), context.array("loss_mask"), context),
+         .sum = head_.loss(
+             x,
+             context.array("labels"),
+             context.array("loss_mask"),
+             context,
+             context.loss_factor("loss_mask")
+         ),
          .over = "loss_mask",
          .weight = 1}
     );

@@ -2,6 +2,7 @@
 
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/row_ops.hpp"
+#include "core/nn/fp8_linear.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
 
@@ -158,6 +159,10 @@ Linear::Linear(Builder& builder, const LinearSpec& spec) {
     biases.push_back({prefix + "bias", {out.axis}, Init::zeros()});
   }
   weight_ = &builder.parameter(weights, plan_.need);
+  if (spec.fp8 && builder.fp8() != nullptr) {
+    fp8_ = builder.fp8();
+    fp8_index_ = fp8_->add(weight_->pieces[0].name);
+  }
   for (size_t i = 0; i < weight_->pieces.size(); ++i) {
     const int64_t end =
         i + 1 < weight_->pieces.size() ? weight_->pieces[i + 1].row : weight_->value.size(0);
@@ -175,6 +180,11 @@ Linear::Linear(Builder& builder, const LinearSpec& spec, Parameter& weight)
 }
 
 at::Tensor Linear::forward(const at::Tensor& x, StepContext& context) const {
+  if (fp8_ != nullptr) {
+    return fp8_linear(
+        x, {&plan_, &context.mesh(), weight_, bias_, context.weight_queue, fp8_.get(), fp8_index_}
+    );
+  }
   const Call call{&plan_, &context.mesh(), weight_, bias_, context.weight_queue};
   const auto bias = bias_ == nullptr ? std::nullopt : std::optional<at::Tensor>(bias_->value);
   const auto& name = weight_->pieces.front().name;

@@ -1,5 +1,7 @@
 #include "megahost/model.hpp"
 
+#include "core/nn/fp8.hpp"
+#include "core/nn/outline.hpp"
 #include "core/nn/recompute.hpp"
 #include "megahost/error.hpp"
 
@@ -7,24 +9,32 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <map>
+#include <optional>
+#include <set>
 #include <span>
+#include <utility>
 
 namespace mh {
 
 namespace {
 
-using Blocks = std::span<const std::unique_ptr<Block>>;
+/// A block, and what its pass keeps.
+struct Kept {
+  std::unique_ptr<Block> block;
+  std::string name; // as its parameters begin
+  Keep keep;
+};
 
-/// Runs block `i`, which profiles name as its parameters.
-State forward_block(Blocks all, size_t i, const State& state, StepContext& context) {
+using Blocks = std::span<const Kept>;
+
+/// Runs a block, which profiles name as its parameters.
+State forward_block(const Kept& kept, const State& state, StepContext& context) {
   at::RecordFunction scope(at::RecordScope::USER_SCOPE);
   if (scope.isActive()) {
-    const std::string name = i == 0                ? "embedding"
-                             : i + 1 == all.size() ? "head"
-                                                   : "layers." + std::to_string(i - 1);
-    scope.before(name);
+    scope.before(kept.name);
   }
-  return all[i]->forward(state, context);
+  return kept.block->forward(state, context);
 }
 
 /// Runs blocks [begin, end) keeping only the first one's input. Losses that they add come out of
@@ -50,7 +60,7 @@ State recomputed_blocks(
           output.set(name, values[i++], activation.dims);
         }
         for (size_t block = begin; block < end; ++block) {
-          output = forward_block(all, block, output, copy);
+          output = forward_block(all[block], output, copy);
         }
         const auto added = copy.take_losses();
         std::vector<at::Tensor> outputs;
@@ -84,47 +94,238 @@ State recomputed_blocks(
 
 } // namespace
 
+/// What passes between the chunks of a pipeline.
+class Model::Boundaries {
+public:
+  Boundaries(Outline outline, const Builder::Args& args)
+      : outline_(std::move(outline))
+      , mesh_(*args.mesh)
+      , rules_(*args.rules) {
+    for (size_t c = 1; c < args.chunks.size(); ++c) {
+      first_.push_back(args.chunks[c].first + 1); // block 0 is the embedding
+    }
+  }
+
+  /// Into chunk `chunk` of the model, from 1.
+  const std::vector<Passed>& before(int64_t chunk, const Batch& batch) {
+    std::string key;
+    for (const auto& [name, array] : batch.arrays) {
+      key += name + c10::str(array.sizes());
+    }
+    auto found = known_.find(key);
+    if (found == known_.end()) {
+      found = known_.emplace(key, find(batch)).first;
+    }
+    return found->second.at(static_cast<size_t>(chunk - 1));
+  }
+
+private:
+  /// The model sees this rank's tokens as if they were all; then sizes are those of all ranks'.
+  std::vector<std::vector<Passed>> find(const Batch& batch) {
+    const int64_t cp = mesh_.size(MeshAxis::cp);
+    const int64_t dp = mesh_.size(MeshAxis::dp);
+    Batch local = batch;
+    local.seq /= cp;
+    local.batch /= dp;
+    std::vector<std::vector<Passed>> all;
+    for (const State& state : outline_.states_before(first_, local)) {
+      std::vector<Passed>& passed = all.emplace_back();
+      for (const auto& [name, activation] : state) {
+        Dims dims = activation.dims;
+        for (Axis& axis : dims) {
+          axis.size *= axis.logical == axis::seq ? cp : axis.logical == axis::batch ? dp : 1;
+        }
+        passed.push_back(
+            {name,
+             dims,
+             local_sizes(dims, rules_.place(dims, mesh_), mesh_),
+             activation.value.scalar_type(),
+             activation.value.requires_grad()}
+        );
+      }
+    }
+    return all;
+  }
+
+  Outline outline_;
+  const Mesh& mesh_;
+  const Rules& rules_;
+  std::vector<int64_t> first_; // blocks of the chunks but the first
+  std::map<std::string, std::vector<std::vector<Passed>>> known_;
+};
+
+struct Model::Blocks {
+  int64_t number = 0; // of the model's chunks
+  std::vector<Kept> blocks;
+};
+
+namespace {
+
+/// The stages that hold each shared parameter of a model.
+std::map<std::string, std::set<int64_t>>
+shared_stages(const Outline& outline, const std::vector<int64_t>& stage_of_block) {
+  std::map<std::string, std::set<int64_t>> shared;
+  for (size_t block = 0; block < outline.parts().size(); ++block) {
+    for (const auto& name : outline.parts()[block].shares) {
+      shared[name].insert(stage_of_block[block]);
+      shared[name].insert(stage_of_block.at(static_cast<size_t>(outline.maker(name))));
+    }
+  }
+  return shared;
+}
+
+std::vector<int64_t> blocks_of(const ModelChunk& chunk, int64_t layers) {
+  std::vector<int64_t> blocks;
+  if (chunk.embedding) {
+    blocks.push_back(0);
+  }
+  for (int64_t i = 0; i < chunk.layers; ++i) {
+    blocks.push_back(chunk.first + i + 1);
+  }
+  if (chunk.head) {
+    blocks.push_back(layers + 1);
+  }
+  return blocks;
+}
+
+/// Makes a parameter as the block does that it belongs to.
+void copy_shared(
+    const std::string& name,
+    int64_t maker,
+    const Architecture& architecture,
+    const Builder::Args& args,
+    ParameterStore& store
+) {
+  ParameterStore others;
+  Builder builder(others, args);
+  (void)make_block(architecture, maker, builder);
+  Parameter* parameter = others.find(name);
+  MH_ASSERT(parameter != nullptr, "a block makes other parameters than the last time");
+  store.add(std::move(*parameter));
+}
+
+} // namespace
+
 Model::Model(
     const Architecture& architecture, const Builder::Args& args, const RecomputePolicy* policy
 )
     : store_(std::make_unique<ParameterStore>()) {
+  const int64_t layers = architecture.layers();
+  const int64_t stages = args.mesh->size(MeshAxis::pp);
+  const int64_t stage = args.mesh->coordinate(MeshAxis::pp);
+  const std::vector<ModelChunk> chunks =
+      args.chunks.empty() ? std::vector<ModelChunk>{{0, layers, true, true}} : args.chunks;
+  MH_ASSERT(
+      static_cast<int64_t>(chunks.size()) % stages == 0, "each pipeline stage has as many chunks"
+  );
+  std::optional<Outline> outline;
+  std::map<std::string, std::set<int64_t>> shared;
+  if (chunks.size() > 1) {
+    outline.emplace(architecture, args);
+    std::vector<int64_t> stage_of_block;
+    for (size_t c = 0; c < chunks.size(); ++c) {
+      const size_t blocks = blocks_of(chunks[c], layers).size();
+      stage_of_block.insert(stage_of_block.end(), blocks, static_cast<int64_t>(c) % stages);
+    }
+    MH_ASSERT(stage_of_block.size() == outline->parts().size(), "chunks hold each block once");
+    shared = shared_stages(*outline, stage_of_block);
+  }
   Builder builder(*store_, args);
-  {
-    const auto scope = builder.scope("embedding");
-    blocks_.push_back(architecture.embedding(builder));
+  int64_t layer = 0; // of this stage
+  for (auto c = static_cast<size_t>(stage); c < chunks.size(); c += static_cast<size_t>(stages)) {
+    Blocks& own = chunks_.emplace_back();
+    own.number = static_cast<int64_t>(c);
+    for (const int64_t block : blocks_of(chunks[c], layers)) {
+      if (outline) {
+        for (const auto& name : outline->parts()[static_cast<size_t>(block)].shares) {
+          if (store_->find(name) == nullptr) {
+            copy_shared(name, outline->maker(name), architecture, args, *store_);
+          }
+        }
+      }
+      Keep keep;
+      if (block > 0 && block <= layers && policy != nullptr) {
+        keep = policy->keep(layer++);
+        keep.joined = keep.joined && !own.blocks.empty() && block > chunks[c].first + 1;
+      }
+      own.blocks.push_back(
+          {make_block(architecture, block, builder), block_name(architecture, block), keep}
+      );
+    }
   }
-  keep_.emplace_back();
-  for (int64_t i = 0; i < architecture.layers(); ++i) {
-    const auto scope = builder.scope("layers." + std::to_string(i));
-    blocks_.push_back(architecture.layer(i, builder));
-    keep_.push_back(policy == nullptr ? Keep{} : policy->keep(i));
+  for (const auto& [name, holders] : shared) {
+    Parameter* parameter = holders.size() > 1 ? store_->find(name) : nullptr;
+    for (size_t i = 0; parameter != nullptr && i < parameter->pieces.size(); ++i) {
+      parameter->pieces[i].stages = {holders.begin(), holders.end()};
+      parameter->pieces[i].copies *= static_cast<int64_t>(holders.size());
+    }
   }
-  const auto scope = builder.scope("head");
-  blocks_.push_back(architecture.head(builder));
-  keep_.emplace_back();
-  flops_ = builder.flops;
+  flops_ = outline ? outline->flops() : builder.flops;
+  elements_ = outline ? outline->elements() : store_->global_elements();
+  if (outline) {
+    boundaries_ = std::make_unique<Boundaries>(std::move(*outline), args);
+  }
+  fp8_ = builder.fp8();
+  if (fp8_ != nullptr) {
+    fp8_->allocate(*store_, args.device);
+  }
 }
 
 Model::~Model() = default;
 Model::Model(Model&&) noexcept = default;
 
 State Model::forward(StepContext& context) const {
-  State state;
-  for (size_t i = 0; i < blocks_.size();) {
-    if (keep_[i].everything) {
-      context.keep = &keep_[i];
-      state = forward_block(blocks_, i++, state, context);
+  MH_ASSERT(boundaries_ == nullptr, "this rank has only a part of the model");
+  return forward(0, State(), context);
+}
+
+State Model::forward(int64_t chunk, const State& state, StepContext& context) const {
+  const mh::Blocks blocks = chunks_.at(static_cast<size_t>(chunk)).blocks;
+  State passed = state;
+  for (size_t i = 0; i < blocks.size();) {
+    if (blocks[i].keep.everything) {
+      context.keep = &blocks[i].keep;
+      passed = forward_block(blocks[i++], passed, context);
       context.keep = nullptr;
       continue;
     }
     size_t end = i + 1;
-    while (end < blocks_.size() && keep_[end].joined) {
+    while (end < blocks.size() && blocks[end].keep.joined) {
       ++end;
     }
-    state = recomputed_blocks(blocks_, i, end, state, context);
+    passed = recomputed_blocks(blocks, i, end, passed, context);
     i = end;
   }
-  return state;
+  return passed;
+}
+
+int64_t Model::chunks() const {
+  return static_cast<int64_t>(chunks_.size());
+}
+
+const std::vector<Passed>& Model::input(int64_t chunk, const Batch& batch) const {
+  static const std::vector<Passed> nothing;
+  const int64_t number = chunks_.at(static_cast<size_t>(chunk)).number;
+  return number == 0 ? nothing : boundaries_->before(number, batch);
+}
+
+const std::vector<Passed>& Model::output(int64_t chunk, const Batch& batch) const {
+  static const std::vector<Passed> nothing;
+  const auto& own = chunks_.at(static_cast<size_t>(chunk));
+  const bool last = own.blocks.back().name == "head";
+  return last ? nothing : boundaries_->before(own.number + 1, batch);
+}
+
+void Model::update_scales(const Mesh& mesh) const {
+  if (fp8_ != nullptr) {
+    fp8_->update(mesh);
+  }
+}
+
+void Model::forget_scales() const {
+  if (fp8_ != nullptr) {
+    fp8_->forget();
+  }
 }
 
 Block::~Block() = default;

@@ -3,18 +3,22 @@
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <memory>
 
+#include <map>
+#include <utility>
+
 namespace mh {
 
 at::Tensor Parameter::view(const at::Tensor& tensor, const Piece& piece) const {
   at::Tensor part = tensor.narrow(0, piece.row, piece.shape[0]);
   for (size_t d = 1; d < piece.shape.size(); ++d) {
-    part = part.narrow(static_cast<int64_t>(d), d == 1 ? piece.column : 0, piece.shape[d]);
+    part = part.narrow(static_cast<int64_t>(d), piece.inside.empty() ? 0 : piece.inside[d - 1], piece.shape[d]);
   }
   return part;
 }
@@ -53,6 +57,14 @@ Parameter* ParameterStore::find(std::string_view piece) {
   return nullptr;
 }
 
+void ParameterStore::add_buffer(const std::string& name, at::Tensor value) {
+  Piece piece;
+  piece.name = name;
+  piece.global_shape = piece.shape = value.sizes().vec();
+  piece.offset.assign(piece.shape.size(), 0);
+  buffers_.push_back({std::move(piece), std::move(value)});
+}
+
 int64_t ParameterStore::global_elements() const {
   int64_t total = 0;
   for (const auto& parameter : parameters_) {
@@ -67,7 +79,7 @@ void ParameterStore::allocate_gradients() {
   MH_ASSERT(!gradients_.defined(), "gradients are allocated once");
   int64_t total = 0;
   for (const auto& parameter : parameters_) {
-    total += parameter.value.numel();
+    total += parameter.value.requires_grad() ? parameter.value.numel() : 0;
   }
   if (parameters_.empty()) {
     return;
@@ -77,8 +89,10 @@ void ParameterStore::allocate_gradients() {
   gradients_ = at::zeros({total}, first.options().dtype(dtype).requires_grad(false));
   int64_t begin = 0;
   for (auto& parameter : parameters_) {
-    place_gradient(parameter, gradients_, begin);
-    begin += parameter.value.numel();
+    if (parameter.value.requires_grad()) { // else it is frozen
+      place_gradient(parameter, gradients_, begin);
+      begin += parameter.value.numel();
+    }
   }
 }
 
@@ -132,33 +146,131 @@ void ParameterStore::listen(GradientListener* listener) {
   }
 }
 
-void ParameterStore::reduce_gradients(const Mesh& mesh) {
-  for (auto& parameter : parameters_) {
-    for (const auto& piece : parameter.pieces) {
-      for (const auto& sum : piece.sums) {
-        const auto& group = mesh.group(sum.axis, sum.inner);
-        at::Tensor view = parameter.view(parameter.main_grad, piece);
-        at::Tensor whole = view.contiguous();
-        group.all_reduce(whole);
-        if (!whole.is_same(view)) {
-          view.copy_(whole);
-        }
-      }
-    }
+namespace {
+
+/// Adds a tensor up over some members of a group. The first of them does, so all get the same bits.
+void sum_over(const Group& group, const std::vector<int64_t>& members, const at::Tensor& tensor) {
+  const int64_t first = members.front();
+  if (group.index() != first) {
+    Pending sent = group.send(tensor, first);
+    (void)sent.wait();
+    group.receive(tensor, first).wait();
+    return;
+  }
+  std::vector<Pending> parts;
+  for (size_t i = 1; i < members.size(); ++i) {
+    parts.push_back(group.receive(at::empty_like(tensor), members[i]));
+  }
+  for (auto& part : parts) {
+    tensor.add_(part.wait());
+  }
+  std::vector<Pending> sums;
+  for (size_t i = 1; i < members.size(); ++i) {
+    sums.push_back(group.send(tensor, members[i]));
+  }
+  for (auto& sum : sums) {
+    (void)sum.wait();
   }
 }
 
-at::Tensor ParameterStore::squared_gradient_norm(const Mesh& mesh) const {
-  MH_ASSERT(gradients_.defined(), "there are no gradients yet");
-  at::Tensor total = at::zeros({}, gradients_.options());
-  for (const auto& parameter : parameters_) {
+/// Calls `change` with a contiguous copy of a part of a tensor, or with itself.
+template <class Change>
+void contiguously(const at::Tensor& view, const Change& change) {
+  const at::Tensor whole = view.contiguous();
+  change(whole);
+  if (!whole.is_same(view)) {
+    view.copy_(whole);
+  }
+}
+
+} // namespace
+
+void ParameterStore::reduce_gradients(const Mesh& mesh) {
+  for (auto& parameter : parameters_) {
     for (const auto& piece : parameter.pieces) {
-      const at::Tensor norm = parameter.view(parameter.main_grad, piece).norm();
-      total.add_(norm * norm, 1.0 / static_cast<double>(piece.copies));
+      if (piece.frozen) {
+        continue;
+      }
+      for (const auto& sum : piece.sums) {
+        const auto& group = mesh.group(sum.axis, sum.inner);
+        contiguously(parameter.view(parameter.main_grad, piece), [&](const at::Tensor& gradient) {
+          group.all_reduce(gradient);
+        });
+      }
+    }
+  }
+  sum_over_stages(mesh);
+}
+
+void ParameterStore::sum_over_stages(const Mesh& mesh) {
+  std::map<std::string, std::pair<Parameter*, const Piece*>> shared; // in one order on all stages
+  for (auto& parameter : parameters_) {
+    for (const auto& piece : parameter.pieces) {
+      if (!piece.stages.empty()) {
+        shared[piece.name] = {&parameter, &piece};
+      }
+    }
+  }
+  for (const auto& [name, found] : shared) {
+    const auto& [parameter, piece] = found;
+    contiguously(parameter->view(parameter->main_grad, *piece), [&](const at::Tensor& gradient) {
+      sum_over(mesh.group(MeshAxis::pp), piece->stages, gradient);
+    });
+  }
+}
+
+namespace {
+
+/// Sums `of(piece's part)` over the global model, each element counted once.
+template <class Tensors, class Of>
+at::Tensor sum_over_model(
+    const std::deque<Parameter>& parameters, const Mesh& mesh, const Tensors& tensor, const Of& of
+) {
+  at::Tensor total;
+  for (const auto& parameter : parameters) {
+    for (const auto& piece : parameter.pieces) {
+      if (piece.frozen) {
+        continue;
+      }
+      const at::Tensor part = of(parameter.view(tensor(parameter), piece));
+      if (!total.defined()) {
+        total = at::zeros({}, part.options());
+      }
+      total.add_(part, 1.0 / static_cast<double>(piece.copies));
     }
   }
   mesh.all().all_reduce(total);
   return total;
+}
+
+at::Tensor main_gradient(const Parameter& parameter) {
+  return parameter.main_grad;
+}
+
+at::Tensor squared_norm(const at::Tensor& x) {
+  const at::Tensor norm = x.norm();
+  return norm * norm;
+}
+
+} // namespace
+
+at::Tensor ParameterStore::squared_gradient_norm(const Mesh& mesh) const {
+  MH_ASSERT(gradients_.defined(), "there are no gradients yet");
+  return sum_over_model(parameters_, mesh, main_gradient, squared_norm);
+}
+
+at::Tensor ParameterStore::squared_weight_norm(const Mesh& mesh) const {
+  const auto value = [](const Parameter& parameter) { return parameter.value.detach(); };
+  return sum_over_model(parameters_, mesh, value, [](const at::Tensor& x) {
+    return squared_norm(x.scalar_type() == at::kDouble ? x : x.to(at::kFloat));
+  });
+}
+
+at::Tensor ParameterStore::zero_gradients(const Mesh& mesh) const {
+  MH_ASSERT(gradients_.defined(), "there are no gradients yet");
+  return sum_over_model(parameters_, mesh, main_gradient, [](const at::Tensor& x) {
+    return x.eq(0).sum().to(at::kDouble);
+  });
 }
 
 } // namespace mh

@@ -6,12 +6,16 @@
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 namespace mh {
 
@@ -20,27 +24,111 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kChunkBytes = int64_t{32} << 20; // of logits that exist at a time
+constexpr int64_t kChunkBytes = int64_t{64} << 20; // of logits that exist at a time
 
-/// What both passes need beside tensors.
+/// A head on this rank.
 struct Head {
   const Linear* linear;
   const Mesh* mesh;
   int64_t first, rows; // of the vocabulary on this rank
 
-  /// Logits of some tokens, in x's type; entries of padding mean nothing.
-  [[nodiscard]] at::Tensor logits(const at::Tensor& x) const {
-    return ops::product(x, linear->weight().value.t());
-  }
+  [[nodiscard]] const Linear::Plan& plan() const { return linear->plan(); }
+
+  [[nodiscard]] const at::Tensor& weight() const { return linear->weight().value; }
 
   [[nodiscard]] const Group& group() const { return mesh->group(MeshAxis::tp); }
 
   [[nodiscard]] bool split() const {
-    return linear->plan().made[MeshAxis::tp].type == Type::split && group().size() > 1;
+    return plan().made[MeshAxis::tp].type == Type::split && group().size() > 1;
+  }
+
+  /// Hidden states [tokens, embed] as the product reads them.
+  [[nodiscard]] at::Tensor gathered(const at::Tensor& x) const {
+    return convert_forward(x, plan().in, plan().need, *mesh).reshape({-1, x.size(-1)});
+  }
+
+  /// The gradient of x from that of the gathered rows.
+  [[nodiscard]] at::Tensor returned(const at::Tensor& dx, int64_t batch) const {
+    return convert_backward(dx.view({-1, batch, dx.size(1)}), plan().in, plan().need, *mesh);
   }
 };
 
-/// Per token log(sum exp) and loss, in chunks; logits are computed again in backward.
+/// The tokens that a head works on, in chunks of which the logits exist at a time.
+struct Tokens {
+  at::Tensor x, labels, weights; // [tokens, embed], [tokens], [tokens]: 0 where there is no loss
+
+  [[nodiscard]] Tokens chunk(int64_t begin, int64_t length) const {
+    return {
+        x.narrow(0, begin, length),
+        labels.narrow(0, begin, length),
+        weights.narrow(0, begin, length)};
+  }
+
+  template <class Run>
+  void for_chunks(const at::Tensor& weight, const Run& run) const {
+    const int64_t row = weight.size(0) * weight.element_size();
+    const int64_t most = std::max<int64_t>(64, kChunkBytes / row / 64 * 64);
+    for (int64_t begin = 0; begin < x.size(0); begin += most) {
+      const int64_t length = std::min(most, x.size(0) - begin);
+      run(begin, length, chunk(begin, length));
+    }
+  }
+};
+
+at::ScalarType wide(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+/// Logits of some tokens, in x's type; entries of padding mean nothing.
+at::Tensor logits_of(const Head& head, const at::Tensor& x) {
+  return ops::product(x, head.weight().t());
+}
+
+/// Of each token log(sum exp) and the label's logit, over the whole vocabulary.
+std::pair<at::Tensor, at::Tensor>
+statistics(const Head& head, const at::Tensor& z, const at::Tensor& labels) {
+  const at::Tensor found = ops::vocab_statistics(z, labels, head.first, head.rows);
+  const at::Tensor own = found.select(0, 0);
+  const at::Tensor sums = found.narrow(0, 1, 2); // of exp(z - top); the label's logit
+  at::Tensor top = own;
+  if (head.split()) {
+    top = own.clone();
+    head.group().all_reduce(top, Reduce::max);
+    sums.select(0, 0).mul_((own - top).exp_());
+    head.group().all_reduce(sums);
+  }
+  return {sums.select(0, 0).log().add_(top), sums.select(0, 1)};
+}
+
+/// Turns a chunk's logits into their gradients, and from them makes x's and adds the weight's, if
+/// it has one.
+void differentiate(
+    const Head& head,
+    const Tokens& chunk,
+    const at::Tensor& z,
+    const at::Tensor& lse,
+    const at::Tensor& scale,
+    const at::Tensor& dx,
+    const at::Tensor& main_grad
+) {
+  ops::vocab_gradient_(z, chunk.labels, lse, scale, head.first, head.rows);
+  dx.copy_(ops::product(z, head.weight()));
+  if (main_grad.defined()) {
+    ops::add_product_(main_grad, z.t(), chunk.x);
+  }
+}
+
+/// Runs `work` on the weight's main gradient, or on an undefined tensor if the weight is frozen.
+template <class Work>
+void with_main_grad(const Head& head, const Work& work) {
+  if (head.weight().requires_grad()) {
+    head.linear->weight().add_gradient(work);
+  } else {
+    work(at::Tensor());
+  }
+}
+
+/// The loss; with a factor that is known ahead its gradients in the same pass over the chunks.
 struct VocabLoss : torch::autograd::Function<VocabLoss> {
   static at::Tensor forward(
       AutogradContext* ctx,
@@ -48,36 +136,39 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
       const at::Tensor& weight,
       const at::Tensor& labels,
       const at::Tensor& mask,
+      const std::optional<double>& factor,
       int64_t address
   ) {
     const Head head = *reinterpret_cast<const Head*>(address);
-    const auto& plan = head.linear->plan();
-    const at::Tensor rows =
-        convert_forward(x, plan.in, plan.need, *head.mesh).reshape({-1, x.size(-1)});
-    const at::Tensor targets = labels.reshape({-1});
-    const at::Tensor weights = mask.reshape({-1});
-    const int64_t tokens = rows.size(0);
-    const auto type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    const at::Tensor lse = at::empty({tokens}, x.options().dtype(type));
-    at::Tensor total = at::zeros({}, lse.options());
-    for (const auto& [begin, length] : chunks(tokens, weight)) {
-      const at::Tensor z = head.logits(rows.narrow(0, begin, length));
-      const at::Tensor found =
-          ops::vocab_statistics(z, targets.narrow(0, begin, length), head.first, head.rows);
-      const at::Tensor own = found.select(0, 0);
-      at::Tensor top = own;
-      at::Tensor sums = found.narrow(0, 1, 2); // of exp(z - top); the label's logit
-      if (head.split()) {
-        top = own.clone();
-        head.group().all_reduce(top, Reduce::max);
-        sums.select(0, 0).mul_((own - top).exp_());
-        head.group().all_reduce(sums);
-      }
-      const at::Tensor part = sums.select(0, 0).log().add_(top);
-      lse.narrow(0, begin, length).copy_(part);
-      total.add_((part - sums.select(0, 1)).mul_(weights.narrow(0, begin, length)).sum());
+    const Tokens tokens{head.gathered(x), labels.reshape({-1}), mask.reshape({-1})};
+    const auto options = x.options().dtype(wide(x));
+    at::Tensor total = at::zeros({}, options);
+    const auto add = [&](const Tokens& chunk, const at::Tensor& lse, const at::Tensor& target) {
+      total.add_((lse - target).mul_(chunk.weights).sum());
+    };
+    if (factor) {
+      const at::Tensor scale = (tokens.weights * *factor).to(wide(x));
+      const at::Tensor dx = at::empty_like(tokens.x);
+      with_main_grad(head, [&](const at::Tensor& main_grad) {
+        tokens.for_chunks(weight, [&](int64_t begin, int64_t length, const Tokens& chunk) {
+          const at::Tensor z = logits_of(head, chunk.x);
+          const auto [lse, target] = statistics(head, z, chunk.labels);
+          add(chunk, lse, target);
+          const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, length); };
+          differentiate(head, chunk, z, lse, part(scale), part(dx), main_grad);
+        });
+      });
+      ctx->save_for_backward({head.returned(dx, x.size(1))});
+      ctx->saved_data["factor"] = *factor;
+      return total;
     }
-    ctx->save_for_backward({x, weight, targets, weights, lse});
+    const at::Tensor all = at::empty({tokens.x.size(0)}, options);
+    tokens.for_chunks(weight, [&](int64_t begin, int64_t length, const Tokens& chunk) {
+      const auto [lse, target] = statistics(head, logits_of(head, chunk.x), chunk.labels);
+      add(chunk, lse, target);
+      all.narrow(0, begin, length).copy_(lse);
+    });
+    ctx->save_for_backward({x, tokens.labels, tokens.weights, all});
     ctx->saved_data["linear"] = reinterpret_cast<int64_t>(head.linear);
     ctx->saved_data["mesh"] = reinterpret_cast<int64_t>(head.mesh);
     ctx->saved_data["first"] = head.first;
@@ -87,61 +178,36 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
+    const at::Tensor& gradient = gradients[0];
+    if (saved.size() == 1) { // made in forward
+      const auto factor = ctx->saved_data["factor"].toDouble();
+      MH_ASSERT(
+          !gradient.is_cpu() || std::abs(gradient.item<double>() - factor) <= 1e-6 * std::abs(factor),
+          "the vocabulary's loss is multiplied by what was said ahead"
+      );
+      return {saved[0], {}, {}, {}, {}, {}};
+    }
     const Head head{
         reinterpret_cast<const Linear*>(ctx->saved_data["linear"].toInt()),
         reinterpret_cast<const Mesh*>(ctx->saved_data["mesh"].toInt()),
         ctx->saved_data["first"].toInt(),
         ctx->saved_data["rows"].toInt()};
-    const auto& plan = head.linear->plan();
-    const auto& weight = saved[1];
-    const at::Tensor whole = convert_forward(saved[0], plan.in, plan.need, *head.mesh);
-    const at::Tensor rows = whole.reshape({-1, whole.size(-1)});
-    const at::Tensor dx = at::empty_like(rows);
-    const at::Tensor scale = (saved[3] * gradients[0]).to(saved[4].scalar_type());
-    const auto run = [&](const at::Tensor& main_grad) {
-      for (const auto& [begin, length] : chunks(rows.size(0), weight)) {
-        const at::Tensor x = rows.narrow(0, begin, length);
-        const at::Tensor dz = head.logits(x);
-        ops::vocab_gradient_(
-            dz,
-            saved[2].narrow(0, begin, length),
-            saved[4].narrow(0, begin, length),
-            scale.narrow(0, begin, length),
-            head.first,
-            head.rows
-        );
-        dx.narrow(0, begin, length).copy_(ops::product(dz, weight));
-        if (main_grad.defined()) {
-          ops::add_product_(main_grad, dz.t(), x);
-        }
-      }
-    };
-    if (head.linear->weight().value.requires_grad()) {
-      head.linear->weight().add_gradient(run);
-    } else {
-      run({});
-    }
-    return {
-        convert_backward(dx.view(whole.sizes()), plan.in, plan.need, *head.mesh),
-        at::Tensor(),
-        at::Tensor(),
-        at::Tensor(),
-        at::Tensor()};
-  }
-
-  static std::vector<std::pair<int64_t, int64_t>> chunks(int64_t tokens, const at::Tensor& weight) {
-    const int64_t row = weight.size(0) * weight.element_size();
-    const int64_t length = std::max<int64_t>(64, kChunkBytes / row / 64 * 64);
-    std::vector<std::pair<int64_t, int64_t>> result;
-    for (int64_t begin = 0; begin < tokens; begin += length) {
-      result.emplace_back(begin, std::min(length, tokens - begin));
-    }
-    return result;
+    const Tokens tokens{head.gathered(saved[0]), saved[1], saved[2]};
+    const at::Tensor scale = (tokens.weights * gradient).to(saved[3].scalar_type());
+    const at::Tensor dx = at::empty_like(tokens.x);
+    with_main_grad(head, [&](const at::Tensor& main_grad) {
+      tokens.for_chunks(head.weight(), [&](int64_t begin, int64_t length, const Tokens& chunk) {
+        const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, length); };
+        const at::Tensor z = logits_of(head, chunk.x);
+        differentiate(head, chunk, z, part(saved[3]), part(scale), part(dx), main_grad);
+      });
+    });
+    return {head.returned(dx, saved[0].size(1)), {}, {}, {}, {}, {}};
   }
 };
 
 LinearSpec head_spec(Axis embed, Axis vocab, double std) {
-  return {.in = embed, .outs = {{"", vocab}}, .bias = false, .std = std};
+  return {.in = embed, .outs = {{"", vocab}}, .bias = false, .std = std, .fp8 = false};
 }
 
 } // namespace
@@ -169,7 +235,11 @@ at::Tensor VocabHead::logits(const at::Tensor& hidden, StepContext& context) con
 }
 
 at::Tensor VocabHead::loss(
-    const at::Tensor& hidden, const at::Tensor& labels, const at::Tensor& mask, StepContext& context
+    const at::Tensor& hidden,
+    const at::Tensor& labels,
+    const at::Tensor& mask,
+    StepContext& context,
+    std::optional<double> factor
 ) const {
   RECORD_USER_SCOPE("vocabulary");
   const at::Tensor outside =
@@ -189,6 +259,7 @@ at::Tensor VocabHead::loss(
       linear_.weight().value,
       labels,
       mask,
+      at::GradMode::is_enabled() ? factor : std::nullopt,
       reinterpret_cast<int64_t>(&head)
   );
 }

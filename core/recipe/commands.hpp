@@ -59,4 +59,10 @@ struct ScaleLimits {
 /// LoadOptions::layers.
 [[nodiscard]] Layer scale_recipe(const Value& tree, const ScaleLimits& limits = {});
 
+/// A layer that makes a recipe's model small and of uneven sizes, for a check of layouts: 4 layers,
+/// 12 heads of 20, 6 key-value heads, feed-forward 5/2 of hidden, vocabulary 1,003, sequence 96,
+/// windows of a third of it; 8 samples a step, one a microbatch, on one rank. Which of them a model
+/// has its schema says; everything else stays as it is.
+[[nodiscard]] Layer check_layer(const Value& tree, const Schema& model);
+
 } // namespace mh

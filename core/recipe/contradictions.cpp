@@ -117,7 +117,8 @@ private:
 
     for (const Pair& pair :
          {Pair{"lr_schedule.warmup_iters", "lr_schedule.warmup_samples", "warm-up"},
-          Pair{"lr_schedule.decay_iters", "lr_schedule.decay_samples", "decay"}}) {
+          Pair{"lr_schedule.decay_iters", "lr_schedule.decay_samples", "decay"},
+          Pair{"lr_schedule.cooldown_iters", "lr_schedule.cooldown_samples", "way down"}}) {
       if (!sound({pair.iters, pair.samples})) {
         continue;
       }
@@ -216,6 +217,16 @@ private:
           "nearest: " + nearest_multiples(global, micro * copies)
       );
       return;
+    }
+    for (const char* key : {"batch.rampup_start", "batch.rampup_increment"}) {
+      if (integer(key) % (micro * copies) != 0) {
+        report(
+            {key},
+            std::string(key) + " " + text(integer(key)) + " is not divisible by batch.micro " +
+                text(micro) + " times data-parallel degree " + text(copies),
+            "nearest: " + nearest_multiples(integer(key), micro * copies)
+        );
+      }
     }
     const int64_t microbatches = global / (micro * copies);
     const int64_t stages = integer("parallel.pipeline");

@@ -65,6 +65,9 @@ Json word(const Field& field) {
   return json;
 }
 
+Json closed(const Schema& schema, const std::string& doc);
+std::vector<std::string> required(const Schema& schema);
+
 Json one(const Field& field) {
   switch (field.type) {
   case FieldType::boolean:
@@ -77,8 +80,14 @@ Json one(const Field& field) {
     return word(field);
   case FieldType::integer_or_string:
     return {{"anyOf", {number(field, "integer"), word(field)}}};
-  case FieldType::table:
-    return {{"type", "object"}};
+  case FieldType::table: {
+    if (!field.item) {
+      return {{"type", "object"}};
+    }
+    Json json = closed(*field.item, "");
+    json["required"] = required(*field.item);
+    return json;
+  }
   case FieldType::any:
     break;
   }

@@ -19,6 +19,26 @@ std::string words_type(const std::vector<std::string>& words) {
   return text;
 }
 
+std::string one(const Field& field);
+
+std::string type_of(const Field& field) {
+  const std::string type = one(field);
+  if (!field.list) {
+    return type;
+  }
+  return (type.find('|') == std::string::npos ? type : "(" + type + ")") + "[]";
+}
+
+/// { match: string[], frozen?: boolean }
+std::string table_type(const Schema& schema) {
+  std::string text;
+  for (const Field& field : schema.fields) {
+    text += (text.empty() ? "{ " : ", ") + field.name + (field.required ? ": " : "?: ") +
+            type_of(field);
+  }
+  return text + " }";
+}
+
 std::string one(const Field& field) {
   const std::string words = field.choices.empty() ? "string" : words_type(field.choices);
   switch (field.type) {
@@ -33,19 +53,11 @@ std::string one(const Field& field) {
   case FieldType::integer_or_string:
     return "integer | " + words;
   case FieldType::table:
-    return "table<string, any>";
+    return field.item ? table_type(*field.item) : "table<string, any>";
   case FieldType::any:
     break;
   }
   return "any";
-}
-
-std::string type_of(const Field& field) {
-  const std::string type = one(field);
-  if (!field.list) {
-    return type;
-  }
-  return (type.find('|') == std::string::npos ? type : "(" + type + ")") + "[]";
 }
 
 /// The meaning, what `describe` adds to the type, and the default, on one line.

@@ -229,11 +229,15 @@ private:
     recipe.data = read_core(data_fields(), "data");
     recipe.data.options = options("data");
     recipe.recompute = plugin_section_of("recompute");
-    recipe.lr_schedule = plugin_section_of("lr_schedule");
+    recipe.lr_schedule = read_core(lr_schedule_fields(), "lr_schedule");
+    recipe.lr_schedule.options = options("lr_schedule");
     recipe.tokenizer = plugin_section_of("tokenizer");
     recipe.parallel = read_core(parallel_fields(), "parallel");
     recipe.batch = read_core(batch_fields(), "batch");
     recipe.train = read_core(train_fields(), "train");
+    recipe.fp16 = read_core(fp16_fields(), "fp16");
+    recipe.fp8 = read_core(fp8_fields(), "fp8");
+    recipe.guards = read_core(guards_fields(), "guards");
     recipe.checkpoint = read_core(checkpoint_fields(), "checkpoint");
     recipe.comm = read_core(comm_fields(), "comm");
     recipe.log = read_core(log_fields(), "log");

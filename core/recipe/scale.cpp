@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
+#include <utility>
 
 namespace mh {
 
@@ -54,7 +56,71 @@ Table scale_model(const Value& tree, const ScaleLimits& limits) {
   return model;
 }
 
+/// The layout of one rank.
+Table one_rank() {
+  return {
+      {"tensor", 1},
+      {"sequence", false},
+      {"pipeline", 1},
+      {"context", 1},
+      {"expert", 1},
+      {"expert_tensor", 1},
+      {"data", 1},
+      {"zero", 0},
+      {"schedule", "1f1b"},
+      {"virtual_stages", 1}};
+}
+
+/// Says of every value that `name` set it.
+Layer layer_of(const std::string& name, Value tree) {
+  const auto source = std::make_shared<const Source>(Source{name, "", name});
+  const auto mark = [&source](const auto& self, Value& value) -> void {
+    value.origin.source = source;
+    if (value.is_table()) {
+      for (auto& entry : value.as_table()) {
+        self(self, entry.value);
+      }
+    }
+  };
+  mark(mark, tree);
+  return {name, std::move(tree)};
+}
+
 } // namespace
+
+Layer check_layer(const Value& tree, const Schema& model) {
+  constexpr int64_t kHeads = 12, kHeadDim = 20, kHidden = kHeads * kHeadDim, kSeq = 96;
+  const std::pair<const char*, int64_t> sizes[] = {
+      {"layers", 4},
+      {"hidden", kHidden},
+      {"heads", kHeads},
+      {"kv_heads", kHeads / 2},
+      {"head_dim", kHeadDim},
+      {"ffn_hidden", kHidden * 5 / 2},
+      {"vocab", 1003}};
+  Table small{{"seq_length", kSeq}};
+  for (const auto& [field, size] : sizes) {
+    if (model.find(field) != nullptr) {
+      small.set(field, size);
+    }
+  }
+  if (integer(tree, "model.window") > 0) {
+    small.set("window", kSeq / 3);
+  }
+  return layer_of(
+      "check",
+      Table{
+          {"model", std::move(small)},
+          {"parallel", one_rank()},
+          {"precision", "fp32"},
+          {"batch", Table{{"global", 8}, {"micro", 1}}},
+          {"data", Table{{"use", "mock"}}},
+          {"tokenizer", Table{{"use", "byte"}}},
+          {"lr_schedule", Table{{"use", "constant"}}},
+          {"train", Table{{"eval_interval", 0}}},
+          {"device", "cpu"}}
+  );
+}
 
 Layer scale_recipe(const Value& tree, const ScaleLimits& limits) {
   const Value* name = tree.find("name");
@@ -67,29 +133,30 @@ Layer scale_recipe(const Value& tree, const ScaleLimits& limits) {
   const int64_t length = by_samples ? limits.iters * global : limits.iters;
   train.set(by_samples ? "samples" : "iters", length);
   Table schedule;
-  for (const char* key : {"warmup_iters", "warmup_samples", "decay_iters", "decay_samples"}) {
+  for (const char* key :
+       {"warmup_iters",
+        "warmup_samples",
+        "cooldown_iters",
+        "cooldown_samples",
+        "decay_iters",
+        "decay_samples"}) {
     const std::string word = key;
     if (integer(tree, ("lr_schedule." + word).c_str()) > 0) {
-      schedule.set(word, word.starts_with("warmup") ? std::max<int64_t>(1, length / 10) : length);
+      schedule.set(word, word.starts_with("decay") ? length : std::max<int64_t>(1, length / 10));
     }
+  }
+  Table batch{{"global", global}, {"micro", micro}};
+  if (tree.find_path("batch.rampup_start") != nullptr) { // full from the start
+    batch.set("rampup_start", global);
+    batch.set("rampup_increment", 1);
+    batch.set("rampup_samples", 1);
   }
   Value layer = Table{
       {"name", (name && name->is_string() ? name->as_string() : "recipe") + "-scaled"},
       {"model", scale_model(tree, limits)},
-      {"parallel",
-       Table{
-           {"tensor", 1},
-           {"sequence", false},
-           {"pipeline", 1},
-           {"context", 1},
-           {"expert", 1},
-           {"expert_tensor", 1},
-           {"data", 1},
-           {"zero", 0},
-           {"schedule", "1f1b"},
-           {"virtual_stages", 1}}},
+      {"parallel", one_rank()},
       {"precision", "auto"},
-      {"batch", Table{{"global", global}, {"micro", micro}}},
+      {"batch", std::move(batch)},
       {"data", Table{{"use", "mock"}}},
       {"tokenizer", Table{{"use", "byte"}}},
       {"train", std::move(train)},
@@ -98,17 +165,7 @@ Layer scale_recipe(const Value& tree, const ScaleLimits& limits) {
       {"log", Table{{"interval", 1}}},
       {"device", "cpu"},
   };
-  const auto source = std::make_shared<const Source>(Source{"--scale", "", "--scale"});
-  const auto mark = [&source](const auto& self, Value& value) -> void {
-    value.origin.source = source;
-    if (value.is_table()) {
-      for (auto& entry : value.as_table()) {
-        self(self, entry.value);
-      }
-    }
-  };
-  mark(mark, layer);
-  return {"--scale", std::move(layer)};
+  return layer_of("--scale", std::move(layer));
 }
 
 } // namespace mh

@@ -193,6 +193,24 @@ Problem unknown_option(const Schema& schema, const Table::Entry& entry, const st
 
 } // namespace
 
+namespace {
+
+/// The tables of a field that are read into structs: each by its own schema.
+void complete_items(
+    const Field& field, const std::string& key, Value& ret_value, std::vector<Problem>& problems
+) {
+  if (!field.list) {
+    ret_value = complete(*field.item, ret_value, key, problems);
+    return;
+  }
+  auto& items = ret_value.as_array();
+  for (size_t i = 0; i < items.size(); ++i) {
+    items[i] = complete(*field.item, items[i], key + "[" + std::to_string(i) + "]", problems);
+  }
+}
+
+} // namespace
+
 std::string describe(const Field& field) {
   if (!field.choices.empty() && field.type == FieldType::string) {
     return (field.list ? "a list of " : "") + alternatives(field.choices);
@@ -247,6 +265,9 @@ Value complete(
       continue;
     }
     Checked checked = check_field(field, entry->value);
+    if (checked.wrong.empty() && field.item) {
+      complete_items(field, key, checked.value, problems);
+    }
     if (checked.wrong.empty()) {
       result.set(field.name, std::move(checked.value), entry->key_origin);
       continue;

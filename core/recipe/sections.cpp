@@ -28,9 +28,7 @@ const Fields<TopLevel>& top_fields() {
          "number format of weights and activations; auto: bf16 "
          "where the hardware multiplies it, else fp32"
     )
-        .one_of({"auto", "fp32", "bf16"})
-        .refuse("fp16", "fp16 is not there yet: use bf16 or fp32")
-        .refuse("fp8", "fp8 is not there yet: use bf16 or fp32");
+        .one_of({"auto", "fp32", "bf16", "fp16", "fp8"});
     f.add("device", &TopLevel::device, "where tensors live: cpu, cuda or a device plugin's name");
     f.add("sweep", &TopLevel::sweep, "a family of recipes: a table of grid, zip, list, random");
     return f;
@@ -98,6 +96,35 @@ const Fields<Recipe::Batch>& batch_fields() {
     f.add("micro", &Batch::micro, "sequences per forward pass of one rank")
         .at_least(1)
         .unit("sequences");
+    f.add(
+         "rampup_start",
+         &Batch::rampup_start,
+         "sequences of the first step, where the batch grows to global; absent: it does not"
+    )
+        .at_least(1)
+        .unit("sequences");
+    f.add("rampup_increment", &Batch::rampup_increment, "sequences that it grows by at a time")
+        .at_least(1)
+        .unit("sequences");
+    f.add("rampup_samples", &Batch::rampup_samples, "sequences after which it is global")
+        .at_least(1)
+        .unit("sequences");
+    f.check("rampup_start", [](const Batch& b) -> std::string {
+      if (b.rampup_start.has_value() != b.rampup_increment.has_value() ||
+          b.rampup_start.has_value() != b.rampup_samples.has_value()) {
+        return "a batch grows by rampup_start, rampup_increment and rampup_samples: give all three";
+      }
+      if (b.rampup_start && *b.rampup_start > b.global) {
+        return std::to_string(*b.rampup_start) + " is above batch.global " +
+               std::to_string(b.global) + ", to which the batch grows";
+      }
+      if (b.rampup_start && (b.global - *b.rampup_start) % *b.rampup_increment != 0) {
+        return "from " + std::to_string(*b.rampup_start) + " to batch.global " +
+               std::to_string(b.global) + " is no multiple of rampup_increment " +
+               std::to_string(*b.rampup_increment);
+      }
+      return "";
+    });
     return f;
   }();
   return fields;
@@ -126,6 +153,11 @@ const Fields<Recipe::Train>& train_fields() {
     )
         .at_least(1)
         .unit("steps");
+    f.add(
+        "deterministic",
+        &Train::deterministic,
+        "only operations that give the same bits each time; others are refused"
+    );
     return f;
   }();
   return fields;
@@ -165,6 +197,8 @@ const Fields<Recipe::Log>& log_fields() {
     f.add("interval", &Log::interval, "steps between lines").at_least(1).unit("steps");
     f.add("format", &Log::format, "form of a line").one_of({"line", "megatron", "json"});
     f.add("tensorboard", &Log::tensorboard, "event files for TensorBoard in the run folder");
+    f.add("num_zeros", &Log::num_zeros, "counts the zeros among the gradients of each step");
+    f.add("params_norm", &Log::params_norm, "L2 norm of the weights after each step");
     return f;
   }();
   return fields;
@@ -190,8 +224,84 @@ const Fields<Recipe::Optimizer>& optimizer_fields() {
     f.add("lr", &Optimizer::lr, "learning rate, the schedule's highest").at_least(0);
     f.add("weight_decay", &Optimizer::weight_decay, "of matrices; norms and biases have none")
         .at_least(0);
+    f.add(
+         "weight_decay_schedule",
+         &Optimizer::weight_decay_schedule,
+         "how weight decay goes from weight_decay_start to weight_decay over the run"
+    )
+        .one_of({"constant", "linear", "cosine"});
+    f.add(
+         "weight_decay_start",
+         &Optimizer::weight_decay_start,
+         "weight decay of the first step, unless constant; 0 if absent"
+    )
+        .at_least(0);
+    f.add("decay_vectors", &Optimizer::decay_vectors, "decay norms and biases, too");
     f.add("clip_grad", &Optimizer::clip_grad, "largest global gradient norm; 0 does not clip")
         .at_least(0);
+    f.add(
+        "groups",
+        &Optimizer::groups,
+        "parameters that are trained in another way, by name; what a later group says wins"
+    );
+    f.add(
+        "master_weights",
+        &Optimizer::master_weights,
+        "keep float32 copies of bf16 weights; without them set stochastic_rounding, or small "
+        "updates are lost"
+    );
+    f.add("state_dtype", &Optimizer::state_dtype, "number format of the optimizer's state")
+        .one_of({"fp32", "bf16"});
+    f.add(
+        "stochastic_rounding",
+        &Optimizer::stochastic_rounding,
+        "round bf16 state, and bf16 weights without masters, up or down at random"
+    );
+    f.add(
+        "offload",
+        &Optimizer::offload,
+        "keep state and master weights in host memory, and update there"
+    );
+    f.check("weight_decay_start", [](const Optimizer& o) -> std::string {
+      return o.weight_decay_start && o.weight_decay_schedule == "constant"
+                 ? "does nothing while weight_decay_schedule is \"constant\": set it to "
+                   "\"linear\" or \"cosine\""
+                 : "";
+    });
+    f.check("stochastic_rounding", [](const Optimizer& o) -> std::string {
+      return o.stochastic_rounding && o.master_weights && o.state_dtype == "fp32"
+                 ? "rounds nothing: set state_dtype to \"bf16\", or master_weights to false"
+                 : "";
+    });
+    return f;
+  }();
+  return fields;
+}
+
+void Recipe::ParameterGroup::fields(Fields<ParameterGroup>& f) {
+  f.add(
+       "match",
+       &ParameterGroup::match,
+       "global names of the parameters, `*` stands for any characters: { \"*.attention.*\" }"
+  )
+      .required();
+  f.add("lr_multiplier", &ParameterGroup::lr_multiplier, "factor of their learning rate")
+      .at_least(0);
+  f.add("decay_multiplier", &ParameterGroup::decay_multiplier, "factor of their weight decay")
+      .at_least(0);
+  f.add("frozen", &ParameterGroup::frozen, "keep them as they are: no gradients, no state");
+}
+
+const Fields<Recipe::LrSchedule>& lr_schedule_fields() {
+  static const Fields<Recipe::LrSchedule> fields = [] {
+    Fields<Recipe::LrSchedule> f;
+    f.add("use", &Recipe::LrSchedule::use, "the plugin's name");
+    f.add(
+         "on_resume",
+         &Recipe::LrSchedule::on_resume,
+         "whose learning rates and weight decay a resumed run goes on with"
+    )
+        .one_of({"recipe", "checkpoint"});
     return f;
   }();
   return fields;
@@ -244,6 +354,9 @@ const Schema& declared(std::string_view section) {
   if (section == "optimizer") {
     return optimizer_fields().schema();
   }
+  if (section == "lr_schedule") {
+    return lr_schedule_fields().schema();
+  }
   if (section == "data") {
     return data_fields().schema();
   }
@@ -255,6 +368,15 @@ const Schema& declared(std::string_view section) {
   }
   if (section == "train") {
     return train_fields().schema();
+  }
+  if (section == "fp16") {
+    return fp16_fields().schema();
+  }
+  if (section == "fp8") {
+    return fp8_fields().schema();
+  }
+  if (section == "guards") {
+    return guards_fields().schema();
   }
   if (section == "checkpoint") {
     return checkpoint_fields().schema();
@@ -316,6 +438,9 @@ const std::vector<Section>& sections() {
       {"data", "the corpus, and its shares for training, validation and test"},
       {"tokenizer", "how text becomes tokens"},
       {"train", "length of the run, evaluation and seed"},
+      {"fp16", "loss scaling of precision fp16"},
+      {"fp8", "scales of precision fp8"},
+      {"guards", "what happens when a step's loss or gradients are no good"},
       {"checkpoint", "where and how often the run is saved"},
       {"comm", "how the ranks talk to one another"},
       {"log", "how often and in which form progress is printed"},

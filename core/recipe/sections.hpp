@@ -43,11 +43,15 @@ struct TopLevel {
 [[nodiscard]] const Fields<Recipe::Parallel>& parallel_fields();
 [[nodiscard]] const Fields<Recipe::Batch>& batch_fields();
 [[nodiscard]] const Fields<Recipe::Train>& train_fields();
+[[nodiscard]] const Fields<Recipe::Fp16>& fp16_fields();
+[[nodiscard]] const Fields<Recipe::Fp8>& fp8_fields();
+[[nodiscard]] const Fields<Recipe::Guards>& guards_fields();
 [[nodiscard]] const Fields<Recipe::Checkpoint>& checkpoint_fields();
 [[nodiscard]] const Fields<Recipe::Comm>& comm_fields();
 [[nodiscard]] const Fields<Recipe::Log>& log_fields();
 [[nodiscard]] const Fields<Recipe::Model>& model_fields();
 [[nodiscard]] const Fields<Recipe::Optimizer>& optimizer_fields();
+[[nodiscard]] const Fields<Recipe::LrSchedule>& lr_schedule_fields();
 [[nodiscard]] const Fields<Recipe::Data>& data_fields();
 
 /// The core's fields of a section, `use` among them for a plugin's section.

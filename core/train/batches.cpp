@@ -100,21 +100,21 @@ Batch to_device(const Batch& batch, at::Device device) {
   return moved;
 }
 
-Prefetcher::Prefetcher(const Corpus& corpus, Split split, const BatchLayout& layout)
+Prefetcher::Prefetcher(const Corpus& corpus, Split split, Layout layout)
     : corpus_(corpus)
     , split_(split)
-    , layout_(layout) {}
+    , layout_(std::move(layout)) {}
 
 Prefetcher::~Prefetcher() = default; // waits for the thread
 
 std::vector<Batch> Prefetcher::get(int64_t first, bool more) {
   auto batches = next_.valid() && next_first_ == first
                      ? next_.get()
-                     : load_batches(corpus_, split_, first, layout_);
+                     : load_batches(corpus_, split_, first, layout_(first));
   if (more) {
-    next_first_ = first + layout_.global();
+    next_first_ = first + layout_(first).global();
     next_ = std::async(std::launch::async, [this, start = next_first_] {
-      return load_batches(corpus_, split_, start, layout_);
+      return load_batches(corpus_, split_, start, layout_(start));
     });
   }
   return batches;

@@ -40,7 +40,10 @@ load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout
 /// only.
 class Prefetcher {
 public:
-  Prefetcher(const Corpus& corpus, Split split, const BatchLayout& layout);
+  /// `layout` says how the step that starts at a sample is dealt out.
+  using Layout = std::function<BatchLayout(int64_t first)>;
+
+  Prefetcher(const Corpus& corpus, Split split, Layout layout);
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
@@ -51,7 +54,7 @@ public:
 private:
   const Corpus& corpus_;
   Split split_;
-  BatchLayout layout_;
+  Layout layout_;
   int64_t next_first_ = -1;
   std::future<std::vector<Batch>> next_;
 };

@@ -11,6 +11,35 @@
 namespace mh {
 namespace {
 
+nlohmann::json to_json(const GuardState& guards) {
+  nlohmann::json json{
+      {"losses", guards.losses},
+      {"skipped", guards.skipped},
+      {"rewinds", guards.rewinds},
+      {"skipped_samples", guards.skipped_samples}};
+  if (const auto& scale = guards.loss_scale) {
+    json["loss_scale"] = {
+        {"scale", scale->scale}, {"growth", scale->growth}, {"hysteresis", scale->hysteresis}};
+  }
+  return json;
+}
+
+GuardState guards_from(const nlohmann::json& json, const std::string& where) {
+  GuardState guards{
+      .loss_scale = std::nullopt,
+      .losses = json_member(json, "losses", where).get<std::vector<double>>(),
+      .skipped = json_size(json, "skipped", where),
+      .rewinds = json_size(json, "rewinds", where),
+      .skipped_samples = json_size(json, "skipped_samples", where)};
+  if (const auto scale = json.find("loss_scale"); scale != json.end()) {
+    guards.loss_scale = LossScale::State{
+        .scale = json_member(*scale, "scale", where).get<double>(),
+        .growth = json_size(*scale, "growth", where),
+        .hysteresis = json_member(*scale, "hysteresis", where).get<int64_t>()};
+  }
+  return guards;
+}
+
 nlohmann::json to_json(const Progress& progress) {
   return {
       {"step", progress.step},
@@ -19,7 +48,9 @@ nlohmann::json to_json(const Progress& progress) {
       {"seed", progress.seed},
       {"threads", progress.threads},
       {"cpu_level", progress.cpu_level},
+      {"guards", to_json(progress.guards)},
       {"plugins", progress.plugins},
+      {"schedule", progress.schedule},
       {"sections", progress.sections}};
 }
 
@@ -31,6 +62,10 @@ Progress from_json(const nlohmann::json& json, const std::string& where) {
   progress.seed = json_member(json, "seed", where).get<int64_t>();
   progress.threads = json_size(json, "threads", where);
   progress.cpu_level = json_string(json, "cpu_level", where);
+  progress.schedule = json.contains("schedule") ? json_string(json, "schedule", where) : "";
+  if (const auto guards = json.find("guards"); guards != json.end()) { // older checkpoints: none
+    progress.guards = guards_from(*guards, where);
+  }
   progress.plugins = json_member(json, "plugins", where).get<std::vector<std::string>>();
   progress.sections =
       json_member(json, "sections", where).get<std::map<std::string, std::string>>();
@@ -93,7 +128,7 @@ std::optional<Progress> load_checkpoint(
   std::optional<Progress> progress;
   together(ranks, [&] {
     Checkpoint saved(disk, found);
-    saved.load(slices(weights));
+    saved.load(slices(weights), OtherDtype::convert); // optimizer.state_dtype may have changed
     progress = from_json(saved.manifest().state, found);
     return std::string();
   });

@@ -2,6 +2,7 @@
 /// What a run needs to go on as if it had never stopped.
 
 #include "core/mesh/agree.hpp"
+#include "core/train/guards.hpp"
 #include "core/train/weights.hpp"
 #include "megahost/recipe.hpp"
 
@@ -16,13 +17,15 @@ namespace mh {
 
 /// The part of a run's state that is no tensor.
 struct Progress {
-  int64_t step = 0;    ///< completed updates
-  int64_t samples = 0; ///< consumed
+  int64_t step = 0;    ///< completed, skipped ones included
+  int64_t samples = 0; ///< consumed, without those that rewinds left out
   int64_t tokens = 0;
   int64_t seed = 0;
   int64_t threads = 0;
   std::string cpu_level;
+  GuardState guards{};
   std::vector<std::string> plugins;            ///< "org.megahost.llama 0.1.0"
+  std::string schedule;                        ///< Schedule::text()
   std::map<std::string, std::string> sections; ///< of the recipe, as text: what decides the numbers
 };
 

@@ -37,14 +37,14 @@ TrainedWeights::TrainedWeights(Model& model, const Optimizer& optimizer, double 
     : held_(std::make_unique<Held>(Held{
           model.parameters(),
           optimizer,
-          Weights(with_gradients(model.parameters()), optimizer, weight_decay)})) {}
+          Weights(with_gradients(model.parameters()), optimizer, {.weight_decay = weight_decay})})
+      ) {}
 
 TrainedWeights::~TrainedWeights() = default;
 TrainedWeights::TrainedWeights(TrainedWeights&&) noexcept = default;
 
 void TrainedWeights::update(const Update& update) {
   held_->weights.update(held_->optimizer, update);
-  held_->store.gradients().zero_();
 }
 
 // What the disk complains about beside a checkpoint that is whole (an old one that cannot be

@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include <fstream>
+#include <limits>
+#include <utility>
 
 namespace mh {
 
@@ -26,16 +28,36 @@ std::vector<LossValue> losses_of(const Json& json) {
   return losses;
 }
 
+/// A number, or nothing where it is none.
+std::optional<double> number(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  return found != json.end() && found->is_number() ? std::optional(found->get<double>())
+                                                   : std::nullopt;
+}
+
 Json to_json(const StepRecord& record) {
-  return {
+  Json json{
       {"step", record.step},
       {"samples", record.samples},
       {"tokens", record.tokens},
+      {"batch", record.batch},
       {"losses", to_json(record.losses)},
       {"lr", record.lr},
       {"gradient_norm", record.gradient_norm},
       {"seconds", record.seconds},
       {"memory", record.memory}};
+  if (record.skipped) {
+    json["skipped"] = record.nan ? "nan" : "guard";
+  }
+  for (const auto& [name, value] :
+       {std::pair{"loss_scale", record.loss_scale},
+        {"num_zeros", record.num_zeros},
+        {"params_norm", record.params_norm}}) {
+    if (value) {
+      json[name] = *value;
+    }
+  }
+  return json;
 }
 
 Json to_json(const EvalRecord& record) {
@@ -52,11 +74,18 @@ Metric from_json(const Json& json) {
       .step = step,
       .samples = samples,
       .tokens = json.value("tokens", int64_t{0}),
+      .batch = json.value("batch", int64_t{0}),
       .losses = losses_of(json.at("losses")),
       .lr = json.at("lr").get<double>(),
-      .gradient_norm = json.at("gradient_norm").get<double>(),
+      .gradient_norm =
+          number(json, "gradient_norm").value_or(std::numeric_limits<double>::quiet_NaN()),
       .seconds = json.at("seconds").get<double>(),
-      .memory = json.value("memory", int64_t{0})};
+      .memory = json.value("memory", int64_t{0}),
+      .skipped = json.contains("skipped"),
+      .nan = json.value("skipped", "") == "nan",
+      .loss_scale = number(json, "loss_scale"),
+      .num_zeros = number(json, "num_zeros"),
+      .params_norm = number(json, "params_norm")};
 }
 
 } // namespace

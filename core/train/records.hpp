@@ -4,6 +4,7 @@
 #include "core/train/step.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace mh {
@@ -13,12 +14,16 @@ struct StepRecord {
   int64_t step = 0;    ///< completed updates, this one included
   int64_t samples = 0; ///< consumed since the run began
   int64_t tokens = 0;  ///< likewise
+  int64_t batch = 0;   ///< samples of this step; 0 if all steps have as many
   std::vector<LossValue> losses;
   double lr = 0;      ///< of this update
   double next_lr = 0; ///< of the next one, which Megatron's line shows
   double gradient_norm = 0;
   double seconds = 0;
-  int64_t memory = 0; ///< peak bytes so far; 0 if unknown
+  int64_t memory = 0;   ///< peak bytes so far; 0 if unknown
+  bool skipped = false; ///< no update: losses are empty, the norm may be no number
+  bool nan = false;     ///< skipped for NaN or Inf
+  std::optional<double> loss_scale{}, num_zeros{}, params_norm{};
 };
 
 /// One evaluation.
@@ -37,13 +42,18 @@ struct Rates {
   double peak_flops = 0; ///< of one device; 0 if unknown
   int64_t ranks = 1;
 
-  [[nodiscard]] double tokens_per_second(double seconds) const {
-    return static_cast<double>(global_batch * seq) / seconds;
+  /// Samples of a step.
+  [[nodiscard]] int64_t batch(const StepRecord& record) const {
+    return record.batch > 0 ? record.batch : global_batch;
+  }
+
+  [[nodiscard]] double tokens_per_second(double seconds, double samples) const {
+    return samples * static_cast<double>(seq) / seconds;
   }
 
   /// FLOP/s of each rank.
-  [[nodiscard]] double flops(double seconds) const {
-    return tokens_per_second(seconds) * flops_per_token / static_cast<double>(ranks);
+  [[nodiscard]] double flops(double seconds, double samples) const {
+    return tokens_per_second(seconds, samples) * flops_per_token / static_cast<double>(ranks);
   }
 };
 

@@ -106,7 +106,7 @@ void RunLog::remember(const Metric& metric) {
   }
   if (step != nullptr) {
     outlook_.loss_z = losses.empty() ? std::nullopt : loss_scores_.add(losses.front().value);
-    outlook_.norm_z = norm_scores_.add(step->gradient_norm);
+    outlook_.norm_z = step->skipped ? std::nullopt : norm_scores_.add(step->gradient_norm);
   }
 }
 

@@ -9,16 +9,20 @@
 namespace mh {
 namespace {
 
+/// Of weights and activations.
 at::ScalarType dtype_of(const std::string& precision) {
-  if (precision == "fp32") {
-    return at::kFloat;
+  return precision == "fp32" ? at::kFloat : precision == "fp16" ? at::kHalf : at::kBFloat16;
+}
+
+std::optional<Fp8Spec> fp8_of(const Recipe& recipe) {
+  if (recipe.precision != "fp8") {
+    return std::nullopt;
   }
-  if (precision == "bf16") {
-    return at::kBFloat16;
-  }
-  throw Error(
-      "precision \"" + precision + "\" is not trained yet", "set precision to fp32 or bf16"
-  );
+  return Fp8Spec{
+      .delayed = recipe.fp8.recipe == "delayed",
+      .history = recipe.fp8.history,
+      .most_recent = recipe.fp8.amax == "most_recent",
+      .margin = recipe.fp8.margin};
 }
 
 /// The options of a strategy's plugin: its field `method` is the recipe's `parallel.NAME_method`.
@@ -42,13 +46,39 @@ Rules make_rules(const Recipe& recipe, Host& host, const MeshShape& shape) {
 
 void check_batch(const Recipe& recipe, const MeshShape& shape) {
   const auto& batch = recipe.batch;
-  if (batch.global % (batch.micro * shape.dp) != 0) {
-    throw Error(
-        "batch.global " + std::to_string(batch.global) + " is not divisible by batch.micro " +
-            std::to_string(batch.micro) + " times data parallel " + std::to_string(shape.dp),
-        "choose batch.global as a multiple of " + std::to_string(batch.micro * shape.dp)
-    );
+  for (const auto& [key, samples] :
+       {std::pair("global", std::optional(batch.global)),
+        std::pair("rampup_start", batch.rampup_start),
+        std::pair("rampup_increment", batch.rampup_increment)}) {
+    if (samples.value_or(0) % (batch.micro * shape.dp) != 0) {
+      throw Error(
+          std::string("batch.") + key + " " + std::to_string(*samples) +
+              " is not divisible by batch.micro " + std::to_string(batch.micro) +
+              " times data parallel " + std::to_string(shape.dp),
+          std::string("choose batch.") + key + " as a multiple of " +
+              std::to_string(batch.micro * shape.dp)
+      );
+    }
   }
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const Recipe::Optimizer& recipe, Host& host) {
+  const auto dtype = recipe.state_dtype == "bf16" ? at::kBFloat16 : at::kFloat;
+  auto optimizer = host.make<Optimizer>(
+      recipe.use,
+      recipe.options,
+      {.state_dtype = dtype, .stochastic_rounding = recipe.stochastic_rounding}
+  );
+  for (const auto& state : optimizer->state()) {
+    if (dtype != at::kFloat && state.dtype != dtype) {
+      throw Error(
+          "optimizer \"" + recipe.use + "\" keeps its state `" + state.name +
+              "` in another format than optimizer.state_dtype \"bf16\"",
+          "set optimizer.state_dtype to \"fp32\", or use an optimizer that offers bf16 state"
+      );
+    }
+  }
+  return optimizer;
 }
 
 } // namespace
@@ -130,14 +160,8 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
   s.recompute = host.make<RecomputePolicy>(
       recipe.recompute.use, recipe.recompute.options, {.layers = s.architecture->layers()}
   );
-  s.optimizer = host.make<Optimizer>(recipe.optimizer.use, recipe.optimizer.options);
-  s.lr_schedule = host.make<LrSchedule>(
-      recipe.lr_schedule.use,
-      recipe.lr_schedule.options,
-      {.lr = recipe.optimizer.lr,
-       .train_iters = recipe.iterations(),
-       .global_batch = recipe.batch.global}
-  );
+  s.optimizer = make_optimizer(recipe.optimizer, host);
+  s.schedule = std::make_unique<Schedule>(Schedule::terms(recipe), host);
   s.model = std::make_unique<Model>(
       *s.architecture,
       Builder::Args{
@@ -149,18 +173,19 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
           .seq = recipe.model.seq_length,
           .microbatch = recipe.batch.micro * shape.dp,
           .vocab_multiple = kVocabMultiple,
-          .initialise = options.initialise},
+          .initialise = options.initialise,
+          .fp8 = fp8_of(recipe)},
       s.recompute.get()
   );
   return session;
 }
 
-BatchLayout Session::layout() const {
+BatchLayout Session::layout(int64_t consumed) const {
   const int64_t ranks = mesh.size(MeshAxis::dp);
   return {
       .seq = recipe.model.seq_length,
       .micro = recipe.batch.micro,
-      .microbatches = recipe.batch.global / (recipe.batch.micro * ranks),
+      .microbatches = recipe.batch.at(consumed) / (recipe.batch.micro * ranks),
       .data_ranks = ranks,
       .data_rank = mesh.coordinate(MeshAxis::dp),
       .tokens = rules.token_runs(recipe.model.seq_length, mesh)};

@@ -4,12 +4,12 @@
 
 #include "core/mesh/processes.hpp"
 #include "core/train/batches.hpp"
+#include "core/train/update_schedule.hpp"
 #include "core/train/step.hpp"
 #include "megahost/architecture.hpp"
 #include "megahost/corpus.hpp"
 #include "megahost/device.hpp"
 #include "megahost/host.hpp"
-#include "megahost/lr_schedule.hpp"
 #include "megahost/mesh.hpp"
 #include "megahost/model.hpp"
 #include "megahost/optimizer.hpp"
@@ -39,13 +39,20 @@ struct Session {
   std::unique_ptr<Corpus> corpus;
   std::unique_ptr<RecomputePolicy> recompute;
   std::unique_ptr<Optimizer> optimizer;
-  std::unique_ptr<LrSchedule> lr_schedule;
+  std::unique_ptr<Schedule> schedule;
   at::ScalarType dtype = at::kFloat;
   std::unique_ptr<Model> model;
 
   [[nodiscard]] Passes passes() const { return {mesh, rules, *model, device->device()}; }
 
-  [[nodiscard]] BatchLayout layout() const;
+  /// Of the step that follows `consumed` samples.
+  [[nodiscard]] BatchLayout layout(int64_t consumed) const;
+
+  /// Of full batches.
+  [[nodiscard]] BatchLayout layout() const {
+    return layout(recipe.batch.rampup_samples.value_or(0));
+  }
+
   /// FLOPs of training one token of the global model, recomputation not counted.
   [[nodiscard]] double flops_per_token() const;
   /// Vocabulary with the dummy entries that padding adds.
@@ -70,10 +77,5 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options = {
 
 /// Names of the strategies that the layout needs.
 [[nodiscard]] std::vector<std::string> strategy_names(const Recipe& recipe);
-
-/// Tokens and samples that one step trains on are the same in each step.
-[[nodiscard]] inline int64_t tokens_per_step(const Recipe& recipe) {
-  return recipe.batch.global * recipe.model.seq_length;
-}
 
 } // namespace mh

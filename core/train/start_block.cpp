@@ -46,15 +46,21 @@ std::string model_text(const Session& session) {
 
 std::string batch_text(const Session& session) {
   const auto layout = session.layout();
-  return words(
-      "%s samples of %s tokens = %s tokens per step, in %lld microbatch%s of %lld",
-      grouped(layout.global()).c_str(),
-      grouped(layout.seq).c_str(),
-      grouped(layout.global() * layout.seq).c_str(),
-      static_cast<long long>(layout.microbatches),
-      layout.microbatches == 1 ? "" : "es",
-      static_cast<long long>(layout.micro)
-  );
+  const auto& batch = session.recipe.batch;
+  const std::string growing = batch.rampup_start
+                                  ? "growing from " + grouped(*batch.rampup_start) + " by " +
+                                        grouped(*batch.rampup_increment) + " over " +
+                                        grouped(*batch.rampup_samples) + " samples to "
+                                  : "";
+  return growing + words(
+                       "%s samples of %s tokens = %s tokens per step, in %lld microbatch%s of %lld",
+                       grouped(layout.global()).c_str(),
+                       grouped(layout.seq).c_str(),
+                       grouped(layout.global() * layout.seq).c_str(),
+                       static_cast<long long>(layout.microbatches),
+                       layout.microbatches == 1 ? "" : "es",
+                       static_cast<long long>(layout.micro)
+                   );
 }
 
 /// Bytes that a run holds from its start to its end.
@@ -77,6 +83,9 @@ std::string memory_text(const Session& session, const Weights& weights) {
   return "weights " + bytes_text(bytes.parameters) + ", gradients " + bytes_text(bytes.gradients) +
          ", optimizer " + bytes_text(bytes.optimizer) + ": " + bytes_text(bytes.all()) +
          " and activations" +
+         (weights.host_bytes() > 0
+              ? "; in host memory " + bytes_text(weights.host_bytes()) + " of the optimizer"
+              : "") +
          (session.device->memory() > 0 ? ", of " + bytes_text(session.device->memory()) : "");
 }
 
@@ -87,8 +96,28 @@ std::string device_text(const Session& session) {
 }
 
 std::string precision_text(const Session& session) {
-  return session.dtype == at::kFloat ? "fp32"
-                                     : "bf16 weights; fp32 gradients, master weights and loss";
+  const auto& recipe = session.recipe;
+  const auto& optimizer = recipe.optimizer;
+  const bool cpu = session.device->device().is_cpu();
+  std::string text = recipe.precision;
+  if (recipe.precision == "fp8") {
+    text += " products (E4M3, gradients E5M2, " + recipe.fp8.recipe +
+            " scaling) but for output layer and routers; bf16";
+  }
+  if (recipe.precision != "fp32") {
+    text += optimizer.master_weights ? " weights; fp32 gradients, master weights and loss"
+                                     : " weights without masters; fp32 gradients and loss";
+  }
+  if (recipe.precision == "fp16") {
+    const auto& scale = recipe.fp16.loss_scale;
+    text += "; loss scale " + (scale ? words("%g", *scale) : "dynamic") +
+            (cpu ? " (slow: this program has no fp16 kernels of its own for a CPU)" : "");
+  }
+  if (recipe.precision == "fp8" && cpu) {
+    text += " (slow: FP8 is emulated)";
+  }
+  return text + (optimizer.state_dtype == "bf16" ? "; bf16 optimizer state" : "") +
+         (optimizer.stochastic_rounding ? ", rounded stochastically" : "");
 }
 
 } // namespace
@@ -115,11 +144,34 @@ std::vector<std::string> used_plugins(const Recipe& recipe, Host& host) {
   return plugins;
 }
 
+int64_t state_bytes(const Session& session, const Weights& weights) {
+  return StateBytes(session, weights).all();
+}
+
 std::string peak_text(const Session& session, const Weights& weights, int64_t peak) {
-  const int64_t more = std::max<int64_t>(0, peak - StateBytes(session, weights).all());
+  const int64_t more = std::max<int64_t>(0, peak - state_bytes(session, weights));
   return "  memory     peak " + bytes_text(peak) + " in the first step: " + bytes_text(more) +
          " beside weights, gradients and optimizer (activations, buffers" +
          (session.device->device().is_cpu() ? ", the program itself)" : ")");
+}
+
+std::vector<std::string> optimizer_notes(const Session& session) {
+  const auto& optimizer = session.recipe.optimizer;
+  std::vector<std::string> notes;
+  if (optimizer.offload && session.device->device().is_cpu()) {
+    notes.emplace_back(
+        "optimizer.offload does nothing on the CPU: the optimizer's state is in host memory anyway"
+    );
+  }
+  if (!optimizer.master_weights && session.dtype == at::kFloat) {
+    notes.emplace_back("optimizer.master_weights = false does nothing: fp32 weights are their own");
+  } else if (!optimizer.master_weights && !optimizer.stochastic_rounding) {
+    notes.emplace_back(
+        "warning: bf16 weights without masters lose updates below a 256th of a weight: set "
+        "optimizer.stochastic_rounding"
+    );
+  }
+  return notes;
 }
 
 std::vector<std::string> start_block(

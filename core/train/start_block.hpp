@@ -14,12 +14,18 @@ namespace mh {
 /// "org.megahost.llama 0.1.0" of every plugin that the recipe uses, each once.
 [[nodiscard]] std::vector<std::string> used_plugins(const Recipe& recipe, Host& host);
 
+/// Sentences about options of `optimizer` that do nothing here, or lose something.
+[[nodiscard]] std::vector<std::string> optimizer_notes(const Session& session);
+
 [[nodiscard]] std::vector<std::string> start_block(
     const Session& session,
     const Weights& weights,
     const std::vector<std::string>& plugins,
     const std::filesystem::path& folder
 );
+
+/// Bytes that a run holds from its start to its end: weights, gradients, masters, optimizer state.
+[[nodiscard]] int64_t state_bytes(const Session& session, const Weights& weights);
 
 /// The line that follows the first step: `peak` is what the device held at most until then.
 [[nodiscard]] std::string peak_text(const Session& session, const Weights& weights, int64_t peak);

@@ -1,6 +1,7 @@
 #include "core/train/step.hpp"
 
 #include "core/train/batches.hpp"
+#include "megahost/checking.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -63,7 +64,9 @@ private:
 struct InFlight {
   InFlight(const Passes& passes, const Batch& host)
       : batch(to_device(host, passes.device))
-      , context(passes.mesh, passes.rules, batch) {}
+      , context(passes.mesh, passes.rules, batch) {
+    context.checking = passes.checking;
+  }
 
   Batch batch;
   StepContext context;
@@ -80,11 +83,11 @@ void require_losses(const StepContext& context) {
   }
 }
 
-at::Tensor total_loss(const std::vector<Loss>& losses, LossCounts& counts) {
+/// What the backward pass starts from.
+at::Tensor total_loss(const StepContext& context) {
   at::Tensor total;
-  for (const auto& loss : losses) {
-    const double count = counts.of(loss.over);
-    const auto part = loss.sum * (count > 0 ? loss.weight / count : 0.0);
+  for (const auto& loss : context.losses()) {
+    const auto part = loss.sum * *context.loss_factor(loss.over, loss.weight);
     total = total.defined() ? total + part : part;
   }
   return total;
@@ -131,7 +134,8 @@ std::vector<LossValue> forward_backward(
     std::span<const Batch> microbatches,
     std::span<const Instruction> instructions,
     uint64_t seed,
-    bool dropout
+    bool dropout,
+    double loss_scale
 ) {
   LossCounts counts(passes.mesh, microbatches);
   LossSums sums;
@@ -144,9 +148,11 @@ std::vector<LossValue> forward_backward(
       context.training = dropout;
       context.seed = seed;
       context.microbatch = microbatch;
+      context.loss_count = [&counts](const std::string& over) { return counts.of(over); };
+      context.loss_scale = loss_scale;
       const State state = passes.model.forward(context);
       require_losses(context);
-      slot->total = total_loss(context.losses(), counts);
+      slot->total = total_loss(context);
       sums.add(context.losses(), counts);
     } else if (op == Instruction::Op::backward && chunk == 0) {
       backward(slot->total);
@@ -178,35 +184,49 @@ double clip_factor(double norm, double clip) {
   return clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0;
 }
 
+bool StepResult::finite() const {
+  return std::isfinite(gradient_norm) &&
+         std::all_of(losses.begin(), losses.end(), [](const auto& loss) {
+           return std::isfinite(loss.value);
+         });
+}
+
 StepResult train_step(
     const Passes& passes,
     ParameterStore& parameters,
     Weights& weights,
     const Optimizer& optimizer,
     std::span<const Batch> microbatches,
-    uint64_t seed,
-    double clip,
-    Update update
+    const StepOptions& options
 ) {
-  parameters.gradients().zero_();
   StepResult result;
   const auto list = accumulation(static_cast<int64_t>(microbatches.size()));
-  result.losses = forward_backward(passes, microbatches, list, seed);
+  result.losses = forward_backward(
+      passes, microbatches, list, options.seed, /*dropout=*/true, options.loss_scale
+  );
   {
     RECORD_USER_SCOPE("gradient norm");
     parameters.reduce_gradients(passes.mesh);
-    result.gradient_norm = std::sqrt(parameters.squared_gradient_norm(passes.mesh).item<double>());
+    if (passes.checking) {
+      check_parameters(parameters, passes.mesh);
+    }
+    const at::Tensor squared = parameters.squared_gradient_norm(passes.mesh);
+    result.gradient_norm = std::sqrt(squared.item<double>()) / options.loss_scale;
   }
-  result.finite = std::isfinite(result.gradient_norm) &&
-                  std::all_of(result.losses.begin(), result.losses.end(), [](const auto& loss) {
-                    return std::isfinite(loss.value);
-                  });
-  if (!result.finite) {
+  if (options.accept ? !options.accept(result) : !result.finite()) {
+    parameters.gradients().zero_();
+    passes.model.forget_scales();
     return result;
   }
-  update.gradient_scale *= clip_factor(result.gradient_norm, clip);
+  if (options.count_zeros) {
+    result.num_zeros = parameters.zero_gradients(passes.mesh).item<double>();
+  }
+  Update update = options.update;
+  update.gradient_scale *= clip_factor(result.gradient_norm, options.clip) / options.loss_scale;
   RECORD_USER_SCOPE("optimizer");
   weights.update(optimizer, update);
+  passes.model.update_scales(passes.mesh);
+  result.updated = true;
   return result;
 }
 

@@ -11,7 +11,9 @@
 #include "megahost/placement.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,6 +33,7 @@ struct Passes {
   const Rules& rules;
   const Model& model;
   at::Device device;
+  bool checking = false; ///< see checking.hpp
 };
 
 /// The number of items of each loss over all microbatches and ranks, known before the step from
@@ -56,7 +59,7 @@ private:
 [[nodiscard]] std::vector<Instruction> accumulation(int64_t microbatches);
 
 /// Runs the instructions; main gradients grow by the gradients of the total loss, the sum over
-/// losses of weight * sum / count.
+/// losses of loss_scale * weight * sum / count.
 ///
 /// Returns: the losses' means over the step
 /// Throws:  mh::Error if the model adds no loss, or an instruction needs another stage
@@ -65,7 +68,8 @@ private:
     std::span<const Batch> microbatches,
     std::span<const Instruction> instructions,
     uint64_t seed,
-    bool dropout = true
+    bool dropout = true,
+    double loss_scale = 1
 );
 
 /// Forward passes only, without dropout.
@@ -78,21 +82,32 @@ forward_only(const Passes& passes, std::span<const Batch> microbatches);
 
 struct StepResult {
   std::vector<LossValue> losses;
-  double gradient_norm = 0; ///< before clipping
-  bool finite = true;       ///< if not, no weight was touched
+  double gradient_norm = 0;          ///< before clipping, without the loss scale
+  std::optional<double> num_zeros{}; ///< among the gradients, if they were counted
+  bool updated = false;              ///< if not, no weight was touched
+
+  [[nodiscard]] bool finite() const;
 };
 
-/// A whole step: gradients from zero, their sums over ranks, norm, clipping, update number
-/// `update.step`.
+struct StepOptions {
+  uint64_t seed = 0; ///< of dropout
+  double clip = 0;   ///< largest norm of the gradients; 0 does not clip
+  Update update{};
+  double loss_scale = 1; ///< factor of the loss in the backward pass only
+  bool count_zeros = false;
+  /// Whether the update may happen, the same on all ranks; absent: if all is finite.
+  std::function<bool(const StepResult&)> accept{};
+};
+
+/// A whole step: gradients (zero before and after it), their sums over ranks, norm, clipping,
+/// update number `update.step`.
 [[nodiscard]] StepResult train_step(
     const Passes& passes,
     ParameterStore& parameters,
     Weights& weights,
     const Optimizer& optimizer,
     std::span<const Batch> microbatches,
-    uint64_t seed,
-    double clip,
-    Update update
+    const StepOptions& options
 );
 
 } // namespace mh

@@ -19,7 +19,12 @@ struct Interval {
   Interval(const std::vector<StepRecord>& steps, const Rates& rates)
       : last(steps.back()) {
     const auto count = static_cast<double>(steps.size());
+    double samples = 0;
+    skipped = std::count_if(steps.begin(), steps.end(), [](const auto& s) { return s.skipped; });
+    nan = std::count_if(steps.begin(), steps.end(), [](const auto& s) { return s.nan; });
+    const double updates = count - static_cast<double>(skipped);
     for (const auto& record : steps) {
+      samples += static_cast<double>(rates.batch(record)) / count;
       seconds += record.seconds / count;
       for (const auto& loss : record.losses) {
         auto known = std::find_if(losses.begin(), losses.end(), [&](const auto& other) {
@@ -29,11 +34,11 @@ struct Interval {
           losses.push_back({loss.name});
           known = losses.end() - 1;
         }
-        known->value += loss.value / count;
+        known->value += loss.value / updates;
       }
     }
-    tokens_per_second = rates.tokens_per_second(seconds);
-    flops = rates.flops(seconds);
+    tokens_per_second = rates.tokens_per_second(seconds, samples);
+    flops = rates.flops(seconds, samples);
     share = rates.peak_flops > 0 ? flops / rates.peak_flops : 0;
   }
 
@@ -41,8 +46,9 @@ struct Interval {
   double seconds = 0;
   std::vector<LossValue> losses;
   double tokens_per_second = 0;
-  double flops = 0; // per second and rank
-  double share = 0; // of the peak; 0 if that is unknown
+  double flops = 0;               // per second and rank
+  double share = 0;               // of the peak; 0 if that is unknown
+  ptrdiff_t skipped = 0, nan = 0; // of the steps
 };
 
 std::string share_text(double share) {
@@ -74,38 +80,10 @@ std::string z_text(std::optional<double> z) {
   return z ? words(" (%+.1fz)", *z) : "";
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 } // namespace
 
 double perplexity(double loss) {
   return std::exp(std::min(20.0, loss));
-}
-
-std::optional<double> RobustZ::add(double value) {
-  std::optional<double> score;
-  if (values_.size() >= kFewest) {
-    const double center = median(values_);
-    std::vector<double> distances;
-    for (const double other : values_) {
-      distances.push_back(std::abs(other - center));
-    }
-    // 1.4826: for normally distributed values this is their standard deviation.
-    const double deviation = 1.4826 * median(distances);
-    if (deviation > 0) {
-      score = (value - center) / deviation;
-    }
-  }
-  if (values_.size() < kWindow) {
-    values_.push_back(value);
-  } else {
-    values_[next_++ % kWindow] = value;
-  }
-  return score;
 }
 
 std::vector<std::string>
@@ -121,7 +99,13 @@ step_fields(const std::vector<StepRecord>& steps, const Rates& rates, const Outl
         (fields.size() == 1 ? z_text(outlook.loss_z) : "")
     );
   }
+  if (mean.skipped > 0) {
+    fields.push_back(words("skipped %td", mean.skipped));
+  }
   fields.push_back(words("grad norm %.3f", last.gradient_norm) + z_text(outlook.norm_z));
+  if (last.loss_scale) {
+    fields.push_back(words("loss scale %g", *last.loss_scale));
+  }
   fields.push_back(words("lr %.3e", last.lr));
   fields.push_back(words("%.1f ms", 1e3 * mean.seconds));
   fields.push_back(grouped(static_cast<int64_t>(mean.tokens_per_second)) + " tokens/s");
@@ -149,18 +133,26 @@ std::string megatron_line(const std::vector<StepRecord>& steps, const Rates& rat
       1e3 * mean.seconds,
       mean.flops / 1e12,
       last.next_lr,
-      static_cast<long long>(rates.global_batch)
+      static_cast<long long>(rates.batch(last))
   );
   for (const auto& loss : mean.losses) {
     text += words(" %s: %.6E |", loss.name.c_str(), loss.value);
   }
+  text += words(" loss scale: %.1f |", last.loss_scale.value_or(1));
+  if (!last.skipped) {
+    text += words(" grad norm: %.3f |", last.gradient_norm);
+  }
+  if (last.num_zeros) {
+    text += words(" num zeros: %.1f |", *last.num_zeros);
+  }
+  if (last.params_norm) {
+    text += words(" params norm: %.3f |", *last.params_norm);
+  }
   return text + words(
-                    " loss scale: %.1f | grad norm: %.3f | number of skipped iterations: %3d |"
-                    " number of nan iterations: %3d | tokens/s: %.1f | TFLOP/s: %.3f | MFU: %s |",
-                    1.0,
-                    last.gradient_norm,
-                    0,
-                    0,
+                    " number of skipped iterations: %3td |"
+                    " number of nan iterations: %3td | tokens/s: %.1f | TFLOP/s: %.3f | MFU: %s |",
+                    mean.skipped,
+                    mean.nan,
                     mean.tokens_per_second,
                     mean.flops / 1e12,
                     share_text(mean.share).c_str()
@@ -176,16 +168,19 @@ json_line(const std::vector<StepRecord>& steps, const Rates& rates, const Outloo
       {"samples", mean.last.samples},
       {"seconds", mean.seconds},
       {"lr", mean.last.lr},
-      {"global_batch", rates.global_batch},
+      {"global_batch", rates.batch(mean.last)},
       {"losses", losses_json(mean.losses)},
       {"gradient_norm", mean.last.gradient_norm},
-      {"skipped", 0},
-      {"nan", 0},
+      {"skipped", mean.skipped},
+      {"nan", mean.nan},
       {"tokens_per_second", mean.tokens_per_second},
       {"tflops", mean.flops / 1e12}};
   const auto known = [](bool is, double value) { return is ? Json(value) : Json(); };
   json["mfu"] = known(mean.share > 0, mean.share);
   json["memory"] = mean.last.memory;
+  json["loss_scale"] = mean.last.loss_scale.value_or(1);
+  json["num_zeros"] = known(mean.last.num_zeros.has_value(), mean.last.num_zeros.value_or(0));
+  json["params_norm"] = known(mean.last.params_norm.has_value(), mean.last.params_norm.value_or(0));
   json["loss_z"] = known(outlook.loss_z.has_value(), outlook.loss_z.value_or(0));
   json["gradient_norm_z"] = known(outlook.norm_z.has_value(), outlook.norm_z.value_or(0));
   json["seconds_left"] = outlook.seconds_left;

@@ -2,6 +2,7 @@
 /// Some steps of training as one line, in each of the log's formats.
 
 #include "core/train/records.hpp"
+#include "core/train/robust_z.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -9,22 +10,6 @@
 #include <vector>
 
 namespace mh {
-
-/// How unusual a value is beside those before it: its distance from their median in robust standard
-/// deviations, 1.4826 times the median distance from the median. Outliers among them hardly count.
-class RobustZ {
-public:
-  static constexpr size_t kWindow = 128; ///< values that are remembered
-  static constexpr size_t kFewest = 16;  ///< before them there is no score
-
-  /// The score of `value`, which is then remembered; nothing while too few are, or if all are
-  /// equal.
-  std::optional<double> add(double value);
-
-private:
-  std::vector<double> values_; // a ring
-  size_t next_ = 0;
-};
 
 /// What a line shows beside its steps.
 struct Outlook {

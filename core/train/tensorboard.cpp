@@ -47,8 +47,18 @@ Scalars over_both(const StepRecord& record, const Rates& rates) {
     scalars.push_back({loss.name, loss.value});
   }
   scalars.push_back({"learning-rate", record.lr});
-  scalars.push_back({"grad-norm", record.gradient_norm});
-  scalars.push_back({"batch-size", static_cast<double>(rates.global_batch)});
+  if (!record.skipped) {
+    scalars.push_back({"grad-norm", record.gradient_norm});
+  }
+  for (const auto& [name, value] :
+       {std::pair{"loss-scale", record.loss_scale},
+        {"num-zeros", record.num_zeros},
+        {"params-norm", record.params_norm}}) {
+    if (value) {
+      scalars.push_back({name, *value});
+    }
+  }
+  scalars.push_back({"batch-size", static_cast<double>(rates.batch(record))});
   return scalars;
 }
 
@@ -62,10 +72,11 @@ Scalars over_both(const EvalRecord& record, const Rates&) {
 }
 
 Scalars over_steps(const StepRecord& record, const Rates& rates) {
+  const auto samples = static_cast<double>(rates.batch(record));
   Scalars scalars{
       {"iteration-time", record.seconds},
-      {"throughput", rates.flops(record.seconds) / 1e12},
-      {"tokens-per-second", rates.tokens_per_second(record.seconds)},
+      {"throughput", rates.flops(record.seconds, samples) / 1e12},
+      {"tokens-per-second", rates.tokens_per_second(record.seconds, samples)},
       {"world-size", static_cast<double>(rates.ranks)}};
   if (record.memory > 0) {
     scalars.push_back({"mem-max-allocated-bytes", static_cast<double>(record.memory)});

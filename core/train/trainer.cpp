@@ -7,6 +7,8 @@
 #include "core/train/checkpointing.hpp"
 #include "core/train/closing.hpp"
 #include "core/train/evaluate.hpp"
+#include "core/train/guards.hpp"
+#include "core/train/parameter_groups.hpp"
 #include "core/train/processor.hpp"
 #include "core/train/profile.hpp"
 #include "core/train/run_folder.hpp"
@@ -34,16 +36,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-std::string bad_numbers(const StepResult& result) {
-  for (const auto& loss : result.losses) {
-    if (!std::isfinite(loss.value)) {
-      return "the " + loss.name + " is " + (std::isnan(loss.value) ? "nan" : "infinite");
-    }
-  }
-  return std::string("the norm of the gradients is ") +
-         (std::isnan(result.gradient_norm) ? "nan" : "infinite");
 }
 
 /// Of the ranks that do not speak.
@@ -78,7 +70,24 @@ private:
   void say_how_to_resume();
   void show_profile();
   void step();
-  [[noreturn]] void stop_at(const StepResult& result);
+  [[noreturn]] void stop_at(const std::string& why);
+  void rewind(const std::string& why);
+  void open_log();
+  [[nodiscard]] std::string samples_text() const;
+  [[nodiscard]] std::optional<double> weights_norm() const;
+  void restore(const Progress& saved);
+
+  [[nodiscard]] int64_t next_sample() const {
+    return progress_.samples + guards_.skipped_samples();
+  }
+
+  /// Steps without an update move no schedule.
+  [[nodiscard]] Completed updates_done() const {
+    const int64_t skipped = guards_.skipped();
+    const int64_t samples = progress_.samples - skipped * session_->recipe.batch.global;
+    return {progress_.step - skipped, std::max<int64_t>(0, samples)};
+  }
+
   void evaluate();
   void save(int64_t keep);
   void save_or_warn(int64_t keep);
@@ -98,6 +107,7 @@ private:
   std::unique_ptr<FileLock> lock_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<Prefetcher> data_;
+  Guards guards_;
   std::unique_ptr<RunLog> log_;
   Progress progress_;
   int64_t iterations_;
@@ -110,12 +120,19 @@ private:
 Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output)
     : options_(options)
     , output_(output)
-    , session_(make_session(recipe, host, {.processes = options.processes}))
+    , session_(make_session(
+          recipe, host, {.initialise = !options.weights, .processes = options.processes}
+      ))
     , ranks_(ranks_of(session_->mesh.all()))
+    , guards_(recipe)
     , iterations_(recipe.iterations()) {
   auto& session = *session_;
   require_same_run(ranks_, options.recipe_text + join(used_plugins(recipe, host)));
   require_evaluation(session);
+  freeze(session.model->parameters(), recipe.optimizer.groups, ranks_);
+  const std::string given = together(ranks_, [&] {
+                              return options.weights ? options.weights(session) : std::string();
+                            }).front();
   folder_ = on_first(ranks_, [&] {
     const auto folder = run_folder(recipe.checkpoint.dir, options.resume);
     lock_ = make_run_folder(folder, options.recipe_text);
@@ -123,7 +140,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   });
   session.model->parameters().allocate_gradients();
   weights_ = std::make_unique<Weights>(
-      session.model->parameters(), *session.optimizer, recipe.optimizer.weight_decay
+      session.model->parameters(), *session.optimizer, weight_options(recipe, session.mesh)
   );
   progress_.seed = recipe.train.seed;
   progress_.threads = at::get_num_threads();
@@ -132,42 +149,63 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   progress_.sections = deciding_sections(recipe);
 
   std::vector<std::string> notes = folder_notes(recipe.checkpoint.dir, folder_, options.resume);
+  if (!given.empty()) {
+    notes.push_back("weights: " + given);
+  }
+  const auto more = optimizer_notes(session);
+  notes.insert(notes.end(), more.begin(), more.end());
   if (options.resume) {
     if (const auto saved = load_checkpoint(folder_, *weights_, notes, ranks_)) {
       for (const auto& difference : differences(*saved, progress_)) {
         notes.push_back("warning: " + difference);
       }
-      progress_.step = saved_step_ = evaluated_step_ = saved->step;
-      progress_.samples = saved->samples;
-      progress_.tokens = saved->tokens;
+      guards_.restore(saved->guards);
+      restore(*saved);
+      *session.schedule = resumed(recipe, saved->schedule, host, notes);
       notes.push_back("resumed at step " + std::to_string(saved->step));
     } else {
       notes.push_back("no checkpoint in " + folder_.string() + " yet: starting at step 0");
     }
   }
-  const Rates rates{
-      .iterations = iterations_,
-      .global_batch = recipe.batch.global,
-      .seq = recipe.model.seq_length,
-      .flops_per_token = session.flops_per_token(),
-      .peak_flops = session.device->peak_flops(session.dtype),
-      .ranks = session.mesh.world()};
-  const bool speaks = ranks_.rank == 0;
-  log_ = std::make_unique<RunLog>(
-      speaks ? output_ : silence_,
-      speaks ? folder_ : std::filesystem::path(),
-      recipe.log,
-      rates,
-      progress_.step,
-      options.recipe_text
-  );
+  progress_.schedule = session.schedule->text();
+  open_log();
   for (const auto& line : start_block(session, *weights_, progress_.plugins, folder_)) {
     log_->line(line);
   }
   for (const auto& note : notes) {
     log_->line(note);
   }
-  data_ = std::make_unique<Prefetcher>(*session.corpus, Split::train, session.layout());
+  data_ = std::make_unique<Prefetcher>(*session.corpus, Split::train, [&session](int64_t first) {
+    return session.layout(first);
+  });
+}
+
+/// Drops what an earlier log says of steps after this one.
+void Trainer::open_log() {
+  const auto& recipe = session_->recipe;
+  const Rates rates{
+      .iterations = iterations_,
+      .global_batch = recipe.batch.global,
+      .seq = recipe.model.seq_length,
+      .flops_per_token = session_->flops_per_token(),
+      .peak_flops = session_->device->peak_flops(session_->dtype),
+      .ranks = session_->mesh.world()};
+  const bool speaks = ranks_.rank == 0;
+  log_.reset(); // the files are its
+  log_ = std::make_unique<RunLog>(
+      speaks ? output_ : silence_,
+      speaks ? folder_ : std::filesystem::path(),
+      recipe.log,
+      rates,
+      progress_.step,
+      options_.recipe_text
+  );
+}
+
+void Trainer::restore(const Progress& saved) {
+  progress_.step = saved_step_ = evaluated_step_ = saved.step;
+  progress_.samples = saved.samples;
+  progress_.tokens = saved.tokens;
 }
 
 std::string Trainer::stop_reason() const {
@@ -197,22 +235,43 @@ void Trainer::step() {
   if (profiled) {
     profile_.begin_step(number);
   }
-  const auto batches = data_->get(progress_.samples, progress_.step + 1 < iterations_);
+  const int64_t batch = session.layout(next_sample()).global();
+  const auto batches = data_->get(next_sample(), progress_.step + 1 < iterations_);
   const uint64_t seed =
       random_key(static_cast<uint64_t>(progress_.seed), "step " + std::to_string(number));
-  const double lr = session.lr_schedule->lr(progress_.step);
+  const Completed completed = updates_done();
+  const double lr = session.schedule->lr(completed);
+  weights_->set_weight_decay(session.schedule->weight_decay(completed));
+  const double loss_scale = guards_.loss_scale();
+  Judgement judgement;
   const auto result = train_step(
       session.passes(),
       session.model->parameters(),
       *weights_,
       *session.optimizer,
       batches,
-      seed,
-      session.recipe.optimizer.clip_grad,
-      {.step = number, .lr = lr}
+      {.seed = seed,
+       .clip = session.recipe.optimizer.clip_grad,
+       .update =
+           {.step = completed.updates + 1, .lr = lr, .seed = static_cast<uint64_t>(progress_.seed)},
+       .loss_scale = loss_scale,
+       .count_zeros = session.recipe.log.num_zeros,
+       .accept =
+           [&](const StepResult& made) {
+             judgement = guards_.judge(made);
+             return judgement.verdict == Verdict::update;
+           }}
   );
-  if (!result.finite) {
-    stop_at(result);
+  const std::string cause = "step " + std::to_string(number) + ": " + judgement.why;
+  if (judgement.verdict == Verdict::stop) {
+    stop_at(cause);
+  }
+  if (judgement.verdict == Verdict::rewind) {
+    rewind(cause);
+    return;
+  }
+  if (judgement.verdict == Verdict::skip && !judgement.overflow) {
+    log_->line("skipped " + cause + "; samples " + samples_text());
   }
   session.device->synchronize();
   if (profiled) {
@@ -223,25 +282,67 @@ void Trainer::step() {
     log_->line(peak_text(session, *weights_, memory));
   }
   progress_.step = number;
-  progress_.samples += session.recipe.batch.global;
-  progress_.tokens += tokens_per_step(session.recipe);
+  progress_.samples += batch;
+  progress_.tokens += batch * session.recipe.model.seq_length;
   log_->step(
       {.step = number,
        .samples = progress_.samples,
        .tokens = progress_.tokens,
-       .losses = result.losses,
+       .batch = batch,
+       .losses = result.updated ? result.losses : std::vector<LossValue>(),
        .lr = lr,
-       .next_lr = session.lr_schedule->lr(number),
+       .next_lr = session.schedule->lr(updates_done()),
        .gradient_norm = result.gradient_norm,
        .seconds = seconds_since(begin),
-       .memory = memory}
+       .memory = memory,
+       .skipped = !result.updated,
+       .nan = !result.finite(),
+       .loss_scale = guards_.scales() ? std::optional(loss_scale) : std::nullopt,
+       .num_zeros = result.num_zeros,
+       .params_norm = weights_norm()}
   );
 }
 
+std::optional<double> Trainer::weights_norm() const {
+  if (!session_->recipe.log.params_norm) {
+    return std::nullopt;
+  }
+  const auto& parameters = session_->model->parameters();
+  return std::sqrt(parameters.squared_weight_norm(session_->mesh).item<double>());
+}
+
+/// The samples of the step at hand: "16 to 19".
+std::string Trainer::samples_text() const {
+  const int64_t first = next_sample();
+  return std::to_string(first) + " to " +
+         std::to_string(first + session_->layout(first).global() - 1);
+}
+
+/// Weights, optimizer and schedules of the newest checkpoint; data go on behind the bad batch.
+void Trainer::rewind(const std::string& why) {
+  const auto& recipe = session_->recipe;
+  const int64_t next = next_sample() + recipe.batch.global * (1 + recipe.guards.skip_batches);
+  std::vector<std::string> notes;
+  const auto saved = load_checkpoint(folder_, *weights_, notes, ranks_);
+  if (!saved) {
+    stop_at(why + ", and there is no checkpoint to rewind to");
+  }
+  restore(*saved);
+  guards_.rewound(saved->guards, next - saved->samples);
+  open_log();
+  for (const auto& note : notes) {
+    log_->line(note);
+  }
+  log_->line(words(
+      "%s; rewound to the checkpoint of step %lld, data go on at sample %lld",
+      why.c_str(),
+      static_cast<long long>(saved->step),
+      static_cast<long long>(next)
+  ));
+}
+
 // Nothing has been updated yet: the state is that before the step, and is kept if it is sound.
-void Trainer::stop_at(const StepResult& result) {
-  const std::string cause =
-      "step " + std::to_string(progress_.step + 1) + ": " + bad_numbers(result);
+void Trainer::stop_at(const std::string& cause) {
   std::string kept = saved_step_ > 0
                          ? "the checkpoint of step " + std::to_string(saved_step_) + " is whole"
                          : "no checkpoint was written";
@@ -255,9 +356,8 @@ void Trainer::stop_at(const StepResult& result) {
   log_->line("stopped at " + cause);
   throw Error(
       cause + "; " + kept,
-      "lower optimizer.lr, lengthen the warm-up or look at the data of samples " +
-          std::to_string(progress_.samples) + " to " +
-          std::to_string(progress_.samples + session_->recipe.batch.global - 1) + ", then resume",
+      "lower optimizer.lr, lengthen the warm-up or look at the data of samples " + samples_text() +
+          ", then resume; `guards` says what else may happen, --debug names the operation",
       exit_code::numbers
   );
 }
@@ -273,6 +373,7 @@ void Trainer::save(int64_t keep) {
   }
   const auto begin = Clock::now();
   std::vector<std::string> notes;
+  progress_.guards = guards_.state();
   save_checkpoint(folder_, progress_, *weights_, keep, notes, ranks_);
   saved_step_ = progress_.step;
   log_->line(words(

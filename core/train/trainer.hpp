@@ -19,6 +19,8 @@
 
 namespace mh {
 
+struct Session;
+
 struct TrainOptions {
   bool resume = false; ///< go on from the newest whole checkpoint in the run folder
   bool closing = true; ///< curve, sample and suggestions at the end
@@ -29,6 +31,8 @@ struct TrainOptions {
   std::vector<std::string> recipe_words{};
   std::optional<StepRange> profile{};   ///< steps to profile, into folder `profile` of the run
   const Processes* processes = nullptr; ///< of the run; null: this process is alone
+  /// Fills the parameters of a new run, and says from where; null: they are random.
+  std::function<std::string(Session&)> weights{};
 };
 
 struct TrainSummary {

@@ -1,30 +1,48 @@
 #pragma once
 /// Master weights and optimizer state: what an update changes and a checkpoint keeps.
 
+#include "megahost/export.hpp"
+#include "megahost/mesh.hpp"
 #include "megahost/optimizer.hpp"
 #include "megahost/parameter.hpp"
+#include "megahost/recipe.hpp"
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 namespace mh {
 
-/// float32 weights, gradients and optimizer state of every piece of a model.
+struct WeightOptions {
+  double weight_decay = 0;
+  bool decay_vectors = false; ///< norms and biases too
+  bool masters = true;        ///< float32 copies of weights in 16 bits
+  bool offload = false;       ///< masters and state in host memory, where the device is another
+  std::vector<Recipe::ParameterGroup> groups{};
+  const Mesh* mesh = nullptr; ///< for optimizers that need whole matrices of split weights
+};
+
+/// What a recipe says of weights and state.
+[[nodiscard]] WeightOptions weight_options(const Recipe& recipe, const Mesh& mesh);
+
+/// float32 weights, gradients and optimizer state of every piece of a model that is trained.
 ///
 /// In float32 (and float64) training the parameters are their own masters; in bf16 the masters are
 /// copies from which the parameters are rounded after each update. Keeps references to the store.
-class Weights {
+class MH_API Weights {
 public:
   /// Makes masters of the parameters' present values, and zero state. The store's gradients must
   /// have been allocated.
-  Weights(ParameterStore& store, const Optimizer& optimizer, double weight_decay);
+  Weights(ParameterStore& store, const Optimizer& optimizer, const WeightOptions& options = {});
 
-  /// One optimizer step over all pieces, then the parameters take their new values.
+  /// One optimizer step over all pieces; then the parameters have their new values, and the
+  /// gradients are zero.
   void update(const Optimizer& optimizer, const Update& update);
+
+  /// Weight decay of the updates to come.
+  void set_weight_decay(double weight_decay);
 
   /// Parameters take the masters' values; call after the masters were loaded.
   void publish();
@@ -37,21 +55,39 @@ public:
     at::Tensor data;
   };
 
-  [[nodiscard]] std::vector<Stored> stored() const;
+  [[nodiscard]] const std::vector<Stored>& stored() const { return stored_; }
 
   /// Whether every master weight is a finite number.
   [[nodiscard]] bool finite() const;
 
-  /// Bytes beside the parameters: masters where they are copies, and state.
-  [[nodiscard]] int64_t bytes() const;
+  /// Bytes beside the parameters: masters where they are copies, and state. Of the device's memory,
+  /// and of the host's where they are offloaded.
+  [[nodiscard]] int64_t bytes() const { return offload_ ? 0 : held_; }
+
+  [[nodiscard]] int64_t host_bytes() const { return offload_ ? held_ : 0; }
 
 private:
+  /// A leaf's tensors where the optimizer works: views of the model's own, or on the host.
+  struct Leaf {
+    Parameter* parameter;
+    at::Tensor master;
+    at::Tensor gradient;
+    at::Tensor rounded; ///< what the update writes; undefined where the master is the parameter
+  };
+
+  Leaf make_leaf(Parameter& parameter);
+  void add_piece(const Leaf& leaf, const Piece& piece, const Optimizer& optimizer);
+  [[nodiscard]] at::Tensor zeros_like(const at::Tensor& weight, at::ScalarType dtype) const;
+
   ParameterStore& store_;
-  std::vector<StateSpec> state_;
-  std::vector<at::Tensor> masters_; // one per leaf
-  std::vector<UpdateItem> items_;   // one per piece, in the store's order
-  std::vector<const Piece*> pieces_;
-  bool copies_ = false;
+  WeightOptions options_;
+  bool offload_ = false;
+  int64_t held_ = 0;
+  std::vector<Leaf> leaves_;
+  std::vector<UpdateItem> items_;            // one per piece that is trained, in the store's order
+  std::vector<double> decays_;               // factors of the items' weight decay
+  std::vector<at::Tensor> unused_gradients_; // of frozen pieces beside others in one leaf
+  std::vector<Stored> stored_;
 };
 
 } // namespace mh

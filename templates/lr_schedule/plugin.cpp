@@ -38,9 +38,9 @@ public:
       , warmup_(config.warmup_share * end_)
       , cooldown_(config.cooldown_share * end_) {}
 
-  // A pure function of the number of updates: resuming needs nothing else.
-  double lr(int64_t completed) const override {
-    const auto n = static_cast<double>(completed);
+  // A pure function of what is done: resuming needs nothing else.
+  double lr(const mh::Completed& completed) const override {
+    const auto n = static_cast<double>(completed.updates);
     const double up = warmup_ > 0 ? n / warmup_ : 1;
     const double down = cooldown_ > 0 ? (end_ - n) / cooldown_ : 1;
     return peak_ * std::clamp(std::min(up, down), 0.0, 1.0);

@@ -10,8 +10,10 @@ int main(int, char** arguments) {
   const auto schedule = host.make<mh::LrSchedule>(
       "@name@", mh::Table{{"warmup_share", 0.25}}, {.lr = 2, .train_iters = 20}
   );
-  expect(schedule->lr(0) == 0, "warm-up starts at zero");
-  expect(schedule->lr(5) == 2 && schedule->lr(16) == 2, "level between warm-up and cool-down");
-  expect(schedule->lr(18) == 1 && schedule->lr(20) == 0, "cool-down ends at zero");
+  expect(schedule->lr({.updates = 0}) == 0, "warm-up starts at zero");
+  expect(schedule->lr({.updates = 5}) == 2, "level after warm-up");
+  expect(schedule->lr({.updates = 16}) == 2, "level before cool-down");
+  expect(schedule->lr({.updates = 18}) == 1, "half way down");
+  expect(schedule->lr({.updates = 20}) == 0, "cool-down ends at zero");
   return failures;
 }

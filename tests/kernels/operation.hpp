@@ -32,6 +32,8 @@ struct Operation {
   Case large;                             ///< for `speed`: sizes of GPT-2 124M at 1,024 tokens
 };
 
+[[nodiscard]] Operation update_operation();
+
 [[nodiscard]] const std::vector<Operation>& operations();
 
 } // namespace mh::test

@@ -413,7 +413,8 @@ const std::vector<Operation>& operations() {
       gated(ActivationKind::swiglu),
       gated(ActivationKind::geglu),
       vocab(),
-      row_sums()};
+      row_sums(),
+      update_operation()};
   return kOperations;
 }
 

@@ -9,6 +9,7 @@
 #include "tests/nn/bench.hpp"
 #include "tests/nn/gradient.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -23,6 +24,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <optional>
 
 using namespace mh;
 using mh::test::Bench;
@@ -230,7 +232,6 @@ TEST_CASE("vocabulary loss: cross entropy of the true vocabulary, padding left o
   const at::Tensor x = filled({5, 2, 3}, "x").requires_grad_();
   const at::Tensor labels = at::arange(10).view({5, 2});
   const at::Tensor mask = at::ones({5, 2}).index_fill(0, at::tensor({2}, at::kLong), 0);
-  const at::Tensor loss = head.loss(x, labels, mask, context);
 
   const at::Tensor w = weight.value.detach().narrow(0, 0, 11).clone().requires_grad_();
   const at::Tensor x2 = x.detach().clone().requires_grad_();
@@ -238,12 +239,28 @@ TEST_CASE("vocabulary loss: cross entropy of the true vocabulary, padding left o
   CHECK(at::allclose(head.logits(x, context), logits));
   const at::Tensor each = at::cross_entropy_loss(logits.view({10, 11}), labels.view({10}), {}, 0);
   const at::Tensor expected = (each.view({5, 2}) * mask).sum();
-  CHECK(loss.item().toDouble() == doctest::Approx(expected.item().toDouble()).epsilon(1e-12));
-  torch::autograd::backward({loss * 0.5});
   torch::autograd::backward({expected * 0.5});
-  CHECK(at::allclose(x.grad(), x2.grad()));
-  CHECK(at::allclose(weight.main_grad.narrow(0, 0, 11), w.grad()));
-  CHECK(weight.main_grad.narrow(0, 11, 5).abs().max().item().toDouble() == 0);
+  for (const auto& factor : {std::optional<double>(), std::optional(0.5)}) { // two passes, one pass
+    const at::Tensor loss = head.loss(x, labels, mask, context, factor);
+    CHECK(loss.item().toDouble() == doctest::Approx(expected.item().toDouble()).epsilon(1e-12));
+    torch::autograd::backward({loss * 0.5});
+    CHECK(at::allclose(x.grad(), x2.grad()));
+    CHECK(at::allclose(weight.main_grad.narrow(0, 0, 11), w.grad()));
+    CHECK(weight.main_grad.narrow(0, 11, 5).abs().max().item().toDouble() == 0);
+    x.mutable_grad() = at::Tensor();
+    weight.main_grad.zero_();
+  }
+  const at::Tensor promised = head.loss(x, labels, mask, context, 0.25) * 0.5;
+  CHECK_THROWS_WITH(torch::autograd::backward({promised}), doctest::Contains("said ahead"));
+  {
+    const at::NoGradGuard no_grad; // evaluation: no gradient is made
+    weight.main_grad.zero_();
+    CHECK(
+        head.loss(x, labels, mask, context, 0.5).item().toDouble() ==
+        doctest::Approx(expected.item().toDouble()).epsilon(1e-12)
+    );
+    CHECK(weight.main_grad.abs().max().item().toDouble() == 0);
+  }
 
   CHECK_THROWS_WITH_AS(
       (void)head.loss(x, labels + 5, mask, context), doctest::Contains("vocabulary of 11"), Error

@@ -91,8 +91,8 @@ TEST_CASE("a good plugin registers, and makes what it offers") {
 
   const auto schedule =
       host.make<mh::LrSchedule>("fixed", mh::Table{{"factor", 0.5}}, {.lr = 0.25});
-  CHECK(schedule->lr(7) == 0.125);
-  CHECK(host.make<mh::LrSchedule>("fixed", mh::Table(), {.lr = 0.25})->lr(0) == 0.25);
+  CHECK(schedule->lr({.updates = 7}) == 0.125);
+  CHECK(host.make<mh::LrSchedule>("fixed", mh::Table(), {.lr = 0.25})->lr({}) == 0.25);
   CHECK_THROWS_AS((void)host.make<mh::LrSchedule>("fixed", mh::Table{{"factor", 2.0}}), mh::Error);
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("what a plugin makes outlives the host that opened it") {
     host.load(fixture("good"));
     schedule = host.make<mh::LrSchedule>("fixed", mh::Table(), {.lr = 0.5});
   }
-  CHECK(schedule->lr(0) == 0.5);
+  CHECK(schedule->lr({}) == 0.5);
 }
 
 // Before any other case opens static_operator: its operators stay for the life of a process.

@@ -24,7 +24,7 @@ TEST_CASE("a step's samples go to microbatches and data ranks in Megatron's orde
 TEST_CASE("prefetching gives the same batches, also out of turn") {
   const tiny::Numbers corpus;
   const mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 2, .microbatches = 2};
-  mh::Prefetcher data(corpus, mh::Split::train, layout);
+  mh::Prefetcher data(corpus, mh::Split::train, [&](int64_t) { return layout; });
   for (const int64_t first : {0, 4, 8, 20, 4}) {
     const auto fetched = data.get(first, true);
     const auto direct = mh::load_batches(corpus, mh::Split::train, first, layout);
@@ -65,7 +65,9 @@ TEST_CASE("samples whose arrays differ cannot be stacked") {
     }
   }
   // an error in the background reaches the step that needs the samples
-  mh::Prefetcher broken(corpus, mh::Split::train, {.seq = tiny::kSeq, .micro = 1});
+  mh::Prefetcher broken(corpus, mh::Split::train, [](int64_t) {
+    return mh::BatchLayout{.seq = tiny::kSeq, .micro = 1};
+  });
   CHECK_NOTHROW((void)broken.get(5, true));
   CHECK_THROWS_AS((void)broken.get(6, true), mh::Error);
 }

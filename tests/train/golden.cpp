@@ -127,7 +127,7 @@ void check_ten_steps(const std::string& name, const mh::DecoderConfig& config) {
     }
   }
   const AdamW adamw;
-  mh::Weights weights(parameters, adamw, 0.01);
+  mh::Weights weights(parameters, adamw, {.weight_decay = 0.01});
   REQUIRE(weights.stored().size() == 3 * loaded);
 
   std::ifstream printed(folder + name + ".txt");
@@ -153,9 +153,7 @@ void check_ten_steps(const std::string& name, const mh::DecoderConfig& config) {
         weights,
         adamw,
         batches,
-        1,
-        1.0,
-        {.step = step + 1, .lr = lr}
+        {.seed = 1, .clip = 1.0, .update = {.step = step + 1, .lr = lr}}
     );
     std::string line;
     REQUIRE(std::getline(printed, line));

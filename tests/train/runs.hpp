@@ -65,6 +65,22 @@ inline mh::Host host() {
   return host;
 }
 
+/// What a plugin says of options that it does not take.
+template <class Base>
+std::string refusal(
+    mh::Host& host,
+    const std::string& name,
+    const mh::Table& options,
+    const typename Base::Args& args = {}
+) {
+  try {
+    (void)host.make<Base>(name, options, args);
+  } catch (const mh::Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
 /// Two layers with dropout on made-up tokens; 12 steps of 2 microbatches.
 inline mh::Recipe recipe(const fs::path& folder) {
   mh::Recipe recipe;

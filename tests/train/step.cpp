@@ -114,19 +114,28 @@ TEST_CASE("a step updates weights by the clipped gradient and leaves them alone 
   tiny::Built model(tiny::config());
   auto& parameters = model.model->parameters();
   PlainDescent descent;
-  mh::Weights weights(parameters, descent, 0.1);
+  mh::Weights weights(parameters, descent, {.weight_decay = 0.1});
   const mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 2, .microbatches = 2};
   const auto batches = mh::load_batches(model.corpus, mh::Split::train, 0, layout);
   auto& parameter = *parameters.find("layers.0.attention.out.weight");
   const auto before = parameter.value.detach().clone();
+  (void)mh::forward_backward(model.passes(), batches, mh::accumulation(2), 1);
+  const auto gradient = parameter.main_grad.clone();
+  parameters.gradients().zero_();
   const auto result = mh::train_step(
-      model.passes(), parameters, weights, descent, batches, 1, 0.01, {.step = 1, .lr = 2}
+      model.passes(),
+      parameters,
+      weights,
+      descent,
+      batches,
+      {.seed = 1, .clip = 0.01, .update = {.step = 1, .lr = 2}}
   );
-  REQUIRE(result.finite);
+  REQUIRE(result.finite());
+  CHECK(result.updated);
   REQUIRE(result.gradient_norm > 0.01);
-  const auto expected =
-      before - parameter.main_grad * (2 * mh::clip_factor(result.gradient_norm, 0.01));
+  const auto expected = before - gradient * (2 * mh::clip_factor(result.gradient_norm, 0.01));
   CHECK(at::equal(parameter.value.detach(), expected));
+  CHECK(parameters.gradients().count_nonzero().item<int64_t>() == 0);
 
   {
     const at::NoGradGuard no_grad;
@@ -134,22 +143,29 @@ TEST_CASE("a step updates weights by the clipped gradient and leaves them alone 
   }
   const auto kept = parameter.value.detach().clone();
   const auto bad = mh::train_step(
-      model.passes(), parameters, weights, descent, batches, 1, 1, {.step = 2, .lr = 2}
+      model.passes(),
+      parameters,
+      weights,
+      descent,
+      batches,
+      {.seed = 1, .clip = 1, .update = {.step = 2, .lr = 2}}
   );
-  CHECK_FALSE(bad.finite);
+  CHECK_FALSE(bad.finite());
+  CHECK_FALSE(bad.updated);
   CHECK(at::equal(parameter.value.detach(), kept));
   CHECK_FALSE(weights.finite());
+  CHECK(parameters.gradients().count_nonzero().item<int64_t>() == 0);
 }
 
 TEST_CASE("bf16 parameters are rounded from float32 masters, which do not lose small updates") {
   tiny::Built model(tiny::config(), nullptr, at::kBFloat16);
   auto& parameters = model.model->parameters();
   PlainDescent descent;
-  mh::Weights weights(parameters, descent, 0);
+  mh::Weights weights(parameters, descent);
   CHECK(weights.bytes() > 0);
-  parameters.gradients().fill_(-1e-5);
   const auto before = parameters.find("head.norm.weight")->value.detach().clone();
   for (int i = 0; i < 800; ++i) {
+    parameters.gradients().fill_(-1e-5);
     weights.update(descent, {.step = i + 1, .lr = 1});
   }
   const auto& after = parameters.find("head.norm.weight")->value;
@@ -177,7 +193,7 @@ TEST_CASE("decay goes to matrices only") {
     }
   } recorder;
 
-  mh::Weights weights(model.model->parameters(), recorder, 0.25);
+  mh::Weights weights(model.model->parameters(), recorder, {.weight_decay = 0.25});
   weights.update(recorder, {});
   CHECK(recorder.decay.size() > 10);
   for (const auto& [name, decay] : recorder.decay) {

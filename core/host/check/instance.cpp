@@ -54,7 +54,7 @@ Optimizer::Args arguments<Optimizer>(uint64_t) {
 
 template <>
 LrSchedule::Args arguments<LrSchedule>(uint64_t) {
-  return {.lr = 0.01, .train_iters = kIters, .global_batch = 8};
+  return {.lr = 0.01, .train_iters = kIters};
 }
 
 template <>
@@ -179,7 +179,7 @@ std::string trace_of(Optimizer& optimizer, uint64_t) {
 std::string trace_of(LrSchedule& schedule, uint64_t) {
   std::string text;
   for (const int64_t n : {int64_t{0}, int64_t{7}, int64_t{1}, kIters / 2, kIters, kIters * 2}) {
-    text += number(schedule.lr(n));
+    text += number(schedule.lr({.updates = n, .samples = 8 * n}));
   }
   return text;
 }

@@ -46,7 +46,7 @@ namespace {
 
 void finite_rates(const LrSchedule& schedule) {
   for (int64_t n = 0; n <= 3 * kIters; ++n) {
-    const double lr = schedule.lr(n);
+    const double lr = schedule.lr({.updates = n, .samples = 8 * n});
     if (!std::isfinite(lr) || lr < 0) {
       fail(
           "after " + std::to_string(n) + " of " + std::to_string(kIters) + " updates its rate is " +

@@ -18,6 +18,14 @@ int command_eval(const Invocation& invocation, Host& host);
 int command_generate(const Invocation& invocation, Host& host);
 int command_plot(const Invocation& invocation, Host& host);
 int command_compare(const Invocation& invocation, Host& host);
+int command_check(const Invocation& invocation, Host& host);
+int command_mesh(const Invocation& invocation, Host& host);
+int command_bench_step(const Invocation& invocation, Host& host);
+int command_bench_data(const Invocation& invocation, Host& host);
+int command_bench_gemm(const Invocation& invocation, Host& host);
+int command_bench_attention(const Invocation& invocation, Host& host);
+int command_bench_memory(const Invocation& invocation, Host& host);
+int command_bench_ops(const Invocation& invocation, Host& host);
 int command_recipe_check(const Invocation& invocation, Host& host);
 int command_recipe_show(const Invocation& invocation, Host& host);
 int command_recipe_explain(const Invocation& invocation, Host& host);
@@ -54,6 +62,11 @@ struct Read {
     const std::string& file,
     std::vector<Layer> layers = {}
 );
+
+/// Resolves merged layers with the schemas of the plugins that the host knows.
+///
+/// Throws:  RecipeError
+[[nodiscard]] Resolved resolve_loaded(const Loaded& loaded, Host& host, const Facts& facts);
 
 /// The tokenizer of --recipe, or else that of --tokenizer with the options that --set gives it;
 /// null if neither is there.

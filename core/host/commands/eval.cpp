@@ -158,7 +158,7 @@ int command_eval(const Invocation& invocation, Host& host) {
   Recipe recipe = read_resolved(invocation, host, invocation.arguments.front()).resolved.recipe;
   const bool ids = invocation.has("--ids");
   if (ids) {
-    recipe.batch = {.global = 1, .micro = 1};
+    recipe.batch = {};
   }
   const auto session = make_session(recipe, host, {.corpus = !ids, .initialise = false});
   const GivenWeights weights = load_weights(invocation.value("--weights"), *session);

@@ -115,7 +115,7 @@ int command_generate(const Invocation& invocation, Host& host) {
   Recipe recipe =
       read_resolved(invocation, host, recipe_file(invocation, folder), exact).resolved.recipe;
   recipe.parallel = {}; // one rank, however many trained it
-  recipe.batch = {.global = 1, .micro = 1};
+  recipe.batch = {};
   const auto session = make_session(recipe, host, {.corpus = false, .initialise = false});
   const GivenWeights weights = load_weights(folder, *session, step);
   const bool json = invocation.has("--json");

@@ -17,6 +17,13 @@ Read read_layers(const LoadOptions& options, Host& host, const std::string& file
   for (const std::string& plugin : loaded.plugins()) {
     host.load(plugin);
   }
+  Resolved resolved = resolve_loaded(loaded, host, options.facts);
+  return {std::move(loaded), std::move(resolved)};
+}
+
+} // namespace
+
+Resolved resolve_loaded(const Loaded& loaded, Host& host, const Facts& facts) {
   const SchemaLookup lookup{
       .find = [&](Kind kind, const std::string& name) -> const Schema* {
         const Registry::Entry* entry = host.find(kind, name);
@@ -24,11 +31,8 @@ Read read_layers(const LoadOptions& options, Host& host, const std::string& file
       },
       .names = [&](Kind kind) { return host.names(kind); },
   };
-  Resolved resolved = resolve(loaded, lookup, options.facts);
-  return {std::move(loaded), std::move(resolved)};
+  return resolve(loaded, lookup, facts);
 }
-
-} // namespace
 
 int64_t world_size(const Invocation& invocation) {
   if (const auto found = find_world(process_environment())) {

@@ -1,4 +1,5 @@
 #include "core/host/commands/commands.hpp"
+#include "core/host/given_weights.hpp"
 #include "core/host/run_output.hpp"
 #include "core/host/spawn.hpp"
 #include "core/mesh/processes.hpp"
@@ -135,7 +136,7 @@ int command_run(const Invocation& invocation, Host& host) {
     profile = parse_steps(invocation.value("--profile"));
   }
   RunOutput output;
-  const TrainOptions options{
+  TrainOptions options{
       .resume = invocation.has("--resume"),
       .recipe_text = show_recipe(recipe, RecipeFormat::toml, /*origins=*/true),
       .program = invocation.program,
@@ -143,6 +144,11 @@ int command_run(const Invocation& invocation, Host& host) {
       .profile = profile,
       .processes = processes ? &*processes : nullptr,
   };
+  if (invocation.has("--weights")) {
+    options.weights = [folder = invocation.value("--weights")](Session& session) {
+      return load_weights(folder, session).words;
+    };
+  }
   const TrainSummary summary = train(recipe, host, options, output);
   return summary.reason == "SIGTERM"  ? 128 + SIGTERM
          : summary.reason == "SIGINT" ? 128 + SIGINT

@@ -1,4 +1,5 @@
 #include "core/config.hpp"
+#include "core/host/bench/bench.hpp"
 #include "core/host/doctor/doctor.hpp"
 #include "megahost/device.hpp"
 
@@ -16,7 +17,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -127,26 +127,6 @@ std::string find_library(const fs::path& torch, const std::string& name) {
   return place->l_name;
 }
 
-/// Runs `work` for about a third of a second; the shortest time of one run, in seconds.
-template <class Work>
-double shortest(const Device& device, const Work& work) {
-  using Clock = std::chrono::steady_clock;
-  const auto seconds = [](Clock::duration time) {
-    return std::chrono::duration<double>(time).count();
-  };
-  work();
-  device.synchronize();
-  double best = 1e9;
-  const auto start = Clock::now();
-  while (seconds(Clock::now() - start) < 0.35) {
-    const auto before = Clock::now();
-    work();
-    device.synchronize();
-    best = std::min(best, seconds(Clock::now() - before));
-  }
-  return best;
-}
-
 } // namespace
 
 Machine look(const Host& host) {
@@ -190,20 +170,26 @@ Speed measure(Host& host, const std::string& name) {
   try {
     const at::NoGradGuard no_grad;
     const std::unique_ptr<Device> device = host.make<Device>(name);
+    const auto shortest = [&](const auto& work) {
+      return shortest_time([&] {
+        work();
+        device->synchronize();
+      });
+    };
     const bool gpu = name != "cpu";
     const int64_t side = gpu ? 8192 : 2048;
     const auto product = [&](at::ScalarType type) {
       const at::Tensor a = at::ones({side, side}, at::dtype(type).device(device->device()));
       at::Tensor c = at::empty_like(a);
       const double flops = 2.0 * static_cast<double>(side * side * side);
-      return flops / shortest(*device, [&] { at::mm_out(c, a, a); });
+      return flops / shortest([&] { at::mm_out(c, a, a); });
     };
     speed.fp32 = product(at::kFloat);
     speed.bf16 = product(at::kBFloat16);
     const int64_t bytes = int64_t{gpu ? 1024 : 256} << 20; // beyond any cache
     const at::Tensor from = at::ones({bytes}, at::dtype(at::kByte).device(device->device()));
     at::Tensor to = at::empty_like(from);
-    speed.copy = 2.0 * static_cast<double>(bytes) / shortest(*device, [&] { to.copy_(from); });
+    speed.copy = 2.0 * static_cast<double>(bytes) / shortest([&] { to.copy_(from); });
   } catch (const std::exception& error) {
     speed.failed = error.what();
     speed.failed.resize(std::min(speed.failed.size(), speed.failed.find('\n')));

@@ -59,7 +59,9 @@ Invocation parse(const Command& command, const std::vector<std::string>& words) 
       app.add_option(name.substr(0, name.size() - 3), several)->required();
       arguments.pop_back();
     } else {
-      app.add_option(name, arguments[i])->required();
+      const bool optional = name.starts_with("[");
+      app.add_option(optional ? name.substr(1, name.size() - 2) : name, arguments[i])
+          ->required(!optional);
     }
   }
   std::vector<std::vector<std::string>> values(command.options.size());
@@ -85,6 +87,7 @@ Invocation parse(const Command& command, const std::vector<std::string>& words) 
     refuse_extra(command, extra.front());
   }
 
+  std::erase(arguments, ""); // left out
   arguments.insert(arguments.end(), several.begin(), several.end());
   Invocation invocation{.command = command.name, .arguments = std::move(arguments), .options = {}};
   for (size_t i = 0; i < options.size(); ++i) {

@@ -9,6 +9,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,27 @@ struct Flops {
   double attention_per_token = 0; ///< of attention, per token that a token attends to
 };
 
+/// Consecutive blocks of a model: what one pass of a pipeline stage runs.
+struct ModelChunk {
+  int64_t first = 0;      ///< its first layer
+  int64_t layers = 0;     ///< how many it has
+  bool embedding = false; ///< the embedding comes before them
+  bool head = false;      ///< the head comes after them
+  friend bool operator==(const ModelChunk&, const ModelChunk&) = default;
+};
+
+class Fp8State;
+
+/// How products in FP8 find the scales of their operands.
+///
+/// Source:  arXiv:2209.05433; delayed and current scaling as in Transformer Engine
+struct Fp8Spec {
+  bool delayed = true;      ///< from the largest values of the steps before; else from the tensor
+  int64_t history = 1024;   ///< steps
+  bool most_recent = false; ///< of the history only the last step counts
+  int64_t margin = 0;       ///< scales are smaller by 2^margin
+};
+
 class MH_API Builder {
 public:
   struct Args {
@@ -29,10 +52,14 @@ public:
     at::Device device = at::kCPU;
     at::ScalarType dtype = at::kFloat;
     uint64_t seed = 1234;
-    int64_t seq = 0;            ///< global tokens per sample
-    int64_t microbatch = 0;     ///< global samples of one microbatch, over all data ranks
-    int64_t vocab_multiple = 1; ///< local vocabulary rows are padded to a multiple of this
-    bool initialise = true;     ///< false where weights are loaded anyway
+    int64_t seq = 0;              ///< global tokens per sample
+    int64_t microbatch = 0;       ///< global samples of one microbatch, over all data ranks
+    int64_t vocab_multiple = 1;   ///< local vocabulary rows are padded to a multiple of this
+    bool initialise = true;       ///< false where weights are loaded anyway
+    std::optional<Fp8Spec> fp8{}; ///< linear layers multiply in FP8, unless their spec says no
+    /// Of the whole pipeline, in the order of the model; chunk c lies on stage c % pp. Empty: one
+    /// chunk, the whole model.
+    std::vector<ModelChunk> chunks{};
   };
 
   Builder(ParameterStore& store, const Args& args);
@@ -44,6 +71,9 @@ public:
   [[nodiscard]] at::TensorOptions options() const;
 
   [[nodiscard]] const Args& args() const { return args_; }
+
+  /// Scales of the products in FP8; null in other precisions.
+  [[nodiscard]] const std::shared_ptr<Fp8State>& fp8() const { return fp8_; }
 
   /// {seq, batch, last} of an activation, and its placement.
   [[nodiscard]] Dims dims(Axis last) const;
@@ -59,9 +89,15 @@ public:
   /// every mesh axis on which the parameter is not split and that activation is not identical.
   Parameter& parameter(const std::vector<ParamSpec>& specs, const Placement& seen);
 
-  /// A parameter that another block already made (tied embeddings); name is global.
+  /// A parameter that a block before this one made (tied embeddings); name is global. Where that
+  /// block lies on another pipeline stage, this stage has a copy: their gradients are summed, and
+  /// it counts as one parameter.
+  ///
   /// Throws:  mh::Error if there is none
   [[nodiscard]] Parameter& shared(std::string_view name);
+
+  /// The names that `shared` was asked for.
+  [[nodiscard]] const std::vector<std::string>& shared_names() const { return shared_names_; }
 
   /// Names made while the scope lives start with `name` and a dot.
   class MH_API Scope {
@@ -88,7 +124,9 @@ public:
 private:
   ParameterStore& store_;
   Args args_;
+  std::shared_ptr<Fp8State> fp8_;
   std::string prefix_;
+  std::vector<std::string> shared_names_;
 };
 
 } // namespace mh

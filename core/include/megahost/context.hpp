@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -80,6 +81,11 @@ public:
   /// How many items the loss has in this microbatch on this rank: a float32 scalar.
   [[nodiscard]] at::Tensor count(const Loss& loss) const;
 
+  /// What the sum of a loss over array `over` will be multiplied by before the backward pass:
+  /// weight / count in the whole step * loss scale. Nothing where that is not known ahead; then a
+  /// head leaves its gradient to the backward pass.
+  [[nodiscard]] std::optional<double> loss_factor(const std::string& over, double weight = 1) const;
+
   /// Reads a value on the host; on the Meta device returns the assumption instead.
   [[nodiscard]] double host_value(const at::Tensor& scalar, double assumed) const;
 
@@ -94,6 +100,9 @@ public:
       const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run
   );
 
+  /// Items of a loss over an array in the whole step, on all ranks; null: not known ahead.
+  std::function<double(const std::string& over)> loss_count;
+  double loss_scale = 1; ///< what every loss is multiplied by before the backward pass (fp16)
   bool training = false; ///< dropout is active
   bool checking = false; ///< layers compare across ranks what should agree (checking.hpp)
   uint64_t seed = 0;     ///< of dropout: changes with the step

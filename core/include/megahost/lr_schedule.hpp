@@ -1,5 +1,5 @@
 #pragma once
-/// Learning-rate schedules: a pure function of the number of completed updates.
+/// Learning-rate schedules: a pure function of how far a run is.
 
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
@@ -8,21 +8,26 @@
 
 namespace mh {
 
+/// What a run has done. Its batch may grow, so that samples are no multiple of updates.
+struct Completed {
+  int64_t updates = 0;
+  int64_t samples = 0;
+};
+
 class MH_API LrSchedule {
 public:
   static constexpr Kind kKind = Kind::lr_schedule;
 
   struct Args {
-    double lr = 0;            ///< the recipe's `optimizer.lr`: the maximum
-    int64_t train_iters = 0;  ///< length of the run, for schedules that default to it
-    int64_t global_batch = 1; ///< samples of one update, for lengths given in samples
+    double lr = 0;             ///< the recipe's `optimizer.lr`: the maximum
+    int64_t train_iters = 0;   ///< length of the run, for schedules that default to it
+    int64_t train_samples = 0; ///< the same in samples, where the recipe gives it so; else 0
   };
 
   virtual ~LrSchedule();
 
-  /// The rate of the update after `completed` updates: the first update runs at lr(0), which is 0
-  /// under warm-up, as Megatron does.
-  [[nodiscard]] virtual double lr(int64_t completed) const = 0;
+  /// The rate of the next update: that of the first one is 0 under warm-up, as in Megatron.
+  [[nodiscard]] virtual double lr(const Completed& completed) const = 0;
 };
 
 } // namespace mh

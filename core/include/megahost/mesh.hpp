@@ -16,11 +16,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace c10d {
 class Backend;
-}
+class Work;
+} // namespace c10d
 
 namespace mh {
 
@@ -41,6 +43,37 @@ inline constexpr std::array<MeshAxis, kMeshAxes> kAllMeshAxes = {
 enum class Reduce : uint8_t { sum, max, min };
 
 class CollectiveLog;
+
+/// A transfer or a collective under way. It holds the buffers that it reads and writes; they may be
+/// used, and what is sent changed, only after `wait`.
+class MH_API Pending {
+public:
+  Pending(); ///< nothing is under way
+
+  explicit Pending(at::Tensor result)
+      : Pending() {
+    result_ = std::move(result);
+  }
+
+  ~Pending();
+  Pending(Pending&&) noexcept;
+  Pending& operator=(Pending&&) noexcept;
+
+  /// Waits (on a GPU: makes the current stream wait) and lets go of the buffers.
+  ///
+  /// Returns: the tensor received, reduced, gathered or scattered; the same one when called again
+  /// Throws:  mh::Error (exit code 4) naming the operation if the others are gone or late
+  at::Tensor wait();
+
+  /// Whether it is known to be over; Gloo knows only once it was waited for.
+  [[nodiscard]] bool done() const;
+
+private:
+  friend class Group;
+  struct Operation;
+  std::unique_ptr<Operation> operation_; // null once it was waited for
+  at::Tensor result_;
+};
 
 /// Some ranks that take part in collectives together. A group of one rank communicates nothing.
 ///
@@ -81,12 +114,36 @@ public:
   [[nodiscard]] at::Tensor
   all_to_all(const at::Tensor& tensor, int64_t split, int64_t concat) const;
 
+  /// The same three, started: they run beside what is computed until `Pending::wait`. All members
+  /// start their operations in one order; they may wait in any. The result goes to `into`
+  /// (contiguous; `dim` is 0 then) if that is given.
+  [[nodiscard]] Pending start_all_reduce(at::Tensor tensor, Reduce reduce = Reduce::sum) const;
+  [[nodiscard]] Pending
+  start_all_gather(const at::Tensor& tensor, int64_t dim, at::Tensor into = {}) const;
+  [[nodiscard]] Pending
+  start_reduce_scatter(const at::Tensor& tensor, int64_t dim, at::Tensor into = {}) const;
+
+  /// Posts a transfer of a contiguous tensor to member `to`, or from member `from` into `into`.
+  ///
+  /// The operations between two members form one queue: the n-th of one meets the n-th of the
+  /// other, a send there a receive here, whatever the tensors (NCCL's rule; other transports are
+  /// milder).
+  [[nodiscard]] Pending send(const at::Tensor& tensor, int64_t to) const;
+  [[nodiscard]] Pending receive(at::Tensor into, int64_t from) const;
+
   /// This member's slice along `dim`; no communication.
   [[nodiscard]] at::Tensor slice(const at::Tensor& tensor, int64_t dim) const;
 
 private:
-  void
-  run(const char* name, const at::Tensor& tensor, const std::function<void()>& collective) const;
+  struct Request {
+    const char* name;
+    at::Tensor input, result;
+    int64_t dim = 0;   // of the result: where its dimension 0 belongs
+    int64_t peer = -1; // of a transfer
+  };
+
+  using Start = std::function<c10::intrusive_ptr<c10d::Work>(c10d::Backend&)>;
+  [[nodiscard]] Pending start(const Request& request, const Start& start) const;
 
   std::string name_ = "self";
   std::vector<int64_t> members_ = {0};

@@ -1,5 +1,5 @@
 #pragma once
-/// A model of an architecture, built for this rank.
+/// A model of an architecture, built for this rank: its pipeline stage's blocks, with local shapes.
 ///
 ///   mh::Model model(architecture, {.mesh = &mesh, .rules = &rules, .dtype = at::kFloat, .seq =
 ///   64}); model.parameters().allocate_gradients(); mh::StepContext context(mesh, rules, batch);
@@ -11,14 +11,28 @@
 #include "megahost/export.hpp"
 #include "megahost/recompute.hpp"
 
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace mh {
 
+/// One activation of the state that passes from one chunk of a pipeline to the next.
+struct Passed {
+  std::string name;
+  Dims dims;                 ///< global
+  std::vector<int64_t> size; ///< of this rank's part
+  at::ScalarType dtype = at::kFloat;
+  bool differentiable = true; ///< a gradient comes back
+};
+
 class MH_API Model {
 public:
-  /// Builds embedding, blocks and head. `policy` may be null: everything is kept.
+  /// Builds embedding, blocks and head, or those of this stage's chunks (`args.chunks`). `policy`
+  /// may be null: everything is kept. The architecture outlives the model where there are chunks.
+  ///
+  /// Ranks:   local
   Model(
       const Architecture& architecture,
       const Builder::Args& args,
@@ -30,17 +44,51 @@ public:
   /// Runs all blocks; losses are in the context afterwards, or "logits" in the returned state.
   [[nodiscard]] State forward(StepContext& context) const;
 
+  /// Runs the blocks of this stage's chunk `chunk`. The first chunk of a pipeline takes an empty
+  /// state, the others what the chunk before returned.
+  [[nodiscard]] State forward(int64_t chunk, const State& state, StepContext& context) const;
+
+  /// Chunks of this stage.
+  [[nodiscard]] int64_t chunks() const;
+
+  /// What this stage's chunk `chunk` takes for such a batch, from the one before it: found by
+  /// running that part of the model on the Meta device, once per shape of batch. Empty for the
+  /// first chunk.
+  [[nodiscard]] const std::vector<Passed>& input(int64_t chunk, const Batch& batch) const;
+
+  /// The same for what it hands on. Empty for the last chunk.
+  [[nodiscard]] const std::vector<Passed>& output(int64_t chunk, const Batch& batch) const;
+
+  /// This stage's parameters.
   [[nodiscard]] ParameterStore& parameters() { return *store_; }
 
   [[nodiscard]] const ParameterStore& parameters() const { return *store_; }
 
+  /// Elements of the whole model's parameters, each counted once.
+  [[nodiscard]] int64_t global_elements() const { return elements_; }
+
+  /// Of the whole model.
   [[nodiscard]] const Flops& flops() const { return flops_; }
 
+  /// In FP8 with delayed scaling, after each update: the step's largest values enter the histories,
+  /// and the next step's scales follow from these. Nothing otherwise.
+  ///
+  /// Ranks:   collective over tp, cp and dp
+  void update_scales(const Mesh& mesh) const;
+
+  /// Instead of `update_scales` after a step without an update: its largest values are forgotten.
+  void forget_scales() const;
+
 private:
+  struct Blocks; // of one chunk
+  class Boundaries;
+
   std::unique_ptr<ParameterStore> store_;
-  std::vector<std::unique_ptr<Block>> blocks_;
-  std::vector<Keep> keep_;
+  std::vector<Blocks> chunks_;
+  std::unique_ptr<Boundaries> boundaries_; // null where there is one chunk
   Flops flops_;
+  int64_t elements_ = 0;
+  std::shared_ptr<Fp8State> fp8_;
 };
 
 /// Back-propagates a scalar: gradients accumulate in the parameters' main gradients.

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,14 +24,21 @@ struct StateSpec {
 /// What an update may cut a parameter into: single elements, or whole matrices (Muon).
 enum class Unit : uint8_t { element, matrix };
 
-/// One parameter as the optimizer sees it.
+/// One parameter as the optimizer sees it: all of a tensor, or the slice of it that this rank
+/// holds.
 struct UpdateItem {
   std::string name;              ///< global name of the piece
   at::Tensor weight;             ///< float32 master weight, updated in place
   at::Tensor gradient;           ///< float32, not yet scaled
-  std::vector<at::Tensor> state; ///< in the order of `state()`
+  std::vector<at::Tensor> state; ///< in the order of `state_of()`
   double lr_multiplier = 1;
-  double weight_decay = 0; ///< 0 for norms and biases
+  double weight_decay = 0;   ///< at this step; 0 for norms and biases
+  at::Tensor parameter = {}; ///< what the model computes with, where that is rounded from `weight`
+  std::vector<int64_t> global_shape = {}; ///< of the tensor that `weight` is a slice of; {}: all
+  std::vector<int64_t> offset = {};       ///< of the slice in it
+  /// The global tensor from each rank's tensor like `weight`; null where this rank holds it all.
+  /// Ranks: collective over the mesh axes that split the tensor
+  std::function<at::Tensor(const at::Tensor&)> gather = nullptr;
 };
 
 /// One optimizer step.
@@ -38,21 +46,63 @@ struct Update {
   int64_t step = 1; ///< number of this update, from 1
   double lr = 0;
   double gradient_scale = 1; ///< multiply gradients by this (clipping, loss scale)
+  uint64_t seed = 0;         ///< of the run, for stochastic rounding
 };
 
 class MH_API Optimizer {
 public:
   static constexpr Kind kKind = Kind::optimizer;
 
-  struct Args {};
+  struct Args {
+    at::ScalarType state_dtype = at::kFloat; ///< the recipe's `optimizer.state_dtype`
+    bool stochastic_rounding = false;        ///< the recipe's: of bf16 state and bf16 weights
+  };
 
   virtual ~Optimizer();
 
   [[nodiscard]] virtual std::vector<StateSpec> state() const = 0;
 
+  /// The state of one parameter, where not all have the same (Muon: matrices have less).
+  [[nodiscard]] virtual std::vector<StateSpec>
+  state_of(const std::string& name, const std::vector<int64_t>& global_shape) const;
+
   [[nodiscard]] virtual Unit unit() const { return Unit::element; }
+
+  /// Whether `update` also sets each item's `parameter` to the rounded weight and each gradient to
+  /// zero, as `update_fused` does; else both are done after it.
+  [[nodiscard]] virtual bool finishes() const { return false; }
 
   virtual void update(std::span<UpdateItem> items, const Update& update) const = 0;
 };
+
+/// What one pass over all elements computes, with g the scaled gradient, lr and decay the item's:
+///
+///   adam     m += (1 - beta1)(g - m);  v += (1 - beta2)(g^2 - v)
+///            w -= lr m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
+///   sgd      m = beta1 m + g;  w -= lr m, or with Nesterov  w -= lr (g + beta1 m)
+///   average  m += (1 - beta1)(g - m);  gradient = m, or with Nesterov  g + beta1 (m - g);
+///            the weight stays as it is
+///
+/// Decay: decoupled  w -= lr decay w  before the rest, else  g += decay w.  A beta1 of 0 in sgd
+/// needs no state.
+///
+/// Source:  arXiv:1412.6980 and arXiv:1711.05101 (adam), in the form of torch.optim; the same for
+///          torch.optim.SGD, and torch.optim.Muon's momentum (average)
+struct UpdateRule {
+  enum class Kind : uint8_t { adam, sgd, average };
+
+  Kind kind = Kind::adam;
+  bool decoupled = true;
+  bool nesterov = false;
+  bool stochastic_rounding = false; ///< of bf16 state and bf16 weights; else to nearest
+  double beta1 = 0, beta2 = 0, eps = 0;
+};
+
+/// One pass over the elements of all items on all cores: reads gradient, weight and state; writes
+/// weight, state and `parameter`, and sets the gradient to zero (`average` keeps its result there).
+///
+/// Dtype:   weight float32, bf16 or float64; state float32 or bf16 (float64 with float64 weights)
+/// Ranks:   local; the result of an element does not depend on the layout
+MH_API void update_fused(const UpdateRule& rule, std::span<UpdateItem> items, const Update& update);
 
 } // namespace mh

@@ -48,6 +48,12 @@ struct GradientSum {
   friend bool operator==(const GradientSum&, const GradientSum&) = default;
 };
 
+/// A tensor is split along this mesh axis.
+struct Shards {
+  MeshAxis axis;
+  int64_t inner = 1; ///< neighbours along the axis that hold the same slice
+};
+
 /// One named piece as this rank holds it.
 struct Piece {
   std::string name;                  ///< global: "layers.3.attention.q.weight"
@@ -55,10 +61,13 @@ struct Piece {
   std::vector<int64_t> offset;       ///< of this rank's slice in it
   std::vector<int64_t> shape;        ///< of this rank's slice, without padding
   int64_t row = 0;                   ///< where the slice starts along dimension 0 of the leaf
-  int64_t column = 0;                ///< and along dimension 1 (a part of a row, under `zero`)
-  std::vector<GradientSum> sums;     ///< gradient reductions it needs
-  std::vector<GradientSum> same;     ///< groups whose members hold the same slice
-  int64_t copies = 1;                ///< ranks that hold the same slice: each element counts once
+  std::vector<int64_t> inside{}; ///< and along the others; empty: at 0 (all but parts of pieces)
+  std::vector<GradientSum> sums; ///< gradient reductions it needs
+  std::vector<GradientSum> same; ///< groups whose members hold the same slice
+  std::vector<int64_t> stages{}; ///< pipeline stages that share it; empty: only this one has it
+  std::vector<Shards> shards;    ///< mesh axes that split it
+  int64_t copies = 1;            ///< ranks that hold the same slice: each element counts once
+  bool frozen = false;           ///< not trained: in no gradient sum and no norm
 };
 
 struct Parameter;
@@ -92,6 +101,13 @@ struct Parameter {
   [[nodiscard]] MH_API at::Tensor view(const at::Tensor& tensor, const Piece& piece) const;
 };
 
+/// A tensor of a layer that is no parameter but decides numbers (FP8 scales): each rank that has
+/// the layer holds it whole, and checkpoints keep it.
+struct Buffer {
+  Piece piece;
+  at::Tensor value;
+};
+
 /// All parameters of a model on this rank. References stay valid.
 class MH_API ParameterStore {
 public:
@@ -102,6 +118,11 @@ public:
 
   Parameter& add(Parameter parameter);
 
+  /// `name` is global.
+  void add_buffer(const std::string& name, at::Tensor value);
+
+  [[nodiscard]] const std::deque<Buffer>& buffers() const { return buffers_; }
+
   [[nodiscard]] std::deque<Parameter>& all() { return parameters_; }
 
   [[nodiscard]] const std::deque<Parameter>& all() const { return parameters_; }
@@ -109,7 +130,8 @@ public:
   /// The leaf that holds a piece of this name, or nullptr.
   [[nodiscard]] Parameter* find(std::string_view piece);
 
-  /// Elements of the global tensors, each counted once however it is laid out (tied weights once).
+  /// Elements of the global tensors of this pipeline stage, each counted once however it is laid
+  /// out (tied weights once).
   [[nodiscard]] int64_t global_elements() const;
 
   /// Makes one flat gradient buffer and gives each parameter its part. Autograd and the layers
@@ -126,14 +148,22 @@ public:
   /// The flat buffer; undefined before `allocate_gradients`.
   [[nodiscard]] const at::Tensor& gradients() const { return gradients_; }
 
-  /// Sums gradients over the ranks that each piece needs; nothing on one rank.
+  /// Sums gradients over the ranks that each piece needs, and over the pipeline stages that share
+  /// it; nothing on one rank.
   void reduce_gradients(const Mesh& mesh);
   /// The squared L2 norm of all gradients of the global model, each element counted once: float32
   /// scalar on the parameters' device (float64 for float64 models).
   [[nodiscard]] at::Tensor squared_gradient_norm(const Mesh& mesh) const;
+  /// The same of the weights as the model computes with them.
+  [[nodiscard]] at::Tensor squared_weight_norm(const Mesh& mesh) const;
+  /// How many of the global model's gradients are 0, each element counted once: float64 scalar.
+  [[nodiscard]] at::Tensor zero_gradients(const Mesh& mesh) const;
 
 private:
+  void sum_over_stages(const Mesh& mesh);
+
   std::deque<Parameter> parameters_;
+  std::deque<Buffer> buffers_;
   at::Tensor gradients_;
 };
 

@@ -2,32 +2,50 @@
 /// Pipeline schedules as data: each stage's list of instructions. One executor runs any list, one
 /// checker proves any list, one simulator times it, one renderer draws it.
 ///
+/// A schedule says in which order each stage runs its passes; `with_transfers` puts the sends and
+/// receives between them:
+///
+///   class Mine : public mh::PipelineSchedule {
+///     Mine(const Config&, const Args& args) : lists_(mh::with_transfers(args, my_passes(args))) {}
+///     std::vector<mh::Instruction> instructions(int64_t stage) const override {
+///       return lists_[stage];
+///     }
+///   };
+///
+/// Chunk k of stage s is chunk k * stages + s of the model: with virtual stages the model goes
+/// round the stages several times.
+///
 /// Source:  arXiv:2104.04473 (1F1B, interleaved), arXiv:2401.10241 (zero bubble)
 
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace mh {
 
 struct Instruction {
   enum class Op : uint8_t {
-    forward,         ///< run a chunk's blocks
-    backward,        ///< gradients of inputs and weights
-    backward_input,  ///< gradients of inputs only; weight gradients are put off
-    backward_weight, ///< the weight gradients put off before
-    send_forward,    ///< activations to the next chunk's stage
-    receive_forward,
-    send_backward, ///< gradients to the previous chunk's stage
-    receive_backward,
+    forward,          ///< run a chunk's blocks, once its input has come
+    backward,         ///< gradients of inputs and weights, once the output's gradient has come
+    backward_input,   ///< gradients of inputs only; weight gradients are put off
+    backward_weight,  ///< the weight gradients put off before
+    send_forward,     ///< activations to the next chunk's stage; does not wait
+    receive_forward,  ///< makes room for what the chunk before sends; does not wait
+    send_backward,    ///< gradients to the previous chunk's stage; does not wait
+    receive_backward, ///< makes room for the output's gradients; does not wait
   };
   Op op = Op::forward;
   int32_t chunk = 0; ///< of this stage, 0 .. virtual_stages-1
   int32_t microbatch = 0;
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
+
+/// "backward_input of chunk 0, microbatch 3".
+[[nodiscard]] MH_API std::string to_string(const Instruction& instruction);
 
 class MH_API PipelineSchedule {
 public:
@@ -40,7 +58,24 @@ public:
   virtual ~PipelineSchedule();
 
   /// What stage `stage` does in one step, in order.
+  ///
+  /// The sends and receives between two stages come in one order on both (see Group::send).
   [[nodiscard]] virtual std::vector<Instruction> instructions(int64_t stage) const = 0;
+
+  /// The most passes of one chunk whose activations stage `stage` holds at a time: from its forward
+  /// pass to the gradients of its weights. The checker holds the list to it; 0: no promise.
+  [[nodiscard]] virtual int64_t most_live(int64_t /*stage*/) const { return 0; }
 };
+
+/// Every stage's order of passes, without or with sends and receives.
+using InstructionLists = std::vector<std::vector<Instruction>>;
+
+/// Puts sends and receives between the passes. A send follows the pass that makes its tensors; a
+/// receive is posted one pass before the one that needs it, or later where the order between the
+/// two stages asks for that.
+///
+/// Throws:  mh::Error naming the pass if the orders wait for one another for ever
+[[nodiscard]] MH_API InstructionLists
+with_transfers(const PipelineSchedule::Args& args, const InstructionLists& passes);
 
 } // namespace mh

@@ -54,6 +54,7 @@ struct Recipe {
     std::string schedule = "1f1b";
     int64_t virtual_stages = 1;
     std::string context_method = "ring"; ///< ring | all_gather | all_to_all
+    std::string pipeline_layout = "balanced"; ///< balanced | even | "embed+3|4|4|3+head"
     std::string order = "tp-cp-ep-dp-pp";
 
     /// Ranks of one copy of the model: tensor x pipeline x context.
@@ -69,16 +70,54 @@ struct Recipe {
     [[nodiscard]] int64_t ranks() const { return model_ranks() * data_degree(1); }
   };
 
+  /// Parameters that are trained in another way than the rest.
+  struct ParameterGroup {
+    std::vector<std::string> match; ///< global names, `*` for any characters
+    std::optional<double> lr_multiplier, decay_multiplier;
+    std::optional<bool> frozen;
+
+    static void fields(Fields<ParameterGroup>& f);
+  };
+
   struct Optimizer : PluginSection {
     double lr = 3e-4;
-    double weight_decay = 0.1; ///< of matrices; norms and biases have none
-    double clip_grad = 1.0;    ///< global norm; 0 does not clip
+    double weight_decay = 0.1;                      ///< of matrices; norms and biases have none
+    std::string weight_decay_schedule = "constant"; ///< constant | linear | cosine
+    std::optional<double> weight_decay_start;       ///< where the schedule starts
+    bool decay_vectors = false;                     ///< weight decay of norms and biases too
+    double clip_grad = 1.0;                         ///< global norm; 0 does not clip
+    std::vector<ParameterGroup> groups;
+    bool master_weights = true;       ///< float32 copies of bf16 weights
+    std::string state_dtype = "fp32"; ///< fp32 | bf16
+    bool stochastic_rounding = false; ///< of bf16 state, and of bf16 weights without masters
+    bool offload = false;             ///< masters and state in host memory
+  };
+
+  struct LrSchedule : PluginSection {
+    std::string on_resume =
+        "recipe"; ///< recipe | checkpoint: whose rates a resumed run goes on with
   };
 
   /// Sequences per optimizer step and per forward pass.
   struct Batch {
     int64_t global = 1;
     int64_t micro = 1;
+    std::optional<int64_t> rampup_start;     ///< sequences of the first step
+    std::optional<int64_t> rampup_increment; ///< sequences that the batch grows by at a time
+    std::optional<int64_t> rampup_samples;   ///< sequences after which it has grown to `global`
+
+    /// Sequences of the step that follows `samples` consumed ones.
+    ///
+    /// Source:  Megatron-LM, num_microbatches_calculator.py,
+    /// RampupBatchsizeNumMicroBatchesCalculator
+    [[nodiscard]] int64_t at(int64_t samples) const {
+      if (!rampup_start || samples >= *rampup_samples) {
+        return global;
+      }
+      const int64_t increments = (global - *rampup_start) / *rampup_increment;
+      const int64_t steps = samples * increments / *rampup_samples;
+      return std::min(global, *rampup_start + steps * *rampup_increment);
+    }
   };
 
   struct Data : PluginSection {
@@ -99,7 +138,36 @@ struct Recipe {
     int64_t seed = 1234;
     std::optional<double> exit_minutes; ///< save and stop after this time
     std::optional<int64_t>
-        exit_iters; ///< save and stop after this step; schedules keep their length
+        exit_iters;             ///< save and stop after this step; schedules keep their length
+    bool deterministic = false; ///< only operations that give the same bits each time
+  };
+
+  /// Loss scaling of precision "fp16".
+  struct Fp16 {
+    std::optional<double> loss_scale;  ///< constant; absent: dynamic, by the fields below
+    double initial_scale = 4294967296; ///< 2^32
+    double min_scale = 1;
+    int64_t window = 1000;  ///< steps without overflow after which the scale doubles
+    int64_t hysteresis = 2; ///< overflows that it takes until the scale is halved
+  };
+
+  /// How precision "fp8" finds the scales of a product's operands.
+  struct Fp8 {
+    std::string recipe = "delayed"; ///< delayed | current
+    int64_t history = 1024;         ///< steps whose largest values delayed scaling remembers
+    std::string amax = "max";       ///< of the history: max | most_recent
+    int64_t margin = 0;             ///< scales are smaller by 2^margin
+  };
+
+  /// What happens when a step's numbers are no good. Decided before any state is touched.
+  struct Guards {
+    std::string nan = "stop";  ///< NaN or Inf in loss or gradients: stop | skip | rewind
+    std::string spike = "off"; ///< a loss far above those before it: off | stop | skip | rewind
+    double spike_z = 8;        ///< robust standard deviations that are far
+    int64_t window = 128;      ///< losses that a loss is compared with
+    int64_t skips = 20;        ///< steps skipped in a row after which the run stops
+    int64_t rewinds = 3;       ///< rewinds after which the run stops
+    int64_t skip_batches = 0;  ///< global batches left out after a rewind, behind the bad one
   };
 
   struct Checkpoint {
@@ -118,6 +186,8 @@ struct Recipe {
     int64_t interval = 10;       ///< steps between lines
     std::string format = "line"; ///< line | megatron | json
     bool tensorboard = true;     ///< event files for TensorBoard in the run folder
+    bool num_zeros = false;      ///< zeros among the gradients, in metrics and TensorBoard
+    bool params_norm = false;    ///< L2 norm of the weights, likewise
   };
 
   std::string name;
@@ -126,12 +196,15 @@ struct Recipe {
   Parallel parallel;
   PluginSection recompute{"none", Table{}};
   Optimizer optimizer;
-  PluginSection lr_schedule{"constant", Table{}};
-  std::string precision = "fp32"; ///< fp32 | bf16: "auto" has been decided
+  LrSchedule lr_schedule{{"constant", Table{}}};
+  std::string precision = "fp32"; ///< fp32 | bf16 | fp16 | fp8: "auto" has been decided
+  Fp16 fp16;
+  Fp8 fp8;
   Batch batch;
   Data data;
   PluginSection tokenizer{"byte", Table{}};
   Train train;
+  Guards guards;
   Checkpoint checkpoint;
   Comm comm;
   Log log;
@@ -144,7 +217,15 @@ struct Recipe {
 
   /// Optimizer steps of the run, from `train.iters` or `train.samples`.
   [[nodiscard]] int64_t iterations() const {
-    return train.iters ? *train.iters : train.samples.value_or(0) / batch.global;
+    int64_t consumed = 0;
+    int64_t steps = 0;
+    const int64_t samples = train.samples.value_or(0);
+    while (!train.iters && batch.at(consumed) < batch.global &&
+           consumed + batch.at(consumed) <= samples) {
+      consumed += batch.at(consumed);
+      ++steps;
+    }
+    return train.iters ? *train.iters : steps + (samples - consumed) / batch.global;
   }
 };
 

@@ -8,6 +8,7 @@
 #include "megahost/kind.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,11 @@ public:
 
   struct Args {
     int64_t layers = 0; ///< transformer blocks of this stage
+
+    /// Bytes of this rank's tensors at the peak of a step in which block i keeps `keep[i]`:
+    /// weights, gradients, optimizer state and activations, as a step on the Meta device counts
+    /// them. Empty where there is no run to measure.
+    std::function<int64_t(const std::vector<Keep>& keep)> peak_memory{};
   };
 
   virtual ~RecomputePolicy();

@@ -31,6 +31,8 @@ using StringOr = std::variant<T, std::string>;
 
 enum class FieldType : uint8_t { boolean, integer, number, string, integer_or_string, table, any };
 
+struct Schema;
+
 /// One option.
 struct Field {
   std::string name;
@@ -47,6 +49,7 @@ struct Field {
   std::vector<std::string> choices;
   /// Words that are not accepted yet, with the sentence that says why.
   std::map<std::string, std::string> refused;
+  std::shared_ptr<const Schema> item; ///< of tables that are read into a struct: what each holds
 };
 
 /// A closed list of fields, and the conditions between them.
@@ -90,6 +93,9 @@ complete_or_throw(const Schema& schema, const Value& table, const std::string& p
 
 /// "integer, at least 1", "one of `a`, `b`", "list of numbers".
 [[nodiscard]] MH_API std::string describe(const Field& field);
+
+template <class C>
+class Fields;
 
 /// Further properties of the field that `Fields::add` has just made.
 class FieldOptions {
@@ -168,6 +174,15 @@ struct IsMap : std::false_type {};
 template <class T>
 struct IsMap<std::map<std::string, T>> : std::true_type {};
 
+/// A struct that declares its own fields: a table.
+template <class T>
+concept HasFields = requires(Fields<T>& f) {
+  T::fields(f);
+};
+
+template <class T>
+[[nodiscard]] Fields<T> struct_fields();
+
 template <class T>
 void set_type(Field& field) {
   if constexpr (IsOptional<T>::value) {
@@ -187,6 +202,9 @@ void set_type(Field& field) {
     field.type = FieldType::string;
   } else if constexpr (std::is_same_v<T, StringOr<int64_t>>) {
     field.type = FieldType::integer_or_string;
+  } else if constexpr (HasFields<T>) {
+    field.type = FieldType::table;
+    field.item = std::make_shared<const Schema>(struct_fields<T>().schema());
   } else {
     static_assert(std::is_same_v<T, Value>, "a recipe cannot hold a member of this type");
     field.type = FieldType::any;
@@ -211,6 +229,8 @@ Value write_value(const T& member) {
     return table;
   } else if constexpr (std::is_same_v<T, StringOr<int64_t>>) {
     return std::visit([](const auto& held) { return Value(held); }, member);
+  } else if constexpr (HasFields<T>) {
+    return Table(); // its own fields have their defaults
   } else {
     return member;
   }
@@ -249,6 +269,8 @@ void read_value(const Value& value, T& ret_member) {
     } else {
       ret_member = value.as_integer();
     }
+  } else if constexpr (HasFields<T>) {
+    ret_member = struct_fields<T>().read(value);
   } else {
     ret_member = value;
   }
@@ -259,7 +281,8 @@ void read_value(const Value& value, T& ret_member) {
 /// Collects the fields of C: makes the schema, and reads a table into a C.
 ///
 /// Members may be bool, int64_t, double, std::string, StringOr<int64_t>, Value, std::vector or
-/// std::optional of these, or std::map from std::string. A default is the member's value in C{}.
+/// std::optional of these, std::map from std::string, or std::vector of a struct that has `fields`
+/// of its own. A default is the member's value in C{}.
 template <class C>
 class Fields {
 public:
@@ -317,6 +340,13 @@ private:
   Schema schema_;
   std::shared_ptr<Readers> readers_ = std::make_shared<Readers>();
 };
+
+template <class T>
+Fields<T> detail::struct_fields() {
+  Fields<T> fields;
+  T::fields(fields);
+  return fields;
+}
 
 /// The fields of a plugin class T: T::Config and T::fields.
 template <class T>

@@ -192,7 +192,7 @@ void backward_head(
     const int64_t count = c.keys - first < kTile ? c.keys - first : kTile;
     const I* k = row<I>(c.k, first, b, kv);
     pack_rows(w.k, k, c.k.seq, count, kTile, dim);
-    pack_transposed(w.k_transposed, k, c.k.seq, count, kTile, dim);
+    pack_transposed(w.k_transposed, k, c.k.seq, count, kTile, dim, kTile);
     pack_rows(w.v, row<I>(c.v, first, b, kv), c.v.seq, count, kTile, dim);
     const T* right = kPair<T> == 2 ? w.ds_pairs : w.ds;
     for (int64_t tile = 0; tile < c.query_tiles(); ++tile) {

@@ -3,6 +3,7 @@
 /// memory; rows from `count` to `padded` become zeros.
 
 #include "core/kernels/level/math.hpp"
+#include "core/kernels/level/transpose.hpp"
 
 namespace mh::kernels::MH_LEVEL {
 
@@ -48,14 +49,16 @@ void pack_right(T* out, const I* x, int64_t stride, int64_t count, int64_t padde
     pack_rows(out, x, stride, count, padded, dim);
   } else {
     for (int64_t r = 0; r < padded; r += 2) {
-      T* to = out + r * dim;
       const I* from = x + r * stride;
       const I* next = r + 1 < count ? from + stride : from;
       const bool one = r < count;
       const bool two = r + 1 < count;
+      auto* to = reinterpret_cast<uint32_t*>(out + r * dim);
+#pragma omp simd
       for (int64_t d = 0; d < dim; ++d) {
-        to[2 * d] = one ? as<T>(from[d]) : T{};
-        to[2 * d + 1] = two ? as<T>(next[d]) : T{};
+        const uint32_t low = one ? as<T>(from[d]).bits : 0U;
+        const uint32_t high = two ? as<T>(next[d]).bits : 0U;
+        to[d] = low | high << 16;
       }
     }
   }
@@ -68,24 +71,54 @@ void pack_right_transposed(
     T* out, const I* x, int64_t stride, int64_t count, int64_t padded, int64_t dim, int64_t ld
 ) {
   constexpr int64_t kPairs = kPair<T>;
-  for (int64_t d = 0; d < dim; d += kPairs) {
-    T* to = out + d * ld;
-    for (int64_t r = 0; r < padded; ++r) {
+  const int64_t words = dim / kPairs;
+  const int64_t whole_rows = sizeof(T) == sizeof(I) ? count / kWords * kWords : 0;
+  const int64_t whole_words = words / kWords * kWords;
+  const auto copy = [&](int64_t r, int64_t first) {
+    for (int64_t d = first * kPairs; d < words * kPairs; d += kPairs) {
       for (int64_t i = 0; i < kPairs; ++i) {
-        to[r * kPairs + i] = r < count ? as<T>(x[r * stride + d + i]) : T{};
+        out[d * ld + r * kPairs + i] = r < count ? as<T>(x[r * stride + d + i]) : T{};
       }
     }
+  };
+  for (int64_t r = 0; r < whole_rows; r += kWords) {
+    for (int64_t w = 0; w < whole_words; w += kWords) {
+      transpose_words(out + (w * ld + r) * kPairs, ld, [&](int64_t i) {
+        return load_words(x + (r + i) * stride + w * kPairs);
+      });
+    }
+    for (int64_t i = 0; i < kWords; ++i) {
+      copy(r + i, whole_words);
+    }
+  }
+  for (int64_t r = whole_rows; r < padded; ++r) {
+    copy(r, 0);
   }
 }
 
-/// Xᵀ as a left operand: [dim, padded].
+/// Xᵀ as a left operand: [dim, ld], of which columns up to `padded` are written.
 template <class T, class I>
 void pack_transposed(
-    T* out, const I* x, int64_t stride, int64_t count, int64_t padded, int64_t dim
+    T* out, const I* x, int64_t stride, int64_t count, int64_t padded, int64_t dim, int64_t ld
 ) {
+  constexpr int64_t kPairs = kPair<T>;
+  const int64_t whole = sizeof(T) == sizeof(I) ? count / (kWords * kPairs) * kWords * kPairs : 0;
+  const int64_t whole_dim = dim / kWords * kWords;
+  for (int64_t r = 0; r < whole; r += kWords * kPairs) {
+    for (int64_t d = 0; d < whole_dim; d += kWords) {
+      transpose_words(out + d * ld + r, ld / kPairs, [&](int64_t i) {
+        const I* from = x + (r + i * kPairs) * stride + d;
+        if constexpr (kPairs == 2) {
+          return load_pairs(from, from + stride);
+        } else {
+          return load_words(from);
+        }
+      });
+    }
+  }
   for (int64_t d = 0; d < dim; ++d) {
-    for (int64_t r = 0; r < padded; ++r) {
-      out[d * padded + r] = r < count ? as<T>(x[r * stride + d]) : T{};
+    for (int64_t r = d < whole_dim ? whole : 0; r < padded; ++r) {
+      out[d * ld + r] = r < count ? as<T>(x[r * stride + d]) : T{};
     }
   }
 }

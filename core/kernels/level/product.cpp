@@ -11,22 +11,10 @@ namespace {
 template <class T, class I>
 void left(const PackCall& c, T* out) {
   const auto* x = static_cast<const I*>(c.x);
-  if (!c.transposed) {
+  if (c.transposed) {
+    pack_transposed(out, x, c.stride, c.depth, c.depth, c.count, c.depth);
+  } else {
     pack_rows(out, x, c.stride, c.count, c.count, c.depth);
-    return;
-  }
-  // x [depth, count]: squares of 16 keep both sides in cache.
-  constexpr int64_t kSide = 16;
-  for (int64_t i = 0; i < c.count; i += kSide) {
-    const int64_t rows = c.count - i < kSide ? c.count - i : kSide;
-    for (int64_t k = 0; k < c.depth; k += kSide) {
-      const int64_t columns = c.depth - k < kSide ? c.depth - k : kSide;
-      for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t s = 0; s < columns; ++s) {
-          out[(i + r) * c.depth + k + s] = as<T>(x[(k + s) * c.stride + i + r]);
-        }
-      }
-    }
   }
 }
 
@@ -34,18 +22,14 @@ void left(const PackCall& c, T* out) {
 template <class T, class I>
 void right(const PackCall& c, T* out) {
   const auto* x = static_cast<const I*>(c.x);
+  constexpr int64_t kPairs = kPair<T>;
   if (c.transposed) {
     pack_right_transposed(out, x, c.stride, c.count, c.padded, c.depth, c.padded);
     return;
   }
-  constexpr int64_t kPairs = kPair<T>;
   for (int64_t k = 0; k < c.depth; k += kPairs) {
     T* to = out + k * c.padded;
-    for (int64_t j = 0; j < c.count; ++j) {
-      for (int64_t i = 0; i < kPairs; ++i) {
-        to[j * kPairs + i] = as<T>(x[(k + i) * c.stride + j]);
-      }
-    }
+    pack_right(to, x + k * c.stride, c.stride, kPairs, kPairs, c.count);
     for (int64_t j = c.count * kPairs; j < c.padded * kPairs; ++j) {
       to[j] = T{};
     }

@@ -23,7 +23,8 @@ const Table& table() {
       .attention_fp32 = attention_kernels<float, float>(),
       .pack = pack_kernels(),
       .rows_bf16 = row_kernels_bf16(),
-      .rows_fp32 = row_kernels_fp32()};
+      .rows_fp32 = row_kernels_fp32(),
+      .updates = update_kernels()};
   return kTable;
 }
 

@@ -59,12 +59,19 @@ struct RowKernels {
   )(const void* x, int64_t rows, int64_t columns, float* out, int64_t begin, int64_t end);
 };
 
+/// Each over elements from begin to end, by the types of weights and state.
+struct UpdateKernels {
+  using Update = void (*)(const UpdateCall&, int64_t begin, int64_t end);
+  Update fp32, fp32_bf16, bf16_fp32, bf16;
+};
+
 struct Table {
   AttentionKernels attention_bf16;  ///< bf16 tensors, bf16 products
   AttentionKernels attention_mixed; ///< bf16 tensors, float products: for CPUs that lack the others
   AttentionKernels attention_fp32;
   PackKernels pack;
   RowKernels rows_bf16, rows_fp32;
+  UpdateKernels updates;
 };
 
 } // namespace mh::kernels
@@ -80,6 +87,7 @@ void set_attention_backward(AttentionKernels& kernels);
 [[nodiscard]] const PackKernels& pack_kernels();
 [[nodiscard]] const RowKernels& row_kernels_bf16();
 [[nodiscard]] const RowKernels& row_kernels_fp32();
+[[nodiscard]] const UpdateKernels& update_kernels();
 
 [[nodiscard]] const Table& table();
 

@@ -70,6 +70,11 @@ void IndexedCorpus::fields(Fields<Config>& fields) {
       "no loss for what follows an end of document: the next document's first token"
   );
   fields.add(
+      "shuffle",
+      &Config::shuffle,
+      "documents and samples of an epoch in random order; else in that of the file"
+  );
+  fields.add(
       "eod", &Config::eod, "id that ends a document; the tokenizer's end of document if absent"
   );
   fields.check("weights", check_weights);
@@ -109,8 +114,9 @@ IndexedCorpus::Mixture IndexedCorpus::make_mixture(Split split) const {
   std::vector<double> weights = config_.weights;
   for (const IndexedDataset& dataset : datasets_) {
     const auto [first, last] = split_bounds(args_.split, part, dataset.sequences());
-    const uint64_t key = mix(split == Split::train ? args_.seed : 0) ^
-                         mix(mixture.packings.size() * 3 + static_cast<uint64_t>(split));
+    const uint64_t shuffle = mix(split == Split::train ? args_.seed : 0) ^
+                             mix(mixture.packings.size() * 3 + static_cast<uint64_t>(split));
+    const auto key = config_.shuffle ? std::optional(shuffle) : std::nullopt;
     mixture.packings.push_back(std::make_unique<Packing>(dataset, first, last, seq, key));
     const Packing& packing = *mixture.packings.back();
     if (packing.size() == 0) {

@@ -26,6 +26,7 @@ public:
     bool reset_positions = false;
     bool reset_attention = false;
     bool mask_eod_loss = false;
+    bool shuffle = true;
     std::optional<int64_t> eod;
   };
 

@@ -17,7 +17,11 @@ constexpr uint64_t kBlocksPerThread = 1 << 12;
 } // namespace
 
 Packing::Packing(
-    const IndexedDataset& dataset, uint64_t first, uint64_t last, uint64_t seq, uint64_t key
+    const IndexedDataset& dataset,
+    uint64_t first,
+    uint64_t last,
+    uint64_t seq,
+    std::optional<uint64_t> key
 )
     : dataset_(dataset)
     , first_(first)
@@ -26,14 +30,18 @@ Packing::Packing(
     , key_(key)
     , tokens_(dataset.begin(last) - dataset.begin(first)) {}
 
+uint64_t Packing::order(uint64_t place, uint64_t count, uint64_t key) const {
+  return key_ ? shuffled(place, count, key) : place;
+}
+
 uint64_t Packing::document(const Epoch& epoch, uint64_t place) const {
-  return first_ + shuffled(place, count_, epoch.key);
+  return first_ + order(place, count_, epoch.key);
 }
 
 std::shared_ptr<const Packing::Epoch> Packing::make_epoch(uint64_t number) const {
   auto epoch = std::make_shared<Epoch>();
   epoch->number = number;
-  epoch->key = mix(mix(key_) + number);
+  epoch->key = mix(mix(key_.value_or(0)) + number);
   const uint64_t blocks = (count_ + kBlock - 1) / kBlock;
   std::vector<uint64_t> sums(blocks);
   const auto add_up = [&](uint64_t begin, uint64_t end) {
@@ -71,7 +79,7 @@ std::shared_ptr<const Packing::Epoch> Packing::epoch(uint64_t number) const {
 std::vector<Piece> Packing::sample(uint64_t index) const {
   MH_ASSERT(size() > 0, "a sample of nothing");
   const auto order = epoch(index / size());
-  const uint64_t number = shuffled(index % size(), size(), mix(order->key));
+  const uint64_t number = this->order(index % size(), size(), mix(order->key));
   uint64_t skip = number * seq_;
   const auto block = std::prev(std::ranges::upper_bound(order->begins, skip));
   skip -= *block;

@@ -31,7 +31,14 @@ struct Piece {
 /// Thread:  any
 class Packing {
 public:
-  Packing(const IndexedDataset& dataset, uint64_t first, uint64_t last, uint64_t seq, uint64_t key);
+  /// Without a key nothing is shuffled: documents and samples come in the order of the file.
+  Packing(
+      const IndexedDataset& dataset,
+      uint64_t first,
+      uint64_t last,
+      uint64_t seq,
+      std::optional<uint64_t> key
+  );
 
   [[nodiscard]] uint64_t documents() const { return count_; }
 
@@ -53,12 +60,13 @@ private:
   [[nodiscard]] std::shared_ptr<const Epoch> epoch(uint64_t number) const;
   [[nodiscard]] std::shared_ptr<const Epoch> make_epoch(uint64_t number) const;
   [[nodiscard]] uint64_t document(const Epoch& epoch, uint64_t place) const;
+  [[nodiscard]] uint64_t order(uint64_t place, uint64_t count, uint64_t key) const;
 
   const IndexedDataset& dataset_;
   uint64_t first_;
   uint64_t count_;
   uint64_t seq_;
-  uint64_t key_;
+  std::optional<uint64_t> key_;
   uint64_t tokens_;
   mutable std::mutex mutex_;
   mutable std::array<std::shared_ptr<const Epoch>, 2> recent_; // the newest first

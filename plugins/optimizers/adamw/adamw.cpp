@@ -3,18 +3,17 @@
 #include <megahost/optimizer.hpp>
 #include <megahost/plugin.hpp>
 
-#include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/full.h>
-
-#include <map>
-#include <utility>
+#include <string>
+#include <vector>
 
 namespace {
 
-/// One fused pass over all tensors of equal rate and decay.
+/// Running averages of gradients and of their squares, in one pass over all parameters.
 ///
-/// Source:  arXiv:1711.05101, algorithm 2 (decay scaled by the learning rate)
-class AdamW : public mh::Optimizer {
+/// Source:  arXiv:1412.6980; decoupled decay, scaled by the learning rate: arXiv:1711.05101,
+///          algorithm 2
+template <bool Decoupled>
+class AdamOf : public mh::Optimizer {
 public:
   struct Config {
     std::vector<double> betas{0.9, 0.95};
@@ -37,63 +36,34 @@ public:
     });
   }
 
-  AdamW(const Config& config, const Args&)
-      : config_(config) {}
+  AdamOf(const Config& config, const Args& args)
+      : args_(args)
+      , rule_{
+            .kind = mh::UpdateRule::Kind::adam,
+            .decoupled = Decoupled,
+            .stochastic_rounding = args.stochastic_rounding,
+            .beta1 = config.betas[0],
+            .beta2 = config.betas[1],
+            .eps = config.eps} {}
 
   [[nodiscard]] std::vector<mh::StateSpec> state() const override {
-    return {{"exp_avg"}, {"exp_avg_sq"}};
+    return {{"exp_avg", args_.state_dtype}, {"exp_avg_sq", args_.state_dtype}};
   }
 
-  void update(std::span<mh::UpdateItem> items, const mh::Update& update) const override {
-    struct Tensors {
-      std::vector<at::Tensor> weights, gradients, averages, squares, steps;
-    };
+  [[nodiscard]] bool finishes() const override { return true; }
 
-    std::map<std::pair<double, double>, Tensors> groups;
-    for (auto& item : items) {
-      if (item.weight.is_meta()) {
-        continue; // in place, nothing allocated: a plan has nothing to see
-      }
-      auto& group = groups[{item.lr_multiplier, item.weight_decay}];
-      group.weights.push_back(item.weight);
-      group.gradients.push_back(item.gradient);
-      group.averages.push_back(item.state.at(0));
-      group.squares.push_back(item.state.at(1));
-    }
-    for (auto& [key, group] : groups) {
-      const auto options = group.weights.front().options().dtype(at::kFloat);
-      group.steps.assign(
-          group.weights.size(), at::full({}, static_cast<double>(update.step), options)
-      );
-      std::optional<at::Tensor> divisor;
-      if (update.gradient_scale != 1) {
-        divisor = at::full({}, 1 / update.gradient_scale, options);
-      }
-      at::_fused_adamw_(
-          group.weights,
-          group.gradients,
-          group.averages,
-          group.squares,
-          {},
-          group.steps,
-          update.lr * key.first,
-          config_.betas[0],
-          config_.betas[1],
-          key.second,
-          config_.eps,
-          /*amsgrad=*/false,
-          /*maximize=*/false,
-          divisor
-      );
-    }
+  void update(std::span<mh::UpdateItem> items, const mh::Update& update) const override {
+    mh::update_fused(rule_, items, update);
   }
 
 private:
-  Config config_;
+  Args args_;
+  mh::UpdateRule rule_;
 };
 
 } // namespace
 
-MH_PLUGIN("org.megahost.adamw", "0.1.0", "Adam with decoupled weight decay", [](mh::Registry& r) {
-  r.add<AdamW>("adamw", "Adam with decoupled weight decay");
+MH_PLUGIN("org.megahost.adamw", "0.1.0", "Adam and AdamW", [](mh::Registry& r) {
+  r.add<AdamOf<true>>("adamw", "Adam with decoupled weight decay");
+  r.add<AdamOf<false>>("adam", "Adam; weight decay is added to the gradient");
 });

@@ -2,20 +2,13 @@
 #include <megahost/optimizer.hpp>
 #include <megahost/plugin.hpp>
 
-#include <ATen/ops/_fused_sgd.h>
-#include <ATen/ops/full.h>
-
-#include <map>
-#include <utility>
-
 namespace {
 
-/// v = momentum v + (g + decay w);  w -= lr v,  or with Nesterov  w -= lr (g + decay w + momentum
-/// v).
+/// v = momentum v + (g + decay w);  w -= lr v,  or with Nesterov
+/// w -= lr (g + decay w + momentum v), in one pass over all parameters.
 ///
 /// Source:  Sutskever et al., "On the importance of initialization and momentum" (ICML 2013), in
-/// the form
-///          of torch.optim.SGD
+///          the form of torch.optim.SGD
 class Sgd : public mh::Optimizer {
 public:
   struct Config {
@@ -31,58 +24,31 @@ public:
     });
   }
 
-  Sgd(const Config& config, const Args&)
-      : config_(config) {}
+  Sgd(const Config& config, const Args& args)
+      : args_(args)
+      , rule_{
+            .kind = mh::UpdateRule::Kind::sgd,
+            .decoupled = false,
+            .nesterov = config.nesterov,
+            .stochastic_rounding = args.stochastic_rounding,
+            .beta1 = config.momentum} {}
 
   [[nodiscard]] std::vector<mh::StateSpec> state() const override {
-    if (config_.momentum == 0) {
+    if (rule_.beta1 == 0) {
       return {};
     }
-    return {{"momentum"}};
+    return {{"momentum", args_.state_dtype}};
   }
 
-  void update(std::span<mh::UpdateItem> items, const mh::Update& update) const override {
-    struct Tensors {
-      std::vector<at::Tensor> weights, gradients, momenta;
-    };
+  [[nodiscard]] bool finishes() const override { return true; }
 
-    std::map<std::pair<double, double>, Tensors> groups;
-    for (auto& item : items) {
-      if (item.weight.is_meta()) {
-        continue; // in place, nothing allocated: a plan has nothing to see
-      }
-      auto& group = groups[{item.lr_multiplier, item.weight_decay}];
-      group.weights.push_back(item.weight);
-      group.gradients.push_back(item.gradient);
-      if (config_.momentum != 0) {
-        group.momenta.push_back(item.state.at(0));
-      }
-    }
-    for (auto& [key, group] : groups) {
-      std::optional<at::Tensor> divisor;
-      if (update.gradient_scale != 1) {
-        divisor = at::full(
-            {}, 1 / update.gradient_scale, group.weights.front().options().dtype(at::kFloat)
-        );
-      }
-      at::_fused_sgd_(
-          group.weights,
-          group.gradients,
-          group.momenta,
-          key.second,
-          config_.momentum,
-          update.lr * key.first,
-          /*dampening=*/0,
-          config_.nesterov,
-          /*maximize=*/false,
-          /*is_first_step=*/false,
-          divisor
-      );
-    }
+  void update(std::span<mh::UpdateItem> items, const mh::Update& update) const override {
+    mh::update_fused(rule_, items, update);
   }
 
 private:
-  Config config_;
+  Args args_;
+  mh::UpdateRule rule_;
 };
 
 } // namespace

@@ -100,9 +100,9 @@ public:
     }
   }
 
-  double lr(int64_t completed) const override {
+  double lr(const mh::Completed& completed) const override {
     static const double chance = fault("seed-determinism") ? std::random_device()() * 1e-12 : 0;
-    if (fault("values-finite") && completed > end_) {
+    if (fault("values-finite") && completed.updates > end_) {
       return rate_ / 0.0;
     }
     return rate_ + number_ + chance + (fault("calls-are-pure") ? calls_++ : 0);

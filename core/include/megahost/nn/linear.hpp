@@ -13,6 +13,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct LinearSpec {
   std::vector<Out> outs; ///< pieces that share the product, packed along the output
   bool bias = false;
   double std = 0.02; ///< of the initial weights
+  bool fp8 = true;   ///< in a run in FP8 this product is; routers and output layers are not
 };
 
 /// y = x Wᵀ + b over the last dimension.
@@ -36,7 +38,8 @@ struct LinearSpec {
 /// rows and the input is made whole first; a mapped input axis splits it by columns and the
 /// output's partial sums are reduced. Backward saves the input as it lies (gathered again beside
 /// the product), adds the weight gradient straight into the main gradient, or leaves it in the
-/// context's weight queue.
+/// context's weight queue. In FP8 input and weight are rounded to E4M3, the output's gradient to
+/// E5M2, and the input is kept in 8 bits.
 ///
 /// Shapes:  x [seq, batch, in] (this rank's part) -> [seq, batch, outs...] (this rank's parts,
 /// packed)
@@ -72,7 +75,9 @@ private:
   Plan plan_;
   Parameter* weight_ = nullptr;
   Parameter* bias_ = nullptr;
-  std::vector<int64_t> widths_; // of the pieces, on this rank
+  std::vector<int64_t> widths_;   // of the pieces, on this rank
+  std::shared_ptr<Fp8State> fp8_; // null: the product is in the weight's type
+  int64_t fp8_index_ = 0;         // of this product in it
 };
 
 } // namespace mh

@@ -8,14 +8,16 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 
 namespace mh {
 
 /// Scores of the next token. `weight` [vocab, embed] is its own or a shared embedding's.
 ///
-/// The loss is computed in chunks of tokens, forward and again backward, in float32, so that the
-/// full logits never exist; a split vocabulary reduces three numbers per token and gathers nothing.
+/// The loss is computed in chunks of tokens, in float32, so that the full logits never exist; a
+/// split vocabulary reduces three numbers per token and gathers nothing. Where the loss's factor is
+/// known ahead, the same pass makes the gradients; otherwise logits are made again in backward.
 class MH_API VocabHead {
 public:
   /// Its own parameter `weight`, or the one named `tied` if not empty.
@@ -24,7 +26,9 @@ public:
   /// Shapes:  hidden [seq, batch, embed] -> logits [seq, batch, vocab] of the true vocabulary
   [[nodiscard]] at::Tensor logits(const at::Tensor& hidden, StepContext& context) const;
 
-  /// Sum over this rank's tokens of mask * cross entropy: a float32 scalar.
+  /// Sum over this rank's tokens of mask * cross entropy: a float32 scalar. `factor` is what the
+  /// caller will multiply it by before the backward pass, if known: StepContext::loss_factor of the
+  /// array and weight that the loss is added with.
   ///
   /// Shapes:  hidden [seq, batch, embed]; labels [seq, batch] int64; mask [seq, batch] float32
   /// Throws:  mh::Error (exit code 5) for a label outside the vocabulary where its mask is not 0
@@ -32,7 +36,8 @@ public:
       const at::Tensor& hidden,
       const at::Tensor& labels,
       const at::Tensor& mask,
-      StepContext& context
+      StepContext& context,
+      std::optional<double> factor = std::nullopt
   ) const;
 
 private:

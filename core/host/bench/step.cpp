@@ -1,0 +1,215 @@
+#include "core/host/bench/step.hpp"
+
+#include "core/host/bench/bench.hpp"
+#include "core/kernels/caching_allocator.hpp"
+#include "core/train/session.hpp"
+#include "core/train/start_block.hpp"
+#include "core/train/words.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+
+namespace mh {
+
+namespace {
+
+constexpr int64_t kWarmUp = 3; // steps until every tensor's memory is there
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// A line of /proc/self/status in bytes: "VmRSS:", "VmHWM:".
+int64_t process_bytes(std::string_view name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name)) {
+      return std::atoll(line.c_str() + name.size()) * 1024;
+    }
+  }
+  return 0;
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+} // namespace
+
+StepBench bench_step(const Recipe& recipe, Host& host, int64_t steps) {
+  StepBench result{.recipe = recipe.name, .precision = recipe.precision};
+  const auto session = make_session(recipe, host);
+  result.base_bytes = process_bytes("VmRSS:");
+  for (const auto& parameter : session->model->parameters().all()) {
+    result.base_bytes -= static_cast<int64_t>(parameter.value.nbytes());
+  }
+  auto& parameters = session->model->parameters();
+  parameters.allocate_gradients();
+  Weights weights(parameters, *session->optimizer, weight_options(recipe, session->mesh));
+  const auto layout = [&session](int64_t) { return session->layout(); };
+  Prefetcher data(*session->corpus, Split::train, layout);
+  const auto step = [&](int64_t number) {
+    const auto batches = data.get((number - 1) * recipe.batch.global, /*more=*/true);
+    const auto done = train_step(
+        session->passes(),
+        parameters,
+        weights,
+        *session->optimizer,
+        batches,
+        {.seed = static_cast<uint64_t>(number),
+         .clip = recipe.optimizer.clip_grad,
+         .update = {.step = number, .lr = session->schedule->lr({number - 1, 0})}}
+    );
+    session->device->synchronize();
+    if (!done.updated) {
+      throw Error(
+          "step " + std::to_string(number) + " gave numbers that are not finite",
+          "lower optimizer.lr",
+          exit_code::numbers
+      );
+    }
+  };
+  for (int64_t i = 1; i <= kWarmUp; ++i) {
+    step(i);
+  }
+  const int64_t asked = allocator_counts().system_requests;
+  const int64_t resident = process_bytes("VmRSS:");
+  for (int64_t i = 1; i <= steps; ++i) {
+    const auto begin = Clock::now();
+    step(kWarmUp + i);
+    result.seconds.push_back(seconds_since(begin));
+  }
+  result.system_requests = allocator_counts().system_requests - asked;
+  result.grown_bytes = process_bytes("VmRSS:") - resident;
+  result.peak_bytes = session->device->peak_memory();
+  result.state_bytes = state_bytes(*session, weights);
+  result.tokens = recipe.batch.global * recipe.model.seq_length;
+  const auto& forward = session->model->flops();
+  result.product_flops = 3 * forward.products;
+  result.attention_flops = session->flops_per_token() - result.product_flops;
+  if (session->device->device().is_cpu()) {
+    const at::NoGradGuard no_grad;
+    result.peak_flops = product_rate(session->dtype);
+  } else {
+    result.peak_flops = session->device->peak_flops(session->dtype);
+  }
+  return result;
+}
+
+double StepBench::step() const {
+  return median(seconds);
+}
+
+double StepBench::flops() const {
+  return (product_flops + attention_flops) * static_cast<double>(tokens) / step();
+}
+
+std::string step_text(const StepBench& b) {
+  const auto [fastest, slowest] = std::minmax_element(b.seconds.begin(), b.seconds.end());
+  std::string text = words(
+      "%s, %s, %s tokens a step, %zu steps after %lld\n\n",
+      b.recipe.c_str(),
+      b.precision.c_str(),
+      grouped(b.tokens).c_str(),
+      b.seconds.size(),
+      static_cast<long long>(kWarmUp)
+  );
+  text += words("  step     %.3f s (median; %.3f to %.3f)\n", b.step(), *fastest, *slowest);
+  text += "  tokens   " + grouped(std::llround(static_cast<double>(b.tokens) / b.step())) +
+          " per second\n";
+  text += words("  model    %.0f GFLOP/s", b.flops() / 1e9);
+  if (b.peak_flops > 0) {
+    text += words(
+        ", %.0f%% of the %.0f GFLOP/s of a product of large matrices",
+        100 * b.flops() / b.peak_flops,
+        b.peak_flops / 1e9
+    );
+  }
+  text += "\n  memory   " + bytes_text(b.peak_bytes) +
+          " at most: weights, gradients and optimizer " + bytes_text(b.state_bytes) +
+          ", the program and its libraries " + bytes_text(b.base_bytes) +
+          ", activations and buffers the rest\n";
+  return text + words(
+                    "  growth   %s of resident memory and %lld requests to the system's allocator "
+                    "in these steps\n",
+                    bytes_text(b.grown_bytes).c_str(),
+                    static_cast<long long>(b.system_requests)
+                );
+}
+
+std::string step_json(const StepBench& b) {
+  nlohmann::ordered_json json{
+      {"recipe", b.recipe},
+      {"precision", b.precision},
+      {"steps", b.seconds.size()},
+      {"step_s", b.step()},
+      {"step_seconds", b.seconds},
+      {"fastest_step_s", *std::min_element(b.seconds.begin(), b.seconds.end())},
+      {"tokens_per_step", b.tokens},
+      {"tokens_per_s", static_cast<double>(b.tokens) / b.step()},
+      {"model_gflops_per_s", b.flops() / 1e9},
+      {"peak_gflops_per_s", b.peak_flops / 1e9},
+      {"share_of_peak", b.peak_flops > 0 ? b.flops() / b.peak_flops : 0},
+      {"model_flops_per_token", b.product_flops + b.attention_flops},
+      {"product_flops_per_token", b.product_flops},
+      {"attention_flops_per_token", b.attention_flops},
+      {"rss_gb", static_cast<double>(b.peak_bytes) / 1e9},
+      {"state_gb", static_cast<double>(b.state_bytes) / 1e9},
+      {"base_gb", static_cast<double>(b.base_bytes) / 1e9},
+      {"rss_growth_gb", static_cast<double>(b.grown_bytes) / 1e9},
+      {"system_requests", b.system_requests}};
+  return json.dump(2) + "\n";
+}
+
+BenchTable bench_data(const Recipe& recipe, Host& host) {
+  const auto opening = Clock::now();
+  const auto session = make_session(recipe, host, {.initialise = false});
+  const double opened = seconds_since(opening);
+  const auto layout = session->layout();
+  const int64_t size = session->corpus->size(Split::train);
+  BenchTable table{
+      .title = "samples of " + recipe.name + ": " + session->corpus->summary(),
+      .columns =
+          {{"order", "order"},
+           {"samples_per_s", "samples/s"},
+           {"tokens_per_s", "tokens/s"},
+           {"megabytes_per_s", "MB/s", 1}},
+      .rows = {},
+      .note =
+          words("the run was opened in %.2f s; one thread loads, beside the step before", opened)};
+  for (const bool ahead : {false, true}) {
+    Prefetcher data(*session->corpus, Split::train, [&layout](int64_t) { return layout; });
+    double bytes = 0;
+    int64_t samples = 0;
+    const auto start = Clock::now();
+    while (seconds_since(start) < 1 && samples < size) {
+      const auto batches = ahead ? data.get(samples, /*more=*/true)
+                                 : load_batches(*session->corpus, Split::train, samples, layout);
+      for (const auto& batch : batches) {
+        for (const auto& [name, array] : batch.arrays) {
+          bytes += static_cast<double>(array.nbytes());
+        }
+      }
+      samples += layout.global();
+    }
+    const double seconds = seconds_since(start);
+    table.rows.push_back(
+        {{"order", ahead ? "one step ahead" : "as asked"},
+         {"samples_per_s", static_cast<double>(samples) / seconds},
+         {"tokens_per_s", static_cast<double>(samples * layout.seq) / seconds},
+         {"megabytes_per_s", bytes / seconds / 1e6}}
+    );
+  }
+  return table;
+}
+
+} // namespace mh

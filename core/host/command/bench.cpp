@@ -1,0 +1,79 @@
+/// Commands that measure this machine and what a recipe does on it.
+
+#include "core/host/command/tables.hpp"
+
+namespace mh {
+
+std::vector<Command> bench_commands() {
+  return {
+      {
+          "bench step",
+          "Speed",
+          "trains some steps of a recipe and says how fast they are",
+          "Three steps first, which are not counted; then the median of the measured ones. Model "
+          "FLOPs are 6 per parameter and token and those of causal attention; the peak is a "
+          "product of large matrices, measured at the same time. Nothing is written.",
+          {kRecipe},
+          {
+              kSet,
+              {"--steps", "N", "steps to measure (10)"},
+              kScale,
+              kPlugin,
+              kJson,
+          },
+          {
+              {"megahost bench step recipes/quickstart.lua", ""},
+              {"megahost bench step recipes/gpt2_124m.toml --set batch.global=4 --set "
+               "precision=bf16 --steps 5 --json",
+               ""},
+          },
+      },
+      {
+          "bench data",
+          "Speed",
+          "how fast a recipe's corpus gives samples",
+          "",
+          {kRecipe},
+          {kSet, kScale, kPlugin, kJson},
+          {{"megahost bench data recipes/quickstart.lua", ""}},
+      },
+      {
+          "bench gemm",
+          "Speed",
+          "rates of the matrix products that training needs: ours and LibTorch's",
+          "",
+          {},
+          {kJson},
+          {{"megahost bench gemm", ""}, {"OMP_NUM_THREADS=1 megahost bench gemm", "one thread"}},
+      },
+      {
+          "bench attention",
+          "Speed",
+          "rates of causal attention, forward and backward: ours and LibTorch's",
+          "",
+          {},
+          {kJson},
+          {{"megahost bench attention", ""}},
+      },
+      {
+          "bench memory",
+          "Speed",
+          "rates of copies, fills and sums in each cache and beyond",
+          "",
+          {},
+          {kJson},
+          {{"megahost bench memory", ""}},
+      },
+      {
+          "bench ops",
+          "Speed",
+          "time and rates of every other operator of ours",
+          "",
+          {},
+          {kJson},
+          {{"megahost bench ops", ""}},
+      },
+  };
+}
+
+} // namespace mh

@@ -1,0 +1,75 @@
+// Commands about layouts of ranks.
+
+#include "core/host/command/tables.hpp"
+
+namespace mh {
+
+std::vector<Command> layout_commands() {
+  return {
+      {
+          "check",
+          "Layouts",
+          "whether layouts give the numbers of one rank",
+          "Shrinks the recipe's model, or that of a plugin, to 4 layers of uneven sizes, and "
+          "trains "
+          "it under each layout on ranks that are threads: loss, every gradient, gradient norm, "
+          "and "
+          "the values after three steps of SGD and of AdamW are held against one rank, as the norm "
+          "of the difference over the tensor's norm (or over 1e-6 of the norm of all, if that is "
+          "more). Allowed are 1e-12 in float64, 1e-5 in fp32, and twice what rounding alone does "
+          "to "
+          "one rank. While they train, ranks compare at the boundaries of layers what they should "
+          "agree on: the first tensor that differs is named. Status 1 if a layout differs.",
+          {{"[RECIPE]", "recipe file: .lua, .toml or .json"}},
+          {
+              {"--model", "PLUGIN", "an architecture plugin, instead of a recipe"},
+              {"--layouts",
+               "LAYOUTS",
+               "such as 'tensor=2; pipeline=2,data=2': keys of `parallel`, or whole keys; or all "
+               "that the installed strategies make on --nproc ranks (the default)"},
+              {"--nproc", "N", "most ranks of a layout, 8 unless given"},
+              {"--precision",
+               "PRECISION",
+               "number format, instead of all three",
+               false,
+               {"all", "float64", "fp32", "bf16"}},
+              {"--processes", "", "ranks are processes that talk over Gloo, instead of threads"},
+              kSet,
+              kPlugin,
+              kJson,
+          },
+          {
+              {"megahost check recipes/quickstart.lua --layouts 'tensor=2; tensor=2,sequence=true'",
+               ""},
+              {"megahost check --model gpt --layouts all --nproc 4",
+               "every layout of up to 4 ranks"},
+              {"megahost check --plugin build/moe.so --model moe --layouts 'data=2,context=2'",
+               "a plugin from outside the tree"},
+          },
+      },
+      {
+          "mesh",
+          "Layouts",
+          "which ranks a layout puts together",
+          "Each rank's coordinates and the members of every group, by node: ranks of one node lie "
+          "side by side, as launchers number them. The order in which ranks are numbered is the "
+          "recipe's parallel.order, from the fastest axis to the slowest.",
+          {kRecipe},
+          {
+              {"--gpus-per-node", "N", "ranks on one machine, 8 unless given"},
+              {"--nproc", "N", "ranks of the run, for parallel.data = \"auto\""},
+              kSet,
+              kPlugin,
+              kJson,
+          },
+          {
+              {"megahost mesh recipes/llama70b.lua", ""},
+              {"megahost mesh recipes/quickstart.lua --set parallel.tensor=2 --set parallel.data=2 "
+               "--gpus-per-node 2",
+               ""},
+          },
+      },
+  };
+}
+
+} // namespace mh

@@ -1,0 +1,90 @@
+/// Commands on recipes.
+
+#include "core/host/command/tables.hpp"
+
+namespace mh {
+
+std::vector<Command> recipe_commands() {
+  return {
+      {
+          "recipe check",
+          "Recipes",
+          "checks a recipe and shows every problem at its line",
+          "",
+          {kRecipe},
+          {kSet, kPlugin},
+          {{"megahost recipe check recipes/quickstart.lua", ""}},
+      },
+      {
+          "recipe show",
+          "Recipes",
+          "prints a recipe with every default filled in",
+          "What it prints is a recipe that resolves to the same.",
+          {kRecipe},
+          {
+              {"--format",
+               "FORMAT",
+               "language of the output (toml)",
+               false,
+               {"toml", "lua", "json"}},
+              {"--origins", "", "a comment at each value: where it comes from"},
+              kScale,
+              kSet,
+              kPlugin,
+          },
+          {
+              {"megahost recipe show recipes/quickstart.lua --origins", ""},
+              {"megahost recipe show recipes/gpt2_124m.lua --format toml > mine.toml",
+               "Lua to TOML"},
+          },
+      },
+      {
+          "recipe explain",
+          "Recipes",
+          "says what a value means and where it comes from",
+          "Every layer that sets the value, the weakest first, with file, line and column; an "
+          "arrow "
+          "marks the one that counts.",
+          {kRecipe, {"KEY...", "dotted key, such as optimizer.lr, or a section"}},
+          {kSet, kPlugin},
+          {{"megahost recipe explain recipes/llama70b.lua model.hidden", ""},
+           {"megahost recipe explain recipes/gpt2_124m.toml batch optimizer.lr --set batch.micro=8",
+            ""}},
+      },
+      {
+          "recipe diff",
+          "Recipes",
+          "the values in which two resolved recipes differ",
+          "",
+          {{"RECIPE", "recipe file"}, {"OTHER", "recipe file"}},
+          {kPlugin},
+          {{"megahost recipe diff recipes/gpt2_124m.lua recipes/gpt2_124m.toml", ""}},
+      },
+      {
+          "recipe schema",
+          "Recipes",
+          "a JSON Schema of recipes, for editors",
+          "Made from the schemas that check a recipe, of the core and of every plugin found: an "
+          "editor "
+          "with Taplo (VS Code: Even Better TOML) completes and checks keys, words and ranges. The "
+          "first line of a recipe names the schema, as in \"#:schema recipe.schema.json\".",
+          {},
+          {{"-o", "FILE", "writes it there instead of to standard output"}, kPlugin},
+          {{"megahost recipe schema -o recipe.schema.json", ""}},
+      },
+      {
+          "recipe stubs",
+          "Recipes",
+          "annotations of recipes in Lua, for editors",
+          "Writes DIR/megahost.gen.lua, for the core and every plugin found, and the settings "
+          "DIR/.luarc.json unless there are some. The Lua language server then completes and "
+          "checks a table that is written as \"local recipe = {...}\" below the line \"---@type "
+          "megahost.Recipe\".",
+          {},
+          {{"-o", "DIR", "folder of the recipes, instead of the current one"}, kPlugin},
+          {{"megahost recipe stubs -o my-recipes", ""}},
+      },
+  };
+}
+
+} // namespace mh

@@ -1,0 +1,27 @@
+#pragma once
+/// The table of commands in parts, one file per topic, and the options that several commands share.
+
+#include "core/host/command.hpp"
+
+#include <vector>
+
+namespace mh {
+
+inline const Argument kRecipe{"RECIPE", "recipe file: .lua, .toml or .json"};
+inline const Option kSet{
+    "--set", "KEY=VALUE", "overrides one value, as in --set optimizer.lr=1e-4", true};
+inline const Option kPlugin{
+    "--plugin", "FILE", "opens a plugin before those that the recipe names", true};
+inline const Option kJson{"--json", "", "as JSON, for programs"};
+inline const Option kScale{"--scale", "", "the same structure shrunk to this machine, as one rank"};
+
+[[nodiscard]] std::vector<Command> training_commands();
+[[nodiscard]] std::vector<Command> layout_commands();
+[[nodiscard]] std::vector<Command> run_reading_commands();
+[[nodiscard]] std::vector<Command> bench_commands();
+[[nodiscard]] std::vector<Command> recipe_commands();
+[[nodiscard]] std::vector<Command> data_commands();
+[[nodiscard]] std::vector<Command> plugin_commands();
+[[nodiscard]] std::vector<Command> help_commands();
+
+} // namespace mh

@@ -1,0 +1,71 @@
+#include "core/host/bench/bench.hpp"
+
+#include "core/host/bench/step.hpp"
+#include "core/host/commands/commands.hpp"
+#include "core/kernels/caching_allocator.hpp"
+#include "megahost/error.hpp"
+
+#include <cstdio>
+
+namespace mh {
+
+namespace {
+
+int print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
+int print(const Invocation& invocation, const BenchTable& table) {
+  return print(invocation.has("--json") ? table_json(table) : table_text(table));
+}
+
+Recipe recipe_of_one_rank(const Invocation& invocation, Host& host) {
+  const std::string& file = invocation.arguments.front();
+  Recipe recipe = read_resolved(invocation, host, file).resolved.recipe;
+  if (recipe.parallel.ranks() > 1) {
+    throw Error(
+        "megahost " + invocation.command + " measures one rank, and " + file + " needs " +
+            std::to_string(recipe.parallel.ranks()),
+        "--scale shrinks the same structure to one rank"
+    );
+  }
+  return recipe;
+}
+
+/// As in a run: tensors' memory is kept.
+template <BenchTable (*Measure)()>
+int bench_table(const Invocation& invocation, Host&) {
+  install_caching_allocator();
+  return print(invocation, Measure());
+}
+
+} // namespace
+
+int command_bench_step(const Invocation& invocation, Host& host) {
+  const int64_t steps = number_option(invocation, "--steps", 10, 1, 1'000'000);
+  const StepBench bench = bench_step(recipe_of_one_rank(invocation, host), host, steps);
+  return print(invocation.has("--json") ? step_json(bench) : step_text(bench));
+}
+
+int command_bench_data(const Invocation& invocation, Host& host) {
+  return print(invocation, bench_data(recipe_of_one_rank(invocation, host), host));
+}
+
+int command_bench_gemm(const Invocation& invocation, Host& host) {
+  return bench_table<bench_gemm>(invocation, host);
+}
+
+int command_bench_attention(const Invocation& invocation, Host& host) {
+  return bench_table<bench_attention>(invocation, host);
+}
+
+int command_bench_memory(const Invocation& invocation, Host& host) {
+  return bench_table<bench_memory>(invocation, host);
+}
+
+int command_bench_ops(const Invocation& invocation, Host& host) {
+  return bench_table<bench_ops>(invocation, host);
+}
+
+} // namespace mh

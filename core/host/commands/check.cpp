@@ -1,0 +1,403 @@
+// megahost check: a small version of a model under layouts, against one rank.
+
+#include "core/host/commands/commands.hpp"
+#include "core/host/folders.hpp"
+#include "core/host/spawn.hpp"
+#include "core/host/terminal.hpp"
+#include "core/mesh/processes.hpp"
+#include "core/recipe/layouts.hpp"
+#include "core/recipe/sections.hpp"
+#include "core/recipe/text.hpp"
+#include "core/train/trial.hpp"
+#include "core/train/trial_file.hpp"
+#include "core/train/words.hpp"
+#include "megahost/error.hpp"
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+
+namespace mh {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMostRanks = 64;
+constexpr const char* kTask = "MEGAHOST_CHECK"; // what a rank that is a process has to do
+
+struct Precision {
+  const char* name;
+  at::ScalarType dtype;
+  double bound;
+  int finer; ///< index of the format that tells what rounding alone does; -1: none
+};
+
+constexpr std::array<Precision, 3> kPrecisions{{
+    {"float64", at::kDouble, 1e-12, -1},
+    {"fp32", at::kFloat, 1e-5, 0},
+    {"bf16", at::kBFloat16, 0, 1},
+}};
+
+/// What one layout made in one number format.
+struct Cell {
+  TrialDifference difference;
+  std::string error; ///< why the trial did not come to its end
+
+  [[nodiscard]] bool good() const { return error.empty() && difference.within(); }
+};
+
+struct Row {
+  Layout layout;
+  int64_t ranks = 1;
+  std::map<std::string, Cell> cells; ///< by number format
+
+  [[nodiscard]] bool good() const {
+    return std::all_of(cells.begin(), cells.end(), [](const auto& cell) {
+      return cell.second.good();
+    });
+  }
+};
+
+/// The recipe that is checked, under any layout.
+class Subject {
+public:
+  Subject(const Invocation& invocation, Host& host)
+      : invocation_(invocation)
+      , host_(host) {
+    if (invocation.arguments.empty() == !invocation.has("--model")) {
+      throw Error(
+          "megahost check takes a RECIPE or --model PLUGIN, one of them",
+          "megahost check recipes/quickstart.lua"
+      );
+    }
+  }
+
+  /// Throws:  RecipeError where the model, or check's own rules, refuse the layout
+  [[nodiscard]] Resolved under(const Layout& layout) const {
+    LoadOptions options;
+    options.roots = recipe_folders();
+    options.sets = invocation_.all("--set");
+    options.sets.insert(options.sets.end(), layout.sets.begin(), layout.sets.end());
+    Loaded loaded = base(options);
+    for (const std::string& plugin : loaded.plugins()) {
+      host_.load(plugin);
+    }
+    const Value* use = loaded.merged.find_path("model.use");
+    if (use != nullptr && use->is_string()) {
+      const auto& model = host_.require(Kind::architecture, use->as_string(), use->origin).schema;
+      options.layers.push_back(check_layer(loaded.merged, model));
+      loaded = base(options);
+    }
+    return resolve_loaded(loaded, host_, {.bf16 = false, .world = 1});
+  }
+
+private:
+  [[nodiscard]] Loaded base(LoadOptions options) const {
+    if (!invocation_.has("--model")) {
+      return load_recipe(invocation_.arguments.front(), options);
+    }
+    const std::string model = invocation_.value("--model");
+    Loaded loaded{"--model " + model, {}, Value(Table{}), {}};
+    loaded.layers.push_back(
+        {"--model",
+         Table{
+             {"name", "check"},
+             {"model", Table{{"use", model}}},
+             {"train", Table{{"iters", 100}}}}}
+    );
+    loaded.layers.insert(loaded.layers.end(), options.layers.begin(), options.layers.end());
+    for (const std::string& set : options.sets) {
+      loaded.layers.push_back(set_layer(set));
+    }
+    for (const Layer& layer : loaded.layers) {
+      loaded.merged = merge(loaded.merged, layer.tree);
+    }
+    return loaded;
+  }
+
+  const Invocation& invocation_;
+  Host& host_;
+};
+
+/// The layouts that were asked for; of `all`, those that are not refused.
+std::vector<Row> rows_of(const Invocation& invocation, const Subject& subject, Host& host) {
+  const int64_t ranks = number_option(invocation, "--nproc", 8, 1, kMostRanks);
+  const std::string text = invocation.value("--layouts", "all");
+  const bool all = text == "all";
+  const auto layouts = all ? all_layouts(
+                                 core_schema("parallel"),
+                                 host.names(Kind::strategy),
+                                 host.names(Kind::pipeline_schedule),
+                                 ranks
+                             )
+                           : parse_layouts(text);
+  std::vector<Row> rows;
+  for (const Layout& layout : layouts) {
+    try {
+      const Recipe recipe = subject.under(layout).recipe;
+      for (const std::string& name : strategy_names(recipe)) {
+        host.require(Kind::strategy, name);
+      }
+      rows.push_back({layout, recipe.parallel.ranks(), {}});
+    } catch (const Error&) {
+      if (!all) {
+        throw;
+      }
+    }
+  }
+  const auto large = std::find_if(rows.begin(), rows.end(), [&](const Row& row) {
+    return row.ranks > ranks;
+  });
+  if (large != rows.end()) {
+    throw Error(
+        "the layout " + large->layout.text + " has " + std::to_string(large->ranks) +
+            " ranks, --nproc allows " + std::to_string(ranks),
+        "give --nproc " + std::to_string(large->ranks)
+    );
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+    return a.ranks < b.ranks;
+  });
+  return rows;
+}
+
+std::vector<Precision> precisions_of(const Invocation& invocation) {
+  const std::string name = invocation.value("--precision", "all");
+  std::vector<Precision> wanted;
+  for (const Precision& precision : kPrecisions) {
+    if (name == "all" || name == precision.name) {
+      wanted.push_back(precision);
+    }
+  }
+  return wanted;
+}
+
+/// Runs a layout as so many processes of this same command, and reads what they left behind.
+TrialResult trial_on_processes(const Layout& layout, const Precision& precision, int64_t ranks) {
+  std::string folder = fs::temp_directory_path() / "megahost-check-XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) {
+    throw Error("no temporary folder " + folder, "make room in TMPDIR", exit_code::other);
+  }
+  const std::unique_ptr<std::string, void (*)(std::string*)> cleared(&folder, [](auto* path) {
+    fs::remove_all(*path);
+  });
+  setenv(kTask, Json{layout.text, precision.name, folder}.dump().c_str(), 1);
+  const int status = run_as_ranks(ranks);
+  unsetenv(kTask);
+  if (status != 0) {
+    throw Error("its processes failed (status " + std::to_string(status) + ")", "", status);
+  }
+  return read_trial(folder);
+}
+
+/// This process is one rank of a trial.
+int run_rank(const Subject& subject, Host& host) {
+  const char* text = std::getenv(kTask);
+  const auto task = Json::parse(text == nullptr ? "" : text, nullptr, false);
+  const auto found = find_world(process_environment());
+  if (!task.is_array() || !found) {
+    throw Error(
+        "megahost check starts its own ranks", "leave the launcher out; --processes uses processes"
+    );
+  }
+  const auto* precision = std::find_if(kPrecisions.begin(), kPrecisions.end(), [&](const auto& p) {
+    return task[1] == p.name;
+  });
+  const std::string layout = task[0];
+  const Recipe recipe =
+      subject.under(layout.empty() ? Layout{} : parse_layouts(layout).front()).recipe;
+  const Processes processes(
+      *found, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))
+  );
+  const Mesh mesh(
+      mesh_shape(recipe, found->world.size),
+      found->world.rank,
+      processes.make_backend(),
+      recipe.parallel.order
+  );
+  TrialResult result;
+  run_trial(recipe, host, {.mesh = &mesh}, {.dtype = precision->dtype}, result);
+  write_trial(result, mesh, task[2].get<std::string>());
+  return 0;
+}
+
+class Check {
+public:
+  Check(const Invocation& invocation, const Subject& subject, Host& host)
+      : processes_(invocation.has("--processes"))
+      , subject_(subject)
+      , host_(host) {}
+
+  [[nodiscard]] Cell cell(const Layout& layout, const Precision& precision) {
+    Cell cell;
+    try {
+      const Recipe recipe = subject_.under(layout).recipe;
+      const TrialResult result =
+          processes_ ? trial_on_processes(layout, precision, recipe.parallel.ranks())
+                     : trial_on_threads(recipe, host_, {.dtype = precision.dtype});
+      const TrialResult* finer =
+          precision.finer < 0 ? nullptr : &one_rank(layout, kPrecisions.at(size_t(precision.finer)));
+      cell.difference = compare_trials(one_rank(layout, precision), result, precision.bound, finer);
+    } catch (const Error& error) {
+      cell.error = error.what();
+    }
+    return cell;
+  }
+
+private:
+  /// One rank with whatever else the layout sets ("recompute.use").
+  const TrialResult& one_rank(const Layout& layout, const Precision& precision) {
+    Layout others;
+    for (const std::string& set : layout.sets) {
+      if (!set.starts_with("parallel.")) {
+        others.sets.push_back(set);
+      }
+    }
+    auto& result = known_[join(others.sets) + " " + precision.name];
+    if (result == nullptr) {
+      result = std::make_unique<TrialResult>(
+          trial_on_threads(subject_.under(others).recipe, host_, {.dtype = precision.dtype})
+      );
+    }
+    return *result;
+  }
+
+  bool processes_;
+  const Subject& subject_;
+  Host& host_;
+  std::map<std::string, std::unique_ptr<TrialResult>> known_;
+};
+
+std::string number(double value) {
+  return std::isfinite(value) ? words("%.1e", value) : "none";
+}
+
+/// The cell that lies closest to, or furthest beyond, what is allowed.
+const Cell& worst(const Row& row) {
+  return std::max_element(
+             row.cells.begin(),
+             row.cells.end(),
+             [](const auto& a, const auto& b) {
+               const auto beyond = [](const Cell& cell) {
+                 return cell.error.empty() ? cell.difference.worst / cell.difference.allowed : 1e300;
+               };
+               return beyond(a.second) < beyond(b.second);
+             }
+  )->second;
+}
+
+std::string padded(const std::string& text, size_t width) {
+  return text + std::string(width > text.size() ? width - text.size() : 1, ' ');
+}
+
+void print(const Row& row, size_t width, const Terminal& terminal) {
+  std::string line = "  " + padded(row.layout.text, width) + padded(std::to_string(row.ranks), 7);
+  for (const auto& [precision, cell] : row.cells) {
+    line += padded(cell.error.empty() ? number(cell.difference.worst) : "failed", 10);
+  }
+  const Cell& cell = worst(row);
+  const std::string where = cell.error.empty() ? cell.difference.where : cell.error;
+  const Paint paint = row.good() ? Paint::green : Paint::red;
+  std::printf(
+      "%s%s  %s\n",
+      line.c_str(),
+      terminal.paint(paint, row.good() ? "same   " : "DIFFERS").c_str(),
+      where.c_str()
+  );
+  std::fflush(stdout);
+}
+
+Json to_json(const Row& row) {
+  Json json{{"layout", row.layout.text}, {"ranks", row.ranks}, {"same", row.good()}};
+  for (const auto& [precision, cell] : row.cells) {
+    json["precisions"][precision] =
+        cell.error.empty()
+            ? Json{
+                  {"worst", std::isfinite(cell.difference.worst) ? Json(cell.difference.worst) : Json()},
+                  {"allowed", cell.difference.allowed},
+                  {"where", cell.difference.where},
+                  {"same", cell.good()}}
+            : Json{{"error", cell.error}, {"same", false}};
+  }
+  return json;
+}
+
+void print_head(const Recipe& recipe, const std::vector<Row>& rows, size_t width, const std::vector<Precision>& precisions) {
+  std::string sizes;
+  for (const char* field : {"layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab"}) {
+    if (const Value* value = recipe.tree.find_path(std::string("model.") + field)) {
+      sizes += ", " + std::string(field) + " " + to_text(*value);
+    }
+  }
+  std::printf(
+      "%s%s, %lld tokens; %zu layouts against one rank: loss, gradients, gradient norm, values after "
+      "3 steps of sgd and of adamw\n",
+      recipe.model.use.c_str(),
+      sizes.c_str(),
+      static_cast<long long>(recipe.model.seq_length),
+      rows.size()
+  );
+  std::map<std::string, bool> names; // in the order of the cells
+  for (const auto& precision : precisions) {
+    names[precision.name] = true;
+  }
+  std::string line = "  " + padded("layout", width) + padded("ranks", 7);
+  for (const auto& [name, unused] : names) {
+    line += padded(name, 10);
+  }
+  std::printf("%s%s  worst at\n", line.c_str(), "       ");
+}
+
+} // namespace
+
+int command_check(const Invocation& invocation, Host& host) {
+  const Subject subject(invocation, host);
+  if (is_spawned_rank()) {
+    return run_rank(subject, host);
+  }
+  const auto precisions = precisions_of(invocation);
+  auto rows = rows_of(invocation, subject, host);
+  size_t width = 8;
+  for (const Row& row : rows) {
+    width = std::max(width, row.layout.text.size() + 2);
+  }
+  const bool json = invocation.has("--json");
+  if (!json) {
+    print_head(subject.under({}).recipe, rows, width, precisions);
+  }
+  Check check(invocation, subject, host);
+  const Terminal terminal = Terminal::of(STDOUT_FILENO);
+  Json all = Json::array();
+  bool good = true;
+  for (Row& row : rows) {
+    for (const Precision& precision : precisions) {
+      row.cells[precision.name] = check.cell(row.layout, precision);
+    }
+    good = good && row.good();
+    if (json) {
+      all.push_back(to_json(row));
+    } else {
+      print(row, width, terminal);
+    }
+  }
+  if (json) {
+    std::printf("%s\n", all.dump(2).c_str());
+  } else {
+    std::printf("%s\n", good ? "every layout has the numbers of one rank" : "some layouts differ from one rank");
+  }
+  return good ? 0 : exit_code::other;
+}
+
+} // namespace mh

@@ -1,0 +1,302 @@
+#include "core/kernels/update.hpp"
+
+#include "core/kernels/level.hpp"
+#include "core/kernels/registration.hpp"
+#include "core/kernels/update_plain.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace mh::ops {
+
+namespace {
+
+using at::IntArrayRef;
+using at::Tensor;
+using at::TensorList;
+using Doubles = at::ArrayRef<double>;
+
+/// All items, checked.
+std::vector<UpdateItemView> items_of(
+    TensorList weights,
+    TensorList gradients,
+    TensorList first,
+    TensorList second,
+    TensorList parameters,
+    Doubles rates,
+    Doubles decays,
+    IntArrayRef keys,
+    IntArrayRef places
+) {
+  const size_t count = weights.size();
+  const auto fits = [count](size_t size, bool optional) {
+    return size == count || (optional && size == 0);
+  };
+  TORCH_CHECK(
+      fits(gradients.size(), false) && fits(first.size(), true) && fits(second.size(), true) &&
+          fits(parameters.size(), true) && fits(rates.size(), false) &&
+          fits(decays.size(), false) && fits(keys.size(), true),
+      "update_ needs as many gradients, states, parameters, rates and decays as weights, or none"
+  );
+  std::vector<UpdateItemView> items(count);
+  for (size_t i = 0; i < count; ++i) {
+    auto& item = items[i];
+    item.weight = weights[i];
+    item.gradient = gradients[i];
+    item.rate = rates[i];
+    item.decay = decays[i];
+    item.first = first.empty() ? Tensor() : first[i];
+    item.second = second.empty() ? Tensor() : second[i];
+    item.parameter = parameters.empty() ? Tensor() : parameters[i];
+    item.key = keys.empty() ? 0 : static_cast<uint64_t>(keys[i]);
+    for (const Tensor* other : {&item.gradient, &item.first, &item.second, &item.parameter}) {
+      TORCH_CHECK(
+          !other->defined() || other->sizes() == item.weight.sizes(),
+          "update_ needs gradient, state and parameter of the weight's shape ",
+          item.weight.sizes(),
+          ", got ",
+          other->sizes()
+      );
+    }
+    if (!places.empty()) {
+      const auto dims = static_cast<size_t>(places.front());
+      item.shape = places.slice(1, dims);
+      item.offset = places.slice(1 + dims, dims);
+      places = places.slice(1 + 2 * dims);
+    }
+  }
+  return items;
+}
+
+/// Global index of a slice's first element, and how many elements from there on are neighbours in
+/// the global tensor, too.
+struct Run {
+  int64_t first, length;
+};
+
+Run run_at(const UpdateItemView& item, int64_t local) {
+  const auto sizes = item.weight.sizes();
+  if (item.shape.empty()) {
+    return {local, item.weight.numel() - local};
+  }
+  int64_t length = 1; // of neighbours: all trailing dimensions that are whole, and the one before
+  size_t d = sizes.size();
+  while (d > 0) {
+    --d;
+    length *= sizes[d];
+    if (sizes[d] != item.shape[d]) {
+      break;
+    }
+  }
+  int64_t global = 0, stride = 1, rest = local;
+  for (size_t e = sizes.size(); e-- > 0;) {
+    global += (rest % sizes[e] + item.offset[e]) * stride;
+    rest /= sizes[e];
+    stride *= item.shape[e];
+  }
+  return {global, length - local % length};
+}
+
+/// The kernel for an item's types and layout, or nullptr.
+kernels::UpdateKernels::Update kernel_for(const UpdateItemView& item) {
+  const auto is = [](const Tensor& x, at::ScalarType type) {
+    return !x.defined() || (x.scalar_type() == type && x.is_contiguous());
+  };
+  const bool state32 = is(item.first, at::kFloat) && is(item.second, at::kFloat);
+  const bool state16 = is(item.first, at::kBFloat16) && is(item.second, at::kBFloat16);
+  if (!is(item.gradient, at::kFloat) || !is(item.parameter, at::kBFloat16) ||
+      !(state32 || state16)) {
+    return nullptr;
+  }
+  const auto& table = kernels::table().updates;
+  if (is(item.weight, at::kFloat)) {
+    return state32 ? table.fp32 : table.fp32_bf16;
+  }
+  if (is(item.weight, at::kBFloat16)) {
+    return state32 ? table.bf16_fp32 : table.bf16;
+  }
+  return nullptr;
+}
+
+void* data(const Tensor& x) {
+  return x.defined() ? x.mutable_data_ptr() : nullptr;
+}
+
+kernels::UpdateCall call_of(const UpdateNumbers& n, const UpdateItemView& item) {
+  const auto t = static_cast<double>(n.step);
+  const bool adam = n.kind == kernels::UpdateKind::adam;
+  const auto narrow = [](double x) { return static_cast<float>(x); };
+  return {
+      .kind = n.kind,
+      .nesterov = n.nesterov,
+      .stochastic =
+          n.stochastic && (item.weight.scalar_type() == at::kBFloat16 ||
+                           (item.first.defined() && item.first.scalar_type() == at::kBFloat16)),
+      .scale = narrow(n.scale),
+      .keep = narrow(n.decoupled ? 1 - item.rate * item.decay : 1),
+      .l2 = narrow(n.decoupled ? 0 : item.decay),
+      .rate = narrow(adam ? item.rate / (1 - std::pow(n.beta1, t)) : item.rate),
+      .beta1 = narrow(n.beta1),
+      .rest1 = narrow(1 - n.beta1),
+      .beta2 = narrow(n.beta2),
+      .rest2 = narrow(1 - n.beta2),
+      .root = narrow(adam ? 1 / std::sqrt(1 - std::pow(n.beta2, t)) : 1),
+      .eps = narrow(n.eps),
+      .weight = data(item.weight),
+      .first = data(item.first),
+      .second = data(item.second),
+      .gradient = static_cast<float*>(data(item.gradient)),
+      .parameter = data(item.parameter),
+      .key = item.key,
+      .step = static_cast<uint64_t>(n.step),
+      .origin = 0};
+}
+
+/// One kernel, with its elements among those of all.
+struct Task {
+  const UpdateItemView* item;
+  kernels::UpdateKernels::Update run;
+  kernels::UpdateCall call;
+  int64_t begin; // of its elements in the list of all
+};
+
+/// Elements from begin to end of an item; runs of neighbours one by one where their global place
+/// matters.
+void run_task(const Task& task, int64_t begin, int64_t end) {
+  while (begin < end) {
+    auto call = task.call;
+    int64_t until = end;
+    if (call.stochastic) {
+      const Run run = run_at(*task.item, begin);
+      call.origin = run.first - begin;
+      until = std::min(end, begin + run.length);
+    }
+    task.run(call, begin, until);
+    begin = until;
+  }
+}
+
+void update_items(const UpdateNumbers& numbers, const std::vector<UpdateItemView>& items) {
+  std::vector<Task> tasks;
+  int64_t total = 0;
+  for (const auto& item : items) {
+    const auto kernel = kernel_for(item);
+    if (kernel == nullptr) {
+      update_plainly(numbers, item);
+    } else if (item.weight.numel() > 0) {
+      tasks.push_back({&item, kernel, call_of(numbers, item), total});
+      total += item.weight.numel();
+    }
+  }
+  constexpr int64_t kGrain = 1 << 14;
+  at::parallel_for(0, total, kGrain, [&](int64_t begin, int64_t end) {
+    auto task = std::prev(std::upper_bound(
+        tasks.begin(), tasks.end(), begin, [](int64_t at, const Task& t) { return at < t.begin; }
+    ));
+    for (; task != tasks.end() && task->begin < end; ++task) {
+      const int64_t length = task->item->weight.numel();
+      run_task(
+          *task, std::max<int64_t>(0, begin - task->begin), std::min(length, end - task->begin)
+      );
+    }
+  });
+}
+
+constexpr int64_t kDecoupled = 1, kNesterov = 2, kStochastic = 4;
+
+UpdateNumbers numbers_of(int64_t kind, int64_t flags, Doubles numbers) {
+  TORCH_CHECK(
+      kind >= 0 && kind <= 2 && numbers.size() == 5,
+      "update_ needs a kind from 0 to 2 and five numbers, got ",
+      kind,
+      " and ",
+      numbers.size()
+  );
+  return {
+      .kind = static_cast<kernels::UpdateKind>(kind),
+      .decoupled = (flags & kDecoupled) != 0,
+      .nesterov = (flags & kNesterov) != 0,
+      .stochastic = (flags & kStochastic) != 0,
+      .beta1 = numbers[0],
+      .beta2 = numbers[1],
+      .eps = numbers[2],
+      .scale = numbers[3],
+      .step = static_cast<int64_t>(numbers[4])};
+}
+
+/// The operator's form on one kind of device: `run` gets the numbers and the checked items.
+template <auto Run>
+void update_form(
+    int64_t kind,
+    int64_t flags,
+    Doubles numbers,
+    TensorList weights,
+    TensorList gradients,
+    TensorList first,
+    TensorList second,
+    TensorList parameters,
+    Doubles rates,
+    Doubles decays,
+    IntArrayRef keys,
+    IntArrayRef places
+) {
+  const bool adam = kind == static_cast<int64_t>(kernels::UpdateKind::adam);
+  const bool needs_first = kind != static_cast<int64_t>(kernels::UpdateKind::sgd) || numbers[0] > 0;
+  TORCH_CHECK(
+      (!adam || second.size() == weights.size()) &&
+          (!needs_first || first.size() == weights.size()),
+      "update_ needs two states for adam, one for sgd with momentum and for average"
+  );
+  Run(numbers_of(kind, flags, numbers),
+      items_of(weights, gradients, first, second, parameters, rates, decays, keys, places));
+}
+
+void update_plain(const UpdateNumbers& numbers, const std::vector<UpdateItemView>& items) {
+  for (const auto& item : items) {
+    update_plainly(numbers, item);
+  }
+}
+
+/// In place, and nothing is allocated.
+void update_meta(const UpdateNumbers&, const std::vector<UpdateItemView>&) {}
+
+} // namespace
+
+void register_update(Libraries& libraries) {
+  libraries.definitions.def(
+      "update_(int kind, int flags, float[] numbers, Tensor(a!)[] weights, Tensor(b!)[] gradients, "
+      "Tensor(c!)[] first, Tensor(d!)[] second, Tensor(e!)[] parameters, float[] rates, "
+      "float[] decays, int[] keys, int[] places) -> ()"
+  );
+  libraries.cpu.impl("update_", update_form<update_items>);
+  libraries.cuda.impl("update_", update_form<update_plain>);
+  libraries.meta.impl("update_", update_form<update_meta>);
+}
+
+void update_(const UpdateNumbers& n, UpdateTensors& t) {
+  static const auto op = find_op<decltype(update_form<update_items>)>("megahost::update_");
+  if (t.weights.empty()) {
+    return;
+  }
+  const int64_t flags = (n.decoupled ? kDecoupled : 0) | (n.nesterov ? kNesterov : 0) |
+                        (n.stochastic ? kStochastic : 0);
+  const std::vector<double> numbers{n.beta1, n.beta2, n.eps, n.scale, static_cast<double>(n.step)};
+  op.call(
+      static_cast<int64_t>(n.kind),
+      flags,
+      numbers,
+      t.weights,
+      t.gradients,
+      t.first,
+      t.second,
+      t.parameters,
+      t.rates,
+      t.decays,
+      t.keys,
+      t.places
+  );
+}
+
+} // namespace mh::ops

@@ -1,0 +1,34 @@
+#pragma once
+/// An optimizer's pass over many parameters at once: `megahost::update_`. The SDK's face of it is
+/// `update_fused`, whose UpdateRule tells what is computed.
+
+#include "core/kernels/calls.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace mh::ops {
+
+/// As many of each as there are parameters; `first`, `second` and `parameters` may be empty.
+struct UpdateTensors {
+  std::vector<at::Tensor> weights, gradients, first, second, parameters;
+  std::vector<double> rates, decays;
+  std::vector<int64_t> keys; ///< of each parameter's random numbers
+  /// Of each parameter's slice of its global tensor: dimensions, global shape, offset.
+  std::vector<int64_t> places;
+};
+
+struct UpdateNumbers {
+  kernels::UpdateKind kind = kernels::UpdateKind::adam;
+  bool decoupled = true, nesterov = false, stochastic = false;
+  double beta1 = 0, beta2 = 0, eps = 0, scale = 1;
+  int64_t step = 1;
+};
+
+/// Shapes:  weights, gradients, state and parameters of one parameter alike
+/// Dtype:   weights float32, bf16 or float64; gradients float32 (float64); state float32 or bf16
+///          (float64); parameters bf16 or half
+void update_(const UpdateNumbers& numbers, UpdateTensors& tensors);
+
+} // namespace mh::ops

@@ -1,0 +1,23 @@
+#pragma once
+/// One parameter of an optimizer's pass, and the pass over it by plain ATen operations: for devices
+/// and types that have no kernel, and as the kernels' oracle.
+
+#include "core/kernels/update.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace mh::ops {
+
+/// What the operator's arguments say of one parameter.
+struct UpdateItemView {
+  at::Tensor weight, gradient, first, second, parameter;
+  double rate = 0, decay = 0;
+  uint64_t key = 0;
+  at::IntArrayRef shape, offset; // of the global tensor, and of this slice in it
+};
+
+void update_plainly(const UpdateNumbers& numbers, const UpdateItemView& item);
+
+} // namespace mh::ops

@@ -1,0 +1,139 @@
+#include "core/nn/fp8_linear.hpp"
+
+#include "core/kernels/fp8_ops.hpp"
+#include "core/kernels/row_ops.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
+
+namespace mh {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct HeldCall : torch::CustomClassHolder {
+  Fp8Call call;
+};
+
+at::Tensor rows_of(const at::Tensor& x) {
+  return x.reshape({-1, x.size(-1)});
+}
+
+/// Where the weight's parts lie: split over the mesh axes that the product's output or input is.
+Placement weight_placement(const Linear::Plan& plan) {
+  Placement placement;
+  for (const auto axis : kAllMeshAxes) {
+    const auto made = plan.made[axis];
+    if (made.type == Type::partial || made == Along{Type::split, 2}) {
+      placement[axis] = {Type::split, 0};
+    }
+  }
+  return placement;
+}
+
+Rounded rounded_weight(const Fp8Call& call, bool remember) {
+  return call.state->round(
+      call.product,
+      Fp8Operand::weight,
+      call.weight->value.detach(),
+      remember,
+      weight_placement(*call.plan),
+      *call.mesh
+  );
+}
+
+/// Gathers travel as bytes: collectives know no FP8.
+at::Tensor gathered(const at::Tensor& x, const Fp8Call& call) {
+  return convert_forward(x.view(at::kByte), call.plan->in, call.plan->need, *call.mesh)
+      .contiguous()
+      .view(x.scalar_type());
+}
+
+struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& x,
+      const at::Tensor&, // the weight, so that a gradient is wanted
+      const std::optional<at::Tensor>& bias,
+      const c10::intrusive_ptr<HeldCall>& held,
+      bool remember
+  ) {
+    const Fp8Call& call = held->call;
+    const auto& plan = *call.plan;
+    const auto [input, inverse] = call.state->round(
+        call.product, Fp8Operand::input, x.contiguous(), remember, plan.in, *call.mesh
+    );
+    const auto weight = rounded_weight(call, remember);
+    ctx->save_for_backward({input, inverse});
+    ctx->saved_data["call"] =
+        c10::IValue::make_capsule(c10::intrusive_ptr<torch::CustomClassHolder>(held));
+    ctx->saved_data["type"] = static_cast<int64_t>(x.scalar_type());
+    at::Tensor y = ops::fp8_product(
+        rows_of(gathered(input, call)), weight.values.t(), inverse * weight.inverse
+    );
+    if (bias && !plan.bias_after) {
+      y.add_(*bias);
+    }
+    auto sizes = x.sizes().vec();
+    sizes[0] = y.size(0) / sizes[1];
+    sizes[2] = y.size(1);
+    y = convert_forward(y.to(x.scalar_type()).view(sizes), plan.made, plan.out, *call.mesh);
+    return bias && plan.bias_after ? y.add(*bias) : y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const auto capsule = ctx->saved_data["call"].toCapsule();
+    const Fp8Call call = static_cast<const HeldCall*>(capsule.get())->call;
+    const auto& plan = *call.plan;
+    const auto type = static_cast<at::ScalarType>(ctx->saved_data["type"].toInt());
+    const at::Tensor dy =
+        convert_backward(gradients[0], plan.made, plan.out, *call.mesh).contiguous();
+    const auto [rounded, inverse] = call.state->round(
+        call.product, Fp8Operand::gradient, dy, /*remember=*/true, plan.made, *call.mesh
+    );
+    at::Tensor dx;
+    if (ctx->needs_input_grad(0)) {
+      const auto weight = rounded_weight(call, /*remember=*/false);
+      dx = ops::fp8_product(rows_of(rounded), weight.values, inverse * weight.inverse).to(type);
+      auto sizes = dy.sizes().vec();
+      sizes.back() = dx.size(1);
+      dx = convert_backward(dx.view(sizes), plan.in, plan.need, *call.mesh);
+    }
+    if (call.bias != nullptr) {
+      const at::Tensor rows = rows_of(plan.bias_after ? gradients[0] : dy);
+      call.bias->add_gradient([&](const at::Tensor& sum) { ops::add_row_sums_(sum, rows); });
+    }
+    if (call.weight->value.requires_grad()) {
+      const auto add = [call, input = saved[0], both = inverse * saved[1], dy8 = rounded] {
+        const at::Tensor x = rows_of(gathered(input, call));
+        call.weight->add_gradient([&](const at::Tensor& sum) {
+          sum.add_(ops::fp8_product(rows_of(dy8).t(), x, both));
+        });
+      };
+      if (call.queue != nullptr) {
+        call.queue->push_back(add);
+      } else {
+        add();
+      }
+    }
+    return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+} // namespace
+
+at::Tensor fp8_linear(const at::Tensor& x, const Fp8Call& call) {
+  auto held = c10::make_intrusive<HeldCall>();
+  held->call = call;
+  const auto bias =
+      call.bias == nullptr ? std::nullopt : std::optional<at::Tensor>(call.bias->value);
+  return Fp8Linear::apply(x, call.weight->value, bias, held, at::GradMode::is_enabled());
+}
+
+} // namespace mh

@@ -1,0 +1,31 @@
+#pragma once
+/// Layouts as the command line writes them: 'tensor=2; pipeline=2,data=2', or all that there are.
+
+#include "megahost/schema.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+struct Layout {
+  std::string text;              ///< "tensor=2,sequence=true"
+  std::vector<std::string> sets; ///< "parallel.tensor=2", ... as --set takes them
+};
+
+/// `;` between layouts, `,` within one; a key is one of `parallel`, or whole ("recompute.use").
+///
+/// Throws:  mh::Error for an item that is no KEY=VALUE
+[[nodiscard]] std::vector<Layout> parse_layouts(const std::string& text);
+
+/// Every combination of at most `ranks` ranks, from two on, that the strategies make: their degrees,
+/// levels and methods as the section `parallel` declares them. Some of them contradict a model.
+[[nodiscard]] std::vector<Layout> all_layouts(
+    const Schema& parallel,
+    const std::vector<std::string>& strategies,
+    const std::vector<std::string>& schedules,
+    int64_t ranks
+);
+
+} // namespace mh

@@ -1,0 +1,122 @@
+#include "core/train/guards.hpp"
+
+#include "core/train/words.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace mh {
+
+std::string bad_numbers(const StepResult& result) {
+  for (const auto& loss : result.losses) {
+    if (!std::isfinite(loss.value)) {
+      return "the " + loss.name + " is " + (std::isnan(loss.value) ? "nan" : "infinite");
+    }
+  }
+  return std::string("the norm of the gradients is ") +
+         (std::isnan(result.gradient_norm) ? "nan" : "infinite");
+}
+
+Guards::Guards(const Recipe& recipe)
+    : options_(recipe.guards)
+    , losses_(static_cast<size_t>(recipe.guards.window)) {
+  if (recipe.precision == "fp16") {
+    scale_.emplace(recipe.fp16);
+  }
+}
+
+Judgement Guards::judge(const StepResult& result) {
+  const bool sound = std::all_of(result.losses.begin(), result.losses.end(), [](const auto& loss) {
+    return std::isfinite(loss.value);
+  });
+  if (!std::isfinite(result.gradient_norm) || !sound) {
+    return scale_ && sound ? overflow() : act(options_.nan, bad_numbers(result));
+  }
+  if (options_.spike != "off" && !result.losses.empty()) {
+    const auto& loss = result.losses.front();
+    const auto z = losses_.score(loss.value);
+    if (z && *z > options_.spike_z) {
+      return act(
+          options_.spike,
+          words(
+              "the %s is %.4f, %.1f robust standard deviations above those before it",
+              loss.name.c_str(),
+              loss.value,
+              *z
+          )
+      );
+    }
+    (void)losses_.add(loss.value);
+  }
+  in_a_row_ = 0;
+  if (scale_) {
+    scale_->update(/*overflow=*/false);
+  }
+  return {};
+}
+
+Judgement Guards::act(const std::string& action, std::string why) {
+  if (action == "skip") {
+    return skip(std::move(why), /*counts=*/true);
+  }
+  if (action == "rewind" && rewinds_ < options_.rewinds) {
+    return {.verdict = Verdict::rewind, .why = std::move(why)};
+  }
+  if (action == "rewind") {
+    why += words(", after %lld rewinds (guards.rewinds)", static_cast<long long>(rewinds_));
+  }
+  return {.verdict = Verdict::stop, .why = std::move(why)};
+}
+
+Judgement Guards::overflow() {
+  const double scale = scale_->value();
+  const bool lowest = scale_->lowest();
+  scale_->update(/*overflow=*/true);
+  auto judgement =
+      skip(words("the gradients overflow at loss scale %.0f", scale), /*counts=*/lowest);
+  judgement.overflow = judgement.verdict == Verdict::skip;
+  return judgement;
+}
+
+Judgement Guards::skip(std::string why, bool counts) {
+  if (counts && in_a_row_ >= options_.skips) {
+    why += words(", after %lld skipped steps (guards.skips)", static_cast<long long>(in_a_row_));
+    return {.verdict = Verdict::stop, .why = std::move(why)};
+  }
+  in_a_row_ += counts ? 1 : 0;
+  ++skipped_;
+  return {.verdict = Verdict::skip, .why = std::move(why)};
+}
+
+void Guards::rewound(const GuardState& saved, int64_t skipped_samples) {
+  const int64_t rewinds = rewinds_ + 1;
+  restore(saved);
+  rewinds_ = rewinds;
+  skipped_samples_ = skipped_samples;
+}
+
+GuardState Guards::state() const {
+  return {
+      .loss_scale = scale_ ? std::optional(scale_->state()) : std::nullopt,
+      .losses = losses_.values(),
+      .skipped = skipped_,
+      .rewinds = rewinds_,
+      .skipped_samples = skipped_samples_};
+}
+
+void Guards::restore(const GuardState& state) {
+  if (scale_ && state.loss_scale) {
+    scale_->restore(*state.loss_scale);
+  }
+  losses_ = RobustZ(static_cast<size_t>(options_.window));
+  for (const double loss : state.losses) {
+    (void)losses_.add(loss);
+  }
+  skipped_ = state.skipped;
+  in_a_row_ = 0;
+  rewinds_ = state.rewinds;
+  skipped_samples_ = state.skipped_samples;
+}
+
+} // namespace mh

@@ -1,0 +1,88 @@
+#pragma once
+/// What can be done with any pipeline schedule's lists: prove them, time them, and take their
+/// forward passes for an evaluation.
+
+#include "megahost/pipeline_schedule.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace mh {
+
+/// A stage waits for the oldest of its sends to another one before it posts more than this many.
+inline constexpr size_t kSendsAhead = 4;
+
+[[nodiscard]] constexpr bool is_pass(Instruction::Op op) {
+  return op <= Instruction::Op::backward_weight;
+}
+
+/// A tensor's way between two chunks of the model.
+struct Transfer {
+  bool forward = true;
+  int64_t from = 0; ///< chunk of the model
+  int32_t microbatch = 0;
+
+  [[nodiscard]] int64_t to() const { return forward ? from + 1 : from - 1; }
+
+  friend auto operator<=>(const Transfer&, const Transfer&) = default;
+};
+
+/// What a send or a receive of stage `stage` transfers.
+[[nodiscard]] Transfer
+transfer_of(const PipelineSchedule::Args& args, int64_t stage, const Instruction& instruction);
+
+[[nodiscard]] InstructionLists lists_of(const PipelineSchedule& schedule, int64_t stages);
+
+/// The same forward passes in the same order, and nothing else: an evaluation.
+[[nodiscard]] InstructionLists
+forward_lists(const PipelineSchedule::Args& args, const InstructionLists& lists);
+
+/// Proves lists.
+///
+/// Each pass is there once, with what it needs and what it hands on; no stage holds more than
+/// `most_live(stage)` passes (0: any number); and nobody waits for ever, where the transfers
+/// between two stages meet one another in the order in which they were posted, and a stage posts at
+/// most kSendsAhead sends ahead of the other.
+///
+/// Throws:  mh::Error naming stage and instruction of the first fault
+void check_lists(
+    const PipelineSchedule::Args& args,
+    const InstructionLists& lists,
+    const std::function<int64_t(int64_t)>& most_live
+);
+
+/// What passes take, by chunk of the model, in any unit of time.
+struct PassTimes {
+  std::vector<double> forward, backward_input, backward_weight;
+  double transfer = 0;
+
+  /// All passes alike.
+  static PassTimes even(int64_t chunks) {
+    const auto count = static_cast<size_t>(chunks);
+    return {std::vector(count, 1.0), std::vector(count, 1.0), std::vector(count, 1.0)};
+  }
+};
+
+struct TimedPass {
+  Instruction what;
+  double begin = 0, end = 0;
+};
+
+/// What each stage does when.
+struct Timeline {
+  std::vector<std::vector<TimedPass>> stages;
+  double length = 0; ///< of the whole step
+
+  /// Time without work, as a share of the step.
+  [[nodiscard]] double idle() const;
+
+  /// The same over the time with work: (p - 1) / m for 1F1B.
+  [[nodiscard]] double bubble() const { return idle() / (1 - idle()); }
+};
+
+/// Runs lists by the clock; they must pass `check_lists`.
+[[nodiscard]] Timeline
+simulate(const PipelineSchedule::Args& args, const InstructionLists& lists, const PassTimes& times);
+
+} // namespace mh

@@ -1,0 +1,304 @@
+#include "core/train/trial.hpp"
+
+#include "core/mesh/threads.hpp"
+#include "core/train/step.hpp"
+#include "core/train/weights.hpp"
+#include "megahost/checking.hpp"
+#include "megahost/error.hpp"
+#include "megahost/shuffle.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <utility>
+
+namespace mh {
+
+namespace {
+
+constexpr int64_t kSteps = 3;
+constexpr double kNobody = -std::numeric_limits<double>::infinity();
+
+struct TrialOptimizer {
+  const char* name;
+  Table options;
+  double lr;
+};
+
+std::vector<TrialOptimizer> trial_optimizers() {
+  // The large eps keeps AdamW from making full steps of gradients that are only rounding.
+  return {{"sgd", {}, 0.1}, {"adamw", {{"eps", 1e-3}}, 1e-3}};
+}
+
+std::mutex& results_mutex() {
+  static std::mutex mutex; // of all results: they are written once a trial
+  return mutex;
+}
+
+/// Writes the slices that this rank holds into the whole tensors.
+void keep(
+    TrialResult& result,
+    const std::string& kind,
+    const ParameterStore& parameters,
+    at::Tensor Parameter::*which
+) {
+  const at::NoGradGuard no_grad;
+  const std::scoped_lock lock(results_mutex());
+  auto& tensors = result.tensors[kind];
+  for (const auto& parameter : parameters.all()) {
+    for (const auto& piece : parameter.pieces) {
+      const at::Tensor& from = parameter.*which;
+      auto& whole = tensors[piece.name];
+      if (!whole.defined()) {
+        const auto type = from.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+        whole = at::full(piece.global_shape, kNobody, type);
+      }
+      at::Tensor slice = whole;
+      for (size_t d = 0; d < piece.shape.size(); ++d) {
+        slice = slice.narrow(static_cast<int64_t>(d), piece.offset[d], piece.shape[d]);
+      }
+      slice.copy_(parameter.view(from, piece));
+    }
+  }
+}
+
+class RankTrial {
+public:
+  RankTrial(Session& session, const TrialOptions& options)
+      : session_(session)
+      , options_(options)
+      , passes_(session.passes()) {
+    passes_.checking = options.checking;
+    session_.model->parameters().allocate_gradients();
+    for (const auto& parameter : parameters().all()) {
+      first_values_.push_back(parameter.value.detach().clone());
+    }
+  }
+
+  void first_gradients(TrialResult& result) {
+    const auto batches = load(0);
+    parameters().gradients().zero_();
+    const auto list = accumulation(static_cast<int64_t>(batches.size()));
+    const auto losses = forward_backward(passes_, batches, list, /*seed=*/1);
+    parameters().reduce_gradients(session_.mesh);
+    if (options_.checking) {
+      check_parameters(parameters(), session_.mesh);
+    }
+    const double norm = std::sqrt(parameters().squared_gradient_norm(session_.mesh).item<double>());
+    keep(result, "gradient", parameters(), &Parameter::main_grad);
+    const std::scoped_lock lock(results_mutex());
+    result.loss = losses.at(0).value;
+    result.gradient_norm = norm;
+  }
+
+  void steps(const TrialOptimizer& spec, Host& host, TrialResult& result) {
+    auto value = first_values_.begin();
+    for (auto& parameter : parameters().all()) {
+      parameter.value.detach().copy_(*value++);
+    }
+    const auto optimizer = host.make<Optimizer>(spec.name, spec.options);
+    Weights weights(parameters(), *optimizer, {.weight_decay = 0.1});
+    for (int64_t step = 0; step < kSteps; ++step) {
+      (void)train_step(
+          passes_,
+          parameters(),
+          weights,
+          *optimizer,
+          load(step),
+          {.seed = static_cast<uint64_t>(step) + 1,
+           .clip = 1.0,
+           .update = {.step = step + 1, .lr = spec.lr}}
+      );
+    }
+    keep(
+        result, "value after 3 steps of " + std::string(spec.name), parameters(), &Parameter::value
+    );
+  }
+
+private:
+  ParameterStore& parameters() { return session_.model->parameters(); }
+
+  [[nodiscard]] std::vector<Batch> load(int64_t step) const {
+    const auto layout = session_.layout();
+    return load_batches(*session_.corpus, Split::train, step * layout.global(), layout);
+  }
+
+  Session& session_;
+  TrialOptions options_;
+  Passes passes_;
+  std::vector<at::Tensor> first_values_;
+};
+
+} // namespace
+
+Sample TrialCorpus::sample(Split, int64_t index) const {
+  const auto length = static_cast<size_t>(args_.seq_length);
+  const auto at = static_cast<size_t>(index);
+  const size_t second = length / 3 + at % 5;           // where the second document begins
+  const size_t padding = length - length / 6 - at % 3; // and the padding
+  const bool masked = at % 8 == 5;                     // all of it
+  std::vector<int64_t> tokens(length), labels(length), positions(length), segments(length);
+  std::vector<float> mask(length);
+  const auto token = [&](size_t i) {
+    const uint64_t word = mix(at * 1000003 + i + 1);
+    return static_cast<int64_t>(word % static_cast<uint64_t>(args_.vocab));
+  };
+  for (size_t i = 0; i < length; ++i) {
+    const bool first = i < second, tail = i >= padding;
+    const size_t begin = first ? 0 : tail ? padding : second;
+    const bool ends = i + 1 == second || i + 1 == padding;
+    tokens[i] = token(i);
+    labels[i] = token(i + 1);
+    positions[i] = static_cast<int64_t>(i - begin);
+    segments[i] = first ? 0 : tail ? 2 : 1;
+    mask[i] = masked || tail || ends ? 0.0F : 1.0F;
+  }
+  return {
+      {"tokens", tokens},
+      {"labels", labels},
+      {"positions", positions},
+      {"segments", segments},
+      {"loss_mask", mask}};
+}
+
+void run_trial(
+    const Recipe& recipe,
+    Host& host,
+    const SessionOptions& where,
+    const TrialOptions& options,
+    TrialResult& result
+) {
+  std::unique_ptr<Session> session;
+  {
+    const std::scoped_lock lock(results_mutex()); // the host opens plugins, one thread at a time
+    SessionOptions own = where;
+    own.corpus = false;
+    own.dtype = options.dtype;
+    session = make_session(recipe, host, own);
+  }
+  session->corpus = std::make_unique<TrialCorpus>(Corpus::Args{
+      .tokenizer = session->tokenizer.get(),
+      .seq_length = recipe.model.seq_length,
+      .vocab = session->architecture->vocab()});
+  RankTrial trial(*session, options);
+  trial.first_gradients(result);
+  for (const auto& optimizer : trial_optimizers()) {
+    trial.steps(optimizer, host, result);
+  }
+}
+
+TrialResult trial_on_threads(
+    const Recipe& recipe, Host& host, const TrialOptions& options, const WrapBackend& wrap
+) {
+  for (const auto& optimizer : trial_optimizers()) {
+    host.require(
+        Kind::optimizer, optimizer.name
+    ); // opened here, not by whichever thread comes first
+  }
+  TrialResult result;
+  const auto shape = mesh_shape(recipe, recipe.parallel.ranks());
+  run_ranks(
+      shape,
+      [&](const Mesh& mesh) { run_trial(recipe, host, {.mesh = &mesh}, options, result); },
+      {.order = recipe.parallel.order, .wrap = wrap}
+  );
+  return result;
+}
+
+namespace {
+
+double norm_of(const std::map<std::string, at::Tensor>& tensors) {
+  double sum = 0;
+  for (const auto& [name, tensor] : tensors) {
+    const double norm = tensor.norm().item().toDouble();
+    sum += norm * norm;
+  }
+  return std::sqrt(sum);
+}
+
+/// Keeps the difference that lies furthest beyond what is allowed.
+class Worst {
+public:
+  explicit Worst(double bound)
+      : bound_(bound) {}
+
+  void see(double difference, double rounding, const std::string& where) {
+    const double infinite = std::numeric_limits<double>::infinity();
+    difference = std::isfinite(difference) ? difference : infinite;
+    const double allowed = std::max(bound_, std::isfinite(rounding) ? 2 * rounding : 0);
+    if (found_.where.empty() || difference / allowed > found_.worst / found_.allowed) {
+      found_ = {difference, allowed, where};
+    }
+  }
+
+  [[nodiscard]] const TrialDifference& found() const { return found_; }
+
+private:
+  double bound_;
+  TrialDifference found_;
+};
+
+double relative(double a, double b) {
+  return std::abs(a - b) / std::max(std::abs(a), 1e-30);
+}
+
+/// The norm of a difference; infinite where there is nothing to compare.
+double distance(
+    const at::Tensor& one, const std::map<std::string, at::Tensor>* others, const std::string& name
+) {
+  if (others == nullptr || !others->contains(name) || others->at(name).sizes() != one.sizes()) {
+    return std::numeric_limits<double>::infinity();
+  }
+  return (others->at(name).to(at::kDouble) - one.to(at::kDouble)).norm().item().toDouble();
+}
+
+const std::map<std::string, at::Tensor>*
+kind_of(const TrialResult* result, const std::string& kind) {
+  const auto found =
+      result == nullptr ? decltype(result->tensors.end()){} : result->tensors.find(kind);
+  return result == nullptr || found == result->tensors.end() ? nullptr : &found->second;
+}
+
+} // namespace
+
+TrialDifference compare_trials(
+    const TrialResult& one, const TrialResult& other, double bound, const TrialResult* finer
+) {
+  Worst worst(bound);
+  const bool has_finer = finer != nullptr;
+  worst.see(
+      relative(one.loss, other.loss), has_finer ? relative(one.loss, finer->loss) : 0, "loss"
+  );
+  worst.see(
+      relative(one.gradient_norm, other.gradient_norm),
+      has_finer ? relative(one.gradient_norm, finer->gradient_norm) : 0,
+      "gradient norm"
+  );
+  for (const auto& [kind, tensors] : one.tensors) {
+    const double least = 1e-6 * norm_of(tensors);
+    const auto* others = kind_of(&other, kind);
+    const auto* finest = kind_of(finer, kind);
+    for (const auto& [name, tensor] : tensors) {
+      const double size = std::max({tensor.norm().item().toDouble(), least, 1e-30});
+      const double rounding = has_finer ? distance(tensor, finest, name) / size : 0;
+      worst.see(distance(tensor, others, name) / size, rounding, kind + " of " + name);
+    }
+    for (const auto& [name, tensor] : others == nullptr ? decltype(tensors){} : *others) {
+      if (!tensors.contains(name)) {
+        worst.see(
+            std::numeric_limits<double>::infinity(),
+            0,
+            kind + " of " + name + ", unknown to one rank"
+        );
+      }
+    }
+  }
+  return worst.found();
+}
+
+} // namespace mh

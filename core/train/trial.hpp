@@ -1,0 +1,82 @@
+#pragma once
+/// A trial of a layout: a small model trains for a few steps on a given mesh, and what came of it is
+/// held against the same on one rank.
+
+#include "core/mesh/threads.hpp"
+#include "core/train/session.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// What a trial computes, as the whole model's: the same under every layout but for rounding.
+struct TrialResult {
+  double loss = 0, gradient_norm = 0; ///< of the first step
+  /// By kind ("gradient", "after 3 steps of sgd") and global name.
+  std::map<std::string, std::map<std::string, at::Tensor>> tensors;
+};
+
+/// Samples of two documents and a tail of padding, some masked as a whole: arrays "tokens",
+/// "labels", "loss_mask", "positions" and "segments".
+class TrialCorpus : public Corpus {
+public:
+  explicit TrialCorpus(const Args& args)
+      : args_(args) {}
+
+  [[nodiscard]] int64_t size(Split) const override { return 1024; }
+
+  [[nodiscard]] Sample sample(Split split, int64_t index) const override;
+
+  [[nodiscard]] std::string summary() const override { return "samples of a trial"; }
+
+private:
+  Args args_;
+};
+
+struct TrialOptions {
+  at::ScalarType dtype = at::kFloat;
+  bool checking = true; ///< ranks compare at the boundaries of layers what they should agree on
+};
+
+/// Runs this rank's part: a step's gradients, then three steps of SGD and three of AdamW. Ranks that
+/// are threads share `result`; a process gets the slices that it holds.
+///
+/// Ranks:   collective over the mesh
+void run_trial(
+    const Recipe& recipe,
+    Host& host,
+    const SessionOptions& where,
+    const TrialOptions& options,
+    TrialResult& result
+);
+
+/// On ranks as threads of this process.
+[[nodiscard]] MH_API TrialResult trial_on_threads(
+    const Recipe& recipe, Host& host, const TrialOptions& options, const WrapBackend& wrap = nullptr
+);
+
+/// Where two results differ most.
+struct TrialDifference {
+  double worst = 0;   ///< relative; infinite where one side lacks a tensor or is no number
+  double allowed = 0; ///< at that place
+  std::string where;  ///< "gradient of layers.0.attention.q.weight"
+
+  [[nodiscard]] bool within() const { return worst <= allowed; }
+};
+
+/// Compares a layout with one rank: loss, gradient norm, and each tensor by the norm of the
+/// difference over max(its norm, 1e-6 of the norm of all of its kind).
+///
+/// A difference up to `bound` is allowed, or up to twice the distance between `one` and `finer`, one
+/// rank in a finer number format (null: none): what rounding alone does.
+[[nodiscard]] MH_API TrialDifference compare_trials(
+    const TrialResult& one, const TrialResult& other, double bound, const TrialResult* finer
+);
+
+} // namespace mh

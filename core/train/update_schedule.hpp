@@ -1,0 +1,50 @@
+#pragma once
+/// Learning rate and weight decay of each update, as the recipe says or, for a run that is resumed,
+/// as its checkpoint does.
+
+#include "megahost/export.hpp"
+#include "megahost/host.hpp"
+#include "megahost/lr_schedule.hpp"
+#include "megahost/recipe.hpp"
+#include "megahost/value.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+class MH_API Schedule {
+public:
+  /// What decides the rates: the same keys as in a recipe. A checkpoint keeps them as text.
+  [[nodiscard]] static Value terms(const Recipe& recipe);
+
+  /// Throws:  mh::Error if the schedule's own values contradict one another
+  Schedule(Value terms, Host& host);
+
+  /// Of the update that comes next.
+  [[nodiscard]] double lr(const Completed& completed) const { return lr_->lr(completed); }
+
+  /// From `weight_decay_start` to `weight_decay` over the run.
+  ///
+  /// Source:  Megatron Core, optimizer_param_scheduler.py, get_wd
+  [[nodiscard]] double weight_decay(const Completed& completed) const;
+
+  /// The terms on one line, for `resumed`.
+  [[nodiscard]] std::string text() const;
+
+private:
+  Value terms_;
+  std::unique_ptr<LrSchedule> lr_;
+  bool by_samples_ = false;
+  double length_ = 0, start_ = 0, end_ = 0;
+  std::string form_;
+};
+
+/// The schedule of a run that goes on from a checkpoint with the schedule `saved`: which of the two
+/// applies, `lr_schedule.on_resume` says. Where they differ `notes` gets a sentence.
+[[nodiscard]] Schedule resumed(
+    const Recipe& recipe, const std::string& saved, Host& host, std::vector<std::string>& notes
+);
+
+} // namespace mh

@@ -1,0 +1,54 @@
+#pragma once
+/// The small models that `megahost check` trains, for tests of layouts.
+
+#include "core/recipe/commands.hpp"
+#include "core/recipe/layouts.hpp"
+#include "core/recipe/resolve.hpp"
+#include "megahost/host.hpp"
+#include "megahost/recipe.hpp"
+
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// The plugins of this build.
+inline Host& small_host() {
+  static Host host;
+  return host;
+}
+
+/// A model shrunk as `check` does, with settings of its own ("model.use=llama"), under a layout
+/// ("context=2,tensor=2"; empty: one rank).
+inline Recipe
+small_recipe(const std::vector<std::string>& settings, const std::string& layout) {
+  Host& host = small_host();
+  std::vector<std::string> sets = settings;
+  if (!layout.empty()) {
+    const auto items = parse_layouts(layout).front().sets;
+    sets.insert(sets.end(), items.begin(), items.end());
+  }
+  const auto merged_with = [&](const Layer& middle) {
+    Loaded loaded{"test", {}, Value(Table{}), {}};
+    loaded.layers = {{"test", Table{{"train", Table{{"iters", 100}}}}}, middle};
+    for (const auto& set : sets) {
+      loaded.layers.push_back(set_layer(set));
+    }
+    for (const auto& layer : loaded.layers) {
+      loaded.merged = merge(loaded.merged, layer.tree);
+    }
+    return loaded;
+  };
+  const Loaded first = merged_with({"nothing", Table{}});
+  const std::string use = first.merged.find_path("model.use")->as_string();
+  const auto& schema = host.require(Kind::architecture, use).schema;
+  const SchemaLookup lookup{
+      .find = [&](Kind kind, const std::string& name) -> const Schema* {
+        const auto* entry = host.find(kind, name);
+        return entry == nullptr ? nullptr : &entry->schema;
+      },
+      .names = [&](Kind kind) { return host.names(kind); }};
+  return resolve(merged_with(check_layer(first.merged, schema)), lookup, {}).recipe;
+}
+
+} // namespace mh

@@ -1,0 +1,354 @@
+// The optimizers as plugins: held against formulas in float64, under stochastic rounding, and where
+// ranks have split a matrix.
+
+#include "core/mesh/threads.hpp"
+#include "core/train/weights.hpp"
+#include "megahost/model.hpp"
+#include "megahost/nn/decoder.hpp"
+#include "megahost/optimizer.hpp"
+#include "megahost/random.hpp"
+#include "runs.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <map>
+#include <mutex>
+
+using mh::Table;
+
+namespace {
+
+mh::UpdateItem item(mh::Optimizer& optimizer, double weight_decay, double multiplier = 1) {
+  mh::UpdateItem item;
+  item.weight = at::linspace(-1, 1, 37);
+  item.gradient = at::linspace(0.5, -0.25, 37);
+  item.weight_decay = weight_decay;
+  item.lr_multiplier = multiplier;
+  for (const auto& spec : optimizer.state()) {
+    item.state.push_back(at::zeros_like(item.weight, item.weight.options().dtype(spec.dtype)));
+  }
+  return item;
+}
+
+} // namespace
+
+TEST_CASE("adamw follows its paper") {
+  auto host = runs::host();
+  const auto adamw = host.make<mh::Optimizer>("adamw", Table{{"eps", 1e-3}});
+  for (const double decay : {0.0, 0.1}) {
+    auto updated = item(*adamw, decay, 0.5);
+    auto w = updated.weight.to(at::kDouble);
+    auto m = at::zeros_like(w);
+    auto v = at::zeros_like(w);
+    for (int64_t step = 1; step <= 3; ++step) {
+      const double scale = 0.25;
+      updated.gradient = at::linspace(0.5, -0.25, 37);
+      const auto g = updated.gradient.to(at::kDouble) * scale;
+      adamw->update({&updated, 1}, {.step = step, .lr = 0.02, .gradient_scale = scale});
+      m = m * 0.9 + g * 0.1;
+      v = v * 0.95 + g * g * 0.05;
+      const auto direction =
+          (m / (1 - std::pow(0.9, step))) / ((v / (1 - std::pow(0.95, step))).sqrt() + 1e-3);
+      w = w * (1 - 0.01 * decay) - direction * 0.01;
+    }
+    CHECK(at::allclose(updated.weight.to(at::kDouble), w, 1e-5, 1e-6));
+    CHECK(at::allclose(updated.state[1].to(at::kDouble), v, 1e-5, 1e-9));
+  }
+  CHECK(
+      runs::refusal<mh::Optimizer>(
+          host, "adamw", {{"betas", mh::Value::Array{0.9}}}
+      ).find("two numbers") != std::string::npos
+  );
+  CHECK(
+      runs::refusal<mh::Optimizer>(
+          host, "adamw", {{"betas", mh::Value::Array{0.9, 1.0}}}
+      ).find("below 1") != std::string::npos
+  );
+}
+
+TEST_CASE("sgd with and without momentum") {
+  auto host = runs::host();
+
+  struct Case {
+    double momentum;
+    bool nesterov;
+  };
+
+  for (const auto& [momentum, nesterov] : {Case{0, false}, Case{0.9, false}, Case{0.9, true}}) {
+    const auto sgd =
+        host.make<mh::Optimizer>("sgd", Table{{"momentum", momentum}, {"nesterov", nesterov}});
+    CHECK(sgd->state().size() == (momentum > 0 ? 1U : 0U));
+    auto updated = item(*sgd, 0.01);
+    auto w = updated.weight.to(at::kDouble);
+    auto v = at::zeros_like(w);
+    for (int64_t step = 1; step <= 3; ++step) {
+      updated.gradient = at::linspace(0.5, -0.25, 37);
+      const auto g = updated.gradient.to(at::kDouble) * 0.5 + w * 0.01;
+      sgd->update({&updated, 1}, {.step = step, .lr = 0.1, .gradient_scale = 0.5});
+      v = v * momentum + g;
+      w = w - (nesterov ? g + v * momentum : v) * 0.1;
+    }
+    CHECK(at::allclose(updated.weight.to(at::kDouble), w, 1e-5, 1e-6));
+  }
+  CHECK(
+      runs::refusal<mh::Optimizer>(host, "sgd", {{"nesterov", true}}).find("momentum above 0") !=
+      std::string::npos
+  );
+}
+
+TEST_CASE("adam adds weight decay to the gradient") {
+  auto host = runs::host();
+  const auto adam = host.make<mh::Optimizer>("adam");
+  auto updated = item(*adam, 0.1);
+  auto w = updated.weight.to(at::kDouble);
+  const auto g = updated.gradient.to(at::kDouble) + w * 0.1;
+  adam->update({&updated, 1}, {.step = 1, .lr = 0.02});
+  w = w - g / (g.abs() + 1e-8) * 0.02; // after one step the averages are the gradient's
+  CHECK(at::allclose(updated.weight.to(at::kDouble), w, 1e-5, 1e-6));
+}
+
+TEST_CASE("an update sets the gradient to zero and rounds the weight into the parameter") {
+  auto host = runs::host();
+  for (const std::string name : {"adamw", "adam", "sgd", "muon"}) {
+    const auto optimizer = host.make<mh::Optimizer>(name);
+    REQUIRE(optimizer->finishes());
+    auto updated = item(*optimizer, 0.1);
+    updated.parameter = at::zeros_like(updated.weight, at::kBFloat16);
+    optimizer->update({&updated, 1}, {.step = 1, .lr = 0.02});
+    CAPTURE(name);
+    CHECK(updated.gradient.count_nonzero().item<int64_t>() == 0);
+    CHECK(at::equal(updated.parameter, updated.weight.to(at::kBFloat16)));
+  }
+}
+
+TEST_CASE("muon takes orthogonal steps for matrices and AdamW's for the rest") {
+  auto host = runs::host();
+  const auto muon = host.make<mh::Optimizer>(
+      "muon",
+      Table{
+          {"momentum", 0.5},
+          {"nesterov", false},
+          {"steps", 12},
+          {"scale", "original"},
+          {"precision", "fp32"}}
+  );
+  CHECK(muon->state_of("layers.0.mlp.up.weight", {4, 6}).size() == 1);
+  CHECK(muon->state_of("head.weight", {4, 6}).size() == 2);
+  CHECK(muon->state_of("layers.0.norm.weight", {4}).size() == 2);
+  CHECK((muon->unit() == mh::Unit::matrix));
+  mh::UpdateItem matrix;
+  matrix.name = "layers.0.mlp.up.weight";
+  matrix.weight = at::ones({9, 4}, at::kDouble);
+  matrix.gradient = (at::arange(36, at::kDouble) * 7 % 11 - 5).view({9, 4});
+  matrix.state = {at::zeros({9, 4}, at::kDouble)};
+  matrix.weight_decay = 0.5;
+  muon->update({&matrix, 1}, {.step = 1, .lr = 0.1});
+  // sqrt(9 / 4) times the learning rate, and decay of 0.1 * 0.5
+  const auto step = (at::ones({9, 4}, at::kDouble) * 0.95 - matrix.weight) / 0.15;
+  const auto gram = at::matmul(step.t(), step);
+  // singular values of the quintic's limit cycle lie between 0.68 and 1.13
+  CHECK((gram.diagonal() - 1).abs().max().item<double>() < 0.55);
+  CHECK((gram - gram.diagonal().diag()).abs().max().item<double>() < 0.4);
+  CHECK(matrix.gradient.count_nonzero().item<int64_t>() == 0);
+  CHECK(
+      runs::refusal<mh::Optimizer>(host, "muon", {{"steps", 0}}).find("steps") != std::string::npos
+  );
+}
+
+TEST_CASE("bf16 state is that of float32, rounded") {
+  auto host = runs::host();
+  for (const std::string name : {"adamw", "adam", "sgd"}) {
+    const Table options = name == "sgd" ? Table{{"momentum", 0.9}} : Table{};
+    const auto wide = host.make<mh::Optimizer>(name, options);
+    const auto narrow = host.make<mh::Optimizer>(name, options, {.state_dtype = at::kBFloat16});
+    auto a = item(*wide, 0.1);
+    auto b = item(*narrow, 0.1);
+    wide->update({&a, 1}, {.step = 1, .lr = 0.02});
+    narrow->update({&b, 1}, {.step = 1, .lr = 0.02});
+    CHECK(at::equal(a.weight, b.weight)); // the step itself is not rounded
+    for (size_t s = 0; s < a.state.size(); ++s) {
+      CHECK((b.state[s].scalar_type() == at::kBFloat16));
+      CHECK(at::equal(b.state[s], a.state[s].to(at::kBFloat16)));
+    }
+  }
+}
+
+namespace {
+
+/// A weight of 1.5 in bf16, whose neighbour above is 1 / 128 away, that grows by 1 / 1024.
+mh::UpdateItem growing(int64_t rows, int64_t columns) {
+  mh::UpdateItem item;
+  item.name = "layers.0.mlp.up.weight";
+  item.weight = at::full({rows, columns}, 1.5, at::kBFloat16);
+  item.gradient = at::full({rows, columns}, -1.0);
+  return item;
+}
+
+mh::UpdateRule descent() {
+  return {.kind = mh::UpdateRule::Kind::sgd, .stochastic_rounding = true};
+}
+
+} // namespace
+
+TEST_CASE("stochastic rounding is right in the mean, and as the counters say") {
+  auto item = growing(64, 1024);
+  mh::update_fused(descent(), {&item, 1}, {.step = 7, .lr = 1.0 / 1024, .seed = 5});
+  const auto up = item.weight.to(at::kFloat).sub(1.5).mul(128);
+  CHECK(up.eq(0).logical_or(up.eq(1)).all().item<bool>());
+  CHECK(up.mean().item<double>() == doctest::Approx(0.125).epsilon(0.03)); // 6 deviations
+  const uint64_t key = mh::random_key(5, item.name);
+  for (const int64_t index : {0, 1, 77, 65535}) {
+    const auto words = mh::philox(key, uint64_t{1} << 32 | static_cast<uint64_t>(index / 4), 7);
+    const uint32_t bits = std::bit_cast<uint32_t>(1.5F + 1.0F / 1024);
+    const uint32_t rounded = (bits + (words.at(static_cast<size_t>(index % 4)) & 0xffffU)) >> 16;
+    CHECK(item.weight.flatten()[index].item<float>() == std::bit_cast<float>(rounded << 16));
+  }
+}
+
+TEST_CASE("stochastic rounding is the same under every layout, and by plain ATen") {
+  const mh::Update update{.step = 3, .lr = 1.0 / 1024, .seed = 11};
+  auto whole = growing(10, 36);
+  mh::update_fused(descent(), {&whole, 1}, update);
+  for (const auto& [row, column, rows, columns] :
+       {std::array<int64_t, 4>{0, 0, 10, 9}, {0, 9, 10, 27}, {7, 0, 3, 36}, {2, 5, 4, 6}}) {
+    auto part = growing(rows, columns);
+    part.global_shape = {10, 36};
+    part.offset = {row, column};
+    mh::update_fused(descent(), {&part, 1}, update);
+    const auto expected = whole.weight.narrow(0, row, rows).narrow(1, column, columns);
+    CHECK(at::equal(part.weight, expected));
+    // a weight with gaps has no kernel
+    auto plain = growing(columns, rows);
+    plain.weight = plain.weight.t();
+    plain.gradient = plain.gradient.t();
+    plain.global_shape = part.global_shape;
+    plain.offset = part.offset;
+    mh::update_fused(descent(), {&plain, 1}, update);
+    CHECK(at::equal(plain.weight, expected));
+  }
+  auto later = growing(10, 36);
+  mh::update_fused(descent(), {&later, 1}, {.step = 4, .lr = 1.0 / 1024, .seed = 11});
+  CHECK_FALSE(at::equal(later.weight, whole.weight));
+}
+
+TEST_CASE("an infinite value stays infinite under stochastic rounding") {
+  auto item = growing(1, 4);
+  item.gradient[0][1].fill_(-INFINITY);
+  item.gradient[0][2].fill_(NAN);
+  mh::update_fused(descent(), {&item, 1}, {.step = 1, .lr = 1});
+  CHECK(item.weight[0][0].item<float>() == 2.5F);
+  CHECK(std::isinf(item.weight[0][1].item<float>()));
+  CHECK(std::isnan(item.weight[0][2].item<float>()));
+}
+
+namespace {
+
+constexpr int64_t kSeq = 8;
+
+mh::DecoderConfig llama() {
+  mh::DecoderConfig c;
+  c.layers = 2;
+  c.hidden = 24;
+  c.heads = 4;
+  c.kv_heads = 1; // both ranks hold it
+  c.ffn_hidden = 40;
+  c.norm = "rmsnorm";
+  c.activation = "swiglu";
+  c.positions = "rope";
+  c.bias = false;
+  c.tied = false;
+  return c;
+}
+
+/// Global weights after three steps on one batch.
+std::map<std::string, at::Tensor>
+trained(const mh::MeshShape& shape, const mh::Optimizer& optimizer) {
+  std::map<std::string, at::Tensor> result;
+  std::mutex mutex;
+  mh::run_ranks(shape, [&](const mh::Mesh& mesh) {
+    mh::Rules rules;
+    for (const auto logical :
+         {mh::axis::heads, mh::axis::kv_heads, mh::axis::mlp, mh::axis::vocab}) {
+      rules.features.push_back({logical, mh::MeshAxis::tp});
+    }
+    const mh::Decoder decoder(llama(), {.vocab = 50, .seq_length = kSeq});
+    mh::Model model(
+        decoder,
+        {.mesh = &mesh,
+         .rules = &rules,
+         .dtype = at::kDouble,
+         .seed = 3,
+         .seq = kSeq,
+         .microbatch = 1,
+         .vocab_multiple = 4}
+    );
+    auto& parameters = model.parameters();
+    parameters.allocate_gradients();
+    mh::Weights weights(parameters, optimizer, {.weight_decay = 0.1, .mesh = &mesh});
+    const at::Tensor tokens = (at::arange(kSeq) * 7 % 50).unsqueeze(1);
+    const mh::Batch batch{
+        .arrays =
+            {{"tokens", tokens},
+             {"labels", (tokens * 3 + 1) % 50},
+             {"loss_mask", at::ones({kSeq, 1})}},
+        .samples = {0},
+        .seq = kSeq,
+        .batch = 1};
+    for (int64_t step = 1; step <= 3; ++step) {
+      mh::StepContext context(mesh, rules, batch);
+      (void)model.forward(context);
+      mh::backward(context.losses().at(0).sum / static_cast<double>(kSeq));
+      parameters.reduce_gradients(mesh);
+      weights.update(optimizer, {.step = step, .lr = 0.02});
+    }
+    const std::scoped_lock lock(mutex);
+    for (const auto& parameter : parameters.all()) {
+      for (const auto& piece : parameter.pieces) {
+        auto& whole = result[piece.name];
+        if (!whole.defined()) {
+          whole = at::zeros(piece.global_shape, at::kDouble);
+        }
+        at::Tensor slice = whole;
+        for (size_t d = 0; d < piece.shape.size(); ++d) {
+          slice = slice.narrow(static_cast<int64_t>(d), piece.offset[d], piece.shape[d]);
+        }
+        slice.copy_(parameter.view(parameter.value.detach(), piece));
+      }
+    }
+  });
+  return result;
+}
+
+} // namespace
+
+TEST_CASE("muon gives the same weights whether or not ranks have split the matrices") {
+  auto host = runs::host();
+  for (const std::string name : {"muon", "adamw"}) {
+    const auto optimizer = host.make<mh::Optimizer>(name);
+    const auto one = trained({}, *optimizer);
+    for (const int64_t ranks : {2, 4}) {
+      const auto split = trained({.tp = ranks}, *optimizer);
+      REQUIRE(split.size() == one.size());
+      for (const auto& [weight, expected] : one) {
+        CAPTURE(name);
+        CAPTURE(weight);
+        CHECK((split.at(weight) - expected).abs().max().item<double>() < 1e-11);
+      }
+    }
+  }
+}

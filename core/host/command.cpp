@@ -13,6 +13,7 @@ std::vector<Command> make_commands() {
   std::vector<Command> all;
   for (const auto& part :
        {training_commands(),
+        layout_commands(),
         run_reading_commands(),
         bench_commands(),
         recipe_commands(),

@@ -1,7 +1,7 @@
 #include "core/mesh/collective_log.hpp"
 
 #include <algorithm>
-#include <map>
+#include <utility>
 
 namespace mh {
 
@@ -89,13 +89,18 @@ std::string CollectiveLog::text() const {
 }
 
 std::string compare_collectives(const std::vector<Collective>& last) {
-  std::map<std::string, std::vector<size_t>> at; // ranks by what they are at
+  std::vector<std::pair<std::string, std::vector<size_t>>> at; // what some ranks are at, and which
   std::vector<size_t> silent;
   for (size_t rank = 0; rank < last.size(); ++rank) {
     if (last[rank].number == 0) {
       silent.push_back(rank);
     } else {
-      at[last[rank].text()].push_back(rank);
+      const auto known = std::find_if(at.begin(), at.end(), [&](const auto& one) {
+        return one.first == last[rank].text();
+      });
+      auto& place =
+          known == at.end() ? at.emplace_back(last[rank].text(), std::vector<size_t>()) : *known;
+      place.second.push_back(rank);
     }
   }
   std::string text;

@@ -4,6 +4,9 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+#include <array>
+
 namespace mh {
 
 namespace {
@@ -17,6 +20,18 @@ constexpr std::array kInnerFirst = {
     MeshAxis::edp,
     MeshAxis::dp,
     MeshAxis::pp};
+
+/// The order in which axes are converted: pieces are put together from the inside, and cut from the
+/// outside.
+std::array<MeshAxis, kMeshAxes> order_of(const Placement& from, const Placement& to) {
+  const auto cuts = [&](MeshAxis axis) {
+    return from[axis].type != Type::split && to[axis].type == Type::split;
+  };
+  std::array<MeshAxis, kMeshAxes> order{};
+  auto next = std::remove_copy_if(kInnerFirst.begin(), kInnerFirst.end(), order.begin(), cuts);
+  std::copy_if(kInnerFirst.rbegin(), kInnerFirst.rend(), next, cuts);
+  return order;
+}
 
 [[noreturn]] void refuse(MeshAxis axis, const Placement& from, const Placement& to) {
   throw InternalError(
@@ -157,7 +172,7 @@ at::Tensor convert_forward(
     const at::Tensor& tensor, const Placement& from, const Placement& to, const Mesh& mesh
 ) {
   at::Tensor y = tensor;
-  for (const auto axis : kInnerFirst) {
+  for (const auto axis : order_of(from, to)) {
     y = forward_along(axis, y, from, to, mesh.group(axis));
   }
   return y;
@@ -167,7 +182,8 @@ at::Tensor convert_backward(
     const at::Tensor& gradient, const Placement& from, const Placement& to, const Mesh& mesh
 ) {
   at::Tensor dx = gradient;
-  for (auto axis = kInnerFirst.rbegin(); axis != kInnerFirst.rend(); ++axis) {
+  const auto order = order_of(from, to);
+  for (auto axis = order.rbegin(); axis != order.rend(); ++axis) {
     dx = backward_along(*axis, dx, from, to, mesh.group(*axis));
   }
   return dx;

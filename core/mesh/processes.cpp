@@ -13,10 +13,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <future>
 #include <memory>
 #include <sstream>
 #include <thread>
@@ -139,6 +141,50 @@ std::string other_run(
   return "rank " + std::to_string(rank) + " has another recipe or other plugins than rank 0";
 }
 
+/// Rank 0, whose store the others read, goes last of `ranks`; it does not wait for long.
+void farewell(c10d::Store& store, const World& world, int64_t ranks) {
+  const int64_t gone = store.add("gone", 1);
+  if (world.rank != 0) {
+    return;
+  }
+  const auto end = std::chrono::steady_clock::now() + kUntilSilent;
+  for (int64_t count = gone; count < ranks && std::chrono::steady_clock::now() < end;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    count = store.add("gone", 0);
+  }
+}
+
+/// Tells rank 0 where this rank is; what rank 0 says of all.
+std::string where_all_are(c10d::Store& store, const World& world, const Collective& own) {
+  const auto key = [](int64_t rank) { return "at/" + std::to_string(rank); };
+  store.set(
+      key(world.rank),
+      bytes_of(json::array({own.number, own.name, own.group, own.dtype, own.sizes}).dump())
+  );
+  int64_t answered = 0;
+  if (world.rank == 0) {
+    std::vector<Collective> last(static_cast<size_t>(world.size));
+    const auto end = std::chrono::steady_clock::now() + kUntilSilent;
+    for (int64_t rank = 0; rank < world.size; ++rank) {
+      while (!store.check({key(rank)}) && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+      if (store.check({key(rank)})) {
+        const json at = json::parse(text_of(store.get(key(rank))));
+        last[static_cast<size_t>(rank)] = {at[0], at[1], at[2], at[3], at[4]};
+      }
+    }
+    store.set("at", bytes_of(compare_collectives(last)));
+    answered = std::count_if(last.begin(), last.end(), [](const Collective& one) {
+      return one.number > 0;
+    });
+  }
+  store.wait({"at"}, 2 * kUntilSilent);
+  const std::string where = text_of(store.get("at"));
+  farewell(store, world, answered);
+  return where;
+}
+
 } // namespace
 
 Processes::Processes(const Found& found, std::chrono::milliseconds timeout)
@@ -199,6 +245,9 @@ void Processes::require_same(const std::vector<Part>& parts) const {
       store_->set("run", bytes_of(verdict.empty() ? "same" : verdict));
     }
     verdict = text_of(store_->get("run"));
+    if (verdict != "same") {
+      farewell(*store_, world, world.size);
+    }
   } catch (const c10::Error& error) {
     throw not_met(world, error);
   }
@@ -212,35 +261,25 @@ void Processes::require_same(const std::vector<Part>& parts) const {
 }
 
 Error Processes::explained(const CollectiveError& error) const {
-  const World& world = found_.world;
-  const auto key = [](int64_t rank) { return "at/" + std::to_string(rank); };
-  try {
-    const Collective own = error.last().empty() ? Collective{} : error.last().front();
-    const json mine{own.number, own.name, own.group, own.dtype, own.sizes};
-    store_->set(key(world.rank), bytes_of(mine.dump()));
-    if (world.rank == 0) {
-      std::vector<Collective> last(static_cast<size_t>(world.size));
-      const auto end = std::chrono::steady_clock::now() + kUntilSilent;
-      for (int64_t rank = 0; rank < world.size; ++rank) {
-        while (!store_->check({key(rank)}) && std::chrono::steady_clock::now() < end) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        }
-        if (store_->check({key(rank)})) {
-          const json at = json::parse(text_of(store_->get(key(rank))));
-          last[static_cast<size_t>(rank)] = {at[0], at[1], at[2], at[3], at[4]};
-        }
-      }
-      store_->set("at", bytes_of(compare_collectives(last)));
+  const Collective own = error.last().empty() ? Collective{} : error.last().front();
+  // A store whose process is stopped never answers: whoever asks it is left behind then.
+  auto said = std::make_shared<std::promise<std::string>>();
+  auto where = said->get_future();
+  std::thread([said, own, store = store_, world = found_.world] {
+    try {
+      said->set_value(where_all_are(*store, world, own));
+    } catch (const std::exception&) { // rank 0 is gone, and the store with it
+      said->set_value("");
     }
-    store_->wait({"at"}, 2 * kUntilSilent);
-    return Error(
-        std::string(error.what()) + ". Where they are: " + text_of(store_->get("at")),
-        error.hint(),
-        error.exit_code()
-    );
-  } catch (const std::exception&) { // rank 0 is gone, and the store with it
-    return error;
-  }
+  }).detach();
+  const bool heard = where.wait_for(3 * kUntilSilent) == std::future_status::ready;
+  const std::string all = heard ? where.get() : "";
+  return all.empty() ? static_cast<const Error&>(error)
+                     : Error(
+                           std::string(error.what()) + ". Where they are: " + all,
+                           error.hint(),
+                           error.exit_code()
+                       );
 }
 
 MakeBackend Processes::make_backend() const {

@@ -47,7 +47,8 @@ public:
   /// Ranks that were started with another recipe, build or plugins would wait for one another for
   /// ever, or learn nonsense. Before any group exists: by the store.
   ///
-  /// Throws:  mh::Error (exit code 4) on every rank, naming the rank and the first line that differs
+  /// Throws:  mh::Error (exit code 4) on every rank, naming the rank and the first line that
+  /// differs
   void require_same(const std::vector<Part>& parts) const;
 
   /// The error with what all ranks were at, as rank 0 finds out; itself where it cannot. Ranks that

@@ -22,8 +22,8 @@ struct ThreadOptions {
   WrapBackend wrap = nullptr;
 };
 
-/// Runs `body` on one thread per rank of a mesh of this shape and waits for all. The ranks share the
-/// machine's cores.
+/// Runs `body` on one thread per rank of a mesh of this shape and waits for all. The ranks share
+/// the machine's cores.
 ///
 /// Throws:  what the first failing rank threw; the others are released from their collectives
 MH_API void run_ranks(

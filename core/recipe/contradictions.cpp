@@ -1,6 +1,7 @@
 #include "core/recipe/resolve.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 namespace mh {
@@ -31,6 +32,8 @@ public:
     attention();
     layers();
     sequence();
+    exchanged_heads();
+    world();
     strategies();
     evaluation();
   }
@@ -245,6 +248,22 @@ private:
     return (below > 0 ? text(below) + ", " : "") + text(below + step);
   }
 
+  /// "nearest: parallel.tensor 4, 6": the degrees next to the one given that divide `whole`.
+  std::string nearest_degrees(const char* key, int64_t whole) const {
+    const int64_t given = integer(key);
+    std::string text;
+    for (int64_t below = given - 1; below > 0 && text.empty(); --below) {
+      text = whole % below == 0 ? std::to_string(below) : "";
+    }
+    for (int64_t above = given + 1; above <= whole; ++above) {
+      if (whole % above == 0) {
+        text += (text.empty() ? "" : ", ") + std::to_string(above);
+        break;
+      }
+    }
+    return std::string("; nearest: ") + key + " " + text;
+  }
+
   void divides(const char* whole, const char* part, const std::string& why) {
     if (sound({whole, part}) && integer(whole) > 0 && integer(part) > 0 &&
         integer(whole) % integer(part) != 0) {
@@ -252,7 +271,8 @@ private:
           {whole, part},
           std::string(whole) + " " + text(integer(whole)) + " is not divisible by " + part + " " +
               text(integer(part)),
-          why
+          why + (std::string(part).starts_with("parallel.") ? nearest_degrees(part, integer(whole))
+                                                            : "")
       );
     }
   }
@@ -280,7 +300,8 @@ private:
           {"model.kv_heads", "parallel.tensor"},
           "model.kv_heads " + text(kv_heads) + " and parallel.tensor " + text(tensor) +
               " do not divide one another",
-          "each rank holds whole key-value heads, or several ranks share one"
+          "each rank holds whole key-value heads, or several ranks share one" +
+              nearest_degrees("parallel.tensor", kv_heads)
       );
     }
   }
@@ -329,7 +350,8 @@ private:
           "model.seq_length " + text(length) +
               " is not divisible by 2 x parallel.context = " + text(2 * context),
           "each rank holds two pieces of the sequence, one early and one late: nearest " +
-              nearest_multiples(length, 2 * context)
+              nearest_multiples(length, 2 * context) +
+              (length % 2 == 0 ? nearest_degrees("parallel.context", length / 2) : "")
       );
     } else if (split && tensor > 1 && length % (tensor * context) != 0) {
       report(
@@ -338,6 +360,51 @@ private:
               " is not divisible by parallel.tensor x parallel.context = " +
               text(tensor * context) + ", which parallel.sequence needs",
           "nearest: " + nearest_multiples(length, tensor * context)
+      );
+    }
+  }
+
+  /// Exchanged heads: each rank of tensor parallelism deals its own out over the context ranks.
+  void exchanged_heads() {
+    const int64_t context = integer("parallel.context");
+    if (context == 1 || word("parallel.context_method") != "all_to_all" ||
+        !sound({"model.heads", "model.kv_heads", "parallel.context", "parallel.tensor"})) {
+      return;
+    }
+    const int64_t tensor = integer("parallel.tensor");
+    const int64_t heads = integer("model.heads");
+    const int64_t kv_heads = integer("model.kv_heads") > 0 ? integer("model.kv_heads") : heads;
+    const int64_t fewest = std::max<int64_t>(1, kv_heads / tensor);
+    if (heads > 0 && (heads / tensor % context != 0 || fewest % context != 0)) {
+      report(
+          {"parallel.context", "parallel.context_method", "model.kv_heads"},
+          "parallel.context " + text(context) + " with context_method \"all_to_all\" divides " +
+              "heads, but a rank of parallel.tensor " + text(tensor) + " has " +
+              text(heads / tensor) + " heads and " + text(fewest) + " key-value heads",
+          "choose context_method \"ring\" or \"all_gather\"" +
+              nearest_degrees("parallel.context", std::gcd(heads / tensor, fewest))
+      );
+    }
+  }
+
+  /// Ranks that are there but not used.
+  void world() {
+    if (facts_.world == 1 ||
+        !sound({"parallel.data", "parallel.tensor", "parallel.pipeline", "parallel.context"})) {
+      return;
+    }
+    const int64_t one =
+        integer("parallel.tensor") * integer("parallel.pipeline") * integer("parallel.context");
+    const int64_t used = one * data_degree();
+    if (used < facts_.world) { // more than there are: who starts the run says how to start them
+      report(
+          {"parallel.data", "parallel.tensor", "parallel.pipeline", "parallel.context"},
+          "the layout has " + text(used) + " ranks (tensor x pipeline x context = " + text(one) +
+              ", data " + text(data_degree()) + "), the run has " + text(facts_.world),
+          facts_.world % one == 0
+              ? "parallel.data " + text(facts_.world / one) + ", or \"auto\", uses them all"
+              : "start " + text(used) + " ranks, or choose degrees whose product divides " +
+                    text(facts_.world)
       );
     }
   }

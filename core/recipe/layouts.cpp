@@ -78,7 +78,9 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
 
 /// What a field may be beside its default, which is left out of a layout's text.
 std::vector<std::string> values_of(
-    const Field& field, const std::vector<std::string>& schedules, const std::string& text_of_default
+    const Field& field,
+    const std::vector<std::string>& schedules,
+    const std::string& text_of_default
 ) {
   std::vector<std::string> values;
   if (field.name == "schedule") {
@@ -126,10 +128,9 @@ std::vector<Layout> all_layouts(
 ) {
   std::vector<Draft> drafts{{}};
   for (const Field& field : parallel.fields) { // degrees first: the others depend on them
-    const bool degree = (field.type == FieldType::integer ||
-                         field.type == FieldType::integer_or_string) &&
-                        contains(strategies, field.name) &&
-                        strategy_of(field.name, strategies).empty();
+    const bool degree =
+        (field.type == FieldType::integer || field.type == FieldType::integer_or_string) &&
+        contains(strategies, field.name) && strategy_of(field.name, strategies).empty();
     for (size_t i = 0, count = degree ? drafts.size() : 0; i < count; ++i) {
       for (int64_t n = 2; n * drafts[i].ranks <= ranks; ++n) {
         Draft draft = drafts[i];
@@ -142,10 +143,11 @@ std::vector<Layout> all_layouts(
   }
   for (const Field& field : parallel.fields) {
     const std::string strategy = strategy_of(field.name, strategies);
-    const bool installed = !strategy.empty() && (field.name.starts_with(strategy + "_") ||
-                                                 contains(strategies, field.name) ||
-                                                 strategy == "pipeline");
-    const std::string usual = field.default_value.is_string() ? field.default_value.as_string() : "";
+    const bool installed =
+        !strategy.empty() && (field.name.starts_with(strategy + "_") ||
+                              contains(strategies, field.name) || strategy == "pipeline");
+    const std::string usual =
+        field.default_value.is_string() ? field.default_value.as_string() : "";
     for (size_t i = 0, count = installed ? drafts.size() : 0; i < count; ++i) {
       for (const std::string& value : values_of(field, schedules, usual)) {
         if (contains(drafts[i].active, strategy)) {

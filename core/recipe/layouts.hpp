@@ -19,8 +19,9 @@ struct Layout {
 /// Throws:  mh::Error for an item that is no KEY=VALUE
 [[nodiscard]] std::vector<Layout> parse_layouts(const std::string& text);
 
-/// Every combination of at most `ranks` ranks, from two on, that the strategies make: their degrees,
-/// levels and methods as the section `parallel` declares them. Some of them contradict a model.
+/// Every combination of at most `ranks` ranks, from two on, that the strategies make: their
+/// degrees, levels and methods as the section `parallel` declares them. Some of them contradict a
+/// model.
 [[nodiscard]] std::vector<Layout> all_layouts(
     const Schema& parallel,
     const std::vector<std::string>& strategies,

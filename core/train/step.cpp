@@ -28,7 +28,8 @@ public:
   void add(const std::vector<Loss>& losses, LossCounts& counts) {
     for (const auto& loss : losses) {
       const double count = counts.of(loss.over);
-      const auto value = loss.sum.detach().to(at::kFloat) * (count > 0 ? 1 / count : 0.0);
+      const auto type = loss.sum.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+      const auto value = loss.sum.detach().to(type) * (count > 0 ? 1 / count : 0.0);
       auto known = std::find_if(sums_.begin(), sums_.end(), [&](const auto& sum) {
         return sum.name == loss.name;
       });

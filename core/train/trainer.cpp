@@ -44,21 +44,6 @@ public:
   void line(const std::string&) override {}
 };
 
-/// Ranks that were started with another recipe or other plugins would wait for one another for
-/// ever, or learn nonsense.
-void require_same_run(const Ranks& ranks, const std::string& text) {
-  const auto digests = together(ranks, [&] { return std::to_string(random_key(0, text)); });
-  for (size_t rank = 1; rank < digests.size(); ++rank) {
-    if (digests[rank] != digests.front()) {
-      throw Error(
-          "rank " + std::to_string(rank) + " has another recipe or other plugins than rank 0",
-          "start all ranks with the same command, and the same files on every machine",
-          exit_code::communication
-      );
-    }
-  }
-}
-
 class Trainer {
 public:
   Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output);
@@ -127,7 +112,6 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
     , guards_(recipe)
     , iterations_(recipe.iterations()) {
   auto& session = *session_;
-  require_same_run(ranks_, options.recipe_text + join(used_plugins(recipe, host)));
   require_evaluation(session);
   freeze(session.model->parameters(), recipe.optimizer.groups, ranks_);
   const std::string given = together(ranks_, [&] {
@@ -244,8 +228,10 @@ void Trainer::step() {
   weights_->set_weight_decay(session.schedule->weight_decay(completed));
   const double loss_scale = guards_.loss_scale();
   Judgement judgement;
+  Passes passes = session.passes();
+  passes.checking = options_.checking;
   const auto result = train_step(
-      session.passes(),
+      passes,
       session.model->parameters(),
       *weights_,
       *session.optimizer,

@@ -31,6 +31,7 @@ struct TrainOptions {
   std::vector<std::string> recipe_words{};
   std::optional<StepRange> profile{};   ///< steps to profile, into folder `profile` of the run
   const Processes* processes = nullptr; ///< of the run; null: this process is alone
+  bool checking = false; ///< ranks compare at layers' boundaries what they should agree on
   /// Fills the parameters of a new run, and says from where; null: they are random.
   std::function<std::string(Session&)> weights{};
 };

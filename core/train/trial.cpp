@@ -3,10 +3,10 @@
 #include "core/mesh/threads.hpp"
 #include "core/train/step.hpp"
 #include "core/train/weights.hpp"
-#include "megahost/checking.hpp"
 #include "megahost/error.hpp"
 #include "megahost/shuffle.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
@@ -21,7 +21,6 @@ namespace mh {
 
 namespace {
 
-constexpr int64_t kSteps = 3;
 constexpr double kNobody = -std::numeric_limits<double>::infinity();
 
 struct TrialOptimizer {
@@ -67,43 +66,48 @@ void keep(
   }
 }
 
+/// Ranks that are threads share the cores, each with as many threads of LibTorch as it gets.
+class SharedCores {
+public:
+  explicit SharedCores(int64_t ranks)
+      : threads_(at::get_num_threads()) {
+    at::set_num_threads(static_cast<int>(std::max<int64_t>(1, threads_ / ranks)));
+  }
+
+  ~SharedCores() { at::set_num_threads(threads_); }
+
+  SharedCores(const SharedCores&) = delete;
+  SharedCores& operator=(const SharedCores&) = delete;
+
+private:
+  int threads_;
+};
+
 class RankTrial {
 public:
-  RankTrial(Session& session, const TrialOptions& options)
+  RankTrial(Session& session, const TrialOptions& options, TrialResult& result)
       : session_(session)
       , options_(options)
+      , result_(result)
       , passes_(session.passes()) {
     passes_.checking = options.checking;
-    session_.model->parameters().allocate_gradients();
+    parameters().allocate_gradients();
     for (const auto& parameter : parameters().all()) {
       first_values_.push_back(parameter.value.detach().clone());
     }
   }
 
-  void first_gradients(TrialResult& result) {
-    const auto batches = load(0);
-    parameters().gradients().zero_();
-    const auto list = accumulation(static_cast<int64_t>(batches.size()));
-    const auto losses = forward_backward(passes_, batches, list, /*seed=*/1);
-    parameters().reduce_gradients(session_.mesh);
-    if (options_.checking) {
-      check_parameters(parameters(), session_.mesh);
-    }
-    const double norm = std::sqrt(parameters().squared_gradient_norm(session_.mesh).item<double>());
-    keep(result, "gradient", parameters(), &Parameter::main_grad);
-    const std::scoped_lock lock(results_mutex());
-    result.loss = losses.at(0).value;
-    result.gradient_norm = norm;
-  }
-
-  void steps(const TrialOptimizer& spec, Host& host, TrialResult& result) {
+  /// Steps from the first values on; of the first one the gradients are kept, too.
+  void run(const TrialOptimizer& spec, Host& host) {
+    const at::NoGradGuard no_grad;
     auto value = first_values_.begin();
     for (auto& parameter : parameters().all()) {
-      parameter.value.detach().copy_(*value++);
+      parameter.value.copy_(*value++);
     }
     const auto optimizer = host.make<Optimizer>(spec.name, spec.options);
-    Weights weights(parameters(), *optimizer, {.weight_decay = 0.1});
-    for (int64_t step = 0; step < kSteps; ++step) {
+    Weights weights(parameters(), *optimizer, {.weight_decay = 0.1, .mesh = &session_.mesh});
+    for (int64_t step = 0; step < std::max<int64_t>(1, options_.steps); ++step) {
+      const at::AutoGradMode grad(true);
       (void)train_step(
           passes_,
           parameters(),
@@ -112,16 +116,30 @@ public:
           load(step),
           {.seed = static_cast<uint64_t>(step) + 1,
            .clip = 1.0,
-           .update = {.step = step + 1, .lr = spec.lr}}
+           .update = {.step = step + 1, .lr = spec.lr},
+           .accept =
+               [&](const StepResult& found) {
+                 if (step == 0) {
+                   keep_first(found);
+                 }
+                 return options_.steps > 0;
+               }}
       );
     }
-    keep(
-        result, "value after 3 steps of " + std::string(spec.name), parameters(), &Parameter::value
-    );
+    if (options_.steps > 0) {
+      keep(result_, "value after " + std::string(spec.name), parameters(), &Parameter::value);
+    }
   }
 
 private:
   ParameterStore& parameters() { return session_.model->parameters(); }
+
+  void keep_first(const StepResult& found) {
+    keep(result_, "gradient", parameters(), &Parameter::main_grad);
+    const std::scoped_lock lock(results_mutex());
+    result_.loss = found.losses.at(0).value;
+    result_.gradient_norm = found.gradient_norm;
+  }
 
   [[nodiscard]] std::vector<Batch> load(int64_t step) const {
     const auto layout = session_.layout();
@@ -130,6 +148,7 @@ private:
 
   Session& session_;
   TrialOptions options_;
+  TrialResult& result_;
   Passes passes_;
   std::vector<at::Tensor> first_values_;
 };
@@ -185,10 +204,12 @@ void run_trial(
       .tokenizer = session->tokenizer.get(),
       .seq_length = recipe.model.seq_length,
       .vocab = session->architecture->vocab()});
-  RankTrial trial(*session, options);
-  trial.first_gradients(result);
+  RankTrial trial(*session, options, result);
   for (const auto& optimizer : trial_optimizers()) {
-    trial.steps(optimizer, host, result);
+    trial.run(optimizer, host);
+    if (options.steps == 0) {
+      break; // the gradients do not depend on it
+    }
   }
 }
 
@@ -202,6 +223,7 @@ TrialResult trial_on_threads(
   }
   TrialResult result;
   const auto shape = mesh_shape(recipe, recipe.parallel.ranks());
+  const SharedCores cores(shape.world());
   run_ranks(
       shape,
       [&](const Mesh& mesh) { run_trial(recipe, host, {.mesh = &mesh}, options, result); },

@@ -1,6 +1,6 @@
 #pragma once
-/// A trial of a layout: a small model trains for a few steps on a given mesh, and what came of it is
-/// held against the same on one rank.
+/// A trial of a layout: a small model trains for a few steps on a given mesh, and what came of it
+/// is held against the same on one rank.
 
 #include "core/mesh/threads.hpp"
 #include "core/train/session.hpp"
@@ -42,10 +42,11 @@ private:
 struct TrialOptions {
   at::ScalarType dtype = at::kFloat;
   bool checking = true; ///< ranks compare at the boundaries of layers what they should agree on
+  int64_t steps = 3;    ///< of each optimizer, after the first gradients
 };
 
-/// Runs this rank's part: a step's gradients, then three steps of SGD and three of AdamW. Ranks that
-/// are threads share `result`; a process gets the slices that it holds.
+/// Runs this rank's part: a step's gradients, then three steps of SGD and three of AdamW. Ranks
+/// that are threads share `result`; a process gets the slices that it holds.
 ///
 /// Ranks:   collective over the mesh
 void run_trial(
@@ -73,8 +74,8 @@ struct TrialDifference {
 /// Compares a layout with one rank: loss, gradient norm, and each tensor by the norm of the
 /// difference over max(its norm, 1e-6 of the norm of all of its kind).
 ///
-/// A difference up to `bound` is allowed, or up to twice the distance between `one` and `finer`, one
-/// rank in a finer number format (null: none): what rounding alone does.
+/// A difference up to `bound` is allowed, or up to twice the distance between `one` and `finer`,
+/// one rank in a finer number format (null: none): what rounding alone does.
 [[nodiscard]] MH_API TrialDifference compare_trials(
     const TrialResult& one, const TrialResult& other, double bound, const TrialResult* finer
 );

@@ -1,5 +1,6 @@
 #pragma once
-/// What a trial on processes came to, as a file: how rank 0 tells the process that started the ranks.
+/// What a trial on processes came to, as a file: how rank 0 tells the process that started the
+/// ranks.
 
 #include "core/train/trial.hpp"
 

@@ -37,7 +37,10 @@ public:
       : placed_(builder.place(kEmbedAxis))
       , router_(
             builder,
-            {.in = kEmbedAxis, .outs = {{"router", {{"choice"}, kExperts}}}, .bias = true, .std = 0.5}
+            {.in = kEmbedAxis,
+             .outs = {{"router", {{"choice"}, kExperts}}},
+             .bias = true,
+             .std = 0.5}
         ) {
     // Tokens are dealt out over all ranks of a stage; an expert's are gathered from those of ep, so
     // what its weights meet is split over edp alone.
@@ -83,9 +86,7 @@ private:
 
   /// [seq, batch, n] of this rank -> [tokens, n] of all ranks that share experts.
   static at::Tensor gather(const at::Tensor& x, const Mesh& mesh) {
-    return convert(
-        x.reshape({-1, x.size(-1)}), both(Type::split), both(Type::replicated), mesh
-    );
+    return convert(x.reshape({-1, x.size(-1)}), both(Type::split), both(Type::replicated), mesh);
   }
 
   Placement placed_;

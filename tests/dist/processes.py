@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -118,6 +119,7 @@ begin = time.time()
 errors = run.communicate()[1]
 assert run.returncode == 4, (run.returncode, errors)
 assert "rank 0" in errors and "in collective" in errors, errors
+assert "Where they are: rank 0 is at #" in errors and "rank 1 does not answer" in errors, errors
 print(f"stopped: {time.time() - begin:.0f} s,", errors.splitlines()[0][:120])
 
 # SIGTERM to the launcher: all ranks save and end.
@@ -131,3 +133,41 @@ assert any((folder / "ended" / "checkpoints").glob("step-*")), errors
 part = megahost(env={**os.environ, "RANK": "0", "TORCHELASTIC_RUN_ID": "x"})
 assert part.returncode == 4 and "lacks WORLD_SIZE" in part.stderr, part
 print(part.stderr.splitlines()[0])
+
+
+def by_hand(*ranks):
+    """Ranks that somebody started without a launcher of ours, each with its own words."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started = []
+    for rank, words in enumerate(ranks):
+        env = {**os.environ, "MEGAHOST_RANK": str(rank), "MEGAHOST_WORLD_SIZE": str(len(ranks)),
+               "MEGAHOST_LOCAL_RANK": str(rank), "MEGAHOST_LOCAL_WORLD_SIZE": str(len(ranks)),
+               "MEGAHOST_MASTER_ADDR": "127.0.0.1", "MEGAHOST_MASTER_PORT": str(port)}
+        started.append(subprocess.Popen([program, "run", "tiny.toml", *words], cwd=folder, env=env,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+    return [(run.communicate()[1], run.returncode) for run in started]
+
+
+# A rank that was given another recipe, or another layout, is named before any group exists.
+for own, other, what in (
+    ("optimizer.lr=1e-3", "optimizer.lr=2e-3", "lr = 0.002, where rank 0 has lr = 0.001"),
+    ("parallel.data=2", "parallel.tensor=2", "rank 1 has another recipe than rank 0"),
+):
+    begin = time.time()
+    for errors, status in by_hand(["--set", own], ["--set", other]):
+        assert status == 4 and "rank 1 has another recipe than rank 0" in errors and what in errors, errors
+    assert time.time() - begin < 4, "the ranks waited for one another"
+    print("another recipe:", errors.splitlines()[0][:120])
+
+# The checking mode finds nothing in a sound layout.
+compare("checking", one, train("checking", 2, "tensor=2,sequence=true", "--checking"))
+
+# check on processes: the numbers of one rank there, too.
+check = subprocess.run(
+    [program, "check", "tiny.toml", "--layouts", "tensor=2; data=2,context=2", "--precision", "fp32", "--processes", "--json"],
+    cwd=folder, capture_output=True, text=True)
+assert check.returncode == 0, check.stdout + check.stderr
+assert [row["same"] for row in json.loads(check.stdout)] == [True, True], check.stdout
+print("check --processes:", [row["precisions"]["fp32"]["worst"] for row in json.loads(check.stdout)])

@@ -20,8 +20,7 @@ inline Host& small_host() {
 
 /// A model shrunk as `check` does, with settings of its own ("model.use=llama"), under a layout
 /// ("context=2,tensor=2"; empty: one rank).
-inline Recipe
-small_recipe(const std::vector<std::string>& settings, const std::string& layout) {
+inline Recipe small_recipe(const std::vector<std::string>& settings, const std::string& layout) {
   Host& host = small_host();
   std::vector<std::string> sets = settings;
   if (!layout.empty()) {

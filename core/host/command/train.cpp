@@ -42,6 +42,10 @@ std::vector<Command> training_commands() {
                "shows where the time of these steps goes, by operation and by part of the model, "
                "and "
                "writes a trace for ui.perfetto.dev or chrome://tracing"},
+              {"--checking",
+               "",
+               "ranks compare at the boundaries of layers what they should agree on, and name the "
+               "first tensor that differs; slow"},
           },
           {
               {"megahost run recipes/quickstart.lua",

@@ -113,9 +113,7 @@ private:
     loaded.layers.push_back(
         {"--model",
          Table{
-             {"name", "check"},
-             {"model", Table{{"use", model}}},
-             {"train", Table{{"iters", 100}}}}}
+             {"name", "check"}, {"model", Table{{"use", model}}}, {"train", Table{{"iters", 100}}}}}
     );
     loaded.layers.insert(loaded.layers.end(), options.layers.begin(), options.layers.end());
     for (const std::string& set : options.sets) {
@@ -157,9 +155,8 @@ std::vector<Row> rows_of(const Invocation& invocation, const Subject& subject, H
       }
     }
   }
-  const auto large = std::find_if(rows.begin(), rows.end(), [&](const Row& row) {
-    return row.ranks > ranks;
-  });
+  const auto large =
+      std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return row.ranks > ranks; });
   if (large != rows.end()) {
     throw Error(
         "the layout " + large->layout.text + " has " + std::to_string(large->ranks) +
@@ -247,8 +244,9 @@ public:
       const TrialResult result =
           processes_ ? trial_on_processes(layout, precision, recipe.parallel.ranks())
                      : trial_on_threads(recipe, host_, {.dtype = precision.dtype});
-      const TrialResult* finer =
-          precision.finer < 0 ? nullptr : &one_rank(layout, kPrecisions.at(size_t(precision.finer)));
+      const TrialResult* finer = precision.finer < 0
+                                     ? nullptr
+                                     : &one_rank(layout, kPrecisions.at(size_t(precision.finer)));
       cell.difference = compare_trials(one_rank(layout, precision), result, precision.bound, finer);
     } catch (const Error& error) {
       cell.error = error.what();
@@ -291,7 +289,8 @@ const Cell& worst(const Row& row) {
              row.cells.end(),
              [](const auto& a, const auto& b) {
                const auto beyond = [](const Cell& cell) {
-                 return cell.error.empty() ? cell.difference.worst / cell.difference.allowed : 1e300;
+                 return cell.error.empty() ? cell.difference.worst / cell.difference.allowed
+                                           : 1e300;
                };
                return beyond(a.second) < beyond(b.second);
              }
@@ -334,7 +333,12 @@ Json to_json(const Row& row) {
   return json;
 }
 
-void print_head(const Recipe& recipe, const std::vector<Row>& rows, size_t width, const std::vector<Precision>& precisions) {
+void print_head(
+    const Recipe& recipe,
+    const std::vector<Row>& rows,
+    size_t width,
+    const std::vector<Precision>& precisions
+) {
   std::string sizes;
   for (const char* field : {"layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab"}) {
     if (const Value* value = recipe.tree.find_path(std::string("model.") + field)) {
@@ -342,12 +346,14 @@ void print_head(const Recipe& recipe, const std::vector<Row>& rows, size_t width
     }
   }
   std::printf(
-      "%s%s, %lld tokens; %zu layouts against one rank: loss, gradients, gradient norm, values after "
+      "%s%s, %lld tokens; %zu layout%s against one rank: loss, gradients, gradient norm, values "
+      "after "
       "3 steps of sgd and of adamw\n",
       recipe.model.use.c_str(),
       sizes.c_str(),
       static_cast<long long>(recipe.model.seq_length),
-      rows.size()
+      rows.size(),
+      rows.size() == 1 ? "" : "s"
   );
   std::map<std::string, bool> names; // in the order of the cells
   for (const auto& precision : precisions) {
@@ -395,7 +401,10 @@ int command_check(const Invocation& invocation, Host& host) {
   if (json) {
     std::printf("%s\n", all.dump(2).c_str());
   } else {
-    std::printf("%s\n", good ? "every layout has the numbers of one rank" : "some layouts differ from one rank");
+    std::printf(
+        "%s\n",
+        good ? "every layout has the numbers of one rank" : "some layouts differ from one rank"
+    );
   }
   return good ? 0 : exit_code::other;
 }

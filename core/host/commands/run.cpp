@@ -1,10 +1,14 @@
+#include "core/config.hpp"
 #include "core/host/commands/commands.hpp"
 #include "core/host/given_weights.hpp"
 #include "core/host/run_output.hpp"
 #include "core/host/spawn.hpp"
 #include "core/mesh/processes.hpp"
+#include "core/recipe/text.hpp"
 #include "core/train/session.hpp"
+#include "core/train/start_block.hpp"
 #include "core/train/trainer.hpp"
+#include "megahost/abi.hpp"
 #include "megahost/error.hpp"
 
 #include <sys/prctl.h>
@@ -130,6 +134,11 @@ int command_run(const Invocation& invocation, Host& host) {
     processes.emplace(
         *found, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))
     );
+    processes->require_same(
+        {{"recipe", show_recipe(recipe, RecipeFormat::toml, /*origins=*/false)},
+         {"build", std::string(MH_ABI_TAG) + "\n" + MH_VERSION + " " + MH_BUILT_FOR},
+         {"set of plugins", join(used_plugins(recipe, host), "\n")}}
+    );
   }
   std::optional<StepRange> profile;
   if (invocation.has("--profile")) {
@@ -143,13 +152,23 @@ int command_run(const Invocation& invocation, Host& host) {
       .recipe_words = recipe_words(invocation),
       .profile = profile,
       .processes = processes ? &*processes : nullptr,
+      .checking = invocation.has("--checking"),
   };
   if (invocation.has("--weights")) {
     options.weights = [folder = invocation.value("--weights")](Session& session) {
       return load_weights(folder, session).words;
     };
   }
-  const TrainSummary summary = train(recipe, host, options, output);
+  const TrainSummary summary = [&] {
+    try {
+      return train(recipe, host, options, output);
+    } catch (const CollectiveError& error) {
+      if (!processes) {
+        throw;
+      }
+      throw processes->explained(error);
+    }
+  }();
   return summary.reason == "SIGTERM"  ? 128 + SIGTERM
          : summary.reason == "SIGINT" ? 128 + SIGINT
                                       : 0;

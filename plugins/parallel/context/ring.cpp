@@ -7,11 +7,11 @@
 #include <megahost/context.hpp>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <limits>
@@ -82,14 +82,30 @@ Tensor share(const Tensor& part, const Tensor& whole) {
 
 /// A tensor on its way to the next rank, while the one of the rank before comes.
 struct Passing {
-  Tensor incoming;
+  mh::Pending sent, received;
 
-  [[nodiscard]] Tensor wait() const { return incoming; }
+  Tensor wait() {
+    const Tensor incoming = received.wait();
+    (void)sent.wait();
+    return incoming;
+  }
 };
 
+/// Of two neighbours one sends first and the other receives first, as transports want it that match
+/// operations in their order.
 Passing pass_on(const Tensor& outgoing, const mh::Group& group) {
-  const Tensor all = group.all_gather(outgoing.unsqueeze(0), 0);
-  return {all[(group.index() - 1 + group.size()) % group.size()].clone()};
+  const int64_t n = group.size();
+  const int64_t next = (group.index() + 1) % n, before = (group.index() + n - 1) % n;
+  const Tensor incoming = at::empty_like(outgoing);
+  Passing passing;
+  if (group.index() % 2 == 0) {
+    passing.sent = group.send(outgoing, next);
+    passing.received = group.receive(incoming, before);
+  } else {
+    passing.received = group.receive(incoming, before);
+    passing.sent = group.send(outgoing, next);
+  }
+  return passing;
 }
 
 struct Ring : torch::autograd::Function<Ring> {

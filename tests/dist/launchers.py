@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""The same command under torchrun, mpirun and srun (a private Slurm of two nodes): the numbers of one rank; a rank that is
+killed or given another recipe ends the run. `./megahost test dist` sets the launchers up."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+program = os.environ["MEGAHOST"]
+python = os.environ["MEGAHOST_SOURCE"] + "/.deps/parity-env/bin/python"
+folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-launchers-"))
+folder.chmod(0o755)  # munge has a user of its own
+(folder / "tiny.toml").write_text(
+    """
+precision = "fp32"
+model = { use = "llama", layers = 2, hidden = 32, heads = 4, seq_length = 16 }
+data = { use = "mock" }
+batch = { global = 4, micro = 1 }
+train = { iters = 4 }
+log = { interval = 1, format = "json" }
+comm = { timeout = 20 }
+"""
+)
+tensor = ["--set", "parallel.tensor=2"]
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+def torchrun(command):
+    return [python, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node=2",
+            "--master-addr=127.0.0.1", "--master-port=" + free_port(), *command], {}
+
+
+def mpirun(command):
+    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", *command], {}
+
+
+def srun(command):  # two nodes of this machine have no names that resolve
+    return ["srun", "-N", "2", "-n", "2", *command], {
+        "SLURM_CONF": str(folder / "slurm/slurm.conf"), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+
+
+def start(launcher, command):
+    words, more = launcher(command)
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **more}
+    return subprocess.Popen(words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            start_new_session=True)
+
+
+def losses(run):
+    records = [json.loads(line) for line in (folder / run / "metrics.jsonl").read_text().splitlines()]
+    return [record["losses"]["lm loss"] for record in records if "losses" in record]
+
+
+def ranks_of(run):
+    """The processes of a run, by its folder's name in their command lines."""
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().decode().split("\0")
+            if words[0] == program and run in words:
+                found.append(int(process.name))
+        except OSError:
+            pass
+    return found
+
+
+def check(launcher, one):
+    name = launcher.__name__
+    run = start(launcher, [program, "run", "tiny.toml", "--run-dir", name, *tensor])
+    output = run.communicate()[0]
+    assert run.returncode == 0, f"{name}: status {run.returncode}\n{output}"
+    worst = max(abs(a - b) / a for a, b in zip(one, losses(name), strict=True))
+    assert worst < 1e-5, (name, one, losses(name))
+    print(f"{name}: losses of one rank to {worst:.0e}")
+
+    run = start(launcher, [program, "run", "tiny.toml", "--run-dir", name + "-killed", *tensor,
+                           "--set", "train.iters=1000000"])
+    metrics = folder / (name + "-killed") / "metrics.jsonl"
+    while not metrics.exists() or len(metrics.read_text().splitlines()) < 3:
+        assert run.poll() is None, run.stdout.read()
+        time.sleep(0.1)
+    begin = time.time()
+    os.kill(max(ranks_of(name + "-killed")), signal.SIGKILL)
+    output = run.communicate()[0]
+    assert run.returncode != 0, output
+    assert not ranks_of(name + "-killed"), "a rank is left behind"
+    print(f"{name}: a rank killed: over after {time.time() - begin:.0f} s")
+
+    # Each rank chooses its recipe by its own number, whatever the launcher calls it.
+    other = ('r=${RANK:-${OMPI_COMM_WORLD_RANK:-$SLURM_PROCID}}; '
+             f'exec "{program}" run tiny.toml --run-dir {name}-other --set parallel.tensor=2 --set optimizer.lr=0.00$((r+1))')
+    begin = time.time()
+    run = start(launcher, ["sh", "-c", other])
+    output = run.communicate()[0]
+    assert run.returncode != 0 and "rank 1 has another recipe than rank 0: lr = 0.002" in output, output
+    print(f"{name}: another recipe: over after {time.time() - begin:.0f} s")
+
+
+alone = subprocess.run([program, "run", "tiny.toml", "--run-dir", "one"], cwd=folder, capture_output=True, text=True)
+assert alone.returncode == 0, alone.stderr
+slurm = pathlib.Path(__file__).with_name("slurm.sh")
+for tool in ("mpirun", "srun", "slurmctld", "munged"):
+    assert shutil.which(tool), f"{tool} is missing: ./megahost test dist installs it"
+try:
+    for launcher in (torchrun, mpirun, srun):
+        if launcher is srun:
+            subprocess.run([slurm, "up", folder / "slurm"], check=True, timeout=60)
+        check(launcher, losses("one"))
+finally:
+    subprocess.run([slurm, "down", folder / "slurm"], check=False)
+    sys.stdout.flush()

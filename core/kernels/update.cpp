@@ -106,8 +106,7 @@ kernels::UpdateKernels::Update kernel_for(const UpdateItemView& item) {
   };
   const bool state32 = is(item.first, at::kFloat) && is(item.second, at::kFloat);
   const bool state16 = is(item.first, at::kBFloat16) && is(item.second, at::kBFloat16);
-  if (!is(item.gradient, at::kFloat) || !is(item.parameter, at::kBFloat16) ||
-      !(state32 || state16)) {
+  if (!is(item.gradient, at::kFloat) || !(state32 || state16)) {
     return nullptr;
   }
   const auto& table = kernels::table().updates;
@@ -118,6 +117,12 @@ kernels::UpdateKernels::Update kernel_for(const UpdateItemView& item) {
     return state32 ? table.bf16_fp32 : table.bf16;
   }
   return nullptr;
+}
+
+/// Whether the kernels write the item's parameter.
+bool rounds(const UpdateItemView& item) {
+  return item.parameter.defined() && item.parameter.scalar_type() == at::kBFloat16 &&
+         item.parameter.is_contiguous();
 }
 
 void* data(const Tensor& x) {
@@ -148,7 +153,7 @@ kernels::UpdateCall call_of(const UpdateNumbers& n, const UpdateItemView& item) 
       .first = data(item.first),
       .second = data(item.second),
       .gradient = static_cast<float*>(data(item.gradient)),
-      .parameter = data(item.parameter),
+      .parameter = rounds(item) ? data(item.parameter) : nullptr,
       .key = item.key,
       .step = static_cast<uint64_t>(n.step),
       .origin = 0};
@@ -202,6 +207,11 @@ void update_items(const UpdateNumbers& numbers, const std::vector<UpdateItemView
       );
     }
   });
+  for (const auto& task : tasks) {
+    if (task.item->parameter.defined() && !rounds(*task.item)) {
+      task.item->parameter.copy_(task.item->weight);
+    }
+  }
 }
 
 constexpr int64_t kDecoupled = 1, kNesterov = 2, kStochastic = 4;

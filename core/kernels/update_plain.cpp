@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 
@@ -76,9 +77,9 @@ void update_plainly(const UpdateNumbers& n, const UpdateItemView& item) {
   } else {
     w = w * (1 - item.rate * item.decay);
   }
-  Tensor m = item.first.defined() ? wide(item.first) : g.mul(0);
+  Tensor m = item.first.defined() ? wide(item.first) : at::zeros_like(g);
   Tensor v = item.second.defined() ? wide(item.second) : Tensor();
-  Tensor left = g.mul(0); // the gradient afterwards
+  Tensor left = at::zeros_like(g); // the gradient afterwards
   if (n.kind == kernels::UpdateKind::adam) {
     const auto t = static_cast<double>(n.step);
     m = m + (g - m) * (1 - n.beta1);

@@ -1,6 +1,7 @@
 """PyTorch as the judge of training: ten steps from the same weights on the same tokens, with accumulation, clipping,
 weight decay and warm-up, end in the same losses. In bf16 PyTorch's own distance from its float32 run is the measure."""
 
+import contextlib
 import json
 import math
 import pathlib
@@ -23,7 +24,8 @@ OPTIMIZERS = {
     "adamw": (2e-3, {}),
     "adam": (2e-3, {}),
     "sgd": (5e-2, dict(momentum=0.9, nesterov=True)),
-    "muon": (2e-3, {}),
+    "muon": (1e-3, {}),
+    "muon in fp32": (1e-3, dict(precision="fp32")),  # its Newton-Schulz iterations: PyTorch's are always in bf16
 }
 
 
@@ -32,6 +34,18 @@ def pieces(name, parameter):
     if re.search(r"c_(attn|proj|fc)\.weight$", name):
         parameter = parameter.t()
     return parameter.chunk(3) if "c_attn" in name else (parameter,)
+
+
+@contextlib.contextmanager
+def muon_in_float(wide):
+    """PyTorch's own iterations, without their conversion to bf16."""
+    narrow = torch.Tensor.bfloat16
+    if wide:
+        torch.Tensor.bfloat16 = torch.Tensor.clone
+    try:
+        yield
+    finally:
+        torch.Tensor.bfloat16 = narrow
 
 
 class Judge:
@@ -56,6 +70,7 @@ class Judge:
         elif use == "sgd":
             self.optimizers = [torch.optim.SGD(decayed, lr=lr, **fields)]
         else:
+            self.wide = "precision" in fields
             rest = [dict(params=groups["tables"], weight_decay=DECAY), decayed[1]]
             self.optimizers = [torch.optim.AdamW(rest, **adam),
                                torch.optim.Muon(groups["matrices"], lr=lr, weight_decay=DECAY,
@@ -80,7 +95,8 @@ class Judge:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr
-            optimizer.step()
+            with muon_in_float(getattr(self, "wide", False)):
+                optimizer.step()
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
                 for part, piece in zip(self.masters[name], pieces(name, parameter)):
@@ -106,15 +122,15 @@ def ours(folder, case, use, precision):
     lr, fields = OPTIMIZERS[use]
     recipe = dict(
         name=case.name, precision=precision, model=dict(use=case.use, seq_length=SEQ) | case.model,
-        optimizer=dict(use=use, lr=lr, weight_decay=DECAY, clip_grad=CLIP) | fields,
+        optimizer=dict(use=use.split()[0], lr=lr, weight_decay=DECAY, clip_grad=CLIP) | fields,
         lr_schedule=dict(use="cosine", warmup_iters=WARMUP, min_lr=MIN_LR), batch=dict(**{"global": BATCH}, micro=MICRO),
         data=dict(use="indexed", paths=[str(folder / "corpus_text_document")], shuffle=False, split=[1, 0, 0]),
         tokenizer=dict(use="null", vocab=case.config.vocab_size), train=dict(iters=STEPS),
-        checkpoint=dict(dir=str(folder / f"{use}-{precision}"), save_at_end=False))
+        checkpoint=dict(dir=str(folder / f"{use}, {precision}"), save_at_end=False))
     file = folder / "recipe.json"
     file.write_text(json.dumps(recipe))
     program.run("run", file, "--weights", folder / "model")
-    lines = (folder / f"{use}-{precision}" / "metrics.jsonl").read_text().splitlines()
+    lines = (folder / f"{use}, {precision}" / "metrics.jsonl").read_text().splitlines()
     return [json.loads(line)["losses"]["lm loss"] for line in lines]
 
 

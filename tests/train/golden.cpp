@@ -31,18 +31,14 @@ class AdamW : public mh::Optimizer {
 public:
   [[nodiscard]] std::vector<mh::StateSpec> state() const override { return {{"m"}, {"v"}}; }
 
+  [[nodiscard]] bool finishes() const override { return true; }
+
   void update(std::span<mh::UpdateItem> items, const mh::Update& update) const override {
-    const auto step = static_cast<double>(update.step);
-    for (auto& item : items) {
-      const auto gradient = item.gradient * update.gradient_scale;
-      auto& m = item.state[0].mul_(0.9).add_(gradient * 0.1);
-      auto& v = item.state[1].mul_(0.95).add_(gradient * gradient * 0.05);
-      item.weight.mul_(1 - update.lr * item.weight_decay);
-      item.weight.sub_(
-          m / (1 - std::pow(0.9, step)) / ((v / (1 - std::pow(0.95, step))).sqrt() + 1e-8) *
-          update.lr
-      );
-    }
+    mh::update_fused(
+        {.kind = mh::UpdateRule::Kind::adam, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8},
+        items,
+        update
+    );
   }
 };
 

@@ -162,8 +162,8 @@ TEST_CASE("muon takes orthogonal steps for matrices and AdamW's for the rest") {
   const auto step = (at::ones({9, 4}, at::kDouble) * 0.95 - matrix.weight) / 0.15;
   const auto gram = at::matmul(step.t(), step);
   // singular values of the quintic's limit cycle lie between 0.68 and 1.13
-  CHECK((gram.diagonal() - 1).abs().max().item<double>() < 0.55);
-  CHECK((gram - gram.diagonal().diag()).abs().max().item<double>() < 0.4);
+  CHECK((gram.diagonal() - 1).abs().max().item<double>() < 0.6);
+  CHECK((gram - gram.diagonal().diag()).abs().max().item<double>() < 0.45);
   CHECK(matrix.gradient.count_nonzero().item<int64_t>() == 0);
   CHECK(
       runs::refusal<mh::Optimizer>(host, "muon", {{"steps", 0}}).find("steps") != std::string::npos

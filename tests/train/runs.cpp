@@ -46,7 +46,8 @@ TEST_CASE("a tiny model learns, in fp32 and in bf16, with each built-in model") 
       recipe.model.options = mh::Table{{"layers", 2}, {"hidden", 32}, {"heads", 2}};
       recipe.precision = precision;
       recipe.train.iters = 60;
-      recipe.batch = {.global = 16, .micro = 8};
+      recipe.batch.global = 16;
+      recipe.batch.micro = 8;
       recipe.train.eval_interval = 60;
       recipe.train.eval_iters = 2;
       runs::Lines output;

@@ -94,7 +94,8 @@ inline mh::Recipe recipe(const fs::path& folder) {
   recipe.optimizer.use = "adamw";
   recipe.optimizer.lr = 1e-2;
   recipe.lr_schedule = {"cosine", mh::Table{{"warmup_iters", 2}}};
-  recipe.batch = {.global = 4, .micro = 2};
+  recipe.batch.global = 4;
+  recipe.batch.micro = 2;
   recipe.train.iters = 12;
   recipe.checkpoint.dir = folder.string();
   recipe.log.interval = 1;

@@ -6,9 +6,11 @@
 #include "megahost/corpus.hpp"
 #include "megahost/model.hpp"
 #include "megahost/nn/decoder.hpp"
+#include "megahost/recipe.hpp"
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tiny {
@@ -46,12 +48,33 @@ inline mh::DecoderConfig config(double dropout = 0) {
   return config;
 }
 
+/// `optimizer.groups` of one group.
+struct Group : mh::Recipe::ParameterGroup {
+  explicit Group(std::vector<std::string> names) { match = std::move(names); }
+
+  Group& lr(double factor) {
+    lr_multiplier = factor;
+    return *this;
+  }
+
+  Group& decay(double factor) {
+    decay_multiplier = factor;
+    return *this;
+  }
+
+  Group& freeze() {
+    frozen = true;
+    return *this;
+  }
+};
+
 /// A model with its gradients allocated.
 struct Built {
   explicit Built(
       const mh::DecoderConfig& config,
       const mh::RecomputePolicy* policy = nullptr,
-      at::ScalarType dtype = at::kFloat
+      at::ScalarType dtype = at::kFloat,
+      bool allocate = true
   )
       : decoder(config, {.vocab = kVocab, .seq_length = kSeq}) {
     model = std::make_unique<mh::Model>(
@@ -60,7 +83,9 @@ struct Built {
             .mesh = &mesh, .rules = &rules, .dtype = dtype, .seq = kSeq, .microbatch = 1},
         policy
     );
-    model->parameters().allocate_gradients();
+    if (allocate) {
+      model->parameters().allocate_gradients();
+    }
   }
 
   [[nodiscard]] mh::Passes passes() const { return {mesh, rules, *model, at::kCPU}; }

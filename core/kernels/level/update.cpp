@@ -77,27 +77,26 @@ inline void adam(const UpdateCall& c, Block& b, int64_t count) {
 }
 
 inline void sgd(const UpdateCall& c, Block& b, int64_t count) {
-  const float ahead = c.nesterov ? c.beta1 : 1.0F;
-  const float own = c.nesterov ? 1.0F : 0.0F;
+  const bool ahead = c.nesterov;
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
     const float w = b.weight[i];
     const float g = b.gradient[i] * c.scale + c.l2 * w;
     const float m = c.beta1 * b.first[i] + g;
     b.first[i] = m;
-    b.weight[i] = c.keep * w - c.rate * (own * g + ahead * m);
+    b.weight[i] = c.keep * w - c.rate * (ahead ? g + c.beta1 * m : m);
     b.gradient[i] = 0;
   }
 }
 
 inline void average(const UpdateCall& c, Block& b, int64_t count) {
-  const float ahead = c.nesterov ? c.beta1 : 1.0F;
+  const bool ahead = c.nesterov;
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
     const float g = b.gradient[i] * c.scale;
     const float m = b.first[i] + c.rest1 * (g - b.first[i]);
     b.first[i] = m;
-    b.gradient[i] = g + ahead * (m - g);
+    b.gradient[i] = ahead ? g + c.beta1 * (m - g) : m;
   }
 }
 

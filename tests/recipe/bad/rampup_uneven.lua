@@ -1,0 +1,5 @@
+return {
+  model = { use = "llama", layers = 4, hidden = 64, heads = 4 },
+  train = { iters = 10 },
+  batch = { global = 8, rampup_start = 2, rampup_increment = 4, rampup_samples = 100 },
+}

@@ -1,0 +1,5 @@
+return {
+  model = { use = "llama", layers = 4, hidden = 64, heads = 4 },
+  train = { iters = 10 },
+  optimizer = { stochastic_rounding = true },
+}

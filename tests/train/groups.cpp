@@ -1,0 +1,230 @@
+// Parameters that are trained in another way than the rest, and what an optimizer's state takes.
+
+#include "core/train/parameter_groups.hpp"
+#include "core/train/weights.hpp"
+#include "megahost/error.hpp"
+#include "tiny.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
+#include <c10/core/Allocator.h>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+
+namespace {
+
+/// AdamW by the built-in pass.
+class AdamW : public mh::Optimizer {
+public:
+  [[nodiscard]] std::vector<mh::StateSpec> state() const override { return {{"m"}, {"v"}}; }
+
+  [[nodiscard]] bool finishes() const override { return true; }
+
+  void update(std::span<mh::UpdateItem> items, const mh::Update& update) const override {
+    for (const auto& item : items) {
+      seen[item.name] = {item.lr_multiplier, item.weight_decay};
+    }
+    mh::update_fused({.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8}, items, update);
+  }
+
+  mutable std::map<std::string, std::pair<double, double>> seen;
+};
+
+std::vector<mh::Batch> batches(const tiny::Built& model) {
+  return mh::load_batches(
+      model.corpus, mh::Split::train, 0, {.seq = tiny::kSeq, .micro = 2, .microbatches = 2}
+  );
+}
+
+/// A tiny model whose groups are applied before gradients are allocated.
+struct Grouped : tiny::Built {
+  explicit Grouped(
+      std::vector<mh::Recipe::ParameterGroup> groups, at::ScalarType dtype = at::kFloat
+  )
+      : Built(tiny::config(), nullptr, dtype, /*allocate=*/false)
+      , groups(std::move(groups)) {
+    mh::freeze(model->parameters(), this->groups, {});
+    model->parameters().allocate_gradients();
+  }
+
+  /// Norm and update of one step.
+  double step(mh::Weights& weights, const AdamW& optimizer) const {
+    return mh::train_step(
+               passes(),
+               model->parameters(),
+               weights,
+               optimizer,
+               batches(*this),
+               {.seed = 1, .clip = 0, .update = {.step = 1, .lr = 0.01}}
+    ).gradient_norm;
+  }
+
+  std::vector<mh::Recipe::ParameterGroup> groups;
+};
+
+std::map<std::string, at::Tensor> values(mh::ParameterStore& store) {
+  std::map<std::string, at::Tensor> all;
+  for (const auto& parameter : store.all()) {
+    for (const auto& piece : parameter.pieces) {
+      all[piece.name] = parameter.view(parameter.value.detach(), piece).clone();
+    }
+  }
+  return all;
+}
+
+std::string refusal(tiny::Group group) {
+  try {
+    const Grouped model({std::move(group)});
+  } catch (const mh::Error& error) {
+    CHECK(error.exit_code() == mh::exit_code::recipe);
+    return std::string(error.what()) + " " + error.hint();
+  }
+  return "accepted";
+}
+
+} // namespace
+
+TEST_CASE("groups multiply rates and decay, the last one wins") {
+  Grouped model(
+      {tiny::Group({"layers.*"}).lr(0.5),
+       tiny::Group({"layers.1.*", "embedding.*"}).lr(0.25).decay(0.5),
+       tiny::Group({"*.q.weight"}).decay(0)}
+  );
+  const AdamW adamw;
+  mh::Weights weights(
+      model.model->parameters(), adamw, {.weight_decay = 0.2, .groups = model.groups}
+  );
+  (void)model.step(weights, adamw);
+  using Seen = std::pair<double, double>;
+  CHECK(adamw.seen.at("layers.0.mlp.up.weight") == Seen{0.5, 0.2});
+  CHECK(adamw.seen.at("layers.0.mlp.up.bias") == Seen{0.5, 0});
+  CHECK(adamw.seen.at("layers.1.mlp.up.weight") == Seen{0.25, 0.1});
+  CHECK(adamw.seen.at("layers.1.attention.q.weight") == Seen{0.25, 0});
+  CHECK(adamw.seen.at("embedding.word.weight") == Seen{0.25, 0.1});
+  CHECK(adamw.seen.at("head.norm.weight") == Seen{1, 0});
+  weights.set_weight_decay(0.4);
+  (void)model.step(weights, adamw);
+  CHECK(adamw.seen.at("layers.1.mlp.up.weight") == Seen{0.25, 0.2});
+  mh::Weights all(model.model->parameters(), adamw, {.weight_decay = 0.2, .decay_vectors = true});
+  (void)model.step(all, adamw);
+  CHECK(adamw.seen.at("head.norm.weight") == Seen{1, 0.2});
+}
+
+TEST_CASE("frozen parameters keep every bit, and have no gradient, no norm and no state") {
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    // the embedding is a whole leaf (and the tied head), q is a part of one with k and v
+    Grouped model({tiny::Group({"embedding.*", "layers.0.attention.q.*"}).freeze()}, dtype);
+    auto& parameters = model.model->parameters();
+    const AdamW adamw;
+    mh::Weights weights(parameters, adamw, {.weight_decay = 0.1, .groups = model.groups});
+    CHECK_FALSE(parameters.find("embedding.word.weight")->main_grad.defined());
+    const auto before = values(parameters);
+    const double norm = model.step(weights, adamw);
+    CHECK(norm > 0);
+    size_t frozen = 0;
+    for (const auto& [name, value] : values(parameters)) {
+      const bool kept = name.starts_with("embedding.") || name.starts_with("layers.0.attention.q.");
+      frozen += kept ? 1 : 0;
+      CAPTURE(name);
+      CHECK(at::equal(value, before.at(name)) == kept);
+      CHECK(adamw.seen.contains(name) != kept);
+      const auto states = std::count_if(
+          weights.stored().begin(),
+          weights.stored().end(),
+          [&, name = name](const auto& stored) { return stored.piece->name == name; }
+      );
+      CHECK(states == (kept ? 1 : 3)); // a checkpoint has all weights
+    }
+    CHECK(frozen == 4);
+    CHECK(parameters.gradients().count_nonzero().item<int64_t>() == 0);
+
+    // the norm is that of the gradients which are left
+    Grouped whole({}, dtype);
+    (void)mh::forward_backward(whole.passes(), batches(whole), mh::accumulation(2), 1);
+    double squares = 0;
+    for (const auto& parameter : whole.model->parameters().all()) {
+      for (const auto& piece : parameter.pieces) {
+        if (adamw.seen.contains(piece.name)) {
+          squares += parameter.view(parameter.main_grad, piece).square().sum().item<double>();
+        }
+      }
+    }
+    CHECK(norm == doctest::Approx(std::sqrt(squares)).epsilon(1e-4));
+  }
+}
+
+TEST_CASE("a group that matches nothing is refused, with what may be meant") {
+  CHECK(refusal(tiny::Group({"layers.*"})) == "accepted");
+  const auto typo = refusal(tiny::Group({"*.atention.q.weight"}));
+  CHECK(
+      typo.find("groups[0].match: no parameter's name is like \"*.atention.q.weight\"") !=
+      std::string::npos
+  );
+  CHECK(typo.find("did you mean \"*.attention.q.weight\"?") != std::string::npos);
+  CHECK(
+      refusal(tiny::Group({"decoder.*"})).find("names are such as embedding.") != std::string::npos
+  );
+  CHECK(refusal(tiny::Group({"*"}).freeze()).find("freezes every parameter") != std::string::npos);
+}
+
+namespace {
+
+/// Counts the bytes of tensors on the Meta device, which stands for an accelerator here.
+struct MetaBytes : c10::Allocator {
+  MetaBytes() { c10::SetAllocator(c10::kMeta, this, 255); }
+
+  c10::DataPtr allocate(size_t size) override {
+    now += static_cast<int64_t>(size);
+    return {nullptr, new std::pair(this, size), release, c10::Device(c10::kMeta)};
+  }
+
+  static void release(void* context) {
+    const auto* block = static_cast<std::pair<MetaBytes*, size_t>*>(context);
+    block->first->now -= static_cast<int64_t>(block->second);
+    delete block;
+  }
+
+  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+
+  void copy_data(void*, const void*, size_t) const override {}
+
+  int64_t now = 0;
+};
+
+} // namespace
+
+TEST_CASE("offloaded masters and state take no memory of the device") {
+  auto* meta = new MetaBytes; // LibTorch keeps it
+  mh::Mesh mesh;
+  mh::Rules rules;
+  const mh::Decoder decoder(tiny::config(), {.vocab = tiny::kVocab, .seq_length = tiny::kSeq});
+  mh::Model model(
+      decoder,
+      {.mesh = &mesh,
+       .rules = &rules,
+       .device = at::kMeta,
+       .dtype = at::kBFloat16,
+       .seq = tiny::kSeq,
+       .microbatch = 1}
+  );
+  auto& parameters = model.parameters();
+  parameters.allocate_gradients();
+  const AdamW adamw;
+  const int64_t before = meta->now;
+  {
+    mh::Weights here(parameters, adamw);
+    // a float32 master and two float32 states for each weight
+    CHECK(here.bytes() == 12 * parameters.global_elements());
+    CHECK(here.host_bytes() == 0);
+    CHECK(meta->now - before == here.bytes());
+    here.update(adamw, {.step = 1, .lr = 0.1});
+  }
+  mh::Weights there(parameters, adamw, {.offload = true});
+  CHECK(there.bytes() == 0);
+  CHECK(there.host_bytes() >= 12 * parameters.global_elements());
+  CHECK(meta->now - before < parameters.global_elements() / 4); // a scalar for each tensor
+  there.update(adamw, {.step = 1, .lr = 0.1});
+}

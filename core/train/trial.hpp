@@ -75,7 +75,9 @@ struct TrialDifference {
 /// difference over max(its norm, 1e-6 of the norm of all of its kind).
 ///
 /// A difference up to `bound` is allowed, or up to twice the distance between `one` and `finer`,
-/// one rank in a finer number format (null: none): what rounding alone does.
+/// one rank in a finer number format (null: none): what rounding alone does. A tensor that
+/// lies below that floor is rounding itself: it may differ by 1e-8 of the floor in float64, by all
+/// of it in others.
 [[nodiscard]] MH_API TrialDifference compare_trials(
     const TrialResult& one, const TrialResult& other, double bound, const TrialResult* finer
 );

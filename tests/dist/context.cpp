@@ -52,7 +52,7 @@ TEST_CASE("context 2 and 4: every method has the numbers of one rank") {
 TEST_CASE("context with windows, dropout and recompute") {
   check({"model.use=llama", "model.window=16", "recompute.use=full"}, each_method({"context=2"}));
   check(
-      {"model.use=gpt", "model.dropout=0.1", "model.attention_dropout=0.1"},
+      {"model.use=gpt", "model.kv_heads=12", "model.dropout=0.1", "model.attention_dropout=0.1"},
       each_method({"context=2", "context=2,tensor=2,sequence=true"})
   );
   check({"model.use=gpt", "model.causal=false"}, each_method({"context=2"}));
@@ -60,7 +60,7 @@ TEST_CASE("context with windows, dropout and recompute") {
 
 TEST_CASE("context beside tensor, sequence and data") {
   check(
-      {"model.use=llama", "recompute.use=selective"},
+      {"model.use=llama", "model.kv_heads=12", "recompute.use=selective"},
       each_method({"context=2,tensor=2", "context=2,data=2,tensor=2,sequence=true"})
   );
 }

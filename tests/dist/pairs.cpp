@@ -21,7 +21,7 @@ std::vector<std::string> tiny(std::vector<std::string> more) {
       "model.hidden=48",
       "model.head_dim=4",
       "model.ffn_hidden=36",
-      "model.vocab=61",
+      "model.vocab=500",
       "model.seq_length=48",
       "model.init_std=0.2"};
   settings.insert(settings.end(), more.begin(), more.end());

@@ -4,6 +4,7 @@
 #include "core/recipe/commands.hpp"
 #include "core/recipe/layouts.hpp"
 #include "core/recipe/resolve.hpp"
+#include "core/train/devices.hpp"
 #include "megahost/host.hpp"
 #include "megahost/recipe.hpp"
 
@@ -14,7 +15,11 @@ namespace mh {
 
 /// The plugins of this build.
 inline Host& small_host() {
-  static Host host;
+  static Host host = [] {
+    Host made;
+    made.registry().merge(builtin_devices());
+    return made;
+  }();
   return host;
 }
 

@@ -10,6 +10,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
+
 namespace mh::ops {
 
 namespace {
@@ -127,6 +129,13 @@ kernels::AttentionDropout dropout_of(const AttentionDropout& dropout, int64_t ke
       .all_keys = dropout.all_keys > 0 ? dropout.all_keys : keys};
 }
 
+/// Tasks for each head of `heads`, so that all threads work. With more than one a head costs 7
+/// products of tiles instead of 5.
+int64_t cuts_of(int64_t heads, int64_t tiles) {
+  const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  return 7 * heads < 5 * threads ? std::min((threads + heads - 1) / heads, tiles) : 1;
+}
+
 /// Runs tasks on all threads, each with a workspace of its own.
 template <class Run>
 void deal_out(int64_t tasks, size_t workspace, const Run& run) {
@@ -211,8 +220,9 @@ Triple backward_cpu(
   call.mask = mask.view();
   call.dropout = dropout_of(drop, call.keys);
   const auto& kernel = kernels_for(q);
+  call.cuts = cuts_of(call.batch * call.kv_heads, call.query_tiles());
   deal_out(
-      call.batch * call.kv_heads,
+      call.batch * call.kv_heads * call.cuts,
       kernel.backward_bytes(call),
       [&](void* memory, int64_t begin, int64_t end) {
         kernel.backward(call, kernels::products(), memory, begin, end);

@@ -54,6 +54,10 @@ struct AttentionCall {
 
   // Backward only.
   Strided dout, dq, dk, dv;
+  /// Tasks that share a key head, where there are fewer heads than threads: each makes the
+  /// gradients of a part of the keys and of a part of the queries, and scores are made once more
+  /// for that. No sum depends on it.
+  int64_t cuts = 1;
 
   [[nodiscard]] int64_t query_tiles() const { return (queries + kTile - 1) / kTile; }
 

@@ -32,12 +32,13 @@ struct RotaryCall {
   bool inverse;
 };
 
-enum class Gate : uint8_t { silu, gelu };
+enum class Activate : uint8_t { silu, gelu, gelu_tanh };
 
-/// y = act(gate) up, from rows of gate and up side by side.
-struct GatedCall {
-  int64_t width; ///< of one half
-  Gate gate;
+/// y = act(gate) up, from rows of gate and up side by side; or y = act(x) if not `gated`.
+struct ActivationCall {
+  int64_t width; ///< of a row of y
+  Activate kind;
+  bool gated;
   const void *x, *dy;
   void *y, *dx;
 };

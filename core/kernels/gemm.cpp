@@ -272,14 +272,6 @@ void gemm_(Tensor c, const Tensor& a, const Tensor& b, bool add) {
   op.call(std::move(c), a, b, add);
 }
 
-void add_product_(Tensor c, const Tensor& a, const Tensor& b) {
-  if (a.scalar_type() == at::kBFloat16) {
-    c.add_(at::mm(a, b));
-  } else {
-    gemm_(std::move(c), a, b, /*add=*/true);
-  }
-}
-
 Tensor product(const Tensor& a, const Tensor& b) {
   if (a.scalar_type() != at::kFloat || a.is_cuda()) {
     return at::mm(a, b);

@@ -18,8 +18,4 @@ void gemm_(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool add);
 /// a b in the operands' type, by the faster of `gemm_` and LibTorch's product.
 [[nodiscard]] at::Tensor product(const at::Tensor& a, const at::Tensor& b);
 
-/// c += a b with c in float32, by the faster of the same two: oneDNN multiplies bf16 on the CPU
-/// two to three times as fast as `gemm_` where an operand is a transpose, and rounds once.
-void add_product_(at::Tensor c, const at::Tensor& a, const at::Tensor& b);
-
 } // namespace mh::ops

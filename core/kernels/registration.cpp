@@ -27,6 +27,7 @@ void ensure_registered() {
     register_attention(libraries);
     register_gemm(libraries);
     register_norm(libraries);
+    register_activation(libraries);
     register_row_ops(libraries);
     register_update(libraries);
     register_fp8(libraries);

@@ -15,6 +15,7 @@ void register_token_ops(Libraries& libraries);
 void register_attention(Libraries& libraries);
 void register_gemm(Libraries& libraries);
 void register_norm(Libraries& libraries);
+void register_activation(Libraries& libraries);
 void register_row_ops(Libraries& libraries);
 void register_update(Libraries& libraries);
 void register_fp8(Libraries& libraries);

@@ -6,10 +6,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/gelu_backward.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/silu_backward.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
@@ -82,86 +78,6 @@ Tensor rotary_cpu(const Tensor& input, const Tensor& angles, bool inverse) {
 
 Tensor rotary_meta(const Tensor& x, const Tensor& table, bool) {
   check_rotary(x, table);
-  return at::empty(x.sizes(), x.options());
-}
-
-// ---- gated activations ----
-
-std::vector<int64_t> half_sizes(const Tensor& x) {
-  TORCH_CHECK(
-      x.dim() > 0 && x.size(-1) % 2 == 0,
-      "a gated activation reads gate and up side by side, but the last dimension of ",
-      x.sizes(),
-      " is odd"
-  );
-  auto sizes = x.sizes().vec();
-  sizes.back() /= 2;
-  return sizes;
-}
-
-Tensor gated_plain(const Tensor& x, bool gelu) {
-  (void)half_sizes(x);
-  const auto halves = x.chunk(2, -1);
-  return (gelu ? at::gelu(halves[0], "none") : at::silu(halves[0])).mul_(halves[1]);
-}
-
-Tensor gated_backward_plain(const Tensor& dy, const Tensor& x, bool gelu) {
-  const auto halves = x.chunk(2, -1);
-  const Tensor through = dy * halves[1];
-  return at::cat(
-      {gelu ? at::gelu_backward(through, halves[0], "none") : at::silu_backward(through, halves[0]),
-       (gelu ? at::gelu(halves[0], "none") : at::silu(halves[0])).mul_(dy)},
-      -1
-  );
-}
-
-kernels::GatedCall gated_call(const Tensor& x, bool gelu) {
-  return {
-      .width = x.size(-1) / 2,
-      .gate = gelu ? kernels::Gate::gelu : kernels::Gate::silu,
-      .x = x.const_data_ptr(),
-      .dy = nullptr,
-      .y = nullptr,
-      .dx = nullptr};
-}
-
-Tensor gated_cpu(const Tensor& input, bool gelu) {
-  const auto* kernel = row_kernels(input);
-  if (kernel == nullptr) {
-    return gated_plain(input, gelu);
-  }
-  const Tensor y = at::empty(half_sizes(input), input.options());
-  const Tensor x = input.contiguous();
-  auto call = gated_call(x, gelu);
-  call.y = y.mutable_data_ptr();
-  over_rows(y.numel() / call.width, call.width, [&](int64_t begin, int64_t end) {
-    kernel->gated_forward(call, begin, end);
-  });
-  return y;
-}
-
-Tensor gated_backward_cpu(const Tensor& gradient, const Tensor& input, bool gelu) {
-  const auto* kernel = row_kernels(input);
-  if (kernel == nullptr || gradient.scalar_type() != input.scalar_type()) {
-    return gated_backward_plain(gradient, input, gelu);
-  }
-  const Tensor x = input.contiguous();
-  const Tensor dy = gradient.contiguous();
-  const Tensor dx = at::empty(x.sizes(), x.options());
-  auto call = gated_call(x, gelu);
-  call.dy = dy.const_data_ptr();
-  call.dx = dx.mutable_data_ptr();
-  over_rows(dy.numel() / call.width, call.width, [&](int64_t begin, int64_t end) {
-    kernel->gated_backward(call, begin, end);
-  });
-  return dx;
-}
-
-Tensor gated_meta(const Tensor& x, bool) {
-  return at::empty(half_sizes(x), x.options());
-}
-
-Tensor gated_backward_meta(const Tensor&, const Tensor& x, bool) {
   return at::empty(x.sizes(), x.options());
 }
 
@@ -323,8 +239,6 @@ void row_sums_meta(Tensor, const Tensor&) {}
 void register_row_ops(Libraries& libraries) {
   auto& def = libraries.definitions;
   def.def("rotary(Tensor x, Tensor table, bool inverse) -> Tensor");
-  def.def("gated(Tensor x, bool gelu) -> Tensor");
-  def.def("gated_backward(Tensor dy, Tensor x, bool gelu) -> Tensor");
   def.def("vocab_statistics(Tensor z, Tensor labels, int first, int entries) -> Tensor");
   def.def("vocab_gradient_(Tensor(a!) z, Tensor labels, Tensor lse, Tensor scale, int first, "
           "int entries) -> ()");
@@ -335,8 +249,6 @@ void register_row_ops(Libraries& libraries) {
     libraries.meta.impl(name, meta);
   };
   add("rotary", rotary_cpu, rotary_plain, rotary_meta);
-  add("gated", gated_cpu, gated_plain, gated_meta);
-  add("gated_backward", gated_backward_cpu, gated_backward_plain, gated_backward_meta);
   add("vocab_statistics", statistics_cpu, statistics_plain, statistics_meta);
   add("vocab_gradient_", gradient_cpu, gradient_plain, gradient_meta);
   add("add_row_sums_", row_sums_cpu, row_sums_plain, row_sums_meta);
@@ -345,16 +257,6 @@ void register_row_ops(Libraries& libraries) {
 Tensor rotary(const Tensor& x, const Tensor& table, bool inverse) {
   static const auto op = find_op<decltype(rotary_cpu)>("megahost::rotary");
   return op.call(x, table, inverse);
-}
-
-Tensor gated(const Tensor& x, bool gelu) {
-  static const auto op = find_op<decltype(gated_cpu)>("megahost::gated");
-  return op.call(x, gelu);
-}
-
-Tensor gated_backward(const Tensor& dy, const Tensor& x, bool gelu) {
-  static const auto op = find_op<decltype(gated_backward_cpu)>("megahost::gated_backward");
-  return op.call(dy, x, gelu);
 }
 
 Tensor vocab_statistics(const Tensor& z, const Tensor& labels, int64_t first, int64_t entries) {

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
 #include <tuple>
 
 namespace mh::ops {
@@ -33,11 +34,13 @@ namespace mh::ops {
 /// Shapes:  x [seq, batch, heads, dim]; table [2, seq, 1 or batch, 1, half] -> x's, contiguous
 [[nodiscard]] at::Tensor rotary(const at::Tensor& x, const at::Tensor& table, bool inverse);
 
-/// act(gate) * up of packed halves; act is SiLU, or GELU (erf) if `gelu`.
+/// act(x), or act(gate) * up of packed halves if `gated`; `kind` is "silu", "gelu" (erf) or
+/// "gelu_tanh".
 ///
-/// Shapes:  x [..., 2 n] -> [..., n]
-[[nodiscard]] at::Tensor gated(const at::Tensor& x, bool gelu);
-[[nodiscard]] at::Tensor gated_backward(const at::Tensor& dy, const at::Tensor& x, bool gelu);
+/// Shapes:  x [..., n], or [..., 2 n] if gated -> [..., n]
+[[nodiscard]] at::Tensor activation(const at::Tensor& x, const std::string& kind, bool gated);
+[[nodiscard]] at::Tensor
+activation_backward(const at::Tensor& dy, const at::Tensor& x, const std::string& kind, bool gated);
 
 /// Of each row of logits, its maximum, the sum of exp(z - maximum), and the label's logit (0 where
 /// the label is not among the `entries` from `first` on). Columns beyond `entries` are padding.

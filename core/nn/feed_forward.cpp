@@ -4,7 +4,6 @@
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/gelu.h>
 #include <ATen/ops/relu.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -16,17 +15,27 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Saves the packed halves only.
-struct Gated : torch::autograd::Function<Gated> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, bool gelu) {
+/// Saves its input only.
+struct Activate : torch::autograd::Function<Activate> {
+  static at::Tensor
+  forward(AutogradContext* ctx, const at::Tensor& x, const std::string& kind, bool gated) {
     ctx->save_for_backward({x});
-    ctx->saved_data["gelu"] = gelu;
-    return ops::gated(x, gelu);
+    ctx->saved_data["kind"] = kind;
+    ctx->saved_data["gated"] = gated;
+    return ops::activation(x, kind, gated);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const at::Tensor x = ctx->get_saved_variables()[0];
-    return {ops::gated_backward(gradients[0], x, ctx->saved_data["gelu"].toBool()), at::Tensor()};
+    return {
+        ops::activation_backward(
+            gradients[0],
+            x,
+            ctx->saved_data["kind"].toStringRef(),
+            ctx->saved_data["gated"].toBool()
+        ),
+        at::Tensor(),
+        at::Tensor()};
   }
 };
 
@@ -63,14 +72,15 @@ bool is_gated(ActivationKind kind) {
 at::Tensor activate(ActivationKind kind, const at::Tensor& x) {
   switch (kind) {
   case ActivationKind::gelu:
-    return at::gelu(x, "none");
+    return Activate::apply(x, "gelu", false);
   case ActivationKind::gelu_tanh:
-    return at::gelu(x, "tanh");
+    return Activate::apply(x, "gelu_tanh", false);
   case ActivationKind::relu2:
     return at::relu(x).square();
   case ActivationKind::swiglu:
+    return Activate::apply(x, "silu", true);
   case ActivationKind::geglu:
-    return Gated::apply(x, kind == ActivationKind::geglu);
+    return Activate::apply(x, "gelu", true);
   }
   return x;
 }

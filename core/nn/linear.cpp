@@ -36,7 +36,7 @@ void add_bias_gradient(const at::Tensor& dy, Parameter& bias) {
 /// main_grad += dyᵀ x
 void add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, Parameter& weight) {
   weight.add_gradient([&](const at::Tensor& sum) {
-    ops::add_product_(sum, rows_of(dy).t(), rows_of(x));
+    ops::gemm_(sum, rows_of(dy).t(), rows_of(x), /*add=*/true);
   });
 }
 

@@ -114,7 +114,7 @@ void differentiate(
   ops::vocab_gradient_(z, chunk.labels, lse, scale, head.first, head.rows);
   dx.copy_(ops::product(z, head.weight()));
   if (main_grad.defined()) {
-    ops::add_product_(main_grad, z.t(), chunk.x);
+    ops::gemm_(main_grad, z.t(), chunk.x, /*add=*/true);
   }
 }
 
@@ -182,7 +182,8 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
     if (saved.size() == 1) { // made in forward
       const auto factor = ctx->saved_data["factor"].toDouble();
       MH_ASSERT(
-          !gradient.is_cpu() || std::abs(gradient.item<double>() - factor) <= 1e-6 * std::abs(factor),
+          !gradient.is_cpu() ||
+              std::abs(gradient.item<double>() - factor) <= 1e-6 * std::abs(factor),
           "the vocabulary's loss is multiplied by what was said ahead"
       );
       return {saved[0], {}, {}, {}, {}, {}};

@@ -32,8 +32,10 @@ struct Operation {
   Case large;                             ///< for `speed`: sizes of GPT-2 124M at 1,024 tokens
 };
 
-[[nodiscard]] Operation update_operation();
-
+/// Every operation, each once.
 [[nodiscard]] const std::vector<Operation>& operations();
+
+[[nodiscard]] Operation attention_operation();
+[[nodiscard]] Operation update_operation();
 
 } // namespace mh::test

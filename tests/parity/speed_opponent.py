@@ -118,7 +118,7 @@ def train(c):
         torch.nn.utils.clip_grad_norm_(masters, 1.0)
         optimizer.step()
         if low:
-            torch._foreach_copy_(list(model.parameters()), masters)
+            torch._foreach_copy_([parameter.detach() for parameter in model.parameters()], masters)
             torch._foreach_zero_([master.grad for master in masters])
         else:
             optimizer.zero_grad(set_to_none=True)

@@ -49,10 +49,22 @@ struct BackwardSpace {
   size_t bytes;
 };
 
+/// Tiles from `begin` to `end`.
+struct Range {
+  int64_t begin, end;
+};
+
+/// The c-th of `cuts` parts of so many tiles.
+Range part(int64_t tiles, int64_t c, int64_t cuts) {
+  return {tiles * c / cuts, tiles * (c + 1) / cuts};
+}
+
 template <class I, class T>
-void pack_queries(const AttentionCall& c, BackwardSpace<T>& w, int64_t b, int64_t h) {
+void pack_queries(
+    const AttentionCall& c, BackwardSpace<T>& w, int64_t b, int64_t h, const Range& queries
+) {
   const int64_t dim = c.dim;
-  for (int64_t tile = 0; tile < c.query_tiles(); ++tile) {
+  for (int64_t tile = queries.begin; tile < queries.end; ++tile) {
     const int64_t first = tile * kTile;
     const int64_t rows = c.queries - first < kTile ? c.queries - first : kTile;
     const int64_t at = first * dim;
@@ -177,17 +189,66 @@ void probabilities(
   }
 }
 
+/// Queries' gradients of some tiles, which lie transposed.
+template <class I, class T>
+void store_queries(
+    const AttentionCall& c, const BackwardSpace<T>& w, int64_t b, int64_t h, const Range& queries
+) {
+  const int64_t dim = c.dim;
+  const int64_t whole = dim / kWords * kWords;
+  float block[kTile * kWords];
+  for (int64_t tile = queries.begin; tile < queries.end; ++tile) {
+    const int64_t first = tile * kTile;
+    const int64_t rows = c.queries - first < kTile ? c.queries - first : kTile;
+    const float* from = w.dq + first * dim;
+    for (int64_t d = 0; d < whole; d += kWords) {
+      for (int64_t i = 0; i < kTile; i += kWords) {
+        transpose_words(block + i * kWords, kWords, [&](int64_t row) {
+          return load_words(from + (d + row) * kTile + i);
+        });
+      }
+      for (int64_t i = 0; i < rows; ++i) {
+        I* dq = row_out<I>(c.dq, first + i, b, h) + d;
+#pragma omp simd
+        for (int64_t e = 0; e < kWords; ++e) {
+          dq[e] = narrow<I>(block[i * kWords + e] * c.scale);
+        }
+      }
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      I* dq = row_out<I>(c.dq, first + i, b, h);
+      for (int64_t d = whole; d < dim; ++d) {
+        dq[d] = narrow<I>(from[d * kTile + i] * c.scale);
+      }
+    }
+  }
+}
+
+/// Gradients of keys and values, of queries, or of all of them.
+struct Wanted {
+  bool keys, queries;
+};
+
+/// One query head: adds to the gradients of keys and values, and makes those of queries, from the
+/// pairs of a tile among `queries` and one among `keys`.
 template <class I, class T>
 void backward_head(
-    const AttentionCall& c, const Products& products, BackwardSpace<T>& w, int64_t b, int64_t h
+    const AttentionCall& c,
+    const Products& products,
+    BackwardSpace<T>& w,
+    int64_t b,
+    int64_t h,
+    const Range& queries,
+    const Range& keys,
+    const Wanted& wanted
 ) {
   const int64_t dim = c.dim;
   const int64_t kv = h / c.group();
-  pack_queries<I>(c, w, b, h);
-  for (int64_t i = 0; i < c.query_tiles() * kTile * dim; ++i) {
+  pack_queries<I>(c, w, b, h, queries);
+  for (int64_t i = queries.begin * kTile * dim; i < queries.end * kTile * dim; ++i) {
     w.dq[i] = 0;
   }
-  for (int64_t key_tile = 0; key_tile < c.key_tiles(); ++key_tile) {
+  for (int64_t key_tile = keys.begin; key_tile < keys.end; ++key_tile) {
     const int64_t first = key_tile * kTile;
     const int64_t count = c.keys - first < kTile ? c.keys - first : kTile;
     const I* k = row<I>(c.k, first, b, kv);
@@ -195,53 +256,69 @@ void backward_head(
     pack_transposed(w.k_transposed, k, c.k.seq, count, kTile, dim, kTile);
     pack_rows(w.v, row<I>(c.v, first, b, kv), c.v.seq, count, kTile, dim);
     const T* right = kPair<T> == 2 ? w.ds_pairs : w.ds;
-    for (int64_t tile = 0; tile < c.query_tiles(); ++tile) {
+    float* dk = w.dk + first * dim;
+    float* dv = w.dv + first * dim;
+    for (int64_t tile = queries.begin; tile < queries.end; ++tile) {
       if (c.cover(b, tile, key_tile) == none) {
         continue;
       }
       const int64_t at = tile * kTile * dim;
-      product(products, kTile, kTile, dim, dim, kTile, kTile, false, w.k, w.q_columns + at, w.s);
-      product(products, kTile, kTile, dim, dim, kTile, kTile, false, w.v, w.d_columns + at, w.dp);
+      const auto scores = [&](const T* rows, const T* columns, float* out) {
+        product(products, kTile, kTile, dim, dim, kTile, kTile, false, rows, columns, out);
+      };
+      const auto add = [&](const T* shares, const T* pairs, float* out) {
+        product(products, kTile, dim, kTile, kTile, dim, dim, true, shares, pairs, out);
+      };
+      scores(w.k, w.q_columns + at, w.s);
+      scores(w.v, w.d_columns + at, w.dp);
       if (c.dropout.threshold != 0) {
         drop_tile(c, w, b, h, tile, key_tile);
       }
       probabilities(c, w, b, tile, key_tile);
-      product(
-          products,
-          kTile,
-          dim,
-          kTile,
-          kTile,
-          dim,
-          dim,
-          true,
-          w.p,
-          w.d_pairs + at,
-          w.dv + first * dim
-      );
-      product(
-          products,
-          kTile,
-          dim,
-          kTile,
-          kTile,
-          dim,
-          dim,
-          true,
-          w.ds,
-          w.q_pairs + at,
-          w.dk + first * dim
-      );
-      product(
-          products, dim, kTile, kTile, kTile, kTile, kTile, true, w.k_transposed, right, w.dq + at
-      );
+      if (wanted.keys) {
+        add(w.p, w.d_pairs + at, dv);
+        add(w.ds, w.q_pairs + at, dk);
+      }
+      if (wanted.queries) {
+        product(
+            products, dim, kTile, kTile, kTile, kTile, kTile, true, w.k_transposed, right, w.dq + at
+        );
+      }
     }
   }
-  for (int64_t i = 0; i < c.queries; ++i) {
-    I* dq = row_out<I>(c.dq, i, b, h);
-    const float* from = w.dq + i / kTile * kTile * dim + i % kTile;
+  if (wanted.queries) {
+    store_queries<I>(c, w, b, h, queries);
+  }
+}
+
+/// One key head: all query heads that read it.
+template <class I, class T>
+void backward_group(
+    const AttentionCall& c,
+    const Products& products,
+    BackwardSpace<T>& w,
+    int64_t b,
+    int64_t kv,
+    const Range& queries,
+    const Range& keys,
+    const Wanted& wanted
+) {
+  const int64_t dim = c.dim;
+  for (int64_t i = keys.begin * kTile * dim; i < keys.end * kTile * dim; ++i) {
+    w.dk[i] = 0;
+    w.dv[i] = 0;
+  }
+  for (int64_t h = kv * c.group(); h < (kv + 1) * c.group(); ++h) {
+    backward_head<I>(c, products, w, b, h, queries, keys, wanted);
+  }
+  const int64_t last = keys.end * kTile < c.keys ? keys.end * kTile : c.keys;
+  for (int64_t j = keys.begin * kTile; wanted.keys && j < last; ++j) {
+    I* dk = row_out<I>(c.dk, j, b, kv);
+    I* dv = row_out<I>(c.dv, j, b, kv);
+#pragma omp simd
     for (int64_t d = 0; d < dim; ++d) {
-      dq[d] = narrow<I>(from[d * kTile] * c.scale);
+      dk[d] = narrow<I>(w.dk[j * dim + d] * c.scale);
+      dv[d] = narrow<I>(w.dv[j * dim + d]);
     }
   }
 }
@@ -251,25 +328,20 @@ void backward(
     const AttentionCall& c, const Products& products, void* memory, int64_t begin, int64_t end
 ) {
   BackwardSpace<T> w(memory, c);
+  const Range all_queries{0, c.query_tiles()};
+  const Range all_keys{0, c.key_tiles()};
   for (int64_t task = begin; task < end; ++task) {
-    const int64_t b = task / c.kv_heads;
-    const int64_t kv = task % c.kv_heads;
-    for (int64_t i = 0; i < c.key_tiles() * kTile * c.dim; ++i) {
-      w.dk[i] = 0;
-      w.dv[i] = 0;
+    const int64_t cut = task % c.cuts;
+    const int64_t kv = task / c.cuts % c.kv_heads;
+    const int64_t b = task / c.cuts / c.kv_heads;
+    if (c.cuts == 1) {
+      backward_group<I>(c, products, w, b, kv, all_queries, all_keys, {true, true});
+      continue;
     }
-    for (int64_t h = kv * c.group(); h < (kv + 1) * c.group(); ++h) {
-      backward_head<I>(c, products, w, b, h);
-    }
-    for (int64_t j = 0; j < c.keys; ++j) {
-      I* dk = row_out<I>(c.dk, j, b, kv);
-      I* dv = row_out<I>(c.dv, j, b, kv);
-#pragma omp simd
-      for (int64_t d = 0; d < c.dim; ++d) {
-        dk[d] = narrow<I>(w.dk[j * c.dim + d] * c.scale);
-        dv[d] = narrow<I>(w.dv[j * c.dim + d]);
-      }
-    }
+    const Range keys = part(c.key_tiles(), cut, c.cuts);
+    const Range queries = part(c.query_tiles(), cut, c.cuts);
+    backward_group<I>(c, products, w, b, kv, all_queries, keys, {true, false});
+    backward_group<I>(c, products, w, b, kv, queries, all_keys, {false, true});
   }
 }
 

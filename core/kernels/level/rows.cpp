@@ -174,11 +174,17 @@ struct Activation {
   float share, slope;
 };
 
-template <Gate G>
+template <Activate A>
 inline Activation activation(float x) {
-  if constexpr (G == Gate::silu) {
+  if constexpr (A == Activate::silu) {
     const float share = 1 / (1 + exp_fast(-x));
     return {share, share * (1 + x * (1 - share))};
+  } else if constexpr (A == Activate::gelu_tanh) {
+    // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3)
+    constexpr float kTwice = 1.5957691216057308F;
+    const float square = x * x;
+    const float share = 1 / (1 + exp_fast(-kTwice * x * (1 + 0.044715F * square)));
+    return {share, share * (1 + x * (1 - share) * kTwice * (1 + 0.134145F * square))};
   } else {
     constexpr float kRootHalf = 0.70710678118654752F;
     constexpr float kDensity = 0.39894228040143268F; // 1 / sqrt(2 pi)
@@ -187,54 +193,75 @@ inline Activation activation(float x) {
   }
 }
 
-template <class T, Gate G>
-void gated_forward_rows(const GatedCall& c, int64_t begin, int64_t end) {
+template <class T, Activate A>
+void activation_forward_rows(const ActivationCall& c, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
-    const T* gate = static_cast<const T*>(c.x) + r * 2 * c.width;
-    const T* up = gate + c.width;
+    const T* x = static_cast<const T*>(c.x) + r * c.width * (c.gated ? 2 : 1);
     T* y = static_cast<T*>(c.y) + r * c.width;
+    if (c.gated) {
+      const T* up = x + c.width;
 #pragma omp simd
-    for (int64_t i = 0; i < c.width; ++i) {
-      const float g = wide(gate[i]);
-      y[i] = narrow<T>(g * activation<G>(g).share * wide(up[i]));
+      for (int64_t i = 0; i < c.width; ++i) {
+        const float g = wide(x[i]);
+        y[i] = narrow<T>(g * activation<A>(g).share * wide(up[i]));
+      }
+    } else {
+#pragma omp simd
+      for (int64_t i = 0; i < c.width; ++i) {
+        const float g = wide(x[i]);
+        y[i] = narrow<T>(g * activation<A>(g).share);
+      }
     }
   }
 }
 
-template <class T, Gate G>
-void gated_backward_rows(const GatedCall& c, int64_t begin, int64_t end) {
+template <class T, Activate A>
+void activation_backward_rows(const ActivationCall& c, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
-    const T* gate = static_cast<const T*>(c.x) + r * 2 * c.width;
-    const T* up = gate + c.width;
+    const T* x = static_cast<const T*>(c.x) + r * c.width * (c.gated ? 2 : 1);
     const T* dy = static_cast<const T*>(c.dy) + r * c.width;
-    T* dgate = static_cast<T*>(c.dx) + r * 2 * c.width;
-    T* dup = dgate + c.width;
+    T* dx = static_cast<T*>(c.dx) + r * c.width * (c.gated ? 2 : 1);
+    if (c.gated) {
+      const T* up = x + c.width;
+      T* dup = dx + c.width;
 #pragma omp simd
-    for (int64_t i = 0; i < c.width; ++i) {
-      const float g = wide(gate[i]);
-      const float d = wide(dy[i]);
-      const Activation a = activation<G>(g);
-      dgate[i] = narrow<T>(d * wide(up[i]) * a.slope);
-      dup[i] = narrow<T>(d * g * a.share);
+      for (int64_t i = 0; i < c.width; ++i) {
+        const float g = wide(x[i]);
+        const float d = wide(dy[i]);
+        const Activation a = activation<A>(g);
+        dx[i] = narrow<T>(d * wide(up[i]) * a.slope);
+        dup[i] = narrow<T>(d * g * a.share);
+      }
+    } else {
+#pragma omp simd
+      for (int64_t i = 0; i < c.width; ++i) {
+        dx[i] = narrow<T>(wide(dy[i]) * activation<A>(wide(x[i])).slope);
+      }
     }
   }
 }
 
 template <class T>
-void gated_forward(const GatedCall& c, int64_t begin, int64_t end) {
-  if (c.gate == Gate::silu) {
-    gated_forward_rows<T, Gate::silu>(c, begin, end);
-  } else {
-    gated_forward_rows<T, Gate::gelu>(c, begin, end);
+void activation_forward(const ActivationCall& c, int64_t begin, int64_t end) {
+  switch (c.kind) {
+  case Activate::silu:
+    return activation_forward_rows<T, Activate::silu>(c, begin, end);
+  case Activate::gelu:
+    return activation_forward_rows<T, Activate::gelu>(c, begin, end);
+  case Activate::gelu_tanh:
+    return activation_forward_rows<T, Activate::gelu_tanh>(c, begin, end);
   }
 }
 
 template <class T>
-void gated_backward(const GatedCall& c, int64_t begin, int64_t end) {
-  if (c.gate == Gate::silu) {
-    gated_backward_rows<T, Gate::silu>(c, begin, end);
-  } else {
-    gated_backward_rows<T, Gate::gelu>(c, begin, end);
+void activation_backward(const ActivationCall& c, int64_t begin, int64_t end) {
+  switch (c.kind) {
+  case Activate::silu:
+    return activation_backward_rows<T, Activate::silu>(c, begin, end);
+  case Activate::gelu:
+    return activation_backward_rows<T, Activate::gelu>(c, begin, end);
+  case Activate::gelu_tanh:
+    return activation_backward_rows<T, Activate::gelu_tanh>(c, begin, end);
   }
 }
 
@@ -303,8 +330,8 @@ RowKernels row_kernels() {
       .norm_backward = norm_backward<T>,
       .rotary = rotary<T>,
       .dropout = dropout<T>,
-      .gated_forward = gated_forward<T>,
-      .gated_backward = gated_backward<T>,
+      .activation_forward = activation_forward<T>,
+      .activation_backward = activation_backward<T>,
       .vocab_forward = vocab_forward<T>,
       .vocab_backward = vocab_backward<T>,
       .add_row_sums = add_row_sums<T>};

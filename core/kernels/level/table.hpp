@@ -21,7 +21,7 @@ struct AttentionKernels {
     void* memory,
     int64_t begin,
     int64_t end);
-  /// Tasks are (batch, key head).
+  /// Tasks are (batch, key head, cut).
   void (*backward)(const AttentionCall&, const Products&, void* memory, int64_t begin, int64_t end);
   size_t (*forward_bytes)(const AttentionCall&);
   size_t (*backward_bytes)(const AttentionCall&);
@@ -50,8 +50,8 @@ struct RowKernels {
   void (*norm_backward)(const NormCall&, int64_t begin, int64_t end); ///< one chunk of kNormChunk
   void (*rotary)(const RotaryCall&, int64_t begin, int64_t end);
   void (*dropout)(const DropoutCall&, int64_t begin, int64_t end);
-  void (*gated_forward)(const GatedCall&, int64_t begin, int64_t end);
-  void (*gated_backward)(const GatedCall&, int64_t begin, int64_t end);
+  void (*activation_forward)(const ActivationCall&, int64_t begin, int64_t end);
+  void (*activation_backward)(const ActivationCall&, int64_t begin, int64_t end);
   void (*vocab_forward)(const VocabCall&, int64_t begin, int64_t end);
   void (*vocab_backward)(const VocabCall&, int64_t begin, int64_t end);
   /// Over columns: out += the sum of the rows of x.

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""`megahost bench` as programs read it: keys, sound numbers, and steps that ask the system for no more memory.
+
+The recipe is small: what grows from step 3 to step 20 is what every run would lose.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+RECIPE = """
+name = "small"
+precision = "bf16"
+[model]
+use = "llama"
+layers = 2
+hidden = 128
+heads = 4
+vocab = 5003
+seq_length = 128
+[data]
+use = "mock"
+[tokenizer]
+use = "null"
+vocab = 5003
+[optimizer]
+use = "adamw"
+lr = 1e-4
+[batch]
+global = 4
+micro = 2
+[train]
+iters = 1000
+"""
+
+
+def bench(*words):
+    done = subprocess.run([os.environ["MEGAHOST"], "bench", *words, "--json"], stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
+
+
+def step_keys(folder):
+    recipe = os.path.join(folder, "small.toml")
+    with open(recipe, "w") as file:
+        file.write(RECIPE)
+    found = bench("step", recipe, "--steps", "17")
+    assert found["system_requests"] == 0, found
+    assert found["rss_growth_gb"] < 2e-3, found
+    assert 0 < found["share_of_peak"] < 1, found
+    assert 0 < found["state_gb"] < found["rss_gb"], found
+    assert abs(found["tokens_per_s"] * found["step_s"] - 4 * 128) < 1e-6 * 512, found
+    elements = found["state_gb"] * 1e9 / 18  # bf16 weights; float32 gradients, masters and two averages
+    expected = 6 * elements  # FLOPs; the embedding is looked up, and padding is counted in the state
+    assert 0.5 * expected < found["product_flops_per_token"] < expected, found
+    per_s = found["model_flops_per_token"] * found["tokens_per_s"] / 1e9
+    assert abs(found["model_gflops_per_s"] / per_s - 1) < 1e-6, found
+    data = bench("data", recipe)
+    assert all(row["tokens_per_s"] > 0 for row in data["rows"]), data
+
+
+def refusals(folder):
+    done = subprocess.run([os.environ["MEGAHOST"], "bench", "step", "recipes/llama70b.lua"], stderr=subprocess.PIPE,
+                          cwd=os.environ["MEGAHOST_SOURCE"], text=True)
+    assert done.returncode == 2 and "measures one rank" in done.stderr, done
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    step_keys(temporary)
+    refusals(temporary)
+    for row in bench("memory")["rows"]:
+        assert all(value > 0 for value in row.values()), row
+sys.exit(0)

@@ -1,0 +1,131 @@
+/// The table's row of attention.
+
+#include "core/kernels/ops.hpp"
+#include "megahost/nn/attention_kernel.hpp"
+#include "tests/kernels/operation.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+
+#include <cmath>
+
+namespace mh::test {
+
+namespace {
+
+using at::Tensor;
+
+double scale_of(const Tensor& q) {
+  return 1 / std::sqrt(static_cast<double>(q.size(3)));
+}
+
+/// Soft max over scores that are made in full, by differentiable operations.
+Tensor
+attention_by_hand(const Tensors& in, const ops::AttentionMask& mask, const Tensor& kept = {}) {
+  const int64_t group = in[0].size(2) / in[1].size(2);
+  const auto spread = [group](const Tensor& x) {
+    return x.repeat_interleave(group, 2).permute({1, 2, 0, 3});
+  };
+  const int64_t queries = in[0].size(0);
+  const int64_t keys = in[1].size(0);
+  const Tensor distance = (at::arange(queries) + (keys - queries)).unsqueeze(1) - at::arange(keys);
+  Tensor hidden = distance.ne(distance);
+  if (mask.causal) {
+    hidden = hidden.logical_or(distance.lt(0));
+  }
+  if (mask.window > 0) {
+    hidden = hidden.logical_or(distance.abs().ge(mask.window));
+  }
+  hidden = hidden.unsqueeze(0);
+  if (mask.query_segments) {
+    hidden = hidden.logical_or(
+        mask.query_segments->t().unsqueeze(2).ne(mask.key_segments->t().unsqueeze(1))
+    );
+  }
+  const Tensor scores =
+      at::matmul(in[0].permute({1, 2, 0, 3}), spread(in[1]).transpose(-2, -1)) * scale_of(in[0]);
+  Tensor shares = scores.masked_fill(hidden.unsqueeze(1), -INFINITY).softmax(-1);
+  if (kept.defined()) {
+    shares = shares * kept;
+  }
+  return at::matmul(shares, spread(in[2])).permute({2, 0, 1, 3});
+}
+
+Case attention_case(
+    std::string name,
+    std::vector<int64_t> q, // queries, batch, heads, dim
+    std::vector<int64_t> k, // keys, kv_heads
+    ops::AttentionMask mask
+) {
+  const std::vector<int64_t> keys{k[0], q[1], k[1], q[3]};
+  return {
+      .name = std::move(name),
+      .shapes = {q, keys, keys},
+      .ours = [mask](const Tensors& in
+              ) { return ops::flash_attention(in[0], in[1], in[2], scale_of(in[0]), mask); },
+      .plain = [mask](const Tensors& in) { return attention_by_hand(in, mask); }};
+}
+
+ops::AttentionMask documents(int64_t seq, int64_t batch, int64_t length) {
+  const Tensor segments = at::arange(seq * batch).view({batch, seq}).t().floor_divide(length);
+  ops::AttentionMask mask;
+  mask.query_segments = mask.key_segments = segments;
+  return mask;
+}
+
+/// The oracle makes all probabilities and drops them by the operator for hidden states, which has a
+/// test of its own.
+Case dropped_case(std::string name, std::vector<int64_t> q, std::vector<int64_t> k) {
+  Case c = attention_case(std::move(name), q, k, {});
+  const Tensor samples = at::arange(q[1]) + 5;
+  c.ours = [samples](const Tensors& in) {
+    return ops::flash_attention(in[0], in[1], in[2], scale_of(in[0]), {}, {0.3, 77, samples, 1});
+  };
+  c.plain = [samples](const Tensors& in) {
+    const auto s = in[0].size(0), b = in[0].size(1), h = in[0].size(2), t = in[1].size(0);
+    const Tensor rows = at::ones({s, b, h * t}, at::kDouble);
+    const Tensor kept =
+        ops::dropout(rows, 0.3, 77, samples, at::arange(t - s, t), t).view({s, b, h, t});
+    return attention_by_hand(in, {}, kept.permute({1, 2, 0, 3}));
+  };
+  return c;
+}
+
+} // namespace
+
+Operation attention_operation() {
+  Operation op{
+      .name = "attention",
+      .operators = {"megahost::attention", "megahost::attention_backward"},
+      .kernels = {at::kFloat, at::kBFloat16},
+      .float_tolerance = 2e-6,
+      .bf16_tolerance = 6e-3,
+      .cases =
+          {attention_case("causal", {70, 2, 2, 32}, {70, 2}, {}),
+           attention_case("three tokens", {3, 2, 2, 64}, {3, 2}, {}),
+           attention_case("grouped", {130, 1, 4, 64}, {130, 2}, {}),
+           attention_case("continued text", {5, 2, 4, 64}, {300, 1}, {}),
+           attention_case("bidirectional", {300, 1, 2, 16}, {300, 2}, {.causal = false}),
+           attention_case("window", {300, 1, 2, 128}, {300, 1}, {.window = 50}),
+           attention_case(
+               "window both ways", {130, 1, 1, 256}, {130, 1}, {.causal = false, .window = 40}
+           ),
+           attention_case("documents", {150, 2, 2, 64}, {150, 2}, documents(150, 2, 77)),
+           attention_case("odd head", {20, 1, 2, 7}, {20, 1}, {}),
+           dropped_case("dropout", {130, 2, 2, 32}, {130, 1}),
+           dropped_case("dropout, odd keys", {70, 2, 2, 32}, {133, 2})},
+      .large = attention_case("1,024 tokens, 12 heads of 64", {1024, 1, 12, 64}, {1024, 12}, {})};
+  op.large.rival = [](const Tensors& in) {
+    const auto heads_first = [](const Tensor& x) { return x.permute({1, 2, 0, 3}); };
+    return at::scaled_dot_product_attention(
+               heads_first(in[0]), heads_first(in[1]), heads_first(in[2]), {}, 0.0, true
+    )
+        .permute({2, 0, 1, 3});
+  };
+  return op;
+}
+
+} // namespace mh::test

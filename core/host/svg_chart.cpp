@@ -1,10 +1,9 @@
 #include "core/host/svg_chart.hpp"
 
+#include "core/host/svg.hpp"
 #include "core/host/ticks.hpp"
-#include "core/recipe/text.hpp"
 
 #include <array>
-#include <cstdio>
 #include <utility>
 
 namespace mh {
@@ -17,56 +16,9 @@ constexpr int kPlotWidth = kPanelWidth - kLeft - kRight;
 constexpr int kPlotHeight = kPanelHeight - kTop - kBottom;
 constexpr size_t kPoints = 500; // of a line; more are drawn as means
 
-constexpr const char* kStyle = R"(<style>
-svg { background: #ffffff; font: 12px system-ui, sans-serif; }
-text { fill: #1f2328; } .label { fill: #59636e; } .title { font-weight: 600; font-size: 13px; }
-.head { font-weight: 600; font-size: 15px; } .grid { stroke: #d1d9e0; stroke-width: 1; }
-.line { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
-.c0 { stroke: #0969da; } .c1 { stroke: #bc4c00; } .c2 { stroke: #1a7f37; }
-.c3 { stroke: #8250df; } .c4 { stroke: #cf222e; } .c5 { stroke: #57606a; }
-.mark { fill: #ffffff; stroke-width: 1.8; }
-@media (prefers-color-scheme: dark) {
-svg { background: #0d1117; } text { fill: #f0f6fc; } .label { fill: #9198a1; } .grid { stroke: #3d444d; }
-.c0 { stroke: #58a6ff; } .c1 { stroke: #f0883e; } .c2 { stroke: #56d364; }
-.c3 { stroke: #bc8cff; } .c4 { stroke: #ff7b72; } .c5 { stroke: #b1bac4; }
-.mark { fill: #0d1117; }
-}
-</style>
-)";
-
-template <class... Arguments>
-std::string format(const char* text, Arguments... arguments) {
-  std::array<char, 512> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), text, arguments...);
-  return buffer.data();
-}
-
-/// Text between tags: what XML forbids in it is gone or escaped.
-std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char c : valid_utf8(text)) {
-    switch (c) {
-    case '&':
-      safe += "&amp;";
-      break;
-    case '<':
-      safe += "&lt;";
-      break;
-    case '>':
-      safe += "&gt;";
-      break;
-    default:
-      safe += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return safe;
-}
-
-std::string
-text_at(double x, double y, const char* classes, const char* anchor, const std::string& text) {
-  return format(R"(<text x="%.1f" y="%.1f" class="%s" text-anchor="%s">)", x, y, classes, anchor) +
-         escaped(text) + "</text>\n";
-}
+using svg::escaped;
+using svg::format;
+using svg::text_at;
 
 int colour(Paint paint) {
   constexpr std::array kPalette{
@@ -210,16 +162,8 @@ std::string svg_charts(const std::string& title, const std::vector<Panel>& panel
   const int columns = panels.size() > 1 ? 2 : 1;
   const int rows = (static_cast<int>(panels.size()) + columns - 1) / columns;
   const int width = columns * kPanelWidth, height = kHead + rows * kPanelHeight;
-  std::string text =
-      format(
-          R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">)",
-          width,
-          height,
-          width,
-          height
-      ) +
-      "\n<title>" + escaped(title) + "</title>\n" + kStyle +
-      text_at(kLeft, 28, "head", "start", title) + legend(panels, 52);
+  std::string text = svg::document(title, width, height) +
+                     text_at(kLeft, 28, "head", "start", title) + legend(panels, 52);
   for (size_t i = 0; i < panels.size(); ++i) {
     const int column = static_cast<int>(i) % columns, row = static_cast<int>(i) / columns;
     text += Plot(panels[i], column * kPanelWidth, kHead + row * kPanelHeight).text();

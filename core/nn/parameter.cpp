@@ -8,9 +8,8 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <memory>
-
 #include <map>
+#include <memory>
 #include <utility>
 
 namespace mh {

@@ -1,3 +1,4 @@
+#include "core/recipe/pipeline_layout.hpp"
 #include "core/recipe/resolve.hpp"
 
 #include <algorithm>
@@ -306,17 +307,56 @@ private:
     }
   }
 
+  /// Layers that a written layout has, and what an even one needs.
+  void pipeline_layout(const std::string& layout, int64_t layers, int64_t chunks) {
+    if (layout == "even" && layers >= chunks && layers % chunks != 0) {
+      report(
+          {"parallel.pipeline_layout", "model.layers"},
+          "model.layers " + text(layers) + " is not divisible by the " + text(chunks) +
+              " chunks of the pipeline, which parallel.pipeline_layout \"even\" needs",
+          "parallel.pipeline_layout = \"balanced\" takes any number; nearest: " +
+              nearest_multiples(layers, chunks)
+      );
+      return;
+    }
+    int64_t found = 0;
+    const auto written = parse_layout(layout);
+    for (const auto& chunk : written.value_or(std::vector<LayoutChunk>())) {
+      found += chunk.layers;
+    }
+    if (written && found != layers) {
+      report(
+          {"parallel.pipeline_layout", "model.layers"},
+          "parallel.pipeline_layout \"" + layout + "\" has " + text(found) +
+              " layers, expected model.layers " + text(layers)
+      );
+    }
+  }
+
+  /// The most chunks that this many layers fill.
+  static std::string nearest_chunks(int64_t layers, int64_t stages) {
+    const int64_t fewer = std::min(layers, stages);
+    return "parallel.pipeline " + text(fewer) +
+           (fewer > 1 ? ", parallel.virtual_stages " + text(layers / fewer) : "");
+  }
+
   void layers() {
     const int64_t layers = integer("model.layers");
     const int64_t stages = integer("parallel.pipeline");
     const int64_t chunks = stages * integer("parallel.virtual_stages");
+    const std::string layout = word("parallel.pipeline_layout");
+    const bool written = !is_layout_word(layout);
+    if (sound({"parallel.pipeline_layout", "model.layers"}) && layers > 0) {
+      pipeline_layout(layout, layers, chunks);
+    }
     if (sound({"model.layers", "parallel.pipeline", "parallel.virtual_stages"}) && layers > 0 &&
-        layers < chunks) {
+        layers < chunks && !written) {
       report(
           {"model.layers", "parallel.pipeline", "parallel.virtual_stages"},
           "model.layers " + text(layers) + " is fewer than parallel.pipeline " + text(stages) +
               " times parallel.virtual_stages " + text(integer("parallel.virtual_stages")),
-          "each stage needs at least one layer per chunk"
+          "each chunk of a stage needs at least one layer; nearest: " +
+              nearest_chunks(layers, stages)
       );
     }
     if (sound({"parallel.pipeline", "parallel.virtual_stages"}) && stages == 1 && chunks > 1) {

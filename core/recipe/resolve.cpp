@@ -145,6 +145,7 @@ private:
         std::vector<std::string> names = lookup_.names(kind);
         names.insert(names.end(), own.begin(), own.end());
         std::sort(names.begin(), names.end());
+        names.erase(std::unique(names.begin(), names.end()), names.end());
         const auto meant = nearest(word->as_string(), names);
         problems_.push_back(
             {word->origin,

@@ -68,7 +68,8 @@ Table one_rank() {
       {"data", 1},
       {"zero", 0},
       {"schedule", "1f1b"},
-      {"virtual_stages", 1}};
+      {"virtual_stages", 1},
+      {"pipeline_layout", "balanced"}};
 }
 
 /// Says of every value that `name` set it.

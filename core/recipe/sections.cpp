@@ -1,5 +1,6 @@
 #include "core/recipe/sections.hpp"
 
+#include "core/recipe/pipeline_layout.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>
@@ -68,6 +69,31 @@ const Fields<Recipe::Parallel>& parallel_fields() {
          "in a ring, gathered, or heads exchanged for tokens (all_to_all, Ulysses)"
     )
         .one_of({"ring", "all_gather", "all_to_all"});
+    f.add(
+        "pipeline_layout",
+        &Parallel::pipeline_layout,
+        "which layers lie in which chunk of the pipeline; balanced: by their cost, the head's "
+        "counted; even: as many in each; or written out, such as embed+3|4|4|3+head"
+    );
+    f.check("pipeline_layout", [](const Parallel& p) -> std::string {
+      if (is_layout_word(p.pipeline_layout)) {
+        return "";
+      }
+      const auto chunks = parse_layout(p.pipeline_layout);
+      if (!chunks) {
+        return "\"" + p.pipeline_layout +
+               "\" is no layout, expected balanced, even, or layers between bars from embed to "
+               "head, such as \"embed+3|4|4|3+head\"";
+      }
+      const auto found = static_cast<int64_t>(chunks->size());
+      const int64_t expected = p.pipeline * p.virtual_stages;
+      return found == expected
+                 ? ""
+                 : "\"" + p.pipeline_layout + "\" has " + std::to_string(found) +
+                       " chunks, expected parallel.pipeline " + std::to_string(p.pipeline) +
+                       " times parallel.virtual_stages " + std::to_string(p.virtual_stages) +
+                       " = " + std::to_string(expected);
+    });
     f.add("order", &Parallel::order, "mesh axes from the fastest to the slowest");
     f.check("order", [](const Parallel& p) -> std::string {
       std::vector<std::string> axes;

@@ -177,7 +177,7 @@ std::vector<Instruction> list_of(
 
 } // namespace
 
-std::string to_string(const Instruction& instruction) {
+std::string_view op_name(Op op) {
   static constexpr std::array kNames{
       "forward",
       "backward",
@@ -187,9 +187,12 @@ std::string to_string(const Instruction& instruction) {
       "receive_forward",
       "send_backward",
       "receive_backward"};
-  return std::string(kNames.at(static_cast<size_t>(instruction.op))) + " of chunk " +
-         std::to_string(instruction.chunk) + ", microbatch " +
-         std::to_string(instruction.microbatch);
+  return kNames.at(static_cast<size_t>(op));
+}
+
+std::string to_string(const Instruction& instruction) {
+  return std::string(op_name(instruction.op)) + " of chunk " + std::to_string(instruction.chunk) +
+         ", microbatch " + std::to_string(instruction.microbatch);
 }
 
 InstructionLists
@@ -203,6 +206,27 @@ with_transfers(const PipelineSchedule::Args& args, const InstructionLists& passe
     lists.push_back(list_of(args, static_cast<int64_t>(stage), passes[stage], legs));
   }
   return lists;
+}
+
+Transfer
+transfer_of(const PipelineSchedule::Args& args, int64_t stage, const Instruction& instruction) {
+  const int64_t chunk = instruction.chunk * args.stages + stage;
+  switch (instruction.op) {
+  case Op::send_forward:
+    return {true, chunk, instruction.microbatch};
+  case Op::receive_forward:
+    return {true, chunk - 1, instruction.microbatch};
+  case Op::send_backward:
+    return {false, chunk, instruction.microbatch};
+  case Op::receive_backward:
+    return {false, chunk + 1, instruction.microbatch};
+  case Op::forward:
+  case Op::backward:
+  case Op::backward_input:
+  case Op::backward_weight:
+    break;
+  }
+  throw InternalError(to_string(instruction) + " transfers nothing");
 }
 
 InstructionLists lists_of(const PipelineSchedule& schedule, int64_t stages) {

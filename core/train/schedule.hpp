@@ -6,16 +6,17 @@
 
 #include <cstdint>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 namespace mh {
 
-/// A stage waits for the oldest of its sends to another one before it posts more than this many.
-inline constexpr size_t kSendsAhead = 4;
-
 [[nodiscard]] constexpr bool is_pass(Instruction::Op op) {
   return op <= Instruction::Op::backward_weight;
 }
+
+/// "backward_input".
+[[nodiscard]] std::string_view op_name(Instruction::Op op);
 
 /// A tensor's way between two chunks of the model.
 struct Transfer {

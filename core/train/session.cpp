@@ -3,6 +3,7 @@
 #include "megahost/error.hpp"
 #include "megahost/strategy.hpp"
 
+#include <set>
 #include <string>
 #include <utility>
 
@@ -42,6 +43,46 @@ Rules make_rules(const Recipe& recipe, Host& host, const MeshShape& shape) {
     host.make<Strategy>(name, strategy_options(recipe, name, host), {.shape = shape})->rules(rules);
   }
   return rules;
+}
+
+/// The model's arguments, of this rank.
+Builder::Args builder_args(const Session& s, const SessionOptions& options) {
+  return {
+      .mesh = &s.mesh,
+      .rules = &s.rules,
+      .device = s.device->device(),
+      .dtype = s.dtype,
+      .seed = static_cast<uint64_t>(s.recipe.train.seed),
+      .seq = s.recipe.model.seq_length,
+      .microbatch = s.recipe.batch.micro * s.mesh.size(MeshAxis::dp),
+      .vocab_multiple = kVocabMultiple,
+      .initialise = options.initialise,
+      .fp8 = fp8_of(s.recipe),
+      .chunks = chunks_of(s.stages)};
+}
+
+/// Layers that this rank holds.
+int64_t own_layers(const Session& s) {
+  if (s.stages.empty()) {
+    return s.architecture->layers();
+  }
+  int64_t layers = 0;
+  const auto stages = static_cast<size_t>(s.mesh.size(MeshAxis::pp));
+  for (auto c = static_cast<size_t>(s.mesh.coordinate(MeshAxis::pp)); c < s.stages.size();
+       c += stages) {
+    layers += s.stages[c].layers;
+  }
+  return layers;
+}
+
+/// Samples of the steps of a run, each size once.
+std::set<int64_t> batch_sizes(const Recipe::Batch& batch) {
+  std::set<int64_t> sizes{batch.global};
+  for (int64_t size = batch.rampup_start.value_or(batch.global); size < batch.global;
+       size += *batch.rampup_increment) {
+    sizes.insert(size);
+  }
+  return sizes;
 }
 
 void check_batch(const Recipe& recipe, const MeshShape& shape) {
@@ -132,11 +173,6 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
     );
   }
   check_batch(recipe, shape);
-  if (options.mesh != nullptr) {
-    s.mesh = *options.mesh;
-  } else if (options.processes != nullptr) {
-    s.mesh = Mesh(shape, world.rank, options.processes->make_backend(), recipe.parallel.order);
-  }
   s.dtype = options.dtype.value_or(dtype_of(recipe.precision));
   s.device = host.make<Device>(recipe.device);
   s.tokenizer = host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
@@ -145,7 +181,18 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
       recipe.model.options,
       {.vocab = s.tokenizer->vocab(), .seq_length = recipe.model.seq_length}
   );
-  const auto seed = static_cast<uint64_t>(recipe.train.seed);
+  if (shape.pp > 1) {
+    s.stages = stage_layout(recipe, block_costs(*s.architecture, recipe.model.seq_length));
+    s.pipeline = make_pipeline(recipe, host);
+    for (const int64_t samples : batch_sizes(recipe.batch)) {
+      (void)s.pipeline->training(samples / (recipe.batch.micro * shape.dp));
+    }
+  }
+  if (options.mesh != nullptr) { // nothing of the layout is refused from here on
+    s.mesh = *options.mesh;
+  } else if (options.processes != nullptr) {
+    s.mesh = Mesh(shape, world.rank, options.processes->make_backend(), recipe.parallel.order);
+  }
   if (options.corpus) {
     s.corpus = host.make<Corpus>(
         recipe.data.use,
@@ -154,29 +201,15 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
          .seq_length = recipe.model.seq_length,
          .vocab = s.architecture->vocab(),
          .split = recipe.data.shares(),
-         .seed = seed}
+         .seed = static_cast<uint64_t>(recipe.train.seed)}
     );
   }
   s.recompute = host.make<RecomputePolicy>(
-      recipe.recompute.use, recipe.recompute.options, {.layers = s.architecture->layers()}
+      recipe.recompute.use, recipe.recompute.options, {.layers = own_layers(s)}
   );
   s.optimizer = make_optimizer(recipe.optimizer, host);
   s.schedule = std::make_unique<Schedule>(Schedule::terms(recipe), host);
-  s.model = std::make_unique<Model>(
-      *s.architecture,
-      Builder::Args{
-          .mesh = &s.mesh,
-          .rules = &s.rules,
-          .device = s.device->device(),
-          .dtype = s.dtype,
-          .seed = seed,
-          .seq = recipe.model.seq_length,
-          .microbatch = recipe.batch.micro * shape.dp,
-          .vocab_multiple = kVocabMultiple,
-          .initialise = options.initialise,
-          .fp8 = fp8_of(recipe)},
-      s.recompute.get()
-  );
+  s.model = std::make_unique<Model>(*s.architecture, builder_args(s, options), s.recompute.get());
   return session;
 }
 

@@ -4,8 +4,9 @@
 
 #include "core/mesh/processes.hpp"
 #include "core/train/batches.hpp"
-#include "core/train/update_schedule.hpp"
+#include "core/train/stages.hpp"
 #include "core/train/step.hpp"
+#include "core/train/update_schedule.hpp"
 #include "megahost/architecture.hpp"
 #include "megahost/corpus.hpp"
 #include "megahost/device.hpp"
@@ -41,9 +42,13 @@ struct Session {
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<Schedule> schedule;
   at::ScalarType dtype = at::kFloat;
+  std::vector<LayoutChunk> stages;    ///< what each chunk of the pipeline holds; empty: one stage
+  std::unique_ptr<Pipeline> pipeline; ///< null: one stage
   std::unique_ptr<Model> model;
 
-  [[nodiscard]] Passes passes() const { return {mesh, rules, *model, device->device()}; }
+  [[nodiscard]] Passes passes() const {
+    return {mesh, rules, *model, device->device(), /*checking=*/false, pipeline.get()};
+  }
 
   /// Of the step that follows `consumed` samples.
   [[nodiscard]] BatchLayout layout(int64_t consumed) const;

@@ -11,7 +11,9 @@
 namespace mh {
 namespace {
 
-std::string layout_text(const Recipe& recipe, const Mesh& mesh) {
+std::string layout_text(const Session& session) {
+  const Recipe& recipe = session.recipe;
+  const Mesh& mesh = session.mesh;
   const auto& shape = mesh.shape();
   std::string text =
       words("%lld rank%s", static_cast<long long>(mesh.world()), mesh.world() == 1 ? "" : "s");
@@ -25,13 +27,15 @@ std::string layout_text(const Recipe& recipe, const Mesh& mesh) {
       text += words(", %s %lld", name, static_cast<long long>(degree));
     }
   }
+  if (shape.pp > 1) {
+    text += "; " + recipe.parallel.schedule + " over " + mh::layout_text(session.stages);
+  }
   return text + "; recompute " + recipe.recompute.use;
 }
 
 std::string model_text(const Session& session) {
-  const auto& store = session.model->parameters();
   std::string text = session.recipe.model.use + ", " + grouped(session.architecture->layers()) +
-                     " layers, " + grouped(store.global_elements()) + " parameters";
+                     " layers, " + grouped(session.model->global_elements()) + " parameters";
   const int64_t vocab = session.architecture->vocab();
   if (session.padded_vocab() != vocab) {
     text += words(
@@ -133,6 +137,9 @@ std::vector<std::string> used_plugins(const Recipe& recipe, Host& host) {
   for (const auto& name : strategy_names(recipe)) {
     used.emplace_back(Kind::strategy, name);
   }
+  if (recipe.parallel.pipeline > 1) {
+    used.emplace_back(Kind::pipeline_schedule, recipe.parallel.schedule);
+  }
   std::vector<std::string> plugins;
   for (const auto& [kind, name] : used) {
     const auto& plugin = *host.require(kind, name).plugin;
@@ -189,7 +196,7 @@ std::vector<std::string> start_block(
       "megahost " MH_VERSION ", LibTorch " TORCH_VERSION,
       "  plugins    " + names,
       "  device     " + device_text(session),
-      "  layout     " + layout_text(recipe, session.mesh),
+      "  layout     " + layout_text(session),
       "  model      " + model_text(session),
       "  precision  " + precision_text(session),
       "  batch      " + batch_text(session),

@@ -2,6 +2,7 @@
 /// One training step: microbatches through the model as the schedule's instructions say, gradients
 /// as plain sums, one update.
 
+#include "core/train/executor.hpp"
 #include "core/train/weights.hpp"
 #include "megahost/context.hpp"
 #include "megahost/mesh.hpp"
@@ -12,61 +13,16 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace mh {
 
-/// The mean of one named loss over a step (or an evaluation), over all ranks.
-struct LossValue {
-  std::string name;
-  double value = 0;
-  double count = 0; ///< of the items that it is the mean of
-};
-
-/// What all passes of a run share.
-struct Passes {
-  const Mesh& mesh;
-  const Rules& rules;
-  const Model& model;
-  at::Device device;
-  bool checking = false; ///< see checking.hpp
-};
-
-/// The number of items of each loss over all microbatches and ranks, known before the step from
-/// host data.
-///
-/// Ranks:  collective over dp and cp, once per array that a loss is counted over
-class LossCounts {
-public:
-  LossCounts(const Mesh& mesh, std::span<const Batch> microbatches)
-      : mesh_(mesh)
-      , microbatches_(microbatches) {}
-
-  /// Throws:  mh::Error if the batch has no array `over`
-  [[nodiscard]] double of(const std::string& over);
-
-private:
-  const Mesh& mesh_;
-  std::span<const Batch> microbatches_;
-  std::map<std::string, double> counts_;
-};
-
-/// Forward and backward of each microbatch in turn: the schedule of a single stage.
-[[nodiscard]] std::vector<Instruction> accumulation(int64_t microbatches);
-
-/// Runs the instructions; main gradients grow by the gradients of the total loss, the sum over
-/// losses of loss_scale * weight * sum / count.
-///
-/// Returns: the losses' means over the step
-/// Throws:  mh::Error if the model adds no loss, or an instruction needs another stage
+/// Forward and backward passes as the run's schedule orders them; see `execute`.
 [[nodiscard]] std::vector<LossValue> forward_backward(
     const Passes& passes,
     std::span<const Batch> microbatches,
-    std::span<const Instruction> instructions,
     uint64_t seed,
     bool dropout = true,
     double loss_scale = 1

@@ -27,32 +27,31 @@ public:
           "set parallel.virtual_stages = 1"
       );
     }
+    // The order of each stage's passes; sends and receives come between them.
+    const auto microbatches = static_cast<int32_t>(args.microbatches);
+    std::vector<mh::Instruction> passes;
+    for (int32_t m = 0; m < microbatches; ++m) {
+      passes.push_back({Op::forward, 0, m});
+    }
+    for (int32_t m = 0; m < microbatches; ++m) {
+      passes.push_back({Op::backward, 0, m});
+    }
+    lists_ = mh::with_transfers(
+        args, mh::InstructionLists(static_cast<size_t>(args.stages), passes)
+    );
   }
 
-  // What one stage does in one step, in order. Sends never wait, receives do.
+  // What one stage does in one step, in order.
   std::vector<mh::Instruction> instructions(int64_t stage) const override {
-    const bool first = stage == 0, last = stage == args_.stages - 1;
-    std::vector<mh::Instruction> list;
-    const auto add = [&](bool wanted, Op op, int64_t microbatch) {
-      if (wanted) {
-        list.push_back({op, 0, static_cast<int32_t>(microbatch)});
-      }
-    };
-    for (int64_t m = 0; m < args_.microbatches; ++m) {
-      add(!first, Op::receive_forward, m);
-      add(true, Op::forward, m);
-      add(!last, Op::send_forward, m);
-    }
-    for (int64_t m = 0; m < args_.microbatches; ++m) {
-      add(!last, Op::receive_backward, m);
-      add(true, Op::backward, m);
-      add(!first, Op::send_backward, m);
-    }
-    return list;
+    return lists_.at(static_cast<size_t>(stage));
   }
+
+  // Its promise of memory: megahost refuses a list that holds the activations of more passes.
+  int64_t most_live(int64_t) const override { return args_.microbatches; }
 
 private:
   Args args_;
+  mh::InstructionLists lists_;
 };
 
 } // namespace

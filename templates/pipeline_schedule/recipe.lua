@@ -1,4 +1,5 @@
--- megahost run @name@.lua     (names the schedule; its lists run once there are several stages)
+-- megahost schedule @name@.lua --stages 4 --microbatches 8       (draws it)
+-- megahost run @name@.lua --nproc 2 --set parallel.pipeline=2    (trains with it)
 return {
   name = "@name@",
   plugins = { "build/@file@.so" },     -- not needed once it is installed

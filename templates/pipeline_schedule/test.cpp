@@ -17,8 +17,8 @@ int main(int, char** arguments) {
       {Op::forward, 0, 1},
       {Op::send_forward, 0, 1},
       {Op::receive_backward, 0, 0},
-      {Op::backward, 0, 0},
       {Op::receive_backward, 0, 1},
+      {Op::backward, 0, 0},
       {Op::backward, 0, 1},
   };
   expect(schedule->instructions(0) == first, "the first stage sends forward, receives backward");

@@ -76,13 +76,38 @@ for ranks, settings in (
     (2, "data=2"),
     (4, "tensor=2,sequence=true,data=2"),
     (4, "tensor=4,data=1"),
+    (2, "pipeline=2"),
+    (2, "pipeline=2,schedule=gpipe"),
+    (2, "pipeline=2,schedule=zb-h1"),
+    (4, "tensor=2,pipeline=2"),
+    (4, "pipeline=2,data=2,schedule=zb-h1"),
 ):
     compare(settings, one, train(settings, ranks, settings))
+
+# Virtual stages need more layers; an evaluation passes them, too.
+four = ("--set", "model.layers=4", "--set", "model.tied=true")
+deep = train("deep", 1, "", *four)
+compare("virtual stages", deep, train("virtual", 2, "pipeline=2,virtual_stages=2", *four))
+
+
+def validation(run):
+    records = [json.loads(line) for line in (folder / run / "metrics.jsonl").read_text().splitlines()]
+    return [(record["step"], record["eval"]["lm loss"]) for record in records if "eval" in record]
+
+
+assert len(validation("deep")) == 2, validation("deep")
+compare("evaluation over virtual stages", validation("deep"), validation("virtual"))
 
 # A run that changes its layout half way.
 train("moving", 2, "tensor=2", "--set", "train.exit_iters=3")
 train("moving", 4, "tensor=2,data=2", "--resume", "--set", "train.exit_iters=5")
 compare("from tensor 2 over tensor 2 x data 2 to one rank", one, train("moving", 1, "", "--resume"))
+
+# Stages of a pipeline hold other layers than those of another layout.
+train("stages", 2, "pipeline=2", "--set", "train.exit_iters=2")
+train("stages", 1, "", "--resume", "--set", "train.exit_iters=3")
+train("stages", 4, "tensor=2,pipeline=2", "--resume", "--set", "train.exit_iters=5")
+compare("pipeline 2 to one rank to tensor 2 x pipeline 2 to data 4", one, train("stages", 4, "data=4", "--resume"))
 
 # A recipe that fails on every rank is refused once.
 refused = megahost("--nproc", "2", "--set", "data.use=text", "--set", 'data.paths=["absent"]')

@@ -2,11 +2,15 @@
 // every step. tests/parity/golden/README.md says how they were made.
 
 #include "core/checkpoint/tensors.hpp"
+#include "core/mesh/threads.hpp"
+#include "core/recipe/pipeline_layout.hpp"
 #include "core/storage/local.hpp"
+#include "core/train/stages.hpp"
 #include "core/train/step.hpp"
 #include "core/train/weights.hpp"
 #include "megahost/model.hpp"
 #include "megahost/nn/decoder.hpp"
+#include "plugins/parallel/pipeline/orders.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -18,6 +22,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <numbers>
 #include <sstream>
 #include <string>
@@ -40,6 +45,19 @@ public:
         update
     );
   }
+};
+
+class OneByOne : public mh::PipelineSchedule {
+public:
+  explicit OneByOne(const Args& args)
+      : lists_(mh::with_transfers(args, mh::pipeline::one_forward_one_backward(args).passes)) {}
+
+  [[nodiscard]] std::vector<mh::Instruction> instructions(int64_t stage) const override {
+    return lists_[static_cast<size_t>(stage)];
+  }
+
+private:
+  mh::InstructionLists lists_;
 };
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -95,17 +113,40 @@ our_names(const std::map<std::string, at::Tensor>& theirs, int64_t kv_heads) {
   return ours;
 }
 
-void check_ten_steps(const std::string& name, const mh::DecoderConfig& config) {
+/// A layout of ranks as threads.
+struct Ranks {
+  mh::MeshShape shape{};
+  std::string chunks{}; ///< of the pipeline, "embed+2|2+head"
+};
+
+/// Trains as one of the ranks.
+void check_ten_steps(
+    const std::string& name,
+    const mh::DecoderConfig& config,
+    const Ranks& ranks,
+    const mh::Mesh& mesh
+) {
   const std::string folder = std::string(std::getenv("MEGAHOST_SOURCE")) + "/tests/parity/golden/";
   mh::LocalStorage disk;
   auto theirs = mh::read_tensors(disk, folder + name + ".safetensors");
   const auto tokens = theirs.at("tokens");
   theirs.erase("tokens");
 
-  const mh::Mesh mesh;
   const mh::Rules rules;
   const mh::Decoder decoder(config, {.vocab = 256, .seq_length = 32});
-  mh::Model model(decoder, {.mesh = &mesh, .rules = &rules, .seq = 32, .microbatch = 1});
+  std::vector<mh::ModelChunk> chunks;
+  std::unique_ptr<mh::Pipeline> pipeline;
+  if (!ranks.chunks.empty()) {
+    chunks = mh::chunks_of(mh::parse_layout(ranks.chunks).value());
+    pipeline = std::make_unique<mh::Pipeline>(
+        [](const mh::PipelineSchedule::Args& args) { return std::make_unique<OneByOne>(args); },
+        ranks.shape.pp,
+        static_cast<int64_t>(chunks.size()) / ranks.shape.pp
+    );
+  }
+  mh::Model model(
+      decoder, {.mesh = &mesh, .rules = &rules, .seq = 32, .microbatch = 1, .chunks = chunks}
+  );
   auto& parameters = model.parameters();
   parameters.allocate_gradients();
   size_t loaded = 0;
@@ -113,7 +154,10 @@ void check_ten_steps(const std::string& name, const mh::DecoderConfig& config) {
     const at::NoGradGuard no_grad;
     for (const auto& [our_name, value] : our_names(theirs, config.kv_heads.value_or(kHeads))) {
       auto* parameter = parameters.find(our_name);
-      REQUIRE_MESSAGE(parameter != nullptr, our_name);
+      REQUIRE_MESSAGE((parameter != nullptr || pipeline != nullptr), our_name);
+      if (parameter == nullptr) { // it lies on another stage
+        continue;
+      }
       for (const auto& piece : parameter->pieces) {
         if (piece.name == our_name) {
           parameter->view(parameter->value, piece).copy_(value);
@@ -144,7 +188,7 @@ void check_ten_steps(const std::string& name, const mh::DecoderConfig& config) {
     const double lr =
         n <= 2 ? 1e-3 * n / 2 : 1e-4 + 9e-4 * 0.5 * (std::cos(std::numbers::pi * (n - 2) / 8) + 1);
     const auto result = mh::train_step(
-        {mesh, rules, model, at::kCPU},
+        {mesh, rules, model, at::kCPU, /*checking=*/false, pipeline.get()},
         parameters,
         weights,
         adamw,
@@ -164,18 +208,30 @@ void check_ten_steps(const std::string& name, const mh::DecoderConfig& config) {
   }
 }
 
+void check_layouts(const std::string& name, const mh::DecoderConfig& config) {
+  for (const auto& ranks :
+       {Ranks{},
+        Ranks{{.pp = 2}, "embed+2|2+head"},
+        Ranks{{.pp = 2}, "embed+1|1|1|1+head"}}) { // virtual 2
+    CAPTURE(ranks.chunks);
+    mh::run_ranks(ranks.shape, [&](const mh::Mesh& mesh) {
+      check_ten_steps(name, config, ranks, mesh);
+    });
+  }
+}
+
 } // namespace
 
-TEST_CASE("ten steps of Megatron's GPT") {
+TEST_CASE("ten steps of Megatron's GPT, on one rank and through pipelines") {
   mh::DecoderConfig config;
   config.layers = 4;
   config.hidden = 64;
   config.heads = kHeads;
   config.activation = "gelu";
-  check_ten_steps("gpt", config);
+  check_layouts("gpt", config);
 }
 
-TEST_CASE("ten steps of Megatron's Llama") {
+TEST_CASE("ten steps of Megatron's Llama, on one rank and through pipelines") {
   mh::DecoderConfig config;
   config.layers = 4;
   config.hidden = 64;
@@ -187,5 +243,5 @@ TEST_CASE("ten steps of Megatron's Llama") {
   config.positions = "rope";
   config.bias = false;
   config.tied = false;
-  check_ten_steps("llama", config);
+  check_layouts("llama", config);
 }

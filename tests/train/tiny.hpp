@@ -95,7 +95,7 @@ struct Built {
     const mh::BatchLayout layout{.seq = kSeq, .micro = micro, .microbatches = 4 / micro};
     const auto batches = mh::load_batches(corpus, mh::Split::train, 0, layout);
     model->parameters().gradients().zero_();
-    losses = mh::forward_backward(passes(), batches, mh::accumulation(layout.microbatches), seed);
+    losses = mh::forward_backward(passes(), batches, seed);
     return model->parameters().gradients().clone();
   }
 

@@ -3,14 +3,13 @@
 #include "core/host/check/instance.hpp"
 #include "core/host/check/model.hpp"
 #include "core/host/check/tests.hpp"
+#include "core/train/schedule.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 
 #include <cmath>
-#include <map>
-#include <set>
 #include <tuple>
 
 namespace mh::check {
@@ -164,133 +163,6 @@ void ids_in_vocabulary(const Case& c) {
   }
 }
 
-namespace {
-
-using Op = Instruction::Op;
-
-std::string text(const Instruction& instruction) {
-  static const char* const kNames[] = {
-      "forward",
-      "backward",
-      "backward_input",
-      "backward_weight",
-      "send_forward",
-      "receive_forward",
-      "send_backward",
-      "receive_backward"};
-  return std::string(kNames[static_cast<size_t>(instruction.op)]) + " of chunk " +
-         std::to_string(instruction.chunk) + ", microbatch " +
-         std::to_string(instruction.microbatch);
-}
-
-/// Runs all stages' lists side by side: sends never wait, receives do.
-class Simulation {
-public:
-  explicit Simulation(const PipelineSchedule::Args& args)
-      : args_(args)
-      , chunks_(args.stages * args.virtual_stages) {}
-
-  void run(const PipelineSchedule& schedule) {
-    std::vector<std::vector<Instruction>> lists;
-    for (int64_t stage = 0; stage < args_.stages; ++stage) {
-      lists.push_back(schedule.instructions(stage));
-    }
-    std::vector<size_t> next(lists.size(), 0);
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (size_t stage = 0; stage < lists.size(); ++stage) {
-        while (next[stage] < lists[stage].size() &&
-               step(static_cast<int64_t>(stage), lists[stage][next[stage]])) {
-          ++next[stage];
-          moved = true;
-        }
-      }
-    }
-    for (size_t stage = 0; stage < lists.size(); ++stage) {
-      if (next[stage] < lists[stage].size()) {
-        fail(
-            words() + " stage " + std::to_string(stage) + " waits for ever at " +
-                text(lists[stage][next[stage]]),
-            "what it needs is never sent, received or computed before"
-        );
-      }
-    }
-    const auto all = static_cast<size_t>(chunks_ * args_.microbatches);
-    for (const Op op : {Op::forward, Op::backward_input, Op::backward_weight}) {
-      if (count(op) != all) {
-        fail(
-            words() + " " + std::to_string(count(op)) + " of " + std::to_string(all) +
-            (op == Op::forward ? " forward" : " backward") + " passes are in the lists"
-        );
-      }
-    }
-  }
-
-private:
-  using Key = std::tuple<Op, int64_t, int32_t>; // of the whole pipeline's chunks
-
-  [[nodiscard]] std::string words() const {
-    return "with " + std::to_string(args_.stages) + " stages, " +
-           std::to_string(args_.virtual_stages) + " chunks each and " +
-           std::to_string(args_.microbatches) + " microbatches";
-  }
-
-  [[nodiscard]] size_t count(Op op) const {
-    size_t number = 0;
-    for (const Key& key : done_) {
-      number += std::get<Op>(key) == op ? 1 : 0;
-    }
-    return number;
-  }
-
-  bool finish(Op op, int64_t chunk, int32_t microbatch) {
-    if (!done_.insert({op, chunk, microbatch}).second) {
-      fail(words() + " it runs twice: " + text({op, 0, microbatch}));
-    }
-    return true;
-  }
-
-  /// Does an instruction if what it needs is there.
-  bool step(int64_t stage, const Instruction& instruction) {
-    const auto [op, local, m] = instruction;
-    if (local < 0 || local >= args_.virtual_stages || m < 0 || m >= args_.microbatches) {
-      fail(words() + " there is no " + text(instruction));
-    }
-    const int64_t chunk = local * args_.stages + stage;
-    const auto has = [&, microbatch = m](Op what, int64_t where) {
-      return done_.contains({what, where, microbatch});
-    };
-    const bool first = chunk == 0, last = chunk == chunks_ - 1;
-    switch (op) {
-    case Op::forward:
-      return (first || has(Op::receive_forward, chunk)) && finish(op, chunk, m);
-    case Op::backward:
-      return has(Op::forward, chunk) && (last || has(Op::receive_backward, chunk)) &&
-             finish(Op::backward_input, chunk, m) && finish(Op::backward_weight, chunk, m);
-    case Op::backward_input:
-      return has(Op::forward, chunk) && (last || has(Op::receive_backward, chunk)) &&
-             finish(op, chunk, m);
-    case Op::backward_weight:
-      return has(Op::backward_input, chunk) && finish(op, chunk, m);
-    case Op::send_forward:
-      return has(Op::forward, chunk) && finish(op, chunk, m);
-    case Op::receive_forward:
-      return has(Op::send_forward, chunk - 1) && finish(op, chunk, m);
-    case Op::send_backward:
-      return has(Op::backward_input, chunk) && finish(op, chunk, m);
-    case Op::receive_backward:
-      break;
-    }
-    return has(Op::send_backward, chunk + 1) && finish(op, chunk, m);
-  }
-
-  PipelineSchedule::Args args_;
-  int64_t chunks_;
-  std::set<Key> done_;
-};
-
-} // namespace
-
 void instructions_complete(const Case& c) {
   size_t taken = 0;
   for (const auto& [stages, chunks, microbatches] :
@@ -304,7 +176,17 @@ void instructions_complete(const Case& c) {
       continue;
     }
     ++taken;
-    Simulation(args).run(*schedule);
+    try {
+      check_lists(args, lists_of(*schedule, stages), [&](int64_t stage) {
+        return schedule->most_live(stage);
+      });
+    } catch (const Error& error) {
+      fail(
+          "with " + std::to_string(stages) + " stages, " + std::to_string(chunks) +
+              " chunks each and " + std::to_string(microbatches) + " microbatches " + error.what(),
+          "mh::with_transfers puts sends and receives between passes"
+      );
+    }
   }
   if (taken == 0) {
     fail("it refuses every layout that was tried, from 1 to 4 stages with 1 or 2 chunks");

@@ -69,6 +69,38 @@ std::vector<Command> layout_commands() {
                ""},
           },
       },
+      {
+          "schedule",
+          "Layouts",
+          "draws what each pipeline stage does when, and the time it waits",
+          "The recipe's schedule over its layout of layers, with its number of microbatches; the "
+          "options try others. The lists are proved first: complete, in order, within the memory "
+          "that the schedule promises, free of deadlock. A pass takes as long as its layers' "
+          "FLOPs, "
+          "a backward pass twice as long as a forward one, a transfer no time. In the picture "
+          "letters are microbatches: small forward, capital backward, + weight gradients that were "
+          "put off. The bubble is the time without work: over the time with work, as the papers "
+          "say "
+          "it, and as a share of the step.",
+          {kRecipe},
+          {
+              {"--stages", "N", "pipeline stages, instead of parallel.pipeline"},
+              {"--virtual", "V", "chunks a stage, instead of parallel.virtual_stages"},
+              {"--microbatches", "M", "microbatches of a step, instead of the recipe's"},
+              {"--schedule", "NAME", "instead of parallel.schedule: gpipe, 1f1b, zb-h1, ..."},
+              {"--svg", "FILE", "writes a picture instead"},
+              kSet,
+              kPlugin,
+              kJson,
+          },
+          {
+              {"megahost schedule recipes/llama70b.lua", ""},
+              {"megahost schedule recipes/quickstart.lua --stages 4 --microbatches 8", ""},
+              {"megahost schedule recipes/quickstart.lua --stages 2 --virtual 2 --microbatches 4 "
+               "--svg schedule.svg",
+               "interleaved, as a picture"},
+          },
+      },
   };
 }
 

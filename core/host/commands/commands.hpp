@@ -20,6 +20,7 @@ int command_plot(const Invocation& invocation, Host& host);
 int command_compare(const Invocation& invocation, Host& host);
 int command_check(const Invocation& invocation, Host& host);
 int command_mesh(const Invocation& invocation, Host& host);
+int command_schedule(const Invocation& invocation, Host& host);
 int command_bench_step(const Invocation& invocation, Host& host);
 int command_bench_data(const Invocation& invocation, Host& host);
 int command_bench_gemm(const Invocation& invocation, Host& host);

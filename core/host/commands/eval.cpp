@@ -128,7 +128,6 @@ void evaluate_ids(const Invocation& invocation, Session& session, const GivenWei
     losses = forward_backward(
         session.passes(),
         batches,
-        accumulation(static_cast<int64_t>(batches.size())),
         /*seed=*/0,
         /*dropout=*/false
     );
@@ -156,6 +155,7 @@ void check_options(const Invocation& invocation) {
 int command_eval(const Invocation& invocation, Host& host) {
   check_options(invocation);
   Recipe recipe = read_resolved(invocation, host, invocation.arguments.front()).resolved.recipe;
+  recipe.parallel = {}; // one rank, however many trained it: the numbers are the same
   const bool ids = invocation.has("--ids");
   if (ids) {
     recipe.batch = {};

@@ -53,7 +53,7 @@ struct Recipe {
     int64_t zero = 0;
     std::string schedule = "1f1b";
     int64_t virtual_stages = 1;
-    std::string context_method = "ring"; ///< ring | all_gather | all_to_all
+    std::string context_method = "ring";      ///< ring | all_gather | all_to_all
     std::string pipeline_layout = "balanced"; ///< balanced | even | "embed+3|4|4|3+head"
     std::string order = "tp-cp-ep-dp-pp";
 

@@ -1,0 +1,53 @@
+#pragma once
+/// Runs a pipeline stage's instructions over the microbatches of a step: any schedule's, those of a
+/// single stage too.
+
+#include "core/train/losses.hpp"
+#include "megahost/context.hpp"
+#include "megahost/mesh.hpp"
+#include "megahost/model.hpp"
+#include "megahost/pipeline_schedule.hpp"
+#include "megahost/placement.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace mh {
+
+class Pipeline;
+
+/// What all passes of a run share.
+struct Passes {
+  const Mesh& mesh;
+  const Rules& rules;
+  const Model& model;
+  at::Device device;
+  bool checking = false;              ///< see checking.hpp
+  const Pipeline* pipeline = nullptr; ///< null: one stage
+};
+
+struct ExecuteOptions {
+  uint64_t seed = 0; ///< of dropout
+  bool dropout = false;
+  double loss_scale = 1; ///< factor of the loss in the backward passes only
+};
+
+/// Runs the instructions of this stage. Main gradients grow by the gradients of the total loss, the
+/// sum over losses of loss_scale * weight * sum / count; with gradients off, only forward passes
+/// may be listed.
+///
+/// A receive is posted where it stands in the list and waited for by the pass that needs it. What a
+/// pass hands on lives until it was sent, its graph until its backward pass, its input until then.
+///
+/// Returns: the losses' means over all microbatches, on every rank
+/// Throws:  mh::Error if the model adds no loss
+/// Ranks:   all of the run, each with its own stage's list
+[[nodiscard]] std::vector<LossValue> execute(
+    const Passes& passes,
+    std::span<const Batch> microbatches,
+    std::span<const Instruction> instructions,
+    const ExecuteOptions& options
+);
+
+} // namespace mh

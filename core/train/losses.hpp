@@ -1,0 +1,68 @@
+#pragma once
+/// The named losses of a step: their counts, known before it, and their means, known after it.
+
+#include "megahost/context.hpp"
+#include "megahost/mesh.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// The mean of one named loss over a step (or an evaluation), over all ranks.
+struct LossValue {
+  std::string name;
+  double value = 0;
+  double count = 0; ///< of the items that it is the mean of
+};
+
+/// The number of items of each loss over all microbatches and ranks, known before the step from
+/// host data.
+///
+/// Ranks:  collective over dp and cp, once per array that a loss is counted over
+class LossCounts {
+public:
+  LossCounts(const Mesh& mesh, std::span<const Batch> microbatches)
+      : mesh_(mesh)
+      , microbatches_(microbatches) {}
+
+  /// Throws:  mh::Error if the batch has no array `over`
+  [[nodiscard]] double of(const std::string& over);
+
+private:
+  const Mesh& mesh_;
+  std::span<const Batch> microbatches_;
+  std::map<std::string, double> counts_;
+};
+
+/// Adds up each named loss over microbatches, on the device.
+class LossSums {
+public:
+  void add(const std::vector<Loss>& losses, LossCounts& counts);
+
+  /// The means, on every rank.
+  ///
+  /// Ranks:  all of the run
+  [[nodiscard]] std::vector<LossValue> values(const Mesh& mesh) const;
+
+private:
+  struct Sum {
+    std::string name;
+    at::Tensor mean; // this rank's share of it
+    double count;
+  };
+
+  std::vector<Sum> sums_;
+};
+
+/// Throws:  mh::Error if a pass through the whole model has added no loss
+void require_losses(const StepContext& context);
+
+/// What the backward pass starts from; undefined if there are no losses.
+[[nodiscard]] at::Tensor total_loss(const StepContext& context);
+
+} // namespace mh

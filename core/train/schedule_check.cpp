@@ -1,0 +1,169 @@
+#include "core/train/schedule.hpp"
+#include "core/train/schedule_clock.hpp"
+#include "megahost/error.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace mh {
+
+namespace {
+
+using Op = Instruction::Op;
+
+/// One stage's list, on its own.
+class StageCheck {
+public:
+  StageCheck(const PipelineSchedule::Args& args, int64_t stage, int64_t most_live)
+      : args_(args)
+      , stage_(stage)
+      , most_live_(most_live) {}
+
+  void run(const std::vector<Instruction>& list) {
+    for (const Instruction& one : list) {
+      in_range(one);
+      if (!seen_.insert(key(one)).second) {
+        fail("has " + to_string(one) + " twice");
+      }
+      in_order(one);
+      count_live(one);
+    }
+    complete();
+  }
+
+private:
+  using Key = std::pair<Op, std::pair<int32_t, int32_t>>;
+
+  static Key key(const Instruction& one) { return {one.op, {one.chunk, one.microbatch}}; }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error("the schedule's list of stage " + std::to_string(stage_) + " " + what);
+  }
+
+  [[nodiscard]] bool first(const Instruction& one) const { return stage_ == 0 && one.chunk == 0; }
+
+  [[nodiscard]] bool last(const Instruction& one) const {
+    return stage_ == args_.stages - 1 && one.chunk == args_.virtual_stages - 1;
+  }
+
+  [[nodiscard]] bool has(Op op, const Instruction& one) const {
+    return seen_.contains(key({op, one.chunk, one.microbatch}));
+  }
+
+  void in_range(const Instruction& one) const {
+    if (one.chunk < 0 || one.chunk >= args_.virtual_stages || one.microbatch < 0 ||
+        one.microbatch >= args_.microbatches) {
+      fail(
+          "has " + to_string(one) + ", but there are " + std::to_string(args_.virtual_stages) +
+          " chunks and " + std::to_string(args_.microbatches) + " microbatches"
+      );
+    }
+    const bool before = one.op == Op::receive_forward || one.op == Op::send_backward;
+    const bool after = one.op == Op::send_forward || one.op == Op::receive_backward;
+    if ((before && first(one)) || (after && last(one))) {
+      fail(
+          "has " + to_string(one) + ", but no chunk comes " + (before ? "before" : "after") + " it"
+      );
+    }
+  }
+
+  void needs(const Instruction& one, bool there, Op op) const {
+    if (!there) {
+      fail("has " + to_string(one) + " before " + to_string({op, one.chunk, one.microbatch}));
+    }
+  }
+
+  /// What an instruction needs comes before it.
+  void in_order(const Instruction& one) const {
+    const auto need = [&](Op op) { needs(one, has(op, one), op); };
+    switch (one.op) {
+    case Op::forward:
+      if (!first(one)) {
+        need(Op::receive_forward);
+      }
+      break;
+    case Op::backward:
+    case Op::backward_input:
+      need(Op::forward);
+      if (!last(one)) {
+        need(Op::receive_backward);
+      }
+      if (has(one.op == Op::backward ? Op::backward_input : Op::backward, one)) {
+        fail("has " + to_string(one) + " beside the other form of it");
+      }
+      break;
+    case Op::backward_weight:
+      need(Op::backward_input);
+      break;
+    case Op::send_forward:
+      need(Op::forward);
+      break;
+    case Op::send_backward:
+      needs(one, has(Op::backward, one) || has(Op::backward_input, one), Op::backward);
+      break;
+    case Op::receive_forward:
+    case Op::receive_backward:
+      break;
+    }
+  }
+
+  void count_live(const Instruction& one) {
+    live_ += one.op == Op::forward ? 1 : 0;
+    live_ -= one.op == Op::backward || one.op == Op::backward_weight ? 1 : 0;
+    if (most_live_ > 0 && live_ > most_live_) {
+      fail(
+          "holds the activations of " + std::to_string(live_) + " passes at " + to_string(one) +
+          ", the schedule promises at most " + std::to_string(most_live_)
+      );
+    }
+  }
+
+  void complete() const {
+    for (int32_t chunk = 0; chunk < args_.virtual_stages; ++chunk) {
+      for (int32_t m = 0; m < args_.microbatches; ++m) {
+        const Instruction forward{Op::forward, chunk, m};
+        const auto want = [&](bool wanted, Op op) {
+          if (wanted && !has(op, forward)) {
+            fail("lacks " + to_string({op, chunk, m}));
+          }
+        };
+        want(true, Op::forward);
+        want(!last(forward), Op::send_forward);
+        if (!has(Op::backward_input, forward)) {
+          want(true, Op::backward);
+        } else {
+          want(true, Op::backward_weight);
+        }
+        want(!first(forward), Op::send_backward);
+      }
+    }
+  }
+
+  PipelineSchedule::Args args_;
+  int64_t stage_, most_live_;
+  std::set<Key> seen_;
+  int64_t live_ = 0;
+};
+
+} // namespace
+
+void check_lists(
+    const PipelineSchedule::Args& args,
+    const InstructionLists& lists,
+    const std::function<int64_t(int64_t)>& most_live
+) {
+  MH_ASSERT(static_cast<int64_t>(lists.size()) == args.stages, "each stage has a list");
+  MH_ASSERT(args.stages > 1 || args.virtual_stages == 1, "virtual stages need several stages");
+  for (size_t i = 0; i < lists.size(); ++i) {
+    const auto stage = static_cast<int64_t>(i);
+    StageCheck(args, stage, most_live(stage)).run(lists[i]);
+  }
+  const auto fault =
+      run_by_clock(args, lists, PassTimes::even(args.stages * args.virtual_stages)).fault;
+  if (!fault.empty()) {
+    throw Error("the schedule's " + fault);
+  }
+}
+
+} // namespace mh

@@ -1,0 +1,81 @@
+#include "core/train/stages.hpp"
+
+#include "core/nn/outline.hpp"
+#include "megahost/error.hpp"
+
+#include <algorithm>
+
+namespace mh {
+
+std::vector<double> block_costs(const Architecture& architecture, int64_t seq_length) {
+  const Outline outline(architecture, {.seq = seq_length, .microbatch = 1});
+  std::vector<double> costs;
+  for (const auto& part : outline.parts()) {
+    const double attended = static_cast<double>(seq_length) / 2; // causal mean
+    costs.push_back(part.flops.products + part.flops.attention_per_token * attended);
+  }
+  if (std::all_of(costs.begin(), costs.end(), [](double cost) { return cost == 0; })) {
+    std::fill(costs.begin() + 1, costs.end() - 1, 1.0); // nothing is known: by number
+  }
+  return costs;
+}
+
+std::vector<LayoutChunk> stage_layout(const Recipe& recipe, const std::vector<double>& costs) {
+  const auto& parallel = recipe.parallel;
+  const auto layers = static_cast<int64_t>(costs.size()) - 2;
+  const int64_t chunks = parallel.pipeline * parallel.virtual_stages;
+  const auto refuse = [&](const std::string& why, const std::string& hint) {
+    throw Error(
+        "parallel.pipeline " + std::to_string(parallel.pipeline) + " times virtual_stages " +
+            std::to_string(parallel.virtual_stages) + " with pipeline_layout \"" +
+            parallel.pipeline_layout + "\" does not fit the model's " + std::to_string(layers) +
+            " layers: " + why,
+        hint
+    );
+  };
+  if (const auto written = parse_layout(parallel.pipeline_layout)) {
+    int64_t found = 0;
+    for (const auto& chunk : *written) {
+      found += chunk.layers;
+    }
+    if (found != layers || static_cast<int64_t>(written->size()) != chunks) {
+      refuse(
+          "it has " + std::to_string(found) + " layers in " + std::to_string(written->size()) +
+              " chunks",
+          "write a layout of all layers, or \"balanced\""
+      );
+    }
+    return *written;
+  }
+  if (layers < chunks) {
+    refuse("each chunk needs at least one", "lower parallel.pipeline or virtual_stages");
+  }
+  if (parallel.pipeline_layout == "even") {
+    if (layers % chunks != 0) {
+      refuse("they do not divide evenly", "set parallel.pipeline_layout = \"balanced\"");
+    }
+    return even_layout(layers, chunks);
+  }
+  return balanced_layout(costs, chunks);
+}
+
+std::vector<ModelChunk> chunks_of(const std::vector<LayoutChunk>& layout) {
+  std::vector<ModelChunk> chunks;
+  int64_t first = 0;
+  for (const auto& chunk : layout) {
+    chunks.push_back({first, chunk.layers, chunk.embedding, chunk.head});
+    first += chunk.layers;
+  }
+  return chunks;
+}
+
+std::unique_ptr<Pipeline> make_pipeline(const Recipe& recipe, Host& host) {
+  const auto& parallel = recipe.parallel;
+  host.require(Kind::strategy, "pipeline"); // it offers most schedules
+  const auto make = [&host, name = parallel.schedule](const PipelineSchedule::Args& args) {
+    return host.make<PipelineSchedule>(name, Table{}, args);
+  };
+  return std::make_unique<Pipeline>(make, parallel.pipeline, parallel.virtual_stages);
+}
+
+} // namespace mh

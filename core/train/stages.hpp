@@ -1,0 +1,32 @@
+#pragma once
+/// The pipeline that a recipe asks for: what each chunk holds of the model, and the schedule.
+
+#include "core/recipe/pipeline_layout.hpp"
+#include "core/train/pipeline.hpp"
+#include "megahost/architecture.hpp"
+#include "megahost/builder.hpp"
+#include "megahost/host.hpp"
+#include "megahost/recipe.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace mh {
+
+/// FLOPs of each block's forward pass for one token: embedding, layers, head.
+[[nodiscard]] std::vector<double>
+block_costs(const Architecture& architecture, int64_t seq_length);
+
+/// What each chunk of the recipe's pipeline holds; `costs` are those of the blocks.
+///
+/// Throws:  mh::Error if the layers do not fit the chunks
+[[nodiscard]] std::vector<LayoutChunk>
+stage_layout(const Recipe& recipe, const std::vector<double>& costs);
+
+/// The same, as a model is built of it.
+[[nodiscard]] std::vector<ModelChunk> chunks_of(const std::vector<LayoutChunk>& layout);
+
+/// The recipe's schedule over its stages. The plugins that it needs are opened.
+[[nodiscard]] std::unique_ptr<Pipeline> make_pipeline(const Recipe& recipe, Host& host);
+
+} // namespace mh

@@ -1,0 +1,68 @@
+#define MH_PLUGIN_LICENSE "Apache-2.0"
+#include "orders.hpp"
+
+#include <megahost/pipeline_schedule.hpp>
+#include <megahost/plugin.hpp>
+#include <megahost/strategy.hpp>
+
+#include <utility>
+
+namespace {
+
+/// Every rank of pp holds some of the layers; a schedule says what it does when.
+class Pipeline : public mh::Strategy {
+public:
+  struct Config {};
+
+  static void fields(mh::Fields<Config>&) {}
+
+  Pipeline(const Config&, const Args&) {}
+
+  void rules(mh::Rules& rules) const override {
+    rules.features.push_back({mh::axis::layers, mh::MeshAxis::pp});
+  }
+};
+
+template <mh::pipeline::Order (*make_order)(const mh::PipelineSchedule::Args&)>
+class Schedule : public mh::PipelineSchedule {
+public:
+  struct Config {};
+
+  static void fields(mh::Fields<Config>&) {}
+
+  Schedule(const Config&, const Args& args)
+      : Schedule(args, make_order(args)) {}
+
+  [[nodiscard]] std::vector<mh::Instruction> instructions(int64_t stage) const override {
+    return lists_.at(static_cast<size_t>(stage));
+  }
+
+  [[nodiscard]] int64_t most_live(int64_t stage) const override {
+    return most_live_.at(static_cast<size_t>(stage));
+  }
+
+private:
+  Schedule(const Args& args, mh::pipeline::Order order)
+      : lists_(mh::with_transfers(args, order.passes))
+      , most_live_(std::move(order.most_live)) {}
+
+  mh::InstructionLists lists_;
+  std::vector<int64_t> most_live_;
+};
+
+} // namespace
+
+MH_PLUGIN("org.megahost.pipeline", "0.1.0", "pipeline parallelism", [](mh::Registry& r) {
+  using namespace mh::pipeline;
+  r.add<Pipeline>("pipeline", "each rank holds some of the layers: layers -> pp");
+  r.add<Schedule<gpipe>>("gpipe", "all microbatches forward, then all backward");
+  r.add<Schedule<one_forward_one_backward>>(
+      "1f1b", "one forward, one backward; interleaved where there are virtual stages"
+  );
+  r.add<Schedule<one_forward_one_backward>>(
+      "interleaved-1f1b", "the same, by its name where there are virtual stages"
+  );
+  r.add<Schedule<zero_bubble>>(
+      "zb-h1", "1f1b whose weight gradients fill the waiting, in the same memory"
+  );
+});

@@ -1,0 +1,61 @@
+#include "core/host/timeline.hpp"
+
+#include "core/host/terminal.hpp"
+#include "core/train/schedule.hpp"
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using Op = mh::Instruction::Op;
+
+mh::Timeline gpipe_of_two() {
+  const mh::PipelineSchedule::Args args{2, 1, 2};
+  const auto lists = mh::with_transfers(
+      args,
+      {{{Op::forward, 0, 0}, {Op::forward, 0, 1}, {Op::backward, 0, 0}, {Op::backward, 0, 1}},
+       {{Op::forward, 0, 0},
+        {Op::forward, 0, 1},
+        {Op::backward_input, 0, 0},
+        {Op::backward_input, 0, 1},
+        {Op::backward_weight, 0, 0},
+        {Op::backward_weight, 0, 1}}}
+  );
+  return mh::simulate(args, lists, mh::PassTimes::even(2));
+}
+
+} // namespace
+
+TEST_CASE("a row a stage: letters where passes begin, dots where the stage waits") {
+  const mh::Terminal plain{.interactive = false, .colour = false, .width = 60};
+  CHECK(
+      mh::timeline_rows(gpipe_of_two(), plain) == "stage 0   a--b--......A-----B-----\n"
+                                                  "stage 1   ...a--b--A--B--+--+--...\n"
+  );
+}
+
+TEST_CASE("passes that do not fit are not drawn") {
+  auto timeline = gpipe_of_two();
+  for (auto& stage : timeline.stages) {
+    for (auto& pass : stage) {
+      pass.begin *= 1000;
+      pass.end = pass.begin + 1;
+    }
+  }
+  timeline.length *= 1000;
+  CHECK(mh::timeline_rows(timeline, {.width = 100}) == "");
+}
+
+TEST_CASE("a picture has a box a pass, and the numbers of microbatches") {
+  const std::string svg = mh::timeline_svg("two <stages>", gpipe_of_two());
+  CHECK(svg.starts_with("<svg xmlns"));
+  CHECK(svg.ends_with("</svg>\n"));
+  CHECK(svg.find("two &lt;stages&gt;") != std::string::npos);
+  size_t boxes = 0;
+  for (size_t at = svg.find("rx=\"2\""); at != std::string::npos;
+       at = svg.find("rx=\"2\"", at + 1)) {
+    ++boxes;
+  }
+  CHECK(boxes == 10);
+  CHECK(svg.find(">stage 1</text>") != std::string::npos);
+}

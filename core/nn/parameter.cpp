@@ -1,5 +1,6 @@
 #include "megahost/parameter.hpp"
 
+#include "core/nn/gradient_sums.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -17,7 +18,9 @@ namespace mh {
 at::Tensor Parameter::view(const at::Tensor& tensor, const Piece& piece) const {
   at::Tensor part = tensor.narrow(0, piece.row, piece.shape[0]);
   for (size_t d = 1; d < piece.shape.size(); ++d) {
-    part = part.narrow(static_cast<int64_t>(d), piece.inside.empty() ? 0 : piece.inside[d - 1], piece.shape[d]);
+    part = part.narrow(
+        static_cast<int64_t>(d), piece.inside.empty() ? 0 : piece.inside[d - 1], piece.shape[d]
+    );
   }
   return part;
 }
@@ -184,6 +187,12 @@ void contiguously(const at::Tensor& view, const Change& change) {
 
 } // namespace
 
+void sum_gradient(Parameter& parameter, const Piece& piece, const Group& group) {
+  contiguously(parameter.view(parameter.main_grad, piece), [&](const at::Tensor& gradient) {
+    group.all_reduce(gradient);
+  });
+}
+
 void ParameterStore::reduce_gradients(const Mesh& mesh) {
   for (auto& parameter : parameters_) {
     for (const auto& piece : parameter.pieces) {
@@ -191,19 +200,16 @@ void ParameterStore::reduce_gradients(const Mesh& mesh) {
         continue;
       }
       for (const auto& sum : piece.sums) {
-        const auto& group = mesh.group(sum.axis, sum.inner);
-        contiguously(parameter.view(parameter.main_grad, piece), [&](const at::Tensor& gradient) {
-          group.all_reduce(gradient);
-        });
+        sum_gradient(parameter, piece, mesh.group(sum.axis, sum.inner));
       }
     }
   }
   sum_over_stages(mesh);
 }
 
-void ParameterStore::sum_over_stages(const Mesh& mesh) {
+void sum_over_stages(ParameterStore& store, const Mesh& mesh) {
   std::map<std::string, std::pair<Parameter*, const Piece*>> shared; // in one order on all stages
-  for (auto& parameter : parameters_) {
+  for (auto& parameter : store.all()) {
     for (const auto& piece : parameter.pieces) {
       if (!piece.stages.empty()) {
         shared[piece.name] = {&parameter, &piece};
@@ -216,6 +222,10 @@ void ParameterStore::sum_over_stages(const Mesh& mesh) {
       sum_over(mesh.group(MeshAxis::pp), piece->stages, gradient);
     });
   }
+}
+
+void ParameterStore::sum_over_stages(const Mesh& mesh) {
+  mh::sum_over_stages(*this, mesh);
 }
 
 namespace {

@@ -33,6 +33,24 @@ at::Tensor on_host(const at::Tensor& tensor, at::ScalarType dtype) {
   return tensor.to(at::kCPU, dtype, /*non_blocking=*/false, /*copy=*/true);
 }
 
+at::Tensor value_of(const Owned& owned) {
+  return owned.parameter->view(owned.parameter->value.detach(), owned.piece);
+}
+
+/// Every piece that is trained, whole.
+std::vector<Owned> all_pieces(ParameterStore& store) {
+  std::vector<Owned> all;
+  for (auto& parameter : store.all()) {
+    for (const auto& piece : parameter.pieces) {
+      if (!piece.frozen) {
+        MH_ASSERT(parameter.main_grad.defined(), "gradients are allocated before the masters");
+        all.push_back({&parameter, piece, parameter.view(parameter.main_grad, piece)});
+      }
+    }
+  }
+  return all;
+}
+
 /// The global tensor of a piece from the slices of the ranks that split it.
 std::function<at::Tensor(const at::Tensor&)> gatherer(const Piece& piece, const Mesh& mesh) {
   return [&piece, &mesh](const at::Tensor& part) {
@@ -68,14 +86,27 @@ WeightOptions weight_options(const Recipe& recipe, const Mesh& mesh) {
 }
 
 Weights::Weights(ParameterStore& store, const Optimizer& optimizer, const WeightOptions& options)
+    : Weights(store, all_pieces(store), optimizer, options) {}
+
+Weights::Weights(
+    ParameterStore& store,
+    std::vector<Owned> owned,
+    const Optimizer& optimizer,
+    const WeightOptions& options
+)
     : store_(store)
     , options_(options)
-    , offload_(options.offload && !store.all().empty() && !store.all().front().value.is_cpu()) {
+    , offload_(options.offload && !store.all().empty() && !store.all().front().value.is_cpu())
+    , owned_(std::move(owned)) {
   const at::NoGradGuard no_grad;
-  for (auto& parameter : store.all()) {
-    const Leaf& leaf = leaves_.emplace_back(make_leaf(parameter));
+  for (const auto& one : owned_) {
+    add(one, optimizer);
+  }
+  for (const auto& parameter : store.all()) {
     for (const auto& piece : parameter.pieces) {
-      add_piece(leaf, piece, optimizer);
+      if (piece.frozen) {
+        stored_.push_back({piece.name, &piece, parameter.view(parameter.value.detach(), piece)});
+      }
     }
   }
   for (const auto& buffer : store.buffers()) {
@@ -87,29 +118,24 @@ Weights::Weights(ParameterStore& store, const Optimizer& optimizer, const Weight
   });
 }
 
-Weights::Leaf Weights::make_leaf(Parameter& parameter) {
-  const auto value = parameter.value.detach();
-  const bool trained = parameter.value.requires_grad();
-  MH_ASSERT(
-      !trained || parameter.main_grad.defined(), "gradients are allocated before the masters"
-  );
-  const bool copy = trained && (offload_ || (options_.masters && !is_float(value.scalar_type())));
-  if (!copy) {
-    return {&parameter, value, parameter.main_grad, {}};
+Weights::Held Weights::hold(const Owned& owned) {
+  const auto value = value_of(owned);
+  const auto own = value.scalar_type();
+  if (!offload_ && (is_float(own) || !options_.masters)) {
+    return {value, owned.gradient, {}};
   }
-  const auto type =
-      is_float(value.scalar_type()) || !options_.masters ? value.scalar_type() : at::kFloat;
-  Leaf leaf{&parameter, {}, parameter.main_grad, value};
+  const auto type = is_float(own) || !options_.masters ? own : at::kFloat;
+  Held held{{}, owned.gradient, value};
   if (!offload_) {
-    leaf.master = value.to(type);
+    held.master = value.to(type);
   } else {
-    leaf.master = on_host(value, type);
-    leaf.gradient = on_host(parameter.main_grad, parameter.main_grad.scalar_type());
-    leaf.rounded = type == value.scalar_type() ? at::Tensor() : on_host(value, value.scalar_type());
-    held_ += bytes_of(leaf.gradient) + (leaf.rounded.defined() ? bytes_of(leaf.rounded) : 0);
+    held.master = on_host(value, type);
+    held.gradient = on_host(owned.gradient, owned.gradient.scalar_type());
+    held.rounded = type == own ? at::Tensor() : on_host(value, own);
+    held_bytes_ += bytes_of(held.gradient) + (held.rounded.defined() ? bytes_of(held.rounded) : 0);
   }
-  held_ += bytes_of(leaf.master);
-  return leaf;
+  held_bytes_ += bytes_of(held.master);
+  return held;
 }
 
 at::Tensor Weights::zeros_like(const at::Tensor& weight, at::ScalarType dtype) const {
@@ -117,33 +143,25 @@ at::Tensor Weights::zeros_like(const at::Tensor& weight, at::ScalarType dtype) c
                                       : at::zeros_like(weight, weight.options().dtype(dtype));
 }
 
-void Weights::add_piece(const Leaf& leaf, const Piece& piece, const Optimizer& optimizer) {
-  const Parameter& parameter = *leaf.parameter;
-  const auto weight = parameter.view(leaf.master, piece);
-  stored_.push_back({piece.name, &piece, weight});
-  if (piece.frozen) {
-    if (parameter.main_grad.defined()) {
-      unused_gradients_.push_back(parameter.view(parameter.main_grad, piece));
-    }
-    return;
-  }
+void Weights::add(const Owned& owned, const Optimizer& optimizer) {
+  const Piece& piece = owned.piece;
+  const Held& held = held_.emplace_back(hold(owned));
+  stored_.push_back({piece.name, &piece, held.master});
   const auto factors = factors_of(options_.groups, piece.name);
   UpdateItem item;
   item.name = piece.name;
-  item.weight = weight;
-  item.gradient = parameter.view(leaf.gradient, piece);
+  item.weight = held.master;
+  item.gradient = held.gradient;
   item.lr_multiplier = factors.lr;
-  if (leaf.rounded.defined()) {
-    item.parameter = parameter.view(leaf.rounded, piece);
-  }
+  item.parameter = held.rounded;
   item.global_shape = piece.global_shape;
   item.offset = piece.offset;
   if (!piece.shards.empty() && options_.mesh != nullptr) {
     item.gather = gatherer(piece, *options_.mesh);
   }
   for (const auto& spec : optimizer.state_of(piece.name, piece.global_shape)) {
-    item.state.push_back(zeros_like(weight, spec.dtype));
-    held_ += bytes_of(item.state.back());
+    item.state.push_back(zeros_like(item.weight, spec.dtype));
+    held_bytes_ += bytes_of(item.state.back());
     stored_.push_back({"optimizer." + spec.name + "." + piece.name, &piece, item.state.back()});
   }
   items_.push_back(std::move(item));
@@ -159,10 +177,8 @@ void Weights::set_weight_decay(double weight_decay) {
 
 void Weights::update(const Optimizer& optimizer, const Update& update) {
   const at::NoGradGuard no_grad;
-  for (auto& leaf : leaves_) {
-    if (offload_ && leaf.gradient.defined()) {
-      leaf.gradient.copy_(leaf.parameter->main_grad);
-    }
+  for (size_t i = 0; offload_ && i < held_.size(); ++i) {
+    held_[i].gradient.copy_(owned_[i].gradient);
   }
   optimizer.update(items_, update);
   if (!optimizer.finishes()) {
@@ -173,22 +189,17 @@ void Weights::update(const Optimizer& optimizer, const Update& update) {
       item.gradient.zero_();
     }
   }
-  for (auto& gradient : unused_gradients_) {
-    gradient.zero_();
-  }
-  for (auto& leaf : leaves_) {
-    if (offload_ && leaf.gradient.defined()) {
-      leaf.parameter->value.detach().copy_(leaf.rounded.defined() ? leaf.rounded : leaf.master);
-      leaf.parameter->main_grad.zero_();
-    }
+  for (size_t i = 0; offload_ && i < held_.size(); ++i) {
+    value_of(owned_[i]).copy_(held_[i].rounded.defined() ? held_[i].rounded : held_[i].master);
+    owned_[i].gradient.zero_();
   }
 }
 
 void Weights::publish() {
   const at::NoGradGuard no_grad;
-  for (auto& leaf : leaves_) {
-    if (leaf.rounded.defined() || (offload_ && leaf.gradient.defined())) {
-      leaf.parameter->value.detach().copy_(leaf.master);
+  for (size_t i = 0; i < held_.size(); ++i) {
+    if (held_[i].rounded.defined() || offload_) {
+      value_of(owned_[i]).copy_(held_[i].master);
     }
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 /// Master weights and optimizer state: what an update changes and a checkpoint keeps.
 
+#include "core/train/owned.hpp"
 #include "megahost/export.hpp"
 #include "megahost/mesh.hpp"
 #include "megahost/optimizer.hpp"
@@ -27,7 +28,8 @@ struct WeightOptions {
 /// What a recipe says of weights and state.
 [[nodiscard]] WeightOptions weight_options(const Recipe& recipe, const Mesh& mesh);
 
-/// float32 weights, gradients and optimizer state of every piece of a model that is trained.
+/// float32 weights, gradients and optimizer state of what this rank updates: every piece of a model
+/// that is trained, or its part of them under `zero`.
 ///
 /// In float32 (and float64) training the parameters are their own masters; in bf16 the masters are
 /// copies from which the parameters are rounded after each update. Keeps references to the store.
@@ -36,6 +38,14 @@ public:
   /// Makes masters of the parameters' present values, and zero state. The store's gradients must
   /// have been allocated.
   Weights(ParameterStore& store, const Optimizer& optimizer, const WeightOptions& options = {});
+
+  /// The same of a part of the pieces.
+  Weights(
+      ParameterStore& store,
+      std::vector<Owned> owned,
+      const Optimizer& optimizer,
+      const WeightOptions& options = {}
+  );
 
   /// One optimizer step over all pieces; then the parameters have their new values, and the
   /// gradients are zero.
@@ -62,31 +72,30 @@ public:
 
   /// Bytes beside the parameters: masters where they are copies, and state. Of the device's memory,
   /// and of the host's where they are offloaded.
-  [[nodiscard]] int64_t bytes() const { return offload_ ? 0 : held_; }
+  [[nodiscard]] int64_t bytes() const { return offload_ ? 0 : held_bytes_; }
 
-  [[nodiscard]] int64_t host_bytes() const { return offload_ ? held_ : 0; }
+  [[nodiscard]] int64_t host_bytes() const { return offload_ ? held_bytes_ : 0; }
 
 private:
-  /// A leaf's tensors where the optimizer works: views of the model's own, or on the host.
-  struct Leaf {
-    Parameter* parameter;
+  /// A piece's tensors where the optimizer works: views of the model's own, or on the host.
+  struct Held {
     at::Tensor master;
     at::Tensor gradient;
     at::Tensor rounded; ///< what the update writes; undefined where the master is the parameter
   };
 
-  Leaf make_leaf(Parameter& parameter);
-  void add_piece(const Leaf& leaf, const Piece& piece, const Optimizer& optimizer);
+  [[nodiscard]] Held hold(const Owned& owned);
+  void add(const Owned& owned, const Optimizer& optimizer);
   [[nodiscard]] at::Tensor zeros_like(const at::Tensor& weight, at::ScalarType dtype) const;
 
   ParameterStore& store_;
   WeightOptions options_;
   bool offload_ = false;
-  int64_t held_ = 0;
-  std::vector<Leaf> leaves_;
-  std::vector<UpdateItem> items_;            // one per piece that is trained, in the store's order
-  std::vector<double> decays_;               // factors of the items' weight decay
-  std::vector<at::Tensor> unused_gradients_; // of frozen pieces beside others in one leaf
+  int64_t held_bytes_ = 0;
+  std::vector<Owned> owned_;
+  std::vector<Held> held_;        // one per owned piece
+  std::vector<UpdateItem> items_; // one per owned piece
+  std::vector<double> decays_;    // factors of the items' weight decay
   std::vector<Stored> stored_;
 };
 

@@ -1,0 +1,299 @@
+// Gradients over ranks: buckets, and parts that `zero` deals out, against plain sums of whole
+// leaves.
+
+#include "core/train/gradients.hpp"
+
+#include "core/mesh/threads.hpp"
+#include "megahost/model.hpp"
+#include "megahost/nn/decoder.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <string>
+
+using namespace mh;
+
+namespace {
+
+constexpr int64_t kSeq = 8;
+constexpr int64_t kBatch = 4;
+constexpr int64_t kMicrobatches = 2;
+
+DecoderConfig config() {
+  DecoderConfig c;
+  c.layers = 3;
+  c.hidden = 24;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.ffn_hidden = 40;
+  c.init_std = 0.3;
+  c.tied = true;
+  return c;
+}
+
+Rules rules_of(bool sequence) {
+  Rules rules;
+  for (const auto logical : {axis::heads, axis::kv_heads, axis::mlp, axis::vocab}) {
+    rules.features.push_back({logical, MeshAxis::tp});
+  }
+  rules.tokens = {{axis::batch, MeshAxis::dp}};
+  if (sequence) {
+    rules.between = {{axis::seq, MeshAxis::tp}};
+  }
+  return rules;
+}
+
+/// One backward pass of a microbatch; its gradients are added to the model's.
+void pass(const Mesh& mesh, const Rules& rules, Model& model, int64_t microbatch) {
+  const auto& dp = mesh.group(MeshAxis::dp);
+  const at::Tensor tokens = (at::arange(kSeq * kBatch).view({kSeq, kBatch}) * 7 + microbatch) % 50;
+  Batch batch{
+      .arrays =
+          {{"tokens", dp.slice(tokens, 1).contiguous()},
+           {"labels", dp.slice((tokens * 3 + 1) % 50, 1).contiguous()},
+           {"loss_mask", at::ones({kSeq, kBatch / dp.size()})}},
+      .samples = std::vector<int64_t>(static_cast<size_t>(kBatch / dp.size()), 0),
+      .seq = kSeq,
+      .batch = kBatch};
+  StepContext context(mesh, rules, batch);
+  (void)model.forward(context);
+  backward(context.losses().at(0).sum / static_cast<double>(kSeq * kBatch * kMicrobatches));
+}
+
+struct Result {
+  double squared_norm = 0;
+  std::map<std::string, at::Tensor> gradients; // of the global tensors
+  std::map<std::string, at::Tensor> written;   // how many ranks of dp gave each element
+  std::vector<std::string> trace;              // of rank 0, in the second step
+};
+
+void collect(Result& result, const Piece& piece, const at::Tensor& gradient) {
+  auto& whole = result.gradients[piece.name];
+  auto& written = result.written[piece.name];
+  if (!whole.defined()) {
+    whole = at::zeros(piece.global_shape, at::kDouble);
+    written = at::zeros(piece.global_shape, at::kDouble);
+  }
+  at::Tensor slice = whole;
+  at::Tensor count = written;
+  for (size_t d = 0; d < piece.shape.size(); ++d) {
+    slice = slice.narrow(static_cast<int64_t>(d), piece.offset[d], piece.shape[d]);
+    count = count.narrow(static_cast<int64_t>(d), piece.offset[d], piece.shape[d]);
+  }
+  slice.copy_(gradient);
+  count.add_(1);
+}
+
+Model make_model(const Mesh& mesh, const Rules& rules, at::ScalarType dtype = at::kDouble) {
+  const Decoder decoder(config(), {.vocab = 50, .seq_length = kSeq});
+  return Model(
+      decoder,
+      {.mesh = &mesh,
+       .rules = &rules,
+       .dtype = dtype,
+       .seed = 3,
+       .seq = kSeq,
+       .microbatch = kBatch,
+       .vocab_multiple = 4}
+  );
+}
+
+/// Two steps; what the second one made, when buckets know their uses.
+Result bucketed(const MeshShape& shape, bool sequence, const GradientOptions& options) {
+  Result result;
+  std::mutex mutex;
+  run_ranks(shape, [&](const Mesh& mesh) {
+    const Rules rules = rules_of(sequence);
+    Model model = make_model(mesh, rules);
+    Gradients gradients(model.parameters(), mesh, options);
+    std::vector<std::string> trace;
+    gradients.trace = [&](const std::string& event) { trace.push_back(event); };
+    for (int step = 0; step < 2; ++step) {
+      trace.clear();
+      gradients.begin(kMicrobatches);
+      gradients.clear();
+      for (int64_t m = 0; m < kMicrobatches; ++m) {
+        pass(mesh, rules, model, m);
+        gradients.backward_done();
+      }
+      gradients.finish();
+    }
+    const double norm = gradients.squared_norm().item().toDouble();
+    const std::scoped_lock lock(mutex);
+    result.squared_norm = norm;
+    if (mesh.rank() == 0) {
+      result.trace = trace;
+    }
+    for (const auto& owned : gradients.owned()) {
+      collect(result, owned.piece, owned.gradient);
+    }
+  });
+  return result;
+}
+
+/// One rank, and nothing but its backward passes.
+Result plain() {
+  Result result;
+  const Mesh mesh;
+  const Rules rules = rules_of(false);
+  Model model = make_model(mesh, rules);
+  model.parameters().allocate_gradients();
+  for (int64_t m = 0; m < kMicrobatches; ++m) {
+    pass(mesh, rules, model, m);
+  }
+  result.squared_norm = model.parameters().squared_gradient_norm(mesh).item().toDouble();
+  for (const auto& parameter : model.parameters().all()) {
+    for (const auto& piece : parameter.pieces) {
+      collect(result, piece, parameter.view(parameter.main_grad, piece));
+    }
+  }
+  return result;
+}
+
+void compare(const Result& one, const Result& other, double bound = 1e-12) {
+  CHECK(other.squared_norm == doctest::Approx(one.squared_norm).epsilon(10 * bound));
+  REQUIRE(other.gradients.size() == one.gradients.size());
+  for (const auto& [name, gradient] : one.gradients) {
+    CAPTURE(name);
+    CHECK(
+        (other.gradients.at(name) - gradient).norm().item().toDouble() <=
+        bound * std::max(gradient.norm().item().toDouble(), 1e-3 * std::sqrt(one.squared_norm))
+    );
+  }
+}
+
+void check_each_once(const Result& result, int64_t times) {
+  for (const auto& [name, count] : result.written) {
+    CAPTURE(name);
+    CHECK(count.min().item().toDouble() == static_cast<double>(times));
+    CHECK(count.max().item().toDouble() == static_cast<double>(times));
+  }
+}
+
+} // namespace
+
+TEST_CASE("buckets give the sums of whole leaves") {
+  const Result one = plain();
+  compare(one, bucketed({.dp = 2}, false, {.bucket = 1000}));
+  compare(one, bucketed({.dp = 2}, false, {.bucket = 1000, .overlap = false}));
+  compare(one, bucketed({.dp = 2, .tp = 2}, true, {.bucket = 1000}));
+  compare(one, bucketed({.tp = 4}, true, {.bucket = 1000})); // two ranks share a key head
+}
+
+TEST_CASE("zero deals each element to one data rank") {
+  const Result one = plain();
+  for (const int64_t zero : {1, 2}) {
+    CAPTURE(zero);
+    const Result two = bucketed({.dp = 2}, false, {.zero = zero, .bucket = 1000});
+    compare(one, two);
+    check_each_once(two, 1);
+    const Result four = bucketed({.dp = 4}, false, {.zero = zero});
+    compare(one, four);
+    check_each_once(four, 1);
+    compare(one, bucketed({.dp = 2, .tp = 2}, true, {.zero = zero, .bucket = 1000}));
+    const Result whole = bucketed({.dp = 2}, false, {.zero = zero, .unit = Unit::matrix});
+    compare(one, whole);
+    check_each_once(whole, 1);
+  }
+}
+
+TEST_CASE("a bucket's sum starts before the backward pass of the next bucket's layers") {
+  const Result result = bucketed({.dp = 2}, false, {.bucket = 1000});
+  const auto at = [&](const std::string& event) {
+    // the last microbatch's: sums start there only
+    const auto found = std::find(result.trace.rbegin(), result.trace.rend(), event);
+    REQUIRE_MESSAGE(found != result.trace.rend(), event);
+    return result.trace.rend() - found;
+  };
+  CHECK(at("start 0") < at("last 1"));
+  CHECK(at("start 1") < at("last 2"));
+  const auto started = [](const std::string& event) { return event.starts_with("start"); };
+  const auto first = std::find_if(result.trace.begin(), result.trace.end(), started);
+  const auto second_pass = std::find(result.trace.begin(), result.trace.end(), "last 0");
+  CHECK(second_pass < first); // none before the last microbatch
+}
+
+TEST_CASE("sums in bfloat16 round once") {
+  compare(plain(), bucketed({.dp = 2}, false, {.bucket = 1000}));
+  Result result;
+  run_ranks({.dp = 2}, [&](const Mesh& mesh) {
+    const Rules rules = rules_of(false);
+    Model model = make_model(mesh, rules, at::kFloat);
+    Gradients gradients(model.parameters(), mesh, {.reduce = at::kBFloat16});
+    gradients.begin(kMicrobatches);
+    for (int64_t m = 0; m < kMicrobatches; ++m) {
+      pass(mesh, rules, model, m);
+    }
+    gradients.finish();
+    if (mesh.rank() == 0) {
+      for (const auto& owned : gradients.owned()) {
+        collect(result, owned.piece, owned.gradient);
+      }
+    }
+    (void)gradients.squared_norm();
+  });
+  double apart = 0;
+  const Result one = plain();
+  for (const auto& [name, gradient] : one.gradients) {
+    const double distance = (result.gradients.at(name) - gradient).norm().item().toDouble();
+    const double least = 1e-3 * std::sqrt(one.squared_norm); // key biases have none
+    apart = std::max(apart, distance / std::max(gradient.norm().item().toDouble(), least));
+  }
+  CHECK(apart < 1e-2);
+  CHECK(apart > 1e-5);
+}
+
+TEST_CASE("what one rank updates reaches the others") {
+  for (const auto unit : {Unit::element, Unit::matrix}) {
+    run_ranks({.dp = 4}, [&](const Mesh& mesh) {
+      const Rules rules = rules_of(false);
+      Model model = make_model(mesh, rules);
+      Gradients gradients(model.parameters(), mesh, {.zero = 1, .unit = unit, .bucket = 1000});
+      std::map<const Parameter*, at::Tensor> before;
+      for (auto& parameter : model.parameters().all()) {
+        before[&parameter] = parameter.value.detach().clone();
+      }
+      for (const auto& owned : gradients.owned()) {
+        owned.parameter->view(owned.parameter->value.detach(), owned.piece).add_(1);
+      }
+      gradients.share_parameters();
+      gradients.wait_for_all();
+      for (const auto& [parameter, value] : before) {
+        for (const auto& piece : parameter->pieces) {
+          const at::Tensor now = parameter->view(parameter->value.detach(), piece);
+          CHECK(at::equal(now, parameter->view(value, piece) + 1));
+        }
+      }
+    });
+  }
+}
+
+TEST_CASE("parts of a piece: a part of a row, whole rows, a part of a row") {
+  Parameter parameter;
+  parameter.value = at::zeros({6, 4});
+  Piece piece;
+  piece.global_shape = {12, 4};
+  piece.offset = {6, 0};
+  piece.shape = {4, 4};
+  piece.row = 1; // elements 4 .. 19 of the leaf
+  const auto parts = parts_of(parameter, piece, 6, 18);
+  REQUIRE(parts.size() == 3);
+  CHECK(parts[0].offset == std::vector<int64_t>{6, 2});
+  CHECK(parts[0].shape == std::vector<int64_t>{1, 2});
+  CHECK(parts[1].offset == std::vector<int64_t>{7, 0});
+  CHECK(parts[1].shape == std::vector<int64_t>{2, 4});
+  CHECK(parts[2].offset == std::vector<int64_t>{9, 0});
+  CHECK(parts[2].shape == std::vector<int64_t>{1, 2});
+  CHECK(parts_of(parameter, piece, 0, 4).empty());
+  CHECK(parts_of(parameter, piece, 0, 100).size() == 1);
+  CHECK(parts_of(parameter, piece, 0, 100)[0].shape == piece.shape);
+}

@@ -242,6 +242,9 @@ private:
           edges, entering, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true
       );
     }
+    if (passes_.gradients != nullptr) {
+      passes_.gradients->backward_done();
+    }
     auto& back = sending_back_[key(one)];
     for (const auto& passed : passes_.model.input(one.chunk, now->microbatch->batch)) {
       if (passed.differentiable) {

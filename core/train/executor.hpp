@@ -2,6 +2,7 @@
 /// Runs a pipeline stage's instructions over the microbatches of a step: any schedule's, those of a
 /// single stage too.
 
+#include "core/train/gradients.hpp"
 #include "core/train/losses.hpp"
 #include "megahost/context.hpp"
 #include "megahost/mesh.hpp"
@@ -25,6 +26,7 @@ struct Passes {
   at::Device device;
   bool checking = false;              ///< see checking.hpp
   const Pipeline* pipeline = nullptr; ///< null: one stage
+  Gradients* gradients = nullptr;     ///< null: no sum over ranks starts while backward runs
 };
 
 struct ExecuteOptions {

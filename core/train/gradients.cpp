@@ -356,16 +356,28 @@ void Gradients::take(Bucket& bucket) {
   bucket.sum = Pending();
 }
 
-at::Tensor Gradients::squared_norm() const {
+at::Tensor Gradients::sum_over_model(const Of& of) const {
   const at::NoGradGuard no_grad;
   MH_ASSERT(!buckets_.empty(), "a rank without parameters has no gradients");
-  at::Tensor total = at::zeros({}, buckets_.front()->kept().options());
+  at::Tensor total = at::zeros({}, of(buckets_.front()->kept().narrow(0, 0, 1)).options());
   for (const auto& owned : owned_) {
-    const at::Tensor norm = owned.gradient.norm();
-    total.add_(norm * norm, 1.0 / static_cast<double>(owned.piece.copies));
+    total.add_(of(owned.gradient), 1.0 / static_cast<double>(owned.piece.copies));
   }
   mesh_.all().all_reduce(total);
   return total;
+}
+
+at::Tensor Gradients::squared_norm() const {
+  return sum_over_model([](const at::Tensor& gradient) {
+    const at::Tensor norm = gradient.norm();
+    return norm * norm;
+  });
+}
+
+at::Tensor Gradients::zeros() const {
+  return sum_over_model([](const at::Tensor& gradient) {
+    return gradient.eq(0).sum().to(at::kDouble);
+  });
 }
 
 // The values travel as the gradients lie.

@@ -74,6 +74,13 @@ public:
   /// Ranks:   all of the mesh
   [[nodiscard]] at::Tensor squared_norm() const;
 
+  /// How many of the global model's gradients are 0, each element counted once: a float64 scalar.
+  ///
+  /// Ranks:   all of the mesh
+  [[nodiscard]] at::Tensor zeros() const;
+
+  [[nodiscard]] int64_t zero() const { return options_.zero; }
+
   /// After the update: sends the values of what this rank owns to the others, and starts to receive
   /// theirs. `wait_for` lets a forward pass go on before all have come.
   ///
@@ -90,12 +97,14 @@ public:
   void before(Parameter& parameter) override;
   void added(Parameter& parameter) override;
 
-  /// Tells what happens when, for tests: "last 1" (the first gradient that bucket 1 gets of the last
-  /// microbatch), "start 0" (the sum of bucket 0 starts).
+  /// Tells what happens when, for tests: "last 1" (the first gradient that bucket 1 gets of the
+  /// last microbatch), "start 0" (the sum of bucket 0 starts).
   std::function<void(const std::string&)> trace;
 
 private:
   struct Bucket;
+  using Of = std::function<at::Tensor(const at::Tensor&)>;
+  [[nodiscard]] at::Tensor sum_over_model(const Of& of) const;
   void make_buckets(ParameterStore& store);
   void lay_out(Bucket& bucket) const;
   void own_pieces();

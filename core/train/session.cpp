@@ -158,6 +158,12 @@ std::unique_ptr<Session>
 make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
   auto session = std::make_unique<Session>();
   auto& s = *session;
+  if (recipe.parallel.zero > 2) {
+    throw Error(
+        "parallel.zero 3 (parameters split over data ranks) is not trained yet",
+        "set parallel.zero to 2 or less"
+    );
+  }
   s.recipe = recipe;
   World world = options.processes != nullptr ? options.processes->world() : World{};
   if (options.mesh != nullptr) {
@@ -222,6 +228,11 @@ BatchLayout Session::layout(int64_t consumed) const {
       .data_ranks = ranks,
       .data_rank = mesh.coordinate(MeshAxis::dp),
       .tokens = rules.token_runs(recipe.model.seq_length, mesh)};
+}
+
+void Session::allocate_gradients() {
+  const GradientOptions options{.zero = recipe.parallel.zero, .unit = optimizer->unit()};
+  gradients = std::make_unique<Gradients>(model->parameters(), mesh, options);
 }
 
 double Session::flops_per_token() const {

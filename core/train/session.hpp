@@ -45,9 +45,14 @@ struct Session {
   std::vector<LayoutChunk> stages;    ///< what each chunk of the pipeline holds; empty: one stage
   std::unique_ptr<Pipeline> pipeline; ///< null: one stage
   std::unique_ptr<Model> model;
+  std::unique_ptr<Gradients> gradients; ///< null before `allocate_gradients`
+
+  /// For training: gradients as `parallel.zero` deals them out. Parameters were frozen before.
+  void allocate_gradients();
 
   [[nodiscard]] Passes passes() const {
-    return {mesh, rules, *model, device->device(), /*checking=*/false, pipeline.get()};
+    return {
+        mesh, rules, *model, device->device(), /*checking=*/false, pipeline.get(), gradients.get()};
   }
 
   /// Of the step that follows `consumed` samples.

@@ -70,7 +70,7 @@ std::string batch_text(const Session& session) {
 /// Bytes that a run holds from its start to its end.
 struct StateBytes {
   StateBytes(const Session& session, const Weights& weights)
-      : gradients(static_cast<int64_t>(session.model->parameters().gradients().nbytes()))
+      : gradients(session.gradients->bytes())
       , optimizer(weights.bytes()) {
     for (const auto& parameter : session.model->parameters().all()) {
       parameters += static_cast<int64_t>(parameter.value.nbytes());

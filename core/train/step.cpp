@@ -72,29 +72,48 @@ StepResult train_step(
     const StepOptions& options
 ) {
   StepResult result;
+  Gradients* gradients = passes.gradients;
+  if (gradients != nullptr) {
+    gradients->begin(static_cast<int64_t>(microbatches.size()));
+  }
   result.losses =
       forward_backward(passes, microbatches, options.seed, /*dropout=*/true, options.loss_scale);
   {
     RECORD_USER_SCOPE("gradient norm");
-    parameters.reduce_gradients(passes.mesh);
-    if (passes.checking) {
+    if (gradients != nullptr) {
+      gradients->finish();
+    } else {
+      parameters.reduce_gradients(passes.mesh);
+    }
+    if (passes.checking && (gradients == nullptr || gradients->zero() == 0)) {
       check_parameters(parameters, passes.mesh);
     }
-    const at::Tensor squared = parameters.squared_gradient_norm(passes.mesh);
+    const at::Tensor squared = gradients != nullptr ? gradients->squared_norm()
+                                                    : parameters.squared_gradient_norm(passes.mesh);
     result.gradient_norm = std::sqrt(squared.item<double>()) / options.loss_scale;
   }
   if (options.accept ? !options.accept(result) : !result.finite()) {
-    parameters.gradients().zero_();
+    if (gradients != nullptr) {
+      gradients->clear();
+    } else {
+      parameters.gradients().zero_();
+    }
     passes.model.forget_scales();
     return result;
   }
   if (options.count_zeros) {
-    result.num_zeros = parameters.zero_gradients(passes.mesh).item<double>();
+    const at::Tensor zeros =
+        gradients != nullptr ? gradients->zeros() : parameters.zero_gradients(passes.mesh);
+    result.num_zeros = zeros.item<double>();
   }
   Update update = options.update;
   update.gradient_scale *= clip_factor(result.gradient_norm, options.clip) / options.loss_scale;
   RECORD_USER_SCOPE("optimizer");
   weights.update(optimizer, update);
+  if (gradients != nullptr) {
+    gradients->share_parameters();
+    gradients->wait_for_all();
+  }
   passes.model.update_scales(passes.mesh);
   result.updated = true;
   return result;

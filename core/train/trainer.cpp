@@ -60,6 +60,7 @@ private:
   void open_log();
   [[nodiscard]] std::string samples_text() const;
   [[nodiscard]] std::optional<double> weights_norm() const;
+  std::optional<Progress> load(std::vector<std::string>& notes);
   void restore(const Progress& saved);
 
   [[nodiscard]] int64_t next_sample() const {
@@ -122,9 +123,12 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
     lock_ = make_run_folder(folder, options.recipe_text);
     return folder.string();
   });
-  session.model->parameters().allocate_gradients();
+  session.allocate_gradients();
   weights_ = std::make_unique<Weights>(
-      session.model->parameters(), *session.optimizer, weight_options(recipe, session.mesh)
+      session.model->parameters(),
+      session.gradients->owned(),
+      *session.optimizer,
+      weight_options(recipe, session.mesh)
   );
   progress_.seed = recipe.train.seed;
   progress_.threads = at::get_num_threads();
@@ -139,7 +143,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   const auto more = optimizer_notes(session);
   notes.insert(notes.end(), more.begin(), more.end());
   if (options.resume) {
-    if (const auto saved = load_checkpoint(folder_, *weights_, notes, ranks_)) {
+    if (const auto saved = load(notes)) {
       for (const auto& difference : differences(*saved, progress_)) {
         notes.push_back("warning: " + difference);
       }
@@ -184,6 +188,16 @@ void Trainer::open_log() {
       progress_.step,
       options_.recipe_text
   );
+}
+
+/// Weights and state of the newest checkpoint, on all ranks.
+std::optional<Progress> Trainer::load(std::vector<std::string>& notes) {
+  auto saved = load_checkpoint(folder_, *weights_, notes, ranks_);
+  if (saved) {
+    session_->gradients->share_parameters();
+    session_->gradients->wait_for_all();
+  }
+  return saved;
 }
 
 void Trainer::restore(const Progress& saved) {
@@ -309,7 +323,7 @@ void Trainer::rewind(const std::string& why) {
   const auto& recipe = session_->recipe;
   const int64_t next = next_sample() + recipe.batch.global * (1 + recipe.guards.skip_batches);
   std::vector<std::string> notes;
-  const auto saved = load_checkpoint(folder_, *weights_, notes, ranks_);
+  const auto saved = load(notes);
   if (!saved) {
     stop_at(why + ", and there is no checkpoint to rewind to");
   }

@@ -39,31 +39,22 @@ std::mutex& results_mutex() {
   return mutex;
 }
 
-/// Writes the slices that this rank holds into the whole tensors.
+/// Writes the slice that this rank holds into the whole tensor.
 void keep(
-    TrialResult& result,
-    const std::string& kind,
-    const ParameterStore& parameters,
-    at::Tensor Parameter::*which
+    TrialResult& result, const std::string& kind, const Piece& piece, const at::Tensor& from
 ) {
   const at::NoGradGuard no_grad;
   const std::scoped_lock lock(results_mutex());
-  auto& tensors = result.tensors[kind];
-  for (const auto& parameter : parameters.all()) {
-    for (const auto& piece : parameter.pieces) {
-      const at::Tensor& from = parameter.*which;
-      auto& whole = tensors[piece.name];
-      if (!whole.defined()) {
-        const auto type = from.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-        whole = at::full(piece.global_shape, kNobody, type);
-      }
-      at::Tensor slice = whole;
-      for (size_t d = 0; d < piece.shape.size(); ++d) {
-        slice = slice.narrow(static_cast<int64_t>(d), piece.offset[d], piece.shape[d]);
-      }
-      slice.copy_(parameter.view(from, piece));
-    }
+  auto& whole = result.tensors[kind][piece.name];
+  if (!whole.defined()) {
+    const auto type = from.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    whole = at::full(piece.global_shape, kNobody, type);
   }
+  at::Tensor slice = whole;
+  for (size_t d = 0; d < piece.shape.size(); ++d) {
+    slice = slice.narrow(static_cast<int64_t>(d), piece.offset[d], piece.shape[d]);
+  }
+  slice.copy_(from);
 }
 
 /// Ranks that are threads share the cores, each with as many threads of LibTorch as it gets.
@@ -88,10 +79,8 @@ public:
   RankTrial(Session& session, const TrialOptions& options, TrialResult& result)
       : session_(session)
       , options_(options)
-      , result_(result)
-      , passes_(session.passes()) {
-    passes_.checking = options.checking;
-    parameters().allocate_gradients();
+      , result_(result) {
+    session_.allocate_gradients();
     for (const auto& parameter : parameters().all()) {
       first_values_.push_back(parameter.value.detach().clone());
     }
@@ -105,11 +94,18 @@ public:
       parameter.value.copy_(*value++);
     }
     const auto optimizer = host.make<Optimizer>(spec.name, spec.options);
-    Weights weights(parameters(), *optimizer, {.weight_decay = 0.1, .mesh = &session_.mesh});
+    Weights weights(
+        parameters(),
+        session_.gradients->owned(),
+        *optimizer,
+        {.weight_decay = 0.1, .mesh = &session_.mesh}
+    );
+    Passes passes = session_.passes();
+    passes.checking = options_.checking;
     for (int64_t step = 0; step < std::max<int64_t>(1, options_.steps); ++step) {
       const at::AutoGradMode grad(true);
       (void)train_step(
-          passes_,
+          passes,
           parameters(),
           weights,
           *optimizer,
@@ -127,7 +123,13 @@ public:
       );
     }
     if (options_.steps > 0) {
-      keep(result_, "value after " + std::string(spec.name), parameters(), &Parameter::value);
+      const at::NoGradGuard none;
+      for (const auto& parameter : parameters().all()) {
+        for (const auto& piece : parameter.pieces) {
+          const auto value = parameter.view(parameter.value, piece);
+          keep(result_, "value after " + std::string(spec.name), piece, value);
+        }
+      }
     }
   }
 
@@ -135,7 +137,9 @@ private:
   ParameterStore& parameters() { return session_.model->parameters(); }
 
   void keep_first(const StepResult& found) {
-    keep(result_, "gradient", parameters(), &Parameter::main_grad);
+    for (const auto& owned : session_.gradients->owned()) {
+      keep(result_, "gradient", owned.piece, owned.gradient);
+    }
     const std::scoped_lock lock(results_mutex());
     result_.loss = found.losses.at(0).value;
     result_.gradient_norm = found.gradient_norm;
@@ -149,7 +153,6 @@ private:
   Session& session_;
   TrialOptions options_;
   TrialResult& result_;
-  Passes passes_;
   std::vector<at::Tensor> first_values_;
 };
 

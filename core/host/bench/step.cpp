@@ -53,8 +53,13 @@ StepBench bench_step(const Recipe& recipe, Host& host, int64_t steps) {
     result.base_bytes -= static_cast<int64_t>(parameter.value.nbytes());
   }
   auto& parameters = session->model->parameters();
-  parameters.allocate_gradients();
-  Weights weights(parameters, *session->optimizer, weight_options(recipe, session->mesh));
+  session->allocate_gradients();
+  Weights weights(
+      parameters,
+      session->gradients->owned(),
+      *session->optimizer,
+      weight_options(recipe, session->mesh)
+  );
   const auto layout = [&session](int64_t) { return session->layout(); };
   Prefetcher data(*session->corpus, Split::train, layout);
   const auto step = [&](int64_t number) {

@@ -1,0 +1,27 @@
+#define MH_PLUGIN_LICENSE "Apache-2.0"
+#include <megahost/plugin.hpp>
+#include <megahost/strategy.hpp>
+
+namespace {
+
+/// Data ranks share what they would all hold: the optimizer's state and master weights (1), and
+/// gradients (2). No tensor of the model lies elsewhere, so there are no rules; the trainer deals
+/// out whole units of the optimizer.
+///
+/// Source:  arXiv:1910.02054
+class Zero : public mh::Strategy {
+public:
+  struct Config {};
+
+  static void fields(mh::Fields<Config>&) {}
+
+  Zero(const Config&, const Args&) {}
+
+  void rules(mh::Rules&) const override {}
+};
+
+} // namespace
+
+MH_PLUGIN("org.megahost.zero", "0.1.0", "distributed optimizer", [](mh::Registry& r) {
+  r.add<Zero>("zero", "data ranks share optimizer state (1) and gradients (2)");
+});

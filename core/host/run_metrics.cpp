@@ -76,7 +76,14 @@ RunMetrics read_run(const std::string& folder) {
 std::vector<Measure> measures(const std::vector<RunMetrics>& runs) {
   std::vector<Measure> all;
   for (const auto& run : runs) {
-    for (const auto& loss : run.steps.front().losses) {
+    // Skipped steps have none.
+    const auto updated = std::find_if(run.steps.begin(), run.steps.end(), [](const auto& step) {
+      return !step.losses.empty();
+    });
+    if (updated == run.steps.end()) {
+      continue;
+    }
+    for (const auto& loss : updated->losses) {
       const auto known = std::any_of(all.begin(), all.end(), [&](const Measure& measure) {
         return measure.name == loss.name;
       });

@@ -94,10 +94,33 @@ constexpr const char* kPrecision = R"(`precision` is the number format of weight
 
 - `fp32`: everything in 32 bits.
 - `bf16`: weights and activations in bfloat16; gradients are summed and weights are updated in fp32.
+- `fp16`: the same in float16, and the loss is multiplied by a scale so that small gradients do not vanish: Megatron's
+  rule, with the fields of `fp16`. A step whose gradients overflow is skipped and moves no schedule.
+- `fp8`: as bf16, but linear layers multiply in 8 bits, as Transformer Engine does: E4M3 forward, E5M2 for gradients,
+  with the scales of `fp8`, one step older (delayed) or the tensor's own (current). Output layer and embeddings stay in
+  bf16. Emulated where there is no hardware for it.
 - `auto`: bf16 where the hardware multiplies it (AVX512-BF16, AMX, any CUDA device), else fp32.
 
 Soft max, statistics of norms and the loss are computed in fp32 in each of them. `megahost doctor` says what this
 machine multiplies, and how fast.)";
+
+constexpr const char* kGuards =
+    R"(A step's loss and gradient norm are judged before the update, the same on all ranks.
+
+    guards = {
+      nan = "rewind",     -- NaN or Inf in loss or gradients: stop (the default), skip or rewind
+      spike = "skip",     -- a loss more than spike_z robust standard deviations above those before it; off by default
+      spike_z = 8,
+      skip_batches = 10,  -- left out after a rewind, beyond the bad batch
+    }
+
+`skip` goes on with the next batch; such a step changes no weight, no optimizer state and no schedule, and after
+`guards.skips` of them in a row the run stops. `rewind` loads the newest checkpoint and goes on with the data behind the bad
+batch, so that what was read since the checkpoint is not read again; after `guards.rewinds` of them the run stops. `stop`
+ends the run with exit status 6. Every action is a line of the log, and a skipped step has no loss in metrics.jsonl.
+
+`megahost run RECIPE --debug` names the operation that made the first NaN or Inf, with its block, pass and
+microbatch.)";
 
 constexpr const char* kCheckpoints =
     R"(A run saves into its run folder (`checkpoint.dir`, "runs/NAME" unless given): every `checkpoint.interval` steps, at the
@@ -163,6 +186,7 @@ std::span<const Topic> topics() {
       {"recipes", "what a recipe is, and which of its layers wins", kRecipes},
       {"layouts", "how a model is split over ranks", kLayouts},
       {"precision", "number formats", kPrecision},
+      {"guards", "what happens when a step's numbers are no good", kGuards},
       {"checkpoints", "what a run saves, and how it goes on", kCheckpoints},
       {"plugins", "where the parts of a recipe come from", kPlugins},
       {"exit codes", "what the exit status means", exit_text()},

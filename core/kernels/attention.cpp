@@ -156,6 +156,15 @@ Pair forward_cpu(
 ) {
   check(query, key, value);
   if (!has_kernel(query) || scale <= 0) {
+    if (query.scalar_type() != at::kDouble) { // which tests compute in
+      TORCH_WARN_ONCE(
+          "attention on the CPU makes all its scores, slowly and in much memory: its kernel knows "
+          "float32 and bfloat16 but not ",
+          query.scalar_type(),
+          " with heads of ",
+          query.size(3)
+      );
+    }
     return attention_plain(query, key, value, scale, spec, drop);
   }
   const Tensor q = whole_heads(query);

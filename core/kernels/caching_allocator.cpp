@@ -20,7 +20,8 @@ constexpr size_t kHeader = 64; // before the data, which stay aligned to cache l
 constexpr size_t kHuge = size_t{2} << 20;
 
 struct Header {
-  size_t size; // of the whole block
+  size_t size;  // of the whole block
+  size_t asked; // for the data
 };
 
 /// Sizes come in steps of an eighth of a power of two, so that few differ.
@@ -47,7 +48,7 @@ public:
     if (bytes == 0) {
       return {nullptr, nullptr, &release, at::kCPU};
     }
-    void* data = static_cast<char*>(block(rounded(bytes + kHeader))) + kHeader;
+    void* data = static_cast<char*>(block(bytes)) + kHeader;
     return {data, data, &release, at::kCPU};
   }
 
@@ -72,14 +73,28 @@ public:
     malloc_trim(0);
   }
 
+  void reset_peak() {
+    const std::lock_guard lock(mutex_);
+    counts_.peak_bytes = counts_.asked_bytes;
+  }
+
   static CachingAllocator& instance() {
     static auto* const kInstance = new CachingAllocator; // outlives every tensor
     return *kInstance;
   }
 
 private:
-  void* block(size_t size) {
+  /// A block for that many bytes of data.
+  void* block(size_t asked) {
     const std::lock_guard lock(mutex_);
+    void* block = block_of(rounded(asked + kHeader));
+    static_cast<Header*>(block)->asked = asked;
+    counts_.asked_bytes += static_cast<int64_t>(asked);
+    counts_.peak_bytes = std::max(counts_.peak_bytes, counts_.asked_bytes);
+    return block;
+  }
+
+  void* block_of(size_t size) {
     counts_.requests += 1;
     // The smallest free block that is not much larger.
     if (const auto found = free_.lower_bound(size);
@@ -103,9 +118,10 @@ private:
       return;
     }
     auto* block = static_cast<char*>(data) - kHeader;
-    const size_t size = reinterpret_cast<Header*>(block)->size;
+    const auto [size, asked] = *reinterpret_cast<Header*>(block);
     auto& self = instance();
     const std::lock_guard lock(self.mutex_);
+    self.counts_.asked_bytes -= static_cast<int64_t>(asked);
     self.counts_.used_bytes -= static_cast<int64_t>(size);
     self.free_.emplace(size, block);
   }
@@ -124,6 +140,10 @@ void install_caching_allocator() {
 
 void release_unused_memory() {
   CachingAllocator::instance().release_unused();
+}
+
+void reset_peak_bytes() {
+  CachingAllocator::instance().reset_peak();
 }
 
 AllocatorCounts allocator_counts() {

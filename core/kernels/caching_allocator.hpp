@@ -28,6 +28,8 @@ struct AllocatorCounts {
   int64_t system_requests = 0; ///< of those, what the system was asked for
   int64_t held_bytes = 0;      ///< from the system
   int64_t used_bytes = 0;      ///< of them, in use
+  int64_t asked_bytes = 0;     ///< what was asked for of what is in use: without rounding
+  int64_t peak_bytes = 0;      ///< the most of these since `reset_peak_bytes`
 };
 
 /// Makes all CPU tensors from now on use it; later calls do nothing.
@@ -37,5 +39,7 @@ void install_caching_allocator();
 void release_unused_memory();
 
 [[nodiscard]] AllocatorCounts allocator_counts();
+
+void reset_peak_bytes();
 
 } // namespace mh

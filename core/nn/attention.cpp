@@ -149,6 +149,12 @@ at::Tensor fused_attention(
   const bool documents = context.has_array("segments");
   const bool window = mask.window > 0 && mask.window < keys;
   const bool is_causal = mask.causal && queries == keys && !window && !documents;
+  if (!is_causal && queries == keys && (window || documents)) {
+    TORCH_WARN_ONCE(
+        "attention on this device takes the kernel for masks instead of the flash kernel: that one "
+        "knows neither windows nor documents"
+    );
+  }
   const auto bias =
       is_causal || (!mask.causal && !documents)
           ? std::nullopt
@@ -211,6 +217,10 @@ at::Tensor core_attention(
   );
   const bool drops = dropout.p > 0 && context.training;
   if (drops && context.target != at::kCPU) {
+    TORCH_WARN_ONCE(
+        "attention on this device makes all its scores: its fused kernels have no dropout that is "
+        "the same under every layout; model.attention_dropout = 0 lets them run"
+    );
     return plain_attention(
                q.permute({1, 2, 0, 3}), spread(k, heads), spread(v, heads), mask, dropout, context
     )

@@ -9,6 +9,7 @@
 #include <ATen/TensorOperators.h>
 
 #include <cmath>
+#include <string_view>
 
 namespace mh {
 
@@ -116,8 +117,8 @@ public:
 
   [[nodiscard]] State forward(const State& state, StepContext& context) const override {
     at::Tensor x = state[kHidden].value;
-    x = residual(x, attention_, attention_norm_, attention_site_, context);
-    x = residual(x, mlp_, mlp_norm_, mlp_site_, context);
+    x = residual("attention", x, attention_, attention_norm_, attention_site_, context);
+    x = residual("mlp", x, mlp_, mlp_norm_, mlp_site_, context);
     return state.with(kHidden, x);
   }
 
@@ -125,13 +126,19 @@ private:
   /// x + part(x), with a norm where the config wants it.
   template <class Part>
   at::Tensor residual(
-      const at::Tensor& x, const Part& part, const Norm& norm, uint64_t site, StepContext& context
+      std::string_view name,
+      const at::Tensor& x,
+      const Part& part,
+      const Norm& norm,
+      uint64_t site,
+      StepContext& context
   ) const {
-    const bool pre = placement_ == NormPlacement::pre;
-    at::Tensor branch = part.forward(pre ? norm.forward(x, context) : x, context);
-    if (placement_ == NormPlacement::branch) {
-      branch = norm.forward(branch, context);
-    }
+    StepContext* step = &context;
+    const at::Tensor branch = context.part(name, {x}, [this, step, &part, &norm](const auto& in) {
+      const bool pre = placement_ == NormPlacement::pre;
+      const at::Tensor y = part.forward(pre ? norm.forward(in[0], *step) : in[0], *step);
+      return placement_ == NormPlacement::branch ? norm.forward(y, *step) : y;
+    });
     const at::Tensor sum = x + dropout(branch, embed_, dropout_, site, context);
     return placement_ == NormPlacement::post ? norm.forward(sum, context) : sum;
   }

@@ -5,6 +5,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/ones_like.h>
@@ -29,6 +30,9 @@ bool is_e5m2(Fp8Operand operand) {
 
 at::Tensor
 fp8_scale(const at::Tensor& amax, const at::Tensor& former, double largest, int64_t margin) {
+  if (amax.is_meta()) {
+    return at::empty_like(amax); // LibTorch has no shape function for `where`
+  }
   const at::Tensor most = at::full_like(amax, std::ldexp(largest, -static_cast<int>(margin)));
   const at::Tensor scale =
       (most / amax).clamp_max(std::numeric_limits<float>::max()); // tiny values

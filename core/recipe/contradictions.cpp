@@ -37,6 +37,8 @@ public:
     world();
     strategies();
     evaluation();
+    rewinds("guards.nan");
+    rewinds("guards.spike");
   }
 
 private:
@@ -503,6 +505,17 @@ private:
           "train.eval_interval asks for evaluation but the validation share of data.split " +
               to_text(*split) + " is 0",
           "give data.split a second share above 0, or set train.eval_interval to 0"
+      );
+    }
+  }
+
+  void rewinds(const char* guard) {
+    if (sound({guard, "checkpoint.interval"}) && word(guard) == "rewind" &&
+        integer("checkpoint.interval") == 0) {
+      report(
+          {guard, "checkpoint.interval"},
+          std::string(guard) + " rewinds to a checkpoint, but checkpoint.interval 0 writes none",
+          "set checkpoint.interval to the steps that a rewind may lose"
       );
     }
   }

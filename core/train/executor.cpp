@@ -30,6 +30,7 @@ struct Microbatch {
       : batch(to_device(host, passes.device))
       , context(passes.mesh, passes.rules, batch) {
     context.checking = passes.checking;
+    context.target = passes.device.type();
   }
 
   Batch batch;
@@ -91,6 +92,9 @@ private:
   static Key key(const Instruction& one) { return {one.chunk, one.microbatch}; }
 
   void step(const Instruction& one) {
+    if (passes_.watch != nullptr) {
+      passes_.watch->microbatch(one.microbatch);
+    }
     switch (one.op) {
     case Op::receive_forward:
       receive_input(one);

@@ -4,6 +4,7 @@
 
 #include "core/train/gradients.hpp"
 #include "core/train/losses.hpp"
+#include "core/train/nan_watch.hpp"
 #include "megahost/context.hpp"
 #include "megahost/mesh.hpp"
 #include "megahost/model.hpp"
@@ -27,6 +28,7 @@ struct Passes {
   bool checking = false;              ///< see checking.hpp
   const Pipeline* pipeline = nullptr; ///< null: one stage
   Gradients* gradients = nullptr;     ///< null: no sum over ranks starts while backward runs
+  NanWatch* watch = nullptr;          ///< is told which microbatch runs
 };
 
 struct ExecuteOptions {

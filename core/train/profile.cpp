@@ -1,11 +1,11 @@
 #include "core/train/profile.hpp"
 
 #include "core/storage/local.hpp"
+#include "core/train/parts.hpp"
 #include "core/train/profile_tables.hpp"
 #include "core/train/words.hpp"
 #include "megahost/error.hpp"
 
-#include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
 
 #include <nlohmann/json.hpp>
@@ -23,26 +23,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kEngine = "autograd::engine"; // around each backward node
-
 constexpr size_t kMostEvents = 2'000'000; // of a trace; later ones are in the tables only
 
 double micros(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
-}
-
-/// What a person knows an operation by: "LinearFunction" for
-/// "torch::autograd::CppNode<mh::(anonymous namespace)::LinearFunction>".
-std::string operation_name(std::string name) {
-  constexpr std::string_view kNode = "torch::autograd::CppNode<";
-  if (name.starts_with(kEngine)) {
-    return std::string(kEngine);
-  }
-  if (name.starts_with(kNode) && name.ends_with('>')) {
-    name = name.substr(kNode.size(), name.size() - kNode.size() - 1);
-    return name.substr(name.rfind(':') + 1);
-  }
-  return name;
 }
 
 std::optional<int64_t> step_number(std::string_view text) {
@@ -78,6 +62,7 @@ public:
     step_ = step;
     main_ = at::RecordFunction::currentThreadId();
     threads_.clear();
+    parts_.clear();
     begin_ = Clock::now();
     active_ = this;
     handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&started, &ended)
@@ -115,12 +100,6 @@ private:
     double children; // microseconds
   };
 
-  struct Thread {
-    std::vector<Open> open;
-    /// Which part nodes belong to that were made from this sequence number on.
-    std::map<uint64_t, std::string> parts;
-  };
-
   // Callbacks may end after the step that they began in: they ask whether somebody still listens.
   static inline std::mutex mutex_;
   static inline Recorder* active_ = nullptr;
@@ -144,17 +123,6 @@ private:
   void start(const at::RecordFunction& function);
   void end(Clock::time_point now);
 
-  /// The part that a backward node belongs to: that of the operation which made it.
-  [[nodiscard]] std::string part_of_node(const at::RecordFunction& function) const {
-    const auto thread = threads_.find(function.forwardThreadId());
-    if (thread == threads_.end() || function.seqNr() < 0) {
-      return "";
-    }
-    const auto& parts = thread->second.parts;
-    const auto next = parts.upper_bound(static_cast<uint64_t>(function.seqNr()));
-    return next == parts.begin() ? "" : std::prev(next)->second;
-  }
-
   void keep(Event event) {
     if (events_.size() < kMostEvents) {
       events_.push_back(std::move(event));
@@ -173,56 +141,41 @@ private:
   uint64_t main_ = 0;
   Clock::time_point begin_;
   at::CallbackHandle handle_ = 0;
-  std::map<uint64_t, Thread> threads_;
+  PartTracker parts_;
+  std::map<uint64_t, std::vector<Open>> threads_;
   std::vector<Event> events_;
   ProfileTables tables_;
 };
 
 void Profile::Recorder::start(const at::RecordFunction& function) {
   const uint64_t id = at::RecordFunction::currentThreadId();
-  auto& thread = threads_[id];
-  const std::string name = operation_name(function.name());
-  Open open{.event = {name, "operation", "", id, {}, {}}, .backward = false, .children = 0};
-  if (!thread.open.empty()) {
-    open.event.part = thread.open.back().event.part;
-    open.backward = thread.open.back().backward;
-  }
-  if (function.scope() == at::RecordScope::USER_SCOPE) {
-    open.event.kind = "part";
-    open.event.part += (open.event.part.empty() ? "" : "/") + open.event.name;
-    thread.parts[at::sequence_number::peek()] = open.event.part;
-  } else if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
-    open.event.kind = "backward";
-    open.event.part = part_of_node(function);
-    open.backward = true;
-  } else if (name == kEngine) {
-    open.backward = true;
-  }
-  thread.open.push_back(std::move(open));
-  thread.open.back().event.begin = Clock::now();
+  const auto place = parts_.begin(function);
+  const char* kind = place.scope                                              ? "part"
+                     : function.scope() == at::RecordScope::BACKWARD_FUNCTION ? "backward"
+                                                                              : "operation";
+  threads_[id].push_back(
+      {.event = {operation_name(function.name()), kind, place.part, id, Clock::now(), {}},
+       .backward = place.backward,
+       .children = 0}
+  );
 }
 
 void Profile::Recorder::end(Clock::time_point now) {
-  auto& thread = threads_[at::RecordFunction::currentThreadId()];
-  if (thread.open.empty()) {
+  auto& open_events = threads_[at::RecordFunction::currentThreadId()];
+  if (!parts_.end() || open_events.empty()) {
     return; // it began before anybody listened
   }
-  Open open = std::move(thread.open.back());
-  thread.open.pop_back();
+  Open open = std::move(open_events.back());
+  open_events.pop_back();
   auto& event = open.event;
   event.end = now;
   const double duration = micros(event.end - event.begin);
-  const bool scope = std::string_view(event.kind) == "part";
-  if (scope) {
-    thread.parts[at::sequence_number::peek()] =
-        thread.open.empty() ? "" : thread.open.back().event.part;
-  }
-  if (!thread.open.empty()) {
-    thread.open.back().children += duration;
+  if (!open_events.empty()) {
+    open_events.back().children += duration;
   }
   if (event.thread == main_) {
     tables_.add(
-        {.operation = scope ? "" : event.name,
+        {.operation = std::string_view(event.kind) == "part" ? "" : event.name,
          .part = event.part,
          .backward = open.backward,
          .micros = duration - open.children}

@@ -1,8 +1,11 @@
 #include "core/train/session.hpp"
 
+#include "core/train/planned_peak.hpp"
 #include "megahost/error.hpp"
 #include "megahost/strategy.hpp"
 
+#include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -57,7 +60,7 @@ Builder::Args builder_args(const Session& s, const SessionOptions& options) {
       .microbatch = s.recipe.batch.micro * s.mesh.size(MeshAxis::dp),
       .vocab_multiple = kVocabMultiple,
       .initialise = options.initialise,
-      .fp8 = fp8_of(s.recipe),
+      .fp8 = options.trains && !options.dtype ? fp8_of(s.recipe) : std::nullopt,
       .chunks = chunks_of(s.stages)};
 }
 
@@ -120,6 +123,29 @@ std::unique_ptr<Optimizer> make_optimizer(const Recipe::Optimizer& recipe, Host&
     }
   }
   return optimizer;
+}
+
+/// Measures a step of the run's first microbatch under plans of recomputation.
+std::function<int64_t(const std::vector<Keep>&)>
+peak_memory(const Session& session, const Builder::Args& build) {
+  if (session.corpus == nullptr) {
+    return {};
+  }
+  return [&session, build, batch = std::optional<Batch>()](const std::vector<Keep>& keep) mutable {
+    if (!batch) {
+      auto layout = session.layout();
+      layout.microbatches = 1;
+      batch = load_batches(*session.corpus, Split::train, 0, layout).front();
+    }
+    return planned_peak(
+        *session.architecture,
+        build,
+        *session.optimizer,
+        weight_options(session.recipe, session.mesh),
+        *batch,
+        keep
+    );
+  };
 }
 
 } // namespace
@@ -210,12 +236,16 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
          .seed = static_cast<uint64_t>(recipe.train.seed)}
     );
   }
-  s.recompute = host.make<RecomputePolicy>(
-      recipe.recompute.use, recipe.recompute.options, {.layers = own_layers(s)}
-  );
   s.optimizer = make_optimizer(recipe.optimizer, host);
   s.schedule = std::make_unique<Schedule>(Schedule::terms(recipe), host);
-  s.model = std::make_unique<Model>(*s.architecture, builder_args(s, options), s.recompute.get());
+  const Builder::Args build = builder_args(s, options);
+  s.peak_memory = peak_memory(s, build);
+  s.recompute = host.make<RecomputePolicy>(
+      recipe.recompute.use,
+      recipe.recompute.options,
+      {.layers = own_layers(s), .peak_memory = s.peak_memory}
+  );
+  s.model = std::make_unique<Model>(*s.architecture, build, s.recompute.get());
   return session;
 }
 

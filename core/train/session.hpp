@@ -19,6 +19,7 @@
 #include "megahost/recompute.hpp"
 #include "megahost/tokenizer.hpp"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,6 +47,8 @@ struct Session {
   std::unique_ptr<Pipeline> pipeline; ///< null: one stage
   std::unique_ptr<Model> model;
   std::unique_ptr<Gradients> gradients; ///< null before `allocate_gradients`
+  /// See RecomputePolicy::Args; empty without a corpus.
+  std::function<int64_t(const std::vector<Keep>&)> peak_memory;
 
   /// For training: gradients as `parallel.zero` deals them out. Parameters were frozen before.
   void allocate_gradients();
@@ -70,8 +73,9 @@ struct Session {
 };
 
 struct SessionOptions {
-  bool corpus = true;                   ///< false where the data come from elsewhere
-  bool initialise = true;               ///< false where weights are loaded anyway
+  bool corpus = true;     ///< false where the data come from elsewhere
+  bool initialise = true; ///< false where weights are loaded anyway
+  bool trains = true; ///< false: products of a run in FP8 are in bf16, its scales are not at hand
   const Processes* processes = nullptr; ///< of the run; null: this process is alone
   const Mesh* mesh = nullptr;           ///< this rank's place, where ranks are threads
   std::optional<at::ScalarType> dtype = std::nullopt; ///< instead of the recipe's precision

@@ -11,6 +11,27 @@
 namespace mh {
 namespace {
 
+/// What a policy that chose by memory decided.
+std::string plan_text(const Session& session) {
+  if (session.recipe.recompute.use != "budget" || !session.peak_memory) {
+    return "";
+  }
+  std::vector<Keep> keep;
+  int64_t again = 0, parts = 0;
+  for (int64_t i = 0; i < session.architecture->layers(); ++i) {
+    keep.push_back(session.recompute->keep(i));
+    again += keep.back().everything ? 0 : 1;
+    parts += keep.back().everything && !keep.back().redo.empty() ? 1 : 0;
+  }
+  return words(
+             ": %lld blocks run again, %lld a part of theirs, %lld keep everything",
+             static_cast<long long>(again),
+             static_cast<long long>(parts),
+             static_cast<long long>(session.architecture->layers() - again - parts)
+         ) +
+         "; planned peak " + bytes_text(session.peak_memory(keep)) + " of tensors";
+}
+
 std::string layout_text(const Session& session) {
   const Recipe& recipe = session.recipe;
   const Mesh& mesh = session.mesh;
@@ -30,7 +51,7 @@ std::string layout_text(const Session& session) {
   if (shape.pp > 1) {
     text += "; " + recipe.parallel.schedule + " over " + mh::layout_text(session.stages);
   }
-  return text + "; recompute " + recipe.recompute.use;
+  return text + "; recompute " + recipe.recompute.use + plan_text(session);
 }
 
 std::string model_text(const Session& session) {

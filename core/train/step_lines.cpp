@@ -102,7 +102,9 @@ step_fields(const std::vector<StepRecord>& steps, const Rates& rates, const Outl
   if (mean.skipped > 0) {
     fields.push_back(words("skipped %td", mean.skipped));
   }
-  fields.push_back(words("grad norm %.3f", last.gradient_norm) + z_text(outlook.norm_z));
+  if (!last.skipped) {
+    fields.push_back(words("grad norm %.3f", last.gradient_norm) + z_text(outlook.norm_z));
+  }
   if (last.loss_scale) {
     fields.push_back(words("loss scale %g", *last.loss_scale));
   }

@@ -1,21 +1,13 @@
-#include "core/train/trainer.hpp"
-
 #include "core/kernels/caching_allocator.hpp"
 #include "core/kernels/level.hpp"
-#include "core/mesh/agree.hpp"
 #include "core/recipe/text.hpp"
-#include "core/train/checkpointing.hpp"
 #include "core/train/closing.hpp"
+#include "core/train/deterministic.hpp"
 #include "core/train/evaluate.hpp"
-#include "core/train/guards.hpp"
 #include "core/train/parameter_groups.hpp"
 #include "core/train/processor.hpp"
-#include "core/train/profile.hpp"
-#include "core/train/run_folder.hpp"
-#include "core/train/run_log.hpp"
-#include "core/train/session.hpp"
-#include "core/train/signals.hpp"
 #include "core/train/start_block.hpp"
+#include "core/train/training.hpp"
 #include "core/train/words.hpp"
 #include "megahost/error.hpp"
 #include "megahost/random.hpp"
@@ -24,85 +16,11 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <sstream>
 #include <utility>
 
 namespace mh {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-/// Of the ranks that do not speak.
-class Silence : public Output {
-public:
-  void line(const std::string&) override {}
-};
-
-class Trainer {
-public:
-  Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output);
-  TrainSummary run();
-
-private:
-  [[nodiscard]] std::string stop_reason() const;
-  void steps(TrainSummary& summary);
-  void say_how_to_resume();
-  void show_profile();
-  void step();
-  [[noreturn]] void stop_at(const std::string& why);
-  void rewind(const std::string& why);
-  void open_log();
-  [[nodiscard]] std::string samples_text() const;
-  [[nodiscard]] std::optional<double> weights_norm() const;
-  std::optional<Progress> load(std::vector<std::string>& notes);
-  void restore(const Progress& saved);
-
-  [[nodiscard]] int64_t next_sample() const {
-    return progress_.samples + guards_.skipped_samples();
-  }
-
-  /// Steps without an update move no schedule.
-  [[nodiscard]] Completed updates_done() const {
-    const int64_t skipped = guards_.skipped();
-    const int64_t samples = progress_.samples - skipped * session_->recipe.batch.global;
-    return {progress_.step - skipped, std::max<int64_t>(0, samples)};
-  }
-
-  void evaluate();
-  void save(int64_t keep);
-  void save_or_warn(int64_t keep);
-
-  [[nodiscard]] bool due(int64_t interval) const {
-    return interval > 0 && progress_.step % interval == 0;
-  }
-
-  const TrainOptions& options_;
-  Output& output_;
-  Silence silence_;
-  StopSignals signals_;
-  Clock::time_point start_ = Clock::now();
-  std::unique_ptr<Session> session_;
-  Ranks ranks_;                  // of the whole run
-  std::filesystem::path folder_; // of the run, the same on every rank
-  std::unique_ptr<FileLock> lock_;
-  std::unique_ptr<Weights> weights_;
-  std::unique_ptr<Prefetcher> data_;
-  Guards guards_;
-  std::unique_ptr<RunLog> log_;
-  Progress progress_;
-  int64_t iterations_;
-  Profile profile_;
-  bool first_step_ = true; // of this start
-  int64_t saved_step_ = -1;
-  int64_t evaluated_step_ = -1;
-};
-
 Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output)
     : options_(options)
     , output_(output)
@@ -162,6 +80,16 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   }
   for (const auto& note : notes) {
     log_->line(note);
+  }
+  if (const auto line = set_deterministic(recipe.train.deterministic, *session.device);
+      !line.empty()) {
+    log_->line(line);
+  }
+  if (options.debug) {
+    watch_ = std::make_unique<NanWatch>();
+    log_->line(
+        "--debug: the results of every operation are looked at, steps take several times as long"
+    );
   }
   data_ = std::make_unique<Prefetcher>(*session.corpus, Split::train, [&session](int64_t first) {
     return session.layout(first);
@@ -223,143 +151,6 @@ std::string Trainer::stop_reason() const {
     reason = std::find(kReasons.begin(), kReasons.end(), signal) - kReasons.begin();
   }
   return kReasons.at(static_cast<size_t>(largest(session_->mesh.all(), reason)));
-}
-
-void Trainer::step() {
-  auto& session = *session_;
-  const auto begin = Clock::now();
-  const int64_t number = progress_.step + 1;
-  const bool profiled = options_.profile && options_.profile->has(number);
-  if (profiled) {
-    profile_.begin_step(number);
-  }
-  const int64_t batch = session.layout(next_sample()).global();
-  const auto batches = data_->get(next_sample(), progress_.step + 1 < iterations_);
-  const uint64_t seed =
-      random_key(static_cast<uint64_t>(progress_.seed), "step " + std::to_string(number));
-  const Completed completed = updates_done();
-  const double lr = session.schedule->lr(completed);
-  weights_->set_weight_decay(session.schedule->weight_decay(completed));
-  const double loss_scale = guards_.loss_scale();
-  Judgement judgement;
-  Passes passes = session.passes();
-  passes.checking = options_.checking;
-  const auto result = train_step(
-      passes,
-      session.model->parameters(),
-      *weights_,
-      *session.optimizer,
-      batches,
-      {.seed = seed,
-       .clip = session.recipe.optimizer.clip_grad,
-       .update =
-           {.step = completed.updates + 1, .lr = lr, .seed = static_cast<uint64_t>(progress_.seed)},
-       .loss_scale = loss_scale,
-       .count_zeros = session.recipe.log.num_zeros,
-       .accept =
-           [&](const StepResult& made) {
-             judgement = guards_.judge(made);
-             return judgement.verdict == Verdict::update;
-           }}
-  );
-  const std::string cause = "step " + std::to_string(number) + ": " + judgement.why;
-  if (judgement.verdict == Verdict::stop) {
-    stop_at(cause);
-  }
-  if (judgement.verdict == Verdict::rewind) {
-    rewind(cause);
-    return;
-  }
-  if (judgement.verdict == Verdict::skip && !judgement.overflow) {
-    log_->line("skipped " + cause + "; samples " + samples_text());
-  }
-  session.device->synchronize();
-  if (profiled) {
-    profile_.end_step();
-  }
-  const int64_t memory = session.device->peak_memory();
-  if (std::exchange(first_step_, false) && memory > 0) {
-    log_->line(peak_text(session, *weights_, memory));
-  }
-  progress_.step = number;
-  progress_.samples += batch;
-  progress_.tokens += batch * session.recipe.model.seq_length;
-  log_->step(
-      {.step = number,
-       .samples = progress_.samples,
-       .tokens = progress_.tokens,
-       .batch = batch,
-       .losses = result.updated ? result.losses : std::vector<LossValue>(),
-       .lr = lr,
-       .next_lr = session.schedule->lr(updates_done()),
-       .gradient_norm = result.gradient_norm,
-       .seconds = seconds_since(begin),
-       .memory = memory,
-       .skipped = !result.updated,
-       .nan = !result.finite(),
-       .loss_scale = guards_.scales() ? std::optional(loss_scale) : std::nullopt,
-       .num_zeros = result.num_zeros,
-       .params_norm = weights_norm()}
-  );
-}
-
-std::optional<double> Trainer::weights_norm() const {
-  if (!session_->recipe.log.params_norm) {
-    return std::nullopt;
-  }
-  const auto& parameters = session_->model->parameters();
-  return std::sqrt(parameters.squared_weight_norm(session_->mesh).item<double>());
-}
-
-/// The samples of the step at hand: "16 to 19".
-std::string Trainer::samples_text() const {
-  const int64_t first = next_sample();
-  return std::to_string(first) + " to " +
-         std::to_string(first + session_->layout(first).global() - 1);
-}
-
-/// Weights, optimizer and schedules of the newest checkpoint; data go on behind the bad batch.
-void Trainer::rewind(const std::string& why) {
-  const auto& recipe = session_->recipe;
-  const int64_t next = next_sample() + recipe.batch.global * (1 + recipe.guards.skip_batches);
-  std::vector<std::string> notes;
-  const auto saved = load(notes);
-  if (!saved) {
-    stop_at(why + ", and there is no checkpoint to rewind to");
-  }
-  restore(*saved);
-  guards_.rewound(saved->guards, next - saved->samples);
-  open_log();
-  for (const auto& note : notes) {
-    log_->line(note);
-  }
-  log_->line(words(
-      "%s; rewound to the checkpoint of step %lld, data go on at sample %lld",
-      why.c_str(),
-      static_cast<long long>(saved->step),
-      static_cast<long long>(next)
-  ));
-}
-
-// Nothing has been updated yet: the state is that before the step, and is kept if it is sound.
-void Trainer::stop_at(const std::string& cause) {
-  std::string kept = saved_step_ > 0
-                         ? "the checkpoint of step " + std::to_string(saved_step_) + " is whole"
-                         : "no checkpoint was written";
-  if (progress_.step > saved_step_ && progress_.step > 0 &&
-      largest(session_->mesh.all(), weights_->finite() ? 0 : 1) == 0) {
-    save_or_warn(/*keep=*/0); // earlier ones may be sounder: none is removed
-  }
-  if (saved_step_ == progress_.step && progress_.step > 0) {
-    kept = "the state before it is saved in " + checkpoint_folder(folder_).string();
-  }
-  log_->line("stopped at " + cause);
-  throw Error(
-      cause + "; " + kept,
-      "lower optimizer.lr, lengthen the warm-up or look at the data of samples " + samples_text() +
-          ", then resume; `guards` says what else may happen, --debug names the operation",
-      exit_code::numbers
-  );
 }
 
 void Trainer::evaluate() {
@@ -437,7 +228,7 @@ void Trainer::say_how_to_resume() {
 TrainSummary Trainer::run() {
   TrainSummary summary;
   try {
-    steps(summary);
+    without_nondeterminism([&] { steps(summary); });
   } catch (...) {
     say_how_to_resume();
     throw;
@@ -491,8 +282,6 @@ void Trainer::steps(TrainSummary& summary) {
     say_how_to_resume();
   }
 }
-
-} // namespace
 
 TrainSummary train(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output) {
   return Trainer(recipe, host, options, output).run();

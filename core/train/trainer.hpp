@@ -29,6 +29,7 @@ struct TrainOptions {
   std::string program = "megahost"; ///< how the user called the program, for suggestions
   /// How the user told the recipe: {"a.lua", "--set", "train.iters=9"}; empty: the run's own copy.
   std::vector<std::string> recipe_words{};
+  bool debug = false;                   ///< names the first operation that makes a NaN or Inf
   std::optional<StepRange> profile{};   ///< steps to profile, into folder `profile` of the run
   const Processes* processes = nullptr; ///< of the run; null: this process is alone
   bool checking = false; ///< ranks compare at layers' boundaries what they should agree on

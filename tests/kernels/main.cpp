@@ -110,7 +110,7 @@ bool test_case(const Operation& op, const Case& c, at::ScalarType type, std::str
   const Tensors inputs = inputs_of(c, type);
   const Tensors ours = value_and_gradients(c.ours, inputs);
   const Tensors plain = value_and_gradients(c.plain, widened(inputs));
-  const double allowed = type == at::kDouble  ? 1e-12
+  const double allowed = type == at::kDouble  ? op.double_tolerance
                          : type == at::kFloat ? op.float_tolerance
                                               : op.bf16_tolerance;
   double worst = 0;

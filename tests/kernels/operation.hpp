@@ -30,6 +30,7 @@ struct Operation {
   double float_tolerance, bf16_tolerance; ///< of values and gradients, relative to their norm
   std::vector<Case> cases;                ///< small
   Case large;                             ///< for `speed`: sizes of GPT-2 124M at 1,024 tokens
+  double double_tolerance = 1e-12;        ///< where the operation sums in float32 whatever it gets
 };
 
 /// Every operation, each once.

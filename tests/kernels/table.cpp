@@ -1,3 +1,4 @@
+#include "core/kernels/fp8_ops.hpp"
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/ops.hpp"
 #include "core/kernels/row_ops.hpp"
@@ -13,10 +14,14 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/frexp.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
+#include <ATen/ops/ldexp.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/stack.h>
@@ -335,6 +340,63 @@ Operation embedding() {
       .large = embedding_case("1,024 tokens of 768", 50257, 1024, 768)};
 }
 
+/// x * scale, to the nearest value with 3 (E4M3) or 2 (E5M2) bits behind the leading one.
+Tensor fp8_by_hand(const Tensor& x, double scale, bool e5m2) {
+  const Tensor wide = x.detach().to(at::kDouble) * scale;
+  const int least = e5m2 ? -14 : -6;
+  const int bits = e5m2 ? 2 : 3;
+  const Tensor exponent = std::get<1>(at::frexp(wide)).sub(1).clamp_min(least).sub(bits);
+  const Tensor unit = at::ldexp(at::ones_like(wide), exponent);
+  const double most = ops::fp8_max(e5m2);
+  return ((wide / unit).round() * unit).clamp(-most, most); // rounds ties to even
+}
+
+Case fp8_case(std::string name, int64_t m, int64_t k, int64_t n, bool e5m2) {
+  // powers of two, so that scaling rounds nothing
+  const double a = e5m2 ? 4096 : 64;
+  const double b = 32;
+  const auto scalar = [](double value) { return at::full({}, value, at::kFloat); };
+  return {
+      .name = std::move(name),
+      .shapes = {{m, k}, {k, n}},
+      .ours =
+          [=](const Tensors& in) {
+            const Tensor left = ops::fp8_round(in[0].detach(), scalar(a), e5m2);
+            const Tensor right = ops::fp8_round(in[1].detach(), scalar(b), false);
+            return ops::fp8_product(left, right, scalar(1 / (a * b)));
+          },
+      .plain =
+          [=](const Tensors& in) {
+            const Tensor product =
+                at::mm(fp8_by_hand(in[0], a, e5m2), fp8_by_hand(in[1], b, false));
+            return product / (a * b);
+          }};
+}
+
+Case largest_case(std::string name, std::vector<int64_t> shape) {
+  return {
+      .name = std::move(name),
+      .shapes = {std::move(shape)},
+      .ours = [](const Tensors& in) { return ops::fp8_largest(in[0].detach()).reshape({1}); },
+      .plain = [](const Tensors& in
+               ) { return in[0].detach().abs().max().to(at::kFloat).reshape({1}); }};
+}
+
+Operation fp8() {
+  return {
+      .name = "fp8 product",
+      .operators = {"megahost::fp8_largest", "megahost::fp8_round", "megahost::fp8_product"},
+      .kernels = {},
+      .float_tolerance = 1e-6,
+      .bf16_tolerance = 1e-6, // the same operands, sums in float32
+      .cases =
+          {fp8_case("E4M3 by E4M3", 33, 64, 20, false),
+           fp8_case("E5M2 by E4M3, odd sizes", 7, 35, 5, true),
+           largest_case("largest", {5, 3, 7})},
+      .large = fp8_case("1,024 tokens, 768 to 3,072", 1024, 768, 3072, false),
+      .double_tolerance = 1e-6};
+}
+
 } // namespace
 
 const std::vector<Operation>& operations() {
@@ -352,7 +414,8 @@ const std::vector<Operation>& operations() {
       vocab(),
       row_sums(),
       embedding(),
-      update_operation()};
+      update_operation(),
+      fp8()};
   return kOperations;
 }
 

@@ -1,5 +1,6 @@
 // The recompute plugins change what is kept, and not one bit of a loss or a gradient.
 
+#include "megahost/error.hpp"
 #include "megahost/host.hpp"
 #include "megahost/model.hpp"
 
@@ -10,6 +11,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -77,6 +79,66 @@ TEST_CASE("full recompute: groups of blocks, or the first ones of a stage") {
   CHECK_FALSE(selective->keep(0).redoes("core_attention"));
 }
 
+TEST_CASE("a memory budget is met by the plan that recomputes least") {
+  Host host;
+  int64_t asked = 0;
+  // Weights take 100 MB; a block keeps 10 MB, 8 MB without its attention, 6 MB without its
+  // feed-forward, 3 MB without both, 1 MB of inputs, and needs 9 MB more while it runs again as a
+  // whole; groups keep nothing but their first input.
+  const auto peak = [&](const std::vector<Keep>& plan) {
+    ++asked;
+    int64_t bytes = 100'000'000;
+    int64_t again = 0;
+    int64_t group = 0;
+    for (const Keep& keep : plan) {
+      group = keep.joined ? group + 1 : 1;
+      again = keep.everything ? again : std::max(again, 9'000'000 * group);
+      bytes += keep.joined                ? 0
+               : !keep.everything         ? 1'000'000
+               : keep.redo.empty()        ? 10'000'000
+               : !keep.redoes("mlp")      ? 8'000'000
+               : keep.redoes("attention") ? 3'000'000
+                                          : 6'000'000;
+    }
+    return bytes + again;
+  };
+  const auto plan = [&](double gigabytes) {
+    const auto policy = host.make<RecomputePolicy>(
+        "budget", Table{{"memory_gb", gigabytes}}, {.layers = kLayers, .peak_memory = peak}
+    );
+    std::string pattern;
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      const Keep keep = policy->keep(layer);
+      pattern += keep.joined                ? 'j'
+                 : !keep.everything         ? 'r'
+                 : keep.redo.empty()        ? 'k'
+                 : !keep.redoes("mlp")      ? 'a'
+                 : keep.redoes("attention") ? 'b'
+                                            : 'm';
+    }
+    return pattern;
+  };
+  CHECK(plan(0.1501) == "kkkkk");
+  CHECK(plan(0.1491) == "akkkk");
+  CHECK(plan(0.1461) == "mkkkk");
+  CHECK(plan(0.1421) == "mmkkk");
+  CHECK(plan(0.1301) == "mmmmm");
+  CHECK(plan(0.1291) == "rrmmm");
+  CHECK(plan(0.1215) == "rrrbm");
+  CHECK(plan(0.1141) == "rrrrr");
+  CHECK(asked < 40);
+  try {
+    (void)plan(0.1);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(
+        std::string(error.what())
+            .find("recompute.memory_gb = 0.1 is too little: a step of this rank takes at least "
+                  "0.114 GB") == 0
+    );
+  }
+}
+
 TEST_CASE("losses and gradients have the same bits under every policy") {
   Host host;
   const Table common{
@@ -105,6 +167,8 @@ TEST_CASE("losses and gradients have the same bits under every policy") {
           {"selective", {{"parts", Value::Array{"norms"}}}},
           {"selective", {{"parts", Value::Array{"activations"}}}},
           {"selective", {{"parts", Value::Array{"core_attention", "norms", "activations"}}}},
+          {"selective", {{"parts", Value::Array{"attention"}}}},
+          {"selective", {{"parts", Value::Array{"attention", "mlp", "norms"}}}},
       };
       for (const auto& [use, options] : policies) {
         CAPTURE(name);

@@ -16,17 +16,14 @@ TEST_CASE("the JSON Schema of a section and of its plugins") {
   const json schema = json::parse(mh::json_schema(plugins.words()));
   CHECK(schema["$schema"] == "http://json-schema.org/draft-07/schema#");
   CHECK(schema["additionalProperties"] == false);
-  CHECK(schema["properties"]["precision"]["enum"] == json({"auto", "fp32", "bf16"}));
+  CHECK(schema["properties"]["precision"]["enum"] == json({"auto", "fp32", "bf16", "fp16", "fp8"}));
   const json& definitions = schema["definitions"];
-  CHECK(definitions["batch"] == json::parse(R"({
-        "type": "object",
-        "description": "sequences per optimizer step and per forward pass",
-        "properties": {
-          "global": {"type": "integer", "minimum": 1, "default": 1,
-                     "description": "sequences per optimizer step [sequences]"},
-          "micro": {"type": "integer", "minimum": 1, "default": 1,
-                    "description": "sequences per forward pass of one rank [sequences]"}},
-        "additionalProperties": false})"));
+  const json& batch = definitions["batch"];
+  CHECK(batch["type"] == "object");
+  CHECK(batch["additionalProperties"] == false);
+  CHECK(batch["description"] == "sequences per optimizer step and per forward pass");
+  CHECK(batch["properties"]["micro"] == json::parse(R"({"type": "integer", "minimum": 1,
+        "default": 1, "description": "sequences per forward pass of one rank [sequences]"})"));
   const json& sgd = definitions["optimizer.sgd"]["properties"];
   CHECK(sgd["use"]["enum"] == json({"sgd", "org.megahost.test/sgd"}));
   CHECK(sgd["momentum"] == json::parse(R"({"type": "number", "minimum": 0, "exclusiveMaximum": 1,

@@ -37,6 +37,13 @@ std::vector<Command> training_commands() {
                "form of the lines, instead of the recipe's log.format",
                false,
                {"line", "megatron", "json"}},
+              {"--deterministic",
+               "",
+               "takes only operations that give the same bits each time, and refuses others"},
+              {"--debug",
+               "",
+               "names the first operation, its block and its microbatch when NaN or Inf come up; "
+               "several times slower"},
               {"--profile",
                "FIRST:LAST",
                "shows where the time of these steps goes, by operation and by part of the model, "

@@ -58,7 +58,7 @@ means(const RunMetrics& run, const std::vector<int64_t>& places, int64_t StepRec
   std::vector<double> sums(places.size()), counts(places.size());
   for (const auto& record : run.steps) {
     const auto row = std::lower_bound(places.begin(), places.end(), record.*place);
-    if (row != places.end()) {
+    if (row != places.end() && !record.skipped) {
       sums[static_cast<size_t>(row - places.begin())] += first_loss(record);
       ++counts[static_cast<size_t>(row - places.begin())];
     }
@@ -95,7 +95,9 @@ int64_t first_difference(const RunMetrics& left, const RunMetrics& right) {
     const auto &a = left.steps[i], &b = right.steps[j];
     if (a.step == b.step) {
       ++common;
-      if (first_loss(a) != first_loss(b) || a.gradient_norm != b.gradient_norm) {
+      const bool skipped = a.skipped && b.skipped; // the norm of such a step may be no number
+      if (a.skipped != b.skipped || first_loss(a) != first_loss(b) ||
+          (!skipped && a.gradient_norm != b.gradient_norm)) {
         return a.step;
       }
     }

@@ -160,7 +160,8 @@ int command_eval(const Invocation& invocation, Host& host) {
   if (ids) {
     recipe.batch = {};
   }
-  const auto session = make_session(recipe, host, {.corpus = !ids, .initialise = false});
+  const auto session =
+      make_session(recipe, host, {.corpus = !ids, .initialise = false, .trains = false});
   const GivenWeights weights = load_weights(invocation.value("--weights"), *session);
   if (ids) {
     evaluate_ids(invocation, *session, weights);

@@ -116,7 +116,8 @@ int command_generate(const Invocation& invocation, Host& host) {
       read_resolved(invocation, host, recipe_file(invocation, folder), exact).resolved.recipe;
   recipe.parallel = {}; // one rank, however many trained it
   recipe.batch = {};
-  const auto session = make_session(recipe, host, {.corpus = false, .initialise = false});
+  const auto session =
+      make_session(recipe, host, {.corpus = false, .initialise = false, .trains = false});
   const GivenWeights weights = load_weights(folder, *session, step);
   const bool json = invocation.has("--json");
   const std::string prompt = invocation.value("--prompt");

@@ -27,16 +27,15 @@ namespace {
 /// The options that stand for a key of the recipe.
 std::vector<Layer> option_layers(const Invocation& invocation) {
   std::vector<Layer> layers;
-  const auto add = [&](const char* option, const char* section, const char* key) {
+  const auto add = [&](const char* option, const char* section, const char* key, Value value) {
     if (invocation.has(option)) {
-      const auto source = std::make_shared<const Source>(Source{option, "", option});
-      Value value = invocation.value(option);
-      value.origin.source = source;
+      value.origin.source = std::make_shared<const Source>(Source{option, "", option});
       layers.push_back({option, Table{{section, Table{{key, std::move(value)}}}}});
     }
   };
-  add("--run-dir", "checkpoint", "dir");
-  add("--log-format", "log", "format");
+  add("--run-dir", "checkpoint", "dir", invocation.value("--run-dir"));
+  add("--log-format", "log", "format", invocation.value("--log-format"));
+  add("--deterministic", "train", "deterministic", true);
   return layers;
 }
 
@@ -55,6 +54,9 @@ std::vector<std::string> recipe_words(const Invocation& invocation) {
   add("--plugin", "--plugin", "");
   add("--set", "--run-dir", "checkpoint.dir=");
   add("--set", "--log-format", "log.format=");
+  if (invocation.has("--deterministic")) {
+    words.insert(words.end(), {"--set", "train.deterministic=true"});
+  }
   add("--nproc", "--nproc", "");
   add("--set", "--set", "");
   return words;
@@ -150,6 +152,7 @@ int command_run(const Invocation& invocation, Host& host) {
       .recipe_text = show_recipe(recipe, RecipeFormat::toml, /*origins=*/true),
       .program = invocation.program,
       .recipe_words = recipe_words(invocation),
+      .debug = invocation.has("--debug"),
       .profile = profile,
       .processes = processes ? &*processes : nullptr,
       .checking = invocation.has("--checking"),

@@ -1,0 +1,78 @@
+#include "core/kernels/counting_allocator.hpp"
+
+#include <c10/core/Allocator.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+namespace mh {
+
+struct MetaMemory::Count {
+  std::mutex mutex; // tensors may be released on another thread
+  int64_t used = 0, peak = 0;
+
+  void add(int64_t bytes) {
+    const std::lock_guard lock(mutex);
+    used += bytes;
+    peak = std::max(peak, used);
+  }
+};
+
+namespace {
+
+thread_local std::shared_ptr<MetaMemory::Count> current;
+
+struct Block {
+  int64_t bytes;
+  std::shared_ptr<MetaMemory::Count> count; // null: nobody counts
+};
+
+void release(void* context) {
+  const std::unique_ptr<Block> block(static_cast<Block*>(context));
+  if (block->count != nullptr) {
+    block->count->add(-block->bytes);
+  }
+}
+
+class CountingAllocator : public c10::Allocator {
+public:
+  c10::DataPtr allocate(size_t bytes) override {
+    auto* block = new Block{static_cast<int64_t>(bytes), current};
+    if (current != nullptr) {
+      current->add(block->bytes);
+    }
+    return {nullptr, block, &release, at::kMeta};
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+
+  void copy_data(void*, const void*, size_t) const override {}
+};
+
+} // namespace
+
+MetaMemory::MetaMemory()
+    : count_(std::make_shared<Count>())
+    , former_(std::exchange(current, count_)) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    c10::SetAllocator(at::kMeta, new CountingAllocator, 255); // outlives every tensor
+  });
+}
+
+MetaMemory::~MetaMemory() {
+  current = former_;
+}
+
+int64_t MetaMemory::used() const {
+  const std::lock_guard lock(count_->mutex);
+  return count_->used;
+}
+
+int64_t MetaMemory::peak() const {
+  const std::lock_guard lock(count_->mutex);
+  return count_->peak;
+}
+
+} // namespace mh

@@ -1,0 +1,175 @@
+// One step of a run, and what becomes of the run when the step's numbers are no good.
+
+#include "core/train/start_block.hpp"
+#include "core/train/training.hpp"
+#include "core/train/words.hpp"
+#include "megahost/error.hpp"
+#include "megahost/random.hpp"
+
+#include <cmath>
+#include <utility>
+
+namespace mh {
+
+void Trainer::step() {
+  auto& session = *session_;
+  const auto begin = Clock::now();
+  const int64_t number = progress_.step + 1;
+  const bool profiled = options_.profile && options_.profile->has(number);
+  if (profiled) {
+    profile_.begin_step(number);
+  }
+  const int64_t batch = session.layout(next_sample()).global();
+  const auto batches = data_->get(next_sample(), progress_.step + 1 < iterations_);
+  const uint64_t seed =
+      random_key(static_cast<uint64_t>(progress_.seed), "step " + std::to_string(number));
+  const Completed completed = updates_done();
+  const double lr = session.schedule->lr(completed);
+  weights_->set_weight_decay(session.schedule->weight_decay(completed));
+  const double loss_scale = guards_.loss_scale();
+  Judgement judgement;
+  auto passes = session.passes();
+  passes.checking = options_.checking;
+  passes.watch = watch_.get();
+  const auto result = train_step(
+      passes,
+      session.model->parameters(),
+      *weights_,
+      *session.optimizer,
+      batches,
+      {.seed = seed,
+       .clip = session.recipe.optimizer.clip_grad,
+       .update =
+           {.step = completed.updates + 1, .lr = lr, .seed = static_cast<uint64_t>(progress_.seed)},
+       .loss_scale = loss_scale,
+       .count_zeros = session.recipe.log.num_zeros,
+       .accept =
+           [&](const StepResult& made) {
+             judgement = guards_.judge(made);
+             if (watch_ != nullptr && judgement.verdict == Verdict::update) {
+               watch_->clear(); // what the update makes shows in the next step
+             }
+             return judgement.verdict == Verdict::update;
+           }}
+  );
+  const std::string cause = judgement.why.empty()
+                                ? ""
+                                : "step " + std::to_string(number) + ": " + judgement.why +
+                                      (result.finite() ? "" : origin());
+  if (judgement.verdict == Verdict::stop) {
+    stop_at(cause);
+  }
+  if (judgement.verdict == Verdict::rewind) {
+    rewind(cause);
+    return;
+  }
+  if (judgement.verdict == Verdict::skip && (!judgement.overflow || watch_ != nullptr)) {
+    log_->line("skipped " + cause + "; samples " + samples_text());
+  }
+  session.device->synchronize();
+  if (profiled) {
+    profile_.end_step();
+  }
+  const int64_t memory = session.device->peak_memory();
+  if (std::exchange(first_step_, false) && memory > 0) {
+    log_->line(peak_text(session, *weights_, memory));
+  }
+  progress_.step = number;
+  progress_.samples += batch;
+  progress_.tokens += batch * session.recipe.model.seq_length;
+  log_->step(
+      {.step = number,
+       .samples = progress_.samples,
+       .tokens = progress_.tokens,
+       .batch = batch,
+       .losses = result.updated ? result.losses : std::vector<LossValue>(),
+       .lr = lr,
+       .next_lr = session.schedule->lr(updates_done()),
+       .gradient_norm = result.gradient_norm,
+       .seconds = seconds_since(begin),
+       .memory = memory,
+       .skipped = !result.updated,
+       .nan = !result.finite(),
+       .loss_scale = guards_.scales() ? std::optional(loss_scale) : std::nullopt,
+       .num_zeros = result.num_zeros,
+       .params_norm = weights_norm()}
+  );
+}
+
+std::optional<double> Trainer::weights_norm() const {
+  if (!session_->recipe.log.params_norm) {
+    return std::nullopt;
+  }
+  const auto& parameters = session_->model->parameters();
+  return std::sqrt(parameters.squared_weight_norm(session_->mesh).item<double>());
+}
+
+/// Where the numbers of a step went bad, if somebody watches: "; first in aten::log ...".
+std::string Trainer::origin() {
+  if (watch_ == nullptr) {
+    return "";
+  }
+  const auto findings = together(ranks_, [&] { return watch_->finding(); });
+  watch_->clear();
+  for (size_t rank = 0; rank < findings.size(); ++rank) {
+    if (!findings[rank].empty()) {
+      return "; the first NaN or Inf came from " + findings[rank] +
+             (findings.size() > 1 ? " of rank " + std::to_string(rank) : "");
+    }
+  }
+  return "; no operation made a NaN or Inf from finite numbers: weights or data held it";
+}
+
+/// The samples of the step at hand: "16 to 19".
+std::string Trainer::samples_text() const {
+  const int64_t first = next_sample();
+  return std::to_string(first) + " to " +
+         std::to_string(first + session_->layout(first).global() - 1);
+}
+
+/// Weights, optimizer and schedules of the newest checkpoint; data go on behind the bad batch.
+void Trainer::rewind(const std::string& why) {
+  const auto& recipe = session_->recipe;
+  const int64_t next = next_sample() + session_->layout(next_sample()).global() +
+                       recipe.batch.global * recipe.guards.skip_batches;
+  std::vector<std::string> notes;
+  const auto saved = load(notes);
+  if (!saved) {
+    stop_at(why + ", and there is no checkpoint to rewind to");
+  }
+  restore(*saved);
+  guards_.rewound(saved->guards, next - saved->samples);
+  open_log();
+  for (const auto& note : notes) {
+    log_->line(note);
+  }
+  log_->line(words(
+      "%s; rewound to the checkpoint of step %lld, data go on at sample %lld",
+      why.c_str(),
+      static_cast<long long>(saved->step),
+      static_cast<long long>(next)
+  ));
+}
+
+// Nothing has been updated yet: the state is that before the step, and is kept if it is sound.
+void Trainer::stop_at(const std::string& cause) {
+  std::string kept = saved_step_ > 0
+                         ? "the checkpoint of step " + std::to_string(saved_step_) + " is whole"
+                         : "no checkpoint was written";
+  if (progress_.step > saved_step_ && progress_.step > 0 &&
+      largest(session_->mesh.all(), weights_->finite() ? 0 : 1) == 0) {
+    save_or_warn(/*keep=*/0); // earlier ones may be sounder: none is removed
+  }
+  if (saved_step_ == progress_.step && progress_.step > 0) {
+    kept = "the state before it is saved in " + checkpoint_folder(folder_).string();
+  }
+  log_->line("stopped at " + cause);
+  throw Error(
+      cause + "; " + kept,
+      "lower optimizer.lr, lengthen the warm-up or look at the data of samples " + samples_text() +
+          ", then resume; `guards` says what else may happen, --debug names the operation",
+      exit_code::numbers
+  );
+}
+
+} // namespace mh

@@ -1,0 +1,102 @@
+#pragma once
+/// The trainer behind `train`: its construction and the run of its steps are in trainer.cpp, a
+/// single step and what the guards do about a bad one in trainer_step.cpp.
+
+#include "core/mesh/agree.hpp"
+#include "core/train/batches.hpp"
+#include "core/train/checkpointing.hpp"
+#include "core/train/guards.hpp"
+#include "core/train/nan_watch.hpp"
+#include "core/train/profile.hpp"
+#include "core/train/run_folder.hpp"
+#include "core/train/run_log.hpp"
+#include "core/train/session.hpp"
+#include "core/train/signals.hpp"
+#include "core/train/trainer.hpp"
+#include "core/train/update_schedule.hpp"
+#include "core/train/weights.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// Of the ranks that do not speak.
+class Silence : public Output {
+public:
+  void line(const std::string&) override {}
+};
+
+class Trainer {
+public:
+  Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output);
+  TrainSummary run();
+
+private:
+  using Clock = std::chrono::steady_clock;
+
+  [[nodiscard]] static double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  [[nodiscard]] std::string stop_reason() const;
+  void steps(TrainSummary& summary);
+  void say_how_to_resume();
+  void show_profile();
+  void step();
+  [[noreturn]] void stop_at(const std::string& why);
+  void rewind(const std::string& why);
+  void open_log();
+  [[nodiscard]] std::string samples_text() const;
+  [[nodiscard]] std::string origin();
+  [[nodiscard]] std::optional<double> weights_norm() const;
+  std::optional<Progress> load(std::vector<std::string>& notes);
+  void restore(const Progress& saved);
+
+  [[nodiscard]] int64_t next_sample() const {
+    return progress_.samples + guards_.skipped_samples();
+  }
+
+  /// Steps without an update move no schedule.
+  [[nodiscard]] Completed updates_done() const {
+    const int64_t skipped = guards_.skipped();
+    const int64_t samples = progress_.samples - skipped * session_->recipe.batch.global;
+    return {progress_.step - skipped, std::max<int64_t>(0, samples)};
+  }
+
+  void evaluate();
+  void save(int64_t keep);
+  void save_or_warn(int64_t keep);
+
+  [[nodiscard]] bool due(int64_t interval) const {
+    return interval > 0 && progress_.step % interval == 0;
+  }
+
+  const TrainOptions& options_;
+  Output& output_;
+  Silence silence_;
+  StopSignals signals_;
+  Clock::time_point start_ = Clock::now();
+  std::unique_ptr<Session> session_;
+  Ranks ranks_;                  // of the whole run
+  std::filesystem::path folder_; // of the run, the same on every rank
+  std::unique_ptr<FileLock> lock_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<Prefetcher> data_;
+  Guards guards_;
+  std::unique_ptr<NanWatch> watch_; // null unless --debug
+  std::unique_ptr<RunLog> log_;
+  Progress progress_;
+  int64_t iterations_;
+  Profile profile_;
+  bool first_step_ = true; // of this start
+  int64_t saved_step_ = -1;
+  int64_t evaluated_step_ = -1;
+};
+
+} // namespace mh

@@ -1,5 +1,0 @@
-return {
-  model = { use = "llama", layers = 4, hidden = 64, heads = 4 },
-  train = { iters = 10 },
-  precision = "fp8",
-}

@@ -76,7 +76,7 @@ Cost update(Arguments arguments) {
   return cost;
 }
 
-constexpr std::array<std::pair<std::string_view, CostFunction>, 14> kCosts = {{
+constexpr std::array<std::pair<std::string_view, CostFunction>, 17> kCosts = {{
     {"megahost::attention", [](Arguments a) { return attention(a, 0, 3, 2); }},
     {"megahost::attention_backward", [](Arguments a) { return attention(a, 1, 6, 5); }},
     {"megahost::gemm_",
@@ -89,6 +89,13 @@ constexpr std::array<std::pair<std::string_view, CostFunction>, 14> kCosts = {{
     {"megahost::rotary", element_wise<3>},
     {"megahost::activation", element_wise<8>},
     {"megahost::activation_backward", element_wise<16>},
+    {"megahost::fp8_largest", element_wise<1>},
+    {"megahost::fp8_round", element_wise<4>},
+    {"megahost::fp8_product",
+     [](Arguments a) {
+       const auto columns = static_cast<double>(a[1].toTensor().size(1));
+       return Cost{2 * columns * elements(a[0]), bytes(a)};
+     }},
     {"megahost::vocab_statistics", element_wise<12>},
     {"megahost::vocab_gradient_", element_wise<12>},
     {"megahost::add_row_sums_",

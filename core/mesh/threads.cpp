@@ -2,6 +2,7 @@
 
 #include "megahost/error.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -88,6 +89,7 @@ struct Posted : c10d::Work {
 
   bool wait(std::chrono::milliseconds) override {
     if (finish != nullptr) {
+      const at::NoGradGuard no_grad; // whoever waits may do so while gradients are recorded
       std::exchange(finish, nullptr)();
     }
     return true;

@@ -5,6 +5,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/maximum.h>
@@ -112,7 +113,9 @@ void Fp8State::update(const Mesh& mesh) {
     const double largest = ops::fp8_max(is_e5m2(static_cast<Fp8Operand>(operand)));
     scale.copy_(fp8_scale(amax.select(1, operand), scale, largest, spec_.margin));
   }
-  history_.copy_(history_.roll(-1, 2)); // this step's becomes the newest, the last entry
+  // This step's becomes the newest, the last entry.
+  history_.copy_(at::cat({history_.narrow(2, 1, history_.size(2) - 1), history_.narrow(2, 0, 1)}, 2)
+  );
   history_.select(2, 0).zero_();
 }
 

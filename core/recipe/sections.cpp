@@ -55,10 +55,9 @@ const Fields<Recipe::Parallel>& parallel_fields() {
     f.add(
          "zero",
          &Parallel::zero,
-         "split over data-parallel ranks: 0 nothing, 1 optimizer state, "
-         "2 gradients too, 3 parameters too"
+         "split over data-parallel ranks: 0 nothing, 1 optimizer state, 2 gradients too"
     )
-        .range(0, 3);
+        .range(0, 2);
     f.add("schedule", &Parallel::schedule, "pipeline schedule");
     f.add("virtual_stages", &Parallel::virtual_stages, "chunks of the model on each pipeline stage")
         .at_least(1);

@@ -184,12 +184,6 @@ std::unique_ptr<Session>
 make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
   auto session = std::make_unique<Session>();
   auto& s = *session;
-  if (recipe.parallel.zero > 2) {
-    throw Error(
-        "parallel.zero 3 (parameters split over data ranks) is not trained yet",
-        "set parallel.zero to 2 or less"
-    );
-  }
   s.recipe = recipe;
   World world = options.processes != nullptr ? options.processes->world() : World{};
   if (options.mesh != nullptr) {

@@ -106,6 +106,9 @@ Weights::Weights(
     for (const auto& piece : parameter.pieces) {
       if (piece.frozen) {
         stored_.push_back({piece.name, &piece, parameter.view(parameter.value.detach(), piece)});
+        if (parameter.main_grad.defined()) {
+          unused_gradients_.push_back(parameter.view(parameter.main_grad, piece));
+        }
       }
     }
   }
@@ -188,6 +191,9 @@ void Weights::update(const Optimizer& optimizer, const Update& update) {
       }
       item.gradient.zero_();
     }
+  }
+  for (auto& gradient : unused_gradients_) {
+    gradient.zero_();
   }
   for (size_t i = 0; offload_ && i < held_.size(); ++i) {
     value_of(owned_[i]).copy_(held_[i].rounded.defined() ? held_[i].rounded : held_[i].master);

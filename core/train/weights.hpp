@@ -93,9 +93,10 @@ private:
   bool offload_ = false;
   int64_t held_bytes_ = 0;
   std::vector<Owned> owned_;
-  std::vector<Held> held_;        // one per owned piece
-  std::vector<UpdateItem> items_; // one per owned piece
-  std::vector<double> decays_;    // factors of the items' weight decay
+  std::vector<Held> held_;                   // one per owned piece
+  std::vector<UpdateItem> items_;            // one per owned piece
+  std::vector<double> decays_;               // factors of the items' weight decay
+  std::vector<at::Tensor> unused_gradients_; // of frozen pieces beside others in one leaf
   std::vector<Stored> stored_;
 };
 

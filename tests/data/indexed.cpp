@@ -250,7 +250,7 @@ TEST_CASE("tokens, labels and loss mask") {
     REQUIRE(tokens.size() == 8);
     REQUIRE(labels.size() == 8);
     CHECK(std::equal(tokens.begin() + 1, tokens.end(), labels.begin()));
-    CHECK(loss_mask(sample) == std::vector<float>(8, 1.0F));
+    CHECK((loss_mask(sample) == std::vector<float>(8, 1.0F)));
   }
 }
 
@@ -261,9 +261,9 @@ TEST_CASE("the seed orders train, and only train") {
   const IndexedCorpus a(config({path}), args);
   args.seed = 77;
   const IndexedCorpus b(config({path}), args);
-  CHECK(a.sample(Split::train, 0) != b.sample(Split::train, 0));
+  CHECK((a.sample(Split::train, 0) != b.sample(Split::train, 0)));
   for (int64_t i = 0; i < 2 * a.size(Split::valid); ++i) {
-    CHECK(a.sample(Split::valid, i) == b.sample(Split::valid, i));
+    CHECK((a.sample(Split::valid, i) == b.sample(Split::valid, i)));
   }
 }
 
@@ -288,9 +288,9 @@ TEST_CASE("resets and masks at the ends of documents") {
     segments.push_back(i == 0 ? 0 : segments.back() + (anew ? 1 : 0));
     mask.push_back(tokens[i] == 0 ? 0.0F : 1.0F);
   }
-  CHECK(array(sample, "positions") == positions);
-  CHECK(array(sample, "segments") == segments);
-  CHECK(loss_mask(sample) == mask);
+  CHECK((array(sample, "positions") == positions));
+  CHECK((array(sample, "segments") == segments));
+  CHECK((loss_mask(sample) == mask));
   CHECK(segments.back() == 4);
   CHECK(std::ranges::count(mask, 0.0F) >= 2);
 }

@@ -43,8 +43,8 @@ TEST_CASE("mock samples are shifted by one, inside the vocabulary and a pure fun
     (void)again.sample(mh::Split::valid, 1);
     for (int64_t index : {0, 17, 18, 1000000}) {
       const auto sample = corpus.sample(mh::Split::train, index);
-      CHECK(sample == again.sample(mh::Split::train, index));
-      CHECK(sample != other.sample(mh::Split::train, index));
+      CHECK((sample == again.sample(mh::Split::train, index)));
+      CHECK((sample != other.sample(mh::Split::train, index)));
       const auto& tokens = ids(sample, "tokens");
       const auto& labels = ids(sample, "labels");
       REQUIRE(tokens.size() == 64);
@@ -52,7 +52,7 @@ TEST_CASE("mock samples are shifted by one, inside the vocabulary and a pure fun
           std::vector(tokens.begin() + 1, tokens.end()) ==
           std::vector(labels.begin(), labels.end() - 1)
       );
-      CHECK(std::get<std::vector<float>>(sample.at("loss_mask")) == std::vector<float>(64, 1.0F));
+      CHECK((std::get<std::vector<float>>(sample.at("loss_mask")) == std::vector<float>(64, 1.0F)));
       for (int64_t id : tokens) {
         CHECK((id >= 0 && id < 50));
       }

@@ -140,6 +140,8 @@ private:
   std::function<void()> receives_;
 };
 
+thread_local std::string trace; // of the stage that this thread is
+
 } // namespace
 
 TEST_CASE("states of several tensors pass: an encoder and a decoder through 4 stages") {
@@ -162,7 +164,6 @@ TEST_CASE("states of several tensors pass: an encoder and a decoder through 4 st
 }
 
 TEST_CASE("receives are posted while the pass before theirs has not begun") {
-  thread_local std::string trace; // of the stage that this thread is
   std::string last;
   std::mutex mutex;
   const Toy toy([] { trace += 'f'; });

@@ -171,7 +171,7 @@ TEST_CASE("recompute policies") {
   CHECK(host.make<mh::RecomputePolicy>("selective")->keep(0).redoes("core_attention"));
   CHECK(
       runs::refusal<mh::RecomputePolicy>(
-          host, "selective", {{"parts", mh::Value::Array{"attention"}}}
+          host, "selective", {{"parts", mh::Value::Array{"attn"}}}
       ).find("core_attention") != std::string::npos
   );
 }

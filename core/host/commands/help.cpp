@@ -143,13 +143,13 @@ int command_help(const Invocation& invocation, Host& host) {
   if (std::find(section_names().begin(), section_names().end(), topic) != section_names().end()) {
     parts.push_back(section_text(topic, plugins, terminal));
   }
-  for (const Key& key : meant_by(topic, keys)) {
-    parts.push_back(key_text(key, terminal));
-  }
   for (const Registry::Entry* entry : plugins) {
     if (entry->name == topic || entry->full_name() == topic) {
       parts.push_back(describe(*entry, terminal));
     }
+  }
+  for (const Key& key : meant_by(topic, keys)) {
+    parts.push_back(key_text(key, terminal));
   }
   if (parts.empty()) {
     no_topic(topic, keys, plugins);

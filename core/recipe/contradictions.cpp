@@ -471,6 +471,16 @@ private:
           "the split backward pass would compute each block a third time"
       );
     }
+    if (sound({"parallel.schedule", "parallel.virtual_stages"}) &&
+        word("parallel.schedule").starts_with("zb") && integer("parallel.virtual_stages") > 1) {
+      report(
+          {"parallel.virtual_stages", "parallel.schedule"},
+          "parallel.virtual_stages " + text(integer("parallel.virtual_stages")) +
+              " does not work with the zero-bubble schedule \"" + word("parallel.schedule") +
+              "\", expected 1",
+          "it has one chunk of layers on each stage; 1f1b takes several"
+      );
+    }
     const int64_t experts = integer("parallel.expert") * integer("parallel.expert_tensor");
     if (sound(
             {"parallel.expert",

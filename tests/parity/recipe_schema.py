@@ -16,11 +16,13 @@ import jsonschema
 BEYOND = {
     # conditions between values
     "batch_data_parallel", "batch_micro", "both_decays", "both_lengths", "both_warmups", "context_sequence_length",
-    "expert_ranks", "heads_kv_heads", "heads_tensor", "hidden_heads", "interleaving_microbatches",
+    "exchanged_heads", "expert_ranks", "heads_kv_heads", "heads_tensor", "hidden_heads", "interleaving_microbatches",
     "iters_in_a_run_of_samples", "kv_heads_tensor", "min_lr_above_lr", "missing_length", "more_stages_than_layers",
-    "rank_order", "samples_below_batch", "samples_in_a_run_of_iters", "sequence_sequence_length",
-    "sequence_without_tensor", "virtual_without_pipeline", "warmup_longer_than_decay",
-    "warmup_longer_than_run", "zero_with_pipeline",
+    "pipeline_layout_chunks", "pipeline_layout_even", "pipeline_layout_layers", "pipeline_layout_text",
+    "rampup_incomplete", "rampup_uneven", "rank_order", "rewind_without_checkpoints", "rounding_nothing",
+    "samples_below_batch", "samples_in_a_run_of_iters", "sequence_sequence_length", "sequence_without_tensor",
+    "virtual_without_pipeline", "warmup_longer_than_decay", "warmup_longer_than_run", "weight_decay_start_constant",
+    "zero_bubble_recompute", "zero_bubble_virtual", "zero_with_pipeline",
     # other files
     "extends_itself", "extends_missing",
     # no number of JSON

@@ -1,5 +1,5 @@
 return {
   model = { use = "llama", layers = 4, hidden = 64, heads = 4 },
   train = { iters = 10 },
-  optimizer = { use = "adam", lr = 0.001 },
+  optimizer = { use = "adamq", lr = 0.001 },
 }

@@ -103,7 +103,8 @@ Drawn draw(const Recipe& recipe, Host& host) {
           recipe.batch.global / (recipe.batch.micro * parallel.data_degree(parallel.ranks()))};
   drawn.layout = stage_layout(recipe, blocks);
   drawn.costs = chunk_costs(drawn.layout, blocks);
-  const auto& lists = make_pipeline(recipe, host)->training(drawn.args.microbatches);
+  const auto pipeline = make_pipeline(recipe, host);
+  const auto& lists = pipeline->training(drawn.args.microbatches);
   const double mean = std::accumulate(drawn.costs.begin(), drawn.costs.end(), 0.0) /
                       static_cast<double>(drawn.costs.size());
   std::vector<double> times; // of a forward pass; the mean is 1

@@ -405,13 +405,6 @@ void Gradients::share_parameters() {
   }
 }
 
-void Gradients::wait_for(const Parameter& parameter) {
-  const auto found = bucket_of_.find(&parameter);
-  if (found != bucket_of_.end()) {
-    receive(*found->second);
-  }
-}
-
 void Gradients::wait_for_all() {
   for (auto& bucket : buckets_) {
     receive(*bucket);

@@ -7,7 +7,8 @@
 ///   for (...) { backward(loss); gradients.backward_done(); }
 ///   gradients.finish();                  // every sum is taken
 ///   update(gradients.owned());           // this rank's part
-///   gradients.share_parameters();        // and the others' values come, beside the next forward
+///   gradients.share_parameters();        // and the others' values come
+///   gradients.wait_for_all();
 ///
 /// A bucket is a flat buffer with the gradients of some leaves that are summed over the same mesh
 /// axes. Buckets start in one order on all ranks, that of the backward pass: each as soon as its
@@ -82,13 +83,12 @@ public:
   [[nodiscard]] int64_t zero() const { return options_.zero; }
 
   /// After the update: sends the values of what this rank owns to the others, and starts to receive
-  /// theirs. `wait_for` lets a forward pass go on before all have come.
+  /// theirs, which `wait_for_all` ends.
   ///
   /// Ranks:   all of the mesh
   void share_parameters();
 
-  /// Waits until the parameter has its new value.
-  void wait_for(const Parameter& parameter);
+  /// Waits until every parameter has its new value: before the next forward pass.
   void wait_for_all();
 
   /// Bytes that gradients take from step to step on this rank.

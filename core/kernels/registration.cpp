@@ -3,14 +3,21 @@
 #include "core/kernels/meta.hpp"
 #include "core/kernels/ops.hpp"
 
+#include <memory>
 #include <mutex>
+#include <optional>
+#include <vector>
 
 namespace mh::ops {
 
 namespace {
 
-torch::Library& library(const char* name, c10::DispatchKey key) {
-  return *new torch::Library(torch::Library::IMPL, name, key, __FILE__, __LINE__);
+/// Registrations last as long as the process: nothing takes them back.
+torch::Library&
+library(torch::Library::Kind kind, const char* name, std::optional<c10::DispatchKey> key) {
+  static auto* const kKept = new std::vector<std::unique_ptr<torch::Library>>;
+  kKept->push_back(std::make_unique<torch::Library>(kind, name, key, __FILE__, __LINE__));
+  return *kKept->back();
 }
 
 } // namespace
@@ -19,10 +26,10 @@ void ensure_registered() {
   static std::once_flag once;
   std::call_once(once, [] {
     Libraries libraries{
-        *new torch::Library(torch::Library::DEF, "megahost", std::nullopt, __FILE__, __LINE__),
-        library("megahost", c10::DispatchKey::CPU),
-        library("megahost", c10::DispatchKey::CUDA),
-        library("megahost", c10::DispatchKey::Meta)};
+        library(torch::Library::DEF, "megahost", std::nullopt),
+        library(torch::Library::IMPL, "megahost", c10::DispatchKey::CPU),
+        library(torch::Library::IMPL, "megahost", c10::DispatchKey::CUDA),
+        library(torch::Library::IMPL, "megahost", c10::DispatchKey::Meta)};
     register_token_ops(libraries);
     register_attention(libraries);
     register_gemm(libraries);
@@ -31,7 +38,7 @@ void ensure_registered() {
     register_row_ops(libraries);
     register_update(libraries);
     register_fp8(libraries);
-    register_meta_shapes(library("aten", c10::DispatchKey::Meta));
+    register_meta_shapes(library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta));
   });
 }
 

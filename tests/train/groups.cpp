@@ -197,7 +197,7 @@ struct MetaBytes : c10::Allocator {
 } // namespace
 
 TEST_CASE("offloaded masters and state take no memory of the device") {
-  auto* meta = new MetaBytes; // LibTorch keeps it
+  static auto* const meta = new MetaBytes; // LibTorch keeps it
   mh::Mesh mesh;
   mh::Rules rules;
   const mh::Decoder decoder(tiny::config(), {.vocab = tiny::kVocab, .seq_length = tiny::kSeq});

@@ -2,33 +2,19 @@
 /// Memory for tensors on the CPU that goes back to the system only when it is told to.
 ///
 /// A training step asks for the same sizes again and again. The system's allocator returns large
-/// blocks to the kernel and gets them back page by page, zeroed: a tenth of a step. Here a freed
-/// block waits for the next request of about its size; large blocks are asked to be huge pages.
+/// blocks to the kernel and gets them back page by page, zeroed: a tenth of a step. Here what is
+/// freed waits in a heap of huge pages for the next request.
 
 #include <cstddef>
 #include <cstdint>
-#include <new>
 
 namespace mh {
 
-/// The system refused a tensor's memory.
-class OutOfMemory : public std::bad_alloc {
-public:
-  explicit OutOfMemory(size_t bytes)
-      : bytes_(bytes) {}
-
-  [[nodiscard]] size_t bytes() const { return bytes_; }
-
-private:
-  size_t bytes_;
-};
-
 struct AllocatorCounts {
   int64_t requests = 0;        ///< by tensors and workspaces
-  int64_t system_requests = 0; ///< of those, what the system was asked for
+  int64_t system_requests = 0; ///< how often the system was asked for more
   int64_t held_bytes = 0;      ///< from the system
-  int64_t used_bytes = 0;      ///< of them, in use
-  int64_t asked_bytes = 0;     ///< what was asked for of what is in use: without rounding
+  int64_t used_bytes = 0;      ///< of them, asked for and in use
   int64_t peak_bytes = 0;      ///< the most of these since `reset_peak_bytes`
 };
 

@@ -1,6 +1,6 @@
 #include "core/host/commands/commands.hpp"
 #include "core/host/report.hpp"
-#include "core/kernels/caching_allocator.hpp"
+#include "core/kernels/heap.hpp"
 #include "core/train/devices.hpp"
 #include "megahost/error.hpp"
 

@@ -109,4 +109,16 @@ at::Tensor StepContext::part(
   )[0];
 }
 
+at::Tensor StepContext::part(
+    std::string_view name,
+    const std::vector<at::Tensor>& inputs,
+    const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run,
+    const std::function<at::Tensor(const at::Tensor&)>& reader
+) {
+  if (keep == nullptr || !keep->redoes(name)) {
+    return reader(run(inputs));
+  }
+  return recomputed_for(run, inputs, reader);
+}
+
 } // namespace mh

@@ -135,8 +135,10 @@ private:
   ) const {
     StepContext* step = &context;
     const at::Tensor branch = context.part(name, {x}, [this, step, &part, &norm](const auto& in) {
-      const bool pre = placement_ == NormPlacement::pre;
-      const at::Tensor y = part.forward(pre ? norm.forward(in[0], *step) : in[0], *step);
+      if (placement_ == NormPlacement::pre) {
+        return norm.forward(in[0], *step, [&](const auto& x) { return part.forward(x, *step); });
+      }
+      const at::Tensor y = part.forward(in[0], *step);
       return placement_ == NormPlacement::branch ? norm.forward(y, *step) : y;
     });
     const at::Tensor sum = x + dropout(branch, embed_, dropout_, site, context);

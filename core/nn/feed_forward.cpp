@@ -99,10 +99,12 @@ FeedForward::FeedForward(Builder& builder, const FeedForwardSpec& spec)
 at::Tensor FeedForward::forward(const at::Tensor& x, StepContext& context) const {
   RECORD_USER_SCOPE("mlp");
   const at::Tensor wide = up_.forward(x, context);
-  const at::Tensor active = context.part("activations", {wide}, [this](const auto& in) {
-    return activate(activation_, in[0]);
-  });
-  return down_.forward(active, context);
+  return context.part(
+      "activations",
+      {wide},
+      [this](const auto& in) { return activate(activation_, in[0]); },
+      [&](const at::Tensor& active) { return down_.forward(active, context); }
+  );
 }
 
 } // namespace mh

@@ -78,4 +78,14 @@ at::Tensor Norm::forward(const at::Tensor& x, StepContext& context) const {
   return context.part("norms", {x}, [this](const auto& in) { return forward(in[0]); });
 }
 
+at::Tensor Norm::forward(
+    const at::Tensor& x,
+    StepContext& context,
+    const std::function<at::Tensor(const at::Tensor&)>& reader
+) const {
+  return context.part(
+      "norms", {x}, [this](const auto& in) { return forward(in[0]); }, reader
+  );
+}
+
 } // namespace mh

@@ -6,6 +6,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace mh {
 
 namespace {
@@ -13,8 +16,16 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+/// A computation that runs a second time, once.
 struct Job : torch::CustomClassHolder {
   Computation run;
+  variable_list inputs;  // detached
+  variable_list outputs; // of the second time
+
+  void again() {
+    const at::AutoGradMode enable(true);
+    outputs = run(inputs);
+  }
 };
 
 /// The first input is an empty tensor that requires a gradient, so that backward runs even where no
@@ -22,7 +33,6 @@ struct Job : torch::CustomClassHolder {
 struct Recompute : torch::autograd::Function<Recompute> {
   static variable_list
   forward(AutogradContext* ctx, at::TensorList inputs, const c10::intrusive_ptr<Job>& job) {
-    ctx->save_for_backward(inputs.vec());
     ctx->saved_data["job"] =
         c10::IValue::make_capsule(c10::intrusive_ptr<torch::CustomClassHolder>(job));
     return job->run({inputs.begin() + 1, inputs.end()});
@@ -30,18 +40,12 @@ struct Recompute : torch::autograd::Function<Recompute> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto capsule = ctx->saved_data["job"].toCapsule();
-    const auto* job = static_cast<const Job*>(capsule.get());
-    const auto saved = ctx->get_saved_variables();
-    variable_list inputs;
-    for (size_t i = 1; i < saved.size(); ++i) {
-      inputs.push_back(saved[i].detach());
-      inputs.back().set_requires_grad(saved[i].requires_grad());
+    auto* job = static_cast<Job*>(capsule.get());
+    if (job->outputs.empty()) {
+      job->again();
     }
-    variable_list outputs;
-    {
-      const at::AutoGradMode enable(true);
-      outputs = job->run(inputs);
-    }
+    const auto inputs = std::exchange(job->inputs, {});
+    const auto outputs = std::exchange(job->outputs, {});
     variable_list roots;
     variable_list root_gradients;
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -51,7 +55,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
       }
     }
     torch::autograd::backward(roots, root_gradients);
-    variable_list result(saved.size() + 1);
+    variable_list result(inputs.size() + 2);
     for (size_t i = 0; i < inputs.size(); ++i) {
       result[i + 1] = inputs[i].grad();
     }
@@ -59,17 +63,64 @@ struct Recompute : torch::autograd::Function<Recompute> {
   }
 };
 
-} // namespace
-
-std::vector<at::Tensor> recomputed(const Computation& run, const std::vector<at::Tensor>& inputs) {
-  if (!at::GradMode::is_enabled()) {
-    return run(inputs);
-  }
+c10::intrusive_ptr<Job> make_job(const Computation& run, const variable_list& inputs) {
   auto job = c10::make_intrusive<Job>();
   job->run = run;
+  for (const auto& input : inputs) {
+    job->inputs.push_back(input.detach().set_requires_grad(input.requires_grad()));
+  }
+  return job;
+}
+
+variable_list first_run(const c10::intrusive_ptr<Job>& job, const variable_list& inputs) {
   variable_list all = {at::empty({0}, inputs.at(0).options().dtype(at::kFloat)).requires_grad_()};
   all.insert(all.end(), inputs.begin(), inputs.end());
   return Recompute::apply(at::TensorList(all), job); // a vector would not be seen as inputs
+}
+
+void empty(const c10::Storage& storage) {
+  storage.set_data_ptr_noswap(c10::DataPtr(nullptr, storage.device()));
+  storage.set_nbytes(0);
+}
+
+/// `storage` has the memory of `other` from now on, which both keep alive.
+void share(const c10::Storage& storage, const c10::Storage& other) {
+  const auto release = [](void* held) { delete static_cast<c10::Storage*>(held); };
+  storage.set_data_ptr_noswap(
+      {other.mutable_data(), new c10::Storage(other), release, other.device()}
+  );
+  storage.set_nbytes(other.nbytes());
+}
+
+} // namespace
+
+std::vector<at::Tensor> recomputed(const Computation& run, const std::vector<at::Tensor>& inputs) {
+  return at::GradMode::is_enabled() ? first_run(make_job(run, inputs), inputs) : run(inputs);
+}
+
+at::Tensor recomputed_for(
+    const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run,
+    const std::vector<at::Tensor>& inputs,
+    const std::function<at::Tensor(const at::Tensor&)>& reader
+) {
+  if (!at::GradMode::is_enabled()) {
+    return reader(run(inputs));
+  }
+  const auto job = make_job([run](const auto& again) { return variable_list{run(again)}; }, inputs);
+  const at::Tensor read = first_run(job, inputs)[0];
+  at::Tensor result = reader(read);
+  const auto storage = read.storage();
+  const auto is_read = [&](const at::Tensor& x) { return x.storage().is_alias_of(storage); };
+  if (!result.requires_grad() || is_read(result) ||
+      std::any_of(inputs.begin(), inputs.end(), is_read)) {
+    return result; // somebody else needs the memory
+  }
+  empty(storage);
+  result.register_hook([job, storage](const at::Tensor&) {
+    job->again();
+    share(storage, job->outputs[0].storage());
+  });
+  return result;
 }
 
 } // namespace mh

@@ -16,4 +16,14 @@ using Computation = std::function<std::vector<at::Tensor>(const std::vector<at::
 [[nodiscard]] std::vector<at::Tensor>
 recomputed(const Computation& run, const std::vector<at::Tensor>& inputs);
 
+/// reader(run(inputs)), where nothing else reads what `run` returns: its memory is freed after
+/// `reader`, and filled by running again when the gradient of what `reader` returned arrives.
+///
+/// Source:  Megatron Core, tensor_parallel/random.py, CheckpointWithoutOutput
+[[nodiscard]] at::Tensor recomputed_for(
+    const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run,
+    const std::vector<at::Tensor>& inputs,
+    const std::function<at::Tensor(const at::Tensor&)>& reader
+);
+
 } // namespace mh

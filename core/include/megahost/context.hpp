@@ -100,6 +100,16 @@ public:
       const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run
   );
 
+  /// The same where only `reader` reads the part's result; returns what `reader` does. Of a part
+  /// that is computed again not even the result is kept: its memory is freed after `reader`, and
+  /// filled again when the gradient of what `reader` returned arrives.
+  [[nodiscard]] at::Tensor part(
+      std::string_view name,
+      const std::vector<at::Tensor>& inputs,
+      const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run,
+      const std::function<at::Tensor(const at::Tensor&)>& reader
+  );
+
   /// Items of a loss over an array in the whole step, on all ranks; null: not known ahead.
   std::function<double(const std::string& over)> loss_count;
   double loss_scale = 1; ///< what every loss is multiplied by before the backward pass (fp16)

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <string>
 
 namespace mh {
@@ -34,6 +35,12 @@ public:
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
   /// The same as the block's part "norms" (StepContext::part).
   [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const;
+  /// reader(norm(x)) where nothing else reads the norm's result.
+  [[nodiscard]] at::Tensor forward(
+      const at::Tensor& x,
+      StepContext& context,
+      const std::function<at::Tensor(const at::Tensor&)>& reader
+  ) const;
 
 private:
   NormKind kind_;

@@ -3,7 +3,8 @@
 usage: step_speed.py [ROW...] [--rounds N] [--steps N]
 
 Each round runs every program for a few steps; ratios are of medians over all rounds. Memory is what is resident at most
-beyond weights, gradients, master weights and optimizer state. Exit status 1 if a row is below its floor.
+beyond weights, gradients, master weights and optimizer state; ours computes norms and activations again in backward.
+Exit status 1 if a row is below its floor.
 """
 
 import argparse
@@ -49,7 +50,8 @@ def recipe(c, folder):
     path.write_text("\n".join([
         'name = "step-speed"', f'precision = "{c["precision"]}"', "[model]", *lines, "[data]", 'use = "mock"',
         "[tokenizer]", 'use = "null"', f"vocab = {c['vocab']}", "[optimizer]", 'use = "adamw"', "clip_grad = 1.0",
-        "lr = 1e-4", "[batch]", f"global = {MICROBATCHES * c['micro']}", f"micro = {c['micro']}", "[train]",
+        "lr = 1e-4", "[recompute]",
+        'use = "selective"', 'parts = ["norms", "activations"]', "[batch]", f"global = {MICROBATCHES * c['micro']}", f"micro = {c['micro']}", "[train]",
         "iters = 1000", ""]))
     return path
 

@@ -2,7 +2,6 @@
 
 #include "core/host/bench/bench.hpp"
 #include "core/kernels/cost.hpp"
-#include "core/kernels/ops.hpp"
 #include "core/kernels/registration.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -114,7 +113,6 @@ BenchTable bench_memory() {
 
 BenchTable bench_ops() {
   const at::NoGradGuard no_grad;
-  ops::ensure_registered();
   BenchTable table{
       .title = "operators over 1,024 tokens; bytes are those of each tensor once",
       .columns =

@@ -3,6 +3,7 @@
 #include "core/host/bench/step.hpp"
 #include "core/host/commands/commands.hpp"
 #include "core/kernels/caching_allocator.hpp"
+#include "core/kernels/ops.hpp"
 #include "megahost/error.hpp"
 
 #include <cstdio>
@@ -33,10 +34,11 @@ Recipe recipe_of_one_rank(const Invocation& invocation, Host& host) {
   return recipe;
 }
 
-/// As in a run: tensors' memory is kept.
+/// As in a run: tensors' memory is kept, and our operators are known.
 template <BenchTable (*Measure)()>
 int bench_table(const Invocation& invocation, Host&) {
   install_caching_allocator();
+  ops::ensure_registered();
   return print(invocation, Measure());
 }
 

@@ -2,6 +2,7 @@
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/hf.hpp"
+#include "core/host/report.hpp"
 #include "core/storage/local.hpp"
 #include "core/train/checkpointing.hpp"
 #include "megahost/error.hpp"
@@ -136,7 +137,7 @@ void load_hugging_face(const fs::path& path, Session& session) {
 int64_t load_run(const fs::path& path, Session& session, std::optional<int64_t> wanted) {
   LocalStorage disk;
   const StepFolder steps(disk, checkpoint_folder(path), [](const std::string& sentence) {
-    std::fprintf(stderr, "warning: %s\n", sentence.c_str());
+    warn(sentence);
   });
   const auto step = wanted ? wanted : steps.newest(whole_checkpoint(disk));
   if (wanted && disk.kind(steps.path(*wanted)) != Storage::Kind::directory) {

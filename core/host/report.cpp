@@ -61,4 +61,9 @@ int report(const std::exception& error) {
   return exit_code;
 }
 
+void warn(const std::string& text) {
+  const Terminal terminal = Terminal::of(STDERR_FILENO);
+  std::fprintf(stderr, "%s%s\n", terminal.paint(Paint::yellow, "warning: ").c_str(), text.c_str());
+}
+
 } // namespace mh

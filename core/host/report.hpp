@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <string>
 
 namespace mh {
 
@@ -13,5 +14,8 @@ namespace mh {
 
 /// Prints "error: ..." and any hint as "help: ..." to standard error. Returns the exit status.
 int report(const std::exception& error);
+
+/// Prints "warning: ..." to standard error.
+void warn(const std::string& text);
 
 } // namespace mh

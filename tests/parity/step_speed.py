@@ -115,7 +115,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=2)
     arguments = parser.parse_args()
-    rates()
+    rates() if len(arguments.rows) == len(ROWS) else None
     good = [compare(name, arguments.rounds, arguments.steps) for name in arguments.rows]
     sys.exit(0 if all(good) else 1)
 

@@ -45,6 +45,11 @@ constexpr std::pair<std::string_view, Run> kCommands[] = {
     {"docs", mh::command_docs},
 };
 
+/// Warnings of LibTorch, and ours through it, as the program's other lines.
+struct Warnings : c10::WarningHandler {
+  void process(const c10::Warning& warning) override { mh::warn(warning.msg()); }
+};
+
 int run(const mh::Invocation& invocation) {
   mh::Host host;
   host.registry().merge(mh::builtin_devices());
@@ -64,6 +69,8 @@ int run(const mh::Invocation& invocation) {
 } // namespace
 
 int mh_run_command(const mh::Invocation& invocation) {
+  Warnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   try {
     return run(invocation);
   } catch (const mh::OutOfMemory& error) {

@@ -30,7 +30,7 @@ std::vector<const Registry::Entry*> open_all(Host& host) {
 RecipeWords recipe_words(Host& host) {
   ReadOptions options;
   options.roots = recipe_folders();
-  return {open_all(host), load_presets(options)};
+  return {open_all(host), load_presets(options), load_layouts(options)};
 }
 
 } // namespace mh

@@ -66,17 +66,26 @@ std::string swatch(const Series& series, int x, int y) {
                    "\n";
 }
 
-/// Each name once, over all panels.
-std::string legend(const std::vector<Panel>& panels, int y) {
+constexpr int kLegendRow = 18;
+
+/// Each name once, over all panels, in rows of this width; `ret_rows` says how many.
+std::string legend(const std::vector<Panel>& panels, int y, int width, int& ret_rows) {
   std::vector<std::string> seen;
   std::string text;
   int x = kLeft;
+  ret_rows = 1;
   for (const auto& panel : panels) {
     for (const auto& series : panel.series) {
       if (std::find(seen.begin(), seen.end(), series.name) == seen.end()) {
         seen.push_back(series.name);
-        text += swatch(series, x, y) + text_at(x + 26, y, "label", "start", series.name);
-        x += 50 + 7 * cells(series.name);
+        const int taken = 50 + 7 * cells(series.name);
+        if (x + taken > width && x > kLeft) {
+          x = kLeft;
+          ++ret_rows;
+        }
+        const int row = y + (ret_rows - 1) * kLegendRow;
+        text += swatch(series, x, row) + text_at(x + 26, row, "label", "start", series.name);
+        x += taken;
       }
     }
   }
@@ -161,12 +170,15 @@ private:
 std::string svg_charts(const std::string& title, const std::vector<Panel>& panels) {
   const int columns = panels.size() > 1 ? 2 : 1;
   const int rows = (static_cast<int>(panels.size()) + columns - 1) / columns;
-  const int width = columns * kPanelWidth, height = kHead + rows * kPanelHeight;
-  std::string text = svg::document(title, width, height) +
-                     text_at(kLeft, 28, "head", "start", title) + legend(panels, 52);
+  const int width = columns * kPanelWidth;
+  int legend_rows = 1;
+  const std::string names = legend(panels, 52, width, legend_rows);
+  const int head = kHead + (names.empty() ? 0 : (legend_rows - 1) * kLegendRow);
+  std::string text = svg::document(title, width, head + rows * kPanelHeight) +
+                     text_at(kLeft, 28, "head", "start", title) + names;
   for (size_t i = 0; i < panels.size(); ++i) {
     const int column = static_cast<int>(i) % columns, row = static_cast<int>(i) / columns;
-    text += Plot(panels[i], column * kPanelWidth, kHead + row * kPanelHeight).text();
+    text += Plot(panels[i], column * kPanelWidth, head + row * kPanelHeight).text();
   }
   return text + "</svg>\n";
 }

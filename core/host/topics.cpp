@@ -49,7 +49,7 @@ the same with arithmetic, loops and reuse; JSON works too.
 Values are laid on one another, the weakest first:
 
 1. the default of each field
-2. the preset that `model.preset` names, a row of the model-size table
+2. the presets that `preset` and `model.preset` name: sizes of a model, then layouts (`megahost presets` lists both)
 3. the recipes that `extends` names, in their order
 4. the recipe
 5. what the program sets itself (`--scale`, `--run-dir`)
@@ -88,7 +88,8 @@ Ranks of one copy are tensor x pipeline x context; `data` multiplies them. `batc
 times the data-parallel degree.
 
 `megahost run RECIPE --nproc N` runs N ranks on this machine; started by torchrun, mpirun or srun, each process takes its
-rank from there. `--scale` trains the structure of a layout, shrunk to one rank.)";
+rank from there. `--scale` trains the structure of a recipe, shrunk to this machine: to one rank, or with `--nproc 8` to a
+layout of 8 that has the same axes.)";
 
 constexpr const char* kPrecision = R"(`precision` is the number format of weights and activations.
 

@@ -53,11 +53,12 @@ struct ScaleLimits {
   int64_t iters = 20;
 };
 
-/// A layer that shrinks a resolved recipe to one rank of this machine and keeps its structure: the
-/// same plugins and choices, the ratio of query to key-value heads and of feed-forward to hidden
-/// size; fewer layers, narrower, degrees of 1, the byte tokenizer, made-up text. Lay it on with
-/// LoadOptions::layers.
-[[nodiscard]] Layer scale_recipe(const Value& tree, const ScaleLimits& limits = {});
+/// A layer that shrinks a resolved recipe to `ranks` ranks of this machine and keeps its structure:
+/// the same plugins and choices, the ratio of query to key-value heads and of feed-forward to
+/// hidden size, the axes of its layout as far as the ranks go; fewer layers, narrower, the byte
+/// tokenizer, made-up text. Lay it on with LoadOptions::layers.
+[[nodiscard]] Layer
+scale_recipe(const Value& tree, int64_t ranks = 1, const ScaleLimits& limits = {});
 
 /// A layer that makes a recipe's model small and of uneven sizes, for a check of layouts: 4 layers,
 /// 12 heads of 20, 6 key-value heads, feed-forward 5/2 of hidden, vocabulary 1,003, sequence 96,

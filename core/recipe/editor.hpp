@@ -2,7 +2,7 @@
 /// What editors are given about recipes, made from the schemas that check them: a JSON Schema for
 /// TOML and JSON, annotations of the Lua language server for Lua.
 
-#include "core/recipe/load.hpp"
+#include "core/recipe/presets.hpp"
 #include "megahost/registry.hpp"
 
 #include <string>
@@ -14,14 +14,15 @@ namespace mh {
 struct RecipeWords {
   std::vector<const Registry::Entry*> plugins;
   std::vector<Preset> presets;
+  std::vector<LayoutPreset> layouts;
 
   /// Those of one kind.
   [[nodiscard]] std::vector<const Registry::Entry*> of(Kind kind) const;
 };
 
 /// A JSON Schema of a whole recipe: closed tables, one branch per plugin of a section, ranges,
-/// defaults and meanings. A recipe with `extends` may leave out what its base gives. Conditions
-/// between fields are left to `megahost recipe check`.
+/// defaults and meanings. A recipe with `extends` or `preset` may leave out what those give.
+/// Conditions between fields are left to `megahost recipe check`.
 ///
 /// Source:  https://json-schema.org/draft-07 (what Taplo and most editors read)
 [[nodiscard]] std::string json_schema(const RecipeWords& words);

@@ -1,4 +1,5 @@
 #include "core/recipe/editor.hpp"
+#include "core/recipe/json_value.hpp"
 #include "core/recipe/sections.hpp"
 #include "megahost/error.hpp"
 
@@ -11,36 +12,6 @@ namespace mh {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json json_of(const Value& value) {
-  switch (value.type()) {
-  case Value::Type::null:
-    return nullptr;
-  case Value::Type::boolean:
-    return value.as_boolean();
-  case Value::Type::integer:
-    return value.as_integer();
-  case Value::Type::number:
-    return value.as_number();
-  case Value::Type::string:
-    return value.as_string();
-  case Value::Type::array: {
-    Json array = Json::array();
-    for (const Value& item : value.as_array()) {
-      array.push_back(json_of(item));
-    }
-    return array;
-  }
-  case Value::Type::table: {
-    Json object = Json::object();
-    for (const auto& entry : value.as_table()) {
-      object[entry.key] = json_of(entry.value);
-    }
-    return object;
-  }
-  }
-  return nullptr;
-}
 
 Json refer(const std::string& definition) {
   return {{"$ref", "#/definitions/" + definition}};
@@ -100,7 +71,7 @@ Json property(const Field& field) {
     json["description"] = field.doc + (field.unit.empty() ? "" : " [" + field.unit + "]");
   }
   if (!field.default_value.is_null()) {
-    json["default"] = json_of(field.default_value);
+    json["default"] = json_value(field.default_value);
   }
   return json;
 }
@@ -141,6 +112,8 @@ public:
     properties["extends"].update(
         {{"anyOf", {{{"type", "string"}}, {{"type", "array"}, {"items", {{"type", "string"}}}}}}}
     );
+    const Json preset{{"enum", preset_names(/*layouts=*/true)}};
+    properties["preset"].update({{"anyOf", {preset, {{"type", "array"}, {"items", preset}}}}});
     properties["sweep"].update(closed(sweep_schema(), recipe_schema().find("sweep")->doc));
     Json whole = Json::object(), extended = Json::object();
     for (const std::string& name : section_names()) {
@@ -164,9 +137,13 @@ public:
     }
     Json json{{"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", "megahost recipe"}};
     json.update(top);
+    const Json stands_on_others{
+        {"anyOf", {{{"required", {"extends"}}}, {{"required", {"preset"}}}}}};
+    Json part = stands_on_others;
+    part["properties"] = extended;
     json["oneOf"] = {
-        {{"not", {{"required", {"extends"}}}}, {"required", whole_requires}, {"properties", whole}},
-        {{"required", {"extends"}}, {"properties", extended}}};
+        {{"not", stands_on_others}, {"required", whole_requires}, {"properties", whole}},
+        std::move(part)};
     json["definitions"] = std::move(definitions_);
     return json;
   }
@@ -187,7 +164,7 @@ private:
   }
 
   /// A section's definitions: each plugin's table; one of them, whole; and part of one, as a
-  /// recipe with `extends` gives it.
+  /// recipe with `extends` or `preset` gives it.
   void plugin_section_of(const PluginSectionInfo& section) {
     const std::string name(section.name);
     Json whole = Json::array(), with_use = Json::array(), any = Json::array();
@@ -201,7 +178,7 @@ private:
       );
       Json branch = refer(table), needs{{"required", required(schema)}};
       if (properties.contains("preset")) {
-        properties["preset"]["enum"] = preset_names();
+        properties["preset"]["enum"] = preset_names(/*layouts=*/false);
         branch = both(branch, use_or_preset(*entry));
       } else if (entry->name != section.default_use) {
         needs["required"].push_back("use");
@@ -219,10 +196,15 @@ private:
     return {{"allOf", {std::move(first), std::move(second)}}};
   }
 
-  std::vector<std::string> preset_names() const {
+  std::vector<std::string> preset_names(bool layouts) const {
     std::vector<std::string> names;
     for (const Preset& preset : words_.presets) {
       names.push_back(preset.name);
+    }
+    for (const LayoutPreset& layout : words_.layouts) {
+      if (layouts) {
+        names.push_back(layout.name);
+      }
     }
     return names;
   }

@@ -1,5 +1,6 @@
 #include "core/recipe/load.hpp"
 
+#include "core/recipe/presets.hpp"
 #include "core/recipe/problem.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/recipe/text.hpp"
@@ -102,31 +103,6 @@ private:
   std::vector<fs::path> open_;
 };
 
-Layer preset_layer(const Value& wanted, const ReadOptions& options) {
-  if (!wanted.is_string()) {
-    refuse(
-        wanted.origin,
-        "model.preset",
-        "model.preset is " + to_text(wanted) + ", expected the name of a preset"
-    );
-  }
-  std::vector<std::string> names;
-  for (Preset& preset : load_presets(options)) {
-    if (preset.name == wanted.as_string()) {
-      return {"preset " + preset.name, Table{{"model", std::move(preset.model), preset.origin}}};
-    }
-    names.push_back(preset.name);
-  }
-  const auto meant = nearest(wanted.as_string(), names);
-  refuse(
-      wanted.origin,
-      "model.preset",
-      "model.preset is " + to_text(wanted) + ", expected the name of a preset",
-      meant ? "did you mean `" + *meant + "`?" : "",
-      names.empty() ? "no recipe folder holds presets/models.toml" : "presets: " + join(names)
-  );
-}
-
 } // namespace
 
 Layer set_layer(const std::string& text) {
@@ -166,40 +142,6 @@ std::vector<std::string> Loaded::plugins() const {
     }
   }
   return files;
-}
-
-std::vector<Preset> load_presets(const ReadOptions& options) {
-  std::vector<Preset> presets;
-  std::set<std::string> seen;
-  for (const fs::path& root : options.roots) {
-    const fs::path file = root / "presets" / "models.toml";
-    std::error_code ignored;
-    if (!fs::is_regular_file(file, ignored)) {
-      continue;
-    }
-    const Value table = read_toml(read_source(file, "preset"));
-    for (const auto& row : table.as_table()) {
-      if (!seen.insert(row.key).second) {
-        continue;
-      }
-      Preset preset{row.key, row.value, 0, "", row.key_origin};
-      const Value* parameters = row.value.find("parameters");
-      const Value* source = row.value.find("source");
-      if (!parameters || !parameters->is_integer() || !source || !source->is_string()) {
-        refuse(
-            row.key_origin,
-            row.key,
-            "preset " + row.key + " lacks `parameters` or `source`, expected both"
-        );
-      }
-      preset.parameters = parameters->as_integer();
-      preset.source = source->as_string();
-      preset.model.as_table().erase("parameters");
-      preset.model.as_table().erase("source");
-      presets.push_back(std::move(preset));
-    }
-  }
-  return presets;
 }
 
 namespace {
@@ -264,18 +206,7 @@ Loaded load_recipe(const fs::path& name, const LoadOptions& options) {
   for (const Layer& layer : loaded.layers) {
     loaded.merged = merge(loaded.merged, layer.tree);
   }
-  if (const Value* preset = loaded.merged.find_path("model.preset")) {
-    Layer lowest = preset_layer(*preset, options);
-    // The preset names a plugin only as a default: another one that has the same fields may take
-    // them.
-    Value model = lowest.tree;
-    const Value* use = loaded.merged.find_path("model.use");
-    if (use) {
-      model.as_table().find("model")->as_table().set("use", *use);
-    }
-    loaded.merged = merge(model, loaded.merged);
-    loaded.layers.insert(loaded.layers.begin(), std::move(lowest));
-  }
+  lay_on_presets(loaded, options);
   return loaded;
 }
 

@@ -1,9 +1,10 @@
 #pragma once
 /// From files to layers: `extends`, presets, `--set`, and the merge of all of them.
 ///
-/// Layers from low to high: preset < extended recipes < recipe < layers of the program (--scale) <
-/// --set. Tables merge, the right side wins, lists replace. A layer that changes the `use` of a
-/// section starts the section anew but for the fields that the core reads itself (optimizer.lr,
+/// Layers from low to high: model preset < layout presets < extended recipes < recipe < layers of
+/// the program (--scale) < --set. Tables merge, the right side wins, lists replace. A layer that
+/// changes the `use` of a section starts the section anew but for the fields that the core reads
+/// itself (optimizer.lr,
 /// ...).
 
 #include "core/recipe/read.hpp"
@@ -18,15 +19,6 @@ namespace mh {
 struct Layer {
   std::string name; ///< "preset llama2-7b", "extends base.toml", "recipe", "--set"
   Value tree;
-};
-
-/// One row of presets/models.toml.
-struct Preset {
-  std::string name;
-  Value model;            ///< the section `model`: use, seq_length and the architecture's fields
-  int64_t parameters = 0; ///< exact, with the row's vocabulary
-  std::string source;     ///< where the numbers come from
-  Origin origin;
 };
 
 struct LoadOptions : ReadOptions {
@@ -55,9 +47,6 @@ struct Loaded {
 ///
 /// Throws:  mh::Error, RecipeError
 [[nodiscard]] Layer set_layer(const std::string& text);
-
-/// Every preset of every root's presets/models.toml; an earlier root hides a later one's row.
-[[nodiscard]] std::vector<Preset> load_presets(const ReadOptions& options);
 
 /// `over` laid upon `base`, as above.
 [[nodiscard]] Value merge(const Value& base, const Value& over);

@@ -140,6 +140,7 @@ std::string recipe_text(const RecipeWords& words) {
     const bool section = std::find(sections.begin(), sections.end(), field.name) != sections.end();
     text += field.name == "device"    ? member(field, words_type(names(words.of(Kind::device))))
             : field.name == "extends" ? member(field, "string | string[]")
+            : field.name == "preset"  ? member(field, "string | string[]")
             : field.name == "sweep"   ? member(field, "megahost.sweep")
             : section                 ? member(field, "megahost." + field.name)
                                       : member(field);

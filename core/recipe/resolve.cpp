@@ -32,7 +32,8 @@ public:
     check_contradictions(tree_, facts_, problems_);
     throw_problems(std::move(problems_));
     Resolved resolved{typed(), std::move(schemas_)};
-    // Its fields are all there, and may have been taken away again by a higher layer.
+    // Their fields are all there, and may have been taken away again by a higher layer.
+    resolved.recipe.tree.as_table().erase("preset");
     resolved.recipe.tree.as_table().find("model")->as_table().erase("preset");
     return resolved;
   }

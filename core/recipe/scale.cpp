@@ -72,6 +72,69 @@ Table one_rank() {
       {"pipeline_layout", "balanced"}};
 }
 
+/// An axis of the mesh in a layout that shrinks.
+struct Axis {
+  const char* name;
+  int64_t degree; ///< it has now
+  int64_t most;
+};
+
+/// The recipe's layout on `ranks` ranks: its axes doubled in turn, none beyond what the recipe has
+/// or the small model allows; what is left over goes to data.
+Table scaled_layout(const Value& tree, int64_t ranks, int64_t global, const ScaleLimits& limits) {
+  Table layout = one_rank();
+  const auto most = [&](const char* axis, int64_t limit) {
+    return std::min(
+        std::max<int64_t>(1, integer(tree, (std::string("parallel.") + axis).c_str())), limit
+    );
+  };
+  const Value* data = tree.find_path("parallel.data");
+  const bool automatic = data != nullptr && data->is_string();
+  const int64_t layers = std::min(integer(tree, "model.layers"), limits.layers);
+  Axis axes[] = {
+      {"tensor", 1, most("tensor", std::min(integer(tree, "model.heads"), limits.heads))},
+      {"pipeline", 1, most("pipeline", std::max<int64_t>(1, layers))},
+      {"context", 1, most("context", limits.seq_length / 2)},
+      {"data", 1, automatic ? global : most("data", global)}};
+  int64_t product = 1;
+  for (bool grown = true; grown;) {
+    grown = false;
+    for (Axis& axis : axes) {
+      const bool whole = &axis != &axes[3] || global % (2 * axis.degree) == 0;
+      if (2 * product <= ranks && 2 * axis.degree <= axis.most && whole) {
+        axis.degree *= 2;
+        product *= 2;
+        grown = true;
+      }
+    }
+  }
+  axes[3].degree *= ranks % product == 0 ? ranks / product : 1;
+  for (const Axis& axis : axes) {
+    layout.set(axis.name, axis.degree);
+  }
+  const auto keep = [&](const char* key) {
+    if (const Value* value = tree.find_path(std::string("parallel.") + key)) {
+      layout.set(key, *value);
+    }
+  };
+  if (axes[0].degree > 1) {
+    keep("sequence");
+  }
+  if (axes[3].degree > 1) {
+    keep("zero");
+  }
+  if (const int64_t stages = axes[1].degree; stages > 1) {
+    keep("schedule");
+    const int64_t chunks = integer(tree, "parallel.virtual_stages");
+    const int64_t microbatches = global / axes[3].degree;
+    layout.set(
+        "virtual_stages",
+        microbatches % stages == 0 ? std::clamp<int64_t>(chunks, 1, layers / stages) : 1
+    );
+  }
+  return layout;
+}
+
 /// Says of every value that `name` set it.
 Layer layer_of(const std::string& name, Value tree) {
   const auto source = std::make_shared<const Source>(Source{name, "", name});
@@ -123,10 +186,11 @@ Layer check_layer(const Value& tree, const Schema& model) {
   );
 }
 
-Layer scale_recipe(const Value& tree, const ScaleLimits& limits) {
+Layer scale_recipe(const Value& tree, int64_t ranks, const ScaleLimits& limits) {
   const Value* name = tree.find("name");
   const int64_t global = std::min(integer(tree, "batch.global"), limits.global_batch);
-  const int64_t micro = std::gcd(global, std::min<int64_t>(4, integer(tree, "batch.micro") * 4));
+  const int64_t micro =
+      ranks > 1 ? 1 : std::gcd(global, std::min<int64_t>(4, integer(tree, "batch.micro") * 4));
   Table train{
       {"eval_iters", 2},
       {"eval_interval", std::min(integer(tree, "train.eval_interval"), limits.iters / 2)}};
@@ -155,7 +219,7 @@ Layer scale_recipe(const Value& tree, const ScaleLimits& limits) {
   Value layer = Table{
       {"name", (name && name->is_string() ? name->as_string() : "recipe") + "-scaled"},
       {"model", scale_model(tree, limits)},
-      {"parallel", one_rank()},
+      {"parallel", scaled_layout(tree, ranks, global, limits)},
       {"precision", "auto"},
       {"batch", std::move(batch)},
       {"data", Table{{"use", "mock"}}},

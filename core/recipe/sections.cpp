@@ -491,6 +491,9 @@ const Schema& recipe_schema() {
     schema.fields.push_back(
         untyped("extends", "recipe that this one starts from, or a list of them")
     );
+    schema.fields.push_back(untyped(
+        "preset", "layout preset and model preset that this recipe starts from: a name, or a list"
+    ));
     return schema;
   }();
   return schema;

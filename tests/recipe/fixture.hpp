@@ -185,6 +185,7 @@ inline RecipeWords Plugins::words() const {
     words.plugins.push_back(&entry);
   }
   words.presets = load_presets(options());
+  words.layouts = load_layouts(options());
   return words;
 }
 

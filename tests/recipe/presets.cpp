@@ -1,8 +1,10 @@
+#include "core/recipe/commands.hpp"
 #include "fixture.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <set>
 
 namespace {
 
@@ -38,7 +40,7 @@ int64_t parameters(const mh::Preset& preset) {
 
 TEST_CASE("every row of the model-size table counts its parameters right and resolves") {
   const std::vector<mh::Preset> presets = mh::load_presets(mh::test::options());
-  CHECK(presets.size() == 24);
+  CHECK(presets.size() == 26);
   const mh::test::Folder folder;
   for (const mh::Preset& preset : presets) {
     CAPTURE(preset.name);
@@ -88,6 +90,127 @@ TEST_CASE("a folder's own presets hide the rows of later folders") {
   mh::ReadOptions options;
   options.roots = {folder.path(), mh::test::recipes()};
   const auto presets = mh::load_presets(options);
-  CHECK(presets.size() == 24);
+  CHECK(presets.size() == 26);
   CHECK(presets.front().source == "ours");
+}
+
+TEST_CASE("every layout resolves with each model that it was made for, on the ranks of its name") {
+  const auto layouts = mh::load_layouts(mh::test::options());
+  CHECK(layouts.size() == 25);
+  const mh::test::Folder folder;
+  std::set<std::string> models;
+  for (const mh::Preset& preset : mh::load_presets(mh::test::options())) {
+    models.insert(preset.name);
+  }
+  for (const mh::LayoutPreset& layout : layouts) {
+    CAPTURE(layout.name);
+    CHECK_FALSE(models.contains(layout.name));
+    CHECK(
+        ("-" + layout.name + "-").find("-" + std::to_string(layout.ranks()) + "-") !=
+        std::string::npos
+    );
+    for (const std::string& model : layout.models) {
+      CAPTURE(model);
+      CHECK(models.contains(model));
+      const auto file = folder.write(
+          "row.toml", "preset = [\"" + model + "\", \"" + layout.name + "\"]\ntrain.iters = 1\n"
+      );
+      const mh::Recipe recipe = mh::test::resolve_file(file).recipe;
+      CHECK(recipe.parallel.ranks() == layout.ranks());
+      CHECK(recipe.tree.find("preset") == nullptr);
+      CHECK(recipe.tree.find_path("parallel.tensor")->origin.layer() == "preset");
+    }
+  }
+}
+
+TEST_CASE("a layout stands above its model, below the recipe") {
+  const mh::test::Folder folder;
+  const auto resolved = [&](const std::string& text) {
+    return mh::test::resolve_file(folder.write("a.toml", text + "\ntrain.iters = 1\n"));
+  };
+  const mh::Recipe plain = resolved("preset = \"70b-32\"").recipe;
+  CHECK(plain.model.options.find("layers")->as_integer() == 80);
+  CHECK(plain.model.options.find("vocab")->as_integer() == 32000);
+  CHECK(plain.recompute.use == "full");
+  CHECK(plain.parallel.ranks() == 32);
+  CHECK(
+      resolved("preset = \"7b-8\"\nmodel.preset = \"mistral-7b\"").recipe.model.seq_length == 4096
+  );
+  const mh::Recipe own =
+      resolved(
+          "preset = [\"llama3-70b\", \"70b-32\"]\nparallel.data = 8\nrecompute.use = \"selective\""
+      )
+          .recipe;
+  CHECK(own.model.options.find("vocab")->as_integer() == 128256);
+  CHECK(own.parallel.ranks() == 64);
+  CHECK(own.recompute.options.find("parts")->as_array().size() == 1);
+  // A recipe with a model of its own takes the layout alone.
+  const mh::Recipe alone =
+      resolved("preset = \"7b-8\"\nmodel = { use = \"gpt\", layers = 2, hidden = 64, heads = 4 }")
+          .recipe;
+  CHECK(alone.model.options.find("layers")->as_integer() == 2);
+}
+
+TEST_CASE("every layer of a preset is explained") {
+  const mh::test::Folder folder;
+  const auto file = folder.write("a.toml", "preset = \"7b-8\"\nbatch.micro = 2\ntrain.iters = 1\n");
+  const mh::Loaded loaded = mh::load_recipe(file, mh::test::options());
+  const mh::test::Plugins plugins;
+  const mh::Resolved resolved = mh::resolve(loaded, plugins.lookup(), {});
+  const auto lines = [&](const char* key) { return mh::explain_recipe(loaded, resolved, key); };
+  const std::string tokens = lines("model.seq_length");
+  CHECK(tokens.find("preset llama2-7b  4096") < tokens.find("-> preset 7b-8"));
+  CHECK(lines("batch.micro").find("-> recipe") != std::string::npos);
+  CHECK(lines("preset").starts_with("preset = \"7b-8\"\n"));
+}
+
+TEST_CASE("presets that do not exist") {
+  const mh::test::Folder folder;
+  const auto why = [&](const std::string& text) {
+    return mh::test::refusal([&] {
+      static_cast<void>(
+          mh::load_recipe(folder.write("a.toml", text + "\ntrain.iters = 1\n"), mh::test::options())
+      );
+    });
+  };
+  const std::string near = why("preset = \"70b-23\"");
+  CHECK(near.starts_with("preset is \"70b-23\", expected the name of a model or layout preset"));
+  CHECK(near.find("did you mean `70b-32`?") != std::string::npos);
+  CHECK(near.find("a.toml:1:10") != std::string::npos);
+  CHECK(why("preset = 3").starts_with("preset is 3, expected"));
+  CHECK(why("preset = [\"llama2-7b\", 3]").starts_with("preset is 3, expected"));
+  CHECK(why("preset = \"llama2-77b\"").find("did you mean `llama2-7b`?") != std::string::npos);
+  folder.write("presets/layouts.toml", "[broken]\nmodels = []\nmemory = \"x\"\nsource = \"y\"\n");
+  mh::LoadOptions options = mh::test::options();
+  options.roots = {folder.path()};
+  CHECK(mh::test::refusal([&] { static_cast<void>(mh::load_layouts(options)); }
+  ).starts_with("preset broken lacks `models`, `memory` or `source`"));
+}
+
+TEST_CASE("--scale keeps the axes of a layout as far as the ranks go") {
+  const mh::test::Folder folder;
+  const auto scaled = [&](const std::string& preset, int64_t ranks) {
+    const auto file = folder.write(
+        "a.toml", "preset = \"" + preset + "\"\ntrain.iters = 9\ndata.use = \"mock\"\n"
+    );
+    mh::LoadOptions options = mh::test::options();
+    options.layers = {mh::scale_recipe(mh::test::resolve_file(file).recipe.tree, ranks)};
+    return mh::test::resolve_file(file, options, {.bf16 = false, .world = ranks}).recipe.parallel;
+  };
+  const auto eight = scaled("70b-32", 8);
+  CHECK(eight.tensor == 2);
+  CHECK(eight.pipeline == 2);
+  CHECK(eight.data_degree(8) == 2);
+  CHECK(eight.sequence);
+  CHECK(eight.zero == 1);
+  CHECK(scaled("70b-32", 4).data_degree(4) == 1);
+  CHECK(scaled("gpt-76.1b-1024", 8).virtual_stages == 2);
+  CHECK(scaled("7b-8", 8).data_degree(8) == 8);
+  CHECK(scaled("gpt-22b-8", 8).tensor == 8);
+  CHECK(scaled("llama3-405b-16384-128k", 8).context == 2);
+  CHECK(scaled("70b-32", 1).ranks() == 1);
+  for (const mh::LayoutPreset& layout : mh::load_layouts(mh::test::options())) {
+    CAPTURE(layout.name);
+    CHECK(scaled(layout.name, 8).ranks() == 8);
+  }
 }

@@ -119,7 +119,7 @@ void shrink(const Schema& schema, Table& options) {
   Value model = complete(schema, options, "model", problems);
   model.as_table().set("seq_length", kSeq);
   const ScaleLimits limits{.layers = 2, .hidden = 16, .heads = 4, .seq_length = kSeq};
-  const Layer scaled = scale_recipe(Table{{"model", model}}, limits);
+  const Layer scaled = scale_recipe(Table{{"model", model}}, /*ranks=*/1, limits);
   for (const auto& entry : scaled.tree.find("model")->as_table()) {
     if (schema.find(entry.key) != nullptr && !entry.value.is_null()) {
       options.set(entry.key, entry.value);

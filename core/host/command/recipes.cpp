@@ -61,6 +61,48 @@ std::vector<Command> recipe_commands() {
           {{"megahost recipe diff recipes/gpt2_124m.lua recipes/gpt2_124m.toml", ""}},
       },
       {
+          "recipe import-args",
+          "Recipes",
+          "makes a recipe of a Megatron-LM command line",
+          "Takes the arguments of pretrain_gpt.py, in quotes, or a shell script that runs it: its "
+          "variables, arrays and tests of texts are read, nothing is run. Each value names the "
+          "argument that it comes from; Megatron-LM's defaults are written out where ours differ; "
+          "arguments without an equivalent are comments at the top. Contradictions are refused by "
+          "name.",
+          {{"COMMAND", "'pretrain_gpt.py --num-layers 2 ...', or a shell script's file"}},
+          {{"-o", "FILE", "writes the recipe there instead of to standard output"}, kPlugin},
+          {{"megahost recipe import-args train.sh -o mine.toml", ""},
+           {"megahost recipe import-args 'pretrain_gpt.py --num-layers 2 --hidden-size 64 "
+            "--num-attention-heads 4 --seq-length 64 --micro-batch-size 2 --train-iters 5 "
+            "--mock-data --vocab-size 100'",
+            ""},
+           {"DATA_PATH=/data megahost recipe import-args train.sbatch",
+            "a variable that the script does not set"}},
+      },
+      {
+          "presets",
+          "Recipes",
+          "lists the models and layouts that a recipe can start from",
+          "A recipe names them as preset = \"70b-32\", or preset = [\"llama3-70b\", \"70b-32\"]: "
+          "a layout brings the model that it was made for, unless the recipe names one. What the "
+          "recipe itself says wins. They are rows of presets/models.toml and presets/layouts.toml "
+          "in the recipe folders.",
+          {},
+          {kJson},
+          {{"megahost presets", ""},
+           {"megahost recipe show recipes/quickstart.lua --set preset=7b-8",
+            "a recipe under another layout"}},
+      },
+      {
+          "presets show",
+          "Recipes",
+          "one preset: its values, where they come from, and what a layout needs to fit",
+          "",
+          {{"NAME", "a model, such as llama2-70b, or a layout, such as 70b-32"}},
+          {kJson},
+          {{"megahost presets show 70b-32", ""}},
+      },
+      {
           "recipe schema",
           "Recipes",
           "a JSON Schema of recipes, for editors",

@@ -13,7 +13,8 @@ inline const Option kSet{
 inline const Option kPlugin{
     "--plugin", "FILE", "opens a plugin before those that the recipe names", true};
 inline const Option kJson{"--json", "", "as JSON, for programs"};
-inline const Option kScale{"--scale", "", "the same structure shrunk to this machine, as one rank"};
+inline const Option kScale{
+    "--scale", "", "the same structure shrunk to this machine: one rank, or --nproc"};
 
 [[nodiscard]] std::vector<Command> training_commands();
 [[nodiscard]] std::vector<Command> layout_commands();

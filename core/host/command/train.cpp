@@ -67,6 +67,52 @@ std::vector<Command> training_commands() {
           },
       },
       {
+          "sweep",
+          "Train",
+          "trains a recipe with many values of its keys",
+          "Several values of --set are a grid, --zip walks keys side by side, --random draws; the "
+          "recipe's `sweep` says the same, and `list` too: a table of grid, zip, list and random, "
+          "of "
+          "which each point is combined with each of the others. Each point is a recipe of its "
+          "own, "
+          "ID.toml in the sweep's folder, with a run folder ID. The same command goes on with a "
+          "sweep that was stopped: what is done stays, runs that had begun resume. Failures stay "
+          "with their reason. sweep.csv and sweep.html (curves, and the last loss over each key) "
+          "are in the folder at the end. Status 1 if a point failed.",
+          {kRecipe},
+          {
+              {"--set",
+               "KEY=A,B,C",
+               "values of a key, as in --set optimizer.lr=1e-4,3e-4; a single value is all points'",
+               true},
+              {"--zip", "KEY=A,B,C", "values that change together with those of other --zip", true},
+              {"--random",
+               "KEY=A..B",
+               "draws from a range; log:A..B by its logarithm, A,B,C from a list",
+               true},
+              {"--count", "N", "points that --random draws (10)"},
+              {"--jobs", "N", "runs at a time (1)"},
+              {"--dir", "DIR", "the sweep's folder (runs/NAME-sweep)"},
+              {"--list", "", "lists the points and what is known of them; starts nothing"},
+              {"--retry", "", "runs points that failed once more"},
+              {"--yes", "", "starts more than 1,000 points without a question"},
+              kScale,
+              kPlugin,
+              kJson,
+          },
+          {
+              {"megahost sweep recipes/quickstart.lua --set optimizer.lr=3e-4,1e-3 --set "
+               "train.iters=40",
+               "two runs"},
+              {"megahost sweep recipes/quickstart.lua --zip model.layers=2,4 --zip "
+               "model.hidden=224,448 --set train.seed=1,2 --jobs 2",
+               "two sizes, each with two seeds"},
+              {"megahost sweep recipes/quickstart.lua --random optimizer.lr=log:1e-4..1e-2 --count "
+               "20 --list",
+               ""},
+          },
+      },
+      {
           "eval",
           "Train",
           "loss and perplexity of trained weights",

@@ -16,6 +16,7 @@ namespace mh {
 int command_run(const Invocation& invocation, Host& host);
 int command_eval(const Invocation& invocation, Host& host);
 int command_generate(const Invocation& invocation, Host& host);
+int command_sweep(const Invocation& invocation, Host& host);
 int command_plot(const Invocation& invocation, Host& host);
 int command_compare(const Invocation& invocation, Host& host);
 int command_check(const Invocation& invocation, Host& host);
@@ -31,6 +32,9 @@ int command_recipe_check(const Invocation& invocation, Host& host);
 int command_recipe_show(const Invocation& invocation, Host& host);
 int command_recipe_explain(const Invocation& invocation, Host& host);
 int command_recipe_diff(const Invocation& invocation, Host& host);
+int command_recipe_import_args(const Invocation& invocation, Host& host);
+int command_presets(const Invocation& invocation, Host& host);
+int command_presets_show(const Invocation& invocation, Host& host);
 int command_data_prepare(const Invocation& invocation, Host& host);
 int command_data_inspect(const Invocation& invocation, Host& host);
 int command_recipe_schema(const Invocation& invocation, Host& host);

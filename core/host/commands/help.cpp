@@ -59,7 +59,8 @@ std::string meaning(const Field& field) {
 
 std::string key_text(const Key& key, const Terminal& terminal) {
   return terminal.paint(Paint::bold, key.name) + (key.owner.empty() ? "" : " (" + key.owner + ")") +
-         "\n  " + meaning(key.field) + "\n";
+         "\n  " + meaning(key.field) + "\n" +
+         (key.field.item ? "\n" + field_lines(*key.field.item, terminal) : "");
 }
 
 /// A word alone is meant in every section that has it. Plugins that mean the same share one entry.

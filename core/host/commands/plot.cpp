@@ -1,6 +1,5 @@
 #include "core/host/commands/commands.hpp"
-#include "core/host/run_metrics.hpp"
-#include "core/host/svg_chart.hpp"
+#include "core/host/run_panels.hpp"
 #include "core/recipe/text.hpp"
 #include "core/storage/local.hpp"
 #include "megahost/error.hpp"
@@ -8,16 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdio>
 
 namespace mh {
 
 namespace {
-
-constexpr std::array kPaints{
-    Paint::cyan, Paint::yellow, Paint::green, Paint::magenta, Paint::red, Paint::blue};
 
 std::vector<Measure>
 chosen_measures(const std::vector<RunMetrics>& runs, std::vector<std::string> names) {
@@ -54,28 +49,6 @@ int64_t smooth_window(const Invocation& invocation) {
     throw Error("--smooth " + text + " is no number of steps", "give 1 or more, such as 20");
   }
   return window;
-}
-
-Panel panel_of(
-    const Measure& measure, const std::vector<RunMetrics>& runs, int64_t window, bool letters
-) {
-  Panel panel{.chart = {.title = measure.title, .x_label = "step"}, .series = {}};
-  const auto add = [&](Series series, size_t run) {
-    series.paint = kPaints[run % kPaints.size()];
-    if (letters && runs.size() > 1) {
-      series.letter = static_cast<char>((series.marks ? 'A' : 'a') + static_cast<int>(run % 26));
-    }
-    if (series.size() > 0) {
-      panel.series.push_back(std::move(series));
-    }
-  };
-  for (size_t i = 0; i < runs.size(); ++i) {
-    add(smoothed(series_of(measure, runs[i]), window), i);
-    if (!measure.loss.empty()) {
-      add(validation_of(measure, runs[i]), i);
-    }
-  }
-  return panel;
 }
 
 void print(const std::vector<Panel>& panels, const Terminal& terminal) {

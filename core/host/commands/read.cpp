@@ -49,7 +49,8 @@ Read read_resolved(
   options.sets = invocation.all("--set");
   options.facts = {.bf16 = this_processor().bf16(), .world = world_size(invocation)};
   if (invocation.has("--scale")) {
-    options.layers = {scale_recipe(read_layers(options, host, file).resolved.recipe.tree)};
+    options.layers = {
+        scale_recipe(read_layers(options, host, file).resolved.recipe.tree, options.facts.world)};
   }
   options.layers.insert(options.layers.end(), layers.begin(), layers.end());
   return read_layers(options, host, file);

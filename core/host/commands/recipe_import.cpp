@@ -1,0 +1,74 @@
+#include "core/host/commands/commands.hpp"
+#include "core/recipe/import/import.hpp"
+#include "core/recipe/source.hpp"
+#include "core/recipe/text.hpp"
+#include "core/storage/local.hpp"
+#include "core/train/processor.hpp"
+#include "megahost/error.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+
+namespace mh {
+
+namespace {
+
+std::optional<std::string> from_environment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+/// Refuses what no recipe may say, each problem at its argument.
+void check(const ImportedRecipe& imported, const std::string& name, Host& host) {
+  const Loaded loaded{name, {{"recipe", imported.tree}}, imported.tree, {}};
+  static_cast<void>(resolve_loaded(loaded, host, {.bf16 = this_processor().bf16(), .world = 1}));
+}
+
+} // namespace
+
+int command_recipe_import_args(const Invocation& invocation, Host& host) {
+  const std::string& given = invocation.arguments.front();
+  std::error_code ignored;
+  const bool script = std::filesystem::is_regular_file(given, ignored);
+  if (!script && given.find_first_of(" \n=") == std::string::npos) {
+    throw Error(
+        "there is no script " + given,
+        "give a file, or the command in quotes: 'pretrain_gpt.py --num-layers 2 ...'"
+    );
+  }
+  const std::string name = script ? given : "the command";
+  const ShellCommand command = find_training_command(
+      script ? read_source(given, "script")->text : given, name, from_environment
+  );
+  const ImportedRecipe imported = import_arguments(command);
+  check(imported, name, host);
+  const std::string text = imported.toml("From " + name + ", by megahost recipe import-args.");
+  const std::string file = invocation.value("-o");
+  if (file.empty()) {
+    std::fputs(text.c_str(), stdout);
+  } else {
+    LocalStorage disk;
+    replace_file(disk, file, text);
+    std::printf(
+        "%s is a recipe; megahost run %s --scale tries it here\n",
+        file.c_str(),
+        shell_word(file).c_str()
+    );
+  }
+  if (!imported.comments.empty()) {
+    const size_t count = imported.comments.size();
+    std::fflush(stdout);
+    std::fprintf(
+        stderr,
+        "note: %zu argument%s no equivalent: see the comments at the top of the recipe\n",
+        count,
+        count == 1 ? " has" : "s have"
+    );
+  }
+  return 0;
+}
+
+} // namespace mh

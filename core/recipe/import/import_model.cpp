@@ -1,0 +1,160 @@
+// The model and its tokenizer.
+
+#include "core/recipe/import/importer.hpp"
+#include "core/recipe/text.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace mh {
+
+void Importer::model() {
+  const bool gated = given_.has("swiglu");
+  const char* activation = gated                               ? "swiglu"
+                           : given_.has("squared-relu")        ? "relu2"
+                           : given_.has("openai-gelu")         ? "gelu_tanh"
+                           : given_.has("no-bias-gelu-fusion") ? "gelu"
+                                                               : "gelu_tanh";
+  const char* by = gated                        ? "swiglu"
+                   : given_.has("squared-relu") ? "squared-relu"
+                   : given_.has("openai-gelu")  ? "openai-gelu"
+                                                : "no-bias-gelu-fusion";
+  set_from("model.activation", activation, by);
+  const int64_t hidden = integer("model.hidden", 0);
+  const int64_t heads = integer("model.heads", 0);
+  if (gated && !is_set("model.ffn_hidden")) {
+    set("model.ffn_hidden", std::max<int64_t>(64, 8 * hidden / 3 / 64 * 64), kMegatronDefault);
+  }
+  if (!is_set("model.norm")) {
+    set("model.norm", "layernorm", kMegatronDefault);
+  }
+  if (!is_set("model.norm_eps")) {
+    set("model.norm_eps", 1e-5, kMegatronDefault);
+  }
+  for (const char* key : {"model.bias", "model.tied"}) {
+    if (!is_set(key)) {
+      set(key, true, kMegatronDefault);
+    }
+  }
+  if (given_.has("group-query-attention")) {
+    set_from("model.kv_heads", given_.integer("num-query-groups", 1), "num-query-groups");
+  } else if (given_.has("num-query-groups")) {
+    comment("--num-query-groups: without --group-query-attention it says nothing");
+  }
+  if (heads > 0 && hidden % heads != 0 && !is_set("model.head_dim")) {
+    refuse(
+        "--hidden-size " + std::to_string(hidden) + " is not divisible by --num-attention-heads " +
+            std::to_string(heads),
+        "--kv-channels gives heads another size"
+    );
+  }
+  window();
+}
+
+void Importer::window() {
+  const GivenArgument* given = given_.find("window-size");
+  if (given == nullptr) {
+    return;
+  }
+  const auto sides = parts_of(given->values.front(), ',');
+  const double left = sides.empty() ? -1 : argument_number(*given, sides.front());
+  if (sides.size() != 2 || (sides[1] != "0" && sides[1] != "-1")) {
+    refuse(given->text() + " is no window that looks back, expected as in --window-size 1023,0");
+  }
+  if (left >= 0) {
+    set("model.window", number_value(left + 1), given->text());
+  }
+}
+
+void Importer::positions() {
+  std::string kind = given_.text("position-embedding-type", "learned_absolute");
+  std::string by = "position-embedding-type";
+  if (!given_.has(by) && given_.has("use-rotary-position-embeddings")) {
+    kind = "rope";
+    by = "use-rotary-position-embeddings";
+  } else if (!given_.has(by) && given_.has("no-position-embedding")) {
+    kind = "none";
+    by = "no-position-embedding";
+  }
+  const bool rotary = kind == "rope" || kind == "yarn";
+  if (kind != "learned_absolute" && kind != "none" && !rotary) {
+    refuse(
+        "--position-embedding-type " + kind +
+        " has no equivalent, expected learned_absolute, rope, yarn or none"
+    );
+  }
+  set_from("model.positions", rotary ? "rope" : kind == "none" ? "none" : "learned", by);
+  const bool rms = result_.tree.find_path("model.norm")->as_string() == "rmsnorm";
+  set("model.use",
+      rotary && rms ? "llama" : "gpt",
+      rotary && rms ? "rotary positions and RMSNorm" : "the nearest family");
+  const int64_t tokens = integer("model.seq_length", 0);
+  const int64_t most = given_.integer("max-position-embeddings", tokens);
+  if (most < tokens) {
+    refuse(
+        "--max-position-embeddings " + std::to_string(most) + " is below --seq-length " +
+        std::to_string(tokens)
+    );
+  }
+  if (most > tokens && kind == "learned_absolute") {
+    comment(
+        "--max-position-embeddings " + std::to_string(most) +
+        ": the model has as many learned positions as --seq-length"
+    );
+  }
+  if (!rotary) {
+    return;
+  }
+  if (!is_set("model.rope_base")) {
+    set("model.rope_base", 10000.0, kMegatronDefault);
+  }
+  const bool llama = given_.has("use-rope-scaling");
+  if (llama || kind == "yarn") {
+    const char* factor = llama ? "rope-scaling-factor" : "rotary-scaling-factor";
+    set("model.rope_scaling", llama ? "llama3" : "yarn", llama ? "--use-rope-scaling" : "--" + by);
+    set_from("model.rope_factor", given_.number(factor, llama ? 8 : 1), factor);
+  } else if (given_.has("rotary-seq-len-interpolation-factor")) {
+    const char* factor = "rotary-seq-len-interpolation-factor";
+    set_from("model.rope_scaling", "linear", factor);
+    set_from("model.rope_factor", given_.number(factor, 1), factor);
+  }
+}
+
+void Importer::tokenizer() {
+  const std::string type = given_.text(
+      "tokenizer-type", given_.has("merge-file") ? "GPT2BPETokenizer" : "NullTokenizer"
+  );
+  if (type == "GPT2BPETokenizer") {
+    for (const char* file : {"vocab-file", "merge-file"}) {
+      if (!given_.has(file)) {
+        refuse("--tokenizer-type GPT2BPETokenizer needs --" + std::string(file));
+      }
+    }
+    set_from(
+        "tokenizer.use", "gpt2", given_.has("tokenizer-type") ? "tokenizer-type" : "merge-file"
+    );
+    set_from("tokenizer.vocab", given_.text("vocab-file"), "vocab-file");
+    set_from("tokenizer.merges", given_.text("merge-file"), "merge-file");
+    return;
+  }
+  const bool llama = type == "Llama2Tokenizer";
+  if (!given_.has("vocab-size") && !llama) {
+    refuse(
+        type == "NullTokenizer"
+            ? "--vocab-size is missing, and no other argument says how many ids there are"
+            : "--tokenizer-type " + type + " has no equivalent",
+        "add --vocab-size N: the recipe then reads ids, as megahost data inspect shows them"
+    );
+  }
+  set_from("tokenizer.use", "null", given_.has("tokenizer-type") ? "tokenizer-type" : "vocab-size");
+  set("tokenizer.vocab",
+      given_.integer("vocab-size", 32000),
+      given_.has("vocab-size") ? given_.find("vocab-size")->text() : "Llama 2's vocabulary");
+  if (type != "NullTokenizer") {
+    comment(
+        "--tokenizer-type " + type + ": ids are read as they are; text needs a tokenizer plugin"
+    );
+  }
+}
+
+} // namespace mh

@@ -1,0 +1,33 @@
+#pragma once
+/// The part of the shell in which training commands are written: variables, arrays, quotes,
+/// continued lines, tests of strings. Nothing is run.
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+struct ShellCommand {
+  std::vector<std::string> launcher;  ///< words before the program: torchrun --nproc_per_node 8
+  std::string program;                ///< "/workspace/Megatron-LM/pretrain_gpt.py"
+  std::vector<std::string> arguments; ///< words behind it
+};
+
+using ShellEnvironment = std::function<std::optional<std::string>(const std::string& name)>;
+
+/// The first command of a script in which a word's file name is pretrain_NAME.py, its variables
+/// expanded. A text that begins with "--" is the arguments alone.
+///
+/// What the script does otherwise is left out. A variable that it does not set is looked up in
+/// `environment`. Branches are followed where their tests compare texts or numbers.
+/// `name`: of the text, in messages
+/// Throws:  mh::Error if there is no such command, where the text is no shell (a quote without its
+/// end), and where an argument depends on what is not read: a command's output, a word of the
+/// script's own command line, a variable that is set nowhere or in a branch that cannot be followed
+[[nodiscard]] ShellCommand find_training_command(
+    const std::string& text, const std::string& name, const ShellEnvironment& environment
+);
+
+} // namespace mh

@@ -1,0 +1,31 @@
+#pragma once
+/// Texts that a shell script makes, and what is not known of them.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mh::shell {
+
+/// A word, or part of one. Where `unknown` is a sentence, the text depends on something that is not
+/// read.
+struct Word {
+  std::string text;
+  std::string unknown{};
+};
+
+/// A variable: one word, or an array.
+using Words = std::vector<Word>;
+
+using Variables = std::map<std::string, Words, std::less<>>;
+
+/// The value of an integer expression of + - * / % and parentheses; nothing if it is none.
+[[nodiscard]] std::optional<int64_t> arithmetic(const std::string& expression);
+
+/// What `[ ... ]`, `[[ ... ]]` or `test ...` says of these words; nothing if it asks for more than
+/// texts and numbers.
+[[nodiscard]] std::optional<bool> test_of(const Words& words);
+
+} // namespace mh::shell

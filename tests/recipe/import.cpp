@@ -1,0 +1,333 @@
+#include "core/recipe/import/import.hpp"
+
+#include "core/recipe/commands.hpp"
+#include "core/recipe/import/arguments.hpp"
+#include "core/recipe/import/shell_value.hpp"
+#include "core/recipe/sections.hpp"
+#include "fixture.hpp"
+
+#include <doctest/doctest.h>
+
+#include <random>
+#include <set>
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::optional<std::string> environment(const std::string& name) {
+  return name == "OUTSIDE" ? std::optional<std::string>("from outside")
+         : name == "HOME"  ? std::optional<std::string>("/home/me")
+                           : std::nullopt;
+}
+
+mh::ShellCommand command_of(const std::string& script) {
+  return mh::find_training_command(script, "train.sh", environment);
+}
+
+/// The arguments that a script gives to pretrain_gpt.py.
+Words arguments(const std::string& script) {
+  return command_of(script).arguments;
+}
+
+std::string refusal_of(const std::string& script) {
+  return mh::test::refusal([&] { static_cast<void>(command_of(script)); });
+}
+
+const std::string kModel =
+    "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
+    "--micro-batch-size 2 --train-iters 5 --vocab-size 100 ";
+
+mh::ImportedRecipe imported(const std::string& more, bool whole = true) {
+  return mh::import_arguments(command_of("pretrain_gpt.py " + (whole ? kModel : "") + more));
+}
+
+std::string value(const mh::ImportedRecipe& recipe, const char* key) {
+  const mh::Value* found = recipe.tree.find_path(key);
+  return found == nullptr ? "absent" : mh::to_text(*found);
+}
+
+std::string why(const std::string& more, bool whole = true) {
+  return mh::test::refusal([&] { static_cast<void>(imported(more, whole)); });
+}
+
+} // namespace
+
+TEST_CASE("words of a shell script") {
+  CHECK(arguments("python pretrain_gpt.py --a 1 --b=2") == Words{"--a", "1", "--b=2"});
+  CHECK(arguments("--a 1") == Words{"--a", "1"});
+  CHECK(arguments("pretrain_gpt.py --a \\\n  1 # a comment\necho --b") == Words{"--a", "1"});
+  CHECK(
+      arguments("pretrain_gpt.py '--a b' \"--c \\\"d\\\"\" e\\ f") ==
+      Words{"--a b", "--c \"d\"", "e f"}
+  );
+  CHECK(
+      arguments("X=3\nY=\"a b\"\npretrain_gpt.py $X ${X} $Y \"$Y\" '$X'") ==
+      Words{"3", "3", "a", "b", "a b", "$X"}
+  );
+  CHECK(
+      arguments("A=(--x 1\n  # none\n  --y \"2 3\")\nA+=(--z)\npretrain_gpt.py \"${A[@]}\" ${A[@]}"
+      ) == Words{"--x", "1", "--y", "2 3", "--z", "--x", "1", "--y", "2", "3", "--z"}
+  );
+  CHECK(
+      arguments("declare -a A=(--x $OUTSIDE)\nexport B=4\npretrain_gpt.py ${A[@]} $B") ==
+      Words{"--x", "from", "outside", "4"}
+  );
+  CHECK(arguments("G=8; N=2\nW=$(($G*N + 1))\npretrain_gpt.py $W $((W % 5))") == Words{"17", "2"});
+  CHECK(arguments(": \"${X:=7}\"\npretrain_gpt.py $X ${Y:-8} ${Y:-${X}}") == Words{"7", "8", "7"});
+  CHECK(arguments("X=a; X+=b; pretrain_gpt.py $X |& tee log 2>&1") == Words{"ab"});
+  CHECK(arguments("pretrain_gpt.py $@ --a 1 > out.txt 2>&1 &") == Words{"--a", "1"});
+  CHECK(arguments("cat <<EOF\nit's $NOT read\nEOF\npretrain_gpt.py --a") == Words{"--a"});
+  CHECK(
+      arguments("O=\"--a 1\"\nR=\"python -u /m/pretrain_gpt.py $@ ${O}\"\nsrun sh -c \"${R}\"") ==
+      Words{"--a", "1"}
+  );
+  CHECK(arguments("[ -f x ] || { echo no; exit 1; }\nX=1 pretrain_gpt.py $X") == Words{"1"});
+  CHECK(
+      arguments("pretrain_gpt.py ~/x a~b '~/x' ~") == Words{"/home/me/x", "a~b", "~/x", "/home/me"}
+  );
+  const mh::ShellCommand launched =
+      command_of("torchrun --nproc_per_node 8 /m/pretrain_gpt.py --a");
+  CHECK(launched.launcher == Words{"torchrun", "--nproc_per_node", "8"});
+  CHECK(launched.program == "/m/pretrain_gpt.py");
+}
+
+TEST_CASE("branches that compare texts are followed") {
+  const std::string chain =
+      "if [ ${S} == \"a\" ]; then\n T=1\nelif [ ${S} == \"b\" ]; then\n T=2\nelse\n "
+      "T=3\nfi\npretrain_gpt.py $T";
+  CHECK(arguments("S=a\n" + chain) == Words{"1"});
+  CHECK(arguments("S=b\n" + chain) == Words{"2"});
+  CHECK(arguments("S=c\n" + chain) == Words{"3"});
+  CHECK(
+      arguments("T=1\nif [[ \"${X:-}\" == \"1\" ]]; then\n T=2\nfi\npretrain_gpt.py $T") ==
+      Words{"1"}
+  );
+  CHECK(
+      arguments("X=\n[ -z \"$X\" ] && X=5\n[ $X -gt 4 ] || X=6\npretrain_gpt.py $X") == Words{"5"}
+  );
+  CHECK(
+      arguments("if [ 1 == 2 ]; then pretrain_gpt.py --no; fi\npretrain_gpt.py --yes") ==
+      Words{"--yes"}
+  );
+}
+
+TEST_CASE("what is not read is said, where an argument depends on it") {
+  CHECK(arguments("D=$(pwd)\nA=`date`\npython pretrain_gpt.py --a") == Words{"--a"});
+  CHECK(
+      refusal_of("D=$(pwd)\npretrain_gpt.py --data $D") ==
+      "train.sh:1: the output of $(pwd) is not known"
+  );
+  CHECK(refusal_of("pretrain_gpt.py $1").starts_with("train.sh:1: $1 is a word of the script's own")
+  );
+  CHECK(refusal_of("\npretrain_gpt.py --a $NO")
+            .starts_with("train.sh:2: the variable NO is set nowhere"));
+  CHECK(
+      refusal_of("for X in 1 2; do\n Y=$X\ndone\npretrain_gpt.py $Y") ==
+      "train.sh:2: Y is set in a branch or loop that is not followed: write its value there"
+  );
+  CHECK(refusal_of("if [ -d /x ]; then Y=1; else Y=2; fi\npretrain_gpt.py $Y")
+            .starts_with("train.sh:1: Y is set in a branch"));
+  CHECK(refusal_of("pretrain_gpt.py ${X//a/b}").starts_with("train.sh:1: ${X//a/b} is not read"));
+}
+
+TEST_CASE("malformed scripts") {
+  CHECK(refusal_of("") == "train.sh has no command that runs a pretrain_gpt.py");
+  CHECK(refusal_of("python train.py --a") == "train.sh has no command that runs a pretrain_gpt.py");
+  CHECK(refusal_of("\npretrain_gpt.py 'a") == "train.sh:2: a quote ' without its end");
+  CHECK(refusal_of("pretrain_gpt.py \"a") == "train.sh:1: a quote \" without its end");
+  CHECK(
+      refusal_of("A=(1 2\npretrain_gpt.py").find("an array without its closing parenthesis") !=
+      std::string::npos
+  );
+  CHECK(refusal_of("fi\npretrain_gpt.py") == "train.sh:1: `fi` without its beginning");
+  CHECK(refusal_of("pretrain_gpt.py ${A").find("without its closing `}`") != std::string::npos);
+  std::string deep = "pretrain_gpt.py ";
+  for (int i = 0; i < 100; ++i) {
+    deep += "${A:-";
+  }
+  CHECK(refusal_of(deep + std::string(100, '}')).find("more than 32 deep") != std::string::npos);
+  std::string growing = "A=aaaaaaaaaa\n";
+  for (int i = 0; i < 30; ++i) {
+    growing += "A=$A$A\n";
+  }
+  CHECK(
+      refusal_of(growing + "pretrain_gpt.py $A").find("more than a million characters") !=
+      std::string::npos
+  );
+}
+
+TEST_CASE("a spoiled script is read or refused with a sentence, never anything else") {
+  const std::string script = "#!/bin/bash\n: \"${T:=4}\"\nif [ \"$T\" == 4 ]; then\n  "
+                             "P=2\nfi\nA=(--x $T\n --y \"${P}\")\nN=$((T * "
+                             "P))\n[[ -f x ]] || { echo no; }\ntorchrun --n $N pretrain_gpt.py "
+                             "\"${A[@]}\" --z '1' |& tee log\n";
+  const std::vector<std::string> pieces{"$",  "\"", "'",  "(",   ")",  "{",    "}",
+                                        "`",  "\\", "\n", "$((", "${", "if ",  "fi\n",
+                                        "<<", "&&", "||", "=",   "+=", "\xff", "done"};
+  std::mt19937 random(7);
+  int read = 0, refused = 0;
+  for (int i = 0; i < 5000; ++i) {
+    std::string text = script;
+    for (size_t changes = 1 + random() % 4; changes > 0; --changes) {
+      const size_t at = random() % text.size();
+      if (random() % 2 == 0) {
+        text.insert(at, pieces[random() % pieces.size()]);
+      } else {
+        text.erase(at, random() % 8);
+      }
+    }
+    try {
+      static_cast<void>(mh::import_arguments(command_of(text)));
+      ++read;
+    } catch (const mh::Error& error) {
+      ++refused;
+      CHECK_FALSE(std::string(error.what()).empty());
+    }
+  }
+  CHECK(read + refused == 5000);
+}
+
+TEST_CASE("sums of the shell") {
+  CHECK(mh::shell::arithmetic("2 + 3 * (4 - 1)") == 11);
+  CHECK(mh::shell::arithmetic("-7 / 2") == -3);
+  CHECK_FALSE(mh::shell::arithmetic("1 / 0"));
+  CHECK_FALSE(mh::shell::arithmetic("1 +"));
+  CHECK_FALSE(mh::shell::arithmetic("99999999999999999999"));
+  CHECK_FALSE(mh::shell::arithmetic("4000000000000 * 4000000000000"));
+}
+
+TEST_CASE("the table of arguments") {
+  std::set<std::string_view> names;
+  size_t values = 0;
+  for (const mh::MegatronArgument& argument : mh::megatron_arguments()) {
+    CAPTURE(argument.name);
+    CHECK(names.insert(argument.name).second);
+    const bool comment =
+        argument.becomes == mh::Becomes::nothing || argument.becomes == mh::Becomes::changes;
+    CHECK(comment <= !argument.note.empty());
+    CHECK((argument.becomes == mh::Becomes::word) == !argument.words.empty());
+    values += argument.key.empty() ? 0 : 1;
+    if (!argument.key.empty()) {
+      CHECK(mh::recipe_schema().find(argument.key.substr(0, argument.key.find('.'))) != nullptr);
+    }
+  }
+  CHECK(names.size() >= 240);
+  CHECK(values >= 70);
+  for (const mh::MegatronConflict& pair : mh::megatron_conflicts()) {
+    CHECK(names.contains(pair.one));
+    CHECK(names.contains(pair.other));
+  }
+}
+
+TEST_CASE("arguments become a recipe, Megatron-LM's defaults with them") {
+  const auto plain = imported("--mock-data");
+  CHECK(value(plain, "model.use") == "\"gpt\"");
+  CHECK(value(plain, "model.dropout") == "0.1");
+  CHECK(value(plain, "model.positions") == "\"learned\"");
+  CHECK(value(plain, "model.activation") == "\"gelu_tanh\"");
+  CHECK(value(plain, "optimizer.weight_decay") == "0.01");
+  CHECK(value(plain, "optimizer.betas") == "[0.9, 0.999]");
+  CHECK(value(plain, "lr_schedule.use") == "\"linear\"");
+  CHECK(value(plain, "data.split") == "[969, 30, 1]");
+  CHECK(value(plain, "data.use") == "\"mock\"");
+  CHECK(value(plain, "precision") == "\"fp32\"");
+  CHECK(value(plain, "train.eval_interval") == "1000");
+  CHECK(plain.comments.empty());
+  const auto llama = imported(
+      "--swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear "
+      "--untie-embeddings-and-output-weights --group-query-attention --num-query-groups 2 --bf16 "
+      "--tensor-model-parallel-size 2 --sequence-parallel --use-distributed-optimizer --split "
+      "100,0,0 "
+      "--recompute-activations --no-rope-fusion --transformer-impl local --bogus 3"
+  );
+  CHECK(value(llama, "model.use") == "\"llama\"");
+  CHECK(value(llama, "model.ffn_hidden") == "128"); // 8/3 of 64, down to a multiple of 64
+  CHECK(value(llama, "model.kv_heads") == "2");
+  CHECK(value(llama, "model.bias") == "false");
+  CHECK(value(llama, "parallel.zero") == "1");
+  CHECK(value(llama, "train.eval_interval") == "0");
+  CHECK(value(llama, "recompute.parts") == "[\"core_attention\"]");
+  CHECK(llama.comments.size() == 3);
+  CHECK(llama.comments[2].starts_with("--bogus 3: not known here"));
+  CHECK(
+      llama.toml("t").find("tensor = 2  # --tensor-model-parallel-size 2\n") != std::string::npos
+  );
+  CHECK(
+      value(
+          imported("--pipeline-model-parallel-size 2 --num-layers 6 "
+                   "--decoder-first-pipeline-num-layers 2"),
+          "parallel.pipeline_layout"
+      ) == "\"embed+2|4+head\""
+  );
+  CHECK(
+      value(
+          imported("--num-layers 8 --pipeline-model-parallel-size 2 "
+                   "--num-layers-per-virtual-pipeline-stage 2"),
+          "parallel.virtual_stages"
+      ) == "2"
+  );
+  CHECK(value(imported("--window-size 1023,0"), "model.window") == "1024");
+  CHECK(value(imported("--data-path 0.3 a 0.7 b"), "data.weights") == "[0.3, 0.7]");
+  const mh::ImportedRecipe launched = mh::import_arguments(command_of(
+      "torchrun --nproc-per-node=8 --nnodes 2 pretrain_gpt.py --tensor-model-parallel-size 4 " +
+      kModel
+  ));
+  CHECK(value(launched, "parallel.data") == "4");
+  const mh::ImportedRecipe unknown = mh::import_arguments(
+      command_of("torchrun --nproc-per-node=8 --nnodes=$NODES pretrain_gpt.py " + kModel)
+  );
+  CHECK(value(unknown, "parallel.data") == "absent"); // as many as there will be
+}
+
+TEST_CASE("arguments that contradict each other are refused by name") {
+  CHECK(why("--fp16 --bf16") == "--fp16 and --bf16 are both given: a run has one precision");
+  CHECK(why("--train-samples 10").starts_with("--train-iters and --train-samples are both given"));
+  CHECK(why("--lr-decay-samples 10").starts_with("--train-iters and --lr-decay-samples"));
+  CHECK(why("--mock-data --data-path x").starts_with("--mock-data and --data-path"));
+  CHECK(why("--hidden-size 65") == "--hidden-size 65 is not divisible by --num-attention-heads 4");
+  CHECK(
+      why("--tensor-model-parallel-size 3") ==
+      "--num-attention-heads 4 is not divisible by --tensor-model-parallel-size 3"
+  );
+  CHECK(
+      why("--pipeline-model-parallel-size 3") ==
+      "--num-layers 2 is not divisible by --pipeline-model-parallel-size 3"
+  );
+  CHECK(
+      why("--max-position-embeddings 16") == "--max-position-embeddings 16 is below --seq-length 32"
+  );
+  CHECK(
+      why("--num-virtual-stages-per-pipeline-rank 2") ==
+      "--num-virtual-stages-per-pipeline-rank needs --pipeline-model-parallel-size above 1"
+  );
+  CHECK(why("--recompute-granularity full").starts_with("--recompute-granularity full needs"));
+  CHECK(why("--lr 1e-5 --min-lr 1e-4") == "--min-lr 1e-4 is above --lr 1e-5");
+  CHECK(
+      why("--lr-warmup-iters 5 --lr-decay-iters 5") ==
+      "--lr-warmup-iters 5 is not below --lr-decay-iters 5"
+  );
+  CHECK(why("--save x").starts_with("--save needs --save-interval"));
+  CHECK(
+      why("--optimizer soap") == "--optimizer soap has no equivalent, expected adam or sgd or muon"
+  );
+  CHECK(why("--tokenizer-type GPT2BPETokenizer")
+            .starts_with("--tokenizer-type GPT2BPETokenizer needs --vocab-file"));
+  CHECK(why("--hidden-size 64", false).starts_with("--num-layers is missing"));
+  CHECK(why("--lr fast") == "--lr is \"fast\", expected a number");
+  CHECK(why("--lr") == "--lr has no value behind it");
+  CHECK(why("--fp16=1") == "--fp16 takes no value, found \"1\"");
+  CHECK(why("--fp16 1").starts_with("\"1\" belongs to no argument: --fp16 stands before it"));
+  const auto launched = [](const std::string& more) {
+    return mh::test::refusal([&] {
+      static_cast<void>(mh::import_arguments(
+          command_of("torchrun --nproc_per_node 8 pretrain_gpt.py " + kModel + more)
+      ));
+    });
+  };
+  CHECK(launched("--global-batch-size 12")
+            .starts_with("--global-batch-size 12 is not divisible by --micro-batch-size 2 times 8")
+  );
+  CHECK(launched("--context-parallel-size 3")
+            .starts_with("the launcher starts 8 ranks, not divisible by the 3"));
+}

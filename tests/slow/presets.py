@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Model presets under the layouts that were made for them: scaled to 8 local ranks, two steps have one rank's losses.
+
+usage: presets.py all|sample
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+SAMPLE = [("llama2-7b", "7b-8"), ("llama2-70b", "70b-32"), ("gpt-76.1b", "gpt-76.1b-1024"), ("gpt-22b", "gpt-22b-8"),
+          ("llama3-405b", "llama3-405b-16384-128k"), ("gpt-6.7b", "gpt-6.7b-trn1-512")]
+MEGAHOST = os.environ["MEGAHOST"]
+
+
+def pairs():
+    presets = json.loads(subprocess.run([MEGAHOST, "presets", "--json"], capture_output=True, check=True).stdout)
+    return [(model, preset["name"]) for preset in presets if preset["kind"] == "layout" for model in preset["models"]]
+
+
+def losses(recipe, folder, options):
+    command = [MEGAHOST, "run", recipe, "--scale", "--run-dir", folder, "--set", "train.iters=2", "--set",
+               "precision=fp32", "--set", "checkpoint.save_at_end=false", "--set", "train.eval_interval=0", *options]
+    result = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if result.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}\n{result.stdout[-2000:]}")
+    return [json.loads(line)["losses"]["lm loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def main():
+    known = pairs()
+    chosen = known if sys.argv[1] == "all" else SAMPLE
+    assert set(chosen) <= set(known), set(chosen) - set(known)
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        for model, layout in chosen:
+            recipe = folder / f"{model}.{layout}.toml"
+            recipe.write_text(f'preset = ["{model}", "{layout}"]\ntrain.iters = 2\ndata.use = "mock"\n')
+            one = losses(recipe, folder / f"{layout}.{model}.1", [])
+            many = losses(recipe, folder / f"{layout}.{model}.8", ["--nproc", "8"])
+            same = len(one) == len(many) == 2 and all(abs(a - b) < 2e-5 * abs(a) for a, b in zip(one, many))
+            print(f"{model:14} {layout:24} {one} {many} {'same' if same else 'DIFFERS'}", flush=True)
+            failed += not same
+    sys.exit(failed and f"{failed} of {len(chosen)} differ")
+
+
+main()

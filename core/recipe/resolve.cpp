@@ -2,6 +2,7 @@
 
 #include "core/recipe/problem.hpp"
 #include "core/recipe/sections.hpp"
+#include "core/recipe/sweep.hpp"
 #include "core/recipe/text.hpp"
 
 #include <algorithm>
@@ -45,10 +46,23 @@ private:
       top.as_table().erase(name);
     }
     if (const Value* sweep = top.find("sweep")) {
-      static_cast<void>(complete(sweep_schema(), *sweep, "sweep", problems_));
+      check_sweep(*sweep);
     }
     tree_ = std::move(top);
     schemas_[""] = recipe_schema();
+  }
+
+  void check_sweep(const Value& sweep) {
+    const size_t before = problems_.size();
+    static_cast<void>(complete(sweep_schema(), sweep, "sweep", problems_));
+    if (problems_.size() > before) {
+      return;
+    }
+    try {
+      static_cast<void>(count_points(sweep));
+    } catch (const RecipeError& error) {
+      problems_.insert(problems_.end(), error.problems().begin(), error.problems().end());
+    }
   }
 
   void move_sweep_last() {

@@ -84,6 +84,9 @@ def check_cases(validator):
         {"extends": "base.toml", "optimizer": {"momentum": 0.9}},
         {"extends": ["a", "b"], "model": {"layers": 3}},
         {"extends": "base.toml", "tokenizer": {"use": "null"}},
+        {"preset": "70b-32"},
+        {"preset": ["llama3-70b", "70b-32"], "parallel": {"data": 8}},
+        {"model": model, "sweep": {"grid": {"optimizer.lr": [1e-4, 3e-4]}}},
     ]
     bad = [
         {},
@@ -99,6 +102,9 @@ def check_cases(validator):
         {"extends": "base.toml", "optimizer": {"use": "adamw", "momentum": 0.9}},
         {"extends": "base.toml", "optimizer": {"momentmu": 0.9}},
         {"extends": "base.toml", "modle": {}},
+        {"preset": "70b-23"},
+        {"preset": 3, "model": model},
+        {"model": model, "sweep": {"gird": {}}},
     ]
     for tree in good:
         expect(fault(validator, tree) is None, f"refused: {tree}: {fault(validator, tree)}")

@@ -124,3 +124,16 @@ TEST_CASE("the command line's words") {
           static_cast<void>(mh::sweep_words({"a.b=1,two words"}, {}, {}, 1));
         }) != "");
 }
+
+TEST_CASE("a recipe's sweep is checked with the rest of it") {
+  const mh::test::Folder folder;
+  const std::string model =
+      "model = { use = \"gpt\", layers = 2, hidden = 64, heads = 4 }\ntrain.iters = 5\n";
+  const auto file = folder.write("a.toml", model + "[sweep.grid]\noptimizer.lr = [1e-4, 3e-4]\n");
+  CHECK(mh::count_points(mh::test::resolve_file(file).recipe.sweep) == 2);
+  const auto bad = folder.write("b.toml", model + "[sweep.grid]\noptimizer.lr = 3\n");
+  const std::string why =
+      mh::test::refusal([&] { static_cast<void>(mh::test::resolve_file(bad)); });
+  CHECK(why.starts_with("optimizer.lr in sweep.grid is 3, expected a list of values"));
+  CHECK(why.find("b.toml:4:16") != std::string::npos);
+}

@@ -16,6 +16,7 @@
 #include <iostream>
 #include <optional>
 #include <set>
+#include <sstream>
 
 namespace mh {
 
@@ -179,7 +180,7 @@ public:
     }
     clear();
     const std::string text = points_table(points_, terminal_, kShown);
-    lines_ = std::count(text.begin(), text.end(), '\n');
+    lines_ = rows_of(text);
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
   }
@@ -192,6 +193,16 @@ public:
   }
 
 private:
+  /// Rows that the lines of a text take on the terminal.
+  [[nodiscard]] std::ptrdiff_t rows_of(const std::string& text) const {
+    std::ptrdiff_t rows = 0;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      rows += 1 + std::max(0, cells(line) - 1) / std::max(1, terminal_.width);
+    }
+    return rows;
+  }
+
   void say() {
     for (size_t i = 0; i < points_.size(); ++i) {
       const PointRun& run = points_[i];

@@ -47,6 +47,16 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+double median_speed(const RunMetrics& run) {
+  std::vector<double> speeds;
+  for (size_t i = 0; i < run.steps.size(); ++i) {
+    speeds.push_back(run.tokens_per_second(i));
+  }
+  const auto middle = speeds.begin() + std::ssize(speeds) / 2;
+  std::nth_element(speeds.begin(), middle, speeds.end());
+  return *middle;
+}
+
 /// What a run's metrics say so far.
 void read_metrics(PointRun& point, const fs::path& folder) {
   std::error_code ignored;
@@ -56,7 +66,7 @@ void read_metrics(PointRun& point, const fs::path& folder) {
   try {
     const RunMetrics run = read_run(folder.string());
     point.step = run.steps.back().step;
-    point.tokens_per_second = run.tokens_per_second(run.steps.size() - 1);
+    point.tokens_per_second = median_speed(run);
     if (!run.steps.back().losses.empty()) {
       point.loss = run.steps.back().losses.front().value;
     }

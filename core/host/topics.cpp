@@ -64,6 +64,8 @@ Sections with a `use` belong to a plugin, which declares their fields. A key tha
     megahost recipe show RECIPE             every value
     megahost recipe explain RECIPE KEY      where a value comes from
     megahost help KEY                       what a key means, as in megahost help optimizer.lr
+    megahost presets                        models and layouts that a recipe can start from
+    megahost sweep RECIPE                   many values of its keys
     megahost recipe schema | recipe stubs   completion in an editor)";
 
 constexpr const char* kLayouts =

@@ -1,6 +1,7 @@
 #include "megahost/nn/embedding.hpp"
 
 #include "core/kernels/ops.hpp"
+#include "core/nn/conserved.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
 
@@ -72,6 +73,10 @@ at::Tensor Embedding::forward(const at::Tensor& ids, StepContext& context) const
       Lookup::apply(weight_->value, local, split_, reinterpret_cast<int64_t>(weight_));
   const Placement placed = context.place(embed_);
   const at::Tensor y = convert(rows, made_, placed, context.mesh());
+  if (context.checking) {
+    const auto& layer = weight_->pieces.front().name;
+    check_conversion(rows, y, made_, placed, context.mesh(), /*gradient=*/false, layer, "output");
+  }
   return checked(y, placed, weight_->pieces.front().name, "output", context);
 }
 

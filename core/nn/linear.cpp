@@ -2,6 +2,7 @@
 
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/row_ops.hpp"
+#include "core/nn/conserved.hpp"
 #include "core/nn/fp8_linear.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
@@ -23,7 +24,40 @@ struct Call {
   Parameter* weight;
   Parameter* bias; // nullptr without
   WeightQueue* queue;
+  bool checking;
 };
+
+/// A conversion of the layer's input or output; in the checking mode nothing may get lost in it.
+at::Tensor converted(
+    const Call& call,
+    const at::Tensor& x,
+    const Placement& from,
+    const Placement& to,
+    const char* name
+) {
+  at::Tensor y = convert_forward(x, from, to, *call.mesh);
+  if (call.checking) {
+    const auto& layer = call.weight->pieces.front().name;
+    check_conversion(x, y, from, to, *call.mesh, /*gradient=*/false, layer, name);
+  }
+  return y;
+}
+
+/// The same of gradients, on their way back.
+at::Tensor converted_back(
+    const Call& call,
+    const at::Tensor& dy,
+    const Placement& from,
+    const Placement& to,
+    const char* name
+) {
+  at::Tensor dx = convert_backward(dy, from, to, *call.mesh);
+  if (call.checking) {
+    const auto& layer = call.weight->pieces.front().name;
+    check_conversion(dy, dx, to, from, *call.mesh, /*gradient=*/true, layer, name);
+  }
+  return dx;
+}
 
 at::Tensor rows_of(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)});
@@ -68,9 +102,10 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     ctx->saved_data["weight"] = reinterpret_cast<int64_t>(call.weight);
     ctx->saved_data["bias"] = reinterpret_cast<int64_t>(call.bias);
     ctx->saved_data["queue"] = reinterpret_cast<int64_t>(call.queue);
-    const at::Tensor input = convert_forward(x, plan.in, plan.need, *call.mesh);
+    ctx->saved_data["checking"] = call.checking;
+    const at::Tensor input = converted(call, x, plan.in, plan.need, "input");
     at::Tensor y = apply_weight(input, weight, plan.bias_after ? std::nullopt : bias);
-    y = convert_forward(y, plan.made, plan.out, *call.mesh);
+    y = converted(call, y, plan.made, plan.out, "output");
     if (plan.bias_after && bias) {
       y = y.add(*bias);
     }
@@ -80,29 +115,32 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
     const auto pointer = [&](const char* name) { return ctx->saved_data[name].toInt(); };
-    const auto& plan = *reinterpret_cast<const Linear::Plan*>(pointer("plan"));
-    const auto& mesh = *reinterpret_cast<const Mesh*>(pointer("mesh"));
-    auto* weight = reinterpret_cast<Parameter*>(pointer("weight"));
-    auto* bias = reinterpret_cast<Parameter*>(pointer("bias"));
-    auto* queue = reinterpret_cast<WeightQueue*>(pointer("queue"));
-
-    const at::Tensor dy = convert_backward(gradients[0], plan.made, plan.out, mesh);
+    const Call call{
+        reinterpret_cast<const Linear::Plan*>(pointer("plan")),
+        reinterpret_cast<const Mesh*>(pointer("mesh")),
+        reinterpret_cast<Parameter*>(pointer("weight")),
+        reinterpret_cast<Parameter*>(pointer("bias")),
+        reinterpret_cast<WeightQueue*>(pointer("queue")),
+        ctx->saved_data["checking"].toBool()};
+    const auto& plan = *call.plan;
+    const at::Tensor dy = converted_back(call, gradients[0], plan.made, plan.out, "output");
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) {
       dx = ops::product(rows_of(dy), saved[1]);
       auto sizes = dy.sizes().vec();
       sizes.back() = dx.size(1);
-      dx = convert_backward(dx.view(sizes), plan.in, plan.need, mesh);
+      dx = converted_back(call, dx.view(sizes), plan.in, plan.need, "input");
     }
-    if (bias != nullptr) {
-      add_bias_gradient(plan.bias_after ? gradients[0] : dy, *bias);
+    if (call.bias != nullptr) {
+      add_bias_gradient(plan.bias_after ? gradients[0] : dy, *call.bias);
     }
-    if (weight->value.requires_grad()) {
-      const auto add = [x = saved[0], dy, &plan, &mesh, weight] {
-        add_weight_gradient(dy, convert_forward(x, plan.in, plan.need, mesh), *weight);
+    if (call.weight->value.requires_grad()) {
+      const auto add = [x = saved[0], dy, call] {
+        const at::Tensor input = converted(call, x, call.plan->in, call.plan->need, "input");
+        add_weight_gradient(dy, input, *call.weight);
       };
-      if (queue != nullptr) {
-        queue->push_back(add);
+      if (call.queue != nullptr) {
+        call.queue->push_back(add);
       } else {
         add();
       }
@@ -185,7 +223,7 @@ at::Tensor Linear::forward(const at::Tensor& x, StepContext& context) const {
         x, {&plan_, &context.mesh(), weight_, bias_, context.weight_queue, fp8_.get(), fp8_index_}
     );
   }
-  const Call call{&plan_, &context.mesh(), weight_, bias_, context.weight_queue};
+  const Call call{&plan_, &context.mesh(), weight_, bias_, context.weight_queue, context.checking};
   const auto bias = bias_ == nullptr ? std::nullopt : std::optional<at::Tensor>(bias_->value);
   const auto& name = weight_->pieces.front().name;
   const at::Tensor input = checked(x, plan_.in, name, "input", context);

@@ -8,6 +8,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <map>
 #include <optional>
@@ -19,22 +20,71 @@ namespace mh {
 
 namespace {
 
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
 /// A block, and what its pass keeps.
 struct Kept {
   std::unique_ptr<Block> block;
   std::string name; // as its parameters begin
   Keep keep;
+  std::vector<Parameter*> parameters; // its own, then those of others
 };
 
 using Blocks = std::span<const Kept>;
 
+/// What a block returns, unchanged: its backward pass begins by asking for the parameters' values.
+struct AskAgain : torch::autograd::Function<AskAgain> {
+  static variable_list forward(AutogradContext* ctx, at::TensorList results, int64_t block) {
+    ctx->saved_data["block"] = block;
+    ctx->set_materialize_grads(false);
+    variable_list same;
+    for (const auto& result : results) {
+      same.push_back(result.view_as(result));
+    }
+    return same;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const auto& parameters =
+        reinterpret_cast<const Kept*>(ctx->saved_data["block"].toInt())->parameters;
+    (void)parameters.front()->listener->needed(parameters);
+    gradients.emplace_back();
+    return gradients;
+  }
+};
+
+State asking_again(const Kept& kept, State state) {
+  variable_list results;
+  for (const auto& [name, activation] : state) {
+    if (activation.value.requires_grad()) {
+      results.push_back(activation.value);
+    }
+  }
+  if (results.empty() || !at::GradMode::is_enabled()) {
+    return state;
+  }
+  results = AskAgain::apply(at::TensorList(results), reinterpret_cast<int64_t>(&kept));
+  State same = state;
+  size_t i = 0;
+  for (const auto& [name, activation] : state) {
+    if (activation.value.requires_grad()) {
+      same.set(name, results[i++], activation.dims);
+    }
+  }
+  return same;
+}
+
 /// Runs a block, which profiles name as its parameters.
 State forward_block(const Kept& kept, const State& state, StepContext& context) {
+  auto* listener = kept.parameters.empty() ? nullptr : kept.parameters.front()->listener;
+  const bool again = listener != nullptr && listener->needed(kept.parameters);
   at::RecordFunction scope(at::RecordScope::USER_SCOPE);
   if (scope.isActive()) {
     scope.before(kept.name);
   }
-  return kept.block->forward(state, context);
+  State results = kept.block->forward(state, context);
+  return again ? asking_again(kept, std::move(results)) : results;
 }
 
 /// Runs blocks [begin, end) keeping only the first one's input. Losses that they add come out of
@@ -231,11 +281,13 @@ Model::Model(
     shared = shared_stages(*outline, stage_of_block);
   }
   Builder builder(*store_, args);
-  int64_t layer = 0; // of this stage
+  int64_t layer = 0, blocks = 0; // of this stage
   for (auto c = static_cast<size_t>(stage); c < chunks.size(); c += static_cast<size_t>(stages)) {
     Blocks& own = chunks_.emplace_back();
     own.number = static_cast<int64_t>(c);
     for (const int64_t block : blocks_of(chunks[c], layers)) {
+      const size_t known = store_->all().size();
+      const size_t shares = builder.shared_names().size();
       if (outline) {
         for (const auto& name : outline->parts()[static_cast<size_t>(block)].shares) {
           if (store_->find(name) == nullptr) {
@@ -249,8 +301,17 @@ Model::Model(
         keep.joined = keep.joined && !own.blocks.empty() && block > chunks[c].first + 1;
       }
       own.blocks.push_back(
-          {make_block(architecture, block, builder), block_name(architecture, block), keep}
+          {make_block(architecture, block, builder), block_name(architecture, block), keep, {}}
       );
+      auto& parameters = own.blocks.back().parameters;
+      for (size_t i = known; i < store_->all().size(); ++i) {
+        parameters.push_back(&store_->all()[i]);
+        parameters.back()->block = blocks;
+      }
+      for (size_t i = shares; i < builder.shared_names().size(); ++i) {
+        parameters.push_back(store_->find(builder.shared_names()[i]));
+      }
+      ++blocks;
     }
   }
   for (const auto& [name, holders] : shared) {

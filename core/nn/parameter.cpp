@@ -137,9 +137,9 @@ private:
 
 } // namespace
 
-GradientListener::~GradientListener() = default;
+ParameterListener::~ParameterListener() = default;
 
-void ParameterStore::listen(GradientListener* listener) {
+void ParameterStore::listen(ParameterListener* listener) {
   for (auto& parameter : parameters_) {
     parameter.listener = listener;
     torch::autograd::impl::set_post_acc_grad_hooks(
@@ -204,7 +204,7 @@ void ParameterStore::reduce_gradients(const Mesh& mesh) {
       }
     }
   }
-  sum_over_stages(mesh);
+  sum_over_stages(*this, mesh);
 }
 
 void sum_over_stages(ParameterStore& store, const Mesh& mesh) {
@@ -224,62 +224,19 @@ void sum_over_stages(ParameterStore& store, const Mesh& mesh) {
   }
 }
 
-void ParameterStore::sum_over_stages(const Mesh& mesh) {
-  mh::sum_over_stages(*this, mesh);
-}
-
-namespace {
-
-/// Sums `of(piece's part)` over the global model, each element counted once.
-template <class Tensors, class Of>
-at::Tensor sum_over_model(
-    const std::deque<Parameter>& parameters, const Mesh& mesh, const Tensors& tensor, const Of& of
-) {
-  at::Tensor total;
-  for (const auto& parameter : parameters) {
+at::Tensor ParameterStore::squared_gradient_norm(const Mesh& mesh) const {
+  MH_ASSERT(gradients_.defined(), "there are no gradients yet");
+  at::Tensor total = at::zeros({}, gradients_.options());
+  for (const auto& parameter : parameters_) {
     for (const auto& piece : parameter.pieces) {
-      if (piece.frozen) {
-        continue;
+      if (!piece.frozen) {
+        const at::Tensor norm = parameter.view(parameter.main_grad, piece).norm();
+        total.add_(norm * norm, 1.0 / static_cast<double>(piece.copies));
       }
-      const at::Tensor part = of(parameter.view(tensor(parameter), piece));
-      if (!total.defined()) {
-        total = at::zeros({}, part.options());
-      }
-      total.add_(part, 1.0 / static_cast<double>(piece.copies));
     }
   }
   mesh.all().all_reduce(total);
   return total;
-}
-
-at::Tensor main_gradient(const Parameter& parameter) {
-  return parameter.main_grad;
-}
-
-at::Tensor squared_norm(const at::Tensor& x) {
-  const at::Tensor norm = x.norm();
-  return norm * norm;
-}
-
-} // namespace
-
-at::Tensor ParameterStore::squared_gradient_norm(const Mesh& mesh) const {
-  MH_ASSERT(gradients_.defined(), "there are no gradients yet");
-  return sum_over_model(parameters_, mesh, main_gradient, squared_norm);
-}
-
-at::Tensor ParameterStore::squared_weight_norm(const Mesh& mesh) const {
-  const auto value = [](const Parameter& parameter) { return parameter.value.detach(); };
-  return sum_over_model(parameters_, mesh, value, [](const at::Tensor& x) {
-    return squared_norm(x.scalar_type() == at::kDouble ? x : x.to(at::kFloat));
-  });
-}
-
-at::Tensor ParameterStore::zero_gradients(const Mesh& mesh) const {
-  MH_ASSERT(gradients_.defined(), "there are no gradients yet");
-  return sum_over_model(parameters_, mesh, main_gradient, [](const at::Tensor& x) {
-    return x.eq(0).sum().to(at::kDouble);
-  });
 }
 
 } // namespace mh

@@ -2,6 +2,7 @@
 
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/row_ops.hpp"
+#include "core/nn/conserved.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
 
@@ -31,10 +32,13 @@ struct Head {
   const Linear* linear;
   const Mesh* mesh;
   int64_t first, rows; // of the vocabulary on this rank
+  bool checking;
 
   [[nodiscard]] const Linear::Plan& plan() const { return linear->plan(); }
 
   [[nodiscard]] const at::Tensor& weight() const { return linear->weight().value; }
+
+  [[nodiscard]] const std::string& name() const { return linear->weight().pieces.front().name; }
 
   [[nodiscard]] const Group& group() const { return mesh->group(MeshAxis::tp); }
 
@@ -44,12 +48,25 @@ struct Head {
 
   /// Hidden states [tokens, embed] as the product reads them.
   [[nodiscard]] at::Tensor gathered(const at::Tensor& x) const {
-    return convert_forward(x, plan().in, plan().need, *mesh).reshape({-1, x.size(-1)});
+    const at::Tensor whole = convert_forward(x, plan().in, plan().need, *mesh);
+    if (checking) {
+      check_conversion(
+          x, whole, plan().in, plan().need, *mesh, /*gradient=*/false, name(), "input"
+      );
+    }
+    return whole.reshape({-1, x.size(-1)});
   }
 
   /// The gradient of x from that of the gathered rows.
   [[nodiscard]] at::Tensor returned(const at::Tensor& dx, int64_t batch) const {
-    return convert_backward(dx.view({-1, batch, dx.size(1)}), plan().in, plan().need, *mesh);
+    const at::Tensor made = dx.view({-1, batch, dx.size(1)});
+    const at::Tensor back = convert_backward(made, plan().in, plan().need, *mesh);
+    if (checking) {
+      check_conversion(
+          made, back, plan().need, plan().in, *mesh, /*gradient=*/true, name(), "input"
+      );
+    }
+    return back;
   }
 };
 
@@ -173,6 +190,7 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
     ctx->saved_data["mesh"] = reinterpret_cast<int64_t>(head.mesh);
     ctx->saved_data["first"] = head.first;
     ctx->saved_data["rows"] = head.rows;
+    ctx->saved_data["checking"] = head.checking;
     return total;
   }
 
@@ -192,7 +210,8 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
         reinterpret_cast<const Linear*>(ctx->saved_data["linear"].toInt()),
         reinterpret_cast<const Mesh*>(ctx->saved_data["mesh"].toInt()),
         ctx->saved_data["first"].toInt(),
-        ctx->saved_data["rows"].toInt()};
+        ctx->saved_data["rows"].toInt(),
+        ctx->saved_data["checking"].toBool()};
     const Tokens tokens{head.gathered(saved[0]), saved[1], saved[2]};
     const at::Tensor scale = (tokens.weights * gradient).to(saved[3].scalar_type());
     const at::Tensor dx = at::empty_like(tokens.x);
@@ -253,7 +272,7 @@ at::Tensor VocabHead::loss(
         exit_code::data
     );
   }
-  const Head head{&linear_, &context.mesh(), first_, rows_};
+  const Head head{&linear_, &context.mesh(), first_, rows_, context.checking};
   const auto& name = linear_.weight().pieces.front().name;
   return VocabLoss::apply(
       checked(hidden, linear_.plan().in, name, "input", context),

@@ -241,7 +241,9 @@ private:
           {"batch.global", "parallel.virtual_stages", "parallel.pipeline"},
           text(microbatches) + " microbatches are not divisible by parallel.pipeline " +
               text(stages) + ", which parallel.virtual_stages above 1 needs",
-          "batch.global / (batch.micro x data-parallel degree) is the number of microbatches"
+          "batch.global / (batch.micro x data-parallel degree) is the number of microbatches; "
+          "nearest: batch.global " +
+              nearest_multiples(global, micro * copies * stages)
       );
     }
   }
@@ -365,7 +367,8 @@ private:
       report(
           {"parallel.virtual_stages"},
           "parallel.virtual_stages " + text(chunks) + " needs parallel.pipeline above 1",
-          "virtual stages interleave the chunks of several stages"
+          "virtual stages interleave the chunks of several stages; nearest: "
+          "parallel.virtual_stages 1, or parallel.pipeline 2"
       );
     }
   }
@@ -379,7 +382,8 @@ private:
       report(
           {"parallel.sequence"},
           "parallel.sequence needs parallel.tensor above 1",
-          "it splits the sequence over the tensor-parallel ranks"
+          "it splits the sequence over the tensor-parallel ranks; nearest: parallel.tensor 2, or "
+          "parallel.sequence false"
       );
     }
     if (!sound({"model.seq_length", "parallel.context", "parallel.tensor"})) {
@@ -459,7 +463,8 @@ private:
           "parallel.zero " + text(integer("parallel.zero")) +
               " does not work with parallel.pipeline " + text(integer("parallel.pipeline")) +
               ", expected zero 0 or 1",
-          "each microbatch would have to reduce every gradient"
+          "each microbatch would have to reduce every gradient; nearest: parallel.zero 1, or "
+          "parallel.pipeline 1"
       );
     }
     if (sound({"parallel.schedule", "recompute.use"}) &&
@@ -497,7 +502,10 @@ private:
             {"parallel.expert", "parallel.expert_tensor"},
             "tensor x context x data = " + text(ranks) +
                 " ranks are not divisible by expert x expert_tensor = " + text(experts),
-            "expert parallelism lies inside the ranks of one pipeline stage"
+            "expert parallelism lies inside the ranks of one pipeline stage" +
+                (ranks % integer("parallel.expert_tensor") == 0
+                     ? nearest_degrees("parallel.expert", ranks / integer("parallel.expert_tensor"))
+                     : "")
         );
       }
     }

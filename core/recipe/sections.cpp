@@ -55,9 +55,10 @@ const Fields<Recipe::Parallel>& parallel_fields() {
     f.add(
          "zero",
          &Parallel::zero,
-         "split over data-parallel ranks: 0 nothing, 1 optimizer state, 2 gradients too"
+         "split over data-parallel ranks: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights "
+         "too, which each block gathers before it runs"
     )
-        .range(0, 2);
+        .range(0, 3);
     f.add("schedule", &Parallel::schedule, "pipeline schedule");
     f.add("virtual_stages", &Parallel::virtual_stages, "chunks of the model on each pipeline stage")
         .at_least(1);
@@ -93,6 +94,21 @@ const Fields<Recipe::Parallel>& parallel_fields() {
                        " times parallel.virtual_stages " + std::to_string(p.virtual_stages) +
                        " = " + std::to_string(expected);
     });
+    f.add(
+         "bucket_size",
+         &Parallel::bucket_size,
+         "gradients whose sum over ranks starts together, as soon as the backward pass has made "
+         "them"
+    )
+        .at_least(1)
+        .unit("elements");
+    f.add("reduce_dtype", &Parallel::reduce_dtype, "format in which gradients travel to their sums")
+        .one_of({"fp32", "bf16"});
+    f.add(
+        "overlap",
+        &Parallel::overlap,
+        "gradients are summed and weights fetched beside the passes; false: one after the other"
+    );
     f.add("order", &Parallel::order, "mesh axes from the fastest to the slowest");
     f.check("order", [](const Parallel& p) -> std::string {
       std::vector<std::string> axes;

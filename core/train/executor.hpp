@@ -27,7 +27,7 @@ struct Passes {
   at::Device device;
   bool checking = false;              ///< see checking.hpp
   const Pipeline* pipeline = nullptr; ///< null: one stage
-  Gradients* gradients = nullptr;     ///< null: no sum over ranks starts while backward runs
+  Gradients* gradients = nullptr;     ///< null: who asked for the passes sums gradients itself
   NanWatch* watch = nullptr;          ///< is told which microbatch runs
 };
 

@@ -1,14 +1,13 @@
 #include "core/train/gradients.hpp"
 
+#include "core/nn/conserved.hpp"
 #include "core/nn/gradient_sums.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
-#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <iterator>
@@ -18,115 +17,54 @@ namespace mh {
 
 namespace {
 
-constexpr int64_t kAlignment = 32; // elements: a cache line, also in 16 bits
-
-int64_t aligned(int64_t elements) {
-  return (elements + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-/// The sums that all pieces of a leaf need over whole axes: a bucket's. Those over blocks of an
-/// axis stay with the piece.
-std::vector<GradientSum> common_sums(const Parameter& parameter) {
-  std::vector<GradientSum> common;
-  for (const auto& sum : parameter.pieces.front().sums) {
-    if (sum.inner == 0 &&
-        std::all_of(parameter.pieces.begin(), parameter.pieces.end(), [&](const Piece& piece) {
-          return std::find(piece.sums.begin(), piece.sums.end(), sum) != piece.sums.end();
-        })) {
-      common.push_back(sum);
-    }
-  }
-  return common;
-}
-
-bool is_data(const GradientSum& sum) {
-  return sum.axis == MeshAxis::dp || sum.axis == MeshAxis::edp;
-}
-
-/// Where a piece's first element lies in its leaf, counted flat.
-int64_t flat_begin(const Parameter& parameter, const Piece& piece) {
-  int64_t begin = piece.row * parameter.value.stride(0);
-  for (size_t d = 0; d < piece.inside.size(); ++d) {
-    begin += piece.inside[d] * parameter.value.stride(static_cast<int64_t>(d) + 1);
-  }
-  return begin;
+at::Tensor squared(const at::Tensor& x) {
+  const at::Tensor norm = x.norm();
+  return norm * norm;
 }
 
 } // namespace
 
-struct Gradients::Bucket {
-  struct Leaf {
-    Parameter* parameter;
-    int64_t begin; // in the buffer
-  };
-
-  size_t number = 0;
-  std::vector<GradientSum> sums; // of all leaves
-  bool late = false;             // shared by pipeline stages: summed after the last backward pass
-  std::vector<Leaf> leaves;
-  int64_t elements = 0;        // of the leaves
-  int64_t length = 0;          // of the buffer
-  const Group* deal = nullptr; // the ranks that share the update; null: each updates all
-  at::Tensor buffer;           // undefined while zero 2 keeps none
-  at::Tensor part;             // under zero 2: what is kept, this rank's part of the buffer
-  int64_t uses = 0;            // gradients per backward pass; 0: not known yet
-  int64_t seen = 0;            // in this round
-  bool started = false;
-  Pending sum; // the first of the sums
-  bool coming = false;
-  Pending values; // of all ranks, coming
-
-  /// Elements that this rank updates.
-  [[nodiscard]] int64_t chunk() const { return deal == nullptr ? length : length / deal->size(); }
-
-  /// Their gradients.
-  [[nodiscard]] at::Tensor kept() const {
-    return part.defined()    ? part
-           : deal == nullptr ? buffer
-                             : buffer.narrow(0, deal->index() * chunk(), chunk());
-  }
-
-  /// Whether all leaves have their gradients of this round.
-  [[nodiscard]] bool complete(int64_t microbatches) const {
-    return !late && uses > 0 && seen == uses * microbatches;
-  }
-
-  void reset() {
-    seen = 0;
-    started = false;
-  }
-};
-
 Gradients::Gradients(ParameterStore& store, const Mesh& mesh, const GradientOptions& options)
     : mesh_(mesh)
     , options_(options)
-    , store_(store) {
-  make_buckets(store);
+    , store_(store)
+    , buckets_(make_buckets(store, mesh, options)) {
+  values_.trace = [this](const std::string& event) {
+    if (trace) {
+      trace(event);
+    }
+  };
   int64_t total = 0;
   for (const auto& bucket : buckets_) {
     total += bucket->length;
   }
-  if (buckets_.empty()) {
-    return;
-  }
+  MH_ASSERT(!buckets_.empty(), "a rank without parameters has no gradients");
   const auto& first = buckets_.front()->leaves.front().parameter->value;
   const auto dtype = first.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const auto flat = first.options().dtype(dtype).requires_grad(false);
+  flat_ = first.options().dtype(dtype).requires_grad(false);
   if (options_.zero < 2) {
-    gradients_ = at::zeros({total}, flat);
+    gradients_ = at::zeros({total}, flat_);
   }
   int64_t begin = 0;
   for (auto& bucket : buckets_) {
     if (options_.zero >= 2 && bucket->deal != nullptr) {
-      bucket->part = at::zeros({bucket->chunk()}, flat);
+      bucket->part = at::zeros({bucket->chunk()}, flat_);
     } else {
       bucket->buffer = gradients_.defined() ? gradients_.narrow(0, begin, bucket->length)
-                                            : at::zeros({bucket->length}, flat);
+                                            : at::zeros({bucket->length}, flat_);
       begin += bucket->length;
       allocate(*bucket);
     }
   }
-  own_pieces();
+  values_.take(buckets_, options_);
+  for (const auto& bucket : buckets_) {
+    for (const auto& leaf : bucket->leaves) {
+      bucket_of_[leaf.parameter] = bucket.get();
+    }
+    first_late_ += bucket->late ? 0 : 1;
+    auto owned = owned_of(*bucket);
+    std::move(owned.begin(), owned.end(), std::back_inserter(owned_));
+  }
   store.listen(this);
 }
 
@@ -134,107 +72,12 @@ Gradients::~Gradients() {
   store_.listen(nullptr);
 }
 
-// Leaves in the order in which the backward pass reaches them.
-void Gradients::make_buckets(ParameterStore& store) {
-  std::vector<std::unique_ptr<Bucket>> late;
-  std::map<std::string, Bucket*> open;
-  auto& all = store.all();
-  for (auto leaf = all.rbegin(); leaf != all.rend(); ++leaf) {
-    if (!leaf->value.requires_grad()) {
-      continue;
-    }
-    const auto sums = common_sums(*leaf);
-    const bool shared = !leaf->pieces.front().stages.empty();
-    std::string key = shared ? "late" : "";
-    for (const auto& sum : sums) {
-      key += " " + std::string(to_string(sum.axis));
-    }
-    auto& bucket = open[key];
-    if (bucket == nullptr || bucket->elements >= options_.bucket) {
-      auto& list = shared ? late : buckets_;
-      bucket = list.emplace_back(std::make_unique<Bucket>()).get();
-      bucket->sums = sums;
-      bucket->late = shared;
-      const auto data = std::find_if(sums.begin(), sums.end(), is_data);
-      if (options_.zero > 0 && data != sums.end()) {
-        bucket->deal = &mesh_.group(data->axis);
-      }
-    }
-    bucket->leaves.push_back({&*leaf, 0});
-    bucket->elements += leaf->value.numel();
-    bucket_of_[&*leaf] = bucket;
-  }
-  first_late_ = buckets_.size();
-  std::move(late.begin(), late.end(), std::back_inserter(buckets_));
-  for (size_t i = 0; i < buckets_.size(); ++i) {
-    buckets_[i]->number = i;
-    lay_out(*buckets_[i]);
-  }
-}
-
-// Where `zero` may cut anywhere the leaves follow one another, and each rank's part is as long.
-// Whole leaves are dealt out the largest first, each to the rank that has least.
-void Gradients::lay_out(Bucket& bucket) const {
-  const int64_t ranks = bucket.deal == nullptr ? 1 : bucket.deal->size();
-  if (ranks == 1 || options_.unit == Unit::element) {
-    int64_t end = 0;
-    for (auto& leaf : bucket.leaves) {
-      leaf.begin = std::exchange(end, end + aligned(leaf.parameter->value.numel()));
-    }
-    bucket.length = aligned((end + ranks - 1) / ranks) * ranks;
-    return;
-  }
-  std::vector<Bucket::Leaf*> largest_first;
-  for (auto& leaf : bucket.leaves) {
-    largest_first.push_back(&leaf);
-  }
-  std::stable_sort(largest_first.begin(), largest_first.end(), [](const auto* a, const auto* b) {
-    return a->parameter->value.numel() > b->parameter->value.numel();
-  });
-  std::vector<int64_t> ends(static_cast<size_t>(ranks), 0);
-  std::vector<size_t> owner;
-  for (auto* leaf : largest_first) {
-    const auto least = std::min_element(ends.begin(), ends.end());
-    owner.push_back(static_cast<size_t>(least - ends.begin()));
-    leaf->begin = std::exchange(*least, *least + aligned(leaf->parameter->value.numel()));
-  }
-  const int64_t chunk = *std::max_element(ends.begin(), ends.end());
-  for (size_t i = 0; i < owner.size(); ++i) {
-    largest_first[i]->begin += static_cast<int64_t>(owner[i]) * chunk;
-  }
-  bucket.length = chunk * ranks;
-}
-
 void Gradients::allocate(Bucket& bucket) const {
   if (!bucket.buffer.defined()) {
-    bucket.buffer = at::zeros({bucket.length}, bucket.part.options());
+    bucket.buffer = at::zeros({bucket.length}, flat_);
   }
   for (const auto& leaf : bucket.leaves) {
     ParameterStore::place_gradient(*leaf.parameter, bucket.buffer, leaf.begin);
-  }
-}
-
-void Gradients::own_pieces() {
-  for (const auto& bucket : buckets_) {
-    const int64_t first = bucket->deal == nullptr ? 0 : bucket->deal->index() * bucket->chunk();
-    const at::Tensor chunk = bucket->kept();
-    for (const auto& [parameter, begin] : bucket->leaves) {
-      for (const auto& piece : parameter->pieces) {
-        if (piece.frozen) {
-          continue;
-        }
-        for (auto& part :
-             parts_of(*parameter, piece, first - begin, first - begin + bucket->chunk())) {
-          if (bucket->deal != nullptr) {
-            part.copies /= bucket->deal->size();
-          }
-          const int64_t at = begin - first + flat_begin(*parameter, part);
-          const auto gradient =
-              chunk.narrow(0, at, c10::multiply_integers(part.shape)).view(part.shape);
-          owned_.push_back({parameter, std::move(part), gradient});
-        }
-      }
-    }
   }
 }
 
@@ -255,9 +98,15 @@ void Gradients::clear() {
   }
 }
 
+bool Gradients::needed(const std::vector<Parameter*>& parameters) {
+  return values_.needed(parameters);
+}
+
 void Gradients::before(Parameter& parameter) {
   auto& bucket = *bucket_of_.at(&parameter);
-  MH_ASSERT(!bucket.started, "a gradient came after its bucket's sum had started");
+  MH_ASSERT(
+      bucket.state == Bucket::Sum::waits, "a gradient came after its bucket's sum had started"
+  );
   if (!bucket.buffer.defined()) {
     allocate(bucket);
   }
@@ -276,40 +125,48 @@ void Gradients::added(Parameter& parameter) {
 
 void Gradients::backward_done() {
   if (options_.zero >= 2) {
-    sum_up();
+    sum_up(0, first_late_);
   }
 }
 
 void Gradients::finish() {
-  if (options_.zero < 2) {
-    sum_up();
-  }
+  sum_up(options_.zero >= 2 ? first_late_ : 0, buckets_.size());
+  values_.settle(); // the update follows
 }
 
-void Gradients::sum_up() {
+void Gradients::sum_up(size_t begin, size_t end) {
   RECORD_USER_SCOPE("gradient sums");
-  for (auto& bucket : buckets_) { // what the next round waits for
-    bucket->uses = bucket->seen % round() == 0 ? bucket->seen / round() : 0;
-  }
-  while (next_ < buckets_.size()) {
+  const auto each = [&](const std::function<void(Bucket&)>& visit) {
+    for (size_t i = begin; i < end; ++i) {
+      visit(*buckets_[i]);
+    }
+  };
+  each([&](Bucket& bucket) { // what the next round waits for
+    bucket.uses = bucket.seen % round() == 0 ? bucket.seen / round() : 0;
+  });
+  for (next_ = std::max(next_, begin); next_ < end; ++next_) {
     if (next_ == first_late_) {
       sum_over_stages(store_, mesh_);
     }
-    start(*buckets_[next_++]);
+    start(*buckets_[next_]);
   }
-  for (auto& bucket : buckets_) {
-    take(*bucket);
-    bucket->reset();
-  }
+  each([&](Bucket& bucket) {
+    take(bucket);
+    bucket.reset();
+  });
   next_ = 0;
 }
 
+// From zero 2 on at most two buckets have buffers: one whose sum is under way, one that fills.
 void Gradients::start(Bucket& bucket) {
   const at::NoGradGuard no_grad;
+  if (options_.zero >= 2 && bucket.number > 0 && !bucket.late) {
+    take(*buckets_[bucket.number - 1]);
+  }
   if (trace) {
     trace("start " + std::to_string(bucket.number));
   }
-  bucket.started = true;
+  bucket.state = Bucket::Sum::started;
   if (!bucket.buffer.defined()) { // zero 2, and no leaf of it was used on this rank
     allocate(bucket);
   }
@@ -326,6 +183,13 @@ void Gradients::start(Bucket& bucket) {
     bucket.sum = Pending(bucket.buffer);
     return;
   }
+  if (checking && bucket.deal != nullptr) {
+    std::vector<at::Tensor> leaves;
+    for (const auto& leaf : bucket.leaves) {
+      leaves.push_back(leaf.parameter->main_grad);
+    }
+    bucket.amounts = amounts_of(leaves);
+  }
   const bool narrow = bucket.buffer.scalar_type() == at::kFloat;
   const at::Tensor sent = narrow ? bucket.buffer.to(options_.reduce) : bucket.buffer;
   bucket.sum = bucket.deal != nullptr
@@ -334,8 +198,16 @@ void Gradients::start(Bucket& bucket) {
 }
 
 void Gradients::take(Bucket& bucket) {
+  if (bucket.state == Bucket::Sum::taken) {
+    return;
+  }
   const at::NoGradGuard no_grad;
+  bucket.state = Bucket::Sum::taken;
   const at::Tensor summed = bucket.sum.wait();
+  if (bucket.amounts.defined()) {
+    check_dealt(bucket, summed);
+    bucket.amounts = at::Tensor();
+  }
   bool first = bucket.deal == nullptr;
   for (const auto& sum : bucket.sums) {
     const auto& group = mesh_.group(sum.axis);
@@ -356,72 +228,52 @@ void Gradients::take(Bucket& bucket) {
   bucket.sum = Pending();
 }
 
-at::Tensor Gradients::sum_over_model(const Of& of) const {
+/// What of each leaf is in this rank's part of the sum, over the ranks that share it.
+void Gradients::check_dealt(const Bucket& bucket, const at::Tensor& summed) const {
+  std::vector<at::Tensor> parts;
+  for (const auto& [parameter, begin] : bucket.leaves) {
+    const int64_t from = std::clamp<int64_t>(begin - bucket.first(), 0, bucket.chunk());
+    const int64_t to =
+        std::clamp<int64_t>(begin + parameter->value.numel() - bucket.first(), 0, bucket.chunk());
+    parts.push_back(summed.narrow(0, from, to - from));
+  }
+  const int64_t lost =
+      first_lost(bucket.amounts, amounts_of(parts), *bucket.deal, summed.scalar_type());
+  if (lost >= 0) {
+    const auto& piece = bucket.leaves[static_cast<size_t>(lost)].parameter->pieces.front();
+    throw Error(
+        piece.name + ": its gradient lost or gained something in the sum over the ranks of " +
+            bucket.deal->name(),
+        "a reduce-scatter of gradients is missing or does not do its part",
+        exit_code::numbers
+    );
+  }
+}
+
+at::Tensor Gradients::sum_over_model(at::ScalarType dtype, const Of& of) const {
   const at::NoGradGuard no_grad;
-  MH_ASSERT(!buckets_.empty(), "a rank without parameters has no gradients");
-  at::Tensor total = at::zeros({}, of(buckets_.front()->kept().narrow(0, 0, 1)).options());
+  const at::Tensor total = at::zeros({}, flat_.dtype(dtype));
   for (const auto& owned : owned_) {
-    total.add_(of(owned.gradient), 1.0 / static_cast<double>(owned.piece.copies));
+    total.add_(of(owned), 1.0 / static_cast<double>(owned.piece.copies));
   }
   mesh_.all().all_reduce(total);
   return total;
 }
 
 at::Tensor Gradients::squared_norm() const {
-  return sum_over_model([](const at::Tensor& gradient) {
-    const at::Tensor norm = gradient.norm();
-    return norm * norm;
+  return sum_over_model(type(), [](const Owned& owned) { return squared(owned.gradient); });
+}
+
+at::Tensor Gradients::squared_weight_norm() const {
+  return sum_over_model(type(), [this](const Owned& owned) {
+    return squared(owned.value.to(type()));
   });
 }
 
 at::Tensor Gradients::zeros() const {
-  return sum_over_model([](const at::Tensor& gradient) {
-    return gradient.eq(0).sum().to(at::kDouble);
+  return sum_over_model(at::kDouble, [](const Owned& owned) {
+    return owned.gradient.eq(0).sum().to(at::kDouble);
   });
-}
-
-// The values travel as the gradients lie.
-void Gradients::share_parameters() {
-  const at::NoGradGuard no_grad;
-  for (auto bucket = buckets_.rbegin(); bucket != buckets_.rend();
-       ++bucket) { // as the forward pass
-    auto& b = **bucket;
-    if (b.deal == nullptr) {
-      continue;
-    }
-    const auto& value = b.leaves.front().parameter->value;
-    const at::Tensor own = at::empty({b.chunk()}, value.options().requires_grad(false));
-    const int64_t first = b.deal->index() * b.chunk();
-    for (const auto& [parameter, begin] : b.leaves) {
-      const int64_t from = std::max(begin, first);
-      const int64_t to = std::min(begin + parameter->value.numel(), first + b.chunk());
-      if (from < to) {
-        own.narrow(0, from - first, to - from)
-            .copy_(parameter->value.detach().view({-1}).narrow(0, from - begin, to - from));
-      }
-    }
-    b.values = b.deal->start_all_gather(own, 0);
-    b.coming = true;
-  }
-}
-
-void Gradients::wait_for_all() {
-  for (auto& bucket : buckets_) {
-    receive(*bucket);
-  }
-}
-
-void Gradients::receive(Bucket& bucket) {
-  if (!std::exchange(bucket.coming, false)) {
-    return;
-  }
-  const at::NoGradGuard no_grad;
-  const at::Tensor all = bucket.values.wait();
-  for (const auto& [parameter, begin] : bucket.leaves) {
-    const auto value = parameter->value.detach().view({-1});
-    value.copy_(all.narrow(0, begin, value.numel()));
-  }
-  bucket.values = Pending();
 }
 
 int64_t Gradients::bytes() const {
@@ -429,6 +281,16 @@ int64_t Gradients::bytes() const {
   for (const auto& bucket : buckets_) {
     bytes +=
         static_cast<int64_t>((bucket->part.defined() ? bucket->part : bucket->buffer).nbytes());
+  }
+  return bytes;
+}
+
+int64_t Gradients::value_bytes() const {
+  int64_t bytes = values_.bytes();
+  for (const auto& parameter : store_.all()) {
+    const auto found = bucket_of_.find(&parameter);
+    const bool shared = found != bucket_of_.end() && found->second->deal != nullptr;
+    bytes += shared ? 0 : static_cast<int64_t>(parameter.value.nbytes());
   }
   return bytes;
 }

@@ -1,14 +1,13 @@
 #pragma once
 /// Gradients over ranks: summed in buckets while the backward pass goes on, and under `zero` dealt
-/// out, so that each data rank updates (1) and keeps (2) its part only.
+/// out, so that each data rank updates (1) and keeps (2) its part only, values included (3).
 ///
 ///   Gradients gradients(model.parameters(), mesh, {.zero = 1});
 ///   gradients.begin(microbatches);
 ///   for (...) { backward(loss); gradients.backward_done(); }
 ///   gradients.finish();                  // every sum is taken
 ///   update(gradients.owned());           // this rank's part
-///   gradients.share_parameters();        // and the others' values come
-///   gradients.wait_for_all();
+///   gradients.share_parameters();        // and the others' come beside the next forward pass
 ///
 /// A bucket is a flat buffer with the gradients of some leaves that are summed over the same mesh
 /// axes. Buckets start in one order on all ranks, that of the backward pass: each as soon as its
@@ -17,7 +16,9 @@
 ///
 /// Source:  arXiv:2006.15704 (buckets), arXiv:1910.02054 (ZeRO)
 
+#include "core/train/buckets.hpp"
 #include "core/train/owned.hpp"
+#include "core/train/shared_values.hpp"
 #include "megahost/mesh.hpp"
 #include "megahost/optimizer.hpp"
 #include "megahost/parameter.hpp"
@@ -34,15 +35,7 @@
 
 namespace mh {
 
-struct GradientOptions {
-  int64_t zero = 0;                   ///< 0: all ranks update all, 1: state, 2: gradients too
-  Unit unit = Unit::element;          ///< what `zero` may cut a parameter into
-  int64_t bucket = int64_t{10} << 20; ///< elements of a bucket
-  bool overlap = true;                ///< false: every sum starts after the backward pass
-  at::ScalarType reduce = at::kFloat; ///< kBFloat16: half the traffic, rounded once
-};
-
-class Gradients : public GradientListener {
+class Gradients : public ParameterListener {
 public:
   /// Allocates the gradients of all parameters that are trained.
   ///
@@ -75,6 +68,11 @@ public:
   /// Ranks:   all of the mesh
   [[nodiscard]] at::Tensor squared_norm() const;
 
+  /// The same of the weights as the model computes with them.
+  ///
+  /// Ranks:   all of the mesh
+  [[nodiscard]] at::Tensor squared_weight_norm() const;
+
   /// How many of the global model's gradients are 0, each element counted once: a float64 scalar.
   ///
   /// Ranks:   all of the mesh
@@ -82,51 +80,60 @@ public:
 
   [[nodiscard]] int64_t zero() const { return options_.zero; }
 
-  /// After the update: sends the values of what this rank owns to the others, and starts to receive
-  /// theirs, which `wait_for_all` ends.
+  /// After this rank's part of the values has changed: the others get it. Each block waits for its
+  /// own values before it runs, everything else for `wait_for_all`.
   ///
   /// Ranks:   all of the mesh
-  void share_parameters();
+  void share_parameters() { values_.send(); }
 
-  /// Waits until every parameter has its new value: before the next forward pass.
-  void wait_for_all();
+  /// Every parameter has its value when this returns; under zero 3, until the next block runs.
+  ///
+  /// Ranks:   all of the mesh
+  void wait_for_all() { values_.wait_for_all(); }
 
   /// Bytes that gradients take from step to step on this rank.
   [[nodiscard]] int64_t bytes() const;
 
+  /// The same of the parameters' values.
+  [[nodiscard]] int64_t value_bytes() const;
+
+  bool needed(const std::vector<Parameter*>& parameters) override;
   void before(Parameter& parameter) override;
   void added(Parameter& parameter) override;
 
+  /// In the checking mode no sum that is dealt out may lose anything: a leaf of which it does is
+  /// named.
+  bool checking = false;
+
   /// Tells what happens when, for tests: "last 1" (the first gradient that bucket 1 gets of the
-  /// last microbatch), "start 0" (the sum of bucket 0 starts).
+  /// last microbatch), "start 0" (the sum of bucket 0 starts), "values 2" (those of bucket 2 came).
   std::function<void(const std::string&)> trace;
 
 private:
-  struct Bucket;
-  using Of = std::function<at::Tensor(const at::Tensor&)>;
-  [[nodiscard]] at::Tensor sum_over_model(const Of& of) const;
-  void make_buckets(ParameterStore& store);
-  void lay_out(Bucket& bucket) const;
-  void own_pieces();
+  using Of = std::function<at::Tensor(const Owned&)>;
+  [[nodiscard]] at::Tensor sum_over_model(at::ScalarType dtype, const Of& of) const;
   void allocate(Bucket& bucket) const;
   void start(Bucket& bucket);
   void take(Bucket& bucket);
-  void sum_up();
+  void check_dealt(const Bucket& bucket, const at::Tensor& summed) const;
+  void sum_up(size_t begin, size_t end);
 
   [[nodiscard]] int64_t round() const { return options_.zero >= 2 ? 1 : microbatches_; }
 
-  void receive(Bucket& bucket);
+  [[nodiscard]] at::ScalarType type() const { return at::typeMetaToScalarType(flat_.dtype()); }
 
   const Mesh& mesh_;
   GradientOptions options_;
   ParameterStore& store_;
-  std::vector<std::unique_ptr<Bucket>> buckets_; // in the order in which their sums start
+  Buckets buckets_; // in the order in which their sums start
+  SharedValues values_;
   std::map<const Parameter*, Bucket*> bucket_of_;
   std::vector<Owned> owned_;
-  at::Tensor gradients_; // all buckets' buffers, unless zero is 2
+  at::TensorOptions flat_; // of gradients
+  at::Tensor gradients_;   // all buckets' buffers, up to zero 1
   int64_t microbatches_ = 1;
   size_t next_ = 0;       // the bucket to start next
-  size_t first_late_ = 0; // the first that pipeline stages share
+  size_t first_late_ = 0; // the first that is summed after the last backward pass
 };
 
 } // namespace mh

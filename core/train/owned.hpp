@@ -15,6 +15,7 @@ struct Owned {
   Parameter* parameter;
   Piece piece;         ///< `copies`: ranks that update the same elements
   at::Tensor gradient; ///< of the piece's shape
+  at::Tensor value;    ///< the same
 };
 
 /// The parts of a piece that cover elements [begin, end) of its leaf, counted flat: of a matrix a

@@ -255,7 +255,13 @@ BatchLayout Session::layout(int64_t consumed) const {
 }
 
 void Session::allocate_gradients() {
-  const GradientOptions options{.zero = recipe.parallel.zero, .unit = optimizer->unit()};
+  const auto& parallel = recipe.parallel;
+  const GradientOptions options{
+      .zero = parallel.zero,
+      .unit = optimizer->unit(),
+      .bucket = parallel.bucket_size,
+      .overlap = parallel.overlap,
+      .reduce = parallel.reduce_dtype == "bf16" ? at::kBFloat16 : at::kFloat};
   gradients = std::make_unique<Gradients>(model->parameters(), mesh, options);
 }
 

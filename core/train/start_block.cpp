@@ -91,16 +91,13 @@ std::string batch_text(const Session& session) {
 /// Bytes that a run holds from its start to its end.
 struct StateBytes {
   StateBytes(const Session& session, const Weights& weights)
-      : gradients(session.gradients->bytes())
-      , optimizer(weights.bytes()) {
-    for (const auto& parameter : session.model->parameters().all()) {
-      parameters += static_cast<int64_t>(parameter.value.nbytes());
-    }
-  }
+      : parameters(session.gradients->value_bytes())
+      , gradients(session.gradients->bytes())
+      , optimizer(weights.bytes()) {}
 
   [[nodiscard]] int64_t all() const { return parameters + gradients + optimizer; }
 
-  int64_t parameters = 0, gradients, optimizer;
+  int64_t parameters, gradients, optimizer;
 };
 
 std::string memory_text(const Session& session, const Weights& weights) {

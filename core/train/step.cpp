@@ -2,6 +2,7 @@
 
 #include "core/train/pipeline.hpp"
 #include "megahost/checking.hpp"
+#include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
@@ -65,55 +66,39 @@ bool StepResult::finite() const {
 
 StepResult train_step(
     const Passes& passes,
-    ParameterStore& parameters,
     Weights& weights,
     const Optimizer& optimizer,
     std::span<const Batch> microbatches,
     const StepOptions& options
 ) {
   StepResult result;
-  Gradients* gradients = passes.gradients;
-  if (gradients != nullptr) {
-    gradients->begin(static_cast<int64_t>(microbatches.size()));
-  }
+  MH_ASSERT(passes.gradients != nullptr, "a training step needs gradients");
+  auto& gradients = *passes.gradients;
+  gradients.checking = passes.checking;
+  gradients.begin(static_cast<int64_t>(microbatches.size()));
   result.losses =
       forward_backward(passes, microbatches, options.seed, /*dropout=*/true, options.loss_scale);
   {
     RECORD_USER_SCOPE("gradient norm");
-    if (gradients != nullptr) {
-      gradients->finish();
-    } else {
-      parameters.reduce_gradients(passes.mesh);
+    gradients.finish();
+    if (passes.checking && gradients.zero() == 0) {
+      check_parameters(passes.model.parameters(), passes.mesh);
     }
-    if (passes.checking && (gradients == nullptr || gradients->zero() == 0)) {
-      check_parameters(parameters, passes.mesh);
-    }
-    const at::Tensor squared = gradients != nullptr ? gradients->squared_norm()
-                                                    : parameters.squared_gradient_norm(passes.mesh);
-    result.gradient_norm = std::sqrt(squared.item<double>()) / options.loss_scale;
+    result.gradient_norm = std::sqrt(gradients.squared_norm().item<double>()) / options.loss_scale;
   }
   if (options.accept ? !options.accept(result) : !result.finite()) {
-    if (gradients != nullptr) {
-      gradients->clear();
-    } else {
-      parameters.gradients().zero_();
-    }
+    gradients.clear();
     passes.model.forget_scales();
     return result;
   }
   if (options.count_zeros) {
-    const at::Tensor zeros =
-        gradients != nullptr ? gradients->zeros() : parameters.zero_gradients(passes.mesh);
-    result.num_zeros = zeros.item<double>();
+    result.num_zeros = gradients.zeros().item<double>();
   }
   Update update = options.update;
   update.gradient_scale *= clip_factor(result.gradient_norm, options.clip) / options.loss_scale;
   RECORD_USER_SCOPE("optimizer");
   weights.update(optimizer, update);
-  if (gradients != nullptr) {
-    gradients->share_parameters();
-    gradients->wait_for_all();
-  }
+  gradients.share_parameters();
   passes.model.update_scales(passes.mesh);
   result.updated = true;
   return result;

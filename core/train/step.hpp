@@ -55,11 +55,10 @@ struct StepOptions {
   std::function<bool(const StepResult&)> accept{};
 };
 
-/// A whole step: gradients (zero before and after it), their sums over ranks, norm, clipping,
-/// update number `update.step`.
+/// A whole step: gradients (zero before and after it, in `passes.gradients`), their sums over
+/// ranks, norm, clipping, update number `update.step`.
 [[nodiscard]] StepResult train_step(
     const Passes& passes,
-    ParameterStore& parameters,
     Weights& weights,
     const Optimizer& optimizer,
     std::span<const Batch> microbatches,

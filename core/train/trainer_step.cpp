@@ -33,7 +33,6 @@ void Trainer::step() {
   passes.watch = watch_.get();
   const auto result = train_step(
       passes,
-      session.model->parameters(),
       *weights_,
       *session.optimizer,
       batches,
@@ -100,8 +99,7 @@ std::optional<double> Trainer::weights_norm() const {
   if (!session_->recipe.log.params_norm) {
     return std::nullopt;
   }
-  const auto& parameters = session_->model->parameters();
-  return std::sqrt(parameters.squared_weight_norm(session_->mesh).item<double>());
+  return std::sqrt(session_->gradients->squared_weight_norm().item<double>());
 }
 
 /// Where the numbers of a step went bad, if somebody watches: "; first in aten::log ...".

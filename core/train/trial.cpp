@@ -81,24 +81,24 @@ public:
       , options_(options)
       , result_(result) {
     session_.allocate_gradients();
-    for (const auto& parameter : parameters().all()) {
-      first_values_.push_back(parameter.value.detach().clone());
+    for (const auto& owned : session_.gradients->owned()) {
+      first_values_.push_back(owned.value.clone());
     }
   }
 
   /// Steps from the first values on; of the first one the gradients are kept, too.
   void run(const TrialOptimizer& spec, Host& host) {
     const at::NoGradGuard no_grad;
+    auto& gradients = *session_.gradients;
+    gradients.wait_for_all();
     auto value = first_values_.begin();
-    for (auto& parameter : parameters().all()) {
-      parameter.value.copy_(*value++);
+    for (const auto& owned : gradients.owned()) {
+      owned.value.copy_(*value++);
     }
+    gradients.share_parameters();
     const auto optimizer = host.make<Optimizer>(spec.name, spec.options);
     Weights weights(
-        parameters(),
-        session_.gradients->owned(),
-        *optimizer,
-        {.weight_decay = 0.1, .mesh = &session_.mesh}
+        parameters(), gradients.owned(), *optimizer, {.weight_decay = 0.1, .mesh = &session_.mesh}
     );
     Passes passes = session_.passes();
     passes.checking = options_.checking;
@@ -106,7 +106,6 @@ public:
       const at::AutoGradMode grad(true);
       (void)train_step(
           passes,
-          parameters(),
           weights,
           *optimizer,
           load(step),
@@ -124,6 +123,7 @@ public:
     }
     if (options_.steps > 0) {
       const at::NoGradGuard none;
+      gradients.wait_for_all();
       for (const auto& parameter : parameters().all()) {
         for (const auto& piece : parameter.pieces) {
           const auto value = parameter.view(parameter.value, piece);

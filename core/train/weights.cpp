@@ -33,10 +33,6 @@ at::Tensor on_host(const at::Tensor& tensor, at::ScalarType dtype) {
   return tensor.to(at::kCPU, dtype, /*non_blocking=*/false, /*copy=*/true);
 }
 
-at::Tensor value_of(const Owned& owned) {
-  return owned.parameter->view(owned.parameter->value.detach(), owned.piece);
-}
-
 /// Every piece that is trained, whole.
 std::vector<Owned> all_pieces(ParameterStore& store) {
   std::vector<Owned> all;
@@ -44,7 +40,12 @@ std::vector<Owned> all_pieces(ParameterStore& store) {
     for (const auto& piece : parameter.pieces) {
       if (!piece.frozen) {
         MH_ASSERT(parameter.main_grad.defined(), "gradients are allocated before the masters");
-        all.push_back({&parameter, piece, parameter.view(parameter.main_grad, piece)});
+        all.push_back(
+            {&parameter,
+             piece,
+             parameter.view(parameter.main_grad, piece),
+             parameter.view(parameter.value.detach(), piece)}
+        );
       }
     }
   }
@@ -122,7 +123,7 @@ Weights::Weights(
 }
 
 Weights::Held Weights::hold(const Owned& owned) {
-  const auto value = value_of(owned);
+  const auto& value = owned.value;
   const auto own = value.scalar_type();
   if (!offload_ && (is_float(own) || !options_.masters)) {
     return {value, owned.gradient, {}};
@@ -196,7 +197,7 @@ void Weights::update(const Optimizer& optimizer, const Update& update) {
     gradient.zero_();
   }
   for (size_t i = 0; offload_ && i < held_.size(); ++i) {
-    value_of(owned_[i]).copy_(held_[i].rounded.defined() ? held_[i].rounded : held_[i].master);
+    owned_[i].value.copy_(held_[i].rounded.defined() ? held_[i].rounded : held_[i].master);
     owned_[i].gradient.zero_();
   }
 }
@@ -205,7 +206,7 @@ void Weights::publish() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < held_.size(); ++i) {
     if (held_[i].rounded.defined() || offload_) {
-      value_of(owned_[i]).copy_(held_[i].master);
+      owned_[i].value.copy_(held_[i].master);
     }
   }
 }

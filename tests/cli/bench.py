@@ -73,4 +73,12 @@ with tempfile.TemporaryDirectory() as temporary:
         rows = bench(what)["rows"]
         numbers = [value for row in rows for value in row.values() if not isinstance(value, str)]
         assert len(numbers) > len(rows) and min(numbers) > 0, (what, rows)
+    recipe = os.path.join(temporary, "small.toml")
+    rows = bench("comm", recipe, "--set", "parallel.tensor=2", "--set", "parallel.pipeline=2", "--threads")["rows"]
+    assert {(row["axis"], row["operation"]) for row in rows} == {
+        ("pp", "send to next"), ("tp", "all-reduce"), ("tp", "all-gather"), ("tp", "reduce-scatter"),
+        ("tp", "all-to-all")}, rows
+    assert all(row["gb_per_s"] > 0 and 0 < row["own_microseconds"] < row["microseconds"] for row in rows), rows
+    rows = bench("comm", recipe, "--nproc", "2")["rows"]
+    assert {row["axis"] for row in rows} == {"dp"} and len(rows) == 16, rows
 sys.exit(0)

@@ -17,11 +17,13 @@ namespace {
 /// Holds layouts against one rank, in float64 to 1e-12.
 void check(const std::vector<std::string>& model, const std::vector<std::string>& layouts) {
   Host& host = small_host();
-  const auto one = trial_on_threads(small_recipe(model, ""), host, {.dtype = at::kDouble, .steps = 1});
+  const auto one =
+      trial_on_threads(small_recipe(model, ""), host, {.dtype = at::kDouble, .steps = 1});
   CHECK(one.loss > 1);
   for (const auto& layout : layouts) {
     CAPTURE(layout);
-    const auto other = trial_on_threads(small_recipe(model, layout), host, {.dtype = at::kDouble, .steps = 1});
+    const auto other =
+        trial_on_threads(small_recipe(model, layout), host, {.dtype = at::kDouble, .steps = 1});
     const auto difference = compare_trials(one, other, 1e-12, nullptr);
     CAPTURE(difference.where);
     CAPTURE(difference.worst);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The same command under torchrun, mpirun and srun (a private Slurm of two nodes): the numbers of one rank; a rank that is
-killed or given another recipe ends the run. `./megahost test dist` sets the launchers up."""
+killed, stopped or given another recipe ends the run. `./megahost test dist` sets the launchers up."""
 
 import json
 import os
@@ -76,6 +76,23 @@ def ranks_of(run):
     return found
 
 
+def interrupted(launcher, run, number):
+    """A long run whose last rank gets a signal; it must end, and leave no rank behind. Returns what it said."""
+    started = start(launcher, [program, "run", "tiny.toml", "--run-dir", run, *tensor, "--set", "train.iters=1000000",
+                               "--set", "comm.timeout=5"])
+    metrics = folder / run / "metrics.jsonl"
+    while not metrics.exists() or len(metrics.read_text().splitlines()) < 3:
+        assert started.poll() is None, started.stdout.read()
+        time.sleep(0.1)
+    begin = time.time()
+    os.kill(max(ranks_of(run)), number)
+    output = started.communicate()[0]
+    assert started.returncode != 0, output
+    assert not ranks_of(run), f"a rank is left behind\n{output}"
+    print(f"{run}: over after {time.time() - begin:.0f} s")
+    return output
+
+
 def check(launcher, one):
     name = launcher.__name__
     run = start(launcher, [program, "run", "tiny.toml", "--run-dir", name, *tensor])
@@ -85,18 +102,9 @@ def check(launcher, one):
     assert worst < 1e-5, (name, one, losses(name))
     print(f"{name}: losses of one rank to {worst:.0e}")
 
-    run = start(launcher, [program, "run", "tiny.toml", "--run-dir", name + "-killed", *tensor,
-                           "--set", "train.iters=1000000"])
-    metrics = folder / (name + "-killed") / "metrics.jsonl"
-    while not metrics.exists() or len(metrics.read_text().splitlines()) < 3:
-        assert run.poll() is None, run.stdout.read()
-        time.sleep(0.1)
-    begin = time.time()
-    os.kill(max(ranks_of(name + "-killed")), signal.SIGKILL)
-    output = run.communicate()[0]
-    assert run.returncode != 0, output
-    assert not ranks_of(name + "-killed"), "a rank is left behind"
-    print(f"{name}: a rank killed: over after {time.time() - begin:.0f} s")
+    interrupted(launcher, name + "-killed", signal.SIGKILL)
+    output = interrupted(launcher, name + "-stopped", signal.SIGSTOP)
+    assert "does not answer" in output, output
 
     # Each rank chooses its recipe by its own number, whatever the launcher calls it.
     other = ('r=${RANK:-${OMPI_COMM_WORLD_RANK:-$SLURM_PROCID}}; '

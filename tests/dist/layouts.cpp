@@ -4,6 +4,7 @@
 #include "core/mesh/threads.hpp"
 #include "megahost/model.hpp"
 #include "megahost/nn/decoder.hpp"
+#include "tests/dist/placed.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -30,18 +31,6 @@ struct Result {
 struct FullRecompute : RecomputePolicy {
   [[nodiscard]] Keep keep(int64_t) const override { return {.everything = false}; }
 };
-
-Rules rules_of(bool sequence) {
-  Rules rules;
-  for (const auto logical : {axis::heads, axis::kv_heads, axis::mlp, axis::vocab}) {
-    rules.features.push_back({logical, MeshAxis::tp});
-  }
-  rules.tokens = {{axis::batch, MeshAxis::dp}};
-  if (sequence) {
-    rules.between = {{axis::seq, MeshAxis::tp}};
-  }
-  return rules;
-}
 
 Result
 run(const MeshShape& shape,
@@ -114,11 +103,7 @@ run(const MeshShape& shape,
         if (!whole.defined()) {
           whole = at::ones(piece.global_shape, at::kDouble) * 1e9; // what no rank writes shows
         }
-        at::Tensor slice = whole;
-        for (size_t d = 0; d < piece.shape.size(); ++d) {
-          slice = slice.narrow(static_cast<int64_t>(d), piece.offset[d], piece.shape[d]);
-        }
-        slice.copy_(parameter.view(parameter.main_grad, piece));
+        slice_of(whole, piece).copy_(parameter.view(parameter.main_grad, piece));
       }
     }
   });

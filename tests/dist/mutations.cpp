@@ -183,7 +183,15 @@ drop_each(const std::string& model, const std::string& layout, std::string* firs
     }
     CAPTURE(i);
     CAPTURE(plan.dropped);
+    CAPTURE(found);
     CHECK(found != "");
+    if (plan.dropped.starts_with("reduce-scatter in tp") ||
+        plan.dropped.starts_with("reduce-scatter in dp")) { // no two ranks hold the same of it
+      CHECK(found.find(" lost or gained something ") != std::string::npos);
+      const bool layer = found.starts_with("layers.") || found.starts_with("embedding.") ||
+                         found.starts_with("head.");
+      CHECK(layer);
+    }
   }
   return named;
 }
@@ -201,6 +209,8 @@ TEST_CASE("tensor parallel: every collective that is dropped is missed") {
 
 TEST_CASE("data and context parallel: every collective that is dropped is missed") {
   drop_each("gpt", "data=2");
+  drop_each("gpt", "data=2,zero=1");
+  drop_each("llama", "data=2,tensor=2,sequence=true,zero=2");
   drop_each("llama", "context=2,context_method=all_gather");
   drop_each("llama", "context=2,context_method=all_to_all");
   drop_each("llama", "context=2,context_method=ring");

@@ -7,6 +7,7 @@
 #include "core/train/step.hpp"
 #include "megahost/model.hpp"
 #include "plugins/parallel/pipeline/orders.hpp"
+#include "tests/dist/placed.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -67,18 +68,6 @@ struct Result {
   std::map<std::string, at::Tensor> gradients, values; // of the global tensors
 };
 
-inline Rules rules_of(bool sequence) {
-  Rules rules;
-  for (const auto logical : {axis::heads, axis::kv_heads, axis::mlp, axis::vocab}) {
-    rules.features.push_back({logical, MeshAxis::tp});
-  }
-  rules.tokens = {{axis::batch, MeshAxis::dp}};
-  if (sequence) {
-    rules.between = {{axis::seq, MeshAxis::tp}};
-  }
-  return rules;
-}
-
 inline std::vector<Batch> batches_of(const Group& dp) {
   std::vector<Batch> batches;
   for (int64_t m = 0; m < kMicrobatches; ++m) {
@@ -112,10 +101,7 @@ put(std::map<std::string, at::Tensor>& all, const Piece& piece, const at::Tensor
   if (!whole.defined()) {
     whole = at::ones(piece.global_shape, at::kDouble) * kNothing; // what no rank writes shows
   }
-  at::Tensor slice = whole;
-  for (size_t d = 0; d < piece.shape.size(); ++d) {
-    slice = slice.narrow(static_cast<int64_t>(d), piece.offset[d], piece.shape[d]);
-  }
+  const at::Tensor slice = slice_of(whole, piece);
   if (same && slice.numel() > 0 && slice.max().item<double>() < kNothing) {
     CHECK_MESSAGE(at::equal(slice, local), piece.name);
   }

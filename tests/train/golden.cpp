@@ -11,6 +11,7 @@
 #include "megahost/model.hpp"
 #include "megahost/nn/decoder.hpp"
 #include "plugins/parallel/pipeline/orders.hpp"
+#include "tests/dist/placed.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -117,6 +118,7 @@ our_names(const std::map<std::string, at::Tensor>& theirs, int64_t kv_heads) {
 struct Ranks {
   mh::MeshShape shape{};
   std::string chunks{}; ///< of the pipeline, "embed+2|2+head"
+  int64_t zero = 0;
 };
 
 /// Trains as one of the ranks.
@@ -132,7 +134,8 @@ void check_ten_steps(
   const auto tokens = theirs.at("tokens");
   theirs.erase("tokens");
 
-  const mh::Rules rules;
+  const mh::Rules rules = mh::rules_of(/*sequence=*/true);
+  const int64_t data_ranks = ranks.shape.dp;
   const mh::Decoder decoder(config, {.vocab = 256, .seq_length = 32});
   std::vector<mh::ModelChunk> chunks;
   std::unique_ptr<mh::Pipeline> pipeline;
@@ -145,10 +148,10 @@ void check_ten_steps(
     );
   }
   mh::Model model(
-      decoder, {.mesh = &mesh, .rules = &rules, .seq = 32, .microbatch = 1, .chunks = chunks}
+      decoder,
+      {.mesh = &mesh, .rules = &rules, .seq = 32, .microbatch = data_ranks, .chunks = chunks}
   );
   auto& parameters = model.parameters();
-  parameters.allocate_gradients();
   size_t loaded = 0;
   {
     const at::NoGradGuard no_grad;
@@ -160,24 +163,26 @@ void check_ten_steps(
       }
       for (const auto& piece : parameter->pieces) {
         if (piece.name == our_name) {
-          parameter->view(parameter->value, piece).copy_(value);
+          parameter->view(parameter->value, piece).copy_(mh::slice_of(value, piece));
           ++loaded;
         }
       }
     }
   }
   const AdamW adamw;
-  mh::Weights weights(parameters, adamw, {.weight_decay = 0.01});
-  REQUIRE(weights.stored().size() == 3 * loaded);
+  mh::Gradients gradients(parameters, mesh, {.zero = ranks.zero});
+  mh::Weights weights(parameters, gradients.owned(), adamw, {.weight_decay = 0.01});
+  REQUIRE((weights.stored().size() == 3 * loaded || ranks.zero > 0)); // else some are others'
 
   std::ifstream printed(folder + name + ".txt");
   for (int64_t step = 0; step < kSteps; ++step) {
     std::vector<mh::Batch> batches;
-    for (int64_t sample = 0; sample < 8; ++sample) {
+    for (int64_t first = 0; first < 8; first += data_ranks) {
+      const int64_t sample = first + mesh.coordinate(mh::MeshAxis::dp);
       const auto ids = tokens[step][sample].unsqueeze(1);
       mh::Batch batch;
       batch.seq = 32;
-      batch.batch = 1;
+      batch.batch = data_ranks;
       batch.samples = {8 * step + sample};
       batch.arrays["tokens"] = ids.narrow(0, 0, 32);
       batch.arrays["labels"] = ids.narrow(0, 1, 32);
@@ -188,8 +193,7 @@ void check_ten_steps(
     const double lr =
         n <= 2 ? 1e-3 * n / 2 : 1e-4 + 9e-4 * 0.5 * (std::cos(std::numbers::pi * (n - 2) / 8) + 1);
     const auto result = mh::train_step(
-        {mesh, rules, model, at::kCPU, /*checking=*/false, pipeline.get()},
-        parameters,
+        {mesh, rules, model, at::kCPU, /*checking=*/false, pipeline.get(), &gradients},
         weights,
         adamw,
         batches,
@@ -211,9 +215,13 @@ void check_ten_steps(
 void check_layouts(const std::string& name, const mh::DecoderConfig& config) {
   for (const auto& ranks :
        {Ranks{},
+        Ranks{{.tp = 2}}, // with sequence
+        Ranks{{.dp = 2}, "", /*zero=*/1},
         Ranks{{.pp = 2}, "embed+2|2+head"},
         Ranks{{.pp = 2}, "embed+1|1|1|1+head"}}) { // virtual 2
     CAPTURE(ranks.chunks);
+    CAPTURE(ranks.shape.tp);
+    CAPTURE(ranks.zero);
     mh::run_ranks(ranks.shape, [&](const mh::Mesh& mesh) {
       check_ten_steps(name, config, ranks, mesh);
     });
@@ -222,7 +230,7 @@ void check_layouts(const std::string& name, const mh::DecoderConfig& config) {
 
 } // namespace
 
-TEST_CASE("ten steps of Megatron's GPT, on one rank and through pipelines") {
+TEST_CASE("ten steps of Megatron's GPT, on one rank and under four layouts") {
   mh::DecoderConfig config;
   config.layers = 4;
   config.hidden = 64;
@@ -231,7 +239,7 @@ TEST_CASE("ten steps of Megatron's GPT, on one rank and through pipelines") {
   check_layouts("gpt", config);
 }
 
-TEST_CASE("ten steps of Megatron's Llama, on one rank and through pipelines") {
+TEST_CASE("ten steps of Megatron's Llama, on one rank and under four layouts") {
   mh::DecoderConfig config;
   config.layers = 4;
   config.hidden = 64;

@@ -6,19 +6,25 @@
 #include "core/mesh/threads.hpp"
 #include "megahost/model.hpp"
 #include "megahost/nn/decoder.hpp"
+#include "tests/dist/placed.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 using namespace mh;
 
@@ -38,18 +44,6 @@ DecoderConfig config() {
   c.init_std = 0.3;
   c.tied = true;
   return c;
-}
-
-Rules rules_of(bool sequence) {
-  Rules rules;
-  for (const auto logical : {axis::heads, axis::kv_heads, axis::mlp, axis::vocab}) {
-    rules.features.push_back({logical, MeshAxis::tp});
-  }
-  rules.tokens = {{axis::batch, MeshAxis::dp}};
-  if (sequence) {
-    rules.between = {{axis::seq, MeshAxis::tp}};
-  }
-  return rules;
 }
 
 /// One backward pass of a microbatch; its gradients are added to the model's.
@@ -83,18 +77,17 @@ void collect(Result& result, const Piece& piece, const at::Tensor& gradient) {
     whole = at::zeros(piece.global_shape, at::kDouble);
     written = at::zeros(piece.global_shape, at::kDouble);
   }
-  at::Tensor slice = whole;
-  at::Tensor count = written;
-  for (size_t d = 0; d < piece.shape.size(); ++d) {
-    slice = slice.narrow(static_cast<int64_t>(d), piece.offset[d], piece.shape[d]);
-    count = count.narrow(static_cast<int64_t>(d), piece.offset[d], piece.shape[d]);
-  }
-  slice.copy_(gradient);
-  count.add_(1);
+  slice_of(whole, piece).copy_(gradient);
+  slice_of(written, piece).add_(1);
 }
 
-Model make_model(const Mesh& mesh, const Rules& rules, at::ScalarType dtype = at::kDouble) {
-  const Decoder decoder(config(), {.vocab = 50, .seq_length = kSeq});
+Model make_model(
+    const Mesh& mesh,
+    const Rules& rules,
+    at::ScalarType dtype = at::kDouble,
+    const DecoderConfig& config = ::config()
+) {
+  const Decoder decoder(config, {.vocab = 50, .seq_length = kSeq});
   return Model(
       decoder,
       {.mesh = &mesh,
@@ -191,7 +184,7 @@ TEST_CASE("buckets give the sums of whole leaves") {
 
 TEST_CASE("zero deals each element to one data rank") {
   const Result one = plain();
-  for (const int64_t zero : {1, 2}) {
+  for (const int64_t zero : {1, 2, 3}) {
     CAPTURE(zero);
     const Result two = bucketed({.dp = 2}, false, {.zero = zero, .bucket = 1000});
     compare(one, two);
@@ -253,17 +246,18 @@ TEST_CASE("sums in bfloat16 round once") {
 }
 
 TEST_CASE("what one rank updates reaches the others") {
-  for (const auto unit : {Unit::element, Unit::matrix}) {
-    run_ranks({.dp = 4}, [&](const Mesh& mesh) {
+  for (const auto& [unit, zero] :
+       {std::pair(Unit::element, 1), {Unit::matrix, 1}, {Unit::element, 3}, {Unit::matrix, 3}}) {
+    run_ranks({.dp = 4}, [&, unit = unit, zero = zero](const Mesh& mesh) {
       const Rules rules = rules_of(false);
       Model model = make_model(mesh, rules);
-      Gradients gradients(model.parameters(), mesh, {.zero = 1, .unit = unit, .bucket = 1000});
       std::map<const Parameter*, at::Tensor> before;
       for (auto& parameter : model.parameters().all()) {
         before[&parameter] = parameter.value.detach().clone();
       }
+      Gradients gradients(model.parameters(), mesh, {.zero = zero, .unit = unit, .bucket = 1000});
       for (const auto& owned : gradients.owned()) {
-        owned.parameter->view(owned.parameter->value.detach(), owned.piece).add_(1);
+        owned.value.add_(1);
       }
       gradients.share_parameters();
       gradients.wait_for_all();
@@ -275,6 +269,118 @@ TEST_CASE("what one rank updates reaches the others") {
       }
     });
   }
+}
+
+namespace {
+
+thread_local std::vector<std::string>* scopes_into = nullptr;
+
+/// Writes down which blocks begin on this thread.
+class Scopes {
+public:
+  explicit Scopes(std::vector<std::string>& events) {
+    scopes_into = &events;
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback([](const at::RecordFunction& function) {
+          scopes_into->emplace_back(function.name());
+          return std::unique_ptr<at::ObserverContext>();
+        }).scopes({at::RecordScope::USER_SCOPE})
+    );
+  }
+
+  ~Scopes() { at::removeCallback(handle_); }
+
+  Scopes(const Scopes&) = delete;
+  Scopes& operator=(const Scopes&) = delete;
+
+private:
+  at::CallbackHandle handle_;
+};
+
+int64_t place_of(const std::vector<std::string>& events, const std::string& event) {
+  const auto found = std::find(events.begin(), events.end(), event);
+  REQUIRE_MESSAGE(found != events.end(), event);
+  return found - events.begin();
+}
+
+} // namespace
+
+TEST_CASE("after an update each block waits for its own values, just before it runs") {
+  std::vector<std::string> events;
+  run_ranks({.dp = 2}, [&](const Mesh& mesh) {
+    const Rules rules = rules_of(false);
+    Model model = make_model(mesh, rules);
+    Gradients gradients(model.parameters(), mesh, {.zero = 1, .bucket = 1000});
+    std::vector<std::string> own;
+    gradients.trace = [&](const std::string& event) { own.push_back(event); };
+    const Scopes scopes(own);
+    gradients.share_parameters();
+    CHECK(own.empty());
+    pass(mesh, rules, model, 0);
+    if (mesh.rank() == 0) {
+      events = own;
+    }
+    gradients.finish();
+  });
+  CHECK(place_of(events, "values 0") > place_of(events, "layers.1")); // of the head and layer 2
+  CHECK(place_of(events, "values 0") < place_of(events, "layers.2"));
+  const auto waits = std::count_if(events.begin(), events.end(), [](const auto& event) {
+    return event.starts_with("values");
+  });
+  CHECK(waits > 5);
+  const std::set<std::string> different(events.begin(), events.end());
+  CHECK(std::count_if(different.begin(), different.end(), [](const auto& event) {
+          return event.starts_with("values");
+        }) == waits);
+}
+
+TEST_CASE("zero 3 keeps this rank's part, and the values of two blocks at a time") {
+  run_ranks({.dp = 2}, [&](const Mesh& mesh) {
+    const Rules rules = rules_of(false);
+    DecoderConfig deep = config();
+    deep.layers = 8;
+    Model model = make_model(mesh, rules, at::kDouble, deep);
+    const auto held = [&] {
+      std::map<const void*, size_t> storages;
+      for (const auto& parameter : model.parameters().all()) {
+        const auto& storage = parameter.value.storage();
+        storages[storage.unsafeGetStorageImpl()] = storage.nbytes();
+      }
+      size_t bytes = 0;
+      for (const auto& [storage, size] : storages) {
+        bytes += size;
+      }
+      return static_cast<double>(bytes);
+    };
+    const double whole = held();
+    Gradients gradients(model.parameters(), mesh, {.zero = 3});
+    CHECK(held() == 0);
+    CHECK(static_cast<double>(gradients.value_bytes()) == doctest::Approx(whole / 2).epsilon(0.05));
+    double most = 0;
+    std::vector<std::string> events;
+    gradients.trace = [&](const std::string& event) {
+      most = std::max(most, held());
+      events.push_back(event);
+    };
+    for (int step = 0; step < 2; ++step) {
+      events.clear();
+      gradients.begin(1);
+      gradients.clear();
+      pass(mesh, rules, model, step);
+      gradients.backward_done();
+      gradients.finish();
+      gradients.share_parameters();
+    }
+    CHECK(most > 0);
+    CHECK(most < 0.45 * whole); // two layers of eight, and the embedding beside the head
+    // Each layer's values come before its forward and before its backward pass; the sum of a
+    // bucket's gradients starts between the values of the blocks before it.
+    CHECK(std::count(events.begin(), events.end(), "values 5") == 2);
+    CHECK(
+        place_of(events, "start 3") <
+        events.rend() - std::find(events.rbegin(), events.rend(), "values 6")
+    );
+  });
 }
 
 TEST_CASE("parts of a piece: a part of a row, whole rows, a part of a row") {

@@ -47,14 +47,13 @@ struct Grouped : tiny::Built {
       : Built(tiny::config(), nullptr, dtype, /*allocate=*/false)
       , groups(std::move(groups)) {
     mh::freeze(model->parameters(), this->groups, {});
-    model->parameters().allocate_gradients();
+    allocate_gradients();
   }
 
   /// Norm and update of one step.
   double step(mh::Weights& weights, const AdamW& optimizer) const {
     return mh::train_step(
                passes(),
-               model->parameters(),
                weights,
                optimizer,
                batches(*this),
@@ -139,7 +138,7 @@ TEST_CASE("frozen parameters keep every bit, and have no gradient, no norm and n
       CHECK(states == (kept ? 1 : 3)); // a checkpoint has all weights
     }
     CHECK(frozen == 4);
-    CHECK(parameters.gradients().count_nonzero().item<int64_t>() == 0);
+    CHECK(model.main_gradients().count_nonzero().item<int64_t>() == 0);
 
     // the norm is that of the gradients which are left
     Grouped whole({}, dtype);

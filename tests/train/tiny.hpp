@@ -2,11 +2,14 @@
 /// A small decoder and a corpus of made-up tokens, without plugins.
 
 #include "core/train/batches.hpp"
+#include "core/train/gradients.hpp"
 #include "core/train/step.hpp"
 #include "megahost/corpus.hpp"
 #include "megahost/model.hpp"
 #include "megahost/nn/decoder.hpp"
 #include "megahost/recipe.hpp"
+
+#include <ATen/ops/cat.h>
 
 #include <memory>
 #include <string>
@@ -84,19 +87,36 @@ struct Built {
         policy
     );
     if (allocate) {
-      model->parameters().allocate_gradients();
+      allocate_gradients();
     }
   }
 
-  [[nodiscard]] mh::Passes passes() const { return {mesh, rules, *model, at::kCPU}; }
+  void allocate_gradients() { sums = std::make_unique<mh::Gradients>(model->parameters(), mesh); }
+
+  [[nodiscard]] mh::Passes passes() const {
+    return {mesh, rules, *model, at::kCPU, /*checking=*/false, nullptr, sums.get()};
+  }
+
+  /// All gradients, one after the other.
+  [[nodiscard]] at::Tensor main_gradients() const {
+    std::vector<at::Tensor> all;
+    for (const auto& parameter : model->parameters().all()) {
+      if (parameter.main_grad.defined()) {
+        all.push_back(parameter.main_grad.view({-1}));
+      }
+    }
+    return at::cat(all);
+  }
 
   /// Gradients of one step of four samples.
   at::Tensor gradients(int64_t micro, uint64_t seed = 5) {
     const mh::BatchLayout layout{.seq = kSeq, .micro = micro, .microbatches = 4 / micro};
     const auto batches = mh::load_batches(corpus, mh::Split::train, 0, layout);
-    model->parameters().gradients().zero_();
+    sums->begin(layout.microbatches);
+    sums->clear();
     losses = mh::forward_backward(passes(), batches, seed);
-    return model->parameters().gradients().clone();
+    sums->finish();
+    return main_gradients();
   }
 
   mh::Mesh mesh;
@@ -104,6 +124,7 @@ struct Built {
   mh::Decoder decoder;
   Numbers corpus;
   std::unique_ptr<mh::Model> model;
+  std::unique_ptr<mh::Gradients> sums;
   std::vector<mh::LossValue> losses;
 };
 

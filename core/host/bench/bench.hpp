@@ -2,7 +2,9 @@
 /// What `megahost bench` measures: each subject is a function that fills a table, which is printed
 /// for people or as JSON.
 
+#include "megahost/device.hpp"
 #include "megahost/host.hpp"
+#include "megahost/mesh.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -45,6 +47,10 @@ struct BenchTable {
 [[nodiscard]] BenchTable bench_memory();
 /// Attention, forward and backward, of 512 to 8,192 tokens: ours and LibTorch's.
 [[nodiscard]] BenchTable bench_attention();
+/// Collectives along each axis of a mesh.
+///
+/// Ranks:   all of the mesh
+[[nodiscard]] BenchTable bench_comm(const Mesh& mesh, const Device& device);
 /// Every other operator of ours, beside what memory and products would allow.
 [[nodiscard]] BenchTable bench_ops();
 

@@ -52,10 +52,9 @@ StepBench bench_step(const Recipe& recipe, Host& host, int64_t steps) {
   for (const auto& parameter : session->model->parameters().all()) {
     result.base_bytes -= static_cast<int64_t>(parameter.value.nbytes());
   }
-  auto& parameters = session->model->parameters();
   session->allocate_gradients();
   Weights weights(
-      parameters,
+      session->model->parameters(),
       session->gradients->owned(),
       *session->optimizer,
       weight_options(recipe, session->mesh)
@@ -66,7 +65,6 @@ StepBench bench_step(const Recipe& recipe, Host& host, int64_t steps) {
     const auto batches = data.get((number - 1) * recipe.batch.global, /*more=*/true);
     const auto done = train_step(
         session->passes(),
-        parameters,
         weights,
         *session->optimizer,
         batches,

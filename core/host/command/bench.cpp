@@ -65,6 +65,30 @@ std::vector<Command> bench_commands() {
           {{"megahost bench memory", ""}},
       },
       {
+          "bench comm",
+          "Speed",
+          "bandwidth and latency of the collectives along each axis of a layout",
+          "Starts the recipe's ranks on this machine, or takes part in those that torchrun, srun "
+          "or "
+          "mpirun started, and measures what its mesh axes carry, by size; beside it the time that "
+          "megahost itself adds to each call.",
+          {kRecipe},
+          {
+              {"--nproc", "N", "ranks, for parallel.data = \"auto\""},
+              {"--threads", "", "ranks are threads of this process, instead of processes"},
+              kSet,
+              kPlugin,
+              kJson,
+          },
+          {
+              {"megahost bench comm recipes/quickstart.lua --nproc 2 --set batch.micro=2",
+               "data parallel"},
+              {"megahost bench comm recipes/quickstart.lua --set parallel.tensor=2 --set "
+               "model.heads=8 --threads",
+               ""},
+          },
+      },
+      {
           "bench ops",
           "Speed",
           "time and rates of every other operator of ours",

@@ -2,10 +2,16 @@
 
 #include "core/host/bench/step.hpp"
 #include "core/host/commands/commands.hpp"
+#include "core/host/spawn.hpp"
 #include "core/kernels/caching_allocator.hpp"
 #include "core/kernels/ops.hpp"
+#include "core/mesh/launchers.hpp"
+#include "core/mesh/processes.hpp"
+#include "core/mesh/threads.hpp"
+#include "core/train/session.hpp"
 #include "megahost/error.hpp"
 
+#include <chrono>
 #include <cstdio>
 
 namespace mh {
@@ -64,6 +70,38 @@ int command_bench_attention(const Invocation& invocation, Host& host) {
 
 int command_bench_memory(const Invocation& invocation, Host& host) {
   return bench_table<bench_memory>(invocation, host);
+}
+
+int command_bench_comm(const Invocation& invocation, Host& host) {
+  const std::string& file = invocation.arguments.front();
+  const Recipe recipe = read_resolved(invocation, host, file).resolved.recipe;
+  const auto found = find_world(process_environment());
+  const int64_t world =
+      found || invocation.has("--nproc") ? world_size(invocation) : recipe.parallel.ranks();
+  if (world == 1) {
+    throw Error(
+        "the layout of " + file + " is one rank, which talks to nobody",
+        "give --nproc 2, or degrees such as --set parallel.tensor=2"
+    );
+  }
+  const auto device = host.make<Device>(recipe.device);
+  const auto shape = mesh_shape(recipe, world);
+  install_caching_allocator();
+  const auto measure = [&](const Mesh& mesh) {
+    const BenchTable table = bench_comm(mesh, *device);
+    return mesh.rank() == 0 ? print(invocation, table) : 0;
+  };
+  if (invocation.has("--threads")) {
+    run_ranks(shape, measure, {.order = recipe.parallel.order});
+    return 0;
+  }
+  if (!found) {
+    return run_as_ranks(world);
+  }
+  const Processes processes(
+      *found, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))
+  );
+  return measure(Mesh(shape, found->world.rank, processes.make_backend(), recipe.parallel.order));
 }
 
 int command_bench_ops(const Invocation& invocation, Host& host) {

@@ -1,15 +1,13 @@
 // megahost check: a small version of a model under layouts, against one rank.
 
+#include "core/host/commands/check_subject.hpp"
 #include "core/host/commands/commands.hpp"
-#include "core/host/folders.hpp"
 #include "core/host/spawn.hpp"
 #include "core/host/terminal.hpp"
-#include "core/mesh/processes.hpp"
 #include "core/recipe/layouts.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/recipe/text.hpp"
 #include "core/train/trial.hpp"
-#include "core/train/trial_file.hpp"
 #include "core/train/words.hpp"
 #include "megahost/error.hpp"
 
@@ -17,12 +15,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -31,24 +25,9 @@ namespace mh {
 
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMostRanks = 64;
-constexpr const char* kTask = "MEGAHOST_CHECK"; // what a rank that is a process has to do
-
-struct Precision {
-  const char* name;
-  at::ScalarType dtype;
-  double bound;
-  int finer; ///< index of the format that tells what rounding alone does; -1: none
-};
-
-constexpr std::array<Precision, 3> kPrecisions{{
-    {"float64", at::kDouble, 1e-12, -1},
-    {"fp32", at::kFloat, 1e-5, 0},
-    {"bf16", at::kBFloat16, 0, 1},
-}};
 
 /// What one layout made in one number format.
 struct Cell {
@@ -68,65 +47,6 @@ struct Row {
       return cell.second.good();
     });
   }
-};
-
-/// The recipe that is checked, under any layout.
-class Subject {
-public:
-  Subject(const Invocation& invocation, Host& host)
-      : invocation_(invocation)
-      , host_(host) {
-    if (invocation.arguments.empty() == !invocation.has("--model")) {
-      throw Error(
-          "megahost check takes a RECIPE or --model PLUGIN, one of them",
-          "megahost check recipes/quickstart.lua"
-      );
-    }
-  }
-
-  /// Throws:  RecipeError where the model, or check's own rules, refuse the layout
-  [[nodiscard]] Resolved under(const Layout& layout) const {
-    LoadOptions options;
-    options.roots = recipe_folders();
-    options.sets = invocation_.all("--set");
-    options.sets.insert(options.sets.end(), layout.sets.begin(), layout.sets.end());
-    Loaded loaded = base(options);
-    for (const std::string& plugin : loaded.plugins()) {
-      host_.load(plugin);
-    }
-    const Value* use = loaded.merged.find_path("model.use");
-    if (use != nullptr && use->is_string()) {
-      const auto& model = host_.require(Kind::architecture, use->as_string(), use->origin).schema;
-      options.layers.push_back(check_layer(loaded.merged, model));
-      loaded = base(options);
-    }
-    return resolve_loaded(loaded, host_, {.bf16 = false, .world = 1});
-  }
-
-private:
-  [[nodiscard]] Loaded base(LoadOptions options) const {
-    if (!invocation_.has("--model")) {
-      return load_recipe(invocation_.arguments.front(), options);
-    }
-    const std::string model = invocation_.value("--model");
-    Loaded loaded{"--model " + model, {}, Value(Table{}), {}};
-    loaded.layers.push_back(
-        {"--model",
-         Table{
-             {"name", "check"}, {"model", Table{{"use", model}}}, {"train", Table{{"iters", 100}}}}}
-    );
-    loaded.layers.insert(loaded.layers.end(), options.layers.begin(), options.layers.end());
-    for (const std::string& set : options.sets) {
-      loaded.layers.push_back(set_layer(set));
-    }
-    for (const Layer& layer : loaded.layers) {
-      loaded.merged = merge(loaded.merged, layer.tree);
-    }
-    return loaded;
-  }
-
-  const Invocation& invocation_;
-  Host& host_;
 };
 
 /// The layouts that were asked for; of `all`, those that are not refused.
@@ -179,55 +99,6 @@ std::vector<Precision> precisions_of(const Invocation& invocation) {
     }
   }
   return wanted;
-}
-
-/// Runs a layout as so many processes of this same command, and reads what they left behind.
-TrialResult trial_on_processes(const Layout& layout, const Precision& precision, int64_t ranks) {
-  std::string folder = fs::temp_directory_path() / "megahost-check-XXXXXX";
-  if (mkdtemp(folder.data()) == nullptr) {
-    throw Error("no temporary folder " + folder, "make room in TMPDIR", exit_code::other);
-  }
-  const std::unique_ptr<std::string, void (*)(std::string*)> cleared(&folder, [](auto* path) {
-    fs::remove_all(*path);
-  });
-  setenv(kTask, Json{layout.text, precision.name, folder}.dump().c_str(), 1);
-  const int status = run_as_ranks(ranks);
-  unsetenv(kTask);
-  if (status != 0) {
-    throw Error("its processes failed (status " + std::to_string(status) + ")", "", status);
-  }
-  return read_trial(folder);
-}
-
-/// This process is one rank of a trial.
-int run_rank(const Subject& subject, Host& host) {
-  const char* text = std::getenv(kTask);
-  const auto task = Json::parse(text == nullptr ? "" : text, nullptr, false);
-  const auto found = find_world(process_environment());
-  if (!task.is_array() || !found) {
-    throw Error(
-        "megahost check starts its own ranks", "leave the launcher out; --processes uses processes"
-    );
-  }
-  const auto* precision = std::find_if(kPrecisions.begin(), kPrecisions.end(), [&](const auto& p) {
-    return task[1] == p.name;
-  });
-  const std::string layout = task[0];
-  const Recipe recipe =
-      subject.under(layout.empty() ? Layout{} : parse_layouts(layout).front()).recipe;
-  const Processes processes(
-      *found, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))
-  );
-  const Mesh mesh(
-      mesh_shape(recipe, found->world.size),
-      found->world.rank,
-      processes.make_backend(),
-      recipe.parallel.order
-  );
-  TrialResult result;
-  run_trial(recipe, host, {.mesh = &mesh}, {.dtype = precision->dtype}, result);
-  write_trial(result, mesh, task[2].get<std::string>());
-  return 0;
 }
 
 class Check {

@@ -28,6 +28,7 @@ constexpr std::pair<std::string_view, Run> kCommands[] = {
     {"bench gemm", mh::command_bench_gemm},
     {"bench attention", mh::command_bench_attention},
     {"bench memory", mh::command_bench_memory},
+    {"bench comm", mh::command_bench_comm},
     {"bench ops", mh::command_bench_ops},
     {"recipe check", mh::command_recipe_check},
     {"recipe show", mh::command_recipe_show},

@@ -72,10 +72,15 @@ struct Piece {
 
 struct Parameter;
 
-/// Is told while a backward pass adds gradients, so that sums over ranks can start before it ends.
-class MH_API GradientListener {
+/// Is told what passes need and make, so that values come from other ranks just before their use,
+/// and sums over ranks start before a backward pass ends.
+class MH_API ParameterListener {
 public:
-  virtual ~GradientListener();
+  virtual ~ParameterListener();
+  /// A block is about to run: the values of its parameters must be there when this returns.
+  ///
+  /// Returns: whether they may be gone by the time of its backward pass, which then asks again
+  virtual bool needed(const std::vector<Parameter*>& parameters) = 0;
   /// `main_grad` is about to grow: it must be allocated when this returns.
   virtual void before(Parameter& parameter) = 0;
   /// One use of the parameter has added its gradient.
@@ -88,7 +93,8 @@ struct Parameter {
   at::Tensor
       main_grad; ///< float32 (float64 models: float64) of the same shape, accumulated in place
   std::vector<Piece> pieces;
-  GradientListener* listener = nullptr; ///< null: nobody waits for this gradient
+  int64_t block = 0; ///< of this rank's blocks, the one that made it, counted from 0
+  ParameterListener* listener = nullptr; ///< null: nobody shares this parameter's work
 
   /// For layers that add weight gradients themselves; `add` gets `main_grad`. Nothing happens where
   /// the parameter is frozen.
@@ -142,8 +148,9 @@ public:
   /// `flat` (one dimension) that starts at `begin`. An undefined `flat` takes the gradient away.
   static void place_gradient(Parameter& parameter, const at::Tensor& flat, int64_t begin);
 
-  /// Tells `listener` of every gradient from now on, those that autograd adds included.
-  void listen(GradientListener* listener);
+  /// Tells `listener` of every use and every gradient from now on, those that autograd adds
+  /// included.
+  void listen(ParameterListener* listener);
 
   /// The flat buffer; undefined before `allocate_gradients`.
   [[nodiscard]] const at::Tensor& gradients() const { return gradients_; }
@@ -154,14 +161,8 @@ public:
   /// The squared L2 norm of all gradients of the global model, each element counted once: float32
   /// scalar on the parameters' device (float64 for float64 models).
   [[nodiscard]] at::Tensor squared_gradient_norm(const Mesh& mesh) const;
-  /// The same of the weights as the model computes with them.
-  [[nodiscard]] at::Tensor squared_weight_norm(const Mesh& mesh) const;
-  /// How many of the global model's gradients are 0, each element counted once: float64 scalar.
-  [[nodiscard]] at::Tensor zero_gradients(const Mesh& mesh) const;
 
 private:
-  void sum_over_stages(const Mesh& mesh);
-
   std::deque<Parameter> parameters_;
   std::deque<Buffer> buffers_;
   at::Tensor gradients_;

@@ -56,6 +56,9 @@ struct Recipe {
     std::string context_method = "ring";      ///< ring | all_gather | all_to_all
     std::string pipeline_layout = "balanced"; ///< balanced | even | "embed+3|4|4|3+head"
     std::string order = "tp-cp-ep-dp-pp";
+    int64_t bucket_size = int64_t{10} << 20; ///< gradients that are summed over ranks together
+    std::string reduce_dtype = "fp32";       ///< fp32 | bf16: the format in which they travel
+    bool overlap = true;                     ///< sums start while the backward pass goes on
 
     /// Ranks of one copy of the model: tensor x pipeline x context.
     [[nodiscard]] int64_t model_ranks() const { return tensor * pipeline * context; }

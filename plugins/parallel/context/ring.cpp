@@ -108,6 +108,39 @@ Passing pass_on(const Tensor& outgoing, const mh::Group& group) {
   return passing;
 }
 
+/// Keys and values of one piece, where it begins in what is visiting, and what is seen of it.
+struct Visit {
+  Tensor keys, values;
+  int64_t begin;
+  mh::ops::AttentionMask mask;
+  mh::ops::AttentionDropout dropout;
+};
+
+/// Lets keys and values ([2, keys, batch, kv_heads, dim]) visit all ranks: `see` is called with
+/// each piece that some query here may see, `leave` before those of the next rank come.
+template <class See, class Leave>
+void go_round(const Call& call, Tensor visiting, const See& see, const Leave& leave) {
+  for (int64_t step = 0; step < call.ranks(); ++step) {
+    const bool last = step + 1 == call.ranks();
+    auto next = last ? Passing{} : pass_on(visiting, *call.group);
+    int64_t begin = 0;
+    for (const Run& run : call.pieces(call.owner(step))) {
+      auto [mask, dropout] = call.of(run);
+      see(Visit{
+          visiting[0].narrow(0, begin, run.count),
+          visiting[1].narrow(0, begin, run.count),
+          begin,
+          std::move(mask),
+          dropout});
+      begin += run.count;
+    }
+    leave();
+    if (!last) {
+      visiting = next.wait();
+    }
+  }
+}
+
 struct Ring : torch::autograd::Function<Ring> {
   static Tensor forward(
       AutogradContext* ctx,
@@ -121,31 +154,14 @@ struct Ring : torch::autograd::Function<Ring> {
     Tensor lse = at::full(
         {q.size(1), q.size(2), q.size(0)}, -std::numeric_limits<double>::infinity(), out.options()
     );
-    Tensor visiting = at::stack({k, v}); // [2, keys, batch, kv_heads, dim]
-    for (int64_t step = 0; step < call->ranks(); ++step) {
-      const bool last = step + 1 == call->ranks();
-      auto next = last ? Passing{} : pass_on(visiting, *call->group);
-      int64_t begin = 0;
-      for (const Run& run : call->pieces(call->owner(step))) {
-        const auto [mask, dropout] = call->of(run);
-        const auto [part, part_lse] = mh::ops::attention(
-            q,
-            visiting[0].narrow(0, begin, run.count),
-            visiting[1].narrow(0, begin, run.count),
-            call->scale,
-            mask,
-            dropout
-        );
-        const Tensor both = at::logaddexp(lse, part_lse);
-        out.mul_(per_query(share(lse, both)))
-            .add_(part.to(type) * per_query(share(part_lse, both)));
-        lse = both;
-        begin += run.count;
-      }
-      if (!last) {
-        visiting = next.wait();
-      }
-    }
+    const auto merge = [&](const Visit& visit) {
+      const auto [part, part_lse] =
+          mh::ops::attention(q, visit.keys, visit.values, call->scale, visit.mask, visit.dropout);
+      const Tensor both = at::logaddexp(lse, part_lse);
+      out.mul_(per_query(share(lse, both))).add_(part.to(type) * per_query(share(part_lse, both)));
+      lse = both;
+    };
+    go_round(*call, at::stack({k, v}), merge, [] {});
     out = out.to(q.scalar_type());
     ctx->save_for_backward({q, k, v, out, lse});
     ctx->saved_data["call"] =
@@ -157,37 +173,29 @@ struct Ring : torch::autograd::Function<Ring> {
     const auto saved = ctx->get_saved_variables();
     const auto capsule = ctx->saved_data["call"].toCapsule();
     const auto* call = static_cast<const Call*>(capsule.get());
-    const auto& [q, out, lse] = std::tie(saved[0], saved[3], saved[4]);
+    const Tensor &q = saved[0], &out = saved[3], &lse = saved[4];
     Tensor dq = at::zeros(q.sizes(), lse.options());
-    Tensor visiting = at::stack({saved[1], saved[2]});
+    const Tensor visiting = at::stack({saved[1], saved[2]});
     Tensor gradient = at::zeros(visiting.sizes(), lse.options()); // of what is visiting
-    for (int64_t step = 0; step < call->ranks(); ++step) {
-      const bool last = step + 1 == call->ranks();
-      auto next = last ? Passing{} : pass_on(visiting, *call->group);
-      int64_t begin = 0;
-      for (const Run& run : call->pieces(call->owner(step))) {
-        const auto [mask, dropout] = call->of(run);
-        const auto [dq_part, dk, dv] = mh::ops::attention_backward(
-            gradients[0],
-            q,
-            visiting[0].narrow(0, begin, run.count),
-            visiting[1].narrow(0, begin, run.count),
-            out,
-            lse,
-            call->scale,
-            mask,
-            dropout
-        );
-        dq.add_(dq_part);
-        gradient[0].narrow(0, begin, run.count).add_(dk);
-        gradient[1].narrow(0, begin, run.count).add_(dv);
-        begin += run.count;
-      }
+    const auto differentiate = [&](const Visit& visit) {
+      const auto [dq_part, dk, dv] = mh::ops::attention_backward(
+          gradients[0],
+          q,
+          visit.keys,
+          visit.values,
+          out,
+          lse,
+          call->scale,
+          visit.mask,
+          visit.dropout
+      );
+      dq.add_(dq_part);
+      gradient[0].narrow(0, visit.begin, dk.size(0)).add_(dk);
+      gradient[1].narrow(0, visit.begin, dv.size(0)).add_(dv);
+    };
+    go_round(*call, visiting, differentiate, [&] {
       gradient = pass_on(gradient, *call->group).wait();
-      if (!last) {
-        visiting = next.wait();
-      }
-    }
+    });
     const auto type = q.scalar_type();
     return {dq.to(type), gradient[0].to(type), gradient[1].to(type), Tensor()};
   }

@@ -4,9 +4,9 @@
 
 namespace {
 
-/// Data ranks share what they would all hold: the optimizer's state and master weights (1), and
-/// gradients (2). No tensor of the model lies elsewhere, so there are no rules; the trainer deals
-/// out whole units of the optimizer.
+/// Data ranks share what they would all hold: the optimizer's state and master weights (1),
+/// gradients (2), and weights (3), which come before a block runs. No tensor that a block computes
+/// with lies elsewhere, so there are no rules; the trainer deals out whole units of the optimizer.
 ///
 /// Source:  arXiv:1910.02054
 class Zero : public mh::Strategy {
@@ -23,5 +23,5 @@ public:
 } // namespace
 
 MH_PLUGIN("org.megahost.zero", "0.1.0", "distributed optimizer", [](mh::Registry& r) {
-  r.add<Zero>("zero", "data ranks share optimizer state (1) and gradients (2)");
+  r.add<Zero>("zero", "data ranks share optimizer state (1), gradients (2) and weights (3)");
 });

@@ -1,0 +1,216 @@
+// A checkpoint that was written under one layout is read under every other, of up to eight ranks:
+// parameters, masters and optimizer state have every bit, and data go on at the same sample.
+
+#include "core/mesh/threads.hpp"
+#include "core/recipe/pipeline_layout.hpp"
+#include "core/train/batches.hpp"
+#include "core/train/checkpointing.hpp"
+#include "core/train/gradients.hpp"
+#include "core/train/stages.hpp"
+#include "core/train/weights.hpp"
+#include "megahost/model.hpp"
+#include "megahost/nn/decoder.hpp"
+#include "megahost/random.hpp"
+#include "tests/dist/placed.hpp"
+#include "tests/train/tiny.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+using namespace mh;
+
+namespace {
+
+struct TestLayout {
+  const char* name;
+  MeshShape shape{};
+  std::string chunks{}; // of the pipeline
+  int64_t zero = 0;
+  Unit unit = Unit::element;
+};
+
+const std::vector<TestLayout> kLayouts{
+    {"one rank"},
+    {"tensor 2, sequence", {.tp = 2}},
+    {"tensor 4, two of which share a key head", {.tp = 4}},
+    {"pipeline 2", {.pp = 2}, "embed+3|1+head"},
+    {"pipeline 2 of virtual 2", {.pp = 2}, "embed+1|1|1|1+head"},
+    {"pipeline 4, data 2", {.pp = 4, .dp = 2}, "embed+1|1|1|1+head"},
+    {"context 2, tensor 2", {.cp = 2, .tp = 2}},
+    {"data 2, zero 1", {.dp = 2}, "", 1},
+    {"data 4, zero 2", {.dp = 4}, "", 2},
+    {"data 8, zero 3", {.dp = 8}, "", 3},
+    {"tensor 2, pipeline 2, data 2, zero 1", {.pp = 2, .dp = 2, .tp = 2}, "embed+2|2+head", 1},
+    {"tensor 2, context 2, data 2, zero 1 by whole matrices",
+     {.dp = 2, .cp = 2, .tp = 2},
+     "",
+     1,
+     Unit::matrix},
+};
+
+class TwoStates : public Optimizer {
+public:
+  [[nodiscard]] std::vector<StateSpec> state() const override { return {{"m"}, {"v"}}; }
+
+  void update(std::span<UpdateItem>, const Update&) const override {}
+};
+
+DecoderConfig config() {
+  DecoderConfig c;
+  c.layers = 4;
+  c.hidden = 24;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.ffn_hidden = 40;
+  c.norm = "rmsnorm";
+  c.activation = "swiglu";
+  c.qkv_bias = true;
+  c.tied = true;
+  return c;
+}
+
+/// What a rank holds of a run: bf16 weights, float32 masters, two states of each.
+class Rank {
+public:
+  Rank(const TestLayout& layout, const Mesh& mesh)
+      : mesh_(mesh)
+      , rules_(rules_of(/*sequence=*/true))
+      , decoder_(config(), {.vocab = 50, .seq_length = 8})
+      , model_(
+            decoder_,
+            {.mesh = &mesh,
+             .rules = &rules_,
+             .dtype = at::kBFloat16,
+             .seq = 8,
+             .microbatch = layout.shape.dp,
+             .vocab_multiple = 4,
+             .chunks = layout.chunks.empty() ? std::vector<ModelChunk>()
+                                             : chunks_of(parse_layout(layout.chunks).value())}
+        )
+      , gradients_(model_.parameters(), mesh, {.zero = layout.zero, .unit = layout.unit})
+      , weights_(model_.parameters(), gradients_.owned(), optimizer_) {}
+
+  void save(const std::filesystem::path& run, const Progress& progress) {
+    for (const auto& stored : weights_.stored()) {
+      const at::NoGradGuard no_grad;
+      stored.data.copy_(truth(stored.name, *stored.piece));
+    }
+    std::vector<std::string> notes;
+    save_checkpoint(run, progress, weights_, /*keep=*/0, notes, ranks_of(mesh_.all()));
+    CHECK(notes.empty());
+  }
+
+  Progress load(const std::filesystem::path& run) {
+    const at::NoGradGuard no_grad;
+    for (const auto& stored : weights_.stored()) {
+      stored.data.fill_(7);
+    }
+    std::vector<std::string> notes;
+    const auto progress = load_checkpoint(run, weights_, notes, ranks_of(mesh_.all()));
+    gradients_.share_parameters();
+    gradients_.wait_for_all();
+    CHECK(notes.empty());
+    REQUIRE(progress.has_value());
+    return *progress;
+  }
+
+  void check() const {
+    for (const auto& stored : weights_.stored()) {
+      CHECK_MESSAGE(at::equal(stored.data, truth(stored.name, *stored.piece)), stored.name);
+    }
+    for (const auto& parameter : model_.parameters().all()) {
+      for (const auto& piece : parameter.pieces) {
+        const at::Tensor value = parameter.view(parameter.value.detach(), piece);
+        CHECK_MESSAGE(at::equal(value, truth(piece.name, piece).to(at::kBFloat16)), piece.name);
+      }
+    }
+  }
+
+  /// The samples that this rank sees in the step after so many.
+  [[nodiscard]] std::vector<int64_t> samples_after(int64_t consumed) const {
+    const tiny::Numbers corpus;
+    const int64_t data = mesh_.size(MeshAxis::dp);
+    std::vector<int64_t> samples;
+    for (const auto& batch : load_batches(
+             corpus,
+             Split::train,
+             consumed,
+             {.seq = tiny::kSeq,
+             .micro = 1,
+             .microbatches = 8 / data,
+             .data_ranks = data,
+             .data_rank = mesh_.coordinate(MeshAxis::dp)}
+         )) {
+      samples.insert(samples.end(), batch.samples.begin(), batch.samples.end());
+    }
+    return samples;
+  }
+
+private:
+  /// Values that depend on name and place in the global tensor only.
+  static at::Tensor truth(const std::string& name, const Piece& piece) {
+    const at::Tensor slice = at::full(piece.shape, 0, at::kFloat);
+    fill_normal(slice, random_key(5, name), 1, piece.global_shape, piece.offset);
+    return slice;
+  }
+
+  const Mesh& mesh_;
+  Rules rules_;
+  Decoder decoder_;
+  Model model_;
+  Gradients gradients_;
+  TwoStates optimizer_;
+  Weights weights_;
+};
+
+} // namespace
+
+TEST_CASE("checkpoints of twelve layouts, each read under all twelve") {
+  std::string folder = std::filesystem::temp_directory_path() / "megahost-layouts-XXXXXX";
+  REQUIRE(mkdtemp(folder.data()) != nullptr);
+  const auto run = [&](size_t i) { return std::filesystem::path(folder) / std::to_string(i); };
+  for (size_t i = 0; i < kLayouts.size(); ++i) {
+    CAPTURE(kLayouts[i].name);
+    Progress progress;
+    progress.step = 3 + static_cast<int64_t>(i);
+    progress.samples = 8 * progress.step;
+    std::filesystem::create_directory(run(i));
+    run_ranks(kLayouts[i].shape, [&](const Mesh& mesh) {
+      Rank(kLayouts[i], mesh).save(run(i), progress);
+    });
+  }
+  for (const auto& layout : kLayouts) {
+    std::mutex mutex;
+    std::vector<std::set<int64_t>> samples(kLayouts.size());
+    run_ranks(layout.shape, [&](const Mesh& mesh) {
+      Rank rank(layout, mesh);
+      for (size_t i = 0; i < kLayouts.size(); ++i) {
+        const Progress progress = rank.load(run(i));
+        const std::string pair = std::string(kLayouts[i].name) + " -> " + layout.name;
+        CAPTURE(pair);
+        rank.check();
+        CHECK(progress.step == 3 + static_cast<int64_t>(i));
+        const auto own = rank.samples_after(progress.samples);
+        const std::scoped_lock lock(mutex);
+        samples[i].insert(own.begin(), own.end());
+      }
+    });
+    for (size_t i = 0; i < kLayouts.size(); ++i) {
+      const auto first = 8 * (3 + static_cast<int64_t>(i));
+      REQUIRE(samples[i].size() == 8);
+      CHECK(*samples[i].begin() == first);
+      CHECK(*samples[i].rbegin() == first + 7);
+    }
+  }
+  std::filesystem::remove_all(folder);
+}

@@ -9,10 +9,13 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstdio>
+#include <map>
 #include <set>
 
 namespace mh {
@@ -68,7 +71,10 @@ void fill(
   }
   std::vector<int64_t> expected;
   for (const std::string& name : map.ours) {
-    const auto& shape = find_place(store, name).piece->global_shape;
+    const auto& whole = find_place(store, name).piece->global_shape;
+    const std::vector<int64_t> shape(
+        whole.begin() + static_cast<int64_t>(map.at.size()), whole.end()
+    );
     if (expected.empty()) {
       expected = shape;
     } else {
@@ -89,12 +95,23 @@ void fill(
   int64_t row = 0;
   for (const std::string& name : map.ours) {
     const auto [parameter, piece] = find_place(store, name);
-    at::Tensor part = tensor.narrow(0, row, piece->global_shape[0]);
-    row += piece->global_shape[0];
-    for (size_t d = 0; d < piece->shape.size(); ++d) {
-      part = part.narrow(static_cast<int64_t>(d), piece->offset[d], piece->shape[d]);
+    at::Tensor own = parameter->view(parameter->value.detach(), *piece);
+    bool mine = true; // the entry that theirs is lies on this rank
+    for (size_t i = 0; i < map.at.size(); ++i) {
+      const int64_t index = map.at[i] - piece->offset[i];
+      mine = mine && index >= 0 && index < piece->shape[i];
+      own = mine ? own.select(0, index) : own;
     }
-    parameter->view(parameter->value.detach(), *piece).copy_(part);
+    if (!mine) {
+      continue;
+    }
+    const size_t first = map.at.size(); // dimension 0 of theirs
+    at::Tensor part = tensor.narrow(0, row, piece->global_shape[first]);
+    row += piece->global_shape[first];
+    for (size_t d = first; d < piece->shape.size(); ++d) {
+      part = part.narrow(static_cast<int64_t>(d - first), piece->offset[d], piece->shape[d]);
+    }
+    own.copy_(part);
   }
 }
 
@@ -134,6 +151,63 @@ void load_hugging_face(const fs::path& path, Session& session) {
   }
 }
 
+/// The tensors of a simpler model that some of ours begin with.
+class Upcycling {
+public:
+  Upcycling(Session& session, Checkpoint& saved)
+      : store_(session.model->parameters())
+      , saved_(saved) {
+    for (const StoredTensor& tensor : saved.manifest().tensors) {
+      stored_.insert(tensor.name);
+    }
+    for (Upcycled& one : session.architecture->upcycled()) {
+      if (!stored_.contains(one.ours)) {
+        used_.insert(one.theirs.begin(), one.theirs.end());
+        maps_.emplace(one.ours, std::move(one.theirs));
+      }
+    }
+  }
+
+  [[nodiscard]] bool makes(const std::string& ours) const { return maps_.contains(ours); }
+
+  [[nodiscard]] bool uses(const std::string& theirs) const { return used_.contains(theirs); }
+
+  void fill() {
+    for (const auto& [ours, theirs] : maps_) {
+      if (theirs.empty() || store_.find(ours) == nullptr) {
+        continue; // initial values; or the layer lies on another stage
+      }
+      std::vector<at::Tensor> parts;
+      for (const std::string& name : theirs) {
+        parts.push_back(saved_.tensor(name));
+      }
+      const at::Tensor whole = parts.size() == 1 ? parts.front() : at::stack(parts);
+      const auto [parameter, piece] = find_place(store_, ours);
+      const at::IntArrayRef shape = piece->global_shape;
+      if (whole.dim() > static_cast<int64_t>(shape.size()) ||
+          shape.slice(shape.size() - static_cast<size_t>(whole.dim())) != whole.sizes()) {
+        throw Error(
+            "the checkpoint's " + theirs.front() + " does not have the size of one part of " +
+                ours + ", " + shape_text(shape),
+            "give experts the size of the dense model's feed-forward (model.expert_hidden)",
+            exit_code::data
+        );
+      }
+      at::Tensor part = whole.expand(shape);
+      for (size_t d = 0; d < piece->shape.size(); ++d) {
+        part = part.narrow(static_cast<int64_t>(d), piece->offset[d], piece->shape[d]);
+      }
+      parameter->view(parameter->value.detach(), *piece).copy_(part);
+    }
+  }
+
+private:
+  ParameterStore& store_;
+  Checkpoint& saved_;
+  std::set<std::string> stored_, used_;
+  std::map<std::string, std::vector<std::string>> maps_; // ours, theirs
+};
+
 int64_t load_run(const fs::path& path, Session& session, std::optional<int64_t> wanted) {
   LocalStorage disk;
   const StepFolder steps(disk, checkpoint_folder(path), [](const std::string& sentence) {
@@ -152,9 +226,14 @@ int64_t load_run(const fs::path& path, Session& session, std::optional<int64_t> 
         path.string() + " holds no checkpoint yet", "give a run that has saved one", exit_code::data
     );
   }
+  Checkpoint saved(disk, steps.path(*step));
+  Upcycling upcycling(session, saved);
   std::vector<Slice> slices;
   for (Parameter& parameter : session.model->parameters().all()) {
     for (const Piece& piece : parameter.pieces) {
+      if (upcycling.makes(piece.name)) {
+        continue;
+      }
       slices.push_back(
           {piece.name,
            piece.global_shape,
@@ -163,11 +242,18 @@ int64_t load_run(const fs::path& path, Session& session, std::optional<int64_t> 
       );
     }
   }
-  Checkpoint saved(disk, steps.path(*step));
+  for (const Buffer& buffer : session.model->parameters().buffers()) {
+    const Piece& piece = buffer.piece;
+    slices.push_back({piece.name, piece.global_shape, piece.offset, buffer.value});
+  }
   saved.load(slices, OtherDtype::convert);
+  upcycling.fill();
   for (const StoredTensor& tensor : saved.manifest().tensors) {
-    if (!tensor.name.starts_with("optimizer.") &&
-        session.model->parameters().find(tensor.name) == nullptr) {
+    const bool known = upcycling.uses(tensor.name) ||
+                       std::any_of(slices.begin(), slices.end(), [&](const Slice& slice) {
+                         return slice.name == tensor.name;
+                       });
+    if (!known && !tensor.name.starts_with("optimizer.") && !tensor.name.starts_with("fp8.")) {
       throw Error(
           path.string() + " holds the tensor " + tensor.name +
               ", for which the recipe's model has no place",
@@ -211,7 +297,11 @@ std::vector<NamedTensor> named_gradients(Session& session, bool hugging_face) {
     for (const HfTensor& map : session.architecture->hugging_face()) {
       std::vector<at::Tensor> parts;
       for (const std::string& name : map.ours) {
-        parts.push_back(gradient(name));
+        at::Tensor part = gradient(name);
+        for (const int64_t index : map.at) {
+          part = part.select(0, index);
+        }
+        parts.push_back(std::move(part));
       }
       const at::Tensor whole = at::cat(parts);
       gradients.push_back({map.theirs, map.transpose ? whole.t() : whole});

@@ -63,6 +63,19 @@ struct DropoutCall {
   float scale;
 };
 
+/// Rows between tokens [tokens, columns] and the slots [slots, columns] that they have at experts;
+/// slot < 0: none. Weights, where there are any: one for each choice of a token.
+struct ExpertCall {
+  int64_t columns, choices;
+  const int64_t* slot;  ///< [tokens, choices]
+  const float* weight;  ///< the same; may be null: 1
+  const void* tokens;   ///< scatter, backward: read
+  const void* slots;    ///< gather, backward: read
+  void* to_tokens;      ///< gather: written
+  void* to_slots;       ///< scatter, backward: written
+  float* weight_change; ///< backward: the weights' gradients
+};
+
 enum class UpdateKind : uint8_t { adam, sgd, average };
 
 /// One parameter in an optimizer's pass; UpdateRule in megahost/optimizer.hpp has the formulas.

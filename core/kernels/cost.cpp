@@ -61,6 +61,11 @@ Cost attention(Arguments arguments, size_t first, size_t scale, double products)
       bytes(arguments) + static_cast<double>(q.nbytes())};
 }
 
+/// Bytes of one of x's rows for each slot.
+double moved_rows(const at::Tensor& x, const at::Tensor& slots) {
+  return static_cast<double>(slots.numel() * x.size(1) * x.element_size());
+}
+
 /// Every tensor of the lists is read and written once.
 Cost update(Arguments arguments) {
   Cost cost;
@@ -76,7 +81,7 @@ Cost update(Arguments arguments) {
   return cost;
 }
 
-constexpr std::array<std::pair<std::string_view, CostFunction>, 17> kCosts = {{
+constexpr std::array<std::pair<std::string_view, CostFunction>, 23> kCosts = {{
     {"megahost::attention", [](Arguments a) { return attention(a, 0, 3, 2); }},
     {"megahost::attention_backward", [](Arguments a) { return attention(a, 1, 6, 5); }},
     {"megahost::gemm_",
@@ -109,6 +114,39 @@ constexpr std::array<std::pair<std::string_view, CostFunction>, 17> kCosts = {{
      }},
     {"megahost::dropout", element_wise<8>},
     {"megahost::update_", update},
+    {"megahost::expert_slots",
+     [](Arguments a) {
+       return Cost{elements(a[0]), 3 * bytes(a)};
+     }},
+    {"megahost::expert_scatter",
+     [](Arguments a) {
+       const auto row = static_cast<double>(a[0].toTensor().size(1));
+       return Cost{row * elements(a[1]), bytes(a) + moved_rows(a[0].toTensor(), a[1].toTensor())};
+     }},
+    {"megahost::expert_gather",
+     [](Arguments a) {
+       const auto row = static_cast<double>(a[0].toTensor().size(1));
+       const auto tokens = static_cast<double>(a[1].toTensor().size(0));
+       const auto element = static_cast<double>(a[0].toTensor().element_size());
+       return Cost{2 * row * elements(a[1]), bytes(a) + tokens * row * element};
+     }},
+    {"megahost::expert_gather_backward",
+     [](Arguments a) {
+       const auto row = static_cast<double>(a[0].toTensor().size(1));
+       return Cost{
+           3 * row * elements(a[2]), bytes(a) + moved_rows(a[0].toTensor(), a[2].toTensor())};
+     }},
+    {"megahost::grouped_product",
+     [](Arguments a) {
+       const auto& weight = a[1].toTensor();
+       const auto columns = static_cast<double>(weight.size(a[3].toBool() ? 1 : 2));
+       return Cost{2 * columns * elements(a[0]), bytes(a)};
+     }},
+    {"megahost::grouped_gradient_",
+     [](Arguments a) {
+       const auto columns = static_cast<double>(a[1].toTensor().size(1));
+       return Cost{2 * columns * elements(a[2]), bytes(a)};
+     }},
 }};
 
 } // namespace

@@ -38,6 +38,7 @@ void ensure_registered() {
     register_row_ops(libraries);
     register_update(libraries);
     register_fp8(libraries);
+    register_experts(libraries);
     register_meta_shapes(library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta));
   });
 }

@@ -19,6 +19,7 @@ void register_activation(Libraries& libraries);
 void register_row_ops(Libraries& libraries);
 void register_update(Libraries& libraries);
 void register_fp8(Libraries& libraries);
+void register_experts(Libraries& libraries);
 
 /// The operator of this name, to be called like `Function`.
 template <class Function>

@@ -8,6 +8,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <numeric>
 #include <utility>
 
 namespace mh {
@@ -215,6 +216,32 @@ at::Tensor Group::all_to_all(const at::Tensor& tensor, int64_t split, int64_t co
     piece = piece.movedim(0, split);
   }
   return at::cat(pieces, concat);
+}
+
+at::Tensor Group::all_to_all_rows(
+    const at::Tensor& tensor, const std::vector<int64_t>& send, const std::vector<int64_t>& receive
+) const {
+  if (size() == 1) {
+    return tensor;
+  }
+  const auto total = [](const std::vector<int64_t>& rows) {
+    return std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  };
+  MH_ASSERT(
+      total(send) == tensor.size(0) && send.size() == members_.size() &&
+          receive.size() == members_.size(),
+      "the rows that an all-to-all sends are those of its tensor, so many for each member"
+  );
+  at::Tensor input = tensor.contiguous();
+  auto sizes = input.sizes().vec();
+  sizes[0] = total(receive);
+  at::Tensor output = at::empty(sizes, input.options());
+  start({"all-to-all", input, output}, [&](c10d::Backend& backend) {
+    std::vector<int64_t> from = receive;
+    std::vector<int64_t> to = send;
+    return backend.alltoall_base(output, input, from, to);
+  }).wait();
+  return output;
 }
 
 at::Tensor Group::slice(const at::Tensor& tensor, int64_t dim) const {

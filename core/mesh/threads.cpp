@@ -157,7 +157,9 @@ public:
   c10::intrusive_ptr<c10d::Work>
   alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes, std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions&)
       override {
-    MH_ASSERT(output_sizes.empty() && input_sizes.empty(), "threads exchange even slices only");
+    if (!output_sizes.empty() || !input_sizes.empty()) {
+      return exchange_rows(output, input, output_sizes, input_sizes);
+    }
     return exchange(input, [output, rank = getRank()](const std::vector<at::Tensor>& all) {
       const auto mine = parts(all, rank);
       const auto pieces = output.chunk(static_cast<int64_t>(all.size()), 0);
@@ -200,6 +202,31 @@ private:
   exchange(const at::Tensor& mine, std::function<void(const std::vector<at::Tensor>&)> use) {
     const int64_t number = shared_->show(getRank(), mine.clone());
     return posted([shared = shared_, number, use = std::move(use)] { use(shared->read(number)); });
+  }
+
+  /// Uneven slices: a letter to each member, and one from each.
+  c10::intrusive_ptr<c10d::Work> exchange_rows(
+      const at::Tensor& output,
+      const at::Tensor& input,
+      const std::vector<int64_t>& output_sizes,
+      const std::vector<int64_t>& input_sizes
+  ) {
+    std::vector<c10::intrusive_ptr<c10d::Work>> arrivals;
+    int64_t to_row = 0, from_row = 0;
+    for (int member = 0; member < getSize(); ++member) {
+      const auto at = static_cast<size_t>(member);
+      std::vector<at::Tensor> letter{input.narrow(0, from_row, input_sizes[at])};
+      std::vector<at::Tensor> room{output.narrow(0, to_row, output_sizes[at])};
+      (void)send(letter, member, 0);
+      arrivals.push_back(recv(room, member, 0));
+      from_row += input_sizes[at];
+      to_row += output_sizes[at];
+    }
+    return posted([arrivals] {
+      for (const auto& arrival : arrivals) {
+        arrival->wait();
+      }
+    });
   }
 
   std::shared_ptr<Shared> shared_;

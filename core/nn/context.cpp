@@ -85,6 +85,16 @@ double StepContext::host_value(const at::Tensor& scalar, double assumed) const {
   return scalar.is_meta() ? assumed : scalar.item().toDouble();
 }
 
+std::vector<int64_t>
+StepContext::host_values(const at::Tensor& counts, const std::vector<int64_t>& assumed) const {
+  if (counts.is_meta()) {
+    return assumed;
+  }
+  const at::Tensor host = counts.to(at::kCPU, at::kLong).contiguous();
+  const auto* data = host.const_data_ptr<int64_t>();
+  return {data, data + host.numel()};
+}
+
 const at::Tensor&
 StepContext::cached(const std::string& key, const std::function<at::Tensor()>& make) {
   auto found = cache_->find(key);
@@ -103,10 +113,27 @@ at::Tensor StepContext::part(
   if (keep == nullptr || !keep->redoes(name)) {
     return run(inputs);
   }
-  return recomputed(
-      [run](const std::vector<at::Tensor>& again) { return std::vector<at::Tensor>{run(again)}; },
+  // Losses that the part adds come out with its result, since only what is returned carries
+  // gradients.
+  auto added = std::make_shared<std::vector<Loss>>();
+  const auto results = recomputed(
+      [this, run, added](const std::vector<at::Tensor>& again) {
+        auto before = std::exchange(losses_, {});
+        std::vector<at::Tensor> outputs{run(again)};
+        *added = std::exchange(losses_, std::move(before));
+        for (const Loss& loss : *added) {
+          outputs.push_back(loss.sum);
+        }
+        return outputs;
+      },
       inputs
-  )[0];
+  );
+  for (size_t i = 0; i < added->size(); ++i) {
+    (*added)[i].sum = results[i + 1];
+    add_loss(std::move((*added)[i]));
+  }
+  added->clear();
+  return results[0];
 }
 
 at::Tensor StepContext::part(

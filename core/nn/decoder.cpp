@@ -9,6 +9,7 @@
 #include <ATen/TensorOperators.h>
 
 #include <cmath>
+#include <functional>
 #include <string_view>
 
 namespace mh {
@@ -46,6 +47,11 @@ NormSpec norm_spec(const DecoderConfig& c, Builder& builder) {
       .axis = embed_axis(c),
       .eps = c.norm_eps,
       .seen = builder.place(embed_axis(c))};
+}
+
+/// Of the last product of each branch.
+double out_std(const DecoderConfig& c) {
+  return c.scaled_init ? c.init_std / std::sqrt(2.0 * static_cast<double>(c.layers)) : c.init_std;
 }
 
 /// Runs `make` with names below `scope`.
@@ -100,7 +106,9 @@ NormPlacement norm_placement(const std::string& name) {
 
 class DecoderLayer : public Block {
 public:
-  DecoderLayer(Builder& builder, const DecoderConfig& c, int64_t index)
+  using MakePart = std::function<std::unique_ptr<FeedForwardPart>()>;
+
+  DecoderLayer(Builder& builder, const DecoderConfig& c, int64_t index, const MakePart& make_mlp)
       : embed_(embed_axis(c))
       , placement_(norm_placement(c.norm_placement))
       , dropout_(c.dropout)
@@ -113,12 +121,12 @@ public:
             builder, "attention", [&] { return Attention(builder, attention_spec(c, index)); }
         ))
       , mlp_norm_(scoped(builder, "mlp_norm", [&] { return Norm(builder, norm_spec(c, builder)); }))
-      , mlp_(scoped(builder, "mlp", [&] { return FeedForward(builder, mlp_spec(c)); })) {}
+      , mlp_(scoped(builder, "mlp", make_mlp)) {}
 
   [[nodiscard]] State forward(const State& state, StepContext& context) const override {
     at::Tensor x = state[kHidden].value;
     x = residual("attention", x, attention_, attention_norm_, attention_site_, context);
-    x = residual("mlp", x, mlp_, mlp_norm_, mlp_site_, context);
+    x = residual("mlp", x, *mlp_, mlp_norm_, mlp_site_, context);
     return state.with(kHidden, x);
   }
 
@@ -143,10 +151,6 @@ private:
     });
     const at::Tensor sum = x + dropout(branch, embed_, dropout_, site, context);
     return placement_ == NormPlacement::post ? norm.forward(sum, context) : sum;
-  }
-
-  static double out_std(const DecoderConfig& c) {
-    return c.scaled_init ? c.init_std / std::sqrt(2.0 * static_cast<double>(c.layers)) : c.init_std;
   }
 
   static bool has_window(const DecoderConfig& c, int64_t index) {
@@ -187,16 +191,6 @@ private:
     return spec;
   }
 
-  static FeedForwardSpec mlp_spec(const DecoderConfig& c) {
-    return {
-        .embed = embed_axis(c),
-        .hidden = *c.ffn_hidden,
-        .activation = activation_kind(c.activation),
-        .bias = c.bias,
-        .std = c.init_std,
-        .out_std = out_std(c)};
-  }
-
   Axis embed_;
   NormPlacement placement_;
   double dropout_;
@@ -204,7 +198,7 @@ private:
   Norm attention_norm_;
   Attention attention_;
   Norm mlp_norm_;
-  FeedForward mlp_;
+  std::unique_ptr<FeedForwardPart> mlp_;
 };
 
 class HeadBlock : public Block {
@@ -268,7 +262,23 @@ std::unique_ptr<Block> Decoder::embedding(Builder& builder) const {
 }
 
 std::unique_ptr<Block> Decoder::layer(int64_t index, Builder& builder) const {
-  return std::make_unique<DecoderLayer>(builder, config_, index);
+  return std::make_unique<DecoderLayer>(builder, config_, index, [&] {
+    return feed_forward(index, builder);
+  });
+}
+
+std::unique_ptr<FeedForwardPart> Decoder::feed_forward(int64_t, Builder& builder) const {
+  return std::make_unique<FeedForward>(builder, feed_forward_spec());
+}
+
+FeedForwardSpec Decoder::feed_forward_spec() const {
+  return {
+      .embed = embed_axis(config_),
+      .hidden = *config_.ffn_hidden,
+      .activation = activation_kind(config_.activation),
+      .bias = config_.bias,
+      .std = config_.init_std,
+      .out_std = out_std(config_)};
 }
 
 std::unique_ptr<Block> Decoder::head(Builder& builder) const {

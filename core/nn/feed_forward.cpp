@@ -85,6 +85,8 @@ at::Tensor activate(ActivationKind kind, const at::Tensor& x) {
   return x;
 }
 
+FeedForwardPart::~FeedForwardPart() = default;
+
 FeedForward::FeedForward(Builder& builder, const FeedForwardSpec& spec)
     : activation_(spec.activation)
     , up_(builder, {.in = spec.embed, .outs = up_pieces(spec), .bias = spec.bias, .std = spec.std})

@@ -9,6 +9,7 @@
 #include "megahost/mesh.hpp"
 #include "megahost/parameter.hpp"
 #include "megahost/placement.hpp"
+#include "megahost/step_state.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -34,7 +35,7 @@ struct Rounded {
 [[nodiscard]] at::Tensor
 fp8_scale(const at::Tensor& amax, const at::Tensor& former, double largest, int64_t margin);
 
-class Fp8State {
+class Fp8State : public StepState {
 public:
   explicit Fp8State(const Fp8Spec& spec)
       : spec_(spec) {}
@@ -60,10 +61,10 @@ public:
   /// The end of a step: the largest values enter the histories, new scales follow.
   ///
   /// Ranks:   collective over tp, cp and dp
-  void update(const Mesh& mesh);
+  void update(const Mesh& mesh) override;
 
   /// The step was skipped: forgets its largest values.
-  void forget();
+  void forget() override;
 
 private:
   [[nodiscard]] at::Tensor current_scale(

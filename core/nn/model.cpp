@@ -326,10 +326,11 @@ Model::Model(
   if (outline) {
     boundaries_ = std::make_unique<Boundaries>(std::move(*outline), args);
   }
-  fp8_ = builder.fp8();
-  if (fp8_ != nullptr) {
-    fp8_->allocate(*store_, args.device);
+  if (const auto& fp8 = builder.fp8()) {
+    fp8->allocate(*store_, args.device);
+    builder.at_step_end(fp8);
   }
+  step_states_ = builder.step_states();
 }
 
 Model::~Model() = default;
@@ -377,18 +378,19 @@ const std::vector<Passed>& Model::output(int64_t chunk, const Batch& batch) cons
   return last ? nothing : boundaries_->before(own.number + 1, batch);
 }
 
-void Model::update_scales(const Mesh& mesh) const {
-  if (fp8_ != nullptr) {
-    fp8_->update(mesh);
+void Model::end_step(const Mesh& mesh) const {
+  for (const auto& state : step_states_) {
+    state->update(mesh);
   }
 }
 
-void Model::forget_scales() const {
-  if (fp8_ != nullptr) {
-    fp8_->forget();
+void Model::forget_step() const {
+  for (const auto& state : step_states_) {
+    state->forget();
   }
 }
 
+StepState::~StepState() = default;
 Block::~Block() = default;
 Architecture::~Architecture() = default;
 

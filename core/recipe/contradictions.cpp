@@ -486,6 +486,7 @@ private:
           "it has one chunk of layers on each stage; 1f1b takes several"
       );
     }
+    expert_degrees();
     const int64_t experts = integer("parallel.expert") * integer("parallel.expert_tensor");
     if (sound(
             {"parallel.expert",
@@ -506,6 +507,37 @@ private:
                 (ranks % integer("parallel.expert_tensor") == 0
                      ? nearest_degrees("parallel.expert", ranks / integer("parallel.expert_tensor"))
                      : "")
+        );
+      }
+    }
+  }
+
+  /// Experts are dealt out whole, each cut in equal parts.
+  void expert_degrees() {
+    const int64_t experts = integer("model.experts");
+    const int64_t hidden = integer("model.expert_hidden") > 0 ? integer("model.expert_hidden")
+                                                              : integer("model.ffn_hidden");
+    for (const auto& [key, size, name] :
+         {std::tuple("parallel.expert", experts, "model.experts"),
+          std::tuple("parallel.expert_tensor", hidden, "model.expert_hidden")}) {
+      const int64_t degree = integer(key);
+      if (!sound({key, name}) || degree <= 1) {
+        continue;
+      }
+      if (experts == 0) {
+        report(
+            {key},
+            std::string(key) + " " + text(degree) + " deals experts out, but the model \"" +
+                word("model.use") + "\" has none",
+            "choose a model with experts, such as model.use = \"moe\", or set " + std::string(key) +
+                " to 1"
+        );
+      } else if (size > 0 && size % degree != 0) {
+        report(
+            {key, name},
+            std::string(name) + " " + text(size) + " is not divisible by " + key + " " +
+                text(degree),
+            "experts are dealt out whole and cut in equal parts" + nearest_degrees(key, size)
         );
       }
     }

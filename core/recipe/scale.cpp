@@ -168,6 +168,14 @@ Layer check_layer(const Value& tree, const Schema& model) {
       small.set(field, size);
     }
   }
+  if (model.find("experts") != nullptr) {
+    const int64_t experts = integer(tree, "model.experts");
+    small.set("experts", experts > 0 ? std::min<int64_t>(experts, 16) : 8);
+    small.set("expert_hidden", kHidden * 2 / 5);
+    if (integer(tree, "model.shared_hidden") > 0) {
+      small.set("shared_hidden", kHidden * 2 / 5);
+    }
+  }
   if (integer(tree, "model.window") > 0) {
     small.set("window", kSeq / 3);
   }

@@ -45,7 +45,7 @@ const Fields<Recipe::Parallel>& parallel_fields() {
     f.add("sequence", &Parallel::sequence, "split the sequence between tensor-parallel regions");
     f.add("pipeline", &Parallel::pipeline, "pipeline stages").at_least(1);
     f.add("context", &Parallel::context, "context-parallel degree").at_least(1);
-    f.add("expert", &Parallel::expert, "expert-parallel degree, inside the data-parallel ranks")
+    f.add("expert", &Parallel::expert, "expert-parallel degree, over the ranks of a stage")
         .at_least(1);
     f.add("expert_tensor", &Parallel::expert_tensor, "tensor-parallel degree of experts")
         .at_least(1);
@@ -69,6 +69,13 @@ const Fields<Recipe::Parallel>& parallel_fields() {
          "in a ring, gathered, or heads exchanged for tokens (all_to_all, Ulysses)"
     )
         .one_of({"ring", "all_gather", "all_to_all"});
+    f.add(
+         "expert_dispatch",
+         &Parallel::expert_dispatch,
+         "how tokens reach experts of other ranks: each is sent to those it chose (all_to_all), or "
+         "all are gathered"
+    )
+        .one_of({"all_to_all", "all_gather"});
     f.add(
         "pipeline_layout",
         &Parallel::pipeline_layout,

@@ -83,6 +83,9 @@ public:
       step(one);
     }
     transfers_.finish();
+    if (options_.metrics != nullptr) {
+      *options_.metrics = sums_.metrics(passes_.mesh);
+    }
     return sums_.values(passes_.mesh);
   }
 

@@ -34,7 +34,8 @@ struct Passes {
 struct ExecuteOptions {
   uint64_t seed = 0; ///< of dropout
   bool dropout = false;
-  double loss_scale = 1; ///< factor of the loss in the backward passes only
+  double loss_scale = 1;                       ///< factor of the loss in the backward passes only
+  std::vector<MetricValue>* metrics = nullptr; ///< gets the metrics that are vectors
 };
 
 /// Runs the instructions of this stage. Main gradients grow by the gradients of the total loss, the

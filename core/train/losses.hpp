@@ -18,6 +18,13 @@ struct LossValue {
   std::string name;
   double value = 0;
   double count = 0; ///< of the items that it is the mean of
+  bool main = true; ///< over items of the data; else an auxiliary loss or a metric of microbatches
+};
+
+/// A metric that is a vector, summed over a step and all ranks.
+struct MetricValue {
+  std::string name;
+  std::vector<double> values;
 };
 
 /// The number of items of each loss over all microbatches and ranks, known before the step from
@@ -44,19 +51,26 @@ class LossSums {
 public:
   void add(const std::vector<Loss>& losses, LossCounts& counts);
 
-  /// The means, on every rank.
+  /// The means, on every rank: those over items of the data first.
   ///
   /// Ranks:  all of the run
   [[nodiscard]] std::vector<LossValue> values(const Mesh& mesh) const;
 
+  /// The vectors, on every rank.
+  ///
+  /// Ranks:  all of the run
+  [[nodiscard]] std::vector<MetricValue> metrics(const Mesh& mesh) const;
+
 private:
   struct Sum {
     std::string name;
-    at::Tensor mean; // this rank's share of it
+    at::Tensor mean; // this rank's share of it; of a vector the sum
     double count;
+    bool main;
   };
 
-  std::vector<Sum> sums_;
+  std::vector<Sum> sums_;    // scalars
+  std::vector<Sum> vectors_; // metrics
 };
 
 /// Throws:  mh::Error if a pass through the whole model has added no loss

@@ -46,6 +46,9 @@ Json to_json(const StepRecord& record) {
       {"gradient_norm", record.gradient_norm},
       {"seconds", record.seconds},
       {"memory", record.memory}};
+  for (const auto& metric : record.metrics) {
+    json["metrics"][metric.name] = metric.values;
+  }
   if (record.skipped) {
     json["skipped"] = record.nan ? "nan" : "guard";
   }
@@ -64,6 +67,14 @@ Json to_json(const EvalRecord& record) {
   return {{"step", record.step}, {"samples", record.samples}, {"eval", to_json(record.losses)}};
 }
 
+std::vector<MetricValue> metrics_of(const Json& json) {
+  std::vector<MetricValue> metrics;
+  for (const auto& [name, values] : json.value("metrics", Json::object()).items()) {
+    metrics.push_back({name, values.get<std::vector<double>>()});
+  }
+  return metrics;
+}
+
 Metric from_json(const Json& json) {
   const auto step = json.at("step").get<int64_t>();
   const auto samples = json.value("samples", int64_t{0});
@@ -76,6 +87,7 @@ Metric from_json(const Json& json) {
       .tokens = json.value("tokens", int64_t{0}),
       .batch = json.value("batch", int64_t{0}),
       .losses = losses_of(json.at("losses")),
+      .metrics = metrics_of(json),
       .lr = json.at("lr").get<double>(),
       .gradient_norm =
           number(json, "gradient_norm").value_or(std::numeric_limits<double>::quiet_NaN()),

@@ -16,6 +16,7 @@ struct StepRecord {
   int64_t tokens = 0;  ///< likewise
   int64_t batch = 0;   ///< samples of this step; 0 if all steps have as many
   std::vector<LossValue> losses;
+  std::vector<MetricValue> metrics{};
   double lr = 0;      ///< of this update
   double next_lr = 0; ///< of the next one, which Megatron's line shows
   double gradient_norm = 0;

@@ -190,6 +190,11 @@ void RunLog::evaluation(const EvalRecord& record) {
                 static_cast<long long>(rates_.iterations)
             );
   for (const auto& loss : record.losses) {
+    if (!loss.main) {
+      text += format_ == "megatron" ? words(" %s value: %.6E |", loss.name.c_str(), loss.value)
+                                    : words(" | %s %.4f", loss.name.c_str(), loss.value);
+      continue;
+    }
     text += format_ == "megatron" ? words(
                                         " %s value: %.6E | %s PPL: %.6E |",
                                         loss.name.c_str(),

@@ -59,7 +59,7 @@ Builder::Args builder_args(const Session& s, const SessionOptions& options) {
       .seq = s.recipe.model.seq_length,
       .microbatch = s.recipe.batch.micro * s.mesh.size(MeshAxis::dp),
       .vocab_multiple = kVocabMultiple,
-      .initialise = options.initialise,
+      .initialise = options.initialise || (options.trains && !s.architecture->upcycled().empty()),
       .fp8 = options.trains && !options.dtype ? fp8_of(s.recipe) : std::nullopt,
       .chunks = chunks_of(s.stages)};
 }
@@ -158,7 +158,7 @@ std::vector<std::string> strategy_names(const Recipe& recipe) {
       {parallel.sequence, "sequence"},
       {parallel.pipeline > 1, "pipeline"},
       {parallel.context > 1, "context"},
-      {parallel.expert > 1, "expert"},
+      {parallel.expert > 1 || parallel.expert_tensor > 1, "expert"},
       {parallel.zero > 0, "zero"},
   };
   for (const auto& [wanted, name] : others) {

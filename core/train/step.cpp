@@ -31,7 +31,8 @@ std::vector<LossValue> forward_backward(
     std::span<const Batch> microbatches,
     uint64_t seed,
     bool dropout,
-    double loss_scale
+    double loss_scale,
+    std::vector<MetricValue>* metrics
 ) {
   const auto count = static_cast<int64_t>(microbatches.size());
   const auto stage = static_cast<size_t>(passes.mesh.coordinate(MeshAxis::pp));
@@ -39,7 +40,7 @@ std::vector<LossValue> forward_backward(
       passes,
       microbatches,
       passes.pipeline == nullptr ? accumulation(count) : passes.pipeline->training(count)[stage],
-      {.seed = seed, .dropout = dropout, .loss_scale = loss_scale}
+      {.seed = seed, .dropout = dropout, .loss_scale = loss_scale, .metrics = metrics}
   );
 }
 
@@ -76,8 +77,14 @@ StepResult train_step(
   auto& gradients = *passes.gradients;
   gradients.checking = passes.checking;
   gradients.begin(static_cast<int64_t>(microbatches.size()));
-  result.losses =
-      forward_backward(passes, microbatches, options.seed, /*dropout=*/true, options.loss_scale);
+  result.losses = forward_backward(
+      passes,
+      microbatches,
+      options.seed,
+      /*dropout=*/true,
+      options.loss_scale,
+      &result.metrics
+  );
   {
     RECORD_USER_SCOPE("gradient norm");
     gradients.finish();
@@ -88,7 +95,7 @@ StepResult train_step(
   }
   if (options.accept ? !options.accept(result) : !result.finite()) {
     gradients.clear();
-    passes.model.forget_scales();
+    passes.model.forget_step();
     return result;
   }
   if (options.count_zeros) {
@@ -99,7 +106,7 @@ StepResult train_step(
   RECORD_USER_SCOPE("optimizer");
   weights.update(optimizer, update);
   gradients.share_parameters();
-  passes.model.update_scales(passes.mesh);
+  passes.model.end_step(passes.mesh);
   result.updated = true;
   return result;
 }

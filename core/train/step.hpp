@@ -25,7 +25,8 @@ namespace mh {
     std::span<const Batch> microbatches,
     uint64_t seed,
     bool dropout = true,
-    double loss_scale = 1
+    double loss_scale = 1,
+    std::vector<MetricValue>* metrics = nullptr
 );
 
 /// Forward passes only, without dropout.
@@ -38,6 +39,7 @@ forward_only(const Passes& passes, std::span<const Batch> microbatches);
 
 struct StepResult {
   std::vector<LossValue> losses;
+  std::vector<MetricValue> metrics{};
   double gradient_norm = 0;          ///< before clipping, without the loss scale
   std::optional<double> num_zeros{}; ///< among the gradients, if they were counted
   bool updated = false;              ///< if not, no weight was touched

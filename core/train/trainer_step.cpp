@@ -82,6 +82,7 @@ void Trainer::step() {
        .tokens = progress_.tokens,
        .batch = batch,
        .losses = result.updated ? result.losses : std::vector<LossValue>(),
+       .metrics = result.metrics,
        .lr = lr,
        .next_lr = session.schedule->lr(updates_done()),
        .gradient_norm = result.gradient_norm,

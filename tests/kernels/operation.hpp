@@ -38,5 +38,7 @@ struct Operation {
 
 [[nodiscard]] Operation attention_operation();
 [[nodiscard]] Operation update_operation();
+[[nodiscard]] Operation slots_operation();
+[[nodiscard]] Operation grouped_operation();
 
 } // namespace mh::test

@@ -415,6 +415,8 @@ const std::vector<Operation>& operations() {
       row_sums(),
       embedding(),
       update_operation(),
+      slots_operation(),
+      grouped_operation(),
       fp8()};
   return kOperations;
 }

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import pathlib
+import tempfile
 
 import torch
 import transformers
@@ -42,6 +43,14 @@ def llama(name, recipe, saved=None, config=transformers.LlamaConfig, **changes):
                   rope_parameters=dict(rope_type="default", rope_theta=10000.0))
     model = dict(layers=3, hidden=64, ffn_hidden=112, heads=8, vocab=VOCAB, norm_eps=1e-6)
     return Case(name, config(**(fields | changes)), "llama", model | recipe, **(saved or {}))
+
+
+def moe(name, recipe, config, saved=None, **changes):
+    case = llama(name, dict(kv_heads=2, experts=4, experts_per_token=2, rope_base=1e6, balance=["none"]) | recipe, saved,
+                 config=config, num_key_value_heads=2, rope_parameters=dict(rope_type="default", rope_theta=1e6),
+                 num_experts_per_tok=2, **changes)
+    case.use = "moe"
+    return case
 
 
 CASES = [
@@ -87,6 +96,20 @@ CASES = [
     llama("norms-on-branches", dict(kv_heads=4, qk_norm=True, norm_placement="branch"),
           config=transformers.Exaone4Config, num_key_value_heads=4, sliding_window=None,
           layer_types=["full_attention"] * 3),
+    moe("mixtral", dict(router="topk_softmax"), transformers.MixtralConfig, num_local_experts=4),
+    moe("mixtral-window-files", dict(window=8, experts=5, experts_per_token=3), transformers.MixtralConfig,
+        dict(shard="60KB"), num_local_experts=5, num_experts_per_tok=3, sliding_window=8),
+    moe("qwen3-moe", dict(router="softmax_topk", router_normalise=True, qk_norm=True, head_dim=12, expert_hidden=40),
+        transformers.Qwen3MoeConfig, num_experts=4, moe_intermediate_size=40, head_dim=12, norm_topk_prob=True,
+        decoder_sparse_step=1, mlp_only_layers=[]),
+    moe("qwen3-moe-some-dense", dict(router="softmax_topk", qk_norm=True, head_dim=12, expert_hidden=40,
+                                     moe_pattern=["dense", "moe", "moe"]),
+        transformers.Qwen3MoeConfig, num_experts=4, moe_intermediate_size=40, head_dim=12, norm_topk_prob=False,
+        decoder_sparse_step=1, mlp_only_layers=[0]),
+    moe("qwen2-moe-shared", dict(router="softmax_topk", qkv_bias=True, expert_hidden=40, shared_hidden=56,
+                                 shared_gate=True),
+        transformers.Qwen2MoeConfig, num_experts=4, moe_intermediate_size=40, shared_expert_intermediate_size=56,
+        norm_topk_prob=False, decoder_sparse_step=1, mlp_only_layers=[]),
     Case("norms-after-sums", transformers.OpenAIGPTConfig(
         n_layer=3, n_embd=48, n_head=4, n_positions=SEQ, vocab_size=VOCAB, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0),
         "gpt", dict(layers=3, hidden=48, heads=4, vocab=VOCAB, norm_placement="post")),
@@ -136,4 +159,16 @@ def judge(model, ids):
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
     loss.backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    if any(".experts." in name for name in gradients):
+        gradients = as_saved(model)
     return logits.detach(), loss.item(), gradients
+
+
+def as_saved(model):
+    """Gradients by the names of files, which hold experts one by one."""
+    holder = copy.deepcopy(model)
+    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        for ours, theirs in zip(holder.parameters(), model.parameters()):
+            ours.copy_(theirs.grad)
+        holder.save_pretrained(folder)
+        return load_file(pathlib.Path(folder) / "model.safetensors")

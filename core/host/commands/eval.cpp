@@ -105,6 +105,10 @@ void print(
     const std::vector<LossValue>& losses, const GivenWeights& weights, const std::string& what
 ) {
   for (const LossValue& loss : losses) {
+    if (!loss.main) {
+      std::printf("%s %.7f\n", loss.name.c_str(), loss.value);
+      continue;
+    }
     std::printf(
         "%s %.7f | perplexity %.4f | over %.0f %s\n",
         loss.name.c_str(),

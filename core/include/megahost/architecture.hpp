@@ -26,6 +26,15 @@ struct HfTensor {
   std::string theirs;            ///< "model.layers.0.self_attn.q_proj.weight"
   std::vector<std::string> ours; ///< global names, concatenated along dimension 0
   bool transpose = false;        ///< theirs is [in, out] (GPT-2's Conv1D)
+  std::vector<int64_t> at{};     ///< theirs is ours[at[0], at[1], ...]: one expert of all
+};
+
+/// What a tensor of ours begins with in a run that starts from the weights of a simpler model,
+/// whose checkpoint lacks it: a mixture's experts from the one feed-forward of a dense model.
+struct Upcycled {
+  std::string ours;                ///< global name
+  std::vector<std::string> theirs; ///< stacked if several, then repeated along what dimensions ours
+                                   ///< has before; none: the usual initial values
 };
 
 class MH_API Architecture {
@@ -52,6 +61,9 @@ public:
 
   /// The mapping to Hugging Face names; empty if there is no counterpart.
   [[nodiscard]] virtual std::vector<HfTensor> hugging_face() const { return {}; }
+
+  /// How a run starts from a simpler model's weights; empty if there is none.
+  [[nodiscard]] virtual std::vector<Upcycled> upcycled() const { return {}; }
 };
 
 } // namespace mh

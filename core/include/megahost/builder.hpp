@@ -5,6 +5,7 @@
 #include "megahost/mesh.hpp"
 #include "megahost/parameter.hpp"
 #include "megahost/placement.hpp"
+#include "megahost/step_state.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -96,6 +97,19 @@ public:
   /// Throws:  mh::Error if there is none
   [[nodiscard]] Parameter& shared(std::string_view name);
 
+  /// A tensor that decides numbers but is no parameter: each rank that has the layer holds it
+  /// whole, and checkpoints keep it.
+  void buffer(std::string_view name, at::Tensor value) {
+    store_.add_buffer(global_name(name), std::move(value));
+  }
+
+  /// Something that gathers over a step and changes at its end (FP8's scales, routers' biases).
+  void at_step_end(std::shared_ptr<StepState> state) { step_states_.push_back(std::move(state)); }
+
+  [[nodiscard]] const std::vector<std::shared_ptr<StepState>>& step_states() const {
+    return step_states_;
+  }
+
   /// The names that `shared` was asked for.
   [[nodiscard]] const std::vector<std::string>& shared_names() const { return shared_names_; }
 
@@ -127,6 +141,7 @@ private:
   std::shared_ptr<Fp8State> fp8_;
   std::string prefix_;
   std::vector<std::string> shared_names_;
+  std::vector<std::shared_ptr<StepState>> step_states_;
 };
 
 } // namespace mh

@@ -34,10 +34,14 @@ struct Batch {
 
 /// One named loss: the sum over this rank's items, and how many items there are. The trainer
 /// divides by the count over all microbatches and ranks, so gradients are plain sums.
+///
+/// With weight 0 it is a metric: logged, never trained on. A metric may also be a vector; then it
+/// is the plain sum over microbatches and ranks, and goes to metrics.jsonl alone.
 struct Loss {
-  std::string name;  ///< as logged: "lm loss"
+  std::string name;  ///< as logged: "lm loss"; losses of one name are added up
   at::Tensor sum;    ///< float32 scalar, differentiable
   std::string over;  ///< the array whose sum is the count ("loss_mask"); empty: one per microbatch
+                     ///< of a data rank, to which the ranks that share it each add a part
   double weight = 1; ///< factor in the total
 };
 
@@ -89,6 +93,10 @@ public:
   /// Reads a value on the host; on the Meta device returns the assumption instead.
   [[nodiscard]] double host_value(const at::Tensor& scalar, double assumed) const;
 
+  /// The same for a vector of counts.
+  [[nodiscard]] std::vector<int64_t>
+  host_values(const at::Tensor& counts, const std::vector<int64_t>& assumed) const;
+
   /// Something computed once per microbatch and used by many layers (rotary tables, masks).
   const at::Tensor& cached(const std::string& key, const std::function<at::Tensor()>& make);
 
@@ -117,6 +125,8 @@ public:
   bool checking = false; ///< layers compare across ranks what should agree (checking.hpp)
   uint64_t seed = 0;     ///< of dropout: changes with the step
   int64_t microbatch = 0;
+  double imbalance = 1; ///< on the Meta device: what the busiest share of uneven ones is assumed to
+                        ///< be, times their mean
   at::DeviceType target = at::kCPU;  ///< what kernels are chosen for, on the Meta device too
   KeyValueCache* kv_cache = nullptr; ///< of earlier tokens (nn/attention.hpp); generation only
   bool last_logits = false; ///< logits of the last token are enough: heads may leave out the others

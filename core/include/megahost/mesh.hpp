@@ -114,9 +114,17 @@ public:
   [[nodiscard]] at::Tensor
   all_to_all(const at::Tensor& tensor, int64_t split, int64_t concat) const;
 
-  /// The same three, started: they run beside what is computed until `Pending::wait`. All members
-  /// start their operations in one order; they may wait in any. The result goes to `into`
-  /// (contiguous; `dim` is 0 then) if that is given.
+  /// The same with slices of dimension 0 as long as told: `send[i]` rows go to member i, what
+  /// arrives of `receive[i]` rows from each is concatenated. Tensors of no rows take part, too.
+  [[nodiscard]] at::Tensor all_to_all_rows(
+      const at::Tensor& tensor,
+      const std::vector<int64_t>& send,
+      const std::vector<int64_t>& receive
+  ) const;
+
+  /// All-reduce, all-gather and reduce-scatter, started: they run beside what is computed until
+  /// `Pending::wait`. All members start their operations in one order; they may wait in any. The
+  /// result goes to `into` (contiguous; `dim` is 0 then) if that is given.
   [[nodiscard]] Pending start_all_reduce(at::Tensor tensor, Reduce reduce = Reduce::sum) const;
   [[nodiscard]] Pending
   start_all_gather(const at::Tensor& tensor, int64_t dim, at::Tensor into = {}) const;

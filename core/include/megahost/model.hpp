@@ -70,14 +70,13 @@ public:
   /// Of the whole model.
   [[nodiscard]] const Flops& flops() const { return flops_; }
 
-  /// In FP8 with delayed scaling, after each update: the step's largest values enter the histories,
-  /// and the next step's scales follow from these. Nothing otherwise.
+  /// After each update: what layers gathered over the step changes the next one (step_state.hpp).
   ///
   /// Ranks:   collective over tp, cp and dp
-  void update_scales(const Mesh& mesh) const;
+  void end_step(const Mesh& mesh) const;
 
-  /// Instead of `update_scales` after a step without an update: its largest values are forgotten.
-  void forget_scales() const;
+  /// Instead of `end_step` after a step without an update: what was gathered is forgotten.
+  void forget_step() const;
 
 private:
   struct Blocks; // of one chunk
@@ -88,7 +87,7 @@ private:
   std::unique_ptr<Boundaries> boundaries_; // null where there is one chunk
   Flops flops_;
   int64_t elements_ = 0;
-  std::shared_ptr<Fp8State> fp8_;
+  std::vector<std::shared_ptr<StepState>> step_states_;
 };
 
 /// Back-propagates a scalar: gradients accumulate in the parameters' main gradients.

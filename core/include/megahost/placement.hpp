@@ -24,6 +24,7 @@
 namespace mh {
 
 class AttentionMethod;
+class ExpertMethod;
 
 enum class Type : uint8_t { identical, replicated, split, partial };
 
@@ -90,6 +91,9 @@ struct MH_API Rules {
 
   /// How attention looks at tokens of other ranks, where a strategy splits samples (strategy.hpp).
   std::shared_ptr<const AttentionMethod> attention{};
+
+  /// How tokens reach experts of other ranks, where a strategy deals experts out (nn/experts.hpp).
+  std::shared_ptr<const ExpertMethod> experts{};
 
   /// Derives the placement of an activation.
   ///

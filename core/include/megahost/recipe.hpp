@@ -54,6 +54,7 @@ struct Recipe {
     std::string schedule = "1f1b";
     int64_t virtual_stages = 1;
     std::string context_method = "ring";      ///< ring | all_gather | all_to_all
+    std::string expert_dispatch = "all_to_all"; ///< all_to_all | all_gather
     std::string pipeline_layout = "balanced"; ///< balanced | even | "embed+3|4|4|3+head"
     std::string order = "tp-cp-ep-dp-pp";
     int64_t bucket_size = int64_t{10} << 20; ///< gradients that are summed over ranks together

@@ -24,7 +24,9 @@ const Table& table() {
       .pack = pack_kernels(),
       .rows_bf16 = row_kernels_bf16(),
       .rows_fp32 = row_kernels_fp32(),
-      .updates = update_kernels()};
+      .updates = update_kernels(),
+      .experts_bf16 = expert_kernels_bf16(),
+      .experts_fp32 = expert_kernels_fp32()};
   return kTable;
 }
 

@@ -65,6 +65,14 @@ struct UpdateKernels {
   Update fp32, fp32_bf16, bf16_fp32, bf16;
 };
 
+/// Each over tokens from begin to end, of tensors of one type.
+struct ExpertKernels {
+  void (*scatter)(const ExpertCall&, int64_t begin, int64_t end); ///< slot = weight * token
+  void (*gather)(const ExpertCall&, int64_t begin, int64_t end);  ///< token = sum of weight * slot
+  /// Of gather: `tokens` are the gradients that come in.
+  void (*backward)(const ExpertCall&, int64_t begin, int64_t end);
+};
+
 struct Table {
   AttentionKernels attention_bf16;  ///< bf16 tensors, bf16 products
   AttentionKernels attention_mixed; ///< bf16 tensors, float products: for CPUs that lack the others
@@ -72,6 +80,7 @@ struct Table {
   PackKernels pack;
   RowKernels rows_bf16, rows_fp32;
   UpdateKernels updates;
+  ExpertKernels experts_bf16, experts_fp32;
 };
 
 } // namespace mh::kernels
@@ -88,6 +97,8 @@ void set_attention_backward(AttentionKernels& kernels);
 [[nodiscard]] const RowKernels& row_kernels_bf16();
 [[nodiscard]] const RowKernels& row_kernels_fp32();
 [[nodiscard]] const UpdateKernels& update_kernels();
+[[nodiscard]] const ExpertKernels& expert_kernels_bf16();
+[[nodiscard]] const ExpertKernels& expert_kernels_fp32();
 
 [[nodiscard]] const Table& table();
 

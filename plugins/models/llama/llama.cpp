@@ -28,46 +28,26 @@ public:
   /// on the branches.
   [[nodiscard]] std::vector<mh::HfTensor> hugging_face() const override {
     const auto& c = config();
-    if (c.norm_placement == "post" || c.positions == "learned") {
-      return {};
-    }
-    const bool shifted = c.norm == "layernorm"; // such norms have biases
-    std::vector<mh::HfTensor> map = {
-        {"model.embed_tokens.weight", {"embedding.word.weight"}},
-        {"model.norm.weight", {"head.norm.weight"}}};
-    if (shifted) {
-      map.push_back({"model.norm.bias", {"head.norm.bias"}});
-    }
-    if (!c.tied) {
-      map.push_back({"lm_head.weight", {"head.weight"}});
-    }
-    const bool branch = c.norm_placement == "branch";
-    for (int64_t i = 0; i < layers(); ++i) {
-      const std::string ours = "layers." + std::to_string(i) + ".";
-      const std::string theirs = "model.layers." + std::to_string(i) + ".";
-      const auto add = [&](const std::string& name, const std::string& piece, bool bias) {
-        map.push_back({theirs + name + ".weight", {ours + piece + ".weight"}});
-        if (bias) {
-          map.push_back({theirs + name + ".bias", {ours + piece + ".bias"}});
+    return mh::llama_names(
+        c,
+        [&](int64_t, const std::string& theirs, const std::string& ours, auto& map) {
+          const auto add = [&](const std::string& part) {
+            map.push_back(
+                {theirs + "mlp." + part + "_proj.weight", {ours + "mlp." + part + ".weight"}}
+            );
+            if (c.bias) {
+              map.push_back(
+                  {theirs + "mlp." + part + "_proj.bias", {ours + "mlp." + part + ".bias"}}
+              );
+            }
+          };
+          if (mh::is_gated(mh::activation_kind(c.activation))) {
+            add("gate");
+          }
+          add("up");
+          add("down");
         }
-      };
-      add(branch ? "post_attention_layernorm" : "input_layernorm", "attention_norm", shifted);
-      add(branch ? "post_feedforward_layernorm" : "post_attention_layernorm", "mlp_norm", shifted);
-      add("self_attn.q_proj", "attention.q", *c.qkv_bias);
-      add("self_attn.k_proj", "attention.k", *c.qkv_bias);
-      add("self_attn.v_proj", "attention.v", *c.qkv_bias);
-      add("self_attn.o_proj", "attention.out", c.bias);
-      if (c.qk_norm) {
-        add("self_attn.q_norm", "attention.q_norm", false);
-        add("self_attn.k_norm", "attention.k_norm", false);
-      }
-      if (mh::is_gated(mh::activation_kind(c.activation))) {
-        add("mlp.gate_proj", "mlp.gate", c.bias);
-      }
-      add("mlp.up_proj", "mlp.up", c.bias);
-      add("mlp.down_proj", "mlp.down", c.bias);
-    }
-    return map;
+    );
   }
 };
 

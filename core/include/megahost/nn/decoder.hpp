@@ -16,6 +16,7 @@
 #include "megahost/schema.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -158,6 +159,15 @@ void decoder_fields(Fields<C>& f) {
   }
 }
 
+/// Adds the names of layer `layer`'s feed-forward; `theirs` and `ours` are what names begin with.
+using FeedForwardNames = std::function<void(
+    int64_t layer, const std::string& theirs, const std::string& ours, std::vector<HfTensor>& map
+)>;
+
+/// The names of `transformers` Llama and its relatives; empty where the fields have no counterpart.
+[[nodiscard]] MH_API std::vector<HfTensor>
+llama_names(const DecoderConfig& config, const FeedForwardNames& feed_forward);
+
 /// A decoder of the fields above.
 class MH_API Decoder : public Architecture {
 public:
@@ -175,6 +185,13 @@ public:
 protected:
   /// With every absent field filled in.
   [[nodiscard]] const DecoderConfig& config() const { return config_; }
+
+  /// What layer `index` has behind its attention; its names begin with "mlp.".
+  [[nodiscard]] virtual std::unique_ptr<FeedForwardPart>
+  feed_forward(int64_t index, Builder& builder) const;
+
+  /// As the fields say; `hidden` is ffn_hidden.
+  [[nodiscard]] FeedForwardSpec feed_forward_spec() const;
 
 private:
   DecoderConfig config_;

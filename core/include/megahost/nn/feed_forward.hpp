@@ -25,6 +25,15 @@ enum class ActivationKind : uint8_t { gelu, gelu_tanh, relu2, swiglu, geglu };
 /// Source:  arXiv:1606.08415 (GELU), arXiv:2002.05202 (gated), arXiv:2109.08668 (squared ReLU)
 [[nodiscard]] MH_API at::Tensor activate(ActivationKind kind, const at::Tensor& x);
 
+/// What a block has behind its attention: a feed-forward of any kind.
+///
+/// Shapes:  x [seq, batch, embed] -> same
+class MH_API FeedForwardPart {
+public:
+  virtual ~FeedForwardPart();
+  [[nodiscard]] virtual at::Tensor forward(const at::Tensor& x, StepContext& context) const = 0;
+};
+
 struct FeedForwardSpec {
   Axis embed;
   int64_t hidden = 0;
@@ -37,10 +46,10 @@ struct FeedForwardSpec {
 ///
 /// Parameters: `gate` (gated kinds), `up`, `down` (weight, bias). Shapes: x [seq, batch, embed] ->
 /// same.
-class MH_API FeedForward {
+class MH_API FeedForward : public FeedForwardPart {
 public:
   FeedForward(Builder& builder, const FeedForwardSpec& spec);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const;
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const override;
 
 private:
   ActivationKind activation_;

@@ -1,0 +1,121 @@
+#pragma once
+/// A mixture of experts: feed-forwards of which each token passes a few.
+///
+///   mh::MixtureOfExperts mixture(builder, {.router = {.embed = embed, .experts = 8, .chosen = 2},
+///                                          .hidden = 1408, .activation =
+///                                          mh::ActivationKind::swiglu});
+///
+/// Experts lie on the expert mesh (mesh.hpp): `expert -> ep`, `expert_mlp -> etp`. The layer deals
+/// tokens out so that each lies on one rank of a stage; how they get to the experts of other ranks
+/// is a strategy's mechanism (`rules.experts`).
+
+#include "megahost/builder.hpp"
+#include "megahost/context.hpp"
+#include "megahost/export.hpp"
+#include "megahost/nn/feed_forward.hpp"
+#include "megahost/nn/linear.hpp"
+#include "megahost/nn/router.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+struct ExpertsSpec {
+  Axis embed;
+  int64_t experts = 8;
+  int64_t hidden = 0; ///< units of one expert
+  ActivationKind activation = ActivationKind::swiglu;
+  double std = 0.02, out_std = 0.02;
+};
+
+/// The experts of this rank.
+///
+/// Parameters: `gate_up.weight` [experts, 2, hidden, embed] (gated kinds) or `up.weight` [experts,
+/// hidden, embed]; `down.weight` [experts, embed, hidden].
+class MH_API Experts {
+public:
+  Experts(Builder& builder, const ExpertsSpec& spec);
+
+  [[nodiscard]] int64_t count() const { return spec_.experts; } ///< of the whole layer
+
+  [[nodiscard]] int64_t first() const { return first_; } ///< of this rank
+
+  [[nodiscard]] int64_t local() const { return local_; } ///< how many it has
+
+  /// Rows ends[e] .. ends[e + 1] - 1 through this rank's expert e; partial over etp.
+  ///
+  /// Shapes:  rows [n, embed] -> same
+  [[nodiscard]] at::Tensor
+  forward(const at::Tensor& rows, const std::vector<int64_t>& ends, StepContext& context) const;
+
+  /// What this rank's experts add to each token: the weighted sum of those among its choices.
+  ///
+  /// Shapes:  x [tokens, embed] -> same, partial over ep and etp
+  [[nodiscard]] at::Tensor
+  mixed(const at::Tensor& x, const Routing& routing, int64_t pad, StepContext& context) const;
+
+private:
+  ExpertsSpec spec_;
+  Parameter *up_, *down_;
+  int64_t first_ = 0, local_ = 0;
+};
+
+/// Where `experts` experts' rows begin that share `rows` evenly, the first ones taking what is
+/// left.
+[[nodiscard]] MH_API std::vector<int64_t> even_ends(int64_t rows, int64_t experts);
+
+/// How tokens reach experts of other ranks: what a strategy that deals experts out supplies.
+class MH_API ExpertMethod {
+public:
+  virtual ~ExpertMethod();
+
+  /// The weighted sum of each token's experts, differentiable. `pad` > 0: products see so many rows
+  /// of each expert and microbatch, whatever chose it.
+  ///
+  /// Shapes:  x [tokens, embed], each token on one rank of the stage -> same
+  /// Ranks:   collective over ep and etp
+  [[nodiscard]] virtual at::Tensor mixed(
+      const at::Tensor& x,
+      const Routing& routing,
+      int64_t pad,
+      const Experts& experts,
+      StepContext& context
+  ) const = 0;
+};
+
+struct MixtureSpec {
+  RouterSpec router;
+  int64_t hidden = 0; ///< units of one expert
+  ActivationKind activation = ActivationKind::swiglu;
+  bool pad = false; ///< to the capacity
+  double std = 0.02, out_std = 0.02;
+  std::optional<int64_t> shared{}; ///< units of a feed-forward that every token passes
+  bool shared_gate = false;        ///< it is weighted by sigmoid(gate x)
+};
+
+/// router, experts, and perhaps a shared feed-forward beside them.
+///
+/// Parameters: `router.weight`, `experts.*`, `shared.*`, `shared_gate.weight`.
+class MH_API MixtureOfExperts : public FeedForwardPart {
+public:
+  MixtureOfExperts(Builder& builder, const MixtureSpec& spec);
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const override;
+
+private:
+  [[nodiscard]] at::Tensor routed(const at::Tensor& x, StepContext& context) const;
+
+  Axis embed_;
+  bool pad_;
+  std::string name_;
+  Router router_;
+  Experts experts_;
+  std::optional<FeedForward> shared_;
+  std::optional<Linear> shared_gate_;
+};
+
+} // namespace mh

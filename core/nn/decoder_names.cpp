@@ -1,0 +1,46 @@
+// The Hugging Face names of what llama and its relatives have in common.
+
+#include "megahost/nn/decoder.hpp"
+
+namespace mh {
+
+std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames& feed_forward) {
+  if (c.norm_placement == "post" || c.positions == "learned") {
+    return {};
+  }
+  const bool shifted = c.norm == "layernorm"; // such norms have biases
+  std::vector<HfTensor> map = {
+      {"model.embed_tokens.weight", {"embedding.word.weight"}},
+      {"model.norm.weight", {"head.norm.weight"}}};
+  if (shifted) {
+    map.push_back({"model.norm.bias", {"head.norm.bias"}});
+  }
+  if (!c.tied) {
+    map.push_back({"lm_head.weight", {"head.weight"}});
+  }
+  const bool branch = c.norm_placement == "branch";
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const std::string ours = "layers." + std::to_string(i) + ".";
+    const std::string theirs = "model.layers." + std::to_string(i) + ".";
+    const auto add = [&](const std::string& name, const std::string& piece, bool bias) {
+      map.push_back({theirs + name + ".weight", {ours + piece + ".weight"}});
+      if (bias) {
+        map.push_back({theirs + name + ".bias", {ours + piece + ".bias"}});
+      }
+    };
+    add(branch ? "post_attention_layernorm" : "input_layernorm", "attention_norm", shifted);
+    add(branch ? "post_feedforward_layernorm" : "post_attention_layernorm", "mlp_norm", shifted);
+    add("self_attn.q_proj", "attention.q", c.qkv_bias.value_or(c.bias));
+    add("self_attn.k_proj", "attention.k", c.qkv_bias.value_or(c.bias));
+    add("self_attn.v_proj", "attention.v", c.qkv_bias.value_or(c.bias));
+    add("self_attn.o_proj", "attention.out", c.bias);
+    if (c.qk_norm) {
+      add("self_attn.q_norm", "attention.q_norm", false);
+      add("self_attn.k_norm", "attention.k_norm", false);
+    }
+    feed_forward(i, theirs, ours, map);
+  }
+  return map;
+}
+
+} // namespace mh

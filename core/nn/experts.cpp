@@ -1,0 +1,241 @@
+#include "megahost/nn/experts.hpp"
+
+#include "megahost/checking.hpp"
+#include "megahost/error.hpp"
+#include "megahost/nn/expert_kernel.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/record_function.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace mh {
+
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// [experts, rows, columns], where gate and up lie one behind the other.
+Tensor matrices(const Tensor& weight) {
+  return weight.dim() == 3 ? weight : weight.flatten(1, 2);
+}
+
+/// One matrix per expert over its rows; saves the rows alone, and adds the weights' gradients
+/// straight into the main gradient.
+struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
+  static Tensor forward(
+      AutogradContext* ctx,
+      const Tensor& x,
+      const Tensor& weight,
+      std::vector<int64_t> ends,
+      int64_t parameter,
+      int64_t queue
+  ) {
+    ctx->save_for_backward({x, weight});
+    ctx->saved_data["parameter"] = parameter;
+    ctx->saved_data["queue"] = queue;
+    Tensor y = ops::grouped_product(x, matrices(weight), ends, /*transposed=*/true);
+    ctx->saved_data["ends"] = std::move(ends);
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const auto ends = ctx->saved_data["ends"].toIntVector();
+    auto* parameter = reinterpret_cast<Parameter*>(ctx->saved_data["parameter"].toInt());
+    auto* queue = reinterpret_cast<WeightQueue*>(ctx->saved_data["queue"].toInt());
+    const Tensor dy = gradients[0].contiguous();
+    Tensor dx;
+    if (ctx->needs_input_grad(0)) {
+      dx = ops::grouped_product(dy, matrices(saved[1]), ends, /*transposed=*/false);
+    }
+    const auto add = [dy, x = saved[0], ends, parameter] {
+      parameter->add_gradient([&](const Tensor& sum) {
+        ops::grouped_gradient_(matrices(sum), dy, x, ends);
+      });
+    };
+    if (queue != nullptr) {
+      queue->push_back(add);
+    } else {
+      add();
+    }
+    return {dx, Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+};
+
+Tensor grouped_linear(
+    const Tensor& x, Parameter& weight, const std::vector<int64_t>& ends, StepContext& context
+) {
+  return GroupedLinear::apply(
+      x,
+      weight.value,
+      ends,
+      reinterpret_cast<int64_t>(&weight),
+      reinterpret_cast<int64_t>(context.weight_queue)
+  );
+}
+
+/// What an expert's weights meet: tokens of all ranks that share experts, so only those of other
+/// copies of them are missing.
+Placement seen_by_experts() {
+  Placement seen;
+  seen[MeshAxis::edp] = {Type::split, 0};
+  return seen;
+}
+
+/// The placement in which each token is on one rank of the stage.
+Placement dealt(Placement placed, const Mesh& mesh) {
+  for (const auto axis : {MeshAxis::dp, MeshAxis::cp, MeshAxis::tp}) {
+    if (mesh.size(axis) > 1 && placed[axis].type == Type::identical) {
+      placed[axis] = {Type::split, 0};
+    }
+  }
+  return placed;
+}
+
+} // namespace
+
+ExpertMethod::~ExpertMethod() = default;
+
+std::vector<int64_t> even_ends(int64_t rows, int64_t experts) {
+  std::vector<int64_t> ends{0};
+  for (int64_t e = 0; e < experts; ++e) {
+    ends.push_back(ends.back() + rows / experts + (e < rows % experts ? 1 : 0));
+  }
+  return ends;
+}
+
+Experts::Experts(Builder& builder, const ExpertsSpec& spec)
+    : spec_(spec) {
+  const Axis experts{axis::expert, spec.experts};
+  const Axis hidden{axis::expert_mlp, spec.hidden};
+  const Placement seen = seen_by_experts();
+  const bool gated = is_gated(spec.activation);
+  Dims up{experts, hidden, spec.embed};
+  if (gated) {
+    up.insert(up.begin() + 1, Axis{{"gate_up"}, 2});
+  }
+  up_ = &builder.parameter(
+      {{gated ? "gate_up.weight" : "up.weight", up, Init::normal(spec.std)}}, seen
+  );
+  down_ = &builder.parameter(
+      {{"down.weight", {experts, spec.embed, hidden}, Init::normal(spec.out_std)}}, seen
+  );
+  first_ = down_->pieces[0].offset[0];
+  local_ = down_->pieces[0].shape[0];
+}
+
+Tensor
+Experts::forward(const Tensor& rows, const std::vector<int64_t>& ends, StepContext& context) const {
+  RECORD_USER_SCOPE("experts");
+  const Tensor wide = grouped_linear(rows, *up_, ends, context);
+  const Tensor active = context.part("activations", {wide}, [this](const auto& in) {
+    return activate(spec_.activation, in[0]);
+  });
+  return grouped_linear(active, *down_, ends, context);
+}
+
+Tensor
+Experts::mixed(const Tensor& x, const Routing& routing, int64_t pad, StepContext& context) const {
+  const auto [slots, ends] = ops::expert_slots(routing.choices, first_, local_, pad);
+  const double share =
+      static_cast<double>(routing.choices.numel() * local_) / static_cast<double>(spec_.experts);
+  const auto assumed = static_cast<int64_t>(std::ceil(share * context.imbalance));
+  const auto host = context.host_values(ends, even_ends(pad > 0 ? pad * local_ : assumed, local_));
+  const Tensor rows = ops::to_slots(x, slots, host.back());
+  return ops::from_slots(forward(rows, host, context), slots, routing.weights);
+}
+
+MixtureOfExperts::MixtureOfExperts(Builder& builder, const MixtureSpec& spec)
+    : embed_(spec.router.embed)
+    , pad_(spec.pad)
+    , name_(builder.global_name("experts"))
+    , router_([&] {
+      const auto names = builder.scope("router");
+      return Router(builder, spec.router);
+    }())
+    , experts_([&] {
+      const auto names = builder.scope("experts");
+      return Experts(
+          builder,
+          {.embed = spec.router.embed,
+           .experts = spec.router.experts,
+           .hidden = spec.hidden,
+           .activation = spec.activation,
+           .std = spec.std,
+           .out_std = spec.out_std}
+      );
+    }()) {
+  const double products = is_gated(spec.activation) ? 3 : 2;
+  builder.flops.products += 2.0 * products * static_cast<double>(spec.router.chosen * spec.hidden) *
+                            static_cast<double>(embed_.elements());
+  const auto placed = builder.place(embed_);
+  const int64_t ranks = builder.mesh().size(MeshAxis::tp);
+  const int64_t length =
+      local_sizes(builder.dims(embed_), builder.place(embed_, Tier::tokens), builder.mesh())[0];
+  if (placed[MeshAxis::tp].type == Type::identical && length % ranks != 0) {
+    throw Error(
+        "each of tensor parallel " + std::to_string(ranks) + " ranks takes its share of the " +
+            std::to_string(length) + " tokens of a sample to the experts, and they do not divide",
+        "choose model.seq_length as a multiple of parallel.tensor times parallel.context"
+    );
+  }
+  if (spec.shared) {
+    const auto names = builder.scope("shared");
+    shared_.emplace(
+        builder,
+        FeedForwardSpec{
+            .embed = embed_,
+            .hidden = *spec.shared,
+            .activation = spec.activation,
+            .std = spec.std,
+            .out_std = spec.out_std}
+    );
+  }
+  if (spec.shared_gate) {
+    shared_gate_.emplace(
+        builder,
+        LinearSpec{
+            .in = embed_, .outs = {{"shared_gate", {{"gate"}, 1}}}, .std = spec.std, .fp8 = false}
+    );
+  }
+}
+
+Tensor MixtureOfExperts::forward(const Tensor& x, StepContext& context) const {
+  RECORD_USER_SCOPE("mixture");
+  Tensor y = routed(x, context);
+  if (shared_) {
+    const Tensor shared = shared_->forward(x, context);
+    y = y + (shared_gate_ ? at::sigmoid(shared_gate_->forward(x, context)) * shared : shared);
+  }
+  return y;
+}
+
+Tensor MixtureOfExperts::routed(const Tensor& x, StepContext& context) const {
+  const Mesh& mesh = context.mesh();
+  const Placement placed = context.place(embed_);
+  const Placement apart = dealt(placed, mesh);
+  const Routing all = router_.route(x, context);
+  const Tensor own = convert(x, placed, apart, mesh);
+  const auto dealt_out = [&](const Tensor& pairs) { // [tokens, k] -> those of this rank
+    const Tensor grid = pairs.view({x.size(0), x.size(1), -1});
+    return (pairs.is_floating_point() ? convert(grid, placed, apart, mesh)
+                                      : convert_forward(grid, placed, apart, mesh))
+        .reshape({-1, pairs.size(1)});
+  };
+  const Routing routing{dealt_out(all.choices), dealt_out(all.weights), all.capacity};
+  const Tensor rows = own.reshape({-1, own.size(2)});
+  const int64_t pad = pad_ ? routing.capacity : 0;
+  const auto& method = context.rules().experts;
+  const Tensor y = method == nullptr ? experts_.mixed(rows, routing, pad, context)
+                                     : method->mixed(rows, routing, pad, experts_, context);
+  const Tensor back = convert(y.view(own.sizes()), apart, placed, mesh);
+  return checked(back, placed, name_, "output", context);
+}
+
+} // namespace mh

@@ -1,0 +1,147 @@
+/// Times a mixture's experts, forward and backward in bfloat16, beside their products alone and
+/// beside the loop over experts that `transformers` runs; and rows to experts and back beside a
+/// copy of as many bytes.
+///
+///   expert_speed [TOKENS]
+
+#include "megahost/nn/expert_kernel.hpp"
+#include "megahost/nn/experts.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+
+namespace {
+
+using at::Tensor;
+using namespace mh;
+
+/// The better half's mean of some runs.
+double seconds(const std::function<void()>& run) {
+  std::vector<double> times;
+  for (int i = 0; i < 9; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    run();
+    times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()
+    );
+  }
+  std::sort(times.begin(), times.end());
+  return (times[0] + times[1] + times[2] + times[3]) / 4;
+}
+
+struct Sizes {
+  int64_t experts, chosen, width, hidden;
+};
+
+/// As `transformers` runs experts: rows are looked up and added expert by expert.
+Tensor loop(const Tensor& x, const Routing& routing, const Tensor& gate_up, const Tensor& down) {
+  Tensor sum = at::zeros_like(x);
+  for (int64_t e = 0; e < gate_up.size(0); ++e) {
+    const Tensor where = routing.choices.eq(e).nonzero();
+    if (where.size(0) == 0) {
+      continue;
+    }
+    const Tensor token = where.select(1, 0), place = where.select(1, 1);
+    const auto halves = at::linear(x.index_select(0, token), gate_up[e]).chunk(2, -1);
+    const Tensor made = at::linear(at::silu(halves[0]) * halves[1], down[e]);
+    const Tensor weight = routing.weights.index({token, place}).unsqueeze(1);
+    sum = sum.index_add(0, token, (made * weight).to(x.scalar_type()));
+  }
+  return sum;
+}
+
+void measure(int64_t tokens, const Sizes& s) {
+  Mesh mesh;
+  Rules rules;
+  ParameterStore store;
+  Builder builder(
+      store,
+      {.mesh = &mesh, .rules = &rules, .dtype = at::kBFloat16, .seq = tokens, .microbatch = 1}
+  );
+  const Experts experts(
+      builder, {.embed = {axis::embed, s.width}, .experts = s.experts, .hidden = s.hidden}
+  );
+  store.allocate_gradients();
+  const Batch batch{.arrays = {}, .samples = {0}, .seq = tokens, .batch = 1};
+  StepContext context(mesh, rules, batch);
+  at::manual_seed(1);
+  const auto [chosen, scores] = choose_experts(
+      {.experts = s.experts, .chosen = s.chosen}, at::randn({tokens, s.experts}), {}
+  );
+  const Routing routing = chosen;
+  const Tensor x = at::randn({tokens, s.width}).to(at::kBFloat16).requires_grad_();
+  const Tensor dy = at::randn({tokens, s.width}).to(at::kBFloat16);
+  const auto& up = store.all()[0];
+  const auto& down = store.all()[1];
+  const double ours =
+      seconds([&] { torch::autograd::backward({experts.mixed(x, routing, 0, context)}, {dy}); });
+
+  const auto [slots, ends] = ops::expert_slots(routing.choices, 0, s.experts, 0);
+  const auto host = context.host_values(ends, {});
+  const Tensor rows = ops::to_slots(x.detach(), slots, host.back());
+  const Tensor w1 = up.value.detach().flatten(1, 2), w2 = down.value.detach();
+  const Tensor wide = ops::grouped_product(rows, w1, host, true);
+  const Tensor active = wide.narrow(1, 0, s.hidden).contiguous();
+  const double alone = seconds([&] {
+    (void)ops::grouped_product(rows, w1, host, true);
+    (void)ops::grouped_product(active, w2, host, true);
+    (void)ops::grouped_product(rows, w2, host, false);
+    (void)ops::grouped_product(wide, w1, host, false);
+    ops::grouped_gradient_(up.main_grad.flatten(1, 2), wide, rows, host);
+    ops::grouped_gradient_(down.main_grad, rows, active, host);
+  });
+
+  const Tensor gate_up = w1.clone().requires_grad_(), second = w2.clone().requires_grad_();
+  const double theirs = seconds([&] {
+    gate_up.mutable_grad() = Tensor();
+    second.mutable_grad() = Tensor();
+    torch::autograd::backward({loop(x, routing, gate_up, second)}, {dy});
+  });
+
+  const double moved = seconds([&] {
+    (void)ops::from_slots(ops::to_slots(x.detach(), slots, host.back()), slots, routing.weights);
+  });
+  // As many bytes: tokens read and slots written, and back.
+  const Tensor bytes = at::zeros({tokens * (1 + s.chosen), s.width}, at::kBFloat16);
+  const double copied = seconds([&] { (void)at::empty_like(bytes).copy_(bytes); });
+  const double flops = 3.0 * 2 * 3 * static_cast<double>(host.back() * s.width * s.hidden);
+  std::printf(
+      "%5lld tokens, %2lld experts of %lld x %lld, top %lld: %.1f ms, %.0f GFLOP/s; %.0f%% of the "
+      "rate of "
+      "the products alone; %.2f times the loop; moving rows %.2f times a copy\n",
+      static_cast<long long>(tokens),
+      static_cast<long long>(s.experts),
+      static_cast<long long>(s.width),
+      static_cast<long long>(s.hidden),
+      static_cast<long long>(s.chosen),
+      1e3 * ours,
+      flops / ours / 1e9,
+      100 * alone / ours,
+      theirs / ours,
+      moved / copied
+  );
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<int64_t> all =
+      argc > 1 ? std::vector<int64_t>{std::atoll(argv[1])} : std::vector<int64_t>{2048, 4096, 8192};
+  for (const int64_t tokens : all) {
+    measure(tokens, {8, 2, 768, 2048});
+    measure(tokens, {64, 6, 768, 512});
+  }
+}

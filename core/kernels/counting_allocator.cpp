@@ -75,4 +75,30 @@ int64_t MetaMemory::peak() const {
   return count_->peak;
 }
 
+void MetaMemory::restart_peak() {
+  const std::lock_guard lock(count_->mutex);
+  count_->peak = count_->used;
+}
+
+int64_t MetaMemory::hand_over(const at::Tensor& tensor) {
+  const c10::DataPtr& data = tensor.storage().data_ptr();
+  if (data.get_deleter() != &release) {
+    return 0;
+  }
+  const auto count = std::exchange(static_cast<Block*>(data.get_context())->count, nullptr);
+  if (count == nullptr) {
+    return 0;
+  }
+  const int64_t bytes = static_cast<Block*>(data.get_context())->bytes;
+  count->add(-bytes);
+  return bytes;
+}
+
+UncountedMemory::UncountedMemory()
+    : former_(std::exchange(current, nullptr)) {}
+
+UncountedMemory::~UncountedMemory() {
+  current = std::move(former_);
+}
+
 } // namespace mh

@@ -6,6 +6,8 @@
 ///     ... a step on the Meta device ...
 ///     memory.peak();
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <memory>
 
@@ -21,14 +23,32 @@ public:
 
   /// Bytes of the tensors that are there now.
   [[nodiscard]] int64_t used() const;
-  /// The most that there were at a time.
+  /// The most that there were at a time, or since `restart_peak`.
   [[nodiscard]] int64_t peak() const;
+  void restart_peak();
+
+  /// Counts the memory behind a tensor no longer: whoever asks answers for it from now on.
+  ///
+  /// Returns: its bytes; 0 if nobody counted it
+  static int64_t hand_over(const at::Tensor& tensor);
 
   struct Count;
 
 private:
   std::shared_ptr<Count> count_;
   std::shared_ptr<Count> former_; // of an object around this one
+};
+
+/// What the calling thread makes while the object lives is counted nowhere.
+class UncountedMemory {
+public:
+  UncountedMemory();
+  ~UncountedMemory();
+  UncountedMemory(const UncountedMemory&) = delete;
+  UncountedMemory& operator=(const UncountedMemory&) = delete;
+
+private:
+  std::shared_ptr<MetaMemory::Count> former_;
 };
 
 } // namespace mh

@@ -1,8 +1,12 @@
 #include "core/kernels/meta.hpp"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/result_type.h>
 #include <torch/library.h>
+
+#include <cmath>
 
 namespace mh::ops {
 
@@ -72,6 +76,80 @@ flash_attention_backward(const Tensor&, const Tensor& q, const Tensor& k, const 
   return {like(q), like(k), like(v)};
 }
 
+/// GPU kernels make their results as [batch, seq, heads, dim], dense in the input's order.
+Tensor as_kernels_make(const Tensor& x) {
+  return at::empty_like(x.transpose(1, 2)).transpose(1, 2);
+}
+
+Tensor log_sums(const Tensor& q) {
+  return at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
+}
+
+using Flash =
+    std::tuple<Tensor, Tensor, Tensor, Tensor, c10::SymInt, c10::SymInt, Tensor, Tensor, Tensor>;
+
+Flash gpu_flash_attention(const Tensor& q, const Tensor& k, const Tensor&, double, bool, bool, std::optional<double>) {
+  const Tensor none = at::empty({0}, q.options());
+  const Tensor random = at::empty({2}, q.options().dtype(at::kLong));
+  return {
+      as_kernels_make(q),
+      log_sums(q),
+      Tensor(),
+      Tensor(),
+      q.size(2),
+      k.size(2),
+      random,
+      random,
+      none};
+}
+
+Triple
+gpu_flash_attention_backward(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&, const Tensor&, const Tensor&, const Tensor&, c10::SymInt, c10::SymInt, double, bool, const Tensor&, const Tensor&, std::optional<double>) {
+  return {as_kernels_make(q), as_kernels_make(k), as_kernels_make(v)};
+}
+
+using Quadruple = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+
+Quadruple
+gpu_efficient_attention(const Tensor& q, const Tensor&, const Tensor&, const OptionalTensor&, bool, double, bool, std::optional<double>) {
+  const Tensor random = at::empty({}, q.options().dtype(at::kLong));
+  return {as_kernels_make(q), log_sums(q), random, random};
+}
+
+Quadruple
+gpu_efficient_attention_backward(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, std::array<bool, 4>, bool, std::optional<double>) {
+  return {as_kernels_make(q), as_kernels_make(k), as_kernels_make(v), Tensor()};
+}
+
+/// LibTorch makes an empty tensor and lets it grow, which no allocator sees.
+Tensor arange_step(
+    const at::Scalar& start,
+    const at::Scalar& end,
+    const at::Scalar& step,
+    std::optional<at::ScalarType> dtype,
+    std::optional<at::Layout> layout,
+    std::optional<at::Device> device,
+    std::optional<bool> pinned
+) {
+  const bool whole = start.isIntegral(true) && end.isIntegral(true) && step.isIntegral(true);
+  const double count = std::ceil((end.toDouble() - start.toDouble()) / step.toDouble());
+  const auto options = at::TensorOptions()
+                           .dtype(dtype.value_or(whole ? at::kLong : at::kFloat))
+                           .layout(layout)
+                           .device(device)
+                           .pinned_memory(pinned);
+  return at::empty({static_cast<int64_t>(count)}, options);
+}
+
+Tensor like(const Tensor& x) {
+  return at::empty_like(x);
+}
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  const auto sizes = at::infer_size(at::infer_size(condition.sizes(), a.sizes()), b.sizes());
+  return at::empty(sizes, a.options().dtype(at::result_type(a, b)));
+}
+
 } // namespace
 
 void register_meta_shapes(torch::Library& aten) {
@@ -80,6 +158,36 @@ void register_meta_shapes(torch::Library& aten) {
   aten.impl("native_layer_norm_backward", native_layer_norm_backward);
   aten.impl("_scaled_dot_product_flash_attention_for_cpu", flash_attention);
   aten.impl("_scaled_dot_product_flash_attention_for_cpu_backward", flash_attention_backward);
+  aten.impl("_scaled_dot_product_flash_attention", gpu_flash_attention);
+  aten.impl("_scaled_dot_product_flash_attention_backward", gpu_flash_attention_backward);
+  aten.impl("_scaled_dot_product_efficient_attention", gpu_efficient_attention);
+  aten.impl("_scaled_dot_product_efficient_attention_backward", gpu_efficient_attention_backward);
+  aten.impl("where.self", where);
+  aten.impl("arange.start_step", arange_step);
+  aten.impl(
+      "arange.start",
+      [](const at::Scalar& start,
+         const at::Scalar& end,
+         std::optional<at::ScalarType> dtype,
+         std::optional<at::Layout> layout,
+         std::optional<at::Device> device,
+         std::optional<bool> pinned) {
+        return arange_step(start, end, 1, dtype, layout, device, pinned);
+      }
+  );
+  aten.impl(
+      "arange",
+      [](const at::Scalar& end,
+         std::optional<at::ScalarType> dtype,
+         std::optional<at::Layout> layout,
+         std::optional<at::Device> device,
+         std::optional<bool> pinned) {
+        return arange_step(0, end, 1, dtype, layout, device, pinned);
+      }
+  );
+  aten.impl("relu", like);
+  aten.impl("flip", [](const Tensor& x, at::IntArrayRef) { return like(x); });
+  aten.impl("roll", [](const Tensor& x, at::IntArrayRef, at::IntArrayRef) { return like(x); });
 }
 
 } // namespace mh::ops

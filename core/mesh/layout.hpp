@@ -13,7 +13,7 @@ namespace mh {
 /// The ranks that differ along `axis` only: every group of it, by first member.
 ///
 /// Throws:  mh::Error for an order that is none
-[[nodiscard]] std::vector<std::vector<int64_t>>
+[[nodiscard]] MH_API std::vector<std::vector<int64_t>>
 mesh_groups(const MeshShape& shape, MeshAxis axis, std::string_view order);
 
 /// Degree of an axis.

@@ -2,62 +2,111 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include <algorithm>
+#include <memory>
+#include <utility>
 
 namespace mh {
 namespace {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-struct Done : c10d::Work {
-  bool isCompleted() override { return true; }
+/// Known to be over only when it was waited for, as Gloo's.
+class Asked : public c10d::Work {
+public:
+  Asked(CollectiveListener* listener, int64_t number)
+      : listener_(listener)
+      , number_(number) {}
+
+  bool isCompleted() override { return waited_; }
 
   bool isSuccess() const override { return true; }
 
-  bool wait(std::chrono::milliseconds) override { return true; }
+  bool wait(std::chrono::milliseconds) override {
+    if (!std::exchange(waited_, true) && listener_ != nullptr) {
+      listener_->waited(number_);
+    }
+    return true;
+  }
+
+private:
+  CollectiveListener* listener_;
+  int64_t number_;
+  bool waited_ = false;
 };
+
+void repeat(const at::Tensor& output, const at::Tensor& input) {
+  if (!input.is_meta()) {
+    for (auto& piece : output.chunk(output.size(0) / input.size(0), 0)) {
+      piece.copy_(input);
+    }
+  }
+}
 
 class Silent : public c10d::Backend {
 public:
-  using c10d::Backend::Backend;
+  Silent(SilentGroup group, int64_t index, CollectiveListener* listener)
+      : c10d::Backend(static_cast<int>(index), static_cast<int>(group.members.size()))
+      , group_(std::move(group))
+      , listener_(listener) {}
 
   const std::string getBackendName() const override { return "silent"; }
 
-  WorkPtr allreduce(std::vector<at::Tensor>&, const c10d::AllreduceOptions&) override {
-    return c10::make_intrusive<Done>();
-  }
-
-  WorkPtr _allgather_base(at::Tensor&, at::Tensor&, const c10d::AllgatherOptions&) override {
-    return c10::make_intrusive<Done>();
+  WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions&) override {
+    return asked("all-reduce", tensors[0]);
   }
 
   WorkPtr
-  _reduce_scatter_base(at::Tensor&, at::Tensor&, const c10d::ReduceScatterOptions&) override {
-    return c10::make_intrusive<Done>();
+  _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
+    repeat(output, input);
+    return asked("all-gather", input);
   }
 
   WorkPtr
-  alltoall_base(at::Tensor&, at::Tensor&, std::vector<int64_t>&, std::vector<int64_t>&, const c10d::AllToAllOptions&)
+  _reduce_scatter_base(at::Tensor&, at::Tensor& input, const c10d::ReduceScatterOptions&) override {
+    return asked("reduce-scatter", input);
+  }
+
+  WorkPtr
+  alltoall_base(at::Tensor&, at::Tensor& input, std::vector<int64_t>&, std::vector<int64_t>&, const c10d::AllToAllOptions&)
       override {
-    return c10::make_intrusive<Done>();
+    return asked("all-to-all", input);
   }
 
-  WorkPtr send(std::vector<at::Tensor>&, int, int) override { return c10::make_intrusive<Done>(); }
+  WorkPtr send(std::vector<at::Tensor>& tensors, int to, int) override {
+    return asked("send", tensors[0], to);
+  }
 
-  WorkPtr recv(std::vector<at::Tensor>&, int, int) override { return c10::make_intrusive<Done>(); }
+  WorkPtr recv(std::vector<at::Tensor>& tensors, int from, int) override {
+    return asked("receive", tensors[0], from);
+  }
+
+private:
+  WorkPtr asked(const char* name, const at::Tensor& input, int64_t peer = -1) {
+    const int64_t number = listener_ == nullptr ? 0 : listener_->began(group_, name, input, peer);
+    return c10::make_intrusive<Asked>(listener_, number);
+  }
+
+  SilentGroup group_;
+  CollectiveListener* listener_;
 };
 
 } // namespace
 
-Mesh alone(const Mesh& mesh) {
-  return {
-      mesh.shape(),
-      mesh.rank(),
-      [](const std::string&, const std::vector<int64_t>& members, int64_t index) {
-        return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<Silent>(
-            static_cast<int>(std::max<int64_t>(index, 0)), static_cast<int>(members.size())
-        ));
-      }};
+Mesh alone(
+    const MeshShape& shape, int64_t rank, std::string_view order, CollectiveListener* listener
+) {
+  const auto connect =
+      [listener](
+          const std::string& name, const std::vector<int64_t>& members, int64_t index
+      ) -> c10::intrusive_ptr<c10d::Backend> {
+    if (index < 0) {
+      return {};
+    }
+    return c10::make_intrusive<Silent>(
+        SilentGroup{name.substr(0, name.find(':')), members}, index, listener
+    );
+  };
+  return {shape, rank, connect, order};
 }
 
 } // namespace mh

@@ -1,12 +1,42 @@
 #pragma once
-/// Ranks that are not there: collectives that end at once and change nothing, for steps on the Meta
-/// device, where only shapes count.
+/// Ranks that are not there: collectives that end at once, for steps on the Meta device, where only
+/// shapes count. Host memory that is exchanged comes back as if all ranks had said the same.
 
 #include "megahost/mesh.hpp"
 
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
 namespace mh {
 
-/// The place of `mesh` in a mesh of the same shape without the others.
-[[nodiscard]] Mesh alone(const Mesh& mesh);
+/// A group whose other members are not there.
+struct SilentGroup {
+  std::string axis;             ///< "tp", or "world"
+  std::vector<int64_t> members; ///< ranks
+};
+
+/// Is told what the ranks that are not there were asked for.
+class CollectiveListener {
+public:
+  virtual ~CollectiveListener() = default;
+
+  /// A collective ("all-reduce", "all-gather", "reduce-scatter", "all-to-all") or a transfer
+  /// ("send", "receive") begins on `input`. Returns its number, by which it is waited for.
+  virtual int64_t
+  began(const SilentGroup& group, const char* name, const at::Tensor& input, int64_t peer) = 0;
+  virtual void waited(int64_t number) = 0;
+};
+
+/// The place of `rank` in a mesh of that shape without the others. The listener outlives it.
+[[nodiscard]] Mesh alone(
+    const MeshShape& shape,
+    int64_t rank,
+    std::string_view order = "tp-cp-ep-dp-pp",
+    CollectiveListener* listener = nullptr
+);
 
 } // namespace mh

@@ -8,6 +8,8 @@
 #include "megahost/strategy.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_scaled_dot_product_efficient_attention.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
@@ -126,6 +128,26 @@ kernel_dropout(const AttentionDropout& dropout, at::Device device, StepContext& 
   return drop;
 }
 
+/// LibTorch's kernels of a device, all [batch, heads, seq, dim]. In a plan they are called by name:
+/// on the Meta device LibTorch would choose one that makes all scores.
+at::Tensor device_attention(
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const at::Tensor& v,
+    const std::optional<at::Tensor>& bias,
+    bool causal
+) {
+  if (!q.is_meta()) {
+    return at::scaled_dot_product_attention(
+        q, k, v, bias, 0.0, causal, std::nullopt, /*enable_gqa=*/q.size(1) != k.size(1)
+    );
+  }
+  return bias ? std::get<0>(at::_scaled_dot_product_efficient_attention(
+                    q, k, v, bias, /*compute_log_sumexp=*/true, 0.0, causal
+                ))
+              : std::get<0>(at::_scaled_dot_product_flash_attention(q, k, v, 0.0, causal));
+}
+
 /// A fused kernel; dropout on the CPU only.
 at::Tensor fused_attention(
     const at::Tensor& q,
@@ -159,15 +181,12 @@ at::Tensor fused_attention(
       is_causal || (!mask.causal && !documents)
           ? std::nullopt
           : std::optional<at::Tensor>(score_bias(mask, queries, keys, q.options(), context));
-  return at::scaled_dot_product_attention(
+  return device_attention(
              q.permute({1, 2, 0, 3}),
              k.permute({1, 2, 0, 3}),
              v.permute({1, 2, 0, 3}),
              bias,
-             0.0,
-             is_causal,
-             std::nullopt,
-             /*enable_gqa=*/q.size(2) != k.size(2)
+             is_causal
   )
       .permute({2, 0, 1, 3});
 }

@@ -1,9 +1,11 @@
 #include "core/nn/outline.hpp"
 
+#include "core/kernels/counting_allocator.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <utility>
@@ -26,6 +28,7 @@ make_block(const Architecture& architecture, int64_t block, Builder& builder) {
 
 Outline::Outline(const Architecture& architecture, const Builder::Args& args)
     : store_(std::make_unique<ParameterStore>()) {
+  const UncountedMemory uncounted; // a plan's step on the Meta device may be under way
   Builder::Args whole = args;
   whole.mesh = &mesh_;
   whole.rules = &rules_;
@@ -74,6 +77,8 @@ int64_t Outline::elements() const {
 
 std::vector<State>
 Outline::states_before(const std::vector<int64_t>& first, const Batch& batch) const {
+  const UncountedMemory uncounted;
+  const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
   const at::AutoGradMode gradients(true);
   Batch meta = batch;
   for (auto& [name, array] : meta.arrays) {

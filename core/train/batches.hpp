@@ -3,6 +3,7 @@
 
 #include "megahost/context.hpp"
 #include "megahost/corpus.hpp"
+#include "megahost/export.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -30,7 +31,7 @@ struct BatchLayout {
 /// Arrays of `seq` elements are cut to the tokens that this rank sees; others stay whole.
 /// Shapes:  every array [length, micro]
 /// Throws:  mh::Error (exit code 5) if the corpus fails, or its arrays differ between samples
-[[nodiscard]] std::vector<Batch>
+[[nodiscard]] MH_API std::vector<Batch>
 load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout& layout);
 
 /// The same batch with its arrays on `device`.

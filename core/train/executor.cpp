@@ -30,7 +30,7 @@ struct Microbatch {
       : batch(to_device(host, passes.device))
       , context(passes.mesh, passes.rules, batch) {
     context.checking = passes.checking;
-    context.target = passes.device.type();
+    context.target = passes.target.value_or(passes.device.type());
   }
 
   Batch batch;
@@ -80,12 +80,14 @@ public:
       }
     }
     for (const auto& one : instructions) {
+      tell(&one);
       step(one);
     }
     transfers_.finish();
     if (options_.metrics != nullptr) {
       *options_.metrics = sums_.metrics(passes_.mesh);
     }
+    tell(nullptr);
     return sums_.values(passes_.mesh);
   }
 
@@ -93,6 +95,12 @@ private:
   using Key = std::pair<int32_t, int32_t>; // chunk, microbatch
 
   static Key key(const Instruction& one) { return {one.chunk, one.microbatch}; }
+
+  void tell(const Instruction* one) const {
+    if (passes_.before) {
+      passes_.before(one);
+    }
+  }
 
   void step(const Instruction& one) {
     if (passes_.watch != nullptr) {

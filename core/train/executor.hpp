@@ -12,6 +12,8 @@
 #include "megahost/placement.hpp"
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,6 +31,10 @@ struct Passes {
   const Pipeline* pipeline = nullptr; ///< null: one stage
   Gradients* gradients = nullptr;     ///< null: who asked for the passes sums gradients itself
   NanWatch* watch = nullptr;          ///< is told which microbatch runs
+  /// What kernels are chosen for, where that is not `device`: on the Meta device.
+  std::optional<at::DeviceType> target{};
+  /// Is told each instruction before it runs, and null after the last.
+  std::function<void(const Instruction*)> before{};
 };
 
 struct ExecuteOptions {

@@ -64,6 +64,10 @@ std::vector<LossValue> losses_of_all_stages(const Mesh& mesh, const std::vector<
 
 } // namespace
 
+double number_of(const at::Tensor& scalar) {
+  return scalar.is_meta() ? 1.0 : scalar.item<double>();
+}
+
 double LossCounts::of(const std::string& over) {
   if (const auto known = counts_.find(over); known != counts_.end()) {
     return known->second;
@@ -82,7 +86,8 @@ double LossCounts::of(const std::string& over) {
           exit_code::data
       );
     }
-    count += array->second.sum(at::kDouble).item<double>();
+    count += array->second.is_meta() ? static_cast<double>(array->second.numel())
+                                     : array->second.sum(at::kDouble).item<double>();
   }
   const auto all = at::tensor(count, at::kDouble);
   mesh_.group(MeshAxis::dp).all_reduce(all);
@@ -116,7 +121,7 @@ std::vector<LossValue> LossSums::values(const Mesh& mesh) const {
   for (const auto& sum : sums_) {
     const auto all = sum.mean.clone();
     sum_over_tokens(mesh, all);
-    values.push_back({sum.name, all.item<double>(), sum.count, sum.main});
+    values.push_back({sum.name, number_of(all), sum.count, sum.main});
   }
   if (mesh.size(MeshAxis::pp) > 1) {
     values = losses_of_all_stages(mesh, values);
@@ -130,6 +135,10 @@ std::vector<MetricValue> LossSums::metrics(const Mesh& mesh) const {
   for (const auto& sum : vectors_) {
     auto all = sum.mean.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).contiguous();
     sum_over_tokens(mesh, all);
+    if (all.is_meta()) {
+      metrics.push_back({sum.name, std::vector<double>(static_cast<size_t>(all.numel()))});
+      continue;
+    }
     all = all.cpu();
     const auto* data = all.const_data_ptr<double>();
     metrics.push_back({sum.name, {data, data + all.numel()}});

@@ -27,8 +27,11 @@ struct MetricValue {
   std::vector<double> values;
 };
 
+/// A number that decides how the step goes on; 1 in a plan, which has no numbers.
+[[nodiscard]] double number_of(const at::Tensor& scalar);
+
 /// The number of items of each loss over all microbatches and ranks, known before the step from
-/// host data.
+/// host data; every item counts in a plan.
 ///
 /// Ranks:  collective over dp and cp, once per array that a loss is counted over
 class LossCounts {

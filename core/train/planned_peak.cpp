@@ -31,13 +31,14 @@ private:
 int64_t planned_peak(
     const Architecture& architecture,
     const Builder::Args& given,
+    at::DeviceType target,
     const Optimizer& optimizer,
     const WeightOptions& given_options,
     const Batch& microbatch,
     const std::vector<Keep>& keep
 ) {
   const MetaMemory memory;
-  const Mesh mesh = alone(*given.mesh);
+  const Mesh mesh = alone(given.mesh->shape(), given.mesh->rank());
   const Given policy(keep);
   auto args = given;
   args.mesh = &mesh;
@@ -50,7 +51,7 @@ int64_t planned_peak(
   const Weights weights(model.parameters(), optimizer, options);
   const Batch batch = to_device(microbatch, at::kMeta);
   StepContext context(mesh, *args.rules, batch);
-  context.target = given.device.type();
+  context.target = target;
   context.training = true;
   context.loss_count = [](const std::string&) { return 1.0; };
   (void)model.forward(context);

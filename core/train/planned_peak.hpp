@@ -14,12 +14,14 @@
 namespace mh {
 
 /// Bytes of this rank's tensors at the peak of a step whose block i keeps `keep[i]`: weights,
-/// gradients, masters, optimizer state and activations. Workspace inside kernels is not in it.
+/// gradients, masters, optimizer state and activations, with the kernels of device `target`.
+/// Workspace inside kernels is not in it.
 ///
 /// Ranks:   local: collectives are not run
 [[nodiscard]] int64_t planned_peak(
     const Architecture& architecture,
     const Builder::Args& args,
+    at::DeviceType target,
     const Optimizer& optimizer,
     const WeightOptions& options,
     const Batch& microbatch,

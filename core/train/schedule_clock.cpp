@@ -57,7 +57,7 @@ private:
 
   struct Pair {
     std::array<std::deque<End>, 2> ends; // of the lower stage, of the higher one
-    double free = 0;                     // when the transfer before is over
+    std::array<double, 2> free{};        // when the transfer before it in its direction is over
   };
 
   [[nodiscard]] Stage& at(int64_t stage) { return stages_[static_cast<size_t>(stage)]; }
@@ -126,8 +126,10 @@ private:
       }
       low.pop_front();
       high.pop_front();
-      pair.free = std::max({pair.free, a.time, b.time}) + times_.transfer;
-      arrived_[a.transfer] = pair.free;
+      const bool upwards = is_send(a.what.op); // room for what comes was made a pass before
+      double& free = pair.free.at(upwards ? 0 : 1);
+      free = std::max(free, upwards ? a.time : b.time) + times_.transfer;
+      arrived_[a.transfer] = free;
     }
   }
 

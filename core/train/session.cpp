@@ -53,7 +53,7 @@ Builder::Args builder_args(const Session& s, const SessionOptions& options) {
   return {
       .mesh = &s.mesh,
       .rules = &s.rules,
-      .device = s.device->device(),
+      .device = s.place,
       .dtype = s.dtype,
       .seed = static_cast<uint64_t>(s.recipe.train.seed),
       .seq = s.recipe.model.seq_length,
@@ -140,6 +140,7 @@ peak_memory(const Session& session, const Builder::Args& build) {
     return planned_peak(
         *session.architecture,
         build,
+        session.target,
         *session.optimizer,
         weight_options(session.recipe, session.mesh),
         *batch,
@@ -200,7 +201,14 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
   }
   check_batch(recipe, shape);
   s.dtype = options.dtype.value_or(dtype_of(recipe.precision));
-  s.device = host.make<Device>(recipe.device);
+  if (options.planned_for) {
+    s.place = at::kMeta;
+    s.target = *options.planned_for;
+  } else {
+    s.device = host.make<Device>(recipe.device);
+    s.place = s.device->device();
+    s.target = s.place.type();
+  }
   s.tokenizer = host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
   s.architecture = host.make<Architecture>(
       recipe.model.use,
@@ -220,15 +228,14 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
     s.mesh = Mesh(shape, world.rank, options.processes->make_backend(), recipe.parallel.order);
   }
   if (options.corpus) {
-    s.corpus = host.make<Corpus>(
-        recipe.data.use,
-        recipe.data.options,
-        {.tokenizer = s.tokenizer.get(),
-         .seq_length = recipe.model.seq_length,
-         .vocab = s.architecture->vocab(),
-         .split = recipe.data.shares(),
-         .seed = static_cast<uint64_t>(recipe.train.seed)}
-    );
+    const Corpus::Args args{
+        .tokenizer = s.tokenizer.get(),
+        .seq_length = recipe.model.seq_length,
+        .vocab = s.architecture->vocab(),
+        .split = recipe.data.shares(),
+        .seed = static_cast<uint64_t>(recipe.train.seed)};
+    s.corpus = options.make_corpus ? options.make_corpus(args)
+                                   : host.make<Corpus>(recipe.data.use, recipe.data.options, args);
   }
   s.optimizer = make_optimizer(recipe.optimizer, host);
   s.schedule = std::make_unique<Schedule>(Schedule::terms(recipe), host);

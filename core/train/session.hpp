@@ -31,9 +31,11 @@ namespace mh {
 inline constexpr int64_t kVocabMultiple = 128;
 
 /// The order of the members is the order in which they are made.
-struct Session {
+struct MH_API Session {
   Recipe recipe;
-  std::unique_ptr<Device> device;
+  std::unique_ptr<Device> device;   ///< null in a plan
+  at::Device place = at::kCPU;      ///< where tensors are
+  at::DeviceType target = at::kCPU; ///< what kernels are chosen for
   Mesh mesh;
   Rules rules;
   std::unique_ptr<Tokenizer> tokenizer;
@@ -55,7 +57,13 @@ struct Session {
 
   [[nodiscard]] Passes passes() const {
     return {
-        mesh, rules, *model, device->device(), /*checking=*/false, pipeline.get(), gradients.get()};
+        .mesh = mesh,
+        .rules = rules,
+        .model = *model,
+        .device = place,
+        .pipeline = pipeline.get(),
+        .gradients = gradients.get(),
+        .target = target};
   }
 
   /// Of the step that follows `consumed` samples.
@@ -79,6 +87,10 @@ struct SessionOptions {
   const Processes* processes = nullptr; ///< of the run; null: this process is alone
   const Mesh* mesh = nullptr;           ///< this rank's place, where ranks are threads
   std::optional<at::ScalarType> dtype = std::nullopt; ///< instead of the recipe's precision
+  /// Tensors lie on the Meta device, and kernels are chosen for this one: nothing is computed.
+  std::optional<at::DeviceType> planned_for = std::nullopt;
+  /// Makes the corpus instead of the recipe's; null: the recipe's.
+  std::function<std::unique_ptr<Corpus>(const Corpus::Args&)> make_corpus{};
 };
 
 /// Throws:  mh::Error where the recipe asks for what is not there
@@ -87,7 +99,7 @@ struct SessionOptions {
 make_session(const Recipe& recipe, Host& host, const SessionOptions& options = {});
 
 /// The mesh that the recipe's layout asks for on `world` ranks.
-[[nodiscard]] MeshShape mesh_shape(const Recipe& recipe, int64_t world);
+[[nodiscard]] MH_API MeshShape mesh_shape(const Recipe& recipe, int64_t world);
 
 /// Names of the strategies that the layout needs.
 [[nodiscard]] std::vector<std::string> strategy_names(const Recipe& recipe);

@@ -14,8 +14,7 @@
 namespace mh {
 
 /// FLOPs of each block's forward pass for one token: embedding, layers, head.
-[[nodiscard]] std::vector<double>
-block_costs(const Architecture& architecture, int64_t seq_length);
+[[nodiscard]] std::vector<double> block_costs(const Architecture& architecture, int64_t seq_length);
 
 /// What each chunk of the recipe's pipeline holds; `costs` are those of the blocks.
 ///

@@ -91,7 +91,7 @@ StepResult train_step(
     if (passes.checking && gradients.zero() == 0) {
       check_parameters(passes.model.parameters(), passes.mesh);
     }
-    result.gradient_norm = std::sqrt(gradients.squared_norm().item<double>()) / options.loss_scale;
+    result.gradient_norm = std::sqrt(number_of(gradients.squared_norm())) / options.loss_scale;
   }
   if (options.accept ? !options.accept(result) : !result.finite()) {
     gradients.clear();
@@ -99,7 +99,7 @@ StepResult train_step(
     return result;
   }
   if (options.count_zeros) {
-    result.num_zeros = gradients.zeros().item<double>();
+    result.num_zeros = number_of(gradients.zeros());
   }
   Update update = options.update;
   update.gradient_scale *= clip_factor(result.gradient_norm, options.clip) / options.loss_scale;

@@ -5,6 +5,7 @@
 #include "core/train/executor.hpp"
 #include "core/train/weights.hpp"
 #include "megahost/context.hpp"
+#include "megahost/export.hpp"
 #include "megahost/mesh.hpp"
 #include "megahost/model.hpp"
 #include "megahost/optimizer.hpp"
@@ -59,7 +60,7 @@ struct StepOptions {
 
 /// A whole step: gradients (zero before and after it, in `passes.gradients`), their sums over
 /// ranks, norm, clipping, update number `update.step`.
-[[nodiscard]] StepResult train_step(
+[[nodiscard]] MH_API StepResult train_step(
     const Passes& passes,
     Weights& weights,
     const Optimizer& optimizer,

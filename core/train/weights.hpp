@@ -26,7 +26,7 @@ struct WeightOptions {
 };
 
 /// What a recipe says of weights and state.
-[[nodiscard]] WeightOptions weight_options(const Recipe& recipe, const Mesh& mesh);
+[[nodiscard]] MH_API WeightOptions weight_options(const Recipe& recipe, const Mesh& mesh);
 
 /// float32 weights, gradients and optimizer state of what this rank updates: every piece of a model
 /// that is trained, or its part of them under `zero`.

@@ -88,7 +88,7 @@ run(const MeshShape& shape,
       (void)model.forward(context);
       loss = context.losses().at(0).sum / count;
       backward(loss);
-      model.update_scales(mesh);
+      model.end_step(mesh);
     }
     model.parameters().reduce_gradients(mesh);
     const double norm = model.parameters().squared_gradient_norm(mesh).item().toDouble();

@@ -29,11 +29,7 @@ TEST_CASE("every row of the model-size table has its parameters when it is built
   mh::ReadOptions options;
   options.roots = {std::getenv("MEGAHOST_RECIPE_PATH")};
   const auto presets = mh::load_presets(options);
-<<<<<<< HEAD
-  CHECK(presets.size() == 26);
-=======
-  CHECK(presets.size() == 28);
->>>>>>> c011c44 (wip)
+  CHECK(presets.size() == 30);
   for (const auto& preset : presets) {
     CAPTURE(preset.name);
     mh::Table fields;

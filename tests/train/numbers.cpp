@@ -175,7 +175,7 @@ TEST_CASE("the planned peak of a step is what its tensors take, within 5%") {
       const mh::Rules rules;
       const mh::Builder::Args args{
           .mesh = &mesh, .rules = &rules, .dtype = dtype, .seq = kLength, .microbatch = kBatch};
-      const int64_t planned = mh::planned_peak(decoder, args, optimizer, {}, batch, keep);
+      const int64_t planned = mh::planned_peak(decoder, args, at::kCPU, optimizer, {}, batch, keep);
 
       const int64_t before = mh::allocator_counts().used_bytes;
       const Given policy(keep);

@@ -48,6 +48,40 @@ std::vector<Command> layout_commands() {
           },
       },
       {
+          "plan",
+          "Layouts",
+          "memory, time and cost of a run, before it is started",
+          "Runs the recipe's own training step on LibTorch's Meta device, where tensors have sizes "
+          "and no memory: one rank of each distinct pipeline stage, with groups that only note "
+          "what "
+          "they are asked for. Memory is what that step's tensors take, pass by pass in the "
+          "schedule's order; FLOPs, bytes and collectives are those that it asks for. A machine's "
+          "rates (presets/hardware.toml, and what training reaches of them in "
+          "presets/calibration.toml) make seconds of that. Where the layout does not fit, or waits "
+          "much, the changes that help most are looked for by planning them. Status 1 if it does "
+          "not fit.",
+          {kRecipe},
+          {
+              {"--on",
+               "NAME",
+               "machine: h100, p5.48xlarge, ...; unless given this one's CPU, or an h100 for "
+               "device cuda"},
+              {"--gpus", "N", "ranks of the run, for parallel.data = \"auto\""},
+              {"--tokens", "N", "length of the run in tokens, as 1T or 300B"},
+              kSet,
+              kPlugin,
+              kJson,
+          },
+          {
+              {"megahost plan recipes/llama70b.lua --gpus 32 --on h100", ""},
+              {"megahost plan recipes/gpt2_124m.lua --on a100 --tokens 10B",
+               "one GPU, and the days of a run"},
+              {"megahost plan recipes/llama70b.lua --gpus 64 --on p5.48xlarge --set "
+               "recompute.use=full",
+               "another way to fit"},
+          },
+      },
+      {
           "mesh",
           "Layouts",
           "which ranks a layout puts together",

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ int command_plot(const Invocation& invocation, Host& host);
 int command_compare(const Invocation& invocation, Host& host);
 int command_check(const Invocation& invocation, Host& host);
 int command_mesh(const Invocation& invocation, Host& host);
+int command_plan(const Invocation& invocation, Host& host);
 int command_schedule(const Invocation& invocation, Host& host);
 int command_bench_step(const Invocation& invocation, Host& host);
 int command_bench_data(const Invocation& invocation, Host& host);
@@ -59,14 +61,16 @@ struct Read {
 /// Throws:  mh::Error if --nproc is no number of processes, or the environment is there in part
 [[nodiscard]] int64_t world_size(const Invocation& invocation);
 
-/// Reads a recipe: files, --scale if it was given, `layers`, --set, its plugins' schemas.
+/// Reads a recipe: files, --scale if it was given, `layers`, --set, its plugins' schemas. `facts`
+/// are those of another machine.
 ///
 /// Throws:  mh::Error, RecipeError
 [[nodiscard]] Read read_resolved(
     const Invocation& invocation,
     Host& host,
     const std::string& file,
-    std::vector<Layer> layers = {}
+    std::vector<Layer> layers = {},
+    const std::optional<Facts>& facts = std::nullopt
 );
 
 /// Resolves merged layers with the schemas of the plugins that the host knows.

@@ -22,6 +22,7 @@ constexpr std::pair<std::string_view, Run> kCommands[] = {
     {"compare", mh::command_compare},
     {"check", mh::command_check},
     {"mesh", mh::command_mesh},
+    {"plan", mh::command_plan},
     {"schedule", mh::command_schedule},
     {"bench step", mh::command_bench_step},
     {"bench data", mh::command_bench_data},

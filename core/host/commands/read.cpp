@@ -42,12 +42,17 @@ int64_t world_size(const Invocation& invocation) {
 }
 
 Read read_resolved(
-    const Invocation& invocation, Host& host, const std::string& file, std::vector<Layer> layers
+    const Invocation& invocation,
+    Host& host,
+    const std::string& file,
+    std::vector<Layer> layers,
+    const std::optional<Facts>& facts
 ) {
   LoadOptions options;
   options.roots = recipe_folders();
   options.sets = invocation.all("--set");
-  options.facts = {.bf16 = this_processor().bf16(), .world = world_size(invocation)};
+  options.facts =
+      facts.value_or(Facts{.bf16 = this_processor().bf16(), .world = world_size(invocation)});
   if (invocation.has("--scale")) {
     options.layers = {
         scale_recipe(read_layers(options, host, file).resolved.recipe.tree, options.facts.world)};

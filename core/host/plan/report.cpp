@@ -1,0 +1,284 @@
+#include "core/host/plan/report.hpp"
+
+#include "core/recipe/text.hpp"
+#include "core/train/words.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace mh {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kGib = 1073741824.0;
+
+std::string gib(int64_t bytes) {
+  const double value = static_cast<double>(bytes) / kGib;
+  return value >= 100   ? words("%.0f", value)
+         : value >= 0.1 ? words("%.1f", value)
+                        : words("%.3f", value);
+}
+
+std::string seconds_text(double seconds) {
+  return seconds >= 1 ? words("%.2f s", seconds) : words("%.1f ms", 1e3 * seconds);
+}
+
+std::string layout_words(const Plan& plan) {
+  const auto& shape = plan.shape;
+  std::vector<std::string> axes;
+  for (const auto& [name, degree] :
+       {std::pair("tensor", shape.tp),
+        std::pair("pipeline", shape.pp),
+        std::pair("context", shape.cp),
+        std::pair("expert", shape.ep),
+        std::pair("data", shape.dp)}) {
+    if (degree > 1) {
+      axes.push_back(std::string(name) + " " + std::to_string(degree));
+    }
+  }
+  return axes.empty() ? "one rank" : join(axes);
+}
+
+std::string title(const PlanReport& report) {
+  const Plan& plan = report.plan;
+  const auto& recipe = report.recipe;
+  std::string text = recipe.name + ": " +
+                     words("%.2f", static_cast<double>(plan.parameters) / 1e9) +
+                     "B parameters on " + std::to_string(plan.shape.world()) + " x " +
+                     plan.machine.hardware.name + ", " + layout_words(plan);
+  text += "\n" + std::to_string(plan.pipeline.microbatches) + " microbatch" +
+          (plan.pipeline.microbatches == 1 ? "" : "es") + " of " +
+          std::to_string(recipe.batch.micro) + " x " + grouped(recipe.model.seq_length) +
+          " tokens on each data rank, " + recipe.precision + ", recompute " + recipe.recompute.use;
+  if (plan.shape.pp > 1) {
+    text += ", schedule " + recipe.parallel.schedule;
+    if (plan.pipeline.virtual_stages > 1) {
+      text += " with " + std::to_string(plan.pipeline.virtual_stages) + " chunks a stage";
+    }
+  }
+  return text + "\n";
+}
+
+/// Stages to show: all of a few; of many the ends and the fullest.
+std::vector<size_t> shown_stages(const Plan& plan) {
+  constexpr size_t kAll = 16;
+  std::vector<size_t> shown;
+  const size_t count = plan.stages.size();
+  size_t fullest = 0;
+  for (size_t i = 0; i < count; ++i) {
+    fullest = plan.stages[i].total() > plan.stages[fullest].total() ? i : fullest;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (count <= kAll || i < 3 || i + 2 >= count || i == fullest) {
+      shown.push_back(i);
+    }
+  }
+  return shown;
+}
+
+std::string memory_table(const Plan& plan, const Terminal& terminal) {
+  const bool known = plan.capacity > 0;
+  std::string text = "memory of a rank in GiB" +
+                     (known ? ", which has " + gib(plan.capacity) : std::string()) + "\n";
+  size_t width = 6;
+  for (const auto& stage : plan.stages) {
+    width = std::max(width, stage.layers.size());
+  }
+  text += words("  stage  %-*s", static_cast<int>(width), "layers");
+  for (const char* head :
+       {"weights", "gradients", "optimizer", "activations", "workspace", "total"}) {
+    text += words("  %11s", head);
+  }
+  text += "\n";
+  size_t last = 0;
+  for (const size_t i : shown_stages(plan)) {
+    const auto& stage = plan.stages[i];
+    if (i > last + 1) {
+      text += words("    ...  (%zu stages that take no more)\n", i - last - 1);
+    }
+    last = i;
+    text += words("  %5zu  %-*s", i, static_cast<int>(width), stage.layers.c_str());
+    for (const int64_t bytes :
+         {stage.parameters, stage.gradients, stage.state, stage.activations, stage.workspace}) {
+      text += words("  %11s", gib(bytes).c_str());
+    }
+    const std::string total = words("  %11s", gib(stage.total()).c_str());
+    const bool fits = !known || stage.total() <= plan.capacity;
+    text += terminal.paint(fits ? Paint::green : Paint::red, total);
+    if (known) {
+      const double share = static_cast<double>(stage.total()) / static_cast<double>(plan.capacity);
+      text += "  " +
+              terminal.paint(fits ? Paint::green : Paint::red, bar(std::min(1.0, share), 20)) +
+              words(" %3.0f%%", 100 * share) + (fits ? "" : " too much");
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+using Part = std::pair<std::string, double>;
+
+/// What a step's time goes to, in the order in which it is told.
+std::vector<Part> parts_of(const StepTime& step) {
+  std::vector<Part> parts{
+      {"products", step.products},
+      {"attention", step.attention},
+      {"memory-bound operations", step.memory}};
+  for (const auto& [axis, seconds] : step.exposed) {
+    if (seconds > 0) {
+      parts.emplace_back("waiting for " + (axis == "world" ? "all ranks" : axis), seconds);
+    }
+  }
+  parts.emplace_back("pipeline bubble", step.bubble);
+  parts.emplace_back("optimizer", step.optimizer);
+  return parts;
+}
+
+std::string time_table(const Plan& plan) {
+  const StepTime& step = plan.step;
+  std::string text = "time of a step: " + seconds_text(step.total) +
+                     (plan.shape.pp > 1 ? " (parts of the stage with the most work)" : "") + "\n";
+  for (const auto& [name, seconds] : parts_of(step)) {
+    if (seconds / step.total > 0.0005) {
+      text += words(
+          "  %-24s %10s  %5.1f%%  %s\n",
+          name.c_str(),
+          seconds_text(seconds).c_str(),
+          100 * seconds / step.total,
+          bar(seconds / step.total, 30).c_str()
+      );
+    }
+  }
+  return text;
+}
+
+std::string speed(const PlanReport& report) {
+  const Plan& plan = report.plan;
+  const double each = plan.tokens_per_second() / static_cast<double>(plan.shape.world());
+  std::string text = "speed: " + grouped(std::llround(plan.tokens_per_second())) + " tokens/s";
+  if (plan.shape.world() > 1) {
+    text += ", " + grouped(std::llround(each)) + " a rank";
+  }
+  text += "\n";
+  if (plan.peak_flops > 0) {
+    const double rate =
+        plan.model_flops / plan.step.total / static_cast<double>(plan.shape.world()) / 1e12;
+    text += words(
+        "  MFU %.1f%%, HFU %.1f%%: %.3g TFLOP/s a rank of a peak of %.4g (%s)\n",
+        100 * plan.mfu(),
+        100 * plan.hfu(),
+        rate,
+        plan.peak_flops / 1e12,
+        plan.precision.c_str()
+    );
+    text += std::string("  counted: ") + kFlopsFormula +
+            "; HFU: what the step executes, recomputation included\n";
+  }
+  if (report.run_tokens) {
+    const double days = *report.run_tokens / plan.tokens_per_second() / 86400;
+    text += "  " + grouped(std::llround(*report.run_tokens / 1e9)) +
+            "B tokens: " + words(days >= 10 ? "%.0f" : "%.2g", days) + " days, " +
+            grouped(std::llround(days * 24 * static_cast<double>(plan.shape.world()))) +
+            " rank-hours\n";
+  }
+  return text;
+}
+
+std::string effect(const Plan& before, const Plan& after) {
+  const auto bytes = after.most() - before.most();
+  const double faster = before.step.total / after.step.total - 1;
+  std::string text = (bytes < 0 ? "-" : "+") + gib(std::abs(bytes)) + " GiB, " +
+                     words("%.0f%% %s", 100 * std::abs(faster), faster >= 0 ? "faster" : "slower");
+  return text + (before.fits() ? "" : after.fits() ? ", fits" : ", does not fit yet");
+}
+
+Json stage_json(const StagePlan& stage) {
+  return {
+      {"stage", stage.stage},
+      {"layers", stage.layers},
+      {"parameters", stage.parameters},
+      {"gradients", stage.gradients},
+      {"optimizer", stage.state},
+      {"activations", stage.activations},
+      {"workspace", stage.workspace},
+      {"total", stage.total()},
+      {"busy_seconds", stage.busy}};
+}
+
+} // namespace
+
+std::string plan_text(const PlanReport& report, const Terminal& terminal) {
+  const Plan& plan = report.plan;
+  std::string text = title(report) + "\n" + memory_table(plan, terminal) + "\n" + time_table(plan) +
+                     "\n" + speed(report);
+  for (const auto& note : plan.notes) {
+    text += "note: " + note + "\n";
+  }
+  if (!report.changes.empty()) {
+    text += std::string("\n") +
+            (plan.fits() ? "changes that would help:" : "it does not fit; what would help:") + "\n";
+    for (const auto& change : report.changes) {
+      text += "  --set " + join(change.sets, " --set ") + ": " + effect(plan, change.plan) + "\n";
+    }
+  } else if (!plan.fits()) {
+    text += "\nit does not fit, and no single change that was tried makes it fit\n";
+  }
+  return text;
+}
+
+std::string plan_json(const PlanReport& report) {
+  const Plan& plan = report.plan;
+  Json stages = Json::array();
+  for (const auto& stage : plan.stages) {
+    stages.push_back(stage_json(stage));
+  }
+  Json parts = Json::object();
+  for (const auto& [name, seconds] : parts_of(plan.step)) {
+    parts[name] = seconds;
+  }
+  Json json{
+      {"name", report.recipe.name},
+      {"hardware", plan.machine.hardware.name},
+      {"ranks", plan.shape.world()},
+      {"parameters", plan.parameters},
+      {"fits", plan.fits()},
+      {"capacity_bytes", plan.capacity},
+      {"stages", stages},
+      {"step_seconds", plan.step.total},
+      {"step_parts", parts},
+      {"tokens_per_step", plan.tokens},
+      {"tokens_per_second", plan.tokens_per_second()},
+      {"peak_tflops", plan.peak_flops / 1e12},
+      {"model_tflops_per_rank",
+       plan.model_flops / plan.step.total / static_cast<double>(plan.shape.world()) / 1e12},
+      {"executed_flops", plan.executed_flops},
+      {"model_flops", plan.model_flops},
+      {"flops_formula", kFlopsFormula},
+      {"notes", plan.notes}};
+  if (plan.peak_flops > 0) {
+    json["mfu"] = plan.mfu();
+    json["hfu"] = plan.hfu();
+  }
+  if (report.run_tokens) {
+    const double days = *report.run_tokens / plan.tokens_per_second() / 86400;
+    json["run_tokens"] = *report.run_tokens;
+    json["run_days"] = days;
+    json["run_rank_hours"] = days * 24 * static_cast<double>(plan.shape.world());
+  }
+  for (const auto& change : report.changes) {
+    json["changes"].push_back(
+        {{"sets", change.sets},
+         {"bytes", change.plan.most() - plan.most()},
+         {"step_seconds", change.plan.step.total},
+         {"fits", change.plan.fits()}}
+    );
+  }
+  return json.dump(2) + "\n";
+}
+
+} // namespace mh

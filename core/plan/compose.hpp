@@ -1,0 +1,22 @@
+#pragma once
+/// Memory of a whole step from the records of its passes, in the order of the schedule's lists.
+
+#include "core/plan/stage_record.hpp"
+
+#include <cstdint>
+
+namespace mh {
+
+/// Bytes of one stage's tensors.
+struct StageMemory {
+  int64_t activations = 0; ///< at the peak: everything that does not stay from step to step
+  int64_t sending = 0;     ///< of them, what is on its way to other stages
+  int64_t peak = 0;        ///< with what stays
+  bool closing = false;    ///< the peak is after the last pass: sums, norm, update
+};
+
+/// What a step of stage `stage` takes. What was sent is in use until something that was posted
+/// later has come from the same stage (train/transfers.hpp).
+[[nodiscard]] MH_API StageMemory compose_memory(const StepRecord& step, int64_t stage);
+
+} // namespace mh

@@ -1,0 +1,127 @@
+#include "core/plan/hardware.hpp"
+
+#include "core/recipe/load.hpp"
+#include "core/recipe/text.hpp"
+#include "megahost/error.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+namespace mh {
+
+namespace {
+
+/// The rows of every root's table; those of an earlier root hide a later one's.
+Table rows(const ReadOptions& options, const char* file) {
+  Table all;
+  for (const auto& root : options.roots) {
+    const auto path = root / "presets" / file;
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(path, ignored)) {
+      continue;
+    }
+    const Value table = read_toml(read_source(path, file));
+    for (const auto& row : table.as_table()) {
+      if (all.find(row.key) == nullptr) {
+        all.set(row.key, row.value);
+      }
+    }
+  }
+  return all;
+}
+
+/// A row laid over the one that it starts from.
+Value complete_row(const Table& all, const Value& row) {
+  const Value* is = row.find("is");
+  const Value* base = is != nullptr && is->is_string() ? all.find(is->as_string()) : nullptr;
+  return base == nullptr ? row : merge(complete_row(all, *base), row);
+}
+
+template <class T>
+T read_row(const Table& all, const std::string& name, const std::string& where) {
+  return detail::struct_fields<T>().read(complete_row(all, *all.find(name)), where + "." + name);
+}
+
+} // namespace
+
+void Hardware::fields(Fields<Hardware>& f) {
+  f.add("is", &Hardware::is, "row that this one starts from");
+  f.add("source", &Hardware::source, "where the numbers come from");
+  f.add("device", &Hardware::device, "device of a recipe that runs there").one_of({"cpu", "cuda"});
+  f.add("bf16_tflops", &Hardware::bf16_tflops, "dense peak").at_least(0).unit("TFLOP/s");
+  f.add("fp8_tflops", &Hardware::fp8_tflops, "dense peak; 0: none").at_least(0).unit("TFLOP/s");
+  f.add("fp32_tflops", &Hardware::fp32_tflops, "dense peak").at_least(0).unit("TFLOP/s");
+  f.add("memory_gib", &Hardware::memory_gib, "usable memory of a rank").at_least(0).unit("GiB");
+  f.add("memory_tb_s", &Hardware::memory_tb_s, "its rate, reads and writes").above(0).unit("TB/s");
+  f.add("cache_mib", &Hardware::cache_mib, "last cache").at_least(0).unit("MiB");
+  f.add("cache_tb_s", &Hardware::cache_tb_s, "its rate").at_least(0).unit("TB/s");
+  f.add("processors", &Hardware::processors, "that share a product").at_least(1);
+  f.add("ranks_per_node", &Hardware::ranks_per_node, "ranks on fast links").at_least(1);
+  f.add("link_gb_s", &Hardware::link_gb_s, "between ranks of a node, each direction").at_least(0);
+  f.add("network_gb_s", &Hardware::network_gb_s, "between nodes, a rank's share, each direction")
+      .at_least(0);
+  f.add("reserved_gib", &Hardware::reserved_gib, "memory beside tensors").at_least(0).unit("GiB");
+}
+
+double Hardware::peak(at::ScalarType type) const {
+  const bool narrow = c10::elementSize(type) == 1;
+  return 1e12 * (narrow ? fp8_tflops : c10::elementSize(type) == 2 ? bf16_tflops : fp32_tflops);
+}
+
+void Calibration::fields(Fields<Calibration>& f) {
+  f.add("source", &Calibration::source, "where the numbers come from");
+  f.add("fitted_on", &Calibration::fitted_on, "published rows that they were fitted on");
+  f.add("product", &Calibration::product, "of the peak, by large products").above(0);
+  f.add("product_fill", &Calibration::product_fill, "steps along k until a product is at speed")
+      .at_least(0);
+  f.add("attention", &Calibration::attention, "of the peak, by fused attention").above(0);
+  f.add("score_bytes", &Calibration::score_bytes, "memory per score of unfused attention, forward")
+      .at_least(0)
+      .unit("bytes");
+  f.add("memory", &Calibration::memory, "of the memory's rate").above(0);
+  f.add("link", &Calibration::link, "of the links' rate").above(0);
+  f.add("network", &Calibration::network, "of the network's rate").above(0);
+  f.add("launch_us", &Calibration::launch_us, "least time of an operation").at_least(0);
+  f.add("link_us", &Calibration::link_us, "of each round of a collective in a node").at_least(0);
+  f.add("network_us", &Calibration::network_us, "of each round between nodes").at_least(0);
+}
+
+std::vector<std::string> hardware_names(const ReadOptions& options) {
+  std::vector<std::string> names;
+  for (const auto& row : rows(options, "hardware.toml")) {
+    names.push_back(row.key);
+  }
+  return names;
+}
+
+Machine find_machine(const std::string& name, const ReadOptions& options) {
+  const Table all = rows(options, "hardware.toml");
+  if (all.find(name) == nullptr) {
+    std::vector<std::string> names;
+    for (const auto& row : all) {
+      names.push_back(row.key);
+    }
+    const auto meant = nearest(name, names);
+    throw Error(
+        "there is no hardware \"" + name + "\" in presets/hardware.toml",
+        names.empty() ? "no recipe folder holds that table"
+        : meant       ? "did you mean " + *meant + "? It holds " + join(names)
+                      : "it holds " + join(names)
+    );
+  }
+  Machine machine{read_row<Hardware>(all, name, "hardware"), {}};
+  machine.hardware.name = name;
+  const Table fits = rows(options, "calibration.toml");
+  std::string row = name;
+  while (fits.find(row) == nullptr && all.find(row) != nullptr) { // what it starts from
+    const Value* is = all.find(row)->find("is");
+    row = is == nullptr ? "default" : is->as_string();
+  }
+  if (fits.find(row) != nullptr) {
+    machine.calibration = read_row<Calibration>(fits, row, "calibration");
+  }
+  return machine;
+}
+
+} // namespace mh

@@ -1,0 +1,72 @@
+#pragma once
+/// What a plan knows of machines: presets/hardware.toml says what they are,
+/// presets/calibration.toml how much of that training reaches.
+
+#include "core/recipe/read.hpp"
+#include "megahost/export.hpp"
+#include "megahost/schema.hpp"
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// One kind of machine, per rank; dense rates without sparsity.
+struct MH_API Hardware {
+  std::string name;
+  std::string is;     ///< the row that this one starts from; empty: none
+  std::string source; ///< where the numbers come from
+  std::string device = "cuda";
+  double bf16_tflops = 0, fp8_tflops = 0, fp32_tflops = 0;
+  double memory_gib = 0;
+  double memory_tb_s = 0;
+  double cache_mib = 0;   ///< of the processor's last cache; 0: what it saves is not counted
+  double cache_tb_s = 0;  ///< what it moves
+  int64_t processors = 1; ///< that share a product: streaming multiprocessors, cores
+  int64_t ranks_per_node = 1;
+  double link_gb_s = 0;    ///< between ranks of a node, each direction
+  double network_gb_s = 0; ///< between nodes, each direction, a rank's share
+  double reserved_gib = 0; ///< what programs take beside tensors: contexts, communication buffers
+
+  static void fields(Fields<Hardware>& f);
+
+  /// FLOP/s of products of this type; 0: the machine has none.
+  [[nodiscard]] double peak(at::ScalarType type) const;
+};
+
+/// Which parts of a machine's rates training reaches.
+struct MH_API Calibration {
+  std::string source;
+  std::vector<std::string> fitted_on; ///< published rows, named before others were looked at
+  double product = 0.78;              ///< of the peak, by large products
+  double product_fill = 128;          ///< steps along k that it takes a product to get going
+  double attention = 0.5;             ///< of the peak, by fused attention
+  double score_bytes = 0;             ///< of memory per score of attention, forward: kernels that
+                                      ///< write their scores; 0: fused ones, that do not
+  double memory = 0.85;               ///< of the memory's rate
+  double link = 0.75;                 ///< of the links' rate
+  double network = 0.8;               ///< of the network's rate
+  double launch_us = 4;               ///< least time of an operation
+  double link_us = 8;                 ///< time of a collective without bytes, and of each round
+  double network_us = 20;
+
+  static void fields(Fields<Calibration>& f);
+};
+
+struct Machine {
+  Hardware hardware;
+  Calibration calibration;
+};
+
+/// Names of the table's rows.
+[[nodiscard]] std::vector<std::string> hardware_names(const ReadOptions& options);
+
+/// A row of the recipe folders' tables, with its calibration ("default" if it has none).
+///
+/// Throws:  mh::Error naming the nearest rows if there is none; RecipeError for a faulty table
+[[nodiscard]] MH_API Machine find_machine(const std::string& name, const ReadOptions& options);
+
+} // namespace mh

@@ -1,0 +1,74 @@
+#pragma once
+/// What a run would take: memory of each pipeline stage and the time of a step, from the recorded
+/// step and a machine.
+
+#include "core/plan/clock.hpp"
+#include "core/plan/compose.hpp"
+#include "core/plan/stage_record.hpp"
+#include "core/train/schedule.hpp"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+struct StagePlan {
+  int64_t stage = 0;
+  std::string layers;                                                               ///< "embed+10"
+  int64_t parameters = 0, gradients = 0, state = 0, activations = 0, workspace = 0; ///< bytes
+  double busy = 0; ///< seconds of a step with work
+
+  [[nodiscard]] int64_t total() const {
+    return parameters + gradients + state + activations + workspace;
+  }
+};
+
+/// Seconds of a step on the stage with the most work; they add up to the step.
+struct StepTime {
+  double products = 0, attention = 0, memory = 0;
+  std::map<std::string, double> exposed; ///< waiting for others, by mesh axis
+  double bubble = 0;
+  double optimizer = 0;
+  double total = 0;
+};
+
+struct MH_API Plan {
+  MeshShape shape;
+  Machine machine;
+  PipelineSchedule::Args pipeline;
+  std::string precision;
+  std::vector<StagePlan> stages;
+  StepTime step;
+  Timeline timeline;
+  int64_t capacity = 0; ///< bytes of a rank's memory; 0: unknown
+  int64_t parameters = 0;
+  double tokens = 0;         ///< of a step, all ranks
+  double model_flops = 0;    ///< of a step, recomputation not counted
+  double executed_flops = 0; ///< of a step, as recorded
+  double peak_flops = 0;     ///< of a rank
+  std::vector<std::string> notes;
+
+  [[nodiscard]] int64_t most() const; ///< bytes of the stage that takes most
+
+  [[nodiscard]] bool fits() const { return capacity == 0 || most() <= capacity; }
+
+  [[nodiscard]] double tokens_per_second() const { return tokens / step.total; }
+
+  /// Of the peak of all ranks: model FLOPs, executed FLOPs.
+  [[nodiscard]] double mfu() const { return model_flops / available(); }
+
+  [[nodiscard]] double hfu() const { return executed_flops / available(); }
+
+  /// FLOPs that all ranks could do in a step.
+  [[nodiscard]] double available() const {
+    return step.total * peak_flops * static_cast<double>(shape.world());
+  }
+};
+
+/// A plan from a record; the same record can be planned on several machines.
+[[nodiscard]] MH_API Plan
+make_plan(const StepRecord& step, const Recipe& recipe, const Machine& machine);
+
+} // namespace mh

@@ -1,0 +1,103 @@
+#pragma once
+/// What a step on the Meta device does, noted while it does it: products by shape, passes over
+/// memory, collectives, and the memory of its tensors.
+///
+///     mh::Recorder recorder;
+///     mh::Mesh mesh = mh::alone(shape, rank, order, &recorder);
+///     ... a step ...
+///     recorder.events()
+
+#include "core/kernels/counting_allocator.hpp"
+#include "core/mesh/silent.hpp"
+
+#include <ATen/record_function.h>
+#include <c10/core/ScalarType.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// One thing that a rank does.
+struct PlanEvent {
+  enum class Kind : uint8_t {
+    product,   ///< batch products [m, k] x [k, n]
+    attention, ///< a fused kernel of flops
+    memory,    ///< reads and writes bytes
+    start,     ///< a collective begins
+    wait,      ///< and is waited for
+  };
+  Kind kind = Kind::memory;
+  at::ScalarType type = at::kFloat; ///< of the operands
+  const char* name = "";            ///< of the operator
+  double flops = 0;
+  double bytes = 0;                       ///< read and written
+  int64_t batch = 1, m = 0, n = 0, k = 0; ///< of attention: heads, queries, keys, their size
+  bool backward = false;                  ///< of attention
+  size_t collective = 0;                  ///< of start and wait: which of `Recorder::collectives`
+};
+
+/// One collective or transfer, as this rank began it.
+struct PlannedCollective {
+  const char* name = ""; ///< "all-reduce", "send", ...
+  std::shared_ptr<const SilentGroup> group;
+  std::vector<int64_t> sizes; ///< of its input
+  at::ScalarType type = at::kFloat;
+  int64_t bytes = 0;       ///< of its input
+  int64_t peer = -1;       ///< of a transfer: the other member
+  bool host = false;       ///< of host memory: words that ranks agree on
+  int64_t handed_over = 0; ///< bytes of a send's tensor: in use until it is over
+};
+
+/// Records what the calling thread does while the object lives; one at a time.
+class Recorder : public CollectiveListener {
+public:
+  Recorder();
+  ~Recorder() override;
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  [[nodiscard]] MetaMemory& memory() { return memory_; }
+
+  [[nodiscard]] const std::vector<PlanEvent>& events() const { return events_; }
+
+  [[nodiscard]] const std::vector<PlannedCollective>& collectives() const { return collectives_; }
+
+  /// Scopes that the step entered ("optimizer"), each with the number of events before it.
+  struct Scope {
+    std::string name;
+    size_t event;
+  };
+
+  [[nodiscard]] const std::vector<Scope>& scopes() const { return scopes_; }
+
+  /// Most bytes of a product's result in another type than the sum it is added to: memory that a
+  /// kernel of a GPU takes while it runs.
+  [[nodiscard]] int64_t workspace() const { return workspace_; }
+
+  int64_t
+  began(const SilentGroup& group, const char* name, const at::Tensor& input, int64_t peer) override;
+  void waited(int64_t number) override;
+
+private:
+  struct Frame;
+  static std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function);
+  static void leave(const at::RecordFunction& function, at::ObserverContext* context);
+  void begin(const at::RecordFunction& function);
+  void end(const at::RecordFunction& function);
+
+  MetaMemory memory_;
+  at::CallbackHandle handle_;
+  std::vector<Frame> frames_; // operators that are running
+  std::vector<PlanEvent> events_;
+  std::vector<PlannedCollective> collectives_;
+  std::vector<std::shared_ptr<const SilentGroup>> groups_;
+  std::vector<Scope> scopes_;
+  int64_t workspace_ = 0;
+};
+
+} // namespace mh

@@ -1,0 +1,52 @@
+#include "core/plan/sequential.hpp"
+
+#include <utility>
+
+namespace mh {
+
+namespace {
+
+using Op = Instruction::Op;
+
+class Sequential : public PipelineSchedule {
+public:
+  explicit Sequential(InstructionLists lists)
+      : lists_(std::move(lists)) {}
+
+  [[nodiscard]] std::vector<Instruction> instructions(int64_t stage) const override {
+    return lists_[static_cast<size_t>(stage)];
+  }
+
+private:
+  InstructionLists lists_;
+};
+
+} // namespace
+
+InstructionLists sequential_lists(const PipelineSchedule::Args& args, bool splits) {
+  std::vector<Instruction> list;
+  const auto chunks = static_cast<int32_t>(args.virtual_stages);
+  for (int32_t m = 0; m < static_cast<int32_t>(args.microbatches); ++m) {
+    for (int32_t c = 0; c < chunks; ++c) {
+      list.push_back({Op::forward, c, m});
+    }
+    for (int32_t c = chunks; c-- > 0;) {
+      list.push_back({splits ? Op::backward_input : Op::backward, c, m});
+      if (splits) {
+        list.push_back({Op::backward_weight, c, m});
+      }
+    }
+  }
+  return with_transfers(args, InstructionLists(static_cast<size_t>(args.stages), list));
+}
+
+Pipeline sequential_pipeline(const PipelineSchedule::Args& args, bool splits) {
+  return {
+      [splits](const PipelineSchedule::Args& any) {
+        return std::make_unique<Sequential>(sequential_lists(any, splits));
+      },
+      args.stages,
+      args.virtual_stages};
+}
+
+} // namespace mh

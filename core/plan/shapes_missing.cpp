@@ -1,0 +1,52 @@
+#include "core/plan/shapes_missing.hpp"
+
+#include "megahost/error.hpp"
+
+#include <string>
+
+namespace mh {
+
+namespace {
+
+/// The first word of `text` between two marks behind `start`; empty if there is none.
+std::string between(const std::string& text, const std::string& start, const std::string& end) {
+  const size_t at = text.find(start);
+  if (at == std::string::npos) {
+    return "";
+  }
+  const size_t begin = at + start.size();
+  const size_t stop = text.find(end, begin);
+  return stop == std::string::npos ? "" : text.substr(begin, stop - begin);
+}
+
+} // namespace
+
+void explain_missing_shape(const c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  const std::string name = between(text, "Could not run '", "'");
+  if (!name.empty()) {
+    const size_t colons = name.find("::");
+    const std::string space = name.substr(0, colons);
+    const std::string op = colons == std::string::npos ? name : name.substr(colons + 2);
+    throw Error(
+        "the operation " + name +
+            " has no shape function, so a step with it cannot be planned: a plan runs the step on "
+            "the Meta device",
+        "in the plugin that calls it: registry.operators(\"" + space +
+            "\", [](torch::Library& m) { m.impl(\"" + op +
+            "\", torch::dispatch(c10::DispatchKey::Meta, shape)); }), where `shape` takes the "
+            "operation's arguments and returns empty tensors of its results' sizes and strides"
+    );
+  }
+  if (text.find("meta tensor") != std::string::npos ||
+      text.find("Meta tensor") != std::string::npos) {
+    throw Error(
+        "the step reads a tensor's value on the host, which a plan does not have (" +
+            text.substr(0, text.find('\n')) + ")",
+        "read it with context.host_value(tensor, assumed)"
+    );
+  }
+  throw error;
+}
+
+} // namespace mh

@@ -1,0 +1,87 @@
+#pragma once
+/// What one rank of a pipeline stage does in a step: recorded from the real step, run on the Meta
+/// device with a few microbatches.
+///
+/// Every pass of a kind does the same, whatever the schedule: the first microbatch's, those in the
+/// middle, the last one's (whose gradients are summed over ranks). So three microbatches say what
+/// any number takes, in any order: see compose.hpp.
+
+#include "core/plan/recorder.hpp"
+#include "core/train/pipeline.hpp"
+#include "core/train/stages.hpp"
+#include "megahost/export.hpp"
+#include "megahost/host.hpp"
+#include "megahost/mesh.hpp"
+#include "megahost/pipeline_schedule.hpp"
+#include "megahost/recipe.hpp"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace mh {
+
+/// Of one instruction.
+struct PassRecord {
+  int64_t net = 0;  ///< bytes that there are more after it than before
+  int64_t peak = 0; ///< and at most while it runs
+  int64_t sent = 0; ///< of a send: bytes that are in use until it is over; not in `net`
+  std::vector<PlanEvent> events;
+};
+
+struct MH_API StageRecord {
+  enum class Place : uint8_t { first, middle, last };
+
+  int64_t stage = 0;
+  int64_t parameters = 0, gradients = 0, state = 0; ///< bytes that stay from step to step
+  int64_t batch = 0;     ///< bytes of a microbatch's arrays, where they lie in the device's memory
+  int64_t workspace = 0; ///< see Recorder
+  std::map<std::tuple<Instruction::Op, int32_t, Place>, PassRecord> passes;
+  PassRecord closing;         ///< after the last pass: sums over ranks, norm, update
+  size_t optimizer_event = 0; ///< of `closing`: where the update begins
+  std::vector<PlannedCollective> collectives;
+
+  [[nodiscard]] const PassRecord& of(const Instruction& one, int64_t microbatches) const;
+
+  /// Bytes that stay from step to step.
+  [[nodiscard]] int64_t kept() const { return parameters + gradients + state; }
+};
+
+/// What is planned, and for which kind of device.
+struct PlanTarget {
+  const Recipe& recipe;
+  Host& host;
+  int64_t world = 1;
+  at::DeviceType device = at::kCPU;
+};
+
+/// The steps of a recipe on its ranks, one record per pipeline stage.
+struct StepRecord {
+  MeshShape shape;
+  PipelineSchedule::Args args;
+  InstructionLists lists;           ///< of each stage
+  std::vector<LayoutChunk> layout;  ///< of the pipeline; empty: one stage
+  std::vector<StageRecord> records; ///< of the distinct stages
+  std::vector<size_t> record_of;    ///< by stage
+  int64_t layers = 0;               ///< of the whole model
+  double model_flops = 0;           ///< of one token, recomputation not counted
+  int64_t parameters = 0;           ///< of the whole model
+  std::vector<std::string> notes;   ///< what was assumed
+
+  [[nodiscard]] const StageRecord& stage(int64_t stage) const {
+    return records[record_of[static_cast<size_t>(stage)]];
+  }
+};
+
+/// Throws:  mh::Error where the recipe asks for what is not there, or an operation has no shape
+///          function
+[[nodiscard]] MH_API StepRecord record_step(const PlanTarget& target);
+
+/// Records the step of one stage with `microbatches` microbatches, in the order of a schedule
+/// without overlap.
+[[nodiscard]] StageRecord
+record_stage(const PlanTarget& target, int64_t stage, StepRecord& step, int64_t microbatches);
+
+} // namespace mh

@@ -1,0 +1,105 @@
+// A plan against the step itself, small, on ranks that are threads: bytes to the byte, collectives
+// one by one.
+
+#include "core/mesh/layout.hpp"
+#include "core/plan/compose.hpp"
+#include "core/plan/stage_record.hpp"
+#include "tests/dist/small_recipe.hpp"
+#include "tests/plan/watched.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+using namespace mh;
+
+namespace {
+
+Recipe small(const std::vector<std::string>& more, const std::string& layout) {
+  std::vector<std::string> sets{
+      "model.use=llama",
+      "model.seq_length=64",
+      "data.use=mock",
+      "recompute.use=none",
+      "precision=fp32",
+      "batch.global=8"};
+  sets.insert(sets.end(), more.begin(), more.end());
+  return small_recipe(sets, layout);
+}
+
+/// Every collective of a stage's step, in the order of its list.
+watched::Log collectives_of(const StepRecord& step, int64_t stage) {
+  watched::Log log;
+  const StageRecord& record = step.stage(stage);
+  const auto add = [&](const PassRecord& pass) {
+    for (const auto& event : pass.events) {
+      const auto& one = record.collectives[event.collective];
+      if (event.kind == PlanEvent::Kind::start && !one.host && one.type != at::kDouble) {
+        log.push_back(watched::line(one.name, one.group->axis, one.sizes, one.type));
+      }
+    }
+  };
+  for (const auto& one : step.lists[static_cast<size_t>(stage)]) {
+    add(record.of(one, step.args.microbatches));
+  }
+  add(record.closing);
+  return log;
+}
+
+void compare(const std::vector<std::string>& more, const std::string& layout) {
+  const Recipe recipe = small(more, layout);
+  CAPTURE(layout);
+  CAPTURE(more);
+  const auto seen = watched::watch(recipe, small_host());
+  const StepRecord step =
+      record_step({.recipe = recipe, .host = small_host(), .world = recipe.parallel.ranks()});
+  const auto ranks = mesh_groups(step.shape, MeshAxis::pp, recipe.parallel.order).front();
+  for (int64_t stage = 0; stage < step.shape.pp; ++stage) {
+    CAPTURE(stage);
+    const auto& real = seen[static_cast<size_t>(ranks[static_cast<size_t>(stage)])];
+    const StageRecord& record = step.stage(stage);
+    CHECK(record.parameters == real.parameters);
+    CHECK(record.gradients == real.gradients);
+    CHECK(record.state == real.state);
+    CHECK(compose_memory(step, stage).peak == real.peak);
+    CHECK(collectives_of(step, stage) == real.collectives);
+  }
+}
+
+} // namespace
+
+TEST_CASE("one rank: bytes are those of the step, under every recompute policy and precision") {
+  for (const char* precision : {"fp32", "bf16", "fp16"}) {
+    for (const char* recompute : {"none", "selective", "full"}) {
+      compare(
+          {std::string("precision=") + precision, std::string("recompute.use=") + recompute}, ""
+      );
+    }
+  }
+  compare({"model.use=gpt"}, "");
+}
+
+TEST_CASE("tensor, sequence, context and data parallel, and zero") {
+  for (const char* layout :
+       {"tensor=2",
+        "tensor=2,sequence=true",
+        "context=2,context_method=ring",
+        "context=2,context_method=all_gather",
+        "context=2,context_method=all_to_all",
+        "data=2",
+        "data=2,zero=1",
+        "data=2,zero=2",
+        "data=2,tensor=2,sequence=true,zero=1"}) {
+    compare({}, layout);
+  }
+}
+
+TEST_CASE("pipelines: every schedule") {
+  compare({}, "pipeline=2");
+  compare({}, "pipeline=4");
+  compare({}, "pipeline=2,schedule=gpipe");
+  compare({}, "pipeline=2,schedule=zb-h1");
+  compare({}, "pipeline=2,virtual_stages=2");
+  compare({"model.use=gpt"}, "pipeline=2,data=2,zero=1");
+}

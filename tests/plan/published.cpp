@@ -1,0 +1,233 @@
+// Plans of what others have measured and published, row by row: published, predicted, difference.
+
+#include "core/plan/plan.hpp"
+#include "core/recipe/load.hpp"
+#include "core/recipe/resolve.hpp"
+#include "tests/dist/small_recipe.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace mh;
+
+namespace {
+
+std::filesystem::path source_folder() {
+  return std::getenv("MEGAHOST_SOURCE");
+}
+
+ReadOptions roots() {
+  ReadOptions options;
+  options.roots = {source_folder() / "recipes"};
+  return options;
+}
+
+struct Row {
+  std::string name;
+  std::vector<std::string> sets;
+  int64_t ranks = 1;
+  double published = 0;
+  bool fitted = false;
+  std::vector<std::string> free; // sets that the source does not tell: the fastest that fits
+
+  static void fields(Fields<Row>& f) {
+    f.add("name", &Row::name, "");
+    f.add("sets", &Row::sets, "");
+    f.add("ranks", &Row::ranks, "");
+    f.add("published", &Row::published, "");
+    f.add("fitted", &Row::fitted, "");
+    f.add("free", &Row::free, "");
+  }
+};
+
+struct PublishedTable {
+  std::string source, unit, on, fit;
+  double each = 0, median = 0;
+  std::vector<std::string> sets;
+  std::vector<Row> rows;
+
+  static void fields(Fields<PublishedTable>& f) {
+    f.add("source", &PublishedTable::source, "");
+    f.add("unit", &PublishedTable::unit, "");
+    f.add("on", &PublishedTable::on, "");
+    f.add("fit", &PublishedTable::fit, "");
+    f.add("each", &PublishedTable::each, "");
+    f.add("median", &PublishedTable::median, "");
+    f.add("sets", &PublishedTable::sets, "");
+    f.add("rows", &PublishedTable::rows, "");
+  }
+};
+
+template <class T>
+T read(const char* file, const std::string& name) {
+  const Value table = read_toml(read_source(source_folder() / "tests/plan" / file, file));
+  REQUIRE(table.find(name) != nullptr);
+  return detail::struct_fields<T>().read(*table.find(name), name);
+}
+
+Recipe recipe_of(const PublishedTable& table, const Row& row, const std::string& free) {
+  LoadOptions options;
+  options.roots = roots().roots;
+  options.facts = {.bf16 = true, .world = row.ranks};
+  options.sets = table.sets;
+  options.sets.insert(options.sets.end(), row.sets.begin(), row.sets.end());
+  std::stringstream more(free);
+  for (std::string set; more >> set;) {
+    options.sets.push_back(set);
+  }
+  const Loaded loaded = load_recipe(source_folder() / "tests/plan/published_base.toml", options);
+  Host& host = small_host();
+  const SchemaLookup lookup{
+      .find = [&](Kind kind, const std::string& name) -> const Schema* {
+        const auto* entry = host.find(kind, name);
+        return entry == nullptr ? nullptr : &entry->schema;
+      },
+      .names = [&](Kind kind) { return host.names(kind); }};
+  return resolve(loaded, lookup, options.facts).recipe;
+}
+
+struct Predicted {
+  Row row;
+  Plan plan;
+  double value = 0;
+
+  [[nodiscard]] double difference() const { return value / row.published - 1; }
+};
+
+/// FLOPs of a step as arXiv:2104.04473 counts them, equation 3: `passes` are 4 with full
+/// recomputation, 3 without.
+double papers_flops(const Recipe& recipe, double passes) {
+  const auto number = [&](const char* key) { return recipe.model.options.find(key)->as_number(); };
+  const double h = number("hidden"), l = number("layers"), v = number("vocab");
+  const auto s = static_cast<double>(recipe.model.seq_length);
+  const auto b = static_cast<double>(recipe.batch.global);
+  return 24 * passes * b * s * l * h * h * (1 + s / (6 * h) + v / (16 * l * h));
+}
+
+std::vector<Predicted> predict(
+    const PublishedTable& table, const std::function<double(const Recipe&, const Plan&)>& value
+) {
+  Machine machine = find_machine(table.on, roots());
+  machine.calibration = read<Calibration>("calibration.toml", table.fit);
+  std::vector<Predicted> all;
+  for (const auto& row : table.rows) {
+    std::optional<Predicted> best;
+    for (const auto& free : row.free.empty() ? std::vector<std::string>{""} : row.free) {
+      const Recipe recipe = recipe_of(table, row, free);
+      const StepRecord step = record_step(
+          {.recipe = recipe, .host = small_host(), .world = row.ranks, .device = at::kCUDA}
+      );
+      Predicted one{row, make_plan(step, recipe, machine)};
+      one.value = value(recipe, one.plan);
+      const auto rank = [](const Predicted& p) {
+        return std::pair(!p.plan.fits(), p.plan.step.total);
+      };
+      if (!best || rank(one) < rank(*best)) {
+        best = std::move(one);
+      }
+    }
+    all.push_back(std::move(*best));
+  }
+  return all;
+}
+
+/// Prints the rows and holds those that nothing was fitted on against the table's bounds.
+void judge(const PublishedTable& table, const std::vector<Predicted>& all) {
+  std::printf("%s\n%s\n", table.source.c_str(), table.unit.c_str());
+  std::vector<double> errors, published;
+  double squares = 0;
+  for (const auto& one : all) {
+    const auto& step = one.plan.step;
+    double waits = 0;
+    for (const auto& [axis, seconds] : step.exposed) {
+      waits += seconds;
+    }
+    std::printf(
+        "  %-10s published %8.2f  predicted %8.2f  %+6.1f%%%s   (products %.0f%% attention %.0f%% "
+        "memory %.0f%% waiting %.0f%% bubble %.0f%%)\n",
+        one.row.name.c_str(),
+        one.row.published,
+        one.value,
+        100 * one.difference(),
+        one.row.fitted ? "  fitted" : "        ",
+        100 * step.products / step.total,
+        100 * step.attention / step.total,
+        100 * step.memory / step.total,
+        100 * waits / step.total,
+        100 * step.bubble / step.total
+    );
+    squares += one.difference() * one.difference();
+    published.push_back(one.row.published);
+    if (!one.row.fitted) {
+      errors.push_back(std::abs(one.difference()));
+    }
+  }
+  const double rms = std::sqrt(squares / static_cast<double>(all.size()));
+  double best = 1e9; // RMS error of the best constant
+  for (const double constant : published) {
+    for (double factor = 0.8; factor < 1.25; factor += 0.001) {
+      double sum = 0;
+      for (const double value : published) {
+        sum += std::pow(constant * factor / value - 1, 2);
+      }
+      best = std::min(best, std::sqrt(sum / static_cast<double>(published.size())));
+    }
+  }
+  std::sort(errors.begin(), errors.end());
+  const double median = errors[errors.size() / 2];
+  std::printf(
+      "  worst %.1f%%, median %.1f%%, RMS %.2f%% (best constant %.2f%%)\n",
+      100 * errors.back(),
+      100 * median,
+      100 * rms,
+      100 * best
+  );
+  CHECK(errors.back() <= table.each);
+  CHECK(median <= table.median);
+  CHECK(rms <= best / 2);
+}
+
+} // namespace
+
+TEST_CASE("arXiv:2104.04473, table 1") {
+  const auto table = read<PublishedTable>("published.toml", "2104.04473 table 1");
+  judge(table, predict(table, [](const Recipe& recipe, const Plan& plan) {
+          return papers_flops(recipe, 4) / plan.step.total /
+                 static_cast<double>(plan.shape.world()) / 1e12;
+        }));
+}
+
+TEST_CASE("arXiv:2205.05198, table 5") {
+  const auto table = read<PublishedTable>("published.toml", "2205.05198 table 5");
+  const auto all = predict(table, [](const Recipe&, const Plan& plan) { return plan.step.total; });
+  judge(table, all);
+  for (size_t i = 0; i < all.size(); i += 2) {
+    const double published = all[i].row.published / all[i + 1].row.published - 1;
+    const double predicted = all[i].value / all[i + 1].value - 1;
+    std::printf(
+        "  saving of %s: published %.1f%%, predicted %.1f%%\n",
+        all[i].row.name.c_str(),
+        100 * published,
+        100 * predicted
+    );
+    CHECK(std::abs(predicted - published) <= 0.03);
+  }
+}
+
+TEST_CASE("Megatron Core on H100") {
+  const auto table = read<PublishedTable>("published.toml", "Megatron Core H100");
+  judge(table, predict(table, [](const Recipe& recipe, const Plan& plan) {
+          return papers_flops(recipe, 3) / plan.step.total /
+                 static_cast<double>(plan.shape.world()) / 1e12;
+        }));
+}

@@ -11,6 +11,12 @@ return {
   name = "mixture",
   model = {
     use = "moe",
+    layers = 4, -- the sizes are the quickstart's
+    hidden = 448,
+    heads = 7,
+    ffn_hidden = 1216,
+    init_std = 0.05,
+    seq_length = 256,
     experts = 8,
     experts_per_token = 2,
     expert_hidden = 608, -- half of the quickstart's feed-forward

@@ -28,7 +28,7 @@ std::vector<LossValue> evaluate_split(const Session& session, Split split) {
         return sum.name == loss.name;
       });
       if (known == sums.end()) {
-        sums.push_back({loss.name});
+        sums.push_back({loss.name, 0, 0, loss.main});
         known = sums.end() - 1;
       }
       known->value += loss.value * loss.count;

@@ -21,7 +21,7 @@ using at::Tensor;
 /// Each token's choices among `experts`, of which expert 2 gets none and some choices are dropped.
 Tensor choices_of(int64_t tokens, int64_t k, int64_t experts) {
   const Tensor token = at::arange(tokens).unsqueeze(1);
-  const Tensor choice = (token * 5 + at::arange(k).unsqueeze(0) * 3 + token / 7) % experts;
+  const Tensor choice = (token * 5 + at::arange(k).unsqueeze(0) * 3 + token.floor_divide(7)) % experts;
   const Tensor dropped = ((token + at::arange(k)) % 6).eq(5).bitwise_or(choice.eq(2));
   return choice.masked_fill(dropped, -1);
 }

@@ -75,16 +75,18 @@ TEST_CASE("choices and weights are megatron-core's") {
     CAPTURE(name);
     CHECK(at::allclose(route(spec, logits), table(name), 1e-6, 1e-7));
   };
-  same({.score = RouterScore::topk_softmax}, "post");
-  same({.score = RouterScore::softmax_topk}, "pre");
-  same({.score = RouterScore::sigmoid, .normalise = true}, "sig");
-  same({.score = RouterScore::softmax_topk, .groups = 4, .groups_chosen = 2}, "grp");
+  same({.embed = kEmbed, .score = RouterScore::topk_softmax}, "post");
+  same({.embed = kEmbed, .score = RouterScore::softmax_topk}, "pre");
+  same({.embed = kEmbed, .score = RouterScore::sigmoid, .normalise = true}, "sig");
+  same(
+      {.embed = kEmbed, .score = RouterScore::softmax_topk, .groups = 4, .groups_chosen = 2}, "grp"
+  );
 }
 
 TEST_CASE("the auxiliary loss and the z loss are megatron-core's") {
   Bench bench;
   const at::Tensor logits = table("logits");
-  const RouterSpec spec{.score = RouterScore::softmax_topk};
+  const RouterSpec spec{.embed = kEmbed, .score = RouterScore::softmax_topk};
   const auto [routing, scores] = choose_experts(spec, logits, {});
   const at::Tensor counts =
       at::zeros({8}, at::kDouble)
@@ -105,7 +107,7 @@ TEST_CASE("even experts have a balance loss of 1, one busy expert as many as the
 TEST_CASE("a bias chooses, but weighs nothing; scale and normalise do") {
   const at::Tensor logits = at::tensor({2.0, 1.0, 0.0, -1.0}).to(at::kDouble).view({1, 4});
   const at::Tensor bias = at::tensor({0.0, 0.0, 0.0, 10.0}).to(at::kDouble);
-  RouterSpec spec{.experts = 4, .score = RouterScore::sigmoid};
+  RouterSpec spec{.embed = kEmbed, .experts = 4, .score = RouterScore::sigmoid};
   const at::Tensor plain = route(spec, logits, bias);
   CHECK(plain[0][3].item<double>() == doctest::Approx(1 / (1 + std::exp(1.0))));
   CHECK(plain[0][1].item<double>() == 0);
@@ -118,7 +120,8 @@ TEST_CASE("gradients of weights and of losses") {
   const at::Tensor logits = filled({5, 8}, "logits");
   for (const auto score :
        {RouterScore::topk_softmax, RouterScore::softmax_topk, RouterScore::sigmoid}) {
-    const RouterSpec spec{.score = score, .normalise = score == RouterScore::sigmoid, .scale = 1.5};
+    const RouterSpec spec{
+        .embed = kEmbed, .score = score, .normalise = score == RouterScore::sigmoid, .scale = 1.5};
     test::check_gradients(
         [&](const auto& in) { return choose_experts(spec, in[0], {}).first.weights; }, {logits}
     );
@@ -213,13 +216,13 @@ TEST_CASE("a bias moves towards experts with few tokens, once a step, whatever c
   REQUIRE(bench.store.buffers().size() == 1);
   CHECK(bench.store.buffers()[0].piece.name == "bias");
   const at::Tensor& bias = bench.store.buffers()[0].value;
-  const at::Tensor x = filled({5, 2, 6}, "x");
+  const at::Tensor x = filled({5, 2, 6}, "x"), other = filled({5, 2, 6}, "other");
   at::Tensor counts = at::zeros({4}, at::kDouble);
   for (const int64_t microbatch : {0, 1, 0}) {
     auto context = bench.context();
     context.loss_count = [](const std::string&) { return 2.0; };
     context.microbatch = microbatch;
-    const Routing routing = router.route(microbatch == 0 ? x : -x, context);
+    const Routing routing = router.route(microbatch == 0 ? x : other, context);
     if (counts.sum().item<double>() < 40) {
       counts.scatter_add_(0, routing.choices.reshape({-1}), at::ones({20}, at::kDouble));
     }
@@ -233,7 +236,7 @@ TEST_CASE("a bias moves towards experts with few tokens, once a step, whatever c
     auto context = bench.context();
     context.loss_count = [](const std::string&) { return 2.0; };
     context.microbatch = microbatch;
-    (void)router.route(microbatch == 0 ? x : -x, context);
+    (void)router.route(microbatch == 0 ? x : other, context);
   }
   state.update(bench.mesh);
   CHECK(at::allclose(bias, (counts.mean() - counts).sign() * 0.1));

@@ -103,3 +103,7 @@ TEST_CASE("pipelines: every schedule") {
   compare({}, "pipeline=2,virtual_stages=2");
   compare({"model.use=gpt"}, "pipeline=2,data=2,zero=1");
 }
+
+TEST_CASE("zero 3: weights that are dealt out") {
+  compare({}, "data=2,zero=3");
+}

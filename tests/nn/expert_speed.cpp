@@ -79,7 +79,9 @@ void measure(int64_t tokens, const Sizes& s) {
   StepContext context(mesh, rules, batch);
   at::manual_seed(1);
   const auto [chosen, scores] = choose_experts(
-      {.experts = s.experts, .chosen = s.chosen}, at::randn({tokens, s.experts}), {}
+      {.embed = {axis::embed, s.width}, .experts = s.experts, .chosen = s.chosen},
+      at::randn({tokens, s.experts}),
+      {}
   );
   const Routing routing = chosen;
   const Tensor x = at::randn({tokens, s.width}).to(at::kBFloat16).requires_grad_();

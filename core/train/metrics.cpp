@@ -69,7 +69,8 @@ Json to_json(const EvalRecord& record) {
 
 std::vector<MetricValue> metrics_of(const Json& json) {
   std::vector<MetricValue> metrics;
-  for (const auto& [name, values] : json.value("metrics", Json::object()).items()) {
+  const Json given = json.value("metrics", Json::object()); // it outlives its items
+  for (const auto& [name, values] : given.items()) {
     metrics.push_back({name, values.get<std::vector<double>>()});
   }
   return metrics;

@@ -3,6 +3,7 @@
 
 #include "core/recipe/editor.hpp"
 #include "core/recipe/resolve.hpp"
+#include "core/recipe/sections.hpp"
 #include "megahost/error.hpp"
 
 #include <cstdlib>
@@ -63,6 +64,36 @@ inline Schema decoder_schema() {
   return f.schema();
 }
 
+struct Mixture : Decoder {
+  int64_t experts = 8, experts_per_token = 2, moe_every = 1, router_groups = 1,
+          router_groups_chosen = 1;
+  std::optional<int64_t> expert_hidden, shared_hidden;
+  std::string router = "topk_softmax";
+  std::optional<bool> router_normalise;
+  std::vector<std::string> balance{"auxiliary"};
+  double router_scale = 1, balance_weight = 1e-2, z_weight = 0;
+  std::optional<double> capacity_factor;
+};
+
+inline Schema mixture_schema() {
+  Fields<Mixture> f;
+  f.add("experts", &Mixture::experts, "feed-forwards of a layer").at_least(1);
+  f.add("experts_per_token", &Mixture::experts_per_token, "that a token passes").at_least(1);
+  f.add("expert_hidden", &Mixture::expert_hidden, "hidden units of an expert").at_least(1);
+  f.add("shared_hidden", &Mixture::shared_hidden, "beside the experts").at_least(1);
+  f.add("moe_every", &Mixture::moe_every, "layers with experts").at_least(1);
+  f.add("router", &Mixture::router, "weights of a token's experts");
+  f.add("router_normalise", &Mixture::router_normalise, "divide by their sum");
+  f.add("router_scale", &Mixture::router_scale, "factor").above(0);
+  f.add("router_groups", &Mixture::router_groups, "groups of experts").at_least(1);
+  f.add("router_groups_chosen", &Mixture::router_groups_chosen, "chosen first").at_least(1);
+  f.add("balance", &Mixture::balance, "what keeps experts busy");
+  f.add("balance_weight", &Mixture::balance_weight, "factor").at_least(0);
+  f.add("z_weight", &Mixture::z_weight, "factor").at_least(0);
+  f.add("capacity_factor", &Mixture::capacity_factor, "of an even share").above(0);
+  return with_plugin(decoder_schema(), f.schema());
+}
+
 struct AdamW {
   std::vector<double> betas{0.9, 0.95};
   double eps = 1e-8;
@@ -99,6 +130,7 @@ public:
   Plugins() {
     add(Kind::architecture, "gpt", decoder_schema());
     add(Kind::architecture, "llama", decoder_schema());
+    add(Kind::architecture, "moe", mixture_schema());
     Fields<AdamW> adamw;
     adamw.add("betas", &AdamW::betas, "decay rates of the averages").at_least(0).below(1);
     adamw.add("eps", &AdamW::eps, "added to the root").at_least(0);

@@ -269,6 +269,15 @@ TEST_CASE("arguments become a recipe, Megatron-LM's defaults with them") {
   );
   CHECK(value(imported("--window-size 1023,0"), "model.window") == "1024");
   CHECK(value(imported("--data-path 0.3 a 0.7 b"), "data.weights") == "[0.3, 0.7]");
+  const auto mixture = imported(
+      "--num-experts 8 --moe-router-topk 1 --moe-router-load-balancing-type aux_loss seq_aux_loss "
+      "--moe-aux-loss-coeff 1e-2 --moe-router-enable-expert-bias --moe-layer-freq 2"
+  );
+  CHECK(value(mixture, "model.use") == "\"moe\"");
+  CHECK(value(mixture, "model.experts") == "8");
+  CHECK(value(mixture, "model.balance") == "[\"auxiliary\", \"sequence\", \"bias\"]");
+  CHECK(value(mixture, "model.balance_weight") == "0.01");
+  CHECK(value(mixture, "model.moe_every") == "2");
   const mh::ImportedRecipe launched = mh::import_arguments(command_of(
       "torchrun --nproc-per-node=8 --nnodes 2 pretrain_gpt.py --tensor-model-parallel-size 4 " +
       kModel

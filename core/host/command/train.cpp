@@ -94,6 +94,8 @@ std::vector<Command> training_commands() {
               {"--jobs", "N", "runs at a time (1)"},
               {"--dir", "DIR", "the sweep's folder (runs/NAME-sweep)"},
               {"--list", "", "lists the points and what is known of them; starts nothing"},
+              {"--plan", "", "plans each point instead of running it"},
+              {"--on", "MACHINE", "plans for this machine (h100)"},
               {"--retry", "", "runs points that failed once more"},
               {"--yes", "", "starts more than 1,000 points without a question"},
               kScale,

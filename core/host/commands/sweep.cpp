@@ -89,6 +89,9 @@ private:
         options.layers.push_back(scale_recipe(recipe.tree));
         recipe = resolved(options);
       }
+      if (invocation_.has("--plan")) {
+        plan_point(run, recipe, host_, invocation_.value("--on"));
+      }
       run.ranks = recipe.parallel.ranks();
       run.steps = recipe.iterations();
       Table& tree = recipe.tree.as_table();
@@ -261,9 +264,13 @@ int command_sweep(const Invocation& invocation, Host& host) {
       .retry = invocation.has("--retry"),
       .words = words_for_runs(invocation)};
   std::vector<PointRun> points = family.points();
-  read_results(points, options);
   const bool json = invocation.has("--json");
   const Terminal terminal = Terminal::of(STDOUT_FILENO);
+  if (invocation.has("--plan")) {
+    std::fputs((json ? plans_json(points) : plans_table(points, terminal)).c_str(), stdout);
+    return count_of(points, PointState::failed) > 0 ? exit_code::other : 0;
+  }
+  read_results(points, options);
   if (invocation.has("--list")) {
     std::fputs(
         (json ? points_json(points, options) : points_table(points, terminal, points.size()))

@@ -8,6 +8,7 @@
 
 #include "core/host/terminal.hpp"
 #include "core/recipe/sweep.hpp"
+#include "megahost/host.hpp"
 
 #include <sys/types.h>
 
@@ -15,6 +16,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,16 @@ enum class PointState : uint8_t { waiting, running, done, failed, stopped };
 
 /// "waiting", "running", ...
 [[nodiscard]] const char* state_name(PointState state);
+
+/// What a point would take.
+struct PlannedPoint {
+  int64_t ranks = 1;
+  double seconds = 0; ///< of a step
+  double tflops = 0;  ///< per rank
+  int64_t bytes = 0;  ///< of the rank that takes most
+  int64_t capacity = 0;
+  double mfu = 0;
+};
 
 /// A point and what came of it.
 struct PointRun {
@@ -40,6 +52,7 @@ struct PointRun {
   double seconds = 0;   ///< that it took, over all its runs
   int64_t step = 0;     ///< that is done
   double loss = kNone, validation = kNone, tokens_per_second = kNone;
+  std::optional<PlannedPoint> plan{};
 };
 
 /// The id of a recipe's text.
@@ -69,6 +82,15 @@ void read_results(std::vector<PointRun>& points, const SweepOptions& options);
 [[nodiscard]] bool run_points(
     std::vector<PointRun>& points, const SweepOptions& options, const std::function<void()>& changed
 );
+
+/// Plans a point on a machine of presets/hardware.toml; what cannot be planned has failed.
+void plan_point(PointRun& run, const Recipe& recipe, Host& host, const std::string& on);
+
+/// Plans beside what was published, where a point's notes say that.
+[[nodiscard]] std::string
+plans_table(const std::vector<PointRun>& points, const Terminal& terminal);
+/// The same for programs: an object for each point.
+[[nodiscard]] std::string plans_json(const std::vector<PointRun>& points);
 
 /// The points in columns, `most` of them at most: those that run first.
 [[nodiscard]] std::string

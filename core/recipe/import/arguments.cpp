@@ -10,7 +10,6 @@ using enum Takes;
 constexpr std::string_view kElsewhere = "the launcher says it: --nproc, torchrun, srun or mpirun";
 constexpr std::string_view kKernels = "kernels are chosen by the device";
 constexpr std::string_view kOverlap = "gradients are summed beside the backward pass anyway";
-constexpr std::string_view kExperts = "mixtures of experts are not imported";
 
 // clang-format off
 constexpr MegatronArgument kArguments[] = {
@@ -64,17 +63,29 @@ constexpr MegatronArgument kArguments[] = {
     {"multi-latent-attention", none, changes, {}, {}, "there is no latent attention"},
     {"apply-query-key-layer-scaling", none, nothing, {}, {}, "soft max is computed in fp32"},
     {"attention-softmax-in-fp32", none, same},
-    {"num-experts", one, changes, {}, {}, kExperts},
-    {"moe-router-topk", one, changes, {}, {}, kExperts},
-    {"moe-ffn-hidden-size", one, changes, {}, {}, kExperts},
-    {"moe-layer-freq", one, changes, {}, {}, kExperts},
-    {"moe-router-load-balancing-type", many, changes, {}, {}, kExperts},
-    {"moe-aux-loss-coeff", many, changes, {}, {}, kExperts},
-    {"moe-z-loss-coeff", one, changes, {}, {}, kExperts},
-    {"moe-shared-expert-intermediate-size", one, changes, {}, {}, kExperts},
-    {"moe-grouped-gemm", none, nothing, {}, {}, kKernels},
+    {"num-experts", one, number, "model.experts"},
+    {"moe-router-topk", one, number, "model.experts_per_token"},
+    {"moe-ffn-hidden-size", one, number, "model.expert_hidden"},
+    {"moe-layer-freq", one, settings},
+    {"moe-router-score-function", one, word, "model.router", "softmax=topk_softmax sigmoid=sigmoid"},
+    {"moe-router-pre-softmax", none, settings},
+    {"moe-router-topk-scaling-factor", one, number, "model.router_scale"},
+    {"moe-router-num-groups", one, number, "model.router_groups"},
+    {"moe-router-group-topk", one, number, "model.router_groups_chosen"},
+    {"moe-router-load-balancing-type", many, settings},
+    {"moe-router-enable-expert-bias", none, settings},
+    {"moe-router-bias-update-rate", one, number, "model.balance_bias_rate"},
+    {"moe-aux-loss-coeff", many, settings},
+    {"moe-z-loss-coeff", one, number, "model.z_weight"},
+    {"moe-shared-expert-intermediate-size", one, number, "model.shared_hidden"},
+    {"moe-shared-expert-gate", none, on, "model.shared_gate"},
+    {"moe-expert-capacity-factor", one, number, "model.capacity_factor"},
+    {"moe-token-drop-policy", one, word, "model.capacity_drop", "probs=probability position=position"},
+    {"moe-pad-expert-input-to-capacity", none, on, "model.capacity_pad"},
+    {"moe-grouped-gemm", none, same, {}, {}, "experts are multiplied together"},
     {"moe-permute-fusion", none, nothing, {}, {}, kKernels},
-    {"moe-token-dispatcher-type", one, nothing, {}, {}, kExperts},
+    {"moe-router-dtype", one, same, {}, {}, "the router computes in fp32"},
+    {"moe-token-dispatcher-type", one, nothing, {}, {}, "tokens are exchanged all to all"},
     {"mtp-num-layers", one, changes, {}, {}, "there is no multi-token prediction"},
 
     // The layout.

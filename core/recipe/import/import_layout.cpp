@@ -79,13 +79,10 @@ void Importer::zero() {
     return;
   }
   const std::pair<const char*, int64_t> levels[] = {
-      {"no_shard", 0}, {"optim", 1}, {"optim_grads", 2}, {"optim_grads_params", 2}};
+      {"no_shard", 0}, {"optim", 1}, {"optim_grads", 2}, {"optim_grads_params", 3}};
   for (const auto& [word, level] : levels) {
     if (split == word) {
       set_from("parallel.zero", level, "data-parallel-sharding-strategy");
-      if (split == "optim_grads_params") {
-        comment("--data-parallel-sharding-strategy optim_grads_params: parameters stay whole");
-      }
       return;
     }
   }

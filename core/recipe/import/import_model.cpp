@@ -51,6 +51,50 @@ void Importer::model() {
   window();
 }
 
+void Importer::mixture() {
+  set_from("model.use", "moe", "num-experts");
+  if (!is_set("model.experts_per_token")) {
+    set("model.experts_per_token", 2, kMegatronDefault);
+  }
+  if (given_.has("moe-router-pre-softmax")) {
+    set("model.router", "softmax_topk", "--moe-router-pre-softmax");
+  }
+  const std::pair<const char*, const char*> kinds[] = {
+      {"aux_loss", "auxiliary"},
+      {"seq_aux_loss", "sequence"},
+      {"global_aux_loss", "global"},
+      {"none", "none"}};
+  const GivenArgument* type = given_.find("moe-router-load-balancing-type");
+  Value::Array balance;
+  for (const std::string& word :
+       type != nullptr ? type->values : std::vector<std::string>{"aux_loss"}) {
+    const auto* found = std::find_if(std::begin(kinds), std::end(kinds), [&](const auto& pair) {
+      return word == pair.first;
+    });
+    if (found == std::end(kinds)) {
+      refuse(
+          "--moe-router-load-balancing-type " + word +
+          " has no equivalent, expected aux_loss, seq_aux_loss, global_aux_loss or none"
+      );
+    }
+    if (word != "none") {
+      balance.emplace_back(found->second);
+    }
+  }
+  if (given_.has("moe-router-enable-expert-bias")) {
+    balance.emplace_back("bias");
+  }
+  if (balance.empty()) {
+    balance.emplace_back("none");
+  }
+  set_from("model.balance", std::move(balance), "moe-router-load-balancing-type");
+  set_from("model.balance_weight", given_.number("moe-aux-loss-coeff", 0), "moe-aux-loss-coeff");
+  if (const GivenArgument* freq = given_.find("moe-layer-freq")) {
+    set("model.moe_every", number_value(argument_number(*freq, freq->values.front())), freq->text()
+    );
+  }
+}
+
 void Importer::window() {
   const GivenArgument* given = given_.find("window-size");
   if (given == nullptr) {
@@ -88,6 +132,9 @@ void Importer::positions() {
   set("model.use",
       rotary && rms ? "llama" : "gpt",
       rotary && rms ? "rotary positions and RMSNorm" : "the nearest family");
+  if (given_.has("num-experts")) {
+    mixture();
+  }
   const int64_t tokens = integer("model.seq_length", 0);
   const int64_t most = given_.integer("max-position-embeddings", tokens);
   if (most < tokens) {

@@ -41,6 +41,8 @@ private:
   static std::string meaning(const GivenArgument& argument);
   void model();
   void window();
+  /// A mixture of experts.
+  void mixture();
   void positions();
   /// Ranks that the launcher starts; 0 if it does not say.
   [[nodiscard]] int64_t world() const;

@@ -48,7 +48,7 @@ def llama(name, recipe, saved=None, config=transformers.LlamaConfig, **changes):
 def moe(name, recipe, config, saved=None, **changes):
     case = llama(name, dict(kv_heads=2, experts=4, experts_per_token=2, rope_base=1e6, balance=["none"]) | recipe, saved,
                  config=config, num_key_value_heads=2, rope_parameters=dict(rope_type="default", rope_theta=1e6),
-                 num_experts_per_tok=2, **changes)
+                 **(dict(num_experts_per_tok=2) | changes))
     case.use = "moe"
     return case
 

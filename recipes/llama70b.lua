@@ -23,6 +23,7 @@ return {
     schedule = "1f1b",
   },
   -- Attention's inner products are computed again in the backward pass: little work, much memory.
+  -- A rank takes 97 GiB of a GPU (megahost plan recipes/llama70b.lua --on h200).
   recompute = { use = "selective", parts = { "core_attention" } },
 
   optimizer = { use = "adamw", lr = lr, betas = { 0.9, 0.95 }, eps = 1e-8, weight_decay = 0.1, clip_grad = 1.0 },

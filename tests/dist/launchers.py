@@ -47,7 +47,7 @@ def mpirun(command):
 
 
 def srun(command):  # two nodes of this machine have no names that resolve
-    return ["srun", "-N", "2", "-n", "2", *command], {
+    return ["srun", "-N", "2", "-n", "2", "--kill-on-bad-exit=1", *command], {
         "SLURM_CONF": str(folder / "slurm/slurm.conf"), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
 
 

@@ -126,7 +126,7 @@ TEST_CASE("the manual page names every command, option, exit status and variable
   const auto has = [&](const std::string& text) { return page.find(text) != std::string::npos; };
   for (const mh::Command& command : mh::commands()) {
     CAPTURE(command.name);
-    CHECK(has(".SS megahost " + command.name));
+    CHECK(has(".SS megahost " + troff(std::string(command.name))));
     for (const auto& [word, meaning] : mh::words_of(command)) {
       CAPTURE(word);
       CHECK(has(".B " + troff(word) + "\n"));

@@ -100,8 +100,7 @@ int say_what_is_missing(
       "error: %s needs %s ranks (%s), and there %s %ld%s.\n"
       "help: megahost run %s --scale trains the same structure here and now, shrunk to this "
       "machine.\n"
-      "help: megahost recipe show %s prints it; megahost plan, which counts its memory and time, "
-      "is to come.\n",
+      "help: megahost plan %s says whether it fits and how fast it will be.\n",
       file.c_str(),
       ranks.c_str(),
       degrees(recipe.parallel, world).c_str(),

@@ -76,8 +76,17 @@ def ranks_of(run):
     return found
 
 
+def rank_one(run):
+    """Its process: rank 0 is the one that says what became of the others."""
+    for pid in ranks_of(run):
+        environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        if {b"RANK=1", b"OMPI_COMM_WORLD_RANK=1", b"SLURM_PROCID=1"} & set(environment):
+            return pid
+    raise AssertionError(f"{run} has no rank 1")
+
+
 def interrupted(launcher, run, number):
-    """A long run whose last rank gets a signal; it must end, and leave no rank behind. Returns what it said."""
+    """A long run whose rank 1 gets a signal; it must end, and leave no rank behind. Returns what it said."""
     started = start(launcher, [program, "run", "tiny.toml", "--run-dir", run, *tensor, "--set", "train.iters=1000000",
                                "--set", "comm.timeout=5"])
     metrics = folder / run / "metrics.jsonl"
@@ -85,7 +94,7 @@ def interrupted(launcher, run, number):
         assert started.poll() is None, started.stdout.read()
         time.sleep(0.1)
     begin = time.time()
-    os.kill(max(ranks_of(run)), number)
+    os.kill(rank_one(run), number)
     output = started.communicate()[0]
     assert started.returncode != 0, output
     assert not ranks_of(run), f"a rank is left behind\n{output}"

@@ -1,5 +1,7 @@
 #include "core/nn/recompute.hpp"
 
+#include "core/nn/storage_memory.hpp"
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -78,20 +80,6 @@ variable_list first_run(const c10::intrusive_ptr<Job>& job, const variable_list&
   return Recompute::apply(at::TensorList(all), job); // a vector would not be seen as inputs
 }
 
-void empty(const c10::Storage& storage) {
-  storage.set_data_ptr_noswap(c10::DataPtr(nullptr, storage.device()));
-  storage.set_nbytes(0);
-}
-
-/// `storage` has the memory of `other` from now on, which both keep alive.
-void share(const c10::Storage& storage, const c10::Storage& other) {
-  const auto release = [](void* held) { delete static_cast<c10::Storage*>(held); };
-  storage.set_data_ptr_noswap(
-      {other.mutable_data(), new c10::Storage(other), release, other.device()}
-  );
-  storage.set_nbytes(other.nbytes());
-}
-
 } // namespace
 
 std::vector<at::Tensor> recomputed(const Computation& run, const std::vector<at::Tensor>& inputs) {
@@ -115,10 +103,10 @@ at::Tensor recomputed_for(
       std::any_of(inputs.begin(), inputs.end(), is_read)) {
     return result; // somebody else needs the memory
   }
-  empty(storage);
+  free_memory(storage);
   result.register_hook([job, storage](const at::Tensor&) {
     job->again();
-    share(storage, job->outputs[0].storage());
+    share_memory(storage, job->outputs[0].storage());
   });
   return result;
 }

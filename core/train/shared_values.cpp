@@ -1,5 +1,7 @@
 #include "core/train/shared_values.hpp"
 
+#include "core/nn/storage_memory.hpp"
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -8,24 +10,6 @@
 #include <utility>
 
 namespace mh {
-
-namespace {
-
-/// Gives a flat tensor memory, or takes it: every view of it goes along.
-void allocate(const at::Tensor& flat) {
-  const at::Tensor fresh = at::empty({flat.numel()}, flat.options());
-  const size_t bytes = fresh.nbytes();
-  auto data = fresh.storage().set_data_ptr(at::DataPtr(nullptr, flat.device()));
-  flat.storage().set_data_ptr_noswap(std::move(data));
-  flat.storage().set_nbytes(bytes);
-}
-
-void release(const at::Tensor& flat) {
-  flat.storage().set_data_ptr_noswap(at::DataPtr(nullptr, flat.device()));
-  flat.storage().set_nbytes(0);
-}
-
-} // namespace
 
 void SharedValues::take(const Buckets& buckets, const GradientOptions& options) {
   const at::NoGradGuard no_grad;
@@ -138,7 +122,8 @@ void SharedValues::fetch(Bucket& bucket) {
     if (bucket.here) {
       return;
     }
-    allocate(bucket.whole);
+    const auto& flat = bucket.whole;
+    share_memory(flat.storage(), at::empty({flat.numel()}, flat.options()).storage());
     bucket.here = true;
   }
   bucket.values = bucket.deal->start_all_gather(bucket.own, 0, bucket.whole);
@@ -160,7 +145,7 @@ void SharedValues::receive(Bucket& bucket) {
 void SharedValues::drop(Bucket& bucket) {
   if (bucket.here) {
     receive(bucket);
-    release(bucket.whole);
+    free_memory(bucket.whole.storage());
     bucket.here = false;
   }
 }

@@ -134,10 +134,12 @@ Tensor
 Experts::forward(const Tensor& rows, const std::vector<int64_t>& ends, StepContext& context) const {
   RECORD_USER_SCOPE("experts");
   const Tensor wide = grouped_linear(rows, *up_, ends, context);
-  const Tensor active = context.part("activations", {wide}, [this](const auto& in) {
-    return activate(spec_.activation, in[0]);
-  });
-  return grouped_linear(active, *down_, ends, context);
+  return context.part(
+      "activations",
+      {wide},
+      [this](const auto& in) { return activate(spec_.activation, in[0]); },
+      [&](const Tensor& active) { return grouped_linear(active, *down_, ends, context); }
+  );
 }
 
 Tensor

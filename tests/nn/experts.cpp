@@ -2,6 +2,7 @@
 
 #include "megahost/nn/experts.hpp"
 
+#include "core/kernels/caching_allocator.hpp"
 #include "core/nn/recompute.hpp"
 #include "megahost/error.hpp"
 #include "tests/nn/bench.hpp"
@@ -77,7 +78,7 @@ std::map<std::string, at::Tensor> leaves(const ParameterStore& store) {
   return all;
 }
 
-void hold_against_loop(const MixtureSpec& spec) {
+void hold_against_loop(const MixtureSpec& spec, const Keep* keep = nullptr) {
   Bench bench;
   const MixtureOfExperts mixture(bench.builder, spec);
   bench.store.allocate_gradients();
@@ -85,6 +86,7 @@ void hold_against_loop(const MixtureSpec& spec) {
   const at::Tensor x2 = x.detach().clone().requires_grad_();
   const at::Tensor dy = filled({5, 2, kWidth}, "dy");
   auto context = bench.context();
+  context.keep = keep;
   const at::Tensor y = mixture.forward(x, context);
   const auto weights = leaves(bench.store);
   const at::Tensor expected = dense_loop(weights, spec, x2);
@@ -104,6 +106,18 @@ void hold_against_loop(const MixtureSpec& spec) {
   }
 }
 
+/// Bytes that a forward pass keeps for its backward.
+int64_t kept_bytes(const MixtureSpec& spec, const Keep* keep) {
+  Bench bench;
+  const MixtureOfExperts mixture(bench.builder, spec);
+  const at::Tensor x = filled({5, 2, kWidth}, "x").requires_grad_();
+  auto context = bench.context();
+  context.keep = keep;
+  const int64_t before = allocator_counts().used_bytes;
+  const at::Tensor y = mixture.forward(x, context);
+  return allocator_counts().used_bytes - before;
+}
+
 } // namespace
 
 TEST_CASE("a mixture is the loop over its experts, gradients too") {
@@ -115,6 +129,14 @@ TEST_CASE("a mixture is the loop over its experts, gradients too") {
   spec.router.chosen = 1;
   spec.router.score = RouterScore::softmax_topk;
   hold_against_loop(spec);
+}
+
+TEST_CASE("activations that are computed again are not kept for the experts that read them") {
+  install_caching_allocator();
+  const Keep light{.redo = {"activations"}};
+  hold_against_loop(small(), &light);
+  const int64_t rows = 5 * 2 * small().router.chosen;
+  CHECK(kept_bytes(small(), nullptr) - kept_bytes(small(), &light) == rows * kHidden * 8);
 }
 
 TEST_CASE("a shared feed-forward with a gate is added") {

@@ -157,7 +157,9 @@ TEST_CASE("metrics are read as they were written; what is no metric is passed ov
   const auto folder = fresh_folder("metrics");
   fs::create_directories(folder);
   const auto file = folder / "metrics.jsonl";
-  std::ofstream(file) << mh::metric_line(record(3, 2.5)) << "\n"
+  auto third = record(3, 2.5);
+  third.metrics = {{"tokens per expert", {3, 0, 5}}};
+  std::ofstream(file) << mh::metric_line(third) << "\n"
                       << "{\"step\": 4}\nnull\n[1]\n\"x\"\n"
                       << mh::metric_line(mh::EvalRecord{3, 24, {{"lm loss", 2.25}}}) << "\n"
                       << "{\"step\": 5, \"los";
@@ -170,6 +172,9 @@ TEST_CASE("metrics are read as they were written; what is no metric is passed ov
   CHECK(step.losses.front().name == "lm loss");
   CHECK(step.losses.front().value == 2.5);
   CHECK(step.memory == 1'500'000'000);
+  REQUIRE(step.metrics.size() == 1);
+  CHECK(step.metrics.front().name == "tokens per expert");
+  CHECK(step.metrics.front().values == std::vector<double>{3, 0, 5});
   CHECK(std::get<mh::EvalRecord>(metrics[1]).losses.front().value == 2.25);
   CHECK(std::get<mh::EvalRecord>(metrics[1]).samples == 24);
   fs::remove_all(folder);

@@ -1,5 +1,6 @@
 #include "megahost/nn/experts.hpp"
 
+#include "core/nn/weight_queue.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/expert_kernel.hpp"
@@ -59,11 +60,7 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
         ops::grouped_gradient_(matrices(sum), dy, x, ends);
       });
     };
-    if (queue != nullptr) {
-      queue->push_back(add);
-    } else {
-      add();
-    }
+    now_or_later(queue, add);
     return {dx, Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };

@@ -2,6 +2,7 @@
 
 #include "core/kernels/fp8_ops.hpp"
 #include "core/kernels/row_ops.hpp"
+#include "core/nn/weight_queue.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -116,11 +117,7 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
           sum.add_(ops::fp8_product(rows_of(dy8).t(), x, both));
         });
       };
-      if (call.queue != nullptr) {
-        call.queue->push_back(add);
-      } else {
-        add();
-      }
+      now_or_later(call.queue, add);
     }
     return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }

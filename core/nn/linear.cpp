@@ -4,6 +4,7 @@
 #include "core/kernels/row_ops.hpp"
 #include "core/nn/conserved.hpp"
 #include "core/nn/fp8_linear.hpp"
+#include "core/nn/weight_queue.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
 
@@ -139,11 +140,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
         const at::Tensor input = converted(call, x, call.plan->in, call.plan->need, "input");
         add_weight_gradient(dy, input, *call.weight);
       };
-      if (call.queue != nullptr) {
-        call.queue->push_back(add);
-      } else {
-        add();
-      }
+      now_or_later(call.queue, add);
     }
     return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
   }

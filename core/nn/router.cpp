@@ -1,6 +1,7 @@
 #include "megahost/nn/router.hpp"
 
 #include "core/kernels/gemm.hpp"
+#include "core/nn/weight_queue.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
 #include "megahost/step_state.hpp"
@@ -65,11 +66,7 @@ struct Logits : torch::autograd::Function<Logits> {
         ops::gemm_(sum, dy.t(), wide_rows(x), /*add=*/true);
       });
     };
-    if (queue != nullptr) {
-      queue->push_back(add);
-    } else {
-      add();
-    }
+    now_or_later(queue, add);
     return {dx, Tensor(), Tensor(), Tensor()};
   }
 };

@@ -4,15 +4,12 @@
 #include <cmath>
 
 namespace mh {
-namespace {
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
-
-} // namespace
 
 std::optional<double> RobustZ::score(double value) const {
   if (values_.size() < kFewest) {

@@ -7,6 +7,9 @@
 
 namespace mh {
 
+/// The middle one of values, at least one; of an even number the upper of the two.
+[[nodiscard]] double median(std::vector<double> values);
+
 /// Distance of a value from the median of those before it in robust standard deviations, 1.4826
 /// times the median distance from the median. Outliers among them hardly count.
 class RobustZ {

@@ -2,6 +2,7 @@
 
 #include "core/host/bench/bench.hpp"
 #include "core/kernels/caching_allocator.hpp"
+#include "core/train/robust_z.hpp"
 #include "core/train/session.hpp"
 #include "core/train/start_block.hpp"
 #include "core/train/words.hpp"
@@ -35,12 +36,6 @@ int64_t process_bytes(std::string_view name) {
     }
   }
   return 0;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 } // namespace

@@ -2,6 +2,7 @@
 #include "core/host/run_metrics.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/read.hpp"
+#include "core/train/robust_z.hpp"
 #include "core/train/words.hpp"
 
 #include <nlohmann/json.hpp>
@@ -35,12 +36,6 @@ struct Totals {
     }
     median_seconds = median(seconds);
     tokens_per_second = median(speeds);
-  }
-
-  static double median(std::vector<double> values) {
-    const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
   }
 
   int64_t steps;

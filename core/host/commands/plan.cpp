@@ -28,8 +28,7 @@ namespace mh {
 namespace {
 
 constexpr int64_t kMostGpus = 1 << 20;
-constexpr double kSlow = 0.4;             // an MFU below which changes are looked for
-constexpr const char* kUsualGpu = "h100"; // of recipes that run on some GPU
+constexpr double kSlow = 0.4; // an MFU below which changes are looked for
 
 /// "1T", "300B", "5e9".
 double token_count(const std::string& text) {

@@ -21,8 +21,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kUsualGpu = "h100"; // of recipes that name no machine
-
 /// FLOPs of a step as the scaling study counts them, blocks that run again included.
 ///
 /// Source:  arXiv:2104.04473, equation 3

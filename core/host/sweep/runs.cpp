@@ -4,6 +4,7 @@
 #include "core/host/sweep/sweep.hpp"
 #include "core/storage/local.hpp"
 #include "core/train/checkpointing.hpp"
+#include "core/train/robust_z.hpp"
 #include "core/train/signals.hpp"
 #include "megahost/error.hpp"
 
@@ -52,9 +53,7 @@ double median_speed(const RunMetrics& run) {
   for (size_t i = 0; i < run.steps.size(); ++i) {
     speeds.push_back(run.tokens_per_second(i));
   }
-  const auto middle = speeds.begin() + std::ssize(speeds) / 2;
-  std::nth_element(speeds.begin(), middle, speeds.end());
-  return *middle;
+  return median(speeds);
 }
 
 /// What a run's metrics say so far.

@@ -5,6 +5,7 @@
 #include "core/kernels/workspaces.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/attention_kernel.hpp"
+#include "megahost/parallel.hpp"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
@@ -140,7 +141,7 @@ int64_t cuts_of(int64_t heads, int64_t tiles) {
 template <class Run>
 void deal_out(int64_t tasks, size_t workspace, const Run& run) {
   const Workspaces workspaces(workspace);
-  at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
     run(workspaces.mine(), begin, end);
     kernels::release_tiles();
   });
@@ -180,14 +181,9 @@ Pair forward_cpu(
   const auto bytes = static_cast<size_t>(kernels::packed_elements(call)) * kernel.element;
   const auto keys = c10::GetAllocator(at::kCPU)->allocate(bytes);
   const auto values = c10::GetAllocator(at::kCPU)->allocate(bytes);
-  at::parallel_for(
-      0,
-      call.batch * call.kv_heads * call.strips(),
-      1,
-      [&](int64_t begin, int64_t end) {
-        kernel.pack_keys(call, keys.get(), values.get(), begin, end);
-      }
-  );
+  parallel_for(0, call.batch * call.kv_heads * call.strips(), 1, [&](int64_t begin, int64_t end) {
+    kernel.pack_keys(call, keys.get(), values.get(), begin, end);
+  });
   deal_out(
       call.batch * call.heads * call.query_tiles(),
       kernel.forward_bytes(call),

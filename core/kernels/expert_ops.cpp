@@ -4,7 +4,6 @@
 #include "core/kernels/row_kernels.hpp"
 #include "megahost/nn/expert_kernel.hpp"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_grouped_mm.h>
 #include <ATen/ops/arange.h>

@@ -3,6 +3,7 @@
 #include "core/kernels/level.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/workspaces.hpp"
+#include "megahost/parallel.hpp"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
@@ -115,7 +116,7 @@ private:
 
   /// The block in panels of `kColumns` columns, each as products read it.
   void pack_right(const Block& block) const {
-    at::parallel_for(0, block.panels(), 1, [&](int64_t begin, int64_t end) {
+    parallel_for(0, block.panels(), 1, [&](int64_t begin, int64_t end) {
       for (int64_t panel = begin; panel < end; ++panel) {
         const int64_t column = panel * kColumns;
         const kernels::PackCall call{
@@ -137,7 +138,7 @@ private:
     const int64_t wanted = blocks(int64_t{4} * at::get_num_threads(), rows);
     const int64_t panels = blocks(block.panels(), std::min(wanted, block.panels()));
     const int64_t cuts = blocks(block.panels(), panels);
-    at::parallel_for(0, rows * cuts, 1, [&](int64_t begin, int64_t end) {
+    parallel_for(0, rows * cuts, 1, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
         const int64_t first = task % cuts * panels;
         multiply_row(

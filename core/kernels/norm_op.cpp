@@ -1,6 +1,7 @@
 #include "core/kernels/registration.hpp"
 #include "core/kernels/row_kernels.hpp"
 #include "core/kernels/row_ops.hpp"
+#include "megahost/parallel.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -146,7 +147,7 @@ Triple backward_cpu(
       .dx = dx.mutable_data_ptr(),
       .dweight = dweight.mutable_data_ptr<float>(),
       .dbias = centred ? dbias.mutable_data_ptr<float>() : nullptr};
-  at::parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       const int64_t first = chunk * kernels::kNormChunk;
       kernel->norm_backward(call, first, std::min(first + kernels::kNormChunk, rows));

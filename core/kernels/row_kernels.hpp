@@ -2,8 +2,8 @@
 /// What the operators over rows share.
 
 #include "core/kernels/level.hpp"
+#include "megahost/parallel.hpp"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 namespace mh::ops {
@@ -26,7 +26,7 @@ inline const kernels::RowKernels* row_kernels(const at::Tensor& x) {
 /// Deals rows out to threads, none fewer than make some thousand elements.
 template <class Run>
 void over_rows(int64_t rows, int64_t elements, const Run& run) {
-  at::parallel_for(0, rows, std::max<int64_t>(1, 8192 / std::max<int64_t>(elements, 1)), run);
+  parallel_for(0, rows, std::max<int64_t>(1, 8192 / std::max<int64_t>(elements, 1)), run);
 }
 
 } // namespace mh::ops

@@ -2,10 +2,10 @@
 #include "core/kernels/registration.hpp"
 #include "core/kernels/row_kernels.hpp"
 #include "megahost/error.hpp"
+#include "megahost/parallel.hpp"
 #include "megahost/random.hpp"
 
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
 
@@ -27,7 +27,7 @@ void embedding_add_cpu(at::Tensor table, const at::Tensor& ids, const at::Tensor
     AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, source.scalar_type(), "rows", [&] {
       const auto* in = source.const_data_ptr<scalar_t>();
       // Threads own columns, so that each sum is made in one order.
-      at::parallel_for(0, width, 64, [&](int64_t begin, int64_t end) {
+      parallel_for(0, width, 64, [&](int64_t begin, int64_t end) {
         for (int64_t i = 0; i < count; ++i) {
           if (id[i] < 0) {
             continue;
@@ -86,7 +86,7 @@ at::Tensor dropout_cpu(
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "dropout", [&] {
     const auto* in = input.const_data_ptr<scalar_t>();
     auto* out = output.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, x.size(0) * batch, 16, [&](int64_t begin, int64_t end) {
+    parallel_for(0, x.size(0) * batch, 16, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const auto high = static_cast<uint64_t>(sample[row % batch]);
         const uint64_t low = static_cast<uint64_t>(token[row / batch]) << 32;

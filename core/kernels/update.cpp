@@ -3,8 +3,7 @@
 #include "core/kernels/level.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/update_plain.hpp"
-
-#include <ATen/Parallel.h>
+#include "megahost/parallel.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -196,7 +195,7 @@ void update_items(const UpdateNumbers& numbers, const std::vector<UpdateItemView
     }
   }
   constexpr int64_t kGrain = 1 << 14;
-  at::parallel_for(0, total, kGrain, [&](int64_t begin, int64_t end) {
+  parallel_for(0, total, kGrain, [&](int64_t begin, int64_t end) {
     auto task = std::prev(std::upper_bound(
         tasks.begin(), tasks.end(), begin, [](int64_t at, const Task& t) { return at < t.begin; }
     ));

@@ -1,9 +1,9 @@
 #include "megahost/random.hpp"
 
 #include "megahost/error.hpp"
+#include "megahost/parallel.hpp"
 
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 
 #include <cmath>
 #include <numbers>
@@ -89,33 +89,28 @@ void fill_normal(
       "fill_normal",
       [&] {
         auto* data = slice.mutable_data_ptr<scalar_t>();
-        at::parallel_for(
-            0,
-            rows,
-            std::max<int64_t>(1, 8192 / inner),
-            [&](int64_t begin, int64_t end) {
-              for (int64_t row = begin; row < end; ++row) {
-                // Where this row starts, in the slice and in the global tensor.
-                int64_t rest = row;
-                int64_t local = 0;
-                int64_t global = offset.back();
-                int64_t global_stride = global_shape.back();
-                for (int64_t d = slice.dim() - 2; d >= 0; --d) {
-                  const int64_t at_d = rest % sizes[d];
-                  rest /= sizes[d];
-                  local += at_d * strides[d];
-                  global += (at_d + offset[static_cast<size_t>(d)]) * global_stride;
-                  global_stride *= global_shape[static_cast<size_t>(d)];
-                }
-                for (int64_t i = 0; i < inner;) {
-                  const auto z = normals(philox(key, static_cast<uint64_t>((global + i) / 4), 0));
-                  for (int64_t lane = (global + i) % 4; lane < 4 && i < inner; ++lane, ++i) {
-                    data[local + i] = static_cast<scalar_t>(z[static_cast<size_t>(lane)] * std);
-                  }
-                }
+        parallel_for(0, rows, std::max<int64_t>(1, 8192 / inner), [&](int64_t begin, int64_t end) {
+          for (int64_t row = begin; row < end; ++row) {
+            // Where this row starts, in the slice and in the global tensor.
+            int64_t rest = row;
+            int64_t local = 0;
+            int64_t global = offset.back();
+            int64_t global_stride = global_shape.back();
+            for (int64_t d = slice.dim() - 2; d >= 0; --d) {
+              const int64_t at_d = rest % sizes[d];
+              rest /= sizes[d];
+              local += at_d * strides[d];
+              global += (at_d + offset[static_cast<size_t>(d)]) * global_stride;
+              global_stride *= global_shape[static_cast<size_t>(d)];
+            }
+            for (int64_t i = 0; i < inner;) {
+              const auto z = normals(philox(key, static_cast<uint64_t>((global + i) / 4), 0));
+              for (int64_t lane = (global + i) % 4; lane < 4 && i < inner; ++lane, ++i) {
+                data[local + i] = static_cast<scalar_t>(z[static_cast<size_t>(lane)] * std);
               }
             }
-        );
+          }
+        });
       }
   );
 }

@@ -5,6 +5,7 @@
 #include "core/kernels/cost.hpp"
 #include "core/kernels/level.hpp"
 #include "core/kernels/ops.hpp"
+#include "megahost/parallel.hpp"
 #include "tests/kernels/operation.hpp"
 
 #include <ATen/Context.h>
@@ -19,11 +20,14 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <string_view>
+#include <thread>
 
 namespace mh::test {
 
@@ -97,6 +101,24 @@ bool same_on_threads(const Compute& f, const Tensors& inputs, const Tensors& exp
   return same;
 }
 
+/// Without OpenMP the loops of LibTorch's headers run on one thread, and nothing says so.
+bool loops_share_threads() {
+  const int threads = at::get_num_threads();
+  at::set_num_threads(3);
+  std::array<std::thread::id, 3> ran;
+  parallel_for(0, 3, 1, [&](int64_t begin, int64_t end) {
+    std::fill(ran.begin() + begin, ran.begin() + end, std::this_thread::get_id());
+  });
+  at::set_num_threads(threads);
+  const bool good = std::set(ran.begin(), ran.end()).size() == ran.size();
+  std::printf(
+      "%-6s loops run on %zu threads of 3\n",
+      good ? "ok" : "FAILED",
+      std::set(ran.begin(), ran.end()).size()
+  );
+  return good;
+}
+
 double distance(const Tensor& a, const Tensor& b) {
   const Tensor wide = b.to(at::kDouble);
   return ((a.to(at::kDouble) - wide).norm() / (wide.norm() + 1e-30)).item<double>();
@@ -145,7 +167,7 @@ bool test_case(const Operation& op, const Case& c, at::ScalarType type, std::str
 int test() {
   static Poisoned poisoned;
   c10::SetCPUAllocator(&poisoned, /*priority=*/100);
-  int failed = 0;
+  int failed = loops_share_threads() ? 0 : 1;
   for (const auto& level : kernels::levels()) {
     kernels::use_level(level);
     for (const auto& op : operations()) {

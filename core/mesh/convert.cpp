@@ -1,3 +1,4 @@
+#include "core/mesh/start_convert.hpp"
 #include "megahost/error.hpp"
 #include "megahost/placement.hpp"
 
@@ -40,10 +41,11 @@ std::array<MeshAxis, kMeshAxes> order_of(const Placement& from, const Placement&
   );
 }
 
-at::Tensor all_reduced(const at::Tensor& tensor, const Group& group) {
-  at::Tensor sum = tensor.clone(at::MemoryFormat::Contiguous);
-  group.all_reduce(sum);
-  return sum;
+/// `mine`: the sum may be taken in place.
+Pending start_sum(const at::Tensor& tensor, bool mine, const Group& group) {
+  return group.start_all_reduce(
+      mine && tensor.is_contiguous() ? tensor : tensor.clone(at::MemoryFormat::Contiguous)
+  );
 }
 
 /// This rank's slice put back into zeros of the whole: the gradient of a slice of replicated
@@ -56,73 +58,91 @@ at::Tensor zero_padded(const at::Tensor& gradient, int64_t dim, const Group& gro
   return whole;
 }
 
-at::Tensor forward_along(
+Pending forward_along(
     MeshAxis axis,
     const at::Tensor& x,
+    bool mine,
     const Placement& from,
     const Placement& to,
     const Group& group
 ) {
   const Along a = from[axis];
   const Along b = to[axis];
-  if (a == b || group.size() == 1) {
-    return x;
-  }
   if (a.type == Type::identical && b.type == Type::replicated) {
-    return x;
+    return Pending(x);
   }
   if (a.type == Type::split && b.type == Type::split) {
-    return group.all_to_all(x, b.dim, a.dim);
+    return Pending(group.all_to_all(x, b.dim, a.dim));
   }
   if (a.type == Type::split && b.type != Type::partial) {
-    return group.all_gather(x, a.dim);
+    return group.start_all_gather(x, a.dim);
   }
   if (b.type == Type::split && (a.type == Type::identical || a.type == Type::replicated)) {
-    return group.slice(x, b.dim);
+    return Pending(group.slice(x, b.dim));
   }
   if (a.type == Type::partial && b.type == Type::split) {
-    return group.reduce_scatter(x, b.dim);
+    return group.start_reduce_scatter(x, b.dim);
   }
   if (a.type == Type::partial && (b.type == Type::identical || b.type == Type::replicated)) {
-    return all_reduced(x, group);
+    return start_sum(x, mine, group);
   }
   refuse(axis, from, to);
 }
 
-at::Tensor backward_along(
+Pending backward_along(
     MeshAxis axis,
     const at::Tensor& dy,
+    bool mine,
     const Placement& from,
     const Placement& to,
     const Group& group
 ) {
   const Along a = from[axis];
   const Along b = to[axis];
-  if (a == b || group.size() == 1) {
-    return dy;
-  }
   if (b.type == Type::replicated && (a.type == Type::identical || a.type == Type::partial)) {
-    return all_reduced(dy, group);
+    return start_sum(dy, mine, group);
   }
   if (a.type == Type::split && b.type == Type::replicated) {
-    return group.reduce_scatter(dy, a.dim);
+    return group.start_reduce_scatter(dy, a.dim);
   }
   if (a.type == Type::split && b.type == Type::identical) {
-    return group.slice(dy, a.dim);
+    return Pending(group.slice(dy, a.dim));
   }
   if (b.type == Type::split && (a.type == Type::identical || a.type == Type::partial)) {
-    return group.all_gather(dy, b.dim);
+    return group.start_all_gather(dy, b.dim);
   }
   if (a.type == Type::partial && b.type == Type::identical) {
-    return dy;
+    return Pending(dy);
   }
   if (a.type == Type::replicated && b.type == Type::split) {
-    return zero_padded(dy, b.dim, group);
+    return Pending(zero_padded(dy, b.dim, group));
   }
   if (a.type == Type::split && b.type == Type::split) {
-    return group.all_to_all(dy, a.dim, b.dim);
+    return Pending(group.all_to_all(dy, a.dim, b.dim));
   }
   refuse(axis, from, to);
+}
+
+/// Along one axis after the other; the last collective goes on.
+template <class Axes, class Step>
+Pending along_all(
+    const at::Tensor& tensor,
+    bool mine,
+    const Placement& from,
+    const Placement& to,
+    const Mesh& mesh,
+    const Axes& axes,
+    const Step& step
+) {
+  Pending pending(tensor);
+  for (const auto axis : axes) {
+    if (from[axis] == to[axis] || mesh.size(axis) == 1) {
+      continue;
+    }
+    const at::Tensor x = pending.wait();
+    pending = step(axis, x, mine || !x.is_alias_of(tensor), from, to, mesh.group(axis));
+  }
+  return pending;
 }
 
 struct Convert : torch::autograd::Function<Convert> {
@@ -168,25 +188,38 @@ int64_t address(const void* pointer) {
 
 } // namespace
 
+Pending start_convert_forward(
+    const at::Tensor& tensor,
+    const Placement& from,
+    const Placement& to,
+    const Mesh& mesh,
+    bool mine
+) {
+  return along_all(tensor, mine, from, to, mesh, order_of(from, to), forward_along);
+}
+
+Pending start_convert_backward(
+    const at::Tensor& gradient,
+    const Placement& from,
+    const Placement& to,
+    const Mesh& mesh,
+    bool mine
+) {
+  auto order = order_of(from, to);
+  std::reverse(order.begin(), order.end());
+  return along_all(gradient, mine, from, to, mesh, order, backward_along);
+}
+
 at::Tensor convert_forward(
     const at::Tensor& tensor, const Placement& from, const Placement& to, const Mesh& mesh
 ) {
-  at::Tensor y = tensor;
-  for (const auto axis : order_of(from, to)) {
-    y = forward_along(axis, y, from, to, mesh.group(axis));
-  }
-  return y;
+  return start_convert_forward(tensor, from, to, mesh).wait();
 }
 
 at::Tensor convert_backward(
     const at::Tensor& gradient, const Placement& from, const Placement& to, const Mesh& mesh
 ) {
-  at::Tensor dx = gradient;
-  const auto order = order_of(from, to);
-  for (auto axis = order.rbegin(); axis != order.rend(); ++axis) {
-    dx = backward_along(*axis, dx, from, to, mesh.group(*axis));
-  }
-  return dx;
+  return start_convert_backward(gradient, from, to, mesh).wait();
 }
 
 at::Tensor

@@ -2,13 +2,15 @@
 
 #include "core/kernels/fp8_ops.hpp"
 #include "core/kernels/row_ops.hpp"
-#include "core/nn/weight_queue.hpp"
+#include "core/mesh/start_convert.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
+
+#include <utility>
 
 namespace mh {
 
@@ -49,10 +51,20 @@ Rounded rounded_weight(const Fp8Call& call, bool remember) {
 }
 
 /// Gathers travel as bytes: collectives know no FP8.
-at::Tensor gathered(const at::Tensor& x, const Fp8Call& call) {
-  return convert_forward(x.view(at::kByte), call.plan->in, call.plan->need, *call.mesh)
-      .contiguous()
-      .view(x.scalar_type());
+Pending start_gather(const at::Tensor& x, const Fp8Call& call) {
+  return start_convert_forward(x.view(at::kByte), call.plan->in, call.plan->need, *call.mesh);
+}
+
+at::Tensor gathered(Pending bytes, const at::Tensor& x) {
+  return bytes.wait().contiguous().view(x.scalar_type());
+}
+
+void add_weight_gradient(
+    const Fp8Call& call, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& inverse
+) {
+  call.weight->add_gradient([&](const at::Tensor& sum) {
+    sum.add_(ops::fp8_product(rows_of(dy).t(), rows_of(x), inverse));
+  });
 }
 
 struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
@@ -75,7 +87,9 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
         c10::IValue::make_capsule(c10::intrusive_ptr<torch::CustomClassHolder>(held));
     ctx->saved_data["type"] = static_cast<int64_t>(x.scalar_type());
     at::Tensor y = ops::fp8_product(
-        rows_of(gathered(input, call)), weight.values.t(), inverse * weight.inverse
+        rows_of(gathered(start_gather(input, call), input)),
+        weight.values.t(),
+        inverse * weight.inverse
     );
     if (bias && !plan.bias_after) {
       y.add_(*bias);
@@ -83,8 +97,9 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
     auto sizes = x.sizes().vec();
     sizes[0] = y.size(0) / sizes[1];
     sizes[2] = y.size(1);
-    y = convert_forward(y.to(x.scalar_type()).view(sizes), plan.made, plan.out, *call.mesh);
-    return bias && plan.bias_after ? y.add(*bias) : y;
+    y = y.to(x.scalar_type()).view(sizes);
+    y = start_convert_forward(y, plan.made, plan.out, *call.mesh, /*mine=*/true).wait();
+    return bias && plan.bias_after ? y.add_(*bias) : y;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
@@ -98,28 +113,34 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
     const auto [rounded, inverse] = call.state->round(
         call.product, Fp8Operand::gradient, dy, /*remember=*/true, plan.made, *call.mesh
     );
-    at::Tensor dx;
+    const bool trained = call.weight->value.requires_grad();
+    Pending input; // gathered beside the product that does not need it
+    if (trained && call.queue == nullptr) {
+      input = start_gather(saved[0], call);
+    }
+    Pending dx; // summed beside the weight's gradient
     if (ctx->needs_input_grad(0)) {
       const auto weight = rounded_weight(call, /*remember=*/false);
-      dx = ops::fp8_product(rows_of(rounded), weight.values, inverse * weight.inverse).to(type);
+      at::Tensor made =
+          ops::fp8_product(rows_of(rounded), weight.values, inverse * weight.inverse).to(type);
       auto sizes = dy.sizes().vec();
-      sizes.back() = dx.size(1);
-      dx = convert_backward(dx.view(sizes), plan.in, plan.need, *call.mesh);
+      sizes.back() = made.size(1);
+      made = made.view(sizes);
+      dx = start_convert_backward(made, plan.in, plan.need, *call.mesh, /*mine=*/true);
     }
     if (call.bias != nullptr) {
       const at::Tensor rows = rows_of(plan.bias_after ? gradients[0] : dy);
       call.bias->add_gradient([&](const at::Tensor& sum) { ops::add_row_sums_(sum, rows); });
     }
-    if (call.weight->value.requires_grad()) {
-      const auto add = [call, input = saved[0], both = inverse * saved[1], dy8 = rounded] {
-        const at::Tensor x = rows_of(gathered(input, call));
-        call.weight->add_gradient([&](const at::Tensor& sum) {
-          sum.add_(ops::fp8_product(rows_of(dy8).t(), x, both));
-        });
-      };
-      now_or_later(call.queue, add);
+    const at::Tensor both = inverse * saved[1];
+    if (trained && call.queue == nullptr) {
+      add_weight_gradient(call, rounded, gathered(std::move(input), saved[0]), both);
+    } else if (trained) {
+      call.queue->push_back([call, x = saved[0], both, dy8 = rounded] {
+        add_weight_gradient(call, dy8, gathered(start_gather(x, call), x), both);
+      });
     }
-    return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {dx.wait(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 

@@ -2,9 +2,9 @@
 
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/row_ops.hpp"
+#include "core/mesh/start_convert.hpp"
 #include "core/nn/conserved.hpp"
 #include "core/nn/fp8_linear.hpp"
-#include "core/nn/weight_queue.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
 
@@ -28,36 +28,41 @@ struct Call {
   bool checking;
 };
 
-/// A conversion of the layer's input or output; in the checking mode nothing may get lost in it.
-at::Tensor converted(
+/// A conversion of the layer's input or output, which goes on until it is waited for; `mine`: of a
+/// tensor that nobody else needs. In the checking mode nothing may get lost in it.
+Pending converted(
     const Call& call,
     const at::Tensor& x,
     const Placement& from,
     const Placement& to,
-    const char* name
+    const char* name,
+    bool mine = false
 ) {
-  at::Tensor y = convert_forward(x, from, to, *call.mesh);
-  if (call.checking) {
-    const auto& layer = call.weight->pieces.front().name;
-    check_conversion(x, y, from, to, *call.mesh, /*gradient=*/false, layer, name);
+  if (!call.checking) {
+    return start_convert_forward(x, from, to, *call.mesh, mine);
   }
-  return y;
+  at::Tensor y = convert_forward(x, from, to, *call.mesh);
+  const auto& layer = call.weight->pieces.front().name;
+  check_conversion(x, y, from, to, *call.mesh, /*gradient=*/false, layer, name);
+  return Pending(y);
 }
 
 /// The same of gradients, on their way back.
-at::Tensor converted_back(
+Pending converted_back(
     const Call& call,
     const at::Tensor& dy,
     const Placement& from,
     const Placement& to,
-    const char* name
+    const char* name,
+    bool mine = false
 ) {
-  at::Tensor dx = convert_backward(dy, from, to, *call.mesh);
-  if (call.checking) {
-    const auto& layer = call.weight->pieces.front().name;
-    check_conversion(dy, dx, to, from, *call.mesh, /*gradient=*/true, layer, name);
+  if (!call.checking) {
+    return start_convert_backward(dy, from, to, *call.mesh, mine);
   }
-  return dx;
+  at::Tensor dx = convert_backward(dy, from, to, *call.mesh);
+  const auto& layer = call.weight->pieces.front().name;
+  check_conversion(dy, dx, to, from, *call.mesh, /*gradient=*/true, layer, name);
+  return Pending(dx);
 }
 
 at::Tensor rows_of(const at::Tensor& x) {
@@ -104,11 +109,11 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     ctx->saved_data["bias"] = reinterpret_cast<int64_t>(call.bias);
     ctx->saved_data["queue"] = reinterpret_cast<int64_t>(call.queue);
     ctx->saved_data["checking"] = call.checking;
-    const at::Tensor input = converted(call, x, plan.in, plan.need, "input");
+    const at::Tensor input = converted(call, x, plan.in, plan.need, "input").wait();
     at::Tensor y = apply_weight(input, weight, plan.bias_after ? std::nullopt : bias);
-    y = converted(call, y, plan.made, plan.out, "output");
+    y = converted(call, y, plan.made, plan.out, "output", /*mine=*/true).wait();
     if (plan.bias_after && bias) {
-      y = y.add(*bias);
+      y.add_(*bias);
     }
     return y;
   }
@@ -124,25 +129,31 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
         reinterpret_cast<WeightQueue*>(pointer("queue")),
         ctx->saved_data["checking"].toBool()};
     const auto& plan = *call.plan;
-    const at::Tensor dy = converted_back(call, gradients[0], plan.made, plan.out, "output");
-    at::Tensor dx;
+    const at::Tensor dy = converted_back(call, gradients[0], plan.made, plan.out, "output").wait();
+    const bool trained = call.weight->value.requires_grad();
+    Pending input; // gathered beside the product that does not need it
+    if (trained && call.queue == nullptr) {
+      input = converted(call, saved[0], plan.in, plan.need, "input");
+    }
+    Pending dx; // summed beside the weight's gradient
     if (ctx->needs_input_grad(0)) {
-      dx = ops::product(rows_of(dy), saved[1]);
       auto sizes = dy.sizes().vec();
-      sizes.back() = dx.size(1);
-      dx = converted_back(call, dx.view(sizes), plan.in, plan.need, "input");
+      sizes.back() = saved[1].size(1);
+      const at::Tensor made = ops::product(rows_of(dy), saved[1]).view(sizes);
+      dx = converted_back(call, made, plan.in, plan.need, "input", /*mine=*/true);
     }
     if (call.bias != nullptr) {
       add_bias_gradient(plan.bias_after ? gradients[0] : dy, *call.bias);
     }
-    if (call.weight->value.requires_grad()) {
-      const auto add = [x = saved[0], dy, call] {
-        const at::Tensor input = converted(call, x, call.plan->in, call.plan->need, "input");
-        add_weight_gradient(dy, input, *call.weight);
-      };
-      now_or_later(call.queue, add);
+    if (trained && call.queue == nullptr) {
+      add_weight_gradient(dy, input.wait(), *call.weight);
+    } else if (trained) {
+      call.queue->push_back([x = saved[0], dy, call] {
+        const auto& p = *call.plan;
+        add_weight_gradient(dy, converted(call, x, p.in, p.need, "input").wait(), *call.weight);
+      });
     }
-    return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
+    return {dx.wait(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 

@@ -49,6 +49,18 @@ double product_seconds(const PlanEvent& event, const Machine& machine) {
   return best;
 }
 
+/// What an event moves through memory in the program that is timed.
+double bytes_of(const PlanEvent& event, const Calibration& fit) {
+  const std::string_view name = event.name;
+  if (fit.update_bytes > 0 && name == "megahost::update_") {
+    return fit.update_bytes * static_cast<double>(event.m);
+  }
+  if (fit.loss_bytes > 0 && name.starts_with("megahost::vocab_")) { // one forward, one backward
+    return fit.loss_bytes / 2 * static_cast<double>(event.m);
+  }
+  return event.bytes - (fit.fused ? event.chained : 0);
+}
+
 double memory_seconds(double bytes, const Machine& machine) {
   const auto& hardware = machine.hardware;
   const bool cached = bytes < hardware.cache_mib * 1048576;
@@ -76,6 +88,7 @@ double attention_seconds(const PlanEvent& event, const Machine& machine) {
 /// Of a rank's links to the other members of a group.
 struct Level {
   double bytes_per_second, latency;
+  double channels = 1; ///< of those that a collective uses
 };
 
 Level level_of(const PlannedCollective& collective, const Machine& machine) {
@@ -101,10 +114,12 @@ Level level_of(const PlannedCollective& collective, const Machine& machine) {
   for (const auto& [node, ranks] : by_node) {
     neighbours = std::min(neighbours, ranks);
   }
-  const double rate = 1e9 * hardware.network_gb_s * fit.network * static_cast<double>(neighbours);
+  const double reached = collective.peer >= 0 ? fit.transfer : fit.network;
+  const double rate = 1e9 * hardware.network_gb_s * reached * static_cast<double>(neighbours);
   return {
       std::min(rate, links.bytes_per_second > 0 ? links.bytes_per_second : rate),
-      1e-6 * fit.network_us};
+      1e-6 * fit.network_us,
+      static_cast<double>(neighbours) / static_cast<double>(hardware.ranks_per_node)};
 }
 
 } // namespace
@@ -120,7 +135,7 @@ double event_time(const PlanEvent& event, const Machine& machine) {
   case What::attention:
     return std::max(launch, attention_seconds(event, machine));
   case What::memory:
-    return std::max(launch, memory_seconds(event.bytes, machine));
+    return std::max(launch, memory_seconds(bytes_of(event, fit), machine));
   case What::start:
   case What::wait:
     break;
@@ -131,7 +146,8 @@ double event_time(const PlanEvent& event, const Machine& machine) {
 double collective_time(const PlannedCollective& collective, const Machine& machine) {
   const auto n = static_cast<double>(collective.group->members.size());
   const auto bytes = static_cast<double>(collective.bytes);
-  const auto [rate, latency] = level_of(collective, machine);
+  const Level level = level_of(collective, machine);
+  const double rate = level.bytes_per_second, latency = level.latency;
   const std::string_view name = collective.name;
   if (collective.host || n < 2) {
     return 0;
@@ -160,49 +176,152 @@ double PassTime::total() const {
   return sum;
 }
 
+namespace {
+
+/// One pass, event by event.
+class Clock {
+public:
+  Clock(
+      std::span<const PlanEvent> events,
+      const std::vector<PlannedCollective>& collectives,
+      const Machine& machine
+  )
+      : events_(events)
+      , collectives_(collectives)
+      , machine_(machine)
+      , hidden_(events.size()) {}
+
+  PassTime run(const std::map<size_t, double>& under_way) {
+    over_ = under_way;
+    for (const auto& [number, end] : under_way) {
+      const auto& collective = collectives_[number];
+      double& last = free_[collective.group->axis];
+      last = std::max(last, end);
+      channels_[collective.group->axis] = level_of(collective, machine_).channels;
+    }
+    for (size_t i = 0; i < events_.size(); ++i) {
+      const auto& event = events_[i];
+      if (event.kind == What::start) {
+        start(i);
+      } else if (event.kind == What::wait) {
+        wait(event.collective);
+      } else {
+        compute(event);
+      }
+    }
+    for (const auto& [number, one] : begun_) {
+      time_.outstanding.push_back(one);
+    }
+    return std::move(time_);
+  }
+
+private:
+  static bool holds(const std::vector<std::string>& axes, const std::string& axis) {
+    return std::find(axes.begin(), axes.end(), axis) != axes.end();
+  }
+
+  void start(size_t i) {
+    const size_t number = events_[i].collective;
+    const auto& collective = collectives_[number];
+    const std::string& axis = collective.group->axis;
+    double& end = free_[axis];
+    begun_[number] = {number, now_};
+    const bool sends = std::string_view(collective.name) == "send"; // beside what it receives
+    const double seconds = sends ? 0 : collective_time(collective, machine_);
+    end = std::max(end, now_) + seconds - hidden(i, seconds);
+    over_[number] = end;
+    channels_[axis] = level_of(collective, machine_).channels;
+    if (holds(machine_.calibration.waits, axis) && collective.peer < 0) {
+      wait(number);
+    }
+  }
+
+  void wait(size_t number) {
+    if (!over_.contains(number)) {
+      return;
+    }
+    begun_.erase(number);
+    const double waits = std::max(0.0, over_[number] - now_);
+    time_.exposed[collectives_[number].group->axis] += waits;
+    now_ += waits;
+  }
+
+  /// Of a collective that is waited for at once: what goes in pieces beside its product. The first
+  /// piece of a gather is there already, the last of a reduce-scatter has nothing beside it.
+  double hidden(size_t i, double seconds) {
+    const auto& collective = collectives_[events_[i].collective];
+    const bool at_once = i + 1 < events_.size() && events_[i + 1].kind == What::wait &&
+                         events_[i + 1].collective == events_[i].collective;
+    if (!at_once || !holds(machine_.calibration.pieces, collective.group->axis)) {
+      return 0;
+    }
+    const std::string_view name = collective.name;
+    const auto product = name == "all-gather"       ? next_product(i)
+                         : name == "reduce-scatter" ? last_product(i)
+                                                    : events_.size();
+    if (product == events_.size()) {
+      return 0;
+    }
+    const auto members = static_cast<double>(collective.group->members.size());
+    const double room = event_time(events_[product], machine_) - hidden_[product];
+    const double part = name == "all-gather" ? seconds : seconds * (1 - 1 / members);
+    const double beside = std::clamp(part, 0.0, std::max(0.0, room));
+    hidden_[product] += beside;
+    return beside;
+  }
+
+  [[nodiscard]] size_t next_product(size_t i) const {
+    while (++i < events_.size() && events_[i].kind != What::product) {
+    }
+    return i;
+  }
+
+  [[nodiscard]] size_t last_product(size_t i) const {
+    while (i-- > 0) {
+      if (events_[i].kind == What::product) {
+        return i;
+      }
+    }
+    return events_.size();
+  }
+
+  /// Collectives that go on meanwhile take some of the processors.
+  void compute(const PlanEvent& event) {
+    const double alone = event_time(event, machine_);
+    const double all = static_cast<double>(machine_.calibration.channels) /
+                       static_cast<double>(machine_.hardware.processors);
+    double seconds = alone;
+    for (const auto& [axis, end] : free_) {
+      const double taken = std::min(0.5, all * channels_[axis]);
+      seconds += std::clamp(end - now_, 0.0, alone / (1 - taken)) * taken;
+    }
+    now_ += seconds;
+    (event.kind == What::product     ? time_.products
+     : event.kind == What::attention ? time_.attention
+                                     : time_.memory) += seconds;
+  }
+
+  std::span<const PlanEvent> events_;
+  const std::vector<PlannedCollective>& collectives_;
+  const Machine& machine_;
+  PassTime time_;
+  double now_ = 0;
+  std::map<std::string, double> free_;     // when an axis' collective before is over
+  std::map<std::string, double> channels_; // and what part of the channels it uses
+  std::map<size_t, Outstanding> begun_;
+  std::map<size_t, double> over_;
+  std::vector<double> hidden_; // beside each product
+};
+
+} // namespace
+
 PassTime pass_time(
     std::span<const PlanEvent> events,
     const std::vector<PlannedCollective>& collectives,
     const Machine& machine,
     const std::map<size_t, double>& under_way
 ) {
-  PassTime time;
-  double now = 0;
-  std::map<std::string, double> free; // when an axis' collective before is over
-  std::map<size_t, Outstanding> begun;
-  std::map<size_t, double> over = under_way;
-  for (const auto& [number, end] : under_way) {
-    double& last = free[collectives[number].group->axis];
-    last = std::max(last, end);
-  }
-  for (const auto& event : events) {
-    if (event.kind == What::start || event.kind == What::wait) {
-      const auto& collective = collectives[event.collective];
-      const std::string& axis = collective.group->axis;
-      if (event.kind == What::start) {
-        double& end = free[axis];
-        begun[event.collective] = {event.collective, now};
-        const bool sends = std::string_view(collective.name) == "send"; // beside what it receives
-        end = std::max(end, now) + (sends ? 0 : collective_time(collective, machine));
-        over[event.collective] = end;
-      } else if (over.contains(event.collective)) {
-        begun.erase(event.collective);
-        const double waits = std::max(0.0, over[event.collective] - now);
-        time.exposed[axis] += waits;
-        now += waits;
-      }
-      continue;
-    }
-    const double seconds = event_time(event, machine);
-    now += seconds;
-    (event.kind == What::product     ? time.products
-     : event.kind == What::attention ? time.attention
-                                     : time.memory) += seconds;
-  }
-  for (const auto& [number, one] : begun) {
-    time.outstanding.push_back(one);
-  }
-  return time;
+  return Clock(events, collectives, machine).run(under_way);
 }
 
 } // namespace mh

@@ -5,6 +5,7 @@
 #include "megahost/error.hpp"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <utility>
 
@@ -65,8 +66,14 @@ void Hardware::fields(Fields<Hardware>& f) {
 }
 
 double Hardware::peak(at::ScalarType type) const {
-  const bool narrow = c10::elementSize(type) == 1;
-  return 1e12 * (narrow ? fp8_tflops : c10::elementSize(type) == 2 ? bf16_tflops : fp32_tflops);
+  const std::array rates{fp8_tflops, bf16_tflops, fp32_tflops}; // a wider one does for what is not
+  const size_t size = c10::elementSize(type);
+  for (size_t i = size == 1 ? 0 : size == 2 ? 1 : 2; i < rates.size(); ++i) {
+    if (rates.at(i) > 0) {
+      return 1e12 * rates.at(i);
+    }
+  }
+  return 0;
 }
 
 void Calibration::fields(Fields<Calibration>& f) {
@@ -81,10 +88,22 @@ void Calibration::fields(Fields<Calibration>& f) {
       .unit("bytes");
   f.add("memory", &Calibration::memory, "of the memory's rate").above(0);
   f.add("link", &Calibration::link, "of the links' rate").above(0);
-  f.add("network", &Calibration::network, "of the network's rate").above(0);
+  f.add("network", &Calibration::network, "of the network's rate, by collectives").above(0);
+  f.add("transfer", &Calibration::transfer, "of the network's rate, by transfers").above(0);
   f.add("launch_us", &Calibration::launch_us, "least time of an operation").at_least(0);
   f.add("link_us", &Calibration::link_us, "of each round of a collective in a node").at_least(0);
   f.add("network_us", &Calibration::network_us, "of each round between nodes").at_least(0);
+  f.add("channels", &Calibration::channels, "processors that a collective takes").at_least(0);
+  f.add("fused", &Calibration::fused, "chains of element-wise operations are one kernel");
+  f.add("update_bytes", &Calibration::update_bytes, "memory per parameter of an update")
+      .at_least(0)
+      .unit("bytes");
+  f.add("loss_bytes", &Calibration::loss_bytes, "memory per logit of the loss")
+      .at_least(0)
+      .unit("bytes");
+  f.add("scattered", &Calibration::scattered, "tp's ranks send a part each to the next stage");
+  f.add("waits", &Calibration::waits, "axes whose collectives and transfers nothing goes beside");
+  f.add("pieces", &Calibration::pieces, "axes whose collectives go in pieces beside products");
 }
 
 std::vector<std::string> hardware_names(const ReadOptions& options) {

@@ -36,11 +36,12 @@ struct MH_API Hardware {
 
   static void fields(Fields<Hardware>& f);
 
-  /// FLOP/s of products of this type; 0: the machine has none.
+  /// FLOP/s of products of this type, or of the next wider one that the machine has.
   [[nodiscard]] double peak(at::ScalarType type) const;
 };
 
-/// Which parts of a machine's rates training reaches.
+/// Which parts of a machine's rates training reaches, and what the program that reaches them does
+/// in another way than the recorded one: 0 and none where it does the same.
 struct MH_API Calibration {
   std::string source;
   std::vector<std::string> fitted_on; ///< published rows, named before others were looked at
@@ -51,10 +52,22 @@ struct MH_API Calibration {
                                       ///< write their scores; 0: fused ones, that do not
   double memory = 0.85;               ///< of the memory's rate
   double link = 0.75;                 ///< of the links' rate
-  double network = 0.8;               ///< of the network's rate
+  double network = 0.8;               ///< of the network's rate, by collectives
+  double transfer = 0.8;              ///< and by transfers between two ranks
   double launch_us = 4;               ///< least time of an operation
   double link_us = 8;                 ///< time of a collective without bytes, and of each round
   double network_us = 20;
+  int64_t channels = 0;    ///< processors that a collective takes from what goes on beside it
+  bool fused = false;      ///< chains of element-wise operations are one kernel each
+  double update_bytes = 0; ///< of memory per parameter of an update; 0: as recorded
+  double loss_bytes = 0;   ///< of memory per logit, forward and backward; 0: as recorded
+  bool scattered = false;  ///< ranks of tp that hold the same send a part each to the next stage,
+                           ///< where it is gathered
+  /// Mesh axes: nothing goes on beside their collectives and transfers.
+  std::vector<std::string> waits = {};
+  /// Mesh axes: gathers go in pieces beside the product that needs them, reduce-scatters beside the
+  /// one that makes them.
+  std::vector<std::string> pieces = {};
 
   static void fields(Fields<Calibration>& f);
 };

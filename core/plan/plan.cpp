@@ -3,6 +3,7 @@
 #include "megahost/error.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 namespace mh {
@@ -54,11 +55,22 @@ double flops_of(const std::vector<PlanEvent>& events) {
 
 class Planner {
 public:
-  Planner(const StepRecord& step, const Machine& machine)
+  Planner(const StepRecord& step, const Recipe& recipe, const Machine& machine)
       : step_(step)
-      , machine_(machine) {
+      , machine_(machine)
+      , scattered_(machine.calibration.scattered && !recipe.parallel.sequence) {
     for (const auto& record : step.records) {
       times_.push_back(time_passes(record, machine));
+      transfer_ = std::max(transfer_, longest_transfer(record));
+    }
+    const auto& waits = machine.calibration.waits;
+    if (std::find(waits.begin(), waits.end(), "pp") != waits.end()) {
+      for (auto& times : times_) {
+        for (auto& [key, pass] : times) {
+          pass.exposed["pp"] += is_pass(std::get<0>(key)) ? transfer_ : 0;
+        }
+      }
+      transfer_ = 0;
     }
   }
 
@@ -91,7 +103,9 @@ public:
       plan.step.exposed[axis] += seconds;
     }
     plan.step.optimizer = closing.compute();
-    plan.step.total = sums_over + update;
+    const PassTime late = arrivals(busiest, plan.timeline);
+    add(plan.step, late);
+    plan.step.total = sums_over + update + late.total();
     double known =
         plan.step.products + plan.step.attention + plan.step.memory + plan.step.optimizer;
     for (const auto& [axis, seconds] : plan.step.exposed) {
@@ -123,19 +137,78 @@ private:
         known = known == 0 || one.microbatch < step_.args.microbatches - 1 ? seconds : known;
       }
     }
-    for (const auto& record : step_.records) {
-      for (const auto& [key, pass] : record.passes) {
-        double seconds = 0; // of what one instruction sends
-        for (const auto& event : pass.events) {
-          const auto& collective = record.collectives[event.collective];
-          const bool sends = event.kind == PlanEvent::Kind::start && !is_pass(std::get<0>(key)) &&
-                             std::string_view(collective.name) == "send";
-          seconds += sends ? collective_time(collective, machine_) : 0;
-        }
-        times.transfer = std::max(times.transfer, seconds);
+    times.transfer = transfer_;
+    return times;
+  }
+
+  /// Of what one instruction sends.
+  [[nodiscard]] double longest_transfer(const StageRecord& record) const {
+    double longest = 0;
+    for (const auto& [key, pass] : record.passes) {
+      double seconds = 0;
+      for (const auto& event : pass.events) {
+        const auto& collective = record.collectives[event.collective];
+        const bool sends = event.kind == PlanEvent::Kind::start && !is_pass(std::get<0>(key)) &&
+                           std::string_view(collective.name) == "send";
+        seconds += sends ? transfer_time(collective) : 0;
+      }
+      longest = std::max(longest, seconds);
+    }
+    return longest;
+  }
+
+  [[nodiscard]] double transfer_time(const PlannedCollective& transfer) const {
+    const int64_t tp = step_.shape.tp;
+    if (!scattered_ || tp == 1) {
+      return collective_time(transfer, machine_);
+    }
+    SilentGroup beside{"tp", {}};
+    for (int64_t rank = 0; rank < tp; ++rank) {
+      beside.members.push_back(rank);
+    }
+    PlannedCollective part = transfer, gather = transfer;
+    part.bytes = gather.bytes = transfer.bytes / tp;
+    gather.name = "all-gather";
+    gather.peer = -1;
+    gather.group = std::make_shared<const SilentGroup>(beside);
+    return collective_time(part, machine_) + collective_time(gather, machine_);
+  }
+
+  /// How much longer a stage's first passes take because values that the step before sent arrive
+  /// beside them.
+  [[nodiscard]] PassTime arrivals(size_t stage, const Timeline& timeline) const {
+    const StageRecord& record = step_.stage(static_cast<int64_t>(stage));
+    std::map<size_t, double> over; // since the step began
+    std::map<std::string, double> free;
+    for (const size_t number : record.arriving) {
+      const auto& collective = record.collectives[number];
+      double& last = free[collective.group->axis];
+      last += collective_time(collective, machine_);
+      over[number] = last;
+    }
+    PassTime late;
+    for (const auto& timed : timeline.stages[stage]) {
+      if (over.empty() || timed.what.op != Op::forward || timed.what.microbatch != 0) {
+        continue;
+      }
+      std::map<size_t, double> under_way;
+      for (const auto& [number, end] : over) {
+        under_way[number] = end - timed.begin - late.total();
+      }
+      const auto& events = record.of(timed.what, step_.args.microbatches).events;
+      const PassTime& alone = time(static_cast<int64_t>(stage), timed.what);
+      const PassTime beside = pass_time(events, record.collectives, machine_, under_way);
+      late.products += beside.products - alone.products;
+      late.attention += beside.attention - alone.attention;
+      late.memory += beside.memory - alone.memory;
+      for (const auto& [axis, seconds] : beside.exposed) {
+        late.exposed[axis] += seconds;
+      }
+      for (const auto& [axis, seconds] : alone.exposed) {
+        late.exposed[axis] -= seconds;
       }
     }
-    return times;
+    return late;
   }
 
   static double end_of(const Timeline& timeline, size_t stage) {
@@ -169,6 +242,8 @@ private:
 
   const StepRecord& step_;
   const Machine& machine_;
+  bool scattered_;
+  double transfer_ = 0;      // seconds between stages, beside which passes go on
   std::vector<Times> times_; // by record
   std::vector<std::pair<PassTime, PassTime>> closings_;
 };
@@ -205,6 +280,18 @@ std::string layers_of(const StepRecord& step, int64_t stage, int64_t layers) {
 }
 
 } // namespace
+
+double papers_flops(const Recipe& recipe) {
+  const auto number = [&](const char* key) {
+    const Value* value = recipe.model.options.find(key);
+    return value != nullptr && value->is_number() ? value->as_number() : 0;
+  };
+  const double h = number("hidden"), l = number("layers"), v = number("vocab");
+  const auto s = static_cast<double>(recipe.model.seq_length);
+  const auto b = static_cast<double>(recipe.batch.global);
+  const double passes = recipe.recompute.use == "full" ? 4 : 3;
+  return 24 * passes * b * s * l * h * h * (1 + s / (6 * h)) + 6 * b * s * h * v;
+}
 
 int64_t Plan::most() const {
   int64_t most = 0;
@@ -249,7 +336,7 @@ Plan make_plan(const StepRecord& step, const Recipe& recipe, const Machine& mach
   plan.tokens = static_cast<double>(recipe.batch.global * recipe.model.seq_length);
   plan.model_flops = step.model_flops * plan.tokens;
   plan.executed_flops = executed_flops(step);
-  Planner(step, machine).run(plan);
+  Planner(step, recipe, machine).run(plan);
   return plan;
 }
 

@@ -67,6 +67,12 @@ struct MH_API Plan {
   }
 };
 
+/// FLOPs of a step of a GPT as its scaling studies count them: all pairs of attention, and blocks
+/// that are computed again.
+///
+/// Source:  arXiv:2104.04473, equation 3; Megatron Core 0.8, num_floating_point_operations
+[[nodiscard]] MH_API double papers_flops(const Recipe& recipe);
+
 /// A plan from a record; the same record can be planned on several machines.
 [[nodiscard]] MH_API Plan
 make_plan(const StepRecord& step, const Recipe& recipe, const Machine& machine);

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mh {
@@ -35,8 +36,11 @@ struct PlanEvent {
   at::ScalarType type = at::kFloat; ///< of the operands
   const char* name = "";            ///< of the operator
   double flops = 0;
-  double bytes = 0;                       ///< read and written
-  int64_t batch = 1, m = 0, n = 0, k = 0; ///< of attention: heads, queries, keys, their size
+  double bytes = 0;   ///< read and written
+  double chained = 0; ///< of these, what the operations before made for this one only: it would
+                      ///< neither be written nor read if one kernel did it all
+  int64_t batch = 1, m = 0, n = 0, k = 0; ///< of attention: heads, queries, keys, their size; m of
+                                          ///< an update: parameters
   bool backward = false;                  ///< of attention
   size_t collective = 0;                  ///< of start and wait: which of `Recorder::collectives`
 };
@@ -89,10 +93,14 @@ private:
   static void leave(const at::RecordFunction& function, at::ObserverContext* context);
   void begin(const at::RecordFunction& function);
   void end(const at::RecordFunction& function);
+  static void take_storages(Frame& frame, c10::ArrayRef<const c10::IValue> inputs);
+  void chain(const Frame& frame, PlanEvent& event, const at::RecordFunction& function);
 
   MetaMemory memory_;
   at::CallbackHandle handle_;
   std::vector<Frame> frames_; // operators that are running
+  /// Results of the element-wise operations since the last product.
+  std::vector<std::pair<const void*, double>> made_;
   std::vector<PlanEvent> events_;
   std::vector<PlannedCollective> collectives_;
   std::vector<std::shared_ptr<const SilentGroup>> groups_;

@@ -13,6 +13,7 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace mh {
@@ -144,7 +145,21 @@ private:
     return all;
   }
 
+  /// Collectives that go on when a step is over.
+  [[nodiscard]] std::vector<size_t> under_way() const {
+    std::set<size_t> numbers;
+    for (const auto& event : recorder_.events()) {
+      if (event.kind == PlanEvent::Kind::start) {
+        numbers.insert(event.collective);
+      } else if (event.kind == PlanEvent::Kind::wait) {
+        numbers.erase(event.collective);
+      }
+    }
+    return {numbers.begin(), numbers.end()};
+  }
+
   void train(int64_t microbatches, std::optional<bool> splits) {
+    record_.arriving = under_way();
     const at::AutoGradMode grad(true);
     const Pipeline pipeline = sequential_pipeline(step_.args, splits.value_or(false));
     Passes passes = session_->passes();

@@ -42,6 +42,8 @@ struct MH_API StageRecord {
   PassRecord closing;         ///< after the last pass: sums over ranks, norm, update
   size_t optimizer_event = 0; ///< of `closing`: where the update begins
   std::vector<PlannedCollective> collectives;
+  std::vector<size_t> arriving; ///< of these, in order, what the step before began: values that
+                                ///< others updated come beside the first passes
 
   [[nodiscard]] const PassRecord& of(const Instruction& one, int64_t microbatches) const;
 

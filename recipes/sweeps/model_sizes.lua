@@ -2,7 +2,7 @@
 -- 3,072 A100, each under its published layout. `notes` are printed beside a point and are no part of its recipe.
 --
 --   megahost sweep recipes/sweeps/model_sizes.lua --list              the ten recipes
---   megahost sweep recipes/sweeps/model_sizes.lua --plan --on a100    published beside predicted TFLOP/s
+--   megahost sweep recipes/sweeps/model_sizes.lua --plan              published beside predicted TFLOP/s
 --   megahost sweep recipes/sweeps/model_sizes.lua --scale             all of them, shrunk to this machine, trained now
 
 -- TFLOP/s per GPU as the table has them; `fitted` rows may set constants of a model of speed, the others are predicted.
@@ -24,12 +24,14 @@ for i, row in ipairs(rows) do
   local size, gpus, tflops, fitted = row[1], row[2], row[3], row[4] or false
   points[i] = {
     preset = "gpt-" .. size .. "-" .. gpus,
-    notes = { name = size, published_tflops = tflops, fitted = fitted },
+    notes = { name = size, published_tflops = tflops, fitted = fitted, on = "a100-megatron-2021" },
   }
 end
 
 return {
   name = "model-sizes",
+  model = { dropout = 0.1 },
+  parallel = { overlap = false, reduce_dtype = "bf16" }, -- sums of 16 bits after the passes, as the study's program
   data = { use = "mock" },
   train = { iters = 20 },
   sweep = { list = points },

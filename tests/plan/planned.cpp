@@ -3,13 +3,18 @@
 
 #include "core/mesh/layout.hpp"
 #include "core/plan/compose.hpp"
+#include "core/plan/plan.hpp"
 #include "core/plan/stage_record.hpp"
 #include "tests/dist/small_recipe.hpp"
 #include "tests/plan/watched.hpp"
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace mh;
@@ -106,4 +111,57 @@ TEST_CASE("pipelines: every schedule") {
 
 TEST_CASE("zero 3: weights that are dealt out") {
   compare({}, "data=2,zero=3");
+}
+
+TEST_CASE("backward: gathers and sums of tensor parallel go on beside products") {
+  const Recipe recipe = small({}, "tensor=2,sequence=true");
+  const StepRecord step = record_step({.recipe = recipe, .host = small_host(), .world = 2});
+  std::map<size_t, bool> under_way; // whether a product ran meanwhile
+  std::map<std::string, int64_t> beside;
+  const auto& record = step.stage(0);
+  for (const auto& event :
+       record.of({Instruction::Op::backward, 0, 0}, step.args.microbatches).events) {
+    if (event.kind == PlanEvent::Kind::start) {
+      under_way[event.collective] = false;
+    } else if (event.kind == PlanEvent::Kind::product) {
+      for (auto& [number, ran] : under_way) {
+        ran = true;
+      }
+    } else if (event.kind == PlanEvent::Kind::wait && under_way[event.collective]) {
+      ++beside[record.collectives[event.collective].name];
+    }
+    if (event.kind == PlanEvent::Kind::wait) {
+      under_way.erase(event.collective);
+    }
+  }
+  CHECK(beside["all-gather"] >= 2 * step.layers); // queries, keys and values; up
+  CHECK(beside["reduce-scatter"] >= 2 * step.layers);
+}
+
+TEST_CASE("experts, FP8 and state on the host plan, on machines of every kind") {
+  ReadOptions roots;
+  roots.roots = {std::filesystem::path(std::getenv("MEGAHOST_SOURCE")) / "recipes"};
+  const std::vector<std::pair<std::vector<std::string>, std::string>> all{
+      {{"model.use=moe"}, "expert=2,data=2"},
+      {{"model.use=moe"}, "expert=2,tensor=2,sequence=true,expert_dispatch=all_gather"},
+      {{"precision=fp8"}, "tensor=2,sequence=true"},
+      {{"optimizer.offload=true", "precision=bf16"}, "data=2,zero=1"}};
+  for (const auto& [sets, layout] : all) {
+    CAPTURE(layout);
+    const Recipe recipe = small(sets, layout);
+    const StepRecord step = record_step(
+        {.recipe = recipe,
+         .host = small_host(),
+         .world = recipe.parallel.ranks(),
+         .device = at::kCUDA}
+    );
+    for (const char* name : {"h100", "trn1.32xlarge", "trn2.48xlarge", "a10g"}) {
+      CAPTURE(name);
+      const Plan plan = make_plan(step, recipe, find_machine(name, roots));
+      CHECK(plan.step.products > 0);
+      CHECK(plan.step.total > plan.step.products);
+      CHECK(plan.stages[0].state >= 0);
+      CHECK(plan.fits());
+    }
+  }
 }

@@ -8,10 +8,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <functional>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -28,31 +29,35 @@ std::filesystem::path source_folder() {
 
 ReadOptions roots() {
   ReadOptions options;
-  options.roots = {source_folder() / "recipes"};
+  options.roots = {source_folder() / "recipes", source_folder() / "tests/plan"};
   return options;
 }
 
 struct Row {
-  std::string name;
+  std::string name, on;
   std::vector<std::string> sets;
   int64_t ranks = 1;
   double published = 0;
   bool fitted = false;
   std::vector<std::string> free; // sets that the source does not tell: the fastest that fits
+  std::string missed;            // why it is not judged
 
   static void fields(Fields<Row>& f) {
     f.add("name", &Row::name, "");
+    f.add("on", &Row::on, "");
     f.add("sets", &Row::sets, "");
     f.add("ranks", &Row::ranks, "");
     f.add("published", &Row::published, "");
     f.add("fitted", &Row::fitted, "");
     f.add("free", &Row::free, "");
+    f.add("missed", &Row::missed, "");
   }
 };
 
 struct PublishedTable {
-  std::string source, unit, on, fit;
+  std::string source, unit, on;
   double each = 0, median = 0;
+  bool constant = false; // hold the RMS error against the best constant's
   std::vector<std::string> sets;
   std::vector<Row> rows;
 
@@ -60,9 +65,9 @@ struct PublishedTable {
     f.add("source", &PublishedTable::source, "");
     f.add("unit", &PublishedTable::unit, "");
     f.add("on", &PublishedTable::on, "");
-    f.add("fit", &PublishedTable::fit, "");
     f.add("each", &PublishedTable::each, "");
     f.add("median", &PublishedTable::median, "");
+    f.add("constant", &PublishedTable::constant, "");
     f.add("sets", &PublishedTable::sets, "");
     f.add("rows", &PublishedTable::rows, "");
   }
@@ -100,27 +105,22 @@ struct Predicted {
   Row row;
   Plan plan;
   double value = 0;
+  std::string free = {}; // what was chosen where the source does not tell
 
   [[nodiscard]] double difference() const { return value / row.published - 1; }
 };
 
-/// FLOPs of a step as arXiv:2104.04473 counts them, equation 3: `passes` are 4 with full
-/// recomputation, 3 without.
-double papers_flops(const Recipe& recipe, double passes) {
-  const auto number = [&](const char* key) { return recipe.model.options.find(key)->as_number(); };
-  const double h = number("hidden"), l = number("layers"), v = number("vocab");
-  const auto s = static_cast<double>(recipe.model.seq_length);
-  const auto b = static_cast<double>(recipe.batch.global);
-  return 24 * passes * b * s * l * h * h * (1 + s / (6 * h) + v / (16 * l * h));
+/// TFLOP/s per GPU.
+double papers_rate(const Recipe& recipe, const Plan& plan) {
+  return papers_flops(recipe) / plan.step.total / static_cast<double>(plan.shape.world()) / 1e12;
 }
 
 std::vector<Predicted> predict(
     const PublishedTable& table, const std::function<double(const Recipe&, const Plan&)>& value
 ) {
-  Machine machine = find_machine(table.on, roots());
-  machine.calibration = read<Calibration>("calibration.toml", table.fit);
   std::vector<Predicted> all;
   for (const auto& row : table.rows) {
+    const Machine machine = find_machine(row.on.empty() ? table.on : row.on, roots());
     std::optional<Predicted> best;
     for (const auto& free : row.free.empty() ? std::vector<std::string>{""} : row.free) {
       const Recipe recipe = recipe_of(table, row, free);
@@ -129,6 +129,7 @@ std::vector<Predicted> predict(
       );
       Predicted one{row, make_plan(step, recipe, machine)};
       one.value = value(recipe, one.plan);
+      one.free = free.empty() ? "" : "  " + free + (one.plan.fits() ? "" : ", does not fit");
       const auto rank = [](const Predicted& p) {
         return std::pair(!p.plan.fits(), p.plan.step.total);
       };
@@ -153,26 +154,34 @@ void judge(const PublishedTable& table, const std::vector<Predicted>& all) {
       waits += seconds;
     }
     std::printf(
-        "  %-10s published %8.2f  predicted %8.2f  %+6.1f%%%s   (products %.0f%% attention %.0f%% "
-        "memory %.0f%% waiting %.0f%% bubble %.0f%%)\n",
+        "  %-11s published %8.2f  predicted %8.2f  %+6.1f%%%s   (products %.0f%% attention %.0f%% "
+        "memory %.0f%% waiting %.0f%% bubble %.0f%% update %.0f%%)%s\n",
         one.row.name.c_str(),
         one.row.published,
         one.value,
         100 * one.difference(),
-        one.row.fitted ? "  fitted" : "        ",
+        one.row.fitted ? "  fitted" : "",
         100 * step.products / step.total,
         100 * step.attention / step.total,
         100 * step.memory / step.total,
         100 * waits / step.total,
-        100 * step.bubble / step.total
+        100 * step.bubble / step.total,
+        100 * step.optimizer / step.total,
+        one.free.c_str()
     );
+    if (!one.row.missed.empty()) {
+      std::printf("    not judged: %s\n", one.row.missed.c_str());
+    }
+    if (one.row.published == 0 || !one.row.missed.empty()) {
+      continue;
+    }
     squares += one.difference() * one.difference();
     published.push_back(one.row.published);
     if (!one.row.fitted) {
       errors.push_back(std::abs(one.difference()));
     }
   }
-  const double rms = std::sqrt(squares / static_cast<double>(all.size()));
+  const double rms = std::sqrt(squares / static_cast<double>(published.size()));
   double best = 1e9; // RMS error of the best constant
   for (const double constant : published) {
     for (double factor = 0.8; factor < 1.25; factor += 0.001) {
@@ -194,17 +203,14 @@ void judge(const PublishedTable& table, const std::vector<Predicted>& all) {
   );
   CHECK(errors.back() <= table.each);
   CHECK(median <= table.median);
-  CHECK(rms <= best / 2);
+  CHECK((rms <= best / 2 || !table.constant));
 }
 
 } // namespace
 
 TEST_CASE("arXiv:2104.04473, table 1") {
   const auto table = read<PublishedTable>("published.toml", "2104.04473 table 1");
-  judge(table, predict(table, [](const Recipe& recipe, const Plan& plan) {
-          return papers_flops(recipe, 4) / plan.step.total /
-                 static_cast<double>(plan.shape.world()) / 1e12;
-        }));
+  judge(table, predict(table, papers_rate));
 }
 
 TEST_CASE("arXiv:2205.05198, table 5") {
@@ -220,6 +226,26 @@ TEST_CASE("arXiv:2205.05198, table 5") {
         100 * published,
         100 * predicted
     );
-    CHECK(std::abs(predicted - published) <= 0.055);
+    CHECK(std::abs(predicted - published) <= 0.03);
   }
+}
+
+TEST_CASE("torchtitan") {
+  const auto table = read<PublishedTable>("published.toml", "torchtitan");
+  judge(table, predict(table, [](const Recipe&, const Plan& plan) {
+          return plan.tokens_per_second() / static_cast<double>(plan.shape.world());
+        }));
+}
+
+TEST_CASE("Llama 3 405B") {
+  const auto table = read<PublishedTable>("published.toml", "Llama 3 405B");
+  judge(table, predict(table, [](const Recipe& recipe, const Plan& plan) {
+          const auto number = [&](const char* key) {
+            return recipe.model.options.find(key)->as_number();
+          };
+          const double token = 6 * static_cast<double>(plan.parameters) +
+                               12 * number("layers") * number("hidden") *
+                                   static_cast<double>(recipe.model.seq_length);
+          return token * plan.tokens_per_second() / static_cast<double>(plan.shape.world()) / 1e12;
+        }));
 }

@@ -50,6 +50,7 @@ Machine measure_cpu(at::ScalarType type, int64_t ranks) {
       .memory = 1,
       .link = 1,
       .network = 1,
+      .transfer = 1,
       .launch_us = 4,
       .link_us = 100,
       .network_us = 100};

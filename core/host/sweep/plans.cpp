@@ -21,19 +21,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// FLOPs of a step as the scaling study counts them, blocks that run again included.
-///
-/// Source:  arXiv:2104.04473, equation 3
-double papers_flops(const Recipe& recipe) {
-  const auto number = [&](const char* key) {
-    const Value* value = recipe.model.options.find(key);
-    return value != nullptr && value->is_number() ? value->as_number() : 0;
-  };
-  const double h = number("hidden"), l = number("layers"), v = number("vocab");
-  const auto s = static_cast<double>(recipe.model.seq_length);
-  const auto b = static_cast<double>(recipe.batch.global);
-  const double passes = recipe.recompute.use == "full" ? 4 : 3;
-  return 24 * passes * b * s * l * h * h * (1 + s / (6 * h) + v / (16 * l * h));
+/// Where a point is planned: what was asked for, else what its notes say.
+std::string machine_of(const PointRun& run, const std::string& on) {
+  const Value* noted = run.point.notes.find("on");
+  return !on.empty() ? on : noted != nullptr && noted->is_string() ? noted->as_string() : kUsualGpu;
 }
 
 } // namespace
@@ -43,7 +34,7 @@ void plan_point(PointRun& run, const Recipe& recipe, Host& host, const std::stri
     ReadOptions roots;
     roots.roots = recipe_folders();
     const int64_t ranks = recipe.parallel.ranks();
-    const Machine machine = find_machine(on.empty() ? kUsualGpu : on, roots);
+    const Machine machine = find_machine(machine_of(run, on), roots);
     const StepRecord step = record_step(
         {.recipe = recipe,
          .host = host,

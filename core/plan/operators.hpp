@@ -1,0 +1,63 @@
+#pragma once
+/// What the operators of a step do: which of them work, and how much.
+
+#include "core/kernels/cost.hpp"
+#include "core/plan/recorder.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <string_view>
+
+namespace mh {
+
+using Inputs = c10::ArrayRef<const c10::IValue>;
+
+/// How an operator's work is found.
+enum class WorkKind : uint8_t {
+  nothing,   ///< makes room, or looks at it in another way
+  mm,        ///< (a, b)
+  addmm,     ///< (c, a, b)
+  attention, ///< LibTorch's fused kernels
+  own,       ///< ours: kernels/cost.hpp
+  writes,    ///< in place, without reading what was there
+  updates,   ///< in place
+  other,     ///< reads its inputs, writes its outputs
+};
+
+struct Operator {
+  WorkKind what = WorkKind::other;
+  ops::CostFunction cost = nullptr;
+  bool element_wise = false;
+};
+
+/// By the name that a schema holds.
+[[nodiscard]] const Operator& operator_of(const char* name);
+
+/// Memory behind a tensor that is read or written once; expanded tensors have less than they show.
+[[nodiscard]] double memory_of(const at::Tensor& tensor);
+[[nodiscard]] double memory_of(Inputs inputs);
+
+template <class Use>
+void for_tensors(const c10::IValue& value, const Use& use) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) {
+      use(value.toTensor());
+    }
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      use(tensor);
+    }
+  }
+}
+
+/// Of `aten::mm` and its like.
+[[nodiscard]] PlanEvent product_event(const at::Tensor& a, const at::Tensor& b);
+
+/// Of LibTorch's fused kernels.
+[[nodiscard]] PlanEvent attention_event(std::string_view name, Inputs inputs);
+
+/// Of an operator of ours; a loss has its logits' number as `m`.
+[[nodiscard]] PlanEvent own_event(std::string_view name, ops::CostFunction cost, Inputs inputs);
+
+} // namespace mh

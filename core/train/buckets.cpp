@@ -95,6 +95,9 @@ Buckets make_buckets(ParameterStore& store, const Mesh& mesh, const GradientOpti
   Buckets buckets;
   Buckets late;
   std::map<std::string, Bucket*> open;
+  std::map<const Bucket*, size_t>
+      complete; // number of the leaf that is the last to have its gradient
+  size_t leaves = 0;
   auto& all = store.all();
   for (auto leaf = all.rbegin(); leaf != all.rend(); ++leaf) {
     if (!leaf->value.requires_grad()) {
@@ -121,7 +124,13 @@ Buckets make_buckets(ParameterStore& store, const Mesh& mesh, const GradientOpti
     }
     bucket->leaves.push_back({&*leaf, 0});
     bucket->elements += leaf->value.numel();
+    complete[bucket] = ++leaves;
   }
+  // Small leaves that are summed in another way than most, such as norms under `sequence`, share a
+  // bucket that only the first layer completes: it must not hold up the others.
+  std::stable_sort(buckets.begin(), buckets.end(), [&](const auto& a, const auto& b) {
+    return complete[a.get()] < complete[b.get()];
+  });
   std::move(late.begin(), late.end(), std::back_inserter(buckets));
   for (size_t i = 0; i < buckets.size(); ++i) {
     buckets[i]->number = i;

@@ -138,6 +138,25 @@ TEST_CASE("backward: gathers and sums of tensor parallel go on beside products")
   CHECK(beside["reduce-scatter"] >= 2 * step.layers);
 }
 
+TEST_CASE("backward: sums over data ranks start early, whatever else norms are summed over") {
+  const Recipe recipe =
+      small({"parallel.bucket_size=1000"}, "tensor=2,sequence=true,data=2,zero=1");
+  const StepRecord step = record_step({.recipe = recipe, .host = small_host(), .world = 4});
+  const auto& record = step.stage(0);
+  const auto microbatches = static_cast<int32_t>(step.args.microbatches);
+  int64_t early = 0, late = 0; // sums that begin before the last product, and after it
+  for (const auto& event :
+       record.of({Instruction::Op::backward, 0, microbatches - 1}, microbatches).events) {
+    if (event.kind == PlanEvent::Kind::product) {
+      early += std::exchange(late, 0);
+    } else if (event.kind == PlanEvent::Kind::start) {
+      late += record.collectives[event.collective].group->axis == "dp" ? 1 : 0;
+    }
+  }
+  CAPTURE(late);
+  CHECK(early > 2 * late);
+}
+
 TEST_CASE("experts, FP8 and state on the host plan, on machines of every kind") {
   ReadOptions roots;
   roots.roots = {std::filesystem::path(std::getenv("MEGAHOST_SOURCE")) / "recipes"};

@@ -49,6 +49,15 @@ Place find_place(ParameterStore& store, const std::string& name) {
   return {};
 }
 
+/// The buffer of a global name; each rank that has its layer holds it whole.
+const Buffer* find_buffer(const ParameterStore& store, const std::string& name) {
+  const auto& all = store.buffers();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Buffer& buffer) {
+    return buffer.piece.name == name;
+  });
+  return found == all.end() ? nullptr : &*found;
+}
+
 /// Some checkpoints are of the bare model, without the prefix "transformer." or "model.".
 std::string name_in(const HfFolder& folder, const std::string& name) {
   const std::string bare = name.substr(name.find('.') + 1);
@@ -69,9 +78,11 @@ void fill(
   if (map.transpose) {
     tensor = tensor.t();
   }
+  const Buffer* buffer = find_buffer(store, map.ours.front());
   std::vector<int64_t> expected;
   for (const std::string& name : map.ours) {
-    const auto& whole = find_place(store, name).piece->global_shape;
+    const Piece& piece = buffer != nullptr ? buffer->piece : *find_place(store, name).piece;
+    const auto& whole = piece.global_shape;
     const std::vector<int64_t> shape(
         whole.begin() + static_cast<int64_t>(map.at.size()), whole.end()
     );
@@ -91,6 +102,10 @@ void fill(
         "compare the recipe's section model with config.json",
         exit_code::data
     );
+  }
+  if (buffer != nullptr) {
+    buffer->value.copy_(tensor);
+    return;
   }
   int64_t row = 0;
   for (const std::string& name : map.ours) {
@@ -244,7 +259,9 @@ int64_t load_run(const fs::path& path, Session& session, std::optional<int64_t> 
   }
   for (const Buffer& buffer : session.model->parameters().buffers()) {
     const Piece& piece = buffer.piece;
-    slices.push_back({piece.name, piece.global_shape, piece.offset, buffer.value});
+    if (!upcycling.makes(piece.name)) {
+      slices.push_back({piece.name, piece.global_shape, piece.offset, buffer.value});
+    }
   }
   saved.load(slices, OtherDtype::convert);
   upcycling.fill();
@@ -295,6 +312,9 @@ std::vector<NamedTensor> named_gradients(Session& session, bool hugging_face) {
   };
   if (hugging_face) {
     for (const HfTensor& map : session.architecture->hugging_face()) {
+      if (find_buffer(store, map.ours.front()) != nullptr) {
+        continue;
+      }
       std::vector<at::Tensor> parts;
       for (const std::string& name : map.ours) {
         at::Tensor part = gradient(name);

@@ -68,10 +68,10 @@ at::Tensor plain_attention(
     const at::Tensor& v,
     const AttentionMask& mask,
     const AttentionDropout& dropout,
-    StepContext& context
+    StepContext& context,
+    double scale
 ) {
   const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
   at::Tensor scores = at::matmul(q, k.transpose(-2, -1)).to(type) * scale;
   if (mask.causal || context.has_array("segments")) {
     scores = scores + score_bias(mask, q.size(2), k.size(2), scores.options(), context);
@@ -135,17 +135,20 @@ at::Tensor device_attention(
     const at::Tensor& k,
     const at::Tensor& v,
     const std::optional<at::Tensor>& bias,
-    bool causal
+    bool causal,
+    double scale
 ) {
   if (!q.is_meta()) {
     return at::scaled_dot_product_attention(
-        q, k, v, bias, 0.0, causal, std::nullopt, /*enable_gqa=*/q.size(1) != k.size(1)
+        q, k, v, bias, 0.0, causal, scale, /*enable_gqa=*/q.size(1) != k.size(1)
     );
   }
   return bias ? std::get<0>(at::_scaled_dot_product_efficient_attention(
-                    q, k, v, bias, /*compute_log_sumexp=*/true, 0.0, causal
+                    q, k, v, bias, /*compute_log_sumexp=*/true, 0.0, causal, scale
                 ))
-              : std::get<0>(at::_scaled_dot_product_flash_attention(q, k, v, 0.0, causal));
+              : std::get<0>(at::_scaled_dot_product_flash_attention(
+                    q, k, v, 0.0, causal, /*return_debug_mask=*/false, scale
+                ));
 }
 
 /// A fused kernel; dropout on the CPU only.
@@ -155,7 +158,8 @@ at::Tensor fused_attention(
     const at::Tensor& v,
     const AttentionMask& mask,
     const AttentionDropout& dropout,
-    StepContext& context
+    StepContext& context,
+    double scale
 ) {
   const auto queries = q.size(0), keys = k.size(0);
   if (context.target == at::kCPU) {
@@ -163,7 +167,7 @@ at::Tensor fused_attention(
         q,
         k,
         v,
-        scale_of(q),
+        scale,
         kernel_mask(mask, queries == keys, context),
         kernel_dropout(dropout, q.device(), context)
     );
@@ -186,7 +190,8 @@ at::Tensor fused_attention(
              k.permute({1, 2, 0, 3}),
              v.permute({1, 2, 0, 3}),
              bias,
-             is_causal
+             is_causal,
+             scale
   )
       .permute({2, 0, 1, 3});
 }
@@ -198,7 +203,8 @@ at::Tensor last_query(
     const at::Tensor& k,
     const at::Tensor& v,
     int64_t window,
-    StepContext& context
+    StepContext& context,
+    double scale
 ) {
   const int64_t keys = k.size(0);
   const int64_t seen = window > 0 ? std::min(window, keys) : keys;
@@ -210,7 +216,8 @@ at::Tensor last_query(
              last(v),
              {.causal = false},
              {},
-             context
+             context,
+             scale
   )
       .permute({1, 2, 0, 3})
       .reshape({1, b, h, d});
@@ -224,9 +231,11 @@ at::Tensor core_attention(
     const at::Tensor& v,
     const AttentionMask& mask,
     const AttentionDropout& dropout,
-    StepContext& context
+    StepContext& context,
+    std::optional<double> given_scale
 ) {
   const auto queries = q.size(0), keys = k.size(0), heads = q.size(2);
+  const double scale = given_scale.value_or(scale_of(q));
   MH_ASSERT(heads % k.size(2) == 0, "query heads are a multiple of key and value heads");
   MH_ASSERT(queries <= keys, "queries are the last of the keys' tokens");
   MH_ASSERT(mask.window == 0 || mask.causal, "windows look back");
@@ -241,15 +250,49 @@ at::Tensor core_attention(
         "the same under every layout; model.attention_dropout = 0 lets them run"
     );
     return plain_attention(
-               q.permute({1, 2, 0, 3}), spread(k, heads), spread(v, heads), mask, dropout, context
+               q.permute({1, 2, 0, 3}),
+               spread(k, heads),
+               spread(v, heads),
+               mask,
+               dropout,
+               context,
+               scale
     )
         .permute({2, 0, 1, 3});
   }
   if (queries == 1 && keys > 1 && !drops) {
-    return last_query(q, k, v, mask.window, context);
+    return last_query(q, k, v, mask.window, context, scale);
   }
-  return fused_attention(q, k, v, mask, dropout, context);
+  return fused_attention(q, k, v, mask, dropout, context, scale);
 }
+
+at::Tensor attend(
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const at::Tensor& v,
+    const AttentionMask& mask,
+    const AttentionDropout& dropout,
+    StepContext& context,
+    std::optional<double> scale
+) {
+  const auto run = [mask, dropout, scale, step = &context](const auto& in) {
+    if (const auto& method = step->rules().attention) {
+      return method->attend(
+          in[0],
+          in[1],
+          in[2],
+          scale.value_or(scale_of(in[0])),
+          kernel_mask(mask, /*same=*/true, *step),
+          kernel_dropout(dropout, in[0].device(), *step),
+          *step
+      );
+    }
+    return core_attention(in[0], in[1], in[2], mask, dropout, *step, scale);
+  };
+  return context.part("core_attention", {q, k, v}, run);
+}
+
+AttentionPart::~AttentionPart() = default;
 
 std::pair<at::Tensor, at::Tensor>
 KeyValueCache::append(uint64_t layer, const at::Tensor& k, const at::Tensor& v) {
@@ -335,21 +378,7 @@ at::Tensor Attention::forward(const at::Tensor& x, StepContext& context) const {
   if (context.kv_cache != nullptr && spec_.mask.causal) {
     std::tie(qkv[1], qkv[2]) = context.kv_cache->append(dropout_.site, qkv[1], qkv[2]);
   }
-  StepContext* step = &context;
-  const at::Tensor mixed = context.part("core_attention", qkv, [this, step](const auto& in) {
-    if (const auto& method = step->rules().attention) {
-      return method->attend(
-          in[0],
-          in[1],
-          in[2],
-          scale_of(in[0]),
-          kernel_mask(spec_.mask, /*same=*/true, *step),
-          kernel_dropout(dropout_, in[0].device(), *step),
-          *step
-      );
-    }
-    return core_attention(in[0], in[1], in[2], spec_.mask, dropout_, *step);
-  });
+  const at::Tensor mixed = attend(qkv[0], qkv[1], qkv[2], spec_.mask, dropout_, context);
   return out_.forward(mixed.reshape({mixed.size(0), mixed.size(1), -1}), context);
 }
 

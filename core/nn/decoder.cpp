@@ -3,6 +3,7 @@
 #include "megahost/error.hpp"
 #include "megahost/nn/dropout.hpp"
 #include "megahost/nn/embedding.hpp"
+#include "megahost/nn/latent_attention.hpp"
 #include "megahost/nn/vocab.hpp"
 #include "megahost/random.hpp"
 
@@ -104,6 +105,85 @@ NormPlacement norm_placement(const std::string& name) {
                             : NormPlacement::pre;
 }
 
+bool has_window(const DecoderConfig& c, int64_t index) {
+  const auto& pattern = c.window_pattern;
+  return c.window &&
+         (pattern.empty() || pattern[static_cast<size_t>(index) % pattern.size()] == "window");
+}
+
+AttentionMask attention_mask(const DecoderConfig& c, int64_t index) {
+  return {.causal = c.causal, .window = has_window(c, index) ? *c.window : 0};
+}
+
+RotarySpec rotary_spec(const DecoderConfig& c, int64_t dim) {
+  return {
+      .dim = dim,
+      .base = c.rope_base,
+      .scaling = c.rope_scaling,
+      .factor = c.rope_factor,
+      .low_freq = c.rope_low_freq,
+      .high_freq = c.rope_high_freq,
+      .beta_slow = c.rope_beta_slow,
+      .beta_fast = c.rope_beta_fast,
+      .original_length = static_cast<double>(c.rope_original_length),
+      .attention = c.rope_attention};
+}
+
+AttentionSpec attention_spec(const DecoderConfig& c, int64_t index) {
+  AttentionSpec spec{
+      .embed = embed_axis(c),
+      .heads = c.heads,
+      .kv_heads = *c.kv_heads,
+      .head_dim = *c.head_dim,
+      .qkv_bias = *c.qkv_bias,
+      .bias = c.bias,
+      .mask = attention_mask(c, index),
+      .dropout = c.attention_dropout,
+      .std = c.init_std,
+      .out_std = out_std(c)};
+  if (c.qk_norm) {
+    spec.qk_norm_eps = c.norm_eps;
+  }
+  if (c.positions == "rope") {
+    const auto pairs = std::llround(static_cast<double>(*c.head_dim) * c.rope_share / 2);
+    spec.rotary = rotary_spec(c, 2 * pairs);
+  }
+  return spec;
+}
+
+LatentAttentionSpec latent_spec(const DecoderConfig& c, int64_t index) {
+  LatentAttentionSpec spec{
+      .embed = embed_axis(c),
+      .heads = c.heads,
+      .head_dim = *c.head_dim,
+      .value_dim = c.v_head_dim.value_or(*c.head_dim),
+      .q_rank = c.q_rank,
+      .kv_rank = *c.kv_rank,
+      .rotary = rotary_spec(c, c.rope_head_dim.value_or(64)),
+      .norm_eps = c.norm_eps,
+      .mask = attention_mask(c, index),
+      .dropout = c.attention_dropout,
+      .std = c.init_std,
+      .out_std = out_std(c)};
+  if (c.rope_mscale_all_dim) { // YaRN's factor, of rotated elements and of all
+    const auto factor = [&](double m) { return 0.1 * m * std::log(c.rope_factor) + 1; };
+    const double all = factor(*c.rope_mscale_all_dim);
+    spec.score_scale = all * all;
+    if (c.rope_mscale) {
+      spec.rotary.attention = factor(*c.rope_mscale) / all;
+    }
+  }
+  return spec;
+}
+
+std::unique_ptr<AttentionPart>
+make_attention(Builder& builder, const DecoderConfig& c, int64_t index) {
+  if (c.kv_rank) {
+    return std::make_unique<LatentAttention>(builder, latent_spec(c, index));
+  }
+  return std::make_unique<Attention>(builder, attention_spec(c, index));
+}
+
 class DecoderLayer : public Block {
 public:
   using MakePart = std::function<std::unique_ptr<FeedForwardPart>()>;
@@ -117,15 +197,13 @@ public:
       , attention_norm_(
             scoped(builder, "attention_norm", [&] { return Norm(builder, norm_spec(c, builder)); })
         )
-      , attention_(scoped(
-            builder, "attention", [&] { return Attention(builder, attention_spec(c, index)); }
-        ))
+      , attention_(scoped(builder, "attention", [&] { return make_attention(builder, c, index); }))
       , mlp_norm_(scoped(builder, "mlp_norm", [&] { return Norm(builder, norm_spec(c, builder)); }))
       , mlp_(scoped(builder, "mlp", make_mlp)) {}
 
   [[nodiscard]] State forward(const State& state, StepContext& context) const override {
     at::Tensor x = state[kHidden].value;
-    x = residual("attention", x, attention_, attention_norm_, attention_site_, context);
+    x = residual("attention", x, *attention_, attention_norm_, attention_site_, context);
     x = residual("mlp", x, *mlp_, mlp_norm_, mlp_site_, context);
     return state.with(kHidden, x);
   }
@@ -153,50 +231,12 @@ private:
     return placement_ == NormPlacement::post ? norm.forward(sum, context) : sum;
   }
 
-  static bool has_window(const DecoderConfig& c, int64_t index) {
-    const auto& pattern = c.window_pattern;
-    return c.window &&
-           (pattern.empty() || pattern[static_cast<size_t>(index) % pattern.size()] == "window");
-  }
-
-  static AttentionSpec attention_spec(const DecoderConfig& c, int64_t index) {
-    AttentionSpec spec{
-        .embed = embed_axis(c),
-        .heads = c.heads,
-        .kv_heads = *c.kv_heads,
-        .head_dim = *c.head_dim,
-        .qkv_bias = *c.qkv_bias,
-        .bias = c.bias,
-        .mask = {.causal = c.causal, .window = has_window(c, index) ? *c.window : 0},
-        .dropout = c.attention_dropout,
-        .std = c.init_std,
-        .out_std = out_std(c)};
-    if (c.qk_norm) {
-      spec.qk_norm_eps = c.norm_eps;
-    }
-    if (c.positions == "rope") {
-      const auto pairs = std::llround(static_cast<double>(*c.head_dim) * c.rope_share / 2);
-      spec.rotary = RotarySpec{
-          .dim = 2 * pairs,
-          .base = c.rope_base,
-          .scaling = c.rope_scaling,
-          .factor = c.rope_factor,
-          .low_freq = c.rope_low_freq,
-          .high_freq = c.rope_high_freq,
-          .beta_slow = c.rope_beta_slow,
-          .beta_fast = c.rope_beta_fast,
-          .original_length = static_cast<double>(c.rope_original_length),
-          .attention = c.rope_attention};
-    }
-    return spec;
-  }
-
   Axis embed_;
   NormPlacement placement_;
   double dropout_;
   uint64_t attention_site_, mlp_site_;
   Norm attention_norm_;
-  Attention attention_;
+  std::unique_ptr<AttentionPart> attention_;
   Norm mlp_norm_;
   std::unique_ptr<FeedForwardPart> mlp_;
 };

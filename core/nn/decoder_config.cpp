@@ -30,6 +30,47 @@ std::string kv_heads(const DecoderConfig& c) {
              : "";
 }
 
+/// Of the fields that usual attention alone has, the first that is set.
+std::string kv_rank(const DecoderConfig& c) {
+  if (!c.kv_rank) {
+    return "";
+  }
+  const auto first = c.kv_heads && *c.kv_heads != c.heads ? "kv_heads"
+                     : c.qk_norm                          ? "qk_norm"
+                     : c.qkv_bias.value_or(c.bias)        ? "qkv_bias"
+                     : c.bias                             ? "bias"
+                     : c.rope_share != 1                  ? "rope_share"
+                                                          : "";
+  if (*first != '\0') {
+    return "latent attention has no " + std::string(first) + "; leave it out, or leave out kv_rank";
+  }
+  return c.positions != "rope" ? "latent attention rotates a part of its queries and keys, but "
+                                 "positions = \"" +
+                                     c.positions + "\"; set positions = \"rope\""
+                               : "";
+}
+
+std::string only_latent(const DecoderConfig& c, bool set) {
+  return set && !c.kv_rank ? "this is of latent attention; set kv_rank too" : "";
+}
+
+std::string q_rank(const DecoderConfig& c) {
+  return only_latent(c, c.q_rank.has_value());
+}
+
+std::string rope_head_dim(const DecoderConfig& c) {
+  return c.rope_head_dim && *c.rope_head_dim % 2 != 0
+             ? "pairs are rotated, but " + text(*c.rope_head_dim) + " is odd"
+             : only_latent(c, c.rope_head_dim.has_value());
+}
+
+std::string v_head_dim(const DecoderConfig& c) {
+  const int64_t query = head_dim(c) + c.rope_head_dim.value_or(64);
+  return c.kv_rank && c.v_head_dim.value_or(0) > query
+             ? "values are wider than queries, which have head_dim + rope_head_dim = " + text(query)
+             : only_latent(c, c.v_head_dim.has_value());
+}
+
 std::string rope_share(const DecoderConfig& c) {
   if (c.positions != "rope") {
     return c.rope_share != 1 ? "nothing is rotated with positions = \"" + c.positions +
@@ -73,6 +114,22 @@ std::string rope_attention(const DecoderConfig& c) {
              : "";
 }
 
+std::string rope_mscale_all_dim(const DecoderConfig& c) {
+  return c.rope_mscale_all_dim && c.rope_scaling != "yarn"
+             ? "only yarn scales scores, but rope_scaling = \"" + c.rope_scaling + "\""
+             : only_latent(c, c.rope_mscale_all_dim.has_value());
+}
+
+std::string rope_mscale(const DecoderConfig& c) {
+  if (!c.rope_mscale) {
+    return "";
+  }
+  return !c.rope_mscale_all_dim ? "the factor is over that of rope_mscale_all_dim; set it too, or "
+                                  "rope_attention to the factor itself"
+         : c.rope_attention     ? "rope_attention is this factor already; give one of them"
+                                : "";
+}
+
 std::string window(const DecoderConfig& c) {
   return c.window && !c.causal ? "a window looks back over earlier tokens, but causal = false" : "";
 }
@@ -91,12 +148,18 @@ struct Condition {
 constexpr Condition kConditions[] = {
     {"heads", heads},
     {"kv_heads", kv_heads},
+    {"kv_rank", kv_rank},
+    {"q_rank", q_rank},
+    {"rope_head_dim", rope_head_dim},
+    {"v_head_dim", v_head_dim},
     {"rope_share", rope_share},
     {"rope_scaling", rope_scaling},
     {"rope_factor", rope_factor},
     {"rope_high_freq", rope_high_freq},
     {"rope_beta_fast", rope_beta_fast},
     {"rope_attention", rope_attention},
+    {"rope_mscale", rope_mscale},
+    {"rope_mscale_all_dim", rope_mscale_all_dim},
     {"window", window},
     {"window_pattern", window_pattern},
 };

@@ -30,9 +30,26 @@ std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames
     };
     add(branch ? "post_attention_layernorm" : "input_layernorm", "attention_norm", shifted);
     add(branch ? "post_feedforward_layernorm" : "post_attention_layernorm", "mlp_norm", shifted);
-    add("self_attn.q_proj", "attention.q", c.qkv_bias.value_or(c.bias));
-    add("self_attn.k_proj", "attention.k", c.qkv_bias.value_or(c.bias));
-    add("self_attn.v_proj", "attention.v", c.qkv_bias.value_or(c.bias));
+    const bool qkv_bias = c.qkv_bias.value_or(c.bias);
+    if (c.kv_rank) {
+      add(c.q_rank ? "self_attn.q_b_proj" : "self_attn.q_proj",
+          c.q_rank ? "attention.q_up" : "attention.q",
+          false);
+      if (c.q_rank) {
+        add("self_attn.q_a_proj", "attention.q_down", false);
+        add("self_attn.q_a_layernorm", "attention.q_norm", false);
+      }
+      map.push_back(
+          {theirs + "self_attn.kv_a_proj_with_mqa.weight",
+           {ours + "attention.kv_down.weight", ours + "attention.k_rope.weight"}}
+      );
+      add("self_attn.kv_a_layernorm", "attention.kv_norm", false);
+      add("self_attn.kv_b_proj", "attention.kv_up", false);
+    } else {
+      add("self_attn.q_proj", "attention.q", qkv_bias);
+      add("self_attn.k_proj", "attention.k", qkv_bias);
+      add("self_attn.v_proj", "attention.v", qkv_bias);
+    }
     add("self_attn.o_proj", "attention.out", c.bias);
     if (c.qk_norm) {
       add("self_attn.q_norm", "attention.q_norm", false);

@@ -1,24 +1,19 @@
 #include "megahost/nn/router.hpp"
 
 #include "core/kernels/gemm.hpp"
+#include "core/nn/router_parts.hpp"
 #include "core/nn/weight_queue.hpp"
 #include "megahost/checking.hpp"
-#include "megahost/error.hpp"
-#include "megahost/step_state.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -85,14 +80,6 @@ Tensor within_groups(const RouterSpec& spec, const Tensor& scores) {
   return grouped.masked_fill(out.unsqueeze(2), kMinusInfinity).view({tokens, spec.experts});
 }
 
-/// How many times each expert was chosen: like choices, without its last two dimensions' tokens.
-Tensor count_choices(const Tensor& choices, int64_t experts, at::ScalarType type) {
-  const Tensor ones = at::ones_like(choices, choices.options().dtype(type));
-  auto sizes = choices.sizes().vec();
-  sizes.back() = experts;
-  return at::zeros(sizes, ones.options()).scatter_add_(-1, choices, ones); // [..., experts]
-}
-
 } // namespace
 
 std::pair<Routing, Tensor>
@@ -119,125 +106,32 @@ choose_experts(const RouterSpec& spec, const Tensor& logits, const Tensor& bias)
   return {{choices, weights}, balanced};
 }
 
+Router::Spread::Spread(const Placement& placed, const Placement& tokens, const Mesh& mesh) {
+  for (const auto axis : {MeshAxis::tp, MeshAxis::cp, MeshAxis::dp}) {
+    if (placed[axis] == Along{Type::split, 1}) {
+      batch.push_back(axis);
+    }
+    if (!(placed[axis] == Along{Type::split, 0})) {
+      continue;
+    }
+    seq.push_back(axis);
+    ranks *= mesh.size(axis);
+    if (tokens[axis].type == Type::split) {
+      summed *= mesh.size(axis);
+    } else {
+      partial[axis] = {Type::partial, 0};
+    }
+  }
+}
+
 Tensor
-balance_loss(const Tensor& scores, const Tensor& counts, int64_t chosen, double tokens, double of) {
-  const auto experts = static_cast<double>(scores.size(-1));
-  return (scores * counts).sum(-1) * (experts / (static_cast<double>(chosen) * tokens * of));
+Router::Spread::over(const std::vector<MeshAxis>& axes, const Tensor& sum, const Mesh& mesh) {
+  Tensor all = axes.empty() ? sum : sum.clone(at::MemoryFormat::Contiguous);
+  for (const auto axis : axes) {
+    mesh.group(axis).all_reduce(all);
+  }
+  return all;
 }
-
-Tensor kept_choices(const Routing& routing, int64_t experts, int64_t capacity, bool by_position) {
-  const at::NoGradGuard no_grad;
-  const Tensor& choices = routing.choices;
-  const int64_t tokens = choices.size(0);
-  if (capacity >= tokens) {
-    return at::ones_like(choices, choices.options().dtype(at::kBool));
-  }
-  const auto table = [&](const Tensor& values) {
-    return at::zeros({tokens, experts}, values.options()).scatter_(1, choices, values);
-  };
-  Tensor kept;
-  if (by_position) {
-    kept = table(at::ones_like(choices)).cumsum(0).le(capacity);
-  } else {
-    const Tensor order =
-        std::get<1>(table(routing.weights.detach()).sort(/*stable=*/true, 0, /*descending=*/true));
-    const Tensor first = order.narrow(0, 0, capacity);
-    kept = at::zeros({tokens, experts}, choices.options().dtype(at::kBool));
-    kept.scatter_(0, first, at::ones_like(first, kept.options()));
-  }
-  return kept.gather(1, choices);
-}
-
-/// The counts of a step's microbatches, the bias that follows from them, and running means.
-class Router::History : public StepState {
-public:
-  History(Tensor bias, double rate, std::vector<MeshAxis> axes)
-      : bias_(std::move(bias))
-      , rate_(rate)
-      , axes_(std::move(axes)) {}
-
-  [[nodiscard]] const Tensor& bias() const { return bias_; }
-
-  /// A microbatch that comes again says the same.
-  void keep(int64_t microbatch, const Tensor& counts) { counts_[microbatch] = counts; }
-
-  /// The mean over the microbatches up to this one.
-  [[nodiscard]] Tensor mean(int64_t microbatch) const {
-    Tensor sum;
-    double number = 0;
-    for (const auto& [index, counts] : counts_) {
-      if (index <= microbatch) {
-        sum = sum.defined() ? sum + counts : counts;
-        number += 1;
-      }
-    }
-    return sum / number;
-  }
-
-  void update(const Mesh& mesh) override {
-    const at::NoGradGuard no_grad;
-    if (bias_.defined() && !counts_.empty()) {
-      Tensor sum = at::zeros_like(bias_);
-      for (const auto& [index, counts] : counts_) {
-        sum.add_(counts);
-      }
-      for (const auto axis : axes_) {
-        mesh.group(axis).all_reduce(sum);
-      }
-      bias_.add_((sum.mean() - sum).sign_(), rate_);
-    }
-    counts_.clear();
-  }
-
-  void forget() override { counts_.clear(); }
-
-private:
-  Tensor bias_; // undefined: no bias
-  double rate_;
-  std::vector<MeshAxis> axes_; // that split samples
-  std::map<int64_t, Tensor> counts_;
-};
-
-/// How the tokens of a microbatch lie over ranks, and what is a sum over some of them.
-struct Router::Spread {
-  std::vector<MeshAxis> seq;   // axes that cut samples, inner ones first
-  std::vector<MeshAxis> batch; // axes that deal samples out
-  Placement partial, whole;    // of sums over axes that the trainer does not sum over
-  int64_t ranks = 1;           // that share a microbatch
-  int64_t summed = 1;          // of them, those that the trainer sums over
-
-  Spread(const Placement& placed, const Placement& tokens, const Mesh& mesh) {
-    for (const auto axis : {MeshAxis::tp, MeshAxis::cp, MeshAxis::dp}) {
-      if (placed[axis] == Along{Type::split, 1}) {
-        batch.push_back(axis);
-      }
-      if (!(placed[axis] == Along{Type::split, 0})) {
-        continue;
-      }
-      seq.push_back(axis);
-      ranks *= mesh.size(axis);
-      if (tokens[axis].type == Type::split) {
-        summed *= mesh.size(axis);
-      } else {
-        partial[axis] = {Type::partial, 0};
-      }
-    }
-  }
-
-  /// A sum over this rank's tokens becomes one over those that the trainer does not sum over.
-  [[nodiscard]] Tensor total(const Tensor& sum, const Mesh& mesh) const {
-    return convert(sum, partial, whole, mesh);
-  }
-
-  [[nodiscard]] static Tensor
-  over(const std::vector<MeshAxis>& axes, const Tensor& sum, const Mesh& mesh) {
-    Tensor all = axes.empty() ? sum : sum.clone(at::MemoryFormat::Contiguous);
-    for (const auto axis : axes) {
-      mesh.group(axis).all_reduce(all);
-    }
-    return all;
-  }
-};
 
 Router::Router(Builder& builder, const RouterSpec& spec)
     : spec_(spec)
@@ -283,129 +177,6 @@ Routing Router::route(const Tensor& x, StepContext& context) const {
     limit(routing, spread, context);
   }
   return routing;
-}
-
-void Router::add_losses(
-    const Tensor& logits,
-    const Tensor& scores,
-    const Routing& routing,
-    const Spread& spread,
-    StepContext& context
-) const {
-  const Mesh& mesh = context.mesh();
-  const double layers = static_cast<double>(spec_.layers);
-  const int64_t batch = scores.size(1);
-  const auto length = static_cast<double>(scores.size(0) * spread.ranks); // of a sample
-  const double tokens = length * static_cast<double>(batch);
-  Tensor of_samples, counts;
-  {
-    const at::NoGradGuard no_grad;
-    const Tensor own = count_choices(routing.choices, spec_.experts, scores.scalar_type()).sum(0);
-    of_samples = Spread::over(spread.seq, own, mesh); // [batch, experts]
-    counts = of_samples.sum(0);
-    if (context.loss_count) {
-      const Tensor tally = counts / static_cast<double>(spread.summed);
-      context.add_loss({name_ + "tokens_per_expert", tally, "", /*weight=*/0});
-    }
-    const Tensor busiest = counts.amax() / counts.mean();
-    context.add_loss(
-        {"expert imbalance", busiest / (layers * static_cast<double>(spread.summed)), "", 0}
-    );
-  }
-  const auto add = [&](const char* name, const Tensor& own, double weight) {
-    const Tensor sum = spread.total(own, mesh);
-    context.add_loss({name, sum / layers, "", weight * layers});
-    if (context.loss_count) {
-      std::string file_name = name_ + name;
-      std::replace(file_name.begin(), file_name.end(), ' ', '_');
-      const Tensor mean = sum.detach() / context.loss_count("");
-      context.add_loss({file_name, mean.unsqueeze(0), "", /*weight=*/0});
-    }
-  };
-  if (spec_.auxiliary) {
-    const Tensor sums = scores.sum(at::IntArrayRef{0, 1});
-    add("load balancing loss",
-        balance_loss(sums, counts, spec_.chosen, tokens, tokens),
-        spec_.balance_weight);
-  }
-  if (spec_.sequence) {
-    const Tensor each = balance_loss(scores.sum(0), of_samples, spec_.chosen, length, length);
-    add("sequence load balancing loss",
-        each.sum() / static_cast<double>(batch),
-        spec_.balance_weight);
-  }
-  if (history_ != nullptr && context.loss_count) {
-    history_->keep(context.microbatch, counts.detach());
-  }
-  if (spec_.global) {
-    const at::Tensor seen =
-        context.loss_count ? history_->mean(context.microbatch) : counts; // of this data rank
-    double all = tokens;
-    for (const auto axis : spread.batch) {
-      all *= static_cast<double>(mesh.size(axis));
-    }
-    const Tensor everywhere = Spread::over(spread.batch, seen, mesh);
-    const Tensor sums = scores.sum(at::IntArrayRef{0, 1});
-    add("global load balancing loss",
-        balance_loss(sums, everywhere, spec_.chosen, tokens, all),
-        spec_.balance_weight);
-  }
-  if (spec_.z_weight > 0) {
-    const Tensor top = logits.detach().amax(-1, /*keepdim=*/true);
-    const Tensor lse = (logits - top).exp().sum(-1).log() + top.squeeze(-1);
-    add("z loss", lse.square().sum() / tokens, spec_.z_weight);
-  }
-}
-
-void Router::limit(Routing& routing, const Spread& spread, StepContext& context) const {
-  const at::NoGradGuard no_grad;
-  const Mesh& mesh = context.mesh();
-  const int64_t own = routing.choices.size(0);
-  const double share =
-      static_cast<double>(own * spread.ranks * spec_.chosen) / static_cast<double>(spec_.experts);
-  routing.capacity = static_cast<int64_t>(std::ceil(share * *spec_.capacity));
-  Tensor kept;
-  if (spread.seq.empty()) {
-    kept = kept_choices(routing, spec_.experts, routing.capacity, spec_.drop_by_position);
-  } else {
-    // All tokens of the microbatch, in the order of the sample, on each rank that has some.
-    const auto cut = [&](Tensor x) { // to this rank's tokens, where they are cut behind the model's
-      for (auto axis = spread.seq.rbegin(); axis != spread.seq.rend(); ++axis) {
-        x = spread.partial[*axis].type == Type::partial ? mesh.group(*axis).slice(x, 0) : x;
-      }
-      return x;
-    };
-    const auto gathered = [&](Tensor x) {
-      for (const auto axis : spread.seq) {
-        x = mesh.group(axis).all_gather(x.contiguous(), 0);
-      }
-      return x;
-    };
-    const Tensor index = cut(context.token_index());
-    const int64_t length = index.size(0);
-    const Tensor order = std::get<1>(gathered(index).sort());
-    const auto in_order = [&](const Tensor& x) {
-      const Tensor all = gathered(x.view({length, -1}));
-      return all.index_select(0, order).view({-1, spec_.chosen});
-    };
-    const Routing all{in_order(routing.choices), in_order(routing.weights.detach())};
-    kept = kept_choices(all, spec_.experts, routing.capacity, spec_.drop_by_position);
-    kept = kept.view({order.size(0), -1}).index_select(0, index).view({own, spec_.chosen});
-  }
-  const Tensor dropped = kept.bitwise_not();
-  const Tensor number = dropped.sum(routing.weights.scalar_type());
-  const double choices = static_cast<double>(own * spread.ranks * spec_.chosen);
-  context.add_loss(
-      {"dropped share",
-       spread.total(number, mesh) / (choices * static_cast<double>(spec_.layers)),
-       "",
-       /*weight=*/0}
-  );
-  routing.choices = routing.choices.masked_fill(dropped, -1);
-  {
-    const at::AutoGradMode grad(routing.weights.requires_grad());
-    routing.weights = routing.weights.masked_fill(dropped, 0);
-  }
 }
 
 } // namespace mh

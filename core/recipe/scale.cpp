@@ -15,6 +15,34 @@ int64_t integer(const Value& tree, const char* key) {
   return value && value->is_integer() ? value->as_integer() : 0;
 }
 
+/// Experts that are left of many: still a few in each group.
+constexpr int64_t kFewExperts = 16;
+
+/// The narrow widths of latent attention, in the ratio in which `hidden` shrinks.
+void scale_latent(Table& model, const Value& tree, int64_t hidden, int64_t new_hidden) {
+  const double ratio = static_cast<double>(new_hidden) / static_cast<double>(hidden);
+  for (const char* key : {"kv_rank", "q_rank"}) {
+    if (const int64_t rank = integer(tree, (std::string("model.") + key).c_str()); rank > 0) {
+      const auto fours = std::llround(ratio * static_cast<double>(rank) / 4);
+      model.set(key, std::max<int64_t>(2, fours) * 4);
+    }
+  }
+}
+
+/// Experts keep their share of the feed-forward.
+void scale_experts(Table& model, const Value& tree, int64_t hidden, int64_t new_hidden) {
+  if (const int64_t experts = integer(tree, "model.experts"); experts > 0) {
+    model.set("experts", std::min(experts, kFewExperts));
+  }
+  for (const char* key : {"expert_hidden", "shared_hidden"}) {
+    if (const int64_t width = integer(tree, (std::string("model.") + key).c_str()); width > 0) {
+      const double ratio = static_cast<double>(width) / static_cast<double>(hidden);
+      const auto eights = std::llround(ratio * static_cast<double>(new_hidden) / 8);
+      model.set(key, std::max<int64_t>(1, eights) * 8);
+    }
+  }
+}
+
 Table scale_model(const Value& tree, const ScaleLimits& limits) {
   Table model;
   const auto lower = [&](const char* key, int64_t limit) {
@@ -24,6 +52,7 @@ Table scale_model(const Value& tree, const ScaleLimits& limits) {
     }
   };
   lower("layers", limits.layers);
+  lower("first_dense", limits.layers - 1);
   model.set("seq_length", std::min(integer(tree, "model.seq_length"), limits.seq_length));
   if (tree.find_path("model.vocab")) {
     model.set("vocab", Value()); // the tokenizer's
@@ -53,6 +82,14 @@ Table scale_model(const Value& tree, const ScaleLimits& limits) {
     const auto eights = std::llround(ratio * static_cast<double>(new_hidden) / 8);
     model.set("ffn_hidden", std::max<int64_t>(1, eights) * 8);
   }
+  if (integer(tree, "model.kv_rank") > 0) {
+    const int64_t width = std::max<int64_t>(4, new_hidden / new_heads);
+    model.set("head_dim", width);
+    model.set("v_head_dim", width);
+    model.set("rope_head_dim", width / 4 * 2);
+    scale_latent(model, tree, hidden, new_hidden);
+  }
+  scale_experts(model, tree, hidden, new_hidden);
   return model;
 }
 
@@ -117,6 +154,15 @@ Table scaled_layout(const Value& tree, int64_t ranks, int64_t global, const Scal
       layout.set(key, *value);
     }
   };
+  // Experts are dealt out over whatever ranks a stage has.
+  const int64_t experts = std::min(integer(tree, "model.experts"), kFewExperts);
+  const int64_t of_stage = axes[0].degree * axes[2].degree * axes[3].degree;
+  int64_t expert = 1;
+  while (2 * expert <= integer(tree, "parallel.expert") && of_stage % (2 * expert) == 0 &&
+         experts % (2 * expert) == 0) {
+    expert *= 2;
+  }
+  layout.set("expert", expert);
   if (axes[0].degree > 1) {
     keep("sequence");
   }
@@ -170,11 +216,23 @@ Layer check_layer(const Value& tree, const Schema& model) {
   }
   if (model.find("experts") != nullptr) {
     const int64_t experts = integer(tree, "model.experts");
-    small.set("experts", experts > 0 ? std::min<int64_t>(experts, 16) : 8);
+    small.set("experts", experts > 0 ? std::min(experts, kFewExperts) : 8);
     small.set("expert_hidden", kHidden * 2 / 5);
     if (integer(tree, "model.shared_hidden") > 0) {
       small.set("shared_hidden", kHidden * 2 / 5);
     }
+  }
+  if (integer(tree, "model.kv_rank") > 0) {
+    small.set("kv_heads", Value()); // latent attention has as many as heads
+    small.set("kv_rank", 36);
+    small.set("rope_head_dim", 8);
+    small.set("v_head_dim", 18);
+    if (integer(tree, "model.q_rank") > 0) {
+      small.set("q_rank", 44);
+    }
+  }
+  if (integer(tree, "model.first_dense") > 0) {
+    small.set("first_dense", 1);
   }
   if (integer(tree, "model.window") > 0) {
     small.set("window", kSeq / 3);

@@ -1,8 +1,17 @@
 // Mixtures of experts under layouts, both dispatchers, against one rank.
 
+#include "core/mesh/threads.hpp"
 #include "core/train/trial.hpp"
 #include "megahost/error.hpp"
+#include "megahost/nn/experts.hpp"
+#include "megahost/strategy.hpp"
 #include "tests/dist/small_recipe.hpp"
+#include "tests/nn/bench.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <doctest/doctest.h>
 
@@ -129,4 +138,81 @@ TEST_CASE("every router and balance, shared experts, few experts that most ranks
        "model.moe_pattern=[\"dense\", \"moe\"]"},
       layouts
   );
+}
+
+TEST_CASE("latent attention beside every strategy, in a mixture as DeepSeek-V3's") {
+  check(
+      {"model.layers=3",
+       "model.kv_rank=20",
+       "model.q_rank=24",
+       "model.rope_head_dim=2",
+       "model.v_head_dim=3",
+       "model.first_dense=1",
+       "model.router=sigmoid",
+       "model.router_groups=4",
+       "model.router_groups_chosen=2",
+       "model.shared_hidden=24",
+       "model.balance=[\"bias\", \"sequence\"]"},
+      {"tensor=2",
+       "tensor=4,sequence=true,expert=4",
+       "context=2,tensor=2,sequence=true,expert=2",
+       "context=2,context_method=all_to_all,expert=2",
+       "pipeline=3,data=2,expert=2",
+       "tensor=2,data=2,zero=3,recompute.use=full"}
+  );
+}
+
+namespace {
+
+/// What the experts make of `x`, where all tokens choose expert 0, and the gradients of x and of
+/// the experts' second products.
+struct Lopsided {
+  at::Tensor y, dx, ddown;
+};
+
+Lopsided all_to_one(const Mesh& mesh, const Rules& rules, const at::Tensor& x) {
+  ParameterStore store;
+  Builder builder(
+      store, {.mesh = &mesh, .rules = &rules, .dtype = at::kDouble, .seq = 6, .microbatch = 4}
+  );
+  const Experts experts(
+      builder,
+      {.embed = {axis::embed, x.size(1)}, .experts = 8, .hidden = 10, .std = 0.5, .out_std = 0.5}
+  );
+  store.allocate_gradients();
+  const Batch batch{.arrays = {}, .samples = {0}, .seq = 6, .batch = 4};
+  StepContext context(mesh, rules, batch);
+  const Routing routing{
+      at::zeros({x.size(0), 1}, at::kLong), at::ones({x.size(0), 1}, at::kDouble)};
+  const at::Tensor in = x.clone().requires_grad_();
+  const at::Tensor y = rules.experts == nullptr
+                           ? experts.mixed(in, routing, 0, context)
+                           : rules.experts->mixed(in, routing, 0, experts, context);
+  torch::autograd::backward({y.square().sum()}, {});
+  return {y.detach(), in.grad(), store.all().back().main_grad.select(0, 0)};
+}
+
+} // namespace
+
+TEST_CASE("ranks whose experts no token chooses") {
+  const at::Tensor x = test::filled({4 * 6, 12}, "x");
+  const Rules none;
+  const auto one = all_to_one(Mesh(), none, x);
+  for (const char* dispatch : {"all_to_all", "all_gather"}) {
+    const auto strategy =
+        small_host().make<Strategy>("expert", Table{{"dispatch", dispatch}}, Strategy::Args{});
+    run_ranks({.dp = 4, .ep = 4}, [&](const Mesh& mesh) {
+      Rules rules;
+      strategy->rules(rules);
+      const int64_t rank = mesh.coordinate(MeshAxis::dp);
+      const auto mine = all_to_one(mesh, rules, x.narrow(0, 6 * rank, 6));
+      const auto same = [](const at::Tensor& a, const at::Tensor& b) {
+        return (a - b).norm().item<double>() <= 1e-12 * b.norm().item<double>();
+      };
+      CHECK(same(mine.y, one.y.narrow(0, 6 * rank, 6)));
+      CHECK(same(mine.dx, one.dx.narrow(0, 6 * rank, 6)));
+      const bool busy = mesh.coordinate(MeshAxis::ep) == 0;
+      CHECK((busy ? same(mine.ddown, one.ddown) : mine.ddown.abs().sum().item<double>() == 0));
+    });
+  }
 }

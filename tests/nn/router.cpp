@@ -15,9 +15,11 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <vector>
 
 using namespace mh;
 using mh::test::Bench;
@@ -241,4 +243,78 @@ TEST_CASE("a bias moves towards experts with few tokens, once a step, whatever c
   state.update(bench.mesh);
   CHECK(at::allclose(bias, (counts.mean() - counts).sign() * 0.1));
   CHECK(bias.abs().sum().item<double>() > 0.1);
+}
+
+TEST_CASE("DeepSeek-V3's router and sequence loss, by its equations") {
+  // arXiv:2412.19437, equations 12 to 20: 8 experts in 4 groups, of which 2, and 4 experts in them.
+  constexpr int64_t kExperts = 8, kGroups = 4, kTokens = 5, kSamples = 2;
+  Bench bench;
+  const RouterSpec spec{
+      .embed = kEmbed,
+      .experts = kExperts,
+      .chosen = 4,
+      .score = RouterScore::sigmoid,
+      .normalise = true,
+      .scale = 2.5,
+      .groups = kGroups,
+      .groups_chosen = 2,
+      .auxiliary = false,
+      .sequence = true,
+      .bias_rate = 0.1,
+      .std = 1};
+  const Router router(bench.builder, spec);
+  const at::Tensor bias = bench.store.buffers()[0].value;
+  bias.copy_(filled({kExperts}, "bias") * 0.3);
+  auto context = bench.context();
+  const at::Tensor x = filled({kTokens, kSamples, 6}, "x");
+  const Routing routing = router.route(x, context);
+  const at::Tensor share = spread(routing, kExperts);
+  const at::Tensor logits = x.matmul(bench.store.all()[0].value.t()).view({-1, kExperts});
+  double loss = 0;
+  int64_t changed = 0;
+  for (int64_t sample = 0; sample < kSamples; ++sample) {
+    std::vector<double> f(kExperts), p(kExperts);
+    for (int64_t t = 0; t < kTokens; ++t) {
+      const int64_t row = t * kSamples + sample;
+      std::vector<double> s(kExperts), steered(kExperts);
+      double sum = 0;
+      for (int64_t e = 0; e < kExperts; ++e) {
+        s[e] = 1 / (1 + std::exp(-logits[row][e].item<double>()));
+        steered[e] = s[e] + bias[e].item<double>();
+        sum += s[e];
+      }
+      const auto rank = [](const std::vector<double>& values, size_t of) { // how many are better
+        return std::count_if(values.begin(), values.end(), [&](double v) {
+          return v > values[of];
+        });
+      };
+      std::vector<double> group(kGroups); // of two experts each, both of which count
+      for (size_t e = 0; e < kExperts; ++e) {
+        group[e / 2] += steered[e];
+      }
+      std::vector<double> within = steered;
+      for (size_t e = 0; e < kExperts; ++e) {
+        within[e] = rank(group, e / 2) < 2 ? within[e] : -1e9;
+      }
+      double chosen = 0;
+      for (size_t e = 0; e < kExperts; ++e) {
+        chosen += rank(within, e) < 4 ? s[e] : 0;
+      }
+      for (size_t e = 0; e < kExperts; ++e) {
+        const double weight = rank(within, e) < 4 ? 2.5 * s[e] / chosen : 0;
+        CHECK(share[row][static_cast<int64_t>(e)].item<double>() == doctest::Approx(weight));
+        const bool wanted = rank(s, e) < 4; // without bias and groups
+        changed += wanted != (weight > 0);
+        f[e] += wanted ? double(kExperts) / (4.0 * kTokens) : 0;
+        p[e] += s[e] / sum / kTokens;
+      }
+    }
+    for (size_t e = 0; e < kExperts; ++e) {
+      loss += f[e] * p[e] / kSamples;
+    }
+  }
+  CHECK(changed > 0);
+  CHECK(
+      loss_of(context, "sequence load balancing loss").sum.item<double>() == doctest::Approx(loss)
+  );
 }

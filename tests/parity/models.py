@@ -53,6 +53,21 @@ def moe(name, recipe, config, saved=None, **changes):
     return case
 
 
+def deepseek(name, recipe, experts=True, **changes):
+    """Latent attention, the first layer dense; sigmoid scores with a bias, four groups of experts of which two are chosen."""
+    fields = dict(n_routed_experts=8, num_experts_per_tok=4, n_group=4, topk_group=2, n_shared_experts=2,
+                  moe_intermediate_size=40, first_k_dense_replace=1, routed_scaling_factor=2.5, norm_topk_prob=True,
+                  q_lora_rank=24, kv_lora_rank=20, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10,
+                  num_nextn_predict_layers=0)
+    ours = dict(kv_rank=20, q_rank=24, head_dim=12, rope_head_dim=8, v_head_dim=10, first_dense=1, experts=8,
+                experts_per_token=4, expert_hidden=40, shared_hidden=80, router="sigmoid", router_groups=4,
+                router_groups_chosen=2, router_scale=2.5, balance=["bias"])
+    ours = {key: value for key, value in (ours | recipe).items() if value is not None}
+    case = llama(name, ours, config=transformers.DeepseekV3Config, **(fields | changes))
+    case.use = "moe"
+    return case
+
+
 CASES = [
     gpt2("gpt2", {}),
     gpt2("gpt2-old-names", {}, dict(old_names=True)),
@@ -110,6 +125,12 @@ CASES = [
                                  shared_gate=True),
         transformers.Qwen2MoeConfig, num_experts=4, moe_intermediate_size=40, shared_expert_intermediate_size=56,
         norm_topk_prob=False, decoder_sparse_step=1, mlp_only_layers=[]),
+    deepseek("deepseek-v3", {}),
+    deepseek("deepseek-v3-yarn", dict(rope_scaling="yarn", rope_factor=8.0, rope_original_length=16, rope_mscale=0.7,
+                                      rope_mscale_all_dim=1.3),
+             rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, mscale=0.7, mscale_all_dim=1.3,
+                                  original_max_position_embeddings=16)),
+    deepseek("deepseek-v3-no-query-latent", dict(q_rank=None, v_head_dim=16), q_lora_rank=None, v_head_dim=16),
     Case("norms-after-sums", transformers.OpenAIGPTConfig(
         n_layer=3, n_embd=48, n_head=4, n_positions=SEQ, vocab_size=VOCAB, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0),
         "gpt", dict(layers=3, hidden=48, heads=4, vocab=VOCAB, norm_placement="post")),
@@ -124,6 +145,9 @@ def random_model(case):
         for parameter in model.parameters():  # no bias 0, no norm weight 1, scores worth a soft max
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
             parameter.copy_(parameter.to(case.dtype))
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):  # steers the choice of experts
+                buffer.add_(torch.randn_like(buffer), alpha=0.1)
     return model.eval()
 
 
@@ -171,4 +195,5 @@ def as_saved(model):
         for ours, theirs in zip(holder.parameters(), model.parameters()):
             ours.copy_(theirs.grad)
         holder.save_pretrained(folder)
-        return load_file(pathlib.Path(folder) / "model.safetensors")
+        saved = load_file(pathlib.Path(folder) / "model.safetensors")
+        return {name: gradient for name, gradient in saved.items() if not name.endswith("correction_bias")}

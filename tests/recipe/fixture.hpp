@@ -68,10 +68,13 @@ struct Mixture : Decoder {
   int64_t experts = 8, experts_per_token = 2, moe_every = 1, router_groups = 1,
           router_groups_chosen = 1;
   std::optional<int64_t> expert_hidden, shared_hidden;
+  int64_t first_dense = 0;
+  std::optional<int64_t> kv_rank, q_rank, rope_head_dim, v_head_dim; // of latent attention
+  bool scaled_init = true;
   std::string router = "topk_softmax";
   std::optional<bool> router_normalise;
   std::vector<std::string> balance{"auxiliary"};
-  double router_scale = 1, balance_weight = 1e-2, z_weight = 0;
+  double router_scale = 1, balance_weight = 1e-2, balance_bias_rate = 1e-3, z_weight = 0;
   std::optional<double> capacity_factor;
 };
 
@@ -82,6 +85,12 @@ inline Schema mixture_schema() {
   f.add("expert_hidden", &Mixture::expert_hidden, "hidden units of an expert").at_least(1);
   f.add("shared_hidden", &Mixture::shared_hidden, "beside the experts").at_least(1);
   f.add("moe_every", &Mixture::moe_every, "layers with experts").at_least(1);
+  f.add("first_dense", &Mixture::first_dense, "layers without experts").at_least(0);
+  f.add("kv_rank", &Mixture::kv_rank, "latent of keys and values").at_least(1);
+  f.add("q_rank", &Mixture::q_rank, "latent of queries").at_least(1);
+  f.add("rope_head_dim", &Mixture::rope_head_dim, "rotated elements").at_least(2);
+  f.add("v_head_dim", &Mixture::v_head_dim, "elements of a value").at_least(1);
+  f.add("scaled_init", &Mixture::scaled_init, "of branches");
   f.add("router", &Mixture::router, "weights of a token's experts");
   f.add("router_normalise", &Mixture::router_normalise, "divide by their sum");
   f.add("router_scale", &Mixture::router_scale, "factor").above(0);
@@ -89,6 +98,7 @@ inline Schema mixture_schema() {
   f.add("router_groups_chosen", &Mixture::router_groups_chosen, "chosen first").at_least(1);
   f.add("balance", &Mixture::balance, "what keeps experts busy");
   f.add("balance_weight", &Mixture::balance_weight, "factor").at_least(0);
+  f.add("balance_bias_rate", &Mixture::balance_bias_rate, "of the bias").above(0);
   f.add("z_weight", &Mixture::z_weight, "factor").at_least(0);
   f.add("capacity_factor", &Mixture::capacity_factor, "of an even share").above(0);
   return with_plugin(decoder_schema(), f.schema());
@@ -160,7 +170,7 @@ public:
     add(Kind::recompute, "full", Schema{});
     Fields<Selective> selective;
     selective.add("parts", &Selective::parts, "parts that are computed again")
-        .one_of({"core_attention", "norms", "activations"});
+        .one_of({"core_attention", "norms", "activations", "attention", "mlp"});
     add(Kind::recompute, "selective", selective.schema());
     add(Kind::pipeline_schedule, "zb-h1", Schema{});
   }

@@ -278,6 +278,24 @@ TEST_CASE("arguments become a recipe, Megatron-LM's defaults with them") {
   CHECK(value(mixture, "model.balance") == "[\"auxiliary\", \"sequence\", \"bias\"]");
   CHECK(value(mixture, "model.balance_weight") == "0.01");
   CHECK(value(mixture, "model.moe_every") == "2");
+  const auto layers_of = [](const std::string& freq, const char* key) {
+    return value(
+        imported(
+            "--num-layers 6 --num-experts 8 --tensor-model-parallel-size 2 --moe-layer-freq " + freq
+        ),
+        key
+    );
+  };
+  CHECK(layers_of("'[0]*2+[1]*4'", "model.first_dense") == "2");
+  CHECK(layers_of("'([1]*2+[0]*1)*2'", "model.moe_pattern").find("dense") != std::string::npos);
+  CHECK(layers_of("1", "parallel.expert_tensor") == "2");
+  for (const char* wrong : {"'[0]*2+[1]*3'", "'[2]*6'", "'[1]*6)'", "'[1'"}) {
+    CAPTURE(wrong);
+    CHECK(
+        why(std::string("--num-layers 6 --num-experts 8 --moe-layer-freq ") + wrong)
+            .find("is no list of a 0 or 1 for each layer") != std::string::npos
+    );
+  }
   const mh::ImportedRecipe launched = mh::import_arguments(command_of(
       "torchrun --nproc-per-node=8 --nnodes 2 pretrain_gpt.py --tensor-model-parallel-size 4 " +
       kModel

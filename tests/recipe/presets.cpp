@@ -14,6 +14,16 @@ int64_t get(const mh::Preset& preset, const char* key, int64_t otherwise = 0) {
   return value ? value->as_integer() : otherwise;
 }
 
+/// Latent attention: down to the latents, their norms, up to the heads, and out.
+int64_t latent_attention(const mh::Preset& preset) {
+  const int64_t hidden = get(preset, "hidden"), heads = get(preset, "heads");
+  const int64_t head = get(preset, "head_dim"), rotated = get(preset, "rope_head_dim");
+  const int64_t value = get(preset, "v_head_dim");
+  const int64_t q = get(preset, "q_rank"), kv = get(preset, "kv_rank");
+  return hidden * (q + kv + rotated) + q + kv + q * heads * (head + rotated) +
+         kv * heads * (head + value) + heads * value * hidden;
+}
+
 /// Parameters by hand: learned positions, biases, tied output (gpt); no biases, gated, untied
 /// (llama), with what Qwen and mixtures add.
 int64_t parameters(const mh::Preset& preset) {
@@ -31,22 +41,26 @@ int64_t parameters(const mh::Preset& preset) {
   const int64_t q = heads * head, kv = head * get(preset, "kv_heads", heads);
   const mh::Value* biases = preset.model.find("qkv_bias");
   const mh::Value* norms = preset.model.find("qk_norm");
-  const int64_t attention = 2 * hidden * q + 2 * hidden * kv +
-                            (biases && biases->as_boolean() ? q + 2 * kv : 0) +
-                            (norms && norms->as_boolean() ? 2 * head : 0);
+  const int64_t attention = get(preset, "kv_rank") > 0
+                                ? latent_attention(preset)
+                                : 2 * hidden * q + 2 * hidden * kv +
+                                      (biases && biases->as_boolean() ? q + 2 * kv : 0) +
+                                      (norms && norms->as_boolean() ? 2 * head : 0);
   const int64_t experts = get(preset, "experts"); // with a router; 0: there is one feed-forward
   const int64_t units = experts > 0 ? get(preset, "expert_hidden", get(preset, "ffn_hidden"))
                                     : get(preset, "ffn_hidden");
-  const int64_t feed_forward =
-      3 * hidden * units * std::max<int64_t>(1, experts) + hidden * experts;
-  return 2 * vocab * hidden + layers * (attention + feed_forward + 2 * hidden) + hidden;
+  const int64_t all = units * std::max<int64_t>(1, experts) + get(preset, "shared_hidden");
+  const int64_t dense = get(preset, "first_dense");
+  const int64_t feed_forwards = (layers - dense) * (3 * hidden * all + hidden * experts) +
+                                dense * 3 * hidden * get(preset, "ffn_hidden");
+  return 2 * vocab * hidden + layers * (attention + 2 * hidden) + feed_forwards + hidden;
 }
 
 } // namespace
 
 TEST_CASE("every row of the model-size table counts its parameters right and resolves") {
   const std::vector<mh::Preset> presets = mh::load_presets(mh::test::options());
-  CHECK(presets.size() == 30);
+  CHECK(presets.size() == 31);
   const mh::test::Folder folder;
   for (const mh::Preset& preset : presets) {
     CAPTURE(preset.name);
@@ -98,13 +112,13 @@ TEST_CASE("a folder's own presets hide the rows of later folders") {
   mh::ReadOptions options;
   options.roots = {folder.path(), mh::test::recipes()};
   const auto presets = mh::load_presets(options);
-  CHECK(presets.size() == 30);
+  CHECK(presets.size() == 31);
   CHECK(presets.front().source == "ours");
 }
 
 TEST_CASE("every layout resolves with each model that it was made for, on the ranks of its name") {
   const auto layouts = mh::load_layouts(mh::test::options());
-  CHECK(layouts.size() == 25);
+  CHECK(layouts.size() == 33);
   const mh::test::Folder folder;
   std::set<std::string> models;
   for (const mh::Preset& preset : mh::load_presets(mh::test::options())) {

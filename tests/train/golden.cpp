@@ -10,15 +10,21 @@
 #include "core/train/weights.hpp"
 #include "megahost/model.hpp"
 #include "megahost/nn/decoder.hpp"
+#include "megahost/nn/experts.hpp"
+#include "plugins/models/moe/config.hpp"
+#include "plugins/parallel/expert/dispatch.hpp"
 #include "plugins/parallel/pipeline/orders.hpp"
 #include "tests/dist/placed.hpp"
+#include "tests/train/megatron_weights.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -30,8 +36,7 @@
 
 namespace {
 
-constexpr int64_t kHeads = 8;
-constexpr int64_t kSteps = 10;
+using namespace megatron;
 
 class AdamW : public mh::Optimizer {
 public:
@@ -61,58 +66,22 @@ private:
   mh::InstructionLists lists_;
 };
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const auto place = text.find(from);
-  return place == std::string::npos ? text : text.replace(place, from.size(), to);
-}
+/// Llama's blocks with the plugin's experts.
+class Mixture : public mh::Decoder {
+public:
+  Mixture(const MoeConfig& config, const Args& args)
+      : Decoder(config, args)
+      , moe_(config) {}
 
-/// Megatron's tensors under our names: query, key and value rows are grouped by kv head, gate and
-/// up rows follow one another.
-std::map<std::string, at::Tensor>
-our_names(const std::map<std::string, at::Tensor>& theirs, int64_t kv_heads) {
-  std::map<std::string, at::Tensor> ours;
-  for (const auto& [their_name, value] : theirs) {
-    std::string name = replaced(their_name, "decoder.", "");
-    for (const auto& [from, to] :
-         {std::pair("embedding.word_embeddings", "embedding.word"),
-          std::pair("embedding.position_embeddings", "embedding.position"),
-          std::pair("final_layernorm", "head.norm"),
-          std::pair("output_layer", "head"),
-          std::pair("input_layernorm", "attention_norm"),
-          std::pair("pre_mlp_layernorm", "mlp_norm"),
-          std::pair("self_attention.linear_proj", "attention.out"),
-          std::pair("linear_fc2", "down")}) {
-      name = replaced(name, from, to);
-    }
-    if (name.find("linear_qkv") != std::string::npos) {
-      const int64_t queries = kHeads / kv_heads;
-      const int64_t width = value.size(0) / (kv_heads * (queries + 2));
-      const auto rest = value.sizes().slice(1).vec();
-      std::vector<int64_t> grouped{kv_heads, (queries + 2) * width};
-      grouped.insert(grouped.end(), rest.begin(), rest.end());
-      const auto groups = value.reshape(grouped);
-      int64_t row = 0;
-      for (const auto& [part, rows] :
-           {std::pair("q", queries), std::pair("k", 1L), std::pair("v", 1L)}) {
-        std::vector<int64_t> shape{kv_heads * rows * width};
-        shape.insert(shape.end(), rest.begin(), rest.end());
-        ours[replaced(name, "self_attention.linear_qkv", std::string("attention.") + part)] =
-            groups.narrow(1, row, rows * width).reshape(shape);
-        row += rows * width;
-      }
-    } else if (name.find("linear_fc1") != std::string::npos) {
-      const bool gated = theirs.contains("output_layer.weight");
-      const int64_t rows = value.size(0) / 2;
-      if (gated) {
-        ours[replaced(name, "linear_fc1", "gate")] = value.narrow(0, 0, rows);
-      }
-      ours[replaced(name, "linear_fc1", "up")] = gated ? value.narrow(0, rows, rows) : value;
-    } else {
-      ours[name] = value;
-    }
+protected:
+  [[nodiscard]] std::unique_ptr<mh::FeedForwardPart>
+  feed_forward(int64_t, mh::Builder& builder) const override {
+    return std::make_unique<mh::MixtureOfExperts>(builder, moe_.mixture(feed_forward_spec()));
   }
-  return ours;
-}
+
+private:
+  MoeConfig moe_;
+};
 
 /// A layout of ranks as threads.
 struct Ranks {
@@ -121,22 +90,32 @@ struct Ranks {
   int64_t zero = 0;
 };
 
-/// Trains as one of the ranks.
-void check_ten_steps(
-    const std::string& name,
-    const mh::DecoderConfig& config,
-    const Ranks& ranks,
-    const mh::Mesh& mesh
-) {
-  const std::string folder = std::string(std::getenv("MEGAHOST_SOURCE")) + "/tests/parity/golden/";
+std::string golden_file(const std::string& name) {
+  return std::string(std::getenv("MEGAHOST_SOURCE")) + "/tests/parity/golden/" + name;
+}
+
+Tensors read_golden(const std::string& name) {
   mh::LocalStorage disk;
-  auto theirs = mh::read_tensors(disk, folder + name + ".safetensors");
+  return mh::read_tensors(disk, golden_file(name + ".safetensors"));
+}
+
+struct Golden {
+  std::string name;
+  Tensors tensors; ///< weights under Megatron's names, and tokens
+  int64_t kv_heads;
+  const mh::Decoder& decoder;
+};
+
+/// Trains as one of the ranks.
+void check_ten_steps(const Golden& golden, const Ranks& ranks, const mh::Mesh& mesh) {
+  Tensors theirs = golden.tensors;
   const auto tokens = theirs.at("tokens");
   theirs.erase("tokens");
 
-  const mh::Rules rules = mh::rules_of(/*sequence=*/true);
+  mh::Rules rules = mh::rules_of(/*sequence=*/true);
+  rules.features.push_back({mh::axis::expert, mh::MeshAxis::ep});
+  rules.experts = expert_parallel::make_all_to_all();
   const int64_t data_ranks = ranks.shape.dp;
-  const mh::Decoder decoder(config, {.vocab = 256, .seq_length = 32});
   std::vector<mh::ModelChunk> chunks;
   std::unique_ptr<mh::Pipeline> pipeline;
   if (!ranks.chunks.empty()) {
@@ -148,14 +127,14 @@ void check_ten_steps(
     );
   }
   mh::Model model(
-      decoder,
+      golden.decoder,
       {.mesh = &mesh, .rules = &rules, .seq = 32, .microbatch = data_ranks, .chunks = chunks}
   );
   auto& parameters = model.parameters();
   size_t loaded = 0;
   {
     const at::NoGradGuard no_grad;
-    for (const auto& [our_name, value] : our_names(theirs, config.kv_heads.value_or(kHeads))) {
+    for (const auto& [our_name, value] : our_names(stacked(theirs), golden.kv_heads)) {
       auto* parameter = parameters.find(our_name);
       REQUIRE_MESSAGE((parameter != nullptr || pipeline != nullptr), our_name);
       if (parameter == nullptr) { // it lies on another stage
@@ -174,7 +153,7 @@ void check_ten_steps(
   mh::Weights weights(parameters, gradients.owned(), adamw, {.weight_decay = 0.01});
   REQUIRE((weights.stored().size() == 3 * loaded || ranks.zero > 0)); // else some are others'
 
-  std::ifstream printed(folder + name + ".txt");
+  std::ifstream printed(golden_file(golden.name + ".txt"));
   for (int64_t step = 0; step < kSteps; ++step) {
     std::vector<mh::Batch> batches;
     for (int64_t first = 0; first < 8; first += data_ranks) {
@@ -207,40 +186,47 @@ void check_ten_steps(
     std::string word;
     words >> loss >> word >> word >> norm;
     CAPTURE(line);
-    CHECK(result.losses.at(0).value == doctest::Approx(loss).epsilon(1e-5).scale(0));
+    const auto check_loss = [&](const std::string& name, double expected) {
+      CAPTURE(name);
+      const auto found =
+          std::find_if(result.losses.begin(), result.losses.end(), [&](const auto& value) {
+            return value.name == name;
+          });
+      REQUIRE(found != result.losses.end());
+      CHECK(found->value == doctest::Approx(expected).epsilon(1e-5).scale(0));
+    };
+    check_loss("lm loss", loss);
+    for (const std::string name : {"z loss", "load balancing loss"}) {
+      if (const auto place = line.find(name); place != std::string::npos) {
+        check_loss(name, std::stod(line.substr(place + name.size())));
+      }
+    }
     CHECK(result.gradient_norm == doctest::Approx(norm).epsilon(1e-5).scale(0));
   }
 }
 
-void check_layouts(const std::string& name, const mh::DecoderConfig& config) {
-  for (const auto& ranks :
-       {Ranks{},
-        Ranks{{.tp = 2}}, // with sequence
-        Ranks{{.dp = 2}, "", /*zero=*/1},
-        Ranks{{.pp = 2}, "embed+2|2+head"},
-        Ranks{{.pp = 2}, "embed+1|1|1|1+head"}}) { // virtual 2
+void check_layouts(const Golden& golden, const std::vector<Ranks>& layouts) {
+  for (const auto& ranks : layouts) {
     CAPTURE(ranks.chunks);
     CAPTURE(ranks.shape.tp);
     CAPTURE(ranks.zero);
-    mh::run_ranks(ranks.shape, [&](const mh::Mesh& mesh) {
-      check_ten_steps(name, config, ranks, mesh);
-    });
+    mh::run_ranks(ranks.shape, [&](const mh::Mesh& mesh) { check_ten_steps(golden, ranks, mesh); });
   }
 }
 
-} // namespace
-
-TEST_CASE("ten steps of Megatron's GPT, on one rank and under four layouts") {
-  mh::DecoderConfig config;
-  config.layers = 4;
-  config.hidden = 64;
-  config.heads = kHeads;
-  config.activation = "gelu";
-  check_layouts("gpt", config);
+std::vector<Ranks> dense_layouts() {
+  return {
+      Ranks{},
+      Ranks{{.tp = 2}}, // with sequence
+      Ranks{{.dp = 2}, "", /*zero=*/1},
+      Ranks{{.pp = 2}, "embed+2|2+head"},
+      Ranks{{.pp = 2}, "embed+1|1|1|1+head"}}; // virtual 2
 }
 
-TEST_CASE("ten steps of Megatron's Llama, on one rank and under four layouts") {
-  mh::DecoderConfig config;
+/// What Megatron's llama and its mixture have in common; the rest is the plugins' defaults.
+template <class Config>
+Config llama_config() {
+  Config config;
   config.layers = 4;
   config.hidden = 64;
   config.heads = kHeads;
@@ -251,5 +237,44 @@ TEST_CASE("ten steps of Megatron's Llama, on one rank and under four layouts") {
   config.positions = "rope";
   config.bias = false;
   config.tied = false;
-  check_layouts("llama", config);
+  return config;
+}
+
+} // namespace
+
+TEST_CASE("ten steps of Megatron's GPT, on one rank and under four layouts") {
+  mh::DecoderConfig config;
+  config.layers = 4;
+  config.hidden = 64;
+  config.heads = kHeads;
+  config.activation = "gelu";
+  const mh::Decoder decoder(config, {.vocab = 256, .seq_length = 32});
+  check_layouts({"gpt", read_golden("gpt"), kHeads, decoder}, dense_layouts());
+}
+
+TEST_CASE("ten steps of Megatron's Llama, on one rank and under four layouts") {
+  const auto config = llama_config<mh::DecoderConfig>();
+  const mh::Decoder decoder(config, {.vocab = 256, .seq_length = 32});
+  check_layouts({"llama", read_golden("llama"), 4, decoder}, dense_layouts());
+}
+
+TEST_CASE("ten steps of Megatron's mixture of experts, on one rank and under four layouts") {
+  const Tensors dense = seeded(0), read = read_golden("llama");
+  REQUIRE(dense.size() == read.size());
+  for (const auto& [name, tensor] : read) {
+    CAPTURE(name);
+    REQUIRE(at::equal(tensor, dense.at(name)));
+  }
+  auto config = llama_config<MoeConfig>();
+  config.experts = 4; // two of a token, and a balance weight of 1e-2
+  config.z_weight = 1e-3;
+  const Mixture decoder(config, {.vocab = 256, .seq_length = 32});
+  check_layouts(
+      {"moe", seeded(4), 4, decoder},
+      {Ranks{},
+       Ranks{{.tp = 2, .ep = 2}},
+       Ranks{{.dp = 2}, "", /*zero=*/1},
+       Ranks{{.dp = 2, .ep = 2}},
+       Ranks{{.pp = 2}, "embed+2|2+head"}}
+  );
 }

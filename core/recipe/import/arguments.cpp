@@ -60,7 +60,7 @@ constexpr MegatronArgument kArguments[] = {
     {"init-method-xavier-uniform", none, changes, {}, {}, "weights begin normal, as model.init_std says"},
     {"window-size", one, settings},
     {"window-attn-skip-freq", one, changes, {}, {}, "model.window_pattern says which layers have the window"},
-    {"multi-latent-attention", none, changes, {}, {}, "there is no latent attention"},
+    {"multi-latent-attention", none, changes, {}, {}, "latent attention is not imported: set model.kv_rank, q_rank, rope_head_dim, v_head_dim and head_dim"},
     {"apply-query-key-layer-scaling", none, nothing, {}, {}, "soft max is computed in fp32"},
     {"attention-softmax-in-fp32", none, same},
     {"num-experts", one, number, "model.experts"},

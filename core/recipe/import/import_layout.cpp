@@ -57,6 +57,10 @@ void Importer::layout() {
       comment("--sequence-parallel: without tensor-parallel ranks it says nothing");
     }
   }
+  if (given_.has("num-experts") && tensor > 1 && !is_set("parallel.expert_tensor")) {
+    set("parallel.expert_tensor", tensor, "experts are cut like other layers unless told otherwise"
+    );
+  }
   zero();
   if (given_.has("use-tp-pp-dp-mapping")) {
     set("parallel.order", "tp-cp-ep-pp-dp", "--use-tp-pp-dp-mapping");

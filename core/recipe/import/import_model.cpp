@@ -8,6 +8,84 @@
 
 namespace mh {
 
+namespace {
+
+/// Python's lists of 0 and 1 that are added and repeated: "([0]*3+[1]*2)*2".
+class PatternReader {
+public:
+  explicit PatternReader(const std::string& text) {
+    std::copy_if(text.begin(), text.end(), std::back_inserter(text_), [](char letter) {
+      return letter != ' ';
+    });
+  }
+
+  /// A letter for each entry; empty if the text is something else.
+  [[nodiscard]] std::string read() {
+    const std::string all = sum();
+    return sound_ && at_ == text_.size() ? all : "";
+  }
+
+private:
+  static constexpr size_t kMost = 10000;
+
+  bool eat(char letter) {
+    const bool there = at_ < text_.size() && text_[at_] == letter;
+    at_ += there ? 1 : 0;
+    return there;
+  }
+
+  std::string sum() {
+    std::string all = product();
+    while (sound_ && eat('+')) {
+      all += product();
+    }
+    return all;
+  }
+
+  std::string product() {
+    std::string all = atom();
+    while (sound_ && eat('*')) {
+      size_t times = 0;
+      while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9' && times < kMost) {
+        times = 10 * times + static_cast<size_t>(text_[at_++] - '0');
+      }
+      const std::string part = all;
+      sound_ = sound_ && times > 0 && times * part.size() <= kMost;
+      all.clear();
+      for (size_t i = 0; sound_ && i < times; ++i) {
+        all += part;
+      }
+    }
+    return all;
+  }
+
+  std::string atom() {
+    std::string all;
+    if (++depth_ > 20) {
+      sound_ = false;
+    } else if (eat('(')) {
+      all = sum();
+      sound_ = sound_ && eat(')');
+    } else {
+      sound_ = sound_ && eat('[');
+      do {
+        all += eat('1') ? '1' : '0';
+        sound_ = sound_ && (all.back() == '1' || eat('0'));
+      } while (sound_ && eat(','));
+      sound_ = sound_ && eat(']');
+    }
+    --depth_;
+    return all;
+  }
+
+  std::string text_;
+  size_t at_ = 0;
+  int depth_ = 0;
+  bool sound_ = true;
+};
+
+} // namespace
+
 void Importer::model() {
   const bool gated = given_.has("swiglu");
   const char* activation = gated                               ? "swiglu"
@@ -90,9 +168,34 @@ void Importer::mixture() {
   set_from("model.balance", std::move(balance), "moe-router-load-balancing-type");
   set_from("model.balance_weight", given_.number("moe-aux-loss-coeff", 0), "moe-aux-loss-coeff");
   if (const GivenArgument* freq = given_.find("moe-layer-freq")) {
-    set("model.moe_every", number_value(argument_number(*freq, freq->values.front())), freq->text()
+    mixture_layers(*freq);
+  }
+}
+
+void Importer::mixture_layers(const GivenArgument& freq) {
+  const std::string& text = freq.values.front();
+  if (text.find('[') == std::string::npos) {
+    set("model.moe_every", number_value(argument_number(freq, text)), freq.text());
+    return;
+  }
+  const std::string layers = PatternReader(text).read();
+  const auto count = static_cast<int64_t>(layers.size());
+  if (layers.empty() || (is_set("model.layers") && count != integer("model.layers", 0))) {
+    refuse(
+        freq.text() + " is no list of a 0 or 1 for each layer",
+        "expected as in --moe-layer-freq '[0]*3+[1]*58'"
     );
   }
+  const size_t dense = std::min(layers.find('1'), layers.size());
+  if (layers.find('0', dense) == std::string::npos) {
+    set("model.first_dense", static_cast<int64_t>(dense), freq.text());
+    return;
+  }
+  Value::Array pattern;
+  for (const char layer : layers) {
+    pattern.emplace_back(layer == '1' ? "moe" : "dense");
+  }
+  set("model.moe_pattern", std::move(pattern), freq.text());
 }
 
 void Importer::window() {

@@ -43,6 +43,8 @@ private:
   void window();
   /// A mixture of experts.
   void mixture();
+  /// Which layers have experts.
+  void mixture_layers(const GivenArgument& freq);
   void positions();
   /// Ranks that the launcher starts; 0 if it does not say.
   [[nodiscard]] int64_t world() const;

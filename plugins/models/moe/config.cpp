@@ -86,6 +86,12 @@ std::string moe_pattern(const MoeConfig& c) {
              : "";
 }
 
+std::string first_dense(const MoeConfig& c) {
+  return c.first_dense > c.layers
+             ? "first_dense " + text(c.first_dense) + " is greater than layers " + text(c.layers)
+             : "";
+}
+
 std::string bias(const MoeConfig& c) {
   return c.bias ? "experts have no biases; set bias = false (qkv_bias may stay true)" : "";
 }
@@ -105,6 +111,7 @@ constexpr Condition kConditions[] = {
     {"capacity_drop", capacity_drop},
     {"capacity_pad", capacity_pad},
     {"shared_gate", shared_gate},
+    {"first_dense", first_dense},
     {"moe_pattern", moe_pattern},
     {"bias", bias},
 };
@@ -146,9 +153,16 @@ void router_fields(mh::Fields<MoeConfig>& f) {
 } // namespace
 
 bool MoeConfig::is_moe(int64_t index) const {
+  if (index < first_dense) {
+    return false;
+  }
   return moe_pattern.empty()
              ? index % moe_every == 0
              : moe_pattern[static_cast<size_t>(index) % moe_pattern.size()] == "moe";
+}
+
+bool MoeConfig::has_bias() const {
+  return has(*this, "bias");
 }
 
 mh::MixtureSpec MoeConfig::mixture(const mh::FeedForwardSpec& dense) const {
@@ -179,7 +193,7 @@ mh::MixtureSpec MoeConfig::mixture(const mh::FeedForwardSpec& dense) const {
       .out_std = dense.out_std,
       .shared = shared_hidden,
       .shared_gate = shared_gate};
-  if (has(*this, "bias")) {
+  if (has_bias()) {
     spec.router.bias_rate = balance_bias_rate;
   }
   spec.router.layers = 0;
@@ -196,6 +210,7 @@ void moe_fields(mh::Fields<MoeConfig>& f) {
   f.add("experts_per_token", &C::experts_per_token, "experts that each token passes").at_least(1);
   f.add("expert_hidden", &C::expert_hidden, "hidden units of an expert; ffn_hidden if absent")
       .at_least(1);
+  f.add("first_dense", &C::first_dense, "so many layers at the start have no experts").at_least(0);
   f.add("moe_every", &C::moe_every, "layers 0, n, 2n, ... have experts, the others are dense")
       .at_least(1);
   f.add(

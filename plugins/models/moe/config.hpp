@@ -22,6 +22,7 @@ struct MoeConfig : mh::DecoderConfig {
   int64_t experts = 8;
   int64_t experts_per_token = 2;
   std::optional<int64_t> expert_hidden;
+  int64_t first_dense = 0;
   int64_t moe_every = 1;
   std::vector<std::string> moe_pattern;
   std::optional<int64_t> shared_hidden;
@@ -41,6 +42,9 @@ struct MoeConfig : mh::DecoderConfig {
 
   /// Whether layer `index` has experts.
   [[nodiscard]] bool is_moe(int64_t index) const;
+
+  /// Whether a bias steers the choice of experts.
+  [[nodiscard]] bool has_bias() const;
 
   /// Of the layers that have experts; ffn_hidden is filled in.
   [[nodiscard]] mh::MixtureSpec mixture(const mh::FeedForwardSpec& dense) const;

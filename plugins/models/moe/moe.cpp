@@ -1,5 +1,5 @@
-/// Mixtures of experts (Mixtral, Qwen3-MoE, DeepSeek's kind of router): llama's blocks with experts
-/// in the feed-forward.
+/// Mixtures of experts (Mixtral, Qwen3-MoE, DeepSeek-V3): llama's blocks with experts in the
+/// feed-forward.
 
 #define MH_PLUGIN_LICENSE "Apache-2.0"
 #include "config.hpp"
@@ -18,45 +18,27 @@ public:
       : Decoder(config, args)
       , moe_(config) {}
 
-  /// `transformers` Mixtral where the soft max is taken over the chosen experts; else Qwen3-MoE,
-  /// and Qwen2-MoE with a shared expert.
+  /// `transformers` Mixtral where the soft max is taken over the chosen experts, DeepSeek-V3 where
+  /// scores are sigmoids; else Qwen3-MoE, and Qwen2-MoE with a shared expert.
   [[nodiscard]] std::vector<mh::HfTensor> hugging_face() const override {
     const bool mixtral = moe_.router == "topk_softmax";
-    if ((mixtral && moe_.shared_hidden) || moe_.router == "sigmoid" ||
-        moe_.activation != "swiglu") {
+    const bool gated = moe_.shared_gate == !deepseek();
+    if ((moe_.shared_hidden && (mixtral || !gated)) || moe_.activation != "swiglu" ||
+        (deepseek() && !moe_.kv_rank)) {
       return {};
     }
     return llama_names(
         config(),
         [&](int64_t layer, const std::string& theirs, const std::string& ours, auto& map) {
           if (!moe_.is_moe(layer)) {
-            for (const char* part : {"gate", "up", "down"}) {
-              map.push_back(
-                  {theirs + "mlp." + part + "_proj.weight", {ours + "mlp." + part + ".weight"}}
-              );
-            }
+            add_parts(map, theirs + "mlp.", ours + "mlp.");
             return;
           }
           const std::string folder = theirs + (mixtral ? "block_sparse_moe." : "mlp.");
-          map.push_back({folder + "gate.weight", {ours + "mlp.router.weight"}});
-          const std::string up = ours + "mlp.experts.gate_up.weight";
-          const std::string down = ours + "mlp.experts.down.weight";
-          for (int64_t e = 0; e < moe_.experts; ++e) {
-            const std::string expert = folder + "experts." + std::to_string(e) + ".";
-            const auto name = [&](const char* one, const char* other) {
-              return expert + (mixtral ? one : other) + ".weight";
-            };
-            map.push_back({name("w1", "gate_proj"), {up}, false, {e, 0}});
-            map.push_back({name("w3", "up_proj"), {up}, false, {e, 1}});
-            map.push_back({name("w2", "down_proj"), {down}, false, {e}});
-          }
-          for (const char* part : {"gate", "up", "down"}) {
-            if (moe_.shared_hidden) {
-              map.push_back(
-                  {folder + "shared_expert." + part + "_proj.weight",
-                   {ours + "mlp.shared." + part + ".weight"}}
-              );
-            }
+          add_experts(map, folder, ours + "mlp.", mixtral);
+          if (moe_.shared_hidden) {
+            const char* shared = deepseek() ? "shared_experts." : "shared_expert.";
+            add_parts(map, folder + shared, ours + "mlp.shared.");
           }
           if (moe_.shared_gate) {
             map.push_back({folder + "shared_expert_gate.weight", {ours + "mlp.shared_gate.weight"}}
@@ -82,6 +64,9 @@ public:
       }
       map.push_back({mlp + "experts.down.weight", {mlp + "down.weight"}});
       map.push_back({mlp + "router.weight", {}});
+      if (moe_.has_bias()) {
+        map.push_back({mlp + "router.bias", {}});
+      }
     }
     return map;
   }
@@ -95,11 +80,42 @@ protected:
   }
 
 private:
+  using Names = std::vector<mh::HfTensor>;
+
+  [[nodiscard]] bool deepseek() const { return moe_.router == "sigmoid"; }
+
+  static void add_parts(Names& map, const std::string& theirs, const std::string& ours) {
+    for (const std::string part : {"gate", "up", "down"}) {
+      map.push_back({theirs + part + "_proj.weight", {ours + part + ".weight"}});
+    }
+  }
+
+  void
+  add_experts(Names& map, const std::string& folder, const std::string& ours, bool mixtral) const {
+    map.push_back({folder + "gate.weight", {ours + "router.weight"}});
+    if (deepseek() && moe_.has_bias()) {
+      map.push_back({folder + "gate.e_score_correction_bias", {ours + "router.bias"}});
+    }
+    const std::string up = ours + "experts.gate_up.weight";
+    const std::string down = ours + "experts.down.weight";
+    for (int64_t e = 0; e < moe_.experts; ++e) {
+      const std::string expert = folder + "experts." + std::to_string(e) + ".";
+      const auto name = [&](const char* one, const char* other) {
+        return expert + (mixtral ? one : other) + ".weight";
+      };
+      map.push_back({name("w1", "gate_proj"), {up}, false, {e, 0}});
+      map.push_back({name("w3", "up_proj"), {up}, false, {e, 1}});
+      map.push_back({name("w2", "down_proj"), {down}, false, {e}});
+    }
+  }
+
   Config moe_;
 };
 
 } // namespace
 
 MH_PLUGIN("org.megahost.moe", "0.1.0", "mixtures of experts", [](mh::Registry& registry) {
-  registry.add<Moe>("moe", "llama's blocks with experts in the feed-forward: Mixtral, Qwen3-MoE");
+  registry.add<Moe>(
+      "moe", "llama's blocks with experts in the feed-forward: Mixtral, Qwen3-MoE, DeepSeek-V3"
+  );
 });

@@ -43,7 +43,7 @@ struct AttentionSpec {
   double std = 0.02, out_std = 0.02; ///< initial weights
 };
 
-/// softmax(q kᵀ / sqrt(head_dim) + mask) v.
+/// softmax(scale q kᵀ + mask) v; `scale` is 1 / sqrt(dim) if absent.
 ///
 /// Shapes:  q [queries, batch, heads, dim]; k, v [keys, batch, kv_heads, dim] -> q's. Where there
 ///          are more keys than queries, the queries are the last of the keys' tokens
@@ -56,7 +56,22 @@ struct AttentionSpec {
     const at::Tensor& v,
     const AttentionMask& mask,
     const AttentionDropout& dropout,
-    StepContext& context
+    StepContext& context,
+    std::optional<double> scale = std::nullopt
+);
+
+/// The same over the tokens of whole samples, wherever strategies put them: the block's part
+/// "core_attention".
+///
+/// Ranks:   collective over the mesh axis that splits samples, if one does
+[[nodiscard]] MH_API at::Tensor attend(
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const at::Tensor& v,
+    const AttentionMask& mask,
+    const AttentionDropout& dropout,
+    StepContext& context,
+    std::optional<double> scale = std::nullopt
 );
 
 /// Keys and values of the tokens before those of the batch, for generation: attention layers that
@@ -86,16 +101,25 @@ private:
   std::map<uint64_t, Entry> entries_;
 };
 
+/// What a block has before its feed-forward: attention of any kind.
+///
+/// Shapes:  x [seq, batch, embed] -> same
+class MH_API AttentionPart {
+public:
+  virtual ~AttentionPart();
+  [[nodiscard]] virtual at::Tensor forward(const at::Tensor& x, StepContext& context) const = 0;
+};
+
 /// Projections, query-key norm, rotary embedding, core attention and output product.
 ///
 /// Parameters: `q`, `k`, `v`, `out` (weight, bias); `q_norm.weight`, `k_norm.weight` [head_dim].
 /// Shapes: x [seq, batch, embed] -> the same. Throws: mh::Error for a window without causal
 /// attention.
 /// Source:  query-key norm arXiv:2010.04245, as in Qwen 3 (arXiv:2505.09388)
-class MH_API Attention {
+class MH_API Attention : public AttentionPart {
 public:
   Attention(Builder& builder, const AttentionSpec& spec);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const;
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const override;
 
 private:
   AttentionSpec spec_;

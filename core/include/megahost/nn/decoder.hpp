@@ -36,6 +36,10 @@ struct DecoderConfig {
   std::string norm_placement = "pre";
   double norm_eps = 1e-5;
   bool qk_norm = false;
+  std::optional<int64_t> kv_rank;
+  std::optional<int64_t> q_rank;
+  std::optional<int64_t> rope_head_dim;
+  std::optional<int64_t> v_head_dim;
   std::string activation = "gelu_tanh";
   std::string positions = "learned";
   double rope_base = 10000;
@@ -47,6 +51,8 @@ struct DecoderConfig {
   double rope_beta_slow = 1;
   double rope_beta_fast = 32;
   std::optional<double> rope_attention;
+  std::optional<double> rope_mscale;
+  std::optional<double> rope_mscale_all_dim;
   int64_t rope_original_length = 8192;
   bool causal = true;
   std::optional<int64_t> window;
@@ -96,6 +102,33 @@ void decoder_fields(Fields<C>& f) {
       .one_of({"pre", "post", "branch"});
   f.add("norm_eps", &C::norm_eps, "added to the variance in norms").above(0);
   f.add("qk_norm", &C::qk_norm, "RMSNorm of each head's query and key");
+  f.add(
+       "kv_rank",
+       &C::kv_rank,
+       "width of the latent that keys and values of all heads are made from (multi-head latent "
+       "attention, as in DeepSeek-V3); usual attention if absent"
+  )
+      .at_least(1);
+  f.add(
+       "q_rank",
+       &C::q_rank,
+       "latent attention: width of the latent that queries are made from; none if absent"
+  )
+      .at_least(1);
+  f.add(
+       "rope_head_dim",
+       &C::rope_head_dim,
+       "latent attention: rotated elements of a query, beside its head_dim, and of the one key "
+       "that "
+       "all heads share; 64 if absent"
+  )
+      .at_least(2);
+  f.add(
+       "v_head_dim",
+       &C::v_head_dim,
+       "latent attention: elements of a head's value; as head_dim if absent"
+  )
+      .at_least(1);
   f.add("activation", &C::activation, "of the feed-forward")
       .one_of({"gelu", "gelu_tanh", "relu2", "swiglu", "geglu"});
   f.add("positions", &C::positions, "how tokens know their positions")
@@ -118,6 +151,21 @@ void decoder_fields(Fields<C>& f) {
        "rope_attention",
        &C::rope_attention,
        "yarn scaling: factor of queries and keys; 0.1 ln(rope_factor) + 1 if absent"
+  )
+      .above(0);
+  f.add(
+       "rope_mscale",
+       &C::rope_mscale,
+       "yarn scaling of latent attention: m of the factor 0.1 m ln(rope_factor) + 1 of rotated "
+       "elements, over that of rope_mscale_all_dim"
+  )
+      .above(0);
+  f.add(
+       "rope_mscale_all_dim",
+       &C::rope_mscale_all_dim,
+       "yarn scaling of latent attention: m of the factor 0.1 m ln(rope_factor) + 1 by whose "
+       "square "
+       "all scores are scaled"
   )
       .above(0);
   f.add(

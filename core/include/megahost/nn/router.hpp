@@ -34,7 +34,9 @@ struct RouterSpec {
   int64_t groups = 1;        ///< experts are in so many groups ...
   int64_t groups_chosen = 1; ///< ... of which a token's experts are in the best so many
 
-  // What balances experts, in any combination; all with `balance_weight`.
+  // What balances experts, in any combination; all losses with `balance_weight`. They count the
+  // experts with a token's best scores, whatever bias and groups make of them (arXiv:2412.19437,
+  // equation 18).
   bool auxiliary = true; ///< a loss on each microbatch
   bool sequence = false; ///< a loss on each sample
   bool global = false;   ///< a loss on what all data ranks have had in this step so far
@@ -101,6 +103,10 @@ private:
       const Routing& routing,
       const Spread& spread,
       StepContext& context
+  ) const;
+  /// The counts that losses are of, [batch, experts]; adds those that are metrics.
+  [[nodiscard]] at::Tensor add_counts(
+      const at::Tensor& scores, const Routing& routing, const Spread& spread, StepContext& context
   ) const;
   void limit(Routing& routing, const Spread& spread, StepContext& context) const;
 

@@ -96,7 +96,9 @@ public:
       owned.value.copy_(*value++);
     }
     gradients.share_parameters();
-    const auto optimizer = host.make<Optimizer>(spec.name, spec.options);
+    // Rounded to float32 it would make 1e-7 of a difference of 1e-15, where a float ends between.
+    const auto dtype = options_.dtype == at::kDouble ? at::kDouble : at::kFloat;
+    const auto optimizer = host.make<Optimizer>(spec.name, spec.options, {.state_dtype = dtype});
     Weights weights(
         parameters(), gradients.owned(), *optimizer, {.weight_decay = 0.1, .mesh = &session_.mesh}
     );

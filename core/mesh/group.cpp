@@ -211,6 +211,9 @@ at::Tensor Group::all_to_all(const at::Tensor& tensor, int64_t split, int64_t co
     std::vector<int64_t> even;
     return backend.alltoall_base(output, input, even, even);
   }).wait();
+  if (split == concat) { // the pieces follow one another as they came
+    return output.movedim(0, split);
+  }
   std::vector<at::Tensor> pieces = output.chunk(size(), 0);
   for (auto& piece : pieces) {
     piece = piece.movedim(0, split);

@@ -19,26 +19,36 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// What ranks exchange: a tensor `x`, and room for a result as large.
 struct Exchange {
   const char* name;
   double
       traffic; ///< bytes that cross a rank's link, for n ranks: traffic * (n - 1) / n of the size
-  std::function<void(const Group&, const at::Tensor&)> run;
+  std::function<void(const Group&, const at::Tensor& x, const at::Tensor& room)> run;
 };
+
+at::Tensor part(const at::Tensor& x, const Group& group) {
+  return x.narrow(0, 0, x.size(0) / group.size());
+}
 
 /// Of a tensor that is `x` as a whole: what is gathered or scattered is as large.
 const std::vector<Exchange>& exchanges() {
+  using at::Tensor;
   static const std::vector<Exchange> all{
-      {"all-reduce", 2, [](const Group& group, const at::Tensor& x) { group.all_reduce(x); }},
+      {"all-reduce",
+       2,
+       [](const Group& group, const Tensor& x, const Tensor&) { group.all_reduce(x); }},
       {"all-gather",
        1,
-       [](const Group& group, const at::Tensor& x) {
-         (void)group.all_gather(x.narrow(0, 0, x.size(0) / group.size()), 0);
+       [](const Group& group, const Tensor& x, const Tensor& room) {
+         (void)group.start_all_gather(part(x, group), 0, room).wait();
        }},
       {"reduce-scatter",
        1,
-       [](const Group& group, const at::Tensor& x) { (void)group.reduce_scatter(x, 0); }},
-      {"all-to-all", 1, [](const Group& group, const at::Tensor& x) {
+       [](const Group& group, const Tensor& x, const Tensor& room) {
+         (void)group.start_reduce_scatter(x, 0, part(room, group)).wait();
+       }},
+      {"all-to-all", 1, [](const Group& group, const Tensor& x, const Tensor&) {
          (void)group.all_to_all(x, 0, 0);
        }}};
   return all;
@@ -47,12 +57,12 @@ const std::vector<Exchange>& exchanges() {
 /// What pipeline stages do: each sends to the next one.
 const std::vector<Exchange>& transfers() {
   static const std::vector<Exchange> all{
-      {"send to next", 0, [](const Group& group, const at::Tensor& x) {
+      {"send to next", 0, [](const Group& group, const at::Tensor& x, const at::Tensor& room) {
          const int64_t n = group.size();
          const int64_t next = (group.index() + 1) % n, before = (group.index() + n - 1) % n;
          const bool sends_first = group.index() % 2 == 0; // the neighbours receive first
          Pending sent = sends_first ? group.send(x, next) : Pending();
-         Pending arrival = group.receive(at::empty_like(x), before);
+         Pending arrival = group.receive(room, before);
          sent = sends_first ? std::move(sent) : group.send(x, next);
          (void)arrival.wait();
          (void)sent.wait();
@@ -67,6 +77,7 @@ double time_of(
     const at::Tensor& x,
     const std::function<void()>& finish
 ) {
+  const at::Tensor room = at::empty_like(x);
   constexpr int64_t kBytes = 64 << 20; // of a round
   const auto bytes = static_cast<int64_t>(x.nbytes());
   const int64_t times = std::clamp<int64_t>(kBytes / bytes, 4, 200);
@@ -74,7 +85,7 @@ double time_of(
   for (int round = 0; round < 4; ++round) { // the first one warms up
     const auto start = Clock::now();
     for (int64_t i = 0; i < times; ++i) {
-      exchange.run(group, x);
+      exchange.run(group, x, room);
     }
     finish();
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();

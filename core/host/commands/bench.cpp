@@ -84,7 +84,8 @@ int command_bench_comm(const Invocation& invocation, Host& host) {
         "give --nproc 2, or degrees such as --set parallel.tensor=2"
     );
   }
-  const auto device = host.make<Device>(recipe.device);
+  const Device::Args place{.local_rank = found ? found->world.local_rank : 0};
+  const auto device = host.make<Device>(recipe.device, Table(), place);
   const auto shape = mesh_shape(recipe, world);
   install_caching_allocator();
   const auto measure = [&](const Mesh& mesh) {

@@ -23,7 +23,8 @@ std::string command_line(
     const TrainOptions& options,
     const Recipe& recipe,
     const std::filesystem::path& folder,
-    const std::string& command
+    const std::string& command,
+    const std::string& anew
 ) {
   auto given = options.recipe_words;
   if (given.empty()) {
@@ -31,10 +32,12 @@ std::string command_line(
   }
   const bool elsewhere = folder != std::filesystem::path(recipe.checkpoint.dir);
   std::string text = shell_word(options.program) + " " + command;
+  const auto is_over = [&](const std::string& set) {
+    return set.starts_with("train.exit_iters=") || (!anew.empty() && set.starts_with(anew + "=")) ||
+           (elsewhere && set.starts_with("checkpoint.dir="));
+  };
   for (size_t i = 0; i < given.size(); ++i) {
-    const std::string& value = given[std::min(i + 1, given.size() - 1)];
-    if (given[i] == "--set" && (value.starts_with("train.exit_iters=") ||
-                                (elsewhere && value.starts_with("checkpoint.dir=")))) {
+    if (given[i] == "--set" && i + 1 < given.size() && is_over(given[i + 1])) {
       ++i;
     } else {
       text += " " + shell_word(given[i]);
@@ -74,16 +77,12 @@ void close_run(
       (session.recipe.log.tensorboard ? "tensorboard, " : "") + "checkpoints)"
   );
   log.line("next:");
-  const auto line = [&](const std::string& command) {
-    return "  " + command_line(options, session.recipe, folder, command);
+  const auto line = [&](const std::string& command, const std::string& anew = "") {
+    return "  " + command_line(options, session.recipe, folder, command, anew);
   };
   if (finished) {
-    log.line(
-        line("run") + words(
-                          " --resume --set train.iters=%lld   # train on",
-                          static_cast<long long>(2 * session.recipe.iterations())
-                      )
-    );
+    const auto iters = std::to_string(2 * session.recipe.iterations());
+    log.line(line("run", "train.iters") + " --resume --set train.iters=" + iters + "   # train on");
   }
   log.line(line("eval") + " --weights " + shell_word(folder.string()) + "   # measure it");
 }

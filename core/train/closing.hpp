@@ -11,12 +11,14 @@
 namespace mh {
 
 /// A command line about this run, quoted for a shell: PROGRAM COMMAND RECIPE OPTIONS. The options
-/// are those that were given, without train.exit_iters, and name the folder that the run took.
+/// are those that were given, without train.exit_iters and `anew`, a key that the caller sets after
+/// them, and name the folder that the run took.
 [[nodiscard]] std::string command_line(
     const TrainOptions& options,
     const Recipe& recipe,
     const std::filesystem::path& folder,
-    const std::string& command
+    const std::string& command,
+    const std::string& anew = ""
 );
 
 /// What a finished run ends with.

@@ -83,8 +83,8 @@ under every layout, to rounding.
     zero = 1            # each copy keeps its part of the optimizer's state
 
 Stages of a pipeline hold consecutive layers, balanced by cost (`pipeline_layout`); each microbatch of a step passes
-them all, in the order of `schedule`: gpipe, 1f1b, 1f1b over several `virtual_stages`, or zb-h1. `megahost schedule RECIPE`
-draws what each stage does when.
+them all, in the order of `schedule`: gpipe, 1f1b, 1f1b over several `virtual_stages`, zb-h1, or zb-v, whose two
+`virtual_stages` lie down and up again. `megahost schedule RECIPE` draws what each stage does when.
 
 Ranks of one copy are tensor x pipeline x context; `data` multiplies them. `batch.global` is divisible by `batch.micro`
 times the data-parallel degree.

@@ -1,10 +1,12 @@
 #include "megahost/builder.hpp"
 
 #include "core/kernels/ops.hpp"
+#include "core/nn/deferred_values.hpp"
 #include "core/nn/fp8.hpp"
 #include "megahost/error.hpp"
 #include "megahost/random.hpp"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 namespace mh {
@@ -53,6 +55,25 @@ std::vector<GradientSum> holders(const Placement& placed, int64_t rows, const Me
     }
   }
   return groups;
+}
+
+/// Writes the first values of a leaf's pieces over zeros.
+void initialise(
+    const at::Tensor& zeros,
+    const std::vector<Piece>& pieces,
+    const std::vector<Init>& inits,
+    uint64_t seed
+) {
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const auto& piece = pieces[i];
+    const at::Tensor view = Parameter().view(zeros, piece);
+    if (inits[i].kind == Init::Kind::ones) {
+      view.fill_(1);
+    } else if (inits[i].kind == Init::Kind::normal) {
+      const uint64_t key = random_key(seed, piece.name);
+      fill_normal(view, key, inits[i].std, piece.global_shape, piece.offset);
+    }
+  }
 }
 
 } // namespace
@@ -145,21 +166,21 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
     }
     parameter.pieces.push_back(std::move(piece));
   }
-  parameter.value = at::zeros(leaf, options());
-  for (size_t i = 0; args_.initialise && i < specs.size(); ++i) {
-    const auto& piece = parameter.pieces[i];
-    at::Tensor view = parameter.view(parameter.value, piece);
-    if (specs[i].init.kind == Init::Kind::ones) {
-      view.fill_(1);
-    } else if (specs[i].init.kind == Init::Kind::normal) {
-      fill_normal(
-          view,
-          random_key(args_.seed, piece.name),
-          specs[i].init.std,
-          piece.global_shape,
-          piece.offset
-      );
-    }
+  std::vector<Init> inits;
+  for (const auto& spec : specs) {
+    inits.push_back(args_.initialise ? spec.init : Init::zeros());
+  }
+  if (DeferredValues* deferred = DeferredValues::current()) {
+    parameter.value = at::empty({1}, options()).expand(leaf);
+    deferred->add(
+        parameter.pieces.front().name,
+        [pieces = parameter.pieces, inits, seed = args_.seed](const auto& zeros) {
+          initialise(zeros, pieces, inits, seed);
+        }
+    );
+  } else {
+    parameter.value = at::zeros(leaf, options());
+    initialise(parameter.value, parameter.pieces, inits, args_.seed);
   }
   parameter.value.requires_grad_();
   return store_.add(std::move(parameter));

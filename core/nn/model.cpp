@@ -10,10 +10,13 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
+#include <tuple>
 #include <utility>
 
 namespace mh {
@@ -147,14 +150,12 @@ State recomputed_blocks(
 /// What passes between the chunks of a pipeline.
 class Model::Boundaries {
 public:
-  Boundaries(Outline outline, const Builder::Args& args)
+  /// `first` are the first blocks of all chunks but the first.
+  Boundaries(Outline outline, std::vector<int64_t> first, const Builder::Args& args)
       : outline_(std::move(outline))
       , mesh_(*args.mesh)
-      , rules_(*args.rules) {
-    for (size_t c = 1; c < args.chunks.size(); ++c) {
-      first_.push_back(args.chunks[c].first + 1); // block 0 is the embedding
-    }
-  }
+      , rules_(*args.rules)
+      , first_(std::move(first)) {}
 
   /// Into chunk `chunk` of the model, from 1.
   const std::vector<Passed>& before(int64_t chunk, const Batch& batch) {
@@ -200,7 +201,7 @@ private:
   Outline outline_;
   const Mesh& mesh_;
   const Rules& rules_;
-  std::vector<int64_t> first_; // blocks of the chunks but the first
+  std::vector<int64_t> first_;
   std::map<std::string, std::vector<std::vector<Passed>>> known_;
 };
 
@@ -210,6 +211,20 @@ struct Model::Blocks {
 };
 
 namespace {
+
+/// Where each chunk of the model is in `chunks`: those lie by stages, what they hold says in which
+/// order they follow one another.
+std::vector<size_t> model_order(const std::vector<ModelChunk>& chunks) {
+  std::vector<size_t> order(chunks.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    const auto key = [&](size_t c) {
+      return std::tuple(chunks[c].first, chunks[c].head, chunks[c].layers);
+    };
+    return key(a) < key(b);
+  });
+  return order;
+}
 
 /// The stages that hold each shared parameter of a model.
 std::map<std::string, std::set<int64_t>>
@@ -268,12 +283,13 @@ Model::Model(
   MH_ASSERT(
       static_cast<int64_t>(chunks.size()) % stages == 0, "each pipeline stage has as many chunks"
   );
+  const auto order = model_order(chunks);
   std::optional<Outline> outline;
   std::map<std::string, std::set<int64_t>> shared;
   if (chunks.size() > 1) {
     outline.emplace(architecture, args);
     std::vector<int64_t> stage_of_block;
-    for (size_t c = 0; c < chunks.size(); ++c) {
+    for (const size_t c : order) {
       const size_t blocks = blocks_of(chunks[c], layers).size();
       stage_of_block.insert(stage_of_block.end(), blocks, static_cast<int64_t>(c) % stages);
     }
@@ -284,7 +300,7 @@ Model::Model(
   int64_t layer = 0, blocks = 0; // of this stage
   for (auto c = static_cast<size_t>(stage); c < chunks.size(); c += static_cast<size_t>(stages)) {
     Blocks& own = chunks_.emplace_back();
-    own.number = static_cast<int64_t>(c);
+    own.number = std::find(order.begin(), order.end(), c) - order.begin();
     for (const int64_t block : blocks_of(chunks[c], layers)) {
       const size_t known = store_->all().size();
       const size_t shares = builder.shared_names().size();
@@ -324,7 +340,11 @@ Model::Model(
   flops_ = outline ? outline->flops() : builder.flops;
   elements_ = outline ? outline->elements() : store_->global_elements();
   if (outline) {
-    boundaries_ = std::make_unique<Boundaries>(std::move(*outline), args);
+    std::vector<int64_t> first;
+    for (size_t i = 1; i < order.size(); ++i) {
+      first.push_back(chunks[order[i]].first + 1); // block 0 is the embedding
+    }
+    boundaries_ = std::make_unique<Boundaries>(std::move(*outline), std::move(first), args);
   }
   if (const auto& fp8 = builder.fp8()) {
     fp8->allocate(*store_, args.device);

@@ -14,20 +14,20 @@ using Op = Instruction::Op;
 /// Sends and receives between this stage and the others, as the executor's transfers keep them.
 class InFlight {
 public:
-  InFlight(int64_t stage, int64_t stages)
-      : next_((stage + 1) % stages)
-      , previous_((stage + stages - 1) % stages) {}
+  InFlight(int64_t stage, const PipelineSchedule::Args& args)
+      : args_(args)
+      , stage_(stage) {}
 
   [[nodiscard]] int64_t bytes() const { return bytes_; }
 
-  void send(bool forward, int64_t bytes) {
-    Peer& peer = peers_[forward ? next_ : previous_];
+  void send(bool forward, const Instruction& one, int64_t bytes) {
+    Peer& peer = peers_[stage_beside(one, forward ? 1 : -1)];
     peer.sent.push_back({peer.posted++, bytes});
     bytes_ += bytes;
   }
 
   void receive(bool forward, const Instruction& one) {
-    const int64_t from = forward ? previous_ : next_;
+    const int64_t from = stage_beside(one, forward ? -1 : 1);
     arrivals_[{forward, one.chunk, one.microbatch}] = {from, peers_[from].posted++};
   }
 
@@ -65,7 +65,13 @@ private:
     int64_t from, number;
   };
 
-  int64_t next_, previous_;
+  /// Of the chunk after (1) or before (-1) that of `one` in the model.
+  [[nodiscard]] int64_t stage_beside(const Instruction& one, int64_t step) const {
+    return args_.stage_of(args_.chunk_of(stage_, one.chunk) + step);
+  }
+
+  PipelineSchedule::Args args_;
+  int64_t stage_;
   int64_t bytes_ = 0;
   std::map<int64_t, Peer> peers_;
   std::map<std::tuple<bool, int32_t, int32_t>, Arrival> arrivals_;
@@ -76,7 +82,7 @@ private:
 StageMemory compose_memory(const StepRecord& step, int64_t stage) {
   const StageRecord& record = step.stage(stage);
   StageMemory memory;
-  InFlight flight(stage, step.args.stages);
+  InFlight flight(stage, step.args);
   int64_t now = 0;
   const auto see = [&](const PassRecord& pass, bool closing) {
     if (const int64_t bytes = now + flight.bytes() + pass.peak; bytes > memory.activations) {
@@ -97,7 +103,7 @@ StageMemory compose_memory(const StepRecord& step, int64_t stage) {
     }
     see(pass, /*closing=*/false);
     if (one.op == Op::send_forward || one.op == Op::send_backward) {
-      flight.send(one.op == Op::send_forward, pass.sent);
+      flight.send(one.op == Op::send_forward, one, pass.sent);
     }
   }
   flight.finish();

@@ -122,11 +122,12 @@ private:
   }
 
   [[nodiscard]] PassTimes pass_times() const {
-    const auto chunks = static_cast<size_t>(step_.args.stages * step_.args.virtual_stages);
+    const auto chunks = static_cast<size_t>(step_.args.chunks());
     PassTimes times{std::vector(chunks, 0.0), std::vector(chunks, 0.0), std::vector(chunks, 0.0)};
     for (size_t s = 0; s < step_.lists.size(); ++s) {
       for (const auto& one : step_.lists[s]) {
-        const auto chunk = static_cast<size_t>(one.chunk) * step_.lists.size() + s;
+        const auto chunk =
+            static_cast<size_t>(step_.args.chunk_of(static_cast<int64_t>(s), one.chunk));
         if (!is_pass(one.op)) {
           continue;
         }
@@ -270,9 +271,8 @@ std::string layers_of(const StepRecord& step, int64_t stage, int64_t layers) {
     return "embed+" + std::to_string(layers) + "+head";
   }
   std::string text;
-  for (size_t c = static_cast<size_t>(stage); c < step.layout.size();
-       c += static_cast<size_t>(step.args.stages)) {
-    const auto& chunk = step.layout[c];
+  for (int64_t local = 0; local < step.args.virtual_stages; ++local) {
+    const auto& chunk = step.layout.at(static_cast<size_t>(step.args.chunk_of(stage, local)));
     text += std::string(text.empty() ? "" : ", ") + (chunk.embedding ? "embed+" : "") +
             std::to_string(chunk.layers) + (chunk.head ? "+head" : "");
   }

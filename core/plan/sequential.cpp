@@ -10,15 +10,19 @@ using Op = Instruction::Op;
 
 class Sequential : public PipelineSchedule {
 public:
-  explicit Sequential(InstructionLists lists)
-      : lists_(std::move(lists)) {}
+  Sequential(InstructionLists lists, ChunkOrder order)
+      : lists_(std::move(lists))
+      , order_(order) {}
 
   [[nodiscard]] std::vector<Instruction> instructions(int64_t stage) const override {
     return lists_[static_cast<size_t>(stage)];
   }
 
+  [[nodiscard]] ChunkOrder order() const override { return order_; }
+
 private:
   InstructionLists lists_;
+  ChunkOrder order_;
 };
 
 } // namespace
@@ -42,11 +46,11 @@ InstructionLists sequential_lists(const PipelineSchedule::Args& args, bool split
 
 Pipeline sequential_pipeline(const PipelineSchedule::Args& args, bool splits) {
   return {
-      [splits](const PipelineSchedule::Args& any) {
-        return std::make_unique<Sequential>(sequential_lists(any, splits));
+      [splits, order = args.order](PipelineSchedule::Args any) {
+        any.order = order;
+        return std::make_unique<Sequential>(sequential_lists(any, splits), order);
       },
-      args.stages,
-      args.virtual_stages};
+      args};
 }
 
 } // namespace mh

@@ -87,9 +87,9 @@ public:
       return std::make_unique<Shapes>(target.host, target.recipe, args, step.notes);
     };
     session_ = make_session(target.recipe, target.host, options);
-    record_.parameters = recorder_.memory().used();
-    session_->allocate_gradients();
-    record_.gradients = recorder_.memory().used() - record_.parameters;
+    session_->allocate_gradients(); // which moves the parameters
+    record_.gradients = session_->gradients->bytes();
+    record_.parameters = recorder_.memory().used() - record_.gradients;
     weights_ = std::make_unique<Weights>(
         session_->model->parameters(),
         session_->gradients->owned(),
@@ -161,7 +161,9 @@ private:
   void train(int64_t microbatches, std::optional<bool> splits) {
     record_.arriving = under_way();
     const at::AutoGradMode grad(true);
-    const Pipeline pipeline = sequential_pipeline(step_.args, splits.value_or(false));
+    auto args = step_.args;
+    args.microbatches = microbatches;
+    const Pipeline pipeline = sequential_pipeline(args, splits.value_or(false));
     Passes passes = session_->passes();
     passes.pipeline = step_.args.stages > 1 ? &pipeline : nullptr;
     if (splits) {
@@ -237,12 +239,14 @@ std::string signature(const StepRecord& step, const std::vector<double>& costs, 
     const auto& chunk = step.layout[c];
     const auto count =
         static_cast<size_t>(chunk.layers + (chunk.embedding ? 1 : 0) + (chunk.head ? 1 : 0));
-    if (static_cast<int64_t>(c) % step.args.stages == stage) {
+    if (step.args.stage_of(static_cast<int64_t>(c)) == stage) {
       text += chunk.embedding ? "(embedding" : "(";
       for (size_t b = block; b < block + count; ++b) {
         text += " " + std::to_string(costs[b]);
       }
       text += chunk.head ? " head)" : ")";
+      const auto local = static_cast<int32_t>(static_cast<int64_t>(c) / step.args.stages);
+      text += beside(step.args, stage, local, 1) < 0 ? "" : " here"; // sends nothing
     }
     block += count;
   }
@@ -288,7 +292,9 @@ StepRecord record_step(const PlanTarget& target) {
     );
     costs = block_costs(*architecture, recipe.model.seq_length);
     step.layout = stage_layout(recipe, costs);
-    step.lists = make_pipeline(recipe, target.host)->training(step.args.microbatches);
+    const auto pipeline = make_pipeline(recipe, target.host, step.args.microbatches);
+    step.args = pipeline->args();
+    step.lists = pipeline->training(step.args.microbatches);
   } else {
     step.lists = sequential_lists(step.args, /*splits=*/false);
   }

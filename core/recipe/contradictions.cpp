@@ -163,7 +163,8 @@ private:
     }
     const int64_t microbatches = global / (micro * copies);
     const int64_t stages = integer("parallel.pipeline");
-    if (integer("parallel.virtual_stages") > 1 && stages > 1 && microbatches % stages != 0) {
+    if (word("parallel.schedule").ends_with("1f1b") && integer("parallel.virtual_stages") > 1 &&
+        stages > 1 && microbatches % stages != 0) {
       report(
           {"batch.global", "parallel.virtual_stages", "parallel.pipeline"},
           text(microbatches) + " microbatches are not divisible by parallel.pipeline " +

@@ -219,15 +219,21 @@ private:
           "the split backward pass would compute each block a third time"
       );
     }
-    if (sound({"parallel.schedule", "parallel.virtual_stages"}) &&
-        word("parallel.schedule").starts_with("zb") && integer("parallel.virtual_stages") > 1) {
-      report(
-          {"parallel.virtual_stages", "parallel.schedule"},
-          "parallel.virtual_stages " + text(integer("parallel.virtual_stages")) +
-              " does not work with the zero-bubble schedule \"" + word("parallel.schedule") +
-              "\", expected 1",
-          "it has one chunk of layers on each stage; 1f1b takes several"
-      );
+    if (sound({"parallel.schedule", "parallel.virtual_stages", "parallel.pipeline"})) {
+      const std::string schedule = word("parallel.schedule");
+      const bool vee = schedule == "zb-v";
+      const int64_t chunks = integer("parallel.virtual_stages"), expected = vee ? 2 : 1;
+      const bool matters = chunks > 1 || integer("parallel.pipeline") > 1;
+      if (schedule.starts_with("zb") && chunks != expected && matters) {
+        report(
+            {"parallel.virtual_stages", "parallel.schedule"},
+            "parallel.virtual_stages " + text(chunks) +
+                " does not work with the zero-bubble schedule \"" + schedule + "\", expected " +
+                text(expected),
+            vee ? "the model lies on its stages down and up again: two chunks of layers on each"
+                : "it has one chunk of layers on each stage; 1f1b takes several"
+        );
+      }
     }
     expert_degrees();
     const int64_t experts = integer("parallel.expert") * integer("parallel.expert_tensor");

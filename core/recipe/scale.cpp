@@ -170,13 +170,15 @@ Table scaled_layout(const Value& tree, int64_t ranks, int64_t global, const Scal
     keep("zero");
   }
   if (const int64_t stages = axes[1].degree; stages > 1) {
-    keep("schedule");
-    const int64_t chunks = integer(tree, "parallel.virtual_stages");
-    const int64_t microbatches = global / axes[3].degree;
-    layout.set(
-        "virtual_stages",
-        microbatches % stages == 0 ? std::clamp<int64_t>(chunks, 1, layers / stages) : 1
-    );
+    const int64_t chunks =
+        std::clamp<int64_t>(integer(tree, "parallel.virtual_stages"), 1, layers / stages);
+    const Value* schedule = tree.find_path("parallel.schedule");
+    const bool vee = schedule != nullptr && *schedule == Value("zb-v");
+    if (!vee || chunks == 2) {
+      keep("schedule");
+    }
+    const bool divides = global / axes[3].degree % stages == 0;
+    layout.set("virtual_stages", divides || (vee && chunks == 2) ? chunks : 1);
   }
   return layout;
 }

@@ -15,6 +15,8 @@
 
 namespace mh {
 
+class DeferredValues;
+
 struct GradientOptions {
   int64_t zero = 0;          ///< 0: all ranks update all; 1: state is dealt out, 2: gradients too,
                              ///< 3: values too
@@ -22,6 +24,7 @@ struct GradientOptions {
   int64_t bucket = int64_t{10} << 20; ///< elements of a bucket; under zero 3 a block's, at most
   bool overlap = true;                ///< false: every sum starts after the backward pass
   at::ScalarType reduce = at::kFloat; ///< kBFloat16: half the traffic, rounded once
+  DeferredValues* deferred = nullptr; ///< of values that are still to be made; null: all are there
 };
 
 struct Bucket {

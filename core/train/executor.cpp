@@ -1,6 +1,7 @@
 #include "core/train/executor.hpp"
 
 #include "core/train/batches.hpp"
+#include "core/train/pipeline.hpp"
 #include "core/train/transfers.hpp"
 #include "megahost/error.hpp"
 
@@ -68,7 +69,7 @@ public:
       , microbatches_(microbatches)
       , options_(options)
       , train_(at::GradMode::is_enabled())
-      , stages_(passes.mesh.size(MeshAxis::pp))
+      , args_(passes.pipeline == nullptr ? PipelineSchedule::Args() : passes.pipeline->args())
       , stage_(passes.mesh.coordinate(MeshAxis::pp))
       , counts_(passes.mesh, microbatches)
       , transfers_(passes.mesh.group(MeshAxis::pp), most_sends_ahead(passes.model)) {}
@@ -102,6 +103,17 @@ private:
     }
   }
 
+  /// Of the chunk after (1) or before (-1) that of `one` in the model.
+  [[nodiscard]] int64_t stage_beside(const Instruction& one, int64_t step) const {
+    return args_.stage_of(args_.chunk_of(stage_, one.chunk) + step);
+  }
+
+  /// The microbatch's pass through that chunk, where it is on this stage; else null.
+  Pass* pass_beside(const Instruction& one, int64_t step) {
+    const int32_t chunk = beside(args_, stage_, one.chunk, step);
+    return chunk < 0 ? nullptr : &pass({one.op, chunk, one.microbatch});
+  }
+
   void step(const Instruction& one) {
     if (passes_.watch != nullptr) {
       passes_.watch->microbatch(one.microbatch);
@@ -114,7 +126,7 @@ private:
       forward(one);
       return;
     case Op::send_forward:
-      transfers_.send((stage_ + 1) % stages_, std::exchange(pass(one).to_send, {}));
+      transfers_.send(stage_beside(one, 1), std::exchange(pass(one).to_send, {}));
       end_if_forward_only(one);
       return;
     case Op::receive_backward:
@@ -125,9 +137,7 @@ private:
       backward(one);
       return;
     case Op::send_backward:
-      transfers_.send(
-          (stage_ + stages_ - 1) % stages_, std::exchange(sending_back_.at(key(one)), {})
-      );
+      transfers_.send(stage_beside(one, -1), std::exchange(sending_back_.at(key(one)), {}));
       sending_back_.erase(key(one));
       return;
     case Op::backward_weight:
@@ -172,7 +182,7 @@ private:
     for (const auto& passed : passes_.model.input(one.chunk, now.microbatch->batch)) {
       rooms.push_back(room(passed));
     }
-    now.input_arrival = transfers_.receive((stage_ + stages_ - 1) % stages_, rooms);
+    now.input_arrival = transfers_.receive(stage_beside(one, -1), rooms);
   }
 
   void receive_gradients(const Instruction& one) {
@@ -183,7 +193,7 @@ private:
         rooms.push_back(room(passed));
       }
     }
-    now.gradient_arrival = transfers_.receive((stage_ + 1) % stages_, rooms);
+    now.gradient_arrival = transfers_.receive(stage_beside(one, 1), rooms);
   }
 
   void forward(const Instruction& one) {
@@ -225,7 +235,11 @@ private:
         );
       }
     }
-    if (handed_on.empty()) {
+    Pass* next = pass_beside(one, 1);
+    if (next != nullptr) {
+      next->input_arrival = from_here(std::exchange(now.to_send, {}));
+    }
+    if (next != nullptr || handed_on.empty()) {
       end_if_forward_only(one);
     }
   }
@@ -260,7 +274,7 @@ private:
     if (passes_.gradients != nullptr) {
       passes_.gradients->backward_done();
     }
-    auto& back = sending_back_[key(one)];
+    std::vector<at::Tensor> back;
     for (const auto& passed : passes_.model.input(one.chunk, now->microbatch->batch)) {
       if (passed.differentiable) {
         const at::Tensor& value = now->input[passed.name].value;
@@ -268,13 +282,19 @@ private:
         back.push_back(gradient.defined() ? gradient.contiguous() : at::zeros_like(value));
       }
     }
+    if (Pass* before = pass_beside(one, -1)) {
+      before->gradient_arrival = from_here(std::move(back));
+    } else {
+      sending_back_[key(one)] = std::move(back);
+    }
   }
 
   const Passes& passes_;
   std::span<const Batch> microbatches_;
   ExecuteOptions options_;
   bool train_;
-  int64_t stages_, stage_;
+  PipelineSchedule::Args args_;
+  int64_t stage_;
   LossCounts counts_;
   LossSums sums_;
   Transfers transfers_;

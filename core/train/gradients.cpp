@@ -1,6 +1,7 @@
 #include "core/train/gradients.hpp"
 
 #include "core/nn/conserved.hpp"
+#include "core/nn/deferred_values.hpp"
 #include "core/nn/gradient_sums.hpp"
 #include "megahost/error.hpp"
 
@@ -57,6 +58,9 @@ Gradients::Gradients(ParameterStore& store, const Mesh& mesh, const GradientOpti
     }
   }
   values_.take(buckets_, options_);
+  if (options_.deferred != nullptr) { // values that nobody shares
+    options_.deferred->make_rest(store);
+  }
   for (const auto& bucket : buckets_) {
     for (const auto& leaf : bucket->leaves) {
       bucket_of_[leaf.parameter] = bucket.get();

@@ -17,8 +17,13 @@ class Pipeline {
 public:
   using Make = std::function<std::unique_ptr<PipelineSchedule>(const PipelineSchedule::Args&)>;
 
-  /// `make` is called again for each number of microbatches.
-  Pipeline(Make make, int64_t stages, int64_t virtual_stages);
+  /// `args` are those of a full step; `make` is called again for each other number of microbatches.
+  ///
+  /// Throws:  as `training`
+  Pipeline(Make make, const PipelineSchedule::Args& args);
+
+  /// With the schedule's order of chunks.
+  [[nodiscard]] const PipelineSchedule::Args& args() const { return args_; }
 
   /// Every stage's instructions of a training step.
   ///
@@ -34,6 +39,7 @@ private:
   };
 
   const Lists& lists(int64_t microbatches) const;
+  const Lists& remember(const PipelineSchedule::Args& args, InstructionLists training) const;
 
   Make make_;
   PipelineSchedule::Args args_;

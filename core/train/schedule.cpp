@@ -63,30 +63,24 @@ private:
     size_t number = 0; // in its stage's list
   };
 
-  [[nodiscard]] int64_t chunks() const { return args_.stages * args_.virtual_stages; }
-
   bool step(size_t stage) {
     const Instruction& pass = passes_[stage][next_[stage]];
-    const int64_t chunk = pass.chunk * args_.stages + static_cast<int64_t>(stage);
+    const auto here = static_cast<int64_t>(stage);
+    const int64_t chunk = args_.chunk_of(here, pass.chunk);
     const bool forward = pass.op == Op::forward;
     const bool weight = pass.op == Op::backward_weight;
     const int64_t source = forward ? chunk - 1 : chunk + 1;
     double begin = clock_[stage];
-    if (!weight && source >= 0 && source < chunks()) {
+    if (!weight && source >= 0 && source < args_.chunks()) {
       const Transfer what{forward, source, pass.microbatch};
       const auto made = done_.find(what);
       if (made == done_.end()) {
         return false;
       }
       begin = std::max(begin, made->second.time);
-      legs_.push_back(
-          {made->second.time,
-           what,
-           source % args_.stages,
-           static_cast<int64_t>(stage),
-           made->second.number,
-           next_[stage]}
-      );
+      if (const int64_t from = args_.stage_of(source); from != here) {
+        legs_.push_back({made->second.time, what, from, here, made->second.number, next_[stage]});
+      }
     }
     const double end = begin + (pass.op == Op::backward ? 2 : 1);
     if (!weight) {
@@ -210,7 +204,7 @@ with_transfers(const PipelineSchedule::Args& args, const InstructionLists& passe
 
 Transfer
 transfer_of(const PipelineSchedule::Args& args, int64_t stage, const Instruction& instruction) {
-  const int64_t chunk = instruction.chunk * args.stages + stage;
+  const int64_t chunk = args.chunk_of(stage, instruction.chunk);
   switch (instruction.op) {
   case Op::send_forward:
     return {true, chunk, instruction.microbatch};
@@ -227,6 +221,12 @@ transfer_of(const PipelineSchedule::Args& args, int64_t stage, const Instruction
     break;
   }
   throw InternalError(to_string(instruction) + " transfers nothing");
+}
+
+int32_t beside(const PipelineSchedule::Args& args, int64_t stage, int32_t local, int64_t step) {
+  const int64_t chunk = args.chunk_of(stage, local) + step;
+  const bool here = chunk >= 0 && chunk < args.chunks() && args.stage_of(chunk) == stage;
+  return here ? static_cast<int32_t>(chunk / args.stages) : -1;
 }
 
 InstructionLists lists_of(const PipelineSchedule& schedule, int64_t stages) {

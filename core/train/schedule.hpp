@@ -33,6 +33,11 @@ struct Transfer {
 [[nodiscard]] Transfer
 transfer_of(const PipelineSchedule::Args& args, int64_t stage, const Instruction& instruction);
 
+/// The chunk `step` (1: the next one, -1: the one before) after chunk `local` of stage `stage` in
+/// the model, by its number on this stage; -1 if it lies on another one, or there is none.
+[[nodiscard]] int32_t
+beside(const PipelineSchedule::Args& args, int64_t stage, int32_t local, int64_t step);
+
 [[nodiscard]] InstructionLists lists_of(const PipelineSchedule& schedule, int64_t stages);
 
 /// The same forward passes in the same order, and nothing else: an evaluation.

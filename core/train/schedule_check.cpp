@@ -41,10 +41,14 @@ private:
     throw Error("the schedule's list of stage " + std::to_string(stage_) + " " + what);
   }
 
-  [[nodiscard]] bool first(const Instruction& one) const { return stage_ == 0 && one.chunk == 0; }
+  /// Whether a chunk's input is another stage's, and its output.
+  [[nodiscard]] bool receives(const Instruction& one) const {
+    return args_.chunk_of(stage_, one.chunk) > 0 && beside(args_, stage_, one.chunk, -1) < 0;
+  }
 
-  [[nodiscard]] bool last(const Instruction& one) const {
-    return stage_ == args_.stages - 1 && one.chunk == args_.virtual_stages - 1;
+  [[nodiscard]] bool sends(const Instruction& one) const {
+    return args_.chunk_of(stage_, one.chunk) < args_.chunks() - 1 &&
+           beside(args_, stage_, one.chunk, 1) < 0;
   }
 
   [[nodiscard]] bool has(Op op, const Instruction& one) const {
@@ -61,34 +65,48 @@ private:
     }
     const bool before = one.op == Op::receive_forward || one.op == Op::send_backward;
     const bool after = one.op == Op::send_forward || one.op == Op::receive_backward;
-    if ((before && first(one)) || (after && last(one))) {
+    if ((before && !receives(one)) || (after && !sends(one))) {
       fail(
-          "has " + to_string(one) + ", but no chunk comes " + (before ? "before" : "after") + " it"
+          "has " + to_string(one) + ", but no chunk of another stage comes " +
+          (before ? "before" : "after") + " it"
       );
     }
   }
 
-  void needs(const Instruction& one, bool there, Op op) const {
+  void needs(const Instruction& one, bool there, const Instruction& needed) const {
     if (!there) {
-      fail("has " + to_string(one) + " before " + to_string({op, one.chunk, one.microbatch}));
+      fail("has " + to_string(one) + " before " + to_string(needed));
+    }
+  }
+
+  /// A pass of the chunk before or after, where this stage has that, too.
+  void needs_beside(const Instruction& one, int64_t step) const {
+    if (const int32_t chunk = beside(args_, stage_, one.chunk, step); chunk >= 0) {
+      Instruction needed = one;
+      needed.chunk = chunk;
+      const bool whole = step > 0 && has(Op::backward, needed);
+      needed.op = step < 0 ? Op::forward : whole ? Op::backward : Op::backward_input;
+      needs(one, has(needed.op, needed), needed);
     }
   }
 
   /// What an instruction needs comes before it.
   void in_order(const Instruction& one) const {
-    const auto need = [&](Op op) { needs(one, has(op, one), op); };
+    const auto need = [&](Op op) { needs(one, has(op, one), {op, one.chunk, one.microbatch}); };
     switch (one.op) {
     case Op::forward:
-      if (!first(one)) {
+      if (receives(one)) {
         need(Op::receive_forward);
       }
+      needs_beside(one, -1);
       break;
     case Op::backward:
     case Op::backward_input:
       need(Op::forward);
-      if (!last(one)) {
+      if (sends(one)) {
         need(Op::receive_backward);
       }
+      needs_beside(one, 1);
       if (has(one.op == Op::backward ? Op::backward_input : Op::backward, one)) {
         fail("has " + to_string(one) + " beside the other form of it");
       }
@@ -100,7 +118,9 @@ private:
       need(Op::forward);
       break;
     case Op::send_backward:
-      needs(one, has(Op::backward, one) || has(Op::backward_input, one), Op::backward);
+      if (!has(Op::backward_input, one)) {
+        need(Op::backward);
+      }
       break;
     case Op::receive_forward:
     case Op::receive_backward:
@@ -129,13 +149,13 @@ private:
           }
         };
         want(true, Op::forward);
-        want(!last(forward), Op::send_forward);
+        want(sends(forward), Op::send_forward);
         if (!has(Op::backward_input, forward)) {
           want(true, Op::backward);
         } else {
           want(true, Op::backward_weight);
         }
-        want(!first(forward), Op::send_backward);
+        want(receives(forward), Op::send_backward);
       }
     }
   }
@@ -159,8 +179,7 @@ void check_lists(
     const auto stage = static_cast<int64_t>(i);
     StageCheck(args, stage, most_live(stage)).run(lists[i]);
   }
-  const auto fault =
-      run_by_clock(args, lists, PassTimes::even(args.stages * args.virtual_stages)).fault;
+  const auto fault = run_by_clock(args, lists, PassTimes::even(args.chunks())).fault;
   if (!fault.empty()) {
     throw Error("the schedule's " + fault);
   }

@@ -79,12 +79,12 @@ private:
 
   bool pass(int64_t number, const Instruction& what) {
     Stage& stage = at(number);
-    const int64_t chunk = what.chunk * args_.stages + number;
+    const int64_t chunk = args_.chunk_of(number, what.chunk);
     const bool forward = what.op == Op::forward;
     const int64_t source = forward ? chunk - 1 : chunk + 1;
     double begin = stage.clock;
-    if (what.op != Op::backward_weight && source >= 0 &&
-        source < args_.stages * args_.virtual_stages) {
+    const bool weight = what.op == Op::backward_weight;
+    if (!weight && source >= 0 && source < args_.chunks()) {
       const auto arrived = arrived_.find({forward, source, what.microbatch});
       if (arrived == arrived_.end()) {
         return false;
@@ -92,6 +92,9 @@ private:
       begin = std::max(begin, arrived->second);
     }
     stage.clock = begin + length(what.op, static_cast<size_t>(chunk));
+    if (!weight && beside(args_, number, what.chunk, forward ? 1 : -1) >= 0) {
+      arrived_[{forward, chunk, what.microbatch}] = stage.clock;
+    }
     timeline_.length = std::max(timeline_.length, stage.clock);
     timeline_.stages[static_cast<size_t>(number)].push_back({what, begin, stage.clock});
     return true;
@@ -107,7 +110,7 @@ private:
   bool post(int64_t number, const Instruction& what) {
     Stage& stage = at(number);
     const Transfer transfer = transfer_of(args_, number, what);
-    const int64_t other = (is_send(what.op) ? transfer.to() : transfer.from) % args_.stages;
+    const int64_t other = args_.stage_of(is_send(what.op) ? transfer.to() : transfer.from);
     Pair& pair = pairs_[std::minmax(number, other)];
     pair.ends.at(number < other ? 0 : 1).push_back({number, what, transfer, stage.clock});
     meet(pair);

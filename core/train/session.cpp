@@ -48,6 +48,12 @@ Rules make_rules(const Recipe& recipe, Host& host, const MeshShape& shape) {
   return rules;
 }
 
+/// Whether weights are made where they are dealt out: nobody asks for them before.
+bool defers(const Session& s, const SessionOptions& options) {
+  return options.trains && s.recipe.parallel.zero >= 3 && s.mesh.size(MeshAxis::dp) > 1 &&
+         (options.initialise || options.planned_for);
+}
+
 /// The model's arguments, of this rank.
 Builder::Args builder_args(const Session& s, const SessionOptions& options) {
   return {
@@ -61,7 +67,7 @@ Builder::Args builder_args(const Session& s, const SessionOptions& options) {
       .vocab_multiple = kVocabMultiple,
       .initialise = options.initialise || (options.trains && !s.architecture->upcycled().empty()),
       .fp8 = options.trains && !options.dtype ? fp8_of(s.recipe) : std::nullopt,
-      .chunks = chunks_of(s.stages)};
+      .chunks = s.pipeline ? chunks_of(s.stages, s.pipeline->args()) : std::vector<ModelChunk>()};
 }
 
 /// Layers that this rank holds.
@@ -70,10 +76,10 @@ int64_t own_layers(const Session& s) {
     return s.architecture->layers();
   }
   int64_t layers = 0;
-  const auto stages = static_cast<size_t>(s.mesh.size(MeshAxis::pp));
-  for (auto c = static_cast<size_t>(s.mesh.coordinate(MeshAxis::pp)); c < s.stages.size();
-       c += stages) {
-    layers += s.stages[c].layers;
+  const auto& args = s.pipeline->args();
+  for (int64_t local = 0; local < args.virtual_stages; ++local) {
+    const int64_t chunk = args.chunk_of(s.mesh.coordinate(MeshAxis::pp), local);
+    layers += s.stages.at(static_cast<size_t>(chunk)).layers;
   }
   return layers;
 }
@@ -205,7 +211,7 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
     s.place = at::kMeta;
     s.target = *options.planned_for;
   } else {
-    s.device = host.make<Device>(recipe.device);
+    s.device = host.make<Device>(recipe.device, Table(), {.local_rank = world.local_rank});
     s.place = s.device->device();
     s.target = s.place.type();
   }
@@ -217,9 +223,10 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
   );
   if (shape.pp > 1) {
     s.stages = stage_layout(recipe, block_costs(*s.architecture, recipe.model.seq_length));
-    s.pipeline = make_pipeline(recipe, host);
+    const int64_t samples_at_once = recipe.batch.micro * shape.dp;
+    s.pipeline = make_pipeline(recipe, host, recipe.batch.global / samples_at_once);
     for (const int64_t samples : batch_sizes(recipe.batch)) {
-      (void)s.pipeline->training(samples / (recipe.batch.micro * shape.dp));
+      (void)s.pipeline->training(samples / samples_at_once);
     }
   }
   if (options.mesh != nullptr) { // nothing of the layout is refused from here on
@@ -246,7 +253,15 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
       recipe.recompute.options,
       {.layers = own_layers(s), .peak_memory = s.peak_memory}
   );
-  s.model = std::make_unique<Model>(*s.architecture, build, s.recompute.get());
+  const auto make_model = [&] {
+    return std::make_unique<Model>(*s.architecture, build, s.recompute.get());
+  };
+  if (defers(s, options)) {
+    s.deferred = std::make_unique<DeferredValues>();
+    s.model = s.deferred->during(make_model);
+  } else {
+    s.model = make_model();
+  }
   return session;
 }
 
@@ -268,7 +283,8 @@ void Session::allocate_gradients() {
       .unit = optimizer->unit(),
       .bucket = parallel.bucket_size,
       .overlap = parallel.overlap,
-      .reduce = parallel.reduce_dtype == "bf16" ? at::kBFloat16 : at::kFloat};
+      .reduce = parallel.reduce_dtype == "bf16" ? at::kBFloat16 : at::kFloat,
+      .deferred = deferred.get()};
   gradients = std::make_unique<Gradients>(model->parameters(), mesh, options);
 }
 

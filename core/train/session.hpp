@@ -3,6 +3,7 @@
 /// tokenizer, corpus, architecture, model.
 
 #include "core/mesh/processes.hpp"
+#include "core/nn/deferred_values.hpp"
 #include "core/train/batches.hpp"
 #include "core/train/stages.hpp"
 #include "core/train/step.hpp"
@@ -48,6 +49,7 @@ struct MH_API Session {
   std::vector<LayoutChunk> stages;    ///< what each chunk of the pipeline holds; empty: one stage
   std::unique_ptr<Pipeline> pipeline; ///< null: one stage
   std::unique_ptr<Model> model;
+  std::unique_ptr<DeferredValues> deferred; ///< null: the model has its values
   std::unique_ptr<Gradients> gradients; ///< null before `allocate_gradients`
   /// See RecomputePolicy::Args; empty without a corpus.
   std::function<int64_t(const std::vector<Keep>&)> peak_memory;

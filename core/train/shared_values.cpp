@@ -1,5 +1,6 @@
 #include "core/train/shared_values.hpp"
 
+#include "core/nn/deferred_values.hpp"
 #include "core/nn/storage_memory.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -24,10 +25,12 @@ void SharedValues::take(const Buckets& buckets, const GradientOptions& options) 
     const auto& first = b.leaves.front().parameter->value;
     b.whole = at::zeros({b.length}, first.options().requires_grad(false));
     for (const auto& [parameter, begin] : b.leaves) {
-      auto& value = parameter->value;
+      const auto& value = parameter->value;
       const at::Tensor place = b.whole.narrow(0, begin, value.numel()).view(value.sizes());
-      place.copy_(value);
-      value.set_data(place);
+      if (options.deferred == nullptr || !options.deferred->make(*parameter, place)) {
+        place.copy_(value);
+        value.set_data(place);
+      }
       bucket_of_[parameter] = &b;
     }
     b.own = b.whole.narrow(0, b.first(), b.chunk());

@@ -18,7 +18,8 @@ namespace mh {
 
 class SharedValues {
 public:
-  /// Moves the values of the buckets that are dealt out into these. Nothing is communicated.
+  /// Moves the values of the buckets that are dealt out into these, block by block; values that are
+  /// not made yet are made there. Nothing is communicated.
   void take(const Buckets& buckets, const GradientOptions& options);
 
   /// This rank's part has changed.

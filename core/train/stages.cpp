@@ -59,23 +59,30 @@ std::vector<LayoutChunk> stage_layout(const Recipe& recipe, const std::vector<do
   return balanced_layout(costs, chunks);
 }
 
-std::vector<ModelChunk> chunks_of(const std::vector<LayoutChunk>& layout) {
-  std::vector<ModelChunk> chunks;
-  int64_t first = 0;
+std::vector<ModelChunk>
+chunks_of(const std::vector<LayoutChunk>& layout, const PipelineSchedule::Args& args) {
+  std::vector<ModelChunk> chunks(layout.size());
+  int64_t number = 0, first = 0;
   for (const auto& chunk : layout) {
-    chunks.push_back({first, chunk.layers, chunk.embedding, chunk.head});
+    const int64_t place = number / args.stages * args.stages + args.stage_of(number);
+    chunks.at(static_cast<size_t>(place)) = {first, chunk.layers, chunk.embedding, chunk.head};
     first += chunk.layers;
+    ++number;
   }
   return chunks;
 }
 
-std::unique_ptr<Pipeline> make_pipeline(const Recipe& recipe, Host& host) {
+std::unique_ptr<Pipeline> make_pipeline(const Recipe& recipe, Host& host, int64_t microbatches) {
   const auto& parallel = recipe.parallel;
   host.require(Kind::strategy, "pipeline"); // it offers most schedules
   const auto make = [&host, name = parallel.schedule](const PipelineSchedule::Args& args) {
     return host.make<PipelineSchedule>(name, Table{}, args);
   };
-  return std::make_unique<Pipeline>(make, parallel.pipeline, parallel.virtual_stages);
+  const PipelineSchedule::Args args{
+      .stages = parallel.pipeline,
+      .virtual_stages = parallel.virtual_stages,
+      .microbatches = microbatches};
+  return std::make_unique<Pipeline>(make, args);
 }
 
 } // namespace mh

@@ -23,9 +23,12 @@ namespace mh {
 stage_layout(const Recipe& recipe, const std::vector<double>& costs);
 
 /// The same, as a model is built of it.
-[[nodiscard]] std::vector<ModelChunk> chunks_of(const std::vector<LayoutChunk>& layout);
+[[nodiscard]] std::vector<ModelChunk>
+chunks_of(const std::vector<LayoutChunk>& layout, const PipelineSchedule::Args& args);
 
-/// The recipe's schedule over its stages. The plugins that it needs are opened.
-[[nodiscard]] std::unique_ptr<Pipeline> make_pipeline(const Recipe& recipe, Host& host);
+/// The recipe's schedule over its stages, for steps of so many microbatches. The plugins that it
+/// needs are opened.
+[[nodiscard]] std::unique_ptr<Pipeline>
+make_pipeline(const Recipe& recipe, Host& host, int64_t microbatches);
 
 } // namespace mh

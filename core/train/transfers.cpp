@@ -5,6 +5,14 @@
 
 namespace mh {
 
+Arrival from_here(std::vector<at::Tensor> tensors) {
+  Arrival arrival;
+  for (auto& tensor : tensors) {
+    arrival.tensors.emplace_back(std::move(tensor));
+  }
+  return arrival;
+}
+
 void Transfers::Peer::release_oldest() {
   for (auto& tensor : sent.front().tensors) {
     (void)tensor.wait();

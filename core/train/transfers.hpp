@@ -15,10 +15,13 @@ namespace mh {
 
 /// Tensors on their way to this stage.
 struct Arrival {
-  int64_t from = -1; ///< stage; -1: nothing comes
+  int64_t from = -1; ///< stage; -1: nothing comes from another
   int64_t number = 0;
   std::vector<Pending> tensors{};
 };
+
+/// What this stage hands on to itself.
+[[nodiscard]] Arrival from_here(std::vector<at::Tensor> tensors);
 
 /// Posts transfers and lets go of what was sent as soon as that is known to be over: the transfers
 /// between two stages end in the order in which they were posted, so when one has arrived, all that

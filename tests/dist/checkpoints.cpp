@@ -95,7 +95,7 @@ public:
              .microbatch = layout.shape.dp,
              .vocab_multiple = 4,
              .chunks = layout.chunks.empty() ? std::vector<ModelChunk>()
-                                             : chunks_of(parse_layout(layout.chunks).value())}
+                                             : chunks_of(parse_layout(layout.chunks).value(), {})}
         )
       , gradients_(model_.parameters(), mesh, {.zero = layout.zero, .unit = layout.unit})
       , weights_(model_.parameters(), gradients_.owned(), optimizer_) {}

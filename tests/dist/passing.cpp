@@ -15,7 +15,7 @@ using namespace mh::pipelined;
 
 namespace {
 
-constexpr Axis kEmbed{axis::embed, 12}, kUnits{axis::mlp, 16}, kWords{axis::vocab, kVocab};
+constexpr Axis kEmbed{axis::embed, 12}, kUnits{axis::mlp, 16}, kTokens{axis::vocab, kWords};
 
 using Watch = std::function<void()>;
 
@@ -28,12 +28,12 @@ public:
 
   [[nodiscard]] int64_t layers() const override { return 4; }
 
-  [[nodiscard]] int64_t vocab() const override { return kVocab; }
+  [[nodiscard]] int64_t vocab() const override { return kWords; }
 
   [[nodiscard]] std::unique_ptr<Block> embedding(Builder& builder) const override {
     struct Words : Block {
       explicit Words(Builder& b)
-          : words(b, kWords, kEmbed, 0.5) {}
+          : words(b, kTokens, kEmbed, 0.5) {}
 
       [[nodiscard]] State forward(const State&, StepContext& context) const override {
         const at::Tensor& tokens = context.array("tokens");
@@ -43,7 +43,7 @@ public:
         state.set("hidden", x * 0.5, dims);
         const Dims narrow = {dims[0], dims[1]};
         state.set("marks", tokens % 3, narrow);
-        state.set("scale", tokens.to(x.scalar_type()) / kVocab, narrow);
+        state.set("scale", tokens.to(x.scalar_type()) / kWords, narrow);
         return state;
       }
 
@@ -83,7 +83,7 @@ public:
   [[nodiscard]] std::unique_ptr<Block> head(Builder& builder) const override {
     struct Head : Block {
       explicit Head(Builder& b)
-          : head(b, kEmbed, kWords, 0.5, "embedding.word.weight") {}
+          : head(b, kEmbed, kTokens, 0.5, "embedding.word.weight") {}
 
       [[nodiscard]] State forward(const State& state, StepContext& context) const override {
         context.add_loss(
@@ -146,12 +146,19 @@ thread_local std::string trace; // of the stage that this thread is
 
 TEST_CASE("states of several tensors pass: an encoder and a decoder through 4 stages") {
   const Toy toy;
-  const Result one = pipelined::run(toy, {});
+  const Whole one = pipelined::run(toy, {});
   compare(one, pipelined::run(toy, {.shape = {.pp = 4}, .chunks = "embed+1|1|1|1+head"}));
   compare(
       one,
       pipelined::run(
           toy, {.shape = {.pp = 4}, .order = pipeline::zero_bubble, .chunks = "embed+1|1|2|head"}
+      )
+  );
+  compare(
+      one,
+      pipelined::run(
+          toy,
+          {.shape = {.pp = 2}, .order = pipeline::zero_bubble_vee, .chunks = "embed+1|1|1|1+head"}
       )
   );
   compare(

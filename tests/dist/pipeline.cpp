@@ -1,7 +1,6 @@
 // Each pipeline schedule against one rank, alone and beside the other strategies: the same loss,
 // gradients, norm and initial values.
 
-#include "megahost/nn/decoder.hpp"
 #include "tests/dist/pipelined.hpp"
 
 using namespace mh;
@@ -10,35 +9,25 @@ using namespace mh::pipelined;
 namespace {
 
 DecoderConfig gpt() {
-  DecoderConfig c;
-  c.layers = 4;
-  c.hidden = 24;
-  c.heads = 4;
-  c.dropout = 0.1;
-  c.attention_dropout = 0.1;
-  c.init_std = 0.3;
-  return c;
+  return small_gpt(4);
 }
 
 DecoderConfig llama() {
-  DecoderConfig c = gpt();
-  c.kv_heads = 2;
-  c.ffn_hidden = 40;
-  c.norm = "rmsnorm";
-  c.activation = "swiglu";
-  c.positions = "rope";
-  c.bias = false;
+  DecoderConfig c = small_llama(4);
+  c.dropout = 0.1;
+  c.attention_dropout = 0.1;
   return c;
 }
 
 constexpr auto k1f1b = pipeline::one_forward_one_backward;
 constexpr auto kGPipe = pipeline::gpipe;
 constexpr auto kZeroBubble = pipeline::zero_bubble;
+constexpr auto kVee = pipeline::zero_bubble_vee;
 constexpr auto kTwo = "embed+2|2+head", kFour = "embed+1|1|1|1+head";
 
 void check_layouts(const DecoderConfig& config, const std::vector<Layout>& layouts) {
-  const Decoder decoder(config, {.vocab = kVocab, .seq_length = kSeq});
-  const Result one = pipelined::run(decoder, {});
+  const Decoder decoder(config, {.vocab = kWords, .seq_length = kSeq});
+  const Whole one = pipelined::run(decoder, {});
   CHECK(one.loss > 3);
   for (const auto& layout : layouts) {
     const std::string chunks = layout.chunks;
@@ -58,6 +47,8 @@ const std::vector<Layout> kSchedules = {
     {.shape = {.pp = 4}, .order = k1f1b, .chunks = "embed+1|2|1|head"},
     {.shape = {.pp = 2}, .order = kZeroBubble, .chunks = kTwo},
     {.shape = {.pp = 4}, .order = kZeroBubble, .chunks = kFour},
+    {.shape = {.pp = 2}, .order = kVee, .chunks = kFour},
+    {.shape = {.pp = 2}, .order = kVee, .chunks = "embed|1|3|head"},
 };
 
 } // namespace
@@ -78,7 +69,17 @@ TEST_CASE("8 layers over 4 stages of 2 virtual ones, untied") {
   check_layouts(
       config,
       {{.shape = {.pp = 4}, .order = k1f1b, .chunks = "embed+1|1|1|1|1|1|1|1+head"},
-       {.shape = {.pp = 2}, .order = k1f1b, .chunks = "embed+3|1|3|1+head", .recompute = true}}
+       {.shape = {.pp = 2}, .order = k1f1b, .chunks = "embed+3|1|3|1+head", .recompute = true},
+       {.shape = {.pp = 4}, .order = kVee, .chunks = "embed+1|1|1|1|1|1|1|1+head"}}
+  );
+}
+
+TEST_CASE("8 layers down and up 4 stages, tied: both uses of the embedding are on the first stage"
+) {
+  DecoderConfig config = gpt();
+  config.layers = 8;
+  check_layouts(
+      config, {{.shape = {.pp = 4}, .order = kVee, .chunks = "embed+1|1|1|1|1|1|1|1+head"}}
   );
 }
 
@@ -95,6 +96,7 @@ TEST_CASE("a pipeline beside tensor, sequence and data parallelism and full reco
        .recompute = true},
       {.shape = {.pp = 4, .dp = 2}, .order = k1f1b, .chunks = kFour, .recompute = true},
       {.shape = {.pp = 2, .tp = 4}, .order = k1f1b, .chunks = kFour, .sequence = true},
+      {.shape = {.pp = 2, .dp = 2, .tp = 2}, .order = kVee, .chunks = kFour, .sequence = true},
   };
   SUBCASE("gpt") {
     check_layouts(gpt(), layouts);

@@ -7,18 +7,9 @@
 #include "core/train/step.hpp"
 #include "megahost/model.hpp"
 #include "plugins/parallel/pipeline/orders.hpp"
-#include "tests/dist/placed.hpp"
+#include "tests/dist/whole.hpp"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/ones.h>
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -26,7 +17,7 @@
 
 namespace mh::pipelined {
 
-inline constexpr int64_t kSeq = 8, kBatch = 2, kVocab = 50, kMicrobatches = 8;
+inline constexpr int64_t kSeq = 8, kBatch = 2, kMicrobatches = 8;
 
 using MakeOrder = pipeline::Order (*)(const pipeline::Args&);
 
@@ -34,7 +25,7 @@ class Ordered : public PipelineSchedule {
 public:
   Ordered(const Args& args, MakeOrder make)
       : order_(make(args))
-      , lists_(with_transfers(args, order_.passes)) {}
+      , lists_(pipeline::lists_of(order_, args)) {}
 
   [[nodiscard]] std::vector<Instruction> instructions(int64_t stage) const override {
     return lists_[static_cast<size_t>(stage)];
@@ -43,6 +34,8 @@ public:
   [[nodiscard]] int64_t most_live(int64_t stage) const override {
     return order_.most_live[static_cast<size_t>(stage)];
   }
+
+  [[nodiscard]] ChunkOrder order() const override { return order_.chunks; }
 
 private:
   pipeline::Order order_;
@@ -63,54 +56,17 @@ struct Layout {
   bool recompute = false;
 };
 
-struct Result {
-  double loss = 0, evaluation = 0, squared_norm = 0;
-  std::map<std::string, at::Tensor> gradients, values; // of the global tensors
-};
-
 inline std::vector<Batch> batches_of(const Group& dp) {
   std::vector<Batch> batches;
   for (int64_t m = 0; m < kMicrobatches; ++m) {
-    const at::Tensor tokens =
-        (at::arange(kSeq * kBatch).view({kSeq, kBatch}) * 7 + m * 11) % kVocab;
-    at::Tensor mask = at::ones({kSeq, kBatch});
-    mask[kSeq - 1][0].fill_(m % 2);
-    Batch batch{
-        .arrays =
-            {{"tokens", dp.slice(tokens, 1).contiguous()},
-             {"labels", dp.slice((tokens * 3 + 1) % kVocab, 1).contiguous()},
-             {"loss_mask", dp.slice(mask, 1).contiguous()}},
-        .samples = {},
-        .seq = kSeq,
-        .batch = kBatch};
-    for (int64_t i = 0; i < kBatch / dp.size(); ++i) {
-      batch.samples.push_back(m * kBatch + dp.index() * (kBatch / dp.size()) + i);
-    }
-    batches.push_back(std::move(batch));
+    batches.push_back(batch_of(dp, kSeq, kBatch, m));
   }
   return batches;
 }
 
-/// Writes this rank's slice into the global tensor; ranks that hold the same must agree bit for bit
-/// if `same` is asked for.
-inline void
-put(std::map<std::string, at::Tensor>& all, const Piece& piece, const at::Tensor& local, bool same
-) {
-  constexpr double kNothing = 1e9;
-  auto& whole = all[piece.name];
-  if (!whole.defined()) {
-    whole = at::ones(piece.global_shape, at::kDouble) * kNothing; // what no rank writes shows
-  }
-  const at::Tensor slice = slice_of(whole, piece);
-  if (same && slice.numel() > 0 && slice.max().item<double>() < kNothing) {
-    CHECK_MESSAGE(at::equal(slice, local), piece.name);
-  }
-  slice.copy_(local);
-}
-
-inline Result
+inline Whole
 run(const Architecture& architecture, const Layout& layout, const WrapBackend& wrap = nullptr) {
-  Result result;
+  Whole result;
   std::mutex mutex;
   run_ranks(
       layout.shape,
@@ -120,14 +76,18 @@ run(const Architecture& architecture, const Layout& layout, const WrapBackend& w
         std::vector<ModelChunk> chunks;
         std::unique_ptr<Pipeline> pipeline;
         if (!layout.chunks.empty()) {
-          chunks = chunks_of(parse_layout(layout.chunks).value());
+          const auto written = parse_layout(layout.chunks).value();
+          const PipelineSchedule::Args sizes{
+              .stages = layout.shape.pp,
+              .virtual_stages = static_cast<int64_t>(written.size()) / layout.shape.pp,
+              .microbatches = kMicrobatches};
           pipeline = std::make_unique<Pipeline>(
               [&](const PipelineSchedule::Args& args) {
                 return std::make_unique<Ordered>(args, layout.order);
               },
-              layout.shape.pp,
-              static_cast<int64_t>(chunks.size()) / layout.shape.pp
+              sizes
           );
+          chunks = chunks_of(written, pipeline->args());
         }
         Model model(
             architecture,
@@ -164,22 +124,6 @@ run(const Architecture& architecture, const Layout& layout, const WrapBackend& w
       {.wrap = wrap}
   );
   return result;
-}
-
-inline void compare(const Result& one, const Result& other) {
-  CHECK(other.loss == doctest::Approx(one.loss).epsilon(1e-12));
-  CHECK(other.evaluation == doctest::Approx(one.evaluation).epsilon(1e-12));
-  CHECK(other.squared_norm == doctest::Approx(one.squared_norm).epsilon(1e-11));
-  REQUIRE(other.gradients.size() == one.gradients.size());
-  for (const auto& [name, gradient] : one.gradients) {
-    CAPTURE(name);
-    CHECK(at::equal(other.values.at(name), one.values.at(name)));
-    const double norm = gradient.norm().item().toDouble();
-    CHECK(
-        (other.gradients.at(name) - gradient).norm().item().toDouble() <=
-        1e-12 * std::max(norm, 1e-3 * std::sqrt(one.squared_norm))
-    );
-  }
 }
 
 } // namespace mh::pipelined

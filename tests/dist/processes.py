@@ -88,6 +88,7 @@ for ranks, settings in (
 four = ("--set", "model.layers=4", "--set", "model.tied=true")
 deep = train("deep", 1, "", *four)
 compare("virtual stages", deep, train("virtual", 2, "pipeline=2,virtual_stages=2", *four))
+compare("down and up", deep, train("vee", 2, "pipeline=2,virtual_stages=2,schedule=zb-v", *four))
 
 
 def validation(run):

@@ -106,6 +106,7 @@ TEST_CASE("pipelines: every schedule") {
   compare({}, "pipeline=2,schedule=gpipe");
   compare({}, "pipeline=2,schedule=zb-h1");
   compare({}, "pipeline=2,virtual_stages=2");
+  compare({}, "pipeline=2,virtual_stages=2,schedule=zb-v");
   compare({"model.use=gpt"}, "pipeline=2,data=2,zero=1");
 }
 

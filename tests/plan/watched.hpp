@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -260,9 +261,16 @@ inline std::vector<Seen> watch(const mh::Recipe& recipe, mh::Host& host) {
           const Aside aside;
           batches = mh::load_batches(*session->corpus, mh::Split::train, 0, layout);
         }
-        seen.parameters = bytes->used;
         session->allocate_gradients();
-        seen.gradients = bytes->used - seen.parameters;
+        std::map<const void*, size_t> storages;
+        for (const auto& owned : session->gradients->owned()) {
+          const auto& storage = owned.gradient.storage();
+          storages[storage.unsafeGetStorageImpl()] = storage.nbytes();
+        }
+        for (const auto& [storage, size] : storages) {
+          seen.gradients += static_cast<int64_t>(size);
+        }
+        seen.parameters = bytes->used - seen.gradients;
         mh::Weights weights(
             session->model->parameters(),
             session->gradients->owned(),

@@ -119,12 +119,16 @@ void check_ten_steps(const Golden& golden, const Ranks& ranks, const mh::Mesh& m
   std::vector<mh::ModelChunk> chunks;
   std::unique_ptr<mh::Pipeline> pipeline;
   if (!ranks.chunks.empty()) {
-    chunks = mh::chunks_of(mh::parse_layout(ranks.chunks).value());
+    const auto written = mh::parse_layout(ranks.chunks).value();
+    const mh::PipelineSchedule::Args sizes{
+        .stages = ranks.shape.pp,
+        .virtual_stages = static_cast<int64_t>(written.size()) / ranks.shape.pp,
+        .microbatches = ranks.shape.pp};
     pipeline = std::make_unique<mh::Pipeline>(
         [](const mh::PipelineSchedule::Args& args) { return std::make_unique<OneByOne>(args); },
-        ranks.shape.pp,
-        static_cast<int64_t>(chunks.size()) / ranks.shape.pp
+        sizes
     );
+    chunks = mh::chunks_of(written, pipeline->args());
   }
   mh::Model model(
       golden.decoder,

@@ -23,18 +23,24 @@ using MakeOrder = pipeline::Order (*)(const Args&);
 struct Named {
   const char* name;
   MakeOrder make;
-  bool takes_virtual;
+  int64_t least_virtual, most_virtual;
   bool divides; ///< virtual stages need microbatches that the stages divide
 };
 
 constexpr Named kSchedules[] = {
-    {"gpipe", pipeline::gpipe, true, false},
-    {"1f1b", pipeline::one_forward_one_backward, true, true},
-    {"zb-h1", pipeline::zero_bubble, false, false},
+    {"gpipe", pipeline::gpipe, 1, 4, false},
+    {"1f1b", pipeline::one_forward_one_backward, 1, 4, true},
+    {"zb-h1", pipeline::zero_bubble, 1, 1, false},
+    {"zb-v", pipeline::zero_bubble_vee, 2, 2, false},
 };
 
 InstructionLists lists_of(MakeOrder make, const Args& args) {
-  return with_transfers(args, make(args).passes);
+  return pipeline::lists_of(make(args), args);
+}
+
+Args with_order(Args args, const pipeline::Order& order) {
+  args.order = order.chunks;
+  return args;
 }
 
 std::string words(const Named& schedule, const Args& args) {
@@ -45,7 +51,9 @@ std::string words(const Named& schedule, const Args& args) {
 /// Calls `use` with every size that a schedule takes.
 void over_sizes(const Named& schedule, const std::function<void(const Args&)>& use) {
   for (int64_t stages = 1; stages <= 8; ++stages) {
-    for (int64_t chunks = 1; chunks <= (schedule.takes_virtual && stages > 1 ? 4 : 1); ++chunks) {
+    for (int64_t chunks = schedule.least_virtual;
+         chunks <= (stages > 1 ? schedule.most_virtual : 1);
+         ++chunks) {
       for (int64_t m = 1; m <= 32; ++m) {
         if (chunks == 1 || !schedule.divides || m % stages == 0) {
           use({stages, chunks, m});
@@ -80,8 +88,9 @@ size_t place(const std::vector<Instruction>& list, Op op, int32_t chunk, int32_t
 TEST_CASE("every schedule is proved for 1 to 8 stages, 1 to 4 chunks, 1 to 32 microbatches") {
   int64_t proved = 0;
   for (const auto& schedule : kSchedules) {
-    over_sizes(schedule, [&](const Args& args) {
-      const auto order = schedule.make(args);
+    over_sizes(schedule, [&](const Args& sizes) {
+      const auto order = schedule.make(sizes);
+      const Args args = with_order(sizes, order);
       const auto lists = with_transfers(args, order.passes);
       const auto most = [&](int64_t stage) { return order.most_live[static_cast<size_t>(stage)]; };
       CHECK_MESSAGE(refusal(args, lists, most) == "", words(schedule, args));
@@ -96,15 +105,16 @@ TEST_CASE("every schedule is proved for 1 to 8 stages, 1 to 4 chunks, 1 to 32 mi
       ++proved;
     });
   }
-  CHECK(proved == 1599);
+  CHECK(proved == 1599 + 7 * 32);
 }
 
 TEST_CASE("an evaluation has the forward passes of any schedule, and ends") {
   for (const auto& schedule : kSchedules) {
-    over_sizes(schedule, [&](const Args& args) {
-      const auto forward = forward_lists(args, lists_of(schedule.make, args));
-      const auto timeline =
-          simulate(args, forward, PassTimes::even(args.stages * args.virtual_stages));
+    over_sizes(schedule, [&](const Args& sizes) {
+      const auto order = schedule.make(sizes);
+      const Args args = with_order(sizes, order);
+      const auto forward = forward_lists(args, pipeline::lists_of(order, args));
+      const auto timeline = simulate(args, forward, PassTimes::even(args.chunks()));
       for (const auto& stage : timeline.stages) {
         CHECK(static_cast<int64_t>(stage.size()) == args.virtual_stages * args.microbatches);
       }
@@ -113,9 +123,10 @@ TEST_CASE("an evaluation has the forward passes of any schedule, and ends") {
 }
 
 TEST_CASE("the bubble is what the papers say") {
-  const auto bubble = [](MakeOrder make, const Args& args) {
-    return simulate(args, lists_of(make, args), PassTimes::even(args.stages * args.virtual_stages))
-        .bubble();
+  const auto bubble = [](MakeOrder make, const Args& sizes) {
+    const auto order = make(sizes);
+    const Args args = with_order(sizes, order);
+    return simulate(args, pipeline::lists_of(order, args), PassTimes::even(args.chunks())).bubble();
   };
   for (int64_t p = 1; p <= 8; ++p) {
     for (int64_t m = p; m <= 32; m += p) {
@@ -134,6 +145,70 @@ TEST_CASE("the bubble is what the papers say") {
         );
       }
     }
+  }
+}
+
+TEST_CASE("a V has no gaps: a stage waits for its first pass, and the others for the last one's") {
+  for (int64_t p = 2; p <= 8; ++p) {
+    for (int64_t m = 2 * p; m <= 32; ++m) {
+      CAPTURE(p);
+      CAPTURE(m);
+      const auto order = pipeline::zero_bubble_vee({p, 2, m});
+      const Args args = with_order({p, 2, m}, order);
+      const auto timeline =
+          simulate(args, pipeline::lists_of(order, args), PassTimes::even(args.chunks()));
+      CHECK(timeline.bubble() == doctest::Approx((p - 1.0) / (6.0 * static_cast<double>(m))));
+      for (const auto& stage : timeline.stages) {
+        CHECK(
+            stage.back().end - stage.front().begin == doctest::Approx(6.0 * static_cast<double>(m))
+        );
+      }
+      for (int64_t stage = 0; stage < p; ++stage) { // of half as many layers as with 1f1b
+        CHECK(order.most_live[static_cast<size_t>(stage)] == 2 * p);
+      }
+    }
+  }
+}
+
+TEST_CASE("a V hands on within a stage, at its turn, and has both ends of the model on the first") {
+  const Args args{4, 2, 8, ChunkOrder::vee};
+  CHECK(args.chunk_of(0, 0) == 0);
+  CHECK(args.chunk_of(0, 1) == 7);
+  CHECK(args.chunk_of(3, 0) == 3);
+  CHECK(args.chunk_of(3, 1) == 4);
+  for (int64_t chunk = 0; chunk < args.chunks(); ++chunk) {
+    CHECK(args.chunk_of(args.stage_of(chunk), chunk / args.stages) == chunk);
+  }
+  CHECK(beside(args, 3, 0, 1) == 1);
+  CHECK(beside(args, 3, 1, -1) == 0);
+  CHECK(beside(args, 2, 0, 1) == -1);
+  CHECK(beside(args, 0, 0, -1) == -1);
+  CHECK(beside(args, 0, 1, 1) == -1);
+  auto lists = lists_of(pipeline::zero_bubble_vee, args);
+  REQUIRE(refusal(args, lists) == "");
+  auto& turn = lists[3];
+  for (const auto& one : turn) {
+    const bool within = (one.op == Op::send_forward && one.chunk == 0) ||
+                        (one.op == Op::receive_forward && one.chunk == 1);
+    CHECK_FALSE(within);
+  }
+  SUBCASE("what the stage hands to itself comes first") {
+    std::iter_swap(
+        turn.begin() + static_cast<int64_t>(place(turn, Op::forward, 0, 0)),
+        turn.begin() + static_cast<int64_t>(place(turn, Op::forward, 1, 0))
+    );
+    CHECK(
+        refusal(args, lists)
+            .find("stage 3 has forward of chunk 1, microbatch 0 before forward of chunk 0") !=
+        std::string::npos
+    );
+  }
+  SUBCASE("nothing is sent at the turn") {
+    turn.push_back({Op::send_forward, 0, 0});
+    CHECK(
+        refusal(args, lists).find("but no chunk of another stage comes after it") !=
+        std::string::npos
+    );
   }
 }
 
@@ -277,7 +352,9 @@ TEST_CASE("faulty lists are refused, and the fault is named") {
   }
   SUBCASE("nothing comes before the first chunk") {
     first.insert(first.begin(), {Op::receive_forward, 0, 0});
-    expected = "stage 0 has receive_forward of chunk 0, microbatch 0, but no chunk comes before it";
+    expected = "stage 0 has receive_forward of chunk 0, microbatch 0, but no chunk of another "
+               "stage comes before "
+               "it";
   }
   SUBCASE("whole and split backward passes of one microbatch") {
     first.push_back({Op::backward_input, 0, 0});
@@ -373,5 +450,8 @@ TEST_CASE("sizes that a schedule does not take are refused with the nearest") {
   );
   CHECK_THROWS_WITH_AS(
       (void)pipeline::zero_bubble({4, 2, 8}), doctest::Contains("virtual_stages is 2"), Error
+  );
+  CHECK_THROWS_WITH_AS(
+      (void)pipeline::zero_bubble_vee({4, 1, 8}), doctest::Contains("virtual_stages is 1"), Error
   );
 }

@@ -167,7 +167,7 @@ void instructions_complete(const Case& c) {
   size_t taken = 0;
   for (const auto& [stages, chunks, microbatches] :
        {std::tuple{1, 1, 3}, {2, 1, 4}, {4, 1, 8}, {4, 1, 2}, {2, 2, 4}, {4, 2, 8}}) {
-    const PipelineSchedule::Args args{
+    PipelineSchedule::Args args{
         .stages = stages, .virtual_stages = chunks, .microbatches = microbatches};
     std::unique_ptr<PipelineSchedule> schedule;
     try {
@@ -176,6 +176,7 @@ void instructions_complete(const Case& c) {
       continue;
     }
     ++taken;
+    args.order = schedule->order();
     try {
       check_lists(args, lists_of(*schedule, stages), [&](int64_t stage) {
         return schedule->most_live(stage);

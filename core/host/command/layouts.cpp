@@ -121,7 +121,7 @@ std::vector<Command> layout_commands() {
               {"--stages", "N", "pipeline stages, instead of parallel.pipeline"},
               {"--virtual", "V", "chunks a stage, instead of parallel.virtual_stages"},
               {"--microbatches", "M", "microbatches of a step, instead of the recipe's"},
-              {"--schedule", "NAME", "instead of parallel.schedule: gpipe, 1f1b, zb-h1, ..."},
+              {"--schedule", "NAME", "instead of parallel.schedule: gpipe, 1f1b, zb-h1, zb-v, ..."},
               {"--svg", "FILE", "writes a picture instead"},
               kSet,
               kPlugin,

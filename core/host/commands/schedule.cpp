@@ -96,14 +96,11 @@ Drawn draw(const Recipe& recipe, Host& host) {
   );
   const auto blocks = block_costs(*architecture, recipe.model.seq_length);
   Drawn drawn;
-  drawn.args = {
-      .stages = parallel.pipeline,
-      .virtual_stages = parallel.virtual_stages,
-      .microbatches =
-          recipe.batch.global / (recipe.batch.micro * parallel.data_degree(parallel.ranks()))};
   drawn.layout = stage_layout(recipe, blocks);
   drawn.costs = chunk_costs(drawn.layout, blocks);
-  const auto pipeline = make_pipeline(recipe, host);
+  const int64_t samples = recipe.batch.micro * parallel.data_degree(parallel.ranks());
+  const auto pipeline = make_pipeline(recipe, host, recipe.batch.global / samples);
+  drawn.args = pipeline->args();
   const auto& lists = pipeline->training(drawn.args.microbatches);
   const double mean = std::accumulate(drawn.costs.begin(), drawn.costs.end(), 0.0) /
                       static_cast<double>(drawn.costs.size());

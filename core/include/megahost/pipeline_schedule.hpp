@@ -12,8 +12,7 @@
 ///     }
 ///   };
 ///
-/// Chunk k of stage s is chunk k * stages + s of the model: with virtual stages the model goes
-/// round the stages several times.
+/// With virtual stages the model goes round the stages several times, or down and up (ChunkOrder).
 ///
 /// Source:  arXiv:2104.04473 (1F1B, interleaved), arXiv:2401.10241 (zero bubble)
 
@@ -26,6 +25,12 @@
 #include <vector>
 
 namespace mh {
+
+/// Which stages the chunks of a model lie on, one after the other.
+enum class ChunkOrder : uint8_t {
+  round, ///< 0 1 2 0 1 2
+  vee,   ///< 0 1 2 2 1 0: both ends of the model are on stage 0
+};
 
 struct Instruction {
   enum class Op : uint8_t {
@@ -53,6 +58,25 @@ public:
 
   struct Args {
     int64_t stages = 1, virtual_stages = 1, microbatches = 1;
+    ChunkOrder order = ChunkOrder::round; ///< the schedule's; its constructor is not told
+
+    /// Of the model.
+    [[nodiscard]] int64_t chunks() const { return stages * virtual_stages; }
+
+    /// The model's chunk that is chunk `local` of stage `stage`.
+    [[nodiscard]] int64_t chunk_of(int64_t stage, int64_t local) const {
+      return local * stages + across(local, stage);
+    }
+
+    /// The stage of the model's chunk `chunk`; it is chunk `chunk / stages` there.
+    [[nodiscard]] int64_t stage_of(int64_t chunk) const {
+      return across(chunk / stages, chunk % stages);
+    }
+
+  private:
+    [[nodiscard]] int64_t across(int64_t local, int64_t at) const {
+      return order == ChunkOrder::vee && local % 2 == 1 ? stages - 1 - at : at;
+    }
   };
 
   virtual ~PipelineSchedule();
@@ -61,6 +85,9 @@ public:
   ///
   /// The sends and receives between two stages come in one order on both (see Group::send).
   [[nodiscard]] virtual std::vector<Instruction> instructions(int64_t stage) const = 0;
+
+  /// Where chunks lie; the same for any number of microbatches. `with_transfers` wants it, too.
+  [[nodiscard]] virtual ChunkOrder order() const { return ChunkOrder::round; }
 
   /// The most passes of one chunk whose activations stage `stage` holds at a time: from its forward
   /// pass to the gradients of its weights. The checker holds the list to it; 0: no promise.
@@ -72,7 +99,7 @@ using InstructionLists = std::vector<std::vector<Instruction>>;
 
 /// Puts sends and receives between the passes. A send follows the pass that makes its tensors; a
 /// receive is posted one pass before the one that needs it, or later where the order between the
-/// two stages asks for that.
+/// two stages asks for that. Between two chunks of one stage nothing is sent.
 ///
 /// Throws:  mh::Error naming the pass if the orders wait for one another for ever
 [[nodiscard]] MH_API InstructionLists

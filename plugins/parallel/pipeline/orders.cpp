@@ -3,7 +3,9 @@
 #include <megahost/error.hpp>
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <utility>
 
 namespace mh::pipeline {
 
@@ -138,6 +140,67 @@ Order zero_bubble(const Args& args) {
     );
     add_weights(args.microbatches);
     order.most_live.push_back(std::min(args.stages, args.microbatches));
+  }
+  return order;
+}
+
+Order zero_bubble_vee(const Args& args) {
+  if (args.virtual_stages != 2 || args.stages == 1) {
+    throw Error(
+        "parallel.schedule \"zb-v\" has two chunks of layers on each of several stages, but "
+        "parallel.virtual_stages is " +
+            std::to_string(args.virtual_stages) + " and parallel.pipeline " +
+            std::to_string(args.stages),
+        "set parallel.virtual_stages = 2 and parallel.pipeline above 1"
+    );
+  }
+  const int64_t p = args.stages, m = args.microbatches;
+  const int64_t all =
+      std::max(m, 2 * p - 1); // fewer fill no V: those that are not there are skipped
+  Order order{.chunks = ChunkOrder::vee};
+  for (int64_t stage = 0; stage < p; ++stage) {
+    List& list = order.passes.emplace_back();
+    std::map<std::pair<Op, int64_t>, int64_t> added;
+    const auto add = [&](Op op, int64_t chunk) {
+      if (const int64_t microbatch = added[{op, chunk}]++; microbatch < m) {
+        list.push_back(make(op, chunk, microbatch));
+      }
+    };
+    const auto forward = [&](int64_t chunk) { add(Op::forward, chunk); };
+    const auto backward = [&](int64_t chunk) {
+      add(Op::backward_input, chunk);
+      add(Op::backward_weight, chunk);
+    };
+    const auto times = [](int64_t count, const auto& act) {
+      for (int64_t i = 0; i < count; ++i) {
+        act();
+      }
+    };
+    times(2 * (p - stage) - 1, [&] { forward(0); }); // until the first comes back up
+    times(stage, [&] {
+      forward(1);
+      forward(0);
+    });
+    times(p - stage, [&] {
+      forward(1);
+      backward(1);
+    });
+    times(all - p, [&] {
+      if (added[{Op::forward, 0}] < all) {
+        forward(0);
+      }
+      backward(0);
+      forward(1);
+      backward(1);
+    });
+    times(stage, [&] { // the stages before wait for these: weights come after them
+      add(Op::backward_input, 0);
+      add(Op::backward_input, 1);
+    });
+    times(p - stage, [&] { backward(0); });
+    times(stage, [&] { add(Op::backward_weight, 1); });
+    times(stage, [&] { add(Op::backward_weight, 0); });
+    order.most_live.push_back(std::min(m, 2 * p - 1 - stage) + std::min(m, stage + 1));
   }
   return order;
 }

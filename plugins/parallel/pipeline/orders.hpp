@@ -11,8 +11,10 @@ namespace mh::pipeline {
 using Args = PipelineSchedule::Args;
 
 struct Order {
-  InstructionLists passes;        ///< of each stage
-  std::vector<int64_t> most_live; ///< passes whose activations each stage holds at a time, at most
+  InstructionLists passes{}; ///< of each stage
+  std::vector<int64_t>
+      most_live{}; ///< passes whose activations each stage holds at a time, at most
+  ChunkOrder chunks = ChunkOrder::round; ///< where chunks lie
 };
 
 /// All forward passes, then all backward ones; with virtual stages chunk after chunk.
@@ -36,5 +38,21 @@ struct Order {
 /// Throws:  mh::Error if there are virtual stages
 /// Source:  arXiv:2401.10241 section 3, ZB-H1
 [[nodiscard]] Order zero_bubble(const Args& args);
+
+/// Two chunks a stage, the model laid down and up again: the first stage has both ends, so that the
+/// first gradients come to the last forward pass at once. Weight gradients fill what is left: where
+/// forward passes, gradients of inputs and of weights take one time, nobody waits between his first
+/// pass and his last. No stage holds more than two passes per stage, of chunks half as large as
+/// those of 1F1B.
+///
+/// Throws:  mh::Error if there are not two chunks a stage
+/// Source:  arXiv:2401.10241 section 6, ZB-V
+[[nodiscard]] Order zero_bubble_vee(const Args& args);
+
+/// An order's lists with their transfers.
+[[nodiscard]] inline InstructionLists lists_of(const Order& order, Args args) {
+  args.order = order.chunks;
+  return with_transfers(args, order.passes);
+}
 
 } // namespace mh::pipeline

@@ -41,13 +41,17 @@ public:
     return most_live_.at(static_cast<size_t>(stage));
   }
 
+  [[nodiscard]] mh::ChunkOrder order() const override { return chunks_; }
+
 private:
   Schedule(const Args& args, mh::pipeline::Order order)
-      : lists_(mh::with_transfers(args, order.passes))
-      , most_live_(std::move(order.most_live)) {}
+      : lists_(mh::pipeline::lists_of(order, args))
+      , most_live_(std::move(order.most_live))
+      , chunks_(order.chunks) {}
 
   mh::InstructionLists lists_;
   std::vector<int64_t> most_live_;
+  mh::ChunkOrder chunks_;
 };
 
 } // namespace
@@ -64,5 +68,8 @@ MH_PLUGIN("org.megahost.pipeline", "0.1.0", "pipeline parallelism", [](mh::Regis
   );
   r.add<Schedule<zero_bubble>>(
       "zb-h1", "1f1b whose weight gradients fill the waiting, in the same memory"
+  );
+  r.add<Schedule<zero_bubble_vee>>(
+      "zb-v", "two chunks a stage, down and up again: hardly any waiting, in the memory of 1f1b"
   );
 });

@@ -79,7 +79,7 @@ private:
 
 } // namespace
 
-StageMemory compose_memory(const StepRecord& step, int64_t stage) {
+StageMemory compose_memory(const RecordedStep& step, int64_t stage) {
   const StageRecord& record = step.stage(stage);
   StageMemory memory;
   InFlight flight(stage, step.args);

@@ -17,6 +17,6 @@ struct StageMemory {
 
 /// What a step of stage `stage` takes. What was sent is in use until something that was posted
 /// later has come from the same stage (train/transfers.hpp).
-[[nodiscard]] MH_API StageMemory compose_memory(const StepRecord& step, int64_t stage);
+[[nodiscard]] MH_API StageMemory compose_memory(const RecordedStep& step, int64_t stage);
 
 } // namespace mh

@@ -55,7 +55,7 @@ double flops_of(const std::vector<PlanEvent>& events) {
 
 class Planner {
 public:
-  Planner(const StepRecord& step, const Recipe& recipe, const Machine& machine)
+  Planner(const RecordedStep& step, const Recipe& recipe, const Machine& machine)
       : step_(step)
       , machine_(machine)
       , scattered_(machine.calibration.scattered && !recipe.parallel.sequence) {
@@ -241,7 +241,7 @@ private:
         pass_time(update, record.collectives, machine_)};
   }
 
-  const StepRecord& step_;
+  const RecordedStep& step_;
   const Machine& machine_;
   bool scattered_;
   double transfer_ = 0;      // seconds between stages, beside which passes go on
@@ -249,7 +249,7 @@ private:
   std::vector<std::pair<PassTime, PassTime>> closings_;
 };
 
-double executed_flops(const StepRecord& step) {
+double executed_flops(const RecordedStep& step) {
   double sum = 0;
   for (size_t s = 0; s < step.lists.size(); ++s) {
     const StageRecord& record = step.stage(static_cast<int64_t>(s));
@@ -266,7 +266,7 @@ double executed_flops(const StepRecord& step) {
   return sum * static_cast<double>(step.shape.world() / step.shape.pp);
 }
 
-std::string layers_of(const StepRecord& step, int64_t stage, int64_t layers) {
+std::string layers_of(const RecordedStep& step, int64_t stage, int64_t layers) {
   if (step.layout.empty()) {
     return "embed+" + std::to_string(layers) + "+head";
   }
@@ -301,7 +301,7 @@ int64_t Plan::most() const {
   return most;
 }
 
-Plan make_plan(const StepRecord& step, const Recipe& recipe, const Machine& machine) {
+Plan make_plan(const RecordedStep& step, const Recipe& recipe, const Machine& machine) {
   Plan plan;
   plan.shape = step.shape;
   plan.machine = machine;

@@ -75,6 +75,6 @@ struct MH_API Plan {
 
 /// A plan from a record; the same record can be planned on several machines.
 [[nodiscard]] MH_API Plan
-make_plan(const StepRecord& step, const Recipe& recipe, const Machine& machine);
+make_plan(const RecordedStep& step, const Recipe& recipe, const Machine& machine);
 
 } // namespace mh

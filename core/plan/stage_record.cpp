@@ -69,7 +69,7 @@ int64_t rank_of(const MeshShape& shape, const std::string& order, int64_t stage)
 
 class StageRecorder {
 public:
-  StageRecorder(const PlanTarget& target, int64_t stage, StepRecord& step)
+  StageRecorder(const PlanTarget& target, int64_t stage, RecordedStep& step)
       : target_(target)
       , step_(step)
       , mesh_(alone(
@@ -217,7 +217,7 @@ private:
   }
 
   PlanTarget target_;
-  StepRecord& step_;
+  RecordedStep& step_;
   Recorder recorder_;
   Mesh mesh_;
   StageRecord record_;
@@ -229,7 +229,7 @@ private:
 };
 
 /// What tells stages apart: their chunks' blocks.
-std::string signature(const StepRecord& step, const std::vector<double>& costs, int64_t stage) {
+std::string signature(const RecordedStep& step, const std::vector<double>& costs, int64_t stage) {
   if (step.layout.empty()) {
     return "";
   }
@@ -266,14 +266,14 @@ const PassRecord& StageRecord::of(const Instruction& one, int64_t microbatches) 
 }
 
 StageRecord
-record_stage(const PlanTarget& target, int64_t stage, StepRecord& step, int64_t microbatches) {
+record_stage(const PlanTarget& target, int64_t stage, RecordedStep& step, int64_t microbatches) {
   return naming_missing_shapes([&] { return StageRecorder(target, stage, step).run(microbatches); }
   );
 }
 
-StepRecord record_step(const PlanTarget& target) {
+RecordedStep record_step(const PlanTarget& target) {
   const Recipe& recipe = target.recipe;
-  StepRecord step;
+  RecordedStep step;
   step.shape = mesh_shape(recipe, target.world);
   check_degrees(step.shape);
   const int64_t samples = recipe.batch.micro * step.shape.dp;

@@ -60,7 +60,7 @@ struct PlanTarget {
 };
 
 /// The steps of a recipe on its ranks, one record per pipeline stage.
-struct StepRecord {
+struct RecordedStep {
   MeshShape shape;
   PipelineSchedule::Args args;
   InstructionLists lists;           ///< of each stage
@@ -79,11 +79,11 @@ struct StepRecord {
 
 /// Throws:  mh::Error where the recipe asks for what is not there, or an operation has no shape
 ///          function
-[[nodiscard]] MH_API StepRecord record_step(const PlanTarget& target);
+[[nodiscard]] MH_API RecordedStep record_step(const PlanTarget& target);
 
 /// Records the step of one stage with `microbatches` microbatches, in the order of a schedule
 /// without overlap.
 [[nodiscard]] StageRecord
-record_stage(const PlanTarget& target, int64_t stage, StepRecord& step, int64_t microbatches);
+record_stage(const PlanTarget& target, int64_t stage, RecordedStep& step, int64_t microbatches);
 
 } // namespace mh

@@ -8,8 +8,8 @@
 namespace {
 
 /// A machine with nothing to complain of.
-mh::Machine healthy() {
-  mh::Machine machine;
+mh::SeenMachine healthy() {
+  mh::SeenMachine machine;
   machine.version = "0.1.0";
   machine.program = "/usr/bin/megahost";
   machine.processor = {
@@ -37,7 +37,7 @@ mh::Machine healthy() {
 }
 
 /// What is advised about a thing; empty if nothing.
-std::string advice(const mh::Machine& machine, const std::string& name) {
+std::string advice(const mh::SeenMachine& machine, const std::string& name) {
   for (const mh::Finding& finding : mh::judge(machine)) {
     if (finding.name == name && !finding.advice.empty()) {
       return finding.advice;
@@ -53,7 +53,7 @@ bool has(const std::string& text, const std::string& part) {
 } // namespace
 
 TEST_CASE("a healthy machine gets no advice, in text and JSON") {
-  const mh::Machine machine = healthy();
+  const mh::SeenMachine machine = healthy();
   const auto findings = mh::judge(machine);
   for (const mh::Finding& finding : findings) {
     CAPTURE(finding.name);
@@ -77,7 +77,7 @@ TEST_CASE("a healthy machine gets no advice, in text and JSON") {
 }
 
 TEST_CASE("what is missing or slow gets one sentence each") {
-  mh::Machine machine = healthy();
+  mh::SeenMachine machine = healthy();
   machine.threads = 16;
   CHECK(has(advice(machine, "threads"), "OMP_NUM_THREADS=4"));
   machine.threads = 1;
@@ -114,7 +114,7 @@ TEST_CASE("what is missing or slow gets one sentence each") {
 }
 
 TEST_CASE("GPUs: the driver, LibTorch's other half") {
-  mh::Machine machine = healthy();
+  mh::SeenMachine machine = healthy();
   machine.nvidia_cards = 2;
   CHECK(has(advice(machine, "GPUs"), "driver"));
   machine.driver = "535.54";

@@ -160,7 +160,7 @@ recorded(Host& host, const Shape& shape, double dropout, const std::vector<std::
   std::vector<double> left;
   for (const int64_t layers : {2, 4}) {
     const Recipe recipe = recipe_of(host, shape, layers, dropout, more);
-    const StepRecord step = record_step(
+    const RecordedStep step = record_step(
         {.recipe = recipe, .host = host, .world = recipe.parallel.ranks(), .device = at::kCUDA}
     );
     left.push_back(static_cast<double>(step.stage(0).of({Instruction::Op::forward, 0, 0}, 1).net));

@@ -34,7 +34,7 @@ Recipe small(const std::vector<std::string>& more, const std::string& layout) {
 }
 
 /// Every collective of a stage's step, in the order of its list.
-watched::Log collectives_of(const StepRecord& step, int64_t stage) {
+watched::Log collectives_of(const RecordedStep& step, int64_t stage) {
   watched::Log log;
   const StageRecord& record = step.stage(stage);
   const auto add = [&](const PassRecord& pass) {
@@ -57,7 +57,7 @@ void compare(const std::vector<std::string>& more, const std::string& layout) {
   CAPTURE(layout);
   CAPTURE(more);
   const auto seen = watched::watch(recipe, small_host());
-  const StepRecord step =
+  const RecordedStep step =
       record_step({.recipe = recipe, .host = small_host(), .world = recipe.parallel.ranks()});
   const auto ranks = mesh_groups(step.shape, MeshAxis::pp, recipe.parallel.order).front();
   for (int64_t stage = 0; stage < step.shape.pp; ++stage) {
@@ -116,7 +116,7 @@ TEST_CASE("zero 3: weights that are dealt out") {
 
 TEST_CASE("backward: gathers and sums of tensor parallel go on beside products") {
   const Recipe recipe = small({}, "tensor=2,sequence=true");
-  const StepRecord step = record_step({.recipe = recipe, .host = small_host(), .world = 2});
+  const RecordedStep step = record_step({.recipe = recipe, .host = small_host(), .world = 2});
   std::map<size_t, bool> under_way; // whether a product ran meanwhile
   std::map<std::string, int64_t> beside;
   const auto& record = step.stage(0);
@@ -142,7 +142,7 @@ TEST_CASE("backward: gathers and sums of tensor parallel go on beside products")
 TEST_CASE("backward: sums over data ranks start early, whatever else norms are summed over") {
   const Recipe recipe =
       small({"parallel.bucket_size=1000"}, "tensor=2,sequence=true,data=2,zero=1");
-  const StepRecord step = record_step({.recipe = recipe, .host = small_host(), .world = 4});
+  const RecordedStep step = record_step({.recipe = recipe, .host = small_host(), .world = 4});
   const auto& record = step.stage(0);
   const auto microbatches = static_cast<int32_t>(step.args.microbatches);
   int64_t early = 0, late = 0; // sums that begin before the last product, and after it
@@ -169,7 +169,7 @@ TEST_CASE("experts, FP8 and state on the host plan, on machines of every kind") 
   for (const auto& [sets, layout] : all) {
     CAPTURE(layout);
     const Recipe recipe = small(sets, layout);
-    const StepRecord step = record_step(
+    const RecordedStep step = record_step(
         {.recipe = recipe,
          .host = small_host(),
          .world = recipe.parallel.ranks(),

@@ -124,7 +124,7 @@ std::vector<Predicted> predict(
     std::optional<Predicted> best;
     for (const auto& free : row.free.empty() ? std::vector<std::string>{""} : row.free) {
       const Recipe recipe = recipe_of(table, row, free);
-      const StepRecord step = record_step(
+      const RecordedStep step = record_step(
           {.recipe = recipe, .host = small_host(), .world = row.ranks, .device = at::kCUDA}
       );
       Predicted one{row, make_plan(step, recipe, machine)};

@@ -9,7 +9,7 @@
 namespace mh {
 
 int command_doctor(const Invocation& invocation, Host& host) {
-  Machine machine = look(host);
+  SeenMachine machine = look(host);
   machine.speeds.push_back(measure(host, "cpu"));
   if (!machine.gpus.empty()) {
     machine.speeds.push_back(measure(host, "cuda"));

@@ -108,7 +108,7 @@ public:
     return measure_cpu(recipe.precision == "fp32" ? at::kFloat : at::kBFloat16, world);
   }
 
-  [[nodiscard]] StepRecord record(const Recipe& recipe) const {
+  [[nodiscard]] RecordedStep record(const Recipe& recipe) const {
     const bool cpu = recipe.device == "cpu";
     return record_step(
         {.recipe = recipe,
@@ -225,7 +225,7 @@ int command_plan(const Invocation& invocation, Host& host) {
   const Question question(invocation, host);
   const Recipe recipe = question.recipe();
   const int64_t world = question.world(recipe);
-  const StepRecord record = question.record(recipe);
+  const RecordedStep record = question.record(recipe);
   const Machine machine = question.machine(recipe, world);
   Plan plan = make_plan(record, recipe, machine);
   if (!invocation.has("--on") && recipe.device != "cpu") {

@@ -34,7 +34,7 @@ struct Speed {
   std::string failed{};      ///< why nothing could be measured
 };
 
-struct Machine {
+struct SeenMachine {
   std::string version; ///< of megahost
   std::string program;
   Processor processor;
@@ -62,18 +62,19 @@ struct Finding {
 };
 
 /// This machine, all but the speeds.
-[[nodiscard]] Machine look(const Host& host);
+[[nodiscard]] SeenMachine look(const Host& host);
 
 /// Products of large matrices and copies, about a second each.
 [[nodiscard]] Speed measure(Host& host, const std::string& device);
 
-[[nodiscard]] std::vector<Finding> judge(const Machine& machine);
+[[nodiscard]] std::vector<Finding> judge(const SeenMachine& machine);
 
 /// For people, read in ten seconds.
 [[nodiscard]] std::string
 doctor_text(const std::vector<Finding>& findings, const Terminal& terminal);
 
 /// For programs: numbers as they are, and the advice.
-[[nodiscard]] std::string doctor_json(const Machine& machine, const std::vector<Finding>& findings);
+[[nodiscard]] std::string
+doctor_json(const SeenMachine& machine, const std::vector<Finding>& findings);
 
 } // namespace mh

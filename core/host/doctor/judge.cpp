@@ -40,7 +40,7 @@ std::string number(double value) {
 
 class Judge {
 public:
-  explicit Judge(const Machine& machine)
+  explicit Judge(const SeenMachine& machine)
       : machine_(machine) {}
 
   std::vector<Finding> run() {
@@ -190,14 +190,14 @@ private:
         cpu && speed.copy < kSlowCopy ? slow : "");
   }
 
-  const Machine& machine_;
+  const SeenMachine& machine_;
   std::string group_;
   std::vector<Finding> findings_;
 };
 
 } // namespace
 
-std::vector<Finding> judge(const Machine& machine) {
+std::vector<Finding> judge(const SeenMachine& machine) {
   return Judge(machine).run();
 }
 
@@ -228,7 +228,7 @@ std::string doctor_text(const std::vector<Finding>& findings, const Terminal& te
          "\n";
 }
 
-std::string doctor_json(const Machine& machine, const std::vector<Finding>& findings) {
+std::string doctor_json(const SeenMachine& machine, const std::vector<Finding>& findings) {
   using Json = nlohmann::ordered_json;
   Json gpus = Json::array(), libraries = Json::object(), found = Json::array(),
        skipped = Json::array(), speeds = Json::object(), advice = Json::array();

@@ -72,7 +72,7 @@ int64_t nvidia_cards() {
 /// Asks NVIDIA's management library, which comes with the driver and opens no device.
 ///
 /// Source:  NVML API reference
-void ask_driver(Machine& ret_machine) {
+void ask_driver(SeenMachine& ret_machine) {
   void* nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (nvml == nullptr) {
     return;
@@ -129,8 +129,8 @@ std::string find_library(const fs::path& torch, const std::string& name) {
 
 } // namespace
 
-Machine look(const Host& host) {
-  Machine machine;
+SeenMachine look(const Host& host) {
+  SeenMachine machine;
   machine.version = MH_VERSION;
   std::error_code error;
   machine.program = fs::canonical("/proc/self/exe", error).string();

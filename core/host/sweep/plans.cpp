@@ -35,7 +35,7 @@ void plan_point(PointRun& run, const Recipe& recipe, Host& host, const std::stri
     roots.roots = recipe_folders();
     const int64_t ranks = recipe.parallel.ranks();
     const Machine machine = find_machine(machine_of(run, on), roots);
-    const StepRecord step = record_step(
+    const RecordedStep step = record_step(
         {.recipe = recipe,
          .host = host,
          .world = ranks,

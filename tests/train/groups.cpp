@@ -1,5 +1,6 @@
 // Parameters that are trained in another way than the rest, and what an optimizer's state takes.
 
+#include "core/kernels/counting_allocator.hpp"
 #include "core/train/parameter_groups.hpp"
 #include "core/train/weights.hpp"
 #include "megahost/error.hpp"
@@ -7,7 +8,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
-#include <c10/core/Allocator.h>
 
 #include <doctest/doctest.h>
 
@@ -169,34 +169,8 @@ TEST_CASE("a group that matches nothing is refused, with what may be meant") {
   CHECK(refusal(tiny::Group({"*"}).freeze()).find("freezes every parameter") != std::string::npos);
 }
 
-namespace {
-
-/// Counts the bytes of tensors on the Meta device, which stands for an accelerator here.
-struct MetaBytes : c10::Allocator {
-  MetaBytes() { c10::SetAllocator(c10::kMeta, this, 255); }
-
-  c10::DataPtr allocate(size_t size) override {
-    now += static_cast<int64_t>(size);
-    return {nullptr, new std::pair(this, size), release, c10::Device(c10::kMeta)};
-  }
-
-  static void release(void* context) {
-    const auto* block = static_cast<std::pair<MetaBytes*, size_t>*>(context);
-    block->first->now -= static_cast<int64_t>(block->second);
-    delete block;
-  }
-
-  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
-
-  void copy_data(void*, const void*, size_t) const override {}
-
-  int64_t now = 0;
-};
-
-} // namespace
-
 TEST_CASE("offloaded masters and state take no memory of the device") {
-  static auto* const meta = new MetaBytes; // LibTorch keeps it
+  const mh::MetaMemory meta; // of a device that stands for an accelerator
   mh::Mesh mesh;
   mh::Rules rules;
   const mh::Decoder decoder(tiny::config(), {.vocab = tiny::kVocab, .seq_length = tiny::kSeq});
@@ -212,18 +186,18 @@ TEST_CASE("offloaded masters and state take no memory of the device") {
   auto& parameters = model.parameters();
   parameters.allocate_gradients();
   const AdamW adamw;
-  const int64_t before = meta->now;
+  const int64_t before = meta.used();
   {
     mh::Weights here(parameters, adamw);
     // a float32 master and two float32 states for each weight
     CHECK(here.bytes() == 12 * parameters.global_elements());
     CHECK(here.host_bytes() == 0);
-    CHECK(meta->now - before == here.bytes());
+    CHECK(meta.used() - before == here.bytes());
     here.update(adamw, {.step = 1, .lr = 0.1});
   }
   mh::Weights there(parameters, adamw, {.offload = true});
   CHECK(there.bytes() == 0);
   CHECK(there.host_bytes() >= 12 * parameters.global_elements());
-  CHECK(meta->now - before < parameters.global_elements() / 4); // a scalar for each tensor
+  CHECK(meta.used() - before < parameters.global_elements() / 4); // a scalar for each tensor
   there.update(adamw, {.step = 1, .lr = 0.1});
 }

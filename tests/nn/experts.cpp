@@ -22,6 +22,8 @@
 using namespace mh;
 using mh::test::Bench;
 using mh::test::filled;
+using mh::test::hold_against;
+using mh::test::leaves;
 
 namespace {
 
@@ -68,42 +70,18 @@ at::Tensor dense_loop(
   return sum;
 }
 
-std::map<std::string, at::Tensor> leaves(const ParameterStore& store) {
-  std::map<std::string, at::Tensor> all;
-  for (const auto& parameter : store.all()) {
-    for (const auto& piece : parameter.pieces) {
-      all[piece.name] = parameter.view(parameter.value.detach(), piece).clone().requires_grad_();
-    }
-  }
-  return all;
-}
-
 void hold_against_loop(const MixtureSpec& spec, const Keep* keep = nullptr) {
   Bench bench;
   const MixtureOfExperts mixture(bench.builder, spec);
   bench.store.allocate_gradients();
-  const at::Tensor x = filled({5, 2, kWidth}, "x").requires_grad_();
-  const at::Tensor x2 = x.detach().clone().requires_grad_();
-  const at::Tensor dy = filled({5, 2, kWidth}, "dy");
   auto context = bench.context();
   context.keep = keep;
-  const at::Tensor y = mixture.forward(x, context);
-  const auto weights = leaves(bench.store);
-  const at::Tensor expected = dense_loop(weights, spec, x2);
-  const auto close = [](const at::Tensor& a, const at::Tensor& b) {
-    CHECK((a - b).norm().item<double>() <= 1e-12 * b.norm().item<double>());
-    CHECK(b.norm().item<double>() > 1e-3);
-  };
-  close(y.detach(), expected.detach());
-  torch::autograd::backward({y}, {dy});
-  torch::autograd::backward({expected}, {dy});
-  close(x.grad(), x2.grad());
-  for (const auto& parameter : bench.store.all()) {
-    for (const auto& piece : parameter.pieces) {
-      CAPTURE(piece.name);
-      close(parameter.view(parameter.main_grad, piece), weights.at(piece.name).grad());
-    }
-  }
+  hold_against(
+      bench,
+      kWidth,
+      [&](const at::Tensor& x) { return mixture.forward(x, context); },
+      [&](const auto& weights, const at::Tensor& x) { return dense_loop(weights, spec, x); }
+  );
 }
 
 /// Bytes that a forward pass keeps for its backward.

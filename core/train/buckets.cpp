@@ -95,8 +95,7 @@ Buckets make_buckets(ParameterStore& store, const Mesh& mesh, const GradientOpti
   Buckets buckets;
   Buckets late;
   std::map<std::string, Bucket*> open;
-  std::map<const Bucket*, size_t>
-      complete; // number of the leaf that is the last to have its gradient
+  std::map<const Bucket*, size_t> complete; // by which leaf, counted as backward reaches them
   size_t leaves = 0;
   auto& all = store.all();
   for (auto leaf = all.rbegin(); leaf != all.rend(); ++leaf) {

@@ -110,12 +110,9 @@ bool loops_share_threads() {
     std::fill(ran.begin() + begin, ran.begin() + end, std::this_thread::get_id());
   });
   at::set_num_threads(threads);
-  const bool good = std::set(ran.begin(), ran.end()).size() == ran.size();
-  std::printf(
-      "%-6s loops run on %zu threads of 3\n",
-      good ? "ok" : "FAILED",
-      std::set(ran.begin(), ran.end()).size()
-  );
+  const size_t found = std::set(ran.begin(), ran.end()).size();
+  const bool good = found == ran.size();
+  std::printf("%-6s loops run on %zu threads of 3\n", good ? "ok" : "FAILED", found);
   return good;
 }
 

@@ -58,7 +58,7 @@ public:
     int64_t vocab_multiple = 1;   ///< local vocabulary rows are padded to a multiple of this
     bool initialise = true;       ///< false where weights are loaded anyway
     std::optional<Fp8Spec> fp8{}; ///< linear layers multiply in FP8, unless their spec says no
-    /// Of the whole pipeline, in the order of the model; chunk c lies on stage c % pp. Empty: one
+    /// Of the whole pipeline: chunk c lies on stage c % pp, as chunk c / pp of that. Empty: one
     /// chunk, the whole model.
     std::vector<ModelChunk> chunks{};
   };

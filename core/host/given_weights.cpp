@@ -33,12 +33,12 @@ std::string shape_text(at::IntArrayRef shape) {
 }
 
 /// The leaf and the piece of a global name.
-struct Place {
+struct FoundPiece {
   Parameter* parameter = nullptr;
   const Piece* piece = nullptr;
 };
 
-Place find_place(ParameterStore& store, const std::string& name) {
+FoundPiece find_piece(ParameterStore& store, const std::string& name) {
   Parameter* parameter = store.find(name);
   MH_ASSERT(parameter != nullptr, "the architecture maps " + name + ", which it does not have");
   for (const Piece& piece : parameter->pieces) {
@@ -81,7 +81,7 @@ void fill(
   const Buffer* buffer = find_buffer(store, map.ours.front());
   std::vector<int64_t> expected;
   for (const std::string& name : map.ours) {
-    const Piece& piece = buffer != nullptr ? buffer->piece : *find_place(store, name).piece;
+    const Piece& piece = buffer != nullptr ? buffer->piece : *find_piece(store, name).piece;
     const auto& whole = piece.global_shape;
     const std::vector<int64_t> shape(
         whole.begin() + static_cast<int64_t>(map.at.size()), whole.end()
@@ -109,7 +109,7 @@ void fill(
   }
   int64_t row = 0;
   for (const std::string& name : map.ours) {
-    const auto [parameter, piece] = find_place(store, name);
+    const auto [parameter, piece] = find_piece(store, name);
     at::Tensor own = parameter->view(parameter->value.detach(), *piece);
     bool mine = true; // the entry that theirs is lies on this rank
     for (size_t i = 0; i < map.at.size(); ++i) {
@@ -197,7 +197,7 @@ public:
         parts.push_back(saved_.tensor(name));
       }
       const at::Tensor whole = parts.size() == 1 ? parts.front() : at::stack(parts);
-      const auto [parameter, piece] = find_place(store_, ours);
+      const auto [parameter, piece] = find_piece(store_, ours);
       const at::IntArrayRef shape = piece->global_shape;
       if (whole.dim() > static_cast<int64_t>(shape.size()) ||
           shape.slice(shape.size() - static_cast<size_t>(whole.dim())) != whole.sizes()) {
@@ -307,7 +307,7 @@ std::vector<NamedTensor> named_gradients(Session& session, bool hugging_face) {
   ParameterStore& store = session.model->parameters();
   std::vector<NamedTensor> gradients;
   const auto gradient = [&](const std::string& name) {
-    const auto [parameter, piece] = find_place(store, name);
+    const auto [parameter, piece] = find_piece(store, name);
     return parameter->view(parameter->main_grad, *piece);
   };
   if (hugging_face) {

@@ -21,20 +21,20 @@
 
 namespace mh {
 
-namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
 /// A block, and what its pass keeps.
-struct Kept {
+struct KeptBlock {
   std::unique_ptr<Block> block;
   std::string name; // as its parameters begin
   Keep keep;
   std::vector<Parameter*> parameters; // its own, then those of others
 };
 
-using Blocks = std::span<const Kept>;
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+using Blocks = std::span<const KeptBlock>;
 
 /// What a block returns, unchanged: its backward pass begins by asking for the parameters' values.
 struct AskAgain : torch::autograd::Function<AskAgain> {
@@ -50,14 +50,14 @@ struct AskAgain : torch::autograd::Function<AskAgain> {
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const auto& parameters =
-        reinterpret_cast<const Kept*>(ctx->saved_data["block"].toInt())->parameters;
+        reinterpret_cast<const KeptBlock*>(ctx->saved_data["block"].toInt())->parameters;
     (void)parameters.front()->listener->needed(parameters);
     gradients.emplace_back();
     return gradients;
   }
 };
 
-State asking_again(const Kept& kept, State state) {
+State asking_again(const KeptBlock& kept, State state) {
   variable_list results;
   for (const auto& [name, activation] : state) {
     if (activation.value.requires_grad()) {
@@ -79,7 +79,7 @@ State asking_again(const Kept& kept, State state) {
 }
 
 /// Runs a block, which profiles name as its parameters.
-State forward_block(const Kept& kept, const State& state, StepContext& context) {
+State forward_block(const KeptBlock& kept, const State& state, StepContext& context) {
   auto* listener = kept.parameters.empty() ? nullptr : kept.parameters.front()->listener;
   const bool again = listener != nullptr && listener->needed(kept.parameters);
   at::RecordFunction scope(at::RecordScope::USER_SCOPE);
@@ -207,7 +207,7 @@ private:
 
 struct Model::Blocks {
   int64_t number = 0; // of the model's chunks
-  std::vector<Kept> blocks;
+  std::vector<KeptBlock> blocks;
 };
 
 namespace {

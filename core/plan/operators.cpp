@@ -8,7 +8,7 @@ namespace mh {
 
 namespace {
 
-using Kind = PlanEvent::Kind;
+using EventKind = PlanEvent::Kind;
 
 bool one_of(std::string_view name, std::initializer_list<std::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -65,7 +65,7 @@ Operator classify(std::string_view name) {
 PlanEvent grouped(std::string_view name, Inputs inputs) {
   const auto& a = inputs[0].toTensor();
   const auto& b = inputs[1].toTensor();
-  PlanEvent event{.kind = Kind::product, .type = b.scalar_type()};
+  PlanEvent event{.kind = EventKind::product, .type = b.scalar_type()};
   if (name == "megahost::grouped_product") { // [rows, k] x [experts, k, n], or its transpose
     event.batch = b.size(0);
     event.m = (a.size(0) + event.batch - 1) / event.batch;
@@ -108,7 +108,7 @@ double memory_of(Inputs inputs) {
 }
 
 PlanEvent product_event(const at::Tensor& a, const at::Tensor& b) {
-  PlanEvent event{.kind = Kind::product, .type = a.scalar_type()};
+  PlanEvent event{.kind = EventKind::product, .type = a.scalar_type()};
   event.batch = a.dim() == 3 ? a.size(0) : 1;
   event.m = a.size(-2);
   event.k = a.size(-1);
@@ -134,7 +134,7 @@ PlanEvent attention_event(std::string_view name, Inputs inputs) {
   }
   const double pairs = static_cast<double>(q.size(2) * k.size(2)) * (causal ? 0.5 : 1.0);
   const double products = backward ? 5 : 2;
-  PlanEvent event{.kind = Kind::attention, .type = q.scalar_type()};
+  PlanEvent event{.kind = EventKind::attention, .type = q.scalar_type()};
   event.batch = q.size(0) * q.size(1);
   event.m = q.size(2);
   event.n = k.size(2);
@@ -156,11 +156,11 @@ PlanEvent own_event(std::string_view name, ops::CostFunction cost, Inputs inputs
     return grouped(name, inputs);
   }
   const auto [flops, bytes] = cost(inputs);
-  PlanEvent event{.kind = Kind::memory, .flops = flops, .bytes = bytes};
+  PlanEvent event{.kind = EventKind::memory, .flops = flops, .bytes = bytes};
   if (name.starts_with("megahost::attention")) {
     event.backward = name.ends_with("_backward");
     const auto& q = inputs[event.backward ? 1 : 0].toTensor(); // [queries, batch, heads, dim]
-    event.kind = Kind::attention;
+    event.kind = EventKind::attention;
     event.type = q.scalar_type();
     event.batch = q.size(1) * q.size(2);
     event.m = q.size(0);

@@ -13,7 +13,7 @@ namespace mh {
 
 namespace {
 
-using Kind = PlanEvent::Kind;
+using EventKind = PlanEvent::Kind;
 
 thread_local Recorder* current = nullptr;
 
@@ -83,7 +83,7 @@ void Recorder::begin(const at::RecordFunction& function) {
     event.name = name;
     events_.push_back(event);
     frame.inner = true;
-    if (event.kind != Kind::memory) {
+    if (event.kind != EventKind::memory) {
       made_.clear();
     }
   };
@@ -101,7 +101,7 @@ void Recorder::begin(const at::RecordFunction& function) {
     add(own_event(name, frame.op->cost, inputs));
     frame.event = events_.size();
     take_storages(frame, inputs);
-    if (events_.back().kind == Kind::product &&
+    if (events_.back().kind == EventKind::product &&
         inputs[0].toTensor().scalar_type() != events_.back().type) {
       const auto made = inputs[0].toTensor().numel() * inputs[1].toTensor().element_size();
       workspace_ = std::max(workspace_, static_cast<int64_t>(made));
@@ -161,7 +161,7 @@ void Recorder::end(const at::RecordFunction& function) {
   if (frame.inner || frame.has_inner || !counts || !outer) {
     return;
   }
-  PlanEvent event{.kind = Kind::memory, .name = function.name(), .bytes = frame.input_bytes};
+  PlanEvent event{.kind = EventKind::memory, .name = function.name(), .bytes = frame.input_bytes};
   double outputs = 0, fresh = 0; // fresh: no view of an input
   for (const auto& value : function.outputs()) {
     for_tensors(value, [&](const at::Tensor& tensor) {
@@ -204,7 +204,7 @@ Recorder::began(const SilentGroup& group, const char* name, const at::Tensor& in
   }
   const size_t number = collectives_.size();
   events_.push_back(
-      {.kind = Kind::start, .type = collective.type, .name = name, .collective = number}
+      {.kind = EventKind::start, .type = collective.type, .name = name, .collective = number}
   );
   collectives_.push_back(std::move(collective));
   return static_cast<int64_t>(number);
@@ -212,7 +212,7 @@ Recorder::began(const SilentGroup& group, const char* name, const at::Tensor& in
 
 void Recorder::waited(int64_t number) {
   const auto index = static_cast<size_t>(number);
-  events_.push_back({.kind = Kind::wait, .name = collectives_[index].name, .collective = index});
+  events_.push_back({.kind = EventKind::wait, .name = collectives_[index].name, .collective = index});
 }
 
 } // namespace mh

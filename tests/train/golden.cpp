@@ -84,7 +84,7 @@ private:
 };
 
 /// A layout of ranks as threads.
-struct Ranks {
+struct GoldenLayout {
   mh::MeshShape shape{};
   std::string chunks{}; ///< of the pipeline, "embed+2|2+head"
   int64_t zero = 0;
@@ -107,7 +107,7 @@ struct Golden {
 };
 
 /// Trains as one of the ranks.
-void check_ten_steps(const Golden& golden, const Ranks& ranks, const mh::Mesh& mesh) {
+void check_ten_steps(const Golden& golden, const GoldenLayout& ranks, const mh::Mesh& mesh) {
   Tensors theirs = golden.tensors;
   const auto tokens = theirs.at("tokens");
   theirs.erase("tokens");
@@ -209,7 +209,7 @@ void check_ten_steps(const Golden& golden, const Ranks& ranks, const mh::Mesh& m
   }
 }
 
-void check_layouts(const Golden& golden, const std::vector<Ranks>& layouts) {
+void check_layouts(const Golden& golden, const std::vector<GoldenLayout>& layouts) {
   for (const auto& ranks : layouts) {
     CAPTURE(ranks.chunks);
     CAPTURE(ranks.shape.tp);
@@ -218,13 +218,13 @@ void check_layouts(const Golden& golden, const std::vector<Ranks>& layouts) {
   }
 }
 
-std::vector<Ranks> dense_layouts() {
+std::vector<GoldenLayout> dense_layouts() {
   return {
-      Ranks{},
-      Ranks{{.tp = 2}}, // with sequence
-      Ranks{{.dp = 2}, "", /*zero=*/1},
-      Ranks{{.pp = 2}, "embed+2|2+head"},
-      Ranks{{.pp = 2}, "embed+1|1|1|1+head"}}; // virtual 2
+      GoldenLayout{},
+      GoldenLayout{{.tp = 2}}, // with sequence
+      GoldenLayout{{.dp = 2}, "", /*zero=*/1},
+      GoldenLayout{{.pp = 2}, "embed+2|2+head"},
+      GoldenLayout{{.pp = 2}, "embed+1|1|1|1+head"}}; // virtual 2
 }
 
 /// What Megatron's llama and its mixture have in common; the rest is the plugins' defaults.
@@ -275,10 +275,10 @@ TEST_CASE("ten steps of Megatron's mixture of experts, on one rank and under fou
   const Mixture decoder(config, {.vocab = 256, .seq_length = 32});
   check_layouts(
       {"moe", seeded(4), 4, decoder},
-      {Ranks{},
-       Ranks{{.tp = 2, .ep = 2}},
-       Ranks{{.dp = 2}, "", /*zero=*/1},
-       Ranks{{.dp = 2, .ep = 2}},
-       Ranks{{.pp = 2}, "embed+2|2+head"}}
+      {GoldenLayout{},
+       GoldenLayout{{.tp = 2, .ep = 2}},
+       GoldenLayout{{.dp = 2}, "", /*zero=*/1},
+       GoldenLayout{{.dp = 2, .ep = 2}},
+       GoldenLayout{{.pp = 2}, "embed+2|2+head"}}
   );
 }

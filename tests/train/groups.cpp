@@ -17,7 +17,7 @@
 namespace {
 
 /// AdamW by the built-in pass.
-class AdamW : public mh::Optimizer {
+class BuiltInAdamW : public mh::Optimizer {
 public:
   [[nodiscard]] std::vector<mh::StateSpec> state() const override { return {{"m"}, {"v"}}; }
 
@@ -51,7 +51,7 @@ struct Grouped : tiny::Built {
   }
 
   /// Norm and update of one step.
-  double step(mh::Weights& weights, const AdamW& optimizer) const {
+  double step(mh::Weights& weights, const BuiltInAdamW& optimizer) const {
     return mh::train_step(
                passes(),
                weights,
@@ -92,7 +92,7 @@ TEST_CASE("groups multiply rates and decay, the last one wins") {
        tiny::Group({"layers.1.*", "embedding.*"}).lr(0.25).decay(0.5),
        tiny::Group({"*.q.weight"}).decay(0)}
   );
-  const AdamW adamw;
+  const BuiltInAdamW adamw;
   mh::Weights weights(
       model.model->parameters(), adamw, {.weight_decay = 0.2, .groups = model.groups}
   );
@@ -117,7 +117,7 @@ TEST_CASE("frozen parameters keep every bit, and have no gradient, no norm and n
     // the embedding is a whole leaf (and the tied head), q is a part of one with k and v
     Grouped model({tiny::Group({"embedding.*", "layers.0.attention.q.*"}).freeze()}, dtype);
     auto& parameters = model.model->parameters();
-    const AdamW adamw;
+    const BuiltInAdamW adamw;
     mh::Weights weights(parameters, adamw, {.weight_decay = 0.1, .groups = model.groups});
     CHECK_FALSE(parameters.find("embedding.word.weight")->main_grad.defined());
     const auto before = values(parameters);
@@ -185,7 +185,7 @@ TEST_CASE("offloaded masters and state take no memory of the device") {
   );
   auto& parameters = model.parameters();
   parameters.allocate_gradients();
-  const AdamW adamw;
+  const BuiltInAdamW adamw;
   const int64_t before = meta.used();
   {
     mh::Weights here(parameters, adamw);

@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kMost = 4096;
 
 /// The options as layers over the recipe, so that its checks see them.
-std::vector<Layer> option_layers(const Invocation& invocation) {
+std::vector<Layer> pipeline_layers(const Invocation& invocation) {
   Table parallel;
   std::vector<Layer> layers;
   const auto number = [&](const char* option) {
@@ -200,7 +200,7 @@ void print(const Recipe& recipe, const Drawn& drawn) {
 
 int command_schedule(const Invocation& invocation, Host& host) {
   const Recipe recipe =
-      read_resolved(invocation, host, invocation.arguments.front(), option_layers(invocation))
+      read_resolved(invocation, host, invocation.arguments.front(), pipeline_layers(invocation))
           .resolved.recipe;
   const Drawn drawn = draw(recipe, host);
   if (invocation.has("--json")) {

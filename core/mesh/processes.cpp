@@ -1,6 +1,8 @@
 #include "core/mesh/processes.hpp"
 
+#include "core/mesh/by_device.hpp"
 #include "core/mesh/gloo.hpp"
+#include "core/mesh/nccl.hpp"
 #include "megahost/error.hpp"
 
 #include <c10/util/Exception.h>
@@ -282,19 +284,18 @@ Error Processes::explained(const CollectiveError& error) const {
                        );
 }
 
-MakeBackend Processes::make_backend() const {
-  return [this](const std::string& name, const std::vector<int64_t>& members, int64_t index) {
+MakeBackend Processes::make_backend(at::DeviceType device) const {
+  return [this,
+          device](const std::string& name, const std::vector<int64_t>& members, int64_t index) {
     if (index < 0) {
       return c10::intrusive_ptr<c10d::Backend>();
     }
+    const int rank = static_cast<int>(index);
+    const int size = static_cast<int>(members.size());
     try {
-      return make_gloo(
-          c10::make_intrusive<c10d::PrefixStore>(name, store_),
-          static_cast<int>(index),
-          static_cast<int>(members.size()),
-          interface_of(world()),
-          timeout_
-      );
+      const auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
+      auto gloo = make_gloo(store, rank, size, interface_of(world()), timeout_);
+      return device == at::kCUDA ? by_device(gloo, make_nccl(store, rank, size, timeout_)) : gloo;
     } catch (const c10::Error& error) {
       throw not_met(world(), error);
     }

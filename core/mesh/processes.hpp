@@ -2,7 +2,7 @@
 /// The processes of a run, joined: a store at rank 0's machine, and a transport for every group.
 ///
 ///   const mh::Processes processes(found, std::chrono::minutes(10));
-///   const mh::Mesh mesh(shape, processes.rank(), processes.make_backend(), order);
+///   const mh::Mesh mesh(shape, processes.world().rank, processes.make_backend(at::kCPU), order);
 
 #include "core/mesh/agree.hpp"
 #include "core/mesh/collective_log.hpp"
@@ -36,8 +36,8 @@ public:
 
   [[nodiscard]] const World& world() const { return found_.world; }
 
-  /// Makes the transports of a mesh's groups.
-  [[nodiscard]] MakeBackend make_backend() const;
+  /// Makes the transports of a mesh's groups: Gloo, and NCCL beside it for tensors of a GPU.
+  [[nodiscard]] MakeBackend make_backend(at::DeviceType device) const;
 
   /// A text by which ranks must agree, with what it is: "recipe".
   struct Part {

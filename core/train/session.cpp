@@ -232,7 +232,8 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
   if (options.mesh != nullptr) { // nothing of the layout is refused from here on
     s.mesh = *options.mesh;
   } else if (options.processes != nullptr) {
-    s.mesh = Mesh(shape, world.rank, options.processes->make_backend(), recipe.parallel.order);
+    const auto make_backend = options.processes->make_backend(s.target);
+    s.mesh = Mesh(shape, world.rank, make_backend, recipe.parallel.order);
   }
   if (options.corpus) {
     const Corpus::Args args{

@@ -18,13 +18,13 @@ namespace mh {
 
 namespace {
 
-int print(const std::string& text) {
+int put(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   return 0;
 }
 
-int print(const Invocation& invocation, const BenchTable& table) {
-  return print(invocation.has("--json") ? table_json(table) : table_text(table));
+int put(const Invocation& invocation, const BenchTable& table) {
+  return put(invocation.has("--json") ? table_json(table) : table_text(table));
 }
 
 Recipe recipe_of_one_rank(const Invocation& invocation, Host& host) {
@@ -45,7 +45,7 @@ template <BenchTable (*Measure)()>
 int bench_table(const Invocation& invocation, Host&) {
   install_caching_allocator();
   ops::ensure_registered();
-  return print(invocation, Measure());
+  return put(invocation, Measure());
 }
 
 } // namespace
@@ -53,11 +53,11 @@ int bench_table(const Invocation& invocation, Host&) {
 int command_bench_step(const Invocation& invocation, Host& host) {
   const int64_t steps = number_option(invocation, "--steps", 10, 1, 1'000'000);
   const StepBench bench = bench_step(recipe_of_one_rank(invocation, host), host, steps);
-  return print(invocation.has("--json") ? step_json(bench) : step_text(bench));
+  return put(invocation.has("--json") ? step_json(bench) : step_text(bench));
 }
 
 int command_bench_data(const Invocation& invocation, Host& host) {
-  return print(invocation, bench_data(recipe_of_one_rank(invocation, host), host));
+  return put(invocation, bench_data(recipe_of_one_rank(invocation, host), host));
 }
 
 int command_bench_gemm(const Invocation& invocation, Host& host) {
@@ -90,7 +90,7 @@ int command_bench_comm(const Invocation& invocation, Host& host) {
   install_caching_allocator();
   const auto measure = [&](const Mesh& mesh) {
     const BenchTable table = bench_comm(mesh, *device);
-    return mesh.rank() == 0 ? print(invocation, table) : 0;
+    return mesh.rank() == 0 ? put(invocation, table) : 0;
   };
   if (invocation.has("--threads")) {
     run_ranks(shape, measure, {.order = recipe.parallel.order});
@@ -102,7 +102,9 @@ int command_bench_comm(const Invocation& invocation, Host& host) {
   const Processes processes(
       *found, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))
   );
-  return measure(Mesh(shape, found->world.rank, processes.make_backend(), recipe.parallel.order));
+  return measure(
+      Mesh(shape, found->world.rank, processes.make_backend(at::kCPU), recipe.parallel.order)
+  );
 }
 
 int command_bench_ops(const Invocation& invocation, Host& host) {

@@ -116,7 +116,7 @@ int run_rank(const Subject& subject, Host& host) {
   const Mesh mesh(
       mesh_shape(recipe, found->world.size),
       found->world.rank,
-      processes.make_backend(),
+      processes.make_backend(at::kCPU),
       recipe.parallel.order
   );
   TrialResult result;

@@ -71,15 +71,6 @@ std::vector<std::string> own_command_line() {
   return words;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> result;
-  for (std::string& word : words) {
-    result.push_back(word.data());
-  }
-  result.push_back(nullptr);
-  return result;
-}
-
 std::vector<std::string>
 environment_of(int64_t rank, int64_t ranks, int port, int store, int error) {
   std::vector<std::string> variables;
@@ -135,8 +126,8 @@ Child start(int64_t rank, int64_t ranks, int port, int store) {
       "/proc/self/exe",
       nullptr,
       nullptr,
-      pointers(arguments).data(),
-      pointers(variables).data()
+      exec_words(arguments).data(),
+      exec_words(variables).data()
   );
   if (errno != 0) {
     refuse("no process for rank " + std::to_string(rank));
@@ -295,6 +286,15 @@ private:
 };
 
 } // namespace
+
+std::vector<char*> exec_words(std::vector<std::string>& words) {
+  std::vector<char*> result;
+  for (std::string& word : words) {
+    result.push_back(word.data());
+  }
+  result.push_back(nullptr);
+  return result;
+}
 
 int run_as_ranks(int64_t ranks) {
   const auto [store, port] = open_store_socket();

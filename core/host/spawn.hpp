@@ -3,6 +3,8 @@
 /// for each rank and watches over them.
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace mh {
 
@@ -15,5 +17,8 @@ int run_as_ranks(int64_t ranks);
 
 /// Whether this process is one of them.
 [[nodiscard]] bool is_spawned_rank();
+
+/// The words as exec wants them, a null pointer last; they point into `words`.
+[[nodiscard]] std::vector<char*> exec_words(std::vector<std::string>& words);
 
 } // namespace mh

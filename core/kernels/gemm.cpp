@@ -206,7 +206,7 @@ private:
   c10::DataPtr packed_;
 };
 
-void check(const Tensor& c, const Tensor& a, const Tensor& b) {
+void check_product_shapes(const Tensor& c, const Tensor& a, const Tensor& b) {
   TORCH_CHECK(
       a.dim() == 2 && b.dim() == 2 && c.dim() == 2 && a.size(1) == b.size(0) &&
           c.size(0) == a.size(0) && c.size(1) == b.size(1) && a.scalar_type() == b.scalar_type(),
@@ -223,8 +223,8 @@ void check(const Tensor& c, const Tensor& a, const Tensor& b) {
   );
 }
 
-void plain(Tensor c, const Tensor& a, const Tensor& b, bool add) {
-  check(c, a, b);
+void gemm_plain(Tensor c, const Tensor& a, const Tensor& b, bool add) {
+  check_product_shapes(c, a, b);
   if (c.scalar_type() == a.scalar_type()) {
     if (add) {
       c.addmm_(a, b);
@@ -243,33 +243,33 @@ void plain(Tensor c, const Tensor& a, const Tensor& b, bool add) {
   }
 }
 
-void cpu(Tensor c, const Tensor& a, const Tensor& b, bool add) {
-  check(c, a, b);
+void gemm_cpu(Tensor c, const Tensor& a, const Tensor& b, bool add) {
+  check_product_shapes(c, a, b);
   const bool rows = c.scalar_type() == at::kFloat && c.stride(1) == 1 && c.numel() > 0;
   if (rows && a.scalar_type() == at::kFloat && a.size(1) > 0) {
     Gemm<float>(c, a, b, add).run();
   } else if (rows && a.scalar_type() == at::kBFloat16 && a.size(1) > 0 && a.size(1) % 2 == 0 && kernels::multiplies_bf16()) {
     Gemm<kernels::Bf16>(c, a, b, add).run();
   } else {
-    plain(c, a, b, add);
+    gemm_plain(c, a, b, add);
   }
 }
 
-void meta(Tensor c, const Tensor& a, const Tensor& b, bool) {
-  check(c, a, b);
+void gemm_meta(Tensor c, const Tensor& a, const Tensor& b, bool) {
+  check_product_shapes(c, a, b);
 }
 
 } // namespace
 
 void register_gemm(Libraries& libraries) {
   libraries.definitions.def("gemm_(Tensor(a!) c, Tensor a, Tensor b, bool add) -> ()");
-  libraries.cpu.impl("gemm_", cpu);
-  libraries.cuda.impl("gemm_", plain);
-  libraries.meta.impl("gemm_", meta);
+  libraries.cpu.impl("gemm_", gemm_cpu);
+  libraries.cuda.impl("gemm_", gemm_plain);
+  libraries.meta.impl("gemm_", gemm_meta);
 }
 
 void gemm_(Tensor c, const Tensor& a, const Tensor& b, bool add) {
-  static const auto op = find_op<decltype(cpu)>("megahost::gemm_");
+  static const auto op = find_op<decltype(gemm_cpu)>("megahost::gemm_");
   op.call(std::move(c), a, b, add);
 }
 

@@ -17,7 +17,7 @@ using OptionalTensor = std::optional<Tensor>;
 using Pair = std::tuple<Tensor, Tensor>;
 using Triple = std::tuple<Tensor, Tensor, Tensor>;
 
-Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
+Tensor index_select_meta(const Tensor& self, int64_t dim, const Tensor& index) {
   auto sizes = self.sizes().vec();
   sizes[at::maybe_wrap_dim(dim, self.dim())] = index.numel();
   return at::empty(sizes, self.options());
@@ -60,7 +60,7 @@ Triple native_layer_norm_backward(
 }
 
 /// The CPU kernel makes its output as [batch, seq, heads, dim] and shows it transposed.
-Pair flash_attention(const Tensor& q, const Tensor&, const Tensor&, double, bool, const OptionalTensor&, std::optional<double>) {
+Pair cpu_flash_attention(const Tensor& q, const Tensor&, const Tensor&, double, bool, const OptionalTensor&, std::optional<double>) {
   const Tensor out = at::empty({q.size(0), q.size(2), q.size(1), q.size(3)}, q.options());
   const auto statistics_type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const Tensor lse =
@@ -69,7 +69,7 @@ Pair flash_attention(const Tensor& q, const Tensor&, const Tensor&, double, bool
 }
 
 Triple
-flash_attention_backward(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&, const Tensor&, double, bool, const OptionalTensor&, std::optional<double>) {
+cpu_flash_attention_backward(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&, const Tensor&, double, bool, const OptionalTensor&, std::optional<double>) {
   const auto like = [](const Tensor& t) {
     return at::empty({t.size(0), t.size(2), t.size(1), t.size(3)}, t.options()).transpose(1, 2);
   };
@@ -153,11 +153,11 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
 } // namespace
 
 void register_meta_shapes(torch::Library& aten) {
-  aten.impl("index_select", index_select);
+  aten.impl("index_select", index_select_meta);
   aten.impl("native_layer_norm", native_layer_norm);
   aten.impl("native_layer_norm_backward", native_layer_norm_backward);
-  aten.impl("_scaled_dot_product_flash_attention_for_cpu", flash_attention);
-  aten.impl("_scaled_dot_product_flash_attention_for_cpu_backward", flash_attention_backward);
+  aten.impl("_scaled_dot_product_flash_attention_for_cpu", cpu_flash_attention);
+  aten.impl("_scaled_dot_product_flash_attention_for_cpu_backward", cpu_flash_attention_backward);
   aten.impl("_scaled_dot_product_flash_attention", gpu_flash_attention);
   aten.impl("_scaled_dot_product_flash_attention_backward", gpu_flash_attention_backward);
   aten.impl("_scaled_dot_product_efficient_attention", gpu_efficient_attention);

@@ -36,7 +36,7 @@ Triple empty_results(const Tensor& x, bool centred) {
       at::empty({rows}, options)};
 }
 
-Triple forward_plain(
+Triple norm_plain(
     const Tensor& x, const Tensor& weight, const OptionalTensor& bias, double eps, bool centred
 ) {
   check(x, weight);
@@ -54,7 +54,7 @@ Triple forward_plain(
   return {y.to(x.scalar_type()).view(x.sizes()), mean, rstd};
 }
 
-Triple backward_plain(
+Triple norm_backward_plain(
     const Tensor& gradient,
     const Tensor& x,
     const Tensor& weight,
@@ -80,14 +80,14 @@ Triple backward_plain(
       centred ? dy.sum(0) : at::empty({0}, dy.options())};
 }
 
-Triple forward_cpu(
+Triple norm_cpu(
     const Tensor& input, const Tensor& weight, const OptionalTensor& bias, double eps, bool centred
 ) {
   const auto* kernel = row_kernels(input);
   const bool same = weight.scalar_type() == input.scalar_type() &&
                     (!bias || bias->scalar_type() == input.scalar_type());
   if (kernel == nullptr || !same) {
-    return forward_plain(input, weight, bias, eps, centred);
+    return norm_plain(input, weight, bias, eps, centred);
   }
   check(input, weight);
   const Tensor x = input.contiguous();
@@ -113,7 +113,7 @@ Triple forward_cpu(
   return results;
 }
 
-Triple backward_cpu(
+Triple norm_backward_cpu(
     const Tensor& gradient,
     const Tensor& input,
     const Tensor& weight,
@@ -124,7 +124,7 @@ Triple backward_cpu(
   const auto* kernel = row_kernels(input);
   if (kernel == nullptr || weight.scalar_type() != input.scalar_type() ||
       gradient.scalar_type() != input.scalar_type()) {
-    return backward_plain(gradient, input, weight, mean, rstd, centred);
+    return norm_backward_plain(gradient, input, weight, mean, rstd, centred);
   }
   const Tensor x = input.contiguous();
   const Tensor dy = gradient.contiguous();
@@ -157,12 +157,12 @@ Triple backward_cpu(
 }
 
 Triple
-forward_meta(const Tensor& x, const Tensor& weight, const OptionalTensor&, double, bool centred) {
+norm_meta(const Tensor& x, const Tensor& weight, const OptionalTensor&, double, bool centred) {
   check(x, weight);
   return empty_results(x, centred);
 }
 
-Triple backward_meta(
+Triple norm_backward_meta(
     const Tensor&, const Tensor& x, const Tensor&, const Tensor&, const Tensor& rstd, bool centred
 ) {
   return {
@@ -178,16 +178,16 @@ void register_norm(Libraries& libraries) {
                             "-> (Tensor, Tensor, Tensor)");
   libraries.definitions.def("norm_backward(Tensor dy, Tensor x, Tensor weight, Tensor mean, "
                             "Tensor rstd, bool centred) -> (Tensor, Tensor, Tensor)");
-  libraries.cpu.impl("norm", forward_cpu);
-  libraries.cpu.impl("norm_backward", backward_cpu);
-  libraries.cuda.impl("norm", forward_plain);
-  libraries.cuda.impl("norm_backward", backward_plain);
-  libraries.meta.impl("norm", forward_meta);
-  libraries.meta.impl("norm_backward", backward_meta);
+  libraries.cpu.impl("norm", norm_cpu);
+  libraries.cpu.impl("norm_backward", norm_backward_cpu);
+  libraries.cuda.impl("norm", norm_plain);
+  libraries.cuda.impl("norm_backward", norm_backward_plain);
+  libraries.meta.impl("norm", norm_meta);
+  libraries.meta.impl("norm_backward", norm_backward_meta);
 }
 
 Triple norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, bool centred) {
-  static const auto op = find_op<decltype(forward_cpu)>("megahost::norm");
+  static const auto op = find_op<decltype(norm_cpu)>("megahost::norm");
   return op.call(x, weight, bias.defined() ? OptionalTensor(bias) : std::nullopt, eps, centred);
 }
 
@@ -199,7 +199,7 @@ Triple norm_backward(
     const Tensor& rstd,
     bool centred
 ) {
-  static const auto op = find_op<decltype(backward_cpu)>("megahost::norm_backward");
+  static const auto op = find_op<decltype(norm_backward_cpu)>("megahost::norm_backward");
   return op.call(dy, x, weight, mean, rstd, centred);
 }
 

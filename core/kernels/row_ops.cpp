@@ -13,6 +13,10 @@
 
 namespace mh::ops {
 
+at::Tensor rows_of(const at::Tensor& x) {
+  return x.reshape({-1, x.size(-1)});
+}
+
 namespace {
 
 using at::Tensor;
@@ -123,7 +127,7 @@ Tensor statistics_plain(const Tensor& z, const Tensor& labels, int64_t first, in
   );
 }
 
-void gradient_plain(
+void vocab_gradient_plain(
     Tensor z,
     const Tensor& labels,
     const Tensor& lse,
@@ -176,7 +180,7 @@ Tensor statistics_cpu(const Tensor& z, const Tensor& ids, int64_t first, int64_t
   return out;
 }
 
-void gradient_cpu(
+void vocab_gradient_cpu(
     Tensor z,
     const Tensor& ids,
     const Tensor& lse,
@@ -187,7 +191,7 @@ void gradient_cpu(
   const auto* kernel = row_kernels(z);
   if (kernel == nullptr || !z.is_contiguous() || lse.scalar_type() != at::kFloat ||
       scale.scalar_type() != at::kFloat) {
-    gradient_plain(z, ids, lse, scale, first, entries);
+    vocab_gradient_plain(z, ids, lse, scale, first, entries);
     return;
   }
   check_vocab(z, ids, entries);
@@ -207,7 +211,7 @@ Tensor statistics_meta(const Tensor& z, const Tensor& labels, int64_t, int64_t e
   return at::empty({3, z.size(0)}, z.options().dtype(statistics_type(z)));
 }
 
-void gradient_meta(
+void vocab_gradient_meta(
     Tensor z, const Tensor& labels, const Tensor&, const Tensor&, int64_t, int64_t entries
 ) {
   check_vocab(z, labels, entries);
@@ -250,7 +254,7 @@ void register_row_ops(Libraries& libraries) {
   };
   add("rotary", rotary_cpu, rotary_plain, rotary_meta);
   add("vocab_statistics", statistics_cpu, statistics_plain, statistics_meta);
-  add("vocab_gradient_", gradient_cpu, gradient_plain, gradient_meta);
+  add("vocab_gradient_", vocab_gradient_cpu, vocab_gradient_plain, vocab_gradient_meta);
   add("add_row_sums_", row_sums_cpu, row_sums_plain, row_sums_meta);
 }
 
@@ -272,7 +276,7 @@ void vocab_gradient_(
     int64_t first,
     int64_t entries
 ) {
-  static const auto op = find_op<decltype(gradient_cpu)>("megahost::vocab_gradient_");
+  static const auto op = find_op<decltype(vocab_gradient_cpu)>("megahost::vocab_gradient_");
   op.call(std::move(z), labels, lse, scale, first, entries);
 }
 

@@ -11,6 +11,9 @@
 
 namespace mh::ops {
 
+/// x [..., n] -> [rows, n].
+[[nodiscard]] at::Tensor rows_of(const at::Tensor& x);
+
 /// (x - mean) rstd weight + bias over the last dimension, or x rstd weight if not `centred`.
 ///
 /// Shapes:  x [..., n]; weight, bias [n], bias perhaps undefined

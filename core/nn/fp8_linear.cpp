@@ -23,10 +23,6 @@ struct HeldCall : torch::CustomClassHolder {
   Fp8Call call;
 };
 
-at::Tensor rows_of(const at::Tensor& x) {
-  return x.reshape({-1, x.size(-1)});
-}
-
 /// Where the weight's parts lie: split over the mesh axes that the product's output or input is.
 Placement weight_placement(const Linear::Plan& plan) {
   Placement placement;
@@ -63,7 +59,7 @@ void add_weight_gradient(
     const Fp8Call& call, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& inverse
 ) {
   call.weight->add_gradient([&](const at::Tensor& sum) {
-    sum.add_(ops::fp8_product(rows_of(dy).t(), rows_of(x), inverse));
+    sum.add_(ops::fp8_product(ops::rows_of(dy).t(), ops::rows_of(x), inverse));
   });
 }
 
@@ -87,7 +83,7 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
         c10::IValue::make_capsule(c10::intrusive_ptr<torch::CustomClassHolder>(held));
     ctx->saved_data["type"] = static_cast<int64_t>(x.scalar_type());
     at::Tensor y = ops::fp8_product(
-        rows_of(gathered(start_gather(input, call), input)),
+        ops::rows_of(gathered(start_gather(input, call), input)),
         weight.values.t(),
         inverse * weight.inverse
     );
@@ -122,14 +118,14 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
     if (ctx->needs_input_grad(0)) {
       const auto weight = rounded_weight(call, /*remember=*/false);
       at::Tensor made =
-          ops::fp8_product(rows_of(rounded), weight.values, inverse * weight.inverse).to(type);
+          ops::fp8_product(ops::rows_of(rounded), weight.values, inverse * weight.inverse).to(type);
       auto sizes = dy.sizes().vec();
       sizes.back() = made.size(1);
       made = made.view(sizes);
       dx = start_convert_backward(made, plan.in, plan.need, *call.mesh, /*mine=*/true);
     }
     if (call.bias != nullptr) {
-      const at::Tensor rows = rows_of(plan.bias_after ? gradients[0] : dy);
+      const at::Tensor rows = ops::rows_of(plan.bias_after ? gradients[0] : dy);
       call.bias->add_gradient([&](const at::Tensor& sum) { ops::add_row_sums_(sum, rows); });
     }
     const at::Tensor both = inverse * saved[1];

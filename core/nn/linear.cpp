@@ -65,18 +65,14 @@ Pending converted_back(
   return Pending(dx);
 }
 
-at::Tensor rows_of(const at::Tensor& x) {
-  return x.reshape({-1, x.size(-1)});
-}
-
 void add_bias_gradient(const at::Tensor& dy, Parameter& bias) {
-  bias.add_gradient([&](const at::Tensor& sum) { ops::add_row_sums_(sum, rows_of(dy)); });
+  bias.add_gradient([&](const at::Tensor& sum) { ops::add_row_sums_(sum, ops::rows_of(dy)); });
 }
 
 /// main_grad += dyᵀ x
 void add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, Parameter& weight) {
   weight.add_gradient([&](const at::Tensor& sum) {
-    ops::gemm_(sum, rows_of(dy).t(), rows_of(x), /*add=*/true);
+    ops::gemm_(sum, ops::rows_of(dy).t(), ops::rows_of(x), /*add=*/true);
   });
 }
 
@@ -88,7 +84,7 @@ apply_weight(const at::Tensor& x, const at::Tensor& weight, const std::optional<
   }
   auto sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
-  at::Tensor y = ops::product(rows_of(x), weight.t()).view(sizes);
+  at::Tensor y = ops::product(ops::rows_of(x), weight.t()).view(sizes);
   return bias ? y.add_(*bias) : y;
 }
 
@@ -139,7 +135,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     if (ctx->needs_input_grad(0)) {
       auto sizes = dy.sizes().vec();
       sizes.back() = saved[1].size(1);
-      const at::Tensor made = ops::product(rows_of(dy), saved[1]).view(sizes);
+      const at::Tensor made = ops::product(ops::rows_of(dy), saved[1]).view(sizes);
       dx = converted_back(call, made, plan.in, plan.need, "input", /*mine=*/true);
     }
     if (call.bias != nullptr) {

@@ -233,4 +233,8 @@ std::string alternatives(const std::vector<std::string>& words) {
   return text;
 }
 
+std::string padded(const std::string& text, size_t width) {
+  return text + std::string(width > text.size() ? width - text.size() : 1, ' ');
+}
+
 } // namespace mh

@@ -52,4 +52,7 @@ join(const std::vector<std::string>& words, std::string_view between = ", ");
 /// "`a`, `b` or `c`".
 [[nodiscard]] std::string alternatives(const std::vector<std::string>& words);
 
+/// The text with spaces to `width` bytes, one at least.
+[[nodiscard]] std::string padded(const std::string& text, size_t width);
+
 } // namespace mh

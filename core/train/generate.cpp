@@ -1,6 +1,7 @@
 #include "core/train/generate.hpp"
 
 #include "core/recipe/text.hpp"
+#include "core/train/seconds.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/attention.hpp"
 #include "megahost/random.hpp"
@@ -18,12 +19,6 @@
 
 namespace mh {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// What the model sees of the tokens so far.
 class Lookback {

@@ -3,6 +3,7 @@
 #include "core/storage/local.hpp"
 #include "core/train/parts.hpp"
 #include "core/train/profile_tables.hpp"
+#include "core/train/seconds.hpp"
 #include "core/train/words.hpp"
 #include "megahost/error.hpp"
 
@@ -20,8 +21,6 @@
 namespace mh {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostEvents = 2'000'000; // of a trace; later ones are in the tables only
 

@@ -14,14 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json losses_json(const std::vector<LossValue>& losses) {
-  Json json = Json::object();
-  for (const auto& loss : losses) {
-    json[loss.name] = loss.value;
-  }
-  return json;
-}
-
 } // namespace
 
 Output::~Output() = default;

@@ -16,9 +16,11 @@ bool is_send(Op op) {
   return op == Op::send_forward || op == Op::send_backward;
 }
 
-class Clock {
+class ListClock {
 public:
-  Clock(const PipelineSchedule::Args& args, const InstructionLists& lists, const PassTimes& times)
+  ListClock(
+      const PipelineSchedule::Args& args, const InstructionLists& lists, const PassTimes& times
+  )
       : args_(args)
       , lists_(lists)
       , times_(times)
@@ -174,7 +176,7 @@ private:
 ClockedRun run_by_clock(
     const PipelineSchedule::Args& args, const InstructionLists& lists, const PassTimes& times
 ) {
-  return Clock(args, lists, times).run();
+  return ListClock(args, lists, times).run();
 }
 
 double Timeline::idle() const {

@@ -68,19 +68,19 @@ std::string now_text() {
   return words("%s.%06d", text, static_cast<int>(micros));
 }
 
-Json losses_json(const std::vector<LossValue>& losses) {
-  Json json = Json::object();
-  for (const auto& loss : losses) {
-    json[loss.name] = loss.value;
-  }
-  return json;
-}
-
 std::string z_text(std::optional<double> z) {
   return z ? words(" (%+.1fz)", *z) : "";
 }
 
 } // namespace
+
+nlohmann::json losses_json(const std::vector<LossValue>& losses) {
+  nlohmann::json json = nlohmann::json::object();
+  for (const auto& loss : losses) {
+    json[loss.name] = loss.value;
+  }
+  return json;
+}
 
 double perplexity(double loss) {
   return std::exp(std::min(20.0, loss));

@@ -4,6 +4,8 @@
 #include "core/train/records.hpp"
 #include "core/train/robust_z.hpp"
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,6 +18,9 @@ struct Outlook {
   std::optional<double> loss_z{}, norm_z{}; ///< of the last step
   double seconds_left = 0;                  ///< of the whole run
 };
+
+/// Each loss's mean by its name.
+[[nodiscard]] nlohmann::json losses_json(const std::vector<LossValue>& losses);
 
 /// The mean of some steps in each format. `steps` is not empty.
 ///

@@ -10,6 +10,7 @@
 #include "core/train/profile.hpp"
 #include "core/train/run_folder.hpp"
 #include "core/train/run_log.hpp"
+#include "core/train/seconds.hpp"
 #include "core/train/session.hpp"
 #include "core/train/signals.hpp"
 #include "core/train/trainer.hpp"
@@ -38,12 +39,6 @@ public:
   TrainSummary run();
 
 private:
-  using Clock = std::chrono::steady_clock;
-
-  [[nodiscard]] static double seconds_since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-  }
-
   [[nodiscard]] std::string stop_reason() const;
   void steps(TrainSummary& summary);
   void say_how_to_resume();

@@ -21,7 +21,7 @@ bool is_float(at::ScalarType dtype) {
   return dtype == at::kFloat || dtype == at::kDouble;
 }
 
-int64_t bytes_of(const at::Tensor& tensor) {
+int64_t tensor_bytes(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.nbytes());
 }
 
@@ -136,9 +136,10 @@ Weights::Held Weights::hold(const Owned& owned) {
     held.master = on_host(value, type);
     held.gradient = on_host(owned.gradient, owned.gradient.scalar_type());
     held.rounded = type == own ? at::Tensor() : on_host(value, own);
-    held_bytes_ += bytes_of(held.gradient) + (held.rounded.defined() ? bytes_of(held.rounded) : 0);
+    held_bytes_ +=
+        tensor_bytes(held.gradient) + (held.rounded.defined() ? tensor_bytes(held.rounded) : 0);
   }
-  held_bytes_ += bytes_of(held.master);
+  held_bytes_ += tensor_bytes(held.master);
   return held;
 }
 
@@ -165,7 +166,7 @@ void Weights::add(const Owned& owned, const Optimizer& optimizer) {
   }
   for (const auto& spec : optimizer.state_of(piece.name, piece.global_shape)) {
     item.state.push_back(zeros_like(item.weight, spec.dtype));
-    held_bytes_ += bytes_of(item.state.back());
+    held_bytes_ += tensor_bytes(item.state.back());
     stored_.push_back({"optimizer." + spec.name + "." + piece.name, &piece, item.state.back()});
   }
   items_.push_back(std::move(item));

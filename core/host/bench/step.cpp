@@ -3,6 +3,7 @@
 #include "core/host/bench/bench.hpp"
 #include "core/kernels/caching_allocator.hpp"
 #include "core/train/robust_z.hpp"
+#include "core/train/seconds.hpp"
 #include "core/train/session.hpp"
 #include "core/train/start_block.hpp"
 #include "core/train/words.hpp"
@@ -20,12 +21,6 @@ namespace mh {
 namespace {
 
 constexpr int64_t kWarmUp = 3; // steps until every tensor's memory is there
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// A line of /proc/self/status in bytes: "VmRSS:", "VmHWM:".
 int64_t process_bytes(std::string_view name) {

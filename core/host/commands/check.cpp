@@ -27,7 +27,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMostRanks = 64;
+constexpr int64_t kMostChecked = 64;
 
 /// What one layout made in one number format.
 struct Cell {
@@ -37,7 +37,7 @@ struct Cell {
   [[nodiscard]] bool good() const { return error.empty() && difference.within(); }
 };
 
-struct Row {
+struct LayoutRow {
   Layout layout;
   int64_t ranks = 1;
   std::map<std::string, Cell> cells; ///< by number format
@@ -50,8 +50,8 @@ struct Row {
 };
 
 /// The layouts that were asked for; of `all`, those that are not refused.
-std::vector<Row> rows_of(const Invocation& invocation, const Subject& subject, Host& host) {
-  const int64_t ranks = number_option(invocation, "--nproc", 8, 1, kMostRanks);
+std::vector<LayoutRow> rows_of(const Invocation& invocation, const Subject& subject, Host& host) {
+  const int64_t ranks = number_option(invocation, "--nproc", 8, 1, kMostChecked);
   const std::string text = invocation.value("--layouts", "all");
   const bool all = text == "all";
   const auto layouts = all ? all_layouts(
@@ -61,7 +61,7 @@ std::vector<Row> rows_of(const Invocation& invocation, const Subject& subject, H
                                  ranks
                              )
                            : parse_layouts(text);
-  std::vector<Row> rows;
+  std::vector<LayoutRow> rows;
   for (const Layout& layout : layouts) {
     try {
       const Recipe recipe = subject.under(layout).recipe;
@@ -75,8 +75,9 @@ std::vector<Row> rows_of(const Invocation& invocation, const Subject& subject, H
       }
     }
   }
-  const auto large =
-      std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return row.ranks > ranks; });
+  const auto large = std::find_if(rows.begin(), rows.end(), [&](const LayoutRow& row) {
+    return row.ranks > ranks;
+  });
   if (large != rows.end()) {
     throw Error(
         "the layout " + large->layout.text + " has " + std::to_string(large->ranks) +
@@ -84,7 +85,7 @@ std::vector<Row> rows_of(const Invocation& invocation, const Subject& subject, H
         "give --nproc " + std::to_string(large->ranks)
     );
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+  std::stable_sort(rows.begin(), rows.end(), [](const LayoutRow& a, const LayoutRow& b) {
     return a.ranks < b.ranks;
   });
   return rows;
@@ -154,7 +155,7 @@ std::string number(double value) {
 }
 
 /// The cell that lies closest to, or furthest beyond, what is allowed.
-const Cell& worst(const Row& row) {
+const Cell& worst(const LayoutRow& row) {
   return std::max_element(
              row.cells.begin(),
              row.cells.end(),
@@ -168,11 +169,7 @@ const Cell& worst(const Row& row) {
   )->second;
 }
 
-std::string padded(const std::string& text, size_t width) {
-  return text + std::string(width > text.size() ? width - text.size() : 1, ' ');
-}
-
-void print(const Row& row, size_t width, const Terminal& terminal) {
+void print(const LayoutRow& row, size_t width, const Terminal& terminal) {
   std::string line = "  " + padded(row.layout.text, width) + padded(std::to_string(row.ranks), 7);
   for (const auto& [precision, cell] : row.cells) {
     line += padded(cell.error.empty() ? number(cell.difference.worst) : "failed", 10);
@@ -189,7 +186,7 @@ void print(const Row& row, size_t width, const Terminal& terminal) {
   std::fflush(stdout);
 }
 
-Json to_json(const Row& row) {
+Json to_json(const LayoutRow& row) {
   Json json{{"layout", row.layout.text}, {"ranks", row.ranks}, {"same", row.good()}};
   for (const auto& [precision, cell] : row.cells) {
     json["precisions"][precision] =
@@ -206,7 +203,7 @@ Json to_json(const Row& row) {
 
 void print_head(
     const Recipe& recipe,
-    const std::vector<Row>& rows,
+    const std::vector<LayoutRow>& rows,
     size_t width,
     const std::vector<Precision>& precisions
 ) {
@@ -247,7 +244,7 @@ int command_check(const Invocation& invocation, Host& host) {
   const auto precisions = precisions_of(invocation);
   auto rows = rows_of(invocation, subject, host);
   size_t width = 8;
-  for (const Row& row : rows) {
+  for (const LayoutRow& row : rows) {
     width = std::max(width, row.layout.text.size() + 2);
   }
   const bool json = invocation.has("--json");
@@ -258,7 +255,7 @@ int command_check(const Invocation& invocation, Host& host) {
   const Terminal terminal = Terminal::of(STDOUT_FILENO);
   Json all = Json::array();
   bool good = true;
-  for (Row& row : rows) {
+  for (LayoutRow& row : rows) {
     for (const Precision& precision : precisions) {
       row.cells[precision.name] = check.cell(row.layout, precision);
     }

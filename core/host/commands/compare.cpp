@@ -2,6 +2,7 @@
 #include "core/host/run_metrics.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/read.hpp"
+#include "core/recipe/text.hpp"
 #include "core/train/robust_z.hpp"
 #include "core/train/words.hpp"
 
@@ -19,7 +20,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kRows = 10;
 
 /// Losses of both runs at the same place, each the mean since the place before.
-struct Row {
+struct ComparedRow {
   int64_t at = 0;
   double left = 0, right = 0;
 };
@@ -65,7 +66,8 @@ means(const RunMetrics& run, const std::vector<int64_t>& places, int64_t StepRec
 }
 
 /// Rows at about ten places that both runs have reached, by steps or by tokens.
-std::vector<Row> rows(const RunMetrics& left, const RunMetrics& right, int64_t StepRecord::*place) {
+std::vector<ComparedRow>
+rows(const RunMetrics& left, const RunMetrics& right, int64_t StepRecord::*place) {
   const int64_t last = std::min(left.steps.back().*place, right.steps.back().*place);
   std::vector<int64_t> places;
   for (size_t i = 1; i <= kRows; ++i) {
@@ -75,7 +77,7 @@ std::vector<Row> rows(const RunMetrics& left, const RunMetrics& right, int64_t S
     }
   }
   const auto a = means(left, places, place), b = means(right, places, place);
-  std::vector<Row> rows;
+  std::vector<ComparedRow> rows;
   for (size_t i = 0; i < places.size(); ++i) {
     rows.push_back({places[i], a[i], b[i]});
   }
@@ -102,8 +104,8 @@ int64_t first_difference(const RunMetrics& left, const RunMetrics& right) {
   return common > 0 ? 0 : -1;
 }
 
-std::vector<Row> validation_rows(const RunMetrics& left, const RunMetrics& right) {
-  std::vector<Row> rows;
+std::vector<ComparedRow> validation_rows(const RunMetrics& left, const RunMetrics& right) {
+  std::vector<ComparedRow> rows;
   for (const auto& a : left.evaluations) {
     for (const auto& b : right.evaluations) {
       if (a.step == b.step && !a.losses.empty() && !b.losses.empty()) {
@@ -133,12 +135,12 @@ struct Comparison {
 
   std::vector<std::string> names;
   std::vector<Difference> recipe;
-  std::vector<Row> by_step, by_tokens, validation;
+  std::vector<ComparedRow> by_step, by_tokens, validation;
   std::vector<Totals> totals;
   int64_t first_common, differs_at;
 };
 
-Json to_json(const std::vector<Row>& rows, const char* at) {
+Json to_json(const std::vector<ComparedRow>& rows, const char* at) {
   Json list = Json::array();
   for (const auto& row : rows) {
     list.push_back(
@@ -178,12 +180,8 @@ Json to_json(const Comparison& all) {
       {"first_difference", all.differs_at > 0 ? Json(all.differs_at) : Json()}};
 }
 
-std::string padded(const std::string& text, size_t width) {
-  return text + std::string(width > text.size() ? width - text.size() : 1, ' ');
-}
-
 void print_rows(
-    const char* title, const char* at, const Comparison& all, const std::vector<Row>& rows
+    const char* title, const char* at, const Comparison& all, const std::vector<ComparedRow>& rows
 ) {
   if (rows.empty()) {
     return;

@@ -12,7 +12,7 @@ namespace mh {
 
 namespace {
 
-using Row = std::array<std::string, 5>;
+using PluginRow = std::array<std::string, 5>;
 
 std::string from(const PluginInfo& plugin) {
   if (plugin.file.empty()) {
@@ -23,8 +23,8 @@ std::string from(const PluginInfo& plugin) {
   return relative.size() < full.size() ? relative : full;
 }
 
-std::vector<Row> rows_of(const std::vector<FoundPlugin>& found) {
-  std::vector<std::pair<Kind, Row>> rows;
+std::vector<PluginRow> rows_of(const std::vector<FoundPlugin>& found) {
+  std::vector<std::pair<Kind, PluginRow>> rows;
   for (const FoundPlugin& plugin : found) {
     for (const auto& offer : plugin.offers) {
       rows.push_back(
@@ -40,21 +40,21 @@ std::vector<Row> rows_of(const std::vector<FoundPlugin>& found) {
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
     return std::pair(a.first, a.second[1]) < std::pair(b.first, b.second[1]);
   });
-  std::vector<Row> result{{"KIND", "NAME", "VERSION", "WHAT IT IS", "FROM"}};
+  std::vector<PluginRow> result{{"KIND", "NAME", "VERSION", "WHAT IT IS", "FROM"}};
   for (auto& [kind, row] : rows) {
     result.push_back(std::move(row));
   }
   return result;
 }
 
-void print_table(const std::vector<Row>& rows, const Terminal& terminal) {
+void print_table(const std::vector<PluginRow>& rows, const Terminal& terminal) {
   std::array<size_t, 5> widths{};
-  for (const Row& row : rows) {
+  for (const PluginRow& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) {
       widths[i] = std::max(widths[i], row[i].size());
     }
   }
-  for (const Row& row : rows) {
+  for (const PluginRow& row : rows) {
     std::string line;
     for (size_t i = 0; i + 1 < row.size(); ++i) {
       const std::string cell = row[i] + std::string(widths[i] - row[i].size() + 2, ' ');

@@ -22,7 +22,7 @@ std::optional<std::string> from_environment(const std::string& name) {
 }
 
 /// Refuses what no recipe may say, each problem at its argument.
-void check(const ImportedRecipe& imported, const std::string& name, Host& host) {
+void check_imported(const ImportedRecipe& imported, const std::string& name, Host& host) {
   const Loaded loaded{name, {{"recipe", imported.tree}}, imported.tree, {}};
   static_cast<void>(resolve_loaded(loaded, host, {.bf16 = this_processor().bf16(), .world = 1}));
 }
@@ -44,7 +44,7 @@ int command_recipe_import_args(const Invocation& invocation, Host& host) {
       script ? read_source(given, "script")->text : given, name, from_environment
   );
   const ImportedRecipe imported = import_arguments(command);
-  check(imported, name, host);
+  check_imported(imported, name, host);
   const std::string text = imported.toml("From " + name + ", by megahost recipe import-args.");
   const std::string file = invocation.value("-o");
   if (file.empty()) {

@@ -17,14 +17,14 @@ namespace mh {
 
 namespace {
 
-constexpr int64_t kMost = 4096;
+constexpr int64_t kMostOfEach = 4096;
 
 /// The options as layers over the recipe, so that its checks see them.
 std::vector<Layer> pipeline_layers(const Invocation& invocation) {
   Table parallel;
   std::vector<Layer> layers;
   const auto number = [&](const char* option) {
-    return number_option(invocation, option, 1, 1, kMost);
+    return number_option(invocation, option, 1, 1, kMostOfEach);
   };
   const auto mark = [](const char* option, Value value) {
     value.origin.source = std::make_shared<const Source>(Source{option, "", option});

@@ -24,8 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kAsked = 1000;   // points that need no question
-constexpr int64_t kMost = 100'000; // points at all
+constexpr int64_t kAsked = 1000;         // points that need no question
+constexpr int64_t kMostPoints = 100'000; // points at all
 constexpr int64_t kMostJobs = 1024;
 constexpr size_t kShown = 30; // rows of a table that is drawn again and again
 
@@ -39,7 +39,7 @@ public:
             invocation.all("--set"),
             invocation.all("--zip"),
             invocation.all("--random"),
-            number_option(invocation, "--count", 10, 1, kMost)
+            number_option(invocation, "--count", 10, 1, kMostPoints)
         )) {
     options_.roots = recipe_folders();
     options_.sets = words_.fixed;
@@ -145,9 +145,10 @@ private:
 void ask(const Family& family, const Invocation& invocation) {
   const int64_t count = family.count();
   const std::string text = grouped(count) + " points";
-  if (count > kMost) {
+  if (count > kMostPoints) {
     throw Error(
-        "the sweep has " + text + ", more than " + grouped(kMost), "split it, or draw: --random"
+        "the sweep has " + text + ", more than " + grouped(kMostPoints),
+        "split it, or draw: --random"
     );
   }
   if (count <= kAsked || invocation.has("--yes") || invocation.has("--list")) {
@@ -165,9 +166,9 @@ void ask(const Family& family, const Invocation& invocation) {
 }
 
 /// A table that is drawn over itself on a terminal; elsewhere a line for each run that ends.
-class Progress {
+class SweepProgress {
 public:
-  explicit Progress(const std::vector<PointRun>& points)
+  explicit SweepProgress(const std::vector<PointRun>& points)
       : points_(points)
       , terminal_(Terminal::of(STDOUT_FILENO))
       , said_(points.size()) {
@@ -282,7 +283,7 @@ int command_sweep(const Invocation& invocation, Host& host) {
   LocalStorage disk;
   make_directories(disk, options.folder.string());
   const FileLock lock(options.folder / ".lock");
-  Progress progress(points);
+  SweepProgress progress(points);
   if (!json) {
     std::printf(
         "%zu points in %s, %ld done before\n",

@@ -1,10 +1,12 @@
 // Processes of a sweep, and what they leave behind.
 
 #include "core/host/run_metrics.hpp"
+#include "core/host/spawn.hpp"
 #include "core/host/sweep/sweep.hpp"
 #include "core/storage/local.hpp"
 #include "core/train/checkpointing.hpp"
 #include "core/train/robust_z.hpp"
+#include "core/train/seconds.hpp"
 #include "core/train/signals.hpp"
 #include "megahost/error.hpp"
 
@@ -32,21 +34,16 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
 constexpr std::chrono::milliseconds kBetweenLooks{50}, kBetweenReports{500};
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kUntilUnlocked{60};
 constexpr uint64_t kLongestResult = 1 << 20;
 
-struct Child {
+struct RunningPoint {
   PointRun* point;
   Clock::time_point start;
 };
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 double median_speed(const RunMetrics& run) {
   std::vector<double> speeds;
@@ -114,7 +111,7 @@ bool holds_checkpoint(const fs::path& run) {
 void wait_until_free(const fs::path& run) {
   std::error_code ignored;
   const auto start = Clock::now();
-  while (fs::exists(run / ".lock", ignored) && Clock::now() - start < kPatience) {
+  while (fs::exists(run / ".lock", ignored) && Clock::now() - start < kUntilUnlocked) {
     try {
       const FileLock lock(run / ".lock");
       return;
@@ -154,22 +151,13 @@ std::vector<std::string> environment_of(int64_t jobs) {
   return variables;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> result;
-  for (std::string& word : words) {
-    result.push_back(word.data());
-  }
-  result.push_back(nullptr);
-  return result;
-}
-
 /// Starts a run that ends with this process, and that a terminal's Ctrl-C does not reach: it is
 /// told to stop once, by us.
 pid_t start(const PointRun& point, const SweepOptions& options) {
   const PointFiles files(options.folder, point.id);
   auto words = command_of(point, options);
   auto variables = environment_of(options.jobs);
-  const auto arguments = pointers(words), environment = pointers(variables);
+  const auto arguments = exec_words(words), environment = exec_words(variables);
   const int log = open(files.log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   const pid_t pid = log < 0 ? -1 : fork();
   if (pid == 0) {
@@ -272,7 +260,7 @@ bool run_points(
     }
   }
   const StopSignals signals;
-  std::map<pid_t, Child> children;
+  std::map<pid_t, RunningPoint> children;
   auto next = points.begin();
   auto reported = Clock::now();
   bool stopping = false;

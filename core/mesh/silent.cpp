@@ -44,10 +44,11 @@ void repeat(const at::Tensor& output, const at::Tensor& input) {
 
 class Silent : public c10d::Backend {
 public:
-  Silent(SilentGroup group, int64_t index, CollectiveListener* listener)
+  Silent(SilentGroup group, int64_t index, const SilentOptions& options)
       : c10d::Backend(static_cast<int>(index), static_cast<int>(group.members.size()))
       , group_(std::move(group))
-      , listener_(listener) {}
+      , listener_(options.listener)
+      , answers_(options.answers) {}
 
   const std::string getBackendName() const override { return "silent"; }
 
@@ -57,7 +58,9 @@ public:
 
   WorkPtr
   _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
-    repeat(output, input);
+    if (answers_) {
+      repeat(output, input);
+    }
     return asked("all-gather", input);
   }
 
@@ -88,25 +91,24 @@ private:
 
   SilentGroup group_;
   CollectiveListener* listener_;
+  bool answers_;
 };
 
 } // namespace
 
-Mesh alone(
-    const MeshShape& shape, int64_t rank, std::string_view order, CollectiveListener* listener
-) {
+Mesh alone(const MeshShape& shape, int64_t rank, const SilentOptions& options) {
   const auto connect =
-      [listener](
+      [options](
           const std::string& name, const std::vector<int64_t>& members, int64_t index
       ) -> c10::intrusive_ptr<c10d::Backend> {
     if (index < 0) {
       return {};
     }
     return c10::make_intrusive<Silent>(
-        SilentGroup{name.substr(0, name.find(':')), members}, index, listener
+        SilentGroup{name.substr(0, name.find(':')), members}, index, options
     );
   };
-  return {shape, rank, connect, order};
+  return {shape, rank, connect, options.order};
 }
 
 } // namespace mh

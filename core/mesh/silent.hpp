@@ -31,12 +31,13 @@ public:
   virtual void waited(int64_t number) = 0;
 };
 
-/// The place of `rank` in a mesh of that shape without the others. The listener outlives it.
-[[nodiscard]] Mesh alone(
-    const MeshShape& shape,
-    int64_t rank,
-    std::string_view order = "tp-cp-ep-dp-pp",
-    CollectiveListener* listener = nullptr
-);
+struct SilentOptions {
+  std::string_view order = "tp-cp-ep-dp-pp"; ///< of the ranks
+  CollectiveListener* listener = nullptr;    ///< outlives the mesh; null: nobody is told
+  bool answers = true; ///< false: what is gathered stays as it was, and takes no time
+};
+
+/// The place of `rank` in a mesh of that shape without the others.
+[[nodiscard]] Mesh alone(const MeshShape& shape, int64_t rank, const SilentOptions& options = {});
 
 } // namespace mh

@@ -3,7 +3,7 @@
 /// memory, collectives, and the memory of its tensors.
 ///
 ///     mh::Recorder recorder;
-///     mh::Mesh mesh = mh::alone(shape, rank, order, &recorder);
+///     mh::Mesh mesh = mh::alone(shape, rank, {.listener = &recorder});
 ///     ... a step ...
 ///     recorder.events()
 

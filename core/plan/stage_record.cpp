@@ -75,8 +75,7 @@ public:
       , mesh_(alone(
             step.shape,
             rank_of(step.shape, target.recipe.parallel.order, stage),
-            target.recipe.parallel.order,
-            &recorder_
+            {.order = target.recipe.parallel.order, .listener = &recorder_}
         )) {
     record_.stage = stage;
     SessionOptions options;

@@ -2,7 +2,9 @@
 """Two ranks of one thread against one rank of two, with and without overlap: a model of 30 million parameters, fp32,
 eight microbatches of 2,048 tokens. The ratios of one run count; the machine must be quiet.
 
-usage: ranks_speed.py [--steps N]
+usage: ranks_speed.py [--steps N] [--tiny]
+
+--tiny takes a model of no time, whose ratios say nothing: only that everything runs.
 """
 
 import json
@@ -18,14 +20,16 @@ NOISE = 0.02  # of two runs of the same
 
 program = os.environ["MEGAHOST"]
 steps = int(sys.argv[sys.argv.index("--steps") + 1]) if "--steps" in sys.argv else 3
+tiny = "--tiny" in sys.argv
+layers, hidden, length, samples = (2, 64, 64, 1) if tiny else (8, 512, 512, 4)  # samples of a microbatch
 folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-ranks-"))
 (folder / "thirty.toml").write_text(f"""
 precision = "fp32"
-model = {{ use = "gpt", layers = 8, hidden = 512, heads = 8, vocab = 8192, seq_length = 512 }}
+model = {{ use = "gpt", layers = {layers}, hidden = {hidden}, heads = 8, vocab = 8192, seq_length = {length} }}
 data = {{ use = "mock" }}
 tokenizer = {{ use = "null", vocab = 8192 }}
 optimizer = {{ use = "adamw" }}
-batch = {{ global = 32, micro = 4 }}
+batch = {{ global = {8 * samples}, micro = {samples} }}
 train = {{ iters = {steps + 1} }}
 log = {{ interval = 1, format = "json" }}
 checkpoint = {{ save_at_end = false }}
@@ -42,7 +46,7 @@ def rate(name, layout):
     subprocess.run(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, check=True)
     records = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
     found = [record for record in records if "losses" in record][1:]
-    return statistics.median(record["tokens_per_second"] for record in found), found[-1]["memory"] / 1e9
+    return 8 * samples * length / statistics.median(record["seconds"] for record in found), found[-1]["memory"] / 1e9
 
 
 one, memory = rate("one", "")
@@ -55,4 +59,4 @@ for layout, least in LEAST.items():
     good = good and fine
     print(f"{layout}: {beside:.0f} tokens/s, {beside / one:.2f} of one rank (at least {least}); without overlap "
           f"{after / one:.2f}; {memory:.2f} GB a rank{'' if fine else '  TOO SLOW'}", flush=True)
-sys.exit(0 if good else 1)
+sys.exit(0 if good or tiny else 1)

@@ -319,13 +319,8 @@ Plan make_plan(const RecordedStep& step, const Recipe& recipe, const Machine& ma
     stage.parameters = record.parameters;
     stage.gradients = record.gradients;
     stage.state = record.state;
-    stage.activations = compose_memory(step, s).activations;
-    stage.workspace = reserved;
-    if (machine.hardware.device == "cpu") { // all of the step's, and the next step's behind them
-      stage.activations += 2 * record.batch * step.args.microbatches;
-    } else {
-      stage.workspace += record.workspace;
-    }
+    stage.activations = compose_memory(step, s).activations + record.batches;
+    stage.workspace = reserved + (machine.hardware.device == "cpu" ? 0 : record.workspace);
     plan.stages.push_back(stage);
   }
   plan.peak_flops = machine.hardware.peak(

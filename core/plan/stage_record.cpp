@@ -1,10 +1,10 @@
 #include "core/plan/stage_record.hpp"
 
 #include "core/mesh/layout.hpp"
+#include "core/plan/compose.hpp"
 #include "core/plan/sequential.hpp"
 #include "core/plan/shapes_missing.hpp"
 #include "core/train/batches.hpp"
-#include "core/train/session.hpp"
 #include "core/train/step.hpp"
 #include "megahost/error.hpp"
 
@@ -29,14 +29,16 @@ Place place_of(int64_t microbatch, int64_t microbatches) {
                                         : Place::middle;
 }
 
-/// Samples of the corpus' sizes with nothing in them; of tokens, labels and a mask where the corpus
-/// is not here.
+/// One sample of the corpus for all; of tokens, labels and a mask where the corpus is not here.
 class Shapes : public Corpus {
 public:
-  Shapes(Host& host, const Recipe& recipe, const Args& args, std::vector<std::string>& notes) {
+  Shapes(const PlanTarget& target, const Args& args, std::vector<std::string>& notes) {
+    const auto& data = target.recipe.data;
     try {
       sample_ =
-          host.make<Corpus>(recipe.data.use, recipe.data.options, args)->sample(Split::train, 0);
+          target.corpus != nullptr
+              ? target.corpus->sample(Split::train, 0)
+              : target.host.make<Corpus>(data.use, data.options, args)->sample(Split::train, 0);
     } catch (const Error& error) {
       const std::string note = "the corpus is not here, its samples are taken to be tokens, labels "
                                "and a loss mask: " +
@@ -69,7 +71,9 @@ int64_t rank_of(const MeshShape& shape, const std::string& order, int64_t stage)
 
 class StageRecorder {
 public:
-  StageRecorder(const PlanTarget& target, int64_t stage, RecordedStep& step)
+  StageRecorder(
+      const PlanTarget& target, int64_t stage, const std::vector<Keep>& keep, RecordedStep& step
+  )
       : target_(target)
       , step_(step)
       , mesh_(alone(
@@ -82,8 +86,9 @@ public:
     options.initialise = false;
     options.mesh = &mesh_;
     options.planned_for = target.device;
+    options.keep = keep;
     options.make_corpus = [&](const Corpus::Args& args) {
-      return std::make_unique<Shapes>(target.host, target.recipe, args, step.notes);
+      return std::make_unique<Shapes>(target, args, step.notes);
     };
     session_ = make_session(target.recipe, target.host, options);
     session_->allocate_gradients(); // which moves the parameters
@@ -96,7 +101,6 @@ public:
         weight_options(target.recipe, mesh_)
     );
     record_.state = recorder_.memory().used() - record_.parameters - record_.gradients;
-    step.layers = session_->architecture->layers();
     step.model_flops = session_->flops_per_token();
     step.parameters = session_->model->global_elements();
   }
@@ -129,11 +133,11 @@ private:
     auto layout = session_->layout();
     layout.microbatches = microbatches;
     auto all = load_batches(*session_->corpus, Split::train, 0, layout);
-    record_.batch = 0;
-    for (auto& [name, array] : all.front().arrays) {
-      record_.batch += static_cast<int64_t>(array.nbytes());
-    }
     if (target_.device == at::kCPU) {
+      record_.batches = 0;
+      for (const auto& [name, array] : all.front().arrays) {
+        record_.batches += 2 * step_.args.microbatches * static_cast<int64_t>(array.nbytes());
+      }
       const UncountedMemory uncounted;
       for (auto& batch : all) {
         for (auto& [name, array] : batch.arrays) {
@@ -227,12 +231,23 @@ private:
   size_t event_ = 0, closing_event_ = 0;
 };
 
-/// What tells stages apart: their chunks' blocks.
-std::string signature(const RecordedStep& step, const std::vector<double>& costs, int64_t stage) {
+/// What tells stages apart: their chunks' blocks, and what these keep.
+std::string signature(
+    const RecordedStep& step,
+    const std::vector<double>& costs,
+    const std::vector<Keep>& keep,
+    int64_t stage
+) {
   if (step.layout.empty()) {
     return "";
   }
   std::string text;
+  for (const auto& [everything, joined, redo] : keep) {
+    text += everything ? "whole " : joined ? "joined " : "again ";
+    for (const auto& part : redo) {
+      text += part + " ";
+    }
+  }
   size_t block = 0;
   for (size_t c = 0; c < step.layout.size(); ++c) {
     const auto& chunk = step.layout[c];
@@ -252,6 +267,70 @@ std::string signature(const RecordedStep& step, const std::vector<double>& costs
   return text;
 }
 
+/// The step without its records; `costs` become those of the blocks of a pipeline.
+RecordedStep outline(const PlanTarget& target, std::vector<double>& costs) {
+  const Recipe& recipe = target.recipe;
+  RecordedStep step;
+  step.shape = mesh_shape(recipe, target.world);
+  check_degrees(step.shape);
+  const int64_t samples = recipe.batch.micro * step.shape.dp;
+  step.args = {
+      .stages = step.shape.pp,
+      .virtual_stages = step.shape.pp > 1 ? recipe.parallel.virtual_stages : 1,
+      .microbatches = std::max<int64_t>(1, recipe.batch.global / samples)};
+  const auto tokenizer =
+      target.host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
+  const auto architecture = target.host.make<Architecture>(
+      recipe.model.use,
+      recipe.model.options,
+      {.vocab = tokenizer->vocab(), .seq_length = recipe.model.seq_length}
+  );
+  step.layers = architecture->layers();
+  if (step.shape.pp > 1) {
+    costs = block_costs(*architecture, recipe.model.seq_length);
+    step.layout = stage_layout(recipe, costs);
+    const auto pipeline = make_pipeline(recipe, target.host, step.args.microbatches);
+    step.args = pipeline->args();
+    step.lists = pipeline->training(step.args.microbatches);
+  } else {
+    step.lists = sequential_lists(step.args, /*splits=*/false);
+  }
+  return step;
+}
+
+/// Records the step of one stage with three microbatches, in the order of a schedule without
+/// overlap.
+StageRecord record_stage(
+    const PlanTarget& target, int64_t stage, const std::vector<Keep>& keep, RecordedStep& step
+) {
+  return naming_missing_shapes([&] {
+    return StageRecorder(target, stage, keep, step)
+        .run(std::min<int64_t>(3, step.args.microbatches));
+  });
+}
+
+int64_t
+peak_of(const PlanTarget& target, RecordedStep step, int64_t stage, const std::vector<Keep>& keep) {
+  step.records = {record_stage(target, stage, keep, step)};
+  step.record_of.assign(static_cast<size_t>(step.args.stages), 0);
+  return compose_memory(step, stage).peak;
+}
+
+/// What the stage's blocks keep, as the recipe's policy says.
+std::vector<Keep> keep_of(const PlanTarget& target, const RecordedStep& step, int64_t stage) {
+  const auto& recompute = target.recipe.recompute;
+  const int64_t layers =
+      step.layout.empty() ? step.layers : stage_layers(step.layout, step.args, stage);
+  const auto policy = target.host.make<RecomputePolicy>(
+      recompute.use,
+      recompute.options,
+      {.layers = layers,
+       .peak_memory = [&](const std::vector<Keep>& keep
+                      ) { return peak_of(target, step, stage, keep); }}
+  );
+  return kept_by(*policy, layers);
+}
+
 } // namespace
 
 const PassRecord& StageRecord::of(const Instruction& one, int64_t microbatches) const {
@@ -264,50 +343,32 @@ const PassRecord& StageRecord::of(const Instruction& one, int64_t microbatches) 
   throw InternalError("no pass was recorded of " + to_string(one));
 }
 
-StageRecord
-record_stage(const PlanTarget& target, int64_t stage, RecordedStep& step, int64_t microbatches) {
-  return naming_missing_shapes([&] { return StageRecorder(target, stage, step).run(microbatches); }
-  );
+at::DeviceType planned_device(const Recipe& recipe) {
+  return recipe.device == "cpu" ? at::kCPU : at::kCUDA;
 }
 
 RecordedStep record_step(const PlanTarget& target) {
-  const Recipe& recipe = target.recipe;
-  RecordedStep step;
-  step.shape = mesh_shape(recipe, target.world);
-  check_degrees(step.shape);
-  const int64_t samples = recipe.batch.micro * step.shape.dp;
-  step.args = {
-      .stages = step.shape.pp,
-      .virtual_stages = step.shape.pp > 1 ? recipe.parallel.virtual_stages : 1,
-      .microbatches = std::max<int64_t>(1, recipe.batch.global / samples)};
   std::vector<double> costs;
-  if (step.shape.pp > 1) {
-    const auto tokenizer =
-        target.host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
-    const auto architecture = target.host.make<Architecture>(
-        recipe.model.use,
-        recipe.model.options,
-        {.vocab = tokenizer->vocab(), .seq_length = recipe.model.seq_length}
-    );
-    costs = block_costs(*architecture, recipe.model.seq_length);
-    step.layout = stage_layout(recipe, costs);
-    const auto pipeline = make_pipeline(recipe, target.host, step.args.microbatches);
-    step.args = pipeline->args();
-    step.lists = pipeline->training(step.args.microbatches);
-  } else {
-    step.lists = sequential_lists(step.args, /*splits=*/false);
-  }
+  RecordedStep step = outline(target, costs);
   std::map<std::string, size_t> known;
   for (int64_t stage = 0; stage < step.args.stages; ++stage) {
-    const auto [found, fresh] = known.emplace(signature(step, costs, stage), step.records.size());
+    const auto keep = keep_of(target, step, stage);
+    const auto [found, fresh] =
+        known.emplace(signature(step, costs, keep, stage), step.records.size());
     if (fresh) {
-      step.records.push_back(
-          record_stage(target, stage, step, std::min<int64_t>(3, step.args.microbatches))
-      );
+      step.records.push_back(record_stage(target, stage, keep, step));
     }
     step.record_of.push_back(found->second);
   }
   return step;
+}
+
+StepPeak step_peak(const PlanTarget& target) {
+  return [target](const StepQuestion& asked) {
+    const PlanTarget own{target.recipe, target.host, target.world, target.device, &asked.corpus};
+    std::vector<double> costs;
+    return peak_of(own, outline(own, costs), asked.stage, asked.keep);
+  };
 }
 
 } // namespace mh

@@ -8,7 +8,9 @@
 
 #include "core/plan/recorder.hpp"
 #include "core/train/pipeline.hpp"
+#include "core/train/session.hpp"
 #include "core/train/stages.hpp"
+#include "megahost/corpus.hpp"
 #include "megahost/export.hpp"
 #include "megahost/host.hpp"
 #include "megahost/mesh.hpp"
@@ -36,7 +38,7 @@ struct MH_API StageRecord {
 
   int64_t stage = 0;
   int64_t parameters = 0, gradients = 0, state = 0; ///< bytes that stay from step to step
-  int64_t batch = 0;     ///< bytes of a microbatch's arrays, where they lie in the device's memory
+  int64_t batches = 0;   ///< likewise, on a CPU: the arrays of this step and, behind them, the next
   int64_t workspace = 0; ///< see Recorder
   std::map<std::tuple<Instruction::Op, int32_t, Place>, PassRecord> passes;
   PassRecord closing;         ///< after the last pass: sums over ranks, norm, update
@@ -48,7 +50,7 @@ struct MH_API StageRecord {
   [[nodiscard]] const PassRecord& of(const Instruction& one, int64_t microbatches) const;
 
   /// Bytes that stay from step to step.
-  [[nodiscard]] int64_t kept() const { return parameters + gradients + state; }
+  [[nodiscard]] int64_t kept() const { return parameters + gradients + state + batches; }
 };
 
 /// What is planned, and for which kind of device.
@@ -57,7 +59,11 @@ struct PlanTarget {
   Host& host;
   int64_t world = 1;
   at::DeviceType device = at::kCPU;
+  const Corpus* corpus = nullptr; ///< whose samples are read; null: the recipe's
 };
+
+/// The kind of device that the recipe names.
+[[nodiscard]] MH_API at::DeviceType planned_device(const Recipe& recipe);
 
 /// The steps of a recipe on its ranks, one record per pipeline stage.
 struct RecordedStep {
@@ -81,9 +87,8 @@ struct RecordedStep {
 ///          function
 [[nodiscard]] MH_API RecordedStep record_step(const PlanTarget& target);
 
-/// Records the step of one stage with `microbatches` microbatches, in the order of a schedule
-/// without overlap.
-[[nodiscard]] StageRecord
-record_stage(const PlanTarget& target, int64_t stage, RecordedStep& step, int64_t microbatches);
+/// Answers what steps take that keep other activations, or read another corpus; throws as
+/// `record_step`. Recipe and host outlive it.
+[[nodiscard]] MH_API StepPeak step_peak(const PlanTarget& target);
 
 } // namespace mh

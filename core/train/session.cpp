@@ -1,6 +1,5 @@
 #include "core/train/session.hpp"
 
-#include "core/train/planned_peak.hpp"
 #include "megahost/error.hpp"
 #include "megahost/strategy.hpp"
 
@@ -70,20 +69,6 @@ Builder::Args builder_args(const Session& s, const SessionOptions& options) {
       .chunks = s.pipeline ? chunks_of(s.stages, s.pipeline->args()) : std::vector<ModelChunk>()};
 }
 
-/// Layers that this rank holds.
-int64_t own_layers(const Session& s) {
-  if (s.stages.empty()) {
-    return s.architecture->layers();
-  }
-  int64_t layers = 0;
-  const auto& args = s.pipeline->args();
-  for (int64_t local = 0; local < args.virtual_stages; ++local) {
-    const int64_t chunk = args.chunk_of(s.mesh.coordinate(MeshAxis::pp), local);
-    layers += s.stages.at(static_cast<size_t>(chunk)).layers;
-  }
-  return layers;
-}
-
 /// Samples of the steps of a run, each size once.
 std::set<int64_t> batch_sizes(const Recipe::Batch& batch) {
   std::set<int64_t> sizes{batch.global};
@@ -131,26 +116,28 @@ std::unique_ptr<Optimizer> make_optimizer(const Recipe::Optimizer& recipe, Host&
   return optimizer;
 }
 
-/// Measures a step of the run's first microbatch under plans of recomputation.
+class GivenKeep : public RecomputePolicy {
+public:
+  explicit GivenKeep(std::vector<Keep> keep)
+      : keep_(std::move(keep)) {}
+
+  [[nodiscard]] Keep keep(int64_t layer) const override {
+    return keep_.at(static_cast<size_t>(layer));
+  }
+
+private:
+  std::vector<Keep> keep_;
+};
+
+/// What `Session::peak_memory` is.
 std::function<int64_t(const std::vector<Keep>&)>
-peak_memory(const Session& session, const Builder::Args& build) {
-  if (session.corpus == nullptr) {
+peak_memory(const Session& session, const StepPeak& step_peak) {
+  if (!step_peak || session.corpus == nullptr) {
     return {};
   }
-  return [&session, build, batch = std::optional<Batch>()](const std::vector<Keep>& keep) mutable {
-    if (!batch) {
-      auto layout = session.layout();
-      layout.microbatches = 1;
-      batch = load_batches(*session.corpus, Split::train, 0, layout).front();
-    }
-    return planned_peak(
-        *session.architecture,
-        build,
-        session.target,
-        *session.optimizer,
-        weight_options(session.recipe, session.mesh),
-        *batch,
-        keep
+  return [&session, step_peak](const std::vector<Keep>& keep) {
+    return step_peak(
+        {.stage = session.mesh.coordinate(MeshAxis::pp), .keep = keep, .corpus = *session.corpus}
     );
   };
 }
@@ -248,12 +235,16 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
   s.optimizer = make_optimizer(recipe.optimizer, host);
   s.schedule = std::make_unique<Schedule>(Schedule::terms(recipe), host);
   const Builder::Args build = builder_args(s, options);
-  s.peak_memory = peak_memory(s, build);
-  s.recompute = host.make<RecomputePolicy>(
-      recipe.recompute.use,
-      recipe.recompute.options,
-      {.layers = own_layers(s), .peak_memory = s.peak_memory}
-  );
+  s.peak_memory = peak_memory(s, options.step_peak);
+  if (options.keep) {
+    s.recompute = std::make_unique<GivenKeep>(*options.keep);
+  } else {
+    s.recompute = host.make<RecomputePolicy>(
+        recipe.recompute.use,
+        recipe.recompute.options,
+        {.layers = s.layers(), .peak_memory = s.peak_memory}
+    );
+  }
   const auto make_model = [&] {
     return std::make_unique<Model>(*s.architecture, build, s.recompute.get());
   };
@@ -264,6 +255,12 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
     s.model = make_model();
   }
   return session;
+}
+
+int64_t Session::layers() const {
+  return pipeline == nullptr
+             ? architecture->layers()
+             : stage_layers(stages, pipeline->args(), mesh.coordinate(MeshAxis::pp));
 }
 
 BatchLayout Session::layout(int64_t consumed) const {

@@ -50,8 +50,8 @@ struct MH_API Session {
   std::unique_ptr<Pipeline> pipeline; ///< null: one stage
   std::unique_ptr<Model> model;
   std::unique_ptr<DeferredValues> deferred; ///< null: the model has its values
-  std::unique_ptr<Gradients> gradients; ///< null before `allocate_gradients`
-  /// See RecomputePolicy::Args; empty without a corpus.
+  std::unique_ptr<Gradients> gradients;     ///< null before `allocate_gradients`
+  /// See RecomputePolicy::Args; empty if nobody knows.
   std::function<int64_t(const std::vector<Keep>&)> peak_memory;
 
   /// For training: gradients as `parallel.zero` deals them out. Parameters were frozen before.
@@ -68,6 +68,9 @@ struct MH_API Session {
         .target = target};
   }
 
+  /// Blocks of the model that this rank holds, without embedding and head.
+  [[nodiscard]] int64_t layers() const;
+
   /// Of the step that follows `consumed` samples.
   [[nodiscard]] BatchLayout layout(int64_t consumed) const;
 
@@ -82,6 +85,16 @@ struct MH_API Session {
   [[nodiscard]] int64_t padded_vocab() const;
 };
 
+/// A step whose memory somebody wants to know.
+struct StepQuestion {
+  int64_t stage = 0;             ///< of the pipeline
+  const std::vector<Keep>& keep; ///< what each of the stage's blocks keeps
+  const Corpus& corpus;          ///< whose samples it reads
+};
+
+/// Bytes of a rank's tensors at the peak of such a step.
+using StepPeak = std::function<int64_t(const StepQuestion&)>;
+
 struct SessionOptions {
   bool corpus = true;     ///< false where the data come from elsewhere
   bool initialise = true; ///< false where weights are loaded anyway
@@ -93,6 +106,10 @@ struct SessionOptions {
   std::optional<at::DeviceType> planned_for = std::nullopt;
   /// Makes the corpus instead of the recipe's; null: the recipe's.
   std::function<std::unique_ptr<Corpus>(const Corpus::Args&)> make_corpus{};
+  /// What a step would take, for policies that go by it; empty: nobody knows.
+  StepPeak step_peak{};
+  /// What each of this rank's blocks keeps, instead of what the recipe's policy says.
+  std::optional<std::vector<Keep>> keep = std::nullopt;
 };
 
 /// Throws:  mh::Error where the recipe asks for what is not there

@@ -72,6 +72,24 @@ chunks_of(const std::vector<LayoutChunk>& layout, const PipelineSchedule::Args& 
   return chunks;
 }
 
+int64_t stage_layers(
+    const std::vector<LayoutChunk>& layout, const PipelineSchedule::Args& args, int64_t stage
+) {
+  int64_t layers = 0;
+  for (int64_t local = 0; local < args.virtual_stages; ++local) {
+    layers += layout.at(static_cast<size_t>(args.chunk_of(stage, local))).layers;
+  }
+  return layers;
+}
+
+std::vector<Keep> kept_by(const RecomputePolicy& policy, int64_t layers) {
+  std::vector<Keep> keep;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    keep.push_back(policy.keep(layer));
+  }
+  return keep;
+}
+
 std::unique_ptr<Pipeline> make_pipeline(const Recipe& recipe, Host& host, int64_t microbatches) {
   const auto& parallel = recipe.parallel;
   host.require(Kind::strategy, "pipeline"); // it offers most schedules

@@ -7,7 +7,9 @@
 #include "megahost/builder.hpp"
 #include "megahost/host.hpp"
 #include "megahost/recipe.hpp"
+#include "megahost/recompute.hpp"
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -25,6 +27,14 @@ stage_layout(const Recipe& recipe, const std::vector<double>& costs);
 /// The same, as a model is built of it.
 [[nodiscard]] std::vector<ModelChunk>
 chunks_of(const std::vector<LayoutChunk>& layout, const PipelineSchedule::Args& args);
+
+/// Layers that the chunks of `stage` hold.
+[[nodiscard]] int64_t stage_layers(
+    const std::vector<LayoutChunk>& layout, const PipelineSchedule::Args& args, int64_t stage
+);
+
+/// What the blocks of a stage of so many layers keep.
+[[nodiscard]] std::vector<Keep> kept_by(const RecomputePolicy& policy, int64_t layers);
 
 /// The recipe's schedule over its stages, for steps of so many microbatches. The plugins that it
 /// needs are opened.

@@ -16,20 +16,18 @@ std::string plan_text(const Session& session) {
   if (session.recipe.recompute.use != "budget" || !session.peak_memory) {
     return "";
   }
-  std::vector<Keep> keep;
   int64_t again = 0, parts = 0;
-  for (int64_t i = 0; i < session.architecture->layers(); ++i) {
-    keep.push_back(session.recompute->keep(i));
-    again += keep.back().everything ? 0 : 1;
-    parts += keep.back().everything && !keep.back().redo.empty() ? 1 : 0;
+  for (const auto& keep : kept_by(*session.recompute, session.layers())) {
+    again += keep.everything ? 0 : 1;
+    parts += keep.everything && !keep.redo.empty() ? 1 : 0;
   }
   return words(
-             ": %lld blocks run again, %lld a part of theirs, %lld keep everything",
-             static_cast<long long>(again),
-             static_cast<long long>(parts),
-             static_cast<long long>(session.architecture->layers() - again - parts)
-         ) +
-         "; planned peak " + bytes_text(session.peak_memory(keep)) + " of tensors";
+      ": %lld blocks%s run again, %lld a part of theirs, %lld keep everything",
+      static_cast<long long>(again),
+      session.stages.empty() ? "" : " of this stage",
+      static_cast<long long>(parts),
+      static_cast<long long>(session.layers() - again - parts)
+  );
 }
 
 std::string layout_text(const Session& session) {
@@ -173,11 +171,10 @@ int64_t state_bytes(const Session& session, const Weights& weights) {
   return StateBytes(session, weights).all();
 }
 
-std::string peak_text(const Session& session, const Weights& weights, int64_t peak) {
-  const int64_t more = std::max<int64_t>(0, peak - state_bytes(session, weights));
-  return "  memory     peak " + bytes_text(peak) + " in the first step: " + bytes_text(more) +
-         " beside weights, gradients and optimizer (activations, buffers" +
-         (session.device->device().is_cpu() ? ", the program itself)" : ")");
+std::string peak_text(std::optional<int64_t> stage, int64_t taken, int64_t planned) {
+  return "  memory     " + (stage ? "stage " + std::to_string(*stage) + ": " : "") + "peak " +
+         bytes_text(taken) + " of tensors in the first step" +
+         (planned > 0 ? ", " + bytes_text(planned) + " planned" : "");
 }
 
 std::vector<std::string> optimizer_notes(const Session& session) {

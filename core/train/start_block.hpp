@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,7 @@ namespace mh {
 /// Bytes that a run holds from its start to its end: weights, gradients, masters, optimizer state.
 [[nodiscard]] int64_t state_bytes(const Session& session, const Weights& weights);
 
-/// The line that follows the first step: `peak` is what the device held at most until then.
-[[nodiscard]] std::string peak_text(const Session& session, const Weights& weights, int64_t peak);
+/// The line that follows the first step: what its tensors took at most, beside the plan (0: none).
+[[nodiscard]] std::string peak_text(std::optional<int64_t> stage, int64_t taken, int64_t planned);
 
 } // namespace mh

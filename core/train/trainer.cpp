@@ -25,7 +25,11 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
     : options_(options)
     , output_(output)
     , session_(make_session(
-          recipe, host, {.initialise = !options.weights, .processes = options.processes}
+          recipe,
+          host,
+          {.initialise = !options.weights,
+           .processes = options.processes,
+           .step_peak = options.step_peak}
       ))
     , ranks_(ranks_of(session_->mesh.all()))
     , guards_(recipe)
@@ -94,6 +98,18 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   data_ = std::make_unique<Prefetcher>(*session.corpus, Split::train, [&session](int64_t first) {
     return session.layout(first);
   });
+}
+
+/// What a step should take, to hold the first one against.
+void Trainer::plan_peak() {
+  if (!session_->peak_memory) {
+    return;
+  }
+  try {
+    planned_peak_ = session_->peak_memory(kept_by(*session_->recompute, session_->layers()));
+  } catch (const std::exception& error) { // the run does not need it
+    log_->line(std::string("the memory of a step is not planned: ") + error.what());
+  }
 }
 
 /// Drops what an earlier log says of steps after this one.
@@ -241,7 +257,9 @@ void Trainer::steps(TrainSummary& summary) {
   if (progress_.step >= iterations_) {
     log_->line("this run is finished: raise train.iters to go on");
   }
+  plan_peak();
   release_unused_memory(); // what starting took is of no use to the steps
+  reset_peak_bytes();
   while (summary.reason = stop_reason(), summary.reason.empty()) {
     step();
     if (options_.profile && options_.profile->last == progress_.step) {

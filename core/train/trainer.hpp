@@ -6,6 +6,7 @@
 #include "core/mesh/processes.hpp"
 #include "core/train/output.hpp"
 #include "core/train/profile.hpp"
+#include "core/train/session.hpp"
 #include "megahost/export.hpp"
 #include "megahost/host.hpp"
 #include "megahost/recipe.hpp"
@@ -19,8 +20,6 @@
 
 namespace mh {
 
-struct Session;
-
 struct TrainOptions {
   bool resume = false; ///< go on from the newest whole checkpoint in the run folder
   bool closing = true; ///< curve, sample and suggestions at the end
@@ -33,6 +32,9 @@ struct TrainOptions {
   std::optional<StepRange> profile{};   ///< steps to profile, into folder `profile` of the run
   const Processes* processes = nullptr; ///< of the run; null: this process is alone
   bool checking = false; ///< ranks compare at layers' boundaries what they should agree on
+  /// What a step would take, for policies that go by it and to hold the first step against; empty:
+  /// nobody knows.
+  StepPeak step_peak{};
   /// Fills the parameters of a new run, and says from where; null: they are random.
   std::function<std::string(Session&)> weights{};
 };

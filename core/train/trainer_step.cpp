@@ -1,5 +1,6 @@
 // One step of a run, and what becomes of the run when the step's numbers are no good.
 
+#include "core/kernels/caching_allocator.hpp"
 #include "core/train/start_block.hpp"
 #include "core/train/training.hpp"
 #include "core/train/words.hpp"
@@ -69,9 +70,8 @@ void Trainer::step() {
   if (profiled) {
     profile_.end_step();
   }
-  const int64_t memory = session.device->peak_memory();
-  if (std::exchange(first_step_, false) && memory > 0) {
-    log_->line(peak_text(session, *weights_, memory));
+  if (std::exchange(first_step_, false)) {
+    show_peak();
   }
   progress_.step = number;
   progress_.samples += batch;
@@ -87,13 +87,30 @@ void Trainer::step() {
        .next_lr = session.schedule->lr(updates_done()),
        .gradient_norm = result.gradient_norm,
        .seconds = seconds_since(begin),
-       .memory = memory,
+       .memory = session.device->peak_memory(),
        .skipped = !result.updated,
        .nan = !result.finite(),
        .loss_scale = guards_.scales() ? std::optional(loss_scale) : std::nullopt,
        .num_zeros = result.num_zeros,
        .params_norm = weights_norm()}
   );
+}
+
+/// Of each stage the rank whose tensors took most.
+void Trainer::show_peak() {
+  const Mesh& mesh = session_->mesh;
+  const int64_t taken =
+      session_->place.is_cpu() ? allocator_counts().peak_bytes : session_->device->peak_memory();
+  for (int64_t stage = 0; stage < mesh.size(MeshAxis::pp); ++stage) {
+    const bool here = mesh.coordinate(MeshAxis::pp) == stage;
+    const int64_t most = largest(mesh.all(), here ? taken : 0);
+    const int64_t planned = largest(mesh.all(), here ? planned_peak_ : 0);
+    if (most > 0) {
+      log_->line(
+          peak_text(session_->stages.empty() ? std::nullopt : std::optional(stage), most, planned)
+      );
+    }
+  }
 }
 
 std::optional<double> Trainer::weights_norm() const {

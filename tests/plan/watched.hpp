@@ -3,6 +3,7 @@
 /// collective that it begins.
 
 #include "core/mesh/threads.hpp"
+#include "core/plan/stage_record.hpp"
 #include "core/train/session.hpp"
 #include "core/train/step.hpp"
 #include "megahost/error.hpp"
@@ -253,7 +254,12 @@ inline std::vector<Seen> watch(const mh::Recipe& recipe, mh::Host& host) {
         std::unique_ptr<mh::Session> session;
         {
           const std::scoped_lock lock(one_at_a_time);
-          session = mh::make_session(recipe, host, {.mesh = &mesh});
+          session = mh::make_session(
+              recipe,
+              host,
+              {.mesh = &mesh,
+               .step_peak = mh::step_peak({.recipe = recipe, .host = host, .world = shape.world()})}
+          );
         }
         const auto layout = session->layout();
         std::vector<mh::Batch> batches;

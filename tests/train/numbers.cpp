@@ -1,10 +1,7 @@
-// Which operation made a NaN; what is not deterministic; how much memory a step takes.
+// Which operation made a NaN; what is not deterministic.
 
-#include "core/kernels/caching_allocator.hpp"
 #include "core/train/deterministic.hpp"
 #include "core/train/nan_watch.hpp"
-#include "core/train/planned_peak.hpp"
-#include "core/train/weights.hpp"
 #include "megahost/device.hpp"
 #include "megahost/error.hpp"
 #include "tiny.hpp"
@@ -21,10 +18,7 @@
 
 #include <cmath>
 #include <limits>
-#include <span>
 #include <string>
-#include <utility>
-#include <vector>
 
 namespace {
 
@@ -58,23 +52,6 @@ struct Processor : mh::Device {
   [[nodiscard]] int64_t memory() const override { return 0; }
 
   [[nodiscard]] int64_t peak_memory() const override { return 0; }
-};
-
-struct Nothing : mh::Optimizer {
-  [[nodiscard]] std::vector<mh::StateSpec> state() const override { return {{"a"}, {"b"}}; }
-
-  void update(std::span<mh::UpdateItem>, const mh::Update&) const override {}
-};
-
-struct Given : mh::RecomputePolicy {
-  explicit Given(std::vector<mh::Keep> keep)
-      : keeps(std::move(keep)) {}
-
-  [[nodiscard]] mh::Keep keep(int64_t layer) const override {
-    return keeps.at(static_cast<size_t>(layer));
-  }
-
-  std::vector<mh::Keep> keeps;
 };
 
 } // namespace
@@ -142,63 +119,4 @@ TEST_CASE("an operation without a deterministic form is refused by name") {
   CHECK(mh::set_deterministic(false, cpu).empty());
   mh::without_nondeterminism(scatter);
   CHECK_FALSE(at::globalContext().deterministicAlgorithms());
-}
-
-TEST_CASE("the planned peak of a step is what its tensors take, within 5%") {
-  mh::install_caching_allocator();
-  auto config = tiny::config();
-  config.layers = 6;
-  config.hidden = 128;
-  config.heads = 4;
-  constexpr int64_t kLength = 256;
-  constexpr int64_t kBatch = 16; // beside it the kernels' workspaces are small
-  const mh::Keep whole, again{.everything = false}, mlp{.redo = {"mlp"}},
-      light{.redo = {"norms", "activations"}};
-  const at::Tensor tokens = at::arange(kLength * kBatch).view({kLength, kBatch}) % tiny::kVocab;
-  const mh::Batch batch{
-      .arrays =
-          {{"tokens", tokens}, {"labels", tokens}, {"loss_mask", at::ones({kLength, kBatch})}},
-      .samples = std::vector<int64_t>(kBatch, 0),
-      .seq = kLength,
-      .batch = kBatch};
-  const Nothing optimizer;
-  int64_t last = 0;
-  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
-    for (const auto& keep :
-         {std::vector<mh::Keep>(6, whole),
-          std::vector<mh::Keep>{mlp, mlp, mlp, whole, whole, whole},
-          std::vector<mh::Keep>(6, light),
-          std::vector<mh::Keep>{again, again, again, mlp, mlp, mlp},
-          std::vector<mh::Keep>(6, again)}) {
-      const mh::Decoder decoder(config, {.vocab = tiny::kVocab, .seq_length = kLength});
-      const mh::Mesh mesh;
-      const mh::Rules rules;
-      const mh::Builder::Args args{
-          .mesh = &mesh, .rules = &rules, .dtype = dtype, .seq = kLength, .microbatch = kBatch};
-      const int64_t planned = mh::planned_peak(decoder, args, at::kCPU, optimizer, {}, batch, keep);
-
-      const int64_t before = mh::allocator_counts().used_bytes;
-      const Given policy(keep);
-      mh::Model model(decoder, args, &policy);
-      model.parameters().allocate_gradients();
-      const mh::Weights weights(model.parameters(), optimizer);
-      mh::reset_peak_bytes();
-      mh::StepContext context(mesh, rules, batch);
-      context.training = true;
-      context.loss_count = [](const std::string&) { return 1.0; };
-      (void)model.forward(context);
-      mh::backward(context.losses().at(0).sum);
-      const int64_t measured = mh::allocator_counts().peak_bytes - before;
-      CAPTURE(keep.front().everything);
-      CAPTURE(planned);
-      CHECK(
-          static_cast<double>(measured) ==
-          doctest::Approx(static_cast<double>(planned)).epsilon(0.05)
-      );
-      if (!keep.front().everything || !keep.front().redo.empty()) {
-        CHECK(planned < last); // each plan takes less than the one before
-      }
-      last = planned;
-    }
-  }
 }

@@ -2,6 +2,7 @@
 
 #include "core/host/bench/bench.hpp"
 #include "core/kernels/caching_allocator.hpp"
+#include "core/plan/stage_record.hpp"
 #include "core/train/robust_z.hpp"
 #include "core/train/seconds.hpp"
 #include "core/train/session.hpp"
@@ -37,7 +38,11 @@ int64_t process_bytes(std::string_view name) {
 
 StepBench bench_step(const Recipe& recipe, Host& host, int64_t steps) {
   StepBench result{.recipe = recipe.name, .precision = recipe.precision};
-  const auto session = make_session(recipe, host);
+  const auto session = make_session(
+      recipe,
+      host,
+      {.step_peak = step_peak({.recipe = recipe, .host = host, .device = planned_device(recipe)})}
+  );
   result.base_bytes = process_bytes("VmRSS:");
   for (const auto& parameter : session->model->parameters().all()) {
     result.base_bytes -= static_cast<int64_t>(parameter.value.nbytes());

@@ -109,12 +109,8 @@ public:
   }
 
   [[nodiscard]] RecordedStep record(const Recipe& recipe) const {
-    const bool cpu = recipe.device == "cpu";
     return record_step(
-        {.recipe = recipe,
-         .host = host_,
-         .world = world(recipe),
-         .device = cpu ? at::kCPU : at::kCUDA}
+        {.recipe = recipe, .host = host_, .world = world(recipe), .device = planned_device(recipe)}
     );
   }
 

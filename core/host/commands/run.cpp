@@ -4,6 +4,7 @@
 #include "core/host/run_output.hpp"
 #include "core/host/spawn.hpp"
 #include "core/mesh/processes.hpp"
+#include "core/plan/stage_record.hpp"
 #include "core/recipe/text.hpp"
 #include "core/train/session.hpp"
 #include "core/train/start_block.hpp"
@@ -155,6 +156,9 @@ int command_run(const Invocation& invocation, Host& host) {
       .profile = profile,
       .processes = processes ? &*processes : nullptr,
       .checking = invocation.has("--checking"),
+      .step_peak = step_peak(
+          {.recipe = recipe, .host = host, .world = world, .device = planned_device(recipe)}
+      ),
   };
   if (invocation.has("--weights")) {
     options.weights = [folder = invocation.value("--weights")](Session& session) {

@@ -36,10 +36,7 @@ void plan_point(PointRun& run, const Recipe& recipe, Host& host, const std::stri
     const int64_t ranks = recipe.parallel.ranks();
     const Machine machine = find_machine(machine_of(run, on), roots);
     const RecordedStep step = record_step(
-        {.recipe = recipe,
-         .host = host,
-         .world = ranks,
-         .device = recipe.device == "cpu" ? at::kCPU : at::kCUDA}
+        {.recipe = recipe, .host = host, .world = ranks, .device = planned_device(recipe)}
     );
     const Plan plan = make_plan(step, recipe, machine);
     run.plan = PlannedPoint{

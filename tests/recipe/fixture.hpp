@@ -173,6 +173,7 @@ public:
         .one_of({"core_attention", "norms", "activations", "attention", "mlp"});
     add(Kind::recompute, "selective", selective.schema());
     add(Kind::pipeline_schedule, "zb-h1", Schema{});
+    add(Kind::pipeline_schedule, "zb-v", Schema{});
   }
 
   void add(Kind kind, const std::string& name, Schema schema) {

@@ -143,8 +143,14 @@ private:
       keep(result_, "gradient", owned.piece, owned.gradient);
     }
     const std::scoped_lock lock(results_mutex());
-    result_.loss = found.losses.at(0).value;
-    result_.gradient_norm = found.gradient_norm;
+    result_.dtype = options_.dtype;
+    result_.numbers["gradient norm"] = found.gradient_norm;
+    for (const auto& loss : found.losses) {
+      if (loss.main) {
+        result_.numbers[loss.name] = loss.value;
+        result_.items = loss.count;
+      }
+    }
   }
 
   [[nodiscard]] std::vector<Batch> load(int64_t step) const {
@@ -274,6 +280,31 @@ double relative(double a, double b) {
   return std::abs(a - b) / std::max(std::abs(a), 1e-30);
 }
 
+double number_of(const TrialResult& result, const std::string& name) {
+  const auto found = result.numbers.find(name);
+  return found == result.numbers.end() ? std::numeric_limits<double>::quiet_NaN() : found->second;
+}
+
+/// What is left in a mean if each of its items is rounded once.
+double rounding_of_items(const TrialResult& result) {
+  const double unit = result.dtype == at::kBFloat16 ? 0x1p-8
+                      : result.dtype == at::kFloat  ? 0x1p-24
+                                                    : 0x1p-53;
+  return unit / std::sqrt(std::max(1.0, result.items));
+}
+
+/// "layers.#.mlp.router.weight": layers round alike.
+std::string in_any_layer(const std::string& name) {
+  std::string any;
+  for (const char letter : name) {
+    const bool digit = letter >= '0' && letter <= '9';
+    if (!digit || !any.ends_with('#')) {
+      any += digit ? '#' : letter;
+    }
+  }
+  return any;
+}
+
 /// The norm of a difference; infinite where there is nothing to compare.
 double distance(
     const at::Tensor& one, const std::map<std::string, at::Tensor>* others, const std::string& name
@@ -297,26 +328,33 @@ TrialDifference compare_trials(
     const TrialResult& one, const TrialResult& other, double bound, const TrialResult* finer
 ) {
   Worst worst(bound);
-  const bool has_finer = finer != nullptr;
-  worst.see(
-      relative(one.loss, other.loss), has_finer ? relative(one.loss, finer->loss) : 0, "loss"
-  );
-  worst.see(
-      relative(one.gradient_norm, other.gradient_norm),
-      has_finer ? relative(one.gradient_norm, finer->gradient_norm) : 0,
-      "gradient norm"
-  );
+  const double each = rounding_of_items(one);
+  for (const auto& [name, number] : one.numbers) {
+    const double rounding = finer == nullptr ? 0 : relative(number, number_of(*finer, name));
+    worst.see(relative(number, number_of(other, name)), std::max(each, rounding), name);
+  }
   for (const auto& [kind, tensors] : one.tensors) {
     const double least = 1e-6 * norm_of(tensors);
     const auto* others = kind_of(&other, kind);
     const auto* finest = kind_of(finer, kind);
+    const auto size_of = [&](const at::Tensor& tensor) {
+      return std::max({tensor.norm().item().toDouble(), least, 1e-30});
+    };
+    std::map<std::string, double> rounding; // of a tensor in whichever layer it is largest
     for (const auto& [name, tensor] : tensors) {
-      const double size = std::max({tensor.norm().item().toDouble(), least, 1e-30});
+      const double own = finer == nullptr ? 0 : distance(tensor, finest, name) / size_of(tensor);
+      auto& most = rounding[in_any_layer(name)];
+      most = std::max(most, std::isfinite(own) ? own : 0);
+    }
+    for (const auto& [name, tensor] : tensors) {
       // What lies below the floor is rounding alone (a bias of keys that no soft max feels).
       const bool floats = tensor.scalar_type() != at::kDouble;
       const double tiny = tensor.norm().item().toDouble() > least ? 0 : floats ? 0.5 : 5e-9;
-      const double rounding = std::max(tiny, has_finer ? distance(tensor, finest, name) / size : 0);
-      worst.see(distance(tensor, others, name) / size, rounding, kind + " of " + name);
+      worst.see(
+          distance(tensor, others, name) / size_of(tensor),
+          std::max(tiny, rounding.at(in_any_layer(name))),
+          kind + " of " + name
+      );
     }
     for (const auto& [name, tensor] : others == nullptr ? decltype(tensors){} : *others) {
       if (!tensors.contains(name)) {

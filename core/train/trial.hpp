@@ -17,7 +17,10 @@ namespace mh {
 
 /// What a trial computes, as the whole model's: the same under every layout but for rounding.
 struct TrialResult {
-  double loss = 0, gradient_norm = 0; ///< of the first step
+  at::ScalarType dtype = at::kFloat; ///< of weights and activations
+  /// Of the first step: each loss over items of the data by its name, and "gradient norm".
+  std::map<std::string, double> numbers;
+  double items = 0; ///< that the losses are means of
   /// By kind ("gradient", "after 3 steps of sgd") and global name.
   std::map<std::string, std::map<std::string, at::Tensor>> tensors;
 };
@@ -75,9 +78,11 @@ struct TrialDifference {
 /// difference over max(its norm, 1e-6 of the norm of all of its kind).
 ///
 /// A difference up to `bound` is allowed, or up to twice the distance between `one` and `finer`,
-/// one rank in a finer number format (null: none): what rounding alone does. A tensor that
-/// lies below that floor is rounding itself: it may differ by 1e-8 of the floor in float64, by all
-/// of it in others.
+/// one rank in a finer number format (null: none), of this tensor in whichever layer it is largest:
+/// what rounding alone does. A tensor that lies below that floor is rounding itself: it may differ
+/// by 1e-8 of the floor in float64, by all of it in others. Two numbers can be close by chance, so
+/// for losses and norm that distance counts as at least what is left in a mean of n items when each
+/// is rounded once: u / sqrt(n), u the unit roundoff of `one`'s format, n the losses' count.
 [[nodiscard]] MH_API TrialDifference compare_trials(
     const TrialResult& one, const TrialResult& other, double bound, const TrialResult* finer
 );

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include <limits>
+#include <string_view>
 
 namespace mh {
 
@@ -17,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kScalars = "loss and gradient norm";
+constexpr const char* kNumber = "number/"; // before a number's name
 constexpr const char* kFile = "trial.safetensors";
 
 /// Kind, name and shape of every tensor that some rank has a slice of.
@@ -59,7 +60,9 @@ void write_trial(const TrialResult& result, const Mesh& mesh, const std::filesys
     mesh.all().all_reduce(whole, Reduce::max); // what nobody here holds is -inf
     tensors.push_back({path, whole});
   }
-  tensors.push_back({kScalars, at::tensor({result.loss, result.gradient_norm}, at::kDouble)});
+  for (const auto& [name, number] : result.numbers) {
+    tensors.push_back({kNumber + name, at::tensor(number, at::kDouble)});
+  }
   if (mesh.rank() == 0) {
     LocalStorage storage;
     write_tensors(storage, folder / kFile, tensors);
@@ -70,9 +73,8 @@ TrialResult read_trial(const std::filesystem::path& folder) {
   LocalStorage storage;
   TrialResult result;
   for (const auto& [path, tensor] : read_tensors(storage, folder / kFile)) {
-    if (path == kScalars) {
-      result.loss = tensor[0].item<double>();
-      result.gradient_norm = tensor[1].item<double>();
+    if (path.starts_with(kNumber)) {
+      result.numbers[path.substr(std::string_view(kNumber).size())] = tensor.item<double>();
     } else {
       const size_t slash = path.find('/');
       result.tensors[path.substr(0, slash)][path.substr(slash + 1)] = tensor;

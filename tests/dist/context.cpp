@@ -19,7 +19,7 @@ void check(const std::vector<std::string>& model, const std::vector<std::string>
   Host& host = small_host();
   const auto one =
       trial_on_threads(small_recipe(model, ""), host, {.dtype = at::kDouble, .steps = 1});
-  CHECK(one.loss > 1);
+  CHECK(one.numbers.at("lm loss") > 1);
   for (const auto& layout : layouts) {
     CAPTURE(layout);
     const auto other =

@@ -1,0 +1,68 @@
+// What `megahost check` allows a layout to differ by.
+
+#include "core/train/trial.hpp"
+
+#include <ATen/ops/full.h>
+
+#include <doctest/doctest.h>
+
+using namespace mh;
+
+namespace {
+
+TrialResult result(at::ScalarType dtype, double loss, double weight) {
+  TrialResult made;
+  made.dtype = dtype;
+  made.items = 600;
+  made.numbers = {{"lm loss", loss}, {"gradient norm", 2}};
+  made.tensors["gradient"]["weight"] = at::full({4}, weight);
+  return made;
+}
+
+} // namespace
+
+TEST_CASE("one rank's loss that bf16 left alone by chance does not forbid all rounding") {
+  const auto finer = result(at::kFloat, 6.5, 1);
+  const auto one = result(at::kBFloat16, 6.5, 1.004);
+  const auto within = [&](double loss) {
+    return compare_trials(one, result(at::kBFloat16, loss, 1.004), 0, &finer);
+  };
+  CHECK(within(6.5 * (1 + 2.3e-5)).within());
+  const auto wrong = within(6.5 * (1 + 5e-4));
+  CHECK_FALSE(wrong.within());
+  CHECK(wrong.where == "lm loss");
+  CHECK(wrong.allowed == doctest::Approx(3.2e-4).epsilon(0.01)); // 2 * 2^-8 / sqrt(600)
+  const auto coarse = result(at::kFloat, 6.5 * (1 + 2.3e-5), 1);
+  CHECK_FALSE(compare_trials(finer, coarse, 1e-5, nullptr).within()
+  ); // but float32 is held to its bound
+}
+
+TEST_CASE("a tensor may round as much as in the layer where it rounds most") {
+  const auto of_layers = [](at::ScalarType dtype, double first, double second) {
+    auto made = result(dtype, 6.5, 1);
+    made.tensors["gradient"] = {
+        {"layers.0.router.weight", at::full({4}, first)},
+        {"layers.11.router.weight", at::full({4}, second)},
+        {"head.weight", at::full({4}, 1.0)}};
+    return made;
+  };
+  const auto finer = of_layers(at::kFloat, 1, 1);
+  const auto one = of_layers(at::kBFloat16, 1.02, 1.004);
+  const auto against = [&](double first, double second) {
+    return compare_trials(one, of_layers(at::kBFloat16, first, second), 0, &finer);
+  };
+  CHECK(against(1.02, 1.035).within());
+  CHECK_FALSE(against(1.07, 1.004).within());
+  auto wrong = of_layers(at::kBFloat16, 1.02, 1.004);
+  wrong.tensors["gradient"]["head.weight"] = at::full({4}, 1.01); // which did not round at all
+  CHECK(compare_trials(one, wrong, 0, &finer).where == "gradient of head.weight");
+}
+
+TEST_CASE("losses are compared by name") {
+  const auto one = result(at::kDouble, 6.5, 1);
+  auto other = one;
+  CHECK(compare_trials(one, other, 1e-12, nullptr).within());
+  other.numbers = {{"auxiliary loss", 6.5}, {"gradient norm", 2}};
+  CHECK(compare_trials(one, other, 1e-12, nullptr).where == "lm loss");
+  CHECK_FALSE(compare_trials(one, other, 1e-12, nullptr).within());
+}

@@ -307,6 +307,63 @@ TEST_CASE("arguments become a recipe, Megatron-LM's defaults with them") {
   CHECK(value(unknown, "parallel.data") == "absent"); // as many as there will be
 }
 
+TEST_CASE("latent attention and the other arguments of DeepSeek-V3") {
+  const std::string deepseek =
+      "--multi-latent-attention --position-embedding-type rope --normalization RMSNorm --swiglu "
+      "--disable-bias-linear --untie-embeddings-and-output-weights --q-lora-rank 24 "
+      "--kv-lora-rank 16 --qk-head-dim 8 --qk-pos-emb-head-dim 4 --v-head-dim 8 --kv-channels 8 ";
+  const auto latent = imported(
+      deepseek + "--qk-layernorm --rotary-scaling-factor 40 --mscale 1.0 --mscale-all-dim 1.0 "
+                 "--num-experts 8 --moe-token-dispatcher-type flex --moe-enable-deepep "
+                 "--moe-expert-capacity-factor 1.5 --moe-router-score-function sigmoid "
+                 "--expert-model-parallel-size 2"
+  );
+  CHECK(value(latent, "model.use") == "\"moe\"");
+  for (const auto& [key, number] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"model.q_rank", "24"},
+           {"model.kv_rank", "16"},
+           {"model.head_dim", "8"},
+           {"model.rope_head_dim", "4"},
+           {"model.v_head_dim", "8"},
+           {"model.qk_norm", "absent"},
+           {"model.rope_scaling", "\"yarn\""},
+           {"model.rope_factor", "40"},
+           {"model.rope_original_length", "4096"},
+           {"model.rope_mscale", "1"},
+           {"model.rope_mscale_all_dim", "1"},
+           {"model.capacity_factor", "1.5"},
+           {"model.capacity_drop", "\"probability\""},
+           {"parallel.expert_dispatch", "\"all_to_all\""}}) {
+    CAPTURE(key);
+    CHECK(value(latent, key) == number);
+  }
+  REQUIRE(latent.comments.size() == 1);
+  CHECK(latent.comments[0].starts_with("--moe-enable-deepep"));
+
+  const auto plain = imported(deepseek + "--rope-type rope");
+  CHECK(value(plain, "model.use") == "\"llama\"");
+  CHECK(value(plain, "model.rope_scaling") == "absent");
+  REQUIRE(plain.comments.size() == 1);
+  CHECK(plain.comments[0].find("latents always pass a norm") != std::string::npos);
+  const auto stretched = imported(deepseek + "--rotary-scaling-factor 40 --mscale 0.5");
+  CHECK(value(stretched, "model.rope_attention").starts_with("1.1844"));
+  CHECK(value(stretched, "model.rope_mscale") == "absent");
+  CHECK(value(imported("--qk-layernorm"), "model.qk_norm") == "true");
+  CHECK(
+      why("--multi-latent-attention --position-embedding-type rope")
+          .find("without --disable-bias-linear") != std::string::npos
+  );
+  CHECK(
+      why("--multi-latent-attention --disable-bias-linear").find("rotates queries and keys") !=
+      std::string::npos
+  );
+  CHECK(
+      why("--num-experts 8 --moe-router-load-balancing-type aux_loss seq_aux_loss "
+          "--moe-aux-loss-coeff 1e-2 1e-3")
+          .find("model.balance_weight is of all") != std::string::npos
+  );
+}
+
 TEST_CASE("arguments that contradict each other are refused by name") {
   CHECK(why("--fp16 --bf16") == "--fp16 and --bf16 are both given: a run has one precision");
   CHECK(why("--train-samples 10").starts_with("--train-iters and --train-samples are both given"));

@@ -4,7 +4,9 @@
 #include "core/recipe/text.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
+#include <tuple>
 
 namespace mh {
 
@@ -126,7 +128,55 @@ void Importer::model() {
         "--kv-channels gives heads another size"
     );
   }
+  if (given_.has("qk-layernorm") && !given_.has("multi-latent-attention")) {
+    set("model.qk_norm", true, "--qk-layernorm");
+  }
   window();
+}
+
+void Importer::latent_attention() {
+  const std::tuple<const char*, const char*, int64_t> sizes[] = {
+      {"kv-lora-rank", "model.kv_rank", 32},
+      {"qk-head-dim", "model.head_dim", 128},
+      {"qk-pos-emb-head-dim", "model.rope_head_dim", 64},
+      {"v-head-dim", "model.v_head_dim", 128}};
+  for (const auto& [argument, key, otherwise] : sizes) {
+    set_from(key, given_.integer(argument, otherwise), argument);
+  }
+  if (given_.has("q-lora-rank")) {
+    set_from("model.q_rank", given_.integer("q-lora-rank", 0), "q-lora-rank");
+  }
+  if (!given_.has("disable-bias-linear")) {
+    refuse(
+        "--multi-latent-attention without --disable-bias-linear gives the product behind the "
+        "attention a bias, which latent attention does not have here",
+        "add --disable-bias-linear"
+    );
+  }
+  if (!given_.has("qk-layernorm")) {
+    comment("--multi-latent-attention without --qk-layernorm: no equivalent, training differs: "
+            "latents always pass a norm");
+  }
+  const double factor = given_.number("rotary-scaling-factor", 1);
+  if (given_.text("rope-type", "yarn") != "yarn" || factor <= 1) {
+    return;
+  }
+  set("model.rope_scaling", "yarn", given_.has("rope-type") ? "--rope-type yarn" : kMegatronDefault
+  );
+  set_from("model.rope_factor", number_value(factor), "rotary-scaling-factor");
+  set_from(
+      "model.rope_original_length",
+      given_.integer("yarn-original-max-position-embeddings", 4096),
+      "yarn-original-max-position-embeddings"
+  );
+  const double all = given_.number("mscale-all-dim", 0);
+  const double rotated = given_.number("mscale", 1);
+  if (all > 0) {
+    set_from("model.rope_mscale", number_value(rotated), "mscale");
+    set_from("model.rope_mscale_all_dim", number_value(all), "mscale-all-dim");
+  } else {
+    set_from("model.rope_attention", 0.1 * rotated * std::log(factor) + 1, "mscale");
+  }
 }
 
 void Importer::mixture() {
@@ -166,7 +216,16 @@ void Importer::mixture() {
     balance.emplace_back("none");
   }
   set_from("model.balance", std::move(balance), "moe-router-load-balancing-type");
+  if (const GivenArgument* weights = given_.find("moe-aux-loss-coeff")) {
+    const auto& each = weights->values;
+    if (std::any_of(each.begin(), each.end(), [&](const auto& one) { return one != each[0]; })) {
+      refuse(weights->text() + " gives losses different weights; model.balance_weight is of all");
+    }
+  }
   set_from("model.balance_weight", given_.number("moe-aux-loss-coeff", 0), "moe-aux-loss-coeff");
+  if (is_set("model.capacity_factor") && !is_set("model.capacity_drop")) {
+    set("model.capacity_drop", "probability", kMegatronDefault);
+  }
   if (const GivenArgument* freq = given_.find("moe-layer-freq")) {
     mixture_layers(*freq);
   }
@@ -252,6 +311,13 @@ void Importer::positions() {
         ": the model has as many learned positions as --seq-length"
     );
   }
+  if (given_.has("multi-latent-attention") && !rotary) {
+    refuse(
+        "--multi-latent-attention rotates queries and keys, and --position-embedding-type " + kind +
+            " adds positions of another kind, for which there is no place",
+        "give --position-embedding-type rope"
+    );
+  }
   if (!rotary) {
     return;
   }
@@ -259,7 +325,9 @@ void Importer::positions() {
     set("model.rope_base", 10000.0, kMegatronDefault);
   }
   const bool llama = given_.has("use-rope-scaling");
-  if (llama || kind == "yarn") {
+  if (given_.has("multi-latent-attention")) {
+    latent_attention();
+  } else if (llama || kind == "yarn") {
     const char* factor = llama ? "rope-scaling-factor" : "rotary-scaling-factor";
     set("model.rope_scaling", llama ? "llama3" : "yarn", llama ? "--use-rope-scaling" : "--" + by);
     set_from("model.rope_factor", given_.number(factor, llama ? 8 : 1), factor);

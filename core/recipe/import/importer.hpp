@@ -46,6 +46,8 @@ private:
   /// Which layers have experts.
   void mixture_layers(const GivenArgument& freq);
   void positions();
+  /// Multi-head latent attention.
+  void latent_attention();
   /// Ranks that the launcher starts; 0 if it does not say.
   [[nodiscard]] int64_t world() const;
   void layout();

@@ -32,6 +32,11 @@ enum class RecipeFormat : uint8_t { toml, lua, json };
 [[nodiscard]] std::string
 explain_recipe(const Loaded& loaded, const Resolved& resolved, const std::string& key);
 
+/// A sentence for each plugin that `--set` put in another's place ("model.use=moe") where that took
+/// fields with it that the new one has as well.
+[[nodiscard]] std::vector<std::string>
+fields_left_out(const Loaded& loaded, const Resolved& resolved);
+
 /// A key in which two trees differ; a side that lacks it has no value.
 struct Difference {
   std::string key;

@@ -144,6 +144,38 @@ std::string explain_recipe(const Loaded& loaded, const Resolved& resolved, const
   return explain_leaf(loaded, resolved, key, *field);
 }
 
+std::vector<std::string> fields_left_out(const Loaded& loaded, const Resolved& resolved) {
+  std::vector<std::string> sentences;
+  Value merged = Table{};
+  for (const Layer& layer : loaded.layers) {
+    const Value before = merged;
+    merged = merge(merged, layer.tree);
+    for (const PluginSectionInfo& info : kPluginSections) {
+      const std::string section(info.name);
+      const Value* old = before.find(section);
+      const Value* use = layer.tree.find_path(section + ".use");
+      if (layer.name != "--set" || old == nullptr || use == nullptr || !old->is_table()) {
+        continue;
+      }
+      std::vector<std::string> lost;
+      for (const auto& entry : old->as_table()) {
+        const bool known = resolved.schemas.at(section).find(entry.key) != nullptr;
+        if (known && loaded.merged.find_path(section + "." + entry.key) == nullptr) {
+          lost.push_back(entry.key);
+        }
+      }
+      if (!lost.empty()) {
+        sentences.push_back(
+            section + ".use = " + to_text(*use) + " starts the section anew: the recipe's " +
+            join(lost) + (lost.size() == 1 ? " is" : " are") + " left out; --set " + section + "." +
+            lost.front() + "=... gives " + (lost.size() == 1 ? "it" : "them") + " back"
+        );
+      }
+    }
+  }
+  return sentences;
+}
+
 std::vector<Difference> differences(const Value& left, const Value& right) {
   std::vector<std::pair<std::string, Value>> before;
   std::vector<std::pair<std::string, Value>> after;

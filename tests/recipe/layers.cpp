@@ -147,6 +147,30 @@ TEST_CASE("another plugin starts its section anew, the core's fields stay") {
   CHECK(text(mock, "data.split") == "[1.0, 1.0, 0.0]");
 }
 
+TEST_CASE("--set of another plugin says which of its fields went with the old one") {
+  const Folder folder;
+  const auto file = folder.write("a.toml", kTiny);
+  const auto said = [&](const std::vector<std::string>& sets) {
+    mh::LoadOptions load = options();
+    load.sets = sets;
+    const mh::Loaded loaded = mh::load_recipe(file, load);
+    return mh::fields_left_out(loaded, mh::resolve(loaded, mh::test::Plugins().lookup(), {}));
+  };
+  CHECK(said({"model.layers=3"}).empty());
+  CHECK(said({"optimizer.use=sgd"}).empty());
+  CHECK(
+      said({"model.use=moe"}) ==
+      std::vector<std::string>{"model.use = \"moe\" starts the section anew: the recipe's layers, "
+                               "hidden, heads are left out; --set model.layers=... gives them back"}
+  );
+  CHECK(
+      said({"model.use=moe", "model.hidden=64", "model.heads=4"}) ==
+      std::vector<std::string>{
+          "model.use = \"moe\" starts the section anew: the recipe's layers is "
+          "left out; --set model.layers=... gives it back"}
+  );
+}
+
 TEST_CASE("--set takes TOML values, and words") {
   const Folder folder;
   const auto file = folder.write("tiny.toml", kTiny);

@@ -1,5 +1,7 @@
 #include "core/host/commands/commands.hpp"
 #include "core/host/folders.hpp"
+#include "core/host/report.hpp"
+#include "core/host/spawn.hpp"
 #include "core/mesh/launchers.hpp"
 #include "core/train/processor.hpp"
 #include "megahost/error.hpp"
@@ -58,7 +60,14 @@ Read read_resolved(
         scale_recipe(read_layers(options, host, file).resolved.recipe.tree, options.facts.world)};
   }
   options.layers.insert(options.layers.end(), layers.begin(), layers.end());
-  return read_layers(options, host, file);
+  Read read = read_layers(options, host, file);
+  const auto found = find_world(process_environment());
+  if (!is_spawned_rank() && (!found || found->world.rank == 0)) { // once for a run
+    for (const auto& sentence : fields_left_out(read.loaded, read.resolved)) {
+      warn(sentence);
+    }
+  }
+  return read;
 }
 
 std::unique_ptr<Tokenizer> given_tokenizer(const Invocation& invocation, Host& host) {

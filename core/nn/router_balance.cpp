@@ -114,8 +114,9 @@ Tensor Router::add_counts(
     const Tensor& scores, const Routing& routing, const Spread& spread, StepContext& context
 ) const {
   const at::NoGradGuard no_grad;
+  const Tensor sound = (scores * 0).sum(); // NaN, as counts of choices that mean nothing then are
   const auto in_samples = [&](const Tensor& choices) {
-    const Tensor own = count_choices(choices, spec_.experts, scores.scalar_type()).sum(0);
+    const Tensor own = count_choices(choices, spec_.experts, scores.scalar_type()).sum(0) + sound;
     return Spread::over(spread.seq, own, context.mesh()); // [batch, experts]
   };
   const Tensor busy = in_samples(routing.choices);
@@ -127,7 +128,7 @@ Tensor Router::add_counts(
   const Tensor counts = busy.sum(0);
   const auto sharing = static_cast<double>(spread.summed);
   if (context.loss_count) {
-    context.add_loss({name_ + "tokens_per_expert", counts / sharing, "", /*weight=*/0});
+    context.add_loss({name_ + kTokensPerExpert, counts / sharing, "", /*weight=*/0});
     if (history_ != nullptr) {
       history_->keep(context.microbatch, counts, wanted.sum(0));
     }

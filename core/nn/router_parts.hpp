@@ -13,6 +13,9 @@
 
 namespace mh {
 
+/// Behind a router's name: its metric of a step, NaN where a logit was no number.
+inline constexpr const char* kTokensPerExpert = "tokens_per_expert";
+
 /// How many times each expert was chosen: like choices, without its last dimension's k.
 [[nodiscard]] at::Tensor
 count_choices(const at::Tensor& choices, int64_t experts, at::ScalarType type);

@@ -1,5 +1,6 @@
 #include "core/train/guards.hpp"
 
+#include "core/nn/router_parts.hpp"
 #include "core/train/words.hpp"
 
 #include <algorithm>
@@ -8,14 +9,33 @@
 
 namespace mh {
 
+namespace {
+
+/// ", and so are the router logits of layers.0.mlp"; of several layers the first.
+std::string bad_router(const StepResult& result) {
+  const std::string ending = std::string(".router.") + kTokensPerExpert;
+  for (const auto& metric : result.metrics) {
+    const auto& values = metric.values;
+    if (metric.name.ends_with(ending) &&
+        std::any_of(values.begin(), values.end(), [](double v) { return std::isnan(v); })) {
+      return ", and so are router logits, first those of " +
+             metric.name.substr(0, metric.name.size() - ending.size());
+    }
+  }
+  return "";
+}
+
+} // namespace
+
 std::string bad_numbers(const StepResult& result) {
   for (const auto& loss : result.losses) {
     if (!std::isfinite(loss.value)) {
-      return "the " + loss.name + " is " + (std::isnan(loss.value) ? "nan" : "infinite");
+      return "the " + loss.name + " is " + (std::isnan(loss.value) ? "nan" : "infinite") +
+             bad_router(result);
     }
   }
   return std::string("the norm of the gradients is ") +
-         (std::isnan(result.gradient_norm) ? "nan" : "infinite");
+         (std::isnan(result.gradient_norm) ? "nan" : "infinite") + bad_router(result);
 }
 
 Guards::Guards(const Recipe& recipe)

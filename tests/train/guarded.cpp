@@ -219,6 +219,25 @@ TEST_CASE("NaN: the step is skipped, and nothing of it remains") {
   CHECK(lines[4].find("\"losses\":{}") != std::string::npos);
 }
 
+TEST_CASE("NaN in a mixture: the first router whose logits are NaN is named") {
+  const runs::Folder folder;
+  auto recipe = recipe_of(folder / "mixture", "none");
+  recipe.model.use = "moe";
+  recipe.model.options = mh::Table{
+      {"layers", 2},
+      {"hidden", 16},
+      {"heads", 2},
+      {"experts", 4},
+      {"first_dense", 1},
+      {"init_std", 1e30}};
+  recipe.guards.nan = "skip";
+  recipe.guards.skips = 2;
+  runs::Lines output;
+  CHECK_THROWS_AS((void)run_numbered(recipe, output), mh::Error);
+  CHECK(output.say("skipped step 1: the lm loss is nan, and so are router logits, first those of "
+                   "layers.1.mlp; samples 0 to 3"));
+}
+
 TEST_CASE("NaN: back to the checkpoint, and on without the data since then") {
   const runs::Folder folder;
   auto recipe = recipe_of(folder / "rewind", "nan");

@@ -136,6 +136,19 @@ TEST_CASE("NaN and Inf: stop, skip a number of steps in a row, or rewind a numbe
   CHECK(last.why == "the lm loss is infinite, after 2 rewinds (guards.rewinds)");
 }
 
+TEST_CASE("a router whose logits are NaN is named") {
+  mh::Guards guards(mh::Recipe{});
+  auto bad = result(kNan);
+  bad.metrics = {
+      {"layers.0.mlp.router.tokens_per_expert", {3, 5}},
+      {"layers.1.mlp.router.tokens_per_expert", {kNan, kNan}},
+      {"layers.2.mlp.router.tokens_per_expert", {kNan, kNan}}};
+  CHECK(
+      guards.judge(bad).why ==
+      "the lm loss is nan, and so are router logits, first those of layers.1.mlp"
+  );
+}
+
 TEST_CASE("spikes are losses far above the median of those before, and are not remembered") {
   mh::Recipe recipe;
   mh::Guards careless(recipe);

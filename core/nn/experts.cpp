@@ -1,5 +1,6 @@
 #include "megahost/nn/experts.hpp"
 
+#include "core/kernels/row_ops.hpp"
 #include "core/nn/weight_queue.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
@@ -26,6 +27,16 @@ Tensor matrices(const Tensor& weight) {
   return weight.dim() == 3 ? weight : weight.flatten(1, 2);
 }
 
+/// Runs `each` (expert, its rows of x) for experts that have rows.
+template <class Each>
+void over_experts(const Tensor& x, const std::vector<int64_t>& ends, const Each& each) {
+  for (size_t e = 0; e + 1 < ends.size(); ++e) {
+    if (ends[e + 1] > ends[e]) {
+      each(static_cast<int64_t>(e), x.narrow(0, ends[e], ends[e + 1] - ends[e]));
+    }
+  }
+}
+
 /// One matrix per expert over its rows; saves the rows alone, and adds the weights' gradients
 /// straight into the main gradient.
 struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
@@ -34,13 +45,18 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
       const Tensor& x,
       const Tensor& weight,
       std::vector<int64_t> ends,
-      int64_t parameter,
+      int64_t address,
       int64_t queue
   ) {
+    const auto& product = *reinterpret_cast<const Experts::Product*>(address);
     ctx->save_for_backward({x, weight});
-    ctx->saved_data["parameter"] = parameter;
+    ctx->saved_data["product"] = address;
     ctx->saved_data["queue"] = queue;
     Tensor y = ops::grouped_product(x, matrices(weight), ends, /*transposed=*/true);
+    if (product.bias != nullptr && product.adds_bias) {
+      const Tensor biases = product.bias->value.detach().flatten(1);
+      over_experts(y, ends, [&](int64_t e, Tensor rows) { rows.add_(biases.select(0, e)); });
+    }
     ctx->saved_data["ends"] = std::move(ends);
     return y;
   }
@@ -48,15 +64,24 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
     const auto ends = ctx->saved_data["ends"].toIntVector();
-    auto* parameter = reinterpret_cast<Parameter*>(ctx->saved_data["parameter"].toInt());
+    const auto& product =
+        *reinterpret_cast<const Experts::Product*>(ctx->saved_data["product"].toInt());
     auto* queue = reinterpret_cast<WeightQueue*>(ctx->saved_data["queue"].toInt());
     const Tensor dy = gradients[0].contiguous();
     Tensor dx;
     if (ctx->needs_input_grad(0)) {
       dx = ops::grouped_product(dy, matrices(saved[1]), ends, /*transposed=*/false);
     }
-    const auto add = [dy, x = saved[0], ends, parameter] {
-      parameter->add_gradient([&](const Tensor& sum) {
+    if (product.bias != nullptr) {
+      product.bias->add_gradient([&](const Tensor& sum) {
+        const Tensor sums = sum.flatten(1);
+        over_experts(dy, ends, [&](int64_t e, const Tensor& rows) {
+          ops::add_row_sums_(sums.select(0, e), rows);
+        });
+      });
+    }
+    const auto add = [dy, x = saved[0], ends, weight = product.weight] {
+      weight->add_gradient([&](const Tensor& sum) {
         ops::grouped_gradient_(matrices(sum), dy, x, ends);
       });
     };
@@ -66,13 +91,16 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
 };
 
 Tensor grouped_linear(
-    const Tensor& x, Parameter& weight, const std::vector<int64_t>& ends, StepContext& context
+    const Tensor& x,
+    const Experts::Product& product,
+    const std::vector<int64_t>& ends,
+    StepContext& context
 ) {
   return GroupedLinear::apply(
       x,
-      weight.value,
+      product.weight->value,
       ends,
-      reinterpret_cast<int64_t>(&weight),
+      reinterpret_cast<int64_t>(&product),
       reinterpret_cast<int64_t>(context.weight_queue)
   );
 }
@@ -111,31 +139,37 @@ Experts::Experts(Builder& builder, const ExpertsSpec& spec)
     : spec_(spec) {
   const Axis experts{axis::expert, spec.experts};
   const Axis hidden{axis::expert_mlp, spec.hidden};
-  const Placement seen = seen_by_experts();
   const bool gated = is_gated(spec.activation);
+  const auto product = [&](const std::string& name, Dims dims, double std) {
+    const Placement seen = seen_by_experts();
+    Product made;
+    made.weight = &builder.parameter({{name + ".weight", dims, Init::normal(std)}}, seen);
+    dims.pop_back();
+    if (spec.bias) {
+      made.bias = &builder.parameter({{name + ".bias", dims, Init::zeros()}}, seen);
+    }
+    return made;
+  };
   Dims up{experts, hidden, spec.embed};
   if (gated) {
     up.insert(up.begin() + 1, Axis{{"gate_up"}, 2});
   }
-  up_ = &builder.parameter(
-      {{gated ? "gate_up.weight" : "up.weight", up, Init::normal(spec.std)}}, seen
-  );
-  down_ = &builder.parameter(
-      {{"down.weight", {experts, spec.embed, hidden}, Init::normal(spec.out_std)}}, seen
-  );
-  first_ = down_->pieces[0].offset[0];
-  local_ = down_->pieces[0].shape[0];
+  up_ = product(gated ? "gate_up" : "up", up, spec.std);
+  down_ = product("down", {experts, spec.embed, hidden}, spec.out_std);
+  down_.adds_bias = builder.mesh().coordinate(MeshAxis::etp) == 0;
+  first_ = down_.weight->pieces[0].offset[0];
+  local_ = down_.weight->pieces[0].shape[0];
 }
 
 Tensor
 Experts::forward(const Tensor& rows, const std::vector<int64_t>& ends, StepContext& context) const {
   RECORD_USER_SCOPE("experts");
-  const Tensor wide = grouped_linear(rows, *up_, ends, context);
+  const Tensor wide = grouped_linear(rows, up_, ends, context);
   return context.part(
       "activations",
       {wide},
       [this](const auto& in) { return activate(spec_.activation, in[0]); },
-      [&](const Tensor& active) { return grouped_linear(active, *down_, ends, context); }
+      [&](const Tensor& active) { return grouped_linear(active, down_, ends, context); }
   );
 }
 
@@ -166,6 +200,7 @@ MixtureOfExperts::MixtureOfExperts(Builder& builder, const MixtureSpec& spec)
            .experts = spec.router.experts,
            .hidden = spec.hidden,
            .activation = spec.activation,
+           .bias = spec.bias,
            .std = spec.std,
            .out_std = spec.out_std}
       );
@@ -192,6 +227,7 @@ MixtureOfExperts::MixtureOfExperts(Builder& builder, const MixtureSpec& spec)
             .embed = embed_,
             .hidden = *spec.shared,
             .activation = spec.activation,
+            .bias = spec.bias,
             .std = spec.std,
             .out_std = spec.out_std}
     );

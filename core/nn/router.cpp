@@ -1,6 +1,7 @@
 #include "megahost/nn/router.hpp"
 
 #include "core/kernels/gemm.hpp"
+#include "core/kernels/row_ops.hpp"
 #include "core/nn/router_parts.hpp"
 #include "core/nn/weight_queue.hpp"
 #include "megahost/checking.hpp"
@@ -35,15 +36,23 @@ Tensor wide_rows(const Tensor& x) {
   return x.reshape({-1, x.size(-1)}).to(wide_type(x));
 }
 
-/// x Wᵀ in float32, whatever the run's type; saves x as it is.
+/// x Wᵀ + b in float32, whatever the run's type; saves x as it is.
 struct Logits : torch::autograd::Function<Logits> {
   static Tensor forward(
-      AutogradContext* ctx, const Tensor& x, const Tensor& weight, int64_t parameter, int64_t queue
+      AutogradContext* ctx,
+      const Tensor& x,
+      const Tensor& weight,
+      int64_t parameter,
+      int64_t bias,
+      int64_t queue
   ) {
     ctx->save_for_backward({x, weight});
     ctx->saved_data["parameter"] = parameter;
+    ctx->saved_data["bias"] = bias;
     ctx->saved_data["queue"] = queue;
-    return ops::product(wide_rows(x), weight.to(wide_type(x)).t());
+    Tensor y = ops::product(wide_rows(x), weight.to(wide_type(x)).t());
+    const auto* added = reinterpret_cast<const Parameter*>(bias);
+    return added == nullptr ? y : y.add_(added->value.detach());
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
@@ -56,13 +65,16 @@ struct Logits : torch::autograd::Function<Logits> {
       dx = ops::product(dy, saved[1].to(dy.scalar_type())).to(saved[0].scalar_type());
       dx = dx.view(saved[0].sizes());
     }
+    if (auto* bias = reinterpret_cast<Parameter*>(ctx->saved_data["bias"].toInt())) {
+      bias->add_gradient([&](const Tensor& sum) { ops::add_row_sums_(sum, dy); });
+    }
     const auto add = [dy, x = saved[0], parameter] {
       parameter->add_gradient([&](const Tensor& sum) {
         ops::gemm_(sum, dy.t(), wide_rows(x), /*add=*/true);
       });
     };
     now_or_later(queue, add);
-    return {dx, Tensor(), Tensor(), Tensor()};
+    return {dx, Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -140,6 +152,10 @@ Router::Router(Builder& builder, const RouterSpec& spec)
   weight_ = &builder.parameter(
       {{"weight", {{{"router"}, spec.experts}, spec.embed}, Init::normal(spec.std)}}, placed
   );
+  if (spec.logit_bias) {
+    logit_bias_ =
+        &builder.parameter({{"logit_bias", {{{"router"}, spec.experts}}, Init::zeros()}}, placed);
+  }
   builder.flops.products += 2.0 * static_cast<double>(spec.experts * spec.embed.elements());
   Tensor bias;
   if (spec.bias_rate) {
@@ -166,6 +182,7 @@ Routing Router::route(const Tensor& x, StepContext& context) const {
       input,
       weight_->value,
       reinterpret_cast<int64_t>(weight_),
+      reinterpret_cast<int64_t>(logit_bias_),
       reinterpret_cast<int64_t>(context.weight_queue)
   );
   auto [routing, scores] =

@@ -170,7 +170,8 @@ void Weights::add(const Owned& owned, const Optimizer& optimizer) {
     stored_.push_back({"optimizer." + spec.name + "." + piece.name, &piece, item.state.back()});
   }
   items_.push_back(std::move(item));
-  const bool decays = options_.decay_vectors || piece.global_shape.size() >= 2;
+  const bool vector = piece.global_shape.size() < 2 || piece.name.ends_with(".bias"); // of experts
+  const bool decays = options_.decay_vectors || !vector;
   decays_.push_back(decays ? factors.decay : 0);
 }
 

@@ -44,7 +44,18 @@ MixtureSpec small(ActivationKind activation = ActivationKind::swiglu) {
 at::Tensor dense_loop(
     const std::map<std::string, at::Tensor>& weights, const MixtureSpec& spec, const at::Tensor& x
 ) {
-  const at::Tensor logits = x.matmul(weights.at("router.weight").t());
+  const auto plus = [&](const at::Tensor& y, const std::string& bias, at::ArrayRef<int64_t> at) {
+    if (!spec.bias) {
+      return y;
+    }
+    at::Tensor added = weights.at(bias);
+    for (const int64_t index : at) {
+      added = added[index];
+    }
+    return y + added;
+  };
+  at::Tensor logits = x.matmul(weights.at("router.weight").t());
+  logits = spec.router.logit_bias ? logits + weights.at("router.logit_bias") : logits;
   const auto [routing, scores] = choose_experts(spec.router, logits.view({-1, kExperts}), {});
   const at::Tensor share = at::zeros_like(logits.view({-1, kExperts}))
                                .scatter_add(1, routing.choices, routing.weights)
@@ -54,17 +65,21 @@ at::Tensor dense_loop(
     at::Tensor wide;
     if (spec.activation == ActivationKind::swiglu) {
       const at::Tensor gate_up = weights.at("experts.gate_up.weight")[e];
-      wide = at::silu(x.matmul(gate_up[0].t())) * x.matmul(gate_up[1].t());
+      wide = at::silu(plus(x.matmul(gate_up[0].t()), "experts.gate_up.bias", {e, 0})) *
+             plus(x.matmul(gate_up[1].t()), "experts.gate_up.bias", {e, 1});
     } else {
-      wide = at::gelu(x.matmul(weights.at("experts.up.weight")[e].t()));
+      const at::Tensor up = x.matmul(weights.at("experts.up.weight")[e].t());
+      wide = at::gelu(plus(up, "experts.up.bias", {e}));
     }
-    sum = sum +
-          wide.matmul(weights.at("experts.down.weight")[e].t()) * share.select(2, e).unsqueeze(2);
+    const at::Tensor down = wide.matmul(weights.at("experts.down.weight")[e].t());
+    sum = sum + plus(down, "experts.down.bias", {e}) * share.select(2, e).unsqueeze(2);
   }
   if (spec.shared) {
-    const at::Tensor wide = at::silu(x.matmul(weights.at("shared.gate.weight").t())) *
-                            x.matmul(weights.at("shared.up.weight").t());
-    const at::Tensor shared = wide.matmul(weights.at("shared.down.weight").t());
+    const auto part = [&](const char* name, const at::Tensor& in) {
+      const std::string prefix = std::string("shared.") + name;
+      return plus(in.matmul(weights.at(prefix + ".weight").t()), prefix + ".bias", {});
+    };
+    const at::Tensor shared = part("down", at::silu(part("gate", x)) * part("up", x));
     sum = sum + x.matmul(weights.at("shared_gate.weight").t()).sigmoid() * shared;
   }
   return sum;
@@ -74,6 +89,12 @@ void hold_against_loop(const MixtureSpec& spec, const Keep* keep = nullptr) {
   Bench bench;
   const MixtureOfExperts mixture(bench.builder, spec);
   bench.store.allocate_gradients();
+  for (auto& parameter : bench.store.all()) { // biases begin as 0
+    const auto& name = parameter.pieces.front().name;
+    if (name.ends_with("bias")) {
+      parameter.value.detach().copy_(filled(parameter.value.sizes().vec(), name.c_str()));
+    }
+  }
   auto context = bench.context();
   context.keep = keep;
   hold_against(
@@ -107,6 +128,20 @@ TEST_CASE("a mixture is the loop over its experts, gradients too") {
   spec.router.chosen = 1;
   spec.router.score = RouterScore::softmax_topk;
   hold_against_loop(spec);
+}
+
+TEST_CASE("biases of router, experts and the shared feed-forward are added once") {
+  for (const auto activation : {ActivationKind::swiglu, ActivationKind::gelu}) {
+    auto spec = small(activation);
+    spec.bias = true;
+    spec.router.logit_bias = true;
+    hold_against_loop(spec);
+    if (activation == ActivationKind::swiglu) {
+      spec.shared = 7;
+      spec.shared_gate = true;
+      hold_against_loop(spec);
+    }
+  }
 }
 
 TEST_CASE("activations that are computed again are not kept for the experts that read them") {

@@ -66,7 +66,7 @@ private:
   mh::InstructionLists lists_;
 };
 
-/// Llama's blocks with the plugin's experts.
+/// Blocks with the plugin's experts.
 class Mixture : public mh::Decoder {
 public:
   Mixture(const MoeConfig& config, const Args& args)
@@ -114,6 +114,7 @@ void check_ten_steps(const Golden& golden, const GoldenLayout& ranks, const mh::
 
   mh::Rules rules = mh::rules_of(/*sequence=*/true);
   rules.features.push_back({mh::axis::expert, mh::MeshAxis::ep});
+  rules.features.push_back({mh::axis::expert_mlp, mh::MeshAxis::etp});
   rules.experts = expert_parallel::make_all_to_all();
   const int64_t data_ranks = ranks.shape.dp;
   std::vector<mh::ModelChunk> chunks;
@@ -279,6 +280,29 @@ TEST_CASE("ten steps of Megatron's mixture of experts, on one rank and under fou
        GoldenLayout{{.tp = 2, .ep = 2}},
        GoldenLayout{{.dp = 2}, "", /*zero=*/1},
        GoldenLayout{{.dp = 2, .ep = 2}},
+       GoldenLayout{{.pp = 2}, "embed+2|2+head"}}
+  );
+}
+
+TEST_CASE("ten steps of Megatron's GPT with experts, biases in all of its products") {
+  MoeConfig config;
+  config.layers = 4;
+  config.hidden = 64;
+  config.heads = kHeads;
+  config.norm = "layernorm";
+  config.activation = "gelu";
+  config.positions = "learned";
+  config.bias = true;
+  config.tied = true;
+  config.experts = 4;
+  config.z_weight = 1e-3;
+  const Mixture decoder(config, {.vocab = 256, .seq_length = 32});
+  check_layouts(
+      {"gpt_moe", seeded(4, /*gpt=*/true), kHeads, decoder},
+      {GoldenLayout{},
+       GoldenLayout{{.tp = 2, .ep = 2}},
+       GoldenLayout{{.tp = 2, .etp = 2}},
+       GoldenLayout{{.dp = 2, .ep = 2}, "", /*zero=*/1},
        GoldenLayout{{.pp = 2}, "embed+2|2+head"}}
   );
 }

@@ -4,6 +4,7 @@
 #include "core/train/parameter_groups.hpp"
 #include "core/train/weights.hpp"
 #include "megahost/error.hpp"
+#include "megahost/nn/experts.hpp"
 #include "tiny.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -110,6 +111,24 @@ TEST_CASE("groups multiply rates and decay, the last one wins") {
   mh::Weights all(model.model->parameters(), adamw, {.weight_decay = 0.2, .decay_vectors = true});
   (void)model.step(all, adamw);
   CHECK(adamw.seen.at("head.norm.weight") == Seen{1, 0.2});
+}
+
+TEST_CASE("biases of experts are vectors, though all of a layer are one tensor") {
+  const mh::Mesh mesh;
+  const mh::Rules rules;
+  mh::ParameterStore store;
+  mh::Builder builder(store, {.mesh = &mesh, .rules = &rules, .seq = 4, .microbatch = 1});
+  const mh::Experts experts(
+      builder, {.embed = {mh::axis::embed, 4}, .experts = 2, .hidden = 6, .bias = true}
+  );
+  store.allocate_gradients();
+  const BuiltInAdamW adamw;
+  mh::Weights weights(store, adamw, {.weight_decay = 0.2});
+  weights.update(adamw, {.step = 1, .lr = 0.1});
+  using Seen = std::pair<double, double>;
+  CHECK(adamw.seen.at("down.weight") == Seen{1, 0.2});
+  CHECK(adamw.seen.at("down.bias") == Seen{1, 0});
+  CHECK(adamw.seen.at("gate_up.bias") == Seen{1, 0});
 }
 
 TEST_CASE("frozen parameters keep every bit, and have no gradient, no norm and no state") {

@@ -8,6 +8,7 @@
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 
 #include <cmath>
 #include <cstdint>
@@ -35,33 +36,49 @@ inline uint64_t seed_of(const std::string& name) {
   return ~crc;
 }
 
-/// Weights of the golden llama, with `experts` feed-forwards (0: the dense one), and its tokens.
-inline Tensors seeded(int64_t experts) {
+/// Weights of the golden llama, with `experts` feed-forwards (0: the dense one), or of the gpt with
+/// experts; and their tokens.
+inline Tensors seeded(int64_t experts, bool gpt = false) {
   Tensors all;
-  const auto matrix = [&](const std::string& name, int64_t rows, int64_t columns) {
+  const auto normal = [&](const std::string& name, const std::vector<int64_t>& sizes) {
     const bool last =
         name.find("linear_proj") != std::string::npos || name.find("fc2") != std::string::npos;
     const auto generator = at::make_generator<at::CPUGeneratorImpl>(seed_of(name));
-    all[name] = at::randn({rows, columns}, generator) * (last ? 0.02 / std::sqrt(8.0) : 0.02);
+    const double std = last && sizes.size() == 2 ? 0.02 / std::sqrt(8.0) : 0.02;
+    all[name] = at::randn(sizes, generator) * std;
   };
-  matrix("embedding.word_embeddings.weight", 256, 64);
-  matrix("output_layer.weight", 256, 64);
-  all["decoder.final_layernorm.weight"] = at::ones({64});
+  const auto product = [&](const std::string& name, int64_t rows, int64_t columns) {
+    normal(name + ".weight", {rows, columns});
+    if (gpt) {
+      normal(name + ".bias", {rows});
+    }
+  };
+  const auto norm = [&](const std::string& name) {
+    all[name + ".weight"] = at::ones({64});
+    if (gpt) {
+      all[name + ".bias"] = at::zeros({64});
+    }
+  };
+  normal("embedding.word_embeddings.weight", {256, 64});
+  normal(
+      gpt ? "embedding.position_embeddings.weight" : "output_layer.weight", {gpt ? 32 : 256, 64}
+  );
+  norm("decoder.final_layernorm");
   for (int64_t i = 0; i < 4; ++i) {
     const std::string layer = "decoder.layers." + std::to_string(i) + ".";
-    all[layer + "input_layernorm.weight"] = at::ones({64});
-    all[layer + "pre_mlp_layernorm.weight"] = at::ones({64});
-    matrix(layer + "self_attention.linear_proj.weight", 64, 64);
-    matrix(layer + "self_attention.linear_qkv.weight", 128, 64);
+    norm(layer + "input_layernorm");
+    norm(layer + "pre_mlp_layernorm");
+    product(layer + "self_attention.linear_proj", 64, 64);
+    product(layer + "self_attention.linear_qkv", gpt ? 192 : 128, 64);
     const auto feed_forward = [&](const std::string& prefix) {
-      matrix(prefix + "linear_fc1.weight", 320, 64);
-      matrix(prefix + "linear_fc2.weight", 64, 160);
+      product(prefix + "linear_fc1", gpt ? 256 : 320, 64);
+      product(prefix + "linear_fc2", 64, gpt ? 256 : 160);
     };
     if (experts == 0) {
       feed_forward(layer + "mlp.");
       continue;
     }
-    matrix(layer + "mlp.router.weight", experts, 64);
+    product(layer + "mlp.router", experts, 64);
     for (int64_t e = 0; e < experts; ++e) {
       feed_forward(layer + "mlp.experts.local_experts." + std::to_string(e) + ".");
     }
@@ -75,14 +92,18 @@ inline Tensors seeded(int64_t experts) {
   return all;
 }
 
-/// Experts one by one become all of a layer: [experts, 2, hidden, embed], [experts, embed, hidden].
+/// Experts one by one become all of a layer: [experts, 2, hidden, embed] or, of gpt, [experts,
+/// hidden, embed]; [experts, embed, hidden]; their biases.
 inline Tensors stacked(Tensors theirs) {
+  const bool swiglu = theirs.contains("output_layer.weight");
   const std::string folder = "experts.local_experts.0.";
   for (const auto& [name, first] : Tensors(theirs)) {
     const auto place = name.find(folder);
     if (place == std::string::npos) {
       continue;
     }
+    const bool first_product = name.find("fc1") != std::string::npos;
+    const bool gated = first_product && swiglu;
     std::vector<at::Tensor> experts;
     for (int64_t e = 0;; ++e) {
       std::string one = name;
@@ -91,13 +112,15 @@ inline Tensors stacked(Tensors theirs) {
       if (found == theirs.end()) {
         break;
       }
-      const bool gated = one.find("fc1") != std::string::npos;
       experts.push_back(gated ? found->second.view({2, -1, first.size(1)}) : found->second);
       theirs.erase(found);
     }
-    const bool gated = name.find("fc1") != std::string::npos;
-    theirs[name.substr(0, place) + "experts." + (gated ? "gate_up" : "down") + ".weight"] =
-        at::stack(experts);
+    theirs
+        [name.substr(0, place) + "experts." +
+         (gated           ? "gate_up"
+          : first_product ? "up"
+                          : "down") +
+         name.substr(name.rfind('.'))] = at::stack(experts);
   }
   return theirs;
 }
@@ -121,6 +144,7 @@ inline Tensors our_names(const Tensors& theirs, int64_t kv_heads) {
           std::pair("input_layernorm", "attention_norm"),
           std::pair("pre_mlp_layernorm", "mlp_norm"),
           std::pair("self_attention.linear_proj", "attention.out"),
+          std::pair("router.bias", "router.logit_bias"),
           std::pair("linear_fc2", "down")}) {
       name = replaced(name, from, to);
     }

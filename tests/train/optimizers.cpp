@@ -150,6 +150,7 @@ TEST_CASE("muon takes orthogonal steps for matrices and AdamW's for the rest") {
   CHECK(muon->state_of("layers.0.mlp.up.weight", {4, 6}).size() == 1);
   CHECK(muon->state_of("head.weight", {4, 6}).size() == 2);
   CHECK(muon->state_of("layers.0.norm.weight", {4}).size() == 2);
+  CHECK(muon->state_of("layers.0.mlp.experts.down.bias", {8, 4}).size() == 2);
   CHECK((muon->unit() == mh::Unit::matrix));
   mh::UpdateItem matrix;
   matrix.name = "layers.0.mlp.up.weight";

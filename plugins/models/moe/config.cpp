@@ -92,10 +92,6 @@ std::string first_dense(const MoeConfig& c) {
              : "";
 }
 
-std::string bias(const MoeConfig& c) {
-  return c.bias ? "experts have no biases; set bias = false (qkv_bias may stay true)" : "";
-}
-
 struct Condition {
   const char* field;
   std::string (*check)(const MoeConfig& c);
@@ -113,7 +109,6 @@ constexpr Condition kConditions[] = {
     {"shared_gate", shared_gate},
     {"first_dense", first_dense},
     {"moe_pattern", moe_pattern},
-    {"bias", bias},
 };
 
 void router_fields(mh::Fields<MoeConfig>& f) {
@@ -185,9 +180,11 @@ mh::MixtureSpec MoeConfig::mixture(const mh::FeedForwardSpec& dense) const {
            .z_weight = z_weight,
            .capacity = capacity_factor,
            .drop_by_position = capacity_drop.value_or("") == "position",
+           .logit_bias = bias,
            .std = init_std},
       .hidden = expert_hidden.value_or(dense.hidden),
       .activation = dense.activation,
+      .bias = bias,
       .pad = capacity_pad,
       .std = dense.std,
       .out_std = dense.out_std,

@@ -23,7 +23,7 @@ public:
   [[nodiscard]] std::vector<mh::HfTensor> hugging_face() const override {
     const bool mixtral = moe_.router == "topk_softmax";
     const bool gated = moe_.shared_gate == !deepseek();
-    if ((moe_.shared_hidden && (mixtral || !gated)) || moe_.activation != "swiglu" ||
+    if ((moe_.shared_hidden && (mixtral || !gated)) || moe_.activation != "swiglu" || moe_.bias ||
         (deepseek() && !moe_.kv_rank)) {
       return {};
     }
@@ -56,13 +56,21 @@ public:
         continue;
       }
       const std::string mlp = "layers." + std::to_string(i) + ".mlp.";
-      const std::string up = mlp + "up.weight";
-      if (mh::is_gated(mh::activation_kind(moe_.activation))) {
-        map.push_back({mlp + "experts.gate_up.weight", {mlp + "gate.weight", up}});
-      } else {
-        map.push_back({mlp + "experts.up.weight", {up}});
+      const bool gated = mh::is_gated(mh::activation_kind(moe_.activation));
+      std::vector<std::string> parts{"weight"};
+      if (moe_.bias) {
+        parts.emplace_back("bias");
+        map.push_back({mlp + "router.logit_bias", {}});
       }
-      map.push_back({mlp + "experts.down.weight", {mlp + "down.weight"}});
+      for (const auto& part : parts) {
+        const std::string up = mlp + "up." + part;
+        if (gated) {
+          map.push_back({mlp + "experts.gate_up." + part, {mlp + "gate." + part, up}});
+        } else {
+          map.push_back({mlp + "experts.up." + part, {up}});
+        }
+        map.push_back({mlp + "experts.down." + part, {mlp + "down." + part}});
+      }
       map.push_back({mlp + "router.weight", {}});
       if (moe_.has_bias()) {
         map.push_back({mlp + "router.bias", {}});

@@ -132,13 +132,15 @@ public:
 
 private:
   [[nodiscard]] bool is_matrix(const std::string& name, size_t dims) const {
-    return dims == 2 && std::none_of(
-                            config_.adamw.begin(),
-                            config_.adamw.end(),
-                            [&](const std::string& pattern) {
-                              return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-                            }
-                        );
+    const bool experts_bias = name.ends_with(".bias"); // a vector of each
+    return dims == 2 && !experts_bias &&
+           std::none_of(
+               config_.adamw.begin(),
+               config_.adamw.end(),
+               [&](const std::string& pattern) {
+                 return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+               }
+           );
   }
 
   /// Makes the item's gradient orthogonal, and its learning rate right for its shape: decay stays

@@ -30,13 +30,14 @@ struct ExpertsSpec {
   int64_t experts = 8;
   int64_t hidden = 0; ///< units of one expert
   ActivationKind activation = ActivationKind::swiglu;
+  bool bias = false;
   double std = 0.02, out_std = 0.02;
 };
 
 /// The experts of this rank.
 ///
 /// Parameters: `gate_up.weight` [experts, 2, hidden, embed] (gated kinds) or `up.weight` [experts,
-/// hidden, embed]; `down.weight` [experts, embed, hidden].
+/// hidden, embed]; `down.weight` [experts, embed, hidden]; their biases without the last dimension.
 class MH_API Experts {
 public:
   Experts(Builder& builder, const ExpertsSpec& spec);
@@ -59,9 +60,16 @@ public:
   [[nodiscard]] at::Tensor
   mixed(const at::Tensor& x, const Routing& routing, int64_t pad, StepContext& context) const;
 
+  /// One matrix of each expert.
+  struct Product {
+    Parameter* weight = nullptr;
+    Parameter* bias = nullptr; ///< null without
+    bool adds_bias = true;     ///< of ranks whose sums make the output, one adds it
+  };
+
 private:
   ExpertsSpec spec_;
-  Parameter *up_, *down_;
+  Product up_, down_;
   int64_t first_ = 0, local_ = 0;
 };
 
@@ -92,7 +100,8 @@ struct MixtureSpec {
   RouterSpec router;
   int64_t hidden = 0; ///< units of one expert
   ActivationKind activation = ActivationKind::swiglu;
-  bool pad = false; ///< to the capacity
+  bool bias = false; ///< of experts and the shared feed-forward
+  bool pad = false;  ///< to the capacity
   double std = 0.02, out_std = 0.02;
   std::optional<int64_t> shared{}; ///< units of a feed-forward that every token passes
   bool shared_gate = false;        ///< it is weighted by sigmoid(gate x)

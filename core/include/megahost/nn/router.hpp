@@ -48,6 +48,7 @@ struct RouterSpec {
   std::optional<double>
       capacity{};                ///< an expert takes so many times its even share of a microbatch
   bool drop_by_position = false; ///< of those too many the last are dropped; else the least likely
+  bool logit_bias = false;       ///< a trained one
   double std = 0.02;             ///< of the initial weights
   int64_t layers = 1;            ///< routers of the model: losses are logged as means over them
 };
@@ -81,7 +82,8 @@ choose_experts(const RouterSpec& spec, const at::Tensor& logits, const at::Tenso
 [[nodiscard]] MH_API at::Tensor
 kept_choices(const Routing& routing, int64_t experts, int64_t capacity, bool by_position);
 
-/// Parameters: `weight` [experts, embed]; buffer `bias` where the choice has one.
+/// Parameters: `weight` [experts, embed], `logit_bias` [experts]; buffer `bias` where the choice
+/// has one.
 class MH_API Router {
 public:
   Router(Builder& builder, const RouterSpec& spec);
@@ -113,6 +115,7 @@ private:
   RouterSpec spec_;
   std::string name_;
   Parameter* weight_;
+  Parameter* logit_bias_ = nullptr;
   std::shared_ptr<History> history_;
 };
 

@@ -26,8 +26,9 @@ struct Series {
 struct Chart {
   std::string title;
   std::string x_label;
-  int width = 78;  ///< columns of the whole chart
-  int height = 14; ///< lines of the plot itself; title, axis and legend come on top
+  bool from_zero = false; ///< the y axis shows zero
+  int width = 78;         ///< columns of the whole chart
+  int height = 14;        ///< lines of the plot itself; title, axis and legend come on top
 };
 
 /// The chart's lines, each with its end: title, plot with labels on the left, x axis, legend.

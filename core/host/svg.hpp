@@ -16,13 +16,15 @@ text { fill: #1f2328; } .label { fill: #59636e; } .title { font-weight: 600; fon
 .line { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
 .c0 { stroke: #0969da; } .c1 { stroke: #bc4c00; } .c2 { stroke: #1a7f37; }
 .c3 { stroke: #8250df; } .c4 { stroke: #cf222e; } .c5 { stroke: #57606a; }
-.f0 { fill: #0969da; } .f1 { fill: #bc4c00; } .f2 { fill: #1a7f37; } .on { fill: #ffffff; }
+.f0 { fill: #0969da; } .f1 { fill: #bc4c00; } .f2 { fill: #1a7f37; }
+.f3 { fill: #8250df; } .f4 { fill: #cf222e; } .f5 { fill: #57606a; } .on { fill: #ffffff; }
 .mark { fill: #ffffff; stroke-width: 1.8; }
 @media (prefers-color-scheme: dark) {
 svg { background: #0d1117; } text { fill: #f0f6fc; } .label { fill: #9198a1; } .grid { stroke: #3d444d; }
 .c0 { stroke: #58a6ff; } .c1 { stroke: #f0883e; } .c2 { stroke: #56d364; }
 .c3 { stroke: #bc8cff; } .c4 { stroke: #ff7b72; } .c5 { stroke: #b1bac4; }
-.f0 { fill: #58a6ff; } .f1 { fill: #f0883e; } .f2 { fill: #56d364; } .on { fill: #0d1117; }
+.f0 { fill: #58a6ff; } .f1 { fill: #f0883e; } .f2 { fill: #56d364; }
+.f3 { fill: #bc8cff; } .f4 { fill: #ff7b72; } .f5 { fill: #b1bac4; } .on { fill: #0d1117; }
 .mark { fill: #0d1117; }
 }
 </style>

@@ -111,6 +111,9 @@ public:
     if (x_.high == x_.low) {
       x_ = x_.padded();
     }
+    if (panel.chart.from_zero) {
+      y_.include(0);
+    }
     y_ = y_.padded();
     draw_axes(panel.chart.x_label);
     for (const auto& series : panel.series) {

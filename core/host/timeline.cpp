@@ -81,7 +81,8 @@ std::string timeline_rows(const Timeline& timeline, const Terminal& terminal) {
 
 std::string timeline_svg(const std::string& title, const Timeline& timeline) {
   constexpr int kLeft = 70, kTop = 64, kRow = 26, kBox = 22, kRight = 16;
-  const double scale = std::clamp(18 / shortest_pass(timeline), 1.0, 2000 / timeline.length);
+  // A number has room in the shortest pass, unless the picture would be too wide.
+  const double scale = std::min(18 / shortest_pass(timeline), 2000 / timeline.length);
   const int width = kLeft + static_cast<int>(std::ceil(timeline.length * scale)) + kRight;
   const int height = kTop + kRow * static_cast<int>(timeline.stages.size()) + kRight;
   std::string text = svg::document(title, std::max(width, 420), height) +

@@ -59,3 +59,21 @@ TEST_CASE("a picture has a box a pass, and the numbers of microbatches") {
   CHECK(boxes == 10);
   CHECK(svg.find(">stage 1</text>") != std::string::npos);
 }
+
+TEST_CASE("a picture is no wider than a page can be, whatever the unit of time") {
+  for (const double unit : {1e-3, 1.0, 1e3}) {
+    auto timeline = gpipe_of_two();
+    timeline.length *= unit;
+    for (auto& stage : timeline.stages) {
+      for (auto& pass : stage) {
+        pass.begin *= unit;
+        pass.end *= unit;
+      }
+    }
+    const std::string svg = mh::timeline_svg("t", timeline);
+    const int width = std::stoi(svg.substr(svg.find("width=\"") + 7));
+    CAPTURE(unit);
+    CHECK(width > 400);
+    CHECK(width < 600);
+  }
+}

@@ -1,6 +1,7 @@
 // A sweep's table, CSV, JSON and page.
 
 #include "core/host/columns.hpp"
+#include "core/host/page.hpp"
 #include "core/host/run_panels.hpp"
 #include "core/host/svg.hpp"
 #include "core/host/sweep/sweep.hpp"
@@ -243,29 +244,13 @@ std::string points_json(const std::vector<PointRun>& points, const SweepOptions&
 std::string points_page(
     const std::string& title, const std::vector<PointRun>& points, const SweepOptions& options
 ) {
-  std::string text = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<title>" +
-                     svg::escaped(title) + R"(</title>
-<style>
-:root { color-scheme: light dark; }
-body { font: 14px system-ui, sans-serif; margin: 24px; }
-table { border-collapse: collapse; margin-top: 16px; }
-th, td { padding: 3px 10px; text-align: right; border-bottom: 1px solid #8884; }
-svg { max-width: 100%; height: auto; }
-.failed { color: #cf222e; }
-</style></head><body>
-)";
-  text += svg_charts(title, panels_of(points, options));
-  text += "<table>\n";
+  std::string body = svg_charts(title, panels_of(points, options)) + "<table>\n";
   const std::vector<TextRow> rows = all_cells(points, options);
-  for (const TextRow& row : rows) {
-    const bool head = &row == &rows.front();
-    text += row[1] == "failed" ? "<tr class=\"failed\">" : "<tr>";
-    for (const std::string& cell : row) {
-      text += (head ? "<th>" : "<td>") + svg::escaped(cell) + (head ? "</th>" : "</td>");
-    }
-    text += "</tr>\n";
+  for (const TextRow& cells : rows) {
+    const bool head = &cells == &rows.front();
+    body += html::row(cells, head ? "th" : "td", cells[1] == "failed" ? "failed" : "");
   }
-  return text + "</table>\n</body></html>\n";
+  return html::page(title, body + "</table>\n");
 }
 
 } // namespace mh

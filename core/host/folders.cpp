@@ -41,6 +41,17 @@ fs::path own_files(const char* from_bin, const char* source) {
 
 } // namespace
 
+std::optional<fs::path> user_folder() {
+  const char* data = std::getenv("XDG_DATA_HOME");
+  const char* home = std::getenv("HOME");
+  if (data != nullptr && *data != '\0') {
+    return fs::path(data) / "megahost";
+  }
+  return home != nullptr && *home != '\0'
+             ? std::optional(fs::path(home) / ".local" / "share" / "megahost")
+             : std::nullopt;
+}
+
 std::vector<fs::path> recipe_folders() {
   std::vector<fs::path> folders = path_list("MEGAHOST_RECIPE_PATH");
   folders.push_back(own_files(MH_RECIPES_FROM_BIN, MH_SOURCE_RECIPES));

@@ -11,6 +11,9 @@ namespace mh {
 /// colons), then the installed ones, or the source tree's if the program lies in its build tree.
 [[nodiscard]] std::vector<std::filesystem::path> recipe_folders();
 
+/// The user's own folder: $XDG_DATA_HOME/megahost, or ~/.local/share/megahost; none without a home.
+[[nodiscard]] std::optional<std::filesystem::path> user_folder();
+
 /// Folder of the templates of `plugins new`.
 [[nodiscard]] std::filesystem::path template_folder();
 

@@ -21,11 +21,6 @@ std::string api_folder() {
   return "plugins-" + std::to_string(MH_PLUGIN_API);
 }
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 /// The folder of built-in plugins: beside the installed library, or that of the build tree.
 fs::path own_folder() {
   Dl_info where{};
@@ -47,10 +42,8 @@ bool means(
 
 std::vector<fs::path> plugin_folders() {
   std::vector<fs::path> wanted = path_list("MEGAHOST_PLUGIN_PATH");
-  const std::string data = environment("XDG_DATA_HOME"), home = environment("HOME");
-  if (!data.empty() || !home.empty()) {
-    const fs::path root = data.empty() ? fs::path(home) / ".local" / "share" : fs::path(data);
-    wanted.push_back(root / "megahost" / api_folder());
+  if (const auto own = user_folder()) {
+    wanted.push_back(*own / api_folder());
   }
   wanted.push_back(own_folder());
 

@@ -25,7 +25,8 @@ constexpr auto kVariables = std::to_array<Variable>({
     {"MEGAHOST_RECIPE_PATH",
      "folders with recipes and presets, separated by colons, searched first"},
     {"XDG_DATA_HOME",
-     "the user's plugins lie in its megahost/plugins-1 (~/.local/share unless set)"},
+     "the user's plugins lie in its megahost/plugins-1, and what bench --calibrate measured in its "
+     "megahost/machine.toml (~/.local/share unless set)"},
     {"MEGAHOST_CPU_LEVEL",
      "instruction set of our kernels, instead of the best that the CPU has: base, avx2, ..."},
     {"OMP_NUM_THREADS", "threads of one rank's operations, instead of one per core"},

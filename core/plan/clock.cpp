@@ -1,5 +1,7 @@
 #include "core/plan/clock.hpp"
 
+#include "core/plan/rates.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -126,16 +128,21 @@ Level level_of(const PlannedCollective& collective, const Machine& machine) {
 
 double event_time(const PlanEvent& event, const Machine& machine) {
   const auto& fit = machine.calibration;
-  const double launch = 1e-6 * fit.launch_us;
+  const double launch = 1e-6 * fit.launch_us, between = 1e-6 * fit.between_us;
+  if (const auto seconds = measured_seconds(event, fit)) {
+    return between + *seconds;
+  }
   switch (event.kind) {
   case What::product:
-    return std::max(
-        launch, std::max(product_seconds(event, machine), memory_seconds(event.bytes, machine))
-    );
+    return between +
+           std::max(
+               launch,
+               std::max(product_seconds(event, machine), memory_seconds(event.bytes, machine))
+           );
   case What::attention:
-    return std::max(launch, attention_seconds(event, machine));
+    return between + std::max(launch, attention_seconds(event, machine));
   case What::memory:
-    return std::max(launch, memory_seconds(bytes_of(event, fit), machine));
+    return between + std::max(launch, memory_seconds(bytes_of(event, fit), machine));
   case What::start:
   case What::wait:
     break;

@@ -76,6 +76,11 @@ double Hardware::peak(at::ScalarType type) const {
   return 0;
 }
 
+void MeasuredRate::fields(Fields<MeasuredRate>& f) {
+  f.add("size", &MeasuredRate::size, "batch, m, n, k; or bytes").required();
+  f.add("g_per_s", &MeasuredRate::g_per_s, "GFLOP/s or GB/s").above(0).required();
+}
+
 void Calibration::fields(Fields<Calibration>& f) {
   f.add("source", &Calibration::source, "where the numbers come from");
   f.add("fitted_on", &Calibration::fitted_on, "published rows that they were fitted on");
@@ -93,6 +98,7 @@ void Calibration::fields(Fields<Calibration>& f) {
   f.add("launch_us", &Calibration::launch_us, "least time of an operation").at_least(0);
   f.add("link_us", &Calibration::link_us, "of each round of a collective in a node").at_least(0);
   f.add("network_us", &Calibration::network_us, "of each round between nodes").at_least(0);
+  f.add("between_us", &Calibration::between_us, "from an operation to the next one").at_least(0);
   f.add("channels", &Calibration::channels, "processors that a collective takes").at_least(0);
   f.add("fused", &Calibration::fused, "chains of element-wise operations are one kernel");
   f.add("update_bytes", &Calibration::update_bytes, "memory per parameter of an update")
@@ -104,6 +110,7 @@ void Calibration::fields(Fields<Calibration>& f) {
   f.add("scattered", &Calibration::scattered, "tp's ranks send a part each to the next stage");
   f.add("waits", &Calibration::waits, "axes whose collectives and transfers nothing goes beside");
   f.add("pieces", &Calibration::pieces, "axes whose collectives go in pieces beside products");
+  f.add("rates", &Calibration::rates, "measured rates by operator and type");
 }
 
 std::vector<std::string> hardware_names(const ReadOptions& options) {

@@ -9,6 +9,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,14 @@ struct MH_API Hardware {
   [[nodiscard]] double peak(at::ScalarType type) const;
 };
 
+/// How fast an operation of one size was.
+struct MH_API MeasuredRate {
+  std::vector<double> size; ///< of products and attention: batch, m, n, k; else bytes
+  double g_per_s = 0;       ///< GFLOP/s of products and attention; else GB/s
+
+  static void fields(Fields<MeasuredRate>& f);
+};
+
 /// Which parts of a machine's rates training reaches, and what the program that reaches them does
 /// in another way than the recorded one: 0 and none where it does the same.
 struct MH_API Calibration {
@@ -57,6 +66,7 @@ struct MH_API Calibration {
   double launch_us = 4;               ///< least time of an operation
   double link_us = 8;                 ///< time of a collective without bytes, and of each round
   double network_us = 20;
+  double between_us = 0;   ///< from an operation to the next one, where the host computes, too
   int64_t channels = 0;    ///< processors that a collective takes from what goes on beside it
   bool fused = false;      ///< chains of element-wise operations are one kernel each
   double update_bytes = 0; ///< of memory per parameter of an update; 0: as recorded
@@ -68,6 +78,8 @@ struct MH_API Calibration {
   /// Mesh axes: gathers go in pieces beside the product that needs them, reduce-scatters beside the
   /// one that makes them.
   std::vector<std::string> pieces = {};
+  /// By operator and type, in place of what is computed from the rates above.
+  std::map<std::string, std::vector<MeasuredRate>> rates = {};
 
   static void fields(Fields<Calibration>& f);
 };

@@ -157,6 +157,9 @@ PlanEvent own_event(std::string_view name, ops::CostFunction cost, Inputs inputs
   }
   const auto [flops, bytes] = cost(inputs);
   PlanEvent event{.kind = EventKind::memory, .flops = flops, .bytes = bytes};
+  if (inputs[0].isTensor()) {
+    event.type = inputs[0].toTensor().scalar_type();
+  }
   if (name.starts_with("megahost::attention")) {
     event.backward = name.ends_with("_backward");
     const auto& q = inputs[event.backward ? 1 : 0].toTensor(); // [queries, batch, heads, dim]
@@ -166,6 +169,7 @@ PlanEvent own_event(std::string_view name, ops::CostFunction cost, Inputs inputs
     event.m = q.size(0);
     event.n = inputs[event.backward ? 2 : 1].toTensor().size(0);
     event.k = q.size(3);
+    event.dropout = inputs[event.backward ? 13 : 10].toDouble() > 0;
   } else if (name.starts_with("megahost::vocab_")) {
     event.m = inputs[0].toTensor().numel();
   } else if (name == "megahost::update_") { // the first list: weights

@@ -24,7 +24,8 @@ struct Recorder::Frame {
   bool backward = false;  // of a pass; what is computed again in it is forward
   bool inner = false;     // what runs inside it is not counted
   bool has_inner = false; // something that counts ran inside it
-  size_t event = 0;       // of an operator of ours: how many there are with its own
+  size_t event = 0;       // how many there are with its own; 0: it has none yet
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   double input_bytes = 0;
   std::array<const void*, 4> storages{}; // of its first inputs
 };
@@ -83,6 +84,7 @@ void Recorder::begin(const at::RecordFunction& function) {
     event.name = name;
     events_.push_back(event);
     frame.inner = true;
+    frame.event = events_.size();
     if (event.kind != EventKind::memory) {
       made_.clear();
     }
@@ -99,7 +101,6 @@ void Recorder::begin(const at::RecordFunction& function) {
     return;
   case WorkKind::own:
     add(own_event(name, frame.op->cost, inputs));
-    frame.event = events_.size();
     take_storages(frame, inputs);
     if (events_.back().kind == EventKind::product &&
         inputs[0].toTensor().scalar_type() != events_.back().type) {
@@ -155,7 +156,10 @@ void Recorder::end(const at::RecordFunction& function) {
   if (!frames_.empty() && counts) {
     frames_.back().has_inner = true;
   }
+  const auto seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - frame.start).count();
   if (frame.event > 0) {
+    events_[frame.event - 1].seconds = seconds;
     chain(frame, events_[frame.event - 1], function);
   }
   if (frame.inner || frame.has_inner || !counts || !outer) {
@@ -179,6 +183,7 @@ void Recorder::end(const at::RecordFunction& function) {
   event.bytes += frame.op->what == WorkKind::other     ? fresh
                  : frame.op->what == WorkKind::updates ? outputs
                                                        : 0;
+  event.seconds = seconds;
   chain(frame, event, function);
   events_.push_back(event);
 }

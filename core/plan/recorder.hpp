@@ -1,6 +1,7 @@
 #pragma once
-/// What a step on the Meta device does, noted while it does it: products by shape, passes over
-/// memory, collectives, and the memory of its tensors.
+/// What a step does, noted while it does it: products by shape, passes over memory, collectives,
+/// and the memory of its tensors if that is on the Meta device. Of a step elsewhere also how long
+/// each thing takes.
 ///
 ///     mh::Recorder recorder;
 ///     mh::Mesh mesh = mh::alone(shape, rank, {.listener = &recorder});
@@ -14,6 +15,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -42,6 +44,8 @@ struct PlanEvent {
   int64_t batch = 1, m = 0, n = 0, k = 0; ///< of attention: heads, queries, keys, their size; m of
                                           ///< an update: parameters
   bool backward = false;                  ///< of attention
+  bool dropout = false;                   ///< of attention
+  double seconds = 0;                     ///< that it took where it was recorded
   size_t collective = 0;                  ///< of start and wait: which of `Recorder::collectives`
 };
 

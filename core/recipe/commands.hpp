@@ -22,6 +22,9 @@ enum class RecipeFormat : uint8_t { toml, lua, json };
 /// comes from: in a comment, or, in JSON, which has none, in a table "origins" beside "recipe".
 [[nodiscard]] std::string show_recipe(const Recipe& recipe, RecipeFormat format, bool origins);
 
+/// A table as TOML: sections, each with a line a key.
+[[nodiscard]] std::string toml_text(const Table& table);
+
 /// One line: "recipes/tiny.lua is a valid recipe: model llama, ...".
 [[nodiscard]] std::string check_recipe(const Loaded& loaded, const Resolved& resolved);
 

@@ -164,6 +164,10 @@ RecipeFormat recipe_format(const std::string& name) {
   throw Error("--format is " + string_text(name) + ", expected toml, lua or json");
 }
 
+std::string toml_text(const Table& table) {
+  return show_toml(table, /*origins=*/false);
+}
+
 std::string show_recipe(const Recipe& recipe, RecipeFormat format, bool origins) {
   const Table& tree = recipe.tree.as_table();
   if (format == RecipeFormat::toml) {

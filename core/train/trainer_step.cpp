@@ -88,6 +88,7 @@ void Trainer::step() {
        .gradient_norm = result.gradient_norm,
        .seconds = seconds_since(begin),
        .memory = session.device->peak_memory(),
+       .ranks = session.mesh.world(),
        .skipped = !result.updated,
        .nan = !result.finite(),
        .loss_scale = guards_.scales() ? std::optional(loss_scale) : std::nullopt,

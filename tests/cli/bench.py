@@ -66,7 +66,31 @@ def refusals(folder):
     assert done.returncode == 2 and "measures one rank" in done.stderr, done
 
 
+def calibration(folder):
+    """What is measured is taken by plans of this machine's CPU, and by no others."""
+    environment = os.environ | {"XDG_DATA_HOME": folder}
+
+    def megahost(*words, **more):
+        return subprocess.run([os.environ["MEGAHOST"], *words], stdout=subprocess.PIPE, check=True, text=True,
+                              cwd=os.environ["MEGAHOST_SOURCE"], env=environment | more).stdout
+
+    def assumed(**more):
+        plan = json.loads(megahost("plan", "tests/cli/tiny.toml", "--on", "this", "--json", **more))
+        return any("bench --calibrate" in note for note in plan["notes"])
+
+    assert assumed()
+    said = megahost("bench", "--calibrate")
+    file = os.path.join(folder, "megahost", "machine.toml")
+    assert file + " holds them" in said, said
+    assert '"megahost::attention' in open(file).read()
+    assert os.listdir(os.path.dirname(file)) == ["machine.toml"]
+    assert not assumed()
+    threads = str(1 + int(said.split(" threads")[0].split()[-1]))
+    assert assumed(OMP_NUM_THREADS=threads), "rates of other threads were taken"
+
+
 with tempfile.TemporaryDirectory() as temporary:
+    calibration(temporary)
     step_keys(temporary)
     refusals(temporary)
     for what in ("memory", "gemm"):

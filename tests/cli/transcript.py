@@ -72,7 +72,8 @@ def main():
     source = pathlib.Path(os.environ["MEGAHOST_SOURCE"])
     environment = os.environ | {"NO_COLOR": "1", "HOME": "/nonexistent"}
     environment["PATH"] = str(pathlib.Path(os.environ["MEGAHOST"]).parent) + ":" + environment["PATH"]
-    environment.pop("MEGAHOST_LAUNCHER", None)
+    for name in "MEGAHOST_LAUNCHER", "XDG_DATA_HOME":  # what a user has, and a transcript does not show
+        environment.pop(name, None)
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "recipes").symlink_to(source / "recipes")

@@ -36,69 +36,82 @@ int64_t process_bytes(std::string_view name) {
 
 } // namespace
 
+StepByStep::StepByStep(const Recipe& recipe, Host& host)
+    : session_(make_session(
+          recipe,
+          host,
+          {.step_peak =
+               step_peak({.recipe = recipe, .host = host, .device = planned_device(recipe)})}
+      ))
+    , base_bytes_(process_bytes("VmRSS:")) {
+  for (const auto& parameter : session_->model->parameters().all()) {
+    base_bytes_ -= static_cast<int64_t>(parameter.value.nbytes());
+  }
+  session_->allocate_gradients();
+  weights_ = std::make_unique<Weights>(
+      session_->model->parameters(),
+      session_->gradients->owned(),
+      *session_->optimizer,
+      weight_options(recipe, session_->mesh)
+  );
+  data_ = std::make_unique<Prefetcher>(*session_->corpus, Split::train, [this](int64_t) {
+    return session_->layout();
+  });
+}
+
+StepByStep::~StepByStep() = default;
+
+double StepByStep::train() {
+  const Recipe& recipe = session_->recipe;
+  const auto begin = Clock::now();
+  const auto batches = data_->get(done_ * recipe.batch.global, /*more=*/true);
+  const int64_t number = ++done_;
+  const auto done = train_step(
+      session_->passes(),
+      *weights_,
+      *session_->optimizer,
+      batches,
+      {.seed = static_cast<uint64_t>(number),
+       .clip = recipe.optimizer.clip_grad,
+       .update = {.step = number, .lr = session_->schedule->lr({number - 1, 0})}}
+  );
+  session_->device->synchronize();
+  if (!done.updated) {
+    throw Error(
+        "step " + std::to_string(number) + " gave numbers that are not finite",
+        "lower optimizer.lr",
+        exit_code::numbers
+    );
+  }
+  return seconds_since(begin);
+}
+
 StepBench bench_step(const Recipe& recipe, Host& host, int64_t steps) {
   StepBench result{.recipe = recipe.name, .precision = recipe.precision};
-  const auto session = make_session(
-      recipe,
-      host,
-      {.step_peak = step_peak({.recipe = recipe, .host = host, .device = planned_device(recipe)})}
-  );
-  result.base_bytes = process_bytes("VmRSS:");
-  for (const auto& parameter : session->model->parameters().all()) {
-    result.base_bytes -= static_cast<int64_t>(parameter.value.nbytes());
-  }
-  session->allocate_gradients();
-  Weights weights(
-      session->model->parameters(),
-      session->gradients->owned(),
-      *session->optimizer,
-      weight_options(recipe, session->mesh)
-  );
-  const auto layout = [&session](int64_t) { return session->layout(); };
-  Prefetcher data(*session->corpus, Split::train, layout);
-  const auto step = [&](int64_t number) {
-    const auto batches = data.get((number - 1) * recipe.batch.global, /*more=*/true);
-    const auto done = train_step(
-        session->passes(),
-        weights,
-        *session->optimizer,
-        batches,
-        {.seed = static_cast<uint64_t>(number),
-         .clip = recipe.optimizer.clip_grad,
-         .update = {.step = number, .lr = session->schedule->lr({number - 1, 0})}}
-    );
-    session->device->synchronize();
-    if (!done.updated) {
-      throw Error(
-          "step " + std::to_string(number) + " gave numbers that are not finite",
-          "lower optimizer.lr",
-          exit_code::numbers
-      );
-    }
-  };
+  StepByStep run(recipe, host);
+  const Session& session = run.session();
+  result.base_bytes = run.base_bytes();
   for (int64_t i = 1; i <= kWarmUp; ++i) {
-    step(i);
+    run.train();
   }
   const int64_t asked = allocator_counts().system_requests;
   const int64_t resident = process_bytes("VmRSS:");
   for (int64_t i = 1; i <= steps; ++i) {
-    const auto begin = Clock::now();
-    step(kWarmUp + i);
-    result.seconds.push_back(seconds_since(begin));
+    result.seconds.push_back(run.train());
   }
   result.system_requests = allocator_counts().system_requests - asked;
   result.grown_bytes = process_bytes("VmRSS:") - resident;
-  result.peak_bytes = session->device->peak_memory();
-  result.state_bytes = state_bytes(*session, weights);
+  result.peak_bytes = session.device->peak_memory();
+  result.state_bytes = state_bytes(session, run.weights());
   result.tokens = recipe.batch.global * recipe.model.seq_length;
-  const auto& forward = session->model->flops();
+  const auto& forward = session.model->flops();
   result.product_flops = 3 * forward.products;
-  result.attention_flops = session->flops_per_token() - result.product_flops;
-  if (session->device->device().is_cpu()) {
+  result.attention_flops = session.flops_per_token() - result.product_flops;
+  if (session.device->device().is_cpu()) {
     const at::NoGradGuard no_grad;
-    result.peak_flops = product_rate(session->dtype);
+    result.peak_flops = product_rate(session.dtype);
   } else {
-    result.peak_flops = session->device->peak_flops(session->dtype);
+    result.peak_flops = session.device->peak_flops(session.dtype);
   }
   return result;
 }

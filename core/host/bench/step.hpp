@@ -2,11 +2,15 @@
 /// The benchmarks that take a recipe: whole training steps, and the data alone.
 
 #include "core/host/bench/bench.hpp"
+#include "core/train/batches.hpp"
+#include "core/train/session.hpp"
+#include "core/train/weights.hpp"
 #include "megahost/recipe.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,6 +28,32 @@ struct StepBench {
 
   [[nodiscard]] double step() const;  ///< median, in seconds
   [[nodiscard]] double flops() const; ///< of the model in a second
+};
+
+/// Trains steps of a recipe, one at a time; nothing is written.
+class StepByStep {
+public:
+  /// Throws:  mh::Error as a run of the recipe would
+  StepByStep(const Recipe& recipe, Host& host);
+  ~StepByStep();
+
+  /// Trains one step; seconds that it took.
+  ///
+  /// Throws:  mh::Error (exit code 6) if it gave numbers that are not finite
+  double train();
+
+  [[nodiscard]] Session& session() const { return *session_; }
+
+  [[nodiscard]] const Weights& weights() const { return *weights_; }
+
+  /// Resident before the first step, without weights, gradients and optimizer.
+  [[nodiscard]] int64_t base_bytes() const { return base_bytes_; }
+
+private:
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<Prefetcher> data_;
+  int64_t done_ = 0, base_bytes_ = 0;
 };
 
 /// Trains some steps and then `steps` measured ones; nothing is written.

@@ -7,6 +7,20 @@ namespace mh {
 std::vector<Command> bench_commands() {
   return {
       {
+          "bench",
+          "Speed",
+          "measures this machine for plans",
+          "Trains small models of several widths and lengths for some steps, notes how long each "
+          "operation takes, and measures collectives between two processes: about a minute, on a "
+          "machine that does nothing else. The rates are written to machine.toml in the user's "
+          "folder ($XDG_DATA_HOME/megahost), and `megahost plan` takes them for this machine's "
+          "CPU. The words below measure one thing each, and write nothing.",
+          {},
+          {{"--calibrate", "", "does so"}},
+          {{"megahost bench --calibrate", ""},
+           {"megahost plan recipes/quickstart.lua", "by what was measured"}},
+      },
+      {
           "bench step",
           "Speed",
           "trains some steps of a recipe and says how fast they are",

@@ -58,16 +58,19 @@ std::vector<Command> layout_commands() {
           "schedule's order; FLOPs, bytes and collectives are those that it asks for. A machine's "
           "rates (presets/hardware.toml, and what training reaches of them in "
           "presets/calibration.toml) make seconds of that. Where the layout does not fit, or waits "
-          "much, the changes that help most are looked for by planning them. Status 1 if it does "
-          "not fit.",
-          {kRecipe},
+          "much, the changes that help most are looked for by planning them. Of the folder of a "
+          "run, what the run measured stands beside what is planned. Status 1 if it does not fit.",
+          {{"RECIPE", "recipe file: .lua, .toml or .json; or the folder of a run"}},
           {
               {"--on",
                "NAME",
-               "machine: h100, p5.48xlarge, ...; unless given this one's CPU, or an h100 for "
-               "device cuda"},
+               "machine: h100, p5.48xlarge, ..., or \"this\" for the CPU here; unless given that "
+               "CPU, or an h100 for device cuda"},
               {"--gpus", "N", "ranks of the run, for parallel.data = \"auto\""},
               {"--tokens", "N", "length of the run in tokens, as 1T or 300B"},
+              {"--html",
+               "FILE",
+               "also writes a page: memory, time, pipeline, speed over the number of ranks"},
               kSet,
               kPlugin,
               kJson,
@@ -79,6 +82,8 @@ std::vector<Command> layout_commands() {
               {"megahost plan recipes/llama70b.lua --gpus 64 --on p5.48xlarge --set "
                "recompute.use=full",
                "another way to fit"},
+              {"megahost plan recipes/llama70b.lua --on h100 --html plan.html", "with pictures"},
+              {"megahost plan runs/quickstart", "planned beside measured"},
           },
       },
       {

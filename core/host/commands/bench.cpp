@@ -1,5 +1,6 @@
 #include "core/host/bench/bench.hpp"
 
+#include "core/host/bench/machine.hpp"
 #include "core/host/bench/step.hpp"
 #include "core/host/commands/commands.hpp"
 #include "core/host/spawn.hpp"
@@ -8,11 +9,18 @@
 #include "core/mesh/launchers.hpp"
 #include "core/mesh/processes.hpp"
 #include "core/mesh/threads.hpp"
+#include "core/storage/local.hpp"
 #include "core/train/session.hpp"
+#include "core/train/words.hpp"
 #include "megahost/error.hpp"
+
+#include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 namespace mh {
 
@@ -48,7 +56,84 @@ int bench_table(const Invocation& invocation, Host&) {
   return put(invocation, Measure());
 }
 
+constexpr const char* kLinksFile = "MEGAHOST_LINKS"; // where a rank of --calibrate writes
+
+/// Collectives between two processes of this machine, by way of a file.
+BenchTable measure_links(const std::string& file) {
+  setenv(kLinksFile, file.c_str(), 1);
+  const int status = run_as_ranks(2);
+  unsetenv(kLinksFile);
+  if (status != 0) {
+    throw Error("the ranks that measure collectives failed", "", status);
+  }
+  BenchTable table;
+  std::ifstream stream(file);
+  for (const auto& row : nlohmann::ordered_json::parse(stream)) {
+    table.rows.push_back(row);
+  }
+  std::filesystem::remove(file);
+  return table;
+}
+
+/// This process is one of them.
+int run_link_rank(Host& host) {
+  const auto found = find_world(process_environment());
+  const char* file = std::getenv(kLinksFile);
+  if (!found || file == nullptr) {
+    throw Error("megahost bench --calibrate starts its own ranks", "leave the launcher out");
+  }
+  const auto device = host.make<Device>("cpu", Table(), Device::Args{});
+  const Processes processes(*found, std::chrono::seconds(60));
+  const Mesh mesh({.dp = found->world.size}, found->world.rank, processes.make_backend(at::kCPU));
+  install_caching_allocator();
+  const BenchTable table = bench_comm(mesh, *device);
+  if (found->world.rank == 0) {
+    LocalStorage disk;
+    replace_file(disk, file, nlohmann::ordered_json(table.rows).dump());
+  }
+  return 0;
+}
+
+int calibrate(Host& host) {
+  const std::string file = calibration_file();
+  std::filesystem::create_directories(std::filesystem::path(file).parent_path());
+  const BenchTable links = measure_links(file + ".links");
+  install_caching_allocator();
+  ops::ensure_registered();
+  Machine machine = calibrate_cpu(host);
+  take_links(links, machine);
+  LocalStorage disk;
+  replace_file(disk, file, machine_text(machine));
+  const Hardware& cpu = machine.hardware;
+  std::string text =
+      cpu.source + "\n" + words("  products   %.0f GFLOP/s fp32", 1e3 * cpu.fp32_tflops);
+  if (cpu.bf16_tflops > 0) {
+    text += words(", %.0f GFLOP/s bf16", 1e3 * cpu.bf16_tflops);
+  }
+  text += words(
+      "\n  memory     %.1f GB/s, %.1f GB/s in the cache\n"
+      "  processes  %.2f GB/s between two, %.0f us a round\n"
+      "  steps      %zu kinds of operations, %.1f us from one to the next\n",
+      1e3 * cpu.memory_tb_s,
+      1e3 * cpu.cache_tb_s,
+      cpu.link_gb_s,
+      machine.calibration.link_us,
+      machine.calibration.rates.size(),
+      machine.calibration.between_us
+  );
+  return put(text + file + " holds them: `megahost plan` takes them for this CPU\n");
+}
+
 } // namespace
+
+int command_bench(const Invocation& invocation, Host& host) {
+  if (!invocation.has("--calibrate")) {
+    throw Error(
+        "megahost bench needs another word, or --calibrate", "megahost bench --help lists them"
+    );
+  }
+  return is_spawned_rank() ? run_link_rank(host) : calibrate(host);
+}
 
 int command_bench_step(const Invocation& invocation, Host& host) {
   const int64_t steps = number_option(invocation, "--steps", 10, 1, 1'000'000);

@@ -24,6 +24,7 @@ constexpr std::pair<std::string_view, Run> kCommands[] = {
     {"mesh", mh::command_mesh},
     {"plan", mh::command_plan},
     {"schedule", mh::command_schedule},
+    {"bench", mh::command_bench},
     {"bench step", mh::command_bench_step},
     {"bench data", mh::command_bench_data},
     {"bench gemm", mh::command_bench_gemm},

@@ -8,6 +8,7 @@
 #include "core/host/plan/report.hpp"
 #include "core/plan/hardware.hpp"
 #include "core/recipe/text.hpp"
+#include "core/storage/local.hpp"
 #include "core/train/processor.hpp"
 #include "megahost/error.hpp"
 
@@ -17,8 +18,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,33 +57,45 @@ class Question {
 public:
   Question(const Invocation& invocation, Host& host)
       : invocation_(invocation)
-      , host_(host) {
-    if (invocation.has("--on")) {
+      , host_(host)
+      , file_(invocation.arguments.front()) {
+    if (std::filesystem::is_directory(file_)) {
+      run_ = measured_of(read_run(file_));
+      file_ = (std::filesystem::path(file_) / "recipe.toml").string();
+    }
+    if (invocation.has("--on") && invocation.value("--on") != kThisMachine) {
       machine_ = find_machine(invocation.value("--on"), roots());
     }
   }
 
-  [[nodiscard]] Recipe recipe(const std::vector<std::string>& sets = {}) const {
+  /// `sets` and `ranks` instead of those that were asked for.
+  [[nodiscard]] Recipe recipe(
+      const std::vector<std::string>& sets = {}, std::optional<int64_t> ranks = std::nullopt
+  ) const {
     Invocation asked = invocation_;
     auto& all = asked.options["--set"];
     all.insert(all.end(), sets.begin(), sets.end());
     std::vector<Layer> layers;
-    if (machine_) {
-      layers.push_back({"--on", Table{{"device", machine_->hardware.device}}});
+    if (invocation_.has("--on")) {
+      const std::string device = machine_ ? machine_->hardware.device : "cpu";
+      layers.push_back({"--on", Table{{"device", device}}});
     }
     const bool bf16 = machine_ ? machine_->hardware.bf16_tflops > 0 : this_processor().bf16();
     return read_resolved(
-               asked, host_, asked.arguments.front(), layers, Facts{.bf16 = bf16, .world = gpus()}
+               asked, host_, file_, layers, Facts{.bf16 = bf16, .world = ranks.value_or(gpus())}
     )
         .resolved.recipe;
   }
+
+  /// What the run measured whose folder is asked about.
+  [[nodiscard]] const std::optional<Measured>& run() const { return run_; }
 
   /// Ranks of the run.
   [[nodiscard]] int64_t world(const Recipe& recipe) const {
     const auto& parallel = recipe.parallel;
     const bool automatic = !std::holds_alternative<int64_t>(parallel.data);
     if (!invocation_.has("--gpus")) {
-      return parallel.ranks();
+      return automatic && run_ ? gpus() : parallel.ranks();
     }
     const int64_t ranks = automatic ? parallel.model_ranks() : parallel.ranks();
     if (automatic ? gpus() % ranks != 0 : gpus() != ranks) {
@@ -105,12 +120,37 @@ public:
     if (recipe.device != "cpu") {
       return find_machine(kUsualGpu, roots());
     }
-    return measure_cpu(recipe.precision == "fp32" ? at::kFloat : at::kBFloat16, world);
+    if (!cpu_) {
+      cpu_ = calibrated_cpu();
+      calibrated_ = cpu_.has_value();
+    }
+    if (!cpu_) {
+      cpu_ = measure_cpu(recipe.precision == "fp32" ? at::kFloat : at::kBFloat16);
+    }
+    return share_of(*cpu_, world);
   }
 
-  [[nodiscard]] RecordedStep record(const Recipe& recipe) const {
+  /// What a person should know of the machine.
+  [[nodiscard]] std::vector<std::string> notes(const Recipe& recipe) const {
+    if (recipe.device == "cpu" && !machine_ && !calibrated_) {
+      return {"what steps reach of this CPU's rates is assumed: `megahost bench --calibrate` "
+              "measures it"};
+    }
+    if (recipe.device != "cpu" && !invocation_.has("--on")) {
+      return {
+          std::string("the recipe does not say on which GPU: ") + kUsualGpu +
+          " is taken, --on names another"};
+    }
+    return {};
+  }
+
+  [[nodiscard]] RecordedStep
+  record(const Recipe& recipe, std::optional<int64_t> ranks = std::nullopt) const {
     return record_step(
-        {.recipe = recipe, .host = host_, .world = world(recipe), .device = planned_device(recipe)}
+        {.recipe = recipe,
+         .host = host_,
+         .world = ranks ? *ranks : world(recipe),
+         .device = planned_device(recipe)}
     );
   }
 
@@ -122,12 +162,17 @@ private:
   }
 
   [[nodiscard]] int64_t gpus() const {
-    return number_option(invocation_, "--gpus", /*otherwise=*/1, /*least=*/1, kMostGpus);
+    const int64_t otherwise = run_ ? std::max<int64_t>(1, run_->ranks) : 1;
+    return number_option(invocation_, "--gpus", otherwise, /*least=*/1, kMostGpus);
   }
 
   const Invocation& invocation_;
   Host& host_;
+  std::string file_;
+  std::optional<Measured> run_;
   std::optional<Machine> machine_;
+  mutable std::optional<Machine> cpu_; // once it has been asked for
+  mutable bool calibrated_ = false;    // whether its rates are those of real steps
 };
 
 /// Single changes worth a try.
@@ -211,6 +256,33 @@ std::vector<Change> best_changes(
   return found;
 }
 
+/// The plan on fewer and on more data ranks, powers of two up to eight times as many; the global
+/// batch stays.
+std::vector<Plan> scaling_of(const Question& question, const Recipe& recipe, const Plan& plan) {
+  constexpr int64_t kFurther = 8;
+  const int64_t copies = plan.shape.dp, ranks = plan.shape.world() / copies;
+  std::set<int64_t> degrees{copies};
+  for (int64_t data = 1; data <= kFurther * copies; data *= 2) {
+    degrees.insert(data);
+  }
+  std::vector<Plan> plans;
+  for (const int64_t data : degrees) {
+    if (data == copies) {
+      plans.push_back(plan);
+      continue;
+    }
+    try {
+      const int64_t world = data * ranks;
+      const Recipe scaled = question.recipe({"parallel.data=" + std::to_string(data)}, world);
+      plans.push_back(
+          make_plan(question.record(scaled, world), scaled, question.machine(scaled, world))
+      );
+    } catch (const Error&) { // the batch, or a strategy, does not go into so many
+    }
+  }
+  return plans;
+}
+
 } // namespace
 
 int command_plan(const Invocation& invocation, Host& host) {
@@ -224,13 +296,11 @@ int command_plan(const Invocation& invocation, Host& host) {
   const RecordedStep record = question.record(recipe);
   const Machine machine = question.machine(recipe, world);
   Plan plan = make_plan(record, recipe, machine);
-  if (!invocation.has("--on") && recipe.device != "cpu") {
-    plan.notes.emplace_back(
-        std::string("the recipe does not say on which GPU: ") + kUsualGpu +
-        " is taken, --on names another"
-    );
+  for (std::string& note : question.notes(recipe)) {
+    plan.notes.push_back(std::move(note));
   }
   PlanReport report{recipe, plan, tokens};
+  report.measured = question.run();
   if (!plan.fits() || plan.mfu() < kSlow) {
     report.changes = best_changes(question, recipe, machine, plan);
   }
@@ -240,6 +310,11 @@ int command_plan(const Invocation& invocation, Host& host) {
           .c_str(),
       stdout
   );
+  if (invocation.has("--html")) {
+    report.scaling = scaling_of(question, recipe, plan);
+    LocalStorage disk;
+    replace_file(disk, invocation.value("--html"), plan_page(report));
+  }
   return plan.fits() ? 0 : 1;
 }
 

@@ -44,8 +44,9 @@ int print_help(const std::vector<std::string>& words) {
   const mh::Terminal terminal = mh::Terminal::of(STDOUT_FILENO);
   if (words.empty()) {
     print(mh::overview(terminal));
-  } else if (const mh::Command* command = mh::named_command(words).command) {
-    print(mh::help(*command, terminal));
+  } else if (const mh::Named named = mh::named_command(words); named.command != nullptr) {
+    const std::string group = mh::group_help(named.command->name, terminal);
+    print(mh::help(*named.command, terminal) + (group.empty() ? "" : "\n" + group));
   } else if (const std::string group = mh::group_help(words.front(), terminal); !group.empty()) {
     print(group);
   } else {

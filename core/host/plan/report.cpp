@@ -15,10 +15,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kGib = 1073741824.0;
+} // namespace
 
 std::string gib(int64_t bytes) {
-  const double value = static_cast<double>(bytes) / kGib;
+  const double value = static_cast<double>(bytes) / 1073741824.0;
   return value >= 100   ? words("%.0f", value)
          : value >= 0.1 ? words("%.1f", value)
                         : words("%.3f", value);
@@ -26,6 +26,16 @@ std::string gib(int64_t bytes) {
 
 std::string seconds_text(double seconds) {
   return seconds >= 1 ? words("%.2f s", seconds) : words("%.1f ms", 1e3 * seconds);
+}
+
+namespace {
+
+/// "124M", "68.98B".
+std::string short_count(int64_t count) {
+  const auto value = static_cast<double>(count);
+  return value >= 1e9   ? words("%.2fB", value / 1e9)
+         : value >= 1e6 ? words("%.0fM", value / 1e6)
+                        : grouped(count);
 }
 
 std::string layout_words(const Plan& plan) {
@@ -44,13 +54,14 @@ std::string layout_words(const Plan& plan) {
   return axes.empty() ? "one rank" : join(axes);
 }
 
-std::string title(const PlanReport& report) {
+} // namespace
+
+std::string plan_title(const PlanReport& report) {
   const Plan& plan = report.plan;
   const auto& recipe = report.recipe;
-  std::string text = recipe.name + ": " +
-                     words("%.2f", static_cast<double>(plan.parameters) / 1e9) +
-                     "B parameters on " + std::to_string(plan.shape.world()) + " x " +
-                     plan.machine.hardware.name + ", " + layout_words(plan);
+  std::string text = recipe.name + ": " + short_count(plan.parameters) + " parameters on " +
+                     std::to_string(plan.shape.world()) + " x " + plan.machine.hardware.name +
+                     ", " + layout_words(plan);
   text += "\n" + std::to_string(plan.pipeline.microbatches) + " microbatch" +
           (plan.pipeline.microbatches == 1 ? "" : "es") + " of " +
           std::to_string(recipe.batch.micro) + " x " + grouped(recipe.model.seq_length) +
@@ -64,7 +75,6 @@ std::string title(const PlanReport& report) {
   return text + "\n";
 }
 
-/// Stages to show: all of a few; of many the ends and the fullest.
 std::vector<size_t> shown_stages(const Plan& plan) {
   constexpr size_t kAll = 16;
   std::vector<size_t> shown;
@@ -80,6 +90,8 @@ std::vector<size_t> shown_stages(const Plan& plan) {
   }
   return shown;
 }
+
+namespace {
 
 std::string memory_table(const Plan& plan, const Terminal& terminal) {
   const bool known = plan.capacity > 0;
@@ -121,11 +133,10 @@ std::string memory_table(const Plan& plan, const Terminal& terminal) {
   return text;
 }
 
-using Part = std::pair<std::string, double>;
+} // namespace
 
-/// What a step's time goes to, in the order in which it is told.
-std::vector<Part> parts_of(const StepTime& step) {
-  std::vector<Part> parts{
+std::vector<std::pair<std::string, double>> time_parts(const StepTime& step) {
+  std::vector<std::pair<std::string, double>> parts{
       {"products", step.products},
       {"attention", step.attention},
       {"memory-bound operations", step.memory}};
@@ -139,11 +150,13 @@ std::vector<Part> parts_of(const StepTime& step) {
   return parts;
 }
 
+namespace {
+
 std::string time_table(const Plan& plan) {
   const StepTime& step = plan.step;
   std::string text = "time of a step: " + seconds_text(step.total) +
                      (plan.shape.pp > 1 ? " (parts of the stage with the most work)" : "") + "\n";
-  for (const auto& [name, seconds] : parts_of(step)) {
+  for (const auto& [name, seconds] : time_parts(step)) {
     if (seconds / step.total > 0.0005) {
       text += words(
           "  %-24s %10s  %5.1f%%  %s\n",
@@ -197,6 +210,45 @@ std::string effect(const Plan& before, const Plan& after) {
   return text + (before.fits() ? "" : after.fits() ? ", fits" : ", does not fit yet");
 }
 
+} // namespace
+
+std::string change_text(const Plan& plan, const Change& change) {
+  return "--set " + join(change.sets, " --set ") + ": " + effect(plan, change.plan);
+}
+
+namespace {
+
+/// Planned beside measured, a row each.
+std::string measured_table(const Plan& plan, const Measured& run) {
+  std::string text = "\nplanned beside measured, steps " + grouped(run.first) + " to " +
+                     grouped(run.last) + " of " + run.folder + "\n";
+  text += words("  %-24s %10s  %10s  %10s\n", "", "planned", "measured", "difference");
+  const auto row = [&](const char* what, double planned, double found, auto&& text_of) {
+    text += words(
+        "  %-24s %10s  %10s  %+9.1f%%\n",
+        what,
+        text_of(planned).c_str(),
+        text_of(found).c_str(),
+        100 * (planned / found - 1)
+    );
+  };
+  const auto count = [](double value) { return grouped(std::llround(value)); };
+  row("time of a step", plan.step.total, run.seconds, seconds_text);
+  row("tokens/s", plan.tokens_per_second(), run.tokens_per_second, count);
+  if (run.memory > 0) {
+    const auto bytes = [](double value) { return gib(std::llround(value)); };
+    row("peak memory, GiB",
+        static_cast<double>(plan.stages.front().total()),
+        static_cast<double>(run.memory),
+        bytes);
+    if (plan.machine.hardware.device == "cpu") {
+      text += "  measured memory is that of rank 0's process: the program and its libraries are in "
+              "it, and not in the plan\n";
+    }
+  }
+  return text;
+}
+
 Json stage_json(const StagePlan& stage) {
   return {
       {"stage", stage.stage},
@@ -214,8 +266,11 @@ Json stage_json(const StagePlan& stage) {
 
 std::string plan_text(const PlanReport& report, const Terminal& terminal) {
   const Plan& plan = report.plan;
-  std::string text = title(report) + "\n" + memory_table(plan, terminal) + "\n" + time_table(plan) +
-                     "\n" + speed(report);
+  std::string text = plan_title(report) + "\n" + memory_table(plan, terminal) + "\n" +
+                     time_table(plan) + "\n" + speed(report);
+  if (report.measured) {
+    text += measured_table(plan, *report.measured);
+  }
   for (const auto& note : plan.notes) {
     text += "note: " + note + "\n";
   }
@@ -223,7 +278,7 @@ std::string plan_text(const PlanReport& report, const Terminal& terminal) {
     text += std::string("\n") +
             (plan.fits() ? "changes that would help:" : "it does not fit; what would help:") + "\n";
     for (const auto& change : report.changes) {
-      text += "  --set " + join(change.sets, " --set ") + ": " + effect(plan, change.plan) + "\n";
+      text += "  " + change_text(plan, change) + "\n";
     }
   } else if (!plan.fits()) {
     text += "\nit does not fit, and no single change that was tried makes it fit\n";
@@ -238,7 +293,7 @@ std::string plan_json(const PlanReport& report) {
     stages.push_back(stage_json(stage));
   }
   Json parts = Json::object();
-  for (const auto& [name, seconds] : parts_of(plan.step)) {
+  for (const auto& [name, seconds] : time_parts(plan.step)) {
     parts[name] = seconds;
   }
   Json json{
@@ -269,6 +324,15 @@ std::string plan_json(const PlanReport& report) {
     json["run_tokens"] = *report.run_tokens;
     json["run_days"] = days;
     json["run_rank_hours"] = days * 24 * static_cast<double>(plan.shape.world());
+  }
+  if (const auto& run = report.measured) {
+    json["measured"] = {
+        {"run", run->folder},
+        {"first_step", run->first},
+        {"last_step", run->last},
+        {"step_seconds", run->seconds},
+        {"tokens_per_second", run->tokens_per_second},
+        {"peak_bytes", run->memory}};
   }
   for (const auto& change : report.changes) {
     json["changes"].push_back(

@@ -1,12 +1,14 @@
 #pragma once
-/// A plan for people and for programs.
+/// A plan for people and for programs: as text, as JSON, as a page.
 
+#include "core/host/plan/measured.hpp"
 #include "core/host/terminal.hpp"
 #include "core/plan/plan.hpp"
 #include "megahost/recipe.hpp"
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mh {
@@ -22,10 +24,25 @@ struct PlanReport {
   const Plan& plan;
   std::optional<double> run_tokens{}; ///< of the whole run
   std::vector<Change> changes{};      ///< the cheapest that help
+  std::vector<Plan> scaling{};        ///< of the page: on fewer and more data ranks
+  std::optional<Measured> measured{}; ///< of the run whose folder was planned
 };
 
 [[nodiscard]] std::string plan_text(const PlanReport& report, const Terminal& terminal);
 [[nodiscard]] std::string plan_json(const PlanReport& report);
+/// One page with pictures.
+[[nodiscard]] std::string plan_page(const PlanReport& report);
+
+/// What text and page share: bytes in GiB, seconds or milliseconds, what is planned in two lines.
+[[nodiscard]] std::string gib(int64_t bytes);
+[[nodiscard]] std::string seconds_text(double seconds);
+[[nodiscard]] std::string plan_title(const PlanReport& report);
+/// A change as the command line takes it, and what it does.
+[[nodiscard]] std::string change_text(const Plan& plan, const Change& change);
+/// Stages to show: all of a few; of many the ends and the fullest.
+[[nodiscard]] std::vector<size_t> shown_stages(const Plan& plan);
+/// What a step's time goes to, in the order in which it is told.
+[[nodiscard]] std::vector<std::pair<std::string, double>> time_parts(const StepTime& step);
 
 /// How MFU and HFU are counted.
 inline constexpr const char* kFlopsFormula =

@@ -23,7 +23,11 @@ std::string between(const std::string& text, const std::string& start, const std
 
 void explain_missing_shape(const c10::Error& error) {
   const std::string text = error.what_without_backtrace();
-  const std::string name = between(text, "Could not run '", "'");
+  // Of LibTorch's operators, and of a plugin's, which have a fallback that says so.
+  std::string name = between(text, "Could not run '", "'");
+  if (name.empty() && text.find(": attempted to run this operator with Meta") != text.npos) {
+    name = between(text, "", ": attempted");
+  }
   if (!name.empty()) {
     const size_t colons = name.find("::");
     const std::string space = name.substr(0, colons);

@@ -150,10 +150,11 @@ double event_time(const PlanEvent& event, const Machine& machine) {
   return 0;
 }
 
-double collective_time(const PlannedCollective& collective, const Machine& machine) {
+namespace {
+
+double seconds_at(const PlannedCollective& collective, const Level& level) {
   const auto n = static_cast<double>(collective.group->members.size());
   const auto bytes = static_cast<double>(collective.bytes);
-  const Level level = level_of(collective, machine);
   const double rate = level.bytes_per_second, latency = level.latency;
   const std::string_view name = collective.name;
   if (collective.host || n < 2) {
@@ -173,6 +174,21 @@ double collective_time(const PlannedCollective& collective, const Machine& machi
     return rounds * latency + (n - 1) / n * bytes / rate;
   }
   return latency + bytes / rate;
+}
+
+} // namespace
+
+double collective_time(const PlannedCollective& collective, const Machine& machine) {
+  return seconds_at(collective, level_of(collective, machine));
+}
+
+void PassTime::add(const PassTime& other, double weight) {
+  products += weight * other.products;
+  attention += weight * other.attention;
+  memory += weight * other.memory;
+  for (const auto& [axis, seconds] : other.exposed) {
+    exposed[axis] += weight * seconds;
+  }
 }
 
 double PassTime::total() const {
@@ -234,10 +250,11 @@ private:
     double& end = free_[axis];
     begun_[number] = {number, now_};
     const bool sends = std::string_view(collective.name) == "send"; // beside what it receives
-    const double seconds = sends ? 0 : collective_time(collective, machine_);
+    const Level level = level_of(collective, machine_);
+    const double seconds = sends ? 0 : seconds_at(collective, level);
     end = std::max(end, now_) + seconds - hidden(i, seconds);
     over_[number] = end;
-    channels_[axis] = level_of(collective, machine_).channels;
+    channels_[axis] = level.channels;
     if (holds(machine_.calibration.waits, axis) && collective.peer < 0) {
       wait(number);
     }

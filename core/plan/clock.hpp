@@ -37,6 +37,9 @@ struct PassTime {
   [[nodiscard]] double compute() const { return products + attention + memory; }
 
   [[nodiscard]] double total() const;
+
+  /// Adds another's times, `weight` times each; nothing of it stays outstanding.
+  void add(const PassTime& other, double weight = 1);
 };
 
 /// Times events one after the other; collectives run beside what is computed until they are waited

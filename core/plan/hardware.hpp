@@ -39,6 +39,14 @@ struct MH_API Hardware {
 
   /// FLOP/s of products of this type, or of the next wider one that the machine has.
   [[nodiscard]] double peak(at::ScalarType type) const;
+
+  /// Bytes of a rank's memory; 0: unknown.
+  [[nodiscard]] int64_t memory() const { return static_cast<int64_t>(memory_gib * 1073741824.0); }
+
+  /// Bytes that programs take beside tensors.
+  [[nodiscard]] int64_t reserved() const {
+    return static_cast<int64_t>(reserved_gib * 1073741824.0);
+  }
 };
 
 /// How fast an operation of one size was.

@@ -2,8 +2,8 @@
 /// What a run would take: memory of each pipeline stage and the time of a step, from the recorded
 /// step and a machine.
 
-#include "core/plan/clock.hpp"
 #include "core/plan/compose.hpp"
+#include "core/plan/stage_clock.hpp"
 #include "core/plan/stage_record.hpp"
 #include "core/train/schedule.hpp"
 
@@ -76,5 +76,16 @@ struct MH_API Plan {
 /// A plan from a record; the same record can be planned on several machines.
 [[nodiscard]] MH_API Plan
 make_plan(const RecordedStep& step, const Recipe& recipe, const Machine& machine);
+
+/// The same, with stages by the clock that were put together in another way; one for each record.
+[[nodiscard]] Plan make_plan(
+    const RecordedStep& step,
+    const std::vector<TimedStage>& stages,
+    const Recipe& recipe,
+    const Machine& machine
+);
+
+/// Whether ranks of tp send a part each to the next stage.
+[[nodiscard]] bool scattered(const Recipe& recipe, const Machine& machine);
 
 } // namespace mh

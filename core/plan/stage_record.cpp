@@ -21,13 +21,6 @@ namespace mh {
 namespace {
 
 using Op = Instruction::Op;
-using Place = StageRecord::Place;
-
-Place place_of(int64_t microbatch, int64_t microbatches) {
-  return microbatch == microbatches - 1 ? Place::last
-         : microbatch == 0              ? Place::first
-                                        : Place::middle;
-}
 
 /// One sample of the corpus for all; of tokens, labels and a mask where the corpus is not here.
 class Shapes : public Corpus {
@@ -106,6 +99,9 @@ public:
   }
 
   StageRecord run(int64_t microbatches) && {
+    if (microbatches == 0) {
+      return std::move(record_);
+    }
     train(1, std::nullopt); // learns how often each gradient is added to
     bool whole = false, split = false;
     for (const auto& one : step_.lists[static_cast<size_t>(record_.stage)]) {
@@ -197,6 +193,7 @@ private:
       const auto& events = recorder_.events();
       record->events.assign(events.begin() + static_cast<std::ptrdiff_t>(event_), events.end());
       for (const auto& event : record->events) {
+        record->flops += event.kind == PlanEvent::Kind::memory ? 0 : event.flops;
         if (event.kind == PlanEvent::Kind::start) {
           record->sent += recorder_.collectives()[event.collective].handed_over;
         }
@@ -208,7 +205,7 @@ private:
   void mark(const Instruction* next, int64_t microbatches) {
     finish(now_);
     if (next != nullptr) {
-      now_ = &record_.passes[{next->op, next->chunk, place_of(next->microbatch, microbatches)}];
+      now_ = &record_.passes[PassKey::of(*next, microbatches)];
     } else {
       now_ = &record_.closing;
       closing_event_ = recorder_.events().size();
@@ -267,51 +264,36 @@ std::string signature(
   return text;
 }
 
-/// The step without its records; `costs` become those of the blocks of a pipeline.
+/// The step without its records; `costs` become those of the blocks.
 RecordedStep outline(const PlanTarget& target, std::vector<double>& costs) {
   const Recipe& recipe = target.recipe;
-  RecordedStep step;
-  step.shape = mesh_shape(recipe, target.world);
-  check_degrees(step.shape);
-  const int64_t samples = recipe.batch.micro * step.shape.dp;
-  step.args = {
-      .stages = step.shape.pp,
-      .virtual_stages = step.shape.pp > 1 ? recipe.parallel.virtual_stages : 1,
-      .microbatches = std::max<int64_t>(1, recipe.batch.global / samples)};
-  const auto tokenizer =
-      target.host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
-  const auto architecture = target.host.make<Architecture>(
-      recipe.model.use,
-      recipe.model.options,
-      {.vocab = tokenizer->vocab(), .seq_length = recipe.model.seq_length}
-  );
-  step.layers = architecture->layers();
-  if (step.shape.pp > 1) {
-    costs = block_costs(*architecture, recipe.model.seq_length);
-    step.layout = stage_layout(recipe, costs);
-    const auto pipeline = make_pipeline(recipe, target.host, step.args.microbatches);
-    step.args = pipeline->args();
-    step.lists = pipeline->training(step.args.microbatches);
-  } else {
-    step.lists = sequential_lists(step.args, /*splits=*/false);
-  }
-  return step;
+  costs = block_costs(recipe, target.host);
+  const int64_t samples = recipe.batch.micro * recipe.parallel.data_degree(target.world);
+  return planned_step(target, costs, std::max<int64_t>(1, recipe.batch.global / samples));
 }
 
-/// Records the step of one stage with three microbatches, in the order of a schedule without
-/// overlap.
-StageRecord record_stage(
-    const PlanTarget& target, int64_t stage, const std::vector<Keep>& keep, RecordedStep& step
+StageRecord record_keeping(
+    const PlanTarget& target,
+    int64_t stage,
+    const std::vector<Keep>& keep,
+    RecordedStep& step,
+    int64_t microbatches
 ) {
   return naming_missing_shapes([&] {
-    return StageRecorder(target, stage, keep, step)
-        .run(std::min<int64_t>(3, step.args.microbatches));
+    return StageRecorder(target, stage, keep, step).run(microbatches);
   });
+}
+
+/// Three microbatches are enough (see the header).
+StageRecord record_keeping(
+    const PlanTarget& target, int64_t stage, const std::vector<Keep>& keep, RecordedStep& step
+) {
+  return record_keeping(target, stage, keep, step, std::min<int64_t>(3, step.args.microbatches));
 }
 
 int64_t
 peak_of(const PlanTarget& target, RecordedStep step, int64_t stage, const std::vector<Keep>& keep) {
-  step.records = {record_stage(target, stage, keep, step)};
+  step.records = {record_keeping(target, stage, keep, step)};
   step.record_of.assign(static_cast<size_t>(step.args.stages), 0);
   return compose_memory(step, stage).peak;
 }
@@ -334,17 +316,50 @@ std::vector<Keep> keep_of(const PlanTarget& target, const RecordedStep& step, in
 } // namespace
 
 const PassRecord& StageRecord::of(const Instruction& one, int64_t microbatches) const {
-  for (const Place place : {place_of(one.microbatch, microbatches), Place::middle, Place::last}) {
-    const auto found = passes.find({one.op, one.chunk, place});
-    if (found != passes.end()) {
-      return found->second;
-    }
-  }
-  throw InternalError("no pass was recorded of " + to_string(one));
+  const auto* pass = find_pass(passes, PassKey::of(one, microbatches));
+  MH_ASSERT(pass != nullptr, "no pass was recorded of " + to_string(one));
+  return *pass;
 }
 
 at::DeviceType planned_device(const Recipe& recipe) {
   return recipe.device == "cpu" ? at::kCPU : at::kCUDA;
+}
+
+RecordedStep
+planned_step(const PlanTarget& target, const std::vector<double>& costs, int64_t microbatches) {
+  const Recipe& recipe = target.recipe;
+  RecordedStep step;
+  step.shape = mesh_shape(recipe, target.world);
+  check_degrees(step.shape);
+  step.layers = static_cast<int64_t>(costs.size()) - 2;
+  step.args = {
+      .stages = step.shape.pp,
+      .virtual_stages = step.shape.pp > 1 ? recipe.parallel.virtual_stages : 1,
+      .microbatches = microbatches};
+  if (step.shape.pp > 1) {
+    step.layout = stage_layout(recipe, costs);
+    const auto pipeline = make_pipeline(recipe, target.host, microbatches);
+    step.args = pipeline->args();
+    step.lists = pipeline->training(microbatches);
+  } else {
+    step.lists = sequential_lists(step.args, /*splits=*/false);
+  }
+  return step;
+}
+
+std::vector<double> block_costs(const Recipe& recipe, Host& host) {
+  const auto tokenizer = host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
+  const auto architecture = host.make<Architecture>(
+      recipe.model.use,
+      recipe.model.options,
+      {.vocab = tokenizer->vocab(), .seq_length = recipe.model.seq_length}
+  );
+  return block_costs(*architecture, recipe.model.seq_length);
+}
+
+StageRecord
+record_stage(const PlanTarget& target, int64_t stage, RecordedStep& step, int64_t microbatches) {
+  return record_keeping(target, stage, keep_of(target, step, stage), step, microbatches);
 }
 
 RecordedStep record_step(const PlanTarget& target) {
@@ -356,7 +371,7 @@ RecordedStep record_step(const PlanTarget& target) {
     const auto [found, fresh] =
         known.emplace(signature(step, costs, keep, stage), step.records.size());
     if (fresh) {
-      step.records.push_back(record_stage(target, stage, keep, step));
+      step.records.push_back(record_keeping(target, stage, keep, step));
     }
     step.record_of.push_back(found->second);
   }

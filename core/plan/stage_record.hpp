@@ -17,10 +17,10 @@
 #include "megahost/pipeline_schedule.hpp"
 #include "megahost/recipe.hpp"
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <string>
-#include <tuple>
 #include <vector>
 
 namespace mh {
@@ -30,17 +30,48 @@ struct PassRecord {
   int64_t net = 0;  ///< bytes that there are more after it than before
   int64_t peak = 0; ///< and at most while it runs
   int64_t sent = 0; ///< of a send: bytes that are in use until it is over; not in `net`
+  double flops = 0; ///< of products and attention
   std::vector<PlanEvent> events;
 };
 
-struct MH_API StageRecord {
+/// Of a stage's passes: what it does, on which of its chunks, and which microbatch of the step.
+struct PassKey {
   enum class Place : uint8_t { first, middle, last };
 
+  Instruction::Op op;
+  int32_t chunk;
+  Place place;
+  friend auto operator<=>(const PassKey&, const PassKey&) = default;
+
+  static PassKey of(const Instruction& one, int64_t microbatches) {
+    const Place place = one.microbatch == microbatches - 1 ? Place::last
+                        : one.microbatch == 0              ? Place::first
+                                                           : Place::middle;
+    return {one.op, one.chunk, place};
+  }
+};
+
+template <class Pass>
+using ByPass = std::map<PassKey, Pass>;
+
+/// What is known of an instruction's kind; null: nothing.
+template <class Pass>
+const Pass* find_pass(const ByPass<Pass>& passes, PassKey key) {
+  for (const auto place : {key.place, PassKey::Place::middle, PassKey::Place::last}) {
+    key.place = place;
+    if (const auto found = passes.find(key); found != passes.end()) {
+      return &found->second;
+    }
+  }
+  return nullptr;
+}
+
+struct MH_API StageRecord {
   int64_t stage = 0;
   int64_t parameters = 0, gradients = 0, state = 0; ///< bytes that stay from step to step
   int64_t batches = 0;   ///< likewise, on a CPU: the arrays of this step and, behind them, the next
   int64_t workspace = 0; ///< see Recorder
-  std::map<std::tuple<Instruction::Op, int32_t, Place>, PassRecord> passes;
+  ByPass<PassRecord> passes;
   PassRecord closing;         ///< after the last pass: sums over ranks, norm, update
   size_t optimizer_event = 0; ///< of `closing`: where the update begins
   std::vector<PlannedCollective> collectives;
@@ -83,6 +114,16 @@ struct RecordedStep {
   }
 };
 
+/// A step before anything of it is recorded: its layout, and the lists of so many microbatches.
+///
+/// `costs` are those of the model's blocks.
+/// Throws:  mh::Error where layout or schedule are refused
+[[nodiscard]] RecordedStep
+planned_step(const PlanTarget& target, const std::vector<double>& costs, int64_t microbatches);
+
+/// FLOPs of each block of the recipe's model for one token: embedding, layers, head.
+[[nodiscard]] MH_API std::vector<double> block_costs(const Recipe& recipe, Host& host);
+
 /// Throws:  mh::Error where the recipe asks for what is not there, or an operation has no shape
 ///          function
 [[nodiscard]] MH_API RecordedStep record_step(const PlanTarget& target);
@@ -90,5 +131,11 @@ struct RecordedStep {
 /// Answers what steps take that keep other activations, or read another corpus; throws as
 /// `record_step`. Recipe and host outlive it.
 [[nodiscard]] MH_API StepPeak step_peak(const PlanTarget& target);
+
+/// Records the step of one stage, of which the recipe's policy says what it keeps, with
+/// `microbatches` microbatches, in the order of a schedule without overlap; 0: nothing but what
+/// stays from step to step.
+[[nodiscard]] StageRecord
+record_stage(const PlanTarget& target, int64_t stage, RecordedStep& step, int64_t microbatches);
 
 } // namespace mh

@@ -68,6 +68,11 @@ std::vector<Command> layout_commands() {
                "CPU, or an h100 for device cuda"},
               {"--gpus", "N", "ranks of the run, for parallel.data = \"auto\""},
               {"--tokens", "N", "length of the run in tokens, as 1T or 300B"},
+              {"--search",
+               "",
+               "plans every layout of --gpus ranks: degrees, sequence, zero, recomputation, micro "
+               "batch, schedule. Shows the fastest for their memory, and the sets of the fastest "
+               "that fits"},
               {"--html",
                "FILE",
                "also writes a page: memory, time, pipeline, speed over the number of ranks"},
@@ -80,8 +85,10 @@ std::vector<Command> layout_commands() {
               {"megahost plan recipes/gpt2_124m.lua --on a100 --tokens 10B",
                "one GPU, and the days of a run"},
               {"megahost plan recipes/llama70b.lua --gpus 64 --on p5.48xlarge --set "
-               "recompute.use=full",
+               "parallel.data=auto --set recompute.use=full",
                "another way to fit"},
+              {"megahost plan recipes/llama70b.lua --search --gpus 64 --on h100",
+               "the best ways to lay it on 64 GPUs"},
               {"megahost plan recipes/llama70b.lua --on h100 --html plan.html", "with pictures"},
               {"megahost plan runs/quickstart", "planned beside measured"},
           },

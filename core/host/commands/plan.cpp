@@ -5,7 +5,9 @@
 #include "core/host/bench/machine.hpp"
 #include "core/host/commands/commands.hpp"
 #include "core/host/folders.hpp"
+#include "core/host/plan/changes.hpp"
 #include "core/host/plan/report.hpp"
+#include "core/host/plan/search.hpp"
 #include "core/plan/hardware.hpp"
 #include "core/recipe/text.hpp"
 #include "core/storage/local.hpp"
@@ -72,6 +74,11 @@ public:
   [[nodiscard]] Recipe recipe(
       const std::vector<std::string>& sets = {}, std::optional<int64_t> ranks = std::nullopt
   ) const {
+    return read(sets, ranks.value_or(gpus())).resolved.recipe;
+  }
+
+  /// The recipe as read, with some more sets, of a run of `world` ranks.
+  [[nodiscard]] Read read(const std::vector<std::string>& sets, int64_t world) const {
     Invocation asked = invocation_;
     auto& all = asked.options["--set"];
     all.insert(all.end(), sets.begin(), sets.end());
@@ -80,11 +87,18 @@ public:
       const std::string device = machine_ ? machine_->hardware.device : "cpu";
       layers.push_back({"--on", Table{{"device", device}}});
     }
+    return read_resolved(asked, host_, file_, layers, facts(world));
+  }
+
+  [[nodiscard]] Facts facts(int64_t world) const {
     const bool bf16 = machine_ ? machine_->hardware.bf16_tflops > 0 : this_processor().bf16();
-    return read_resolved(
-               asked, host_, file_, layers, Facts{.bf16 = bf16, .world = ranks.value_or(gpus())}
-    )
-        .resolved.recipe;
+    return {.bf16 = bf16, .world = world};
+  }
+
+  /// Ranks that were asked for, or that the run had.
+  [[nodiscard]] int64_t gpus() const {
+    const int64_t otherwise = run_ ? std::max<int64_t>(1, run_->ranks) : 1;
+    return number_option(invocation_, "--gpus", otherwise, /*least=*/1, kMostGpus);
   }
 
   /// What the run measured whose folder is asked about.
@@ -144,14 +158,13 @@ public:
     return {};
   }
 
-  [[nodiscard]] RecordedStep
-  record(const Recipe& recipe, std::optional<int64_t> ranks = std::nullopt) const {
-    return record_step(
-        {.recipe = recipe,
-         .host = host_,
-         .world = ranks ? *ranks : world(recipe),
-         .device = planned_device(recipe)}
-    );
+  [[nodiscard]] PlanTarget
+  target(const Recipe& recipe, std::optional<int64_t> ranks = std::nullopt) const {
+    return {
+        .recipe = recipe,
+        .host = host_,
+        .world = ranks ? *ranks : world(recipe),
+        .device = planned_device(recipe)};
   }
 
 private:
@@ -159,11 +172,6 @@ private:
     ReadOptions options;
     options.roots = recipe_folders();
     return options;
-  }
-
-  [[nodiscard]] int64_t gpus() const {
-    const int64_t otherwise = run_ ? std::max<int64_t>(1, run_->ranks) : 1;
-    return number_option(invocation_, "--gpus", otherwise, /*least=*/1, kMostGpus);
   }
 
   const Invocation& invocation_;
@@ -175,85 +183,37 @@ private:
   mutable bool calibrated_ = false;    // whether its rates are those of real steps
 };
 
-/// Single changes worth a try.
-std::vector<std::vector<std::string>> candidates(const Recipe& recipe) {
-  const auto& p = recipe.parallel;
-  std::vector<std::vector<std::string>> all;
-  const auto number = [](const char* key, int64_t value) {
-    return std::string(key) + "=" + std::to_string(value);
-  };
-  if (p.tensor > 1 && !p.sequence) {
-    all.push_back({"parallel.sequence=true"});
+/// --search: over the recipe on one rank each layout is laid as --set would.
+int search(const Question& question, const Invocation& invocation, Host& host) {
+  if (!invocation.has("--gpus")) {
+    throw Error("--search needs --gpus N, the number of ranks whose layouts are tried");
   }
-  if (p.zero < 1) {
-    all.push_back({"parallel.zero=1"});
-  }
-  if (p.zero < 2 && p.pipeline == 1) {
-    all.push_back({"parallel.zero=2"});
-  }
-  for (const char* use : {"none", "selective", "full"}) {
-    if (recipe.recompute.use != use) {
-      all.push_back({std::string("recompute.use=") + use});
+  const int64_t world = question.gpus();
+  const Read base = question.read(one_rank_sets(), /*world=*/1);
+  const Machine machine = question.machine(base.resolved.recipe, world);
+  const SearchTask task{
+      host, machine, world, base.resolved.recipe, [&](const std::vector<std::string>& sets) {
+        Loaded loaded = base.loaded;
+        for (const auto& text : sets) {
+          loaded.layers.push_back(set_layer(text));
+          loaded.merged = merge(loaded.merged, loaded.layers.back().tree);
+        }
+        return resolve_loaded(loaded, host, question.facts(world)).recipe;
+      }};
+  const SearchResult result = search_layouts(task);
+  std::string command = invocation.program + " plan " + shell_word(invocation.arguments.front());
+  for (const char* option : {"--gpus", "--on", "--set"}) {
+    for (const auto& value : invocation.all(option)) {
+      command += std::string(" ") + option + " " + shell_word(value);
     }
   }
-  if (recipe.batch.micro > 1) {
-    all.push_back({number("batch.micro", recipe.batch.micro / 2)});
-  }
-  all.push_back({number("batch.micro", recipe.batch.micro * 2)});
-  const bool free_data = !std::holds_alternative<int64_t>(p.data);
-  if (free_data) {
-    all.push_back({number("parallel.tensor", p.tensor * 2)});
-    if (p.tensor > 1) {
-      all.push_back({number("parallel.tensor", p.tensor / 2)});
-    } else {
-      all.push_back({"parallel.tensor=2", "parallel.sequence=true"});
-    }
-    all.push_back({number("parallel.pipeline", p.pipeline * 2)});
-    if (p.pipeline > 1) {
-      all.push_back({number("parallel.pipeline", p.pipeline / 2)});
-    }
-  }
-  if (p.pipeline > 1 && p.virtual_stages == 1 && p.schedule == "1f1b") {
-    all.push_back({"parallel.virtual_stages=2"});
-  }
-  if (recipe.precision == "fp32") {
-    all.push_back({"precision=bf16"});
-  }
-  return all;
-}
-
-/// The three changes that help most: those that make it fit, the fastest first; then those that
-/// make what fits faster, or what does not fit smaller.
-std::vector<Change> best_changes(
-    const Question& question, const Recipe& recipe, const Machine& machine, const Plan& plan
-) {
-  constexpr size_t kMost = 3;
-  constexpr double kWorth = 0.01; // of the time
-  std::vector<Change> found;
-  for (const auto& sets : candidates(recipe)) {
-    try {
-      const Recipe changed = question.recipe(sets);
-      Plan other = make_plan(question.record(changed), changed, machine);
-      if (other.shape.world() != plan.shape.world()) {
-        continue;
-      }
-      const bool faster = other.step.total < plan.step.total * (1 - kWorth);
-      const bool helps =
-          plan.fits() ? other.fits() && faster : other.fits() || other.most() < plan.most();
-      if (helps) {
-        found.push_back({sets, std::move(other)});
-      }
-    } catch (const Error&) { // the recipe refuses it
-    }
-  }
-  std::sort(found.begin(), found.end(), [&](const Change& a, const Change& b) {
-    if (a.plan.fits() != b.plan.fits()) {
-      return a.plan.fits();
-    }
-    return a.plan.fits() ? a.plan.step.total < b.plan.step.total : a.plan.most() < b.plan.most();
-  });
-  found.resize(std::min(found.size(), kMost));
-  return found;
+  std::fputs(
+      (invocation.has("--json") ? search_json(task, result)
+                                : search_text(task, result, command, Terminal::of(STDOUT_FILENO)))
+          .c_str(),
+      stdout
+  );
+  return result.fit > 0 ? 0 : 1;
 }
 
 /// The plan on fewer and on more data ranks, powers of two up to eight times as many; the global
@@ -275,7 +235,7 @@ std::vector<Plan> scaling_of(const Question& question, const Recipe& recipe, con
       const int64_t world = data * ranks;
       const Recipe scaled = question.recipe({"parallel.data=" + std::to_string(data)}, world);
       plans.push_back(
-          make_plan(question.record(scaled, world), scaled, question.machine(scaled, world))
+          make_plan(record_step(question.target(scaled, world)), scaled, question.machine(scaled, world))
       );
     } catch (const Error&) { // the batch, or a strategy, does not go into so many
     }
@@ -291,18 +251,27 @@ int command_plan(const Invocation& invocation, Host& host) {
     tokens = token_count(invocation.value("--tokens"));
   }
   const Question question(invocation, host);
+  if (invocation.has("--search")) {
+    return search(question, invocation, host);
+  }
   const Recipe recipe = question.recipe();
   const int64_t world = question.world(recipe);
-  const RecordedStep record = question.record(recipe);
   const Machine machine = question.machine(recipe, world);
-  Plan plan = make_plan(record, recipe, machine);
+  Plan plan = make_plan(record_step(question.target(recipe)), recipe, machine);
   for (std::string& note : question.notes(recipe)) {
     plan.notes.push_back(std::move(note));
   }
   PlanReport report{recipe, plan, tokens};
   report.measured = question.run();
   if (!plan.fits() || plan.mfu() < kSlow) {
-    report.changes = best_changes(question, recipe, machine, plan);
+    report.changes = best_changes(
+        {.host = host,
+         .machine = machine,
+         .recipe = [&](const auto& sets) { return question.recipe(sets); },
+         .target = [&](const Recipe& changed) { return question.target(changed); }},
+        recipe,
+        plan
+    );
   }
   std::fputs(
       (invocation.has("--json") ? plan_json(report) : plan_text(report, Terminal::of(STDOUT_FILENO))

@@ -1,6 +1,7 @@
 #pragma once
 /// A plan for people and for programs: as text, as JSON, as a page.
 
+#include "core/host/plan/changes.hpp"
 #include "core/host/plan/measured.hpp"
 #include "core/host/terminal.hpp"
 #include "core/plan/plan.hpp"
@@ -12,12 +13,6 @@
 #include <vector>
 
 namespace mh {
-
-/// A change of a recipe and what it does to the plan.
-struct Change {
-  std::vector<std::string> sets; ///< as --set takes them
-  Plan plan;
-};
 
 struct PlanReport {
   const Recipe& recipe;

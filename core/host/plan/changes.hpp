@@ -1,0 +1,33 @@
+#pragma once
+/// Single changes of a recipe that help its plan.
+
+#include "core/plan/plan.hpp"
+#include "megahost/host.hpp"
+#include "megahost/recipe.hpp"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// A change of a recipe and what it does to the plan.
+struct Change {
+  std::vector<std::string> sets; ///< as --set takes them
+  Plan plan;
+};
+
+struct ChangeTask {
+  Host& host;
+  const Machine& machine;
+  /// The recipe with these sets. Throws what it refuses.
+  std::function<Recipe(const std::vector<std::string>& sets)> recipe;
+  std::function<PlanTarget(const Recipe& recipe)> target;
+};
+
+/// The three changes that help most: those that make it fit, the fastest first; then those that
+/// make what fits faster, or what does not fit smaller. All ranks stay in use.
+[[nodiscard]] std::vector<Change>
+best_changes(const ChangeTask& task, const Recipe& recipe, const Plan& plan);
+
+} // namespace mh

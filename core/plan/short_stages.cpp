@@ -158,7 +158,8 @@ ShortStages::ShortStages(const PlanTarget& target, const Machine& machine, Short
   RecordedStep step;
   for (size_t i = 0; i < flops_.size(); ++i) {
     const Recipe recipe = shortened(target, stages, kShortest + static_cast<int64_t>(i));
-    const PlanTarget one{recipe, target.host, target.world / pipeline * stages, target.device};
+    PlanTarget one{recipe, target.host, target.world / pipeline * stages, target.device};
+    one.imbalance = target.imbalance;
     step.shape = mesh_shape(recipe, one.world);
     step.args = {.stages = stages, .microbatches = kMicrobatches};
     step.lists = InstructionLists(static_cast<size_t>(stages), kinds);

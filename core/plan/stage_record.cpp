@@ -165,6 +165,7 @@ private:
     const Pipeline pipeline = sequential_pipeline(args, splits.value_or(false));
     Passes passes = session_->passes();
     passes.pipeline = step_.args.stages > 1 ? &pipeline : nullptr;
+    passes.imbalance = target_.imbalance;
     if (splits) {
       passes.before = [&](const Instruction* next) { mark(next, microbatches); };
     }

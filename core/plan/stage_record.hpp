@@ -91,6 +91,7 @@ struct PlanTarget {
   int64_t world = 1;
   at::DeviceType device = at::kCPU;
   const Corpus* corpus = nullptr; ///< whose samples are read; null: the recipe's
+  double imbalance = 1;           ///< rows that the busiest rank's experts get, times the mean
 };
 
 /// The kind of device that the recipe names.

@@ -163,6 +163,7 @@ private:
       context.training = options_.dropout;
       context.seed = options_.seed;
       context.microbatch = one.microbatch;
+      context.imbalance = passes_.imbalance;
       if (train_) {
         context.loss_count = [this](const std::string& over) { return counts_.of(over); };
         context.loss_scale = options_.loss_scale;

@@ -194,6 +194,27 @@ TEST_CASE("backward: sums over data ranks start early, whatever else norms are s
   CHECK(early > 2 * late);
 }
 
+TEST_CASE("uneven experts: the busiest rank's have more rows, memory and products") {
+  for (const char* layout : {"expert=2,data=2", "expert=2,data=2,expert_dispatch=all_gather"}) {
+    CAPTURE(layout);
+    const Recipe recipe = small({"model.use=moe"}, layout);
+    const auto recorded = [&](double imbalance) {
+      return record_step(
+          {.recipe = recipe, .host = small_host(), .world = 2, .imbalance = imbalance}
+      );
+    };
+    const RecordedStep even = recorded(1), uneven = recorded(2);
+    const Instruction forward{Instruction::Op::forward, 0, 0};
+    const int64_t microbatches = even.args.microbatches;
+    CHECK(
+        uneven.stage(0).of(forward, microbatches).flops >
+        even.stage(0).of(forward, microbatches).flops
+    );
+    CHECK(compose_memory(uneven, 0).activations > compose_memory(even, 0).activations);
+    CHECK(uneven.stage(0).kept() == even.stage(0).kept());
+  }
+}
+
 TEST_CASE("experts, FP8 and state on the host plan, on machines of every kind") {
   ReadOptions roots;
   roots.roots = {std::filesystem::path(std::getenv("MEGAHOST_SOURCE")) / "recipes"};

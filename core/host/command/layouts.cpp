@@ -68,6 +68,9 @@ std::vector<Command> layout_commands() {
                "CPU, or an h100 for device cuda"},
               {"--gpus", "N", "ranks of the run, for parallel.data = \"auto\""},
               {"--tokens", "N", "length of the run in tokens, as 1T or 300B"},
+              {"--imbalance",
+               "X",
+               "plans experts of which the busiest rank's get X times the mean's rows, too"},
               {"--search",
                "",
                "plans every layout of --gpus ranks: degrees, sequence, zero, recomputation, micro "
@@ -87,6 +90,8 @@ std::vector<Command> layout_commands() {
               {"megahost plan recipes/llama70b.lua --gpus 64 --on p5.48xlarge --set "
                "parallel.data=auto --set recompute.use=full",
                "another way to fit"},
+              {"megahost plan recipes/mixture.lua --on h100 --imbalance 2",
+               "what uneven experts cost"},
               {"megahost plan recipes/llama70b.lua --search --gpus 64 --on h100",
                "the best ways to lay it on 64 GPUs"},
               {"megahost plan recipes/llama70b.lua --on h100 --html plan.html", "with pictures"},

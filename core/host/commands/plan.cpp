@@ -54,6 +54,27 @@ double token_count(const std::string& text) {
   return number * factor;
 }
 
+/// "2": the busiest rank's experts get twice the mean's rows.
+double imbalance_of(const Invocation& invocation, const Recipe& recipe) {
+  const std::string text = invocation.value("--imbalance");
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  if (end == text.c_str() || *end != '\0' || !(number >= 1) || !std::isfinite(number)) {
+    throw Error(
+        "--imbalance " + text + " is no number from 1 on",
+        "2 gives the busiest rank's experts twice the rows of the mean"
+    );
+  }
+  const Value* experts = recipe.model.options.find("experts");
+  if (experts == nullptr || !experts->is_integer() || experts->as_integer() == 0) {
+    throw Error(
+        "--imbalance is about experts, and the model \"" + recipe.model.use + "\" has none",
+        "leave it out, or plan a mixture, such as --set model.preset=mixtral-8x7b"
+    );
+  }
+  return number;
+}
+
 /// A recipe as it would be read on the planned machine, with some more sets.
 class Question {
 public:
@@ -158,13 +179,16 @@ public:
     return {};
   }
 
-  [[nodiscard]] PlanTarget
-  target(const Recipe& recipe, std::optional<int64_t> ranks = std::nullopt) const {
+  [[nodiscard]] PlanTarget target(
+      const Recipe& recipe, std::optional<int64_t> ranks = std::nullopt, double imbalance = 1
+  ) const {
     return {
         .recipe = recipe,
         .host = host_,
         .world = ranks ? *ranks : world(recipe),
-        .device = planned_device(recipe)};
+        .device = planned_device(recipe),
+        .corpus = nullptr,
+        .imbalance = imbalance};
   }
 
 private:
@@ -234,9 +258,9 @@ std::vector<Plan> scaling_of(const Question& question, const Recipe& recipe, con
     try {
       const int64_t world = data * ranks;
       const Recipe scaled = question.recipe({"parallel.data=" + std::to_string(data)}, world);
-      plans.push_back(
-          make_plan(record_step(question.target(scaled, world)), scaled, question.machine(scaled, world))
-      );
+      plans.push_back(make_plan(
+          record_step(question.target(scaled, world)), scaled, question.machine(scaled, world)
+      ));
     } catch (const Error&) { // the batch, or a strategy, does not go into so many
     }
   }
@@ -263,6 +287,11 @@ int command_plan(const Invocation& invocation, Host& host) {
   }
   PlanReport report{recipe, plan, tokens};
   report.measured = question.run();
+  if (invocation.has("--imbalance")) {
+    const double imbalance = imbalance_of(invocation, recipe);
+    const auto target = question.target(recipe, world, imbalance);
+    report.uneven = {imbalance, make_plan(record_step(target), recipe, machine)};
+  }
   if (!plan.fits() || plan.mfu() < kSlow) {
     report.changes = best_changes(
         {.host = host,

@@ -1,5 +1,6 @@
 #include "core/host/plan/report.hpp"
 
+#include "core/host/columns.hpp"
 #include "core/recipe/text.hpp"
 #include "core/train/words.hpp"
 
@@ -249,6 +250,23 @@ std::string measured_table(const Plan& plan, const Measured& run) {
   return text;
 }
 
+std::string uneven_experts(const Plan& even, const UnevenPlan& uneven, const Terminal& terminal) {
+  const auto row = [](const std::string& name, const Plan& plan) {
+    return TextRow{
+        name,
+        gib(plan.most()) + (plan.fits() ? "" : " too much"),
+        seconds_text(plan.step.total),
+        grouped(std::llround(plan.tokens_per_second())),
+        words("%.1f%%", 100 * plan.mfu())};
+  };
+  return columns(
+      {{"experts of the busiest rank", "GiB", "step", "tokens/s", "MFU"},
+       row("get as many rows as others", even),
+       row(words("get %g times the mean", uneven.imbalance), uneven.plan)},
+      terminal
+  );
+}
+
 Json stage_json(const StagePlan& stage) {
   return {
       {"stage", stage.stage},
@@ -270,6 +288,9 @@ std::string plan_text(const PlanReport& report, const Terminal& terminal) {
                      time_table(plan) + "\n" + speed(report);
   if (report.measured) {
     text += measured_table(plan, *report.measured);
+  }
+  if (report.uneven) {
+    text += "\n" + uneven_experts(plan, *report.uneven, terminal);
   }
   for (const auto& note : plan.notes) {
     text += "note: " + note + "\n";
@@ -333,6 +354,15 @@ std::string plan_json(const PlanReport& report) {
         {"step_seconds", run->seconds},
         {"tokens_per_second", run->tokens_per_second},
         {"peak_bytes", run->memory}};
+  }
+  if (report.uneven) {
+    const Plan& uneven = report.uneven->plan;
+    json["uneven_experts"] = {
+        {"imbalance", report.uneven->imbalance},
+        {"bytes", uneven.most()},
+        {"fits", uneven.fits()},
+        {"step_seconds", uneven.step.total},
+        {"tokens_per_second", uneven.tokens_per_second()}};
   }
   for (const auto& change : report.changes) {
     json["changes"].push_back(

@@ -14,6 +14,12 @@
 
 namespace mh {
 
+/// The same with uneven experts.
+struct UnevenPlan {
+  double imbalance; ///< rows of the busiest rank's experts, times the mean
+  Plan plan;
+};
+
 struct PlanReport {
   const Recipe& recipe;
   const Plan& plan;
@@ -21,6 +27,7 @@ struct PlanReport {
   std::vector<Change> changes{};      ///< the cheapest that help
   std::vector<Plan> scaling{};        ///< of the page: on fewer and more data ranks
   std::optional<Measured> measured{}; ///< of the run whose folder was planned
+  std::optional<UnevenPlan> uneven{}; ///< to be shown beside it
 };
 
 [[nodiscard]] std::string plan_text(const PlanReport& report, const Terminal& terminal);

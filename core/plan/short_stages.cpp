@@ -147,7 +147,8 @@ int64_t PlannedSteps::microbatches(const Recipe& recipe) const {
 }
 
 ShortStages::ShortStages(const PlanTarget& target, const Machine& machine, ShortPasses passes)
-    : machine_(machine) {
+    : machine_(machine)
+    , passes_(passes) {
   const int64_t pipeline = target.recipe.parallel.pipeline;
   const int64_t stages = pipeline > 1 ? 3 : 1;
   const int64_t microbatches = passes == ShortPasses::none ? 0 : kMicrobatches;
@@ -278,11 +279,12 @@ Plan ShortStages::plan(const Recipe& recipe, RecordedStep step) const {
 }
 
 /// From some microbatches on each one more takes as much as the one before: what many take lies on
-/// the line through what some and some more take.
+/// the line through what some and some more take. Not where weights' passes fill bubbles: those are
+/// dealt out over the whole step.
 Plan ShortStages::plan(const Recipe& recipe, PlannedSteps& steps) const {
   const int64_t all = steps.microbatches(recipe), stages = recipe.parallel.pipeline;
   const int64_t some = 3 * stages + all % stages, more = some + stages;
-  if (all <= more) {
+  if (all <= more || passes_ == ShortPasses::split) {
     return plan(recipe, steps.step(recipe, all));
   }
   Plan longest = longer(

@@ -103,6 +103,7 @@ private:
   [[nodiscard]] Plan plan(const Recipe& recipe, RecordedStep step) const;
 
   const Machine& machine_;
+  ShortPasses passes_;
   std::vector<std::string> notes_;
   std::vector<std::unique_ptr<Short>> ends_; // first, between, last; or the only one
   std::unique_ptr<Short> longer_;            // between, with a layer more

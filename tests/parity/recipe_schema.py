@@ -22,7 +22,7 @@ BEYOND = {
     "rampup_incomplete", "rampup_uneven", "rank_order", "rewind_without_checkpoints", "rounding_nothing",
     "samples_below_batch", "samples_in_a_run_of_iters", "sequence_sequence_length", "sequence_without_tensor",
     "virtual_without_pipeline", "warmup_longer_than_decay", "warmup_longer_than_run", "weight_decay_start_constant",
-    "zero_bubble_recompute", "zero_bubble_virtual", "zero_with_pipeline",
+    "zero_bubble_recompute", "zero_bubble_vee", "zero_bubble_virtual", "zero_with_pipeline",
     # other files
     "extends_itself", "extends_missing",
     # no number of JSON

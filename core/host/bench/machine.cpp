@@ -2,6 +2,7 @@
 
 #include "core/host/folders.hpp"
 #include "core/kernels/level.hpp"
+#include "core/kernels/ops.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/train/processor.hpp"
 #include "megahost/error.hpp"
@@ -40,6 +41,7 @@ std::optional<std::filesystem::path> machine_file() {
 } // namespace
 
 Machine measure_cpu(at::ScalarType type) {
+  ops::ensure_registered();
   const at::NoGradGuard no_grad;
   Machine machine;
   Hardware& cpu = machine.hardware;

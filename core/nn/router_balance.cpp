@@ -114,7 +114,7 @@ Tensor Router::add_counts(
     const Tensor& scores, const Routing& routing, const Spread& spread, StepContext& context
 ) const {
   const at::NoGradGuard no_grad;
-  const Tensor sound = (scores * 0).sum(); // NaN, as counts of choices that mean nothing then are
+  const Tensor sound = scores.sum().mul_(0); // NaN, as counts of choices that mean nothing then are
   const auto in_samples = [&](const Tensor& choices) {
     const Tensor own = count_choices(choices, spec_.experts, scores.scalar_type()).sum(0) + sound;
     return Spread::over(spread.seq, own, context.mesh()); // [batch, experts]

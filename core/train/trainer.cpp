@@ -100,18 +100,6 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   });
 }
 
-/// What a step should take, to hold the first one against.
-void Trainer::plan_peak() {
-  if (!session_->peak_memory) {
-    return;
-  }
-  try {
-    planned_peak_ = session_->peak_memory(kept_by(*session_->recompute, session_->layers()));
-  } catch (const std::exception& error) { // the run does not need it
-    log_->line(std::string("the memory of a step is not planned: ") + error.what());
-  }
-}
-
 /// Drops what an earlier log says of steps after this one.
 void Trainer::open_log() {
   const auto& recipe = session_->recipe;
@@ -257,7 +245,6 @@ void Trainer::steps(TrainSummary& summary) {
   if (progress_.step >= iterations_) {
     log_->line("this run is finished: raise train.iters to go on");
   }
-  plan_peak();
   release_unused_memory(); // what starting took is of no use to the steps
   reset_peak_bytes();
   while (summary.reason = stop_reason(), summary.reason.empty()) {

@@ -97,15 +97,29 @@ void Trainer::step() {
   );
 }
 
-/// Of each stage the rank whose tensors took most.
+/// Bytes that a step's tensors should take; 0: not known.
+int64_t Trainer::planned_peak() {
+  if (!session_->peak_memory) {
+    return 0;
+  }
+  try {
+    return session_->peak_memory(kept_by(*session_->recompute, session_->layers()));
+  } catch (const std::exception& error) { // the run does not need it
+    log_->line(std::string("the memory of a step is not planned: ") + error.what());
+    return 0;
+  }
+}
+
+/// Of each stage the rank whose tensors took most, in the first step; it does not wait for a plan.
 void Trainer::show_peak() {
   const Mesh& mesh = session_->mesh;
   const int64_t taken =
       session_->place.is_cpu() ? allocator_counts().peak_bytes : session_->device->peak_memory();
+  const int64_t own_plan = planned_peak();
   for (int64_t stage = 0; stage < mesh.size(MeshAxis::pp); ++stage) {
     const bool here = mesh.coordinate(MeshAxis::pp) == stage;
     const int64_t most = largest(mesh.all(), here ? taken : 0);
-    const int64_t planned = largest(mesh.all(), here ? planned_peak_ : 0);
+    const int64_t planned = largest(mesh.all(), here ? own_plan : 0);
     if (most > 0) {
       log_->line(
           peak_text(session_->stages.empty() ? std::nullopt : std::optional(stage), most, planned)

@@ -43,7 +43,7 @@ private:
   void steps(TrainSummary& summary);
   void say_how_to_resume();
   void show_profile();
-  void plan_peak();
+  [[nodiscard]] int64_t planned_peak();
   void show_peak();
   void step();
   [[noreturn]] void stop_at(const std::string& why);
@@ -92,7 +92,6 @@ private:
   int64_t iterations_;
   Profile profile_;
   bool first_step_ = true;   // of this start
-  int64_t planned_peak_ = 0; // bytes of a step's tensors; 0: not known
   int64_t saved_step_ = -1;
   int64_t evaluated_step_ = -1;
 };

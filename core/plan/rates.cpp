@@ -49,8 +49,8 @@ std::map<std::string, std::vector<MeasuredRate>> rates_of(std::span<const PlanEv
 
   std::map<std::string, std::map<std::vector<double>, Sum>> sums;
   for (const PlanEvent& event : events) {
-    const bool computes =
-        event.kind == EventKind::product || event.kind == EventKind::attention || event.kind == EventKind::memory;
+    const bool computes = event.kind == EventKind::product || event.kind == EventKind::attention ||
+                          event.kind == EventKind::memory;
     if (computes && event.seconds > 0 && rated_work(event) > 0) {
       Sum& sum = sums[rate_kind(event)][rate_size(event)];
       sum.work += rated_work(event);

@@ -217,7 +217,8 @@ Recorder::began(const SilentGroup& group, const char* name, const at::Tensor& in
 
 void Recorder::waited(int64_t number) {
   const auto index = static_cast<size_t>(number);
-  events_.push_back({.kind = EventKind::wait, .name = collectives_[index].name, .collective = index});
+  events_.push_back({.kind = EventKind::wait, .name = collectives_[index].name, .collective = index}
+  );
 }
 
 } // namespace mh

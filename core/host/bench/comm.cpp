@@ -2,6 +2,7 @@
 
 #include "core/host/bench/bench.hpp"
 #include "core/mesh/silent.hpp"
+#include "core/train/seconds.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
@@ -16,8 +17,6 @@
 namespace mh {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// What ranks exchange: a tensor `x`, and room for a result as large.
 struct Exchange {
@@ -88,7 +87,7 @@ double time_of(
       exchange.run(group, x, room);
     }
     finish();
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double seconds = seconds_since(start);
     best = round > 0 ? std::min(best, seconds / static_cast<double>(times)) : best;
   }
   return best;

@@ -13,10 +13,6 @@ namespace {
 
 using ChangeSets = std::vector<std::string>;
 
-std::string number_set(const char* key, int64_t value) {
-  return std::string(key) + "=" + std::to_string(value);
-}
-
 /// A degree doubled or halved; copies of the model, where the recipe says how many, make room.
 class Degrees {
 public:
@@ -108,6 +104,10 @@ bool better(const Change& a, const Change& b) {
 }
 
 } // namespace
+
+std::string number_set(const char* key, int64_t value) {
+  return std::string(key) + "=" + std::to_string(value);
+}
 
 std::vector<Change> best_changes(const ChangeTask& task, const Recipe& recipe, const Plan& plan) {
   constexpr size_t kMost = 3;

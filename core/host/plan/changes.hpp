@@ -11,6 +11,9 @@
 
 namespace mh {
 
+/// "batch.micro=2", as --set takes it.
+[[nodiscard]] std::string number_set(const char* key, int64_t value);
+
 /// A change of a recipe and what it does to the plan.
 struct Change {
   std::vector<std::string> sets; ///< as --set takes them

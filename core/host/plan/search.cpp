@@ -1,12 +1,13 @@
 #include "core/host/plan/search.hpp"
 
+#include "core/host/plan/changes.hpp"
 #include "core/plan/short_stages.hpp"
+#include "core/train/seconds.hpp"
 #include "core/train/session.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -20,10 +21,6 @@ namespace mh {
 namespace {
 
 using Sets = std::vector<std::string>;
-
-std::string setting(const char* key, int64_t value) {
-  return std::string(key) + "=" + std::to_string(value);
-}
 
 std::vector<int64_t> divisors(int64_t number, int64_t most) {
   std::vector<int64_t> all;
@@ -80,13 +77,13 @@ std::vector<Holding> layouts_of(const SearchTask& task) {
                 continue;
               }
               all.push_back(
-                  {{setting("parallel.tensor", tensor),
+                  {{number_set("parallel.tensor", tensor),
                     std::string("parallel.sequence=") + (sequence ? "true" : "false"),
-                    setting("parallel.context", context),
-                    setting("parallel.pipeline", pipeline),
-                    setting("parallel.expert", expert),
-                    setting("parallel.data", data),
-                    setting("parallel.zero", zero)},
+                    number_set("parallel.context", context),
+                    number_set("parallel.pipeline", pipeline),
+                    number_set("parallel.expert", expert),
+                    number_set("parallel.data", data),
+                    number_set("parallel.zero", zero)},
                    pipeline > 1}
               );
             }
@@ -102,14 +99,17 @@ Space space_of(const SearchTask& task) {
   Space space{layouts_of(task), {}, {}};
   for (const int64_t micro : {1, 2, 4}) {
     for (const char* use : {"none", "selective", "full"}) {
-      space.batches.push_back({setting("batch.micro", micro), std::string("recompute.use=") + use});
+      space.batches.push_back(
+          {number_set("batch.micro", micro), std::string("recompute.use=") + use}
+      );
     }
   }
   constexpr std::pair<const char*, int64_t> kOrders[] = {
       {"1f1b", 1}, {"1f1b", 2}, {"1f1b", 4}, {"zb-h1", 1}, {"zb-v", 2}};
   for (const auto& [schedule, chunks] : kOrders) {
     space.orders.push_back(
-        {std::string("parallel.schedule=") + schedule, setting("parallel.virtual_stages", chunks)}
+        {std::string("parallel.schedule=") + schedule,
+         number_set("parallel.virtual_stages", chunks)}
     );
   }
   return space;
@@ -145,7 +145,7 @@ public:
   }
 
   SearchResult run() {
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     in_parallel(space_.layouts.size(), [&](size_t i) { try_layout(space_.layouts[i]); });
     result_.planned = static_cast<int64_t>(rated_.size());
     result_.fit = std::count_if(rated_.begin(), rated_.end(), [](const auto& r) { return r.fits; });
@@ -157,8 +157,7 @@ public:
       auto& found = result_.frontier[i];
       found.plan = make_plan(record_step(target(found.recipe)), found.recipe, task_.machine);
     });
-    result_.seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    result_.seconds = seconds_since(begin);
     return std::move(result_);
   }
 

@@ -128,7 +128,8 @@ void drop_tile(
   }
 }
 
-/// Probabilities of a tile, transposed, from its scores, and from them the scores' gradients.
+/// Probabilities of a tile, transposed, from its scores, and from them the scores' gradients; both
+/// first in place.
 template <class T>
 void probabilities(
     const AttentionCall& c, BackwardSpace<T>& w, int64_t b, int64_t query_tile, int64_t key_tile
@@ -156,26 +157,26 @@ void probabilities(
   }
   for (int64_t j = 0; j < kTile; j += kPair<T>) {
     for (int64_t r = j; r < j + kPair<T>; ++r) {
-      const float* s = w.s + r * kTile;
-      const float* dp = w.dp + r * kTile;
-      T* p = w.p + r * kTile;
-      T* ds = w.ds + r * kTile;
+      float* s = w.s + r * kTile;
+      float* dp = w.dp + r * kTile;
       if (c.dropout.threshold == 0) {
 #pragma omp simd
         for (int64_t i = 0; i < kTile; ++i) {
           const float e = exp2_fast(s[i] * scale - base[i]);
-          p[i] = narrow<T>(e);
-          ds[i] = narrow<T>(e * (dp[i] - delta[i]));
+          s[i] = e;
+          dp[i] = e * (dp[i] - delta[i]);
         }
       } else {
         const float* kept = w.kept + r * kTile;
 #pragma omp simd
         for (int64_t i = 0; i < kTile; ++i) {
           const float e = exp2_fast(s[i] * scale - base[i]);
-          p[i] = narrow<T>(e * kept[i]);
-          ds[i] = narrow<T>(e * (dp[i] * kept[i] - delta[i]));
+          s[i] = e * kept[i];
+          dp[i] = e * (dp[i] * kept[i] - delta[i]);
         }
       }
+      narrow_row(w.p + r * kTile, s, kTile);
+      narrow_row(w.ds + r * kTile, dp, kTile);
     }
     if constexpr (kPair<T> == 2) {
       const T* first = w.ds + j * kTile;

@@ -121,11 +121,7 @@ void soft_max(
       const int32_t token = c.mask.token[b * padded_queries + tile * kTile + i];
       drop(c, s + t * kTile, b, h, token, (first_key_tile + t) * kTile);
     }
-    T* p = w.p + i * kStrip;
-#pragma omp simd
-    for (int64_t j = 0; j < tiles * kTile; ++j) {
-      p[j] = narrow<T>(s[j]);
-    }
+    narrow_row(w.p + i * kStrip, s, tiles * kTile);
     if (top != w.top[i]) {
       const float factor = exp2_fast(w.top[i] - base);
       w.sum[i] *= factor;

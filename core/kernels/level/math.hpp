@@ -49,6 +49,24 @@ inline Bf16 narrow<Bf16>(float x) {
   return {static_cast<uint16_t>(bf16_bits(x))};
 }
 
+/// A row of them: out = x, rounded. Where the CPU rounds, numbers below 2^-126 become 0.
+template <class T>
+inline void narrow_row(T* out, const float* x, int64_t n) {
+  int64_t i = 0;
+#ifdef __AVX512BF16__
+  if constexpr (sizeof(T) == sizeof(Bf16)) {
+    for (; i + 32 <= n; i += 32) {
+      const auto low = _mm512_loadu_ps(x + i), high = _mm512_loadu_ps(x + i + 16);
+      _mm512_storeu_si512(out + i, std::bit_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+    }
+  }
+#endif
+#pragma omp simd
+  for (int64_t j = i; j < n; ++j) {
+    out[j] = narrow<T>(x[j]);
+  }
+}
+
 /// 2^x to 2e-7 relative; 0 below -126, for -inf too.
 inline float exp2_fast(float x) {
   const float bounded = x < 127.5F ? x : 127.5F;

@@ -210,12 +210,12 @@ private:
       }
       count(result_.tried);
       Tried candidate{layout.sets + batch + order, {}};
-      try {
+      const bool fits_alone = unless_refused([&] {
         candidate.recipe = task_.recipe(candidate.sets);
         const auto& recipe = candidate.recipe;
         if (!steps_.alike(recipe)) {
           rate(candidate.sets, make_plan(record_step(target(recipe)), recipe, task_.machine));
-          continue;
+          return false;
         }
         if (!kept) {
           kept.emplace(target(recipe), task_.machine, ShortPasses::none);
@@ -223,21 +223,39 @@ private:
         const int64_t memory = task_.machine.hardware.memory();
         if (memory > 0 && kept->kept(recipe, steps_) > memory) {
           count(result_.too_large);
-          continue;
+          return false;
         }
-      } catch (const Error&) { // the recipe or its schedule refuses it
-        count(result_.refused);
-        continue;
+        return true;
+      });
+      if (fits_alone) {
+        passes = std::max(passes, steps_.passes(candidate.recipe));
+        left.push_back(std::move(candidate));
       }
-      passes = std::max(passes, steps_.passes(candidate.recipe));
-      left.push_back(std::move(candidate));
     }
     if (left.empty()) {
       return;
     }
-    const ShortStages stages(target(left.front().recipe), task_.machine, passes);
+    std::optional<ShortStages> stages;
     for (const auto& candidate : left) {
-      rate(candidate.sets, stages.plan(candidate.recipe, steps_));
+      unless_refused([&] {
+        if (!stages) {
+          stages.emplace(target(left.front().recipe), task_.machine, passes);
+        }
+        rate(candidate.sets, stages->plan(candidate.recipe, steps_));
+        return true;
+      });
+    }
+  }
+
+  /// What `work` says; false, and counted, if the recipe, a strategy or a schedule refuses.
+  bool unless_refused(const std::function<bool()>& work) {
+    try {
+      return work();
+    } catch (const Error& error) {
+      const std::lock_guard lock(mutex_);
+      ++result_.refused;
+      result_.refusal = error.what();
+      return false;
     }
   }
 

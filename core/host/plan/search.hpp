@@ -34,8 +34,9 @@ struct FoundLayout {
 
 struct SearchResult {
   int64_t tried = 0;
-  int64_t refused = 0;   ///< by the recipe's own conditions
+  int64_t refused = 0;   ///< by the recipe's own conditions, or a strategy's or a schedule's
   int64_t too_large = 0; ///< weights, gradients and state alone do not fit
+  std::string refusal{}; ///< why one was refused
   int64_t planned = 0;
   int64_t fit = 0; ///< of those that were planned
   double seconds = 0;

@@ -63,7 +63,8 @@ std::string search_text(
   }
   text += "\n\n";
   if (result.frontier.empty()) {
-    return text + "none is left\n";
+    return text + "none is left" +
+           (result.refused > 0 ? "; one was refused because\n" + result.refusal : "") + "\n";
   }
   std::vector<TextRow> rows{
       {"GiB",

@@ -92,6 +92,21 @@ std::string legend(const std::vector<Panel>& panels, int y, int width, int& ret_
   return seen.size() > 1 ? text : "";
 }
 
+/// A heading, cut where it would be wider than `width`.
+std::string heading(std::string text, int width) {
+  constexpr int kLetter = 9; // about as wide
+  if (kLetter * cells(text) <= width) {
+    return text;
+  }
+  while (!text.empty() && kLetter * (cells(text) + 3) > width) {
+    while (text.size() > 1 && (static_cast<unsigned char>(text.back()) & 0xC0U) == 0x80U) {
+      text.pop_back(); // within a character
+    }
+    text.pop_back();
+  }
+  return text + "...";
+}
+
 class Plot {
 public:
   Plot(const Panel& panel, int left, int top)
@@ -178,7 +193,7 @@ std::string svg_charts(const std::string& title, const std::vector<Panel>& panel
   const std::string names = legend(panels, 52, width, legend_rows);
   const int head = kHead + (names.empty() ? 0 : (legend_rows - 1) * kLegendRow);
   std::string text = svg::document(title, width, head + rows * kPanelHeight) +
-                     text_at(kLeft, 28, "head", "start", title) + names;
+                     text_at(kLeft, 28, "head", "start", heading(title, width - kLeft)) + names;
   for (size_t i = 0; i < panels.size(); ++i) {
     const int column = static_cast<int>(i) % columns, row = static_cast<int>(i) / columns;
     text += Plot(panels[i], column * kPanelWidth, head + row * kPanelHeight).text();

@@ -55,6 +55,17 @@ TEST_CASE("a picture has a panel per chart, a line per series and one legend") {
   CHECK(svg.find("prefers-color-scheme: dark") != std::string::npos);
 }
 
+TEST_CASE("a heading ends where the picture ends") {
+  const mh::Series line{.name = "a", .x = {0, 100}, .y = {0, 1}};
+  std::string title;
+  for (int i = 0; i < 100; ++i) {
+    title += "\u00e4";
+  }
+  const auto svg = mh::svg_charts(title, {panel("loss", {line})});
+  CHECK(svg.find("\u00e4...</text>") != std::string::npos);
+  CHECK(count(svg, "\u00e4") < 150); // all of them in the document's title only
+}
+
 TEST_CASE("the corners of a line are the corners of its plot") {
   const mh::Series line{.name = "a", .x = {0, 100}, .y = {0, 1}};
   const auto svg = mh::svg_charts("t", {panel("loss", {line})});

@@ -24,7 +24,9 @@ for i, row in ipairs(rows) do
   local size, gpus, tflops, fitted = row[1], row[2], row[3], row[4] or false
   points[i] = {
     preset = "gpt-" .. size .. "-" .. gpus,
-    notes = { name = size, published_tflops = tflops, fitted = fitted, on = "a100-megatron-2021" },
+    notes = {
+      name = size, published_tflops = tflops, fitted = fitted, on = "a100-megatron-2021", flops = "arXiv:2104.04473",
+    },
   }
 end
 

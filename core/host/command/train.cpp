@@ -95,7 +95,10 @@ std::vector<Command> training_commands() {
               {"--dir", "DIR", "the sweep's folder (runs/NAME-sweep)"},
               {"--list", "", "lists the points and what is known of them; starts nothing"},
               {"--plan", "", "plans each point instead of running it"},
-              {"--on", "MACHINE", "plans for this machine (h100)"},
+              {"--on",
+               "NAME",
+               "machine that is planned for: h100, ..., or \"this\" for the CPU here; unless given "
+               "what a point's notes say, else that CPU, or an h100 for device cuda"},
               {"--retry", "", "runs points that failed once more"},
               {"--yes", "", "starts more than 1,000 points without a question"},
               kScale,

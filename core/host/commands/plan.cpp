@@ -2,16 +2,13 @@
 
 #include "core/plan/plan.hpp"
 
-#include "core/host/bench/machine.hpp"
 #include "core/host/commands/commands.hpp"
-#include "core/host/folders.hpp"
 #include "core/host/plan/changes.hpp"
+#include "core/host/plan/machines.hpp"
 #include "core/host/plan/report.hpp"
 #include "core/host/plan/search.hpp"
-#include "core/plan/hardware.hpp"
 #include "core/recipe/text.hpp"
 #include "core/storage/local.hpp"
-#include "core/train/processor.hpp"
 #include "megahost/error.hpp"
 
 #include <unistd.h>
@@ -81,13 +78,11 @@ public:
   Question(const Invocation& invocation, Host& host)
       : invocation_(invocation)
       , host_(host)
+      , machines_(invocation.value("--on"))
       , file_(invocation.arguments.front()) {
     if (std::filesystem::is_directory(file_)) {
       run_ = measured_of(read_run(file_));
       file_ = (std::filesystem::path(file_) / "recipe.toml").string();
-    }
-    if (invocation.has("--on") && invocation.value("--on") != kThisMachine) {
-      machine_ = find_machine(invocation.value("--on"), roots());
     }
   }
 
@@ -104,17 +99,13 @@ public:
     auto& all = asked.options["--set"];
     all.insert(all.end(), sets.begin(), sets.end());
     std::vector<Layer> layers;
-    if (invocation_.has("--on")) {
-      const std::string device = machine_ ? machine_->hardware.device : "cpu";
+    if (const std::string device = machines_.device(); !device.empty()) {
       layers.push_back({"--on", Table{{"device", device}}});
     }
     return read_resolved(asked, host_, file_, layers, facts(world));
   }
 
-  [[nodiscard]] Facts facts(int64_t world) const {
-    const bool bf16 = machine_ ? machine_->hardware.bf16_tflops > 0 : this_processor().bf16();
-    return {.bf16 = bf16, .world = world};
-  }
+  [[nodiscard]] Facts facts(int64_t world) const { return machines_.facts(world); }
 
   /// Ranks that were asked for, or that the run had.
   [[nodiscard]] int64_t gpus() const {
@@ -148,36 +139,7 @@ public:
     return gpus();
   }
 
-  [[nodiscard]] Machine machine(const Recipe& recipe, int64_t world) const {
-    if (machine_) {
-      return *machine_;
-    }
-    if (recipe.device != "cpu") {
-      return find_machine(kUsualGpu, roots());
-    }
-    if (!cpu_) {
-      cpu_ = calibrated_cpu();
-      calibrated_ = cpu_.has_value();
-    }
-    if (!cpu_) {
-      cpu_ = measure_cpu(recipe.precision == "fp32" ? at::kFloat : at::kBFloat16);
-    }
-    return share_of(*cpu_, world);
-  }
-
-  /// What a person should know of the machine.
-  [[nodiscard]] std::vector<std::string> notes(const Recipe& recipe) const {
-    if (recipe.device == "cpu" && !machine_ && !calibrated_) {
-      return {"what steps reach of this CPU's rates is assumed: `megahost bench --calibrate` "
-              "measures it"};
-    }
-    if (recipe.device != "cpu" && !invocation_.has("--on")) {
-      return {
-          std::string("the recipe does not say on which GPU: ") + kUsualGpu +
-          " is taken, --on names another"};
-    }
-    return {};
-  }
+  [[nodiscard]] const Machines& machines() const { return machines_; }
 
   [[nodiscard]] PlanTarget target(
       const Recipe& recipe, std::optional<int64_t> ranks = std::nullopt, double imbalance = 1
@@ -192,19 +154,11 @@ public:
   }
 
 private:
-  static ReadOptions roots() {
-    ReadOptions options;
-    options.roots = recipe_folders();
-    return options;
-  }
-
   const Invocation& invocation_;
   Host& host_;
+  Machines machines_;
   std::string file_;
   std::optional<Measured> run_;
-  std::optional<Machine> machine_;
-  mutable std::optional<Machine> cpu_; // once it has been asked for
-  mutable bool calibrated_ = false;    // whether its rates are those of real steps
 };
 
 /// --search: over the recipe on one rank each layout is laid as --set would.
@@ -214,7 +168,7 @@ int search(const Question& question, const Invocation& invocation, Host& host) {
   }
   const int64_t world = question.gpus();
   const Read base = question.read(one_rank_sets(), /*world=*/1);
-  const Machine machine = question.machine(base.resolved.recipe, world);
+  const Machine machine = question.machines().of(base.resolved.recipe, world);
   const SearchTask task{
       host, machine, world, base.resolved.recipe, [&](const std::vector<std::string>& sets) {
         Loaded loaded = base.loaded;
@@ -259,7 +213,7 @@ std::vector<Plan> scaling_of(const Question& question, const Recipe& recipe, con
       const int64_t world = data * ranks;
       const Recipe scaled = question.recipe({"parallel.data=" + std::to_string(data)}, world);
       plans.push_back(make_plan(
-          record_step(question.target(scaled, world)), scaled, question.machine(scaled, world)
+          record_step(question.target(scaled, world)), scaled, question.machines().of(scaled, world)
       ));
     } catch (const Error&) { // the batch, or a strategy, does not go into so many
     }
@@ -280,9 +234,9 @@ int command_plan(const Invocation& invocation, Host& host) {
   }
   const Recipe recipe = question.recipe();
   const int64_t world = question.world(recipe);
-  const Machine machine = question.machine(recipe, world);
+  const Machine machine = question.machines().of(recipe, world);
   Plan plan = make_plan(record_step(question.target(recipe)), recipe, machine);
-  for (std::string& note : question.notes(recipe)) {
+  for (std::string& note : question.machines().notes(recipe)) {
     plan.notes.push_back(std::move(note));
   }
   PlanReport report{recipe, plan, tokens};

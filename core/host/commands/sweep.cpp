@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <map>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -69,7 +70,8 @@ public:
     std::set<std::string> seen;
     for (SweepPoint& point : sweep_points(sweep_)) {
       PointRun run = resolve_point(std::move(point));
-      if (seen.insert(run.id).second) { // the same values twice are one run
+      // The same values twice are one run; plans may differ in their notes.
+      if (seen.insert(run.id).second || invocation_.has("--plan")) {
         runs.push_back(std::move(run));
       }
     }
@@ -84,13 +86,18 @@ private:
     try {
       LoadOptions options = options_;
       options.layers = {run.point.layer()};
+      const Machines* machines = invocation_.has("--plan") ? &machines_of(run.point) : nullptr;
+      if (machines != nullptr && !machines->device().empty()) {
+        options.facts = machines->facts(options.facts.world);
+        options.layers.push_back({"--on", Table{{"device", machines->device()}}});
+      }
       Recipe recipe = resolved(options);
       if (invocation_.has("--scale")) {
         options.layers.push_back(scale_recipe(recipe.tree));
         recipe = resolved(options);
       }
-      if (invocation_.has("--plan")) {
-        plan_point(run, recipe, host_, invocation_.value("--on"));
+      if (machines != nullptr) {
+        plan_point(run, recipe, host_, *machines);
       }
       run.ranks = recipe.parallel.ranks();
       run.steps = recipe.iterations();
@@ -108,6 +115,16 @@ private:
       run.reason = what.substr(0, what.find('\n'));
     }
     return run;
+  }
+
+  /// Where a point is planned: what was asked for, else what its notes say.
+  [[nodiscard]] const Machines& machines_of(const SweepPoint& point) const {
+    const Value* noted = point.notes.find("on");
+    std::string on = invocation_.value("--on");
+    if (on.empty() && noted != nullptr && noted->is_string()) {
+      on = noted->as_string();
+    }
+    return machines_.try_emplace(on, on).first->second;
   }
 
   static Value with_name(const Value& tree, const std::string& name) {
@@ -137,6 +154,7 @@ private:
   Host& host_;
   SweepWords words_;
   LoadOptions options_;
+  mutable std::map<std::string, Machines> machines_; // by name, once points have asked for them
   Value sweep_;
   std::string name_;
 };

@@ -1,10 +1,8 @@
 // What points would take: each is planned, none is run.
 
 #include "core/host/columns.hpp"
-#include "core/host/folders.hpp"
 #include "core/host/svg.hpp"
 #include "core/host/sweep/sweep.hpp"
-#include "core/plan/hardware.hpp"
 #include "core/plan/plan.hpp"
 #include "core/recipe/json_value.hpp"
 #include "core/recipe/text.hpp"
@@ -13,7 +11,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace mh {
 
@@ -21,28 +21,36 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Where a point is planned: what was asked for, else what its notes say.
-std::string machine_of(const PointRun& run, const std::string& on) {
-  const Value* noted = run.point.notes.find("on");
-  return !on.empty() ? on : noted != nullptr && noted->is_string() ? noted->as_string() : kUsualGpu;
+/// A number of a point's notes.
+std::optional<double> noted(const PointRun& run, const char* key) {
+  const Value* note = run.point.notes.find(key);
+  return note != nullptr && note->is_number() ? std::optional(note->as_number()) : std::nullopt;
+}
+
+/// Whether a point's TFLOP/s are counted by equation 3 of arXiv:2104.04473, as its notes ask.
+bool as_paper(const PointRun& run) {
+  const Value* note = run.point.notes.find("flops");
+  return note != nullptr && note->is_string() && note->as_string() == "arXiv:2104.04473";
 }
 
 } // namespace
 
-void plan_point(PointRun& run, const Recipe& recipe, Host& host, const std::string& on) {
+void plan_point(PointRun& run, const Recipe& recipe, Host& host, const Machines& machines) {
   try {
-    ReadOptions roots;
-    roots.roots = recipe_folders();
     const int64_t ranks = recipe.parallel.ranks();
-    const Machine machine = find_machine(machine_of(run, on), roots);
     const RecordedStep step = record_step(
-        {.recipe = recipe, .host = host, .world = ranks, .device = planned_device(recipe)}
+        {.recipe = recipe,
+         .host = host,
+         .world = ranks,
+         .device = planned_device(recipe),
+         .imbalance = noted(run, "imbalance").value_or(1)}
     );
-    const Plan plan = make_plan(step, recipe, machine);
+    const Plan plan = make_plan(step, recipe, machines.of(recipe, ranks));
+    const double flops = as_paper(run) ? papers_flops(recipe) : plan.model_flops;
     run.plan = PlannedPoint{
         .ranks = ranks,
         .seconds = plan.step.total,
-        .tflops = papers_flops(recipe) / plan.step.total / static_cast<double>(ranks) / 1e12,
+        .tflops = flops / plan.step.total / static_cast<double>(ranks) / 1e12,
         .bytes = plan.most(),
         .capacity = plan.capacity,
         .mfu = plan.mfu()};
@@ -74,15 +82,14 @@ std::string plans_table(const std::vector<PointRun>& points, const Terminal& ter
       continue;
     }
     const PlannedPoint& plan = *run.plan;
-    const Value* published = run.point.notes.find("published_tflops");
-    const bool known = published != nullptr && published->is_number();
+    const auto published = noted(run, "published_tflops");
     row.insert(
         row.end(),
         {std::to_string(plan.ranks),
          svg::format("%.2f s", plan.seconds),
-         known ? svg::format("%.0f", published->as_number()) : "-",
+         published ? svg::format("%.0f", *published) : "-",
          svg::format("%.1f", plan.tflops),
-         known ? svg::format("%+.1f%%", 100 * (plan.tflops / published->as_number() - 1)) : "-",
+         published ? svg::format("%+.1f%%", 100 * (plan.tflops / *published - 1)) : "-",
          svg::format("%.1f%%", 100 * plan.mfu),
          bytes_text(plan.bytes) +
              (plan.bytes > plan.capacity && plan.capacity > 0 ? " too much" : ""),
@@ -90,8 +97,10 @@ std::string plans_table(const std::vector<PointRun>& points, const Terminal& ter
     );
     rows.push_back(std::move(row));
   }
-  return columns(rows, terminal, {Paint::cyan}) +
-         "TFLOP/s per GPU as arXiv:2104.04473 counts them (equation 3, recomputation included)\n";
+  const bool papers = !points.empty() && std::all_of(points.begin(), points.end(), as_paper);
+  return columns(rows, terminal, {Paint::cyan}) + "TFLOP/s per GPU " +
+         (papers ? "as arXiv:2104.04473 counts them (equation 3, recomputation included)\n"
+                 : "of the model, recomputation not counted\n");
 }
 
 std::string plans_json(const std::vector<PointRun>& points) {

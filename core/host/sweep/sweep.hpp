@@ -6,6 +6,7 @@
 /// them. An id is made of the recipe's values, so that the same command goes on where it was
 /// stopped.
 
+#include "core/host/plan/machines.hpp"
 #include "core/host/terminal.hpp"
 #include "core/recipe/sweep.hpp"
 #include "megahost/host.hpp"
@@ -83,8 +84,10 @@ void read_results(std::vector<PointRun>& points, const SweepOptions& options);
     std::vector<PointRun>& points, const SweepOptions& options, const std::function<void()>& changed
 );
 
-/// Plans a point on a machine of presets/hardware.toml; what cannot be planned has failed.
-void plan_point(PointRun& run, const Recipe& recipe, Host& host, const std::string& on);
+/// Plans a point; what cannot be planned has failed. Notes of the point that are read: `imbalance`
+/// (rows that the busiest rank's experts get, times the mean), `published_tflops`, and `flops =
+/// "arXiv:2104.04473"`, where TFLOP/s are counted by that paper's equation 3.
+void plan_point(PointRun& run, const Recipe& recipe, Host& host, const Machines& machines);
 
 /// Plans beside what was published, where a point's notes say that.
 [[nodiscard]] std::string

@@ -1,0 +1,43 @@
+#pragma once
+/// The machines that plans are for.
+
+#include "core/plan/hardware.hpp"
+#include "megahost/recipe.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// Finds machines by what `--on` says: the name of a row of hardware.toml, "this" for this CPU, or
+/// nothing, where the recipe's device says it. This CPU's rates are found out once.
+class Machines {
+public:
+  /// Throws:  mh::Error for a name that no row has
+  explicit Machines(std::string on);
+
+  /// The row that was named.
+  [[nodiscard]] const std::optional<Machine>& named() const { return named_; }
+
+  /// The device that recipes of the machine that was named are read with; empty if none was.
+  [[nodiscard]] std::string device() const;
+
+  /// What recipes are read with that run on `world` ranks of it.
+  [[nodiscard]] Facts facts(int64_t world) const;
+
+  /// What one of `ranks` ranks of a recipe has.
+  [[nodiscard]] Machine of(const Recipe& recipe, int64_t ranks) const;
+
+  /// What a person should know of the machine of a recipe that has been asked for.
+  [[nodiscard]] std::vector<std::string> notes(const Recipe& recipe) const;
+
+private:
+  std::string on_;
+  std::optional<Machine> named_;
+  mutable std::optional<Machine> cpu_; // once it has been asked for
+  mutable bool calibrated_ = false;    // whether its rates are those of real steps
+};
+
+} // namespace mh

@@ -98,11 +98,7 @@ public:
     Invocation asked = invocation_;
     auto& all = asked.options["--set"];
     all.insert(all.end(), sets.begin(), sets.end());
-    std::vector<Layer> layers;
-    if (const std::string device = machines_.device(); !device.empty()) {
-      layers.push_back({"--on", Table{{"device", device}}});
-    }
-    return read_resolved(asked, host_, file_, layers, facts(world));
+    return read_resolved(asked, host_, file_, machines_.layers(), facts(world));
   }
 
   [[nodiscard]] Facts facts(int64_t world) const { return machines_.facts(world); }

@@ -87,9 +87,10 @@ private:
       LoadOptions options = options_;
       options.layers = {run.point.layer()};
       const Machines* machines = invocation_.has("--plan") ? &machines_of(run.point) : nullptr;
-      if (machines != nullptr && !machines->device().empty()) {
+      if (machines != nullptr) {
         options.facts = machines->facts(options.facts.world);
-        options.layers.push_back({"--on", Table{{"device", machines->device()}}});
+        const auto layers = machines->layers();
+        options.layers.insert(options.layers.end(), layers.begin(), layers.end());
       }
       Recipe recipe = resolved(options);
       if (invocation_.has("--scale")) {

@@ -25,8 +25,11 @@ Machines::Machines(std::string on)
   }
 }
 
-std::string Machines::device() const {
-  return named_ ? named_->hardware.device : on_.empty() ? "" : "cpu";
+std::vector<Layer> Machines::layers() const {
+  if (on_.empty()) {
+    return {};
+  }
+  return {{"--on", Table{{"device", named_ ? named_->hardware.device : "cpu"}}}};
 }
 
 Facts Machines::facts(int64_t world) const {

@@ -2,6 +2,7 @@
 /// The machines that plans are for.
 
 #include "core/plan/hardware.hpp"
+#include "core/recipe/load.hpp"
 #include "megahost/recipe.hpp"
 
 #include <cstdint>
@@ -18,11 +19,8 @@ public:
   /// Throws:  mh::Error for a name that no row has
   explicit Machines(std::string on);
 
-  /// The row that was named.
-  [[nodiscard]] const std::optional<Machine>& named() const { return named_; }
-
-  /// The device that recipes of the machine that was named are read with; empty if none was.
-  [[nodiscard]] std::string device() const;
+  /// What recipes that are planned for it are read with: the device of the machine that was named.
+  [[nodiscard]] std::vector<Layer> layers() const;
 
   /// What recipes are read with that run on `world` ranks of it.
   [[nodiscard]] Facts facts(int64_t world) const;

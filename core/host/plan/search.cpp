@@ -210,12 +210,12 @@ private:
       }
       count(result_.tried);
       Tried candidate{layout.sets + batch + order, {}};
-      const bool fits_alone = unless_refused([&] {
+      unless_refused([&] {
         candidate.recipe = task_.recipe(candidate.sets);
         const auto& recipe = candidate.recipe;
         if (!steps_.alike(recipe)) {
           rate(candidate.sets, make_plan(record_step(target(recipe)), recipe, task_.machine));
-          return false;
+          return;
         }
         if (!kept) {
           kept.emplace(target(recipe), task_.machine, ShortPasses::none);
@@ -223,14 +223,11 @@ private:
         const int64_t memory = task_.machine.hardware.memory();
         if (memory > 0 && kept->kept(recipe, steps_) > memory) {
           count(result_.too_large);
-          return false;
+          return;
         }
-        return true;
-      });
-      if (fits_alone) {
-        passes = std::max(passes, steps_.passes(candidate.recipe));
+        passes = std::max(passes, steps_.passes(recipe));
         left.push_back(std::move(candidate));
-      }
+      });
     }
     if (left.empty()) {
       return;
@@ -242,20 +239,20 @@ private:
           stages.emplace(target(left.front().recipe), task_.machine, passes);
         }
         rate(candidate.sets, stages->plan(candidate.recipe, steps_));
-        return true;
       });
     }
   }
 
-  /// What `work` says; false, and counted, if the recipe, a strategy or a schedule refuses.
-  bool unless_refused(const std::function<bool()>& work) {
+  /// Counts it if the recipe, a strategy or a schedule refuses.
+  void unless_refused(const std::function<void()>& work) {
     try {
-      return work();
+      work();
     } catch (const Error& error) {
       const std::lock_guard lock(mutex_);
       ++result_.refused;
-      result_.refusal = error.what();
-      return false;
+      if (result_.refusal.empty()) {
+        result_.refusal = error.what();
+      }
     }
   }
 

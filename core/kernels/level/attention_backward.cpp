@@ -31,11 +31,16 @@ struct BackwardSpace {
     k = arena.take<T>(kTile * c.dim);
     v = arena.take<T>(kTile * c.dim);
     k_transposed = arena.take<T>(kTile * c.dim);
-    p = arena.take<T>(kTile * kTile);
-    ds = arena.take<T>(kTile * kTile);
-    ds_pairs = arena.take<T>(kTile * kTile);
     s = arena.take<float>(kTile * kTile);
     dp = arena.take<float>(kTile * kTile);
+    if constexpr (kPair<T> == 2) {
+      p = arena.take<T>(kTile * kTile);
+      ds = arena.take<T>(kTile * kTile);
+      ds_pairs = arena.take<T>(kTile * kTile);
+    } else { // nothing is rounded, or paired
+      p = s;
+      ds = ds_pairs = dp;
+    }
     kept = arena.take<float>(c.dropout.threshold == 0 ? 0 : kTile * kTile);
     bytes = arena.used(memory);
   }
@@ -175,10 +180,10 @@ void probabilities(
           dp[i] = e * (dp[i] * kept[i] - delta[i]);
         }
       }
-      narrow_row(w.p + r * kTile, s, kTile);
-      narrow_row(w.ds + r * kTile, dp, kTile);
     }
     if constexpr (kPair<T> == 2) {
+      narrow_row(w.p + j * kTile, w.s + j * kTile, 2 * kTile);
+      narrow_row(w.ds + j * kTile, w.dp + j * kTile, 2 * kTile);
       const T* first = w.ds + j * kTile;
       const T* second = first + kTile;
       auto* pairs = reinterpret_cast<uint32_t*>(w.ds_pairs + j * kTile);
@@ -256,7 +261,6 @@ void backward_head(
     pack_rows(w.k, k, c.k.seq, count, kTile, dim);
     pack_transposed(w.k_transposed, k, c.k.seq, count, kTile, dim, kTile);
     pack_rows(w.v, row<I>(c.v, first, b, kv), c.v.seq, count, kTile, dim);
-    const T* right = kPair<T> == 2 ? w.ds_pairs : w.ds;
     float* dk = w.dk + first * dim;
     float* dv = w.dv + first * dim;
     for (int64_t tile = queries.begin; tile < queries.end; ++tile) {
@@ -282,7 +286,7 @@ void backward_head(
       }
       if (wanted.queries) {
         product(
-            products, dim, kTile, kTile, kTile, kTile, kTile, true, w.k_transposed, right, w.dq + at
+            products, dim, kTile, kTile, kTile, kTile, kTile, true, w.k_transposed, w.ds_pairs, w.dq + at
         );
       }
     }

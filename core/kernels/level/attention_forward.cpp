@@ -71,8 +71,12 @@ struct ForwardSpace {
   ForwardSpace(void* memory, int64_t dim) {
     Arena arena(memory);
     q = arena.take<T>(kTile * dim);
-    p = arena.take<T>(kTile * kStrip);
     s = arena.take<float>(kTile * kStrip);
+    if constexpr (kPair<T> == 2) {
+      p = arena.take<T>(kTile * kStrip);
+    } else { // nothing is rounded
+      p = s;
+    }
     o = arena.take<float>(kTile * dim);
     top = arena.take<float>(kTile);
     sum = arena.take<float>(kTile);
@@ -121,7 +125,9 @@ void soft_max(
       const int32_t token = c.mask.token[b * padded_queries + tile * kTile + i];
       drop(c, s + t * kTile, b, h, token, (first_key_tile + t) * kTile);
     }
-    narrow_row(w.p + i * kStrip, s, tiles * kTile);
+    if constexpr (kPair<T> == 2) {
+      narrow_row(w.p + i * kStrip, s, tiles * kTile);
+    }
     if (top != w.top[i]) {
       const float factor = exp2_fast(w.top[i] - base);
       w.sum[i] *= factor;

@@ -49,21 +49,18 @@ inline Bf16 narrow<Bf16>(float x) {
   return {static_cast<uint16_t>(bf16_bits(x))};
 }
 
-/// A row of them: out = x, rounded. Where the CPU rounds, numbers below 2^-126 become 0.
-template <class T>
-inline void narrow_row(T* out, const float* x, int64_t n) {
+/// A row of them. Where the CPU rounds, numbers below 2^-126 become 0.
+inline void narrow_row(Bf16* out, const float* x, int64_t n) {
   int64_t i = 0;
 #ifdef __AVX512BF16__
-  if constexpr (sizeof(T) == sizeof(Bf16)) {
-    for (; i + 32 <= n; i += 32) {
-      const auto low = _mm512_loadu_ps(x + i), high = _mm512_loadu_ps(x + i + 16);
-      _mm512_storeu_si512(out + i, std::bit_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
-    }
+  for (; i + 32 <= n; i += 32) {
+    const auto low = _mm512_loadu_ps(x + i), high = _mm512_loadu_ps(x + i + 16);
+    _mm512_storeu_si512(out + i, std::bit_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
   }
 #endif
 #pragma omp simd
   for (int64_t j = i; j < n; ++j) {
-    out[j] = narrow<T>(x[j]);
+    out[j] = narrow<Bf16>(x[j]);
   }
 }
 

@@ -6,6 +6,10 @@
 
 #include <c10/util/Exception.h>
 
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -57,6 +61,13 @@ struct Warnings : c10::WarningHandler {
   void process(const c10::Warning& warning) override { mh::warn(warning.msg()); }
 };
 
+/// What plugins say goes to standard error: standard output is the command's, JSON perhaps.
+void keep_output_clean() {
+  auto lines = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("", std::move(lines)));
+  spdlog::set_pattern("%l: %v");
+}
+
 int run(const mh::Invocation& invocation) {
   mh::Host host;
   host.registry().merge(mh::builtin_devices());
@@ -78,6 +89,7 @@ int run(const mh::Invocation& invocation) {
 int mh_run_command(const mh::Invocation& invocation) {
   Warnings warnings;
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  keep_output_clean();
   try {
     return run(invocation);
   } catch (const mh::OutOfMemory& error) {

@@ -4,6 +4,7 @@
 ///
 ///   expert_speed [TOKENS]
 
+#include "core/kernels/caching_allocator.hpp"
 #include "megahost/nn/expert_kernel.hpp"
 #include "megahost/nn/experts.hpp"
 
@@ -23,23 +24,30 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <vector>
 
 namespace {
 
 using at::Tensor;
 using namespace mh;
 
-/// The better half's mean of some runs.
-double seconds(const std::function<void()>& run) {
-  std::vector<double> times;
-  for (int i = 0; i < 9; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    run();
-    times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()
-    );
+/// Medians of some runs, in turn.
+std::vector<double> seconds(const std::vector<std::function<void()>>& runs, int rounds) {
+  std::vector<std::vector<double>> times(runs.size());
+  for (int i = 0; i < rounds; ++i) {
+    for (size_t r = 0; r < runs.size(); ++r) {
+      const auto begin = std::chrono::steady_clock::now();
+      runs[r]();
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+      times[r].push_back(taken.count());
+    }
   }
-  std::sort(times.begin(), times.end());
-  return (times[0] + times[1] + times[2] + times[3]) / 4;
+  std::vector<double> medians;
+  for (auto& all : times) {
+    std::sort(all.begin(), all.end());
+    medians.push_back(all[all.size() / 2]);
+  }
+  return medians;
 }
 
 struct Sizes {
@@ -88,8 +96,9 @@ void measure(int64_t tokens, const Sizes& s) {
   const Tensor dy = at::randn({tokens, s.width}).to(at::kBFloat16);
   const auto& up = store.all()[0];
   const auto& down = store.all()[1];
-  const double ours =
-      seconds([&] { torch::autograd::backward({experts.mixed(x, routing, 0, context)}, {dy}); });
+  const auto ours = [&] {
+    torch::autograd::backward({experts.mixed(x, routing, 0, context)}, {dy});
+  };
 
   const auto [slots, ends] = ops::expert_slots(routing.choices, 0, s.experts, 0);
   const auto host = context.host_values(ends, {});
@@ -97,49 +106,52 @@ void measure(int64_t tokens, const Sizes& s) {
   const Tensor w1 = up.value.detach().flatten(1, 2), w2 = down.value.detach();
   const Tensor wide = ops::grouped_product(rows, w1, host, true);
   const Tensor active = wide.narrow(1, 0, s.hidden).contiguous();
-  const double alone = seconds([&] {
+  const auto alone = [&] {
     (void)ops::grouped_product(rows, w1, host, true);
     (void)ops::grouped_product(active, w2, host, true);
     (void)ops::grouped_product(rows, w2, host, false);
     (void)ops::grouped_product(wide, w1, host, false);
     ops::grouped_gradient_(up.main_grad.flatten(1, 2), wide, rows, host);
     ops::grouped_gradient_(down.main_grad, rows, active, host);
-  });
+  };
 
   const Tensor gate_up = w1.clone().requires_grad_(), second = w2.clone().requires_grad_();
-  const double theirs = seconds([&] {
+  const auto theirs = [&] {
     gate_up.mutable_grad() = Tensor();
     second.mutable_grad() = Tensor();
     torch::autograd::backward({loop(x, routing, gate_up, second)}, {dy});
-  });
+  };
 
-  const double moved = seconds([&] {
+  const auto moved = [&] {
     (void)ops::from_slots(ops::to_slots(x.detach(), slots, host.back()), slots, routing.weights);
-  });
+  };
   // As many bytes: tokens read and slots written, and back.
   const Tensor bytes = at::zeros({tokens * (1 + s.chosen), s.width}, at::kBFloat16);
-  const double copied = seconds([&] { (void)at::empty_like(bytes).copy_(bytes); });
+  const auto copied = [&] { (void)at::empty_like(bytes).copy_(bytes); };
+
+  const auto computing = seconds({ours, alone, theirs}, 9);
+  const auto moving = seconds({moved, copied}, 31);
   const double flops = 3.0 * 2 * 3 * static_cast<double>(host.back() * s.width * s.hidden);
   std::printf(
       "%5lld tokens, %2lld experts of %lld x %lld, top %lld: %.1f ms, %.0f GFLOP/s; %.0f%% of the "
-      "rate of "
-      "the products alone; %.2f times the loop; moving rows %.2f times a copy\n",
+      "rate of the products alone; %.2f times the loop; moving rows %.2f times a copy\n",
       static_cast<long long>(tokens),
       static_cast<long long>(s.experts),
       static_cast<long long>(s.width),
       static_cast<long long>(s.hidden),
       static_cast<long long>(s.chosen),
-      1e3 * ours,
-      flops / ours / 1e9,
-      100 * alone / ours,
-      theirs / ours,
-      moved / copied
+      1e3 * computing[0],
+      flops / computing[0] / 1e9,
+      100 * computing[1] / computing[0],
+      computing[2] / computing[0],
+      moving[0] / moving[1]
   );
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
+  mh::install_caching_allocator();
   const std::vector<int64_t> all =
       argc > 1 ? std::vector<int64_t>{std::atoll(argv[1])} : std::vector<int64_t>{2048, 4096, 8192};
   for (const int64_t tokens : all) {

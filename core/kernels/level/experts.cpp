@@ -19,9 +19,29 @@ const T* row(const void* x, int64_t index, int64_t columns) {
   return static_cast<const T*>(x) + index * columns;
 }
 
+/// Asks for a row before it is read or, with `kWrites`, written: rows of slots lie far apart.
+template <bool kWrites, class T>
+void fetch(const T* row, int64_t columns) {
+  const auto* line = reinterpret_cast<const char*>(row);
+  for (const auto* end = line + columns * sizeof(T); line < end; line += 64) {
+    __builtin_prefetch(line, kWrites ? 1 : 0, 3);
+  }
+}
+
+/// The same of the rows of a token's experts.
+template <bool kWrites, class T>
+void fetch_rows(const ExpertCall& c, const void* slots, int64_t token, int64_t end) {
+  for (int64_t j = token * c.choices; token < end && j < (token + 1) * c.choices; ++j) {
+    if (c.slot[j] >= 0) {
+      fetch<kWrites>(row<T>(slots, c.slot[j], c.columns), c.columns);
+    }
+  }
+}
+
 template <class T>
 void scatter(const ExpertCall& c, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
+    fetch_rows<true, T>(c, c.to_slots, t + 1, end);
     const T* from = row<T>(c.tokens, t, c.columns);
     for (int64_t j = t * c.choices; j < (t + 1) * c.choices; ++j) {
       if (c.slot[j] < 0) {
@@ -41,32 +61,72 @@ void scatter(const ExpertCall& c, int64_t begin, int64_t end) {
   }
 }
 
+/// Rounded where T is narrower.
+inline void round_row(float* out, const float* x, int64_t n) {
+  std::memcpy(out, x, static_cast<size_t>(n) * sizeof(float));
+}
+
+inline void round_row(Bf16* out, const float* x, int64_t n) {
+  narrow_row(out, x, n);
+}
+
+constexpr int kTogether = 4; // rows that are added in one pass
+
+/// Rows of some of a token's experts, and their weights.
+template <class T>
+struct Weighed {
+  const T* row[kTogether];
+  float weight[kTogether];
+};
+
+/// sum += the first `kRows` of them, weighted; `first`: columns.
+template <int kRows, class T>
+void add_rows(float* sum, const Weighed<T>& from, int64_t first, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    float s = sum[i];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      s += wide(from.row[r][first + i]) * from.weight[r];
+    }
+    sum[i] = s;
+  }
+}
+
+template <class T>
+void add_rows(float* sum, const Weighed<T>& from, int rows, int64_t first, int64_t count) {
+  constexpr void (*kAdd[])(float*, const Weighed<T>&, int64_t, int64_t) = {
+      add_rows<1, T>, add_rows<2, T>, add_rows<3, T>, add_rows<kTogether, T>};
+  if (rows > 0) {
+    kAdd[rows - 1](sum, from, first, count);
+  }
+}
+
 template <class T>
 void gather(const ExpertCall& c, int64_t begin, int64_t end) {
   constexpr int64_t kBlock = 512; // sums that stay in the first cache
   float sum[kBlock];
   for (int64_t t = begin; t < end; ++t) {
+    fetch_rows<false, T>(c, c.slots, t + 1, end);
     T* to = row<T>(c.to_tokens, t, c.columns);
     for (int64_t first = 0; first < c.columns; first += kBlock) {
       const int64_t count = c.columns - first < kBlock ? c.columns - first : kBlock;
-      for (int64_t i = 0; i < count; ++i) {
-        sum[i] = 0;
-      }
+      std::memset(sum, 0, sizeof(sum));
+      Weighed<T> some;
+      int rows = 0;
       for (int64_t j = t * c.choices; j < (t + 1) * c.choices; ++j) {
         if (c.slot[j] < 0) {
           continue;
         }
-        const T* from = row<T>(c.slots, c.slot[j], c.columns) + first;
-        const float weight = c.weight == nullptr ? 1.0F : c.weight[j];
-#pragma omp simd
-        for (int64_t i = 0; i < count; ++i) {
-          sum[i] += wide(from[i]) * weight;
+        some.row[rows] = row<T>(c.slots, c.slot[j], c.columns);
+        some.weight[rows] = c.weight == nullptr ? 1.0F : c.weight[j];
+        if (++rows == kTogether) {
+          add_rows(sum, some, rows, first, count);
+          rows = 0;
         }
       }
-#pragma omp simd
-      for (int64_t i = 0; i < count; ++i) {
-        to[first + i] = narrow<T>(sum[i]);
-      }
+      add_rows(sum, some, rows, first, count);
+      round_row(to + first, sum, count);
     }
   }
 }

@@ -157,38 +157,40 @@ ShortStages::ShortStages(const PlanTarget& target, const Machine& machine, Short
     kinds.push_back({Op::backward_input, 0, 0});
   }
   RecordedStep step;
-  for (size_t i = 0; i < flops_.size(); ++i) {
-    const Recipe recipe = shortened(target, stages, kShortest + static_cast<int64_t>(i));
-    PlanTarget one{recipe, target.host, target.world / pipeline * stages, target.device};
+  const auto record = [&](int64_t all, int64_t layers, int64_t stage, int64_t passes_of) {
+    const Recipe recipe = shortened(target, all, layers);
+    PlanTarget one{recipe, target.host, target.world / pipeline * all, target.device};
     one.imbalance = target.imbalance;
     step.shape = mesh_shape(recipe, one.world);
-    step.args = {.stages = stages, .microbatches = kMicrobatches};
-    step.lists = InstructionLists(static_cast<size_t>(stages), kinds);
-    step.layers = kShortest + static_cast<int64_t>(i); // of each stage
-    const auto record = [&](int64_t stage) {
-      return std::make_unique<Short>(
-          record_stage(one, stage, step, microbatches),
-          machine,
-          step.shape,
-          scattered(target.recipe, machine)
-      );
-    };
-    if (i == 1) {
-      longer_ = record(stages / 2);
-    }
-    for (int64_t stage = 0; i == 0 && stage < stages; ++stage) {
-      ends_.push_back(record(stage));
-    }
-    flops_.at(i) = step.model_flops;
-    parameters_.at(i) = step.parameters;
+    step.args = {.stages = all, .microbatches = kMicrobatches};
+    step.lists = InstructionLists(static_cast<size_t>(all), kinds);
+    step.layers = layers; // of each stage
+    return std::make_unique<Short>(
+        record_stage(one, stage, step, passes_of),
+        machine,
+        step.shape,
+        scattered(target.recipe, machine)
+    );
+  };
+  if (stages > 1) {
+    whole_ = record(1, kShortest, 0, 0);
   }
+  for (int64_t stage = 0; stage < stages; ++stage) {
+    ends_.push_back(record(stages, kShortest, stage, microbatches));
+  }
+  flops_[0] = step.model_flops;
+  parameters_[0] = step.parameters;
+  longer_ = record(stages, kShortest + 1, stages / 2, microbatches);
+  flops_[1] = step.model_flops;
+  parameters_[1] = step.parameters;
   notes_ = step.notes;
 }
 
 /// Each layer more takes what the longer stage takes more. What chunks have apart from embedding,
-/// layers and head counts once a stage.
+/// layers and head counts once a stage, and so do weights that embedding and head share.
 std::vector<ShortStages::Share> ShortStages::shares(const RecordedStep& step, int64_t stage) const {
   std::vector<Share> all;
+  bool embedding = false; // is in this chunk or one before it
   const auto chunks = static_cast<int32_t>(step.args.virtual_stages);
   for (int32_t c = 0; c < chunks; ++c) {
     const LayoutChunk chunk =
@@ -202,8 +204,15 @@ std::vector<ShortStages::Share> ShortStages::shares(const RecordedStep& step, in
     all.push_back({longer_.get(), chunk.layers - kShortest, c, longer});
     all.push_back({&between(), kShortest - chunk.layers, c, share});
     if (c > 0) {
-      all.push_back({&between(), -kShortest - 1, c, share, /*passes=*/false});
-      all.push_back({longer_.get(), kShortest, c, longer, /*passes=*/false});
+      all.push_back({&between(), -kShortest - 1, c, share, Share::Of::closing});
+      all.push_back({longer_.get(), kShortest, c, longer, Share::Of::closing});
+    }
+    embedding = embedding || chunk.embedding;
+    if (c > 0 && chunk.head && embedding) {
+      all.push_back({whole_.get(), 1, c, share, Share::Of::kept});
+      all.push_back({ends_.front().get(), -1, c, share, Share::Of::kept});
+      all.push_back({ends_.back().get(), -1, c, share, Share::Of::kept});
+      all.push_back({&between(), 1, c, share, Share::Of::kept});
     }
   }
   return all;
@@ -232,9 +241,11 @@ void ShortStages::put_together(RecordedStep& step, std::vector<std::vector<Share
       sum.state += part.weight * record.state;
       sum.batches = record.batches / kMicrobatches * step.args.microbatches;
       sum.workspace = std::max(sum.workspace, record.workspace);
-      add(sum.closing, record.closing, part.weight);
+      if (part.of != Share::Of::kept) {
+        add(sum.closing, record.closing, part.weight);
+      }
       for (const auto& [key, pass] : record.passes) {
-        if (part.passes) {
+        if (part.of == Share::Of::all) {
           add(sum.passes[{key.op, part.chunk, key.place}], pass, part.weight);
         }
       }
@@ -269,8 +280,10 @@ Plan ShortStages::plan(const Recipe& recipe, RecordedStep step) const {
     for (const auto& part : parts) {
       const TimedStage::Part timed_part{
           &part.from->clock, static_cast<double>(part.weight), part.chunk, part.share};
-      stage.closing.push_back(timed_part);
-      if (part.passes) {
+      if (part.of != Share::Of::kept) {
+        stage.closing.push_back(timed_part);
+      }
+      if (part.of == Share::Of::all) {
         stage.chunks.at(static_cast<size_t>(part.chunk)).push_back(timed_part);
       }
     }

@@ -5,10 +5,9 @@
 /// what two and what three take: bytes, FLOPs and seconds of each pass. What is recorded once does
 /// for all schedules and virtual stages, and no stage is recorded in its full length.
 ///
-/// Left out are buckets of gradients that lie across layers or chunks in another way, and what
-/// chunks of one stage keep together (a tied embedding). tests/plan/short_stages.cpp holds plans
-/// against recorded ones: to the byte with one chunk a stage, within 0.1% of them with several,
-/// and within 0.2% of their seconds.
+/// Left out are buckets of gradients that lie across layers or chunks in another way.
+/// tests/plan/short_stages.cpp holds plans against recorded ones: to the byte with one chunk a
+/// stage, within 0.1% of them with several, and within 0.2% of their seconds.
 
 #include "core/plan/hardware.hpp"
 #include "core/plan/plan.hpp"
@@ -89,11 +88,14 @@ private:
 
   /// A short stage's part in a stage.
   struct Share {
+    /// What of it: all; all but its passes; bytes that stay from step to step.
+    enum class Of : uint8_t { all, closing, kept };
+
     const Short* from;
     int64_t weight;
     int32_t chunk;
     double share; ///< of the chunk's layers, how many the short stage has
-    bool passes = true;
+    Of of = Of::all;
   };
 
   [[nodiscard]] const Short& between() const { return *ends_.at(ends_.size() / 2); }
@@ -107,6 +109,7 @@ private:
   std::vector<std::string> notes_;
   std::vector<std::unique_ptr<Short>> ends_; // first, between, last; or the only one
   std::unique_ptr<Short> longer_;            // between, with a layer more
+  std::unique_ptr<Short> whole_;             // embedding, layers and head; without passes
   std::array<double, 2> flops_{};            // of a token, of the models with these layers
   std::array<int64_t, 2> parameters_{};
 };

@@ -111,7 +111,9 @@ TEST_CASE("short stages: pipelines of every schedule") {
 }
 
 TEST_CASE("short stages: tied embeddings, experts") {
-  compare("gpt3-175b", "parallel.tensor=8 parallel.sequence=true parallel.pipeline=8");
+  const std::string common = "parallel.tensor=8 parallel.sequence=true parallel.pipeline=8";
+  compare("gpt3-175b", common);
+  compare("gpt3-175b", common + " parallel.schedule=zb-v parallel.virtual_stages=2");
   compare(
       "mixtral-8x7b", "parallel.tensor=2 parallel.expert=8 parallel.pipeline=4 parallel.zero=1"
   );

@@ -286,7 +286,17 @@ void backward_head(
       }
       if (wanted.queries) {
         product(
-            products, dim, kTile, kTile, kTile, kTile, kTile, true, w.k_transposed, w.ds_pairs, w.dq + at
+            products,
+            dim,
+            kTile,
+            kTile,
+            kTile,
+            kTile,
+            kTile,
+            true,
+            w.k_transposed,
+            w.ds_pairs,
+            w.dq + at
         );
       }
     }

@@ -17,7 +17,7 @@ struct Names {
   const char *rank, *size, *local_rank, *local_size, *address, *port;
 };
 
-constexpr std::array<Names, 5> kLaunchers{{
+constexpr std::array<Names, 6> kLaunchers{{
     {"megahost",
      "MEGAHOST_RANK",
      "MEGAHOST_RANK",
@@ -48,6 +48,14 @@ constexpr std::array<Names, 5> kLaunchers{{
      "SLURM_PROCID",
      "SLURM_STEP_NUM_TASKS",
      "SLURM_LOCALID",
+     "",
+     "MASTER_ADDR",
+     "MASTER_PORT"},
+    {"a launcher of torch.distributed",
+     "RANK",
+     "RANK",
+     "WORLD_SIZE",
+     "LOCAL_RANK",
      "",
      "MASTER_ADDR",
      "MASTER_PORT"},

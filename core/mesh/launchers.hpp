@@ -19,13 +19,14 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 
 struct Found {
   World world;
-  std::string launcher;     ///< "megahost", "torchrun", "mpirun", "pmi", "srun"
+  std::string launcher;     ///< "megahost", "torchrun", "mpirun", "pmi", "srun", a plugin's name
   bool agent_store = false; ///< the launcher's agent serves the store already: all are clients
 };
 
 /// The world that a launcher describes; nothing if none started this process. In order: our own
-/// (`--nproc`), torchrun, Open MPI, PMI (MPICH, Intel MPI), a step of Slurm. Open MPI comes before
-/// Slurm, because under sbatch its ranks see the variables of their daemon, too.
+/// (`--nproc`), torchrun, Open MPI, PMI (MPICH, Intel MPI), a step of Slurm, whoever else sets
+/// torch.distributed's variables. Open MPI comes before Slurm, because under sbatch its ranks see
+/// the variables of their daemon, too.
 ///
 /// Throws:  mh::Error naming the variable that is missing or no number, or a rank outside the world
 /// Source:  torch.distributed.run, Open MPI 4 mpirun(1), Slurm 22.05 srun(1)

@@ -70,12 +70,13 @@ def matches(expected, printed):
 def main():
     file = pathlib.Path(sys.argv[1]).resolve()
     source = pathlib.Path(os.environ["MEGAHOST_SOURCE"])
-    environment = os.environ | {"NO_COLOR": "1", "HOME": "/nonexistent"}
+    environment = os.environ | {"NO_COLOR": "1"}
     environment["PATH"] = str(pathlib.Path(os.environ["MEGAHOST"]).parent) + ":" + environment["PATH"]
     for name in "MEGAHOST_LAUNCHER", "XDG_DATA_HOME":  # what a user has, and a transcript does not show
         environment.pop(name, None)
     failed = 0
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as home:
+        environment["HOME"] = home
         pathlib.Path(folder, "recipes").symlink_to(source / "recipes")
         pathlib.Path(folder, "fixtures").symlink_to(os.environ["MEGAHOST_FIXTURES"])
         pathlib.Path(folder, "tiny.toml").symlink_to(source / "tests/cli/tiny.toml")

@@ -161,19 +161,45 @@ assert part.returncode == 4 and "lacks WORLD_SIZE" in part.stderr, part
 print(part.stderr.splitlines()[0])
 
 
-def by_hand(*ranks):
-    """Ranks that somebody started without a launcher of ours, each with its own words."""
+def own_variables(rank, ranks, port):
+    place = {"MEGAHOST_RANK": rank, "MEGAHOST_WORLD_SIZE": ranks, "MEGAHOST_LOCAL_RANK": rank,
+             "MEGAHOST_LOCAL_WORLD_SIZE": ranks, "MEGAHOST_MASTER_ADDR": "127.0.0.1", "MEGAHOST_MASTER_PORT": port}
+    return place, []
+
+
+def torch_variables(rank, ranks, port):
+    return {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}, []
+
+
+def options(rank, ranks, port):
+    return {}, ["--rank", str(rank), "--world-size", str(ranks), "--master", f"127.0.0.1:{port}"]
+
+
+def plugin(rank, ranks, port):
+    file = pathlib.Path(os.environ["MEGAHOST_FIXTURES"]) / "launches.so"
+    return {"FIXTURE_RANK": rank, "FIXTURE_SIZE": ranks, "FIXTURE_PORT": port}, ["--plugin", str(file)]
+
+
+def by_hand(*ranks, place=own_variables):
+    """Ranks that somebody started without --nproc, each with its own words; `place` tells them theirs."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     started = []
     for rank, words in enumerate(ranks):
-        env = {**os.environ, "MEGAHOST_RANK": str(rank), "MEGAHOST_WORLD_SIZE": str(len(ranks)),
-               "MEGAHOST_LOCAL_RANK": str(rank), "MEGAHOST_LOCAL_WORLD_SIZE": str(len(ranks)),
-               "MEGAHOST_MASTER_ADDR": "127.0.0.1", "MEGAHOST_MASTER_PORT": str(port)}
-        started.append(subprocess.Popen([program, "run", "tiny.toml", *words], cwd=folder, env=env,
+        variables, more = place(rank, len(ranks), port)
+        env = {**os.environ, **{name: str(value) for name, value in variables.items()}}
+        started.append(subprocess.Popen([program, "run", "tiny.toml", *words, *more], cwd=folder, env=env,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
     return [(run.communicate()[1], run.returncode) for run in started]
+
+
+# Whoever says a process's place, the ranks find one another and train like one.
+for place in (torch_variables, options, plugin):
+    words = ["--run-dir", place.__name__, *layout("tensor=2")]
+    for errors, status in by_hand(words, words, place=place):
+        assert status == 0, errors
+    compare(place.__name__, one, losses(place.__name__))
 
 
 # A rank that was given another recipe, or another layout, is named before any group exists.

@@ -1,6 +1,7 @@
 // Environments as the launchers make them, whole and in part.
 
 #include "core/mesh/launchers.hpp"
+
 #include "megahost/error.hpp"
 #include "tests/formats/refusal.hpp"
 
@@ -96,8 +97,8 @@ TEST_CASE("Open MPI on several machines says where mpirun is") {
                             {"OMPI_COMM_WORLD_SIZE", "2"},
                             {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
                             {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
-                            {"OMPI_MCA_orte_hnp_uri", "99.0;tcp://10.0.0.5,192.168.1.5:3456"}})
-                         .world;
+                            {"OMPI_MCA_orte_hnp_uri", "99.0;tcp://10.0.0.5,192.168.1.5:3456"}}
+  ).world;
   CHECK(world.master_address == "10.0.0.5");
 }
 
@@ -117,9 +118,28 @@ TEST_CASE("what is there in part is refused by name") {
       why({{"OMPI_COMM_WORLD_RANK", "1"},
            {"OMPI_COMM_WORLD_SIZE", "2"},
            {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
-           {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}})
-          .find("nobody says where rank 0 is") != std::string::npos
+           {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}
+      ).find("nobody says where rank 0 is") != std::string::npos
   );
+}
+
+TEST_CASE("whoever sets the variables of torch.distributed") {
+  Variables env = kTorchrun;
+  env.erase("TORCHELASTIC_RUN_ID");
+  env.erase("TORCHELASTIC_USE_AGENT_STORE");
+  env.erase("LOCAL_WORLD_SIZE");
+  const auto [world, launcher, agent_store] = found(env);
+  CHECK(!agent_store);
+  CHECK(world.rank == 3);
+  CHECK(world.size == 4);
+  CHECK(world.local_rank == 1);
+  CHECK(world.master_address == "10.1.2.3");
+  env["RANK"] = "4";
+  CHECK(why(env).find("rank 4 of 4") != std::string::npos);
+  CHECK(why({{"RANK", "0"}}).find("lacks WORLD_SIZE") != std::string::npos);
+  CHECK(why({{"RANK", "0"}, {"WORLD_SIZE", "2"}}).find("lacks LOCAL_RANK") != std::string::npos);
+  env["SLURM_STEP_ID"] = "0"; // srun's own variables are asked first
+  CHECK(why(env).find("lacks SLURM_PROCID") != std::string::npos);
 }
 
 TEST_CASE("node lists") {

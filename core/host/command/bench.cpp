@@ -90,6 +90,10 @@ std::vector<Command> bench_commands() {
           {
               {"--nproc", "N", "ranks, for parallel.data = \"auto\""},
               {"--threads", "", "ranks are threads of this process, instead of processes"},
+              kRank,
+              kWorldSize,
+              kMaster,
+              kLocalRank,
               kSet,
               kPlugin,
               kJson,

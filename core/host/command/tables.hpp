@@ -15,6 +15,15 @@ inline const Option kPlugin{
 inline const Option kJson{"--json", "", "as JSON, for programs"};
 inline const Option kScale{
     "--scale", "", "the same structure shrunk to this machine: one rank, or --nproc"};
+/// For a process of a run that no launcher started.
+inline const Option kRank{
+    "--rank",
+    "N",
+    "this process's rank, where no launcher says it; with --world-size and --master"};
+inline const Option kWorldSize{"--world-size", "N", "number of processes of the run"};
+inline const Option kMaster{"--master", "HOST:PORT", "where rank 0 is, and a free port there"};
+inline const Option kLocalRank{
+    "--local-rank", "N", "rank on its machine, which chooses the GPU; --rank unless given"};
 
 [[nodiscard]] std::vector<Command> training_commands();
 [[nodiscard]] std::vector<Command> layout_commands();

@@ -32,6 +32,10 @@ std::vector<Command> training_commands() {
                "starts N processes on this machine, one per rank; torchrun --no-python, srun and "
                "mpirun "
                "work too"},
+              kRank,
+              kWorldSize,
+              kMaster,
+              kLocalRank,
               {"--log-format",
                "FORMAT",
                "form of the lines, instead of the recipe's log.format",

@@ -3,10 +3,10 @@
 #include "core/host/bench/machine.hpp"
 #include "core/host/bench/step.hpp"
 #include "core/host/commands/commands.hpp"
+#include "core/host/place.hpp"
 #include "core/host/spawn.hpp"
 #include "core/kernels/caching_allocator.hpp"
 #include "core/kernels/ops.hpp"
-#include "core/mesh/launchers.hpp"
 #include "core/mesh/processes.hpp"
 #include "core/mesh/threads.hpp"
 #include "core/storage/local.hpp"
@@ -160,9 +160,9 @@ int command_bench_memory(const Invocation& invocation, Host& host) {
 int command_bench_comm(const Invocation& invocation, Host& host) {
   const std::string& file = invocation.arguments.front();
   const Recipe recipe = read_resolved(invocation, host, file).resolved.recipe;
-  const auto found = find_world(process_environment());
+  const auto found = find_place(invocation, host);
   const int64_t world =
-      found || invocation.has("--nproc") ? world_size(invocation) : recipe.parallel.ranks();
+      found || invocation.has("--nproc") ? world_size(invocation, host) : recipe.parallel.ranks();
   if (world == 1) {
     throw Error(
         "the layout of " + file + " is one rank, which talks to nobody",

@@ -60,7 +60,7 @@ struct Read {
 /// Ranks of the run that this process is one of, or is asked to start by --nproc.
 ///
 /// Throws:  mh::Error if --nproc is no number of processes, or the environment is there in part
-[[nodiscard]] int64_t world_size(const Invocation& invocation);
+[[nodiscard]] int64_t world_size(const Invocation& invocation, Host& host);
 
 /// Reads a recipe: files, --scale if it was given, `layers`, --set, its plugins' schemas. `facts`
 /// are those of another machine.

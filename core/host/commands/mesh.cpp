@@ -144,7 +144,7 @@ Json to_json(const std::vector<AxisGroups>& all, int64_t world, int64_t per_node
 int command_mesh(const Invocation& invocation, Host& host) {
   const Recipe recipe =
       read_resolved(invocation, host, invocation.arguments.front()).resolved.recipe;
-  const int64_t ranks = std::max(recipe.parallel.ranks(), world_size(invocation));
+  const int64_t ranks = std::max(recipe.parallel.ranks(), world_size(invocation, host));
   const MeshShape shape = mesh_shape(recipe, ranks);
   check_degrees(shape);
   const int64_t per_node = number_option(invocation, "--gpus-per-node", 8, 1, kMostPerNode);

@@ -1,8 +1,8 @@
 #include "core/host/commands/commands.hpp"
 #include "core/host/folders.hpp"
+#include "core/host/place.hpp"
 #include "core/host/report.hpp"
 #include "core/host/spawn.hpp"
-#include "core/mesh/launchers.hpp"
 #include "core/train/processor.hpp"
 #include "megahost/error.hpp"
 
@@ -36,8 +36,8 @@ Resolved resolve_loaded(const Loaded& loaded, Host& host, const Facts& facts) {
   return resolve(loaded, lookup, facts);
 }
 
-int64_t world_size(const Invocation& invocation) {
-  if (const auto found = find_world(process_environment())) {
+int64_t world_size(const Invocation& invocation, Host& host) {
+  if (const auto found = find_place(invocation, host)) {
     return found->world.size;
   }
   return number_option(invocation, "--nproc", /*otherwise=*/1, /*least=*/1, kMostRanks);
@@ -54,14 +54,14 @@ Read read_resolved(
   options.roots = recipe_folders();
   options.sets = invocation.all("--set");
   options.facts =
-      facts.value_or(Facts{.bf16 = this_processor().bf16(), .world = world_size(invocation)});
+      facts.value_or(Facts{.bf16 = this_processor().bf16(), .world = world_size(invocation, host)});
   if (invocation.has("--scale")) {
     options.layers = {
         scale_recipe(read_layers(options, host, file).resolved.recipe.tree, options.facts.world)};
   }
   options.layers.insert(options.layers.end(), layers.begin(), layers.end());
   Read read = read_layers(options, host, file);
-  const auto found = find_world(process_environment());
+  const auto found = find_place(invocation, host);
   if (!is_spawned_rank() && (!found || found->world.rank == 0)) { // once for a run
     for (const auto& sentence : fields_left_out(read.loaded, read.resolved)) {
       warn(sentence);

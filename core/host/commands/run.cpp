@@ -1,6 +1,7 @@
 #include "core/config.hpp"
 #include "core/host/commands/commands.hpp"
 #include "core/host/given_weights.hpp"
+#include "core/host/place.hpp"
 #include "core/host/run_output.hpp"
 #include "core/host/spawn.hpp"
 #include "core/mesh/processes.hpp"
@@ -120,11 +121,11 @@ int command_run(const Invocation& invocation, Host& host) {
   const std::string& file = invocation.arguments.front();
   const Read read = read_resolved(invocation, host, file, option_layers(invocation));
   const Recipe& recipe = read.resolved.recipe;
-  const int64_t world = world_size(invocation);
+  const int64_t world = world_size(invocation, host);
   if (recipe.parallel.ranks() > world) {
     return say_what_is_missing(recipe, file, world, host);
   }
-  const auto found = find_world(process_environment());
+  const auto found = find_place(invocation, host);
   if (!found && world > 1) {
     return run_as_ranks(world);
   }

@@ -1,5 +1,9 @@
 #pragma once
-/// Launchers: how a process learns its rank (torchrun, Open MPI, Slurm, our own).
+/// Launchers: how a process learns its rank.
+///
+/// Torchrun, Open MPI, PMI, Slurm and `--nproc` are known. Before their variables `megahost run`
+/// asks the launcher plugins that are opened by `--plugin` or lie in a plugin folder as
+/// launcher-NAME.so: the rank is known before the recipe is read.
 
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"

@@ -1,0 +1,111 @@
+#include "core/host/place.hpp"
+
+#include "core/host/commands/commands.hpp"
+#include "megahost/error.hpp"
+#include "megahost/launcher.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <system_error>
+
+namespace mh {
+
+namespace {
+
+constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+constexpr int kMostPort = 65535;
+
+/// By options of the command line.
+std::optional<Found> given_place(const Invocation& invocation) {
+  const char* missing = nullptr;
+  bool any = invocation.has("--local-rank");
+  for (const char* option : {"--rank", "--world-size", "--master"}) {
+    any = any || invocation.has(option);
+    missing = missing != nullptr || invocation.has(option) ? missing : option;
+  }
+  if (!any) {
+    return std::nullopt;
+  }
+  if (missing != nullptr || invocation.has("--nproc")) {
+    throw Error(
+        missing != nullptr ? std::string("this process's place is given without ") + missing
+                           : "--rank says that this is one process of a run, --nproc starts all",
+        "give --rank, --world-size and --master for a process that you start, --nproc alone for "
+        "processes that megahost starts"
+    );
+  }
+  Found found{.world = {}, .launcher = "the command line"};
+  World& world = found.world;
+  world.size = world.local_size = number_option(invocation, "--world-size", 1, 1, kMost);
+  world.rank = number_option(invocation, "--rank", 0, 0, world.size - 1);
+  world.local_rank = number_option(invocation, "--local-rank", world.rank, 0, world.size - 1);
+  const std::string master = invocation.value("--master");
+  const size_t colon = std::min(master.rfind(':'), master.size());
+  const char* end = master.data() + master.size();
+  const auto [rest, failure] =
+      std::from_chars(std::min(master.data() + colon + 1, end), end, world.master_port);
+  world.master_address = master.substr(0, colon);
+  if (colon == 0 || failure != std::errc() || rest != end || world.master_port < 1 ||
+      world.master_port > kMostPort) {
+    throw Error(
+        "--master " + master + " is no HOST:PORT",
+        "name the machine of rank 0 and a free port there, as in --master 10.0.0.5:29500"
+    );
+  }
+  return found;
+}
+
+void open_launchers(Host& host) {
+  const std::string prefix = std::string(info(Kind::launcher).folder) + "-";
+  for (const auto& folder : host.folders()) {
+    std::error_code none;
+    for (const auto& item : std::filesystem::directory_iterator(folder, none)) {
+      const std::string name = item.path().filename();
+      if (name.starts_with(prefix) && name.ends_with(".so")) {
+        host.load(item.path());
+      }
+    }
+  }
+}
+
+std::optional<Found> place_of_plugins(Host& host) {
+  open_launchers(host);
+  std::optional<Found> found;
+  for (const std::string& name : host.registry().names(Kind::launcher)) {
+    const auto world = host.make<Launcher>(name)->detect();
+    if (!world) {
+      continue;
+    }
+    if (found) {
+      throw Error(
+          "launchers " + found->launcher + " and " + name +
+              " both say that they started this "
+              "process",
+          "leave one of the plugins out",
+          exit_code::communication
+      );
+    }
+    found = Found{.world = *world, .launcher = name};
+  }
+  return found;
+}
+
+} // namespace
+
+std::optional<Found> find_place(const Invocation& invocation, Host& host) {
+  if (auto given = given_place(invocation)) {
+    return given;
+  }
+  if (std::getenv("MEGAHOST_RANK") == nullptr) {
+    if (auto found = place_of_plugins(host)) {
+      return found;
+    }
+  }
+  return find_world(process_environment());
+}
+
+} // namespace mh

@@ -213,6 +213,13 @@ for own, other, what in (
     assert time.time() - begin < 4, "the ranks waited for one another"
     print("another recipe:", errors.splitlines()[0][:120])
 
+# What a plugin tells is told by one rank.
+talks = ["--plugin", str(pathlib.Path(os.environ["MEGAHOST_FIXTURES"]) / "talks.so"), "--set", "lr_schedule.use=fixed"]
+told = [megahost("--run-dir", f"talk {ranks}", "--nproc", str(ranks), *talks, "--set", f"parallel.tensor={ranks}")
+        for ranks in (1, 2)]
+assert [run.returncode for run in told] == [0, 0], told
+assert 0 < told[0].stderr.count("makes a rate") == told[1].stderr.count("makes a rate"), told
+
 # The checking mode finds nothing in a sound layout.
 compare("checking", one, train("checking", 2, "tensor=2,sequence=true", "--checking"))
 

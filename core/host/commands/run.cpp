@@ -13,6 +13,7 @@
 #include "megahost/abi.hpp"
 #include "megahost/error.hpp"
 
+#include <spdlog/spdlog.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
@@ -130,6 +131,9 @@ int command_run(const Invocation& invocation, Host& host) {
     return run_as_ranks(world);
   }
   std::optional<Processes> processes;
+  if (found && found->world.rank > 0) {
+    spdlog::set_level(spdlog::level::warn); // what plugins tell is told once
+  }
   if (found && world > 1) {
     if (is_spawned_rank()) {
       prctl(PR_SET_PDEATHSIG, SIGTERM); // a rank does not outlive its launcher

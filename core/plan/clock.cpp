@@ -27,7 +27,6 @@ constexpr std::array<Tile, 6> kTiles{
      {64, 128, 0.75},
      {128, 64, 0.75},
      {64, 64, 0.6}}};
-constexpr std::array<double, 4> kSplits{1, 2, 4, 8}; // of k, where there are few tiles
 
 double product_seconds(const PlanEvent& event, const Machine& machine) {
   const auto& fit = machine.calibration;
@@ -41,12 +40,10 @@ double product_seconds(const PlanEvent& event, const Machine& machine) {
     const double tiles = std::ceil(static_cast<double>(event.m) / m) *
                          std::ceil(static_cast<double>(event.n) / n) *
                          static_cast<double>(event.batch);
-    for (const double split : kSplits) {
-      const double waves = std::ceil(tiles * split / processors);
-      const double steps = static_cast<double>(event.k) / split + fit.product_fill;
-      const double seconds = waves * 2 * m * n * steps / (peak * rate / processors);
-      best = best == 0 ? seconds : std::min(best, seconds);
-    }
+    const double waves = std::ceil(tiles / processors);
+    const double steps = static_cast<double>(event.k) + fit.product_fill;
+    const double seconds = waves * 2 * m * n * steps / (peak * rate / processors);
+    best = best == 0 ? seconds : std::min(best, seconds);
   }
   return best;
 }
@@ -212,7 +209,16 @@ public:
       : events_(events)
       , collectives_(collectives)
       , machine_(machine)
-      , hidden_(events.size()) {}
+      , hidden_(events.size())
+      , pieces_(events.size(), 1) {
+    for (size_t i = 0; i < events.size(); ++i) {
+      if (const size_t product = partner(i); product < events.size()) {
+        const int64_t most = name(i) == "all-gather" ? 0 : machine.calibration.sum_pieces;
+        const auto members = static_cast<int64_t>(group(i).members.size());
+        pieces_[product] = most > 0 ? std::min(most, members) : members;
+      }
+    }
+  }
 
   PassTime run(const std::map<size_t, double>& under_way) {
     over_ = under_way;
@@ -229,7 +235,7 @@ public:
       } else if (event.kind == What::wait) {
         wait(event.collective);
       } else {
-        compute(event);
+        compute(i);
       }
     }
     for (const auto& [number, one] : begun_) {
@@ -270,25 +276,52 @@ private:
     now_ += waits;
   }
 
-  /// Of a collective that is waited for at once: what goes in pieces beside its product. The first
-  /// piece of a gather is there already, the last of a reduce-scatter has nothing beside it.
-  double hidden(size_t i, double seconds) {
-    const auto& collective = collectives_[events_[i].collective];
-    const bool at_once = i + 1 < events_.size() && events_[i + 1].kind == What::wait &&
+  [[nodiscard]] const SilentGroup& group(size_t i) const {
+    return *collectives_[events_[i].collective].group;
+  }
+
+  [[nodiscard]] std::string_view name(size_t i) const {
+    return collectives_[events_[i].collective].name;
+  }
+
+  /// The product that goes in pieces beside the collective which event i begins and the next one
+  /// waits for; none: the number of events.
+  [[nodiscard]] size_t partner(size_t i) const {
+    const bool at_once = events_[i].kind == What::start && i + 1 < events_.size() &&
+                         events_[i + 1].kind == What::wait &&
                          events_[i + 1].collective == events_[i].collective;
-    if (!at_once || !holds(machine_.calibration.pieces, collective.group->axis)) {
-      return 0;
+    if (!at_once || !holds(machine_.calibration.pieces, group(i).axis)) {
+      return events_.size();
     }
-    const std::string_view name = collective.name;
-    const auto product = name == "all-gather"       ? next_product(i)
-                         : name == "reduce-scatter" ? last_product(i)
-                                                    : events_.size();
+    return name(i) == "all-gather"       ? next_product(i)
+           : name(i) == "reduce-scatter" ? last_product(i)
+                                         : events_.size();
+  }
+
+  /// A product in pieces leaves more processors without a tile, though some of them run at a time.
+  [[nodiscard]] double alone(size_t i) const {
+    PlanEvent event = events_[i];
+    const int64_t pieces = pieces_[i], streams = machine_.calibration.streams;
+    if (pieces <= streams) {
+      return event_time(event, machine_);
+    }
+    const double part = static_cast<double>(streams) / static_cast<double>(pieces);
+    event.m = (event.m * streams + pieces - 1) / pieces;
+    event.bytes *= part;
+    event.flops *= part;
+    return event_time(event, machine_) / part;
+  }
+
+  /// Of a collective: what goes in pieces beside its product. The first piece of a gather is there
+  /// already, the last of a reduce-scatter has nothing beside it.
+  double hidden(size_t i, double seconds) {
+    const size_t product = partner(i);
     if (product == events_.size()) {
       return 0;
     }
-    const auto members = static_cast<double>(collective.group->members.size());
-    const double room = event_time(events_[product], machine_) - hidden_[product];
-    const double part = name == "all-gather" ? seconds : seconds * (1 - 1 / members);
+    const auto members = static_cast<double>(group(i).members.size());
+    const double room = alone(product) - hidden_[product];
+    const double part = name(i) == "all-gather" ? seconds : seconds * (1 - 1 / members);
     const double beside = std::clamp(part, 0.0, std::max(0.0, room));
     hidden_[product] += beside;
     return beside;
@@ -310,8 +343,9 @@ private:
   }
 
   /// Collectives that go on meanwhile take some of the processors.
-  void compute(const PlanEvent& event) {
-    const double alone = event_time(event, machine_);
+  void compute(size_t i) {
+    const auto& event = events_[i];
+    const double alone = this->alone(i);
     const double all = static_cast<double>(machine_.calibration.channels) /
                        static_cast<double>(machine_.hardware.processors);
     double seconds = alone;
@@ -334,7 +368,8 @@ private:
   std::map<std::string, double> channels_; // and what part of the channels it uses
   std::map<size_t, Outstanding> begun_;
   std::map<size_t, double> over_;
-  std::vector<double> hidden_; // beside each product
+  std::vector<double> hidden_;  // beside each product
+  std::vector<int64_t> pieces_; // of each event
 };
 
 } // namespace

@@ -84,8 +84,10 @@ struct MH_API Calibration {
   /// Mesh axes: nothing goes on beside their collectives and transfers.
   std::vector<std::string> waits = {};
   /// Mesh axes: gathers go in pieces beside the product that needs them, reduce-scatters beside the
-  /// one that makes them.
+  /// one that makes them, which is cut like them.
   std::vector<std::string> pieces = {};
+  int64_t sum_pieces = 0; ///< of reduce-scatters at most; 0: as many as ranks
+  int64_t streams = 2;    ///< pieces of a product that run at the same time
   /// By operator and type, in place of what is computed from the rates above.
   std::map<std::string, std::vector<MeasuredRate>> rates = {};
 

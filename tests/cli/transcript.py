@@ -5,9 +5,10 @@ usage: transcript.py FILE
 
 A line "$ COMMAND" runs COMMAND in a shell, in a folder of its own where `megahost` is the program under test and
 `recipes`, `fixtures` and `tiny.toml` are links to the source tree's. The lines up to the next command are what it prints on
-both outputs; "..." stands for anything, and a line "..." for any lines. "[2]" at the end is the exit status, 0 if
-there is none. Of a Markdown file only the blocks fenced as "console" count, the quickstart is run for 20 steps, a block
-fenced as "LANGUAGE file=NAME" writes that file, and one fenced as "diff" changes files.
+both outputs, where "." stands for that folder and "~" for HOME, which is empty; "..." stands for anything, and a line "..."
+for any lines. "[2]" at the end is the exit status, 0 if there is none. Of a Markdown file only the blocks fenced as
+"console" count, the quickstart is run for 20 steps, a block fenced as "LANGUAGE file=NAME" writes that file, and one fenced
+as "diff" changes files.
 """
 
 import os
@@ -88,7 +89,7 @@ def main():
                 continue
             result = subprocess.run(["sh", "-c", command], cwd=folder, env=environment, text=True,
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            printed = result.stdout.rstrip("\n").replace(str(folder), ".")
+            printed = result.stdout.rstrip("\n").replace(folder, ".").replace(home, "~")
             if matches(expected, printed) and result.returncode == status:
                 continue
             failed += 1

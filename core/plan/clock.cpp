@@ -299,7 +299,7 @@ private:
   }
 
   /// A product in pieces leaves more processors without a tile, though some of them run at a time.
-  [[nodiscard]] double alone(size_t i) const {
+  [[nodiscard]] double seconds_of(size_t i) const {
     PlanEvent event = events_[i];
     const int64_t pieces = pieces_[i], streams = machine_.calibration.streams;
     if (pieces <= streams) {
@@ -320,7 +320,7 @@ private:
       return 0;
     }
     const auto members = static_cast<double>(group(i).members.size());
-    const double room = alone(product) - hidden_[product];
+    const double room = seconds_of(product) - hidden_[product];
     const double part = name(i) == "all-gather" ? seconds : seconds * (1 - 1 / members);
     const double beside = std::clamp(part, 0.0, std::max(0.0, room));
     hidden_[product] += beside;
@@ -345,7 +345,7 @@ private:
   /// Collectives that go on meanwhile take some of the processors.
   void compute(size_t i) {
     const auto& event = events_[i];
-    const double alone = this->alone(i);
+    const double alone = seconds_of(i);
     const double all = static_cast<double>(machine_.calibration.channels) /
                        static_cast<double>(machine_.hardware.processors);
     double seconds = alone;

@@ -110,8 +110,10 @@ void Calibration::fields(Fields<Calibration>& f) {
   f.add("scattered", &Calibration::scattered, "tp's ranks send a part each to the next stage");
   f.add("waits", &Calibration::waits, "axes whose collectives and transfers nothing goes beside");
   f.add("pieces", &Calibration::pieces, "axes whose collectives go in pieces beside products");
-  f.add("sum_pieces", &Calibration::sum_pieces, "of reduce-scatters at most; 0: as many as ranks");
-  f.add("streams", &Calibration::streams, "pieces of a product that run at the same time");
+  f.add("sum_pieces", &Calibration::sum_pieces, "of reduce-scatters at most; 0: as many as ranks")
+      .at_least(0);
+  f.add("streams", &Calibration::streams, "pieces of a product that run at the same time")
+      .at_least(1);
   f.add("rates", &Calibration::rates, "measured rates by operator and type");
 }
 

@@ -147,6 +147,15 @@ const Registry::Entry* Host::find(Kind kind, std::string_view name) {
   return nullptr;
 }
 
+void Host::load_named_for(Kind kind) {
+  const std::string prefix = std::string(info(kind).folder) + "-";
+  for (const fs::path& file : files(prefix)) {
+    if (file.filename().string().starts_with(prefix)) {
+      load(file);
+    }
+  }
+}
+
 const Registry::Entry& Host::require(Kind kind, std::string_view name, const Origin& asked) {
   if (const auto* entry = find(kind, name)) {
     return *entry;

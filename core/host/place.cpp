@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <filesystem>
 #include <limits>
 #include <string>
 #include <system_error>
@@ -59,21 +58,8 @@ std::optional<Found> given_place(const Invocation& invocation) {
   return found;
 }
 
-void open_launchers(Host& host) {
-  const std::string prefix = std::string(info(Kind::launcher).folder) + "-";
-  for (const auto& folder : host.folders()) {
-    std::error_code none;
-    for (const auto& item : std::filesystem::directory_iterator(folder, none)) {
-      const std::string name = item.path().filename();
-      if (name.starts_with(prefix) && name.ends_with(".so")) {
-        host.load(item.path());
-      }
-    }
-  }
-}
-
 std::optional<Found> place_of_plugins(Host& host) {
-  open_launchers(host);
+  host.load_named_for(Kind::launcher);
   std::optional<Found> found;
   for (const std::string& name : host.registry().names(Kind::launcher)) {
     const auto world = host.make<Launcher>(name)->detect();

@@ -162,7 +162,7 @@ int command_bench_comm(const Invocation& invocation, Host& host) {
   const Recipe recipe = read_resolved(invocation, host, file).resolved.recipe;
   const auto found = find_place(invocation, host);
   const int64_t world =
-      found || invocation.has("--nproc") ? world_size(invocation, host) : recipe.parallel.ranks();
+      found || invocation.has("--nproc") ? world_size(invocation, found) : recipe.parallel.ranks();
   if (world == 1) {
     throw Error(
         "the layout of " + file + " is one rank, which talks to nobody",

@@ -2,6 +2,7 @@
 /// The commands that need plugins or LibTorch, one file each.
 
 #include "core/host/invocation.hpp"
+#include "core/mesh/launchers.hpp"
 #include "core/recipe/commands.hpp"
 #include "megahost/host.hpp"
 #include "megahost/tokenizer.hpp"
@@ -57,10 +58,11 @@ struct Read {
   Resolved resolved;
 };
 
-/// Ranks of the run that this process is one of, or is asked to start by --nproc.
+/// Ranks of the run in which this process has this place (see host/place.hpp), or which it is asked
+/// to start by --nproc.
 ///
-/// Throws:  mh::Error if --nproc is no number of processes, or the environment is there in part
-[[nodiscard]] int64_t world_size(const Invocation& invocation, Host& host);
+/// Throws:  mh::Error if --nproc is no number of processes
+[[nodiscard]] int64_t world_size(const Invocation& invocation, const std::optional<Found>& place);
 
 /// Reads a recipe: files, --scale if it was given, `layers`, --set, its plugins' schemas. `facts`
 /// are those of another machine.

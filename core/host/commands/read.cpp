@@ -36,9 +36,9 @@ Resolved resolve_loaded(const Loaded& loaded, Host& host, const Facts& facts) {
   return resolve(loaded, lookup, facts);
 }
 
-int64_t world_size(const Invocation& invocation, Host& host) {
-  if (const auto found = find_place(invocation, host)) {
-    return found->world.size;
+int64_t world_size(const Invocation& invocation, const std::optional<Found>& place) {
+  if (place) {
+    return place->world.size;
   }
   return number_option(invocation, "--nproc", /*otherwise=*/1, /*least=*/1, kMostRanks);
 }
@@ -53,16 +53,17 @@ Read read_resolved(
   LoadOptions options;
   options.roots = recipe_folders();
   options.sets = invocation.all("--set");
+  const auto place = facts ? std::nullopt : find_place(invocation, host);
   options.facts =
-      facts.value_or(Facts{.bf16 = this_processor().bf16(), .world = world_size(invocation, host)});
+      facts ? *facts
+            : Facts{.bf16 = this_processor().bf16(), .world = world_size(invocation, place)};
   if (invocation.has("--scale")) {
     options.layers = {
         scale_recipe(read_layers(options, host, file).resolved.recipe.tree, options.facts.world)};
   }
   options.layers.insert(options.layers.end(), layers.begin(), layers.end());
   Read read = read_layers(options, host, file);
-  const auto found = find_place(invocation, host);
-  if (!is_spawned_rank() && (!found || found->world.rank == 0)) { // once for a run
+  if (!is_spawned_rank() && (!place || place->world.rank == 0)) { // once for a run
     for (const auto& sentence : fields_left_out(read.loaded, read.resolved)) {
       warn(sentence);
     }

@@ -122,24 +122,24 @@ int command_run(const Invocation& invocation, Host& host) {
   const std::string& file = invocation.arguments.front();
   const Read read = read_resolved(invocation, host, file, option_layers(invocation));
   const Recipe& recipe = read.resolved.recipe;
-  const int64_t world = world_size(invocation, host);
+  const auto place = find_place(invocation, host);
+  const int64_t world = world_size(invocation, place);
   if (recipe.parallel.ranks() > world) {
     return say_what_is_missing(recipe, file, world, host);
   }
-  const auto found = find_place(invocation, host);
-  if (!found && world > 1) {
+  if (!place && world > 1) {
     return run_as_ranks(world);
   }
   std::optional<Processes> processes;
-  if (found && found->world.rank > 0) {
+  if (place && place->world.rank > 0) {
     spdlog::set_level(spdlog::level::warn); // what plugins tell is told once
   }
-  if (found && world > 1) {
+  if (place && world > 1) {
     if (is_spawned_rank()) {
       prctl(PR_SET_PDEATHSIG, SIGTERM); // a rank does not outlive its launcher
     }
     processes.emplace(
-        *found, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))
+        *place, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))
     );
     processes->require_same(
         {{"recipe", show_recipe(recipe, RecipeFormat::toml, /*origins=*/false)},

@@ -63,6 +63,11 @@ public:
   /// Throws:  mh::Error if the plugin is refused, or the name is ambiguous among open plugins
   const Registry::Entry* find(Kind kind, std::string_view name);
 
+  /// Opens every plugin of the search path whose file is named after the kind, launcher-NAME.so.
+  ///
+  /// Throws:  mh::Error if one is refused
+  void load_named_for(Kind kind);
+
   /// Like `find`, and never null. `asked` is where the name was written.
   ///
   /// Throws:  mh::Error with the nearest names and the folders searched

@@ -74,6 +74,7 @@ struct ExpertCall {
   void* to_tokens;      ///< gather: written
   void* to_slots;       ///< scatter, backward: written
   float* weight_change; ///< backward: the weights' gradients
+  bool streams;         ///< scatter without weights, rows of whole cache lines: past the caches
 };
 
 enum class UpdateKind : uint8_t { adam, sgd, average };

@@ -178,6 +178,9 @@ scatter_cpu(const Tensor& x, const Tensor& slots, const OptionalTensor& weights,
   auto call = call_of(place, factors, x.size(1));
   call.tokens = input.const_data_ptr();
   call.to_slots = out.mutable_data_ptr();
+  constexpr size_t kCached = size_t{8} << 20; // more than stays for whoever reads it next
+  const size_t row_bytes = x.element_size() * static_cast<size_t>(x.size(1));
+  call.streams = !weights && out.nbytes() > kCached && row_bytes % 64 == 0;
   over_rows(slots.size(0), call.columns * call.choices, [&](int64_t begin, int64_t end) {
     kernel->scatter(call, begin, end);
   });

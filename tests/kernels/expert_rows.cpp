@@ -21,7 +21,8 @@ using at::Tensor;
 /// Each token's choices among `experts`, of which expert 2 gets none and some choices are dropped.
 Tensor choices_of(int64_t tokens, int64_t k, int64_t experts) {
   const Tensor token = at::arange(tokens).unsqueeze(1);
-  const Tensor choice = (token * 5 + at::arange(k).unsqueeze(0) * 3 + token.floor_divide(7)) % experts;
+  const Tensor choice =
+      (token * 5 + at::arange(k).unsqueeze(0) * 3 + token.floor_divide(7)) % experts;
   const Tensor dropped = ((token + at::arange(k)) % 6).eq(5).bitwise_or(choice.eq(2));
   return choice.masked_fill(dropped, -1);
 }
@@ -109,7 +110,8 @@ Operation slots_operation() {
           {slots_case("one token", 1, 3, 1, 4, 0),
            slots_case("two of five", 13, 21, 2, 5, 0),
            slots_case("three of eight, padded", 17, 9, 3, 8, 17),
-           slots_case("wide rows", 6, 1100, 2, 5, 0)},
+           slots_case("wide rows", 6, 1100, 2, 5, 0),
+           slots_case("more bytes than are kept in caches", 4800, 768, 2, 9, 0)},
       .large = slots_case("4,096 tokens of 768, two of eight", 4096, 768, 2, 9, 0)};
 }
 

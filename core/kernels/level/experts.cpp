@@ -5,6 +5,10 @@
 
 #include <cstring>
 
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
 namespace mh::kernels::MH_LEVEL {
 
 namespace {
@@ -19,37 +23,42 @@ const T* row(const void* x, int64_t index, int64_t columns) {
   return static_cast<const T*>(x) + index * columns;
 }
 
-/// Asks for a row before it is read or, with `kWrites`, written: rows of slots lie far apart.
-template <bool kWrites, class T>
-void fetch(const T* row, int64_t columns) {
-  const auto* line = reinterpret_cast<const char*>(row);
-  for (const auto* end = line + columns * sizeof(T); line < end; line += 64) {
-    __builtin_prefetch(line, kWrites ? 1 : 0, 3);
+/// Copies past the caches, into whole lines.
+inline void stream(void* to, const void* from, size_t bytes) {
+#ifdef __AVX2__
+  auto* next = static_cast<__m256i*>(to);
+  const auto* source = static_cast<const __m256i*>(from);
+  for (size_t i = 0; i < bytes / sizeof(__m256i); ++i) {
+    _mm256_stream_si256(next + i, _mm256_loadu_si256(source + i));
   }
+#else
+  std::memcpy(to, from, bytes);
+#endif
 }
 
-/// The same of the rows of a token's experts.
-template <bool kWrites, class T>
-void fetch_rows(const ExpertCall& c, const void* slots, int64_t token, int64_t end) {
-  for (int64_t j = token * c.choices; token < end && j < (token + 1) * c.choices; ++j) {
-    if (c.slot[j] >= 0) {
-      fetch<kWrites>(row<T>(slots, c.slot[j], c.columns), c.columns);
-    }
-  }
+/// What was streamed is seen by other threads from here on.
+inline void end_stream() {
+#ifdef __AVX2__
+  _mm_sfence();
+#endif
 }
 
 template <class T>
 void scatter(const ExpertCall& c, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
-    fetch_rows<true, T>(c, c.to_slots, t + 1, end);
     const T* from = row<T>(c.tokens, t, c.columns);
     for (int64_t j = t * c.choices; j < (t + 1) * c.choices; ++j) {
       if (c.slot[j] < 0) {
         continue;
       }
       T* to = row<T>(c.to_slots, c.slot[j], c.columns);
+      const size_t bytes = static_cast<size_t>(c.columns) * sizeof(T);
+      if (c.streams) {
+        stream(to, from, bytes);
+        continue;
+      }
       if (c.weight == nullptr) {
-        std::memcpy(to, from, static_cast<size_t>(c.columns) * sizeof(T));
+        std::memcpy(to, from, bytes);
         continue;
       }
       const float weight = c.weight[j];
@@ -59,6 +68,7 @@ void scatter(const ExpertCall& c, int64_t begin, int64_t end) {
       }
     }
   }
+  end_stream();
 }
 
 /// Rounded where T is narrower.
@@ -107,7 +117,6 @@ void gather(const ExpertCall& c, int64_t begin, int64_t end) {
   constexpr int64_t kBlock = 512; // sums that stay in the first cache
   float sum[kBlock];
   for (int64_t t = begin; t < end; ++t) {
-    fetch_rows<false, T>(c, c.slots, t + 1, end);
     T* to = row<T>(c.to_tokens, t, c.columns);
     for (int64_t first = 0; first < c.columns; first += kBlock) {
       const int64_t count = c.columns - first < kBlock ? c.columns - first : kBlock;

@@ -161,9 +161,10 @@ Tensor flat_weights(const OptionalTensor& weights) {
 
 /// For rows that are all written, or, where some slots stay empty, zeros.
 Tensor room_for(int64_t count, const Tensor& like, const Tensor& slots) {
-  const bool full = slots.ge(0).sum().item<int64_t>() == count;
-  return full ? at::empty({count, like.size(1)}, like.options())
-              : at::zeros({count, like.size(1)}, like.options());
+  const auto* slot = slots.const_data_ptr<int64_t>();
+  const int64_t taken = std::count_if(slot, slot + slots.numel(), [](int64_t s) { return s >= 0; });
+  return taken == count ? at::empty({count, like.size(1)}, like.options())
+                        : at::zeros({count, like.size(1)}, like.options());
 }
 
 Tensor

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Two ranks of one thread against one rank of two, with and without overlap: a model of 30 million parameters, fp32,
-eight microbatches of 2,048 tokens. The ratios of one run count; the machine must be quiet.
+eight microbatches of 2,048 tokens. The runs of a layout go in turn with those of one rank, and medians of the rounds'
+ratios count; the machine must be quiet.
 
-usage: ranks_speed.py [--steps N] [--tiny]
+usage: ranks_speed.py [--steps N] [--rounds N] [--tiny] [LAYOUT ...]
 
 --tiny takes a model of no time, whose ratios say nothing: only that everything runs.
 """
 
+import argparse
 import json
 import os
 import pathlib
@@ -18,9 +20,13 @@ import tempfile
 LEAST = {"data=2": 0.95, "data=2,zero=1": 0.90, "pipeline=2": 0.85, "tensor=2": 0.80}
 NOISE = 0.02  # of two runs of the same
 
-program = os.environ["MEGAHOST"]
-steps = int(sys.argv[sys.argv.index("--steps") + 1]) if "--steps" in sys.argv else 3
-tiny = "--tiny" in sys.argv
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=3)
+parser.add_argument("--rounds", type=int, default=3)
+parser.add_argument("--tiny", action="store_true")
+parser.add_argument("layouts", nargs="*", metavar="LAYOUT", help="of " + " ".join(LEAST))
+arguments = parser.parse_args()
+program, steps, tiny = os.environ["MEGAHOST"], arguments.steps, arguments.tiny
 layers, hidden, length, samples = (2, 64, 64, 1) if tiny else (8, 512, 512, 4)  # samples of a microbatch
 folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-ranks-"))
 (folder / "thirty.toml").write_text(f"""
@@ -49,14 +55,18 @@ def rate(name, layout):
     return 8 * samples * length / statistics.median(record["seconds"] for record in found), found[-1]["memory"] / 1e9
 
 
-one, memory = rate("one", "")
-print(f"one rank of two threads: {one:.0f} tokens/s, {memory:.2f} GB", flush=True)
 good = True
-for layout, least in LEAST.items():
-    beside, memory = rate(layout, layout)
-    after, _ = rate(layout + " after", layout + ",overlap=false")
-    fine = beside / one >= least and beside >= (1 - NOISE) * after
+for layout in arguments.layouts or LEAST:
+    ratios = []  # of a round: to one rank, without overlap to one rank, with overlap to without
+    for round in range(arguments.rounds):
+        one, alone = rate(f"one {layout} {round}", "")
+        beside, memory = rate(f"{layout} {round}", layout)
+        after, _ = rate(f"{layout} after {round}", layout + ",overlap=false")
+        ratios.append((beside / one, after / one, beside / after))
+    to_one, after_to_one, overlap = (statistics.median(column) for column in zip(*ratios))
+    fine = to_one >= LEAST[layout] and overlap >= 1 - NOISE
     good = good and fine
-    print(f"{layout}: {beside:.0f} tokens/s, {beside / one:.2f} of one rank (at least {least}); without overlap "
-          f"{after / one:.2f}; {memory:.2f} GB a rank{'' if fine else '  TOO SLOW'}", flush=True)
+    print(f"{layout}: {to_one:.2f} of one rank (at least {LEAST[layout]}), without overlap {after_to_one:.2f}; with overlap to "
+          f"without {overlap:.3f} ({', '.join(f'{row[2]:.3f}' for row in ratios)}); {memory:.2f} GB a rank, one rank alone "
+          f"{alone:.2f}{'' if fine else '  TOO SLOW'}", flush=True)
 sys.exit(0 if good or tiny else 1)

@@ -80,7 +80,7 @@ inline void round_row(Bf16* out, const float* x, int64_t n) {
   narrow_row(out, x, n);
 }
 
-constexpr int kTogether = 4; // rows that are added in one pass
+constexpr int kTogether = 8; // rows that are added in one pass
 
 /// Rows of some of a token's experts, and their weights.
 template <class T>
@@ -89,27 +89,49 @@ struct Weighed {
   float weight[kTogether];
 };
 
-/// sum += the first `kRows` of them, weighted; `first`: columns.
-template <int kRows, class T>
-void add_rows(float* sum, const Weighed<T>& from, int64_t first, int64_t count) {
+/// to = from + the first `kRows` rows, weighted; `first`: columns of the rows.
+template <int kRows, class T, class Out>
+void add_rows(Out* to, const float* from, const Weighed<T>& some, int64_t first, int64_t count) {
+  constexpr int64_t kStep = 64; // sums that stay in registers
+  int64_t i = 0;
+  for (; i + kStep <= count; i += kStep) {
+    float sum[kStep];
 #pragma omp simd
-  for (int64_t i = 0; i < count; ++i) {
-    float s = sum[i];
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      s += wide(from.row[r][first + i]) * from.weight[r];
+    for (int64_t l = 0; l < kStep; ++l) {
+      float s = from[i + l];
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        s += wide(some.row[r][first + i + l]) * some.weight[r];
+      }
+      sum[l] = s;
     }
-    sum[i] = s;
+    round_row(to + i, sum, kStep);
+  }
+  for (; i < count; ++i) {
+    float s = from[i];
+    for (int r = 0; r < kRows; ++r) {
+      s += wide(some.row[r][first + i]) * some.weight[r];
+    }
+    to[i] = narrow<Out>(s);
   }
 }
 
-template <class T>
-void add_rows(float* sum, const Weighed<T>& from, int rows, int64_t first, int64_t count) {
-  constexpr void (*kAdd[])(float*, const Weighed<T>&, int64_t, int64_t) = {
-      add_rows<1, T>, add_rows<2, T>, add_rows<3, T>, add_rows<kTogether, T>};
-  if (rows > 0) {
-    kAdd[rows - 1](sum, from, first, count);
-  }
+template <class T, class Out>
+void add_rows(
+    Out* to, const float* from, const Weighed<T>& some, int rows, int64_t first, int64_t count
+) {
+  using Add = void (*)(Out*, const float*, const Weighed<T>&, int64_t, int64_t);
+  constexpr Add kAdd[] = {
+      add_rows<0, T, Out>,
+      add_rows<1, T, Out>,
+      add_rows<2, T, Out>,
+      add_rows<3, T, Out>,
+      add_rows<4, T, Out>,
+      add_rows<5, T, Out>,
+      add_rows<6, T, Out>,
+      add_rows<7, T, Out>,
+      add_rows<kTogether, T, Out>};
+  kAdd[rows](to, from, some, first, count);
 }
 
 template <class T>
@@ -127,15 +149,15 @@ void gather(const ExpertCall& c, int64_t begin, int64_t end) {
         if (c.slot[j] < 0) {
           continue;
         }
-        some.row[rows] = row<T>(c.slots, c.slot[j], c.columns);
-        some.weight[rows] = c.weight == nullptr ? 1.0F : c.weight[j];
-        if (++rows == kTogether) {
-          add_rows(sum, some, rows, first, count);
+        if (rows == kTogether) {
+          add_rows(sum, sum, some, rows, first, count);
           rows = 0;
         }
+        some.row[rows] = row<T>(c.slots, c.slot[j], c.columns);
+        some.weight[rows] = c.weight == nullptr ? 1.0F : c.weight[j];
+        ++rows;
       }
-      add_rows(sum, some, rows, first, count);
-      round_row(to + first, sum, count);
+      add_rows(to + first, sum, some, rows, first, count);
     }
   }
 }

@@ -17,9 +17,17 @@
 
 namespace mh {
 
-/// The shortest time of one run of `work` in seconds, of at least three runs and about a third of a
-/// second: what other programs take of the machine does not count.
-[[nodiscard]] double shortest_time(const std::function<void()>& work);
+/// Seconds of one run of some work, of at least three runs and about a third of a second.
+struct RunTimes {
+  double shortest; ///< what other programs take of the machine does not count
+  double median;
+};
+
+[[nodiscard]] RunTimes run_times(const std::function<void()>& work);
+
+[[nodiscard]] inline double shortest_time(const std::function<void()>& work) {
+  return run_times(work).shortest;
+}
 
 /// FLOP/s of the best product of large square matrices on the CPU, LibTorch's or ours.
 [[nodiscard]] double product_rate(at::ScalarType type);

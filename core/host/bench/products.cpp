@@ -55,8 +55,8 @@ void add_product_rows(std::vector<Json>& rows, const Products& p, at::ScalarType
   const auto add = [&](const char* what, const Tensor& a, const Tensor& b, bool sum) {
     Tensor c = at::empty({a.size(0), b.size(1)}, at::kFloat);
     Tensor made = at::empty({a.size(0), b.size(1)}, type);
-    const double ours = shortest_time([&] { ops::gemm_(c, a, b, sum); });
-    const double used = sum ? ours : shortest_time([&] { made = ops::product(a, b); });
+    const RunTimes ours = run_times([&] { ops::gemm_(c, a, b, sum); });
+    const RunTimes used = sum ? ours : run_times([&] { made = ops::product(a, b); });
     const double torch = shortest_time([&] { at::mm_out(made, a, b); });
     rows.push_back(
         {{"type", type_name(type)},
@@ -64,9 +64,10 @@ void add_product_rows(std::vector<Json>& rows, const Products& p, at::ScalarType
          {"m", a.size(0)},
          {"n", b.size(1)},
          {"k", a.size(1)},
-         {"kernel_gflops_per_s", gigaflops(p.flops(), ours)},
+         {"kernel_gflops_per_s", gigaflops(p.flops(), ours.shortest)},
          {"libtorch_gflops_per_s", gigaflops(p.flops(), torch)},
-         {"gflops_per_s", gigaflops(p.flops(), used)}}
+         {"gflops_per_s", gigaflops(p.flops(), used.shortest)},
+         {"median_gflops_per_s", gigaflops(p.flops(), used.median)}}
     );
   };
   add("output", x, w.t(), false);
@@ -85,9 +86,9 @@ Json attention_row(const AttentionShape& shape, at::ScalarType type) {
   const Tensor v = random({s, 1, kv, d}, type);
   const double scale = 1 / std::sqrt(static_cast<double>(d));
   const auto [out, lse] = ops::attention(q, k, v, scale, {});
-  const double forward = shortest_time([&] { (void)ops::attention(q, k, v, scale, {}); });
-  const double backward =
-      shortest_time([&] { (void)ops::attention_backward(out, q, k, v, out, lse, scale, {}); });
+  const RunTimes forward = run_times([&] { (void)ops::attention(q, k, v, scale, {}); });
+  const RunTimes backward =
+      run_times([&] { (void)ops::attention_backward(out, q, k, v, out, lse, scale, {}); });
   const auto leaf = [](const Tensor& x) {
     return x.permute({1, 2, 0, 3}).detach().requires_grad_();
   };
@@ -107,9 +108,10 @@ Json attention_row(const AttentionShape& shape, at::ScalarType type) {
       {"heads", h},
       {"kv_heads", kv},
       {"dim", d},
-      {"forward_gflops_per_s", gigaflops(flops, forward)},
-      {"backward_gflops_per_s", gigaflops(2 * flops, backward)},
-      {"gflops_per_s", gigaflops(3 * flops, forward + backward)},
+      {"forward_gflops_per_s", gigaflops(flops, forward.shortest)},
+      {"backward_gflops_per_s", gigaflops(2 * flops, backward.shortest)},
+      {"gflops_per_s", gigaflops(3 * flops, forward.shortest + backward.shortest)},
+      {"median_gflops_per_s", gigaflops(3 * flops, forward.median + backward.median)},
       {"libtorch_gflops_per_s", gigaflops(3 * flops, torch)}};
 }
 
@@ -140,7 +142,8 @@ BenchTable bench_gemm() {
            {"k", "k"},
            {"kernel_gflops_per_s", "own"},
            {"libtorch_gflops_per_s", "LibTorch"},
-           {"gflops_per_s", "used GFLOP/s"}},
+           {"gflops_per_s", "used GFLOP/s"},
+           {"median_gflops_per_s", "median"}},
       .rows = {}};
   for (const auto type : kTypes) {
     for (const Products& p :
@@ -167,6 +170,7 @@ BenchTable bench_attention() {
            {"forward_gflops_per_s", "forward"},
            {"backward_gflops_per_s", "backward"},
            {"gflops_per_s", "both"},
+           {"median_gflops_per_s", "median"},
            {"libtorch_gflops_per_s", "LibTorch"}},
       .rows = {}};
   for (const auto type : kTypes) {

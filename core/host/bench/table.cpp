@@ -13,20 +13,21 @@
 
 namespace mh {
 
-double shortest_time(const std::function<void()>& work) {
+RunTimes run_times(const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;
   const auto seconds = [](Clock::duration time) {
     return std::chrono::duration<double>(time).count();
   };
   work();
-  double best = 1e9;
+  std::vector<double> times;
   const auto start = Clock::now();
-  for (int run = 0; run < 3 || seconds(Clock::now() - start) < 0.35; ++run) {
+  while (times.size() < 3 || seconds(Clock::now() - start) < 0.35) {
     const auto before = Clock::now();
     work();
-    best = std::min(best, seconds(Clock::now() - before));
+    times.push_back(seconds(Clock::now() - before));
   }
-  return best;
+  std::sort(times.begin(), times.end());
+  return {.shortest = times.front(), .median = times[times.size() / 2]};
 }
 
 namespace {

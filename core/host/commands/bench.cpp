@@ -3,7 +3,6 @@
 #include "core/host/bench/machine.hpp"
 #include "core/host/bench/step.hpp"
 #include "core/host/commands/commands.hpp"
-#include "core/host/place.hpp"
 #include "core/host/spawn.hpp"
 #include "core/kernels/caching_allocator.hpp"
 #include "core/kernels/ops.hpp"
@@ -159,8 +158,9 @@ int command_bench_memory(const Invocation& invocation, Host& host) {
 
 int command_bench_comm(const Invocation& invocation, Host& host) {
   const std::string& file = invocation.arguments.front();
-  const Recipe recipe = read_resolved(invocation, host, file).resolved.recipe;
-  const auto found = find_place(invocation, host);
+  const Read read = read_resolved(invocation, host, file);
+  const Recipe& recipe = read.resolved.recipe;
+  const auto& found = read.place;
   const int64_t world =
       found || invocation.has("--nproc") ? world_size(invocation, found) : recipe.parallel.ranks();
   if (world == 1) {

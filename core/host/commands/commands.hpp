@@ -52,14 +52,15 @@ int command_help(const Invocation& invocation, Host& host);
 int command_doctor(const Invocation& invocation, Host& host);
 int command_docs(const Invocation& invocation, Host& host);
 
-/// A recipe and the layers that it was made of.
+/// A recipe, the layers that it was made of, and this process's place in a run where it is one of
+/// several (see host/place.hpp).
 struct Read {
   Loaded loaded;
   Resolved resolved;
+  std::optional<Found> place{};
 };
 
-/// Ranks of the run in which this process has this place (see host/place.hpp), or which it is asked
-/// to start by --nproc.
+/// Ranks of the run in which this process has this place, or which it is asked to start by --nproc.
 ///
 /// Throws:  mh::Error if --nproc is no number of processes
 [[nodiscard]] int64_t world_size(const Invocation& invocation, const std::optional<Found>& place);

@@ -1,7 +1,6 @@
 // megahost mesh: ranks to coordinates, and every group, by node.
 
 #include "core/host/commands/commands.hpp"
-#include "core/host/place.hpp"
 #include "core/mesh/layout.hpp"
 #include "core/recipe/text.hpp"
 #include "core/train/session.hpp"
@@ -143,10 +142,9 @@ Json to_json(const std::vector<AxisGroups>& all, int64_t world, int64_t per_node
 } // namespace
 
 int command_mesh(const Invocation& invocation, Host& host) {
-  const Recipe recipe =
-      read_resolved(invocation, host, invocation.arguments.front()).resolved.recipe;
-  const int64_t ranks =
-      std::max(recipe.parallel.ranks(), world_size(invocation, find_place(invocation, host)));
+  const Read read = read_resolved(invocation, host, invocation.arguments.front());
+  const Recipe& recipe = read.resolved.recipe;
+  const int64_t ranks = std::max(recipe.parallel.ranks(), world_size(invocation, read.place));
   const MeshShape shape = mesh_shape(recipe, ranks);
   check_degrees(shape);
   const int64_t per_node = number_option(invocation, "--gpus-per-node", 8, 1, kMostPerNode);

@@ -53,7 +53,7 @@ Read read_resolved(
   LoadOptions options;
   options.roots = recipe_folders();
   options.sets = invocation.all("--set");
-  const auto place = facts ? std::nullopt : find_place(invocation, host);
+  auto place = facts ? std::nullopt : find_place(invocation, host);
   options.facts =
       facts ? *facts
             : Facts{.bf16 = this_processor().bf16(), .world = world_size(invocation, place)};
@@ -63,7 +63,8 @@ Read read_resolved(
   }
   options.layers.insert(options.layers.end(), layers.begin(), layers.end());
   Read read = read_layers(options, host, file);
-  if (!is_spawned_rank() && (!place || place->world.rank == 0)) { // once for a run
+  read.place = std::move(place);
+  if (!is_spawned_rank() && (!read.place || read.place->world.rank == 0)) { // once for a run
     for (const auto& sentence : fields_left_out(read.loaded, read.resolved)) {
       warn(sentence);
     }

@@ -1,7 +1,6 @@
 #include "core/config.hpp"
 #include "core/host/commands/commands.hpp"
 #include "core/host/given_weights.hpp"
-#include "core/host/place.hpp"
 #include "core/host/run_output.hpp"
 #include "core/host/spawn.hpp"
 #include "core/mesh/processes.hpp"
@@ -122,7 +121,7 @@ int command_run(const Invocation& invocation, Host& host) {
   const std::string& file = invocation.arguments.front();
   const Read read = read_resolved(invocation, host, file, option_layers(invocation));
   const Recipe& recipe = read.resolved.recipe;
-  const auto place = find_place(invocation, host);
+  const auto& place = read.place;
   const int64_t world = world_size(invocation, place);
   if (recipe.parallel.ranks() > world) {
     return say_what_is_missing(recipe, file, world, host);

@@ -133,6 +133,40 @@ void drop_tile(
   }
 }
 
+#ifdef __AVX512BF16__
+/// Of two keys' rows: probabilities and the scores' gradients, rounded at once, and the gradients
+/// again in pairs of the two rows.
+void probabilities_of_two(
+    const float* s,
+    const float* dp,
+    float scale,
+    const float* base,
+    const float* delta,
+    Bf16* p,
+    Bf16* ds,
+    Bf16* ds_pairs
+) {
+  const __m512 scales = _mm512_set1_ps(scale);
+  for (int64_t i = 0; i < kTile; i += 32) {
+    __m512 e[2][2], d[2][2]; // [row][half]
+    for (int64_t half = 0; half < 2; ++half) {
+      const int64_t first = i + 16 * half;
+      const __m512 bases = _mm512_loadu_ps(base + first), deltas = _mm512_loadu_ps(delta + first);
+      for (int64_t r = 0; r < 2; ++r) {
+        const int64_t at = r * kTile + first;
+        e[r][half] = exp2_coarse(_mm512_fmsub_ps(_mm512_loadu_ps(s + at), scales, bases));
+        d[r][half] = e[r][half] * (_mm512_loadu_ps(dp + at) - deltas);
+      }
+      _mm512_storeu_si512(ds_pairs + 2 * first, interleave(narrow(d[0][half], d[1][half])));
+    }
+    for (int64_t r = 0; r < 2; ++r) {
+      _mm512_storeu_si512(p + r * kTile + i, narrow(e[r][0], e[r][1]));
+      _mm512_storeu_si512(ds + r * kTile + i, narrow(d[r][0], d[r][1]));
+    }
+  }
+}
+#endif
+
 /// Probabilities of a tile, transposed, from its scores, and from them the scores' gradients; both
 /// first in place.
 template <class T>
@@ -161,6 +195,17 @@ void probabilities(
     }
   }
   for (int64_t j = 0; j < kTile; j += kPair<T>) {
+#ifdef __AVX512BF16__
+    if constexpr (kPair<T> == 2) {
+      if (c.dropout.threshold == 0) {
+        const int64_t at = j * kTile;
+        probabilities_of_two(
+            w.s + at, w.dp + at, scale, base, delta, w.p + at, w.ds + at, w.ds_pairs + at
+        );
+        continue;
+      }
+    }
+#endif
     for (int64_t r = j; r < j + kPair<T>; ++r) {
       float* s = w.s + r * kTile;
       float* dp = w.dp + r * kTile;

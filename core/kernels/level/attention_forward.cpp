@@ -29,25 +29,59 @@ void hide(
 }
 
 float largest(const float* s, int64_t n) {
+#ifdef __AVX512BF16__ // of whole tiles, in vectors that do not wait for one another
+  const auto greater = [](__m512 a, __m512 b) { return a > b ? a : b; };
+  __m512 tops[4];
+  for (int64_t i = 0; i < 4; ++i) {
+    tops[i] = _mm512_loadu_ps(s + 16 * i);
+  }
+  for (int64_t j = kTile; j < n; j += kTile) {
+    for (int64_t i = 0; i < 4; ++i) {
+      tops[i] = greater(_mm512_loadu_ps(s + j + 16 * i), tops[i]);
+    }
+  }
+  return fold(greater(greater(tops[0], tops[1]), greater(tops[2], tops[3])), greater);
+#else
   float top = -kInfinity;
 #pragma omp simd reduction(max : top)
   for (int64_t j = 0; j < n; ++j) {
     top = s[j] > top ? s[j] : top;
   }
   return top;
+#endif
 }
 
-/// s = 2^(s * c - top), and their sum.
-///
-/// Narrowing is another loop: g++ 12 adds up wrong values where one loop sums floats and narrows.
-float exponentials(float* s, int64_t n, float c, float top) {
+/// p = 2^(s * c - top), and their sum; p may be s.
+float exponentials(float* p, const float* s, int64_t n, float c, float top) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t j = 0; j < n; ++j) {
-    s[j] = exp2_fast(s[j] * c - top);
-    sum += s[j];
+    p[j] = exp2_fast(s[j] * c - top);
+    sum += p[j];
   }
   return sum;
+}
+
+/// The same rounded, of tiles, their sum not; s may change.
+float exponentials(Bf16* p, float* s, int64_t n, float c, float top) {
+#ifdef __AVX512BF16__
+  const __m512 scale = _mm512_set1_ps(c), base = _mm512_set1_ps(top);
+  const auto at = [&](int64_t j) {
+    return exp2_coarse(_mm512_fmsub_ps(_mm512_loadu_ps(s + j), scale, base));
+  };
+  __m512 first = _mm512_setzero_ps(), second = first;
+  for (int64_t j = 0; j < n; j += 32) {
+    const __m512 low = at(j), high = at(j + 16);
+    _mm512_storeu_si512(p + j, narrow(low, high));
+    first += low;
+    second += high;
+  }
+  return fold(first + second, [](__m512 a, __m512 b) { return a + b; });
+#else // two loops: g++ 12 adds up wrong values where one loop sums floats and narrows
+  const float sum = exponentials(s, s, n, c, top);
+  narrow_row(p, s, n);
+  return sum;
+#endif
 }
 
 /// Drops some of a row's probabilities of one tile of keys, and scales the others up.
@@ -120,13 +154,19 @@ void soft_max(
     const float found = largest(s, tiles * kTile) * scale;
     const float top = found > w.top[i] ? found : w.top[i];
     const float base = top == -kInfinity ? 0.0F : top;
-    const float sum = exponentials(s, tiles * kTile, scale, base);
-    for (int64_t t = 0; c.dropout.threshold != 0 && t < tiles; ++t) {
-      const int32_t token = c.mask.token[b * padded_queries + tile * kTile + i];
-      drop(c, s + t * kTile, b, h, token, (first_key_tile + t) * kTile);
-    }
-    if constexpr (kPair<T> == 2) {
-      narrow_row(w.p + i * kStrip, s, tiles * kTile);
+    T* p = w.p + i * kStrip;
+    float sum;
+    if (c.dropout.threshold == 0) {
+      sum = exponentials(p, s, tiles * kTile, scale, base);
+    } else {
+      sum = exponentials(s, s, tiles * kTile, scale, base);
+      for (int64_t t = 0; t < tiles; ++t) {
+        const int32_t token = c.mask.token[b * padded_queries + tile * kTile + i];
+        drop(c, s + t * kTile, b, h, token, (first_key_tile + t) * kTile);
+      }
+      if constexpr (kPair<T> == 2) {
+        narrow_row(p, s, tiles * kTile);
+      }
     }
     if (top != w.top[i]) {
       const float factor = exp2_fast(w.top[i] - base);

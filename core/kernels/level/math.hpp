@@ -111,7 +111,7 @@ inline float exp2_fast(float x) {
 }
 
 #ifdef __AVX512BF16__
-/// 2^x of 16 numbers below 127, for what becomes bf16, which rounds by 4e-3: to 4e-6 relative,
+/// 2^x of 16 numbers below 127, for what becomes bf16, which rounds by 2e-3: to 4e-6 relative,
 /// exact for whole numbers; 0 for -inf.
 inline __m512 exp2_coarse(__m512 x) {
   constexpr __mmask16 kAll = 0xffff; // g++ 12 warns of the functions that take none

@@ -149,9 +149,8 @@ double event_time(const PlanEvent& event, const Machine& machine) {
 
 namespace {
 
-double seconds_at(const PlannedCollective& collective, const Level& level) {
+double seconds_at(const PlannedCollective& collective, double bytes, const Level& level) {
   const auto n = static_cast<double>(collective.group->members.size());
-  const auto bytes = static_cast<double>(collective.bytes);
   const double rate = level.bytes_per_second, latency = level.latency;
   const std::string_view name = collective.name;
   if (collective.host || n < 2) {
@@ -171,6 +170,22 @@ double seconds_at(const PlannedCollective& collective, const Level& level) {
     return rounds * latency + (n - 1) / n * bytes / rate;
   }
   return latency + bytes / rate;
+}
+
+double seconds_at(const PlannedCollective& collective, const Level& level) {
+  return seconds_at(collective, static_cast<double>(collective.bytes), level);
+}
+
+/// A piece for each rank is a transfer to it; fewer are collectives of their own.
+double seconds_in_pieces(const PlannedCollective& collective, int64_t pieces, const Level& level) {
+  const auto count = static_cast<double>(pieces);
+  const auto bytes = static_cast<double>(collective.bytes);
+  if (pieces < static_cast<int64_t>(collective.group->members.size())) {
+    return count * seconds_at(collective, bytes / count, level);
+  }
+  const bool gathers = std::string_view(collective.name) == "all-gather";
+  const double part = gathers ? bytes : bytes / count;
+  return (count - 1) * (level.latency + part / level.bytes_per_second);
 }
 
 } // namespace
@@ -213,9 +228,7 @@ public:
       , pieces_(events.size(), 1) {
     for (size_t i = 0; i < events.size(); ++i) {
       if (const size_t product = partner(i); product < events.size()) {
-        const int64_t most = name(i) == "all-gather" ? 0 : machine.calibration.sum_pieces;
-        const auto members = static_cast<int64_t>(group(i).members.size());
-        pieces_[product] = most > 0 ? std::min(most, members) : members;
+        pieces_[product] = pieces_of(i);
       }
     }
   }
@@ -257,8 +270,11 @@ private:
     begun_[number] = {number, now_};
     const bool sends = std::string_view(collective.name) == "send"; // beside what it receives
     const Level level = level_of(collective, machine_);
-    const double seconds = sends ? 0 : seconds_at(collective, level);
-    end = std::max(end, now_) + seconds - hidden(i, seconds);
+    const size_t product = partner(i);
+    const double seconds = sends                      ? 0
+                           : product < events_.size() ? in_sight(i, product, level)
+                                                      : seconds_at(collective, level);
+    end = std::max(end, now_) + seconds;
     over_[number] = end;
     channels_[axis] = level.channels;
     if (holds(machine_.calibration.waits, axis) && collective.peer < 0) {
@@ -293,9 +309,17 @@ private:
     if (!at_once || !holds(machine_.calibration.pieces, group(i).axis)) {
       return events_.size();
     }
-    return name(i) == "all-gather"       ? next_product(i)
-           : name(i) == "reduce-scatter" ? last_product(i)
-                                         : events_.size();
+    const bool whole = events_[i].backward && !machine_.calibration.backward_sum_pieces;
+    return name(i) == "all-gather"                 ? next_product(i)
+           : name(i) == "reduce-scatter" && !whole ? last_product(i)
+                                                   : events_.size();
+  }
+
+  /// That the collective which event i begins goes in.
+  [[nodiscard]] int64_t pieces_of(size_t i) const {
+    const auto members = static_cast<int64_t>(group(i).members.size());
+    const int64_t most = machine_.calibration.sum_pieces;
+    return name(i) == "all-gather" || most == 0 ? members : std::min(most, members);
   }
 
   /// A product in pieces leaves more processors without a tile, though some of them run at a time.
@@ -312,19 +336,38 @@ private:
     return event_time(event, machine_) / part;
   }
 
-  /// Of a collective: what goes in pieces beside its product. The first piece of a gather is there
-  /// already, the last of a reduce-scatter has nothing beside it.
-  double hidden(size_t i, double seconds) {
-    const size_t product = partner(i);
-    if (product == events_.size()) {
-      return 0;
-    }
-    const auto members = static_cast<double>(group(i).members.size());
-    const double room = seconds_of(product) - hidden_[product];
-    const double part = name(i) == "all-gather" ? seconds : seconds * (1 - 1 / members);
-    const double beside = std::clamp(part, 0.0, std::max(0.0, room));
+  /// Of a collective that goes in pieces beside a product: what does not go beside it. With a piece
+  /// for each rank, its own is a gather's first and a reduce-scatter's last, and there already; the
+  /// last of fewer has nothing beside it. Nor has the product's last piece after a gather, its
+  /// first before a sum.
+  double in_sight(size_t i, size_t product, const Level& level) {
+    const auto& collective = collectives_[events_[i].collective];
+    const bool own = pieces_of(i) == static_cast<int64_t>(group(i).members.size());
+    const double others = 1 - 1 / static_cast<double>(pieces_of(i));
+    const double seconds = seconds_in_pieces(collective, pieces_of(i), level);
+    const double room = seconds_of(product) * others - hidden_[product];
+    const double beside = std::clamp(own ? seconds : seconds * others, 0.0, std::max(0.0, room));
     hidden_[product] += beside;
-    return beside;
+    if (name(i) == "reduce-scatter") {
+      sum_pieces(beside, collective);
+    }
+    return seconds - beside;
+  }
+
+  /// What the product before and memory have to do for a reduce-scatter in pieces.
+  void sum_pieces(double beside, const PlannedCollective& collective) {
+    const auto& fit = machine_.calibration;
+    const double taken =
+        static_cast<double>(fit.sum_channels) / static_cast<double>(machine_.hardware.processors);
+    time_.products += beside * taken;
+    now_ += beside * taken;
+    if (fit.sums_after) {
+      const auto members = static_cast<double>(collective.group->members.size());
+      const double seconds =
+          memory_seconds(static_cast<double>(collective.bytes) * (1 + 1 / members), machine_);
+      time_.memory += seconds;
+      now_ += seconds;
+    }
   }
 
   [[nodiscard]] size_t next_product(size_t i) const {

@@ -112,6 +112,14 @@ void Calibration::fields(Fields<Calibration>& f) {
   f.add("pieces", &Calibration::pieces, "axes whose collectives go in pieces beside products");
   f.add("sum_pieces", &Calibration::sum_pieces, "of reduce-scatters at most; 0: as many as ranks")
       .at_least(0);
+  f.add(
+      "backward_sum_pieces",
+      &Calibration::backward_sum_pieces,
+      "reduce-scatters of backward passes go in pieces, too"
+  );
+  f.add("sums_after", &Calibration::sums_after, "pieces are kept, and added when all are there");
+  f.add("sum_channels", &Calibration::sum_channels, "processors that pieces to be summed take")
+      .at_least(0);
   f.add("streams", &Calibration::streams, "pieces of a product that run at the same time")
       .at_least(1);
   f.add("rates", &Calibration::rates, "measured rates by operator and type");

@@ -86,8 +86,11 @@ struct MH_API Calibration {
   /// Mesh axes: gathers go in pieces beside the product that needs them, reduce-scatters beside the
   /// one that makes them, which is cut like them.
   std::vector<std::string> pieces = {};
-  int64_t sum_pieces = 0; ///< of reduce-scatters at most; 0: as many as ranks
-  int64_t streams = 2;    ///< pieces of a product that run at the same time
+  int64_t sum_pieces = 0;          ///< of reduce-scatters at most; 0: as many as ranks
+  bool backward_sum_pieces = true; ///< those of gradients, too; no: they sum several products
+  bool sums_after = false;         ///< pieces are kept, and added when all are there
+  int64_t sum_channels = 0;        ///< processors that pieces take from the product beside them
+  int64_t streams = 2;             ///< pieces of a product that run at the same time
   /// By operator and type, in place of what is computed from the rates above.
   std::map<std::string, std::vector<MeasuredRate>> rates = {};
 

@@ -209,7 +209,11 @@ Recorder::began(const SilentGroup& group, const char* name, const at::Tensor& in
   }
   const size_t number = collectives_.size();
   events_.push_back(
-      {.kind = EventKind::start, .type = collective.type, .name = name, .collective = number}
+      {.kind = EventKind::start,
+       .type = collective.type,
+       .name = name,
+       .backward = !frames_.empty() && frames_.back().backward,
+       .collective = number}
   );
   collectives_.push_back(std::move(collective));
   return static_cast<int64_t>(number);

@@ -43,7 +43,7 @@ struct PlanEvent {
                       ///< neither be written nor read if one kernel did it all
   int64_t batch = 1, m = 0, n = 0, k = 0; ///< of attention: heads, queries, keys, their size; m of
                                           ///< an update: parameters
-  bool backward = false;                  ///< of attention
+  bool backward = false;                  ///< of attention and collectives: not computed again
   bool dropout = false;                   ///< of attention
   double seconds = 0;                     ///< that it took where it was recorded
   size_t collective = 0;                  ///< of start and wait: which of `Recorder::collectives`

@@ -6,11 +6,13 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/argsort.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 namespace mh::test {
 
@@ -93,10 +95,26 @@ Case grouped_case(std::string name, std::vector<int64_t> ends, int64_t k, int64_
           }};
 }
 
+/// The same as slots_case, by argsort, index_select and index_add.
+Compute slots_by_index(int64_t tokens, int64_t k, int64_t experts) {
+  const Tensor choices = choices_of(tokens, k, experts);
+  return [=](const Tensors& in) {
+    const int64_t dropped = choices.lt(1).sum().item<int64_t>();
+    const Tensor taken = choices.reshape({-1})
+                             .argsort(/*stable=*/true, 0)
+                             .narrow(0, dropped, choices.numel() - dropped);
+    const Tensor token = taken.floor_divide(k);
+    const Tensor rows = in[0].index_select(0, token);
+    const Tensor once = at::zeros_like(in[0]).index_add_(0, token, rows);
+    const Tensor weights = in[1].reshape({-1}).index_select(0, taken).unsqueeze(1);
+    return once + at::zeros_like(in[0]).index_add_(0, token, rows * 2 * weights);
+  };
+}
+
 } // namespace
 
 Operation slots_operation() {
-  return {
+  Operation op{
       .name = "rows to experts and back",
       .operators =
           {"megahost::expert_slots",
@@ -113,6 +131,8 @@ Operation slots_operation() {
            slots_case("wide rows", 6, 1100, 2, 5, 0),
            slots_case("more bytes than are kept in caches", 4800, 768, 2, 9, 0)},
       .large = slots_case("4,096 tokens of 768, two of eight", 4096, 768, 2, 9, 0)};
+  op.large.rival = slots_by_index(4096, 2, 9);
+  return op;
 }
 
 Operation grouped_operation() {

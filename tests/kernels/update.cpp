@@ -4,9 +4,7 @@
 #include "tests/kernels/operation.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/full.h>
 
 namespace mh::test {
 
@@ -70,7 +68,7 @@ Operation update_operation() {
       .kind = adam, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .scale = 0.5, .step = 3};
   auto l2 = adamw;
   l2.decoupled = false;
-  Operation op{
+  return {
       .name = "update",
       .operators = {"megahost::update_"},
       .kernels = {at::kFloat, at::kBFloat16},
@@ -84,31 +82,6 @@ Operation update_operation() {
            update_case("average", 70, {.kind = average, .beta1 = 0.95, .scale = 0.1}),
            update_case("average, nesterov", 7, {.kind = average, .nesterov = true, .beta1 = 0.95})},
       .large = update_case("adamw, 4 million", 1 << 22, adamw)};
-  op.large.rival = [](const Tensors& in) {
-    Tensors all;
-    for (const auto& x : in) {
-      all.push_back(x.detach().clone());
-    }
-    all[3].abs_();
-    const Tensor step = at::full({}, 3.0, at::kFloat);
-    at::_fused_adamw_(
-        {all[0]},
-        {all[1]},
-        {all[2]},
-        {all[3]},
-        {},
-        {step},
-        0.5,
-        0.9,
-        0.95,
-        0.125,
-        1e-8,
-        false,
-        false
-    );
-    return at::cat(all);
-  };
-  return op;
 }
 
 } // namespace mh::test

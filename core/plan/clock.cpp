@@ -149,6 +149,10 @@ double event_time(const PlanEvent& event, const Machine& machine) {
 
 namespace {
 
+double transfer_seconds(double bytes, const Level& level) {
+  return level.latency + (level.bytes_per_second > 0 ? bytes / level.bytes_per_second : 0);
+}
+
 double seconds_at(const PlannedCollective& collective, double bytes, const Level& level) {
   const auto n = static_cast<double>(collective.group->members.size());
   const double rate = level.bytes_per_second, latency = level.latency;
@@ -169,7 +173,7 @@ double seconds_at(const PlannedCollective& collective, double bytes, const Level
   if (name == "reduce-scatter" || name == "all-to-all") {
     return rounds * latency + (n - 1) / n * bytes / rate;
   }
-  return latency + bytes / rate;
+  return transfer_seconds(bytes, level);
 }
 
 double seconds_at(const PlannedCollective& collective, const Level& level) {
@@ -184,8 +188,7 @@ double seconds_in_pieces(const PlannedCollective& collective, int64_t pieces, co
     return count * seconds_at(collective, bytes / count, level);
   }
   const bool gathers = std::string_view(collective.name) == "all-gather";
-  const double part = gathers ? bytes : bytes / count;
-  return (count - 1) * (level.latency + part / level.bytes_per_second);
+  return (count - 1) * transfer_seconds(gathers ? bytes : bytes / count, level);
 }
 
 } // namespace

@@ -89,3 +89,10 @@ TEST_CASE("gradients that several products add to are summed in one piece") {
   CHECK(step.waits() == doctest::Approx(0));
   CHECK(step.waits(true) == doctest::Approx(7 * kTransfer));
 }
+
+TEST_CASE("where no rate of links is known, latency is all") {
+  Step step("all-gather");
+  step.machine.hardware.link_gb_s = 0;
+  step.machine.calibration.link_us = 300;
+  CHECK(step.waits() == doctest::Approx(7 * 3e-4 - kProduct * 7 / 8));
+}

@@ -196,8 +196,10 @@ void Gradients::start(Bucket& bucket) {
   }
   const bool narrow = bucket.buffer.scalar_type() == at::kFloat;
   const at::Tensor sent = narrow ? bucket.buffer.to(options_.reduce) : bucket.buffer;
-  bucket.sum = bucket.deal != nullptr
-                   ? bucket.deal->start_reduce_scatter(sent, 0)
+  bucket.sum = bucket.deal != nullptr // in place: this rank's part of what it sends
+                   ? bucket.deal->start_reduce_scatter(
+                         sent, 0, sent.narrow(0, bucket.first(), bucket.chunk())
+                     )
                    : mesh_.group(bucket.sums.front().axis).start_all_reduce(sent);
 }
 

@@ -87,6 +87,9 @@ TEST_CASE("collectives of ranks as threads") {
     CHECK(at::equal(all.select(0, 2), at::arange(4).to(at::kDouble) + 20.0));
     CHECK(group.all_gather(mine.unsqueeze(0), 1).sizes() == at::IntArrayRef({1, 16}));
     CHECK(at::equal(group.reduce_scatter(mine, 0), group.slice(sum, 0)));
+    const at::Tensor whole = mine.clone();
+    (void)group.start_reduce_scatter(whole, 0, group.slice(whole, 0)).wait(); // in place
+    CHECK(at::equal(group.slice(whole, 0), group.slice(sum, 0)));
     const at::Tensor turned = group.all_to_all(mine.unsqueeze(1), 0, 1); // [4, 1] -> [1, 4]
     CHECK(turned.sizes() == at::IntArrayRef({1, 4}));
     CHECK(turned[0][2].item().toDouble() == 20.0 + static_cast<double>(group.index()));

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Model presets under the layouts that were made for them: scaled to 8 local ranks, two steps have one rank's losses.
+"""Model presets under the layouts that were made for them: the plan fits the memory that the layout names, and scaled to
+8 local ranks, two steps have one rank's losses.
 
 usage: presets.py all|sample
 """
@@ -13,12 +14,24 @@ import tempfile
 
 SAMPLE = [("llama2-7b", "7b-8"), ("llama2-70b", "70b-32"), ("gpt-76.1b", "gpt-76.1b-1024"), ("gpt-22b", "gpt-22b-8"),
           ("llama3-405b", "llama3-405b-16384-128k"), ("gpt-6.7b", "gpt-6.7b-trn1-512")]
+MACHINES = {"80 GB": "h100", "40 GB": "p4d.24xlarge", "16 GB": "trn1.32xlarge"}
 MEGAHOST = os.environ["MEGAHOST"]
 
 
 def pairs():
+    """(model, layout) to the machine whose memory the layout names."""
     presets = json.loads(subprocess.run([MEGAHOST, "presets", "--json"], capture_output=True, check=True).stdout)
-    return [(model, preset["name"]) for preset in presets if preset["kind"] == "layout" for model in preset["models"]]
+    return {(model, preset["name"]): MACHINES[preset["memory"][:5]]
+            for preset in presets if preset["kind"] == "layout" for model in preset["models"]}
+
+
+def plan(recipe, machine):
+    """Whether it fits, and the fullest stage's share of the memory."""
+    result = subprocess.run([MEGAHOST, "plan", recipe, "--on", machine, "--json"], capture_output=True, text=True)
+    if result.returncode not in (0, 1):
+        raise RuntimeError(f"megahost plan {recipe} --on {machine}\n{result.stderr[-2000:]}")
+    found = json.loads(result.stdout)
+    return found["fits"], max(stage["total"] for stage in found["stages"]) / found["capacity_bytes"]
 
 
 def losses(recipe, folder, options):
@@ -42,10 +55,12 @@ def main():
             recipe.write_text(f'preset = ["{model}", "{layout}"]\ntrain.iters = 2\ndata.use = "mock"\n')
             one = losses(recipe, folder / f"{layout}.{model}.1", [])
             many = losses(recipe, folder / f"{layout}.{model}.8", ["--nproc", "8"])
+            fits, share = plan(recipe, known[model, layout])
             same = len(one) == len(many) == 2 and all(abs(a - b) < 2e-5 * abs(a) for a, b in zip(one, many))
-            print(f"{model:14} {layout:24} {one} {many} {'same' if same else 'DIFFERS'}", flush=True)
-            failed += not same
-    sys.exit(failed and f"{failed} of {len(chosen)} differ")
+            print(f"{model:14} {layout:24} {share:4.0%} of {known[model, layout]:13} {'fits' if fits else 'DOES NOT FIT'}  "
+                  f"{one} {many} {'same' if same else 'DIFFERS'}", flush=True)
+            failed += not (fits and same)
+    sys.exit(failed and f"{failed} of {len(chosen)} differ or do not fit")
 
 
 main()

@@ -124,7 +124,8 @@ public:
 
   /// All-reduce, all-gather and reduce-scatter, started: they run beside what is computed until
   /// `Pending::wait`. All members start their operations in one order; they may wait in any. The
-  /// result goes to `into` (contiguous; `dim` is 0 then) if that is given.
+  /// result goes to `into` (contiguous; `dim` is 0 then) if that is given; a reduce-scatter's may be
+  /// this member's slice of what it sends.
   [[nodiscard]] Pending start_all_reduce(at::Tensor tensor, Reduce reduce = Reduce::sum) const;
   [[nodiscard]] Pending
   start_all_gather(const at::Tensor& tensor, int64_t dim, at::Tensor into = {}) const;

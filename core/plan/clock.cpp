@@ -156,7 +156,6 @@ double transfer_seconds(double bytes, const Level& level) {
 double seconds_at(const PlannedCollective& collective, double bytes, const Level& level) {
   const auto n = static_cast<double>(collective.group->members.size());
   const double rate = level.bytes_per_second, latency = level.latency;
-  const std::string_view name = collective.name;
   if (collective.host || n < 2) {
     return 0;
   }
@@ -164,13 +163,13 @@ double seconds_at(const PlannedCollective& collective, double bytes, const Level
     return latency;
   }
   const double rounds = std::ceil(std::log2(n)); // trees carry what is short
-  if (name == "all-reduce") {
+  if (collective.is("all-reduce")) {
     return 2 * rounds * latency + 2 * (n - 1) / n * bytes / rate;
   }
-  if (name == "all-gather") { // the input is a rank's part
+  if (collective.is("all-gather")) { // the input is a rank's part
     return rounds * latency + (n - 1) * bytes / rate;
   }
-  if (name == "reduce-scatter" || name == "all-to-all") {
+  if (collective.is("reduce-scatter") || collective.is("all-to-all")) {
     return rounds * latency + (n - 1) / n * bytes / rate;
   }
   return transfer_seconds(bytes, level);
@@ -187,8 +186,7 @@ double seconds_in_pieces(const PlannedCollective& collective, int64_t pieces, co
   if (pieces < static_cast<int64_t>(collective.group->members.size())) {
     return count * seconds_at(collective, bytes / count, level);
   }
-  const bool gathers = std::string_view(collective.name) == "all-gather";
-  return (count - 1) * transfer_seconds(gathers ? bytes : bytes / count, level);
+  return (count - 1) * transfer_seconds(collective.is("all-gather") ? bytes : bytes / count, level);
 }
 
 } // namespace
@@ -271,7 +269,7 @@ private:
     const std::string& axis = collective.group->axis;
     double& end = free_[axis];
     begun_[number] = {number, now_};
-    const bool sends = std::string_view(collective.name) == "send"; // beside what it receives
+    const bool sends = collective.is("send"); // beside what it receives
     const Level level = level_of(collective, machine_);
     const size_t product = partner(i);
     const double seconds = sends                      ? 0
@@ -295,12 +293,8 @@ private:
     now_ += waits;
   }
 
-  [[nodiscard]] const SilentGroup& group(size_t i) const {
-    return *collectives_[events_[i].collective].group;
-  }
-
-  [[nodiscard]] std::string_view name(size_t i) const {
-    return collectives_[events_[i].collective].name;
+  [[nodiscard]] const PlannedCollective& collective(size_t i) const {
+    return collectives_[events_[i].collective];
   }
 
   /// The product that goes in pieces beside the collective which event i begins and the next one
@@ -309,20 +303,20 @@ private:
     const bool at_once = events_[i].kind == What::start && i + 1 < events_.size() &&
                          events_[i + 1].kind == What::wait &&
                          events_[i + 1].collective == events_[i].collective;
-    if (!at_once || !holds(machine_.calibration.pieces, group(i).axis)) {
+    if (!at_once || !holds(machine_.calibration.pieces, collective(i).group->axis)) {
       return events_.size();
     }
     const bool whole = events_[i].backward && !machine_.calibration.backward_sum_pieces;
-    return name(i) == "all-gather"                 ? next_product(i)
-           : name(i) == "reduce-scatter" && !whole ? last_product(i)
-                                                   : events_.size();
+    return collective(i).is("all-gather")                 ? next_product(i)
+           : collective(i).is("reduce-scatter") && !whole ? last_product(i)
+                                                          : events_.size();
   }
 
   /// That the collective which event i begins goes in.
   [[nodiscard]] int64_t pieces_of(size_t i) const {
-    const auto members = static_cast<int64_t>(group(i).members.size());
+    const auto members = static_cast<int64_t>(collective(i).group->members.size());
     const int64_t most = machine_.calibration.sum_pieces;
-    return name(i) == "all-gather" || most == 0 ? members : std::min(most, members);
+    return collective(i).is("all-gather") || most == 0 ? members : std::min(most, members);
   }
 
   /// A product in pieces leaves more processors without a tile, though some of them run at a time.
@@ -344,21 +338,20 @@ private:
   /// last of fewer has nothing beside it. Nor has the product's last piece after a gather, its
   /// first before a sum.
   double in_sight(size_t i, size_t product, const Level& level) {
-    const auto& collective = collectives_[events_[i].collective];
-    const bool own = pieces_of(i) == static_cast<int64_t>(group(i).members.size());
+    const bool own = pieces_of(i) == static_cast<int64_t>(collective(i).group->members.size());
     const double others = 1 - 1 / static_cast<double>(pieces_of(i));
-    const double seconds = seconds_in_pieces(collective, pieces_of(i), level);
+    const double seconds = seconds_in_pieces(collective(i), pieces_of(i), level);
     const double room = seconds_of(product) * others - hidden_[product];
     const double beside = std::clamp(own ? seconds : seconds * others, 0.0, std::max(0.0, room));
     hidden_[product] += beside;
-    if (name(i) == "reduce-scatter") {
-      sum_pieces(beside, collective);
+    if (collective(i).is("reduce-scatter")) {
+      add_pieces(beside, collective(i));
     }
     return seconds - beside;
   }
 
   /// What the product before and memory have to do for a reduce-scatter in pieces.
-  void sum_pieces(double beside, const PlannedCollective& collective) {
+  void add_pieces(double beside, const PlannedCollective& collective) {
     const auto& fit = machine_.calibration;
     const double taken =
         static_cast<double>(fit.sum_channels) / static_cast<double>(machine_.hardware.processors);

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -59,6 +60,8 @@ struct PlannedCollective {
   int64_t peer = -1;       ///< of a transfer: the other member
   bool host = false;       ///< of host memory: words that ranks agree on
   int64_t handed_over = 0; ///< bytes of a send's tensor: in use until it is over
+
+  [[nodiscard]] bool is(std::string_view what) const { return what == name; }
 };
 
 /// Records what the calling thread does while the object lives; one at a time.

@@ -27,8 +27,8 @@ double StageClock::longest_transfer() const {
     double seconds = 0;
     for (const auto& event : pass.events) {
       const auto& collective = record_.collectives[event.collective];
-      const bool sends = event.kind == PlanEvent::Kind::start && !is_pass(key.op) &&
-                         std::string_view(collective.name) == "send";
+      const bool sends =
+          event.kind == PlanEvent::Kind::start && !is_pass(key.op) && collective.is("send");
       seconds += sends ? transfer_time(collective) : 0;
     }
     longest = std::max(longest, seconds);

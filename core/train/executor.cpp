@@ -140,11 +140,13 @@ private:
       transfers_.send(stage_beside(one, -1), std::exchange(sending_back_.at(key(one)), {}));
       sending_back_.erase(key(one));
       return;
-    case Op::backward_weight:
+    case Op::backward_weight: {
+      const at::NoGradGuard no_grad; // as in the backward pass that put them off
       for (const auto& add : std::exchange(weights_[key(one)], {})) {
         add();
       }
       return;
+    }
     }
   }
 

@@ -84,6 +84,9 @@ TEST_CASE("one rank: bytes are those of the step, under every recompute policy a
     }
   }
   compare({"model.use=gpt"}, "");
+  compare({"precision=fp8"}, "");
+  compare({"recompute.use=full", "recompute.layers=2"}, "");
+  compare({"recompute.use=selective", "recompute.parts=[\"norms\",\"mlp\"]"}, "");
 }
 
 TEST_CASE("tensor, sequence, context and data parallel, and zero") {
@@ -96,8 +99,11 @@ TEST_CASE("tensor, sequence, context and data parallel, and zero") {
         "data=2",
         "data=2,zero=1",
         "data=2,zero=2",
-        "data=2,tensor=2,sequence=true,zero=1"}) {
+        "data=2,tensor=2,sequence=true,zero=1",
+        "data=2,tensor=2,sequence=true,zero=2"}) {
     compare({}, layout);
+    compare({"precision=bf16", "recompute.use=selective"}, layout);
+    compare({"precision=fp16", "recompute.use=full"}, layout);
   }
 }
 
@@ -109,10 +115,14 @@ TEST_CASE("pipelines: every schedule") {
   compare({}, "pipeline=2,virtual_stages=2");
   compare({}, "pipeline=2,virtual_stages=2,schedule=zb-v");
   compare({"model.use=gpt"}, "pipeline=2,data=2,zero=1");
+  compare({"precision=bf16", "recompute.use=full"}, "pipeline=2,tensor=2,sequence=true");
+  compare({"precision=fp16", "recompute.use=selective"}, "pipeline=2,schedule=zb-h1");
 }
 
 TEST_CASE("zero 3: weights that are dealt out") {
   compare({}, "data=2,zero=3");
+  compare({"precision=bf16", "recompute.use=full"}, "data=2,zero=3");
+  compare({}, "data=2,tensor=2,zero=3");
 }
 
 TEST_CASE("a memory budget is kept within 5%, whatever ranks share") {

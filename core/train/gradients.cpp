@@ -7,6 +7,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 
@@ -21,6 +22,13 @@ namespace {
 at::Tensor squared(const at::Tensor& x) {
   const at::Tensor norm = x.norm();
   return norm * norm;
+}
+
+/// Each element by a weight of its own: a gradient's plain sum may be zero whatever is lost of it
+/// (logits' gradients cancel over the vocabulary). `first`: index of its first element.
+at::Tensor weighed(const at::Tensor& x, int64_t first) {
+  const at::Tensor place = at::arange(x.numel(), x.options().dtype(at::kDouble)) + first;
+  return x.reshape(-1) * place.cos();
 }
 
 } // namespace
@@ -190,7 +198,7 @@ void Gradients::start(Bucket& bucket) {
   if (checking && bucket.deal != nullptr) {
     std::vector<at::Tensor> leaves;
     for (const auto& leaf : bucket.leaves) {
-      leaves.push_back(leaf.parameter->main_grad);
+      leaves.push_back(weighed(leaf.parameter->main_grad, 0));
     }
     bucket.amounts = amounts_of(leaves);
   }
@@ -241,7 +249,9 @@ void Gradients::check_dealt(const Bucket& bucket, const at::Tensor& summed) cons
     const int64_t from = std::clamp<int64_t>(begin - bucket.first(), 0, bucket.chunk());
     const int64_t to =
         std::clamp<int64_t>(begin + parameter->value.numel() - bucket.first(), 0, bucket.chunk());
-    parts.push_back(summed.narrow(0, from, to - from));
+    parts.push_back(
+        weighed(summed.narrow(0, from, to - from), std::max<int64_t>(bucket.first() - begin, 0))
+    );
   }
   const int64_t lost =
       first_lost(bucket.amounts, amounts_of(parts), *bucket.deal, summed.scalar_type());

@@ -112,7 +112,7 @@ public:
           *optimizer,
           load(step),
           {.seed = static_cast<uint64_t>(step) + 1,
-           .clip = 1.0,
+           .clip = options_.clip,
            .update = {.step = step + 1, .lr = spec.lr},
            .accept =
                [&](const StepResult& found) {
@@ -144,12 +144,20 @@ private:
     }
     const std::scoped_lock lock(results_mutex());
     result_.dtype = options_.dtype;
-    result_.numbers["gradient norm"] = found.gradient_norm;
+    keep_number("gradient norm", found.gradient_norm);
     for (const auto& loss : found.losses) {
       if (loss.main) {
-        result_.numbers[loss.name] = loss.value;
+        keep_number(loss.name, loss.value);
         result_.items = loss.count;
       }
+    }
+  }
+
+  /// All ranks have it; where one has another it is no number.
+  void keep_number(const std::string& name, double value) {
+    double& kept = result_.numbers.emplace(name, value).first->second;
+    if (!(std::abs(kept - value) <= 1e-6 * std::abs(value))) {
+      kept = std::numeric_limits<double>::quiet_NaN();
     }
   }
 

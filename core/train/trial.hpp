@@ -44,6 +44,7 @@ private:
 
 struct TrialOptions {
   at::ScalarType dtype = at::kFloat;
+  double clip = 1.0;    ///< of the gradient's norm; 0: as it is
   bool checking = true; ///< ranks compare at the boundaries of layers what they should agree on
   int64_t steps = 3;    ///< of each optimizer, after the first gradients
 };

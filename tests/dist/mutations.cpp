@@ -9,7 +9,8 @@
 
 #include <doctest/doctest.h>
 
-#include <atomic>
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,15 +28,44 @@ struct Finished : c10d::Work {
   bool wait(std::chrono::milliseconds) override { return true; }
 };
 
-/// What all transports of a trial share: each rank's count, and the one that is dropped.
-struct Plan {
-  explicit Plan(int64_t dropped)
-      : drop(dropped)
-      , counts(16) {}
+/// A transfer whose tensor is lost on the way.
+struct Lost : c10d::Work {
+  Lost(c10::intrusive_ptr<c10d::Work> transfer, at::Tensor into)
+      : inner(std::move(transfer))
+      , tensor(std::move(into)) {}
 
-  int64_t drop; // number of a collective, the same on every rank; -1: none
-  std::vector<std::atomic<int64_t>> counts;
-  std::string dropped; // rank 0's
+  bool isCompleted() override { return inner->isCompleted(); }
+
+  bool isSuccess() const override { return true; }
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    inner->wait(timeout);
+    tensor.zero_();
+    return true;
+  }
+
+  c10::intrusive_ptr<c10d::Work> inner;
+  at::Tensor tensor;
+};
+
+/// By group, or by rank that receives in it: how many operations it has begun.
+using Counts = std::map<std::string, int64_t>;
+
+/// What all transports of a trial share: each rank's counts, and the operation that is dropped.
+struct Plan {
+  std::string where{}; // a key of the counts; empty: nothing is dropped
+  int64_t number = 0;
+  std::vector<Counts> counts{16};
+  std::string dropped{}; // by the first member of its group, or by the rank that receives
+
+  /// Of all ranks.
+  [[nodiscard]] Counts all() const {
+    Counts found;
+    for (const auto& own : counts) {
+      found.insert(own.begin(), own.end());
+    }
+    return found;
+  }
 };
 
 /// A transport that leaves one collective out: each rank is left with what it had.
@@ -62,7 +92,8 @@ public:
   c10::intrusive_ptr<c10d::Work> _allgather_base(
       at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options
   ) override {
-    if (dropped("all-gather")) {
+    // Integers are words that ranks agree on, not the model's.
+    if (input.is_floating_point() && dropped("all-gather")) {
       for (auto& piece : output.chunk(getSize(), 0)) {
         piece.copy_(input);
       }
@@ -102,20 +133,21 @@ public:
   c10::intrusive_ptr<c10d::Work>
   recv(std::vector<at::Tensor>& tensors, int from, int tag) override {
     auto work = inner_->recv(tensors, from, tag);
-    if (dropped("receive")) {
-      work->wait();
-      tensors[0].zero_();
+    if (dropped("receive", " by " + std::to_string(rank_))) {
+      work = c10::make_intrusive<Lost>(std::move(work), tensors[0]);
     }
     return work;
   }
 
 private:
-  bool dropped(const char* name) {
-    const int64_t number = plan_.counts[static_cast<size_t>(rank_)]++;
-    if (number == plan_.drop && rank_ == 0) {
-      plan_.dropped = std::string(name) + " in " + group_;
+  bool dropped(const char* name, const std::string& receiver = "") {
+    const std::string where = group_ + receiver;
+    const bool here =
+        plan_.counts[static_cast<size_t>(rank_)][where]++ == plan_.number && where == plan_.where;
+    if (here && (getRank() == 0 || !receiver.empty())) {
+      plan_.dropped = std::string(name) + " in " + where;
     }
-    return number == plan_.drop;
+    return here;
   }
 
   static c10::intrusive_ptr<c10d::Work> done() { return c10::make_intrusive<Finished>(); }
@@ -139,24 +171,25 @@ TrialResult run(const Recipe& recipe, Plan& plan, int64_t steps) {
   );
 }
 
-/// Drops each collective of the first gradients in turn. Returns how many the checking mode found.
-int64_t
-drop_each(const std::string& model, const std::string& layout, std::string* first = nullptr) {
+/// Drops each collective of the first gradients in turn, in one group of ranks at a time. Returns
+/// what found each.
+std::vector<std::string>
+drop_each(const std::string& model, const std::string& layout, int64_t layers = 1) {
   const std::vector<std::string> settings{
       "model.use=" + model,
-      "model.layers=1",
+      "model.layers=" + std::to_string(layers),
       "model.hidden=24",
       "model.heads=4",
       "model.kv_heads=2",
       "model.head_dim=6",
       "model.ffn_hidden=16",
-      "model.vocab=500", // every rank of tp has some of it
-      "model.seq_length=24",
+      "model.vocab=500",     // every rank of tp has some of it
+      "model.seq_length=32", // each rank of a ring needs the keys of the other
       "model.init_std=0.3",
       "batch.global=2"};
   CAPTURE(layout);
   const Recipe recipe = small_recipe(settings, layout);
-  Plan none(-1);
+  Plan none;
   const auto one = trial_on_threads(
       small_recipe(settings, ""), small_host(), {.dtype = at::kDouble, .steps = 0}
   );
@@ -165,44 +198,48 @@ drop_each(const std::string& model, const std::string& layout, std::string* firs
   CAPTURE(sound.where);
   CAPTURE(sound.worst);
   REQUIRE(sound.within());
-  const int64_t count = none.counts[0];
-  CHECK(count > 3);
-  int64_t named = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    Plan plan(i);
-    std::string found;
-    try {
-      const auto difference = compare_trials(one, run(recipe, plan, 0), 1e-12, nullptr);
-      found = difference.within() ? "" : difference.where;
-    } catch (const Error& error) {
-      found = error.what();
-      ++named;
-    }
-    if (first != nullptr && first->empty()) {
-      *first = found;
-    }
-    CAPTURE(i);
-    CAPTURE(plan.dropped);
-    CAPTURE(found);
-    CHECK(found != "");
-    if (plan.dropped.starts_with("reduce-scatter in tp") ||
-        plan.dropped.starts_with("reduce-scatter in dp")) { // no two ranks hold the same of it
-      CHECK(found.find(" lost or gained something ") != std::string::npos);
-      const bool layer = found.starts_with("layers.") || found.starts_with("embedding.") ||
-                         found.starts_with("head.");
-      CHECK(layer);
+  std::vector<std::string> all;
+  for (const auto& [where, count] : none.all()) {
+    for (int64_t i = 0; i < count; ++i) {
+      Plan plan{.where = where, .number = i};
+      std::string found;
+      try {
+        const auto difference = compare_trials(one, run(recipe, plan, 0), 1e-12, nullptr);
+        found = difference.within() ? "" : difference.where;
+      } catch (const Error& error) {
+        found = error.what();
+      }
+      all.push_back(found);
+      CAPTURE(i);
+      CAPTURE(plan.dropped);
+      CAPTURE(found);
+      CHECK(plan.dropped != "");
+      CHECK(found != "");
+      if (plan.dropped.starts_with("reduce-scatter in tp") ||
+          plan.dropped.starts_with("reduce-scatter in dp")) { // no two ranks hold the same of it
+        CHECK(found.find(" lost or gained something ") != std::string::npos);
+        const bool layer = found.starts_with("layers.") || found.starts_with("embedding.") ||
+                           found.starts_with("head.");
+        CHECK(layer);
+      }
     }
   }
-  return named;
+  CHECK(all.size() > 3);
+  return all;
+}
+
+bool holds(const std::vector<std::string>& found, const std::string& text) {
+  return std::any_of(found.begin(), found.end(), [&](const std::string& one) {
+    return one.find(text) != std::string::npos;
+  });
 }
 
 } // namespace
 
 TEST_CASE("tensor parallel: every collective that is dropped is missed") {
-  std::string first;
-  CHECK(drop_each("gpt", "tensor=2", &first) > 0);
-  CHECK(first.find("embedding.word.weight") != std::string::npos);
-  CHECK(first.find("the ranks of tp") != std::string::npos);
+  const auto found = drop_each("gpt", "tensor=2");
+  CHECK(holds(found, "embedding.word.weight"));
+  CHECK(holds(found, "the ranks of tp"));
   drop_each("llama", "tensor=2,sequence=true");
   drop_each("llama", "tensor=4,sequence=true"); // two ranks share a key head
 }
@@ -215,4 +252,10 @@ TEST_CASE("data and context parallel: every collective that is dropped is missed
   drop_each("llama", "context=2,context_method=all_to_all");
   drop_each("llama", "context=2,context_method=ring");
   drop_each("llama", "data=2,tensor=2,sequence=true");
+}
+
+TEST_CASE("pipelines: every transfer and the sum of a tied embedding, dropped, are missed") {
+  CHECK(holds(drop_each("gpt", "pipeline=2", 2), "embedding.word.weight"));
+  drop_each("gpt", "pipeline=2,data=2,zero=1", 2);
+  drop_each("llama", "pipeline=2,tensor=2,sequence=true,schedule=zb-h1", 2);
 }

@@ -21,7 +21,7 @@ struct Precision {
 
 inline constexpr std::array<Precision, 3> kPrecisions{{
     {"float64", at::kDouble, 1e-12, -1},
-    {"fp32", at::kFloat, 1e-5, 0},
+    {"fp32", at::kFloat, 1e-5, -1},
     {"bf16", at::kBFloat16, 0, 1},
 }};
 

@@ -41,13 +41,13 @@ struct TestLayout {
 
 const std::vector<TestLayout> kLayouts{
     {"one rank"},
-    {"tensor 2, sequence", {.tp = 2}},
+    {"tensor 2, pipeline 2", {.pp = 2, .tp = 2}, "embed+2|2+head"},
     {"tensor 4, two of which share a key head", {.tp = 4}},
     {"pipeline 2", {.pp = 2}, "embed+3|1+head"},
     {"pipeline 2 of virtual 2", {.pp = 2}, "embed+1|1|1|1+head"},
     {"pipeline 4, data 2", {.pp = 4, .dp = 2}, "embed+1|1|1|1+head"},
     {"context 2, tensor 2", {.cp = 2, .tp = 2}},
-    {"data 2, zero 1", {.dp = 2}, "", 1},
+    {"data 4, zero 1", {.dp = 4}, "", 1},
     {"data 4, zero 2", {.dp = 4}, "", 2},
     {"data 8, zero 3", {.dp = 8}, "", 3},
     {"tensor 2, pipeline 2, data 2, zero 1", {.pp = 2, .dp = 2, .tp = 2}, "embed+2|2+head", 1},

@@ -108,7 +108,8 @@ compare("from tensor 2 over tensor 2 x data 2 to one rank", one, train("moving",
 train("stages", 2, "pipeline=2", "--set", "train.exit_iters=2")
 train("stages", 1, "", "--resume", "--set", "train.exit_iters=3")
 train("stages", 4, "tensor=2,pipeline=2", "--resume", "--set", "train.exit_iters=5")
-compare("pipeline 2 to one rank to tensor 2 x pipeline 2 to data 4", one, train("stages", 4, "data=4", "--resume"))
+compare("pipeline 2 to one rank to tensor 2 x pipeline 2 to data 4 with zero 1", one,
+        train("stages", 4, "data=4,zero=1", "--resume"))
 
 # A recipe that fails on every rank is refused once.
 refused = megahost("--nproc", "2", "--set", "data.use=text", "--set", 'data.paths=["absent"]')
@@ -146,6 +147,7 @@ errors = run.communicate()[1]
 assert run.returncode == 4, (run.returncode, errors)
 assert "rank 0" in errors and "in collective" in errors, errors
 assert "Where they are: rank 0 is at #" in errors and "rank 1 does not answer" in errors, errors
+assert time.time() - begin < 60, "the other waited much longer than comm.timeout"
 print(f"stopped: {time.time() - begin:.0f} s,", errors.splitlines()[0][:120])
 
 # SIGTERM to the launcher: all ranks save and end.
@@ -212,6 +214,14 @@ for own, other, what in (
         assert status == 4 and "rank 1 has another recipe than rank 0" in errors and what in errors, errors
     assert time.time() - begin < 4, "the ranks waited for one another"
     print("another recipe:", errors.splitlines()[0][:120])
+
+# A rank that fails alone takes the other one down, and its message is shown once.
+begin = time.time()
+alone = megahost("--nproc", "2", "--set", "parallel.data=2", "--set", "comm.timeout=600", "--set", "lr_schedule.use=fixed",
+                 "--plugin", str(pathlib.Path(os.environ["MEGAHOST_FIXTURES"]) / "fails_alone.so"))
+assert alone.returncode not in (0, 4) and alone.stderr.count("rank 1 has no rate") == 1, alone
+assert time.time() - begin < 60, "the other rank was waited for"
+print("fails alone:", alone.stderr.splitlines()[0][:120])
 
 # What a plugin tells is told by one rank.
 talks = ["--plugin", str(pathlib.Path(os.environ["MEGAHOST_FIXTURES"]) / "talks.so"), "--set", "lr_schedule.use=fixed"]

@@ -5,6 +5,8 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <initializer_list>
+#include <optional>
 
 namespace mh {
 
@@ -93,8 +95,18 @@ public:
     return value;
   }
 
-  [[nodiscard]] int64_t number(const char* name, int64_t otherwise) const {
-    return *name == '\0' ? otherwise : number(name);
+  /// The first that is there of what the launcher says itself, or else of what others say.
+  [[nodiscard]] std::optional<int64_t>
+  number(const char* name, std::initializer_list<const char*> others) const {
+    if (*name != '\0') {
+      return number(name);
+    }
+    for (const char* other : others) {
+      if (environment_(other)) {
+        return number(other);
+      }
+    }
+    return std::nullopt;
   }
 
 private:
@@ -158,11 +170,14 @@ Found read(const Environment& environment, const Names& names) {
   World& world = found.world;
   world.rank = reader.number(names.rank);
   world.size = reader.number(names.size);
-  world.local_rank = reader.number(names.local_rank, world.rank);
+  // Under PMI: MPICH's and Intel MPI's own, or those of a step of Slurm (srun --mpi=pmi2).
+  world.local_rank =
+      reader.number(names.local_rank, {"MPI_LOCALRANKID", "SLURM_LOCALID"}).value_or(world.rank);
+  const auto local_size = reader.number(names.local_size, {"MPI_LOCALNRANKS"});
   const auto per_node = environment("SLURM_STEP_TASKS_PER_NODE");
-  world.local_size = per_node && *names.local_size == '\0'
-                         ? tasks_of_node(*per_node, reader.number("SLURM_NODEID"))
-                         : reader.number(names.local_size, world.size);
+  world.local_size = local_size ? *local_size
+                     : per_node ? tasks_of_node(*per_node, reader.number("SLURM_NODEID"))
+                                : world.size;
   check(world, names);
   if (const auto address = environment(names.address)) {
     world.master_address = *address;

@@ -92,6 +92,72 @@ TEST_CASE("under sbatch mpirun's ranks see the step of their daemon: Open MPI wi
   CHECK(found(both).world.size == 2);
 }
 
+TEST_CASE("whoever wraps another wins: megahost, torchrun, Open MPI, PMI, Slurm, bare variables") {
+  Variables all = kTorchrun; // the last one's variables are among its own
+  const auto add = [&](const Variables& more) { all.insert(more.begin(), more.end()); };
+  add(kSlurm);
+  add(
+      {{"OMPI_COMM_WORLD_RANK", "0"},
+       {"OMPI_COMM_WORLD_SIZE", "5"},
+       {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+       {"OMPI_COMM_WORLD_LOCAL_SIZE", "5"},
+       {"PMI_RANK", "1"},
+       {"PMI_SIZE", "6"},
+       {"MEGAHOST_RANK", "1"},
+       {"MEGAHOST_WORLD_SIZE", "2"},
+       {"MEGAHOST_LOCAL_RANK", "1"},
+       {"MEGAHOST_LOCAL_WORLD_SIZE", "2"},
+       {"MEGAHOST_MASTER_ADDR", "127.0.0.1"},
+       {"MEGAHOST_MASTER_PORT", "29511"}}
+  );
+  const auto wins = [&](const std::string& launcher, int64_t size, const char* sign) {
+    const auto [world, name, agent_store] = found(all);
+    CHECK(name == launcher);
+    CHECK(world.size == size);
+    all.erase(sign);
+  };
+  wins("megahost", 2, "MEGAHOST_RANK");
+  wins("torchrun", 4, "TORCHELASTIC_RUN_ID");
+  wins("mpirun", 5, "OMPI_COMM_WORLD_RANK");
+  wins("pmi", 6, "PMI_RANK");
+  wins("srun", 3, "SLURM_STEP_ID");
+  all.erase("SLURM_STEP_TASKS_PER_NODE");
+  wins("a launcher of torch.distributed", 4, "RANK");
+  CHECK(!find_world(environment(all)));
+}
+
+TEST_CASE("PMI on several machines: whoever says the place on this one") {
+  Variables pmi2 = kSlurm; // srun --mpi=pmi2
+  pmi2.insert({{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}});
+  CHECK(found(pmi2).launcher == "pmi");
+  CHECK(found(pmi2).world.local_rank == 0);
+  CHECK(found(pmi2).world.local_size == 1);
+  CHECK(found(pmi2).world.master_address == "gpu07");
+  const auto hydra = found({{"PMI_RANK", "5"},
+                            {"PMI_SIZE", "8"},
+                            {"MPI_LOCALRANKID", "1"},
+                            {"MPI_LOCALNRANKS", "4"},
+                            {"MASTER_ADDR", "10.0.0.5"},
+                            {"MASTER_PORT", "29500"}}
+  ).world;
+  CHECK(hydra.rank == 5);
+  CHECK(hydra.local_rank == 1);
+  CHECK(hydra.local_size == 4);
+}
+
+TEST_CASE("PMI says rank and size; the rest is given") {
+  const Variables pmi{
+      {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.5"}, {"MASTER_PORT", "29500"}};
+  const auto [world, launcher, agent_store] = found(pmi);
+  CHECK(launcher == "pmi");
+  CHECK(!agent_store);
+  CHECK(world.rank == 1);
+  CHECK(world.size == 2);
+  CHECK(world.master_address == "10.0.0.5");
+  CHECK(world.master_port == 29500);
+  CHECK(why({{"PMI_RANK", "1"}}).find("lacks PMI_SIZE") != std::string::npos);
+}
+
 TEST_CASE("Open MPI on several machines says where mpirun is") {
   const auto world = found({{"OMPI_COMM_WORLD_RANK", "1"},
                             {"OMPI_COMM_WORLD_SIZE", "2"},

@@ -223,6 +223,13 @@ assert alone.returncode not in (0, 4) and alone.stderr.count("rank 1 has no rate
 assert time.time() - begin < 60, "the other rank was waited for"
 print("fails alone:", alone.stderr.splitlines()[0][:120])
 
+# Or other plugins.
+words = ["--set", "lr_schedule.use=fixed", "--plugin"]
+fixtures = pathlib.Path(os.environ["MEGAHOST_FIXTURES"])
+for errors, status in by_hand([*words, str(fixtures / "talks.so")], [*words, str(fixtures / "fails_alone.so")]):
+    assert status == 4 and "rank 1 has another" in errors and "fails_alone" in errors, errors
+print("other plugins:", errors.splitlines()[0][:120])
+
 # What a plugin tells is told by one rank.
 talks = ["--plugin", str(pathlib.Path(os.environ["MEGAHOST_FIXTURES"]) / "talks.so"), "--set", "lr_schedule.use=fixed"]
 told = [megahost("--run-dir", f"talk {ranks}", "--nproc", str(ranks), *talks, "--set", f"parallel.tensor={ranks}")
@@ -232,6 +239,19 @@ assert 0 < told[0].stderr.count("makes a rate") == told[1].stderr.count("makes a
 
 # The checking mode finds nothing in a sound layout.
 compare("checking", one, train("checking", 2, "tensor=2,sequence=true", "--checking"))
+
+# check of every layout, and of a model that is wrong under one of two.
+check = subprocess.run([program, "check", "--model", "llama", "--layouts", "all", "--nproc", "2", "--precision", "bf16", "--json"],
+                       cwd=folder, capture_output=True, text=True)
+assert check.returncode == 0, check.stdout + check.stderr
+found = json.loads(check.stdout)
+assert len(found) > 12 and all(row["same"] for row in found), found
+wrong = str(pathlib.Path(os.environ["MEGAHOST_FIXTURES"]) / "wrong_model.so")
+check = subprocess.run([program, "check", "--model", "wrong", "--plugin", wrong, "--layouts", "tensor=2; data=2",
+                        "--precision", "fp32"], cwd=folder, capture_output=True, text=True)
+rows = {line.split()[0]: line for line in check.stdout.splitlines() if line.startswith("  ")}
+assert check.returncode == 1 and " same " in rows["tensor=2"] and " DIFFERS " in rows["data=2"], check.stdout + check.stderr
+print("check of a wrong model:", rows["data=2"].strip())
 
 # check on processes: the numbers of one rank there, too.
 check = subprocess.run(

@@ -38,6 +38,7 @@ const std::vector<std::string> kRefusals{
     "is not divisible by",
     "are not divisible by",
     "do not divide one another",
+    "divides heads, but a rank of parallel.tensor",
     "is fewer than parallel.pipeline",
     "deals experts out, but the model",
 };

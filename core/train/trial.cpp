@@ -86,7 +86,8 @@ public:
     }
   }
 
-  /// Steps from the first values on; of the first one the gradients are kept, too.
+  /// Steps from the first values on; of the very first one the gradients are kept, too: what else
+  /// a model keeps, such as a router's bias, moves on.
   void run(const TrialOptimizer& spec, Host& host) {
     const at::NoGradGuard no_grad;
     auto& gradients = *session_.gradients;
@@ -116,7 +117,7 @@ public:
            .update = {.step = step + 1, .lr = spec.lr},
            .accept =
                [&](const StepResult& found) {
-                 if (step == 0) {
+                 if (!std::exchange(kept_, true)) {
                    keep_first(found);
                  }
                  return options_.steps > 0;
@@ -170,6 +171,7 @@ private:
   TrialOptions options_;
   TrialResult& result_;
   std::vector<at::Tensor> first_values_;
+  bool kept_ = false; // the first gradients
 };
 
 } // namespace

@@ -40,8 +40,12 @@ watched::Log collectives_of(const RecordedStep& step, int64_t stage) {
   const StageRecord& record = step.stage(stage);
   const auto add = [&](const PassRecord& pass) {
     for (const auto& event : pass.events) {
+      if (event.kind != PlanEvent::Kind::start) {
+        continue;
+      }
       const auto& one = record.collectives[event.collective];
-      if (event.kind == PlanEvent::Kind::start && !one.host && one.type != at::kDouble) {
+      const bool numbers = at::isFloatingType(one.type) && one.type != at::kDouble; // as watched
+      if (!one.host && numbers) {
         log.push_back(watched::line(one.name, one.group->axis, one.sizes, one.type));
       }
     }
@@ -117,6 +121,23 @@ TEST_CASE("pipelines: every schedule") {
   compare({"model.use=gpt"}, "pipeline=2,data=2,zero=1");
   compare({"precision=bf16", "recompute.use=full"}, "pipeline=2,tensor=2,sequence=true");
   compare({"precision=fp16", "recompute.use=selective"}, "pipeline=2,schedule=zb-h1");
+}
+
+TEST_CASE("experts with full slots, whose shapes do not depend on the router") {
+  const std::vector<std::string> padded{
+      "model.use=moe",
+      "model.layers=2",
+      "model.hidden=48",
+      "model.head_dim=4",
+      "model.ffn_hidden=36",
+      "model.expert_hidden=20",
+      "model.capacity_factor=1.25",
+      "model.capacity_drop=probability",
+      "model.capacity_pad=true"};
+  compare(padded, "");
+  compare(padded, "expert=2,data=2,expert_dispatch=all_gather");
+  compare(padded, "expert=2,data=2,zero=1,expert_dispatch=all_gather");
+  compare(padded, "expert=2,tensor=2,sequence=true,expert_dispatch=all_gather");
 }
 
 TEST_CASE("zero 3: weights that are dealt out") {

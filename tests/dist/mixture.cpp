@@ -23,16 +23,8 @@ using namespace mh;
 namespace {
 
 std::vector<std::string> tiny(std::vector<std::string> more) {
-  std::vector<std::string> settings{
-      "model.use=moe",
-      "model.layers=2",
-      "model.hidden=48",
-      "model.head_dim=4",
-      "model.ffn_hidden=36",
-      "model.expert_hidden=20",
-      "model.vocab=500",
-      "model.seq_length=48",
-      "model.init_std=0.2"};
+  auto settings = small_mixture();
+  more.insert(more.begin(), {"model.vocab=500", "model.seq_length=48", "model.init_std=0.2"});
   settings.insert(settings.end(), more.begin(), more.end());
   return settings;
 }

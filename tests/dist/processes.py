@@ -13,6 +13,7 @@ import tempfile
 import time
 
 program = os.environ["MEGAHOST"]
+fixtures = pathlib.Path(os.environ["MEGAHOST_FIXTURES"])
 folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-processes-"))
 (folder / "tiny.toml").write_text(
     """
@@ -178,7 +179,7 @@ def options(rank, ranks, port):
 
 
 def plugin(rank, ranks, port):
-    file = pathlib.Path(os.environ["MEGAHOST_FIXTURES"]) / "launches.so"
+    file = fixtures / "launches.so"
     return {"FIXTURE_RANK": rank, "FIXTURE_SIZE": ranks, "FIXTURE_PORT": port}, ["--plugin", str(file)]
 
 
@@ -218,20 +219,19 @@ for own, other, what in (
 # A rank that fails alone takes the other one down, and its message is shown once.
 begin = time.time()
 alone = megahost("--nproc", "2", "--set", "parallel.data=2", "--set", "comm.timeout=600", "--set", "lr_schedule.use=fixed",
-                 "--plugin", str(pathlib.Path(os.environ["MEGAHOST_FIXTURES"]) / "fails_alone.so"))
+                 "--plugin", str(fixtures / "fails_alone.so"))
 assert alone.returncode not in (0, 4) and alone.stderr.count("rank 1 has no rate") == 1, alone
 assert time.time() - begin < 60, "the other rank was waited for"
 print("fails alone:", alone.stderr.splitlines()[0][:120])
 
 # Or other plugins.
 words = ["--set", "lr_schedule.use=fixed", "--plugin"]
-fixtures = pathlib.Path(os.environ["MEGAHOST_FIXTURES"])
 for errors, status in by_hand([*words, str(fixtures / "talks.so")], [*words, str(fixtures / "fails_alone.so")]):
     assert status == 4 and "rank 1 has another" in errors and "fails_alone" in errors, errors
 print("other plugins:", errors.splitlines()[0][:120])
 
 # What a plugin tells is told by one rank.
-talks = ["--plugin", str(pathlib.Path(os.environ["MEGAHOST_FIXTURES"]) / "talks.so"), "--set", "lr_schedule.use=fixed"]
+talks = ["--plugin", str(fixtures / "talks.so"), "--set", "lr_schedule.use=fixed"]
 told = [megahost("--run-dir", f"talk {ranks}", "--nproc", str(ranks), *talks, "--set", f"parallel.tensor={ranks}")
         for ranks in (1, 2)]
 assert [run.returncode for run in told] == [0, 0], told
@@ -241,12 +241,13 @@ assert 0 < told[0].stderr.count("makes a rate") == told[1].stderr.count("makes a
 compare("checking", one, train("checking", 2, "tensor=2,sequence=true", "--checking"))
 
 # check of every layout, and of a model that is wrong under one of two.
-check = subprocess.run([program, "check", "--model", "llama", "--layouts", "all", "--nproc", "2", "--precision", "bf16", "--json"],
-                       cwd=folder, capture_output=True, text=True)
+check = subprocess.run(
+    [program, "check", "--model", "llama", "--layouts", "all", "--nproc", "2", "--precision", "bf16", "--json"],
+    cwd=folder, capture_output=True, text=True)
 assert check.returncode == 0, check.stdout + check.stderr
 found = json.loads(check.stdout)
 assert len(found) > 12 and all(row["same"] for row in found), found
-wrong = str(pathlib.Path(os.environ["MEGAHOST_FIXTURES"]) / "wrong_model.so")
+wrong = str(fixtures / "wrong_model.so")
 check = subprocess.run([program, "check", "--model", "wrong", "--plugin", wrong, "--layouts", "tensor=2; data=2",
                         "--precision", "fp32"], cwd=folder, capture_output=True, text=True)
 rows = {line.split()[0]: line for line in check.stdout.splitlines() if line.startswith("  ")}

@@ -23,6 +23,17 @@ inline Host& small_host() {
   return host;
 }
 
+/// Settings of a mixture of experts with 2 layers.
+inline std::vector<std::string> small_mixture() {
+  return {
+      "model.use=moe",
+      "model.layers=2",
+      "model.hidden=48",
+      "model.head_dim=4",
+      "model.ffn_hidden=36",
+      "model.expert_hidden=20"};
+}
+
 /// A model shrunk as `check` does, with settings of its own ("model.use=llama"), under a layout
 /// ("context=2,tensor=2"; empty: one rank).
 inline Recipe small_recipe(const std::vector<std::string>& settings, const std::string& layout) {

@@ -124,16 +124,11 @@ TEST_CASE("pipelines: every schedule") {
 }
 
 TEST_CASE("experts with full slots, whose shapes do not depend on the router") {
-  const std::vector<std::string> padded{
-      "model.use=moe",
-      "model.layers=2",
-      "model.hidden=48",
-      "model.head_dim=4",
-      "model.ffn_hidden=36",
-      "model.expert_hidden=20",
-      "model.capacity_factor=1.25",
-      "model.capacity_drop=probability",
-      "model.capacity_pad=true"};
+  auto padded = small_mixture();
+  padded.insert(
+      padded.end(),
+      {"model.capacity_factor=1.25", "model.capacity_drop=probability", "model.capacity_pad=true"}
+  );
   compare(padded, "");
   compare(padded, "expert=2,data=2,expert_dispatch=all_gather");
   compare(padded, "expert=2,data=2,zero=1,expert_dispatch=all_gather");

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import tempfile
 
-SAMPLE = [("llama2-7b", "7b-8"), ("llama2-70b", "70b-32"), ("gpt-76.1b", "gpt-76.1b-1024"), ("mixtral-8x7b", "mixtral-8x7b-64"),
-          ("llama3-405b", "llama3-405b-16384-128k"), ("gpt-6.7b", "gpt-6.7b-trn1-512")]
+SAMPLE = [("llama2-7b", "7b-8"), ("llama2-70b", "70b-32"), ("gpt-76.1b", "gpt-76.1b-1024"),
+          ("mixtral-8x7b", "mixtral-8x7b-64"), ("llama3-405b", "llama3-405b-16384-128k"), ("gpt-6.7b", "gpt-6.7b-trn1-512")]
 MACHINES = {"80 GB": "h100", "40 GB": "p4d.24xlarge", "16 GB": "trn1.32xlarge"}
 MEGAHOST = os.environ["MEGAHOST"]
 
@@ -37,7 +37,8 @@ def plan(recipe, machine):
 def losses(recipe, folder, options):
     """One sample a microbatch: balance losses of experts are those of a microbatch."""
     command = [MEGAHOST, "run", recipe, "--scale", "--run-dir", folder, "--set", "train.iters=2", "--set",
-               "precision=fp32", "--set", "checkpoint.save_at_end=false", "--set", "train.eval_interval=0", "--set", "batch.micro=1", *options]
+               "precision=fp32", "--set", "checkpoint.save_at_end=false", "--set", "train.eval_interval=0", "--set",
+               "batch.micro=1", *options]
     result = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if result.returncode:
         raise RuntimeError(f"{' '.join(map(str, command))}\n{result.stdout[-2000:]}")

@@ -21,8 +21,9 @@ inline constexpr const char* kUsualGpu = "h100";
 /// One kind of machine, per rank; dense rates without sparsity.
 struct MH_API Hardware {
   std::string name;
-  std::string is;     ///< the row that this one starts from; empty: none
-  std::string source; ///< where the numbers come from
+  std::string is;                             ///< the row that this one starts from; empty: none
+  std::string source;                         ///< where the row's own numbers come from
+  std::map<std::string, std::string> sources; ///< of single numbers, by field, where it is another
   std::string device = "cuda";
   double bf16_tflops = 0, fp8_tflops = 0, fp32_tflops = 0;
   double memory_gib = 0;

@@ -1,0 +1,62 @@
+// The table of machines: every row is whole, and every number of it says where it comes from.
+
+#include "core/plan/hardware.hpp"
+
+#include "core/recipe/load.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+using namespace mh;
+
+namespace {
+
+ReadOptions recipes() {
+  ReadOptions options;
+  options.roots = {std::filesystem::path(std::getenv("MEGAHOST_SOURCE")) / "recipes"};
+  return options;
+}
+
+} // namespace
+
+TEST_CASE("every number of hardware.toml has a source, in its row or of its own") {
+  const auto file = recipes().roots.front() / "presets/hardware.toml";
+  const Value all = read_toml(read_source(file, "hardware.toml"));
+  for (const auto& row : all.as_table()) {
+    CAPTURE(row.key);
+    const Value* source = row.value.find("source");
+    REQUIRE(source != nullptr);
+    CHECK_FALSE(source->as_string().empty());
+    const Value* sources = row.value.find("sources");
+    if (sources == nullptr) {
+      continue;
+    }
+    for (const auto& one : sources->as_table()) {
+      CAPTURE(one.key);
+      CHECK_FALSE(one.value.as_string().empty());
+      const Value* number = row.value.find(one.key); // of this row: inherited ones have theirs
+      REQUIRE(number != nullptr);
+      CHECK(number->is_number());
+    }
+  }
+}
+
+TEST_CASE("every machine has what a plan needs") {
+  const auto names = hardware_names(recipes());
+  CHECK(names.size() > 30);
+  for (const auto& name : names) {
+    CAPTURE(name);
+    const auto machine = find_machine(name, recipes());
+    const auto& hardware = machine.hardware;
+    CHECK(hardware.name == name);
+    CHECK(hardware.peak(at::kBFloat16) > hardware.peak(at::kFloat));
+    CHECK(hardware.memory_gib > 10 * hardware.reserved_gib);
+    CHECK(hardware.memory_tb_s > 0);
+    CHECK(hardware.link_gb_s > hardware.network_gb_s);
+    CHECK(hardware.network_gb_s > 1);
+    CHECK(machine.calibration.product > 0.4);
+  }
+}

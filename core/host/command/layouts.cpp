@@ -76,6 +76,7 @@ std::vector<Command> layout_commands() {
                "plans every layout of --gpus ranks: degrees, sequence, zero, recomputation, micro "
                "batch, schedule. Shows the fastest for their memory, and the sets of the fastest "
                "that fits"},
+              {"-o", "FILE", "writes the recipe of the fastest that --search finds"},
               {"--html",
                "FILE",
                "also writes a page: memory, time, pipeline, speed over the number of ranks"},

@@ -7,6 +7,7 @@
 #include "core/host/plan/machines.hpp"
 #include "core/host/plan/report.hpp"
 #include "core/host/plan/search.hpp"
+#include "core/recipe/commands.hpp"
 #include "core/recipe/text.hpp"
 #include "core/storage/local.hpp"
 #include "megahost/error.hpp"
@@ -181,12 +182,22 @@ int search(const Question& question, const Invocation& invocation, Host& host) {
       command += std::string(" ") + option + " " + shell_word(value);
     }
   }
+  const bool json = invocation.has("--json");
   std::fputs(
-      (invocation.has("--json") ? search_json(task, result)
-                                : search_text(task, result, command, Terminal::of(STDOUT_FILENO)))
+      (json ? search_json(task, result)
+            : search_text(task, result, command, Terminal::of(STDOUT_FILENO)))
           .c_str(),
       stdout
   );
+  const std::string file = invocation.value("-o");
+  if (!file.empty() && result.fit > 0) {
+    LocalStorage disk;
+    const Recipe& fastest = result.frontier.front().recipe;
+    replace_file(disk, file, show_recipe(fastest, RecipeFormat::toml, /*origins=*/false));
+    if (!json) {
+      std::printf("%s is its recipe\n", file.c_str());
+    }
+  }
   return result.fit > 0 ? 0 : 1;
 }
 
@@ -227,6 +238,9 @@ int command_plan(const Invocation& invocation, Host& host) {
   const Question question(invocation, host);
   if (invocation.has("--search")) {
     return search(question, invocation, host);
+  }
+  if (invocation.has("-o")) {
+    throw Error("-o writes the recipe that --search finds, and --search is not given");
   }
   const Recipe recipe = question.recipe();
   const int64_t world = question.world(recipe);

@@ -1,6 +1,7 @@
 #include "core/host/plan/changes.hpp"
 
 #include "core/plan/short_stages.hpp"
+#include "core/recipe/text.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>
@@ -103,10 +104,35 @@ bool better(const Change& a, const Change& b) {
   return a.plan.fits() ? a.plan.step.total < b.plan.step.total : a.plan.most() < b.plan.most();
 }
 
+/// Of changes, the best first, those that are not a better one and something more.
+std::vector<Change> without_more(std::vector<Change> changes) {
+  std::vector<Change> kept;
+  for (auto& change : changes) {
+    const auto holds = [&](const std::string& set) {
+      return std::find(change.sets.begin(), change.sets.end(), set) != change.sets.end();
+    };
+    const bool more = std::any_of(kept.begin(), kept.end(), [&](const Change& better) {
+      return std::all_of(better.sets.begin(), better.sets.end(), holds);
+    });
+    if (!more) {
+      kept.push_back(std::move(change));
+    }
+  }
+  return kept;
+}
+
 } // namespace
 
 std::string number_set(const char* key, int64_t value) {
   return std::string(key) + "=" + std::to_string(value);
+}
+
+std::string set_options(const std::vector<std::string>& sets) {
+  std::string text;
+  for (const auto& set : sets) {
+    text += (text.empty() ? "--set " : " --set ") + shell_word(set);
+  }
+  return text;
 }
 
 std::vector<Change> best_changes(const ChangeTask& task, const Recipe& recipe, const Plan& plan) {
@@ -130,6 +156,7 @@ std::vector<Change> best_changes(const ChangeTask& task, const Recipe& recipe, c
   }
   std::erase_if(found, [&](const Change& change) { return !helps(change.plan); });
   std::sort(found.begin(), found.end(), better);
+  found = without_more(std::move(found));
   found.resize(std::min(found.size(), kMost));
   for (auto& change : found) { // their effects are told as a plan of them tells them
     const Recipe changed = task.recipe(change.sets);

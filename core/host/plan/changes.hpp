@@ -14,6 +14,9 @@ namespace mh {
 /// "batch.micro=2", as --set takes it.
 [[nodiscard]] std::string number_set(const char* key, int64_t value);
 
+/// "--set batch.micro=2 --set 'recompute.parts=[...]'", as a shell takes it.
+[[nodiscard]] std::string set_options(const std::vector<std::string>& sets);
+
 /// A change of a recipe and what it does to the plan.
 struct Change {
   std::vector<std::string> sets; ///< as --set takes them

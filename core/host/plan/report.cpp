@@ -214,7 +214,7 @@ std::string effect(const Plan& before, const Plan& after) {
 } // namespace
 
 std::string change_text(const Plan& plan, const Change& change) {
-  return "--set " + join(change.sets, " --set ") + ": " + effect(plan, change.plan);
+  return set_options(change.sets) + ": " + effect(plan, change.plan);
 }
 
 namespace {

@@ -1,4 +1,5 @@
 #include "core/host/columns.hpp"
+#include "core/host/plan/changes.hpp"
 #include "core/host/plan/search.hpp"
 #include "core/recipe/text.hpp"
 #include "core/train/words.hpp"
@@ -86,11 +87,7 @@ std::string search_text(
   }
   text += columns(rows, terminal);
   text += result.fit == 0 ? "\nnone fits; this one takes least:\n" : "\nthe fastest that fits:\n";
-  text += "  " + command;
-  for (const auto& set : result.frontier.front().sets) {
-    text += " --set " + set;
-  }
-  return text + "\n";
+  return text + "  " + command + " " + set_options(result.frontier.front().sets) + "\n";
 }
 
 std::string search_json(const SearchTask& task, const SearchResult& result) {

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""A sweep that is killed, or told to stop, goes on with the same command: what is done stays, what had begun resumes."""
+"""A sweep that is killed, or told to stop, goes on with the same command: what is done stays, what had begun resumes. On a
+terminal its table is drawn over itself."""
 
 import json
 import os
 import pathlib
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -30,6 +33,27 @@ def stopped_by(number, folder):
     return sweep.returncode
 
 
+def on_terminal(folder):
+    """What a sweep writes to a terminal, and the lines that are there in the end."""
+    ours, its = pty.openpty()
+    words = [word for word in command(folder, "--jobs", "1") if word != "--json"]
+    sweep = subprocess.Popen(words, stdout=its, stderr=its, env=os.environ | {"TERM": "xterm", "NO_COLOR": "1"})
+    os.close(its)
+    written = b""
+    while True:
+        try:
+            written += os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+    os.close(ours)
+    assert sweep.wait() == 0, written
+    text = written.decode().replace("\r\n", "\n")
+    screen = [""]
+    for up, line in re.findall(r"\x1b\[(\d+)A\x1b\[J|([^\x1b\n]*\n)", text):
+        screen = screen[:-int(up)] if up else screen + [line]
+    return text, "".join(screen)
+
+
 def main():
     for number, status in (signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 130):
         with tempfile.TemporaryDirectory() as folder:
@@ -51,6 +75,13 @@ def main():
             page = (folder / "sweep.html").read_text()
             assert page.count("<tr") == 4 and "last loss over optimizer.lr" in page, page[:200]
             assert len((folder / "sweep.csv").read_text().splitlines()) == 4
+    with tempfile.TemporaryDirectory() as folder:
+        written, left = on_terminal(pathlib.Path(folder) / "sweep")
+        frames = re.split(r"\x1b\[\d+A\x1b\[J", written)
+        states = [re.findall(r"\b(waiting|running|done)\b", frame) for frame in frames]
+        assert ["running", "waiting", "waiting"] in [sorted(one) for one in states], states
+        assert ["done", "running", "waiting"] in [sorted(one) for one in states], states
+        assert left.count("ID ") == 1 and re.findall(r"\b(waiting|running|done)\b *400/400", left) == ["done"] * 3, left
     sys.exit(0)
 
 

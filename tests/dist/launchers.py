@@ -37,9 +37,13 @@ def free_port():
         return str(free.getsockname()[1])
 
 
-def torchrun(command):
+def torchrun(command, *options):
     return [python, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node=2",
-            "--master-addr=127.0.0.1", "--master-port=" + free_port(), *command], {}
+            "--master-addr=127.0.0.1", "--master-port=" + free_port(), *options, *command], {}
+
+
+def torchrun_again(command):
+    return torchrun(command, "--max-restarts=1")
 
 
 def mpirun(command):
@@ -102,6 +106,22 @@ def interrupted(launcher, run, number):
     return output
 
 
+def check_restart():
+    """A rank that is killed, and ranks that the launcher starts again: they meet once more, and go on where the run was."""
+    run = "restarted"
+    started = start(torchrun_again, [program, "run", "tiny.toml", "--run-dir", run, "--resume", *tensor, "--set",
+                                     "train.iters=600", "--set", "checkpoint.interval=50"])
+    while len(list((folder / run).glob("checkpoints/step-*"))) < 2:  # the last may be on its way
+        assert started.poll() is None, started.stdout.read()
+        time.sleep(0.05)
+    os.kill(rank_one(run), signal.SIGKILL)
+    output = started.communicate()[0]
+    assert started.returncode == 0 and "resumed at step" in output, output
+    steps = [json.loads(line)["step"] for line in (folder / run / "metrics.jsonl").read_text().splitlines()]
+    assert sorted(set(steps)) == list(range(1, 601)), steps
+    print("restarted: every step is there")
+
+
 def check(launcher, one):
     name = launcher.__name__
     run = start(launcher, [program, "run", "tiny.toml", "--run-dir", name, *tensor])
@@ -135,6 +155,7 @@ try:
         if launcher is srun:
             subprocess.run([slurm, "up", folder / "slurm"], check=True, timeout=60)
         check(launcher, losses("one"))
+    check_restart()
 finally:
     subprocess.run([slurm, "down", folder / "slurm"], check=False)
     sys.stdout.flush()

@@ -50,11 +50,17 @@ std::optional<Recipe> recipe_of(const std::vector<std::string>& model, const std
     return small_recipe(model, layout);
   } catch (const Error& error) {
     CAPTURE(layout);
-    const std::string why = error.what();
-    CAPTURE(why);
-    CHECK(std::any_of(kRefusals.begin(), kRefusals.end(), [&](const std::string& refusal) {
-      return why.find(refusal) != std::string::npos;
-    }));
+    const std::string all = error.what(); // of several problems each is a refusal
+    const std::string between = "\n\nerror: ";
+    for (size_t begin = 0; begin != std::string::npos;) {
+      const size_t end = all.find(between, begin);
+      const std::string why = all.substr(begin, end - begin);
+      CAPTURE(why);
+      CHECK(std::any_of(kRefusals.begin(), kRefusals.end(), [&](const std::string& refusal) {
+        return why.find(refusal) != std::string::npos;
+      }));
+      begin = end == std::string::npos ? end : end + between.size();
+    }
     return std::nullopt;
   }
 }

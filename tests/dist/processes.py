@@ -132,8 +132,23 @@ def long_run(name):
     return run, [int(child) for child in sorted(children, key=int)]
 
 
-# A rank that is killed takes the other one down, and is named.
+def listening(pids):
+    """Addresses on which these processes wait for others, as /proc writes them."""
+    sockets = {os.readlink(file) for pid in pids for file in pathlib.Path(f"/proc/{pid}/fd").iterdir() if file.is_symlink()}
+    found = set()
+    for table in "tcp", "tcp6":
+        for line in pathlib.Path("/proc/net", table).read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
+                found.add(words[1].rsplit(":")[0])
+    return found
+
+
+# A rank that is killed takes the other one down, and is named. The ranks met on the loopback, and nowhere else.
 run, children = long_run("killed")
+loopback = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
+waits = listening([run.pid, *children])
+assert waits and waits <= loopback, waits
 os.kill(children[1], signal.SIGKILL)
 errors = run.communicate()[1]
 assert run.returncode == 128 + signal.SIGKILL, (run.returncode, errors)

@@ -46,6 +46,8 @@ def main():
                 step = json.loads(megahost(folder, "bench", "step", *ROWS[row], "--steps", str(arguments.steps), "--json"))
                 planned.setdefault(row, []).append(plan["step_seconds"])
                 measured.setdefault(row, []).extend(step["step_seconds"])
+                print(f"{row}: planned {plan['step_seconds']:.3f} s, measured "
+                      f"{' '.join(f'{seconds:.3f}' for seconds in step['step_seconds'])}", flush=True)
     worst = 0
     for row in arguments.rows:
         plan, step = statistics.median(planned[row]), statistics.median(measured[row])

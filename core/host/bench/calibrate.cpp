@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 namespace mh {
 
@@ -102,17 +103,17 @@ Machine calibrate_cpu(Host& host) {
     precisions.push_back("bf16");
   }
   std::vector<PlanEvent> events;
-  double rest = 0;
+  std::vector<double> gaps; // of each model: what goes by between two events
   for (const char* precision : precisions) {
     for (const char* model : kModels) {
       const TimedStep step = time_step(model_recipe(model, precision, host), host);
       events.insert(events.end(), step.events.begin(), step.events.end());
-      rest += step.rest;
+      gaps.push_back(step.rest / static_cast<double>(step.events.size()));
     }
   }
   machine.calibration.source = "steps of " + std::to_string(std::size(kModels)) + " small models";
   machine.calibration.rates = rates_of(events);
-  machine.calibration.between_us = 1e6 * std::max(0.0, rest) / static_cast<double>(events.size());
+  machine.calibration.between_us = 1e6 * std::max(0.0, median(std::move(gaps)));
   return machine;
 }
 

@@ -89,10 +89,10 @@ def rank_one(run):
     raise AssertionError(f"{run} has no rank 1")
 
 
-def interrupted(launcher, run, number):
+def interrupted(launcher, run, number, *words):
     """A long run whose rank 1 gets a signal; it must end, and leave no rank behind. Returns what it said."""
     started = start(launcher, [program, "run", "tiny.toml", "--run-dir", run, *tensor, "--set", "train.iters=1000000",
-                               "--set", "comm.timeout=5"])
+                               *words])
     metrics = folder / run / "metrics.jsonl"
     while not metrics.exists() or len(metrics.read_text().splitlines()) < 3:
         assert started.poll() is None, started.stdout.read()
@@ -132,7 +132,7 @@ def check(launcher, one):
     print(f"{name}: losses of one rank to {worst:.0e}")
 
     interrupted(launcher, name + "-killed", signal.SIGKILL)
-    output = interrupted(launcher, name + "-stopped", signal.SIGSTOP)
+    output = interrupted(launcher, name + "-stopped", signal.SIGSTOP, "--set", "comm.timeout=8")
     assert "does not answer" in output, output
 
     # Each rank chooses its recipe by its own number, whatever the launcher calls it.

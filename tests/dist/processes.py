@@ -39,7 +39,7 @@ eval_iters = 2
 interval = 1
 format = "json"
 [comm]
-timeout = 5
+timeout = 60
 """
 )
 
@@ -119,10 +119,10 @@ assert refused.stderr.count("absent") == 1 and "rank" not in refused.stderr, ref
 print("refused once:", refused.stderr.splitlines()[0][:80])
 
 
-def long_run(name):
+def long_run(name, *words):
     run = subprocess.Popen(
         [program, "run", "tiny.toml", "--run-dir", name, "--nproc", "2", "--set", "parallel.data=2", "--set",
-         "train.iters=1000000"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+         "train.iters=1000000", *words], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     metrics = folder / name / "metrics.jsonl"
     while not metrics.exists() or len(metrics.read_text().splitlines()) < 3:
         assert run.poll() is None, run.stderr.read()
@@ -156,7 +156,7 @@ assert "rank 1 of 2 was ended by signal 9" in errors, errors
 print("killed:", errors.splitlines()[0][:80])
 
 # A rank that stops answering is not waited for longer than comm.timeout.
-run, children = long_run("stopped")
+run, children = long_run("stopped", "--set", "comm.timeout=5")
 os.kill(children[1], signal.SIGSTOP)
 begin = time.time()
 errors = run.communicate()[1]
@@ -213,10 +213,13 @@ def by_hand(*ranks, place=own_variables):
 
 
 # Whoever says a process's place, the ranks find one another and train like one.
+usual = 0  # seconds that two ranks take from start to end, on this machine now
 for place in (torch_variables, options, plugin):
     words = ["--run-dir", place.__name__, *layout("tensor=2")]
+    begin = time.time()
     for errors, status in by_hand(words, words, place=place):
         assert status == 0, errors
+    usual = max(usual, time.time() - begin)
     compare(place.__name__, one, losses(place.__name__))
 
 
@@ -226,9 +229,10 @@ for own, other, what in (
     ("parallel.data=2", "parallel.tensor=2", "rank 1 has another recipe than rank 0"),
 ):
     begin = time.time()
-    for errors, status in by_hand(["--set", own], ["--set", other]):
+    patient = ["--set", "comm.timeout=600", "--set"]
+    for errors, status in by_hand([*patient, own], [*patient, other]):
         assert status == 4 and "rank 1 has another recipe than rank 0" in errors and what in errors, errors
-    assert time.time() - begin < 4, "the ranks waited for one another"
+    assert time.time() - begin < max(4, 2 * usual), "the ranks waited for one another"
     print("another recipe:", errors.splitlines()[0][:120])
 
 # A rank that fails alone takes the other one down, and its message is shown once.

@@ -37,6 +37,7 @@ struct Operation {
 [[nodiscard]] const std::vector<Operation>& operations();
 
 [[nodiscard]] Operation attention_operation();
+[[nodiscard]] Operation dropped_attention_operation();
 [[nodiscard]] Operation update_operation();
 [[nodiscard]] Operation slots_operation();
 [[nodiscard]] Operation grouped_operation();

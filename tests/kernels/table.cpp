@@ -143,8 +143,9 @@ Case rotary_case(std::string name, std::vector<int64_t> shape, int64_t half, int
 }
 
 Operation hidden_dropout() {
+  constexpr int64_t kApart = (int64_t{5} << 32) + 3; // numbers of samples, both words of them
   const auto drop_case = [](std::string name, std::vector<int64_t> shape, int64_t first) {
-    const Tensor samples = at::arange(shape[1]) * 3;
+    const Tensor samples = at::arange(shape[1]) * kApart;
     const Tensor tokens = at::arange(shape[0]) + 11;
     return Case{
         .name = std::move(name),
@@ -161,7 +162,7 @@ Operation hidden_dropout() {
                     const auto low =
                         static_cast<uint64_t>(s + 11) << 32 | static_cast<uint64_t>(f / 4);
                     const auto words =
-                        philox(static_cast<uint64_t>(-9), low, static_cast<uint64_t>(3 * b));
+                        philox(static_cast<uint64_t>(-9), low, static_cast<uint64_t>(kApart * b));
                     if (words[static_cast<size_t>(f % 4)] < static_cast<uint32_t>(0.2 * 0x1p32)) {
                       y[s][b][f - first].zero_();
                     }
@@ -402,6 +403,7 @@ Operation fp8() {
 const std::vector<Operation>& operations() {
   static const std::vector<Operation> kOperations = {
       attention_operation(),
+      dropped_attention_operation(),
       gemm(),
       norm(NormKind::layernorm),
       norm(NormKind::rmsnorm),

@@ -108,26 +108,23 @@ void drop_tile(
     int64_t query_tile,
     int64_t key_tile
 ) {
-  uint32_t low[kTile];
-  uint32_t middle[kTile];
   uint32_t words[4][kTile];
+  const uint32_t threshold = c.dropout.threshold; // not read under a condition: that is a branch
+  const float scale = c.dropout.keep_scale;
   const int32_t* token = c.mask.token + (b * c.query_tiles() + query_tile) * kTile;
+  const auto sample = static_cast<uint64_t>(c.dropout.samples[b]);
   const int64_t first = c.feature(h, key_tile * kTile);
   for (int64_t group = first / 4; group <= (first + kTile - 1) / 4; ++group) {
-    for (int64_t i = 0; i < kTile; ++i) {
-      low[i] = static_cast<uint32_t>(group);
-      middle[i] = static_cast<uint32_t>(token[i]);
-    }
-    philox<kTile>(c.dropout.key, low, middle, static_cast<uint64_t>(c.dropout.samples[b]), words);
-    for (int64_t lane = 0; lane < 4; ++lane) {
-      const int64_t j = 4 * group + lane - first;
+    token_words(c.dropout.key, static_cast<uint64_t>(group), token, sample, words);
+    for (int64_t word = 0; word < 4; ++word) {
+      const int64_t j = 4 * group + word - first;
       if (j < 0 || j >= kTile) {
         continue;
       }
       float* kept = w.kept + j * kTile;
 #pragma omp simd
       for (int64_t i = 0; i < kTile; ++i) {
-        kept[i] = words[lane][i] >= c.dropout.threshold ? c.dropout.keep_scale : 0.0F;
+        kept[i] = words[word][i] >= threshold ? scale : 0.0F;
       }
     }
   }

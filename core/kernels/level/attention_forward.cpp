@@ -86,17 +86,19 @@ float exponentials(Bf16* p, float* s, int64_t n, float c, float top) {
 
 /// Drops some of a row's probabilities of one tile of keys, and scales the others up.
 void drop(const AttentionCall& c, float* s, int64_t b, int64_t h, int32_t token, int64_t key) {
-  uint32_t words[kTile];
-  feature_words(
+  FeatureWords room;
+  const uint32_t* words = feature_words(
       c.dropout.key,
       c.feature(h, key),
       static_cast<uint32_t>(token),
       static_cast<uint64_t>(c.dropout.samples[b]),
-      words
+      room
   );
+  const uint32_t threshold = c.dropout.threshold; // not read under a condition: that is a branch
+  const float scale = c.dropout.keep_scale;
 #pragma omp simd
   for (int64_t j = 0; j < kTile; ++j) {
-    s[j] = words[j] >= c.dropout.threshold ? s[j] * c.dropout.keep_scale : 0.0F;
+    s[j] = words[j] >= threshold ? s[j] * scale : 0.0F;
   }
 }
 

@@ -138,19 +138,20 @@ void rotary(const RotaryCall& c, int64_t begin, int64_t end) {
 
 template <class T>
 void dropout(const DropoutCall& c, int64_t begin, int64_t end) {
-  constexpr int64_t kWords = 64;
-  uint32_t words[kWords];
+  FeatureWords room;
+  const uint32_t threshold = c.threshold; // not read under a condition: that is a branch
+  const float scale = c.scale;
   for (int64_t r = begin; r < end; ++r) {
     const auto token = static_cast<uint32_t>(c.tokens[r / c.batch]);
     const auto sample = static_cast<uint64_t>(c.samples[r % c.batch]);
-    for (int64_t first = 0; first < c.features; first += kWords) {
-      feature_words(c.key, c.first_feature + first, token, sample, words);
+    for (int64_t first = 0; first < c.features; first += kDrawn) {
+      const uint32_t* words = feature_words(c.key, c.first_feature + first, token, sample, room);
       const T* x = static_cast<const T*>(c.x) + r * c.features + first;
       T* y = static_cast<T*>(c.y) + r * c.features + first;
-      const int64_t count = c.features - first < kWords ? c.features - first : kWords;
+      const int64_t count = c.features - first < kDrawn ? c.features - first : kDrawn;
 #pragma omp simd
       for (int64_t i = 0; i < count; ++i) {
-        y[i] = narrow<T>(words[i] >= c.threshold ? wide(x[i]) * c.scale : 0.0F);
+        y[i] = narrow<T>(words[i] >= threshold ? wide(x[i]) * scale : 0.0F);
       }
     }
   }

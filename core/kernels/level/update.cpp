@@ -104,7 +104,8 @@ inline void average(const UpdateCall& c, Block& b, int64_t count) {
 template <class W, class S>
 void update(const UpdateCall& c, int64_t begin, int64_t end) {
   Block b;
-  uint32_t words[kBlock];
+  FeatureWords room;
+  const uint32_t* words = nullptr;
   const auto put = [&](const float* from, int64_t count, int shift, auto type, void* to, int64_t at
                    ) {
     using T = decltype(type);
@@ -123,7 +124,7 @@ void update(const UpdateCall& c, int64_t begin, int64_t end) {
     load_state<S>(c.second, at, count, b.second);
     (c.kind == UpdateKind::adam ? adam : c.kind == UpdateKind::sgd ? sgd : average)(c, b, count);
     if (c.stochastic) {
-      feature_words(c.key, c.origin + at, 0, c.step, words);
+      words = feature_words(c.key, c.origin + at, 0, c.step, room);
     }
     if (c.first != nullptr) {
       put(b.first, count, 0, S{}, c.first, at);
@@ -136,7 +137,7 @@ void update(const UpdateCall& c, int64_t begin, int64_t end) {
       continue;
     }
     if (std::is_same_v<W, Bf16> && c.stochastic) {
-      feature_words(c.key, c.origin + at, 1, c.step, words);
+      words = feature_words(c.key, c.origin + at, 1, c.step, room);
     }
     put(b.weight, count, 0, W{}, c.weight, at);
     if (c.parameter != nullptr) {

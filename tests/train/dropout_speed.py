@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""What dropout of 0.1, of attention's probabilities too, adds to a step of GPT-2 124M: CPU time of steps with and without,
+in turn.
+
+usage: dropout_speed.py [--precision bf16] [--rounds N] [--steps N] [--tiny]
+
+CPU time and one thread, because a busy machine disturbs those least. The ratio of medians counts: exit status 1 above the
+limit. --tiny takes a model of no time, whose ratio says nothing: only that everything runs.
+"""
+
+import argparse
+import os
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+
+LIMIT = 1.10
+LARGE = dict(layers=12, hidden=768, heads=12, vocab=50257, seq_length=1024)
+TINY = dict(layers=1, hidden=64, heads=4, vocab=512, seq_length=64)
+
+
+def cpu_seconds(recipe, dropout, steps):
+    """Of a whole `bench step`."""
+    command = [os.environ["MEGAHOST"], "bench", "step", recipe, "--steps", str(steps), "--set", f"model.dropout={dropout}",
+               "--set", f"model.attention_dropout={dropout}"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=dict(os.environ, OMP_NUM_THREADS="1"))
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--precision", default="bf16")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--tiny", action="store_true")
+    arguments = parser.parse_args()
+    sizes = TINY if arguments.tiny else LARGE
+    seconds = {0: [], 0.1: []}
+    with tempfile.TemporaryDirectory() as folder:
+        recipe = pathlib.Path(folder, "recipe.toml")
+        recipe.write_text("\n".join([
+            'name = "dropout"', f'precision = "{arguments.precision}"', "[model]", 'use = "gpt"',
+            *(f"{key} = {value}" for key, value in sizes.items()), "[data]", 'use = "mock"', "[tokenizer]", 'use = "null"',
+            f"vocab = {sizes['vocab']}", "[optimizer]", 'use = "adamw"', "lr = 1e-4", "[batch]", "global = 1", "micro = 1",
+            "[train]", "iters = 1000", ""]))
+        for _ in range(arguments.rounds):
+            for dropout, found in seconds.items():
+                # What a process does once is in both.
+                start = cpu_seconds(recipe, dropout, 1)
+                found.append((cpu_seconds(recipe, dropout, 1 + arguments.steps) - start) / arguments.steps)
+    without, with_dropout = (statistics.median(found) for found in seconds.values())
+    ratio = with_dropout / without
+    print(f"a step without dropout {without:.3f} s of CPU time, with 0.1 {with_dropout:.3f} s: {ratio:.2f} times (limit {LIMIT})")
+    sys.exit(0 if arguments.tiny or ratio <= LIMIT else 1)
+
+
+if __name__ == "__main__":
+    main()

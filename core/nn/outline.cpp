@@ -34,6 +34,7 @@ Outline::Outline(const Architecture& architecture, const Builder::Args& args)
   whole.rules = &rules_;
   whole.device = at::kMeta;
   whole.initialise = false;
+  whole.fp8.reset(); // blocks hand on the same states whatever their products are rounded to
   whole.chunks.clear();
   size_t known = 0; // leaves of earlier blocks
   for (int64_t block = 0; block < block_count(architecture); ++block) {

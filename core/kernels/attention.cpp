@@ -283,14 +283,15 @@ Pair forward(
     const OptionalTensor& samples,
     int64_t first_head,
     int64_t first_key,
-    int64_t all_keys
+    int64_t all_keys,
+    std::optional<double> pairs
 ) {
   return Run(
       q,
       k,
       v,
       scale,
-      {causal, window, query_index, key_index, query_segments, key_segments},
+      {causal, window, query_index, key_index, query_segments, key_segments, pairs},
       {dropout, dropout_key, samples, first_head, first_key, all_keys}
   );
 }
@@ -315,7 +316,8 @@ Triple backward(
     const OptionalTensor& samples,
     int64_t first_head,
     int64_t first_key,
-    int64_t all_keys
+    int64_t all_keys,
+    std::optional<double> pairs
 ) {
   return Run(
       dout,
@@ -325,7 +327,7 @@ Triple backward(
       out,
       lse,
       scale,
-      {causal, window, query_index, key_index, query_segments, key_segments},
+      {causal, window, query_index, key_index, query_segments, key_segments, pairs},
       {dropout, dropout_key, samples, first_head, first_key, all_keys}
   );
 }
@@ -333,7 +335,7 @@ Triple backward(
 #define MH_MASK_ARGUMENTS                                                                          \
   "float scale, bool causal, int window, Tensor? query_index, Tensor? key_index, "                 \
   "Tensor? query_segments, Tensor? key_segments, float dropout, int dropout_key, "                 \
-  "Tensor? samples, int first_head, int first_key, int all_keys"
+  "Tensor? samples, int first_head, int first_key, int all_keys, float? pairs"
 
 } // namespace
 
@@ -376,7 +378,8 @@ Pair attention(
       dropout.samples,
       dropout.first_head,
       dropout.first_key,
-      dropout.all_keys
+      dropout.all_keys,
+      mask.pairs
   );
 }
 
@@ -411,7 +414,8 @@ Triple attention_backward(
       dropout.samples,
       dropout.first_head,
       dropout.first_key,
-      dropout.all_keys
+      dropout.all_keys,
+      mask.pairs
   );
 }
 

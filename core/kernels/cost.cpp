@@ -1,5 +1,7 @@
 #include "core/kernels/cost.hpp"
 
+#include "megahost/nn/attention_kernel.hpp"
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -32,29 +34,17 @@ Cost element_wise(Arguments arguments) {
       bytes(arguments) + static_cast<double>(arguments[0].toTensor().nbytes())};
 }
 
-/// Pairs of a query and a key that a causal mask and a window leave.
-double visible_pairs(double queries, double keys, bool causal, double window) {
-  const double reach = window > 0 ? std::min(window, keys) : keys;
-  if (!causal) {
-    return queries * std::min(keys, window > 0 ? 2 * reach - 1 : keys);
-  }
-  double pairs = 0;
-  for (double i = 0; i < queries; ++i) {
-    pairs += std::clamp(keys - queries + i + 1, 0.0, reach);
-  }
-  return pairs;
-}
-
 /// q, k, v at `first` and after; the mask's numbers where they stand after `scale`.
 Cost attention(Arguments arguments, size_t first, size_t scale, double products) {
   const auto& q = arguments[first].toTensor();
   const auto& k = arguments[first + 1].toTensor();
-  const double pairs = visible_pairs(
-      static_cast<double>(q.size(0)),
-      static_cast<double>(k.size(0)),
-      arguments[scale + 1].toBool(),
-      static_cast<double>(arguments[scale + 2].toInt())
-  );
+  const auto& given = arguments[scale + 13];
+  const double pairs =
+      given.isNone()
+          ? visible_pairs(
+                q.size(0), k.size(0), arguments[scale + 1].toBool(), arguments[scale + 2].toInt()
+            )
+          : given.toDouble();
   const auto heads = static_cast<double>(q.size(1) * q.size(2));
   return {
       products * 2 * pairs * heads * static_cast<double>(q.size(3)),
@@ -150,6 +140,24 @@ constexpr std::array<std::pair<std::string_view, CostFunction>, 23> kCosts = {{
 }};
 
 } // namespace
+
+double visible_pairs(int64_t queries, int64_t keys, bool causal, int64_t window) {
+  const auto triangle = [&](int64_t last) { // sum of min(i, keys) for i from 1 to last
+    const auto rows = static_cast<double>(std::max<int64_t>(last, 0));
+    const double short_rows = std::min(rows, static_cast<double>(keys));
+    return short_rows * (short_rows + 1) / 2 + (rows - short_rows) * static_cast<double>(keys);
+  };
+  const auto up_to = [&](int64_t ahead) { // keys at most so far after their query
+    return triangle(keys + ahead) - triangle(keys - queries + ahead);
+  };
+  const double past = window > 0 ? up_to(-window) : 0;
+  return (causal ? up_to(0) : up_to(window > 0 ? window - 1 : queries)) - past;
+}
+
+double attended_share(bool causal, int64_t window, int64_t seq) {
+  const auto tokens = static_cast<double>(seq);
+  return seq == 0 ? 1 : 2 * visible_pairs(seq, seq, causal, window) / (tokens * tokens);
+}
 
 CostFunction find_cost(std::string_view name) {
   const auto* found =

@@ -353,11 +353,9 @@ Attention::Attention(Builder& builder, const AttentionSpec& spec)
     q_norm_ = norm("q_norm");
     k_norm_ = norm("k_norm");
   }
-  // A window of the share r of the sequence meets r (2 - r) of the pairs of causal attention.
-  const auto seq = static_cast<double>(builder.args().seq);
-  const double r = mask.window > 0 && seq > 0 ? std::min(1.0, mask.window / seq) : 1.0;
   builder.flops.attention_per_token +=
-      4.0 * static_cast<double>(spec.heads * spec.head_dim) * r * (2 - r);
+      4.0 * static_cast<double>(spec.heads * spec.head_dim) *
+      ops::attended_share(mask.causal, mask.window, builder.args().seq);
 }
 
 at::Tensor Attention::forward(const at::Tensor& x, StepContext& context) const {

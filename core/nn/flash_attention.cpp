@@ -40,6 +40,7 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
     ctx->saved_data["scale"] = scale;
     ctx->saved_data["causal"] = mask.causal;
     ctx->saved_data["window"] = mask.window;
+    ctx->saved_data["pairs"] = mask.pairs;
     ctx->saved_data["dropout"] = dropout.p;
     ctx->saved_data["dropout_key"] = dropout.key;
     ctx->saved_data["first_head"] = dropout.first_head;
@@ -63,7 +64,8 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
          .query_index = optional(saved[5]),
          .key_index = optional(saved[6]),
          .query_segments = optional(saved[7]),
-         .key_segments = optional(saved[8])},
+         .key_segments = optional(saved[8]),
+         .pairs = ctx->saved_data["pairs"].toOptional<double>()},
         {.p = ctx->saved_data["dropout"].toDouble(),
          .key = ctx->saved_data["dropout_key"].toInt(),
          .samples = optional(saved[9]),

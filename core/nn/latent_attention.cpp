@@ -2,6 +2,7 @@
 
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
+#include "megahost/nn/attention_kernel.hpp"
 #include "megahost/random.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -91,11 +92,9 @@ LatentAttention::LatentAttention(Builder& builder, const LatentAttentionSpec& sp
         std::to_string(wide)
     );
   }
-  const auto seq = static_cast<double>(builder.args().seq);
-  const auto window = static_cast<double>(spec.mask.window);
-  const double r = window > 0 && seq > 0 ? std::min(1.0, window / seq) : 1.0;
   builder.flops.attention_per_token +=
-      2.0 * static_cast<double>(spec.heads * (wide + spec.value_dim)) * r * (2 - r);
+      2.0 * static_cast<double>(spec.heads * (wide + spec.value_dim)) *
+      ops::attended_share(spec.mask.causal, spec.mask.window, builder.args().seq);
 }
 
 at::Tensor LatentAttention::queries(

@@ -1,5 +1,7 @@
 #include "core/plan/operators.hpp"
 
+#include "megahost/nn/attention_kernel.hpp"
+
 #include <algorithm>
 #include <initializer_list>
 #include <unordered_map>
@@ -132,7 +134,7 @@ PlanEvent attention_event(std::string_view name, Inputs inputs) {
       break;
     }
   }
-  const double pairs = static_cast<double>(q.size(2) * k.size(2)) * (causal ? 0.5 : 1.0);
+  const double pairs = ops::visible_pairs(q.size(2), k.size(2), causal, /*window=*/0);
   const double products = backward ? 5 : 2;
   PlanEvent event{.kind = EventKind::attention, .type = q.scalar_type()};
   event.batch = q.size(0) * q.size(1);

@@ -48,6 +48,6 @@ struct PlanReport {
 
 /// How MFU and HFU are counted.
 inline constexpr const char* kFlopsFormula =
-    "6 FLOPs per weight of a product and token, and causal attention (half of the pairs)";
+    "6 FLOPs per weight of a product and token, and the pairs that attention's mask leaves";
 
 } // namespace mh

@@ -76,6 +76,7 @@ public:
     const Tensor values = whole(v);
     auto seen = mask;
     seen.key_index = in_order(keys.size(0), *mask.query_index);
+    seen.pairs = pairs_of_rank(mask, context);
     if (mask.key_segments) {
       seen.key_segments = all_segments(mask, context);
     }
@@ -125,6 +126,12 @@ public:
 
 Tensor in_order(int64_t length, const Tensor& like) {
   return at::arange(length, like.options());
+}
+
+double pairs_of_rank(const mh::ops::AttentionMask& mask, const mh::StepContext& context) {
+  const int64_t seq = context.batch().seq;
+  return mh::ops::visible_pairs(seq, seq, mask.causal, mask.window) /
+         static_cast<double>(ranks(context));
 }
 
 Tensor all_segments(const mh::ops::AttentionMask& mask, mh::StepContext& context) {

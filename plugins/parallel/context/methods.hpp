@@ -28,6 +28,9 @@ std::unique_ptr<const mh::AttentionMethod> make_all_to_all();
 /// Ranks:  collective over cp, once per microbatch
 at::Tensor all_segments(const mh::ops::AttentionMask& mask, mh::StepContext& context);
 
+/// Pairs of queries and keys, per head and sample, that the mean rank has.
+double pairs_of_rank(const mh::ops::AttentionMask& mask, const mh::StepContext& context);
+
 /// Indices 0, 1, ..., length - 1 on q's device.
 at::Tensor in_order(int64_t length, const at::Tensor& like);
 

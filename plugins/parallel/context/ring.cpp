@@ -36,6 +36,7 @@ struct Call : torch::CustomClassHolder {
   mh::ops::AttentionDropout dropout;
   Tensor segments; // of whole samples, [seq, batch]; undefined without documents
   int64_t seq = 0;
+  double pairs = 0; // that a plan counts of each visit
 
   [[nodiscard]] int64_t ranks() const { return group->size(); }
 
@@ -54,11 +55,21 @@ struct Call : torch::CustomClassHolder {
     return runs;
   }
 
+  /// Pieces that are seen while keys and values go round.
+  [[nodiscard]] int64_t visits() const {
+    int64_t count = 0;
+    for (int64_t step = 0; step < ranks(); ++step) {
+      count += static_cast<int64_t>(pieces(owner(step)).size());
+    }
+    return count;
+  }
+
   /// Mask and dropout of this rank's queries and the keys of one piece.
   [[nodiscard]] std::pair<mh::ops::AttentionMask, mh::ops::AttentionDropout> of(const Run& keys
   ) const {
     auto seen = mask;
     seen.key_index = in_order(keys.count, *mask.query_index) + keys.first;
+    seen.pairs = pairs;
     if (mask.key_segments) {
       seen.key_segments = segments.narrow(0, keys.first, keys.count);
     }
@@ -219,6 +230,7 @@ public:
     call->dropout = dropout;
     call->segments = all_segments(mask, context);
     call->seq = context.batch().seq;
+    call->pairs = pairs_of_rank(mask, context) / static_cast<double>(call->visits());
     return Ring::apply(q, k, v, call);
   }
 };

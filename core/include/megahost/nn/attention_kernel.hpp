@@ -20,7 +20,19 @@ struct AttentionMask {
   std::optional<at::Tensor> key_index = std::nullopt;      ///< [keys] int64
   std::optional<at::Tensor> query_segments = std::nullopt; ///< [queries, batch] int64
   std::optional<at::Tensor> key_segments = std::nullopt;   ///< [keys, batch] int64
+  /// Pairs of a query and a key, of one head and sample, that a plan counts for this call: it
+  /// cannot read indices. Absent: `visible_pairs` of its shapes.
+  std::optional<double> pairs = std::nullopt;
 };
+
+/// Pairs of a query and a key that causality and a window leave. The queries are the last of the
+/// keys' tokens; documents are not looked at.
+[[nodiscard]] MH_API double
+visible_pairs(int64_t queries, int64_t keys, bool causal, int64_t window);
+
+/// Tokens that a token of a sample of `seq` attends to in the mean, over seq / 2: what a layer's
+/// `Flops::attention_per_token` is multiplied by, as sessions count half of a sample. 1 for seq 0.
+[[nodiscard]] MH_API double attended_share(bool causal, int64_t window, int64_t seq);
 
 /// Dropout of the probabilities; see mh::dropout: a head's probability of key j is feature
 /// (first_head + head) * all_keys + first_key + j of the query's token.

@@ -127,6 +127,13 @@ void freeze(
     return;
   }
   require_matches(groups, all_names(parameters, ranks));
+  mark_frozen(parameters, groups);
+}
+
+void mark_frozen(ParameterStore& parameters, const std::vector<Recipe::ParameterGroup>& groups) {
+  if (groups.empty()) {
+    return;
+  }
   for (auto& parameter : parameters.all()) {
     bool all = true;
     for (auto& piece : parameter.pieces) {

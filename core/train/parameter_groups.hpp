@@ -23,6 +23,9 @@ factors_of(const std::vector<Recipe::ParameterGroup>& groups, const std::string&
 
 /// Marks the pieces that are frozen; where all of a leaf are, it needs no gradient. Call it before
 /// gradients are allocated.
+void mark_frozen(ParameterStore& parameters, const std::vector<Recipe::ParameterGroup>& groups);
+
+/// The same, and every pattern has to match.
 ///
 /// Throws:  mh::Error (exit code 2) for a pattern that is no parameter's name, with what may be
 ///          meant, and if nothing is left to train

@@ -1,6 +1,7 @@
 #include "core/train/trial.hpp"
 
 #include "core/mesh/threads.hpp"
+#include "core/train/parameter_groups.hpp"
 #include "core/train/step.hpp"
 #include "core/train/weights.hpp"
 #include "megahost/error.hpp"
@@ -23,15 +24,50 @@ namespace {
 
 constexpr double kNobody = -std::numeric_limits<double>::infinity();
 
+/// A large eps keeps AdamW from making full steps of gradients that are only rounding.
+constexpr double kLeastEps = 1e-3;
+
 struct TrialOptimizer {
-  const char* name;
+  std::string name;
   Table options;
-  double lr;
+  Optimizer::Args args{};
+  double lr = 0, clip = 0;
+  WeightOptions weights{}; // but for the mesh
 };
 
-std::vector<TrialOptimizer> trial_optimizers() {
-  // The large eps keeps AdamW from making full steps of gradients that are only rounding.
-  return {{"sgd", {}, 0.1}, {"adamw", {{"eps", 1e-3}}, 1e-3}};
+TrialOptimizer optimizer_of(const Recipe& recipe, at::ScalarType dtype) {
+  const auto& optimizer = recipe.optimizer;
+  TrialOptimizer own{.name = optimizer.use, .options = optimizer.options.as_table()};
+  const Value* eps = own.options.find("eps");
+  if (eps != nullptr && eps->is_number() && eps->as_number() < kLeastEps) {
+    own.options.set("eps", kLeastEps);
+  }
+  const bool exact = dtype == at::kDouble;
+  own.args.stochastic_rounding = optimizer.stochastic_rounding && !exact;
+  own.args.state_dtype = exact                             ? at::kDouble
+                         : optimizer.state_dtype == "bf16" ? at::kBFloat16
+                                                           : at::kFloat;
+  own.lr = optimizer.lr;
+  own.clip = optimizer.clip_grad;
+  own.weights = {
+      .weight_decay = optimizer.weight_decay,
+      .decay_vectors = optimizer.decay_vectors,
+      .masters = optimizer.master_weights,
+      .groups = optimizer.groups};
+  return own;
+}
+
+std::vector<TrialOptimizer> trial_optimizers(const Recipe& recipe, const TrialOptions& options) {
+  if (options.recipes_optimizer) {
+    return {optimizer_of(recipe, options.dtype)};
+  }
+  // Rounded to float32, state would make 1e-7 of a difference of 1e-15, where a float ends between.
+  const Optimizer::Args args{
+      .state_dtype = options.dtype == at::kDouble ? at::kDouble : at::kFloat};
+  const WeightOptions weights{.weight_decay = 0.1};
+  return {
+      {"sgd", {}, args, 0.1, options.clip, weights},
+      {"adamw", {{"eps", kLeastEps}}, args, 1e-3, options.clip, weights}};
 }
 
 std::mutex& results_mutex() {
@@ -97,12 +133,10 @@ public:
       owned.value.copy_(*value++);
     }
     gradients.share_parameters();
-    // Rounded to float32 it would make 1e-7 of a difference of 1e-15, where a float ends between.
-    const auto dtype = options_.dtype == at::kDouble ? at::kDouble : at::kFloat;
-    const auto optimizer = host.make<Optimizer>(spec.name, spec.options, {.state_dtype = dtype});
-    Weights weights(
-        parameters(), gradients.owned(), *optimizer, {.weight_decay = 0.1, .mesh = &session_.mesh}
-    );
+    const auto optimizer = host.make<Optimizer>(spec.name, spec.options, spec.args);
+    WeightOptions of_mesh = spec.weights;
+    of_mesh.mesh = &session_.mesh;
+    Weights weights(parameters(), gradients.owned(), *optimizer, of_mesh);
     Passes passes = session_.passes();
     passes.checking = options_.checking;
     for (int64_t step = 0; step < std::max<int64_t>(1, options_.steps); ++step) {
@@ -113,7 +147,7 @@ public:
           *optimizer,
           load(step),
           {.seed = static_cast<uint64_t>(step) + 1,
-           .clip = options_.clip,
+           .clip = spec.clip,
            .update = {.step = step + 1, .lr = spec.lr},
            .accept =
                [&](const StepResult& found) {
@@ -130,7 +164,7 @@ public:
       for (const auto& parameter : parameters().all()) {
         for (const auto& piece : parameter.pieces) {
           const auto value = parameter.view(parameter.value, piece);
-          keep(result_, "value after " + std::string(spec.name), piece, value);
+          keep(result_, "value after " + spec.name, piece, value);
         }
       }
     }
@@ -206,6 +240,18 @@ Sample TrialCorpus::sample(Split, int64_t index) const {
       {"loss_mask", mask}};
 }
 
+Sample FoldedCorpus::sample(Split split, int64_t index) const {
+  Sample sample = corpus_.sample(split, index);
+  for (auto& [name, array] : sample) {
+    if (auto* ids = std::get_if<std::vector<int64_t>>(&array)) {
+      for (int64_t& id : *ids) {
+        id = id >= vocab_ ? id % vocab_ : id;
+      }
+    }
+  }
+  return sample;
+}
+
 void run_trial(
     const Recipe& recipe,
     Host& host,
@@ -221,12 +267,17 @@ void run_trial(
     own.dtype = options.dtype;
     session = make_session(recipe, host, own);
   }
-  session->corpus = std::make_unique<TrialCorpus>(Corpus::Args{
-      .tokenizer = session->tokenizer.get(),
-      .seq_length = recipe.model.seq_length,
-      .vocab = session->architecture->vocab()});
+  const int64_t vocab = session->architecture->vocab();
+  if (options.corpus != nullptr) {
+    session->corpus = std::make_unique<FoldedCorpus>(*options.corpus, vocab);
+  } else {
+    session->corpus = std::make_unique<TrialCorpus>(Corpus::Args{
+        .seq_length = recipe.model.seq_length, .vocab = vocab});
+  }
+  const auto optimizers = trial_optimizers(recipe, options);
+  mark_frozen(session->model->parameters(), optimizers.front().weights.groups);
   RankTrial trial(*session, options, result);
-  for (const auto& optimizer : trial_optimizers()) {
+  for (const auto& optimizer : optimizers) {
     trial.run(optimizer, host);
     if (options.steps == 0) {
       break; // the gradients do not depend on it
@@ -237,10 +288,8 @@ void run_trial(
 TrialResult trial_on_threads(
     const Recipe& recipe, Host& host, const TrialOptions& options, const WrapBackend& wrap
 ) {
-  for (const auto& optimizer : trial_optimizers()) {
-    host.require(
-        Kind::optimizer, optimizer.name
-    ); // opened here, not by whichever thread comes first
+  for (const auto& optimizer : trial_optimizers(recipe, options)) {
+    host.require(Kind::optimizer, optimizer.name); // opened here, before any thread
   }
   TrialResult result;
   const auto shape = mesh_shape(recipe, recipe.parallel.ranks());

@@ -42,15 +42,38 @@ private:
   Args args_;
 };
 
-struct TrialOptions {
-  at::ScalarType dtype = at::kFloat;
-  double clip = 1.0;    ///< of the gradient's norm; 0: as it is
-  bool checking = true; ///< ranks compare at the boundaries of layers what they should agree on
-  int64_t steps = 3;    ///< of each optimizer, after the first gradients
+/// The samples of a corpus for a model of fewer ids: those that the model lacks are taken modulo
+/// its vocabulary.
+class FoldedCorpus : public Corpus {
+public:
+  FoldedCorpus(const Corpus& corpus, int64_t vocab)
+      : corpus_(corpus)
+      , vocab_(vocab) {}
+
+  [[nodiscard]] int64_t size(Split split) const override { return corpus_.size(split); }
+
+  [[nodiscard]] Sample sample(Split split, int64_t index) const override;
+
+  [[nodiscard]] std::string summary() const override { return corpus_.summary(); }
+
+private:
+  const Corpus& corpus_;
+  int64_t vocab_;
 };
 
-/// Runs this rank's part: a step's gradients, then three steps of SGD and three of AdamW. Ranks
-/// that are threads share `result`; a process gets the slices that it holds.
+struct TrialOptions {
+  at::ScalarType dtype = at::kFloat;
+  double clip = 1.0;    ///< of the gradient's norm, by the trial's own optimizers; 0: as it is
+  bool checking = true; ///< ranks compare at the boundaries of layers what they should agree on
+  int64_t steps = 3;    ///< of each optimizer, after the first gradients
+  const Corpus* corpus = nullptr; ///< whose samples are folded and trained on; null: TrialCorpus
+  /// The recipe's optimizer at its learning rate, with its groups, decay and clipping; an `eps` is
+  /// raised to 1e-3. Else SGD and AdamW of the trial's own.
+  bool recipes_optimizer = false;
+};
+
+/// Runs this rank's part: a step's gradients, then three steps of each optimizer. Ranks that are
+/// threads share `result`; a process gets the slices that it holds.
 ///
 /// Ranks:   collective over the mesh
 void run_trial(

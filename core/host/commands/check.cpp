@@ -104,9 +104,10 @@ std::vector<Precision> precisions_of(const Invocation& invocation) {
 
 class Check {
 public:
-  Check(const Invocation& invocation, const Subject& subject, Host& host)
+  Check(const Invocation& invocation, const Subject& subject, const TrialSubject& trial, Host& host)
       : processes_(invocation.has("--processes"))
       , subject_(subject)
+      , trial_(trial)
       , host_(host) {}
 
   [[nodiscard]] Cell cell(const Layout& layout, const Precision& precision) {
@@ -115,7 +116,7 @@ public:
       const Recipe recipe = subject_.under(layout).recipe;
       const TrialResult result =
           processes_ ? trial_on_processes(layout, precision, recipe.parallel.ranks())
-                     : trial_on_threads(recipe, host_, {.dtype = precision.dtype});
+                     : trial_on_threads(recipe, host_, trial_.options(precision));
       const TrialResult* finer = precision.finer < 0
                                      ? nullptr
                                      : &one_rank(layout, kPrecisions.at(size_t(precision.finer)));
@@ -138,7 +139,7 @@ private:
     auto& result = known_[join(others.sets) + " " + precision.name];
     if (result == nullptr) {
       result = std::make_unique<TrialResult>(
-          trial_on_threads(subject_.under(others).recipe, host_, {.dtype = precision.dtype})
+          trial_on_threads(subject_.under(others).recipe, host_, trial_.options(precision))
       );
     }
     return *result;
@@ -146,6 +147,7 @@ private:
 
   bool processes_;
   const Subject& subject_;
+  const TrialSubject& trial_;
   Host& host_;
   std::map<std::string, std::unique_ptr<TrialResult>> known_;
 };
@@ -203,6 +205,7 @@ Json to_json(const LayoutRow& row) {
 
 void print_head(
     const Recipe& recipe,
+    const TrialSubject& trial,
     const std::vector<LayoutRow>& rows,
     size_t width,
     const std::vector<Precision>& precisions
@@ -215,13 +218,13 @@ void print_head(
   }
   std::printf(
       "%s%s, %lld tokens; %zu layout%s against one rank: loss, gradients, gradient norm, values "
-      "after "
-      "3 steps of sgd and of adamw\n",
+      "after 3 steps\n  %s\n",
       recipe.model.use.c_str(),
       sizes.c_str(),
       static_cast<long long>(recipe.model.seq_length),
       rows.size(),
-      rows.size() == 1 ? "" : "s"
+      rows.size() == 1 ? "" : "s",
+      trial.words.c_str()
   );
   std::map<std::string, bool> names; // in the order of the cells
   for (const auto& precision : precisions) {
@@ -248,10 +251,11 @@ int command_check(const Invocation& invocation, Host& host) {
     width = std::max(width, row.layout.text.size() + 2);
   }
   const bool json = invocation.has("--json");
+  const TrialSubject trial = trial_subject(subject, host);
   if (!json) {
-    print_head(subject.under({}).recipe, rows, width, precisions);
+    print_head(subject.under({}).recipe, trial, rows, width, precisions);
   }
-  Check check(invocation, subject, host);
+  Check check(invocation, subject, trial, host);
   const Terminal terminal = Terminal::of(STDOUT_FILENO);
   Json all = Json::array();
   bool good = true;

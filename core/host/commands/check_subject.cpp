@@ -39,6 +39,14 @@ Subject::Subject(const Invocation& invocation, Host& host)
 }
 
 Resolved Subject::under(const Layout& layout) const {
+  return resolved(layout, Data::made_up);
+}
+
+Resolved Subject::with_data() const {
+  return resolved({}, Data::of_recipe);
+}
+
+Resolved Subject::resolved(const Layout& layout, Data data) const {
   LoadOptions options;
   options.roots = recipe_folders();
   options.sets = invocation_.all("--set");
@@ -50,7 +58,14 @@ Resolved Subject::under(const Layout& layout) const {
   const Value* use = loaded.merged.find_path("model.use");
   if (use != nullptr && use->is_string()) {
     const auto& model = host_.require(Kind::architecture, use->as_string(), use->origin).schema;
-    options.layers.push_back(check_layer(loaded.merged, model));
+    Layer layer = check_layer(loaded.merged, model);
+    if (data == Data::of_recipe) {
+      Table& small = layer.tree.as_table();
+      small.erase("data");
+      small.erase("tokenizer");
+      small.find("model")->as_table().erase("vocab");
+    }
+    options.layers.push_back(std::move(layer));
     loaded = base(options);
   }
   return resolve_loaded(loaded, host_, {.bf16 = false, .world = 1});
@@ -74,6 +89,43 @@ Loaded Subject::base(LoadOptions options) const {
     loaded.merged = merge(loaded.merged, layer.tree);
   }
   return loaded;
+}
+
+TrialOptions TrialSubject::options(const Precision& precision) const {
+  return {.dtype = precision.dtype, .corpus = corpus.get(), .recipes_optimizer = recipes_optimizer};
+}
+
+TrialSubject trial_subject(const Subject& subject, Host& host) {
+  TrialSubject made;
+  if (!subject.is_recipe()) {
+    made.words = "samples and optimizers, sgd and adamw, of the check's own";
+    return made;
+  }
+  const Recipe recipe = subject.with_data().recipe;
+  made.recipes_optimizer = true;
+  const std::string optimizer = "optimizer " + recipe.optimizer.use;
+  try {
+    made.tokenizer = host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
+    const Value* vocab = recipe.model.options.find("vocab");
+    const bool given = vocab != nullptr && vocab->is_integer();
+    made.corpus = host.make<Corpus>(
+        recipe.data.use,
+        recipe.data.options,
+        {.tokenizer = made.tokenizer.get(),
+         .seq_length = recipe.model.seq_length,
+         .vocab = std::max(made.tokenizer->vocab(), given ? vocab->as_integer() : 0),
+         .seed = static_cast<uint64_t>(recipe.train.seed)}
+    );
+    made.words = "corpus " + recipe.data.use + " with tokenizer " + recipe.tokenizer.use + ", " +
+                 optimizer + ", of the recipe";
+  } catch (const Error& error) {
+    made.corpus = nullptr;
+    made.words = optimizer +
+                 " of the recipe; samples of the check's own, as its corpus is not "
+                 "here: " +
+                 error.what();
+  }
+  return made;
 }
 
 /// Runs a layout as so many processes of this same command, and reads what they left behind.
@@ -120,7 +172,8 @@ int run_rank(const Subject& subject, Host& host) {
       recipe.parallel.order
   );
   TrialResult result;
-  run_trial(recipe, host, {.mesh = &mesh}, {.dtype = precision->dtype}, result);
+  const TrialSubject trial = trial_subject(subject, host);
+  run_trial(recipe, host, {.mesh = &mesh}, trial.options(*precision), result);
   write_trial(result, mesh, task[2].get<std::string>());
   return 0;
 }

@@ -5,10 +5,14 @@
 #include "core/recipe/commands.hpp"
 #include "core/recipe/layouts.hpp"
 #include "core/train/trial.hpp"
+#include "megahost/corpus.hpp"
 #include "megahost/host.hpp"
+#include "megahost/tokenizer.hpp"
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <string>
 
 namespace mh {
 
@@ -21,7 +25,7 @@ struct Precision {
 
 inline constexpr std::array<Precision, 3> kPrecisions{{
     {"float64", at::kDouble, 1e-12, -1},
-    {"fp32", at::kFloat, 1e-5, -1},
+    {"fp32", at::kFloat, 1e-5, 0},
     {"bf16", at::kBFloat16, 0, 1},
 }};
 
@@ -33,12 +37,35 @@ public:
   /// Throws:  RecipeError where the model, or check's own rules, refuse the layout
   [[nodiscard]] Resolved under(const Layout& layout) const;
 
+  /// The recipe's corpus and optimizer are tried, not the trial's own.
+  [[nodiscard]] bool is_recipe() const { return !invocation_.has("--model"); }
+
+  /// On one rank, with the vocabulary, the corpus and the tokenizer that the recipe has.
+  [[nodiscard]] Resolved with_data() const;
+
 private:
+  enum class Data : uint8_t { made_up, of_recipe };
+
+  [[nodiscard]] Resolved resolved(const Layout& layout, Data data) const;
   [[nodiscard]] Loaded base(LoadOptions options) const;
 
   const Invocation& invocation_;
   Host& host_;
 };
+
+/// What trials of a subject train with.
+struct TrialSubject {
+  std::unique_ptr<Tokenizer> tokenizer; ///< of the corpus
+  std::unique_ptr<Corpus> corpus;       ///< null: the trial's own samples
+  bool recipes_optimizer = false;
+  std::string words; ///< "corpus text with tokenizer byte, optimizer adamw, of the recipe"
+
+  [[nodiscard]] TrialOptions options(const Precision& precision) const;
+};
+
+/// Opens the recipe's corpus, of which a few samples are read. One that is not here is replaced by
+/// the trial's own samples, which the words say.
+[[nodiscard]] TrialSubject trial_subject(const Subject& subject, Host& host);
 
 /// Runs a layout as so many processes of this same command, and reads what they left behind.
 [[nodiscard]] TrialResult

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""`megahost check RECIPE` trains on the recipe's corpus with the recipe's optimizer: a model that is wrong on its own
+data alone, and an optimizer that is wrong over split tensors, are found; sound ones pass, whatever their options."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+
+program = os.environ["MEGAHOST"]
+fixture = str(pathlib.Path(os.environ["MEGAHOST_FIXTURES"]) / "under_layouts.so")
+folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-check-"))
+(folder / "text.txt").write_text("The quick brown fox jumps over the lazy dog. " * 400)
+(folder / "recipe.toml").write_text(
+    """
+[model]
+use = "llama"
+layers = 2
+hidden = 32
+heads = 4
+seq_length = 16
+[data]
+use = "text"
+paths = ["text.txt"]
+split = [100, 0, 0]
+[batch]
+global = 4
+[train]
+iters = 6
+eval_interval = 0
+"""
+)
+
+
+def check(layout, *sets, precision="float64", words=()):
+    command = [program, "check", "recipe.toml", "--layouts", layout, "--precision", precision, *words]
+    for one in ("model.layers=1", *sets):
+        command += ["--set", one]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    print(result.stdout + result.stderr)
+    return result
+
+
+def same(layout, *sets, used, **more):
+    result = check(layout, *sets, **more)
+    assert result.returncode == 0 and "every layout has the numbers of one rank" in result.stdout, result
+    assert used in result.stdout, f"{used!r} is not said: {result.stdout}"
+
+
+def differs(layout, *sets, where, **more):
+    result = check(layout, *sets, **more)
+    assert result.returncode == 1 and "DIFFERS" in result.stdout, result
+    assert where in result.stdout, f"{where!r} is not said: {result.stdout}"
+
+
+plugin = ("--plugin", fixture)
+
+# A head that is wrong on arrays that only its corpus has.
+pairs = ("model.use=pair-model", "data.use=pairs")
+same("tensor=2; data=2", *pairs, words=plugin, used="corpus pairs with tokenizer byte, optimizer adamw, of the recipe")
+differs("context=2", *pairs, words=plugin, where="gradient")
+same("context=2", "model.use=pair-model", words=plugin, used="corpus text")
+
+# An optimizer that ignores `gather`, and matrices that zero cuts.
+lamb = ("optimizer.use=shard-lamb",)
+differs("tensor=2", *lamb, words=plugin, where="value after shard-lamb")
+differs("data=2,zero=1", *lamb, words=plugin, where="value after shard-lamb")
+same("data=2", *lamb, words=plugin, used="optimizer shard-lamb")
+
+# Sound optimizers, with groups and clipping, in every precision; ids beyond the small vocabulary.
+groups = 'optimizer.groups=[{match=["layers.7.*", "*.norm.weight", "*_norm.weight"], lr_multiplier=0.5}]'
+for precision in ("float64", "fp32", "bf16"):
+    same("tensor=2; data=2,zero=1", "optimizer.use=muon", groups, "optimizer.clip_grad=0.1", precision=precision,
+         used="optimizer muon")
+same("tensor=2; context=2", "data.use=mock", "model.vocab=50257", used="corpus mock")
+same("data=2", "optimizer.state_dtype=bf16", "optimizer.stochastic_rounding=true", precision="bf16",
+     used="optimizer adamw")
+
+# Ranks that are processes read the same.
+differs("tensor=2", *lamb, words=(*plugin, "--processes"), where="value after shard-lamb")
+
+# Data that are not here are told, and a large corpus is not read.
+same("tensor=2", 'data.paths=["absent"]', used="samples of the check's own, as its corpus is not here: ")
+(folder / "large").mkdir()
+(folder / "large" / "0.txt").write_text("3 1 4 1 5 9 2 6 " * 4000)
+(folder / "large" / "1.txt").write_text("no ids: reading this ends in an error")
+ids = ('data.paths=["large"]', 'tokenizer.use="null"', "tokenizer.vocab=50")
+same("tensor=2", *ids, used="corpus text with tokenizer null")

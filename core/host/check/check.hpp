@@ -63,7 +63,8 @@ struct Test {
   std::vector<Kind> kinds{}; ///< of an offer; empty: all
 };
 
-/// Every test there is: those of files.cpp, options.cpp, behaviour.cpp, models.cpp, parts.cpp.
+/// Every test there is: those of files.cpp, options.cpp, behaviour.cpp, models.cpp, parts.cpp,
+/// shards.cpp.
 [[nodiscard]] const std::vector<Test>& tests();
 
 struct Failed {

@@ -45,4 +45,7 @@ void one_rank_unchanged(const Case& c);
 void world_consistent(const Case& c);
 void holds_tensors(const Case& c);
 
+// shards.cpp
+void shards_update_alike(const Case& c);
+
 } // namespace mh::check

@@ -166,7 +166,11 @@ public:
     const double count = fault("state-reproducible") ? 1.0 / (1 + calls_++) : 1.0;
     const double sign = fault("lowers-a-quadratic") ? -1 : 1;
     for (mh::UpdateItem& item : items) {
-      item.weight.sub_(item.gradient, sign * count * update.lr);
+      at::Tensor step = item.gradient;
+      if (fault("shards-update-alike")) { // as LAMB would, had ranks no part of a tensor
+        step = step * (item.weight.norm() / (step.norm() + 1e-6));
+      }
+      item.weight.sub_(step, sign * count * update.lr);
     }
   }
 

@@ -1,12 +1,12 @@
 #include "core/host/spawn.hpp"
 
+#include "core/host/rank_reports.hpp"
 #include "core/host/report.hpp"
 #include "megahost/error.hpp"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <nlohmann/json.hpp>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -101,6 +101,7 @@ struct Child {
   pid_t pid = 0;
   int errors = -1;    // where it says why it failed
   std::string report; // what it said
+  bool told = false;  // to end
   std::optional<int> status;
 
   [[nodiscard]] bool failed() const {
@@ -183,8 +184,9 @@ public:
 
 private:
   void tell(int signal) {
-    for (const Child& child : children_) {
+    for (Child& child : children_) {
       if (!child.status) {
+        child.told = true;
         kill(child.pid, signal);
       }
     }
@@ -244,36 +246,11 @@ private:
       });
       return stopped == children_.end() ? 0 : WEXITSTATUS(*stopped->status);
     }
-    const Child& child = children_[*first_];
-    const std::string who =
-        "rank " + std::to_string(*first_) + " of " + std::to_string(children_.size());
-    if (WIFSIGNALED(*child.status)) {
-      const int signal = WTERMSIG(*child.status);
-      report(Error(
-          who + " was ended by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")",
-          signal == SIGKILL ? "the kernel kills processes when memory is full: see dmesg" : "",
-          exit_code::other
-      ));
-      return 128 + signal;
+    std::vector<EndedRank> ranks;
+    for (const Child& child : children_) {
+      ranks.push_back({*child.status, child.report, child.told});
     }
-    const auto said = nlohmann::json::parse(child.report, nullptr, /*allow_exceptions=*/false);
-    const int code = WEXITSTATUS(*child.status);
-    if (said.is_object()) {
-      return report(Error(
-          said.value("text", "") + (shared(said) ? "" : " (" + who + ")"),
-          said.value("hint", ""),
-          code
-      ));
-    }
-    return report(Error(who + " ended with status " + std::to_string(code), "", code));
-  }
-
-  /// Whether all ranks failed with these words.
-  bool shared(const nlohmann::json& said) const {
-    return std::all_of(children_.begin(), children_.end(), [&](const Child& child) {
-      const auto other = nlohmann::json::parse(child.report, nullptr, false);
-      return other.is_object() && other.value("text", "") == said.value("text", "");
-    });
+    return report(explain_failure(ranks, *first_));
   }
 
   std::vector<Child> children_;

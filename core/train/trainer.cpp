@@ -231,6 +231,9 @@ void Trainer::say_how_to_resume() {
 
 TrainSummary Trainer::run() {
   TrainSummary summary;
+  if (options_.started) {
+    options_.started();
+  }
   try {
     without_nondeterminism([&] { steps(summary); });
   } catch (...) {

@@ -35,6 +35,7 @@ struct TrainOptions {
   /// What a step would take, for policies that go by it and to hold the first step against; empty:
   /// nobody knows.
   StepPeak step_peak{};
+  std::function<void()> started{}; ///< called on every rank when its set-up is over
   /// Fills the parameters of a new run, and says from where; null: they are random.
   std::function<std::string(Session&)> weights{};
 };

@@ -1,6 +1,7 @@
 #include "core/config.hpp"
 #include "core/host/commands/commands.hpp"
 #include "core/host/given_weights.hpp"
+#include "core/host/rank_reports.hpp"
 #include "core/host/run_output.hpp"
 #include "core/host/spawn.hpp"
 #include "core/mesh/processes.hpp"
@@ -163,6 +164,7 @@ int command_run(const Invocation& invocation, Host& host) {
       .step_peak = step_peak(
           {.recipe = recipe, .host = host, .world = world, .device = planned_device(recipe)}
       ),
+      .started = report_started,
   };
   if (invocation.has("--weights")) {
     options.weights = [folder = invocation.value("--weights")](Session& session) {

@@ -1,0 +1,30 @@
+#pragma once
+/// What processes that were started as ranks say to whoever started them, through the pipe that
+/// MEGAHOST_ERROR_FD names: a line of JSON when their set-up is over, and one if they fail.
+
+#include "megahost/error.hpp"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// A rank that was started and has ended.
+struct EndedRank {
+  int status = 0;    ///< as waitpid gives it
+  std::string lines; ///< what it wrote
+  bool told = false; ///< it was asked to end, so that its end says nothing of itself
+};
+
+/// The line of a rank whose set-up is over; nothing where nobody listens.
+void report_started();
+
+/// What to say of a run in which rank `first` failed.
+///
+/// Until their set-up is over all ranks do the same: a failure there is every rank's, unless
+/// another is known to have fared otherwise. Later it is that rank's, unless all say the same. Only
+/// a rank's own failure names it.
+[[nodiscard]] Error explain_failure(const std::vector<EndedRank>& ranks, size_t first);
+
+} // namespace mh

@@ -33,14 +33,23 @@ RunOutput::~RunOutput() {
   clear();
 }
 
-void RunOutput::line(const std::string& text) {
+void RunOutput::write(const std::string& text, std::FILE* to) {
+  const std::lock_guard lock(mutex_);
   clear();
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fputc('\n', stdout);
-  std::fflush(stdout);
+  std::fwrite(text.data(), 1, text.size(), to);
+  std::fputc('\n', to);
+  std::fflush(to);
   if (!words_.empty()) {
     draw();
   }
+}
+
+void RunOutput::line(const std::string& text) {
+  write(text, stdout);
+}
+
+void RunOutput::warning(const std::string& text) {
+  write(err_.paint(Paint::yellow, "warning: ") + text, stderr);
 }
 
 void RunOutput::fields(const std::vector<std::string>& fields) {
@@ -64,6 +73,7 @@ void RunOutput::fields(const std::vector<std::string>& fields) {
 }
 
 void RunOutput::progress(double done, const std::string& words) {
+  const std::lock_guard lock(mutex_);
   done_ = done;
   words_ = done >= 1 ? "" : words;
   const auto now = std::chrono::steady_clock::now();

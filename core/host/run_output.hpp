@@ -1,10 +1,13 @@
 #pragma once
-/// A run's lines on standard output, its bar on standard error where that is a terminal.
+/// A run's lines on standard output, its warnings and its bar (where that is a terminal) on
+/// standard error.
 
 #include "core/host/terminal.hpp"
 #include "core/train/output.hpp"
 
 #include <chrono>
+#include <cstdio>
+#include <mutex>
 #include <string>
 
 namespace mh {
@@ -19,13 +22,16 @@ public:
 
   void line(const std::string& text) override;
   void fields(const std::vector<std::string>& fields) override;
+  void warning(const std::string& text) override;
   void progress(double done, const std::string& words) override;
   [[nodiscard]] std::string chart(const LossCurves& curves) override;
 
 private:
+  void write(const std::string& text, std::FILE* to);
   void draw();
   void clear();
 
+  std::mutex mutex_; // of all below
   Terminal out_, err_;
   bool shown_ = false;
   double done_ = 0;

@@ -15,17 +15,6 @@ std::string sizes_text(const std::vector<int64_t>& sizes) {
   return text + "]";
 }
 
-/// "rank 3", "ranks 1, 2 and 5"; of many the first ones.
-std::string ranks_text(const std::vector<size_t>& ranks) {
-  constexpr size_t kShown = 8;
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
-    text += (i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[i]);
-  }
-  return ranks.size() > kShown ? text + " and " + std::to_string(ranks.size() - kShown) + " more"
-                               : text;
-}
-
 /// The fields of two collectives of one group that differ: "sizes [4, 8] and [4, 6]".
 std::string difference(const Collective& a, const Collective& b) {
   std::string text;
@@ -48,36 +37,72 @@ std::string Collective::text() const {
          " " + dtype;
 }
 
-const CollectiveLog::Entry& CollectiveLog::begin(
-    const char* name, const std::string& group, const at::Tensor& tensor, int64_t peer
-) {
+CollectiveLog::Wait::Wait(CollectiveLog& log, const Entry& entry)
+    : log_(log) {
+  const std::lock_guard lock(log_.mutex_);
+  log_.waits_in_ = entry;
+  log_.moved_ = Clock::now();
+}
+
+CollectiveLog::Wait::~Wait() {
+  const std::lock_guard lock(log_.mutex_);
+  log_.waits_in_.reset();
+  log_.moved_ = Clock::now();
+}
+
+size_t CollectiveLog::add_group(std::string name, std::vector<int64_t> members) {
+  const std::lock_guard lock(mutex_);
+  groups_.push_back({std::move(name), std::move(members)});
+  return groups_.size() - 1;
+}
+
+CollectiveLog::Entry
+CollectiveLog::begin(const char* name, size_t group, const at::Tensor& tensor, int64_t peer) {
+  const std::lock_guard lock(mutex_);
   Entry& entry = entries_[static_cast<size_t>(count_++) % kKept];
   entry.number = count_;
+  entry.sequence = peer < 0 ? ++groups_[group].begun : 0;
   entry.name = name;
-  entry.group = &group;
+  entry.group = group;
   entry.peer = peer;
   entry.dtype = tensor.scalar_type();
   entry.dims = std::min(static_cast<size_t>(tensor.dim()), kDims);
   std::copy_n(tensor.sizes().begin(), entry.dims, entry.sizes.begin());
+  moved_ = Clock::now();
   return entry;
 }
 
-Collective CollectiveLog::Entry::collective() const {
-  return {
-      number,
-      peer < 0 ? name : std::string(name) + " " + std::to_string(peer),
-      *group,
-      at::toString(dtype),
-      {sizes.begin(), sizes.begin() + static_cast<int64_t>(dims)}};
+void CollectiveLog::begin_step(int64_t step) {
+  const std::lock_guard lock(mutex_);
+  step_ = step;
 }
 
-std::vector<Collective> CollectiveLog::last() const {
+Collective CollectiveLog::described(const Entry& entry) const {
+  return {
+      entry.number,
+      entry.peer < 0 ? entry.name : std::string(entry.name) + " " + std::to_string(entry.peer),
+      groups_[entry.group].name,
+      at::toString(entry.dtype),
+      {entry.sizes.begin(), entry.sizes.begin() + static_cast<int64_t>(entry.dims)}};
+}
+
+Collective CollectiveLog::collective(const Entry& entry) const {
+  const std::lock_guard lock(mutex_);
+  return described(entry);
+}
+
+std::vector<Collective> CollectiveLog::described_last() const {
   std::vector<Collective> all;
   for (int64_t i = count_ - 1; i >= std::max<int64_t>(0, count_ - static_cast<int64_t>(kKept));
        --i) {
-    all.push_back(entries_[static_cast<size_t>(i) % kKept].collective());
+    all.push_back(described(entries_[static_cast<size_t>(i) % kKept]));
   }
   return all;
+}
+
+std::vector<Collective> CollectiveLog::last() const {
+  const std::lock_guard lock(mutex_);
+  return described_last();
 }
 
 std::string CollectiveLog::text() const {
@@ -88,19 +113,52 @@ std::string CollectiveLog::text() const {
   return text;
 }
 
+RankProgress CollectiveLog::progress(int64_t rank) const {
+  const std::lock_guard lock(mutex_);
+  RankProgress at{
+      .step = step_,
+      .seconds = std::chrono::duration<double>(Clock::now() - moved_).count(),
+      .last = count_ > 0 ? described_last().front() : Collective{}};
+  for (const GroupTally& group : groups_) {
+    if (group.begun > 0) {
+      at.begun[group.name] = group.begun;
+    }
+  }
+  if (waits_in_) {
+    const auto& members = groups_[waits_in_->group].members;
+    at.waits_in = described(*waits_in_);
+    at.sequence = waits_in_->sequence;
+    at.transfer = waits_in_->peer >= 0;
+    at.waits_for =
+        at.transfer ? std::vector{members[static_cast<size_t>(waits_in_->peer)]} : members;
+    std::erase(at.waits_for, rank);
+  }
+  return at;
+}
+
+std::string ranks_text(const std::vector<int64_t>& ranks) {
+  constexpr size_t kShown = 8;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
+    text += (i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[i]);
+  }
+  return ranks.size() > kShown ? text + " and " + std::to_string(ranks.size() - kShown) + " more"
+                               : text;
+}
+
 std::string compare_collectives(const std::vector<Collective>& last) {
-  std::vector<std::pair<std::string, std::vector<size_t>>> at; // what some ranks are at, and which
-  std::vector<size_t> silent;
+  std::vector<std::pair<std::string, std::vector<int64_t>>> at; // what some ranks are at, and which
+  std::vector<int64_t> silent;
   for (size_t rank = 0; rank < last.size(); ++rank) {
     if (last[rank].number == 0) {
-      silent.push_back(rank);
+      silent.push_back(static_cast<int64_t>(rank));
     } else {
       const auto known = std::find_if(at.begin(), at.end(), [&](const auto& one) {
         return one.first == last[rank].text();
       });
       auto& place =
-          known == at.end() ? at.emplace_back(last[rank].text(), std::vector<size_t>()) : *known;
-      place.second.push_back(rank);
+          known == at.end() ? at.emplace_back(last[rank].text(), std::vector<int64_t>()) : *known;
+      place.second.push_back(static_cast<int64_t>(rank));
     }
   }
   std::string text;

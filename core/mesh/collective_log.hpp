@@ -1,13 +1,18 @@
 #pragma once
 /// The last collectives and transfers of a rank, for the sentences that are said when one of them
-/// fails.
+/// fails or takes long.
 
 #include "megahost/error.hpp"
 
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,27 +29,57 @@ struct Collective {
   [[nodiscard]] std::string text() const;
 };
 
+/// Where a rank is: what it tells of itself to those that wait for it.
+struct RankProgress {
+  int64_t step = 0;   ///< of the run; 0 before the first
+  double seconds = 0; ///< since the rank began a collective, or began or ended to wait for one
+  Collective last{};  ///< the collective that was begun last; of number 0: none was
+  std::optional<Collective> waits_in{}; ///< the collective that it waits in right now
+  int64_t sequence = 0;             ///< of `waits_in` among the collectives of its group, from 1
+  std::vector<int64_t> waits_for{}; ///< the ranks that `waits_in` needs, this one left out
+  bool transfer = false;            ///< `waits_in` is a send or a receive
+  std::map<std::string, int64_t>
+      begun{}; ///< collectives of each group that had any, without transfers
+};
+
+/// Thread:  one begins and waits; any may ask
 class CollectiveLog {
 public:
   static constexpr size_t kDims = 5;
 
   struct Entry {
-    int64_t number = 0; ///< from 1
+    int64_t number = 0;   ///< from 1
+    int64_t sequence = 0; ///< among the collectives of the group, from 1; of a transfer 0
     const char* name = nullptr;
-    const std::string* group = nullptr;
+    size_t group = 0;  ///< as `add_group` numbered it
     int64_t peer = -1; ///< of a transfer: the other member
     at::ScalarType dtype = at::kFloat;
     size_t dims = 0;
     std::array<int64_t, kDims> sizes{};
-
-    [[nodiscard]] Collective collective() const;
-
-    [[nodiscard]] std::string text() const { return collective().text(); }
   };
 
-  /// Notes an operation that begins; `name` and `group` must outlive the log's use of them.
-  const Entry&
-  begin(const char* name, const std::string& group, const at::Tensor& tensor, int64_t peer = -1);
+  /// From here to its end the rank waits for a collective.
+  class Wait {
+  public:
+    Wait(CollectiveLog& log, const Entry& entry);
+    ~Wait();
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+
+  private:
+    CollectiveLog& log_;
+  };
+
+  /// The number under which a group begins its operations; `members` are ranks of the run.
+  size_t add_group(std::string name, std::vector<int64_t> members);
+
+  /// Notes an operation that begins; `name` must outlive the log.
+  Entry begin(const char* name, size_t group, const at::Tensor& tensor, int64_t peer = -1);
+
+  /// The step that the rank is in.
+  void begin_step(int64_t step);
+
+  [[nodiscard]] Collective collective(const Entry& entry) const;
 
   /// The last ones, newest first.
   [[nodiscard]] std::vector<Collective> last() const;
@@ -52,11 +87,29 @@ public:
   /// The same as text: "#12 all-reduce in tp:0,1 of [4, 8] Float, before it #11 ...".
   [[nodiscard]] std::string text() const;
 
+  /// `rank`: this one.
+  [[nodiscard]] RankProgress progress(int64_t rank) const;
+
 private:
   static constexpr size_t kKept = 4;
+  using Clock = std::chrono::steady_clock;
 
+  struct GroupTally {
+    std::string name;
+    std::vector<int64_t> members;
+    int64_t begun = 0; // without transfers
+  };
+
+  [[nodiscard]] Collective described(const Entry& entry) const;
+  [[nodiscard]] std::vector<Collective> described_last() const;
+
+  mutable std::mutex mutex_;
+  std::deque<GroupTally> groups_;
   int64_t count_ = 0;
   std::array<Entry, kKept> entries_;
+  std::optional<Entry> waits_in_;
+  int64_t step_ = 0;
+  Clock::time_point moved_ = Clock::now();
 };
 
 /// A collective failed: a rank is gone, does not answer, or is at another one.
@@ -72,6 +125,9 @@ public:
 private:
   std::vector<Collective> last_;
 };
+
+/// "rank 3", "ranks 1, 2 and 5"; of many the first ones.
+[[nodiscard]] std::string ranks_text(const std::vector<int64_t>& ranks);
 
 /// What rank 0 says of a failure: which rank is at which collective, and which field differs.
 /// `last` is each rank's newest one; a number of 0: the rank does not answer.

@@ -74,7 +74,7 @@ struct Pending::Operation {
     } catch (const std::exception& error) { // a connection that is gone, a timeout
       const auto* torch = dynamic_cast<const c10::Error*>(&error);
       const std::string last = log->text();
-      const std::string own = entry.text();
+      const std::string own = log->collective(entry).text();
       throw CollectiveError(
           "rank " + std::to_string(rank) + " lost the others in collective " + own +
               (last.starts_with(own) ? last.substr(own.size()) : "; begun last: " + last) + ": " +
@@ -94,7 +94,10 @@ Pending& Pending::operator=(Pending&&) noexcept = default;
 at::Tensor Pending::wait() {
   if (operation_ != nullptr) {
     const auto operation = std::exchange(operation_, nullptr);
-    operation->guarded([&] { operation->work->wait(); });
+    operation->guarded([&] {
+      const CollectiveLog::Wait wait(*operation->log, operation->entry);
+      operation->work->wait();
+    });
     result_ = operation->dim == 0 ? result_ : result_.movedim(0, operation->dim);
   }
   return result_;
@@ -115,7 +118,8 @@ Group::Group(
     , members_(std::move(members))
     , index_(index)
     , backend_(std::move(backend))
-    , log_(log != nullptr ? std::move(log) : std::make_shared<CollectiveLog>()) {}
+    , log_(log != nullptr ? std::move(log) : std::make_shared<CollectiveLog>())
+    , number_(log_->add_group(name_, members_)) {}
 
 Group::Group(const Group&) = default;
 Group& Group::operator=(const Group&) = default;
@@ -128,7 +132,7 @@ Pending Group::start(const Request& request, const Start& start) const {
       .work = {},
       .input = request.input,
       .dim = request.dim,
-      .entry = log_->begin(request.name, name_, request.input, request.peer),
+      .entry = log_->begin(request.name, number_, request.input, request.peer),
       .rank = members_[static_cast<size_t>(index_)],
       .log = log_});
   auto& operation = *pending.operation_;

@@ -20,12 +20,16 @@ int64_t index_in(const std::vector<int64_t>& members, int64_t rank) {
   return found == members.end() ? -1 : found - members.begin();
 }
 
+/// "tp:0,1,2,3", "dp:0,8,...,4088": ranks along an axis are equally far apart, so that the first
+/// two and the last say which they are.
 std::string group_name(std::string_view axis, const std::vector<int64_t>& members) {
+  constexpr size_t kShown = 8;
+  const bool all = members.size() <= kShown;
   std::string name(axis);
-  for (size_t i = 0; i < members.size(); ++i) {
+  for (size_t i = 0; i < (all ? members.size() : 2); ++i) {
     name += (i == 0 ? ":" : ",") + std::to_string(members[i]);
   }
-  return name;
+  return all ? name : name + ",...," + std::to_string(members.back());
 }
 
 /// Makes the transport of one group on every rank of the world; returns the group if `rank` is in
@@ -43,7 +47,7 @@ Group make_group(
   if (members.size() > 1) {
     backend = make_backend(name, members, index);
   }
-  return Group(name, members, index, std::move(backend), log);
+  return Group(name, members, index, std::move(backend), index < 0 ? nullptr : log);
 }
 
 } // namespace
@@ -59,7 +63,8 @@ Mesh::Mesh(
     const MeshShape& shape, int64_t rank, const MakeBackend& make_backend, std::string_view order
 )
     : shape_(shape)
-    , rank_(rank) {
+    , rank_(rank)
+    , log_(std::make_shared<CollectiveLog>()) {
   check_degrees(shape);
   if (rank < 0 || rank >= shape.world()) {
     throw Error(
@@ -71,13 +76,12 @@ Mesh::Mesh(
   for (size_t i = 0; i < everyone.size(); ++i) {
     everyone[i] = static_cast<int64_t>(i);
   }
-  const auto log = std::make_shared<CollectiveLog>();
-  all_ = make_group("world", everyone, rank, make_backend, log);
+  all_ = make_group("world", everyone, rank, make_backend, log_);
 
   for (const auto axis : kAllMeshAxes) {
     const auto at = static_cast<size_t>(axis);
     for (const auto& members : mesh_groups(shape, axis, order)) {
-      auto group = make_group(to_string(axis), members, rank, make_backend, log);
+      auto group = make_group(to_string(axis), members, rank, make_backend, log_);
       if (group.index() >= 0) {
         groups_[at] = std::move(group);
       }
@@ -90,7 +94,7 @@ Mesh::Mesh(
           const std::vector<int64_t> block(
               members.begin() + first, members.begin() + first + inner
           );
-          auto part = make_group(to_string(axis), block, rank, make_backend, log);
+          auto part = make_group(to_string(axis), block, rank, make_backend, log_);
           if (part.index() >= 0) {
             blocks_[at].push_back(std::move(part));
           }

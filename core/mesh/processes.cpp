@@ -3,6 +3,7 @@
 #include "core/mesh/by_device.hpp"
 #include "core/mesh/gloo.hpp"
 #include "core/mesh/nccl.hpp"
+#include "core/mesh/stall.hpp"
 #include "megahost/error.hpp"
 
 #include <c10/util/Exception.h>
@@ -159,10 +160,7 @@ void farewell(c10d::Store& store, const World& world, int64_t ranks) {
 /// Tells rank 0 where this rank is; what rank 0 says of all.
 std::string where_all_are(c10d::Store& store, const World& world, const Collective& own) {
   const auto key = [](int64_t rank) { return "at/" + std::to_string(rank); };
-  store.set(
-      key(world.rank),
-      bytes_of(json::array({own.number, own.name, own.group, own.dtype, own.sizes}).dump())
-  );
+  store.set(key(world.rank), bytes_of(progress_text({.last = own})));
   int64_t answered = 0;
   if (world.rank == 0) {
     std::vector<Collective> last(static_cast<size_t>(world.size));
@@ -172,8 +170,7 @@ std::string where_all_are(c10d::Store& store, const World& world, const Collecti
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
       }
       if (store.check({key(rank)})) {
-        const json at = json::parse(text_of(store.get(key(rank))));
-        last[static_cast<size_t>(rank)] = {at[0], at[1], at[2], at[3], at[4]};
+        last[static_cast<size_t>(rank)] = parse_progress(text_of(store.get(key(rank)))).last;
       }
     }
     store.set("at", bytes_of(compare_collectives(last)));
@@ -282,6 +279,24 @@ Error Processes::explained(const CollectiveError& error) const {
                            error.hint(),
                            error.exit_code()
                        );
+}
+
+std::unique_ptr<HangWatch> Processes::watch(
+    const std::shared_ptr<CollectiveLog>& log, double after, const HangWatch::Say& say
+) const {
+  if (after <= 0 || world().size == 1) {
+    return nullptr;
+  }
+  return std::make_unique<HangWatch>(
+      HangWatch::Terms{
+          .rank = world().rank,
+          .ranks = world().size,
+          .after = after,
+          .timeout = std::chrono::duration<double>(timeout_).count()},
+      c10::make_intrusive<c10d::PrefixStore>("watch", store_->clone()),
+      log,
+      say
+  );
 }
 
 MakeBackend Processes::make_backend(at::DeviceType device) const {

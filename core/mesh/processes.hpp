@@ -6,12 +6,14 @@
 
 #include "core/mesh/agree.hpp"
 #include "core/mesh/collective_log.hpp"
+#include "core/mesh/hang_watch.hpp"
 #include "core/mesh/launchers.hpp"
 #include "megahost/mesh.hpp"
 
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,6 +40,13 @@ public:
 
   /// Makes the transports of a mesh's groups: Gloo, and NCCL beside it for tensors of a GPU.
   [[nodiscard]] MakeBackend make_backend(at::DeviceType device) const;
+
+  /// Says which rank the others wait for when nothing has moved for `after` seconds, while the
+  /// result lives; null for one rank, or for ever (0).
+  ///
+  /// `say`: is called by another thread
+  [[nodiscard]] std::unique_ptr<HangWatch>
+  watch(const std::shared_ptr<CollectiveLog>& log, double after, const HangWatch::Say& say) const;
 
   /// A text by which ranks must agree, with what it is: "recipe".
   struct Part {

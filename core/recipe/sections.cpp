@@ -58,6 +58,14 @@ const Fields<Recipe::Comm>& comm_fields() {
     f.add("timeout", &Comm::timeout, "how long a rank waits for the others before it gives up")
         .above(0)
         .unit("seconds");
+    f.add(
+         "hang_after",
+         &Comm::hang_after,
+         "how long nothing moves before the run names the rank that the others wait for; then it "
+         "says so again after 3, 6, 12, ... times that; 0 never"
+    )
+        .at_least(0)
+        .unit("seconds");
     return f;
   }();
   return fields;

@@ -22,6 +22,10 @@ void Output::fields(const std::vector<std::string>& fields) {
   line(join(fields, " | "));
 }
 
+void Output::warning(const std::string& text) {
+  line("warning: " + text);
+}
+
 RunLog::RunLog(
     Output& output,
     std::filesystem::path folder,

@@ -221,6 +221,9 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
   } else if (options.processes != nullptr) {
     const auto make_backend = options.processes->make_backend(s.target);
     s.mesh = Mesh(shape, world.rank, make_backend, recipe.parallel.order);
+    if (options.warn) {
+      s.watch = options.processes->watch(s.mesh.log(), recipe.comm.hang_after, options.warn);
+    }
   }
   if (options.corpus) {
     const Corpus::Args args{

@@ -38,6 +38,7 @@ struct MH_API Session {
   at::Device place = at::kCPU;      ///< where tensors are
   at::DeviceType target = at::kCPU; ///< what kernels are chosen for
   Mesh mesh;
+  std::unique_ptr<HangWatch> watch; ///< of ranks that are processes
   Rules rules;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Architecture> architecture;
@@ -110,6 +111,8 @@ struct SessionOptions {
   StepPeak step_peak{};
   /// What each of this rank's blocks keeps, instead of what the recipe's policy says.
   std::optional<std::vector<Keep>> keep = std::nullopt;
+  /// Is told which rank the others wait for, by another thread; empty: nobody watches.
+  HangWatch::Say warn{};
 };
 
 /// Throws:  mh::Error where the recipe asks for what is not there

@@ -29,7 +29,8 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
           host,
           {.initialise = !options.weights,
            .processes = options.processes,
-           .step_peak = options.step_peak}
+           .step_peak = options.step_peak,
+           .warn = [&output](const std::string& text) { output.warning(text); }}
       ))
     , ranks_(ranks_of(session_->mesh.all()))
     , guards_(recipe)

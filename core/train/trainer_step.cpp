@@ -16,6 +16,7 @@ void Trainer::step() {
   auto& session = *session_;
   const auto begin = Clock::now();
   const int64_t number = progress_.step + 1;
+  session.mesh.log()->begin_step(number);
   const bool profiled = options_.profile && options_.profile->has(number);
   if (profiled) {
     profile_.begin_step(number);

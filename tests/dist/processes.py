@@ -5,6 +5,7 @@ and no rank that fails, dies or stops leaves the others waiting."""
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -119,17 +120,22 @@ assert refused.stderr.count("absent") == 1 and "rank" not in refused.stderr, ref
 print("refused once:", refused.stderr.splitlines()[0][:80])
 
 
-def long_run(name, *words):
+def children_of(process):
+    return [int(pid) for task in pathlib.Path(f"/proc/{process}/task").iterdir()
+            for pid in (task / "children").read_text().split()]
+
+
+def long_run(name, settings="data=2", ranks=2, *words):
     run = subprocess.Popen(
-        [program, "run", "tiny.toml", "--run-dir", name, "--nproc", "2", "--set", "parallel.data=2", "--set",
+        [program, "run", "tiny.toml", "--run-dir", name, "--nproc", str(ranks), *layout(settings), "--set",
          "train.iters=1000000", *words], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     metrics = folder / name / "metrics.jsonl"
     while not metrics.exists() or len(metrics.read_text().splitlines()) < 3:
         assert run.poll() is None, run.stderr.read()
         time.sleep(0.1)
-    children = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True).stdout.split()
-    assert len(children) == 2, children
-    return run, [int(child) for child in sorted(children, key=int)]
+    children = sorted(children_of(run.pid))
+    assert len(children) == ranks, children
+    return run, children
 
 
 def listening(pids):
@@ -156,7 +162,7 @@ assert "rank 1 of 2 was ended by signal 9" in errors, errors
 print("killed:", errors.splitlines()[0][:80])
 
 # A rank that stops answering is not waited for longer than comm.timeout.
-run, children = long_run("stopped", "--set", "comm.timeout=5")
+run, children = long_run("stopped", "data=2", 2, "--set", "comm.timeout=5")
 os.kill(children[1], signal.SIGSTOP)
 begin = time.time()
 errors = run.communicate()[1]
@@ -165,6 +171,35 @@ assert "rank 0" in errors and "in collective" in errors, errors
 assert "Where they are: rank 0 is at #" in errors and "rank 1 does not answer" in errors, errors
 assert time.time() - begin < 60, "the other waited much longer than comm.timeout"
 print(f"stopped: {time.time() - begin:.0f} s,", errors.splitlines()[0][:120])
+
+
+def await_line(run, pattern):
+    """Reads what a run says on standard error up to a line that matches."""
+    lines = []
+    for line in run.stderr:
+        lines.append(line)
+        if re.fullmatch(pattern, line.rstrip("\n")):
+            return line
+    raise AssertionError(f"no line matches {pattern}\n{''.join(lines)}")
+
+
+# A rank that stops for a while: the run says whom the others wait for, again later, and that the rank is back.
+host = re.escape(socket.gethostname())
+place = r"#\d+ [a-z -]+(\d )?in \w+:[\d,]+ of \[[\d, ]*\] \w+ of step \d+"
+for settings, ranks, late, times in (("data=2", 2, 1, 2), ("tensor=2", 2, 0, 1), ("pipeline=2,data=2", 4, 2, 1)):
+    begin = time.time()
+    run, children = long_run(f"paused {late}", settings, ranks, "--set", "comm.hang_after=2", "--set", "comm.timeout=60")
+    os.kill(children[late], signal.SIGSTOP)
+    where = f"( on {host})?"  # rank 0 takes the store with it, which knows the hosts
+    for _ in range(times):
+        line = await_line(run, rf"warning: no progress for \d+ s: waiting for rank {late}{where}, which does not answer "
+                               r"\(its process is stopped, or its machine cannot be reached\)"
+                               rf"(; ranks? [\d, and]+ on {host} waits? in {place})+; the run ends after comm.timeout, 60 s")
+    os.kill(children[late], signal.SIGCONT)
+    await_line(run, rf"warning: rank {late} is back after \d+ s")
+    run.send_signal(signal.SIGTERM)
+    assert run.wait() == 128 + signal.SIGTERM, run.stderr.read()
+    print(f"paused: {time.time() - begin:.0f} s,", line.strip())
 
 # SIGTERM to the launcher: all ranks save and end.
 run, children = long_run("ended")

@@ -30,8 +30,8 @@ std::vector<Command> training_commands() {
               {"--nproc",
                "N",
                "starts N processes on this machine, one per rank; torchrun --no-python, srun and "
-               "mpirun "
-               "work too"},
+               "mpirun work too. A rank that the others wait for is named after comm.hang_after "
+               "seconds, and given up after comm.timeout"},
               kRank,
               kWorldSize,
               kMaster,

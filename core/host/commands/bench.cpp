@@ -3,6 +3,7 @@
 #include "core/host/bench/machine.hpp"
 #include "core/host/bench/step.hpp"
 #include "core/host/commands/commands.hpp"
+#include "core/host/report.hpp"
 #include "core/host/spawn.hpp"
 #include "core/kernels/caching_allocator.hpp"
 #include "core/kernels/ops.hpp"
@@ -187,9 +188,11 @@ int command_bench_comm(const Invocation& invocation, Host& host) {
   const Processes processes(
       *found, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))
   );
-  return measure(
-      Mesh(shape, found->world.rank, processes.make_backend(at::kCPU), recipe.parallel.order)
+  const Mesh mesh(
+      shape, found->world.rank, processes.make_backend(at::kCPU), recipe.parallel.order
   );
+  const auto watch = processes.watch(mesh.log(), recipe.comm.hang_after, warn);
+  return measure(mesh);
 }
 
 int command_bench_ops(const Invocation& invocation, Host& host) {

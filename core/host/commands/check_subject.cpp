@@ -2,6 +2,7 @@
 
 #include "core/host/commands/commands.hpp"
 #include "core/host/folders.hpp"
+#include "core/host/report.hpp"
 #include "core/host/spawn.hpp"
 #include "core/mesh/processes.hpp"
 #include "core/train/trial_file.hpp"
@@ -171,6 +172,7 @@ int run_rank(const Subject& subject, Host& host) {
       processes.make_backend(at::kCPU),
       recipe.parallel.order
   );
+  const auto watch = processes.watch(mesh.log(), recipe.comm.hang_after, warn);
   TrialResult result;
   const TrialSubject trial = trial_subject(subject, host);
   run_trial(recipe, host, {.mesh = &mesh}, trial.options(*precision), result);

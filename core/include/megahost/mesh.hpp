@@ -124,8 +124,8 @@ public:
 
   /// All-reduce, all-gather and reduce-scatter, started: they run beside what is computed until
   /// `Pending::wait`. All members start their operations in one order; they may wait in any. The
-  /// result goes to `into` (contiguous; `dim` is 0 then) if that is given; a reduce-scatter's may be
-  /// this member's slice of what it sends.
+  /// result goes to `into` (contiguous; `dim` is 0 then) if that is given; a reduce-scatter's may
+  /// be this member's slice of what it sends.
   [[nodiscard]] Pending start_all_reduce(at::Tensor tensor, Reduce reduce = Reduce::sum) const;
   [[nodiscard]] Pending
   start_all_gather(const at::Tensor& tensor, int64_t dim, at::Tensor into = {}) const;
@@ -159,6 +159,7 @@ private:
   int64_t index_ = 0;
   c10::intrusive_ptr<c10d::Backend> backend_;
   std::shared_ptr<CollectiveLog> log_; // of the rank: all its groups share it
+  size_t number_ = 0;                  // of the group in the log
 };
 
 /// Degrees of parallelism. Expert data parallelism follows: edp = tp cp dp / (etp ep).
@@ -211,9 +212,13 @@ public:
   /// All ranks.
   [[nodiscard]] const Group& all() const { return all_; }
 
+  /// The collectives of this rank.
+  [[nodiscard]] const std::shared_ptr<CollectiveLog>& log() const { return log_; }
+
 private:
   MeshShape shape_;
   int64_t rank_ = 0;
+  std::shared_ptr<CollectiveLog> log_;
   Group all_;
   std::array<Group, kMeshAxes> groups_;
   std::array<std::vector<Group>, kMeshAxes> blocks_; // by divisor of the axis' size, ascending

@@ -53,9 +53,9 @@ struct Recipe {
     int64_t zero = 0;
     std::string schedule = "1f1b";
     int64_t virtual_stages = 1;
-    std::string context_method = "ring";      ///< ring | all_gather | all_to_all
+    std::string context_method = "ring";        ///< ring | all_gather | all_to_all
     std::string expert_dispatch = "all_to_all"; ///< all_to_all | all_gather
-    std::string pipeline_layout = "balanced"; ///< balanced | even | "embed+3|4|4|3+head"
+    std::string pipeline_layout = "balanced";   ///< balanced | even | "embed+3|4|4|3+head"
     std::string order = "tp-cp-ep-dp-pp";
     int64_t bucket_size = int64_t{10} << 20; ///< gradients that are summed over ranks together
     std::string reduce_dtype = "fp32";       ///< fp32 | bf16: the format in which they travel
@@ -183,7 +183,8 @@ struct Recipe {
 
   /// How ranks talk to one another.
   struct Comm {
-    double timeout = 600; ///< seconds after which a rank gives up waiting for the others
+    double timeout = 600;   ///< seconds after which a rank gives up waiting for the others
+    double hang_after = 10; ///< seconds without progress after which late ranks are named; 0: never
   };
 
   struct Log {

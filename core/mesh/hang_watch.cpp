@@ -1,0 +1,195 @@
+#include "core/mesh/hang_watch.hpp"
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <array>
+#include <cmath>
+#include <exception>
+#include <numeric>
+
+namespace mh {
+
+namespace {
+
+constexpr double kTicks = 8;      // in the seconds after which something is said
+constexpr int kSilentTicks = 3;   // a rank that tells nothing new for so long does not answer
+constexpr int kObservedTicks = 4; // of looking at the others before anything is said of them
+
+std::string watch_key(int64_t rank) {
+  return std::to_string(rank);
+}
+
+std::string own_host() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+std::string seconds_text(double seconds) {
+  return std::to_string(std::llround(seconds)) + " s";
+}
+
+} // namespace
+
+HangWatch::HangWatch(
+    const Terms& terms,
+    c10::intrusive_ptr<c10d::Store> store,
+    std::shared_ptr<CollectiveLog> log,
+    Say say
+)
+    : terms_(terms)
+    , store_(std::move(store))
+    , log_(std::move(log))
+    , say_(std::move(say))
+    , host_(own_host())
+    , tick_(terms.after / kTicks)
+    , others_(static_cast<size_t>(terms.ranks))
+    , next_(terms.after)
+    , thread_([this] { run(); }) {}
+
+HangWatch::~HangWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  ends_.notify_all();
+  thread_.join();
+}
+
+void HangWatch::run() {
+  std::unique_lock lock(mutex_);
+  while (!ends_.wait_for(lock, tick_, [this] { return ended_; })) {
+    lock.unlock();
+    look(log_->progress(terms_.rank));
+    lock.lock();
+  }
+}
+
+void HangWatch::look(const RankProgress& own) {
+  take_answers();
+  const bool stands = own.seconds >= terms_.after / 2;
+  ticks_ = stands ? ticks_ + 1 : 0;
+  if (!stands) {
+    forget();
+  }
+  if (!answers_.valid()) {
+    visit(own, stands ? whom_to_ask() : std::vector<int64_t>());
+  }
+  if (ticks_ > kObservedTicks && own.seconds >= next_ && speaks()) {
+    judge(own);
+  }
+}
+
+/// Tells the store where this rank is and asks for others. A store whose process is stopped never
+/// answers: the thread that asks it is left behind then.
+void HangWatch::visit(const RankProgress& own, const std::vector<int64_t>& ask) {
+  const auto now = Clock::now();
+  for (const int64_t rank : ask) {
+    auto& asked = others_[static_cast<size_t>(rank)].asked;
+    asked = asked.value_or(now);
+  }
+  const std::string told = nlohmann::json::array({++beat_, host_, progress_text(own)})
+                               .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const auto found = std::make_shared<std::promise<Answers>>();
+  answers_ = found->get_future();
+  std::thread([found, told, ask, store = store_, rank = terms_.rank] {
+    Answers answers;
+    try {
+      store->set(watch_key(rank), std::vector<uint8_t>(told.begin(), told.end()));
+      for (const int64_t other : ask) {
+        if (store->check({watch_key(other)})) {
+          const auto bytes = store->get(watch_key(other));
+          answers.emplace_back(other, std::string(bytes.begin(), bytes.end()));
+        }
+      }
+    } catch (const std::exception&) { // the store is gone: collectives fail now and say why
+    }
+    found->set_value(std::move(answers));
+  }).detach();
+}
+
+void HangWatch::take_answers() {
+  if (!answers_.valid() ||
+      answers_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    return;
+  }
+  for (const auto& [rank, text] : answers_.get()) {
+    Other& other = others_[static_cast<size_t>(rank)];
+    const auto told = nlohmann::json::parse(text);
+    if (told[0] != other.beat) {
+      other.beat = told[0];
+      other.asked = Clock::now();
+      other.seen = {SeenRank::Answer::alive, told[1], parse_progress(told[2])};
+    }
+  }
+}
+
+bool HangWatch::is_silent(int64_t rank) const {
+  const auto& asked = others_[static_cast<size_t>(rank)].asked;
+  return asked && Clock::now() - *asked > kSilentTicks * tick_;
+}
+
+/// The ranks before this one must be silent before it speaks: it asks the first that may not be.
+/// All the others where there is none.
+std::vector<int64_t> HangWatch::whom_to_ask() const {
+  for (int64_t rank = 0; rank < terms_.rank; ++rank) {
+    if (!is_silent(rank)) {
+      return {rank};
+    }
+  }
+  std::vector<int64_t> all(others_.size());
+  std::iota(all.begin(), all.end(), 0);
+  std::erase(all, terms_.rank);
+  return all;
+}
+
+bool HangWatch::speaks() const {
+  const auto asked = whom_to_ask();
+  return static_cast<int64_t>(asked.size()) + 1 == terms_.ranks &&
+         (terms_.rank == 0 || is_silent(terms_.rank - 1));
+}
+
+void HangWatch::judge(const RankProgress& own) {
+  std::vector<SeenRank> seen;
+  for (int64_t rank = 0; rank < terms_.ranks; ++rank) {
+    seen.push_back(others_[static_cast<size_t>(rank)].seen);
+    if (is_silent(rank)) {
+      seen.back().answer = SeenRank::Answer::silent;
+    }
+  }
+  seen[static_cast<size_t>(terms_.rank)] = {SeenRank::Answer::alive, host_, own};
+  const auto stall = find_stall(seen, terms_.after / 2);
+  if (!stall || stall->seconds < terms_.after) {
+    return;
+  }
+  say_(
+      "no progress for " + seconds_text(stall->seconds) + ": " + stall->text +
+      "; the run ends after comm.timeout, " + seconds_text(terms_.timeout)
+  );
+  const std::chrono::duration<double> past(stall->seconds);
+  said_ = {Clock::now() - std::chrono::duration_cast<Clock::duration>(past), *stall};
+  while (next_ <= own.seconds) {
+    next_ = next_ < 2 * terms_.after ? 3 * terms_.after : 2 * next_;
+  }
+}
+
+/// This rank goes on: what was known of others is old.
+void HangWatch::forget() {
+  if (said_) {
+    const auto& [since, stall] = *said_;
+    const std::string after =
+        " after " + seconds_text(std::chrono::duration<double>(Clock::now() - since).count());
+    say_(
+        stall.late.empty()
+            ? "the ranks go on" + after
+            : ranks_text(stall.late) + (stall.late.size() == 1 ? " is" : " are") + " back" + after
+    );
+  }
+  said_.reset();
+  next_ = terms_.after;
+  others_.assign(others_.size(), {});
+}
+
+} // namespace mh

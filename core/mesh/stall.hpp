@@ -1,0 +1,39 @@
+#pragma once
+/// Who waits for whom: what is said of ranks that make no progress.
+
+#include "core/mesh/collective_log.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// A rank as another one sees it.
+struct SeenRank {
+  enum class Answer : uint8_t { alive, silent, unknown };
+  Answer answer = Answer::unknown;
+  std::string host{};
+  RankProgress at{}; ///< as of its last answer
+};
+
+/// Ranks that wait, and those that keep them waiting.
+struct Stall {
+  double seconds = 0;          ///< that the first of them has waited
+  std::vector<int64_t> late{}; ///< the ranks that the others wait for; none: nobody can be named
+  std::string text;            ///< "waiting for rank 1 on n2, which ...; rank 0 on n1 waits in ..."
+};
+
+/// Follows who waits for whom to those that wait for nobody: ranks that do not answer, and ranks
+/// that are busy elsewhere.
+///
+/// `patience`: seconds; a rank that has waited for less does not count
+/// Returns:  nothing where no rank waits
+[[nodiscard]] std::optional<Stall> find_stall(const std::vector<SeenRank>& ranks, double patience);
+
+/// What a rank tells of itself, as text, and back.
+[[nodiscard]] std::string progress_text(const RankProgress& progress);
+[[nodiscard]] RankProgress parse_progress(const std::string& text);
+
+} // namespace mh

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A sweep that is killed, or told to stop, goes on with the same command: what is done stays, what had begun resumes. On a
-terminal its table is drawn over itself."""
+"""sweeps.py stopped: a sweep that is killed, or told to stop, goes on with the same command: what is done stays, what had
+begun resumes. sweeps.py terminal: on a terminal its table is drawn over itself."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def on_terminal(folder):
     return text, "".join(screen)
 
 
-def main():
+def stopped():
     for number, status in (signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 130):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder) / "sweep"
@@ -75,6 +75,9 @@ def main():
             page = (folder / "sweep.html").read_text()
             assert page.count("<tr") == 4 and "last loss over optimizer.lr" in page, page[:200]
             assert len((folder / "sweep.csv").read_text().splitlines()) == 4
+
+
+def terminal():
     with tempfile.TemporaryDirectory() as folder:
         written, left = on_terminal(pathlib.Path(folder) / "sweep")
         frames = re.split(r"\x1b\[\d+A\x1b\[J", written)
@@ -82,7 +85,6 @@ def main():
         assert ["running", "waiting", "waiting"] in [sorted(one) for one in states], states
         assert ["done", "running", "waiting"] in [sorted(one) for one in states], states
         assert left.count("ID ") == 1 and re.findall(r"\b(waiting|running|done)\b *400/400", left) == ["done"] * 3, left
-    sys.exit(0)
 
 
-main()
+{"stopped": stopped, "terminal": terminal}[sys.argv[1]]()

@@ -55,10 +55,16 @@ NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1)) CPUs=8 Real
 NodeName=n2 NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 2)) CPUs=8 RealMemory=1000 State=UNKNOWN
 PartitionName=all Nodes=n[1-2] Default=YES MaxTime=INFINITE State=UP
 END
+# Nothing here limits a task by cgroups. Named, their plugin does not look for them: they may not be mounted.
+echo CgroupPlugin=cgroup/v1 > "$folder/cgroup.conf"
 export SLURM_CONF="$folder/slurm.conf"
 slurmctld
-slurmd -N n1
-slurmd -N n2
+for node in n1 n2; do
+  slurmd -N $node || {
+    cat "$folder/slurmd.$node.log" >&2
+    exit 1
+  }
+done
 for second in $(seq 30); do
   [ "$(sinfo -h -o %T | sort -u)" != idle ] || exit 0
   sleep 1

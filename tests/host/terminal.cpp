@@ -35,7 +35,7 @@ TEST_CASE("a pipe is no terminal") {
   close(ends[1]);
 }
 
-TEST_CASE("a terminal has colours unless NO_COLOR or TERM=dumb say otherwise") {
+TEST_CASE("on a terminal there are colours unless NO_COLOR or TERM=dumb say otherwise") {
   const int master = posix_openpt(O_RDWR | O_NOCTTY);
   REQUIRE(master >= 0);
   setenv("TERM", "xterm", 1);

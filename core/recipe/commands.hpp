@@ -4,6 +4,7 @@
 #include "core/recipe/load.hpp"
 #include "core/recipe/resolve.hpp"
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +18,11 @@ enum class RecipeFormat : uint8_t { toml, lua, json };
 ///
 /// Throws:  mh::Error for another word
 [[nodiscard]] RecipeFormat recipe_format(const std::string& name);
+
+/// The format that the end of a file's name says: ".toml", ".lua" or ".json".
+///
+/// Throws:  mh::Error for another end
+[[nodiscard]] RecipeFormat recipe_format_of(const std::filesystem::path& file);
 
 /// A resolved recipe as a recipe that resolves to the same. With `origins` each value says where it
 /// comes from: in a comment, or, in JSON, which has none, in a table "origins" beside "recipe".

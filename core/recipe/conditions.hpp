@@ -3,6 +3,7 @@
 
 #include "core/recipe/problem.hpp"
 #include "core/recipe/resolve.hpp"
+#include "core/recipe/terms.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -21,6 +22,9 @@ public:
       , problems_(problems) {
     for (const Problem& problem : problems) {
       refused_.push_back(problem.key);
+      if (const auto meaning = meaning_of(problem.key); meaning && !meaning->key.empty()) {
+        refused_.push_back(meaning->key);
+      }
     }
   }
 

@@ -3,6 +3,7 @@
 #include "core/recipe/problem.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/recipe/sweep.hpp"
+#include "core/recipe/terms.hpp"
 #include "core/recipe/text.hpp"
 
 #include <algorithm>
@@ -31,6 +32,7 @@ public:
     check_names();
     fill_in();
     check_contradictions(tree_, facts_, problems_);
+    drop_consequences();
     throw_problems(std::move(problems_));
     Resolved resolved{typed(), std::move(schemas_)};
     // Their fields are all there, and may have been taken away again by a higher layer.
@@ -138,7 +140,7 @@ private:
   unknown_plugin(Kind kind, const std::string& key, const std::string& name, const Origin& at) {
     std::vector<std::string> names = lookup_.names(kind);
     std::sort(names.begin(), names.end());
-    const auto meant = nearest(name, names);
+    const auto meant = word_meant(name, names);
     problems_.push_back(
         {at,
          key,
@@ -161,7 +163,7 @@ private:
         names.insert(names.end(), own.begin(), own.end());
         std::sort(names.begin(), names.end());
         names.erase(std::unique(names.begin(), names.end()), names.end());
-        const auto meant = nearest(word->as_string(), names);
+        const auto meant = word_meant(word->as_string(), names);
         problems_.push_back(
             {word->origin,
              path,
@@ -193,11 +195,43 @@ private:
       checkpoint.set("dir", "runs/" + top.find("name")->as_string());
     }
     Table& batch = top.find("batch")->as_table();
-    const Value* given_global = loaded_.merged.find_path("batch.global");
-    if (!given_global && problems_.empty()) {
-      const auto parallel = parallel_fields().read(*top.find("parallel"), "parallel");
-      batch.set("global", batch.find("micro")->as_integer() * parallel.data_degree(facts_.world));
+    if (!loaded_.merged.find_path("batch.global")) {
+      batch.set("global", batch.find("micro")->as_integer() * data_degree());
     }
+  }
+
+  /// Whatever else is wrong with the recipe.
+  int64_t data_degree() const {
+    const auto degree = [this](const char* axis) {
+      const Value* value = tree_.find("parallel")->find(axis);
+      return value && value->is_integer() ? value->as_integer() : 0;
+    };
+    Recipe::Parallel parallel;
+    parallel.tensor = std::max<int64_t>(1, degree("tensor"));
+    parallel.pipeline = std::max<int64_t>(1, degree("pipeline"));
+    parallel.context = std::max<int64_t>(1, degree("context"));
+    if (const int64_t given = degree("data"); given > 0) {
+      parallel.data = given;
+    }
+    return parallel.data_degree(facts_.world);
+  }
+
+  /// A key that is missing because it has another program's name is one problem, not two.
+  void drop_consequences() {
+    std::vector<std::string> meant;
+    for (const Problem& problem : problems_) {
+      const size_t dot = problem.key.find('.');
+      const auto schema = schemas_.find(dot == std::string::npos ? "" : problem.key.substr(0, dot));
+      const bool unknown =
+          schema == schemas_.end() || !schema->second.find(problem.key.substr(dot + 1));
+      if (const auto meaning = meaning_of(problem.key); unknown && meaning) {
+        meant.push_back(meaning->key);
+      }
+    }
+    std::erase_if(problems_, [&](const Problem& problem) {
+      return !loaded_.merged.find_path(problem.key) &&
+             std::find(meant.begin(), meant.end(), problem.key) != meant.end();
+    });
   }
 
   Value options(const std::string& section) const {

@@ -1,7 +1,9 @@
 #include "megahost/schema.hpp"
 
 #include "core/recipe/problem.hpp"
+#include "core/recipe/terms.hpp"
 #include "core/recipe/text.hpp"
+#include "core/recipe/unknown.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -81,7 +83,7 @@ Checked check_word(const Field& field, const Value& value) {
       std::find(field.choices.begin(), field.choices.end(), word) != field.choices.end()) {
     return {value, "", ""};
   }
-  const auto meant = nearest(word, field.choices);
+  const auto meant = word_meant(word, field.choices);
   return {
       value,
       "is " + to_text(value) + ", expected " + in_a_sentence(field),
@@ -166,35 +168,6 @@ Checked check_field(const Field& field, Value value) {
   return {value, "", ""};
 }
 
-std::vector<std::string> names(const Schema& schema) {
-  std::vector<std::string> names;
-  for (const Field& field : schema.fields) {
-    names.push_back(field.name);
-  }
-  return names;
-}
-
-Problem unknown_option(const Schema& schema, const Table::Entry& entry, const std::string& path) {
-  const auto meant = nearest(entry.key, names(schema));
-  std::string who = path.empty() ? "a recipe" : path;
-  std::string more;
-  const Field* use = schema.find("use");
-  if (use && use->default_value.is_string()) {
-    who = path + " \"" + use->default_value.as_string() + "\"";
-    more = " (megahost plugins show " + use->default_value.as_string() + ")";
-  }
-  return {
-      entry.key_origin.source ? entry.key_origin : entry.value.origin,
-      path.empty() ? entry.key : path + "." + entry.key,
-      "unknown option `" + valid_utf8(entry.key) + "`" + (path.empty() ? "" : " in " + path),
-      meant ? "did you mean `" + *meant + "`?" : "no such option",
-      who + " takes: " + join(names(schema)) + more};
-}
-
-} // namespace
-
-namespace {
-
 /// The tables of a field that are read into structs: each by its own schema.
 void complete_items(
     const Field& field, const std::string& key, Value& ret_value, std::vector<Problem>& problems
@@ -243,7 +216,7 @@ Value complete(
   const Table& table = is_table ? given.as_table() : kEmpty;
   for (const auto& entry : table) {
     if (!schema.find(entry.key)) {
-      problems.push_back(unknown_option(schema, entry, path));
+      report_unknown(schema, entry, path, problems);
     }
   }
   Table result;

@@ -151,17 +151,34 @@ std::string json_origins(const Table& tree) {
 
 } // namespace
 
+namespace {
+
+std::optional<RecipeFormat> format_named(const std::string& name) {
+  return name == "toml"   ? std::optional(RecipeFormat::toml)
+         : name == "lua"  ? std::optional(RecipeFormat::lua)
+         : name == "json" ? std::optional(RecipeFormat::json)
+                          : std::nullopt;
+}
+
+} // namespace
+
 RecipeFormat recipe_format(const std::string& name) {
-  if (name == "toml") {
-    return RecipeFormat::toml;
-  }
-  if (name == "lua") {
-    return RecipeFormat::lua;
-  }
-  if (name == "json") {
-    return RecipeFormat::json;
+  if (const auto format = format_named(name)) {
+    return *format;
   }
   throw Error("--format is " + string_text(name) + ", expected toml, lua or json");
+}
+
+RecipeFormat recipe_format_of(const std::filesystem::path& file) {
+  const std::string extension = file.extension().string();
+  if (const auto format = format_named(extension.empty() ? "" : extension.substr(1))) {
+    return *format;
+  }
+  throw Error(
+      file.string() + (extension.empty() ? " has no extension" : " ends in \"" + extension + "\"") +
+          ", which says no format of recipes",
+      "name it .toml, .lua or .json"
+  );
 }
 
 std::string toml_text(const Table& table) {

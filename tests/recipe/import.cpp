@@ -251,8 +251,18 @@ TEST_CASE("arguments become a recipe, Megatron-LM's defaults with them") {
   CHECK(llama.comments.size() == 3);
   CHECK(llama.comments[2].starts_with("--bogus 3: not known here"));
   CHECK(
-      llama.toml("t").find("tensor = 2  # --tensor-model-parallel-size 2\n") != std::string::npos
+      llama.text("t", mh::RecipeFormat::toml)
+          .find("tensor = 2  # --tensor-model-parallel-size 2\n") != std::string::npos
   );
+  const std::string lua = llama.text("t", mh::RecipeFormat::lua);
+  CHECK(lua.starts_with("-- t\n--\n-- --no-rope-fusion: no equivalent: "));
+  CHECK(lua.find("    tensor = 2,  -- --tensor-model-parallel-size 2\n") != std::string::npos);
+  CHECK(lua.ends_with("}\n"));
+  const std::string json = llama.text("t", mh::RecipeFormat::json);
+  CHECK(json.starts_with("{\n  \"precision\": \"bf16\",\n"));
+  CHECK(json.find("--") == std::string::npos);
+  CHECK(value(imported("--overlap-param-gather"), "parallel.overlap") == "true");
+  CHECK(imported("--overlap-param-gather --overlap-grad-reduce").comments.empty());
   CHECK(
       value(
           imported("--pipeline-model-parallel-size 2 --num-layers 6 "

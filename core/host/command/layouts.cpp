@@ -77,7 +77,11 @@ std::vector<Command> layout_commands() {
                "plans every layout of --gpus ranks: degrees, sequence, zero, recomputation, micro "
                "batch, schedule. Shows the fastest for their memory, and the sets of the fastest "
                "that fits"},
-              {"-o", "FILE", "writes the recipe of the fastest that --search finds"},
+              {"-o",
+               "FILE",
+               "writes the recipe of the fastest that --search finds: TOML, Lua or JSON, as the "
+               "file's "
+               "name ends"},
               {"--html",
                "FILE",
                "also writes a page: memory, time, pipeline, speed over the number of ranks"},

@@ -70,8 +70,12 @@ std::vector<Command> recipe_commands() {
           "arguments without an equivalent are comments at the top. Contradictions are refused by "
           "name.",
           {{"COMMAND", "'pretrain_gpt.py --num-layers 2 ...', or a shell script's file"}},
-          {{"-o", "FILE", "writes the recipe there instead of to standard output"}, kPlugin},
-          {{"megahost recipe import-args train.sh -o mine.toml", ""},
+          {{"-o",
+            "FILE",
+            "writes the recipe there instead of to standard output: TOML, Lua or JSON, as the "
+            "file's name ends"},
+           kPlugin},
+          {{"megahost recipe import-args train.sh -o mine.lua", ""},
            {"megahost recipe import-args 'pretrain_gpt.py --num-layers 2 --hidden-size 64 "
             "--num-attention-heads 4 --seq-length 64 --micro-batch-size 2 --train-iters 5 "
             "--mock-data --vocab-size 100'",

@@ -163,6 +163,8 @@ int search(const Question& question, const Invocation& invocation, Host& host) {
   if (!invocation.has("--gpus")) {
     throw Error("--search needs --gpus N, the number of ranks whose layouts are tried");
   }
+  const std::string file = invocation.value("-o");
+  const RecipeFormat format = file.empty() ? RecipeFormat::toml : recipe_format_of(file);
   const int64_t world = question.gpus();
   const Read base = question.read(one_rank_sets(), /*world=*/1);
   const Machine machine = question.machines().of(base.resolved.recipe, world);
@@ -189,11 +191,10 @@ int search(const Question& question, const Invocation& invocation, Host& host) {
           .c_str(),
       stdout
   );
-  const std::string file = invocation.value("-o");
   if (!file.empty() && result.fit > 0) {
     LocalStorage disk;
     const Recipe& fastest = result.frontier.front().recipe;
-    replace_file(disk, file, show_recipe(fastest, RecipeFormat::toml, /*origins=*/false));
+    replace_file(disk, file, show_recipe(fastest, format, /*origins=*/false));
     if (!json) {
       std::printf("%s is its recipe\n", file.c_str());
     }

@@ -39,14 +39,16 @@ int command_recipe_import_args(const Invocation& invocation, Host& host) {
         "give a file, or the command in quotes: 'pretrain_gpt.py --num-layers 2 ...'"
     );
   }
+  const std::string file = invocation.value("-o");
+  const RecipeFormat format = file.empty() ? RecipeFormat::toml : recipe_format_of(file);
   const std::string name = script ? given : "the command";
   const ShellCommand command = find_training_command(
       script ? read_source(given, "script")->text : given, name, from_environment
   );
   const ImportedRecipe imported = import_arguments(command);
   check_imported(imported, name, host);
-  const std::string text = imported.toml("From " + name + ", by megahost recipe import-args.");
-  const std::string file = invocation.value("-o");
+  const std::string text =
+      imported.text("From " + name + ", by megahost recipe import-args.", format);
   if (file.empty()) {
     std::fputs(text.c_str(), stdout);
   } else {
@@ -61,11 +63,13 @@ int command_recipe_import_args(const Invocation& invocation, Host& host) {
   if (!imported.comments.empty()) {
     const size_t count = imported.comments.size();
     std::fflush(stdout);
+    const bool inside = format != RecipeFormat::json;
     std::fprintf(
         stderr,
-        "note: %zu argument%s no equivalent: see the comments at the top of the recipe\n",
+        "note: %zu argument%s no equivalent: %s\n",
         count,
-        count == 1 ? " has" : "s have"
+        count == 1 ? " has" : "s have",
+        inside ? "see the comments at the top of the recipe" : join(imported.comments, "; ").c_str()
     );
   }
   return 0;

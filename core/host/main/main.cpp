@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <map>
 #include <string>
 
 namespace {
@@ -32,7 +33,18 @@ void print(const std::string& text) {
   for (const mh::Command& command : mh::commands()) {
     known.push_back(command.name.substr(0, command.name.find(' ')));
   }
-  const auto meant = mh::nearest(word, known);
+  // What other programs call them.
+  static const std::map<std::string, std::string> others{
+      {"train", "run"},
+      {"pretrain", "run"},
+      {"finetune", "run"},
+      {"evaluate", "eval"},
+      {"sample", "generate"},
+      {"inference", "generate"},
+      {"estimate", "plan"},
+      {"convert", "recipe import-args"}};
+  const auto other = others.find(word);
+  const auto meant = other == others.end() ? mh::nearest(word, known) : other->second;
   throw mh::Error(
       "there is no command " + word,
       (meant ? "did you mean " + *meant + "? " : std::string()) +

@@ -1,5 +1,6 @@
 #include "core/host/main/parse.hpp"
 
+#include "core/recipe/terms.hpp"
 #include "core/recipe/text.hpp"
 #include "megahost/error.hpp"
 
@@ -15,10 +16,32 @@ std::string see_help(const Command& command) {
   return "see megahost " + command.name + " --help";
 }
 
+/// "write --set optimizer.lr=1e-3", for `--lr`, `--optimizer.lr=1e-3` and `optimizer.lr=1e-3`;
+/// empty where that is not what was meant.
+std::string as_setting(const Command& command, const std::string& word) {
+  const bool sets =
+      std::any_of(command.options.begin(), command.options.end(), [](const Option& option) {
+        return option.name == "--set";
+      });
+  const size_t begin = std::min(word.find_first_not_of('-'), word.size());
+  const size_t equals = word.find('=');
+  const std::string key = word.substr(begin, equals - begin);
+  const std::string value = equals == std::string::npos ? "=VALUE" : word.substr(equals);
+  if (!sets || (begin == 0 && equals == std::string::npos)) {
+    return "";
+  }
+  if (const auto meaning = meaning_of(key); meaning && !meaning->key.empty()) {
+    return "write --set " + meaning->key + value;
+  }
+  return key.find('.') == std::string::npos ? "" : "write --set " + key + value;
+}
+
 [[noreturn]] void refuse_extra(const Command& command, const std::string& word) {
+  const std::string setting = as_setting(command, word);
   if (!word.starts_with("-")) {
     throw Error(
-        "megahost " + command.name + " takes no further word \"" + word + "\"", see_help(command)
+        "megahost " + command.name + " takes no further word \"" + word + "\"",
+        setting.empty() ? see_help(command) : setting
     );
   }
   std::vector<std::string> known;
@@ -28,7 +51,9 @@ std::string see_help(const Command& command) {
   const auto meant = nearest(word.substr(0, word.find('=')), known);
   throw Error(
       "megahost " + command.name + " has no option " + word,
-      meant ? "did you mean " + *meant + "? " + see_help(command) : see_help(command)
+      !setting.empty() ? setting
+      : meant          ? "did you mean " + *meant + "? " + see_help(command)
+                       : see_help(command)
   );
 }
 

@@ -9,7 +9,6 @@ using enum Takes;
 
 constexpr std::string_view kElsewhere = "the launcher says it: --nproc, torchrun, srun or mpirun";
 constexpr std::string_view kKernels = "kernels are chosen by the device";
-constexpr std::string_view kOverlap = "gradients are summed beside the backward pass anyway";
 
 // clang-format off
 constexpr MegatronArgument kArguments[] = {
@@ -138,8 +137,8 @@ constexpr MegatronArgument kArguments[] = {
     {"use-megatron-fsdp", none, settings},
     {"data-parallel-sharding-strategy", one, settings},
     {"use-torch-fsdp2", none, nothing, {}, {}, "parallel.zero = 2 splits state and gradients"},
-    {"overlap-grad-reduce", none, same, {}, {}, kOverlap},
-    {"overlap-param-gather", none, nothing, {}, {}, "parameters are gathered after the update"},
+    {"overlap-grad-reduce", none, on, "parallel.overlap"},
+    {"overlap-param-gather", none, on, "parallel.overlap"},
     {"ddp-bucket-size", one, nothing, {}, {}, "buckets have a size of their own"},
     {"no-contiguous-buffers-in-local-ddp", none, same},
     {"DDP-impl", one, same},

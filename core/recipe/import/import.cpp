@@ -235,14 +235,18 @@ Value in_order(const Value& tree) {
 
 } // namespace
 
-std::string ImportedRecipe::toml(const std::string& title) const {
-  std::string text = "# " + title + "\n";
-  for (const std::string& line : comments) {
-    text += (&line == &comments.front() ? "#\n# " : "# ") + line + "\n";
-  }
+std::string ImportedRecipe::text(const std::string& title, RecipeFormat format) const {
   Recipe recipe;
   recipe.tree = in_order(tree);
-  return text + "\n" + show_recipe(recipe, RecipeFormat::toml, /*origins=*/true);
+  if (format == RecipeFormat::json) {
+    return show_recipe(recipe, format, /*origins=*/false);
+  }
+  const std::string mark = format == RecipeFormat::lua ? "--" : "#";
+  std::string text = mark + " " + title + "\n";
+  for (const std::string& line : comments) {
+    text += (&line == &comments.front() ? mark + "\n" : "") + mark + " " + line + "\n";
+  }
+  return text + "\n" + show_recipe(recipe, format, /*origins=*/true);
 }
 
 ImportedRecipe import_arguments(const ShellCommand& command) {

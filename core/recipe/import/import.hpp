@@ -1,6 +1,7 @@
 #pragma once
 /// A training command of Megatron-LM as a recipe.
 
+#include "core/recipe/commands.hpp"
 #include "core/recipe/import/shell.hpp"
 #include "megahost/value.hpp"
 
@@ -13,8 +14,9 @@ struct ImportedRecipe {
   Value tree = Table{};              ///< each value's layer is the argument that it comes from
   std::vector<std::string> comments; ///< of arguments without an equivalent, and of what differs
 
-  /// The recipe in TOML, an argument behind each value, the comments on top.
-  [[nodiscard]] std::string toml(const std::string& title) const;
+  /// The recipe, an argument behind each value, the comments on top. JSON has no comments: there it
+  /// is the values alone.
+  [[nodiscard]] std::string text(const std::string& title, RecipeFormat format) const;
 };
 
 /// Defaults of Megatron-LM that are not megahost's are written out.

@@ -1,0 +1,23 @@
+#pragma once
+/// Options that no schema knows, and what they were meant to be.
+
+#include "megahost/schema.hpp"
+
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// Reports an option that `schema` lacks: with the key that another program's name for it means,
+/// the section that has it, or the nearest name. Of a section of another program each key is
+/// reported.
+///
+/// `path`: of the table, "" for the recipe itself
+void report_unknown(
+    const Schema& schema,
+    const Table::Entry& entry,
+    const std::string& path,
+    std::vector<Problem>& ret_problems
+);
+
+} // namespace mh

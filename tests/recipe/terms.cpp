@@ -1,0 +1,82 @@
+// What other programs call the keys of a recipe.
+
+#include "core/recipe/terms.hpp"
+
+#include "core/recipe/import/arguments.hpp"
+#include "core/recipe/sections.hpp"
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+namespace {
+
+std::string key_of(const char* path) {
+  const auto meaning = mh::meaning_of(path);
+  return meaning ? meaning->key : "unknown";
+}
+
+/// Whether the core or a plugin of the key's section can have it.
+bool may_be(std::string_view key) {
+  const size_t dot = key.find('.');
+  if (dot == std::string_view::npos) {
+    return mh::recipe_schema().find(key) != nullptr;
+  }
+  const auto section = key.substr(0, dot);
+  const auto& names = mh::section_names();
+  return std::find(names.begin(), names.end(), section) != names.end() &&
+         (mh::plugin_section(section) || mh::core_schema(section).find(key.substr(dot + 1)));
+}
+
+} // namespace
+
+TEST_CASE("names of Megatron-LM, torchtitan and Hugging Face, at any level") {
+  CHECK(key_of("save_interval") == "checkpoint.interval");
+  CHECK(key_of("train.save-interval") == "checkpoint.interval");
+  CHECK(key_of("global_batch_size") == "batch.global");
+  CHECK(key_of("batch.GLOBAL_BATCH_SIZE") == "batch.global");
+  CHECK(key_of("training.local_batch_size") == "batch.micro");
+  CHECK(key_of("training.steps") == "train.iters");
+  CHECK(key_of("validation.steps") == "train.eval_iters");
+  CHECK(key_of("parallelism.tensor_parallel_degree") == "parallel.tensor");
+  CHECK(key_of("model.num_hidden_layers") == "model.layers");
+  CHECK(key_of("per_device_train_batch_size") == "batch.micro");
+  CHECK(key_of("torch_dtype") == "precision");
+}
+
+TEST_CASE("our own keys in another section") {
+  CHECK(key_of("lr") == "optimizer.lr");
+  CHECK(key_of("train.clip_grad") == "optimizer.clip_grad");
+  CHECK(key_of("train.iters") == "unknown"); // where it belongs
+  CHECK(key_of("optimizer.lrr") == "unknown");
+}
+
+TEST_CASE("other programs' words for a value") {
+  const std::vector<std::string> formats{"auto", "fp32", "bf16", "fp16", "fp8"};
+  CHECK(mh::word_meant("bfloat16", formats) == "bf16");
+  CHECK(mh::word_meant("fp61", formats) == "fp16"); // the nearest
+  CHECK(mh::word_meant("gpu", {"cpu", "cuda"}) == "cuda");
+  CHECK(mh::word_meant("silu", {"gelu", "gelu_tanh", "swiglu"}) == "swiglu");
+  CHECK_FALSE(mh::word_meant("bfloat16", {"line", "json"}));
+}
+
+TEST_CASE("what has no equivalent says why") {
+  const auto meaning = mh::meaning_of("transformer_impl");
+  REQUIRE(meaning);
+  CHECK(meaning->key.empty());
+  CHECK(meaning->note == "kernels are chosen by the device");
+}
+
+TEST_CASE("each term stands once and means a key that can be there") {
+  std::set<std::string_view> names;
+  for (const mh::ForeignTerm& term : mh::foreign_terms()) {
+    CAPTURE(term.name);
+    CHECK(names.insert(term.name).second);
+    CHECK(may_be(term.key));
+    CHECK(key_of(std::string(term.name).c_str()) == term.key);
+  }
+  for (const mh::MegatronArgument& argument : mh::megatron_arguments()) {
+    CAPTURE(argument.name);
+    CHECK((argument.key.empty() || may_be(argument.key)));
+  }
+}

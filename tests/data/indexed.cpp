@@ -338,6 +338,18 @@ TEST_CASE("an id outside the vocabulary is named with its document") {
   ));
 }
 
+TEST_CASE("training needs no validation split") {
+  const Folder folder;
+  const std::string path = folder.write("c", Documents(3, std::vector<int32_t>(9, 1)));
+  const IndexedCorpus corpus(config({path}), arguments({0.99, 0.01, 0}));
+  CHECK(corpus.size(Split::train) == 3);
+  CHECK(corpus.size(Split::valid) == 0);
+  CHECK(contains(
+      failure([&] { (void)corpus.sample(Split::valid, 0); }),
+      path + ": the valid split holds 0 documents of 3 with 0 tokens, but a sample needs 9"
+  ));
+}
+
 TEST_CASE("what a recipe may get wrong") {
   const Folder folder;
   const std::string path = folder.write("c", Documents(23, std::vector<int32_t>(9, 1)));
@@ -347,7 +359,7 @@ TEST_CASE("what a recipe may get wrong") {
   ));
   CHECK(contains(
       failure([&] {
-        IndexedCorpus(config({path}), arguments({0.9, 0.08, 0.02}));
+        (void)IndexedCorpus(config({path}), arguments({0.9, 0.08, 0.02})).sample(Split::test, 0);
       }),
       path + ": the test split holds 0 documents of 23 with 0 tokens, but a sample needs 9"
   ));

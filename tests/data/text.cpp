@@ -1,5 +1,6 @@
-#include "plugins/data/text/files.hpp"
 #include "plugins/data/text/text.hpp"
+
+#include "plugins/data/text/files.hpp"
 #include "plugins/data/tokenizers/tokenizers.hpp"
 
 #include <megahost/error.hpp>
@@ -341,6 +342,15 @@ TEST_CASE("bad input: a sentence, and exit code 5") {
   CHECK(failure([&] {
           (void)corpus({middle}).sample(mh::Split::valid, 0);
         }) == "the valid split of the corpus is empty");
+  const std::string more = folder.write("more.txt", numbered(30));
+  const auto train_only = corpus({middle, more}, arguments({0.9, 0.05, 0.05}, 25));
+  CHECK(train_only.size(mh::Split::train) > 0); // a run that does not evaluate is fine with it
+  CHECK(train_only.size(mh::Split::test) == 0);
+  CHECK(failure([&] { (void)train_only.sample(mh::Split::test, 0); })
+            .starts_with(
+                "data.split asks for a test split, but its share is less than one sequence: 2 "
+                "files with 70 tokens were dealt out as train "
+            ));
 
   auto args = arguments();
   args.vocab = 100;

@@ -102,8 +102,22 @@ IndexedCorpus::IndexedCorpus(const Config& config, const Args& args)
   }
   for (const Split split : {Split::train, Split::valid, Split::test}) {
     if (args.split[static_cast<size_t>(split)] > 0) {
-      splits_[static_cast<size_t>(split)] = make_mixture(split);
+      splits_[static_cast<size_t>(split)] = mixture_or_reason(split);
     }
+  }
+}
+
+/// A run without evaluation needs no validation split.
+IndexedCorpus::Mixture IndexedCorpus::mixture_or_reason(Split split) const {
+  try {
+    return make_mixture(split);
+  } catch (const Error& error) {
+    if (split == Split::train) {
+      throw;
+    }
+    Mixture none;
+    none.lacks = error;
+    return none;
   }
 }
 
@@ -159,6 +173,9 @@ void IndexedCorpus::check_id(
 
 Sample IndexedCorpus::sample(Split split, int64_t index) const {
   const Mixture& mixture = splits_[static_cast<size_t>(split)];
+  if (mixture.lacks) {
+    throw *mixture.lacks;
+  }
   if (mixture.size == 0) {
     throw Error(
         std::string("the ") + kSplitNames[static_cast<size_t>(split)] +

@@ -5,6 +5,7 @@
 #include "packing.hpp"
 
 #include <megahost/corpus.hpp>
+#include <megahost/error.hpp>
 #include <megahost/schema.hpp>
 
 #include <array>
@@ -34,8 +35,9 @@ public:
 
   /// Opens and checks all files.
   ///
-  /// Throws:  mh::Error (exit code 5) for files that are missing or damaged, and a split with less
-  ///          than one sample although its share is not 0
+  /// Throws:  mh::Error (exit code 5) for files that are missing or damaged, and a training split
+  /// with
+  ///          less than one sample; another split with less has none, and `sample` says why
   IndexedCorpus(const Config& config, const Args& args);
 
   [[nodiscard]] int64_t size(Split split) const override;
@@ -50,8 +52,10 @@ private:
     std::vector<std::unique_ptr<Packing>> packings; // one for each dataset
     std::unique_ptr<Blend> blend;
     uint64_t size = 0;
+    std::optional<Error> lacks{}; // why it is empty although its share is not 0
   };
 
+  [[nodiscard]] Mixture mixture_or_reason(Split split) const;
   [[nodiscard]] Mixture make_mixture(Split split) const;
   void check_id(const IndexedDataset& dataset, const Piece& piece, size_t at, int64_t id) const;
 

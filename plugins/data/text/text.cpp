@@ -102,12 +102,10 @@ std::vector<Document> TextCorpus::tokenise(const Config& config) {
 
 void TextCorpus::deal_out(const std::vector<Document>& documents) {
   const auto needed = static_cast<uint64_t>(args_.seq_length) + 1;
-  const std::string found = thousands(files_) + (files_ == 1 ? " file" : " files") + " with " +
-                            thousands(tokens_.size()) + " tokens";
   if (tokens_.size() < needed) {
     throw Error(
         (tokens_.size() == 0 ? "the corpus is empty: " : "the corpus is shorter than one sequence: "
-        ) + found +
+        ) + found() +
             ", and model.seq_length " + std::to_string(args_.seq_length) + " needs " +
             thousands(needed),
         "give more text in data.paths, or lower model.seq_length",
@@ -115,17 +113,25 @@ void TextCorpus::deal_out(const std::vector<Document>& documents) {
     );
   }
   slices_ = deal(cut(documents, std::max(tokens_.size() / 256, needed)), args_.split, needed);
-  for (size_t split = 0; split < slices_.size(); ++split) {
-    if (args_.split[split] > 0 && slices_[split].size() < needed) {
-      throw Error(
-          "data.split asks for a " + std::string(kSplitNames[split]) +
-              " split, but its share is less than one sequence: " + found + " were dealt out as " +
-              describe_splits(sizes(), args_.split) + ", and a sequence needs " + thousands(needed),
-          "give more text, a larger share in data.split, or a shorter model.seq_length",
-          exit_code::data
-      );
-    }
+  if (args_.split[0] > 0 && slices_[0].size() < needed) {
+    throw too_short(Split::train); // the others are refused when somebody asks for them
   }
+}
+
+Error TextCorpus::too_short(Split split) const {
+  return Error(
+      "data.split asks for a " + std::string(kSplitNames[static_cast<size_t>(split)]) +
+          " split, but its share is less than one sequence: " + found() + " were dealt out as " +
+          describe_splits(sizes(), args_.split) + ", and a sequence needs " +
+          thousands(static_cast<uint64_t>(args_.seq_length) + 1),
+      "give more text, a larger share in data.split, or a shorter model.seq_length",
+      exit_code::data
+  );
+}
+
+std::string TextCorpus::found() const {
+  return thousands(files_) + (files_ == 1 ? " file" : " files") + " with " +
+         thousands(tokens_.size()) + " tokens";
 }
 
 std::array<uint64_t, 3> TextCorpus::sizes() const {
@@ -139,6 +145,9 @@ int64_t TextCorpus::size(Split split) const {
 
 Sample TextCorpus::sample(Split split, int64_t index) const {
   const auto count = static_cast<uint64_t>(size(split));
+  if (count == 0 && args_.split[static_cast<size_t>(split)] > 0) {
+    throw too_short(split);
+  }
   if (count == 0) {
     throw Error(
         std::string("the ") + kSplitNames[static_cast<size_t>(split)] +

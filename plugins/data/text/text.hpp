@@ -46,7 +46,8 @@ public:
   /// Finds, reads and tokenises all files.
   ///
   /// Throws:  mh::Error (exit code 5) for files that are missing or cannot be read, ids outside the
-  ///          vocabulary, and a split with less than one sequence although its share is not 0
+  ///          vocabulary, and a training split with less than one sequence; another split with less
+  ///          has no samples, and `sample` says why
   TextCorpus(const Config& config, const Args& args);
 
   [[nodiscard]] int64_t size(Split split) const override;
@@ -57,6 +58,9 @@ private:
   std::vector<Document> tokenise(const Config& config);
   void deal_out(const std::vector<Document>& documents);
   [[nodiscard]] std::array<uint64_t, 3> sizes() const; // tokens
+  [[nodiscard]] std::string found() const;             // "3 files with 812 tokens"
+  /// Of a split whose share is less than one sequence.
+  [[nodiscard]] Error too_short(Split split) const;
 
   Args args_;
   TokenStore tokens_;

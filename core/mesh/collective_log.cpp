@@ -1,6 +1,7 @@
 #include "core/mesh/collective_log.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace mh {
@@ -47,7 +48,9 @@ CollectiveLog::Wait::Wait(CollectiveLog& log, const Entry& entry)
 CollectiveLog::Wait::~Wait() {
   const std::lock_guard lock(log_.mutex_);
   log_.waits_in_.reset();
-  log_.moved_ = Clock::now();
+  if (std::uncaught_exceptions() == 0) { // a collective that failed is no progress
+    log_.moved_ = Clock::now();
+  }
 }
 
 size_t CollectiveLog::add_group(std::string name, std::vector<int64_t> members) {

@@ -56,6 +56,9 @@ HangWatch::~HangWatch() {
   }
   ends_.notify_all();
   thread_.join();
+  if (answers_.valid()) { // rank 0 takes the store away soon
+    answers_.wait_for(std::chrono::seconds(1));
+  }
 }
 
 void HangWatch::run() {
@@ -85,10 +88,10 @@ void HangWatch::look(const RankProgress& own) {
 /// Tells the store where this rank is and asks for others. A store whose process is stopped never
 /// answers: the thread that asks it is left behind then.
 void HangWatch::visit(const RankProgress& own, const std::vector<int64_t>& ask) {
-  const auto now = Clock::now();
+  visited_ = Clock::now();
   for (const int64_t rank : ask) {
     auto& asked = others_[static_cast<size_t>(rank)].asked;
-    asked = asked.value_or(now);
+    asked = asked.value_or(visited_);
   }
   const std::string told = nlohmann::json::array({++beat_, host_, progress_text(own)})
                                .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -145,7 +148,16 @@ std::vector<int64_t> HangWatch::whom_to_ask() const {
   return all;
 }
 
+bool HangWatch::store_is_silent() const {
+  return answers_.valid() && Clock::now() - visited_ > kSilentTicks * tick_;
+}
+
+/// Without a store nobody knows who else lives: the first rank of the second machine speaks for a
+/// first machine that is gone.
 bool HangWatch::speaks() const {
+  if (store_is_silent() && terms_.rank == terms_.local_ranks) {
+    return true;
+  }
   const auto asked = whom_to_ask();
   return static_cast<int64_t>(asked.size()) + 1 == terms_.ranks &&
          (terms_.rank == 0 || is_silent(terms_.rank - 1));

@@ -34,7 +34,7 @@ public:
   using Say = std::function<void(const std::string&)>;
 
   struct Terms {
-    int64_t rank = 0, ranks = 1;
+    int64_t rank = 0, ranks = 1, local_ranks = 1;
     double after =
         10; ///< seconds without progress before it is said; then 3, 6, 12, ... times that
     double timeout = 600; ///< seconds after which the transport gives up
@@ -69,6 +69,7 @@ private:
   void visit(const RankProgress& own, const std::vector<int64_t>& ask);
   [[nodiscard]] std::vector<int64_t> whom_to_ask() const;
   [[nodiscard]] bool speaks() const;
+  [[nodiscard]] bool store_is_silent() const;
   [[nodiscard]] bool is_silent(int64_t rank) const;
   void judge(const RankProgress& own);
   void forget();
@@ -82,6 +83,7 @@ private:
 
   int64_t beat_ = 0;
   std::future<Answers> answers_; // of the visit to the store that is under way
+  Clock::time_point visited_{};  // when it began
   std::vector<Other> others_;    // by rank
   int ticks_ = 0;                // in a row without progress
   double next_ = 0;              // seconds without progress at which something is said

@@ -291,6 +291,7 @@ std::unique_ptr<HangWatch> Processes::watch(
       HangWatch::Terms{
           .rank = world().rank,
           .ranks = world().size,
+          .local_ranks = world().local_size,
           .after = after,
           .timeout = std::chrono::duration<double>(timeout_).count()},
       c10::make_intrusive<c10d::PrefixStore>("watch", store_->clone()),

@@ -32,12 +32,8 @@ std::string placed(const std::vector<int64_t>& ranks, const std::vector<SeenRank
   return text + (hosts.size() > kShown ? ", ..." : "");
 }
 
-/// What a rank does that keeps others waiting.
-std::string why_late(const SeenRank& rank) {
-  if (rank.answer == Answer::silent) {
-    return "which does not answer (its process is stopped, or its machine cannot be reached)";
-  }
-  const RankProgress& at = rank.at;
+/// What a rank that answers does and keeps others waiting with.
+std::string why_late(const RankProgress& at) {
   return "which is busy elsewhere in step " + std::to_string(at.step) +
          (at.last.number == 0
               ? ", before its first collective"
@@ -103,12 +99,23 @@ private:
 
   [[nodiscard]] std::string causes(const std::vector<int64_t>& late) const {
     constexpr size_t kShown = 4;
-    std::string text = "waiting for ";
-    for (size_t i = 0; i < std::min(kShown, late.size()); ++i) {
-      text += (i == 0 ? "" : "; for ") + placed({late[i]}, ranks_) + ", " + why_late(of(late[i]));
+    std::vector<int64_t> silent, busy;
+    for (const int64_t rank : late) {
+      (of(rank).answer == Answer::silent ? silent : busy).push_back(rank);
     }
-    return late.size() > kShown
-               ? text + "; and for " + std::to_string(late.size() - kShown) + " more"
+    std::string text;
+    if (!silent.empty()) {
+      text = "waiting for " + placed(silent, ranks_) + ", which " +
+             (silent.size() == 1 ? "does not answer (its process is" : "do not answer (they are") +
+             " stopped, or " + (silent.size() == 1 ? "its machine" : "their machines") +
+             " cannot be reached)";
+    }
+    for (size_t i = 0; i < std::min(kShown, busy.size()); ++i) {
+      text += (text.empty() ? "waiting for " : "; for ") + placed({busy[i]}, ranks_) + ", " +
+              why_late(of(busy[i]).at);
+    }
+    return busy.size() > kShown
+               ? text + "; and for " + std::to_string(busy.size() - kShown) + " more"
                : text;
   }
 

@@ -60,6 +60,15 @@ TEST_CASE("a rank that does not answer is named, and those that wait for it toge
   );
 }
 
+TEST_CASE("several ranks that do not answer are named together") {
+  SeenRank silent = busy("world:0,1,2", 4);
+  silent.answer = Answer::silent;
+  const auto stall = find_stall({waiting("world:0,1,2", {1, 2}, 5), silent, silent}, kPatience);
+  REQUIRE(stall);
+  CHECK(stall->text.starts_with("waiting for ranks 1 and 2 on n2, which do not answer (they are "
+                                "stopped, or their machines cannot be reached); rank 0 on n1 "));
+}
+
 TEST_CASE("a rank that is busy elsewhere is told from one that has come there") {
   const auto stall = find_stall(
       {waiting("tp:0,1,2", {1, 2}, 5), busy("tp:0,1,2", 4), busy("tp:0,1,2", 5)}, kPatience

@@ -31,10 +31,7 @@ DecoderConfig complete(DecoderConfig c, const Architecture::Args& args) {
   c.kv_heads = c.kv_heads.value_or(c.heads);
   c.head_dim = c.head_dim.value_or(c.hidden / c.heads);
   c.qkv_bias = c.qkv_bias.value_or(c.bias);
-  if (!c.ffn_hidden) {
-    const int64_t gated = (8 * c.hidden + 3 * 64 - 1) / (3 * 64) * 64;
-    c.ffn_hidden = is_gated(activation_kind(c.activation)) ? gated : 4 * c.hidden;
-  }
+  c.ffn_hidden = c.ffn_hidden.value_or(decoder_detail::default_ffn_hidden(c.hidden, c.activation));
   return c;
 }
 

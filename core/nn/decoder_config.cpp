@@ -174,6 +174,11 @@ std::vector<std::string> checked_fields() {
   return fields;
 }
 
+int64_t default_ffn_hidden(int64_t hidden, const std::string& activation) {
+  return is_gated(activation_kind(activation)) ? (8 * hidden + 3 * 64 - 1) / (3 * 64) * 64
+                                               : 4 * hidden;
+}
+
 std::string contradiction(const std::string& field, const DecoderConfig& c) {
   for (const Condition& condition : kConditions) {
     if (condition.field == field) {

@@ -1,3 +1,4 @@
+#include "core/recipe/foreign_json.hpp"
 #include "core/recipe/problem.hpp"
 #include "core/recipe/read.hpp"
 
@@ -40,8 +41,10 @@ private:
 /// Builds the tree from nlohmann's events.
 class JsonReader {
 public:
-  explicit JsonReader(const SourcePtr& source)
-      : index_(source) {}
+  /// `null` says whether null is a value.
+  JsonReader(const SourcePtr& source, bool null)
+      : index_(source)
+      , null_(null) {}
 
   Value read() {
     const std::string& text = index_.source()->text;
@@ -52,7 +55,9 @@ public:
     return std::move(root_);
   }
 
-  bool null() { return fail("null is no value of a recipe: leave the key out"); }
+  bool null() {
+    return null_ ? scalar(Value()) : fail("null is no value of a recipe: leave the key out");
+  }
 
   bool boolean(bool value) { return scalar(value); }
 
@@ -187,16 +192,15 @@ private:
   }
 
   LineIndex index_;
+  bool null_;
   size_t consumed_ = 0;
   std::vector<Value> open_;
   std::vector<Key> keys_;
   Value root_;
 };
 
-} // namespace
-
-Value read_json(const SourcePtr& source) {
-  Value tree = JsonReader(source).read();
+Value read_table(const SourcePtr& source, bool null) {
+  Value tree = JsonReader(source, null).read();
   if (!tree.is_table()) {
     throw RecipeError(
         {{tree.origin,
@@ -207,6 +211,16 @@ Value read_json(const SourcePtr& source) {
     );
   }
   return tree;
+}
+
+} // namespace
+
+Value read_json(const SourcePtr& source) {
+  return read_table(source, /*null=*/false);
+}
+
+Value read_foreign_json(const SourcePtr& source) {
+  return read_table(source, /*null=*/true);
 }
 
 } // namespace mh

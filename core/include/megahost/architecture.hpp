@@ -59,7 +59,8 @@ public:
   /// Adds the losses if the batch has labels; else sets "logits" [seq, batch, vocab] in the state.
   [[nodiscard]] virtual std::unique_ptr<Block> head(Builder& builder) const = 0;
 
-  /// The mapping to Hugging Face names; empty if there is no counterpart.
+  /// The mapping to Hugging Face names; empty if there is no counterpart. Which keys of a
+  /// config.json mean which fields a static function says (hugging_face.hpp).
   [[nodiscard]] virtual std::vector<HfTensor> hugging_face() const { return {}; }
 
   /// How a run starts from a simpler model's weights; empty if there is none.

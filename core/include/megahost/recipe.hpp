@@ -38,6 +38,7 @@ struct PluginSection {
 struct Recipe {
   struct Model : PluginSection {
     std::optional<std::string> preset; ///< row of recipes/presets/models.toml
+    std::optional<std::string> from;   ///< Hugging Face folder whose config.json says the fields
     int64_t seq_length = 1024;         ///< tokens per sample
   };
 

@@ -6,6 +6,7 @@
 
 #include "megahost/error.hpp"
 #include "megahost/export.hpp"
+#include "megahost/hugging_face.hpp"
 #include "megahost/kind.hpp"
 #include "megahost/schema.hpp"
 
@@ -76,6 +77,8 @@ public:
     /// Makes one: an interface pointer of the kind, owned by the caller. `args` points to the
     /// interface's Args. Use `Registry::make`.
     std::function<void*(const Value& options, const void* args)> make;
+    /// Of an architecture that has a `hugging_face_config()`; else null.
+    std::shared_ptr<const HfMapping> hugging_face{};
 
     [[nodiscard]] MH_API std::string full_name() const;
   };
@@ -87,7 +90,8 @@ public:
   Registry& operator=(Registry&&) noexcept;
 
   /// Offers T under a name. T derives from the interface of its kind and has a struct `Config`, a
-  /// `static void fields(mh::Fields<Config>&)` and a constructor `(const Config&, const Args&)`.
+  /// `static void fields(mh::Fields<Config>&)` and a constructor `(const Config&, const Args&)`; an
+  /// architecture may have a `static mh::HfMapping hugging_face_config()`.
   ///
   /// Throws:  mh::Error if the name is taken, or not made of a-z, 0-9, _, - and .
   template <class T>
@@ -96,6 +100,10 @@ public:
     static_assert(std::is_base_of_v<Base, T>, "the class and its kKind disagree");
     auto fields = fields_of<T>();
     Schema schema = fields.schema();
+    std::shared_ptr<const HfMapping> hugging_face{};
+    if constexpr (requires { T::hugging_face_config(); }) {
+      hugging_face = std::make_shared<const HfMapping>(T::hugging_face_config());
+    }
     add_entry(
         {T::kKind,
          std::move(name),
@@ -108,7 +116,8 @@ public:
                *static_cast<const typename Base::Args*>(args)
            );
            return made;
-         }}
+         },
+         std::move(hugging_face)}
     );
   }
 

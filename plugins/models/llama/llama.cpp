@@ -2,10 +2,122 @@
 /// attention, an untied output.
 
 #define MH_PLUGIN_LICENSE "Apache-2.0"
+#include <megahost/error.hpp>
 #include <megahost/nn/decoder.hpp>
+#include <megahost/nn/decoder_hugging_face.hpp>
 #include <megahost/plugin.hpp>
 
 namespace {
+
+/// Rows of the biases that Llama may have: ours are in all products, or in query, key and value.
+std::vector<mh::HfKey> bias_keys() {
+  return {
+      {.key = "attention_bias", .field = "qkv_bias", .absent = false},
+      {.key = "mlp_bias", .field = "bias", .absent = false},
+  };
+}
+
+/// transformers' attention_bias is of the output product too, our `bias` of that and the
+/// feed-forward.
+void simplify_llama(mh::Table& config) {
+  mh::simplify_rope(config);
+  const mh::Value& attention = *config.find("attention_bias");
+  if (!(attention == *config.find("mlp_bias"))) {
+    throw mh::Error(
+        attention.origin.where() + ": attention_bias is " + to_text(attention) +
+            " and mlp_bias is not, which llama cannot do",
+        "both or none",
+        mh::exit_code::data
+    );
+  }
+}
+
+/// Qwen3's attention_bias: biases of the attention alone, which llama has not.
+mh::HfKey no_attention_bias() {
+  return {.key = "attention_bias", .absent = false, .words = {{false}}};
+}
+
+void simplify_qwen(mh::Table& config) {
+  mh::simplify_rope(config);
+  mh::simplify_windows(config);
+}
+
+std::vector<mh::HfModel> models() {
+  using mh::joined;
+  using mh::llama_keys;
+  const mh::LlamaDefaults qwen{
+      .vocab = 151936,
+      .hidden = 4096,
+      .ffn_hidden = 22016,
+      .layers = 32,
+      .heads = 32,
+      .kv_heads = 32,
+      .length = 32768};
+  mh::LlamaDefaults qwen3 = qwen;
+  qwen3.head_dim = 128;
+  return {
+      {.model_type = "llama",
+       .architecture = "LlamaForCausalLM",
+       .keys = joined(
+           {llama_keys(
+                {.vocab = 32000,
+                 .hidden = 4096,
+                 .ffn_hidden = 11008,
+                 .layers = 32,
+                 .heads = 32,
+                 .length = 2048}
+            ),
+            bias_keys()}
+       ),
+       .harmless = {"max_sequence_length"},
+       .simplify = simplify_llama},
+      {.model_type = "mistral",
+       .architecture = "MistralForCausalLM",
+       .keys = joined(
+           {llama_keys(
+                {.vocab = 32000,
+                 .hidden = 4096,
+                 .ffn_hidden = 14336,
+                 .layers = 32,
+                 .heads = 32,
+                 .kv_heads = 8,
+                 .length = 131072}
+            ),
+            {{.key = "sliding_window", .field = "window", .absent = 4096}}}
+       ),
+       .simplify = [](mh::Table& config) { mh::simplify_rope(config); }},
+      {.model_type = "qwen2",
+       .architecture = "Qwen2ForCausalLM",
+       .keys = joined({llama_keys(qwen), mh::window_keys()}),
+       .always = {{"qkv_bias", true}},
+       .simplify = simplify_qwen,
+       .restore = mh::restore_windows},
+      {.model_type = "qwen3",
+       .architecture = "Qwen3ForCausalLM",
+       .keys = joined({llama_keys(qwen3), mh::window_keys(), {no_attention_bias()}}),
+       .always = {{"qk_norm", true}},
+       .simplify = simplify_qwen,
+       .restore = mh::restore_windows},
+      {.model_type = "exaone4", // its layers without a window do not rotate, unless none has one
+       .architecture = "Exaone4ForCausalLM",
+       .keys = joined(
+           {llama_keys(
+                {.vocab = 102400,
+                 .hidden = 4096,
+                 .ffn_hidden = 16384,
+                 .layers = 32,
+                 .heads = 32,
+                 .kv_heads = 32,
+                 .norm_eps = 1e-5,
+                 .length = 2048}
+            ),
+            {{.key = "sliding_window", .absent = 4096, .words = {{mh::Value()}}}}}
+       ),
+       .always = {{"qk_norm", true}, {"norm_placement", "branch"}},
+       .harmless = {"sliding_window_pattern", "layer_types"},
+       .simplify = [](mh::Table& config) { mh::simplify_rope(config); }},
+  };
+}
 
 class Llama : public mh::Decoder {
 public:
@@ -20,6 +132,10 @@ public:
   };
 
   static void fields(mh::Fields<Config>& f) { mh::decoder_fields(f); }
+
+  static mh::HfMapping hugging_face_config() {
+    return {.models = models(), .free = mh::decoder_free(), .plain = mh::decoder_plain};
+  }
 
   Llama(const Config& config, const Args& args)
       : Decoder(config, args) {}

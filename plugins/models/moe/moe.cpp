@@ -3,6 +3,7 @@
 
 #define MH_PLUGIN_LICENSE "Apache-2.0"
 #include "config.hpp"
+#include "hugging_face.hpp"
 
 #include <megahost/plugin.hpp>
 
@@ -13,6 +14,8 @@ public:
   using Config = MoeConfig;
 
   static void fields(mh::Fields<Config>& f) { moe_fields(f); }
+
+  static mh::HfMapping hugging_face_config() { return moe_hugging_face(); }
 
   Moe(const Config& config, const Args& args)
       : Decoder(config, args)

@@ -71,6 +71,10 @@ namespace decoder_detail {
 /// The fields at which contradictions between fields are reported.
 [[nodiscard]] MH_API std::vector<std::string> checked_fields();
 
+/// `ffn_hidden` where a recipe does not say: 4 hidden, or 8/3 hidden rounded up to a multiple
+/// of 64.
+[[nodiscard]] MH_API int64_t default_ffn_hidden(int64_t hidden, const std::string& activation);
+
 /// What is wrong at a field of kChecked, as a sentence; empty if nothing is.
 [[nodiscard]] MH_API std::string contradiction(const std::string& field, const DecoderConfig& c);
 

@@ -1,0 +1,322 @@
+#include "hugging_face.hpp"
+
+#include <megahost/error.hpp>
+#include <megahost/nn/decoder_hugging_face.hpp>
+
+#include <algorithm>
+
+namespace {
+
+using mh::HfKey;
+using mh::Table;
+using mh::Value;
+
+bool is_absent(const Value* value) {
+  return value == nullptr || value->is_null();
+}
+
+int64_t integer(const Table& table, const char* key, int64_t otherwise) {
+  const Value* value = table.find(key);
+  return is_absent(value) ? otherwise : value->as_integer();
+}
+
+/// Qwen's dense layers: those of `mlp_only_layers`, and those whose number, from 1, is no multiple
+/// of `decoder_sparse_step`. They become a word a layer; none if all layers have experts.
+void simplify_dense_layers(Table& config) {
+  const Value dense = *config.find("mlp_only_layers");
+  const int64_t step = integer(config, "decoder_sparse_step", 1);
+  config.erase("decoder_sparse_step");
+  Value::Array words;
+  bool all = true;
+  for (int64_t i = 0; i < config.find("num_hidden_layers")->as_integer(); ++i) {
+    const bool listed = !dense.is_null() &&
+                        std::count(dense.as_array().begin(), dense.as_array().end(), Value(i)) > 0;
+    const bool experts = !listed && step > 0 && (i + 1) % step == 0;
+    words.emplace_back(experts ? "moe" : "dense");
+    all = all && experts;
+  }
+  Value pattern = all ? Value() : Value(std::move(words));
+  pattern.origin = dense.origin;
+  config.set("mlp_only_layers", pattern);
+}
+
+void restore_dense_layers(Table& config) {
+  Value::Array dense;
+  if (const Value* pattern = config.find("mlp_only_layers"); !is_absent(pattern)) {
+    const auto& words = pattern->as_array();
+    const int64_t layers = integer(config, "num_hidden_layers", 0);
+    for (int64_t i = 0; i < layers && !words.empty(); ++i) {
+      if (words[static_cast<size_t>(i) % words.size()] == Value("dense")) {
+        dense.emplace_back(i);
+      }
+    }
+  }
+  config.set("mlp_only_layers", dense);
+  config.set("decoder_sparse_step", 1);
+}
+
+void simplify_qwen3(Table& config) {
+  mh::simplify_rope(config);
+  simplify_dense_layers(config);
+  const Value* window = config.find("use_sliding_window");
+  if (is_absent(window) || !window->as_boolean()) {
+    config.set("sliding_window", Value());
+  }
+  config.erase("use_sliding_window");
+}
+
+void restore_qwen3(Table& config) {
+  restore_dense_layers(config);
+  config.set("use_sliding_window", !is_absent(config.find("sliding_window")));
+}
+
+void simplify_qwen2(Table& config) {
+  mh::simplify_rope(config);
+  simplify_dense_layers(config);
+  mh::simplify_windows(config, /*alternate=*/true);
+}
+
+void restore_qwen2(Table& config) {
+  restore_dense_layers(config);
+  mh::restore_windows(config);
+  if (const Value* window = config.find("sliding_window");
+      !is_absent(window) && config.find("layer_types") == nullptr) {
+    const auto layers = static_cast<size_t>(integer(config, "num_hidden_layers", 0));
+    config.set("layer_types", Value::Array(layers, "sliding_attention"));
+  }
+}
+
+/// The shared experts are one feed-forward of all their units.
+void simplify_deepseek(Table& config) {
+  mh::simplify_rope(config, /*latent=*/true);
+  Value& shared = *config.find("n_shared_experts");
+  const int64_t units =
+      integer(config, "n_shared_experts", 0) * config.find("moe_intermediate_size")->as_integer();
+  const mh::Origin origin = shared.origin;
+  shared = units > 0 ? Value(units) : Value();
+  shared.origin = origin;
+}
+
+void restore_deepseek(Table& config) {
+  const Value* units = config.find("n_shared_experts");
+  const int64_t each = integer(config, "moe_intermediate_size", 0);
+  if (!is_absent(units)) {
+    if (each <= 0 || units->as_integer() % each != 0) {
+      throw mh::Error(
+          "model.shared_hidden is " + to_text(*units) + ", which is no multiple of expert_hidden " +
+              std::to_string(each),
+          "DeepSeek-V3 has a number of shared experts of that size"
+      );
+    }
+    config.set("n_shared_experts", units->as_integer() / each);
+  } else {
+    config.set("n_shared_experts", 0);
+  }
+}
+
+HfKey always(const char* key, const Value& value) {
+  return {.key = key, .absent = value, .words = {{value}}};
+}
+
+mh::HfModel mixtral() {
+  return {
+      .model_type = "mixtral",
+      .architecture = "MixtralForCausalLM",
+      .keys = mh::joined(
+          {mh::llama_keys(
+               {.vocab = 32000,
+                .hidden = 4096,
+                .ffn_hidden = 14336,
+                .layers = 32,
+                .heads = 32,
+                .kv_heads = 8,
+                .norm_eps = 1e-5,
+                .rope_base = 1e6,
+                .length = 131072}
+           ),
+           {{.key = "num_local_experts",
+             .field = "experts",
+             .absent = 8,
+             .aliases = {"num_experts"}},
+            {.key = "num_experts_per_tok", .field = "experts_per_token", .absent = 2},
+            {.key = "sliding_window", .field = "window"}}}
+      ),
+      .always = {{"router", "topk_softmax"}},
+      .harmless = {"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"},
+      .simplify = [](Table& config) { mh::simplify_rope(config); }};
+}
+
+/// Keys of Qwen's mixtures, which differ in their defaults.
+std::vector<HfKey> qwen_experts(int64_t experts, int64_t per_token, int64_t units) {
+  return {
+      {.key = "num_experts",
+       .field = "experts",
+       .absent = experts,
+       .aliases = {"num_local_experts"}},
+      {.key = "num_experts_per_tok", .field = "experts_per_token", .absent = per_token},
+      {.key = "moe_intermediate_size", .field = "expert_hidden", .absent = units},
+      {.key = "norm_topk_prob", .field = "router_normalise", .absent = false},
+      {.key = "mlp_only_layers", .field = "moe_pattern"},
+  };
+}
+
+mh::HfModel qwen3() {
+  return {
+      .model_type = "qwen3_moe",
+      .architecture = "Qwen3MoeForCausalLM",
+      .keys = mh::joined(
+          {mh::llama_keys(
+               {.vocab = 151936,
+                .hidden = 2048,
+                .ffn_hidden = 6144,
+                .layers = 24,
+                .heads = 32,
+                .kv_heads = 4,
+                .length = 32768}
+           ),
+           qwen_experts(/*experts=*/128, /*per_token=*/8, /*units=*/768),
+           {{.key = "sliding_window", .field = "window", .absent = 4096},
+            always("attention_bias", false)}}
+      ),
+      .always = {{"router", "softmax_topk"}, {"qk_norm", true}},
+      .harmless = {"output_router_logits", "router_aux_loss_coef", "max_window_layers"},
+      .simplify = simplify_qwen3,
+      .restore = restore_qwen3};
+}
+
+mh::HfModel qwen2() {
+  return {
+      .model_type = "qwen2_moe",
+      .architecture = "Qwen2MoeForCausalLM",
+      .keys = mh::joined(
+          {mh::llama_keys(
+               {.vocab = 151936,
+                .hidden = 2048,
+                .ffn_hidden = 5632,
+                .layers = 24,
+                .heads = 16,
+                .kv_heads = 16,
+                .length = 32768}
+           ),
+           qwen_experts(/*experts=*/60, /*per_token=*/4, /*units=*/1408),
+           mh::window_keys(),
+           {{.key = "shared_expert_intermediate_size", .field = "shared_hidden", .absent = 5632},
+            {.key = "qkv_bias", .field = "qkv_bias", .absent = true}}}
+      ),
+      .always = {{"router", "softmax_topk"}, {"shared_gate", true}},
+      .harmless = {"output_router_logits", "router_aux_loss_coef"},
+      .simplify = simplify_qwen2,
+      .restore = restore_qwen2};
+}
+
+/// Its `head_dim` is that of what is rotated; multi-token prediction is no part of the model.
+mh::HfModel deepseek() {
+  auto keys = mh::llama_keys(
+      {.vocab = 129280,
+       .hidden = 7168,
+       .ffn_hidden = 18432,
+       .layers = 61,
+       .heads = 128,
+       .kv_heads = 128,
+       .length = 4096}
+  );
+  std::erase_if(keys, [](const HfKey& key) { return key.key == "head_dim"; });
+  return {
+      .model_type = "deepseek_v3",
+      .architecture = "DeepseekV3ForCausalLM",
+      .keys = mh::joined(
+          {keys,
+           {{.key = "kv_lora_rank", .field = "kv_rank", .absent = 512},
+            {.key = "q_lora_rank", .field = "q_rank", .absent = 1536},
+            {.key = "qk_nope_head_dim", .field = "head_dim", .absent = 128},
+            {.key = "qk_rope_head_dim", .field = "rope_head_dim", .absent = 64},
+            {.key = "v_head_dim", .field = "v_head_dim", .absent = 128},
+            {.key = "rope_parameters.mscale", .field = "rope_mscale"},
+            {.key = "rope_parameters.mscale_all_dim", .field = "rope_mscale_all_dim"},
+            {.key = "n_routed_experts",
+             .field = "experts",
+             .absent = 256,
+             .aliases = {"num_local_experts"}},
+            {.key = "num_experts_per_tok", .field = "experts_per_token", .absent = 8},
+            {.key = "moe_intermediate_size", .field = "expert_hidden", .absent = 2048},
+            {.key = "n_shared_experts", .field = "shared_hidden", .absent = 1},
+            {.key = "first_k_dense_replace", .field = "first_dense", .absent = 3},
+            {.key = "n_group", .field = "router_groups", .absent = 8},
+            {.key = "topk_group", .field = "router_groups_chosen", .absent = 4},
+            {.key = "norm_topk_prob", .field = "router_normalise", .absent = true},
+            {.key = "routed_scaling_factor", .field = "router_scale", .absent = 2.5},
+            always("attention_bias", false),
+            always("rope_interleave", true),
+            always("scoring_func", "sigmoid"),
+            always("topk_method", "noaux_tc"),
+            always("moe_layer_freq", 1)}}
+      ),
+      .always = {{"router", "sigmoid"}, {"balance", Value::Array{"bias"}}},
+      .harmless =
+          {"aux_loss_alpha",
+           "ep_size",
+           "head_dim",
+           "num_mtp_layers",
+           "num_nextn_predict_layers",
+           "output_router_logits",
+           "qk_head_dim",
+           "seq_aux"},
+      .simplify = simplify_deepseek,
+      .restore = restore_deepseek};
+}
+
+/// Layers with experts as `first_dense` or as a word a layer, and no sizes of what no layer has.
+void plain(Table& f) {
+  mh::decoder_plain(f);
+  if (is_absent(f.find("expert_hidden"))) {
+    f.set("expert_hidden", *f.find("ffn_hidden"));
+  }
+  const int64_t first = integer(f, "first_dense", 0), every = integer(f, "moe_every", 1);
+  const Value pattern = *f.find("moe_pattern");
+  const auto& words = pattern.as_array();
+  Value::Array layers;
+  bool dense = false;
+  for (int64_t i = 0; i < f.find("layers")->as_integer(); ++i) {
+    const bool experts =
+        i >= first &&
+        (words.empty() ? i % every == 0
+                       : words[static_cast<size_t>(i) % words.size()] == Value("moe"));
+    layers.emplace_back(experts ? "moe" : "dense");
+    dense = dense || !experts;
+  }
+  Value made(std::move(layers));
+  made.origin = pattern.origin;
+  f.set("moe_pattern", made);
+  f.erase("first_dense");
+  f.erase("moe_every");
+  if (!dense) {
+    f.erase("ffn_hidden");
+  }
+  const bool sigmoid = *f.find("router") == Value("sigmoid");
+  if (*f.find("router") == Value("topk_softmax")) {
+    f.erase("router_normalise");
+  } else if (is_absent(f.find("router_normalise"))) {
+    f.set("router_normalise", sigmoid);
+  }
+  if (integer(f, "router_groups", 1) == 1) {
+    f.erase("router_groups_chosen");
+  }
+}
+
+} // namespace
+
+mh::HfMapping moe_hugging_face() {
+  std::vector<std::string> free = mh::decoder_free();
+  for (const char* field :
+       {"balance",
+        "balance_weight",
+        "balance_bias_rate",
+        "z_weight",
+        "capacity_factor",
+        "capacity_drop",
+        "capacity_pad"}) {
+    free.emplace_back(field);
+  }
+  return {
+      .models = {mixtral(), qwen3(), qwen2(), deepseek()}, .free = std::move(free), .plain = plain};
+}

@@ -2,6 +2,7 @@
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/hf.hpp"
+#include "core/host/model_from.hpp"
 #include "core/host/report.hpp"
 #include "core/storage/local.hpp"
 #include "core/train/checkpointing.hpp"
@@ -40,7 +41,14 @@ struct FoundPiece {
 
 FoundPiece find_piece(ParameterStore& store, const std::string& name) {
   Parameter* parameter = store.find(name);
-  MH_ASSERT(parameter != nullptr, "the architecture maps " + name + ", which it does not have");
+  if (parameter == nullptr) {
+    throw Error(
+        "the architecture's plugin maps a tensor of Hugging Face to " + name +
+            ", which its model does not have",
+        "this is the plugin's to mend; megahost plugins check FILE.so looks for such names",
+        exit_code::other
+    );
+  }
   for (const Piece& piece : parameter->pieces) {
     if (piece.name == name) {
       return {parameter, &piece};
@@ -130,7 +138,26 @@ void fill(
   }
 }
 
-void load_hugging_face(const fs::path& path, Session& session) {
+/// Whatever no tensor of Hugging Face fills would keep what was in memory.
+void require_all_named(const ParameterStore& store, const std::vector<HfTensor>& maps) {
+  std::set<std::string> named;
+  for (const HfTensor& map : maps) {
+    named.insert(map.ours.begin(), map.ours.end());
+  }
+  for (const Parameter& parameter : store.all()) {
+    for (const Piece& piece : parameter.pieces) {
+      if (!named.contains(piece.name)) {
+        throw Error(
+            "the architecture's plugin names no tensor of Hugging Face for " + piece.name,
+            "this is the plugin's to mend; megahost plugins check FILE.so looks for such names",
+            exit_code::other
+        );
+      }
+    }
+  }
+}
+
+void load_hugging_face(const fs::path& path, Session& session, Host& host) {
   const HfFolder folder(path);
   ParameterStore& store = session.model->parameters();
   const std::vector<HfTensor> maps = session.architecture->hugging_face();
@@ -140,6 +167,12 @@ void load_hugging_face(const fs::path& path, Session& session) {
         "give a run folder",
         exit_code::data
     );
+  }
+  const std::string unknown =
+      require_model_of_folder(path, session.recipe, session.architecture->vocab(), host);
+  if (!unknown.empty() && session.mesh.rank() == 0 &&
+      session.recipe.model.from.value_or("") != path.string()) { // which was said at the start
+    warn(unknown);
   }
   std::set<std::string> used;
   for (const HfTensor& map : maps) {
@@ -154,6 +187,7 @@ void load_hugging_face(const fs::path& path, Session& session) {
     fill(store, folder, map, theirs);
     used.insert(theirs);
   }
+  require_all_named(store, maps);
   for (const std::string& name : folder.names()) {
     if (!used.contains(name) && !needs_no_place(folder, name)) {
       throw Error(
@@ -284,10 +318,11 @@ int64_t load_run(const fs::path& path, Session& session, std::optional<int64_t> 
 
 } // namespace
 
-GivenWeights load_weights(const fs::path& folder, Session& session, std::optional<int64_t> wanted) {
+GivenWeights
+load_weights(const fs::path& folder, Session& session, Host& host, std::optional<int64_t> wanted) {
   const at::NoGradGuard no_grad;
   if (is_hf_folder(folder)) {
-    load_hugging_face(folder, session);
+    load_hugging_face(folder, session, host);
     return {"Hugging Face folder " + folder.string(), true};
   }
   if (!fs::is_directory(checkpoint_folder(folder))) {

@@ -21,9 +21,13 @@ struct GivenWeights {
 /// `step`.
 ///
 /// Throws:  mh::Error (exit code 5) naming folder and tensor: neither kind of folder; a tensor is
-///          missing, has another shape, or has no place in the model
+///          missing, has another shape, or has no place in the model; or naming the fields in which
+///          a Hugging Face folder's config.json describes another model
 GivenWeights load_weights(
-    const std::filesystem::path& folder, Session& session, std::optional<int64_t> step = {}
+    const std::filesystem::path& folder,
+    Session& session,
+    Host& host,
+    std::optional<int64_t> step = {}
 );
 
 /// The main gradients under the parameters' own names, or under Hugging Face's names and shapes.

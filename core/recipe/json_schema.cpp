@@ -187,6 +187,11 @@ private:
       with_use.push_back(both(refer(table), {{"required", {"use"}}}));
       any.push_back(refer(table));
     }
+    if (core_schema(name).find("from") != nullptr) { // which says the architecture, too
+      whole.push_back(
+          both({{"not", {{"required", {"use"}}}}, {"required", {"from"}}}, {{"anyOf", any}})
+      );
+    }
     with_use.push_back(both({{"not", {{"required", {"use"}}}}}, {{"anyOf", any}}));
     definitions_[name] = {{"description", section_doc(name)}, {"oneOf", whole}};
     definitions_[name + ".extended"] = {{"description", section_doc(name)}, {"oneOf", with_use}};

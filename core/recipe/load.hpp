@@ -30,7 +30,8 @@ struct Loaded {
   std::string file;
   std::vector<Layer> layers; ///< low to high, without the schemas' defaults
   Value merged;
-  std::vector<std::string> files; ///< every file that was read
+  std::vector<std::string> files;   ///< every file that was read
+  std::vector<std::string> notes{}; ///< sentences that a person should be warned with
 
   /// The recipe's `plugins` as absolute paths: each is meant from the folder of the file that names
   /// it.

@@ -38,6 +38,7 @@ public:
     // Their fields are all there, and may have been taken away again by a higher layer.
     resolved.recipe.tree.as_table().erase("preset");
     resolved.recipe.tree.as_table().find("model")->as_table().erase("preset");
+    resolved.recipe.tree.as_table().find("model")->as_table().erase("from");
     return resolved;
   }
 

@@ -91,6 +91,13 @@ const Fields<Recipe::Model>& model_fields() {
     Fields<Model> f;
     f.add("use", &Model::use, "architecture plugin").required();
     f.add("preset", &Model::preset, "row of the model-size table that fills in the fields");
+    f.add(
+        "from",
+        &Model::from,
+        "Hugging Face folder, whose config.json fills in the fields; what the recipe itself says "
+        "must "
+        "agree"
+    );
     f.add("seq_length", &Model::seq_length, "tokens per sample").at_least(1).unit("tokens");
     return f;
   }();

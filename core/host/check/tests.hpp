@@ -35,6 +35,10 @@ void state_reproducible(const Case& c);
 void recompute_bit_equal(const Case& c);
 void meta_device(const Case& c);
 
+// hugging_face.cpp
+void hugging_face_names(const Case& c);
+void hugging_face_config(const Case& c);
+
 // parts.cpp
 void lowers_a_quadratic(const Case& c);
 void values_finite(const Case& c);

@@ -84,6 +84,24 @@ std::vector<Command> recipe_commands() {
             "a variable that the script does not set"}},
       },
       {
+          "recipe from-hf",
+          "Recipes",
+          "makes a recipe of a Hugging Face folder",
+          "Takes the model from the folder's config.json, each value with the key that it comes "
+          "from; "
+          "what transformers takes for absent keys is written out. eval takes the recipe as it is, "
+          "run "
+          "takes it with --weights DIR. A key that megahost does not know is named. In a recipe of "
+          "your own, model = { from = \"DIR\" } does the same.",
+          {{"DIR", "Hugging Face folder (config.json; *.safetensors are not read)"}},
+          {{"-o",
+            "FILE",
+            "writes the recipe there instead of to standard output; .lua or .toml chooses its "
+            "language"},
+           kPlugin},
+          {{"megahost recipe from-hf gpt2/ -o gpt2.lua", ""}},
+      },
+      {
           "presets",
           "Recipes",
           "lists the models and layouts that a recipe can start from",

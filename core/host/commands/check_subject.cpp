@@ -2,6 +2,7 @@
 
 #include "core/host/commands/commands.hpp"
 #include "core/host/folders.hpp"
+#include "core/host/model_from.hpp"
 #include "core/host/report.hpp"
 #include "core/host/spawn.hpp"
 #include "core/mesh/processes.hpp"
@@ -56,6 +57,7 @@ Resolved Subject::resolved(const Layout& layout, Data data) const {
   for (const std::string& plugin : loaded.plugins()) {
     host_.load(plugin);
   }
+  lay_on_model_from(loaded, host_);
   const Value* use = loaded.merged.find_path("model.use");
   if (use != nullptr && use->is_string()) {
     const auto& model = host_.require(Kind::architecture, use->as_string(), use->origin).schema;
@@ -68,6 +70,7 @@ Resolved Subject::resolved(const Layout& layout, Data data) const {
     }
     options.layers.push_back(std::move(layer));
     loaded = base(options);
+    lay_on_model_from(loaded, host_);
   }
   return resolve_loaded(loaded, host_, {.bf16 = false, .world = 1});
 }

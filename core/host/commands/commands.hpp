@@ -38,6 +38,7 @@ int command_recipe_show(const Invocation& invocation, Host& host);
 int command_recipe_explain(const Invocation& invocation, Host& host);
 int command_recipe_diff(const Invocation& invocation, Host& host);
 int command_recipe_import_args(const Invocation& invocation, Host& host);
+int command_recipe_from_hf(const Invocation& invocation, Host& host);
 int command_presets(const Invocation& invocation, Host& host);
 int command_presets_show(const Invocation& invocation, Host& host);
 int command_data_prepare(const Invocation& invocation, Host& host);

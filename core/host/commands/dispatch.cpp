@@ -43,6 +43,7 @@ constexpr std::pair<std::string_view, Run> kCommands[] = {
     {"recipe schema", mh::command_recipe_schema},
     {"recipe stubs", mh::command_recipe_stubs},
     {"recipe import-args", mh::command_recipe_import_args},
+    {"recipe from-hf", mh::command_recipe_from_hf},
     {"presets", mh::command_presets},
     {"presets show", mh::command_presets_show},
     {"data prepare", mh::command_data_prepare},

@@ -70,8 +70,8 @@ std::string recipe_file(const Invocation& invocation, const std::filesystem::pat
   throw Error(
       folder.string() + " holds no recipe.toml" +
           (is_hf_folder(folder) ? ": it is a Hugging Face folder" : ""),
-      is_hf_folder(folder) ? "say what it describes: --recipe RECIPE, such as "
-                             "recipes/gpt2_124m.toml with the tokenizer of the model"
+      is_hf_folder(folder) ? "megahost recipe from-hf " + shell_word(folder.string()) +
+                                 " -o model.toml writes one for --recipe model.toml"
                            : "give the folder that megahost run named",
       exit_code::data
   );
@@ -118,7 +118,7 @@ int command_generate(const Invocation& invocation, Host& host) {
   recipe.batch = {};
   const auto session =
       make_session(recipe, host, {.corpus = false, .initialise = false, .trains = false});
-  const GivenWeights weights = load_weights(folder, *session, step);
+  const GivenWeights weights = load_weights(folder, *session, host, step);
   const bool json = invocation.has("--json");
   const std::string prompt = invocation.value("--prompt");
   const auto ids = read_prompt(prompt, *session->tokenizer);

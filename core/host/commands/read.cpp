@@ -1,5 +1,6 @@
 #include "core/host/commands/commands.hpp"
 #include "core/host/folders.hpp"
+#include "core/host/model_from.hpp"
 #include "core/host/place.hpp"
 #include "core/host/report.hpp"
 #include "core/host/spawn.hpp"
@@ -19,6 +20,7 @@ Read read_layers(const LoadOptions& options, Host& host, const std::string& file
   for (const std::string& plugin : loaded.plugins()) {
     host.load(plugin);
   }
+  lay_on_model_from(loaded, host);
   Resolved resolved = resolve_loaded(loaded, host, options.facts);
   return {std::move(loaded), std::move(resolved)};
 }
@@ -66,6 +68,9 @@ Read read_resolved(
   read.place = std::move(place);
   if (!is_spawned_rank() && (!read.place || read.place->world.rank == 0)) { // once for a run
     for (const auto& sentence : fields_left_out(read.loaded, read.resolved)) {
+      warn(sentence);
+    }
+    for (const auto& sentence : read.loaded.notes) {
       warn(sentence);
     }
   }

@@ -167,8 +167,8 @@ int command_run(const Invocation& invocation, Host& host) {
       .started = report_started,
   };
   if (invocation.has("--weights")) {
-    options.weights = [folder = invocation.value("--weights")](Session& session) {
-      return load_weights(folder, session).words;
+    options.weights = [folder = invocation.value("--weights"), &host](Session& session) {
+      return load_weights(folder, session, host).words;
     };
   }
   const TrainSummary summary = [&] {

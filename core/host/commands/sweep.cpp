@@ -2,6 +2,7 @@
 
 #include "core/host/commands/commands.hpp"
 #include "core/host/folders.hpp"
+#include "core/host/model_from.hpp"
 #include "core/recipe/text.hpp"
 #include "core/storage/local.hpp"
 #include "core/train/processor.hpp"
@@ -142,6 +143,7 @@ private:
     for (const std::string& plugin : loaded.plugins()) {
       host_.load(plugin);
     }
+    lay_on_model_from(loaded, host_);
     return resolve_loaded(loaded, host_, options.facts).recipe;
   }
 

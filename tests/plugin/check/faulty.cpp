@@ -151,6 +151,49 @@ public:
   Model(const Config& config, const Args& args)
       : Decoder(config, args) {}
 
+  /// Every parameter by its own name.
+  std::vector<mh::HfTensor> hugging_face() const override {
+    std::vector<mh::HfTensor> map;
+    const auto add = [&map](const std::string& name) {
+      const bool wrong = fault("hugging-face-names") && name == "layers.0.mlp.up.weight";
+      map.push_back({"theirs." + name, {wrong ? "layers.0.mlp.upp.weight" : name}});
+    };
+    add("embedding.word.weight");
+    add("embedding.position.weight");
+    for (int64_t i = 0; i < layers(); ++i) {
+      for (const char* part :
+           {"attention_norm",
+            "attention.q",
+            "attention.k",
+            "attention.v",
+            "attention.out",
+            "mlp_norm",
+            "mlp.up",
+            "mlp.down"}) {
+        add("layers." + std::to_string(i) + "." + part + ".weight");
+        add("layers." + std::to_string(i) + "." + part + ".bias");
+      }
+    }
+    add("head.norm.weight");
+    add("head.norm.bias");
+    return map;
+  }
+
+  static mh::HfMapping hugging_face_config() {
+    const bool faulty = fault("hugging-face-config");
+    return {
+        .models = {
+            {.model_type = "faulty",
+             .architecture = "FaultyForCausalLM",
+             .keys = {
+                 {.key = "n_layer", .field = "layers", .absent = 12},
+                 {.key = "act",
+                  .field = "activation",
+                  .absent = "tanh",
+                  .words = {{"tanh", "gelu_tanh"}, {"erf", "gelu"}}},
+                 {.key = "eps", .field = faulty ? "epsilon" : "norm_eps", .absent = 1e-5}}}}};
+  }
+
   std::unique_ptr<mh::Block> layer(int64_t index, mh::Builder& builder) const override {
     return std::make_unique<Odd>(Decoder::layer(index, builder));
   }

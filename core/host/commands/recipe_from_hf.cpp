@@ -1,0 +1,172 @@
+#include "core/formats/json.hpp"
+#include "core/host/commands/commands.hpp"
+#include "core/host/model_from.hpp"
+#include "core/host/report.hpp"
+#include "core/recipe/text.hpp"
+#include "core/storage/local.hpp"
+#include "core/train/processor.hpp"
+#include "megahost/error.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <filesystem>
+
+namespace mh {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kYours = "yours to choose";
+
+/// Where a value comes from, for the comment behind it.
+Value noted(Value value, const std::string& from) {
+  value.origin = {std::make_shared<const Source>(Source{from, "", from})};
+  return value;
+}
+
+/// Whether vocab.json and merges.txt are there and cut text as GPT-2 does; others have such files
+/// and cut it in another way.
+bool has_gpt2_tokenizer(const fs::path& folder, const std::string& model_type) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(folder / "vocab.json", ignored) ||
+      !fs::is_regular_file(folder / "merges.txt", ignored)) {
+    return false;
+  }
+  const fs::path about = folder / "tokenizer_config.json";
+  if (!fs::is_regular_file(about, ignored)) {
+    return model_type == "gpt2";
+  }
+  LocalStorage disk;
+  const nlohmann::json json =
+      parse_json(read_file(disk, about, uint64_t{16} << 20), about.string());
+  return json.is_object() && json.value("tokenizer_class", nlohmann::json()).is_string() &&
+         json["tokenizer_class"].get<std::string>().starts_with("GPT2Tokenizer");
+}
+
+/// A recipe, and what a person should know about it.
+struct Written {
+  Table tree;
+  std::vector<std::string> comments;
+};
+
+Table model_section(const ModelOfFolder& from) {
+  Table model{{"use", noted(from.entry->name, "model_type")}};
+  for (const auto& entry : from.reading.fields) {
+    const Field* field = from.entry->schema.find(entry.key);
+    const bool as_default = field != nullptr && field->default_value == entry.value;
+    const auto said = from.reading.said.find(entry.key);
+    const bool given = said != from.reading.said.end() && said->second.present;
+    if (as_default && !given) {
+      continue;
+    }
+    const std::string key = said == from.reading.said.end()
+                                ? "a " + from.reading.model_type
+                                : said->second.key + (given ? "" : ", which is absent");
+    model.set(entry.key, noted(entry.value, key));
+  }
+  return model;
+}
+
+Written write_recipe(const fs::path& folder, const ModelOfFolder& from) {
+  const HfReading& reading = from.reading;
+  const std::string name = fs::absolute(folder / ".").lexically_normal().parent_path().filename();
+  Written written{{{"name", noted(name, "the folder's")}, {"model", model_section(from)}}, {}};
+  const Value* vocab = reading.fields.find("vocab");
+  if (has_gpt2_tokenizer(folder, reading.model_type)) {
+    written.tree.set(
+        "tokenizer",
+        Table{
+            {"use", noted("gpt2", "the folder's")},
+            {"vocab", noted((folder / "vocab.json").string(), "the folder's")},
+            {"merges", noted((folder / "merges.txt").string(), "the folder's")}}
+    );
+  } else {
+    written.tree.set(
+        "tokenizer",
+        Table{
+            {"use", noted("null", "see above")},
+            {"vocab", noted(vocab != nullptr ? *vocab : Value(int64_t{256}), "vocab_size")}}
+    );
+    written.comments.emplace_back("The folder's tokenizer is none of megahost's: `null` takes and "
+                                  "gives ids, for --ids and for "
+                                  "corpora of ids.");
+  }
+  written.tree.set("data", Table{{"use", noted("mock", kYours)}});
+  written.tree.set("batch", Table{{"global", noted(1, kYours)}});
+  written.tree.set(
+      "optimizer", Table{{"use", noted("adamw", kYours)}, {"lr", noted(1e-5, kYours)}}
+  );
+  written.tree.set("train", Table{{"iters", noted(100, kYours)}});
+  written.comments.emplace_back(
+      "data, batch, optimizer and train are not the folder's: put your own in their place."
+  );
+  written.comments.emplace_back(
+      "seq_length may be smaller unless positions are learned; it sets memory and time of a step."
+  );
+  if (const std::string unknown = hf_unknown_keys(reading); !unknown.empty()) {
+    written.comments.push_back(unknown);
+  }
+  return written;
+}
+
+RecipeFormat format_of(const std::string& file) {
+  const std::string extension = fs::path(file).extension().string();
+  if (!file.empty() && extension != ".lua" && extension != ".toml") {
+    throw Error(
+        "-o " + file + " ends in \"" + extension + "\", expected .lua or .toml",
+        "the extension chooses the recipe's language"
+    );
+  }
+  return extension == ".lua" ? RecipeFormat::lua : RecipeFormat::toml;
+}
+
+std::string recipe_text(const Written& written, const std::string& title, RecipeFormat format) {
+  const std::string sign = format == RecipeFormat::lua ? "-- " : "# ";
+  std::string text = sign + title + "\n";
+  for (const std::string& line : written.comments) {
+    text += sign + line + "\n";
+  }
+  Recipe recipe;
+  recipe.tree = written.tree;
+  return text + "\n" + show_recipe(recipe, format, /*origins=*/true);
+}
+
+} // namespace
+
+int command_recipe_from_hf(const Invocation& invocation, Host& host) {
+  const std::string& given = invocation.arguments.front();
+  const std::string file = invocation.value("-o");
+  const RecipeFormat format = format_of(file);
+  const ModelOfFolder from = model_of_folder(given, "", host);
+  const Written written = write_recipe(given, from);
+  const Loaded loaded{from.reading.file, {{"recipe", written.tree}}, written.tree, {}};
+  static_cast<void>(resolve_loaded(loaded, host, {.bf16 = this_processor().bf16(), .world = 1}));
+  const std::string text =
+      recipe_text(written, "From " + from.reading.file + ", by megahost recipe from-hf.", format);
+  if (file.empty()) {
+    std::fputs(text.c_str(), stdout);
+    return 0;
+  }
+  LocalStorage disk;
+  replace_file(disk, file, text);
+  const std::string recipe = shell_word(file), weights = shell_word(given);
+  std::printf(
+      "%s is a recipe; megahost eval %s --weights %s --ids IDS.json reads ids with it, megahost "
+      "run %s "
+      "--weights %s trains on\n",
+      file.c_str(),
+      recipe.c_str(),
+      weights.c_str(),
+      recipe.c_str(),
+      weights.c_str()
+  );
+  if (const std::string unknown = hf_unknown_keys(from.reading); !unknown.empty()) {
+    std::fflush(stdout);
+    warn(unknown);
+  }
+  return 0;
+}
+
+} // namespace mh

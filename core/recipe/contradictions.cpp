@@ -18,7 +18,10 @@ public:
     schedule_values();
     batch();
     check_layout_contradictions(*this);
-    evaluation();
+    if (facts_.trains) {
+      training_share();
+      evaluation();
+    }
     rewinds("guards.nan");
     rewinds("guards.spike");
   }
@@ -172,6 +175,19 @@ private:
           "batch.global / (batch.micro x data-parallel degree) is the number of microbatches; "
           "nearest: batch.global " +
               nearest_multiples(global, micro * copies * stages)
+      );
+    }
+  }
+
+  void training_share() {
+    const Value* split = tree_.find_path("data.split");
+    if (sound({"data.split"}) && split && split->as_array().front().as_number() == 0) {
+      problems_.push_back(
+          {split->origin,
+           "data.split",
+           "data.split: the training share is 0, expected more: there is nothing to train on",
+           "",
+           ""}
       );
     }
   }

@@ -21,10 +21,12 @@ struct LuaLimits {
   size_t bytes = size_t{64} << 20;
 };
 
-/// What a recipe may ask of the machine. A Lua recipe sees it as `machine`.
+/// What a recipe may ask of the machine, which a Lua recipe sees as `machine`; and what is done
+/// with it.
 struct Facts {
-  bool bf16 = false; ///< the CPU multiplies bf16 (avx512_bf16 or amx_bf16)
-  int64_t world = 1; ///< ranks, for parallel.data = "auto"
+  bool bf16 = false;  ///< the CPU multiplies bf16 (avx512_bf16 or amx_bf16)
+  int64_t world = 1;  ///< ranks, for parallel.data = "auto"
+  bool trains = true; ///< false: only evaluated, so that no share of the data need be for training
 };
 
 struct ReadOptions {

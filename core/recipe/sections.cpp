@@ -115,9 +115,8 @@ const Fields<Recipe::Data>& data_fields() {
         return std::to_string(d.split.size()) +
                " shares, expected three: train, validation, test, such as 99, 1, 0";
       }
-      return d.split[0] > 0
-                 ? ""
-                 : "the training share is 0, expected more: there is nothing to train on";
+      return d.split[0] + d.split[1] + d.split[2] > 0 ? ""
+                                                      : "all shares are 0, expected data in one";
     });
     return f;
   }();

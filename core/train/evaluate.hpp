@@ -3,9 +3,16 @@
 
 #include "core/train/session.hpp"
 
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace mh {
+
+/// "training", "validation", "test".
+[[nodiscard]] std::string_view name_of(Split split);
 
 /// Throws:  mh::Error (exit code 5) if evaluation is asked for and the validation split has no
 /// sample
@@ -14,5 +21,23 @@ void require_evaluation(const Session& session);
 /// Mean losses over `train.eval_iters` global batches, from the split's first sample: the same
 /// samples each time, so that values can be compared.
 [[nodiscard]] std::vector<LossValue> evaluate_split(const Session& session, Split split);
+
+/// How far an evaluation is.
+struct Evaluated {
+  int64_t samples = 0;           ///< done
+  int64_t of = 0;                ///< to do in all
+  std::vector<LossValue> losses; ///< means so far
+};
+
+using EvaluationProgress = std::function<void(const Evaluated&)>;
+
+/// The same, telling how far it is after each global batch.
+[[nodiscard]] Evaluated
+evaluate_split(const Session& session, Split split, const EvaluationProgress& progress);
+
+/// Mean losses over each sample of a split exactly once. What is missing in the last global batch
+/// is filled up with samples that count for nothing.
+[[nodiscard]] Evaluated
+evaluate_whole_split(const Session& session, Split split, const EvaluationProgress& progress);
 
 } // namespace mh

@@ -12,8 +12,8 @@ for case in models.CASES:
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         model = models.random_model(case)
-        ids = models.random_ids(case)
-        models.save(case, model, ids, folder)
+        ids = models.random_ids(case)[:, :models.SEQ]
+        models.save(case, model, ids, folder, length=models.SEQ)
         theirs = models.judge(model, ids)
         ours = program.evaluate(folder)
         problems = program.compare(ours, theirs)

@@ -156,8 +156,9 @@ def random_ids(case):
     return torch.randint(0, case.config.vocab_size, (BATCH, SEQ + 1))
 
 
-def save(case, model, ids, folder):
-    """A Hugging Face folder `model`, `ids.json` and `recipe.toml` in a folder."""
+def save(case, model, ids, folder, length=None):
+    """A Hugging Face folder `model`, `ids.json` and `recipe.toml` in a folder; the last id is only a label unless the
+    recipe's length is given."""
     folder = pathlib.Path(folder)
     copy.deepcopy(model).to(case.dtype).save_pretrained(folder / "model", max_shard_size=case.shard)
     if case.old_names:
@@ -169,7 +170,7 @@ def save(case, model, ids, folder):
             masks[f"h.{i}.attn.masked_bias"] = torch.tensor(-1e4)
         save_file(weights | masks, file)
     (folder / "ids.json").write_text(json.dumps(ids.tolist()))
-    fields = dict(use=case.use, seq_length=ids.size(1) - 1) | case.model
+    fields = dict(use=case.use, seq_length=length or ids.size(1) - 1) | case.model
     lines = [f"{key} = {json.dumps(value)}" for key, value in fields.items()]
     (folder / "recipe.toml").write_text("\n".join([
         f'name = "{case.name}"', 'precision = "fp32"', "[model]", *lines, "[optimizer]", 'use = "adamw"', "[batch]",
@@ -178,9 +179,9 @@ def save(case, model, ids, folder):
 
 
 def judge(model, ids):
-    """The judge's logits [batch, seq, vocab], mean loss, and gradients by name."""
-    logits = model(ids[:, :-1]).logits
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+    """The judge's logits after every id [batch, seq, vocab], mean loss, and gradients by name."""
+    logits = model(ids).logits
+    loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
     loss.backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     if any(".experts." in name for name in gradients):

@@ -12,19 +12,24 @@ GRADIENT = 1e-4  # of the larger of its norm and
 FLOOR = 1e-6  # this share of the norm of all gradients
 
 
+def call(*arguments):
+    return subprocess.run([os.environ["MEGAHOST"], *map(str, arguments)], capture_output=True, text=True)
+
+
 def run(*arguments):
     command = [os.environ["MEGAHOST"], *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True)
+    result = call(*arguments)
     if result.returncode != 0:
         sys.exit(f"{' '.join(command)}: status {result.returncode}\n{result.stdout}{result.stderr}")
     return result.stdout
 
 
-def evaluate(folder):
+def evaluate(folder, recipe="recipe.toml", logits=True):
     """Logits [batch, seq, vocab], loss and gradients of the model in a folder made by models.save."""
-    printed = run("eval", folder / "recipe.toml", "--weights", folder / "model", "--ids", folder / "ids.json",
-                  "--logits", folder / "logits.safetensors", "--gradients", folder / "gradients.safetensors")
-    logits = safetensors.torch.load_file(folder / "logits.safetensors")["logits"]
+    printed = run("eval", folder / recipe, "--weights", folder / "model", "--ids", folder / "ids.json",
+                  *(["--logits", folder / "logits.safetensors"] if logits else []),
+                  "--gradients", folder / "gradients.safetensors")
+    logits = safetensors.torch.load_file(folder / "logits.safetensors")["logits"] if logits else None
     gradients = safetensors.torch.load_file(folder / "gradients.safetensors")
     loss = float(re.search(r"loss\D*([\d.]+)", printed)[1])
     return logits, loss, gradients

@@ -126,22 +126,44 @@ std::vector<Command> training_commands() {
           "Train",
           "loss and perplexity of trained weights",
           "The weights come from one of our run folders or from a Hugging Face folder (config.json "
-          "and "
-          "*.safetensors).",
+          "and *.safetensors), whose config.json must describe the recipe's model. What is read is "
+          "train.eval_iters global batches of the validation split, from its first sample on, or "
+          "what --split, --all and --ids say. To evaluate a file, give it alone to the recipe's "
+          "data with split = [0, 100, 0], and --all.",
           {kRecipe},
           {
               {"--weights", "DIR", "run folder or Hugging Face folder"},
+              {"--split",
+               "SPLIT",
+               "which share of the data is read (valid)",
+               false,
+               {"train", "valid", "test"}},
+              {"--all",
+               "",
+               "reads each sample of the split exactly once, instead of train.eval_iters batches"},
               {"--ids",
                "FILE.json",
-               "token ids to evaluate, [[...], ...], instead of the validation split"},
-              {"--logits", "OUT.safetensors", "writes the logits of --ids"},
+               "token ids to evaluate, [[...], ...], instead of the recipe's data"},
+              {"--logits",
+               "OUT.safetensors",
+               "writes the logits after each id of --ids: [rows, ids of a row, vocabulary]"},
               {"--gradients", "OUT.safetensors", "writes the gradients of the loss of --ids"},
+              {"--nproc",
+               "N",
+               "evaluates on N processes of this machine under the recipe's layout; torchrun, srun "
+               "and mpirun work too"},
+              kRank,
+              kWorldSize,
+              kMaster,
+              kLocalRank,
               kScale,
               kSet,
               kPlugin,
           },
           {
               {"megahost eval recipes/quickstart.lua --weights runs/quickstart", ""},
+              {"megahost eval recipes/quickstart.lua --weights runs/quickstart --all",
+               "the whole validation split"},
               {"megahost eval recipes/gpt2_124m.toml --weights gpt2/ --ids ids.json --logits "
                "out.safetensors",
                "a model from Hugging Face"},

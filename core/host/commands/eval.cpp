@@ -1,9 +1,14 @@
 #include "core/formats/json.hpp"
 #include "core/host/commands/commands.hpp"
 #include "core/host/given_weights.hpp"
+#include "core/host/report.hpp"
+#include "core/host/run_output.hpp"
+#include "core/host/spawn.hpp"
+#include "core/mesh/processes.hpp"
 #include "core/storage/local.hpp"
 #include "core/train/evaluate.hpp"
 #include "core/train/run_log.hpp"
+#include "core/train/words.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -12,8 +17,15 @@
 #include <ATen/ops/tensor.h>
 
 #include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <optional>
 
 namespace mh {
 
@@ -21,15 +33,17 @@ namespace {
 
 constexpr uint64_t kLargestIds = uint64_t{64} << 20;
 
-/// Rows of equal length, at least two ids each: the last one of a row is only a label.
-std::vector<std::vector<int64_t>> read_ids(const std::string& file, const Session& session) {
+/// Rows of equal length, of 2 to `most` ids.
+std::vector<std::vector<int64_t>>
+read_ids(const std::string& file, const Session& session, int64_t most) {
   LocalStorage disk;
   const nlohmann::json json = parse_json(read_file(disk, file, kLargestIds), file);
   const auto refuse = [&](const std::string& found) {
     throw Error(
         file + " holds " + found + ", expected rows of token ids, [[1, 2, 3], [4, 5, 6]]",
-        "all rows have the same length, from 2 to model.seq_length + 1 = " +
-            std::to_string(session.recipe.model.seq_length + 1),
+        "all rows have the same length, from 2 to model.seq_length" +
+            std::string(most > session.recipe.model.seq_length ? " + 1 = " : " = ") +
+            std::to_string(most) + (most > session.recipe.model.seq_length ? "" : " with --logits"),
         exit_code::data
     );
   };
@@ -53,7 +67,7 @@ std::vector<std::vector<int64_t>> read_ids(const std::string& file, const Sessio
       }
       ids.push_back(id.get<int64_t>());
     }
-    if (ids.size() < 2 || static_cast<int64_t>(ids.size()) > session.recipe.model.seq_length + 1 ||
+    if (ids.size() < 2 || static_cast<int64_t>(ids.size()) > most ||
         (!rows.empty() && ids.size() != rows.front().size())) {
       refuse("a row of " + std::to_string(ids.size()) + " ids");
     }
@@ -62,7 +76,7 @@ std::vector<std::vector<int64_t>> read_ids(const std::string& file, const Sessio
   return rows;
 }
 
-/// One microbatch per row.
+/// One microbatch per row; the last id of a row is only a label.
 std::vector<Batch> make_batches(const std::vector<std::vector<int64_t>>& rows) {
   std::vector<Batch> batches;
   for (const auto& row : rows) {
@@ -79,13 +93,17 @@ std::vector<Batch> make_batches(const std::vector<std::vector<int64_t>>& rows) {
   return batches;
 }
 
-/// [batch, seq, vocab]
-at::Tensor logits(const Session& session, const std::vector<Batch>& batches) {
+/// After each id of each row, the last one's too: [batch, ids of a row, vocab]
+at::Tensor logits(const Session& session, const std::vector<std::vector<int64_t>>& ids) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> rows;
-  for (const Batch& host : batches) {
-    Batch batch = to_device(host, session.device->device());
-    batch.arrays.erase("labels");
+  for (const auto& row : ids) {
+    Batch host;
+    host.seq = static_cast<int64_t>(row.size());
+    host.batch = 1;
+    host.samples = {static_cast<int64_t>(rows.size())};
+    host.arrays["tokens"] = at::tensor(row, at::kLong).unsqueeze(1);
+    const Batch batch = to_device(host, session.device->device());
     StepContext context(session.mesh, session.rules, batch);
     const State state = session.model->forward(context);
     rows.push_back(state["logits"].value.to(at::kCPU, at::kFloat).transpose(0, 1));
@@ -122,9 +140,12 @@ void print(
 }
 
 void evaluate_ids(const Invocation& invocation, Session& session, const GivenWeights& weights) {
-  const auto batches = make_batches(read_ids(invocation.value("--ids"), session));
-  if (invocation.has("--logits")) {
-    write_new(invocation.value("--logits"), {{"logits", logits(session, batches)}});
+  const bool all = invocation.has("--logits"); // the last id is read, too
+  const auto rows =
+      read_ids(invocation.value("--ids"), session, session.recipe.model.seq_length + (all ? 0 : 1));
+  const auto batches = make_batches(rows);
+  if (all) {
+    write_new(invocation.value("--logits"), {{"logits", logits(session, rows)}});
   }
   std::vector<LossValue> losses;
   if (invocation.has("--gradients")) {
@@ -143,7 +164,101 @@ void evaluate_ids(const Invocation& invocation, Session& session, const GivenWei
   print(losses, weights, "tokens of " + invocation.value("--ids"));
 }
 
-void check_options(const Invocation& invocation) {
+/// Shows how far an evaluation is: a bar on a terminal, else a line now and then.
+class Progress {
+public:
+  void operator()(const Evaluated& evaluated) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    const double share = static_cast<double>(evaluated.samples) / static_cast<double>(evaluated.of);
+    const auto main =
+        std::find_if(evaluated.losses.begin(), evaluated.losses.end(), [](const auto& loss) {
+          return loss.main;
+        });
+    const std::string text = words(
+        "%s of %s samples  loss %.4f  ETA %s",
+        grouped(evaluated.samples).c_str(),
+        grouped(evaluated.of).c_str(),
+        main == evaluated.losses.end() ? 0.0 : main->value,
+        duration_text(seconds / share * (1 - share)).c_str()
+    );
+    output_.progress(share, text);
+    if (!terminal_.interactive && share < 1 && seconds - told_ >= kBetweenLines) {
+      told_ = seconds;
+      std::fprintf(stderr, "%s\n", text.c_str());
+    }
+  }
+
+private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr double kBetweenLines = 20; // seconds
+
+  Clock::time_point start_ = Clock::now();
+  double told_ = 0;
+  Terminal terminal_ = Terminal::of(STDERR_FILENO);
+  RunOutput output_;
+};
+
+Split split_of(const Invocation& invocation) {
+  const std::string name = invocation.value("--split", "valid");
+  return name == "train" ? Split::train : name == "test" ? Split::test : Split::valid;
+}
+
+/// Says so where a split is smaller than what is asked for: samples are read again.
+void warn_of_wrapping(const Session& session, Split split) {
+  const int64_t size = session.corpus->size(split);
+  const int64_t wanted = session.recipe.train.eval_iters * session.layout().global();
+  if (wanted > size) {
+    warn(
+        "train.eval_iters " + std::to_string(session.recipe.train.eval_iters) + " asks for " +
+        grouped(wanted) + " samples, and the " + std::string(name_of(split)) + " split holds " +
+        grouped(size) + ": some are read " + grouped((wanted + size - 1) / size) +
+        " times; --all reads each of them once"
+    );
+  }
+}
+
+void evaluate_samples(
+    const Invocation& invocation, const Session& session, const GivenWeights& weights
+) {
+  const Split split = split_of(invocation);
+  const std::string name(name_of(split));
+  if (session.corpus->size(split) == 0) {
+    throw Error(
+        "the " + name + " split holds no sample (" + session.corpus->summary() + ")",
+        "give data.split a larger " +
+            std::string(
+                split == Split::train   ? "first"
+                : split == Split::valid ? "second"
+                                        : "third"
+            ) +
+            " number, choose another split by --split, or evaluate --ids",
+        exit_code::data
+    );
+  }
+  const bool all = invocation.has("--all"), first = session.mesh.rank() == 0;
+  if (!all && first) {
+    warn_of_wrapping(session, split);
+  }
+  Evaluated evaluated;
+  {
+    Progress bar;
+    const EvaluationProgress progress =
+        first ? EvaluationProgress([&bar](const Evaluated& far) { bar(far); })
+              : EvaluationProgress();
+    evaluated = all ? evaluate_whole_split(session, split, progress)
+                    : evaluate_split(session, split, progress);
+  }
+  if (first) {
+    print(
+        evaluated.losses,
+        weights,
+        all ? "tokens: all " + grouped(evaluated.samples) + " samples of the " + name + " split"
+            : "tokens of the " + name + " split"
+    );
+  }
+}
+
+void check_options(const Invocation& invocation, int64_t world) {
   if (!invocation.has("--weights")) {
     throw Error("megahost eval needs --weights DIR", "give a run folder or a Hugging Face folder");
   }
@@ -152,33 +267,79 @@ void check_options(const Invocation& invocation) {
       throw Error(std::string(option) + " needs --ids", "give the token ids to compute them for");
     }
   }
+  for (const char* option : {"--split", "--all"}) {
+    if (invocation.has(option) && invocation.has("--ids")) {
+      throw Error(
+          std::string(option) + " is about the recipe's data, and --ids takes its place",
+          "leave one of them out"
+      );
+    }
+  }
+  if (world > 1 && invocation.has("--ids")) {
+    throw Error("--ids is evaluated on one rank", "leave --nproc or the launcher out");
+  }
+}
+
+/// The layout that evaluates: the recipe's where there are ranks for it, else one rank: the numbers
+/// are the same.
+void set_layout(Recipe& recipe, int64_t world) {
+  if (world == 1) {
+    recipe.parallel = {};
+  } else {
+    recipe.parallel.zero = 0; // there are neither gradients nor an optimizer's state
+  }
 }
 
 } // namespace
 
 int command_eval(const Invocation& invocation, Host& host) {
-  check_options(invocation);
-  Recipe recipe = read_resolved(invocation, host, invocation.arguments.front()).resolved.recipe;
-  recipe.parallel = {}; // one rank, however many trained it: the numbers are the same
+  const Read read = read_resolved(invocation, host, invocation.arguments.front());
+  const int64_t world = world_size(invocation, read.place);
+  check_options(invocation, world);
+  Recipe recipe = read.resolved.recipe;
+  set_layout(recipe, world);
+  if (!read.place && world > 1) {
+    return run_as_ranks(world);
+  }
+  std::optional<Processes> processes;
+  if (world > 1) {
+    if (is_spawned_rank()) {
+      prctl(PR_SET_PDEATHSIG, SIGTERM); // a rank does not outlive its launcher
+    }
+    if (read.place->world.rank > 0) {
+      spdlog::set_level(spdlog::level::warn); // what plugins tell is told once
+    }
+    processes.emplace(
+        *read.place, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))
+    );
+    processes->require_same({{"recipe", show_recipe(recipe, RecipeFormat::toml, /*origins=*/false)}}
+    );
+  }
   const bool ids = invocation.has("--ids");
   if (ids) {
     recipe.batch = {};
   }
-  const auto session =
-      make_session(recipe, host, {.corpus = !ids, .initialise = false, .trains = false});
-  const GivenWeights weights = load_weights(invocation.value("--weights"), *session);
-  if (ids) {
-    evaluate_ids(invocation, *session, weights);
-    return 0;
-  }
-  if (session->corpus->size(Split::valid) == 0) {
-    throw Error(
-        "the validation split holds no sample (" + session->corpus->summary() + ")",
-        "give data.split a larger second number, or evaluate --ids",
-        exit_code::data
+  try {
+    const auto session = make_session(
+        recipe,
+        host,
+        {.corpus = !ids,
+         .initialise = false,
+         .trains = false,
+         .processes = processes ? &*processes : nullptr}
     );
+    const GivenWeights weights = load_weights(invocation.value("--weights"), *session, host);
+    if (ids) {
+      evaluate_ids(invocation, *session, weights);
+    } else {
+      evaluate_samples(invocation, *session, weights);
+    }
+  } catch (const CollectiveError& error) {
+    if (!processes) {
+      throw;
+    }
+    throw processes->explained(error);
   }
-  print(evaluate_split(*session, Split::valid), weights, "tokens of the validation split");
   return 0;
 }
 

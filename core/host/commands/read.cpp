@@ -58,7 +58,10 @@ Read read_resolved(
   auto place = facts ? std::nullopt : find_place(invocation, host);
   options.facts =
       facts ? *facts
-            : Facts{.bf16 = this_processor().bf16(), .world = world_size(invocation, place)};
+            : Facts{
+                  .bf16 = this_processor().bf16(),
+                  .world = world_size(invocation, place),
+                  .trains = invocation.command != "eval"};
   if (invocation.has("--scale")) {
     options.layers = {
         scale_recipe(read_layers(options, host, file).resolved.recipe.tree, options.facts.world)};

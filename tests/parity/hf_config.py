@@ -1,0 +1,121 @@
+"""`transformers` as the judge of config.json: what it takes for absent keys, the forms of its versions 4 and 5, models that
+are taken from a folder, and recipes that describe another model."""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+import transformers
+
+import models
+import program
+
+# Whose logits are compared, too: windows in some layers, both scalings of latent and usual attention, dense layers.
+EVALUATED = ("gpt2-untied-erf", "llama-yarn-set", "llama-tied-biases", "qwen2-windows", "qwen3-moe-some-dense",
+             "deepseek-v3-yarn", "norms-after-sums")
+TYPES = ("gpt2", "openai-gpt", "llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "qwen2_moe", "deepseek_v3")
+problems = []
+
+
+def check(condition, sentence):
+    if not condition:
+        problems.append(sentence)
+
+
+def values(folder, config):
+    """The section `model` that recipe from-hf makes of a config.json, without comments."""
+    (folder / "config.json").write_text(json.dumps(config))
+    lines = program.run("recipe", "from-hf", folder).splitlines()
+    section = lines[lines.index("[model]") + 1:lines.index("[tokenizer]") - 1]
+    return sorted(line.split("  #")[0] for line in section)
+
+
+def complete(folder, fields):
+    """The same with our defaults."""
+    recipe = folder / "complete.toml"
+    recipe.write_text("[model]\n" + "\n".join(fields) + "\n[train]\niters = 1\n[tokenizer]\nuse = 'null'\nvocab = 9\n"
+                      "[data]\nuse = 'mock'\n")
+    shown = program.run("recipe", "show", recipe, "--format", "json")
+    return json.loads(shown)["model"]
+
+
+def version4(config):
+    """Rotary positions as transformers 4 wrote them."""
+    config = dict(config)
+    rope = dict(config.pop("rope_parameters"))
+    config["rope_theta"] = rope.pop("rope_theta")
+    kind = rope.pop("rope_type")
+    config["rope_scaling"] = None if kind == "default" else dict(rope, type=kind)
+    return config
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    folder = pathlib.Path(temporary)
+    for name in TYPES:  # transformers' own defaults, written out, say what their absence says
+        config = transformers.AutoConfig.for_model(name)
+        config.save_pretrained(folder)
+        whole = json.loads((folder / "config.json").read_text())
+        said = complete(folder, values(folder, whole))
+        absent = complete(folder, values(folder, {"model_type": name}))
+        for key in sorted(said.keys() | absent.keys()):
+            check(said.get(key) == absent.get(key),
+                  f"{name}: {key} is {said.get(key)} in transformers, {absent.get(key)} by an empty config.json")
+        print(f"{name}: {len(said)} fields")
+
+for case in models.CASES:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        evaluated = case.name in EVALUATED
+        if not evaluated:
+            case.config.save_pretrained(folder / "model")
+        else:
+            model, ids = models.random_model(case), models.random_ids(case)[:, :models.SEQ]
+            models.save(case, model, ids, folder, length=models.SEQ)
+        file = folder / "model/config.json"
+        config = json.loads(file.read_text())
+        new = values(folder / "model", config)
+        if "rope_parameters" in config:
+            check(values(folder / "model", version4(config)) == new, f"{case.name}: version 4's form says something else")
+            file.write_text(json.dumps(config))
+        if not evaluated:
+            continue
+        recipe = program.run("recipe", "from-hf", folder / "model", "-o", folder / "whole.lua") and folder / "whole.lua"
+        (folder / "short.toml").write_text(f"""
+            precision = "fp32"
+            model = {{ from = "{folder}/model", seq_length = {models.SEQ} }}
+            tokenizer = {{ use = "null", vocab = {models.VOCAB} }}
+            data.use = "mock"
+            train.iters = 1
+        """)
+        length = ["--set", f"model.seq_length={models.SEQ}", "--set", "precision=fp32"]
+        theirs = models.judge(model, ids)
+        problems += [f"{case.name}, model.from: {problem}"
+                     for problem in program.compare(program.evaluate(folder, "short.toml"), theirs)]
+        printed = program.run("eval", recipe, "--weights", folder / "model", "--ids", folder / "ids.json", *length)
+        check(abs(float(printed.split()[2]) - theirs[1]) <= 1e-5 * theirs[1],
+              f"{case.name}, from-hf: {printed} instead of {theirs[1]}")
+        print(f"{case.name}: {printed.splitlines()[0]}")
+
+WRONG = {  # what evaluated without a word
+    "llama": [("norm_eps", "1e-3", "rms_norm_eps"), ("heads", 2, "num_attention_heads"), ("rope_base", 5e5, "rope_theta"),
+              ("activation", "geglu", "hidden_act"), ("window", 7, "of a llama"), ("causal", "false", "of a llama")],
+    "mistral": [("window", 9, "sliding_window")],
+    "gpt2": [("norm_eps", "1e-3", "layer_norm_epsilon"), ("heads", 2, "n_head"), ("activation", "gelu", "activation_function")],
+    "qwen3-moe": [("experts_per_token", 3, "num_experts_per_tok"), ("router_normalise", "false", "norm_topk_prob")],
+    "deepseek-v3": [("router_scale", 1.5, "routed_scaling_factor"), ("router_groups_chosen", 3, "topk_group")],
+}
+for case in models.CASES:
+    if case.name not in WRONG:
+        continue
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        models.save(case, models.random_model(case), models.random_ids(case)[:, :models.SEQ], folder, length=models.SEQ)
+        for field, value, key in WRONG[case.name]:
+            result = program.call("eval", folder / "recipe.toml", "--weights", folder / "model", "--ids",
+                                  folder / "ids.json", "--set", f"model.{field}={value}")
+            check(result.returncode == 5 and f"model.{field} is" in result.stderr and key in result.stderr,
+                  f"{case.name} with {field} = {value}: status {result.returncode}, {result.stdout}{result.stderr}")
+
+print("\n".join(problems))
+sys.exit(len(problems) and f"{len(problems)} problems")

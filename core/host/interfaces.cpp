@@ -25,6 +25,15 @@ std::vector<StateSpec> Optimizer::state_of(const std::string&, const std::vector
 LrSchedule::~LrSchedule() = default;
 PipelineSchedule::~PipelineSchedule() = default;
 Corpus::~Corpus() = default;
+
+std::vector<ArraySpec> decoder_arrays(int64_t seq_length) {
+  using enum ArraySpec::Type;
+  return {
+      {"tokens", int64, axis::seq, seq_length},
+      {"labels", int64, axis::seq, seq_length},
+      {"loss_mask", float32, axis::seq, seq_length}};
+}
+
 Tokenizer::~Tokenizer() = default;
 Launcher::~Launcher() = default;
 Device::~Device() = default;

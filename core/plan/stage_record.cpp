@@ -5,6 +5,7 @@
 #include "core/plan/sequential.hpp"
 #include "core/plan/shapes_missing.hpp"
 #include "core/train/batches.hpp"
+#include "core/train/sample_arrays.hpp"
 #include "core/train/step.hpp"
 #include "megahost/error.hpp"
 
@@ -22,30 +23,11 @@ namespace {
 
 using Op = Instruction::Op;
 
-/// One sample of the corpus for all; of tokens, labels and a mask where the corpus is not here.
-class Shapes : public Corpus {
+/// Samples of the shapes that the recipe's corpus declares: no data are read.
+class DeclaredSamples : public Corpus {
 public:
-  Shapes(const PlanTarget& target, const Args& args, std::vector<std::string>& notes) {
-    const auto& data = target.recipe.data;
-    try {
-      sample_ =
-          target.corpus != nullptr
-              ? target.corpus->sample(Split::train, 0)
-              : target.host.make<Corpus>(data.use, data.options, args)->sample(Split::train, 0);
-    } catch (const Error& error) {
-      const std::string note = "the corpus is not here, its samples are taken to be tokens, labels "
-                               "and a loss mask: " +
-                               std::string(error.what());
-      if (std::find(notes.begin(), notes.end(), note) == notes.end()) {
-        notes.push_back(note);
-      }
-      const auto length = static_cast<size_t>(args.seq_length);
-      sample_ = {
-          {"tokens", std::vector<int64_t>(length)},
-          {"labels", std::vector<int64_t>(length)},
-          {"loss_mask", std::vector<float>(length, 1.0F)}};
-    }
-  }
+  explicit DeclaredSamples(const std::vector<ArraySpec>& arrays)
+      : sample_(blank_sample(arrays)) {}
 
   [[nodiscard]] int64_t size(Split) const override { return 1; }
 
@@ -80,10 +62,8 @@ public:
     options.mesh = &mesh_;
     options.planned_for = target.device;
     options.keep = keep;
-    options.make_corpus = [&](const Corpus::Args& args) {
-      return std::make_unique<Shapes>(target, args, step.notes);
-    };
     session_ = make_session(target.recipe, target.host, options);
+    session_->corpus = std::make_unique<DeclaredSamples>(session_->arrays);
     session_->allocate_gradients(); // which moves the parameters
     record_.gradients = session_->gradients->bytes();
     record_.parameters = recorder_.memory().used() - record_.gradients;
@@ -381,9 +361,8 @@ RecordedStep record_step(const PlanTarget& target) {
 
 StepPeak step_peak(const PlanTarget& target) {
   return [target](const StepQuestion& asked) {
-    const PlanTarget own{target.recipe, target.host, target.world, target.device, &asked.corpus};
     std::vector<double> costs;
-    return peak_of(own, outline(own, costs), asked.stage, asked.keep);
+    return peak_of(target, outline(target, costs), asked.stage, asked.keep);
   };
 }
 

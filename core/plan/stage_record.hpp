@@ -10,7 +10,6 @@
 #include "core/train/pipeline.hpp"
 #include "core/train/session.hpp"
 #include "core/train/stages.hpp"
-#include "megahost/corpus.hpp"
 #include "megahost/export.hpp"
 #include "megahost/host.hpp"
 #include "megahost/mesh.hpp"
@@ -90,8 +89,7 @@ struct PlanTarget {
   Host& host;
   int64_t world = 1;
   at::DeviceType device = at::kCPU;
-  const Corpus* corpus = nullptr; ///< whose samples are read; null: the recipe's
-  double imbalance = 1;           ///< rows that the busiest rank's experts get, times the mean
+  double imbalance = 1; ///< rows that the busiest rank's experts get, times the mean
 };
 
 /// The kind of device that the recipe names.
@@ -108,7 +106,6 @@ struct RecordedStep {
   int64_t layers = 0;               ///< of the whole model
   double model_flops = 0;           ///< of one token, recomputation not counted
   int64_t parameters = 0;           ///< of the whole model
-  std::vector<std::string> notes;   ///< what was assumed
 
   [[nodiscard]] const StageRecord& stage(int64_t stage) const {
     return records[record_of[static_cast<size_t>(stage)]];
@@ -129,8 +126,8 @@ planned_step(const PlanTarget& target, const std::vector<double>& costs, int64_t
 ///          function
 [[nodiscard]] MH_API RecordedStep record_step(const PlanTarget& target);
 
-/// Answers what steps take that keep other activations, or read another corpus; throws as
-/// `record_step`. Recipe and host outlive it.
+/// Answers what steps take that keep other activations; throws as `record_step`. Recipe and host
+/// outlive it.
 [[nodiscard]] MH_API StepPeak step_peak(const PlanTarget& target);
 
 /// Records the step of one stage, of which the recipe's policy says what it keeps, with

@@ -1,5 +1,6 @@
 #include "core/train/batches.hpp"
 
+#include "core/train/sample_arrays.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/ops/cat.h>
@@ -56,6 +57,23 @@ at::Tensor cut(const at::Tensor& array, const std::vector<Run>& tokens) {
   return runs.size() == 1 ? runs.front() : at::cat(runs);
 }
 
+bool per_token(const std::vector<ArraySpec>& arrays, const std::string& name) {
+  return std::any_of(arrays.begin(), arrays.end(), [&](const auto& spec) {
+    return spec.name == name && spec.axis == axis::seq;
+  });
+}
+
+void check_declared(const std::vector<ArraySpec>& arrays, const Sample& sample, int64_t index) {
+  const auto difference = arrays.empty() ? std::string() : array_difference(arrays, sample);
+  if (!difference.empty()) {
+    throw Error(
+        "sample " + std::to_string(index) + " of the corpus is not what it declares: " + difference,
+        "`arrays` of the corpus says what its samples hold, before any are read",
+        exit_code::data
+    );
+  }
+}
+
 } // namespace
 
 std::vector<Batch>
@@ -71,10 +89,11 @@ load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout
       batch.samples.push_back(i);
       samples.push_back(corpus.sample(split, i));
     }
+    check_declared(layout.arrays, samples.front(), start);
     for (const auto& [name, array] : samples.front()) {
       const at::Tensor whole = stack(name, samples);
-      const bool has_tokens = whole.size(0) == layout.seq && !layout.tokens.empty();
-      batch.arrays.emplace(name, has_tokens ? cut(whole, layout.tokens) : whole);
+      const bool cuts = !layout.tokens.empty() && per_token(layout.arrays, name);
+      batch.arrays.emplace(name, cuts ? cut(whole, layout.tokens) : whole);
     }
     for (const auto& sample : samples) {
       for (const auto& [name, array] : sample) {

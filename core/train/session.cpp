@@ -1,5 +1,6 @@
 #include "core/train/session.hpp"
 
+#include "core/train/sample_arrays.hpp"
 #include "megahost/error.hpp"
 #include "megahost/strategy.hpp"
 
@@ -136,9 +137,7 @@ peak_memory(const Session& session, const StepPeak& step_peak) {
     return {};
   }
   return [&session, step_peak](const std::vector<Keep>& keep) {
-    return step_peak(
-        {.stage = session.mesh.coordinate(MeshAxis::pp), .keep = keep, .corpus = *session.corpus}
-    );
+    return step_peak({.stage = session.mesh.coordinate(MeshAxis::pp), .keep = keep});
   };
 }
 
@@ -232,8 +231,11 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
         .vocab = s.architecture->vocab(),
         .split = recipe.data.shares(),
         .seed = static_cast<uint64_t>(recipe.train.seed)};
-    s.corpus = options.make_corpus ? options.make_corpus(args)
-                                   : host.make<Corpus>(recipe.data.use, recipe.data.options, args);
+    const auto& data = recipe.data;
+    s.arrays = declared_arrays(host.require(Kind::corpus, data.use), data.options, args);
+    if (!options.planned_for) {
+      s.corpus = host.make<Corpus>(data.use, data.options, args);
+    }
   }
   s.optimizer = make_optimizer(recipe.optimizer, host);
   s.schedule = std::make_unique<Schedule>(Schedule::terms(recipe), host);
@@ -274,7 +276,8 @@ BatchLayout Session::layout(int64_t consumed) const {
       .microbatches = recipe.batch.at(consumed) / (recipe.batch.micro * ranks),
       .data_ranks = ranks,
       .data_rank = mesh.coordinate(MeshAxis::dp),
-      .tokens = rules.token_runs(recipe.model.seq_length, mesh)};
+      .tokens = rules.token_runs(recipe.model.seq_length, mesh),
+      .arrays = arrays};
 }
 
 void Session::allocate_gradients() {

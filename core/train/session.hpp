@@ -42,7 +42,8 @@ struct MH_API Session {
   Rules rules;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Architecture> architecture;
-  std::unique_ptr<Corpus> corpus;
+  std::vector<ArraySpec> arrays;  ///< what the corpus declares; empty without a corpus
+  std::unique_ptr<Corpus> corpus; ///< null in a plan, and where the data come from elsewhere
   std::unique_ptr<RecomputePolicy> recompute;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<Schedule> schedule;
@@ -90,7 +91,6 @@ struct MH_API Session {
 struct StepQuestion {
   int64_t stage = 0;             ///< of the pipeline
   const std::vector<Keep>& keep; ///< what each of the stage's blocks keeps
-  const Corpus& corpus;          ///< whose samples it reads
 };
 
 /// Bytes of a rank's tensors at the peak of such a step.
@@ -103,10 +103,9 @@ struct SessionOptions {
   const Processes* processes = nullptr; ///< of the run; null: this process is alone
   const Mesh* mesh = nullptr;           ///< this rank's place, where ranks are threads
   std::optional<at::ScalarType> dtype = std::nullopt; ///< instead of the recipe's precision
-  /// Tensors lie on the Meta device, and kernels are chosen for this one: nothing is computed.
+  /// Tensors lie on the Meta device, and kernels are chosen for this one: nothing is computed, and
+  /// no data are read.
   std::optional<at::DeviceType> planned_for = std::nullopt;
-  /// Makes the corpus instead of the recipe's; null: the recipe's.
-  std::function<std::unique_ptr<Corpus>(const Corpus::Args&)> make_corpus{};
   /// What a step would take, for policies that go by it; empty: nobody knows.
   StepPeak step_peak{};
   /// What each of this rank's blocks keeps, instead of what the recipe's policy says.

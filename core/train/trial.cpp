@@ -2,6 +2,7 @@
 
 #include "core/mesh/threads.hpp"
 #include "core/train/parameter_groups.hpp"
+#include "core/train/sample_arrays.hpp"
 #include "core/train/step.hpp"
 #include "core/train/weights.hpp"
 #include "megahost/error.hpp"
@@ -210,6 +211,14 @@ private:
 
 } // namespace
 
+std::vector<ArraySpec> TrialCorpus::arrays(int64_t seq_length) {
+  auto arrays = decoder_arrays(seq_length);
+  for (const char* name : {"positions", "segments"}) {
+    arrays.push_back({name, ArraySpec::Type::int64, axis::seq, seq_length});
+  }
+  return arrays;
+}
+
 Sample TrialCorpus::sample(Split, int64_t index) const {
   const auto length = static_cast<size_t>(args_.seq_length);
   const auto at = static_cast<size_t>(index);
@@ -268,11 +277,16 @@ void run_trial(
     session = make_session(recipe, host, own);
   }
   const int64_t vocab = session->architecture->vocab();
+  const Corpus::Args args{
+      .tokenizer = session->tokenizer.get(), .seq_length = recipe.model.seq_length, .vocab = vocab};
   if (options.corpus != nullptr) {
+    const auto& data = recipe.data;
+    const std::scoped_lock lock(results_mutex());
+    session->arrays = declared_arrays(host.require(Kind::corpus, data.use), data.options, args);
     session->corpus = std::make_unique<FoldedCorpus>(*options.corpus, vocab);
   } else {
-    session->corpus = std::make_unique<TrialCorpus>(Corpus::Args{
-        .seq_length = recipe.model.seq_length, .vocab = vocab});
+    session->arrays = TrialCorpus::arrays(recipe.model.seq_length);
+    session->corpus = std::make_unique<TrialCorpus>(args);
   }
   const auto optimizers = trial_optimizers(recipe, options);
   mark_frozen(session->model->parameters(), optimizers.front().weights.groups);

@@ -29,6 +29,8 @@ struct TrialResult {
 /// "labels", "loss_mask", "positions" and "segments".
 class TrialCorpus : public Corpus {
 public:
+  static std::vector<ArraySpec> arrays(int64_t seq_length);
+
   explicit TrialCorpus(const Args& args)
       : args_(args) {}
 

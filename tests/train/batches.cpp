@@ -1,3 +1,4 @@
+#include "core/train/sample_arrays.hpp"
 #include "megahost/error.hpp"
 #include "tiny.hpp"
 
@@ -70,4 +71,65 @@ TEST_CASE("samples whose arrays differ cannot be stacked") {
   });
   CHECK_NOTHROW((void)broken.get(5, true));
   CHECK_THROWS_AS((void)broken.get(6, true), mh::Error);
+}
+
+namespace {
+
+using enum mh::ArraySpec::Type;
+
+/// Samples with an array that is no token's.
+class Paired : public tiny::Numbers {
+public:
+  [[nodiscard]] mh::Sample sample(mh::Split split, int64_t index) const override {
+    auto sample = Numbers::sample(split, index);
+    sample.emplace("next", std::vector<int64_t>{index % 2});
+    return sample;
+  }
+};
+
+std::vector<mh::ArraySpec> paired_arrays() {
+  auto arrays = mh::decoder_arrays(tiny::kSeq);
+  arrays.push_back({"next", int64, mh::LogicalAxis{"pair"}, 1});
+  return arrays;
+}
+
+std::string refused(const std::vector<mh::ArraySpec>& arrays) {
+  try {
+    (void)mh::load_batches(
+        Paired(), mh::Split::train, 3, {.seq = tiny::kSeq, .micro = 1, .arrays = arrays}
+    );
+  } catch (const mh::Error& error) {
+    CHECK(error.exit_code() == mh::exit_code::data);
+    return error.what();
+  }
+  return "";
+}
+
+} // namespace
+
+TEST_CASE("samples that are not what their corpus declares are refused by array") {
+  const std::string which = "sample 3 of the corpus is not what it declares: ";
+  CHECK(refused(paired_arrays()).empty());
+  CHECK(refused(mh::decoder_arrays(tiny::kSeq)) == which + "`next` is int64 [1], and not declared");
+  auto arrays = paired_arrays();
+  arrays.back().length = 2;
+  CHECK(refused(arrays) == which + "`next` is int64 [1], declared int64 [2]");
+  arrays.back() = {"next", float32, mh::LogicalAxis{"pair"}, 1};
+  CHECK(refused(arrays) == which + "`next` is int64 [1], declared float32 [1]");
+  arrays.back() = {"segments", int64, mh::axis::seq, tiny::kSeq};
+  CHECK(refused(arrays) == which + "`segments` is declared, and not there");
+}
+
+TEST_CASE("ranks that split the sequence get their tokens of arrays along it, others whole") {
+  auto arrays = paired_arrays();
+  mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 2, .tokens = {{2, 3}}, .arrays = arrays};
+  const auto batch = mh::load_batches(Paired(), mh::Split::train, 0, layout).front();
+  CHECK(batch.arrays.at("tokens").sizes().vec() == std::vector<int64_t>{3, 2});
+  CHECK(batch.arrays.at("next").sizes().vec() == std::vector<int64_t>{1, 2});
+}
+
+TEST_CASE("a blank sample is what is declared") {
+  const auto sample = mh::blank_sample(paired_arrays());
+  CHECK(mh::array_difference(paired_arrays(), sample).empty());
+  CHECK(std::get<std::vector<float>>(sample.at("loss_mask")).front() == 1);
 }

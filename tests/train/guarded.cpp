@@ -32,7 +32,11 @@ public:
 
   Numbered(const Config& config, const Args& args)
       : config_(config)
-      , length_(static_cast<size_t>(args.seq_length)) {}
+      , length_(static_cast<size_t>(args.seq_length)) {
+    ++made;
+  }
+
+  static inline int made = 0;
 
   [[nodiscard]] int64_t size(mh::Split) const override { return 1000; }
 
@@ -385,4 +389,23 @@ TEST_CASE("a memory budget recomputes what it must, and changes no bit") {
   } catch (const mh::Error& error) {
     CHECK(std::string(error.what()).find("recompute.memory_gb = 0.0001 is too little") == 0);
   }
+}
+
+TEST_CASE("a run makes its corpus once, whatever its memory is planned for") {
+  const runs::Folder folder;
+  auto recipe = recipe_of(folder / "budget", "none");
+  recipe.recompute.use = "budget";
+  recipe.recompute.options = mh::Table{{"memory_gb", 1.0}};
+  recipe.train.exit_iters = 1;
+  auto plugins = host();
+  runs::Lines output;
+  Numbered::made = 0;
+  (void)mh::train(
+      recipe,
+      plugins,
+      {.closing = false, .step_peak = mh::step_peak({.recipe = recipe, .host = plugins})},
+      output
+  );
+  CHECK(output.say(" planned"));
+  CHECK(Numbered::made == 1);
 }

@@ -3,6 +3,7 @@
 #include "core/host/check/instance.hpp"
 #include "core/host/check/model.hpp"
 #include "core/host/check/tests.hpp"
+#include "core/train/sample_arrays.hpp"
 #include "core/train/schedule.hpp"
 #include "megahost/error.hpp"
 
@@ -158,6 +159,32 @@ void ids_in_vocabulary(const Case& c) {
           array == sample.end() ? nullptr : std::get_if<std::vector<int64_t>>(&array->second);
       for (const int64_t id : ids == nullptr ? std::vector<int64_t>() : *ids) {
         check(id, kVocab, "`" + std::string(name) + "` of sample " + std::to_string(index));
+      }
+    }
+  }
+}
+
+/// Plans go by the declaration, and runs refuse samples that differ from it.
+void arrays_as_declared(const Case& c) {
+  std::vector<ArraySpec> declared;
+  try {
+    declared = declared_arrays(*c.entry, options_of(c), arguments<Corpus>());
+  } catch (const Error& error) {
+    fail(error.what(), error.hint());
+  }
+  const auto corpus = make<Corpus>(c);
+  for (const auto& [split, name] : {std::pair(Split::train, "train"), {Split::valid, "valid"}}) {
+    const int64_t size = corpus->size(split);
+    for (const int64_t index : {int64_t{0}, int64_t{1}, size / 2, size - 1, size}) {
+      const auto difference =
+          size < 1 ? ""
+                   : array_difference(declared, corpus->sample(split, std::max<int64_t>(0, index)));
+      if (!difference.empty()) {
+        fail(
+            "in sample " + std::to_string(index) + " of " + name + " " + difference,
+            "`static std::vector<mh::ArraySpec> arrays(const Config&, const Args&)` declares what "
+            "samples hold; without one they hold what decoders read"
+        );
       }
     }
   }

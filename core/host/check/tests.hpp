@@ -44,6 +44,7 @@ void lowers_a_quadratic(const Case& c);
 void values_finite(const Case& c);
 void decode_encode(const Case& c);
 void ids_in_vocabulary(const Case& c);
+void arrays_as_declared(const Case& c);
 void instructions_complete(const Case& c);
 void one_rank_unchanged(const Case& c);
 void world_consistent(const Case& c);

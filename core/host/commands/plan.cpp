@@ -146,7 +146,6 @@ public:
         .host = host_,
         .world = ranks ? *ranks : world(recipe),
         .device = planned_device(recipe),
-        .corpus = nullptr,
         .imbalance = imbalance};
   }
 

@@ -1,6 +1,11 @@
 #pragma once
 /// Corpora: sample i as named arrays. No LibTorch here: a corpus can be fuzzed in a second.
+///
+/// A corpus says twice what its samples hold: `arrays` declares it from the options alone, before
+/// any data are read, and `sample` gives it. Plans go by the declaration, so that a run can be
+/// planned where its data are not; runs and `megahost plugins check` compare the two.
 
+#include "megahost/axis.hpp"
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
 
@@ -15,13 +20,28 @@ namespace mh {
 
 class Tokenizer;
 
-/// One array of a sample, of `seq_length` elements unless the plugin says otherwise.
+/// One array of a sample.
 using Array = std::variant<std::vector<int64_t>, std::vector<float>>;
 
 /// Decoders read "tokens", "labels" (the next tokens) and "loss_mask" (float, 1 where a label
 /// counts); a corpus may add "positions" and "segments" (document numbers) for packed documents, or
 /// arrays of its own.
 using Sample = std::map<std::string, Array, std::less<>>;
+
+/// What is known of an array of every sample before any data are read.
+struct ArraySpec {
+  enum class Type : uint8_t { int64, float32 };
+
+  std::string name;
+  Type type = Type::int64;
+  /// What its elements are. On axis::seq there is one for each token, and ranks that split the
+  /// sequence get those of their tokens; an array on another axis reaches every rank whole.
+  LogicalAxis axis = axis::seq;
+  int64_t length = 0; ///< elements; on axis::seq the sequence length
+};
+
+/// "tokens" and "labels" (int64) and "loss_mask" (float32), each with an element for every token.
+[[nodiscard]] MH_API std::vector<ArraySpec> decoder_arrays(int64_t seq_length);
 
 enum class Split : uint8_t { train, valid, test };
 
@@ -39,11 +59,21 @@ public:
 
   virtual ~Corpus();
 
+  /// The arrays of every sample. Pure, and reads no data: what it is asked about may not be on this
+  /// machine. A plugin whose samples hold others than a decoder's has a function of its own:
+  ///
+  ///     static std::vector<mh::ArraySpec> arrays(const Config& config, const Args& args);
+  template <class Config>
+  [[nodiscard]] static std::vector<ArraySpec> arrays(const Config&, const Args& args) {
+    return decoder_arrays(args.seq_length);
+  }
+
   /// Samples of one epoch of a split; 0 if its share is empty.
   [[nodiscard]] virtual int64_t size(Split split) const = 0;
 
   /// Sample `index` of a split, from 0 without end: epoch after epoch, each in an order of its own.
-  /// A pure function: no state, any order of calls, any number of threads.
+  /// A pure function: no state, any order of calls, any number of threads. It holds the arrays that
+  /// `arrays` declares, and no others.
   ///
   /// Throws:  mh::Error with exit code 5 for ids outside the vocabulary or unreadable data
   [[nodiscard]] virtual Sample sample(Split split, int64_t index) const = 0;

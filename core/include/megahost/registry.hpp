@@ -27,6 +27,7 @@ class Library;
 namespace mh {
 
 class Architecture;
+struct ArraySpec;
 class Corpus;
 class Device;
 class Launcher;
@@ -79,6 +80,8 @@ public:
     std::function<void*(const Value& options, const void* args)> make;
     /// Of an architecture that has a `hugging_face_config()`; else null.
     std::shared_ptr<const HfMapping> hugging_face{};
+    /// Of a corpus: `Corpus::arrays`, with `args` as above; empty for other kinds.
+    std::function<std::vector<ArraySpec>(const Value& options, const void* args)> arrays{};
 
     [[nodiscard]] MH_API std::string full_name() const;
   };
@@ -91,34 +94,36 @@ public:
 
   /// Offers T under a name. T derives from the interface of its kind and has a struct `Config`, a
   /// `static void fields(mh::Fields<Config>&)` and a constructor `(const Config&, const Args&)`; an
-  /// architecture may have a `static mh::HfMapping hugging_face_config()`.
+  /// architecture may have a `static mh::HfMapping hugging_face_config()`. A corpus may declare
+  /// arrays of its own, see `Corpus::arrays`.
   ///
   /// Throws:  mh::Error if the name is taken, or not made of a-z, 0-9, _, - and .
   template <class T>
   void add(std::string name, std::string summary) {
     using Base = typename detail::Interface<T::kKind>::type;
     static_assert(std::is_base_of_v<Base, T>, "the class and its kKind disagree");
-    auto fields = fields_of<T>();
-    Schema schema = fields.schema();
-    std::shared_ptr<const HfMapping> hugging_face{};
-    if constexpr (requires { T::hugging_face_config(); }) {
-      hugging_face = std::make_shared<const HfMapping>(T::hugging_face_config());
+    const auto fields = fields_of<T>();
+    const auto with = [fields](auto&& use) {
+      return [fields, use](const Value& options, const void* args) {
+        return use(
+            fields.read(options, std::string(info(T::kKind).section)),
+            *static_cast<const typename Base::Args*>(args)
+        );
+      };
+    };
+    Entry entry{T::kKind, std::move(name), std::move(summary), plugin_, fields.schema(), {}};
+    entry.make = with([](const auto& config, const auto& args) -> void* {
+      Base* made = new T(config, args);
+      return made;
+    });
+    if constexpr (T::kKind == Kind::corpus) {
+      entry.arrays =
+          with([](const auto& config, const auto& args) { return T::arrays(config, args); });
     }
-    add_entry(
-        {T::kKind,
-         std::move(name),
-         std::move(summary),
-         plugin_,
-         std::move(schema),
-         [fields = std::move(fields)](const Value& options, const void* args) -> void* {
-           Base* made = new T(
-               fields.read(options, std::string(info(T::kKind).section)),
-               *static_cast<const typename Base::Args*>(args)
-           );
-           return made;
-         },
-         std::move(hugging_face)}
-    );
+    if constexpr (requires { T::hugging_face_config(); }) {
+      entry.hugging_face = std::make_shared<const HfMapping>(T::hugging_face_config());
+    }
+    add_entry(std::move(entry));
   }
 
   /// Registers dispatcher operators: `define` gets a fragment of the namespace and calls `def` and

@@ -83,6 +83,17 @@ void IndexedCorpus::fields(Fields<Config>& fields) {
   });
 }
 
+std::vector<ArraySpec> IndexedCorpus::arrays(const Config& config, const Args& args) {
+  auto arrays = decoder_arrays(args.seq_length);
+  if (config.reset_positions) {
+    arrays.push_back({"positions", ArraySpec::Type::int64, axis::seq, args.seq_length});
+  }
+  if (config.reset_attention) {
+    arrays.push_back({"segments", ArraySpec::Type::int64, axis::seq, args.seq_length});
+  }
+  return arrays;
+}
+
 IndexedCorpus::IndexedCorpus(const Config& config, const Args& args)
     : config_(config)
     , args_(args)

@@ -33,6 +33,9 @@ public:
 
   static void fields(Fields<Config>& fields);
 
+  /// Those of decoders; "positions" and "segments" if resets are asked for.
+  static std::vector<ArraySpec> arrays(const Config& config, const Args& args);
+
   /// Opens and checks all files.
   ///
   /// Throws:  mh::Error (exit code 5) for files that are missing or damaged, and a training split
@@ -41,8 +44,6 @@ public:
   IndexedCorpus(const Config& config, const Args& args);
 
   [[nodiscard]] int64_t size(Split split) const override;
-  /// "tokens", "labels" and "loss_mask"; "positions" and "segments" if resets are asked for.
-  ///
   /// Throws:  mh::Error (exit code 5) for an id outside the vocabulary, with its document
   [[nodiscard]] Sample sample(Split split, int64_t index) const override;
   [[nodiscard]] std::string summary() const override;

@@ -247,6 +247,14 @@ public:
 
 class Zeros : public Plain<mh::Corpus> {
 public:
+  static std::vector<mh::ArraySpec> arrays(const None&, const Args& args) {
+    auto arrays = mh::decoder_arrays(args.seq_length);
+    if (fault("arrays-as-declared")) {
+      arrays.push_back({"segments", mh::ArraySpec::Type::int64, mh::axis::seq, args.seq_length});
+    }
+    return arrays;
+  }
+
   Zeros(const None&, const Args& args)
       : args_(args) {}
 

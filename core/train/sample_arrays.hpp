@@ -1,0 +1,28 @@
+#pragma once
+/// The arrays that a corpus declares, and whether its samples hold them.
+
+#include "megahost/corpus.hpp"
+#include "megahost/export.hpp"
+#include "megahost/registry.hpp"
+#include "megahost/value.hpp"
+
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// What a corpus of these options declares; reads no data.
+///
+/// Throws:  mh::Error if two arrays have one name, or one on axis::seq has another length
+[[nodiscard]] MH_API std::vector<ArraySpec>
+declared_arrays(const Registry::Entry& corpus, const Value& options, const Corpus::Args& args);
+
+/// How a sample differs from what its corpus declares: "`labels` is float32 [64], declared int64
+/// [64]"; empty if it does not.
+[[nodiscard]] MH_API std::string
+array_difference(const std::vector<ArraySpec>& declared, const Sample& sample);
+
+/// A sample of the shapes that are declared: ids of 0, and every loss mask 1.
+[[nodiscard]] MH_API Sample blank_sample(const std::vector<ArraySpec>& declared);
+
+} // namespace mh

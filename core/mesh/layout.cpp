@@ -70,6 +70,15 @@ int64_t degree(const MeshShape& shape, MeshAxis axis) {
   return 1;
 }
 
+int64_t process_groups(const MeshShape& shape) {
+  const auto counts = [&](MeshAxis axis) {
+    const bool expert = axis == MeshAxis::edp || axis == MeshAxis::ep || axis == MeshAxis::etp;
+    return degree(shape, axis) > 1 && (!expert || shape.ep * shape.etp > 1);
+  };
+  return (shape.world() > 1 ? 1 : 0) +
+         std::count_if(kAllMeshAxes.begin(), kAllMeshAxes.end(), counts);
+}
+
 void check_degrees(const MeshShape& shape) {
   for (const auto axis :
        {MeshAxis::pp, MeshAxis::dp, MeshAxis::cp, MeshAxis::tp, MeshAxis::ep, MeshAxis::etp}) {

@@ -19,6 +19,10 @@ mesh_groups(const MeshShape& shape, MeshAxis axis, std::string_view order);
 /// Degree of an axis.
 [[nodiscard]] int64_t degree(const MeshShape& shape, MeshAxis axis);
 
+/// Process groups in which a rank communicates: all ranks, and those along each axis of more than
+/// one; axes of experts where there are ranks for experts.
+[[nodiscard]] MH_API int64_t process_groups(const MeshShape& shape);
+
 /// Throws:  mh::Error if the degrees do not divide one another
 void check_degrees(const MeshShape& shape);
 

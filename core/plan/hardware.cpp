@@ -63,7 +63,11 @@ void Hardware::fields(Fields<Hardware>& f) {
   f.add("link_gb_s", &Hardware::link_gb_s, "between ranks of a node, each direction").at_least(0);
   f.add("network_gb_s", &Hardware::network_gb_s, "between nodes, a rank's share, each direction")
       .at_least(0);
-  f.add("reserved_gib", &Hardware::reserved_gib, "memory beside tensors").at_least(0).unit("GiB");
+  f.add("reserved_gib", &Hardware::reserved_gib, "taken before the first tensor")
+      .at_least(0)
+      .unit("GiB");
+  f.add("group_gib", &Hardware::group_gib, "buffers of a process group").at_least(0).unit("GiB");
+  f.add("fragmentation", &Hardware::fragmentation, "share of activations that is lost").range(0, 1);
 }
 
 double Hardware::peak(at::ScalarType type) const {

@@ -32,9 +32,11 @@ struct MH_API Hardware {
   double cache_tb_s = 0;  ///< what it moves
   int64_t processors = 1; ///< that share a product: streaming multiprocessors, cores
   int64_t ranks_per_node = 1;
-  double link_gb_s = 0;    ///< between ranks of a node, each direction
-  double network_gb_s = 0; ///< between nodes, each direction, a rank's share
-  double reserved_gib = 0; ///< what programs take beside tensors: contexts, communication buffers
+  double link_gb_s = 0;     ///< between ranks of a node, each direction
+  double network_gb_s = 0;  ///< between nodes, each direction, a rank's share
+  double reserved_gib = 0;  ///< taken before the first tensor: context, kernels, GEMM workspaces
+  double group_gib = 0;     ///< communication buffers of each process group of a rank
+  double fragmentation = 0; ///< share of activations that is lost between the allocator's blocks
 
   static void fields(Fields<Hardware>& f);
 
@@ -44,9 +46,13 @@ struct MH_API Hardware {
   /// Bytes of a rank's memory; 0: unknown.
   [[nodiscard]] int64_t memory() const { return static_cast<int64_t>(memory_gib * 1073741824.0); }
 
-  /// Bytes that programs take beside tensors.
-  [[nodiscard]] int64_t reserved() const {
-    return static_cast<int64_t>(reserved_gib * 1073741824.0);
+  /// Bytes of a rank that are no tensor's, in `groups` process groups, where tensors of
+  /// `activations` bytes come and go.
+  [[nodiscard]] int64_t reserved(int64_t groups, int64_t activations) const {
+    const double gib = reserved_gib + group_gib * static_cast<double>(groups);
+    return static_cast<int64_t>(
+        gib * 1073741824.0 + fragmentation * static_cast<double>(activations)
+    );
   }
 };
 

@@ -1,5 +1,6 @@
 #include "core/plan/plan.hpp"
 
+#include "core/mesh/layout.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>
@@ -157,6 +158,14 @@ double papers_flops(const Recipe& recipe) {
   return 24 * passes * b * s * l * h * h * (1 + s / (6 * h)) + 6 * b * s * h * v;
 }
 
+Fit fit_of(int64_t bytes, int64_t capacity) {
+  constexpr double kTight = 0.95;
+  return capacity == 0                                                         ? Fit::unknown
+         : bytes > capacity                                                    ? Fit::too_much
+         : static_cast<double>(bytes) > kTight * static_cast<double>(capacity) ? Fit::tight
+                                                                               : Fit::fits;
+}
+
 int64_t Plan::most() const {
   int64_t most = 0;
   for (const auto& stage : stages) {
@@ -191,7 +200,6 @@ Plan make_plan(
   plan.machine = machine;
   plan.pipeline = step.args;
   plan.precision = recipe.precision;
-  plan.notes = step.notes;
   plan.parameters = step.parameters;
   plan.capacity = machine.hardware.memory();
   for (int64_t s = 0; s < step.args.stages; ++s) {
@@ -203,8 +211,9 @@ Plan make_plan(
     stage.gradients = record.gradients;
     stage.state = record.state;
     stage.activations = compose_memory(step, s).activations + record.batches;
-    stage.workspace = machine.hardware.reserved();
-    stage.workspace += machine.hardware.device == "cpu" ? 0 : record.workspace;
+    stage.workspace = machine.hardware.device == "cpu" ? 0 : record.workspace;
+    stage.reserved =
+        machine.hardware.reserved(process_groups(step.shape), stage.activations + stage.workspace);
     plan.stages.push_back(stage);
   }
   plan.peak_flops = machine.hardware.peak(

@@ -16,13 +16,17 @@ namespace mh {
 
 struct StagePlan {
   int64_t stage = 0;
-  std::string layers;                                                               ///< "embed+10"
-  int64_t parameters = 0, gradients = 0, state = 0, activations = 0, workspace = 0; ///< bytes
+  std::string layers; ///< "embed+10"
+  /// Bytes; `reserved` are those of no tensor.
+  int64_t parameters = 0, gradients = 0, state = 0, activations = 0, workspace = 0, reserved = 0;
   double busy = 0; ///< seconds of a step with work
 
-  [[nodiscard]] int64_t total() const {
+  /// Bytes of tensors.
+  [[nodiscard]] int64_t tensors() const {
     return parameters + gradients + state + activations + workspace;
   }
+
+  [[nodiscard]] int64_t total() const { return tensors() + reserved; }
 };
 
 /// Seconds of a step on the stage with the most work; they add up to the step.
@@ -33,6 +37,11 @@ struct StepTime {
   double optimizer = 0;
   double total = 0;
 };
+
+enum class Fit : uint8_t { unknown, fits, tight, too_much };
+
+/// How so many bytes lie in a memory: tight above 95% of it. A capacity of 0 is unknown.
+[[nodiscard]] MH_API Fit fit_of(int64_t bytes, int64_t capacity);
 
 struct MH_API Plan {
   MeshShape shape;
@@ -52,7 +61,9 @@ struct MH_API Plan {
 
   [[nodiscard]] int64_t most() const; ///< bytes of the stage that takes most
 
-  [[nodiscard]] bool fits() const { return capacity == 0 || most() <= capacity; }
+  [[nodiscard]] Fit fit() const { return fit_of(most(), capacity); }
+
+  [[nodiscard]] bool fits() const { return fit() != Fit::too_much; }
 
   [[nodiscard]] double tokens_per_second() const { return tokens / step.total; }
 

@@ -1,5 +1,6 @@
 #include "core/plan/short_stages.hpp"
 
+#include "core/mesh/layout.hpp"
 #include "core/train/session.hpp"
 #include "megahost/error.hpp"
 #include "megahost/recompute.hpp"
@@ -183,7 +184,6 @@ ShortStages::ShortStages(const PlanTarget& target, const Machine& machine, Short
   longer_ = record(stages, kShortest + 1, stages / 2, microbatches);
   flops_[1] = step.model_flops;
   parameters_[1] = step.parameters;
-  notes_ = step.notes;
 }
 
 /// Each layer more takes what the longer stage takes more. What chunks have apart from embedding,
@@ -262,7 +262,7 @@ int64_t ShortStages::kept(const Recipe& recipe, PlannedSteps& steps) const {
   for (const auto& record : step.records) {
     most = std::max(most, record.kept());
   }
-  return most + machine_.hardware.reserved();
+  return most + machine_.hardware.reserved(process_groups(step.shape), /*activations=*/0);
 }
 
 Plan ShortStages::plan(const Recipe& recipe, RecordedStep step) const {
@@ -270,7 +270,6 @@ Plan ShortStages::plan(const Recipe& recipe, RecordedStep step) const {
                     static_cast<double>(kShortest);
   step.model_flops = on_line(flops_[0], flops_[1], at);
   step.parameters = on_line(parameters_[0], parameters_[1], at);
-  step.notes = notes_;
   std::vector<std::vector<Share>> all;
   put_together(step, all);
   std::vector<TimedStage> timed;

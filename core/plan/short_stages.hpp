@@ -106,7 +106,6 @@ private:
 
   const Machine& machine_;
   ShortPasses passes_;
-  std::vector<std::string> notes_;
   std::vector<std::unique_ptr<Short>> ends_; // first, between, last; or the only one
   std::unique_ptr<Short> longer_;            // between, with a layer more
   std::unique_ptr<Short> whole_;             // embedding, layers and head; without passes

@@ -46,6 +46,7 @@ Json to_json(const StepRecord& record) {
       {"gradient_norm", record.gradient_norm},
       {"seconds", record.seconds},
       {"memory", record.memory},
+      {"tensor_memory", record.tensors},
       {"ranks", record.ranks}};
   for (const auto& metric : record.metrics) {
     json["metrics"][metric.name] = metric.values;
@@ -95,6 +96,7 @@ Metric from_json(const Json& json) {
           number(json, "gradient_norm").value_or(std::numeric_limits<double>::quiet_NaN()),
       .seconds = json.at("seconds").get<double>(),
       .memory = json.value("memory", int64_t{0}),
+      .tensors = json.value("tensor_memory", int64_t{0}),
       .ranks = json.value("ranks", int64_t{0}),
       .skipped = json.contains("skipped"),
       .nan = json.value("skipped", "") == "nan",

@@ -114,9 +114,9 @@ def main(folder):
     megahost("run", tiny, "--run-dir", run, "--set", "train.iters=8")
     page = folder / "run.html"
     megahost("plan", run, "--html", page)
-    check(page, ["tiny: plan", "measured in", "peak memory in GiB"])
+    check(page, ["tiny: plan", "measured in", "peak of tensors in GiB"])
     sweep = folder / "sweep"
-    megahost("sweep", tiny, "--set", "optimizer.lr=1e-3,2e-3", "--dir", sweep, "--json")
+    megahost("sweep", tiny, "--set", "optimizer.lr=1e-3,2e-3", "--run-dir", sweep, "--json")
     check(sweep / "sweep.html", ["last loss over optimizer.lr", "<td>done</td>"])
 
 

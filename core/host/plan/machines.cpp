@@ -66,8 +66,8 @@ std::vector<std::string> Machines::notes(const Recipe& recipe) const {
   if (calibrated_) {
     return {};
   }
-  return {
-      "what steps reach of this CPU's rates is assumed: `megahost bench --calibrate` measures it"};
+  return {"times are estimates: what steps reach of this CPU's rates is assumed; `megahost bench "
+          "--calibrate` measures it, in about a minute"};
 }
 
 } // namespace mh

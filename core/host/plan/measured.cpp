@@ -11,6 +11,7 @@ Measured measured_of(const RunMetrics& run) {
   const auto& steps = run.steps;
   Measured measured{.folder = run.name, .last = steps.back().step, .ranks = steps.back().ranks};
   measured.memory = steps.back().memory;
+  measured.tensors = steps.back().tensors;
   size_t first = steps.size() - 1;
   while (first > 0 && steps[first - 1].ranks == measured.ranks) {
     --first;

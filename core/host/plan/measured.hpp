@@ -14,7 +14,8 @@ struct Measured {
   int64_t ranks = 0;           ///< 0: unknown
   double seconds = 0;          ///< of a step
   double tokens_per_second = 0;
-  int64_t memory = 0; ///< peak bytes of rank 0; 0: unknown
+  int64_t memory = 0;  ///< peak bytes of rank 0; 0: unknown
+  int64_t tensors = 0; ///< likewise, of its tensors
 };
 
 [[nodiscard]] Measured measured_of(const RunMetrics& run);

@@ -22,23 +22,23 @@ double in_gib(int64_t bytes) {
 std::string memory_bars(const Plan& plan) {
   Bars bars{
       .title = "memory of a rank, by pipeline stage",
-      .parts = {"weights", "gradients", "optimizer", "activations", "workspace"},
+      .parts = {},
       .rows = {},
       .unit = "GiB",
       .limit = in_gib(plan.capacity),
       .limit_text = gib(plan.capacity) + " GiB"};
+  for (const auto& part : kMemoryParts) {
+    bars.parts.emplace_back(part.name);
+  }
   for (const size_t i : shown_stages(plan)) {
     const StagePlan& stage = plan.stages[i];
-    const bool fits = plan.capacity == 0 || stage.total() <= plan.capacity;
-    bars.rows.push_back(
-        {"stage " + std::to_string(i) + ": " + stage.layers,
-         {in_gib(stage.parameters),
-          in_gib(stage.gradients),
-          in_gib(stage.state),
-          in_gib(stage.activations),
-          in_gib(stage.workspace)},
-         gib(stage.total()) + " GiB" + (fits ? "" : ", too much")}
-    );
+    BarRow row{"stage " + std::to_string(i) + ": " + stage.layers, {}, {}};
+    for (const auto& part : kMemoryParts) {
+      row.values.push_back(in_gib(stage.*part.bytes));
+    }
+    row.text =
+        gib(stage.total()) + " GiB" + behind(", ", fit_text(fit_of(stage.total(), plan.capacity)));
+    bars.rows.push_back(std::move(row));
   }
   return svg_bars(bars);
 }
@@ -146,8 +146,9 @@ std::string verdict(const PlanReport& report) {
     text += words(", MFU %.1f%%, HFU %.1f%%", 100 * plan.mfu(), 100 * plan.hfu());
   }
   if (plan.capacity > 0) {
-    text += std::string(plan.fits() ? ". It fits: " : ". It does not fit: ") + gib(plan.most()) +
-            " of " + gib(plan.capacity) + " GiB";
+    text += std::string(plan.fits() ? ". It fits" : ". It does not fit") +
+            (plan.fit() == Fit::tight ? ", tight: " : ": ") + gib(plan.most()) + " of " +
+            gib(plan.capacity) + " GiB";
   }
   return text + ".";
 }
@@ -162,10 +163,13 @@ std::string comparison(const Plan& plan, const Measured& run) {
   text += html::row(
       {"tokens/s", count(plan.tokens_per_second()), count(run.tokens_per_second)}, "td", ""
   );
-  if (run.memory > 0) {
+  if (run.tensors > 0) {
     text += html::row(
-        {"peak memory in GiB", gib(plan.stages.front().total()), gib(run.memory)}, "td", ""
+        {"peak of tensors in GiB", gib(plan.stages.front().tensors()), gib(run.tensors)}, "td", ""
     );
+  }
+  if (run.memory > run.tensors) {
+    text += html::row({"peak of rank 0 in GiB, all that it holds", "", gib(run.memory)}, "td", "");
   }
   return text + "</table>\n";
 }

@@ -18,13 +18,6 @@ using Json = nlohmann::ordered_json;
 
 } // namespace
 
-std::string gib(int64_t bytes) {
-  const double value = static_cast<double>(bytes) / 1073741824.0;
-  return value >= 100   ? words("%.0f", value)
-         : value >= 0.1 ? words("%.1f", value)
-                        : words("%.3f", value);
-}
-
 std::string seconds_text(double seconds) {
   return seconds >= 1 ? words("%.2f s", seconds) : words("%.1f ms", 1e3 * seconds);
 }
@@ -75,66 +68,6 @@ std::string plan_title(const PlanReport& report) {
   }
   return text + "\n";
 }
-
-std::vector<size_t> shown_stages(const Plan& plan) {
-  constexpr size_t kAll = 16;
-  std::vector<size_t> shown;
-  const size_t count = plan.stages.size();
-  size_t fullest = 0;
-  for (size_t i = 0; i < count; ++i) {
-    fullest = plan.stages[i].total() > plan.stages[fullest].total() ? i : fullest;
-  }
-  for (size_t i = 0; i < count; ++i) {
-    if (count <= kAll || i < 3 || i + 2 >= count || i == fullest) {
-      shown.push_back(i);
-    }
-  }
-  return shown;
-}
-
-namespace {
-
-std::string memory_table(const Plan& plan, const Terminal& terminal) {
-  const bool known = plan.capacity > 0;
-  std::string text = "memory of a rank in GiB" +
-                     (known ? ", which has " + gib(plan.capacity) : std::string()) + "\n";
-  size_t width = 6;
-  for (const auto& stage : plan.stages) {
-    width = std::max(width, stage.layers.size());
-  }
-  text += words("  stage  %-*s", static_cast<int>(width), "layers");
-  for (const char* head :
-       {"weights", "gradients", "optimizer", "activations", "workspace", "total"}) {
-    text += words("  %11s", head);
-  }
-  text += "\n";
-  size_t last = 0;
-  for (const size_t i : shown_stages(plan)) {
-    const auto& stage = plan.stages[i];
-    if (i > last + 1) {
-      text += words("    ...  (%zu stages that take no more)\n", i - last - 1);
-    }
-    last = i;
-    text += words("  %5zu  %-*s", i, static_cast<int>(width), stage.layers.c_str());
-    for (const int64_t bytes :
-         {stage.parameters, stage.gradients, stage.state, stage.activations, stage.workspace}) {
-      text += words("  %11s", gib(bytes).c_str());
-    }
-    const std::string total = words("  %11s", gib(stage.total()).c_str());
-    const bool fits = !known || stage.total() <= plan.capacity;
-    text += terminal.paint(fits ? Paint::green : Paint::red, total);
-    if (known) {
-      const double share = static_cast<double>(stage.total()) / static_cast<double>(plan.capacity);
-      text += "  " +
-              terminal.paint(fits ? Paint::green : Paint::red, bar(std::min(1.0, share), 20)) +
-              words(" %3.0f%%", 100 * share) + (fits ? "" : " too much");
-    }
-    text += "\n";
-  }
-  return text;
-}
-
-} // namespace
 
 std::vector<std::pair<std::string, double>> time_parts(const StepTime& step) {
   std::vector<std::pair<std::string, double>> parts{
@@ -208,7 +141,9 @@ std::string effect(const Plan& before, const Plan& after) {
   const double faster = before.step.total / after.step.total - 1;
   std::string text = (bytes < 0 ? "-" : "+") + gib(std::abs(bytes)) + " GiB, " +
                      words("%.0f%% %s", 100 * std::abs(faster), faster >= 0 ? "faster" : "slower");
-  return text + (before.fits() ? "" : after.fits() ? ", fits" : ", does not fit yet");
+  return text + (before.fits()                  ? ""
+                 : after.fit() == Fit::too_much ? ", does not fit yet"
+                                                : ", fits" + behind(", ", fit_text(after.fit())));
 }
 
 } // namespace
@@ -236,16 +171,18 @@ std::string measured_table(const Plan& plan, const Measured& run) {
   const auto count = [](double value) { return grouped(std::llround(value)); };
   row("time of a step", plan.step.total, run.seconds, seconds_text);
   row("tokens/s", plan.tokens_per_second(), run.tokens_per_second, count);
-  if (run.memory > 0) {
-    const auto bytes = [](double value) { return gib(std::llround(value)); };
-    row("peak memory, GiB",
-        static_cast<double>(plan.stages.front().total()),
-        static_cast<double>(run.memory),
+  const auto bytes = [](double value) { return gib(std::llround(value)); };
+  if (run.tensors > 0) {
+    const int64_t tensors = plan.stages.front().tensors();
+    row("peak of tensors, GiB",
+        static_cast<double>(tensors),
+        static_cast<double>(run.tensors),
         bytes);
-    if (plan.machine.hardware.device == "cpu") {
-      text += "  measured memory is that of rank 0's process: the program and its libraries are in "
-              "it, and not in the plan\n";
-    }
+  }
+  if (run.memory > run.tensors) {
+    text += words("  %-24s %10s  %10s\n", "peak of rank 0, GiB", "", gib(run.memory).c_str()) +
+            "    with what is no tensor's: the program, its libraries, data read, memory kept for "
+            "reuse\n";
   }
   return text;
 }
@@ -254,7 +191,7 @@ std::string uneven_experts(const Plan& even, const UnevenPlan& uneven, const Ter
   const auto row = [](const std::string& name, const Plan& plan) {
     return TextRow{
         name,
-        gib(plan.most()) + (plan.fits() ? "" : " too much"),
+        gib(plan.most()) + behind(" ", fit_text(plan.fit())),
         seconds_text(plan.step.total),
         grouped(std::llround(plan.tokens_per_second())),
         words("%.1f%%", 100 * plan.mfu())};
@@ -276,6 +213,7 @@ Json stage_json(const StagePlan& stage) {
       {"optimizer", stage.state},
       {"activations", stage.activations},
       {"workspace", stage.workspace},
+      {"reserved", stage.reserved},
       {"total", stage.total()},
       {"busy_seconds", stage.busy}};
 }
@@ -323,6 +261,7 @@ std::string plan_json(const PlanReport& report) {
       {"ranks", plan.shape.world()},
       {"parameters", plan.parameters},
       {"fits", plan.fits()},
+      {"tight", plan.fit() == Fit::tight},
       {"capacity_bytes", plan.capacity},
       {"stages", stages},
       {"step_seconds", plan.step.total},

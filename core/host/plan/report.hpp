@@ -3,6 +3,7 @@
 
 #include "core/host/plan/changes.hpp"
 #include "core/host/plan/measured.hpp"
+#include "core/host/plan/memory.hpp"
 #include "core/host/terminal.hpp"
 #include "core/plan/plan.hpp"
 #include "megahost/recipe.hpp"
@@ -35,14 +36,11 @@ struct PlanReport {
 /// One page with pictures.
 [[nodiscard]] std::string plan_page(const PlanReport& report);
 
-/// What text and page share: bytes in GiB, seconds or milliseconds, what is planned in two lines.
-[[nodiscard]] std::string gib(int64_t bytes);
+/// What text and page share: seconds or milliseconds, what is planned in two lines.
 [[nodiscard]] std::string seconds_text(double seconds);
 [[nodiscard]] std::string plan_title(const PlanReport& report);
 /// A change as the command line takes it, and what it does.
 [[nodiscard]] std::string change_text(const Plan& plan, const Change& change);
-/// Stages to show: all of a few; of many the ends and the fullest.
-[[nodiscard]] std::vector<size_t> shown_stages(const Plan& plan);
 /// What a step's time goes to, in the order in which it is told.
 [[nodiscard]] std::vector<std::pair<std::string, double>> time_parts(const StepTime& step);
 

@@ -1,5 +1,6 @@
 #include "core/host/columns.hpp"
 #include "core/host/plan/changes.hpp"
+#include "core/host/plan/memory.hpp"
 #include "core/host/plan/search.hpp"
 #include "core/recipe/text.hpp"
 #include "core/train/words.hpp"
@@ -42,7 +43,8 @@ TextRow frontier_row(const FoundLayout& found) {
       std::to_string(parallel.zero),
       std::to_string(found.recipe.batch.micro),
       found.recipe.recompute.use,
-      schedule_words(parallel)};
+      schedule_words(parallel),
+      fit_text(plan.fit())};
 }
 
 } // namespace
@@ -81,7 +83,8 @@ std::string search_text(
        "zero",
        "micro",
        "recompute",
-       "schedule"}};
+       "schedule",
+       ""}};
   for (const auto& found : result.frontier) {
     rows.push_back(frontier_row(found));
   }
@@ -111,6 +114,7 @@ std::string search_json(const SearchTask& task, const SearchResult& result) {
          {"tokens_per_second", found.plan.tokens_per_second()},
          {"mfu", found.plan.mfu()},
          {"fits", found.plan.fits()},
+         {"tight", found.plan.fit() == Fit::tight},
          {"searched_bytes", found.bytes},
          {"searched_step_seconds", found.seconds}}
     );

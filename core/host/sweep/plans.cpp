@@ -1,6 +1,7 @@
 // What points would take: each is planned, none is run.
 
 #include "core/host/columns.hpp"
+#include "core/host/plan/memory.hpp"
 #include "core/host/svg.hpp"
 #include "core/host/sweep/sweep.hpp"
 #include "core/plan/plan.hpp"
@@ -91,8 +92,7 @@ std::string plans_table(const std::vector<PointRun>& points, const Terminal& ter
          svg::format("%.1f", plan.tflops),
          published ? svg::format("%+.1f%%", 100 * (plan.tflops / *published - 1)) : "-",
          svg::format("%.1f%%", 100 * plan.mfu),
-         bytes_text(plan.bytes) +
-             (plan.bytes > plan.capacity && plan.capacity > 0 ? " too much" : ""),
+         bytes_text(plan.bytes) + behind(" ", fit_text(fit_of(plan.bytes, plan.capacity))),
          ""}
     );
     rows.push_back(std::move(row));
@@ -120,7 +120,7 @@ std::string plans_json(const std::vector<PointRun>& points) {
            {"predicted_tflops", run.plan->tflops},
            {"mfu", run.plan->mfu},
            {"memory_bytes", run.plan->bytes},
-           {"fits", run.plan->capacity == 0 || run.plan->bytes <= run.plan->capacity}}
+           {"fits", fit_of(run.plan->bytes, run.plan->capacity) != Fit::too_much}}
       );
     } else {
       object["reason"] = run.reason;

@@ -109,10 +109,10 @@ std::string memory_text(const Session& session, const Weights& weights) {
          (session.device->memory() > 0 ? ", of " + bytes_text(session.device->memory()) : "");
 }
 
-std::string device_text(const Session& session) {
-  const double peak = session.device->peak_flops(session.dtype);
+std::string device_text(const Session& session, const DevicePeak& peak) {
   return session.device->summary() +
-         (peak > 0 ? words("; peak %.0f TFLOP/s (data sheet)", peak / 1e12) : "; peak not known");
+         (peak.flops > 0 ? words("; peak %.4g TFLOP/s (%s)", peak.flops / 1e12, peak.source.c_str())
+                         : "; peak not known");
 }
 
 std::string precision_text(const Session& session) {
@@ -196,9 +196,18 @@ std::vector<std::string> optimizer_notes(const Session& session) {
   return notes;
 }
 
+DevicePeak
+device_peak(const Session& session, const std::function<double(at::ScalarType)>& measure) {
+  const double listed = session.device->peak_flops(session.dtype);
+  return listed > 0 ? DevicePeak{listed, "data sheet"}
+         : measure  ? DevicePeak{measure(session.dtype), "measured"}
+                    : DevicePeak{};
+}
+
 std::vector<std::string> start_block(
     const Session& session,
     const Weights& weights,
+    const DevicePeak& peak,
     const std::vector<std::string>& plugins,
     const std::filesystem::path& folder
 ) {
@@ -210,7 +219,7 @@ std::vector<std::string> start_block(
   return {
       "megahost " MH_VERSION ", LibTorch " TORCH_VERSION,
       "  plugins    " + names,
-      "  device     " + device_text(session),
+      "  device     " + device_text(session, peak),
       "  layout     " + layout_text(session),
       "  model      " + model_text(session),
       "  precision  " + precision_text(session),

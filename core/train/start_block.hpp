@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,9 +19,20 @@ namespace mh {
 /// Sentences about options of `optimizer` that do nothing here, or lose something.
 [[nodiscard]] std::vector<std::string> optimizer_notes(const Session& session);
 
+/// FLOP/s of a device, and who says so: "data sheet", "measured". 0: nobody.
+struct DevicePeak {
+  double flops = 0;
+  std::string source{};
+};
+
+/// The device's own, else what `measure` finds (null: nothing), of the session's type.
+[[nodiscard]] DevicePeak
+device_peak(const Session& session, const std::function<double(at::ScalarType)>& measure);
+
 [[nodiscard]] std::vector<std::string> start_block(
     const Session& session,
     const Weights& weights,
+    const DevicePeak& peak,
     const std::vector<std::string>& plugins,
     const std::filesystem::path& folder
 );

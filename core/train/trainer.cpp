@@ -79,8 +79,9 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
     }
   }
   progress_.schedule = session.schedule->text();
+  peak_ = device_peak(session, options.measured_peak);
   open_log();
-  for (const auto& line : start_block(session, *weights_, progress_.plugins, folder_)) {
+  for (const auto& line : start_block(session, *weights_, peak_, progress_.plugins, folder_)) {
     log_->line(line);
   }
   for (const auto& note : notes) {
@@ -109,7 +110,7 @@ void Trainer::open_log() {
       .global_batch = recipe.batch.global,
       .seq = recipe.model.seq_length,
       .flops_per_token = session_->flops_per_token(),
-      .peak_flops = session_->device->peak_flops(session_->dtype),
+      .peak_flops = peak_.flops,
       .ranks = session_->mesh.world()};
   const bool speaks = ranks_.rank == 0;
   log_.reset(); // the files are its

@@ -36,6 +36,9 @@ struct TrainOptions {
   /// nobody knows.
   StepPeak step_peak{};
   std::function<void()> started{}; ///< called on every rank when its set-up is over
+  /// FLOP/s that products of a type reach on a device whose data sheet is not known, measured;
+  /// null: nobody measures.
+  std::function<double(at::ScalarType)> measured_peak{};
   /// Fills the parameters of a new run, and says from where; null: they are random.
   std::function<std::string(Session&)> weights{};
 };

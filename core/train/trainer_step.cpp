@@ -12,6 +12,15 @@
 
 namespace mh {
 
+namespace {
+
+/// Bytes that this rank's tensors have taken at most since the steps began.
+int64_t tensor_peak(const Session& session) {
+  return session.place.is_cpu() ? allocator_counts().peak_bytes : session.device->peak_memory();
+}
+
+} // namespace
+
 void Trainer::step() {
   auto& session = *session_;
   const auto begin = Clock::now();
@@ -89,6 +98,7 @@ void Trainer::step() {
        .gradient_norm = result.gradient_norm,
        .seconds = seconds_since(begin),
        .memory = session.device->peak_memory(),
+       .tensors = tensor_peak(session),
        .ranks = session.mesh.world(),
        .skipped = !result.updated,
        .nan = !result.finite(),
@@ -114,8 +124,7 @@ int64_t Trainer::planned_peak() {
 /// Of each stage the rank whose tensors took most, in the first step; it does not wait for a plan.
 void Trainer::show_peak() {
   const Mesh& mesh = session_->mesh;
-  const int64_t taken =
-      session_->place.is_cpu() ? allocator_counts().peak_bytes : session_->device->peak_memory();
+  const int64_t taken = tensor_peak(*session_);
   const int64_t own_plan = planned_peak();
   for (int64_t stage = 0; stage < mesh.size(MeshAxis::pp); ++stage) {
     const bool here = mesh.coordinate(MeshAxis::pp) == stage;

@@ -13,6 +13,7 @@
 #include "core/train/seconds.hpp"
 #include "core/train/session.hpp"
 #include "core/train/signals.hpp"
+#include "core/train/start_block.hpp"
 #include "core/train/trainer.hpp"
 #include "core/train/update_schedule.hpp"
 #include "core/train/weights.hpp"
@@ -89,9 +90,10 @@ private:
   std::unique_ptr<NanWatch> watch_; // null unless --debug
   std::unique_ptr<RunLog> log_;
   Progress progress_;
+  DevicePeak peak_;
   int64_t iterations_;
   Profile profile_;
-  bool first_step_ = true;   // of this start
+  bool first_step_ = true; // of this start
   int64_t saved_step_ = -1;
   int64_t evaluated_step_ = -1;
 };

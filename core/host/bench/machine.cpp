@@ -20,17 +20,15 @@ namespace mh {
 
 namespace {
 
+/// What a process of megahost takes without a tensor: its code and LibTorch's, their tables,
+/// stacks.
+constexpr double kProgramGib = 0.15;
+
 /// TB/s of a copy of so many bytes, reads and writes together.
 double copy_rate(int64_t bytes) {
   const at::Tensor from = at::ones({bytes}, at::kByte);
   at::Tensor to = at::ones({bytes}, at::kByte);
   return 2e-12 * static_cast<double>(bytes) / shortest_time([&] { to.copy_(from); });
-}
-
-/// What measurements hold for.
-std::string processor_text() {
-  return this_processor().name + ", " + std::to_string(at::get_num_threads()) +
-         " threads, kernels " + std::string(kernels::level().name);
 }
 
 std::optional<std::filesystem::path> machine_file() {
@@ -39,6 +37,11 @@ std::optional<std::filesystem::path> machine_file() {
 }
 
 } // namespace
+
+std::string processor_text() {
+  return this_processor().name + ", " + std::to_string(at::get_num_threads()) +
+         " threads, kernels " + std::string(kernels::level().name);
+}
 
 Machine measure_cpu(at::ScalarType type) {
   ops::ensure_registered();
@@ -55,6 +58,7 @@ Machine measure_cpu(at::ScalarType type) {
   cpu.memory_tb_s = copy_rate(int64_t{128} << 20);
   cpu.cache_mib = 8;
   cpu.cache_tb_s = copy_rate(int64_t{2} << 20);
+  cpu.reserved_gib = kProgramGib;
   cpu.link_gb_s = 1e3 * cpu.memory_tb_s / 4; // through memory: written, read, added, read again
   machine.calibration = {
       .source = "measured rates are reached",
@@ -125,7 +129,8 @@ std::string machine_text(const Machine& machine) {
       {"memory_tb_s", cpu.memory_tb_s},
       {"cache_mib", cpu.cache_mib},
       {"cache_tb_s", cpu.cache_tb_s},
-      {"link_gb_s", cpu.link_gb_s}};
+      {"link_gb_s", cpu.link_gb_s},
+      {"reserved_gib", cpu.reserved_gib}};
   const Table calibration{
       {"source", fit.source},
       {"product", fit.product},

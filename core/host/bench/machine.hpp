@@ -24,6 +24,14 @@ inline constexpr const char* kThisMachine = "this";
 /// for some steps each, in about a minute.
 [[nodiscard]] Machine calibrate_cpu(Host& host);
 
+/// What measurements of this CPU hold for: its name, LibTorch's threads, the level of our kernels.
+[[nodiscard]] std::string processor_text();
+
+/// FLOP/s of products of a type on this CPU while `ranks` programs share it: what `bench
+/// --calibrate` found, else what a third of a second of products shows at the first call. That is
+/// kept in the user's folder, and not asked for again.
+[[nodiscard]] double measured_peak(at::ScalarType type, int64_t ranks);
+
 /// Latency and rate of links, from all-reduces of `bench_comm` between two ranks.
 void take_links(const BenchTable& collectives, Machine& ret_machine);
 

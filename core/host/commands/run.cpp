@@ -1,4 +1,5 @@
 #include "core/config.hpp"
+#include "core/host/bench/machine.hpp"
 #include "core/host/commands/commands.hpp"
 #include "core/host/given_weights.hpp"
 #include "core/host/rank_reports.hpp"
@@ -165,6 +166,8 @@ int command_run(const Invocation& invocation, Host& host) {
           {.recipe = recipe, .host = host, .world = world, .device = planned_device(recipe)}
       ),
       .started = report_started,
+      .measured_peak = [ranks = place ? place->world.local_size : 1](at::ScalarType type
+                       ) { return measured_peak(type, ranks); },
   };
   if (invocation.has("--weights")) {
     options.weights = [folder = invocation.value("--weights"), &host](Session& session) {

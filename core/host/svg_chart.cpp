@@ -30,6 +30,16 @@ int colour(Paint paint) {
   return static_cast<int>(i);
 }
 
+/// The panel with the x at which its points are drawn.
+Panel drawn(Panel panel) {
+  for (Series& series : panel.series) {
+    for (double& x : series.x) {
+      x = panel.chart.log_x ? std::log10(x) : x;
+    }
+  }
+  return panel;
+}
+
 /// The finite points; of too many, the means of equal groups of neighbours.
 std::vector<std::pair<double, double>> points(const Series& series) {
   std::vector<std::pair<double, double>> all, means;
@@ -109,9 +119,10 @@ std::string heading(std::string text, int width) {
 
 class Plot {
 public:
-  Plot(const Panel& panel, int left, int top)
+  Plot(const Panel& given, int left, int top)
       : left_(left + kLeft)
       , top_(top + kTop) {
+    const Panel panel = drawn(given);
     for (const auto& series : panel.series) {
       for (const auto& [x, y] : points(series)) {
         x_.include(x);
@@ -130,7 +141,7 @@ public:
       y_.include(0);
     }
     y_ = y_.padded();
-    draw_axes(panel.chart.x_label);
+    draw_axes(panel.chart);
     for (const auto& series : panel.series) {
       draw(series);
     }
@@ -147,15 +158,15 @@ private:
     return top_ + (y_.high - value) / (y_.high - y_.low) * kPlotHeight;
   }
 
-  void draw_axes(const std::string& x_label) {
+  void draw_axes(const Chart& chart) {
     for (const auto& [at, label] : ticks(y_, 5)) {
       text_ += format(R"(<path d="M%d %.1fh%d" class="grid"/>)", left_, y(at), kPlotWidth) + "\n" +
                text_at(left_ - 6, y(at) + 4, "label", "end", label);
     }
-    for (const auto& [at, label] : ticks(x_, 6)) {
+    for (const auto& [at, label] : chart.log_x ? log_ticks(x_) : ticks(x_, 6)) {
       text_ += text_at(x(at), top_ + kPlotHeight + 16, "label", "middle", label);
     }
-    text_ += text_at(left_ + kPlotWidth, top_ + kPlotHeight + 32, "label", "end", x_label);
+    text_ += text_at(left_ + kPlotWidth, top_ + kPlotHeight + 32, "label", "end", chart.x_label);
   }
 
   void draw(const Series& series) {

@@ -43,4 +43,30 @@ std::vector<Tick> ticks(const Range& range, int count) {
   return found;
 }
 
+std::vector<Tick> log_ticks(const Range& range) {
+  constexpr size_t kEnough = 3;
+  constexpr int kMost = 8; // decades that are labelled
+  const int stride = std::max(1, static_cast<int>(std::ceil((range.high - range.low) / kMost)));
+  std::vector<Tick> found;
+  for (const std::vector<int>& factors :
+       {std::vector{1}, {1, 3}, {1, 2, 5}, {1, 2, 3, 4, 5, 6, 7, 8, 9}}) {
+    found.clear();
+    const int first = static_cast<int>(std::floor(range.low / stride)) * stride;
+    for (int power = first; power <= range.high; power += stride) {
+      for (const int factor : factors) {
+        const double at = power + std::log10(factor);
+        if (at >= range.low - 1e-9 && at <= range.high + 1e-9) {
+          std::array<char, 48> text{};
+          std::snprintf(text.data(), text.size(), "%g", factor * std::pow(10.0, power));
+          found.push_back({at, text.data()});
+        }
+      }
+    }
+    if (found.size() >= kEnough) {
+      break;
+    }
+  }
+  return found;
+}
+
 } // namespace mh

@@ -29,4 +29,8 @@ struct Tick {
 /// About `count` ticks at multiples of 1, 2 or 5 times a power of ten.
 [[nodiscard]] std::vector<Tick> ticks(const Range& range, int count);
 
+/// At least three ticks, where the range allows, at round numbers of a logarithmic axis; the range
+/// and `at` are powers of ten.
+[[nodiscard]] std::vector<Tick> log_ticks(const Range& range);
+
 } // namespace mh

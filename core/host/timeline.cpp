@@ -48,6 +48,17 @@ double shortest_pass(const Timeline& timeline) {
   return shortest;
 }
 
+/// Of the longest number of a microbatch.
+double digits_of_microbatches(const Timeline& timeline) {
+  size_t digits = 1;
+  for (const auto& stage : timeline.stages) {
+    for (const auto& pass : stage) {
+      digits = std::max(digits, std::to_string(pass.what.microbatch).size());
+    }
+  }
+  return static_cast<double>(digits);
+}
+
 } // namespace
 
 std::string timeline_rows(const Timeline& timeline, const Terminal& terminal) {
@@ -81,8 +92,10 @@ std::string timeline_rows(const Timeline& timeline, const Terminal& terminal) {
 
 std::string timeline_svg(const std::string& title, const Timeline& timeline) {
   constexpr int kLeft = 70, kTop = 64, kRow = 26, kBox = 22, kRight = 16;
+  constexpr double kDigit = 8; // pixels of a digit, and what it needs around it
   // A number has room in the shortest pass, unless the picture would be too wide.
-  const double scale = std::min(18 / shortest_pass(timeline), 2000 / timeline.length);
+  const double number = std::max(18.0, kDigit * digits_of_microbatches(timeline));
+  const double scale = std::min(number / shortest_pass(timeline), 2000 / timeline.length);
   const int width = kLeft + static_cast<int>(std::ceil(timeline.length * scale)) + kRight;
   const int height = kTop + kRow * static_cast<int>(timeline.stages.size()) + kRight;
   std::string text = svg::document(title, std::max(width, 420), height) +
@@ -115,10 +128,9 @@ std::string timeline_svg(const std::string& title, const Timeline& timeline) {
               pass.what.chunk % 2 == 0 ? 1.0 : 0.7
           ) +
           "\n";
-      if (long_ >= 14) {
-        text += svg::text_at(
-            left + long_ / 2, y + 15, "on", "middle", std::to_string(pass.what.microbatch)
-        );
+      const std::string label = std::to_string(pass.what.microbatch);
+      if (long_ >= kDigit * static_cast<double>(label.size())) {
+        text += svg::text_at(left + long_ / 2, y + 15, "on", "middle", label);
       }
     }
   }

@@ -4,8 +4,11 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <limits>
 #include <regex>
+#include <string>
+#include <vector>
 
 namespace {
 
@@ -37,6 +40,43 @@ TEST_CASE("ticks are round numbers inside their range") {
   CHECK(labels(1.49, 2.51, 4) == "1.5 2.0 2.5 ");
   CHECK(labels(0, 3e-4, 3) == "0.0000 0.0001 0.0002 0.0003 ");
   CHECK(labels(-5, 5, 2) == "-5 0 5 ");
+}
+
+TEST_CASE("ticks of a logarithmic axis are round, and enough") {
+  const auto labels = [](double low, double high) {
+    std::string text;
+    for (const auto& tick : mh::log_ticks({std::log10(low), std::log10(high)})) {
+      CHECK(std::pow(10, tick.at) == doctest::Approx(std::stod(tick.label)));
+      text += tick.label + " ";
+    }
+    return text;
+  };
+  CHECK(labels(1e-5, 1e-2) == "1e-05 0.0001 0.001 0.01 ");
+  CHECK(labels(3e-4, 1.01e-2) == "0.0003 0.001 0.003 0.01 ");
+  CHECK(labels(1e-4, 1e-3) == "0.0001 0.0003 0.001 ");
+  CHECK(labels(3e-4, 1e-3) == "0.0003 0.0004 0.0005 0.0006 0.0007 0.0008 0.0009 0.001 ");
+  CHECK(labels(1, 1e16).starts_with("1 100 10000 "));
+}
+
+TEST_CASE("on a logarithmic axis equal ratios are equal distances") {
+  std::vector<mh::Series> points;
+  for (const double rate : {1e-4, 1e-3, 1e-2}) {
+    points.push_back({.name = "a", .x = {rate}, .y = {1}, .marks = true});
+  }
+  const auto places = [&](bool log_x) {
+    mh::Panel one = panel("loss", points);
+    one.chart.log_x = log_x;
+    const std::string svg = mh::svg_charts("t", {one});
+    std::vector<double> found;
+    const std::regex circle(R"re(<circle cx="([0-9.]+)" cy="[0-9.]+" r="3")re");
+    for (std::sregex_iterator it(svg.begin(), svg.end(), circle), end; it != end; ++it) {
+      found.push_back(std::stod((*it)[1]));
+    }
+    REQUIRE(found.size() == 3);
+    return (found[1] - found[0]) / (found[2] - found[1]);
+  };
+  CHECK(places(true) == doctest::Approx(1).epsilon(0.01));
+  CHECK(places(false) == doctest::Approx(0.1).epsilon(0.02));
 }
 
 TEST_CASE("a picture has a panel per chart, a line per series and one legend") {

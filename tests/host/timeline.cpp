@@ -5,6 +5,9 @@
 
 #include <doctest/doctest.h>
 
+#include <regex>
+#include <string>
+
 namespace {
 
 using Op = mh::Instruction::Op;
@@ -76,4 +79,29 @@ TEST_CASE("a picture is no wider than a page can be, whatever the unit of time")
     CHECK(width > 400);
     CHECK(width < 600);
   }
+}
+
+TEST_CASE("numbers of microbatches lie in their boxes, however many there are") {
+  mh::Timeline timeline{.stages = {{}}, .length = 0};
+  for (int m = 95; m < 1105; ++m) { // short ones, at the end
+    const double from = timeline.length;
+    timeline.length += m < 100 ? 3 : 1;
+    timeline.stages[0].push_back({{Op::forward, 0, m}, from, timeline.length});
+  }
+  const std::string svg = mh::timeline_svg("t", timeline);
+  const std::regex label(R"re(<text x="([0-9.]+)" y="[0-9.]+" class="on" [^>]*>([0-9]+)<)re");
+  double end = 0;
+  int labels = 0;
+  for (std::sregex_iterator it(svg.begin(), svg.end(), label), none; it != none; ++it, ++labels) {
+    const double middle = std::stod((*it)[1]), half = 3.5 * static_cast<double>((*it)[2].length());
+    CHECK(middle - half >= end - 0.1); // at 7 pixels a digit
+    end = middle + half;
+  }
+  CHECK(labels < 1010);
+
+  timeline.stages[0].resize(60);
+  timeline.length = timeline.stages[0].back().end;
+  const std::string few = mh::timeline_svg("t", timeline);
+  CHECK(few.find(">95<") != std::string::npos);
+  CHECK(few.find(">154<") != std::string::npos); // boxes are as wide as their numbers
 }

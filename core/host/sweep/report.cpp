@@ -85,6 +85,15 @@ std::string csv_cell(std::string text) {
   return "\"" + text + "\"";
 }
 
+/// Whether values of a key are compared by their ratios: a learning rate's, and those that span
+/// decades.
+bool by_ratio(const std::string& key, double low, double high) {
+  constexpr double kDecades = 100;
+  const std::string name = key.substr(key.rfind('.') + 1);
+  const bool rate = name == "lr" || name.starts_with("lr_") || name.ends_with("_lr");
+  return low > 0 && (rate || high >= kDecades * low);
+}
+
 /// The last loss of finished runs over a key, where it has at least two numbers.
 std::optional<Panel> loss_over(const std::string& key, const std::vector<PointRun>& points) {
   Panel panel{.chart = {.title = "last loss over " + key, .x_label = key}, .series = {}};
@@ -104,6 +113,7 @@ std::optional<Panel> loss_over(const std::string& key, const std::vector<PointRu
          .paint = run_paint(i)}
     );
   }
+  panel.chart.log_x = by_ratio(key, low, high);
   return low < high ? std::optional(std::move(panel)) : std::nullopt;
 }
 

@@ -7,6 +7,7 @@ namespace mh {
 Document read_recipe(
     const std::filesystem::path& file, const std::string& layer, const ReadOptions& options
 ) {
+  refuse_folder(file);
   const std::string extension = file.extension().string();
   if (extension != ".lua" && extension != ".toml" && extension != ".json") {
     throw Error(

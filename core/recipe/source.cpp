@@ -5,15 +5,47 @@
 
 #include <algorithm>
 #include <fstream>
+#include <set>
 
 namespace mh {
 
+void refuse_folder(const std::filesystem::path& file) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (!fs::is_directory(file, ignored)) {
+    return;
+  }
+  const std::string what =
+      file.string() + " is a folder, expected a recipe file (.lua, .toml or .json)";
+  if (fs::exists(file / "metrics.jsonl", ignored) && fs::exists(file / "recipe.toml", ignored)) {
+    const std::string run = shell_word(file.string());
+    const std::string recipe = shell_word((file / "recipe.toml").string());
+    throw Error(
+        what,
+        "it is the folder of a run: `megahost run " + recipe +
+            " --resume` goes on with it, "
+            "`megahost plan " +
+            run + "` compares it with its plan"
+    );
+  }
+  std::set<std::string> recipes;
+  for (const auto& entry : fs::directory_iterator(file, ignored)) {
+    const std::string extension = entry.path().extension().string();
+    if (extension == ".lua" || extension == ".toml") {
+      recipes.insert(entry.path().string());
+    }
+  }
+  throw Error(
+      what,
+      recipes.empty() ? "no recipe is in it; `megahost run recipes/quickstart.lua` is a first one"
+                      : "name one that is in it: " +
+                            join(std::vector<std::string>(recipes.begin(), recipes.end()))
+  );
+}
+
 SourcePtr read_source(const std::filesystem::path& file, std::string layer) {
   constexpr std::streamsize kMost = 1 << 20;
-  std::error_code ignored;
-  if (std::filesystem::is_directory(file, ignored)) {
-    throw Error(file.string() + " is a folder, expected a recipe file (.lua, .toml or .json)");
-  }
+  refuse_folder(file);
   std::ifstream stream(file, std::ios::binary);
   if (!stream) {
     throw Error("cannot read the recipe " + file.string(), "check the path and its permissions");

@@ -17,6 +17,10 @@ using SourcePtr = std::shared_ptr<const Source>;
 /// Throws:  mh::Error if the file cannot be read or is no such text
 [[nodiscard]] SourcePtr read_source(const std::filesystem::path& file, std::string layer);
 
+/// Throws mh::Error if `file` is a folder, with what can be done about it: a run's folder, one that
+/// holds recipes, another one.
+void refuse_folder(const std::filesystem::path& file);
+
 /// Throws mh::Error unless the source's text is UTF-8 without NUL.
 void check_text(const SourcePtr& source);
 

@@ -18,7 +18,7 @@ POINTS = ["--set", "optimizer.lr=1e-3,2e-3,3e-3", "--set", "train.iters=400", "-
 
 
 def command(folder, *more):
-    return [os.environ["MEGAHOST"], "sweep", os.environ["MEGAHOST_SOURCE"] + "/tests/cli/tiny.toml", *POINTS, "--dir",
+    return [os.environ["MEGAHOST"], "sweep", os.environ["MEGAHOST_SOURCE"] + "/tests/cli/tiny.toml", *POINTS, "--run-dir",
             str(folder), "--json", *more]
 
 

@@ -3,6 +3,7 @@
 #include "core/host/commands/commands.hpp"
 #include "core/host/folders.hpp"
 #include "core/host/model_from.hpp"
+#include "core/host/wrap.hpp"
 #include "core/recipe/text.hpp"
 #include "core/storage/local.hpp"
 #include "core/train/processor.hpp"
@@ -149,7 +150,7 @@ private:
 
 public:
   [[nodiscard]] fs::path folder() const {
-    return fs::path(invocation_.value("--dir", "runs/" + name_ + "-sweep"));
+    return fs::path(invocation_.value("--run-dir", "runs/" + name_ + "-sweep"));
   }
 
 private:
@@ -223,7 +224,11 @@ private:
     std::ptrdiff_t rows = 0;
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
-      rows += 1 + std::max(0, cells(line) - 1) / std::max(1, terminal_.width);
+      std::istringstream pieces(wrapped(line, terminal_.width));
+      for (std::string piece; std::getline(pieces, piece);) {
+        rows += 1 + std::max(0, cells(piece) - 1) / std::max(1, terminal_.width);
+      }
+      rows += line.empty() ? 1 : 0;
     }
     return rows;
   }

@@ -7,6 +7,7 @@
 #include "core/host/invocation.hpp"
 #include "core/host/main/parse.hpp"
 #include "core/host/report.hpp"
+#include "core/host/wrap.hpp"
 #include "core/recipe/read.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/recipe/text.hpp"
@@ -166,6 +167,7 @@ int run(const std::vector<std::string>& words, const std::string& program) {
 }
 
 int answer(std::vector<std::string> words, const std::string& program) {
+  mh::wrap_terminals();
   try {
     if (std::erase(words, "--no-color") > 0) {
       setenv("NO_COLOR", "1", /*overwrite=*/1);

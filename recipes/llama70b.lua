@@ -32,7 +32,7 @@ return {
 
   -- 1,024 sequences per step: each of the four copies works through 256 microbatches of one.
   batch = { global = 1024, micro = 1 },
-  data = { use = "text", paths = { "corpus" }, split = { 99, 1, 0 } }, -- a folder of text, your own
+  data = { use = "text", paths = { "corpus" }, split = { 99, 1, 0 } }, -- text of yours, beside this file
   tokenizer = { use = "byte" },
 
   train = { iters = decay, eval_interval = 1000, eval_iters = 10, seed = 1234 },

@@ -62,11 +62,17 @@ std::string describe(const Registry::Entry& entry, const Terminal& terminal) {
     text += "  file     " + plugin.file.string() + "\n  built    " + plugin.built_with +
             "\n  tag      " + plugin.abi_tag + "\n";
   }
+  const std::string name(info(entry.kind).section);
+  const bool by_use = plugin_section(name) != nullptr && plugin_section(name)->kind == entry.kind;
   text +=
       entry.schema.fields.empty() ? "\n  no fields\n" : "\n" + field_lines(entry.schema, terminal);
+  if (by_use && !entry.schema.fields.empty()) {
+    text += "\n  " + resume_rule(name, entry.schema) + "\n";
+  }
   if (const Schema section = section_fields(entry.kind); !section.fields.empty()) {
     text += "\n  Besides, the section `" + std::string(info(entry.kind).section) +
-            "` of every recipe has:\n\n" + field_lines(section, terminal);
+            "` of every recipe has:\n\n" + field_lines(section, terminal) + "\n  " +
+            resume_rule(name, section) + "\n";
   }
   return text;
 }

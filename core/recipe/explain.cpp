@@ -28,6 +28,19 @@ const Field* field_of(const Resolved& resolved, const std::string& key) {
   return schema->second.find(dot == std::string::npos ? key : key.substr(dot + 1));
 }
 
+std::string section_of(const std::string& key) {
+  const size_t dot = key.find('.');
+  return dot == std::string::npos ? "" : key.substr(0, dot);
+}
+
+std::string resume_text(const std::string& section, const Field& field) {
+  if (may_change_on_resume(section, field)) {
+    return "; may change when a run is resumed";
+  }
+  return field.path ? "; a resumed run must find the same contents there"
+                    : "; stays as it is when a run is resumed";
+}
+
 std::string padded(std::string text, size_t width) {
   text.resize(std::max(text.size() + 2, width), ' ');
   return text;
@@ -84,7 +97,8 @@ std::string explain_leaf(
   }
   std::string text = key + (final_value ? " = " + to_text(*final_value) : " is not set") + "\n  " +
                      field.doc + (field.doc.empty() ? "" : "; ") + describe(field) +
-                     (field.unit.empty() ? "" : "; in " + field.unit) + "\n";
+                     (field.unit.empty() ? "" : "; in " + field.unit) +
+                     resume_text(section_of(key), field) + "\n";
   const std::vector<Row> rows = rows_of(loaded, key, field, final_value);
   const auto winner = std::find_if(rows.rbegin(), rows.rend(), [&](const Row& row) {
     return final_value && same_place(row.origin, final_value->origin);

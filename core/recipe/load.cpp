@@ -1,5 +1,6 @@
 #include "core/recipe/load.hpp"
 
+#include "core/recipe/paths.hpp"
 #include "core/recipe/presets.hpp"
 #include "core/recipe/problem.hpp"
 #include "core/recipe/sections.hpp"
@@ -138,7 +139,7 @@ std::vector<std::string> Loaded::plugins() const {
   }
   for (const Value& plugin : plugins->as_array()) {
     if (plugin.is_string()) {
-      files.push_back(plugin.as_string());
+      files.push_back(absolute_path(plugin).as_string());
     }
   }
   return files;
@@ -167,25 +168,9 @@ namespace {
   );
 }
 
-/// Relative plugin files are meant from the folder of the recipe that names them; made absolute, so
-/// that a printed recipe means the same anywhere.
-void anchor_plugins(Value& tree, const fs::path& folder) {
-  Value* plugins = tree.is_table() ? tree.as_table().find("plugins") : nullptr;
-  if (!plugins || !plugins->is_array()) {
-    return;
-  }
-  for (Value& plugin : plugins->as_array()) {
-    if (plugin.is_string()) {
-      const Origin origin = plugin.origin;
-      plugin = fs::absolute(folder / plugin.as_string()).lexically_normal().string();
-      plugin.origin = origin;
-    }
-  }
-}
-
 } // namespace
 
-Loaded load_recipe(const fs::path& name, const LoadOptions& options) {
+RecipeFiles read_recipe_files(const fs::path& name, const LoadOptions& options) {
   const auto found = find_recipe(name, "", options.roots);
   if (!found && !fs::exists(name)) {
     no_recipe(name, options.roots);
@@ -193,21 +178,24 @@ Loaded load_recipe(const fs::path& name, const LoadOptions& options) {
   const fs::path file = found.value_or(name);
   Loader loader(options);
   loader.add(file, "recipe", {});
-  Loaded loaded{file.string(), std::move(loader.layers), Value(Table{}), std::move(loader.files)};
-  for (Layer& layer : loaded.layers) {
-    const SourcePtr& source = layer.tree.origin.source;
-    anchor_plugins(layer.tree, source ? fs::path(source->name).parent_path() : fs::path());
-  }
+  return {file.string(), std::move(loader.layers), std::move(loader.files)};
+}
+
+Loaded load_recipe(const RecipeFiles& files, const LoadOptions& options) {
+  Loaded loaded{files.file, files.layers, Value(Table{}), files.files};
   loaded.layers.insert(loaded.layers.end(), options.layers.begin(), options.layers.end());
   for (const std::string& text : options.sets) {
     loaded.layers.push_back(set_layer(text));
-    anchor_plugins(loaded.layers.back().tree, "");
   }
   for (const Layer& layer : loaded.layers) {
     loaded.merged = merge(loaded.merged, layer.tree);
   }
   lay_on_presets(loaded, options);
   return loaded;
+}
+
+Loaded load_recipe(const fs::path& file, const LoadOptions& options) {
+  return load_recipe(read_recipe_files(file, options), options);
 }
 
 } // namespace mh

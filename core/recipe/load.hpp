@@ -26,6 +26,13 @@ struct LoadOptions : ReadOptions {
   std::vector<Layer> layers{};     ///< of the program, above the recipe and below `sets`
 };
 
+/// A recipe file and those that it extends, evaluated: what the command line says is laid on later.
+struct RecipeFiles {
+  std::string file;
+  std::vector<Layer> layers;      ///< low to high
+  std::vector<std::string> files; ///< every file that was read
+};
+
 struct Loaded {
   std::string file;
   std::vector<Layer> layers; ///< low to high, without the schemas' defaults
@@ -33,15 +40,23 @@ struct Loaded {
   std::vector<std::string> files;   ///< every file that was read
   std::vector<std::string> notes{}; ///< sentences that a person should be warned with
 
-  /// The recipe's `plugins` as absolute paths: each is meant from the folder of the file that names
-  /// it.
+  /// The recipe's `plugins` as absolute paths (core/recipe/paths.hpp).
   [[nodiscard]] std::vector<std::string> plugins() const;
 };
 
-/// Reads a recipe and all that it stands on.
+/// Evaluates a recipe and what it extends; a Lua recipe runs here.
 ///
 /// `file` is taken as it is, else looked up in the roots, with and without an extension.
 /// Throws:  mh::Error, RecipeError
+[[nodiscard]] RecipeFiles
+read_recipe_files(const std::filesystem::path& file, const LoadOptions& options);
+
+/// Lays presets below a recipe, and the program's layers and `--set` over it.
+///
+/// Throws:  mh::Error, RecipeError
+[[nodiscard]] Loaded load_recipe(const RecipeFiles& files, const LoadOptions& options);
+
+/// Both: for a recipe that is loaded once.
 [[nodiscard]] Loaded load_recipe(const std::filesystem::path& file, const LoadOptions& options);
 
 /// One "key=value" of the command line. A word that is no TOML value is taken as a string.

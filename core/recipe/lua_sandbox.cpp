@@ -181,10 +181,14 @@ int LuaSandbox::load(const SourcePtr& source) {
   return status;
 }
 
-lua_State* LuaSandbox::run(const SourcePtr& source) {
+void LuaSandbox::check(const SourcePtr& source) {
   if (const int status = load(source); status != LUA_OK) {
     fail(status);
   }
+}
+
+lua_State* LuaSandbox::run(const SourcePtr& source) {
+  check(source);
   deadline_ = std::chrono::steady_clock::now() +
               std::chrono::microseconds(static_cast<int64_t>(options_.lua.seconds * 1e6));
   constexpr int kInstructionsPerLook = 100'000;

@@ -28,6 +28,11 @@ public:
   LuaSandbox(const LuaSandbox&) = delete;
   LuaSandbox& operator=(const LuaSandbox&) = delete;
 
+  /// Compiles a chunk and does not run it.
+  ///
+  /// Throws:  RecipeError with the place for syntax errors
+  void check(const SourcePtr& source);
+
   /// Runs a chunk and leaves its result on the stack.
   ///
   /// Throws:  RecipeError with the place for syntax errors, errors while running and used-up limits

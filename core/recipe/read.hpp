@@ -54,7 +54,13 @@ struct Document {
 [[nodiscard]] Value read_json(const SourcePtr& source);
 [[nodiscard]] Document read_lua(const SourcePtr& source, const ReadOptions& options);
 
-/// Reads nothing but the syntax of a recipe, for the program before it loads anything.
+/// Checks nothing but the syntax of a recipe, for the program before it loads anything: a Lua
+/// recipe does not run.
+///
+/// Throws:  as read_recipe
+void check_syntax(const std::filesystem::path& file);
+
+/// The tree of one file by itself.
 [[nodiscard]] Value evaluate(const std::filesystem::path& file, const ReadOptions& options = {});
 
 } // namespace mh

@@ -1,5 +1,6 @@
 #include "core/recipe/resolve.hpp"
 
+#include "core/recipe/paths.hpp"
 #include "core/recipe/problem.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/recipe/sweep.hpp"
@@ -29,6 +30,10 @@ public:
       }
     }
     move_sweep_last();
+    for (const auto& [name, schema] : schemas_) {
+      Value& part = name.empty() ? tree_ : *tree_.as_table().find(name);
+      make_paths_absolute(schema, part.as_table());
+    }
     check_names();
     fill_in();
     check_contradictions(tree_, facts_, problems_);

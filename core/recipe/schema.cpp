@@ -45,7 +45,8 @@ std::string type_name(const Field& field) {
   case FieldType::number:
     return field.list ? "list of numbers" : "number";
   case FieldType::string:
-    return field.list ? "list of strings" : "string";
+    return field.path ? (field.list ? "list of paths" : "path")
+                      : (field.list ? "list of strings" : "string");
   case FieldType::integer_or_string:
     return field.list ? "list of integers or strings" : "integer";
   case FieldType::table:

@@ -1,5 +1,6 @@
 #include "core/recipe/sections.hpp"
 
+#include "core/recipe/text.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>
@@ -21,14 +22,16 @@ const Fields<TopLevel>& top_fields() {
   static const Fields<TopLevel> fields = [] {
     Fields<TopLevel> f;
     f.add("name", &TopLevel::name, "name of the run");
-    f.add("plugins", &TopLevel::plugins, "shared libraries with plugins from outside the tree");
+    f.add("plugins", &TopLevel::plugins, "shared libraries with plugins from outside the tree")
+        .path();
     f.add(
          "precision",
          &TopLevel::precision,
          "number format of weights and activations; auto: bf16 "
          "where the hardware multiplies it, else fp32"
     )
-        .one_of({"auto", "fp32", "bf16", "fp16", "fp8"});
+        .one_of({"auto", "fp32", "bf16", "fp16", "fp8"})
+        .must_stay();
     f.add("device", &TopLevel::device, "where tensors live: cpu, cuda or a device plugin's name");
     f.add("sweep", &TopLevel::sweep, "a family of recipes: a table of grid, zip, list, random");
     return f;
@@ -40,7 +43,9 @@ const Fields<Recipe::Checkpoint>& checkpoint_fields() {
   using Checkpoint = Recipe::Checkpoint;
   static const Fields<Checkpoint> fields = [] {
     Fields<Checkpoint> f;
-    f.add("dir", &Checkpoint::dir, "run folder; runs/NAME unless given");
+    f.add(
+        "dir", &Checkpoint::dir, "run folder, from the working directory; runs/NAME unless given"
+    );
     f.add("interval", &Checkpoint::interval, "steps between checkpoints; 0 saves at the end only")
         .at_least(0)
         .unit("steps");
@@ -220,22 +225,23 @@ namespace {
 struct Section {
   std::string name;
   std::string doc;
+  OnResume on_resume = OnResume::free; ///< of fields that do not say it themselves
 };
 
 /// In the order in which a recipe is printed.
 const std::vector<Section>& sections() {
   static const std::vector<Section> all{
-      {"model", "the architecture and its sizes"},
+      {"model", "the architecture and its sizes", OnResume::same},
       {"parallel", "the layout: how model and data are split over ranks"},
       {"recompute", "what the backward pass computes again instead of keeping it"},
-      {"optimizer", "how gradients change the weights"},
+      {"optimizer", "how gradients change the weights", OnResume::same},
       {"lr_schedule", "how the learning rate changes over the run"},
-      {"batch", "sequences per optimizer step and per forward pass"},
-      {"data", "the corpus, and its shares for training, validation and test"},
-      {"tokenizer", "how text becomes tokens"},
+      {"batch", "sequences per optimizer step and per forward pass", OnResume::same},
+      {"data", "the corpus, and its shares for training, validation and test", OnResume::same},
+      {"tokenizer", "how text becomes tokens", OnResume::same},
       {"train", "length of the run, evaluation and seed"},
       {"fp16", "loss scaling of precision fp16"},
-      {"fp8", "scales of precision fp8"},
+      {"fp8", "scales of precision fp8", OnResume::same},
       {"guards", "what happens when a step's loss or gradients are no good"},
       {"checkpoint", "where and how often the run is saved"},
       {"comm", "how the ranks talk to one another"},
@@ -279,6 +285,33 @@ const Schema& sweep_schema() {
            untyped("random", "values by key, drawn at random")},
       .checks = {}};
   return schema;
+}
+
+bool may_change_on_resume(std::string_view section, const Field& field) {
+  OnResume rule = field.on_resume;
+  if (rule == OnResume::as_section) {
+    const auto found = std::find_if(sections().begin(), sections().end(), [&](const Section& one) {
+      return one.name == section;
+    });
+    rule = found == sections().end() ? OnResume::free : found->on_resume;
+  }
+  return rule == OnResume::free;
+}
+
+std::string resume_rule(std::string_view section, const Schema& schema) {
+  std::vector<std::string> free, same;
+  for (const Field& field : schema.fields) {
+    (may_change_on_resume(section, field) ? free : same).push_back(field.name);
+  }
+  if (free.empty()) {
+    return "In a resumed run these values must be its checkpoint's.";
+  }
+  if (same.empty()) {
+    return "A resumed run may change them.";
+  }
+  const bool few_free = free.size() < same.size();
+  return "A resumed run may change " + (few_free ? join(free) : "all but " + join(same)) +
+         (few_free ? "; the other values must be its checkpoint's." : ".");
 }
 
 std::string section_doc(std::string_view section) {

@@ -67,6 +67,14 @@ struct TopLevel {
 /// The table `sweep`.
 [[nodiscard]] const Schema& sweep_schema();
 
+/// Whether a resumed run may have another value of a section's field than its checkpoint; `section`
+/// is empty for the top level.
+[[nodiscard]] bool may_change_on_resume(std::string_view section, const Field& field);
+
+/// The same of all fields of a schema, in a sentence: "A resumed run may change lr; the other
+/// values must be its checkpoint's."
+[[nodiscard]] std::string resume_rule(std::string_view section, const Schema& schema);
+
 /// What a section is about: "degrees of the mesh axes, ...".
 [[nodiscard]] std::string section_doc(std::string_view section);
 

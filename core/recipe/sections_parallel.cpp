@@ -80,7 +80,8 @@ const Fields<Recipe::Parallel>& parallel_fields() {
         .at_least(1)
         .unit("elements");
     f.add("reduce_dtype", &Parallel::reduce_dtype, "format in which gradients travel to their sums")
-        .one_of({"fp32", "bf16"});
+        .one_of({"fp32", "bf16"})
+        .must_stay();
     f.add(
         "overlap",
         &Parallel::overlap,

@@ -11,6 +11,7 @@ const Fields<Recipe::Batch>& batch_fields() {
     f.add("global", &Batch::global, "sequences per optimizer step").at_least(1).unit("sequences");
     f.add("micro", &Batch::micro, "sequences per forward pass of one rank")
         .at_least(1)
+        .may_change()
         .unit("sequences");
     f.add(
          "rampup_start",
@@ -58,7 +59,9 @@ const Fields<Recipe::Train>& train_fields() {
         .at_least(0)
         .unit("steps");
     f.add("eval_iters", &Train::eval_iters, "global batches per evaluation").at_least(1);
-    f.add("seed", &Train::seed, "of initial values, dropout and the order of samples").at_least(0);
+    f.add("seed", &Train::seed, "of initial values, dropout and the order of samples")
+        .at_least(0)
+        .must_stay();
     f.add("exit_minutes", &Train::exit_minutes, "save and stop after this time")
         .above(0)
         .unit("minutes");
@@ -84,21 +87,24 @@ const Fields<Recipe::Optimizer>& optimizer_fields() {
   static const Fields<Optimizer> fields = [] {
     Fields<Optimizer> f;
     f.add("use", &Optimizer::use, "optimizer plugin");
-    f.add("lr", &Optimizer::lr, "learning rate, the schedule's highest").at_least(0);
+    f.add("lr", &Optimizer::lr, "learning rate, the schedule's highest").at_least(0).may_change();
     f.add("weight_decay", &Optimizer::weight_decay, "of matrices; norms and biases have none")
-        .at_least(0);
+        .at_least(0)
+        .may_change();
     f.add(
          "weight_decay_schedule",
          &Optimizer::weight_decay_schedule,
          "how weight decay goes from weight_decay_start to weight_decay over the run"
     )
-        .one_of({"constant", "linear", "cosine"});
+        .one_of({"constant", "linear", "cosine"})
+        .may_change();
     f.add(
          "weight_decay_start",
          &Optimizer::weight_decay_start,
          "weight decay of the first step, unless constant; 0 if absent"
     )
-        .at_least(0);
+        .at_least(0)
+        .may_change();
     f.add("decay_vectors", &Optimizer::decay_vectors, "decay norms and biases, too");
     f.add("clip_grad", &Optimizer::clip_grad, "largest global gradient norm; 0 does not clip")
         .at_least(0);
@@ -121,10 +127,11 @@ const Fields<Recipe::Optimizer>& optimizer_fields() {
         "round bf16 state, and bf16 weights without masters, up or down at random"
     );
     f.add(
-        "offload",
-        &Optimizer::offload,
-        "keep state and master weights in host memory, and update there"
-    );
+         "offload",
+         &Optimizer::offload,
+         "keep state and master weights in host memory, and update there"
+    )
+        .may_change();
     f.check("weight_decay_start", [](const Optimizer& o) -> std::string {
       return o.weight_decay_start && o.weight_decay_schedule == "constant"
                  ? "does nothing while weight_decay_schedule is \"constant\": set it to "

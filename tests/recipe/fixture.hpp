@@ -157,7 +157,7 @@ public:
     cosine.add("min_lr", &Warmup::min_lr, "learning rate at the end").at_least(0);
     add(Kind::lr_schedule, "cosine", cosine.schema());
     Fields<Text> text;
-    text.add("paths", &Text::paths, "files or folders");
+    text.add("paths", &Text::paths, "files or folders").path();
     add(Kind::corpus, "text", text.schema());
     Fields<Mock> mock;
     mock.add("samples", &Mock::samples, "sequences in an epoch").at_least(1);

@@ -219,6 +219,34 @@ TEST_CASE("plugin files are meant from the folder of the recipe that names them"
   CHECK(resolve_file(file).recipe.plugins == plugins);
 }
 
+TEST_CASE("what a run reads is meant from the folder of the file that says it") {
+  const Folder folder;
+  folder.write("base/data.lua", "return { data = { paths = { 'book.txt', '@torch-headers' } } }");
+  const auto file = folder.write("sub/a.toml", std::string("extends = \"../base/data\"\n") + kTiny);
+  const std::string book = (folder.path() / "base/book.txt").string();
+  CHECK(text(resolve_file(file).recipe, "data.paths") == "[\"" + book + "\", \"@torch-headers\"]");
+  mh::LoadOptions load = options();
+  load.sets = {"data.paths=[\"../words.txt\"]"};
+  const mh::Recipe set = resolve_file(file, load).recipe;
+  const auto here = std::filesystem::current_path().parent_path() / "words.txt";
+  CHECK(text(set, "data.paths") == "[\"" + here.string() + "\"]");
+  // What a run writes is meant from the working directory.
+  const auto writes =
+      folder.write("sub/b.toml", std::string("checkpoint.dir = \"runs/b\"\n") + kTiny);
+  CHECK(text(resolve_file(writes).recipe, "checkpoint.dir") == "\"runs/b\"");
+}
+
+TEST_CASE("a resolved recipe means the same files in any folder") {
+  const Folder folder;
+  const auto file =
+      folder.write("sub/a.toml", std::string("data.paths = [\"book.txt\"]\n") + kTiny);
+  const mh::Recipe recipe = resolve_file(file).recipe;
+  const auto copy = folder.write(
+      "runs/a/recipe.toml", mh::show_recipe(recipe, mh::RecipeFormat::toml, /*origins=*/false)
+  );
+  CHECK(text(resolve_file(copy).recipe, "data.paths") == text(recipe, "data.paths"));
+}
+
 TEST_CASE("recipes are found by name in the recipe folders") {
   CHECK(
       mh::load_recipe("gpt2_124m", options()).file ==

@@ -27,6 +27,14 @@ std::string why(const std::string& text, const mh::ReadOptions& options = limits
 
 } // namespace
 
+TEST_CASE("the syntax of a Lua recipe is checked without running it") {
+  const mh::test::Folder folder;
+  mh::check_syntax(folder.write("a.lua", "error('it ran')"));
+  CHECK(mh::test::refusal([&] {
+          mh::check_syntax(folder.write("b.lua", "return { model = "));
+        }).find("unexpected symbol") != std::string::npos);
+}
+
 TEST_CASE("a recipe may ask what the machine has") {
   mh::ReadOptions options = limits();
   options.facts.bf16 = true;

@@ -38,6 +38,9 @@ Subject::Subject(const Invocation& invocation, Host& host)
         "megahost check recipes/quickstart.lua"
     );
   }
+  if (!invocation.arguments.empty()) {
+    files_ = read_recipe_files(invocation.arguments.front(), {{.roots = recipe_folders()}});
+  }
 }
 
 Resolved Subject::under(const Layout& layout) const {
@@ -76,8 +79,8 @@ Resolved Subject::resolved(const Layout& layout, Data data) const {
 }
 
 Loaded Subject::base(LoadOptions options) const {
-  if (!invocation_.has("--model")) {
-    return load_recipe(invocation_.arguments.front(), options);
+  if (files_) {
+    return load_recipe(*files_, options);
   }
   const std::string model = invocation_.value("--model");
   Loaded loaded{"--model " + model, {}, Value(Table{}), {}};

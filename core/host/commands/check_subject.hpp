@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace mh {
@@ -51,6 +52,7 @@ private:
 
   const Invocation& invocation_;
   Host& host_;
+  std::optional<RecipeFiles> files_; // unless --model; evaluated once for all layouts
 };
 
 /// What trials of a subject train with.

@@ -234,7 +234,9 @@ void Preparation::report() const {
       static_cast<double>(bytes_) / 1e6 / std::max(seconds, 1e-3),
       skipped_ == 0 ? "" : ("; skipped " + count_text(skipped_, "document")).c_str()
   );
-  std::printf("in a recipe: data = { use = \"indexed\", paths = { %s } }\n", paths.c_str());
+  std::printf(
+      "in a recipe of this folder: data = { use = \"indexed\", paths = { %s } }\n", paths.c_str()
+  );
 }
 
 void Preparation::run() {

@@ -15,8 +15,8 @@ namespace {
 
 constexpr int64_t kMostRanks = 1024; // processes on one machine
 
-Read read_layers(const LoadOptions& options, Host& host, const std::string& file) {
-  Loaded loaded = load_recipe(file, options);
+Read read_layers(const LoadOptions& options, Host& host, const RecipeFiles& files) {
+  Loaded loaded = load_recipe(files, options);
   for (const std::string& plugin : loaded.plugins()) {
     host.load(plugin);
   }
@@ -62,12 +62,13 @@ Read read_resolved(
                   .bf16 = this_processor().bf16(),
                   .world = world_size(invocation, place),
                   .trains = invocation.command != "eval"};
+  const RecipeFiles files = read_recipe_files(file, options);
   if (invocation.has("--scale")) {
     options.layers = {
-        scale_recipe(read_layers(options, host, file).resolved.recipe.tree, options.facts.world)};
+        scale_recipe(read_layers(options, host, files).resolved.recipe.tree, options.facts.world)};
   }
   options.layers.insert(options.layers.end(), layers.begin(), layers.end());
-  Read read = read_layers(options, host, file);
+  Read read = read_layers(options, host, files);
   read.place = std::move(place);
   if (!is_spawned_rank() && (!read.place || read.place->world.rank == 0)) { // once for a run
     for (const auto& sentence : fields_left_out(read.loaded, read.resolved)) {

@@ -47,7 +47,8 @@ public:
     options_.roots = recipe_folders();
     options_.sets = words_.fixed;
     options_.facts = {.bf16 = this_processor().bf16(), .world = 1};
-    const Loaded base = load_recipe(file(), options_);
+    files_ = read_recipe_files(file(), options_);
+    const Loaded base = load_recipe(files_, options_);
     const Value* own = base.merged.find("sweep");
     sweep_ = merge(own != nullptr ? *own : Value(Table{}), words_.sweep);
     const Value* name = base.merged.find("name");
@@ -139,7 +140,7 @@ private:
   }
 
   [[nodiscard]] Recipe resolved(const LoadOptions& options) const {
-    Loaded loaded = load_recipe(file(), options);
+    Loaded loaded = load_recipe(files_, options);
     loaded.merged.as_table().erase("sweep");
     for (const std::string& plugin : loaded.plugins()) {
       host_.load(plugin);
@@ -158,6 +159,7 @@ private:
   Host& host_;
   SweepWords words_;
   LoadOptions options_;
+  RecipeFiles files_;                                // evaluated once for all points
   mutable std::map<std::string, Machines> machines_; // by name, once points have asked for them
   Value sweep_;
   std::string name_;

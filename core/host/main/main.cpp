@@ -2,7 +2,6 @@
 // with it LibTorch. --version, --help and mistakes up to there never load it.
 
 #include "core/config.hpp"
-#include "core/host/folders.hpp"
 #include "core/host/help.hpp"
 #include "core/host/invocation.hpp"
 #include "core/host/main/parse.hpp"
@@ -96,13 +95,6 @@ int print_topic(const std::vector<std::string>& words) {
   return run_heavy({"help", words, {}});
 }
 
-/// A recipe that is named without its folder or extension is left to the library.
-void check_syntax(const std::filesystem::path& recipe) {
-  if (std::filesystem::is_regular_file(recipe)) {
-    (void)mh::evaluate(recipe, {.roots = mh::recipe_folders()});
-  }
-}
-
 int run_heavy(const mh::Invocation& invocation) {
   const std::filesystem::path here = std::filesystem::canonical("/proc/self/exe").parent_path();
   std::filesystem::path library = here / "libmegahost.so";
@@ -160,7 +152,11 @@ int run(const std::vector<std::string>& words, const std::string& program) {
   for (size_t i = 0; i < named.command->arguments.size(); ++i) {
     const std::string& name = named.command->arguments[i].name;
     if (name == "RECIPE" || name == "OTHER") {
-      check_syntax(invocation.arguments[i]);
+      // One that is named without its folder or extension is left to the library.
+      if (const std::string& recipe = invocation.arguments[i];
+          std::filesystem::is_regular_file(recipe)) {
+        mh::check_syntax(recipe);
+      }
     }
   }
   return run_heavy(invocation);

@@ -40,14 +40,15 @@ std::string default_of(const Field& field) {
                                          : "`" + to_text(field.default_value) + "`";
 }
 
-std::string field_table(const Schema& schema) {
+/// A table of fields; `section` is that of a recipe, "" at its top level, none elsewhere.
+std::string field_table(const Schema& schema, const char* section = nullptr) {
   std::string text =
       "| field | type | default | unit | meaning |\n| --- | --- | --- | --- | --- |\n";
   for (const Field& field : schema.fields) {
     text += "| `" + field.name + "` | " + cell(describe(field)) + " | " + cell(default_of(field)) +
             " | " + field.unit + " | " + cell(field.doc) + " |\n";
   }
-  return text + "\n";
+  return text + "\n" + (section != nullptr ? resume_rule(section, schema) + "\n\n" : "");
 }
 
 Page command_page(const Command& command) {
@@ -82,8 +83,9 @@ Page plugin_page(const Registry::Entry& entry) {
   if (by_use) {
     text += "```toml\n[" + section + "]\nuse = \"" + entry.name + "\"\n```\n\n";
   }
-  text +=
-      entry.schema.fields.empty() ? "It has no fields of its own.\n\n" : field_table(entry.schema);
+  text += entry.schema.fields.empty()
+              ? "It has no fields of its own.\n\n"
+              : field_table(entry.schema, by_use ? section.c_str() : nullptr);
   if (by_use) {
     text += "The section `" + section + "` of every recipe has besides what " +
             "[the recipe's page](../recipe.md#" + section + ") lists.\n";
@@ -102,9 +104,10 @@ Page recipe_page(const RecipeWords& words) {
   std::string text = "Every key that the core reads itself. A section with a `use` has the fields "
                      "of the plugin that it names, too.\n\n"
                      "## top level\n\n" +
-                     field_table(top);
+                     field_table(top, "");
   for (const std::string& name : section_names()) {
-    text += "## " + name + "\n\n" + section_doc(name) + "\n\n" + field_table(core_schema(name));
+    text += "## " + name + "\n\n" + section_doc(name) + "\n\n" +
+            field_table(core_schema(name), name.c_str());
     if (const PluginSectionInfo* section = plugin_section(name)) {
       text += "Plugins:\n\n";
       for (const Registry::Entry* entry : words.of(section->kind)) {

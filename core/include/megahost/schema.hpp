@@ -33,6 +33,13 @@ enum class FieldType : uint8_t { boolean, integer, number, string, integer_or_st
 
 struct Schema;
 
+/// Whether a resumed run may have another value than its checkpoint.
+enum class OnResume : uint8_t {
+  as_section, ///< model, optimizer, data and tokenizer stay the same; other sections are free
+  same,       ///< the value decides the numbers of a run
+  free        ///< it does not, or the run has a rule for its change
+};
+
 /// One option.
 struct Field {
   std::string name;
@@ -46,6 +53,11 @@ struct Field {
   std::optional<double> max;
   bool above_min = false; ///< min itself is excluded
   bool below_max = false; ///< max itself is excluded
+  /// A file or folder that the run reads. A relative one is meant from the folder of the recipe
+  /// file that says it, on the command line from the working directory; plugins get it absolute.
+  /// Words that begin with `@` are names, and stay as they are.
+  bool path = false;
+  OnResume on_resume = OnResume::as_section;
   std::vector<std::string> choices;
   /// Words that are not accepted yet, with the sentence that says why.
   std::map<std::string, std::string> refused;
@@ -141,6 +153,24 @@ public:
 
   FieldOptions& one_of(std::vector<std::string> choices) {
     field_.choices = std::move(choices);
+    return *this;
+  }
+
+  /// A file or folder that the run reads, see Field::path.
+  FieldOptions& path() {
+    field_.path = true;
+    return *this;
+  }
+
+  /// A resumed run may have another value than its checkpoint.
+  FieldOptions& may_change() {
+    field_.on_resume = OnResume::free;
+    return *this;
+  }
+
+  /// A resumed run must have the value of its checkpoint (or say --allow-change).
+  FieldOptions& must_stay() {
+    field_.on_resume = OnResume::same;
     return *this;
   }
 

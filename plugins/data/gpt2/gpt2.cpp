@@ -29,7 +29,9 @@ std::string read_file(const char* field, const std::string& path) {
     throw Error(
         std::string("tokenizer.") + field + ": cannot read " + path + ": " +
             std::generic_category().message(failure),
-        "check the path",
+        "check the path: a relative one is meant from the folder of the recipe file that says it, "
+        "on "
+        "the command line from the working directory",
         exit_code::data
     );
   }
@@ -51,8 +53,11 @@ struct Gpt2Tokenizer::Worker {
 };
 
 void Gpt2Tokenizer::fields(Fields<Config>& fields) {
-  fields.add("vocab", &Config::vocab, "vocab.json: tokens and their ids (encoder.json)").required();
+  fields.add("vocab", &Config::vocab, "vocab.json: tokens and their ids (encoder.json)")
+      .path()
+      .required();
   fields.add("merges", &Config::merges, "merges.txt: pairs of tokens, in order (vocab.bpe)")
+      .path()
       .required();
   fields.add("eod", &Config::eod, "token that ends a document");
   fields.add(

@@ -52,6 +52,7 @@ void IndexedCorpus::fields(Fields<Config>& fields) {
           &Config::paths,
           "prefixes of .bin/.idx pairs, as `megahost data prepare` or Megatron writes them"
       )
+      .path()
       .required();
   fields.add(
       "weights",

@@ -47,7 +47,12 @@ public:
     struct stat status {};
 
     if (::stat(path.c_str(), &status) != 0) {
-      throw data_error("data.paths: cannot open " + path + ": " + reason(errno), "check the path");
+      throw data_error(
+          "data.paths: cannot open " + path + ": " + reason(errno),
+          "check the path: a relative one is meant from the folder of the recipe file that says "
+          "it, "
+          "on the command line from the working directory"
+      );
     }
     if (S_ISDIR(status.st_mode)) {
       folder(path);

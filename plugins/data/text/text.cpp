@@ -55,6 +55,7 @@ void TextCorpus::fields(Fields<Config>& fields) {
           &Config::paths,
           "files, folders, or @torch-headers: the C++ headers of the LibTorch in use"
       )
+      .path()
       .required();
   fields.add(
       "extensions", &Config::extensions, "what to read of a folder, by the end of the name; {}: all"

@@ -1,0 +1,20 @@
+#pragma once
+/// What a path in a recipe means: one rule for every key.
+///
+/// A file or folder that a run reads is meant from the folder of the recipe file that says it (also
+/// where another recipe extends that file); on the command line, from the working directory. It is
+/// made absolute, so that a printed recipe, and the one in a run folder, mean the same anywhere.
+/// What a run writes, `checkpoint.dir`, is no such path: it is meant from the working directory.
+
+#include "megahost/schema.hpp"
+#include "megahost/value.hpp"
+
+namespace mh {
+
+/// A path, absolute; words that begin with `@`, empty ones and what is no string stay as they are.
+[[nodiscard]] Value absolute_path(const Value& path);
+
+/// Makes the paths of a complete table absolute, as its schema says (Field::path).
+void make_paths_absolute(const Schema& schema, Table& ret_table);
+
+} // namespace mh

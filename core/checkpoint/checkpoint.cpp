@@ -7,6 +7,8 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <exception>
+#include <set>
 
 namespace mh {
 
@@ -140,7 +142,6 @@ void Checkpoint::verify() {
       refuse(file.path(), "the header" + std::string(kChanged));
     }
   }
-  verified_ = true;
 }
 
 std::map<std::string, std::vector<Checkpoint::Need>>
@@ -179,15 +180,39 @@ Checkpoint::needs(const std::vector<Slice>& slices, OtherDtype other) const {
   return by_file;
 }
 
+void Checkpoint::require_fit(const std::vector<Slice>& slices, OtherDtype other) const {
+  (void)needs(slices, other);
+}
+
+std::vector<std::string>
+Checkpoint::unused(const std::vector<Slice>& slices, const Ranks& ranks) const {
+  std::set<std::string> asked;
+  for (const Slice& slice : slices) {
+    asked.insert(slice.name);
+  }
+  const auto marks = together(ranks, [&] {
+    std::string mine;
+    for (const StoredTensor& tensor : manifest_.tensors) {
+      mine += asked.contains(tensor.name) ? 'x' : '.';
+    }
+    return mine;
+  });
+  std::vector<std::string> names;
+  for (size_t i = 0; i < manifest_.tensors.size(); ++i) {
+    if (std::none_of(marks.begin(), marks.end(), [i](const auto& mine) {
+          return mine[i] == 'x';
+        })) {
+      names.push_back(manifest_.tensors[i].name);
+    }
+  }
+  return names;
+}
+
 void Checkpoint::load(const std::vector<Slice>& slices, OtherDtype other) {
-  const auto by_file = needs(slices, other);
-  for (const auto& [name, wanted] : by_file) {
+  for (const auto& [name, wanted] : needs(slices, other)) {
     const TensorFile file = open(name);
     for (const Need& need : wanted) {
       const TensorInfo& info = locate(file, *need.tensor, *need.chunk);
-      if (verified_) {
-        continue;
-      }
       uint32_t sum = 0;
       file.visit(info, [&sum](std::span<const std::byte> block) { sum = crc32c(block, sum); });
       if (sum != need.chunk->crc32c) {
@@ -195,8 +220,12 @@ void Checkpoint::load(const std::vector<Slice>& slices, OtherDtype other) {
       }
     }
   }
+  load_at_once(slices, other);
+}
+
+void Checkpoint::load_at_once(const std::vector<Slice>& slices, OtherDtype other) {
   const at::NoGradGuard no_grad;
-  for (const auto& [name, wanted] : by_file) {
+  for (const auto& [name, wanted] : needs(slices, other)) {
     const TensorFile file = open(name);
     for (const Need& need : wanted) {
       const at::Tensor chunk = file.read(locate(file, *need.tensor, *need.chunk));
@@ -215,8 +244,44 @@ at::Tensor Checkpoint::tensor(const std::string& name) {
   }
   Slice whole{name, stored->shape, std::vector<int64_t>(stored->shape.size()), {}};
   whole.local = at::empty(stored->shape, at::TensorOptions(scalar_type(stored->dtype)));
-  load({whole});
+  load_at_once({whole});
   return whole.local;
+}
+
+std::optional<int64_t> load_newest(
+    Storage& storage,
+    const StepFolder& folder,
+    const std::vector<int64_t>& steps,
+    const std::function<void(Checkpoint&)>& judge,
+    const std::function<void(Checkpoint&)>& load,
+    const Ranks& ranks
+) {
+  const auto first = on_first(ranks, [&steps] { return nlohmann::json(steps).dump(); });
+  std::exception_ptr refusal; // of a checkpoint that is whole
+  const auto step = folder.newest(
+      nlohmann::json::parse(first).get<std::vector<int64_t>>(),
+      [&](const Path& path) {
+        std::optional<Checkpoint> saved;
+        together(ranks, [&] {
+          saved.emplace(storage, path);
+          return std::string();
+        });
+        try {
+          judge(*saved);
+        } catch (const Error&) {
+          refusal = std::current_exception();
+          return;
+        }
+        together(ranks, [&] {
+          load(*saved);
+          return std::string();
+        });
+      }
+  );
+  if (refusal) {
+    std::rethrow_exception(refusal);
+  }
+  return step;
 }
 
 StepFolder::Verify whole_checkpoint(Storage& storage) {

@@ -8,11 +8,9 @@
 ///     mh::write_checkpoint(storage, folder, step, state, slices);
 ///     folder.keep_last(3, mh::whole_checkpoint(storage));
 ///     ...
-///     if (const auto step = folder.newest(mh::whole_checkpoint(storage))) {
-///       mh::Checkpoint saved(storage, folder.path(*step));
-///       saved.load(slices);
-///       restore(saved.manifest().state);
-///     }
+///     const auto step = mh::load_newest(storage, folder, folder.steps(),
+///         [&](mh::Checkpoint& saved) { saved.require_fit(slices); },
+///         [&](mh::Checkpoint& saved) { saved.load_at_once(slices); });
 
 #include "core/checkpoint/manifest.hpp"
 #include "core/checkpoint/tensors.hpp"
@@ -23,6 +21,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,6 +70,21 @@ public:
   /// checksums of the chunks they need; before that no value changes.
   void load(const std::vector<Slice>& slices, OtherDtype other = OtherDtype::refuse);
 
+  /// Fills the slices and reads each chunk once, with its checksum. Where it throws, some of them
+  /// have new values: load another checkpoint into all of them, or give up.
+  void load_at_once(const std::vector<Slice>& slices, OtherDtype other = OtherDtype::refuse);
+
+  /// Checks the names, global shapes and dtypes of the slices; reads no data.
+  ///
+  /// Throws:  mh::Error naming the first tensor that differs
+  void require_fit(const std::vector<Slice>& slices, OtherDtype other = OtherDtype::refuse) const;
+
+  /// Tensors of the checkpoint that none of the ranks' slices asks for.
+  ///
+  /// Ranks:   all of `ranks`; each gives its own slices
+  [[nodiscard]] std::vector<std::string>
+  unused(const std::vector<Slice>& slices, const Ranks& ranks = {}) const;
+
   /// A whole global tensor on the CPU.
   [[nodiscard]] at::Tensor tensor(const std::string& name);
 
@@ -86,8 +100,24 @@ private:
   Storage& storage_;
   Path directory_;
   Manifest manifest_;
-  bool verified_ = false;
 };
+
+/// Loads the newest of `steps` that is whole, and says each newer one that is not. Nothing is read
+/// twice: a checkpoint turns out to be damaged while it is loaded, and the one before it is loaded
+/// over it.
+///
+/// `judge` looks at a checkpoint's manifest; what it throws is thrown on, as the checkpoint is
+/// whole and not for this run. Where `load` throws, the checkpoint is damaged. Throws:  mh::Error
+/// (exit code 5) if there are steps and none is whole Ranks:   all, `judge` too; rank 0's steps
+/// count
+[[nodiscard]] std::optional<int64_t> load_newest(
+    Storage& storage,
+    const StepFolder& folder,
+    const std::vector<int64_t>& steps,
+    const std::function<void(Checkpoint&)>& judge,
+    const std::function<void(Checkpoint&)>& load,
+    const Ranks& ranks = {}
+);
 
 /// For `StepFolder`: passes a directory whose every byte is as it was written.
 [[nodiscard]] StepFolder::Verify whole_checkpoint(Storage& storage);

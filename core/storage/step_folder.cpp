@@ -77,7 +77,11 @@ std::vector<int64_t> StepFolder::steps() const {
 }
 
 std::optional<int64_t> StepFolder::newest(const Verify& verify) const {
-  const std::vector<int64_t> all = steps();
+  return newest(steps(), verify);
+}
+
+std::optional<int64_t>
+StepFolder::newest(const std::vector<int64_t>& all, const Verify& verify) const {
   for (size_t i = 0; i < all.size(); ++i) {
     try {
       verify(path(all[i]));

@@ -41,6 +41,10 @@ public:
   /// Throws:  mh::Error (exit code 5) if there are steps and none passes
   [[nodiscard]] std::optional<int64_t> newest(const Verify& verify) const;
 
+  /// The same of these steps, newest first: of a list that ranks share.
+  [[nodiscard]] std::optional<int64_t>
+  newest(const std::vector<int64_t>& all, const Verify& verify) const;
+
   /// For one process of a run, once, before it saves: makes the folder, removes what dead processes
   /// left half-written or half-removed.
   void recover();

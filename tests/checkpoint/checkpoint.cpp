@@ -40,6 +40,66 @@ TEST_CASE_FIXTURE(Saves, "the same state gives the same bytes, in whatever order
   }
 }
 
+namespace {
+
+/// Loads as a run does that resumes.
+std::optional<int64_t> load_newest(Saves& saves, const std::vector<Slice>& slices) {
+  return mh::load_newest(
+      saves.disk,
+      saves.folder,
+      saves.folder.steps(),
+      [&](Checkpoint& saved) { saved.require_fit(slices); },
+      [&](Checkpoint& saved) { saved.load_at_once(slices); }
+  );
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(Saves, "the newest checkpoint is read once, its checksums included") {
+  save(10, model());
+  save(20, model(2));
+  uint64_t bytes = 0;
+  for (const std::string& name : disk.list(folder.path(20))) {
+    bytes += disk.contents(folder.path(20) / name).size();
+  }
+  disk.bytes_read = 0;
+  const auto loaded = blank(model());
+  CHECK(load_newest(*this, loaded) == 20);
+  CHECK(equal(loaded, model(2)));
+  CHECK(disk.bytes_read == bytes);
+}
+
+TEST_CASE_FIXTURE(
+    Saves, "a checkpoint that is damaged is passed over, one that does not fit is not"
+) {
+  save(10, model());
+  save(20, model(2));
+  std::string& shard =
+      disk.contents(folder.path(20) / "shard-00001-model-00001-of-00001.safetensors");
+  shard.back() = static_cast<char>(shard.back() ^ 1);
+  const auto loaded = blank(model());
+  CHECK(load_newest(*this, loaded) == 10);
+  CHECK(equal(loaded, model()));
+  REQUIRE(warnings.size() == 1);
+  CHECK(contains(warnings[0], "the checkpoint of step 20 is damaged"));
+  shard.back() = static_cast<char>(shard.back() ^ 1);
+  const auto other = std::vector{whole("layer.weight", counting({4, 5}, 1))};
+  CHECK(contains(
+      refusal([&] { (void)load_newest(*this, other); }),
+      "step-000000000020: tensor \"layer.weight\" has shape [4, 6], the model has [4, 5]"
+  ));
+}
+
+TEST_CASE_FIXTURE(Saves, "tensors that no slice asks for are named") {
+  save(10, model());
+  const Checkpoint saved(disk, folder.path(10));
+  CHECK(saved.unused(model()).empty());
+  CHECK(
+      saved.unused({model()[0], model()[3]}) ==
+      std::vector<std::string>{"layer.bias", "optimizer.exp_avg.layer.weight", "steps"}
+  );
+}
+
 TEST_CASE_FIXTURE(Saves, "some tensors are loaded, one tensor is read") {
   save(10, model());
   std::vector<Slice> some{blank(model())[1]};

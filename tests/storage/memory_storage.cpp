@@ -91,6 +91,7 @@ public:
     const size_t begin = std::min<uint64_t>(offset, data_.size());
     const size_t count = std::min({into.size(), data_.size() - begin, storage_.longest_write});
     std::copy_n(std::as_bytes(std::span(data_)).data() + begin, count, into.data());
+    storage_.bytes_read += count;
     return count;
   }
 

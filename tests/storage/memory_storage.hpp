@@ -53,6 +53,7 @@ public:
   std::optional<Fault> fault;
   size_t longest_write = SIZE_MAX; ///< short writes
   size_t calls = 0;
+  uint64_t bytes_read = 0;
 
   [[nodiscard]] const Disk& disk() const { return disk_; }
 

@@ -54,9 +54,12 @@ std::vector<std::pair<std::string, std::string>> words_of(const Command& command
     rows.emplace_back(argument.name, argument.doc);
   }
   for (const Option& option : command.options) {
+    const bool flag = option.value.empty();
     rows.emplace_back(
-        option.name + (option.value.empty() ? "" : " " + option.value),
-        option.doc + (option.choices.empty() ? "" : ": " + join(option.choices)) +
+        option.name + (!flag                    ? " " + option.value
+                       : option.choices.empty() ? ""
+                                                : "[=" + join(option.choices, "|") + "]"),
+        option.doc + (flag || option.choices.empty() ? "" : ": " + join(option.choices)) +
             (option.repeatable ? "; may be repeated" : "")
     );
   }

@@ -10,8 +10,9 @@ namespace mh {
 
 /// An option of a command.
 struct Option {
-  std::string name;  ///< "--set"
-  std::string value; ///< "KEY=VALUE"; empty: a flag
+  std::string name; ///< "--set"
+  std::string
+      value; ///< "KEY=VALUE"; empty: a flag, which may take one of its choices: --flag=CHOICE
   std::string doc;
   bool repeatable = false;
   std::vector<std::string> choices{};
@@ -19,7 +20,8 @@ struct Option {
 
 /// A word of a command that is no option.
 struct Argument {
-  /// "RECIPE"; "[RECIPE]" may be left out; "INPUT...", the last one of a command: one or more words.
+  /// "RECIPE"; "[RECIPE]" may be left out; "INPUT...", the last one of a command: one or more
+  /// words.
   std::string name;
   std::string doc;
 };

@@ -6,6 +6,7 @@
 #include "core/host/report.hpp"
 #include "core/storage/local.hpp"
 #include "core/train/checkpointing.hpp"
+#include "core/train/resume.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -221,7 +222,33 @@ public:
 
   [[nodiscard]] bool uses(const std::string& theirs) const { return used_.contains(theirs); }
 
-  void fill() {
+  /// Throws:  mh::Error naming the first tensor that is no part of ours
+  void require_fit() const {
+    for (const auto& [ours, theirs] : maps_) {
+      if (theirs.empty() || store_.find(ours) == nullptr) {
+        continue;
+      }
+      const at::IntArrayRef shape = find_piece(store_, ours).piece->global_shape;
+      std::vector<int64_t> whole = shape_of(theirs.front());
+      const bool alike = std::all_of(theirs.begin(), theirs.end(), [&](const std::string& name) {
+        return shape_of(name) == whole;
+      });
+      if (theirs.size() > 1) {
+        whole.insert(whole.begin(), static_cast<int64_t>(theirs.size()));
+      }
+      if (!alike || whole.size() > shape.size() ||
+          shape.slice(shape.size() - whole.size()) != at::IntArrayRef(whole)) {
+        throw Error(
+            "the checkpoint's " + theirs.front() + " does not have the size of one part of " +
+                ours + ", " + shape_text(shape),
+            "give experts the size of the dense model's feed-forward (model.expert_hidden)",
+            exit_code::data
+        );
+      }
+    }
+  }
+
+  void fill() const {
     for (const auto& [ours, theirs] : maps_) {
       if (theirs.empty() || store_.find(ours) == nullptr) {
         continue; // initial values; or the layer lies on another stage
@@ -230,19 +257,9 @@ public:
       for (const std::string& name : theirs) {
         parts.push_back(saved_.tensor(name));
       }
-      const at::Tensor whole = parts.size() == 1 ? parts.front() : at::stack(parts);
       const auto [parameter, piece] = find_piece(store_, ours);
-      const at::IntArrayRef shape = piece->global_shape;
-      if (whole.dim() > static_cast<int64_t>(shape.size()) ||
-          shape.slice(shape.size() - static_cast<size_t>(whole.dim())) != whole.sizes()) {
-        throw Error(
-            "the checkpoint's " + theirs.front() + " does not have the size of one part of " +
-                ours + ", " + shape_text(shape),
-            "give experts the size of the dense model's feed-forward (model.expert_hidden)",
-            exit_code::data
-        );
-      }
-      at::Tensor part = whole.expand(shape);
+      at::Tensor part =
+          (parts.size() == 1 ? parts.front() : at::stack(parts)).expand(piece->global_shape);
       for (size_t d = 0; d < piece->shape.size(); ++d) {
         part = part.narrow(static_cast<int64_t>(d), piece->offset[d], piece->shape[d]);
       }
@@ -251,38 +268,29 @@ public:
   }
 
 private:
+  [[nodiscard]] const std::vector<int64_t>& shape_of(const std::string& name) const {
+    const StoredTensor* tensor = saved_.manifest().find(name);
+    if (tensor == nullptr) {
+      throw Error(
+          "the checkpoint lacks the tensor " + name + ", which the recipe's model begins with",
+          "use the recipe of that run",
+          exit_code::data
+      );
+    }
+    return tensor->shape;
+  }
+
   ParameterStore& store_;
   Checkpoint& saved_;
   std::set<std::string> stored_, used_;
   std::map<std::string, std::vector<std::string>> maps_; // ours, theirs
 };
 
-int64_t load_run(const fs::path& path, Session& session, std::optional<int64_t> wanted) {
-  LocalStorage disk;
-  const StepFolder steps(disk, checkpoint_folder(path), [](const std::string& sentence) {
-    warn(sentence);
-  });
-  const auto step = wanted ? wanted : steps.newest(whole_checkpoint(disk));
-  if (wanted && disk.kind(steps.path(*wanted)) != Storage::Kind::directory) {
-    throw Error(
-        path.string() + " holds no checkpoint of step " + std::to_string(*wanted),
-        "look into " + checkpoint_folder(path).string(),
-        exit_code::data
-    );
-  }
-  if (!step) {
-    throw Error(
-        path.string() + " holds no checkpoint yet", "give a run that has saved one", exit_code::data
-    );
-  }
-  Checkpoint saved(disk, steps.path(*step));
-  Upcycling upcycling(session, saved);
+/// Where each value of the model lies in a checkpoint, but for those that upcycling makes.
+std::vector<Slice> slices_of(Session& session, const Upcycling& upcycling) {
   std::vector<Slice> slices;
   for (Parameter& parameter : session.model->parameters().all()) {
     for (const Piece& piece : parameter.pieces) {
-      if (upcycling.makes(piece.name)) {
-        continue;
-      }
       slices.push_back(
           {piece.name,
            piece.global_shape,
@@ -293,25 +301,76 @@ int64_t load_run(const fs::path& path, Session& session, std::optional<int64_t> 
   }
   for (const Buffer& buffer : session.model->parameters().buffers()) {
     const Piece& piece = buffer.piece;
-    if (!upcycling.makes(piece.name)) {
-      slices.push_back({piece.name, piece.global_shape, piece.offset, buffer.value});
-    }
+    slices.push_back({piece.name, piece.global_shape, piece.offset, buffer.value});
   }
-  saved.load(slices, OtherDtype::convert);
-  upcycling.fill();
-  for (const StoredTensor& tensor : saved.manifest().tensors) {
-    const bool known = upcycling.uses(tensor.name) ||
-                       std::any_of(slices.begin(), slices.end(), [&](const Slice& slice) {
-                         return slice.name == tensor.name;
-                       });
-    if (!known && !tensor.name.starts_with("optimizer.") && !tensor.name.starts_with("fp8.")) {
+  std::erase_if(slices, [&](const Slice& slice) { return upcycling.makes(slice.name); });
+  return slices;
+}
+
+/// Each tensor of a run's model has a place in ours; its optimizer's state is not asked for.
+void require_places(
+    const fs::path& path, const std::vector<std::string>& unused, const Upcycling& upcycling
+) {
+  for (const std::string& name : unused) {
+    if (!upcycling.uses(name) && !name.starts_with("optimizer.") && !name.starts_with("fp8.")) {
       throw Error(
-          path.string() + " holds the tensor " + tensor.name +
+          path.string() + " holds the tensor " + name +
               ", for which the recipe's model has no place",
           "use the recipe of that run: " + (path / "recipe.toml").string(),
           exit_code::data
       );
     }
+  }
+}
+
+/// Tensors may fit a model of other numbers: as many heads as not, another base of the positions.
+void warn_of_other_model(
+    const fs::path& path, const Checkpoint& saved, const Session& session, Host& host
+) {
+  const auto sections =
+      saved.manifest().state.value("sections", std::map<std::string, std::string>());
+  const std::string changes = other_model(session.recipe, host, sections);
+  if (!changes.empty() && session.mesh.all().index() == 0) {
+    warn("the weights in " + path.string() + " were trained as another model: " + changes);
+  }
+}
+
+int64_t
+load_run(const fs::path& path, Session& session, Host& host, std::optional<int64_t> wanted) {
+  LocalStorage disk;
+  const Ranks ranks = ranks_of(session.mesh.all());
+  const StepFolder steps(disk, checkpoint_folder(path), [](const std::string& sentence) {
+    warn(sentence);
+  });
+  if (wanted && disk.kind(steps.path(*wanted)) != Storage::Kind::directory) {
+    throw Error(
+        path.string() + " holds no checkpoint of step " + std::to_string(*wanted),
+        "look into " + checkpoint_folder(path).string(),
+        exit_code::data
+    );
+  }
+  const auto judge = [&](Checkpoint& saved) {
+    const Upcycling upcycling(session, saved);
+    const auto slices = slices_of(session, upcycling);
+    require_places(path, saved.unused(slices, ranks), upcycling);
+    together(ranks, [&] {
+      saved.require_fit(slices, OtherDtype::convert);
+      upcycling.require_fit();
+      return std::string();
+    });
+    warn_of_other_model(path, saved, session, host);
+  };
+  const auto load = [&](Checkpoint& saved) {
+    const Upcycling upcycling(session, saved);
+    saved.load_at_once(slices_of(session, upcycling), OtherDtype::convert);
+    upcycling.fill();
+  };
+  const auto candidates = wanted ? std::vector{*wanted} : steps.steps();
+  const auto step = load_newest(disk, steps, candidates, judge, load, ranks);
+  if (!step) {
+    throw Error(
+        path.string() + " holds no checkpoint yet", "give a run that has saved one", exit_code::data
+    );
   }
   return *step;
 }
@@ -322,7 +381,10 @@ GivenWeights
 load_weights(const fs::path& folder, Session& session, Host& host, std::optional<int64_t> wanted) {
   const at::NoGradGuard no_grad;
   if (is_hf_folder(folder)) {
-    load_hugging_face(folder, session, host);
+    together(ranks_of(session.mesh.all()), [&] {
+      load_hugging_face(folder, session, host);
+      return std::string();
+    });
     return {"Hugging Face folder " + folder.string(), true};
   }
   if (!fs::is_directory(checkpoint_folder(folder))) {
@@ -334,7 +396,7 @@ load_weights(const fs::path& folder, Session& session, Host& host, std::optional
         exit_code::data
     );
   }
-  const int64_t step = load_run(folder, session, wanted);
+  const int64_t step = load_run(folder, session, host, wanted);
   return {folder.string() + ", step " + std::to_string(step), false};
 }
 

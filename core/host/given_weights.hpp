@@ -17,12 +17,12 @@ struct GivenWeights {
   bool hugging_face = false; ///< parameters have their names there
 };
 
-/// Fills all parameters of a model on one rank, from the newest checkpoint of a run or that of
-/// `step`.
+/// Fills a rank's parameters, from the newest checkpoint of a run that is whole or that of `step`.
 ///
 /// Throws:  mh::Error (exit code 5) naming folder and tensor: neither kind of folder; a tensor is
 ///          missing, has another shape, or has no place in the model; or naming the fields in which
 ///          a Hugging Face folder's config.json describes another model
+/// Ranks:   all of the session's
 GivenWeights load_weights(
     const std::filesystem::path& folder,
     Session& session,

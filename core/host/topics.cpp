@@ -59,6 +59,10 @@ Values are laid on one another, the weakest first:
 Tables merge and lists replace. A layer that changes the `use` of a section drops the fields of the plugin that was
 there before. Facts of the machine fill in what says "auto"; no variable of the environment changes a number.
 
+A relative path of a file that is read (`plugins`, data.paths, tokenizer.vocab, ...; type "path") is meant from the folder of
+the recipe file that says it; on the command line, from the working directory. The run keeps it absolute. What a run writes,
+`checkpoint.dir`, is meant from the working directory.
+
 Sections with a `use` belong to a plugin, which declares their fields. A key that nobody declares is an error.
 
     megahost recipe check RECIPE            every problem at its line
@@ -141,7 +145,17 @@ end, and when SIGINT or SIGTERM stops it.
 A step folder is written aside and gets its name when it is whole: a crash or a full disk loses nothing that was there.
 It holds global tensors by their own names, so that another layout can load it. `--resume` goes on from the newest one
 and ends with the weights of a run that never stopped, bit for bit on the same machine. `checkpoint.keep` limits how
-many stay.)";
+many stay.
+
+Where there is no checkpoint `--resume` is refused; `--resume=auto` begins a new run then, for launchers and batch systems
+that start the same command again. A new run whose folder is taken goes to NAME-2, NAME-3, ...; `--resume` takes the last.
+
+What decides a run's numbers must be that of the checkpoint: model, tokenizer, optimizer, data, global batch, seed,
+precision. Each key that differs is named with both values. What may change: the length of the run, learning rate, weight
+decay and schedule (`lr_schedule.on_resume` says whose count), layout, recompute, batch.micro, device, guards, log and
+checkpoints; data files that have moved, if they hold the same. `megahost recipe explain RECIPE KEY` and `megahost plugins
+show NAME` say it of each field. `--allow-change KEY` (or a section) goes on all the same and notes it in the log; a new run
+with `--weights RUN` takes the weights alone. A tensor that has no place in the model is always refused.)";
 
 constexpr const char* kPlugins =
     R"(What a recipe names with `use` comes from plugins: shared libraries that offer architectures, optimizers,

@@ -51,7 +51,8 @@ nlohmann::json to_json(const Progress& progress) {
       {"guards", to_json(progress.guards)},
       {"plugins", progress.plugins},
       {"schedule", progress.schedule},
-      {"sections", progress.sections}};
+      {"sections", progress.sections},
+      {"data", progress.data}};
 }
 
 Progress from_json(const nlohmann::json& json, const std::string& where) {
@@ -67,6 +68,7 @@ Progress from_json(const nlohmann::json& json, const std::string& where) {
     progress.guards = guards_from(*guards, where);
   }
   progress.plugins = json_member(json, "plugins", where).get<std::vector<std::string>>();
+  progress.data = json.contains("data") ? json_string(json, "data", where) : "";
   progress.sections =
       json_member(json, "sections", where).get<std::map<std::string, std::string>>();
   return progress;
@@ -82,8 +84,32 @@ std::vector<Slice> slices(const Weights& weights) {
 
 } // namespace
 
+void require_all_used(const Progress& saved, const std::vector<std::string>& unused) {
+  if (!unused.empty()) {
+    throw Error(
+        "the checkpoint of step " + std::to_string(saved.step) + " holds the tensor " +
+            unused.front() +
+            (unused.size() > 1 ? " and " + std::to_string(unused.size() - 1) + " more" : "") +
+            ", for which the model has no place",
+        "resume with the recipe that the checkpoint was made with",
+        exit_code::data
+    );
+  }
+}
+
 std::filesystem::path checkpoint_folder(const std::filesystem::path& run) {
   return run / "checkpoints";
+}
+
+void require_checkpoint(const std::filesystem::path& run) {
+  LocalStorage disk;
+  if (StepFolder(disk, checkpoint_folder(run), {}).steps().empty()) {
+    throw Error(
+        "there is no checkpoint in " + run.string() + " to resume from",
+        "check --run-dir and checkpoint.dir; --resume=auto begins a new run where there is none",
+        exit_code::data
+    );
+  }
 }
 
 void save_checkpoint(
@@ -112,63 +138,36 @@ std::optional<Progress> load_checkpoint(
     const std::filesystem::path& run,
     Weights& weights,
     std::vector<std::string>& notes,
-    const Ranks& ranks
+    const Ranks& ranks,
+    const AcceptCheckpoint& accept
 ) {
   LocalStorage disk;
   const StepFolder folder(disk, checkpoint_folder(run), [&](const std::string& sentence) {
     notes.push_back("warning: " + sentence);
   });
-  const std::string found = on_first(ranks, [&] {
-    const auto step = folder.newest(whole_checkpoint(disk));
-    return step ? folder.path(*step).string() : std::string();
-  });
-  if (found.empty()) {
+  const auto wanted = slices(weights);
+  std::optional<Progress> progress;
+  const auto judge = [&](Checkpoint& saved) {
+    const auto unused = saved.unused(wanted, ranks);
+    together(ranks, [&] {
+      const std::string where = folder.path(saved.manifest().step).string();
+      progress = from_json(saved.manifest().state, where);
+      accept(*progress, unused);
+      saved.require_fit(wanted, OtherDtype::convert); // optimizer.state_dtype may have changed
+      return std::string();
+    });
+  };
+  const auto load = [&](Checkpoint& saved) { saved.load_at_once(wanted, OtherDtype::convert); };
+  const auto step = load_newest(disk, folder, folder.steps(), judge, load, ranks);
+  if (!step) {
     return std::nullopt;
   }
-  std::optional<Progress> progress;
-  together(ranks, [&] {
-    Checkpoint saved(disk, found);
-    saved.load(slices(weights), OtherDtype::convert); // optimizer.state_dtype may have changed
-    progress = from_json(saved.manifest().state, found);
-    return std::string();
-  });
   weights.publish();
   return progress;
 }
 
-std::map<std::string, std::string> deciding_sections(const Recipe& recipe) {
-  std::map<std::string, std::string> sections;
-  for (const auto* key :
-       {"model",
-        "parallel",
-        "optimizer",
-        "lr_schedule",
-        "precision",
-        "batch",
-        "data",
-        "tokenizer",
-        "device"}) {
-    if (const auto* section = recipe.tree.find(key)) {
-      sections[key] = to_text(*section);
-    }
-  }
-  sections["train.seed"] = std::to_string(recipe.train.seed);
-  sections["train.iters"] = std::to_string(recipe.iterations());
-  return sections;
-}
-
 std::vector<std::string> differences(const Progress& saved, const Progress& now) {
   std::vector<std::string> sentences;
-  std::string changed;
-  for (const auto& [name, text] : now.sections) {
-    const auto found = saved.sections.find(name);
-    if (found == saved.sections.end() || found->second != text) {
-      changed += (changed.empty() ? "" : ", ") + name;
-    }
-  }
-  if (!changed.empty()) {
-    sentences.push_back("the recipe has changed since the checkpoint in: " + changed);
-  }
   if (saved.threads != now.threads) {
     sentences.push_back(
         "the checkpoint was written with " + std::to_string(saved.threads) +

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -26,11 +27,23 @@ struct Progress {
   GuardState guards{};
   std::vector<std::string> plugins;            ///< "org.megahost.llama 0.1.0"
   std::string schedule;                        ///< Schedule::text()
-  std::map<std::string, std::string> sections; ///< of the recipe, as text: what decides the numbers
+  std::map<std::string, std::string> sections; ///< of the recipe, see `section_texts`
+  std::string data;                            ///< `data_fingerprint`; older checkpoints: empty
 };
+
+/// Judges a checkpoint before its tensors are read: throws to refuse it. `unused` are its tensors
+/// that no rank asks for.
+using AcceptCheckpoint =
+    std::function<void(const Progress& saved, const std::vector<std::string>& unused)>;
+
+/// Refuses a checkpoint with tensors that the model does not ask for, by their names.
+void require_all_used(const Progress& saved, const std::vector<std::string>& unused);
 
 /// Folder of the checkpoints of a run.
 [[nodiscard]] std::filesystem::path checkpoint_folder(const std::filesystem::path& run);
+
+/// Throws:  mh::Error (exit code 5) if a run has no checkpoint, with what to do
+void require_checkpoint(const std::filesystem::path& run);
 
 /// Writes a checkpoint, whole or not at all, and removes all but the newest `keep` (0 keeps all).
 /// `notes` gets what went wrong afterwards.
@@ -47,21 +60,20 @@ void save_checkpoint(
 );
 
 /// Loads the newest checkpoint that is whole; nothing if there is none. `notes` gets a sentence for
-/// each newer one that was passed over.
+/// each newer one that was passed over. Each rank reads its own slices, once.
 ///
-/// Throws:  mh::Error (exit code 5) if there are checkpoints, but none is whole or fits the model
-/// Ranks:   all, under any layout; rank 0 looks for the checkpoint, each reads its own slices
+/// Throws:  mh::Error (exit code 5) if there are checkpoints, but none is whole or fits the model,
+///          and what `accept` throws; weights may be half loaded if none is whole
+/// Ranks:   all, under any layout; rank 0 lists the checkpoints
 [[nodiscard]] std::optional<Progress> load_checkpoint(
     const std::filesystem::path& run,
     Weights& weights,
     std::vector<std::string>& notes,
-    const Ranks& ranks = {}
+    const Ranks& ranks = {},
+    const AcceptCheckpoint& accept = require_all_used
 );
 
-/// What decides a run's numbers, section by section.
-[[nodiscard]] std::map<std::string, std::string> deciding_sections(const Recipe& recipe);
-
-/// Sentences about what may make the numbers differ from those of an uninterrupted run.
+/// Sentences about what may make the last bits differ from those of an uninterrupted run.
 [[nodiscard]] std::vector<std::string> differences(const Progress& saved, const Progress& now);
 
 } // namespace mh

@@ -1,10 +1,12 @@
 #include "core/train/closing.hpp"
 
 #include "core/recipe/text.hpp"
+#include "core/train/run_folder.hpp"
 #include "core/train/sample.hpp"
 #include "core/train/words.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <sstream>
 
 namespace mh {
@@ -24,7 +26,7 @@ std::string command_line(
     const Recipe& recipe,
     const std::filesystem::path& folder,
     const std::string& command,
-    const std::string& anew
+    const std::vector<std::string>& anew
 ) {
   auto given = options.recipe_words;
   if (given.empty()) {
@@ -33,8 +35,9 @@ std::string command_line(
   const bool elsewhere = folder != std::filesystem::path(recipe.checkpoint.dir);
   std::string text = shell_word(options.program) + " " + command;
   const auto is_over = [&](const std::string& set) {
-    return set.starts_with("train.exit_iters=") || (!anew.empty() && set.starts_with(anew + "=")) ||
-           (elsewhere && set.starts_with("checkpoint.dir="));
+    const std::string key = set.substr(0, set.find('='));
+    return key == "train.exit_iters" || (elsewhere && key == "checkpoint.dir") ||
+           std::find(anew.begin(), anew.end(), key) != anew.end();
   };
   for (size_t i = 0; i < given.size(); ++i) {
     if (given[i] == "--set" && i + 1 < given.size() && is_over(given[i + 1])) {
@@ -55,36 +58,53 @@ void close_run(
     Output& output,
     const TrainOptions& options,
     const std::filesystem::path& folder,
-    bool finished
+    const std::function<NextCommand()>& train_on
 ) {
-  const bool for_people = session.recipe.log.format != "json";
-  if (const auto chart = output.chart(log.curves()); for_people && !chart.empty()) {
-    log.line("");
-    lines_of(log, chart, "");
-  }
-  if (finished && session.mesh.world() == 1 && session.architecture->vocab() >= 2) {
-    const auto sampled = sample_text(
-        session, {.sampling = {.seed = static_cast<uint64_t>(session.recipe.train.seed)}}
-    );
-    log.line("");
-    log.line("what the model writes after \"" + terminal_text(sampled.prompt) + "\":");
-    lines_of(log, terminal_text(sampled.text), "  ");
+  const Recipe& recipe = session.recipe;
+  const auto show = [&log](const char* what, const auto& action) {
+    try {
+      action();
+    } catch (const std::exception& error) {
+      log.line(std::string("warning: ") + what + " is left out: " + error.what());
+    }
+  };
+  show("the curve of the loss", [&] {
+    const auto chart = output.chart(log.curves());
+    if (recipe.log.format != "json" && !chart.empty()) {
+      log.line("");
+      lines_of(log, chart, "");
+    }
+  });
+  if (train_on && session.mesh.world() == 1 && session.architecture->vocab() >= 2) {
+    show("a sample of what the model writes", [&] {
+      const auto sampled =
+          sample_text(session, {.sampling = {.seed = static_cast<uint64_t>(recipe.train.seed)}});
+      log.line("");
+      log.line("what the model writes after \"" + terminal_text(sampled.prompt) + "\":");
+      lines_of(log, terminal_text(sampled.text), "  ");
+    });
   }
   log.line("");
   log.line(
       "peak memory " + bytes_text(session.device->peak_memory()) + "; run folder " +
       folder.string() + " (recipe.toml, metrics.jsonl, log.txt, " +
-      (session.recipe.log.tensorboard ? "tensorboard, " : "") + "checkpoints)"
+      (recipe.log.tensorboard ? "tensorboard, " : "") + "checkpoints)"
   );
-  log.line("next:");
-  const auto line = [&](const std::string& command, const std::string& anew = "") {
-    return "  " + command_line(options, session.recipe, folder, command, anew);
-  };
-  if (finished) {
-    const auto iters = std::to_string(2 * session.recipe.iterations());
-    log.line(line("run", "train.iters") + " --resume --set train.iters=" + iters + "   # train on");
+  for (const auto& note :
+       folder_notes(recipe.checkpoint.dir, folder, options.resume != Resume::no)) {
+    log.line(note);
   }
-  log.line(line("eval") + " --weights " + shell_word(folder.string()) + "   # measure it");
+  show("the command that comes next", [&] {
+    const auto line = [&](const std::string& command, const std::vector<std::string>& anew = {}) {
+      return "  " + command_line(options, recipe, folder, command, anew);
+    };
+    log.line("next:");
+    if (train_on) {
+      const NextCommand next = train_on();
+      log.line(line("run", next.anew) + next.options + "   # " + next.comment);
+    }
+    log.line(line("eval") + " --weights " + shell_word(folder.string()) + "   # measure it");
+  });
 }
 
 } // namespace mh

@@ -6,29 +6,40 @@
 #include "core/train/trainer.hpp"
 
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <vector>
 
 namespace mh {
 
+/// A command that goes on from a run's end.
+struct NextCommand {
+  std::vector<std::string> anew; ///< keys that `options` sets
+  std::string options;           ///< " --resume --set train.iters=24"
+  std::string comment;           ///< what it does
+};
+
 /// A command line about this run, quoted for a shell: PROGRAM COMMAND RECIPE OPTIONS. The options
-/// are those that were given, without train.exit_iters and `anew`, a key that the caller sets after
+/// are those that were given, without train.exit_iters and `anew`, keys that the caller sets after
 /// them, and name the folder that the run took.
 [[nodiscard]] std::string command_line(
     const TrainOptions& options,
     const Recipe& recipe,
     const std::filesystem::path& folder,
     const std::string& command,
-    const std::string& anew = ""
+    const std::vector<std::string>& anew = {}
 );
 
-/// What a finished run ends with.
+/// What a run ends with: its curve, a sample, its folder, and what to try next. `train_on` says
+/// what goes on from a run that has finished, and empty for others. All of it is for show: what
+/// fails is left out with a warning.
 void close_run(
     const Session& session,
     RunLog& log,
     Output& output,
     const TrainOptions& options,
     const std::filesystem::path& folder,
-    bool finished
+    const std::function<NextCommand()>& train_on
 );
 
 } // namespace mh

@@ -38,14 +38,16 @@ std::vector<std::string> folder_notes(const fs::path& wanted, const fs::path& ta
     return {};
   }
   if (resume) {
-    return {"the newest run is in " + taken.string()};
+    return {
+        "this run goes on in " + taken.string() + ", the newest of those that " + plain.string() +
+        " was given for"};
   }
   return {
       plain.string() + " holds an earlier run: this one is kept in " + taken.string() +
-      " (--resume would have continued the earlier one)"};
+      ", and --resume takes the newest; --run-dir names another"};
 }
 
-std::unique_ptr<FileLock> make_run_folder(const fs::path& folder, const std::string& recipe_text) {
+std::unique_ptr<FileLock> take_run_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) {
@@ -55,7 +57,10 @@ std::unique_ptr<FileLock> make_run_folder(const fs::path& folder, const std::str
         exit_code::data
     );
   }
-  auto lock = std::make_unique<FileLock>(folder / ".lock");
+  return std::make_unique<FileLock>(folder / ".lock");
+}
+
+void write_run_recipe(const fs::path& folder, const std::string& recipe_text) {
   const auto file = folder / kRecipeFile;
   std::ofstream stream(file);
   stream << recipe_text;
@@ -67,7 +72,6 @@ std::unique_ptr<FileLock> make_run_folder(const fs::path& folder, const std::str
         exit_code::data
     );
   }
-  return lock;
 }
 
 } // namespace mh

@@ -18,12 +18,14 @@ namespace mh {
 [[nodiscard]] std::vector<std::string>
 folder_notes(const std::filesystem::path& wanted, const std::filesystem::path& taken, bool resume);
 
-/// Makes the folder, takes it for this process as long as the result lives, and writes the resolved
-/// recipe into it, as recipe.toml.
+/// Makes the folder and takes it for this process as long as the result lives.
 ///
-/// Throws:  mh::Error naming the path and the cause: it cannot be made or written, or another
-/// process has it
-[[nodiscard]] std::unique_ptr<FileLock>
-make_run_folder(const std::filesystem::path& folder, const std::string& recipe_text);
+/// Throws:  mh::Error naming the path and the cause: it cannot be made, or another process has it
+[[nodiscard]] std::unique_ptr<FileLock> take_run_folder(const std::filesystem::path& folder);
+
+/// Writes the resolved recipe into a folder, as recipe.toml: from now on a run is there.
+///
+/// Throws:  mh::Error naming the path and the cause
+void write_run_recipe(const std::filesystem::path& folder, const std::string& recipe_text);
 
 } // namespace mh

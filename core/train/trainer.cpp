@@ -1,11 +1,13 @@
 #include "core/kernels/caching_allocator.hpp"
 #include "core/kernels/level.hpp"
+#include "core/recipe/changes.hpp"
 #include "core/recipe/text.hpp"
 #include "core/train/closing.hpp"
 #include "core/train/deterministic.hpp"
 #include "core/train/evaluate.hpp"
 #include "core/train/parameter_groups.hpp"
 #include "core/train/processor.hpp"
+#include "core/train/resume.hpp"
 #include "core/train/start_block.hpp"
 #include "core/train/training.hpp"
 #include "core/train/words.hpp"
@@ -22,7 +24,8 @@
 
 namespace mh {
 Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output)
-    : options_(options)
+    : host_(host)
+    , options_(options)
     , output_(output)
     , session_(make_session(
           recipe,
@@ -38,12 +41,14 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   auto& session = *session_;
   require_evaluation(session);
   freeze(session.model->parameters(), recipe.optimizer.groups, ranks_);
-  const std::string given = together(ranks_, [&] {
-                              return options.weights ? options.weights(session) : std::string();
-                            }).front();
+  const std::string given = options.weights ? options.weights(session) : std::string();
+  const bool resumes = options.resume != Resume::no;
   folder_ = on_first(ranks_, [&] {
-    const auto folder = run_folder(recipe.checkpoint.dir, options.resume);
-    lock_ = make_run_folder(folder, options.recipe_text);
+    const auto folder = run_folder(recipe.checkpoint.dir, resumes);
+    if (options.resume == Resume::yes) {
+      require_checkpoint(folder);
+    }
+    lock_ = take_run_folder(folder);
     return folder.string();
   });
   session.allocate_gradients();
@@ -57,30 +62,28 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   progress_.threads = at::get_num_threads();
   progress_.cpu_level = this_processor().level + ", kernels " + std::string(kernels::level().name);
   progress_.plugins = used_plugins(recipe, host);
-  progress_.sections = deciding_sections(recipe);
+  progress_.sections = section_texts(recipe.tree);
+  progress_.data = data_fingerprint(session);
 
-  std::vector<std::string> notes = folder_notes(recipe.checkpoint.dir, folder_, options.resume);
+  std::vector<std::string> notes;
   if (!given.empty()) {
     notes.push_back("weights: " + given);
   }
   const auto more = optimizer_notes(session);
   notes.insert(notes.end(), more.begin(), more.end());
-  if (options.resume) {
-    if (const auto saved = load(notes)) {
-      for (const auto& difference : differences(*saved, progress_)) {
-        notes.push_back("warning: " + difference);
-      }
-      guards_.restore(saved->guards);
-      restore(*saved);
-      *session.schedule = resumed(recipe, saved->schedule, host, notes);
-      notes.push_back("resumed at step " + std::to_string(saved->step));
-    } else {
-      notes.push_back("no checkpoint in " + folder_.string() + " yet: starting at step 0");
-    }
+  if (resumes) {
+    resume(notes);
   }
   progress_.schedule = session.schedule->text();
   peak_ = device_peak(session, options.measured_peak);
+  on_first(ranks_, [&] { // from here on the folder is this recipe's
+    write_run_recipe(folder_, options.recipe_text);
+    return std::string();
+  });
   open_log();
+  for (const auto& note : folder_notes(recipe.checkpoint.dir, folder_, resumes)) {
+    log_->line(note);
+  }
   for (const auto& line : start_block(session, *weights_, peak_, progress_.plugins, folder_)) {
     log_->line(line);
   }
@@ -100,6 +103,28 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   data_ = std::make_unique<Prefetcher>(*session.corpus, Split::train, [&session](int64_t first) {
     return session.layout(first);
   });
+}
+
+/// Goes on from the newest checkpoint, if there is one and it is of this recipe.
+void Trainer::resume(std::vector<std::string>& notes) {
+  const auto& recipe = session_->recipe;
+  const ResumedRun run{recipe, host_, folder_.string(), progress_.data, options_.allow_change};
+  std::vector<std::string> changes; // since the checkpoint that was judged last
+  const auto saved = load(notes, [&](const Progress& progress, const auto& unused) {
+    changes = judge_checkpoint(run, progress, unused);
+  });
+  notes.insert(notes.end(), changes.begin(), changes.end());
+  if (!saved) {
+    notes.push_back("no checkpoint in " + folder_.string() + " yet: starting at step 0");
+    return;
+  }
+  for (const auto& difference : differences(*saved, progress_)) {
+    notes.push_back("warning: " + difference);
+  }
+  guards_.restore(saved->guards);
+  restore(*saved);
+  *session_->schedule = resumed(recipe, saved->schedule, host_, notes);
+  notes.push_back("resumed at step " + std::to_string(saved->step));
 }
 
 /// Drops what an earlier log says of steps after this one.
@@ -125,8 +150,9 @@ void Trainer::open_log() {
 }
 
 /// Weights and state of the newest checkpoint, on all ranks.
-std::optional<Progress> Trainer::load(std::vector<std::string>& notes) {
-  auto saved = load_checkpoint(folder_, *weights_, notes, ranks_);
+std::optional<Progress>
+Trainer::load(std::vector<std::string>& notes, const AcceptCheckpoint& accept) {
+  auto saved = load_checkpoint(folder_, *weights_, notes, ranks_, accept);
   if (saved) {
     session_->gradients->share_parameters();
     session_->gradients->wait_for_all();
@@ -223,6 +249,38 @@ void Trainer::show_profile() {
   log_->line("");
 }
 
+/// What trains on from the end of this run, and what to know about it.
+NextCommand Trainer::train_on() const {
+  const Recipe& recipe = session_->recipe;
+  const bool by_steps = recipe.train.iters.has_value();
+  const std::string key = by_steps ? "train.iters" : "train.samples";
+  const int64_t longer = 2 * (by_steps ? *recipe.train.iters : recipe.train.samples.value_or(0));
+  NextCommand next{
+      .anew = {key, "lr_schedule.on_resume"},
+      .options = " --resume --set " + key + "=" + std::to_string(longer),
+      .comment = "train on"};
+  const auto rates =
+      rates_of_longer_run(recipe, *session_->schedule, updates_done(), longer, host_);
+  if (rates.kept > 0 && rates.recipe > 1.01 * rates.kept) {
+    next.options += " --set lr_schedule.on_resume=checkpoint";
+    next.comment += words(
+        ", at the last learning rate, %.2e; the longer schedule would begin at %.2e",
+        rates.kept,
+        rates.recipe
+    );
+  } else if (rates.recipe > 1.01 * rates.kept) {
+    next.comment += words(
+        "; the learning rate goes up from %.2e to %.2e, as the schedule is longer then",
+        rates.kept,
+        rates.recipe
+    );
+    if (recipe.lr_schedule.on_resume == "checkpoint") { // which would stay there for ever
+      next.options += " --set lr_schedule.on_resume=recipe";
+    }
+  }
+  return next;
+}
+
 void Trainer::say_how_to_resume() {
   log_->line(
       saved_step_ > 0
@@ -286,7 +344,14 @@ void Trainer::steps(TrainSummary& summary) {
     summary.validation_loss = validation.back().second;
   }
   if (options_.closing && ranks_.rank == 0 && signals_.received().empty()) {
-    close_run(*session_, *log_, output_, options_, folder_, finished);
+    close_run(
+        *session_,
+        *log_,
+        output_,
+        options_,
+        folder_,
+        finished ? [this] { return train_on(); } : std::function<NextCommand()>()
+    );
   }
   if (!finished) {
     say_how_to_resume();

@@ -20,8 +20,18 @@
 
 namespace mh {
 
+/// Whether a run goes on from the newest whole checkpoint in its folder.
+enum class Resume : uint8_t {
+  no,
+  yes,   ///< refused where there is none
+  if_any ///< a new run begins where there is none: for launchers that start a run again
+};
+
 struct TrainOptions {
-  bool resume = false; ///< go on from the newest whole checkpoint in the run folder
+  Resume resume = Resume::no;
+  /// Keys and sections of the recipe that a resumed run may have otherwise than its checkpoint,
+  /// though they decide its numbers.
+  std::vector<std::string> allow_change{};
   bool closing = true; ///< curve, sample and suggestions at the end
   std::string
       recipe_text{}; ///< the resolved recipe with origins, kept in the run folder as recipe.toml
@@ -39,7 +49,8 @@ struct TrainOptions {
   /// FLOP/s that products of a type reach on a device whose data sheet is not known, measured;
   /// null: nobody measures.
   std::function<double(at::ScalarType)> measured_peak{};
-  /// Fills the parameters of a new run, and says from where; null: they are random.
+  /// Fills the parameters of a new run, and says from where; null: they are random. All ranks call
+  /// it, and either none of them throws or all do.
   std::function<std::string(Session&)> weights{};
 };
 
@@ -53,7 +64,8 @@ struct TrainSummary {
 
 /// Trains. Every rank calls it; rank 0 speaks and keeps the run's folder. A fresh run takes the
 /// recipe's run folder, or the first free one of DIR-2, DIR-3, ... if that holds a run already; a
-/// resumed one takes the last of them.
+/// resumed one takes the last of them, and writes nothing there before its checkpoint is found to
+/// be of the same recipe (core/train/resume.hpp).
 ///
 /// Throws:  mh::Error with exit code 6 when loss or gradients are no finite numbers (the state
 /// before that

@@ -174,7 +174,7 @@ void Trainer::rewind(const std::string& why) {
   const int64_t next = next_sample() + session_->layout(next_sample()).global() +
                        recipe.batch.global * recipe.guards.skip_batches;
   std::vector<std::string> notes;
-  const auto saved = load(notes);
+  const auto saved = load(notes, [](const auto&, const auto&) {}); // of this very run
   if (!saved) {
     stop_at(why + ", and there is no checkpoint to rewind to");
   }

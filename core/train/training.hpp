@@ -5,6 +5,7 @@
 #include "core/mesh/agree.hpp"
 #include "core/train/batches.hpp"
 #include "core/train/checkpointing.hpp"
+#include "core/train/closing.hpp"
 #include "core/train/guards.hpp"
 #include "core/train/nan_watch.hpp"
 #include "core/train/profile.hpp"
@@ -42,6 +43,7 @@ public:
 private:
   [[nodiscard]] std::string stop_reason() const;
   void steps(TrainSummary& summary);
+  [[nodiscard]] NextCommand train_on() const;
   void say_how_to_resume();
   void show_profile();
   [[nodiscard]] int64_t planned_peak();
@@ -53,7 +55,8 @@ private:
   [[nodiscard]] std::string samples_text() const;
   [[nodiscard]] std::string origin();
   [[nodiscard]] std::optional<double> weights_norm() const;
-  std::optional<Progress> load(std::vector<std::string>& notes);
+  void resume(std::vector<std::string>& notes);
+  std::optional<Progress> load(std::vector<std::string>& notes, const AcceptCheckpoint& accept);
   void restore(const Progress& saved);
 
   [[nodiscard]] int64_t next_sample() const {
@@ -75,6 +78,7 @@ private:
     return interval > 0 && progress_.step % interval == 0;
   }
 
+  Host& host_;
   const TrainOptions& options_;
   Output& output_;
   Silence silence_;

@@ -91,6 +91,20 @@ std::string Schedule::text() const {
   return to_text(terms_);
 }
 
+LongerRun rates_of_longer_run(
+    const Recipe& recipe,
+    const Schedule& schedule,
+    const Completed& completed,
+    int64_t length,
+    Host& host
+) {
+  Recipe longer = recipe;
+  (longer.train.iters ? longer.train.iters : longer.train.samples) = length;
+  return {
+      .kept = schedule.lr(completed),
+      .recipe = Schedule(Schedule::terms(longer), host).lr(completed)};
+}
+
 Schedule resumed(
     const Recipe& recipe, const std::string& saved, Host& host, std::vector<std::string>& notes
 ) {

@@ -41,6 +41,21 @@ private:
   std::string form_;
 };
 
+/// Learning rates of the update after a run's last, where the run goes on for longer.
+struct LongerRun {
+  double kept = 0;   ///< by the schedule that it had: lr_schedule.on_resume = "checkpoint"
+  double recipe = 0; ///< by the recipe's schedule over the new length
+};
+
+/// `length`: the new train.iters, or train.samples where the recipe has that.
+[[nodiscard]] LongerRun rates_of_longer_run(
+    const Recipe& recipe,
+    const Schedule& schedule,
+    const Completed& completed,
+    int64_t length,
+    Host& host
+);
+
 /// The schedule of a run that goes on from a checkpoint with the schedule `saved`: which of the two
 /// applies, `lr_schedule.on_resume` says. Where they differ `notes` gets a sentence.
 [[nodiscard]] Schedule resumed(

@@ -109,7 +109,7 @@ def interrupted(launcher, run, number, *words):
 def check_restart():
     """A rank that is killed, and ranks that the launcher starts again: they meet once more, and go on where the run was."""
     run = "restarted"
-    started = start(torchrun_again, [program, "run", "tiny.toml", "--run-dir", run, "--resume", *tensor, "--set",
+    started = start(torchrun_again, [program, "run", "tiny.toml", "--run-dir", run, "--resume=auto", *tensor, "--set",
                                      "train.iters=600", "--set", "checkpoint.interval=50"])
     while len(list((folder / run).glob("checkpoints/step-*"))) < 2:  # the last may be on its way
         assert started.poll() is None, started.stdout.read()

@@ -62,7 +62,7 @@ pid_t start(const path& recipe, const path& run, bool resume) {
   const std::string program = std::getenv("MEGAHOST");
   std::vector<std::string> words{program, "run", recipe.string(), "--run-dir", run.string()};
   if (resume) {
-    words.emplace_back("--resume");
+    words.emplace_back("--resume=auto");
   }
   std::vector<char*> arguments;
   for (auto& word : words) {

@@ -20,6 +20,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
+void make_run_folder(const fs::path& folder, const std::string& recipe) {
+  const auto lock = mh::take_run_folder(folder);
+  mh::write_run_recipe(folder, recipe);
+}
+
 class Lines : public mh::Output {
 public:
   void line(const std::string& text) override { lines.push_back(text); }
@@ -123,7 +128,7 @@ TEST_CASE("json lines parse") {
 TEST_CASE("a line covers the steps since the last one, and metrics are cut at the step resumed from"
 ) {
   const auto folder = fresh_folder("log");
-  (void)mh::make_run_folder(folder, "name = \"x\"\n");
+  make_run_folder(folder, "name = \"x\"\n");
   Lines output;
   {
     mh::RunLog log(output, folder, {.interval = 2}, kRates, 0);
@@ -219,10 +224,10 @@ TEST_CASE("a fresh run never takes another run's folder, a resumed one takes the
   const auto folder = fresh_folder("folder");
   CHECK(mh::run_folder(folder, false) == folder);
   CHECK(mh::run_folder(folder, true) == folder);
-  (void)mh::make_run_folder(folder, "a");
+  make_run_folder(folder, "a");
   CHECK(mh::run_folder(folder, false) == folder.string() + "-2");
   CHECK(mh::run_folder(folder, true) == folder);
-  (void)mh::make_run_folder(folder.string() + "-2", "b");
+  make_run_folder(folder.string() + "-2", "b");
   CHECK(mh::run_folder(folder, true) == folder.string() + "-2");
   CHECK(mh::folder_notes(folder, folder.string() + "-2", false).size() == 1);
   CHECK(mh::folder_notes(folder, folder, true).empty());
@@ -235,7 +240,7 @@ TEST_CASE("a folder that cannot be made is named") {
   const auto file = fresh_folder("file");
   std::ofstream(file) << "not a folder";
   try {
-    (void)mh::make_run_folder(file / "run", "");
+    make_run_folder(file / "run", "");
     FAIL("no error");
   } catch (const mh::Error& error) {
     CHECK(error.exit_code() == mh::exit_code::data);

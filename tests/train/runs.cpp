@@ -118,6 +118,7 @@ TEST_CASE("a resumed run says what has changed") {
   const runs::Folder folder;
   auto recipe = runs::recipe(folder / "a");
   recipe.train.exit_iters = 3;
+  recipe.tree = mh::Table{{"train", mh::Table{{"iters", 12}}}};
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
   runs::Lines output;
@@ -125,10 +126,11 @@ TEST_CASE("a resumed run says what has changed") {
   at::set_num_threads(2);
   recipe.train.exit_iters.reset();
   recipe.train.iters = 6;
+  recipe.tree = mh::Table{{"train", mh::Table{{"iters", 6}}}};
   runs::Lines resumed;
   (void)runs::train(recipe, resumed, true);
   at::set_num_threads(threads);
-  CHECK(resumed.say("the recipe has changed since the checkpoint in: train.iters"));
+  CHECK(resumed.say("changed since the checkpoint: train.iters 6 (checkpoint 12)"));
   CHECK(resumed.say("written with 1 threads, this run has 2"));
   runs::Lines again;
   CHECK(runs::train(recipe, again, true).step == 6);
@@ -182,7 +184,7 @@ TEST_CASE("a loss that is no number stops the run before it reaches a weight") {
   recipe.checkpoint.dir = folder / "poisoned";
   recipe.checkpoint.interval = 1;
   recipe.checkpoint.keep = 1;
-  for (const bool resume : {false, true}) {
+  for (const mh::Resume resume : {mh::Resume::no, mh::Resume::yes}) {
     try {
       (void)mh::train(recipe, plugins, {.resume = resume, .closing = false}, output);
       FAIL("no error");

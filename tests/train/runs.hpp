@@ -104,7 +104,8 @@ inline mh::Recipe recipe(const fs::path& folder) {
 
 inline mh::TrainSummary train(const mh::Recipe& recipe, Lines& output, bool resume = false) {
   auto plugins = host();
-  return mh::train(recipe, plugins, {.resume = resume, .closing = false}, output);
+  const auto how = resume ? mh::Resume::yes : mh::Resume::no;
+  return mh::train(recipe, plugins, {.resume = how, .closing = false}, output);
 }
 
 inline std::string contents(const fs::path& file) {

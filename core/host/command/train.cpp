@@ -20,7 +20,18 @@ std::vector<Command> training_commands() {
           {
               kSet,
               kPlugin,
-              {"--resume", "", "goes on from the newest checkpoint of the run folder"},
+              {"--resume",
+               "",
+               "goes on from the newest checkpoint of the run folder, which must be of the same "
+               "model, tokenizer, optimizer and data; =auto begins a new run where there is none, "
+               "for launchers that start a run again",
+               false,
+               {"auto"}},
+              {"--allow-change",
+               "KEY",
+               "lets a resumed run have another value than its checkpoint: model.window, or a "
+               "section such as model",
+               true},
               {"--weights",
                "DIR",
                "starts from the weights of a run folder or a Hugging Face folder, not from random "

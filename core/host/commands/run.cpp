@@ -7,6 +7,7 @@
 #include "core/host/spawn.hpp"
 #include "core/mesh/processes.hpp"
 #include "core/plan/stage_record.hpp"
+#include "core/recipe/changes.hpp"
 #include "core/recipe/text.hpp"
 #include "core/train/session.hpp"
 #include "core/train/start_block.hpp"
@@ -64,6 +65,19 @@ std::vector<std::string> recipe_words(const Invocation& invocation) {
   add("--nproc", "--nproc", "");
   add("--set", "--set", "");
   return words;
+}
+
+Resume resume_of(const Invocation& invocation) {
+  if (!invocation.has("--resume")) {
+    if (invocation.has("--allow-change")) {
+      throw Error(
+          "--allow-change is for a run that goes on from a checkpoint",
+          "give --resume, too; a new run takes any recipe"
+      );
+    }
+    return Resume::no;
+  }
+  return invocation.value("--resume") == "auto" ? Resume::if_any : Resume::yes;
 }
 
 /// "tensor 4 x pipeline 2 x data 4".
@@ -148,13 +162,15 @@ int command_run(const Invocation& invocation, Host& host) {
          {"set of plugins", join(used_plugins(recipe, host), "\n")}}
     );
   }
+  check_allowed(invocation.all("--allow-change"), read.resolved.schemas);
   std::optional<StepRange> profile;
   if (invocation.has("--profile")) {
     profile = parse_steps(invocation.value("--profile"));
   }
   RunOutput output;
   TrainOptions options{
-      .resume = invocation.has("--resume"),
+      .resume = resume_of(invocation),
+      .allow_change = invocation.all("--allow-change"),
       .recipe_text = show_recipe(recipe, RecipeFormat::toml, /*origins=*/true),
       .program = invocation.program,
       .recipe_words = recipe_words(invocation),

@@ -120,7 +120,17 @@ Invocation parse(const Command& command, const std::vector<std::string>& words) 
     if (options[i]->count() == 0) {
       continue;
     }
+    if (option.value.empty()) { // a flag, or --flag=CHOICE
+      for (const std::string& value : options[i]->results()) {
+        if (value != "true") {
+          values[i].push_back(value);
+        }
+      }
+    }
     for (const std::string& value : values[i]) {
+      if (option.value.empty() && option.choices.empty()) {
+        throw Error(option.name + " takes no value, found \"" + value + "\"", see_help(command));
+      }
       if (!option.choices.empty() &&
           std::find(option.choices.begin(), option.choices.end(), value) == option.choices.end()) {
         throw Error(

@@ -129,7 +129,7 @@ std::vector<std::string> command_of(const PointRun& point, const SweepOptions& o
     words.insert(words.end(), {"--nproc", std::to_string(point.ranks)});
   }
   if (holds_checkpoint(files.run)) {
-    words.emplace_back("--resume");
+    words.emplace_back("--resume=auto");
   } else {
     std::error_code ignored;
     fs::remove_all(files.run, ignored); // it came to no checkpoint: it begins anew

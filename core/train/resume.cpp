@@ -1,0 +1,162 @@
+#include "core/train/resume.hpp"
+
+#include "core/formats/crc32c.hpp"
+#include "core/recipe/changes.hpp"
+#include "core/recipe/sections.hpp"
+#include "core/recipe/text.hpp"
+#include "megahost/corpus.hpp"
+#include "megahost/error.hpp"
+
+#include <algorithm>
+#include <span>
+#include <variant>
+
+namespace mh {
+
+namespace {
+
+/// By section, with the fields of the plugin that the recipe names.
+std::map<std::string, Schema> schemas_of(const Recipe& recipe, Host& host) {
+  std::map<std::string, Schema> schemas{{"", recipe_schema()}};
+  for (const std::string& name : section_names()) {
+    Schema& schema = schemas[name] = core_schema(name);
+    const PluginSectionInfo* section = plugin_section(name);
+    const Value* use = section ? recipe.tree.find_path(name + ".use") : nullptr;
+    if (use != nullptr) {
+      schema = with_plugin(schema, host.require(section->kind, use->as_string()).schema);
+    }
+  }
+  return schemas;
+}
+
+std::string texts_of(const std::vector<KeyChange>& changes) {
+  std::vector<std::string> texts;
+  for (const KeyChange& change : changes) {
+    texts.push_back(change.text());
+  }
+  return join(texts);
+}
+
+/// The changes by what a resumed run makes of them.
+struct Judged {
+  std::vector<KeyChange> free, allowed, refused;
+};
+
+Judged judge(const ResumedRun& run, const Progress& saved) {
+  Judged judged;
+  const bool same_data = saved.data.empty() || saved.data == run.data;
+  for (KeyChange& change :
+       changes_since(saved.sections, run.recipe.tree, schemas_of(run.recipe, run.host))) {
+    auto& kind = change.may_change || (change.path && same_data) ? judged.free
+                 : is_allowed(run.allowed, change.key)           ? judged.allowed
+                                                                 : judged.refused;
+    kind.push_back(std::move(change));
+  }
+  return judged;
+}
+
+[[noreturn]] void refuse_changes(
+    const ResumedRun& run, const Progress& saved, const std::string& what, const std::string& keys
+) {
+  throw Error(
+      "the checkpoint of step " + std::to_string(saved.step) + " in " + run.folder +
+          " is of another recipe: " + what,
+      "resume with the checkpoint's values, begin a new run with --weights " + run.folder +
+          ", or say that you mean it:" + keys
+  );
+}
+
+/// Whether a corpus makes other samples for another value of a key, see Corpus::Args.
+bool decides_samples(const KeyChange& change) {
+  return is_allowed(
+      {"data", "tokenizer", "train.seed", "model.seq_length", "model.vocab"}, change.key
+  );
+}
+
+/// State of an optimizer or of fp8 scales; all else is the model's.
+bool is_state(const std::string& tensor) {
+  return tensor.starts_with("optimizer.") || tensor.starts_with("fp8.");
+}
+
+} // namespace
+
+std::string data_fingerprint(const Session& session) {
+  constexpr int64_t kSamples = 8;
+  const Corpus& corpus = *session.corpus;
+  std::string sizes;
+  for (const Split split : {Split::train, Split::valid, Split::test}) {
+    sizes += (sizes.empty() ? "" : ", ") + std::to_string(corpus.size(split));
+  }
+  uint32_t sum = 0;
+  for (int64_t i = 0; i < std::min(kSamples, corpus.size(Split::train)); ++i) {
+    for (const auto& [name, array] : corpus.sample(Split::train, i)) {
+      sum = crc32c(name, sum);
+      std::visit(
+          [&sum](const auto& values) { sum = crc32c(std::as_bytes(std::span(values)), sum); }, array
+      );
+    }
+  }
+  return sizes + " samples, first ones " + crc_text(sum);
+}
+
+std::string
+other_model(const Recipe& recipe, Host& host, const std::map<std::string, std::string>& sections) {
+  std::vector<KeyChange> changes;
+  for (KeyChange& change : changes_since(sections, recipe.tree, schemas_of(recipe, host))) {
+    if (change.key == "model.use") {
+      return "";
+    }
+    if (is_allowed({"model", "tokenizer"}, change.key) && !change.may_change && !change.path) {
+      changes.push_back(std::move(change));
+    }
+  }
+  return texts_of(changes);
+}
+
+std::vector<std::string> judge_checkpoint(
+    const ResumedRun& run, const Progress& saved, const std::vector<std::string>& unused
+) {
+  const Judged judged = judge(run, saved);
+  if (!judged.refused.empty()) {
+    std::string keys;
+    for (const KeyChange& change : judged.refused) {
+      keys += " --allow-change " + change.key;
+    }
+    refuse_changes(run, saved, texts_of(judged.refused), keys);
+  }
+  const bool other_data = !saved.data.empty() && saved.data != run.data;
+  const bool means_it = is_allowed(run.allowed, "data") ||
+                        std::any_of(judged.allowed.begin(), judged.allowed.end(), decides_samples);
+  if (other_data && !means_it) {
+    refuse_changes(
+        run,
+        saved,
+        "its data are " + saved.data + ", this run's " + run.data + ", though no key has changed",
+        " --allow-change data"
+    );
+  }
+  const bool drops_state = !judged.allowed.empty() && !unused.empty() &&
+                           std::all_of(unused.begin(), unused.end(), is_state);
+  if (!drops_state) {
+    require_all_used(saved, unused);
+  }
+  std::vector<std::string> notes;
+  if (!judged.free.empty()) {
+    notes.push_back("changed since the checkpoint: " + texts_of(judged.free));
+  }
+  if (!judged.allowed.empty()) {
+    notes.push_back("changed since the checkpoint, by --allow-change: " + texts_of(judged.allowed));
+  }
+  if (other_data) {
+    notes.push_back(
+        "other data than the checkpoint's, by --allow-change: " + run.data + " (checkpoint " +
+        saved.data + ")"
+    );
+  }
+  if (drops_state) {
+    notes.push_back("left out of the checkpoint, by --allow-change: " + join(unused));
+  }
+  return notes;
+}
+
+} // namespace mh

@@ -1,0 +1,42 @@
+#pragma once
+/// Whether a run may go on with a checkpoint: what decides its numbers must be the same.
+
+#include "core/train/checkpointing.hpp"
+#include "core/train/session.hpp"
+#include "megahost/host.hpp"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// Sizes of the splits and a checksum of the first samples: what paths do not say of data,
+/// as files move, and change in their place.
+[[nodiscard]] std::string data_fingerprint(const Session& session);
+
+/// What a resumed run compares a checkpoint with.
+struct ResumedRun {
+  const Recipe& recipe;
+  Host& host;                       ///< for the plugins' schemas
+  std::string folder;               ///< of the run
+  std::string data;                 ///< `data_fingerprint`
+  std::vector<std::string> allowed; ///< keys and sections of --allow-change
+};
+
+/// Compares a checkpoint with the recipe, key by key. Returns sentences about what has changed and
+/// may.
+///
+/// Throws:  mh::Error naming each key that must stay the same and is not, with both values; or the
+///          tensors for which the model has no place
+[[nodiscard]] std::vector<std::string> judge_checkpoint(
+    const ResumedRun& run, const Progress& saved, const std::vector<std::string>& unused
+);
+
+/// Keys of `model` and `tokenizer` that a recipe has otherwise than the one whose weights it is
+/// given, as "model.heads 4 (checkpoint 8)"; empty if there are none, or if it names another
+/// architecture and means it. `sections`: what the checkpoint kept, see `section_texts`.
+[[nodiscard]] std::string
+other_model(const Recipe& recipe, Host& host, const std::map<std::string, std::string>& sections);
+
+} // namespace mh

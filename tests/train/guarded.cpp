@@ -76,7 +76,8 @@ mh::TrainSummary run_numbered(
     const mh::Recipe& recipe, runs::Lines& output, bool resume = false, bool debug = false
 ) {
   auto plugins = host();
-  return mh::train(recipe, plugins, {.resume = resume, .closing = false, .debug = debug}, output);
+  const auto how = resume ? mh::Resume::yes : mh::Resume::no;
+  return mh::train(recipe, plugins, {.resume = how, .closing = false, .debug = debug}, output);
 }
 
 /// 12 steps of 4 samples without dropout: step 5 reads samples 16 to 19.

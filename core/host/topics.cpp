@@ -29,6 +29,11 @@ constexpr auto kVariables = std::to_array<Variable>({
      "megahost/machine.toml (~/.local/share unless set)"},
     {"MEGAHOST_CPU_LEVEL",
      "instruction set of our kernels, instead of the best that the CPU has: base, avx2, ..."},
+    {"MEGAHOST_GEMM",
+     "who multiplies fp32 matrices: own (our kernel), libtorch, or auto, the faster of both for "
+     "each "
+     "product of a layer, which is measured once and kept in megahost/gemm.json beside "
+     "machine.toml"},
     {"OMP_NUM_THREADS", "threads of one rank's operations, instead of one per core"},
     {"OMP_WAIT_POLICY", "what threads do that wait; unless set they spin briefly and then sleep"},
     {"MEGAHOST_RANK",

@@ -1,5 +1,6 @@
 #include "core/kernels/gemm.hpp"
 
+#include "core/kernels/gemm_choice.hpp"
 #include "core/kernels/level.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/workspaces.hpp"
@@ -243,10 +244,19 @@ void gemm_plain(Tensor c, const Tensor& a, const Tensor& b, bool add) {
   }
 }
 
+/// Only weights' gradients are summed, and only outputs read a matrix's transpose.
+ProductKind product_kind(const Tensor& b, bool add) {
+  return add                ? ProductKind::weight_gradient
+         : b.stride(1) != 1 ? ProductKind::output
+                            : ProductKind::input_gradient;
+}
+
 void gemm_cpu(Tensor c, const Tensor& a, const Tensor& b, bool add) {
   check_product_shapes(c, a, b);
   const bool rows = c.scalar_type() == at::kFloat && c.stride(1) == 1 && c.numel() > 0;
-  if (rows && a.scalar_type() == at::kFloat && a.size(1) > 0) {
+  if (a.scalar_type() == at::kFloat && gemm_choice()[product_kind(b, add)]) {
+    gemm_plain(c, a, b, add);
+  } else if (rows && a.scalar_type() == at::kFloat && a.size(1) > 0) {
     Gemm<float>(c, a, b, add).run();
   } else if (rows && a.scalar_type() == at::kBFloat16 && a.size(1) > 0 && a.size(1) % 2 == 0 && kernels::multiplies_bf16()) {
     Gemm<kernels::Bf16>(c, a, b, add).run();

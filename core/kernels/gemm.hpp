@@ -9,7 +9,8 @@ namespace mh::ops {
 ///
 /// Two things that LibTorch's products do not do on the CPU: bf16 operands summed straight into a
 /// float32 result (weight gradients), and float32 at the full width of AVX512 on every vendor's
-/// CPU. Each element is summed in one order, whatever the number of threads.
+/// CPU. Each element is summed in one order, whatever the number of threads; float32 products that
+/// `gemm_choice` gives to LibTorch are summed in its library's order.
 ///
 /// Shapes:  c [m, n] float32 (float64 for float64), rows contiguous; a [m, k], b [k, n], both of
 ///          one type, each or its transpose with contiguous rows

@@ -1,4 +1,5 @@
 #include "core/kernels/caching_allocator.hpp"
+#include "core/kernels/gemm_choice.hpp"
 #include "core/kernels/level.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/recipe/text.hpp"
@@ -23,6 +24,21 @@
 #include <utility>
 
 namespace mh {
+
+namespace {
+
+/// All ranks take the first one's choice. The products that LibTorch multiplies, empty for none.
+std::string shared_gemm(const Session& session, const TrainOptions& options, const Ranks& ranks) {
+  if (!options.gemm || session.dtype != at::kFloat || !session.device->device().is_cpu()) {
+    return "";
+  }
+  const std::string libtorch = on_first(ranks, options.gemm);
+  ops::use_gemm(ops::gemm_choice_of(libtorch));
+  return libtorch;
+}
+
+} // namespace
+
 Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output)
     : host_(host)
     , options_(options)
@@ -41,6 +57,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   auto& session = *session_;
   require_evaluation(session);
   freeze(session.model->parameters(), recipe.optimizer.groups, ranks_);
+  const std::string libtorch = shared_gemm(session, options, ranks_);
   const std::string given = options.weights ? options.weights(session) : std::string();
   const bool resumes = options.resume != Resume::no;
   folder_ = on_first(ranks_, [&] {
@@ -61,6 +78,9 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   progress_.seed = recipe.train.seed;
   progress_.threads = at::get_num_threads();
   progress_.cpu_level = this_processor().level + ", kernels " + std::string(kernels::level().name);
+  if (!libtorch.empty()) {
+    progress_.cpu_level += ", fp32 GEMM of LibTorch for " + libtorch;
+  }
   progress_.plugins = used_plugins(recipe, host);
   progress_.sections = section_texts(recipe.tree);
   progress_.data = data_fingerprint(session);
@@ -68,6 +88,9 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   std::vector<std::string> notes;
   if (!given.empty()) {
     notes.push_back("weights: " + given);
+  }
+  if (!libtorch.empty()) {
+    notes.push_back("fp32 GEMM of LibTorch for " + libtorch);
   }
   const auto more = optimizer_notes(session);
   notes.insert(notes.end(), more.begin(), more.end());

@@ -49,6 +49,8 @@ struct TrainOptions {
   /// FLOP/s that products of a type reach on a device whose data sheet is not known, measured;
   /// null: nobody measures.
   std::function<double(at::ScalarType)> measured_peak{};
+  /// The float32 GEMM of this machine (`ops::gemm_choice_of`), asked on rank 0 for all; null: own.
+  std::function<std::string()> gemm{};
   /// Fills the parameters of a new run, and says from where; null: they are random. All ranks call
   /// it, and either none of them throws or all do.
   std::function<std::string(Session&)> weights{};

@@ -1,6 +1,7 @@
 /// Rates of matrix products and of attention.
 
 #include "core/host/bench/bench.hpp"
+#include "core/host/bench/gemm_choice.hpp"
 #include "core/kernels/gemm.hpp"
 #include "megahost/nn/attention_kernel.hpp"
 
@@ -48,15 +49,22 @@ struct Products {
   }
 };
 
-void add_product_rows(std::vector<Json>& rows, const Products& p, at::ScalarType type) {
+void add_product_rows(
+    std::vector<Json>& rows, const Products& p, at::ScalarType type, const ops::GemmChoice& chosen
+) {
   const Tensor x = random({p.tokens, p.in}, type);
   const Tensor w = random({p.out, p.in}, type);
   const Tensor dy = random({p.tokens, p.out}, type);
   const auto add = [&](const char* what, const Tensor& a, const Tensor& b, bool sum) {
     Tensor c = at::empty({a.size(0), b.size(1)}, at::kFloat);
     Tensor made = at::empty({a.size(0), b.size(1)}, type);
+    ops::use_gemm({});
     const RunTimes ours = run_times([&] { ops::gemm_(c, a, b, sum); });
-    const RunTimes used = sum ? ours : run_times([&] { made = ops::product(a, b); });
+    ops::use_gemm(chosen);
+    const RunTimes used = !sum ? run_times([&] { made = ops::product(a, b); })
+                          : chosen[ops::ProductKind::weight_gradient]
+                              ? run_times([&] { ops::gemm_(c, a, b, sum); })
+                              : ours;
     const double torch = shortest_time([&] { at::mm_out(made, a, b); });
     rows.push_back(
         {{"type", type_name(type)},
@@ -145,10 +153,11 @@ BenchTable bench_gemm() {
            {"gflops_per_s", "used GFLOP/s"},
            {"median_gflops_per_s", "median"}},
       .rows = {}};
+  const ops::GemmChoice chosen = ops::gemm_choice_of(chosen_gemm());
   for (const auto type : kTypes) {
     for (const Products& p :
          {Products{1024, 768, 2304}, {1024, 768, 3072}, {1024, 3072, 768}, {2048, 2048, 2048}}) {
-      add_product_rows(table.rows, p, type);
+      add_product_rows(table.rows, p, type, chosen);
     }
     table.note += std::string(table.note.empty() ? "" : "\n") + "peak of " + type_name(type) +
                   " products: " + std::to_string(std::lround(product_rate(type) / 1e9)) +

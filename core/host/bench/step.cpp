@@ -1,6 +1,7 @@
 #include "core/host/bench/step.hpp"
 
 #include "core/host/bench/bench.hpp"
+#include "core/host/bench/gemm_choice.hpp"
 #include "core/kernels/caching_allocator.hpp"
 #include "core/plan/stage_record.hpp"
 #include "core/train/robust_z.hpp"
@@ -46,6 +47,9 @@ StepByStep::StepByStep(const Recipe& recipe, Host& host)
     , base_bytes_(process_bytes("VmRSS:")) {
   for (const auto& parameter : session_->model->parameters().all()) {
     base_bytes_ -= static_cast<int64_t>(parameter.value.nbytes());
+  }
+  if (session_->dtype == at::kFloat && session_->device->device().is_cpu()) {
+    ops::use_gemm(ops::gemm_choice_of(chosen_gemm()));
   }
   session_->allocate_gradients();
   weights_ = std::make_unique<Weights>(

@@ -1,4 +1,5 @@
 #include "core/config.hpp"
+#include "core/host/bench/gemm_choice.hpp"
 #include "core/host/bench/machine.hpp"
 #include "core/host/commands/commands.hpp"
 #include "core/host/given_weights.hpp"
@@ -184,6 +185,7 @@ int command_run(const Invocation& invocation, Host& host) {
       .started = report_started,
       .measured_peak = [ranks = place ? place->world.local_size : 1](at::ScalarType type
                        ) { return measured_peak(type, ranks); },
+      .gemm = chosen_gemm,
   };
   if (invocation.has("--weights")) {
     options.weights = [folder = invocation.value("--weights"), &host](Session& session) {

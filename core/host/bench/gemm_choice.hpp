@@ -1,0 +1,33 @@
+#pragma once
+/// Which float32 GEMM is faster on this machine, measured once.
+
+#include "core/kernels/gemm_choice.hpp"
+
+#include <array>
+#include <string>
+
+namespace mh {
+
+/// GFLOP/s of the kernel of `gemm_` and of LibTorch's, by kind of product: those of a linear layer
+/// of 1,024 inputs and outputs over 1,024 tokens.
+struct GemmRates {
+  std::array<double, ops::kProductKinds.size()> own{}, libtorch{};
+};
+
+/// In about two seconds; the choice of the process stays.
+[[nodiscard]] GemmRates time_gemm();
+
+/// LibTorch for the kinds in which it is faster by more than timings vary.
+[[nodiscard]] ops::GemmChoice faster_gemm(const GemmRates& rates);
+
+/// The choice of this machine as text (`ops::gemm_choice_of`): of environment variable
+/// MEGAHOST_GEMM
+/// (`own`, `libtorch`, `auto`), or of the file gemm.json in the user's folder, for the same
+/// processor, number of threads, kernels and LibTorch. What is missing there is measured and
+/// written, so that all later runs choose alike; where it cannot be written the choice is `own`.
+///
+/// Throws:  mh::Error for another value of the variable, and for a file that cannot be read or
+/// written
+[[nodiscard]] std::string chosen_gemm();
+
+} // namespace mh

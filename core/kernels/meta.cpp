@@ -185,7 +185,6 @@ void register_meta_shapes(torch::Library& aten) {
         return arange_step(0, end, 1, dtype, layout, device, pinned);
       }
   );
-  aten.impl("relu", like);
   aten.impl("flip", [](const Tensor& x, at::IntArrayRef) { return like(x); });
   aten.impl("roll", [](const Tensor& x, at::IntArrayRef, at::IntArrayRef) { return like(x); });
 }

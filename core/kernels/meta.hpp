@@ -9,5 +9,6 @@ class Library;
 namespace mh::ops {
 
 void register_meta_shapes(torch::Library& aten);
+void register_meta_elementwise(torch::Library& aten); ///< meta_elementwise.cpp
 
 } // namespace mh::ops

@@ -39,7 +39,9 @@ void ensure_registered() {
     register_update(libraries);
     register_fp8(libraries);
     register_experts(libraries);
-    register_meta_shapes(library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta));
+    torch::Library& aten = library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta);
+    register_meta_shapes(aten);
+    register_meta_elementwise(aten);
   });
 }
 

@@ -2,7 +2,10 @@
 
 #include "megahost/error.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
+#include <string_view>
 
 namespace mh {
 
@@ -19,21 +22,52 @@ std::string between(const std::string& text, const std::string& start, const std
   return stop == std::string::npos ? "" : text.substr(begin, stop - begin);
 }
 
+/// " (in the architecture org.example.shift/shift, forward of block layers.0)"; empty if unknown.
+std::string where_of(const c10::Error& error) {
+  return error.context().empty() ? "" : " (" + error.context().front() + ")";
+}
+
+/// Operators whose result, or its size, depends on values.
+constexpr std::string_view kNeedValues[] = {
+    "aten::nonzero",
+    "aten::masked_select",
+    "aten::_unique",
+    "aten::_unique2",
+    "aten::unique_dim",
+    "aten::unique_consecutive",
+    "aten::bincount",
+    "aten::repeat_interleave.Tensor",
+    "aten::equal",
+    "aten::_local_scalar_dense"};
+
+bool needs_values(const std::string& name) {
+  return std::find(std::begin(kNeedValues), std::end(kNeedValues), name) != std::end(kNeedValues);
+}
+
 } // namespace
 
 void explain_missing_shape(const c10::Error& error) {
-  const std::string text = error.what_without_backtrace();
+  const std::string text = error.msg();
   // Of LibTorch's operators, and of a plugin's, which have a fallback that says so.
   std::string name = between(text, "Could not run '", "'");
   if (name.empty() && text.find(": attempted to run this operator with Meta") != text.npos) {
     name = between(text, "", ": attempted");
+  }
+  if (needs_values(name)) {
+    throw Error(
+        "the result of the operation " + name + where_of(error) +
+            ", or its size, depends on values, which the Meta device does not have: a step with it "
+            "cannot be planned",
+        "use an operation whose result has a size known before (where with a mask, topk, cumsum), "
+        "or read values with context.host_values(tensor, assumed)"
+    );
   }
   if (!name.empty()) {
     const size_t colons = name.find("::");
     const std::string space = name.substr(0, colons);
     const std::string op = colons == std::string::npos ? name : name.substr(colons + 2);
     throw Error(
-        "the operation " + name +
+        "the operation " + name + where_of(error) +
             " has no shape function, so a step with it cannot be planned: a plan runs the step on "
             "the Meta device",
         "in the plugin that calls it: registry.operators(\"" + space +
@@ -45,8 +79,8 @@ void explain_missing_shape(const c10::Error& error) {
   if (text.find("meta tensor") != std::string::npos ||
       text.find("Meta tensor") != std::string::npos) {
     throw Error(
-        "the step reads a tensor's value on the host, which a plan does not have (" +
-            text.substr(0, text.find('\n')) + ")",
+        "the step reads a tensor's value on the host" + where_of(error) +
+            ", which a plan does not have (" + text.substr(0, text.find('\n')) + ")",
         "read it with context.host_value(tensor, assumed)"
     );
   }

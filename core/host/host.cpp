@@ -21,8 +21,15 @@ std::string api_folder() {
   return "plugins-" + std::to_string(MH_PLUGIN_API);
 }
 
-/// The folder of built-in plugins: beside the installed library, or that of the build tree.
-fs::path own_folder() {
+bool means(
+    const FoundPlugin& found, const FoundPlugin::Offer& offer, Kind kind, std::string_view name
+) {
+  return offer.kind == kind && (offer.name == name || found.plugin.id + "/" + offer.name == name);
+}
+
+} // namespace
+
+fs::path built_in_folder() {
   Dl_info where{};
   if (dladdr(&MH_PIN, &where) == 0) {
     return {};
@@ -32,20 +39,12 @@ fs::path own_folder() {
   return fs::is_directory(installed) ? installed : library.parent_path() / "plugins";
 }
 
-bool means(
-    const FoundPlugin& found, const FoundPlugin::Offer& offer, Kind kind, std::string_view name
-) {
-  return offer.kind == kind && (offer.name == name || found.plugin.id + "/" + offer.name == name);
-}
-
-} // namespace
-
 std::vector<fs::path> plugin_folders() {
   std::vector<fs::path> wanted = path_list("MEGAHOST_PLUGIN_PATH");
   if (const auto own = user_folder()) {
     wanted.push_back(*own / api_folder());
   }
-  wanted.push_back(own_folder());
+  wanted.push_back(built_in_folder());
 
   std::vector<fs::path> folders;
   for (const fs::path& folder : wanted) {

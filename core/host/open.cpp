@@ -1,6 +1,7 @@
 #include "core/host/open.hpp"
 
 #include "core/host/plugin_file.hpp"
+#include "core/nn/plugin_call.hpp"
 #include "core/recipe/text.hpp"
 #include "megahost/plugin.hpp"
 
@@ -9,6 +10,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cfenv>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
@@ -67,6 +69,31 @@ void check_before_opening(const std::filesystem::path& file) {
     );
   }
 }
+
+bool flushes_denormals() {
+  volatile float tiny = 1e-40F;
+  return tiny * 1.0F == 0;
+}
+
+/// Leaves this thread's rounding as it was: what is linked with -ffast-math changes it when opened.
+class SameRounding {
+public:
+  SameRounding()
+      : flushed_(flushes_denormals()) {
+    std::fegetenv(&before_);
+  }
+
+  /// Whether somebody changed it since.
+  bool restore() {
+    const bool changed = flushes_denormals() != flushed_;
+    std::fesetenv(&before_);
+    return changed;
+  }
+
+private:
+  bool flushed_;
+  std::fenv_t before_{};
+};
 
 boost::dll::shared_library open_library(const std::filesystem::path& file) {
   using boost::dll::load_mode::type;
@@ -151,9 +178,15 @@ void check_libtorch() {
 
 OpenedPlugin open_plugin(const std::filesystem::path& file) {
   check_before_opening(file);
+  const std::string name = file.string();
+  const PluginScope opening({name.c_str(), nullptr, "its static constructors"});
+  SameRounding rounding;
   boost::dll::shared_library library = open_library(file);
+  const bool flushes = rounding.restore();
   const mh_plugin& entry = library.get<const mh_plugin>("mh_plugin_entry");
   PluginInfo info = read_entry(entry, file);
+  know_library(info.id, &entry);
+  const PluginScope registering({info.id.c_str(), nullptr, "MH_PLUGIN"});
   Registry registry(info);
   try {
     entry.register_all(registry);
@@ -176,7 +209,7 @@ OpenedPlugin open_plugin(const std::filesystem::path& file) {
         "leave it out, or mend what it does in MH_PLUGIN"
     );
   }
-  return {std::move(library), std::move(registry), std::move(info)};
+  return {std::move(library), flushes, std::move(registry), std::move(info)};
 }
 
 } // namespace mh

@@ -17,6 +17,7 @@ void check_libtorch();
 
 struct OpenedPlugin {
   boost::dll::shared_library library;
+  bool flushes = false; ///< its static constructors had made this thread flush denormals to zero
   Registry registry; ///< what it registered
   PluginInfo info;
 };
@@ -25,6 +26,9 @@ struct OpenedPlugin {
 ///
 /// Throws:  mh::Error, see plugin.hpp
 [[nodiscard]] OpenedPlugin open_plugin(const std::filesystem::path& file);
+
+/// Where built-in plugins lie: beside the installed library, or in the build tree.
+[[nodiscard]] std::filesystem::path built_in_folder();
 
 /// `open_plugin` in a child process: whatever the plugin does leaves this process alone.
 [[nodiscard]] FoundPlugin probe_plugin(const std::filesystem::path& file);

@@ -1,6 +1,7 @@
 #include "core/host/place.hpp"
 
 #include "core/host/commands/commands.hpp"
+#include "core/nn/plugin_call.hpp"
 #include "megahost/error.hpp"
 #include "megahost/launcher.hpp"
 
@@ -62,7 +63,8 @@ std::optional<Found> place_of_plugins(Host& host) {
   host.load_named_for(Kind::launcher);
   std::optional<Found> found;
   for (const std::string& name : host.registry().names(Kind::launcher)) {
-    const auto world = host.make<Launcher>(name)->detect();
+    const auto launcher = host.make<Launcher>(name);
+    const auto world = in_plugin(*launcher, "detect", [&] { return launcher->detect(); });
     if (!world) {
       continue;
     }

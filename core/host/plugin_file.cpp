@@ -98,9 +98,10 @@ void read_symbols(
     if (!defined && name.starts_with("mh_abi_")) {
       ret_file.pin = name;
     }
-    const bool strong = defined && ELF64_ST_BIND(symbol.st_info) == STB_GLOBAL;
-    if (strong && (!name.starts_with("_") || name.starts_with("_Z"))) { // _edata is the linker's
-      ret_file.exports.emplace_back(name);
+    const bool strong = ELF64_ST_BIND(symbol.st_info) == STB_GLOBAL;
+    const bool linkers = name.starts_with("_") && !name.starts_with("_Z"); // _edata
+    if (defined && !linkers && !name.empty()) {
+      (strong ? ret_file.exports : ret_file.inlines).emplace_back(name);
     }
     ret_file.has_entry = ret_file.has_entry || (defined && name == "mh_plugin_entry");
   }

@@ -13,6 +13,7 @@ struct PluginFile {
   bool has_entry = false; ///< exports mh_plugin_entry
   std::string pin;        ///< the pin it needs, "mh_abi_1_torch_...", empty if it names none
   std::vector<std::string> exports{};  ///< strong symbols that it shows to others, the entry too
+  std::vector<std::string> inlines{};  ///< weak ones: inline functions, templates, their statics
   std::vector<std::string> needed{};   ///< libraries: "libstdc++.so.6"
   std::vector<std::string> run_path{}; ///< folders in which it looks for them
 };

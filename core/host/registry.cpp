@@ -1,7 +1,10 @@
 #include "megahost/registry.hpp"
 
+#include "core/nn/plugin_call.hpp"
 #include "core/recipe/text.hpp"
 
+#include <c10/util/Exception.h>
+#include <c10/util/Type.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -19,6 +22,13 @@ bool valid_name(std::string_view name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
   });
+}
+
+[[noreturn]] void
+refuse_made(const std::string& offer, const Registry::Entry& entry, const std::string& why) {
+  throw Error(
+      "the " + offer + " (" + origin_of(entry) + ") cannot be made: " + why, "", exit_code::other
+  );
 }
 
 } // namespace
@@ -106,17 +116,20 @@ void* Registry::make_any(Kind kind, std::string_view name, const Value& options,
         "loaded: " + join(names(kind))
     );
   }
+  const std::string offer = std::string(info(kind).name) + " " + entry->full_name();
+  const std::string kind_name(info(kind).name);
+  const PluginScope scope({entry->plugin->id.c_str(), kind_name.c_str(), "its constructor"});
   try {
     return entry->make(options, args);
   } catch (const Error&) {
     throw;
+  } catch (const c10::Error& error) {
+    refuse_made(offer, *entry, error.what_without_backtrace());
   } catch (const std::exception& error) {
-    throw Error(
-        "the " + std::string(info(kind).name) + " " + entry->full_name() + " (" +
-            origin_of(*entry) + ") cannot be made: " + error.what(),
-        "",
-        exit_code::other
-    );
+    const std::string what = error.what();
+    refuse_made(offer, *entry, what.empty() ? c10::demangle(typeid(error).name()) : what);
+  } catch (...) {
+    refuse_made(offer, *entry, "its constructor threw something that is no std::exception");
   }
 }
 

@@ -1,4 +1,5 @@
 #include "core/host/commands/commands.hpp"
+#include "core/host/shadows.hpp"
 #include "core/host/terminal.hpp"
 
 #include <nlohmann/json.hpp>
@@ -85,6 +86,11 @@ void print_json(const std::vector<FoundPlugin>& found) {
            {"built_with", plugin.plugin.built_with},
            {"file", plugin.plugin.file.string()}}
       );
+      for (const Shadow& shadow : shadows(found)) {
+        if (shadow.offer == &offer) {
+          plugins.back()["shadows"] = shadow.built_in;
+        }
+      }
     }
   }
   std::puts(nlohmann::ordered_json{{"plugins", plugins}, {"skipped", skipped}}.dump(2).c_str());
@@ -100,6 +106,11 @@ int command_plugins(const Invocation& invocation, Host& host) {
   }
   const Terminal terminal = Terminal::of(STDOUT_FILENO);
   print_table(rows_of(found), terminal);
+  for (const Shadow& shadow : shadows(found)) {
+    std::printf(
+        "%s%s\n", terminal.paint(Paint::yellow, "warning: ").c_str(), shadow.sentence().c_str()
+    );
+  }
   bool first = true;
   for (const FoundPlugin& plugin : found) {
     if (!plugin.skipped.empty()) {

@@ -3,7 +3,9 @@
 #include "core/host/model_from.hpp"
 #include "core/host/place.hpp"
 #include "core/host/report.hpp"
+#include "core/host/shadows.hpp"
 #include "core/host/spawn.hpp"
+#include "core/train/named_tokenizer.hpp"
 #include "core/train/processor.hpp"
 #include "megahost/error.hpp"
 
@@ -77,6 +79,9 @@ Read read_resolved(
     for (const auto& sentence : read.loaded.notes) {
       warn(sentence);
     }
+    for (const auto& sentence : open_shadows(host)) {
+      warn(sentence);
+    }
   }
   return read;
 }
@@ -91,7 +96,9 @@ std::unique_ptr<Tokenizer> given_tokenizer(const Invocation& invocation, Host& h
     }
     const auto recipe =
         read_resolved(invocation, host, invocation.value("--recipe")).resolved.recipe;
-    return host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
+    return std::make_unique<NamedTokenizer>(
+        host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options)
+    );
   }
   if (!invocation.has("--tokenizer")) {
     return nullptr;
@@ -111,7 +118,7 @@ std::unique_ptr<Tokenizer> given_tokenizer(const Invocation& invocation, Host& h
   Table options = given.find("tokenizer")->as_table();
   const std::string use = options.find("use")->as_string();
   options.erase("use");
-  return host.make<Tokenizer>(use, options);
+  return std::make_unique<NamedTokenizer>(host.make<Tokenizer>(use, options));
 }
 
 int64_t number_option(

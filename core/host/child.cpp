@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace mh {
@@ -19,6 +20,7 @@ namespace mh {
 namespace {
 
 constexpr size_t kPrinted = 2000; // bytes that are kept of the outputs
+constexpr char kWhole = '\x04';   // ends what the work returned
 
 struct Pipe {
   int read = -1, write = -1;
@@ -62,12 +64,13 @@ void write_all(int out, const std::string& text) {
 
 [[noreturn]] void
 run_child(const std::function<std::string()>& work, const Pipe& result, const Pipe& outputs) {
+  unsetenv("MEGAHOST_ERROR_FD"); // what it says is for this process, not for who started the ranks
   dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
   dup2(outputs.write, STDOUT_FILENO);
   dup2(outputs.write, STDERR_FILENO);
   const std::string text = work();
   std::fflush(nullptr);
-  write_all(result.write, text);
+  write_all(result.write, text + kWhole);
   _exit(0);
 }
 
@@ -128,11 +131,16 @@ ChildResult in_child(const std::function<std::string()>& work, std::chrono::seco
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  if (in_time && WIFSIGNALED(status)) {
+  const bool whole = child.text.ends_with(kWhole);
+  if (whole) {
+    child.text.pop_back();
+    child.ended = "";
+  } else if (in_time && WIFSIGNALED(status)) {
     child.ended = strsignal(WTERMSIG(status));
-  } else if (in_time && child.text.empty()) {
+  } else if (in_time) {
     child.ended = "it ended its process with status " + std::to_string(WEXITSTATUS(status));
   }
+  child.text = whole ? child.text : "";
   return child;
 }
 

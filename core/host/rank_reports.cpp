@@ -60,15 +60,18 @@ void report_started() {
 Error explain_failure(const std::vector<EndedRank>& ranks, size_t first) {
   const EndedRank& rank = ranks[first];
   const std::string who = "rank " + std::to_string(first) + " of " + std::to_string(ranks.size());
+  const Said said = read_lines(rank.lines);
   if (WIFSIGNALED(rank.status)) {
     const int signal = WTERMSIG(rank.status);
+    if (said.failure) { // core/host/crash.cpp
+      return Error(who + " was " + *said.failure, said.hint, 128 + signal);
+    }
     return Error(
         who + " was ended by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")",
         signal == SIGKILL ? "the kernel kills processes when memory is full: see dmesg" : "",
         128 + signal
     );
   }
-  const Said said = read_lines(rank.lines);
   const int code = WEXITSTATUS(rank.status);
   if (!said.failure) {
     return Error(who + " ended with status " + std::to_string(code), "", code);

@@ -2,6 +2,7 @@
 
 #include "core/nn/fp8.hpp"
 #include "core/nn/outline.hpp"
+#include "core/nn/plugin_call.hpp"
 #include "core/nn/recompute.hpp"
 #include "megahost/error.hpp"
 
@@ -24,7 +25,8 @@ namespace mh {
 /// A block, and what its pass keeps.
 struct KeptBlock {
   std::unique_ptr<Block> block;
-  std::string name; // as its parameters begin
+  std::string name;  // as its parameters begin
+  PluginPlace place; // of its calls
   Keep keep;
   std::vector<Parameter*> parameters; // its own, then those of others
 };
@@ -78,6 +80,24 @@ State asking_again(const KeptBlock& kept, State state) {
   return same;
 }
 
+PluginPlace place_in(const KeptBlock& kept, const char* call) {
+  PluginPlace place = kept.place;
+  place.call = call;
+  place.block = kept.name.c_str();
+  return place;
+}
+
+/// The backward pass of a block begins where the gradient of what it returned has come.
+void mark_backward(const KeptBlock& kept, const State& results) {
+  for (const auto& [name, activation] : results) {
+    if (at::GradMode::is_enabled() && activation.value.requires_grad()) {
+      activation.value.register_hook([&kept](const at::Tensor&) {
+        plugin_place() = place_in(kept, "backward");
+      });
+    }
+  }
+}
+
 /// Runs a block, which profiles name as its parameters.
 State forward_block(const KeptBlock& kept, const State& state, StepContext& context) {
   auto* listener = kept.parameters.empty() ? nullptr : kept.parameters.front()->listener;
@@ -86,7 +106,9 @@ State forward_block(const KeptBlock& kept, const State& state, StepContext& cont
   if (scope.isActive()) {
     scope.before(kept.name);
   }
-  State results = kept.block->forward(state, context);
+  State results =
+      in_plugin(place_in(kept, "forward"), [&] { return kept.block->forward(state, context); });
+  mark_backward(kept, results);
   return again ? asking_again(kept, std::move(results)) : results;
 }
 
@@ -313,11 +335,15 @@ Model::Model(
       }
       Keep keep;
       if (block > 0 && block <= layers && policy != nullptr) {
-        keep = policy->keep(layer++);
+        keep = in_plugin(*policy, "keep", [&] { return policy->keep(layer++); });
         keep.joined = keep.joined && !own.blocks.empty() && block > chunks[c].first + 1;
       }
       own.blocks.push_back(
-          {make_block(architecture, block, builder), block_name(architecture, block), keep, {}}
+          {make_block(architecture, block, builder),
+           block_name(architecture, block),
+           place_of(architecture, "forward"),
+           keep,
+           {}}
       );
       auto& parameters = own.blocks.back().parameters;
       for (size_t i = known; i < store_->all().size(); ++i) {
@@ -415,7 +441,7 @@ Block::~Block() = default;
 Architecture::~Architecture() = default;
 
 void backward(const at::Tensor& scalar) {
-  torch::autograd::backward({scalar}, {});
+  in_backward([&] { torch::autograd::backward({scalar}, {}); });
 }
 
 } // namespace mh

@@ -1,6 +1,7 @@
 #include "core/nn/outline.hpp"
 
 #include "core/kernels/counting_allocator.hpp"
+#include "core/nn/plugin_call.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -20,10 +21,13 @@ std::string block_name(const Architecture& architecture, int64_t block) {
 
 std::unique_ptr<Block>
 make_block(const Architecture& architecture, int64_t block, Builder& builder) {
-  const auto scope = builder.scope(block_name(architecture, block));
-  return block == 0                               ? architecture.embedding(builder)
-         : block == block_count(architecture) - 1 ? architecture.head(builder)
-                                                  : architecture.layer(block - 1, builder);
+  const std::string name = block_name(architecture, block);
+  const auto scope = builder.scope(name);
+  return in_plugin(place_of(architecture, "making", name.c_str()), [&] {
+    return block == 0                               ? architecture.embedding(builder)
+           : block == block_count(architecture) - 1 ? architecture.head(builder)
+                                                    : architecture.layer(block - 1, builder);
+  });
 }
 
 Outline::Outline(const Architecture& architecture, const Builder::Args& args)

@@ -1,5 +1,6 @@
 #include "core/train/batches.hpp"
 
+#include "core/nn/plugin_call.hpp"
 #include "core/train/sample_arrays.hpp"
 #include "megahost/error.hpp"
 
@@ -87,7 +88,7 @@ load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout
     std::vector<Sample> samples;
     for (int64_t i = start; i < start + layout.micro; ++i) {
       batch.samples.push_back(i);
-      samples.push_back(corpus.sample(split, i));
+      samples.push_back(in_plugin(corpus, "sample", [&] { return corpus.sample(split, i); }));
     }
     check_declared(layout.arrays, samples.front(), start);
     for (const auto& [name, array] : samples.front()) {

@@ -1,5 +1,6 @@
 #include "core/train/executor.hpp"
 
+#include "core/nn/plugin_call.hpp"
 #include "core/train/batches.hpp"
 #include "core/train/pipeline.hpp"
 #include "core/train/transfers.hpp"
@@ -270,9 +271,11 @@ private:
       entering.push_back(now->loss_gradient);
     }
     if (!edges.empty()) {
-      torch::autograd::Engine::get_default_engine().execute(
-          edges, entering, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true
-      );
+      in_backward([&] {
+        torch::autograd::Engine::get_default_engine().execute(
+            edges, entering, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true
+        );
+      });
     }
     if (passes_.gradients != nullptr) {
       passes_.gradients->backward_done();

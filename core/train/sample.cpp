@@ -1,5 +1,7 @@
 #include "core/train/sample.hpp"
 
+#include "core/nn/plugin_call.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <vector>
@@ -10,7 +12,8 @@ SampledText sample_text(const Session& session, const SampleOptions& options) {
   constexpr int64_t kPromptTokens = 24;
   const auto start = std::chrono::steady_clock::now();
   const auto split = session.corpus->size(Split::valid) > 0 ? Split::valid : Split::train;
-  const auto sample = session.corpus->sample(split, 0);
+  const auto sample =
+      in_plugin(*session.corpus, "sample", [&] { return session.corpus->sample(split, 0); });
   const auto& given = std::get<std::vector<int64_t>>(sample.at("tokens"));
   const auto length = std::min(static_cast<int64_t>(given.size()), kPromptTokens);
   const std::vector<int32_t> prompt(given.begin(), given.begin() + length);

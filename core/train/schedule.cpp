@@ -1,5 +1,6 @@
 #include "core/train/schedule.hpp"
 
+#include "core/nn/plugin_call.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>
@@ -232,7 +233,9 @@ int32_t beside(const PipelineSchedule::Args& args, int64_t stage, int32_t local,
 InstructionLists lists_of(const PipelineSchedule& schedule, int64_t stages) {
   InstructionLists lists;
   for (int64_t stage = 0; stage < stages; ++stage) {
-    lists.push_back(schedule.instructions(stage));
+    lists.push_back(in_plugin(schedule, "instructions", [&] {
+      return schedule.instructions(stage);
+    }));
   }
   return lists;
 }

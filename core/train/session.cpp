@@ -1,5 +1,7 @@
 #include "core/train/session.hpp"
 
+#include "core/nn/plugin_call.hpp"
+#include "core/train/named_tokenizer.hpp"
 #include "core/train/sample_arrays.hpp"
 #include "megahost/error.hpp"
 #include "megahost/strategy.hpp"
@@ -43,7 +45,9 @@ Table strategy_options(const Recipe& recipe, const std::string& name, Host& host
 Rules make_rules(const Recipe& recipe, Host& host, const MeshShape& shape) {
   Rules rules;
   for (const auto& name : strategy_names(recipe)) {
-    host.make<Strategy>(name, strategy_options(recipe, name, host), {.shape = shape})->rules(rules);
+    const auto strategy =
+        host.make<Strategy>(name, strategy_options(recipe, name, host), {.shape = shape});
+    in_plugin(*strategy, "rules", [&] { strategy->rules(rules); });
   }
   return rules;
 }
@@ -201,7 +205,9 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
     s.place = s.device->device();
     s.target = s.place.type();
   }
-  s.tokenizer = host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
+  s.tokenizer = std::make_unique<NamedTokenizer>(
+      host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options)
+  );
   s.architecture = host.make<Architecture>(
       recipe.model.use,
       recipe.model.options,

@@ -1,6 +1,7 @@
 #include "core/train/stages.hpp"
 
 #include "core/nn/outline.hpp"
+#include "core/nn/plugin_call.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>
@@ -85,7 +86,7 @@ int64_t stage_layers(
 std::vector<Keep> kept_by(const RecomputePolicy& policy, int64_t layers) {
   std::vector<Keep> keep;
   for (int64_t layer = 0; layer < layers; ++layer) {
-    keep.push_back(policy.keep(layer));
+    keep.push_back(in_plugin(policy, "keep", [&] { return policy.keep(layer); }));
   }
   return keep;
 }

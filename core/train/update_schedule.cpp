@@ -1,5 +1,6 @@
 #include "core/train/update_schedule.hpp"
 
+#include "core/nn/plugin_call.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/read.hpp"
 
@@ -75,6 +76,10 @@ Schedule::Schedule(Value terms, Host& host)
        .train_iters = by_samples_ ? 0 : static_cast<int64_t>(length_),
        .train_samples = by_samples_ ? static_cast<int64_t>(length_) : 0}
   );
+}
+
+double Schedule::lr(const Completed& completed) const {
+  return in_plugin(*lr_, "lr", [&] { return lr_->lr(completed); });
 }
 
 double Schedule::weight_decay(const Completed& completed) const {

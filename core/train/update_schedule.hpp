@@ -23,7 +23,7 @@ public:
   Schedule(Value terms, Host& host);
 
   /// Of the update that comes next.
-  [[nodiscard]] double lr(const Completed& completed) const { return lr_->lr(completed); }
+  [[nodiscard]] double lr(const Completed& completed) const;
 
   /// From `weight_decay_start` to `weight_decay` over the run.
   ///

@@ -1,5 +1,6 @@
 #include "core/train/weights.hpp"
 
+#include "core/nn/plugin_call.hpp"
 #include "core/train/parameter_groups.hpp"
 #include "megahost/error.hpp"
 
@@ -186,7 +187,7 @@ void Weights::update(const Optimizer& optimizer, const Update& update) {
   for (size_t i = 0; offload_ && i < held_.size(); ++i) {
     held_[i].gradient.copy_(owned_[i].gradient);
   }
-  optimizer.update(items_, update);
+  in_plugin(optimizer, "update", [&] { optimizer.update(items_, update); });
   if (!optimizer.finishes()) {
     for (auto& item : items_) {
       if (item.parameter.defined()) {

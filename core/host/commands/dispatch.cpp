@@ -1,4 +1,5 @@
 #include "core/host/commands/commands.hpp"
+#include "core/host/crash.hpp"
 #include "core/host/report.hpp"
 #include "core/kernels/heap.hpp"
 #include "core/train/devices.hpp"
@@ -91,6 +92,7 @@ int mh_run_command(const mh::Invocation& invocation) {
   Warnings warnings;
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   keep_output_clean();
+  mh::name_crashes();
   try {
     return run(invocation);
   } catch (const mh::OutOfMemory& error) {

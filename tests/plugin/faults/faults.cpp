@@ -1,0 +1,165 @@
+// Parts of a run, each with a fault inside a call: MH_FAULT="KIND CALL", such as "segfault
+// forward".
+
+#include "megahost/corpus.hpp"
+#include "megahost/nn/decoder.hpp"
+#include "megahost/optimizer.hpp"
+#include "megahost/plugin.hpp"
+#include "megahost/tokenizer.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+namespace {
+
+struct Silent : std::exception {
+  [[nodiscard]] const char* what() const noexcept override { return ""; }
+};
+
+void fault(const std::string& call) {
+  const char* chosen = std::getenv("MH_FAULT");
+  const std::string text = chosen == nullptr ? "" : chosen;
+  if (!text.ends_with(" " + call)) {
+    return;
+  }
+  const std::string kind = text.substr(0, text.find(' '));
+  if (kind == "segfault") {
+    *reinterpret_cast<volatile int*>(8) = 1;
+  } else if (kind == "thrown") {
+    (void)std::string("short").at(99);
+  } else if (kind == "silent") {
+    throw Silent();
+  } else if (kind == "int") {
+    throw 42;
+  } else if (kind == "torch") {
+    (void)at::zeros({2, 3}).matmul(at::zeros({4, 5}));
+  } else if (kind == "terminate") {
+    std::thread([] { throw std::runtime_error("nobody catches this"); }).join();
+  } else if (kind == "abort") {
+    std::abort();
+  }
+}
+
+struct Passed : torch::autograd::Function<Passed> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
+    return x.clone();
+  }
+
+  static torch::autograd::variable_list
+  backward(torch::autograd::AutogradContext*, torch::autograd::variable_list gradients) {
+    fault("backward");
+    return gradients;
+  }
+};
+
+class Second : public mh::Block {
+public:
+  explicit Second(std::unique_ptr<mh::Block> inner)
+      : inner_(std::move(inner)) {}
+
+  mh::State forward(const mh::State& state, mh::StepContext& context) const override {
+    fault("forward");
+    const mh::State out = inner_->forward(state, context);
+    return out.with("hidden", Passed::apply(out["hidden"].value));
+  }
+
+private:
+  std::unique_ptr<mh::Block> inner_;
+};
+
+class Model : public mh::Decoder {
+public:
+  struct Config : mh::DecoderConfig {};
+
+  static void fields(mh::Fields<Config>& f) { mh::decoder_fields(f); }
+
+  Model(const Config& config, const Args& args)
+      : Decoder(config, args) {
+    fault("constructor");
+  }
+
+  std::unique_ptr<mh::Block> layer(int64_t index, mh::Builder& builder) const override {
+    auto block = Decoder::layer(index, builder);
+    if (index == 0) {
+      return block;
+    }
+    fault("layer");
+    return std::make_unique<Second>(std::move(block));
+  }
+};
+
+template <class Base>
+struct Plain : Base {
+  struct Config {};
+
+  static void fields(mh::Fields<Config>&) {}
+};
+
+class Descent : public Plain<mh::Optimizer> {
+public:
+  Descent(const Config&, const Args&) {}
+
+  std::vector<mh::StateSpec> state() const override { return {}; }
+
+  void update(std::span<mh::UpdateItem> items, const mh::Update& update) const override {
+    fault("update");
+    for (mh::UpdateItem& item : items) {
+      item.weight.sub_(item.gradient, update.lr);
+    }
+  }
+};
+
+class Zeros : public Plain<mh::Corpus> {
+public:
+  Zeros(const Config&, const Args& args)
+      : length_(static_cast<size_t>(args.seq_length)) {}
+
+  int64_t size(mh::Split split) const override { return split == mh::Split::train ? 100 : 0; }
+
+  mh::Sample sample(mh::Split, int64_t index) const override {
+    if (index > 4) { // in the thread that reads ahead
+      fault("sample");
+    }
+    const std::vector<int64_t> ids(length_, 65);
+    return {{"tokens", ids}, {"labels", ids}, {"loss_mask", std::vector<float>(length_, 1)}};
+  }
+
+  std::string summary() const override { return "zeros"; }
+
+private:
+  size_t length_;
+};
+
+class Bytes : public Plain<mh::Tokenizer> {
+public:
+  Bytes(const Config&, const Args&) {}
+
+  int64_t vocab() const override { return 256; }
+
+  std::vector<int32_t> encode(std::string_view text) const override {
+    fault("encode");
+    return {text.begin(), text.end()};
+  }
+
+  std::string decode(std::span<const int32_t> ids) const override {
+    return {ids.begin(), ids.end()};
+  }
+};
+
+} // namespace
+
+MH_PLUGIN("org.example.faults", "0.1.0", "Faults inside of calls", [](mh::Registry& r) {
+  fault("registering");
+  r.add<Model>("model", "a decoder");
+  r.add<Descent>("descent", "gradient descent");
+  r.add<Zeros>("zeros", "zeros");
+  r.add<Bytes>("letters", "bytes");
+})

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""A fault inside a plugin names the plugin, the call and the block: thrown, by a signal, in a thread; on one rank
+and on two.
+
+usage: faults.py FOLDER   with the plugin faults.so
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+
+plugin = pathlib.Path(sys.argv[1]) / "faults.so"
+folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-faults-"))
+(folder / "notes.txt").write_text("some letters\n" * 200)
+(folder / "tiny.toml").write_text(
+    """
+precision = "fp32"
+[model]
+use = "model"
+layers = 2
+hidden = 16
+heads = 2
+seq_length = 8
+[data]
+use = "zeros"
+[tokenizer]
+use = "letters"
+[optimizer]
+use = "descent"
+lr = 0.01
+[batch]
+global = 4
+micro = 1
+[train]
+iters = 3
+eval_interval = 0
+[comm]
+timeout = 30
+"""
+)
+
+SEGFAULT = -signal.SIGSEGV
+MODEL = "the architecture of plugin org.example.faults"
+FORWARD = f"{MODEL}, forward of block layers.1"
+TEXT = ("--set", "data.use=text", "--set", 'data.paths=["notes.txt"]', "--set", "data.split=[100, 0, 0]")
+TWO = ("--nproc", "2")
+RECOMPUTED = ("--set", "recompute.use=full")
+
+# Fault, further words of the command, status, what is said.
+CASES = [
+    ("segfault forward", (), SEGFAULT, f"ended by signal 11 (Segmentation fault) in {FORWARD}\n"),
+    ("segfault backward", (), SEGFAULT, f"signal 11 (Segmentation fault) in {MODEL}, backward of block layers.1\n"),
+    ("segfault backward", RECOMPUTED, SEGFAULT, f"in {MODEL}, backward of block layers.1\n"),
+    ("segfault update", (), SEGFAULT, "in the optimizer of plugin org.example.faults, update\n"),
+    ("segfault sample", (), SEGFAULT, "in the corpus of plugin org.example.faults, sample\n"),
+    ("segfault encode", TEXT, SEGFAULT, "in the tokenizer of plugin org.example.faults, encode\n"),
+    ("segfault layer", (), SEGFAULT, f"in {MODEL}, making of block layers.1\n"),
+    ("segfault constructor", (), SEGFAULT, f"in {MODEL}, its constructor\n"),
+    ("segfault registering", (), SEGFAULT, "in plugin org.example.faults, MH_PLUGIN\n"),
+    ("abort forward", (), -signal.SIGABRT, f"ended by signal 6 (Aborted) in {FORWARD}\n"),
+    ("terminate forward", (), -signal.SIGABRT,
+     "in a thread of plugin org.example.faults, while the main thread was in " + FORWARD +
+     ": no handler for std::runtime_error: nobody catches this\n"),
+    ("thrown forward", (), 1, f"{MODEL} threw std::out_of_range in forward of block layers.1: basic_string::at"),
+    ("thrown backward", (), 1, f"{MODEL} threw std::out_of_range in backward of block layers.1: basic_string::at"),
+    ("thrown update", (), 1, "the optimizer of plugin org.example.faults threw std::out_of_range in update: "),
+    ("thrown sample", (), 1, "the corpus of plugin org.example.faults threw std::out_of_range in sample: "),
+    ("thrown encode", TEXT, 1, "the tokenizer of plugin org.example.faults threw std::out_of_range in encode: "),
+    ("thrown layer", (), 1, f"{MODEL} threw std::out_of_range in making of block layers.1: "),
+    ("silent forward", (), 1, "Silent in forward of block layers.1\n"),
+    ("int forward", (), 1, f"{MODEL} threw something that is no std::exception in forward of block layers.1\n"),
+    ("torch forward", (), 1, f"(in {FORWARD})"),
+    ("segfault forward", TWO, 128 + 11, "rank"),
+    ("segfault forward", TWO, 128 + 11, f"of 2 was ended by signal 11 (Segmentation fault) in {FORWARD}\n"),
+    ("terminate update", TWO, 128 + 6, "of 2 was ended by signal 6 (Aborted) in a thread of plugin org.example.faults"),
+    ("thrown update", TWO, 1, "the optimizer of plugin org.example.faults threw std::out_of_range in update: "),
+]
+
+wrong = []
+for fault, words, status, said in CASES:
+    result = subprocess.run(
+        [os.environ["MEGAHOST"], "run", "tiny.toml", "--plugin", plugin, *words], cwd=folder, capture_output=True,
+        text=True, env=os.environ | {"MH_FAULT": fault, "OMP_NUM_THREADS": "1"})
+    print(f"{fault} {' '.join(words)}: {result.stderr.splitlines()[0] if result.stderr else '(nothing)'}")
+    if result.returncode != status or said not in result.stderr or result.stderr.count("error: ") != 1:
+        wrong.append(f"{fault} {words}: status {result.returncode}, expected {status} and {said!r} in\n{result.stderr}")
+sys.exit("\n".join(wrong) or 0)

@@ -20,7 +20,8 @@ int main(int, char** arguments) {
   const mh::Rules rules;
   const mh::Model model(*architecture, {.mesh = &mesh, .rules = &rules, .seq = 8, .microbatch = 3});
 
-  mh::Batch batch{.seq = 8, .batch = 3};
+  mh::Batch batch;
+  batch.seq = 8, batch.batch = 3;
   batch.arrays["tokens"] = at::zeros({8, 3}, at::kLong); // [S, B]
   batch.samples = {0, 1, 2};
   mh::StepContext scores(mesh, rules, batch);

@@ -13,9 +13,9 @@ PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name megahost.pc)")
 PATH=$(dirname "$(find "$prefix" -path '*/bin/megahost')"):$PATH
 export PKG_CONFIG_PATH PATH
 
-# Builds the meson project in a folder.
+# Builds the meson project in a folder, -Wall -Wextra without a warning.
 build() {
-  meson setup "$1/build" "$1" > "$work/setup.log" || { cat "$work/setup.log"; exit 1; }
+  meson setup --werror "$1/build" "$1" > "$work/setup.log" || { cat "$work/setup.log"; exit 1; }
   ninja -C "$1/build" > "$work/build.log" || { cat "$work/build.log"; exit 1; }
 }
 cd "$work"

@@ -1,11 +1,13 @@
 #include "core/host/check/check.hpp"
 
+#include "core/host/check/instance.hpp"
 #include "core/host/child.hpp"
 #include "core/host/plugin_file.hpp"
 #include "core/recipe/text.hpp"
 #include "megahost/error.hpp"
 
 #include <c10/util/Exception.h>
+#include <c10/util/Type.h>
 
 #include <nlohmann/json.hpp>
 
@@ -50,8 +52,10 @@ CheckResult outcome(const Test& test, const Case& subject) {
     result.is = Is::failed;
     result.why = std::string("it threw: ") + error.what_without_backtrace();
   } catch (const std::exception& error) {
+    const std::string what = error.what(); // which may be empty
     result.is = Is::failed;
-    result.why = std::string("it threw: ") + error.what();
+    result.why =
+        "it threw " + c10::demangle(typeid(error).name()) + (what.empty() ? "" : ": " + what);
   } catch (...) {
     result.is = Is::failed;
     result.why = "it threw something that is no std::exception";
@@ -112,10 +116,10 @@ run_in_child(const Test& test, const std::filesystem::path& file, const CheckOpt
   );
   CheckResult result{std::string(test.name), std::string(test.about), Is::failed, "", ""};
   const auto json = nlohmann::json::parse(child.text, nullptr, false);
-  if (json.is_discarded()) {
+  if (!child.ended.empty() || json.is_discarded()) {
     result.why = "the process that ran it ended: " + child.ended;
-    const std::string last = child.printed.substr(0, child.printed.find('\n'));
-    result.why += last.empty() ? "" : " (it printed: " + last + ")";
+    const std::string first = child.printed.substr(0, child.printed.find('\n'));
+    result.why += first.empty() ? "" : " (it printed: " + first + ")";
     result.help = "megahost plugins check FILE --in-process --include " + result.name +
                   " runs it where a debugger can see it";
     return result;
@@ -152,6 +156,32 @@ std::vector<const Test*> chosen(const std::vector<std::string>& names) {
 } // namespace
 
 } // namespace check
+
+std::vector<std::string>
+check_sizes(const std::filesystem::path& file, const CheckOptions& options) {
+  const auto lines = [&] {
+    nlohmann::json all = nlohmann::json::array();
+    const OpenedPlugin plugin = open_plugin(file);
+    for (const auto& entry : plugin.registry.entries()) {
+      const check::Case c{file, options, &plugin, &entry};
+      if (entry.kind == Kind::architecture) {
+        all.push_back(
+            "architecture " + entry.name + ": " + check::sizes_of(c) + "; " +
+            std::to_string(check::kBatch) + " samples of " + std::to_string(check::kSeq) +
+            " tokens below " + std::to_string(check::kVocab)
+        );
+      }
+    }
+    return all.dump();
+  };
+  try {
+    const std::string text = options.in_process ? lines() : in_child(lines, check::kPatience).text;
+    const auto json = nlohmann::json::parse(text, nullptr, false);
+    return json.is_array() ? json.get<std::vector<std::string>>() : std::vector<std::string>();
+  } catch (const Error&) { // the tests say so
+    return {};
+  }
+}
 
 std::vector<CheckResult>
 check_plugin(const std::filesystem::path& file, const CheckOptions& options) {

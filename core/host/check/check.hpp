@@ -43,6 +43,11 @@ struct CheckResult {
 [[nodiscard]] std::vector<CheckResult>
 check_plugin(const std::filesystem::path& file, const CheckOptions& options);
 
+/// What the tests give what the plugin offers, a line each: "architecture shift: layers 2, ...".
+/// Empty where it offers no model, or cannot be opened.
+[[nodiscard]] std::vector<std::string>
+check_sizes(const std::filesystem::path& file, const CheckOptions& options);
+
 namespace check {
 
 /// What a test looks at.

@@ -8,6 +8,7 @@
 #include "megahost/plugin.hpp"
 
 #include <c10/util/Exception.h>
+#include <c10/util/Type.h>
 
 #include <dlfcn.h>
 
@@ -22,14 +23,35 @@ namespace mh::check {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+/// Whether a mangled name is of the C++ library, LibTorch or the SDK, whose inline functions every
+/// library that uses them has, visible by attributes of their own.
+bool in_shared_namespace(const std::string& name) {
+  static const std::regex form(
+      "_Z(T[VTIS]|GV|GR)?[PKFvZ]*N?[KVR]*(S[tabsiod]|9__gnu_cxx|10__cxxabiv1|2mh|2at|3c10|5torch|"
+      "6caffe2|4c10d|[a-z]).*"
+  );
+  return std::regex_match(name, form);
+}
+
+} // namespace
+
 void entry_only_export(const Case& c) {
-  std::vector<std::string> others = read_plugin_file(c.file).exports;
+  const PluginFile read = read_plugin_file(c.file);
+  std::vector<std::string> others = read.exports;
   std::erase(others, "mh_plugin_entry");
+  for (const std::string& name : read.inlines) {
+    if (!in_shared_namespace(name)) {
+      others.push_back(name);
+    }
+  }
   if (!others.empty()) {
     const std::string more =
         others.size() > 1 ? " and " + std::to_string(others.size() - 1) + " more" : "";
     fail(
-        "it exports " + others.front() + more + ", which other plugins and LibTorch may have too",
+        "it exports " + c10::demangle(others.front().c_str()) + more +
+            ", which other plugins and LibTorch may have too",
         "compile with -fvisibility=hidden (meson: gnu_symbol_visibility: 'hidden')"
     );
   }
@@ -48,6 +70,21 @@ void pin_present(const Case& c) {
   }
   if (read.pin != MH_ABI_TAG) {
     fail("it " + pin_difference(read.pin, MH_ABI_TAG), "build it again with this SDK");
+  }
+}
+
+void no_fast_math(const Case& c) {
+  bool flushes = false;
+  try {
+    flushes = open_plugin(c.file).flushes;
+  } catch (const Error&) { // pin-present or descriptor-consistent says so
+  }
+  if (flushes) {
+    fail(
+        "opening it makes the process flush denormal numbers to zero, as linking with -ffast-math "
+        "does",
+        "compile and link without -ffast-math, -Ofast and -funsafe-math-optimizations"
+    );
   }
 }
 
@@ -106,7 +143,11 @@ void scan_under_100ms(const Case& c) {
   };
   double best = 1e9;
   for (int i = 0; i < 5 && best >= 100; ++i) {
-    best = std::min(best, std::stod(in_child(open_once, std::chrono::seconds(20)).text));
+    const ChildResult child = in_child(open_once, std::chrono::seconds(20));
+    if (!child.ended.empty()) {
+      fail("the process that opened it ended: " + child.ended);
+    }
+    best = std::min(best, std::stod(child.text));
   }
   if (best >= 100) {
     fail(

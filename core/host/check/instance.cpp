@@ -121,8 +121,11 @@ void shrink(const Schema& schema, Table& options) {
   const ScaleLimits limits{.layers = 2, .hidden = 16, .heads = 4, .seq_length = kSeq};
   const Layer scaled = scale_recipe(Table{{"model", model}}, /*ranks=*/1, limits);
   for (const auto& entry : scaled.tree.find("model")->as_table()) {
-    if (schema.find(entry.key) != nullptr && !entry.value.is_null()) {
-      options.set(entry.key, entry.value);
+    const bool free = schema.find(entry.key) != nullptr && options.find(entry.key) == nullptr;
+    if (free && !entry.value.is_null()) {
+      Value size = entry.value;
+      size.origin = {}; // what refuses it points to no line that the user wrote
+      options.set(entry.key, std::move(size));
     }
   }
 }
@@ -259,7 +262,7 @@ bool made_up(const Case& c, const Field& field) {
   return field.required && given(c, field.name) == nullptr;
 }
 
-Table options_of(const Case& c) {
+Table given_options(const Case& c) {
   Table options;
   for (const Field& field : c.entry->schema.fields) {
     if (const Value* value = given(c, field.name)) {
@@ -268,7 +271,12 @@ Table options_of(const Case& c) {
       options.set(field.name, invented(field));
     }
   }
-  if (c.entry->kind == Kind::architecture && options.empty()) {
+  return options;
+}
+
+Table options_of(const Case& c) {
+  Table options = given_options(c);
+  if (c.entry->kind == Kind::architecture) {
     shrink(c.entry->schema, options);
   }
   return options;
@@ -280,6 +288,30 @@ void make_once(const Registry::Entry& entry, const Table& options) {
     const std::unique_ptr<Base> made(static_cast<Base*>(entry.make(options, &args)));
   });
 }
+
+std::string sizes_of(const Case& c) {
+  std::vector<std::string> sizes;
+  for (const auto& entry : options_of(c)) {
+    sizes.push_back(entry.key + " " + to_text(entry.value));
+  }
+  return join(sizes);
+}
+
+namespace {
+
+template <class Args>
+bool takes(const Registry::Entry& entry, const Table& options, const Args& args) {
+  try {
+    with_interface(entry.kind, [&]<class Base>(Base*) {
+      const std::unique_ptr<Base> made(static_cast<Base*>(entry.make(options, &args)));
+    });
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+} // namespace
 
 template <class Base>
 std::unique_ptr<Base> make(const Case& c, const typename Base::Args& args) {
@@ -298,6 +330,12 @@ std::unique_ptr<Base> make(const Case& c, const typename Base::Args& args) {
     if (c.entry->kind == Kind::corpus) {
       not_applicable(
           std::string("it finds no data, --set data.FIELD=VALUE may give it: ") + error.what()
+      );
+    }
+    if (c.entry->kind == Kind::architecture && takes(*c.entry, given_options(c), args)) {
+      not_applicable(
+          "it refuses the sizes of these tests (" + sizes_of(c) + "): " + error.what() +
+          "; --set model.FIELD=VALUE gives others"
       );
     }
     fail("it cannot be made from its defaults: " + std::string(error.what()), error.hint());

@@ -55,9 +55,14 @@ decltype(auto) with_interface(Kind kind, Run&& run) {
 template <class Base>
 [[nodiscard]] typename Base::Args arguments(uint64_t seed = 1234);
 
-/// The options that tests give: those of --set, a word for each other required field, and small
-/// sizes for models.
+/// The options of --set, and a word for each other required field.
+[[nodiscard]] Table given_options(const Case& c);
+
+/// The options that tests give: those above, and small sizes for models.
 [[nodiscard]] Table options_of(const Case& c);
+
+/// What tests give an architecture: "layers 2, hidden 16".
+[[nodiscard]] std::string sizes_of(const Case& c);
 
 /// Whether a field is required and --set does not give it: its value is made up.
 [[nodiscard]] bool made_up(const Case& c, const Field& field);

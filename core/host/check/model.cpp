@@ -14,7 +14,7 @@
 
 namespace mh::check {
 
-Batch small_batch(int64_t vocab, at::Device device) {
+Batch small_batch(int64_t vocab, at::Device device, bool packed) {
   at::Tensor ids = at::arange(kSeq * kBatch + 1, at::kLong);
   auto* id = ids.data_ptr<int64_t>();
   for (int64_t i = 0; i <= kSeq * kBatch; ++i) {
@@ -33,13 +33,26 @@ Batch small_batch(int64_t vocab, at::Device device) {
   };
   batch.arrays["tokens"] = by_sample(0);
   batch.arrays["labels"] = by_sample(1);
-  batch.arrays["loss_mask"] = at::ones({kSeq, kBatch}).to(device);
+  at::Tensor mask = at::ones({kSeq, kBatch});
+  if (packed) {
+    const at::Tensor index = at::arange(kSeq, at::kLong).unsqueeze(1).expand({kSeq, kBatch});
+    const at::Tensor second = index.ge(kSecondDocument), padding = index.ge(kPadding);
+    const at::Tensor segments = second.to(at::kLong) + padding.to(at::kLong);
+    const at::Tensor begin = second.to(at::kLong) * kSecondDocument +
+                             padding.to(at::kLong) * (kPadding - kSecondDocument);
+    batch.arrays["segments"] = segments.contiguous().to(device);
+    batch.arrays["positions"] = (index - begin).contiguous().to(device);
+    mask.slice(0, kPadding).zero_();
+    mask[kPadding - 1].zero_();
+    mask[kSecondDocument - 1].zero_();
+  }
+  batch.arrays["loss_mask"] = mask.to(device);
   return batch;
 }
 
 SmallModel::SmallModel(const Architecture& architecture, const SmallModelArgs& args)
     : rules(args.rules)
-    , batch(small_batch(architecture.vocab(), args.device))
+    , batch(small_batch(architecture.vocab(), args.device, args.packed))
     , model(std::make_unique<Model>(
           architecture,
           Builder::Args{

@@ -19,7 +19,11 @@ struct SmallModelArgs {
   const RecomputePolicy* policy = nullptr;
   Rules rules{};
   at::Device device = at::kCPU;
+  bool packed = true; ///< samples of two documents and padding
 };
+
+/// Where the second document of a packed sample begins, and where its padding does.
+inline constexpr int64_t kSecondDocument = 6, kPadding = 14;
 
 /// On one rank, without dropout.
 struct SmallModel {
@@ -38,8 +42,9 @@ struct SmallModel {
   std::unique_ptr<StepContext> context; ///< what is recomputed in backward reads it again
 };
 
-/// Tokens, labels and a mask, the same at every call; ids below `vocab`.
-[[nodiscard]] Batch small_batch(int64_t vocab, at::Device device = at::kCPU);
+/// Tokens, labels and a mask, the same at every call; ids below `vocab`. Packed samples have
+/// positions and segments, too, and are masked where a document or the sample ends.
+[[nodiscard]] Batch small_batch(int64_t vocab, at::Device device = at::kCPU, bool packed = true);
 
 /// Two decoder blocks of megahost's own, for tests of what is no model.
 [[nodiscard]] std::unique_ptr<Architecture> small_decoder(int64_t layers = 2);

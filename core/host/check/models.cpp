@@ -3,6 +3,8 @@
 #include "core/host/check/instance.hpp"
 #include "core/host/check/model.hpp"
 #include "core/host/check/tests.hpp"
+#include "core/nn/plugin_call.hpp"
+#include "core/plan/shapes_missing.hpp"
 #include "core/train/batches.hpp"
 #include "megahost/error.hpp"
 
@@ -60,7 +62,7 @@ void check_state(const State& state, at::ScalarType dtype, const std::string& bl
   }
 }
 
-void check_blocks(const Architecture& architecture, at::ScalarType dtype) {
+void check_blocks(const Architecture& architecture, at::ScalarType dtype, bool packed) {
   const at::NoGradGuard no_grad;
   const Mesh mesh;
   const Rules rules;
@@ -68,7 +70,7 @@ void check_blocks(const Architecture& architecture, at::ScalarType dtype) {
   Builder builder(
       store, {.mesh = &mesh, .rules = &rules, .dtype = dtype, .seq = kSeq, .microbatch = kBatch}
   );
-  Batch batch = small_batch(architecture.vocab());
+  Batch batch = small_batch(architecture.vocab(), at::kCPU, packed);
   StepContext labelled(mesh, rules, batch);
   State state;
   const auto run = [&](const std::string& name, const auto& make) {
@@ -159,8 +161,9 @@ void check_sample(const Corpus& corpus) {
 void forward_shape_and_dtype(const Case& c) {
   if (c.entry->kind == Kind::architecture) {
     const auto architecture = make<Architecture>(c);
-    check_blocks(*architecture, at::kFloat);
-    check_blocks(*architecture, at::kBFloat16);
+    check_blocks(*architecture, at::kFloat, /*packed=*/false);
+    check_blocks(*architecture, at::kFloat, /*packed=*/true);
+    check_blocks(*architecture, at::kBFloat16, /*packed=*/true);
   } else if (c.entry->kind == Kind::optimizer) {
     check_update(*make<Optimizer>(c));
   } else {
@@ -306,84 +309,38 @@ void state_reproducible(const Case& c) {
 
 namespace {
 
-const std::vector<std::string> kParts{"core_attention", "norms", "activations"};
-
-class Always : public RecomputePolicy {
-public:
-  explicit Always(Keep keep)
-      : keep_(std::move(keep)) {}
-
-  [[nodiscard]] Keep keep(int64_t) const override { return keep_; }
-
-private:
-  Keep keep_;
-};
-
-void check_recompute(
-    const Architecture& architecture, const RecomputePolicy& policy, const std::string& what
-) {
-  SmallModel plain(architecture, {}), other(architecture, {.policy = &policy});
-  const double loss = plain.train_once(), again = other.train_once();
-  if (loss != again || bits({plain.model->parameters().gradients()}) !=
-                           bits({other.model->parameters().gradients()})) {
+/// A step on the Meta device.
+void check_on_meta(const Architecture& architecture, bool packed) {
+  SmallModel model(architecture, {.device = at::kMeta, .packed = packed});
+  const at::Tensor loss = model.loss();
+  if (!loss.is_meta()) {
     fail(
-        "with " + what + " recomputed, loss or gradients differ in their bits (loss " +
-            std::to_string(loss) + " and " + std::to_string(again) + ")",
-        "let a block's forward depend on its inputs and the context only"
+        "its loss lies on " + loss.device().str() + " in a model on the Meta device",
+        "make tensors on the device of the inputs: x.new_zeros, at::zeros(sizes, x.options())"
     );
+  }
+  backward(loss);
+  const SmallModel real(architecture, {});
+  if (model.model->parameters().global_elements() != real.model->parameters().global_elements()) {
+    fail("it has other parameters on the Meta device than on the CPU");
   }
 }
 
 } // namespace
 
-void recompute_bit_equal(const Case& c) {
-  if (c.entry->kind == Kind::architecture) {
-    const auto architecture = make<Architecture>(c);
-    check_recompute(*architecture, Always({.everything = false}), "each block");
-    check_recompute(*architecture, Always({.everything = true, .redo = kParts}), "all named parts");
-    return;
-  }
-  const int64_t layers = arguments<RecomputePolicy>().layers;
-  const auto policy = make<RecomputePolicy>(c);
-  for (int64_t layer = 0; layer < layers; ++layer) {
-    for (const std::string& part : policy->keep(layer).redo) {
-      if (std::find(kParts.begin(), kParts.end(), part) == kParts.end()) {
-        fail(
-            "it names the part \"" + part + "\", which no block of megahost has",
-            "there are core_attention, norms, activations"
-        );
-      }
-    }
-  }
-  check_recompute(*small_decoder(layers), *policy, "what it names");
-}
-
+/// Whose operators lack a shape function there, or who read a value on the host, is told so.
 void meta_device(const Case& c) {
-  const char* help =
-      "read no value on the host: context.host_value(tensor, assumed) returns what is "
-      "assumed there";
-  try {
+  naming_missing_shapes([&] {
     if (c.entry->kind == Kind::optimizer) {
       const auto optimizer = make<Optimizer>(c);
       auto items = small_items(*optimizer, at::kMeta);
-      optimizer->update(items, {.step = 1, .lr = 0.01});
+      in_plugin(*optimizer, "update", [&] { optimizer->update(items, {.step = 1, .lr = 0.01}); });
       return;
     }
     const auto architecture = make<Architecture>(c);
-    SmallModel model(*architecture, {.device = at::kMeta});
-    const at::Tensor loss = model.loss();
-    if (!loss.is_meta()) {
-      fail("its loss lies on " + loss.device().str() + " in a model on the Meta device", help);
-    }
-    backward(loss);
-    const SmallModel real(*architecture, {});
-    if (model.model->parameters().global_elements() != real.model->parameters().global_elements()) {
-      fail("it has other parameters on the Meta device than on the CPU");
-    }
-  } catch (const c10::Error& error) {
-    const std::string what = error.what_without_backtrace();
-    fail("on the Meta device it fails: " + what.substr(0, what.find_first_of(",\n")), help);
-  }
+    check_on_meta(*architecture, /*packed=*/false);
+    check_on_meta(*architecture, /*packed=*/true);
+  });
 }
 
 } // namespace mh::check

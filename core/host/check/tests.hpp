@@ -9,6 +9,7 @@ namespace mh::check {
 void entry_only_export(const Case& c);
 void pin_present(const Case& c);
 void no_static_libstdcxx(const Case& c);
+void no_fast_math(const Case& c);
 void no_rpath_to_torch(const Case& c);
 void no_static_torch_ops(const Case& c);
 void scan_under_100ms(const Case& c);
@@ -32,12 +33,17 @@ void no_stdout(const Case& c);
 void forward_shape_and_dtype(const Case& c);
 void grad_check(const Case& c);
 void state_reproducible(const Case& c);
-void recompute_bit_equal(const Case& c);
 void meta_device(const Case& c);
 
 // hugging_face.cpp
 void hugging_face_names(const Case& c);
 void hugging_face_config(const Case& c);
+
+// invariance.cpp
+void layouts_match(const Case& c);
+void cached_generation(const Case& c);
+void documents_apart(const Case& c);
+void recompute_bit_equal(const Case& c);
 
 // parts.cpp
 void lowers_a_quadratic(const Case& c);

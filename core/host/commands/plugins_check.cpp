@@ -67,7 +67,11 @@ void print_table(const std::vector<CheckResult>& results, const Terminal& termin
   );
 }
 
-void print_json(const std::string& file, const std::vector<CheckResult>& results) {
+void print_json(
+    const std::string& file,
+    const std::vector<std::string>& sizes,
+    const std::vector<CheckResult>& results
+) {
   nlohmann::ordered_json tests = nlohmann::ordered_json::array();
   for (const CheckResult& result : results) {
     tests.push_back(
@@ -82,6 +86,7 @@ void print_json(const std::string& file, const std::vector<CheckResult>& results
   }
   const nlohmann::ordered_json all{
       {"file", file},
+      {"sizes", sizes},
       {"passed", count(results, Is::passed)},
       {"failed", count(results, Is::failed)},
       {"left_out", count(results, Is::not_applicable)},
@@ -100,10 +105,15 @@ int command_plugins_check(const Invocation& invocation, Host&) {
   }
   // The dynamic linker searches its own folders for a name without a slash.
   const std::filesystem::path path = file;
-  const auto results = check_plugin(path.has_parent_path() ? path : "." / path, options);
+  const std::filesystem::path named = path.has_parent_path() ? path : "." / path;
+  const auto results = check_plugin(named, options);
+  const auto sizes = check_sizes(named, options);
   if (invocation.has("--json")) {
-    print_json(file, results);
+    print_json(file, sizes, results);
   } else {
+    for (const std::string& line : sizes) {
+      std::printf("%s\n", line.c_str());
+    }
     print_table(results, Terminal::of(STDOUT_FILENO));
   }
   return count(results, Is::failed) > 0 ? exit_code::other : 0;

@@ -1,6 +1,6 @@
 // One of every kind, sound but for one fault: the one that the environment names in MH_FAULT, by
-// the test of `plugins check` that must find it. Faults of the file itself are sources of their
-// own.
+// the test of `plugins check` that must find it, and ":VARIANT" behind it where there are several.
+// Faults of the file itself are sources of their own.
 
 #include "megahost/corpus.hpp"
 #include "megahost/device.hpp"
@@ -22,6 +22,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <random>
 #include <stdexcept>
 #include <string_view>
@@ -32,6 +33,10 @@ bool fault(std::string_view name) {
   const char* chosen = std::getenv("MH_FAULT");
   return chosen != nullptr && name == chosen;
 }
+
+struct Silent : std::exception {
+  [[nodiscard]] const char* what() const noexcept override { return ""; }
+};
 
 struct None {};
 
@@ -101,6 +106,9 @@ public:
   }
 
   double lr(const mh::Completed& completed) const override {
+    if (fault("values-finite:silent") && completed.updates > 250) {
+      throw Silent();
+    }
     static const double chance = fault("seed-determinism") ? std::random_device()() * 1e-12 : 0;
     if (fault("values-finite") && completed.updates > end_) {
       return rate_ / 0.0;
@@ -135,6 +143,29 @@ public:
     if (fault("meta-device") && x.sum().item().toDouble() > 1e9) {
       x = x * 0.5;
     }
+    if (fault("meta-device:operator")) {
+      x = x + 0 * x.detach().median();
+    }
+    if (fault("meta-device:values")) {
+      x = x + 0 * x.detach().nonzero().sum().to(x.scalar_type());
+    }
+    if (fault("meta-device:segments") && context.has_array("segments") &&
+        context.array("segments").max().item<int64_t>() < 0) {
+      x = x * 0.5;
+    }
+    if (fault("layouts-match") && context.mesh().size(mh::MeshAxis::tp) > 1) {
+      x = x * 1.001;
+    }
+    if (fault("layouts-match:context") && context.mesh().size(mh::MeshAxis::cp) > 1) {
+      x = x * 1.001;
+    }
+    if (fault("cached-generation") && context.kv_cache != nullptr && context.batch().seq == 1) {
+      x = x * 1.001;
+    }
+    const bool small = context.batch().seq <= 16; // as in all tests but that of layouts
+    if (fault("documents-apart") && small && context.has_array("segments")) {
+      x = x + 0.01 * x.mean(0, /*keepdim=*/true);
+    }
     return out.with("hidden", x);
   }
 
@@ -149,7 +180,11 @@ public:
   static void fields(mh::Fields<Config>& f) { mh::decoder_fields(f); }
 
   Model(const Config& config, const Args& args)
-      : Decoder(config, args) {}
+      : Decoder(config, args) {
+    if (fault(":sizes") && config.hidden % 64 != 0) {
+      throw mh::Error("model.hidden is no multiple of 64", "choose one");
+    }
+  }
 
   /// Every parameter by its own name.
   std::vector<mh::HfTensor> hugging_face() const override {

@@ -26,7 +26,7 @@ using Strings = std::vector<std::string>;
 /// A vocabulary that no layout of up to four tensor ranks pads.
 std::optional<Recipe> recipe_of(Strings sets, const std::string& layout) {
   sets.insert(
-      sets.begin(), {"model.vocab=1024", "model.seq_length=64", "data.use=mock", "batch.global=8"}
+      sets.begin(), {"model.vocab=1024", "model.seq_length=96", "data.use=mock", "batch.global=8"}
   );
   try {
     return small_recipe(sets, layout);
@@ -101,7 +101,7 @@ std::vector<Layout> layouts_of_two() {
 std::vector<Layout> combinations() {
   return parse_layouts(
       "context=4,context_method=ring; context=3,context_method=all_gather; "
-      "context=2,context_method=all_to_all,tensor=2; "
+      "context=3,context_method=all_to_all,tensor=2; "
       "tensor=2,sequence=true,context=2,data=2,zero=1; "
       "pipeline=2,virtual_stages=2,schedule=zb-v,context=2; "
       "tensor=2,sequence=true,pipeline=2,data=2,zero=1; pipeline=4,schedule=zb-h1; "
@@ -141,18 +141,18 @@ TEST_CASE("dense models execute their own FLOPs under every layout of two ranks"
 }
 
 TEST_CASE("and under combinations, on GPUs, and in every precision") {
-  CHECK(check({"model.use=llama"}, combinations()) >= 7);
-  CHECK(check({"model.use=llama"}, combinations(), false, at::kCUDA) >= 7);
+  CHECK(check({"model.use=llama"}, combinations()) >= 8);
+  CHECK(check({"model.use=llama"}, combinations(), false, at::kCUDA) >= 8);
   for (const char* precision : {"bf16", "fp16", "fp8"}) {
-    CHECK(check({"model.use=llama", std::string("precision=") + precision}, combinations()) >= 7);
+    CHECK(check({"model.use=llama", std::string("precision=") + precision}, combinations()) >= 8);
   }
 }
 
 TEST_CASE("windows: their own pairs on a CPU; LibTorch's kernels of GPUs make all scores") {
   const Strings windowed{"model.use=llama", "model.window=16"};
   CHECK(check(windowed, layouts_of_two()) >= 8);
-  CHECK(check(windowed, combinations()) >= 7);
-  CHECK(check(windowed, combinations(), /*extra=*/true, at::kCUDA) >= 7);
+  CHECK(check(windowed, combinations()) >= 8);
+  CHECK(check(windowed, combinations(), /*extra=*/true, at::kCUDA) >= 8);
 }
 
 TEST_CASE("experts with full slots execute their own FLOPs") {
@@ -176,13 +176,13 @@ TEST_CASE("recomputation executes more, and what ranks pad") {
     const auto recipe = recipe_of(again, "context=2,context_method=ring");
     REQUIRE(recipe);
     const Counted flops = count(*recipe);
-    CHECK(flops.executed > 1.01 * flops.model);
+    CHECK(flops.executed > 1.001 * flops.model);
   }
   // 1,003 tokens are padded to 1,024: forward and backward GEMMs of the head with 21 more columns.
   const auto padded = recipe_of({"model.use=llama", "model.vocab=1003"}, "data=2");
   REQUIRE(padded);
   const Counted flops = count(*padded);
   const auto hidden = static_cast<double>(padded->model.options.find("hidden")->as_integer());
-  const double more = 6 * hidden * 21 * 8 * 64;
+  const double more = 6 * hidden * 21 * 8 * 96;
   CHECK(flops.executed - flops.model == doctest::Approx(more).epsilon(1e-9));
 }

@@ -4,6 +4,7 @@
 #include "documents.hpp"
 
 #include <megahost/corpus.hpp>
+#include <megahost/error.hpp>
 #include <megahost/schema.hpp>
 
 #include <array>

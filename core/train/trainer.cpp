@@ -62,10 +62,14 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   const bool resumes = options.resume != Resume::no;
   folder_ = on_first(ranks_, [&] {
     const auto folder = run_folder(recipe.checkpoint.dir, resumes);
-    if (options.resume == Resume::yes) {
-      require_checkpoint(folder);
+    const bool goes_on = options.resume == Resume::yes;
+    if (goes_on && !std::filesystem::exists(folder)) {
+      require_checkpoint(folder); // no folder is made for a name that was mistyped
     }
     lock_ = take_run_folder(folder);
+    if (goes_on) { // who writes there at the moment is told first
+      require_checkpoint(folder);
+    }
     return folder.string();
   });
   session.allocate_gradients();

@@ -3,6 +3,7 @@
 #include "core/kernels/ops.hpp"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 #include <doctest/doctest.h>
 
@@ -96,7 +97,7 @@ TEST_CASE("operators have the shapes on the Meta device that they have on the CP
   const Tensor x = (at::arange(24, at::kFloat).view({4, 6}) + 1) / 25, y = x[1].clone();
   const Tensor ids = at::arange(24, at::kLong).view({4, 6}).remainder(4);
   for (const Row& row : kRows) {
-    CAPTURE(row.name);
+    CAPTURE(std::string(row.name));
     const auto real = row.run(x, y, ids);
     const auto meta = row.run(x.to(at::kMeta), y.to(at::kMeta), ids.to(at::kMeta));
     REQUIRE(real.size() == meta.size());
@@ -105,7 +106,7 @@ TEST_CASE("operators have the shapes on the Meta device that they have on the CP
       CHECK(meta[i].is_meta());
       CHECK(meta[i].sizes() == real[i].sizes());
       CHECK(meta[i].strides() == real[i].strides());
-      CHECK(meta[i].scalar_type() == real[i].scalar_type());
+      CHECK((meta[i].scalar_type() == real[i].scalar_type()));
     }
   }
 }

@@ -85,6 +85,7 @@ for fault, words, status, said in CASES:
         [os.environ["MEGAHOST"], "run", "tiny.toml", "--plugin", plugin, *words], cwd=folder, capture_output=True,
         text=True, env=os.environ | {"MH_FAULT": fault, "OMP_NUM_THREADS": "1"})
     print(f"{fault} {' '.join(words)}: {result.stderr.splitlines()[0] if result.stderr else '(nothing)'}")
-    if result.returncode != status or said not in result.stderr or result.stderr.count("error: ") != 1:
+    errors = sum(line.startswith("error: ") for line in result.stderr.splitlines())
+    if result.returncode != status or said not in result.stderr or errors != 1:
         wrong.append(f"{fault} {words}: status {result.returncode}, expected {status} and {said!r} in\n{result.stderr}")
 sys.exit("\n".join(wrong) or 0)

@@ -1,5 +1,6 @@
 #include "core/host/model_from.hpp"
 
+#include "core/recipe/paths.hpp"
 #include "core/recipe/problem.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/recipe/text.hpp"
@@ -105,6 +106,13 @@ void require_same(const Loaded& loaded, const ModelOfFolder& from) {
   throw_problems(std::move(problems));
 }
 
+/// The folder that `model.from` means; a short name where it is below the working directory.
+fs::path folder_of(const Value& from) {
+  const fs::path folder = absolute_path(from).as_string();
+  const fs::path below = folder.lexically_proximate(fs::current_path());
+  return *below.begin() == ".." ? folder : below;
+}
+
 } // namespace
 
 ModelOfFolder model_of_folder(const fs::path& folder, const std::string& use, Host& host) {
@@ -137,7 +145,7 @@ void lay_on_model_from(Loaded& loaded, Host& host) {
   }
   const Value* use = loaded.merged.find_path("model.use");
   const ModelOfFolder from = model_of_folder(
-      folder->as_string(), use != nullptr && use->is_string() ? use->as_string() : "", host
+      folder_of(*folder), use != nullptr && use->is_string() ? use->as_string() : "", host
   );
   if (const std::string sentence = hf_unknown_keys(from.reading); !sentence.empty()) {
     loaded.notes.push_back(sentence);

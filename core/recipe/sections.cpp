@@ -99,10 +99,10 @@ const Fields<Recipe::Model>& model_fields() {
     f.add(
         "from",
         &Model::from,
-        "Hugging Face folder, whose config.json fills in the fields; what the recipe itself says "
-        "must "
+        "Hugging Face folder, whose config.json fills in the fields; what the recipe itself says must "
         "agree"
-    );
+    )
+        .path();
     f.add("seq_length", &Model::seq_length, "tokens per sample").at_least(1).unit("tokens");
     return f;
   }();

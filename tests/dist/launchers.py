@@ -153,7 +153,7 @@ for tool in ("mpirun", "srun", "slurmctld", "munged"):
 try:
     for launcher in (torchrun, mpirun, srun):
         if launcher is srun:
-            subprocess.run([slurm, "up", folder / "slurm"], check=True, timeout=60)
+            subprocess.run([slurm, "up", folder / "slurm"], check=True, timeout=180)
         check(launcher, losses("one"))
     check_restart()
 finally:

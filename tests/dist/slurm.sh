@@ -65,7 +65,7 @@ for node in n1 n2; do
     exit 1
   }
 done
-for second in $(seq 30); do
+for second in $(seq 120); do
   [ "$(sinfo -h -o %T | sort -u)" != idle ] || exit 0
   sleep 1
 done

@@ -9,11 +9,13 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <cfenv>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 extern "C" uint64_t aoti_torch_abi_version();
 
@@ -29,13 +31,22 @@ std::string version_text(uint64_t version) {
          std::to_string(version >> 40 & 255);
 }
 
-std::vector<std::string> operator_names() {
-  std::vector<std::string> names;
-  for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
-    names.push_back(name.overload_name.empty() ? name.name : name.name + "." + name.overload_name);
+/// The first of the operators that are `now` there and were not before. Their number says cheaply
+/// that there is none.
+std::optional<std::string> added_operator(
+    const std::vector<c10::OperatorName>& before, const std::vector<c10::OperatorName>& now
+) {
+  if (now.size() == before.size()) {
+    return std::nullopt;
   }
-  std::sort(names.begin(), names.end());
-  return names;
+  std::set<std::string> added;
+  for (const c10::OperatorName& name : now) {
+    added.insert(c10::toString(name));
+  }
+  for (const c10::OperatorName& name : before) {
+    added.erase(c10::toString(name));
+  }
+  return added.empty() ? std::nullopt : std::optional(*added.begin());
 }
 
 void check_before_opening(const std::filesystem::path& file) {
@@ -97,7 +108,7 @@ private:
 
 boost::dll::shared_library open_library(const std::filesystem::path& file) {
   using boost::dll::load_mode::type;
-  const std::vector<std::string> before = operator_names();
+  const auto before = c10::Dispatcher::singleton().getAllOpNames();
   boost::dll::shared_library library;
   try {
     library.load(
@@ -106,18 +117,13 @@ boost::dll::shared_library open_library(const std::filesystem::path& file) {
   } catch (const std::exception& error) {
     throw Error(file.string() + " cannot be opened: " + error.what(), kRebuild);
   }
-  const std::vector<std::string> after = operator_names();
-  std::vector<std::string> added;
-  std::set_difference(
-      after.begin(), after.end(), before.begin(), before.end(), std::back_inserter(added)
-  );
-  if (!added.empty()) {
+  if (const auto added = added_operator(before, c10::Dispatcher::singleton().getAllOpNames())) {
     throw Error(
-        file.string() + " registers the operator " + added.front() +
+        file.string() + " registers the operator " + *added +
             " from a static constructor (TORCH_LIBRARY), megahost takes operators only in "
             "MH_PLUGIN",
-        "register it there: registry.operators(\"" +
-            added.front().substr(0, added.front().find(':')) + "\", [](torch::Library& m) { ... })"
+        "register it there: registry.operators(\"" + added->substr(0, added->find(':')) +
+            "\", [](torch::Library& m) { ... })"
     );
   }
   return library;

@@ -37,8 +37,7 @@ constexpr std::string_view kNeedValues[] = {
     "aten::unique_consecutive",
     "aten::bincount",
     "aten::repeat_interleave.Tensor",
-    "aten::equal",
-    "aten::_local_scalar_dense"};
+    "aten::equal"};
 
 bool needs_values(const std::string& name) {
   return std::find(std::begin(kNeedValues), std::end(kNeedValues), name) != std::end(kNeedValues);
@@ -52,6 +51,16 @@ void explain_missing_shape(const c10::Error& error) {
   std::string name = between(text, "Could not run '", "'");
   if (name.empty() && text.find(": attempted to run this operator with Meta") != text.npos) {
     name = between(text, "", ": attempted");
+  }
+  const bool read = name == "aten::_local_scalar_dense" || // item()
+                    (name.empty() && (text.find("meta tensor") != std::string::npos ||
+                                      text.find("Meta tensor") != std::string::npos));
+  if (read) {
+    throw Error(
+        "the step reads a tensor's value on the host" + where_of(error) +
+            ", which a plan does not have (" + text.substr(0, text.find('\n')) + ")",
+        "read it with context.host_value(tensor, assumed)"
+    );
   }
   if (needs_values(name)) {
     throw Error(
@@ -74,14 +83,6 @@ void explain_missing_shape(const c10::Error& error) {
             "\", [](torch::Library& m) { m.impl(\"" + op +
             "\", torch::dispatch(c10::DispatchKey::Meta, shape)); }), where `shape` takes the "
             "operation's arguments and returns empty tensors of its results' sizes and strides"
-    );
-  }
-  if (text.find("meta tensor") != std::string::npos ||
-      text.find("Meta tensor") != std::string::npos) {
-    throw Error(
-        "the step reads a tensor's value on the host" + where_of(error) +
-            ", which a plan does not have (" + text.substr(0, text.find('\n')) + ")",
-        "read it with context.host_value(tensor, assumed)"
     );
   }
   throw error;

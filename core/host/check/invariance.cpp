@@ -76,19 +76,21 @@ difference(const Subject& subject, Host& host, const Layout& layout, const Trial
 void layouts_match_of(const Case& c, Host& host) {
   const Invocation invocation = check_of(c);
   const Subject subject(invocation, host);
-  std::optional<Recipe> alone;
+  std::optional<TrialResult> one;
   try {
-    alone = subject.under({}).recipe;
+    one = trial(subject.under({}).recipe, host);
   } catch (const Error& error) {
+    if (error.exit_code() != exit_code::recipe) {
+      throw;
+    }
     const std::string what = error.what();
     not_applicable(
         "it refuses the sizes of this test (" + join(invocation.all("--set")) +
         "): " + what.substr(0, what.find('\n')) + "; --set model.FIELD=VALUE gives others"
     );
   }
-  const TrialResult one = trial(*alone, host);
   for (const Layout& layout : parse_layouts(kLayouts)) {
-    const auto found = difference(subject, host, layout, one);
+    const auto found = difference(subject, host, layout, *one);
     if (found && !found->within()) {
       fail(
           words(

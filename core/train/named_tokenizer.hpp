@@ -30,6 +30,10 @@ public:
     return in_plugin(*inner_, "end_of_document", [&] { return inner_->end_of_document(); });
   }
 
+  [[nodiscard]] bool lossy() const override {
+    return in_plugin(*inner_, "lossy", [&] { return inner_->lossy(); });
+  }
+
 private:
   std::unique_ptr<Tokenizer> inner_;
 };

@@ -109,6 +109,14 @@ std::unique_ptr<Optimizer> make_optimizer(const Recipe::Optimizer& recipe, Host&
       recipe.options,
       {.state_dtype = dtype, .stochastic_rounding = recipe.stochastic_rounding}
   );
+  if (recipe.stochastic_rounding && !optimizer->rounds_stochastically()) {
+    throw Error(
+        "optimizer.stochastic_rounding is true, but optimizer \"" + recipe.use +
+            "\" does not round stochastically",
+        "set optimizer.stochastic_rounding to false, or use an optimizer whose "
+        "rounds_stochastically() says that it does: adamw, sgd, muon"
+    );
+  }
   for (const auto& state : optimizer->state()) {
     if (dtype != at::kFloat && state.dtype != dtype) {
       throw Error(

@@ -26,10 +26,10 @@ namespace mh {
 ///
 /// Shapes:  every array [seq, batch] (int64 or float32) unless the corpus says otherwise
 struct Batch {
-  std::map<std::string, at::Tensor, std::less<>> arrays; ///< "tokens", "labels", "loss_mask", ...
-  std::vector<int64_t> samples; ///< global number of each sample: identity under every layout
-  int64_t seq = 0;              ///< global tokens per sample
-  int64_t batch = 0;            ///< global samples of the microbatch, over all data ranks
+  std::map<std::string, at::Tensor, std::less<>> arrays{}; ///< "tokens", "labels", "loss_mask", ...
+  std::vector<int64_t> samples{}; ///< global number of each sample: identity under every layout
+  int64_t seq = 0;                ///< global tokens per sample
+  int64_t batch = 0;              ///< global samples of the microbatch, over all data ranks
 };
 
 /// One named loss: the sum over this rank's items, and how many items there are. The trainer
@@ -100,7 +100,7 @@ public:
   /// Something computed once per microbatch and used by many layers (rotary tables, masks).
   const at::Tensor& cached(const std::string& key, const std::function<at::Tensor()>& make);
 
-  /// Runs a named part of a block ("core_attention", "norms", "activations"), keeping only its
+  /// Runs a named part of a block (of kRecomputeParts), keeping only its
   /// inputs if the block's recompute plan says so.
   [[nodiscard]] at::Tensor part(
       std::string_view name,

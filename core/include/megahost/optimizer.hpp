@@ -72,6 +72,10 @@ public:
   /// zero, as `update_fused` does; else both are done after it.
   [[nodiscard]] virtual bool finishes() const { return false; }
 
+  /// Whether `update` rounds as `Args::stochastic_rounding` asks. A recipe that asks it of one that
+  /// does not is refused.
+  [[nodiscard]] virtual bool rounds_stochastically() const { return false; }
+
   virtual void update(std::span<UpdateItem> items, const Update& update) const = 0;
 };
 

@@ -66,11 +66,23 @@ struct mh_plugin {
 /// The pin. Its name spells the tag; only a host of the same tag defines it (core/host/pin.cpp).
 extern MH_API const char MH_PIN;
 
+/// Among a library's exports only where it was compiled without -fvisibility=hidden.
+[[gnu::used]] inline const char mh_plugin_visible = 1;
+
 } // extern "C"
 
 /// Define it before including this header to say under which licence a plugin comes.
 #ifndef MH_PLUGIN_LICENSE
 #define MH_PLUGIN_LICENSE "unknown"
+#endif
+
+/// Which of the optimizations that change the value of a sum or lose NaN a source was compiled
+/// with.
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) ||     \
+    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
+#define MH_BUILT_FAST ", -ffast-math"
+#else
+#define MH_BUILT_FAST ""
 #endif
 
 /// MH_PLUGIN(id, version, summary, void (mh::Registry&)): once per shared library, in no namespace.
@@ -85,7 +97,7 @@ extern MH_API const char MH_PIN;
       MH_PLUGIN_LICENSE,                                                                           \
       summary_,                                                                                    \
       MH_ABI_TAG,                                                                                  \
-      "LibTorch " TORCH_VERSION ", compiler " __VERSION__,                                         \
+      "LibTorch " TORCH_VERSION ", compiler " __VERSION__ MH_BUILT_FAST,                           \
       &MH_PIN,                                                                                     \
       __VA_ARGS__,                                                                                 \
   };                                                                                               \

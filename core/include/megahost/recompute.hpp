@@ -7,6 +7,7 @@
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -15,12 +16,15 @@
 
 namespace mh {
 
+/// Parts that blocks of megahost name (StepContext::part). A plugin's own blocks may name others.
+inline constexpr std::array<std::string_view, 5> kRecomputeParts{
+    "core_attention", "norms", "activations", "attention", "mlp"};
+
 /// What one block keeps.
 struct Keep {
   bool everything = true; ///< false: only the block's input; the block runs again in backward
   bool joined = false;    ///< not even that: it runs again together with the block before it
-  std::vector<std::string>
-      redo{}; ///< parts computed again: "core_attention", "norms", "activations"
+  std::vector<std::string> redo{}; ///< parts computed again, of kRecomputeParts
 
   [[nodiscard]] bool redoes(std::string_view part) const {
     for (const auto& name : redo) {

@@ -25,6 +25,10 @@ public:
   [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   [[nodiscard]] virtual std::string decode(std::span<const int32_t> ids) const = 0;
 
+  /// Whether a text may come back changed (lower case, unknown words): `decode(encode(text))` is
+  /// then no promise.
+  [[nodiscard]] virtual bool lossy() const { return false; }
+
   /// The id that ends a document, if the tokenizer has one.
   [[nodiscard]] virtual std::optional<int32_t> end_of_document() const { return std::nullopt; }
 };

@@ -46,6 +46,8 @@ public:
             .beta2 = config.betas[1],
             .eps = config.eps} {}
 
+  [[nodiscard]] bool rounds_stochastically() const override { return true; }
+
   [[nodiscard]] std::vector<mh::StateSpec> state() const override {
     return {{"exp_avg", args_.state_dtype}, {"exp_avg_sq", args_.state_dtype}};
   }

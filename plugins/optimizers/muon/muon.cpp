@@ -98,6 +98,8 @@ public:
             .kind = mh::UpdateRule::Kind::sgd,
             .stochastic_rounding = args.stochastic_rounding} {}
 
+  [[nodiscard]] bool rounds_stochastically() const override { return true; }
+
   [[nodiscard]] std::vector<mh::StateSpec> state() const override {
     return {{"exp_avg", args_.state_dtype}, {"exp_avg_sq", args_.state_dtype}};
   }

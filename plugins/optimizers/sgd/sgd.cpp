@@ -33,6 +33,8 @@ public:
             .stochastic_rounding = args.stochastic_rounding,
             .beta1 = config.momentum} {}
 
+  [[nodiscard]] bool rounds_stochastically() const override { return true; }
+
   [[nodiscard]] std::vector<mh::StateSpec> state() const override {
     if (rule_.beta1 == 0) {
       return {};

@@ -14,9 +14,11 @@ import sys
 # Faults of the file itself.
 FILES = {
     "entry-only-export": "exports.so",
+    "entry-only-export:visible": "visible.so",
     "pin-present": "unpinned.so",
     "no-static-libstdcxx": "own_library.so",
     "no-fast-math": "fast_math.so",
+    "no-fast-math:linked": "linked_fast_math.so",
     "no-rpath-to-torch": "other_torch_path.so",
     "no-static-torch-ops": "fixtures/static_operator.so",
 }
@@ -24,7 +26,9 @@ FILES = {
 BLOCK = "(in the architecture of plugin org.megahost.faulty, forward of block layers.0)"
 SAID = {
     "entry-only-export": "it exports helper_of_a_plugin, ",
-    "no-fast-math": "flush denormal numbers to zero",
+    "entry-only-export:visible": " more, which other plugins and LibTorch may have too",
+    "no-fast-math": "it was compiled with -ffast-math",
+    "no-fast-math:linked": "flush denormal numbers to zero",
     "values-finite:silent": "it threw (anonymous namespace)::Silent",
     "layouts-match": "under tensor=2,sequence=true it differs from one rank by ",
     "layouts-match:context": "under context=2 it differs from one rank by ",
@@ -81,6 +85,8 @@ def main():
                              (f" fails {failed} too" if failed else ""))
             elif SAID.get(fault, "") not in why:
                 wrong.append(f"{fault}: expected {SAID[fault]!r} in {why!r}")
+    if left_out(folder, ":lossy", "it says that texts come back changed") != ["decode-encode"]:
+        wrong.append("a lossy tokenizer")
     sizes = left_out(folder, ":sizes", "it refuses the sizes of these tests (layers 2, ")
     if "grad-check" not in sizes or "forward-shape-and-dtype" not in sizes:
         wrong.append(f"a model that refuses small sizes: {sizes}")

@@ -276,8 +276,10 @@ public:
 
   std::string decode(std::span<const int32_t> ids) const override {
     std::string text(ids.begin(), ids.end());
-    return fault("decode-encode") ? text.substr(0, 3) : text;
+    return fault("decode-encode") || fault(":lossy") ? text.substr(0, 3) : text;
   }
+
+  bool lossy() const override { return fault(":lossy"); }
 };
 
 class Zeros : public Plain<mh::Corpus> {

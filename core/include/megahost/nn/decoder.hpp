@@ -221,6 +221,41 @@ using FeedForwardNames = std::function<void(
 llama_names(const DecoderConfig& config, const FeedForwardNames& feed_forward);
 
 /// A decoder of the fields above.
+///
+/// Parameters: by global name; N is a layer's number, `rope` is rope_head_dim, which q
+/// has in each head too with kv_rank. Experts have names of their own (nn/experts.hpp).
+///
+///   embedding.word.weight              [vocab, hidden]
+///   embedding.position.weight          [seq_length, hidden]           positions = "learned"
+///   layers.N.attention_norm.weight     [hidden]
+///   layers.N.attention_norm.bias       [hidden]                       norm = "layernorm"
+///   layers.N.attention.q.weight        [heads * head_dim, hidden]     without q_rank
+///   layers.N.attention.q.bias          [heads * head_dim]             qkv_bias
+///   layers.N.attention.k.weight        [kv_heads * head_dim, hidden]  without kv_rank
+///   layers.N.attention.k.bias          [kv_heads * head_dim]          qkv_bias
+///   layers.N.attention.v.weight        [kv_heads * head_dim, hidden]  without kv_rank
+///   layers.N.attention.v.bias          [kv_heads * head_dim]          qkv_bias
+///   layers.N.attention.q_norm.weight   [head_dim] or [q_rank]         qk_norm, or q_rank
+///   layers.N.attention.k_norm.weight   [head_dim]                     qk_norm
+///   layers.N.attention.q_down.weight   [q_rank, hidden]               q_rank
+///   layers.N.attention.q_up.weight     [heads * (head_dim + rope), q_rank] q_rank
+///   layers.N.attention.kv_down.weight  [kv_rank, hidden]              kv_rank
+///   layers.N.attention.k_rope.weight   [rope, hidden]                 kv_rank
+///   layers.N.attention.kv_norm.weight  [kv_rank]                      kv_rank
+///   layers.N.attention.kv_up.weight    [heads * (head_dim + v_head_dim), kv_rank] kv_rank
+///   layers.N.attention.out.weight      [hidden, heads * head_dim]     v_head_dim with kv_rank
+///   layers.N.attention.out.bias        [hidden]                       bias
+///   layers.N.mlp_norm.weight           [hidden]
+///   layers.N.mlp_norm.bias             [hidden]                       norm = "layernorm"
+///   layers.N.mlp.up.weight             [ffn_hidden, hidden]
+///   layers.N.mlp.up.bias               [ffn_hidden]                   bias
+///   layers.N.mlp.gate.weight           [ffn_hidden, hidden]           swiglu, geglu
+///   layers.N.mlp.gate.bias             [ffn_hidden]                   bias; swiglu, geglu
+///   layers.N.mlp.down.weight           [hidden, ffn_hidden]
+///   layers.N.mlp.down.bias             [hidden]                       bias
+///   head.norm.weight                   [hidden]                       norm_placement not "post"
+///   head.norm.bias                     [hidden]                       the same, norm = "layernorm"
+///   head.weight                        [vocab, hidden]                tied = false
 class MH_API Decoder : public Architecture {
 public:
   /// Throws:  mh::Error if neither config nor tokenizer give a vocabulary

@@ -78,6 +78,10 @@ std::string rope_share(const DecoderConfig& c) {
                              : "";
   }
   const auto rotated = static_cast<double>(head_dim(c)) * c.rope_share;
+  if (2 * std::llround(rotated / 2) > head_dim(c)) {
+    return "pairs are rotated, but a head has " + text(head_dim(c)) +
+           " elements, an odd number; choose an even head_dim";
+  }
   return std::llround(rotated / 2) == 0
              ? "no pair of the " + text(head_dim(c)) + " elements of a head is rotated"
              : "";

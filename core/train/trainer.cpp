@@ -48,6 +48,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
           host,
           {.initialise = !options.weights,
            .processes = options.processes,
+           .mesh = options.mesh,
            .step_peak = options.step_peak,
            .warn = [&output](const std::string& text) { output.warning(text); }}
       ))

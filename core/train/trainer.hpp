@@ -41,7 +41,8 @@ struct TrainOptions {
   bool debug = false;                   ///< names the first operation that makes a NaN or Inf
   std::optional<StepRange> profile{};   ///< steps to profile, into folder `profile` of the run
   const Processes* processes = nullptr; ///< of the run; null: this process is alone
-  bool checking = false; ///< ranks compare at layers' boundaries what they should agree on
+  const Mesh* mesh = nullptr; ///< of a run whose ranks are threads; its plugins were opened before
+  bool checking = false;      ///< ranks compare at layers' boundaries what they should agree on
   /// What a step would take, for policies that go by it and to hold the first step against; empty:
   /// nobody knows.
   StepPeak step_peak{};

@@ -7,6 +7,7 @@
 
 #include "core/mesh/collective_log.hpp"
 #include "core/mesh/stall.hpp"
+#include "megahost/export.hpp"
 
 #include <c10/util/intrusive_ptr.h>
 
@@ -29,7 +30,7 @@ class Store;
 
 namespace mh {
 
-class HangWatch {
+class MH_API HangWatch {
 public:
   using Say = std::function<void(const std::string&)>;
 

@@ -1,6 +1,7 @@
 #include "core/train/resume.hpp"
 
 #include "core/formats/crc32c.hpp"
+#include "core/nn/plugin_call.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/recipe/text.hpp"
@@ -89,7 +90,9 @@ std::string data_fingerprint(const Session& session) {
   }
   uint32_t sum = 0;
   for (int64_t i = 0; i < std::min(kSamples, corpus.size(Split::train)); ++i) {
-    for (const auto& [name, array] : corpus.sample(Split::train, i)) {
+    const Sample sample =
+        in_plugin(corpus, "sample", [&] { return corpus.sample(Split::train, i); });
+    for (const auto& [name, array] : sample) {
       sum = crc32c(name, sum);
       std::visit(
           [&sum](const auto& values) { sum = crc32c(std::as_bytes(std::span(values)), sum); }, array

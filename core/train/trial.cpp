@@ -2,7 +2,6 @@
 
 #include "core/mesh/threads.hpp"
 #include "core/train/parameter_groups.hpp"
-#include "core/train/sample_arrays.hpp"
 #include "core/train/step.hpp"
 #include "core/train/weights.hpp"
 #include "megahost/error.hpp"
@@ -277,16 +276,13 @@ void run_trial(
     session = make_session(recipe, host, own);
   }
   const int64_t vocab = session->architecture->vocab();
-  const Corpus::Args args{
-      .tokenizer = session->tokenizer.get(), .seq_length = recipe.model.seq_length, .vocab = vocab};
   if (options.corpus != nullptr) {
-    const auto& data = recipe.data;
-    const std::scoped_lock lock(results_mutex());
-    session->arrays = declared_arrays(host.require(Kind::corpus, data.use), data.options, args);
+    session->arrays = options.arrays;
     session->corpus = std::make_unique<FoldedCorpus>(*options.corpus, vocab);
   } else {
     session->arrays = TrialCorpus::arrays(recipe.model.seq_length);
-    session->corpus = std::make_unique<TrialCorpus>(args);
+    session->corpus = std::make_unique<TrialCorpus>(Corpus::Args{
+        .seq_length = recipe.model.seq_length, .vocab = vocab});
   }
   const auto optimizers = trial_optimizers(recipe, options);
   mark_frozen(session->model->parameters(), optimizers.front().weights.groups);

@@ -69,6 +69,7 @@ struct TrialOptions {
   bool checking = true; ///< ranks compare at the boundaries of layers what they should agree on
   int64_t steps = 3;    ///< of each optimizer, after the first gradients
   const Corpus* corpus = nullptr; ///< whose samples are folded and trained on; null: TrialCorpus
+  std::vector<ArraySpec> arrays{}; ///< what `corpus` declares
   /// The recipe's optimizer at its learning rate, with its groups, decay and clipping; an `eps` is
   /// raised to 1e-3. Else SGD and AdamW of the trial's own.
   bool recipes_optimizer = false;

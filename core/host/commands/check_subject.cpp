@@ -6,6 +6,7 @@
 #include "core/host/report.hpp"
 #include "core/host/spawn.hpp"
 #include "core/mesh/processes.hpp"
+#include "core/train/sample_arrays.hpp"
 #include "core/train/trial_file.hpp"
 #include "megahost/error.hpp"
 
@@ -99,7 +100,11 @@ Loaded Subject::base(LoadOptions options) const {
 }
 
 TrialOptions TrialSubject::options(const Precision& precision) const {
-  return {.dtype = precision.dtype, .corpus = corpus.get(), .recipes_optimizer = recipes_optimizer};
+  return {
+      .dtype = precision.dtype,
+      .corpus = corpus.get(),
+      .arrays = arrays,
+      .recipes_optimizer = recipes_optimizer};
 }
 
 TrialSubject trial_subject(const Subject& subject, Host& host) {
@@ -115,14 +120,14 @@ TrialSubject trial_subject(const Subject& subject, Host& host) {
     made.tokenizer = host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
     const Value* vocab = recipe.model.options.find("vocab");
     const bool given = vocab != nullptr && vocab->is_integer();
-    made.corpus = host.make<Corpus>(
-        recipe.data.use,
-        recipe.data.options,
-        {.tokenizer = made.tokenizer.get(),
-         .seq_length = recipe.model.seq_length,
-         .vocab = std::max(made.tokenizer->vocab(), given ? vocab->as_integer() : 0),
-         .seed = static_cast<uint64_t>(recipe.train.seed)}
-    );
+    const auto& data = recipe.data;
+    const Corpus::Args args{
+        .tokenizer = made.tokenizer.get(),
+        .seq_length = recipe.model.seq_length,
+        .vocab = std::max(made.tokenizer->vocab(), given ? vocab->as_integer() : 0),
+        .seed = static_cast<uint64_t>(recipe.train.seed)};
+    made.arrays = declared_arrays(host.require(Kind::corpus, data.use), data.options, args);
+    made.corpus = host.make<Corpus>(data.use, data.options, args);
     made.words = "corpus " + recipe.data.use + " with tokenizer " + recipe.tokenizer.use + ", " +
                  optimizer + ", of the recipe";
   } catch (const Error& error) {

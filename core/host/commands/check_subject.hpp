@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace mh {
 
@@ -59,6 +60,7 @@ private:
 struct TrialSubject {
   std::unique_ptr<Tokenizer> tokenizer; ///< of the corpus
   std::unique_ptr<Corpus> corpus;       ///< null: the trial's own samples
+  std::vector<ArraySpec> arrays;        ///< what it declares
   bool recipes_optimizer = false;
   std::string words; ///< "corpus text with tokenizer byte, optimizer adamw, of the recipe"
 

@@ -62,7 +62,8 @@ Problem unknown_option(const Schema& schema, const Table::Entry& entry, const st
   const auto meaning = meaning_of(key);
   const auto [section, name] = parts_of_key(meaning ? meaning->key : "");
   const bool here = section == path; // where the section's plugin may lack it
-  if (!name.empty() && (!here || schema.find(name) != nullptr)) {
+  const bool around = path.starts_with(section + "."); // a table within it has options of its own
+  if (!name.empty() && !around && (!here || schema.find(name) != nullptr)) {
     problem.label = did_you_mean(here ? name : meaning->key);
     if (std::string what = documentation(meaning->key); !what.empty()) {
       problem.note = std::move(what);

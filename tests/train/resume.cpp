@@ -150,7 +150,7 @@ TEST_CASE("state of another optimizer is left out by name where that is allowed"
 TEST_CASE("a run that is not there is not resumed, unless it may begin anew") {
   const runs::Folder folder;
   auto recipe = llama(folder / "typo");
-  recipe.train.iters = 2;
+  recipe.train.iters = 3;
   runs::Lines output;
   const Told told = go_on(recipe, output);
   CHECK(told.what == "there is no checkpoint in " + (folder / "typo").string() + " to resume from");
@@ -159,7 +159,7 @@ TEST_CASE("a run that is not there is not resumed, unless it may begin anew") {
   CHECK(go_on(recipe, output, {}, mh::Resume::if_any).what.empty());
   CHECK(output.say("no checkpoint in " + (folder / "typo").string() + " yet: starting at step 0"));
   CHECK(go_on(recipe, output, {}, mh::Resume::if_any).what.empty());
-  CHECK(output.say("resumed at step 2"));
+  CHECK(output.say("resumed at step 3"));
 }
 
 TEST_CASE("data that moved are the same data, data that changed are not") {
@@ -184,7 +184,7 @@ TEST_CASE("data that moved are the same data, data that changed are not") {
   (void)runs::train(with_tree(recipe), output);
   recipe.train.exit_iters = 3;
   read("moved.txt");
-  CHECK(go_on(recipe, output).what.empty());
+  CHECK(go_on(recipe, output).what == "");
   CHECK(output.say("changed since the checkpoint: data.paths "));
   recipe.train.exit_iters.reset();
   write("moved.txt", "a time upon once ");
@@ -199,7 +199,7 @@ TEST_CASE("data that moved are the same data, data that changed are not") {
 TEST_CASE("a second run says where it is, first and last, and that a resume takes it") {
   const runs::Folder folder;
   auto recipe = llama(folder / "a");
-  recipe.train.iters = 2;
+  recipe.train.iters = 3;
   auto plugins = runs::host();
   runs::Lines output;
   const auto train = [&](mh::Resume resume) {
@@ -214,7 +214,7 @@ TEST_CASE("a second run says where it is, first and last, and that a resume take
                            ", and --resume takes the newest; --run-dir names another";
   CHECK(output.lines.front() == note);
   CHECK(std::count(output.lines.begin(), output.lines.end(), note) == 2);
-  recipe.train.iters = 3;
+  recipe.train.iters = 4;
   train(mh::Resume::yes);
   CHECK(contains(output.lines.front(), "this run goes on in " + second + ", the newest of those"));
 }
@@ -257,7 +257,7 @@ TEST_CASE("the command that trains on keeps the learning rate where a longer sch
 TEST_CASE("what is written for show at the end never fails a run") {
   const runs::Folder folder;
   auto recipe = llama(folder / "a");
-  recipe.train.iters = 2;
+  recipe.train.iters = 3;
   recipe.tokenizer = {"byte", mh::Table{}};
   recipe.model.options = mh::Table{{"layers", 1}, {"hidden", 16}, {"heads", 2}, {"vocab", 3000}};
   auto plugins = runs::host();

@@ -111,8 +111,8 @@ public:
     if (outcome.is == Outcome::Is::refused) {
       return failure("ranks ran, but not one: " + outcome.words);
     }
-    const double apart = std::abs(loss - one) / std::abs(one);
-    if (outcome.is == Outcome::Is::ran && !(apart <= bound(recipe))) {
+    const bool same = std::abs(loss - one) <= bound(recipe) * std::abs(one);
+    if (outcome.is == Outcome::Is::ran && !same) {
       return failure(
           "the loss is " + std::to_string(loss) + ", of one rank " + std::to_string(one)
       );
@@ -174,12 +174,21 @@ std::string kind_of(const std::string& words) {
   return kind;
 }
 
+/// Without them a model has its defaults' sizes, which take minutes.
+bool is_size(const std::string& key) {
+  return key == "model.layers" || key == "model.hidden" || key == "model.heads" ||
+         key == "model.seq_length" || key == "train.iters";
+}
+
 /// Drops settings as long as it still fails in the same way.
 Settings shrunk(Trials& trials, Settings settings, const std::string& words) {
   const auto end = Clock::now() + std::chrono::seconds(60);
   for (bool dropped = true; dropped;) {
     dropped = false;
     for (size_t i = settings.size(); i-- > 0 && Clock::now() < end;) {
+      if (is_size(settings[i].key)) {
+        continue;
+      }
       Settings fewer = settings;
       fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
       const Outcome outcome = trials.try_one(fewer);
@@ -200,12 +209,13 @@ int try_file(Trials& trials, const char* path) {
 }
 
 void report(Trials& trials, const Settings& settings, const std::string& words, int64_t number) {
+  std::printf("\nFAILED: %s\n%s\nlooking for less that fails\n", words.c_str(), toml(settings).c_str());
+  std::fflush(stdout);
   const Settings least = shrunk(trials, settings, words);
   const fs::path file = trials.current().string() + "." + std::to_string(number);
   std::ofstream(file) << toml(least);
   std::printf(
-      "\nFAILED: %s\n%s\nCROSSED_RECIPE=%s tries it again, megahost run takes it too\n\n",
-      words.c_str(),
+      "\n%s\nCROSSED_RECIPE=%s tries it again, megahost run takes it too\n\n",
       toml(least).c_str(),
       file.c_str()
   );

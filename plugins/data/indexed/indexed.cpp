@@ -53,7 +53,6 @@ void IndexedCorpus::fields(Fields<Config>& fields) {
           "prefixes of .bin/.idx pairs, as `megahost data prepare` or Megatron writes them"
       )
       .path()
-      .may_change() // what they hold is compared
       .required();
   fields.add(
       "weights",

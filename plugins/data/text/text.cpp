@@ -56,7 +56,6 @@ void TextCorpus::fields(Fields<Config>& fields) {
           "files, folders, or @torch-headers: the C++ headers of the LibTorch in use"
       )
       .path()
-      .may_change() // what they hold is compared
       .required();
   fields.add(
       "extensions", &Config::extensions, "what to read of a folder, by the end of the name; {}: all"

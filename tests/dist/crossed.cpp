@@ -24,6 +24,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <string>
 
@@ -242,7 +243,8 @@ int main(int count, char** words) {
   Drawer drawer = trials.drawer(seed);
   int64_t ran = 0, refused = 0;
   std::set<std::string> failures;
-  while (Clock::now() < end && failures.size() < kMostReports) {
+  const int64_t most = count > 2 ? std::atoll(words[2]) : std::numeric_limits<int64_t>::max();
+  while (Clock::now() < end && ran + refused < most && failures.size() < kMostReports) {
     const Settings settings = drawer.draw();
     const Outcome outcome = trials.try_one(settings);
     ran += outcome.is == Outcome::Is::ran ? 1 : 0;
@@ -260,7 +262,7 @@ int main(int count, char** words) {
       static_cast<long long>(refused),
       failures.size()
   );
-  if (ran < refused / 10 + 5) {
+  if (ran == 0 || ran < refused / 10) {
     std::printf("too few ran: the drawn recipes are no good\n");
     return 1;
   }

@@ -66,13 +66,12 @@ void initialise(
 ) {
   for (size_t i = 0; i < pieces.size(); ++i) {
     const auto& piece = pieces[i];
-    const at::Tensor view = Parameter().view(zeros, piece);
-    if (inits[i].kind == Init::Kind::ones) {
-      view.fill_(1);
-    } else if (inits[i].kind == Init::Kind::normal) {
-      const uint64_t key = random_key(seed, piece.name);
-      fill_normal(view, key, inits[i].std, piece.global_shape, piece.offset);
-    }
+    inits[i].fill(
+        Parameter().view(zeros, piece),
+        random_key(seed, piece.name),
+        piece.global_shape,
+        piece.offset
+    );
   }
 }
 
@@ -183,7 +182,22 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
     initialise(parameter.value, parameter.pieces, inits, args_.seed);
   }
   parameter.value.requires_grad_();
-  return store_.add(std::move(parameter));
+  Parameter& made = store_.add(std::move(parameter));
+  versions_.emplace_back(&made, made.value._version());
+  return made;
+}
+
+void Builder::refuse_written_values() const {
+  for (const auto& [parameter, version] : versions_) {
+    if (parameter->value._version() != version) {
+      throw Error(
+          "a constructor writes into the value of the parameter `" +
+              parameter->pieces.front().name + "`, which would be lost under zero 3",
+          "give its ParamSpec initial values instead: Init::uniform, Init::log_uniform, "
+          "Init::of_index (megahost/parameter.hpp)"
+      );
+    }
+  }
 }
 
 Parameter& Builder::shared(std::string_view name) {

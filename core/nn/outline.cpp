@@ -24,9 +24,11 @@ make_block(const Architecture& architecture, int64_t block, Builder& builder) {
   const std::string name = block_name(architecture, block);
   const auto scope = builder.scope(name);
   return in_plugin(place_of(architecture, "making", name.c_str()), [&] {
-    return block == 0                               ? architecture.embedding(builder)
-           : block == block_count(architecture) - 1 ? architecture.head(builder)
-                                                    : architecture.layer(block - 1, builder);
+    auto made = block == 0                               ? architecture.embedding(builder)
+                : block == block_count(architecture) - 1 ? architecture.head(builder)
+                                                         : architecture.layer(block - 1, builder);
+    builder.refuse_written_values();
+    return made;
   });
 }
 

@@ -5,9 +5,11 @@
 
 #include <ATen/Dispatch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <numeric>
+#include <utility>
 
 namespace mh {
 
@@ -61,19 +63,38 @@ std::array<float, 4> normals(const std::array<uint32_t, 4>& words) {
 
 } // namespace
 
-void fill_normal(
+void standard_normals(uint64_t key, int64_t first, std::span<double> ret_values) {
+  const auto end = first + static_cast<int64_t>(ret_values.size());
+  for (int64_t at = first; at < end;) {
+    const auto z = normals(philox(key, static_cast<uint64_t>(at / 4), 0));
+    for (int64_t lane = at % 4; lane < 4 && at < end; ++lane, ++at) {
+      ret_values[static_cast<size_t>(at - first)] = z[static_cast<size_t>(lane)];
+    }
+  }
+}
+
+void standard_uniforms(uint64_t key, int64_t first, std::span<double> ret_values) {
+  const auto end = first + static_cast<int64_t>(ret_values.size());
+  for (int64_t at = first; at < end;) {
+    const auto words = philox(key, static_cast<uint64_t>(at / 4), 0);
+    for (int64_t lane = at % 4; lane < 4 && at < end; ++lane, ++at) {
+      ret_values[static_cast<size_t>(at - first)] = (words[static_cast<size_t>(lane)] >> 8) * 0x1p-24;
+    }
+  }
+}
+
+void fill_rows(
     at::Tensor slice,
-    uint64_t key,
-    double std,
     const std::vector<int64_t>& global_shape,
-    const std::vector<int64_t>& offset
+    const std::vector<int64_t>& offset,
+    const std::function<void(int64_t first, std::span<double> ret_values)>& write
 ) {
   if (slice.is_meta() || slice.numel() == 0) {
     return;
   }
   if (!slice.is_cpu()) {
     at::Tensor host = at::Tensor(slice.cpu()).contiguous();
-    fill_normal(host, key, std, global_shape, offset);
+    fill_rows(host, global_shape, offset, write);
     slice.copy_(host);
     return;
   }
@@ -86,10 +107,11 @@ void fill_normal(
       at::kHalf,
       at::kBFloat16,
       slice.scalar_type(),
-      "fill_normal",
+      "fill_rows",
       [&] {
         auto* data = slice.mutable_data_ptr<scalar_t>();
         parallel_for(0, rows, std::max<int64_t>(1, 8192 / inner), [&](int64_t begin, int64_t end) {
+          std::vector<double> values(static_cast<size_t>(inner));
           for (int64_t row = begin; row < end; ++row) {
             // Where this row starts, in the slice and in the global tensor.
             int64_t rest = row;
@@ -103,16 +125,29 @@ void fill_normal(
               global += (at_d + offset[static_cast<size_t>(d)]) * global_stride;
               global_stride *= global_shape[static_cast<size_t>(d)];
             }
-            for (int64_t i = 0; i < inner;) {
-              const auto z = normals(philox(key, static_cast<uint64_t>((global + i) / 4), 0));
-              for (int64_t lane = (global + i) % 4; lane < 4 && i < inner; ++lane, ++i) {
-                data[local + i] = static_cast<scalar_t>(z[static_cast<size_t>(lane)] * std);
-              }
-            }
+            write(global, values);
+            std::transform(values.begin(), values.end(), data + local, [](double value) {
+              return static_cast<scalar_t>(value);
+            });
           }
         });
       }
   );
+}
+
+void fill_normal(
+    at::Tensor slice,
+    uint64_t key,
+    double std,
+    const std::vector<int64_t>& global_shape,
+    const std::vector<int64_t>& offset
+) {
+  fill_rows(std::move(slice), global_shape, offset, [&](int64_t first, std::span<double> values) {
+    standard_normals(key, first, values);
+    for (double& value : values) {
+      value *= std;
+    }
+  });
 }
 
 } // namespace mh

@@ -66,6 +66,18 @@ TEST_CASE("linear: the product, its gradients, and packed pieces") {
   CHECK(at::allclose(weight.main_grad, dw * 2.0));
 }
 
+TEST_CASE("a constructor that writes into a value is refused") {
+  Bench bench;
+  Parameter& parameter = bench.builder.parameter({{"share", {{axis::embed, 3}}, Init::ones()}}, {});
+  bench.builder.refuse_written_values();
+  const at::NoGradGuard no_grad;
+  parameter.value.mul_(2);
+  CHECK_THROWS_WITH(
+      bench.builder.refuse_written_values(),
+      doctest::Contains("a constructor writes into the value of the parameter `share`")
+  );
+}
+
 TEST_CASE("norms: values and gradients") {
   const at::Tensor x = filled({3, 2, 4}, "x");
   const at::Tensor w = filled({4}, "w");

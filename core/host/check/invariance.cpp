@@ -1,10 +1,11 @@
-// Tests of what must not change a model: a layout, a cache of keys and values, another document,
-// recompute.
+// Tests of what must not change a model: a layout, values made later, a cache of keys and values,
+// another document, recompute.
 
 #include "core/host/check/instance.hpp"
 #include "core/host/check/model.hpp"
 #include "core/host/check/tests.hpp"
 #include "core/host/commands/check_subject.hpp"
+#include "core/nn/deferred_values.hpp"
 #include "core/recipe/text.hpp"
 #include "core/train/devices.hpp"
 #include "core/train/words.hpp"
@@ -22,6 +23,26 @@
 #include <utility>
 
 namespace mh::check {
+
+/// Under zero 3 values are made after the model, from what the layers declare.
+void initial_values(const Case& c) {
+  const auto architecture = make<Architecture>(c);
+  SmallModel model(*architecture, {});
+  DeferredValues deferred;
+  SmallModel later = deferred.during([&] { return SmallModel(*architecture, {}); });
+  deferred.make_rest(later.model->parameters());
+  auto others = later.model->parameters().all().begin();
+  for (const Parameter& parameter : model.model->parameters().all()) {
+    if (bits({parameter.value}) != bits({(others++)->value})) {
+      fail(
+          "the first values of " + parameter.pieces.front().name +
+              " are not those that its Init gives: under zero 3 they would be lost",
+          "write no values in a constructor: give ParamSpec an Init::uniform, Init::log_uniform or "
+          "Init::of_index"
+      );
+    }
+  }
+}
 
 namespace {
 

@@ -40,6 +40,7 @@ void hugging_face_names(const Case& c);
 void hugging_face_config(const Case& c);
 
 // invariance.cpp
+void initial_values(const Case& c);
 void layouts_match(const Case& c);
 void cached_generation(const Case& c);
 void documents_apart(const Case& c);

@@ -110,6 +110,12 @@ public:
     return step_states_;
   }
 
+  /// Initial values come from `ParamSpec::init` alone: under zero 3 they are made later, and only in
+  /// part.
+  ///
+  /// Throws:  mh::Error if something has written into the value of a parameter made here
+  void refuse_written_values() const;
+
   /// The names that `shared` was asked for.
   [[nodiscard]] const std::vector<std::string>& shared_names() const { return shared_names_; }
 
@@ -140,6 +146,7 @@ private:
   Args args_;
   std::shared_ptr<Fp8State> fp8_;
   std::string prefix_;
+  std::vector<std::pair<const Parameter*, int64_t>> versions_; // of the values as they were made
   std::vector<std::string> shared_names_;
   std::vector<std::shared_ptr<StepState>> step_states_;
 };

@@ -15,22 +15,75 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace mh {
 
-/// Initial values.
-struct Init {
-  enum class Kind : uint8_t { zeros, ones, normal } kind = Kind::zeros;
-  double std = 0;
+/// Initial values. Each is a function of the run's seed, the parameter's name and the element's
+/// index in the global tensor, so that every layout begins with the same model:
+///
+///     mh::Init::normal(0.02)
+///     mh::Init::log_uniform(1e-3, 0.1).mapped([](double dt) { return std::log(std::expm1(dt)); })
+///     mh::Init::of_index([](std::span<const int64_t> i) { return std::log(1.0 + i[1]); })
+///
+/// A layer's constructor never writes into a value itself: under zero 3 values are made later, and
+/// only in part.
+class MH_API Init {
+public:
+  /// Of an element, whose index has one number per dimension of the global tensor.
+  using OfIndex = std::function<double(std::span<const int64_t> index)>;
 
-  static Init zeros() { return {Kind::zeros, 0}; }
+  Init() = default; ///< zeros
 
-  static Init ones() { return {Kind::ones, 0}; }
+  [[nodiscard]] static Init zeros() { return {}; }
 
-  static Init normal(double std) { return {Kind::normal, std}; }
+  [[nodiscard]] static Init ones() { return constant(1); }
+
+  [[nodiscard]] static Init constant(double value);
+
+  /// Mean 0.
+  [[nodiscard]] static Init normal(double std);
+
+  /// In [low, high).
+  [[nodiscard]] static Init uniform(double low, double high);
+
+  /// Logarithms are uniform: as many values between 0.001 and 0.01 as between 0.01 and 0.1.
+  [[nodiscard]] static Init log_uniform(double low, double high);
+
+  [[nodiscard]] static Init of_index(OfIndex value);
+
+  /// The same values after `map`.
+  [[nodiscard]] Init mapped(std::function<double(double)> map) const;
+
+  /// Writes a slice of the global tensor.
+  ///
+  /// Shapes:  zeros [n0, n1, ...] at `offset` of a tensor of `global_shape`
+  /// Dtype:   any float; values are made in float64, those of `normal` from float32
+  /// key      of the seed and the parameter's name, see random_key
+  void fill(
+      const at::Tensor& zeros,
+      uint64_t key,
+      const std::vector<int64_t>& global_shape,
+      const std::vector<int64_t>& offset
+  ) const;
+
+private:
+  /// Values `ret_values` of a row, whose first has the row-major index `first` in the tensor.
+  using WriteRow = std::function<void(
+      uint64_t key,
+      const std::vector<int64_t>& global_shape,
+      int64_t first,
+      std::span<double> ret_values
+  )>;
+
+  explicit Init(WriteRow write)
+      : write_(std::move(write)) {}
+
+  WriteRow write_; ///< empty: zeros
 };
 
 /// One named piece as a layer asks for it.

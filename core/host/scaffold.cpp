@@ -17,13 +17,16 @@ namespace {
 
 constexpr uint64_t kLimit = 1 << 20; // of a template's bytes
 
-/// What a kind is in a sentence, and what its recipe does.
+/// What a kind is in a sentence, what its recipe does, and the layouts under which `megahost check`
+/// holds its recipe to one rank's numbers.
 struct Words {
-  std::string_view what, recipe;
+  std::string_view what, recipe, layouts{};
 };
 
 constexpr std::array<Words, kKinds.size()> kWords{{
-    {"model architecture", "trains it"},
+    {"model architecture",
+     "trains it",
+     "tensor=2,sequence=true; context=2; pipeline=2; data=2,zero=3"},
     {"parallel strategy", "trains with the plugin open"},
     {"recompute policy", "trains with it"},
     {"optimizer", "trains with it"},
@@ -55,6 +58,16 @@ std::string upper_name(std::string name) {
     return c == '-' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
   });
   return name;
+}
+
+/// The test of a new project that compares layouts; none for kinds that have no say in them.
+std::string layouts_test(const Words& said) {
+  return said.layouts.empty()
+             ? ""
+             : "test('layouts', megahost, depends: plugin, timeout: 300, workdir: "
+               "meson.project_source_root(),\n  args: ['check', '@name@.lua', '--plugin', plugin, "
+               "'--precision', 'float64',\n         '--layouts', '" +
+                   std::string(said.layouts) + "'])\n";
 }
 
 std::string filled(std::string text, const std::map<std::string, std::string>& words) {
@@ -128,6 +141,7 @@ std::vector<fs::path> write_scaffold(const ScaffoldArgs& args) {
   const KindInfo& kind = info(args.kind);
   const Words& said = kWords[static_cast<size_t>(args.kind)];
   const std::map<std::string, std::string> words{
+      {"layouts_test", layouts_test(said)}, // has the name in it
       {"name", args.name},
       {"Name", class_name(args.name)},
       {"UPPER", upper_name(args.name)},

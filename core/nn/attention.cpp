@@ -11,6 +11,7 @@
 #include <ATen/ops/_scaled_dot_product_efficient_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -309,6 +310,18 @@ KeyValueCache::append(uint64_t layer, const at::Tensor& k, const at::Tensor& v) 
   const auto both = std::pair(add(entry.k, k), add(entry.v, v));
   entry.length += tokens;
   return both;
+}
+
+at::Tensor KeyValueCache::rows(uint64_t layer, const at::Tensor& x, int64_t count) {
+  at::Tensor& kept = rows_[layer];
+  if (!kept.defined()) {
+    auto sizes = x.sizes().vec();
+    sizes[0] = count;
+    kept = at::zeros(sizes, x.options());
+  }
+  const at::Tensor all = at::cat({kept, x});
+  kept = all.narrow(0, x.size(0), count).clone();
+  return all;
 }
 
 Attention::Attention(Builder& builder, const AttentionSpec& spec)

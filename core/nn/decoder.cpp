@@ -86,6 +86,8 @@ public:
     return {kHidden, x, context.dims(embed_)};
   }
 
+  [[nodiscard]] bool reads_cache() const override { return true; }
+
 private:
   Axis embed_;
   double dropout_;
@@ -205,6 +207,10 @@ public:
     return state.with(kHidden, x);
   }
 
+  [[nodiscard]] bool reads_cache() const override {
+    return attention_->reads_cache() && mlp_->reads_cache();
+  }
+
 private:
   /// x + part(x), with a norm where the config wants it.
   template <class Part>
@@ -281,6 +287,8 @@ public:
     );
     return {};
   }
+
+  [[nodiscard]] bool reads_cache() const override { return true; }
 
 private:
   std::unique_ptr<Norm> norm_;

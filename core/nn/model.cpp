@@ -407,6 +407,14 @@ State Model::forward(int64_t chunk, const State& state, StepContext& context) co
   return passed;
 }
 
+bool Model::reads_cache() const {
+  return std::all_of(chunks_.begin(), chunks_.end(), [](const Blocks& own) {
+    return std::all_of(own.blocks.begin(), own.blocks.end(), [](const KeptBlock& kept) {
+      return kept.block->reads_cache();
+    });
+  });
+}
+
 int64_t Model::chunks() const {
   return static_cast<int64_t>(chunks_.size());
 }

@@ -26,7 +26,7 @@ public:
   Lookback(const Session& session, bool cache)
       : session_(session)
       , length_(static_cast<size_t>(session.recipe.model.seq_length)) {
-    if (cache) {
+    if (cache && session.model->reads_cache()) {
       cache_.emplace(session.recipe.model.seq_length);
     }
   }
@@ -45,9 +45,6 @@ public:
     }
     const at::Tensor logits = forward(ids, cache_ ? read_ : first_);
     read_ = ids.size();
-    if (cache_ && cache_->layers() != session_.architecture->layers()) {
-      cache_.reset(); // some layer looks back in another way
-    }
     return logits;
   }
 

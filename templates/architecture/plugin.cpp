@@ -63,6 +63,9 @@ private:
       return state.with("hidden", x);
     }
 
+    // Attention knows the cache of generation; the other parts compute each row from itself.
+    bool reads_cache() const override { return true; }
+
   private:
     /// A part whose parameters are called layers.N.NAME.something.
     template <class Part, class Spec>

@@ -134,7 +134,6 @@ TEST_CASE("token by token with a cache, latent attention is the same") {
     one.kv_cache = &cache;
     close(attention.forward(x.narrow(0, i, 1), one), whole.narrow(0, i, 1));
   }
-  CHECK(cache.layers() == 1);
 }
 
 TEST_CASE("values wider than queries are refused") {

@@ -97,7 +97,7 @@ void say_speed(const Generated& made, size_t prompt_tokens, const GenerateOption
       prompt_tokens,
       made.first_seconds,
       made.cached ? "" : ", without a cache",
-      options.cache && !made.cached ? ": not every layer of this model keeps keys and values" : ""
+      options.cache && !made.cached ? ": not every block of this model says that it reads one" : ""
   );
 }
 

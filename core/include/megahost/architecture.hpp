@@ -19,6 +19,12 @@ class MH_API Block {
 public:
   virtual ~Block();
   [[nodiscard]] virtual State forward(const State& state, StepContext& context) const = 0;
+
+  /// Whether a forward pass over new tokens alone, in a context with the kv_cache of those before,
+  /// gives what a pass over all of them does: true of rows computed one by one, of causal attention
+  /// (nn/attention.hpp) and of nn/tokens_before.hpp. Generation keeps a cache where all blocks say
+  /// so, and else reads all tokens again for each new one.
+  [[nodiscard]] virtual bool reads_cache() const { return false; }
 };
 
 /// One tensor of a Hugging Face checkpoint in terms of ours.

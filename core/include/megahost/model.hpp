@@ -48,6 +48,9 @@ public:
   /// state, the others what the chunk before returned.
   [[nodiscard]] State forward(int64_t chunk, const State& state, StepContext& context) const;
 
+  /// Whether all blocks of this stage read a kv_cache (Block::reads_cache).
+  [[nodiscard]] bool reads_cache() const;
+
   /// Chunks of this stage.
   [[nodiscard]] int64_t chunks() const;
 

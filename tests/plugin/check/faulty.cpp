@@ -170,6 +170,8 @@ public:
     return out.with("hidden", x);
   }
 
+  bool reads_cache() const override { return inner_->reads_cache(); }
+
 private:
   std::unique_ptr<mh::Block> inner_;
 };

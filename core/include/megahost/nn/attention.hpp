@@ -74,8 +74,10 @@ struct AttentionSpec {
     std::optional<double> scale = std::nullopt
 );
 
-/// Keys and values of the tokens before those of the batch, for generation: attention layers that
-/// find one in the context append to it and look back over all of it.
+/// What layers keep of the tokens before those of the batch, for generation: attention layers that
+/// find one in the context append their keys and values to it and look back over all of it, others
+/// keep the rows that they look back to. A context has one only where every block of the model says
+/// that it reads it (Block::reads_cache).
 class MH_API KeyValueCache {
 public:
   /// Room for `capacity` tokens.
@@ -88,8 +90,11 @@ public:
   [[nodiscard]] std::pair<at::Tensor, at::Tensor>
   append(uint64_t layer, const at::Tensor& k, const at::Tensor& v);
 
-  /// How many layers have appended. A model in which others mix tokens too cannot use a cache.
-  [[nodiscard]] int64_t layers() const { return static_cast<int64_t>(entries_.size()); }
+  /// The last `count` rows that a layer has seen before these, zeros where there were none, then x;
+  /// the last `count` of them all are kept.
+  ///
+  /// Shapes:  x [seq, ...] -> [count + seq, ...]
+  [[nodiscard]] at::Tensor rows(uint64_t layer, const at::Tensor& x, int64_t count);
 
 private:
   struct Entry {
@@ -99,6 +104,7 @@ private:
 
   int64_t capacity_;
   std::map<uint64_t, Entry> entries_;
+  std::map<uint64_t, at::Tensor> rows_; // by layer, [count, ...]
 };
 
 /// What a block has before its feed-forward: attention of any kind.
@@ -108,6 +114,9 @@ class MH_API AttentionPart {
 public:
   virtual ~AttentionPart();
   [[nodiscard]] virtual at::Tensor forward(const at::Tensor& x, StepContext& context) const = 0;
+
+  /// As Block::reads_cache (architecture.hpp).
+  [[nodiscard]] virtual bool reads_cache() const { return false; }
 };
 
 /// Projections, query-key norm, rotary embedding, core attention and output product.
@@ -120,6 +129,8 @@ class MH_API Attention : public AttentionPart {
 public:
   Attention(Builder& builder, const AttentionSpec& spec);
   [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const override;
+
+  [[nodiscard]] bool reads_cache() const override { return spec_.mask.causal; }
 
 private:
   AttentionSpec spec_;

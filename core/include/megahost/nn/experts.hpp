@@ -115,6 +115,8 @@ public:
   MixtureOfExperts(Builder& builder, const MixtureSpec& spec);
   [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const override;
 
+  [[nodiscard]] bool reads_cache() const override { return true; }
+
 private:
   [[nodiscard]] at::Tensor routed(const at::Tensor& x, StepContext& context) const;
 

@@ -32,6 +32,9 @@ class MH_API FeedForwardPart {
 public:
   virtual ~FeedForwardPart();
   [[nodiscard]] virtual at::Tensor forward(const at::Tensor& x, StepContext& context) const = 0;
+
+  /// As Block::reads_cache (architecture.hpp): true where rows are computed one by one.
+  [[nodiscard]] virtual bool reads_cache() const { return false; }
 };
 
 struct FeedForwardSpec {
@@ -50,6 +53,8 @@ class MH_API FeedForward : public FeedForwardPart {
 public:
   FeedForward(Builder& builder, const FeedForwardSpec& spec);
   [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const override;
+
+  [[nodiscard]] bool reads_cache() const override { return true; }
 
 private:
   ActivationKind activation_;

@@ -50,6 +50,8 @@ public:
   LatentAttention(Builder& builder, const LatentAttentionSpec& spec);
   [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const override;
 
+  [[nodiscard]] bool reads_cache() const override { return spec_.mask.causal; }
+
 private:
   [[nodiscard]] at::Tensor queries(
       const at::Tensor& x, const at::Tensor& latent, const at::Tensor& table, StepContext& context

@@ -1,0 +1,238 @@
+#include "megahost/nn/tokens_before.hpp"
+
+#include "megahost/error.hpp"
+#include "megahost/nn/attention.hpp"
+#include "megahost/random.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace mh {
+
+namespace {
+
+/// Tokens of a sample, and where their rows begin in some tensor.
+struct Rows {
+  Run tokens;
+  int64_t row = 0;
+};
+
+/// Pieces [begin, end) of runs laid one behind the other.
+std::vector<Run> cut(const std::vector<Run>& runs, int64_t begin, int64_t end) {
+  std::vector<Run> pieces;
+  int64_t row = 0;
+  for (const Run& run : runs) {
+    const int64_t first = std::max(begin, row), last = std::min(end, row + run.count);
+    if (first < last) {
+      pieces.push_back({run.first + first - row, last - first});
+    }
+    row += run.count;
+  }
+  return pieces;
+}
+
+int64_t count_of(const std::vector<Run>& runs) {
+  int64_t count = 0;
+  for (const Run& run : runs) {
+    count += run.count;
+  }
+  return count;
+}
+
+/// The rows of runs that lie one behind the other, from `row` on.
+std::vector<Rows> laid_out(const std::vector<Run>& runs, int64_t row = 0) {
+  std::vector<Rows> rows;
+  for (const Run& run : runs) {
+    rows.push_back({run, row});
+    row += run.count;
+  }
+  return rows;
+}
+
+/// Who holds which tokens of a sample, and what its ranks send one another.
+class Split {
+public:
+  /// Of activations that lie as `placed`.
+  Split(const Rules& rules, const Mesh& mesh, const Placement& placed, int64_t seq, int64_t count) {
+    constexpr Along kSplit{Type::split, 0};
+    for (const auto axis : kAllMeshAxes) {
+      if (mesh.size(axis) > 1 && placed[axis] == kSplit) {
+        from_[axis] = kSplit;
+        to_[axis] = {Type::replicated, 0};
+      }
+    }
+    const auto rule = std::find_if(rules.tokens.begin(), rules.tokens.end(), [&](const Rule& r) {
+      return r.logical == axis::seq && from_[r.mesh] == kSplit;
+    });
+    const bool dealt_out = rule != rules.tokens.end();
+    std::optional<MeshAxis> inner; // cuts what the rule gives a rank into blocks
+    for (const auto axis : kAllMeshAxes) {
+      if (from_[axis] == kSplit && !(dealt_out && axis == rule->mesh)) {
+        MH_ASSERT(!inner, "at most two mesh axes split the tokens of a sample");
+        inner = axis;
+      }
+    }
+    const int64_t outer_ranks = dealt_out ? mesh.size(rule->mesh) : 1;
+    const int64_t inner_ranks = inner ? mesh.size(*inner) : 1;
+    std::vector<std::vector<Run>> held; // by every rank, in the order in which conversions gather
+    for (int64_t outer = 0; outer < outer_ranks; ++outer) {
+      const std::vector<Run> runs = dealt_out ? dealt(rule->deal, seq, outer_ranks, outer)
+                                              : std::vector<Run>{{0, seq}};
+      const int64_t part = count_of(runs) / inner_ranks;
+      for (int64_t i = 0; i < inner_ranks; ++i) {
+        held.push_back(cut(runs, i * part, (i + 1) * part));
+      }
+    }
+    const int64_t own_inner = inner ? mesh.coordinate(*inner) : 0;
+    const int64_t own_outer = dealt_out ? mesh.coordinate(rule->mesh) : 0;
+    own_ = laid_out(held[static_cast<size_t>(own_outer * inner_ranks + own_inner)]);
+    first_row_ = own_inner * count_of(held.front());
+    if (held.size() == 1) {
+      return;
+    }
+    for (const auto& runs : held) {
+      sent_rows_ = std::max(sent_rows_, count_of(tails(runs, count)));
+    }
+    for (size_t rank = 0; rank < held.size(); ++rank) {
+      const auto rows =
+          laid_out(tails(held[rank], count), static_cast<int64_t>(rank) * sent_rows_);
+      others_.insert(others_.end(), rows.begin(), rows.end());
+    }
+    for (const Rows& rows : own_) {
+      const int64_t some = std::min(rows.tokens.count, count);
+      sent_.push_back({{rows.tokens.first, some}, rows.row + rows.tokens.count - some});
+    }
+  }
+
+  [[nodiscard]] const std::vector<Rows>& own() const { return own_; }
+
+  /// The last rows of runs of all ranks, as `gather` lays them out.
+  [[nodiscard]] const std::vector<Rows>& others() const { return others_; }
+
+  /// Where this rank's rows begin in arrays of the batch, which only strategies of tokens split.
+  [[nodiscard]] int64_t first_row() const { return first_row_; }
+
+  /// The rows that are sent of all ranks: [ranks * rows, ...]; undefined on one rank.
+  [[nodiscard]] at::Tensor gather(const at::Tensor& x, const Mesh& mesh) const {
+    if (others_.empty()) {
+      return {};
+    }
+    std::vector<at::Tensor> parts;
+    int64_t rows = 0;
+    for (const Rows& sent : sent_) {
+      parts.push_back(x.narrow(0, sent.row, sent.tokens.count));
+      rows += sent.tokens.count;
+    }
+    if (rows < sent_rows_) { // as many as the others send
+      auto sizes = x.sizes().vec();
+      sizes[0] = sent_rows_ - rows;
+      parts.push_back(at::zeros(sizes, x.options()));
+    }
+    return convert(at::cat(parts), from_, to_, mesh);
+  }
+
+private:
+  static std::vector<Run> tails(const std::vector<Run>& runs, int64_t count) {
+    std::vector<Run> last;
+    for (const Run& run : runs) {
+      const int64_t some = std::min(run.count, count);
+      last.push_back({run.first + run.count - some, some});
+    }
+    return last;
+  }
+
+  Placement from_, to_;
+  std::vector<Rows> own_, sent_, others_;
+  int64_t sent_rows_ = 0, first_row_ = 0;
+};
+
+/// The rows among `all` that begin with this token, at most `most`; none if it is not there.
+Rows beginning_with(const std::vector<Rows>& all, int64_t token, int64_t most) {
+  for (const auto& [tokens, row] : all) {
+    const int64_t in = token - tokens.first;
+    if (in >= 0 && in < tokens.count) {
+      return {{token, std::min(most, tokens.count - in)}, row + in};
+    }
+  }
+  return {};
+}
+
+/// Of each own token the row of the one `back` before it; zeros before the sample.
+at::Tensor shifted(const Split& split, const at::Tensor& x, const at::Tensor& others, int64_t back) {
+  std::vector<at::Tensor> parts;
+  for (const Rows& own : split.own()) {
+    const int64_t end = own.tokens.first + own.tokens.count - back;
+    for (int64_t token = own.tokens.first - back; token < end;) {
+      if (token < 0) {
+        auto sizes = x.sizes().vec();
+        sizes[0] = std::min<int64_t>(-token, end - token);
+        parts.push_back(at::zeros(sizes, x.options()));
+        token += sizes[0];
+        continue;
+      }
+      Rows found = beginning_with(split.own(), token, end - token);
+      const bool here = found.tokens.count > 0;
+      if (!here) {
+        found = beginning_with(split.others(), token, end - token);
+      }
+      MH_ASSERT(found.tokens.count > 0, "some rank sends the rows before a run");
+      parts.push_back((here ? x : others).narrow(0, found.row, found.tokens.count));
+      token += found.tokens.count;
+    }
+  }
+  return at::cat(parts);
+}
+
+} // namespace
+
+TokensBefore::TokensBefore(Builder& builder, std::string_view name, Axis last, int64_t count)
+    : site_(random_key(0, builder.global_name(name)))
+    , last_(last)
+    , count_(count) {
+  MH_ASSERT(count >= 1, "a layer looks back by at least one token");
+}
+
+std::vector<at::Tensor> TokensBefore::forward(const at::Tensor& x, StepContext& context) const {
+  std::vector<at::Tensor> before;
+  if (context.kv_cache != nullptr) { // one rank, one document
+    const at::Tensor all = context.kv_cache->rows(site_, x, count_);
+    for (int64_t back = 1; back <= count_; ++back) {
+      before.push_back(all.narrow(0, count_ - back, x.size(0)));
+    }
+    return before;
+  }
+  const Split split(
+      context.rules(), context.mesh(), context.place(last_), context.batch().seq, count_
+  );
+  const at::Tensor others = split.gather(x, context.mesh());
+  for (int64_t back = 1; back <= count_; ++back) {
+    before.push_back(shifted(split, x, others, back));
+  }
+  if (!context.has_array("segments")) {
+    return before;
+  }
+  for (int64_t back = 1; back <= count_; ++back) {
+    const std::string key = "another document " + std::to_string(split.first_row()) + " " +
+                            std::to_string(count_) + " " + std::to_string(back);
+    at::Tensor other = context.cached(key, [&] { // [seq, batch]
+      const at::NoGradGuard no_grad;
+      const at::Tensor own = context.array("segments").narrow(0, split.first_row(), x.size(0));
+      const at::Tensor theirs = split.gather(own, context.mesh());
+      return shifted(split, own, theirs, back).ne(own);
+    });
+    while (other.dim() < x.dim()) {
+      other = other.unsqueeze(-1);
+    }
+    at::Tensor& rows = before[static_cast<size_t>(back - 1)];
+    rows = rows.masked_fill(other, 0);
+  }
+  return before;
+}
+
+} // namespace mh

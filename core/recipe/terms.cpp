@@ -39,7 +39,7 @@ constexpr ForeignTerm kTerms[] = {
     {"use_megatron_fsdp", "parallel.zero"},
     {"use_torch_fsdp2", "parallel.zero"},
     {"data_parallel_sharding_strategy", "parallel.zero"},
-    {"ddp_bucket_size", "parallel.bucket_size"},
+    {"grad_reduce_in_bf16", "parallel.reduce_dtype"},
     {"distributed_timeout_minutes", "comm.timeout"},
     {"recompute_granularity", "recompute.use"},
     {"recompute_activations", "recompute.use"},
@@ -150,6 +150,15 @@ constexpr ForeignTerm kTerms[] = {
     {"fsdp", "parallel.zero"},
     {"dataset", "data.paths"},
     {"datasets", "data.paths"},
+
+    // DeepSpeed: its configuration file.
+    {"train_micro_batch_size_per_gpu", "batch.micro"},
+    {"zero_optimization.stage", "parallel.zero"},
+    {"zero_optimization.overlap_comm", "parallel.overlap"},
+    {"zero_optimization.reduce_bucket_size", "parallel.bucket_size"},
+    {"communication_data_type", "parallel.reduce_dtype"},
+    {"bf16.enabled", "precision"},
+    {"fp16.enabled", "precision"},
 
     // torchtitan: sections of its own.
     {"job.dump_folder", "checkpoint.dir"},

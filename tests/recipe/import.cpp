@@ -263,6 +263,10 @@ TEST_CASE("arguments become a recipe, Megatron-LM's defaults with them") {
   CHECK(json.find("--") == std::string::npos);
   CHECK(value(imported("--overlap-param-gather"), "parallel.overlap") == "true");
   CHECK(imported("--overlap-param-gather --overlap-grad-reduce").comments.empty());
+  const auto sums = imported("--grad-reduce-in-bf16 --ddp-bucket-size 40000000");
+  CHECK(value(sums, "parallel.reduce_dtype") == "\"bf16\"");
+  CHECK(value(sums, "parallel.bucket_size") == "40000000");
+  CHECK(sums.comments.empty());
   CHECK(
       value(
           imported("--pipeline-model-parallel-size 2 --num-layers 6 "

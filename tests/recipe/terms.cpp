@@ -7,6 +7,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
+#include <fstream>
+#include <regex>
 #include <set>
 
 namespace {
@@ -28,7 +31,55 @@ bool may_be(std::string_view key) {
          (mh::plugin_section(section) || mh::core_schema(section).find(key.substr(dot + 1)));
 }
 
+/// The words in backticks of a cell.
+std::vector<std::string> quoted(const std::string& cell) {
+  static const std::regex code("`([^`]+)`");
+  std::vector<std::string> words;
+  for (std::sregex_iterator at(cell.begin(), cell.end(), code), end; at != end; ++at) {
+    words.push_back((*at)[1]);
+  }
+  return words;
+}
+
+/// The first table of docs/terms.md: a key of ours, then other programs' terms for it.
+std::vector<std::vector<std::string>> documented_terms() {
+  const char* source = std::getenv("MEGAHOST_SOURCE");
+  REQUIRE(source != nullptr);
+  std::ifstream file(std::string(source) + "/docs/terms.md");
+  std::vector<std::vector<std::string>> rows;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("| `")) {
+      std::vector<std::string> words = quoted(line.substr(0, line.find('|', 1)));
+      for (std::string& term : quoted(line.substr(line.find('|', 1)))) {
+        words.push_back(std::move(term));
+      }
+      rows.push_back(std::move(words));
+    } else if (!rows.empty()) {
+      break;
+    }
+  }
+  return rows;
+}
+
 } // namespace
+
+TEST_CASE("docs/terms.md says what the program says") {
+  const auto rows = documented_terms();
+  CHECK(rows.size() > 60);
+  std::set<std::string> keys;
+  for (const auto& row : rows) {
+    const std::string& key = row.front();
+    CAPTURE(key);
+    CHECK(may_be(key));
+    CHECK(keys.insert(key).second);
+    CHECK(row.size() > 1);
+    for (size_t i = 1; i < row.size(); ++i) {
+      const std::string term = row[i].starts_with("--") ? row[i].substr(2) : row[i];
+      CAPTURE(term);
+      CHECK((term == key || key_of(term.c_str()) == key));
+    }
+  }
+}
 
 TEST_CASE("names of Megatron-LM, torchtitan and Hugging Face, at any level") {
   CHECK(key_of("save_interval") == "checkpoint.interval");

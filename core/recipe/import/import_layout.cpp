@@ -65,6 +65,9 @@ void Importer::layout() {
   if (given_.has("use-tp-pp-dp-mapping")) {
     set("parallel.order", "tp-cp-ep-pp-dp", "--use-tp-pp-dp-mapping");
   }
+  if (given_.has("grad-reduce-in-bf16")) {
+    set("parallel.reduce_dtype", "bf16", "--grad-reduce-in-bf16");
+  }
   if (given_.has("distributed-timeout-minutes")) {
     set_from(
         "comm.timeout",

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <functional>
 #include <string_view>
+#include <utility>
 
 namespace mh {
 
@@ -37,14 +38,6 @@ DecoderConfig complete(DecoderConfig c, const Architecture::Args& args) {
 
 Axis embed_axis(const DecoderConfig& c) {
   return {axis::embed, c.hidden};
-}
-
-NormSpec norm_spec(const DecoderConfig& c, Builder& builder) {
-  return {
-      .kind = norm_kind(c.norm),
-      .axis = embed_axis(c),
-      .eps = c.norm_eps,
-      .seen = builder.place(embed_axis(c))};
 }
 
 /// Of the last product of each branch.
@@ -96,8 +89,6 @@ private:
   std::unique_ptr<Embedding> positions_;
 };
 
-enum class NormPlacement : uint8_t { pre, post, branch };
-
 NormPlacement norm_placement(const std::string& name) {
   return name == "post"     ? NormPlacement::post
          : name == "branch" ? NormPlacement::branch
@@ -128,28 +119,6 @@ RotarySpec rotary_spec(const DecoderConfig& c, int64_t dim) {
       .attention = c.rope_attention};
 }
 
-AttentionSpec attention_spec(const DecoderConfig& c, int64_t index) {
-  AttentionSpec spec{
-      .embed = embed_axis(c),
-      .heads = c.heads,
-      .kv_heads = *c.kv_heads,
-      .head_dim = *c.head_dim,
-      .qkv_bias = *c.qkv_bias,
-      .bias = c.bias,
-      .mask = attention_mask(c, index),
-      .dropout = c.attention_dropout,
-      .std = c.init_std,
-      .out_std = out_std(c)};
-  if (c.qk_norm) {
-    spec.qk_norm_eps = c.norm_eps;
-  }
-  if (c.positions == "rope") {
-    const auto pairs = std::llround(static_cast<double>(*c.head_dim) * c.rope_share / 2);
-    spec.rotary = rotary_spec(c, 2 * pairs);
-  }
-  return spec;
-}
-
 LatentAttentionSpec latent_spec(const DecoderConfig& c, int64_t index) {
   LatentAttentionSpec spec{
       .embed = embed_axis(c),
@@ -175,87 +144,11 @@ LatentAttentionSpec latent_spec(const DecoderConfig& c, int64_t index) {
   return spec;
 }
 
-std::unique_ptr<AttentionPart>
-make_attention(Builder& builder, const DecoderConfig& c, int64_t index) {
-  if (c.kv_rank) {
-    return std::make_unique<LatentAttention>(builder, latent_spec(c, index));
-  }
-  return std::make_unique<Attention>(builder, attention_spec(c, index));
-}
-
-class DecoderLayer : public Block {
-public:
-  using MakePart = std::function<std::unique_ptr<FeedForwardPart>()>;
-
-  DecoderLayer(Builder& builder, const DecoderConfig& c, int64_t index, const MakePart& make_mlp)
-      : embed_(embed_axis(c))
-      , placement_(norm_placement(c.norm_placement))
-      , dropout_(c.dropout)
-      , attention_site_(random_key(0, builder.global_name("attention")))
-      , mlp_site_(random_key(0, builder.global_name("mlp")))
-      , attention_norm_(
-            scoped(builder, "attention_norm", [&] { return Norm(builder, norm_spec(c, builder)); })
-        )
-      , attention_(scoped(builder, "attention", [&] { return make_attention(builder, c, index); }))
-      , mlp_norm_(scoped(builder, "mlp_norm", [&] { return Norm(builder, norm_spec(c, builder)); }))
-      , mlp_(scoped(builder, "mlp", make_mlp)) {}
-
-  [[nodiscard]] State forward(const State& state, StepContext& context) const override {
-    at::Tensor x = state[kHidden].value;
-    x = residual("attention", x, *attention_, attention_norm_, attention_site_, context);
-    x = residual("mlp", x, *mlp_, mlp_norm_, mlp_site_, context);
-    return state.with(kHidden, x);
-  }
-
-  [[nodiscard]] bool reads_cache() const override {
-    return attention_->reads_cache() && mlp_->reads_cache();
-  }
-
-private:
-  /// x + part(x), with a norm where the config wants it.
-  template <class Part>
-  at::Tensor residual(
-      std::string_view name,
-      const at::Tensor& x,
-      const Part& part,
-      const Norm& norm,
-      uint64_t site,
-      StepContext& context
-  ) const {
-    StepContext* step = &context;
-    const at::Tensor branch = context.part(name, {x}, [this, step, &part, &norm](const auto& in) {
-      if (placement_ == NormPlacement::pre) {
-        return norm.forward(in[0], *step, [&](const auto& x) { return part.forward(x, *step); });
-      }
-      const at::Tensor y = part.forward(in[0], *step);
-      return placement_ == NormPlacement::branch ? norm.forward(y, *step) : y;
-    });
-    const at::Tensor sum = x + dropout(branch, embed_, dropout_, site, context);
-    return placement_ == NormPlacement::post ? norm.forward(sum, context) : sum;
-  }
-
-  Axis embed_;
-  NormPlacement placement_;
-  double dropout_;
-  uint64_t attention_site_, mlp_site_;
-  Norm attention_norm_;
-  std::unique_ptr<AttentionPart> attention_;
-  Norm mlp_norm_;
-  std::unique_ptr<FeedForwardPart> mlp_;
-};
-
 class HeadBlock : public Block {
 public:
-  HeadBlock(Builder& builder, const DecoderConfig& c)
-      : norm_(scoped(
-            builder,
-            "norm",
-            [&] {
-              return norm_placement(c.norm_placement) == NormPlacement::post
-                         ? nullptr
-                         : std::make_unique<Norm>(builder, norm_spec(c, builder));
-            }
-        ))
+  /// `norm` may be null.
+  HeadBlock(Builder& builder, const DecoderConfig& c, std::unique_ptr<NormPart> norm)
+      : norm_(std::move(norm))
       , vocab_{axis::vocab, *c.vocab}
       , head_(builder, embed_axis(c), vocab_, c.init_std, c.tied ? "embedding.word.weight" : "") {}
 
@@ -291,12 +184,58 @@ public:
   [[nodiscard]] bool reads_cache() const override { return true; }
 
 private:
-  std::unique_ptr<Norm> norm_;
+  std::unique_ptr<NormPart> norm_;
   Axis vocab_;
   VocabHead head_;
 };
 
 } // namespace
+
+DecoderLayer::DecoderLayer(
+    Builder& builder, Axis embed, NormPlacement placement, double dropout, const DecoderParts& parts
+)
+    : embed_(embed)
+    , placement_(placement)
+    , dropout_(dropout)
+    , attention_site_(random_key(0, builder.global_name("attention")))
+    , mlp_site_(random_key(0, builder.global_name("mlp")))
+    , attention_norm_(scoped(builder, "attention_norm", [&] { return parts.norm(builder); }))
+    , attention_(scoped(builder, "attention", [&] { return parts.attention(builder); }))
+    , mlp_norm_(scoped(builder, "mlp_norm", [&] { return parts.norm(builder); }))
+    , mlp_(scoped(builder, "mlp", [&] { return parts.feed_forward(builder); })) {}
+
+State DecoderLayer::forward(const State& state, StepContext& context) const {
+  at::Tensor x = state[kHidden].value;
+  x = residual("attention", x, *attention_, *attention_norm_, attention_site_, context);
+  x = residual("mlp", x, *mlp_, *mlp_norm_, mlp_site_, context);
+  return state.with(kHidden, x);
+}
+
+bool DecoderLayer::reads_cache() const {
+  return attention_->reads_cache() && mlp_->reads_cache();
+}
+
+/// x + part(x), with a norm where the config wants it.
+template <class Part>
+at::Tensor DecoderLayer::residual(
+    std::string_view name,
+    const at::Tensor& x,
+    const Part& part,
+    const NormPart& norm,
+    uint64_t site,
+    StepContext& context
+) const {
+  StepContext* step = &context;
+  const at::Tensor branch = context.part(name, {x}, [this, step, &part, &norm](const auto& in) {
+    if (placement_ == NormPlacement::pre) {
+      return norm.forward(in[0], *step, [&](const auto& x) { return part.forward(x, *step); });
+    }
+    const at::Tensor y = part.forward(in[0], *step);
+    return placement_ == NormPlacement::branch ? norm.forward(y, *step) : y;
+  });
+  const at::Tensor sum = x + mh::dropout(branch, embed_, dropout_, site, context);
+  return placement_ == NormPlacement::post ? norm.forward(sum, context) : sum;
+}
 
 Decoder::Decoder(const DecoderConfig& config, const Args& args)
     : config_(complete(config, args))
@@ -307,13 +246,61 @@ std::unique_ptr<Block> Decoder::embedding(Builder& builder) const {
 }
 
 std::unique_ptr<Block> Decoder::layer(int64_t index, Builder& builder) const {
-  return std::make_unique<DecoderLayer>(builder, config_, index, [&] {
-    return feed_forward(index, builder);
-  });
+  return std::make_unique<DecoderLayer>(
+      builder,
+      embed_axis(config_),
+      norm_placement(config_.norm_placement),
+      config_.dropout,
+      DecoderParts{
+          .norm = [this](Builder& b) { return norm(b); },
+          .attention = [this, index](Builder& b) { return attention(index, b); },
+          .feed_forward = [this, index](Builder& b) { return feed_forward(index, b); }}
+  );
+}
+
+std::unique_ptr<NormPart> Decoder::norm(Builder& builder) const {
+  return std::make_unique<Norm>(
+      builder,
+      NormSpec{
+          .kind = norm_kind(config_.norm),
+          .axis = embed_axis(config_),
+          .eps = config_.norm_eps,
+          .seen = builder.place(embed_axis(config_))}
+  );
+}
+
+std::unique_ptr<AttentionPart> Decoder::attention(int64_t index, Builder& builder) const {
+  if (config_.kv_rank) {
+    return std::make_unique<LatentAttention>(builder, latent_spec(config_, index));
+  }
+  return std::make_unique<Attention>(builder, attention_spec(index));
 }
 
 std::unique_ptr<FeedForwardPart> Decoder::feed_forward(int64_t, Builder& builder) const {
   return std::make_unique<FeedForward>(builder, feed_forward_spec());
+}
+
+AttentionSpec Decoder::attention_spec(int64_t index) const {
+  const DecoderConfig& c = config_;
+  AttentionSpec spec{
+      .embed = embed_axis(c),
+      .heads = c.heads,
+      .kv_heads = *c.kv_heads,
+      .head_dim = *c.head_dim,
+      .qkv_bias = *c.qkv_bias,
+      .bias = c.bias,
+      .mask = attention_mask(c, index),
+      .dropout = c.attention_dropout,
+      .std = c.init_std,
+      .out_std = out_std(c)};
+  if (c.qk_norm) {
+    spec.qk_norm_eps = c.norm_eps;
+  }
+  if (c.positions == "rope") {
+    const auto pairs = std::llround(static_cast<double>(*c.head_dim) * c.rope_share / 2);
+    spec.rotary = rotary_spec(c, 2 * pairs);
+  }
+  return spec;
 }
 
 FeedForwardSpec Decoder::feed_forward_spec() const {
@@ -327,7 +314,10 @@ FeedForwardSpec Decoder::feed_forward_spec() const {
 }
 
 std::unique_ptr<Block> Decoder::head(Builder& builder) const {
-  return std::make_unique<HeadBlock>(builder, config_);
+  auto final_norm = norm_placement(config_.norm_placement) == NormPlacement::post
+                        ? nullptr
+                        : scoped(builder, "norm", [&] { return norm(builder); });
+  return std::make_unique<HeadBlock>(builder, config_, std::move(final_norm));
 }
 
 } // namespace mh

@@ -178,6 +178,22 @@ std::vector<std::string> checked_fields() {
   return fields;
 }
 
+std::vector<std::string> norm_names() {
+  std::vector<std::string> names;
+  for (const NormInfo& norm : kNorms) {
+    names.emplace_back(norm.name);
+  }
+  return names;
+}
+
+std::vector<std::string> activation_names() {
+  std::vector<std::string> names;
+  for (const ActivationInfo& activation : activations()) {
+    names.emplace_back(activation.name);
+  }
+  return names;
+}
+
 int64_t default_ffn_hidden(int64_t hidden, const std::string& activation) {
   return is_gated(activation_kind(activation)) ? (8 * hidden + 3 * 64 - 1) / (3 * 64) * 64
                                                : 4 * hidden;

@@ -139,7 +139,7 @@ Experts::Experts(Builder& builder, const ExpertsSpec& spec)
     : spec_(spec) {
   const Axis experts{axis::expert, spec.experts};
   const Axis hidden{axis::expert_mlp, spec.hidden};
-  const bool gated = is_gated(spec.activation);
+  const bool gated = spec.activation.gated();
   const auto product = [&](const std::string& name, Dims dims, double std) {
     const Placement seen = seen_by_experts();
     Product made;
@@ -168,7 +168,7 @@ Experts::forward(const Tensor& rows, const std::vector<int64_t>& ends, StepConte
   return context.part(
       "activations",
       {wide},
-      [this](const auto& in) { return activate(spec_.activation, in[0]); },
+      [this](const auto& in) { return spec_.activation(in[0]); },
       [&](const Tensor& active) { return grouped_linear(active, down_, ends, context); }
   );
 }
@@ -205,7 +205,7 @@ MixtureOfExperts::MixtureOfExperts(Builder& builder, const MixtureSpec& spec)
            .out_std = spec.out_std}
       );
     }()) {
-  const double products = is_gated(spec.activation) ? 3 : 2;
+  const double products = spec.activation.gated() ? 3 : 2;
   builder.flops.products += 2.0 * products * static_cast<double>(spec.router.chosen * spec.hidden) *
                             static_cast<double>(embed_.elements());
   const auto placed = builder.place(embed_);

@@ -8,6 +8,8 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <array>
+
 namespace mh {
 
 namespace {
@@ -41,7 +43,7 @@ struct Activate : torch::autograd::Function<Activate> {
 
 std::vector<LinearSpec::Out> up_pieces(const FeedForwardSpec& spec) {
   const Axis mlp{axis::mlp, spec.hidden};
-  if (is_gated(spec.activation)) {
+  if (spec.activation.gated()) {
     return {{"gate", mlp}, {"up", mlp}};
   }
   return {{"up", mlp}};
@@ -49,40 +51,36 @@ std::vector<LinearSpec::Out> up_pieces(const FeedForwardSpec& spec) {
 
 } // namespace
 
+std::span<const ActivationInfo> activations() {
+  static const std::array<ActivationInfo, 5> all{{
+      {"gelu", false, "gelu", nullptr},
+      {"gelu_tanh", false, "gelu_tanh", nullptr},
+      {"relu2", false, "", [](const at::Tensor& x) { return at::relu(x).square(); }},
+      {"swiglu", true, "silu", nullptr},
+      {"geglu", true, "gelu", nullptr},
+  }};
+  return all;
+}
+
 ActivationKind activation_kind(const std::string& name) {
-  for (const auto& [known, kind] :
-       {std::pair{"gelu", ActivationKind::gelu},
-        {"gelu_tanh", ActivationKind::gelu_tanh},
-        {"relu2", ActivationKind::relu2},
-        {"swiglu", ActivationKind::swiglu},
-        {"geglu", ActivationKind::geglu}}) {
-    if (name == known) {
-      return kind;
+  std::string names;
+  for (size_t i = 0; i < activations().size(); ++i) {
+    if (name == activations()[i].name) {
+      return static_cast<ActivationKind>(i);
     }
+    names += (i == 0 ? "" : ", ") + std::string(activations()[i].name);
   }
-  throw Error(
-      "there is no activation `" + name + "`", "activations: gelu, gelu_tanh, relu2, swiglu, geglu"
-  );
+  throw Error("there is no activation `" + name + "`", "activations: " + names);
 }
 
 bool is_gated(ActivationKind kind) {
-  return kind == ActivationKind::swiglu || kind == ActivationKind::geglu;
+  return activations()[static_cast<size_t>(kind)].gated;
 }
 
 at::Tensor activate(ActivationKind kind, const at::Tensor& x) {
-  switch (kind) {
-  case ActivationKind::gelu:
-    return Activate::apply(x, "gelu", false);
-  case ActivationKind::gelu_tanh:
-    return Activate::apply(x, "gelu_tanh", false);
-  case ActivationKind::relu2:
-    return at::relu(x).square();
-  case ActivationKind::swiglu:
-    return Activate::apply(x, "silu", true);
-  case ActivationKind::geglu:
-    return Activate::apply(x, "gelu", true);
-  }
-  return x;
+  const ActivationInfo& info = activations()[static_cast<size_t>(kind)];
+  return info.kernel.empty() ? info.plain(x)
+                             : Activate::apply(x, std::string(info.kernel), info.gated);
 }
 
 FeedForwardPart::~FeedForwardPart() = default;
@@ -104,7 +102,7 @@ at::Tensor FeedForward::forward(const at::Tensor& x, StepContext& context) const
   return context.part(
       "activations",
       {wide},
-      [this](const auto& in) { return activate(activation_, in[0]); },
+      [this](const auto& in) { return activation_(in[0]); },
       [&](const at::Tensor& active) { return down_.forward(active, context); }
   );
 }

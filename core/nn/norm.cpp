@@ -44,27 +44,28 @@ struct Normalise : torch::autograd::Function<Normalise> {
 } // namespace
 
 NormKind norm_kind(const std::string& name) {
-  if (name == "layernorm") {
-    return NormKind::layernorm;
+  std::string names;
+  for (size_t i = 0; i < kNorms.size(); ++i) {
+    if (name == kNorms[i].name) {
+      return static_cast<NormKind>(i);
+    }
+    names += (i == 0 ? "" : ", ") + std::string(kNorms[i].name);
   }
-  if (name == "rmsnorm") {
-    return NormKind::rmsnorm;
-  }
-  throw Error("there is no norm `" + name + "`", "norms: layernorm, rmsnorm");
+  throw Error("there is no norm `" + name + "`", "norms: " + names);
 }
 
 at::Tensor normalise(
     NormKind kind, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps
 ) {
   const auto shift = bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt;
-  return Normalise::apply(x, weight, shift, eps, kind == NormKind::layernorm);
+  return Normalise::apply(x, weight, shift, eps, info(kind).centred);
 }
 
 Norm::Norm(Builder& builder, const NormSpec& spec)
     : kind_(spec.kind)
     , eps_(spec.eps) {
   weight_ = &builder.parameter({{"weight", {spec.axis}, Init::ones()}}, spec.seen);
-  if (kind_ == NormKind::layernorm) {
+  if (info(kind_).bias) {
     bias_ = &builder.parameter({{"bias", {spec.axis}, Init::zeros()}}, spec.seen);
   }
 }
@@ -74,11 +75,13 @@ at::Tensor Norm::forward(const at::Tensor& x) const {
   return normalise(kind_, x, weight_->value, bias_ == nullptr ? at::Tensor() : bias_->value, eps_);
 }
 
-at::Tensor Norm::forward(const at::Tensor& x, StepContext& context) const {
+NormPart::~NormPart() = default;
+
+at::Tensor NormPart::forward(const at::Tensor& x, StepContext& context) const {
   return context.part("norms", {x}, [this](const auto& in) { return forward(in[0]); });
 }
 
-at::Tensor Norm::forward(
+at::Tensor NormPart::forward(
     const at::Tensor& x,
     StepContext& context,
     const std::function<at::Tensor(const at::Tensor&)>& reader

@@ -12,6 +12,11 @@
 
 #include <doctest/doctest.h>
 
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 using namespace mh;
 
 namespace {
@@ -38,8 +43,9 @@ DecoderConfig llama() {
   return c;
 }
 
-struct Reader {
-  explicit Reader(const DecoderConfig& config)
+template <class Architecture>
+struct ReaderOf {
+  explicit ReaderOf(const DecoderConfig& config)
       : decoder(config, {.vocab = 30, .seq_length = kSeq})
       , model(
             decoder,
@@ -65,9 +71,11 @@ struct Reader {
 
   Mesh mesh;
   Rules rules;
-  Decoder decoder;
+  Architecture decoder;
   Model model;
 };
+
+using Reader = ReaderOf<Decoder>;
 
 void compare(const DecoderConfig& config) {
   Reader reader(config);
@@ -128,4 +136,93 @@ TEST_CASE("a window changes what tokens beyond it see, and only that") {
   c.window_pattern = {"global"};
   Reader global(c);
   CHECK(at::equal(global.logits(0, kSeq, nullptr), all.logits(0, kSeq, nullptr)));
+}
+
+namespace {
+
+/// A norm, an attention and an activation that the tree does not have.
+class Own : public Decoder {
+public:
+  using Decoder::Decoder;
+
+  struct Halved : NormPart {
+    [[nodiscard]] at::Tensor forward(const at::Tensor& x) const override { return x * 0.5; }
+  };
+
+  struct Negated : AttentionPart {
+    explicit Negated(std::unique_ptr<AttentionPart> usual)
+        : inner(std::move(usual)) {}
+
+    [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const override {
+      return -inner->forward(x, context);
+    }
+
+    [[nodiscard]] bool reads_cache() const override { return inner->reads_cache(); }
+
+    std::unique_ptr<AttentionPart> inner;
+  };
+
+protected:
+  [[nodiscard]] std::unique_ptr<NormPart> norm(Builder&) const override {
+    return std::make_unique<Halved>();
+  }
+
+  [[nodiscard]] std::unique_ptr<AttentionPart>
+  attention(int64_t index, Builder& builder) const override {
+    return std::make_unique<Negated>(Decoder::attention(index, builder));
+  }
+
+  [[nodiscard]] std::unique_ptr<FeedForwardPart>
+  feed_forward(int64_t, Builder& builder) const override {
+    FeedForwardSpec spec = feed_forward_spec();
+    spec.activation = Activation(/*gated=*/false, [](const at::Tensor& x) { return x.tanh(); });
+    return std::make_unique<FeedForward>(builder, spec);
+  }
+};
+
+} // namespace
+
+TEST_CASE("a plugin's own norm, attention and activation replace those parts alone") {
+  DecoderConfig c = gpt();
+  c.bias = false;
+  c.layers = 1;
+  ReaderOf<Own> own(c);
+  Reader usual(c);
+  std::vector<std::string> names, expected;
+  for (const auto& parameter : own.model.parameters().all()) {
+    for (const auto& piece : parameter.pieces) {
+      names.push_back(piece.name);
+    }
+  }
+  for (const auto& parameter : usual.model.parameters().all()) {
+    for (const auto& piece : parameter.pieces) {
+      if (piece.name.find("norm") == std::string::npos) {
+        expected.push_back(piece.name);
+      }
+    }
+  }
+  CHECK(names == expected);
+
+  // By hand, of the same weights: attention of a sequence of one token is its value.
+  const auto weight = [&](const std::string& name) {
+    Parameter* parameter = own.model.parameters().find(name);
+    REQUIRE(parameter != nullptr);
+    for (const Piece& piece : parameter->pieces) {
+      if (piece.name == name) {
+        return parameter->view(parameter->value.detach(), piece);
+      }
+    }
+    return at::Tensor();
+  };
+  at::Tensor x = weight("embedding.word.weight").narrow(0, 0, 1) +
+                 weight("embedding.position.weight").narrow(0, 0, 1);
+  const auto product = [&](const at::Tensor& in, const std::string& name) {
+    return in.matmul(weight("layers.0." + name + ".weight").t());
+  };
+  x = x - product(product(x * 0.5, "attention.v"), "attention.out");
+  x = x + product(product(x * 0.5, "mlp.up").tanh(), "mlp.down");
+  const at::Tensor scores = (x * 0.5).matmul(weight("embedding.word.weight").t());
+  const at::Tensor found = own.logits(0, 1, nullptr)[0][0].narrow(0, 0, 30); // token 0 of sample 0
+  CHECK((found - scores[0].narrow(0, 0, 30)).abs().max().item().toDouble() < 1e-12);
+  CHECK(own.model.reads_cache());
 }

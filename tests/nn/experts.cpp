@@ -63,7 +63,7 @@ at::Tensor dense_loop(
   at::Tensor sum = at::zeros_like(x);
   for (int64_t e = 0; e < kExperts; ++e) {
     at::Tensor wide;
-    if (spec.activation == ActivationKind::swiglu) {
+    if (spec.activation.gated()) {
       const at::Tensor gate_up = weights.at("experts.gate_up.weight")[e];
       wide = at::silu(plus(x.matmul(gate_up[0].t()), "experts.gate_up.bias", {e, 0})) *
              plus(x.matmul(gate_up[1].t()), "experts.gate_up.bias", {e, 1});

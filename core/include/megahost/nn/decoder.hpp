@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace mh {
@@ -71,6 +72,9 @@ namespace decoder_detail {
 /// The fields at which contradictions between fields are reported.
 [[nodiscard]] MH_API std::vector<std::string> checked_fields();
 
+[[nodiscard]] MH_API std::vector<std::string> norm_names();
+[[nodiscard]] MH_API std::vector<std::string> activation_names();
+
 /// `ffn_hidden` where a recipe does not say: 4 hidden, or 8/3 hidden rounded up to a multiple
 /// of 64.
 [[nodiscard]] MH_API int64_t default_ffn_hidden(int64_t hidden, const std::string& activation);
@@ -97,7 +101,7 @@ void decoder_fields(Fields<C>& f) {
   )
       .at_least(1);
   f.add("vocab", &C::vocab, "entries of the vocabulary; the tokenizer's if absent").at_least(1);
-  f.add("norm", &C::norm, "norm of each part of a block").one_of({"layernorm", "rmsnorm"});
+  f.add("norm", &C::norm, "norm of each part of a block").one_of(decoder_detail::norm_names());
   f.add(
        "norm_placement",
        &C::norm_placement,
@@ -134,7 +138,7 @@ void decoder_fields(Fields<C>& f) {
   )
       .at_least(1);
   f.add("activation", &C::activation, "of the feed-forward")
-      .one_of({"gelu", "gelu_tanh", "relu2", "swiglu", "geglu"});
+      .one_of(decoder_detail::activation_names());
   f.add("positions", &C::positions, "how tokens know their positions")
       .one_of({"learned", "rope", "none"});
   f.add("rope_base", &C::rope_base, "base of the rotary wavelengths").above(0);
@@ -220,7 +224,61 @@ using FeedForwardNames = std::function<void(
 [[nodiscard]] MH_API std::vector<HfTensor>
 llama_names(const DecoderConfig& config, const FeedForwardNames& feed_forward);
 
-/// A decoder of the fields above.
+/// Where the norms of a layer are.
+enum class NormPlacement : uint8_t {
+  pre,   ///< x + part(norm(x))
+  post,  ///< norm(x + part(x)), no final norm
+  branch ///< x + norm(part(x))
+};
+
+/// What makes the parts of a layer.
+struct DecoderParts {
+  std::function<std::unique_ptr<NormPart>(Builder&)> norm;
+  std::function<std::unique_ptr<AttentionPart>(Builder&)> attention;
+  std::function<std::unique_ptr<FeedForwardPart>(Builder&)> feed_forward;
+};
+
+/// Attention, then a feed-forward, each on a residual branch with a norm: a decoder's layer, of
+/// parts of any kind. Their names begin with "attention_norm.", "attention.", "mlp_norm.", "mlp.".
+///
+/// State:   "hidden" [seq, batch, embed] -> the same
+class MH_API DecoderLayer : public Block {
+public:
+  DecoderLayer(
+      Builder& builder,
+      Axis embed,
+      NormPlacement placement,
+      double dropout,
+      const DecoderParts& parts
+  );
+  [[nodiscard]] State forward(const State& state, StepContext& context) const override;
+
+  /// As its parts.
+  [[nodiscard]] bool reads_cache() const override;
+
+private:
+  template <class Part>
+  at::Tensor residual(
+      std::string_view name,
+      const at::Tensor& x,
+      const Part& part,
+      const NormPart& norm,
+      uint64_t site,
+      StepContext& context
+  ) const;
+
+  Axis embed_;
+  NormPlacement placement_;
+  double dropout_;
+  uint64_t attention_site_, mlp_site_;
+  std::unique_ptr<NormPart> attention_norm_;
+  std::unique_ptr<AttentionPart> attention_;
+  std::unique_ptr<NormPart> mlp_norm_;
+  std::unique_ptr<FeedForwardPart> mlp_;
+};
+
+/// A decoder of the fields above. A plugin that wants another norm, attention or feed-forward in its
+/// layers overrides what makes that part.
 ///
 /// Parameters: by global name; N is a layer's number, `rope` is rope_head_dim, which q
 /// has in each head too with kv_rank. Experts have names of their own (nn/experts.hpp).
@@ -273,9 +331,19 @@ protected:
   /// With every absent field filled in.
   [[nodiscard]] const DecoderConfig& config() const { return config_; }
 
-  /// What layer `index` has behind its attention; its names begin with "mlp.".
+  /// Each norm of the residual stream, the final one too.
+  [[nodiscard]] virtual std::unique_ptr<NormPart> norm(Builder& builder) const;
+
+  /// What layer `index` begins with.
+  [[nodiscard]] virtual std::unique_ptr<AttentionPart>
+  attention(int64_t index, Builder& builder) const;
+
+  /// What layer `index` has behind its attention.
   [[nodiscard]] virtual std::unique_ptr<FeedForwardPart>
   feed_forward(int64_t index, Builder& builder) const;
+
+  /// As the fields say; without kv_rank.
+  [[nodiscard]] AttentionSpec attention_spec(int64_t index) const;
 
   /// As the fields say; `hidden` is ffn_hidden.
   [[nodiscard]] FeedForwardSpec feed_forward_spec() const;

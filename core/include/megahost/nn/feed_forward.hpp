@@ -9,21 +9,61 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
 namespace mh {
 
 enum class ActivationKind : uint8_t { gelu, gelu_tanh, relu2, swiglu, geglu };
 
-/// Throws:  mh::Error for an unknown name
+/// What a recipe calls an activation, and what computes it.
+struct ActivationInfo {
+  std::string_view name;
+  bool gated;              ///< act(gate) * up of two halves
+  std::string_view kernel; ///< act of our fused kernel, which saves its input only; empty: `plain`
+  at::Tensor (*plain)(const at::Tensor& x);
+};
+
+/// A row for each ActivationKind, in its order.
+///
+/// Source:  arXiv:1606.08415 (GELU), arXiv:2002.05202 (gated), arXiv:2109.08668 (squared ReLU)
+[[nodiscard]] MH_API std::span<const ActivationInfo> activations();
+
+/// The kind of this name.  Throws:  mh::Error naming those there are
 [[nodiscard]] MH_API ActivationKind activation_kind(const std::string& name);
 [[nodiscard]] MH_API bool is_gated(ActivationKind kind);
 
 /// The activation alone. Gated kinds read gate and up halves packed along the last dimension and
-/// return one half's width: act(gate) * up. Saves only its input.
-///
-/// Source:  arXiv:1606.08415 (GELU), arXiv:2002.05202 (gated), arXiv:2109.08668 (squared ReLU)
+/// return one half's width: act(gate) * up.
 [[nodiscard]] MH_API at::Tensor activate(ActivationKind kind, const at::Tensor& x);
+
+/// One of the kinds, or a plugin's own:
+///
+///     mh::Activation(/*gated=*/false, [](const at::Tensor& x) { return at::selu(x); })
+class MH_API Activation {
+public:
+  using Apply = std::function<at::Tensor(const at::Tensor& x)>;
+
+  Activation(ActivationKind kind) // NOLINT(google-explicit-constructor)
+      : Activation(is_gated(kind), [kind](const at::Tensor& x) { return activate(kind, x); }) {}
+
+  /// Args:    gated: `apply` reads gate and up halves packed along the last dimension
+  ///          apply: differentiable
+  Activation(bool gated, Apply apply)
+      : gated_(gated)
+      , apply_(std::move(apply)) {}
+
+  [[nodiscard]] bool gated() const { return gated_; }
+
+  [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const { return apply_(x); }
+
+private:
+  bool gated_;
+  Apply apply_;
+};
 
 /// What a block has behind its attention: a feed-forward of any kind.
 ///
@@ -40,7 +80,7 @@ public:
 struct FeedForwardSpec {
   Axis embed;
   int64_t hidden = 0;
-  ActivationKind activation = ActivationKind::gelu_tanh;
+  Activation activation = ActivationKind::gelu_tanh;
   bool bias = false;
   double std = 0.02, out_std = 0.02;
 };
@@ -57,7 +97,7 @@ public:
   [[nodiscard]] bool reads_cache() const override { return true; }
 
 private:
-  ActivationKind activation_;
+  Activation activation_;
   Linear up_;
   Linear down_;
 };

@@ -7,14 +7,34 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace mh {
 
 enum class NormKind : uint8_t { layernorm, rmsnorm };
 
-/// "layernorm" or "rmsnorm".  Throws:  mh::Error for anything else
+/// What a recipe calls a norm, and what it does.
+struct NormInfo {
+  std::string_view name;
+  bool centred; ///< the mean is subtracted
+  bool bias;    ///< a bias is added
+};
+
+/// A row for each NormKind, in its order.
+inline constexpr std::array<NormInfo, 2> kNorms{{
+    {"layernorm", true, true},
+    {"rmsnorm", false, false},
+}};
+
+[[nodiscard]] constexpr const NormInfo& info(NormKind kind) {
+  return kNorms[static_cast<size_t>(kind)];
+}
+
+/// The kind of this name.  Throws:  mh::Error naming those of kNorms
 [[nodiscard]] MH_API NormKind norm_kind(const std::string& name);
 
 struct NormSpec {
@@ -24,15 +44,13 @@ struct NormSpec {
   Placement seen; ///< of the activation it meets; `builder.place(axis)` for the residual stream
 };
 
-/// y = (x - mean) / sqrt(var + eps) * weight + bias, or y = x / sqrt(mean(x²) + eps) * weight.
+/// A norm of any kind: each row from itself.
 ///
-/// Saves the input and one or two float32 values per row.
 /// Shapes:  x [..., axis] -> the same
-/// Source:  arXiv:1607.06450, arXiv:1910.07467
-class MH_API Norm {
+class MH_API NormPart {
 public:
-  Norm(Builder& builder, const NormSpec& spec);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
+  virtual ~NormPart();
+  [[nodiscard]] virtual at::Tensor forward(const at::Tensor& x) const = 0;
   /// The same as the block's part "norms" (StepContext::part).
   [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const;
   /// reader(norm(x)) where nothing else reads the norm's result.
@@ -41,6 +59,19 @@ public:
       StepContext& context,
       const std::function<at::Tensor(const at::Tensor&)>& reader
   ) const;
+};
+
+/// y = (x - mean) / sqrt(var + eps) * weight + bias, or y = x / sqrt(mean(x²) + eps) * weight.
+///
+/// Parameters: `weight`, `bias` (where the kind has one) [axis].
+/// Memory:  saves the input and one or two float32 values per row
+/// Source:  arXiv:1607.06450, arXiv:1910.07467
+class MH_API Norm : public NormPart {
+public:
+  using NormPart::forward;
+
+  Norm(Builder& builder, const NormSpec& spec);
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const override;
 
 private:
   NormKind kind_;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
 
 namespace mh {
 
@@ -65,7 +66,8 @@ struct Host::Open {
 };
 
 Host::Host(std::vector<fs::path> folders)
-    : folders_(std::move(folders)) {
+    : folders_(std::move(folders))
+    , opening_(std::make_unique<std::recursive_mutex>()) {
   check_libtorch();
 }
 
@@ -80,6 +82,7 @@ bool Host::is_open(const fs::path& file) const {
 }
 
 const PluginInfo& Host::load(const fs::path& file) {
+  const std::lock_guard lock(*opening_);
   const fs::path real = fs::weakly_canonical(file);
   for (const auto& open : open_) {
     if (open->real == real) {
@@ -117,6 +120,7 @@ std::vector<fs::path> Host::files(std::string_view first_prefix) const {
 }
 
 const Registry::Entry* Host::find(Kind kind, std::string_view name) {
+  const std::lock_guard lock(*opening_);
   if (const auto* entry = registry_.find(kind, name)) {
     return entry;
   }
@@ -147,6 +151,7 @@ const Registry::Entry* Host::find(Kind kind, std::string_view name) {
 }
 
 void Host::load_named_for(Kind kind) {
+  const std::lock_guard lock(*opening_);
   const std::string prefix = std::string(info(kind).folder) + "-";
   for (const fs::path& file : files(prefix)) {
     if (file.filename().string().starts_with(prefix)) {
@@ -176,6 +181,7 @@ const Registry::Entry& Host::require(Kind kind, std::string_view name, const Ori
 }
 
 std::vector<FoundPlugin> Host::scan() const {
+  const std::lock_guard lock(*opening_);
   std::vector<FoundPlugin> all;
   const PluginInfo* last = nullptr;
   for (const auto& entry : registry_.entries()) {
@@ -192,6 +198,7 @@ std::vector<FoundPlugin> Host::scan() const {
 }
 
 std::vector<std::string> Host::names(Kind kind) const {
+  const std::lock_guard lock(*opening_);
   std::vector<std::string> names = registry_.names(kind);
   for (const FoundPlugin& found : scan()) {
     for (const auto& offer : found.offers) {

@@ -106,30 +106,32 @@ const Registry::Entry* Registry::find(Kind kind, std::string_view name) const {
   return found.empty() ? nullptr : found.front();
 }
 
-void* Registry::make_any(Kind kind, std::string_view name, const Value& options, const void* args)
-    const {
-  const Entry* entry = find(kind, name);
-  if (entry == nullptr) {
-    const std::string what(info(kind).name);
-    throw Error(
-        "no loaded plugin offers the " + what + " \"" + std::string(name) + "\"",
-        "loaded: " + join(names(kind))
-    );
+const Registry::Entry& Registry::named(Kind kind, std::string_view name) const {
+  if (const Entry* entry = find(kind, name)) {
+    return *entry;
   }
-  const std::string offer = std::string(info(kind).name) + " " + entry->full_name();
-  const std::string kind_name(info(kind).name);
-  const PluginScope scope({entry->plugin->id.c_str(), kind_name.c_str(), "its constructor"});
+  throw Error(
+      "no loaded plugin offers the " + std::string(info(kind).name) + " \"" + std::string(name) +
+          "\"",
+      "loaded: " + join(names(kind))
+  );
+}
+
+void* Registry::make_any(const Entry& entry, const Value& options, const void* args) {
+  const std::string kind_name(info(entry.kind).name);
+  const std::string offer = kind_name + " " + entry.full_name();
+  const PluginScope scope({entry.plugin->id.c_str(), kind_name.c_str(), "its constructor"});
   try {
-    return entry->make(options, args);
+    return entry.make(options, args);
   } catch (const Error&) {
     throw;
   } catch (const c10::Error& error) {
-    refuse_made(offer, *entry, error.what_without_backtrace());
+    refuse_made(offer, entry, error.what_without_backtrace());
   } catch (const std::exception& error) {
     const std::string what = error.what();
-    refuse_made(offer, *entry, what.empty() ? c10::demangle(typeid(error).name()) : what);
+    refuse_made(offer, entry, what.empty() ? c10::demangle(typeid(error).name()) : what);
   } catch (...) {
-    refuse_made(offer, *entry, "its constructor threw something that is no std::exception");
+    refuse_made(offer, entry, "its constructor threw something that is no std::exception");
   }
 }
 

@@ -8,10 +8,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -101,6 +104,31 @@ TEST_CASE("a plugin is opened once") {
   const mh::PluginInfo* first = &host.load(fixture("good"));
   CHECK(&host.load(kFixtures / "." / "good.so") == first);
   CHECK(host.registry().entries().size() == 1);
+}
+
+TEST_CASE("threads that want plugins at the same time open each once") {
+  for (int round = 0; round < 20; ++round) {
+    Folder folder;
+    fs::copy(fixture("good"), folder.path / "optimizers-fixed.so");
+    fs::copy(fixture("other_id"), folder.path / "optimizers-second.so");
+    mh::Host host(std::vector{folder.path});
+    std::atomic<int> made = 0, waiting = 8;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i) {
+      threads.emplace_back([&, name = i % 2 == 0 ? "second" : "org.megahost.test/fixed"] {
+        for (--waiting; waiting > 0;) {
+        }
+        try {
+          made += host.make<mh::LrSchedule>(name, mh::Table(), {.lr = 0.5}) != nullptr ? 1 : 0;
+        } catch (const mh::Error&) { // counted below, as made too few
+        }
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    CHECK(made == 8);
+  }
 }
 
 TEST_CASE("what a plugin makes outlives the host that opened it") {

@@ -14,7 +14,7 @@
 ///
 /// A plugin is opened with RTLD_NOW and RTLD_LOCAL and stays open until the process ends.
 ///
-/// Thread:  open plugins on the main thread, before devices and worker threads are started
+/// Thread:  any; plugins are opened one after the other, what they offer is made side by side
 
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
@@ -23,6 +23,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,8 +79,7 @@ public:
   [[nodiscard]] std::unique_ptr<Base> make(
       std::string_view name, const Value& options = Table(), const typename Base::Args& args = {}
   ) {
-    require(Base::kKind, name);
-    return registry_.make<Base>(name, options, args);
+    return Registry::make<Base>(require(Base::kKind, name), options, args);
   }
 
   /// Each registered plugin, then each library of the search path, opened in a child process.
@@ -88,6 +88,7 @@ public:
   /// Every name of a kind that `find` would find.
   [[nodiscard]] std::vector<std::string> names(Kind kind) const;
 
+  /// Thread:  while no other opens plugins
   [[nodiscard]] Registry& registry() { return registry_; }
 
   [[nodiscard]] const std::vector<std::filesystem::path>& folders() const { return folders_; }
@@ -98,6 +99,7 @@ private:
   [[nodiscard]] bool is_open(const std::filesystem::path& file) const;
 
   std::vector<std::filesystem::path> folders_;
+  std::unique_ptr<std::recursive_mutex> opening_; ///< of open_ and registry_
   std::vector<std::unique_ptr<Open>> open_;
   Registry registry_;
 };

@@ -146,7 +146,19 @@ public:
   [[nodiscard]] std::unique_ptr<Base> make(
       std::string_view name, const Value& options = Table(), const typename Base::Args& args = {}
   ) const {
-    return std::unique_ptr<Base>(static_cast<Base*>(make_any(Base::kKind, name, options, &args)));
+    return make<Base>(named(Base::kKind, name), options, args);
+  }
+
+  /// The same of an entry of the kind.
+  ///
+  /// Thread:  any
+  template <class Base>
+  [[nodiscard]] static std::unique_ptr<Base> make(
+      const Entry& entry,
+      const Value& options = Table(),
+      const typename Base::Args& args = {}
+  ) {
+    return std::unique_ptr<Base>(static_cast<Base*>(make_any(entry, options, &args)));
   }
 
   /// Takes over all entries of a plugin's registry, or none.
@@ -161,8 +173,8 @@ public:
 
 private:
   void add_entry(Entry entry);
-  [[nodiscard]] void*
-  make_any(Kind kind, std::string_view name, const Value& options, const void* args) const;
+  [[nodiscard]] const Entry& named(Kind kind, std::string_view name) const;
+  [[nodiscard]] static void* make_any(const Entry& entry, const Value& options, const void* args);
 
   std::shared_ptr<const PluginInfo> plugin_;
   std::deque<Entry> entries_;

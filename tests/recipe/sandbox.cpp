@@ -4,6 +4,10 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
 
 using mh::Value;
 using mh::test::Folder;
@@ -101,6 +105,40 @@ TEST_CASE("doors that are closed") {
   );
   CHECK(why("return { a = _ENV.os }").starts_with("`os` is not there"));
   CHECK(why("\x1bLua\x54").starts_with("this is compiled Lua, expected its text"));
+}
+
+// lua_globals.txt is the allow-list: a name that is added to the sandbox is added there, too.
+TEST_CASE("a recipe sees the names of lua_globals.txt and no others") {
+  const Value tree = run(R"(
+    local names = {}
+    local function add(prefix, t)
+      for name, value in pairs(t) do
+        names[#names + 1] = prefix .. name
+        if type(value) == "table" then add(prefix .. name .. ".", value) end
+      end
+    end
+    add("", _ENV)
+    return { names = names })"
+  );
+  std::set<std::string> seen;
+  for (const Value& name : tree.find("names")->as_array()) {
+    seen.insert(name.as_string());
+  }
+  std::set<std::string> allowed;
+  std::ifstream file(
+      std::filesystem::path(std::getenv("MEGAHOST_SOURCE")) / "tests/recipe/lua_globals.txt"
+  );
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty() && line[0] != '#') {
+      allowed.insert(line);
+    }
+  }
+  for (const std::string& name : seen) {
+    CHECK_MESSAGE(allowed.count(name) == 1, name << " is in the sandbox, and not on the list");
+  }
+  for (const std::string& name : allowed) {
+    CHECK_MESSAGE(seen.count(name) == 1, name << " is on the list, and not in the sandbox");
+  }
 }
 
 TEST_CASE("an environment that a recipe spoils is gone with it") {

@@ -21,17 +21,19 @@ bool is_comment(const std::string& line) {
   return line.starts_with("///");
 }
 
-/// A documentation comment as Markdown: labels ("Shapes:  ...") become a list, indented examples
-/// stay code.
+/// A documentation comment as Markdown: labels ("Shapes:  ...") become a list; what is fenced or
+/// indented stays code.
 std::string markdown(const std::vector<std::string>& comment) {
   static const std::regex label("(Shapes|Dtype|Units|Returns|Throws|Ranks|Thread|Source): +(.*)");
   std::string text;
-  bool in_list = false;
+  bool in_list = false, in_fence = false;
   for (const std::string& line : comment) {
     std::string words =
         line.substr(std::min<size_t>(line.size(), line.starts_with("/// ") ? 4 : 3));
     std::smatch match;
-    if (std::regex_match(words, match, label)) {
+    if (const bool fence = words.starts_with("```"); fence || in_fence) {
+      in_fence = in_fence != fence;
+    } else if (std::regex_match(words, match, label)) {
       words = (in_list || text.empty() || text.ends_with("\n\n") ? "- **" : "\n- **") +
               match[1].str() + "**: " + match[2].str();
       in_list = true;

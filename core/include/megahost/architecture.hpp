@@ -49,7 +49,7 @@ public:
 
   struct Args {
     int64_t vocab = 0;      ///< from the tokenizer; used where the recipe does not say
-    int64_t seq_length = 0; ///< of the recipe's `model.seq_length`
+    int64_t seq_length = 0; ///< the recipe's `model.seq_length`
   };
 
   virtual ~Architecture();

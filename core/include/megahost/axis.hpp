@@ -1,9 +1,11 @@
 #pragma once
 /// Logical axes: what a dimension of a parameter or an activation means.
 ///
-///   const mh::Dims hidden = {{mh::axis::seq, 4096}, {mh::axis::batch, 1}, {mh::axis::embed,
-///   8192}}; const mh::Dims queries = {{mh::axis::seq, 4096}, {mh::axis::batch, 1},
-///   {mh::axis::heads, 64, 128}};
+/// ```cpp
+/// const mh::Axis seq = {mh::axis::seq, 4096}, batch = {mh::axis::batch, 1};
+/// const mh::Dims hidden = {seq, batch, {mh::axis::embed, 8192}};
+/// const mh::Dims queries = {seq, batch, {mh::axis::heads, 64, 128}};
+/// ```
 ///
 /// A model names its axes; parallel strategies say where an axis lives (placement.hpp). A plugin
 /// may invent axes of its own: an axis that no strategy maps is simply not split.

@@ -20,8 +20,8 @@ namespace mh {
 /// Forward FLOPs per token of the global model, as layers report them while they are built. The
 /// backward pass costs twice as much.
 struct Flops {
-  double products = 0;            ///< of matrix products with weights
-  double attention_per_token = 0; ///< of attention, per token that a token attends to
+  double products = 0;            ///< GEMMs with weights
+  double attention_per_token = 0; ///< attention, per token that a token attends to
 };
 
 /// Consecutive blocks of a model: what one pass of a pipeline stage runs.
@@ -35,13 +35,13 @@ struct ModelChunk {
 
 class Fp8State;
 
-/// How products in FP8 find the scales of their operands.
+/// How GEMMs in FP8 find the scales of their operands.
 ///
 /// Source:  arXiv:2209.05433; delayed and current scaling as in Transformer Engine
 struct Fp8Spec {
   bool delayed = true;      ///< from the largest values of the steps before; else from the tensor
   int64_t history = 1024;   ///< steps
-  bool most_recent = false; ///< of the history only the last step counts
+  bool most_recent = false; ///< only the history's last step counts
   int64_t margin = 0;       ///< scales are smaller by 2^margin
 };
 
@@ -58,8 +58,8 @@ public:
     int64_t vocab_multiple = 1;   ///< local vocabulary rows are padded to a multiple of this
     bool initialise = true;       ///< false where weights are loaded anyway
     std::optional<Fp8Spec> fp8{}; ///< linear layers multiply in FP8, unless their spec says no
-    /// Of the whole pipeline: chunk c lies on stage c % pp, as chunk c / pp of that. Empty: one
-    /// chunk, the whole model.
+    /// Chunks of the whole pipeline: chunk c lies on stage c % pp, as chunk c / pp of that. Empty:
+    /// one chunk, the whole model.
     std::vector<ModelChunk> chunks{};
   };
 
@@ -73,7 +73,7 @@ public:
 
   [[nodiscard]] const Args& args() const { return args_; }
 
-  /// Scales of the products in FP8; null in other precisions.
+  /// Scales of the GEMMs in FP8; null in other precisions.
   [[nodiscard]] const std::shared_ptr<Fp8State>& fp8() const { return fp8_; }
 
   /// {seq, batch, last} of an activation, and its placement.
@@ -110,8 +110,8 @@ public:
     return step_states_;
   }
 
-  /// Initial values come from `ParamSpec::init` alone: under zero 3 they are made later, and only in
-  /// part.
+  /// Initial values come from `ParamSpec::init` alone: under zero 3 they are made later, and only
+  /// in part.
   ///
   /// Throws:  mh::Error if something has written into the value of a parameter made here
   void refuse_written_values() const;

@@ -3,7 +3,9 @@
 /// first that differs is named. It finds what no shape check does: a collective that is missing, or
 /// one too many, whose only trace is a wrong gradient on some ranks.
 ///
-///   x = mh::checked(x, context.place(embed), "layers.3.mixer", "input", context);
+/// ```cpp
+/// x = mh::checked(x, context.place(embed), "layers.3.mixer", "input", context);
+/// ```
 ///
 /// `megahost check` and `megahost run --checking` turn it on (StepContext::checking); off, it costs
 /// one test of a flag.

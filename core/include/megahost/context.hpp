@@ -1,6 +1,6 @@
 #pragma once
 /// What every block can rely on while one microbatch passes: its tokens' positions, documents, mask
-/// and identities, the mesh, the losses it collects. It reaches every pipeline stage beside the
+/// and identities, the mesh, the losses it collects. It reaches every pipeline stage next to the
 /// activations, never through them, so packed documents, padding and context parallelism change no
 /// model.
 
@@ -68,7 +68,7 @@ public:
   /// if the corpus gives it, else 0, 1, 2, ...
   [[nodiscard]] at::Tensor positions();
   /// Index of each of this rank's tokens in its sample, [seq] int64: array "token_index" if the
-  /// batch gives it, else as the strategies deal them out.
+  /// batch gives it, else as the strategies shard them.
   [[nodiscard]] at::Tensor token_index();
 
   /// {seq, batch, last...} with the global sizes of this microbatch.
@@ -109,7 +109,7 @@ public:
   );
 
   /// The same where only `reader` reads the part's result; returns what `reader` does. Of a part
-  /// that is computed again not even the result is kept: its memory is freed after `reader`, and
+  /// that is recomputed not even the result is saved: its memory is freed after `reader`, and
   /// filled again when the gradient of what `reader` returned arrives.
   [[nodiscard]] at::Tensor part(
       std::string_view name,
@@ -123,15 +123,15 @@ public:
   double loss_scale = 1; ///< what every loss is multiplied by before the backward pass (fp16)
   bool training = false; ///< dropout is active
   bool checking = false; ///< layers compare across ranks what should agree (checking.hpp)
-  uint64_t seed = 0;     ///< of dropout: changes with the step
+  uint64_t seed = 0;     ///< dropout's; changes with the step
   int64_t microbatch = 0;
   double imbalance = 1; ///< on the Meta device: what the busiest share of uneven ones is assumed to
                         ///< be, times their mean
   at::DeviceType target = at::kCPU;  ///< what kernels are chosen for, on the Meta device too
-  KeyValueCache* kv_cache = nullptr; ///< of earlier tokens (nn/attention.hpp); generation only
+  KeyValueCache* kv_cache = nullptr; ///< holds earlier tokens (nn/attention.hpp); generation only
   bool last_logits = false; ///< logits of the last token are enough: heads may leave out the others
   const Keep* keep = nullptr;          ///< the current block's recompute plan
-  WeightQueue* weight_queue = nullptr; ///< where products leave their weight gradients, if put off
+  WeightQueue* weight_queue = nullptr; ///< where GEMMs leave weight gradients that are put off
 
 private:
   const Mesh* mesh_;

@@ -52,7 +52,7 @@ public:
   struct Args {
     const Tokenizer* tokenizer = nullptr; ///< outlives the corpus
     int64_t seq_length = 0;
-    int64_t vocab = 0;                    ///< of the model: ids must be below it
+    int64_t vocab = 0;                    ///< the model's: ids must be below it
     std::array<double, 3> split{1, 0, 0}; ///< shares of train, valid, test; they sum to 1
     uint64_t seed = 1234;
   };
@@ -62,7 +62,9 @@ public:
   /// The arrays of every sample. Pure, and reads no data: what it is asked about may not be on this
   /// machine. A plugin whose samples hold others than a decoder's has a function of its own:
   ///
-  ///     static std::vector<mh::ArraySpec> arrays(const Config& config, const Args& args);
+  /// ```cpp
+  /// static std::vector<mh::ArraySpec> arrays(const Config& config, const Args& args);
+  /// ```
   template <class Config>
   [[nodiscard]] static std::vector<ArraySpec> arrays(const Config&, const Args& args) {
     return decoder_arrays(args.seq_length);

@@ -1,8 +1,13 @@
 #pragma once
 /// The two kinds of failure: `mh::Error` is the user's to mend, `mh::InternalError` is ours.
 ///
-///     throw mh::Error("corpus.txt holds 12 tokens, fewer than model.seq_length 1024",
-///                     "give more text, or a shorter model.seq_length", mh::exit_code::data);
+/// ```cpp
+/// throw mh::Error(
+///     "corpus.txt holds 12 tokens, fewer than model.seq_length 1024",
+///     "give more text, or a shorter model.seq_length",
+///     mh::exit_code::data
+/// );
+/// ```
 
 #include "megahost/export.hpp"
 

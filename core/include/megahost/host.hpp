@@ -1,9 +1,11 @@
 #pragma once
 /// Finds plugins, opens them and makes what they offer.
 ///
-///     mh::Host host;                                   // the usual folders
-///     host.load("build/moe.so");                       // what the user named
-///     auto sgd = host.make<mh::Optimizer>("sgd", mh::Table{{"momentum", 0.9}});
+/// ```cpp
+/// mh::Host host;             // the usual folders
+/// host.load("build/moe.so"); // what the user named
+/// auto sgd = host.make<mh::Optimizer>("sgd", mh::Table{{"momentum", 0.9}});
+/// ```
 ///
 /// Only what is named gets opened. A name is looked for
 ///   1. among the plugins opened already: `--plugin FILE`, then the recipe's `plugins`;
@@ -14,7 +16,7 @@
 ///
 /// A plugin is opened with RTLD_NOW and RTLD_LOCAL and stays open until the process ends.
 ///
-/// Thread:  any; plugins are opened one after the other, what they offer is made side by side
+/// Thread:  any; plugins are opened one after the other, what they offer is made at the same time
 
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
@@ -99,7 +101,7 @@ private:
   [[nodiscard]] bool is_open(const std::filesystem::path& file) const;
 
   std::vector<std::filesystem::path> folders_;
-  std::unique_ptr<std::recursive_mutex> opening_; ///< of open_ and registry_
+  std::unique_ptr<std::recursive_mutex> opening_; ///< guards open_ and registry_
   std::vector<std::unique_ptr<Open>> open_;
   Registry registry_;
 };

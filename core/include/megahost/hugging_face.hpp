@@ -5,26 +5,28 @@
 /// An architecture maps its tensors in `hugging_face()` (architecture.hpp) and its fields in a
 /// static function:
 ///
-///     static mh::HfMapping hugging_face_config() {
-///       return {
-///           .models = {{
-///               .model_type = "gpt2",
-///               .architecture = "GPT2LMHeadModel",
-///               .keys = {
-///                   {.key = "n_layer", .field = "layers", .absent = 12},
-///                   {.key = "activation_function", .field = "activation", .absent = "gelu_new",
-///                    .words = {{"gelu_new", "gelu_tanh"}, {"gelu", "gelu"}}},
-///                   {.key = "scale_attn_weights", .absent = true, .words = {{true}}},
-///               },
-///               .always = {{"norm", "layernorm"}},
-///               .harmless = {"summary_type"},
-///           }},
-///           .free = {"dropout"},
-///       };
-///     }
+/// ```cpp
+/// static mh::HfMapping hugging_face_config() {
+///   return {
+///       .models = {{
+///           .model_type = "gpt2",
+///           .architecture = "GPT2LMHeadModel",
+///           .keys = {
+///               {.key = "n_layer", .field = "layers", .absent = 12},
+///               {.key = "activation_function", .field = "activation", .absent = "gelu_new",
+///                .words = {{"gelu_new", "gelu_tanh"}, {"gelu", "gelu"}}},
+///               {.key = "scale_attn_weights", .absent = true, .words = {{true}}},
+///           },
+///           .always = {{"norm", "layernorm"}},
+///           .harmless = {"summary_type"},
+///       }},
+///       .free = {"dropout"},
+///   };
+/// }
+/// ```
 ///
 /// From it the core derives `model = { from = "DIR" }` and `megahost recipe from-hf`, compares a
-/// recipe with the config.json of the weights that it is given, and names keys that nobody knows.
+/// recipe with the config.json of the weights that it is given, and names unknown keys.
 /// `megahost plugins check` tests both mappings (hugging-face-names, hugging-face-config).
 
 #include "megahost/export.hpp"
@@ -46,8 +48,8 @@ struct HfWord {
 /// One key of a config.json.
 struct HfKey {
   std::string key; ///< "rms_norm_eps"; a member of an object with a dot: "rope_parameters.factor"
-  /// Of the section `model`; "seq_length" too. Empty: there is no such field, and of all values
-  /// only those in `words` are possible.
+  /// A field of the section `model`; "seq_length" too. Empty: there is no such field, and of all
+  /// values only those in `words` are possible.
   std::string field{};
   /// What `transformers` takes where the key is absent; null: the field is absent, too.
   Value absent{};
@@ -70,7 +72,7 @@ struct HfModel {
   /// (use_cache, torch_dtype, ids of tokens, ...) are known.
   std::vector<std::string> harmless{};
   /// Changes a config.json so that each of `keys` can be read by itself: what several keys say
-  /// together is brought into one, and keys that are dealt with are erased.
+  /// together is brought into one, and keys that were read are erased.
   ///
   /// Throws:  mh::Error for what the architecture cannot do
   std::function<void(Table& config)> simplify{};

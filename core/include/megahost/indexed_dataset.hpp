@@ -2,9 +2,11 @@
 /// Tokenised corpora on disk, in Megatron's format: PREFIX.bin and PREFIX.idx, read by memory map.
 /// No LibTorch here.
 ///
-///     mh::IndexedDataset corpus("corpus_text_document");
-///     std::vector<int64_t> ids(corpus.length(0));
-///     corpus.read(0, 0, ids);
+/// ```cpp
+/// mh::IndexedDataset corpus("corpus_text_document");
+/// std::vector<int64_t> ids(corpus.length(0));
+/// corpus.read(0, 0, ids);
+/// ```
 
 #include "megahost/export.hpp"
 

@@ -16,7 +16,7 @@ namespace mh {
 
 /// This process's place among all processes of a run.
 struct World {
-  int64_t rank = 0, size = 1;             ///< of all processes
+  int64_t rank = 0, size = 1;             ///< among all processes
   int64_t local_rank = 0, local_size = 1; ///< on this machine
   std::string master_address = "127.0.0.1";
   int master_port = 0;

@@ -1,17 +1,19 @@
 #pragma once
-/// For a training loop of one's own: batches from a corpus, the weights that an optimizer updates,
-/// and their checkpoints. A whole loop is examples/own_loop.cpp; the heart of it is
+/// What a training loop of your own needs: batches from a corpus, the weights that an optimizer
+/// updates, and their checkpoints. A whole loop is examples/own_loop.cpp; the heart of it is
 ///
-///     mh::TrainedWeights weights(model, *optimizer);
-///     for (int64_t step = 1; step <= 5; ++step) {
-///       const auto batch = mh::load_batch(*corpus, mh::Split::train, (step - 1) * 4, 4, 64);
-///       mh::StepContext context(mesh, rules, batch);
-///       (void)model.forward(context);
-///       const mh::Loss& loss = context.losses().front();
-///       mh::backward(loss.sum / context.count(loss));
-///       weights.update({.step = step, .lr = 1e-2});
-///     }
-///     weights.save("runs/mine", 5);
+/// ```cpp
+/// mh::TrainedWeights weights(model, *optimizer);
+/// for (int64_t step = 1; step <= 5; ++step) {
+///   const auto batch = mh::load_batch(*corpus, mh::Split::train, (step - 1) * 4, 4, 64);
+///   mh::StepContext context(mesh, rules, batch);
+///   (void)model.forward(context);
+///   const mh::Loss& loss = context.losses().front();
+///   mh::backward(loss.sum.div(context.count(loss)));
+///   weights.update({.step = step, .lr = 1e-2});
+/// }
+/// weights.save("runs/mine", 5);
+/// ```
 ///
 /// Batch and context live until the backward pass is over: what is recomputed reads them again.
 
@@ -30,7 +32,7 @@ namespace mh {
 
 /// Samples first .. first + count - 1 of a split as one microbatch on the CPU.
 ///
-/// Shapes:  every array [length, count], the corpus's sample arrays side by side
+/// Shapes:  every array [length, count], the corpus's sample arrays as columns
 /// Throws:  mh::Error (exit code 5) if the corpus fails, or its arrays differ between samples
 [[nodiscard]] MH_API Batch
 load_batch(const Corpus& corpus, Split split, int64_t first, int64_t count, int64_t seq_length);

@@ -3,7 +3,7 @@
 ///
 /// dense:  pp x dp x cp x tp        expert:  pp x edp x ep x etp        (tp cp dp = etp ep edp)
 ///
-/// ep never multiplies the world: experts are dealt out over ranks that the dense mesh uses for tp,
+/// ep never multiplies the world: experts are sharded over ranks that the dense mesh uses for tp,
 /// cp and dp. All groups are made at start, in one order, and looked up afterwards.
 
 #include "megahost/export.hpp"
@@ -62,7 +62,7 @@ public:
   /// Waits (on a GPU: makes the current stream wait) and lets go of the buffers.
   ///
   /// Returns: the tensor received, reduced, gathered or scattered; the same one when called again
-  /// Throws:  mh::Error (exit code 4) naming the operation if the others are gone or late
+  /// Throws:  mh::Error (exit code 4) naming the operation if the others are gone or time out
   at::Tensor wait();
 
   /// Whether it is known to be over; Gloo knows only once it was waited for.
@@ -122,7 +122,7 @@ public:
       const std::vector<int64_t>& receive
   ) const;
 
-  /// All-reduce, all-gather and reduce-scatter, started: they run beside what is computed until
+  /// All-reduce, all-gather and reduce-scatter in flight: they overlap with what is computed until
   /// `Pending::wait`. All members start their operations in one order; they may wait in any. The
   /// result goes to `into` (contiguous; `dim` is 0 then) if that is given; a reduce-scatter's may
   /// be this member's slice of what it sends.
@@ -147,8 +147,8 @@ private:
   struct Request {
     const char* name;
     at::Tensor input, result;
-    int64_t dim = 0;   // of the result: where its dimension 0 belongs
-    int64_t peer = -1; // of a transfer
+    int64_t dim = 0;   // where the result's dimension 0 belongs
+    int64_t peer = -1; // the other member of a transfer
   };
 
   using Start = std::function<c10::intrusive_ptr<c10d::Work>(c10d::Backend&)>;
@@ -158,8 +158,8 @@ private:
   std::vector<int64_t> members_ = {0};
   int64_t index_ = 0;
   c10::intrusive_ptr<c10d::Backend> backend_;
-  std::shared_ptr<CollectiveLog> log_; // of the rank: all its groups share it
-  size_t number_ = 0;                  // of the group in the log
+  std::shared_ptr<CollectiveLog> log_; // the rank's: all its groups share it
+  size_t number_ = 0;                  // the group's number in the log
 };
 
 /// Degrees of parallelism. Expert data parallelism follows: edp = tp cp dp / (etp ep).

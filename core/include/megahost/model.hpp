@@ -1,10 +1,13 @@
 #pragma once
 /// A model of an architecture, built for this rank: its pipeline stage's blocks, with local shapes.
 ///
-///   mh::Model model(architecture, {.mesh = &mesh, .rules = &rules, .dtype = at::kFloat, .seq =
-///   64}); model.parameters().allocate_gradients(); mh::StepContext context(mesh, rules, batch);
-///   model.forward(context);
-///   mh::backward(context.losses()...);
+/// ```cpp
+/// mh::Model model(architecture, {.mesh = &mesh, .rules = &rules, .seq = 64, .microbatch = 4});
+/// model.parameters().allocate_gradients();
+/// mh::StepContext context(mesh, rules, batch);
+/// (void)model.forward(context);
+/// mh::backward(context.losses().front().sum);
+/// ```
 
 #include "megahost/architecture.hpp"
 #include "megahost/builder.hpp"
@@ -22,7 +25,7 @@ namespace mh {
 struct Passed {
   std::string name;
   Dims dims;                 ///< global
-  std::vector<int64_t> size; ///< of this rank's part
+  std::vector<int64_t> size; ///< the local shard's
   at::ScalarType dtype = at::kFloat;
   bool differentiable = true; ///< a gradient comes back
 };
@@ -30,7 +33,8 @@ struct Passed {
 class MH_API Model {
 public:
   /// Builds embedding, blocks and head, or those of this stage's chunks (`args.chunks`). `policy`
-  /// may be null: everything is kept. The architecture outlives the model where there are chunks.
+  /// may be null: every activation is saved. The architecture outlives the model where there are
+  /// chunks.
   ///
   /// Ranks:   local
   Model(
@@ -70,7 +74,7 @@ public:
   /// Elements of the whole model's parameters, each counted once.
   [[nodiscard]] int64_t global_elements() const { return elements_; }
 
-  /// Of the whole model.
+  /// FLOPs of the whole model.
   [[nodiscard]] const Flops& flops() const { return flops_; }
 
   /// After each update: what layers gathered over the step changes the next one (step_state.hpp).
@@ -82,7 +86,7 @@ public:
   void forget_step() const;
 
 private:
-  struct Blocks; // of one chunk
+  struct Blocks; // one chunk's
   class Boundaries;
 
   std::unique_ptr<ParameterStore> store_;

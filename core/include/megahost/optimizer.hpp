@@ -30,12 +30,12 @@ struct UpdateItem {
   std::string name;              ///< global name of the piece
   at::Tensor weight;             ///< float32 master weight, updated in place
   at::Tensor gradient;           ///< float32, not yet scaled
-  std::vector<at::Tensor> state; ///< in the order of `state_of()`
+  std::vector<at::Tensor> state; ///< tensors in the order of `state_of()`
   double lr_multiplier = 1;
-  double weight_decay = 0;   ///< at this step; 0 for norms and biases
+  double weight_decay = 0;   ///< this step's; 0 for norms and biases
   at::Tensor parameter = {}; ///< what the model computes with, where that is rounded from `weight`
-  std::vector<int64_t> global_shape = {}; ///< of the tensor that `weight` is a slice of; {}: all
-  std::vector<int64_t> offset = {};       ///< of the slice in it
+  std::vector<int64_t> global_shape = {}; ///< shape that `weight` is a slice of; {}: all of it
+  std::vector<int64_t> offset = {};       ///< where the slice begins in it
   /// The global tensor from each rank's tensor like `weight`; null where this rank holds it all.
   /// Ranks: collective over the mesh axes that split the tensor
   std::function<at::Tensor(const at::Tensor&)> gather = nullptr;
@@ -46,7 +46,7 @@ struct Update {
   int64_t step = 1; ///< number of this update, from 1
   double lr = 0;
   double gradient_scale = 1; ///< multiply gradients by this (clipping, loss scale)
-  uint64_t seed = 0;         ///< of the run, for stochastic rounding
+  uint64_t seed = 0;         ///< the run's, for stochastic rounding
 };
 
 class MH_API Optimizer {
@@ -55,7 +55,7 @@ public:
 
   struct Args {
     at::ScalarType state_dtype = at::kFloat; ///< the recipe's `optimizer.state_dtype`
-    bool stochastic_rounding = false;        ///< the recipe's: of bf16 state and bf16 weights
+    bool stochastic_rounding = false;        ///< the recipe's; of bf16 state and weights
   };
 
   virtual ~Optimizer();
@@ -98,7 +98,7 @@ struct UpdateRule {
   Kind kind = Kind::adam;
   bool decoupled = true;
   bool nesterov = false;
-  bool stochastic_rounding = false; ///< of bf16 state and bf16 weights; else to nearest
+  bool stochastic_rounding = false; ///< rounds bf16 state and weights at random; else to nearest
   double beta1 = 0, beta2 = 0, eps = 0;
 };
 

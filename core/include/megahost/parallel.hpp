@@ -1,9 +1,13 @@
 #pragma once
 /// A loop shared by the threads of a rank.
 ///
-///     mh::parallel_for(0, rows, 16, [&](int64_t begin, int64_t end) {
-///       for (int64_t row = begin; row < end; ++row) { ... }
-///     });
+/// ```cpp
+/// mh::parallel_for(0, rows, 16, [&](int64_t begin, int64_t end) {
+///   for (int64_t row = begin; row < end; ++row) {
+///     sums[row] = 2 * sums[row];
+///   }
+/// });
+/// ```
 
 #include "megahost/export.hpp"
 

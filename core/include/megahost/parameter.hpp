@@ -3,7 +3,7 @@
 /// optimizer know of it.
 ///
 /// A leaf tensor may pack several named pieces along its rows (query, key and value weights share
-/// one product). Names, shapes, initial values, gradient sums and checkpoints belong to pieces.
+/// one GEMM). Names, shapes, initial values, gradient sums and checkpoints belong to pieces.
 
 #include "megahost/axis.hpp"
 #include "megahost/export.hpp"
@@ -26,15 +26,19 @@ namespace mh {
 /// Initial values. Each is a function of the run's seed, the parameter's name and the element's
 /// index in the global tensor, so that every layout begins with the same model:
 ///
-///     mh::Init::normal(0.02)
-///     mh::Init::log_uniform(1e-3, 0.1).mapped([](double dt) { return std::log(std::expm1(dt)); })
-///     mh::Init::of_index([](std::span<const int64_t> i) { return std::log(1.0 + i[1]); })
+/// ```cpp
+/// const mh::Init inits[] = {
+///     mh::Init::normal(0.02),
+///     mh::Init::log_uniform(1e-3, 0.1).mapped([](double dt) { return std::log(std::expm1(dt)); }),
+///     mh::Init::of_index([](std::span<const int64_t> i) { return std::log(1.0 + i[1]); }),
+/// };
+/// ```
 ///
 /// A layer's constructor never writes into a value itself: under zero 3 values are made later, and
 /// only in part.
 class MH_API Init {
 public:
-  /// Of an element, whose index has one number per dimension of the global tensor.
+  /// The value of an element, whose index has one number per dimension of the global tensor.
   using OfIndex = std::function<double(std::span<const int64_t> index)>;
 
   Init() = default; ///< zeros
@@ -48,7 +52,7 @@ public:
   /// Mean 0.
   [[nodiscard]] static Init normal(double std);
 
-  /// In [low, high).
+  /// Uniform in [low, high).
   [[nodiscard]] static Init uniform(double low, double high);
 
   /// Logarithms are uniform: as many values between 0.001 and 0.01 as between 0.01 and 0.1.
@@ -110,9 +114,9 @@ struct Shards {
 /// One named piece as this rank holds it.
 struct Piece {
   std::string name;                  ///< global: "layers.3.attention.q.weight"
-  std::vector<int64_t> global_shape; ///< of the true, unsplit tensor
-  std::vector<int64_t> offset;       ///< of this rank's slice in it
-  std::vector<int64_t> shape;        ///< of this rank's slice, without padding
+  std::vector<int64_t> global_shape; ///< shape of the whole tensor
+  std::vector<int64_t> offset;       ///< where the local shard begins in it
+  std::vector<int64_t> shape;        ///< shape of the local shard, without padding
   int64_t row = 0;                   ///< where the slice starts along dimension 0 of the leaf
   std::vector<int64_t> inside{}; ///< and along the others; empty: at 0 (all but parts of pieces)
   std::vector<GradientSum> sums; ///< gradient reductions it needs
@@ -146,8 +150,8 @@ struct Parameter {
   at::Tensor
       main_grad; ///< float32 (float64 models: float64) of the same shape, accumulated in place
   std::vector<Piece> pieces;
-  int64_t block = 0; ///< of this rank's blocks, the one that made it, counted from 0
-  ParameterListener* listener = nullptr; ///< null: nobody shares this parameter's work
+  int64_t block = 0;                     ///< this rank's block that made it, counted from 0
+  ParameterListener* listener = nullptr; ///< told of this parameter's gradients; null: none is
 
   /// For layers that add weight gradients themselves; `add` gets `main_grad`. Nothing happens where
   /// the parameter is frozen.

@@ -5,12 +5,21 @@
 /// A schedule says in which order each stage runs its passes; `with_transfers` puts the sends and
 /// receives between them:
 ///
-///   class Mine : public mh::PipelineSchedule {
-///     Mine(const Config&, const Args& args) : lists_(mh::with_transfers(args, my_passes(args))) {}
-///     std::vector<mh::Instruction> instructions(int64_t stage) const override {
-///       return lists_[stage];
-///     }
-///   };
+/// ```cpp
+/// class Mine : public mh::PipelineSchedule {
+/// public:
+///   struct Config {};
+///   static void fields(mh::Fields<Config>&) {}
+///   Mine(const Config&, const Args& args)
+///       : lists_(mh::with_transfers(args, my_passes(args))) {}
+///   std::vector<mh::Instruction> instructions(int64_t stage) const override {
+///     return lists_[stage];
+///   }
+///
+/// private:
+///   mh::InstructionLists lists_;
+/// };
+/// ```
 ///
 /// With virtual stages the model goes round the stages several times, or down and up (ChunkOrder).
 ///
@@ -44,7 +53,7 @@ struct Instruction {
     receive_backward, ///< makes room for the output's gradients; does not wait
   };
   Op op = Op::forward;
-  int32_t chunk = 0; ///< of this stage, 0 .. virtual_stages-1
+  int32_t chunk = 0; ///< this stage's, 0 .. virtual_stages-1
   int32_t microbatch = 0;
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
@@ -60,7 +69,7 @@ public:
     int64_t stages = 1, virtual_stages = 1, microbatches = 1;
     ChunkOrder order = ChunkOrder::round; ///< the schedule's; its constructor is not told
 
-    /// Of the model.
+    /// Chunks of the model.
     [[nodiscard]] int64_t chunks() const { return stages * virtual_stages; }
 
     /// The model's chunk that is chunk `local` of stage `stage`.
@@ -90,7 +99,7 @@ public:
   [[nodiscard]] virtual ChunkOrder order() const { return ChunkOrder::round; }
 
   /// The most passes of one chunk whose activations stage `stage` holds at a time: from its forward
-  /// pass to the gradients of its weights. The checker holds the list to it; 0: no promise.
+  /// pass to the gradients of its weights. The checker compares the list with it; 0: no promise.
   [[nodiscard]] virtual int64_t most_live(int64_t /*stage*/) const { return 0; }
 };
 

@@ -51,11 +51,11 @@ private:
 /// "tp: split 0, cp: replicated"; "identical" if nothing else.
 [[nodiscard]] MH_API std::string to_string(const Placement& placement);
 
-/// How tokens are dealt out over the ranks of a mesh axis.
+/// How tokens are sharded over the ranks of a mesh axis.
 enum class Deal : uint8_t {
   blocks, ///< one piece each, in rank order
-  zigzag, ///< of twice as many pieces one early and one late: causal attention is equal work for
-          ///< all
+  zigzag, ///< two of twice as many pieces, one early and one late: causal attention is equal work
+          ///< for all ranks
 };
 
 /// One line of a strategy: dimensions with this meaning are cut along this mesh axis.
@@ -71,16 +71,16 @@ struct Run {
   friend bool operator==(const Run&, const Run&) = default;
 };
 
-/// What rank `index` of `ranks` is dealt of `size` tokens, in the order in which it holds them.
+/// The tokens of `size` that rank `index` of `ranks` holds, in the order in which it holds them.
 ///
 /// Throws:  mh::Error if the pieces cannot be equal
 [[nodiscard]] MH_API std::vector<Run> dealt(Deal deal, int64_t size, int64_t ranks, int64_t index);
 
 /// Rules apply in this order, and each mesh axis is used at most once per tensor. So with tensor
-/// parallelism [seq, batch, heads] gives tp to heads, and with sequence parallelism beside it
+/// parallelism [seq, batch, heads] gives tp to heads, and with sequence parallelism, too,
 /// [seq, batch, embed] leaves tp to seq: nothing else in any layer knows about it.
 enum class Tier : uint8_t {
-  features, ///< heads, kv_heads, mlp, vocab, expert: what a product makes
+  features, ///< heads, kv_heads, mlp, vocab, expert: what a GEMM makes
   tokens,   ///< batch, seq: whose tokens a rank sees; inputs, labels and masks stop here
   between,  ///< seq between the regions that features are split in
 };
@@ -92,7 +92,7 @@ struct MH_API Rules {
   /// How attention looks at tokens of other ranks, where a strategy splits samples (strategy.hpp).
   std::shared_ptr<const AttentionMethod> attention{};
 
-  /// How tokens reach experts of other ranks, where a strategy deals experts out (nn/experts.hpp).
+  /// How tokens reach experts of other ranks, where a strategy shards experts (nn/experts.hpp).
   std::shared_ptr<const ExpertMethod> experts{};
 
   /// Derives the placement of an activation.
@@ -134,7 +134,7 @@ local_sizes(const Dims& dims, const Placement& placement, const Mesh& mesh);
 [[nodiscard]] MH_API at::Tensor
 convert(const at::Tensor& tensor, const Placement& from, const Placement& to, const Mesh& mesh);
 
-/// The two halves of `convert` without autograd, for Functions that place them beside a product.
+/// The two halves of `convert` without autograd, for Functions that overlap them with a GEMM.
 [[nodiscard]] MH_API at::Tensor convert_forward(
     const at::Tensor& tensor, const Placement& from, const Placement& to, const Mesh& mesh
 );

@@ -1,22 +1,27 @@
 #pragma once
 /// The face of a plugin: one const data symbol. A whole plugin:
 ///
-///     #include <megahost/optimizer.hpp>
-///     #include <megahost/plugin.hpp>
+/// ```cpp
+/// #include <megahost/optimizer.hpp>
+/// #include <megahost/plugin.hpp>
 ///
-///     class Sgd : public mh::Optimizer {
-///      public:
-///       struct Config { double momentum = 0; };
-///       static void fields(mh::Fields<Config>& f) {
-///         f.add("momentum", &Config::momentum, "factor of the previous update").range(0, 1);
-///       }
-///       Sgd(const Config& config, const Args&);
-///       ...
-///     };
+/// class Sgd : public mh::Optimizer {
+/// public:
+///   struct Config {
+///     double momentum = 0;
+///   };
+///   static void fields(mh::Fields<Config>& f) {
+///     f.add("momentum", &Config::momentum, "factor of the previous update").range(0, 1);
+///   }
+///   Sgd(const Config& config, const Args&);
+///   std::vector<mh::StateSpec> state() const override;
+///   void update(std::span<mh::UpdateItem> items, const mh::Update& update) const override;
+/// };
 ///
-///     MH_PLUGIN("org.example.sgd", "1.0.0", "Stochastic gradient descent", [](mh::Registry& r) {
-///       r.add<Sgd>("sgd", "gradient descent with momentum");
-///     })
+/// MH_PLUGIN("org.example.sgd", "1.0.0", "Stochastic gradient descent", [](mh::Registry& r) {
+///   r.add<Sgd>("sgd", "gradient descent with momentum");
+/// })
+/// ```
 ///
 /// It is built as a shared library with hidden visibility (meson: `shared_module` with the
 /// dependency `megahost`). The host opens it once and never closes it. What it refuses, and when:
@@ -54,7 +59,7 @@ struct mh_plugin {
   uint32_t size;          ///< sizeof(mh_plugin) where the plugin was built
   uint32_t api;           ///< MH_PLUGIN_API
   const char* id;         ///< reverse domain name, "org.example.moe"; the first half of full names
-  const char* version;    ///< of the plugin: "1.2.0"
+  const char* version;    ///< the plugin's: "1.2.0"
   const char* license;    ///< SPDX
   const char* summary;    ///< one line
   const char* abi_tag;    ///< MH_ABI_TAG
@@ -66,7 +71,7 @@ struct mh_plugin {
 /// The pin. Its name spells the tag; only a host of the same tag defines it (core/host/pin.cpp).
 extern MH_API const char MH_PIN;
 
-/// Among a library's exports only where it was compiled without -fvisibility=hidden.
+/// A library exports it only where it was compiled without -fvisibility=hidden.
 [[gnu::used]] inline const char mh_plugin_visible = 1;
 
 } // extern "C"

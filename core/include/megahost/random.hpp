@@ -25,15 +25,14 @@ namespace mh {
 philox(uint64_t key, uint64_t counter_low, uint64_t counter_high);
 
 /// Standard normal numbers, float32: number i depends on (key, i) only.
-MH_API void
-standard_normals(uint64_t key, int64_t first, std::span<double> ret_values);
+MH_API void standard_normals(uint64_t key, int64_t first, std::span<double> ret_values);
 
 /// Numbers in [0, 1), multiples of 2^-24: number i depends on (key, i) only.
 MH_API void standard_uniforms(uint64_t key, int64_t first, std::span<double> ret_values);
 
-/// Fills a slice of a global tensor: `write(first, ret_values)` gives the values of a part of a row,
-/// whose first element has the index `first` in the global tensor (row-major). Threads call it at
-/// the same time. Nothing is done on the Meta device.
+/// Fills a slice of a global tensor: `write(first, ret_values)` gives the values of a part of a
+/// row, whose first element has the index `first` in the global tensor (row-major). Threads call it
+/// at the same time. Nothing is done on the Meta device.
 ///
 /// Shapes:  slice [n0, n1, ...] at `offset` of a tensor of `global_shape`
 /// Dtype:   any float

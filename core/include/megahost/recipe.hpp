@@ -3,14 +3,16 @@
 ///
 /// A recipe file is Lua, TOML or JSON and says the same in each:
 ///
-///     return {
-///       name      = "tiny",
-///       model     = { use = "llama", layers = 4, hidden = 256, heads = 4, seq_length = 256 },
-///       optimizer = { use = "adamw", lr = 1e-3 },
-///       batch     = { global = 8, micro = 4 },
-///       data      = { use = "text", paths = { "book.txt" } },
-///       train     = { iters = 200 },
-///     }
+/// ```lua
+/// return {
+///   name      = "tiny",
+///   model     = { use = "llama", layers = 4, hidden = 256, heads = 4, seq_length = 256 },
+///   optimizer = { use = "adamw", lr = 1e-3 },
+///   batch     = { global = 8, micro = 4 },
+///   data      = { use = "text", paths = { "book.txt" } },
+///   train     = { iters = 200 },
+/// }
+/// ```
 ///
 /// Each section with a `use` is a plugin's: its own fields lie in `options`, complete and checked
 /// against the plugin's schema; the fields that the core reads itself are members.
@@ -60,7 +62,7 @@ struct Recipe {
     std::string order = "tp-cp-ep-dp-pp";
     int64_t bucket_size = int64_t{10} << 20; ///< gradients that are summed over ranks together
     std::string reduce_dtype = "fp32";       ///< fp32 | bf16: the format in which they travel
-    bool overlap = true;                     ///< sums start while the backward pass goes on
+    bool overlap = true;                     ///< gradients are reduced while the backward pass runs
 
     /// Ranks of one copy of the model: tensor x pipeline x context.
     [[nodiscard]] int64_t model_ranks() const { return tensor * pipeline * context; }
@@ -86,7 +88,7 @@ struct Recipe {
 
   struct Optimizer : PluginSection {
     double lr = 3e-4;
-    double weight_decay = 0.1;                      ///< of matrices; norms and biases have none
+    double weight_decay = 0.1;                      ///< matrices' only; norms and biases have none
     std::string weight_decay_schedule = "constant"; ///< constant | linear | cosine
     std::optional<double> weight_decay_start;       ///< where the schedule starts
     bool decay_vectors = false;                     ///< weight decay of norms and biases too
@@ -94,7 +96,7 @@ struct Recipe {
     std::vector<ParameterGroup> groups;
     bool master_weights = true;       ///< float32 copies of bf16 weights
     std::string state_dtype = "fp32"; ///< fp32 | bf16
-    bool stochastic_rounding = false; ///< of bf16 state, and of bf16 weights without masters
+    bool stochastic_rounding = false; ///< rounds bf16 state, and bf16 weights without masters
     bool offload = false;             ///< masters and state in host memory
   };
 
@@ -156,11 +158,11 @@ struct Recipe {
     int64_t hysteresis = 2; ///< overflows that it takes until the scale is halved
   };
 
-  /// How precision "fp8" finds the scales of a product's operands.
+  /// How precision "fp8" finds the scales of a GEMM's operands.
   struct Fp8 {
     std::string recipe = "delayed"; ///< delayed | current
     int64_t history = 1024;         ///< steps whose largest values delayed scaling remembers
-    std::string amax = "max";       ///< of the history: max | most_recent
+    std::string amax = "max";       ///< taken from the history: max | most_recent
     int64_t margin = 0;             ///< scales are smaller by 2^margin
   };
 
@@ -185,7 +187,7 @@ struct Recipe {
   /// How ranks talk to one another.
   struct Comm {
     double timeout = 600;   ///< seconds after which a rank gives up waiting for the others
-    double hang_after = 10; ///< seconds without progress after which late ranks are named; 0: never
+    double hang_after = 10; ///< seconds without progress until a rank is named; 0: never
   };
 
   struct Log {

@@ -1,6 +1,6 @@
 #pragma once
-/// Recompute policies: which activations are kept for the backward pass, and which are computed
-/// again.
+/// Recompute policies (activation checkpointing): which activations are saved for the backward
+/// pass, and which are recomputed.
 ///
 /// Source:  arXiv:1604.06174 (groups of blocks), arXiv:2205.05198 (selective recomputation)
 
@@ -24,7 +24,7 @@ inline constexpr std::array<std::string_view, 5> kRecomputeParts{
 struct Keep {
   bool everything = true; ///< false: only the block's input; the block runs again in backward
   bool joined = false;    ///< not even that: it runs again together with the block before it
-  std::vector<std::string> redo{}; ///< parts computed again, of kRecomputeParts
+  std::vector<std::string> redo{}; ///< parts that are recomputed, among kRecomputeParts
 
   [[nodiscard]] bool redoes(std::string_view part) const {
     for (const auto& name : redo) {

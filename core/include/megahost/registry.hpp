@@ -78,9 +78,9 @@ public:
     /// Makes one: an interface pointer of the kind, owned by the caller. `args` points to the
     /// interface's Args. Use `Registry::make`.
     std::function<void*(const Value& options, const void* args)> make;
-    /// Of an architecture that has a `hugging_face_config()`; else null.
+    /// The mapping of an architecture that has a `hugging_face_config()`; else null.
     std::shared_ptr<const HfMapping> hugging_face{};
-    /// Of a corpus: `Corpus::arrays`, with `args` as above; empty for other kinds.
+    /// A corpus's `Corpus::arrays`, with `args` as above; empty for other kinds.
     std::function<std::vector<ArraySpec>(const Value& options, const void* args)> arrays{};
 
     [[nodiscard]] MH_API std::string full_name() const;
@@ -153,11 +153,8 @@ public:
   ///
   /// Thread:  any
   template <class Base>
-  [[nodiscard]] static std::unique_ptr<Base> make(
-      const Entry& entry,
-      const Value& options = Table(),
-      const typename Base::Args& args = {}
-  ) {
+  [[nodiscard]] static std::unique_ptr<Base>
+  make(const Entry& entry, const Value& options = Table(), const typename Base::Args& args = {}) {
     return std::unique_ptr<Base>(static_cast<Base*>(make_any(entry, options, &args)));
   }
 

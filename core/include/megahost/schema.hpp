@@ -1,13 +1,17 @@
 #pragma once
-/// What a section of a recipe may hold: declared once beside the code that reads it, used to check
+/// What a section of a recipe may hold: declared once next to the code that reads it, used to check
 /// recipes, to fill in defaults, to print help and to complete keys in editors.
 ///
-///     struct Config { int64_t layers = 12; std::optional<int64_t> head_dim; };
-///     static void fields(mh::Fields<Config>& f) {
-///       f.add("layers", &Config::layers, "number of transformer blocks").at_least(1);
-///       f.add("head_dim", &Config::head_dim, "size of a head; hidden / heads if
-///       absent").at_least(1);
-///     }
+/// ```cpp
+/// struct Config {
+///   int64_t layers = 12;
+///   std::optional<int64_t> head_dim;
+/// };
+/// static void fields(mh::Fields<Config>& f) {
+///   f.add("layers", &Config::layers, "transformer blocks").at_least(1);
+///   f.add("head_dim", &Config::head_dim, "size of a head; hidden / heads if absent").at_least(1);
+/// }
+/// ```
 
 #include "megahost/export.hpp"
 #include "megahost/value.hpp"
@@ -61,7 +65,7 @@ struct Field {
   std::vector<std::string> choices;
   /// Words that are not accepted yet, with the sentence that says why.
   std::map<std::string, std::string> refused;
-  std::shared_ptr<const Schema> item; ///< of tables that are read into a struct: what each holds
+  std::shared_ptr<const Schema> item; ///< what each table holds, where they are read into a struct
 };
 
 /// A closed list of fields, and the conditions between them.
@@ -79,19 +83,20 @@ struct MH_API Schema {
 
 /// What is wrong with one key of a recipe.
 struct Problem {
-  Origin origin;       ///< of the key or of the value
+  Origin origin;       ///< where the key or the value stands
   std::string key;     ///< "optimizer.lr"
   std::string message; ///< "unknown option `warmpu` in optimizer"
-  std::string label;   ///< beside the caret: "did you mean `warmup`?"
+  std::string label;   ///< next to the caret: "did you mean `warmup`?"
   std::string note;    ///< last line: "adamw takes: lr, betas"
 };
 
 /// Checks a table against a schema and fills in the defaults.
 ///
+/// `path` is the table's key in the recipe, "optimizer"; problems are appended. Fields whose
+/// default is null stay absent. The schema's checks run only if no field of the table was refused.
+///
 /// Returns: the complete table, keys in the schema's order; values that were refused keep their
-/// default `path` is the table's key in the recipe, "optimizer"; problems are appended. Fields
-/// whose default is null stay absent. The schema's checks run only if no field of the table was
-/// refused.
+///          default
 [[nodiscard]] MH_API Value complete(
     const Schema& schema,
     const Value& table,

@@ -2,7 +2,9 @@
 /// Shuffled orders without state or memory: for corpora, whose samples are pure functions of an
 /// index.
 ///
-///     uint64_t place = mh::shuffled(index % size, size, mh::mix(seed + index / size));
+/// ```cpp
+/// uint64_t place = mh::shuffled(sample % size, size, mh::mix(seed + sample / size));
+/// ```
 
 #include <bit>
 #include <cstdint>

@@ -2,7 +2,7 @@
 /// What flows from block to block: a few named activations.
 ///
 /// Decoders carry one, "hidden" [seq, batch, embed]; encoder-decoder models carry the encoder's
-/// output beside it. The dimensions travel with the tensor, so a pipeline knows what to send and
+/// output next to it. The dimensions travel with the tensor, so a pipeline knows what to send and
 /// receive.
 
 #include "megahost/axis.hpp"

@@ -7,7 +7,7 @@
 
 namespace mh {
 
-/// Microbatches come in any order, and those that are computed again come twice: what is gathered
+/// Microbatches come in any order, and those that are recomputed come twice: what is gathered
 /// must not depend on either.
 class MH_API StepState {
 public:

@@ -1,11 +1,20 @@
 #pragma once
 /// Parallel strategies: which logical axes lie along which mesh axis, and the mechanism that needs.
 ///
-///   class Tensor : public mh::Strategy {   // megatron's tensor parallelism is four rules
-///     void rules(mh::Rules& r) const override {
-///       for (auto a : {axis::heads, axis::kv_heads, axis::mlp, axis::vocab})
-///       r.features.push_back({a, MeshAxis::tp});
+/// ```cpp
+/// class Tensor : public mh::Strategy { // Megatron's tensor parallelism is four rules
+/// public:
+///   struct Config {};
+///   static void fields(mh::Fields<Config>&) {}
+///   Tensor(const Config&, const Args&) {}
+///   void rules(mh::Rules& rules) const override {
+///     using namespace mh::axis;
+///     for (const auto logical : {heads, kv_heads, mlp, vocab}) {
+///       rules.features.push_back({logical, mh::MeshAxis::tp});
 ///     }
+///   }
+/// };
+/// ```
 
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
@@ -22,7 +31,7 @@ namespace mh {
 class StepContext;
 
 /// Attention between tokens that lie on several ranks: what a strategy that splits samples supplies
-/// beside its rules (`rules.attention`). Kernels for it are in nn/attention_kernel.hpp.
+/// in addition to its rules (`rules.attention`). Kernels for it are in nn/attention_kernel.hpp.
 class MH_API AttentionMethod {
 public:
   virtual ~AttentionMethod();

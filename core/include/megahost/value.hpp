@@ -1,8 +1,10 @@
 #pragma once
 /// The tree that recipes are made of: what TOML can say, each value with the place it came from.
 ///
-///     mh::Value options = mh::Table{{"lr", 3e-4}, {"betas", mh::Value::Array{0.9, 0.95}}};
-///     double lr = options.find("lr")->as_number();
+/// ```cpp
+/// mh::Value options = mh::Table{{"lr", 3e-4}, {"betas", mh::Value::Array{0.9, 0.95}}};
+/// double lr = options.find("lr")->as_number();
+/// ```
 
 #include "megahost/export.hpp"
 

@@ -18,10 +18,10 @@
 
 namespace mh {
 
-/// Which tokens a query sees, beside its document's bounds (the context's array "segments").
+/// Which tokens a query sees, within its document's bounds (the context's array "segments").
 struct AttentionMask {
   bool causal = true; ///< itself and those before it
-  int64_t window = 0; ///< of these only the last `window`, itself counted; 0: all. Needs causal
+  int64_t window = 0; ///< only the last `window` of these, itself counted; 0: all. Needs causal
 };
 
 /// Dropout of the attention probabilities.
@@ -35,11 +35,11 @@ struct AttentionSpec {
   Axis embed;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   bool qkv_bias = false;
-  bool bias = false;                   ///< of the output product
+  bool bias = false;                   ///< whether the output projection has one
   std::optional<double> qk_norm_eps{}; ///< RMSNorm of each head of q and k, before the rotation
   std::optional<RotarySpec> rotary{};
   AttentionMask mask{};
-  double dropout = 0;                ///< of the attention probabilities
+  double dropout = 0;                ///< share of attention probabilities that are dropped
   double std = 0.02, out_std = 0.02; ///< initial weights
 };
 
@@ -119,7 +119,7 @@ public:
   [[nodiscard]] virtual bool reads_cache() const { return false; }
 };
 
-/// Projections, query-key norm, rotary embedding, core attention and output product.
+/// Projections, query-key norm, rotary embedding, core attention and output projection.
 ///
 /// Parameters: `q`, `k`, `v`, `out` (weight, bias); `q_norm.weight`, `k_norm.weight` [head_dim].
 /// Shapes: x [seq, batch, embed] -> the same. Throws: mh::Error for a window without causal

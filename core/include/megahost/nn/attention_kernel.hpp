@@ -12,7 +12,7 @@
 
 namespace mh::ops {
 
-/// What queries see, beside the tensors; see `attention`.
+/// What queries see, in addition to the tensors; see `attention`.
 struct AttentionMask {
   bool causal = true;
   int64_t window = 0; ///< only keys fewer than so many positions away; 0: all
@@ -41,7 +41,7 @@ struct AttentionDropout {
   int64_t key = 0;
   std::optional<at::Tensor> samples = std::nullopt; ///< [batch] int64; needed if p is not 0
   int64_t first_head = 0;
-  int64_t first_key = 0; ///< of a call that sees some of a sample's keys, neighbours: the first
+  int64_t first_key = 0; ///< the first key, where a call sees neighbouring keys of a sample
   int64_t all_keys = 0;  ///< and how many there are in all; 0: the call sees them all
 };
 

@@ -277,8 +277,8 @@ private:
   std::unique_ptr<FeedForwardPart> mlp_;
 };
 
-/// A decoder of the fields above. A plugin that wants another norm, attention or feed-forward in its
-/// layers overrides what makes that part.
+/// A decoder of the fields above. A plugin that wants another norm, attention or feed-forward in
+/// its layers overrides what makes that part.
 ///
 /// Parameters: by global name; N is a layer's number, `rope` is rope_head_dim, which q
 /// has in each head too with kv_rank. Experts have names of their own (nn/experts.hpp).

@@ -1,10 +1,12 @@
 #pragma once
 /// The operators of expert layers: which slot each token gets at an expert, rows to slots and back,
-/// products of one matrix per expert. What experts and token dispatchers are made of.
+/// GEMMs with one matrix per expert. Experts and token dispatchers are made of them.
 ///
-///   const auto [slots, ends] = mh::ops::expert_slots(choices, 0, experts, 0);
-///   auto rows = mh::ops::to_slots(x, slots, count);              // sorted by expert
-///   auto y = mh::ops::from_slots(f(rows), slots, weights);       // back, weighted sums
+/// ```cpp
+/// const auto [slots, ends] = mh::ops::expert_slots(choices, 0, experts, 0);
+/// auto rows = mh::ops::to_slots(x, slots, count);              // sorted by expert
+/// auto y = mh::ops::from_slots(rows.relu(), slots, weights);   // back, weighted sums
+/// ```
 
 #include "megahost/export.hpp"
 
@@ -19,14 +21,13 @@ namespace mh::ops {
 /// Slots of the choices of experts `first` .. first + experts - 1: sorted by expert, then by token.
 ///
 /// Returns: slots like choices, -1 where the choice is another expert's or none (-1); and where
-/// each
-///          expert's slots begin, [experts + 1] int64. `pad` > 0: each expert has so many, whatever
-///          chose it
+///          each expert's slots begin, [experts + 1] int64. `pad` > 0: each expert has so many,
+///          however many chose it
 /// Shapes:  choices [tokens, k] int64
 [[nodiscard]] MH_API std::tuple<at::Tensor, at::Tensor>
 expert_slots(const at::Tensor& choices, int64_t first, int64_t experts, int64_t pad);
 
-/// Copies each token's row to its slots; slots that nobody has are 0. Differentiable in x.
+/// Copies each token's row to its slots; slots without a token are 0. Differentiable in x.
 ///
 /// Shapes:  x [tokens, n]; slots [tokens, k] int64 -> [count, n]
 [[nodiscard]] MH_API at::Tensor

@@ -21,20 +21,20 @@ namespace mh {
 struct LatentAttentionSpec {
   Axis embed;
   int64_t heads = 0;
-  int64_t head_dim = 0;            ///< of queries and keys, without what is rotated
-  int64_t value_dim = 0;           ///< of values, at most head_dim + rotary.dim
-  std::optional<int64_t> q_rank{}; ///< of the queries' latent; from x itself if absent
-  int64_t kv_rank = 0;             ///< of the latent of keys and values
+  int64_t head_dim = 0;            ///< elements of a query or key, without the rotated ones
+  int64_t value_dim = 0;           ///< elements of a value, at most head_dim + rotary.dim
+  std::optional<int64_t> q_rank{}; ///< width of the queries' latent; absent: from x itself
+  int64_t kv_rank = 0;             ///< width of the latent of keys and values
   RotarySpec rotary{};             ///< `dim` elements are added to each query and key
-  double score_scale = 1;          ///< of the scores, beside 1 / sqrt(head_dim + rotary.dim)
-  double norm_eps = 1e-6;          ///< of the latents' RMSNorms
+  double score_scale = 1;          ///< scores' factor, times 1 / sqrt(head_dim + rotary.dim)
+  double norm_eps = 1e-6;          ///< epsilon of the latents' RMSNorms
   AttentionMask mask{};
-  double dropout = 0;                ///< of the attention probabilities
+  double dropout = 0;                ///< share of attention probabilities that are dropped
   double std = 0.02, out_std = 0.02; ///< initial weights
 };
 
-/// q = up(norm(down(x))), [k, v] = up(norm(down(x))), rotated parts beside them, core attention and
-/// output product.
+/// q = up(norm(down(x))), [k, v] = up(norm(down(x))), rotated parts in addition to them, core
+/// attention and output projection.
 ///
 /// Rotated elements lie in pairs of neighbours, as in DeepSeek's weights. Heads are split like
 /// those of other attention; latents lie like the residual stream.

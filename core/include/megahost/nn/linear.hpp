@@ -1,11 +1,17 @@
 #pragma once
-/// The linear layer: one product, its placements and its gradients, in one autograd Function.
+/// The linear layer: one GEMM, its placements and its gradients, in one autograd Function.
 ///
-///   mh::Linear qkv(builder, {.in = {axis::embed, 4096},
-///                            .outs = {{"q", {axis::heads, 32, 128}}, {"k", {axis::kv_heads, 8,
-///                            128}},
-///                                     {"v", {axis::kv_heads, 8, 128}}}});
-///   auto parts = qkv.parts(qkv.forward(hidden, context));   // q, k, v
+/// ```cpp
+/// mh::Linear qkv(builder, {
+///     .in = {mh::axis::embed, 4096},
+///     .outs = {
+///         {"q", {mh::axis::heads, 32, 128}},
+///         {"k", {mh::axis::kv_heads, 8, 128}},
+///         {"v", {mh::axis::kv_heads, 8, 128}},
+///     },
+/// });
+/// auto parts = qkv.parts(qkv.forward(x, context)); // q, k, v
+/// ```
 
 #include "megahost/builder.hpp"
 #include "megahost/context.hpp"
@@ -21,25 +27,25 @@ namespace mh {
 
 struct LinearSpec {
   struct Out {
-    std::string name; ///< of the piece; its parameters are `name.weight` and `name.bias`
+    std::string name; ///< the piece's; parameters are `name.weight` and `name.bias`
     Axis axis;
   };
 
   Axis in;
-  std::vector<Out> outs; ///< pieces that share the product, packed along the output
+  std::vector<Out> outs; ///< pieces that share the GEMM, packed along the output
   bool bias = false;
-  double std = 0.02; ///< of the initial weights
-  bool fp8 = true;   ///< in a run in FP8 this product is; routers and output layers are not
+  double std = 0.02; ///< standard deviation of the initial weights
+  bool fp8 = true;   ///< follows the run into FP8; routers and output layers do not
 };
 
 /// y = x Wᵀ + b over the last dimension.
 ///
 /// The placement follows from the axes: an output axis that a strategy maps splits the weight by
-/// rows and the input is made whole first; a mapped input axis splits it by columns and the
-/// output's partial sums are reduced. Backward saves the input as it lies (gathered again beside
-/// the product), adds the weight gradient straight into the main gradient, or leaves it in the
-/// context's weight queue. In FP8 input and weight are rounded to E4M3, the output's gradient to
-/// E5M2, and the input is kept in 8 bits.
+/// rows and the input is gathered first; a mapped input axis splits it by columns and the output's
+/// partial sums are reduced. For backward the local shard of the input is saved (and gathered
+/// again, overlapped with the GEMM). The weight gradient is added straight to the main gradient, or
+/// left in the context's weight queue. In FP8 input and weight are rounded to E4M3, the output's
+/// gradient to E5M2, and the input is saved in 8 bits.
 ///
 /// Shapes:  x [seq, batch, in] (this rank's part) -> [seq, batch, outs...] (this rank's parts,
 /// packed)
@@ -56,11 +62,11 @@ public:
   /// made their own weight.
   [[nodiscard]] std::vector<at::Tensor> parts(const at::Tensor& y) const;
 
-  /// How the product's operands lie; see the file comment of placement.hpp.
+  /// How the GEMM's operands lie; see the file comment of placement.hpp.
   struct Plan {
     Placement in;            ///< the input arrives like this
-    Placement need;          ///< and is converted to this before the product
-    Placement made;          ///< the product makes this
+    Placement need;          ///< and is converted to this before the GEMM
+    Placement made;          ///< the GEMM makes this
     Placement out;           ///< which is converted to this
     bool bias_after = false; ///< the bias is added after the partial sums are reduced
   };
@@ -75,9 +81,9 @@ private:
   Plan plan_;
   Parameter* weight_ = nullptr;
   Parameter* bias_ = nullptr;
-  std::vector<int64_t> widths_;   // of the pieces, on this rank
-  std::shared_ptr<Fp8State> fp8_; // null: the product is in the weight's type
-  int64_t fp8_index_ = 0;         // of this product in it
+  std::vector<int64_t> widths_;   // the pieces' local widths
+  std::shared_ptr<Fp8State> fp8_; // null: the GEMM is in the weight's type
+  int64_t fp8_index_ = 0;         // this GEMM's index in it
 };
 
 } // namespace mh

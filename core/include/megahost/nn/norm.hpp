@@ -41,7 +41,7 @@ struct NormSpec {
   NormKind kind = NormKind::layernorm;
   Axis axis; ///< what is normalised: the last dimension
   double eps = 1e-5;
-  Placement seen; ///< of the activation it meets; `builder.place(axis)` for the residual stream
+  Placement seen; ///< placement of its input; `builder.place(axis)` for the residual stream
 };
 
 /// A norm of any kind: each row from itself.

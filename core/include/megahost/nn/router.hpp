@@ -30,7 +30,7 @@ struct RouterSpec {
   int64_t chosen = 2; ///< experts of a token, k
   RouterScore score = RouterScore::topk_softmax;
   bool normalise = false;    ///< the weights of a token are divided by their sum
-  double scale = 1;          ///< of the weights
+  double scale = 1;          ///< factor of the weights
   int64_t groups = 1;        ///< experts are in so many groups ...
   int64_t groups_chosen = 1; ///< ... of which a token's experts are in the best so many
 
@@ -43,13 +43,13 @@ struct RouterSpec {
   double balance_weight = 1e-2;
   std::optional<double>
       bias_rate{};     ///< a bias in the choice alone moves by so much after each step
-  double z_weight = 0; ///< of a loss on large logits
+  double z_weight = 0; ///< weight of a loss on large logits
 
   std::optional<double>
       capacity{};                ///< an expert takes so many times its even share of a microbatch
-  bool drop_by_position = false; ///< of those too many the last are dropped; else the least likely
-  bool logit_bias = false;       ///< a trained one
-  double std = 0.02;             ///< of the initial weights
+  bool drop_by_position = false; ///< drops the last of those too many; else the least likely
+  bool logit_bias = false;       ///< whether logits have a trained bias
+  double std = 0.02;             ///< standard deviation of the initial weights
   int64_t layers = 1;            ///< routers of the model: losses are logged as means over them
 };
 
@@ -96,7 +96,7 @@ public:
   [[nodiscard]] Routing route(const at::Tensor& x, StepContext& context) const;
 
 private:
-  class History; // of the step's counts
+  class History; // the step's counts
   struct Spread; // how tokens lie over ranks
 
   void add_losses(

@@ -31,15 +31,14 @@ constexpr auto kVariables = std::to_array<Variable>({
      "instruction set of our kernels, instead of the best that the CPU has: base, avx2, ..."},
     {"MEGAHOST_GEMM",
      "who multiplies fp32 matrices: own (our kernel), libtorch, or auto, the faster of both for "
-     "each "
-     "product of a layer, which is measured once and kept in megahost/gemm.json beside "
+     "each GEMM of a layer, which is measured once and kept in megahost/gemm.json next to "
      "machine.toml"},
     {"OMP_NUM_THREADS", "threads of one rank's operations, instead of one per core"},
     {"OMP_WAIT_POLICY", "what threads do that wait; unless set they spin briefly and then sleep"},
     {"MEGAHOST_RANK",
-     "rank of this process, beside MEGAHOST_WORLD_SIZE and its like; the variables of torchrun, "
+     "rank of this process, next to MEGAHOST_WORLD_SIZE and its like; the variables of torchrun, "
      "Open MPI, PMI and Slurm say the same"},
-    {"MASTER_ADDR", "host of rank 0, beside MASTER_PORT, where the launcher does not know it"},
+    {"MASTER_ADDR", "host of rank 0, next to MASTER_PORT, where the launcher does not know it"},
     {"GLOO_SOCKET_IFNAME", "network interface that ranks talk over"},
     {"NO_COLOR", "any value: no colours"},
 });
@@ -68,7 +67,7 @@ A relative path of a file that is read (`plugins`, data.paths, tokenizer.vocab, 
 the recipe file that says it; on the command line, from the working directory. The run keeps it absolute. What a run writes,
 `checkpoint.dir`, is meant from the working directory.
 
-Sections with a `use` belong to a plugin, which declares their fields. A key that nobody declares is an error.
+Sections with a `use` belong to a plugin, which declares their fields. An undeclared key is an error.
 
     megahost recipe check RECIPE            every problem at its line
     megahost recipe show RECIPE             every value
@@ -85,18 +84,18 @@ under every layout, to rounding.
 
     [parallel]
     tensor = 4          # each matrix and its heads over 4 ranks
-    sequence = true     # between the products, the sequence over the same ranks
+    sequence = true     # between them, the tokens over the same ranks
     pipeline = 2        # layers over 2 stages
     context = 1         # long sequences over ranks
     expert = 1          # experts over the data-parallel ranks
-    data = "auto"       # copies of the model that share the batch
-    zero = 1            # each copy keeps its part of the optimizer's state
+    data = "auto"       # replicas of the model that share the batch
+    zero = 1            # ZeRO: optimizer state is sharded over them (2: gradients, 3: weights too)
 
 Stages of a pipeline hold consecutive layers, balanced by cost (`pipeline_layout`); each microbatch of a step passes
 them all, in the order of `schedule`: gpipe, 1f1b, 1f1b over several `virtual_stages`, zb-h1, or zb-v, whose two
-`virtual_stages` lie down and up again. `megahost schedule RECIPE` draws what each stage does when.
+`virtual_stages` run down and up the stages. `megahost schedule RECIPE` draws what each stage does when.
 
-Ranks of one copy are tensor x pipeline x context; `data` multiplies them. `batch.global` is divisible by `batch.micro`
+Ranks of one replica are tensor x pipeline x context; `data` multiplies them. `batch.global` is divisible by `batch.micro`
 times the data-parallel degree.
 
 A rank that the others wait for is named after `comm.hang_after` seconds (10) without progress, with its host, and with the
@@ -170,7 +169,7 @@ opened. They are looked for, in this order,
 1. in the files of `--plugin FILE` and of the recipe's `plugins`
 2. in the folders of MEGAHOST_PLUGIN_PATH
 3. in the user's folder, ~/.local/share/megahost/plugins-1
-4. beside the program
+4. with the program
 
 and never in the current folder. A plugin that was built for another LibTorch or another megahost is refused before any
 of its code runs.

@@ -95,7 +95,7 @@ void check_degrees(const MeshShape& shape) {
     throw Error(
         "expert tensor " + std::to_string(shape.etp) + " times expert " + std::to_string(shape.ep) +
             " does not divide tensor times context times data = " + std::to_string(dense),
-        "experts are dealt out over the ranks of tensor, context and data parallelism"
+        "experts are sharded over the ranks of tensor, context and data parallelism"
     );
   }
 }

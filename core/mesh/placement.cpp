@@ -92,7 +92,7 @@ std::vector<Run> dealt(Deal deal, int64_t size, int64_t ranks, int64_t index) {
   const int64_t pieces = deal == Deal::zigzag && ranks > 1 ? 2 * ranks : ranks;
   if (size % pieces != 0) {
     throw Error(
-        "samples of " + std::to_string(size) + " tokens cannot be dealt out over " +
+        "samples of " + std::to_string(size) + " tokens cannot be sharded over " +
             std::to_string(ranks) + " ranks in " + std::to_string(pieces) + " equal pieces",
         "choose model.seq_length as a multiple of " + std::to_string(pieces)
     );

@@ -36,7 +36,7 @@ private:
     divides(
         "model.heads", "model.kv_heads", "each key-value head serves the same number of query heads"
     );
-    divides("model.heads", "parallel.tensor", "tensor parallelism deals out whole heads");
+    divides("model.heads", "parallel.tensor", "tensor parallelism shards whole heads");
     divides(
         "model.ffn_hidden", "parallel.tensor", "tensor parallelism splits the feed-forward layer"
     );
@@ -276,7 +276,7 @@ private:
       if (experts == 0) {
         report(
             {key},
-            std::string(key) + " " + text(degree) + " deals experts out, but the model \"" +
+            std::string(key) + " " + text(degree) + " shards experts, but the model \"" +
                 word("model.use") + "\" has none",
             "choose a model with experts, such as model.use = \"moe\", or set " + std::string(key) +
                 " to 1"
@@ -286,7 +286,7 @@ private:
             {key, name},
             std::string(name) + " " + text(size) + " is not divisible by " + key + " " +
                 text(degree),
-            "experts are dealt out whole and cut in equal parts" + nearest_degrees(key, size)
+            "experts are sharded whole and cut in equal parts" + nearest_degrees(key, size)
         );
       }
     }

@@ -99,8 +99,8 @@ const Fields<Recipe::Model>& model_fields() {
     f.add(
         "from",
         &Model::from,
-        "Hugging Face folder, whose config.json fills in the fields; what the recipe itself says must "
-        "agree"
+        "Hugging Face folder, whose config.json fills in the fields; what the recipe itself says "
+        "must agree"
     )
         .path();
     f.add("seq_length", &Model::seq_length, "tokens per sample").at_least(1).unit("tokens");
@@ -233,7 +233,8 @@ const std::vector<Section>& sections() {
   static const std::vector<Section> all{
       {"model", "the architecture and its sizes", OnResume::same},
       {"parallel", "the layout: how model and data are split over ranks"},
-      {"recompute", "what the backward pass computes again instead of keeping it"},
+      {"recompute",
+       "activation checkpointing: what the backward pass recomputes instead of saving it"},
       {"optimizer", "how gradients change the weights", OnResume::same},
       {"lr_schedule", "how the learning rate changes over the run"},
       {"batch", "sequences per optimizer step and per forward pass", OnResume::same},
@@ -280,7 +281,7 @@ const Schema& sweep_schema() {
   static const Schema schema{
       .fields =
           {untyped("grid", "lists of values by key: each combination is a recipe"),
-           untyped("zip", "lists of values by key, walked side by side"),
+           untyped("zip", "lists of values by key, walked together"),
            untyped("list", "a list of tables of values by key"),
            untyped("random", "values by key, drawn at random")},
       .checks = {}};

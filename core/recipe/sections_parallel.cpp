@@ -85,7 +85,7 @@ const Fields<Recipe::Parallel>& parallel_fields() {
     f.add(
         "overlap",
         &Parallel::overlap,
-        "gradients are summed and weights fetched beside the passes; false: one after the other"
+        "gradients are reduced and weights gathered while passes run; false: one after the other"
     );
     f.add("order", &Parallel::order, "mesh axes from the fastest to the slowest");
     f.check("order", [](const Parallel& p) -> std::string {

@@ -121,7 +121,7 @@ std::string precision_text(const Session& session) {
   const bool cpu = session.device->device().is_cpu();
   std::string text = recipe.precision;
   if (recipe.precision == "fp8") {
-    text += " products (E4M3, gradients E5M2, " + recipe.fp8.recipe +
+    text += " GEMMs (E4M3, gradients E5M2, " + recipe.fp8.recipe +
             " scaling) but for output layer and routers; bf16";
   }
   if (recipe.precision != "fp32") {

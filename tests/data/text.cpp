@@ -337,7 +337,7 @@ TEST_CASE("bad input: a sentence, and exit code 5") {
         corpus({middle}, arguments({0.5, 0.25, 0.25}, 20));
       }) ==
       "data.split asks for a train split, but its share is less than one sequence: 1 file with 40 "
-      "tokens were dealt out as train 0, valid 40, test 0, and a sequence needs 21"
+      "tokens were split as train 0, valid 40, test 0, and a sequence needs 21"
   );
   CHECK(failure([&] {
           (void)corpus({middle}).sample(mh::Split::valid, 0);
@@ -348,7 +348,7 @@ TEST_CASE("bad input: a sentence, and exit code 5") {
   CHECK(
       failure([&] { (void)valid_only.sample(mh::Split::test, 0); }) ==
       "data.split asks for a test split, but its share is less than one sequence: 1 file with 40 "
-      "tokens were dealt out as valid 40, test 0, and a sequence needs 21"
+      "tokens were split as valid 40, test 0, and a sequence needs 21"
   );
 
   auto args = arguments();

@@ -93,7 +93,7 @@ DecoderConfig gpt() {
 
 } // namespace
 
-TEST_CASE("llama: every layout has the numbers of one rank") {
+TEST_CASE("llama: every layout matches the single-rank result") {
   const Whole one = run({}, false, llama(), false);
   CHECK(one.loss > 3);
   SUBCASE("data 2") {
@@ -113,7 +113,7 @@ TEST_CASE("llama: every layout has the numbers of one rank") {
   }
 }
 
-TEST_CASE("gpt with dropout, biases and a tied output: every layout has the numbers of one rank") {
+TEST_CASE("gpt with dropout, biases and a tied output: every layout matches the single-rank result") {
   const Whole one = run({}, false, gpt(), false);
   SUBCASE("data 4") {
     compare(one, run({.dp = 4}, false, gpt(), false));

@@ -49,7 +49,7 @@ def check(layout, *sets, of=None, precision="float64", words=()):
 
 def same(layout, *sets, used, **more):
     result = check(layout, *sets, **more)
-    assert result.returncode == 0 and "every layout has the numbers of one rank" in result.stdout, result
+    assert result.returncode == 0 and "every layout matches the single-rank result" in result.stdout, result
     assert used in result.stdout, f"{used!r} is not said: {result.stdout}"
 
 

@@ -205,7 +205,7 @@ TEST_CASE("a model learns in fp8, by delayed and by current scaling") {
     runs::Lines output;
     const auto summary = runs::train(recipe, output);
     CHECK(*summary.loss < 2.2);
-    CHECK(output.say("fp8 products (E4M3, gradients E5M2, " + scaling + " scaling)"));
+    CHECK(output.say("fp8 GEMMs (E4M3, gradients E5M2, " + scaling + " scaling)"));
   }
 }
 

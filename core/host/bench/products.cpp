@@ -140,7 +140,7 @@ double product_rate(at::ScalarType type) {
 BenchTable bench_gemm() {
   const at::NoGradGuard no_grad;
   BenchTable table{
-      .title = "matrix products [m, k] x [k, n] of linear layers: one kernel of ours, LibTorch's, "
+      .title = "GEMMs [m, k] x [k, n] of linear layers: one kernel of ours, LibTorch's, "
                "and the one that training uses",
       .columns =
           {{"type", "type"},
@@ -169,7 +169,7 @@ BenchTable bench_gemm() {
 BenchTable bench_attention() {
   const at::NoGradGuard no_grad;
   BenchTable table{
-      .title = "causal attention of one sample, in GFLOP/s of the products that a model counts",
+      .title = "causal attention of one sample, in GFLOP/s of the GEMMs that a model counts",
       .columns =
           {{"type", "type"},
            {"tokens", "tokens"},

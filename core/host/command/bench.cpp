@@ -25,8 +25,8 @@ std::vector<Command> bench_commands() {
           "Speed",
           "trains some steps of a recipe and says how fast they are",
           "Three steps first, which are not counted; then the median of the measured ones. Model "
-          "FLOPs are 6 per parameter and token and those of causal attention; the peak is a "
-          "product of large matrices, measured at the same time. Nothing is written.",
+          "FLOPs are 6 per parameter and token and those of causal attention; the peak is a GEMM "
+          "of large matrices, measured at the same time. Nothing is written.",
           {kRecipe},
           {
               kSet,
@@ -54,7 +54,7 @@ std::vector<Command> bench_commands() {
       {
           "bench gemm",
           "Speed",
-          "rates of the matrix products that training needs: ours and LibTorch's",
+          "rates of the GEMMs that training needs: ours and LibTorch's",
           "",
           {},
           {kJson},
@@ -83,8 +83,7 @@ std::vector<Command> bench_commands() {
           "Speed",
           "bandwidth and latency of the collectives along each axis of a layout",
           "Starts the recipe's ranks on this machine, or takes part in those that torchrun, srun "
-          "or "
-          "mpirun started, and measures what its mesh axes carry, by size; beside it the time that "
+          "or mpirun started, and measures what its mesh axes carry, by size, and the time that "
           "megahost itself adds to each call.",
           {kRecipe},
           {

@@ -23,11 +23,9 @@ std::vector<Command> data_commands() {
           "Data",
           "tokenises documents into a corpus for `data.use = \"indexed\"`",
           "JSON lines (.jsonl, .ndjson, .json or -, the standard input) hold a document in each "
-          "line; "
-          "any other file is one document; of a folder, every file in it is taken. The result is a "
-          "pair PREFIX_KEY_document.bin and .idx for each key, in Megatron's format, the same "
-          "bytes "
-          "for any number of workers. It gets its name when it is complete.",
+          "line; any other file is one document; of a folder, every file in it is taken. The "
+          "result is a pair PREFIX_KEY_document.bin and .idx for each key, in Megatron's format, "
+          "the same bytes for any number of workers. It gets its name when it is complete.",
           {{"INPUT...", "files and folders"}},
           {
               {"--output", "PREFIX", "where the corpus goes, such as data/corpus"},

@@ -21,9 +21,7 @@ std::vector<Command> help_commands() {
           "Help",
           "what this machine and installation can do, and what to mend",
           "Processor, memory, disk, GPUs, LibTorch, CUDA libraries and plugins, and the measured "
-          "speed "
-          "of matrix products and copies. A sentence says what to do about whatever is missing or "
-          "slow.",
+          "speed of GEMMs and copies. A sentence says what to do about whatever is missing or slow.",
           {},
           {kJson, kPlugin},
           {{"megahost doctor", ""}},
@@ -33,8 +31,7 @@ std::vector<Command> help_commands() {
           "Help",
           "writes reference pages in Markdown",
           "A page per command, plugin, concept and SDK header, and one for all keys of a recipe. "
-          "Pages "
-          "that it wrote before and that nothing belongs to any more are removed.",
+          "Pages that it wrote before and that nothing belongs to any more are removed.",
           {},
           {{"-o", "DIR", "folder of the pages, instead of docs/reference"},
            {"--man", "", "prints the manual page megahost(1) instead"},

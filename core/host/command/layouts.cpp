@@ -9,18 +9,17 @@ std::vector<Command> layout_commands() {
       {
           "check",
           "Layouts",
-          "whether layouts give the numbers of one rank",
+          "whether layouts match the single-rank result",
           "Shrinks the recipe's model, or that of a plugin, to 4 layers of uneven sizes, and "
           "trains it under each layout on ranks that are threads: on samples of the recipe's "
-          "corpus "
-          "(ids modulo the small vocabulary) with the recipe's optimizer, its groups and clipping, "
-          "an eps raised to 1e-3; with --model on made-up samples with SGD and with AdamW. Loss, "
-          "every gradient, gradient norm, and the values after three steps are compared with those "
-          "of one rank, as the norm of the difference over the tensor's norm (or over 1e-6 of the "
-          "norm of all, if that is more). Allowed are 1e-12 in float64, 1e-5 in fp32, and twice "
-          "what rounding alone does to one rank. While they train, ranks compare at the boundaries "
-          "of layers what they should "
-          "agree on: the first tensor that differs is named. Status 1 if a layout differs.",
+          "corpus (ids modulo the small vocabulary) with the recipe's optimizer, its groups and "
+          "clipping, an eps raised to 1e-3; with --model on made-up samples with SGD and with "
+          "AdamW. Loss, every gradient, gradient norm, and the values after three steps are "
+          "compared with those of one rank, as the norm of the difference over the tensor's norm "
+          "(or over 1e-6 of the norm of all, if that is more). Allowed are 1e-12 in float64, 1e-5 "
+          "in fp32, and twice what rounding alone does to one rank. While they train, ranks "
+          "compare at the boundaries of layers what they should agree on: the first tensor that "
+          "differs is named. Status 1 if a layout differs.",
           {{"[RECIPE]", "recipe file: .lua, .toml or .json"}},
           {
               {"--model", "PLUGIN", "an architecture plugin, instead of a recipe"},
@@ -54,13 +53,12 @@ std::vector<Command> layout_commands() {
           "memory, time and cost of a run, before it is started",
           "Runs the recipe's own training step on LibTorch's Meta device, where tensors have sizes "
           "and no memory: one rank of each distinct pipeline stage, with groups that only note "
-          "what "
-          "they are asked for. Memory is what that step's tensors take, pass by pass in the "
+          "what they are asked for. Memory is what that step's tensors take, pass by pass in the "
           "schedule's order; FLOPs, bytes and collectives are those that it asks for. A machine's "
           "rates (presets/hardware.toml, and what training reaches of them in "
           "presets/calibration.toml) make seconds of that. Where the layout does not fit, or waits "
-          "much, the changes that help most are looked for by planning them. Of the folder of a "
-          "run, what the run measured stands beside what is planned. Status 1 if it does not fit.",
+          "much, the changes that help most are looked for by planning them. For the folder of a "
+          "run, the plan is compared with what the run measured. Status 1 if it does not fit.",
           {{"RECIPE", "recipe file: .lua, .toml or .json; or the folder of a run"}},
           {
               {"--on",
@@ -80,8 +78,7 @@ std::vector<Command> layout_commands() {
               {"-o",
                "FILE",
                "writes the recipe of the fastest that --search finds: TOML, Lua or JSON, as the "
-               "file's "
-               "name ends"},
+               "file's name ends"},
               {"--html",
                "FILE",
                "also writes a page: memory, time, pipeline, speed over the number of ranks"},
@@ -101,15 +98,15 @@ std::vector<Command> layout_commands() {
               {"megahost plan recipes/llama70b.lua --search --gpus 64 --on h100",
                "the best ways to lay it on 64 GPUs"},
               {"megahost plan recipes/llama70b.lua --on h100 --html plan.html", "with pictures"},
-              {"megahost plan runs/quickstart", "planned beside measured"},
+              {"megahost plan runs/quickstart", "planned and measured"},
           },
       },
       {
           "mesh",
           "Layouts",
           "which ranks a layout puts together",
-          "Each rank's coordinates and the members of every group, by node: ranks of one node lie "
-          "side by side, as launchers number them. The order in which ranks are numbered is the "
+          "Each rank's coordinates and the members of every group, by node: ranks of one node are "
+          "neighbours, as launchers number them. The order in which ranks are numbered is the "
           "recipe's parallel.order, from the fastest axis to the slowest.",
           {kRecipe},
           {
@@ -133,12 +130,10 @@ std::vector<Command> layout_commands() {
           "The recipe's schedule over its layout of layers, with its number of microbatches; the "
           "options try others. The lists are proved first: complete, in order, within the memory "
           "that the schedule promises, free of deadlock. A pass takes as long as its layers' "
-          "FLOPs, "
-          "a backward pass twice as long as a forward one, a transfer no time. In the picture "
-          "letters are microbatches: small forward, capital backward, + weight gradients that were "
-          "put off. The bubble is the time without work: over the time with work, as the papers "
-          "say "
-          "it, and as a share of the step.",
+          "FLOPs, a backward pass twice as long as a forward one, a transfer no time. In the "
+          "picture letters are microbatches: small forward, capital backward, + weight gradients "
+          "that were put off. The bubble is the time without work: over the time with work, as the "
+          "papers say it, and as a share of the step.",
           {kRecipe},
           {
               {"--stages", "N", "pipeline stages, instead of parallel.pipeline"},

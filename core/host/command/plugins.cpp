@@ -65,8 +65,7 @@ std::vector<Command> plugin_commands() {
           "Plugins",
           "writes a new plugin of your own: sources, test, recipe, build file",
           "A meson project that builds outside of megahost's tree, through pkg-config, and works "
-          "as "
-          "it is: change it from there. docs/your_model.md goes through it with a model.",
+          "as it is: change it from there. docs/your_model.md goes through it with a model.",
           {{"DIR", "folder of the project; made if it is not there, else empty"}},
           {
               {"--kind", "KIND", "what the plugin offers", false, kind_names()},

@@ -43,8 +43,7 @@ std::vector<Command> recipe_commands() {
           "Recipes",
           "says what a value means and where it comes from",
           "Every layer that sets the value, the weakest first, with file, line and column; an "
-          "arrow "
-          "marks the one that counts.",
+          "arrow marks the one that counts.",
           {kRecipe, {"KEY...", "dotted key, such as optimizer.lr, or a section"}},
           {kSet, kPlugin},
           {{"megahost recipe explain recipes/llama70b.lua model.hidden", ""},
@@ -88,11 +87,9 @@ std::vector<Command> recipe_commands() {
           "Recipes",
           "makes a recipe of a Hugging Face folder",
           "Takes the model from the folder's config.json, each value with the key that it comes "
-          "from; "
-          "what transformers takes for absent keys is written out. eval takes the recipe as it is, "
-          "run "
-          "takes it with --weights DIR. A key that megahost does not know is named. In a recipe of "
-          "your own, model = { from = \"DIR\" } does the same.",
+          "from; what transformers takes for absent keys is written out. eval takes the recipe as "
+          "it is, run takes it with --weights DIR. A key that megahost does not know is named. In "
+          "a recipe of your own, model = { from = \"DIR\" } does the same.",
           {{"DIR", "Hugging Face folder (config.json; *.safetensors are not read)"}},
           {{"-o",
             "FILE",
@@ -129,9 +126,9 @@ std::vector<Command> recipe_commands() {
           "Recipes",
           "a JSON Schema of recipes, for editors",
           "Made from the schemas that check a recipe, of the core and of every plugin found: an "
-          "editor "
-          "with Taplo (VS Code: Even Better TOML) completes and checks keys, words and ranges. The "
-          "first line of a recipe names the schema, as in \"#:schema recipe.schema.json\".",
+          "editor with Taplo (VS Code: Even Better TOML) completes and checks keys, words and "
+          "ranges. The first line of a recipe names the schema, as in \"#:schema "
+          "recipe.schema.json\".",
           {},
           {{"-o", "FILE", "writes it there instead of to standard output"}, kPlugin},
           {{"megahost recipe schema -o recipe.schema.json", ""}},

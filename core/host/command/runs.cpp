@@ -34,8 +34,7 @@ std::vector<Command> run_reading_commands() {
           "Runs",
           "the differences of two runs: recipe, loss, speed, memory",
           "Losses are compared at equal steps, and at equal tokens where a step of one run has "
-          "more "
-          "of them; each is the mean of the steps since the row above.",
+          "more of them; each is the mean of the steps since the row above.",
           {{"RUN", "run folder"}, {"OTHER-RUN", "run folder"}},
           {kJson},
           {{"megahost compare runs/quickstart runs/quickstart-2", ""}},

@@ -62,8 +62,7 @@ std::vector<Command> training_commands() {
               {"--profile",
                "FIRST:LAST",
                "shows where the time of these steps goes, by operation and by part of the model, "
-               "and "
-               "writes a trace for ui.perfetto.dev or chrome://tracing"},
+               "and writes a trace for ui.perfetto.dev or chrome://tracing"},
               {"--checking",
                "",
                "ranks compare at the boundaries of layers what they should agree on, and name the "
@@ -85,13 +84,11 @@ std::vector<Command> training_commands() {
           "sweep",
           "Train",
           "trains a recipe with many values of its keys",
-          "Several values of --set are a grid, --zip walks keys side by side, --random draws; the "
+          "Several values of --set are a grid, --zip walks keys together, --random draws; the "
           "recipe's `sweep` says the same, and `list` too: a table of grid, zip, list and random, "
-          "of "
-          "which each point is combined with each of the others. Each point is a recipe of its "
-          "own, "
-          "ID.toml in the sweep's folder, with a run folder ID. The same command goes on with a "
-          "sweep that was stopped: what is done stays, runs that had begun resume. Failures stay "
+          "of which each point is combined with each of the others. Each point is a recipe of its "
+          "own, ID.toml in the sweep's folder, with a run folder ID. The same command goes on with "
+          "a sweep that was stopped: what is done stays, runs that had begun resume. Failures stay "
           "with their reason. sweep.csv and sweep.html (curves, and the last loss over each key) "
           "are in the folder at the end. Status 1 if a point failed.",
           {kRecipe},
@@ -190,8 +187,7 @@ std::vector<Command> training_commands() {
           "with --recipe. The prompt and what the model writes go to standard output as they come, "
           "the speed goes to standard error. The model looks back on at most model.seq_length "
           "tokens; when there are more, it goes on from the last half of them. It computes in "
-          "fp32, "
-          "whatever the run trained in; --set precision=bf16 halves the memory.",
+          "fp32, whatever the run trained in; --set precision=bf16 halves the memory.",
           {{"RUN", "run folder or Hugging Face folder"}},
           {
               {"--prompt", "TEXT", "what the model continues"},

@@ -106,7 +106,7 @@ int calibrate(Host& host) {
   replace_file(disk, file, machine_text(machine));
   const Hardware& cpu = machine.hardware;
   std::string text =
-      cpu.source + "\n" + words("  products   %.0f GFLOP/s fp32", 1e3 * cpu.fp32_tflops);
+      cpu.source + "\n" + words("  GEMMs      %.0f GFLOP/s fp32", 1e3 * cpu.fp32_tflops);
   if (cpu.bf16_tflops > 0) {
     text += words(", %.0f GFLOP/s bf16", 1e3 * cpu.bf16_tflops);
   }

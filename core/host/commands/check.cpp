@@ -275,7 +275,8 @@ int command_check(const Invocation& invocation, Host& host) {
   } else {
     std::printf(
         "%s\n",
-        good ? "every layout has the numbers of one rank" : "some layouts differ from one rank"
+        good ? "every layout matches the single-rank result"
+             : "some layouts differ from the single-rank result"
     );
   }
   return good ? 0 : exit_code::other;

@@ -71,7 +71,7 @@ std::string plan_title(const PlanReport& report) {
 
 std::vector<std::pair<std::string, double>> time_parts(const StepTime& step) {
   std::vector<std::pair<std::string, double>> parts{
-      {"products", step.products},
+      {"GEMMs", step.products},
       {"attention", step.attention},
       {"memory-bound operations", step.memory}};
   for (const auto& [axis, seconds] : step.exposed) {
@@ -156,7 +156,7 @@ namespace {
 
 /// Planned beside measured, a row each.
 std::string measured_table(const Plan& plan, const Measured& run) {
-  std::string text = "\nplanned beside measured, steps " + grouped(run.first) + " to " +
+  std::string text = "\nplanned and measured, steps " + grouped(run.first) + " to " +
                      grouped(run.last) + " of " + run.folder + "\n";
   text += words("  %-24s %10s  %10s  %10s\n", "", "planned", "measured", "difference");
   const auto row = [&](const char* what, double planned, double found, auto&& text_of) {

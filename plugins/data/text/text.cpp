@@ -122,7 +122,7 @@ void TextCorpus::deal_out(const std::vector<Document>& documents) {
 Error TextCorpus::too_short(Split split) const {
   return Error(
       "data.split asks for a " + std::string(kSplitNames[static_cast<size_t>(split)]) +
-          " split, but its share is less than one sequence: " + found() + " were dealt out as " +
+          " split, but its share is less than one sequence: " + found() + " were split as " +
           describe_splits(sizes(), args_.split) + ", and a sequence needs " +
           thousands(static_cast<uint64_t>(args_.seq_length) + 1),
       "give more text, a larger share in data.split, or a shorter model.seq_length",

@@ -219,8 +219,8 @@ void moe_fields(mh::Fields<MoeConfig>& f) {
   f.add(
        "shared_hidden",
        &C::shared_hidden,
-       "hidden units of a feed-forward beside the experts that "
-       "every token passes; none if absent"
+       "hidden units of a feed-forward that every token passes in addition to its experts; none if "
+       "absent"
   )
       .at_least(1);
   f.add("shared_gate", &C::shared_gate, "weigh the shared feed-forward by sigmoid(gate x)");
@@ -237,7 +237,7 @@ void moe_fields(mh::Fields<MoeConfig>& f) {
        "tokens that an expert drops beyond its capacity: the least likely, or the last"
   )
       .one_of({"probability", "position"});
-  f.add("capacity_pad", &C::capacity_pad, "products see an expert's full capacity, filled with 0");
+  f.add("capacity_pad", &C::capacity_pad, "GEMMs see an expert's full capacity, filled with 0");
   for (const Condition& condition : kConditions) {
     f.check(condition.field, condition.check);
   }

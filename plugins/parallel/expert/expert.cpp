@@ -40,5 +40,5 @@ private:
 } // namespace
 
 MH_PLUGIN("org.megahost.expert-parallel", "0.1.0", "expert parallelism", [](mh::Registry& r) {
-  r.add<Expert>("expert", "experts are dealt out over ranks: expert -> ep, expert_mlp -> etp");
+  r.add<Expert>("expert", "experts are sharded over ranks: expert -> ep, expert_mlp -> etp");
 });

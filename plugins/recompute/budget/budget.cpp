@@ -83,7 +83,7 @@ private:
         text,
         sizeof(text),
         "recompute.memory_gb = %g is too little: a step of this rank takes at least %.3f GB, with "
-        "all blocks computed again",
+        "all blocks recomputed",
         limit / 1e9,
         std::ceil(least / 1e6) / 1e3
     );
@@ -131,6 +131,6 @@ MH_PLUGIN(
     "0.1.0",
     "recomputation within a memory budget",
     [](mh::Registry& r) {
-      r.add<Budget>("budget", "compute as little again as keeps a step within its memory");
+      r.add<Budget>("budget", "recompute as little as keeps a step within its memory");
     }
 );

@@ -48,8 +48,8 @@ private:
 MH_PLUGIN(
     "org.megahost.recompute-full",
     "0.1.0",
-    "whole blocks computed again",
+    "whole blocks recomputed",
     [](mh::Registry& r) {
-      r.add<Full>("full", "keep blocks' inputs only and run the blocks again in backward");
+      r.add<Full>("full", "save blocks' inputs only and recompute the blocks in backward");
     }
 );

@@ -18,5 +18,5 @@ public:
 } // namespace
 
 MH_PLUGIN("org.megahost.recompute-none", "0.1.0", "no recomputation", [](mh::Registry& r) {
-  r.add<None>("none", "keep every activation that backward needs");
+  r.add<None>("none", "save every activation that backward needs");
 });

@@ -15,7 +15,7 @@ public:
   };
 
   static void fields(mh::Fields<Config>& f) {
-    f.add("parts", &Config::parts, "parts of each block that are computed again in backward")
+    f.add("parts", &Config::parts, "parts of each block that are recomputed in backward")
         .one_of({"core_attention", "norms", "activations", "attention", "mlp"});
     f.check("parts", [](const Config& c) -> std::string {
       return c.parts.empty() ? "names no part: that is recompute.use = \"none\"" : "";
@@ -38,8 +38,8 @@ private:
 MH_PLUGIN(
     "org.megahost.recompute-selective",
     "0.1.0",
-    "named parts computed again",
+    "named parts recomputed",
     [](mh::Registry& r) {
-      r.add<Selective>("selective", "compute named parts of each block again in backward");
+      r.add<Selective>("selective", "recompute named parts of each block in backward");
     }
 );

@@ -22,7 +22,7 @@ return {
     zero = 1,
     schedule = "1f1b",
   },
-  -- Attention's inner products are computed again in the backward pass: little work, much memory.
+  -- Core attention is recomputed in the backward pass: little work, much memory.
   -- A rank takes 97 GiB of a GPU (megahost plan recipes/llama70b.lua --on h200).
   recompute = { use = "selective", parts = { "core_attention" } },
 
@@ -32,7 +32,7 @@ return {
 
   -- 1,024 sequences per step: each of the four copies works through 256 microbatches of one.
   batch = { global = 1024, micro = 1 },
-  data = { use = "text", paths = { "corpus" }, split = { 99, 1, 0 } }, -- text of yours, beside this file
+  data = { use = "text", paths = { "corpus" }, split = { 99, 1, 0 } }, -- text of yours, next to this file
   tokenizer = { use = "byte" },
 
   train = { iters = decay, eval_interval = 1000, eval_iters = 10, seed = 1234 },

@@ -1,5 +1,5 @@
 -- Mixtures of experts under the layouts that their sources publish (presets/layouts.toml), with balanced experts and with
--- those of one rank getting twice the mean's rows. `notes` are printed beside a point and are no part of its recipe.
+-- those of one rank getting twice the mean's rows. `notes` are printed next to a point and are no part of its recipe.
 --
 --   megahost sweep recipes/sweeps/mixtures.lua --plan        what each takes, on H100
 --   megahost sweep recipes/sweeps/mixtures.lua --scale       all of them, shrunk to this machine, trained now

@@ -1,8 +1,8 @@
 -- The ten models of the Megatron-LM scaling study (arXiv:2104.04473, table 1), 1.7 to 1,008 billion parameters on 32 to
--- 3,072 A100, each under its published layout. `notes` are printed beside a point and are no part of its recipe.
+-- 3,072 A100, each under its published layout. `notes` are printed next to a point and are no part of its recipe.
 --
 --   megahost sweep recipes/sweeps/model_sizes.lua --list              the ten recipes
---   megahost sweep recipes/sweeps/model_sizes.lua --plan              published beside predicted TFLOP/s
+--   megahost sweep recipes/sweeps/model_sizes.lua --plan              published and predicted TFLOP/s
 --   megahost sweep recipes/sweeps/model_sizes.lua --scale             all of them, shrunk to this machine, trained now
 
 -- TFLOP/s per GPU as the table has them; `fitted` rows may set constants of a model of speed, the others are predicted.

@@ -31,5 +31,5 @@ private:
 } // namespace
 
 MH_PLUGIN("@id@", "0.1.0", "A plugin with a recompute policy", [](mh::Registry& registry) {
-  registry.add<@Name@>("@name@", "every n-th block is computed again in backward");
+  registry.add<@Name@>("@name@", "every n-th block is recomputed in backward");
 })

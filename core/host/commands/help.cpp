@@ -4,6 +4,7 @@
 #include "core/host/describe.hpp"
 #include "core/host/topics.hpp"
 #include "core/recipe/sections.hpp"
+#include "core/recipe/terms.hpp"
 #include "core/recipe/text.hpp"
 #include "megahost/error.hpp"
 
@@ -124,7 +125,8 @@ std::string section_text(
     known.push_back(key.name);
     known.push_back(key.name.substr(key.name.find('.') + 1));
   }
-  const auto meant = nearest(topic, known);
+  const auto foreign = meaning_of(topic.substr(std::min(topic.size(), topic.find_first_not_of('-'))));
+  const auto meant = foreign && !foreign->key.empty() ? foreign->key : nearest(topic, known);
   throw Error(
       "there is no help on \"" + topic + "\"",
       (meant ? "did you mean megahost help " + *meant + "? " : std::string()) +

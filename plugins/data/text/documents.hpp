@@ -24,7 +24,7 @@ private:
   std::variant<std::vector<uint8_t>, std::vector<uint16_t>, std::vector<uint32_t>> ids_;
 };
 
-/// Consecutive tokens of a store that are dealt out as one.
+/// Consecutive tokens of a store that go to one split.
 struct Document {
   std::string name;
   uint64_t begin = 0;
@@ -61,7 +61,7 @@ private:
 ///
 /// The order of dealing is that of a hash of the names: valid takes documents from its front until
 /// its share is full, then test, and train the rest. It depends on nothing but names and sizes,
-/// least of all on the run's seed: a run with another seed is held against the same validation set,
+/// least of all on the run's seed: a run with another seed is compared on the same validation set,
 /// and a later evaluation never meets text that was trained on. Valid and test, if their share is
 /// not 0, get `at_least` tokens, as long as there are any.
 [[nodiscard]] std::array<Slice, 3> deal(

@@ -31,7 +31,7 @@ find_text_files(const std::vector<std::string>& paths, const std::vector<std::st
 /// Throws:  mh::Error (exit code 5) with the system's reason
 [[nodiscard]] std::string read_text_file(const std::string& path);
 
-/// The include folder beside the library folder that LibTorch was loaded from.
+/// The include folder next to the library folder that LibTorch was loaded from.
 ///
 /// Throws:  mh::Error (exit code 5) if LibTorch is not loaded or came without headers
 [[nodiscard]] std::string torch_headers();

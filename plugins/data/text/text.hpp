@@ -14,7 +14,7 @@ namespace mh::text {
 /// Text files, one after the other, cut into sequences.
 ///
 /// A document is a file; a file longer than 1/256 of the corpus counts as several. Whole documents
-/// are dealt to train, valid and test in an order that depends on their names only, so that each
+/// are assigned to train, valid and test in an order that depends on their names only, so that each
 /// split is a fair sample of the whole and no validation sequence goes on where a training sequence
 /// ends (see `deal`). Copies of the same text under two names may still fall into two splits.
 ///

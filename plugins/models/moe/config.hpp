@@ -1,5 +1,5 @@
 #pragma once
-/// The fields of a mixture of experts, beside those of every decoder.
+/// The fields of a mixture of experts, in addition to those of every decoder.
 
 #include <megahost/nn/decoder.hpp>
 #include <megahost/nn/experts.hpp>

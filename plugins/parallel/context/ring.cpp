@@ -28,7 +28,7 @@ using mh::Run;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What both passes need beside q, k and v. Gradients are passed on in the accumulating type.
+/// What both passes need in addition to q, k and v. Gradients are passed on in the accumulating type.
 struct Call : torch::CustomClassHolder {
   const mh::Group* group = nullptr;
   double scale = 0;

@@ -8,7 +8,7 @@
 
 namespace {
 
-/// Experts are dealt out over the ranks of a pipeline stage, which the dense layers use for tensor,
+/// Experts are sharded over the ranks of a pipeline stage, which the dense layers use for tensor,
 /// context and data parallelism.
 ///
 /// Source:  arXiv:2006.16668

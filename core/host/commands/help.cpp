@@ -125,7 +125,8 @@ std::string section_text(
     known.push_back(key.name);
     known.push_back(key.name.substr(key.name.find('.') + 1));
   }
-  const auto foreign = meaning_of(topic.substr(std::min(topic.size(), topic.find_first_not_of('-'))));
+  const size_t dashes = std::min(topic.size(), topic.find_first_not_of('-')); // --num-layers
+  const auto foreign = meaning_of(topic.substr(dashes));
   const auto meant = foreign && !foreign->key.empty() ? foreign->key : nearest(topic, known);
   throw Error(
       "there is no help on \"" + topic + "\"",

@@ -32,7 +32,7 @@ std::vector<int64_t> activated_sizes(const Tensor& x, bool gated) {
   if (gated) {
     TORCH_CHECK(
         x.dim() > 0 && x.size(-1) % 2 == 0,
-        "a gated activation reads gate and up side by side, but the last dimension of ",
+        "a gated activation reads gate and up packed in a row, but the last dimension of ",
         x.sizes(),
         " is odd"
     );

@@ -145,7 +145,7 @@ std::string address_of_job(const Environment& environment, int64_t size, int64_t
     }
   }
   throw Error(
-      "the processes of this run are on several machines and nobody says where rank 0 is",
+      "the processes of this run are on several machines and nothing says where rank 0 is",
       "set MASTER_ADDR to the address of rank 0's machine, and MASTER_PORT to a free port there",
       exit_code::communication
   );

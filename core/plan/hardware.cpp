@@ -113,8 +113,8 @@ void Calibration::fields(Fields<Calibration>& f) {
       .at_least(0)
       .unit("bytes");
   f.add("scattered", &Calibration::scattered, "tp's ranks send a part each to the next stage");
-  f.add("waits", &Calibration::waits, "axes whose collectives and transfers nothing goes beside");
-  f.add("pieces", &Calibration::pieces, "axes whose collectives go in pieces beside products");
+  f.add("waits", &Calibration::waits, "axes whose collectives and transfers overlap with nothing");
+  f.add("pieces", &Calibration::pieces, "axes whose collectives go in pieces, overlapped with GEMMs");
   f.add("sum_pieces", &Calibration::sum_pieces, "of reduce-scatters at most; 0: as many as ranks")
       .at_least(0);
   f.add(

@@ -168,7 +168,7 @@ void require_losses(const StepContext& context) {
   if (context.losses().empty()) {
     throw Error(
         "the model adds no loss for this batch",
-        "a corpus for training gives `labels` and `loss_mask` beside `tokens`",
+        "a corpus for training gives `labels` and `loss_mask` in addition to `tokens`",
         exit_code::data
     );
   }

@@ -108,7 +108,7 @@ private:
       }
       needs_beside(one, 1);
       if (has(one.op == Op::backward ? Op::backward_input : Op::backward, one)) {
-        fail("has " + to_string(one) + " beside the other form of it");
+        fail("has " + to_string(one) + " and the other form of it");
       }
       break;
     case Op::backward_weight:

@@ -269,7 +269,7 @@ void Trainer::show_profile() {
     write_profile(profile_, folder);
     log_->line(
         "profile: " + (folder / "trace.json").string() +
-        " is for ui.perfetto.dev or chrome://tracing; tables.txt beside it has every row"
+        " is for ui.perfetto.dev or chrome://tracing; tables.txt next to it has every row"
     );
   } catch (const Error& error) {
     log_->line(std::string("warning: the profile was not written: ") + error.what());

@@ -185,7 +185,7 @@ TEST_CASE("what is there in part is refused by name") {
            {"OMPI_COMM_WORLD_SIZE", "2"},
            {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
            {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}
-      ).find("nobody says where rank 0 is") != std::string::npos
+      ).find("nothing says where rank 0 is") != std::string::npos
   );
 }
 

@@ -358,7 +358,7 @@ TEST_CASE("faulty lists are refused, and the fault is named") {
   }
   SUBCASE("whole and split backward passes of one microbatch") {
     first.push_back({Op::backward_input, 0, 0});
-    expected = "beside the other form of it";
+    expected = "and the other form of it";
   }
   SUBCASE("weight gradients that nobody adds") {
     *at(first, Op::backward, 2) = {Op::backward_input, 0, 2};

@@ -166,7 +166,7 @@ int command_bench_comm(const Invocation& invocation, Host& host) {
       found || invocation.has("--nproc") ? world_size(invocation, found) : recipe.parallel.ranks();
   if (world == 1) {
     throw Error(
-        "the layout of " + file + " is one rank, which talks to nobody",
+        "the layout of " + file + " is one rank, which has nothing to send",
         "give --nproc 2, or degrees such as --set parallel.tensor=2"
     );
   }

@@ -53,7 +53,7 @@ read_ids(const std::string& file, const Session& session, int64_t most) {
   std::vector<std::vector<int64_t>> rows;
   for (const auto& row : json) {
     if (!row.is_array()) {
-      refuse("something beside rows");
+      refuse("something that is no row");
     }
     std::vector<int64_t> ids;
     for (const auto& id : row) {

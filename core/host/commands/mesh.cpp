@@ -164,7 +164,7 @@ int command_mesh(const Invocation& invocation, Host& host) {
       recipe.parallel.order.c_str()
   );
   if (all.empty()) {
-    std::printf("there are no groups: one rank talks to nobody\n");
+    std::printf("there are no groups: the layout is one rank\n");
     return 0;
   }
   print_ranks(all, shape.world(), per_node);

@@ -87,7 +87,7 @@ Page plugin_page(const Registry::Entry& entry) {
               ? "It has no fields of its own.\n\n"
               : field_table(entry.schema, by_use ? section.c_str() : nullptr);
   if (by_use) {
-    text += "The section `" + section + "` of every recipe has besides what " +
+    text += "In addition, the section `" + section + "` of every recipe has what " +
             "[the recipe's page](../recipe.md#" + section + ") lists.\n";
   }
   return page("plugins/" + kind + "-" + entry.name + ".md", entry.name + " (" + kind + ")", text);

@@ -164,7 +164,7 @@ void Importer::uneven_layout(int64_t stages, int64_t layers, int64_t virtual_sta
     refuse(
         "--num-layers " + std::to_string(layers) + " less the first stage's " +
         std::to_string(first) + " and the last one's " + std::to_string(last) +
-        " cannot be dealt out to " + std::to_string(others) + " other stages" +
+        " cannot be split over " + std::to_string(others) + " other stages" +
         (virtual_stages > 1 ? " of virtual stages" : "")
     );
   }

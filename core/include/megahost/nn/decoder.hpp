@@ -126,7 +126,7 @@ void decoder_fields(Fields<C>& f) {
   f.add(
        "rope_head_dim",
        &C::rope_head_dim,
-       "latent attention: rotated elements of a query, beside its head_dim, and of the one key "
+       "latent attention: rotated elements of a query, next to its head_dim, and of the one key "
        "that "
        "all heads share; 64 if absent"
   )

@@ -126,6 +126,7 @@ Group& Group::operator=(const Group&) = default;
 Group::~Group() = default;
 
 Pending Group::start(const Request& request, const Start& start) const {
+  MH_ASSERT(backend_ != nullptr, "group " + name_ + " has no other rank to reach");
   Pending pending;
   pending.result_ = request.result;
   pending.operation_ = std::make_unique<Pending::Operation>(Pending::Operation{

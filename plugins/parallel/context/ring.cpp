@@ -205,7 +205,9 @@ struct Ring : torch::autograd::Function<Ring> {
       gradient[1].narrow(0, visit.begin, dv.size(0)).add_(dv);
     };
     go_round(*call, visiting, differentiate, [&] {
-      gradient = pass_on(gradient, *call->group).wait();
+      if (call->ranks() > 1) { // else it is at home
+        gradient = pass_on(gradient, *call->group).wait();
+      }
     });
     const auto type = q.scalar_type();
     return {dq.to(type), gradient[0].to(type), gradient[1].to(type), Tensor()};

@@ -42,20 +42,12 @@ struct FoundPiece {
 
 FoundPiece find_piece(ParameterStore& store, const std::string& name) {
   Parameter* parameter = store.find(name);
-  if (parameter == nullptr) {
-    throw Error(
-        "the architecture's plugin maps a tensor of Hugging Face to " + name +
-            ", which its model does not have",
-        "this is the plugin's to mend; megahost plugins check FILE.so looks for such names",
-        exit_code::other
-    );
-  }
-  for (const Piece& piece : parameter->pieces) {
-    if (piece.name == name) {
-      return {parameter, &piece};
-    }
-  }
-  return {};
+  MH_ASSERT(parameter != nullptr, "this rank has no parameter `" + name + "`");
+  const auto found =
+      std::find_if(parameter->pieces.begin(), parameter->pieces.end(), [&](const Piece& piece) {
+        return piece.name == name;
+      });
+  return {parameter, &*found};
 }
 
 /// The buffer of a global name; each rank that has its layer holds it whole.
@@ -78,6 +70,16 @@ bool needs_no_place(const HfFolder& folder, const std::string& name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
          name.ends_with(".rotary_emb.inv_freq") ||
          (name == "lm_head.weight" && folder.config().value("tie_word_embeddings", false));
+}
+
+/// The name of a tensor that `map` fills and this rank's pipeline stages lack; empty for none.
+std::string elsewhere(ParameterStore& store, const HfTensor& map) {
+  for (const std::string& name : map.ours) {
+    if (store.find(name) == nullptr && find_buffer(store, name) == nullptr) {
+      return name;
+    }
+  }
+  return "";
 }
 
 void fill(
@@ -119,6 +121,9 @@ void fill(
   int64_t row = 0;
   for (const std::string& name : map.ours) {
     const auto [parameter, piece] = find_piece(store, name);
+    const size_t first = map.at.size(); // dimension 0 of theirs
+    at::Tensor part = tensor.narrow(0, row, piece->global_shape[first]);
+    row += piece->global_shape[first];
     at::Tensor own = parameter->view(parameter->value.detach(), *piece);
     bool mine = true; // the entry that theirs is lies on this rank
     for (size_t i = 0; i < map.at.size(); ++i) {
@@ -129,9 +134,6 @@ void fill(
     if (!mine) {
       continue;
     }
-    const size_t first = map.at.size(); // dimension 0 of theirs
-    at::Tensor part = tensor.narrow(0, row, piece->global_shape[first]);
-    row += piece->global_shape[first];
     for (size_t d = first; d < piece->shape.size(); ++d) {
       part = part.narrow(static_cast<int64_t>(d - first), piece->offset[d], piece->shape[d]);
     }
@@ -158,10 +160,14 @@ void require_all_named(const ParameterStore& store, const std::vector<HfTensor>&
   }
 }
 
-void load_hugging_face(const fs::path& path, Session& session, Host& host) {
+/// Fills what this rank has of the model.
+///
+/// Returns: for each map the name of a tensor of ours that this rank lacks, or nothing
+std::vector<std::string> fill_own(
+    const fs::path& path, Session& session, Host& host, const std::vector<HfTensor>& maps
+) {
   const HfFolder folder(path);
   ParameterStore& store = session.model->parameters();
-  const std::vector<HfTensor> maps = session.architecture->hugging_face();
   if (maps.empty()) {
     throw Error(
         "the architecture " + session.recipe.model.use + " has no counterpart at Hugging Face",
@@ -176,6 +182,7 @@ void load_hugging_face(const fs::path& path, Session& session, Host& host) {
     warn(unknown);
   }
   std::set<std::string> used;
+  std::vector<std::string> lacking;
   for (const HfTensor& map : maps) {
     const std::string theirs = name_in(folder, map.theirs);
     if (folder.find(theirs) == nullptr) {
@@ -185,8 +192,11 @@ void load_hugging_face(const fs::path& path, Session& session, Host& host) {
           exit_code::data
       );
     }
-    fill(store, folder, map, theirs);
     used.insert(theirs);
+    lacking.push_back(elsewhere(store, map));
+    if (lacking.back().empty()) {
+      fill(store, folder, map, theirs);
+    }
   }
   require_all_named(store, maps);
   for (const std::string& name : folder.names()) {
@@ -196,6 +206,31 @@ void load_hugging_face(const fs::path& path, Session& session, Host& host) {
               ", for which the recipe's model has no place",
           "compare the recipe's section model with config.json",
           exit_code::data
+      );
+    }
+  }
+  return lacking;
+}
+
+/// Each tensor that a map names lies on some rank.
+void load_hugging_face(const fs::path& path, Session& session, Host& host) {
+  const std::vector<HfTensor> maps = session.architecture->hugging_face();
+  const auto texts = together(ranks_of(session.mesh.all()), [&] {
+    return nlohmann::json(fill_own(path, session, host, maps)).dump();
+  });
+  std::vector<std::vector<std::string>> lacking; // by rank
+  for (const std::string& text : texts) {
+    lacking.push_back(nlohmann::json::parse(text).get<std::vector<std::string>>());
+  }
+  for (size_t i = 0; i < maps.size(); ++i) {
+    if (std::none_of(lacking.begin(), lacking.end(), [i](const auto& names) {
+          return names[i].empty();
+        })) {
+      throw Error(
+          "the architecture's plugin maps " + maps[i].theirs + " of Hugging Face to " +
+              lacking.front()[i] + ", which its model does not have",
+          "this is the plugin's to mend; megahost plugins check FILE.so looks for such names",
+          exit_code::other
       );
     }
   }
@@ -339,8 +374,10 @@ int64_t
 load_run(const fs::path& path, Session& session, Host& host, std::optional<int64_t> wanted) {
   LocalStorage disk;
   const Ranks ranks = ranks_of(session.mesh.all());
-  const StepFolder steps(disk, checkpoint_folder(path), [](const std::string& sentence) {
-    warn(sentence);
+  const StepFolder steps(disk, checkpoint_folder(path), [&ranks](const std::string& sentence) {
+    if (ranks.rank == 0) {
+      warn(sentence);
+    }
   });
   if (wanted && disk.kind(steps.path(*wanted)) != Storage::Kind::directory) {
     throw Error(
@@ -377,15 +414,10 @@ load_run(const fs::path& path, Session& session, Host& host, std::optional<int64
 
 } // namespace
 
-GivenWeights
-load_weights(const fs::path& folder, Session& session, Host& host, std::optional<int64_t> wanted) {
-  const at::NoGradGuard no_grad;
-  if (is_hf_folder(folder)) {
-    together(ranks_of(session.mesh.all()), [&] {
-      load_hugging_face(folder, session, host);
-      return std::string();
-    });
-    return {"Hugging Face folder " + folder.string(), true};
+void require_weights(const fs::path& folder) {
+  const char* hint = "give the folder that megahost run named";
+  if (!fs::is_directory(folder)) {
+    throw Error("there is no folder " + folder.string(), hint, exit_code::data);
   }
   if (!fs::is_directory(checkpoint_folder(folder))) {
     throw Error(
@@ -395,6 +427,16 @@ load_weights(const fs::path& folder, Session& session, Host& host, std::optional
         "give the folder that megahost run named",
         exit_code::data
     );
+  }
+}
+
+GivenWeights
+load_weights(const fs::path& folder, Session& session, Host& host, std::optional<int64_t> wanted) {
+  const at::NoGradGuard no_grad;
+  require_weights(folder);
+  if (is_hf_folder(folder)) {
+    load_hugging_face(folder, session, host);
+    return {"Hugging Face folder " + folder.string(), true};
   }
   const int64_t step = load_run(folder, session, host, wanted);
   return {folder.string() + ", step " + std::to_string(step), false};

@@ -10,13 +10,13 @@ import random
 import struct
 import sys
 
-LAYERS, HIDDEN, VOCAB, LENGTH = 1, 16, 256, 16
+HIDDEN, VOCAB, LENGTH = 16, 256, 16
 
 
-def shapes():
+def shapes(layers):
     yield "wte.weight", [VOCAB, HIDDEN]
     yield "wpe.weight", [LENGTH, HIDDEN]
-    for i in range(LAYERS):
+    for i in range(layers):
         for name, sizes in {"ln_1": [HIDDEN], "ln_2": [HIDDEN], "attn.c_attn": [HIDDEN, 3 * HIDDEN],
                             "attn.c_proj": [HIDDEN, HIDDEN], "mlp.c_fc": [HIDDEN, 4 * HIDDEN],
                             "mlp.c_proj": [4 * HIDDEN, HIDDEN]}.items():
@@ -26,20 +26,30 @@ def shapes():
     yield "ln_f.bias", [HIDDEN]
 
 
-folder = pathlib.Path(sys.argv[1])
-folder.mkdir(exist_ok=True)
-config = {"model_type": "gpt2", "n_layer": LAYERS, "n_embd": HIDDEN, "n_head": 2, "n_positions": LENGTH,
-          "vocab_size": VOCAB, "use_cache": True}
-for change in sys.argv[2:]:
-    key, value = change.split("=", 1)
-    config[key] = json.loads(value)
-(folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
-random.seed(1)
-header, data = {}, b""
-for name, sizes in shapes():
-    count = sizes[0] * (sizes[1] if len(sizes) > 1 else 1)
-    values = struct.pack(f"<{count}f", *(random.gauss(0, 0.2) for _ in range(count)))
-    header["transformer." + name] = {"dtype": "F32", "shape": sizes, "data_offsets": [len(data), len(data) + len(values)]}
-    data += values
-text = json.dumps(header).encode()
-(folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+def write(folder, config, tensors):
+    """A folder of random tensors, by name and shape."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    random.seed(1)
+    header, data = {}, b""
+    for name, sizes in tensors:
+        count = sizes[0] * (sizes[1] if len(sizes) > 1 else 1)
+        values = struct.pack(f"<{count}f", *(random.gauss(0, 0.2) for _ in range(count)))
+        header[name] = {"dtype": "F32", "shape": sizes, "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def main():
+    config = {"model_type": "gpt2", "n_layer": 1, "n_embd": HIDDEN, "n_head": 2, "n_positions": LENGTH,
+              "vocab_size": VOCAB, "use_cache": True}
+    for change in sys.argv[2:]:
+        key, value = change.split("=", 1)
+        config[key] = json.loads(value)
+    config = {key: value for key, value in config.items() if value is not None}
+    write(pathlib.Path(sys.argv[1]), config, [("transformer." + name, sizes) for name, sizes in shapes(config["n_layer"])])
+
+
+if __name__ == "__main__":
+    main()

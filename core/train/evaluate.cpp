@@ -1,5 +1,6 @@
 #include "core/train/evaluate.hpp"
 
+#include "core/train/words.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>
@@ -20,6 +21,17 @@ void require_evaluation(const Session& session) {
 
 std::string_view name_of(Split split) {
   return split == Split::train ? "training" : split == Split::valid ? "validation" : "test";
+}
+
+std::string repeated_samples(const Session& session, Split split) {
+  const int64_t size = session.corpus->size(split);
+  const int64_t wanted = session.recipe.train.eval_iters * session.layout().global();
+  if (size == 0 || wanted <= size) {
+    return "";
+  }
+  return "train.eval_iters " + std::to_string(session.recipe.train.eval_iters) + " asks for " +
+         grouped(wanted) + " samples, and the " + std::string(name_of(split)) + " split holds " +
+         grouped(size) + ": some are read " + grouped((wanted + size - 1) / size) + " times";
 }
 
 namespace {

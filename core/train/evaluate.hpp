@@ -18,6 +18,10 @@ namespace mh {
 /// sample
 void require_evaluation(const Session& session);
 
+/// "train.eval_iters 10 asks for 20 samples, and the validation split holds 4: some are read 5
+/// times" where a split is smaller than what is asked for; else nothing.
+[[nodiscard]] std::string repeated_samples(const Session& session, Split split);
+
 /// Mean losses over `train.eval_iters` global batches, from the split's first sample: the same
 /// samples each time, so that values can be compared.
 [[nodiscard]] std::vector<LossValue> evaluate_split(const Session& session, Split split);

@@ -97,6 +97,10 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   if (!libtorch.empty()) {
     notes.push_back("fp32 GEMM of LibTorch for " + libtorch);
   }
+  if (const std::string repeats = repeated_samples(session, Split::valid);
+      recipe.train.eval_interval > 0 && !repeats.empty()) {
+    notes.push_back("warning: " + repeats);
+  }
   const auto more = optimizer_notes(session);
   notes.insert(notes.end(), more.begin(), more.end());
   if (resumes) {

@@ -2,6 +2,7 @@
 
 #include "core/host/rank_reports.hpp"
 #include "core/host/report.hpp"
+#include "core/mesh/collective_log.hpp"
 #include "megahost/error.hpp"
 
 #include <arpa/inet.h>
@@ -37,6 +38,7 @@ using Clock = std::chrono::steady_clock;
 // Ranks that hear of a failure end by themselves; those that do not are told, then made to.
 constexpr std::chrono::seconds kUntilTold{2}, kUntilKilled{7};
 constexpr int kPollMilliseconds = 50;
+constexpr std::chrono::milliseconds kLongestLook{500};
 
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(
@@ -102,6 +104,7 @@ struct Child {
   int errors = -1;    // where it says why it failed
   std::string report; // what it said
   bool told = false;  // to end
+  bool stopped = false; // by a signal, until SIGCONT
   std::optional<int> status;
 
   [[nodiscard]] bool failed() const {
@@ -149,8 +152,9 @@ volatile std::sig_atomic_t g_told = 0;
 
 class Watch {
 public:
-  explicit Watch(std::vector<Child> children)
-      : children_(std::move(children)) {
+  Watch(std::vector<Child> children, double hang_after)
+      : children_(std::move(children))
+      , hang_after_(hang_after) {
     g_told = 0;
 
     struct sigaction action {};
@@ -177,6 +181,7 @@ public:
         tell(std::exchange(g_told, 0));
       }
       look();
+      name_the_stopped();
       end_the_others();
     }
     return verdict();
@@ -204,7 +209,12 @@ private:
       Child& child = children_[rank];
       int status = 0;
       listen_to(child);
-      if (!child.status && waitpid(child.pid, &status, WNOHANG) == child.pid) {
+      if (child.status ||
+          waitpid(child.pid, &status, WNOHANG | WUNTRACED | WCONTINUED) != child.pid) {
+        continue;
+      }
+      child.stopped = WIFSTOPPED(status);
+      if (WIFEXITED(status) || WIFSIGNALED(status)) {
         child.status = status;
         listen_to(child);
         if (child.failed() && !first_) {
@@ -218,6 +228,39 @@ private:
         }
       }
     }
+  }
+
+  /// Rank 0 has the store, and rank 1 speaks for it.
+  void name_the_stopped() {
+    const size_t speakers = std::min<size_t>(2, children_.size());
+    const bool silent = std::all_of(
+        children_.begin(),
+        children_.begin() + static_cast<std::ptrdiff_t>(speakers),
+        [](const Child& child) { return child.stopped; }
+    );
+    const auto now = Clock::now();
+    // Where this process is stopped with them, as by a terminal's Ctrl-Z, that time does not count.
+    silent_ = silent ? silent_ + std::min<Clock::duration>(now - looked_, kLongestLook) : Clock::duration::zero();
+    looked_ = now;
+    const bool say = hang_after_ > 0 && silent_ >= std::chrono::duration<double>(hang_after_);
+    if (say && !named_) {
+      std::vector<int64_t> ranks;
+      std::string processes;
+      for (size_t rank = 0; rank < children_.size(); ++rank) {
+        if (children_[rank].stopped) {
+          ranks.push_back(static_cast<int64_t>(rank));
+          processes += " " + std::to_string(children_[rank].pid);
+        }
+      }
+      warn(
+          "no progress: " + ranks_text(ranks) + (ranks.size() == 1 ? " is" : " are") +
+          " stopped by a signal; kill -CONT" + processes + " lets " +
+          (ranks.size() == 1 ? "it" : "them") + " go on"
+      );
+    } else if (named_ && !silent) {
+      warn("the stopped ranks go on");
+    }
+    named_ = say;
   }
 
   void end_the_others() {
@@ -254,6 +297,10 @@ private:
   }
 
   std::vector<Child> children_;
+  double hang_after_; // seconds; 0: never
+  Clock::time_point looked_ = Clock::now();
+  Clock::duration silent_{}; // how long no rank was there that could name those that are stopped
+  bool named_ = false;
   std::optional<size_t> first_; // that failed
   Clock::time_point failed_at_;
   bool told_ = false;
@@ -273,14 +320,14 @@ std::vector<char*> exec_words(std::vector<std::string>& words) {
   return result;
 }
 
-int run_as_ranks(int64_t ranks) {
+int run_as_ranks(int64_t ranks, double hang_after) {
   const auto [store, port] = open_store_socket();
   std::vector<Child> children;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     children.push_back(start(rank, ranks, port, store));
   }
   close(store);
-  return Watch(std::move(children)).wait();
+  return Watch(std::move(children), hang_after).wait();
 }
 
 bool is_spawned_rank() {

@@ -12,8 +12,10 @@ namespace mh {
 ///
 /// The ranks meet at a socket on 127.0.0.1 that is opened here, so no port is ever taken twice. If
 /// one fails, the others are ended within seconds, and the error that came first is shown once.
+/// Ranks whose processes are stopped are named by the others; where the first two are, so that no
+/// rank speaks, it is said from here after `hang_after` seconds (0: never).
 /// Returns: the exit status for the whole
-int run_as_ranks(int64_t ranks);
+int run_as_ranks(int64_t ranks, double hang_after = 10);
 
 /// Whether this process is one of them.
 [[nodiscard]] bool is_spawned_rank();

@@ -98,9 +98,9 @@ them all, in the order of `schedule`: gpipe, 1f1b, 1f1b over several `virtual_st
 Ranks of one replica are tensor x pipeline x context; `data` multiplies them. `batch.global` is divisible by `batch.micro`
 times the data-parallel degree.
 
-A rank that the others wait for is named after `comm.hang_after` seconds (10) without progress, with its host, and with the
-collective that the others wait in and its step; a line says so when it is back. After `comm.timeout` seconds (600) the run
-ends with exit status 4, and says where each rank was.
+In `run` and `eval` a rank that the others wait for is named after `comm.hang_after` seconds (10) without progress, with its
+host, and with the collective that the others wait in and its step; a line says so when it is back. After `comm.timeout`
+seconds (600) the run ends with exit status 4, and says where each rank was.
 
 `megahost run RECIPE --nproc N` runs N ranks on this machine; started by torchrun, mpirun or srun, each process takes its
 rank from there. `--scale` trains the structure of a recipe, shrunk to this machine: to one rank, or with `--nproc 8` to a

@@ -32,9 +32,14 @@ std::string placed(const std::vector<int64_t>& ranks, const std::vector<SeenRank
   return text + (hosts.size() > kShown ? ", ..." : "");
 }
 
+/// " of step 7"; nothing before the first, and where there are none.
+std::string in_step(const char* word, const RankProgress& at) {
+  return at.step == 0 ? "" : std::string(" ") + word + " step " + std::to_string(at.step);
+}
+
 /// What a rank that answers does and keeps others waiting with.
 std::string why_late(const RankProgress& at) {
-  return "which is busy elsewhere in step " + std::to_string(at.step) +
+  return "which is busy elsewhere" + in_step("in", at) +
          (at.last.number == 0
               ? ", before its first collective"
               : ", " + std::to_string(std::llround(at.seconds)) + " s after " + at.last.text());
@@ -124,8 +129,7 @@ private:
     constexpr size_t kShown = 4;
     std::vector<std::pair<std::string, std::vector<int64_t>>> places;
     for (const int64_t rank : waiting_) {
-      const std::string place =
-          of(rank).at.waits_in->text() + " of step " + std::to_string(of(rank).at.step);
+      const std::string place = of(rank).at.waits_in->text() + in_step("of", of(rank).at);
       const auto known = std::find_if(places.begin(), places.end(), [&](const auto& one) {
         return one.first == place;
       });

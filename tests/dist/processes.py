@@ -201,6 +201,36 @@ for settings, ranks, late, times in (("data=2", 2, 1, 2), ("tensor=2", 2, 0, 1),
     assert run.wait() == 128 + signal.SIGTERM, run.stderr.read()
     print(f"paused: {time.time() - begin:.0f} s,", line.strip())
 
+# So does an evaluation.
+def long_evaluation(*words):
+    run = subprocess.Popen([program, "eval", "tiny.toml", "--weights", "one", "--nproc", "2", *layout("data=2"), "--set",
+                            "train.eval_iters=1000000", "--set", "comm.hang_after=2", *words], cwd=folder,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    await_line(run, "warning: train.eval_iters .* times; --all reads each of them once")
+    return run, sorted(children_of(run.pid))
+
+
+run, children = long_evaluation()
+os.kill(children[1], signal.SIGSTOP)
+line = await_line(run, rf"warning: no progress for \d+ s: waiting for rank 1( on {host})?, which does not answer .*"
+                       rf"; rank 0 on {host} waits in #\d+ .*; the run ends after comm.timeout, 60 s")
+assert " step " not in line, line
+os.kill(children[1], signal.SIGCONT)
+await_line(run, r"warning: rank 1 is back after \d+ s")
+print("an evaluation is paused:", line.strip())
+
+# Where no rank is left to say so, the launcher does.
+for rank in children:
+    os.kill(rank, signal.SIGSTOP)
+line = await_line(run, r"warning: no progress: ranks 0 and 1 are stopped by a signal; "
+                       rf"kill -CONT {children[0]} {children[1]} lets them go on")
+for rank in children:
+    os.kill(rank, signal.SIGCONT)
+await_line(run, "warning: the stopped ranks go on")
+print("all are stopped:", line.strip())
+run.send_signal(signal.SIGTERM)
+assert run.wait() == 128 + signal.SIGTERM, run.stderr.read()
+
 # SIGTERM to the launcher: all ranks save and end.
 run, children = long_run("ended")
 run.send_signal(signal.SIGTERM)

@@ -161,7 +161,7 @@ std::vector<Command> training_commands() {
               {"--nproc",
                "N",
                "evaluates on N processes of this machine under the recipe's layout; torchrun, srun "
-               "and mpirun work too"},
+               "and mpirun work too. A rank that the others wait for is named as in a run"},
               kRank,
               kWorldSize,
               kMaster,

@@ -183,7 +183,7 @@ int command_bench_comm(const Invocation& invocation, Host& host) {
     return 0;
   }
   if (!found) {
-    return run_as_ranks(world);
+    return run_as_ranks(world, recipe.comm.hang_after);
   }
   const Processes processes(
       *found, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))

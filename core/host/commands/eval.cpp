@@ -1,7 +1,6 @@
 #include "core/formats/json.hpp"
 #include "core/host/commands/commands.hpp"
 #include "core/host/given_weights.hpp"
-#include "core/host/report.hpp"
 #include "core/host/run_output.hpp"
 #include "core/host/spawn.hpp"
 #include "core/mesh/processes.hpp"
@@ -120,26 +119,25 @@ void write_new(const std::string& file, const std::vector<NamedTensor>& tensors)
 }
 
 void print(
-    const std::vector<LossValue>& losses, const GivenWeights& weights, const std::string& what
+    Output& output,
+    const std::vector<LossValue>& losses,
+    const GivenWeights& weights,
+    const std::string& what
 ) {
   for (const LossValue& loss : losses) {
-    if (!loss.main) {
-      std::printf("%s %.7f\n", loss.name.c_str(), loss.value);
-      continue;
+    std::string text = words("%s %.7f", loss.name.c_str(), loss.value);
+    if (loss.main) {
+      text +=
+          words(" | perplexity %.4f | over %.0f ", perplexity(loss.value), loss.count) + what;
     }
-    std::printf(
-        "%s %.7f | perplexity %.4f | over %.0f %s\n",
-        loss.name.c_str(),
-        loss.value,
-        perplexity(loss.value),
-        loss.count,
-        what.c_str()
-    );
+    output.line(text);
   }
-  std::printf("weights: %s\n", weights.words.c_str());
+  output.line("weights: " + weights.words);
 }
 
-void evaluate_ids(const Invocation& invocation, Session& session, const GivenWeights& weights) {
+void evaluate_ids(
+    const Invocation& invocation, Session& session, const GivenWeights& weights, Output& output
+) {
   const bool all = invocation.has("--logits"); // the last id is read, too
   const auto rows =
       read_ids(invocation.value("--ids"), session, session.recipe.model.seq_length + (all ? 0 : 1));
@@ -161,12 +159,15 @@ void evaluate_ids(const Invocation& invocation, Session& session, const GivenWei
   } else {
     losses = forward_only(session.passes(), batches);
   }
-  print(losses, weights, "tokens of " + invocation.value("--ids"));
+  print(output, losses, weights, "tokens of " + invocation.value("--ids"));
 }
 
 /// Shows how far an evaluation is: a bar on a terminal, else a line now and then.
 class Progress {
 public:
+  explicit Progress(Output& output)
+      : output_(output) {}
+
   void operator()(const Evaluated& evaluated) {
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     const double share = static_cast<double>(evaluated.samples) / static_cast<double>(evaluated.of);
@@ -195,7 +196,7 @@ private:
   Clock::time_point start_ = Clock::now();
   double told_ = 0;
   Terminal terminal_ = Terminal::of(STDERR_FILENO);
-  RunOutput output_;
+  Output& output_;
 };
 
 Split split_of(const Invocation& invocation) {
@@ -203,22 +204,11 @@ Split split_of(const Invocation& invocation) {
   return name == "train" ? Split::train : name == "test" ? Split::test : Split::valid;
 }
 
-/// Says so where a split is smaller than what is asked for: samples are read again.
-void warn_of_wrapping(const Session& session, Split split) {
-  const int64_t size = session.corpus->size(split);
-  const int64_t wanted = session.recipe.train.eval_iters * session.layout().global();
-  if (wanted > size) {
-    warn(
-        "train.eval_iters " + std::to_string(session.recipe.train.eval_iters) + " asks for " +
-        grouped(wanted) + " samples, and the " + std::string(name_of(split)) + " split holds " +
-        grouped(size) + ": some are read " + grouped((wanted + size - 1) / size) +
-        " times; --all reads each of them once"
-    );
-  }
-}
-
 void evaluate_samples(
-    const Invocation& invocation, const Session& session, const GivenWeights& weights
+    const Invocation& invocation,
+    const Session& session,
+    const GivenWeights& weights,
+    Output& output
 ) {
   const Split split = split_of(invocation);
   const std::string name(name_of(split));
@@ -236,20 +226,18 @@ void evaluate_samples(
     );
   }
   const bool all = invocation.has("--all"), first = session.mesh.rank() == 0;
-  if (!all && first) {
-    warn_of_wrapping(session, split);
+  if (const std::string repeats = all ? "" : repeated_samples(session, split);
+      !repeats.empty() && first) {
+    output.warning(repeats + "; --all reads each of them once");
   }
-  Evaluated evaluated;
-  {
-    Progress bar;
-    const EvaluationProgress progress =
-        first ? EvaluationProgress([&bar](const Evaluated& far) { bar(far); })
-              : EvaluationProgress();
-    evaluated = all ? evaluate_whole_split(session, split, progress)
-                    : evaluate_split(session, split, progress);
-  }
+  Progress bar(output);
+  const EvaluationProgress progress =
+      first ? EvaluationProgress([&bar](const Evaluated& far) { bar(far); }) : EvaluationProgress();
+  const Evaluated evaluated = all ? evaluate_whole_split(session, split, progress)
+                                  : evaluate_split(session, split, progress);
   if (first) {
     print(
+        output,
         evaluated.losses,
         weights,
         all ? "tokens: all " + grouped(evaluated.samples) + " samples of the " + name + " split"
@@ -299,7 +287,7 @@ int command_eval(const Invocation& invocation, Host& host) {
   Recipe recipe = read.resolved.recipe;
   set_layout(recipe, world);
   if (!read.place && world > 1) {
-    return run_as_ranks(world);
+    return run_as_ranks(world, recipe.comm.hang_after);
   }
   std::optional<Processes> processes;
   if (world > 1) {
@@ -319,6 +307,7 @@ int command_eval(const Invocation& invocation, Host& host) {
   if (ids) {
     recipe.batch = {};
   }
+  RunOutput output;
   try {
     const auto session = make_session(
         recipe,
@@ -326,13 +315,14 @@ int command_eval(const Invocation& invocation, Host& host) {
         {.corpus = !ids,
          .initialise = false,
          .trains = false,
-         .processes = processes ? &*processes : nullptr}
+         .processes = processes ? &*processes : nullptr,
+         .warn = [&output](const std::string& text) { output.warning(text); }}
     );
     const GivenWeights weights = load_weights(invocation.value("--weights"), *session, host);
     if (ids) {
-      evaluate_ids(invocation, *session, weights);
+      evaluate_ids(invocation, *session, weights, output);
     } else {
-      evaluate_samples(invocation, *session, weights);
+      evaluate_samples(invocation, *session, weights, output);
     }
   } catch (const CollectiveError& error) {
     if (!processes) {

@@ -144,7 +144,7 @@ int command_run(const Invocation& invocation, Host& host) {
     return say_what_is_missing(recipe, file, world, host);
   }
   if (!place && world > 1) {
-    return run_as_ranks(world);
+    return run_as_ranks(world, recipe.comm.hang_after);
   }
   std::optional<Processes> processes;
   if (place && place->world.rank > 0) {

@@ -32,7 +32,7 @@ constexpr auto kVariables = std::to_array<Variable>({
     {"MEGAHOST_GEMM",
      "who multiplies fp32 matrices: own (our kernel), libtorch, or auto, the faster of both for "
      "each GEMM of a layer, which is measured once and kept in megahost/gemm.json next to "
-     "machine.toml"},
+     "machine.toml; generate and eval --ids measure nothing: what is not kept there is own"},
     {"OMP_NUM_THREADS", "threads of one rank's operations, instead of one per core"},
     {"OMP_WAIT_POLICY", "what threads do that wait; unless set they spin briefly and then sleep"},
     {"MEGAHOST_RANK",

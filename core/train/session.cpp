@@ -1,5 +1,7 @@
 #include "core/train/session.hpp"
 
+#include "core/kernels/gemm_choice.hpp"
+#include "core/mesh/agree.hpp"
 #include "core/nn/plugin_call.hpp"
 #include "core/train/named_tokenizer.hpp"
 #include "core/train/sample_arrays.hpp"
@@ -304,6 +306,15 @@ void Session::allocate_gradients() {
       .reduce = parallel.reduce_dtype == "bf16" ? at::kBFloat16 : at::kFloat,
       .deferred = deferred.get()};
   gradients = std::make_unique<Gradients>(model->parameters(), mesh, options);
+}
+
+std::string Session::share_gemm(const std::function<std::string()>& choose) const {
+  if (dtype != at::kFloat || !place.is_cpu()) {
+    return "";
+  }
+  const std::string libtorch = on_first(ranks_of(mesh.all()), choose);
+  ops::use_gemm(ops::gemm_choice_of(libtorch));
+  return libtorch;
 }
 
 double Session::flops_per_token() const {

@@ -59,6 +59,12 @@ struct MH_API Session {
   /// For training: gradients as `parallel.zero` deals them out. Parameters were frozen before.
   void allocate_gradients();
 
+  /// Lets this process multiply float32 matrices on the CPU as `choose` says on the first rank
+  /// (`ops::gemm_choice_of`); where the session has none, nobody is asked.
+  ///
+  /// Returns: the products that LibTorch multiplies
+  std::string share_gemm(const std::function<std::string()>& choose) const;
+
   [[nodiscard]] Passes passes() const {
     return {
         .mesh = mesh,

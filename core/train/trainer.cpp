@@ -1,5 +1,4 @@
 #include "core/kernels/caching_allocator.hpp"
-#include "core/kernels/gemm_choice.hpp"
 #include "core/kernels/level.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/recipe/text.hpp"
@@ -25,20 +24,6 @@
 
 namespace mh {
 
-namespace {
-
-/// All ranks take the first one's choice. The products that LibTorch multiplies, empty for none.
-std::string shared_gemm(const Session& session, const TrainOptions& options, const Ranks& ranks) {
-  if (!options.gemm || session.dtype != at::kFloat || !session.device->device().is_cpu()) {
-    return "";
-  }
-  const std::string libtorch = on_first(ranks, options.gemm);
-  ops::use_gemm(ops::gemm_choice_of(libtorch));
-  return libtorch;
-}
-
-} // namespace
-
 Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output)
     : host_(host)
     , options_(options)
@@ -58,7 +43,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   auto& session = *session_;
   require_evaluation(session);
   freeze(session.model->parameters(), recipe.optimizer.groups, ranks_);
-  const std::string libtorch = shared_gemm(session, options, ranks_);
+  const std::string libtorch = options.gemm ? session.share_gemm(options.gemm) : "";
   const std::string given = options.weights ? options.weights(session) : std::string();
   const bool resumes = options.resume != Resume::no;
   folder_ = on_first(ranks_, [&] {

@@ -22,6 +22,7 @@
 
 using mh::chosen_gemm;
 using mh::faster_gemm;
+using mh::UnknownMachine;
 using mh::ops::gemm_choice_of;
 using mh::ops::GemmChoice;
 using mh::ops::ProductKind;
@@ -84,6 +85,8 @@ TEST_CASE("float32 products follow the choice") {
 
 TEST_CASE("what was measured once is chosen from then on") {
   const UserFolder folder;
+  CHECK(chosen_gemm(UnknownMachine::own).empty());
+  CHECK(!std::filesystem::exists(folder.file()));
   const std::string first = chosen_gemm();
   auto choices = read_json(folder.file());
   REQUIRE(choices.size() == 1);
@@ -100,6 +103,7 @@ TEST_CASE("what was measured once is chosen from then on") {
     entry["libtorch"] = "weight gradient";
     std::ofstream(folder.file()) << choices;
     CHECK(chosen_gemm() == "weight gradient");
+    CHECK(chosen_gemm(UnknownMachine::own) == "weight gradient");
   }
   SUBCASE("for each number of threads") {
     const int threads = at::get_num_threads();

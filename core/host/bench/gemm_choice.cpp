@@ -103,7 +103,7 @@ ops::GemmChoice faster_gemm(const GemmRates& rates) {
   return choice;
 }
 
-std::string chosen_gemm() {
+std::string chosen_gemm(UnknownMachine unknown) {
   const char* variable = std::getenv("MEGAHOST_GEMM");
   const std::string wanted = variable == nullptr ? "auto" : variable;
   if (wanted == "own") {
@@ -127,6 +127,9 @@ std::string chosen_gemm() {
   const std::string machine = gemm_machine();
   GemmJson choices = read_choices(disk, file);
   if (!choices.contains(machine)) {
+    if (unknown == UnknownMachine::own) {
+      return "";
+    }
     try {
       make_directories(disk, folder->string());
       const GemmRates rates = time_gemm();

@@ -4,6 +4,7 @@
 #include "core/kernels/gemm_choice.hpp"
 
 #include <array>
+#include <cstdint>
 #include <string>
 
 namespace mh {
@@ -20,14 +21,18 @@ struct GemmRates {
 /// LibTorch for the kinds in which it is faster by more than timings vary.
 [[nodiscard]] ops::GemmChoice faster_gemm(const GemmRates& rates);
 
+/// What becomes of a machine whose GEMMs were not yet timed: two seconds, or ours.
+enum class UnknownMachine : uint8_t { measure, own };
+
 /// The choice of this machine as text (`ops::gemm_choice_of`): of environment variable
 /// MEGAHOST_GEMM
 /// (`own`, `libtorch`, `auto`), or of the file gemm.json in the user's folder, for the same
 /// processor, number of threads, kernels and LibTorch. What is missing there is measured and
-/// written, so that all later runs choose alike; where it cannot be written the choice is `own`.
+/// written, so that all later runs choose alike; where it cannot be written, or `unknown` forbids
+/// it, the choice is `own`.
 ///
 /// Throws:  mh::Error for another value of the variable, and for a file that cannot be read or
 /// written
-[[nodiscard]] std::string chosen_gemm();
+[[nodiscard]] std::string chosen_gemm(UnknownMachine unknown = UnknownMachine::measure);
 
 } // namespace mh

@@ -1,4 +1,5 @@
 #include "core/formats/json.hpp"
+#include "core/host/bench/gemm_choice.hpp"
 #include "core/host/commands/commands.hpp"
 #include "core/host/given_weights.hpp"
 #include "core/host/run_output.hpp"
@@ -318,6 +319,9 @@ int command_eval(const Invocation& invocation, Host& host) {
          .processes = processes ? &*processes : nullptr,
          .warn = [&output](const std::string& text) { output.warning(text); }}
     );
+    // A few ids are read before a machine's GEMMs could be timed.
+    const auto unknown = ids ? UnknownMachine::own : UnknownMachine::measure;
+    (void)session->share_gemm([unknown] { return chosen_gemm(unknown); });
     const GivenWeights weights = load_weights(invocation.value("--weights"), *session, host);
     if (ids) {
       evaluate_ids(invocation, *session, weights, output);

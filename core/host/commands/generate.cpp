@@ -1,6 +1,7 @@
 #include "core/train/generate.hpp"
 
 #include "core/checkpoint/hf.hpp"
+#include "core/host/bench/gemm_choice.hpp"
 #include "core/host/commands/commands.hpp"
 #include "core/host/given_weights.hpp"
 #include "core/recipe/text.hpp"
@@ -118,6 +119,7 @@ int command_generate(const Invocation& invocation, Host& host) {
   recipe.batch = {};
   const auto session =
       make_session(recipe, host, {.corpus = false, .initialise = false, .trains = false});
+  (void)session->share_gemm([] { return chosen_gemm(UnknownMachine::own); });
   const GivenWeights weights = load_weights(folder, *session, host, step);
   const bool json = invocation.has("--json");
   const std::string prompt = invocation.value("--prompt");

@@ -419,12 +419,12 @@ void require_weights(const fs::path& folder) {
   if (!fs::is_directory(folder)) {
     throw Error("there is no folder " + folder.string(), hint, exit_code::data);
   }
-  if (!fs::is_directory(checkpoint_folder(folder))) {
+  if (!is_hf_folder(folder) && !fs::is_directory(checkpoint_folder(folder))) {
     throw Error(
         folder.string() +
             " is neither a run folder (no checkpoints/) nor a Hugging Face folder (no "
             "model.safetensors)",
-        "give the folder that megahost run named",
+        hint,
         exit_code::data
     );
   }

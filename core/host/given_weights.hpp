@@ -17,6 +17,11 @@ struct GivenWeights {
   bool hugging_face = false; ///< parameters have their names there
 };
 
+/// Looks whether a folder can hold weights, before anything is read.
+///
+/// Throws:  mh::Error (exit code 5) if it is neither kind of folder
+void require_weights(const std::filesystem::path& folder);
+
 /// Fills a rank's parameters, from the newest checkpoint of a run that is whole or that of `step`.
 ///
 /// Throws:  mh::Error (exit code 5) naming folder and tensor: neither kind of folder; a tensor is

@@ -76,9 +76,6 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   progress_.data = data_fingerprint(session);
 
   std::vector<std::string> notes;
-  if (!given.empty()) {
-    notes.push_back("weights: " + given);
-  }
   if (!libtorch.empty()) {
     notes.push_back("fp32 GEMM of LibTorch for " + libtorch);
   }
@@ -90,6 +87,12 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   notes.insert(notes.end(), more.begin(), more.end());
   if (resumes) {
     resume(notes);
+  }
+  if (!given.empty()) {
+    notes.push_back(
+        progress_.step == 0 ? "weights: " + given
+                            : "weights: those of its checkpoint, not of " + given
+    );
   }
   progress_.schedule = session.schedule->text();
   peak_ = device_peak(session, options.measured_peak);

@@ -13,7 +13,8 @@ inline const Option kSet{
 inline const Option kPlugin{
     "--plugin", "FILE", "opens a plugin before those that the recipe names", true};
 inline const Option kJson{"--json", "", "as JSON, for programs"};
-inline const Option kScale{
+inline const Option kScale{"--scale", "", "the same structure shrunk to one rank of this machine"};
+inline const Option kScaleToRanks{
     "--scale", "", "the same structure shrunk to this machine: one rank, or --nproc"};
 /// For a process of a run that no launcher started.
 inline const Option kRank{

@@ -36,7 +36,7 @@ std::vector<Command> training_commands() {
                "DIR",
                "starts from the weights of a run folder or a Hugging Face folder, not from random "
                "ones"},
-              kScale,
+              kScaleToRanks,
               {"--run-dir", "DIR", "run folder, instead of the recipe's checkpoint.dir"},
               {"--nproc",
                "N",
@@ -166,7 +166,7 @@ std::vector<Command> training_commands() {
               kWorldSize,
               kMaster,
               kLocalRank,
-              kScale,
+              kScaleToRanks,
               kSet,
               kPlugin,
           },

@@ -251,6 +251,7 @@ void check_options(const Invocation& invocation, int64_t world) {
   if (!invocation.has("--weights")) {
     throw Error("megahost eval needs --weights DIR", "give a run folder or a Hugging Face folder");
   }
+  require_weights(invocation.value("--weights"));
   for (const char* option : {"--logits", "--gradients"}) {
     if (invocation.has(option) && !invocation.has("--ids")) {
       throw Error(std::string(option) + " needs --ids", "give the token ids to compute them for");

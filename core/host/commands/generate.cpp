@@ -109,6 +109,7 @@ int command_generate(const Invocation& invocation, Host& host) {
     throw Error("megahost generate needs --prompt TEXT", "give what the model is to continue");
   }
   const std::filesystem::path folder = invocation.arguments.front();
+  require_weights(folder);
   const GenerateOptions options = read_options(invocation);
   const auto step = number<int64_t>(invocation, "--step", 0, std::numeric_limits<int64_t>::max());
   // In float32 the tokens with the cache are those without it: bf16 rounds the two ways apart.

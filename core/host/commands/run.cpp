@@ -10,6 +10,8 @@
 #include "core/plan/stage_record.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/recipe/text.hpp"
+#include "core/train/checkpointing.hpp"
+#include "core/train/run_folder.hpp"
 #include "core/train/session.hpp"
 #include "core/train/start_block.hpp"
 #include "core/train/trainer.hpp"
@@ -81,6 +83,19 @@ Resume resume_of(const Invocation& invocation) {
   return invocation.value("--resume") == "auto" ? Resume::if_any : Resume::yes;
 }
 
+/// What has no chance is said before data are read and ranks are started.
+void require_folders(const Invocation& invocation, const Recipe& recipe) {
+  if (invocation.has("--weights")) {
+    require_weights(invocation.value("--weights"));
+  }
+  if (resume_of(invocation) == Resume::yes) {
+    const auto folder = run_folder(recipe.checkpoint.dir, /*resume=*/true);
+    if (!std::filesystem::exists(folder)) {
+      require_checkpoint(folder);
+    }
+  }
+}
+
 /// "tensor 4 x pipeline 2 x data 4".
 std::string degrees(const Recipe::Parallel& parallel, int64_t world) {
   std::string text;
@@ -142,6 +157,9 @@ int command_run(const Invocation& invocation, Host& host) {
   const int64_t world = world_size(invocation, place);
   if (recipe.parallel.ranks() > world) {
     return say_what_is_missing(recipe, file, world, host);
+  }
+  if (!place) {
+    require_folders(invocation, recipe);
   }
   if (!place && world > 1) {
     return run_as_ranks(world, recipe.comm.hang_after);

@@ -43,7 +43,7 @@ DecoderConfig llama() {
   return c;
 }
 
-template <class Architecture>
+template <class Made>
 struct ReaderOf {
   explicit ReaderOf(const DecoderConfig& config)
       : decoder(config, {.vocab = 30, .seq_length = kSeq})
@@ -71,7 +71,7 @@ struct ReaderOf {
 
   Mesh mesh;
   Rules rules;
-  Architecture decoder;
+  Made decoder;
   Model model;
 };
 
@@ -175,7 +175,7 @@ protected:
   [[nodiscard]] std::unique_ptr<FeedForwardPart>
   feed_forward(int64_t, Builder& builder) const override {
     FeedForwardSpec spec = feed_forward_spec();
-    spec.activation = Activation(/*gated=*/false, [](const at::Tensor& x) { return x.tanh(); });
+    spec.activation = ActivationFunction(/*gated=*/false, [](const at::Tensor& x) { return x.tanh(); });
     return std::make_unique<FeedForward>(builder, spec);
   }
 };

@@ -29,7 +29,7 @@ struct ExpertsSpec {
   Axis embed;
   int64_t experts = 8;
   int64_t hidden = 0; ///< units of one expert
-  Activation activation = ActivationKind::swiglu;
+  ActivationFunction activation = ActivationKind::swiglu;
   bool bias = false;
   double std = 0.02, out_std = 0.02;
 };
@@ -99,7 +99,7 @@ public:
 struct MixtureSpec {
   RouterSpec router;
   int64_t hidden = 0; ///< units of one expert
-  Activation activation = ActivationKind::swiglu;
+  ActivationFunction activation = ActivationKind::swiglu;
   bool bias = false; ///< of experts and the shared feed-forward
   bool pad = false;  ///< to the capacity
   double std = 0.02, out_std = 0.02;

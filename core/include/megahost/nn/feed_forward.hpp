@@ -42,17 +42,17 @@ struct ActivationInfo {
 
 /// One of the kinds, or a plugin's own:
 ///
-///     mh::Activation(/*gated=*/false, [](const at::Tensor& x) { return at::selu(x); })
-class MH_API Activation {
+///     mh::ActivationFunction(/*gated=*/false, [](const at::Tensor& x) { return at::selu(x); })
+class MH_API ActivationFunction {
 public:
   using Apply = std::function<at::Tensor(const at::Tensor& x)>;
 
-  Activation(ActivationKind kind) // NOLINT(google-explicit-constructor)
-      : Activation(is_gated(kind), [kind](const at::Tensor& x) { return activate(kind, x); }) {}
+  ActivationFunction(ActivationKind kind) // NOLINT(google-explicit-constructor)
+      : ActivationFunction(is_gated(kind), [kind](const at::Tensor& x) { return activate(kind, x); }) {}
 
   /// Args:    gated: `apply` reads gate and up halves packed along the last dimension
   ///          apply: differentiable
-  Activation(bool gated, Apply apply)
+  ActivationFunction(bool gated, Apply apply)
       : gated_(gated)
       , apply_(std::move(apply)) {}
 
@@ -80,7 +80,7 @@ public:
 struct FeedForwardSpec {
   Axis embed;
   int64_t hidden = 0;
-  Activation activation = ActivationKind::gelu_tanh;
+  ActivationFunction activation = ActivationKind::gelu_tanh;
   bool bias = false;
   double std = 0.02, out_std = 0.02;
 };
@@ -97,7 +97,7 @@ public:
   [[nodiscard]] bool reads_cache() const override { return true; }
 
 private:
-  Activation activation_;
+  ActivationFunction activation_;
   Linear up_;
   Linear down_;
 };

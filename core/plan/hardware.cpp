@@ -114,7 +114,7 @@ void Calibration::fields(Fields<Calibration>& f) {
       .unit("bytes");
   f.add("scattered", &Calibration::scattered, "tp's ranks send a part each to the next stage");
   f.add("waits", &Calibration::waits, "axes whose collectives and transfers overlap with nothing");
-  f.add("pieces", &Calibration::pieces, "axes whose collectives go in pieces, overlapped with GEMMs");
+  f.add("pieces", &Calibration::pieces, "axes whose collectives overlap with GEMMs in pieces");
   f.add("sum_pieces", &Calibration::sum_pieces, "of reduce-scatters at most; 0: as many as ranks")
       .at_least(0);
   f.add(

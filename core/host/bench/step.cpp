@@ -200,7 +200,7 @@ BenchTable bench_data(const Recipe& recipe, Host& host) {
            {"megabytes_per_s", "MB/s", 1}},
       .rows = {},
       .note =
-          words("the run was opened in %.2f s; one thread loads, overlapped with the step before", opened)};
+          words("the run was opened in %.2f s; one thread loads during the step before", opened)};
   for (const bool ahead : {false, true}) {
     Prefetcher data(*session->corpus, Split::train, [&layout](int64_t) { return layout; });
     double bytes = 0;

@@ -7,6 +7,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
 
 #include <algorithm>
 #include <optional>
@@ -16,6 +19,9 @@
 namespace mh {
 
 namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 /// Tokens of a sample, and where their rows begin in some tensor.
 struct Rows {
@@ -56,10 +62,11 @@ std::vector<Rows> laid_out(const std::vector<Run>& runs, int64_t row = 0) {
 }
 
 /// Who holds which tokens of a sample, and what its ranks send one another.
-class Split {
+class Split : public torch::CustomClassHolder {
 public:
   /// Of activations that lie as `placed`.
-  Split(const Rules& rules, const Mesh& mesh, const Placement& placed, int64_t seq, int64_t count) {
+  Split(const Rules& rules, const Mesh& mesh, const Placement& placed, int64_t seq, int64_t count)
+      : mesh_(mesh) {
     constexpr Along kSplit{Type::split, 0};
     for (const auto axis : kAllMeshAxes) {
       if (mesh.size(axis) > 1 && placed[axis] == kSplit) {
@@ -96,6 +103,7 @@ public:
     if (held.size() == 1) {
       return;
     }
+    ranks_ = static_cast<int64_t>(held.size());
     for (const auto& runs : held) {
       sent_rows_ = std::max(sent_rows_, count_of(tails(runs, count)));
     }
@@ -115,11 +123,13 @@ public:
   /// The last rows of runs of all ranks, as `gather` lays them out.
   [[nodiscard]] const std::vector<Rows>& others() const { return others_; }
 
+  [[nodiscard]] int64_t gathered_rows() const { return ranks_ * sent_rows_; }
+
   /// Where this rank's rows begin in arrays of the batch, which only strategies of tokens split.
   [[nodiscard]] int64_t first_row() const { return first_row_; }
 
   /// The rows that are sent of all ranks: [ranks * rows, ...]; undefined on one rank.
-  [[nodiscard]] at::Tensor gather(const at::Tensor& x, const Mesh& mesh) const {
+  [[nodiscard]] at::Tensor gather(const at::Tensor& x) const {
     if (others_.empty()) {
       return {};
     }
@@ -134,7 +144,17 @@ public:
       sizes[0] = sent_rows_ - rows;
       parts.push_back(at::zeros(sizes, x.options()));
     }
-    return convert(at::cat(parts), from_, to_, mesh);
+    return convert_forward(at::cat(parts), from_, to_, mesh_);
+  }
+
+  /// Adds to the gradient of x what the gradient of all that was gathered says, on every rank.
+  void add_gathered(const at::Tensor& gradient, const at::Tensor& ret_dx) const {
+    const at::Tensor own = convert_backward(gradient, from_, to_, mesh_);
+    int64_t row = 0;
+    for (const Rows& sent : sent_) {
+      ret_dx.narrow(0, sent.row, sent.tokens.count).add_(own.narrow(0, row, sent.tokens.count));
+      row += sent.tokens.count;
+    }
   }
 
 private:
@@ -147,9 +167,10 @@ private:
     return last;
   }
 
+  const Mesh& mesh_;
   Placement from_, to_;
   std::vector<Rows> own_, sent_, others_;
-  int64_t sent_rows_ = 0, first_row_ = 0;
+  int64_t ranks_ = 1, sent_rows_ = 0, first_row_ = 0;
 };
 
 /// The rows among `all` that begin with this token, at most `most`; none if it is not there.
@@ -163,31 +184,92 @@ Rows beginning_with(const std::vector<Rows>& all, int64_t token, int64_t most) {
   return {};
 }
 
+/// Where the row of the token `back` before each own token is, piece by piece in the order of own
+/// rows.
+struct Source {
+  enum class Of : uint8_t { nothing, own, others } of;
+  int64_t row, count;
+};
+
+std::vector<Source> sources(const Split& split, int64_t back) {
+  std::vector<Source> pieces;
+  for (const Rows& own : split.own()) {
+    const int64_t end = own.tokens.first + own.tokens.count - back;
+    for (int64_t token = own.tokens.first - back; token < end; token += pieces.back().count) {
+      if (token < 0) {
+        pieces.push_back({Source::Of::nothing, 0, std::min<int64_t>(-token, end - token)});
+        continue;
+      }
+      const Rows here = beginning_with(split.own(), token, end - token);
+      const Rows there = beginning_with(split.others(), token, end - token);
+      const bool own_row = here.tokens.count > 0;
+      const Rows& found = own_row ? here : there;
+      MH_ASSERT(found.tokens.count > 0, "some rank sends the rows before a run");
+      pieces.push_back(
+          {own_row ? Source::Of::own : Source::Of::others, found.row, found.tokens.count}
+      );
+    }
+  }
+  return pieces;
+}
+
 /// Of each own token the row of the one `back` before it; zeros before the sample.
 at::Tensor shifted(const Split& split, const at::Tensor& x, const at::Tensor& others, int64_t back) {
   std::vector<at::Tensor> parts;
-  for (const Rows& own : split.own()) {
-    const int64_t end = own.tokens.first + own.tokens.count - back;
-    for (int64_t token = own.tokens.first - back; token < end;) {
-      if (token < 0) {
-        auto sizes = x.sizes().vec();
-        sizes[0] = std::min<int64_t>(-token, end - token);
-        parts.push_back(at::zeros(sizes, x.options()));
-        token += sizes[0];
-        continue;
-      }
-      Rows found = beginning_with(split.own(), token, end - token);
-      const bool here = found.tokens.count > 0;
-      if (!here) {
-        found = beginning_with(split.others(), token, end - token);
-      }
-      MH_ASSERT(found.tokens.count > 0, "some rank sends the rows before a run");
-      parts.push_back((here ? x : others).narrow(0, found.row, found.tokens.count));
-      token += found.tokens.count;
+  for (const Source& piece : sources(split, back)) {
+    if (piece.of == Source::Of::nothing) {
+      auto sizes = x.sizes().vec();
+      sizes[0] = piece.count;
+      parts.push_back(at::zeros(sizes, x.options()));
+    } else {
+      const at::Tensor& from = piece.of == Source::Of::own ? x : others;
+      parts.push_back(from.narrow(0, piece.row, piece.count));
     }
   }
   return at::cat(parts);
 }
+
+/// One node of the graph, so that every rank takes part in the backward pass's collective, whether
+/// or not it reads a row of another.
+struct LookBack : torch::autograd::Function<LookBack> {
+  static variable_list forward(
+      AutogradContext* ctx, const at::Tensor& x, const c10::intrusive_ptr<Split>& split, int64_t count
+  ) {
+    ctx->saved_data["split"] = c10::IValue::make_capsule(split);
+    const at::Tensor others = split->gather(x);
+    variable_list before;
+    for (int64_t back = 1; back <= count; ++back) {
+      before.push_back(shifted(*split, x, others, back));
+    }
+    return before;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto holder = ctx->saved_data["split"].toCapsule();
+    const auto& split = static_cast<const Split&>(*holder);
+    at::Tensor dx = at::zeros_like(gradients.front());
+    at::Tensor gathered; // the gradient of others' rows
+    if (!split.others().empty()) {
+      auto sizes = dx.sizes().vec();
+      sizes[0] = split.gathered_rows();
+      gathered = at::zeros(sizes, dx.options());
+    }
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      int64_t row = 0;
+      for (const Source& piece : sources(split, static_cast<int64_t>(i) + 1)) {
+        if (piece.of != Source::Of::nothing) {
+          const at::Tensor& to = piece.of == Source::Of::own ? dx : gathered;
+          to.narrow(0, piece.row, piece.count).add_(gradients[i].narrow(0, row, piece.count));
+        }
+        row += piece.count;
+      }
+    }
+    if (gathered.defined()) {
+      split.add_gathered(gathered, dx);
+    }
+    return {dx, at::Tensor(), at::Tensor()};
+  }
+};
 
 } // namespace
 
@@ -207,24 +289,20 @@ std::vector<at::Tensor> TokensBefore::forward(const at::Tensor& x, StepContext& 
     }
     return before;
   }
-  const Split split(
+  const auto split = c10::make_intrusive<Split>(
       context.rules(), context.mesh(), context.place(last_), context.batch().seq, count_
   );
-  const at::Tensor others = split.gather(x, context.mesh());
-  for (int64_t back = 1; back <= count_; ++back) {
-    before.push_back(shifted(split, x, others, back));
-  }
+  before = LookBack::apply(x, split, count_);
   if (!context.has_array("segments")) {
     return before;
   }
   for (int64_t back = 1; back <= count_; ++back) {
-    const std::string key = "another document " + std::to_string(split.first_row()) + " " +
+    const std::string key = "another document " + std::to_string(split->first_row()) + " " +
                             std::to_string(count_) + " " + std::to_string(back);
     at::Tensor other = context.cached(key, [&] { // [seq, batch]
       const at::NoGradGuard no_grad;
-      const at::Tensor own = context.array("segments").narrow(0, split.first_row(), x.size(0));
-      const at::Tensor theirs = split.gather(own, context.mesh());
-      return shifted(split, own, theirs, back).ne(own);
+      const at::Tensor own = context.array("segments").narrow(0, split->first_row(), x.size(0));
+      return shifted(*split, own, split->gather(own), back).ne(own);
     });
     while (other.dim() < x.dim()) {
       other = other.unsqueeze(-1);

@@ -1,18 +1,34 @@
 #include "core/recipe/paths.hpp"
 
+#include "core/recipe/source.hpp"
+
 #include <filesystem>
 
 namespace mh {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+/// From where a relative path is meant; empty: the working directory. What is no file, an option or
+/// an argument, is its own layer.
+fs::path folder_of(const SourcePtr& source) {
+  if (!source || source->name == source->layer) {
+    return {};
+  }
+  const fs::path file = source->name;
+  const bool kept = file.filename() == "recipe.toml" && is_run_folder(file.parent_path());
+  return kept ? fs::path() : file.parent_path();
+}
+
+} // namespace
+
 Value absolute_path(const Value& path) {
   if (!path.is_string() || path.as_string().empty() || path.as_string().starts_with("@")) {
     return path;
   }
-  const auto& source = path.origin.source; // of the command line: its option's name
-  const fs::path folder = source ? fs::path(source->name).parent_path() : fs::path();
-  Value absolute = fs::absolute(folder / path.as_string()).lexically_normal().string();
+  const fs::path file = folder_of(path.origin.source) / path.as_string();
+  Value absolute = fs::absolute(file).lexically_normal().string();
   absolute.origin = path.origin;
   return absolute;
 }

@@ -3,7 +3,9 @@
 ///
 /// A file or folder that a run reads is meant from the folder of the recipe file that says it (also
 /// where another recipe extends that file); on the command line, from the working directory. It is
-/// made absolute, so that a printed recipe, and the one in a run folder, mean the same anywhere.
+/// made absolute, so that a printed recipe, and the one in a run folder, mean the same anywhere. A
+/// run's own copy that has relative ones is older than this rule: they are meant from the working
+/// directory, as that run meant them.
 /// What a run writes, `checkpoint.dir`, is no such path: it is meant from the working directory.
 
 #include "megahost/schema.hpp"

@@ -9,6 +9,12 @@
 
 namespace mh {
 
+bool is_run_folder(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  return std::filesystem::exists(folder / "metrics.jsonl", ignored) &&
+         std::filesystem::exists(folder / "recipe.toml", ignored);
+}
+
 void refuse_folder(const std::filesystem::path& file) {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -17,15 +23,13 @@ void refuse_folder(const std::filesystem::path& file) {
   }
   const std::string what =
       file.string() + " is a folder, expected a recipe file (.lua, .toml or .json)";
-  if (fs::exists(file / "metrics.jsonl", ignored) && fs::exists(file / "recipe.toml", ignored)) {
+  if (is_run_folder(file)) {
     const std::string run = shell_word(file.string());
     const std::string recipe = shell_word((file / "recipe.toml").string());
     throw Error(
         what,
         "it is the folder of a run: `megahost run " + recipe +
-            " --resume` goes on with it, "
-            "`megahost plan " +
-            run + "` compares it with its plan"
+            " --resume` goes on with it, `megahost plan " + run + "` compares it with its plan"
     );
   }
   std::set<std::string> recipes;

@@ -17,6 +17,9 @@ using SourcePtr = std::shared_ptr<const Source>;
 /// Throws:  mh::Error if the file cannot be read or is no such text
 [[nodiscard]] SourcePtr read_source(const std::filesystem::path& file, std::string layer);
 
+/// Whether a run has left its recipe.toml and metrics.jsonl in a folder.
+[[nodiscard]] bool is_run_folder(const std::filesystem::path& folder);
+
 /// Throws mh::Error if `file` is a folder, with what can be done about it: a run's folder, one that
 /// holds recipes, another one.
 void refuse_folder(const std::filesystem::path& file);

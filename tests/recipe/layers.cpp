@@ -247,6 +247,20 @@ TEST_CASE("a resolved recipe means the same files in any folder") {
   CHECK(text(resolve_file(copy).recipe, "data.paths") == text(recipe, "data.paths"));
 }
 
+TEST_CASE("a run folder of before that rule: its paths are meant from the working directory") {
+  const Folder folder;
+  const std::string old = std::string("data.paths = [\"book.txt\"]\n") + kTiny;
+  const auto copy = folder.write("runs/a/recipe.toml", old);
+  const auto here = [](const std::filesystem::path& of) {
+    return "[\"" + (of / "book.txt").string() + "\"]";
+  };
+  CHECK(text(resolve_file(copy).recipe, "data.paths") == here(folder.path() / "runs/a"));
+  folder.write("runs/a/metrics.jsonl", "");
+  CHECK(text(resolve_file(copy).recipe, "data.paths") == here(std::filesystem::current_path()));
+  const auto other = folder.write("runs/a/other.toml", old);
+  CHECK(text(resolve_file(other).recipe, "data.paths") == here(folder.path() / "runs/a"));
+}
+
 TEST_CASE("recipes are found by name in the recipe folders") {
   CHECK(
       mh::load_recipe("gpt2_124m", options()).file ==

@@ -1,4 +1,5 @@
 #include "core/recipe/commands.hpp"
+#include "core/recipe/paths.hpp"
 #include "fixture.hpp"
 
 #include <doctest/doctest.h>
@@ -234,6 +235,14 @@ TEST_CASE("what a run reads is meant from the folder of the file that says it") 
   const auto writes =
       folder.write("sub/b.toml", std::string("checkpoint.dir = \"runs/b\"\n") + kTiny);
   CHECK(text(resolve_file(writes).recipe, "checkpoint.dir") == "\"runs/b\"");
+}
+
+TEST_CASE("a path that an argument of another program says is meant from the working directory") {
+  const std::string argument = "--vocab-file data/vocab.json";
+  mh::Value path("data/vocab.json");
+  path.origin.source = std::make_shared<const mh::Source>(mh::Source{argument, "", argument});
+  const auto meant = std::filesystem::current_path() / "data/vocab.json";
+  CHECK(mh::absolute_path(path).as_string() == meant.string());
 }
 
 TEST_CASE("a resolved recipe means the same files in any folder") {

@@ -93,8 +93,8 @@ std::vector<Command> recipe_commands() {
           {{"DIR", "Hugging Face folder (config.json; *.safetensors are not read)"}},
           {{"-o",
             "FILE",
-            "writes the recipe there instead of to standard output; .lua or .toml chooses its "
-            "language"},
+            "writes the recipe there instead of to standard output: TOML, Lua or JSON, as the "
+            "file's name ends"},
            kPlugin},
           {{"megahost recipe from-hf gpt2/ -o gpt2.lua", ""}},
       },

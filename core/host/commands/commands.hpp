@@ -4,6 +4,7 @@
 #include "core/host/invocation.hpp"
 #include "core/mesh/launchers.hpp"
 #include "core/recipe/commands.hpp"
+#include "core/recipe/import/import.hpp"
 #include "megahost/host.hpp"
 #include "megahost/tokenizer.hpp"
 
@@ -82,6 +83,16 @@ struct Read {
 ///
 /// Throws:  RecipeError
 [[nodiscard]] Resolved resolve_loaded(const Loaded& loaded, Host& host, const Facts& facts);
+
+/// Ends a command that makes a recipe of what another program says in `from`: refuses what no
+/// recipe may say, makes relative paths absolute, as the recipe may lie anywhere, and writes it to
+/// the file of -o, or prints it.
+///
+/// Returns: the file of -o; empty if the recipe was printed
+/// Throws:  mh::Error, RecipeError
+std::string write_imported(
+    const Invocation& invocation, Host& host, ImportedRecipe imported, const std::string& from
+);
 
 /// The tokenizer of --recipe, or else that of --tokenizer with the options that --set gives it;
 /// null if neither is there.

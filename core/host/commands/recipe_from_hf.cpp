@@ -4,7 +4,6 @@
 #include "core/host/report.hpp"
 #include "core/recipe/text.hpp"
 #include "core/storage/local.hpp"
-#include "core/train/processor.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
@@ -45,12 +44,6 @@ bool has_gpt2_tokenizer(const fs::path& folder, const std::string& model_type) {
          json["tokenizer_class"].get<std::string>().starts_with("GPT2Tokenizer");
 }
 
-/// A recipe, and what a person should know about it.
-struct Written {
-  Table tree;
-  std::vector<std::string> comments;
-};
-
 Table model_section(const ModelOfFolder& from) {
   Table model{{"use", noted(from.entry->name, "model_type")}};
   for (const auto& entry : from.reading.fields) {
@@ -69,13 +62,16 @@ Table model_section(const ModelOfFolder& from) {
   return model;
 }
 
-Written write_recipe(const fs::path& folder, const ModelOfFolder& from) {
+ImportedRecipe import_folder(const fs::path& folder, const ModelOfFolder& from) {
   const HfReading& reading = from.reading;
   const std::string name = fs::absolute(folder / ".").lexically_normal().parent_path().filename();
-  Written written{{{"name", noted(name, "the folder's")}, {"model", model_section(from)}}, {}};
+  ImportedRecipe imported;
+  Table& tree = imported.tree.as_table();
+  tree.set("name", noted(name, "the folder's"));
+  tree.set("model", model_section(from));
   const Value* vocab = reading.fields.find("vocab");
   if (has_gpt2_tokenizer(folder, reading.model_type)) {
-    written.tree.set(
+    tree.set(
         "tokenizer",
         Table{
             {"use", noted("gpt2", "the folder's")},
@@ -83,79 +79,45 @@ Written write_recipe(const fs::path& folder, const ModelOfFolder& from) {
             {"merges", noted((folder / "merges.txt").string(), "the folder's")}}
     );
   } else {
-    written.tree.set(
+    tree.set(
         "tokenizer",
         Table{
             {"use", noted("null", "see above")},
             {"vocab", noted(vocab != nullptr ? *vocab : Value(int64_t{256}), "vocab_size")}}
     );
-    written.comments.emplace_back("The folder's tokenizer is none of megahost's: `null` takes and "
-                                  "gives ids, for --ids and for "
-                                  "corpora of ids.");
+    imported.comments.emplace_back("The folder's tokenizer is none of megahost's: `null` takes and "
+                                   "gives ids, for --ids and for corpora of ids.");
   }
-  written.tree.set("data", Table{{"use", noted("mock", kYours)}});
-  written.tree.set("batch", Table{{"global", noted(1, kYours)}});
-  written.tree.set(
-      "optimizer", Table{{"use", noted("adamw", kYours)}, {"lr", noted(1e-5, kYours)}}
-  );
-  written.tree.set("train", Table{{"iters", noted(100, kYours)}});
-  written.comments.emplace_back(
+  tree.set("data", Table{{"use", noted("mock", kYours)}});
+  tree.set("batch", Table{{"global", noted(1, kYours)}});
+  tree.set("optimizer", Table{{"use", noted("adamw", kYours)}, {"lr", noted(1e-5, kYours)}});
+  tree.set("train", Table{{"iters", noted(100, kYours)}});
+  imported.comments.emplace_back(
       "data, batch, optimizer and train are not the folder's: put your own in their place."
   );
-  written.comments.emplace_back(
+  imported.comments.emplace_back(
       "seq_length may be smaller unless positions are learned; it sets memory and time of a step."
   );
   if (const std::string unknown = hf_unknown_keys(reading); !unknown.empty()) {
-    written.comments.push_back(unknown);
+    imported.comments.push_back(unknown);
   }
-  return written;
-}
-
-RecipeFormat format_of(const std::string& file) {
-  const std::string extension = fs::path(file).extension().string();
-  if (!file.empty() && extension != ".lua" && extension != ".toml") {
-    throw Error(
-        "-o " + file + " ends in \"" + extension + "\", expected .lua or .toml",
-        "the extension chooses the recipe's language"
-    );
-  }
-  return extension == ".lua" ? RecipeFormat::lua : RecipeFormat::toml;
-}
-
-std::string recipe_text(const Written& written, const std::string& title, RecipeFormat format) {
-  const std::string sign = format == RecipeFormat::lua ? "-- " : "# ";
-  std::string text = sign + title + "\n";
-  for (const std::string& line : written.comments) {
-    text += sign + line + "\n";
-  }
-  Recipe recipe;
-  recipe.tree = written.tree;
-  return text + "\n" + show_recipe(recipe, format, /*origins=*/true);
+  return imported;
 }
 
 } // namespace
 
 int command_recipe_from_hf(const Invocation& invocation, Host& host) {
   const std::string& given = invocation.arguments.front();
-  const std::string file = invocation.value("-o");
-  const RecipeFormat format = format_of(file);
   const ModelOfFolder from = model_of_folder(given, "", host);
-  const Written written = write_recipe(given, from);
-  const Loaded loaded{from.reading.file, {{"recipe", written.tree}}, written.tree, {}};
-  static_cast<void>(resolve_loaded(loaded, host, {.bf16 = this_processor().bf16(), .world = 1}));
-  const std::string text =
-      recipe_text(written, "From " + from.reading.file + ", by megahost recipe from-hf.", format);
+  const std::string file =
+      write_imported(invocation, host, import_folder(given, from), from.reading.file);
   if (file.empty()) {
-    std::fputs(text.c_str(), stdout);
     return 0;
   }
-  LocalStorage disk;
-  replace_file(disk, file, text);
   const std::string recipe = shell_word(file), weights = shell_word(given);
   std::printf(
-      "%s is a recipe; megahost eval %s --weights %s --ids IDS.json reads ids with it, megahost "
-      "run %s "
-      "--weights %s trains on\n",
+      "%s is a recipe; megahost eval %s --weights %s --ids IDS.json reads ids with it, "
+      "megahost run %s --weights %s trains on\n",
       file.c_str(),
       recipe.c_str(),
       weights.c_str(),

@@ -1,5 +1,5 @@
 #include "core/host/commands/commands.hpp"
-#include "core/recipe/import/import.hpp"
+#include "core/recipe/paths.hpp"
 #include "core/recipe/source.hpp"
 #include "core/recipe/text.hpp"
 #include "core/storage/local.hpp"
@@ -21,13 +21,38 @@ std::optional<std::string> from_environment(const std::string& name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-/// Refuses what no recipe may say, each problem at its argument.
-void check_imported(const ImportedRecipe& imported, const std::string& name, Host& host) {
-  const Loaded loaded{name, {{"recipe", imported.tree}}, imported.tree, {}};
-  static_cast<void>(resolve_loaded(loaded, host, {.bf16 = this_processor().bf16(), .world = 1}));
+/// -o chooses the language by its end.
+RecipeFormat written_format(const Invocation& invocation) {
+  const std::string file = invocation.value("-o");
+  return file.empty() ? RecipeFormat::toml : recipe_format_of(file);
 }
 
 } // namespace
+
+std::string write_imported(
+    const Invocation& invocation, Host& host, ImportedRecipe imported, const std::string& from
+) {
+  const Loaded loaded{from, {{"recipe", imported.tree}}, imported.tree, {}};
+  const Resolved resolved =
+      resolve_loaded(loaded, host, {.bf16 = this_processor().bf16(), .world = 1});
+  for (const auto& [name, schema] : resolved.schemas) {
+    Value* part = name.empty() ? &imported.tree : imported.tree.as_table().find(name);
+    if (part != nullptr) {
+      make_paths_absolute(schema, part->as_table());
+    }
+  }
+  const std::string text = imported.text(
+      "From " + from + ", by megahost " + invocation.command + ".", written_format(invocation)
+  );
+  std::string file = invocation.value("-o");
+  if (file.empty()) {
+    std::fputs(text.c_str(), stdout);
+  } else {
+    LocalStorage disk;
+    replace_file(disk, file, text);
+  }
+  return file;
+}
 
 int command_recipe_import_args(const Invocation& invocation, Host& host) {
   const std::string& given = invocation.arguments.front();
@@ -39,21 +64,13 @@ int command_recipe_import_args(const Invocation& invocation, Host& host) {
         "give a file, or the command in quotes: 'pretrain_gpt.py --num-layers 2 ...'"
     );
   }
-  const std::string file = invocation.value("-o");
-  const RecipeFormat format = file.empty() ? RecipeFormat::toml : recipe_format_of(file);
   const std::string name = script ? given : "the command";
   const ShellCommand command = find_training_command(
       script ? read_source(given, "script")->text : given, name, from_environment
   );
   const ImportedRecipe imported = import_arguments(command);
-  check_imported(imported, name, host);
-  const std::string text =
-      imported.text("From " + name + ", by megahost recipe import-args.", format);
-  if (file.empty()) {
-    std::fputs(text.c_str(), stdout);
-  } else {
-    LocalStorage disk;
-    replace_file(disk, file, text);
+  const std::string file = write_imported(invocation, host, imported, name);
+  if (!file.empty()) {
     std::printf(
         "%s is a recipe; megahost run %s --scale tries it here\n",
         file.c_str(),
@@ -63,7 +80,7 @@ int command_recipe_import_args(const Invocation& invocation, Host& host) {
   if (!imported.comments.empty()) {
     const size_t count = imported.comments.size();
     std::fflush(stdout);
-    const bool inside = format != RecipeFormat::json;
+    const bool inside = written_format(invocation) != RecipeFormat::json;
     std::fprintf(
         stderr,
         "note: %zu argument%s no equivalent: %s\n",

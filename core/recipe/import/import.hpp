@@ -1,5 +1,5 @@
 #pragma once
-/// A training command of Megatron-LM as a recipe.
+/// What other programs say as a recipe: here a training command of Megatron-LM.
 
 #include "core/recipe/commands.hpp"
 #include "core/recipe/import/shell.hpp"
@@ -11,11 +11,11 @@
 namespace mh {
 
 struct ImportedRecipe {
-  Value tree = Table{};              ///< each value's layer is the argument that it comes from
-  std::vector<std::string> comments; ///< of arguments without an equivalent, and of what differs
+  Value tree = Table{};              ///< each value's layer is the argument or key it comes from
+  std::vector<std::string> comments; ///< on what has no equivalent, and on what differs
 
-  /// The recipe, an argument behind each value, the comments on top. JSON has no comments: there it
-  /// is the values alone.
+  /// The recipe, behind each value where it comes from, the comments on top. JSON has no comments:
+  /// there it is the values alone.
   [[nodiscard]] std::string text(const std::string& title, RecipeFormat format) const;
 };
 

@@ -177,8 +177,9 @@ std::vector<std::string> fill_own(
   }
   const std::string unknown =
       require_model_of_folder(path, session.recipe, session.architecture->vocab(), host);
-  if (!unknown.empty() && session.mesh.rank() == 0 &&
-      session.recipe.model.from.value_or("") != path.string()) { // which was said at the start
+  std::error_code ignored; // of model.from it was said at the start
+  const bool said = fs::equivalent(session.recipe.model.from.value_or(""), path, ignored);
+  if (!unknown.empty() && session.mesh.rank() == 0 && !said) {
     warn(unknown);
   }
   std::set<std::string> used;
@@ -433,8 +434,11 @@ void require_weights(const fs::path& folder) {
 GivenWeights
 load_weights(const fs::path& folder, Session& session, Host& host, std::optional<int64_t> wanted) {
   const at::NoGradGuard no_grad;
-  require_weights(folder);
-  if (is_hf_folder(folder)) {
+  const auto kinds = together(ranks_of(session.mesh.all()), [&] { // one machine may lack it
+    require_weights(folder);
+    return std::string(is_hf_folder(folder) ? "Hugging Face" : "run");
+  });
+  if (kinds.front() == "Hugging Face") {
     load_hugging_face(folder, session, host);
     return {"Hugging Face folder " + folder.string(), true};
   }

@@ -1,12 +1,22 @@
 #include "core/host/place.hpp"
 
+#include "core/config.hpp"
 #include "core/host/commands/commands.hpp"
+#include "core/host/spawn.hpp"
 #include "core/nn/plugin_call.hpp"
+#include "core/recipe/text.hpp"
+#include "core/train/start_block.hpp"
+#include "megahost/abi.hpp"
 #include "megahost/error.hpp"
 #include "megahost/launcher.hpp"
 
+#include <spdlog/spdlog.h>
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <charconv>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <limits>
 #include <string>
@@ -94,6 +104,28 @@ std::optional<Found> find_place(const Invocation& invocation, Host& host) {
     }
   }
   return find_world(process_environment());
+}
+
+std::unique_ptr<Processes>
+meet_ranks(const std::optional<Found>& place, const Recipe& recipe, Host& host) {
+  if (place && place->world.rank > 0) {
+    spdlog::set_level(spdlog::level::warn); // what plugins tell is told once
+  }
+  if (!place || place->world.size == 1) {
+    return nullptr;
+  }
+  if (is_spawned_rank()) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM); // a rank does not outlive its launcher
+  }
+  auto processes = std::make_unique<Processes>(
+      *place, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))
+  );
+  processes->require_same(
+      {{"recipe", show_recipe(recipe, RecipeFormat::toml, /*origins=*/false)},
+       {"build", std::string(MH_ABI_TAG) + "\n" + MH_VERSION + " " + MH_BUILT_FOR},
+       {"set of plugins", join(used_plugins(recipe, host), "\n")}}
+  );
+  return processes;
 }
 
 } // namespace mh

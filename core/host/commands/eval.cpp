@@ -2,9 +2,9 @@
 #include "core/host/bench/gemm_choice.hpp"
 #include "core/host/commands/commands.hpp"
 #include "core/host/given_weights.hpp"
+#include "core/host/place.hpp"
 #include "core/host/run_output.hpp"
 #include "core/host/spawn.hpp"
-#include "core/mesh/processes.hpp"
 #include "core/storage/local.hpp"
 #include "core/train/evaluate.hpp"
 #include "core/train/run_log.hpp"
@@ -17,15 +17,11 @@
 #include <ATen/ops/tensor.h>
 
 #include <nlohmann/json.hpp>
-#include <spdlog/spdlog.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
-#include <optional>
 
 namespace mh {
 
@@ -291,20 +287,7 @@ int command_eval(const Invocation& invocation, Host& host) {
   if (!read.place && world > 1) {
     return run_as_ranks(world, recipe.comm.hang_after);
   }
-  std::optional<Processes> processes;
-  if (world > 1) {
-    if (is_spawned_rank()) {
-      prctl(PR_SET_PDEATHSIG, SIGTERM); // a rank does not outlive its launcher
-    }
-    if (read.place->world.rank > 0) {
-      spdlog::set_level(spdlog::level::warn); // what plugins tell is told once
-    }
-    processes.emplace(
-        *read.place, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))
-    );
-    processes->require_same({{"recipe", show_recipe(recipe, RecipeFormat::toml, /*origins=*/false)}}
-    );
-  }
+  const auto processes = meet_ranks(read.place, recipe, host);
   const bool ids = invocation.has("--ids");
   if (ids) {
     recipe.batch = {};
@@ -317,7 +300,7 @@ int command_eval(const Invocation& invocation, Host& host) {
         {.corpus = !ids,
          .initialise = false,
          .trains = false,
-         .processes = processes ? &*processes : nullptr,
+         .processes = processes.get(),
          .warn = [&output](const std::string& text) { output.warning(text); }}
     );
     // A few ids are read before a machine's GEMMs could be timed.

@@ -1,28 +1,21 @@
-#include "core/config.hpp"
 #include "core/host/bench/gemm_choice.hpp"
 #include "core/host/bench/machine.hpp"
 #include "core/host/commands/commands.hpp"
 #include "core/host/given_weights.hpp"
+#include "core/host/place.hpp"
 #include "core/host/rank_reports.hpp"
 #include "core/host/run_output.hpp"
 #include "core/host/spawn.hpp"
-#include "core/mesh/processes.hpp"
 #include "core/plan/stage_record.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/recipe/text.hpp"
 #include "core/train/checkpointing.hpp"
 #include "core/train/run_folder.hpp"
 #include "core/train/session.hpp"
-#include "core/train/start_block.hpp"
 #include "core/train/trainer.hpp"
-#include "megahost/abi.hpp"
 #include "megahost/error.hpp"
 
-#include <spdlog/spdlog.h>
-#include <sys/prctl.h>
-
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <optional>
@@ -164,23 +157,7 @@ int command_run(const Invocation& invocation, Host& host) {
   if (!place && world > 1) {
     return run_as_ranks(world, recipe.comm.hang_after);
   }
-  std::optional<Processes> processes;
-  if (place && place->world.rank > 0) {
-    spdlog::set_level(spdlog::level::warn); // what plugins tell is told once
-  }
-  if (place && world > 1) {
-    if (is_spawned_rank()) {
-      prctl(PR_SET_PDEATHSIG, SIGTERM); // a rank does not outlive its launcher
-    }
-    processes.emplace(
-        *place, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))
-    );
-    processes->require_same(
-        {{"recipe", show_recipe(recipe, RecipeFormat::toml, /*origins=*/false)},
-         {"build", std::string(MH_ABI_TAG) + "\n" + MH_VERSION + " " + MH_BUILT_FOR},
-         {"set of plugins", join(used_plugins(recipe, host), "\n")}}
-    );
-  }
+  const auto processes = meet_ranks(place, recipe, host);
   check_allowed(invocation.all("--allow-change"), read.resolved.schemas);
   std::optional<StepRange> profile;
   if (invocation.has("--profile")) {
@@ -195,7 +172,7 @@ int command_run(const Invocation& invocation, Host& host) {
       .recipe_words = recipe_words(invocation),
       .debug = invocation.has("--debug"),
       .profile = profile,
-      .processes = processes ? &*processes : nullptr,
+      .processes = processes.get(),
       .checking = invocation.has("--checking"),
       .step_peak = step_peak(
           {.recipe = recipe, .host = host, .world = world, .device = planned_device(recipe)}

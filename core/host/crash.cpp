@@ -44,7 +44,7 @@ struct Text {
 // What the handler reads.
 PluginPlace* g_main_thread = nullptr;
 Text<512> g_exception; // that std::terminate was called for
-std::atomic<bool> g_crashed{false};
+std::atomic<pid_t> g_crashing{0}; // the thread that describes its crash
 
 /// The plugin of the innermost frame of this thread that is a plugin's; null: none is.
 const char* plugin_on_stack() {
@@ -127,14 +127,21 @@ void tell(const Message& message) {
   write_whole(std::atoi(to), text.view());
 }
 
+/// Threads of one kernel crash together: the first tells it, and the others wait for its end.
 extern "C" void on_crash(int signal) {
-  for (const int crash : kCrashes) {
-    std::signal(crash, SIG_DFL); // a fault in here ends the process
-  }
-  if (!g_crashed.exchange(true)) {
+  const pid_t self = gettid();
+  pid_t first = 0;
+  if (g_crashing.compare_exchange_strong(first, self)) {
     Message message;
     describe(message, signal);
     tell(message);
+  } else if (first != self) {
+    while (true) {
+      pause();
+    }
+  } // else a fault in here
+  for (const int crash : kCrashes) {
+    std::signal(crash, SIG_DFL);
   }
   raise(signal); // on return
 }

@@ -64,6 +64,7 @@ CASES = [
     ("terminate forward", (), -signal.SIGABRT,
      "in a thread of plugin org.example.faults, while the main thread was in " + FORWARD +
      ": no handler for std::runtime_error: nobody catches this\n"),
+    ("together forward", (), SEGFAULT, f"in a thread of plugin org.example.faults, while the main thread was in {FORWARD}\n"),
     ("thrown forward", (), 1, f"{MODEL} threw std::out_of_range in forward of block layers.1: basic_string::at"),
     ("thrown backward", (), 1, f"{MODEL} threw std::out_of_range in backward of block layers.1: basic_string::at"),
     ("thrown update", (), 1, "the optimizer of plugin org.example.faults threw std::out_of_range in update: "),

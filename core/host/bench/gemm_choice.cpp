@@ -1,15 +1,13 @@
 #include "core/host/bench/gemm_choice.hpp"
 
 #include "core/host/bench/bench.hpp"
+#include "core/host/bench/machine.hpp"
 #include "core/host/folders.hpp"
 #include "core/kernels/gemm.hpp"
-#include "core/kernels/level.hpp"
 #include "core/kernels/ops.hpp"
 #include "core/storage/local.hpp"
-#include "core/train/processor.hpp"
 #include "megahost/error.hpp"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -33,8 +31,7 @@ constexpr uint64_t kLargestFile = uint64_t{1} << 20;
 
 /// What a choice holds for.
 std::string gemm_machine() {
-  return this_processor().name + ", " + std::to_string(at::get_num_threads()) +
-         " threads, kernels " + std::string(kernels::level().name) + ", LibTorch " + TORCH_VERSION;
+  return processor_text() + ", LibTorch " + TORCH_VERSION;
 }
 
 GemmJson read_choices(LocalStorage& disk, const std::string& file) {

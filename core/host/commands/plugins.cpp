@@ -69,6 +69,7 @@ void print_table(const std::vector<PluginRow>& rows, const Terminal& terminal) {
 
 void print_json(const std::vector<FoundPlugin>& found) {
   nlohmann::ordered_json plugins = nlohmann::ordered_json::array(), skipped = plugins;
+  const auto shadowing = shadows(found);
   for (const FoundPlugin& plugin : found) {
     if (!plugin.skipped.empty()) {
       skipped.push_back({{"file", plugin.plugin.file.string()}, {"reason", plugin.skipped}});
@@ -86,7 +87,7 @@ void print_json(const std::vector<FoundPlugin>& found) {
            {"built_with", plugin.plugin.built_with},
            {"file", plugin.plugin.file.string()}}
       );
-      for (const Shadow& shadow : shadows(found)) {
+      for (const Shadow& shadow : shadowing) {
         if (shadow.offer == &offer) {
           plugins.back()["shadows"] = shadow.built_in;
         }

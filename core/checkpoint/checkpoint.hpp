@@ -107,9 +107,10 @@ private:
 /// over it.
 ///
 /// `judge` looks at a checkpoint's manifest; what it throws is thrown on, as the checkpoint is
-/// whole and not for this run. Where `load` throws, the checkpoint is damaged. Throws:  mh::Error
-/// (exit code 5) if there are steps and none is whole Ranks:   all, `judge` too; rank 0's steps
-/// count
+/// whole and not for this run. Where `load` throws, the checkpoint is damaged.
+///
+/// Throws:  mh::Error (exit code 5) if there are steps and none is whole
+/// Ranks:   all, `judge` too; rank 0's steps count
 [[nodiscard]] std::optional<int64_t> load_newest(
     Storage& storage,
     const StepFolder& folder,

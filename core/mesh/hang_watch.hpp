@@ -36,8 +36,8 @@ public:
 
   struct Terms {
     int64_t rank = 0, ranks = 1, local_ranks = 1;
-    double after =
-        10; ///< seconds without progress before it is said; then 3, 6, 12, ... times that
+    /// Seconds without progress before it is said; then 3, 6, 12, ... times that.
+    double after = 10;
     double timeout = 600; ///< seconds after which the transport gives up
   };
 

@@ -22,7 +22,8 @@ std::string between(const std::string& text, const std::string& start, const std
   return stop == std::string::npos ? "" : text.substr(begin, stop - begin);
 }
 
-/// " (in the architecture org.example.shift/shift, forward of block layers.0)"; empty if unknown.
+/// " (in the architecture of plugin org.example.shift, forward of block layers.0)"; empty if
+/// unknown.
 std::string where_of(const c10::Error& error) {
   return error.context().empty() ? "" : " (" + error.context().front() + ")";
 }

@@ -25,14 +25,13 @@ struct GemmRates {
 enum class UnknownMachine : uint8_t { measure, own };
 
 /// The choice of this machine as text (`ops::gemm_choice_of`): of environment variable
-/// MEGAHOST_GEMM
-/// (`own`, `libtorch`, `auto`), or of the file gemm.json in the user's folder, for the same
-/// processor, number of threads, kernels and LibTorch. What is missing there is measured and
-/// written, so that all later runs choose alike; where it cannot be written, or `unknown` forbids
-/// it, the choice is `own`.
+/// MEGAHOST_GEMM (`own`, `libtorch`, `auto`), or of the file gemm.json in the user's folder, for
+/// the same processor, number of threads, kernels and LibTorch. What is missing there is measured
+/// and written, so that all later runs choose alike; where it cannot be written, or `unknown`
+/// forbids it, the choice is `own`.
 ///
-/// Throws:  mh::Error for another value of the variable, and for a file that cannot be read or
-/// written
+/// Throws:  mh::Error for another value of the variable, and for a file that cannot be read, or
+///          holds something else
 [[nodiscard]] std::string chosen_gemm(UnknownMachine unknown = UnknownMachine::measure);
 
 } // namespace mh

@@ -44,8 +44,7 @@ struct HfReading {
 };
 
 /// Throws:  mh::Error (exit code 5), naming file, key and value: a model_type that the mapping
-/// lacks,
-///          a value that the architecture cannot do, one of another type
+///          lacks, a value that the architecture cannot do, one of another type
 [[nodiscard]] HfReading read_hf_fields(
     const Value& config,
     const HfMapping& mapping,

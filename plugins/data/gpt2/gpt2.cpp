@@ -30,8 +30,7 @@ std::string read_file(const char* field, const std::string& path) {
         std::string("tokenizer.") + field + ": cannot read " + path + ": " +
             std::generic_category().message(failure),
         "check the path: a relative one is meant from the folder of the recipe file that says it, "
-        "on "
-        "the command line from the working directory",
+        "on the command line from the working directory",
         exit_code::data
     );
   }

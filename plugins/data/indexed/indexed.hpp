@@ -39,8 +39,7 @@ public:
   /// Opens and checks all files.
   ///
   /// Throws:  mh::Error (exit code 5) for files that are missing or damaged, and a training split
-  /// with
-  ///          less than one sample; another split with less has none, and `sample` says why
+  ///          with less than one sample; another split with less has none, and `sample` says why
   IndexedCorpus(const Config& config, const Args& args);
 
   [[nodiscard]] int64_t size(Split split) const override;

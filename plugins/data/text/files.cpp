@@ -50,8 +50,7 @@ public:
       throw data_error(
           "data.paths: cannot open " + path + ": " + reason(errno),
           "check the path: a relative one is meant from the folder of the recipe file that says "
-          "it, "
-          "on the command line from the working directory"
+          "it, on the command line from the working directory"
       );
     }
     if (S_ISDIR(status.st_mode)) {

@@ -29,7 +29,7 @@ SAID = {
     "entry-only-export:visible": " more, which other plugins and LibTorch may have too",
     "no-fast-math": "it was compiled with -ffast-math",
     "no-fast-math:linked": "flush denormal numbers to zero",
-    "values-finite:silent": "it threw (anonymous namespace)::Silent",
+    "values-finite:silent": "it threw sound::Silent",
     "layouts-match": "under tensor=2,sequence=true it differs from one rank by ",
     "layouts-match:context": "under context=2 it differs from one rank by ",
     "meta-device": "reads a tensor's value on the host " + BLOCK,

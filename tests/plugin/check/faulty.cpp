@@ -2,7 +2,7 @@
 // the test of `plugins check` that must find it, and ":VARIANT" behind it where there are several.
 // Faults of the file itself are sources of their own.
 
-#include "megahost/corpus.hpp"
+#include "../sound_parts.hpp"
 #include "megahost/device.hpp"
 #include "megahost/error.hpp"
 #include "megahost/launcher.hpp"
@@ -13,7 +13,6 @@
 #include "megahost/plugin.hpp"
 #include "megahost/recompute.hpp"
 #include "megahost/strategy.hpp"
-#include "megahost/tokenizer.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -23,10 +22,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <random>
 #include <stdexcept>
 #include <string_view>
+
+using namespace sound;
 
 namespace {
 
@@ -34,19 +34,6 @@ bool fault(std::string_view name) {
   const char* chosen = std::getenv("MH_FAULT");
   return chosen != nullptr && name == chosen;
 }
-
-struct Silent : std::exception {
-  [[nodiscard]] const char* what() const noexcept override { return ""; }
-};
-
-struct None {};
-
-template <class Base>
-struct Plain : Base {
-  using Config = None;
-
-  static void fields(mh::Fields<None>&) {}
-};
 
 struct Options {
   double factor = 1;
@@ -266,34 +253,26 @@ private:
   mutable int calls_ = 0;
 };
 
-class Bytes : public Plain<mh::Tokenizer> {
+class Bytes : public ByteIds {
 public:
   Bytes(const None&, const Args&) {}
-
-  int64_t vocab() const override { return 256; }
 
   std::optional<int32_t> end_of_document() const override {
     return fault("ids-in-vocabulary") ? 256 : 255;
   }
 
-  std::vector<int32_t> encode(std::string_view text) const override {
-    std::vector<int32_t> ids;
-    for (const char c : text) {
-      ids.push_back(static_cast<unsigned char>(c));
-    }
-    return ids;
-  }
-
   std::string decode(std::span<const int32_t> ids) const override {
-    std::string text(ids.begin(), ids.end());
+    const std::string text = ByteIds::decode(ids);
     return fault("decode-encode") || fault(":lossy") ? text.substr(0, 3) : text;
   }
 
   bool lossy() const override { return fault(":lossy"); }
 };
 
-class Zeros : public Plain<mh::Corpus> {
+class Zeros : public OneDocument {
 public:
+  using OneDocument::OneDocument;
+
   static std::vector<mh::ArraySpec> arrays(const None&, const Args& args) {
     auto arrays = mh::decoder_arrays(args.seq_length);
     if (fault("arrays-as-declared")) {
@@ -301,24 +280,6 @@ public:
     }
     return arrays;
   }
-
-  Zeros(const None&, const Args& args)
-      : args_(args) {}
-
-  int64_t size(mh::Split split) const override {
-    return args_.split[static_cast<size_t>(split)] > 0 ? 4 : 0;
-  }
-
-  mh::Sample sample(mh::Split, int64_t) const override {
-    const auto length = static_cast<size_t>(args_.seq_length);
-    const std::vector<int64_t> ids(length, 0);
-    return {{"tokens", ids}, {"labels", ids}, {"loss_mask", std::vector<float>(length, 1)}};
-  }
-
-  std::string summary() const override { return "zeros"; }
-
-private:
-  Args args_;
 };
 
 class Keeps : public Plain<mh::RecomputePolicy> {

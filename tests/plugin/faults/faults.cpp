@@ -1,28 +1,27 @@
 // Parts of a run, each with a fault inside a call: MH_FAULT="KIND CALL", such as "segfault
 // forward".
 
-#include "megahost/corpus.hpp"
+#include "../sound_parts.hpp"
 #include "megahost/nn/decoder.hpp"
 #include "megahost/optimizer.hpp"
 #include "megahost/plugin.hpp"
-#include "megahost/tokenizer.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <barrier>
 #include <csignal>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
+
+using namespace sound;
 
 namespace {
-
-struct Silent : std::exception {
-  [[nodiscard]] const char* what() const noexcept override { return ""; }
-};
 
 void fault(const std::string& call) {
   const char* chosen = std::getenv("MH_FAULT");
@@ -43,6 +42,15 @@ void fault(const std::string& call) {
     (void)at::zeros({2, 3}).matmul(at::zeros({4, 5}));
   } else if (kind == "terminate") {
     std::thread([] { throw std::runtime_error("nobody catches this"); }).join();
+  } else if (kind == "together") {
+    std::barrier all(16);
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 16; ++i) {
+      threads.emplace_back([&all] {
+        all.arrive_and_wait();
+        *reinterpret_cast<volatile int*>(8) = 1;
+      });
+    }
   } else if (kind == "abort") {
     std::abort();
   }
@@ -96,16 +104,9 @@ public:
   }
 };
 
-template <class Base>
-struct Plain : Base {
-  struct Config {};
-
-  static void fields(mh::Fields<Config>&) {}
-};
-
 class Descent : public Plain<mh::Optimizer> {
 public:
-  Descent(const Config&, const Args&) {}
+  Descent(const None&, const Args&) {}
 
   std::vector<mh::StateSpec> state() const override { return {}; }
 
@@ -117,40 +118,25 @@ public:
   }
 };
 
-class Zeros : public Plain<mh::Corpus> {
+class Zeros : public OneDocument {
 public:
-  Zeros(const Config&, const Args& args)
-      : length_(static_cast<size_t>(args.seq_length)) {}
+  using OneDocument::OneDocument;
 
-  int64_t size(mh::Split split) const override { return split == mh::Split::train ? 100 : 0; }
-
-  mh::Sample sample(mh::Split, int64_t index) const override {
+  mh::Sample sample(mh::Split split, int64_t index) const override {
     if (index > 4) { // in the thread that reads ahead
       fault("sample");
     }
-    const std::vector<int64_t> ids(length_, 65);
-    return {{"tokens", ids}, {"labels", ids}, {"loss_mask", std::vector<float>(length_, 1)}};
+    return OneDocument::sample(split, index);
   }
-
-  std::string summary() const override { return "zeros"; }
-
-private:
-  size_t length_;
 };
 
-class Bytes : public Plain<mh::Tokenizer> {
+class Bytes : public ByteIds {
 public:
-  Bytes(const Config&, const Args&) {}
-
-  int64_t vocab() const override { return 256; }
+  Bytes(const None&, const Args&) {}
 
   std::vector<int32_t> encode(std::string_view text) const override {
     fault("encode");
-    return {text.begin(), text.end()};
-  }
-
-  std::string decode(std::span<const int32_t> ids) const override {
-    return {ids.begin(), ids.end()};
+    return ByteIds::encode(text);
   }
 };
 

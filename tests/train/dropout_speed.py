@@ -8,45 +8,31 @@ CPU time and one thread, because a busy machine disturbs those least. The ratio 
 limit. --tiny takes a model of no time, whose ratio says nothing: only that everything runs.
 """
 
-import argparse
-import os
-import pathlib
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 
+import bench_step
+
 LIMIT = 1.10
-LARGE = dict(layers=12, hidden=768, heads=12, vocab=50257, seq_length=1024)
-TINY = dict(layers=1, hidden=64, heads=4, vocab=512, seq_length=64)
+LARGE = dict(use="gpt", layers=12, hidden=768, heads=12, vocab=50257, seq_length=1024)
+TINY = dict(use="gpt", layers=1, hidden=64, heads=4, vocab=512, seq_length=64)
 
 
 def cpu_seconds(recipe, dropout, steps):
     """Of a whole `bench step`."""
-    command = [os.environ["MEGAHOST"], "bench", "step", recipe, "--steps", str(steps), "--set", f"model.dropout={dropout}",
-               "--set", f"model.attention_dropout={dropout}"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=dict(os.environ, OMP_NUM_THREADS="1"))
+    bench_step.bench_step(recipe, steps, "--set", f"model.dropout={dropout}", "--set", f"model.attention_dropout={dropout}",
+                          OMP_NUM_THREADS="1")
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--precision", default="bf16")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--tiny", action="store_true")
-    arguments = parser.parse_args()
-    sizes = TINY if arguments.tiny else LARGE
+    arguments = bench_step.options(steps=4)
     seconds = {0: [], 0.1: []}
     with tempfile.TemporaryDirectory() as folder:
-        recipe = pathlib.Path(folder, "recipe.toml")
-        recipe.write_text("\n".join([
-            'name = "dropout"', f'precision = "{arguments.precision}"', "[model]", 'use = "gpt"',
-            *(f"{key} = {value}" for key, value in sizes.items()), "[data]", 'use = "mock"', "[tokenizer]", 'use = "null"',
-            f"vocab = {sizes['vocab']}", "[optimizer]", 'use = "adamw"', "lr = 1e-4", "[batch]", "global = 1", "micro = 1",
-            "[train]", "iters = 1000", ""]))
+        recipe = bench_step.write_recipe(folder, arguments.precision, TINY if arguments.tiny else LARGE, batch=1)
         for _ in range(arguments.rounds):
             for dropout, found in seconds.items():
                 # What a process does once is in both.

@@ -7,62 +7,30 @@ usage: mixture_speed.py [--precision bf16] [--rounds N] [--steps N] [--tiny]
 --tiny takes models of no time, whose ratio says nothing: only that everything runs.
 """
 
-import argparse
-import json
-import os
-import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
+import bench_step
+
 MOST = 1.25
-SIZES = dict(layers=4, hidden=768, expert=1024, seq=1024)  # expert: hidden units of one
-TINY = dict(layers=1, hidden=96, expert=32, seq=64)
+SIZES = dict(layers=4, hidden=768, expert=1024, seq_length=1024)  # expert: hidden units of one
+TINY = dict(layers=1, hidden=96, expert=32, seq_length=64)
 MODELS = ("dense", "mixture")
 
 
 def step(model, precision, steps, sizes):
-    expert = sizes["expert"]
-    fields = {"dense": f'use = "llama"\nffn_hidden = {2 * expert}',
-              "mixture": f'use = "moe"\nexperts = 8\nexperts_per_token = 2\nexpert_hidden = {expert}'}[model]
+    sizes = dict(sizes, heads=12, vocab=8192)
+    expert = sizes.pop("expert")
+    fields = {"dense": dict(use="llama", ffn_hidden=2 * expert),
+              "mixture": dict(use="moe", experts=8, experts_per_token=2, expert_hidden=expert)}[model]
     with tempfile.TemporaryDirectory() as folder:
-        recipe = pathlib.Path(folder, "recipe.toml")
-        recipe.write_text(f"""
-name = "step"
-precision = "{precision}"
-[model]
-{fields}
-layers = {sizes["layers"]}
-hidden = {sizes["hidden"]}
-heads = 12
-vocab = 8192
-seq_length = {sizes["seq"]}
-[data]
-use = "mock"
-[tokenizer]
-use = "null"
-vocab = 8192
-[optimizer]
-use = "adamw"
-[batch]
-global = 16
-micro = 16
-[train]
-iters = 1000
-""")
-        done = subprocess.run([os.environ["MEGAHOST"], "bench", "step", recipe, "--steps", str(steps), "--json"],
-                              stdout=subprocess.PIPE, check=True)
-        return json.loads(done.stdout)
+        recipe = bench_step.write_recipe(folder, precision, fields | sizes, batch=16)
+        return bench_step.bench_step(recipe, steps)
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--precision", default="bf16")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--tiny", action="store_true")
-    arguments = parser.parse_args()
+    arguments = bench_step.options(steps=3)
     seconds = {name: [] for name in MODELS}
     for _ in range(arguments.rounds):
         for name, taken in seconds.items():

@@ -44,6 +44,30 @@ struct Told {
   std::string what, hint;
 };
 
+/// A run in a folder of its own.
+struct SmallRun {
+  runs::Folder folder;
+  mh::Recipe recipe = llama(folder / "a");
+  mh::Host plugins = runs::host();
+  runs::Lines output;
+
+  /// Leaves a checkpoint of two steps.
+  void begin() {
+    recipe.train.exit_iters = 2;
+    runs::Lines unread;
+    (void)runs::train(with_tree(recipe), unread);
+    recipe.train.exit_iters.reset();
+  }
+
+  /// What another run in the folder says, whose lines `output` keeps.
+  void train(mh::Resume resume = mh::Resume::no, bool closing = true) {
+    output.lines.clear();
+    (void)mh::train(
+        recipe, plugins, {.resume = resume, .closing = closing, .recipe_words = {"a.toml"}}, output
+    );
+  }
+};
+
 /// Goes on with a recipe; what it is refused with.
 Told go_on(
     const mh::Recipe& recipe,
@@ -65,32 +89,22 @@ Told go_on(
   return {};
 }
 
-/// A run of two steps, to be resumed.
-mh::Recipe saved(const runs::Folder& folder) {
-  auto recipe = llama(folder / "a");
-  recipe.train.exit_iters = 2;
-  runs::Lines output;
-  (void)runs::train(with_tree(recipe), output);
-  recipe.train.exit_iters.reset();
-  return recipe;
-}
-
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
 } // namespace
 
-TEST_CASE("a checkpoint of another model is refused with each key, and its folder stays as it was"
+TEST_CASE_FIXTURE(
+    SmallRun,
+    "a checkpoint of another model is refused with each key, and its folder stays as it was"
 ) {
-  const runs::Folder folder;
-  const auto recipe = saved(folder);
+  begin();
   const std::string before = runs::contents(folder / "a/recipe.toml");
   auto other = recipe;
   other.model.options =
       mh::Table{{"layers", 2}, {"hidden", 32}, {"heads", 2}, {"rope_base", 2e4}, {"kv_heads", 1}};
   other.train.seed = 7;
-  runs::Lines output;
   const Told told = go_on(other, output);
   const std::string run = (folder / "a").string();
   CHECK(
@@ -109,12 +123,12 @@ TEST_CASE("a checkpoint of another model is refused with each key, and its folde
   CHECK_FALSE(runs::fs::exists(runs::step_folder(folder / "a", 4)));
 }
 
-TEST_CASE("--allow-change goes on and says so in the log; what may change needs no word") {
-  const runs::Folder folder;
-  auto recipe = saved(folder);
+TEST_CASE_FIXTURE(
+    SmallRun, "--allow-change goes on and says so in the log; what may change needs no word"
+) {
+  begin();
   recipe.model.options = mh::Table{{"layers", 3}, {"hidden", 32}, {"heads", 2}};
   recipe.train.iters = 3;
-  runs::Lines output;
   CHECK(contains(go_on(recipe, output, {"model.layers"}).what, ": model.heads 2 (checkpoint 4)"));
   CHECK(go_on(recipe, output, {"model"}).what.empty());
   CHECK(output.say("changed since the checkpoint, by --allow-change: model.heads 2 (checkpoint 4)")
@@ -124,12 +138,12 @@ TEST_CASE("--allow-change goes on and says so in the log; what may change needs 
   CHECK(runs::contents(folder / "a/recipe.toml") == "resumed");
 }
 
-TEST_CASE("a tensor of the checkpoint that the model has no place for is named, whatever is allowed"
+TEST_CASE_FIXTURE(
+    SmallRun,
+    "a tensor of the checkpoint that the model has no place for is named, whatever is allowed"
 ) {
-  const runs::Folder folder;
-  auto recipe = saved(folder);
+  begin();
   recipe.model.options = mh::Table{{"layers", 2}, {"hidden", 32}, {"heads", 4}};
-  runs::Lines output;
   const Told told = go_on(recipe, output, {"model"});
   CHECK(contains(told.what, "the checkpoint of step 2 holds the tensor "));
   CHECK(contains(told.what, ", for which the model has no place"));
@@ -137,21 +151,19 @@ TEST_CASE("a tensor of the checkpoint that the model has no place for is named, 
   CHECK(contains(go_on(recipe, output, {"model"}).what, " has shape ["));
 }
 
-TEST_CASE("state of another optimizer is left out by name where that is allowed") {
-  const runs::Folder folder;
-  auto recipe = saved(folder);
+TEST_CASE_FIXTURE(
+    SmallRun, "state of another optimizer is left out by name where that is allowed"
+) {
+  begin();
   recipe.optimizer.use = "sgd";
-  runs::Lines output;
   CHECK(contains(go_on(recipe, output).what, "optimizer.use \"sgd\" (checkpoint \"adamw\")"));
   CHECK(go_on(recipe, output, {"optimizer"}).what.empty());
   CHECK(output.say("left out of the checkpoint, by --allow-change: optimizer.exp_avg."));
 }
 
-TEST_CASE("a run that is not there is not resumed, unless it may begin anew") {
-  const runs::Folder folder;
-  auto recipe = llama(folder / "typo");
+TEST_CASE_FIXTURE(SmallRun, "a run that is not there is not resumed, unless it may begin anew") {
+  recipe.checkpoint.dir = folder / "typo";
   recipe.train.iters = 3;
-  runs::Lines output;
   const Told told = go_on(recipe, output);
   CHECK(told.what == "there is no checkpoint in " + (folder / "typo").string() + " to resume from");
   CHECK(contains(told.hint, "--resume=auto begins a new run"));
@@ -162,8 +174,7 @@ TEST_CASE("a run that is not there is not resumed, unless it may begin anew") {
   CHECK(output.say("resumed at step 3"));
 }
 
-TEST_CASE("data that moved are the same data, data that changed are not") {
-  const runs::Folder folder;
+TEST_CASE_FIXTURE(SmallRun, "data that moved are the same data, data that changed are not") {
   const auto write = [&](const std::string& name, const std::string& text) {
     std::ofstream stream(folder / name);
     for (int i = 0; i < 200; ++i) {
@@ -173,7 +184,6 @@ TEST_CASE("data that moved are the same data, data that changed are not") {
   runs::fs::create_directory(folder / "moved");
   write("book.txt", "once upon a time ");
   write("moved/book.txt", "once upon a time ");
-  auto recipe = llama(folder / "a");
   recipe.tokenizer = {"byte", mh::Table{}};
   recipe.data.use = "text";
   recipe.train.exit_iters = 2;
@@ -181,7 +191,6 @@ TEST_CASE("data that moved are the same data, data that changed are not") {
     recipe.data.options = mh::Table{{"paths", mh::Value::Array{(folder / name).string()}}};
   };
   read("book.txt");
-  runs::Lines output;
   (void)runs::train(with_tree(recipe), output);
   recipe.train.exit_iters = 3;
   read("moved/book.txt");
@@ -197,19 +206,13 @@ TEST_CASE("data that moved are the same data, data that changed are not") {
   CHECK(output.say("other data than the checkpoint's, by --allow-change: "));
 }
 
-TEST_CASE("a second run says where it is, first and last, and that a resume takes it") {
-  const runs::Folder folder;
-  auto recipe = llama(folder / "a");
+TEST_CASE_FIXTURE(
+    SmallRun, "a second run says where it is, first and last, and that a resume takes it"
+) {
   recipe.train.iters = 3;
-  auto plugins = runs::host();
-  runs::Lines output;
-  const auto train = [&](mh::Resume resume) {
-    output.lines.clear();
-    (void)mh::train(recipe, plugins, {.resume = resume, .recipe_words = {"a.toml"}}, output);
-  };
-  train(mh::Resume::no);
+  train();
   CHECK_FALSE(output.say("earlier run"));
-  train(mh::Resume::no);
+  train();
   const std::string first = (folder / "a").string(), second = first + "-2";
   const std::string note = first + " holds an earlier run: this one is kept in " + second +
                            ", and --resume takes the newest; --run-dir names another";
@@ -220,17 +223,14 @@ TEST_CASE("a second run says where it is, first and last, and that a resume take
   CHECK(contains(output.lines.front(), "this run goes on in " + second + ", the newest of those"));
 }
 
-TEST_CASE("the command that trains on keeps the learning rate where a longer schedule would not") {
-  const runs::Folder folder;
-  auto recipe = llama(folder / "a");
+TEST_CASE_FIXTURE(
+    SmallRun, "the command that trains on keeps the learning rate where a longer schedule would not"
+) {
   recipe.train.iters = 8;
-  auto plugins = runs::host();
-  runs::Lines output;
   const auto end_of = [&](mh::Recipe::LrSchedule schedule, const char* name) {
     recipe.lr_schedule = std::move(schedule);
     recipe.checkpoint.dir = folder / name;
-    output.lines.clear();
-    (void)mh::train(recipe, plugins, {.recipe_words = {"a.toml"}}, output);
+    train();
   };
   end_of({{"cosine", mh::Table{{"min_lr", 1e-3}}}}, "cosine");
   CHECK(output.say(
@@ -250,30 +250,26 @@ TEST_CASE("the command that trains on keeps the learning rate where a longer sch
   end_of({{"cosine", mh::Table{{"min_lr", 1e-3}}}}, "again");
   recipe.train.iters = 10;
   recipe.lr_schedule.on_resume = "checkpoint";
-  output.lines.clear();
-  (void)mh::train(recipe, plugins, {.resume = mh::Resume::yes, .closing = false}, output);
+  train(mh::Resume::yes, /*closing=*/false);
   CHECK(output.say("| lr 1.00"));
 }
 
-TEST_CASE("what is written for show at the end never fails a run") {
-  const runs::Folder folder;
-  auto recipe = llama(folder / "a");
+TEST_CASE_FIXTURE(SmallRun, "what is written for show at the end never fails a run") {
   recipe.train.iters = 3;
   recipe.tokenizer = {"byte", mh::Table{}};
   recipe.model.options = mh::Table{{"layers", 1}, {"hidden", 16}, {"heads", 2}, {"vocab", 3000}};
-  auto plugins = runs::host();
 
   class NoChart : public runs::Lines {
   public:
     [[nodiscard]] std::string chart(const mh::LossCurves&) override {
       throw std::runtime_error("no room");
     }
-  } output;
+  } no_chart;
 
-  const auto summary = mh::train(recipe, plugins, {.recipe_words = {"a.toml"}}, output);
+  const auto summary = mh::train(recipe, plugins, {.recipe_words = {"a.toml"}}, no_chart);
   CHECK(summary.reason == "finished");
-  CHECK(output.say("warning: the curve of the loss is left out: no room"));
-  CHECK(output.say("warning: a sample of what the model writes is left out: "));
-  CHECK(output.say("is no byte"));
-  CHECK(output.say("   # measure it"));
+  CHECK(no_chart.say("warning: the curve of the loss is left out: no room"));
+  CHECK(no_chart.say("warning: a sample of what the model writes is left out: "));
+  CHECK(no_chart.say("is no byte"));
+  CHECK(no_chart.say("   # measure it"));
 }

@@ -1,8 +1,9 @@
 // Options crossed: recipes drawn at random are planned for their ranks, and run on those, threads
 // of this process, and on one. Each ends well or in a refusal, and what ran has one rank's loss.
 //
-// usage: test_crossed [SECONDS]
-// CROSSED_SEED draws other recipes; CROSSED_RECIPE=FILE tries the recipe of a report again, alone.
+// usage: test_crossed [SECONDS [RECIPES]]
+// CROSSED_SEED draws other recipes; CROSSED_RECIPE=FILE tries the recipe of a report again, alone;
+// CROSSED_TELL shows refusals.
 
 #include "core/mesh/threads.hpp"
 #include "core/plan/plan.hpp"

@@ -2,6 +2,7 @@
 
 #include "core/formats/crc32c.hpp"
 #include "core/formats/printable.hpp"
+#include "core/mesh/collective_log.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -209,21 +210,6 @@ Checkpoint::unused(const std::vector<Slice>& slices, const Ranks& ranks) const {
 }
 
 void Checkpoint::load(const std::vector<Slice>& slices, OtherDtype other) {
-  for (const auto& [name, wanted] : needs(slices, other)) {
-    const TensorFile file = open(name);
-    for (const Need& need : wanted) {
-      const TensorInfo& info = locate(file, *need.tensor, *need.chunk);
-      uint32_t sum = 0;
-      file.visit(info, [&sum](std::span<const std::byte> block) { sum = crc32c(block, sum); });
-      if (sum != need.chunk->crc32c) {
-        refuse(file.path(), of(info.name) + kChanged);
-      }
-    }
-  }
-  load_at_once(slices, other);
-}
-
-void Checkpoint::load_at_once(const std::vector<Slice>& slices, OtherDtype other) {
   const at::NoGradGuard no_grad;
   for (const auto& [name, wanted] : needs(slices, other)) {
     const TensorFile file = open(name);
@@ -244,7 +230,7 @@ at::Tensor Checkpoint::tensor(const std::string& name) {
   }
   Slice whole{name, stored->shape, std::vector<int64_t>(stored->shape.size()), {}};
   whole.local = at::empty(stored->shape, at::TensorOptions(scalar_type(stored->dtype)));
-  load_at_once({whole});
+  load({whole});
   return whole.local;
 }
 
@@ -257,25 +243,32 @@ std::optional<int64_t> load_newest(
     const Ranks& ranks
 ) {
   const auto first = on_first(ranks, [&steps] { return nlohmann::json(steps).dump(); });
-  std::exception_ptr refusal; // of a checkpoint that is whole
+  std::exception_ptr refusal; // not because of damage
+  const auto open_and_load = [&](const Path& path) {
+    std::optional<Checkpoint> saved;
+    together(ranks, [&] {
+      saved.emplace(storage, path);
+      return std::string();
+    });
+    try {
+      judge(*saved);
+    } catch (const Error&) {
+      refusal = std::current_exception();
+      return;
+    }
+    together(ranks, [&] {
+      load(*saved);
+      return std::string();
+    });
+  };
   const auto step = folder.newest(
       nlohmann::json::parse(first).get<std::vector<int64_t>>(),
       [&](const Path& path) {
-        std::optional<Checkpoint> saved;
-        together(ranks, [&] {
-          saved.emplace(storage, path);
-          return std::string();
-        });
         try {
-          judge(*saved);
-        } catch (const Error&) {
+          open_and_load(path);
+        } catch (const CollectiveError&) { // a rank is lost: that says nothing of the checkpoint
           refusal = std::current_exception();
-          return;
         }
-        together(ranks, [&] {
-          load(*saved);
-          return std::string();
-        });
       }
   );
   if (refusal) {

@@ -10,7 +10,7 @@
 ///     ...
 ///     const auto step = mh::load_newest(storage, folder, folder.steps(),
 ///         [&](mh::Checkpoint& saved) { saved.require_fit(slices); },
-///         [&](mh::Checkpoint& saved) { saved.load_at_once(slices); });
+///         [&](mh::Checkpoint& saved) { saved.load(slices); });
 
 #include "core/checkpoint/manifest.hpp"
 #include "core/checkpoint/tensors.hpp"
@@ -66,13 +66,10 @@ public:
   /// Reads every byte and compares it with the manifest.
   void verify();
 
-  /// Fills the slices. All are checked first: the name, the global shape, the dtype, and the
-  /// checksums of the chunks they need; before that no value changes.
+  /// Fills the slices. Names, global shapes and dtypes are checked before any value changes. Each
+  /// chunk is read once, with its checksum: where one is damaged, some slices have new values; load
+  /// another checkpoint into all of them, or give up.
   void load(const std::vector<Slice>& slices, OtherDtype other = OtherDtype::refuse);
-
-  /// Fills the slices and reads each chunk once, with its checksum. Where it throws, some of them
-  /// have new values: load another checkpoint into all of them, or give up.
-  void load_at_once(const std::vector<Slice>& slices, OtherDtype other = OtherDtype::refuse);
 
   /// Checks the names, global shapes and dtypes of the slices; reads no data.
   ///

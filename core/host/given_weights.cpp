@@ -400,7 +400,7 @@ load_run(const fs::path& path, Session& session, Host& host, std::optional<int64
   };
   const auto load = [&](Checkpoint& saved) {
     const Upcycling upcycling(session, saved);
-    saved.load_at_once(slices_of(session, upcycling), OtherDtype::convert);
+    saved.load(slices_of(session, upcycling), OtherDtype::convert);
     upcycling.fill();
   };
   const auto candidates = wanted ? std::vector{*wanted} : steps.steps();

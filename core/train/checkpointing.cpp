@@ -157,7 +157,7 @@ std::optional<Progress> load_checkpoint(
       return std::string();
     });
   };
-  const auto load = [&](Checkpoint& saved) { saved.load_at_once(wanted, OtherDtype::convert); };
+  const auto load = [&](Checkpoint& saved) { saved.load(wanted, OtherDtype::convert); };
   const auto step = load_newest(disk, folder, folder.steps(), judge, load, ranks);
   if (!step) {
     return std::nullopt;

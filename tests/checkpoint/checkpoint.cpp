@@ -49,7 +49,7 @@ std::optional<int64_t> load_newest(Saves& saves, const std::vector<Slice>& slice
       saves.folder,
       saves.folder.steps(),
       [&](Checkpoint& saved) { saved.require_fit(slices); },
-      [&](Checkpoint& saved) { saved.load_at_once(slices); }
+      [&](Checkpoint& saved) { saved.load(slices); }
   );
 }
 
@@ -88,6 +88,31 @@ TEST_CASE_FIXTURE(
       refusal([&] { (void)load_newest(*this, other); }),
       "step-000000000020: tensor \"layer.weight\" has shape [4, 6], the model has [4, 5]"
   ));
+}
+
+TEST_CASE_FIXTURE(Saves, "a rank that is lost while ranks load says nothing of the checkpoint") {
+  save(10, model());
+  save(20, model(2));
+  bool is_lost = false;
+  mh::Ranks ranks;
+  ranks.gather = [&is_lost](const std::string& text) {
+    if (is_lost) {
+      throw mh::CollectiveError("rank 0 lost the others", "", {});
+    }
+    return std::vector{text};
+  };
+  const auto resume = [&] {
+    (void)mh::load_newest(
+        disk,
+        folder,
+        folder.steps(),
+        [](Checkpoint&) {},
+        [&](Checkpoint&) { is_lost = true; },
+        ranks
+    );
+  };
+  CHECK_THROWS_AS(resume(), mh::CollectiveError);
+  CHECK(warnings.empty());
 }
 
 TEST_CASE_FIXTURE(Saves, "tensors that no slice asks for are named") {

@@ -199,8 +199,9 @@ std::vector<std::string> optimizer_notes(const Session& session) {
 DevicePeak
 device_peak(const Session& session, const std::function<double(at::ScalarType)>& measure) {
   const double listed = session.device->peak_flops(session.dtype);
+  const bool measures = measure && session.device->device().is_cpu();
   return listed > 0 ? DevicePeak{listed, "data sheet"}
-         : measure  ? DevicePeak{measure(session.dtype), "measured"}
+         : measures ? DevicePeak{measure(session.dtype), "measured"}
                     : DevicePeak{};
 }
 

@@ -25,7 +25,7 @@ struct DevicePeak {
   std::string source{};
 };
 
-/// The device's own, else what `measure` finds (null: nothing), of the session's type.
+/// The device's own, else of a CPU what `measure` finds (null: nothing), of the session's type.
 [[nodiscard]] DevicePeak
 device_peak(const Session& session, const std::function<double(at::ScalarType)>& measure);
 

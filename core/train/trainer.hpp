@@ -47,8 +47,7 @@ struct TrainOptions {
   /// nobody knows.
   StepPeak step_peak{};
   std::function<void()> started{}; ///< called on every rank when its set-up is over
-  /// FLOP/s that products of a type reach on a device whose data sheet is not known, measured;
-  /// null: nobody measures.
+  /// FLOP/s that products of a type reach on this CPU, measured; null: nobody measures.
   std::function<double(at::ScalarType)> measured_peak{};
   /// The float32 GEMM of this machine (`ops::gemm_choice_of`), asked on rank 0 for all; null: own.
   std::function<std::string()> gemm{};

@@ -12,20 +12,11 @@ namespace mh {
 
 namespace {
 
-std::string section_of(const std::string& key) {
-  const size_t dot = key.find('.');
-  return dot == std::string::npos ? "" : key.substr(0, dot);
-}
-
-/// The field that holds a key, if a schema knows it.
-const Field* field_of(const std::map<std::string, Schema>& schemas, const std::string& key) {
-  const std::string section = section_of(key);
+/// The field that holds a key, or a member of it, if a schema knows it.
+const Field* holder_of(const std::map<std::string, Schema>& schemas, const std::string& key) {
+  const auto [section, name] = split_key(key);
   const auto schema = schemas.find(section);
-  if (schema == schemas.end()) {
-    return nullptr;
-  }
-  const std::string rest = section.empty() ? key : key.substr(section.size() + 1);
-  return schema->second.find(rest.substr(0, rest.find('.')));
+  return schema == schemas.end() ? nullptr : schema->second.find(name.substr(0, name.find('.')));
 }
 
 Value read_sections(const std::map<std::string, std::string>& sections) {
@@ -68,11 +59,11 @@ std::vector<KeyChange> changes_since(
   const Value before = read_sections(saved);
   std::vector<KeyChange> changes;
   for (const Difference& one : differences(tree, before)) {
-    const std::string section = section_of(one.key);
+    const std::string section = split_key(one.key).first;
     if (!one.right && !saved.contains(section.empty() ? one.key : section)) {
       continue; // older checkpoints keep some sections only
     }
-    const Field* field = field_of(schemas, one.key);
+    const Field* field = holder_of(schemas, one.key);
     const Value* plugin = section.empty() ? nullptr : before.find_path(section + ".use");
     const bool other_plugin = plugin != nullptr && tree.find_path(section + ".use") != nullptr &&
                               !(*plugin == *tree.find_path(section + ".use"));
@@ -100,13 +91,10 @@ bool is_allowed(const std::vector<std::string>& allowed, const std::string& key)
 void check_allowed(
     const std::vector<std::string>& allowed, const std::map<std::string, Schema>& schemas
 ) {
-  std::vector<std::string> keys;
+  std::vector<std::string> keys = all_keys(schemas);
   for (const auto& [section, schema] : schemas) {
     if (!section.empty()) {
       keys.push_back(section);
-    }
-    for (const Field& field : schema.fields) {
-      keys.push_back(section.empty() ? field.name : section + "." + field.name);
     }
   }
   for (const std::string& one : allowed) {

@@ -9,28 +9,10 @@ namespace mh {
 
 namespace {
 
-std::vector<std::string> all_keys(const Resolved& resolved) {
-  std::vector<std::string> keys;
-  for (const auto& [section, schema] : resolved.schemas) {
-    for (const Field& field : schema.fields) {
-      keys.push_back(section.empty() ? field.name : section + "." + field.name);
-    }
-  }
-  return keys;
-}
-
 const Field* field_of(const Resolved& resolved, const std::string& key) {
-  const size_t dot = key.find('.');
-  const auto schema = resolved.schemas.find(dot == std::string::npos ? "" : key.substr(0, dot));
-  if (schema == resolved.schemas.end()) {
-    return nullptr;
-  }
-  return schema->second.find(dot == std::string::npos ? key : key.substr(dot + 1));
-}
-
-std::string section_of(const std::string& key) {
-  const size_t dot = key.find('.');
-  return dot == std::string::npos ? "" : key.substr(0, dot);
+  const auto [section, name] = split_key(key);
+  const auto schema = resolved.schemas.find(section);
+  return schema == resolved.schemas.end() ? nullptr : schema->second.find(name);
 }
 
 std::string resume_text(const std::string& section, const Field& field) {
@@ -98,7 +80,7 @@ std::string explain_leaf(
   std::string text = key + (final_value ? " = " + to_text(*final_value) : " is not set") + "\n  " +
                      field.doc + (field.doc.empty() ? "" : "; ") + describe(field) +
                      (field.unit.empty() ? "" : "; in " + field.unit) +
-                     resume_text(section_of(key), field) + "\n";
+                     resume_text(split_key(key).first, field) + "\n";
   const std::vector<Row> rows = rows_of(loaded, key, field, final_value);
   const auto winner = std::find_if(rows.rbegin(), rows.rend(), [&](const Row& row) {
     return final_value && same_place(row.origin, final_value->origin);
@@ -149,7 +131,7 @@ std::string explain_recipe(const Loaded& loaded, const Resolved& resolved, const
   }
   const Field* field = field_of(resolved, key);
   if (!field) {
-    const auto meant = nearest(key, all_keys(resolved));
+    const auto meant = nearest(key, all_keys(resolved.schemas));
     throw Error(
         "this recipe has no key `" + key + "`",
         meant ? "did you mean `" + *meant + "`?" : "megahost recipe show prints every key"

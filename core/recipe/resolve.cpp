@@ -226,10 +226,9 @@ private:
   void drop_consequences() {
     std::vector<std::string> meant;
     for (const Problem& problem : problems_) {
-      const size_t dot = problem.key.find('.');
-      const auto schema = schemas_.find(dot == std::string::npos ? "" : problem.key.substr(0, dot));
-      const bool unknown =
-          schema == schemas_.end() || !schema->second.find(problem.key.substr(dot + 1));
+      const auto [section, name] = split_key(problem.key);
+      const auto schema = schemas_.find(section);
+      const bool unknown = schema == schemas_.end() || !schema->second.find(name);
       if (const auto meaning = meaning_of(problem.key); unknown && meaning) {
         meant.push_back(meaning->key);
       }

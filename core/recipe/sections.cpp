@@ -288,6 +288,16 @@ const Schema& sweep_schema() {
   return schema;
 }
 
+std::vector<std::string> all_keys(const std::map<std::string, Schema>& schemas) {
+  std::vector<std::string> keys;
+  for (const auto& [section, schema] : schemas) {
+    for (const Field& field : schema.fields) {
+      keys.push_back(section.empty() ? field.name : section + "." + field.name);
+    }
+  }
+  return keys;
+}
+
 bool may_change_on_resume(std::string_view section, const Field& field) {
   OnResume rule = field.on_resume;
   if (rule == OnResume::as_section) {

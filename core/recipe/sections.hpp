@@ -6,6 +6,7 @@
 #include "megahost/schema.hpp"
 
 #include <array>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,6 +67,9 @@ struct TopLevel {
 
 /// The table `sweep`.
 [[nodiscard]] const Schema& sweep_schema();
+
+/// Every key of schemas by section: "name", "optimizer.lr".
+[[nodiscard]] std::vector<std::string> all_keys(const std::map<std::string, Schema>& schemas);
 
 /// Whether a resumed run may have another value of a section's field than its checkpoint; `section`
 /// is empty for the top level.

@@ -74,6 +74,12 @@ size_t utf8_length(std::string_view text) {
 
 } // namespace
 
+std::pair<std::string, std::string> split_key(const std::string& key) {
+  const size_t dot = key.find('.');
+  return dot == std::string::npos ? std::pair(std::string(), key)
+                                  : std::pair(key.substr(0, dot), key.substr(dot + 1));
+}
+
 std::string valid_utf8(std::string_view text) {
   std::string out;
   while (!text.empty()) {

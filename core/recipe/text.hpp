@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace mh {
@@ -24,6 +25,9 @@ namespace mh {
 
 /// A TOML key: bare where that is allowed, else quoted.
 [[nodiscard]] std::string key_text(std::string_view key);
+
+/// A dotted key at its first dot: "batch" and "global", "" and "precision".
+[[nodiscard]] std::pair<std::string, std::string> split_key(const std::string& key);
 
 /// `text` with each byte that is no part of valid UTF-8 replaced by U+FFFD.
 [[nodiscard]] std::string valid_utf8(std::string_view text);

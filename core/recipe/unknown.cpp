@@ -23,16 +23,9 @@ std::string did_you_mean(const std::string& key) {
   return "did you mean `" + key + "`?";
 }
 
-/// "batch.global" to "batch" and "global", "precision" to "" and "precision".
-std::pair<std::string, std::string> parts_of_key(const std::string& key) {
-  const size_t dot = key.find('.');
-  return dot == std::string::npos ? std::pair{std::string(), key}
-                                  : std::pair{key.substr(0, dot), key.substr(dot + 1)};
-}
-
 /// "batch.global: samples per step", empty for a plugin's field.
 std::string documentation(const std::string& key) {
-  const auto [section, name] = parts_of_key(key);
+  const auto [section, name] = split_key(key);
   const Field* field = (section.empty() ? recipe_schema() : core_schema(section)).find(name);
   return field == nullptr || field->doc.empty() ? "" : key + ": " + field->doc;
 }
@@ -60,8 +53,8 @@ Problem unknown_option(const Schema& schema, const Table::Entry& entry, const st
       "no such option",
       what_it_takes(schema, path)};
   const auto meaning = meaning_of(key);
-  const auto [section, name] = parts_of_key(meaning ? meaning->key : "");
-  const bool here = section == path; // where the section's plugin may lack it
+  const auto [section, name] = split_key(meaning ? meaning->key : "");
+  const bool here = section == path;                   // where the section's plugin may lack it
   const bool around = path.starts_with(section + "."); // a table within it has options of its own
   if (!name.empty() && !around && (!here || schema.find(name) != nullptr)) {
     problem.label = did_you_mean(here ? name : meaning->key);

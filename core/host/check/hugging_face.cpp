@@ -196,12 +196,8 @@ private:
   }
 
   static void set(Table& config, const std::string& key, const Value& value) {
-    const size_t dot = key.find('.');
-    if (dot == std::string::npos) {
-      config.set(key, value);
-    } else {
-      config.set(key.substr(0, dot), Table{{key.substr(dot + 1), value}});
-    }
+    const auto [object, member] = split_key(key);
+    config.set(object.empty() ? member : object, object.empty() ? value : Table{{member, value}});
   }
 
   [[nodiscard]] std::vector<Value> other_values(const HfKey& key) const {

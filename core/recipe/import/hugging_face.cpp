@@ -120,13 +120,6 @@ std::string plain_text(const Value& value) {
   return value.is_null() ? "null" : to_text(value);
 }
 
-/// The object that a dotted key is a member of, and the member's name.
-std::pair<std::string, std::string> split_key(const std::string& key) {
-  const size_t dot = key.find('.');
-  return dot == std::string::npos ? std::pair(std::string(), key)
-                                  : std::pair(key.substr(0, dot), key.substr(dot + 1));
-}
-
 /// Equal as float32, in which transformers keeps most of them: 1e-05 is 9.999999747378752e-06.
 bool same(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) {

@@ -84,10 +84,7 @@ int64_t check(
     const Counted flops = count(*recipe, device);
     CAPTURE(flops.executed / flops.model);
     CHECK(flops.executed >= (1 - 1e-12) * flops.model);
-    // Gathered keys are counted as if the queries were the last of them: more than causality
-    // leaves.
-    const bool gathers = layout.text.find("context_method=all_gather") != std::string::npos;
-    if (!extra && !gathers) {
+    if (!extra) {
       CHECK(flops.executed == doctest::Approx(flops.model).epsilon(1e-12));
     }
   }

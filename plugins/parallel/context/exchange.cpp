@@ -76,6 +76,7 @@ public:
     const Tensor values = whole(v);
     auto seen = mask;
     seen.key_index = in_order(keys.size(0), *mask.query_index);
+    seen.pairs = pairs_of_rank(mask, context);
     if (mask.key_segments) {
       seen.key_segments = all_segments(mask, context);
     }

@@ -192,6 +192,25 @@ TEST_CASE("which files are taken") {
   );
 }
 
+TEST_CASE("for a few samples no more is read than they need") {
+  const Folder folder;
+  folder.write("a.txt", numbered(1'000'000));
+  folder.write("b.txt", "\xff"); // an id that the model lacks
+  auto args = arguments();
+  args.vocab = 128;
+  CHECK(failure([&] { corpus({folder.path()}, args); }).find("b.txt") != std::string::npos);
+  args.samples = 24;
+  const auto few = corpus({folder.path()}, args);
+  CHECK(few.size(mh::Split::train) == 24);
+  CHECK(few.summary().find("193 tokens") != std::string::npos);
+  CHECK(numbered(193).find(text(few.sample(mh::Split::train, 5), "tokens")) != std::string::npos);
+  args.split = {0.75, 0.25, 0};
+  const auto both = corpus({folder.path()}, args);
+  CHECK(both.size(mh::Split::valid) >= 24);
+  args.samples = 1'000'000; // more than there is
+  CHECK(failure([&] { corpus({folder.path()}, args); }).find("b.txt") != std::string::npos);
+}
+
 TEST_CASE("a file ends with the end of document, if the tokenizer has one and the recipe wants it"
 ) {
   const Folder folder;

@@ -125,7 +125,8 @@ TrialSubject trial_subject(const Subject& subject, Host& host) {
         .tokenizer = made.tokenizer.get(),
         .seq_length = recipe.model.seq_length,
         .vocab = std::max(made.tokenizer->vocab(), given ? vocab->as_integer() : 0),
-        .seed = static_cast<uint64_t>(recipe.train.seed)};
+        .seed = static_cast<uint64_t>(recipe.train.seed),
+        .samples = recipe.batch.global * TrialOptions().steps};
     made.arrays = declared_arrays(host.require(Kind::corpus, data.use), data.options, args);
     made.corpus = host.make<Corpus>(data.use, data.options, args);
     made.words = "corpus " + recipe.data.use + " with tokenizer " + recipe.tokenizer.use + ", " +

@@ -55,6 +55,9 @@ public:
     int64_t vocab = 0;                    ///< the model's: ids must be below it
     std::array<double, 3> split{1, 0, 0}; ///< shares of train, valid, test; they sum to 1
     uint64_t seed = 1234;
+    /// Different samples of a split that somebody will look at, 0: all. A corpus that prepares its
+    /// data at the start may prepare no more; its split is then as small.
+    int64_t samples = 0;
   };
 
   virtual ~Corpus();

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <limits>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -158,7 +159,7 @@ find_text_files(const std::vector<std::string>& paths, const std::vector<std::st
   return std::move(finder.files);
 }
 
-std::string read_text_file(const std::string& path) {
+std::string read_text_file(const std::string& path, std::optional<uint64_t> first) {
   const Descriptor file(path);
   if (file.number() < 0) {
     throw data_error(
@@ -169,11 +170,12 @@ std::string read_text_file(const std::string& path) {
   struct stat status {};
 
   ::fstat(file.number(), &status);
-  std::string text(static_cast<size_t>(status.st_size) + 1, '\0');
+  const uint64_t most = first.value_or(std::numeric_limits<uint64_t>::max());
+  std::string text(std::min(static_cast<uint64_t>(status.st_size) + 1, most), '\0');
   size_t length = 0;
-  while (true) {
+  while (length < most) {
     if (length == text.size()) {
-      text.resize(text.size() * 2);
+      text.resize(std::min(uint64_t{text.size()} * 2, most));
     }
     const ssize_t count = ::read(file.number(), text.data() + length, text.size() - length);
     if (count < 0 && errno == EINTR) {

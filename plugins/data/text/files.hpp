@@ -2,6 +2,7 @@
 /// The files of a text corpus: found in an order that is the same on every machine, and read.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,10 +27,11 @@ struct TextFile {
 [[nodiscard]] std::vector<TextFile>
 find_text_files(const std::vector<std::string>& paths, const std::vector<std::string>& extensions);
 
-/// The bytes of a file.
+/// The bytes of a file, or so many of its first.
 ///
 /// Throws:  mh::Error (exit code 5) with the system's reason
-[[nodiscard]] std::string read_text_file(const std::string& path);
+[[nodiscard]] std::string
+read_text_file(const std::string& path, std::optional<uint64_t> first = std::nullopt);
 
 /// The include folder next to the library folder that LibTorch was loaded from.
 ///

@@ -1,7 +1,6 @@
 #include "text.hpp"
 
 #include "../words.hpp"
-#include "files.hpp"
 
 #include <megahost/error.hpp>
 #include <megahost/shuffle.hpp>
@@ -11,6 +10,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <limits>
 
 namespace mh::text {
 namespace {
@@ -46,6 +47,18 @@ void check_ids(const std::vector<int32_t>& ids, int64_t vocab, const std::string
   }
 }
 
+/// Tokens of the whole corpus that give each split its samples.
+uint64_t tokens_for(const Corpus::Args& args) {
+  if (args.samples == 0) {
+    return std::numeric_limits<uint64_t>::max();
+  }
+  double least = 1;
+  for (const double share : args.split) {
+    least = share > 0 ? std::min(least, share) : least;
+  }
+  return static_cast<uint64_t>(std::ceil(double(args.samples * args.seq_length + 1) / least));
+}
+
 } // namespace
 
 void TextCorpus::fields(Fields<Config>& fields) {
@@ -76,17 +89,14 @@ std::vector<Document> TextCorpus::tokenise(const Config& config) {
   const std::vector<TextFile> files = find_text_files(config.paths, config.extensions);
   const std::optional<int32_t> end = args_.tokenizer->end_of_document();
   const bool ends = config.eod && end.has_value();
+  const uint64_t enough = tokens_for(args_);
   std::vector<Document> documents;
   Progress progress(files.size());
   for (const TextFile& file : files) {
-    const std::string text = read_text_file(file.path);
-    std::vector<int32_t> ids;
-    try {
-      ids = args_.tokenizer->encode(text);
-    } catch (const Error& error) {
-      throw Error(file.path + ": " + error.what(), error.hint(), error.exit_code());
+    if (tokens_.size() >= enough) {
+      break;
     }
-    bytes_ += text.size();
+    std::vector<int32_t> ids = ids_of(file, enough - tokens_.size());
     if (!ids.empty()) {
       if (ends) {
         ids.push_back(*end);
@@ -99,6 +109,25 @@ std::vector<Document> TextCorpus::tokenise(const Config& config) {
     progress.done(++files_);
   }
   return documents;
+}
+
+std::vector<int32_t> TextCorpus::ids_of(const TextFile& file, uint64_t wanted) {
+  for (uint64_t bytes = wanted;; bytes *= 2) { // a token has a byte or more
+    const bool whole = bytes >= file.bytes;
+    const std::string text =
+        read_text_file(file.path, whole ? std::nullopt : std::optional(bytes));
+    try {
+      std::vector<int32_t> ids = args_.tokenizer->encode(text);
+      if (whole || ids.size() >= wanted) {
+        bytes_ += text.size();
+        return ids;
+      }
+    } catch (const Error& error) {
+      if (whole) { // else it may have been cut inside a character
+        throw Error(file.path + ": " + error.what(), error.hint(), error.exit_code());
+      }
+    }
+  }
 }
 
 void TextCorpus::deal_out(const std::vector<Document>& documents) {

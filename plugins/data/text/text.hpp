@@ -2,6 +2,7 @@
 /// Any text files as a corpus, tokenised when the run starts.
 
 #include "documents.hpp"
+#include "files.hpp"
 
 #include <megahost/corpus.hpp>
 #include <megahost/error.hpp>
@@ -44,7 +45,7 @@ public:
 
   static void fields(Fields<Config>& fields);
 
-  /// Finds, reads and tokenises all files.
+  /// Finds, reads and tokenises all files; for `Args::samples` no more than they need.
   ///
   /// Throws:  mh::Error (exit code 5) for files that are missing or cannot be read, ids outside the
   ///          vocabulary, and a training split with less than one sequence; another split with less
@@ -57,6 +58,8 @@ public:
 
 private:
   std::vector<Document> tokenise(const Config& config);
+  /// Of a file's beginning, if that has as many tokens as wanted.
+  std::vector<int32_t> ids_of(const TextFile& file, uint64_t wanted);
   void deal_out(const std::vector<Document>& documents);
   [[nodiscard]] std::array<uint64_t, 3> sizes() const; // tokens
   [[nodiscard]] std::string found() const;             // "3 files with 812 tokens"

@@ -11,6 +11,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cmath>
@@ -26,6 +27,9 @@ constexpr double kNobody = -std::numeric_limits<double>::infinity();
 
 /// A large eps keeps AdamW from making full steps of gradients that are only rounding.
 constexpr double kLeastEps = 1e-3;
+
+/// Of float16: gradients of a small model's mean loss, times this, are far from both of its ends.
+constexpr double kLossScale = 0x1p12;
 
 struct TrialOptimizer {
   std::string name;
@@ -149,6 +153,7 @@ public:
           {.seed = static_cast<uint64_t>(step) + 1,
            .clip = spec.clip,
            .update = {.step = step + 1, .lr = spec.lr},
+           .loss_scale = loss_scale(),
            .accept =
                [&](const StepResult& found) {
                  if (!std::exchange(kept_, true)) {
@@ -173,9 +178,11 @@ public:
 private:
   ParameterStore& parameters() { return session_.model->parameters(); }
 
+  [[nodiscard]] double loss_scale() const { return options_.dtype == at::kHalf ? kLossScale : 1; }
+
   void keep_first(const StepResult& found) {
     for (const auto& owned : session_.gradients->owned()) {
-      keep(result_, "gradient", owned.piece, owned.gradient);
+      keep(result_, "gradient", owned.piece, owned.gradient / loss_scale());
     }
     const std::scoped_lock lock(results_mutex());
     result_.dtype = options_.dtype;
@@ -206,6 +213,11 @@ private:
   TrialResult& result_;
   std::vector<at::Tensor> first_values_;
   bool kept_ = false; // the first gradients
+};
+
+/// A trial's speed is nobody's concern: warnings of kernels would stand in its reader's table.
+struct NoWarnings : c10::WarningHandler {
+  void process(const c10::Warning&) override {}
 };
 
 } // namespace
@@ -267,13 +279,20 @@ void run_trial(
     const TrialOptions& options,
     TrialResult& result
 ) {
+  NoWarnings none;
+  const c10::WarningUtils::WarningHandlerGuard guard(&none); // of this thread
   std::unique_ptr<Session> session;
   {
     const std::scoped_lock lock(results_mutex()); // the host opens plugins, one thread at a time
     SessionOptions own = where;
     own.corpus = false;
-    own.dtype = options.dtype;
-    session = make_session(recipe, host, own);
+    Recipe tried = recipe;
+    if (options.dtype == at::kFloat8_e4m3fn) {
+      tried.precision = "fp8";
+    } else {
+      own.dtype = options.dtype;
+    }
+    session = make_session(tried, host, own);
   }
   const int64_t vocab = session->architecture->vocab();
   if (options.corpus != nullptr) {
@@ -356,9 +375,11 @@ double number_of(const TrialResult& result, const std::string& name) {
 
 /// What is left in a mean if each of its items is rounded once.
 double rounding_of_items(const TrialResult& result) {
-  const double unit = result.dtype == at::kBFloat16 ? 0x1p-8
-                      : result.dtype == at::kFloat  ? 0x1p-24
-                                                    : 0x1p-53;
+  const double unit = result.dtype == at::kFloat8_e4m3fn ? 0x1p-4
+                      : result.dtype == at::kBFloat16    ? 0x1p-8
+                      : result.dtype == at::kHalf        ? 0x1p-11
+                      : result.dtype == at::kFloat       ? 0x1p-24
+                                                         : 0x1p-53;
   return unit / std::sqrt(std::max(1.0, result.items));
 }
 

@@ -64,6 +64,8 @@ private:
 };
 
 struct TrialOptions {
+  /// Of weights and activations. Float16 has a constant loss scale; Float8_e4m3fn is the recipe's
+  /// FP8: products of bf16 weights and activations that are rounded to it.
   at::ScalarType dtype = at::kFloat;
   double clip = 1.0;    ///< of the gradient's norm, by the trial's own optimizers; 0: as it is
   bool checking = true; ///< ranks compare at the boundaries of layers what they should agree on

@@ -2,6 +2,7 @@
 #include "core/kernels/level.hpp"
 #include "core/kernels/mask.hpp"
 #include "core/kernels/registration.hpp"
+#include "core/kernels/workspace.hpp"
 #include "core/kernels/workspaces.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/attention_kernel.hpp"
@@ -147,6 +148,11 @@ void deal_out(int64_t tasks, size_t workspace, const Run& run) {
   });
 }
 
+/// Of each of keys and values, packed for the forward pass.
+size_t packed_bytes(const AttentionCall& call, const AttentionKernels& kernel) {
+  return static_cast<size_t>(kernels::packed_elements(call)) * kernel.element;
+}
+
 Pair forward_cpu(
     const Tensor& query,
     const Tensor& key,
@@ -178,7 +184,7 @@ Pair forward_cpu(
   call.mask = mask.view();
   call.dropout = dropout_of(drop, call.keys);
   const auto& kernel = kernels_for(q);
-  const auto bytes = static_cast<size_t>(kernels::packed_elements(call)) * kernel.element;
+  const auto bytes = packed_bytes(call, kernel);
   const auto keys = c10::GetAllocator(at::kCPU)->allocate(bytes);
   const auto values = c10::GetAllocator(at::kCPU)->allocate(bytes);
   parallel_for(0, call.batch * call.kv_heads * call.strips(), 1, [&](int64_t begin, int64_t end) {
@@ -338,6 +344,29 @@ Triple backward(
   "Tensor? samples, int first_head, int first_key, int all_keys, float? pairs"
 
 } // namespace
+
+int64_t attention_workspace(const Tensor& q, const Tensor& k, double dropout, bool backward) {
+  if (!has_kernel(q)) { // scores, what is hidden of them and shares: see attention_plain
+    return (backward ? 5 : 3) * q.size(1) * q.size(2) * q.size(0) * k.size(0) *
+           (q.scalar_type() == at::kDouble ? 8 : 4);
+  }
+  AttentionCall call{};
+  call.queries = q.size(0);
+  call.keys = k.size(0);
+  call.batch = q.size(1);
+  call.heads = q.size(2);
+  call.kv_heads = k.size(2);
+  call.dim = q.size(3);
+  call.dropout.threshold = dropout > 0 ? 1 : 0;
+  const auto& kernel = kernels_for(q);
+  const int64_t threads = at::get_num_threads();
+  if (backward) {
+    call.cuts = cuts_of(call.batch * call.kv_heads, call.query_tiles());
+    return threads * static_cast<int64_t>(kernel.backward_bytes(call));
+  }
+  return 2 * static_cast<int64_t>(packed_bytes(call, kernel)) +
+         threads * static_cast<int64_t>(kernel.forward_bytes(call));
+}
 
 void register_attention(Libraries& libraries) {
   libraries.definitions.def("attention(Tensor q, Tensor k, Tensor v, " MH_MASK_ARGUMENTS

@@ -11,11 +11,13 @@ namespace mh {
 struct MetaMemory::Count {
   std::mutex mutex; // tensors may be released on another thread
   int64_t used = 0, peak = 0;
+  int64_t lent = 0, working = 0; // to kernels; the most of both
 
   void add(int64_t bytes) {
     const std::lock_guard lock(mutex);
     used += bytes;
     peak = std::max(peak, used);
+    working = std::max(working, used + lent);
   }
 };
 
@@ -78,6 +80,18 @@ int64_t MetaMemory::peak() const {
 void MetaMemory::restart_peak() {
   const std::lock_guard lock(count_->mutex);
   count_->peak = count_->used;
+  count_->working = count_->used + count_->lent;
+}
+
+void MetaMemory::lend(int64_t bytes) {
+  const std::lock_guard lock(count_->mutex);
+  count_->lent += bytes;
+  count_->working = std::max(count_->working, count_->used + count_->lent);
+}
+
+int64_t MetaMemory::working_peak() const {
+  const std::lock_guard lock(count_->mutex);
+  return count_->working;
 }
 
 int64_t MetaMemory::hand_over(const at::Tensor& tensor) {

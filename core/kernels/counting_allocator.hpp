@@ -27,6 +27,11 @@ public:
   [[nodiscard]] int64_t peak() const;
   void restart_peak();
 
+  /// Bytes that a kernel takes while it runs, negative when it gives them back. They count in this
+  /// peak alone.
+  void lend(int64_t bytes);
+  [[nodiscard]] int64_t working_peak() const;
+
   /// Counts the memory behind a tensor no longer: whoever asks answers for it from now on.
   ///
   /// Returns: its bytes; 0 if nobody counted it

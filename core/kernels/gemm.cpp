@@ -80,6 +80,17 @@ void multiply(
   p.fp32(m, n, k, lda, ldb, ldc, add, a, b, c);
 }
 
+/// Of the right operand at a time.
+size_t packed_elements(int64_t n, int64_t k) {
+  const int64_t width = std::min(kBlock, blocks(n, kColumns) * kColumns);
+  return static_cast<size_t>(width * std::min(kDepth, k));
+}
+
+/// Of a left operand that is transposed, by each thread.
+size_t left_elements(int64_t k) {
+  return static_cast<size_t>(kRows * std::min(kDepth, k));
+}
+
 template <class T>
 class Gemm {
 public:
@@ -94,10 +105,8 @@ public:
       , add_(add) {}
 
   void run() {
-    const int64_t width = std::min(kBlock, blocks(n_, kColumns) * kColumns);
-    const int64_t depth = std::min(kDepth, k_);
-    packed_ = c10::GetAllocator(at::kCPU)->allocate(static_cast<size_t>(width * depth) * sizeof(T));
-    const Workspaces workspaces(a_.transposed ? kRows * depth * sizeof(T) : 0);
+    packed_ = c10::GetAllocator(at::kCPU)->allocate(packed_elements(n_, k_) * sizeof(T));
+    const Workspaces workspaces(a_.transposed ? left_elements(k_) * sizeof(T) : 0);
     for (int64_t k = 0; k < k_; k += kDepth) {
       for (int64_t column = 0; column < n_; column += kBlock) {
         const Block block{k, std::min(kDepth, k_ - k), column, std::min(kBlock, n_ - column)};
@@ -251,17 +260,21 @@ ProductKind product_kind(const Tensor& b, bool add) {
                             : ProductKind::input_gradient;
 }
 
+/// Whether our own packing multiplies operands of this type on the CPU, into rows of floats.
+bool packs(const Tensor& a, const Tensor& b, at::ScalarType type, bool add) {
+  const bool bf16 = type == at::kBFloat16 && a.size(1) % 2 == 0 && kernels::multiplies_bf16();
+  return a.size(1) > 0 && (type == at::kFloat ? !gemm_choice()[product_kind(b, add)] : bf16);
+}
+
 void gemm_cpu(Tensor c, const Tensor& a, const Tensor& b, bool add) {
   check_product_shapes(c, a, b);
   const bool rows = c.scalar_type() == at::kFloat && c.stride(1) == 1 && c.numel() > 0;
-  if (a.scalar_type() == at::kFloat && gemm_choice()[product_kind(b, add)]) {
+  if (!rows || !packs(a, b, a.scalar_type(), add)) {
     gemm_plain(c, a, b, add);
-  } else if (rows && a.scalar_type() == at::kFloat && a.size(1) > 0) {
+  } else if (a.scalar_type() == at::kFloat) {
     Gemm<float>(c, a, b, add).run();
-  } else if (rows && a.scalar_type() == at::kBFloat16 && a.size(1) > 0 && a.size(1) % 2 == 0 && kernels::multiplies_bf16()) {
-    Gemm<kernels::Bf16>(c, a, b, add).run();
   } else {
-    gemm_plain(c, a, b, add);
+    Gemm<kernels::Bf16>(c, a, b, add).run();
   }
 }
 
@@ -281,6 +294,19 @@ void register_gemm(Libraries& libraries) {
 void gemm_(Tensor c, const Tensor& a, const Tensor& b, bool add) {
   static const auto op = find_op<decltype(gemm_cpu)>("megahost::gemm_");
   op.call(std::move(c), a, b, add);
+}
+
+int64_t gemm_workspace(
+    at::ScalarType sums, const Tensor& a, const Tensor& b, at::ScalarType type, bool add
+) {
+  const auto size = static_cast<int64_t>(c10::elementSize(type));
+  if (sums == at::kFloat && packs(a, b, type, add)) {
+    const auto left = static_cast<int64_t>(left_elements(a.size(1)));
+    return size * (static_cast<int64_t>(packed_elements(b.size(1), a.size(1))) +
+                   (a.stride(1) == 1 ? 0 : left * at::get_num_threads()));
+  }
+  const auto wide = static_cast<int64_t>(c10::elementSize(sums)); // see gemm_plain
+  return sums == type ? 0 : wide * (a.numel() + b.numel() + a.size(0) * b.size(1));
 }
 
 Tensor product(const Tensor& a, const Tensor& b) {

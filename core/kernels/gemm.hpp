@@ -16,6 +16,12 @@ namespace mh::ops {
 ///          one type, each or its transpose with contiguous rows
 void gemm_(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool add);
 
+/// Bytes that it takes on the CPU while it runs, with a c of type `sums`; a and b, of which only
+/// shapes and strides are read, count as of type `type`.
+[[nodiscard]] int64_t gemm_workspace(
+    at::ScalarType sums, const at::Tensor& a, const at::Tensor& b, at::ScalarType type, bool add
+);
+
 /// a b in the operands' type, by the faster of `gemm_` and LibTorch's product.
 [[nodiscard]] at::Tensor product(const at::Tensor& a, const at::Tensor& b);
 

@@ -80,7 +80,11 @@ private:
 } // namespace
 
 StageMemory compose_memory(const RecordedStep& step, int64_t stage) {
-  const StageRecord& record = step.stage(stage);
+  return compose_memory(step, stage, step.stage(stage));
+}
+
+StageMemory
+compose_memory(const RecordedStep& step, int64_t stage, const StageRecord& record) {
   StageMemory memory;
   InFlight flight(stage, step.args);
   int64_t now = 0;
@@ -90,6 +94,7 @@ StageMemory compose_memory(const RecordedStep& step, int64_t stage) {
       memory.sending = flight.bytes();
       memory.closing = closing;
     }
+    memory.working = std::max(memory.working, now + flight.bytes() + pass.working);
     now += pass.net;
   };
   for (const auto& one : step.lists[static_cast<size_t>(stage)]) {
@@ -109,6 +114,7 @@ StageMemory compose_memory(const RecordedStep& step, int64_t stage) {
   flight.finish();
   see(record.closing, /*closing=*/true);
   memory.peak = record.kept() + memory.activations;
+  memory.working += record.kept();
   return memory;
 }
 

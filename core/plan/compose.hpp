@@ -12,11 +12,16 @@ struct StageMemory {
   int64_t activations = 0; ///< at the peak: everything that does not stay from step to step
   int64_t sending = 0;     ///< of them, what is on its way to other stages
   int64_t peak = 0;        ///< with what stays
+  int64_t working = 0;     ///< the peak with what a CPU's kernels take while they run
   bool closing = false;    ///< the peak is after the last pass: sums, norm, update
 };
 
 /// What a step of stage `stage` takes. What was sent is in use until something that was posted
 /// later has come from the same stage (train/transfers.hpp).
 [[nodiscard]] MH_API StageMemory compose_memory(const RecordedStep& step, int64_t stage);
+
+/// The same of a stage that does what `record` says.
+[[nodiscard]] StageMemory
+compose_memory(const RecordedStep& step, int64_t stage, const StageRecord& record);
 
 } // namespace mh

@@ -210,8 +210,10 @@ Plan make_plan(
     stage.parameters = record.parameters;
     stage.gradients = record.gradients;
     stage.state = record.state;
-    stage.activations = compose_memory(step, s).activations + record.batches;
-    stage.workspace = machine.hardware.device == "cpu" ? 0 : record.workspace;
+    const StageMemory memory = compose_memory(step, s);
+    stage.activations = memory.activations + record.batches;
+    stage.workspace =
+        machine.hardware.device == "cpu" ? memory.working - memory.peak : record.workspace;
     stage.reserved =
         machine.hardware.reserved(process_groups(step.shape), stage.activations + stage.workspace);
     plan.stages.push_back(stage);

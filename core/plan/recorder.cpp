@@ -1,5 +1,6 @@
 #include "core/plan/recorder.hpp"
 
+#include "core/kernels/workspace.hpp"
 #include "core/plan/operators.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -25,12 +26,14 @@ struct Recorder::Frame {
   bool inner = false;     // what runs inside it is not counted
   bool has_inner = false; // something that counts ran inside it
   size_t event = 0;       // how many there are with its own; 0: it has none yet
+  int64_t lent = 0;       // memory that its kernel takes
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   double input_bytes = 0;
   std::array<const void*, 4> storages{}; // of its first inputs
 };
 
-Recorder::Recorder() {
+Recorder::Recorder(bool workspaces)
+    : workspaces_(workspaces) {
   frames_.reserve(64);
   current = this;
   handle_ = at::addThreadLocalCallback(
@@ -102,6 +105,10 @@ void Recorder::begin(const at::RecordFunction& function) {
   case WorkKind::own:
     add(own_event(name, frame.op->cost, inputs));
     take_storages(frame, inputs);
+    if (workspaces_) {
+      frame.lent = ops::cpu_workspace(name, inputs);
+      memory_.lend(frame.lent);
+    }
     if (events_.back().kind == EventKind::product &&
         inputs[0].toTensor().scalar_type() != events_.back().type) {
       const auto made = inputs[0].toTensor().numel() * inputs[1].toTensor().element_size();
@@ -151,6 +158,7 @@ void Recorder::chain(const Frame& frame, PlanEvent& event, const at::RecordFunct
 void Recorder::end(const at::RecordFunction& function) {
   const Frame frame = frames_.back();
   frames_.pop_back();
+  memory_.lend(-frame.lent);
   const bool counts = frame.op->what != WorkKind::nothing;
   const bool outer = frames_.empty() || !frames_.back().inner;
   if (!frames_.empty() && counts) {

@@ -67,7 +67,8 @@ struct PlannedCollective {
 /// Records what the calling thread does while the object lives; one at a time.
 class Recorder : public CollectiveListener {
 public:
-  Recorder();
+  /// `workspaces`: what kernels take on a CPU is lent to them, see MetaMemory.
+  explicit Recorder(bool workspaces = false);
   ~Recorder() override;
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -104,6 +105,7 @@ private:
   void chain(const Frame& frame, PlanEvent& event, const at::RecordFunction& function);
 
   MetaMemory memory_;
+  bool workspaces_;
   at::CallbackHandle handle_;
   std::vector<Frame> frames_; // operators that are running
   /// Results of the element-wise operations since the last product.

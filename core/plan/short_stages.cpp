@@ -43,6 +43,7 @@ Recipe shortened(const PlanTarget& target, int64_t stages, int64_t layers) {
 void add(PassRecord& sum, const PassRecord& pass, int64_t weight) {
   sum.net += weight * pass.net;
   sum.peak += weight * pass.peak;
+  sum.working += weight * pass.working;
   sum.sent += weight * pass.sent;
   sum.flops += static_cast<double>(weight) * pass.flops;
 }

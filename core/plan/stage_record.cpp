@@ -14,6 +14,7 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -51,6 +52,7 @@ public:
   )
       : target_(target)
       , step_(step)
+      , recorder_(/*workspaces=*/target.device == at::kCPU)
       , mesh_(alone(
             step.shape,
             rank_of(step.shape, target.recipe.parallel.order, stage),
@@ -171,6 +173,7 @@ private:
     if (record != nullptr) {
       record->net = memory.used() - used_;
       record->peak = memory.peak() - used_;
+      record->working = memory.working_peak() - used_;
       const auto& events = recorder_.events();
       record->events.assign(events.begin() + static_cast<std::ptrdiff_t>(event_), events.end());
       for (const auto& event : record->events) {
@@ -216,15 +219,15 @@ std::string signature(
     const std::vector<Keep>& keep,
     int64_t stage
 ) {
-  if (step.layout.empty()) {
-    return "";
-  }
   std::string text;
   for (const auto& [everything, joined, redo] : keep) {
     text += everything ? "whole " : joined ? "joined " : "again ";
     for (const auto& part : redo) {
       text += part + " ";
     }
+  }
+  if (step.layout.empty()) {
+    return text;
   }
   size_t block = 0;
   for (size_t c = 0; c < step.layout.size(); ++c) {
@@ -272,27 +275,76 @@ StageRecord record_keeping(
   return record_keeping(target, stage, keep, step, std::min<int64_t>(3, step.args.microbatches));
 }
 
-int64_t
-peak_of(const PlanTarget& target, RecordedStep step, int64_t stage, const std::vector<Keep>& keep) {
-  step.records = {record_keeping(target, stage, keep, step)};
-  step.record_of.assign(static_cast<size_t>(step.args.stages), 0);
-  return compose_memory(step, stage).peak;
-}
+using PeakOf = std::function<int64_t(const std::vector<Keep>&)>;
 
-/// What the stage's blocks keep, as the recipe's policy says.
-std::vector<Keep> keep_of(const PlanTarget& target, const RecordedStep& step, int64_t stage) {
+/// What the stage's blocks keep, as the recipe's policy says; `peak` is for policies that measure.
+std::vector<Keep>
+keep_of(const PlanTarget& target, const RecordedStep& step, int64_t stage, const PeakOf& peak) {
   const auto& recompute = target.recipe.recompute;
   const int64_t layers =
       step.layout.empty() ? step.layers : stage_layers(step.layout, step.args, stage);
   const auto policy = target.host.make<RecomputePolicy>(
-      recompute.use,
-      recompute.options,
-      {.layers = layers,
-       .peak_memory = [&](const std::vector<Keep>& keep
-                      ) { return peak_of(target, step, stage, keep); }}
+      recompute.use, recompute.options, {.layers = layers, .peak_memory = peak}
   );
   return kept_by(*policy, layers);
 }
+
+/// The recipe with as few microbatches as its schedule takes.
+Recipe with_few_microbatches(const PlanTarget& target, const PipelineSchedule::Args& args) {
+  Recipe recipe = target.recipe;
+  const int64_t few = std::min(args.microbatches, args.stages * args.virtual_stages);
+  recipe.batch = {};
+  recipe.batch.micro = target.recipe.batch.micro;
+  recipe.batch.global = few * recipe.batch.micro * recipe.parallel.data_degree(target.world);
+  return recipe;
+}
+
+/// The records of a step, each made once: stages that hold and keep the same share one, and so do
+/// the trials of a policy that measures.
+class StepRecords {
+public:
+  explicit StepRecords(const PlanTarget& target)
+      : target_(target)
+      , step_(outline(target, costs_))
+      , few_(with_few_microbatches(target, step_.args)) {}
+
+  RecordedStep run() && {
+    std::vector<size_t> chosen; // by stage
+    for (int64_t stage = 0; stage < step_.args.stages; ++stage) {
+      const auto peak = [&](const std::vector<Keep>& keep) {
+        return compose_memory(step_, stage, all_[number_of(stage, keep)]).working;
+      };
+      chosen.push_back(number_of(stage, keep_of(target_, step_, stage, peak)));
+    }
+    std::map<size_t, size_t> used;
+    for (const size_t number : chosen) {
+      const auto [found, fresh] = used.emplace(number, step_.records.size());
+      if (fresh) {
+        step_.records.push_back(std::move(all_[number]));
+      }
+      step_.record_of.push_back(found->second);
+    }
+    step_.recorded = static_cast<int64_t>(all_.size());
+    return std::move(step_);
+  }
+
+private:
+  size_t number_of(int64_t stage, const std::vector<Keep>& keep) {
+    const auto [found, fresh] = known_.emplace(signature(step_, costs_, keep, stage), all_.size());
+    if (fresh) { // a session proves the lists of all microbatches: the first one does
+      const PlanTarget few{few_, target_.host, target_.world, target_.device, target_.imbalance};
+      all_.push_back(record_keeping(all_.empty() ? target_ : few, stage, keep, step_));
+    }
+    return found->second;
+  }
+
+  const PlanTarget& target_;
+  std::vector<double> costs_;
+  RecordedStep step_;
+  Recipe few_;
+  std::vector<StageRecord> all_;
+  std::map<std::string, size_t> known_; // by signature
+};
 
 } // namespace
 
@@ -340,29 +392,19 @@ std::vector<double> block_costs(const Recipe& recipe, Host& host) {
 
 StageRecord
 record_stage(const PlanTarget& target, int64_t stage, RecordedStep& step, int64_t microbatches) {
-  return record_keeping(target, stage, keep_of(target, step, stage), step, microbatches);
+  return record_keeping(target, stage, keep_of(target, step, stage, {}), step, microbatches);
 }
 
 RecordedStep record_step(const PlanTarget& target) {
-  std::vector<double> costs;
-  RecordedStep step = outline(target, costs);
-  std::map<std::string, size_t> known;
-  for (int64_t stage = 0; stage < step.args.stages; ++stage) {
-    const auto keep = keep_of(target, step, stage);
-    const auto [found, fresh] =
-        known.emplace(signature(step, costs, keep, stage), step.records.size());
-    if (fresh) {
-      step.records.push_back(record_keeping(target, stage, keep, step));
-    }
-    step.record_of.push_back(found->second);
-  }
-  return step;
+  return StepRecords(target).run();
 }
 
 StepPeak step_peak(const PlanTarget& target) {
   return [target](const StepQuestion& asked) {
     std::vector<double> costs;
-    return peak_of(target, outline(target, costs), asked.stage, asked.keep);
+    RecordedStep step = outline(target, costs);
+    const StageRecord record = record_keeping(target, asked.stage, asked.keep, step);
+    return compose_memory(step, asked.stage, record).working;
   };
 }
 

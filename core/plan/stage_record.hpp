@@ -28,6 +28,7 @@ namespace mh {
 struct PassRecord {
   int64_t net = 0;  ///< bytes that there are more after it than before
   int64_t peak = 0; ///< and at most while it runs
+  int64_t working = 0; ///< and with what a CPU's kernels take while they run
   int64_t sent = 0; ///< of a send: bytes that are in use until it is over; not in `net`
   double flops = 0; ///< of products and attention
   std::vector<PlanEvent> events;
@@ -106,6 +107,7 @@ struct RecordedStep {
   int64_t layers = 0;               ///< of the whole model
   double model_flops = 0;           ///< of one token, recomputation not counted
   int64_t parameters = 0;           ///< of the whole model
+  int64_t recorded = 0;             ///< stages' records that were made, a policy's trials included
 
   [[nodiscard]] const StageRecord& stage(int64_t stage) const {
     return records[record_of[static_cast<size_t>(stage)]];
@@ -132,7 +134,7 @@ planned_step(const PlanTarget& target, const std::vector<double>& costs, int64_t
 
 /// Records the step of one stage, of which the recipe's policy says what it keeps, with
 /// `microbatches` microbatches, in the order of a schedule without overlap; 0: nothing but what
-/// stays from step to step.
+/// stays from step to step. Not for policies that measure what a step takes.
 [[nodiscard]] StageRecord
 record_stage(const PlanTarget& target, int64_t stage, RecordedStep& step, int64_t microbatches);
 

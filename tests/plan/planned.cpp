@@ -241,6 +241,37 @@ TEST_CASE("uneven experts: the busiest rank's have more rows, memory and product
   }
 }
 
+TEST_CASE("a memory budget records what stages share once") {
+  const auto peaks = [](const RecordedStep& step) {
+    std::vector<int64_t> all;
+    for (int64_t stage = 0; stage < step.args.stages; ++stage) {
+      all.push_back(compose_memory(step, stage).working);
+    }
+    return all;
+  };
+  const auto step_of = [](const std::vector<std::string>& recompute) {
+    std::vector<std::string> sets{"model.layers=8", "batch.micro=2", "batch.global=16"};
+    sets.insert(sets.end(), recompute.begin(), recompute.end());
+    const Recipe recipe = small(sets, "pipeline=8");
+    return record_step({.recipe = recipe, .host = small_host(), .world = 8});
+  };
+  const auto most = peaks(step_of({"recompute.use=none"}));
+  const auto least = peaks(step_of({"recompute.use=full"}));
+  // Between what the second stage takes with and without recomputation: later ones need none.
+  const int64_t budget = (most[1] + std::max(least[1], least[0])) / 2;
+  REQUIRE(budget > least[0]);
+  const auto step = step_of(
+      {"recompute.use=budget",
+       "recompute.memory_gb=" + std::to_string(static_cast<double>(budget) / 1e9)}
+  );
+  for (const int64_t bytes : peaks(step)) {
+    CHECK(bytes <= budget);
+  }
+  CHECK(step.records.size() > 3); // stages in the middle keep what fits
+  // The first stage, the last, and those between: each by the five plans of its one layer at most.
+  CHECK(step.recorded <= 15);
+}
+
 TEST_CASE("experts, FP8 and state on the host plan, on machines of every kind") {
   ReadOptions roots;
   roots.roots = {std::filesystem::path(std::getenv("MEGAHOST_SOURCE")) / "recipes"};

@@ -27,6 +27,13 @@ std::vector<const Registry::Entry*> open_all(Host& host) {
   return entries;
 }
 
+PluginLookup plugin_lookup(Host& host) {
+  return {
+      .find = [&](Kind kind, const std::string& name) { return host.find(kind, name); },
+      .names = [&](Kind kind) { return host.names(kind); },
+      .known = [&](Kind kind) { return host.known(kind); }};
+}
+
 RecipeWords recipe_words(Host& host) {
   ReadOptions options;
   options.roots = recipe_folders();

@@ -3,6 +3,8 @@
 /// help.
 
 #include "core/recipe/editor.hpp"
+#include "core/recipe/resolve.hpp"
+#include "megahost/export.hpp"
 #include "megahost/host.hpp"
 
 #include <vector>
@@ -17,5 +19,8 @@ namespace mh {
 
 /// The same, and the presets of the recipe folders.
 [[nodiscard]] RecipeWords recipe_words(Host& host);
+
+/// What `resolve` asks about plugins; the host outlives it.
+[[nodiscard]] MH_API PluginLookup plugin_lookup(Host& host);
 
 } // namespace mh

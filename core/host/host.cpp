@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <mutex>
+#include <utility>
 
 namespace mh {
 
@@ -158,6 +159,42 @@ void Host::load_named_for(Kind kind) {
       load(file);
     }
   }
+}
+
+std::vector<const Registry::Entry*> Host::known(Kind kind) {
+  const std::lock_guard lock(*opening_);
+  const std::string prefix = std::string(info(kind).folder) + "-";
+  const auto offered = [&](const std::string& name) {
+    return std::any_of(
+        registry_.entries().begin(),
+        registry_.entries().end(),
+        [&](const auto& one) {
+          return info(one.kind).folder == info(kind).folder && one.name == name;
+        }
+    );
+  };
+  const bool looked = std::exchange(looked_for_[static_cast<size_t>(kind)], true);
+  for (const fs::path& file : looked ? std::vector<fs::path>() : files(prefix)) {
+    const std::string stem = file.stem();
+    if (!stem.starts_with(prefix) || offered(stem.substr(prefix.size()))) {
+      continue;
+    }
+    try {
+      load(file);
+    } catch (const Error& error) { // who names what it offers is told by `find`
+      left_out_.push_back(std::string(error.what()) + "; it is left out");
+    }
+  }
+  std::vector<const Registry::Entry*> entries;
+  for (const auto& entry : registry_.entries()) {
+    const bool first = std::none_of(entries.begin(), entries.end(), [&](const auto* other) {
+      return other->name == entry.name;
+    });
+    if (entry.kind == kind && first) {
+      entries.push_back(&entry);
+    }
+  }
+  return entries;
 }
 
 const Registry::Entry& Host::require(Kind kind, std::string_view name, const Origin& asked) {

@@ -27,7 +27,9 @@ constexpr std::array<Words, kKinds.size()> kWords{{
     {"model architecture",
      "trains it",
      "tensor=2,sequence=true; context=2; pipeline=2; data=2,zero=3"},
-    {"parallel strategy", "trains with the plugin open"},
+    {"parallel strategy",
+     "trains with the plugin open; its first lines say how on several ranks",
+     "@own_key@=2; @own_key@=2,data=2; @own_key@=2,@own_key@_vocab=true"},
     {"recompute policy", "trains with it"},
     {"optimizer", "trains with it"},
     {"learning-rate schedule", "trains with it"},
@@ -50,6 +52,12 @@ std::string class_name(const std::string& name) {
     start = joint;
   }
   return result;
+}
+
+/// "my-model" -> "my_model".
+std::string key_name(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 
 /// "my-model" -> "MY_MODEL".
@@ -141,10 +149,11 @@ std::vector<fs::path> write_scaffold(const ScaffoldArgs& args) {
   const KindInfo& kind = info(args.kind);
   const Words& said = kWords[static_cast<size_t>(args.kind)];
   const std::map<std::string, std::string> words{
-      {"layouts_test", layouts_test(said)}, // has the name in it
+      {"layouts_test", layouts_test(said)}, // has others of these in it, and comes before them
       {"name", args.name},
       {"Name", class_name(args.name)},
       {"UPPER", upper_name(args.name)},
+      {"own_key", key_name(args.name)},
       {"id", names.id},
       {"file", names.file},
       {"header", std::string(kind.name) + ".hpp"},

@@ -12,9 +12,6 @@ namespace mh {
 
 namespace {
 
-constexpr std::array<std::string_view, kMeshAxes> kNames = {
-    "pp", "dp", "cp", "tp", "edp", "ep", "etp"};
-
 int64_t index_in(const std::vector<int64_t>& members, int64_t rank) {
   const auto found = std::find(members.begin(), members.end(), rank);
   return found == members.end() ? -1 : found - members.begin();
@@ -51,10 +48,6 @@ Group make_group(
 }
 
 } // namespace
-
-std::string_view to_string(MeshAxis axis) {
-  return kNames[static_cast<size_t>(axis)];
-}
 
 Mesh::Mesh()
     : Mesh(MeshShape{}, 0, nullptr) {}

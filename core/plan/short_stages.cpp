@@ -31,7 +31,13 @@ Recipe shortened(const PlanTarget& target, int64_t stages, int64_t layers) {
   parallel.data = data;
   parallel.pipeline = stages;
   parallel.virtual_stages = 1;
-  parallel.schedule = "1f1b";
+  for (const auto* strategy : target.host.known(Kind::strategy)) {
+    for (const Field& field : strategy->schema.fields) {
+      if (field.mechanism == Mechanism::schedule) {
+        parallel.schedule = plugin_named(field.default_value); // takes one chunk a stage
+      }
+    }
+  }
   parallel.pipeline_layout = "even";
   recipe.model.options.as_table().set("layers", stages * layers);
   recipe.batch = {};
@@ -95,9 +101,10 @@ PlannedSteps::PlannedSteps(const Recipe& base, Host& host, int64_t world)
 
 RecordedStep PlannedSteps::step(const Recipe& recipe, int64_t microbatches) {
   const auto& parallel = recipe.parallel;
-  const std::string key =
-      std::to_string(parallel.pipeline) + " " + std::to_string(parallel.virtual_stages) + " " +
-      std::to_string(microbatches) + " " + parallel.schedule + " " + parallel.pipeline_layout;
+  const std::string key = std::to_string(parallel.pipeline) + " " +
+                          std::to_string(parallel.virtual_stages) + " " +
+                          std::to_string(microbatches) + " " + parallel.schedule.use +
+                          to_text(parallel.schedule.options) + " " + parallel.pipeline_layout;
   const std::lock_guard lock(mutex_);
   auto found = known_.find(key);
   if (found == known_.end()) {

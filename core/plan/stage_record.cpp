@@ -355,7 +355,7 @@ const PassRecord& StageRecord::of(const Instruction& one, int64_t microbatches) 
 }
 
 at::DeviceType planned_device(const Recipe& recipe) {
-  return recipe.device == "cpu" ? at::kCPU : at::kCUDA;
+  return recipe.device.use == "cpu" ? at::kCPU : at::kCUDA;
 }
 
 RecordedStep

@@ -13,10 +13,14 @@ namespace mh {
 namespace {
 
 /// The field that holds a key, or a member of it, if a schema knows it.
-const Field* holder_of(const std::map<std::string, Schema>& schemas, const std::string& key) {
+const Field* holder_of(const SectionSchemas& schemas, const std::string& key) {
   const auto [section, name] = split_key(key);
   const auto schema = schemas.find(section);
-  return schema == schemas.end() ? nullptr : schema->second.find(name.substr(0, name.find('.')));
+  if (schema == schemas.end()) { // the options of a plugin that is no section: "device.peak"
+    const auto top = schemas.find("");
+    return top == schemas.end() ? nullptr : top->second.find(section);
+  }
+  return schema->second.find(name.substr(0, name.find('.')));
 }
 
 Value read_sections(const std::map<std::string, std::string>& sections) {
@@ -54,7 +58,7 @@ std::map<std::string, std::string> section_texts(const Value& tree) {
 std::vector<KeyChange> changes_since(
     const std::map<std::string, std::string>& saved,
     const Value& tree,
-    const std::map<std::string, Schema>& schemas
+    const SectionSchemas& schemas
 ) {
   const Value before = read_sections(saved);
   std::vector<KeyChange> changes;
@@ -88,9 +92,7 @@ bool is_allowed(const std::vector<std::string>& allowed, const std::string& key)
   });
 }
 
-void check_allowed(
-    const std::vector<std::string>& allowed, const std::map<std::string, Schema>& schemas
-) {
+void check_allowed(const std::vector<std::string>& allowed, const SectionSchemas& schemas) {
   std::vector<std::string> keys = all_keys(schemas);
   for (const auto& [section, schema] : schemas) {
     if (!section.empty()) {

@@ -1,6 +1,7 @@
 #pragma once
 /// What a recipe that goes on with a checkpoint says differently: each key, and whether it may.
 
+#include "megahost/conditions.hpp"
 #include "megahost/schema.hpp"
 #include "megahost/value.hpp"
 
@@ -33,15 +34,13 @@ struct KeyChange {
 [[nodiscard]] std::vector<KeyChange> changes_since(
     const std::map<std::string, std::string>& saved,
     const Value& tree,
-    const std::map<std::string, Schema>& schemas
+    const SectionSchemas& schemas
 );
 
 /// Whether `key` is one of `allowed` or lies in a section that is: "model" allows "model.layers".
 [[nodiscard]] bool is_allowed(const std::vector<std::string>& allowed, const std::string& key);
 
 /// Throws:  mh::Error with the nearest key if one of `allowed` is neither a section nor a key
-void check_allowed(
-    const std::vector<std::string>& allowed, const std::map<std::string, Schema>& schemas
-);
+void check_allowed(const std::vector<std::string>& allowed, const SectionSchemas& schemas);
 
 } // namespace mh

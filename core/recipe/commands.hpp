@@ -65,19 +65,22 @@ struct ScaleLimits {
   int64_t seq_length = 128;
   int64_t global_batch = 8;
   int64_t iters = 20;
+  std::vector<int64_t>
+      chunks{}; ///< a stage may have of them under the recipe's schedule; empty: any
 };
 
 /// A layer that shrinks a resolved recipe to `ranks` ranks of this machine and keeps its structure:
 /// the same plugins and choices, the ratio of query to key-value heads and of feed-forward to
 /// hidden size, the axes of its layout as far as the ranks go; fewer layers, narrower, the byte
-/// tokenizer, made-up text. Lay it on with LoadOptions::layers.
-[[nodiscard]] Layer
-scale_recipe(const Value& tree, int64_t ranks = 1, const ScaleLimits& limits = {});
+/// tokenizer, made-up text. Lay it on with LoadOptions::layers. `parallel`: see shared_schema.
+[[nodiscard]] Layer scale_recipe(
+    const Value& tree, const Schema& parallel, int64_t ranks = 1, const ScaleLimits& limits = {}
+);
 
 /// A layer that makes a recipe's model small and of uneven sizes, for a check of layouts: 4 layers,
 /// 12 heads of 20, 6 key-value heads, feed-forward 5/2 of hidden, vocabulary 1,003, sequence 96,
 /// windows of a third of it; 8 samples a step, one a microbatch, on one rank. Which of them a model
 /// has its schema says; everything else stays as it is.
-[[nodiscard]] Layer check_layer(const Value& tree, const Schema& model);
+[[nodiscard]] Layer check_layer(const Value& tree, const Schema& model, const Schema& parallel);
 
 } // namespace mh

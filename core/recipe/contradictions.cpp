@@ -1,5 +1,6 @@
-#include "core/recipe/conditions.hpp"
 #include "core/recipe/resolve.hpp"
+#include "core/recipe/text.hpp"
+#include "megahost/conditions.hpp"
 
 #include <string>
 
@@ -17,7 +18,9 @@ public:
     schedule_units();
     schedule_values();
     batch();
-    check_layout_contradictions(*this);
+    attention();
+    one_key_a_degree();
+    world();
     if (facts_.trains) {
       training_share();
       evaluation();
@@ -132,19 +135,12 @@ private:
   }
 
   void batch() {
-    if (!sound(
-            {"batch.global",
-             "batch.micro",
-             "parallel.data",
-             "parallel.tensor",
-             "parallel.pipeline",
-             "parallel.context"}
-        )) {
+    if (!sound({"batch.global", "batch.micro"}) || !sound(degree_keys())) {
       return;
     }
     const int64_t global = integer("batch.global");
     const int64_t micro = integer("batch.micro");
-    const int64_t copies = data_degree();
+    const int64_t copies = degree(MeshAxis::dp);
     if (global % (micro * copies) != 0) {
       report(
           {"batch.global", "batch.micro", "parallel.data"},
@@ -154,27 +150,76 @@ private:
       );
       return;
     }
-    for (const char* key : {"batch.rampup_start", "batch.rampup_increment"}) {
+    for (const std::string key : {"batch.rampup_start", "batch.rampup_increment"}) {
       if (integer(key) % (micro * copies) != 0) {
         report(
             {key},
-            std::string(key) + " " + text(integer(key)) + " is not divisible by batch.micro " +
-                text(micro) + " times data-parallel degree " + text(copies),
+            key + " " + text(integer(key)) + " is not divisible by batch.micro " + text(micro) +
+                " times data-parallel degree " + text(copies),
             "nearest: " + nearest_multiples(integer(key), micro * copies)
         );
       }
     }
-    const int64_t microbatches = global / (micro * copies);
-    const int64_t stages = integer("parallel.pipeline");
-    if (word("parallel.schedule").ends_with("1f1b") && integer("parallel.virtual_stages") > 1 &&
-        stages > 1 && microbatches % stages != 0) {
+  }
+
+  void attention() {
+    if (!has("model.head_dim")) {
+      divides(
+          "model.hidden",
+          "model.heads",
+          "each head has hidden / heads numbers; model.head_dim sets another size"
+      );
+    }
+    divides(
+        "model.heads", "model.kv_heads", "each key-value head serves the same number of query heads"
+    );
+  }
+
+  /// Two strategies may each have a degree along one mesh axis; a recipe uses one of them.
+  void one_key_a_degree() {
+    for (const MeshAxis axis : kAllMeshAxes) {
+      std::vector<std::string> given;
+      for (const Field& field : parallel_->fields) {
+        if (field.degree && field.along == axis && integer("parallel." + field.name) > 1) {
+          given.push_back("parallel." + field.name);
+        }
+      }
+      if (given.size() > 1) {
+        report(
+            given,
+            join(given, " and ") + " are both above 1, expected one of them",
+            "both say how many ranks the mesh axis " + std::string(to_string(axis)) + " has"
+        );
+      }
+    }
+  }
+
+  /// Ranks that are there but not used.
+  void world() {
+    std::vector<std::string> keys{degree_key(MeshAxis::dp)}, words;
+    for (const std::string& key : degree_keys()) {
+      if (key != keys.front()) {
+        keys.push_back(key);
+      }
+    }
+    if (facts_.world == 1 || !sound(keys)) {
+      return;
+    }
+    for (const MeshAxis axis : {MeshAxis::tp, MeshAxis::pp, MeshAxis::cp}) {
+      if (const std::string key = degree_key(axis); !key.empty()) {
+        words.push_back(key.substr(key.find('.') + 1));
+      }
+    }
+    const int64_t one = model_ranks(), copies = degree(MeshAxis::dp), used = one * copies;
+    if (used < facts_.world) { // more than there are: who starts the run says how to start them
       report(
-          {"batch.global", "parallel.virtual_stages", "parallel.pipeline"},
-          text(microbatches) + " microbatches are not divisible by parallel.pipeline " +
-              text(stages) + ", which parallel.virtual_stages above 1 needs",
-          "batch.global / (batch.micro x data-parallel degree) is the number of microbatches; "
-          "nearest: batch.global " +
-              nearest_multiples(global, micro * copies * stages)
+          keys,
+          "the layout has " + text(used) + " ranks (" + join(words, " x ") + " = " + text(one) +
+              ", data " + text(copies) + "), the run has " + text(facts_.world),
+          facts_.world % one == 0
+              ? "parallel.data " + text(facts_.world / one) + ", or \"auto\", uses them all"
+              : "start " + text(used) + " ranks, or choose degrees whose product divides " +
+                    text(facts_.world)
       );
     }
   }
@@ -222,8 +267,13 @@ private:
 
 } // namespace
 
-void check_contradictions(const Value& tree, const Facts& facts, std::vector<Problem>& problems) {
-  RunContradictions(tree, facts, problems).run();
+void check_contradictions(
+    const Value& tree,
+    const Facts& facts,
+    const SectionSchemas& schemas,
+    std::vector<Problem>& problems
+) {
+  RunContradictions(tree, facts, schemas, problems).run();
 }
 
 } // namespace mh

@@ -9,10 +9,14 @@ namespace mh {
 
 namespace {
 
+/// A key lies in a section, or in a table within one: "parallel.schedule".
 const Field* field_of(const Resolved& resolved, const std::string& key) {
-  const auto [section, name] = split_key(key);
-  const auto schema = resolved.schemas.find(section);
-  return schema == resolved.schemas.end() ? nullptr : schema->second.find(name);
+  const size_t dot = key.rfind('.');
+  const auto schema = resolved.schemas.find(dot == std::string::npos ? "" : key.substr(0, dot));
+  if (schema == resolved.schemas.end()) {
+    return nullptr;
+  }
+  return schema->second.find(dot == std::string::npos ? key : key.substr(dot + 1));
 }
 
 std::string resume_text(const std::string& section, const Field& field) {

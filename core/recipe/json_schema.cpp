@@ -51,6 +51,8 @@ Json one(const Field& field) {
     return word(field);
   case FieldType::integer_or_string:
     return {{"anyOf", {number(field, "integer"), word(field)}}};
+  case FieldType::plugin:
+    return word(field);
   case FieldType::table: {
     if (!field.item) {
       return {{"type", "object"}};
@@ -108,7 +110,7 @@ public:
   Json make() {
     Json top = closed(recipe_schema(), "");
     Json& properties = top["properties"];
-    limit(properties["device"], Kind::device);
+    name_plugins(recipe_schema(), properties);
     properties["extends"].update(
         {{"anyOf", {{{"type", "string"}}, {{"type", "array"}, {"items", {{"type", "string"}}}}}}}
     );
@@ -119,7 +121,9 @@ public:
     for (const std::string& name : section_names()) {
       const PluginSectionInfo* section = plugin_section(name);
       if (section == nullptr) {
-        definitions_[name] = closed(core_schema(name), section_doc(name));
+        const Schema schema = shared_schema(name, words_.plugins);
+        definitions_[name] = closed(schema, section_doc(name));
+        name_plugins(schema, definitions_[name]["properties"]);
         properties[name] = refer(name);
         continue;
       }
@@ -128,7 +132,6 @@ public:
       whole[name] = refer(name);
       extended[name] = refer(name + ".extended");
     }
-    limit(definitions_["parallel"]["properties"]["schedule"], Kind::pipeline_schedule);
     Json whole_requires = Json::array();
     for (const auto& section : kPluginSections) {
       if (section.default_use.empty()) {
@@ -149,18 +152,38 @@ public:
   }
 
 private:
-  /// A word that may be a plugin's name or its default, which the core knows itself.
-  void limit(Json& property, Kind kind) const {
-    std::vector<std::string> names;
-    if (property.contains("default")) {
-      names.push_back(property["default"]);
-    }
-    for (const Registry::Entry* entry : words_.of(kind)) {
-      if (std::find(names.begin(), names.end(), entry->name) == names.end()) {
-        names.push_back(entry->name);
+  /// Keys whose value is a plugin: its name, or a table of `use` and its options.
+  void name_plugins(const Schema& schema, Json& ret_properties) const {
+    for (const Field& field : schema.fields) {
+      if (!field.names) {
+        continue;
       }
+      Json names = Json::array(), tables = Json::array();
+      if (!field.default_value.is_null()) {
+        names.push_back(field.default_value.as_string());
+      }
+      for (const Registry::Entry* entry : words_.of(*field.names)) {
+        if (std::find(names.begin(), names.end(), entry->name) == names.end()) {
+          names.push_back(entry->name);
+        }
+        if (!entry->schema.fields.empty()) {
+          Json table = closed(entry->schema, entry->summary);
+          table["properties"]["use"] = {
+              {"enum", {entry->name, entry->plugin->id + "/" + entry->name}}};
+          table["required"] = required(entry->schema);
+          table["required"].push_back("use");
+          tables.push_back(std::move(table));
+        }
+      }
+      Json& property = ret_properties[field.name];
+      if (tables.empty()) {
+        property["enum"] = names;
+        continue;
+      }
+      property.erase("type");
+      property["anyOf"] = Json::array({{{"type", "string"}, {"enum", names}}});
+      property["anyOf"].insert(property["anyOf"].end(), tables.begin(), tables.end());
     }
-    property["enum"] = names;
   }
 
   /// A section's definitions: each plugin's table; one of them, whole; and part of one, as a

@@ -44,38 +44,6 @@ Layout layout_of(const std::vector<std::string>& items) {
   return layout;
 }
 
-/// Fields of `parallel` that are part of a strategy although their names do not say so.
-struct Part {
-  const char* field;
-  const char* strategy;
-};
-
-constexpr Part kParts[] = {
-    {"schedule", "pipeline"},
-    {"virtual_stages", "pipeline"},
-    {"sequence", "tensor"},
-    {"zero", "data"},
-};
-
-/// The strategy without which a field does nothing; empty: it is a degree of its own.
-std::string strategy_of(const std::string& field, const std::vector<std::string>& strategies) {
-  for (const Part& part : kParts) {
-    if (field == part.field) {
-      return part.strategy;
-    }
-  }
-  for (const std::string& strategy : strategies) {
-    if (field.starts_with(strategy + "_")) {
-      return strategy;
-    }
-  }
-  return "";
-}
-
-bool contains(const std::vector<std::string>& words, const std::string& word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
 /// What a field may be beside its default, which is left out of a layout's text.
 std::vector<std::string> values_of(
     const Field& field,
@@ -83,13 +51,13 @@ std::vector<std::string> values_of(
     const std::string& text_of_default
 ) {
   std::vector<std::string> values;
-  if (field.name == "schedule") {
+  if (field.names == Kind::pipeline_schedule) {
     values = schedules;
   } else if (field.type == FieldType::boolean) {
     values = {"true"};
   } else if (!field.choices.empty() && field.type == FieldType::string) {
     values = field.choices;
-  } else if (field.name == "virtual_stages") {
+  } else if (field.mechanism == Mechanism::virtual_stages) {
     values = {"2"};
   } else if (field.type == FieldType::integer && field.max) {
     for (auto level = static_cast<int64_t>(*field.min) + 1; level <= *field.max; ++level) {
@@ -100,10 +68,24 @@ std::vector<std::string> values_of(
   return values;
 }
 
+/// Keys about axes that are no degrees, in the order in which layouts are written.
+std::vector<const Field*> others(const Schema& parallel) {
+  std::vector<const Field*> fields;
+  for (const MeshAxis axis :
+       {MeshAxis::tp, MeshAxis::dp, MeshAxis::pp, MeshAxis::cp, MeshAxis::ep, MeshAxis::etp}) {
+    for (const Field& field : parallel.fields) {
+      if (field.along == axis && !field.degree) {
+        fields.push_back(&field);
+      }
+    }
+  }
+  return fields;
+}
+
 /// A layout in the making: its items, and how many ranks they take.
 struct Draft {
   std::vector<std::string> items;
-  std::vector<std::string> active; // strategies
+  std::vector<MeshAxis> axes; // of more than one rank
   int64_t ranks = 1;
 };
 
@@ -120,39 +102,32 @@ std::vector<Layout> parse_layouts(const std::string& text) {
   return layouts;
 }
 
-std::vector<Layout> all_layouts(
-    const Schema& parallel,
-    const std::vector<std::string>& strategies,
-    const std::vector<std::string>& schedules,
-    int64_t ranks
-) {
+std::vector<Layout>
+all_layouts(const Schema& parallel, const std::vector<std::string>& schedules, int64_t ranks) {
   std::vector<Draft> drafts{{}};
+  const auto splits = [](const Draft& draft, MeshAxis axis) {
+    return std::find(draft.axes.begin(), draft.axes.end(), axis) != draft.axes.end();
+  };
   for (const Field& field : parallel.fields) { // degrees first: the others depend on them
-    const bool degree =
-        (field.type == FieldType::integer || field.type == FieldType::integer_or_string) &&
-        contains(strategies, field.name) && strategy_of(field.name, strategies).empty();
+    const bool degree = field.degree && field.along != MeshAxis::etp; // inside experts
     for (size_t i = 0, count = degree ? drafts.size() : 0; i < count; ++i) {
-      for (int64_t n = 2; n * drafts[i].ranks <= ranks; ++n) {
+      for (int64_t n = 2; n * drafts[i].ranks <= ranks && !splits(drafts[i], *field.along); ++n) {
         Draft draft = drafts[i];
         draft.items.push_back(field.name + "=" + std::to_string(n));
-        draft.active.push_back(field.name);
+        draft.axes.push_back(*field.along);
         draft.ranks *= n;
         drafts.push_back(std::move(draft));
       }
     }
   }
-  for (const Field& field : parallel.fields) {
-    const std::string strategy = strategy_of(field.name, strategies);
-    const bool installed =
-        !strategy.empty() && (field.name.starts_with(strategy + "_") ||
-                              contains(strategies, field.name) || strategy == "pipeline");
+  for (const Field* field : others(parallel)) {
     const std::string usual =
-        field.default_value.is_string() ? field.default_value.as_string() : "";
-    for (size_t i = 0, count = installed ? drafts.size() : 0; i < count; ++i) {
-      for (const std::string& value : values_of(field, schedules, usual)) {
-        if (contains(drafts[i].active, strategy)) {
+        field->default_value.is_string() ? field->default_value.as_string() : "";
+    for (size_t i = 0, count = drafts.size(); i < count; ++i) {
+      for (const std::string& value : values_of(*field, schedules, usual)) {
+        if (splits(drafts[i], *field->along)) {
           Draft draft = drafts[i];
-          draft.items.push_back(field.name + "=" + value);
+          draft.items.push_back(field->name + "=" + value);
           drafts.push_back(std::move(draft));
         }
       }

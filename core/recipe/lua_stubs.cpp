@@ -52,6 +52,8 @@ std::string one(const Field& field) {
     return words;
   case FieldType::integer_or_string:
     return "integer | " + words;
+  case FieldType::plugin:
+    return words;
   case FieldType::table:
     return field.item ? table_type(*field.item) : "table<string, any>";
   case FieldType::any:
@@ -87,14 +89,6 @@ std::string head(const std::string& name, const std::string& doc) {
   return "\n--- " + doc + "\n---@class (exact) megahost." + name + "\n";
 }
 
-std::vector<std::string> names(const std::vector<const Registry::Entry*>& entries) {
-  std::vector<std::string> names;
-  for (const Registry::Entry* entry : entries) {
-    names.push_back(entry->name);
-  }
-  return names;
-}
-
 /// One class per plugin, and the section as one of them.
 std::string plugin_section_text(const PluginSectionInfo& section, const RecipeWords& words) {
   const std::string name(section.name);
@@ -114,17 +108,30 @@ std::string plugin_section_text(const PluginSectionInfo& section, const RecipeWo
   return text + "\n---@alias megahost." + name + " " + (alias.empty() ? "table" : alias) + "\n";
 }
 
+/// The type of a key whose value is a plugin: names, and tables of those that have options.
+std::string plugin_type(const Field& field, const RecipeWords& words) {
+  std::vector<std::string> names;
+  if (!field.default_value.is_null()) {
+    names.push_back(field.default_value.as_string());
+  }
+  std::string tables;
+  for (const Registry::Entry* entry : words.of(*field.names)) {
+    if (std::find(names.begin(), names.end(), entry->name) == names.end()) {
+      names.push_back(entry->name);
+    }
+    if (!entry->schema.fields.empty()) {
+      const std::string options = table_type(entry->schema);
+      tables += " | { use: " + words_type({entry->name, entry->plugin->id + "/" + entry->name}) +
+                "," + options.substr(1);
+    }
+  }
+  return words_type(names) + tables;
+}
+
 std::string core_section_text(const std::string& name, const RecipeWords& words) {
   std::string text = head(name, section_doc(name));
-  for (const Field& field : core_schema(name).fields) {
-    std::vector<std::string> schedules{"1f1b"};
-    for (const std::string& other : names(words.of(Kind::pipeline_schedule))) {
-      if (other != schedules.front()) {
-        schedules.push_back(other);
-      }
-    }
-    text += name == "parallel" && field.name == "schedule" ? member(field, words_type(schedules))
-                                                           : member(field);
+  for (const Field& field : shared_schema(name, words.plugins).fields) {
+    text += field.names ? member(field, plugin_type(field, words)) : member(field);
   }
   return text;
 }
@@ -138,7 +145,7 @@ std::string recipe_text(const RecipeWords& words) {
   for (const Field& field : recipe_schema().fields) {
     const auto& sections = section_names();
     const bool section = std::find(sections.begin(), sections.end(), field.name) != sections.end();
-    text += field.name == "device"    ? member(field, words_type(names(words.of(Kind::device))))
+    text += field.names               ? member(field, plugin_type(field, words))
             : field.name == "extends" ? member(field, "string | string[]")
             : field.name == "preset"  ? member(field, "string | string[]")
             : field.name == "sweep"   ? member(field, "megahost.sweep")

@@ -1,4 +1,4 @@
-#include "core/recipe/pipeline_layout.hpp"
+#include "megahost/pipeline_layout.hpp"
 
 #include "megahost/error.hpp"
 

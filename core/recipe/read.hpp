@@ -2,6 +2,7 @@
 /// Recipe files to trees: syntax only, no schema. Each value knows its place.
 
 #include "core/recipe/source.hpp"
+#include "megahost/conditions.hpp"
 #include "megahost/value.hpp"
 
 #include <cstddef>
@@ -19,14 +20,6 @@ inline constexpr int kDeepest = 64;
 struct LuaLimits {
   double seconds = 5;
   size_t bytes = size_t{64} << 20;
-};
-
-/// What a recipe may ask of the machine, which a Lua recipe sees as `machine`; and what is done
-/// with it.
-struct Facts {
-  bool bf16 = false;  ///< the CPU multiplies bf16 (avx512_bf16 or amx_bf16)
-  int64_t world = 1;  ///< ranks, for parallel.data = "auto"
-  bool trains = true; ///< false: only evaluated, so that no share of the data need be for training
 };
 
 struct ReadOptions {

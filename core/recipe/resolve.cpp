@@ -15,12 +15,13 @@ namespace {
 
 class Resolver {
 public:
-  Resolver(const Loaded& loaded, const SchemaLookup& lookup, const Facts& facts)
+  Resolver(const Loaded& loaded, const PluginLookup& lookup, const Facts& facts)
       : loaded_(loaded)
       , lookup_(lookup)
       , facts_(facts) {}
 
   Resolved run() {
+    know_strategies();
     top_level();
     for (const std::string& name : section_names()) {
       const PluginSectionInfo* info = plugin_section(name);
@@ -30,13 +31,14 @@ public:
       }
     }
     move_sweep_last();
+    named_plugin(recipe_schema(), "", tree_);
+    named_plugin(known_.at("parallel"), "parallel", *tree_.as_table().find("parallel"));
     for (const auto& [name, schema] : schemas_) {
-      Value& part = name.empty() ? tree_ : *tree_.as_table().find(name);
+      Value& part = name.empty() ? tree_ : *path_in(tree_, name);
       make_paths_absolute(schema, part.as_table());
     }
-    check_names();
     fill_in();
-    check_contradictions(tree_, facts_, problems_);
+    check_conditions();
     drop_consequences();
     throw_problems(std::move(problems_));
     Resolved resolved{typed(), std::move(schemas_)};
@@ -48,8 +50,30 @@ public:
   }
 
 private:
+  /// Strategies share the section `parallel`: all that are found, and those that the recipe names.
+  void know_strategies() {
+    strategies_ = lookup_.known(Kind::strategy);
+    const Value* named = loaded_.merged.find_path("parallel.strategies");
+    for (const Value& name : named && named->is_array() ? named->as_array() : Value::Array()) {
+      const Registry::Entry* entry =
+          name.is_string() ? lookup_.find(Kind::strategy, name.as_string()) : nullptr;
+      if (entry == nullptr && name.is_string()) {
+        unknown_plugin(
+            Kind::strategy,
+            "parallel.strategies",
+            name.as_string(),
+            name.origin.source ? name.origin : named->origin
+        );
+      } else if (entry != nullptr && std::find(strategies_.begin(), strategies_.end(), entry) == strategies_.end()) {
+        strategies_.push_back(entry);
+      }
+    }
+    strategies_ = in_order(std::move(strategies_));
+    known_ = section_schemas(strategies_);
+  }
+
   void top_level() {
-    Value top = complete(recipe_schema(), loaded_.merged, "", problems_);
+    Value top = complete(recipe_schema(), loaded_.merged, "", problems_, known_);
     for (const std::string& name : section_names()) {
       top.as_table().erase(name);
     }
@@ -62,7 +86,7 @@ private:
 
   void check_sweep(const Value& sweep) {
     const size_t before = problems_.size();
-    static_cast<void>(complete(sweep_schema(), sweep, "sweep", problems_));
+    static_cast<void>(complete(sweep_schema(), sweep, "sweep", problems_, known_));
     if (problems_.size() > before) {
       return;
     }
@@ -105,8 +129,8 @@ private:
   }
 
   Value core_part(const std::string& name) {
-    schemas_[name] = core_schema(name);
-    return complete(core_schema(name), given(name), name, problems_);
+    schemas_[name] = known_.at(name);
+    return complete(schemas_[name], given(name), name, problems_, known_);
   }
 
   /// A section of core fields and the fields of the plugin that `use` names.
@@ -118,7 +142,9 @@ private:
     const std::string plugin_name = use && use->is_string() ? use->as_string()
                                     : use                   ? ""
                                                             : std::string(info.default_use);
-    const Schema* plugin = plugin_name.empty() ? nullptr : lookup_.find(info.kind, plugin_name);
+    const Registry::Entry* entry =
+        plugin_name.empty() ? nullptr : lookup_.find(info.kind, plugin_name);
+    const Schema* plugin = entry ? &entry->schema : nullptr;
     if (!plugin && !plugin_name.empty()) {
       unknown_plugin(info.kind, name + ".use", plugin_name, use ? use->origin : section.origin);
     }
@@ -126,6 +152,7 @@ private:
     if (plugin) {
       schema = with_plugin(std::move(schema), *plugin);
       plugin_fields_[name] = plugin;
+      used_.push_back(entry);
     }
     Value known = section;
     if (!plugin && known.is_table()) { // without its schema nothing is known of a plugin's fields
@@ -139,7 +166,7 @@ private:
       known.origin = section.origin;
     }
     schemas_[name] = schema;
-    return complete(schema, known, name, problems_);
+    return complete(schema, known, name, problems_, known_);
   }
 
   void
@@ -157,30 +184,76 @@ private:
     );
   }
 
-  /// Words that name a plugin although they are no section.
-  void check_names() {
-    const auto check = [this](const char* path, Kind kind, std::initializer_list<const char*> own) {
-      const Value* word = tree_.find_path(path);
-      const bool known = !word || std::any_of(own.begin(), own.end(), [word](const char* name) {
-        return word->as_string() == name;
-      });
-      if (!known && !lookup_.find(kind, word->as_string())) {
-        std::vector<std::string> names = lookup_.names(kind);
-        names.insert(names.end(), own.begin(), own.end());
-        std::sort(names.begin(), names.end());
-        names.erase(std::unique(names.begin(), names.end()), names.end());
-        const auto meant = word_meant(word->as_string(), names);
-        problems_.push_back(
-            {word->origin,
-             path,
-             std::string(path) + " is " + to_text(*word) + ", expected " + alternatives(names),
-             meant ? "did you mean `" + *meant + "`?" : "",
-             ""}
+  /// Keys whose value is a plugin: the plugin is there, and takes its options.
+  void named_plugin(const Schema& schema, const std::string& section, Value& ret_part) {
+    for (const Field& field : schema.fields) {
+      Value* value = field.names ? ret_part.as_table().find(field.name) : nullptr;
+      if (value == nullptr) {
+        continue;
+      }
+      const std::string path = section.empty() ? field.name : section + "." + field.name;
+      if (value->is_table() && !value->find("use")) {
+        value->as_table().set("use", field.default_value);
+      }
+      const Value& name = value->is_table() ? *value->find("use") : *value;
+      const Registry::Entry* entry = lookup_.find(*field.names, name.as_string());
+      if (entry != nullptr) {
+        used_.push_back(entry);
+      } else if (!(name == field.default_value)) {
+        no_such_name(*field.names, path, name);
+      }
+      if (entry != nullptr && value->is_table()) {
+        Field use;
+        use.name = "use";
+        use.doc = field.doc;
+        use.type = FieldType::string;
+        use.default_value = name;
+        Schema whole = with_plugin(Schema{{use}, {}}, entry->schema);
+        const Origin origin = value->origin;
+        *value = complete(whole, *value, path, problems_, known_);
+        value->origin = origin;
+        schemas_[path] = std::move(whole);
+      }
+    }
+  }
+
+  void no_such_name(Kind kind, const std::string& path, const Value& name) {
+    std::vector<std::string> names = lookup_.names(kind);
+    std::sort(names.begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    const auto meant = word_meant(name.as_string(), names);
+    problems_.push_back(
+        {name.origin,
+         path,
+         path + " is " + to_text(name) + ", expected " + alternatives(names),
+         meant ? "did you mean `" + *meant + "`?" : "",
+         ""}
+    );
+  }
+
+  /// A section, or a table within it.
+  static Value* path_in(Value& tree, const std::string& path) {
+    const size_t dot = path.find('.');
+    Value* section = tree.as_table().find(path.substr(0, dot));
+    return dot == std::string::npos ? section : section->as_table().find(path.substr(dot + 1));
+  }
+
+  /// What the core and the plugins refuse of the whole recipe.
+  void check_conditions() {
+    const std::vector<Problem> before = problems_; // what one refuses hides nothing of another
+    check_contradictions(tree_, facts_, known_, problems_);
+    std::vector<const Registry::Entry*> all = used_;
+    all.insert(all.end(), strategies_.begin(), strategies_.end());
+    for (const Registry::Entry* entry : all) {
+      if (entry->conditions) {
+        std::vector<Problem> more = before;
+        Conditions conditions(tree_, facts_, known_, more);
+        entry->conditions(conditions);
+        problems_.insert(
+            problems_.end(), more.begin() + static_cast<ptrdiff_t>(before.size()), more.end()
         );
       }
-    };
-    check("device", Kind::device, {"cpu", "cuda"});
-    check("parallel.schedule", Kind::pipeline_schedule, {"1f1b"});
+    }
   }
 
   /// Defaults that depend on other values, and facts of the machine.
@@ -190,7 +263,7 @@ private:
       top.set("name", std::filesystem::path(loaded_.file).stem().string());
     }
     if (top.find("precision")->as_string() == "auto") {
-      const bool bf16 = facts_.bf16 || top.find("device")->as_string() != "cpu";
+      const bool bf16 = facts_.bf16 || plugin_named(*top.find("device")).use != "cpu";
       Value precision = bf16 ? "bf16" : "fp32";
       precision.origin.source =
           std::make_shared<const Source>(Source{"this machine", "", "machine"});
@@ -208,18 +281,8 @@ private:
 
   /// Whatever else is wrong with the recipe.
   int64_t data_degree() const {
-    const auto degree = [this](const char* axis) {
-      const Value* value = tree_.find("parallel")->find(axis);
-      return value && value->is_integer() ? value->as_integer() : 0;
-    };
-    Recipe::Parallel parallel;
-    parallel.tensor = std::max<int64_t>(1, degree("tensor"));
-    parallel.pipeline = std::max<int64_t>(1, degree("pipeline"));
-    parallel.context = std::max<int64_t>(1, degree("context"));
-    if (const int64_t given = degree("data"); given > 0) {
-      parallel.data = given;
-    }
-    return parallel.data_degree(facts_.world);
+    std::vector<Problem> none;
+    return Conditions(tree_, facts_, known_, none).degree(MeshAxis::dp);
   }
 
   /// A key that is missing because it has another program's name is one problem, not two.
@@ -229,7 +292,7 @@ private:
       const auto [section, name] = split_key(problem.key);
       const auto schema = schemas_.find(section);
       const bool unknown = schema == schemas_.end() || !schema->second.find(name);
-      if (const auto meaning = meaning_of(problem.key); unknown && meaning) {
+      if (const auto meaning = meaning_of(problem.key, known_); unknown && meaning) {
         meant.push_back(meaning->key);
       }
     }
@@ -268,11 +331,72 @@ private:
     return {tree_.find(name)->find("use")->as_string(), options(name)};
   }
 
+  Recipe::Parallel parallel() const {
+    using Parallel = Recipe::Parallel;
+    Parallel parallel = read_core(parallel_fields(), "parallel");
+    const Value& section = *tree_.find("parallel");
+    static const std::map<MeshAxis, int64_t Parallel::*> kDegrees{
+        {MeshAxis::tp, &Parallel::tensor},
+        {MeshAxis::pp, &Parallel::pipeline},
+        {MeshAxis::cp, &Parallel::context},
+        {MeshAxis::ep, &Parallel::expert},
+        {MeshAxis::etp, &Parallel::expert_tensor}};
+    for (const Field& field : schemas_.at("parallel").fields) {
+      const Value* value = section.find(field.name);
+      const auto degree = field.degree ? kDegrees.find(*field.along) : kDegrees.end();
+      if (degree != kDegrees.end() && value->as_integer() > 1) {
+        parallel.*degree->second = value->as_integer();
+        parallel.degrees[*field.along] = field.name;
+      } else if (field.degree) {
+        parallel.degrees.emplace(*field.along, field.name);
+      }
+      if (value != nullptr) {
+        read_mechanism(field.mechanism, *value, parallel);
+      }
+    }
+    const Value* named = section.find("strategies");
+    for (const Registry::Entry* strategy : strategies_) {
+      const bool asked =
+          named &&
+          std::any_of(named->as_array().begin(), named->as_array().end(), [&](const Value& name) {
+            return name.as_string() == strategy->name ||
+                   name.as_string() == strategy->plugin->id + "/" + strategy->name;
+          });
+      if (asked || strategy->in_force(section)) {
+        parallel.strategies.push_back(strategy->name);
+      }
+    }
+    return parallel;
+  }
+
+  static void
+  read_mechanism(Mechanism mechanism, const Value& value, Recipe::Parallel& ret_parallel) {
+    switch (mechanism) {
+    case Mechanism::none:
+      break;
+    case Mechanism::sequence:
+      ret_parallel.sequence = value.as_boolean();
+      break;
+    case Mechanism::zero:
+      ret_parallel.zero = value.as_integer();
+      break;
+    case Mechanism::schedule:
+      ret_parallel.schedule = plugin_named(value);
+      break;
+    case Mechanism::virtual_stages:
+      ret_parallel.virtual_stages = value.as_integer();
+      break;
+    case Mechanism::pipeline_layout:
+      ret_parallel.pipeline_layout = value.as_string();
+      break;
+    }
+  }
+
   Recipe typed() const {
     Recipe recipe;
     recipe.name = tree_.find("name")->as_string();
     recipe.precision = tree_.find("precision")->as_string();
-    recipe.device = tree_.find("device")->as_string();
+    recipe.device = plugin_named(*tree_.find("device"));
     recipe.plugins = loaded_.plugins();
     if (const Value* sweep = tree_.find("sweep")) {
       recipe.sweep = *sweep;
@@ -287,7 +411,7 @@ private:
     recipe.lr_schedule = read_core(lr_schedule_fields(), "lr_schedule");
     recipe.lr_schedule.options = options("lr_schedule");
     recipe.tokenizer = plugin_section_of("tokenizer");
-    recipe.parallel = read_core(parallel_fields(), "parallel");
+    recipe.parallel = parallel();
     recipe.batch = read_core(batch_fields(), "batch");
     recipe.train = read_core(train_fields(), "train");
     recipe.fp16 = read_core(fp16_fields(), "fp16");
@@ -301,17 +425,19 @@ private:
   }
 
   const Loaded& loaded_;
-  const SchemaLookup& lookup_;
+  const PluginLookup& lookup_;
   const Facts& facts_;
   std::vector<Problem> problems_;
-  std::map<std::string, Schema> schemas_;
+  SectionSchemas schemas_;
+  SectionSchemas known_; ///< sections with what strategies declare
+  std::vector<const Registry::Entry*> strategies_, used_;
   std::map<std::string, const Schema*> plugin_fields_;
   Value tree_;
 };
 
 } // namespace
 
-Resolved resolve(const Loaded& loaded, const SchemaLookup& lookup, const Facts& facts) {
+Resolved resolve(const Loaded& loaded, const PluginLookup& lookup, const Facts& facts) {
   return Resolver(loaded, lookup, facts).run();
 }
 

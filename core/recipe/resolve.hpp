@@ -2,8 +2,10 @@
 /// From merged layers to a typed recipe: schemas, defaults, contradictions.
 
 #include "core/recipe/load.hpp"
+#include "megahost/conditions.hpp"
 #include "megahost/kind.hpp"
 #include "megahost/recipe.hpp"
+#include "megahost/registry.hpp"
 #include "megahost/schema.hpp"
 
 #include <functional>
@@ -13,26 +15,32 @@
 
 namespace mh {
 
-/// The plugins' schemas, as the host knows them: this room loads nothing.
-struct SchemaLookup {
+/// What plugins declare, as the host knows them: this room loads nothing.
+struct PluginLookup {
   /// Null if no plugin of that kind has the name.
-  std::function<const Schema*(Kind kind, const std::string& name)> find;
+  std::function<const Registry::Entry*(Kind kind, const std::string& name)> find;
   /// All names of a kind, for suggestions.
   std::function<std::vector<std::string>(Kind kind)> names;
+  /// Those of a kind that share a section, without being named: strategies. One of each name.
+  std::function<std::vector<const Registry::Entry*>(Kind kind)> known;
 };
 
 struct Resolved {
   Recipe recipe;
-  std::map<std::string, Schema>
-      schemas; ///< per section, the plugin's fields included; "" is the top level
+  SectionSchemas schemas; ///< the fields of the plugins in use included
 };
 
 /// Throws:  RecipeError with every problem
 [[nodiscard]] Resolved
-resolve(const Loaded& loaded, const SchemaLookup& lookup, const Facts& facts);
+resolve(const Loaded& loaded, const PluginLookup& lookup, const Facts& facts);
 
 /// Conditions between sections, appended to `problems`; a condition on a key that is already
 /// refused is left out. `tree` is complete.
-void check_contradictions(const Value& tree, const Facts& facts, std::vector<Problem>& problems);
+void check_contradictions(
+    const Value& tree,
+    const Facts& facts,
+    const SectionSchemas& schemas,
+    std::vector<Problem>& problems
+);
 
 } // namespace mh

@@ -93,46 +93,70 @@ Table scale_model(const Value& tree, const ScaleLimits& limits) {
   return model;
 }
 
-/// The layout of one rank.
-Table one_rank() {
-  return {
-      {"tensor", 1},
-      {"sequence", false},
-      {"pipeline", 1},
-      {"context", 1},
-      {"expert", 1},
-      {"expert_tensor", 1},
-      {"data", 1},
-      {"zero", 0},
-      {"schedule", "1f1b"},
-      {"virtual_stages", 1},
-      {"pipeline_layout", "balanced"}};
+/// The layout of one rank: degrees, and what the core reads of strategies.
+Table one_rank(const Schema& parallel) {
+  Table layout;
+  for (const Field& field : parallel.fields) {
+    if (field.degree) {
+      layout.set(field.name, 1);
+    } else if (field.mechanism != Mechanism::none) {
+      layout.set(field.name, field.default_value);
+    }
+  }
+  return layout;
+}
+
+/// The key of a mechanism; "" if no strategy declares it.
+std::string key_of(const Schema& parallel, Mechanism mechanism) {
+  for (const Field& field : parallel.fields) {
+    if (field.mechanism == mechanism) {
+      return field.name;
+    }
+  }
+  return "";
 }
 
 /// An axis of the mesh in a layout that shrinks.
 struct Axis {
-  const char* name;
-  int64_t degree; ///< it has now
+  std::string name; ///< the key by which the recipe gives it ranks; "" if none is known
+  int64_t degree;   ///< it has now
   int64_t most;
 };
 
+Axis axis_of(const Value& tree, const Schema& parallel, MeshAxis axis, int64_t limit) {
+  Axis found{"", 1, 1};
+  for (const Field& field : parallel.fields) {
+    const int64_t given = integer(tree, ("parallel." + field.name).c_str());
+    if (field.degree && field.along == axis && (found.name.empty() || given > found.most)) {
+      found = {field.name, 1, std::max<int64_t>(1, given)};
+    }
+  }
+  found.most = std::min(found.most, limit);
+  return found;
+}
+
 /// The recipe's layout on `ranks` ranks: its axes doubled in turn, none beyond what the recipe has
 /// or the small model allows; what is left over goes to data.
-Table scaled_layout(const Value& tree, int64_t ranks, int64_t global, const ScaleLimits& limits) {
-  Table layout = one_rank();
-  const auto most = [&](const char* axis, int64_t limit) {
-    return std::min(
-        std::max<int64_t>(1, integer(tree, (std::string("parallel.") + axis).c_str())), limit
-    );
-  };
+Table scaled_layout(
+    const Value& tree,
+    const Schema& parallel,
+    int64_t ranks,
+    int64_t global,
+    const ScaleLimits& limits
+) {
+  Table layout = one_rank(parallel);
   const Value* data = tree.find_path("parallel.data");
   const bool automatic = data != nullptr && data->is_string();
   const int64_t layers = std::min(integer(tree, "model.layers"), limits.layers);
+  const int64_t heads = std::min(integer(tree, "model.heads"), limits.heads);
   Axis axes[] = {
-      {"tensor", 1, most("tensor", std::min(integer(tree, "model.heads"), limits.heads))},
-      {"pipeline", 1, most("pipeline", std::max<int64_t>(1, layers))},
-      {"context", 1, most("context", limits.seq_length / 2)},
-      {"data", 1, automatic ? global : most("data", global)}};
+      axis_of(tree, parallel, MeshAxis::tp, heads),
+      axis_of(tree, parallel, MeshAxis::pp, std::max<int64_t>(1, layers)),
+      axis_of(tree, parallel, MeshAxis::cp, limits.seq_length / 2),
+      axis_of(tree, parallel, MeshAxis::dp, global)};
+  if (automatic) {
+    axes[3].most = global;
+  }
   int64_t product = 1;
   for (bool grown = true; grown;) {
     grown = false;
@@ -147,38 +171,47 @@ Table scaled_layout(const Value& tree, int64_t ranks, int64_t global, const Scal
   }
   axes[3].degree *= ranks % product == 0 ? ranks / product : 1;
   for (const Axis& axis : axes) {
-    layout.set(axis.name, axis.degree);
+    if (!axis.name.empty()) {
+      layout.set(axis.name, axis.degree);
+    }
   }
-  const auto keep = [&](const char* key) {
-    if (const Value* value = tree.find_path(std::string("parallel.") + key)) {
+  const auto keep = [&](Mechanism mechanism) {
+    const std::string key = key_of(parallel, mechanism);
+    if (const Value* value = tree.find_path("parallel." + key); value && !key.empty()) {
       layout.set(key, *value);
     }
   };
   // Experts are dealt out over whatever ranks a stage has.
   const int64_t experts = std::min(integer(tree, "model.experts"), kFewExperts);
   const int64_t of_stage = axes[0].degree * axes[2].degree * axes[3].degree;
-  int64_t expert = 1;
-  while (2 * expert <= integer(tree, "parallel.expert") && of_stage % (2 * expert) == 0 &&
-         experts % (2 * expert) == 0) {
-    expert *= 2;
+  Axis expert = axis_of(tree, parallel, MeshAxis::ep, std::max<int64_t>(1, experts));
+  while (2 * expert.degree <= expert.most && of_stage % (2 * expert.degree) == 0 &&
+         experts % (2 * expert.degree) == 0) {
+    expert.degree *= 2;
   }
-  layout.set("expert", expert);
+  if (!expert.name.empty()) {
+    layout.set(expert.name, expert.degree);
+  }
   if (axes[0].degree > 1) {
-    keep("sequence");
+    keep(Mechanism::sequence);
   }
   if (axes[3].degree > 1) {
-    keep("zero");
+    keep(Mechanism::zero);
   }
   if (const int64_t stages = axes[1].degree; stages > 1) {
-    const int64_t chunks =
-        std::clamp<int64_t>(integer(tree, "parallel.virtual_stages"), 1, layers / stages);
-    const Value* schedule = tree.find_path("parallel.schedule");
-    const bool vee = schedule != nullptr && *schedule == Value("zb-v");
-    if (!vee || chunks == 2) {
-      keep("schedule");
+    const std::string key = key_of(parallel, Mechanism::virtual_stages);
+    const int64_t chunks = std::clamp<int64_t>(
+        integer(tree, ("parallel." + key).c_str()), 1, std::max<int64_t>(1, layers / stages)
+    );
+    const auto takes = [&](int64_t count) {
+      return limits.chunks.empty() ||
+             std::find(limits.chunks.begin(), limits.chunks.end(), count) != limits.chunks.end();
+    };
+    if (takes(chunks)) {
+      keep(Mechanism::schedule);
     }
     const bool divides = global / axes[3].degree % stages == 0;
-    layout.set("virtual_stages", divides || (vee && chunks == 2) ? chunks : 1);
+    layout.set(key, divides || (takes(chunks) && !takes(1)) ? chunks : 1);
   }
   return layout;
 }
@@ -200,7 +233,7 @@ Layer layer_of(const std::string& name, Value tree) {
 
 } // namespace
 
-Layer check_layer(const Value& tree, const Schema& model) {
+Layer check_layer(const Value& tree, const Schema& model, const Schema& parallel) {
   constexpr int64_t kHeads = 12, kHeadDim = 20, kHidden = kHeads * kHeadDim, kSeq = 96;
   const std::pair<const char*, int64_t> sizes[] = {
       {"layers", 4},
@@ -243,7 +276,7 @@ Layer check_layer(const Value& tree, const Schema& model) {
       "check",
       Table{
           {"model", std::move(small)},
-          {"parallel", one_rank()},
+          {"parallel", one_rank(parallel)},
           {"precision", "fp32"},
           {"batch", Table{{"global", 8}, {"micro", 1}}},
           {"data", Table{{"use", "mock"}}},
@@ -254,7 +287,9 @@ Layer check_layer(const Value& tree, const Schema& model) {
   );
 }
 
-Layer scale_recipe(const Value& tree, int64_t ranks, const ScaleLimits& limits) {
+Layer scale_recipe(
+    const Value& tree, const Schema& parallel, int64_t ranks, const ScaleLimits& limits
+) {
   const Value* name = tree.find("name");
   const int64_t global = std::min(integer(tree, "batch.global"), limits.global_batch);
   const int64_t micro =
@@ -287,7 +322,7 @@ Layer scale_recipe(const Value& tree, int64_t ranks, const ScaleLimits& limits) 
   Value layer = Table{
       {"name", (name && name->is_string() ? name->as_string() : "recipe") + "-scaled"},
       {"model", scale_model(tree, limits)},
-      {"parallel", scaled_layout(tree, ranks, global, limits)},
+      {"parallel", scaled_layout(tree, parallel, ranks, global, limits)},
       {"precision", "auto"},
       {"batch", std::move(batch)},
       {"data", Table{{"use", "mock"}}},

@@ -1,6 +1,7 @@
 #include "megahost/schema.hpp"
 
 #include "core/recipe/problem.hpp"
+#include "core/recipe/sections.hpp"
 #include "core/recipe/terms.hpp"
 #include "core/recipe/text.hpp"
 #include "core/recipe/unknown.hpp"
@@ -49,6 +50,8 @@ std::string type_name(const Field& field) {
                       : (field.list ? "list of strings" : "string");
   case FieldType::integer_or_string:
     return field.list ? "list of integers or strings" : "integer";
+  case FieldType::plugin:
+    return "name";
   case FieldType::table:
     return field.list ? "list of tables" : "table";
   case FieldType::any:
@@ -133,6 +136,11 @@ Checked check_one(const Field& field, Value value) {
     value = value.as_integer();
     value.origin = origin;
     return check_number(field, value);
+  case FieldType::plugin:
+    return value.is_string() ||
+                   (value.is_table() && (!value.find("use") || value.find("use")->is_string()))
+               ? Checked{value, "", ""}
+               : mismatch();
   case FieldType::table:
     if (value.is_array() && value.as_array().empty()) { // Lua's {} is both
       value = Table{};
@@ -171,15 +179,20 @@ Checked check_field(const Field& field, Value value) {
 
 /// The tables of a field that are read into structs: each by its own schema.
 void complete_items(
-    const Field& field, const std::string& key, Value& ret_value, std::vector<Problem>& problems
+    const Field& field,
+    const std::string& key,
+    Value& ret_value,
+    const SectionSchemas& known,
+    std::vector<Problem>& problems
 ) {
   if (!field.list) {
-    ret_value = complete(*field.item, ret_value, key, problems);
+    ret_value = complete(*field.item, ret_value, key, problems, known);
     return;
   }
   auto& items = ret_value.as_array();
   for (size_t i = 0; i < items.size(); ++i) {
-    items[i] = complete(*field.item, items[i], key + "[" + std::to_string(i) + "]", problems);
+    items[i] =
+        complete(*field.item, items[i], key + "[" + std::to_string(i) + "]", problems, known);
   }
 }
 
@@ -199,11 +212,33 @@ std::string describe(const Field& field) {
   return text;
 }
 
+PluginSection plugin_named(const Value& value) {
+  if (value.is_string()) {
+    return {value.as_string(), Table{}};
+  }
+  Table options = value.as_table();
+  const Value* use = options.find("use"); // none: the field's default, which `resolve` fills in
+  PluginSection section{use ? use->as_string() : "", Table{}};
+  options.erase("use");
+  section.options = std::move(options);
+  return section;
+}
+
 Value complete(
     const Schema& schema,
     const Value& given,
     const std::string& path,
     std::vector<Problem>& problems
+) {
+  return complete(schema, given, path, problems, core_schemas());
+}
+
+Value complete(
+    const Schema& schema,
+    const Value& given,
+    const std::string& path,
+    std::vector<Problem>& problems,
+    const SectionSchemas& known
 ) {
   const size_t problems_before = problems.size();
   static const Table kEmpty;
@@ -217,7 +252,7 @@ Value complete(
   const Table& table = is_table ? given.as_table() : kEmpty;
   for (const auto& entry : table) {
     if (!schema.find(entry.key)) {
-      report_unknown(schema, entry, path, problems);
+      report_unknown(schema, entry, path, known, problems);
     }
   }
   Table result;
@@ -240,7 +275,7 @@ Value complete(
     }
     Checked checked = check_field(field, entry->value);
     if (checked.wrong.empty() && field.item) {
-      complete_items(field, key, checked.value, problems);
+      complete_items(field, key, checked.value, known, problems);
     }
     if (checked.wrong.empty()) {
       result.set(field.name, std::move(checked.value), entry->key_origin);

@@ -32,7 +32,8 @@ const Fields<TopLevel>& top_fields() {
     )
         .one_of({"auto", "fp32", "bf16", "fp16", "fp8"})
         .must_stay();
-    f.add("device", &TopLevel::device, "where tensors live: cpu, cuda or a device plugin's name");
+    f.add("device", &TopLevel::device, "where tensors live: cpu, cuda or a device plugin's name")
+        .names(Kind::device);
     f.add("sweep", &TopLevel::sweep, "a family of recipes: a table of grid, zip, list, random");
     return f;
   }();
@@ -97,10 +98,10 @@ const Fields<Recipe::Model>& model_fields() {
     f.add("use", &Model::use, "architecture plugin").required();
     f.add("preset", &Model::preset, "row of the model-size table that fills in the fields");
     f.add(
-        "from",
-        &Model::from,
-        "Hugging Face folder, whose config.json fills in the fields; what the recipe itself says "
-        "must agree"
+         "from",
+         &Model::from,
+         "Hugging Face folder, whose config.json fills in the fields; what the recipe itself says "
+         "must agree"
     )
         .path();
     f.add("seq_length", &Model::seq_length, "tokens per sample").at_least(1).unit("tokens");
@@ -162,7 +163,12 @@ const Schema& declared(std::string_view section) {
     return data_fields().schema();
   }
   if (section == "parallel") {
-    return parallel_fields().schema();
+    static const Schema schema = [] {
+      Schema schema = parallel_fields().schema();
+      schema.fields.push_back(strategies_field());
+      return schema;
+    }();
+    return schema;
   }
   if (section == "batch") {
     return batch_fields().schema();
@@ -194,9 +200,10 @@ const Schema& declared(std::string_view section) {
 
 } // namespace
 
-const Schema& core_schema(std::string_view section) {
-  static const std::map<std::string, Schema, std::less<>> schemas = [] {
-    std::map<std::string, Schema, std::less<>> schemas;
+const SectionSchemas& core_schemas() {
+  static const SectionSchemas schemas = [] {
+    SectionSchemas schemas;
+    schemas[""] = recipe_schema();
     for (const std::string& name : section_names()) {
       Schema& schema = schemas[name] = declared(name);
       const PluginSectionInfo* plugin = plugin_section(name);
@@ -206,8 +213,12 @@ const Schema& core_schema(std::string_view section) {
     }
     return schemas;
   }();
-  const auto found = schemas.find(section);
-  MH_ASSERT(found != schemas.end(), "no section " + std::string(section));
+  return schemas;
+}
+
+const Schema& core_schema(std::string_view section) {
+  const auto found = core_schemas().find(section);
+  MH_ASSERT(found != core_schemas().end(), "no section " + std::string(section));
   return found->second;
 }
 
@@ -288,7 +299,7 @@ const Schema& sweep_schema() {
   return schema;
 }
 
-std::vector<std::string> all_keys(const std::map<std::string, Schema>& schemas) {
+std::vector<std::string> all_keys(const SectionSchemas& schemas) {
   std::vector<std::string> keys;
   for (const auto& [section, schema] : schemas) {
     for (const Field& field : schema.fields) {

@@ -1,8 +1,10 @@
 #pragma once
 /// The core's own part of the recipe's schema.
 
+#include "megahost/conditions.hpp"
 #include "megahost/kind.hpp"
 #include "megahost/recipe.hpp"
+#include "megahost/registry.hpp"
 #include "megahost/schema.hpp"
 
 #include <array>
@@ -36,7 +38,7 @@ struct TopLevel {
   std::string name;
   std::vector<std::string> plugins;
   std::string precision = "auto";
-  std::string device = "cpu";
+  PluginSection device{"cpu", Table{}};
   Value sweep;
 };
 
@@ -58,6 +60,34 @@ struct TopLevel {
 /// The core's fields of a section, `use` among them for a plugin's section.
 [[nodiscard]] const Schema& core_schema(std::string_view section);
 
+/// The same of all sections, and of the top level under "".
+[[nodiscard]] const SectionSchemas& core_schemas();
+
+/// A key of `parallel` that the core reads without a member of Recipe::Parallel.
+[[nodiscard]] Field strategies_field();
+
+/// Strategies in the order in which they apply and are listed: by the mesh axes that they are about,
+/// those without keys first.
+[[nodiscard]] std::vector<const Registry::Entry*>
+in_order(std::vector<const Registry::Entry*> strategies);
+
+/// A section's fields, where several plugins share it: those of the strategies among `plugins` and
+/// the core's in `parallel`, the core's alone elsewhere. A key of two strategies is the first one's.
+[[nodiscard]] Schema
+shared_schema(std::string_view section, const std::vector<const Registry::Entry*>& plugins);
+
+/// Every section as `shared_schema` gives it, with these strategies.
+[[nodiscard]] SectionSchemas section_schemas(const std::vector<const Registry::Entry*>& plugins);
+
+/// Like `complete` of schema.hpp; what an unknown option was meant to be is looked up in `known`.
+[[nodiscard]] Value complete(
+    const Schema& schema,
+    const Value& table,
+    const std::string& path,
+    std::vector<Problem>& problems,
+    const SectionSchemas& known
+);
+
 /// `core` with a plugin's fields and checks behind it; a plugin's field replaces one of the same
 /// name.
 [[nodiscard]] Schema with_plugin(Schema core, const Schema& plugin);
@@ -69,7 +99,7 @@ struct TopLevel {
 [[nodiscard]] const Schema& sweep_schema();
 
 /// Every key of schemas by section: "name", "optimizer.lr".
-[[nodiscard]] std::vector<std::string> all_keys(const std::map<std::string, Schema>& schemas);
+[[nodiscard]] std::vector<std::string> all_keys(const SectionSchemas& schemas);
 
 /// Whether a resumed run may have another value of a section's field than its checkpoint; `section`
 /// is empty for the top level.

@@ -1,8 +1,9 @@
-#include "core/recipe/pipeline_layout.hpp"
 #include "core/recipe/sections.hpp"
+#include "megahost/registry.hpp"
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace mh {
@@ -11,66 +12,10 @@ const Fields<Recipe::Parallel>& parallel_fields() {
   using Parallel = Recipe::Parallel;
   static const Fields<Parallel> fields = [] {
     Fields<Parallel> f;
-    f.add("tensor", &Parallel::tensor, "tensor-parallel degree").at_least(1);
-    f.add("sequence", &Parallel::sequence, "split the sequence between tensor-parallel regions");
-    f.add("pipeline", &Parallel::pipeline, "pipeline stages").at_least(1);
-    f.add("context", &Parallel::context, "context-parallel degree").at_least(1);
-    f.add("expert", &Parallel::expert, "expert-parallel degree, over the ranks of a stage")
-        .at_least(1);
-    f.add("expert_tensor", &Parallel::expert_tensor, "tensor-parallel degree of experts")
-        .at_least(1);
     f.add("data", &Parallel::data, "data-parallel degree; auto: as many as the ranks allow")
         .at_least(1)
-        .one_of({"auto"});
-    f.add(
-         "zero",
-         &Parallel::zero,
-         "split over data-parallel ranks: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights "
-         "too, which each block gathers before it runs"
-    )
-        .range(0, 3);
-    f.add("schedule", &Parallel::schedule, "pipeline schedule");
-    f.add("virtual_stages", &Parallel::virtual_stages, "chunks of the model on each pipeline stage")
-        .at_least(1);
-    f.add(
-         "context_method",
-         &Parallel::context_method,
-         "how attention reaches tokens of other context-parallel ranks: keys and values passed on "
-         "in a ring, gathered, or heads exchanged for tokens (all_to_all, Ulysses)"
-    )
-        .one_of({"ring", "all_gather", "all_to_all"});
-    f.add(
-         "expert_dispatch",
-         &Parallel::expert_dispatch,
-         "how tokens reach experts of other ranks: each is sent to those it chose (all_to_all), or "
-         "all are gathered"
-    )
-        .one_of({"all_to_all", "all_gather"});
-    f.add(
-        "pipeline_layout",
-        &Parallel::pipeline_layout,
-        "which layers lie in which chunk of the pipeline; balanced: by their cost, the head's "
-        "counted; even: as many in each; or written out, such as embed+3|4|4|3+head"
-    );
-    f.check("pipeline_layout", [](const Parallel& p) -> std::string {
-      if (is_layout_word(p.pipeline_layout)) {
-        return "";
-      }
-      const auto chunks = parse_layout(p.pipeline_layout);
-      if (!chunks) {
-        return "\"" + p.pipeline_layout +
-               "\" is no layout, expected balanced, even, or layers between bars from embed to "
-               "head, such as \"embed+3|4|4|3+head\"";
-      }
-      const auto found = static_cast<int64_t>(chunks->size());
-      const int64_t expected = p.pipeline * p.virtual_stages;
-      return found == expected
-                 ? ""
-                 : "\"" + p.pipeline_layout + "\" has " + std::to_string(found) +
-                       " chunks, expected parallel.pipeline " + std::to_string(p.pipeline) +
-                       " times parallel.virtual_stages " + std::to_string(p.virtual_stages) +
-                       " = " + std::to_string(expected);
-    });
+        .one_of({"auto"})
+        .degree(MeshAxis::dp);
     f.add(
          "bucket_size",
          &Parallel::bucket_size,
@@ -105,6 +50,75 @@ const Fields<Recipe::Parallel>& parallel_fields() {
     return f;
   }();
   return fields;
+}
+
+Field strategies_field() {
+  Field field;
+  field.name = "strategies";
+  field.doc = "strategies that are used beside those whose own keys ask for them";
+  field.type = FieldType::string;
+  field.list = true;
+  return field;
+}
+
+std::vector<const Registry::Entry*> in_order(std::vector<const Registry::Entry*> strategies) {
+  static constexpr MeshAxis kOrder[] = {
+      MeshAxis::tp,
+      MeshAxis::pp,
+      MeshAxis::cp,
+      MeshAxis::ep,
+      MeshAxis::etp,
+      MeshAxis::edp,
+      MeshAxis::dp};
+  const auto place = [](const Registry::Entry* entry) {
+    const auto& fields = entry->schema.fields;
+    const auto first = std::find_if(fields.begin(), fields.end(), [](const Field& field) {
+      return field.along.has_value();
+    });
+    return first == fields.end()
+               ? std::tuple<int64_t, bool, std::string_view>(-1, false, entry->name)
+               : std::tuple<int64_t, bool, std::string_view>(
+                     std::find(std::begin(kOrder), std::end(kOrder), *first->along) - kOrder,
+                     !first->degree,
+                     entry->name
+                 );
+  };
+  std::sort(strategies.begin(), strategies.end(), [&](const auto* a, const auto* b) {
+    return place(a) < place(b);
+  });
+  return strategies;
+}
+
+Schema shared_schema(std::string_view section, const std::vector<const Registry::Entry*>& plugins) {
+  std::vector<const Registry::Entry*> strategies;
+  std::copy_if(
+      plugins.begin(),
+      plugins.end(),
+      std::back_inserter(strategies),
+      [&](const auto* one) {
+        return one->kind == Kind::strategy && info(one->kind).section == section;
+      }
+  );
+  Schema schema;
+  for (const Registry::Entry* strategy : in_order(std::move(strategies))) {
+    for (const Field& field : strategy->schema.fields) {
+      if (schema.find(field.name) == nullptr) {
+        schema.fields.push_back(field);
+      }
+    }
+    const auto& checks = strategy->schema.checks;
+    schema.checks.insert(schema.checks.end(), checks.begin(), checks.end());
+  }
+  const Schema& core = core_schema(section);
+  schema.fields.insert(schema.fields.end(), core.fields.begin(), core.fields.end());
+  schema.checks.insert(schema.checks.end(), core.checks.begin(), core.checks.end());
+  return schema;
+}
+
+SectionSchemas section_schemas(const std::vector<const Registry::Entry*>& plugins) {
+  SectionSchemas schemas = core_schemas();
+  schemas["parallel"] = shared_schema("parallel", plugins);
+  return schemas;
 }
 
 } // namespace mh

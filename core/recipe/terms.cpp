@@ -276,11 +276,11 @@ const MegatronArgument* argument_for(std::string_view name) {
   return found == all.end() ? nullptr : &*found;
 }
 
-/// The key of that name in the one section that has it, of those that the core knows.
-std::string own_key(std::string_view name) {
+/// The key of that name in the one section that has it, of those that are known.
+std::string own_key(std::string_view name, const SectionSchemas& known) {
   std::string found;
   for (const std::string& section : section_names()) {
-    if (name != "use" && core_schema(section).find(name) != nullptr) {
+    if (name != "use" && known.at(section).find(name) != nullptr) {
       if (!found.empty()) {
         return "";
       }
@@ -307,7 +307,7 @@ std::span<const ForeignTerm> foreign_terms() {
   return kTerms;
 }
 
-std::optional<Meaning> meaning_of(std::string_view path) {
+std::optional<Meaning> meaning_of(std::string_view path, const SectionSchemas& known) {
   const std::string whole = written_here(path);
   const size_t dot = whole.rfind('.');
   const std::string name = dot == std::string::npos ? whole : whole.substr(dot + 1);
@@ -321,7 +321,7 @@ std::optional<Meaning> meaning_of(std::string_view path) {
       return Meaning{std::string(argument->key), std::string(argument->note)};
     }
   }
-  if (std::string key = own_key(name); !key.empty() && key != whole) {
+  if (std::string key = own_key(name, known); !key.empty() && key != whole) {
     return Meaning{std::move(key), ""};
   }
   return std::nullopt;

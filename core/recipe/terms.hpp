@@ -2,6 +2,8 @@
 /// What other programs call the keys of a recipe: Megatron-LM's arguments, torchtitan's sections,
 /// Hugging Face's configurations, nanoGPT's variables.
 
+#include "megahost/conditions.hpp"
+
 #include <optional>
 #include <span>
 #include <string>
@@ -25,8 +27,8 @@ struct Meaning {
 
 /// What a key that no schema knows means here: a term of another program, or one of our own keys
 /// that stands in another section. `path` is "save_interval", "train.save-interval",
-/// "training.steps".
-[[nodiscard]] std::optional<Meaning> meaning_of(std::string_view path);
+/// "training.steps". Our own keys are those of `known`.
+[[nodiscard]] std::optional<Meaning> meaning_of(std::string_view path, const SectionSchemas& known);
 
 /// The one of `words` that a word was meant to be: another program's word for it ("bfloat16"), or
 /// the nearest.

@@ -1,6 +1,7 @@
 #pragma once
 /// Options that no schema knows, and what they were meant to be.
 
+#include "megahost/conditions.hpp"
 #include "megahost/schema.hpp"
 
 #include <string>
@@ -12,11 +13,12 @@ namespace mh {
 /// the section that has it, or the nearest name. Of a section of another program each key is
 /// reported.
 ///
-/// `path`: of the table, "" for the recipe itself
+/// `path`: of the table, "" for the recipe itself; `known`: sections in which keys are looked up
 void report_unknown(
     const Schema& schema,
     const Table::Entry& entry,
     const std::string& path,
+    const SectionSchemas& known,
     std::vector<Problem>& ret_problems
 );
 

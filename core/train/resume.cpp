@@ -17,10 +17,10 @@ namespace mh {
 namespace {
 
 /// By section, with the fields of the plugin that the recipe names.
-std::map<std::string, Schema> schemas_of(const Recipe& recipe, Host& host) {
-  std::map<std::string, Schema> schemas{{"", recipe_schema()}};
+SectionSchemas schemas_of(const Recipe& recipe, Host& host) {
+  SectionSchemas schemas = core_schemas();
   for (const std::string& name : section_names()) {
-    Schema& schema = schemas[name] = core_schema(name);
+    Schema& schema = schemas[name] = shared_schema(name, host.known(Kind::strategy));
     const PluginSectionInfo* section = plugin_section(name);
     const Value* use = section ? recipe.tree.find_path(name + ".use") : nullptr;
     if (use != nullptr) {

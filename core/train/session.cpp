@@ -2,12 +2,15 @@
 
 #include "core/kernels/gemm_choice.hpp"
 #include "core/mesh/agree.hpp"
+#include "core/mesh/layout.hpp"
 #include "core/nn/plugin_call.hpp"
 #include "core/train/named_tokenizer.hpp"
 #include "core/train/sample_arrays.hpp"
 #include "megahost/error.hpp"
 #include "megahost/strategy.hpp"
 
+#include <algorithm>
+#include <array>
 #include <functional>
 #include <optional>
 #include <set>
@@ -33,24 +36,49 @@ std::optional<Fp8Spec> fp8_of(const Recipe& recipe) {
       .margin = recipe.fp8.margin};
 }
 
-/// The options of a strategy's plugin: its field `method` is the recipe's `parallel.NAME_method`.
-Table strategy_options(const Recipe& recipe, const std::string& name, Host& host) {
+/// The keys of the section `parallel` that a strategy declares.
+Table strategy_options(const Recipe& recipe, const Registry::Entry& strategy) {
   Table options;
-  for (const auto& field : host.require(Kind::strategy, name).schema.fields) {
-    if (const Value* value = recipe.tree.find_path("parallel." + name + "_" + field.name)) {
+  for (const auto& field : strategy.schema.fields) {
+    if (const Value* value = recipe.tree.find_path("parallel." + field.name)) {
       options.set(field.name, *value);
     }
   }
   return options;
 }
 
+/// Throws mh::Error if ranks lie along a mesh axis that no rule uses: each would do the same.
+void check_axes_used(const Recipe& recipe, const Rules& rules, const MeshShape& shape) {
+  for (const MeshAxis axis : kAllMeshAxes) {
+    const bool used = std::ranges::any_of(
+        std::array{&rules.features, &rules.tokens, &rules.between},
+        [axis](const auto* tier) {
+          return std::ranges::any_of(*tier, [axis](const Rule& rule) { return rule.mesh == axis; });
+        }
+    );
+    const auto key = recipe.parallel.degrees.find(axis); // none: of a recipe made by hand
+    if (!used && axis != MeshAxis::edp && degree(shape, axis) > 1 &&
+        key != recipe.parallel.degrees.end()) {
+      throw Error(
+          "parallel." + key->second + " lays " + std::to_string(degree(shape, axis)) +
+              " ranks along the mesh axis " + std::string(to_string(axis)) +
+              ", which no strategy in force uses",
+          "name a strategy that does in parallel.strategies, or set parallel." + key->second +
+              " = 1"
+      );
+    }
+  }
+}
+
 Rules make_rules(const Recipe& recipe, Host& host, const MeshShape& shape) {
   Rules rules;
-  for (const auto& name : strategy_names(recipe)) {
+  for (const auto& name : recipe.parallel.strategies) {
+    const auto& entry = host.require(Kind::strategy, name);
     const auto strategy =
-        host.make<Strategy>(name, strategy_options(recipe, name, host), {.shape = shape});
+        host.make<Strategy>(name, strategy_options(recipe, entry), {.shape = shape});
     in_plugin(*strategy, "rules", [&] { strategy->rules(rules); });
   }
+  check_axes_used(recipe, rules, shape);
   return rules;
 }
 
@@ -157,25 +185,6 @@ peak_memory(const Session& session, const StepPeak& step_peak) {
 
 } // namespace
 
-std::vector<std::string> strategy_names(const Recipe& recipe) {
-  const auto& parallel = recipe.parallel;
-  std::vector<std::string> names{"data"};
-  const std::pair<bool, const char*> others[] = {
-      {parallel.tensor > 1, "tensor"},
-      {parallel.sequence, "sequence"},
-      {parallel.pipeline > 1, "pipeline"},
-      {parallel.context > 1, "context"},
-      {parallel.expert > 1 || parallel.expert_tensor > 1, "expert"},
-      {parallel.zero > 0, "zero"},
-  };
-  for (const auto& [wanted, name] : others) {
-    if (wanted) {
-      names.emplace_back(name);
-    }
-  }
-  return names;
-}
-
 MeshShape mesh_shape(const Recipe& recipe, int64_t world) {
   const auto& parallel = recipe.parallel;
   return {
@@ -211,7 +220,9 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
     s.place = at::kMeta;
     s.target = *options.planned_for;
   } else {
-    s.device = host.make<Device>(recipe.device, Table(), {.local_rank = world.local_rank});
+    s.device = host.make<Device>(
+        recipe.device.use, recipe.device.options, {.local_rank = world.local_rank}
+    );
     s.place = s.device->device();
     s.target = s.place.type();
   }
@@ -260,11 +271,14 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
   if (options.keep) {
     s.recompute = std::make_unique<GivenKeep>(*options.keep);
   } else {
-    s.recompute = host.make<RecomputePolicy>(
-        recipe.recompute.use,
-        recipe.recompute.options,
-        {.layers = s.layers(), .peak_memory = s.peak_memory}
-    );
+    RecomputePolicy::Args args{.layers = s.layers()};
+    if (s.peak_memory) {
+      args.peak_memory = [&s](const std::vector<Keep>& keep) {
+        s.kept_by_memory = true;
+        return s.peak_memory(keep);
+      };
+    }
+    s.recompute = host.make<RecomputePolicy>(recipe.recompute.use, recipe.recompute.options, args);
   }
   const auto make_model = [&] {
     return std::make_unique<Model>(*s.architecture, build, s.recompute.get());

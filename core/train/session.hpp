@@ -55,6 +55,7 @@ struct MH_API Session {
   std::unique_ptr<Gradients> gradients;     ///< null before `allocate_gradients`
   /// See RecomputePolicy::Args; empty if nobody knows.
   std::function<int64_t(const std::vector<Keep>&)> peak_memory;
+  bool kept_by_memory = false; ///< the policy asked for it to choose what blocks keep
 
   /// For training: gradients as `parallel.zero` deals them out. Parameters were frozen before.
   void allocate_gradients();
@@ -127,8 +128,5 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options = {
 
 /// The mesh that the recipe's layout asks for on `world` ranks.
 [[nodiscard]] MH_API MeshShape mesh_shape(const Recipe& recipe, int64_t world);
-
-/// Names of the strategies that the layout needs.
-[[nodiscard]] std::vector<std::string> strategy_names(const Recipe& recipe);
 
 } // namespace mh

@@ -93,9 +93,9 @@ std::vector<Keep> kept_by(const RecomputePolicy& policy, int64_t layers) {
 
 std::unique_ptr<Pipeline> make_pipeline(const Recipe& recipe, Host& host, int64_t microbatches) {
   const auto& parallel = recipe.parallel;
-  host.require(Kind::strategy, "pipeline"); // it offers most schedules
-  const auto make = [&host, name = parallel.schedule](const PipelineSchedule::Args& args) {
-    return host.make<PipelineSchedule>(name, Table{}, args);
+  host.known(Kind::strategy); // that of pipelines offers most schedules
+  const auto make = [&host, schedule = parallel.schedule](const PipelineSchedule::Args& args) {
+    return host.make<PipelineSchedule>(schedule.use, schedule.options, args);
   };
   const PipelineSchedule::Args args{
       .stages = parallel.pipeline,

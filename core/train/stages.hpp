@@ -1,11 +1,11 @@
 #pragma once
 /// The pipeline that a recipe asks for: what each chunk holds of the model, and the schedule.
 
-#include "core/recipe/pipeline_layout.hpp"
 #include "core/train/pipeline.hpp"
 #include "megahost/architecture.hpp"
 #include "megahost/builder.hpp"
 #include "megahost/host.hpp"
+#include "megahost/pipeline_layout.hpp"
 #include "megahost/recipe.hpp"
 #include "megahost/recompute.hpp"
 

@@ -1,6 +1,7 @@
 #include "core/train/start_block.hpp"
 
 #include "core/config.hpp"
+#include "core/mesh/layout.hpp"
 #include "core/train/devices.hpp"
 #include "core/train/words.hpp"
 #include "megahost/abi.hpp"
@@ -13,7 +14,7 @@ namespace {
 
 /// What a policy that chose by memory decided.
 std::string plan_text(const Session& session) {
-  if (session.recipe.recompute.use != "budget" || !session.peak_memory) {
+  if (!session.kept_by_memory) {
     return "";
   }
   int64_t again = 0, parts = 0;
@@ -36,18 +37,14 @@ std::string layout_text(const Session& session) {
   const auto& shape = mesh.shape();
   std::string text =
       words("%lld rank%s", static_cast<long long>(mesh.world()), mesh.world() == 1 ? "" : "s");
-  for (const auto& [name, degree] :
-       {std::pair("tensor", shape.tp),
-        std::pair("context", shape.cp),
-        std::pair("pipeline", shape.pp),
-        std::pair("data", shape.dp),
-        std::pair("expert", shape.ep)}) {
-    if (degree > 1) {
-      text += words(", %s %lld", name, static_cast<long long>(degree));
+  for (const MeshAxis axis :
+       {MeshAxis::tp, MeshAxis::cp, MeshAxis::pp, MeshAxis::dp, MeshAxis::ep}) {
+    if (const int64_t ranks = degree(shape, axis); ranks > 1) {
+      text += ", " + recipe.parallel.word(axis) + " " + std::to_string(ranks);
     }
   }
   if (shape.pp > 1) {
-    text += "; " + recipe.parallel.schedule + " over " + mh::layout_text(session.stages);
+    text += "; " + recipe.parallel.schedule.use + " over " + mh::layout_text(session.stages);
   }
   return text + "; recompute " + recipe.recompute.use + plan_text(session);
 }
@@ -150,11 +147,11 @@ std::vector<std::string> used_plugins(const Recipe& recipe, Host& host) {
       {Kind::corpus, recipe.data.use},
       {Kind::tokenizer, recipe.tokenizer.use},
       {Kind::recompute, recipe.recompute.use}};
-  for (const auto& name : strategy_names(recipe)) {
+  for (const auto& name : recipe.parallel.strategies) {
     used.emplace_back(Kind::strategy, name);
   }
   if (recipe.parallel.pipeline > 1) {
-    used.emplace_back(Kind::pipeline_schedule, recipe.parallel.schedule);
+    used.emplace_back(Kind::pipeline_schedule, recipe.parallel.schedule.use);
   }
   std::vector<std::string> plugins;
   for (const auto& [kind, name] : used) {

@@ -2,7 +2,7 @@
 // tp, attention is not. The core derives shapes, collectives and gradient sums from the rule.
 
 #define MH_PLUGIN_LICENSE "MIT"
-#include <megahost/error.hpp>
+#include <megahost/conditions.hpp>
 #include <megahost/plugin.hpp>
 #include <megahost/strategy.hpp>
 
@@ -11,24 +11,39 @@ namespace {
 class @Name@ : public mh::Strategy {
 public:
   struct Config {
+    int64_t degree = 1;
     bool vocab = false;
   };
 
-  // Each field is an option, checked and documented.
+  // Keys of a recipe's section `parallel`, checked and documented. The strategy is in force where
+  // its degree is above 1, or where `parallel.strategies` names it.
   static void fields(mh::Fields<Config>& f) {
-    f.add("vocab", &Config::vocab, "split the vocabulary too");
+    f.add("@own_key@", &Config::degree, "ranks over which feed-forward layers are split")
+        .at_least(1)
+        .degree(mh::MeshAxis::tp);
+    f.add("@own_key@_vocab", &Config::vocab, "split the vocabulary too").along(mh::MeshAxis::tp);
   }
 
-  @Name@(const Config& config, const Args& args)
-      : config_(config) {
-    if (args.shape.ep > 1) {
-      throw mh::Error(
-          "the strategy @name@ does not know experts, but parallel.expert is " +
-              std::to_string(args.shape.ep),
-          "set parallel.expert = 1"
+  // What of a recipe does not go with it.
+  static void conditions(mh::Conditions& c) {
+    c.divides("model.ffn_hidden", "parallel.@own_key@", "each rank has as many hidden units");
+    if (c.integer("parallel.@own_key@") > 1 && c.degree(mh::MeshAxis::ep) > 1) {
+      c.report(
+          {"parallel.@own_key@", c.degree_key(mh::MeshAxis::ep)},
+          "parallel.@own_key@ does not know experts, but " + c.degree_key(mh::MeshAxis::ep) + " is " +
+              c.text(c.degree(mh::MeshAxis::ep)),
+          "set one of them to 1"
       );
     }
   }
+
+  // What `megahost plan --search` tries: degrees that fit into a node.
+  static std::vector<mh::Table> searched(const mh::SearchFacts& facts) {
+    return mh::degrees_up_to("@own_key@", facts.ranks_per_node);
+  }
+
+  @Name@(const Config& config, const Args&)
+      : config_(config) {}
 
   // Which logical axes lie along which mesh axis. Models name their axes (megahost/axis.hpp) and
   // never a rank; a mesh axis of one rank splits nothing.

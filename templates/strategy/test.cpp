@@ -14,7 +14,7 @@ int main(int, char** arguments) {
   expect(!rules.maps(mh::axis::vocab, mh::MeshAxis::tp), "nor does the vocabulary");
 
   mh::Rules more;
-  host.make<mh::Strategy>("@name@", mh::Table{{"vocab", true}})->rules(more);
+  host.make<mh::Strategy>("@name@", mh::Table{{"@own_key@_vocab", true}})->rules(more);
   expect(more.maps(mh::axis::vocab, mh::MeshAxis::tp), "unless it is asked for");
   return failures;
 }

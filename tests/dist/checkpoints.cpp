@@ -2,7 +2,7 @@
 // parameters, masters and optimizer state have every bit, and data go on at the same sample.
 
 #include "core/mesh/threads.hpp"
-#include "core/recipe/pipeline_layout.hpp"
+#include "megahost/pipeline_layout.hpp"
 #include "core/train/batches.hpp"
 #include "core/train/checkpointing.hpp"
 #include "core/train/gradients.hpp"

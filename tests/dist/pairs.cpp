@@ -104,8 +104,7 @@ std::vector<std::pair<std::string, Recipe>> accepted(const Family& family) {
   Host& host = small_host();
   std::vector<std::pair<std::string, Recipe>> recipes;
   for (const auto& layout : all_layouts(
-           core_schema("parallel"),
-           host.names(Kind::strategy),
+           shared_schema("parallel", host.known(Kind::strategy)),
            host.names(Kind::pipeline_schedule),
            family.ranks
        )) {

@@ -2,7 +2,7 @@
 // A model on ranks as threads, through a pipeline, with everything that is compared.
 
 #include "core/mesh/threads.hpp"
-#include "core/recipe/pipeline_layout.hpp"
+#include "megahost/pipeline_layout.hpp"
 #include "core/train/stages.hpp"
 #include "core/train/step.hpp"
 #include "megahost/model.hpp"

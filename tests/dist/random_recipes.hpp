@@ -2,6 +2,7 @@
 /// Recipes drawn at random from the schema: sound small ones with a few options of any section set
 /// to other values, and a layout. Options that are added to a schema are drawn without a word here.
 
+#include "core/host/catalogue.hpp"
 #include "core/recipe/layouts.hpp"
 #include "core/recipe/load.hpp"
 #include "core/recipe/resolve.hpp"
@@ -57,13 +58,7 @@ inline mh::Recipe resolved(const Settings& settings, mh::Host& host) {
     loaded.layers.push_back(mh::set_layer(std::string(key).append("=").append(value)));
     loaded.merged = merge(loaded.merged, loaded.layers.back().tree);
   }
-  const mh::SchemaLookup lookup{
-      .find = [&](mh::Kind kind, const std::string& name) -> const mh::Schema* {
-        const auto* entry = host.find(kind, name);
-        return entry == nullptr ? nullptr : &entry->schema;
-      },
-      .names = [&](mh::Kind kind) { return host.names(kind); }};
-  return mh::resolve(loaded, lookup, {}).recipe;
+  return mh::resolve(loaded, mh::plugin_lookup(host), {}).recipe;
 }
 
 class Drawer {
@@ -74,8 +69,7 @@ public:
       , text_(std::move(text))
       , random_(seed)
       , layouts_(mh::all_layouts(
-            mh::core_schema("parallel"),
-            host.names(mh::Kind::strategy),
+            mh::shared_schema("parallel", host.known(mh::Kind::strategy)),
             host.names(mh::Kind::pipeline_schedule),
             4
         )) {}
@@ -153,7 +147,7 @@ private:
         continue;
       }
       const auto* plugin = mh::plugin_section(section);
-      mh::Schema schema = mh::core_schema(section);
+      mh::Schema schema = mh::shared_schema(section, host_.known(mh::Kind::strategy));
       if (plugin != nullptr) {
         schema = with_plugin(schema, plugin_schema(*plugin, settings));
       }
@@ -204,6 +198,7 @@ private:
     case FieldType::number:
       return number(field);
     case FieldType::string:
+    case FieldType::plugin:
     case FieldType::table:
     case FieldType::any:
       break;

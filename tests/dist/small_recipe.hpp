@@ -1,6 +1,7 @@
 #pragma once
 /// The small models that `megahost check` trains, for tests of layouts.
 
+#include "core/host/catalogue.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/layouts.hpp"
 #include "core/recipe/resolve.hpp"
@@ -57,13 +58,14 @@ inline Recipe small_recipe(const std::vector<std::string>& settings, const std::
   const Loaded first = merged_with({"nothing", Table{}});
   const std::string use = first.merged.find_path("model.use")->as_string();
   const auto& schema = host.require(Kind::architecture, use).schema;
-  const SchemaLookup lookup{
-      .find = [&](Kind kind, const std::string& name) -> const Schema* {
-        const auto* entry = host.find(kind, name);
-        return entry == nullptr ? nullptr : &entry->schema;
-      },
-      .names = [&](Kind kind) { return host.names(kind); }};
-  return resolve(merged_with(check_layer(first.merged, schema)), lookup, {}).recipe;
+  return resolve(
+             merged_with(check_layer(
+                 first.merged, schema, shared_schema("parallel", host.known(Kind::strategy))
+             )),
+             plugin_lookup(host),
+             {}
+  )
+      .recipe;
 }
 
 } // namespace mh

@@ -2,6 +2,7 @@
 // 4 (16 bits): once with that paper's attention, which keeps all its scores, and masks that are
 // kept; once as the program is, with what it does not keep by name.
 
+#include "core/host/catalogue.hpp"
 #include "core/plan/stage_record.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/resolve.hpp"
@@ -145,13 +146,7 @@ Recipe recipe_of(
     loaded.layers.push_back(set_layer(set));
     loaded.merged = merge(loaded.merged, loaded.layers.back().tree);
   }
-  const SchemaLookup lookup{
-      .find = [&](Kind kind, const std::string& name) -> const Schema* {
-        const auto* entry = host.find(kind, name);
-        return entry == nullptr ? nullptr : &entry->schema;
-      },
-      .names = [&](Kind kind) { return host.names(kind); }};
-  return resolve(loaded, lookup, {}).recipe;
+  return resolve(loaded, plugin_lookup(host), {}).recipe;
 }
 
 /// What the forward pass of a microbatch leaves behind, of one layer.

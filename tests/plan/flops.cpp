@@ -94,7 +94,7 @@ int64_t check(
 std::vector<Layout> layouts_of_two() {
   Host& host = small_host();
   return all_layouts(
-      core_schema("parallel"), host.names(Kind::strategy), host.names(Kind::pipeline_schedule), 2
+      shared_schema("parallel", host.known(Kind::strategy)), host.names(Kind::pipeline_schedule), 2
   );
 }
 

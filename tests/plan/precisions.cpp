@@ -65,7 +65,7 @@ int64_t plan_under(const std::vector<Layout>& layouts, const std::vector<std::st
 TEST_CASE("every precision is planned under every layout of two ranks") {
   Host& host = small_host();
   const auto layouts = all_layouts(
-      core_schema("parallel"), host.names(Kind::strategy), host.names(Kind::pipeline_schedule), 2
+      shared_schema("parallel", host.known(Kind::strategy)), host.names(Kind::pipeline_schedule), 2
   );
   for (const auto& model : {std::vector<std::string>{"model.use=llama"}, small_mixture()}) {
     const int64_t planned = plan_under(layouts, model);

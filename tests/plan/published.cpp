@@ -1,5 +1,6 @@
 // Plans of what others have measured and published, row by row: published, predicted, difference.
 
+#include "core/host/catalogue.hpp"
 #include "core/plan/plan.hpp"
 #include "core/recipe/load.hpp"
 #include "core/recipe/resolve.hpp"
@@ -90,13 +91,7 @@ Recipe recipe_of(const PublishedTable& table, const Row& row, const std::string&
   }
   const Loaded loaded = load_recipe(source_folder() / "tests/plan/published_base.toml", options);
   Host& host = small_host();
-  const SchemaLookup lookup{
-      .find = [&](Kind kind, const std::string& name) -> const Schema* {
-        const auto* entry = host.find(kind, name);
-        return entry == nullptr ? nullptr : &entry->schema;
-      },
-      .names = [&](Kind kind) { return host.names(kind); }};
-  return resolve(loaded, lookup, options.facts).recipe;
+  return resolve(loaded, plugin_lookup(host), options.facts).recipe;
 }
 
 struct Predicted {

@@ -2,6 +2,7 @@
 
 #include "core/plan/short_stages.hpp"
 
+#include "core/host/catalogue.hpp"
 #include "core/mesh/layout.hpp"
 #include "core/recipe/load.hpp"
 #include "core/recipe/resolve.hpp"
@@ -42,13 +43,7 @@ Recipe preset(const std::string& name, const std::string& sets) {
       std::filesystem::path(std::getenv("MEGAHOST_SOURCE")) / "tests/plan/published_base.toml";
   const Loaded loaded = load_recipe(base, options);
   Host& host = small_host();
-  const SchemaLookup lookup{
-      .find = [&](Kind kind, const std::string& used) -> const Schema* {
-        const auto* entry = host.find(kind, used);
-        return entry == nullptr ? nullptr : &entry->schema;
-      },
-      .names = [&](Kind kind) { return host.names(kind); }};
-  return resolve(loaded, lookup, options.facts).recipe;
+  return resolve(loaded, plugin_lookup(host), options.facts).recipe;
 }
 
 double apart(double found, double expected) {

@@ -9,7 +9,7 @@ megahost plugins new "$work/$name" --kind "$1" > new.out
 build "$name"
 meson test -C "$name/build" --no-rebuild --print-errorlogs > test.out || { cat test.out; exit 1; }
 tests=3
-[ "$1" != architecture ] || tests=4 # layouts, too
+case "$1" in architecture | strategy) tests=4 ;; esac # layouts, too
 grep -q "^Ok: *$tests" test.out || { echo "$tests tests were expected"; cat test.out; exit 1; }
 
 folder="$XDG_DATA_HOME/megahost/plugins-$(pkg-config --variable=plugin_api megahost)"
@@ -17,3 +17,47 @@ mkdir -p "$folder"
 cp "$name"/build/*.so "$folder"
 megahost plugins show "$name" > show.out
 grep -q "org.example.$name 0.1.0" show.out || { echo "it is not found by its name"; cat show.out; exit 1; }
+
+# A strategy is known to everything that reads recipes, and is missed where its rules are not in force.
+if [ "$1" = strategy ]; then
+  recipe="$name/$name.lua"
+  has() {
+    grep -q -- "$2" "$1" || { echo "$1 lacks: $2"; cat "$1"; exit 1; }
+  }
+  megahost recipe explain "$recipe" parallel.my_strategy > explain.out
+  has explain.out "^parallel.my_strategy = 1"
+  megahost recipe schema > schema.out
+  has schema.out '"my_strategy_vocab"'
+  megahost recipe stubs -o stubs 2> stubs.out
+  has stubs/megahost.gen.lua "---@field my_strategy? integer"
+  megahost mesh "$recipe" --set parallel.my_strategy=2 > mesh.out
+  has mesh.out "^tp: 1 group of 2"
+  megahost plan "$recipe" --on h100 --set parallel.my_strategy=2 > plan.out || cat plan.out
+  has plan.out "my_strategy 2"
+  megahost plan "$recipe" --on h100 --gpus 2 --search --json > search.out
+  has search.out '"parallel.my_strategy='
+  megahost run "$recipe" --nproc 2 --set train.iters=1 --set parallel.my_strategy=2 --run-dir two > run.out 2>&1
+  has run.out "layout     2 ranks, my_strategy 2"
+  megahost run "$recipe" --set 'parallel.strategies=["my-strategy"]' --set train.iters=1 --run-dir one > one.out 2>&1
+  has one.out "org.example.my-strategy 0.1.0"
+  if megahost run "$recipe" --nproc 2 --set parallel.my_strategy=2 --set parallel.tensor=2 > both.out 2>&1; then
+    echo "two degrees of one axis were taken"; exit 1
+  fi
+  has both.out "are both above 1"
+  if megahost recipe check "$recipe" --set model.ffn_hidden=33 --set parallel.my_strategy=2 > divides.out 2>&1; then
+    echo "its condition was not asked"; exit 1
+  fi
+  has divides.out "model.ffn_hidden 33 is not divisible by parallel.my_strategy 2"
+
+  echo broken > "$folder/parallel-broken.so"
+  megahost recipe check "$recipe" > broken.out 2>&1
+  has broken.out "parallel-broken.so .*; it is left out"
+  has broken.out "is a valid recipe"
+
+  rm "$folder"/*.so
+  sed -i 's/rules.features.push_back.*/static_cast<void>(rules);/' "$name/$name.cpp"
+  ninja -C "$name/build" > rebuild.out || { cat rebuild.out; exit 1; }
+  if meson test -C "$name/build" --no-rebuild layouts > without.out; then
+    echo "its test passes without its rules"; exit 1
+  fi
+fi

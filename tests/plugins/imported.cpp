@@ -25,10 +25,11 @@ TEST_CASE("what arguments become is there") {
     CAPTURE(argument.key);
     const std::string section(argument.key.substr(0, dot)), field(argument.key.substr(dot + 1));
     const mh::PluginSectionInfo* info = mh::plugin_section(section);
-    const bool plugins = info != nullptr &&
-                         std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
-                           return entry.kind == info->kind && entry.schema.find(field) != nullptr;
-                         });
-    CHECK((plugins || mh::core_schema(section).find(field) != nullptr));
+    const bool plugins =
+        info != nullptr && std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
+          return entry.kind == info->kind && entry.schema.find(field) != nullptr;
+        });
+    const mh::Schema shared = mh::shared_schema(section, host.known(mh::Kind::strategy));
+    CHECK((plugins || shared.find(field) != nullptr));
   }
 }

@@ -131,14 +131,14 @@ TEST_CASE("--scale keeps the structure and fits one rank") {
     CAPTURE(file.string());
     const mh::Recipe full = resolve_file(file).recipe;
     mh::LoadOptions load = options();
-    load.layers = {mh::scale_recipe(full.tree)};
+    load.layers = {mh::scale_recipe(full.tree, mh::test::Plugins().section("parallel"))};
     const mh::Recipe small = resolve_file(file, load).recipe;
     const auto number = [](const mh::Recipe& recipe, const char* key) {
       const mh::Value* value = recipe.model.options.find(key);
       return value ? value->as_integer() : 0;
     };
     CHECK(small.parallel.ranks() == 1);
-    CHECK(small.device == "cpu");
+    CHECK(small.device.use == "cpu");
     CHECK(number(small, "layers") == 4);
     CHECK(number(small, "hidden") <= 256);
     CHECK(number(small, "hidden") % number(small, "heads") == 0);

@@ -72,7 +72,7 @@ TEST_CASE("the Lua annotations are Lua and name every field") {
   for (const std::string& section : mh::section_names()) {
     const mh::PluginSectionInfo* info = mh::plugin_section(section);
     if (info == nullptr) {
-      names_all(class_of(section), mh::core_schema(section));
+      names_all(class_of(section), plugins.section(section));
       continue;
     }
     for (const mh::Registry::Entry* entry : words.of(info->kind)) {

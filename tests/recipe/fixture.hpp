@@ -5,6 +5,12 @@
 #include "core/recipe/resolve.hpp"
 #include "core/recipe/sections.hpp"
 #include "megahost/error.hpp"
+#include "plugins/parallel/context/keys.hpp"
+#include "plugins/parallel/expert/keys.hpp"
+#include "plugins/parallel/pipeline/keys.hpp"
+#include "plugins/parallel/sequence/keys.hpp"
+#include "plugins/parallel/tensor/keys.hpp"
+#include "plugins/parallel/zero/keys.hpp"
 
 #include <cstdlib>
 #include <deque>
@@ -172,33 +178,63 @@ public:
     selective.add("parts", &Selective::parts, "parts that are computed again")
         .one_of({"core_attention", "norms", "activations", "attention", "mlp"});
     add(Kind::recompute, "selective", selective.schema());
-    add(Kind::pipeline_schedule, "zb-h1", Schema{});
-    add(Kind::pipeline_schedule, "zb-v", Schema{});
+    declare<tensor_parallel::Keys>(Kind::strategy, "tensor");
+    declare<sequence_parallel::Keys>(Kind::strategy, "sequence");
+    declare<context_parallel::Keys>(Kind::strategy, "context");
+    declare<expert_parallel::Keys>(Kind::strategy, "expert");
+    declare<zero_optimizer::Keys>(Kind::strategy, "zero");
+    declare<pipeline::Keys>(Kind::strategy, "pipeline");
+    declare<pipeline::OneForwardOneBackward>(Kind::pipeline_schedule, "1f1b");
+    declare<pipeline::ZeroBubble>(Kind::pipeline_schedule, "zb-h1");
+    declare<pipeline::ZeroBubbleVee>(Kind::pipeline_schedule, "zb-v");
+    add(Kind::device, "cpu", Schema{});
+    add(Kind::device, "cuda", Schema{});
   }
 
   void add(Kind kind, const std::string& name, Schema schema) {
     schemas_.push_back({kind, name, "a " + name, plugin_, std::move(schema), {}});
   }
 
-  [[nodiscard]] SchemaLookup lookup() const {
+  /// With what the plugin itself declares of its keys.
+  template <class Keys>
+  void declare(Kind kind, const std::string& name) {
+    add(kind, name, fields_of<Keys>().schema());
+    Registry::declare<Keys>(schemas_.back());
+  }
+
+  [[nodiscard]] PluginLookup lookup() const {
     return {
-        [this](Kind kind, const std::string& name) -> const Schema* {
-          for (const Registry::Entry& entry : schemas_) {
-            if (entry.kind == kind && entry.name == name) {
-              return &entry.schema;
+        [this](Kind kind, const std::string& name) -> const Registry::Entry* {
+          for (const Registry::Entry* entry : of(kind)) {
+            if (entry->name == name) {
+              return entry;
             }
           }
           return nullptr;
         },
         [this](Kind kind) {
           std::vector<std::string> names;
-          for (const Registry::Entry& entry : schemas_) {
-            if (entry.kind == kind) {
-              names.push_back(entry.name);
-            }
+          for (const Registry::Entry* entry : of(kind)) {
+            names.push_back(entry->name);
           }
           return names;
-        }};
+        },
+        [this](Kind kind) { return of(kind); }};
+  }
+
+  [[nodiscard]] std::vector<const Registry::Entry*> of(Kind kind) const {
+    std::vector<const Registry::Entry*> entries;
+    for (const Registry::Entry& entry : schemas_) {
+      if (entry.kind == kind) {
+        entries.push_back(&entry);
+      }
+    }
+    return entries;
+  }
+
+  /// A section with the fields of the strategies.
+  [[nodiscard]] Schema section(std::string_view name) const {
+    return shared_schema(name, of(Kind::strategy));
   }
 
   /// The same for editors, with the project's presets. Lives as long as this.

@@ -1,6 +1,6 @@
 // Layouts of a pipeline: written out, even, and balanced by cost.
 
-#include "core/recipe/pipeline_layout.hpp"
+#include "megahost/pipeline_layout.hpp"
 
 #include <doctest/doctest.h>
 

@@ -216,7 +216,9 @@ TEST_CASE("--scale keeps the axes of a layout as far as the ranks go") {
         "a.toml", "preset = \"" + preset + "\"\ntrain.iters = 9\ndata.use = \"mock\"\n"
     );
     mh::LoadOptions options = mh::test::options();
-    options.layers = {mh::scale_recipe(mh::test::resolve_file(file).recipe.tree, ranks)};
+    options.layers = {mh::scale_recipe(
+        mh::test::resolve_file(file).recipe.tree, mh::test::Plugins().section("parallel"), ranks
+    )};
     return mh::test::resolve_file(file, options, {.bf16 = false, .world = ranks}).recipe.parallel;
   };
   const auto eight = scaled("70b-32", 8);

@@ -4,6 +4,7 @@
 
 #include "core/recipe/import/arguments.hpp"
 #include "core/recipe/sections.hpp"
+#include "fixture.hpp"
 
 #include <doctest/doctest.h>
 
@@ -14,8 +15,14 @@
 
 namespace {
 
+const mh::SectionSchemas& known() {
+  static const mh::SectionSchemas schemas =
+      mh::section_schemas(mh::test::Plugins().of(mh::Kind::strategy));
+  return schemas;
+}
+
 std::string key_of(const char* path) {
-  const auto meaning = mh::meaning_of(path);
+  const auto meaning = mh::meaning_of(path, known());
   return meaning ? meaning->key : "unknown";
 }
 
@@ -28,7 +35,7 @@ bool may_be(std::string_view key) {
   const auto section = key.substr(0, dot);
   const auto& names = mh::section_names();
   return std::find(names.begin(), names.end(), section) != names.end() &&
-         (mh::plugin_section(section) || mh::core_schema(section).find(key.substr(dot + 1)));
+         (mh::plugin_section(section) || known().find(section)->second.find(key.substr(dot + 1)));
 }
 
 /// The words in backticks of a cell.
@@ -112,7 +119,7 @@ TEST_CASE("other programs' words for a value") {
 }
 
 TEST_CASE("what has no equivalent says why") {
-  const auto meaning = mh::meaning_of("transformer_impl");
+  const auto meaning = mh::meaning_of("transformer_impl", known());
   REQUIRE(meaning);
   CHECK(meaning->key.empty());
   CHECK(meaning->note == "kernels are chosen by the device");

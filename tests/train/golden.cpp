@@ -3,7 +3,7 @@
 
 #include "core/checkpoint/tensors.hpp"
 #include "core/mesh/threads.hpp"
-#include "core/recipe/pipeline_layout.hpp"
+#include "megahost/pipeline_layout.hpp"
 #include "core/storage/local.hpp"
 #include "core/train/stages.hpp"
 #include "core/train/step.hpp"

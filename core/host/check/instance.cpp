@@ -3,6 +3,7 @@
 #include "core/formats/crc32c.hpp"
 #include "core/host/check/model.hpp"
 #include "core/recipe/commands.hpp"
+#include "core/recipe/sections.hpp"
 #include "core/recipe/text.hpp"
 #include "megahost/error.hpp"
 
@@ -120,7 +121,8 @@ void shrink(const Schema& schema, Table& options) {
   Value model = complete(schema, options, "model", problems);
   model.as_table().set("seq_length", kSeq);
   const ScaleLimits limits{.layers = 2, .hidden = 16, .heads = 4, .seq_length = kSeq};
-  const Layer scaled = scale_recipe(Table{{"model", model}}, /*ranks=*/1, limits);
+  const Layer scaled =
+      scale_recipe(Table{{"model", model}}, core_schema("parallel"), /*ranks=*/1, limits);
   for (const auto& entry : scaled.tree.find("model")->as_table()) {
     const bool free = schema.find(entry.key) != nullptr && options.find(entry.key) == nullptr;
     if (free && !entry.value.is_null()) {

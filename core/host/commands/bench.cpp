@@ -171,7 +171,7 @@ int command_bench_comm(const Invocation& invocation, Host& host) {
     );
   }
   const Device::Args place{.local_rank = found ? found->world.local_rank : 0};
-  const auto device = host.make<Device>(recipe.device, Table(), place);
+  const auto device = host.make<Device>(recipe.device.use, recipe.device.options, place);
   const auto shape = mesh_shape(recipe, world);
   install_caching_allocator();
   const auto measure = [&](const Mesh& mesh) {

@@ -55,8 +55,7 @@ std::vector<LayoutRow> rows_of(const Invocation& invocation, const Subject& subj
   const std::string text = invocation.value("--layouts", "all");
   const bool all = text == "all";
   const auto layouts = all ? all_layouts(
-                                 core_schema("parallel"),
-                                 host.names(Kind::strategy),
+                                 shared_schema("parallel", host.known(Kind::strategy)),
                                  host.names(Kind::pipeline_schedule),
                                  ranks
                              )
@@ -65,9 +64,6 @@ std::vector<LayoutRow> rows_of(const Invocation& invocation, const Subject& subj
   for (const Layout& layout : layouts) {
     try {
       const Recipe recipe = subject.under(layout).recipe;
-      for (const std::string& name : strategy_names(recipe)) {
-        host.require(Kind::strategy, name);
-      }
       rows.push_back({layout, recipe.parallel.ranks(), {}});
     } catch (const Error&) {
       if (!all) {
@@ -245,6 +241,7 @@ int command_check(const Invocation& invocation, Host& host) {
     return run_rank(subject, host);
   }
   const auto precisions = precisions_of(invocation);
+  static_cast<void>(subject.under({})); // opens its plugins, before others that are found
   auto rows = rows_of(invocation, subject, host);
   size_t width = 8;
   for (const LayoutRow& row : rows) {

@@ -6,6 +6,7 @@
 #include "core/host/report.hpp"
 #include "core/host/spawn.hpp"
 #include "core/mesh/processes.hpp"
+#include "core/recipe/sections.hpp"
 #include "core/train/sample_arrays.hpp"
 #include "core/train/trial_file.hpp"
 #include "megahost/error.hpp"
@@ -65,7 +66,8 @@ Resolved Subject::resolved(const Layout& layout, Data data) const {
   const Value* use = loaded.merged.find_path("model.use");
   if (use != nullptr && use->is_string()) {
     const auto& model = host_.require(Kind::architecture, use->as_string(), use->origin).schema;
-    Layer layer = check_layer(loaded.merged, model);
+    Layer layer =
+        check_layer(loaded.merged, model, shared_schema("parallel", host_.known(Kind::strategy)));
     if (data == Data::of_recipe) {
       Table& small = layer.tree.as_table();
       small.erase("data");

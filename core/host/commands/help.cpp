@@ -38,7 +38,8 @@ std::vector<Key> all_keys(const std::vector<const Registry::Entry*>& plugins) {
     }
     const PluginSectionInfo* info = plugin_section(section);
     for (const Registry::Entry* entry : plugins) {
-      if (info != nullptr && entry->kind == info->kind) {
+      const bool shares = entry->kind == Kind::strategy && mh::info(entry->kind).section == section;
+      if (shares || (info != nullptr && entry->kind == info->kind)) {
         for (const Field& field : entry->schema.fields) {
           keys.push_back({section + "." + field.name, entry->name, field});
         }
@@ -91,7 +92,7 @@ std::string section_text(
 ) {
   std::string text = "The section " + terminal.paint(Paint::bold, name) +
                      " of a recipe: " + section_doc(name) + "\n\n" +
-                     field_lines(core_schema(name), terminal);
+                     field_lines(shared_schema(name, plugins), terminal);
   const PluginSectionInfo* info = plugin_section(name);
   if (info == nullptr) {
     return text;
@@ -126,7 +127,7 @@ std::string section_text(
     known.push_back(key.name.substr(key.name.find('.') + 1));
   }
   const size_t dashes = std::min(topic.size(), topic.find_first_not_of('-')); // --num-layers
-  const auto foreign = meaning_of(topic.substr(dashes));
+  const auto foreign = meaning_of(topic.substr(dashes), section_schemas(plugins));
   const auto meant = foreign && !foreign->key.empty() ? foreign->key : nearest(topic, known);
   throw Error(
       "there is no help on \"" + topic + "\"",

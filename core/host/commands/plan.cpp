@@ -3,6 +3,7 @@
 #include "core/plan/plan.hpp"
 
 #include "core/host/commands/commands.hpp"
+#include "core/host/folders.hpp"
 #include "core/host/plan/changes.hpp"
 #include "core/host/plan/machines.hpp"
 #include "core/host/plan/report.hpp"
@@ -102,6 +103,14 @@ public:
     return read_resolved(asked, host_, file_, machines_.layers(), facts(world));
   }
 
+  /// Opens the recipe's plugins: before others that are found, which may be the same.
+  void open_plugins() const {
+    const LoadOptions options{ReadOptions{.roots = recipe_folders()}};
+    for (const std::string& plugin : load_recipe(file_, options).plugins()) {
+      host_.load(plugin);
+    }
+  }
+
   [[nodiscard]] Facts facts(int64_t world) const { return machines_.facts(world); }
 
   /// Ranks that were asked for, or that the run had.
@@ -165,7 +174,8 @@ int search(const Question& question, const Invocation& invocation, Host& host) {
   const std::string file = invocation.value("-o");
   const RecipeFormat format = file.empty() ? RecipeFormat::toml : recipe_format_of(file);
   const int64_t world = question.gpus();
-  const Read base = question.read(one_rank_sets(), /*world=*/1);
+  question.open_plugins();
+  const Read base = question.read(one_rank_sets(host), /*world=*/1);
   const Machine machine = question.machines().of(base.resolved.recipe, world);
   const SearchTask task{
       host, machine, world, base.resolved.recipe, [&](const std::vector<std::string>& sets) {

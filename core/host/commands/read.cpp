@@ -1,3 +1,4 @@
+#include "core/host/catalogue.hpp"
 #include "core/host/commands/commands.hpp"
 #include "core/host/folders.hpp"
 #include "core/host/model_from.hpp"
@@ -5,6 +6,7 @@
 #include "core/host/report.hpp"
 #include "core/host/shadows.hpp"
 #include "core/host/spawn.hpp"
+#include "core/recipe/sections.hpp"
 #include "core/train/named_tokenizer.hpp"
 #include "core/train/processor.hpp"
 #include "megahost/error.hpp"
@@ -27,17 +29,24 @@ Read read_layers(const LoadOptions& options, Host& host, const RecipeFiles& file
   return {std::move(loaded), std::move(resolved)};
 }
 
+/// Chunks a stage that the recipe's schedule lets a search try; empty if it does not say.
+std::vector<int64_t> chunks_taken(const Recipe& recipe, Host& host) {
+  const auto* schedule = host.find(Kind::pipeline_schedule, recipe.parallel.schedule.use);
+  std::vector<int64_t> chunks;
+  if (schedule != nullptr && schedule->searched) {
+    for (const Table& table : schedule->searched({})) {
+      for (const auto& entry : table) {
+        chunks.push_back(entry.value.as_integer());
+      }
+    }
+  }
+  return chunks;
+}
+
 } // namespace
 
 Resolved resolve_loaded(const Loaded& loaded, Host& host, const Facts& facts) {
-  const SchemaLookup lookup{
-      .find = [&](Kind kind, const std::string& name) -> const Schema* {
-        const Registry::Entry* entry = host.find(kind, name);
-        return entry == nullptr ? nullptr : &entry->schema;
-      },
-      .names = [&](Kind kind) { return host.names(kind); },
-  };
-  return resolve(loaded, lookup, facts);
+  return resolve(loaded, plugin_lookup(host), facts);
 }
 
 int64_t world_size(const Invocation& invocation, const std::optional<Found>& place) {
@@ -58,16 +67,20 @@ Read read_resolved(
   options.roots = recipe_folders();
   options.sets = invocation.all("--set");
   auto place = facts ? std::nullopt : find_place(invocation, host);
-  options.facts =
-      facts ? *facts
-            : Facts{
-                  .bf16 = this_processor().bf16(),
-                  .world = world_size(invocation, place),
-                  .trains = invocation.command != "eval"};
+  options.facts = facts ? *facts
+                        : Facts{
+                              .bf16 = this_processor().bf16(),
+                              .world = world_size(invocation, place),
+                              .trains = invocation.command != "eval"};
   const RecipeFiles files = read_recipe_files(file, options);
   if (invocation.has("--scale")) {
-    options.layers = {
-        scale_recipe(read_layers(options, host, files).resolved.recipe.tree, options.facts.world)};
+    const Recipe whole = read_layers(options, host, files).resolved.recipe;
+    options.layers = {scale_recipe(
+        whole.tree,
+        shared_schema("parallel", host.known(Kind::strategy)),
+        options.facts.world,
+        {.chunks = chunks_taken(whole, host)}
+    )};
   }
   options.layers.insert(options.layers.end(), layers.begin(), layers.end());
   Read read = read_layers(options, host, files);
@@ -77,6 +90,9 @@ Read read_resolved(
       warn(sentence);
     }
     for (const auto& sentence : read.loaded.notes) {
+      warn(sentence);
+    }
+    for (const auto& sentence : host.left_out()) {
       warn(sentence);
     }
     for (const auto& sentence : open_shadows(host)) {

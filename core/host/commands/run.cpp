@@ -6,6 +6,7 @@
 #include "core/host/rank_reports.hpp"
 #include "core/host/run_output.hpp"
 #include "core/host/spawn.hpp"
+#include "core/mesh/layout.hpp"
 #include "core/plan/stage_record.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/recipe/text.hpp"
@@ -90,38 +91,21 @@ void require_folders(const Invocation& invocation, const Recipe& recipe) {
 }
 
 /// "tensor 4 x pipeline 2 x data 4".
-std::string degrees(const Recipe::Parallel& parallel, int64_t world) {
+std::string degrees(const Recipe& recipe, int64_t world) {
   std::string text;
-  const std::pair<const char*, int64_t> all[] = {
-      {"tensor", parallel.tensor},
-      {"pipeline", parallel.pipeline},
-      {"context", parallel.context},
-      {"data", parallel.data_degree(world)},
-  };
-  for (const auto& [name, degree] : all) {
-    if (degree > 1) {
-      text += (text.empty() ? "" : " x ") + std::string(name) + " " + std::to_string(degree);
+  const MeshShape shape = mesh_shape(recipe, world);
+  for (const MeshAxis axis : {MeshAxis::tp, MeshAxis::pp, MeshAxis::cp, MeshAxis::dp}) {
+    if (const int64_t ranks = degree(shape, axis); ranks > 1) {
+      text +=
+          (text.empty() ? "" : " x ") + recipe.parallel.word(axis) + " " + std::to_string(ranks);
     }
   }
   return text;
 }
 
-/// Whether every strategy that the layout needs is there.
-bool can_run_on_many(const Recipe& recipe, const Host& host) {
-  const auto known = host.names(Kind::strategy);
-  const auto wanted = strategy_names(recipe);
-  return std::all_of(wanted.begin(), wanted.end(), [&](const std::string& name) {
-    return std::find(known.begin(), known.end(), name) != known.end();
-  });
-}
-
-int say_what_is_missing(
-    const Recipe& recipe, const std::string& file, int64_t world, const Host& host
-) {
+int say_what_is_missing(const Recipe& recipe, const std::string& file, int64_t world) {
   const std::string ranks = std::to_string(recipe.parallel.ranks());
-  const std::string start = can_run_on_many(recipe, host)
-                                ? ": --nproc " + ranks + ", torchrun, srun or mpirun start them"
-                                : "";
+  const std::string start = ": --nproc " + ranks + ", torchrun, srun or mpirun start them";
   std::fprintf(
       stderr,
       "error: %s needs %s ranks (%s), and there %s %ld%s.\n"
@@ -130,7 +114,7 @@ int say_what_is_missing(
       "help: megahost plan %s says whether it fits and how fast it will be.\n",
       file.c_str(),
       ranks.c_str(),
-      degrees(recipe.parallel, world).c_str(),
+      degrees(recipe, world).c_str(),
       world == 1 ? "is" : "are",
       world,
       start.c_str(),
@@ -149,7 +133,7 @@ int command_run(const Invocation& invocation, Host& host) {
   const auto& place = read.place;
   const int64_t world = world_size(invocation, place);
   if (recipe.parallel.ranks() > world) {
-    return say_what_is_missing(recipe, file, world, host);
+    return say_what_is_missing(recipe, file, world);
   }
   if (!place) {
     require_folders(invocation, recipe);

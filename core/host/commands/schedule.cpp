@@ -123,7 +123,7 @@ double paper_bubble(const PipelineSchedule::Args& args, int64_t virtual_stages) 
 
 std::string title_of(const Recipe& recipe, const Drawn& drawn) {
   const auto& args = drawn.args;
-  return recipe.parallel.schedule + " over " + std::to_string(args.stages) + " stages" +
+  return recipe.parallel.schedule.use + " over " + std::to_string(args.stages) + " stages" +
          (args.virtual_stages > 1 ? " of " + std::to_string(args.virtual_stages) + " chunks" : "") +
          ", " + std::to_string(args.microbatches) + " microbatch" +
          (args.microbatches == 1 ? "" : "es") + ": " + layout_text(drawn.layout);
@@ -145,7 +145,7 @@ void print_json(const Recipe& recipe, const Drawn& drawn) {
     }
   }
   const nlohmann::json object = {
-      {"schedule", recipe.parallel.schedule},
+      {"schedule", recipe.parallel.schedule.use},
       {"stages", args.stages},
       {"virtual_stages", args.virtual_stages},
       {"microbatches", args.microbatches},

@@ -4,6 +4,7 @@
 #include "core/host/folders.hpp"
 #include "core/host/model_from.hpp"
 #include "core/host/wrap.hpp"
+#include "core/recipe/sections.hpp"
 #include "core/recipe/text.hpp"
 #include "core/storage/local.hpp"
 #include "core/train/processor.hpp"
@@ -97,7 +98,9 @@ private:
       }
       Recipe recipe = resolved(options);
       if (invocation_.has("--scale")) {
-        options.layers.push_back(scale_recipe(recipe.tree));
+        options.layers.push_back(
+            scale_recipe(recipe.tree, shared_schema("parallel", host_.known(Kind::strategy)))
+        );
         recipe = resolved(options);
       }
       if (machines != nullptr) {

@@ -1,5 +1,6 @@
 #include "core/host/main/parse.hpp"
 
+#include "core/recipe/sections.hpp"
 #include "core/recipe/terms.hpp"
 #include "core/recipe/text.hpp"
 #include "megahost/error.hpp"
@@ -30,7 +31,7 @@ std::string as_setting(const Command& command, const std::string& word) {
   if (!sets || (begin == 0 && equals == std::string::npos)) {
     return "";
   }
-  if (const auto meaning = meaning_of(key); meaning && !meaning->key.empty()) {
+  if (const auto meaning = meaning_of(key, core_schemas()); meaning && !meaning->key.empty()) {
     return "write --set " + meaning->key + value;
   }
   return key.find('.') == std::string::npos ? "" : "write --set " + key + value;

@@ -1,7 +1,9 @@
 #include "core/host/plan/changes.hpp"
 
 #include "core/plan/short_stages.hpp"
+#include "core/recipe/sections.hpp"
 #include "core/recipe/text.hpp"
+#include "core/train/session.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>
@@ -14,88 +16,90 @@ namespace {
 
 using ChangeSets = std::vector<std::string>;
 
-/// A degree doubled or halved; copies of the model, where the recipe says how many, make room.
-class Degrees {
+/// A recipe, and what plugins are asked about it.
+class Changes {
 public:
-  explicit Degrees(const Recipe::Parallel& parallel) {
-    if (const auto* given = std::get_if<int64_t>(&parallel.data)) {
-      data_ = *given;
-    }
-  }
+  Changes(const ChangeTask& task, const Recipe& recipe, int64_t world)
+      : host_(task.host)
+      , recipe_(recipe)
+      , schema_(shared_schema("parallel", host_.known(Kind::strategy)))
+      , facts_{
+            .world = world,
+            .ranks_per_node = task.machine.hardware.ranks_per_node,
+            .seq_length = recipe.model.seq_length,
+            .model = recipe.model.options,
+            .shape = mesh_shape(recipe, world)} {}
 
-  /// `doubled`, `halved`: sets that go along.
-  void
-  add(std::vector<ChangeSets>& all,
-      const char* key,
-      int64_t degree,
-      ChangeSets doubled = {},
-      ChangeSets halved = {}) const {
-    if (!data_ || *data_ % 2 == 0) {
-      doubled.push_back(number_set(key, degree * 2));
-      all.push_back(with_data(std::move(doubled), [](int64_t d) { return d / 2; }));
+  /// Single changes worth a try; the recipe refuses some of them.
+  [[nodiscard]] std::vector<ChangeSets> all() {
+    for (const auto* strategy : in_order(host_.known(Kind::strategy))) {
+      for (const Table& table : asked(*strategy, "parallel")) {
+        add_layout(table);
+      }
     }
-    if (degree % 2 == 0) {
-      halved.push_back(number_set(key, degree / 2));
-      all.push_back(with_data(std::move(halved), [](int64_t d) { return d * 2; }));
+    for (const auto* schedule : host_.known(Kind::pipeline_schedule)) {
+      for (const Table& table : asked(*schedule, "parallel")) {
+        ChangeSets sets{schedule_set(schema_, schedule->name)};
+        add_sets(sets, "parallel", table);
+        all_.push_back(std::move(sets));
+      }
     }
+    for (const auto* policy : host_.known(Kind::recompute)) {
+      for (const Table& table : asked(*policy, "recompute")) {
+        ChangeSets sets{"recompute.use=" + policy->name};
+        add_sets(sets, "recompute", table);
+        if (sets.size() > 1 || recipe_.recompute.use != policy->name) {
+          all_.push_back(std::move(sets));
+        }
+      }
+    }
+    const int64_t micro = recipe_.batch.micro;
+    if (micro % 2 == 0) {
+      all_.push_back({number_set("batch.micro", micro / 2)});
+    }
+    all_.push_back({number_set("batch.micro", micro * 2)});
+    if (recipe_.precision == "fp32") {
+      all_.push_back({"precision=bf16"});
+    }
+    return std::move(all_);
   }
 
 private:
-  template <class Change>
-  [[nodiscard]] ChangeSets with_data(ChangeSets sets, const Change& change) const {
-    if (data_) {
-      sets.push_back(number_set("parallel.data", change(*data_)));
-    }
-    return sets;
+  [[nodiscard]] std::vector<Table>
+  asked(const Registry::Entry& entry, const std::string& section) const {
+    return entry.changes ? entry.changes(facts_, *recipe_.tree.find(section))
+                         : std::vector<Table>();
   }
 
-  std::optional<int64_t> data_;
+  /// Copies of the model, where the recipe says how many, make room for other degrees.
+  void add_layout(const Table& table) {
+    ChangeSets sets;
+    add_sets(sets, "parallel", table);
+    int64_t before = 1, after = 1;
+    for (const auto& entry : table) {
+      const Field* field = schema_.find(entry.key);
+      if (field != nullptr && field->degree && field->along != MeshAxis::ep &&
+          field->along != MeshAxis::etp) {
+        before *= recipe_.tree.find_path("parallel." + entry.key)->as_integer();
+        after *= entry.value.as_integer();
+      }
+    }
+    const auto* data = std::get_if<int64_t>(&recipe_.parallel.data);
+    if (data != nullptr && before != after) {
+      if (*data * before % after != 0) {
+        return;
+      }
+      sets.push_back(number_set("parallel.data", *data * before / after));
+    }
+    all_.push_back(std::move(sets));
+  }
+
+  Host& host_;
+  const Recipe& recipe_;
+  Schema schema_;
+  SearchFacts facts_;
+  std::vector<ChangeSets> all_;
 };
-
-/// Single changes worth a try; the recipe refuses some of them.
-std::vector<ChangeSets> changes_of(const Recipe& recipe) {
-  const auto& p = recipe.parallel;
-  std::vector<ChangeSets> all;
-  if (p.tensor > 1 && !p.sequence) {
-    all.push_back({"parallel.sequence=true"});
-  }
-  for (const int64_t zero : {0, 1, 2, 3}) {
-    if (p.zero != zero) {
-      all.push_back({number_set("parallel.zero", zero)});
-    }
-  }
-  for (const char* use : {"none", "selective", "full"}) {
-    if (recipe.recompute.use != use) {
-      all.push_back({std::string("recompute.use=") + use});
-    }
-  }
-  for (const char* parts :
-       {R"(["core_attention", "norms"])", R"(["core_attention", "norms", "activations"])"}) {
-    all.push_back({"recompute.use=selective", std::string("recompute.parts=") + parts});
-  }
-  if (recipe.batch.micro % 2 == 0) {
-    all.push_back({number_set("batch.micro", recipe.batch.micro / 2)});
-  }
-  all.push_back({number_set("batch.micro", recipe.batch.micro * 2)});
-  const Degrees degrees(p);
-  degrees.add(
-      all,
-      "parallel.tensor",
-      p.tensor,
-      p.tensor == 1 ? ChangeSets{"parallel.sequence=true"} : ChangeSets(),
-      p.tensor == 2 && p.sequence ? ChangeSets{"parallel.sequence=false"} : ChangeSets()
-  );
-  degrees.add(all, "parallel.pipeline", p.pipeline);
-  degrees.add(all, "parallel.context", p.context);
-  if (p.pipeline > 1 && p.virtual_stages == 1) {
-    all.push_back({"parallel.schedule=1f1b", "parallel.virtual_stages=2"});
-    all.push_back({"parallel.schedule=zb-h1"});
-  }
-  if (recipe.precision == "fp32") {
-    all.push_back({"precision=bf16"});
-  }
-  return all;
-}
 
 bool better(const Change& a, const Change& b) {
   if (a.plan.fits() != b.plan.fits()) {
@@ -127,6 +131,24 @@ std::string number_set(const char* key, int64_t value) {
   return std::string(key) + "=" + std::to_string(value);
 }
 
+void add_sets(std::vector<std::string>& ret_sets, const std::string& section, const Table& table) {
+  for (const auto& entry : table) {
+    const std::string text =
+        entry.value.is_string() ? entry.value.as_string() : to_text(entry.value);
+    ret_sets.push_back(section + "." + entry.key + "=" + text);
+  }
+}
+
+std::string schedule_set(const Schema& parallel, const std::string& schedule) {
+  for (const Field& field : parallel.fields) {
+    if (field.mechanism == Mechanism::schedule) {
+      return "parallel." + field.name + "=" + schedule;
+    }
+  }
+  MH_ASSERT(false, "a schedule without a strategy that reads it");
+  return "";
+}
+
 std::string set_options(const std::vector<std::string>& sets) {
   std::string text;
   for (const auto& set : sets) {
@@ -144,7 +166,7 @@ std::vector<Change> best_changes(const ChangeTask& task, const Recipe& recipe, c
   };
   PlannedSteps steps(recipe, task.host, plan.shape.world());
   std::vector<Change> found;
-  for (const auto& sets : changes_of(recipe)) {
+  for (const auto& sets : Changes(task, recipe, plan.shape.world()).all()) {
     try {
       const Recipe changed = task.recipe(sets);
       const PlanTarget target = task.target(changed);

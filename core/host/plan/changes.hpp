@@ -14,6 +14,12 @@ namespace mh {
 /// "batch.micro=2", as --set takes it.
 [[nodiscard]] std::string number_set(const char* key, int64_t value);
 
+/// The same of each entry of a table: "recompute.parts=[...]".
+void add_sets(std::vector<std::string>& ret_sets, const std::string& section, const Table& table);
+
+/// "parallel.schedule=1f1b", by whatever key names schedules.
+[[nodiscard]] std::string schedule_set(const Schema& parallel, const std::string& schedule);
+
 /// "--set batch.micro=2 --set 'recompute.parts=[...]'", as a shell takes it.
 [[nodiscard]] std::string set_options(const std::vector<std::string>& sets);
 

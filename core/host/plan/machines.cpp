@@ -41,7 +41,7 @@ Machine Machines::of(const Recipe& recipe, int64_t ranks) const {
   if (named_) {
     return *named_;
   }
-  if (recipe.device != "cpu") {
+  if (recipe.device.use != "cpu") {
     return row(kUsualGpu);
   }
   if (!cpu_) {
@@ -58,7 +58,7 @@ std::vector<std::string> Machines::notes(const Recipe& recipe) const {
   if (named_) {
     return {};
   }
-  if (recipe.device != "cpu") {
+  if (recipe.device.use != "cpu") {
     return {
         std::string("the recipe does not say on which GPU: ") + kUsualGpu +
         " is taken, --on names another"};

@@ -1,6 +1,7 @@
 #include "core/host/plan/report.hpp"
 
 #include "core/host/columns.hpp"
+#include "core/mesh/layout.hpp"
 #include "core/recipe/text.hpp"
 #include "core/train/words.hpp"
 
@@ -32,17 +33,13 @@ std::string short_count(int64_t count) {
                         : grouped(count);
 }
 
-std::string layout_words(const Plan& plan) {
+std::string layout_words(const Plan& plan, const Recipe& recipe) {
   const auto& shape = plan.shape;
   std::vector<std::string> axes;
-  for (const auto& [name, degree] :
-       {std::pair("tensor", shape.tp),
-        std::pair("pipeline", shape.pp),
-        std::pair("context", shape.cp),
-        std::pair("expert", shape.ep),
-        std::pair("data", shape.dp)}) {
-    if (degree > 1) {
-      axes.push_back(std::string(name) + " " + std::to_string(degree));
+  for (const MeshAxis axis :
+       {MeshAxis::tp, MeshAxis::pp, MeshAxis::cp, MeshAxis::ep, MeshAxis::dp}) {
+    if (const int64_t ranks = degree(shape, axis); ranks > 1) {
+      axes.push_back(recipe.parallel.word(axis) + " " + std::to_string(ranks));
     }
   }
   return axes.empty() ? "one rank" : join(axes);
@@ -55,13 +52,13 @@ std::string plan_title(const PlanReport& report) {
   const auto& recipe = report.recipe;
   std::string text = recipe.name + ": " + short_count(plan.parameters) + " parameters on " +
                      std::to_string(plan.shape.world()) + " x " + plan.machine.hardware.name +
-                     ", " + layout_words(plan);
+                     ", " + layout_words(plan, recipe);
   text += "\n" + std::to_string(plan.pipeline.microbatches) + " microbatch" +
           (plan.pipeline.microbatches == 1 ? "" : "es") + " of " +
           std::to_string(recipe.batch.micro) + " x " + grouped(recipe.model.seq_length) +
           " tokens on each data rank, " + recipe.precision + ", recompute " + recipe.recompute.use;
   if (plan.shape.pp > 1) {
-    text += ", schedule " + recipe.parallel.schedule;
+    text += ", schedule " + recipe.parallel.schedule.use;
     if (plan.pipeline.virtual_stages > 1) {
       text += " with " + std::to_string(plan.pipeline.virtual_stages) + " chunks a stage";
     }

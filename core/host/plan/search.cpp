@@ -2,11 +2,13 @@
 
 #include "core/host/plan/changes.hpp"
 #include "core/plan/short_stages.hpp"
+#include "core/recipe/sections.hpp"
 #include "core/train/seconds.hpp"
 #include "core/train/session.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <exception>
 #include <map>
@@ -21,16 +23,6 @@ namespace mh {
 namespace {
 
 using Sets = std::vector<std::string>;
-
-std::vector<int64_t> divisors(int64_t number, int64_t most) {
-  std::vector<int64_t> all;
-  for (int64_t degree = 1; degree <= std::min(number, most); ++degree) {
-    if (number % degree == 0) {
-      all.push_back(degree);
-    }
-  }
-  return all;
-}
 
 Sets operator+(Sets a, const Sets& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -50,67 +42,148 @@ struct Space {
   std::vector<Sets> orders;  ///< of a pipeline's passes
 };
 
-int64_t model_size(const Recipe& recipe, const char* key) {
-  const Value* value = recipe.model.options.find(key);
-  return value != nullptr && value->is_integer() ? value->as_integer() : 0;
+/// The axis of a strategy's degree; nothing if it has none.
+std::optional<MeshAxis> degree_axis(const Registry::Entry& strategy) {
+  for (const Field& field : strategy.schema.fields) {
+    if (field.degree) {
+      return field.along;
+    }
+  }
+  return std::nullopt;
 }
 
-/// Tensor parallelism stays inside a node. A rank of context parallelism has at least 1,024 tokens,
-/// below which its messages cost more than what it computes.
-std::vector<Holding> layouts_of(const SearchTask& task) {
-  constexpr int64_t kFewestTokens = 1024;
-  const int64_t most_context = std::max<int64_t>(1, task.base.model.seq_length / kFewestTokens);
-  const int64_t experts = model_size(task.base, "experts");
-  const int64_t layers = model_size(task.base, "layers");
-  std::vector<Holding> all;
-  for (const int64_t tensor : divisors(task.world, task.machine.hardware.ranks_per_node)) {
-    for (const int64_t context : divisors(task.world / tensor, most_context)) {
-      const int64_t rest = task.world / tensor / context;
-      for (const int64_t pipeline : divisors(rest, layers > 0 ? layers : rest)) {
-        const int64_t data = rest / pipeline;
-        const int64_t most_zero = data == 1 ? 0 : pipeline > 1 ? 1 : 3;
-        for (const int64_t expert :
-             divisors(task.world / pipeline, std::max<int64_t>(1, experts))) {
-          for (int64_t zero = 0; zero <= most_zero; ++zero) {
-            for (const bool sequence : {false, true}) {
-              if (sequence && tensor == 1) {
-                continue;
-              }
-              all.push_back(
-                  {{number_set("parallel.tensor", tensor),
-                    std::string("parallel.sequence=") + (sequence ? "true" : "false"),
-                    number_set("parallel.context", context),
-                    number_set("parallel.pipeline", pipeline),
-                    number_set("parallel.expert", expert),
-                    number_set("parallel.data", data),
-                    number_set("parallel.zero", zero)},
-                   pipeline > 1}
-              );
-            }
-          }
+/// A layout in the making.
+struct Draft {
+  SearchFacts facts;
+  int64_t left; ///< ranks that no degree has taken yet
+  std::map<std::pair<size_t, bool>, Sets>
+      sets{}; ///< by axis, from the inner to the outer; degrees first
+};
+
+class Layouts {
+public:
+  explicit Layouts(const SearchTask& task)
+      : strategies_(in_order(task.host.known(Kind::strategy)))
+      , drafts_{
+            {{.world = task.world,
+              .ranks_per_node = task.machine.hardware.ranks_per_node,
+              .seq_length = task.base.model.seq_length,
+              .model = task.base.model.options},
+             task.world}} {
+    std::erase_if(strategies_, [](const auto* strategy) { return !strategy->searched; });
+  }
+
+  std::vector<Holding> all() {
+    for (const MeshAxis axis : {MeshAxis::tp, MeshAxis::cp, MeshAxis::pp}) {
+      for (const auto* strategy : strategies_) {
+        if (degree_axis(*strategy) == axis) {
+          try_values(*strategy);
         }
       }
     }
+    for (Draft& draft : drafts_) { // copies of the model take what is left
+      draft.facts.shape.dp = draft.left;
+      draft.sets[place(MeshAxis::dp, true)] = {number_set("parallel.data", draft.left)};
+    }
+    for (const auto* strategy : strategies_) {
+      const auto axis = degree_axis(*strategy);
+      if (axis != MeshAxis::tp && axis != MeshAxis::cp && axis != MeshAxis::pp) {
+        try_values(*strategy);
+      }
+    }
+    std::vector<Holding> layouts;
+    for (const Draft& draft : drafts_) {
+      Holding& layout = layouts.emplace_back(Holding{{}, draft.facts.shape.pp > 1});
+      for (const auto& [place, sets] : draft.sets) {
+        layout.sets = layout.sets + sets;
+      }
+    }
+    return layouts;
+  }
+
+private:
+  static std::pair<size_t, bool> place(MeshAxis axis, bool degree) {
+    constexpr std::array kOrder{
+        MeshAxis::tp,
+        MeshAxis::cp,
+        MeshAxis::pp,
+        MeshAxis::ep,
+        MeshAxis::etp,
+        MeshAxis::edp,
+        MeshAxis::dp};
+    return {std::find(kOrder.begin(), kOrder.end(), axis) - kOrder.begin(), !degree};
+  }
+
+  static int64_t& degree_of(MeshShape& shape, MeshAxis axis) {
+    return axis == MeshAxis::tp   ? shape.tp
+           : axis == MeshAxis::cp ? shape.cp
+           : axis == MeshAxis::pp ? shape.pp
+           : axis == MeshAxis::ep ? shape.ep
+                                  : shape.etp;
+  }
+
+  void try_values(const Registry::Entry& strategy) {
+    std::vector<Draft> before = std::exchange(drafts_, {});
+    for (const Draft& draft : before) {
+      for (const Table& values : strategy.searched(draft.facts)) {
+        Draft more = draft;
+        bool fits = true;
+        for (const auto& entry : values) {
+          const Field* field = strategy.schema.find(entry.key);
+          MH_ASSERT(
+              field != nullptr && field->along,
+              strategy.name + " searches a key that is none of its own along an axis"
+          );
+          if (field->degree) {
+            const int64_t degree = entry.value.as_integer();
+            degree_of(more.facts.shape, *field->along) = degree;
+            if (field->along != MeshAxis::ep && field->along != MeshAxis::etp) {
+              fits = fits && more.left % degree == 0;
+              more.left /= degree;
+            }
+          }
+          add_sets(
+              more.sets[place(*field->along, field->degree)],
+              "parallel",
+              Table{{entry.key, entry.value}}
+          );
+        }
+        if (fits) {
+          drafts_.push_back(std::move(more));
+        }
+      }
+    }
+  }
+
+  std::vector<const Registry::Entry*> strategies_;
+  std::vector<Draft> drafts_;
+};
+
+/// Settings that a plugin lets a search try, its own name first.
+std::vector<Sets>
+searched(const Registry::Entry& entry, const std::string& name_set, const SearchFacts& facts) {
+  std::vector<Sets> all;
+  for (const Table& table : entry.searched ? entry.searched(facts) : std::vector<Table>()) {
+    add_sets(all.emplace_back(Sets{name_set}), std::string(info(entry.kind).section), table);
   }
   return all;
 }
 
 Space space_of(const SearchTask& task) {
-  Space space{layouts_of(task), {}, {}};
+  Space space{Layouts(task).all(), {}, {}};
+  const SearchFacts facts{.world = task.world, .model = task.base.model.options};
   for (const int64_t micro : {1, 2, 4}) {
-    for (const char* use : {"none", "selective", "full"}) {
-      space.batches.push_back(
-          {number_set("batch.micro", micro), std::string("recompute.use=") + use}
-      );
+    for (const auto* policy : task.host.known(Kind::recompute)) {
+      for (const Sets& sets : searched(*policy, "recompute.use=" + policy->name, facts)) {
+        space.batches.push_back(Sets{number_set("batch.micro", micro)} + sets);
+      }
     }
   }
-  constexpr std::pair<const char*, int64_t> kOrders[] = {
-      {"1f1b", 1}, {"1f1b", 2}, {"1f1b", 4}, {"zb-h1", 1}, {"zb-v", 2}};
-  for (const auto& [schedule, chunks] : kOrders) {
-    space.orders.push_back(
-        {std::string("parallel.schedule=") + schedule,
-         number_set("parallel.virtual_stages", chunks)}
-    );
+  const Schema parallel = shared_schema("parallel", task.host.known(Kind::strategy));
+  for (const auto* schedule : task.host.known(Kind::pipeline_schedule)) {
+    for (Sets& sets : searched(*schedule, schedule_set(parallel, schedule->name), facts)) {
+      space.orders.push_back(std::move(sets));
+    }
   }
   return space;
 }
@@ -134,15 +207,7 @@ public:
   explicit Search(const SearchTask& task)
       : task_(task)
       , space_(space_of(task))
-      , steps_(task.base, task.host, task.world) {
-    for (const char* strategy :
-         {"data", "tensor", "sequence", "pipeline", "context", "expert", "zero"}) {
-      task.host.require(Kind::strategy, strategy); // opened before threads are there
-    }
-    for (const char* policy : {"none", "selective", "full"}) {
-      task.host.require(Kind::recompute, policy);
-    }
-  }
+      , steps_(task.base, task.host, task.world) {}
 
   SearchResult run() {
     const auto begin = Clock::now();
@@ -300,21 +365,18 @@ private:
 
 } // namespace
 
-Sets one_rank_sets() {
-  return {
-      "parallel.tensor=1",
-      "parallel.sequence=false",
-      "parallel.context=1",
-      "parallel.pipeline=1",
-      "parallel.pipeline_layout=balanced",
-      "parallel.virtual_stages=1",
-      "parallel.schedule=1f1b",
-      "parallel.expert=1",
-      "parallel.expert_tensor=1",
-      "parallel.data=1",
-      "parallel.zero=0",
-      "batch.micro=1",
-      "recompute.use=none"};
+Sets one_rank_sets(Host& host) {
+  Sets sets;
+  for (const Field& field : shared_schema("parallel", host.known(Kind::strategy)).fields) {
+    if (field.degree) {
+      sets.push_back(number_set(("parallel." + field.name).c_str(), 1));
+    } else if (field.mechanism != Mechanism::none) {
+      add_sets(sets, "parallel", Table{{field.name, field.default_value}});
+    }
+  }
+  sets.emplace_back("batch.micro=1");
+  sets.push_back("recompute.use=" + std::string(plugin_section("recompute")->default_use));
+  return sets;
 }
 
 SearchResult search_layouts(const SearchTask& task) {

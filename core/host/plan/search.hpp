@@ -46,7 +46,7 @@ struct SearchResult {
 };
 
 /// Sets that lay a recipe on one rank, over which a search lays its own.
-[[nodiscard]] std::vector<std::string> one_rank_sets();
+[[nodiscard]] std::vector<std::string> one_rank_sets(Host& host);
 
 [[nodiscard]] SearchResult search_layouts(const SearchTask& task);
 

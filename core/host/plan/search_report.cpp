@@ -23,7 +23,7 @@ std::string schedule_words(const Recipe::Parallel& parallel) {
     return "-";
   }
   const int64_t chunks = parallel.virtual_stages;
-  return parallel.schedule + (chunks > 1 ? " x " + std::to_string(chunks) : "");
+  return parallel.schedule.use + (chunks > 1 ? " x " + std::to_string(chunks) : "");
 }
 
 TextRow frontier_row(const FoundLayout& found) {

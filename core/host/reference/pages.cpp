@@ -107,7 +107,7 @@ Page recipe_page(const RecipeWords& words) {
                      field_table(top, "");
   for (const std::string& name : section_names()) {
     text += "## " + name + "\n\n" + section_doc(name) + "\n\n" +
-            field_table(core_schema(name), name.c_str());
+            field_table(shared_schema(name, words.plugins), name.c_str());
     if (const PluginSectionInfo* section = plugin_section(name)) {
       text += "Plugins:\n\n";
       for (const Registry::Entry* entry : words.of(section->kind)) {

@@ -23,6 +23,7 @@
 #include "megahost/registry.hpp"
 #include "megahost/value.hpp"
 
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -71,6 +72,13 @@ public:
   /// Throws:  mh::Error if one is refused
   void load_named_for(Kind kind);
 
+  /// All of a kind whose files are named after it, and those that are open: one of each name. A file
+  /// that is refused is left out, see `left_out`.
+  std::vector<const Registry::Entry*> known(Kind kind);
+
+  /// Why files were left out, a sentence for each.
+  [[nodiscard]] const std::vector<std::string>& left_out() const { return left_out_; }
+
   /// Like `find`, and never null. `asked` is where the name was written.
   ///
   /// Throws:  mh::Error with the nearest names and the folders searched
@@ -103,6 +111,8 @@ private:
   std::vector<std::filesystem::path> folders_;
   std::unique_ptr<std::recursive_mutex> opening_; ///< guards open_ and registry_
   std::vector<std::unique_ptr<Open>> open_;
+  std::array<bool, kKinds.size()> looked_for_{}; ///< kinds whose files `known` has opened
+  std::vector<std::string> left_out_;
   Registry registry_;
 };
 

@@ -7,6 +7,7 @@
 /// cp and dp. All groups are made at start, in one order, and looked up afterwards.
 
 #include "megahost/export.hpp"
+#include "megahost/mesh_shape.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -25,20 +26,6 @@ class Work;
 } // namespace c10d
 
 namespace mh {
-
-enum class MeshAxis : uint8_t { pp, dp, cp, tp, edp, ep, etp };
-inline constexpr int kMeshAxes = 7;
-inline constexpr std::array<MeshAxis, kMeshAxes> kAllMeshAxes = {
-    MeshAxis::pp,
-    MeshAxis::dp,
-    MeshAxis::cp,
-    MeshAxis::tp,
-    MeshAxis::edp,
-    MeshAxis::ep,
-    MeshAxis::etp};
-
-/// "pp", "dp", ... as they appear in groups, logs and tables.
-[[nodiscard]] MH_API std::string_view to_string(MeshAxis axis);
 
 enum class Reduce : uint8_t { sum, max, min };
 
@@ -160,15 +147,6 @@ private:
   c10::intrusive_ptr<c10d::Backend> backend_;
   std::shared_ptr<CollectiveLog> log_; // the rank's: all its groups share it
   size_t number_ = 0;                  // the group's number in the log
-};
-
-/// Degrees of parallelism. Expert data parallelism follows: edp = tp cp dp / (etp ep).
-struct MeshShape {
-  int64_t pp = 1, dp = 1, cp = 1, tp = 1, ep = 1, etp = 1;
-
-  [[nodiscard]] int64_t world() const { return pp * dp * cp * tp; }
-
-  [[nodiscard]] int64_t edp() const { return dp * cp * tp / (ep * etp); }
 };
 
 /// Makes the transport of one group; called on every rank for every group in the same order, also

@@ -24,18 +24,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 namespace mh {
-
-/// A section that a plugin supplies.
-struct PluginSection {
-  std::string use;         ///< the plugin's name
-  Value options = Table{}; ///< the plugin's fields, complete
-};
 
 struct Recipe {
   struct Model : PluginSection {
@@ -44,25 +39,32 @@ struct Recipe {
     int64_t seq_length = 1024;         ///< tokens per sample
   };
 
-  /// Degrees of the mesh axes, and what lies along them.
+  /// The layout. Degrees and mechanisms are read from the keys that strategies declare for them
+  /// (Field::degree, Field::mechanism), whatever these keys are called.
   struct Parallel {
-    int64_t tensor = 1;
+    int64_t tensor = 1;                      ///< ranks along tp
+    int64_t pipeline = 1;                    ///< along pp
+    int64_t context = 1;                     ///< along cp
+    int64_t expert = 1;                      ///< along ep
+    int64_t expert_tensor = 1;               ///< along etp
+    StringOr<int64_t> data = "auto";         ///< along dp; "auto": as many as the ranks allow
+    std::vector<std::string> strategies;     ///< those in force
+    std::map<MeshAxis, std::string> degrees; ///< the key that says how many ranks an axis has
     bool sequence = false;
-    int64_t pipeline = 1;
-    int64_t context = 1;
-    int64_t expert = 1;
-    int64_t expert_tensor = 1;
-    StringOr<int64_t> data = "auto"; ///< "auto": as many as the ranks allow
     int64_t zero = 0;
-    std::string schedule = "1f1b";
+    PluginSection schedule;
     int64_t virtual_stages = 1;
-    std::string context_method = "ring";        ///< ring | all_gather | all_to_all
-    std::string expert_dispatch = "all_to_all"; ///< all_to_all | all_gather
-    std::string pipeline_layout = "balanced";   ///< balanced | even | "embed+3|4|4|3+head"
+    std::string pipeline_layout = "balanced"; ///< balanced | even | "embed+3|4|4|3+head"
     std::string order = "tp-cp-ep-dp-pp";
     int64_t bucket_size = int64_t{10} << 20; ///< gradients that are summed over ranks together
     std::string reduce_dtype = "fp32";       ///< fp32 | bf16: the format in which they travel
     bool overlap = true;                     ///< gradients are reduced while the backward pass runs
+
+    /// What an axis is called: the key of its degree, "tensor".
+    [[nodiscard]] std::string word(MeshAxis axis) const {
+      const auto found = degrees.find(axis);
+      return found == degrees.end() ? std::string(to_string(axis)) : found->second;
+    }
 
     /// Ranks of one copy of the model: tensor x pipeline x context.
     [[nodiscard]] int64_t model_ranks() const { return tensor * pipeline * context; }
@@ -216,8 +218,8 @@ struct Recipe {
   Checkpoint checkpoint;
   Comm comm;
   Log log;
-  std::string device = "cpu"; ///< cpu | cuda | a device plugin's name
-  Value sweep;                ///< null, or a table of grid, zip, list, random
+  PluginSection device{"cpu", Table{}};
+  Value sweep; ///< null, or a table of grid, zip, list, random
 
   /// All of it as a tree in the schema's order, each value with its origin: what `recipe show`
   /// prints.

@@ -8,6 +8,7 @@
 #include "megahost/export.hpp"
 #include "megahost/hugging_face.hpp"
 #include "megahost/kind.hpp"
+#include "megahost/layout_search.hpp"
 #include "megahost/schema.hpp"
 
 #include <deque>
@@ -28,6 +29,7 @@ namespace mh {
 
 class Architecture;
 struct ArraySpec;
+class Conditions;
 class Corpus;
 class Device;
 class Launcher;
@@ -82,6 +84,14 @@ public:
     std::shared_ptr<const HfMapping> hugging_face{};
     /// A corpus's `Corpus::arrays`, with `args` as above; empty for other kinds.
     std::function<std::vector<ArraySpec>(const Value& options, const void* args)> arrays{};
+    /// `T::conditions`: what the plugin refuses of a whole recipe (conditions.hpp).
+    std::function<void(Conditions&)> conditions{};
+    /// Of a strategy: whether the section `parallel`, complete, asks for it (strategy.hpp).
+    std::function<bool(const Value& parallel)> in_force{};
+    /// `T::searched` and `T::changes`: settings of its section that `megahost plan` tries, of
+    /// strategies, pipeline schedules and recompute policies (strategy.hpp).
+    std::function<std::vector<Table>(const SearchFacts&)> searched{};
+    std::function<std::vector<Table>(const SearchFacts&, const Value& section)> changes{};
 
     [[nodiscard]] MH_API std::string full_name() const;
   };
@@ -123,7 +133,42 @@ public:
     if constexpr (requires { T::hugging_face_config(); }) {
       entry.hugging_face = std::make_shared<const HfMapping>(T::hugging_face_config());
     }
+    declare<T>(entry);
     add_entry(std::move(entry));
+  }
+
+  /// What the class says of itself without an instance. T needs no more than `Config`, `fields` and
+  /// the static functions.
+  template <class T>
+  static void declare(Entry& entry) {
+    if constexpr (requires(Conditions & conditions) { T::conditions(conditions); }) {
+      entry.conditions = &T::conditions;
+    }
+    if constexpr (requires(const SearchFacts& facts) { T::searched(facts); }) {
+      entry.searched = &T::searched;
+    }
+    if constexpr (requires(const SearchFacts& facts, const Value& section) {
+                    T::changes(facts, section);
+                  }) {
+      entry.changes = &T::changes;
+    }
+    if (entry.kind == Kind::strategy) {
+      entry.in_force = [fields = fields_of<T>()](const Value& parallel) {
+        Table own;
+        bool degree = false;
+        for (const Field& field : fields.schema().fields) {
+          if (const Value* value = parallel.find(field.name)) {
+            own.set(field.name, *value);
+            degree = degree || (field.degree && value->is_integer() && value->as_integer() > 1);
+          }
+        }
+        if constexpr (requires(const typename T::Config& config) { T::in_force(config); }) {
+          return T::in_force(fields.read(own, "parallel"));
+        } else {
+          return degree;
+        }
+      };
+    }
   }
 
   /// Registers dispatcher operators: `define` gets a fragment of the namespace and calls `def` and

@@ -14,6 +14,8 @@
 /// ```
 
 #include "megahost/export.hpp"
+#include "megahost/kind.hpp"
+#include "megahost/mesh_shape.hpp"
 #include "megahost/value.hpp"
 
 #include <cstdint>
@@ -33,7 +35,23 @@ namespace mh {
 template <class T>
 using StringOr = std::variant<T, std::string>;
 
-enum class FieldType : uint8_t { boolean, integer, number, string, integer_or_string, table, any };
+/// A plugin that a recipe names, and its options: `device = "cpu"`, or
+/// `device = { use = "mine", peak = 2e11 }`. In a section that a plugin supplies they are its keys.
+struct PluginSection {
+  std::string use;         ///< the plugin's name
+  Value options = Table{}; ///< the plugin's fields, complete
+};
+
+enum class FieldType : uint8_t {
+  boolean,
+  integer,
+  number,
+  string,
+  integer_or_string,
+  plugin, ///< a name, or a table of `use` and options
+  table,
+  any
+};
 
 struct Schema;
 
@@ -42,6 +60,16 @@ enum class OnResume : uint8_t {
   as_section, ///< model, optimizer, data and tokenizer stay the same; other sections are free
   same,       ///< the value decides the numbers of a run
   free        ///< it does not, or the run has a rule for its change
+};
+
+/// What the core itself reads a strategy's key for, whatever the key is called.
+enum class Mechanism : uint8_t {
+  none,
+  sequence,        ///< tokens are split between the regions of tensor parallelism
+  zero,            ///< what data-parallel ranks share: 0 nothing, ..., 3 weights too
+  schedule,        ///< order of a pipeline's passes
+  virtual_stages,  ///< chunks of the model on each stage of a pipeline
+  pipeline_layout, ///< which layers lie in which chunk (pipeline_layout.hpp)
 };
 
 /// One option.
@@ -62,6 +90,12 @@ struct Field {
   /// Words that begin with `@` are names, and stay as they are.
   bool path = false;
   OnResume on_resume = OnResume::as_section;
+  /// Of a key of the section `parallel`: the mesh axis that it is about. It does nothing where that
+  /// axis has one rank.
+  std::optional<MeshAxis> along;
+  bool degree = false; ///< the value is the number of ranks along that axis
+  Mechanism mechanism = Mechanism::none;
+  std::optional<Kind> names; ///< of FieldType::plugin: the kind
   std::vector<std::string> choices;
   /// Words that are not accepted yet, with the sentence that says why.
   std::map<std::string, std::string> refused;
@@ -179,6 +213,30 @@ public:
     return *this;
   }
 
+  /// The number of ranks along a mesh axis, see Field::along.
+  FieldOptions& degree(MeshAxis axis) {
+    field_.degree = true;
+    return along(axis);
+  }
+
+  /// A key that does nothing where this mesh axis has one rank.
+  FieldOptions& along(MeshAxis axis) {
+    field_.along = axis;
+    return *this;
+  }
+
+  /// The core reads it, too.
+  FieldOptions& is(Mechanism mechanism) {
+    field_.mechanism = mechanism;
+    return *this;
+  }
+
+  /// The plugin that it names is of this kind.
+  FieldOptions& names(Kind kind) {
+    field_.names = kind;
+    return *this;
+  }
+
   /// `word` gets this sentence instead of the list of choices.
   FieldOptions& refuse(std::string word, std::string sentence) {
     field_.refused.emplace(std::move(word), std::move(sentence));
@@ -188,6 +246,9 @@ public:
 private:
   Field& field_;
 };
+
+/// A field of FieldType::plugin: its name and its options.
+[[nodiscard]] MH_API PluginSection plugin_named(const Value& value);
 
 namespace detail {
 
@@ -237,6 +298,8 @@ void set_type(Field& field) {
     field.type = FieldType::string;
   } else if constexpr (std::is_same_v<T, StringOr<int64_t>>) {
     field.type = FieldType::integer_or_string;
+  } else if constexpr (std::is_same_v<T, PluginSection>) {
+    field.type = FieldType::plugin;
   } else if constexpr (HasFields<T>) {
     field.type = FieldType::table;
     field.item = std::make_shared<const Schema>(struct_fields<T>().schema());
@@ -264,6 +327,8 @@ Value write_value(const T& member) {
     return table;
   } else if constexpr (std::is_same_v<T, StringOr<int64_t>>) {
     return std::visit([](const auto& held) { return Value(held); }, member);
+  } else if constexpr (std::is_same_v<T, PluginSection>) {
+    return member.use;
   } else if constexpr (HasFields<T>) {
     return Table(); // its own fields have their defaults
   } else {
@@ -304,6 +369,8 @@ void read_value(const Value& value, T& ret_member) {
     } else {
       ret_member = value.as_integer();
     }
+  } else if constexpr (std::is_same_v<T, PluginSection>) {
+    ret_member = plugin_named(value);
   } else if constexpr (HasFields<T>) {
     ret_member = struct_fields<T>().read(value);
   } else {
@@ -315,7 +382,7 @@ void read_value(const Value& value, T& ret_member) {
 
 /// Collects the fields of C: makes the schema, and reads a table into a C.
 ///
-/// Members may be bool, int64_t, double, std::string, StringOr<int64_t>, Value, std::vector or
+/// Members may be bool, int64_t, double, std::string, StringOr<int64_t>, PluginSection, Value, std::vector or
 /// std::optional of these, std::map from std::string, or std::vector of a struct that has `fields`
 /// of its own. A default is the member's value in C{}.
 template <class C>

@@ -4,8 +4,14 @@
 /// ```cpp
 /// class Tensor : public mh::Strategy { // Megatron's tensor parallelism is four rules
 /// public:
-///   struct Config {};
-///   static void fields(mh::Fields<Config>&) {}
+///   struct Config {
+///     int64_t tensor = 1;
+///   };
+///   static void fields(mh::Fields<Config>& f) {
+///     f.add("tensor", &Config::tensor, "tensor-parallel degree")
+///         .at_least(1)
+///         .degree(mh::MeshAxis::tp);
+///   }
 ///   Tensor(const Config&, const Args&) {}
 ///   void rules(mh::Rules& rules) const override {
 ///     using namespace mh::axis;
@@ -15,6 +21,23 @@
 ///   }
 /// };
 /// ```
+///
+/// Its fields are keys of a recipe's section `parallel`, as they are written there: begin them with
+/// the strategy's name, for all strategies that are found share the section. It is in force, and
+/// its rules apply, where a recipe
+///   - gives a degree that it declares a value above 1;
+///   - or, where it has `static bool in_force(const Config&)`, this says so;
+///   - or names it in `parallel.strategies`.
+/// A mesh axis of several ranks that no rule uses is refused.
+///
+/// A strategy may say more of itself, in static functions:
+///   - `void conditions(mh::Conditions&)`: what of a whole recipe it refuses (conditions.hpp);
+///   - `std::vector<mh::Table> searched(const mh::SearchFacts&)`: values of its own keys that
+///     `plan --search` tries. Degrees are asked for first, tp, cp, pp, then dp takes the ranks that
+///     are left, then all others are asked; `facts.shape` has what was chosen before. Degrees that
+///     do not divide the ranks that are left are not tried;
+///   - `std::vector<mh::Table> changes(const mh::SearchFacts&, const mh::Value& parallel)`: single
+///     changes of a recipe that `plan` tries for its advice, as keys of `parallel`.
 
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"

@@ -1,4 +1,5 @@
 #define MH_PLUGIN_LICENSE "Apache-2.0"
+#include "keys.hpp"
 #include "methods.hpp"
 
 #include <megahost/plugin.hpp>
@@ -10,17 +11,8 @@ namespace {
 
 /// Every rank of cp sees some tokens of each sample; attention reaches the others by one of three
 /// methods.
-class Context : public mh::Strategy {
+class Context : public mh::Strategy, public context_parallel::Keys {
 public:
-  struct Config {
-    std::string method = "ring";
-  };
-
-  static void fields(mh::Fields<Config>& f) {
-    f.add("method", &Config::method, "how attention reaches tokens of other ranks")
-        .one_of({"ring", "all_gather", "all_to_all"});
-  }
-
   Context(const Config& config, const Args&)
       : method_(config.method) {}
 

@@ -9,7 +9,9 @@ class Data : public mh::Strategy {
 public:
   struct Config {};
 
-  static void fields(mh::Fields<Config>&) {}
+  static void fields(mh::Fields<Config>&) {} // parallel.data is the core's
+
+  static bool in_force(const Config&) { return true; }
 
   Data(const Config&, const Args&) {}
 

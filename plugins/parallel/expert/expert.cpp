@@ -1,5 +1,6 @@
 #define MH_PLUGIN_LICENSE "Apache-2.0"
 #include "dispatch.hpp"
+#include "keys.hpp"
 
 #include <megahost/plugin.hpp>
 #include <megahost/strategy.hpp>
@@ -12,17 +13,8 @@ namespace {
 /// context and data parallelism.
 ///
 /// Source:  arXiv:2006.16668
-class Expert : public mh::Strategy {
+class Expert : public mh::Strategy, public expert_parallel::Keys {
 public:
-  struct Config {
-    std::string dispatch = "all_to_all";
-  };
-
-  static void fields(mh::Fields<Config>& f) {
-    f.add("dispatch", &Config::dispatch, "how tokens reach experts of other ranks")
-        .one_of({"all_to_all", "all_gather"});
-  }
-
   Expert(const Config& config, const Args&)
       : dispatch_(config.dispatch) {}
 

@@ -1,4 +1,5 @@
 #define MH_PLUGIN_LICENSE "Apache-2.0"
+#include "keys.hpp"
 #include "orders.hpp"
 
 #include <megahost/pipeline_schedule.hpp>
@@ -10,12 +11,8 @@
 namespace {
 
 /// Every rank of pp holds some of the layers; a schedule says what it does when.
-class Pipeline : public mh::Strategy {
+class Pipeline : public mh::Strategy, public mh::pipeline::Keys {
 public:
-  struct Config {};
-
-  static void fields(mh::Fields<Config>&) {}
-
   Pipeline(const Config&, const Args&) {}
 
   void rules(mh::Rules& rules) const override {
@@ -23,12 +20,12 @@ public:
   }
 };
 
-template <mh::pipeline::Order (*make_order)(const mh::PipelineSchedule::Args&)>
-class Schedule : public mh::PipelineSchedule {
+template <
+    mh::pipeline::Order (*make_order)(const mh::PipelineSchedule::Args&),
+    class Keys = mh::pipeline::ScheduleKeys>
+class Schedule : public mh::PipelineSchedule, public Keys {
 public:
-  struct Config {};
-
-  static void fields(mh::Fields<Config>&) {}
+  using typename Keys::Config;
 
   Schedule(const Config&, const Args& args)
       : Schedule(args, make_order(args)) {}
@@ -60,16 +57,16 @@ MH_PLUGIN("org.megahost.pipeline", "0.1.0", "pipeline parallelism", [](mh::Regis
   using namespace mh::pipeline;
   r.add<Pipeline>("pipeline", "each rank holds some of the layers: layers -> pp");
   r.add<Schedule<gpipe>>("gpipe", "all microbatches forward, then all backward");
-  r.add<Schedule<one_forward_one_backward>>(
+  r.add<Schedule<one_forward_one_backward, Searched>>(
       "1f1b", "one forward, one backward; interleaved where there are virtual stages"
   );
-  r.add<Schedule<one_forward_one_backward>>(
+  r.add<Schedule<one_forward_one_backward, OneForwardOneBackward>>(
       "interleaved-1f1b", "the same, by its name where there are virtual stages"
   );
-  r.add<Schedule<zero_bubble>>(
+  r.add<Schedule<zero_bubble, ZeroBubble>>(
       "zb-h1", "1f1b whose weight gradients fill the waiting, in the same memory"
   );
-  r.add<Schedule<zero_bubble_vee>>(
+  r.add<Schedule<zero_bubble_vee, ZeroBubbleVee>>(
       "zb-v", "two chunks a stage, down and up again: hardly any waiting, in the memory of 1f1b"
   );
 });

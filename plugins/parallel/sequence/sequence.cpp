@@ -1,4 +1,6 @@
 #define MH_PLUGIN_LICENSE "Apache-2.0"
+#include "keys.hpp"
+
 #include <megahost/plugin.hpp>
 #include <megahost/strategy.hpp>
 
@@ -6,12 +8,8 @@ namespace {
 
 /// Between the regions that tensor parallelism splits, each rank of tp holds some of the tokens, so
 /// norms, dropout and the residual stream are not computed and kept by all of them.
-class Sequence : public mh::Strategy {
+class Sequence : public mh::Strategy, public sequence_parallel::Keys {
 public:
-  struct Config {};
-
-  static void fields(mh::Fields<Config>&) {}
-
   Sequence(const Config&, const Args&) {}
 
   void rules(mh::Rules& rules) const override {

@@ -1,16 +1,14 @@
 #define MH_PLUGIN_LICENSE "Apache-2.0"
+#include "keys.hpp"
+
 #include <megahost/plugin.hpp>
 #include <megahost/strategy.hpp>
 
 namespace {
 
 /// Every rank of tp holds a slice of each matrix: some heads, some hidden units, some words.
-class Tensor : public mh::Strategy {
+class Tensor : public mh::Strategy, public tensor_parallel::Keys {
 public:
-  struct Config {};
-
-  static void fields(mh::Fields<Config>&) {}
-
   Tensor(const Config&, const Args&) {}
 
   void rules(mh::Rules& rules) const override {

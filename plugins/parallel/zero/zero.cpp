@@ -1,4 +1,6 @@
 #define MH_PLUGIN_LICENSE "Apache-2.0"
+#include "keys.hpp"
+
 #include <megahost/plugin.hpp>
 #include <megahost/strategy.hpp>
 
@@ -9,12 +11,8 @@ namespace {
 /// with lies elsewhere, so there are no rules; the trainer deals out whole units of the optimizer.
 ///
 /// Source:  arXiv:1910.02054
-class Zero : public mh::Strategy {
+class Zero : public mh::Strategy, public zero_optimizer::Keys {
 public:
-  struct Config {};
-
-  static void fields(mh::Fields<Config>&) {}
-
   Zero(const Config&, const Args&) {}
 
   void rules(mh::Rules&) const override {}

@@ -27,6 +27,10 @@ public:
         .at_least(1);
   }
 
+  static std::vector<mh::Table> searched(const mh::SearchFacts&) { return {{}}; }
+
+  static std::vector<mh::Table> changes(const mh::SearchFacts&, const mh::Value&) { return {{}}; }
+
   Full(const Config& config, const Args&)
       : uniform_(config.method == "uniform")
       , layers_(config.layers) {}

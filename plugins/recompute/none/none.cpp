@@ -10,6 +10,10 @@ public:
 
   static void fields(mh::Fields<Config>&) {}
 
+  static std::vector<mh::Table> searched(const mh::SearchFacts&) { return {{}}; }
+
+  static std::vector<mh::Table> changes(const mh::SearchFacts&, const mh::Value&) { return {{}}; }
+
   None(const Config&, const Args&) {}
 
   [[nodiscard]] mh::Keep keep(int64_t) const override { return {}; }

@@ -22,6 +22,16 @@ public:
     });
   }
 
+  static std::vector<mh::Table> searched(const mh::SearchFacts&) { return {{}}; }
+
+  static std::vector<mh::Table> changes(const mh::SearchFacts&, const mh::Value&) {
+    using Parts = mh::Value::Array;
+    return {
+        {},
+        {{"parts", Parts{"core_attention", "norms"}}},
+        {{"parts", Parts{"core_attention", "norms", "activations"}}}};
+  }
+
   Selective(const Config& config, const Args&)
       : parts_(config.parts) {}
 

@@ -2,6 +2,8 @@
 /// How a model's blocks are dealt out over the chunks of a pipeline, as a recipe writes it:
 /// "embed+3|4|4|3+head".
 
+#include "megahost/export.hpp"
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,7 +29,7 @@ struct LayoutChunk {
 ///
 /// Returns: nothing if the text is something else, or a chunk is empty, or embedding and head are
 ///          not the first and the last of all
-[[nodiscard]] std::optional<std::vector<LayoutChunk>> parse_layout(std::string_view text);
+[[nodiscard]] MH_API std::optional<std::vector<LayoutChunk>> parse_layout(std::string_view text);
 
 /// "embed+3|4|4|3+head".
 [[nodiscard]] std::string layout_text(const std::vector<LayoutChunk>& chunks);

@@ -1,0 +1,102 @@
+"""The core knows no plugin's name: of the names that plugins register, and of the keys that strategies declare, none is a
+string of the core's sources. What is allowed is listed with its reason, and must still be there.
+usage: core_names.py SOURCE"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(sys.argv[1])
+
+# file: {words: why}
+ORDINARY = {  # names that are words of the core, too
+    "data": "a section of recipes, and the core's own key of `parallel`",
+    "schedule": "a command",
+    "text": "a document's text; a word of messages and formats",
+    "none": "values of several options",
+    "linear": "values of several options",
+    "constant": "values of several options",
+    "cosine": "values of several options",
+    "null": "JSON's",
+}
+
+CPU_OR_GPU = "hardware is the CPU or a GPU"
+WORDS = "other programs' words for ours"
+ALLOWED = {
+    "core/include/megahost/axis.hpp": {"expert": "a logical axis"},
+    "core/include/megahost/recipe.hpp": {"cpu byte": "what a recipe made by hand starts from"},
+    "core/recipe/sections.hpp": {"adamw byte cpu": "plugins that are taken where a section names none"},
+    "core/train/devices.cpp": {"cpu cuda": "the core's own devices register here"},
+    "core/plan/stage_record.cpp": {"cpu": CPU_OR_GPU},
+    "core/plan/hardware.hpp": {"cuda": CPU_OR_GPU},
+    "core/plan/hardware.cpp": {"cpu cuda": CPU_OR_GPU},
+    "core/plan/plan.cpp": {"cpu": CPU_OR_GPU, "full": "FLOPs as papers count them"},
+    "core/host/plan/memory.cpp": {"cpu": CPU_OR_GPU},
+    "core/host/plan/machines.cpp": {"cpu": CPU_OR_GPU},
+    "core/host/bench/machine.cpp": {"cpu": CPU_OR_GPU},
+    "core/host/doctor/judge.cpp": {"cpu": CPU_OR_GPU},
+    "core/host/doctor/look.cpp": {"cpu": CPU_OR_GPU},
+    "core/host/commands/doctor.cpp": {"cpu cuda": CPU_OR_GPU},
+    "core/host/commands/bench.cpp": {"cpu": CPU_OR_GPU},
+    "core/recipe/resolve.cpp": {"cpu": "precision \"auto\" asks what the processor multiplies"},
+    "core/recipe/scale.cpp": {"mock byte cpu": "what needs nothing else takes the place of the recipe's data and device"},
+    "core/recipe/presets.cpp": {"tensor pipeline context": "ranks of a preset's layout, read without any plugin"},
+    "core/recipe/terms.cpp": {"*": WORDS},
+    "core/recipe/lua_stubs.cpp": {"llama": "an example in what it writes"},
+    "core/host/topics.cpp": {"llama": "an example in help"},
+    "core/host/command/data.cpp": {"*": "examples in help"},
+    "core/host/bench/calibrate.cpp": {"*": "recipes that measure this machine"},
+    "core/host/commands/recipe_from_hf.cpp": {"*": "a recipe that is written for a folder of another program"},
+    "core/host/commands/schedule.cpp": {"pipeline virtual_stages": "--stages and --virtual are keys of pipelines"},
+    "core/host/commands/presets.cpp": {"zero": "a column of a table of presets"},
+    "core/host/plan/search_report.cpp": {"tensor sequence context pipeline expert zero": "columns of a table"},
+    "core/train/trial.cpp": {"sgd adamw": "`megahost check` trains with two optimizers of its own choice"},
+    "core/mesh/stall.cpp": {"sequence": "a number in a message between ranks"},
+}
+
+
+def names():
+    """What plugins register, and the keys that strategies declare."""
+    found = set()
+    for file in (ROOT / "plugins").rglob("*.[ch]pp"):
+        text = re.sub(r"//.*", "", file.read_text())
+        found.update(re.findall(r'\.add<[^(]*>\(\s*"([^"]+)"', text))
+        if file.name == "keys.hpp":
+            found.update(re.findall(r'f\.add\(\s*"([^"]+)"', text))
+    found.update(re.findall(r'\.add<[^(]*>\(\s*"([^"]+)"', (ROOT / "core/train/devices.cpp").read_text()))
+    return found
+
+
+def words_of(file):
+    """Whole strings of a source, and the last part of dotted keys, outside comments."""
+    text = re.sub(r"//.*", "", file.read_text())
+    for string in re.findall(r'"((?:[^"\\\n]|\\.)*)"', text):
+        yield string
+        key = re.fullmatch(r"parallel\.([a-z0-9_]+)", string)
+        if key:
+            yield key.group(1)
+
+
+def main():
+    known = names()
+    assert {"tensor", "zb-v", "full", "context_method", "cpu"} <= known, sorted(known)
+    wrong, used = [], set()
+    for file in sorted((ROOT / "core").rglob("*.[ch]pp")):
+        path = str(file.relative_to(ROOT))
+        if path.startswith("core/recipe/import/"):  # other programs' arguments as keys of ours
+            continue
+        allowed = ALLOWED.get(path, {})
+        for word in sorted(set(words_of(file)) & known - ORDINARY.keys()):
+            reason = next((words for words in allowed if word in words.split() or words == "*"), None)
+            if reason is None:
+                wrong.append(f'{path}: "{word}" is a plugin\'s: ask the plugin, or say why in {sys.argv[0]}')
+            used.update({(path, word)} if reason != "*" else {(path, "*")})
+    for path, reasons in ALLOWED.items():
+        for words in reasons:
+            for word in words.split():
+                if (path, word) not in used:
+                    wrong.append(f'{path}: "{word}" is allowed, but not there')
+    print("\n".join(wrong) or f"{len(known)} names, none in the core but where it says why")
+    return 1 if wrong else 0
+
+
+sys.exit(main())

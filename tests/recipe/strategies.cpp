@@ -1,0 +1,218 @@
+// Plugins that a recipe names inside a section: strategies by their own keys, devices and schedules
+// with options.
+
+#include "core/recipe/changes.hpp"
+#include "core/recipe/commands.hpp"
+#include "fixture.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+using namespace mh;
+
+namespace {
+
+/// A strategy that no file of the core knows.
+struct MineKeys {
+  struct Config {
+    int64_t degree = 1;
+    bool vocab = false;
+  };
+
+  static void fields(Fields<Config>& f) {
+    f.add("mine", &Config::degree, "ranks that share what is mine")
+        .at_least(1)
+        .degree(MeshAxis::tp);
+    f.add("mine_vocab", &Config::vocab, "the vocabulary too").along(MeshAxis::tp);
+  }
+
+  static void conditions(Conditions& c) {
+    c.divides("model.hidden", "parallel.mine", "each rank has as many");
+  }
+};
+
+/// One without keys.
+struct PlainKeys {
+  struct Config {};
+
+  static void fields(Fields<Config>&) {}
+};
+
+struct DeviceKeys {
+  struct Config {
+    double peak = 0;
+  };
+
+  static void fields(Fields<Config>& f) {
+    f.add("peak", &Config::peak, "of matrix products").at_least(0);
+  }
+};
+
+struct ScheduleKeys {
+  struct Config {
+    int64_t ahead = 1;
+  };
+
+  static void fields(Fields<Config>& f) {
+    f.add("ahead", &Config::ahead, "passes ahead").at_least(1);
+  }
+};
+
+class Subject {
+public:
+  Subject() {
+    plugins_.declare<MineKeys>(Kind::strategy, "mine");
+    plugins_.declare<PlainKeys>(Kind::strategy, "plain");
+    plugins_.declare<DeviceKeys>(Kind::device, "chip");
+    plugins_.declare<ScheduleKeys>(Kind::pipeline_schedule, "late");
+  }
+
+  /// A small recipe with these lines at its top level.
+  [[nodiscard]] Loaded loaded(const std::string& lines) const {
+    const std::string base =
+        "precision = \"fp32\"\nmodel = { use = \"gpt\", hidden = 768, heads = 12 }\n"
+        "data = { use = \"mock\" }\ntrain = { iters = 10 }\n";
+    return load_recipe(folder_.write("mine.toml", base + lines), test::options());
+  }
+
+  [[nodiscard]] Resolved resolved(const std::string& lines) const {
+    return resolve(loaded(lines), plugins_.lookup(), {});
+  }
+
+  [[nodiscard]] std::string refused(const std::string& lines) const {
+    return test::refusal([&] { static_cast<void>(resolved(lines)); });
+  }
+
+  [[nodiscard]] std::string explained(const std::string& lines, const std::string& key) const {
+    return explain_recipe(loaded(lines), resolved(lines), key);
+  }
+
+  [[nodiscard]] RecipeWords words() const { return plugins_.words(); }
+
+private:
+  test::Plugins plugins_;
+  test::Folder folder_;
+};
+
+bool holds(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+using Names = std::vector<std::string>;
+
+} // namespace
+
+TEST_CASE("a strategy's degree puts it in force, whatever its key is called") {
+  const Subject subject;
+  CHECK(subject.resolved("").recipe.parallel.strategies.empty());
+  const auto mine = subject.resolved("parallel = { mine = 2, mine_vocab = true }").recipe;
+  CHECK(mine.parallel.strategies == Names{"mine"});
+  CHECK(mine.parallel.tensor == 2); // ranks along tp
+  CHECK(mine.parallel.word(MeshAxis::tp) == "mine");
+  CHECK(mine.parallel.model_ranks() == 2);
+  const auto tensor =
+      subject.resolved("parallel = { tensor = 2, sequence = true, zero = 1 }").recipe;
+  CHECK(tensor.parallel.strategies == Names{"tensor", "sequence", "zero"});
+  CHECK(tensor.parallel.word(MeshAxis::tp) == "tensor");
+  CHECK(tensor.parallel.sequence);
+  CHECK(tensor.parallel.zero == 1);
+}
+
+TEST_CASE("a strategy may be named, without a key of its own") {
+  const Subject subject;
+  CHECK(
+      subject.resolved("parallel = { strategies = [\"plain\"] }").recipe.parallel.strategies ==
+      Names{"plain"}
+  );
+  const std::string wrong = subject.refused("parallel = { strategies = [\"plian\"] }");
+  CHECK(holds(wrong, "parallel.strategies is \"plian\", expected the name of a plugin"));
+  CHECK(holds(wrong, "did you mean `plain`?"));
+}
+
+TEST_CASE("a strategy's keys are checked, explained, and known to editors") {
+  const Subject subject;
+  CHECK(holds(subject.refused("parallel = { mine = 0 }"), "parallel.mine is 0, expected at least 1")
+  );
+  CHECK(holds(subject.refused("parallel = { miner = 2 }"), "did you mean `mine`?"));
+  CHECK(holds(subject.refused("guards.mine = 2"), "did you mean `parallel.mine`?"));
+  CHECK(holds(
+      subject.refused("parallel = { mine = 5 }"),
+      "model.hidden 768 is not divisible by parallel.mine 5"
+  ));
+  CHECK(holds(
+      subject.refused("parallel = { mine = 2, tensor = 2 }"),
+      "parallel.mine and parallel.tensor are both above 1, expected one of them"
+  ));
+  CHECK(holds(
+      subject.explained("parallel = { mine = 2 }", "parallel.mine"),
+      "parallel.mine = 2\n  ranks that share what is mine; integer, at least 1"
+  ));
+  CHECK(holds(json_schema(subject.words()), "\"mine_vocab\""));
+  CHECK(holds(lua_stubs(subject.words()), "---@field mine? integer # ranks that share"));
+}
+
+TEST_CASE("a device and a schedule take options") {
+  const Subject subject;
+  const std::string lines = "device = { use = \"chip\", peak = 2e11 }\n"
+                            "parallel = { pipeline = 2, schedule = { use = \"late\", ahead = 3 } }";
+  const Recipe recipe = subject.resolved(lines).recipe;
+  CHECK(recipe.device.use == "chip");
+  CHECK(recipe.device.options.find("peak")->as_number() == 2e11);
+  CHECK(recipe.parallel.schedule.use == "late");
+  CHECK(recipe.parallel.schedule.options.find("ahead")->as_integer() == 3);
+  CHECK(subject.resolved("device = \"chip\"").recipe.device.use == "chip"); // a bare name
+  CHECK(holds(
+      subject.explained(lines, "device.peak"),
+      "device.peak = 2e11\n  of matrix products; number, at least 0"
+  ));
+  CHECK(holds(subject.explained(lines, "parallel.schedule.ahead"), "-> recipe   3"));
+  CHECK(holds(
+      subject.refused("device = { use = \"chip\", peek = 1 }"), "unknown option `peek` in device"
+  ));
+  CHECK(holds(
+      subject.refused("parallel = { schedule = { use = \"late\", ahead = 0 } }"),
+      "parallel.schedule.ahead is 0, expected at least 1"
+  ));
+  CHECK(holds(subject.refused("device = { use = \"chop\" }"), "did you mean `chip`?"));
+  CHECK(holds(json_schema(subject.words()), "\"peak\""));
+  CHECK(holds(lua_stubs(subject.words()), "peak?: number"));
+}
+
+TEST_CASE("what is shown of such a recipe resolves to the same") {
+  const Subject subject;
+  const std::string lines = "device = { use = \"chip\", peak = 2e11 }\n"
+                            "parallel = { mine = 2, schedule = { use = \"late\" } }";
+  const Recipe recipe = subject.resolved(lines).recipe;
+  const test::Folder folder;
+  for (const auto& [format, file] :
+       {std::pair(RecipeFormat::toml, "again.toml"),
+        std::pair(RecipeFormat::lua, "again.lua"),
+        std::pair(RecipeFormat::json, "again.json")}) {
+    CAPTURE(file);
+    const auto written = folder.write(file, show_recipe(recipe, format, /*origins=*/false));
+    test::Plugins plugins;
+    plugins.declare<MineKeys>(Kind::strategy, "mine");
+    plugins.declare<DeviceKeys>(Kind::device, "chip");
+    plugins.declare<ScheduleKeys>(Kind::pipeline_schedule, "late");
+    const Recipe again =
+        resolve(load_recipe(written, test::options()), plugins.lookup(), {}).recipe;
+    CHECK(differences(recipe.tree, again.tree).empty());
+  }
+}
+
+TEST_CASE("a resumed run may have another device") {
+  const Subject subject;
+  const auto saved =
+      section_texts(subject.resolved("device = { use = \"chip\", peak = 1e11 }").recipe.tree);
+  const Resolved now = subject.resolved("device = { use = \"chip\", peak = 2e11 }");
+  const auto changes = changes_since(saved, now.recipe.tree, now.schemas);
+  REQUIRE(changes.size() == 1);
+  CHECK(changes.front().key == "device.peak");
+  CHECK(changes.front().may_change);
+  const Resolved plain = subject.resolved("");
+  for (const KeyChange& change : changes_since(saved, plain.recipe.tree, plain.schemas)) {
+    CAPTURE(change.key);
+    CHECK(change.may_change);
+  }
+}

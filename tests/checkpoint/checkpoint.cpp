@@ -1,5 +1,6 @@
 #include "core/checkpoint/checkpoint.hpp"
 
+#include "core/mesh/collective_log.hpp"
 #include "samples.hpp"
 #include "tests/formats/refusal.hpp"
 

@@ -227,7 +227,7 @@ TEST_CASE("ranks whose experts no token chooses") {
   const auto one = all_to_one(Mesh(), none, x);
   for (const char* dispatch : {"all_to_all", "all_gather"}) {
     const auto strategy =
-        small_host().make<Strategy>("expert", Table{{"dispatch", dispatch}}, Strategy::Args{});
+        small_host().make<Strategy>("expert", Table{{"expert_dispatch", dispatch}}, Strategy::Args{});
     run_ranks({.dp = 4, .ep = 4}, [&](const Mesh& mesh) {
       Rules rules;
       strategy->rules(rules);

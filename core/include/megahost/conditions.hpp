@@ -2,7 +2,7 @@
 /// Conditions between the sections of a recipe, as plugins declare them.
 ///
 /// ```cpp
-/// inline void conditions(mh::Conditions& c) { // static, in the plugin's class
+/// static void conditions(mh::Conditions& c) { // in the plugin's class
 ///   c.divides("model.heads", "parallel.tensor", "tensor parallelism shards whole heads");
 /// }
 /// ```

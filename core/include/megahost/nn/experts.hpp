@@ -1,13 +1,17 @@
 #pragma once
 /// A mixture of experts: feed-forwards of which each token passes a few.
 ///
-///   mh::MixtureOfExperts mixture(builder, {.router = {.embed = embed, .experts = 8, .chosen = 2},
-///                                          .hidden = 1408, .activation =
-///                                          mh::ActivationKind::swiglu});
+/// ```cpp
+/// mh::MixtureOfExperts mixture(builder, {
+///     .router = {.embed = embed, .experts = 8, .chosen = 2},
+///     .hidden = 1408,
+///     .activation = mh::ActivationKind::swiglu,
+/// });
+/// ```
 ///
-/// Experts lie on the expert mesh (mesh.hpp): `expert -> ep`, `expert_mlp -> etp`. The layer deals
-/// tokens out so that each lies on one rank of a stage; how they get to the experts of other ranks
-/// is a strategy's mechanism (`rules.experts`).
+/// Experts lie on the expert mesh (mesh.hpp): `expert -> ep`, `expert_mlp -> etp`. The layer shards
+/// tokens so that each lies on one rank of a stage; how they get to the experts of other ranks is a
+/// strategy's mechanism (`rules.experts`).
 
 #include "megahost/builder.hpp"
 #include "megahost/context.hpp"
@@ -42,9 +46,9 @@ class MH_API Experts {
 public:
   Experts(Builder& builder, const ExpertsSpec& spec);
 
-  [[nodiscard]] int64_t count() const { return spec_.experts; } ///< of the whole layer
+  [[nodiscard]] int64_t count() const { return spec_.experts; } ///< experts of the whole layer
 
-  [[nodiscard]] int64_t first() const { return first_; } ///< of this rank
+  [[nodiscard]] int64_t first() const { return first_; } ///< the first expert of this rank
 
   [[nodiscard]] int64_t local() const { return local_; } ///< how many it has
 
@@ -64,7 +68,7 @@ public:
   struct Product {
     Parameter* weight = nullptr;
     Parameter* bias = nullptr; ///< null without
-    bool adds_bias = true;     ///< of ranks whose sums make the output, one adds it
+    bool adds_bias = true;     ///< among ranks whose sums make the output, one adds it
   };
 
 private:
@@ -77,13 +81,13 @@ private:
 /// left.
 [[nodiscard]] MH_API std::vector<int64_t> even_ends(int64_t rows, int64_t experts);
 
-/// How tokens reach experts of other ranks: what a strategy that deals experts out supplies.
+/// How tokens reach experts of other ranks: what a strategy that shards experts supplies.
 class MH_API ExpertMethod {
 public:
   virtual ~ExpertMethod();
 
-  /// The weighted sum of each token's experts, differentiable. `pad` > 0: products see so many rows
-  /// of each expert and microbatch, whatever chose it.
+  /// The weighted sum of each token's experts, differentiable. `pad` > 0: the GEMMs see so many
+  /// rows of each expert and microbatch, however many chose it.
   ///
   /// Shapes:  x [tokens, embed], each token on one rank of the stage -> same
   /// Ranks:   collective over ep and etp
@@ -100,14 +104,14 @@ struct MixtureSpec {
   RouterSpec router;
   int64_t hidden = 0; ///< units of one expert
   ActivationFunction activation = ActivationKind::swiglu;
-  bool bias = false; ///< of experts and the shared feed-forward
-  bool pad = false;  ///< to the capacity
+  bool bias = false; ///< whether experts and the shared feed-forward have biases
+  bool pad = false;  ///< whether each expert's rows are padded to the capacity
   double std = 0.02, out_std = 0.02;
   std::optional<int64_t> shared{}; ///< units of a feed-forward that every token passes
-  bool shared_gate = false;        ///< it is weighted by sigmoid(gate x)
+  bool shared_gate = false;        ///< whether it is weighted by sigmoid(gate x)
 };
 
-/// router, experts, and perhaps a shared feed-forward beside them.
+/// A router, experts, and perhaps a shared feed-forward in addition to them.
 ///
 /// Parameters: `router.weight`, `experts.*`, `shared.*`, `shared_gate.weight`.
 class MH_API MixtureOfExperts : public FeedForwardPart {

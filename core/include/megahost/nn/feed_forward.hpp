@@ -42,13 +42,17 @@ struct ActivationInfo {
 
 /// One of the kinds, or a plugin's own:
 ///
-///     mh::ActivationFunction(/*gated=*/false, [](const at::Tensor& x) { return at::selu(x); })
+/// ```cpp
+/// mh::ActivationFunction selu(/*gated=*/false, [](const at::Tensor& x) { return at::selu(x); });
+/// ```
 class MH_API ActivationFunction {
 public:
   using Apply = std::function<at::Tensor(const at::Tensor& x)>;
 
   ActivationFunction(ActivationKind kind) // NOLINT(google-explicit-constructor)
-      : ActivationFunction(is_gated(kind), [kind](const at::Tensor& x) { return activate(kind, x); }) {}
+      : ActivationFunction(is_gated(kind), [kind](const at::Tensor& x) {
+        return activate(kind, x);
+      }) {}
 
   /// Args:    gated: `apply` reads gate and up halves packed along the last dimension
   ///          apply: differentiable
@@ -85,7 +89,7 @@ struct FeedForwardSpec {
   double std = 0.02, out_std = 0.02;
 };
 
-/// down(activate(up(x))), with `gate` and `up` in one product where the activation is gated.
+/// down(activate(up(x))), with `gate` and `up` in one GEMM where the activation is gated.
 ///
 /// Parameters: `gate` (gated kinds), `up`, `down` (weight, bias). Shapes: x [seq, batch, embed] ->
 /// same.

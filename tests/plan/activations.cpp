@@ -70,6 +70,8 @@ public:
 
   static void fields(Fields<Config>&) {}
 
+  static bool in_force(const Config&) { return true; }
+
   DataAndAttention(const Config&, const Args&) {}
 
   void rules(Rules& rules) const override {

@@ -1,6 +1,7 @@
 """`transformers` as the judge of config.json: what it takes for absent keys, the forms of its versions 4 and 5, models that
 are taken from a folder, and recipes that describe another model."""
 
+import itertools
 import json
 import pathlib
 import sys
@@ -27,8 +28,8 @@ def values(folder, config):
     """The section `model` that recipe from-hf makes of a config.json, without comments."""
     (folder / "config.json").write_text(json.dumps(config))
     lines = program.run("recipe", "from-hf", folder).splitlines()
-    section = lines[lines.index("[model]") + 1:lines.index("[tokenizer]") - 1]
-    return sorted(line.split("  #")[0] for line in section)
+    section = itertools.takewhile(lambda line: not line.startswith("["), lines[lines.index("[model]") + 1:])
+    return sorted(line.split("  #")[0] for line in section if line)
 
 
 def complete(folder, fields):

@@ -32,13 +32,6 @@ void refuse_folder(const std::filesystem::path& file) {
             " --resume` goes on with it, `megahost plan " + run + "` compares it with its plan"
     );
   }
-  if (fs::exists(file / "config.json", ignored)) {
-    throw Error(
-        what,
-        "it looks like a Hugging Face folder: `megahost recipe from-hf " +
-            shell_word(file.string()) + " -o model.toml` makes a recipe of it"
-    );
-  }
   std::set<std::string> recipes;
   for (const auto& entry : fs::directory_iterator(file, ignored)) {
     const std::string extension = entry.path().extension().string();

@@ -155,6 +155,7 @@ int command_generate(const Invocation& invocation, Host& host) {
     std::printf("%s\n", object.dump().c_str());
   } else {
     std::puts("");
+    std::fflush(stdout); // the speed goes elsewhere, and comes after it
     say_speed(made, ids.size(), options);
   }
   return 0;

@@ -18,6 +18,7 @@ archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Co
 [ -n "$archive" ] || skip "apt of this machine knows no archive of Debian 12 (bookworm)"
 
 root=$(mktemp -d -p "${TMPDIR:-/var/tmp}" megahost-bare.XXXXXX)
+chmod 755 "$root"  # users of packages look through it
 trap 'rm -rf --one-file-system "$root"' EXIT
 trap 'exit 1' INT TERM
 [ "$(df --output=avail -k "$root" | tail -n 1)" -gt 15000000 ] || skip "$root has less than 15 GB of disk"

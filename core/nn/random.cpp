@@ -2,6 +2,7 @@
 
 #include "megahost/error.hpp"
 #include "megahost/parallel.hpp"
+#include "megahost/parameter.hpp"
 
 #include <ATen/Dispatch.h>
 
@@ -9,7 +10,6 @@
 #include <cmath>
 #include <numbers>
 #include <numeric>
-#include <utility>
 
 namespace mh {
 
@@ -61,26 +61,39 @@ std::array<float, 4> normals(const std::array<uint32_t, 4>& words) {
   return z;
 }
 
-} // namespace
-
-void standard_normals(uint64_t key, int64_t first, std::span<double> ret_values) {
+/// Numbers of which each four come from four words.
+template <class Number>
+void by_fours(
+    uint64_t key,
+    int64_t first,
+    std::span<double> ret_values,
+    std::array<Number, 4> (*four)(const std::array<uint32_t, 4>& words)
+) {
   const auto end = first + static_cast<int64_t>(ret_values.size());
   for (int64_t at = first; at < end;) {
-    const auto z = normals(philox(key, static_cast<uint64_t>(at / 4), 0));
+    const auto made = four(philox(key, static_cast<uint64_t>(at / 4), 0));
     for (int64_t lane = at % 4; lane < 4 && at < end; ++lane, ++at) {
-      ret_values[static_cast<size_t>(at - first)] = z[static_cast<size_t>(lane)];
+      ret_values[static_cast<size_t>(at - first)] = made[static_cast<size_t>(lane)];
     }
   }
 }
 
+std::array<double, 4> uniforms(const std::array<uint32_t, 4>& words) {
+  std::array<double, 4> u;
+  std::transform(words.begin(), words.end(), u.begin(), [](uint32_t word) {
+    return (word >> 8) * 0x1p-24;
+  });
+  return u;
+}
+
+} // namespace
+
+void standard_normals(uint64_t key, int64_t first, std::span<double> ret_values) {
+  by_fours(key, first, ret_values, &normals);
+}
+
 void standard_uniforms(uint64_t key, int64_t first, std::span<double> ret_values) {
-  const auto end = first + static_cast<int64_t>(ret_values.size());
-  for (int64_t at = first; at < end;) {
-    const auto words = philox(key, static_cast<uint64_t>(at / 4), 0);
-    for (int64_t lane = at % 4; lane < 4 && at < end; ++lane, ++at) {
-      ret_values[static_cast<size_t>(at - first)] = (words[static_cast<size_t>(lane)] >> 8) * 0x1p-24;
-    }
-  }
+  by_fours(key, first, ret_values, &uniforms);
 }
 
 void fill_rows(
@@ -103,36 +116,30 @@ void fill_rows(
   const auto strides = slice.strides();
   const int64_t inner = sizes.back();
   const int64_t rows = slice.numel() / inner;
-  AT_DISPATCH_FLOATING_TYPES_AND2(
-      at::kHalf,
-      at::kBFloat16,
-      slice.scalar_type(),
-      "fill_rows",
-      [&] {
-        auto* data = slice.mutable_data_ptr<scalar_t>();
-        parallel_for(0, rows, std::max<int64_t>(1, 8192 / inner), [&](int64_t begin, int64_t end) {
-          std::vector<double> values(static_cast<size_t>(inner));
-          for (int64_t row = begin; row < end; ++row) {
-            // Where this row starts, in the slice and in the global tensor.
-            int64_t rest = row;
-            int64_t local = 0;
-            int64_t global = offset.back();
-            int64_t global_stride = global_shape.back();
-            for (int64_t d = slice.dim() - 2; d >= 0; --d) {
-              const int64_t at_d = rest % sizes[d];
-              rest /= sizes[d];
-              local += at_d * strides[d];
-              global += (at_d + offset[static_cast<size_t>(d)]) * global_stride;
-              global_stride *= global_shape[static_cast<size_t>(d)];
-            }
-            write(global, values);
-            std::transform(values.begin(), values.end(), data + local, [](double value) {
-              return static_cast<scalar_t>(value);
-            });
-          }
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, slice.scalar_type(), "fill_rows", [&] {
+    auto* data = slice.mutable_data_ptr<scalar_t>();
+    parallel_for(0, rows, std::max<int64_t>(1, 8192 / inner), [&](int64_t begin, int64_t end) {
+      std::vector<double> values(static_cast<size_t>(inner));
+      for (int64_t row = begin; row < end; ++row) {
+        // Where this row starts, in the slice and in the global tensor.
+        int64_t rest = row;
+        int64_t local = 0;
+        int64_t global = offset.back();
+        int64_t global_stride = global_shape.back();
+        for (int64_t d = slice.dim() - 2; d >= 0; --d) {
+          const int64_t at_d = rest % sizes[d];
+          rest /= sizes[d];
+          local += at_d * strides[d];
+          global += (at_d + offset[static_cast<size_t>(d)]) * global_stride;
+          global_stride *= global_shape[static_cast<size_t>(d)];
+        }
+        write(global, values);
+        std::transform(values.begin(), values.end(), data + local, [](double value) {
+          return static_cast<scalar_t>(value);
         });
       }
-  );
+    });
+  });
 }
 
 void fill_normal(
@@ -142,12 +149,7 @@ void fill_normal(
     const std::vector<int64_t>& global_shape,
     const std::vector<int64_t>& offset
 ) {
-  fill_rows(std::move(slice), global_shape, offset, [&](int64_t first, std::span<double> values) {
-    standard_normals(key, first, values);
-    for (double& value : values) {
-      value *= std;
-    }
-  });
+  Init::normal(std).fill(slice, key, global_shape, offset);
 }
 
 } // namespace mh

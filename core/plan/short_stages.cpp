@@ -32,10 +32,8 @@ Recipe shortened(const PlanTarget& target, int64_t stages, int64_t layers) {
   parallel.pipeline = stages;
   parallel.virtual_stages = 1;
   for (const auto* strategy : target.host.known(Kind::strategy)) {
-    for (const Field& field : strategy->schema.fields) {
-      if (field.mechanism == Mechanism::schedule) {
-        parallel.schedule = plugin_named(field.default_value); // takes one chunk a stage
-      }
+    if (const Field* field = strategy->schema.find(Mechanism::schedule)) {
+      parallel.schedule = plugin_named(field->default_value); // takes one chunk a stage
     }
   }
   parallel.pipeline_layout = "even";

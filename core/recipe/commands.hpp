@@ -57,6 +57,9 @@ struct Difference {
 /// The keys in which two resolved recipes differ, one line for each side; empty if there are none.
 [[nodiscard]] std::string diff_recipes(const Recipe& left, const Recipe& right);
 
+/// The section `parallel` of one rank: degrees, and what the core reads of strategies.
+[[nodiscard]] Table one_rank(const Schema& parallel);
+
 /// Most that `scale_recipe` leaves of a model.
 struct ScaleLimits {
   int64_t layers = 4;

@@ -15,8 +15,9 @@ Conditions::Conditions(
     : tree_(tree)
     , facts_(facts)
     , problems_(problems) {
+  static const Schema kNone;
   const auto parallel = schemas.find("parallel");
-  parallel_ = parallel == schemas.end() ? nullptr : &parallel->second;
+  parallel_ = parallel == schemas.end() ? &kNone : &parallel->second;
   for (const Problem& problem : problems) {
     refused_.push_back(problem.key);
     if (const auto meaning = meaning_of(problem.key, schemas); meaning && !meaning->key.empty()) {
@@ -85,7 +86,7 @@ void Conditions::divides(
 
 int64_t Conditions::degree(MeshAxis axis) const {
   int64_t most = 0;
-  for (const Field& field : parallel_ ? parallel_->fields : std::vector<Field>()) {
+  for (const Field& field : parallel_->fields) {
     if (field.degree && field.along == axis) {
       most = std::max(most, integer("parallel." + field.name));
     }
@@ -97,7 +98,7 @@ int64_t Conditions::degree(MeshAxis axis) const {
 }
 
 std::string Conditions::degree_key(MeshAxis axis) const {
-  for (const Field& field : parallel_ ? parallel_->fields : std::vector<Field>()) {
+  for (const Field& field : parallel_->fields) {
     if (field.degree && field.along == axis) {
       return "parallel." + field.name;
     }
@@ -107,7 +108,7 @@ std::string Conditions::degree_key(MeshAxis axis) const {
 
 std::vector<std::string> Conditions::degree_keys() const {
   std::vector<std::string> keys;
-  for (const Field& field : parallel_ ? parallel_->fields : std::vector<Field>()) {
+  for (const Field& field : parallel_->fields) {
     const bool dense = field.along == MeshAxis::tp || field.along == MeshAxis::pp ||
                        field.along == MeshAxis::cp || field.along == MeshAxis::dp;
     if (field.degree && dense) {

@@ -93,29 +93,6 @@ Table scale_model(const Value& tree, const ScaleLimits& limits) {
   return model;
 }
 
-/// The layout of one rank: degrees, and what the core reads of strategies.
-Table one_rank(const Schema& parallel) {
-  Table layout;
-  for (const Field& field : parallel.fields) {
-    if (field.degree) {
-      layout.set(field.name, 1);
-    } else if (field.mechanism != Mechanism::none) {
-      layout.set(field.name, field.default_value);
-    }
-  }
-  return layout;
-}
-
-/// The key of a mechanism; "" if no strategy declares it.
-std::string key_of(const Schema& parallel, Mechanism mechanism) {
-  for (const Field& field : parallel.fields) {
-    if (field.mechanism == mechanism) {
-      return field.name;
-    }
-  }
-  return "";
-}
-
 /// An axis of the mesh in a layout that shrinks.
 struct Axis {
   std::string name; ///< the key by which the recipe gives it ranks; "" if none is known
@@ -176,9 +153,9 @@ Table scaled_layout(
     }
   }
   const auto keep = [&](Mechanism mechanism) {
-    const std::string key = key_of(parallel, mechanism);
-    if (const Value* value = tree.find_path("parallel." + key); value && !key.empty()) {
-      layout.set(key, *value);
+    const Field* field = parallel.find(mechanism);
+    if (const Value* value = field ? tree.find_path("parallel." + field->name) : nullptr) {
+      layout.set(field->name, *value);
     }
   };
   // Experts are dealt out over whatever ranks a stage has.
@@ -199,7 +176,8 @@ Table scaled_layout(
     keep(Mechanism::zero);
   }
   if (const int64_t stages = axes[1].degree; stages > 1) {
-    const std::string key = key_of(parallel, Mechanism::virtual_stages);
+    const Field* stage_chunks = parallel.find(Mechanism::virtual_stages);
+    const std::string key = stage_chunks ? stage_chunks->name : "";
     const int64_t chunks = std::clamp<int64_t>(
         integer(tree, ("parallel." + key).c_str()), 1, std::max<int64_t>(1, layers / stages)
     );
@@ -232,6 +210,18 @@ Layer layer_of(const std::string& name, Value tree) {
 }
 
 } // namespace
+
+Table one_rank(const Schema& parallel) {
+  Table layout;
+  for (const Field& field : parallel.fields) {
+    if (field.degree) {
+      layout.set(field.name, 1);
+    } else if (field.mechanism != Mechanism::none) {
+      layout.set(field.name, field.default_value);
+    }
+  }
+  return layout;
+}
 
 Layer check_layer(const Value& tree, const Schema& model, const Schema& parallel) {
   constexpr int64_t kHeads = 12, kHeadDim = 20, kHidden = kHeads * kHeadDim, kSeq = 96;

@@ -18,6 +18,13 @@ const Field* Schema::find(std::string_view name) const {
   return found == fields.end() ? nullptr : &*found;
 }
 
+const Field* Schema::find(Mechanism mechanism) const {
+  const auto found = std::find_if(fields.begin(), fields.end(), [mechanism](const Field& field) {
+    return field.mechanism == mechanism;
+  });
+  return found == fields.end() ? nullptr : &*found;
+}
+
 namespace {
 
 std::string bound(double number) {

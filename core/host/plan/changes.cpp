@@ -140,13 +140,9 @@ void add_sets(std::vector<std::string>& ret_sets, const std::string& section, co
 }
 
 std::string schedule_set(const Schema& parallel, const std::string& schedule) {
-  for (const Field& field : parallel.fields) {
-    if (field.mechanism == Mechanism::schedule) {
-      return "parallel." + field.name + "=" + schedule;
-    }
-  }
-  MH_ASSERT(false, "a schedule without a strategy that reads it");
-  return "";
+  const Field* field = parallel.find(Mechanism::schedule);
+  MH_ASSERT(field != nullptr, "a schedule without a strategy that reads it");
+  return "parallel." + field->name + "=" + schedule;
 }
 
 std::string set_options(const std::vector<std::string>& sets) {

@@ -2,6 +2,7 @@
 
 #include "core/host/plan/changes.hpp"
 #include "core/plan/short_stages.hpp"
+#include "core/recipe/commands.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/train/seconds.hpp"
 #include "core/train/session.hpp"
@@ -367,13 +368,7 @@ private:
 
 Sets one_rank_sets(Host& host) {
   Sets sets;
-  for (const Field& field : shared_schema("parallel", host.known(Kind::strategy)).fields) {
-    if (field.degree) {
-      sets.push_back(number_set(("parallel." + field.name).c_str(), 1));
-    } else if (field.mechanism != Mechanism::none) {
-      add_sets(sets, "parallel", Table{{field.name, field.default_value}});
-    }
-  }
+  add_sets(sets, "parallel", one_rank(shared_schema("parallel", host.known(Kind::strategy))));
   sets.emplace_back("batch.micro=1");
   sets.push_back("recompute.use=" + std::string(plugin_section("recompute")->default_use));
   return sets;

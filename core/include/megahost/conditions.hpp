@@ -91,7 +91,7 @@ public:
 protected:
   const Value& tree_;
   const Facts& facts_;
-  const Schema* parallel_; ///< null if its schema is not known
+  const Schema* parallel_; ///< the section's fields; none if its schema is not known
   std::vector<Problem>& problems_;
   std::vector<std::string> refused_;
 };

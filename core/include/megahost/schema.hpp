@@ -113,6 +113,9 @@ struct MH_API Schema {
   std::vector<Check> checks;
 
   [[nodiscard]] const Field* find(std::string_view name) const;
+
+  /// The first that the core reads as this mechanism; null if there is none.
+  [[nodiscard]] const Field* find(Mechanism mechanism) const;
 };
 
 /// What is wrong with one key of a recipe.

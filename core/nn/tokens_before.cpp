@@ -6,6 +6,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -89,8 +90,8 @@ public:
     const int64_t inner_ranks = inner ? mesh.size(*inner) : 1;
     std::vector<std::vector<Run>> held; // by every rank, in the order in which conversions gather
     for (int64_t outer = 0; outer < outer_ranks; ++outer) {
-      const std::vector<Run> runs = dealt_out ? dealt(rule->deal, seq, outer_ranks, outer)
-                                              : std::vector<Run>{{0, seq}};
+      const std::vector<Run> runs =
+          dealt_out ? dealt(rule->deal, seq, outer_ranks, outer) : std::vector<Run>{{0, seq}};
       const int64_t part = count_of(runs) / inner_ranks;
       for (int64_t i = 0; i < inner_ranks; ++i) {
         held.push_back(cut(runs, i * part, (i + 1) * part));
@@ -108,8 +109,7 @@ public:
       sent_rows_ = std::max(sent_rows_, count_of(tails(runs, count)));
     }
     for (size_t rank = 0; rank < held.size(); ++rank) {
-      const auto rows =
-          laid_out(tails(held[rank], count), static_cast<int64_t>(rank) * sent_rows_);
+      const auto rows = laid_out(tails(held[rank], count), static_cast<int64_t>(rank) * sent_rows_);
       others_.insert(others_.end(), rows.begin(), rows.end());
     }
     for (const Rows& rows : own_) {
@@ -214,7 +214,8 @@ std::vector<Source> sources(const Split& split, int64_t back) {
 }
 
 /// Of each own token the row of the one `back` before it; zeros before the sample.
-at::Tensor shifted(const Split& split, const at::Tensor& x, const at::Tensor& others, int64_t back) {
+at::Tensor
+shifted(const Split& split, const at::Tensor& x, const at::Tensor& others, int64_t back) {
   std::vector<at::Tensor> parts;
   for (const Source& piece : sources(split, back)) {
     if (piece.of == Source::Of::nothing) {
@@ -233,7 +234,10 @@ at::Tensor shifted(const Split& split, const at::Tensor& x, const at::Tensor& ot
 /// or not it reads a row of another.
 struct LookBack : torch::autograd::Function<LookBack> {
   static variable_list forward(
-      AutogradContext* ctx, const at::Tensor& x, const c10::intrusive_ptr<Split>& split, int64_t count
+      AutogradContext* ctx,
+      const at::Tensor& x,
+      const c10::intrusive_ptr<Split>& split,
+      int64_t count
   ) {
     ctx->saved_data["split"] = c10::IValue::make_capsule(split);
     const at::Tensor others = split->gather(x);
@@ -296,19 +300,24 @@ std::vector<at::Tensor> TokensBefore::forward(const at::Tensor& x, StepContext& 
   if (!context.has_array("segments")) {
     return before;
   }
-  for (int64_t back = 1; back <= count_; ++back) {
-    const std::string key = "another document " + std::to_string(split->first_row()) + " " +
-                            std::to_string(count_) + " " + std::to_string(back);
-    at::Tensor other = context.cached(key, [&] { // [seq, batch]
-      const at::NoGradGuard no_grad;
-      const at::Tensor own = context.array("segments").narrow(0, split->first_row(), x.size(0));
-      return shifted(*split, own, split->gather(own), back).ne(own);
-    });
-    while (other.dim() < x.dim()) {
-      other = other.unsqueeze(-1);
+  const std::string key =
+      "another document " + std::to_string(split->first_row()) + " " + std::to_string(count_);
+  at::Tensor other = context.cached(key, [&] { // [count, seq, batch]
+    const at::NoGradGuard no_grad;
+    const at::Tensor own = context.array("segments").narrow(0, split->first_row(), x.size(0));
+    const at::Tensor others = split->gather(own);
+    std::vector<at::Tensor> masks;
+    for (int64_t back = 1; back <= count_; ++back) {
+      masks.push_back(shifted(*split, own, others, back).ne(own));
     }
-    at::Tensor& rows = before[static_cast<size_t>(back - 1)];
-    rows = rows.masked_fill(other, 0);
+    return at::stack(masks);
+  });
+  while (other.dim() <= x.dim()) {
+    other = other.unsqueeze(-1);
+  }
+  for (int64_t i = 0; i < count_; ++i) {
+    at::Tensor& rows = before[static_cast<size_t>(i)];
+    rows = rows.masked_fill(other.select(0, i), 0);
   }
   return before;
 }

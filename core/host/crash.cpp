@@ -43,7 +43,7 @@ struct Text {
 
 // What the handler reads.
 PluginPlace* g_main_thread = nullptr;
-Text<512> g_exception; // that std::terminate was called for
+Text<512> g_exception;            // that std::terminate was called for
 std::atomic<pid_t> g_crashing{0}; // the thread that describes its crash
 
 /// The plugin of the innermost frame of this thread that is a plugin's; null: none is.
@@ -118,7 +118,7 @@ void tell(const Message& message) {
     write_whole(STDERR_FILENO, text.view());
     return;
   }
-  text.add(R"({"text": ")");
+  text.add(R"({"crash": true, "text": ")");
   for (const char c : message.view()) {
     const bool plain = static_cast<unsigned char>(c) >= ' ' && c != '"' && c != '\\';
     text.add({plain ? &c : "'", 1});

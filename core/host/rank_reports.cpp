@@ -19,6 +19,7 @@ struct Said {
   bool started = false;
   std::optional<std::string> failure; ///< its sentence
   std::string hint;
+  bool crashed = false; ///< the failure is a signal
 };
 
 Said read_lines(const std::string& lines) {
@@ -33,6 +34,7 @@ Said read_lines(const std::string& lines) {
     if (json.contains("text")) {
       said.failure = json.value("text", "");
       said.hint = json.value("hint", "");
+      said.crashed = json.value("crash", false);
     }
   }
   return said;
@@ -63,11 +65,16 @@ Error explain_failure(const std::vector<EndedRank>& ranks, size_t first) {
   const Said said = read_lines(rank.lines);
   if (WIFSIGNALED(rank.status)) {
     const int signal = WTERMSIG(rank.status);
-    if (said.failure) { // core/host/crash.cpp
+    if (said.crashed) { // core/host/crash.cpp
       return Error(who + " was " + *said.failure, said.hint, 128 + signal);
     }
+    const std::string end =
+        who + " was ended by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
+    if (said.failure) {
+      return Error(end + " after it failed: " + *said.failure, said.hint, 128 + signal);
+    }
     return Error(
-        who + " was ended by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")",
+        end,
         signal == SIGKILL ? "the kernel kills processes when memory is full: see dmesg" : "",
         128 + signal
     );

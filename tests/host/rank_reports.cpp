@@ -61,6 +61,22 @@ TEST_CASE("a failure of one rank names it") {
   CHECK(said({{exited(5), later}, {ended_by(SIGKILL), "", true}}) == named);
 }
 
+TEST_CASE("a rank that fails, and is ended while it cleans up, is told with both") {
+  const Error failed = explain_failure({{ended_by(SIGABRT), kAbsent}, {exited(4), kLost}}, 0);
+  CHECK(
+      std::string(failed.what()) ==
+      "rank 0 of 2 was ended by signal 6 (Aborted) after it failed: no file absent"
+  );
+  CHECK(failed.hint() == "name one");
+  CHECK(failed.exit_code() == 128 + SIGABRT);
+  constexpr const char* kCrash =
+      R"({"crash": true, "text": "ended by signal 11 (Segmentation fault) outside of plugins", "hint": ""})";
+  CHECK(
+      said({{ended_by(SIGSEGV), kCrash}, {exited(4), kLost}}) ==
+      "rank 0 of 2 was ended by signal 11 (Segmentation fault) outside of plugins"
+  );
+}
+
 TEST_CASE("a rank that says nothing is named with its end") {
   const Error killed = explain_failure({{exited(4), kLost}, {ended_by(SIGKILL), kStarted}}, 1);
   CHECK(std::string(killed.what()).starts_with("rank 1 of 2 was ended by signal 9"));

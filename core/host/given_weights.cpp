@@ -163,9 +163,8 @@ void require_all_named(const ParameterStore& store, const std::vector<HfTensor>&
 /// Fills what this rank has of the model.
 ///
 /// Returns: for each map the name of a tensor of ours that this rank lacks, or nothing
-std::vector<std::string> fill_own(
-    const fs::path& path, Session& session, Host& host, const std::vector<HfTensor>& maps
-) {
+std::vector<std::string>
+fill_own(const fs::path& path, Session& session, Host& host, const std::vector<HfTensor>& maps) {
   const HfFolder folder(path);
   ParameterStore& store = session.model->parameters();
   if (maps.empty()) {
@@ -439,6 +438,13 @@ load_weights(const fs::path& folder, Session& session, Host& host, std::optional
     return std::string(is_hf_folder(folder) ? "Hugging Face" : "run");
   });
   if (kinds.front() == "Hugging Face") {
+    if (wanted) {
+      throw Error(
+          folder.string() + " is a Hugging Face folder, which has no steps",
+          "leave --step out",
+          exit_code::data
+      );
+    }
     load_hugging_face(folder, session, host);
     return {"Hugging Face folder " + folder.string(), true};
   }

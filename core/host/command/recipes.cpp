@@ -73,6 +73,7 @@ std::vector<Command> recipe_commands() {
             "FILE",
             "writes the recipe there instead of to standard output: TOML, Lua or JSON, as the "
             "file's name ends"},
+           {"--force", "", "replaces a file that is there"},
            kPlugin},
           {{"megahost recipe import-args train.sh -o mine.lua", ""},
            {"megahost recipe import-args 'pretrain_gpt.py --num-layers 2 --hidden-size 64 "
@@ -95,6 +96,7 @@ std::vector<Command> recipe_commands() {
             "FILE",
             "writes the recipe there instead of to standard output: TOML, Lua or JSON, as the "
             "file's name ends"},
+           {"--force", "", "replaces a file that is there"},
            kPlugin},
           {{"megahost recipe from-hf gpt2/ -o gpt2.lua", ""}},
       },

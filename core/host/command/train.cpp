@@ -143,6 +143,7 @@ std::vector<Command> training_commands() {
           {kRecipe},
           {
               {"--weights", "DIR", "run folder or Hugging Face folder"},
+              {"--step", "N", "checkpoint of this step of a run folder, instead of the newest"},
               {"--split",
                "SPLIT",
                "which share of the data is read (valid)",

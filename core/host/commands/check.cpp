@@ -61,15 +61,28 @@ std::vector<LayoutRow> rows_of(const Invocation& invocation, const Subject& subj
                              )
                            : parse_layouts(text);
   std::vector<LayoutRow> rows;
+  std::string refused; // why the first of them was
   for (const Layout& layout : layouts) {
     try {
       const Recipe recipe = subject.under(layout).recipe;
       rows.push_back({layout, recipe.parallel.ranks(), {}});
-    } catch (const Error&) {
+    } catch (const Error& error) {
       if (!all) {
         throw;
       }
+      if (refused.empty()) {
+        refused = layout.text + ": " + error.what();
+      }
     }
+  }
+  if (rows.empty()) {
+    throw Error(
+        "there is nothing to compare with one rank: " +
+            (layouts.empty() ? "--nproc " + std::to_string(ranks) + " allows no layout"
+                             : "this model refuses each layout of at most " +
+                                   std::to_string(ranks) + " ranks, the first being " + refused),
+        "give --nproc 2 or more, or name layouts by --layouts"
+    );
   }
   const auto large = std::find_if(rows.begin(), rows.end(), [&](const LayoutRow& row) {
     return row.ranks > ranks;

@@ -22,6 +22,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <optional>
 
 namespace mh {
 
@@ -124,8 +127,7 @@ void print(
   for (const LossValue& loss : losses) {
     std::string text = words("%s %.7f", loss.name.c_str(), loss.value);
     if (loss.main) {
-      text +=
-          words(" | perplexity %.4f | over %.0f ", perplexity(loss.value), loss.count) + what;
+      text += words(" | perplexity %.4f | over %.0f ", perplexity(loss.value), loss.count) + what;
     }
     output.line(text);
   }
@@ -243,6 +245,18 @@ void evaluate_samples(
   }
 }
 
+/// Before anything is computed that the file is for.
+void require_folder_of(const char* option, const std::string& file) {
+  const auto folder = std::filesystem::absolute(file).parent_path();
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    throw Error(
+        std::string(option) + ": there is no folder " + folder.string(),
+        "make it, or name a file in another one"
+    );
+  }
+}
+
 void check_options(const Invocation& invocation, int64_t world) {
   if (!invocation.has("--weights")) {
     throw Error("megahost eval needs --weights DIR", "give a run folder or a Hugging Face folder");
@@ -251,6 +265,9 @@ void check_options(const Invocation& invocation, int64_t world) {
   for (const char* option : {"--logits", "--gradients"}) {
     if (invocation.has(option) && !invocation.has("--ids")) {
       throw Error(std::string(option) + " needs --ids", "give the token ids to compute them for");
+    }
+    if (invocation.has(option)) {
+      require_folder_of(option, invocation.value(option));
     }
   }
   for (const char* option : {"--split", "--all"}) {
@@ -306,7 +323,11 @@ int command_eval(const Invocation& invocation, Host& host) {
     // A few ids are read before a machine's GEMMs could be timed.
     const auto unknown = ids ? UnknownMachine::own : UnknownMachine::measure;
     (void)session->share_gemm([unknown] { return chosen_gemm(unknown); });
-    const GivenWeights weights = load_weights(invocation.value("--weights"), *session, host);
+    std::optional<int64_t> step;
+    if (invocation.has("--step")) {
+      step = number_option(invocation, "--step", 0, 0, std::numeric_limits<int64_t>::max());
+    }
+    const GivenWeights weights = load_weights(invocation.value("--weights"), *session, host, step);
     if (ids) {
       evaluate_ids(invocation, *session, weights, output);
     } else {

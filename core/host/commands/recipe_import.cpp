@@ -49,6 +49,9 @@ std::string write_imported(
     std::fputs(text.c_str(), stdout);
   } else {
     LocalStorage disk;
+    if (!invocation.has("--force") && disk.kind(file) != Storage::Kind::none) {
+      throw Error(file + " is there already", "choose another -o, or replace it with --force");
+    }
     replace_file(disk, file, text);
   }
   return file;

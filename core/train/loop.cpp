@@ -34,11 +34,11 @@ ParameterStore& with_gradients(ParameterStore& store) {
 } // namespace
 
 TrainedWeights::TrainedWeights(Model& model, const Optimizer& optimizer, double weight_decay)
-    : held_(std::make_unique<Held>(Held{
+    : held_(new Held{
           model.parameters(),
           optimizer,
-          Weights(with_gradients(model.parameters()), optimizer, {.weight_decay = weight_decay})})
-      ) {}
+          Weights(with_gradients(model.parameters()), optimizer, {.weight_decay = weight_decay})}) {
+}
 
 TrainedWeights::~TrainedWeights() = default;
 TrainedWeights::TrainedWeights(TrainedWeights&&) noexcept = default;

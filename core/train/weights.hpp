@@ -47,6 +47,9 @@ public:
       const WeightOptions& options = {}
   );
 
+  Weights(const Weights&) = delete; ///< a copy's tensors would be the same ones
+  Weights& operator=(const Weights&) = delete;
+
   /// One optimizer step over all pieces; then the parameters have their new values, and the
   /// gradients are zero.
   void update(const Optimizer& optimizer, const Update& update);

@@ -1,15 +1,12 @@
 #include "core/checkpoint/checkpoint.hpp"
 
+#include "core/checkpoint/format.hpp"
 #include "core/formats/crc32c.hpp"
 #include "core/formats/printable.hpp"
-#include "core/mesh/collective_log.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <exception>
-#include <set>
 
 namespace mh {
 
@@ -24,23 +21,19 @@ constexpr const char* kChanged = " does not match its checksum";
   );
 }
 
-[[noreturn]] void mismatch(const Path& path, const std::string& why) {
-  throw Error(
-      path.string() + ": " + why,
-      "resume with the recipe that the checkpoint was made with",
-      exit_code::data
-  );
-}
-
 std::string of(const std::string& name) {
   return "tensor " + printable(name);
+}
+
+/// What `Weights::stored` and the scales of fp8 are called; all else is the model's.
+bool is_weight(const std::string& tensor) {
+  return !tensor.starts_with("optimizer.") && !tensor.starts_with("fp8.");
 }
 
 } // namespace
 
 /// A part of a chunk that goes into a part of a slice.
 struct Checkpoint::Need {
-  const StoredTensor* tensor;
   const Chunk* chunk;
   const Slice* slice;
 
@@ -72,25 +65,28 @@ Checkpoint::Checkpoint(Storage& storage, Path directory)
     : storage_(storage)
     , directory_(std::move(directory))
     , manifest_(read_manifest(
-          read_file(storage, directory_ / kManifestName, kLongestManifest),
+          get_text(storage, directory_ / kManifestName, kLongestManifest),
           (directory_ / kManifestName).string()
-      )) {}
-
-TensorFile Checkpoint::open(const std::string& file) const {
-  const Path path = directory_ / file;
-  const auto stored =
-      std::find_if(manifest_.files.begin(), manifest_.files.end(), [&file](const StoredFile& one) {
-        return one.name == file;
-      });
-  const uint64_t size = storage_.open(path)->size();
-  if (size != stored->size) {
-    refuse(
-        path,
-        std::to_string(size) + " bytes, expected " + std::to_string(stored->size) +
-            (size < stored->size ? ": it is cut short" : "")
+      )) {
+  for (const StoredTensor& tensor : manifest_.tensors) {
+    tensors_.push_back(
+        {tensor.name, scalar_type(tensor.dtype), tensor.shape, is_weight(tensor.name)}
     );
   }
-  return TensorFile(storage_, path);
+}
+
+TensorFile Checkpoint::open(const StoredFile& stored) const {
+  const Path path = directory_ / stored.name;
+  auto file = storage_.get(path);
+  const uint64_t size = file->size();
+  if (size != stored.size) {
+    refuse(
+        path,
+        std::to_string(size) + " bytes, expected " + std::to_string(stored.size) +
+            (size < stored.size ? ": it is cut short" : "")
+    );
+  }
+  return {std::move(file), path};
 }
 
 const TensorInfo&
@@ -119,7 +115,7 @@ void Checkpoint::verify() {
     }
   }
   for (const StoredFile& stored : manifest_.files) {
-    const TensorFile file = open(stored.name);
+    const TensorFile file = open(stored);
     auto& listed = in_file[stored.name];
     for (const auto& [name, place] : listed) {
       (void)locate(file, *place.first, *place.second);
@@ -145,136 +141,56 @@ void Checkpoint::verify() {
   }
 }
 
-std::map<std::string, std::vector<Checkpoint::Need>>
-Checkpoint::needs(const std::vector<Slice>& slices, OtherDtype other) const {
-  std::map<std::string, std::vector<Need>> by_file;
+std::map<std::string, std::map<Checkpoint::Place, std::vector<Checkpoint::Need>>>
+Checkpoint::needs(std::span<const Slice> slices, OtherDtype other) const {
+  std::map<std::string, std::map<Place, std::vector<Need>>> by_file;
   for (const Slice& slice : slices) {
     if (slice.local.numel() == 0) {
       continue;
     }
+    const at::ScalarType saved = require_fit(*this, slice).dtype;
+    if (saved != slice.local.scalar_type() && other == OtherDtype::refuse) {
+      refuse_misfit(
+          directory_,
+          of(slice.name) + " is " + std::string(dtype_name(dtype_of(saved))) + ", the model has " +
+              std::string(dtype_name(dtype_of(slice.local.scalar_type())))
+      );
+    }
     const StoredTensor* tensor = manifest_.find(slice.name);
-    if (tensor == nullptr) {
-      mismatch(directory_, "there is no " + of(slice.name));
-    }
-    if (tensor->shape != slice.global_shape) {
-      mismatch(
-          directory_,
-          of(slice.name) + " has shape " + shape_text(tensor->shape) + ", the model has " +
-              shape_text(slice.global_shape)
-      );
-    }
-    const Dtype dtype = dtype_of(slice.local.scalar_type());
-    if (tensor->dtype != dtype && other == OtherDtype::refuse) {
-      mismatch(
-          directory_,
-          of(slice.name) + " is " + std::string(dtype_name(tensor->dtype)) + ", the model has " +
-              std::string(dtype_name(dtype))
-      );
-    }
     for (const Chunk& chunk : tensor->chunks) {
-      const Need need{tensor, &chunk, &slice};
+      const Need need{&chunk, &slice};
       if (!need.is_empty()) {
-        by_file[chunk.file].push_back(need);
+        by_file[chunk.file][{tensor, &chunk}].push_back(need);
       }
     }
   }
   return by_file;
 }
 
-void Checkpoint::require_fit(const std::vector<Slice>& slices, OtherDtype other) const {
-  (void)needs(slices, other);
-}
-
-std::vector<std::string>
-Checkpoint::unused(const std::vector<Slice>& slices, const Ranks& ranks) const {
-  std::set<std::string> asked;
-  for (const Slice& slice : slices) {
-    asked.insert(slice.name);
-  }
-  const auto marks = together(ranks, [&] {
-    std::string mine;
-    for (const StoredTensor& tensor : manifest_.tensors) {
-      mine += asked.contains(tensor.name) ? 'x' : '.';
-    }
-    return mine;
-  });
-  std::vector<std::string> names;
-  for (size_t i = 0; i < manifest_.tensors.size(); ++i) {
-    if (std::none_of(marks.begin(), marks.end(), [i](const auto& mine) {
-          return mine[i] == 'x';
-        })) {
-      names.push_back(manifest_.tensors[i].name);
-    }
-  }
-  return names;
-}
-
-void Checkpoint::load(const std::vector<Slice>& slices, OtherDtype other) {
+void Checkpoint::load(std::span<const Slice> slices, OtherDtype other) {
   const at::NoGradGuard no_grad;
-  for (const auto& [name, wanted] : needs(slices, other)) {
-    const TensorFile file = open(name);
-    for (const Need& need : wanted) {
-      const at::Tensor chunk = file.read(locate(file, *need.tensor, *need.chunk));
-      if (crc32c(bytes_of(chunk)) != need.chunk->crc32c) {
-        refuse(file.path(), of(need.tensor->name) + kChanged);
+  const auto wanted = needs(slices, other);
+  for (const StoredFile& stored : manifest_.files) {
+    const auto chunks = wanted.find(stored.name);
+    if (chunks == wanted.end()) {
+      continue;
+    }
+    const TensorFile file = open(stored);
+    for (const auto& [place, users] : chunks->second) {
+      const auto& [tensor, chunk] = place;
+      const at::Tensor read = file.read(locate(file, *tensor, *chunk));
+      if (crc32c(bytes_of(read)) != chunk->crc32c) {
+        refuse(file.path(), of(tensor->name) + kChanged);
       }
-      need.cut(need.slice->local, need.slice->offset).copy_(need.cut(chunk, need.chunk->offset));
+      for (const Need& need : users) {
+        need.cut(need.slice->local, need.slice->offset).copy_(need.cut(read, chunk->offset));
+      }
     }
   }
 }
 
 at::Tensor Checkpoint::tensor(const std::string& name) {
-  const StoredTensor* stored = manifest_.find(name);
-  if (stored == nullptr) {
-    mismatch(directory_, "there is no " + of(name));
-  }
-  Slice whole{name, stored->shape, std::vector<int64_t>(stored->shape.size()), {}};
-  whole.local = at::empty(stored->shape, at::TensorOptions(scalar_type(stored->dtype)));
-  load({whole});
-  return whole.local;
-}
-
-std::optional<int64_t> load_newest(
-    Storage& storage,
-    const StepFolder& folder,
-    const std::vector<int64_t>& steps,
-    const std::function<void(Checkpoint&)>& judge,
-    const std::function<void(Checkpoint&)>& load,
-    const Ranks& ranks
-) {
-  const auto first = on_first(ranks, [&steps] { return nlohmann::json(steps).dump(); });
-  std::exception_ptr refusal; // not because of damage
-  const auto open_and_load = [&](const Path& path) {
-    std::optional<Checkpoint> saved;
-    together(ranks, [&] {
-      saved.emplace(storage, path);
-      return std::string();
-    });
-    try {
-      judge(*saved);
-    } catch (const Error&) {
-      refusal = std::current_exception();
-      return;
-    }
-    together(ranks, [&] {
-      load(*saved);
-      return std::string();
-    });
-  };
-  const auto step = folder.newest(
-      nlohmann::json::parse(first).get<std::vector<int64_t>>(),
-      [&](const Path& path) {
-        try {
-          open_and_load(path);
-        } catch (const CollectiveError&) { // a rank is lost: that says nothing of the checkpoint
-          refusal = std::current_exception();
-        }
-      }
-  );
-  if (refusal) {
-    std::rethrow_exception(refusal);
-  }
-  return step;
+  return whole_tensor(*this, name);
 }
 
 StepFolder::Verify whole_checkpoint(Storage& storage) {

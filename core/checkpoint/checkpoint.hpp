@@ -1,39 +1,28 @@
 #pragma once
-/// Checkpoints: a directory of safetensors files and a manifest, written whole or not at all, of
-/// global tensors of which each rank holds slices. A checkpoint written under one layout loads
+/// Our own checkpoints: a folder of safetensors files and a manifest, written whole or not at all,
+/// of global tensors of which each rank holds slices. A checkpoint written under one layout loads
 /// under any other.
 ///
-///     mh::StepFolder folder(storage, "runs/a/checkpoints", warn);
+///     mh::StepFolder folder(storage, "runs/a/checkpoints", mh::kManifestName, warn);
 ///     folder.recover();
 ///     mh::write_checkpoint(storage, folder, step, state, slices);
 ///     folder.keep_last(3, mh::whole_checkpoint(storage));
 ///     ...
-///     const auto step = mh::load_newest(storage, folder, folder.steps(),
-///         [&](mh::Checkpoint& saved) { saved.require_fit(slices); },
-///         [&](mh::Checkpoint& saved) { saved.load(slices); });
+///     mh::Checkpoint(storage, folder.path(step)).load(slices);
 
 #include "core/checkpoint/manifest.hpp"
 #include "core/checkpoint/tensors.hpp"
-#include "core/mesh/agree.hpp"
 #include "core/storage/step_folder.hpp"
+#include "megahost/checkpoint_format.hpp"
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
 #include <map>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mh {
-
-/// This rank's part of a global tensor: a parameter, a master weight, an optimizer's state.
-struct Slice {
-  std::string name;
-  std::vector<int64_t> global_shape;
-  std::vector<int64_t> offset;
-  at::Tensor local; ///< any device and strides; its sizes are the slice's shape
-};
 
 /// Writes and commits a checkpoint. A slice that several ranks hold is written by one of them. The
 /// state is rank 0's.
@@ -47,14 +36,14 @@ void write_checkpoint(
     StepFolder& folder,
     int64_t step,
     const nlohmann::json& state,
-    const std::vector<Slice>& slices,
+    std::span<const Slice> slices,
     const Ranks& ranks = {}
 );
 
 /// How `load` treats a slice of another dtype than the saved tensor's.
 enum class OtherDtype : uint8_t { refuse, convert };
 
-class Checkpoint {
+class Checkpoint final : public CheckpointReader {
 public:
   /// Reads the manifest.
   ///
@@ -63,59 +52,40 @@ public:
 
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
 
+  [[nodiscard]] Path path() const override { return directory_; }
+
+  [[nodiscard]] const std::vector<CheckpointTensor>& tensors() const override { return tensors_; }
+
+  [[nodiscard]] std::string state() const override { return manifest_.state.dump(); }
+
+  void read(std::span<const Slice> slices) override { load(slices, OtherDtype::convert); }
+
   /// Reads every byte and compares it with the manifest.
   void verify();
 
   /// Fills the slices. Names, global shapes and dtypes are checked before any value changes. Each
   /// chunk is read once, with its checksum: where one is damaged, some slices have new values; load
   /// another checkpoint into all of them, or give up.
-  void load(const std::vector<Slice>& slices, OtherDtype other = OtherDtype::refuse);
-
-  /// Checks the names, global shapes and dtypes of the slices; reads no data.
-  ///
-  /// Throws:  mh::Error naming the first tensor that differs
-  void require_fit(const std::vector<Slice>& slices, OtherDtype other = OtherDtype::refuse) const;
-
-  /// Tensors of the checkpoint that none of the ranks' slices asks for.
-  ///
-  /// Ranks:   all of `ranks`; each gives its own slices
-  [[nodiscard]] std::vector<std::string>
-  unused(const std::vector<Slice>& slices, const Ranks& ranks = {}) const;
+  void load(std::span<const Slice> slices, OtherDtype other = OtherDtype::refuse);
 
   /// A whole global tensor on the CPU.
   [[nodiscard]] at::Tensor tensor(const std::string& name);
 
 private:
   struct Need;
-  [[nodiscard]] TensorFile open(const std::string& file) const;
+  [[nodiscard]] TensorFile open(const StoredFile& stored) const;
   [[nodiscard]] const TensorInfo&
   locate(const TensorFile& file, const StoredTensor& tensor, const Chunk& chunk) const;
-  /// What the slices need, by file.
-  [[nodiscard]] std::map<std::string, std::vector<Need>>
-  needs(const std::vector<Slice>& slices, OtherDtype other) const;
+  using Place = std::pair<const StoredTensor*, const Chunk*>;
+  /// What the slices need, by file and chunk.
+  [[nodiscard]] std::map<std::string, std::map<Place, std::vector<Need>>>
+  needs(std::span<const Slice> slices, OtherDtype other) const;
 
   Storage& storage_;
   Path directory_;
   Manifest manifest_;
+  std::vector<CheckpointTensor> tensors_;
 };
-
-/// Loads the newest of `steps` that is whole, and says each newer one that is not. Nothing is read
-/// twice: a checkpoint turns out to be damaged while it is loaded, and the one before it is loaded
-/// over it.
-///
-/// `judge` looks at a checkpoint's manifest; what it throws is thrown on, as the checkpoint is
-/// whole and not for this run. Where `load` throws, the checkpoint is damaged.
-///
-/// Throws:  mh::Error (exit code 5) if there are steps and none is whole
-/// Ranks:   all, `judge` too; rank 0's steps count
-[[nodiscard]] std::optional<int64_t> load_newest(
-    Storage& storage,
-    const StepFolder& folder,
-    const std::vector<int64_t>& steps,
-    const std::function<void(Checkpoint&)>& judge,
-    const std::function<void(Checkpoint&)>& load,
-    const Ranks& ranks = {}
-);
 
 /// For `StepFolder`: passes a directory whose every byte is as it was written.
 [[nodiscard]] StepFolder::Verify whole_checkpoint(Storage& storage);

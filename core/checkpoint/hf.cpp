@@ -1,16 +1,13 @@
 #include "core/checkpoint/hf.hpp"
 
-#include "core/checkpoint/tensors.hpp"
+#include "core/checkpoint/format.hpp"
 #include "core/formats/hf_index.hpp"
 #include "core/formats/json.hpp"
 #include "core/formats/printable.hpp"
-#include "core/storage/local.hpp"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
+#include <ATen/core/grad_mode.h>
 
-#include <algorithm>
-#include <cstdint>
+#include <nlohmann/json.hpp>
 
 namespace mh {
 
@@ -18,31 +15,37 @@ namespace {
 
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kConfig = "config.json";
 constexpr uint64_t kLongestJson = 100 << 20;
+
+std::optional<std::string> config_text(Storage& storage, const Path& folder) {
+  const Path path = folder / kConfig;
+  return storage.contains(path) ? std::optional(get_text(storage, path, kLongestJson))
+                                : std::nullopt;
+}
+
+/// Constants of old checkpoints, and an output layer that is the embedding, are no weights.
+bool is_weight(const std::string& name, bool tied) {
+  return !name.ends_with(".attn.bias") && !name.ends_with(".attn.masked_bias") &&
+         !name.ends_with(".rotary_emb.inv_freq") && !(tied && name == "lm_head.weight");
+}
 
 } // namespace
 
-bool is_hf_folder(const Path& folder) {
-  LocalStorage disk;
-  return disk.kind(folder / kIndex) != Storage::Kind::none ||
-         disk.kind(folder / kSingle) != Storage::Kind::none;
-}
-
-HfFolder::HfFolder(const Path& folder)
+HfFolder::HfFolder(Storage& storage, const Path& folder)
     : folder_(folder) {
-  LocalStorage disk;
   const Path index_path = folder / kIndex;
-  if (disk.kind(index_path) != Storage::Kind::none) {
+  if (storage.contains(index_path)) {
     const HfIndex index =
-        read_hf_index(read_file(disk, index_path, kLongestJson), index_path.string());
+        read_hf_index(get_text(storage, index_path, kLongestJson), index_path.string());
     std::map<std::string, std::vector<std::string>> tensors_of;
     for (const std::string& file : index.files) {
-      tensors_of[file] = add(file);
+      tensors_of[file] = add(storage, file);
     }
     check_hf_index(index, tensors_of, index_path.string());
-    return;
-  }
-  if (disk.kind(folder / kSingle) == Storage::Kind::none) {
+  } else if (storage.contains(folder / kSingle)) {
+    (void)add(storage, kSingle);
+  } else {
     throw Error(
         folder.string() + ": neither " + kSingle + " nor " + kIndex,
         "give the folder of a model in safetensors format; for a pytorch_model.bin, load it in "
@@ -51,63 +54,77 @@ HfFolder::HfFolder(const Path& folder)
         exit_code::data
     );
   }
-  (void)add(kSingle);
-}
-
-std::vector<std::string> HfFolder::add(const std::string& file) {
-  const Path path = folder_ / file;
-  const auto mapped = std::make_shared<const MappedFile>(path);
-  const std::span<const std::byte> bytes = mapped->bytes();
-  const auto read = [bytes](uint64_t offset, std::span<std::byte> into) {
-    std::copy_n(bytes.begin() + static_cast<int64_t>(offset), into.size(), into.begin());
-  };
-  std::vector<std::string> names;
-  for (const TensorInfo& info : read_safetensors(read, bytes.size(), path.string()).tensors) {
-    names.push_back(info.name);
-    places_.try_emplace(info.name, Place{mapped, info});
-  }
-  return names;
-}
-
-nlohmann::json HfFolder::config() const {
-  LocalStorage disk;
-  const Path path = folder_ / "config.json";
-  return parse_json(read_file(disk, path, kLongestJson), path.string());
-}
-
-std::vector<std::string> HfFolder::names() const {
-  std::vector<std::string> names;
+  const auto config = config_text(storage, folder);
+  const nlohmann::json json =
+      config ? parse_json(*config, (folder / kConfig).string()) : nlohmann::json::object();
+  const bool tied = json.is_object() && json.value("tie_word_embeddings", false);
   for (const auto& [name, place] : places_) {
-    names.push_back(name);
-  }
-  return names;
-}
-
-const TensorInfo* HfFolder::find(const std::string& name) const {
-  const auto place = places_.find(name);
-  return place == places_.end() ? nullptr : &place->second.info;
-}
-
-at::Tensor HfFolder::tensor(const std::string& name) const {
-  const auto place = places_.find(name);
-  if (place == places_.end()) {
-    throw Error(
-        folder_.string() + ": there is no tensor " + printable(name),
-        "give a folder whose model has the recipe's architecture",
-        exit_code::data
+    tensors_.push_back(
+        {name, scalar_type(place.info.dtype), place.info.shape, is_weight(name, tied)}
     );
   }
-  const auto& [file, info] = place->second;
-  const auto options = at::TensorOptions(scalar_type(info.dtype));
-  const auto bytes = file->bytes().subspan(info.offset, info.bytes);
-  const auto element = static_cast<uintptr_t>(dtype_bits(info.dtype) / 8);
-  if (bytes.empty() || reinterpret_cast<uintptr_t>(bytes.data()) % element != 0) {
-    at::Tensor copy = at::empty(info.shape, options);
-    std::copy(bytes.begin(), bytes.end(), bytes_of(copy).begin());
-    return copy;
+}
+
+std::vector<std::string> HfFolder::add(Storage& storage, const std::string& file) {
+  const Path path = folder_ / file;
+  const auto opened = std::make_shared<const TensorFile>(storage.get(path), path);
+  std::vector<std::string> names;
+  for (const TensorInfo& info : opened->header().tensors) {
+    names.push_back(info.name);
+    places_.try_emplace(info.name, Place{opened, info});
   }
-  const auto keep = [held = file](void*) {};
-  return at::from_blob(bytes.data(), info.shape, keep, options);
+  return names;
+}
+
+const CheckpointTensor* HfFolder::find(std::string_view name) const {
+  if (const auto* tensor = CheckpointReader::find(name)) {
+    return tensor;
+  }
+  return CheckpointReader::find(name.substr(name.find('.') + 1));
+}
+
+void HfFolder::read(std::span<const Slice> slices) {
+  const at::NoGradGuard no_grad;
+  for (const Slice& slice : slices) {
+    const CheckpointTensor& tensor = require_fit(*this, slice);
+    if (slice.local.numel() == 0) {
+      continue;
+    }
+    const auto& [file, info] = places_.find(tensor.name)->second;
+    if (info.shape.empty()) {
+      slice.local.copy_(file->read(info));
+      continue;
+    }
+    at::Tensor rows = file->rows(info, slice.offset[0], slice.local.size(0));
+    for (size_t d = 1; d < slice.offset.size(); ++d) {
+      const auto dim = static_cast<int64_t>(d);
+      rows = rows.narrow(dim, slice.offset[d], slice.local.size(dim));
+    }
+    slice.local.copy_(rows);
+  }
+}
+
+void HuggingFaceFormat::conditions(Conditions& c) {
+  if (c.facts().trains && c.sound({"checkpoint.use"})) {
+    c.report(
+        {"checkpoint.use"},
+        "checkpoint.use is " + c.word("checkpoint.use") + ", a format that is only read",
+        "--weights reads such a folder whatever a run is saved in"
+    );
+  }
+}
+
+bool HuggingFaceFormat::detect(const Path& folder) const {
+  return storage_.contains(folder / kIndex) || storage_.contains(folder / kSingle);
+}
+
+std::unique_ptr<CheckpointReader>
+HuggingFaceFormat::open(const Path& folder, std::optional<int64_t>) const {
+  return std::make_unique<HfFolder>(storage_, folder);
+}
+
+std::optional<std::string> HuggingFaceFormat::config(const Path& folder) const {
+  return config_text(storage_, folder);
 }
 
 } // namespace mh

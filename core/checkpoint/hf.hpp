@@ -2,58 +2,77 @@
 /// A Hugging Face model folder: `config.json` and `model.safetensors`, or several files with an
 /// index.
 
-#include "core/formats/safetensors.hpp"
-#include "core/storage/mapped_file.hpp"
-
-#include <ATen/core/Tensor.h>
-
-#include <nlohmann/json.hpp>
+#include "core/checkpoint/tensors.hpp"
+#include "megahost/checkpoint_format.hpp"
+#include "megahost/conditions.hpp"
+#include "megahost/schema.hpp"
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace mh {
 
-class HfFolder {
+class HfFolder final : public CheckpointReader {
 public:
-  /// Maps the files and checks every header and the index; no tensor is read yet.
+  /// Opens the files and checks every header and the index; no tensor is read yet.
   ///
   /// Throws:  mh::Error (exit code 5) if there are no safetensors files, or a file breaks its
   /// format
-  explicit HfFolder(const Path& folder);
+  HfFolder(Storage& storage, const Path& folder);
 
-  [[nodiscard]] const Path& path() const { return folder_; }
+  [[nodiscard]] Path path() const override { return folder_; }
 
-  /// The contents of config.json. Throws:  mh::Error if it is missing or no JSON
-  [[nodiscard]] nlohmann::json config() const;
+  [[nodiscard]] const std::vector<CheckpointTensor>& tensors() const override { return tensors_; }
 
-  /// Names of all tensors, sorted.
-  [[nodiscard]] std::vector<std::string> names() const;
-  /// Its dtype and shape, or nullptr.
-  [[nodiscard]] const TensorInfo* find(const std::string& name) const;
-  /// A CPU tensor whose bytes are the mapped file's, read when they are first used; it may outlive
-  /// the folder, and may be written to without changing the file. A copy where the file is not
-  /// aligned.
-  ///
-  /// Throws:  mh::Error (exit code 5) if there is no such tensor
-  [[nodiscard]] at::Tensor tensor(const std::string& name) const;
+  [[nodiscard]] TensorNames names() const override { return TensorNames::hugging_face; }
+
+  /// Some checkpoints are of the bare model: their names lack the prefix "transformer." or
+  /// "model.".
+  [[nodiscard]] const CheckpointTensor* find(std::string_view name) const override;
+
+  /// Reads the rows that a slice needs of its tensor's first dimension, and no others.
+  void read(std::span<const Slice> slices) override;
 
 private:
   struct Place {
-    std::shared_ptr<const MappedFile> file;
+    std::shared_ptr<const TensorFile> file;
     TensorInfo info;
   };
 
-  /// Maps a file and enters its tensors; returns their names.
-  std::vector<std::string> add(const std::string& file);
+  /// Opens a file and enters its tensors; returns their names.
+  std::vector<std::string> add(Storage& storage, const std::string& file);
 
   Path folder_;
-  std::map<std::string, Place> places_;
+  std::map<std::string, Place, std::less<>> places_;
+  std::vector<CheckpointTensor> tensors_;
 };
 
-/// Whether a folder looks like one of Hugging Face's: it has model.safetensors or its index.
-[[nodiscard]] bool is_hf_folder(const Path& folder);
+class HuggingFaceFormat final : public CheckpointFormat {
+public:
+  struct Config {};
+
+  static void fields(Fields<Config>&) {}
+
+  /// Refuses recipes that would save in it.
+  static void conditions(Conditions& c);
+
+  HuggingFaceFormat(const Config&, const Args& args)
+      : storage_(args.storage) {}
+
+  [[nodiscard]] std::string about() const override { return "Hugging Face folder"; }
+
+  [[nodiscard]] std::string mark() const override { return "model.safetensors"; }
+
+  [[nodiscard]] bool detect(const Path& folder) const override;
+  [[nodiscard]] std::unique_ptr<CheckpointReader>
+  open(const Path& folder, std::optional<int64_t> step) const override;
+  [[nodiscard]] std::optional<std::string> config(const Path& folder) const override;
+
+private:
+  Storage& storage_;
+};
 
 } // namespace mh

@@ -77,7 +77,8 @@ WrittenTensors write_tensors(
     Storage& storage,
     const Path& path,
     const std::vector<NamedTensor>& tensors,
-    std::map<std::string, std::string> metadata
+    std::map<std::string, std::string> metadata,
+    Storage::Existing existing
 ) {
   std::vector<TensorInfo> infos;
   std::map<std::string, const at::Tensor*> by_name;
@@ -93,22 +94,22 @@ WrittenTensors write_tensors(
   written.file.name = path.filename().string();
   written.file.size = layout.file_bytes;
   written.file.crc32c = crc32c(layout.header);
-  const auto file = storage.create(path);
-  write_all(*file, std::as_bytes(std::span(layout.header)), path);
+  const auto file = storage.put(path, existing);
+  file->write(std::as_bytes(std::span(layout.header)));
   for (const TensorInfo& info : layout.tensors) {
     const at::Tensor staged = by_name[info.name]->detach().to(at::kCPU).contiguous();
     const auto bytes = bytes_of(staged);
     written.crc32c[info.name] = crc32c(bytes);
     written.file.crc32c = crc32c(bytes, written.file.crc32c);
-    write_all(*file, bytes, path);
+    file->write(bytes);
   }
-  file->sync();
+  file->finish();
   return written;
 }
 
-TensorFile::TensorFile(Storage& storage, const Path& path)
+TensorFile::TensorFile(std::unique_ptr<ReadFile> file, const Path& path)
     : path_(path)
-    , file_(storage.open(path))
+    , file_(std::move(file))
     , header_(read_safetensors(
           [this](uint64_t offset, std::span<std::byte> into) {
             read_exactly(*file_, offset, into, path_);
@@ -120,6 +121,17 @@ TensorFile::TensorFile(Storage& storage, const Path& path)
 at::Tensor TensorFile::read(const TensorInfo& info) const {
   const at::Tensor tensor = at::empty(info.shape, at::TensorOptions(scalar_type(info.dtype)));
   read_exactly(*file_, info.offset, bytes_of(tensor), path_);
+  return tensor;
+}
+
+at::Tensor TensorFile::rows(const TensorInfo& info, int64_t begin, int64_t count) const {
+  std::vector<int64_t> shape = info.shape;
+  MH_ASSERT(!shape.empty() && begin + count <= shape[0], "rows that a tensor does not have");
+  const uint64_t row_bytes = info.bytes / static_cast<uint64_t>(std::max<int64_t>(1, shape[0]));
+  shape[0] = count;
+  const at::Tensor tensor = at::empty(shape, at::TensorOptions(scalar_type(info.dtype)));
+  const uint64_t at = info.offset + static_cast<uint64_t>(begin) * row_bytes;
+  read_exactly(*file_, at, bytes_of(tensor), path_);
   return tensor;
 }
 
@@ -136,7 +148,7 @@ void TensorFile::visit(
 }
 
 std::map<std::string, at::Tensor> read_tensors(Storage& storage, const Path& path) {
-  const TensorFile file(storage, path);
+  const TensorFile file(storage.get(path), path);
   std::map<std::string, at::Tensor> tensors;
   for (const TensorInfo& info : file.header().tensors) {
     tensors[info.name] = file.read(info);

@@ -2,7 +2,7 @@
 /// LibTorch's tensors in safetensors files.
 
 #include "core/checkpoint/manifest.hpp"
-#include "core/storage/storage.hpp"
+#include "megahost/storage.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -27,20 +27,21 @@ struct WrittenTensors {
   std::map<std::string, uint32_t> crc32c;
 };
 
-/// Writes a new safetensors file and syncs it. Tensors may lie on any device and in any strides;
-/// one at a time is copied.
+/// Writes a safetensors file. Tensors may lie on any device and in any strides; one at a time is
+/// copied.
 WrittenTensors write_tensors(
     Storage& storage,
     const Path& path,
     const std::vector<NamedTensor>& tensors,
-    std::map<std::string, std::string> metadata = {{"format", "pt"}}
+    std::map<std::string, std::string> metadata = {{"format", "pt"}},
+    Storage::Existing existing = Storage::Existing::refuse
 );
 
 /// A safetensors file, open for reading.
 class TensorFile {
 public:
   /// Throws:  StorageError; mh::Error (exit code 5) if it is no safetensors file
-  TensorFile(Storage& storage, const Path& path);
+  TensorFile(std::unique_ptr<ReadFile> file, const Path& path);
 
   [[nodiscard]] const Safetensors& header() const { return header_; }
 
@@ -48,6 +49,8 @@ public:
 
   /// A copy of one of the header's tensors on the CPU.
   [[nodiscard]] at::Tensor read(const TensorInfo& info) const;
+  /// A copy of the entries begin, begin + 1, ... of its first dimension.
+  [[nodiscard]] at::Tensor rows(const TensorInfo& info, int64_t begin, int64_t count) const;
   /// Its bytes, a few MiB at a time.
   void
   visit(const TensorInfo& info, const std::function<void(std::span<const std::byte>)>& block) const;

@@ -18,8 +18,8 @@ std::string key_of(const Slice& slice) {
 
 /// Which of this rank's slices it writes: of the ranks that hold one, the one with the least to
 /// write.
-std::vector<const Slice*> mine_to_write(const std::vector<Slice>& slices, const Ranks& ranks) {
-  const std::vector<std::string> lists = together(ranks, [&slices] {
+std::vector<const Slice*> mine_to_write(std::span<const Slice> slices, const Ranks& ranks) {
+  const std::vector<std::string> lists = together(ranks, [slices] {
     json list = json::array();
     for (const Slice& slice : slices) {
       list.push_back({key_of(slice), slice.local.nbytes()});
@@ -134,7 +134,7 @@ void write_checkpoint(
     StepFolder& folder,
     int64_t step,
     const json& state,
-    const std::vector<Slice>& slices,
+    std::span<const Slice> slices,
     const Ranks& ranks
 ) {
   const bool leads = ranks.rank == 0;
@@ -155,8 +155,7 @@ void write_checkpoint(
         Manifest whole = merge_manifests(std::move(read));
         whole.step = step;
         whole.state = state;
-        write_file(storage, directory / kManifestName, manifest_text(std::move(whole)));
-        folder.commit(step);
+        folder.commit(step, manifest_text(std::move(whole)));
       }
       return "";
     });

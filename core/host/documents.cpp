@@ -2,7 +2,7 @@
 
 #include "core/formats/json.hpp"
 #include "core/recipe/text.hpp"
-#include "core/storage/storage.hpp"
+#include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>

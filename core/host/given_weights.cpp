@@ -1,11 +1,11 @@
 #include "core/host/given_weights.hpp"
 
-#include "core/checkpoint/checkpoint.hpp"
-#include "core/checkpoint/hf.hpp"
+#include "core/checkpoint/format.hpp"
+#include "core/formats/printable.hpp"
+#include "core/host/formats.hpp"
 #include "core/host/model_from.hpp"
 #include "core/host/report.hpp"
-#include "core/storage/local.hpp"
-#include "core/train/checkpointing.hpp"
+#include "core/nn/plugin_call.hpp"
 #include "core/train/resume.hpp"
 #include "megahost/error.hpp"
 
@@ -16,7 +16,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <set>
 
@@ -25,14 +24,6 @@ namespace mh {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string shape_text(at::IntArrayRef shape) {
-  std::string text = "[";
-  for (const int64_t size : shape) {
-    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-  }
-  return text + "]";
-}
 
 /// The leaf and the piece of a global name.
 struct FoundPiece {
@@ -59,38 +50,22 @@ const Buffer* find_buffer(const ParameterStore& store, const std::string& name) 
   return found == all.end() ? nullptr : &*found;
 }
 
-/// Some checkpoints are of the bare model, without the prefix "transformer." or "model.".
-std::string name_in(const HfFolder& folder, const std::string& name) {
-  const std::string bare = name.substr(name.find('.') + 1);
-  return folder.find(name) == nullptr && folder.find(bare) != nullptr ? bare : name;
-}
+/// Which boxes of a checkpoint's tensors go where in this rank's model.
+struct Filling {
+  std::vector<Slice> slices;
+  std::vector<std::string> used; ///< tensors of the checkpoint, on whatever rank their values lie
+};
 
-/// Constants of old checkpoints, and an output layer that is the embedding.
-bool needs_no_place(const HfFolder& folder, const std::string& name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-         name.ends_with(".rotary_emb.inv_freq") ||
-         (name == "lm_head.weight" && folder.config().value("tie_word_embeddings", false));
-}
-
-/// The name of a tensor that `map` fills and this rank's pipeline stages lack; empty for none.
-std::string elsewhere(ParameterStore& store, const HfTensor& map) {
-  for (const std::string& name : map.ours) {
-    if (store.find(name) == nullptr && find_buffer(store, name) == nullptr) {
-      return name;
-    }
-  }
-  return "";
-}
-
-void fill(
-    ParameterStore& store, const HfFolder& folder, const HfTensor& map, const std::string& theirs
+/// Of a tensor of Hugging Face: for each of ours that it is made of, along dimension 0, the box of
+/// theirs that this rank holds.
+///
+/// Throws:  mh::Error if theirs has another shape
+void add_slices(
+    ParameterStore& store, const CheckpointReader& saved, const HfTensor& map, Filling& ret_filling
 ) {
-  at::Tensor tensor = folder.tensor(theirs);
-  if (map.transpose) {
-    tensor = tensor.t();
-  }
+  const CheckpointTensor& theirs = *saved.find(map.theirs);
   const Buffer* buffer = find_buffer(store, map.ours.front());
-  std::vector<int64_t> expected;
+  std::vector<int64_t> expected; // as ours lie
   for (const std::string& name : map.ours) {
     const Piece& piece = buffer != nullptr ? buffer->piece : *find_piece(store, name).piece;
     const auto& whole = piece.global_shape;
@@ -103,27 +78,33 @@ void fill(
       expected[0] += shape[0];
     }
   }
-  if (tensor.sizes() != at::IntArrayRef(expected)) {
+  const auto as_theirs = [&map](std::vector<int64_t> sizes) {
+    if (map.transpose) {
+      std::reverse(sizes.begin(), sizes.end());
+    }
+    return sizes;
+  };
+  if (theirs.shape != as_theirs(expected)) {
     throw Error(
-        folder.path().string() + ": " + theirs + " has the shape " +
-            shape_text(folder.tensor(theirs).sizes()) + ", the recipe's model needs " +
-            shape_text(
-                map.transpose ? std::vector<int64_t>(expected.rbegin(), expected.rend()) : expected
-            ),
+        saved.path().string() + ": " + theirs.name + " has the shape " + shape_text(theirs.shape) +
+            ", the recipe's model needs " + shape_text(as_theirs(expected)),
         "compare the recipe's section model with config.json",
         exit_code::data
     );
   }
+  const auto add = [&](const at::Tensor& own, const std::vector<int64_t>& offset) {
+    ret_filling.slices.push_back(
+        {theirs.name, theirs.shape, as_theirs(offset), map.transpose ? own.t() : own}
+    );
+  };
   if (buffer != nullptr) {
-    buffer->value.copy_(tensor);
+    add(buffer->value, std::vector<int64_t>(expected.size()));
     return;
   }
   int64_t row = 0;
   for (const std::string& name : map.ours) {
     const auto [parameter, piece] = find_piece(store, name);
     const size_t first = map.at.size(); // dimension 0 of theirs
-    at::Tensor part = tensor.narrow(0, row, piece->global_shape[first]);
-    row += piece->global_shape[first];
     at::Tensor own = parameter->view(parameter->value.detach(), *piece);
     bool mine = true; // the entry that theirs is lies on this rank
     for (size_t i = 0; i < map.at.size(); ++i) {
@@ -131,14 +112,25 @@ void fill(
       mine = mine && index >= 0 && index < piece->shape[i];
       own = mine ? own.select(0, index) : own;
     }
-    if (!mine) {
-      continue;
+    if (mine) {
+      std::vector<int64_t> offset(
+          piece->offset.begin() + static_cast<int64_t>(first), piece->offset.end()
+      );
+      offset[0] += row;
+      add(own, offset);
     }
-    for (size_t d = first; d < piece->shape.size(); ++d) {
-      part = part.narrow(static_cast<int64_t>(d - first), piece->offset[d], piece->shape[d]);
-    }
-    own.copy_(part);
+    row += piece->global_shape[first];
   }
+}
+
+/// The name of a tensor that `map` fills and this rank's pipeline stages lack; empty for none.
+std::string elsewhere(ParameterStore& store, const HfTensor& map) {
+  for (const std::string& name : map.ours) {
+    if (store.find(name) == nullptr && find_buffer(store, name) == nullptr) {
+      return name;
+    }
+  }
+  return "";
 }
 
 /// Whatever no tensor of Hugging Face fills would keep what was in memory.
@@ -160,13 +152,7 @@ void require_all_named(const ParameterStore& store, const std::vector<HfTensor>&
   }
 }
 
-/// Fills what this rank has of the model.
-///
-/// Returns: for each map the name of a tensor of ours that this rank lacks, or nothing
-std::vector<std::string>
-fill_own(const fs::path& path, Session& session, Host& host, const std::vector<HfTensor>& maps) {
-  const HfFolder folder(path);
-  ParameterStore& store = session.model->parameters();
+void require_counterpart(const Session& session, const std::vector<HfTensor>& maps) {
   if (maps.empty()) {
     throw Error(
         "the architecture " + session.recipe.model.use + " has no counterpart at Hugging Face",
@@ -174,52 +160,46 @@ fill_own(const fs::path& path, Session& session, Host& host, const std::vector<H
         exit_code::data
     );
   }
-  const std::string unknown =
-      require_model_of_folder(path, session.recipe, session.architecture->vocab(), host);
-  std::error_code ignored; // of model.from it was said at the start
-  const bool said = fs::equivalent(session.recipe.model.from.value_or(""), path, ignored);
-  if (!unknown.empty() && session.mesh.rank() == 0 && !said) {
-    warn(unknown);
-  }
-  std::set<std::string> used;
-  std::vector<std::string> lacking;
+}
+
+/// By Hugging Face's names.
+Filling filling_by_map(
+    const CheckpointReader& saved,
+    Session& session,
+    const std::vector<HfTensor>& maps,
+    std::vector<std::string>& ret_lacking
+) {
+  ParameterStore& store = session.model->parameters();
+  Filling filling;
   for (const HfTensor& map : maps) {
-    const std::string theirs = name_in(folder, map.theirs);
-    if (folder.find(theirs) == nullptr) {
+    const CheckpointTensor* theirs = saved.find(map.theirs);
+    if (theirs == nullptr) {
       throw Error(
-          path.string() + " lacks the tensor " + map.theirs + ", which the recipe's model needs",
+          saved.path().string() + " lacks the tensor " + map.theirs +
+              ", which the recipe's model needs",
           "compare the recipe's section model with config.json",
           exit_code::data
       );
     }
-    used.insert(theirs);
-    lacking.push_back(elsewhere(store, map));
-    if (lacking.back().empty()) {
-      fill(store, folder, map, theirs);
+    filling.used.push_back(theirs->name);
+    ret_lacking.push_back(elsewhere(store, map));
+    if (ret_lacking.back().empty()) {
+      add_slices(store, saved, map, filling);
     }
   }
   require_all_named(store, maps);
-  for (const std::string& name : folder.names()) {
-    if (!used.contains(name) && !needs_no_place(folder, name)) {
-      throw Error(
-          path.string() + " holds the tensor " + name +
-              ", for which the recipe's model has no place",
-          "compare the recipe's section model with config.json",
-          exit_code::data
-      );
-    }
-  }
-  return lacking;
+  return filling;
 }
 
 /// Each tensor that a map names lies on some rank.
-void load_hugging_face(const fs::path& path, Session& session, Host& host) {
-  const std::vector<HfTensor> maps = session.architecture->hugging_face();
-  const auto texts = together(ranks_of(session.mesh.all()), [&] {
-    return nlohmann::json(fill_own(path, session, host, maps)).dump();
-  });
+void require_all_there(
+    const std::vector<HfTensor>& maps,
+    const std::vector<std::string>& own_lacking,
+    const Ranks& ranks
+) {
   std::vector<std::vector<std::string>> lacking; // by rank
-  for (const std::string& text : texts) {
+  for (const std::string& text :
+       together(ranks, [&] { return nlohmann::json(own_lacking).dump(); })) {
     lacking.push_back(nlohmann::json::parse(text).get<std::vector<std::string>>());
   }
   for (size_t i = 0; i < maps.size(); ++i) {
@@ -239,14 +219,11 @@ void load_hugging_face(const fs::path& path, Session& session, Host& host) {
 /// The tensors of a simpler model that some of ours begin with.
 class Upcycling {
 public:
-  Upcycling(Session& session, Checkpoint& saved)
+  Upcycling(Session& session, CheckpointReader& saved)
       : store_(session.model->parameters())
       , saved_(saved) {
-    for (const StoredTensor& tensor : saved.manifest().tensors) {
-      stored_.insert(tensor.name);
-    }
     for (Upcycled& one : session.architecture->upcycled()) {
-      if (!stored_.contains(one.ours)) {
+      if (saved.find(one.ours) == nullptr) {
         used_.insert(one.theirs.begin(), one.theirs.end());
         maps_.emplace(one.ours, std::move(one.theirs));
       }
@@ -290,7 +267,7 @@ public:
       }
       std::vector<at::Tensor> parts;
       for (const std::string& name : theirs) {
-        parts.push_back(saved_.tensor(name));
+        parts.push_back(whole_tensor(saved_, name));
       }
       const auto [parameter, piece] = find_piece(store_, ours);
       at::Tensor part =
@@ -304,7 +281,7 @@ public:
 
 private:
   [[nodiscard]] const std::vector<int64_t>& shape_of(const std::string& name) const {
-    const StoredTensor* tensor = saved_.manifest().find(name);
+    const CheckpointTensor* tensor = saved_.find(name);
     if (tensor == nullptr) {
       throw Error(
           "the checkpoint lacks the tensor " + name + ", which the recipe's model begins with",
@@ -316,12 +293,12 @@ private:
   }
 
   ParameterStore& store_;
-  Checkpoint& saved_;
-  std::set<std::string> stored_, used_;
+  CheckpointReader& saved_;
+  std::set<std::string> used_;
   std::map<std::string, std::vector<std::string>> maps_; // ours, theirs
 };
 
-/// Where each value of the model lies in a checkpoint, but for those that upcycling makes.
+/// By the parameters' own names, but for those that upcycling makes.
 std::vector<Slice> slices_of(Session& session, const Upcycling& upcycling) {
   std::vector<Slice> slices;
   for (Parameter& parameter : session.model->parameters().all()) {
@@ -342,124 +319,192 @@ std::vector<Slice> slices_of(Session& session, const Upcycling& upcycling) {
   return slices;
 }
 
-/// Each tensor of a run's model has a place in ours; its optimizer's state is not asked for.
-void require_places(
-    const fs::path& path, const std::vector<std::string>& unused, const Upcycling& upcycling
-) {
-  for (const std::string& name : unused) {
-    if (!upcycling.uses(name) && !name.starts_with("optimizer.") && !name.starts_with("fp8.")) {
-      throw Error(
-          path.string() + " holds the tensor " + name +
-              ", for which the recipe's model has no place",
-          "use the recipe of that run: " + (path / "recipe.toml").string(),
-          exit_code::data
-      );
-    }
-  }
-}
+/// Fills a session's model from a checkpoint, in two steps: whether they belong together, and the
+/// values.
+class Loading {
+public:
+  Loading(const fs::path& folder, const CheckpointFormat& format, Session& session, Host& host)
+      : folder_(folder)
+      , format_(format)
+      , session_(session)
+      , host_(host)
+      , ranks_(ranks_of(session.mesh.all())) {}
 
-/// Tensors may fit a model of other numbers: as many heads as not, another base of the positions.
-void warn_of_other_model(
-    const fs::path& path, const Checkpoint& saved, const Session& session, Host& host
-) {
-  const auto sections =
-      saved.manifest().state.value("sections", std::map<std::string, std::string>());
-  const std::string changes = other_model(session.recipe, host, sections);
-  if (!changes.empty() && session.mesh.all().index() == 0) {
-    warn("the weights in " + path.string() + " were trained as another model: " + changes);
+  void open(std::optional<int64_t> step) {
+    saved_ = in_plugin(format_, "open", [&] { return format_.open(folder_, step); });
   }
-}
 
-int64_t
-load_run(const fs::path& path, Session& session, Host& host, std::optional<int64_t> wanted) {
-  LocalStorage disk;
-  const Ranks ranks = ranks_of(session.mesh.all());
-  const StepFolder steps(disk, checkpoint_folder(path), [&ranks](const std::string& sentence) {
-    if (ranks.rank == 0) {
-      warn(sentence);
+  /// Ranks:   all
+  void judge() {
+    const auto config = in_plugin(format_, "config", [&] { return format_.config(folder_); });
+    upcycling_.reset();
+    if (saved_->names() == TensorNames::hugging_face) {
+      const auto maps = session_.architecture->hugging_face();
+      std::vector<std::string> lacking;
+      together(ranks_, [&] {
+        require_counterpart(session_, maps);
+        require_same_model(config);
+        filling_ = filling_by_map(*saved_, session_, maps, lacking);
+        return std::string();
+      });
+      require_places();
+      require_all_there(maps, lacking, ranks_);
+      return;
     }
-  });
-  if (wanted && disk.kind(steps.path(*wanted)) != Storage::Kind::directory) {
-    throw Error(
-        path.string() + " holds no checkpoint of step " + std::to_string(*wanted),
-        "look into " + checkpoint_folder(path).string(),
-        exit_code::data
-    );
-  }
-  const auto judge = [&](Checkpoint& saved) {
-    const Upcycling upcycling(session, saved);
-    const auto slices = slices_of(session, upcycling);
-    require_places(path, saved.unused(slices, ranks), upcycling);
-    together(ranks, [&] {
-      saved.require_fit(slices, OtherDtype::convert);
-      upcycling.require_fit();
+    upcycling_.emplace(session_, *saved_);
+    filling_ = {slices_of(session_, *upcycling_), {}};
+    const auto unused = unused_tensors(*saved_, filling_.slices, ranks_);
+    const std::set<std::string> free(unused.begin(), unused.end());
+    for (const CheckpointTensor& tensor : saved_->tensors()) {
+      if (!free.contains(tensor.name) || upcycling_->uses(tensor.name)) {
+        filling_.used.push_back(tensor.name);
+      }
+    }
+    require_places();
+    together(ranks_, [&] {
+      require_same_model(config);
+      for (const Slice& slice : filling_.slices) {
+        (void)require_fit(*saved_, slice);
+      }
+      upcycling_->require_fit();
       return std::string();
     });
-    warn_of_other_model(path, saved, session, host);
-  };
-  const auto load = [&](Checkpoint& saved) {
-    const Upcycling upcycling(session, saved);
-    saved.load(slices_of(session, upcycling), OtherDtype::convert);
-    upcycling.fill();
-  };
-  const auto candidates = wanted ? std::vector{*wanted} : steps.steps();
-  const auto step = load_newest(disk, steps, candidates, judge, load, ranks);
-  if (!step) {
-    throw Error(
-        path.string() + " holds no checkpoint yet", "give a run that has saved one", exit_code::data
-    );
+    warn_of_other_model();
   }
-  return *step;
-}
+
+  void load() {
+    in_plugin(format_, "read", [&] { saved_->read(filling_.slices); });
+    if (upcycling_) {
+      upcycling_->fill();
+    }
+  }
+
+  [[nodiscard]] TensorNames names() const { return saved_->names(); }
+
+private:
+  /// Each weight of the checkpoint has a place in the model.
+  void require_places() const {
+    const std::set<std::string> used(filling_.used.begin(), filling_.used.end());
+    for (const CheckpointTensor& tensor : saved_->tensors()) {
+      if (tensor.is_weight && !used.contains(tensor.name)) {
+        throw Error(
+            folder_.string() + " holds the tensor " + tensor.name +
+                ", for which the recipe's model has no place",
+            saved_->state().empty()
+                ? "compare the recipe's section model with config.json"
+                : "use the recipe of that run: " + (folder_ / "recipe.toml").string(),
+            exit_code::data
+        );
+      }
+    }
+  }
+
+  /// The model that the folder's config.json describes.
+  void require_same_model(const std::optional<std::string>& config) const {
+    if (!config && saved_->names() != TensorNames::hugging_face) {
+      return;
+    }
+    const std::string unknown = require_model_of_folder(
+        folder_, config, session_.recipe, session_.architecture->vocab(), host_
+    );
+    std::error_code ignored; // of model.from it was said at the start
+    const bool said = fs::equivalent(session_.recipe.model.from.value_or(""), folder_, ignored);
+    if (!unknown.empty() && session_.mesh.rank() == 0 && !said) {
+      warn(unknown);
+    }
+  }
+
+  /// Tensors may fit a model of other numbers: as many heads as not, another base of the positions.
+  void warn_of_other_model() const {
+    if (saved_->state().empty()) {
+      return;
+    }
+    const auto sections = nlohmann::json::parse(saved_->state())
+                              .value("sections", std::map<std::string, std::string>());
+    const std::string changes = other_model(session_.recipe, host_, sections);
+    if (!changes.empty() && ranks_.rank == 0) {
+      warn("the weights in " + folder_.string() + " were trained as another model: " + changes);
+    }
+  }
+
+  const fs::path& folder_;
+  const CheckpointFormat& format_;
+  Session& session_;
+  Host& host_;
+  Ranks ranks_;
+  std::unique_ptr<CheckpointReader> saved_;
+  std::optional<Upcycling> upcycling_;
+  Filling filling_;
+};
 
 } // namespace
 
-void require_weights(const fs::path& folder) {
-  const char* hint = "give the folder that megahost run named";
-  if (!fs::is_directory(folder)) {
-    throw Error("there is no folder " + folder.string(), hint, exit_code::data);
-  }
-  if (!is_hf_folder(folder) && !fs::is_directory(checkpoint_folder(folder))) {
-    throw Error(
-        folder.string() +
-            " is neither a run folder (no checkpoints/) nor a Hugging Face folder (no "
-            "model.safetensors)",
-        hint,
-        exit_code::data
-    );
-  }
-}
-
 GivenWeights
-load_weights(const fs::path& folder, Session& session, Host& host, std::optional<int64_t> wanted) {
+load_weights(const fs::path& folder, Session& session, Host& host, const WeightsWanted& wanted) {
   const at::NoGradGuard no_grad;
-  const auto kinds = together(ranks_of(session.mesh.all()), [&] { // one machine may lack it
-    require_weights(folder);
-    return std::string(is_hf_folder(folder) ? "Hugging Face" : "run");
+  const Ranks ranks = ranks_of(session.mesh.all());
+  const auto names = together(ranks, [&] { // one machine may lack the folder
+    return format_of(folder, host, wanted.format).name;
   });
-  if (kinds.front() == "Hugging Face") {
-    if (wanted) {
+  const auto format = format_of(folder, host, names.front()).format;
+  Loading loading(folder, *format, session, host);
+  const auto steps = in_plugin(*format, "steps", [&] { return format->steps(folder); });
+  if (!steps) {
+    if (wanted.step) {
       throw Error(
-          folder.string() + " is a Hugging Face folder, which has no steps",
+          folder.string() + " is a " + format->about() + ", which has no steps",
           "leave --step out",
           exit_code::data
       );
     }
-    load_hugging_face(folder, session, host);
-    return {"Hugging Face folder " + folder.string(), true};
+    together(ranks, [&] {
+      loading.open(std::nullopt);
+      return std::string();
+    });
+    loading.judge();
+    together(ranks, [&] {
+      loading.load();
+      return std::string();
+    });
+    return {format->about() + " " + folder.string(), loading.names()};
   }
-  const int64_t step = load_run(folder, session, host, wanted);
-  return {folder.string() + ", step " + std::to_string(step), false};
+  const auto place = format->place(folder);
+  if (wanted.step && std::find(steps->begin(), steps->end(), *wanted.step) == steps->end()) {
+    throw Error(
+        folder.string() + " holds no checkpoint of step " + std::to_string(*wanted.step),
+        "look into " + place.string(),
+        exit_code::data
+    );
+  }
+  const LoadAttempt attempt{
+      .open = [&](int64_t step) { loading.open(step); },
+      .judge = [&] { loading.judge(); },
+      .load = [&] { loading.load(); }};
+  const auto say = [&ranks](const std::string& sentence) {
+    if (ranks.rank == 0) {
+      warn(sentence);
+    }
+  };
+  const auto candidates = wanted.step ? std::vector{*wanted.step} : *steps;
+  const auto step = load_newest(place, candidates, attempt, say, ranks);
+  if (!step) {
+    throw Error(
+        folder.string() + " holds no checkpoint yet",
+        "give a run that has saved one",
+        exit_code::data
+    );
+  }
+  return {folder.string() + ", step " + std::to_string(*step), loading.names()};
 }
 
-std::vector<NamedTensor> named_gradients(Session& session, bool hugging_face) {
+std::vector<NamedTensor> named_gradients(Session& session, TensorNames names) {
   ParameterStore& store = session.model->parameters();
   std::vector<NamedTensor> gradients;
   const auto gradient = [&](const std::string& name) {
     const auto [parameter, piece] = find_piece(store, name);
     return parameter->view(parameter->main_grad, *piece);
   };
-  if (hugging_face) {
+  if (names == TensorNames::hugging_face) {
     for (const HfTensor& map : session.architecture->hugging_face()) {
       if (find_buffer(store, map.ours.front()) != nullptr) {
         continue;

@@ -1,5 +1,6 @@
 #include "core/host/model_from.hpp"
 
+#include "core/host/formats.hpp"
 #include "core/recipe/paths.hpp"
 #include "core/recipe/problem.hpp"
 #include "core/recipe/sections.hpp"
@@ -113,10 +114,12 @@ fs::path folder_of(const Value& from) {
   return *below.begin() == ".." ? folder : below;
 }
 
-} // namespace
+/// What a folder says, in the words of a format or, before there are weights, in its own file.
+Value config_in(const fs::path& folder, const std::optional<std::string>& text) {
+  return text ? read_hf_config(folder / "config.json", *text) : read_hf_config(folder);
+}
 
-ModelOfFolder model_of_folder(const fs::path& folder, const std::string& use, Host& host) {
-  const Value config = read_hf_config(folder);
+ModelOfFolder model_of(const Value& config, const std::string& use, Host& host) {
   const Registry::Entry& entry =
       use.empty() ? architecture_of(config, host) : host.require(Kind::architecture, use);
   if (entry.hugging_face == nullptr) {
@@ -127,6 +130,12 @@ ModelOfFolder model_of_folder(const fs::path& folder, const std::string& use, Ho
     );
   }
   return {&entry, read_hf_fields(config, *entry.hugging_face, entry.schema, entry.name)};
+}
+
+} // namespace
+
+ModelOfFolder model_of_folder(const fs::path& folder, const std::string& use, Host& host) {
+  return model_of(config_in(folder, config_of(folder, host)), use, host);
 }
 
 void lay_on_model_from(Loaded& loaded, Host& host) {
@@ -158,9 +167,14 @@ void lay_on_model_from(Loaded& loaded, Host& host) {
   require_same(loaded, from);
 }
 
-std::string
-require_model_of_folder(const fs::path& folder, const Recipe& recipe, int64_t vocab, Host& host) {
-  const ModelOfFolder from = model_of_folder(folder, recipe.model.use, host);
+std::string require_model_of_folder(
+    const fs::path& folder,
+    const std::optional<std::string>& config,
+    const Recipe& recipe,
+    int64_t vocab,
+    Host& host
+) {
+  const ModelOfFolder from = model_of(config_in(folder, config), recipe.model.use, host);
   Table options = recipe.model.options.as_table();
   if (options.find("vocab") == nullptr) {
     options.set("vocab", vocab);

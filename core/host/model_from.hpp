@@ -8,6 +8,7 @@
 #include "megahost/recipe.hpp"
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace mh {
@@ -32,12 +33,17 @@ model_of_folder(const std::filesystem::path& folder, const std::string& use, Hos
 /// Throws:  RecipeError for each value of the recipe that says otherwise
 void lay_on_model_from(Loaded& loaded, Host& host);
 
-/// Compares a recipe's model with the config.json of the weights that it is given.
+/// Compares a recipe's model with the config.json of the weights that it is given: that text, or the
+/// folder's file.
 ///
 /// Returns: a sentence about keys that nobody knows; empty if there are none
 /// Throws:  mh::Error (exit code 5) that names each field that differs
 std::string require_model_of_folder(
-    const std::filesystem::path& folder, const Recipe& recipe, int64_t vocab, Host& host
+    const std::filesystem::path& folder,
+    const std::optional<std::string>& config,
+    const Recipe& recipe,
+    int64_t vocab,
+    Host& host
 );
 
 } // namespace mh

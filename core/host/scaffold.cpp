@@ -1,7 +1,7 @@
 #include "core/host/scaffold.hpp"
 
 #include "core/host/folders.hpp"
-#include "core/storage/local.hpp"
+#include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>
@@ -38,6 +38,7 @@ constexpr std::array<Words, kKinds.size()> kWords{{
     {"tokenizer", "trains on its tokens"},
     {"launcher", "trains with the plugin open"},
     {"device", "trains on it"},
+    {"checkpoint format", "trains, and saves in it"},
 }};
 
 /// "my-model" -> "MyModel".
@@ -164,11 +165,10 @@ std::vector<fs::path> write_scaffold(const ScaffoldArgs& args) {
   auto files = files_of(templates / "project", args.name);
   files.merge(files_of(templates / kind.name, args.name));
 
-  LocalStorage disk;
-  make_directories(disk, args.folder);
+  make_directories(args.folder);
   std::vector<fs::path> written;
   for (const auto& [file, source] : files) {
-    write_file(disk, args.folder / file, filled(read_file(disk, source, kLimit), words));
+    write_file(args.folder / file, filled(read_file(source, kLimit), words));
     written.push_back(file);
   }
   return written;

@@ -146,7 +146,7 @@ end, and when SIGINT or SIGTERM stops it.
     runs/NAME/metrics.jsonl     one record per step
     runs/NAME/checkpoints/      step folders: safetensors and a manifest of checksums
 
-A step folder is written aside and gets its name when it is whole: a crash or a full disk loses nothing that was there.
+A step folder counts once its manifest is there, which is written last: a crash or a full disk loses nothing that was there.
 It holds global tensors by their own names, so that another layout can load it. `--resume` goes on from the newest one
 and ends with the weights of a run that never stopped, bit for bit on the same machine. `checkpoint.keep` limits how
 many stay.

@@ -1,34 +1,16 @@
 #pragma once
-/// Ranks that decide together: what one of them finds out, all do.
+/// The ranks of a group as those that decide together.
 
 #include "megahost/error.hpp"
 #include "megahost/mesh.hpp"
+#include "megahost/ranks.hpp"
 
 #include <cstdint>
-#include <functional>
-#include <string>
-#include <vector>
 
 namespace mh {
 
-/// The ranks that take part, and a way to show one another a text.
-struct Ranks {
-  int64_t rank = 0;
-  /// Each rank's text, at every rank.
-  std::function<std::vector<std::string>(const std::string&)> gather = [](const std::string& text) {
-    return std::vector{text};
-  };
-};
-
 /// The members of a group, which must outlive the result.
 [[nodiscard]] Ranks ranks_of(const Group& group);
-
-/// Runs an action on every rank and gives each rank's text to all; if it fails on one, the first
-/// such failure is thrown on all.
-std::vector<std::string> together(const Ranks& ranks, const std::function<std::string()>& action);
-
-/// Runs an action on rank 0 only and gives its text to all, or its failure.
-std::string on_first(const Ranks& ranks, const std::function<std::string()>& action);
 
 /// The largest of the ranks' values.
 [[nodiscard]] int64_t largest(const Group& group, int64_t value);

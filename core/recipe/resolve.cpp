@@ -418,6 +418,7 @@ private:
     recipe.fp8 = read_core(fp8_fields(), "fp8");
     recipe.guards = read_core(guards_fields(), "guards");
     recipe.checkpoint = read_core(checkpoint_fields(), "checkpoint");
+    recipe.checkpoint.options = options("checkpoint");
     recipe.comm = read_core(comm_fields(), "comm");
     recipe.log = read_core(log_fields(), "log");
     recipe.tree = tree_;

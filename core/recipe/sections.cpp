@@ -44,6 +44,7 @@ const Fields<Recipe::Checkpoint>& checkpoint_fields() {
   using Checkpoint = Recipe::Checkpoint;
   static const Fields<Checkpoint> fields = [] {
     Fields<Checkpoint> f;
+    f.add("use", &Checkpoint::use, "format plugin that checkpoints are written with");
     f.add(
         "dir", &Checkpoint::dir, "run folder, from the working directory; runs/NAME unless given"
     );

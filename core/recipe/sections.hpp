@@ -22,13 +22,14 @@ struct PluginSectionInfo {
   std::string_view default_use; ///< empty: must be given
 };
 
-inline constexpr std::array<PluginSectionInfo, 6> kPluginSections{{
+inline constexpr std::array<PluginSectionInfo, 7> kPluginSections{{
     {"model", Kind::architecture, ""},
     {"recompute", Kind::recompute, "none"},
     {"optimizer", Kind::optimizer, "adamw"},
     {"lr_schedule", Kind::lr_schedule, "constant"},
     {"data", Kind::corpus, "text"},
     {"tokenizer", Kind::tokenizer, "byte"},
+    {"checkpoint", Kind::checkpoint_format, "native"},
 }};
 
 [[nodiscard]] const PluginSectionInfo* plugin_section(std::string_view name);

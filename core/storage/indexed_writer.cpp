@@ -16,12 +16,12 @@ Path aside(const std::string& prefix, const char* ending) {
 
 } // namespace
 
-IndexedWriter::IndexedWriter(Storage& storage, std::string prefix, const TokenType& type)
-    : storage_(storage)
+IndexedWriter::IndexedWriter(FileSystem& files, std::string prefix, const TokenType& type)
+    : files_(files)
     , prefix_(std::move(prefix))
     , type_(type) {
   remove_rest(); // of a run that was killed
-  bin_ = storage_.create(aside(prefix_, ".bin"));
+  bin_ = files_.create(aside(prefix_, ".bin"));
 }
 
 IndexedWriter::~IndexedWriter() {
@@ -32,8 +32,8 @@ IndexedWriter::~IndexedWriter() {
 void IndexedWriter::remove_rest() noexcept {
   for (const char* ending : {".bin", ".idx"}) {
     try {
-      if (storage_.kind(aside(prefix_, ending)) != Storage::Kind::none) {
-        storage_.remove(aside(prefix_, ending));
+      if (files_.kind(aside(prefix_, ending)) != FileSystem::Kind::none) {
+        files_.remove(aside(prefix_, ending));
       }
     } catch (const Error&) { // what stays is in nobody's way: `create` says why it cannot be made
     }
@@ -83,20 +83,20 @@ void IndexedWriter::commit() {
   bin_->sync();
   bin_.reset();
   const Path index = aside(prefix_, ".idx");
-  const auto file = storage_.create(index);
+  const auto file = files_.create(index);
   write_index(type_, lengths_, starts_, [&](std::span<const std::byte> bytes) {
     write_all(*file, bytes, index);
   });
   file->sync();
   const Path folder = Path(prefix_).parent_path();
-  if (storage_.kind(prefix_ + ".idx") != Storage::Kind::none) {
-    storage_.remove(prefix_ + ".idx"); // else it would tell of the new tokens for a moment
-    storage_.sync_directory(folder);
+  if (files_.kind(prefix_ + ".idx") != FileSystem::Kind::none) {
+    files_.remove(prefix_ + ".idx"); // else it would tell of the new tokens for a moment
+    files_.sync_directory(folder);
   }
-  storage_.rename(aside(prefix_, ".bin"), prefix_ + ".bin");
-  storage_.sync_directory(folder);
-  storage_.rename(index, prefix_ + ".idx");
-  storage_.sync_directory(folder);
+  files_.rename(aside(prefix_, ".bin"), prefix_ + ".bin");
+  files_.sync_directory(folder);
+  files_.rename(index, prefix_ + ".idx");
+  files_.sync_directory(folder);
 }
 
 } // namespace mh

@@ -2,7 +2,7 @@
 /// Writes a tokenised corpus in Megatron's format, byte for byte as its `IndexedDatasetBuilder`.
 
 #include "core/formats/indexed.hpp"
-#include "core/storage/storage.hpp"
+#include "core/storage/file_system.hpp"
 
 #include <memory>
 #include <string>
@@ -15,7 +15,7 @@ namespace mh {
 class IndexedWriter {
 public:
   /// Throws:  StorageError if the files cannot be made
-  IndexedWriter(Storage& storage, std::string prefix, const TokenType& type);
+  IndexedWriter(FileSystem& files, std::string prefix, const TokenType& type);
   ~IndexedWriter();
   IndexedWriter(const IndexedWriter&) = delete;
   IndexedWriter& operator=(const IndexedWriter&) = delete;
@@ -38,7 +38,7 @@ private:
   void flush();
   void remove_rest() noexcept;
 
-  Storage& storage_;
+  FileSystem& files_;
   std::string prefix_;
   TokenType type_;
   std::unique_ptr<WriteFile> bin_;

@@ -1,189 +1,135 @@
 #include "core/storage/local.hpp"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <random>
 
 namespace mh {
 
 namespace {
 
-/// Calls again while a signal interrupts, and turns -1 into a StorageError.
-template <class Call>
-auto checked(const char* action, const Path& path, const Call& call) {
-  while (true) {
-    const auto result = call();
-    if (result >= 0) {
-      return result;
-    }
-    if (errno != EINTR) {
-      throw StorageError(action, path, errno);
-    }
+constexpr std::string_view kMark = ".upload-"; // then the upload's own letters
+constexpr size_t kLetters = 12;
+
+/// Two writers of one name never share a temporary file: the second may not know that the first is
+/// still there.
+std::string unfinished_name(const Path& path) {
+  std::random_device device;
+  std::string name = path.string() + std::string(kMark);
+  for (size_t i = 0; i < kLetters; ++i) {
+    name += "0123456789abcdefghijklmnopqrstuv"[device() % 32];
   }
+  return name;
 }
 
-class Descriptor {
+bool is_unfinished(const std::string& name) {
+  return name.size() > kMark.size() + kLetters &&
+         name.compare(name.size() - kLetters - kMark.size(), kMark.size(), kMark) == 0;
+}
+
+class LocalUpload final : public Upload {
 public:
-  Descriptor(const char* action, const Path& path, int flags)
-      : path_(path)
-      , number_(checked(action, path, [&] {
-        return ::open(path.c_str(), flags | O_CLOEXEC | O_NOCTTY, 0666);
-      })) {}
+  LocalUpload(FileSystem& files, const Path& path, Storage::Existing existing)
+      : files_(files)
+      , path_(path)
+      , existing_(existing)
+      , unfinished_(unfinished_name(path)) {
+    make_directories(files_, path_.parent_path());
+    file_ = files_.create(unfinished_);
+  }
 
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  ~LocalUpload() override {
+    if (!finished_) {
+      file_.reset();
+      try {
+        files_.remove(unfinished_);
+      } catch (const Error&) { // `remove_unfinished` finds it
+      }
+    }
+  }
 
-  ~Descriptor() { ::close(number_); }
+  void write(std::span<const std::byte> bytes) override { write_all(*file_, bytes, path_); }
 
-  [[nodiscard]] int number() const { return number_; }
-
-  [[nodiscard]] const Path& path() const { return path_; }
+  void finish() override {
+    file_->sync();
+    file_.reset();
+    if (existing_ == Storage::Existing::refuse) {
+      files_.rename_new(unfinished_, path_);
+    } else {
+      files_.rename(unfinished_, path_);
+    }
+    finished_ = true;
+    files_.sync_directory(path_.parent_path());
+  }
 
 private:
+  FileSystem& files_;
   Path path_;
-  int number_;
+  Storage::Existing existing_;
+  Path unfinished_;
+  std::unique_ptr<WriteFile> file_;
+  bool finished_ = false;
 };
-
-class LocalWriteFile final : public WriteFile {
-public:
-  explicit LocalWriteFile(const Path& path)
-      : file_("create", path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW) {}
-
-  size_t write(std::span<const std::byte> bytes) override {
-    return static_cast<size_t>(checked("write", file_.path(), [&] {
-      return ::write(file_.number(), bytes.data(), bytes.size());
-    }));
-  }
-
-  void sync() override {
-    checked("sync", file_.path(), [&] { return ::fdatasync(file_.number()); });
-  }
-
-private:
-  Descriptor file_;
-};
-
-class LocalReadFile final : public ReadFile {
-public:
-  explicit LocalReadFile(const Path& path)
-      : file_("open", path, O_RDONLY | O_NONBLOCK) {
-    struct stat status {};
-
-    checked("examine", path, [&] { return ::fstat(file_.number(), &status); });
-    if (!S_ISREG(status.st_mode)) {
-      throw Error(path.string() + ": no regular file", "", exit_code::data);
-    }
-    size_ = static_cast<uint64_t>(status.st_size);
-  }
-
-  [[nodiscard]] uint64_t size() const override { return size_; }
-
-  [[nodiscard]] size_t read(uint64_t offset, std::span<std::byte> into) override {
-    return static_cast<size_t>(checked("read", file_.path(), [&] {
-      return ::pread(file_.number(), into.data(), into.size(), static_cast<off_t>(offset));
-    }));
-  }
-
-private:
-  Descriptor file_;
-  uint64_t size_ = 0;
-};
-
-Path or_here(const Path& directory) {
-  return directory.empty() ? "." : directory;
-}
 
 } // namespace
 
-std::unique_ptr<WriteFile> LocalStorage::create(const Path& path) {
-  return std::make_unique<LocalWriteFile>(path);
+std::unique_ptr<Upload> LocalStorage::put(const Path& path, Existing existing) {
+  return std::make_unique<LocalUpload>(files_, path, existing);
 }
 
-std::unique_ptr<ReadFile> LocalStorage::open(const Path& path) {
-  return std::make_unique<LocalReadFile>(path);
+std::unique_ptr<ReadFile> LocalStorage::get(const Path& path) {
+  return files_.open(path);
 }
 
-Storage::Kind LocalStorage::kind(const Path& path) {
-  struct stat status {};
+// Links stand for what they point to: hubs keep a model's files as links to shared ones.
+bool LocalStorage::contains(const Path& path) {
+  const FileSystem::Kind kind = files_.kind(path);
+  return kind != FileSystem::Kind::none && kind != FileSystem::Kind::directory;
+}
 
-  if (::lstat(path.c_str(), &status) != 0) {
-    if (errno == ENOENT || errno == ENOTDIR) {
-      return Kind::none;
-    }
-    throw StorageError("examine", path, errno);
+std::vector<Storage::Item> LocalStorage::list(const Path& prefix) {
+  std::vector<Item> items;
+  const FileSystem::Kind kind = files_.kind(prefix);
+  if (kind == FileSystem::Kind::none || kind == FileSystem::Kind::file) {
+    return items;
   }
-  return S_ISREG(status.st_mode)   ? Kind::file
-         : S_ISDIR(status.st_mode) ? Kind::directory
-                                   : Kind::other;
-}
-
-std::vector<std::string> LocalStorage::list(const Path& directory) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> stream(
-      ::opendir(or_here(directory).c_str()), ::closedir
-  );
-  if (!stream) {
-    throw StorageError("list", directory, errno);
-  }
-  std::vector<std::string> names;
-  while (true) {
-    errno = 0;
-    const dirent* entry = ::readdir(stream.get());
-    if (entry == nullptr) {
-      break;
-    }
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") {
-      names.push_back(name);
+  for (const std::string& name : files_.list(prefix)) {
+    if (!is_unfinished(name)) {
+      items.push_back({name, files_.kind(prefix / name) != FileSystem::Kind::file});
     }
   }
-  if (errno != 0) {
-    throw StorageError("list", directory, errno);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-void LocalStorage::make_directory(const Path& directory) {
-  checked("make the folder", directory, [&] { return ::mkdir(directory.c_str(), 0777); });
-}
-
-void LocalStorage::rename(const Path& from, const Path& to) {
-  checked("rename", from, [&] { return ::rename(from.c_str(), to.c_str()); });
+  return items;
 }
 
 void LocalStorage::remove(const Path& path) {
-  checked("remove", path, [&] { return std::remove(path.c_str()); });
-}
-
-void LocalStorage::sync_directory(const Path& directory) {
-  const Descriptor folder("open", or_here(directory), O_RDONLY | O_DIRECTORY);
-  checked("sync", folder.path(), [&] { return ::fsync(folder.number()); });
-}
-
-FileLock::FileLock(const Path& path)
-    : descriptor_(checked("create", path, [&] {
-      return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    })) {
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
-    const int code = errno;
-    ::close(descriptor_);
-    if (code == EWOULDBLOCK) {
-      throw Error(
-          path.parent_path().string() + ": another run is writing to this folder",
-          "wait for it, stop it, or choose another folder"
-      );
-    }
-    throw StorageError("lock", path, code);
+  if (files_.kind(path) != FileSystem::Kind::none) {
+    files_.remove(path);
+    files_.sync_directory(path.parent_path());
   }
 }
 
-FileLock::~FileLock() {
-  ::close(descriptor_);
+void LocalStorage::remove_all(const Path& prefix) {
+  if (files_.kind(prefix) != FileSystem::Kind::none) {
+    remove_tree(files_, prefix);
+  }
+}
+
+void LocalStorage::remove_unfinished(const Path& prefix) {
+  if (files_.kind(prefix) != FileSystem::Kind::directory) {
+    return;
+  }
+  for (const std::string& name : files_.list(prefix)) {
+    if (is_unfinished(name)) {
+      files_.remove(prefix / name);
+    } else {
+      remove_unfinished(prefix / name);
+    }
+  }
+}
+
+Storage& local_storage() {
+  static LocalStorage storage;
+  return storage;
 }
 
 } // namespace mh

@@ -1,35 +1,27 @@
 #pragma once
-/// Files of this machine, and a lock that ends with the process.
+/// Objects as files. An upload is a file under a temporary name that gets its own when it is whole
+/// and on the disk; prefixes are folders, made when they are needed.
 
-#include "core/storage/storage.hpp"
+#include "core/storage/file_system.hpp"
 
 namespace mh {
 
 class LocalStorage final : public Storage {
 public:
-  [[nodiscard]] std::unique_ptr<WriteFile> create(const Path& path) override;
-  [[nodiscard]] std::unique_ptr<ReadFile> open(const Path& path) override;
-  [[nodiscard]] Kind kind(const Path& path) override;
-  [[nodiscard]] std::vector<std::string> list(const Path& directory) override;
-  void make_directory(const Path& directory) override;
-  void rename(const Path& from, const Path& to) override;
-  void remove(const Path& path) override;
-  void sync_directory(const Path& directory) override;
-};
+  /// `files` outlives the storage.
+  explicit LocalStorage(FileSystem& files = file_system())
+      : files_(files) {}
 
-/// Held by one process at a time, also if it is killed: two runs cannot write to one folder.
-class FileLock {
-public:
-  /// Makes the file if it is missing.
-  ///
-  /// Throws:  mh::Error if another process holds it; StorageError if it cannot be made
-  explicit FileLock(const Path& path);
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
-  ~FileLock();
+  [[nodiscard]] std::unique_ptr<Upload> put(const Path& path, Existing existing) override;
+  [[nodiscard]] std::unique_ptr<ReadFile> get(const Path& path) override;
+  [[nodiscard]] bool contains(const Path& path) override;
+  [[nodiscard]] std::vector<Item> list(const Path& prefix) override;
+  void remove(const Path& path) override;
+  void remove_all(const Path& prefix) override;
+  void remove_unfinished(const Path& prefix) override;
 
 private:
-  int descriptor_;
+  FileSystem& files_;
 };
 
 } // namespace mh

@@ -1,7 +1,7 @@
 #pragma once
 /// A file as memory, for tensors that are used without being copied.
 
-#include "core/storage/storage.hpp"
+#include "megahost/storage.hpp"
 
 namespace mh {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <random>
+#include <tuple>
 
 namespace mh {
 
@@ -12,150 +12,153 @@ constexpr std::string_view kPrefix = "step-";
 constexpr size_t kDigits = 12;
 constexpr const char* kLatest = "LATEST";
 
-std::string step_name(int64_t step) {
+std::string folder_name(int64_t step, int64_t number) {
   std::string digits = std::to_string(step);
   digits.insert(0, kDigits - std::min(kDigits, digits.size()), '0');
-  return std::string(kPrefix) + digits;
+  return std::string(kPrefix) + digits + (number == 1 ? "" : "." + std::to_string(number));
 }
 
-struct StepName {
-  int64_t step;
-  std::string_view suffix; // "", ".tmp-ID", ".old-ID", ".trash-ID"
+std::optional<int64_t> number_of(std::string_view digits) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(digits.begin(), digits.end(), number);
+  return error == std::errc() && end == digits.end() ? std::optional(number) : std::nullopt;
+}
+
+struct FolderName {
+  int64_t step, number;
 };
 
-std::optional<StepName> parse_name(std::string_view name) {
+/// Only names that `folder_name` makes.
+std::optional<FolderName> parse_name(std::string_view name) {
+  if (!name.starts_with(kPrefix)) {
+    return std::nullopt;
+  }
   const size_t dot = std::min(name.find('.'), name.size());
-  if (!name.starts_with(kPrefix) || dot < kPrefix.size() + kDigits) {
+  const auto step = number_of(name.substr(kPrefix.size(), dot - kPrefix.size()));
+  const auto number = dot == name.size() ? 1 : number_of(name.substr(dot + 1));
+  if (!step || !number || folder_name(*step, *number) != name) {
     return std::nullopt;
   }
-  const std::string_view digits = name.substr(kPrefix.size(), dot - kPrefix.size());
-  int64_t step = 0;
-  const auto [end, error] = std::from_chars(digits.begin(), digits.end(), step);
-  if (error != std::errc() || end != digits.end() || step_name(step) != name.substr(0, dot)) {
-    return std::nullopt;
-  }
-  return StepName{step, name.substr(dot)};
+  return FolderName{*step, *number};
 }
 
 } // namespace
 
-StepFolder::StepFolder(Storage& storage, Path root, Warn warn, std::string id)
+StepFolder::StepFolder(Storage& storage, Path root, std::string manifest, Warn warn)
     : storage_(storage)
     , root_(std::move(root))
-    , warn_(std::move(warn))
-    , id_(std::move(id)) {}
+    , manifest_(std::move(manifest))
+    , warn_(std::move(warn)) {}
 
-std::string StepFolder::random_id() {
-  std::random_device device;
-  std::string id;
-  for (int i = 0; i < 12; ++i) {
-    id += "0123456789abcdefghijklmnopqrstuv"[device() % 32];
+/// Newest first: by step, then by how often it was saved.
+std::vector<StepFolder::Folder> StepFolder::folders() const {
+  std::vector<Folder> folders;
+  for (const Storage::Item& item : storage_.list(root_)) {
+    const auto parsed = item.is_prefix ? parse_name(item.name) : std::nullopt;
+    if (parsed) {
+      const bool committed = storage_.contains(root_ / item.name / manifest_);
+      folders.push_back({parsed->step, parsed->number, item.name, committed});
+    }
   }
-  return id;
+  std::sort(folders.begin(), folders.end(), [](const Folder& a, const Folder& b) {
+    return std::tie(a.step, a.number) > std::tie(b.step, b.number);
+  });
+  return folders;
 }
 
 Path StepFolder::path(int64_t step) const {
-  return root_ / step_name(step);
-}
-
-Path StepFolder::aside(int64_t step) const {
-  return root_ / (step_name(step) + ".tmp-" + id_);
+  for (const Folder& folder : folders()) {
+    if (folder.step == step && folder.committed) {
+      return root_ / folder.name;
+    }
+  }
+  return root_ / folder_name(step, 1);
 }
 
 std::vector<int64_t> StepFolder::steps() const {
   std::vector<int64_t> steps;
-  if (storage_.kind(root_) == Storage::Kind::none) {
-    return steps;
-  }
-  for (const std::string& name : storage_.list(root_)) {
-    if (const auto parsed = parse_name(name); parsed && parsed->suffix.empty()) {
-      steps.push_back(parsed->step);
+  for (const Folder& folder : folders()) {
+    if (folder.committed && (steps.empty() || steps.back() != folder.step)) {
+      steps.push_back(folder.step);
     }
   }
-  std::sort(steps.rbegin(), steps.rend());
   return steps;
 }
 
 std::optional<int64_t> StepFolder::newest(const Verify& verify) const {
-  return newest(steps(), verify);
+  return newest_step(
+      root_, steps(), [&](int64_t step) { verify(path(step)); }, warn_
+  );
 }
 
-std::optional<int64_t>
-StepFolder::newest(const std::vector<int64_t>& all, const Verify& verify) const {
-  for (size_t i = 0; i < all.size(); ++i) {
+std::optional<int64_t> newest_step(
+    const Path& root,
+    const std::vector<int64_t>& steps,
+    const std::function<void(int64_t step)>& verify,
+    const StepFolder::Warn& warn
+) {
+  for (size_t i = 0; i < steps.size(); ++i) {
     try {
-      verify(path(all[i]));
-      return all[i];
+      verify(steps[i]);
+      return steps[i];
     } catch (const Error& error) {
-      const std::string damaged =
-          "the checkpoint of step " + std::to_string(all[i]) + " is damaged (" + error.what() + ")";
-      if (i + 1 == all.size()) {
+      const std::string damaged = "the checkpoint of step " + std::to_string(steps[i]) +
+                                  " is damaged (" + error.what() + ")";
+      if (i + 1 == steps.size()) {
         throw Error(
-            root_.string() + ": no checkpoint can be used; " + damaged,
+            root.string() + ": no checkpoint can be used; " + damaged,
             "restore the folder from a copy, or start again in another folder",
             exit_code::data
         );
       }
-      warn_(damaged + "; trying the one of step " + std::to_string(all[i + 1]));
+      warn(damaged + "; trying the one of step " + std::to_string(steps[i + 1]));
     }
   }
   return std::nullopt;
 }
 
 void StepFolder::recover() {
-  make_directories(storage_, root_);
-  for (const std::string& name : storage_.list(root_)) {
-    const auto parsed = parse_name(name);
-    if (!parsed || parsed->suffix.empty()) {
-      continue;
-    }
-    const bool replaced = parsed->suffix.starts_with(".old-");
-    if (replaced && storage_.kind(path(parsed->step)) == Storage::Kind::none) {
-      storage_.rename(root_ / name, path(parsed->step)); // the new one never took its place
-      storage_.sync_directory(root_);
-    } else if (replaced) {
-      discard(parsed->step, root_ / name);
-    } else if (parsed->suffix.starts_with(".trash-")) {
-      remove_tree(storage_, root_ / name);
-    } else if (parsed->suffix.starts_with(".tmp-")) {
+  storage_.remove_unfinished(root_);
+  std::optional<int64_t> counts; // the step whose folder was seen
+  for (const Folder& folder : folders()) {
+    if (!folder.committed) {
       warn_(
-          "removing " + (root_ / name).string() + ", which was not complete when its process ended"
+          "removing " + (root_ / folder.name).string() +
+          ", which is not complete: its process ended while it wrote or removed it"
       );
-      remove_tree(storage_, root_ / name);
+      storage_.remove_all(root_ / folder.name);
+    } else if (counts == folder.step) {
+      discard(folder.name);
+    } else {
+      counts = folder.step;
     }
   }
 }
 
 Path StepFolder::begin(int64_t step) {
-  const Path directory = aside(step);
-  storage_.make_directory(directory);
-  return directory;
+  int64_t number = 1;
+  for (const Folder& folder : folders()) {
+    if (folder.step == step) {
+      number = folder.number + 1;
+      break;
+    }
+  }
+  begun_[step] = folder_name(step, number);
+  return root_ / begun_[step];
 }
 
-void StepFolder::commit(int64_t step) {
-  const Path target = path(step);
-  const Path replaced = target.string() + ".old-" + id_;
-  storage_.sync_directory(aside(step));
-  const bool replaces = storage_.kind(target) != Storage::Kind::none;
-  if (replaces) {
-    storage_.rename(target, replaced);
-  }
+void StepFolder::commit(int64_t step, std::string_view manifest) {
+  const auto begun = begun_.find(step);
+  MH_ASSERT(begun != begun_.end(), "a step is committed that was not begun");
+  const std::string name = begun->second;
+  put_text(storage_, root_ / name / manifest_, manifest, Storage::Existing::refuse);
+  begun_.erase(begun);
   try {
-    if (replaces) {
-      storage_.sync_directory(root_);
-    }
-    storage_.rename(aside(step), target);
-  } catch (const Error&) {
-    if (replaces) {
-      storage_.rename(replaced, target);
-    }
-    throw;
-  }
-  storage_.sync_directory(root_);
-  try {
-    replace_file(storage_, root_ / kLatest, step_name(step) + "\n");
-    if (replaces) {
-      discard(step, replaced);
+    put_text(storage_, root_ / kLatest, name + "\n");
+    for (const Folder& folder : folders()) {
+      if (folder.step == step && folder.name != name && folder.committed) {
+        discard(folder.name);
+      }
     }
   } catch (const Error& error) {
     warn_(std::string("the checkpoint is saved, but ") + error.what());
@@ -163,21 +166,22 @@ void StepFolder::commit(int64_t step) {
 }
 
 void StepFolder::abandon(int64_t step) noexcept {
+  const auto begun = begun_.find(step);
+  if (begun == begun_.end()) {
+    return;
+  }
   try {
-    if (storage_.kind(aside(step)) != Storage::Kind::none) {
-      remove_tree(storage_, aside(step));
-    }
+    storage_.remove(root_ / begun->second / manifest_); // where its last sync failed
+    storage_.remove_all(root_ / begun->second);
+    begun_.erase(begun);
   } catch (const std::exception& error) {
     warn_(std::string("an incomplete checkpoint is left behind: ") + error.what());
   }
 }
 
-void StepFolder::discard(int64_t step, const Path& directory) {
-  // Under a name that counts, a directory must never be there in part.
-  const Path trash = path(step).string() + ".trash-" + id_;
-  storage_.rename(directory, trash);
-  storage_.sync_directory(root_);
-  remove_tree(storage_, trash);
+void StepFolder::discard(const std::string& name) {
+  storage_.remove(root_ / name / manifest_);
+  storage_.remove_all(root_ / name);
 }
 
 void StepFolder::keep_last(int64_t count, const Verify& verify) {
@@ -190,7 +194,7 @@ void StepFolder::keep_last(int64_t count, const Verify& verify) {
     const std::optional<int64_t> whole = newest(verify);
     for (const int64_t step : std::span(all).subspan(static_cast<size_t>(count))) {
       if (step != whole) {
-        discard(step, path(step));
+        discard(path(step).filename());
       }
     }
   } catch (const Error& error) {

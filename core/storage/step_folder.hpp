@@ -1,21 +1,26 @@
 #pragma once
-/// A folder with one directory per saved step, each of which is there completely or not at all,
+/// A prefix with one folder per saved step, each of which is there completely or not at all,
 /// whenever the process or the machine stops.
 ///
-///     root/step-000000001000/      committed
-///     root/step-000000002000.tmp-ID/    being written; dead if no process writes it
-///     root/LATEST                  the newest step's name, for people and scripts
+///     root/step-000000001000/manifest      committed: its manifest is there
+///     root/step-000000002000/              without one: being written, or dead
+///     root/step-000000001000.2/manifest    step 1000 saved again; the highest number counts
+///     root/LATEST                          the newest folder's name, for people and scripts
 ///
-///     mh::StepFolder folder(storage, "runs/a/checkpoints", warn);
+///     mh::StepFolder folder(storage, "runs/a/checkpoints", "manifest", warn);
 ///     folder.recover();
-///     const mh::Path aside = folder.begin(1000);
-///     ... write files into `aside`, each synced, the one that vouches for the others last ...
-///     folder.commit(1000);
+///     const mh::Path directory = folder.begin(1000);
+///     ... put objects into `directory`, new ones each ...
+///     folder.commit(1000, manifest);
 ///     folder.keep_last(3, verify);
+///
+/// A folder is written once, its manifest last, and removed manifest first: no object ever changes,
+/// so that the same holds on a disk and in an object store.
 
-#include "core/storage/storage.hpp"
+#include "megahost/storage.hpp"
 
 #include <functional>
+#include <map>
 #include <optional>
 
 namespace mh {
@@ -23,17 +28,17 @@ namespace mh {
 class StepFolder {
 public:
   using Warn = std::function<void(const std::string& sentence)>;
-  /// Throws mh::Error if the directory is not whole.
+  /// Throws mh::Error if the folder is not whole.
   using Verify = std::function<void(const Path& directory)>;
 
-  /// `id` keeps this writer's directories apart from those of a process that died, or that should
-  /// have: letters and digits. Nothing is read or written yet.
-  StepFolder(Storage& storage, Path root, Warn warn, std::string id = random_id());
+  /// `manifest` is the name of the object that commits a folder. Nothing is read or written yet.
+  StepFolder(Storage& storage, Path root, std::string manifest, Warn warn);
 
   [[nodiscard]] const Path& root() const { return root_; }
 
+  /// The folder that counts for a step; where none does, the one that would be written first.
   [[nodiscard]] Path path(int64_t step) const;
-  /// Committed steps, newest first; none if the folder does not exist. None of them is verified.
+  /// Committed steps, newest first. None of them is verified.
   [[nodiscard]] std::vector<int64_t> steps() const;
 
   /// The newest step that `verify` lets pass. Says each newer one that it does not.
@@ -41,41 +46,49 @@ public:
   /// Throws:  mh::Error (exit code 5) if there are steps and none passes
   [[nodiscard]] std::optional<int64_t> newest(const Verify& verify) const;
 
-  /// The same of these steps, newest first: of a list that ranks share.
-  [[nodiscard]] std::optional<int64_t>
-  newest(const std::vector<int64_t>& all, const Verify& verify) const;
-
-  /// For one process of a run, once, before it saves: makes the folder, removes what dead processes
-  /// left half-written or half-removed.
+  /// For one process of a run, once, before it saves: removes what dead processes left
+  /// half-written or half-removed, and what a later folder of its step replaces.
   void recover();
 
-  /// An empty directory for the step's files.
+  /// A new folder for the step's objects.
   [[nodiscard]] Path begin(int64_t step);
-  /// Makes the step's directory the real one, in place of any of the same step. Returns when that
-  /// is on the disk. What may still fail afterwards (LATEST, removing a replaced directory) is only
-  /// warned of.
+  /// Writes the manifest: the step's folder counts from now on, in place of any of the same step.
+  /// What may still fail afterwards (LATEST, removing a replaced folder) is only warned of.
   ///
-  /// Throws:  StorageError; then the step's old directory is in place, or, if only the last sync
-  /// failed,
-  ///          the new one, which may not outlive a power cut
-  void commit(int64_t step);
-  /// Gives up after `begin`: removes the directory aside as far as possible.
+  /// Throws:  StorageError; then the step's old folder counts, or, if only the last sync of a disk
+  ///          failed, the new one, which may not outlive a power cut
+  void commit(int64_t step, std::string_view manifest);
+  /// Gives up after `begin`: removes the folder as far as possible.
   void abandon(int64_t step) noexcept;
 
   /// Removes all but the newest `count` steps, and never the newest that `verify` lets pass;
   /// nothing if none passes. Failures are warned of.
   void keep_last(int64_t count, const Verify& verify);
 
-  [[nodiscard]] static std::string random_id();
-
 private:
-  [[nodiscard]] Path aside(int64_t step) const;
-  void discard(int64_t step, const Path& directory);
+  struct Folder {
+    int64_t step = 0;
+    int64_t number = 1; ///< of the times that the step was saved
+    std::string name{};
+    bool committed = false;
+  };
+
+  [[nodiscard]] std::vector<Folder> folders() const;
+  void discard(const std::string& name);
 
   Storage& storage_;
   Path root_;
+  std::string manifest_;
   Warn warn_;
-  std::string id_;
+  std::map<int64_t, std::string> begun_; // step, name of its folder
 };
+
+/// The newest of `steps` that `verify` lets pass, as StepFolder::newest. `root` is where they are.
+[[nodiscard]] std::optional<int64_t> newest_step(
+    const Path& root,
+    const std::vector<int64_t>& steps,
+    const std::function<void(int64_t step)>& verify,
+    const StepFolder::Warn& warn
+);
 
 } // namespace mh

@@ -1,4 +1,6 @@
-#include "core/storage/storage.hpp"
+#include "megahost/storage.hpp"
+
+#include "core/storage/file_system.hpp"
 
 #include <cerrno>
 #include <system_error>
@@ -35,17 +37,9 @@ StorageError::StorageError(const std::string& action, const Path& path, int code
     , code_(code) {}
 
 StorageError::~StorageError() = default;
-WriteFile::~WriteFile() = default;
 ReadFile::~ReadFile() = default;
+Upload::~Upload() = default;
 Storage::~Storage() = default;
-
-void write_all(WriteFile& file, std::span<const std::byte> bytes, const Path& path) {
-  while (!bytes.empty()) {
-    const size_t written = file.write(bytes);
-    MH_ASSERT(written > 0 && written <= bytes.size(), "a write of no bytes to " + path.string());
-    bytes = bytes.subspan(written);
-  }
-}
 
 void read_exactly(ReadFile& file, uint64_t offset, std::span<std::byte> into, const Path& path) {
   while (!into.empty()) {
@@ -63,53 +57,17 @@ void read_exactly(ReadFile& file, uint64_t offset, std::span<std::byte> into, co
   }
 }
 
-void write_file(Storage& storage, const Path& path, std::string_view text) {
-  const auto file = storage.create(path);
-  write_all(*file, std::as_bytes(std::span(text)), path);
-  file->sync();
+void put_text(
+    Storage& storage, const Path& path, std::string_view text, Storage::Existing existing
+) {
+  const auto upload = storage.put(path, existing);
+  upload->write(std::as_bytes(std::span(text)));
+  upload->finish();
 }
 
-void replace_file(Storage& storage, const Path& path, std::string_view text) {
-  const Path aside = path.string() + ".tmp";
-  if (storage.kind(aside) != Storage::Kind::none) {
-    storage.remove(aside);
-  }
-  write_file(storage, aside, text);
-  storage.rename(aside, path);
-  storage.sync_directory(path.parent_path());
-}
-
-std::string read_file(Storage& storage, const Path& path, uint64_t limit) {
-  const auto file = storage.open(path);
-  if (file->size() > limit) {
-    throw Error(
-        path.string() + ": " + std::to_string(file->size()) + " bytes, expected at most " +
-            std::to_string(limit),
-        "",
-        exit_code::data
-    );
-  }
-  std::string text(file->size(), '\0');
-  read_exactly(*file, 0, std::as_writable_bytes(std::span(text)), path);
-  return text;
-}
-
-void make_directories(Storage& storage, const Path& directory) {
-  if (directory.empty() || storage.kind(directory) != Storage::Kind::none) {
-    return;
-  }
-  make_directories(storage, directory.parent_path());
-  storage.make_directory(directory);
-  storage.sync_directory(directory.parent_path());
-}
-
-void remove_tree(Storage& storage, const Path& path) {
-  if (storage.kind(path) == Storage::Kind::directory) {
-    for (const std::string& name : storage.list(path)) {
-      remove_tree(storage, path / name);
-    }
-  }
-  storage.remove(path);
+std::string get_text(Storage& storage, const Path& path, uint64_t limit) {
+  const auto file = storage.get(path);
+  return read_text(*file, path, limit);
 }
 
 } // namespace mh

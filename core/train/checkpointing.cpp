@@ -1,8 +1,8 @@
 #include "core/train/checkpointing.hpp"
 
-#include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/format.hpp"
 #include "core/formats/json.hpp"
-#include "core/storage/local.hpp"
+#include "core/nn/plugin_call.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -97,13 +97,14 @@ void require_all_used(const Progress& saved, const std::vector<std::string>& unu
   }
 }
 
-std::filesystem::path checkpoint_folder(const std::filesystem::path& run) {
-  return run / "checkpoints";
+std::unique_ptr<CheckpointFormat> checkpoint_format(const Recipe& recipe, Host& host) {
+  const auto& [use, options] = static_cast<const PluginSection&>(recipe.checkpoint);
+  return host.make<CheckpointFormat>(use, options, {.storage = host.storage()});
 }
 
-void require_checkpoint(const std::filesystem::path& run) {
-  LocalStorage disk;
-  if (StepFolder(disk, checkpoint_folder(run), {}).steps().empty()) {
+void require_checkpoint(const CheckpointFormat& format, const std::filesystem::path& run) {
+  const auto steps = in_plugin(format, "steps", [&] { return format.steps(run); });
+  if (!steps || steps->empty()) {
     throw Error(
         "there is no checkpoint in " + run.string() + " to resume from",
         "check --run-dir and checkpoint.dir; --resume=auto begins a new run where there is none",
@@ -112,7 +113,16 @@ void require_checkpoint(const std::filesystem::path& run) {
   }
 }
 
+namespace {
+
+StepFolder::Warn noted_in(std::vector<std::string>& notes) {
+  return [&notes](const std::string& sentence) { notes.push_back("warning: " + sentence); };
+}
+
+} // namespace
+
 void save_checkpoint(
+    const CheckpointFormat& format,
     const std::filesystem::path& run,
     const Progress& progress,
     const Weights& weights,
@@ -120,46 +130,56 @@ void save_checkpoint(
     std::vector<std::string>& notes,
     const Ranks& ranks
 ) {
-  LocalStorage disk;
-  StepFolder folder(disk, checkpoint_folder(run), [&](const std::string& sentence) {
-    notes.push_back("warning: " + sentence);
-  });
-  on_first(ranks, [&] {
-    folder.recover();
-    return std::string();
-  });
-  write_checkpoint(disk, folder, progress.step, to_json(progress), slices(weights), ranks);
-  if (keep > 0 && ranks.rank == 0) {
-    folder.keep_last(keep, whole_checkpoint(disk));
-  }
+  const auto written = slices(weights);
+  const CheckpointContents contents{
+      .step = progress.step,
+      .state = to_json(progress).dump(),
+      .slices = written,
+      .keep = keep,
+      .warn = noted_in(notes)};
+  in_plugin(format, "write", [&] { format.write(run, contents, ranks); });
 }
 
 std::optional<Progress> load_checkpoint(
+    const CheckpointFormat& format,
     const std::filesystem::path& run,
     Weights& weights,
     std::vector<std::string>& notes,
     const Ranks& ranks,
     const AcceptCheckpoint& accept
 ) {
-  LocalStorage disk;
-  const StepFolder folder(disk, checkpoint_folder(run), [&](const std::string& sentence) {
-    notes.push_back("warning: " + sentence);
-  });
   const auto wanted = slices(weights);
   std::optional<Progress> progress;
-  const auto judge = [&](Checkpoint& saved) {
-    const auto unused = saved.unused(wanted, ranks);
-    together(ranks, [&] {
-      const std::string where = folder.path(saved.manifest().step).string();
-      progress = from_json(saved.manifest().state, where);
-      accept(*progress, unused);
-      saved.require_fit(wanted, OtherDtype::convert); // optimizer.state_dtype may have changed
-      return std::string();
-    });
-  };
-  const auto load = [&](Checkpoint& saved) { saved.load(wanted, OtherDtype::convert); };
-  const auto step = load_newest(disk, folder, folder.steps(), judge, load, ranks);
-  if (!step) {
+  std::unique_ptr<CheckpointReader> saved;
+  const LoadAttempt attempt{
+      .open = [&](int64_t step
+              ) { saved = in_plugin(format, "open", [&] { return format.open(run, step); }); },
+      .judge =
+          [&] {
+            const auto unused = unused_tensors(*saved, wanted, ranks);
+            together(ranks, [&] {
+              const std::string where = saved->path().string();
+              if (saved->state().empty()) {
+                throw Error(
+                    where + " holds weights, and not the state that a run needs to go on",
+                    "begin a new run with --weights " + run.string(),
+                    exit_code::data
+                );
+              }
+              progress = from_json(parse_json(saved->state(), where), where);
+              accept(*progress, unused);
+              // Of any dtype: optimizer.state_dtype may have changed.
+              for (const Slice& slice : wanted) {
+                (void)require_fit(*saved, slice);
+              }
+              return std::string();
+            });
+          },
+      .load = [&] { in_plugin(format, "read", [&] { saved->read(wanted); }); }};
+  const auto steps = in_plugin(format, "steps", [&] { return format.steps(run); });
+  if (!load_newest(
+          format.place(run), steps.value_or(std::vector<int64_t>()), attempt, noted_in(notes), ranks
+      )) {
     return std::nullopt;
   }
   weights.publish();

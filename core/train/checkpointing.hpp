@@ -1,15 +1,17 @@
 #pragma once
 /// What a run needs to go on as if it had never stopped.
 
-#include "core/mesh/agree.hpp"
 #include "core/train/guards.hpp"
 #include "core/train/weights.hpp"
+#include "megahost/checkpoint_format.hpp"
+#include "megahost/host.hpp"
 #include "megahost/recipe.hpp"
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,11 +41,11 @@ using AcceptCheckpoint =
 /// Refuses a checkpoint with tensors that the model does not ask for, by their names.
 void require_all_used(const Progress& saved, const std::vector<std::string>& unused);
 
-/// Folder of the checkpoints of a run.
-[[nodiscard]] std::filesystem::path checkpoint_folder(const std::filesystem::path& run);
+/// The format in which a recipe's run is saved, in the host's storage.
+[[nodiscard]] std::unique_ptr<CheckpointFormat> checkpoint_format(const Recipe& recipe, Host& host);
 
 /// Throws:  mh::Error (exit code 5) if a run has no checkpoint, with what to do
-void require_checkpoint(const std::filesystem::path& run);
+void require_checkpoint(const CheckpointFormat& format, const std::filesystem::path& run);
 
 /// Writes a checkpoint, whole or not at all, and removes all but the newest `keep` (0 keeps all).
 /// `notes` gets what went wrong afterwards.
@@ -51,6 +53,7 @@ void require_checkpoint(const std::filesystem::path& run);
 /// Throws:  mh::Error (exit code 5) naming path and cause
 /// Ranks:   all; each writes the slices that it alone is told to
 void save_checkpoint(
+    const CheckpointFormat& format,
     const std::filesystem::path& run,
     const Progress& progress,
     const Weights& weights,
@@ -66,6 +69,7 @@ void save_checkpoint(
 ///          and what `accept` throws; weights may be half loaded if none is whole
 /// Ranks:   all, under any layout; rank 0 lists the checkpoints
 [[nodiscard]] std::optional<Progress> load_checkpoint(
+    const CheckpointFormat& format,
     const std::filesystem::path& run,
     Weights& weights,
     std::vector<std::string>& notes,

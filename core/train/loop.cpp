@@ -1,5 +1,6 @@
 #include "megahost/loop.hpp"
 
+#include "core/checkpoint/native.hpp"
 #include "core/train/batches.hpp"
 #include "core/train/checkpointing.hpp"
 #include "core/train/weights.hpp"
@@ -53,12 +54,12 @@ void TrainedWeights::save(const std::filesystem::path& run, int64_t step) const 
   std::vector<std::string> notes;
   Progress progress;
   progress.step = step;
-  save_checkpoint(run, progress, held_->weights, /*keep=*/0, notes);
+  save_checkpoint(NativeFormat({}, {}), run, progress, held_->weights, /*keep=*/0, notes);
 }
 
 std::optional<int64_t> TrainedWeights::load(const std::filesystem::path& run) {
   std::vector<std::string> notes;
-  const auto progress = load_checkpoint(run, held_->weights, notes);
+  const auto progress = load_checkpoint(NativeFormat({}, {}), run, held_->weights, notes);
   return progress ? std::optional(progress->step) : std::nullopt;
 }
 

@@ -1,6 +1,6 @@
 #include "core/train/profile.hpp"
 
-#include "core/storage/local.hpp"
+#include "core/storage/file_system.hpp"
 #include "core/train/parts.hpp"
 #include "core/train/profile_tables.hpp"
 #include "core/train/seconds.hpp"
@@ -233,10 +233,9 @@ std::string Profile::trace() const {
 }
 
 void write_profile(const Profile& profile, const std::filesystem::path& folder) {
-  LocalStorage disk;
-  make_directories(disk, folder);
-  replace_file(disk, folder / "trace.json", profile.trace());
-  replace_file(disk, folder / "tables.txt", profile.tables(/*rows=*/1000));
+  make_directories(folder);
+  replace_file(folder / "trace.json", profile.trace());
+  replace_file(folder / "tables.txt", profile.tables(/*rows=*/1000));
 }
 
 } // namespace mh

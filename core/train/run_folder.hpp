@@ -1,7 +1,7 @@
 #pragma once
 /// Where a run keeps its recipe, metrics, log and checkpoints.
 
-#include "core/storage/local.hpp"
+#include "core/storage/file_lock.hpp"
 
 #include <filesystem>
 #include <memory>

@@ -38,6 +38,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
            .warn = [&output](const std::string& text) { output.warning(text); }}
       ))
     , ranks_(ranks_of(session_->mesh.all()))
+    , format_(checkpoint_format(recipe, host))
     , guards_(recipe)
     , iterations_(recipe.iterations()) {
   auto& session = *session_;
@@ -50,11 +51,11 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
     const auto folder = run_folder(recipe.checkpoint.dir, resumes);
     const bool goes_on = options.resume == Resume::yes;
     if (goes_on && !std::filesystem::exists(folder)) {
-      require_checkpoint(folder); // no folder is made for a name that was mistyped
+      require_checkpoint(*format_, folder); // no folder is made for a name that was mistyped
     }
     lock_ = take_run_folder(folder);
     if (goes_on) { // who writes there at the moment is told first
-      require_checkpoint(folder);
+      require_checkpoint(*format_, folder);
     }
     return folder.string();
   });
@@ -172,7 +173,7 @@ void Trainer::open_log() {
 /// Weights and state of the newest checkpoint, on all ranks.
 std::optional<Progress>
 Trainer::load(std::vector<std::string>& notes, const AcceptCheckpoint& accept) {
-  auto saved = load_checkpoint(folder_, *weights_, notes, ranks_, accept);
+  auto saved = load_checkpoint(*format_, folder_, *weights_, notes, ranks_, accept);
   if (saved) {
     session_->gradients->share_parameters();
     session_->gradients->wait_for_all();
@@ -217,13 +218,13 @@ void Trainer::save(int64_t keep) {
   const auto begin = Clock::now();
   std::vector<std::string> notes;
   progress_.guards = guards_.state();
-  save_checkpoint(folder_, progress_, *weights_, keep, notes, ranks_);
+  save_checkpoint(*format_, folder_, progress_, *weights_, keep, notes, ranks_);
   saved_step_ = progress_.step;
   log_->line(words(
       "step %6lld/%lld | saved in %s | %.0f ms",
       static_cast<long long>(progress_.step),
       static_cast<long long>(iterations_),
-      checkpoint_folder(folder_).c_str(),
+      format_->place(folder_).c_str(),
       1e3 * seconds_since(begin)
   ));
   for (const auto& note : notes) {

@@ -85,7 +85,8 @@ private:
   StopSignals signals_;
   Clock::time_point start_ = Clock::now();
   std::unique_ptr<Session> session_;
-  Ranks ranks_;                  // of the whole run
+  Ranks ranks_; // of the whole run
+  std::unique_ptr<CheckpointFormat> format_;
   std::filesystem::path folder_; // of the run, the same on every rank
   std::unique_ptr<FileLock> lock_;
   std::unique_ptr<Weights> weights_;

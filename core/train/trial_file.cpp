@@ -2,7 +2,7 @@
 
 #include "core/checkpoint/tensors.hpp"
 #include "core/mesh/agree.hpp"
-#include "core/storage/local.hpp"
+#include "megahost/storage.hpp"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
@@ -64,15 +64,13 @@ void write_trial(const TrialResult& result, const Mesh& mesh, const std::filesys
     tensors.push_back({kNumber + name, at::tensor(number, at::kDouble)});
   }
   if (mesh.rank() == 0) {
-    LocalStorage storage;
-    write_tensors(storage, folder / kFile, tensors);
+    write_tensors(local_storage(), folder / kFile, tensors);
   }
 }
 
 TrialResult read_trial(const std::filesystem::path& folder) {
-  LocalStorage storage;
   TrialResult result;
-  for (const auto& [path, tensor] : read_tensors(storage, folder / kFile)) {
+  for (const auto& [path, tensor] : read_tensors(local_storage(), folder / kFile)) {
     if (path.starts_with(kNumber)) {
       result.numbers[path.substr(std::string_view(kNumber).size())] = tensor.item<double>();
     } else {

@@ -1,6 +1,7 @@
 // A damaged checkpoint is refused with a sentence, and a failing disk leaves the checkpoints before
 // it alone.
 
+#include "core/storage/memory_storage.hpp"
 #include "samples.hpp"
 #include "tests/formats/refusal.hpp"
 
@@ -34,7 +35,7 @@ struct Damaged : Saves {
 } // namespace
 
 TEST_CASE_FIXTURE(Damaged, "each cause has its sentence, with file and tensor") {
-  std::string& shard = disk.contents(kShard);
+  std::string& shard = files.contents(kShard);
   const std::string file = kShard.string() + ": ";
   SUBCASE("cut short") {
     shard.resize(shard.size() - 1);
@@ -65,11 +66,11 @@ TEST_CASE_FIXTURE(Damaged, "each cause has its sentence, with file and tensor") 
     CHECK(contains(why(), "is F32 [6, 4], the manifest says F32 [4, 6]"));
   }
   SUBCASE("the manifest") {
-    disk.contents(kManifest)[50] ^= 1;
+    files.contents(kManifest)[50] ^= 1;
     CHECK(why() == kManifest.string() + ": its checksum does not match");
   }
   SUBCASE("the manifest cut short") {
-    disk.contents(kManifest).resize(200);
+    files.contents(kManifest).resize(200);
     CHECK(contains(why(), kManifest.string() + ": does not end in its checksum"));
   }
   SUBCASE("no manifest") {
@@ -80,8 +81,8 @@ TEST_CASE_FIXTURE(Damaged, "each cause has its sentence, with file and tensor") 
 
 TEST_CASE_FIXTURE(Damaged, "an older shard in place of the newer") {
   save(20, model(5));
-  disk.contents(kShard) =
-      disk.contents("/run/step-000000000020/shard-00001-model-00001-of-00001.safetensors");
+  files.contents(kShard) =
+      files.contents("/run/step-000000000020/shard-00001-model-00001-of-00001.safetensors");
   CHECK(contains(why(), "does not match its checksum"));
 }
 
@@ -90,8 +91,8 @@ TEST_CASE_FIXTURE(Damaged, "two shards in each other's place") {
   save(30, {part_of(weight, 0, 0, 2), part_of(weight, 0, 1, 2)});
   const Path directory = folder.path(30);
   std::swap(
-      disk.contents(directory / "shard-00001-model-00001-of-00002.safetensors"),
-      disk.contents(directory / "shard-00001-model-00002-of-00002.safetensors")
+      files.contents(directory / "shard-00001-model-00001-of-00002.safetensors"),
+      files.contents(directory / "shard-00001-model-00002-of-00002.safetensors")
   );
   const auto loaded = blank({weight});
   CHECK(contains(
@@ -101,7 +102,7 @@ TEST_CASE_FIXTURE(Damaged, "two shards in each other's place") {
 }
 
 TEST_CASE_FIXTURE(Damaged, "every flipped bit of the shard is found") {
-  std::string& shard = disk.contents(kShard);
+  std::string& shard = files.contents(kShard);
   for (size_t at = 0; at < shard.size(); ++at) {
     const int bit = static_cast<int>(at * 7 % 8);
     shard[at] = static_cast<char>(shard[at] ^ 1 << bit);
@@ -113,16 +114,16 @@ TEST_CASE_FIXTURE(Damaged, "every flipped bit of the shard is found") {
 }
 
 TEST_CASE_FIXTURE(Damaged, "every cut of the shard is found") {
-  const std::string whole_shard = disk.contents(kShard);
+  const std::string whole_shard = files.contents(kShard);
   for (size_t length = 0; length < whole_shard.size(); ++length) {
-    disk.contents(kShard) = whole_shard.substr(0, length);
+    files.contents(kShard) = whole_shard.substr(0, length);
     CHECK(contains(refusal([&] { load(10, blank(model())); }), kShard.string()));
   }
 }
 
 TEST_CASE_FIXTURE(Damaged, "the newest whole checkpoint is chosen") {
   save(20, model(5));
-  disk.contents("/run/step-000000000020/megahost.manifest.json")[0] = 'x';
+  files.contents("/run/step-000000000020/megahost.manifest.json")[0] = 'x';
   CHECK(folder.newest(mh::whole_checkpoint(disk)) == 10);
   REQUIRE(warnings.size() == 1);
   CHECK(contains(warnings[0], "the checkpoint of step 20 is damaged"));
@@ -134,12 +135,12 @@ TEST_CASE("whatever call fails while saving, the checkpoint before can be loaded
     for (size_t at = 1; failed; ++at) {
       Saves saves;
       saves.save(10, model(1));
-      saves.disk.longest_write = 50;
-      saves.disk.fault = Fault{saves.disk.calls + at, code, true};
+      saves.files.longest_write = 50;
+      saves.files.fault = Fault{saves.files.calls + at, code, true};
       const std::string sentence = refusal([&] { saves.save(20, model(2)); });
-      failed = saves.disk.calls >= saves.disk.fault->at;
+      failed = saves.files.calls >= saves.files.fault->at;
       CHECK((sentence.empty() || contains(sentence, "cannot ")));
-      saves.disk.fault.reset();
+      saves.files.fault.reset();
       const auto newest = saves.folder.newest(mh::whole_checkpoint(saves.disk));
       REQUIRE(newest);
       CHECK((sentence.empty() ? newest == 20 : (newest == 10 || newest == 20)));
@@ -155,31 +156,30 @@ TEST_CASE("whatever call fails while saving, the checkpoint before can be loaded
 TEST_CASE_FIXTURE(Damaged, "an error while reading is a sentence") {
   bool failed = true;
   for (size_t at = 1; failed; ++at) {
-    disk.fault = Fault{disk.calls + at, EIO, true};
+    files.fault = Fault{files.calls + at, EIO, true};
     const auto loaded = blank(model());
     const std::string sentence = refusal([&] { load(10, loaded); });
-    failed = disk.calls >= disk.fault->at;
+    failed = files.calls >= files.fault->at;
     CHECK((failed ? contains(sentence, "Input/output error") : sentence.empty()));
-    disk.fault.reset();
+    files.fault.reset();
   }
 }
 
 TEST_CASE("killed or without power at any moment of a save, a whole checkpoint is loaded") {
   Saves saves;
   saves.save(10, model(1));
-  const size_t first = saves.disk.log().size();
+  const size_t first = saves.files.log().size();
   saves.save(20, model(2));
   saves.save(20, model(3));
-  const auto log = saves.disk.log();
+  const auto log = saves.files.log();
   std::mt19937 random(5);
   for (size_t count = first; count <= log.size(); ++count) {
     for (int round = 0; round < 5; ++round) {
-      MemoryStorage disk(
+      MemoryFileSystem files(
           round == 0 ? after_kill(log, count) : after_power_loss(log, count, random)
       );
-      mh::StepFolder folder(
-          disk, "/run", [](const std::string&) {}, "again"
-      );
+      mh::LocalStorage disk(files);
+      mh::StepFolder folder(disk, "/run", mh::kManifestName, [](const std::string&) {});
       folder.recover();
       const auto newest = folder.newest(mh::whole_checkpoint(disk));
       REQUIRE(newest);
@@ -188,5 +188,68 @@ TEST_CASE("killed or without power at any moment of a save, a whole checkpoint i
       CHECK((equal(loaded, model(1)) || equal(loaded, model(2)) || equal(loaded, model(3))));
       CHECK(equal(loaded, model(1)) == (newest == 10));
     }
+  }
+}
+
+namespace {
+
+/// A run's checkpoints in an object store.
+struct StoreSaves {
+  mh::MemoryStorage store;
+  mh::StepFolder folder{store, "/run", mh::kManifestName, [](const std::string&) {}};
+
+  explicit StoreSaves(mh::MemoryStorage::Objects objects = {})
+      : store(std::move(objects)) {}
+
+  void save(int64_t step, double start) {
+    mh::write_checkpoint(store, folder, step, nlohmann::json::object(), model(start));
+  }
+
+  /// The newest step that is whole, and the model it holds.
+  std::pair<int64_t, std::vector<mh::Slice>> restart() {
+    folder.recover();
+    const auto newest = folder.newest(mh::whole_checkpoint(store));
+    REQUIRE(newest);
+    auto loaded = blank(model());
+    Checkpoint(store, folder.path(*newest)).load(loaded);
+    return {*newest, std::move(loaded)};
+  }
+};
+
+} // namespace
+
+TEST_CASE("killed at any moment of a save to an object store, a whole checkpoint is loaded") {
+  StoreSaves saves;
+  saves.save(10, 1);
+  const size_t first = saves.store.history().size() - 1;
+  saves.save(20, 2);
+  saves.save(20, 3);
+  saves.folder.keep_last(1, mh::whole_checkpoint(saves.store));
+  for (size_t count = first; count < saves.store.history().size(); ++count) {
+    StoreSaves killed(saves.store.history()[count]);
+    const auto [step, loaded] = killed.restart();
+    CHECK((equal(loaded, model(1)) || equal(loaded, model(2)) || equal(loaded, model(3))));
+    CHECK(equal(loaded, model(1)) == (step == 10));
+  }
+  CHECK(saves.restart().first == 20);
+}
+
+TEST_CASE("an object store that stops after any call leaves the checkpoint before or the new one") {
+  bool stopped = true;
+  for (size_t at = 1; stopped; ++at) {
+    StoreSaves saves;
+    saves.save(10, 1);
+    saves.save(20, 2);
+    saves.store.fault = {.at = saves.store.calls + at, .code = EIO};
+    const std::string sentence = refusal([&] { saves.save(20, 3); });
+    stopped = saves.store.calls >= saves.store.fault->at;
+    saves.store.fault.reset();
+    StoreSaves next(saves.store.objects());
+    const auto [step, loaded] = next.restart();
+    CHECK(step == 20);
+    CHECK((equal(loaded, model(2)) || equal(loaded, model(3))));
+    CHECK((!sentence.empty() || equal(loaded, model(3))));
+    next.save(30, 4);
+    CHECK(next.restart().first == 30);
   }
 }

@@ -48,7 +48,7 @@ struct World {
     root = mkdtemp(name.data());
   }
 
-  ~World() { mh::remove_tree(disk, root); }
+  ~World() { mh::remove_tree(mh::file_system(), root); }
 
   /// Saves what each rank holds; what each rank's save said.
   std::vector<std::string> save(int64_t step, const std::vector<std::vector<Slice>>& slices) {
@@ -58,7 +58,7 @@ struct World {
     std::vector<std::jthread> threads;
     for (int64_t rank = 0; rank < world; ++rank) {
       threads.emplace_back([&, rank] {
-        mh::StepFolder folder(disk, root, [](const std::string&) {});
+        mh::StepFolder folder(disk, root, mh::kManifestName, [](const std::string&) {});
         const auto at = static_cast<size_t>(rank);
         said[at] = refusal([&] {
           mh::write_checkpoint(
@@ -71,7 +71,7 @@ struct World {
     return said;
   }
 
-  Path path(int64_t step) { return mh::StepFolder(disk, root, {}).path(step); }
+  Path path(int64_t step) { return mh::StepFolder(disk, root, mh::kManifestName, {}).path(step); }
 };
 
 } // namespace
@@ -134,5 +134,5 @@ TEST_CASE_FIXTURE(World, "one rank's failure is every rank's, and leaves nothing
   unknown[1][0].local = unknown[1][0].local.to(at::kComplexDouble);
   CHECK(contains(save(2, unknown)[0], "no dtype like ComplexDouble"));
 
-  CHECK(disk.list(root) == std::vector<std::string>{"LATEST", "step-000000000001"});
+  CHECK(mh::file_system().list(root) == std::vector<std::string>{"LATEST", "step-000000000001"});
 }

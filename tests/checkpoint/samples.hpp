@@ -2,7 +2,9 @@
 /// Tensors with recognisable values, and the slices that a layout makes of them.
 
 #include "core/checkpoint/checkpoint.hpp"
-#include "tests/storage/memory_storage.hpp"
+#include "core/checkpoint/format.hpp"
+#include "core/storage/local.hpp"
+#include "tests/storage/memory_file_system.hpp"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -66,10 +68,11 @@ inline bool equal(const std::vector<Slice>& a, const std::vector<Slice>& b) {
 }
 
 struct Saves {
-  MemoryStorage disk;
+  MemoryFileSystem files;
+  LocalStorage disk{files};
   std::vector<std::string> warnings;
   StepFolder folder{
-      disk, "/run", [this](const std::string& text) { warnings.push_back(text); }, "me"};
+      disk, "/run", kManifestName, [this](const std::string& text) { warnings.push_back(text); }};
 
   Saves() { folder.recover(); }
 

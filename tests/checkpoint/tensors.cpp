@@ -1,6 +1,7 @@
 #include "core/checkpoint/tensors.hpp"
 
 #include "core/formats/crc32c.hpp"
+#include "core/storage/memory_storage.hpp"
 #include "samples.hpp"
 #include "tests/formats/refusal.hpp"
 
@@ -8,7 +9,6 @@
 
 using mh::test::contains;
 using mh::test::counting;
-using mh::test::MemoryStorage;
 using mh::test::refusal;
 
 TEST_CASE("every dtype of LibTorch that the format has goes there and back") {
@@ -32,7 +32,7 @@ TEST_CASE("every dtype of LibTorch that the format has goes there and back") {
 }
 
 TEST_CASE("tensors of any strides are written and read bit for bit") {
-  MemoryStorage disk;
+  mh::MemoryStorage disk;
   const std::map<std::string, at::Tensor> tensors{
       {"transposed", counting({3, 5}, 1).t()},
       {"narrow", counting({6, 4}, 2).narrow(1, 1, 2)},
@@ -67,7 +67,7 @@ TEST_CASE("tensors of any strides are written and read bit for bit") {
 }
 
 TEST_CASE("parameters that require gradients are written") {
-  MemoryStorage disk;
+  mh::MemoryStorage disk;
   const at::Tensor value = counting({2}, 1).requires_grad_();
   (void)mh::write_tensors(disk, "/x", {{"w", value}});
   CHECK(mh::read_tensors(disk, "/x").at("w").equal(value));

@@ -1,7 +1,7 @@
 #include "plugins/data/indexed/indexed.hpp"
 
+#include "core/storage/file_system.hpp"
 #include "core/storage/indexed_writer.hpp"
-#include "core/storage/local.hpp"
 #include "plugins/data/tokenizers/tokenizers.hpp"
 
 #include <megahost/error.hpp>
@@ -41,8 +41,7 @@ public:
   Folder& operator=(const Folder&) = delete;
 
   std::string write(const std::string& name, const Documents& documents) const {
-    mh::LocalStorage disk;
-    mh::IndexedWriter writer(disk, path_ / name, mh::token_type_for(100'000));
+    mh::IndexedWriter writer(mh::file_system(), path_ / name, mh::token_type_for(100'000));
     for (const auto& ids : documents) {
       writer.add_document(ids, std::vector<size_t>{ids.size()});
     }

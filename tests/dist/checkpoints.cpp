@@ -1,8 +1,9 @@
 // A checkpoint that was written under one layout is read under every other, of up to eight ranks:
 // parameters, masters and optimizer state have every bit, and data go on at the same sample.
 
+#include "core/checkpoint/native.hpp"
+#include "core/mesh/agree.hpp"
 #include "core/mesh/threads.hpp"
-#include "megahost/pipeline_layout.hpp"
 #include "core/train/batches.hpp"
 #include "core/train/checkpointing.hpp"
 #include "core/train/gradients.hpp"
@@ -10,6 +11,7 @@
 #include "core/train/weights.hpp"
 #include "megahost/model.hpp"
 #include "megahost/nn/decoder.hpp"
+#include "megahost/pipeline_layout.hpp"
 #include "megahost/random.hpp"
 #include "tests/dist/placed.hpp"
 #include "tests/train/tiny.hpp"
@@ -106,7 +108,9 @@ public:
       stored.data.copy_(truth(stored.name, *stored.piece));
     }
     std::vector<std::string> notes;
-    save_checkpoint(run, progress, weights_, /*keep=*/0, notes, ranks_of(mesh_.all()));
+    save_checkpoint(
+        NativeFormat({}, {}), run, progress, weights_, /*keep=*/0, notes, ranks_of(mesh_.all())
+    );
     CHECK(notes.empty());
   }
 
@@ -116,7 +120,8 @@ public:
       stored.data.fill_(7);
     }
     std::vector<std::string> notes;
-    const auto progress = load_checkpoint(run, weights_, notes, ranks_of(mesh_.all()));
+    const auto progress =
+        load_checkpoint(NativeFormat({}, {}), run, weights_, notes, ranks_of(mesh_.all()));
     gradients_.share_parameters();
     gradients_.wait_for_all();
     CHECK(notes.empty());

@@ -23,9 +23,10 @@ CPU_OR_GPU = "hardware is the CPU or a GPU"
 WORDS = "other programs' words for ours"
 ALLOWED = {
     "core/include/megahost/axis.hpp": {"expert": "a logical axis"},
-    "core/include/megahost/recipe.hpp": {"cpu byte": "what a recipe made by hand starts from"},
-    "core/recipe/sections.hpp": {"adamw byte cpu": "plugins that are taken where a section names none"},
+    "core/include/megahost/recipe.hpp": {"cpu byte native": "what a recipe made by hand starts from"},
+    "core/recipe/sections.hpp": {"adamw byte cpu native": "plugins that are taken where a section names none"},
     "core/train/devices.cpp": {"cpu cuda": "the core's own devices register here"},
+    "core/checkpoint/built_in.cpp": {"native huggingface": "the core's own checkpoint formats register here"},
     "core/plan/stage_record.cpp": {"cpu": CPU_OR_GPU},
     "core/plan/hardware.hpp": {"cuda": CPU_OR_GPU},
     "core/plan/hardware.cpp": {"cpu cuda": CPU_OR_GPU},
@@ -62,7 +63,8 @@ def names():
         found.update(re.findall(r'\.add<[^(]*>\(\s*"([^"]+)"', text))
         if file.name == "keys.hpp":
             found.update(re.findall(r'f\.add\(\s*"([^"]+)"', text))
-    found.update(re.findall(r'\.add<[^(]*>\(\s*"([^"]+)"', (ROOT / "core/train/devices.cpp").read_text()))
+    for own in ("core/train/devices.cpp", "core/checkpoint/built_in.cpp"):
+        found.update(re.findall(r'\.add<[^(]*>\(\s*"([^"]+)"', (ROOT / own).read_text()))
     return found
 
 

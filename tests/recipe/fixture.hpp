@@ -187,6 +187,7 @@ public:
     declare<pipeline::OneForwardOneBackward>(Kind::pipeline_schedule, "1f1b");
     declare<pipeline::ZeroBubble>(Kind::pipeline_schedule, "zb-h1");
     declare<pipeline::ZeroBubbleVee>(Kind::pipeline_schedule, "zb-v");
+    add(Kind::checkpoint_format, "native", Schema{});
     add(Kind::device, "cpu", Schema{});
     add(Kind::device, "cuda", Schema{});
   }

@@ -1,7 +1,6 @@
 #include "core/storage/indexed_writer.hpp"
-#include "core/storage/local.hpp"
 #include "megahost/indexed_dataset.hpp"
-#include "memory_storage.hpp"
+#include "memory_file_system.hpp"
 #include "tests/formats/refusal.hpp"
 
 #include <doctest/doctest.h>
@@ -10,13 +9,13 @@
 #include <cerrno>
 
 using mh::test::contains;
-using mh::test::MemoryStorage;
+using mh::test::MemoryFileSystem;
 using mh::test::refusal;
 
 namespace {
 
 struct Corpus {
-  mh::LocalStorage disk;
+  mh::FileSystem& disk = mh::file_system();
   mh::Path folder;
   std::string prefix;
 
@@ -35,16 +34,16 @@ void add(mh::IndexedWriter& writer, const std::vector<int32_t>& ids) {
   writer.add_document(ids, lengths);
 }
 
-void write(mh::Storage& storage, const std::string& prefix, int32_t first) {
-  mh::IndexedWriter writer(storage, prefix, mh::token_type_for(300));
+void write(mh::FileSystem& files, const std::string& prefix, int32_t first) {
+  mh::IndexedWriter writer(files, prefix, mh::token_type_for(300));
   add(writer, {first, 2, 3});
   add(writer, {});
   writer.add_document(std::vector<int32_t>{4, 5, 6, 7}, std::vector<size_t>{1, 3});
   writer.commit();
 }
 
-std::string contents(MemoryStorage& storage, const char* file) {
-  return storage.kind(file) == mh::Storage::Kind::file ? storage.contents(file) : "";
+std::string contents(MemoryFileSystem& files, const char* file) {
+  return files.kind(file) == mh::FileSystem::Kind::file ? files.contents(file) : "";
 }
 
 } // namespace
@@ -113,37 +112,37 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE("an id that does not fit is named") {
-  MemoryStorage storage;
-  mh::IndexedWriter writer(storage, "c", mh::token_type_for(300));
+  MemoryFileSystem files;
+  mh::IndexedWriter writer(files, "c", mh::token_type_for(300));
   add(writer, {1});
   CHECK(contains(refusal([&] { add(writer, {2, 70000}); }), "c.bin: document 1 has the id 70000"));
 }
 
 TEST_CASE("killed or without power at any moment, an index tells of the tokens that are there") {
-  MemoryStorage start;
+  MemoryFileSystem start;
   write(start, "/c", 1);
   start.sync_directory("/");
   const std::string old_bin = contents(start, "/c.bin"), old_idx = contents(start, "/c.idx");
   const mh::test::Disk disk = start.disk();
-  const auto replace = [](mh::Storage& storage) {
-    mh::IndexedWriter writer(storage, "/c", mh::token_type_for(300));
+  const auto replace = [](mh::FileSystem& files) {
+    mh::IndexedWriter writer(files, "/c", mh::token_type_for(300));
     add(writer, {9, 9});
     writer.commit();
   };
-  MemoryStorage straight(disk);
+  MemoryFileSystem straight(disk);
   replace(straight);
   const std::string new_bin = contents(straight, "/c.bin"), new_idx = contents(straight, "/c.idx");
-  const auto whole = [&](MemoryStorage& storage) {
-    const std::string idx = contents(storage, "/c.idx"), bin = contents(storage, "/c.bin");
+  const auto whole = [&](MemoryFileSystem& files) {
+    const std::string idx = contents(files, "/c.idx"), bin = contents(files, "/c.bin");
     return idx.empty() || (idx == old_idx && bin == old_bin) || (idx == new_idx && bin == new_bin);
   };
   std::mt19937 random(1);
   for (size_t count = 0; count <= straight.log().size(); ++count) {
     CAPTURE(count);
-    MemoryStorage killed(mh::test::after_kill(straight.log(), count, disk));
+    MemoryFileSystem killed(mh::test::after_kill(straight.log(), count, disk));
     CHECK(whole(killed));
     for (int i = 0; i < 20; ++i) {
-      MemoryStorage dark(mh::test::after_power_loss(straight.log(), count, random, disk));
+      MemoryFileSystem dark(mh::test::after_power_loss(straight.log(), count, random, disk));
       CHECK(whole(dark));
     }
   }
@@ -152,15 +151,15 @@ TEST_CASE("killed or without power at any moment, an index tells of the tokens t
 TEST_CASE("a full disk at any moment is said, and the next try succeeds") {
   for (size_t call = 1; call < 40; ++call) {
     CAPTURE(call);
-    MemoryStorage storage;
-    storage.fault = {.at = call, .code = ENOSPC};
+    MemoryFileSystem files;
+    files.fault = {.at = call, .code = ENOSPC};
     try {
-      write(storage, "/c", 1);
+      write(files, "/c", 1);
     } catch (const mh::StorageError& error) {
       CHECK(error.code() == ENOSPC);
     }
-    storage.fault.reset();
-    write(storage, "/c", 1);
-    CHECK(contents(storage, "/c.bin").size() == 14);
+    files.fault.reset();
+    write(files, "/c", 1);
+    CHECK(contents(files, "/c.bin").size() == 14);
   }
 }

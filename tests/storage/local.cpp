@@ -1,5 +1,6 @@
 #include "core/storage/local.hpp"
 
+#include "core/storage/file_lock.hpp"
 #include "core/storage/mapped_file.hpp"
 #include "saves.hpp"
 #include "tests/formats/refusal.hpp"
@@ -13,16 +14,16 @@
 #include <cerrno>
 #include <csignal>
 
+using mh::FileSystem;
 using mh::LocalStorage;
 using mh::Path;
-using mh::Storage;
 using mh::test::contains;
 using mh::test::refusal;
 
 namespace {
 
 struct Folder {
-  LocalStorage disk;
+  FileSystem& disk = mh::file_system();
   Path path;
 
   Folder() {
@@ -49,9 +50,9 @@ TEST_CASE_FIXTURE(Folder, "what is written is read") {
   mh::replace_file(disk, path / "a/x", "new");
   CHECK(mh::read_file(disk, path / "a/x", 10) == "new");
   CHECK(disk.list(path / "a") == std::vector<std::string>{"b", "x"});
-  CHECK(disk.kind(path / "a") == Storage::Kind::directory);
-  CHECK(disk.kind(path / "a/x") == Storage::Kind::file);
-  CHECK(disk.kind(path / "a/x/y") == Storage::Kind::none);
+  CHECK(disk.kind(path / "a") == FileSystem::Kind::directory);
+  CHECK(disk.kind(path / "a/x") == FileSystem::Kind::file);
+  CHECK(disk.kind(path / "a/x/y") == FileSystem::Kind::none);
   mh::write_file(disk, path / "empty", "");
   CHECK(mh::read_file(disk, path / "empty", 0).empty());
 }
@@ -90,7 +91,7 @@ TEST_CASE_FIXTURE(Folder, "no FIFO blocks a read, no link is followed to be remo
   mh::make_directories(disk, path / "gone");
   std::filesystem::create_directory_symlink(path / "kept", path / "gone/link");
   mh::remove_tree(disk, path / "gone");
-  CHECK(disk.kind(path / "gone") == Storage::Kind::none);
+  CHECK(disk.kind(path / "gone") == FileSystem::Kind::none);
   CHECK(mh::read_file(disk, path / "kept/x", 1) == "1");
 }
 
@@ -117,18 +118,67 @@ TEST_CASE("hints by cause") {
 }
 
 TEST_CASE_FIXTURE(Folder, "the step folder on a real disk") {
-  mh::StepFolder folder(disk, path / "runs/a", [](const std::string& text) { FAIL(text); });
+  LocalStorage storage;
+  mh::StepFolder folder(storage, path / "runs/a", "sums", [](const std::string& text) {
+    FAIL(text);
+  });
   folder.recover();
   for (int version = 1; version <= 4; ++version) {
-    mh::test::save(disk, folder, version / 2, version);
-    folder.keep_last(2, mh::test::verify_in(disk));
+    mh::test::save(storage, folder, version / 2, version);
+    folder.keep_last(2, mh::test::verify_in(storage));
   }
   folder.recover();
-  CHECK(folder.newest(mh::test::verify_in(disk)) == 2);
+  CHECK(folder.newest(mh::test::verify_in(storage)) == 2);
   CHECK(
       disk.list(folder.root()) ==
-      std::vector<std::string>{"LATEST", "step-000000000001", "step-000000000002"}
+      std::vector<std::string>{"LATEST", "step-000000000001.2", "step-000000000002"}
   );
+}
+
+TEST_CASE_FIXTURE(Folder, "an object is there when it is finished, and not before") {
+  LocalStorage storage;
+  const auto text = [&] { return mh::get_text(storage, path / "a/b/x", 10); };
+  {
+    const auto upload = storage.put(path / "a/b/x", mh::Storage::Existing::replace);
+    upload->write(std::as_bytes(std::span("old", 3)));
+    CHECK_FALSE(storage.contains(path / "a/b/x"));
+    CHECK(storage.list(path / "a/b").empty());
+    CHECK(disk.list(path / "a/b").size() == 1); // a file under another name
+  }
+  CHECK(disk.list(path / "a/b").empty()); // given up
+  mh::put_text(storage, path / "a/b/x", "old");
+  CHECK(contains(
+      refusal([&] { mh::put_text(storage, path / "a/b/x", "new", mh::Storage::Existing::refuse); }),
+      "File exists"
+  ));
+  CHECK(text() == "old");
+  CHECK(disk.list(path / "a/b") == std::vector<std::string>{"x"});
+  mh::put_text(storage, path / "a/b/x", "new");
+  CHECK(text() == "new");
+  mh::put_text(storage, path / "a/y", "", mh::Storage::Existing::refuse);
+  CHECK(storage.list(path / "a") == std::vector<mh::Storage::Item>{{"b", true}, {"y", false}});
+  CHECK(storage.list(path / "none").empty());
+  CHECK_FALSE(storage.contains(path / "a/b"));
+  storage.remove(path / "a/none");
+  storage.remove(path / "a/b/x");
+  CHECK_FALSE(storage.contains(path / "a/b/x"));
+  auto killed = storage.put(path / "a/z", mh::Storage::Existing::replace);
+  storage.remove_unfinished(path);
+  CHECK(disk.list(path / "a") == std::vector<std::string>{"b", "y"});
+  killed.reset();
+  storage.remove_all(path / "a");
+  CHECK(disk.kind(path / "a") == FileSystem::Kind::none);
+}
+
+TEST_CASE_FIXTURE(Folder, "links stand for what they point to") {
+  LocalStorage storage;
+  mh::put_text(storage, path / "blobs/1", "text");
+  mh::put_text(storage, path / "model/config", "");
+  std::filesystem::create_symlink(path / "blobs/1", path / "model/weights");
+  std::filesystem::create_directory_symlink(path / "model", path / "linked");
+  CHECK(storage.contains(path / "model/weights"));
+  CHECK(mh::get_text(storage, path / "linked/weights", 10) == "text");
+  CHECK(storage.list(path / "linked").size() == 2);
 }
 
 TEST_CASE_FIXTURE(Folder, "a lock is held by one process and dies with it") {

@@ -1,5 +1,5 @@
 #pragma once
-/// Small checkpoints for tests of the step folder: two files, and a third that vouches for them.
+/// Small checkpoints for tests of the step folder: two files, and a manifest that vouches for them.
 
 #include "core/formats/crc32c.hpp"
 #include "core/storage/step_folder.hpp"
@@ -16,15 +16,14 @@ inline std::string save_data(char file, int version) {
 /// Saves version `version` under a step, or removes what it began and throws.
 inline void save(Storage& storage, StepFolder& folder, int64_t step, int version) {
   try {
-    const Path aside = folder.begin(step);
+    const Path directory = folder.begin(step);
     std::string sums = std::to_string(version);
     for (const char file : {'a', 'b'}) {
       const std::string data = save_data(file, version);
-      write_file(storage, aside / std::string(1, file), data);
+      put_text(storage, directory / std::string(1, file), data, Storage::Existing::refuse);
       sums += " " + crc_text(crc32c(data));
     }
-    write_file(storage, aside / "sums", sums);
-    folder.commit(step);
+    folder.commit(step, sums);
   } catch (const Error&) {
     folder.abandon(step);
     throw;
@@ -33,12 +32,12 @@ inline void save(Storage& storage, StepFolder& folder, int64_t step, int version
 
 /// The version that a directory holds. Throws:  mh::Error if it is not whole
 inline int read_save(Storage& storage, const Path& directory) {
-  const std::string sums = read_file(storage, directory / "sums", 1000);
+  const std::string sums = get_text(storage, directory / "sums", 1000);
   const int version = std::atoi(sums.c_str());
   std::string expected = std::to_string(version);
   for (const char file : {'a', 'b'}) {
     const Path path = directory / std::string(1, file);
-    const std::string data = read_file(storage, path, 10000);
+    const std::string data = get_text(storage, path, 10000);
     expected += " " + crc_text(crc32c(data));
     if (data != save_data(file, version)) {
       throw Error(path.string() + ": changed");

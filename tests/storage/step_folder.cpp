@@ -1,6 +1,7 @@
 #include "core/storage/step_folder.hpp"
 
-#include "memory_storage.hpp"
+#include "core/storage/local.hpp"
+#include "memory_file_system.hpp"
 #include "saves.hpp"
 #include "tests/formats/refusal.hpp"
 
@@ -10,7 +11,7 @@
 
 using mh::StepFolder;
 using mh::test::contains;
-using mh::test::MemoryStorage;
+using mh::test::MemoryFileSystem;
 using mh::test::read_save;
 using mh::test::refusal;
 using mh::test::save;
@@ -19,10 +20,11 @@ using mh::test::verify_in;
 namespace {
 
 struct Fixture {
-  MemoryStorage disk;
+  MemoryFileSystem files;
+  mh::LocalStorage disk{files};
   std::vector<std::string> warnings;
   StepFolder folder{
-      disk, "/runs/a", [this](const std::string& text) { warnings.push_back(text); }, "me"};
+      disk, "/runs/a", "sums", [this](const std::string& text) { warnings.push_back(text); }};
 
   std::string newest() {
     const auto step = folder.newest(verify_in(disk));
@@ -40,30 +42,30 @@ TEST_CASE_FIXTURE(Fixture, "a folder that is not there has no steps") {
 TEST_CASE_FIXTURE(Fixture, "steps appear when they are committed") {
   folder.recover();
   save(disk, folder, 1000, 1);
-  (void)folder.begin(3000);
+  mh::put_text(disk, folder.begin(3000) / "a", "half");
   save(disk, folder, 2000, 2);
   CHECK(folder.path(2000) == "/runs/a/step-000000002000");
   CHECK(folder.steps() == std::vector<int64_t>{2000, 1000});
   CHECK(newest() == "2000");
-  CHECK(disk.contents("/runs/a/LATEST") == "step-000000002000\n");
+  CHECK(files.contents("/runs/a/LATEST") == "step-000000002000\n");
   folder.abandon(3000);
   CHECK(
-      disk.list("/runs/a") ==
+      files.list("/runs/a") ==
       std::vector<std::string>{"LATEST", "step-000000001000", "step-000000002000"}
   );
   CHECK(warnings.empty());
 }
 
 TEST_CASE_FIXTURE(Fixture, "names that are no steps are left alone") {
-  folder.recover();
+  mh::make_directories(files, folder.root());
   for (const char* name :
        {"step-1", "step-00000000001x", "step-0000000000001", "step--00000000001", "notes"}) {
-    disk.make_directory(folder.root() / name);
+    files.make_directory(folder.root() / name);
   }
   save(disk, folder, 5, 1);
   folder.recover();
   CHECK(folder.steps() == std::vector<int64_t>{5});
-  CHECK(disk.list(folder.root()).size() == 7);
+  CHECK(files.list(folder.root()).size() == 7);
   save(disk, folder, 1234567890123, 2);
   CHECK(folder.steps().front() == 1234567890123);
 }
@@ -72,15 +74,52 @@ TEST_CASE_FIXTURE(Fixture, "a damaged step is passed over, loudly") {
   folder.recover();
   save(disk, folder, 1, 1);
   save(disk, folder, 2, 2);
-  disk.contents(folder.path(2) / "b") += "x";
+  files.contents(folder.path(2) / "b") += "x";
   CHECK(newest() == "1");
   REQUIRE(warnings.size() == 1);
   CHECK(contains(
       warnings[0], "the checkpoint of step 2 is damaged (/runs/a/step-000000000002/b: changed)"
   ));
   CHECK(contains(warnings[0], "trying the one of step 1"));
-  disk.contents(folder.path(1) / "a") = "";
+  files.contents(folder.path(1) / "a") = "";
   CHECK(contains(refusal([&] { (void)newest(); }), "/runs/a: no checkpoint can be used"));
+}
+
+TEST_CASE_FIXTURE(Fixture, "a folder without its manifest is no step, whatever lies in it") {
+  save(disk, folder, 1, 1);
+  save(disk, folder, 2, 2);
+  disk.remove(folder.path(2) / "sums");
+  CHECK(folder.steps() == std::vector<int64_t>{1});
+  CHECK(newest() == "1");
+  CHECK(warnings.empty());
+}
+
+TEST_CASE_FIXTURE(Fixture, "a step that is saved again never touches the objects of the first") {
+  save(disk, folder, 1, 1);
+  const auto first = folder.path(1);
+  const auto second = folder.begin(1);
+  CHECK(second == "/runs/a/step-000000000001.2");
+  mh::put_text(disk, second / "a", "half");
+  CHECK(folder.path(1) == first);
+  folder.abandon(1);
+  CHECK(read_save(disk, folder.path(1)) == 1);
+  save(disk, folder, 1, 2);
+  CHECK(folder.path(1) == second);
+  CHECK(files.contents("/runs/a/LATEST") == "step-000000000001.2\n");
+  CHECK(folder.steps() == std::vector<int64_t>{1});
+}
+
+TEST_CASE_FIXTURE(Fixture, "a writer that should be dead changes no checkpoint") {
+  StepFolder dead(disk, folder.root(), "sums", [](const std::string&) {});
+  const auto directory = dead.begin(1);
+  folder.recover();
+  save(disk, folder, 1, 1);
+  CHECK(contains(
+      refusal([&] { mh::put_text(disk, directory / "a", "other", mh::Storage::Existing::refuse); }),
+      "File exists"
+  ));
+  CHECK(contains(refusal([&] { dead.commit(1, "other"); }), "File exists"));
+  CHECK(read_save(disk, folder.path(1)) == 1);
 }
 
 TEST_CASE_FIXTURE(Fixture, "a step can be saved again") {
@@ -88,7 +127,7 @@ TEST_CASE_FIXTURE(Fixture, "a step can be saved again") {
   save(disk, folder, 1, 1);
   save(disk, folder, 1, 2);
   CHECK(read_save(disk, folder.path(1)) == 2);
-  CHECK(disk.list(folder.root()).size() == 2);
+  CHECK(files.list(folder.root()).size() == 2);
 }
 
 TEST_CASE_FIXTURE(Fixture, "retention keeps the newest, and the newest whole one") {
@@ -99,18 +138,18 @@ TEST_CASE_FIXTURE(Fixture, "retention keeps the newest, and the newest whole one
   SUBCASE("all whole") {
     folder.keep_last(2, verify_in(disk));
     CHECK(folder.steps() == std::vector<int64_t>{5, 4});
-    CHECK(disk.list(folder.root()).size() == 3);
+    CHECK(files.list(folder.root()).size() == 3);
   }
   SUBCASE("the newest two damaged") {
-    disk.contents(folder.path(5) / "a") = "x";
-    disk.contents(folder.path(4) / "a") = "x";
+    files.contents(folder.path(5) / "a") = "x";
+    files.contents(folder.path(4) / "a") = "x";
     folder.keep_last(2, verify_in(disk));
     CHECK(folder.steps() == std::vector<int64_t>{5, 4, 3});
     CHECK(newest() == "3");
   }
   SUBCASE("none whole") {
     for (int64_t step = 1; step <= 5; ++step) {
-      disk.contents(folder.path(step) / "a") = "x";
+      files.contents(folder.path(step) / "a") = "x";
     }
     folder.keep_last(1, verify_in(disk));
     CHECK(folder.steps().size() == 5);
@@ -125,14 +164,12 @@ TEST_CASE_FIXTURE(Fixture, "retention keeps the newest, and the newest whole one
 TEST_CASE_FIXTURE(Fixture, "what a dead process left is removed") {
   folder.recover();
   save(disk, folder, 1, 1);
-  StepFolder dead(
-      disk, folder.root(), [](const std::string&) {}, "dead"
-  );
-  mh::write_file(disk, dead.begin(2) / "a", "half");
+  StepFolder dead(disk, folder.root(), "sums", [](const std::string&) {});
+  mh::put_text(disk, dead.begin(2) / "a", "half");
   folder.recover();
-  CHECK(disk.list(folder.root()) == std::vector<std::string>{"LATEST", "step-000000000001"});
+  CHECK(files.list(folder.root()) == std::vector<std::string>{"LATEST", "step-000000000001"});
   REQUIRE(warnings.size() == 1);
-  CHECK(contains(warnings[0], "step-000000000002.tmp-dead, which was not complete"));
+  CHECK(contains(warnings[0], "step-000000000002, which is not complete"));
 }
 
 TEST_CASE("whatever call fails, the last checkpoint stays and the next save works") {
@@ -144,22 +181,20 @@ TEST_CASE("whatever call fails, the last checkpoint stays and the next save work
         CAPTURE(forever);
         CAPTURE(at);
         Fixture f;
-        f.disk.longest_write = 700; // short writes throughout
+        f.files.longest_write = 700; // short writes throughout
         f.folder.recover();
         save(f.disk, f.folder, 1, 1);
         save(f.disk, f.folder, 2, 2);
-        f.disk.fault = mh::test::Fault{f.disk.calls + at, code, forever};
+        f.files.fault = mh::test::Fault{f.files.calls + at, code, forever};
         const std::string message = refusal([&] { save(f.disk, f.folder, 2, 3); });
         f.folder.keep_last(1, verify_in(f.disk));
-        failed = f.disk.calls >= f.disk.fault->at;
-        f.disk.fault.reset();
+        failed = f.files.calls >= f.files.fault->at;
+        f.files.fault.reset();
         CHECK((message.empty() || contains(message, "cannot ")));
         CHECK((message.empty() || contains(message, "/runs/a")));
 
         Fixture next;
-        StepFolder again(
-            f.disk, "/runs/a", [](const std::string&) {}, "next"
-        );
+        StepFolder again(f.disk, "/runs/a", "sums", [](const std::string&) {});
         again.recover();
         const auto newest = again.newest(verify_in(f.disk));
         REQUIRE(newest == 2);

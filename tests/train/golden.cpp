@@ -4,7 +4,6 @@
 #include "core/checkpoint/tensors.hpp"
 #include "core/mesh/threads.hpp"
 #include "megahost/pipeline_layout.hpp"
-#include "core/storage/local.hpp"
 #include "core/train/stages.hpp"
 #include "core/train/step.hpp"
 #include "core/train/weights.hpp"
@@ -95,8 +94,7 @@ std::string golden_file(const std::string& name) {
 }
 
 Tensors read_golden(const std::string& name) {
-  mh::LocalStorage disk;
-  return mh::read_tensors(disk, golden_file(name + ".safetensors"));
+  return mh::read_tensors(mh::local_storage(), golden_file(name + ".safetensors"));
 }
 
 struct Golden {

@@ -282,7 +282,8 @@ TEST_CASE("NaN: back to the checkpoint, and on without the data since then") {
   CHECK_THROWS_AS((void)run_numbered(hopeless, last), mh::Error);
   CHECK(count_of(last.lines, "rewound to the checkpoint of step 3") == 2);
   CHECK(last.say("after 2 rewinds (guards.rewinds)"));
-  hopeless.checkpoint = {.dir = (folder / "none").string()};
+  hopeless.checkpoint = mh::Recipe().checkpoint;
+  hopeless.checkpoint.dir = (folder / "none").string();
   CHECK_THROWS_AS((void)run_numbered(hopeless, last), mh::Error);
   CHECK(last.say("there is no checkpoint to rewind to"));
 }

@@ -96,8 +96,8 @@ std::set<std::string> half_written(const path& run) {
   std::set<std::string> names;
   std::error_code none;
   for (const auto& entry : runs::fs::directory_iterator(run / "checkpoints", none)) {
-    if (const auto name = entry.path().filename().string();
-        name.find(".tmp-") != std::string::npos) {
+    const auto name = entry.path().filename().string();
+    if (name.starts_with("step-") && !runs::fs::exists(entry.path() / "megahost.manifest.json")) {
       names.insert(name);
     }
   }

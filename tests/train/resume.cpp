@@ -1,6 +1,7 @@
 // What a resumed run takes of a checkpoint, what it refuses, and what it tells.
 
 #include "runs.hpp"
+#include "store.hpp"
 
 #include <doctest/doctest.h>
 
@@ -272,4 +273,38 @@ TEST_CASE_FIXTURE(SmallRun, "what is written for show at the end never fails a r
   CHECK(no_chart.say("warning: a sample of what the model writes is left out: "));
   CHECK(no_chart.say("is no byte"));
   CHECK(no_chart.say("   # measure it"));
+}
+
+TEST_CASE("a run is saved in the host's storage, and a resume reads each byte once") {
+  const runs::Folder folder;
+  mh::Recipe recipe = llama(folder / "a");
+  runs::Store store;
+  mh::Host plugins = runs::host();
+  plugins.set_storage(store);
+  runs::Lines output;
+  recipe.train.exit_iters = 2;
+  (void)mh::train(with_tree(recipe), plugins, {.closing = false}, output);
+  CHECK_FALSE(runs::fs::exists(folder / "a" / "checkpoints"));
+  uint64_t bytes = 0;
+  for (const auto& [name, text] : store.objects) {
+    const bool in_step = name.find("/checkpoints/step-000000000002/") != std::string::npos;
+    bytes += in_step ? text.size() : 0;
+    bytes += name.ends_with(".safetensors") ? 8 : 0; // the header's length is in the header, too
+  }
+  CHECK(bytes > 10000);
+  recipe.train.exit_iters.reset();
+  recipe.train.iters = 4;
+  store.bytes_read = 0;
+  const auto how = mh::Resume::yes;
+  (void)mh::train(with_tree(recipe), plugins, {.resume = how, .closing = false}, output);
+  CHECK(output.say("resumed at step 2"));
+  CHECK(store.bytes_read == bytes);
+
+  recipe.checkpoint.dir = (folder / "whole").string();
+  (void)runs::train(with_tree(recipe), output);
+  const auto shard = [](int64_t step) {
+    return runs::step_folder("", step) / "shard-00001-model-00001-of-00001.safetensors";
+  };
+  const auto whole = folder / "whole" / shard(4).string();
+  CHECK(store.objects[(folder / "a" / shard(4).string()).string()] == runs::contents(whole));
 }

@@ -1,6 +1,7 @@
 #pragma once
 /// Small runs of the real trainer with the real plugins.
 
+#include "core/checkpoint/built_in.hpp"
 #include "core/train/devices.hpp"
 #include "core/train/trainer.hpp"
 #include "megahost/corpus.hpp"
@@ -62,6 +63,7 @@ private:
 inline mh::Host host() {
   mh::Host host;
   host.registry().merge(mh::builtin_devices());
+  host.registry().merge(mh::built_in_formats());
   return host;
 }
 
@@ -113,9 +115,12 @@ inline std::string contents(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
+/// The folder that counts for a step: one that is saved again gets another.
 inline fs::path step_folder(const fs::path& run, int64_t step) {
   const std::string digits = std::to_string(int64_t{1'000'000'000'000} + step).substr(1);
-  return run / "checkpoints" / std::string("step-").append(digits);
+  const fs::path first = run / "checkpoints" / std::string("step-").append(digits);
+  const fs::path again = first.string() + ".2";
+  return fs::exists(again) ? again : first;
 }
 
 /// The bytes of all tensors of a checkpoint: parameters and optimizer state.

@@ -5,7 +5,7 @@
 #include "core/host/folders.hpp"
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/ops.hpp"
-#include "core/storage/local.hpp"
+#include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -34,11 +34,11 @@ std::string gemm_machine() {
   return processor_text() + ", LibTorch " + TORCH_VERSION;
 }
 
-GemmJson read_choices(LocalStorage& disk, const std::string& file) {
-  if (disk.kind(file) == Storage::Kind::none) {
+GemmJson read_choices(const std::string& file) {
+  if (file_system().kind(file) == FileSystem::Kind::none) {
     return GemmJson::object();
   }
-  GemmJson choices = GemmJson::parse(read_file(disk, file, kLargestFile), nullptr, false);
+  GemmJson choices = GemmJson::parse(read_file(file, kLargestFile), nullptr, false);
   if (!choices.is_object()) {
     throw Error(
         file + " holds no choices of a GEMM", "delete it: the next run measures and writes it again"
@@ -119,24 +119,23 @@ std::string chosen_gemm(UnknownMachine unknown) {
   if (!folder) {
     return "";
   }
-  LocalStorage disk;
   const std::string file = *folder / "gemm.json";
   const std::string machine = gemm_machine();
-  GemmJson choices = read_choices(disk, file);
+  GemmJson choices = read_choices(file);
   if (!choices.contains(machine)) {
     if (unknown == UnknownMachine::own) {
       return "";
     }
     try {
-      make_directories(disk, folder->string());
+      make_directories(folder->string());
       const GemmRates rates = time_gemm();
-      choices = read_choices(disk, file); // another run may have been faster
+      choices = read_choices(file); // another run may have been faster
       if (!choices.contains(machine)) {
         choices[machine] = {
             {"libtorch", to_string(faster_gemm(rates))},
             {"own_gflops_per_s", rates_json(rates.own)},
             {"libtorch_gflops_per_s", rates_json(rates.libtorch)}};
-        replace_file(disk, file, choices.dump(2) + "\n");
+        replace_file(file, choices.dump(2) + "\n");
       }
     } catch (const Error&) {
       return ""; // a choice that is not kept may be another one next time, with other bits

@@ -5,7 +5,7 @@
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/ops.hpp"
 #include "core/recipe/commands.hpp"
-#include "core/storage/local.hpp"
+#include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -86,10 +86,8 @@ double measured_peak(at::ScalarType type, int64_t ranks) {
   peaks.set(key, measured / 1e9);
   if (folder) {
     try {
-      LocalStorage disk;
       std::filesystem::create_directories(*folder);
       replace_file(
-          disk,
           file.string(),
           "# GFLOP/s of products on this machine, the best that a run's start has measured.\n" +
               toml_text(peaks)

@@ -90,6 +90,11 @@ Device::Args arguments<Device>(uint64_t) {
   return {};
 }
 
+template <>
+CheckpointFormat::Args arguments<CheckpointFormat>(uint64_t) {
+  return {};
+}
+
 namespace {
 
 Value invented(const Field& field) {
@@ -259,6 +264,11 @@ std::string trace_of(Device& device, uint64_t) {
          number(device.peak_flops(at::kFloat)) + number(device.peak_flops(at::kBFloat16));
 }
 
+std::string trace_of(CheckpointFormat& format, uint64_t) {
+  return format.about() + " (" + format.mark() + "), " +
+         (format.detect("/nonexistent") ? "what is not there is one" : "what is not there is none");
+}
+
 } // namespace
 
 bool made_up(const Case& c, const Field& field) {
@@ -357,6 +367,8 @@ template std::unique_ptr<Corpus> make<Corpus>(const Case&, const Corpus::Args&);
 template std::unique_ptr<Tokenizer> make<Tokenizer>(const Case&, const Tokenizer::Args&);
 template std::unique_ptr<Launcher> make<Launcher>(const Case&, const Launcher::Args&);
 template std::unique_ptr<Device> make<Device>(const Case&, const Device::Args&);
+template std::unique_ptr<CheckpointFormat>
+make<CheckpointFormat>(const Case&, const CheckpointFormat::Args&);
 
 std::function<std::string()> tracer(const Case& c, uint64_t seed) {
   return with_interface(c.entry->kind, [&]<class Base>(Base*) -> std::function<std::string()> {

@@ -3,6 +3,7 @@
 
 #include "core/host/check/check.hpp"
 #include "megahost/architecture.hpp"
+#include "megahost/checkpoint_format.hpp"
 #include "megahost/corpus.hpp"
 #include "megahost/device.hpp"
 #include "megahost/launcher.hpp"
@@ -46,9 +47,11 @@ decltype(auto) with_interface(Kind kind, Run&& run) {
   case Kind::launcher:
     return run(static_cast<Launcher*>(nullptr));
   case Kind::device:
+    return run(static_cast<Device*>(nullptr));
+  case Kind::checkpoint_format:
     break;
   }
-  return run(static_cast<Device*>(nullptr));
+  return run(static_cast<CheckpointFormat*>(nullptr));
 }
 
 /// Arguments of small instances; `Base::Args{}` where there is nothing to say.

@@ -1,6 +1,7 @@
 // Tests of what must not change a model: a layout, values made later, a cache of keys and values,
 // another document, recompute.
 
+#include "core/checkpoint/built_in.hpp"
 #include "core/host/check/instance.hpp"
 #include "core/host/check/model.hpp"
 #include "core/host/check/tests.hpp"
@@ -135,6 +136,7 @@ void layouts_match_of(const Case& c, Host& host) {
 void layouts_match(const Case& c) {
   Host host;
   host.registry().merge(builtin_devices());
+  host.registry().merge(built_in_formats());
   std::vector<Registry::Entry> models;
   try {
     host.load(c.file);

@@ -12,6 +12,10 @@ inline const Option kSet{
     "--set", "KEY=VALUE", "overrides one value, as in --set optimizer.lr=1e-4", true};
 inline const Option kPlugin{
     "--plugin", "FILE", "opens a plugin before those that the recipe names", true};
+inline const Option kWeightsFormat{
+    "--weights-format",
+    "NAME",
+    "checkpoint format of the weights, where several formats know the folder"};
 inline const Option kJson{"--json", "", "as JSON, for programs"};
 inline const Option kScale{"--scale", "", "the same structure shrunk to one rank of this machine"};
 inline const Option kScaleToRanks{

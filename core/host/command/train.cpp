@@ -34,8 +34,9 @@ std::vector<Command> training_commands() {
                true},
               {"--weights",
                "DIR",
-               "starts from the weights of a run folder or a Hugging Face folder, not from random "
-               "ones"},
+               "starts from the weights of a run folder, a Hugging Face folder or one of a plugin's "
+               "format, not from random ones"},
+              kWeightsFormat,
               kScaleToRanks,
               {"--run-dir", "DIR", "run folder, instead of the recipe's checkpoint.dir"},
               {"--nproc",
@@ -142,7 +143,8 @@ std::vector<Command> training_commands() {
           "data with split = [0, 100, 0], and --all.",
           {kRecipe},
           {
-              {"--weights", "DIR", "run folder or Hugging Face folder"},
+              {"--weights", "DIR", "run folder, Hugging Face folder, or one of a plugin's format"},
+              kWeightsFormat,
               {"--step", "N", "checkpoint of this step of a run folder, instead of the newest"},
               {"--split",
                "SPLIT",
@@ -204,6 +206,7 @@ std::vector<Command> training_commands() {
               {"--no-cache", "", "reads everything again for each token: the same tokens, slowly"},
               {"--recipe", "RECIPE", "recipe file, instead of the run folder's recipe.toml"},
               {"--step", "N", "checkpoint of this step, instead of the newest"},
+              kWeightsFormat,
               {"--json", "", "one JSON object at the end instead of text as it comes"},
               kSet,
               kPlugin,

@@ -9,7 +9,7 @@
 #include "core/kernels/ops.hpp"
 #include "core/mesh/processes.hpp"
 #include "core/mesh/threads.hpp"
-#include "core/storage/local.hpp"
+#include "core/storage/file_system.hpp"
 #include "core/train/session.hpp"
 #include "core/train/words.hpp"
 #include "megahost/error.hpp"
@@ -88,8 +88,7 @@ int run_link_rank(Host& host) {
   install_caching_allocator();
   const BenchTable table = bench_comm(mesh, *device);
   if (found->world.rank == 0) {
-    LocalStorage disk;
-    replace_file(disk, file, nlohmann::ordered_json(table.rows).dump());
+    replace_file(file, nlohmann::ordered_json(table.rows).dump());
   }
   return 0;
 }
@@ -102,8 +101,7 @@ int calibrate(Host& host) {
   ops::ensure_registered();
   Machine machine = calibrate_cpu(host);
   take_links(links, machine);
-  LocalStorage disk;
-  replace_file(disk, file, machine_text(machine));
+  replace_file(file, machine_text(machine));
   const Hardware& cpu = machine.hardware;
   std::string text =
       cpu.source + "\n" + words("  GEMMs      %.0f GFLOP/s fp32", 1e3 * cpu.fp32_tflops);

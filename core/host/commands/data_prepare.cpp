@@ -2,8 +2,8 @@
 #include "core/host/documents.hpp"
 #include "core/host/in_order.hpp"
 #include "core/host/terminal.hpp"
+#include "core/storage/file_system.hpp"
 #include "core/storage/indexed_writer.hpp"
-#include "core/storage/local.hpp"
 #include "core/train/words.hpp"
 #include "megahost/error.hpp"
 
@@ -49,8 +49,7 @@ private:
   std::vector<std::string> keys_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::vector<DocumentFile> files_;
-  uint64_t total_ = 0; // bytes; 0: not known
-  LocalStorage disk_;
+  uint64_t total_ = 0;                                  // bytes; 0: not known
   std::vector<std::unique_ptr<IndexedWriter>> writers_; // one for each key
   uint64_t bytes_ = 0;
   uint64_t skipped_ = 0;
@@ -115,11 +114,12 @@ Preparation::Preparation(const Invocation& invocation, Host& host)
 }
 
 void Preparation::make_writers() {
-  make_directories(disk_, Path(output_).parent_path());
+  make_directories(Path(output_).parent_path());
   for (const std::string& key : keys_) {
     const std::string prefix = prefix_of(output_, key);
     for (const char* ending : {".bin", ".idx"}) {
-      if (!invocation_.has("--force") && disk_.kind(prefix + ending) != Storage::Kind::none) {
+      if (!invocation_.has("--force") &&
+          file_system().kind(prefix + ending) != FileSystem::Kind::none) {
         throw Error(
             prefix + ending + " is there already",
             "choose another --output, or replace it with --force",
@@ -128,7 +128,7 @@ void Preparation::make_writers() {
       }
     }
     writers_.push_back(
-        std::make_unique<IndexedWriter>(disk_, prefix, token_type_for(tokenizer_->vocab()))
+        std::make_unique<IndexedWriter>(file_system(), prefix, token_type_for(tokenizer_->vocab()))
     );
   }
 }

@@ -1,3 +1,4 @@
+#include "core/checkpoint/built_in.hpp"
 #include "core/host/commands/commands.hpp"
 #include "core/host/crash.hpp"
 #include "core/host/report.hpp"
@@ -73,6 +74,7 @@ void keep_output_clean() {
 int run(const mh::Invocation& invocation) {
   mh::Host host;
   host.registry().merge(mh::builtin_devices());
+  host.registry().merge(mh::built_in_formats());
   for (const std::string& file : invocation.all("--plugin")) {
     host.load(file);
   }

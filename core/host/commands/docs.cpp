@@ -3,7 +3,7 @@
 #include "core/host/commands/commands.hpp"
 #include "core/host/folders.hpp"
 #include "core/host/reference/reference.hpp"
-#include "core/storage/local.hpp"
+#include "core/storage/file_system.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -17,7 +17,6 @@ namespace fs = std::filesystem;
 
 /// Pages of an earlier time that nothing belongs to any more.
 void remove_old(const fs::path& folder, const std::vector<Page>& pages) {
-  LocalStorage disk;
   std::vector<fs::path> old;
   for (const auto& item : fs::recursive_directory_iterator(folder)) {
     const std::string name = item.path().lexically_relative(folder).string();
@@ -25,12 +24,12 @@ void remove_old(const fs::path& folder, const std::vector<Page>& pages) {
       return page.file == name;
     });
     if (!kept && item.is_regular_file() && item.path().extension() == ".md" &&
-        read_file(disk, item.path(), uint64_t{1} << 24).starts_with(kPageMark)) {
+        read_file(item.path(), uint64_t{1} << 24).starts_with(kPageMark)) {
       old.push_back(item.path());
     }
   }
   for (const fs::path& file : old) {
-    disk.remove(file);
+    file_system().remove(file);
   }
 }
 
@@ -43,10 +42,9 @@ int command_docs(const Invocation& invocation, Host& host) {
   }
   const fs::path folder = invocation.value("-o", "docs/reference");
   const std::vector<Page> pages = reference_pages(recipe_words(host), header_folder());
-  LocalStorage disk;
   for (const Page& page : pages) {
-    make_directories(disk, (folder / page.file).parent_path());
-    replace_file(disk, folder / page.file, page.text);
+    make_directories((folder / page.file).parent_path());
+    replace_file(folder / page.file, page.text);
   }
   remove_old(folder, pages);
   std::printf("%zu pages in %s\n", pages.size(), folder.c_str());

@@ -1,11 +1,12 @@
 #include "core/formats/json.hpp"
 #include "core/host/bench/gemm_choice.hpp"
 #include "core/host/commands/commands.hpp"
+#include "core/host/formats.hpp"
 #include "core/host/given_weights.hpp"
 #include "core/host/place.hpp"
 #include "core/host/run_output.hpp"
 #include "core/host/spawn.hpp"
-#include "core/storage/local.hpp"
+#include "core/storage/file_system.hpp"
 #include "core/train/evaluate.hpp"
 #include "core/train/run_log.hpp"
 #include "core/train/words.hpp"
@@ -24,7 +25,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
-#include <optional>
 
 namespace mh {
 
@@ -35,8 +35,7 @@ constexpr uint64_t kLargestIds = uint64_t{64} << 20;
 /// Rows of equal length, of 2 to `most` ids.
 std::vector<std::vector<int64_t>>
 read_ids(const std::string& file, const Session& session, int64_t most) {
-  LocalStorage disk;
-  const nlohmann::json json = parse_json(read_file(disk, file, kLargestIds), file);
+  const nlohmann::json json = parse_json(read_file(file, kLargestIds), file);
   const auto refuse = [&](const std::string& found) {
     throw Error(
         file + " holds " + found + ", expected rows of token ids, [[1, 2, 3], [4, 5, 6]]",
@@ -111,11 +110,7 @@ at::Tensor logits(const Session& session, const std::vector<std::vector<int64_t>
 }
 
 void write_new(const std::string& file, const std::vector<NamedTensor>& tensors) {
-  LocalStorage disk;
-  if (disk.kind(file) == Storage::Kind::file) {
-    disk.remove(file);
-  }
-  write_tensors(disk, file, tensors);
+  write_tensors(local_storage(), file, tensors, {{"format", "pt"}}, Storage::Existing::replace);
 }
 
 void print(
@@ -154,7 +149,7 @@ void evaluate_ids(
         /*dropout=*/false
     );
     session.model->parameters().reduce_gradients(session.mesh);
-    write_new(invocation.value("--gradients"), named_gradients(session, weights.hugging_face));
+    write_new(invocation.value("--gradients"), named_gradients(session, weights.names));
   } else {
     losses = forward_only(session.passes(), batches);
   }
@@ -257,11 +252,11 @@ void require_folder_of(const char* option, const std::string& file) {
   }
 }
 
-void check_options(const Invocation& invocation, int64_t world) {
+void check_options(const Invocation& invocation, int64_t world, Host& host) {
   if (!invocation.has("--weights")) {
     throw Error("megahost eval needs --weights DIR", "give a run folder or a Hugging Face folder");
   }
-  require_weights(invocation.value("--weights"));
+  (void)format_of(invocation.value("--weights"), host, invocation.value("--weights-format"));
   for (const char* option : {"--logits", "--gradients"}) {
     if (invocation.has(option) && !invocation.has("--ids")) {
       throw Error(std::string(option) + " needs --ids", "give the token ids to compute them for");
@@ -298,7 +293,7 @@ void set_layout(Recipe& recipe, int64_t world) {
 int command_eval(const Invocation& invocation, Host& host) {
   const Read read = read_resolved(invocation, host, invocation.arguments.front());
   const int64_t world = world_size(invocation, read.place);
-  check_options(invocation, world);
+  check_options(invocation, world, host);
   Recipe recipe = read.resolved.recipe;
   set_layout(recipe, world);
   if (!read.place && world > 1) {
@@ -323,11 +318,11 @@ int command_eval(const Invocation& invocation, Host& host) {
     // A few ids are read before a machine's GEMMs could be timed.
     const auto unknown = ids ? UnknownMachine::own : UnknownMachine::measure;
     (void)session->share_gemm([unknown] { return chosen_gemm(unknown); });
-    std::optional<int64_t> step;
+    WeightsWanted wanted{invocation.value("--weights-format")};
     if (invocation.has("--step")) {
-      step = number_option(invocation, "--step", 0, 0, std::numeric_limits<int64_t>::max());
+      wanted.step = number_option(invocation, "--step", 0, 0, std::numeric_limits<int64_t>::max());
     }
-    const GivenWeights weights = load_weights(invocation.value("--weights"), *session, host, step);
+    const auto weights = load_weights(invocation.value("--weights"), *session, host, wanted);
     if (ids) {
       evaluate_ids(invocation, *session, weights, output);
     } else {

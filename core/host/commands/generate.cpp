@@ -1,8 +1,8 @@
 #include "core/train/generate.hpp"
 
-#include "core/checkpoint/hf.hpp"
 #include "core/host/bench/gemm_choice.hpp"
 #include "core/host/commands/commands.hpp"
+#include "core/host/formats.hpp"
 #include "core/host/given_weights.hpp"
 #include "core/recipe/text.hpp"
 #include "megahost/error.hpp"
@@ -60,7 +60,9 @@ GenerateOptions read_options(const Invocation& invocation) {
   return options;
 }
 
-std::string recipe_file(const Invocation& invocation, const std::filesystem::path& folder) {
+std::string recipe_file(
+    const Invocation& invocation, const std::filesystem::path& folder, const FolderFormat& found
+) {
   if (invocation.has("--recipe")) {
     return invocation.value("--recipe");
   }
@@ -68,12 +70,13 @@ std::string recipe_file(const Invocation& invocation, const std::filesystem::pat
   if (std::filesystem::is_regular_file(own)) {
     return own.string();
   }
+  const bool is_run = found.format->steps(folder).has_value();
   throw Error(
       folder.string() + " holds no recipe.toml" +
-          (is_hf_folder(folder) ? ": it is a Hugging Face folder" : ""),
-      is_hf_folder(folder) ? "megahost recipe from-hf " + shell_word(folder.string()) +
-                                 " -o model.toml writes one for --recipe model.toml"
-                           : "give the folder that megahost run named",
+          (is_run ? "" : ": it is a " + found.format->about()),
+      is_run ? "give the folder that megahost run named"
+             : "megahost recipe from-hf " + shell_word(folder.string()) +
+                   " -o model.toml writes one for --recipe model.toml",
       exit_code::data
   );
 }
@@ -109,19 +112,20 @@ int command_generate(const Invocation& invocation, Host& host) {
     throw Error("megahost generate needs --prompt TEXT", "give what the model is to continue");
   }
   const std::filesystem::path folder = invocation.arguments.front();
-  require_weights(folder);
+  const FolderFormat found = format_of(folder, host, invocation.value("--weights-format"));
   const GenerateOptions options = read_options(invocation);
   const auto step = number<int64_t>(invocation, "--step", 0, std::numeric_limits<int64_t>::max());
   // In float32 the tokens with the cache are those without it: bf16 rounds the two ways apart.
   const std::vector<Layer> exact = {{"generate", Table{{"precision", "fp32"}}}};
-  Recipe recipe =
-      read_resolved(invocation, host, recipe_file(invocation, folder), exact).resolved.recipe;
+  Recipe recipe = read_resolved(invocation, host, recipe_file(invocation, folder, found), exact)
+                      .resolved.recipe;
   recipe.parallel = {}; // one rank, however many trained it
   recipe.batch = {};
   const auto session =
       make_session(recipe, host, {.corpus = false, .initialise = false, .trains = false});
   (void)session->share_gemm([] { return chosen_gemm(UnknownMachine::own); });
-  const GivenWeights weights = load_weights(folder, *session, host, step);
+  const GivenWeights weights =
+      load_weights(folder, *session, host, {.format = found.name, .step = step});
   const bool json = invocation.has("--json");
   const std::string prompt = invocation.value("--prompt");
   const auto ids = read_prompt(prompt, *session->tokenizer);

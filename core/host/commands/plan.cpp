@@ -10,7 +10,7 @@
 #include "core/host/plan/search.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/text.hpp"
-#include "core/storage/local.hpp"
+#include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 
 #include <unistd.h>
@@ -201,9 +201,8 @@ int search(const Question& question, const Invocation& invocation, Host& host) {
       stdout
   );
   if (!file.empty() && result.fit > 0) {
-    LocalStorage disk;
     const Recipe& fastest = result.frontier.front().recipe;
-    replace_file(disk, file, show_recipe(fastest, format, /*origins=*/false));
+    replace_file(file, show_recipe(fastest, format, /*origins=*/false));
     if (!json) {
       std::printf("%s is its recipe\n", file.c_str());
     }
@@ -284,8 +283,7 @@ int command_plan(const Invocation& invocation, Host& host) {
   );
   if (invocation.has("--html")) {
     report.scaling = scaling_of(question, recipe, plan);
-    LocalStorage disk;
-    replace_file(disk, invocation.value("--html"), plan_page(report));
+    replace_file(invocation.value("--html"), plan_page(report));
   }
   return plan.fits() ? 0 : 1;
 }

@@ -1,7 +1,7 @@
 #include "core/host/commands/commands.hpp"
 #include "core/host/run_panels.hpp"
 #include "core/recipe/text.hpp"
-#include "core/storage/local.hpp"
+#include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 
 #include <unistd.h>
@@ -83,9 +83,8 @@ int command_plot(const Invocation& invocation, Host&) {
   for (const auto& run : runs) {
     names.push_back(run.name);
   }
-  LocalStorage disk;
   const std::string file = invocation.value("--svg");
-  replace_file(disk, file, svg_charts(join(names), panels));
+  replace_file(file, svg_charts(join(names), panels));
   std::printf("%s holds %zu charts of %s\n", file.c_str(), panels.size(), join(names).c_str());
   return 0;
 }

@@ -1,6 +1,6 @@
 #include "core/host/catalogue.hpp"
 #include "core/host/commands/commands.hpp"
-#include "core/storage/local.hpp"
+#include "core/storage/file_system.hpp"
 
 #include <cstdio>
 #include <filesystem>
@@ -13,20 +13,18 @@ namespace {
 namespace fs = std::filesystem;
 
 void write_text(const fs::path& file, const std::string& text) {
-  LocalStorage disk;
   if (file.has_parent_path()) {
-    make_directories(disk, file.parent_path());
+    make_directories(file.parent_path());
   }
-  replace_file(disk, file, text);
+  replace_file(file, text);
   std::fprintf(stderr, "wrote %s\n", file.c_str());
 }
 
 /// Settings that somebody else wrote stay as they are.
 void write_settings(const fs::path& file, const std::string& text) {
-  LocalStorage disk;
-  if (disk.kind(file) == Storage::Kind::none) {
+  if (file_system().kind(file) == FileSystem::Kind::none) {
     write_text(file, text);
-  } else if (read_file(disk, file, uint64_t{1} << 20) != text) {
+  } else if (read_file(file, uint64_t{1} << 20) != text) {
     std::fprintf(
         stderr,
         "%s is there already and stays; it needs these settings:\n%s",

@@ -3,7 +3,7 @@
 #include "core/host/model_from.hpp"
 #include "core/host/report.hpp"
 #include "core/recipe/text.hpp"
-#include "core/storage/local.hpp"
+#include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
@@ -37,9 +37,7 @@ bool has_gpt2_tokenizer(const fs::path& folder, const std::string& model_type) {
   if (!fs::is_regular_file(about, ignored)) {
     return model_type == "gpt2";
   }
-  LocalStorage disk;
-  const nlohmann::json json =
-      parse_json(read_file(disk, about, uint64_t{16} << 20), about.string());
+  const nlohmann::json json = parse_json(read_file(about, uint64_t{16} << 20), about.string());
   return json.is_object() && json.value("tokenizer_class", nlohmann::json()).is_string() &&
          json["tokenizer_class"].get<std::string>().starts_with("GPT2Tokenizer");
 }

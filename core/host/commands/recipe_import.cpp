@@ -2,7 +2,7 @@
 #include "core/recipe/paths.hpp"
 #include "core/recipe/source.hpp"
 #include "core/recipe/text.hpp"
-#include "core/storage/local.hpp"
+#include "core/storage/file_system.hpp"
 #include "core/train/processor.hpp"
 #include "megahost/error.hpp"
 
@@ -48,11 +48,10 @@ std::string write_imported(
   if (file.empty()) {
     std::fputs(text.c_str(), stdout);
   } else {
-    LocalStorage disk;
-    if (!invocation.has("--force") && disk.kind(file) != Storage::Kind::none) {
+    if (!invocation.has("--force") && file_system().kind(file) != FileSystem::Kind::none) {
       throw Error(file + " is there already", "choose another -o, or replace it with --force");
     }
-    replace_file(disk, file, text);
+    replace_file(file, text);
   }
   return file;
 }

@@ -1,6 +1,7 @@
 #include "core/host/bench/gemm_choice.hpp"
 #include "core/host/bench/machine.hpp"
 #include "core/host/commands/commands.hpp"
+#include "core/host/formats.hpp"
 #include "core/host/given_weights.hpp"
 #include "core/host/place.hpp"
 #include "core/host/rank_reports.hpp"
@@ -78,14 +79,15 @@ Resume resume_of(const Invocation& invocation) {
 }
 
 /// What has no chance is said before data are read and ranks are started.
-void require_folders(const Invocation& invocation, const Recipe& recipe) {
+void require_folders(const Invocation& invocation, const Recipe& recipe, Host& host) {
   if (invocation.has("--weights")) {
-    require_weights(invocation.value("--weights"));
+    const auto& folder = invocation.value("--weights");
+    (void)format_of(folder, host, invocation.value("--weights-format"));
   }
   if (resume_of(invocation) == Resume::yes) {
     const auto folder = run_folder(recipe.checkpoint.dir, /*resume=*/true);
     if (!std::filesystem::exists(folder)) {
-      require_checkpoint(folder);
+      require_checkpoint(*checkpoint_format(recipe, host), folder);
     }
   }
 }
@@ -136,7 +138,7 @@ int command_run(const Invocation& invocation, Host& host) {
     return say_what_is_missing(recipe, file, world);
   }
   if (!place) {
-    require_folders(invocation, recipe);
+    require_folders(invocation, recipe, host);
   }
   if (!place && world > 1) {
     return run_as_ranks(world, recipe.comm.hang_after);
@@ -167,8 +169,9 @@ int command_run(const Invocation& invocation, Host& host) {
       .gemm = [] { return chosen_gemm(); },
   };
   if (invocation.has("--weights")) {
-    options.weights = [folder = invocation.value("--weights"), &host](Session& session) {
-      return load_weights(folder, session, host).words;
+    options.weights = [&invocation, &host](Session& session) {
+      const WeightsWanted wanted{invocation.value("--weights-format")};
+      return load_weights(invocation.value("--weights"), session, host, wanted).words;
     };
   }
   const TrainSummary summary = [&] {

@@ -1,7 +1,7 @@
 #include "core/host/commands/commands.hpp"
 #include "core/host/timeline.hpp"
 #include "core/recipe/text.hpp"
-#include "core/storage/local.hpp"
+#include "core/storage/file_system.hpp"
 #include "core/train/stages.hpp"
 #include "megahost/error.hpp"
 #include "megahost/tokenizer.hpp"
@@ -206,9 +206,8 @@ int command_schedule(const Invocation& invocation, Host& host) {
   if (invocation.has("--json")) {
     print_json(recipe, drawn);
   } else if (invocation.has("--svg")) {
-    LocalStorage disk;
     const std::string file = invocation.value("--svg");
-    replace_file(disk, file, timeline_svg(title_of(recipe, drawn), drawn.timeline));
+    replace_file(file, timeline_svg(title_of(recipe, drawn), drawn.timeline));
     std::printf("%s shows %s\n", file.c_str(), title_of(recipe, drawn).c_str());
   } else {
     print(recipe, drawn);

@@ -2,11 +2,13 @@
 
 #include "core/host/commands/commands.hpp"
 #include "core/host/folders.hpp"
+#include "core/host/formats.hpp"
 #include "core/host/model_from.hpp"
 #include "core/host/wrap.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/recipe/text.hpp"
-#include "core/storage/local.hpp"
+#include "core/storage/file_lock.hpp"
+#include "core/storage/file_system.hpp"
 #include "core/train/processor.hpp"
 #include "core/train/words.hpp"
 #include "megahost/error.hpp"
@@ -266,9 +268,8 @@ private:
 void write_reports(
     const std::string& name, const std::vector<PointRun>& points, const SweepOptions& options
 ) {
-  LocalStorage disk;
-  replace_file(disk, (options.folder / "sweep.csv").string(), points_csv(points, options));
-  replace_file(disk, (options.folder / "sweep.html").string(), points_page(name, points, options));
+  replace_file((options.folder / "sweep.csv").string(), points_csv(points, options));
+  replace_file((options.folder / "sweep.html").string(), points_page(name, points, options));
 }
 
 std::vector<std::string> words_for_runs(const Invocation& invocation) {
@@ -294,7 +295,10 @@ int command_sweep(const Invocation& invocation, Host& host) {
       .folder = family.folder(),
       .jobs = number_option(invocation, "--jobs", 1, 1, kMostJobs),
       .retry = invocation.has("--retry"),
-      .words = words_for_runs(invocation)};
+      .words = words_for_runs(invocation),
+      .holds_checkpoint = [&host](const fs::path& run) {
+        return find_format(run, host).has_value();
+      }};
   std::vector<PointRun> points = family.points();
   const bool json = invocation.has("--json");
   const Terminal terminal = Terminal::of(STDOUT_FILENO);
@@ -311,8 +315,7 @@ int command_sweep(const Invocation& invocation, Host& host) {
     );
     return 0;
   }
-  LocalStorage disk;
-  make_directories(disk, options.folder.string());
+  make_directories(options.folder.string());
   const FileLock lock(options.folder / ".lock");
   SweepProgress progress(points);
   if (!json) {

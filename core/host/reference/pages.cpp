@@ -3,7 +3,7 @@
 #include "core/host/topics.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/recipe/text.hpp"
-#include "core/storage/local.hpp"
+#include "core/storage/file_system.hpp"
 
 #include <algorithm>
 
@@ -131,16 +131,13 @@ std::vector<Page> header_pages(const std::filesystem::path& headers) {
     }
   }
   std::sort(files.begin(), files.end());
-  LocalStorage disk;
   std::vector<Page> pages;
   for (const auto& file : files) {
     const std::string name = file.lexically_relative(headers).string();
     std::string flat = name.substr(0, name.size() - 4);
     std::replace(flat.begin(), flat.end(), '/', '-');
     pages.push_back(page(
-        "sdk/" + flat + ".md",
-        "megahost/" + name,
-        header_text(read_file(disk, file, kLargestHeader))
+        "sdk/" + flat + ".md", "megahost/" + name, header_text(read_file(file, kLargestHeader))
     ));
   }
   return pages;

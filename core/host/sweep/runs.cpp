@@ -3,8 +3,8 @@
 #include "core/host/run_metrics.hpp"
 #include "core/host/spawn.hpp"
 #include "core/host/sweep/sweep.hpp"
-#include "core/storage/local.hpp"
-#include "core/train/checkpointing.hpp"
+#include "core/storage/file_lock.hpp"
+#include "core/storage/file_system.hpp"
 #include "core/train/robust_z.hpp"
 #include "core/train/seconds.hpp"
 #include "core/train/signals.hpp"
@@ -91,20 +91,12 @@ std::string reason_of(const fs::path& log, int status) {
 }
 
 void write_result(const PointRun& point, const PointFiles& files) {
-  LocalStorage disk;
   const Json result{
       {"id", point.id},
       {"status", state_name(point.state)},
       {"reason", point.reason},
       {"seconds", point.seconds}};
-  replace_file(disk, files.result.string(), result.dump() + "\n");
-}
-
-bool holds_checkpoint(const fs::path& run) {
-  std::error_code ignored;
-  const fs::path folder = checkpoint_folder(run);
-  return fs::is_directory(folder, ignored) &&
-         fs::directory_iterator(folder, ignored) != fs::directory_iterator();
+  replace_file(files.result.string(), result.dump() + "\n");
 }
 
 /// A run of a sweep that was killed may still be saving its checkpoint.
@@ -128,7 +120,7 @@ std::vector<std::string> command_of(const PointRun& point, const SweepOptions& o
   if (point.ranks > 1) {
     words.insert(words.end(), {"--nproc", std::to_string(point.ranks)});
   }
-  if (holds_checkpoint(files.run)) {
+  if (options.holds_checkpoint(files.run)) {
     words.emplace_back("--resume=auto");
   } else {
     std::error_code ignored;
@@ -226,7 +218,6 @@ PointFiles::PointFiles(const fs::path& sweep, const std::string& id)
     , result(sweep / (id + ".json")) {}
 
 void read_results(std::vector<PointRun>& points, const SweepOptions& options) {
-  LocalStorage disk;
   for (PointRun& point : points) {
     if (point.state == PointState::failed) { // it is no recipe
       continue;
@@ -237,7 +228,7 @@ void read_results(std::vector<PointRun>& points, const SweepOptions& options) {
     if (!fs::is_regular_file(files.result, ignored)) {
       continue;
     }
-    const std::string text = read_file(disk, files.result.string(), kLongestResult);
+    const std::string text = read_file(files.result.string(), kLongestResult);
     const Json result = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     const std::string status = result.is_object() ? result.value("status", "") : "";
     point.seconds = status.empty() ? 0 : result.value("seconds", 0.0);
@@ -253,10 +244,9 @@ void read_results(std::vector<PointRun>& points, const SweepOptions& options) {
 bool run_points(
     std::vector<PointRun>& points, const SweepOptions& options, const std::function<void()>& changed
 ) {
-  LocalStorage disk;
   for (const PointRun& point : points) {
     if (!point.recipe_text.empty()) {
-      replace_file(disk, PointFiles(options.folder, point.id).recipe.string(), point.recipe_text);
+      replace_file(PointFiles(options.folder, point.id).recipe.string(), point.recipe_text);
     }
   }
   const StopSignals signals;

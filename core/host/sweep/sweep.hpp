@@ -71,6 +71,7 @@ struct SweepOptions {
   int64_t jobs = 1;                 ///< runs at a time
   bool retry = false;               ///< runs that failed run again
   std::vector<std::string> words{}; ///< behind each `megahost run RECIPE`
+  std::function<bool(const std::filesystem::path& run)> holds_checkpoint{};
 };
 
 /// Reads what is known of the points from the sweep's folder.

@@ -21,6 +21,7 @@
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
 #include "megahost/registry.hpp"
+#include "megahost/storage.hpp"
 #include "megahost/value.hpp"
 
 #include <array>
@@ -103,6 +104,12 @@ public:
 
   [[nodiscard]] const std::vector<std::filesystem::path>& folders() const { return folders_; }
 
+  /// Where checkpoints and weights lie: this machine's files, unless another is given.
+  [[nodiscard]] Storage& storage() const { return *storage_; }
+
+  /// `storage` outlives the host.
+  void set_storage(Storage& storage) { storage_ = &storage; }
+
 private:
   struct Open;
   [[nodiscard]] std::vector<std::filesystem::path> files(std::string_view first_prefix) const;
@@ -114,6 +121,7 @@ private:
   std::array<bool, kKinds.size()> looked_for_{}; ///< kinds whose files `known` has opened
   std::vector<std::string> left_out_;
   Registry registry_;
+  Storage* storage_ = &local_storage();
 };
 
 } // namespace mh

@@ -19,6 +19,7 @@ enum class Kind : uint8_t {
   tokenizer,
   launcher,
   device,
+  checkpoint_format,
 };
 
 /// What the program says about a kind.
@@ -30,7 +31,7 @@ struct KindInfo {
 };
 
 /// One row per kind, in the order of the enumeration.
-inline constexpr std::array<KindInfo, 10> kKinds{{
+inline constexpr std::array<KindInfo, 11> kKinds{{
     {Kind::architecture, "architecture", "model", "models"},
     {Kind::strategy, "strategy", "parallel", "parallel"},
     {Kind::recompute, "recompute", "recompute", "recompute"},
@@ -41,6 +42,7 @@ inline constexpr std::array<KindInfo, 10> kKinds{{
     {Kind::tokenizer, "tokenizer", "tokenizer", "data"},
     {Kind::launcher, "launcher", "launcher", "launchers"},
     {Kind::device, "device", "device", "devices"},
+    {Kind::checkpoint_format, "checkpoint_format", "checkpoint", "checkpoints"},
 }};
 
 [[nodiscard]] constexpr const KindInfo& info(Kind kind) {

@@ -179,8 +179,8 @@ struct Recipe {
     int64_t skip_batches = 0;  ///< global batches left out after a rewind, behind the bad one
   };
 
-  struct Checkpoint {
-    std::string dir;      ///< run folder; "runs/NAME" unless given
+  struct Checkpoint : PluginSection {
+    std::string dir{};    ///< run folder; "runs/NAME" unless given
     int64_t interval = 0; ///< steps between checkpoints; 0 saves at the end only
     int64_t keep = 0;     ///< newest checkpoints that stay; 0 keeps all
     bool save_at_end = true;
@@ -215,7 +215,7 @@ struct Recipe {
   PluginSection tokenizer{"byte", Table{}};
   Train train;
   Guards guards;
-  Checkpoint checkpoint;
+  Checkpoint checkpoint{{"native", Table{}}};
   Comm comm;
   Log log;
   PluginSection device{"cpu", Table{}};

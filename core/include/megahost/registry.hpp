@@ -29,6 +29,7 @@ namespace mh {
 
 class Architecture;
 struct ArraySpec;
+class CheckpointFormat;
 class Conditions;
 class Corpus;
 class Device;
@@ -65,6 +66,7 @@ MH_INTERFACE(corpus, Corpus);
 MH_INTERFACE(tokenizer, Tokenizer);
 MH_INTERFACE(launcher, Launcher);
 MH_INTERFACE(device, Device);
+MH_INTERFACE(checkpoint_format, CheckpointFormat);
 #undef MH_INTERFACE
 
 } // namespace detail

@@ -364,6 +364,15 @@ private:
   HfReading reading_;
 };
 
+constexpr const char* kFrom = "model.from";
+
+Value checked_config(const SourcePtr& source) {
+  Value config = read_foreign_json(source);
+  config.origin = {source, 0, 0, 0};
+  (void)hf_model_type(config);
+  return config;
+}
+
 } // namespace
 
 Value read_hf_config(const std::filesystem::path& folder) {
@@ -376,11 +385,13 @@ Value read_hf_config(const std::filesystem::path& folder) {
         exit_code::data
     );
   }
-  const SourcePtr source = read_source(file, "model.from");
-  Value config = read_foreign_json(source);
-  config.origin = {source, 0, 0, 0};
-  (void)hf_model_type(config);
-  return config;
+  return checked_config(read_source(file, kFrom));
+}
+
+Value read_hf_config(const std::filesystem::path& file, std::string text) {
+  const auto source = std::make_shared<const Source>(Source{file.string(), std::move(text), kFrom});
+  check_text(source);
+  return checked_config(source);
 }
 
 const std::string& hf_model_type(const Value& config) {

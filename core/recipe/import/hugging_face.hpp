@@ -21,6 +21,9 @@ namespace mh {
 ///          such file, or its `model_type` is no text
 [[nodiscard]] Value read_hf_config(const std::filesystem::path& folder);
 
+/// The same of a text, for which `file` stands in messages.
+[[nodiscard]] Value read_hf_config(const std::filesystem::path& file, std::string text);
+
 /// `model_type` of a config.json.
 [[nodiscard]] const std::string& hf_model_type(const Value& config);
 

@@ -1,8 +1,8 @@
 #pragma once
-/// Storage in memory that fails on purpose and remembers every operation, so that a test can look
+/// Files in memory that fail on purpose and remember every operation, so that a test can look
 /// at the disk as a crash at any moment would have left it.
 
-#include "core/storage/storage.hpp"
+#include "core/storage/file_system.hpp"
 
 #include <map>
 #include <optional>
@@ -42,11 +42,11 @@ struct Fault {
   bool forever = true; ///< every later call fails too
 };
 
-class MemoryStorage final : public Storage {
+class MemoryFileSystem final : public FileSystem {
 public:
-  MemoryStorage() = default;
+  MemoryFileSystem() = default;
 
-  explicit MemoryStorage(Disk disk)
+  explicit MemoryFileSystem(Disk disk)
       : disk_(std::move(disk))
       , next_(disk_.inodes.rbegin()->first + 1) {}
 
@@ -65,6 +65,7 @@ public:
   [[nodiscard]] std::vector<std::string> list(const Path& directory) override;
   void make_directory(const Path& directory) override;
   void rename(const Path& from, const Path& to) override;
+  void rename_new(const Path& from, const Path& to) override;
   void remove(const Path& path) override;
   void sync_directory(const Path& directory) override;
 

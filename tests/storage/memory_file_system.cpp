@@ -1,4 +1,4 @@
-#include "memory_storage.hpp"
+#include "memory_file_system.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -45,33 +45,33 @@ void apply(Disk& disk, const Operation& operation) {
 
 class MemoryWriteFile final : public WriteFile {
 public:
-  MemoryWriteFile(MemoryStorage& storage, Path path, int inode)
-      : storage_(storage)
+  MemoryWriteFile(MemoryFileSystem& files, Path path, int inode)
+      : files_(files)
       , path_(std::move(path))
       , inode_(inode) {}
 
   size_t write(std::span<const std::byte> bytes) override {
-    storage_.called("write", path_);
-    const size_t count = std::min(bytes.size(), storage_.longest_write);
+    files_.called("write", path_);
+    const size_t count = std::min(bytes.size(), files_.longest_write);
     const auto* text = reinterpret_cast<const char*>(bytes.data());
     Operation operation{
         .kind = Operation::Kind::write, .inode = inode_, .name = {}, .to_name = {}, .data = {}};
     operation.offset = offset_;
     operation.data.assign(text, count);
-    storage_.record(std::move(operation));
+    files_.record(std::move(operation));
     offset_ += count;
     return count;
   }
 
   void sync() override {
-    storage_.called("sync", path_);
-    storage_.record(
+    files_.called("sync", path_);
+    files_.record(
         {.kind = Operation::Kind::sync, .inode = inode_, .name = {}, .to_name = {}, .data = {}}
     );
   }
 
 private:
-  MemoryStorage& storage_;
+  MemoryFileSystem& files_;
   Path path_;
   int inode_;
   size_t offset_ = 0;
@@ -79,36 +79,36 @@ private:
 
 class MemoryReadFile final : public ReadFile {
 public:
-  MemoryReadFile(MemoryStorage& storage, Path path, const std::string& data)
-      : storage_(storage)
+  MemoryReadFile(MemoryFileSystem& files, Path path, const std::string& data)
+      : files_(files)
       , path_(std::move(path))
       , data_(data) {}
 
   [[nodiscard]] uint64_t size() const override { return data_.size(); }
 
   [[nodiscard]] size_t read(uint64_t offset, std::span<std::byte> into) override {
-    storage_.called("read", path_);
+    files_.called("read", path_);
     const size_t begin = std::min<uint64_t>(offset, data_.size());
-    const size_t count = std::min({into.size(), data_.size() - begin, storage_.longest_write});
+    const size_t count = std::min({into.size(), data_.size() - begin, files_.longest_write});
     std::copy_n(std::as_bytes(std::span(data_)).data() + begin, count, into.data());
-    storage_.bytes_read += count;
+    files_.bytes_read += count;
     return count;
   }
 
 private:
-  MemoryStorage& storage_;
+  MemoryFileSystem& files_;
   Path path_;
   std::string data_;
 };
 
-void MemoryStorage::called(const char* action, const Path& path) {
+void MemoryFileSystem::called(const char* action, const Path& path) {
   ++calls;
   if (fault && (calls == fault->at || (fault->forever && calls > fault->at))) {
     throw StorageError(action, path, fault->code);
   }
 }
 
-std::optional<int> MemoryStorage::find(const Path& path) const {
+std::optional<int> MemoryFileSystem::find(const Path& path) const {
   int at = 0;
   for (const Path& part : path.relative_path()) {
     const Inode& inode = disk_.inodes.at(at);
@@ -121,7 +121,7 @@ std::optional<int> MemoryStorage::find(const Path& path) const {
   return at;
 }
 
-int MemoryStorage::must_find(const char* action, const Path& path) const {
+int MemoryFileSystem::must_find(const char* action, const Path& path) const {
   const auto found = find(path);
   if (!found) {
     throw StorageError(action, path, ENOENT);
@@ -129,12 +129,12 @@ int MemoryStorage::must_find(const char* action, const Path& path) const {
   return *found;
 }
 
-void MemoryStorage::record(Operation operation) {
+void MemoryFileSystem::record(Operation operation) {
   apply(disk_, operation);
   log_.push_back(std::move(operation));
 }
 
-std::unique_ptr<WriteFile> MemoryStorage::create(const Path& path) {
+std::unique_ptr<WriteFile> MemoryFileSystem::create(const Path& path) {
   called("create", path);
   const int directory = must_find("create", path.parent_path());
   if (find(path)) {
@@ -152,7 +152,7 @@ std::unique_ptr<WriteFile> MemoryStorage::create(const Path& path) {
   return std::make_unique<MemoryWriteFile>(*this, path, inode);
 }
 
-std::unique_ptr<ReadFile> MemoryStorage::open(const Path& path) {
+std::unique_ptr<ReadFile> MemoryFileSystem::open(const Path& path) {
   called("open", path);
   const Inode& inode = disk_.inodes.at(must_find("open", path));
   if (inode.directory) {
@@ -161,13 +161,13 @@ std::unique_ptr<ReadFile> MemoryStorage::open(const Path& path) {
   return std::make_unique<MemoryReadFile>(*this, path, inode.data);
 }
 
-Storage::Kind MemoryStorage::kind(const Path& path) {
+FileSystem::Kind MemoryFileSystem::kind(const Path& path) {
   called("examine", path);
   const auto found = find(path);
   return !found ? Kind::none : disk_.inodes.at(*found).directory ? Kind::directory : Kind::file;
 }
 
-std::vector<std::string> MemoryStorage::list(const Path& directory) {
+std::vector<std::string> MemoryFileSystem::list(const Path& directory) {
   called("list", directory);
   std::vector<std::string> names;
   for (const auto& [name, inode] : disk_.inodes.at(must_find("list", directory)).entries) {
@@ -176,7 +176,7 @@ std::vector<std::string> MemoryStorage::list(const Path& directory) {
   return names;
 }
 
-void MemoryStorage::make_directory(const Path& directory) {
+void MemoryFileSystem::make_directory(const Path& directory) {
   called("make the folder", directory);
   const int parent = must_find("make the folder", directory.parent_path());
   if (find(directory)) {
@@ -193,7 +193,7 @@ void MemoryStorage::make_directory(const Path& directory) {
   );
 }
 
-void MemoryStorage::rename(const Path& from, const Path& to) {
+void MemoryFileSystem::rename(const Path& from, const Path& to) {
   called("rename", from);
   const int inode = must_find("rename", from);
   const auto target = find(to);
@@ -211,7 +211,14 @@ void MemoryStorage::rename(const Path& from, const Path& to) {
   );
 }
 
-void MemoryStorage::remove(const Path& path) {
+void MemoryFileSystem::rename_new(const Path& from, const Path& to) {
+  if (find(to)) {
+    throw StorageError("rename", to, EEXIST);
+  }
+  rename(from, to);
+}
+
+void MemoryFileSystem::remove(const Path& path) {
   called("remove", path);
   const int inode = must_find("remove", path);
   if (!disk_.inodes.at(inode).entries.empty()) {
@@ -227,7 +234,7 @@ void MemoryStorage::remove(const Path& path) {
   );
 }
 
-void MemoryStorage::sync_directory(const Path& directory) {
+void MemoryFileSystem::sync_directory(const Path& directory) {
   called("sync", directory);
   record(
       {.kind = Operation::Kind::sync,
@@ -238,11 +245,11 @@ void MemoryStorage::sync_directory(const Path& directory) {
   );
 }
 
-std::string& MemoryStorage::contents(const Path& path) {
+std::string& MemoryFileSystem::contents(const Path& path) {
   return disk_.inodes.at(must_find("find", path)).data;
 }
 
-std::vector<Path> MemoryStorage::files(const Path& directory) {
+std::vector<Path> MemoryFileSystem::files(const Path& directory) {
   std::vector<Path> found;
   for (const auto& [name, inode] : disk_.inodes.at(must_find("list", directory)).entries) {
     if (!disk_.inodes.at(inode).directory) {

@@ -1,0 +1,24 @@
+#include "core/checkpoint/built_in.hpp"
+
+#include "core/checkpoint/hf.hpp"
+#include "core/checkpoint/native.hpp"
+
+namespace mh {
+
+Registry built_in_formats() {
+  Registry registry(PluginInfo{
+      .id = "org.megahost.checkpoints",
+      .version = "0.1.0",
+      .license = "Apache-2.0",
+      .summary = "built-in checkpoint formats",
+      .abi_tag = "",
+      .built_with = "",
+      .file = {}});
+  registry.add<NativeFormat>(
+      "native", "a run's own: global tensors in safetensors, and a manifest"
+  );
+  registry.add<HuggingFaceFormat>("huggingface", "a model's folder of the hub: read only");
+  return registry;
+}
+
+} // namespace mh

@@ -1,0 +1,146 @@
+#include "core/checkpoint/format.hpp"
+
+#include "core/checkpoint/tensors.hpp"
+#include "core/formats/printable.hpp"
+#include "core/formats/safetensors.hpp"
+#include "core/mesh/collective_log.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <exception>
+#include <set>
+
+namespace mh {
+
+CheckpointReader::~CheckpointReader() = default;
+CheckpointFormat::~CheckpointFormat() = default;
+
+const CheckpointTensor* CheckpointReader::find(std::string_view name) const {
+  const auto& all = tensors();
+  const auto at = std::lower_bound(
+      all.begin(),
+      all.end(),
+      name,
+      [](const CheckpointTensor& tensor, std::string_view wanted) { return tensor.name < wanted; }
+  );
+  return at != all.end() && at->name == name ? &*at : nullptr;
+}
+
+void CheckpointFormat::write(const Path& folder, const CheckpointContents&, const Ranks&) const {
+  throw Error(
+      folder.string() + " cannot be written as a " + about() + ": the format is only read",
+      "name another in checkpoint.use",
+      exit_code::data
+  );
+}
+
+[[noreturn]] void refuse_misfit(const Path& path, const std::string& why) {
+  throw Error(
+      path.string() + ": " + why,
+      "resume with the recipe that the checkpoint was made with",
+      exit_code::data
+  );
+}
+
+const CheckpointTensor& require_fit(const CheckpointReader& saved, const Slice& slice) {
+  const CheckpointTensor* tensor = saved.find(slice.name);
+  const std::string name = "tensor " + printable(slice.name);
+  if (tensor == nullptr) {
+    refuse_misfit(saved.path(), "there is no " + name);
+  }
+  if (tensor->shape != slice.global_shape) {
+    refuse_misfit(
+        saved.path(),
+        name + " has shape " + shape_text(tensor->shape) + ", the model has " +
+            shape_text(slice.global_shape)
+    );
+  }
+  return *tensor;
+}
+
+std::vector<std::string> unused_tensors(
+    const CheckpointReader& saved, const std::vector<Slice>& slices, const Ranks& ranks
+) {
+  std::set<const CheckpointTensor*> asked;
+  for (const Slice& slice : slices) {
+    asked.insert(saved.find(slice.name));
+  }
+  const auto marks = together(ranks, [&] {
+    std::string mine;
+    for (const CheckpointTensor& tensor : saved.tensors()) {
+      mine += asked.contains(&tensor) ? 'x' : '.';
+    }
+    return mine;
+  });
+  std::vector<std::string> names;
+  for (size_t i = 0; i < saved.tensors().size(); ++i) {
+    if (std::none_of(marks.begin(), marks.end(), [i](const auto& mine) {
+          return mine[i] == 'x';
+        })) {
+      names.push_back(saved.tensors()[i].name);
+    }
+  }
+  return names;
+}
+
+at::Tensor whole_tensor(CheckpointReader& saved, const std::string& name) {
+  const CheckpointTensor* tensor = saved.find(name);
+  if (tensor == nullptr) {
+    refuse_misfit(saved.path(), "there is no tensor " + printable(name));
+  }
+  const Slice whole{
+      name,
+      tensor->shape,
+      std::vector<int64_t>(tensor->shape.size()),
+      at::empty(tensor->shape, at::TensorOptions(tensor->dtype))};
+  saved.read({&whole, 1});
+  return whole.local;
+}
+
+std::optional<int64_t> load_newest(
+    const Path& root,
+    const std::vector<int64_t>& steps,
+    const LoadAttempt& attempt,
+    const StepFolder::Warn& warn,
+    const Ranks& ranks
+) {
+  const auto first = on_first(ranks, [&steps] { return nlohmann::json(steps).dump(); });
+  std::exception_ptr refusal; // not because of damage
+  const auto open_and_load = [&](int64_t step) {
+    together(ranks, [&] {
+      attempt.open(step);
+      return std::string();
+    });
+    try {
+      attempt.judge();
+    } catch (const Error&) {
+      refusal = std::current_exception();
+      return;
+    }
+    together(ranks, [&] {
+      attempt.load();
+      return std::string();
+    });
+  };
+  const auto step = newest_step(
+      root,
+      nlohmann::json::parse(first).get<std::vector<int64_t>>(),
+      [&](int64_t candidate) {
+        try {
+          open_and_load(candidate);
+        } catch (const CollectiveError&) { // a rank is lost: that says nothing of the checkpoint
+          refusal = std::current_exception();
+        }
+      },
+      warn
+  );
+  if (refusal) {
+    std::rethrow_exception(refusal);
+  }
+  return step;
+}
+
+} // namespace mh

@@ -1,0 +1,56 @@
+#pragma once
+/// What the core does with a checkpoint of any format.
+///
+///     std::unique_ptr<mh::CheckpointReader> saved;
+///     const auto step = mh::load_newest(folder, *format.steps(folder), {
+///         .open = [&](int64_t step) { saved = format.open(folder, step); },
+///         .judge = [&] { (void)mh::require_fit(*saved, slice); },
+///         .load = [&] { saved->read(slices); }}, warn);
+
+#include "core/storage/step_folder.hpp"
+#include "megahost/checkpoint_format.hpp"
+
+namespace mh {
+
+/// A checkpoint does not fit the model.
+[[noreturn]] void refuse_misfit(const Path& path, const std::string& why);
+
+/// Checks name and global shape of a slice; reads no data.
+///
+/// Throws:  mh::Error (exit code 5) naming the tensor
+const CheckpointTensor& require_fit(const CheckpointReader& saved, const Slice& slice);
+
+/// Tensors of the checkpoint that none of the ranks' slices asks for.
+///
+/// Ranks:   all of `ranks`; each gives its own slices
+[[nodiscard]] std::vector<std::string> unused_tensors(
+    const CheckpointReader& saved, const std::vector<Slice>& slices, const Ranks& ranks = {}
+);
+
+/// A whole global tensor on the CPU.
+[[nodiscard]] at::Tensor whole_tensor(CheckpointReader& saved, const std::string& name);
+
+/// Loads one checkpoint of several.
+struct LoadAttempt {
+  std::function<void(int64_t step)> open;
+  /// Looks at what was opened; what it throws is thrown on, as the checkpoint is whole and not for
+  /// this run.
+  std::function<void()> judge;
+  std::function<void()> load; ///< where it throws, the checkpoint is damaged
+};
+
+/// Loads the newest of `steps` that is whole, and says each newer one that is not. Nothing is read
+/// twice: a checkpoint turns out to be damaged while it is loaded, and the one before it is loaded
+/// over it.
+///
+/// Throws:  mh::Error (exit code 5) naming `root` if there are steps and none is whole
+/// Ranks:   all, `judge` too; rank 0's steps count
+[[nodiscard]] std::optional<int64_t> load_newest(
+    const Path& root,
+    const std::vector<int64_t>& steps,
+    const LoadAttempt& attempt,
+    const StepFolder::Warn& warn,
+    const Ranks& ranks = {}
+);
+
+} // namespace mh

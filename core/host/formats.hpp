@@ -1,0 +1,33 @@
+#pragma once
+/// Which format a folder with weights is in.
+
+#include "megahost/checkpoint_format.hpp"
+#include "megahost/host.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace mh {
+
+struct FolderFormat {
+  std::string name; ///< "huggingface"
+  std::unique_ptr<CheckpointFormat> format;
+};
+
+/// The format that knows a folder by the names in it; nothing if none does.
+///
+/// Throws:  mh::Error if several do, with the option that says which
+[[nodiscard]] std::optional<FolderFormat> find_format(const Path& folder, Host& host);
+
+/// The text of the config.json by which a format that knows a folder describes its model; nothing if
+/// none does.
+[[nodiscard]] std::optional<std::string> config_of(const Path& folder, Host& host);
+
+/// The format of a folder that is to be read: `named`, or if that is empty the one that knows it.
+///
+/// Throws:  mh::Error (exit code 5) with what each format looks for: there is no such folder, no
+///          format knows it, or the named one does not
+[[nodiscard]] FolderFormat format_of(const Path& folder, Host& host, const std::string& named = "");
+
+} // namespace mh

@@ -1,0 +1,152 @@
+#pragma once
+/// Checkpoint formats: tensors in a folder, read as slices and written from slices.
+///
+/// The core finds the format of a folder by asking each one (`detect`), says which slices of which
+/// tensors a rank's model is made of, and judges what is missing or has no place. A format knows
+/// files, and no model. A whole one that reads only:
+///
+/// ```cpp
+/// class Mine final : public mh::CheckpointFormat {
+/// public:
+///   struct Config {};
+///   static void fields(mh::Fields<Config>&) {}
+///   Mine(const Config&, const Args& args) : storage(args.storage) {}
+///   std::string about() const override { return "Mine folder"; }
+///   std::string mark() const override { return "mine.index"; }
+///   bool detect(const mh::Path& folder) const override {
+///     return storage.contains(folder / "mine.index");
+///   }
+///   std::unique_ptr<mh::CheckpointReader>
+///   open(const mh::Path& folder, std::optional<int64_t> step) const override;
+///   mh::Storage& storage;
+/// };
+/// ```
+
+#include "megahost/error.hpp"
+#include "megahost/export.hpp"
+#include "megahost/kind.hpp"
+#include "megahost/ranks.hpp"
+#include "megahost/storage.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mh {
+
+/// A rank's box of a global tensor: of a parameter, a master weight, an optimizer's state.
+struct Slice {
+  std::string name;
+  std::vector<int64_t> global_shape;
+  std::vector<int64_t> offset;
+  at::Tensor local; ///< any device and strides; its sizes are the box's
+};
+
+/// A global tensor of a checkpoint.
+struct CheckpointTensor {
+  std::string name;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> shape;
+  /// Whether a model that is given these weights must have a place for it: false for what is no
+  /// weight, such as an optimizer's state and constants.
+  bool is_weight = true;
+};
+
+/// Whose names a checkpoint's tensors have.
+enum class TensorNames : uint8_t {
+  own,         ///< the parameters' own
+  hugging_face ///< those that `Architecture::hugging_face()` maps
+};
+
+/// One checkpoint, open for reading.
+///
+/// Throws:  mh::Error (exit code 5) from every function, naming file and tensor
+class MH_API CheckpointReader {
+public:
+  virtual ~CheckpointReader();
+
+  /// Where it lies, for messages.
+  [[nodiscard]] virtual Path path() const = 0;
+
+  /// Sorted by name.
+  [[nodiscard]] virtual const std::vector<CheckpointTensor>& tensors() const = 0;
+
+  /// Fills the slices, which fit: names and shapes are those of `tensors`. Values are converted to
+  /// the slices' dtypes. Each byte is read once, with its checksum where the format has some; where
+  /// it is damaged, some slices have new values.
+  ///
+  /// Ranks:   each for its own slices
+  virtual void read(std::span<const Slice> slices) = 0;
+
+  [[nodiscard]] virtual TensorNames names() const { return TensorNames::own; }
+
+  /// What the run that wrote it needs to go on, as JSON; empty: it holds weights only.
+  [[nodiscard]] virtual std::string state() const { return ""; }
+
+  /// The tensor of this name, or of one that means the same; null if there is none.
+  [[nodiscard]] virtual const CheckpointTensor* find(std::string_view name) const;
+};
+
+/// What is to be written.
+struct CheckpointContents {
+  int64_t step = 0;
+  std::string state{}; ///< JSON, rank 0's
+  std::span<const Slice> slices;
+  int64_t keep = 0; ///< newest checkpoints of the folder that stay; 0: all
+  /// Gets a sentence for what went wrong after the checkpoint was whole.
+  std::function<void(const std::string& sentence)> warn = [](const std::string&) {};
+};
+
+class MH_API CheckpointFormat {
+public:
+  static constexpr Kind kKind = Kind::checkpoint_format;
+
+  struct Args {
+    Storage& storage = local_storage(); ///< outlives the format
+  };
+
+  virtual ~CheckpointFormat();
+
+  /// What such a folder is in a sentence: "Hugging Face folder".
+  [[nodiscard]] virtual std::string about() const = 0;
+  /// What is in each: "model.safetensors".
+  [[nodiscard]] virtual std::string mark() const = 0;
+
+  /// Whether a folder is one of this format, by the names in it.
+  [[nodiscard]] virtual bool detect(const Path& folder) const = 0;
+
+  /// Steps of the checkpoints in a folder, newest first; nothing where a folder is one checkpoint.
+  [[nodiscard]] virtual std::optional<std::vector<int64_t>> steps(const Path& /*folder*/) const {
+    return std::nullopt;
+  }
+
+  /// Opens the checkpoint of a step, or the folder's only one.
+  [[nodiscard]] virtual std::unique_ptr<CheckpointReader>
+  open(const Path& folder, std::optional<int64_t> step) const = 0;
+
+  /// The text of a config.json that says what the model is, as Hugging Face's do; nothing where the
+  /// folder does not say it in that form. It is compared with the recipe, and read by `model.from`.
+  [[nodiscard]] virtual std::optional<std::string> config(const Path& /*folder*/) const {
+    return std::nullopt;
+  }
+
+  /// Where in a folder its checkpoints are, for messages.
+  [[nodiscard]] virtual Path place(const Path& folder) const { return folder; }
+
+  /// Writes a checkpoint, whole or not at all. `folder` is what a person names to read it.
+  ///
+  /// Throws:  mh::Error, the same on every rank, if any rank failed; the checkpoints before stay as
+  ///          they were. A format that writes none refuses.
+  /// Ranks:   all; a slice that several ranks hold is written once
+  virtual void
+  write(const Path& folder, const CheckpointContents& contents, const Ranks& ranks) const;
+};
+
+} // namespace mh

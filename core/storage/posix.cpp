@@ -1,0 +1,220 @@
+#include "core/storage/file_lock.hpp"
+#include "core/storage/file_system.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+namespace mh {
+
+namespace {
+
+/// Calls again while a signal interrupts, and turns -1 into a StorageError.
+template <class Call>
+auto checked(const char* action, const Path& path, const Call& call) {
+  while (true) {
+    const auto result = call();
+    if (result >= 0) {
+      return result;
+    }
+    if (errno != EINTR) {
+      throw StorageError(action, path, errno);
+    }
+  }
+}
+
+class Descriptor {
+public:
+  Descriptor(const char* action, const Path& path, int flags)
+      : path_(path)
+      , number_(checked(action, path, [&] {
+        return ::open(path.c_str(), flags | O_CLOEXEC | O_NOCTTY, 0666);
+      })) {}
+
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  ~Descriptor() { ::close(number_); }
+
+  [[nodiscard]] int number() const { return number_; }
+
+  [[nodiscard]] const Path& path() const { return path_; }
+
+private:
+  Path path_;
+  int number_;
+};
+
+class PosixWriteFile final : public WriteFile {
+public:
+  explicit PosixWriteFile(const Path& path)
+      : file_("create", path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW) {}
+
+  size_t write(std::span<const std::byte> bytes) override {
+    return static_cast<size_t>(checked("write", file_.path(), [&] {
+      return ::write(file_.number(), bytes.data(), bytes.size());
+    }));
+  }
+
+  void sync() override {
+    checked("sync", file_.path(), [&] { return ::fdatasync(file_.number()); });
+  }
+
+private:
+  Descriptor file_;
+};
+
+class PosixReadFile final : public ReadFile {
+public:
+  explicit PosixReadFile(const Path& path)
+      : file_("open", path, O_RDONLY | O_NONBLOCK) {
+    struct stat status {};
+
+    checked("examine", path, [&] { return ::fstat(file_.number(), &status); });
+    if (!S_ISREG(status.st_mode)) {
+      throw Error(path.string() + ": no regular file", "", exit_code::data);
+    }
+    size_ = static_cast<uint64_t>(status.st_size);
+  }
+
+  [[nodiscard]] uint64_t size() const override { return size_; }
+
+  [[nodiscard]] size_t read(uint64_t offset, std::span<std::byte> into) override {
+    return static_cast<size_t>(checked("read", file_.path(), [&] {
+      return ::pread(file_.number(), into.data(), into.size(), static_cast<off_t>(offset));
+    }));
+  }
+
+private:
+  Descriptor file_;
+  uint64_t size_ = 0;
+};
+
+Path or_here(const Path& directory) {
+  return directory.empty() ? "." : directory;
+}
+
+/// The machine's own files.
+class PosixFileSystem final : public FileSystem {
+public:
+  std::unique_ptr<WriteFile> create(const Path& path) override {
+    return std::make_unique<PosixWriteFile>(path);
+  }
+
+  std::unique_ptr<ReadFile> open(const Path& path) override {
+    return std::make_unique<PosixReadFile>(path);
+  }
+
+  Kind kind(const Path& path) override;
+  std::vector<std::string> list(const Path& directory) override;
+
+  void make_directory(const Path& directory) override {
+    checked("make the folder", directory, [&] { return ::mkdir(directory.c_str(), 0777); });
+  }
+
+  void rename(const Path& from, const Path& to) override {
+    checked("rename", from, [&] { return ::rename(from.c_str(), to.c_str()); });
+  }
+
+  void rename_new(const Path& from, const Path& to) override;
+
+  void remove(const Path& path) override {
+    checked("remove", path, [&] { return std::remove(path.c_str()); });
+  }
+
+  void sync_directory(const Path& directory) override {
+    const Descriptor folder("open", or_here(directory), O_RDONLY | O_DIRECTORY);
+    checked("sync", folder.path(), [&] { return ::fsync(folder.number()); });
+  }
+};
+
+FileSystem::Kind PosixFileSystem::kind(const Path& path) {
+  struct stat status {};
+
+  if (::lstat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) {
+      return Kind::none;
+    }
+    throw StorageError("examine", path, errno);
+  }
+  return S_ISREG(status.st_mode)   ? Kind::file
+         : S_ISDIR(status.st_mode) ? Kind::directory
+                                   : Kind::other;
+}
+
+std::vector<std::string> PosixFileSystem::list(const Path& directory) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(
+      ::opendir(or_here(directory).c_str()), ::closedir
+  );
+  if (!stream) {
+    throw StorageError("list", directory, errno);
+  }
+  std::vector<std::string> names;
+  while (true) {
+    errno = 0;
+    const dirent* entry = ::readdir(stream.get());
+    if (entry == nullptr) {
+      break;
+    }
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") {
+      names.push_back(name);
+    }
+  }
+  if (errno != 0) {
+    throw StorageError("list", directory, errno);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// A link to a name that is taken fails, everywhere; so does renameat2, where file systems have it.
+void PosixFileSystem::rename_new(const Path& from, const Path& to) {
+  const auto renamed = [&] {
+    return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE);
+  };
+  if (renamed() == 0) {
+    return;
+  }
+  if (errno != EINVAL && errno != ENOSYS && errno != EINTR) {
+    throw StorageError("rename", errno == EEXIST ? to : from, errno);
+  }
+  checked("rename", to, [&] { return ::link(from.c_str(), to.c_str()); });
+  remove(from);
+}
+
+} // namespace
+
+FileSystem& file_system() {
+  static PosixFileSystem files;
+  return files;
+}
+
+FileLock::FileLock(const Path& path)
+    : descriptor_(checked("create", path, [&] {
+      return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    })) {
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    const int code = errno;
+    ::close(descriptor_);
+    if (code == EWOULDBLOCK) {
+      throw Error(
+          path.parent_path().string() + ": another run is writing to this folder",
+          "wait for it, stop it, or choose another folder"
+      );
+    }
+    throw StorageError("lock", path, code);
+  }
+}
+
+FileLock::~FileLock() {
+  ::close(descriptor_);
+}
+
+} // namespace mh

@@ -18,6 +18,45 @@ cp "$name"/build/*.so "$folder"
 megahost plugins show "$name" > show.out
 grep -q "org.example.$name 0.1.0" show.out || { echo "it is not found by its name"; cat show.out; exit 1; }
 
+# A checkpoint format is listed, saves and resumes a run on ranks of another number, and is known by its folder.
+if [ "$1" = checkpoint_format ]; then
+  recipe="$name/$name.lua"
+  has() {
+    grep -q -- "$2" "$1" || { echo "$1 lacks: $2"; cat "$1"; exit 1; }
+  }
+  megahost plugins > list.out
+  has list.out "checkpoint_format *$name"
+  megahost run "$recipe" --nproc 2 --set parallel.zero=1 --run-dir saved > run.out 2>&1
+  test -f "saved/$name/20/index" || { echo "nothing was saved"; cat run.out; exit 1; }
+  test ! -e saved/checkpoints || { echo "it was saved in another format, too"; exit 1; }
+  megahost run "$recipe" --run-dir whole --set train.iters=30 > whole.out 2>&1
+  megahost run "$recipe" --run-dir saved --resume --set train.iters=30 > resume.out 2>&1
+  has resume.out "resumed at step 20"
+  megahost eval "$recipe" --weights saved > eval.out 2>&1
+  has eval.out "weights: saved, step 30"
+  megahost eval "$recipe" --weights saved --weights-format "$name" > named.out 2>&1
+  has named.out "weights: saved, step 30"
+  head -n 1 eval.out > a; head -n 1 named.out > b; cmp a b
+  if megahost eval "$recipe" --weights saved --weights-format huggingface > other.out 2>&1; then
+    echo "another format took it"; exit 1
+  fi
+  has other.out "saved is not a Hugging Face folder (no model.safetensors)"
+  mkdir empty
+  if megahost eval "$recipe" --weights empty > empty.out 2>&1; then
+    echo "an empty folder was taken"; exit 1
+  fi
+  has empty.out "empty is neither a run folder (no checkpoints/), a Hugging Face folder (no model.safetensors) nor a $name folder (no $name/)"
+  megahost run "$recipe" --set checkpoint.use=native --run-dir both > both.out 2>&1
+  cp -r "saved/$name" both/
+  if megahost eval "$recipe" --weights both > ambiguous.out 2>&1; then
+    echo "an ambiguous folder was taken"; exit 1
+  fi
+  has ambiguous.out "both could be read in several formats: native, $name"
+  has ambiguous.out "--weights-format NAME says which"
+  megahost eval "$recipe" --weights both --weights-format native > native.out 2>&1
+  has native.out "weights: both, step 20"
+fi
+
 # A strategy is known to everything that reads recipes, and is missed where its rules are not in force.
 if [ "$1" = strategy ]; then
   recipe="$name/$name.lua"

@@ -116,6 +116,16 @@ const std::vector<Test>& tests() {
        {strategy}},
       {"world-consistent", "its ranks are possible", Of::offer, world_consistent, {launcher}},
       {"holds-tensors", "tensors go there and come back", Of::offer, holds_tensors, {device}},
+      {"checkpoint-round-trip",
+       "what it writes it reads, in other boxes",
+       Of::offer,
+       checkpoint_round_trip,
+       {checkpoint_format}},
+      {"checkpoint-crash",
+       "stopped anywhere, the old or the new is there",
+       Of::offer,
+       checkpoint_crash,
+       {checkpoint_format}},
   };
   return all;
 }

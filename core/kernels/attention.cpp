@@ -11,6 +11,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -23,9 +24,14 @@ using kernels::AttentionCall;
 using kernels::AttentionKernels;
 using OptionalTensor = std::optional<Tensor>;
 using Pair = std::tuple<Tensor, Tensor>;
-using Triple = std::tuple<Tensor, Tensor, Tensor>;
+using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>; // of q, k, v and the bias
 
-void check(const Tensor& q, const Tensor& k, const Tensor& v) {
+void check(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask) {
+  TORCH_CHECK(
+      !mask.bias || (mask.bias->dim() == 2 && mask.bias->size(0) == q.size(2)),
+      "a bias of attention scores is [heads, distances]; got ",
+      mask.bias->sizes()
+  );
   TORCH_CHECK(
       q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() && q.size(1) == k.size(1) &&
           q.size(3) == k.size(3) && k.size(2) > 0 && q.size(2) % k.size(2) == 0,
@@ -131,6 +137,24 @@ kernels::AttentionDropout dropout_of(const AttentionDropout& dropout, int64_t ke
       .all_keys = dropout.all_keys > 0 ? dropout.all_keys : keys};
 }
 
+/// The bias as kernels read it, over the scores' scale; undefined without.
+Tensor scaled_bias(const AttentionMask& mask, double scale) {
+  return mask.bias ? mask.bias->to(at::kFloat).div(scale).contiguous() : Tensor();
+}
+
+kernels::BiasView bias_view(const Tensor& scaled, const AttentionMask& mask) {
+  if (!scaled.defined()) {
+    return {};
+  }
+  return {
+      scaled.const_data_ptr<float>(), scaled.size(1), static_cast<int32_t>(mask.first_distance)};
+}
+
+/// The gradient of a bias that is not there.
+Tensor no_bias(const Tensor& q) {
+  return at::empty({0}, q.options().dtype(at::kFloat));
+}
+
 /// Tasks for each head of `heads`, so that all threads work. With more than one a head costs 7
 /// products of tiles instead of 5.
 int64_t cuts_of(int64_t heads, int64_t tiles) {
@@ -161,7 +185,7 @@ Pair forward_cpu(
     const AttentionMask& spec,
     const AttentionDropout& drop
 ) {
-  check(query, key, value);
+  check(query, key, value, spec);
   if (!has_kernel(query) || scale <= 0) {
     if (query.scalar_type() != at::kDouble) { // which tests compute in
       TORCH_WARN_ONCE(
@@ -183,6 +207,8 @@ Pair forward_cpu(
   const auto mask = mask_of(q, k, spec);
   call.mask = mask.view();
   call.dropout = dropout_of(drop, call.keys);
+  const Tensor bias = scaled_bias(spec, scale);
+  call.bias = bias_view(bias, spec);
   const auto& kernel = kernels_for(q);
   const auto bytes = packed_bytes(call, kernel);
   const auto keys = c10::GetAllocator(at::kCPU)->allocate(bytes);
@@ -200,7 +226,7 @@ Pair forward_cpu(
   return {out, lse};
 }
 
-Triple backward_cpu(
+Gradients backward_cpu(
     const Tensor& gradient,
     const Tensor& query,
     const Tensor& key,
@@ -211,7 +237,7 @@ Triple backward_cpu(
     const AttentionMask& spec,
     const AttentionDropout& drop
 ) {
-  check(query, key, value);
+  check(query, key, value, spec);
   if (!has_kernel(query) || scale <= 0) {
     return attention_plain_backward(gradient, query, key, value, out, lse, scale, spec, drop);
   }
@@ -231,7 +257,15 @@ Triple backward_cpu(
   call.mask = mask.view();
   call.dropout = dropout_of(drop, call.keys);
   const auto& kernel = kernels_for(q);
-  call.cuts = cuts_of(call.batch * call.kv_heads, call.query_tiles());
+  const Tensor bias = scaled_bias(spec, scale);
+  Tensor dbias = no_bias(q);
+  if (bias.defined()) { // each task adds up the sums of its own heads
+    call.bias = bias_view(bias, spec);
+    dbias = at::zeros({q.size(1), q.size(2), bias.size(1)}, bias.options());
+    call.bias_gradient = dbias.mutable_data_ptr<float>();
+  } else {
+    call.cuts = cuts_of(call.batch * call.kv_heads, call.query_tiles());
+  }
   deal_out(
       call.batch * call.kv_heads * call.cuts,
       kernel.backward_bytes(call),
@@ -239,7 +273,7 @@ Triple backward_cpu(
         kernel.backward(call, kernels::products(), memory, begin, end);
       }
   );
-  return {dq, dk, dv};
+  return {dq, dk, dv, bias.defined() ? dbias.sum(0) : dbias};
 }
 
 Pair forward_plain(
@@ -250,24 +284,25 @@ Pair forward_plain(
     const AttentionMask& spec,
     const AttentionDropout& drop
 ) {
-  check(q, k, v);
+  check(q, k, v, spec);
   return attention_plain(q, k, v, scale, spec, drop);
 }
 
-Pair forward_meta(const Tensor& q, const Tensor& k, const Tensor& v, double, const AttentionMask&, const AttentionDropout&) {
-  check(q, k, v);
+Pair forward_meta(const Tensor& q, const Tensor& k, const Tensor& v, double, const AttentionMask& mask, const AttentionDropout&) {
+  check(q, k, v, mask);
   const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return {
       at::empty(q.sizes(), q.options()),
       at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(type))};
 }
 
-Triple
-backward_meta(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&, const Tensor&, double, const AttentionMask&, const AttentionDropout&) {
+Gradients
+backward_meta(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&, const Tensor&, double, const AttentionMask& mask, const AttentionDropout&) {
   return {
       at::empty(q.sizes(), q.options()),
       at::empty(k.sizes(), k.options()),
-      at::empty(v.sizes(), v.options())};
+      at::empty(v.sizes(), v.options()),
+      mask.bias ? at::empty(mask.bias->sizes(), mask.bias->options()) : no_bias(q)};
 }
 
 /// A form of the operators as the dispatcher calls it, which knows no structs: the arguments one by
@@ -290,20 +325,30 @@ Pair forward(
     int64_t first_head,
     int64_t first_key,
     int64_t all_keys,
-    std::optional<double> pairs
+    std::optional<double> pairs,
+    const OptionalTensor& bias,
+    int64_t first_distance
 ) {
   return Run(
       q,
       k,
       v,
       scale,
-      {causal, window, query_index, key_index, query_segments, key_segments, pairs},
+      {causal,
+       window,
+       query_index,
+       key_index,
+       query_segments,
+       key_segments,
+       pairs,
+       bias,
+       first_distance},
       {dropout, dropout_key, samples, first_head, first_key, all_keys}
   );
 }
 
 template <auto Run>
-Triple backward(
+Gradients backward(
     const Tensor& dout,
     const Tensor& q,
     const Tensor& k,
@@ -323,7 +368,9 @@ Triple backward(
     int64_t first_head,
     int64_t first_key,
     int64_t all_keys,
-    std::optional<double> pairs
+    std::optional<double> pairs,
+    const OptionalTensor& bias,
+    int64_t first_distance
 ) {
   return Run(
       dout,
@@ -333,7 +380,15 @@ Triple backward(
       out,
       lse,
       scale,
-      {causal, window, query_index, key_index, query_segments, key_segments, pairs},
+      {causal,
+       window,
+       query_index,
+       key_index,
+       query_segments,
+       key_segments,
+       pairs,
+       bias,
+       first_distance},
       {dropout, dropout_key, samples, first_head, first_key, all_keys}
   );
 }
@@ -341,11 +396,14 @@ Triple backward(
 #define MH_MASK_ARGUMENTS                                                                          \
   "float scale, bool causal, int window, Tensor? query_index, Tensor? key_index, "                 \
   "Tensor? query_segments, Tensor? key_segments, float dropout, int dropout_key, "                 \
-  "Tensor? samples, int first_head, int first_key, int all_keys, float? pairs"
+  "Tensor? samples, int first_head, int first_key, int all_keys, float? pairs, "                   \
+  "Tensor? bias, int first_distance"
 
 } // namespace
 
-int64_t attention_workspace(const Tensor& q, const Tensor& k, double dropout, bool backward) {
+int64_t attention_workspace(
+    const Tensor& q, const Tensor& k, double dropout, const OptionalTensor& bias, bool backward
+) {
   if (!has_kernel(q)) { // scores, what is hidden of them and shares: see attention_plain
     return (backward ? 5 : 3) * q.size(1) * q.size(2) * q.size(0) * k.size(0) *
            (q.scalar_type() == at::kDouble ? 8 : 4);
@@ -362,9 +420,11 @@ int64_t attention_workspace(const Tensor& q, const Tensor& k, double dropout, bo
   const int64_t threads = at::get_num_threads();
   if (backward) {
     call.cuts = cuts_of(call.batch * call.kv_heads, call.query_tiles());
-    return threads * static_cast<int64_t>(kernel.backward_bytes(call));
+    const int64_t sums = bias ? bias->numel() * (1 + call.batch) * int64_t{4} : 0;
+    return sums + threads * static_cast<int64_t>(kernel.backward_bytes(call));
   }
-  return 2 * static_cast<int64_t>(packed_bytes(call, kernel)) +
+  return (bias ? bias->numel() * int64_t{4} : 0) +
+         2 * static_cast<int64_t>(packed_bytes(call, kernel)) +
          threads * static_cast<int64_t>(kernel.forward_bytes(call));
 }
 
@@ -373,7 +433,7 @@ void register_attention(Libraries& libraries) {
                             ") -> (Tensor, Tensor)");
   libraries.definitions.def("attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, "
                             "Tensor out, Tensor lse, " MH_MASK_ARGUMENTS
-                            ") -> (Tensor, Tensor, Tensor)");
+                            ") -> (Tensor, Tensor, Tensor, Tensor)");
   libraries.cpu.impl("attention", forward<forward_cpu>);
   libraries.cpu.impl("attention_backward", backward<backward_cpu>);
   libraries.cuda.impl("attention", forward<forward_plain>);
@@ -408,11 +468,13 @@ Pair attention(
       dropout.first_head,
       dropout.first_key,
       dropout.all_keys,
-      mask.pairs
+      mask.pairs,
+      mask.bias,
+      mask.first_distance
   );
 }
 
-Triple attention_backward(
+Gradients attention_backward(
     const Tensor& dout,
     const Tensor& q,
     const Tensor& k,
@@ -444,7 +506,9 @@ Triple attention_backward(
       dropout.first_head,
       dropout.first_key,
       dropout.all_keys,
-      mask.pairs
+      mask.pairs,
+      mask.bias,
+      mask.first_distance
   );
 }
 

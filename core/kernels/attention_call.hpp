@@ -41,6 +41,23 @@ struct AttentionDropout {
   int64_t first_key = 0, all_keys = 0;
 };
 
+/// What is added to scores, by the distance key's position - query's position from `first` on:
+/// [heads, distances], over the scores' scale.
+struct BiasView {
+  const float* values = nullptr; ///< null: no bias
+  int64_t distances = 0;
+  int32_t first = 0;
+
+  [[nodiscard]] const float* of_head(int64_t head) const { return values + head * distances; }
+
+  /// The column of a pair; some column where the pair is not seen.
+  [[nodiscard]] int32_t column(int32_t position, int32_t token) const {
+    const int32_t at = position - token - first;
+    const auto last = static_cast<int32_t>(distances) - 1;
+    return at < 0 ? 0 : at > last ? last : at;
+  }
+};
+
 enum Cover : uint8_t { none, some, all };
 
 struct AttentionCall {
@@ -58,6 +75,9 @@ struct AttentionCall {
   /// gradients of a part of the keys and of a part of the queries, and scores are made once more
   /// for that. No sum depends on it.
   int64_t cuts = 1;
+  float* bias_gradient = nullptr; ///< [batch, heads, distances], to be added to; needs `cuts` 1
+
+  BiasView bias{};
 
   [[nodiscard]] int64_t query_tiles() const { return (queries + kTile - 1) / kTile; }
 

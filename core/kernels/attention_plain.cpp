@@ -4,8 +4,11 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/zeros.h>
 
 #include <limits>
 
@@ -64,11 +67,35 @@ Tensor hidden(const Tensor& q, const Tensor& k, const AttentionMask& mask) {
   return out.unsqueeze(1);
 }
 
+/// [queries, keys]: the bias's column of each pair. Pairs that are not seen have any.
+Tensor bias_columns(const Tensor& q, const Tensor& k, const AttentionMask& mask) {
+  const auto queries = q.size(0), keys = k.size(0);
+  const Tensor own = index_or_count(mask.query_index, keys - queries, queries, q).unsqueeze(1);
+  const Tensor others = index_or_count(mask.key_index, 0, keys, q).unsqueeze(0);
+  return (others - own - mask.first_distance).clamp(0, mask.bias->size(1) - 1);
+}
+
 Tensor scores(const Tensor& q, const Tensor& k, double scale, const AttentionMask& mask) {
   const Tensor left = heads_first(q, 1);
   const Tensor right = heads_first(k, q.size(2) / k.size(2));
-  return (at::matmul(left, right.transpose(-2, -1)) * scale)
-      .masked_fill(hidden(q, k, mask), -std::numeric_limits<double>::infinity());
+  Tensor s = at::matmul(left, right.transpose(-2, -1)) * scale;
+  if (mask.bias) {
+    const Tensor columns = bias_columns(q, k, mask);
+    s = s + at::index_select(*mask.bias, 1, columns.reshape({-1}))
+                .view({-1, columns.size(0), columns.size(1)});
+  }
+  return s.masked_fill(hidden(q, k, mask), -std::numeric_limits<double>::infinity());
+}
+
+/// The gradient of the bias from that of the scores, [batch, heads, queries, keys].
+Tensor
+bias_gradient(const Tensor& ds, const Tensor& q, const Tensor& k, const AttentionMask& mask) {
+  if (!mask.bias) {
+    return at::empty({0}, ds.options());
+  }
+  const Tensor sums = ds.sum(0).flatten(1);
+  const Tensor columns = bias_columns(q, k, mask).reshape({-1});
+  return at::zeros(mask.bias->sizes(), ds.options()).index_add_(1, columns, sums);
 }
 
 /// exp(s - lse), zero in rows that see nothing.
@@ -115,7 +142,7 @@ std::tuple<Tensor, Tensor> attention_plain(
   return {tokens_first(out, 1, q.scalar_type()), lse};
 }
 
-std::tuple<Tensor, Tensor, Tensor> attention_plain_backward(
+std::tuple<Tensor, Tensor, Tensor, Tensor> attention_plain_backward(
     const Tensor& dout,
     const Tensor& q,
     const Tensor& k,
@@ -131,14 +158,16 @@ std::tuple<Tensor, Tensor, Tensor> attention_plain_backward(
   const Tensor d = heads_first(dout, 1);
   const Tensor delta = (d * heads_first(out, 1)).sum(-1, /*keepdim=*/true);
   const Tensor dp = at::matmul(d, heads_first(v, group).transpose(-2, -1));
-  const Tensor ds = p * (dropped(dp, mask, dropout) - delta) * scale;
+  const Tensor unscaled = p * (dropped(dp, mask, dropout) - delta);
+  const Tensor ds = unscaled * scale;
   const Tensor left = ds.transpose(-2, -1);
   return {
       tokens_first(at::matmul(ds, heads_first(k, group)), 1, q.scalar_type()),
       tokens_first(at::matmul(left, heads_first(q, 1)), group, k.scalar_type()),
       tokens_first(
           at::matmul(dropped(p, mask, dropout).transpose(-2, -1), d), group, v.scalar_type()
-      )};
+      ),
+      bias_gradient(unscaled, q, k, mask)};
 }
 
 } // namespace mh::ops

@@ -15,7 +15,7 @@ namespace mh::ops {
     const AttentionDropout& dropout = {}
 );
 
-[[nodiscard]] std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_plain_backward(
+[[nodiscard]] std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_plain_backward(
     const at::Tensor& dout,
     const at::Tensor& q,
     const at::Tensor& k,

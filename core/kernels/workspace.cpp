@@ -7,10 +7,18 @@ namespace mh::ops {
 int64_t cpu_workspace(std::string_view name, c10::ArrayRef<const c10::IValue> arguments) {
   const auto tensor = [&](size_t i) -> const at::Tensor& { return arguments[i].toTensor(); };
   if (name == "megahost::attention") {
-    return attention_workspace(tensor(0), tensor(1), arguments[10].toDouble(), false);
+    return attention_workspace(
+        tensor(0),
+        tensor(1),
+        arguments[10].toDouble(),
+        arguments[17].toOptional<at::Tensor>(),
+        false
+    );
   }
   if (name == "megahost::attention_backward") {
-    return attention_workspace(tensor(1), tensor(2), arguments[13].toDouble(), true);
+    return attention_workspace(
+        tensor(1), tensor(2), arguments[13].toDouble(), arguments[20].toOptional<at::Tensor>(), true
+    );
   }
   if (name == "megahost::gemm_") {
     const auto type = tensor(1).scalar_type();

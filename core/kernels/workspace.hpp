@@ -16,7 +16,12 @@ namespace mh::ops {
 cpu_workspace(std::string_view name, c10::ArrayRef<const c10::IValue> arguments);
 
 /// Of attention and of its backward pass.
-[[nodiscard]] int64_t
-attention_workspace(const at::Tensor& q, const at::Tensor& k, double dropout, bool backward);
+[[nodiscard]] int64_t attention_workspace(
+    const at::Tensor& q,
+    const at::Tensor& k,
+    double dropout,
+    const std::optional<at::Tensor>& bias,
+    bool backward
+);
 
 } // namespace mh::ops

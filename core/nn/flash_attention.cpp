@@ -20,6 +20,7 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
       const at::Tensor& q,
       const at::Tensor& k,
       const at::Tensor& v,
+      const OptionalTensor& bias, // the mask's
       double scale,
       const AttentionMask& mask,
       const AttentionDropout& dropout
@@ -35,12 +36,14 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
          mask.key_index.value_or(at::Tensor()),
          mask.query_segments.value_or(at::Tensor()),
          mask.key_segments.value_or(at::Tensor()),
-         dropout.samples.value_or(at::Tensor())}
+         dropout.samples.value_or(at::Tensor()),
+         bias.value_or(at::Tensor())}
     );
     ctx->saved_data["scale"] = scale;
     ctx->saved_data["causal"] = mask.causal;
     ctx->saved_data["window"] = mask.window;
     ctx->saved_data["pairs"] = mask.pairs;
+    ctx->saved_data["first_distance"] = mask.first_distance;
     ctx->saved_data["dropout"] = dropout.p;
     ctx->saved_data["dropout_key"] = dropout.key;
     ctx->saved_data["first_head"] = dropout.first_head;
@@ -51,7 +54,7 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const auto [dq, dk, dv] = ops::attention_backward(
+    const auto [dq, dk, dv, dbias] = ops::attention_backward(
         gradients[0],
         saved[0],
         saved[1],
@@ -65,7 +68,9 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
          .key_index = optional(saved[6]),
          .query_segments = optional(saved[7]),
          .key_segments = optional(saved[8]),
-         .pairs = ctx->saved_data["pairs"].toOptional<double>()},
+         .pairs = ctx->saved_data["pairs"].toOptional<double>(),
+         .bias = optional(saved[10]),
+         .first_distance = ctx->saved_data["first_distance"].toInt()},
         {.p = ctx->saved_data["dropout"].toDouble(),
          .key = ctx->saved_data["dropout_key"].toInt(),
          .samples = optional(saved[9]),
@@ -73,7 +78,7 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
          .first_key = ctx->saved_data["first_key"].toInt(),
          .all_keys = ctx->saved_data["all_keys"].toInt()}
     );
-    return {dq, dk, dv, {}, {}, {}};
+    return {dq, dk, dv, saved[10].defined() ? dbias : at::Tensor(), {}, {}, {}};
   }
 };
 
@@ -87,7 +92,7 @@ at::Tensor flash_attention(
     const AttentionMask& mask,
     const AttentionDropout& dropout
 ) {
-  return FlashAttention::apply(q, k, v, scale, mask, dropout);
+  return FlashAttention::apply(q, k, v, mask.bias, scale, mask, dropout);
 }
 
 } // namespace mh::ops

@@ -23,6 +23,7 @@ double scale_of(const Tensor& q) {
 }
 
 /// Soft max over scores that are made in full, by differentiable operations.
+/// With four inputs the last is a bias.
 Tensor
 attention_by_hand(const Tensors& in, const ops::AttentionMask& mask, const Tensor& kept = {}) {
   const int64_t group = in[0].size(2) / in[1].size(2);
@@ -45,8 +46,12 @@ attention_by_hand(const Tensors& in, const ops::AttentionMask& mask, const Tenso
         mask.query_segments->t().unsqueeze(2).ne(mask.key_segments->t().unsqueeze(1))
     );
   }
-  const Tensor scores =
+  Tensor scores =
       at::matmul(in[0].permute({1, 2, 0, 3}), spread(in[1]).transpose(-2, -1)) * scale_of(in[0]);
+  if (in.size() > 3) {
+    const Tensor columns = (-distance - mask.first_distance).reshape({-1});
+    scores = scores + in[3].index_select(1, columns).view({-1, queries, keys});
+  }
   Tensor shares = scores.masked_fill(hidden.unsqueeze(1), -INFINITY).softmax(-1);
   if (kept.defined()) {
     shares = shares * kept;
@@ -74,6 +79,38 @@ ops::AttentionMask documents(int64_t seq, int64_t batch, int64_t length) {
   ops::AttentionMask mask;
   mask.query_segments = mask.key_segments = segments;
   return mask;
+}
+
+/// All keys of another sequence: `documents` of both, if there are several.
+ops::AttentionMask memory(int64_t queries, int64_t keys, int64_t batch, int64_t documents) {
+  ops::AttentionMask mask{.causal = false};
+  mask.query_index = at::arange(queries);
+  mask.key_index = at::arange(keys);
+  const auto segments = [&](int64_t length) {
+    const Tensor index = at::arange(length).unsqueeze(1) * documents + at::arange(batch);
+    return index.floor_divide(length).clamp_max(documents - 1).contiguous();
+  };
+  if (documents > 1) {
+    mask.query_segments = segments(queries);
+    mask.key_segments = segments(keys);
+  }
+  return mask;
+}
+
+/// The bias has a column for each distance that occurs, and some before.
+Case biased_case(
+    std::string name, std::vector<int64_t> q, std::vector<int64_t> k, ops::AttentionMask mask
+) {
+  Case c = attention_case(std::move(name), q, k, mask);
+  mask.first_distance = -k[0] - 2;
+  c.shapes.push_back({q[2], 2 * k[0] + 2});
+  c.ours = [mask](const Tensors& in) {
+    auto biased = mask;
+    biased.bias = in[3];
+    return ops::flash_attention(in[0], in[1], in[2], scale_of(in[0]), biased);
+  };
+  c.plain = [mask](const Tensors& in) { return attention_by_hand(in, mask); };
+  return c;
 }
 
 /// The oracle makes all probabilities and drops them by the operator for hidden states, which has a
@@ -114,6 +151,14 @@ Operation attention_operation() {
                "window both ways", {130, 1, 1, 256}, {130, 1}, {.causal = false, .window = 40}
            ),
            attention_case("documents", {150, 2, 2, 64}, {150, 2}, documents(150, 2, 77)),
+           attention_case("memory", {70, 2, 4, 32}, {150, 2}, memory(70, 150, 2, 1)),
+           attention_case("shorter memory", {150, 2, 2, 64}, {70, 2}, memory(150, 70, 2, 1)),
+           attention_case("memory of documents", {150, 2, 2, 16}, {90, 1}, memory(150, 90, 2, 3)),
+           biased_case("bias", {130, 2, 4, 32}, {130, 2}, {}),
+           biased_case("bias both ways", {70, 1, 2, 64}, {70, 2}, {.causal = false}),
+           biased_case("bias of documents", {150, 2, 2, 16}, {150, 1}, documents(150, 2, 77)),
+           biased_case("bias of a continued text", {5, 2, 2, 16}, {100, 1}, {}),
+           biased_case("bias, odd head", {20, 1, 2, 7}, {20, 1}, {.causal = false}),
            attention_case("odd head", {20, 1, 2, 7}, {20, 1}, {})},
       .large = attention_case("1,024 tokens, 12 heads of 64", {1024, 1, 12, 64}, {1024, 12}, {})};
   op.large.rival = [](const Tensors& in) {

@@ -59,10 +59,12 @@ class MH_API AttentionMethod {
 public:
   virtual ~AttentionMethod();
 
-  /// softmax(scale q kᵀ + mask) v over the tokens of whole samples, differentiable.
+  /// softmax(scale q kᵀ + bias + mask) v over the tokens of whole samples, differentiable, in the
+  /// mask's bias too, which is of all of this rank's heads and of all distances.
   ///
-  /// Shapes:  q [seq, batch, heads, dim]; k, v [seq, batch, kv_heads, dim] of this rank's tokens
-  ///          -> q's. The mask's indices and segments, too, are of this rank's tokens
+  /// Shapes:  q [queries, batch, heads, dim]; k, v [keys, batch, kv_heads, dim] of this rank's tokens
+  ///          -> q's. Queries and keys may be of two sequences with lengths of their own. The
+  ///          mask's indices and segments, too, are of this rank's tokens
   /// Ranks:   collective over the mesh axis that splits samples
   [[nodiscard]] virtual at::Tensor attend(
       const at::Tensor& q,

@@ -164,16 +164,41 @@ void probabilities_of_two(
 }
 #endif
 
+/// Runs over the pairs of a tile, transposed, with the bias's column of each.
+template <class Run>
+void for_columns(
+    const AttentionCall& c, int64_t b, int64_t query_tile, int64_t key_tile, const Run& run
+) {
+  const int32_t* position = c.mask.position + (b * c.key_tiles() + key_tile) * kTile;
+  const int32_t* token = c.mask.token + (b * c.query_tiles() + query_tile) * kTile;
+  for (int64_t j = 0; j < kTile; ++j) {
+    for (int64_t i = 0; i < kTile; ++i) {
+      run(j * kTile + i, c.bias.column(position[j], token[i]));
+    }
+  }
+}
+
 /// Probabilities of a tile, transposed, from its scores, and from them the scores' gradients; both
-/// first in place.
+/// first in place, and with a bias left there.
 template <class T>
 void probabilities(
-    const AttentionCall& c, BackwardSpace<T>& w, int64_t b, int64_t query_tile, int64_t key_tile
+    const AttentionCall& c,
+    BackwardSpace<T>& w,
+    int64_t b,
+    int64_t h,
+    int64_t query_tile,
+    int64_t key_tile
 ) {
   const float scale = c.scale * kLog2e;
   const int64_t query = query_tile * kTile;
   const float* base = w.base + query;
   const float* delta = w.delta + query;
+  if (c.bias.values != nullptr) {
+    const float* values = c.bias.of_head(h);
+    for_columns(c, b, query_tile, key_tile, [&](int64_t pair, int32_t column) {
+      w.s[pair] += values[column];
+    });
+  }
   if (c.cover(b, query_tile, key_tile) == some) {
     const int64_t at = b * c.query_tiles() * kTile + query;
     const int32_t* low = c.mask.low + at;
@@ -194,7 +219,7 @@ void probabilities(
   for (int64_t j = 0; j < kTile; j += kPair<T>) {
 #ifdef __AVX512BF16__
     if constexpr (kPair<T> == 2) {
-      if (c.dropout.threshold == 0) {
+      if (c.dropout.threshold == 0 && c.bias.values == nullptr) {
         const int64_t at = j * kTile;
         probabilities_of_two(
             w.s + at, w.dp + at, scale, base, delta, w.p + at, w.ds + at, w.ds_pairs + at
@@ -321,7 +346,13 @@ void backward_head(
       if (c.dropout.threshold != 0) {
         drop_tile(c, w, b, h, tile, key_tile);
       }
-      probabilities(c, w, b, tile, key_tile);
+      probabilities(c, w, b, h, tile, key_tile);
+      if (c.bias_gradient != nullptr) {
+        float* sums = c.bias_gradient + (b * c.heads + h) * c.bias.distances;
+        for_columns(c, b, tile, key_tile, [&](int64_t pair, int32_t column) {
+          sums[column] += w.dp[pair];
+        });
+      }
       if (wanted.keys) {
         add(w.p, w.d_pairs + at, dv);
         add(w.ds, w.q_pairs + at, dk);

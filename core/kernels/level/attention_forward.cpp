@@ -28,6 +28,15 @@ void hide(
   }
 }
 
+/// Adds the bias to a query's scores of one tile of keys.
+void add_bias(float* s, const BiasView& bias, int64_t h, int32_t token, const int32_t* position) {
+  const float* values = bias.of_head(h);
+#pragma omp simd
+  for (int64_t j = 0; j < kTile; ++j) {
+    s[j] += values[bias.column(position[j], token)];
+  }
+}
+
 float largest(const float* s, int64_t n) {
 #ifdef __AVX512BF16__ // of whole tiles, in vectors that do not wait for one another
   const auto greater = [](__m512 a, __m512 b) { return a > b ? a : b; };
@@ -142,15 +151,13 @@ void soft_max(
   for (int64_t i = 0; i < rows; ++i) {
     float* s = w.s + i * kStrip;
     for (int64_t t = 0; t < tiles; ++t) {
+      const int64_t key = b * padded_keys + (first_key_tile + t) * kTile;
+      const int64_t query = b * padded_queries + tile * kTile + i;
+      if (c.bias.values != nullptr) {
+        add_bias(s + t * kTile, c.bias, h, c.mask.token[query], c.mask.position + key);
+      }
       if (c.cover(b, tile, first_key_tile + t) == some) {
-        const int64_t key = b * padded_keys + (first_key_tile + t) * kTile;
-        hide(
-            s + t * kTile,
-            c.mask,
-            b * padded_queries + tile * kTile + i,
-            c.mask.position + key,
-            c.mask.key_segment + key
-        );
+        hide(s + t * kTile, c.mask, query, c.mask.position + key, c.mask.key_segment + key);
       }
     }
     const float found = largest(s, tiles * kTile) * scale;

@@ -75,11 +75,9 @@ public:
     const Tensor keys = whole(k);
     const Tensor values = whole(v);
     auto seen = mask;
-    seen.key_index = in_order(keys.size(0), *mask.query_index);
-    seen.pairs = pairs_of_rank(mask, context);
-    if (mask.key_segments) {
-      seen.key_segments = all_segments(mask, context);
-    }
+    seen.key_index = in_order(keys.size(0), *mask.key_index);
+    seen.pairs = pairs_of_rank(q, k, mask, context);
+    seen.key_segments = all_segments(mask.key_segments, context);
     return mh::ops::flash_attention(q, keys, values, scale, seen, dropout);
   }
 };
@@ -111,12 +109,16 @@ public:
     const Tensor keys = some_heads(k);
     const Tensor values = some_heads(v);
     auto seen = mask;
-    seen.query_index = seen.key_index = in_order(keys.size(0), *mask.query_index);
-    if (mask.key_segments) {
-      seen.query_segments = seen.key_segments = all_segments(mask, context);
+    seen.query_index = in_order(queries.size(0), *mask.query_index);
+    seen.key_index = in_order(keys.size(0), *mask.key_index);
+    seen.query_segments = all_segments(mask.query_segments, context);
+    seen.key_segments = all_segments(mask.key_segments, context);
+    const int64_t first_head = context.mesh().coordinate(MeshAxis::cp) * queries.size(2);
+    if (mask.bias) {
+      seen.bias = mask.bias->narrow(0, first_head, queries.size(2));
     }
     auto drop = dropout;
-    drop.first_head += context.mesh().coordinate(MeshAxis::cp) * queries.size(2);
+    drop.first_head += first_head;
     const Tensor out = mh::ops::flash_attention(queries, keys, values, scale, seen, drop);
     return over_cp(to_rank_order(out, n), {Type::split, 2}, {Type::split, 0}, context);
   }
@@ -128,19 +130,27 @@ Tensor in_order(int64_t length, const Tensor& like) {
   return at::arange(length, like.options());
 }
 
-double pairs_of_rank(const mh::ops::AttentionMask& mask, const mh::StepContext& context) {
-  const int64_t seq = context.batch().seq;
-  return mh::ops::visible_pairs(seq, seq, mask.causal, mask.window) /
-         static_cast<double>(ranks(context));
+double pairs_of_rank(
+    const Tensor& q,
+    const Tensor& k,
+    const mh::ops::AttentionMask& mask,
+    const mh::StepContext& context
+) {
+  const int64_t n = ranks(context);
+  return mh::ops::visible_pairs(n * q.size(0), n * k.size(0), mask.causal, mask.window) /
+         static_cast<double>(n);
 }
 
-Tensor all_segments(const mh::ops::AttentionMask& mask, mh::StepContext& context) {
-  if (!mask.key_segments) {
-    return {};
+std::optional<Tensor>
+all_segments(const std::optional<Tensor>& segments, mh::StepContext& context) {
+  if (!segments) {
+    return std::nullopt;
   }
-  return context.cached("segments of whole samples", [&] {
+  // The batch holds one tensor for each sequence, as long as the context lives.
+  const auto which = reinterpret_cast<uintptr_t>(segments->unsafeGetTensorImpl());
+  return context.cached("segments of whole samples " + std::to_string(which), [&] {
     const auto& group = context.mesh().group(MeshAxis::cp);
-    return to_sample_order(group.all_gather(*mask.key_segments, 0), group.size());
+    return to_sample_order(group.all_gather(*segments, 0), group.size());
   });
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 namespace context_parallel {
 
@@ -23,15 +24,21 @@ std::unique_ptr<const mh::AttentionMethod> make_all_gather();
 /// Source:  arXiv:2309.14509 (DeepSpeed Ulysses)
 std::unique_ptr<const mh::AttentionMethod> make_all_to_all();
 
-/// Segments [tokens, batch] of all ranks' tokens, in the order of the samples; undefined without.
+/// Segments [tokens, batch] of all ranks' tokens, in the order of the samples; none without.
 ///
-/// Ranks:  collective over cp, once per microbatch
-at::Tensor all_segments(const mh::ops::AttentionMask& mask, mh::StepContext& context);
+/// Ranks:  collective over cp, once per microbatch and sequence
+std::optional<at::Tensor>
+all_segments(const std::optional<at::Tensor>& segments, mh::StepContext& context);
 
-/// Pairs of queries and keys, per head and sample, that the mean rank has.
-double pairs_of_rank(const mh::ops::AttentionMask& mask, const mh::StepContext& context);
+/// Pairs of queries and keys, per head and sample, that the mean rank has; q and k are a rank's.
+double pairs_of_rank(
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const mh::ops::AttentionMask& mask,
+    const mh::StepContext& context
+);
 
-/// Indices 0, 1, ..., length - 1 on q's device.
+/// Indices 0, 1, ..., length - 1, as `like` is.
 at::Tensor in_order(int64_t length, const at::Tensor& like);
 
 } // namespace context_parallel

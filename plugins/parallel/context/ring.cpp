@@ -34,9 +34,9 @@ struct Call : torch::CustomClassHolder {
   double scale = 0;
   mh::ops::AttentionMask mask; // of this rank's tokens
   mh::ops::AttentionDropout dropout;
-  Tensor segments; // of whole samples, [seq, batch]; undefined without documents
-  int64_t seq = 0;
-  double pairs = 0; // that a plan counts of each visit
+  std::optional<Tensor> segments; // of the keys of whole samples, [keys, batch]
+  int64_t queries = 0, keys = 0;  // of whole samples
+  double pairs = 0;               // that a plan counts of each visit
 
   [[nodiscard]] int64_t ranks() const { return group->size(); }
 
@@ -47,8 +47,8 @@ struct Call : torch::CustomClassHolder {
 
   /// The pieces of `owner`'s keys that some query of this rank may see.
   [[nodiscard]] std::vector<Run> pieces(int64_t owner) const {
-    const auto own = mh::dealt(mh::Deal::zigzag, seq, ranks(), group->index());
-    auto runs = mh::dealt(mh::Deal::zigzag, seq, ranks(), owner);
+    const auto own = mh::dealt(mh::Deal::zigzag, queries, ranks(), group->index());
+    auto runs = mh::dealt(mh::Deal::zigzag, keys, ranks(), owner);
     if (mask.causal) {
       std::erase_if(runs, [&](const Run& run) { return run.first > own.back().first; });
     }
@@ -65,17 +65,17 @@ struct Call : torch::CustomClassHolder {
   }
 
   /// Mask and dropout of this rank's queries and the keys of one piece.
-  [[nodiscard]] std::pair<mh::ops::AttentionMask, mh::ops::AttentionDropout> of(const Run& keys
+  [[nodiscard]] std::pair<mh::ops::AttentionMask, mh::ops::AttentionDropout> of(const Run& run
   ) const {
     auto seen = mask;
-    seen.key_index = in_order(keys.count, *mask.query_index) + keys.first;
+    seen.key_index = in_order(run.count, *mask.key_index) + run.first;
     seen.pairs = pairs;
-    if (mask.key_segments) {
-      seen.key_segments = segments.narrow(0, keys.first, keys.count);
+    if (segments) {
+      seen.key_segments = segments->narrow(0, run.first, run.count);
     }
     auto drop = dropout;
-    drop.first_key = keys.first;
-    drop.all_keys = seq;
+    drop.first_key = run.first;
+    drop.all_keys = keys;
     return {seen, drop};
   }
 };
@@ -158,6 +158,7 @@ struct Ring : torch::autograd::Function<Ring> {
       const Tensor& q,
       const Tensor& k,
       const Tensor& v,
+      const std::optional<Tensor>& bias, // the mask's
       const c10::intrusive_ptr<Call>& call
   ) {
     const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -174,7 +175,7 @@ struct Ring : torch::autograd::Function<Ring> {
     };
     go_round(*call, at::stack({k, v}), merge, [] {});
     out = out.to(q.scalar_type());
-    ctx->save_for_backward({q, k, v, out, lse});
+    ctx->save_for_backward({q, k, v, out, lse, bias.value_or(Tensor())});
     ctx->saved_data["call"] =
         c10::IValue::make_capsule(c10::intrusive_ptr<torch::CustomClassHolder>(call));
     return out;
@@ -188,8 +189,10 @@ struct Ring : torch::autograd::Function<Ring> {
     Tensor dq = at::zeros(q.sizes(), lse.options());
     const Tensor visiting = at::stack({saved[1], saved[2]});
     Tensor gradient = at::zeros(visiting.sizes(), lse.options()); // of what is visiting
+    const Tensor& bias = saved[5];
+    const Tensor dbias = bias.defined() ? at::zeros(bias.sizes(), bias.options()) : Tensor();
     const auto differentiate = [&](const Visit& visit) {
-      const auto [dq_part, dk, dv] = mh::ops::attention_backward(
+      const auto [dq_part, dk, dv, dbias_part] = mh::ops::attention_backward(
           gradients[0],
           q,
           visit.keys,
@@ -201,6 +204,9 @@ struct Ring : torch::autograd::Function<Ring> {
           visit.dropout
       );
       dq.add_(dq_part);
+      if (dbias.defined()) {
+        dbias.add_(dbias_part);
+      }
       gradient[0].narrow(0, visit.begin, dk.size(0)).add_(dk);
       gradient[1].narrow(0, visit.begin, dv.size(0)).add_(dv);
     };
@@ -210,7 +216,7 @@ struct Ring : torch::autograd::Function<Ring> {
       }
     });
     const auto type = q.scalar_type();
-    return {dq.to(type), gradient[0].to(type), gradient[1].to(type), Tensor()};
+    return {dq.to(type), gradient[0].to(type), gradient[1].to(type), dbias, Tensor()};
   }
 };
 
@@ -230,10 +236,11 @@ public:
     call->scale = scale;
     call->mask = mask;
     call->dropout = dropout;
-    call->segments = all_segments(mask, context);
-    call->seq = context.batch().seq;
-    call->pairs = pairs_of_rank(mask, context) / static_cast<double>(call->visits());
-    return Ring::apply(q, k, v, call);
+    call->segments = all_segments(mask.key_segments, context);
+    call->queries = call->ranks() * q.size(0);
+    call->keys = call->ranks() * k.size(0);
+    call->pairs = pairs_of_rank(q, k, mask, context) / static_cast<double>(call->visits());
+    return Ring::apply(q, k, v, mask.bias, call);
   }
 };
 

@@ -23,6 +23,11 @@ struct AttentionMask {
   /// Pairs of a query and a key, of one head and sample, that a plan counts for this call: it
   /// cannot read indices. Absent: `visible_pairs` of its shapes.
   std::optional<double> pairs = std::nullopt;
+  /// What is added to scaled scores: [heads, distances] in float32 (float64 where q is), of the
+  /// distances key's index - query's index from `first_distance` on. Every pair that is seen has its
+  /// distance in it.
+  std::optional<at::Tensor> bias = std::nullopt;
+  int64_t first_distance = 0;
 };
 
 /// Pairs of a query and a key that causality and a window leave. The queries are the last of the
@@ -45,7 +50,7 @@ struct AttentionDropout {
   int64_t all_keys = 0;  ///< and how many there are in all; 0: the call sees them all
 };
 
-/// softmax(scale q kᵀ + mask) v and each query's log-sum-exp.
+/// softmax(scale q kᵀ + bias + mask) v and each query's log-sum-exp.
 ///
 /// Indices are positions in the sample; without them keys count from 0 and the queries are the last
 /// of them (so fewer queries than keys are a continued text). A query that sees no key gives zeros
@@ -65,8 +70,9 @@ struct AttentionDropout {
     const AttentionDropout& dropout = {}
 );
 
-/// The gradients of q, k and v, contiguous, from what `attention` took and gave.
-[[nodiscard]] MH_API std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
+/// The gradients of q, k, v and the mask's bias, contiguous, from what `attention` took and gave;
+/// without a bias its gradient is empty.
+[[nodiscard]] MH_API std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
     const at::Tensor& dout,
     const at::Tensor& q,
     const at::Tensor& k,
@@ -78,8 +84,8 @@ struct AttentionDropout {
     const AttentionDropout& dropout = {}
 );
 
-/// `attention`'s output as a differentiable function; saves q, k, v, the output and one number per
-/// query.
+/// `attention`'s output as a differentiable function of q, k, v and the bias; saves them, the output
+/// and one number per query.
 [[nodiscard]] MH_API at::Tensor flash_attention(
     const at::Tensor& q,
     const at::Tensor& k,

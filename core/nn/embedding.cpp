@@ -48,18 +48,30 @@ struct Lookup : torch::autograd::Function<Lookup> {
 
 } // namespace
 
-Embedding::Embedding(Builder& builder, Axis rows, Axis embed, double std)
-    : embed_(embed) {
-  made_ = builder.place(embed, Tier::tokens);
+void Embedding::place(Builder& builder, Axis rows) {
+  made_ = builder.place(embed_, Tier::tokens);
   for (const auto axis : kAllMeshAxes) {
     if (builder.mesh().size(axis) > 1 && builder.rules().maps(rows.logical, axis)) {
       made_[axis] = {Type::partial, 0};
       split_ = true;
     }
   }
+}
+
+Embedding::Embedding(Builder& builder, Axis rows, Axis embed, double std)
+    : embed_(embed) {
+  place(builder, rows);
   weight_ = &builder.parameter({{"weight", {rows, embed}, Init::normal(std)}}, made_);
   first_ = weight_->pieces[0].offset[0];
   rows_ = weight_->pieces[0].shape[0];
+}
+
+Embedding::Embedding(Builder& builder, Axis rows, Axis embed, Parameter& weight)
+    : weight_(&weight)
+    , embed_(embed)
+    , first_(weight.pieces[0].offset[0])
+    , rows_(weight.pieces[0].shape[0]) {
+  place(builder, rows);
 }
 
 at::Tensor Embedding::forward(const at::Tensor& ids, StepContext& context) const {

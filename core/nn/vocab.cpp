@@ -30,6 +30,7 @@ constexpr int64_t kChunkBytes = int64_t{64} << 20; // of logits that exist at a 
 /// A head on this rank.
 struct Head {
   const Linear* linear;
+  Parameter* bias; // or null
   const Mesh* mesh;
   int64_t first, rows; // of the vocabulary on this rank
   bool checking;
@@ -98,7 +99,8 @@ at::ScalarType wide(const at::Tensor& x) {
 
 /// Logits of some tokens, in x's type; entries of padding mean nothing.
 at::Tensor logits_of(const Head& head, const at::Tensor& x) {
-  return ops::product(x, head.weight().t());
+  at::Tensor z = ops::product(x, head.weight().t());
+  return head.bias == nullptr ? z : z.add_(head.bias->value);
 }
 
 /// Of each token log(sum exp) and the label's logit, over the whole vocabulary.
@@ -117,8 +119,8 @@ statistics(const Head& head, const at::Tensor& z, const at::Tensor& labels) {
   return {sums.select(0, 0).log().add_(top), sums.select(0, 1)};
 }
 
-/// Turns a chunk's logits into their gradients, and from them makes x's and adds the weight's, if
-/// it has one.
+/// Turns a chunk's logits into their gradients, and from them makes x's and adds the bias's and the
+/// weight's, if there are such.
 void differentiate(
     const Head& head,
     const Tokens& chunk,
@@ -126,23 +128,36 @@ void differentiate(
     const at::Tensor& lse,
     const at::Tensor& scale,
     const at::Tensor& dx,
-    const at::Tensor& main_grad
+    const at::Tensor& main_grad,
+    const at::Tensor& bias_grad
 ) {
   ops::vocab_gradient_(z, chunk.labels, lse, scale, head.first, head.rows);
   dx.copy_(ops::product(z, head.weight()));
   if (main_grad.defined()) {
     ops::gemm_(main_grad, z.t(), chunk.x, /*add=*/true);
   }
+  if (bias_grad.defined()) {
+    ops::add_row_sums_(bias_grad, z);
+  }
 }
 
-/// Runs `work` on the weight's main gradient, or on an undefined tensor if the weight is frozen.
+/// Runs `work` on a parameter's main gradient, or on an undefined tensor if there is no such
+/// parameter or it is frozen.
 template <class Work>
-void with_main_grad(const Head& head, const Work& work) {
-  if (head.weight().requires_grad()) {
-    head.linear->weight().add_gradient(work);
+void with_main_grad(Parameter* parameter, const Work& work) {
+  if (parameter != nullptr && parameter->value.requires_grad()) {
+    parameter->add_gradient(work);
   } else {
     work(at::Tensor());
   }
+}
+
+/// Runs `work` on the main gradients of weight and bias.
+template <class Work>
+void with_main_grads(const Head& head, const Work& work) {
+  with_main_grad(&head.linear->weight(), [&](const at::Tensor& main_grad) {
+    with_main_grad(head.bias, [&](const at::Tensor& bias_grad) { work(main_grad, bias_grad); });
+  });
 }
 
 /// The loss; with a factor that is known ahead its gradients in the same pass over the chunks.
@@ -166,13 +181,13 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
     if (factor) {
       const at::Tensor scale = (tokens.weights * *factor).to(wide(x));
       const at::Tensor dx = at::empty_like(tokens.x);
-      with_main_grad(head, [&](const at::Tensor& main_grad) {
+      with_main_grads(head, [&](const at::Tensor& main_grad, const at::Tensor& bias_grad) {
         tokens.for_chunks(weight, [&](int64_t begin, int64_t length, const Tokens& chunk) {
           const at::Tensor z = logits_of(head, chunk.x);
           const auto [lse, target] = statistics(head, z, chunk.labels);
           add(chunk, lse, target);
           const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, length); };
-          differentiate(head, chunk, z, lse, part(scale), part(dx), main_grad);
+          differentiate(head, chunk, z, lse, part(scale), part(dx), main_grad, bias_grad);
         });
       });
       ctx->save_for_backward({head.returned(dx, x.size(1))});
@@ -187,6 +202,7 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
     });
     ctx->save_for_backward({x, tokens.labels, tokens.weights, all});
     ctx->saved_data["linear"] = reinterpret_cast<int64_t>(head.linear);
+    ctx->saved_data["bias"] = reinterpret_cast<int64_t>(head.bias);
     ctx->saved_data["mesh"] = reinterpret_cast<int64_t>(head.mesh);
     ctx->saved_data["first"] = head.first;
     ctx->saved_data["rows"] = head.rows;
@@ -208,6 +224,7 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
     }
     const Head head{
         reinterpret_cast<const Linear*>(ctx->saved_data["linear"].toInt()),
+        reinterpret_cast<Parameter*>(ctx->saved_data["bias"].toInt()),
         reinterpret_cast<const Mesh*>(ctx->saved_data["mesh"].toInt()),
         ctx->saved_data["first"].toInt(),
         ctx->saved_data["rows"].toInt(),
@@ -215,11 +232,11 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
     const Tokens tokens{head.gathered(saved[0]), saved[1], saved[2]};
     const at::Tensor scale = (tokens.weights * gradient).to(saved[3].scalar_type());
     const at::Tensor dx = at::empty_like(tokens.x);
-    with_main_grad(head, [&](const at::Tensor& main_grad) {
+    with_main_grads(head, [&](const at::Tensor& main_grad, const at::Tensor& bias_grad) {
       tokens.for_chunks(head.weight(), [&](int64_t begin, int64_t length, const Tokens& chunk) {
         const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, length); };
         const at::Tensor z = logits_of(head, chunk.x);
-        differentiate(head, chunk, z, part(saved[3]), part(scale), part(dx), main_grad);
+        differentiate(head, chunk, z, part(saved[3]), part(scale), part(dx), main_grad, bias_grad);
       });
     });
     return {head.returned(dx, saved[0].size(1)), {}, {}, {}, {}, {}};
@@ -232,7 +249,9 @@ LinearSpec head_spec(Axis embed, Axis vocab, double std) {
 
 } // namespace
 
-VocabHead::VocabHead(Builder& builder, Axis embed, Axis vocab, double std, const std::string& tied)
+VocabHead::VocabHead(
+    Builder& builder, Axis embed, Axis vocab, double std, const std::string& tied, bool bias
+)
     : linear_(
           tied.empty() ? Linear(builder, head_spec(embed, vocab, std))
                        : Linear(builder, head_spec(embed, vocab, std), builder.shared(tied))
@@ -241,10 +260,16 @@ VocabHead::VocabHead(Builder& builder, Axis embed, Axis vocab, double std, const
   const auto& piece = linear_.weight().pieces[0];
   first_ = piece.offset[0];
   rows_ = piece.shape[0];
+  if (bias) {
+    bias_ = &builder.parameter({{"bias", {vocab}, Init::zeros()}}, linear_.plan().made);
+  }
 }
 
 at::Tensor VocabHead::logits(const at::Tensor& hidden, StepContext& context) const {
-  const at::Tensor local = linear_.forward(hidden, context);
+  at::Tensor local = linear_.forward(hidden, context);
+  if (bias_ != nullptr) {
+    local = local + bias_->value;
+  }
   Placement whole = linear_.plan().out;
   for (const auto axis : kAllMeshAxes) {
     if (whole[axis] == Along{Type::split, 2}) {
@@ -272,7 +297,7 @@ at::Tensor VocabHead::loss(
         exit_code::data
     );
   }
-  const Head head{&linear_, &context.mesh(), first_, rows_, context.checking};
+  const Head head{&linear_, bias_, &context.mesh(), first_, rows_, context.checking};
   const auto& name = linear_.weight().pieces.front().name;
   return VocabLoss::apply(
       checked(hidden, linear_.plan().in, name, "input", context),

@@ -279,6 +279,35 @@ TEST_CASE("vocabulary loss: cross entropy of the true vocabulary, padding left o
   );
 }
 
+TEST_CASE("vocabulary loss with a bias: logits, loss, and the gradients of weight and bias") {
+  Bench bench;
+  const VocabHead head(bench.builder, {axis::embed, 3}, {axis::vocab, 11}, 1.0, "", /*bias=*/true);
+  auto& store = bench.store;
+  store.allocate_gradients();
+  auto& weight = *store.find("weight");
+  auto& bias = *store.find("bias");
+  bias.value.detach().copy_(filled({11}, "bias"));
+  auto context = bench.context();
+  const at::Tensor x = filled({5, 2, 3}, "x");
+  const at::Tensor labels = at::arange(10).view({5, 2});
+  const at::Tensor mask = at::ones({5, 2}).index_fill(0, at::tensor({2}, at::kLong), 0);
+  const at::Tensor w = weight.value.detach().clone().requires_grad_();
+  const at::Tensor b = bias.value.detach().clone().requires_grad_();
+  const at::Tensor logits = at::linear(x, w, b);
+  CHECK(at::allclose(head.logits(x, context), logits));
+  const at::Tensor each = at::cross_entropy_loss(logits.view({10, 11}), labels.view({10}), {}, 0);
+  const at::Tensor expected = (each.view({5, 2}) * mask).sum();
+  torch::autograd::backward({expected * 0.5});
+  for (const auto& factor : {std::optional<double>(), std::optional(0.5)}) {
+    store.gradients().zero_();
+    const at::Tensor loss = head.loss(x.detach().requires_grad_(), labels, mask, context, factor);
+    CHECK(loss.item().toDouble() == doctest::Approx(expected.item().toDouble()).epsilon(1e-12));
+    torch::autograd::backward({loss * 0.5});
+    CHECK(at::allclose(weight.main_grad, w.grad()));
+    CHECK(at::allclose(bias.main_grad, b.grad()));
+  }
+}
+
 TEST_CASE("recomputed: the same values and gradients as when everything is kept") {
   const at::Tensor x = filled({3, 4}, "x").requires_grad_();
   const auto f = [](const auto& in) { return std::vector<at::Tensor>{in[0].sin() * in[0]}; };

@@ -20,12 +20,17 @@ public:
   /// Makes `weight` [rows, embed] with N(0, std).
   Embedding(Builder& builder, Axis rows, Axis embed, double std);
 
+  /// Over the table of a block before this one (Builder::shared): an encoder's and a decoder's words.
+  Embedding(Builder& builder, Axis rows, Axis embed, Parameter& weight);
+
   [[nodiscard]] at::Tensor forward(const at::Tensor& ids, StepContext& context) const;
 
   [[nodiscard]] Parameter& weight() const { return *weight_; }
 
 private:
   Parameter* weight_;
+  void place(Builder& builder, Axis rows);
+
   Axis embed_;
   Placement made_;    // of the looked-up rows before conversion
   int64_t first_ = 0; // first row of this rank

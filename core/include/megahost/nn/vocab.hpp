@@ -13,7 +13,8 @@
 
 namespace mh {
 
-/// Scores of the next token. `weight` [vocab, embed] is its own or a shared embedding's.
+/// Scores of a token. `weight` [vocab, embed] is its own or a shared embedding's; `bias` [vocab], if
+/// it has one, is its own.
 ///
 /// The loss is computed in chunks of tokens, in float32, so that the full logits never exist; a
 /// split vocabulary reduces three numbers per token and gathers nothing. Where the loss's factor is
@@ -21,7 +22,14 @@ namespace mh {
 class MH_API VocabHead {
 public:
   /// Its own parameter `weight`, or the one named `tied` if not empty.
-  VocabHead(Builder& builder, Axis embed, Axis vocab, double std, const std::string& tied = "");
+  VocabHead(
+      Builder& builder,
+      Axis embed,
+      Axis vocab,
+      double std,
+      const std::string& tied = "",
+      bool bias = false
+  );
 
   /// Shapes:  hidden [seq, batch, embed] -> logits [seq, batch, vocab] of the true vocabulary
   [[nodiscard]] at::Tensor logits(const at::Tensor& hidden, StepContext& context) const;
@@ -42,6 +50,7 @@ public:
 
 private:
   Linear linear_;
+  Parameter* bias_ = nullptr;
   Axis vocab_;
   int64_t first_ = 0; // first vocabulary entry of this rank
   int64_t rows_ = 0;  // true entries of this rank

@@ -154,11 +154,6 @@ double visible_pairs(int64_t queries, int64_t keys, bool causal, int64_t window)
   return (causal ? up_to(0) : up_to(window > 0 ? window - 1 : queries)) - past;
 }
 
-double attended_share(bool causal, int64_t window, int64_t seq) {
-  const auto tokens = static_cast<double>(seq);
-  return seq == 0 ? 1 : 2 * visible_pairs(seq, seq, causal, window) / (tokens * tokens);
-}
-
 CostFunction find_cost(std::string_view name) {
   const auto* found =
       std::find_if(kCosts.begin(), kCosts.end(), [&](const auto& c) { return c.first == name; });

@@ -366,9 +366,9 @@ Attention::Attention(Builder& builder, const AttentionSpec& spec)
     q_norm_ = norm("q_norm");
     k_norm_ = norm("k_norm");
   }
-  builder.flops.attention_per_token +=
-      4.0 * static_cast<double>(spec.heads * spec.head_dim) *
-      ops::attended_share(mask.causal, mask.window, builder.args().seq);
+  const auto seq = builder.seq();
+  builder.flops.attention += 4.0 * static_cast<double>(spec.heads * spec.head_dim) *
+                             ops::visible_pairs(seq, seq, mask.causal, mask.window);
 }
 
 at::Tensor Attention::forward(const at::Tensor& x, StepContext& context) const {

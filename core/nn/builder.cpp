@@ -91,8 +91,22 @@ at::TensorOptions Builder::options() const {
   return at::TensorOptions().device(args_.device).dtype(args_.dtype);
 }
 
+SequenceScope Builder::within(std::string_view sequence) {
+  if (!sequence.empty() && !args_.sequences.contains(sequence)) {
+    throw InternalError(
+        "a block is built for the sequence `" + std::string(sequence) +
+        "`, which Architecture::sequences does not name"
+    );
+  }
+  return {sequence_, sequence};
+}
+
+int64_t Builder::seq() const {
+  return sequence_.empty() ? args_.seq : args_.sequences.at(sequence_);
+}
+
 Dims Builder::dims(Axis last) const {
-  return {{axis::seq, args_.seq}, {axis::batch, args_.microbatch}, last};
+  return {{axis::seq, seq()}, {axis::batch, args_.microbatch}, last};
 }
 
 Placement Builder::place(Axis last, Tier upto) const {

@@ -34,18 +34,45 @@ bool StepContext::has_array(std::string_view name) const {
   return batch_->arrays.find(name) != batch_->arrays.end();
 }
 
+SequenceScope StepContext::within(std::string_view sequence) {
+  if (!sequence.empty() && !batch_->sequences.contains(sequence)) {
+    throw Error(
+        "the model reads the sequence `" + std::string(sequence) +
+            "`, which samples of this corpus do not have",
+        "choose a corpus that supplies it",
+        exit_code::data
+    );
+  }
+  return {sequence_, sequence};
+}
+
+std::string StepContext::of_sequence(std::string_view array) const {
+  return sequence_.empty() ? std::string(array) : sequence_ + "_" + std::string(array);
+}
+
+int64_t StepContext::seq() const {
+  return sequence_.empty() ? batch_->seq : batch_->sequences.at(sequence_);
+}
+
 at::Tensor StepContext::positions() {
-  return has_array("positions") ? array("positions") : token_index().unsqueeze(1);
+  const std::string name = of_sequence("positions");
+  return has_array(name) ? array(name) : token_index().unsqueeze(1);
+}
+
+std::optional<at::Tensor> StepContext::segments() const {
+  const std::string name = of_sequence("segments");
+  return has_array(name) ? std::optional(array(name)) : std::nullopt;
 }
 
 at::Tensor StepContext::token_index() {
-  if (has_array("token_index")) {
-    return array("token_index");
+  const std::string name = of_sequence("token_index");
+  if (has_array(name)) {
+    return array(name);
   }
   return cached("token_index", [&] {
     const auto options = batch_->arrays.begin()->second.options().dtype(at::kLong);
     std::vector<at::Tensor> runs;
-    for (const auto& [first, count] : rules_->token_runs(batch_->seq, *mesh_)) {
+    for (const auto& [first, count] : rules_->token_runs(seq(), *mesh_)) {
       runs.push_back(at::arange(first, first + count, options));
     }
     return runs.size() == 1 ? runs.front() : at::cat(runs);
@@ -53,7 +80,7 @@ at::Tensor StepContext::token_index() {
 }
 
 Dims StepContext::dims(Axis last) const {
-  return {{axis::seq, batch_->seq}, {axis::batch, batch_->batch}, last};
+  return {{axis::seq, seq()}, {axis::batch, batch_->batch}, last};
 }
 
 Placement StepContext::place(Axis last, Tier upto) const {
@@ -97,10 +124,11 @@ StepContext::host_values(const at::Tensor& counts, const std::vector<int64_t>& a
 
 const at::Tensor&
 StepContext::cached(const std::string& key, const std::function<at::Tensor()>& make) {
-  auto found = cache_->find(key);
+  const std::string name = sequence_ + "/" + key;
+  auto found = cache_->find(name);
   if (found == cache_->end()) {
     at::Tensor made = make(); // which may look something else up
-    found = cache_->emplace(key, std::move(made)).first;
+    found = cache_->emplace(name, std::move(made)).first;
   }
   return found->second;
 }
@@ -117,7 +145,8 @@ at::Tensor StepContext::part(
   // gradients.
   auto added = std::make_shared<std::vector<Loss>>();
   const auto results = recomputed(
-      [this, run, added](const std::vector<at::Tensor>& again) {
+      [this, run, added, sequence = sequence_](const std::vector<at::Tensor>& again) {
+        const SequenceScope same(sequence_, sequence); // in backward, too
         auto before = std::exchange(losses_, {});
         std::vector<at::Tensor> outputs{run(again)};
         *added = std::exchange(losses_, std::move(before));
@@ -145,7 +174,14 @@ at::Tensor StepContext::part(
   if (keep == nullptr || !keep->redoes(name)) {
     return reader(run(inputs));
   }
-  return recomputed_for(run, inputs, reader);
+  return recomputed_for(
+      [this, run, sequence = sequence_](const std::vector<at::Tensor>& again) {
+        const SequenceScope same(sequence_, sequence);
+        return run(again);
+      },
+      inputs,
+      reader
+  );
 }
 
 } // namespace mh

@@ -206,8 +206,8 @@ MixtureOfExperts::MixtureOfExperts(Builder& builder, const MixtureSpec& spec)
       );
     }()) {
   const double products = spec.activation.gated() ? 3 : 2;
-  builder.flops.products += 2.0 * products * static_cast<double>(spec.router.chosen * spec.hidden) *
-                            static_cast<double>(embed_.elements());
+  builder.flops.gemms += 2.0 * products * static_cast<double>(spec.router.chosen * spec.hidden) *
+                         static_cast<double>(embed_.elements() * builder.seq());
   const auto placed = builder.place(embed_);
   const int64_t ranks = builder.mesh().size(MeshAxis::tp);
   const int64_t length =

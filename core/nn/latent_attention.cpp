@@ -92,9 +92,9 @@ LatentAttention::LatentAttention(Builder& builder, const LatentAttentionSpec& sp
         std::to_string(wide)
     );
   }
-  builder.flops.attention_per_token +=
+  builder.flops.attention +=
       2.0 * static_cast<double>(spec.heads * (wide + spec.value_dim)) *
-      ops::attended_share(spec.mask.causal, spec.mask.window, builder.args().seq);
+      ops::visible_pairs(builder.seq(), builder.seq(), spec.mask.causal, spec.mask.window);
 }
 
 at::Tensor LatentAttention::queries(

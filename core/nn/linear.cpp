@@ -188,7 +188,8 @@ void Linear::make_plan(Builder& builder, const LinearSpec& spec) {
   for (const auto& out : spec.outs) {
     columns += static_cast<double>(out.axis.elements());
   }
-  builder.flops.products += 2.0 * static_cast<double>(spec.in.elements()) * columns;
+  builder.flops.gemms +=
+      2.0 * static_cast<double>(spec.in.elements()) * columns * static_cast<double>(builder.seq());
 }
 
 Linear::Linear(Builder& builder, const LinearSpec& spec) {

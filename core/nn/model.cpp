@@ -200,6 +200,9 @@ private:
     Batch local = batch;
     local.seq /= cp;
     local.batch /= dp;
+    for (auto& [name, length] : local.sequences) {
+      length /= cp;
+    }
     std::vector<std::vector<Passed>> all;
     for (const State& state : outline_.states_before(first_, local)) {
       std::vector<Passed>& passed = all.emplace_back();
@@ -294,9 +297,11 @@ void copy_shared(
 } // namespace
 
 Model::Model(
-    const Architecture& architecture, const Builder::Args& args, const RecomputePolicy* policy
+    const Architecture& architecture, const Builder::Args& given, const RecomputePolicy* policy
 )
     : store_(std::make_unique<ParameterStore>()) {
+  Builder::Args args = given;
+  args.sequences = architecture.sequences();
   const int64_t layers = architecture.layers();
   const int64_t stages = args.mesh->size(MeshAxis::pp);
   const int64_t stage = args.mesh->coordinate(MeshAxis::pp);

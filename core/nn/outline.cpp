@@ -42,6 +42,7 @@ Outline::Outline(const Architecture& architecture, const Builder::Args& args)
   whole.initialise = false;
   whole.fp8.reset(); // blocks hand on the same states whatever their products are rounded to
   whole.chunks.clear();
+  whole.sequences = architecture.sequences();
   size_t known = 0; // leaves of earlier blocks
   for (int64_t block = 0; block < block_count(architecture); ++block) {
     Builder builder(*store_, whole);
@@ -68,8 +69,8 @@ int64_t Outline::maker(const std::string& name) const {
 Flops Outline::flops() const {
   Flops sum;
   for (const auto& part : parts_) {
-    sum.products += part.flops.products;
-    sum.attention_per_token += part.flops.attention_per_token;
+    sum.gemms += part.flops.gemms;
+    sum.attention += part.flops.attention;
   }
   return sum;
 }

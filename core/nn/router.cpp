@@ -156,7 +156,8 @@ Router::Router(Builder& builder, const RouterSpec& spec)
     logit_bias_ =
         &builder.parameter({{"logit_bias", {{{"router"}, spec.experts}}, Init::zeros()}}, placed);
   }
-  builder.flops.products += 2.0 * static_cast<double>(spec.experts * spec.embed.elements());
+  builder.flops.gemms +=
+      2.0 * static_cast<double>(spec.experts * spec.embed.elements() * builder.seq());
   Tensor bias;
   if (spec.bias_rate) {
     const auto type = wide_type(weight_->value);

@@ -294,17 +294,17 @@ std::vector<at::Tensor> TokensBefore::forward(const at::Tensor& x, StepContext& 
     return before;
   }
   const auto split = c10::make_intrusive<Split>(
-      context.rules(), context.mesh(), context.place(last_), context.batch().seq, count_
+      context.rules(), context.mesh(), context.place(last_), context.seq(), count_
   );
   before = LookBack::apply(x, split, count_);
-  if (!context.has_array("segments")) {
+  if (!context.segments()) {
     return before;
   }
   const std::string key =
       "another document " + std::to_string(split->first_row()) + " " + std::to_string(count_);
   at::Tensor other = context.cached(key, [&] { // [count, seq, batch]
     const at::NoGradGuard no_grad;
-    const at::Tensor own = context.array("segments").narrow(0, split->first_row(), x.size(0));
+    const at::Tensor own = context.segments()->narrow(0, split->first_row(), x.size(0));
     const at::Tensor others = split->gather(own);
     std::vector<at::Tensor> masks;
     for (int64_t back = 1; back <= count_; ++back) {

@@ -223,8 +223,8 @@ Plan make_plan(
       : recipe.precision == "fp8" ? at::kFloat8_e4m3fn
                                   : at::kBFloat16
   );
-  plan.tokens = static_cast<double>(recipe.batch.global * recipe.model.seq_length);
-  plan.model_flops = step.model_flops * plan.tokens;
+  plan.tokens = static_cast<double>(recipe.batch.global * step.tokens);
+  plan.model_flops = step.model_flops * static_cast<double>(recipe.batch.global);
   plan.executed_flops = executed_flops(step);
   Planner(step, stages, machine).run(plan);
   return plan;

@@ -185,6 +185,7 @@ ShortStages::ShortStages(const PlanTarget& target, const Machine& machine, Short
   for (int64_t stage = 0; stage < stages; ++stage) {
     ends_.push_back(record(stages, kShortest, stage, microbatches));
   }
+  tokens_ = step.tokens;
   flops_[0] = step.model_flops;
   parameters_[0] = step.parameters;
   longer_ = record(stages, kShortest + 1, stages / 2, microbatches);
@@ -274,6 +275,7 @@ int64_t ShortStages::kept(const Recipe& recipe, PlannedSteps& steps) const {
 Plan ShortStages::plan(const Recipe& recipe, RecordedStep step) const {
   const double at = static_cast<double>(step.layers) / static_cast<double>(ends_.size()) -
                     static_cast<double>(kShortest);
+  step.tokens = tokens_;
   step.model_flops = on_line(flops_[0], flops_[1], at);
   step.parameters = on_line(parameters_[0], parameters_[1], at);
   std::vector<std::vector<Share>> all;

@@ -109,7 +109,8 @@ private:
   std::vector<std::unique_ptr<Short>> ends_; // first, between, last; or the only one
   std::unique_ptr<Short> longer_;            // between, with a layer more
   std::unique_ptr<Short> whole_;             // embedding, layers and head; without passes
-  std::array<double, 2> flops_{};            // of a token, of the models with these layers
+  int64_t tokens_ = 0;                       // of a sample
+  std::array<double, 2> flops_{};            // of a sample, of the models with these layers
   std::array<int64_t, 2> parameters_{};
 };
 

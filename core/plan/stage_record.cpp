@@ -76,7 +76,8 @@ public:
         weight_options(target.recipe, mesh_)
     );
     record_.state = recorder_.memory().used() - record_.parameters - record_.gradients;
-    step.model_flops = session_->flops_per_token();
+    step.model_flops = session_->flops_per_sample();
+    step.tokens = session_->tokens_per_sample();
     step.parameters = session_->model->global_elements();
   }
 

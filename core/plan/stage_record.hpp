@@ -105,7 +105,8 @@ struct RecordedStep {
   std::vector<StageRecord> records; ///< of the distinct stages
   std::vector<size_t> record_of;    ///< by stage
   int64_t layers = 0;               ///< of the whole model
-  double model_flops = 0;           ///< of one token, recomputation not counted
+  double model_flops = 0;           ///< of one sample, recomputation not counted
+  int64_t tokens = 0;               ///< of one sample
   int64_t parameters = 0;           ///< of the whole model
   int64_t recorded = 0;             ///< stages' records that were made, a policy's trials included
 

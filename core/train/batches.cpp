@@ -58,10 +58,13 @@ at::Tensor cut(const at::Tensor& array, const std::vector<Run>& tokens) {
   return runs.size() == 1 ? runs.front() : at::cat(runs);
 }
 
-bool per_token(const std::vector<ArraySpec>& arrays, const std::string& name) {
-  return std::any_of(arrays.begin(), arrays.end(), [&](const auto& spec) {
-    return spec.name == name && spec.axis == axis::seq;
-  });
+/// The whole array, or the rows of it that this rank sees.
+at::Tensor own_rows(const at::Tensor& whole, const std::string& name, const BatchLayout& layout) {
+  const bool per_token =
+      std::any_of(layout.arrays.begin(), layout.arrays.end(), [&](const auto& spec) {
+        return spec.name == name && spec.axis == axis::seq;
+      });
+  return layout.tokens && per_token ? cut(whole, layout.tokens(whole.size(0))) : whole;
 }
 
 void check_declared(const std::vector<ArraySpec>& arrays, const Sample& sample, int64_t index) {
@@ -77,12 +80,21 @@ void check_declared(const std::vector<ArraySpec>& arrays, const Sample& sample, 
 
 } // namespace
 
+int64_t BatchLayout::tokens_per_sample() const {
+  int64_t sum = seq;
+  for (const auto& [name, length] : sequences) {
+    sum += length;
+  }
+  return sum;
+}
+
 std::vector<Batch>
 load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout& layout) {
   std::vector<Batch> batches;
   for (int64_t m = 0; m < layout.microbatches; ++m) {
     Batch batch;
     batch.seq = layout.seq;
+    batch.sequences = layout.sequences;
     batch.batch = layout.micro * layout.data_ranks;
     const int64_t start = first + m * batch.batch + layout.data_rank * layout.micro;
     std::vector<Sample> samples;
@@ -92,9 +104,7 @@ load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout
     }
     check_declared(layout.arrays, samples.front(), start);
     for (const auto& [name, array] : samples.front()) {
-      const at::Tensor whole = stack(name, samples);
-      const bool cuts = !layout.tokens.empty() && per_token(layout.arrays, name);
-      batch.arrays.emplace(name, cuts ? cut(whole, layout.tokens) : whole);
+      batch.arrays.emplace(name, own_rows(stack(name, samples), name, layout));
     }
     for (const auto& sample : samples) {
       for (const auto& [name, array] : sample) {

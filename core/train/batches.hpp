@@ -19,8 +19,13 @@ struct BatchLayout {
   int64_t microbatches = 1; ///< per step and rank
   int64_t data_ranks = 1;
   int64_t data_rank = 0;
-  std::vector<Run> tokens{};       ///< of each sample that this rank sees; empty: all
+  /// Which of a sequence's `length` tokens this rank sees; empty: all.
+  std::function<std::vector<Run>(int64_t length)> tokens{};
+  Sequences sequences{};           ///< that samples have in addition to `seq` tokens
   std::vector<ArraySpec> arrays{}; ///< what the corpus declares; empty: it is not compared
+
+  /// Of all sequences.
+  [[nodiscard]] int64_t tokens_per_sample() const;
 
   /// Samples of one step over all ranks.
   [[nodiscard]] int64_t global() const { return micro * microbatches * data_ranks; }
@@ -29,8 +34,8 @@ struct BatchLayout {
 /// The microbatches of one step on this rank, in host memory. Microbatch m holds the samples
 /// `first + m * micro * data_ranks + data_rank * micro + 0 .. micro-1`, as Megatron deals them.
 ///
-/// Arrays that are declared on axis::seq are cut to the tokens that this rank sees; others stay
-/// whole.
+/// Arrays that are declared on axis::seq are cut to the tokens of their sequence that this rank
+/// sees; others stay whole.
 /// Shapes:  every array [length, micro]
 /// Throws:  mh::Error (exit code 5) if the corpus fails, its arrays differ between samples, or are
 ///          not those that it declares

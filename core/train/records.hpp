@@ -40,8 +40,8 @@ struct EvalRecord {
 struct Rates {
   int64_t iterations = 0; ///< of the whole run
   int64_t global_batch = 0;
-  int64_t seq = 0;
-  double flops_per_token = 0;
+  int64_t tokens_per_sample = 0;
+  double flops_per_sample = 0;
   double peak_flops = 0; ///< of one device; 0 if unknown
   int64_t ranks = 1;
 
@@ -51,12 +51,12 @@ struct Rates {
   }
 
   [[nodiscard]] double tokens_per_second(double seconds, double samples) const {
-    return samples * static_cast<double>(seq) / seconds;
+    return samples * static_cast<double>(tokens_per_sample) / seconds;
   }
 
   /// FLOP/s of each rank.
   [[nodiscard]] double flops(double seconds, double samples) const {
-    return tokens_per_second(seconds, samples) * flops_per_token / static_cast<double>(ranks);
+    return samples * flops_per_sample / seconds / static_cast<double>(ranks);
   }
 };
 

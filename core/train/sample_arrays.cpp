@@ -36,10 +36,18 @@ declared_arrays(const Registry::Entry& corpus, const Value& options, const Corpu
       throw Error(which + " twice", "give each array a name of its own");
     }
     const bool per_token = spec.axis == axis::seq;
-    if (spec.length < 0 || (per_token && spec.length != args.seq_length)) {
+    if (per_token && !spec.sequence.empty() && !args.sequences.contains(spec.sequence)) {
+      throw Error(
+          which + " along the sequence `" + spec.sequence + "`, which the model does not read",
+          "choose a model that reads it, or a corpus without it"
+      );
+    }
+    const int64_t tokens =
+        per_token && !spec.sequence.empty() ? args.sequences.at(spec.sequence) : args.seq_length;
+    if (spec.length < 0 || (per_token && spec.length != tokens)) {
       throw Error(
           which + " with " + std::to_string(spec.length) + " elements" +
-              (per_token ? " along the sequence of " + std::to_string(args.seq_length) + " tokens"
+              (per_token ? " along the sequence of " + std::to_string(tokens) + " tokens"
                          : std::string()),
           per_token ? "give it an axis of its own, or an element for each token"
                     : "give it 0 elements or more"

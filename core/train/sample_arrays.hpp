@@ -13,7 +13,8 @@ namespace mh {
 
 /// What a corpus of these options declares; reads no data.
 ///
-/// Throws:  mh::Error if two arrays have one name, or one on axis::seq has another length
+/// Throws:  mh::Error if two arrays have one name, or one on axis::seq has another length than its
+///          sequence, or the model reads no such sequence
 [[nodiscard]] MH_API std::vector<ArraySpec>
 declared_arrays(const Registry::Entry& corpus, const Value& options, const Corpus::Args& args);
 

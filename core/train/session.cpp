@@ -82,6 +82,30 @@ Rules make_rules(const Recipe& recipe, Host& host, const MeshShape& shape) {
   return rules;
 }
 
+/// That ranks can share the tokens of each sequence that the model reads in addition to its main
+/// one, whose length strategies look at themselves.
+void check_sequences(const Architecture& architecture, const Rules& rules, const MeshShape& shape) {
+  for (const auto& [name, length] : architecture.sequences()) {
+    int64_t left = length;
+    for (const auto* tier : {&rules.tokens, &rules.between}) {
+      for (const Rule& rule : *tier) {
+        const int64_t ranks = rule.logical == axis::seq ? degree(shape, rule.mesh) : 1;
+        const int64_t pieces = rule.deal == Deal::zigzag && ranks > 1 ? 2 * ranks : ranks;
+        if (left % pieces != 0) {
+          throw Error(
+              "the model's sequence `" + name + "` of " + std::to_string(length) +
+                  " tokens cannot be cut into " + std::to_string(length / left * pieces) +
+                  " equal pieces, as " + std::to_string(ranks) + " ranks along " +
+                  std::string(to_string(rule.mesh)) + " need it",
+              "choose its length as a multiple of " + std::to_string(length / left * pieces)
+          );
+        }
+        left /= ranks;
+      }
+    }
+  }
+}
+
 /// Whether weights are made where they are dealt out: nobody asks for them before.
 bool defers(const Session& s, const SessionOptions& options) {
   return options.trains && s.recipe.parallel.zero >= 3 && s.mesh.size(MeshAxis::dp) > 1 &&
@@ -234,6 +258,7 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
       recipe.model.options,
       {.vocab = s.tokenizer->vocab(), .seq_length = recipe.model.seq_length}
   );
+  check_sequences(*s.architecture, s.rules, shape);
   if (shape.pp > 1) {
     s.stages = stage_layout(recipe, block_costs(*s.architecture, recipe.model.seq_length));
     const int64_t samples_at_once = recipe.batch.micro * shape.dp;
@@ -257,7 +282,8 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
         .seq_length = recipe.model.seq_length,
         .vocab = s.architecture->vocab(),
         .split = recipe.data.shares(),
-        .seed = static_cast<uint64_t>(recipe.train.seed)};
+        .seed = static_cast<uint64_t>(recipe.train.seed),
+        .sequences = s.architecture->sequences()};
     const auto& data = recipe.data;
     s.arrays = declared_arrays(host.require(Kind::corpus, data.use), data.options, args);
     if (!options.planned_for) {
@@ -306,7 +332,8 @@ BatchLayout Session::layout(int64_t consumed) const {
       .microbatches = recipe.batch.at(consumed) / (recipe.batch.micro * ranks),
       .data_ranks = ranks,
       .data_rank = mesh.coordinate(MeshAxis::dp),
-      .tokens = rules.token_runs(recipe.model.seq_length, mesh),
+      .tokens = [this](int64_t length) { return rules.token_runs(length, mesh); },
+      .sequences = architecture->sequences(),
       .arrays = arrays};
 }
 
@@ -331,10 +358,8 @@ std::string Session::share_gemm(const std::function<std::string()>& choose) cons
   return libtorch;
 }
 
-double Session::flops_per_token() const {
-  const auto& forward = model->flops();
-  const double attended = static_cast<double>(recipe.model.seq_length) / 2; // causal mean
-  return 3 * (forward.products + forward.attention_per_token * attended);
+double Session::flops_per_sample() const {
+  return 3 * model->flops().total();
 }
 
 int64_t Session::padded_vocab() const {

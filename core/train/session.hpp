@@ -88,8 +88,11 @@ struct MH_API Session {
     return layout(recipe.batch.rampup_samples.value_or(0));
   }
 
-  /// FLOPs of training one token of the global model, recomputation not counted.
-  [[nodiscard]] double flops_per_token() const;
+  /// Tokens of one sample, of all sequences that the model reads.
+  [[nodiscard]] int64_t tokens_per_sample() const { return layout().tokens_per_sample(); }
+
+  /// FLOPs of training one sample of the global model, recomputation not counted.
+  [[nodiscard]] double flops_per_sample() const;
   /// Vocabulary with the dummy entries that padding adds.
   [[nodiscard]] int64_t padded_vocab() const;
 };

@@ -2,6 +2,7 @@
 
 #include "core/nn/outline.hpp"
 #include "core/nn/plugin_call.hpp"
+#include "core/train/batches.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>
@@ -10,10 +11,10 @@ namespace mh {
 
 std::vector<double> block_costs(const Architecture& architecture, int64_t seq_length) {
   const Outline outline(architecture, {.seq = seq_length, .microbatch = 1});
+  const BatchLayout sample{.seq = seq_length, .sequences = architecture.sequences()};
   std::vector<double> costs;
   for (const auto& part : outline.parts()) {
-    const double attended = static_cast<double>(seq_length) / 2; // causal mean
-    costs.push_back(part.flops.products + part.flops.attention_per_token * attended);
+    costs.push_back(part.flops.total() / static_cast<double>(sample.tokens_per_sample()));
   }
   if (std::all_of(costs.begin(), costs.end(), [](double cost) { return cost == 0; })) {
     std::fill(costs.begin() + 1, costs.end() - 1, 1.0); // nothing is known: by number

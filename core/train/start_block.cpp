@@ -75,8 +75,8 @@ std::string batch_text(const Session& session) {
   return growing + words(
                        "%s samples of %s tokens = %s tokens per step, in %lld microbatch%s of %lld",
                        grouped(layout.global()).c_str(),
-                       grouped(layout.seq).c_str(),
-                       grouped(layout.global() * layout.seq).c_str(),
+                       grouped(layout.tokens_per_sample()).c_str(),
+                       grouped(layout.global() * layout.tokens_per_sample()).c_str(),
                        static_cast<long long>(layout.microbatches),
                        layout.microbatches == 1 ? "" : "es",
                        static_cast<long long>(layout.micro)

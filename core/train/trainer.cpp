@@ -154,8 +154,8 @@ void Trainer::open_log() {
   const Rates rates{
       .iterations = iterations_,
       .global_batch = recipe.batch.global,
-      .seq = recipe.model.seq_length,
-      .flops_per_token = session_->flops_per_token(),
+      .tokens_per_sample = session_->tokens_per_sample(),
+      .flops_per_sample = session_->flops_per_sample(),
       .peak_flops = peak_.flops,
       .ranks = session_->mesh.world()};
   const bool speaks = ranks_.rank == 0;

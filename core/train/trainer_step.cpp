@@ -85,7 +85,7 @@ void Trainer::step() {
   }
   progress_.step = number;
   progress_.samples += batch;
-  progress_.tokens += batch * session.recipe.model.seq_length;
+  progress_.tokens += batch * session.tokens_per_sample();
   log_->step(
       {.step = number,
        .samples = progress_.samples,

@@ -222,16 +222,36 @@ struct NoWarnings : c10::WarningHandler {
 
 } // namespace
 
-std::vector<ArraySpec> TrialCorpus::arrays(int64_t seq_length) {
-  auto arrays = decoder_arrays(seq_length);
+std::vector<ArraySpec> TrialCorpus::arrays(const Args& args) {
+  auto arrays = decoder_arrays(args.seq_length);
+  const auto add = [&](const std::string& name, int64_t length, const std::string& sequence) {
+    arrays.push_back({name, ArraySpec::Type::int64, axis::seq, length, sequence});
+  };
   for (const char* name : {"positions", "segments"}) {
-    arrays.push_back({name, ArraySpec::Type::int64, axis::seq, seq_length});
+    add(name, args.seq_length, "");
+  }
+  for (const auto& [sequence, length] : args.sequences) {
+    for (const char* name : {"_tokens", "_positions", "_segments"}) {
+      add(sequence + name, length, sequence);
+    }
   }
   return arrays;
 }
 
 Sample TrialCorpus::sample(Split, int64_t index) const {
-  const auto length = static_cast<size_t>(args_.seq_length);
+  Sample sample = tokens_of(args_.seq_length, index, 0);
+  uint64_t number = 0;
+  for (const auto& [sequence, length] : args_.sequences) {
+    Sample other = tokens_of(length, index, ++number << 32);
+    for (const char* name : {"tokens", "positions", "segments"}) {
+      sample.emplace(sequence + "_" + name, std::move(other.at(name)));
+    }
+  }
+  return sample;
+}
+
+Sample TrialCorpus::tokens_of(int64_t tokens_per_sample, int64_t index, uint64_t kind) const {
+  const auto length = static_cast<size_t>(tokens_per_sample);
   const auto at = static_cast<size_t>(index);
   const size_t second = length / 3 + at % 5;           // where the second document begins
   const size_t padding = length - length / 6 - at % 3; // and the padding
@@ -239,7 +259,7 @@ Sample TrialCorpus::sample(Split, int64_t index) const {
   std::vector<int64_t> tokens(length), labels(length), positions(length), segments(length);
   std::vector<float> mask(length);
   const auto token = [&](size_t i) {
-    const uint64_t word = mix(at * 1000003 + i + 1);
+    const uint64_t word = mix(kind + at * 1000003 + i + 1);
     return static_cast<int64_t>(word % static_cast<uint64_t>(args_.vocab));
   };
   for (size_t i = 0; i < length; ++i) {
@@ -299,9 +319,12 @@ void run_trial(
     session->arrays = options.arrays;
     session->corpus = std::make_unique<FoldedCorpus>(*options.corpus, vocab);
   } else {
-    session->arrays = TrialCorpus::arrays(recipe.model.seq_length);
-    session->corpus = std::make_unique<TrialCorpus>(Corpus::Args{
-        .seq_length = recipe.model.seq_length, .vocab = vocab});
+    const Corpus::Args args{
+        .seq_length = recipe.model.seq_length,
+        .vocab = vocab,
+        .sequences = session->architecture->sequences()};
+    session->arrays = TrialCorpus::arrays(args);
+    session->corpus = std::make_unique<TrialCorpus>(args);
   }
   const auto optimizers = trial_optimizers(recipe, options);
   mark_frozen(session->model->parameters(), optimizers.front().weights.groups);

@@ -26,10 +26,11 @@ struct TrialResult {
 };
 
 /// Samples of two documents and a tail of padding, some masked as a whole: arrays "tokens",
-/// "labels", "loss_mask", "positions" and "segments".
+/// "labels", "loss_mask", "positions" and "segments". Of each sequence NAME that a model reads in
+/// addition, "NAME_tokens", "NAME_positions" and "NAME_segments", with the same documents.
 class TrialCorpus : public Corpus {
 public:
-  static std::vector<ArraySpec> arrays(int64_t seq_length);
+  static std::vector<ArraySpec> arrays(const Args& args);
 
   explicit TrialCorpus(const Args& args)
       : args_(args) {}
@@ -41,6 +42,9 @@ public:
   [[nodiscard]] std::string summary() const override { return "samples of a trial"; }
 
 private:
+  /// Arrays of a sequence of so many tokens; `kind` tells its ids from others'.
+  [[nodiscard]] Sample tokens_of(int64_t tokens_per_sample, int64_t index, uint64_t kind) const;
+
   Args args_;
 };
 
@@ -70,7 +74,7 @@ struct TrialOptions {
   double clip = 1.0;    ///< of the gradient's norm, by the trial's own optimizers; 0: as it is
   bool checking = true; ///< ranks compare at the boundaries of layers what they should agree on
   int64_t steps = 3;    ///< of each optimizer, after the first gradients
-  const Corpus* corpus = nullptr; ///< whose samples are folded and trained on; null: TrialCorpus
+  const Corpus* corpus = nullptr;  ///< whose samples are folded and trained on; null: TrialCorpus
   std::vector<ArraySpec> arrays{}; ///< what `corpus` declares
   /// The recipe's optimizer at its learning rate, with its groups, decay and clipping; an `eps` is
   /// raised to 1e-3. Else SGD and AdamW of the trial's own.

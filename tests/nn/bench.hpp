@@ -24,7 +24,7 @@ inline at::Tensor filled(std::vector<int64_t> sizes, const char* name) {
   return x;
 }
 
-/// One rank, float64, sequences of 5 tokens, batches of 2.
+/// One rank, float64, batches of 2; sequences of 5 tokens, and others of 3 called "other".
 struct Bench {
   Mesh mesh;
   Rules rules;
@@ -33,9 +33,15 @@ struct Bench {
   Builder builder;
 
   Bench()
-      : batch{.arrays = {{"tokens", at::arange(10).view({5, 2})}}, .samples = {0, 1}, .seq = 5, .batch = 2}
+      : batch{.arrays = {{"tokens", at::arange(10).view({5, 2})}}, .samples = {0, 1}, .seq = 5, .batch = 2, .sequences = {{"other", 3}}}
       , builder(
-            store, {.mesh = &mesh, .rules = &rules, .dtype = at::kDouble, .seq = 5, .microbatch = 2}
+            store,
+            {.mesh = &mesh,
+             .rules = &rules,
+             .dtype = at::kDouble,
+             .seq = 5,
+             .microbatch = 2,
+             .sequences = {{"other", 3}}}
         ) {}
 
   StepContext context() { return {mesh, rules, batch}; }

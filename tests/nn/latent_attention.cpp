@@ -164,6 +164,6 @@ TEST_CASE("on the Meta device latent attention has the shapes of a step") {
   CHECK(y.sizes() == x.sizes());
   torch::autograd::backward({y.sum()}, {});
   CHECK(x.grad().sizes() == x.sizes());
-  constexpr double kShare = 4.5 / 4; // a causal token of 8 attends to 4.5 in the mean, not to 4
-  CHECK(builder.flops.attention_per_token == 2.0 * kHeads * (kDim + kRope + kValue) * kShare);
+  constexpr double kPairs = 8 * 4.5; // a causal token of 8 attends to 4.5 in the mean
+  CHECK(builder.flops.attention == 2.0 * kHeads * (kDim + kRope + kValue) * kPairs);
 }

@@ -71,6 +71,7 @@ void compare(const std::string& name, const std::string& sets) {
   CHECK(apart(found.step.total, expected.step.total) < 0.002);
   CHECK(apart(found.executed_flops, expected.executed_flops) < 1e-9);
   CHECK(found.model_flops == doctest::Approx(expected.model_flops));
+  CHECK(found.tokens == expected.tokens);
   CHECK(found.parameters == expected.parameters);
   REQUIRE(found.stages.size() == expected.stages.size());
   for (size_t s = 0; s < found.stages.size(); ++s) {

@@ -2,6 +2,7 @@
 // claims.
 
 #include "core/recipe/presets.hpp"
+
 #include "megahost/host.hpp"
 #include "megahost/model.hpp"
 
@@ -60,7 +61,8 @@ TEST_CASE("every row of the model-size table has its parameters when it is built
     );
     CHECK(model.parameters().global_elements() == preset.parameters);
     if (const auto active = kActive.find(preset.name); active != kActive.end()) {
-      double used = model.flops().products / 2; // two FLOPs per token and weight
+      const auto tokens = static_cast<double>(args.seq_length);
+      double used = model.flops().gemms / tokens / 2; // two FLOPs per token and weight
       for (const auto& parameter : model.parameters().all()) {
         for (const auto& piece : parameter.pieces) {
           const bool norm = piece.global_shape.size() == 1;

@@ -122,10 +122,29 @@ TEST_CASE("samples that are not what their corpus declares are refused by array"
 
 TEST_CASE("ranks that split the sequence get their tokens of arrays along it, others whole") {
   auto arrays = paired_arrays();
-  mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 2, .tokens = {{2, 3}}, .arrays = arrays};
+  const auto tokens = [](int64_t) { return std::vector<mh::Run>{{2, 3}}; };
+  mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 2, .tokens = tokens, .arrays = arrays};
   const auto batch = mh::load_batches(Paired(), mh::Split::train, 0, layout).front();
   CHECK(batch.arrays.at("tokens").sizes().vec() == std::vector<int64_t>{3, 2});
   CHECK(batch.arrays.at("next").sizes().vec() == std::vector<int64_t>{1, 2});
+}
+
+TEST_CASE("arrays of another sequence have its length, and ranks get their tokens of it") {
+  const mh::ArraySpec read{"encoder_tokens", int64, mh::axis::seq, 8, "encoder"};
+
+  class Encoded : public Paired {
+    [[nodiscard]] mh::Sample sample(mh::Split, int64_t) const override {
+      return {{"encoder_tokens", std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7}}};
+    }
+  };
+
+  const auto tokens = [](int64_t length) { return std::vector<mh::Run>{{length / 2, length / 2}}; };
+  const mh::BatchLayout layout{
+      .seq = 4, .tokens = tokens, .sequences = {{"encoder", 8}}, .arrays = {read}};
+  CHECK(layout.tokens_per_sample() == 12);
+  const auto batch = mh::load_batches(Encoded(), mh::Split::train, 0, layout).front();
+  CHECK(batch.sequences.at("encoder") == 8);
+  CHECK(batch.arrays.at("encoder_tokens").sum().item<int64_t>() == 4 + 5 + 6 + 7);
 }
 
 TEST_CASE("a blank sample is what is declared") {

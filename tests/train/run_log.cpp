@@ -36,7 +36,11 @@ public:
 };
 
 const mh::Rates kRates{
-    .iterations = 40, .global_batch = 8, .seq = 100, .flops_per_token = 1e9, .peak_flops = 4e12};
+    .iterations = 40,
+    .global_batch = 8,
+    .tokens_per_sample = 100,
+    .flops_per_sample = 1e11,
+    .peak_flops = 4e12};
 
 mh::StepRecord record(int64_t step, double loss) {
   return {

@@ -107,10 +107,11 @@ StepBench bench_step(const Recipe& recipe, Host& host, int64_t steps) {
   result.grown_bytes = process_bytes("VmRSS:") - resident;
   result.peak_bytes = session.device->peak_memory();
   result.state_bytes = state_bytes(session, run.weights());
-  result.tokens = recipe.batch.global * recipe.model.seq_length;
+  const auto tokens = static_cast<double>(session.tokens_per_sample());
+  result.tokens = recipe.batch.global * session.tokens_per_sample();
   const auto& forward = session.model->flops();
-  result.product_flops = 3 * forward.products;
-  result.attention_flops = session.flops_per_token() - result.product_flops;
+  result.product_flops = 3 * forward.gemms / tokens;
+  result.attention_flops = 3 * forward.attention / tokens;
   if (session.device->device().is_cpu()) {
     const at::NoGradGuard no_grad;
     result.peak_flops = product_rate(session.dtype);

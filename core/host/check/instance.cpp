@@ -72,7 +72,8 @@ Corpus::Args arguments<Corpus>(uint64_t seed) {
       .seq_length = kSeq,
       .vocab = kVocab,
       .split = {0.75, 0.25, 0},
-      .seed = seed};
+      .seed = seed,
+      .sequences = {{"encoder", kSeq - 4}}};
 }
 
 template <>

@@ -236,10 +236,16 @@ void documents_apart(const Case& c) {
   Batch batch = model.batch;
   batch.arrays.erase("labels");
   const at::Tensor before = second(batch);
-  at::Tensor tokens = batch.arrays["tokens"].clone();
-  at::Tensor first = tokens.slice(0, 0, kSecondDocument);
-  first.copy_((first + 1).remainder(architecture->vocab()));
-  batch.arrays["tokens"] = tokens;
+  const auto change = [&](const std::string& array, int64_t documents_end) {
+    at::Tensor tokens = batch.arrays[array].clone();
+    at::Tensor first = tokens.slice(0, 0, documents_end);
+    first.copy_((first + 1).remainder(architecture->vocab()));
+    batch.arrays[array] = tokens;
+  };
+  change("tokens", kSecondDocument);
+  for (const auto& [name, length] : batch.sequences) {
+    change(name + "_tokens", length * kSecondDocument / kSeq);
+  }
   const double found = distance(before, second(batch));
   if (!(found <= kSame)) {
     fail(

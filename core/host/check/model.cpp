@@ -9,50 +9,76 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros_like.h>
 
 namespace mh::check {
 
-Batch small_batch(int64_t vocab, at::Device device, bool packed) {
-  at::Tensor ids = at::arange(kSeq * kBatch + 1, at::kLong);
-  auto* id = ids.data_ptr<int64_t>();
-  for (int64_t i = 0; i <= kSeq * kBatch; ++i) {
-    id[i] = static_cast<int64_t>(mix(static_cast<uint64_t>(i)) % static_cast<uint64_t>(vocab));
-  }
+namespace {
+
+/// Where two documents and padding begin in a sequence of a batch.
+struct Documents {
+  int64_t length, second, padding;
+};
+
+Documents documents(int64_t length) {
+  return {length, length * kSecondDocument / kSeq, length * kPadding / kSeq};
+}
+
+/// "segments" and "positions", [length, kBatch].
+void add_documents(
+    Batch& batch, const std::string& prefix, const Documents& all, at::Device device
+) {
+  const at::Tensor index =
+      at::arange(all.length, at::kLong).unsqueeze(1).expand({all.length, kBatch});
+  const at::Tensor second = index.ge(all.second), padding = index.ge(all.padding);
+  const at::Tensor segments = second.to(at::kLong) + padding.to(at::kLong);
+  const at::Tensor begin =
+      second.to(at::kLong) * all.second + padding.to(at::kLong) * (all.padding - all.second);
+  batch.arrays[prefix + "segments"] = segments.contiguous().to(device);
+  batch.arrays[prefix + "positions"] = (index - begin).contiguous().to(device);
+}
+
+} // namespace
+
+Batch small_batch(const Architecture& architecture, at::Device device, bool packed) {
+  const auto vocab = static_cast<uint64_t>(architecture.vocab());
+  const auto ids = [&](int64_t length, int64_t first) { // [B, S] -> [S, B]
+    at::Tensor made = at::empty({kBatch, length}, at::kLong);
+    auto* id = made.data_ptr<int64_t>();
+    for (int64_t i = 0; i < made.numel(); ++i) {
+      id[i] = static_cast<int64_t>(mix(static_cast<uint64_t>(first + i)) % vocab);
+    }
+    return made.t().contiguous().to(device);
+  };
   Batch batch;
   batch.seq = kSeq;
   batch.batch = kBatch;
   batch.samples = {0, 1};
-  const auto by_sample = [&](int64_t first) { // [B, S] -> [S, B]
-    return ids.slice(0, first, first + kSeq * kBatch)
-        .view({kBatch, kSeq})
-        .t()
-        .contiguous()
-        .to(device);
-  };
-  batch.arrays["tokens"] = by_sample(0);
-  batch.arrays["labels"] = by_sample(1);
+  batch.arrays["tokens"] = ids(kSeq, 0);
+  batch.arrays["labels"] = ids(kSeq, 1);
   at::Tensor mask = at::ones({kSeq, kBatch});
   if (packed) {
-    const at::Tensor index = at::arange(kSeq, at::kLong).unsqueeze(1).expand({kSeq, kBatch});
-    const at::Tensor second = index.ge(kSecondDocument), padding = index.ge(kPadding);
-    const at::Tensor segments = second.to(at::kLong) + padding.to(at::kLong);
-    const at::Tensor begin = second.to(at::kLong) * kSecondDocument +
-                             padding.to(at::kLong) * (kPadding - kSecondDocument);
-    batch.arrays["segments"] = segments.contiguous().to(device);
-    batch.arrays["positions"] = (index - begin).contiguous().to(device);
+    add_documents(batch, "", documents(kSeq), device);
     mask.slice(0, kPadding).zero_();
     mask[kPadding - 1].zero_();
     mask[kSecondDocument - 1].zero_();
   }
   batch.arrays["loss_mask"] = mask.to(device);
+  batch.sequences = architecture.sequences();
+  for (const auto& [name, length] : batch.sequences) {
+    batch.arrays[name + "_tokens"] = ids(length, 1000);
+    if (packed) {
+      add_documents(batch, name + "_", documents(length), device);
+    }
+  }
   return batch;
 }
 
 SmallModel::SmallModel(const Architecture& architecture, const SmallModelArgs& args)
     : rules(args.rules)
-    , batch(small_batch(architecture.vocab(), args.device, args.packed))
+    , batch(small_batch(architecture, args.device, args.packed))
     , model(std::make_unique<Model>(
           architecture,
           Builder::Args{

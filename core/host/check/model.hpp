@@ -44,7 +44,8 @@ struct SmallModel {
 
 /// Tokens, labels and a mask, the same at every call; ids below `vocab`. Packed samples have
 /// positions and segments, too, and are masked where a document or the sample ends.
-[[nodiscard]] Batch small_batch(int64_t vocab, at::Device device = at::kCPU, bool packed = true);
+[[nodiscard]] Batch
+small_batch(const Architecture& architecture, at::Device device = at::kCPU, bool packed = true);
 
 /// Two decoder blocks of megahost's own, for tests of what is no model.
 [[nodiscard]] std::unique_ptr<Architecture> small_decoder(int64_t layers = 2);

@@ -68,9 +68,15 @@ void check_blocks(const Architecture& architecture, at::ScalarType dtype, bool p
   const Rules rules;
   ParameterStore store;
   Builder builder(
-      store, {.mesh = &mesh, .rules = &rules, .dtype = dtype, .seq = kSeq, .microbatch = kBatch}
+      store,
+      {.mesh = &mesh,
+       .rules = &rules,
+       .dtype = dtype,
+       .seq = kSeq,
+       .microbatch = kBatch,
+       .sequences = architecture.sequences()}
   );
-  Batch batch = small_batch(architecture.vocab(), at::kCPU, packed);
+  Batch batch = small_batch(architecture, at::kCPU, packed);
   StepContext labelled(mesh, rules, batch);
   State state;
   const auto run = [&](const std::string& name, const auto& make) {

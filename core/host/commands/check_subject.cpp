@@ -123,12 +123,18 @@ TrialSubject trial_subject(const Subject& subject, Host& host) {
     const Value* vocab = recipe.model.options.find("vocab");
     const bool given = vocab != nullptr && vocab->is_integer();
     const auto& data = recipe.data;
+    const auto architecture = host.make<Architecture>(
+        recipe.model.use,
+        recipe.model.options,
+        {.vocab = made.tokenizer->vocab(), .seq_length = recipe.model.seq_length}
+    );
     const Corpus::Args args{
         .tokenizer = made.tokenizer.get(),
         .seq_length = recipe.model.seq_length,
         .vocab = std::max(made.tokenizer->vocab(), given ? vocab->as_integer() : 0),
         .seed = static_cast<uint64_t>(recipe.train.seed),
-        .samples = recipe.batch.global * TrialOptions().steps};
+        .samples = recipe.batch.global * TrialOptions().steps,
+        .sequences = architecture->sequences()};
     made.arrays = declared_arrays(host.require(Kind::corpus, data.use), data.options, args);
     made.corpus = host.make<Corpus>(data.use, data.options, args);
     made.words = "corpus " + recipe.data.use + " with tokenizer " + recipe.tokenizer.use + ", " +

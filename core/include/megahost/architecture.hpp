@@ -5,6 +5,7 @@
 #include "megahost/context.hpp"
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
+#include "megahost/sequence.hpp"
 #include "megahost/state.hpp"
 
 #include <cstdint>
@@ -58,6 +59,11 @@ public:
   [[nodiscard]] virtual int64_t layers() const = 0;
   /// Entries of the vocabulary, without padding.
   [[nodiscard]] virtual int64_t vocab() const = 0;
+
+  /// The sequences that it reads in addition to `seq_length` tokens per sample, such as the input of
+  /// an encoder. The corpus is told of them, and gives arrays of their lengths; the check's own
+  /// samples have "NAME_tokens" for each.
+  [[nodiscard]] virtual Sequences sequences() const { return {}; }
 
   /// Reads `context.array("tokens")` and makes the first state. Only the first stage builds it.
   [[nodiscard]] virtual std::unique_ptr<Block> embedding(Builder& builder) const = 0;

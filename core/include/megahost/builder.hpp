@@ -5,6 +5,7 @@
 #include "megahost/mesh.hpp"
 #include "megahost/parameter.hpp"
 #include "megahost/placement.hpp"
+#include "megahost/sequence.hpp"
 #include "megahost/step_state.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -17,11 +18,14 @@
 
 namespace mh {
 
-/// Forward FLOPs per token of the global model, as layers report them while they are built. The
-/// backward pass costs twice as much.
+/// Forward FLOPs of one sample in the global model, as layers report them while they are built:
+/// each knows how many tokens it works on, and which pairs of them see each other. The backward pass
+/// costs twice as much.
 struct Flops {
-  double products = 0;            ///< GEMMs with weights
-  double attention_per_token = 0; ///< attention, per token that a token attends to
+  double gemms = 0; ///< GEMMs with weights
+  double attention = 0;
+
+  [[nodiscard]] double total() const { return gemms + attention; }
 };
 
 /// Consecutive blocks of a model: what one pass of a pipeline stage runs.
@@ -61,6 +65,7 @@ public:
     /// Chunks of the whole pipeline: chunk c lies on stage c % pp, as chunk c / pp of that. Empty:
     /// one chunk, the whole model.
     std::vector<ModelChunk> chunks{};
+    Sequences sequences{}; ///< a model sets what its architecture says
   };
 
   Builder(ParameterStore& store, const Args& args);
@@ -76,7 +81,16 @@ public:
   /// Scales of the GEMMs in FP8; null in other precisions.
   [[nodiscard]] const std::shared_ptr<Fp8State>& fp8() const { return fp8_; }
 
-  /// {seq, batch, last} of an activation, and its placement.
+  /// What is built while the value lives works on the tokens of another sequence; "": the sample's
+  /// own.
+  ///
+  /// Throws:  InternalError if the architecture has no such sequence
+  [[nodiscard]] SequenceScope within(std::string_view sequence);
+
+  /// Tokens per sample of the current sequence.
+  [[nodiscard]] int64_t seq() const;
+
+  /// {seq, batch, last} of an activation of the current sequence, and its placement.
   [[nodiscard]] Dims dims(Axis last) const;
   [[nodiscard]] Placement place(Axis last, Tier upto = Tier::between) const;
 
@@ -146,6 +160,7 @@ private:
   Args args_;
   std::shared_ptr<Fp8State> fp8_;
   std::string prefix_;
+  std::string sequence_;
   std::vector<std::pair<const Parameter*, int64_t>> versions_; // of the values as they were made
   std::vector<std::string> shared_names_;
   std::vector<std::shared_ptr<StepState>> step_states_;

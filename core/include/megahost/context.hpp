@@ -8,6 +8,7 @@
 #include "megahost/mesh.hpp"
 #include "megahost/placement.hpp"
 #include "megahost/recompute.hpp"
+#include "megahost/sequence.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -30,6 +31,7 @@ struct Batch {
   std::vector<int64_t> samples{}; ///< global number of each sample: identity under every layout
   int64_t seq = 0;                ///< global tokens per sample
   int64_t batch = 0;              ///< global samples of the microbatch, over all data ranks
+  Sequences sequences{};          ///< global tokens per sample of other sequences
 };
 
 /// One named loss: the sum over this rank's items, and how many items there are. The trainer
@@ -64,12 +66,25 @@ public:
   [[nodiscard]] const at::Tensor& array(std::string_view name) const;
   [[nodiscard]] bool has_array(std::string_view name) const;
 
+  /// While the value lives, what the context says of tokens is of another sequence; "": of the
+  /// sample's own. That are all functions from here to `place`, what is `cached`, and what layers
+  /// ask for: dropout, rotary tables, attention. Arrays of a sequence NAME begin with "NAME_".
+  ///
+  /// Throws:  mh::Error if samples have no such sequence
+  [[nodiscard]] SequenceScope within(std::string_view sequence);
+
+  /// Tokens per sample, over all ranks.
+  [[nodiscard]] int64_t seq() const;
+
   /// Positions of the tokens in their documents, [seq, 1] or [seq, batch] int64: array "positions"
   /// if the corpus gives it, else 0, 1, 2, ...
   [[nodiscard]] at::Tensor positions();
   /// Index of each of this rank's tokens in its sample, [seq] int64: array "token_index" if the
   /// batch gives it, else as the strategies shard them.
   [[nodiscard]] at::Tensor token_index();
+  /// Document numbers of this rank's tokens, [seq, batch] int64: array "segments", if the corpus
+  /// gives it.
+  [[nodiscard]] std::optional<at::Tensor> segments() const;
 
   /// {seq, batch, last...} with the global sizes of this microbatch.
   [[nodiscard]] Dims dims(Axis last) const;
@@ -134,9 +149,13 @@ public:
   WeightQueue* weight_queue = nullptr; ///< where GEMMs leave weight gradients that are put off
 
 private:
+  /// The name of the current sequence's array.
+  [[nodiscard]] std::string of_sequence(std::string_view array) const;
+
   const Mesh* mesh_;
   const Rules* rules_;
   const Batch* batch_;
+  std::string sequence_;
   std::vector<Loss> losses_;
   using Cache = std::map<std::string, at::Tensor>;
   std::shared_ptr<Cache> cache_ = std::make_shared<Cache>(); // one for all copies

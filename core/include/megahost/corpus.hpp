@@ -8,6 +8,7 @@
 #include "megahost/axis.hpp"
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
+#include "megahost/sequence.hpp"
 
 #include <array>
 #include <cstdint>
@@ -38,6 +39,9 @@ struct ArraySpec {
   /// sequence get those of their tokens; an array on another axis reaches every rank whole.
   LogicalAxis axis = axis::seq;
   int64_t length = 0; ///< elements; on axis::seq the sequence length
+  /// On axis::seq: the sequence whose tokens these are; empty: the sample's own. What a context says
+  /// of a sequence NAME comes from "NAME_positions", "NAME_segments" and "NAME_token_index".
+  std::string sequence{};
 };
 
 /// "tokens" and "labels" (int64) and "loss_mask" (float32), each with an element for every token.
@@ -58,6 +62,7 @@ public:
     /// Different samples of a split that somebody will look at, 0: all. A corpus that prepares its
     /// data at the start may prepare no more; its split is then as small.
     int64_t samples = 0;
+    Sequences sequences{}; ///< that the model reads in addition to seq_length tokens
   };
 
   virtual ~Corpus();

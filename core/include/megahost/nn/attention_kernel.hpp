@@ -30,14 +30,10 @@ struct AttentionMask {
   int64_t first_distance = 0;
 };
 
-/// Pairs of a query and a key that causality and a window leave. The queries are the last of the
-/// keys' tokens; documents are not looked at.
+/// Pairs of a query and a key that causality and a window leave: what a layer's FLOPs count. The
+/// queries are the last of the keys' tokens; documents are not looked at.
 [[nodiscard]] MH_API double
 visible_pairs(int64_t queries, int64_t keys, bool causal, int64_t window);
-
-/// Tokens that a token of a sample of `seq` attends to in the mean, over seq / 2: what a layer's
-/// `Flops::attention_per_token` is multiplied by, as sessions count half of a sample. 1 for seq 0.
-[[nodiscard]] MH_API double attended_share(bool causal, int64_t window, int64_t seq);
 
 /// Dropout of the probabilities; see mh::dropout: a head's probability of key j is feature
 /// (first_head + head) * all_keys + first_key + j of the query's token.

@@ -1,0 +1,48 @@
+#pragma once
+/// Sequences that a sample has in addition to its own `seq` tokens: the input of an encoder, say.
+///
+/// Each has a name and a length, and its dimension is axis::seq like that of every sequence, so
+/// strategies shard its tokens as they do all others. What a builder or a context says of tokens is
+/// of the sample's own sequence, but for as long as a SequenceScope lives:
+///
+/// ```cpp
+/// class EncoderLayer : public mh::Block {
+///   mh::State forward(const mh::State& state, mh::StepContext& context) const override {
+///     const auto tokens = context.within("encoder");
+///     return layer_->forward(state, context); // positions, documents, sizes: the encoder's
+///   }
+///   std::unique_ptr<mh::Block> layer_;
+/// };
+/// ```
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace mh {
+
+/// Tokens per sample, by the sequence's name: "encoder" for what an encoder reads, so that corpora
+/// and models of different authors go together.
+using Sequences = std::map<std::string, int64_t, std::less<>>;
+
+/// The name of the current sequence is another one while the value lives; "" is the sample's own.
+class [[nodiscard]] SequenceScope {
+public:
+  SequenceScope(std::string& current, std::string_view name)
+      : current_(current)
+      , before_(std::exchange(current, std::string(name))) {}
+
+  ~SequenceScope() { current_ = std::move(before_); }
+
+  SequenceScope(const SequenceScope&) = delete;
+  SequenceScope& operator=(const SequenceScope&) = delete;
+
+private:
+  std::string& current_;
+  std::string before_;
+};
+
+} // namespace mh

@@ -198,42 +198,60 @@ DecoderLayer::DecoderLayer(
     , placement_(placement)
     , dropout_(dropout)
     , attention_site_(random_key(0, builder.global_name("attention")))
+    , cross_site_(random_key(0, builder.global_name("cross_attention")))
     , mlp_site_(random_key(0, builder.global_name("mlp")))
     , attention_norm_(scoped(builder, "attention_norm", [&] { return parts.norm(builder); }))
-    , attention_(scoped(builder, "attention", [&] { return parts.attention(builder); }))
-    , mlp_norm_(scoped(builder, "mlp_norm", [&] { return parts.norm(builder); }))
-    , mlp_(scoped(builder, "mlp", [&] { return parts.feed_forward(builder); })) {}
+    , attention_(scoped(builder, "attention", [&] { return parts.attention(builder); })) {
+  if (parts.cross_attention) {
+    cross_norm_ = scoped(builder, "cross_attention_norm", [&] { return parts.norm(builder); });
+    cross_attention_ =
+        scoped(builder, "cross_attention", [&] { return parts.cross_attention(builder); });
+  }
+  mlp_norm_ = scoped(builder, "mlp_norm", [&] { return parts.norm(builder); });
+  mlp_ = scoped(builder, "mlp", [&] { return parts.feed_forward(builder); });
+}
 
 State DecoderLayer::forward(const State& state, StepContext& context) const {
+  StepContext* step = &context;
+  const auto run = [step](const auto& part) {
+    return [step, &part](const at::Tensor& x, const auto&) { return part.forward(x, *step); };
+  };
   at::Tensor x = state[kHidden].value;
-  x = residual("attention", x, *attention_, *attention_norm_, attention_site_, context);
-  x = residual("mlp", x, *mlp_, *mlp_norm_, mlp_site_, context);
+  x = residual("attention", {x}, run(*attention_), *attention_norm_, attention_site_, context);
+  if (cross_attention_ != nullptr) {
+    const auto look = [this, step](const at::Tensor& y, const auto& in) {
+      return cross_attention_->forward(y, in[1], *step);
+    };
+    const at::Tensor& memory = state["memory"].value;
+    x = residual("attention", {x, memory}, look, *cross_norm_, cross_site_, context);
+  }
+  x = residual("mlp", {x}, run(*mlp_), *mlp_norm_, mlp_site_, context);
   return state.with(kHidden, x);
 }
 
 bool DecoderLayer::reads_cache() const {
-  return attention_->reads_cache() && mlp_->reads_cache();
+  return attention_->reads_cache() && mlp_->reads_cache() && cross_attention_ == nullptr;
 }
 
-/// x + part(x), with a norm where the config wants it.
-template <class Part>
+/// x + part(x, inputs), with a norm where the config wants it; x is the first of the inputs.
+template <class Run>
 at::Tensor DecoderLayer::residual(
     std::string_view name,
-    const at::Tensor& x,
-    const Part& part,
+    const std::vector<at::Tensor>& inputs,
+    const Run& part,
     const NormPart& norm,
     uint64_t site,
     StepContext& context
 ) const {
   StepContext* step = &context;
-  const at::Tensor branch = context.part(name, {x}, [this, step, &part, &norm](const auto& in) {
+  const at::Tensor branch = context.part(name, inputs, [this, step, part, &norm](const auto& in) {
     if (placement_ == NormPlacement::pre) {
-      return norm.forward(in[0], *step, [&](const auto& x) { return part.forward(x, *step); });
+      return norm.forward(in[0], *step, [&](const auto& x) { return part(x, in); });
     }
-    const at::Tensor y = part.forward(in[0], *step);
+    const at::Tensor y = part(in[0], in);
     return placement_ == NormPlacement::branch ? norm.forward(y, *step) : y;
   });
-  const at::Tensor sum = x + mh::dropout(branch, embed_, dropout_, site, context);
+  const at::Tensor sum = inputs.front() + mh::dropout(branch, embed_, dropout_, site, context);
   return placement_ == NormPlacement::post ? norm.forward(sum, context) : sum;
 }
 

@@ -8,6 +8,7 @@
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -141,4 +142,188 @@ TEST_CASE("attention over a cache of keys and values: as over all tokens at once
       doctest::Contains("not causal"),
       Error
   );
+}
+
+TEST_CASE("cross attention: against the formula, of fewer keys than queries, within documents") {
+  Bench bench;
+  const at::Tensor q = filled({5, 2, 4, 3}, "q");
+  const at::Tensor k = filled({3, 2, 2, 3}, "k");
+  const at::Tensor v = filled({3, 2, 2, 3}, "v");
+  auto context = bench.context();
+  const at::Tensor nothing = at::zeros({5, 3}, at::kBool);
+  const at::Tensor all = attention_formula(q, k, v, nothing);
+  CHECK(at::allclose(cross_attend(q, k, v, "other", {}, context), all));
+  test::check_gradients(
+      [&](const auto& in) {
+        auto c = bench.context();
+        return cross_attend(in[0], in[1], in[2], "other", {}, c);
+      },
+      {q, k, v},
+      1e-5
+  );
+
+  // Keys of another document are hidden where both sequences have some.
+  auto& arrays = bench.batch.arrays;
+  arrays["segments"] = at::tensor({0, 0, 0, 1, 1, 0, 0, 0, 0, 0}, at::kLong).view({2, 5}).t();
+  CHECK(at::allclose(cross_attend(q, k, v, "other", {}, context), all));
+  arrays["other_segments"] = at::tensor({0, 1, 1, 0, 0, 7}, at::kLong).view({2, 3}).t();
+  const at::Tensor hidden = arrays["segments"]
+                                .t()
+                                .unsqueeze(2)
+                                .ne(arrays["other_segments"].t().unsqueeze(1))
+                                .unsqueeze(1);
+  const at::Tensor expected = attention_formula(q, k, v, hidden);
+  CHECK(at::allclose(cross_attend(q, k, v, "other", {}, context), expected));
+  auto device = bench.context();
+  device.target = at::kCUDA;
+  CHECK(at::allclose(cross_attend(q, k, v, "other", {}, device), expected));
+  device.training = true;
+  CHECK(at::allclose(cross_attend(q, k, v, "other", {.p = 1e-12}, device), expected));
+}
+
+TEST_CASE("cross attention: the layer, its gradients and its FLOPs") {
+  Bench bench;
+  const Axis embed{axis::embed, 6};
+  const AttentionSpec spec{
+      .embed = embed,
+      .heads = 2,
+      .kv_heads = 1,
+      .head_dim = 3,
+      .mask = {.causal = false},
+      .std = 1};
+  const CrossAttention layer(bench.builder, spec, "other");
+  CHECK(bench.builder.flops.attention == 4 * 2 * 3 * (5 * 3));
+  CHECK(bench.builder.flops.gemms == 2 * 6 * (5 * 6 + 3 * (3 + 3) + 5 * 6));
+  bench.store.allocate_gradients();
+  const at::Tensor memory = filled({3, 2, 6}, "memory");
+  test::hold_against(
+      bench,
+      6,
+      [&](const at::Tensor& x) {
+        auto context = bench.context();
+        return layer.forward(x, memory, context);
+      },
+      [&](const auto& weights, const at::Tensor& x) {
+        const auto heads = [](const at::Tensor& y) {
+          return y.unflatten(-1, {-1, 3}).permute({1, 2, 0, 3}); // [batch, heads, tokens, 3]
+        };
+        const at::Tensor q = heads(at::linear(x, weights.at("q.weight")));
+        const at::Tensor k = heads(at::linear(memory, weights.at("k.weight")));
+        const at::Tensor v = heads(at::linear(memory, weights.at("v.weight")));
+        const at::Tensor shares = (at::matmul(q, k.transpose(-2, -1)) / std::sqrt(3.0)).softmax(-1);
+        const at::Tensor mixed = at::matmul(shares, v).permute({2, 0, 1, 3}).flatten(2);
+        return at::linear(mixed, weights.at("out.weight"));
+      }
+  );
+  auto causal = spec;
+  causal.mask.causal = true;
+  const auto names = bench.builder.scope("causal");
+  CHECK_THROWS_WITH_AS(
+      CrossAttention(bench.builder, causal, "other"), doctest::Contains("have no order"), Error
+  );
+  auto context = bench.context();
+  CHECK_THROWS_WITH_AS(
+      (void)context.within("third"), doctest::Contains("the sequence `third`"), Error
+  );
+}
+
+TEST_CASE("a context speaks of another sequence while a scope lives, in a recomputed part too") {
+  Bench bench;
+  bench.batch.arrays["other_positions"] = at::tensor({7, 8, 9}, at::kLong).unsqueeze(1);
+  auto context = bench.context();
+  Keep keep{.everything = true, .redo = {"mlp"}};
+  context.keep = &keep;
+  std::vector<int64_t> lengths;
+  const at::Tensor x = filled({3, 2, 6}, "x").requires_grad_();
+  at::Tensor y;
+  {
+    const auto tokens = context.within("other");
+    CHECK(context.seq() == 3);
+    CHECK(context.token_index().size(0) == 3);
+    CHECK(context.positions().sum().item<int64_t>() == 24);
+    CHECK(context.dims({axis::embed, 6})[0].size == 3);
+    {
+      const auto own = context.within("");
+      CHECK(context.seq() == 5);
+    }
+    y = context.part("mlp", {x}, [&](const auto& in) {
+      lengths.push_back(context.seq());
+      return in[0] * 2;
+    });
+  }
+  CHECK(context.seq() == 5);
+  CHECK(context.token_index().size(0) == 5);
+  CHECK(context.positions().sum().item<int64_t>() == 10);
+  torch::autograd::backward({y.sum()});
+  CHECK(lengths == std::vector<int64_t>{3, 3});
+}
+
+TEST_CASE("relative bias: T5's buckets, and a table's gradient") {
+  const RelativeBiasSpec both{}, back{.bidirectional = false};
+  const std::vector<std::pair<int64_t, int64_t>> buckets{
+      {0, 0},
+      {-1, 1},
+      {1, 17},
+      {7, 23},
+      {-8, 8},
+      {11, 24},
+      {12, 25},
+      {16, 26},
+      {127, 31},
+      {-200, 15}};
+  for (const auto& [distance, bucket] : buckets) {
+    CAPTURE(distance);
+    CHECK(relative_bucket(distance, both) == bucket);
+  }
+  CHECK(relative_bucket(5, back) == 0);
+  CHECK(relative_bucket(-15, back) == 15);
+  CHECK(relative_bucket(-20, back) == 17);
+  CHECK(relative_bucket(-500, back) == 31);
+
+  Bench bench;
+  const RelativeBiasSpec spec{.buckets = 4, .max_distance = 4, .std = 1};
+  const Attention layer(
+      bench.builder,
+      {.embed = {axis::embed, 6},
+       .heads = 2,
+       .kv_heads = 2,
+       .head_dim = 3,
+       .mask = {.causal = false},
+       .std = 1,
+       .scale = 1.0,
+       .relative_bias = spec}
+  );
+  CHECK(bench.builder.flops.attention == 4 * 2 * 3 * (5 * 5)); // a bidirectional layer's own pairs
+  bench.store.allocate_gradients();
+  const at::Tensor distance = at::arange(5) - at::arange(5).unsqueeze(1);
+  at::Tensor columns = distance.clone();
+  for (int64_t i = 0; i < 25; ++i) {
+    int64_t& column = columns.mutable_data_ptr<int64_t>()[i];
+    column = relative_bucket(column, spec);
+  }
+  auto context = bench.context();
+  const Keep keep{.everything = true, .redo = {"core_attention"}};
+  for (const bool again : {false, true}) {
+    context.keep = again ? &keep : nullptr;
+    bench.store.gradients().zero_();
+    test::hold_against(
+        bench,
+        6,
+        [&](const at::Tensor& x) { return layer.forward(x, context); },
+        [&](const auto& weights, const at::Tensor& x) {
+          const auto heads = [&](const char* name) {
+            return at::linear(x, weights.at(name)).unflatten(-1, {2, 3}).permute({1, 2, 0, 3});
+          };
+          const at::Tensor bias = weights.at("relative_bias.weight")
+                                      .index_select(1, columns.reshape({-1}))
+                                      .view({2, 5, 5});
+          const at::Tensor shares =
+              (at::matmul(heads("q.weight"), heads("k.weight").transpose(-2, -1)) + bias)
+                  .softmax(-1);
+          const at::Tensor mixed =
+              at::matmul(shares, heads("v.weight")).permute({2, 0, 1, 3}).flatten(2);
+          return at::linear(mixed, weights.at("out.weight"));
+        }
+    );
+  }
 }

@@ -1,11 +1,13 @@
 #pragma once
-/// Self-attention with grouped queries, and the keys and values that generation keeps.
+/// Attention with grouped queries to a token's own sequence or to another one, and the keys and
+/// values that generation keeps.
 
 #include "megahost/builder.hpp"
 #include "megahost/context.hpp"
 #include "megahost/export.hpp"
 #include "megahost/nn/linear.hpp"
 #include "megahost/nn/norm.hpp"
+#include "megahost/nn/relative_bias.hpp"
 #include "megahost/nn/rotary.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -14,6 +16,8 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace mh {
@@ -41,6 +45,8 @@ struct AttentionSpec {
   AttentionMask mask{};
   double dropout = 0;                ///< share of attention probabilities that are dropped
   double std = 0.02, out_std = 0.02; ///< initial weights
+  std::optional<double> scale{};     ///< of scores; 1 / sqrt(head_dim) if absent
+  std::optional<RelativeBiasSpec> relative_bias{};
 };
 
 /// softmax(scale q kᵀ + mask) v; `scale` is 1 / sqrt(dim) if absent.
@@ -61,7 +67,8 @@ struct AttentionSpec {
 );
 
 /// The same over the tokens of whole samples, wherever strategies put them: the block's part
-/// "core_attention".
+/// "core_attention". `bias`, if defined, is added to the scaled scores by the distance of key and
+/// query; what RelativeBias gives for at least as many tokens as there are keys.
 ///
 /// Ranks:   collective over the mesh axis that splits samples, if one does
 [[nodiscard]] MH_API at::Tensor attend(
@@ -69,6 +76,23 @@ struct AttentionSpec {
     const at::Tensor& k,
     const at::Tensor& v,
     const AttentionMask& mask,
+    const AttentionDropout& dropout,
+    StepContext& context,
+    std::optional<double> scale = std::nullopt,
+    const at::Tensor& bias = {}
+);
+
+/// The same over keys and values of another sequence's tokens, all of which a query sees; only those
+/// of its document where both sequences have segments. There may be more queries than keys.
+///
+/// Shapes:  q [queries, batch, heads, dim] of the context's current sequence; k, v [keys, batch,
+///          kv_heads, dim] of `memory` -> q's
+/// Ranks:   as attend
+[[nodiscard]] MH_API at::Tensor cross_attend(
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const at::Tensor& v,
+    std::string_view memory,
     const AttentionDropout& dropout,
     StepContext& context,
     std::optional<double> scale = std::nullopt
@@ -119,9 +143,20 @@ public:
   [[nodiscard]] virtual bool reads_cache() const { return false; }
 };
 
+/// Attention of any kind to what another sequence's tokens became: an encoder's output.
+///
+/// Shapes:  x [seq, batch, embed], memory [seq of that sequence, batch, embed] -> x's
+class MH_API CrossAttentionPart {
+public:
+  virtual ~CrossAttentionPart();
+  [[nodiscard]] virtual at::Tensor
+  forward(const at::Tensor& x, const at::Tensor& memory, StepContext& context) const = 0;
+};
+
 /// Projections, query-key norm, rotary embedding, core attention and output projection.
 ///
-/// Parameters: `q`, `k`, `v`, `out` (weight, bias); `q_norm.weight`, `k_norm.weight` [head_dim].
+/// Parameters: `q`, `k`, `v`, `out` (weight, bias); `q_norm.weight`, `k_norm.weight` [head_dim];
+/// `relative_bias.weight` [heads, buckets].
 /// Shapes: x [seq, batch, embed] -> the same. Throws: mh::Error for a window without causal
 /// attention.
 /// Source:  query-key norm arXiv:2010.04245, as in Qwen 3 (arXiv:2505.09388)
@@ -136,6 +171,28 @@ private:
   AttentionSpec spec_;
   Linear qkv_;
   Linear out_;
+  std::unique_ptr<Norm> q_norm_, k_norm_;
+  std::unique_ptr<RelativeBias> relative_bias_; // or null
+  AttentionDropout dropout_;
+};
+
+/// Queries of a layer's tokens, keys and values of a memory's, core attention without a mask but for
+/// documents, and output projection.
+///
+/// Parameters: `q`, `k`, `v`, `out` (weight, bias); `q_norm.weight`, `k_norm.weight` [head_dim].
+/// Throws:  mh::Error for a mask or a rotary embedding: tokens of two sequences have no order
+/// Source:  arXiv:1706.03762 section 3.2.3
+class MH_API CrossAttention : public CrossAttentionPart {
+public:
+  /// `memory` is the name of the sequence that is attended to.
+  CrossAttention(Builder& builder, const AttentionSpec& spec, std::string_view memory);
+  [[nodiscard]] at::Tensor
+  forward(const at::Tensor& x, const at::Tensor& memory, StepContext& context) const override;
+
+private:
+  AttentionSpec spec_;
+  std::string memory_;
+  Linear q_, kv_, out_;
   std::unique_ptr<Norm> q_norm_, k_norm_;
   AttentionDropout dropout_;
 };

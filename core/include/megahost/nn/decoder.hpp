@@ -231,17 +231,21 @@ enum class NormPlacement : uint8_t {
   branch ///< x + norm(part(x))
 };
 
-/// What makes the parts of a layer.
+/// What makes the parts of a layer; without `cross_attention` it has none.
 struct DecoderParts {
   std::function<std::unique_ptr<NormPart>(Builder&)> norm;
   std::function<std::unique_ptr<AttentionPart>(Builder&)> attention;
   std::function<std::unique_ptr<FeedForwardPart>(Builder&)> feed_forward;
+  std::function<std::unique_ptr<CrossAttentionPart>(Builder&)> cross_attention{};
 };
 
-/// Attention, then a feed-forward, each on a residual branch with a norm: a decoder's layer, of
-/// parts of any kind. Their names begin with "attention_norm.", "attention.", "mlp_norm.", "mlp.".
+/// Attention, attention to a memory where there is one, then a feed-forward, each on a residual
+/// branch with a norm: a layer of a decoder or an encoder, of parts of any kind. Their names begin
+/// with "attention_norm.", "attention.", "cross_attention_norm.", "cross_attention.", "mlp_norm.",
+/// "mlp.".
 ///
-/// State:   "hidden" [seq, batch, embed] -> the same
+/// State:   "hidden" [seq, batch, embed] -> the same; "memory" [seq of its sequence, batch, embed],
+///          which cross attention reads, passes unchanged
 class MH_API DecoderLayer : public Block {
 public:
   DecoderLayer(
@@ -257,11 +261,11 @@ public:
   [[nodiscard]] bool reads_cache() const override;
 
 private:
-  template <class Part>
+  template <class Run>
   at::Tensor residual(
       std::string_view name,
-      const at::Tensor& x,
-      const Part& part,
+      const std::vector<at::Tensor>& inputs,
+      const Run& part,
       const NormPart& norm,
       uint64_t site,
       StepContext& context
@@ -270,9 +274,11 @@ private:
   Axis embed_;
   NormPlacement placement_;
   double dropout_;
-  uint64_t attention_site_, mlp_site_;
+  uint64_t attention_site_, cross_site_, mlp_site_;
   std::unique_ptr<NormPart> attention_norm_;
   std::unique_ptr<AttentionPart> attention_;
+  std::unique_ptr<NormPart> cross_norm_;
+  std::unique_ptr<CrossAttentionPart> cross_attention_; // or null
   std::unique_ptr<NormPart> mlp_norm_;
   std::unique_ptr<FeedForwardPart> mlp_;
 };

@@ -87,10 +87,12 @@ PluginPlace place_in(const KeptBlock& kept, const char* call) {
   return place;
 }
 
-/// The backward pass of a block begins where the gradient of what it returned has come.
-void mark_backward(const KeptBlock& kept, const State& results) {
+/// The backward pass of a block begins where the gradient of what it returned has come; of what it
+/// made, not of what passed through it.
+void mark_backward(const KeptBlock& kept, const State& inputs, const State& results) {
   for (const auto& [name, activation] : results) {
-    if (at::GradMode::is_enabled() && activation.value.requires_grad()) {
+    const bool passed = inputs.has(name) && inputs[name].value.is_same(activation.value);
+    if (at::GradMode::is_enabled() && activation.value.requires_grad() && !passed) {
       activation.value.register_hook([&kept](const at::Tensor&) {
         plugin_place() = place_in(kept, "backward");
       });
@@ -108,7 +110,7 @@ State forward_block(const KeptBlock& kept, const State& state, StepContext& cont
   }
   State results =
       in_plugin(place_in(kept, "forward"), [&] { return kept.block->forward(state, context); });
-  mark_backward(kept, results);
+  mark_backward(kept, state, results);
   return again ? asking_again(kept, std::move(results)) : results;
 }
 
@@ -278,15 +280,22 @@ std::vector<int64_t> blocks_of(const ModelChunk& chunk, int64_t layers) {
   return blocks;
 }
 
-/// Makes a parameter as the block does that it belongs to.
+/// Makes a parameter as the block does that it belongs to, which may itself need others'.
 void copy_shared(
     const std::string& name,
-    int64_t maker,
+    const Outline& outline,
     const Architecture& architecture,
     const Builder::Args& args,
     ParameterStore& store
 ) {
+  if (store.find(name) != nullptr) {
+    return;
+  }
+  const int64_t maker = outline.maker(name);
   ParameterStore others;
+  for (const auto& needed : outline.parts()[static_cast<size_t>(maker)].shares) {
+    copy_shared(needed, outline, architecture, args, others);
+  }
   Builder builder(others, args);
   (void)make_block(architecture, maker, builder);
   Parameter* parameter = others.find(name);
@@ -333,9 +342,7 @@ Model::Model(
       const size_t shares = builder.shared_names().size();
       if (outline) {
         for (const auto& name : outline->parts()[static_cast<size_t>(block)].shares) {
-          if (store_->find(name) == nullptr) {
-            copy_shared(name, outline->maker(name), architecture, args, *store_);
-          }
+          copy_shared(name, *outline, architecture, args, *store_);
         }
       }
       Keep keep;

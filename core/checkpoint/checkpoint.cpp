@@ -1,8 +1,8 @@
 #include "core/checkpoint/checkpoint.hpp"
 
+#include "core/base/printable.hpp"
 #include "core/checkpoint/format.hpp"
 #include "core/formats/crc32c.hpp"
-#include "core/formats/printable.hpp"
 
 #include <ATen/core/grad_mode.h>
 

@@ -10,7 +10,6 @@
 ///     ...
 ///     mh::Checkpoint(storage, folder.path(step)).load(slices);
 
-#include "core/checkpoint/manifest.hpp"
 #include "core/checkpoint/tensors.hpp"
 #include "core/storage/step_folder.hpp"
 #include "megahost/checkpoint_format.hpp"

@@ -1,7 +1,7 @@
 #include "core/checkpoint/format.hpp"
 
+#include "core/base/printable.hpp"
 #include "core/checkpoint/tensors.hpp"
-#include "core/formats/printable.hpp"
 #include "core/formats/safetensors.hpp"
 #include "core/mesh/collective_log.hpp"
 

@@ -1,9 +1,9 @@
 #include "core/checkpoint/hf.hpp"
 
+#include "core/base/printable.hpp"
 #include "core/checkpoint/format.hpp"
 #include "core/formats/hf_index.hpp"
 #include "core/formats/json.hpp"
-#include "core/formats/printable.hpp"
 
 #include <ATen/core/grad_mode.h>
 

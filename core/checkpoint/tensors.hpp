@@ -1,7 +1,7 @@
 #pragma once
 /// LibTorch's tensors in safetensors files.
 
-#include "core/checkpoint/manifest.hpp"
+#include "core/formats/manifest.hpp"
 #include "megahost/storage.hpp"
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
+#include "core/base/printable.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/formats/json.hpp"
-#include "core/formats/printable.hpp"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,7 +1,7 @@
 #include "core/formats/hf_index.hpp"
 
+#include "core/base/printable.hpp"
 #include "core/formats/json.hpp"
-#include "core/formats/printable.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
 #include "core/formats/json.hpp"
 
-#include "core/formats/printable.hpp"
+#include "core/base/printable.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>

@@ -36,9 +36,8 @@ Init Init::log_uniform(double low, double high) {
 }
 
 Init Init::of_index(OfIndex of_index) {
-  return Init([of_index = std::move(of_index)](
-                  uint64_t, const auto& global_shape, int64_t first, std::span<double> values
-              ) {
+  return Init([of_index = std::move(of_index
+               )](uint64_t, const auto& global_shape, int64_t first, std::span<double> values) {
     std::vector<int64_t> index(global_shape.size());
     for (size_t d = index.size(); d-- > 0;) {
       index[d] = first % global_shape[d];
@@ -75,6 +74,16 @@ void Init::fill(
       write_(key, global_shape, first, values);
     });
   }
+}
+
+void fill_normal(
+    at::Tensor slice,
+    uint64_t key,
+    double std,
+    const std::vector<int64_t>& global_shape,
+    const std::vector<int64_t>& offset
+) {
+  Init::normal(std).fill(slice, key, global_shape, offset);
 }
 
 } // namespace mh

@@ -4,7 +4,7 @@
 ///     in_plugin(optimizer, "update", [&] { optimizer.update(items, update); });
 ///
 /// While the work runs, this thread's place is known: a signal that ends the process prints it
-/// (core/host/crash.hpp). What the work throws comes out with the plugin, the call and the block:
+/// (core/plugin/crash.hpp). What the work throws comes out with the plugin, the call and the block:
 ///
 ///   mh::Error, mh::InternalError, std::bad_alloc   as they are: they say what they are about
 ///   c10::Error                                     the same exception, with the place as context

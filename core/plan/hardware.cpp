@@ -1,7 +1,7 @@
 #include "core/plan/hardware.hpp"
 
+#include "core/base/text.hpp"
 #include "core/recipe/load.hpp"
-#include "core/recipe/text.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 /// What a plan knows of machines: presets/hardware.toml says what they are,
 /// presets/calibration.toml how much of that training reaches.
 
-#include "core/recipe/read.hpp"
+#include "core/language/read.hpp"
 #include "megahost/export.hpp"
 #include "megahost/schema.hpp"
 

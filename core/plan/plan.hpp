@@ -5,7 +5,7 @@
 #include "core/plan/compose.hpp"
 #include "core/plan/stage_clock.hpp"
 #include "core/plan/stage_record.hpp"
-#include "core/train/schedule.hpp"
+#include "core/step/pipeline_lists.hpp"
 
 #include <cstdint>
 #include <map>

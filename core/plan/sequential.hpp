@@ -2,7 +2,7 @@
 /// A pipeline without overlap: one microbatch after the other. It runs every kind of pass, which is
 /// all that recording needs.
 
-#include "core/train/pipeline.hpp"
+#include "core/step/pipeline.hpp"
 
 namespace mh {
 

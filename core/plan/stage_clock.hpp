@@ -3,7 +3,7 @@
 
 #include "core/plan/clock.hpp"
 #include "core/plan/stage_record.hpp"
-#include "core/train/schedule.hpp"
+#include "core/step/pipeline_lists.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -4,9 +4,9 @@
 #include "core/plan/compose.hpp"
 #include "core/plan/sequential.hpp"
 #include "core/plan/shapes_missing.hpp"
-#include "core/train/batches.hpp"
-#include "core/train/sample_arrays.hpp"
-#include "core/train/step.hpp"
+#include "core/step/batches.hpp"
+#include "core/step/sample_arrays.hpp"
+#include "core/step/step.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>

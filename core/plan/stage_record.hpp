@@ -7,9 +7,9 @@
 /// any number takes, in any order: see compose.hpp.
 
 #include "core/plan/recorder.hpp"
-#include "core/train/pipeline.hpp"
+#include "core/step/pipeline.hpp"
+#include "core/step/stages.hpp"
 #include "core/train/session.hpp"
-#include "core/train/stages.hpp"
 #include "megahost/export.hpp"
 #include "megahost/host.hpp"
 #include "megahost/mesh.hpp"
@@ -26,11 +26,11 @@ namespace mh {
 
 /// Of one instruction.
 struct PassRecord {
-  int64_t net = 0;  ///< bytes that there are more after it than before
-  int64_t peak = 0; ///< and at most while it runs
+  int64_t net = 0;     ///< bytes that there are more after it than before
+  int64_t peak = 0;    ///< and at most while it runs
   int64_t working = 0; ///< and with what a CPU's kernels take while they run
-  int64_t sent = 0; ///< of a send: bytes that are in use until it is over; not in `net`
-  double flops = 0; ///< of products and attention
+  int64_t sent = 0;    ///< of a send: bytes that are in use until it is over; not in `net`
+  double flops = 0;    ///< of products and attention
   std::vector<PlanEvent> events;
 };
 

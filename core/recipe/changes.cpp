@@ -1,9 +1,9 @@
 #include "core/recipe/changes.hpp"
 
+#include "core/base/text.hpp"
+#include "core/language/read.hpp"
 #include "core/recipe/commands.hpp"
-#include "core/recipe/read.hpp"
 #include "core/recipe/sections.hpp"
-#include "core/recipe/text.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
+#include "core/base/text.hpp"
 #include "core/recipe/resolve.hpp"
-#include "core/recipe/text.hpp"
 #include "megahost/conditions.hpp"
 
 #include <string>

@@ -1,10 +1,10 @@
 #include "core/recipe/load.hpp"
 
+#include "core/base/text.hpp"
+#include "core/language/problem.hpp"
 #include "core/recipe/paths.hpp"
 #include "core/recipe/presets.hpp"
-#include "core/recipe/problem.hpp"
 #include "core/recipe/sections.hpp"
-#include "core/recipe/text.hpp"
 
 #include <algorithm>
 #include <set>

@@ -7,7 +7,7 @@
 /// itself (optimizer.lr,
 /// ...).
 
-#include "core/recipe/read.hpp"
+#include "core/language/read.hpp"
 #include "megahost/recipe.hpp"
 
 #include <filesystem>

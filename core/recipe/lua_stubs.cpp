@@ -1,6 +1,6 @@
+#include "core/base/text.hpp"
 #include "core/recipe/editor.hpp"
 #include "core/recipe/sections.hpp"
-#include "core/recipe/text.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,6 @@
 #include "core/recipe/paths.hpp"
 
-#include "core/recipe/source.hpp"
+#include "core/language/source.hpp"
 
 #include <filesystem>
 

@@ -1,7 +1,7 @@
 #include "core/recipe/presets.hpp"
 
-#include "core/recipe/problem.hpp"
-#include "core/recipe/text.hpp"
+#include "core/base/text.hpp"
+#include "core/language/problem.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -5,8 +5,8 @@
 /// `preset = "70b-32"` in a recipe lays a layout under it, and with it the model it was made for,
 /// unless the recipe names a model of its own; `preset = ["llama3-70b", "70b-32"]` names both.
 
+#include "core/language/read.hpp"
 #include "core/recipe/load.hpp"
-#include "core/recipe/read.hpp"
 
 #include <cstdint>
 #include <string>

@@ -1,11 +1,11 @@
 #include "core/recipe/resolve.hpp"
 
+#include "core/base/text.hpp"
+#include "core/language/problem.hpp"
 #include "core/recipe/paths.hpp"
-#include "core/recipe/problem.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/recipe/sweep.hpp"
 #include "core/recipe/terms.hpp"
-#include "core/recipe/text.hpp"
 
 #include <algorithm>
 

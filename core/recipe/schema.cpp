@@ -1,9 +1,9 @@
 #include "megahost/schema.hpp"
 
-#include "core/recipe/problem.hpp"
+#include "core/base/text.hpp"
+#include "core/language/problem.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/recipe/terms.hpp"
-#include "core/recipe/text.hpp"
 #include "core/recipe/unknown.hpp"
 
 #include <algorithm>

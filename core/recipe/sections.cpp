@@ -1,6 +1,6 @@
 #include "core/recipe/sections.hpp"
 
-#include "core/recipe/text.hpp"
+#include "core/base/text.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
+#include "core/base/text.hpp"
 #include "core/recipe/commands.hpp"
-#include "core/recipe/text.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>

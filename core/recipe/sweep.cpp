@@ -1,7 +1,7 @@
 #include "core/recipe/sweep.hpp"
 
-#include "core/recipe/problem.hpp"
-#include "core/recipe/text.hpp"
+#include "core/base/text.hpp"
+#include "core/language/problem.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 #include "core/recipe/terms.hpp"
 
-#include "core/recipe/import/arguments.hpp"
+#include "core/base/text.hpp"
+#include "core/recipe/arguments.hpp"
 #include "core/recipe/sections.hpp"
-#include "core/recipe/text.hpp"
 
 #include <algorithm>
 #include <cctype>

@@ -1,8 +1,8 @@
 #pragma once
 /// What a run needs to go on as if it had never stopped.
 
+#include "core/step/weights.hpp"
 #include "core/train/guards.hpp"
-#include "core/train/weights.hpp"
 #include "megahost/checkpoint_format.hpp"
 #include "megahost/host.hpp"
 #include "megahost/recipe.hpp"

@@ -1,9 +1,9 @@
 #include "core/train/closing.hpp"
 
-#include "core/recipe/text.hpp"
+#include "core/base/number_text.hpp"
+#include "core/base/text.hpp"
+#include "core/train/closing_sample.hpp"
 #include "core/train/run_folder.hpp"
-#include "core/train/sample.hpp"
-#include "core/train/words.hpp"
 
 #include <algorithm>
 #include <exception>

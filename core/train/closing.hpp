@@ -3,7 +3,7 @@
 
 #include "core/train/run_log.hpp"
 #include "core/train/session.hpp"
-#include "core/train/trainer.hpp"
+#include "core/train/train.hpp"
 
 #include <filesystem>
 #include <functional>

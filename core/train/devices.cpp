@@ -1,7 +1,7 @@
 #include "core/train/devices.hpp"
 
 #include "core/kernels/caching_allocator.hpp"
-#include "core/train/processor.hpp"
+#include "core/kernels/processor.hpp"
 #include "megahost/device.hpp"
 #include "megahost/error.hpp"
 

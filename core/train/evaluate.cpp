@@ -1,6 +1,6 @@
 #include "core/train/evaluate.hpp"
 
-#include "core/train/words.hpp"
+#include "core/base/number_text.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "core/train/generate.hpp"
 
-#include "core/recipe/text.hpp"
-#include "core/train/seconds.hpp"
+#include "core/base/seconds.hpp"
+#include "core/base/text.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/attention.hpp"
 #include "megahost/random.hpp"

@@ -1,7 +1,7 @@
 #include "core/train/guards.hpp"
 
+#include "core/base/number_text.hpp"
 #include "core/nn/router_parts.hpp"
-#include "core/train/words.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -59,7 +59,7 @@ Judgement Guards::judge(const StepResult& result) {
     if (z && *z > options_.spike_z) {
       return act(
           options_.spike,
-          words(
+          formatted(
               "the %s is %.4f, %.1f robust standard deviations above those before it",
               loss.name.c_str(),
               loss.value,
@@ -84,7 +84,7 @@ Judgement Guards::act(const std::string& action, std::string why) {
     return {.verdict = Verdict::rewind, .why = std::move(why)};
   }
   if (action == "rewind") {
-    why += words(", after %lld rewinds (guards.rewinds)", static_cast<long long>(rewinds_));
+    why += formatted(", after %lld rewinds (guards.rewinds)", static_cast<long long>(rewinds_));
   }
   return {.verdict = Verdict::stop, .why = std::move(why)};
 }
@@ -94,14 +94,15 @@ Judgement Guards::overflow() {
   const bool lowest = scale_->lowest();
   scale_->update(/*overflow=*/true);
   auto judgement =
-      skip(words("the gradients overflow at loss scale %.0f", scale), /*counts=*/lowest);
+      skip(formatted("the gradients overflow at loss scale %.0f", scale), /*counts=*/lowest);
   judgement.overflow = judgement.verdict == Verdict::skip;
   return judgement;
 }
 
 Judgement Guards::skip(std::string why, bool counts) {
   if (counts && in_a_row_ >= options_.skips) {
-    why += words(", after %lld skipped steps (guards.skips)", static_cast<long long>(in_a_row_));
+    why +=
+        formatted(", after %lld skipped steps (guards.skips)", static_cast<long long>(in_a_row_));
     return {.verdict = Verdict::stop, .why = std::move(why)};
   }
   in_a_row_ += counts ? 1 : 0;

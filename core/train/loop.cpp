@@ -1,9 +1,8 @@
 #include "megahost/loop.hpp"
 
 #include "core/checkpoint/native.hpp"
-#include "core/train/batches.hpp"
+#include "core/step/batches.hpp"
 #include "core/train/checkpointing.hpp"
-#include "core/train/weights.hpp"
 
 #include <string>
 #include <utility>

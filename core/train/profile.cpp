@@ -1,10 +1,8 @@
 #include "core/train/profile.hpp"
 
+#include "core/step/model_parts.hpp"
 #include "core/storage/file_system.hpp"
-#include "core/train/parts.hpp"
 #include "core/train/profile_tables.hpp"
-#include "core/train/seconds.hpp"
-#include "core/train/words.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/record_function.h>

@@ -1,6 +1,6 @@
 #include "core/train/profile_tables.hpp"
 
-#include "core/train/words.hpp"
+#include "core/base/number_text.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -33,7 +33,7 @@ std::string table(
     double micros,
     int64_t steps
 ) {
-  std::string text = words(
+  std::string text = formatted(
       "%-44s %8s %10s %10s %10s %7s\n",
       title.c_str(),
       "calls",
@@ -44,7 +44,7 @@ std::string table(
   );
   const auto per_step = [&](double time) { return time / 1e3 / static_cast<double>(steps); };
   const auto line = [&](const ProfileTables::Row& row) {
-    return words(
+    return formatted(
         "  %-42s %8lld %10.3f %10.3f %10.3f %6.1f%%\n",
         row.name.c_str(),
         static_cast<long long>(row.calls / steps),
@@ -65,11 +65,11 @@ std::string table(
     }
   }
   if (rows.size() > most + 1) {
-    others.name = words("(%zu more)", rows.size() - most);
+    others.name = formatted("(%zu more)", rows.size() - most);
     text += line(others);
   }
   return text +
-         words(
+         formatted(
              "  %-42s %8s %10s %10s %10.3f %6.1f%%\n", "all", "", "", "", per_step(micros), 100.0
          );
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// What a run measures: the records behind its lines, its metrics.jsonl and its event files.
 
-#include "core/train/step.hpp"
+#include "core/step/step.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -1,10 +1,10 @@
 #include "core/train/resume.hpp"
 
+#include "core/base/text.hpp"
 #include "core/formats/crc32c.hpp"
 #include "core/nn/plugin_call.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/recipe/sections.hpp"
-#include "core/recipe/text.hpp"
 #include "megahost/corpus.hpp"
 #include "megahost/error.hpp"
 

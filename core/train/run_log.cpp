@@ -1,8 +1,8 @@
 #include "core/train/run_log.hpp"
 
-#include "core/recipe/text.hpp"
+#include "core/base/number_text.hpp"
+#include "core/base/text.hpp"
 #include "core/train/metrics.hpp"
-#include "core/train/words.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
@@ -148,7 +148,7 @@ void RunLog::step(const StepRecord& record) {
   }
   output_.progress(
       static_cast<double>(record.step) / static_cast<double>(rates_.iterations),
-      words(
+      formatted(
           "step %lld/%lld  loss %.4f  ETA %s",
           static_cast<long long>(record.step),
           static_cast<long long>(rates_.iterations),
@@ -179,26 +179,26 @@ void RunLog::evaluation(const EvalRecord& record) {
   }
   std::string text =
       format_ == "megatron"
-          ? words(" validation loss at iteration %lld |", static_cast<long long>(record.step))
-          : words(
+          ? formatted(" validation loss at iteration %lld |", static_cast<long long>(record.step))
+          : formatted(
                 "step %6lld/%lld | validation",
                 static_cast<long long>(record.step),
                 static_cast<long long>(rates_.iterations)
             );
   for (const auto& loss : record.losses) {
     if (!loss.main) {
-      text += format_ == "megatron" ? words(" %s value: %.6E |", loss.name.c_str(), loss.value)
-                                    : words(" | %s %.4f", loss.name.c_str(), loss.value);
+      text += format_ == "megatron" ? formatted(" %s value: %.6E |", loss.name.c_str(), loss.value)
+                                    : formatted(" | %s %.4f", loss.name.c_str(), loss.value);
       continue;
     }
-    text += format_ == "megatron" ? words(
+    text += format_ == "megatron" ? formatted(
                                         " %s value: %.6E | %s PPL: %.6E |",
                                         loss.name.c_str(),
                                         loss.value,
                                         loss.name.c_str(),
                                         perplexity(loss.value)
                                     )
-                                  : words(
+                                  : formatted(
                                         " | %s %.4f | perplexity %.2f",
                                         loss.name.c_str(),
                                         loss.value,

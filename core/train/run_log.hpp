@@ -2,7 +2,7 @@
 /// What a run tells: lines on the screen and in log.txt, every step in metrics.jsonl and in
 /// TensorBoard's event files.
 
-#include "core/train/output.hpp"
+#include "core/draw/output.hpp"
 #include "core/train/step_lines.hpp"
 #include "core/train/tensorboard.hpp"
 #include "megahost/recipe.hpp"

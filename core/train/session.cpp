@@ -4,8 +4,8 @@
 #include "core/mesh/agree.hpp"
 #include "core/mesh/layout.hpp"
 #include "core/nn/plugin_call.hpp"
+#include "core/step/sample_arrays.hpp"
 #include "core/train/named_tokenizer.hpp"
-#include "core/train/sample_arrays.hpp"
 #include "megahost/error.hpp"
 #include "megahost/strategy.hpp"
 

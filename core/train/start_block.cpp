@@ -1,9 +1,9 @@
 #include "core/train/start_block.hpp"
 
+#include "core/base/number_text.hpp"
 #include "core/config.hpp"
 #include "core/mesh/layout.hpp"
 #include "core/train/devices.hpp"
-#include "core/train/words.hpp"
 #include "megahost/abi.hpp"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::string plan_text(const Session& session) {
     again += keep.everything ? 0 : 1;
     parts += keep.everything && !keep.redo.empty() ? 1 : 0;
   }
-  return words(
+  return formatted(
       ": %lld blocks%s run again, %lld a part of theirs, %lld keep everything",
       static_cast<long long>(again),
       session.stages.empty() ? "" : " of this stage",
@@ -36,7 +36,7 @@ std::string layout_text(const Session& session) {
   const Mesh& mesh = session.mesh;
   const auto& shape = mesh.shape();
   std::string text =
-      words("%lld rank%s", static_cast<long long>(mesh.world()), mesh.world() == 1 ? "" : "s");
+      formatted("%lld rank%s", static_cast<long long>(mesh.world()), mesh.world() == 1 ? "" : "s");
   for (const MeshAxis axis :
        {MeshAxis::tp, MeshAxis::cp, MeshAxis::pp, MeshAxis::dp, MeshAxis::ep}) {
     if (const int64_t ranks = degree(shape, axis); ranks > 1) {
@@ -54,7 +54,7 @@ std::string model_text(const Session& session) {
                      " layers, " + grouped(session.model->global_elements()) + " parameters";
   const int64_t vocab = session.architecture->vocab();
   if (session.padded_vocab() != vocab) {
-    text += words(
+    text += formatted(
         "; padded vocab %lld -> %lld (%lld dummy tokens)",
         static_cast<long long>(vocab),
         static_cast<long long>(session.padded_vocab()),
@@ -72,7 +72,7 @@ std::string batch_text(const Session& session) {
                                         grouped(*batch.rampup_increment) + " over " +
                                         grouped(*batch.rampup_samples) + " samples to "
                                   : "";
-  return growing + words(
+  return growing + formatted(
                        "%s samples of %s tokens = %s tokens per step, in %lld microbatch%s of %lld",
                        grouped(layout.global()).c_str(),
                        grouped(layout.tokens_per_sample()).c_str(),
@@ -108,8 +108,9 @@ std::string memory_text(const Session& session, const Weights& weights) {
 
 std::string device_text(const Session& session, const DevicePeak& peak) {
   return session.device->summary() +
-         (peak.flops > 0 ? words("; peak %.4g TFLOP/s (%s)", peak.flops / 1e12, peak.source.c_str())
-                         : "; peak not known");
+         (peak.flops > 0
+              ? formatted("; peak %.4g TFLOP/s (%s)", peak.flops / 1e12, peak.source.c_str())
+              : "; peak not known");
 }
 
 std::string precision_text(const Session& session) {
@@ -127,7 +128,7 @@ std::string precision_text(const Session& session) {
   }
   if (recipe.precision == "fp16") {
     const auto& scale = recipe.fp16.loss_scale;
-    text += "; loss scale " + (scale ? words("%g", *scale) : "dynamic") +
+    text += "; loss scale " + (scale ? formatted("%g", *scale) : "dynamic") +
             (cpu ? " (slow: this program has no fp16 kernels of its own for a CPU)" : "");
   }
   if (recipe.precision == "fp8" && cpu) {

@@ -1,8 +1,8 @@
 #pragma once
 /// What a run says of itself before its first step.
 
+#include "core/step/weights.hpp"
 #include "core/train/session.hpp"
-#include "core/train/weights.hpp"
 
 #include <cstdint>
 #include <filesystem>

@@ -1,6 +1,6 @@
 #include "core/train/step_lines.hpp"
 
-#include "core/train/words.hpp"
+#include "core/base/number_text.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -52,7 +52,7 @@ struct Interval {
 };
 
 std::string share_text(double share) {
-  return share > 0 ? words("%.1f%%", 100 * share) : "n/a";
+  return share > 0 ? formatted("%.1f%%", 100 * share) : "n/a";
 }
 
 std::string now_text() {
@@ -65,11 +65,11 @@ std::string now_text() {
   localtime_r(&seconds, &local);
   char text[32];
   std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &local);
-  return words("%s.%06d", text, static_cast<int>(micros));
+  return formatted("%s.%06d", text, static_cast<int>(micros));
 }
 
 std::string z_text(std::optional<double> z) {
-  return z ? words(" (%+.1fz)", *z) : "";
+  return z ? formatted(" (%+.1fz)", *z) : "";
 }
 
 } // namespace
@@ -90,28 +90,28 @@ std::vector<std::string>
 step_fields(const std::vector<StepRecord>& steps, const Rates& rates, const Outlook& outlook) {
   const Interval mean(steps, rates);
   const auto& last = mean.last;
-  std::vector<std::string> fields{words(
+  std::vector<std::string> fields{formatted(
       "step %6lld/%lld", static_cast<long long>(last.step), static_cast<long long>(rates.iterations)
   )};
   for (const auto& loss : mean.losses) {
     fields.push_back(
-        words("%s %.4f", loss.name.c_str(), loss.value) +
+        formatted("%s %.4f", loss.name.c_str(), loss.value) +
         (fields.size() == 1 ? z_text(outlook.loss_z) : "")
     );
   }
   if (mean.skipped > 0) {
-    fields.push_back(words("skipped %td", mean.skipped));
+    fields.push_back(formatted("skipped %td", mean.skipped));
   }
   if (!last.skipped) {
-    fields.push_back(words("grad norm %.3f", last.gradient_norm) + z_text(outlook.norm_z));
+    fields.push_back(formatted("grad norm %.3f", last.gradient_norm) + z_text(outlook.norm_z));
   }
   if (last.loss_scale) {
-    fields.push_back(words("loss scale %g", *last.loss_scale));
+    fields.push_back(formatted("loss scale %g", *last.loss_scale));
   }
-  fields.push_back(words("lr %.3e", last.lr));
-  fields.push_back(words("%.1f ms", 1e3 * mean.seconds));
+  fields.push_back(formatted("lr %.3e", last.lr));
+  fields.push_back(formatted("%.1f ms", 1e3 * mean.seconds));
   fields.push_back(grouped(static_cast<int64_t>(mean.tokens_per_second)) + " tokens/s");
-  fields.push_back(words("%.3f TFLOP/s", mean.flops / 1e12));
+  fields.push_back(formatted("%.3f TFLOP/s", mean.flops / 1e12));
   fields.push_back("MFU " + share_text(mean.share));
   if (last.memory > 0) {
     fields.push_back("mem " + bytes_text(last.memory));
@@ -123,7 +123,7 @@ step_fields(const std::vector<StepRecord>& steps, const Rates& rates, const Outl
 std::string megatron_line(const std::vector<StepRecord>& steps, const Rates& rates) {
   const Interval mean(steps, rates);
   const auto& last = mean.last;
-  std::string text = words(
+  std::string text = formatted(
       " [%s] iteration %8lld/%8lld | consumed samples: %12lld |"
       " elapsed time per iteration (ms): %.1f |"
       " throughput per GPU (TFLOP/s/GPU): %.1f | learning rate: %.6E |"
@@ -138,19 +138,19 @@ std::string megatron_line(const std::vector<StepRecord>& steps, const Rates& rat
       static_cast<long long>(rates.batch(last))
   );
   for (const auto& loss : mean.losses) {
-    text += words(" %s: %.6E |", loss.name.c_str(), loss.value);
+    text += formatted(" %s: %.6E |", loss.name.c_str(), loss.value);
   }
-  text += words(" loss scale: %.1f |", last.loss_scale.value_or(1));
+  text += formatted(" loss scale: %.1f |", last.loss_scale.value_or(1));
   if (!last.skipped) {
-    text += words(" grad norm: %.3f |", last.gradient_norm);
+    text += formatted(" grad norm: %.3f |", last.gradient_norm);
   }
   if (last.num_zeros) {
-    text += words(" num zeros: %.1f |", *last.num_zeros);
+    text += formatted(" num zeros: %.1f |", *last.num_zeros);
   }
   if (last.params_norm) {
-    text += words(" params norm: %.3f |", *last.params_norm);
+    text += formatted(" params norm: %.3f |", *last.params_norm);
   }
-  return text + words(
+  return text + formatted(
                     " number of skipped iterations: %3td |"
                     " number of nan iterations: %3td | tokens/s: %.1f | TFLOP/s: %.3f | MFU: %s |",
                     mean.skipped,

@@ -1,7 +1,7 @@
 #include "core/train/tensorboard.hpp"
 
+#include "core/base/number_text.hpp"
 #include "core/formats/event_file.hpp"
-#include "core/train/words.hpp"
 #include "megahost/error.hpp"
 
 #include <unistd.h>
@@ -35,7 +35,7 @@ std::string file_name(const fs::path& folder) {
   }
   std::array<char, 65> host{};
   gethostname(host.data(), host.size() - 1);
-  return prefix + words("%010lld.%s.%d.0", second, host.data(), static_cast<int>(getpid()));
+  return prefix + formatted("%010lld.%s.%d.0", second, host.data(), static_cast<int>(getpid()));
 }
 
 using Scalars = std::vector<EventScalar>;

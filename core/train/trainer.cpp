@@ -1,16 +1,17 @@
+#include "core/train/trainer.hpp"
+
+#include "core/base/number_text.hpp"
+#include "core/base/text.hpp"
 #include "core/kernels/caching_allocator.hpp"
 #include "core/kernels/level.hpp"
+#include "core/kernels/processor.hpp"
 #include "core/recipe/changes.hpp"
-#include "core/recipe/text.hpp"
+#include "core/step/deterministic.hpp"
+#include "core/step/parameter_groups.hpp"
 #include "core/train/closing.hpp"
-#include "core/train/deterministic.hpp"
 #include "core/train/evaluate.hpp"
-#include "core/train/parameter_groups.hpp"
-#include "core/train/processor.hpp"
 #include "core/train/resume.hpp"
 #include "core/train/start_block.hpp"
-#include "core/train/training.hpp"
-#include "core/train/words.hpp"
 #include "megahost/error.hpp"
 #include "megahost/random.hpp"
 
@@ -220,7 +221,7 @@ void Trainer::save(int64_t keep) {
   progress_.guards = guards_.state();
   save_checkpoint(*format_, folder_, progress_, *weights_, keep, notes, ranks_);
   saved_step_ = progress_.step;
-  log_->line(words(
+  log_->line(formatted(
       "step %6lld/%lld | saved in %s | %.0f ms",
       static_cast<long long>(progress_.step),
       static_cast<long long>(iterations_),
@@ -284,13 +285,13 @@ NextCommand Trainer::train_on() const {
       rates_of_longer_run(recipe, *session_->schedule, updates_done(), longer, host_);
   if (rates.kept > 0 && rates.recipe > 1.01 * rates.kept) {
     next.options += " --set lr_schedule.on_resume=checkpoint";
-    next.comment += words(
+    next.comment += formatted(
         ", at the last learning rate, %.2e; the longer schedule would begin at %.2e",
         rates.kept,
         rates.recipe
     );
   } else if (rates.recipe > 1.01 * rates.kept) {
-    next.comment += words(
+    next.comment += formatted(
         "; the learning rate goes up from %.2e to %.2e, as the schedule is longer then",
         rates.kept,
         rates.recipe

@@ -1,79 +1,106 @@
 #pragma once
-/// A training run from its recipe to its last line.
-///
-///   mh::TrainSummary summary = mh::train(recipe, host, {.resume = true}, output);
+/// The trainer behind `train`: its construction and the run of its steps are in trainer.cpp, a
+/// single step and what the guards do about a bad one in trainer_step.cpp.
 
-#include "core/mesh/processes.hpp"
-#include "core/train/output.hpp"
+#include "core/base/seconds.hpp"
+#include "core/mesh/agree.hpp"
+#include "core/step/batches.hpp"
+#include "core/step/nan_watch.hpp"
+#include "core/step/update_schedule.hpp"
+#include "core/step/weights.hpp"
+#include "core/train/checkpointing.hpp"
+#include "core/train/closing.hpp"
+#include "core/train/guards.hpp"
 #include "core/train/profile.hpp"
+#include "core/train/run_folder.hpp"
+#include "core/train/run_log.hpp"
 #include "core/train/session.hpp"
-#include "megahost/export.hpp"
-#include "megahost/host.hpp"
-#include "megahost/recipe.hpp"
+#include "core/train/signals.hpp"
+#include "core/train/start_block.hpp"
+#include "core/train/train.hpp"
 
-#include <cstdint>
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
-#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace mh {
 
-/// Whether a run goes on from the newest whole checkpoint in its folder.
-enum class Resume : uint8_t {
-  no,
-  yes,   ///< refused where there is none
-  if_any ///< a new run begins where there is none: for launchers that start a run again
+/// Of the ranks that do not speak.
+class Silence : public Output {
+public:
+  void line(const std::string&) override {}
 };
 
-struct TrainOptions {
-  Resume resume = Resume::no;
-  /// Keys and sections of the recipe that a resumed run may have otherwise than its checkpoint,
-  /// though they decide its numbers.
-  std::vector<std::string> allow_change{};
-  bool closing = true; ///< curve, sample and suggestions at the end
-  std::string
-      recipe_text{}; ///< the resolved recipe with origins, kept in the run folder as recipe.toml
-  std::string program = "megahost"; ///< how the user called the program, for suggestions
-  /// How the user told the recipe: {"a.lua", "--set", "train.iters=9"}; empty: the run's own copy.
-  std::vector<std::string> recipe_words{};
-  bool debug = false;                   ///< names the first operation that makes a NaN or Inf
-  std::optional<StepRange> profile{};   ///< steps to profile, into folder `profile` of the run
-  const Processes* processes = nullptr; ///< of the run; null: this process is alone
-  const Mesh* mesh = nullptr; ///< of a run whose ranks are threads; its plugins were opened before
-  bool checking = false;      ///< ranks compare at layers' boundaries what they should agree on
-  /// What a step would take, for policies that go by it and to hold the first step against; empty:
-  /// nobody knows.
-  StepPeak step_peak{};
-  std::function<void()> started{}; ///< called on every rank when its set-up is over
-  /// FLOP/s that products of a type reach on this CPU, measured; null: nobody measures.
-  std::function<double(at::ScalarType)> measured_peak{};
-  /// The float32 GEMM of this machine (`ops::gemm_choice_of`), asked on rank 0 for all; null: own.
-  std::function<std::string()> gemm{};
-  /// Fills the parameters of a new run, and says from where; null: they are random. All ranks call
-  /// it, and either none of them throws or all do.
-  std::function<std::string(Session&)> weights{};
-};
+class Trainer {
+public:
+  Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output);
+  TrainSummary run();
 
-struct TrainSummary {
-  int64_t step = 0;
-  std::string reason; ///< "finished", "train.exit_minutes", "train.exit_iters", "SIGTERM", "SIGINT"
-  std::filesystem::path folder;
-  std::optional<double> loss; ///< of the last step
-  std::optional<double> validation_loss;
-};
+private:
+  [[nodiscard]] std::string stop_reason() const;
+  void steps(TrainSummary& summary);
+  [[nodiscard]] NextCommand train_on() const;
+  void say_how_to_resume();
+  void show_profile();
+  [[nodiscard]] int64_t planned_peak();
+  void show_peak();
+  void step();
+  [[noreturn]] void stop_at(const std::string& why);
+  void rewind(const std::string& why);
+  void open_log();
+  [[nodiscard]] std::string samples_text() const;
+  [[nodiscard]] std::string origin();
+  [[nodiscard]] std::optional<double> weights_norm() const;
+  void resume(std::vector<std::string>& notes);
+  std::optional<Progress> load(std::vector<std::string>& notes, const AcceptCheckpoint& accept);
+  void restore(const Progress& saved);
 
-/// Trains. Every rank calls it; rank 0 speaks and keeps the run's folder. A fresh run takes the
-/// recipe's run folder, or the first free one of DIR-2, DIR-3, ... if that holds a run already; a
-/// resumed one takes the last of them, and writes nothing there before its checkpoint is found to
-/// be of the same recipe (core/train/resume.hpp).
-///
-/// Throws:  mh::Error with exit code 6 when loss or gradients are no finite numbers (the state
-/// before that
-///          step is saved), 5 if the last checkpoint cannot be written, and what building the run
-///          throws
-[[nodiscard]] MH_API TrainSummary
-train(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output);
+  [[nodiscard]] int64_t next_sample() const {
+    return progress_.samples + guards_.skipped_samples();
+  }
+
+  /// Steps without an update move no schedule.
+  [[nodiscard]] Completed updates_done() const {
+    const int64_t skipped = guards_.skipped();
+    const int64_t samples = progress_.samples - skipped * session_->recipe.batch.global;
+    return {progress_.step - skipped, std::max<int64_t>(0, samples)};
+  }
+
+  void evaluate();
+  void save(int64_t keep);
+  void save_or_warn(int64_t keep);
+
+  [[nodiscard]] bool due(int64_t interval) const {
+    return interval > 0 && progress_.step % interval == 0;
+  }
+
+  Host& host_;
+  const TrainOptions& options_;
+  Output& output_;
+  Silence silence_;
+  StopSignals signals_;
+  Clock::time_point start_ = Clock::now();
+  std::unique_ptr<Session> session_;
+  Ranks ranks_; // of the whole run
+  std::unique_ptr<CheckpointFormat> format_;
+  std::filesystem::path folder_; // of the run, the same on every rank
+  std::unique_ptr<FileLock> lock_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<Prefetcher> data_;
+  Guards guards_;
+  std::unique_ptr<NanWatch> watch_; // null unless --debug
+  std::unique_ptr<RunLog> log_;
+  Progress progress_;
+  DevicePeak peak_;
+  int64_t iterations_;
+  Profile profile_;
+  bool first_step_ = true; // of this start
+  int64_t saved_step_ = -1;
+  int64_t evaluated_step_ = -1;
+};
 
 } // namespace mh

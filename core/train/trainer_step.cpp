@@ -1,9 +1,9 @@
 // One step of a run, and what becomes of the run when the step's numbers are no good.
 
+#include "core/base/number_text.hpp"
 #include "core/kernels/caching_allocator.hpp"
 #include "core/train/start_block.hpp"
-#include "core/train/training.hpp"
-#include "core/train/words.hpp"
+#include "core/train/trainer.hpp"
 #include "megahost/error.hpp"
 #include "megahost/random.hpp"
 
@@ -184,7 +184,7 @@ void Trainer::rewind(const std::string& why) {
   for (const auto& note : notes) {
     log_->line(note);
   }
-  log_->line(words(
+  log_->line(formatted(
       "%s; rewound to the checkpoint of step %lld, data go on at sample %lld",
       why.c_str(),
       static_cast<long long>(saved->step),

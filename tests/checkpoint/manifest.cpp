@@ -1,4 +1,4 @@
-#include "core/checkpoint/manifest.hpp"
+#include "core/formats/manifest.hpp"
 
 #include "core/formats/crc32c.hpp"
 #include "megahost/error.hpp"

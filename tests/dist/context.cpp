@@ -1,7 +1,7 @@
 // Context parallelism, each method, against one rank: with windows, documents, a rank whose tokens
 // are all masked, dropout, recompute, and other strategies beside it.
 
-#include "core/train/trial.hpp"
+#include "core/conformance/layout_trial.hpp"
 #include "megahost/error.hpp"
 #include "tests/dist/small_recipe.hpp"
 

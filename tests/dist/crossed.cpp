@@ -10,7 +10,7 @@
 #include "core/plan/stage_record.hpp"
 #include "core/train/devices.hpp"
 #include "core/train/session.hpp"
-#include "core/train/trainer.hpp"
+#include "core/train/train.hpp"
 #include "megahost/error.hpp"
 #include "tests/dist/random_recipes.hpp"
 #include "tests/plan/machine.hpp"
@@ -211,7 +211,9 @@ int try_file(Trials& trials, const char* path) {
 }
 
 void report(Trials& trials, const Settings& settings, const std::string& words, int64_t number) {
-  std::printf("\nFAILED: %s\n%s\nlooking for less that fails\n", words.c_str(), toml(settings).c_str());
+  std::printf(
+      "\nFAILED: %s\n%s\nlooking for less that fails\n", words.c_str(), toml(settings).c_str()
+  );
   std::fflush(stdout);
   const Settings least = shrunk(trials, settings, words);
   const fs::path file = trials.current().string() + "." + std::to_string(number);

@@ -1,7 +1,7 @@
 // Mixtures of experts under layouts, both dispatchers, against one rank.
 
+#include "core/conformance/layout_trial.hpp"
 #include "core/mesh/threads.hpp"
-#include "core/train/trial.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/experts.hpp"
 #include "megahost/strategy.hpp"
@@ -226,8 +226,9 @@ TEST_CASE("ranks whose experts no token chooses") {
   const Rules none;
   const auto one = all_to_one(Mesh(), none, x);
   for (const char* dispatch : {"all_to_all", "all_gather"}) {
-    const auto strategy =
-        small_host().make<Strategy>("expert", Table{{"expert_dispatch", dispatch}}, Strategy::Args{});
+    const auto strategy = small_host().make<Strategy>(
+        "expert", Table{{"expert_dispatch", dispatch}}, Strategy::Args{}
+    );
     run_ranks({.dp = 4, .ep = 4}, [&](const Mesh& mesh) {
       Rules rules;
       strategy->rules(rules);

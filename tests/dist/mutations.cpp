@@ -1,7 +1,7 @@
 // Each collective of a training step is dropped in turn, conversions and sums of gradients alike:
 // every one is missed by somebody, who names what differs.
 
-#include "core/train/trial.hpp"
+#include "core/conformance/layout_trial.hpp"
 #include "megahost/error.hpp"
 #include "tests/dist/small_recipe.hpp"
 

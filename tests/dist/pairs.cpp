@@ -2,8 +2,8 @@
 // with dropout and a tied output, and a Llama, with and without recompute; and combinations of more
 // strategies on eight ranks.
 
+#include "core/conformance/layout_trial.hpp"
 #include "core/recipe/sections.hpp"
-#include "core/train/trial.hpp"
 #include "megahost/error.hpp"
 #include "tests/dist/small_recipe.hpp"
 

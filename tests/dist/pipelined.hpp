@@ -2,10 +2,10 @@
 // A model on ranks as threads, through a pipeline, with everything that is compared.
 
 #include "core/mesh/threads.hpp"
-#include "megahost/pipeline_layout.hpp"
-#include "core/train/stages.hpp"
-#include "core/train/step.hpp"
+#include "core/step/stages.hpp"
+#include "core/step/step.hpp"
 #include "megahost/model.hpp"
+#include "megahost/pipeline_layout.hpp"
 #include "plugins/parallel/pipeline/orders.hpp"
 #include "tests/dist/whole.hpp"
 

@@ -2,7 +2,7 @@
 /// Recipes drawn at random from the schema: sound small ones with a few options of any section set
 /// to other values, and a layout. Options that are added to a schema are drawn without a word here.
 
-#include "core/host/catalogue.hpp"
+#include "core/plugin/catalogue.hpp"
 #include "core/recipe/layouts.hpp"
 #include "core/recipe/load.hpp"
 #include "core/recipe/resolve.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 /// The small models that `megahost check` trains, for tests of layouts.
 
-#include "core/host/catalogue.hpp"
+#include "core/plugin/catalogue.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/layouts.hpp"
 #include "core/recipe/resolve.hpp"

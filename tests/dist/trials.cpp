@@ -1,6 +1,6 @@
 // What `megahost check` allows a layout to differ by.
 
-#include "core/train/trial.hpp"
+#include "core/conformance/layout_trial.hpp"
 
 #include <ATen/ops/full.h>
 

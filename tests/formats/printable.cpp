@@ -1,4 +1,4 @@
-#include "core/formats/printable.hpp"
+#include "core/base/printable.hpp"
 
 #include <doctest/doctest.h>
 

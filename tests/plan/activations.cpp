@@ -2,8 +2,8 @@
 // 4 (16 bits): once with that paper's attention, which keeps all its scores, and masks that are
 // kept; once as the program is, with what it does not keep by name.
 
-#include "core/host/catalogue.hpp"
 #include "core/plan/stage_record.hpp"
+#include "core/plugin/catalogue.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/resolve.hpp"
 #include "core/train/devices.hpp"

@@ -1,7 +1,7 @@
 // Plans of what others have measured and published, row by row: published, predicted, difference.
 
-#include "core/host/catalogue.hpp"
 #include "core/plan/plan.hpp"
+#include "core/plugin/catalogue.hpp"
 #include "core/recipe/load.hpp"
 #include "core/recipe/resolve.hpp"
 #include "tests/dist/small_recipe.hpp"

@@ -2,8 +2,8 @@
 
 #include "core/plan/short_stages.hpp"
 
-#include "core/host/catalogue.hpp"
 #include "core/mesh/layout.hpp"
+#include "core/plugin/catalogue.hpp"
 #include "core/recipe/load.hpp"
 #include "core/recipe/resolve.hpp"
 #include "tests/dist/small_recipe.hpp"

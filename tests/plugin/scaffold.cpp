@@ -1,4 +1,4 @@
-#include "core/host/scaffold.hpp"
+#include "core/cli/scaffold.hpp"
 
 #include "megahost/error.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/recipe/problem.hpp"
+#include "core/language/problem.hpp"
 #include "fixture.hpp"
 
 #include <doctest/doctest.h>

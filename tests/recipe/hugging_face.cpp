@@ -1,6 +1,6 @@
 // config.json and fields, by a mapping that is made up: what real ones say is in suite parity.
 
-#include "core/recipe/import/hugging_face.hpp"
+#include "core/import/hugging_face.hpp"
 
 #include "fixture.hpp"
 

@@ -1,8 +1,8 @@
-#include "core/recipe/import/import.hpp"
+#include "core/import/import.hpp"
 
+#include "core/import/shell_value.hpp"
+#include "core/recipe/arguments.hpp"
 #include "core/recipe/commands.hpp"
-#include "core/recipe/import/arguments.hpp"
-#include "core/recipe/import/shell_value.hpp"
 #include "core/recipe/sections.hpp"
 #include "fixture.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/recipe/read.hpp"
+#include "core/language/read.hpp"
 #include "fixture.hpp"
 
 #include <doctest/doctest.h>

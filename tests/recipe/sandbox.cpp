@@ -1,4 +1,4 @@
-#include "core/recipe/read.hpp"
+#include "core/language/read.hpp"
 #include "fixture.hpp"
 
 #include <doctest/doctest.h>
@@ -118,8 +118,7 @@ TEST_CASE("a recipe sees the names of lua_globals.txt and no others") {
       end
     end
     add("", _ENV)
-    return { names = names })"
-  );
+    return { names = names })");
   std::set<std::string> seen;
   for (const Value& name : tree.find("names")->as_array()) {
     seen.insert(name.as_string());

@@ -1,7 +1,7 @@
 #include "megahost/schema.hpp"
 
-#include "core/recipe/problem.hpp"
-#include "core/recipe/text.hpp"
+#include "core/base/text.hpp"
+#include "core/language/problem.hpp"
 #include "fixture.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-#include "core/train/sample_arrays.hpp"
+#include "core/step/sample_arrays.hpp"
 #include "megahost/error.hpp"
 #include "tiny.hpp"
 

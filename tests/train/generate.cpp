@@ -3,7 +3,7 @@
 
 #include "core/train/generate.hpp"
 
-#include "core/recipe/text.hpp"
+#include "core/base/text.hpp"
 #include "core/train/devices.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/decoder.hpp"

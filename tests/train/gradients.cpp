@@ -1,7 +1,7 @@
 // Gradients over ranks: buckets, and parts that `zero` deals out, against plain sums of whole
 // leaves.
 
-#include "core/train/gradients.hpp"
+#include "core/step/gradients.hpp"
 
 #include "core/kernels/counting_allocator.hpp"
 #include "core/mesh/silent.hpp"

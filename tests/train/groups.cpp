@@ -1,8 +1,8 @@
 // Parameters that are trained in another way than the rest, and what an optimizer's state takes.
 
 #include "core/kernels/counting_allocator.hpp"
-#include "core/train/parameter_groups.hpp"
-#include "core/train/weights.hpp"
+#include "core/step/parameter_groups.hpp"
+#include "core/step/weights.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/experts.hpp"
 #include "tiny.hpp"

@@ -2,7 +2,7 @@
 
 #include "core/train/guards.hpp"
 
-#include "core/train/loss_scale.hpp"
+#include "core/step/loss_scale.hpp"
 
 #include <doctest/doctest.h>
 

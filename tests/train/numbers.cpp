@@ -1,7 +1,7 @@
 // Which operation made a NaN; what is not deterministic.
 
-#include "core/train/deterministic.hpp"
-#include "core/train/nan_watch.hpp"
+#include "core/step/deterministic.hpp"
+#include "core/step/nan_watch.hpp"
 #include "megahost/device.hpp"
 #include "megahost/error.hpp"
 #include "tiny.hpp"

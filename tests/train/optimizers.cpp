@@ -2,7 +2,7 @@
 // ranks have split a matrix.
 
 #include "core/mesh/threads.hpp"
-#include "core/train/weights.hpp"
+#include "core/step/weights.hpp"
 #include "megahost/model.hpp"
 #include "megahost/nn/decoder.hpp"
 #include "megahost/optimizer.hpp"

@@ -1,4 +1,4 @@
-#include "core/train/update_schedule.hpp"
+#include "core/step/update_schedule.hpp"
 #include "megahost/lr_schedule.hpp"
 #include "megahost/recompute.hpp"
 #include "megahost/strategy.hpp"

@@ -1,9 +1,9 @@
 #include "core/train/run_log.hpp"
 
-#include "core/recipe/text.hpp"
+#include "core/base/number_text.hpp"
+#include "core/base/text.hpp"
 #include "core/train/run_folder.hpp"
 #include "core/train/signals.hpp"
-#include "core/train/words.hpp"
 #include "megahost/error.hpp"
 
 #include <doctest/doctest.h>

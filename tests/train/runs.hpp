@@ -3,7 +3,7 @@
 
 #include "core/checkpoint/built_in.hpp"
 #include "core/train/devices.hpp"
-#include "core/train/trainer.hpp"
+#include "core/train/train.hpp"
 #include "megahost/corpus.hpp"
 #include "megahost/error.hpp"
 #include "megahost/host.hpp"

@@ -1,7 +1,7 @@
 // Every schedule over many sizes: proved, in its memory, with the bubble that its paper says;
 // faulty lists are refused, and the fault is named.
 
-#include "core/train/schedule.hpp"
+#include "core/step/pipeline_lists.hpp"
 #include "megahost/error.hpp"
 #include "plugins/parallel/pipeline/orders.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/train/weights.hpp"
+#include "core/step/weights.hpp"
 #include "megahost/error.hpp"
 #include "megahost/recompute.hpp"
 #include "tiny.hpp"

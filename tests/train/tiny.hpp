@@ -1,9 +1,9 @@
 #pragma once
 /// A small decoder and a corpus of made-up tokens, without plugins.
 
-#include "core/train/batches.hpp"
-#include "core/train/gradients.hpp"
-#include "core/train/step.hpp"
+#include "core/step/batches.hpp"
+#include "core/step/gradients.hpp"
+#include "core/step/step.hpp"
 #include "megahost/corpus.hpp"
 #include "megahost/model.hpp"
 #include "megahost/nn/decoder.hpp"

@@ -11,6 +11,7 @@
 /// it is known. They read the tree by key, and report what does not go together.
 
 #include "megahost/export.hpp"
+#include "megahost/facts.hpp"
 #include "megahost/mesh_shape.hpp"
 #include "megahost/schema.hpp"
 #include "megahost/value.hpp"
@@ -21,14 +22,6 @@
 #include <vector>
 
 namespace mh {
-
-/// What a recipe may ask of the machine, which a Lua recipe sees as `machine`; and what is done
-/// with it.
-struct Facts {
-  bool bf16 = false;  ///< the CPU multiplies bf16 (avx512_bf16 or amx_bf16)
-  int64_t world = 1;  ///< ranks, for parallel.data = "auto"
-  bool trains = true; ///< false: only evaluated, so that no share of the data need be for training
-};
 
 /// A recipe's sections with the fields of the plugins that are known; "" is the top level.
 using SectionSchemas = std::map<std::string, Schema, std::less<>>;

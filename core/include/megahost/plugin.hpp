@@ -68,7 +68,7 @@ struct mh_plugin {
   void (*register_all)(mh::Registry&);
 };
 
-/// The pin. Its name spells the tag; only a host of the same tag defines it (core/host/pin.cpp).
+/// The pin. Its name spells the tag; only a host of the same tag defines it (core/plugin/pin.cpp).
 extern MH_API const char MH_PIN;
 
 /// A library exports it only where it was compiled without -fvisibility=hidden.

@@ -1,0 +1,32 @@
+#include "core/base/printable.hpp"
+
+#include <algorithm>
+
+namespace mh {
+
+std::string printable(std::string_view name) {
+  constexpr size_t kLongest = 80;
+  constexpr const char* kHex = "0123456789abcdef";
+  std::string text = "\"";
+  for (const char c : name.substr(0, kLongest)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      text += {'\\', c};
+    } else if (byte < 0x20 || byte > 0x7E) {
+      text += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    } else {
+      text += c;
+    }
+  }
+  return text + (name.size() > kLongest ? "...\"" : "\"");
+}
+
+bool is_file_name(std::string_view name) {
+  constexpr size_t kLongest = 255;
+  return !name.empty() && name.size() <= kLongest && name != "." && name != ".." &&
+         std::none_of(name.begin(), name.end(), [](char c) {
+           return c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
+         });
+}
+
+} // namespace mh

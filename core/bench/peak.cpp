@@ -1,0 +1,101 @@
+/// The peak of this CPU, which no data sheet tells: the best that any start has measured.
+
+#include "core/base/folders.hpp"
+#include "core/bench/machine.hpp"
+#include "core/kernels/gemm.hpp"
+#include "core/kernels/ops.hpp"
+#include "core/recipe/commands.hpp"
+#include "core/storage/file_system.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
+namespace mh {
+
+namespace {
+
+/// FLOP/s of the best product within so many seconds, LibTorch's or ours.
+double short_product_rate(at::ScalarType type, double longest) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int64_t kSide = 1024;
+  ops::ensure_registered();
+  const at::NoGradGuard no_grad;
+  const at::Tensor a = at::ones({kSide, kSide}, type);
+  at::Tensor c = at::ones({kSide, kSide}, type);
+  const auto seconds_since = [](Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  double shortest = 0;
+  const auto time = [&](const auto& product) {
+    const auto begin = Clock::now();
+    product();
+    const double seconds = seconds_since(begin);
+    shortest = shortest == 0 ? seconds : std::min(shortest, seconds);
+  };
+  for (const auto begin = Clock::now(); shortest == 0 || seconds_since(begin) < longest;) {
+    time([&] { at::mm_out(c, a, a); });
+    time([&] { c = ops::product(a, a); });
+  }
+  return 2.0 * kSide * kSide * kSide / shortest;
+}
+
+/// The peaks that are known, by processor and type; none where the file is no table.
+Table known_peaks(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) {
+    return {};
+  }
+  try {
+    return read_toml(read_source(file, file.string())).as_table();
+  } catch (const std::exception&) { // somebody has changed it: it is written anew
+    return {};
+  }
+}
+
+} // namespace
+
+double measured_peak(at::ScalarType type, int64_t ranks) {
+  const bool bf16 = type == at::kBFloat16;
+  const auto calibrated = ranks == 1 ? calibrated_cpu() : std::nullopt;
+  const double rate = !calibrated ? 0
+                      : bf16      ? calibrated->hardware.bf16_tflops
+                                  : calibrated->hardware.fp32_tflops;
+  if (rate > 0) {
+    return 1e12 * rate;
+  }
+  const auto folder = user_folder();
+  const auto file = folder ? *folder / "peaks.toml" : std::filesystem::path();
+  const std::string key = processor_text() + ", " + std::to_string(ranks) +
+                          (ranks == 1 ? " rank" : " ranks") + (bf16 ? ", bf16" : ", fp32");
+  Table peaks = folder ? known_peaks(file) : Table();
+  const Value* known = peaks.find(key);
+  const bool is_known = known != nullptr && known->is_number() && known->as_number() > 0;
+  const double before = is_known ? 1e9 * known->as_number() : 0;
+  // A first start may meet a busy machine, so later ones look again, shortly.
+  const double measured =
+      short_product_rate(bf16 ? at::kBFloat16 : at::kFloat, is_known ? 0.05 : 0.3);
+  if (measured < 1.01 * before) {
+    return before;
+  }
+  peaks.set(key, measured / 1e9);
+  if (folder) {
+    try {
+      std::filesystem::create_directories(*folder);
+      replace_file(
+          file.string(),
+          "# GFLOP/s of products on this machine, the best that a run's start has measured.\n" +
+              toml_text(peaks)
+      );
+    } catch (const std::exception&) { // the next start measures again
+    }
+  }
+  return measured;
+}
+
+} // namespace mh

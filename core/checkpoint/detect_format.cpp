@@ -1,0 +1,106 @@
+#include "core/checkpoint/detect_format.hpp"
+
+#include "core/nn/plugin_call.hpp"
+#include "core/base/text.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+namespace mh {
+
+namespace {
+
+constexpr const char* kWhichFolder = "give the folder that megahost run named";
+
+/// Those that can be made without options: nobody gives any to a folder that is read.
+std::vector<FolderFormat> known_formats(Host& host) {
+  std::vector<FolderFormat> formats;
+  for (const Registry::Entry* entry : host.known(Kind::checkpoint_format)) {
+    const auto& fields = entry->schema.fields;
+    if (std::none_of(fields.begin(), fields.end(), [](const Field& f) { return f.required; })) {
+      formats.push_back(
+          {entry->name,
+           Registry::make<CheckpointFormat>(*entry, Table(), {.storage = host.storage()})}
+      );
+    }
+  }
+  return formats;
+}
+
+bool detects(const FolderFormat& one, const Path& folder) {
+  return in_plugin(*one.format, "detect", [&] { return one.format->detect(folder); });
+}
+
+std::string with_article(const std::string& noun) {
+  return (std::string_view("aeiouAEIOU").find(noun.front()) == std::string_view::npos ? "a " : "an "
+         ) +
+         noun;
+}
+
+/// "a run folder (no checkpoints/)".
+std::string lacking(const FolderFormat& one) {
+  return with_article(one.format->about()) + " (no " + one.format->mark() + ")";
+}
+
+[[noreturn]] void refuse_unknown(const Path& folder, const std::vector<FolderFormat>& formats) {
+  std::string text = folder.string() + (formats.size() > 1 ? " is neither " : " is not ");
+  for (size_t i = 0; i < formats.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == formats.size() ? " nor " : ", ") + lacking(formats[i]);
+  }
+  throw Error(text, kWhichFolder, exit_code::data);
+}
+
+std::optional<FolderFormat> only_one(const Path& folder, std::vector<FolderFormat> formats) {
+  std::erase_if(formats, [&](const FolderFormat& one) { return !detects(one, folder); });
+  if (formats.size() > 1) {
+    std::vector<std::string> names;
+    for (const FolderFormat& one : formats) {
+      names.push_back(one.name);
+    }
+    throw Error(
+        folder.string() + " could be read in several formats: " + join(names),
+        "--weights-format NAME says which",
+        exit_code::data
+    );
+  }
+  return formats.empty() ? std::nullopt : std::optional(std::move(formats.front()));
+}
+
+} // namespace
+
+std::optional<FolderFormat> find_format(const Path& folder, Host& host) {
+  return only_one(folder, known_formats(host));
+}
+
+std::optional<std::string> config_of(const Path& folder, Host& host) {
+  for (const FolderFormat& one : known_formats(host)) {
+    auto text = detects(one, folder)
+                    ? in_plugin(*one.format, "config", [&] { return one.format->config(folder); })
+                    : std::nullopt;
+    if (text) {
+      return text;
+    }
+  }
+  return std::nullopt;
+}
+
+FolderFormat format_of(const Path& folder, Host& host, const std::string& named) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored) && host.storage().list(folder).empty()) {
+    throw Error("there is no folder " + folder.string(), kWhichFolder, exit_code::data);
+  }
+  if (!named.empty()) {
+    FolderFormat one{
+        named, host.make<CheckpointFormat>(named, Table(), {.storage = host.storage()})};
+    if (!detects(one, folder)) {
+      throw Error(folder.string() + " is not " + lacking(one), kWhichFolder, exit_code::data);
+    }
+    return one;
+  }
+  if (auto found = find_format(folder, host)) {
+    return std::move(*found);
+  }
+  refuse_unknown(folder, known_formats(host));
+}
+
+} // namespace mh

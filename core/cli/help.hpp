@@ -1,0 +1,25 @@
+#pragma once
+/// What --help and help print, from the table of commands and the topics.
+
+#include "core/cli/command.hpp"
+#include "core/cli/topics.hpp"
+#include "core/draw/terminal.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace mh {
+
+/// The overview: what the program is, first steps, commands by group.
+[[nodiscard]] std::string overview(const Terminal& terminal);
+
+/// One command: usage, arguments, options, examples.
+[[nodiscard]] std::string help(const Command& command, const Terminal& terminal);
+
+/// The commands that begin with `group`, "recipe": one line each.
+[[nodiscard]] std::string group_help(std::string_view group, const Terminal& terminal);
+
+/// A concept's page.
+[[nodiscard]] std::string topic_help(const Topic& topic, const Terminal& terminal);
+
+} // namespace mh

@@ -1,0 +1,147 @@
+#include "core/cli/main/parse.hpp"
+
+#include "core/base/text.hpp"
+#include "core/recipe/sections.hpp"
+#include "core/recipe/terms.hpp"
+#include "megahost/error.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+
+namespace mh {
+
+namespace {
+
+std::string see_help(const Command& command) {
+  return "see megahost " + command.name + " --help";
+}
+
+/// "write --set optimizer.lr=1e-3", for `--lr`, `--optimizer.lr=1e-3` and `optimizer.lr=1e-3`;
+/// empty where that is not what was meant.
+std::string as_setting(const Command& command, const std::string& word) {
+  const bool sets =
+      std::any_of(command.options.begin(), command.options.end(), [](const Option& option) {
+        return option.name == "--set";
+      });
+  const size_t begin = std::min(word.find_first_not_of('-'), word.size());
+  const size_t equals = word.find('=');
+  const std::string key = word.substr(begin, equals - begin);
+  const std::string value = equals == std::string::npos ? "=VALUE" : word.substr(equals);
+  if (!sets || (begin == 0 && equals == std::string::npos)) {
+    return "";
+  }
+  if (const auto meaning = meaning_of(key, core_schemas()); meaning && !meaning->key.empty()) {
+    return "write --set " + meaning->key + value;
+  }
+  return key.find('.') == std::string::npos ? "" : "write --set " + key + value;
+}
+
+[[noreturn]] void refuse_extra(const Command& command, const std::string& word) {
+  const std::string setting = as_setting(command, word);
+  if (!word.starts_with("-")) {
+    throw Error(
+        "megahost " + command.name + " takes no further word \"" + word + "\"",
+        setting.empty() ? see_help(command) : setting
+    );
+  }
+  std::vector<std::string> known;
+  for (const Option& option : command.options) {
+    known.push_back(option.name);
+  }
+  const auto meant = nearest(word.substr(0, word.find('=')), known);
+  throw Error(
+      "megahost " + command.name + " has no option " + word,
+      !setting.empty() ? setting
+      : meant          ? "did you mean " + *meant + "? " + see_help(command)
+                       : see_help(command)
+  );
+}
+
+} // namespace
+
+Named named_command(const std::vector<std::string>& words) {
+  if (words.size() >= 2) {
+    if (const Command* command = find_command(words[0] + " " + words[1])) {
+      return {command, 2};
+    }
+  }
+  if (!words.empty()) {
+    if (const Command* command = find_command(words[0])) {
+      return {command, 1};
+    }
+  }
+  return {};
+}
+
+Invocation parse(const Command& command, const std::vector<std::string>& words) {
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras();
+  std::vector<std::string> arguments(command.arguments.size()), several;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& name = command.arguments[i].name;
+    if (name.ends_with("...")) {
+      app.add_option(name.substr(0, name.size() - 3), several)->required();
+      arguments.pop_back();
+    } else {
+      const bool optional = name.starts_with("[");
+      app.add_option(optional ? name.substr(1, name.size() - 2) : name, arguments[i])
+          ->required(!optional);
+    }
+  }
+  std::vector<std::vector<std::string>> values(command.options.size());
+  std::vector<CLI::Option*> options;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Option& option = command.options[i];
+    if (option.value.empty()) {
+      options.push_back(app.add_flag(option.name));
+      continue;
+    }
+    options.push_back(app.add_option(option.name, values[i]));
+    options.back()->type_size(1)->allow_extra_args(false);
+    if (option.repeatable) {
+      options.back()->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    }
+  }
+  try {
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  } catch (const CLI::ParseError& error) {
+    throw Error("megahost " + command.name + ": " + error.what(), see_help(command));
+  }
+  if (const auto extra = app.remaining(); !extra.empty()) {
+    refuse_extra(command, extra.front());
+  }
+
+  std::erase(arguments, ""); // left out
+  arguments.insert(arguments.end(), several.begin(), several.end());
+  Invocation invocation{.command = command.name, .arguments = std::move(arguments), .options = {}};
+  for (size_t i = 0; i < options.size(); ++i) {
+    const Option& option = command.options[i];
+    if (options[i]->count() == 0) {
+      continue;
+    }
+    if (option.value.empty()) { // a flag, or --flag=CHOICE
+      for (const std::string& value : options[i]->results()) {
+        if (value != "true") {
+          values[i].push_back(value);
+        }
+      }
+    }
+    for (const std::string& value : values[i]) {
+      if (option.value.empty() && option.choices.empty()) {
+        throw Error(option.name + " takes no value, found \"" + value + "\"", see_help(command));
+      }
+      if (!option.choices.empty() &&
+          std::find(option.choices.begin(), option.choices.end(), value) == option.choices.end()) {
+        throw Error(
+            option.name + " " + value + " is not one of " + join(option.choices), see_help(command)
+        );
+      }
+    }
+    invocation.options[option.name] = values[i];
+  }
+  return invocation;
+}
+
+} // namespace mh

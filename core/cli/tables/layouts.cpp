@@ -1,0 +1,159 @@
+// Commands about layouts of ranks.
+
+#include "core/cli/tables/tables.hpp"
+
+namespace mh {
+
+std::vector<Command> layout_commands() {
+  return {
+      {
+          "check",
+          "Layouts",
+          "whether layouts match the single-rank result",
+          "Shrinks the recipe's model, or that of a plugin, to 4 layers of uneven sizes, and "
+          "trains it under each layout on ranks that are threads: on samples of the recipe's "
+          "corpus (ids modulo the small vocabulary) with the recipe's optimizer, its groups and "
+          "clipping, an eps raised to 1e-3; with --model on made-up samples with SGD and with "
+          "AdamW. Loss, every gradient, gradient norm, and the values after three steps are "
+          "compared with those of one rank, as the norm of the difference over the tensor's norm "
+          "(or over 1e-6 of the norm of all, if that is more). Allowed are 1e-12 in float64, 1e-5 "
+          "in fp32, and twice what rounding alone does to one rank. While they train, ranks "
+          "compare at the boundaries of layers what they should agree on: the first tensor that "
+          "differs is named. Status 1 if a layout differs.",
+          {{"[RECIPE]", "recipe file: .lua, .toml or .json"}},
+          {
+              {"--model", "PLUGIN", "an architecture plugin, instead of a recipe"},
+              {"--layouts",
+               "LAYOUTS",
+               "such as 'tensor=2; pipeline=2,data=2': keys of `parallel`, or whole keys; or all "
+               "that the installed strategies make on --nproc ranks (the default)"},
+              {"--nproc", "N", "most ranks of a layout, 8 unless given"},
+              {"--precision",
+               "PRECISION",
+               "number format, instead of all five",
+               false,
+               {"all", "float64", "fp32", "bf16", "fp16", "fp8"}},
+              {"--processes", "", "ranks are processes that talk over Gloo, instead of threads"},
+              kSet,
+              kPlugin,
+              kJson,
+          },
+          {
+              {"megahost check recipes/quickstart.lua --layouts 'tensor=2; tensor=2,sequence=true'",
+               ""},
+              {"megahost check --model gpt --layouts all --nproc 4",
+               "every layout of up to 4 ranks"},
+              {"megahost check --plugin build/moe.so --model moe --layouts 'data=2,context=2'",
+               "a plugin from outside the tree"},
+          },
+      },
+      {
+          "plan",
+          "Layouts",
+          "memory, time and cost of a run, before it is started",
+          "Runs the recipe's own training step on LibTorch's Meta device, where tensors have sizes "
+          "and no memory: one rank of each distinct pipeline stage, with groups that only note "
+          "what they are asked for. Memory is what that step's tensors take, pass by pass in the "
+          "schedule's order; FLOPs, bytes and collectives are those that it asks for. A machine's "
+          "rates (presets/hardware.toml, and what training reaches of them in "
+          "presets/calibration.toml) make seconds of that. Where the layout does not fit, or waits "
+          "much, the changes that help most are looked for by planning them. For the folder of a "
+          "run, the plan is compared with what the run measured. Status 1 if it does not fit.",
+          {{"RECIPE", "recipe file: .lua, .toml or .json; or the folder of a run"}},
+          {
+              {"--on",
+               "NAME",
+               "machine: h100, p5.48xlarge, ..., or \"this\" for the CPU here; unless given that "
+               "CPU, or an h100 for device cuda"},
+              {"--gpus", "N", "ranks of the run, for parallel.data = \"auto\""},
+              {"--tokens", "N", "length of the run in tokens, as 1T or 300B"},
+              {"--imbalance",
+               "X",
+               "plans experts of which the busiest rank's get X times the mean's rows, too"},
+              {"--search",
+               "",
+               "plans every layout of --gpus ranks: degrees, sequence, zero, recomputation, micro "
+               "batch, schedule. Shows the fastest for their memory, and the sets of the fastest "
+               "that fits"},
+              {"-o",
+               "FILE",
+               "writes the recipe of the fastest that --search finds: TOML, Lua or JSON, as the "
+               "file's name ends"},
+              {"--html",
+               "FILE",
+               "also writes a page: memory, time, pipeline, speed over the number of ranks"},
+              kSet,
+              kPlugin,
+              kJson,
+          },
+          {
+              {"megahost plan recipes/llama70b.lua --gpus 32 --on h100", ""},
+              {"megahost plan recipes/gpt2_124m.lua --on a100 --tokens 10B",
+               "one GPU, and the days of a run"},
+              {"megahost plan recipes/llama70b.lua --gpus 64 --on p5.48xlarge --set "
+               "parallel.data=auto --set recompute.use=full",
+               "another way to fit"},
+              {"megahost plan recipes/mixture.lua --on h100 --imbalance 2",
+               "what uneven experts cost"},
+              {"megahost plan recipes/llama70b.lua --search --gpus 64 --on h100",
+               "the best ways to lay it on 64 GPUs"},
+              {"megahost plan recipes/llama70b.lua --on h100 --html plan.html", "with pictures"},
+              {"megahost plan runs/quickstart", "planned and measured"},
+          },
+      },
+      {
+          "mesh",
+          "Layouts",
+          "which ranks a layout puts together",
+          "Each rank's coordinates and the members of every group, by node: ranks of one node are "
+          "neighbours, as launchers number them. The order in which ranks are numbered is the "
+          "recipe's parallel.order, from the fastest axis to the slowest.",
+          {kRecipe},
+          {
+              {"--gpus-per-node", "N", "ranks on one machine, 8 unless given"},
+              {"--nproc", "N", "ranks of the run, for parallel.data = \"auto\""},
+              kSet,
+              kPlugin,
+              kJson,
+          },
+          {
+              {"megahost mesh recipes/llama70b.lua", ""},
+              {"megahost mesh recipes/quickstart.lua --set parallel.tensor=2 --set parallel.data=2 "
+               "--gpus-per-node 2",
+               ""},
+          },
+      },
+      {
+          "schedule",
+          "Layouts",
+          "draws what each pipeline stage does when, and the time it waits",
+          "The recipe's schedule over its layout of layers, with its number of microbatches; the "
+          "options try others. The lists are proved first: complete, in order, within the memory "
+          "that the schedule promises, free of deadlock. A pass takes as long as its layers' "
+          "FLOPs, a backward pass twice as long as a forward one, a transfer no time. In the "
+          "picture letters are microbatches: small forward, capital backward, + weight gradients "
+          "that were put off. The bubble is the time without work: over the time with work, as the "
+          "papers say it, and as a share of the step.",
+          {kRecipe},
+          {
+              {"--stages", "N", "pipeline stages, instead of parallel.pipeline"},
+              {"--virtual", "V", "chunks a stage, instead of parallel.virtual_stages"},
+              {"--microbatches", "M", "microbatches of a step, instead of the recipe's"},
+              {"--schedule", "NAME", "instead of parallel.schedule: gpipe, 1f1b, zb-h1, zb-v, ..."},
+              {"--svg", "FILE", "writes a picture instead"},
+              kSet,
+              kPlugin,
+              kJson,
+          },
+          {
+              {"megahost schedule recipes/llama70b.lua", ""},
+              {"megahost schedule recipes/quickstart.lua --stages 4 --microbatches 8", ""},
+              {"megahost schedule recipes/quickstart.lua --stages 2 --virtual 2 --microbatches 4 "
+               "--svg schedule.svg",
+               "interleaved, as a picture"},
+          },
+      },
+  };
+}
+
+} // namespace mh

@@ -1,0 +1,80 @@
+/// Commands on plugins.
+
+#include "core/cli/tables/tables.hpp"
+#include "megahost/kind.hpp"
+
+namespace mh {
+
+namespace {
+
+std::vector<std::string> kind_names() {
+  std::vector<std::string> names;
+  for (const KindInfo& kind : kKinds) {
+    names.emplace_back(kind.name);
+  }
+  return names;
+}
+
+} // namespace
+
+std::vector<Command> plugin_commands() {
+  return {
+      {
+          "plugins",
+          "Plugins",
+          "lists the plugins found: kind, name, version, where from",
+          "Each file is opened in a process of its own; what cannot be opened is listed with the "
+          "reason.",
+          {},
+          {kPlugin, kJson},
+          {{"megahost plugins", ""}},
+      },
+      {
+          "plugins show",
+          "Plugins",
+          "every field that a plugin accepts: type, default, range, unit",
+          "",
+          {{"NAME", "name, such as adamw or org.megahost.adamw/adamw"}},
+          {kPlugin, kJson},
+          {{"megahost plugins show llama", ""}},
+      },
+      {
+          "plugins check",
+          "Plugins",
+          "tests a plugin: about thirty named tests, each in a process of its own",
+          "For authors, before anybody else trains with it. Tests that do not suit what it offers "
+          "are left out. Exit status: 0 all passed, 1 some failed, 2 there was nothing to test.",
+          {{"FILE", "the .so file that the plugin's build made"}},
+          {
+              {"--include", "NAME", "runs this test only", true},
+              {"--set",
+               "KEY=VALUE",
+               "an option that the plugin requires, as in --set data.paths='[\"book.txt\"]'",
+               true},
+              {"--in-process", "", "no processes of their own, for debuggers"},
+              kPlugin,
+              kJson,
+          },
+          {{"megahost plugins check build/optimizers-lion.so", ""},
+           {"gdb --args megahost plugins check build/optimizers-lion.so --in-process --include "
+            "options-fuzz",
+            ""}},
+      },
+      {
+          "plugins new",
+          "Plugins",
+          "writes a new plugin of your own: sources, test, recipe, build file",
+          "A meson project that builds outside of megahost's tree, through pkg-config, and works "
+          "as it is: change it from there. docs/your_model.md goes through it with a model.",
+          {{"DIR", "folder of the project; made if it is not there, else empty"}},
+          {
+              {"--kind", "KIND", "what the plugin offers", false, kind_names()},
+              {"--name", "NAME", "as recipes will say it; the folder's name if absent"},
+          },
+          {{"megahost plugins new lion --kind optimizer", ""},
+           {"megahost plugins new src/mixer --kind architecture --name mixer", ""}},
+      },
+  };
+}
+
+} // namespace mh

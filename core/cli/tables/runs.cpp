@@ -1,0 +1,45 @@
+/// Commands that read what runs measured.
+
+#include "core/cli/tables/tables.hpp"
+
+namespace mh {
+
+std::vector<Command> run_reading_commands() {
+  return {
+      {
+          "plot",
+          "Runs",
+          "draws what runs measured: loss, learning rate, gradient norm, speed",
+          "Reads the metrics of run folders, of runs that are still going too. Several runs are "
+          "drawn over each other. Validation losses are single points.",
+          {{"RUN...", "run folder; several are drawn together"}},
+          {
+              {"--metric",
+               "NAME",
+               "what to draw: loss, lr, gradient_norm, tokens_per_second, seconds, memory or a "
+               "loss by its name, such as 'lm loss'",
+               true},
+              {"--smooth", "STEPS", "draws the mean of this many steps around each"},
+              {"--svg", "FILE", "writes a picture, readable on light and dark pages, instead"},
+          },
+          {
+              {"megahost plot runs/quickstart", ""},
+              {"megahost plot runs/quickstart runs/quickstart-2 --metric loss --smooth 20",
+               "two runs, one chart"},
+              {"megahost plot runs/quickstart --svg curves.svg", ""},
+          },
+      },
+      {
+          "compare",
+          "Runs",
+          "the differences of two runs: recipe, loss, speed, memory",
+          "Losses are compared at equal steps, and at equal tokens where a step of one run has "
+          "more of them; each is the mean of the steps since the row above.",
+          {{"RUN", "run folder"}, {"OTHER-RUN", "run folder"}},
+          {kJson},
+          {{"megahost compare runs/quickstart runs/quickstart-2", ""}},
+      },
+  };
+}
+
+} // namespace mh

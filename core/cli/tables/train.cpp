@@ -1,0 +1,225 @@
+/// Commands that train and use what was trained.
+
+#include "core/cli/tables/tables.hpp"
+
+namespace mh {
+
+std::vector<Command> training_commands() {
+  return {
+      {
+          "run",
+          "Train",
+          "trains what a recipe describes",
+          "Progress, metrics (metrics.jsonl), the resolved recipe and checkpoints go to a run "
+          "folder. SIGTERM "
+          "and SIGINT save a checkpoint before the run ends, a second one ends it at once. The "
+          "command that resumes is printed at the end. In a line, (+0.4z) says how unusual the "
+          "last step's loss or gradient norm is: robust standard deviations from the median of the "
+          "128 steps before.",
+          {kRecipe},
+          {
+              kSet,
+              kPlugin,
+              {"--resume",
+               "",
+               "goes on from the newest checkpoint of the run folder, which must be of the same "
+               "model, tokenizer, optimizer and data; =auto begins a new run where there is none, "
+               "for launchers that start a run again",
+               false,
+               {"auto"}},
+              {"--allow-change",
+               "KEY",
+               "lets a resumed run have another value than its checkpoint: model.window, or a "
+               "section such as model",
+               true},
+              {"--weights",
+               "DIR",
+               "starts from the weights of a run folder, a Hugging Face folder or one of a plugin's "
+               "format, not from random ones"},
+              kWeightsFormat,
+              kScaleToRanks,
+              {"--run-dir", "DIR", "run folder, instead of the recipe's checkpoint.dir"},
+              {"--nproc",
+               "N",
+               "starts N processes on this machine, one per rank; torchrun --no-python, srun and "
+               "mpirun work too. A rank that the others wait for is named after comm.hang_after "
+               "seconds, and given up after comm.timeout"},
+              kRank,
+              kWorldSize,
+              kMaster,
+              kLocalRank,
+              {"--log-format",
+               "FORMAT",
+               "form of the lines, instead of the recipe's log.format",
+               false,
+               {"line", "megatron", "json"}},
+              {"--deterministic",
+               "",
+               "takes only operations that give the same bits each time, and refuses others"},
+              {"--debug",
+               "",
+               "names the first operation, its block and its microbatch when NaN or Inf come up; "
+               "several times slower"},
+              {"--profile",
+               "FIRST:LAST",
+               "shows where the time of these steps goes, by operation and by part of the model, "
+               "and writes a trace for ui.perfetto.dev or chrome://tracing"},
+              {"--checking",
+               "",
+               "ranks compare at the boundaries of layers what they should agree on, and name the "
+               "first tensor that differs; slow"},
+          },
+          {
+              {"megahost run recipes/quickstart.lua",
+               "a small Llama learns real text, three minutes"},
+              {"megahost run recipes/gpt2_124m.toml --set train.iters=20 --set precision=bf16", ""},
+              {"megahost run recipes/quickstart.lua --resume", "goes on where it was stopped"},
+              {"megahost run recipes/quickstart.lua --nproc 2 --set parallel.tensor=2",
+               "two processes share each matrix"},
+              {"megahost run recipes/quickstart.lua --profile 10:20", "where the time goes"},
+              {"megahost run recipes/llama70b.lua --scale",
+               "a 70B layout's structure on this machine"},
+          },
+      },
+      {
+          "sweep",
+          "Train",
+          "trains a recipe with many values of its keys",
+          "Several values of --set are a grid, --zip walks keys together, --random draws; the "
+          "recipe's `sweep` says the same, and `list` too: a table of grid, zip, list and random, "
+          "of which each point is combined with each of the others. Each point is a recipe of its "
+          "own, ID.toml in the sweep's folder, with a run folder ID. The same command goes on with "
+          "a sweep that was stopped: what is done stays, runs that had begun resume. Failures stay "
+          "with their reason. sweep.csv and sweep.html (curves, and the last loss over each key) "
+          "are in the folder at the end. Status 1 if a point failed.",
+          {kRecipe},
+          {
+              {"--set",
+               "KEY=A,B,C",
+               "values of a key, as in --set optimizer.lr=1e-4,3e-4; a single value is all points'",
+               true},
+              {"--zip", "KEY=A,B,C", "values that change together with those of other --zip", true},
+              {"--random",
+               "KEY=A..B",
+               "draws from a range; log:A..B by its logarithm, A,B,C from a list",
+               true},
+              {"--count", "N", "points that --random draws (10)"},
+              {"--jobs", "N", "runs at a time (1)"},
+              {"--run-dir",
+               "DIR",
+               "the sweep's folder (runs/NAME-sweep), with a run folder for each point"},
+              {"--list", "", "lists the points and what is known of them; starts nothing"},
+              {"--plan", "", "plans each point instead of running it"},
+              {"--on",
+               "NAME",
+               "machine that is planned for: h100, ..., or \"this\" for the CPU here; unless given "
+               "what a point's notes say, else that CPU, or an h100 for device cuda"},
+              {"--retry", "", "runs points that failed once more"},
+              {"--yes", "", "starts more than 1,000 points without a question"},
+              kScale,
+              kPlugin,
+              kJson,
+          },
+          {
+              {"megahost sweep recipes/quickstart.lua --set optimizer.lr=3e-4,1e-3 --set "
+               "train.iters=40",
+               "two runs"},
+              {"megahost sweep recipes/quickstart.lua --zip model.layers=2,4 --zip "
+               "model.hidden=224,448 --set train.seed=1,2 --jobs 2",
+               "two sizes, each with two seeds"},
+              {"megahost sweep recipes/quickstart.lua --random optimizer.lr=log:1e-4..1e-2 --count "
+               "20 --list",
+               ""},
+          },
+      },
+      {
+          "eval",
+          "Train",
+          "loss and perplexity of trained weights",
+          "The weights come from one of our run folders or from a Hugging Face folder (config.json "
+          "and *.safetensors), whose config.json must describe the recipe's model. What is read is "
+          "train.eval_iters global batches of the validation split, from its first sample on, or "
+          "what --split, --all and --ids say. To evaluate a file, give it alone to the recipe's "
+          "data with split = [0, 100, 0], and --all.",
+          {kRecipe},
+          {
+              {"--weights", "DIR", "run folder, Hugging Face folder, or one of a plugin's format"},
+              kWeightsFormat,
+              {"--step", "N", "checkpoint of this step of a run folder, instead of the newest"},
+              {"--split",
+               "SPLIT",
+               "which share of the data is read (valid)",
+               false,
+               {"train", "valid", "test"}},
+              {"--all",
+               "",
+               "reads each sample of the split exactly once, instead of train.eval_iters batches"},
+              {"--ids",
+               "FILE.json",
+               "token ids to evaluate, [[...], ...], instead of the recipe's data"},
+              {"--logits",
+               "OUT.safetensors",
+               "writes the logits after each id of --ids: [rows, ids of a row, vocabulary]"},
+              {"--gradients", "OUT.safetensors", "writes the gradients of the loss of --ids"},
+              {"--nproc",
+               "N",
+               "evaluates on N processes of this machine under the recipe's layout; torchrun, srun "
+               "and mpirun work too. A rank that the others wait for is named as in a run"},
+              kRank,
+              kWorldSize,
+              kMaster,
+              kLocalRank,
+              kScaleToRanks,
+              kSet,
+              kPlugin,
+          },
+          {
+              {"megahost eval recipes/quickstart.lua --weights runs/quickstart", ""},
+              {"megahost eval recipes/quickstart.lua --weights runs/quickstart --all",
+               "the whole validation split"},
+              {"megahost eval recipes/gpt2_124m.toml --weights gpt2/ --ids ids.json --logits "
+               "out.safetensors",
+               "a model from Hugging Face"},
+          },
+      },
+      {
+          "generate",
+          "Train",
+          "continues a prompt with a trained model",
+          "RUN is one of our run folders, or a Hugging Face folder (config.json and *.safetensors) "
+          "with --recipe. The prompt and what the model writes go to standard output as they come, "
+          "the speed goes to standard error. The model looks back on at most model.seq_length "
+          "tokens; when there are more, it goes on from the last half of them. It computes in "
+          "fp32, whatever the run trained in; --set precision=bf16 halves the memory.",
+          {{"RUN", "run folder or Hugging Face folder"}},
+          {
+              {"--prompt", "TEXT", "what the model continues"},
+              {"--tokens",
+               "N",
+               "at most so many tokens (256); fewer if the model ends the document"},
+              {"--temperature",
+               "T",
+               "0 takes the most likely token, 1 the model's own shares (0.8)"},
+              {"--top-k", "K", "draws from the K most likely tokens"},
+              {"--top-p", "P", "draws from the most likely tokens that have the share P together"},
+              {"--seed", "N", "another seed gives another text (1234)"},
+              {"--no-cache", "", "reads everything again for each token: the same tokens, slowly"},
+              {"--recipe", "RECIPE", "recipe file, instead of the run folder's recipe.toml"},
+              {"--step", "N", "checkpoint of this step, instead of the newest"},
+              kWeightsFormat,
+              {"--json", "", "one JSON object at the end instead of text as it comes"},
+              kSet,
+              kPlugin,
+          },
+          {
+              {"megahost generate runs/quickstart --prompt 'int main('", ""},
+              {"megahost generate runs/quickstart --prompt '#include' --temperature 0 --tokens 50",
+               "the most likely text"},
+              {"megahost generate gpt2/ --recipe recipes/gpt2_124m.toml --prompt 'Once upon'",
+               "a model from Hugging Face"},
+          },
+      },
+  };
+}
+
+} // namespace mh

@@ -1,0 +1,295 @@
+// megahost check: a small version of a model under layouts, against one rank.
+
+#include "core/base/number_text.hpp"
+#include "core/base/text.hpp"
+#include "core/commands/commands.hpp"
+#include "core/conformance/layout_trial.hpp"
+#include "core/conformance/subject.hpp"
+#include "core/draw/terminal.hpp"
+#include "core/mesh/spawn.hpp"
+#include "core/recipe/layouts.hpp"
+#include "core/recipe/sections.hpp"
+#include "megahost/error.hpp"
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+
+namespace mh {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMostChecked = 64;
+
+/// What one layout made in one number format.
+struct Cell {
+  TrialDifference difference;
+  std::string error; ///< why the trial did not come to its end
+
+  [[nodiscard]] bool good() const { return error.empty() && difference.within(); }
+};
+
+struct LayoutRow {
+  Layout layout;
+  int64_t ranks = 1;
+  std::map<std::string, Cell> cells; ///< by number format
+
+  [[nodiscard]] bool good() const {
+    return std::all_of(cells.begin(), cells.end(), [](const auto& cell) {
+      return cell.second.good();
+    });
+  }
+};
+
+/// The layouts that were asked for; of `all`, those that are not refused.
+std::vector<LayoutRow> rows_of(const Invocation& invocation, const Subject& subject, Host& host) {
+  const int64_t ranks = number_option(invocation, "--nproc", 8, 1, kMostChecked);
+  const std::string text = invocation.value("--layouts", "all");
+  const bool all = text == "all";
+  const auto layouts = all ? all_layouts(
+                                 shared_schema("parallel", host.known(Kind::strategy)),
+                                 host.names(Kind::pipeline_schedule),
+                                 ranks
+                             )
+                           : parse_layouts(text);
+  std::vector<LayoutRow> rows;
+  std::string refused; // why the first of them was
+  for (const Layout& layout : layouts) {
+    try {
+      const Recipe recipe = subject.under(layout).recipe;
+      rows.push_back({layout, recipe.parallel.ranks(), {}});
+    } catch (const Error& error) {
+      if (!all) {
+        throw;
+      }
+      if (refused.empty()) {
+        refused = layout.text + ": " + error.what();
+      }
+    }
+  }
+  if (rows.empty()) {
+    throw Error(
+        "there is nothing to compare with one rank: " +
+            (layouts.empty() ? "--nproc " + std::to_string(ranks) + " allows no layout"
+                             : "this model refuses each layout of at most " +
+                                   std::to_string(ranks) + " ranks, the first being " + refused),
+        "give --nproc 2 or more, or name layouts by --layouts"
+    );
+  }
+  const auto large = std::find_if(rows.begin(), rows.end(), [&](const LayoutRow& row) {
+    return row.ranks > ranks;
+  });
+  if (large != rows.end()) {
+    throw Error(
+        "the layout " + large->layout.text + " has " + std::to_string(large->ranks) +
+            " ranks, --nproc allows " + std::to_string(ranks),
+        "give --nproc " + std::to_string(large->ranks)
+    );
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const LayoutRow& a, const LayoutRow& b) {
+    return a.ranks < b.ranks;
+  });
+  return rows;
+}
+
+std::vector<Precision> precisions_of(const Invocation& invocation) {
+  const std::string name = invocation.value("--precision", "all");
+  std::vector<Precision> wanted;
+  for (const Precision& precision : kPrecisions) {
+    if (name == "all" || name == precision.name) {
+      wanted.push_back(precision);
+    }
+  }
+  return wanted;
+}
+
+class Check {
+public:
+  Check(const Invocation& invocation, const Subject& subject, const TrialSubject& trial, Host& host)
+      : processes_(invocation.has("--processes"))
+      , subject_(subject)
+      , trial_(trial)
+      , host_(host) {}
+
+  [[nodiscard]] Cell cell(const Layout& layout, const Precision& precision) {
+    Cell cell;
+    try {
+      const Recipe recipe = subject_.under(layout).recipe;
+      const TrialResult result =
+          processes_ ? trial_on_processes(layout, precision, recipe.parallel.ranks())
+                     : trial_on_threads(recipe, host_, trial_.options(precision));
+      const TrialResult* finer = precision.finer < 0
+                                     ? nullptr
+                                     : &one_rank(layout, kPrecisions.at(size_t(precision.finer)));
+      cell.difference = compare_trials(one_rank(layout, precision), result, precision.bound, finer);
+    } catch (const Error& error) {
+      cell.error = error.what();
+    }
+    return cell;
+  }
+
+private:
+  /// One rank with whatever else the layout sets ("recompute.use").
+  const TrialResult& one_rank(const Layout& layout, const Precision& precision) {
+    Layout others;
+    for (const std::string& set : layout.sets) {
+      if (!set.starts_with("parallel.")) {
+        others.sets.push_back(set);
+      }
+    }
+    auto& result = known_[join(others.sets) + " " + precision.name];
+    if (result == nullptr) {
+      result = std::make_unique<TrialResult>(
+          trial_on_threads(subject_.under(others).recipe, host_, trial_.options(precision))
+      );
+    }
+    return *result;
+  }
+
+  bool processes_;
+  const Subject& subject_;
+  const TrialSubject& trial_;
+  Host& host_;
+  std::map<std::string, std::unique_ptr<TrialResult>> known_;
+};
+
+std::string number(double value) {
+  return std::isfinite(value) ? formatted("%.1e", value) : "none";
+}
+
+/// The cell that lies closest to, or furthest beyond, what is allowed.
+const Cell& worst(const LayoutRow& row) {
+  return std::max_element(
+             row.cells.begin(),
+             row.cells.end(),
+             [](const auto& a, const auto& b) {
+               const auto beyond = [](const Cell& cell) {
+                 return cell.error.empty() ? cell.difference.worst / cell.difference.allowed
+                                           : 1e300;
+               };
+               return beyond(a.second) < beyond(b.second);
+             }
+  )->second;
+}
+
+void print(const LayoutRow& row, size_t width, const Terminal& terminal) {
+  std::string line = "  " + padded(row.layout.text, width) + padded(std::to_string(row.ranks), 7);
+  for (const auto& [precision, cell] : row.cells) {
+    line += padded(cell.error.empty() ? number(cell.difference.worst) : "failed", 10);
+  }
+  const Cell& cell = worst(row);
+  const std::string where = cell.error.empty() ? cell.difference.where : cell.error;
+  const Paint paint = row.good() ? Paint::green : Paint::red;
+  std::printf(
+      "%s%s  %s\n",
+      line.c_str(),
+      terminal.paint(paint, row.good() ? "same   " : "DIFFERS").c_str(),
+      where.c_str()
+  );
+  std::fflush(stdout);
+}
+
+Json to_json(const LayoutRow& row) {
+  Json json{{"layout", row.layout.text}, {"ranks", row.ranks}, {"same", row.good()}};
+  for (const auto& [precision, cell] : row.cells) {
+    json["precisions"][precision] =
+        cell.error.empty()
+            ? Json{
+                  {"worst", std::isfinite(cell.difference.worst) ? Json(cell.difference.worst) : Json()},
+                  {"allowed", cell.difference.allowed},
+                  {"where", cell.difference.where},
+                  {"same", cell.good()}}
+            : Json{{"error", cell.error}, {"same", false}};
+  }
+  return json;
+}
+
+void print_head(
+    const Recipe& recipe,
+    const TrialSubject& trial,
+    const std::vector<LayoutRow>& rows,
+    size_t width,
+    const std::vector<Precision>& precisions
+) {
+  std::string sizes;
+  for (const char* field : {"layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab"}) {
+    if (const Value* value = recipe.tree.find_path(std::string("model.") + field)) {
+      sizes += ", " + std::string(field) + " " + to_text(*value);
+    }
+  }
+  std::printf(
+      "%s%s, %lld tokens; %zu layout%s against one rank: loss, gradients, gradient norm, values "
+      "after 3 steps\n  %s\n",
+      recipe.model.use.c_str(),
+      sizes.c_str(),
+      static_cast<long long>(recipe.model.seq_length),
+      rows.size(),
+      rows.size() == 1 ? "" : "s",
+      trial.words.c_str()
+  );
+  std::map<std::string, bool> names; // in the order of the cells
+  for (const auto& precision : precisions) {
+    names[precision.name] = true;
+  }
+  std::string line = "  " + padded("layout", width) + padded("ranks", 7);
+  for (const auto& [name, unused] : names) {
+    line += padded(name, 10);
+  }
+  std::printf("%s%s  worst at\n", line.c_str(), "       ");
+}
+
+} // namespace
+
+int command_check(const Invocation& invocation, Host& host) {
+  const Subject subject(invocation, host);
+  if (is_spawned_rank()) {
+    return run_rank(subject, host);
+  }
+  const auto precisions = precisions_of(invocation);
+  static_cast<void>(subject.under({})); // opens its plugins, before others that are found
+  auto rows = rows_of(invocation, subject, host);
+  size_t width = 8;
+  for (const LayoutRow& row : rows) {
+    width = std::max(width, row.layout.text.size() + 2);
+  }
+  const bool json = invocation.has("--json");
+  const TrialSubject trial = trial_subject(subject, host);
+  if (!json) {
+    print_head(subject.under({}).recipe, trial, rows, width, precisions);
+  }
+  Check check(invocation, subject, trial, host);
+  const Terminal terminal = Terminal::of(STDOUT_FILENO);
+  Json all = Json::array();
+  bool good = true;
+  for (LayoutRow& row : rows) {
+    for (const Precision& precision : precisions) {
+      row.cells[precision.name] = check.cell(row.layout, precision);
+    }
+    good = good && row.good();
+    if (json) {
+      all.push_back(to_json(row));
+    } else {
+      print(row, width, terminal);
+    }
+  }
+  if (json) {
+    std::printf("%s\n", all.dump(2).c_str());
+  } else {
+    std::printf(
+        "%s\n",
+        good ? "every layout matches the single-rank result"
+             : "some layouts differ from the single-rank result"
+    );
+  }
+  return good ? 0 : exit_code::other;
+}
+
+} // namespace mh

@@ -1,0 +1,112 @@
+#include "core/checkpoint/built_in.hpp"
+#include "core/commands/commands.hpp"
+#include "core/draw/report.hpp"
+#include "core/kernels/heap.hpp"
+#include "core/plugin/crash.hpp"
+#include "core/train/devices.hpp"
+#include "megahost/error.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+namespace {
+
+using Run = int (*)(const mh::Invocation&, mh::Host&);
+
+constexpr std::pair<std::string_view, Run> kCommands[] = {
+    {"run", mh::command_run},
+    {"eval", mh::command_eval},
+    {"generate", mh::command_generate},
+    {"sweep", mh::command_sweep},
+    {"plot", mh::command_plot},
+    {"compare", mh::command_compare},
+    {"check", mh::command_check},
+    {"mesh", mh::command_mesh},
+    {"plan", mh::command_plan},
+    {"schedule", mh::command_schedule},
+    {"bench", mh::command_bench},
+    {"bench step", mh::command_bench_step},
+    {"bench data", mh::command_bench_data},
+    {"bench gemm", mh::command_bench_gemm},
+    {"bench attention", mh::command_bench_attention},
+    {"bench memory", mh::command_bench_memory},
+    {"bench comm", mh::command_bench_comm},
+    {"bench ops", mh::command_bench_ops},
+    {"recipe check", mh::command_recipe_check},
+    {"recipe show", mh::command_recipe_show},
+    {"recipe explain", mh::command_recipe_explain},
+    {"recipe diff", mh::command_recipe_diff},
+    {"recipe schema", mh::command_recipe_schema},
+    {"recipe stubs", mh::command_recipe_stubs},
+    {"recipe import-args", mh::command_recipe_import_args},
+    {"recipe from-hf", mh::command_recipe_from_hf},
+    {"presets", mh::command_presets},
+    {"presets show", mh::command_presets_show},
+    {"data prepare", mh::command_data_prepare},
+    {"data inspect", mh::command_data_inspect},
+    {"plugins", mh::command_plugins},
+    {"plugins check", mh::command_plugins_check},
+    {"plugins new", mh::command_plugins_new},
+    {"plugins show", mh::command_plugins_show},
+    {"help", mh::command_help},
+    {"doctor", mh::command_doctor},
+    {"docs", mh::command_docs},
+};
+
+/// Warnings of LibTorch, and ours through it, as the program's other lines.
+struct Warnings : c10::WarningHandler {
+  void process(const c10::Warning& warning) override { mh::warn(warning.msg()); }
+};
+
+/// What plugins say goes to standard error: standard output is the command's, JSON perhaps.
+void keep_output_clean() {
+  auto lines = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("", std::move(lines)));
+  spdlog::set_pattern("%l: %v");
+}
+
+int run(const mh::Invocation& invocation) {
+  mh::Host host;
+  host.registry().merge(mh::builtin_devices());
+  host.registry().merge(mh::built_in_formats());
+  for (const std::string& file : invocation.all("--plugin")) {
+    host.load(file);
+  }
+  for (const auto& [name, command] : kCommands) {
+    if (name == invocation.command) {
+      return command(invocation, host);
+    }
+  }
+  throw mh::InternalError(
+      "the command " + invocation.command + " is in the table but not in the library"
+  );
+}
+
+} // namespace
+
+int mh_run_command(const mh::Invocation& invocation) {
+  Warnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  keep_output_clean();
+  mh::name_crashes();
+  try {
+    return run(invocation);
+  } catch (const mh::OutOfMemory& error) {
+    return mh::report(mh::out_of_memory(error.bytes()));
+  } catch (const c10::OutOfMemoryError&) {
+    return mh::report(std::bad_alloc());
+  } catch (const c10::Error& error) {
+    return mh::report(std::runtime_error(
+        std::string("LibTorch: ") + error.what_without_backtrace() +
+        " (a bug in megahost or in a plugin)"
+    ));
+  } catch (const std::exception& error) {
+    return mh::report(error);
+  }
+}

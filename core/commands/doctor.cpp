@@ -1,0 +1,25 @@
+#include "core/bench/doctor.hpp"
+
+#include "core/commands/commands.hpp"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace mh {
+
+int command_doctor(const Invocation& invocation, Host& host) {
+  SeenMachine machine = look(host);
+  machine.speeds.push_back(measure(host, "cpu"));
+  if (!machine.gpus.empty()) {
+    machine.speeds.push_back(measure(host, "cuda"));
+  }
+  const std::vector<Finding> findings = judge(machine);
+  const std::string text = invocation.has("--json")
+                               ? doctor_json(machine, findings)
+                               : doctor_text(findings, Terminal::of(STDOUT_FILENO));
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
+} // namespace mh

@@ -1,0 +1,341 @@
+#include "core/base/number_text.hpp"
+#include "core/bench/gemm_choice.hpp"
+#include "core/checkpoint/detect_format.hpp"
+#include "core/commands/commands.hpp"
+#include "core/commands/run_output.hpp"
+#include "core/formats/json.hpp"
+#include "core/mesh/spawn.hpp"
+#include "core/options/place.hpp"
+#include "core/storage/file_system.hpp"
+#include "core/train/evaluate.hpp"
+#include "core/train/given_weights.hpp"
+#include "core/train/run_log.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+
+namespace mh {
+
+namespace {
+
+constexpr uint64_t kLargestIds = uint64_t{64} << 20;
+
+/// Rows of equal length, of 2 to `most` ids.
+std::vector<std::vector<int64_t>>
+read_ids(const std::string& file, const Session& session, int64_t most) {
+  const nlohmann::json json = parse_json(read_file(file, kLargestIds), file);
+  const auto refuse = [&](const std::string& found) {
+    throw Error(
+        file + " holds " + found + ", expected rows of token ids, [[1, 2, 3], [4, 5, 6]]",
+        "all rows have the same length, from 2 to model.seq_length" +
+            std::string(most > session.recipe.model.seq_length ? " + 1 = " : " = ") +
+            std::to_string(most) + (most > session.recipe.model.seq_length ? "" : " with --logits"),
+        exit_code::data
+    );
+  };
+  if (!json.is_array() || json.empty()) {
+    refuse("no list");
+  }
+  std::vector<std::vector<int64_t>> rows;
+  for (const auto& row : json) {
+    if (!row.is_array()) {
+      refuse("something that is no row");
+    }
+    std::vector<int64_t> ids;
+    for (const auto& id : row) {
+      if (!is_json_size(id) || id.get<int64_t>() >= session.architecture->vocab()) {
+        throw Error(
+            file + " holds " + id.dump() + ", expected ids from 0 to " +
+                std::to_string(session.architecture->vocab() - 1),
+            "use the ids of the model's tokenizer",
+            exit_code::data
+        );
+      }
+      ids.push_back(id.get<int64_t>());
+    }
+    if (ids.size() < 2 || static_cast<int64_t>(ids.size()) > most ||
+        (!rows.empty() && ids.size() != rows.front().size())) {
+      refuse("a row of " + std::to_string(ids.size()) + " ids");
+    }
+    rows.push_back(std::move(ids));
+  }
+  return rows;
+}
+
+/// One microbatch per row; the last id of a row is only a label.
+std::vector<Batch> make_batches(const std::vector<std::vector<int64_t>>& rows) {
+  std::vector<Batch> batches;
+  for (const auto& row : rows) {
+    const at::Tensor ids = at::tensor(row, at::kLong).unsqueeze(1); // [seq + 1, 1]
+    Batch batch;
+    batch.seq = ids.size(0) - 1;
+    batch.batch = 1;
+    batch.samples = {static_cast<int64_t>(batches.size())};
+    batch.arrays["tokens"] = ids.narrow(0, 0, batch.seq);
+    batch.arrays["labels"] = ids.narrow(0, 1, batch.seq);
+    batch.arrays["loss_mask"] = at::ones({batch.seq, 1});
+    batches.push_back(std::move(batch));
+  }
+  return batches;
+}
+
+/// After each id of each row, the last one's too: [batch, ids of a row, vocab]
+at::Tensor logits(const Session& session, const std::vector<std::vector<int64_t>>& ids) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> rows;
+  for (const auto& row : ids) {
+    Batch host;
+    host.seq = static_cast<int64_t>(row.size());
+    host.batch = 1;
+    host.samples = {static_cast<int64_t>(rows.size())};
+    host.arrays["tokens"] = at::tensor(row, at::kLong).unsqueeze(1);
+    const Batch batch = to_device(host, session.device->device());
+    StepContext context(session.mesh, session.rules, batch);
+    const State state = session.model->forward(context);
+    rows.push_back(state["logits"].value.to(at::kCPU, at::kFloat).transpose(0, 1));
+  }
+  return at::cat(rows);
+}
+
+void write_new(const std::string& file, const std::vector<NamedTensor>& tensors) {
+  write_tensors(local_storage(), file, tensors, {{"format", "pt"}}, Storage::Existing::replace);
+}
+
+void print(
+    Output& output,
+    const std::vector<LossValue>& losses,
+    const GivenWeights& weights,
+    const std::string& what
+) {
+  for (const LossValue& loss : losses) {
+    std::string text = formatted("%s %.7f", loss.name.c_str(), loss.value);
+    if (loss.main) {
+      text +=
+          formatted(" | perplexity %.4f | over %.0f ", perplexity(loss.value), loss.count) + what;
+    }
+    output.line(text);
+  }
+  output.line("weights: " + weights.words);
+}
+
+void evaluate_ids(
+    const Invocation& invocation, Session& session, const GivenWeights& weights, Output& output
+) {
+  const bool all = invocation.has("--logits"); // the last id is read, too
+  const auto rows =
+      read_ids(invocation.value("--ids"), session, session.recipe.model.seq_length + (all ? 0 : 1));
+  const auto batches = make_batches(rows);
+  if (all) {
+    write_new(invocation.value("--logits"), {{"logits", logits(session, rows)}});
+  }
+  std::vector<LossValue> losses;
+  if (invocation.has("--gradients")) {
+    session.model->parameters().allocate_gradients();
+    losses = forward_backward(
+        session.passes(),
+        batches,
+        /*seed=*/0,
+        /*dropout=*/false
+    );
+    session.model->parameters().reduce_gradients(session.mesh);
+    write_new(invocation.value("--gradients"), named_gradients(session, weights.names));
+  } else {
+    losses = forward_only(session.passes(), batches);
+  }
+  print(output, losses, weights, "tokens of " + invocation.value("--ids"));
+}
+
+/// Shows how far an evaluation is: a bar on a terminal, else a line now and then.
+class Progress {
+public:
+  explicit Progress(Output& output)
+      : output_(output) {}
+
+  void operator()(const Evaluated& evaluated) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    const double share = static_cast<double>(evaluated.samples) / static_cast<double>(evaluated.of);
+    const auto main =
+        std::find_if(evaluated.losses.begin(), evaluated.losses.end(), [](const auto& loss) {
+          return loss.main;
+        });
+    const std::string text = formatted(
+        "%s of %s samples  loss %.4f  ETA %s",
+        grouped(evaluated.samples).c_str(),
+        grouped(evaluated.of).c_str(),
+        main == evaluated.losses.end() ? 0.0 : main->value,
+        duration_text(seconds / share * (1 - share)).c_str()
+    );
+    output_.progress(share, text);
+    if (!terminal_.interactive && share < 1 && seconds - told_ >= kBetweenLines) {
+      told_ = seconds;
+      std::fprintf(stderr, "%s\n", text.c_str());
+    }
+  }
+
+private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr double kBetweenLines = 20; // seconds
+
+  Clock::time_point start_ = Clock::now();
+  double told_ = 0;
+  Terminal terminal_ = Terminal::of(STDERR_FILENO);
+  Output& output_;
+};
+
+Split split_of(const Invocation& invocation) {
+  const std::string name = invocation.value("--split", "valid");
+  return name == "train" ? Split::train : name == "test" ? Split::test : Split::valid;
+}
+
+void evaluate_samples(
+    const Invocation& invocation,
+    const Session& session,
+    const GivenWeights& weights,
+    Output& output
+) {
+  const Split split = split_of(invocation);
+  const std::string name(name_of(split));
+  if (session.corpus->size(split) == 0) {
+    throw Error(
+        "the " + name + " split holds no sample (" + session.corpus->summary() + ")",
+        "give data.split a larger " +
+            std::string(
+                split == Split::train   ? "first"
+                : split == Split::valid ? "second"
+                                        : "third"
+            ) +
+            " number, choose another split by --split, or evaluate --ids",
+        exit_code::data
+    );
+  }
+  const bool all = invocation.has("--all"), first = session.mesh.rank() == 0;
+  if (const std::string repeats = all ? "" : repeated_samples(session, split);
+      !repeats.empty() && first) {
+    output.warning(repeats + "; --all reads each of them once");
+  }
+  Progress bar(output);
+  const EvaluationProgress progress =
+      first ? EvaluationProgress([&bar](const Evaluated& far) { bar(far); }) : EvaluationProgress();
+  const Evaluated evaluated = all ? evaluate_whole_split(session, split, progress)
+                                  : evaluate_split(session, split, progress);
+  if (first) {
+    print(
+        output,
+        evaluated.losses,
+        weights,
+        all ? "tokens: all " + grouped(evaluated.samples) + " samples of the " + name + " split"
+            : "tokens of the " + name + " split"
+    );
+  }
+}
+
+/// Before anything is computed that the file is for.
+void require_folder_of(const char* option, const std::string& file) {
+  const auto folder = std::filesystem::absolute(file).parent_path();
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    throw Error(
+        std::string(option) + ": there is no folder " + folder.string(),
+        "make it, or name a file in another one"
+    );
+  }
+}
+
+void check_options(const Invocation& invocation, int64_t world, Host& host) {
+  if (!invocation.has("--weights")) {
+    throw Error("megahost eval needs --weights DIR", "give a run folder or a Hugging Face folder");
+  }
+  (void)format_of(invocation.value("--weights"), host, invocation.value("--weights-format"));
+  for (const char* option : {"--logits", "--gradients"}) {
+    if (invocation.has(option) && !invocation.has("--ids")) {
+      throw Error(std::string(option) + " needs --ids", "give the token ids to compute them for");
+    }
+    if (invocation.has(option)) {
+      require_folder_of(option, invocation.value(option));
+    }
+  }
+  for (const char* option : {"--split", "--all"}) {
+    if (invocation.has(option) && invocation.has("--ids")) {
+      throw Error(
+          std::string(option) + " is about the recipe's data, and --ids takes its place",
+          "leave one of them out"
+      );
+    }
+  }
+  if (world > 1 && invocation.has("--ids")) {
+    throw Error("--ids is evaluated on one rank", "leave --nproc or the launcher out");
+  }
+}
+
+/// The layout that evaluates: the recipe's where there are ranks for it, else one rank: the numbers
+/// are the same.
+void set_layout(Recipe& recipe, int64_t world) {
+  if (world == 1) {
+    recipe.parallel = {};
+  } else {
+    recipe.parallel.zero = 0; // there are neither gradients nor an optimizer's state
+  }
+}
+
+} // namespace
+
+int command_eval(const Invocation& invocation, Host& host) {
+  const Read read = read_resolved(invocation, host, invocation.arguments.front());
+  const int64_t world = world_size(invocation, read.place);
+  check_options(invocation, world, host);
+  Recipe recipe = read.resolved.recipe;
+  set_layout(recipe, world);
+  if (!read.place && world > 1) {
+    return run_as_ranks(world, recipe.comm.hang_after);
+  }
+  const auto processes = meet_ranks(read.place, recipe, host);
+  const bool ids = invocation.has("--ids");
+  if (ids) {
+    recipe.batch = {};
+  }
+  RunOutput output;
+  try {
+    const auto session = make_session(
+        recipe,
+        host,
+        {.corpus = !ids,
+         .initialise = false,
+         .trains = false,
+         .processes = processes.get(),
+         .warn = [&output](const std::string& text) { output.warning(text); }}
+    );
+    // A few ids are read before a machine's GEMMs could be timed.
+    const auto unknown = ids ? UnknownMachine::own : UnknownMachine::measure;
+    (void)session->share_gemm([unknown] { return chosen_gemm(unknown); });
+    WeightsWanted wanted{invocation.value("--weights-format")};
+    if (invocation.has("--step")) {
+      wanted.step = number_option(invocation, "--step", 0, 0, std::numeric_limits<int64_t>::max());
+    }
+    const auto weights = load_weights(invocation.value("--weights"), *session, host, wanted);
+    if (ids) {
+      evaluate_ids(invocation, *session, weights, output);
+    } else {
+      evaluate_samples(invocation, *session, weights, output);
+    }
+  } catch (const CollectiveError& error) {
+    if (!processes) {
+      throw;
+    }
+    throw processes->explained(error);
+  }
+  return 0;
+}
+
+} // namespace mh

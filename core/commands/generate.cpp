@@ -1,0 +1,168 @@
+#include "core/train/generate.hpp"
+
+#include "core/base/text.hpp"
+#include "core/bench/gemm_choice.hpp"
+#include "core/checkpoint/detect_format.hpp"
+#include "core/commands/commands.hpp"
+#include "core/train/given_weights.hpp"
+#include "megahost/error.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <type_traits>
+
+namespace mh {
+
+namespace {
+
+/// The number that an option gives, from `low` to `high`.
+template <class Number>
+std::optional<Number>
+number(const Invocation& invocation, const char* option, Number low, Number high) {
+  if (!invocation.has(option)) {
+    return std::nullopt;
+  }
+  const std::string text = invocation.value(option);
+  Number value{};
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (read.ec != std::errc() || read.ptr != text.data() + text.size() ||
+      !(value >= low && value <= high)) {
+    constexpr bool kWhole = std::is_integral_v<Number>;
+    throw Error(
+        std::string(option) + " " + text + " is not " + (kWhole ? "an integer" : "a number") +
+            (high < std::numeric_limits<Number>::max()
+                 ? " from " + nlohmann::json(low).dump() + " to " + nlohmann::json(high).dump()
+                 : ", at least " + nlohmann::json(low).dump()),
+        "see megahost generate --help"
+    );
+  }
+  return value;
+}
+
+GenerateOptions read_options(const Invocation& invocation) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  GenerateOptions options;
+  auto& sampling = options.sampling;
+  options.tokens = number<int64_t>(invocation, "--tokens", 1, kMost).value_or(options.tokens);
+  sampling.temperature =
+      number<double>(invocation, "--temperature", 0, 100).value_or(sampling.temperature);
+  sampling.top_k = number<int64_t>(invocation, "--top-k", 1, kMost).value_or(sampling.top_k);
+  sampling.top_p = number<double>(invocation, "--top-p", 0, 1).value_or(sampling.top_p);
+  sampling.seed = static_cast<uint64_t>(
+      number<int64_t>(invocation, "--seed", 0, kMost).value_or(static_cast<int64_t>(sampling.seed))
+  );
+  options.cache = !invocation.has("--no-cache");
+  return options;
+}
+
+std::string recipe_file(
+    const Invocation& invocation, const std::filesystem::path& folder, const FolderFormat& found
+) {
+  if (invocation.has("--recipe")) {
+    return invocation.value("--recipe");
+  }
+  const auto own = folder / "recipe.toml";
+  if (std::filesystem::is_regular_file(own)) {
+    return own.string();
+  }
+  const bool is_run = found.format->steps(folder).has_value();
+  throw Error(
+      folder.string() + " holds no recipe.toml" +
+          (is_run ? "" : ": it is a " + found.format->about()),
+      is_run ? "give the folder that megahost run named"
+             : "megahost recipe from-hf " + shell_word(folder.string()) +
+                   " -o model.toml writes one for --recipe model.toml",
+      exit_code::data
+  );
+}
+
+std::vector<int32_t> read_prompt(const std::string& text, const Tokenizer& tokenizer) {
+  auto ids = tokenizer.encode(text);
+  if (ids.empty() && tokenizer.end_of_document()) {
+    ids.push_back(*tokenizer.end_of_document()); // what every document begins after
+  }
+  return ids;
+}
+
+void say_speed(const Generated& made, size_t prompt_tokens, const GenerateOptions& options) {
+  const double rest = made.seconds - made.first_seconds;
+  const auto steps = static_cast<double>(made.ids.size()) - (made.ended ? 0 : 1);
+  std::fprintf(
+      stderr,
+      "%zu tokens in %.2f s (%.1f tokens/s after the first), prompt of %zu read in %.2f s%s%s\n",
+      made.ids.size(),
+      made.seconds,
+      rest > 0 ? steps / rest : 0.0,
+      prompt_tokens,
+      made.first_seconds,
+      made.cached ? "" : ", without a cache",
+      options.cache && !made.cached ? ": not every block of this model says that it reads one" : ""
+  );
+}
+
+} // namespace
+
+int command_generate(const Invocation& invocation, Host& host) {
+  if (!invocation.has("--prompt")) {
+    throw Error("megahost generate needs --prompt TEXT", "give what the model is to continue");
+  }
+  const std::filesystem::path folder = invocation.arguments.front();
+  const FolderFormat found = format_of(folder, host, invocation.value("--weights-format"));
+  const GenerateOptions options = read_options(invocation);
+  const auto step = number<int64_t>(invocation, "--step", 0, std::numeric_limits<int64_t>::max());
+  // In float32 the tokens with the cache are those without it: bf16 rounds the two ways apart.
+  const std::vector<Layer> exact = {{"generate", Table{{"precision", "fp32"}}}};
+  Recipe recipe = read_resolved(invocation, host, recipe_file(invocation, folder, found), exact)
+                      .resolved.recipe;
+  recipe.parallel = {}; // one rank, however many trained it
+  recipe.batch = {};
+  const auto session =
+      make_session(recipe, host, {.corpus = false, .initialise = false, .trains = false});
+  (void)session->share_gemm([] { return chosen_gemm(UnknownMachine::own); });
+  const GivenWeights weights =
+      load_weights(folder, *session, host, {.format = found.name, .step = step});
+  const bool json = invocation.has("--json");
+  const std::string prompt = invocation.value("--prompt");
+  const auto ids = read_prompt(prompt, *session->tokenizer);
+  TextStream stream(*session->tokenizer, ids);
+  std::string text;
+  const auto show = [&](const std::string& news) {
+    text += news;
+    if (!json) {
+      std::fputs(terminal_text(news).c_str(), stdout);
+      std::fflush(stdout);
+    }
+  };
+  if (!json) {
+    std::fputs(terminal_text(prompt).c_str(), stdout);
+  }
+  const Generated made = generate(*session, ids, options, [&](int32_t id) {
+    show(stream.add(id));
+    return true;
+  });
+  show(stream.finish());
+  if (json) {
+    const nlohmann::json object = {
+        {"prompt", valid_utf8(prompt)},
+        {"text", text},
+        {"prompt_ids", ids},
+        {"ids", made.ids},
+        {"ended", made.ended},
+        {"cached", made.cached},
+        {"seconds", made.seconds},
+        {"weights", weights.words}};
+    std::printf("%s\n", object.dump().c_str());
+  } else {
+    std::puts("");
+    std::fflush(stdout); // the speed goes elsewhere, and comes after it
+    say_speed(made, ids.size(), options);
+  }
+  return 0;
+}
+
+} // namespace mh

@@ -1,0 +1,51 @@
+#pragma once
+/// A plan for people and for programs: as text, as JSON, as a page.
+
+#include "core/draw/terminal.hpp"
+#include "core/plan/changes.hpp"
+#include "core/plan/measured.hpp"
+#include "core/plan/memory.hpp"
+#include "core/plan/plan.hpp"
+#include "megahost/recipe.hpp"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace mh {
+
+/// The same with uneven experts.
+struct UnevenPlan {
+  double imbalance; ///< rows of the busiest rank's experts, times the mean
+  Plan plan;
+};
+
+struct PlanReport {
+  const Recipe& recipe;
+  const Plan& plan;
+  std::optional<double> run_tokens{}; ///< of the whole run
+  std::vector<Change> changes{};      ///< the cheapest that help
+  std::vector<Plan> scaling{};        ///< of the page: on fewer and more data ranks
+  std::optional<Measured> measured{}; ///< of the run whose folder was planned
+  std::optional<UnevenPlan> uneven{}; ///< to be shown beside it
+};
+
+[[nodiscard]] std::string plan_text(const PlanReport& report, const Terminal& terminal);
+[[nodiscard]] std::string plan_json(const PlanReport& report);
+/// One page with pictures.
+[[nodiscard]] std::string plan_page(const PlanReport& report);
+
+/// What text and page share: seconds or milliseconds, what is planned in two lines.
+[[nodiscard]] std::string seconds_text(double seconds);
+[[nodiscard]] std::string plan_title(const PlanReport& report);
+/// A change as the command line takes it, and what it does.
+[[nodiscard]] std::string change_text(const Plan& plan, const Change& change);
+/// What a step's time goes to, in the order in which it is told.
+[[nodiscard]] std::vector<std::pair<std::string, double>> time_parts(const StepTime& step);
+
+/// How MFU and HFU are counted.
+inline constexpr const char* kFlopsFormula =
+    "6 FLOPs per weight of a product and token, and the pairs that attention's mask leaves";
+
+} // namespace mh

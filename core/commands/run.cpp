@@ -1,0 +1,191 @@
+#include "core/bench/gemm_choice.hpp"
+#include "core/bench/machine.hpp"
+#include "core/checkpoint/detect_format.hpp"
+#include "core/commands/commands.hpp"
+#include "core/commands/run_output.hpp"
+#include "core/mesh/layout.hpp"
+#include "core/mesh/rank_reports.hpp"
+#include "core/mesh/spawn.hpp"
+#include "core/options/place.hpp"
+#include "core/plan/stage_record.hpp"
+#include "core/recipe/changes.hpp"
+#include "core/train/checkpointing.hpp"
+#include "core/train/given_weights.hpp"
+#include "core/train/run_folder.hpp"
+#include "core/train/session.hpp"
+#include "core/train/train.hpp"
+#include "megahost/error.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <optional>
+#include <utility>
+
+namespace mh {
+
+namespace {
+
+/// The options that stand for a key of the recipe.
+std::vector<Layer> option_layers(const Invocation& invocation) {
+  std::vector<Layer> layers;
+  const auto add = [&](const char* option, const char* section, const char* key, Value value) {
+    if (invocation.has(option)) {
+      value.origin.source = std::make_shared<const Source>(Source{option, "", option});
+      layers.push_back({option, Table{{section, Table{{key, std::move(value)}}}}});
+    }
+  };
+  add("--run-dir", "checkpoint", "dir", invocation.value("--run-dir"));
+  add("--log-format", "log", "format", invocation.value("--log-format"));
+  add("--deterministic", "train", "deterministic", true);
+  return layers;
+}
+
+/// How `run` and `eval` are told the same recipe again, word by word.
+std::vector<std::string> recipe_words(const Invocation& invocation) {
+  std::vector<std::string> words{invocation.arguments.front()};
+  if (invocation.has("--scale")) {
+    words.emplace_back("--scale");
+  }
+  const auto add = [&](const char* option, const char* given, const std::string& key) {
+    for (const std::string& value : invocation.all(given)) {
+      words.emplace_back(option);
+      words.push_back(key + value);
+    }
+  };
+  add("--plugin", "--plugin", "");
+  add("--set", "--run-dir", "checkpoint.dir=");
+  add("--set", "--log-format", "log.format=");
+  if (invocation.has("--deterministic")) {
+    words.insert(words.end(), {"--set", "train.deterministic=true"});
+  }
+  add("--nproc", "--nproc", "");
+  add("--set", "--set", "");
+  return words;
+}
+
+Resume resume_of(const Invocation& invocation) {
+  if (!invocation.has("--resume")) {
+    if (invocation.has("--allow-change")) {
+      throw Error(
+          "--allow-change is for a run that goes on from a checkpoint",
+          "give --resume, too; a new run takes any recipe"
+      );
+    }
+    return Resume::no;
+  }
+  return invocation.value("--resume") == "auto" ? Resume::if_any : Resume::yes;
+}
+
+/// What has no chance is said before data are read and ranks are started.
+void require_folders(const Invocation& invocation, const Recipe& recipe, Host& host) {
+  if (invocation.has("--weights")) {
+    const auto& folder = invocation.value("--weights");
+    (void)format_of(folder, host, invocation.value("--weights-format"));
+  }
+  if (resume_of(invocation) == Resume::yes) {
+    const auto folder = run_folder(recipe.checkpoint.dir, /*resume=*/true);
+    if (!std::filesystem::exists(folder)) {
+      require_checkpoint(*checkpoint_format(recipe, host), folder);
+    }
+  }
+}
+
+/// "tensor 4 x pipeline 2 x data 4".
+std::string degrees(const Recipe& recipe, int64_t world) {
+  std::string text;
+  const MeshShape shape = mesh_shape(recipe, world);
+  for (const MeshAxis axis : {MeshAxis::tp, MeshAxis::pp, MeshAxis::cp, MeshAxis::dp}) {
+    if (const int64_t ranks = degree(shape, axis); ranks > 1) {
+      text +=
+          (text.empty() ? "" : " x ") + recipe.parallel.word(axis) + " " + std::to_string(ranks);
+    }
+  }
+  return text;
+}
+
+int say_what_is_missing(const Recipe& recipe, const std::string& file, int64_t world) {
+  const std::string ranks = std::to_string(recipe.parallel.ranks());
+  const std::string start = ": --nproc " + ranks + ", torchrun, srun or mpirun start them";
+  std::fprintf(
+      stderr,
+      "error: %s needs %s ranks (%s), and there %s %ld%s.\n"
+      "help: megahost run %s --scale trains the same structure here and now, shrunk to this "
+      "machine.\n"
+      "help: megahost plan %s says whether it fits and how fast it will be.\n",
+      file.c_str(),
+      ranks.c_str(),
+      degrees(recipe, world).c_str(),
+      world == 1 ? "is" : "are",
+      world,
+      start.c_str(),
+      file.c_str(),
+      file.c_str()
+  );
+  return exit_code::recipe;
+}
+
+} // namespace
+
+int command_run(const Invocation& invocation, Host& host) {
+  const std::string& file = invocation.arguments.front();
+  const Read read = read_resolved(invocation, host, file, option_layers(invocation));
+  const Recipe& recipe = read.resolved.recipe;
+  const auto& place = read.place;
+  const int64_t world = world_size(invocation, place);
+  if (recipe.parallel.ranks() > world) {
+    return say_what_is_missing(recipe, file, world);
+  }
+  if (!place) {
+    require_folders(invocation, recipe, host);
+  }
+  if (!place && world > 1) {
+    return run_as_ranks(world, recipe.comm.hang_after);
+  }
+  const auto processes = meet_ranks(place, recipe, host);
+  check_allowed(invocation.all("--allow-change"), read.resolved.schemas);
+  std::optional<StepRange> profile;
+  if (invocation.has("--profile")) {
+    profile = parse_steps(invocation.value("--profile"));
+  }
+  RunOutput output;
+  TrainOptions options{
+      .resume = resume_of(invocation),
+      .allow_change = invocation.all("--allow-change"),
+      .recipe_text = show_recipe(recipe, RecipeFormat::toml, /*origins=*/true),
+      .program = invocation.program,
+      .recipe_words = recipe_words(invocation),
+      .debug = invocation.has("--debug"),
+      .profile = profile,
+      .processes = processes.get(),
+      .checking = invocation.has("--checking"),
+      .step_peak = step_peak(
+          {.recipe = recipe, .host = host, .world = world, .device = planned_device(recipe)}
+      ),
+      .started = report_started,
+      .measured_peak = [ranks = place ? place->world.local_size : 1](at::ScalarType type
+                       ) { return measured_peak(type, ranks); },
+      .gemm = [] { return chosen_gemm(); },
+  };
+  if (invocation.has("--weights")) {
+    options.weights = [&invocation, &host](Session& session) {
+      const WeightsWanted wanted{invocation.value("--weights-format")};
+      return load_weights(invocation.value("--weights"), session, host, wanted).words;
+    };
+  }
+  const TrainSummary summary = [&] {
+    try {
+      return train(recipe, host, options, output);
+    } catch (const CollectiveError& error) {
+      if (!processes) {
+        throw;
+      }
+      throw processes->explained(error);
+    }
+  }();
+  return summary.reason == "SIGTERM"  ? 128 + SIGTERM
+         : summary.reason == "SIGINT" ? 128 + SIGINT
+                                      : 0;
+}
+
+} // namespace mh

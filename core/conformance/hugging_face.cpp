@@ -1,0 +1,290 @@
+// Tests of what an architecture says about Hugging Face's models: names of tensors, keys of
+// config.json.
+
+#include "core/import/hugging_face.hpp"
+
+#include "core/base/text.hpp"
+#include "core/conformance/instance.hpp"
+#include "core/conformance/model.hpp"
+#include "core/conformance/tests.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace mh::check {
+
+namespace {
+
+/// How often the mapping uses each element of each tensor of ours, by name.
+class Uses {
+public:
+  explicit Uses(const ParameterStore& store) {
+    for (const Parameter& parameter : store.all()) {
+      for (const Piece& piece : parameter.pieces) {
+        counts_[piece.name] = at::zeros(piece.global_shape);
+      }
+    }
+    for (const Buffer& buffer : store.buffers()) {
+      buffers_.insert(buffer.piece.name);
+      counts_[buffer.piece.name] = at::zeros(buffer.piece.global_shape);
+    }
+  }
+
+  void add(const HfTensor& map) {
+    if (map.ours.empty() || !theirs_.insert(map.theirs).second) {
+      fail(
+          "hugging_face() names " + map.theirs +
+          (map.ours.empty() ? " without a tensor of ours" : " twice")
+      );
+    }
+    std::vector<int64_t> rest; // all dimensions but the first, along which parts are concatenated
+    for (const std::string& name : map.ours) {
+      at::Tensor part = selected(map, name);
+      const std::vector<int64_t> others(
+          part.sizes().begin() + (part.dim() > 0 ? 1 : 0), part.sizes().end()
+      );
+      if (name != map.ours.front() && others != rest) {
+        fail(
+            "the parts of " + map.theirs + " cannot be concatenated: " + map.ours.front() +
+                " and " + name + " differ in more than their first dimension",
+            "name parts that lie one behind the other"
+        );
+      }
+      if (map.transpose && part.dim() != 2) {
+        fail(
+            map.theirs + " is said to be the transpose of " + name + ", which has " +
+                std::to_string(part.dim()) + " dimensions",
+            "only matrices are transposed"
+        );
+      }
+      rest = others;
+      part.add_(1);
+    }
+  }
+
+  /// A buffer may be left out: it starts as it always does.
+  void require_once() const {
+    for (const auto& [name, count] : counts_) {
+      const bool may_be_absent = buffers_.contains(name) && count.max().item().toDouble() == 0;
+      if (!may_be_absent && count.min().item().toDouble() < 1) {
+        fail(
+            "no tensor of Hugging Face holds " + name +
+                (count.max().item().toDouble() > 0 ? " whole" : ""),
+            "add it to hugging_face(), or return nothing where the fields have no counterpart"
+        );
+      }
+      if (count.max().item().toDouble() > 1) {
+        fail("several tensors of Hugging Face hold " + name, "name each once");
+      }
+    }
+  }
+
+private:
+  /// The entry of ours that theirs is.
+  at::Tensor selected(const HfTensor& map, const std::string& name) {
+    const auto found = counts_.find(name);
+    if (found == counts_.end()) {
+      std::vector<std::string> names;
+      for (const auto& [known, count] : counts_) {
+        names.push_back(known);
+      }
+      const auto meant = nearest(name, names);
+      fail(
+          "hugging_face() maps " + map.theirs + " to " + name + ", which its model does not have",
+          meant ? "did you mean " + *meant + "?" : "megahost calls parameters by block and scope"
+      );
+    }
+    at::Tensor part = found->second;
+    for (const int64_t index : map.at) {
+      if (part.dim() < 2 || index < 0 || index >= part.size(0)) {
+        fail(
+            map.theirs + " is said to be entry " + std::to_string(index) + " of " + name +
+                ", which has no such entry",
+            "entries of `at` count along the first dimensions"
+        );
+      }
+      part = part.select(0, index);
+    }
+    return part;
+  }
+
+  std::map<std::string, at::Tensor> counts_;
+  std::set<std::string> buffers_;
+  std::set<std::string> theirs_;
+};
+
+/// Rows name fields that there are, and no field twice.
+void check_rows(const HfMapping& mapping, const HfModel& model, const Schema& schema) {
+  std::set<std::string> keys, fields;
+  const auto require_field = [&](const std::string& field, const std::string& where) {
+    if (field != "seq_length" && schema.find(field) == nullptr) {
+      fail(
+          "hugging_face_config() of " + model.model_type + " names the field " + field + " (" +
+              where + "), which it does not have",
+          "name a field of fields(), or seq_length"
+      );
+    }
+  };
+  for (const HfKey& key : model.keys) {
+    if (!keys.insert(key.key).second || (!key.field.empty() && !fields.insert(key.field).second)) {
+      fail(
+          "hugging_face_config() of " + model.model_type + " has two rows of " + key.key + " or " +
+              key.field,
+          "one key decides one field; `simplify` brings several into one"
+      );
+    }
+    if (!key.field.empty()) {
+      require_field(key.field, key.key);
+    } else if (key.words.empty()) {
+      fail(
+          "hugging_face_config() of " + model.model_type + " has a row of " + key.key +
+              " with neither field nor words",
+          "list the values that change nothing, or put the key under `harmless`"
+      );
+    }
+  }
+  for (const auto& entry : model.always) {
+    require_field(entry.key, "always");
+  }
+  for (const std::string& field : mapping.free) {
+    require_field(field, "free");
+  }
+}
+
+/// Reads a config.json, writes what was read, reads that: the fields stay.
+class RoundTrip {
+public:
+  RoundTrip(const Registry::Entry& entry, const HfModel& model)
+      : entry_(entry)
+      , model_(model) {}
+
+  /// With transformers' defaults, and with each key changed alone.
+  void run() {
+    require_same(plain_config(), "with all keys absent");
+    for (const HfKey& key : model_.keys) {
+      for (const Value& value : other_values(key)) {
+        Table config = plain_config();
+        set(config, key.key, value);
+        try {
+          (void)read(config);
+        } catch (const Error&) {
+          continue; // it contradicts the other keys
+        }
+        require_same(config, "with " + key.key + " = " + to_text(value));
+      }
+    }
+  }
+
+private:
+  /// Nothing but what may not be absent.
+  [[nodiscard]] Table plain_config() const {
+    Table config{{"model_type", Value(model_.model_type)}};
+    for (const HfKey& key : model_.keys) {
+      if (key.field.empty() && !key.words.empty() && !is_word(key, key.absent)) {
+        set(config, key.key, key.words.front().theirs);
+      }
+    }
+    return config;
+  }
+
+  [[nodiscard]] Table read(const Table& config) const {
+    return read_hf_fields(config, *entry_.hugging_face, entry_.schema, entry_.name).fields;
+  }
+
+  static void set(Table& config, const std::string& key, const Value& value) {
+    const auto [object, member] = split_key(key);
+    config.set(object.empty() ? member : object, object.empty() ? value : Table{{member, value}});
+  }
+
+  [[nodiscard]] std::vector<Value> other_values(const HfKey& key) const {
+    std::vector<Value> values;
+    for (const HfWord& word : key.words) {
+      const Field* field = entry_.schema.find(key.field);
+      values.push_back(
+          field != nullptr && field->list ? Value(Value::Array{word.theirs}) : word.theirs
+      );
+    }
+    if (!key.words.empty() || key.field.empty()) {
+      return values;
+    }
+    const Field* field = entry_.schema.find(key.field);
+    const FieldType type = field == nullptr ? FieldType::integer : field->type;
+    if (type == FieldType::boolean) {
+      return {true, false};
+    }
+    if (type == FieldType::number) {
+      return {0.5, 2.5};
+    }
+    return type == FieldType::integer && !(field != nullptr && field->list)
+               ? std::vector<Value>{2, 6}
+               : std::vector<Value>{};
+  }
+
+  void require_same(const Table& config, const std::string& how) const {
+    Table first, second;
+    try {
+      first = read(config);
+      Table own = first;
+      own.erase("seq_length");
+      second = read(write_hf_config(first, model_));
+      std::vector<Problem> problems;
+      (void)complete(entry_.schema, own, "model", problems);
+      if (how == "with all keys absent" && !problems.empty()) {
+        fail(
+            "a " + model_.model_type + " " + how +
+                " gives fields that it refuses: " + problems.front().message,
+            "check the defaults (`absent`) against transformers' class"
+        );
+      }
+    } catch (const Error& error) {
+      fail(
+          "a config.json of " + model_.model_type + " " + how +
+              " cannot be read and written: " + error.what(),
+          error.hint()
+      );
+    }
+    if (!(first == second)) {
+      fail(
+          "a config.json of " + model_.model_type + " " + how +
+              " says something else once it was read and written: " + to_text(first) + ", then " +
+              to_text(second),
+          "let `words` name each value of theirs once more as ours, and `restore` undo `simplify`"
+      );
+    }
+  }
+
+  const Registry::Entry& entry_;
+  const HfModel& model_;
+};
+
+} // namespace
+
+void hugging_face_names(const Case& c) {
+  const auto architecture = make<Architecture>(c);
+  const auto maps = architecture->hugging_face();
+  if (maps.empty()) {
+    not_applicable("it has no names at Hugging Face for these options");
+  }
+  const SmallModel model(*architecture, {});
+  Uses uses(model.model->parameters());
+  for (const HfTensor& map : maps) {
+    uses.add(map);
+  }
+  uses.require_once();
+}
+
+void hugging_face_config(const Case& c) {
+  if (c.entry->hugging_face == nullptr) {
+    not_applicable("it has no hugging_face_config()");
+  }
+  for (const HfModel& model : c.entry->hugging_face->models) {
+    check_rows(*c.entry->hugging_face, model, c.entry->schema);
+    RoundTrip(*c.entry, model).run();
+  }
+}
+
+} // namespace mh::check

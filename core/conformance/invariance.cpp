@@ -1,0 +1,347 @@
+// Tests of what must not change a model: a layout, values made later, a cache of keys and values,
+// another document, recompute.
+
+#include "core/checkpoint/built_in.hpp"
+#include "core/conformance/instance.hpp"
+#include "core/conformance/model.hpp"
+#include "core/conformance/subject.hpp"
+#include "core/conformance/tests.hpp"
+#include "core/nn/deferred_values.hpp"
+#include "core/train/devices.hpp"
+#include "megahost/error.hpp"
+#include "megahost/nn/attention.hpp"
+#include "megahost/recompute.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+namespace mh::check {
+
+/// Under zero 3 values are made after the model, from what the layers declare.
+void initial_values(const Case& c) {
+  const auto architecture = make<Architecture>(c);
+  SmallModel model(*architecture, {});
+  DeferredValues deferred;
+  SmallModel later = deferred.during([&] { return SmallModel(*architecture, {}); });
+  deferred.make_rest(later.model->parameters());
+  auto others = later.model->parameters().all().begin();
+  for (const Parameter& parameter : model.model->parameters().all()) {
+    if (bits({parameter.value}) != bits({(others++)->value})) {
+      fail(
+          "the first values of " + parameter.pieces.front().name +
+              " are not those that its Init gives: under zero 3 they would be lost",
+          "write no values in a constructor: give ParamSpec an Init::uniform, Init::log_uniform or "
+          "Init::of_index"
+      );
+    }
+  }
+}
+
+namespace {
+
+constexpr const char* kLayouts = "tensor=2,sequence=true; context=2; pipeline=2; data=2,zero=3";
+
+/// Sizes that two ranks split, small enough for a test; a model has those that its schema has.
+constexpr std::pair<const char*, int64_t> kSizes[] = {
+    {"layers", 2},
+    {"hidden", 48},
+    {"heads", 4},
+    {"kv_heads", 2},
+    {"head_dim", 12},
+    {"ffn_hidden", 120},
+    {"vocab", 203}};
+
+/// What `megahost check` would get on its command line.
+Invocation check_of(const Case& c) {
+  std::vector<std::string> sets{"model.seq_length=24", "batch.global=4"};
+  for (const auto& [field, size] : kSizes) {
+    if (c.entry->schema.find(field) != nullptr) {
+      sets.push_back("model." + std::string(field) + "=" + std::to_string(size));
+    }
+  }
+  for (const auto& entry : given_options(c)) {
+    sets.push_back("model." + entry.key + "=" + to_text(entry.value));
+  }
+  Invocation invocation;
+  invocation.command = "check";
+  invocation.options = {{"--model", {c.entry->full_name()}}, {"--set", sets}};
+  return invocation;
+}
+
+TrialResult trial(const Recipe& recipe, Host& host) {
+  return trial_on_threads(recipe, host, {.dtype = at::kDouble, .steps = 1});
+}
+
+/// The layout's difference from one rank; nothing where the plugin refuses the layout.
+std::optional<TrialDifference>
+difference(const Subject& subject, Host& host, const Layout& layout, const TrialResult& one) {
+  try {
+    const Recipe recipe = subject.under(layout).recipe;
+    return compare_trials(one, trial(recipe, host), kPrecisions[0].bound, nullptr);
+  } catch (const Error& error) {
+    if (error.exit_code() == exit_code::recipe) {
+      return std::nullopt; // a sentence for whoever asks for that layout
+    }
+    fail("under " + layout.text + ": " + std::string(error.what()), error.hint());
+  }
+}
+
+/// In float64, where rounding is no excuse: loss, gradients and a step of SGD and of AdamW.
+void layouts_match_of(const Case& c, Host& host) {
+  const Invocation invocation = check_of(c);
+  const Subject subject(invocation, host);
+  std::optional<TrialResult> one;
+  try {
+    one = trial(subject.under({}).recipe, host);
+  } catch (const Error& error) {
+    if (error.exit_code() != exit_code::recipe) {
+      throw;
+    }
+    const std::string what = error.what();
+    not_applicable(
+        "it refuses the sizes of this test (" + join(invocation.all("--set")) +
+        "): " + what.substr(0, what.find('\n')) + "; --set model.FIELD=VALUE gives others"
+    );
+  }
+  for (const Layout& layout : parse_layouts(kLayouts)) {
+    const auto found = difference(subject, host, layout, *one);
+    if (found && !found->within()) {
+      fail(
+          formatted(
+              "under %s it differs from one rank by %.1e at the %s",
+              layout.text.c_str(),
+              found->worst,
+              found->where.c_str()
+          ),
+          "megahost check --plugin " + c.file.string() + " --model " + c.entry->name +
+              " --layouts '" + layout.text +
+              "' shows it; a layer that looks at other tokens, or sums over an axis, must say so "
+              "(core_attention, convert in megahost/parallel.hpp) or refuse the layout"
+      );
+    }
+  }
+}
+
+} // namespace
+
+/// A host opens the plugin, as in a run.
+void layouts_match(const Case& c) {
+  Host host;
+  host.registry().merge(builtin_devices());
+  host.registry().merge(built_in_formats());
+  std::vector<Registry::Entry> models;
+  try {
+    host.load(c.file);
+    for (const auto& entry : host.registry().entries()) {
+      if (entry.kind == Kind::architecture) {
+        models.push_back(entry);
+      }
+    }
+  } catch (const Error&) { // pin-present or descriptor-consistent says so
+    not_applicable("the plugin cannot be opened");
+  }
+  if (models.empty()) {
+    not_applicable("for architecture");
+  }
+  for (const Registry::Entry& model : models) {
+    layouts_match_of({c.file, c.given, nullptr, &model}, host);
+  }
+}
+
+namespace {
+
+/// Weights at which nothing is the identity or zero by chance.
+void leave_initial_values(ParameterStore& parameters) {
+  const at::NoGradGuard no_grad;
+  double phase = 0;
+  for (Parameter& parameter : parameters.all()) {
+    const at::Tensor wave = at::arange(parameter.value.numel(), at::kDouble) * 12.9898 + phase++;
+    parameter.value.detach().add_(wave.sin().view(parameter.value.sizes()), 0.1);
+  }
+}
+
+/// Scores of tokens [begin, end) of a sample, read behind what the cache holds: [end - begin, V].
+at::Tensor scores(const SmallModel& model, int64_t begin, int64_t end, KeyValueCache* cache) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor tokens = model.batch.arrays.at("tokens");
+  Batch batch;
+  batch.seq = end - begin;
+  batch.batch = 1;
+  batch.samples = {0};
+  batch.arrays["tokens"] = tokens.slice(0, begin, end).slice(1, 0, 1).contiguous();
+  batch.arrays["token_index"] = at::arange(begin, end, at::kLong);
+  StepContext context(model.mesh, model.rules, batch);
+  context.kv_cache = cache;
+  return model.model->forward(context)["logits"].value.select(1, 0);
+}
+
+/// Largest difference, as a share of the largest score.
+double distance(const at::Tensor& a, const at::Tensor& b) {
+  return ((a - b).abs().max() / a.abs().max()).item().toDouble();
+}
+
+constexpr double kSame = 1e-6; // a model may compute in float32 inside
+
+} // namespace
+
+void cached_generation(const Case& c) {
+  const auto architecture = make<Architecture>(c);
+  SmallModel model(*architecture, {.dtype = at::kDouble});
+  leave_initial_values(model.model->parameters());
+  if (!model.model->reads_cache()) {
+    not_applicable(
+        "some of its blocks do not say that they read a cache (Block::reads_cache): generation reads "
+        "all tokens again for each new one"
+    );
+  }
+  KeyValueCache cache(kSeq);
+  constexpr int64_t kPrompt = 4;
+  (void)scores(model, 0, kPrompt, &cache);
+  for (int64_t token = kPrompt; token < kSeq; ++token) {
+    const at::Tensor whole = scores(model, 0, token + 1, nullptr)[-1];
+    const double found = distance(whole, scores(model, token, token + 1, &cache)[-1]);
+    if (!(found <= kSame)) {
+      fail(
+          formatted(
+              "generation reads token %lld alone, over the keys and values of those before, and "
+              "its scores differ from those of reading all by %.1e",
+              static_cast<long long>(token),
+              found
+          ),
+          "where context.kv_cache is set, attention and TokensBefore (nn/tokens_before.hpp) look at "
+          "other tokens; a block that looks at them in another way must not say that it reads_cache"
+      );
+    }
+  }
+}
+
+void documents_apart(const Case& c) {
+  const auto architecture = make<Architecture>(c);
+  SmallModel model(*architecture, {.dtype = at::kDouble});
+  leave_initial_values(model.model->parameters());
+  const auto second = [&model](const Batch& batch) { // scores of the second document
+    const at::NoGradGuard no_grad;
+    StepContext context(model.mesh, model.rules, batch);
+    const at::Tensor logits = model.model->forward(context)["logits"].value;
+    return logits.slice(0, kSecondDocument, kPadding);
+  };
+  Batch batch = model.batch;
+  batch.arrays.erase("labels");
+  const at::Tensor before = second(batch);
+  const auto change = [&](const std::string& array, int64_t documents_end) {
+    at::Tensor tokens = batch.arrays[array].clone();
+    at::Tensor first = tokens.slice(0, 0, documents_end);
+    first.copy_((first + 1).remainder(architecture->vocab()));
+    batch.arrays[array] = tokens;
+  };
+  change("tokens", kSecondDocument);
+  for (const auto& [name, length] : batch.sequences) {
+    change(name + "_tokens", length * kSecondDocument / kSeq);
+  }
+  const double found = distance(before, second(batch));
+  if (!(found <= kSame)) {
+    fail(
+        formatted(
+            "other tokens in the first document of a sample change the scores of its second one by "
+            "%.1e, though the batch has segments",
+            found
+        ),
+        "let a layer look at tokens of one value in context.array(\"segments\") only"
+    );
+  }
+}
+
+namespace {
+
+class Always : public RecomputePolicy {
+public:
+  explicit Always(Keep keep)
+      : keep_(std::move(keep)) {}
+
+  [[nodiscard]] Keep keep(int64_t) const override { return keep_; }
+
+private:
+  Keep keep_;
+};
+
+/// What is the first to differ in its bits after a pass: the loss or a gradient; empty if nothing.
+std::string first_difference(SmallModel& one, SmallModel& other) {
+  const double loss = one.train_once(), again = other.train_once();
+  if (loss != again) {
+    return "the loss (" + std::to_string(loss) + " and " + std::to_string(again) + ")";
+  }
+  const auto& others = other.model->parameters().all();
+  auto theirs = others.begin();
+  for (const Parameter& parameter : one.model->parameters().all()) {
+    if (bits({parameter.main_grad}) != bits({(theirs++)->main_grad})) {
+      return "the gradient of " + parameter.pieces.front().name;
+    }
+  }
+  return "";
+}
+
+void check_recompute(
+    const Architecture& architecture, const RecomputePolicy& policy, const std::string& what
+) {
+  SmallModel plain(architecture, {}), other(architecture, {.policy = &policy});
+  const std::string found = first_difference(plain, other);
+  if (!found.empty()) {
+    fail(
+        "with " + what + " recomputed, " + found + " differs in its bits",
+        "let a block's forward depend on its inputs and the context only"
+    );
+  }
+}
+
+std::vector<std::string> recompute_parts() {
+  return {kRecomputeParts.begin(), kRecomputeParts.end()};
+}
+
+/// "the input of block 2, norms of block 3"
+std::string text(const std::vector<Keep>& keep) {
+  std::vector<std::string> texts;
+  for (size_t layer = 0; layer < keep.size(); ++layer) {
+    if (!keep[layer].everything || !keep[layer].redo.empty()) {
+      const std::string parts = keep[layer].everything ? join(keep[layer].redo) : "all";
+      texts.push_back(parts + " of block " + std::to_string(layer));
+    }
+  }
+  return join(texts);
+}
+
+} // namespace
+
+void recompute_bit_equal(const Case& c) {
+  if (c.entry->kind == Kind::architecture) {
+    const auto architecture = make<Architecture>(c);
+    check_recompute(*architecture, Always({.everything = false}), "each block");
+    for (const std::string& part : recompute_parts()) {
+      check_recompute(*architecture, Always({.everything = true, .redo = {part}}), "part " + part);
+    }
+    return;
+  }
+  const int64_t layers = arguments<RecomputePolicy>().layers;
+  const auto policy = make<RecomputePolicy>(c);
+  std::vector<Keep> keep;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    keep.push_back(policy->keep(layer));
+    for (const std::string& part : keep.back().redo) {
+      if (std::find(kRecomputeParts.begin(), kRecomputeParts.end(), part) ==
+          kRecomputeParts.end()) {
+        fail(
+            "it names the part \"" + part + "\", which no block of megahost has",
+            "there are " + join(recompute_parts())
+        );
+      }
+    }
+  }
+  check_recompute(*small_decoder(layers), *policy, text(keep));
+}
+
+} // namespace mh::check

@@ -1,0 +1,352 @@
+// Tests of models and of what trains them, on models of a few hundred weights.
+
+#include "core/conformance/instance.hpp"
+#include "core/conformance/model.hpp"
+#include "core/conformance/tests.hpp"
+#include "core/nn/plugin_call.hpp"
+#include "core/plan/shapes_missing.hpp"
+#include "core/step/batches.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace mh::check {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string text(at::IntArrayRef sizes) {
+  std::string result = "[";
+  for (const int64_t size : sizes) {
+    result += (result.size() > 1 ? ", " : "") + std::to_string(size);
+  }
+  return result + "]";
+}
+
+std::string text(const at::Tensor& tensor) {
+  return text(tensor.sizes()) + " " + c10::toString(tensor.scalar_type());
+}
+
+/// On one rank an activation has the sizes of its dimensions.
+void check_state(const State& state, at::ScalarType dtype, const std::string& block) {
+  for (const auto& [name, activation] : state) {
+    std::vector<int64_t> sizes;
+    for (const Axis& axis : activation.dims) {
+      sizes.push_back(axis.elements());
+    }
+    const at::Tensor& value = activation.value;
+    if (value.sizes() != at::IntArrayRef(sizes)) {
+      fail(
+          block + " returns \"" + name + "\" " + text(value) + ", but its dimensions say " +
+              text(at::IntArrayRef(sizes)),
+          "name the axes of what it returns (megahost/axis.hpp)"
+      );
+    }
+    if (value.is_floating_point() && value.scalar_type() != dtype) {
+      fail(
+          block + " returns \"" + name + "\" " + text(value) + " in a model of " +
+              c10::toString(dtype),
+          "convert back to the input's dtype"
+      );
+    }
+  }
+}
+
+void check_blocks(const Architecture& architecture, at::ScalarType dtype, bool packed) {
+  const at::NoGradGuard no_grad;
+  const Mesh mesh;
+  const Rules rules;
+  ParameterStore store;
+  Builder builder(
+      store,
+      {.mesh = &mesh,
+       .rules = &rules,
+       .dtype = dtype,
+       .seq = kSeq,
+       .microbatch = kBatch,
+       .sequences = architecture.sequences()}
+  );
+  Batch batch = small_batch(architecture, at::kCPU, packed);
+  StepContext labelled(mesh, rules, batch);
+  State state;
+  const auto run = [&](const std::string& name, const auto& make) {
+    const auto scope = builder.scope(name);
+    const std::unique_ptr<Block> block = make();
+    state = block->forward(state, labelled);
+    check_state(state, dtype, "block " + name);
+  };
+  run("embedding", [&] { return architecture.embedding(builder); });
+  for (int64_t i = 0; i < architecture.layers(); ++i) {
+    run("layers." + std::to_string(i), [&] { return architecture.layer(i, builder); });
+  }
+  const auto scope = builder.scope("head");
+  const auto head = architecture.head(builder);
+  (void)head->forward(state, labelled);
+  if (labelled.losses().empty()) {
+    fail("its head adds no loss to a batch with labels", "call context.add_loss");
+  }
+  for (const Loss& loss : labelled.losses()) {
+    if (loss.sum.numel() != 1 || !std::isfinite(loss.sum.item().toDouble())) {
+      fail("its loss \"" + loss.name + "\" is " + text(loss.sum) + ", expected one finite number");
+    }
+    (void)labelled.count(loss);
+  }
+  batch.arrays.erase("labels");
+  StepContext bare(mesh, rules, batch);
+  const State scores = head->forward(state, bare);
+  const std::vector<int64_t> expected{kSeq, kBatch, architecture.vocab()};
+  if (!scores.has("logits") || scores["logits"].value.sizes() != at::IntArrayRef(expected)) {
+    fail(
+        "without labels its head returns " +
+        (scores.has("logits") ? "\"logits\" " + text(scores["logits"].value) : "no \"logits\"") +
+        ", expected " + text(at::IntArrayRef(expected))
+    );
+  }
+}
+
+void check_update(const Optimizer& optimizer) {
+  auto items = small_items(optimizer, at::kCPU);
+  const auto before = small_items(optimizer, at::kCPU);
+  std::vector<const void*> places;
+  for (UpdateItem& item : items) {
+    item.gradient = item.weight + 0.5;
+    places.push_back(item.weight.const_data_ptr());
+  }
+  optimizer.update(items, {.step = 1, .lr = 0.01});
+  for (size_t i = 0; i < items.size(); ++i) {
+    const auto same = [&](const at::Tensor& a, const at::Tensor& b, const std::string& what) {
+      if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) {
+        fail("an update makes " + what + " of " + text(b) + " " + text(a));
+      }
+    };
+    same(items[i].weight, before[i].weight, "a weight");
+    for (size_t s = 0; s < items[i].state.size(); ++s) {
+      same(items[i].state[s], before[i].state[s], "state " + optimizer.state()[s].name);
+    }
+    if (items[i].weight.const_data_ptr() != places[i] || items[i].weight.equal(before[i].weight)) {
+      fail(
+          "an update leaves the weight as it was", "change item.weight in place: sub_, mul_, copy_"
+      );
+    }
+  }
+}
+
+void check_sample(const Corpus& corpus) {
+  const BatchLayout layout{.seq = kSeq, .micro = 4};
+  const Batch batch = std::move(load_batches(corpus, Split::train, 0, layout).front());
+  for (const auto& [name, dtype] :
+       {std::pair{"tokens", at::kLong}, {"labels", at::kLong}, {"loss_mask", at::kFloat}}) {
+    const auto found = batch.arrays.find(name);
+    if (found == batch.arrays.end()) {
+      fail(
+          std::string("its samples have no `") + name + "`",
+          "decoders read tokens, labels, loss_mask"
+      );
+    }
+    if (found->second.size(0) != kSeq || found->second.scalar_type() != dtype) {
+      fail(
+          std::string("`") + name + "` of four samples is " + text(found->second) + ", expected " +
+          text(at::IntArrayRef{kSeq, 4}) + " " + c10::toString(dtype)
+      );
+    }
+  }
+}
+
+} // namespace
+
+void forward_shape_and_dtype(const Case& c) {
+  if (c.entry->kind == Kind::architecture) {
+    const auto architecture = make<Architecture>(c);
+    check_blocks(*architecture, at::kFloat, /*packed=*/false);
+    check_blocks(*architecture, at::kFloat, /*packed=*/true);
+    check_blocks(*architecture, at::kBFloat16, /*packed=*/true);
+  } else if (c.entry->kind == Kind::optimizer) {
+    check_update(*make<Optimizer>(c));
+  } else {
+    const auto corpus = make<Corpus>(c);
+    if (corpus->size(Split::train) < 1 || corpus->size(Split::test) != 0) {
+      fail(
+          "three quarters of its samples are " + std::to_string(corpus->size(Split::train)) +
+              ", and none of them " + std::to_string(corpus->size(Split::test)),
+          "let `size` follow the split's shares, 0 where a share is 0"
+      );
+    }
+    check_sample(*corpus);
+  }
+}
+
+/// The loss's slope along single weights, by central differences, in float64.
+void grad_check(const Case& c) {
+  const auto architecture = make<Architecture>(c);
+  SmallModel model(*architecture, {.dtype = at::kDouble});
+  (void)model.train_once();
+  const bool exact = model.loss().scalar_type() == at::kDouble;
+  const double step = exact ? 1e-5 : 1e-2, tolerance = exact ? 1e-6 : 2e-2;
+  for (Parameter& parameter : model.model->parameters().all()) {
+    const at::Tensor gradient = parameter.main_grad.contiguous().view({-1});
+    const int64_t steepest = gradient.abs().argmax().item<int64_t>();
+    at::Tensor weights = parameter.value.detach().view({-1});
+    for (const int64_t i : {steepest, steepest / 2}) {
+      const double kept = weights[i].item<double>(), exact_slope = gradient[i].item<double>();
+      weights[i].fill_(kept + step);
+      const double above = model.loss().item().toDouble();
+      weights[i].fill_(kept - step);
+      const double below = model.loss().item().toDouble();
+      weights[i].fill_(kept);
+      const double slope = (above - below) / (2 * step);
+      if (std::abs(slope - exact_slope) > tolerance * std::max(1.0, std::abs(slope))) {
+        fail(
+            "the gradient of " + parameter.pieces.front().name + " is " +
+                std::to_string(exact_slope) + " at element " + std::to_string(i) +
+                ", the loss's slope there is " + std::to_string(slope),
+            "look for detach(), no_grad, or a backward of your own"
+        );
+      }
+    }
+  }
+}
+
+namespace {
+
+class Momentum : public Optimizer {
+public:
+  [[nodiscard]] std::vector<StateSpec> state() const override { return {{"momentum"}}; }
+
+  void update(std::span<UpdateItem> items, const Update& update) const override {
+    for (UpdateItem& item : items) {
+      item.weight.sub_(item.state[0].mul_(0.9).add_(item.gradient), update.lr);
+    }
+  }
+};
+
+/// A folder that goes with the object.
+struct Folder {
+  fs::path path;
+
+  Folder() {
+    std::string name = fs::temp_directory_path() / "megahost-check-XXXXXX";
+    if (mkdtemp(name.data()) == nullptr) {
+      throw Error("no temporary folder " + name, "make room in TMPDIR", exit_code::other);
+    }
+    path = name;
+  }
+
+  ~Folder() { fs::remove_all(path); }
+
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  /// The bytes of all tensor files below `run`.
+  [[nodiscard]] std::string tensors(const std::string& run) const {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::recursive_directory_iterator(path / run)) {
+      if (entry.path().extension() == ".safetensors") {
+        files.push_back(entry.path());
+      }
+    }
+    std::sort(files.begin(), files.end());
+    std::string all;
+    for (const fs::path& file : files) {
+      std::ifstream in(file, std::ios::binary);
+      all.append(std::istreambuf_iterator<char>(in), {});
+    }
+    return all;
+  }
+};
+
+/// Two steps, a save, and two more, against another model and optimizer that load in between.
+void check_resume(
+    const Architecture& one,
+    const Architecture& other,
+    const Optimizer& first,
+    const Optimizer& second
+) {
+  const Folder folder;
+  const auto train = [](SmallModel& model, TrainedWeights& weights, int64_t from) {
+    for (int64_t step = from; step < from + 2; ++step) {
+      (void)model.train_once();
+      weights.update({.step = step, .lr = 0.01});
+    }
+  };
+  SmallModel model(one, {.seed = 1}), loaded(other, {.seed = 2});
+  TrainedWeights weights(*model.model, first), resumed(*loaded.model, second);
+  train(model, weights, 1);
+  weights.save(folder.path / "whole", 2);
+  resumed.load(folder.path / "whole");
+  resumed.save(folder.path / "again", 2);
+  if (folder.tensors("whole") != folder.tensors("again")) {
+    fail("saved, loaded and saved again, its tensors are others");
+  }
+  train(model, weights, 3);
+  train(loaded, resumed, 3);
+  weights.save(folder.path / "whole", 4);
+  resumed.save(folder.path / "again", 4);
+  if (folder.tensors("whole") != folder.tensors("again")) {
+    fail(
+        "two steps after a resume its weights are not those of a run that went on",
+        "keep all that training changes in parameters and state(), and count by update.step"
+    );
+  }
+}
+
+} // namespace
+
+void state_reproducible(const Case& c) {
+  const Momentum plain;
+  if (c.entry->kind == Kind::architecture) {
+    const auto one = make<Architecture>(c), other = make<Architecture>(c);
+    check_resume(*one, *other, plain, plain);
+  } else {
+    const auto model = small_decoder();
+    const auto one = make<Optimizer>(c), other = make<Optimizer>(c);
+    check_resume(*model, *model, *one, *other);
+  }
+}
+
+namespace {
+
+/// A step on the Meta device.
+void check_on_meta(const Architecture& architecture, bool packed) {
+  SmallModel model(architecture, {.device = at::kMeta, .packed = packed});
+  const at::Tensor loss = model.loss();
+  if (!loss.is_meta()) {
+    fail(
+        "its loss lies on " + loss.device().str() + " in a model on the Meta device",
+        "make tensors on the device of the inputs: x.new_zeros, at::zeros(sizes, x.options())"
+    );
+  }
+  backward(loss);
+  const SmallModel real(architecture, {});
+  if (model.model->parameters().global_elements() != real.model->parameters().global_elements()) {
+    fail("it has other parameters on the Meta device than on the CPU");
+  }
+}
+
+} // namespace
+
+/// Whose operators lack a shape function there, or who read a value on the host, is told so.
+void meta_device(const Case& c) {
+  naming_missing_shapes([&] {
+    if (c.entry->kind == Kind::optimizer) {
+      const auto optimizer = make<Optimizer>(c);
+      auto items = small_items(*optimizer, at::kMeta);
+      in_plugin(*optimizer, "update", [&] { optimizer->update(items, {.step = 1, .lr = 0.01}); });
+      return;
+    }
+    const auto architecture = make<Architecture>(c);
+    check_on_meta(*architecture, /*packed=*/false);
+    check_on_meta(*architecture, /*packed=*/true);
+  });
+}
+
+} // namespace mh::check

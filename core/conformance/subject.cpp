@@ -1,0 +1,203 @@
+#include "core/conformance/subject.hpp"
+
+#include "core/base/folders.hpp"
+#include "core/checkpoint/model_from.hpp"
+#include "core/conformance/layout_trial_file.hpp"
+#include "core/draw/report.hpp"
+#include "core/mesh/processes.hpp"
+#include "core/mesh/spawn.hpp"
+#include "core/options/read.hpp"
+#include "core/recipe/sections.hpp"
+#include "core/step/sample_arrays.hpp"
+#include "megahost/error.hpp"
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+
+namespace mh {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kTask = "MEGAHOST_CHECK"; // what a rank that is a process has to do
+
+} // namespace
+
+Subject::Subject(const Invocation& invocation, Host& host)
+    : invocation_(invocation)
+    , host_(host) {
+  if (invocation.arguments.empty() == !invocation.has("--model")) {
+    throw Error(
+        "megahost check takes a RECIPE or --model PLUGIN, one of them",
+        "megahost check recipes/quickstart.lua"
+    );
+  }
+  if (!invocation.arguments.empty()) {
+    files_ = read_recipe_files(invocation.arguments.front(), {{.roots = recipe_folders()}});
+  }
+}
+
+Resolved Subject::under(const Layout& layout) const {
+  return resolved(layout, Data::made_up);
+}
+
+Resolved Subject::with_data() const {
+  return resolved({}, Data::of_recipe);
+}
+
+Resolved Subject::resolved(const Layout& layout, Data data) const {
+  LoadOptions options;
+  options.roots = recipe_folders();
+  options.sets = invocation_.all("--set");
+  options.sets.insert(options.sets.end(), layout.sets.begin(), layout.sets.end());
+  Loaded loaded = base(options);
+  for (const std::string& plugin : loaded.plugins()) {
+    host_.load(plugin);
+  }
+  lay_on_model_from(loaded, host_);
+  const Value* use = loaded.merged.find_path("model.use");
+  if (use != nullptr && use->is_string()) {
+    const auto& model = host_.require(Kind::architecture, use->as_string(), use->origin).schema;
+    Layer layer =
+        check_layer(loaded.merged, model, shared_schema("parallel", host_.known(Kind::strategy)));
+    if (data == Data::of_recipe) {
+      Table& small = layer.tree.as_table();
+      small.erase("data");
+      small.erase("tokenizer");
+      small.find("model")->as_table().erase("vocab");
+    }
+    options.layers.push_back(std::move(layer));
+    loaded = base(options);
+    lay_on_model_from(loaded, host_);
+  }
+  return resolve_loaded(loaded, host_, {.bf16 = false, .world = 1});
+}
+
+Loaded Subject::base(LoadOptions options) const {
+  if (files_) {
+    return load_recipe(*files_, options);
+  }
+  const std::string model = invocation_.value("--model");
+  Loaded loaded{"--model " + model, {}, Value(Table{}), {}};
+  loaded.layers.push_back(
+      {"--model",
+       Table{{"name", "check"}, {"model", Table{{"use", model}}}, {"train", Table{{"iters", 100}}}}}
+  );
+  loaded.layers.insert(loaded.layers.end(), options.layers.begin(), options.layers.end());
+  for (const std::string& set : options.sets) {
+    loaded.layers.push_back(set_layer(set));
+  }
+  for (const Layer& layer : loaded.layers) {
+    loaded.merged = merge(loaded.merged, layer.tree);
+  }
+  return loaded;
+}
+
+TrialOptions TrialSubject::options(const Precision& precision) const {
+  return {
+      .dtype = precision.dtype,
+      .corpus = corpus.get(),
+      .arrays = arrays,
+      .recipes_optimizer = recipes_optimizer};
+}
+
+TrialSubject trial_subject(const Subject& subject, Host& host) {
+  TrialSubject made;
+  if (!subject.is_recipe()) {
+    made.words = "samples and optimizers, sgd and adamw, of the check's own";
+    return made;
+  }
+  const Recipe recipe = subject.with_data().recipe;
+  made.recipes_optimizer = true;
+  const std::string optimizer = "optimizer " + recipe.optimizer.use;
+  try {
+    made.tokenizer = host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
+    const Value* vocab = recipe.model.options.find("vocab");
+    const bool given = vocab != nullptr && vocab->is_integer();
+    const auto& data = recipe.data;
+    const auto architecture = host.make<Architecture>(
+        recipe.model.use,
+        recipe.model.options,
+        {.vocab = made.tokenizer->vocab(), .seq_length = recipe.model.seq_length}
+    );
+    const Corpus::Args args{
+        .tokenizer = made.tokenizer.get(),
+        .seq_length = recipe.model.seq_length,
+        .vocab = std::max(made.tokenizer->vocab(), given ? vocab->as_integer() : 0),
+        .seed = static_cast<uint64_t>(recipe.train.seed),
+        .samples = recipe.batch.global * TrialOptions().steps,
+        .sequences = architecture->sequences()};
+    made.arrays = declared_arrays(host.require(Kind::corpus, data.use), data.options, args);
+    made.corpus = host.make<Corpus>(data.use, data.options, args);
+    made.words = "corpus " + recipe.data.use + " with tokenizer " + recipe.tokenizer.use + ", " +
+                 optimizer + ", of the recipe";
+  } catch (const Error& error) {
+    made.corpus = nullptr;
+    made.words = optimizer +
+                 " of the recipe; samples of the check's own, as its corpus is not "
+                 "here: " +
+                 error.what();
+  }
+  return made;
+}
+
+/// Runs a layout as so many processes of this same command, and reads what they left behind.
+TrialResult trial_on_processes(const Layout& layout, const Precision& precision, int64_t ranks) {
+  std::string folder = fs::temp_directory_path() / "megahost-check-XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) {
+    throw Error("no temporary folder " + folder, "make room in TMPDIR", exit_code::other);
+  }
+  const std::unique_ptr<std::string, void (*)(std::string*)> cleared(&folder, [](auto* path) {
+    fs::remove_all(*path);
+  });
+  setenv(kTask, Json{layout.text, precision.name, folder}.dump().c_str(), 1);
+  const int status = run_as_ranks(ranks);
+  unsetenv(kTask);
+  if (status != 0) {
+    throw Error("its processes failed (status " + std::to_string(status) + ")", "", status);
+  }
+  return read_trial(folder);
+}
+
+/// This process is one rank of a trial.
+int run_rank(const Subject& subject, Host& host) {
+  const char* text = std::getenv(kTask);
+  const auto task = Json::parse(text == nullptr ? "" : text, nullptr, false);
+  const auto found = find_world(process_environment());
+  if (!task.is_array() || !found) {
+    throw Error(
+        "megahost check starts its own ranks", "leave the launcher out; --processes uses processes"
+    );
+  }
+  const auto* precision = std::find_if(kPrecisions.begin(), kPrecisions.end(), [&](const auto& p) {
+    return task[1] == p.name;
+  });
+  const std::string layout = task[0];
+  const Recipe recipe =
+      subject.under(layout.empty() ? Layout{} : parse_layouts(layout).front()).recipe;
+  const Processes processes(
+      *found, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))
+  );
+  const Mesh mesh(
+      mesh_shape(recipe, found->world.size),
+      found->world.rank,
+      processes.make_backend(at::kCPU),
+      recipe.parallel.order
+  );
+  const auto watch = processes.watch(mesh.log(), recipe.comm.hang_after, warn);
+  TrialResult result;
+  const TrialSubject trial = trial_subject(subject, host);
+  run_trial(recipe, host, {.mesh = &mesh}, trial.options(*precision), result);
+  write_trial(result, mesh, task[2].get<std::string>());
+  return 0;
+}
+
+} // namespace mh

@@ -1,0 +1,69 @@
+#include "core/draw/report.hpp"
+
+#include "core/draw/terminal.hpp"
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <string>
+
+namespace mh {
+
+Error out_of_memory(uint64_t bytes) {
+  std::string text = "out of memory";
+  if (bytes > 0) {
+    std::array<char, 80> more{};
+    std::snprintf(
+        more.data(),
+        more.size(),
+        ": another %.2f GB cannot be had",
+        static_cast<double>(bytes) / 1e9
+    );
+    text += more.data();
+  }
+  return Error(
+      text,
+      "lower batch.micro or model.seq_length, recompute more (recompute.use = \"full\"), or choose "
+      "a "
+      "smaller model",
+      exit_code::memory
+  );
+}
+
+int report(const std::exception& error) {
+  const Terminal terminal = Terminal::of(STDERR_FILENO);
+  std::string text = error.what(), hint;
+  int exit_code = exit_code::other;
+  if (const auto* ours = dynamic_cast<const Error*>(&error)) {
+    hint = ours->hint();
+    exit_code = ours->exit_code();
+  } else if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
+    return report(out_of_memory(0));
+  }
+  std::fflush(stdout);
+  if (const char* to =
+          std::getenv("MEGAHOST_ERROR_FD")) { // whoever started the ranks shows it, once
+    const auto bytes = nlohmann::json{{"text", text}, {"hint", hint}}.dump(
+        -1, ' ', false, nlohmann::json::error_handler_t::replace
+    );
+    if (write(std::atoi(to), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size())) {
+      return exit_code;
+    }
+  }
+  std::fprintf(stderr, "%s%s\n", terminal.paint(Paint::red, "error: ").c_str(), text.c_str());
+  if (!hint.empty()) {
+    std::fprintf(stderr, "%s%s\n", terminal.paint(Paint::green, "help: ").c_str(), hint.c_str());
+  }
+  return exit_code;
+}
+
+void warn(const std::string& text) {
+  const Terminal terminal = Terminal::of(STDERR_FILENO);
+  std::fprintf(stderr, "%s%s\n", terminal.paint(Paint::yellow, "warning: ").c_str(), text.c_str());
+}
+
+} // namespace mh

@@ -1,0 +1,50 @@
+#pragma once
+/// The arguments of a command, found by name.
+
+#include "core/import/shell.hpp"
+#include "core/recipe/arguments.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mh {
+
+struct GivenArgument {
+  const MegatronArgument* known = nullptr; ///< null: there is no such row
+  std::string name;                        ///< without its dashes
+  std::vector<std::string> values;
+
+  /// "--lr 1e-4".
+  [[nodiscard]] std::string text() const;
+};
+
+/// What a command line says.
+class GivenArguments {
+public:
+  /// Throws:  mh::Error for a word that belongs to no argument, and a value that is missing
+  explicit GivenArguments(const std::vector<std::string>& words);
+
+  /// In the order in which they were given; of one that is given twice, the last.
+  [[nodiscard]] const std::vector<GivenArgument>& all() const { return all_; }
+
+  [[nodiscard]] const GivenArgument* find(std::string_view name) const;
+
+  [[nodiscard]] bool has(std::string_view name) const { return find(name) != nullptr; }
+
+  [[nodiscard]] std::string text(std::string_view name, const std::string& otherwise = "") const;
+  /// Throws:  mh::Error if it is no number
+  [[nodiscard]] double number(std::string_view name, double otherwise) const;
+  [[nodiscard]] int64_t integer(std::string_view name, int64_t otherwise) const;
+
+private:
+  std::vector<GivenArgument> all_;
+};
+
+/// Throws:  mh::Error naming the argument if the text is no number
+[[nodiscard]] double argument_number(const GivenArgument& argument, const std::string& text);
+
+} // namespace mh

@@ -1,0 +1,75 @@
+#pragma once
+/// From arguments to a recipe, step by step: what import_arguments goes through.
+
+#include "core/import/given.hpp"
+#include "core/import/import.hpp"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mh {
+
+/// What is written where Megatron-LM was told nothing.
+inline constexpr const char* kMegatronDefault = "Megatron-LM's default";
+
+/// "98, 2,0" to its parts, without blanks around them.
+[[nodiscard]] std::vector<std::string> parts_of(const std::string& text, char between);
+
+/// A number as a recipe has it: whole where it is.
+[[nodiscard]] Value number_value(double number);
+
+class Importer {
+public:
+  explicit Importer(const ShellCommand& command);
+
+  [[nodiscard]] ImportedRecipe run();
+
+private:
+  [[noreturn]] static void refuse(const std::string& message, const std::string& hint = "");
+  void set(const std::string& key, Value value, const std::string& by);
+  /// Says which argument it comes from; Megatron's default if that was not given.
+  void set_from(const std::string& key, Value value, std::string_view argument);
+  void comment(const std::string& text);
+  [[nodiscard]] bool is_set(const char* key) const;
+  [[nodiscard]] int64_t integer(const char* key, int64_t otherwise) const;
+  void conflicts() const;
+  void required() const;
+  /// An argument that is a value on its own.
+  void take(const GivenArgument& argument);
+  /// What a word means in a recipe, by the table.
+  static std::string meaning(const GivenArgument& argument);
+  void model();
+  void window();
+  /// A mixture of experts.
+  void mixture();
+  /// Which layers have experts.
+  void mixture_layers(const GivenArgument& freq);
+  void positions();
+  /// Multi-head latent attention.
+  void latent_attention();
+  /// Ranks that the launcher starts; 0 if it does not say.
+  [[nodiscard]] int64_t world() const;
+  void layout();
+  void zero();
+  void pipeline();
+  [[nodiscard]] int64_t chunks(int64_t stages, int64_t layers) const;
+  void uneven_layout(int64_t stages, int64_t layers, int64_t virtual_stages);
+  void recompute();
+  void full_recompute(const char* by);
+  void selective_recompute(const char* by);
+  void precision();
+  void optimizer();
+  void schedule();
+  void batch();
+  void evaluation();
+  void data();
+  void tokenizer();
+  void others();
+
+  const ShellCommand& command_;
+  GivenArguments given_;
+  ImportedRecipe result_;
+};
+
+} // namespace mh

@@ -1,0 +1,262 @@
+#include "core/import/shell.hpp"
+
+#include "core/import/shell_reader.hpp"
+#include "megahost/error.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace mh {
+
+namespace {
+
+using shell::joined;
+using shell::Reader;
+using shell::Variables;
+using shell::Word;
+using shell::Words;
+
+/// What is known of a test, and with it of the commands that depend on it.
+enum class Truth : uint8_t { no, yes, unknown };
+
+Truth negated(Truth truth) {
+  return truth == Truth::yes ? Truth::no : truth == Truth::no ? Truth::yes : truth;
+}
+
+Truth both(Truth a, Truth b) {
+  return a == Truth::no || b == Truth::no             ? Truth::no
+         : a == Truth::unknown || b == Truth::unknown ? Truth::unknown
+                                                      : Truth::yes;
+}
+
+Truth truth_of(std::optional<bool> known) {
+  return !known ? Truth::unknown : *known ? Truth::yes : Truth::no;
+}
+
+/// "pretrain_gpt.py" at the end of a path.
+bool is_program(const std::string& word) {
+  const std::string file = word.substr(word.rfind('/') + 1);
+  return file.starts_with("pretrain_") && file.ends_with(".py") &&
+         file.find_first_of(" \t\n") == std::string::npos;
+}
+
+bool holds_program(const std::string& word) {
+  const size_t found = word.find("pretrain_");
+  return found != std::string::npos && word.find(".py", found) != std::string::npos &&
+         word.find_first_of(" \t\n") != std::string::npos;
+}
+
+/// Goes through a script until the training command.
+class Script {
+public:
+  Script(
+      std::string_view text,
+      const std::string& name,
+      Variables& variables,
+      const ShellEnvironment& environment,
+      int depth
+  )
+      : reader_(text, name, variables, environment, depth)
+      , name_(name)
+      , variables_(variables)
+      , environment_(environment) {}
+
+  std::optional<ShellCommand> run() {
+    while (!reader_.at_end() && !found_) {
+      command();
+    }
+    return std::move(found_);
+  }
+
+private:
+  /// if ... fi, or another block.
+  struct Block {
+    Truth runs = Truth::yes;
+    Truth taken = Truth::no; ///< whether an earlier branch of an `if` ran
+  };
+
+  [[nodiscard]] Truth mode() const {
+    Truth truth = chain_;
+    for (const Block& block : blocks_) {
+      truth = both(truth, block.runs);
+    }
+    return truth;
+  }
+
+  /// Up to the next separator.
+  void command() {
+    Words words;
+    bool declares = false, assigned = false;
+    while (true) {
+      reader_.skip_blanks();
+      const std::string sign = reader_.take_operator();
+      if (sign == "<" || sign == ">" || sign == "<<" || sign == ">>" || sign == ">&" ||
+          sign == "<&" || sign == ">|" || sign == "&>") {
+        reader_.drop_redirection(sign);
+        continue;
+      }
+      if (sign == "(" && !words.empty()) { // name() { ... }
+        function_ = true;
+        words.clear();
+        continue;
+      }
+      if (!sign.empty()) {
+        finish(words, assigned, sign);
+        return;
+      }
+      if (words.empty() || declares) {
+        bool adds = false;
+        const std::string name = reader_.take_assignment(adds);
+        if (!name.empty()) {
+          assign(name, adds);
+          assigned = true;
+          continue;
+        }
+      }
+      bool plain = false;
+      const Words more = reader_.take_words(plain);
+      if (words.empty() && plain && more.size() == 1 && keyword(more.front().text)) {
+        continue;
+      }
+      words.insert(words.end(), more.begin(), more.end());
+      const std::string& first = words.empty() ? std::string() : words.front().text;
+      declares = first == "declare" || first == "export" || first == "local" ||
+                 first == "readonly" || first == "typeset";
+    }
+  }
+
+  void assign(const std::string& name, bool adds) {
+    const int line = reader_.line();
+    Words value = reader_.take_value();
+    const Truth truth = mode();
+    if (truth == Truth::no) {
+      return;
+    }
+    Words& variable = variables_[name];
+    if (truth == Truth::unknown) {
+      variable = {
+          {"",
+           name_ + ":" + std::to_string(line) + ": " + name +
+               " is set in a branch or loop that is not followed: write its value there"}};
+    } else if (!adds) {
+      variable = std::move(value);
+    } else if (value.size() == 1 && variable.size() == 1) {
+      const Word& more = value.front();
+      variable.front().text += more.text;
+      variable.front().unknown += variable.front().unknown.empty() ? more.unknown : "";
+    } else {
+      variable.insert(variable.end(), value.begin(), value.end());
+    }
+  }
+
+  /// Handles a word that begins or ends a block; false if it is none.
+  bool keyword(const std::string& word) {
+    if (word == "if") {
+      blocks_.push_back({});
+    } else if (word == "then" && !blocks_.empty()) {
+      Block& block = blocks_.back();
+      block.runs = block.taken == Truth::yes ? Truth::no : both(last_, negated(block.taken));
+      block.taken = block.taken == Truth::yes || last_ == Truth::yes           ? Truth::yes
+                    : block.taken == Truth::unknown || last_ == Truth::unknown ? Truth::unknown
+                                                                               : Truth::no;
+    } else if (word == "elif" && !blocks_.empty()) {
+      blocks_.back().runs = Truth::yes; // its test is read
+    } else if (word == "else" && !blocks_.empty()) {
+      blocks_.back().runs = negated(blocks_.back().taken);
+    } else if (word == "for" || word == "while" || word == "until" || word == "case" || word == "select") {
+      blocks_.push_back({Truth::unknown});
+    } else if (word == "function") {
+      function_ = true;
+    } else if (word == "{") {
+      blocks_.push_back({std::exchange(function_, false) ? Truth::unknown : mode()});
+    } else if (word == "fi" || word == "done" || word == "esac" || word == "}") {
+      if (blocks_.empty()) {
+        reader_.refuse("`" + word + "` without its beginning");
+      }
+      blocks_.pop_back();
+    } else {
+      return word == "do" || word == "time" || word == "!" || word == "exec";
+    }
+    return true;
+  }
+
+  void finish(const Words& words, bool assigned, const std::string& sign) {
+    if (!words.empty() && mode() != Truth::no) {
+      look_at(words);
+    }
+    if (!words.empty() && mode() == Truth::yes) {
+      const std::string& first = words.front().text;
+      const bool is_test = first == "[" || first == "[[" || first == "test";
+      last_ = is_test ? truth_of(shell::test_of(words)) : truth_of(first != "false");
+    } else if (!words.empty() && mode() == Truth::unknown) {
+      last_ = Truth::unknown;
+    } else if (assigned && words.empty()) {
+      last_ = Truth::yes;
+    }
+    chain_ = sign == "&&" ? last_ : sign == "||" ? negated(last_) : Truth::yes;
+  }
+
+  /// Takes the training command if this is it.
+  void look_at(const Words& words) {
+    const std::string& first = words.front().text;
+    if (first == "echo" || first == "printf") {
+      return;
+    }
+    for (size_t i = 0; i < words.size() && !found_; ++i) {
+      if (is_program(words[i].text)) {
+        take(words, i);
+      } else if (words[i].unknown.empty() && holds_program(words[i].text)) {
+        found_ =
+            Script(words[i].text, reader_.where(), variables_, environment_, reader_.depth() + 1)
+                .run();
+      }
+    }
+  }
+
+  void take(const Words& words, size_t program) {
+    ShellCommand command;
+    command.program = words[program].text;
+    for (size_t i = 0; i < program; ++i) {
+      command.launcher.push_back(words[i].text); // what is not known of it is missing
+    }
+    for (size_t i = program + 1; i < words.size(); ++i) {
+      if (!words[i].unknown.empty()) {
+        throw Error(words[i].unknown, "or give the whole command in quotes");
+      }
+      command.arguments.push_back(words[i].text);
+    }
+    found_ = std::move(command);
+  }
+
+  Reader reader_;
+  std::string name_;
+  Variables& variables_;
+  const ShellEnvironment& environment_;
+  std::vector<Block> blocks_;
+  Truth last_ = Truth::yes;  // of the command before
+  Truth chain_ = Truth::yes; // whether this command runs, behind && or ||
+  bool function_ = false;    // the next brace is a function's
+  std::optional<ShellCommand> found_;
+};
+
+} // namespace
+
+ShellCommand find_training_command(
+    const std::string& text, const std::string& name, const ShellEnvironment& environment
+) {
+  Variables variables;
+  const size_t begin = text.find_first_not_of(" \t\n");
+  const bool bare = begin != std::string::npos && text.substr(begin, 2) == "--";
+  const std::string script = bare ? "pretrain_gpt.py " + text.substr(begin) : text;
+  const auto found = Script(script, name, variables, environment, 0).run();
+  if (!found) {
+    throw Error(
+        name + " has no command that runs a pretrain_gpt.py",
+        "give the command in quotes: megahost recipe import-args 'pretrain_gpt.py --num-layers 2 "
+        "...'"
+    );
+  }
+  return *found;
+}
+
+} // namespace mh

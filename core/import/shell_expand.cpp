@@ -1,0 +1,156 @@
+#include "core/import/shell_reader.hpp"
+#include "core/import/shell_text.hpp"
+
+#include <cctype>
+#include <utility>
+
+namespace mh::shell {
+
+namespace {
+
+Word unknown(std::string why) {
+  return {"", std::move(why)};
+}
+
+} // namespace
+
+Word Reader::text_of(const std::string& text) {
+  const bool has_quotes = text.size() >= 2 && text.front() == '"' && text.back() == '"';
+  const std::string quoted = has_quotes ? text : "\"" + text + "\"";
+  Reader inner(quoted, where(), variables_, environment_, depth_ + 1);
+  Building building;
+  inner.double_quotes(building);
+  return joined(building.finish());
+}
+
+Words Reader::variable(const std::string& name) {
+  if (const auto found = variables_.find(name); found != variables_.end()) {
+    return found->second;
+  }
+  if (const auto value = environment_(name)) {
+    return {{*value}};
+  }
+  return {unknown(
+      where() + ": the variable " + name + " is set nowhere; set it in the environment, as in " +
+      name + "=... megahost recipe import-args"
+  )};
+}
+
+Words Reader::parameter(const std::string& inside, bool& ret_several) {
+  const size_t length = name_length(inside);
+  const std::string name = inside.substr(0, length);
+  std::string rest = inside.substr(length);
+  ret_several = rest.starts_with("[@]") || rest.starts_with("[*]");
+  if (ret_several) {
+    rest.erase(0, 3);
+  }
+  const bool known = variables_.contains(name) || environment_(name).has_value();
+  if (name.empty() || (!rest.empty() && rest.front() != ':' && rest.front() != '-' &&
+                       rest.front() != '=' && rest.front() != '+')) {
+    ret_several = false;
+    return {unknown(where() + ": ${" + inside + "} is not read: write the value in its place")};
+  }
+  if (rest.empty()) {
+    return known || !ret_several ? variable(name) : Words{};
+  }
+  const bool colon = rest.front() == ':';
+  const char how = rest[colon ? 1 : 0];
+  const bool empty = !known || (colon && joined(variable(name)).text.empty() &&
+                                joined(variable(name)).unknown.empty());
+  const std::string word = rest.substr(std::min<size_t>(colon ? 2 : 1, rest.size()));
+  switch (how) {
+  case '-':
+    return empty ? Words{text_of(word)} : variable(name);
+  case '=':
+    if (empty) {
+      variables_[name] = {text_of(word)};
+    }
+    return variable(name);
+  case '+':
+    return empty ? Words{{""}} : Words{text_of(word)};
+  case '?':
+    return variable(name);
+  default:
+    return {unknown(where() + ": ${" + inside + "} is not read: write the value in its place")};
+  }
+}
+
+void Reader::expand(Building& building, bool quoted) {
+  Words value;
+  bool several = false;
+  if (peek() == '`') {
+    take();
+    value = {unknown(where() + ": `" + until_closing('`', '`') + "` is not run")};
+  } else if (text_.substr(at_, 3) == "$((") {
+    at_ += 3;
+    std::string inside = until_closing('(', ')');
+    if (peek() == ')') {
+      take();
+    }
+    std::string with_signs; // names may stand without their $
+    for (size_t i = 0; i < inside.size();) {
+      const size_t length = name_length(std::string_view(inside).substr(i));
+      const bool bare = length > 0 && (i == 0 || (inside[i - 1] != '$' && inside[i - 1] != '{'));
+      with_signs += (bare ? "$" : "") + inside.substr(i, std::max<size_t>(length, 1));
+      i += std::max<size_t>(length, 1);
+    }
+    Word text = text_of(with_signs);
+    const auto number = text.unknown.empty() ? arithmetic(text.text) : std::nullopt;
+    if (number) {
+      text.text = std::to_string(*number);
+    } else if (text.unknown.empty()) {
+      text = unknown(where() + ": $((" + inside + ")) is no sum that is read");
+    }
+    value = {text};
+  } else if (text_.substr(at_, 2) == "$(") {
+    at_ += 2;
+    value = {unknown(where() + ": the output of $(" + until_closing('(', ')') + ") is not known")};
+  } else if (text_.substr(at_, 2) == "${") {
+    at_ += 2;
+    value = parameter(until_closing('{', '}'), several);
+  } else {
+    take();
+    const size_t length = name_length(text_.substr(at_));
+    if (length == 0) { // $1, $@, $?, or a dollar alone
+      const char c = peek();
+      const bool special =
+          c != '\0' && std::string_view("0123456789?#!-").find(c) != std::string_view::npos;
+      if (c == '@' || c == '*') { // none were given
+        take();
+        return;
+      }
+      value = {
+          special ? unknown(
+                        where() + ": $" + std::string(1, take()) +
+                        " is a word of the script's own command line: write it in its place"
+                    )
+                  : Word{"$"}};
+    } else {
+      const std::string name(text_.substr(at_, length));
+      at_ += length;
+      value = variable(name);
+      value.resize(std::min<size_t>(value.size(), 1)); // of an array, the first
+    }
+  }
+  if (!several) {
+    value = {joined(value)};
+  }
+  for (const Word& word : value) {
+    if (&word != &value.front()) {
+      building.next();
+    }
+    if (quoted || !word.unknown.empty()) {
+      building.add(word);
+      continue;
+    }
+    for (const char c : word.text) {
+      if (is_blank(c) || c == '\n') {
+        building.next();
+      } else {
+        building.add({std::string(1, c)});
+      }
+    }
+  }
+}
+
+} // namespace mh::shell

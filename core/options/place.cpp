@@ -1,0 +1,132 @@
+#include "core/options/place.hpp"
+
+#include "core/base/text.hpp"
+#include "core/config.hpp"
+#include "core/mesh/spawn.hpp"
+#include "core/nn/plugin_call.hpp"
+#include "core/options/read.hpp"
+#include "core/recipe/commands.hpp"
+#include "core/train/start_block.hpp"
+#include "megahost/abi.hpp"
+#include "megahost/error.hpp"
+#include "megahost/launcher.hpp"
+
+#include <spdlog/spdlog.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <limits>
+#include <string>
+#include <system_error>
+
+namespace mh {
+
+namespace {
+
+constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+constexpr int kMostPort = 65535;
+
+/// By options of the command line.
+std::optional<Found> given_place(const Invocation& invocation) {
+  const char* missing = nullptr;
+  bool any = invocation.has("--local-rank");
+  for (const char* option : {"--rank", "--world-size", "--master"}) {
+    any = any || invocation.has(option);
+    missing = missing != nullptr || invocation.has(option) ? missing : option;
+  }
+  if (!any) {
+    return std::nullopt;
+  }
+  if (missing != nullptr || invocation.has("--nproc")) {
+    throw Error(
+        missing != nullptr ? std::string("this process's place is given without ") + missing
+                           : "--rank says that this is one process of a run, --nproc starts all",
+        "give --rank, --world-size and --master for a process that you start, --nproc alone for "
+        "processes that megahost starts"
+    );
+  }
+  Found found{.world = {}, .launcher = "the command line"};
+  World& world = found.world;
+  world.size = world.local_size = number_option(invocation, "--world-size", 1, 1, kMost);
+  world.rank = number_option(invocation, "--rank", 0, 0, world.size - 1);
+  world.local_rank = number_option(invocation, "--local-rank", world.rank, 0, world.size - 1);
+  const std::string master = invocation.value("--master");
+  const size_t colon = std::min(master.rfind(':'), master.size());
+  const char* end = master.data() + master.size();
+  const auto [rest, failure] =
+      std::from_chars(std::min(master.data() + colon + 1, end), end, world.master_port);
+  world.master_address = master.substr(0, colon);
+  if (colon == 0 || failure != std::errc() || rest != end || world.master_port < 1 ||
+      world.master_port > kMostPort) {
+    throw Error(
+        "--master " + master + " is no HOST:PORT",
+        "name the machine of rank 0 and a free port there, as in --master 10.0.0.5:29500"
+    );
+  }
+  return found;
+}
+
+std::optional<Found> place_of_plugins(Host& host) {
+  host.load_named_for(Kind::launcher);
+  std::optional<Found> found;
+  for (const std::string& name : host.registry().names(Kind::launcher)) {
+    const auto launcher = host.make<Launcher>(name);
+    const auto world = in_plugin(*launcher, "detect", [&] { return launcher->detect(); });
+    if (!world) {
+      continue;
+    }
+    if (found) {
+      throw Error(
+          "launchers " + found->launcher + " and " + name +
+              " both say that they started this "
+              "process",
+          "leave one of the plugins out",
+          exit_code::communication
+      );
+    }
+    found = Found{.world = *world, .launcher = name};
+  }
+  return found;
+}
+
+} // namespace
+
+std::optional<Found> find_place(const Invocation& invocation, Host& host) {
+  if (auto given = given_place(invocation)) {
+    return given;
+  }
+  if (std::getenv("MEGAHOST_RANK") == nullptr) {
+    if (auto found = place_of_plugins(host)) {
+      return found;
+    }
+  }
+  return find_world(process_environment());
+}
+
+std::unique_ptr<Processes>
+meet_ranks(const std::optional<Found>& place, const Recipe& recipe, Host& host) {
+  if (place && place->world.rank > 0) {
+    spdlog::set_level(spdlog::level::warn); // what plugins tell is told once
+  }
+  if (!place || place->world.size == 1) {
+    return nullptr;
+  }
+  if (is_spawned_rank()) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM); // a rank does not outlive its launcher
+  }
+  auto processes = std::make_unique<Processes>(
+      *place, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))
+  );
+  processes->require_same(
+      {{"recipe", show_recipe(recipe, RecipeFormat::toml, /*origins=*/false)},
+       {"build", std::string(MH_ABI_TAG) + "\n" + MH_VERSION + " " + MH_BUILT_FOR},
+       {"set of plugins", join(used_plugins(recipe, host), "\n")}}
+  );
+  return processes;
+}
+
+} // namespace mh

@@ -1,0 +1,166 @@
+#include "core/options/read.hpp"
+
+#include "core/base/folders.hpp"
+#include "core/checkpoint/model_from.hpp"
+#include "core/draw/report.hpp"
+#include "core/kernels/processor.hpp"
+#include "core/mesh/spawn.hpp"
+#include "core/options/place.hpp"
+#include "core/plugin/catalogue.hpp"
+#include "core/plugin/shadows.hpp"
+#include "core/recipe/commands.hpp"
+#include "core/recipe/sections.hpp"
+#include "core/train/named_tokenizer.hpp"
+#include "megahost/error.hpp"
+
+#include <charconv>
+
+namespace mh {
+
+namespace {
+
+constexpr int64_t kMostRanks = 1024; // processes on one machine
+
+Read read_layers(const LoadOptions& options, Host& host, const RecipeFiles& files) {
+  Loaded loaded = load_recipe(files, options);
+  for (const std::string& plugin : loaded.plugins()) {
+    host.load(plugin);
+  }
+  lay_on_model_from(loaded, host);
+  Resolved resolved = resolve_loaded(loaded, host, options.facts);
+  return {std::move(loaded), std::move(resolved)};
+}
+
+/// Chunks a stage that the recipe's schedule lets a search try; empty if it does not say.
+std::vector<int64_t> chunks_taken(const Recipe& recipe, Host& host) {
+  const auto* schedule = host.find(Kind::pipeline_schedule, recipe.parallel.schedule.use);
+  std::vector<int64_t> chunks;
+  if (schedule != nullptr && schedule->searched) {
+    for (const Table& table : schedule->searched({})) {
+      for (const auto& entry : table) {
+        chunks.push_back(entry.value.as_integer());
+      }
+    }
+  }
+  return chunks;
+}
+
+} // namespace
+
+Resolved resolve_loaded(const Loaded& loaded, Host& host, const Facts& facts) {
+  return resolve(loaded, plugin_lookup(host), facts);
+}
+
+int64_t world_size(const Invocation& invocation, const std::optional<Found>& place) {
+  if (place) {
+    return place->world.size;
+  }
+  return number_option(invocation, "--nproc", /*otherwise=*/1, /*least=*/1, kMostRanks);
+}
+
+Read read_resolved(
+    const Invocation& invocation,
+    Host& host,
+    const std::string& file,
+    std::vector<Layer> layers,
+    const std::optional<Facts>& facts
+) {
+  LoadOptions options;
+  options.roots = recipe_folders();
+  options.sets = invocation.all("--set");
+  auto place = facts ? std::nullopt : find_place(invocation, host);
+  options.facts = facts ? *facts
+                        : Facts{
+                              .bf16 = this_processor().bf16(),
+                              .world = world_size(invocation, place),
+                              .trains = invocation.command != "eval"};
+  const RecipeFiles files = read_recipe_files(file, options);
+  if (invocation.has("--scale")) {
+    const Recipe whole = read_layers(options, host, files).resolved.recipe;
+    options.layers = {scale_recipe(
+        whole.tree,
+        shared_schema("parallel", host.known(Kind::strategy)),
+        options.facts.world,
+        {.chunks = chunks_taken(whole, host)}
+    )};
+  }
+  options.layers.insert(options.layers.end(), layers.begin(), layers.end());
+  Read read = read_layers(options, host, files);
+  read.place = std::move(place);
+  if (!is_spawned_rank() && (!read.place || read.place->world.rank == 0)) { // once for a run
+    for (const auto& sentence : fields_left_out(read.loaded, read.resolved)) {
+      warn(sentence);
+    }
+    for (const auto& sentence : read.loaded.notes) {
+      warn(sentence);
+    }
+    for (const auto& sentence : host.left_out()) {
+      warn(sentence);
+    }
+    for (const auto& sentence : open_shadows(host)) {
+      warn(sentence);
+    }
+  }
+  return read;
+}
+
+std::unique_ptr<Tokenizer> given_tokenizer(const Invocation& invocation, Host& host) {
+  if (invocation.has("--recipe")) {
+    if (invocation.has("--tokenizer")) {
+      throw Error(
+          "--tokenizer and --recipe both name a tokenizer",
+          "give one of them, or --set tokenizer.use"
+      );
+    }
+    const auto recipe =
+        read_resolved(invocation, host, invocation.value("--recipe")).resolved.recipe;
+    return std::make_unique<NamedTokenizer>(
+        host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options)
+    );
+  }
+  if (!invocation.has("--tokenizer")) {
+    return nullptr;
+  }
+  Value given = Table{{"tokenizer", Table{{"use", invocation.value("--tokenizer")}}}};
+  for (const std::string& text : invocation.all("--set")) {
+    const Layer layer = set_layer(text);
+    if (layer.tree.find("tokenizer") == nullptr) {
+      throw Error(
+          "--set " + text + " sets no option of the tokenizer",
+          "write --set tokenizer.KEY=VALUE; `megahost plugins show " +
+              invocation.value("--tokenizer") + "` lists the keys"
+      );
+    }
+    given = merge(given, layer.tree);
+  }
+  Table options = given.find("tokenizer")->as_table();
+  const std::string use = options.find("use")->as_string();
+  options.erase("use");
+  return std::make_unique<NamedTokenizer>(host.make<Tokenizer>(use, options));
+}
+
+int64_t number_option(
+    const Invocation& invocation,
+    const std::string& option,
+    int64_t otherwise,
+    int64_t least,
+    int64_t most
+) {
+  if (!invocation.has(option)) {
+    return otherwise;
+  }
+  const std::string text = invocation.value(option);
+  int64_t number = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure != std::errc() || end != text.data() + text.size() || number < least ||
+      number > most) {
+    throw Error(
+        option + " " + text + " is no whole number from " + std::to_string(least) + " to " +
+            std::to_string(most),
+        "see megahost " + invocation.command + " --help"
+    );
+  }
+  return number;
+}
+
+} // namespace mh

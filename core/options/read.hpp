@@ -1,0 +1,66 @@
+#pragma once
+/// What a command was asked for: the recipe of an invocation, and numbers of its options.
+
+#include "core/cli/invocation.hpp"
+#include "core/mesh/launchers.hpp"
+#include "core/recipe/load.hpp"
+#include "core/recipe/resolve.hpp"
+#include "megahost/host.hpp"
+#include "megahost/tokenizer.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// A recipe, the layers that it was made of, and this process's place in a run where it is one of
+/// several (place.hpp).
+struct Read {
+  Loaded loaded;
+  Resolved resolved;
+  std::optional<Found> place{};
+};
+
+/// Ranks of the run in which this process has this place, or which it is asked to start by --nproc.
+///
+/// Throws:  mh::Error if --nproc is no number of processes
+[[nodiscard]] int64_t world_size(const Invocation& invocation, const std::optional<Found>& place);
+
+/// Reads a recipe: files, --scale if it was given, `layers`, --set, its plugins' schemas. `facts`
+/// are those of another machine.
+///
+/// Throws:  mh::Error, RecipeError
+[[nodiscard]] Read read_resolved(
+    const Invocation& invocation,
+    Host& host,
+    const std::string& file,
+    std::vector<Layer> layers = {},
+    const std::optional<Facts>& facts = std::nullopt
+);
+
+/// Resolves merged layers with the schemas of the plugins that the host knows.
+///
+/// Throws:  RecipeError
+[[nodiscard]] Resolved resolve_loaded(const Loaded& loaded, Host& host, const Facts& facts);
+
+/// The tokenizer of --recipe, or else that of --tokenizer with the options that --set gives it;
+/// null if neither is there.
+///
+/// Throws:  mh::Error, RecipeError
+[[nodiscard]] std::unique_ptr<Tokenizer> given_tokenizer(const Invocation& invocation, Host& host);
+
+/// The whole number that an option was given; `otherwise` if it was not.
+///
+/// Throws:  mh::Error if it is none, or not from `least` to `most`
+[[nodiscard]] int64_t number_option(
+    const Invocation& invocation,
+    const std::string& option,
+    int64_t otherwise,
+    int64_t least,
+    int64_t most
+);
+
+} // namespace mh

@@ -1,0 +1,128 @@
+#include "core/plan/memory.hpp"
+
+#include "core/base/number_text.hpp"
+#include "core/draw/columns.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+namespace mh {
+
+std::string gib(int64_t bytes) {
+  const double value = static_cast<double>(bytes) / 1073741824.0;
+  return value >= 100   ? formatted("%.0f", value)
+         : value >= 0.1 ? formatted("%.1f", value)
+                        : formatted("%.3f", value);
+}
+
+std::string fit_text(Fit fit) {
+  return fit == Fit::too_much ? "too much" : fit == Fit::tight ? "tight" : "";
+}
+
+std::string behind(const char* separator, const std::string& text) {
+  return text.empty() ? "" : separator + text;
+}
+
+std::string reserved_text(const Plan& plan) {
+  return plan.machine.hardware.device == "cpu"
+             ? "the program and its libraries"
+             : "what is no tensor's, by the machine's row: context, communication buffers, "
+               "fragmentation";
+}
+
+Paint fit_paint(Fit fit) {
+  return fit == Fit::too_much ? Paint::red : fit == Fit::tight ? Paint::yellow : Paint::green;
+}
+
+std::vector<size_t> shown_stages(const Plan& plan) {
+  constexpr size_t kAll = 16;
+  std::vector<size_t> shown;
+  const size_t count = plan.stages.size();
+  size_t fullest = 0;
+  for (size_t i = 0; i < count; ++i) {
+    fullest = plan.stages[i].total() > plan.stages[fullest].total() ? i : fullest;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (count <= kAll || i < 3 || i + 2 >= count || i == fullest) {
+      shown.push_back(i);
+    }
+  }
+  return shown;
+}
+
+namespace {
+
+constexpr int kBar = 20;
+
+/// "██████████  52% tight": the bar only where there is room.
+std::string
+share_text(const StagePlan& stage, int64_t capacity, bool bars, const Terminal& terminal) {
+  const Fit fit = fit_of(stage.total(), capacity);
+  if (fit == Fit::unknown) {
+    return "";
+  }
+  const double share = static_cast<double>(stage.total()) / static_cast<double>(capacity);
+  return terminal.paint(
+      fit_paint(fit),
+      (bars ? bar(std::min(1.0, share), kBar) + " " : std::string()) +
+          formatted("%3.0f%%", 100 * share) + behind(" ", fit_text(fit))
+  );
+}
+
+struct TableStyle {
+  bool brief, bars;
+};
+
+std::vector<std::string>
+stage_lines(const Plan& plan, const TableStyle& style, const Terminal& terminal) {
+  TextRow head{"stage", "layers"};
+  for (const auto& part : kMemoryParts) {
+    head.emplace_back(style.brief ? part.brief : part.name);
+  }
+  head.insert(head.end(), {"total", ""});
+  std::vector<TextRow> rows{head};
+  for (const size_t i : shown_stages(plan)) {
+    const StagePlan& stage = plan.stages[i];
+    TextRow& row = rows.emplace_back(TextRow{std::to_string(i), stage.layers});
+    for (const auto& part : kMemoryParts) {
+      row.push_back(gib(stage.*part.bytes));
+    }
+    row.push_back(gib(stage.total()));
+    row.push_back(share_text(stage, plan.capacity, style.bars, terminal));
+  }
+  std::istringstream text(columns(rows, terminal));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);) {
+    lines.push_back("  " + line);
+  }
+  return lines;
+}
+
+} // namespace
+
+std::string memory_table(const Plan& plan, const Terminal& terminal) {
+  std::vector<std::string> lines;
+  for (const TableStyle style : {TableStyle{false, true}, {false, false}, {true, false}}) {
+    lines = stage_lines(plan, style, terminal);
+    const bool fits = std::all_of(lines.begin(), lines.end(), [&](const std::string& line) {
+      return cells(line) <= terminal.width;
+    });
+    if (fits || !terminal.interactive) { // a file has room for all
+      break;
+    }
+  }
+  std::string text = "memory of a rank in GiB" +
+                     (plan.capacity > 0 ? ", which has " + gib(plan.capacity) : std::string()) +
+                     "\n" + lines.front() + "\n";
+  const auto shown = shown_stages(plan);
+  for (size_t i = 0; i < shown.size(); ++i) {
+    if (i > 0 && shown[i] > shown[i - 1] + 1) {
+      text += formatted("    ...  (%zu stages that take no more)\n", shown[i] - shown[i - 1] - 1);
+    }
+    text += lines[i + 1] + "\n";
+  }
+  const bool reserves = plan.stages.front().reserved > 0;
+  return text + (reserves ? "  reserved: " + reserved_text(plan) + "\n" : "");
+}
+
+} // namespace mh

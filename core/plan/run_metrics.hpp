@@ -1,0 +1,48 @@
+#pragma once
+/// What a run measured, read back from its folder for plots and comparisons.
+
+#include "core/draw/chart.hpp"
+#include "core/train/metrics.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+struct RunMetrics {
+  std::string name; ///< the run folder as the user named it
+  std::filesystem::path folder;
+  std::vector<StepRecord> steps;
+  std::vector<EvalRecord> evaluations;
+
+  /// Tokens that step `i` of `steps` trained on.
+  [[nodiscard]] int64_t tokens_of(size_t i) const;
+  [[nodiscard]] double tokens_per_second(size_t i) const;
+};
+
+/// Throws:  mh::Error (exit code 5) if `folder` is no run folder, or no step was done in it
+[[nodiscard]] RunMetrics read_run(const std::string& folder);
+
+/// Something that can be drawn over the steps.
+struct Measure {
+  std::string name;  ///< "gradient_norm", as --metric names it
+  std::string title; ///< "gradient norm"
+  std::function<double(const RunMetrics&, size_t step)> value; ///< NaN where there is none
+  std::string loss{}; ///< the loss that it is, which has validation values too
+};
+
+/// loss, lr, gradient_norm, tokens_per_second, seconds, memory, and every loss by its name.
+[[nodiscard]] std::vector<Measure> measures(const std::vector<RunMetrics>& runs);
+
+/// The measure over the steps of a run.
+[[nodiscard]] Series series_of(const Measure& measure, const RunMetrics& run);
+/// A loss in the run's evaluations, as marks.
+[[nodiscard]] Series validation_of(const Measure& measure, const RunMetrics& run);
+
+/// Each value as the mean of the `window` around it.
+[[nodiscard]] Series smoothed(Series series, int64_t window);
+
+} // namespace mh

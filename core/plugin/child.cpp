@@ -1,0 +1,147 @@
+#include "core/plugin/child.hpp"
+
+#include "megahost/error.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace mh {
+
+namespace {
+
+constexpr size_t kPrinted = 2000; // bytes that are kept of the outputs
+constexpr char kWhole = '\x04';   // ends what the work returned
+
+struct Pipe {
+  int read = -1, write = -1;
+
+  Pipe() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+      throw Error(
+          std::string("no pipe for a child process: ") + std::strerror(errno), "", exit_code::other
+      );
+    }
+    read = ends[0];
+    write = ends[1];
+  }
+
+  ~Pipe() {
+    close_end(read);
+    close_end(write);
+  }
+
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  static void close_end(int& end) {
+    if (end >= 0) {
+      close(end);
+    }
+    end = -1;
+  }
+};
+
+void write_all(int out, const std::string& text) {
+  for (size_t written = 0; written < text.size();) {
+    const ssize_t count = write(out, text.data() + written, text.size() - written);
+    if (count <= 0) {
+      return;
+    }
+    written += static_cast<size_t>(count);
+  }
+}
+
+[[noreturn]] void
+run_child(const std::function<std::string()>& work, const Pipe& result, const Pipe& outputs) {
+  unsetenv("MEGAHOST_ERROR_FD"); // what it says is for this process, not for who started the ranks
+  dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
+  dup2(outputs.write, STDOUT_FILENO);
+  dup2(outputs.write, STDERR_FILENO);
+  const std::string text = work();
+  std::fflush(nullptr);
+  write_all(result.write, text + kWhole);
+  _exit(0);
+}
+
+/// Reads some bytes; false at the end.
+bool read_some(int in, std::string& ret_text) {
+  char buffer[4096];
+  const ssize_t count = read(in, buffer, sizeof(buffer));
+  if (count > 0) {
+    ret_text.append(buffer, static_cast<size_t>(count));
+  }
+  return count > 0 || (count < 0 && errno == EINTR);
+}
+
+/// Reads both pipes until the child is done with the first; false if that takes too long.
+bool read_both(Pipe& result, Pipe& outputs, std::chrono::seconds patience, ChildResult& ret) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (true) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        deadline - std::chrono::steady_clock::now()
+    );
+    std::array<pollfd, 2> ready{{{result.read, POLLIN, 0}, {outputs.read, POLLIN, 0}}};
+    const int polled = poll(ready.data(), ready.size(), std::max<int>(0, int(left.count())));
+    if (polled == 0) {
+      return false;
+    }
+    if (ready[1].revents != 0 && !read_some(outputs.read, ret.printed)) {
+      Pipe::close_end(outputs.read); // poll passes over it from now on
+    }
+    if (ready[0].revents != 0 && !read_some(result.read, ret.text)) {
+      return true;
+    }
+    if (ret.printed.size() > 2 * kPrinted) {
+      ret.printed.erase(0, ret.printed.size() - kPrinted);
+    }
+  }
+}
+
+} // namespace
+
+ChildResult in_child(const std::function<std::string()>& work, std::chrono::seconds patience) {
+  Pipe result, outputs;
+  std::fflush(nullptr);
+  const pid_t pid = fork();
+  if (pid < 0) {
+    throw Error(std::string("no child process: ") + std::strerror(errno), "", exit_code::other);
+  }
+  if (pid == 0) {
+    run_child(work, result, outputs);
+  }
+  Pipe::close_end(result.write);
+  Pipe::close_end(outputs.write);
+  ChildResult child;
+  const bool in_time = read_both(result, outputs, patience, child);
+  if (!in_time) {
+    kill(pid, SIGKILL);
+    child.ended = "still running after " + std::to_string(patience.count()) + " seconds";
+  }
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  const bool whole = child.text.ends_with(kWhole);
+  if (whole) {
+    child.text.pop_back();
+    child.ended = "";
+  } else if (in_time && WIFSIGNALED(status)) {
+    child.ended = strsignal(WTERMSIG(status));
+  } else if (in_time) {
+    child.ended = "it ended its process with status " + std::to_string(WEXITSTATUS(status));
+  }
+  child.text = whole ? child.text : "";
+  return child;
+}
+
+} // namespace mh

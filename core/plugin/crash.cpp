@@ -1,0 +1,188 @@
+#include "core/plugin/crash.hpp"
+
+#include "core/nn/plugin_call.hpp"
+
+#include <c10/util/Type.h>
+
+#include <execinfo.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string_view>
+
+namespace mh {
+
+namespace {
+
+constexpr std::array<int, 5> kCrashes{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+constexpr const char* kHint = "this is the plugin's to mend; megahost plugins check FILE tests it";
+
+/// Text of a fixed size: a handler may not ask for memory.
+template <size_t size>
+struct Text {
+  std::array<char, size> chars{};
+  size_t used = 0;
+
+  Text& add(std::string_view more) {
+    const size_t count = std::min(more.size(), size - used);
+    std::memcpy(chars.data() + used, more.data(), count);
+    used += count;
+    return *this;
+  }
+
+  [[nodiscard]] std::string_view view() const { return {chars.data(), used}; }
+};
+
+// What the handler reads.
+PluginPlace* g_main_thread = nullptr;
+Text<512> g_exception;            // that std::terminate was called for
+std::atomic<pid_t> g_crashing{0}; // the thread that describes its crash
+
+/// The plugin of the innermost frame of this thread that is a plugin's; null: none is.
+const char* plugin_on_stack() {
+  std::array<void*, 100> frames{};
+  const int count = backtrace(frames.data(), static_cast<int>(frames.size()));
+  for (int i = 0; i < count; ++i) {
+    const auto address = reinterpret_cast<uintptr_t>(frames[static_cast<size_t>(i)]);
+    if (const char* id = plugin_at(address)) {
+      return id;
+    }
+  }
+  return nullptr;
+}
+
+using Message = Text<2048>;
+
+void add_place(Message& message, const PluginPlace& place) {
+  if (place.kind != nullptr) {
+    message.add("the ").add(place.kind).add(" of ");
+  }
+  message.add("plugin ").add(place.plugin).add(", ").add(place.call == nullptr ? "" : place.call);
+  if (place.block != nullptr) {
+    message.add(" of block ").add(place.block);
+  }
+}
+
+void describe(Message& message, int signal) {
+  std::array<char, 8> digits{};
+  const auto* end = std::to_chars(digits.data(), digits.data() + digits.size(), signal).ptr;
+  const char* name = sigdescr_np(signal);
+  message.add("ended by signal ").add({digits.data(), end}).add(" (");
+  message.add(name == nullptr ? "unknown" : name).add(")");
+  const PluginPlace& place = plugin_place();
+  const char* id = plugin_on_stack();
+  if (place.plugin != nullptr) {
+    message.add(" in ");
+    add_place(message, place);
+    if (id != nullptr && std::strcmp(id, place.plugin) != 0) {
+      message.add(", in code of plugin ").add(id);
+    }
+  } else if (id != nullptr) {
+    message.add(" in a thread of plugin ").add(id);
+    if (g_main_thread->plugin != nullptr) {
+      message.add(", while the main thread was in ");
+      add_place(message, *g_main_thread);
+    }
+  } else {
+    message.add(" outside of plugins");
+  }
+  if (g_exception.used > 0) {
+    message.add(": no handler for ").add(g_exception.view());
+  }
+}
+
+void write_whole(int to, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = write(to, text.data(), text.size());
+    if (count <= 0) {
+      return;
+    }
+    text.remove_prefix(static_cast<size_t>(count));
+  }
+}
+
+/// To the process that started this rank, as `report` does it; else to standard error.
+void tell(const Message& message) {
+  Text<4096> text;
+  const char* to = std::getenv("MEGAHOST_ERROR_FD");
+  if (to == nullptr) {
+    text.add("error: ").add(message.view()).add("\nhelp: ").add(kHint).add("\n");
+    write_whole(STDERR_FILENO, text.view());
+    return;
+  }
+  text.add(R"({"crash": true, "text": ")");
+  for (const char c : message.view()) {
+    const bool plain = static_cast<unsigned char>(c) >= ' ' && c != '"' && c != '\\';
+    text.add({plain ? &c : "'", 1});
+  }
+  text.add(R"(", "hint": ")").add(kHint).add("\"}");
+  write_whole(std::atoi(to), text.view());
+}
+
+/// Threads of one kernel crash together: the first tells it, and the others wait for its end.
+extern "C" void on_crash(int signal) {
+  const pid_t self = gettid();
+  pid_t first = 0;
+  if (g_crashing.compare_exchange_strong(first, self)) {
+    Message message;
+    describe(message, signal);
+    tell(message);
+  } else if (first != self) {
+    while (true) {
+      pause();
+    }
+  } // else a fault in here
+  for (const int crash : kCrashes) {
+    std::signal(crash, SIG_DFL);
+  }
+  raise(signal); // on return
+}
+
+[[noreturn]] void on_terminate() {
+  if (const auto exception = std::current_exception()) {
+    try {
+      std::rethrow_exception(exception);
+    } catch (const std::exception& error) {
+      const std::string_view what = error.what();
+      g_exception.add(c10::demangle(typeid(error).name())).add(": ");
+      g_exception.add(what.substr(0, what.find('\n')));
+    } catch (...) {
+      g_exception.add("an exception that is no std::exception");
+    }
+  }
+  std::abort();
+}
+
+} // namespace
+
+void name_crashes() {
+  g_main_thread = &plugin_place();
+  void* frame = nullptr;
+  (void)backtrace(&frame, 1); // loads what it needs, which a handler may not
+
+  static std::array<char, 1 << 16> stack; // a stack that has overflown cannot be used
+  stack_t other{};
+  other.ss_sp = stack.data();
+  other.ss_size = stack.size();
+  sigaltstack(&other, nullptr);
+
+  struct sigaction action {};
+
+  action.sa_handler = on_crash;
+  action.sa_flags = SA_ONSTACK;
+  sigemptyset(&action.sa_mask);
+  for (const int crash : kCrashes) {
+    sigaction(crash, &action, nullptr);
+  }
+  std::set_terminate(on_terminate);
+}
+
+} // namespace mh

@@ -1,0 +1,221 @@
+#include "core/plugin/open.hpp"
+
+#include "core/base/text.hpp"
+#include "core/formats/plugin_file.hpp"
+#include "core/nn/plugin_call.hpp"
+#include "megahost/plugin.hpp"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <dlfcn.h>
+
+#include <cfenv>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+extern "C" uint64_t aoti_torch_abi_version();
+
+namespace mh {
+
+namespace {
+
+constexpr const char* kRebuild =
+    "build it again with this SDK: meson setup --wipe BUILD && meson compile -C BUILD";
+
+std::string version_text(uint64_t version) {
+  return std::to_string(version >> 56) + "." + std::to_string(version >> 48 & 255) + "." +
+         std::to_string(version >> 40 & 255);
+}
+
+/// The first of the operators that are `now` there and were not before. Their number says cheaply
+/// that there is none.
+std::optional<std::string> added_operator(
+    const std::vector<c10::OperatorName>& before, const std::vector<c10::OperatorName>& now
+) {
+  if (now.size() == before.size()) {
+    return std::nullopt;
+  }
+  std::set<std::string> added;
+  for (const c10::OperatorName& name : now) {
+    added.insert(c10::toString(name));
+  }
+  for (const c10::OperatorName& name : before) {
+    added.erase(c10::toString(name));
+  }
+  return added.empty() ? std::nullopt : std::optional(*added.begin());
+}
+
+void check_before_opening(const std::filesystem::path& file) {
+  const PluginFile read = read_plugin_file(file);
+  if (!read.refusal.empty()) {
+    throw Error(
+        file.string() + " " + read.refusal, "name the .so file that the plugin's build made"
+    );
+  }
+  if (!read.has_entry) {
+    throw Error(
+        file.string() +
+            " is a shared library but no megahost plugin: it exports no mh_plugin_entry",
+        "end one of its sources with MH_PLUGIN (megahost/plugin.hpp)"
+    );
+  }
+  if (read.pin.empty()) {
+    throw Error(
+        file.string() + " does not say for which LibTorch and SDK it was built, this megahost is " +
+            MH_ABI_TAG,
+        "make its entry with MH_PLUGIN (megahost/plugin.hpp)"
+    );
+  }
+  if (read.pin != MH_ABI_TAG) {
+    const std::string difference = pin_difference(read.pin, MH_ABI_TAG);
+    throw Error(
+        file.string() + " " + difference,
+        read.pin.ends_with("_debug")
+            ? "compile it with -DNDEBUG, debug builds too (meson: b_ndebug=true)"
+            : kRebuild
+    );
+  }
+}
+
+bool flushes_denormals() {
+  volatile float tiny = 1e-40F;
+  return tiny * 1.0F == 0;
+}
+
+/// Leaves this thread's rounding as it was: what is linked with -ffast-math changes it when opened.
+class SameRounding {
+public:
+  SameRounding()
+      : flushed_(flushes_denormals()) {
+    std::fegetenv(&before_);
+  }
+
+  /// Whether somebody changed it since.
+  bool restore() {
+    const bool changed = flushes_denormals() != flushed_;
+    std::fesetenv(&before_);
+    return changed;
+  }
+
+private:
+  bool flushed_;
+  std::fenv_t before_{};
+};
+
+boost::dll::shared_library open_library(const std::filesystem::path& file) {
+  using boost::dll::load_mode::type;
+  const auto before = c10::Dispatcher::singleton().getAllOpNames();
+  boost::dll::shared_library library;
+  try {
+    library.load(
+        file, static_cast<type>(boost::dll::load_mode::rtld_now | RTLD_LOCAL | RTLD_NODELETE)
+    );
+  } catch (const std::exception& error) {
+    throw Error(file.string() + " cannot be opened: " + error.what(), kRebuild);
+  }
+  if (const auto added = added_operator(before, c10::Dispatcher::singleton().getAllOpNames())) {
+    throw Error(
+        file.string() + " registers the operator " + *added +
+            " from a static constructor (TORCH_LIBRARY), megahost takes operators only in "
+            "MH_PLUGIN",
+        "register it there: registry.operators(\"" + added->substr(0, added->find(':')) +
+            "\", [](torch::Library& m) { ... })"
+    );
+  }
+  return library;
+}
+
+PluginInfo read_entry(const mh_plugin& entry, const std::filesystem::path& file) {
+  if (entry.size != sizeof(mh_plugin) || entry.api != MH_PLUGIN_API) {
+    throw Error(
+        file.string() + " has an entry of plugin SDK " + std::to_string(entry.api) + " and " +
+            std::to_string(entry.size) + " bytes, this megahost's is of SDK " +
+            std::to_string(MH_PLUGIN_API) + " and " + std::to_string(sizeof(mh_plugin)) + " bytes",
+        kRebuild
+    );
+  }
+  for (const char* text :
+       {entry.id, entry.version, entry.license, entry.summary, entry.abi_tag, entry.built_with}) {
+    if (text == nullptr || *text == '\0') {
+      throw Error(
+          file.string() + " leaves a text of its entry empty, megahost needs all of them",
+          "give MH_PLUGIN an id, a version and a summary"
+      );
+    }
+  }
+  if (std::strcmp(entry.abi_tag, MH_ABI_TAG) != 0) {
+    throw Error(file.string() + " " + pin_difference(entry.abi_tag, MH_ABI_TAG), kRebuild);
+  }
+  if (entry.register_all == nullptr || std::strchr(entry.id, '/') != nullptr) {
+    throw Error(
+        file.string() + " has " +
+            (entry.register_all == nullptr
+                 ? "no register_all in its entry"
+                 : "an id with a slash, \"" + std::string(entry.id) + "\""),
+        "make its entry with MH_PLUGIN and an id such as org.example.moe"
+    );
+  }
+  return {
+      entry.id, entry.version, entry.license, entry.summary, entry.abi_tag, entry.built_with, file};
+}
+
+} // namespace
+
+void check_libtorch() {
+  const uint64_t running = aoti_torch_abi_version();
+  if (running >> 40 == TORCH_ABI_VERSION >> 40) {
+    return;
+  }
+  Dl_info where{};
+  const bool known = dladdr(reinterpret_cast<void*>(&aoti_torch_abi_version), &where) != 0;
+  throw Error(
+      "this megahost was built for LibTorch " + version_text(TORCH_ABI_VERSION) +
+          ", the one that was loaded" +
+          (known ? " (" + std::string(where.dli_fname) + ")" : std::string()) + " is " +
+          version_text(running),
+      "unset LD_LIBRARY_PATH, or build megahost again with -Dtorch_prefix=DIR",
+      exit_code::other
+  );
+}
+
+OpenedPlugin open_plugin(const std::filesystem::path& file) {
+  check_before_opening(file);
+  const std::string name = file.string();
+  const PluginScope opening({name.c_str(), nullptr, "its static constructors"});
+  SameRounding rounding;
+  boost::dll::shared_library library = open_library(file);
+  const bool flushes = rounding.restore();
+  const mh_plugin& entry = library.get<const mh_plugin>("mh_plugin_entry");
+  PluginInfo info = read_entry(entry, file);
+  know_library(info.id, &entry);
+  const PluginScope registering({info.id.c_str(), nullptr, "MH_PLUGIN"});
+  Registry registry(info);
+  try {
+    entry.register_all(registry);
+  } catch (const Error& error) {
+    throw Error(
+        file.string() + " (" + info.id + ") failed while registering: " + error.what(),
+        error.hint().empty() ? "this is the plugin's to mend: " + info.summary : error.hint()
+    );
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    throw Error(
+        file.string() + " (" + info.id +
+            ") threw while registering: " + what.substr(0, what.find('\n')),
+        "leave it out, or mend what it does in MH_PLUGIN"
+    );
+  } catch (...) {
+    throw Error(
+        file.string() + " (" + info.id +
+            ") threw something while registering that is no std::exception",
+        "leave it out, or mend what it does in MH_PLUGIN"
+    );
+  }
+  return {std::move(library), flushes, std::move(registry), std::move(info)};
+}
+
+} // namespace mh

@@ -1,0 +1,153 @@
+#include "core/step/batches.hpp"
+
+#include "core/nn/plugin_call.hpp"
+#include "core/step/sample_arrays.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace mh {
+namespace {
+
+// [samples][length] -> [length, samples]
+at::Tensor stack(const std::string& name, const std::vector<Sample>& samples) {
+  const size_t length =
+      std::visit([](const auto& values) { return values.size(); }, samples.front().at(name));
+  const auto width = static_cast<int64_t>(samples.size());
+  return std::visit(
+      [&]<class T>(const std::vector<T>&) {
+        const auto dtype = std::is_same_v<T, int64_t> ? at::kLong : at::kFloat;
+        at::Tensor stacked = at::empty({static_cast<int64_t>(length), width}, dtype);
+        T* data = stacked.data_ptr<T>();
+        for (int64_t column = 0; column < width; ++column) {
+          const auto found = samples[static_cast<size_t>(column)].find(name);
+          const auto* values = found == samples[static_cast<size_t>(column)].end()
+                                   ? nullptr
+                                   : std::get_if<std::vector<T>>(&found->second);
+          if (values == nullptr || values->size() != length) {
+            throw Error(
+                "the corpus gives array `" + name +
+                    "` with another length or type, or not at"
+                    " all, in some samples of one batch",
+                "the arrays of all samples must be alike",
+                exit_code::data
+            );
+          }
+          for (size_t row = 0; row < length; ++row) {
+            data[static_cast<int64_t>(row) * width + column] = (*values)[row];
+          }
+        }
+        return stacked;
+      },
+      samples.front().at(name)
+  );
+}
+
+/// The rows of these tokens, in their order.
+at::Tensor cut(const at::Tensor& array, const std::vector<Run>& tokens) {
+  std::vector<at::Tensor> runs;
+  for (const auto& [first, count] : tokens) {
+    runs.push_back(array.narrow(0, first, count));
+  }
+  return runs.size() == 1 ? runs.front() : at::cat(runs);
+}
+
+/// The whole array, or the rows of it that this rank sees.
+at::Tensor own_rows(const at::Tensor& whole, const std::string& name, const BatchLayout& layout) {
+  const bool per_token =
+      std::any_of(layout.arrays.begin(), layout.arrays.end(), [&](const auto& spec) {
+        return spec.name == name && spec.axis == axis::seq;
+      });
+  return layout.tokens && per_token ? cut(whole, layout.tokens(whole.size(0))) : whole;
+}
+
+void check_declared(const std::vector<ArraySpec>& arrays, const Sample& sample, int64_t index) {
+  const auto difference = arrays.empty() ? std::string() : array_difference(arrays, sample);
+  if (!difference.empty()) {
+    throw Error(
+        "sample " + std::to_string(index) + " of the corpus is not what it declares: " + difference,
+        "`arrays` of the corpus says what its samples hold, before any are read",
+        exit_code::data
+    );
+  }
+}
+
+} // namespace
+
+int64_t BatchLayout::tokens_per_sample() const {
+  int64_t sum = seq;
+  for (const auto& [name, length] : sequences) {
+    sum += length;
+  }
+  return sum;
+}
+
+std::vector<Batch>
+load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout& layout) {
+  std::vector<Batch> batches;
+  for (int64_t m = 0; m < layout.microbatches; ++m) {
+    Batch batch;
+    batch.seq = layout.seq;
+    batch.sequences = layout.sequences;
+    batch.batch = layout.micro * layout.data_ranks;
+    const int64_t start = first + m * batch.batch + layout.data_rank * layout.micro;
+    std::vector<Sample> samples;
+    for (int64_t i = start; i < start + layout.micro; ++i) {
+      batch.samples.push_back(i);
+      samples.push_back(in_plugin(corpus, "sample", [&] { return corpus.sample(split, i); }));
+    }
+    check_declared(layout.arrays, samples.front(), start);
+    for (const auto& [name, array] : samples.front()) {
+      batch.arrays.emplace(name, own_rows(stack(name, samples), name, layout));
+    }
+    for (const auto& sample : samples) {
+      for (const auto& [name, array] : sample) {
+        if (!batch.arrays.contains(name)) {
+          throw Error(
+              "the corpus gives array `" + name + "` in some samples of one batch only",
+              "the arrays of all samples must be alike",
+              exit_code::data
+          );
+        }
+      }
+    }
+    batches.push_back(std::move(batch));
+  }
+  return batches;
+}
+
+Batch to_device(const Batch& batch, at::Device device) {
+  Batch moved = batch;
+  for (auto& [name, array] : moved.arrays) {
+    array = array.to(device);
+  }
+  return moved;
+}
+
+Prefetcher::Prefetcher(const Corpus& corpus, Split split, Layout layout)
+    : corpus_(corpus)
+    , split_(split)
+    , layout_(std::move(layout)) {}
+
+Prefetcher::~Prefetcher() = default; // waits for the thread
+
+std::vector<Batch> Prefetcher::get(int64_t first, bool more) {
+  auto batches = next_.valid() && next_first_ == first
+                     ? next_.get()
+                     : load_batches(corpus_, split_, first, layout_(first));
+  if (more) {
+    next_first_ = first + layout_(first).global();
+    next_ = std::async(std::launch::async, [this, start = next_first_] {
+      return load_batches(corpus_, split_, start, layout_(start));
+    });
+  }
+  return batches;
+}
+
+} // namespace mh

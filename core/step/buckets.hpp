@@ -1,0 +1,92 @@
+#pragma once
+/// Buckets: leaves whose gradients are summed over the same mesh axes and lie in one flat buffer,
+/// as their values do where data ranks share them.
+
+#include "core/step/owned.hpp"
+#include "megahost/mesh.hpp"
+#include "megahost/optimizer.hpp"
+#include "megahost/parameter.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace mh {
+
+class DeferredValues;
+
+struct GradientOptions {
+  int64_t zero = 0;          ///< 0: all ranks update all; 1: state is dealt out, 2: gradients too,
+                             ///< 3: values too
+  Unit unit = Unit::element; ///< what `zero` may cut a parameter into
+  int64_t bucket = int64_t{10} << 20; ///< elements of a bucket; under zero 3 a block's, at most
+  bool overlap = true;                ///< false: every sum starts after the backward pass
+  at::ScalarType reduce = at::kFloat; ///< kBFloat16: half the traffic, rounded once
+  DeferredValues* deferred = nullptr; ///< of values that are still to be made; null: all are there
+};
+
+struct Bucket {
+  struct Leaf {
+    Parameter* parameter;
+    int64_t begin; // in the buffers
+  };
+
+  size_t number = 0;
+  std::vector<GradientSum> sums; // of all leaves
+  bool late = false;             // summed after the last backward pass: pipeline stages share it,
+                                 // or all ranks keep it where gradients are dealt out
+  std::vector<Leaf> leaves;
+  int64_t elements = 0;        // of the leaves
+  int64_t length = 0;          // of the buffers
+  const Group* deal = nullptr; // the ranks that share the update; null: each updates all
+
+  // Gradients.
+  at::Tensor buffer; // undefined while zero 2 keeps none
+  at::Tensor part;   // from zero 2 on: what is kept, this rank's part of the buffer
+  int64_t uses = 0;  // gradients per backward pass; 0: not known yet
+  int64_t seen = 0;  // in this round
+  enum class Sum : uint8_t { waits, started, taken } state = Sum::waits;
+  Pending sum;        // the first of the sums
+  at::Tensor amounts; // of the leaves' gradients before it, in the checking mode
+
+  // Values, where they are dealt out.
+  at::Tensor whole; // all ranks' parts
+  at::Tensor own;   // this rank's part; a copy under zero 3
+  bool here = true; // under zero 3: `whole` has memory
+  bool coming = false;
+  Pending values;
+
+  /// Elements that this rank updates, and where they begin.
+  [[nodiscard]] int64_t chunk() const { return deal == nullptr ? length : length / deal->size(); }
+
+  [[nodiscard]] int64_t first() const { return deal == nullptr ? 0 : deal->index() * chunk(); }
+
+  /// Their gradients.
+  [[nodiscard]] at::Tensor kept() const {
+    return part.defined() ? part : buffer.narrow(0, first(), chunk());
+  }
+
+  /// Whether all leaves have their gradients of this round.
+  [[nodiscard]] bool complete(int64_t microbatches) const {
+    return !late && uses > 0 && seen == uses * microbatches;
+  }
+
+  void reset() {
+    seen = 0;
+    state = Sum::waits;
+  }
+};
+
+using Buckets = std::vector<std::unique_ptr<Bucket>>;
+
+/// The buckets of all leaves that are trained, in the order in which the backward pass reaches
+/// them; those that pipeline stages share come last. Their buffers are still to be allocated.
+[[nodiscard]] Buckets
+make_buckets(ParameterStore& store, const Mesh& mesh, const GradientOptions& options);
+
+/// What this rank updates of a bucket.
+[[nodiscard]] std::vector<Owned> owned_of(const Bucket& bucket);
+
+} // namespace mh

@@ -1,0 +1,314 @@
+#include "core/step/gradients.hpp"
+
+#include "core/nn/conserved.hpp"
+#include "core/nn/deferred_values.hpp"
+#include "core/nn/gradient_sums.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace mh {
+
+namespace {
+
+at::Tensor squared(const at::Tensor& x) {
+  const at::Tensor norm = x.norm();
+  return norm * norm;
+}
+
+/// Each element by a weight of its own: a gradient's plain sum may be zero whatever is lost of it
+/// (logits' gradients cancel over the vocabulary). `first`: index of its first element.
+at::Tensor weighed(const at::Tensor& x, int64_t first) {
+  const at::Tensor place = at::arange(x.numel(), x.options().dtype(at::kDouble)) + first;
+  return x.reshape(-1) * place.cos();
+}
+
+} // namespace
+
+Gradients::Gradients(ParameterStore& store, const Mesh& mesh, const GradientOptions& options)
+    : mesh_(mesh)
+    , options_(options)
+    , store_(store)
+    , buckets_(make_buckets(store, mesh, options)) {
+  values_.trace = [this](const std::string& event) {
+    if (trace) {
+      trace(event);
+    }
+  };
+  int64_t total = 0;
+  for (const auto& bucket : buckets_) {
+    total += bucket->length;
+  }
+  MH_ASSERT(!buckets_.empty(), "a rank without parameters has no gradients");
+  const auto& first = buckets_.front()->leaves.front().parameter->value;
+  const auto dtype = first.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  flat_ = first.options().dtype(dtype).requires_grad(false);
+  if (options_.zero < 2) {
+    gradients_ = at::zeros({total}, flat_);
+  }
+  int64_t begin = 0;
+  for (auto& bucket : buckets_) {
+    if (options_.zero >= 2 && bucket->deal != nullptr) {
+      bucket->part = at::zeros({bucket->chunk()}, flat_);
+    } else {
+      bucket->buffer = gradients_.defined() ? gradients_.narrow(0, begin, bucket->length)
+                                            : at::zeros({bucket->length}, flat_);
+      begin += bucket->length;
+      allocate(*bucket);
+    }
+  }
+  values_.take(buckets_, options_);
+  if (options_.deferred != nullptr) { // values that nobody shares
+    options_.deferred->make_rest(store);
+  }
+  for (const auto& bucket : buckets_) {
+    for (const auto& leaf : bucket->leaves) {
+      bucket_of_[leaf.parameter] = bucket.get();
+    }
+    first_late_ += bucket->late ? 0 : 1;
+    auto owned = owned_of(*bucket);
+    std::move(owned.begin(), owned.end(), std::back_inserter(owned_));
+  }
+  store.listen(this);
+}
+
+Gradients::~Gradients() {
+  store_.listen(nullptr);
+}
+
+void Gradients::allocate(Bucket& bucket) const {
+  if (!bucket.buffer.defined()) {
+    bucket.buffer = at::zeros({bucket.length}, flat_);
+  }
+  for (const auto& leaf : bucket.leaves) {
+    ParameterStore::place_gradient(*leaf.parameter, bucket.buffer, leaf.begin);
+  }
+}
+
+void Gradients::begin(int64_t microbatches) {
+  microbatches_ = microbatches;
+  next_ = 0;
+  for (auto& bucket : buckets_) {
+    bucket->reset();
+  }
+  if (options_.zero == 1) { // an update leaves zeros in this rank's part only
+    gradients_.zero_();
+  }
+}
+
+void Gradients::clear() {
+  for (auto& bucket : buckets_) {
+    (bucket->part.defined() ? bucket->part : bucket->buffer).zero_();
+  }
+}
+
+bool Gradients::needed(const std::vector<Parameter*>& parameters) {
+  return values_.needed(parameters);
+}
+
+void Gradients::before(Parameter& parameter) {
+  auto& bucket = *bucket_of_.at(&parameter);
+  MH_ASSERT(
+      bucket.state == Bucket::Sum::waits, "a gradient came after its bucket's sum had started"
+  );
+  if (!bucket.buffer.defined()) {
+    allocate(bucket);
+  }
+}
+
+void Gradients::added(Parameter& parameter) {
+  auto& bucket = *bucket_of_.at(&parameter);
+  if (trace && bucket.uses > 0 && bucket.seen == bucket.uses * (round() - 1)) {
+    trace("last " + std::to_string(bucket.number));
+  }
+  ++bucket.seen;
+  while (options_.overlap && next_ < buckets_.size() && buckets_[next_]->complete(round())) {
+    start(*buckets_[next_++]);
+  }
+}
+
+void Gradients::backward_done() {
+  if (options_.zero >= 2) {
+    sum_up(0, first_late_);
+  }
+}
+
+void Gradients::finish() {
+  sum_up(options_.zero >= 2 ? first_late_ : 0, buckets_.size());
+  values_.settle(); // the update follows
+}
+
+void Gradients::sum_up(size_t begin, size_t end) {
+  RECORD_USER_SCOPE("gradient sums");
+  const auto each = [&](const std::function<void(Bucket&)>& visit) {
+    for (size_t i = begin; i < end; ++i) {
+      visit(*buckets_[i]);
+    }
+  };
+  each([&](Bucket& bucket) { // what the next round waits for
+    bucket.uses = bucket.seen % round() == 0 ? bucket.seen / round() : 0;
+  });
+  for (next_ = std::max(next_, begin); next_ < end; ++next_) {
+    if (next_ == first_late_) {
+      sum_over_stages(store_, mesh_);
+    }
+    start(*buckets_[next_]);
+  }
+  each([&](Bucket& bucket) {
+    take(bucket);
+    bucket.reset();
+  });
+  next_ = 0;
+}
+
+// From zero 2 on at most two buckets have buffers: one whose sum is under way, one that fills.
+void Gradients::start(Bucket& bucket) {
+  const at::NoGradGuard no_grad;
+  if (options_.zero >= 2 && bucket.number > 0 && !bucket.late) {
+    take(*buckets_[bucket.number - 1]);
+  }
+  if (trace) {
+    trace("start " + std::to_string(bucket.number));
+  }
+  bucket.state = Bucket::Sum::started;
+  if (!bucket.buffer.defined()) { // zero 2, and no leaf of it was used on this rank
+    allocate(bucket);
+  }
+  for (const auto& leaf : bucket.leaves) {
+    for (const auto& piece : leaf.parameter->pieces) {
+      for (const auto& sum : piece.sums) {
+        if (std::find(bucket.sums.begin(), bucket.sums.end(), sum) == bucket.sums.end()) {
+          sum_gradient(*leaf.parameter, piece, mesh_.group(sum.axis, sum.inner));
+        }
+      }
+    }
+  }
+  if (bucket.sums.empty()) {
+    bucket.sum = Pending(bucket.buffer);
+    return;
+  }
+  if (checking && bucket.deal != nullptr) {
+    std::vector<at::Tensor> leaves;
+    for (const auto& leaf : bucket.leaves) {
+      leaves.push_back(weighed(leaf.parameter->main_grad, 0));
+    }
+    bucket.amounts = amounts_of(leaves);
+  }
+  const bool narrow = bucket.buffer.scalar_type() == at::kFloat;
+  const at::Tensor sent = narrow ? bucket.buffer.to(options_.reduce) : bucket.buffer;
+  bucket.sum = bucket.deal != nullptr // in place: this rank's part of what it sends
+                   ? bucket.deal->start_reduce_scatter(
+                         sent, 0, sent.narrow(0, bucket.first(), bucket.chunk())
+                     )
+                   : mesh_.group(bucket.sums.front().axis).start_all_reduce(sent);
+}
+
+void Gradients::take(Bucket& bucket) {
+  if (bucket.state == Bucket::Sum::taken) {
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  bucket.state = Bucket::Sum::taken;
+  const at::Tensor summed = bucket.sum.wait();
+  if (bucket.amounts.defined()) {
+    check_dealt(bucket, summed);
+    bucket.amounts = at::Tensor();
+  }
+  bool first = bucket.deal == nullptr;
+  for (const auto& sum : bucket.sums) {
+    const auto& group = mesh_.group(sum.axis);
+    if (bucket.deal == &group || std::exchange(first, false)) {
+      continue;
+    }
+    group.all_reduce(summed);
+  }
+  if (bucket.part.defined()) {
+    bucket.part.add_(summed);
+    bucket.buffer = at::Tensor();
+    for (const auto& leaf : bucket.leaves) {
+      ParameterStore::place_gradient(*leaf.parameter, {}, 0);
+    }
+  } else if (const auto kept = bucket.kept(); !summed.is_alias_of(kept)) {
+    kept.copy_(summed);
+  }
+  bucket.sum = Pending();
+}
+
+/// What of each leaf is in this rank's part of the sum, over the ranks that share it.
+void Gradients::check_dealt(const Bucket& bucket, const at::Tensor& summed) const {
+  std::vector<at::Tensor> parts;
+  for (const auto& [parameter, begin] : bucket.leaves) {
+    const int64_t from = std::clamp<int64_t>(begin - bucket.first(), 0, bucket.chunk());
+    const int64_t to =
+        std::clamp<int64_t>(begin + parameter->value.numel() - bucket.first(), 0, bucket.chunk());
+    parts.push_back(
+        weighed(summed.narrow(0, from, to - from), std::max<int64_t>(bucket.first() - begin, 0))
+    );
+  }
+  const int64_t lost =
+      first_lost(bucket.amounts, amounts_of(parts), *bucket.deal, summed.scalar_type());
+  if (lost >= 0) {
+    const auto& piece = bucket.leaves[static_cast<size_t>(lost)].parameter->pieces.front();
+    throw Error(
+        piece.name + ": its gradient lost or gained something in the sum over the ranks of " +
+            bucket.deal->name(),
+        "a reduce-scatter of gradients is missing or does not do its part",
+        exit_code::numbers
+    );
+  }
+}
+
+at::Tensor Gradients::sum_over_model(at::ScalarType dtype, const Of& of) const {
+  const at::NoGradGuard no_grad;
+  const at::Tensor total = at::zeros({}, flat_.dtype(dtype));
+  for (const auto& owned : owned_) {
+    total.add_(of(owned), 1.0 / static_cast<double>(owned.piece.copies));
+  }
+  mesh_.all().all_reduce(total);
+  return total;
+}
+
+at::Tensor Gradients::squared_norm() const {
+  return sum_over_model(type(), [](const Owned& owned) { return squared(owned.gradient); });
+}
+
+at::Tensor Gradients::squared_weight_norm() const {
+  return sum_over_model(type(), [this](const Owned& owned) {
+    return squared(owned.value.to(type()));
+  });
+}
+
+at::Tensor Gradients::zeros() const {
+  return sum_over_model(at::kDouble, [](const Owned& owned) {
+    return owned.gradient.eq(0).sum().to(at::kDouble);
+  });
+}
+
+int64_t Gradients::bytes() const {
+  int64_t bytes = 0;
+  for (const auto& bucket : buckets_) {
+    bytes +=
+        static_cast<int64_t>((bucket->part.defined() ? bucket->part : bucket->buffer).nbytes());
+  }
+  return bytes;
+}
+
+int64_t Gradients::value_bytes() const {
+  int64_t bytes = values_.bytes();
+  for (const auto& parameter : store_.all()) {
+    const auto found = bucket_of_.find(&parameter);
+    const bool shared = found != bucket_of_.end() && found->second->deal != nullptr;
+    bytes += shared ? 0 : static_cast<int64_t>(parameter.value.nbytes());
+  }
+  return bytes;
+}
+
+} // namespace mh

@@ -1,0 +1,94 @@
+#include "core/step/sample_arrays.hpp"
+
+#include "megahost/error.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace mh {
+
+namespace {
+
+std::string array_words(ArraySpec::Type type, size_t length) {
+  return std::string(type == ArraySpec::Type::int64 ? "int64" : "float32") + " [" +
+         std::to_string(length) + "]";
+}
+
+std::string array_words(const Array& array) {
+  const auto type = std::holds_alternative<std::vector<int64_t>>(array) ? ArraySpec::Type::int64
+                                                                        : ArraySpec::Type::float32;
+  return std::visit([&](const auto& values) { return array_words(type, values.size()); }, array);
+}
+
+std::string array_words(const ArraySpec& spec) {
+  return array_words(spec.type, static_cast<size_t>(spec.length));
+}
+
+} // namespace
+
+std::vector<ArraySpec>
+declared_arrays(const Registry::Entry& corpus, const Value& options, const Corpus::Args& args) {
+  auto arrays = corpus.arrays(options, &args);
+  std::set<std::string> names;
+  for (const auto& spec : arrays) {
+    const std::string which = "the corpus " + corpus.full_name() + " declares `" + spec.name + "`";
+    if (!names.insert(spec.name).second) {
+      throw Error(which + " twice", "give each array a name of its own");
+    }
+    const bool per_token = spec.axis == axis::seq;
+    if (per_token && !spec.sequence.empty() && !args.sequences.contains(spec.sequence)) {
+      throw Error(
+          which + " along the sequence `" + spec.sequence + "`, which the model does not read",
+          "choose a model that reads it, or a corpus without it"
+      );
+    }
+    const int64_t tokens =
+        per_token && !spec.sequence.empty() ? args.sequences.at(spec.sequence) : args.seq_length;
+    if (spec.length < 0 || (per_token && spec.length != tokens)) {
+      throw Error(
+          which + " with " + std::to_string(spec.length) + " elements" +
+              (per_token ? " along the sequence of " + std::to_string(tokens) + " tokens"
+                         : std::string()),
+          per_token ? "give it an axis of its own, or an element for each token"
+                    : "give it 0 elements or more"
+      );
+    }
+  }
+  return arrays;
+}
+
+std::string array_difference(const std::vector<ArraySpec>& declared, const Sample& sample) {
+  for (const auto& spec : declared) {
+    const auto found = sample.find(spec.name);
+    if (found == sample.end()) {
+      return "`" + spec.name + "` is declared, and not there";
+    }
+    if (array_words(found->second) != array_words(spec)) {
+      return "`" + spec.name + "` is " + array_words(found->second) + ", declared " +
+             array_words(spec);
+    }
+  }
+  for (const auto& [name, array] : sample) {
+    if (std::none_of(declared.begin(), declared.end(), [&](const auto& spec) {
+          return spec.name == name;
+        })) {
+      return "`" + name + "` is " + array_words(array) + ", and not declared";
+    }
+  }
+  return "";
+}
+
+Sample blank_sample(const std::vector<ArraySpec>& declared) {
+  Sample sample;
+  for (const auto& spec : declared) {
+    const auto length = static_cast<size_t>(spec.length);
+    if (spec.type == ArraySpec::Type::int64) {
+      sample.emplace(spec.name, std::vector<int64_t>(length));
+    } else {
+      sample.emplace(spec.name, std::vector<float>(length, 1.0F));
+    }
+  }
+  return sample;
+}
+
+} // namespace mh

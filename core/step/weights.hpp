@@ -1,0 +1,106 @@
+#pragma once
+/// Master weights and optimizer state: what an update changes and a checkpoint keeps.
+
+#include "core/step/owned.hpp"
+#include "megahost/export.hpp"
+#include "megahost/mesh.hpp"
+#include "megahost/optimizer.hpp"
+#include "megahost/parameter.hpp"
+#include "megahost/recipe.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+struct WeightOptions {
+  double weight_decay = 0;
+  bool decay_vectors = false; ///< norms and biases too
+  bool masters = true;        ///< float32 copies of weights in 16 bits
+  bool offload = false;       ///< masters and state in host memory, where the device is another
+  std::vector<Recipe::ParameterGroup> groups{};
+  const Mesh* mesh = nullptr; ///< for optimizers that need whole matrices of split weights
+};
+
+/// What a recipe says of weights and state.
+[[nodiscard]] MH_API WeightOptions weight_options(const Recipe& recipe, const Mesh& mesh);
+
+/// float32 weights, gradients and optimizer state of what this rank updates: every piece of a model
+/// that is trained, or its part of them under `zero`.
+///
+/// In float32 (and float64) training the parameters are their own masters; in bf16 the masters are
+/// copies from which the parameters are rounded after each update. Keeps references to the store.
+class MH_API Weights {
+public:
+  /// Makes masters of the parameters' present values, and zero state. The store's gradients must
+  /// have been allocated.
+  Weights(ParameterStore& store, const Optimizer& optimizer, const WeightOptions& options = {});
+
+  /// The same of a part of the pieces.
+  Weights(
+      ParameterStore& store,
+      std::vector<Owned> owned,
+      const Optimizer& optimizer,
+      const WeightOptions& options = {}
+  );
+
+  Weights(const Weights&) = delete; ///< a copy's tensors would be the same ones
+  Weights& operator=(const Weights&) = delete;
+
+  /// One optimizer step over all pieces; then the parameters have their new values, and the
+  /// gradients are zero.
+  void update(const Optimizer& optimizer, const Update& update);
+
+  /// Weight decay of the updates to come.
+  void set_weight_decay(double weight_decay);
+
+  /// Parameters take the masters' values; call after the masters were loaded.
+  void publish();
+
+  /// A tensor that a checkpoint holds. Data are views: loading writes into them.
+  struct Stored {
+    std::string
+        name; ///< "layers.0.attention.q.weight", "optimizer.exp_avg.layers.0.attention.q.weight"
+    const Piece* piece;
+    at::Tensor data;
+  };
+
+  [[nodiscard]] const std::vector<Stored>& stored() const { return stored_; }
+
+  /// Whether every master weight is a finite number.
+  [[nodiscard]] bool finite() const;
+
+  /// Bytes beside the parameters: masters where they are copies, and state. Of the device's memory,
+  /// and of the host's where they are offloaded.
+  [[nodiscard]] int64_t bytes() const { return offload_ ? 0 : held_bytes_; }
+
+  [[nodiscard]] int64_t host_bytes() const { return offload_ ? held_bytes_ : 0; }
+
+private:
+  /// A piece's tensors where the optimizer works: views of the model's own, or on the host.
+  struct Held {
+    at::Tensor master;
+    at::Tensor gradient;
+    at::Tensor rounded; ///< what the update writes; undefined where the master is the parameter
+  };
+
+  [[nodiscard]] Held hold(const Owned& owned);
+  void add(const Owned& owned, const Optimizer& optimizer);
+  [[nodiscard]] at::Tensor zeros_like(const at::Tensor& weight, at::ScalarType dtype) const;
+
+  ParameterStore& store_;
+  WeightOptions options_;
+  bool offload_ = false;
+  int64_t held_bytes_ = 0;
+  std::vector<Owned> owned_;
+  std::vector<Held> held_;                   // one per owned piece
+  std::vector<UpdateItem> items_;            // one per owned piece
+  std::vector<double> decays_;               // factors of the items' weight decay
+  std::vector<at::Tensor> unused_gradients_; // of frozen pieces beside others in one leaf
+  std::vector<Stored> stored_;
+};
+
+} // namespace mh

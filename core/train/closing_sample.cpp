@@ -1,0 +1,35 @@
+#include "core/train/closing_sample.hpp"
+
+#include "core/nn/plugin_call.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace mh {
+
+SampledText sample_text(const Session& session, const SampleOptions& options) {
+  constexpr int64_t kPromptTokens = 24;
+  const auto start = std::chrono::steady_clock::now();
+  const auto split = session.corpus->size(Split::valid) > 0 ? Split::valid : Split::train;
+  const auto sample =
+      in_plugin(*session.corpus, "sample", [&] { return session.corpus->sample(split, 0); });
+  const auto& given = std::get<std::vector<int64_t>>(sample.at("tokens"));
+  const auto length = std::min(static_cast<int64_t>(given.size()), kPromptTokens);
+  const std::vector<int32_t> prompt(given.begin(), given.begin() + length);
+  SampledText result{session.tokenizer->decode(prompt), ""};
+  TextStream stream(*session.tokenizer, prompt);
+  const auto enough = [&](int32_t id) {
+    result.text += stream.add(id);
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+    return static_cast<int64_t>(result.text.size()) < options.characters &&
+           spent.count() < options.seconds;
+  };
+  static_cast<void>(generate(
+      session, prompt, {.sampling = options.sampling, .tokens = options.characters}, enough
+  ));
+  result.text += stream.finish();
+  return result;
+}
+
+} // namespace mh

@@ -1,0 +1,533 @@
+#include "core/train/given_weights.hpp"
+
+#include "core/base/printable.hpp"
+#include "core/checkpoint/detect_format.hpp"
+#include "core/checkpoint/format.hpp"
+#include "core/checkpoint/model_from.hpp"
+#include "core/draw/report.hpp"
+#include "core/nn/plugin_call.hpp"
+#include "core/train/resume.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace mh {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The leaf and the piece of a global name.
+struct FoundPiece {
+  Parameter* parameter = nullptr;
+  const Piece* piece = nullptr;
+};
+
+FoundPiece find_piece(ParameterStore& store, const std::string& name) {
+  Parameter* parameter = store.find(name);
+  MH_ASSERT(parameter != nullptr, "this rank has no parameter `" + name + "`");
+  const auto found =
+      std::find_if(parameter->pieces.begin(), parameter->pieces.end(), [&](const Piece& piece) {
+        return piece.name == name;
+      });
+  return {parameter, &*found};
+}
+
+/// The buffer of a global name; each rank that has its layer holds it whole.
+const Buffer* find_buffer(const ParameterStore& store, const std::string& name) {
+  const auto& all = store.buffers();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Buffer& buffer) {
+    return buffer.piece.name == name;
+  });
+  return found == all.end() ? nullptr : &*found;
+}
+
+/// Which boxes of a checkpoint's tensors go where in this rank's model.
+struct Filling {
+  std::vector<Slice> slices;
+  std::vector<std::string> used; ///< tensors of the checkpoint, on whatever rank their values lie
+};
+
+/// Of a tensor of Hugging Face: for each of ours that it is made of, along dimension 0, the box of
+/// theirs that this rank holds.
+///
+/// Throws:  mh::Error if theirs has another shape
+void add_slices(
+    ParameterStore& store, const CheckpointReader& saved, const HfTensor& map, Filling& ret_filling
+) {
+  const CheckpointTensor& theirs = *saved.find(map.theirs);
+  const Buffer* buffer = find_buffer(store, map.ours.front());
+  std::vector<int64_t> expected; // as ours lie
+  for (const std::string& name : map.ours) {
+    const Piece& piece = buffer != nullptr ? buffer->piece : *find_piece(store, name).piece;
+    const auto& whole = piece.global_shape;
+    const std::vector<int64_t> shape(
+        whole.begin() + static_cast<int64_t>(map.at.size()), whole.end()
+    );
+    if (expected.empty()) {
+      expected = shape;
+    } else {
+      expected[0] += shape[0];
+    }
+  }
+  const auto as_theirs = [&map](std::vector<int64_t> sizes) {
+    if (map.transpose) {
+      std::reverse(sizes.begin(), sizes.end());
+    }
+    return sizes;
+  };
+  if (theirs.shape != as_theirs(expected)) {
+    throw Error(
+        saved.path().string() + ": " + theirs.name + " has the shape " + shape_text(theirs.shape) +
+            ", the recipe's model needs " + shape_text(as_theirs(expected)),
+        "compare the recipe's section model with config.json",
+        exit_code::data
+    );
+  }
+  const auto add = [&](const at::Tensor& own, const std::vector<int64_t>& offset) {
+    ret_filling.slices.push_back(
+        {theirs.name, theirs.shape, as_theirs(offset), map.transpose ? own.t() : own}
+    );
+  };
+  if (buffer != nullptr) {
+    add(buffer->value, std::vector<int64_t>(expected.size()));
+    return;
+  }
+  int64_t row = 0;
+  for (const std::string& name : map.ours) {
+    const auto [parameter, piece] = find_piece(store, name);
+    const size_t first = map.at.size(); // dimension 0 of theirs
+    at::Tensor own = parameter->view(parameter->value.detach(), *piece);
+    bool mine = true; // the entry that theirs is lies on this rank
+    for (size_t i = 0; i < map.at.size(); ++i) {
+      const int64_t index = map.at[i] - piece->offset[i];
+      mine = mine && index >= 0 && index < piece->shape[i];
+      own = mine ? own.select(0, index) : own;
+    }
+    if (mine) {
+      std::vector<int64_t> offset(
+          piece->offset.begin() + static_cast<int64_t>(first), piece->offset.end()
+      );
+      offset[0] += row;
+      add(own, offset);
+    }
+    row += piece->global_shape[first];
+  }
+}
+
+/// The name of a tensor that `map` fills and this rank's pipeline stages lack; empty for none.
+std::string elsewhere(ParameterStore& store, const HfTensor& map) {
+  for (const std::string& name : map.ours) {
+    if (store.find(name) == nullptr && find_buffer(store, name) == nullptr) {
+      return name;
+    }
+  }
+  return "";
+}
+
+/// Whatever no tensor of Hugging Face fills would keep what was in memory.
+void require_all_named(const ParameterStore& store, const std::vector<HfTensor>& maps) {
+  std::set<std::string> named;
+  for (const HfTensor& map : maps) {
+    named.insert(map.ours.begin(), map.ours.end());
+  }
+  for (const Parameter& parameter : store.all()) {
+    for (const Piece& piece : parameter.pieces) {
+      if (!named.contains(piece.name)) {
+        throw Error(
+            "the architecture's plugin names no tensor of Hugging Face for " + piece.name,
+            "this is the plugin's to mend; megahost plugins check FILE.so looks for such names",
+            exit_code::other
+        );
+      }
+    }
+  }
+}
+
+void require_counterpart(const Session& session, const std::vector<HfTensor>& maps) {
+  if (maps.empty()) {
+    throw Error(
+        "the architecture " + session.recipe.model.use + " has no counterpart at Hugging Face",
+        "give a run folder",
+        exit_code::data
+    );
+  }
+}
+
+/// By Hugging Face's names.
+Filling filling_by_map(
+    const CheckpointReader& saved,
+    Session& session,
+    const std::vector<HfTensor>& maps,
+    std::vector<std::string>& ret_lacking
+) {
+  ParameterStore& store = session.model->parameters();
+  Filling filling;
+  for (const HfTensor& map : maps) {
+    const CheckpointTensor* theirs = saved.find(map.theirs);
+    if (theirs == nullptr) {
+      throw Error(
+          saved.path().string() + " lacks the tensor " + map.theirs +
+              ", which the recipe's model needs",
+          "compare the recipe's section model with config.json",
+          exit_code::data
+      );
+    }
+    filling.used.push_back(theirs->name);
+    ret_lacking.push_back(elsewhere(store, map));
+    if (ret_lacking.back().empty()) {
+      add_slices(store, saved, map, filling);
+    }
+  }
+  require_all_named(store, maps);
+  return filling;
+}
+
+/// Each tensor that a map names lies on some rank.
+void require_all_there(
+    const std::vector<HfTensor>& maps,
+    const std::vector<std::string>& own_lacking,
+    const Ranks& ranks
+) {
+  std::vector<std::vector<std::string>> lacking; // by rank
+  for (const std::string& text :
+       together(ranks, [&] { return nlohmann::json(own_lacking).dump(); })) {
+    lacking.push_back(nlohmann::json::parse(text).get<std::vector<std::string>>());
+  }
+  for (size_t i = 0; i < maps.size(); ++i) {
+    if (std::none_of(lacking.begin(), lacking.end(), [i](const auto& names) {
+          return names[i].empty();
+        })) {
+      throw Error(
+          "the architecture's plugin maps " + maps[i].theirs + " of Hugging Face to " +
+              lacking.front()[i] + ", which its model does not have",
+          "this is the plugin's to mend; megahost plugins check FILE.so looks for such names",
+          exit_code::other
+      );
+    }
+  }
+}
+
+/// The tensors of a simpler model that some of ours begin with.
+class Upcycling {
+public:
+  Upcycling(Session& session, CheckpointReader& saved)
+      : store_(session.model->parameters())
+      , saved_(saved) {
+    for (Upcycled& one : session.architecture->upcycled()) {
+      if (saved.find(one.ours) == nullptr) {
+        used_.insert(one.theirs.begin(), one.theirs.end());
+        maps_.emplace(one.ours, std::move(one.theirs));
+      }
+    }
+  }
+
+  [[nodiscard]] bool makes(const std::string& ours) const { return maps_.contains(ours); }
+
+  [[nodiscard]] bool uses(const std::string& theirs) const { return used_.contains(theirs); }
+
+  /// Throws:  mh::Error naming the first tensor that is no part of ours
+  void require_fit() const {
+    for (const auto& [ours, theirs] : maps_) {
+      if (theirs.empty() || store_.find(ours) == nullptr) {
+        continue;
+      }
+      const at::IntArrayRef shape = find_piece(store_, ours).piece->global_shape;
+      std::vector<int64_t> whole = shape_of(theirs.front());
+      const bool alike = std::all_of(theirs.begin(), theirs.end(), [&](const std::string& name) {
+        return shape_of(name) == whole;
+      });
+      if (theirs.size() > 1) {
+        whole.insert(whole.begin(), static_cast<int64_t>(theirs.size()));
+      }
+      if (!alike || whole.size() > shape.size() ||
+          shape.slice(shape.size() - whole.size()) != at::IntArrayRef(whole)) {
+        throw Error(
+            "the checkpoint's " + theirs.front() + " does not have the size of one part of " +
+                ours + ", " + shape_text(shape),
+            "give experts the size of the dense model's feed-forward (model.expert_hidden)",
+            exit_code::data
+        );
+      }
+    }
+  }
+
+  void fill() const {
+    for (const auto& [ours, theirs] : maps_) {
+      if (theirs.empty() || store_.find(ours) == nullptr) {
+        continue; // initial values; or the layer lies on another stage
+      }
+      std::vector<at::Tensor> parts;
+      for (const std::string& name : theirs) {
+        parts.push_back(whole_tensor(saved_, name));
+      }
+      const auto [parameter, piece] = find_piece(store_, ours);
+      at::Tensor part =
+          (parts.size() == 1 ? parts.front() : at::stack(parts)).expand(piece->global_shape);
+      for (size_t d = 0; d < piece->shape.size(); ++d) {
+        part = part.narrow(static_cast<int64_t>(d), piece->offset[d], piece->shape[d]);
+      }
+      parameter->view(parameter->value.detach(), *piece).copy_(part);
+    }
+  }
+
+private:
+  [[nodiscard]] const std::vector<int64_t>& shape_of(const std::string& name) const {
+    const CheckpointTensor* tensor = saved_.find(name);
+    if (tensor == nullptr) {
+      throw Error(
+          "the checkpoint lacks the tensor " + name + ", which the recipe's model begins with",
+          "use the recipe of that run",
+          exit_code::data
+      );
+    }
+    return tensor->shape;
+  }
+
+  ParameterStore& store_;
+  CheckpointReader& saved_;
+  std::set<std::string> used_;
+  std::map<std::string, std::vector<std::string>> maps_; // ours, theirs
+};
+
+/// By the parameters' own names, but for those that upcycling makes.
+std::vector<Slice> slices_of(Session& session, const Upcycling& upcycling) {
+  std::vector<Slice> slices;
+  for (Parameter& parameter : session.model->parameters().all()) {
+    for (const Piece& piece : parameter.pieces) {
+      slices.push_back(
+          {piece.name,
+           piece.global_shape,
+           piece.offset,
+           parameter.view(parameter.value.detach(), piece)}
+      );
+    }
+  }
+  for (const Buffer& buffer : session.model->parameters().buffers()) {
+    const Piece& piece = buffer.piece;
+    slices.push_back({piece.name, piece.global_shape, piece.offset, buffer.value});
+  }
+  std::erase_if(slices, [&](const Slice& slice) { return upcycling.makes(slice.name); });
+  return slices;
+}
+
+/// Fills a session's model from a checkpoint, in two steps: whether they belong together, and the
+/// values.
+class Loading {
+public:
+  Loading(const fs::path& folder, const CheckpointFormat& format, Session& session, Host& host)
+      : folder_(folder)
+      , format_(format)
+      , session_(session)
+      , host_(host)
+      , ranks_(ranks_of(session.mesh.all())) {}
+
+  void open(std::optional<int64_t> step) {
+    saved_ = in_plugin(format_, "open", [&] { return format_.open(folder_, step); });
+  }
+
+  /// Ranks:   all
+  void judge() {
+    const auto config = in_plugin(format_, "config", [&] { return format_.config(folder_); });
+    upcycling_.reset();
+    if (saved_->names() == TensorNames::hugging_face) {
+      const auto maps = session_.architecture->hugging_face();
+      std::vector<std::string> lacking;
+      together(ranks_, [&] {
+        require_counterpart(session_, maps);
+        require_same_model(config);
+        filling_ = filling_by_map(*saved_, session_, maps, lacking);
+        return std::string();
+      });
+      require_places();
+      require_all_there(maps, lacking, ranks_);
+      return;
+    }
+    upcycling_.emplace(session_, *saved_);
+    filling_ = {slices_of(session_, *upcycling_), {}};
+    const auto unused = unused_tensors(*saved_, filling_.slices, ranks_);
+    const std::set<std::string> free(unused.begin(), unused.end());
+    for (const CheckpointTensor& tensor : saved_->tensors()) {
+      if (!free.contains(tensor.name) || upcycling_->uses(tensor.name)) {
+        filling_.used.push_back(tensor.name);
+      }
+    }
+    require_places();
+    together(ranks_, [&] {
+      require_same_model(config);
+      for (const Slice& slice : filling_.slices) {
+        (void)require_fit(*saved_, slice);
+      }
+      upcycling_->require_fit();
+      return std::string();
+    });
+    warn_of_other_model();
+  }
+
+  void load() {
+    in_plugin(format_, "read", [&] { saved_->read(filling_.slices); });
+    if (upcycling_) {
+      upcycling_->fill();
+    }
+  }
+
+  [[nodiscard]] TensorNames names() const { return saved_->names(); }
+
+private:
+  /// Each weight of the checkpoint has a place in the model.
+  void require_places() const {
+    const std::set<std::string> used(filling_.used.begin(), filling_.used.end());
+    for (const CheckpointTensor& tensor : saved_->tensors()) {
+      if (tensor.is_weight && !used.contains(tensor.name)) {
+        throw Error(
+            folder_.string() + " holds the tensor " + tensor.name +
+                ", for which the recipe's model has no place",
+            saved_->state().empty()
+                ? "compare the recipe's section model with config.json"
+                : "use the recipe of that run: " + (folder_ / "recipe.toml").string(),
+            exit_code::data
+        );
+      }
+    }
+  }
+
+  /// The model that the folder's config.json describes.
+  void require_same_model(const std::optional<std::string>& config) const {
+    if (!config && saved_->names() != TensorNames::hugging_face) {
+      return;
+    }
+    const std::string unknown = require_model_of_folder(
+        folder_, config, session_.recipe, session_.architecture->vocab(), host_
+    );
+    std::error_code ignored; // of model.from it was said at the start
+    const bool said = fs::equivalent(session_.recipe.model.from.value_or(""), folder_, ignored);
+    if (!unknown.empty() && session_.mesh.rank() == 0 && !said) {
+      warn(unknown);
+    }
+  }
+
+  /// Tensors may fit a model of other numbers: as many heads as not, another base of the positions.
+  void warn_of_other_model() const {
+    if (saved_->state().empty()) {
+      return;
+    }
+    const auto sections = nlohmann::json::parse(saved_->state())
+                              .value("sections", std::map<std::string, std::string>());
+    const std::string changes = other_model(session_.recipe, host_, sections);
+    if (!changes.empty() && ranks_.rank == 0) {
+      warn("the weights in " + folder_.string() + " were trained as another model: " + changes);
+    }
+  }
+
+  const fs::path& folder_;
+  const CheckpointFormat& format_;
+  Session& session_;
+  Host& host_;
+  Ranks ranks_;
+  std::unique_ptr<CheckpointReader> saved_;
+  std::optional<Upcycling> upcycling_;
+  Filling filling_;
+};
+
+} // namespace
+
+GivenWeights
+load_weights(const fs::path& folder, Session& session, Host& host, const WeightsWanted& wanted) {
+  const at::NoGradGuard no_grad;
+  const Ranks ranks = ranks_of(session.mesh.all());
+  const auto names = together(ranks, [&] { // one machine may lack the folder
+    return format_of(folder, host, wanted.format).name;
+  });
+  const auto format = format_of(folder, host, names.front()).format;
+  Loading loading(folder, *format, session, host);
+  const auto steps = in_plugin(*format, "steps", [&] { return format->steps(folder); });
+  if (!steps) {
+    if (wanted.step) {
+      throw Error(
+          folder.string() + " is a " + format->about() + ", which has no steps",
+          "leave --step out",
+          exit_code::data
+      );
+    }
+    together(ranks, [&] {
+      loading.open(std::nullopt);
+      return std::string();
+    });
+    loading.judge();
+    together(ranks, [&] {
+      loading.load();
+      return std::string();
+    });
+    return {format->about() + " " + folder.string(), loading.names()};
+  }
+  const auto place = format->place(folder);
+  if (wanted.step && std::find(steps->begin(), steps->end(), *wanted.step) == steps->end()) {
+    throw Error(
+        folder.string() + " holds no checkpoint of step " + std::to_string(*wanted.step),
+        "look into " + place.string(),
+        exit_code::data
+    );
+  }
+  const LoadAttempt attempt{
+      .open = [&](int64_t step) { loading.open(step); },
+      .judge = [&] { loading.judge(); },
+      .load = [&] { loading.load(); }};
+  const auto say = [&ranks](const std::string& sentence) {
+    if (ranks.rank == 0) {
+      warn(sentence);
+    }
+  };
+  const auto candidates = wanted.step ? std::vector{*wanted.step} : *steps;
+  const auto step = load_newest(place, candidates, attempt, say, ranks);
+  if (!step) {
+    throw Error(
+        folder.string() + " holds no checkpoint yet",
+        "give a run that has saved one",
+        exit_code::data
+    );
+  }
+  return {folder.string() + ", step " + std::to_string(*step), loading.names()};
+}
+
+std::vector<NamedTensor> named_gradients(Session& session, TensorNames names) {
+  ParameterStore& store = session.model->parameters();
+  std::vector<NamedTensor> gradients;
+  const auto gradient = [&](const std::string& name) {
+    const auto [parameter, piece] = find_piece(store, name);
+    return parameter->view(parameter->main_grad, *piece);
+  };
+  if (names == TensorNames::hugging_face) {
+    for (const HfTensor& map : session.architecture->hugging_face()) {
+      if (find_buffer(store, map.ours.front()) != nullptr) {
+        continue;
+      }
+      std::vector<at::Tensor> parts;
+      for (const std::string& name : map.ours) {
+        at::Tensor part = gradient(name);
+        for (const int64_t index : map.at) {
+          part = part.select(0, index);
+        }
+        parts.push_back(std::move(part));
+      }
+      const at::Tensor whole = at::cat(parts);
+      gradients.push_back({map.theirs, map.transpose ? whole.t() : whole});
+    }
+    return gradients;
+  }
+  for (const Parameter& parameter : store.all()) {
+    for (const Piece& piece : parameter.pieces) {
+      gradients.push_back({piece.name, parameter.view(parameter.main_grad, piece)});
+    }
+  }
+  return gradients;
+}
+
+} // namespace mh

@@ -1,0 +1,79 @@
+#pragma once
+/// A training run from its recipe to its last line.
+///
+///   mh::TrainSummary summary = mh::train(recipe, host, {.resume = true}, output);
+
+#include "core/draw/output.hpp"
+#include "core/mesh/processes.hpp"
+#include "core/train/profile.hpp"
+#include "core/train/session.hpp"
+#include "megahost/export.hpp"
+#include "megahost/host.hpp"
+#include "megahost/recipe.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// Whether a run goes on from the newest whole checkpoint in its folder.
+enum class Resume : uint8_t {
+  no,
+  yes,   ///< refused where there is none
+  if_any ///< a new run begins where there is none: for launchers that start a run again
+};
+
+struct TrainOptions {
+  Resume resume = Resume::no;
+  /// Keys and sections of the recipe that a resumed run may have otherwise than its checkpoint,
+  /// though they decide its numbers.
+  std::vector<std::string> allow_change{};
+  bool closing = true; ///< curve, sample and suggestions at the end
+  std::string
+      recipe_text{}; ///< the resolved recipe with origins, kept in the run folder as recipe.toml
+  std::string program = "megahost"; ///< how the user called the program, for suggestions
+  /// How the user told the recipe: {"a.lua", "--set", "train.iters=9"}; empty: the run's own copy.
+  std::vector<std::string> recipe_words{};
+  bool debug = false;                   ///< names the first operation that makes a NaN or Inf
+  std::optional<StepRange> profile{};   ///< steps to profile, into folder `profile` of the run
+  const Processes* processes = nullptr; ///< of the run; null: this process is alone
+  const Mesh* mesh = nullptr; ///< of a run whose ranks are threads; its plugins were opened before
+  bool checking = false;      ///< ranks compare at layers' boundaries what they should agree on
+  /// What a step would take, for policies that go by it and to hold the first step against; empty:
+  /// nobody knows.
+  StepPeak step_peak{};
+  std::function<void()> started{}; ///< called on every rank when its set-up is over
+  /// FLOP/s that products of a type reach on this CPU, measured; null: nobody measures.
+  std::function<double(at::ScalarType)> measured_peak{};
+  /// The float32 GEMM of this machine (`ops::gemm_choice_of`), asked on rank 0 for all; null: own.
+  std::function<std::string()> gemm{};
+  /// Fills the parameters of a new run, and says from where; null: they are random. All ranks call
+  /// it, and either none of them throws or all do.
+  std::function<std::string(Session&)> weights{};
+};
+
+struct TrainSummary {
+  int64_t step = 0;
+  std::string reason; ///< "finished", "train.exit_minutes", "train.exit_iters", "SIGTERM", "SIGINT"
+  std::filesystem::path folder;
+  std::optional<double> loss; ///< of the last step
+  std::optional<double> validation_loss;
+};
+
+/// Trains. Every rank calls it; rank 0 speaks and keeps the run's folder. A fresh run takes the
+/// recipe's run folder, or the first free one of DIR-2, DIR-3, ... if that holds a run already; a
+/// resumed one takes the last of them, and writes nothing there before its checkpoint is found to
+/// be of the same recipe (core/train/resume.hpp).
+///
+/// Throws:  mh::Error with exit code 6 when loss or gradients are no finite numbers (the state
+/// before that
+///          step is saved), 5 if the last checkpoint cannot be written, and what building the run
+///          throws
+[[nodiscard]] MH_API TrainSummary
+train(const Recipe& recipe, Host& host, const TrainOptions& options, Output& output);
+
+} // namespace mh

@@ -1,0 +1,195 @@
+#include "core/storage/documents.hpp"
+
+#include "megahost/error.hpp"
+#include "tests/formats/refusal.hpp"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+using mh::DocumentFile;
+using mh::DocumentFormat;
+using mh::test::contains;
+using mh::test::refusal;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Folder {
+  fs::path path;
+
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "megahost-documents-XXXXXX").string();
+    path = mkdtemp(name.data());
+  }
+
+  ~Folder() { fs::remove_all(path); }
+
+  std::string write(const std::string& name, const std::string& text) const {
+    fs::create_directories((path / name).parent_path());
+    std::ofstream(path / name, std::ios::binary) << text;
+    return path / name;
+  }
+};
+
+/// Every document as "key1|key2", sequences of a key separated by "/"; what is skipped as
+/// "!sentence".
+std::vector<std::string> read_all(
+    const std::vector<DocumentFile>& files,
+    size_t block_bytes,
+    const std::vector<std::string>& keys,
+    bool skip = false
+) {
+  std::vector<std::string> all;
+  mh::DocumentReader reader(files, block_bytes);
+  while (const auto block = reader.next()) {
+    const auto take = [&](const mh::DocumentTexts& texts) {
+      std::string text;
+      for (const auto& key : texts) {
+        text += &key == texts.data() ? "" : "|";
+        for (const auto& sequence : key) {
+          text += (&sequence == key.data() ? "" : "/") + sequence;
+        }
+      }
+      all.push_back(text);
+    };
+    if (skip) {
+      mh::parse_documents(*block, keys, take, [&](const std::string& s) {
+        all.push_back("!" + s);
+      });
+    } else {
+      mh::parse_documents(*block, keys, take, nullptr);
+    }
+  }
+  return all;
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(Folder, "lines are whole whatever the size of a block") {
+  std::string text;
+  std::vector<std::string> expected;
+  for (int i = 0; i < 50; ++i) {
+    expected.push_back(std::string(static_cast<size_t>(i * i % 97), 'x') + std::to_string(i));
+    text += "{\"text\": \"" + expected.back() + "\"}" + (i % 10 == 3 ? "\r\n \n\n" : "\n");
+  }
+  for (const bool ends : {true, false}) { // the last line may lack its end
+    const auto files = mh::find_documents(
+        {write("a.jsonl", ends ? text : text + "{\"text\": \"last\"}")}, DocumentFormat::by_name
+    );
+    CHECK(files[0].json_lines);
+    for (const size_t block : {1U, 7U, 64U, 1000U, 1U << 20}) {
+      CAPTURE(block);
+      auto all = expected;
+      if (!ends) {
+        all.emplace_back("last");
+      }
+      CHECK(read_all(files, block, {"text"}) == all);
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(Folder, "several keys, and lists of texts as sequences") {
+  const auto files = mh::find_documents(
+      {write(
+          "a.jsonl",
+          R"({"b": ["x", "y"], "n": 1, "text": "t"})"
+          "\n"
+          R"({"text": "", "b": "z"})"
+      )},
+      DocumentFormat::by_name
+  );
+  CHECK(read_all(files, 100, {"text", "b"}) == std::vector<std::string>{"t|x/y", "|z"});
+}
+
+TEST_CASE_FIXTURE(Folder, "a bad line is named, or skipped") {
+  const std::string path = write(
+      "a.jsonl",
+      "{\"text\": \"1\"}\n{\"text\": \"2\"\n\n[1]\n{\"text\": [1]}\n{\"t\": \"\"}\n{\"text\": "
+      "\"3\"}\n"
+  );
+  const auto files = mh::find_documents({path}, DocumentFormat::by_name);
+  for (const size_t block : {5U, 1000U}) {
+    const auto all = read_all(files, block, {"text"}, true);
+    REQUIRE(all.size() == 6);
+    CHECK(all.front() == "1");
+    CHECK(all[1] == "!" + path + ":2: no valid JSON: syntax error at byte 13");
+    CHECK(all[2] == "!" + path + ":4: found a JSON array, expected an object");
+    CHECK(all[3] == "!" + path + ":5: `text` is a JSON array, expected a string");
+    CHECK(all[4] == "!" + path + ":6: `text` is missing");
+    CHECK(all[5] == "3");
+    CHECK(contains(
+        refusal([&] { (void)read_all(files, block, {"text"}); }), path + ":2: no valid JSON"
+    ));
+  }
+  try {
+    (void)read_all(
+        mh::find_documents({write("b.jsonl", "{\"content\": \"1\"}")}, DocumentFormat::by_name),
+        9,
+        {"text"}
+    );
+    FAIL("a line without the key");
+  } catch (const mh::Error& error) {
+    CHECK(error.exit_code() == mh::exit_code::data);
+    CHECK(contains(error.hint(), "its texts: content (--json-key)"));
+    CHECK(contains(error.hint(), "sed -n 1p " + (fs::path(path).parent_path() / "b.jsonl").string())
+    );
+  }
+}
+
+TEST_CASE_FIXTURE(Folder, "what the taker throws is said with its line") {
+  const std::string path = write("a.jsonl", "{\"text\": \"1\"}\n{\"text\": \"2\"}\n");
+  const auto files = mh::find_documents({path}, DocumentFormat::by_name);
+  mh::DocumentReader reader(files);
+  const auto block = reader.next();
+  REQUIRE(block);
+  const std::string said = refusal([&] {
+    mh::parse_documents(
+        *block,
+        {"text"},
+        [](const mh::DocumentTexts& texts) {
+          if (texts[0][0] == "2") {
+            throw mh::Error("no id");
+          }
+        },
+        nullptr
+    );
+  });
+  CHECK(said == path + ":2: no id");
+}
+
+TEST_CASE_FIXTURE(Folder, "text files are documents, of folders in the order of their names") {
+  write("c/b.txt", "one\ntwo\n");
+  write("c/a.md", std::string("\0\xFF", 2));
+  write("c/.hidden", "no");
+  write("c/.git/d.txt", "no");
+  write("c/d/e", "");
+  write("c/z.jsonl", "{\"text\": \"line\"}\n");
+  const auto files = mh::find_documents({path / "c"}, DocumentFormat::by_name);
+  CHECK(
+      read_all(files, 3, {"text"}) ==
+      std::vector<std::string>{std::string("\0\xFF", 2), "one\ntwo\n", "", "line"}
+  );
+  CHECK(files[1].bytes == 8);
+  const auto as_text = mh::find_documents({path / "c/z.jsonl"}, DocumentFormat::text);
+  CHECK(read_all(as_text, 3, {"text"}) == std::vector<std::string>{"{\"text\": \"line\"}\n"});
+  const auto as_json =
+      mh::find_documents({write("x.log", "{\"text\": \"line\"}")}, DocumentFormat::json_lines);
+  CHECK(read_all(as_json, 3, {"text"}) == std::vector<std::string>{"line"});
+}
+
+TEST_CASE_FIXTURE(Folder, "inputs that are none") {
+  const auto why = [&](const std::string& name) {
+    return refusal([&] { (void)mh::find_documents({path / name}, DocumentFormat::by_name); });
+  };
+  CHECK(contains(why("absent.jsonl"), "there is no " + (path / "absent.jsonl").string()));
+  write("a.jsonl.gz", "");
+  CHECK(contains(why("a.jsonl.gz"), "a.jsonl.gz is compressed"));
+  fs::create_directory(path / "empty");
+  CHECK(contains(why("empty"), "there is no file in"));
+  const std::vector<DocumentFile> gone{{path / "gone", true, 0}};
+  CHECK(contains(refusal([&] { (void)read_all(gone, 1, {"text"}); }), "cannot open"));
+}

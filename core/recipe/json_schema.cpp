@@ -31,7 +31,7 @@ Json number(const Field& field, const char* type) {
 Json word(const Field& field) {
   Json json{{"type", "string"}};
   if (!field.choices.empty()) {
-    json["enum"] = field.choices;
+    json[field.parts ? "examples" : "enum"] = field.choices;
   }
   return json;
 }

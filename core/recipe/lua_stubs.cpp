@@ -40,7 +40,9 @@ std::string table_type(const Schema& schema) {
 }
 
 std::string one(const Field& field) {
-  const std::string words = field.choices.empty() ? "string" : words_type(field.choices);
+  const std::string words = field.choices.empty()
+                                ? "string"
+                                : words_type(field.choices) + (field.parts ? " | string" : "");
   switch (field.type) {
   case FieldType::boolean:
     return "boolean";

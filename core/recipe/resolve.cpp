@@ -150,7 +150,7 @@ private:
     }
     schema.fields.front().default_value = plugin_name.empty() ? Value() : Value(plugin_name);
     if (plugin) {
-      schema = with_plugin(std::move(schema), *plugin);
+      schema = with_parts(with_plugin(std::move(schema), *plugin));
       plugin_fields_[name] = plugin;
       used_.push_back(entry);
     }
@@ -167,6 +167,22 @@ private:
     }
     schemas_[name] = schema;
     return complete(schema, known, name, problems_, known_);
+  }
+
+  /// The choices of a field of parts, closed: the recipe's architecture declares the others.
+  [[nodiscard]] Schema with_parts(Schema schema) const {
+    const Value* use = loaded_.merged.find_path("model.use");
+    const auto* model = use != nullptr && use->is_string()
+                            ? lookup_.find(Kind::architecture, use->as_string())
+                            : nullptr;
+    for (Field& field : schema.fields) {
+      if (field.parts && model != nullptr) {
+        const auto& own = model->recompute_parts;
+        field.choices.insert(field.choices.end(), own.begin(), own.end());
+      }
+      field.parts = false;
+    }
+    return schema;
   }
 
   void

@@ -90,7 +90,7 @@ Checked check_word(const Field& field, const Value& value) {
   if (const auto refused = field.refused.find(word); refused != field.refused.end()) {
     return {value, refused->second, "not yet"};
   }
-  if (field.choices.empty() ||
+  if (field.choices.empty() || field.parts ||
       std::find(field.choices.begin(), field.choices.end(), word) != field.choices.end()) {
     return {value, "", ""};
   }

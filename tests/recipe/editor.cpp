@@ -104,7 +104,7 @@ TEST_CASE("the Lua annotations are Lua and name every field") {
   CHECK(
       class_of("recompute.selective")
           .find("---@field parts? (\"core_attention\" | \"norms\" | \"activations\" | "
-                "\"attention\" | \"mlp\")[]") != std::string::npos
+                "\"attention\" | \"mlp\" | string)[]") != std::string::npos
   );
   CHECK(class_of("parallel").find("---@field data? integer | \"auto\"") != std::string::npos);
   CHECK(class_of("tokenizer.null").find("---@field vocab integer") != std::string::npos);

@@ -5,6 +5,7 @@
 #include "core/recipe/resolve.hpp"
 #include "core/recipe/sections.hpp"
 #include "megahost/error.hpp"
+#include "megahost/recompute.hpp"
 #include "plugins/parallel/context/keys.hpp"
 #include "plugins/parallel/expert/keys.hpp"
 #include "plugins/parallel/pipeline/keys.hpp"
@@ -176,7 +177,7 @@ public:
     add(Kind::recompute, "full", Schema{});
     Fields<Selective> selective;
     selective.add("parts", &Selective::parts, "parts that are computed again")
-        .one_of({"core_attention", "norms", "activations", "attention", "mlp"});
+        .parts({kRecomputeParts.begin(), kRecomputeParts.end()});
     add(Kind::recompute, "selective", selective.schema());
     declare<tensor_parallel::Keys>(Kind::strategy, "tensor");
     declare<sequence_parallel::Keys>(Kind::strategy, "sequence");

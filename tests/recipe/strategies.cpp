@@ -103,6 +103,39 @@ using Names = std::vector<std::string>;
 
 } // namespace
 
+TEST_CASE("an architecture names parts of its own for recompute") {
+  struct Shifted {
+    struct Config {};
+
+    static void fields(Fields<Config>&) {}
+
+    static std::vector<std::string> recompute_parts() { return {"token_shift"}; }
+  };
+
+  test::Plugins plugins;
+  plugins.declare<Shifted>(Kind::architecture, "shifted");
+  const auto refused = [&](const std::string& model, const std::string& part) {
+    const test::Folder folder;
+    const auto loaded = load_recipe(
+        folder.write(
+            "mine.toml",
+            "precision = \"fp32\"\nmodel = { use = \"" + model +
+                "\" }\ndata = { use = \"mock\" }\ntrain = { iters = 10 }\n"
+                "recompute = { use = \"selective\", parts = [\"norms\", \"" +
+                part + "\"] }\n"
+        ),
+        test::options()
+    );
+    return test::refusal([&] { static_cast<void>(resolve(loaded, plugins.lookup(), {})); });
+  };
+  CHECK(refused("shifted", "token_shift") == "");
+  const std::string unknown = refused("shifted", "shift");
+  CHECK(holds(unknown, "recompute.parts[1] is \"shift\", expected"));
+  CHECK(holds(unknown, "token_shift"));
+  const std::string of_another = refused("gpt", "token_shift");
+  CHECK(holds(of_another, "recompute.parts[1] is \"token_shift\", expected"));
+}
+
 TEST_CASE("a strategy's degree puts it in force, whatever its key is called") {
   const Subject subject;
   CHECK(subject.resolved("").recipe.parallel.strategies.empty());

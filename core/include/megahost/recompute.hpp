@@ -16,7 +16,8 @@
 
 namespace mh {
 
-/// Parts that blocks of megahost name (StepContext::part). A plugin's own blocks may name others.
+/// Parts that blocks of megahost name (StepContext::part). An architecture whose blocks name others
+/// declares them: `static std::vector<std::string> recompute_parts() { return {"token_shift"}; }`.
 inline constexpr std::array<std::string_view, 5> kRecomputeParts{
     "core_attention", "norms", "activations", "attention", "mlp"};
 
@@ -24,7 +25,8 @@ inline constexpr std::array<std::string_view, 5> kRecomputeParts{
 struct Keep {
   bool everything = true; ///< false: only the block's input; the block runs again in backward
   bool joined = false;    ///< not even that: it runs again together with the block before it
-  std::vector<std::string> redo{}; ///< parts that are recomputed, among kRecomputeParts
+  std::vector<std::string>
+      redo{}; ///< parts that are recomputed; a block without them keeps everything
 
   [[nodiscard]] bool redoes(std::string_view part) const {
     for (const auto& name : redo) {

@@ -84,6 +84,8 @@ public:
     std::function<void*(const Value& options, const void* args)> make;
     /// The mapping of an architecture that has a `hugging_face_config()`; else null.
     std::shared_ptr<const HfMapping> hugging_face{};
+    /// `T::recompute_parts` of an architecture: parts of its own blocks (recompute.hpp).
+    std::vector<std::string> recompute_parts{};
     /// A corpus's `Corpus::arrays`, with `args` as above; empty for other kinds.
     std::function<std::vector<ArraySpec>(const Value& options, const void* args)> arrays{};
     /// `T::conditions`: what the plugin refuses of a whole recipe (conditions.hpp).
@@ -145,6 +147,9 @@ public:
   static void declare(Entry& entry) {
     if constexpr (requires(Conditions & conditions) { T::conditions(conditions); }) {
       entry.conditions = &T::conditions;
+    }
+    if constexpr (requires { T::recompute_parts(); }) {
+      entry.recompute_parts = T::recompute_parts();
     }
     if constexpr (requires(const SearchFacts& facts) { T::searched(facts); }) {
       entry.searched = &T::searched;

@@ -97,6 +97,9 @@ struct Field {
   Mechanism mechanism = Mechanism::none;
   std::optional<Kind> names; ///< of FieldType::plugin: the kind
   std::vector<std::string> choices;
+  /// The choices are parts of blocks (recompute.hpp); in a recipe those that its architecture
+  /// declares are choices, too.
+  bool parts = false;
   /// Words that are not accepted yet, with the sentence that says why.
   std::map<std::string, std::string> refused;
   std::shared_ptr<const Schema> item; ///< what each table holds, where they are read into a struct
@@ -196,6 +199,12 @@ public:
   FieldOptions& one_of(std::vector<std::string> choices) {
     field_.choices = std::move(choices);
     return *this;
+  }
+
+  /// Parts of blocks: these, and those that the recipe's architecture declares.
+  FieldOptions& parts(std::vector<std::string> known) {
+    field_.parts = true;
+    return one_of(std::move(known));
   }
 
   /// A file or folder that the run reads, see Field::path.

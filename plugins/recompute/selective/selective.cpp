@@ -16,7 +16,7 @@ public:
 
   static void fields(mh::Fields<Config>& f) {
     f.add("parts", &Config::parts, "parts of each block that are recomputed in backward")
-        .one_of({"core_attention", "norms", "activations", "attention", "mlp"});
+        .parts({mh::kRecomputeParts.begin(), mh::kRecomputeParts.end()});
     f.check("parts", [](const Config& c) -> std::string {
       return c.parts.empty() ? "names no part: that is recompute.use = \"none\"" : "";
     });

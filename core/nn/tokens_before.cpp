@@ -13,6 +13,7 @@
 #include <torch/custom_class.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -119,6 +120,12 @@ public:
   }
 
   [[nodiscard]] const std::vector<Rows>& own() const { return own_; }
+
+  [[nodiscard]] int64_t own_rows() const {
+    return std::accumulate(own_.begin(), own_.end(), int64_t{0}, [](int64_t sum, const Rows& rows) {
+      return sum + rows.tokens.count;
+    });
+  }
 
   /// The last rows of runs of all ranks, as `gather` lays them out.
   [[nodiscard]] const std::vector<Rows>& others() const { return others_; }
@@ -275,6 +282,51 @@ struct LookBack : torch::autograd::Function<LookBack> {
   }
 };
 
+/// What `Split::gather` laid out, in the order of tokens: [seq, ...]
+at::Tensor in_order(const Split& split, const at::Tensor& gathered) {
+  std::vector<Rows> rows = split.others();
+  std::sort(rows.begin(), rows.end(), [](const Rows& a, const Rows& b) {
+    return a.tokens.first < b.tokens.first;
+  });
+  std::vector<at::Tensor> parts;
+  for (const auto& [tokens, row] : rows) {
+    parts.push_back(gathered.narrow(0, row, tokens.count));
+  }
+  return at::cat(parts);
+}
+
+/// The rows of all ranks, which send all that they have.
+struct GatherAll : torch::autograd::Function<GatherAll> {
+  static at::Tensor
+  forward(AutogradContext* ctx, const at::Tensor& x, const c10::intrusive_ptr<Split>& split) {
+    ctx->saved_data["split"] = c10::IValue::make_capsule(split);
+    return in_order(*split, split->gather(x));
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto holder = ctx->saved_data["split"].toCapsule();
+    const auto& split = static_cast<const Split&>(*holder);
+    auto sizes = gradients[0].sizes().vec();
+    sizes[0] = split.gathered_rows();
+    const at::Tensor gathered = at::zeros(sizes, gradients[0].options());
+    for (const auto& [tokens, row] : split.others()) {
+      gathered.narrow(0, row, tokens.count)
+          .copy_(gradients[0].narrow(0, tokens.first, tokens.count));
+    }
+    sizes[0] = split.own_rows();
+    const at::Tensor dx = at::zeros(sizes, gradients[0].options());
+    split.add_gathered(gathered, dx);
+    return {dx, at::Tensor()};
+  }
+};
+
+c10::intrusive_ptr<Split> whole_split(Axis last, StepContext& context) {
+  const int64_t seq = context.batch().seq;
+  return c10::make_intrusive<Split>(
+      context.rules(), context.mesh(), context.place(last), seq, /*count=*/seq
+  );
+}
+
 } // namespace
 
 TokensBefore::TokensBefore(Builder& builder, std::string_view name, Axis last, int64_t count)
@@ -320,6 +372,45 @@ std::vector<at::Tensor> TokensBefore::forward(const at::Tensor& x, StepContext& 
     rows = rows.masked_fill(other.select(0, i), 0);
   }
   return before;
+}
+
+at::Tensor AllTokens::gather(const at::Tensor& x, StepContext& context) const {
+  if (context.kv_cache != nullptr) {
+    throw Error(
+        "a layer that mixes whole samples (AllTokens) was given new tokens alone",
+        "its block must not say that it reads_cache"
+    );
+  }
+  const auto split = whole_split(last_, context);
+  return split->others().empty() ? x : GatherAll::apply(x, split);
+}
+
+at::Tensor AllTokens::segments(StepContext& context) const {
+  if (!context.has_array("segments")) {
+    return {};
+  }
+  const auto split = whole_split(last_, context);
+  const at::Tensor held = context.array("segments");
+  if (split->others().empty()) {
+    return held;
+  }
+  const std::string key = "segments of all tokens " + std::to_string(split->first_row());
+  return context.cached(key, [&] {
+    const at::NoGradGuard no_grad;
+    return in_order(*split, split->gather(held.narrow(0, split->first_row(), split->own_rows())));
+  });
+}
+
+at::Tensor AllTokens::own(const at::Tensor& whole, StepContext& context) const {
+  const auto split = whole_split(last_, context);
+  if (split->others().empty()) {
+    return whole;
+  }
+  std::vector<at::Tensor> parts;
+  for (const Rows& rows : split->own()) {
+    parts.push_back(whole.narrow(0, rows.tokens.first, rows.tokens.count));
+  }
+  return at::cat(parts);
 }
 
 } // namespace mh

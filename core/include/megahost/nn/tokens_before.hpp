@@ -1,5 +1,7 @@
 #pragma once
-/// The rows of the tokens just before each token: what token shifts and causal convolutions read.
+/// Rows of other tokens, for layers that look at them in another way than attention does: those just
+/// before each token (token shifts, causal convolutions), or those of the whole sample (Fourier
+/// mixing, long convolutions, layers over positions).
 
 #include "megahost/builder.hpp"
 #include "megahost/context.hpp"
@@ -40,6 +42,36 @@ private:
   uint64_t site_;
   Axis last_;
   int64_t count_;
+};
+
+/// The whole samples, for a layer that mixes tokens in a way of its own.
+///
+///     const at::Tensor whole = all_.gather(x, context); // [seq, batch, embed], tokens in order
+///     return all_.own(at::fft_fft(whole, ...), context); // this rank's rows of the result
+///
+/// Every rank computes the whole mixture, and a weight in it gets the gradient of the rank's own
+/// rows, as a weight that meets x does.
+///
+/// Ranks:   `gather` is collective over the mesh axes that split samples, if some do
+class MH_API AllTokens {
+public:
+  /// `last`: what the last dimension of x means
+  explicit AllTokens(Axis last)
+      : last_(last) {}
+
+  /// Shapes:  x [rows, batch, ...] -> [seq, batch, ...]
+  /// Throws:  mh::Error in a context with a kv_cache: a block with this layer must not say that it
+  ///          reads one (Block::reads_cache)
+  [[nodiscard]] at::Tensor gather(const at::Tensor& x, StepContext& context) const;
+
+  /// Documents of the gathered rows, [seq, batch]; undefined where samples are one document each.
+  [[nodiscard]] at::Tensor segments(StepContext& context) const;
+
+  /// Shapes:  whole [seq, batch, ...] -> [rows, batch, ...]
+  [[nodiscard]] at::Tensor own(const at::Tensor& whole, StepContext& context) const;
+
+private:
+  Axis last_;
 };
 
 } // namespace mh

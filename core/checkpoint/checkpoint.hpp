@@ -11,6 +11,7 @@
 ///     mh::Checkpoint(storage, folder.path(step)).load(slices);
 
 #include "core/checkpoint/tensors.hpp"
+#include "core/formats/manifest.hpp"
 #include "core/storage/step_folder.hpp"
 #include "megahost/checkpoint_format.hpp"
 

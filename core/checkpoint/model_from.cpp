@@ -1,6 +1,8 @@
 #include "core/checkpoint/model_from.hpp"
 
+#include "core/base/text.hpp"
 #include "core/checkpoint/detect_format.hpp"
+#include "core/language/problem.hpp"
 #include "core/recipe/paths.hpp"
 #include "core/recipe/sections.hpp"
 #include "megahost/error.hpp"

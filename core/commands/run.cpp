@@ -1,3 +1,4 @@
+#include "core/base/text.hpp"
 #include "core/bench/gemm_choice.hpp"
 #include "core/bench/machine.hpp"
 #include "core/checkpoint/detect_format.hpp"

@@ -1,6 +1,8 @@
 // Tests of what must not change a model: a layout, values made later, a cache of keys and values,
 // another document, recompute.
 
+#include "core/base/number_text.hpp"
+#include "core/base/text.hpp"
 #include "core/checkpoint/built_in.hpp"
 #include "core/conformance/instance.hpp"
 #include "core/conformance/model.hpp"

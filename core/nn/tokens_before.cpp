@@ -321,7 +321,7 @@ struct GatherAll : torch::autograd::Function<GatherAll> {
 };
 
 c10::intrusive_ptr<Split> whole_split(Axis last, StepContext& context) {
-  const int64_t seq = context.batch().seq;
+  const int64_t seq = context.seq();
   return c10::make_intrusive<Split>(
       context.rules(), context.mesh(), context.place(last), seq, /*count=*/seq
   );
@@ -386,11 +386,11 @@ at::Tensor AllTokens::gather(const at::Tensor& x, StepContext& context) const {
 }
 
 at::Tensor AllTokens::segments(StepContext& context) const {
-  if (!context.has_array("segments")) {
+  if (!context.segments()) {
     return {};
   }
   const auto split = whole_split(last_, context);
-  const at::Tensor held = context.array("segments");
+  const at::Tensor held = *context.segments();
   if (split->others().empty()) {
     return held;
   }

@@ -1,5 +1,6 @@
 // Processes of a sweep, and what they leave behind.
 
+#include "core/base/seconds.hpp"
 #include "core/mesh/spawn.hpp"
 #include "core/plan/run_metrics.hpp"
 #include "core/storage/file_lock.hpp"

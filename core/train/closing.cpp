@@ -85,10 +85,11 @@ void close_run(
     });
   }
   log.line("");
+  const int64_t peak = session.device->peak_memory(); // 0: the device does not know
   log.line(
-      "peak memory " + bytes_text(session.device->peak_memory()) + "; run folder " +
-      folder.string() + " (recipe.toml, metrics.jsonl, log.txt, " +
-      (recipe.log.tensorboard ? "tensorboard, " : "") + "checkpoints)"
+      (peak > 0 ? "peak memory " + bytes_text(peak) + "; " : "") + "run folder " + folder.string() +
+      " (recipe.toml, metrics.jsonl, log.txt, " + (recipe.log.tensorboard ? "tensorboard, " : "") +
+      "checkpoints)"
   );
   for (const auto& note :
        folder_notes(recipe.checkpoint.dir, folder, options.resume != Resume::no)) {

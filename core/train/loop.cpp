@@ -2,6 +2,7 @@
 
 #include "core/checkpoint/native.hpp"
 #include "core/step/batches.hpp"
+#include "core/step/weights.hpp"
 #include "core/train/checkpointing.hpp"
 
 #include <string>

@@ -1,5 +1,7 @@
 #include "core/train/profile.hpp"
 
+#include "core/base/number_text.hpp"
+#include "core/base/seconds.hpp"
 #include "core/step/model_parts.hpp"
 #include "core/storage/file_system.hpp"
 #include "core/train/profile_tables.hpp"

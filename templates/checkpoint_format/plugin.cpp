@@ -50,8 +50,8 @@ Box parse(const std::string& line, const mh::Path& index) {
   int dtype = 0;
   size_t rank = 0;
   text >> box.file >> box.position >> dtype >> rank;
-  const bool sane =
-      text && rank < 100 && dtype >= 0 && dtype < static_cast<int>(at::ScalarType::NumOptions);
+  const bool sane = text && rank < 100 && dtype >= 0 &&
+                    dtype < static_cast<int>(at::ScalarType::NumOptions);
   for (Sizes* sizes : {&box.whole, &box.offset, &box.shape}) {
     sizes->resize(sane ? rank : 0);
     for (int64_t& size : *sizes) {
@@ -61,9 +61,7 @@ Box parse(const std::string& line, const mh::Path& index) {
   box.dtype = static_cast<at::ScalarType>(dtype);
   if (!sane || !std::getline(text >> std::ws, box.tensor) || box.tensor.empty() ||
       box.file.find('/') != std::string::npos) {
-    throw mh::Error(
-        index.string() + ": \"" + line + "\" is no line of it", "", mh::exit_code::data
-    );
+    throw mh::Error(index.string() + ": \"" + line + "\" is no line of it", "", mh::exit_code::data);
   }
   return box;
 }
@@ -145,31 +143,22 @@ private:
   std::vector<mh::CheckpointTensor> tensors_;
 };
 
-class @Name @ : public mh::CheckpointFormat {
+class @Name@ : public mh::CheckpointFormat {
 public:
   struct Config {};
 
   static void fields(mh::Fields<Config>&) {} // options of the recipe's section `checkpoint`
 
-  @Name @(const Config&, const Args& args)
-      : storage_(args.storage) {
-  }
+  @Name@(const Config&, const Args& args)
+      : storage_(args.storage) {}
 
-  std::string about() const override {
-    return "@name@ folder";
-  }
+  std::string about() const override { return "@name@ folder"; }
 
-  std::string mark() const override {
-    return std::string(kFolder) + "/";
-  }
+  std::string mark() const override { return std::string(kFolder) + "/"; }
 
-  mh::Path place(const mh::Path& folder) const override {
-    return folder / kFolder;
-  }
+  mh::Path place(const mh::Path& folder) const override { return folder / kFolder; }
 
-  bool detect(const mh::Path& folder) const override {
-    return !saved(folder).empty();
-  }
+  bool detect(const mh::Path& folder) const override { return !saved(folder).empty(); }
 
   std::optional<std::vector<int64_t>> steps(const mh::Path& folder) const override {
     std::vector<int64_t> steps;
@@ -180,15 +169,17 @@ public:
     return steps;
   }
 
-  std::unique_ptr<mh::CheckpointReader> open(const mh::Path& folder, std::optional<int64_t> step)
-      const override {
+  std::unique_ptr<mh::CheckpointReader>
+  open(const mh::Path& folder, std::optional<int64_t> step) const override {
     return std::make_unique<Reader>(storage_, place(folder) / saved(folder).at(step.value()));
   }
 
-  void write(const mh::Path& folder, const mh::CheckpointContents& contents, const mh::Ranks& ranks)
-      const override {
-    const mh::Path target =
-        place(folder) / mh::on_first(ranks, [&] { return free_name(folder, contents.step); });
+  void write(
+      const mh::Path& folder, const mh::CheckpointContents& contents, const mh::Ranks& ranks
+  ) const override {
+    const mh::Path target = place(folder) / mh::on_first(ranks, [&] {
+      return free_name(folder, contents.step);
+    });
     // A slice that several ranks hold is the first one's to write.
     const auto held = mh::together(ranks, [&] {
       std::string keys;
@@ -282,5 +273,5 @@ private:
 } // namespace
 
 MH_PLUGIN("@id@", "0.1.0", "A plugin with a checkpoint format", [](mh::Registry& registry) {
-  registry.add<@Name @>("@name@", "plain bytes, and an index of text");
+  registry.add<@Name@>("@name@", "plain bytes, and an index of text");
 })

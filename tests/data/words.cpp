@@ -20,10 +20,10 @@ using Words = std::vector<std::string>;
 } // namespace
 
 TEST_CASE("words, by hand") {
-  CHECK(formatted("").empty());
-  CHECK(formatted("Hello world") == Words{"Hello", " world"});
+  CHECK(words("").empty());
+  CHECK(words("Hello world") == Words{"Hello", " world"});
   CHECK(
-      formatted("it's we'll I'm they've you're he'd can't X'S") ==
+      words("it's we'll I'm they've you're he'd can't X'S") ==
       Words{
           "it",
           "'s",
@@ -43,26 +43,26 @@ TEST_CASE("words, by hand") {
           "'",
           "S"}
   );
-  CHECK(formatted("a  b") == Words{"a", " ", " b"});
-  CHECK(formatted("a \n\n b") == Words{"a", " \n\n", " b"});
-  CHECK(formatted("x = 12345;\t// c  ") == Words{"x", " =", " 12345", ";", "\t", "//", " c", "  "});
+  CHECK(words("a  b") == Words{"a", " ", " b"});
+  CHECK(words("a \n\n b") == Words{"a", " \n\n", " b"});
+  CHECK(words("x = 12345;\t// c  ") == Words{"x", " =", " 12345", ";", "\t", "//", " c", "  "});
   CHECK(
-      formatted("d\u00e9j\u00e0 \u4f60\u597d\uff0c\u0967\u0968") ==
+      words("d\u00e9j\u00e0 \u4f60\u597d\uff0c\u0967\u0968") ==
       Words{"d\u00e9j\u00e0", " \u4f60\u597d", "\uff0c", "\u0967\u0968"}
   );
-  CHECK(formatted("\U0001F469\u200D\U0001F680 ok") == Words{"\U0001F469\u200D\U0001F680", " ok"});
-  CHECK(formatted("a\u00a0b\u3000") == Words{"a", "\u00a0", "b", "\u3000"});
-  CHECK(formatted("a\u180eb") == Words{"a", "\u180e", "b"}); // no space since Unicode 6.3
+  CHECK(words("\U0001F469\u200D\U0001F680 ok") == Words{"\U0001F469\u200D\U0001F680", " ok"});
+  CHECK(words("a\u00a0b\u3000") == Words{"a", "\u00a0", "b", "\u3000"});
+  CHECK(words("a\u180eb") == Words{"a", "\u180e", "b"}); // no space since Unicode 6.3
 }
 
 TEST_CASE("bytes that are no UTF-8 are words of their own") {
   CHECK(
-      formatted("ab\xFF\xFE"
+      words("ab\xFF\xFE"
                 "cd") == Words{"ab", "\xFF\xFE", "cd"}
   );
-  CHECK(formatted("a \xE4\xBD") == Words{"a", " ", "\xE4\xBD"});
+  CHECK(words("a \xE4\xBD") == Words{"a", " ", "\xE4\xBD"});
   CHECK(
-      formatted("\xC0\x80\xED\xA0\x80\xF4\x90\x80\x80x") ==
+      words("\xC0\x80\xED\xA0\x80\xF4\x90\x80\x80x") ==
       Words{"\xC0\x80\xED\xA0\x80\xF4\x90\x80\x80", "x"}
   );
   CHECK(words(std::string("a\0b", 3)) == Words{"a", std::string(1, '\0'), "b"});

@@ -18,15 +18,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Folder {
+struct TextFiles {
   fs::path path;
 
-  Folder() {
+  TextFiles() {
     std::string name = (fs::temp_directory_path() / "megahost-documents-XXXXXX").string();
     path = mkdtemp(name.data());
   }
 
-  ~Folder() { fs::remove_all(path); }
+  ~TextFiles() { fs::remove_all(path); }
 
   std::string write(const std::string& name, const std::string& text) const {
     fs::create_directories((path / name).parent_path());
@@ -69,7 +69,7 @@ std::vector<std::string> read_all(
 
 } // namespace
 
-TEST_CASE_FIXTURE(Folder, "lines are whole whatever the size of a block") {
+TEST_CASE_FIXTURE(TextFiles, "lines are whole whatever the size of a block") {
   std::string text;
   std::vector<std::string> expected;
   for (int i = 0; i < 50; ++i) {
@@ -92,7 +92,7 @@ TEST_CASE_FIXTURE(Folder, "lines are whole whatever the size of a block") {
   }
 }
 
-TEST_CASE_FIXTURE(Folder, "several keys, and lists of texts as sequences") {
+TEST_CASE_FIXTURE(TextFiles, "several keys, and lists of texts as sequences") {
   const auto files = mh::find_documents(
       {write(
           "a.jsonl",
@@ -105,7 +105,7 @@ TEST_CASE_FIXTURE(Folder, "several keys, and lists of texts as sequences") {
   CHECK(read_all(files, 100, {"text", "b"}) == std::vector<std::string>{"t|x/y", "|z"});
 }
 
-TEST_CASE_FIXTURE(Folder, "a bad line is named, or skipped") {
+TEST_CASE_FIXTURE(TextFiles, "a bad line is named, or skipped") {
   const std::string path = write(
       "a.jsonl",
       "{\"text\": \"1\"}\n{\"text\": \"2\"\n\n[1]\n{\"text\": [1]}\n{\"t\": \"\"}\n{\"text\": "
@@ -140,7 +140,7 @@ TEST_CASE_FIXTURE(Folder, "a bad line is named, or skipped") {
   }
 }
 
-TEST_CASE_FIXTURE(Folder, "what the taker throws is said with its line") {
+TEST_CASE_FIXTURE(TextFiles, "what the taker throws is said with its line") {
   const std::string path = write("a.jsonl", "{\"text\": \"1\"}\n{\"text\": \"2\"}\n");
   const auto files = mh::find_documents({path}, DocumentFormat::by_name);
   mh::DocumentReader reader(files);
@@ -161,7 +161,7 @@ TEST_CASE_FIXTURE(Folder, "what the taker throws is said with its line") {
   CHECK(said == path + ":2: no id");
 }
 
-TEST_CASE_FIXTURE(Folder, "text files are documents, of folders in the order of their names") {
+TEST_CASE_FIXTURE(TextFiles, "text files are documents, of folders in the order of their names") {
   write("c/b.txt", "one\ntwo\n");
   write("c/a.md", std::string("\0\xFF", 2));
   write("c/.hidden", "no");
@@ -181,7 +181,7 @@ TEST_CASE_FIXTURE(Folder, "text files are documents, of folders in the order of 
   CHECK(read_all(as_json, 3, {"text"}) == std::vector<std::string>{"line"});
 }
 
-TEST_CASE_FIXTURE(Folder, "inputs that are none") {
+TEST_CASE_FIXTURE(TextFiles, "inputs that are none") {
   const auto why = [&](const std::string& name) {
     return refusal([&] { (void)mh::find_documents({path / name}, DocumentFormat::by_name); });
   };

@@ -68,7 +68,7 @@ public:
   /// Throws:  mh::Error if the plugin is refused, or the name is ambiguous among open plugins
   const Registry::Entry* find(Kind kind, std::string_view name);
 
-  /// Opens every plugin of the search path whose file is named after the kind, launcher-NAME.so.
+  /// Opens every plugin of the search path whose file is named after the kind, launchers-NAME.so.
   ///
   /// Throws:  mh::Error if one is refused
   void load_named_for(Kind kind);

@@ -3,7 +3,7 @@
 ///
 /// Torchrun, Open MPI, PMI, Slurm and `--nproc` are known. Before their variables `megahost run`
 /// asks the launcher plugins that are opened by `--plugin` or lie in a plugin folder as
-/// launcher-NAME.so: the rank is known before the recipe is read.
+/// launchers-NAME.so: the rank is known before the recipe is read.
 
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"

@@ -1,6 +1,7 @@
 #pragma once
 /// The small models that `megahost check` trains, for tests of layouts.
 
+#include "core/checkpoint/built_in.hpp"
 #include "core/plugin/catalogue.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/layouts.hpp"
@@ -20,6 +21,7 @@ inline Host& small_host() {
   static Host host = [] {
     Host made;
     made.registry().merge(builtin_devices());
+    made.registry().merge(built_in_formats());
     return made;
   }();
   return host;

@@ -2,6 +2,7 @@
 // 4 (16 bits): once with that paper's attention, which keeps all its scores, and masks that are
 // kept; once as the program is, with what it does not keep by name.
 
+#include "core/checkpoint/built_in.hpp"
 #include "core/plan/stage_record.hpp"
 #include "core/plugin/catalogue.hpp"
 #include "core/recipe/commands.hpp"
@@ -169,6 +170,7 @@ Host& sources() {
   static Host host = [] {
     Host made;
     made.registry().merge(builtin_devices());
+    made.registry().merge(built_in_formats());
     made.registry().add<DataAndAttention>("data", "as the source has it");
     return made;
   }();
@@ -179,6 +181,7 @@ Host& own() {
   static Host host = [] {
     Host made;
     made.registry().merge(builtin_devices());
+    made.registry().merge(built_in_formats());
     return made;
   }();
   return host;

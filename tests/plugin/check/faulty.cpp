@@ -3,6 +3,7 @@
 // Faults of the file itself are sources of their own.
 
 #include "../sound_parts.hpp"
+#include "megahost/checkpoint_format.hpp"
 #include "megahost/device.hpp"
 #include "megahost/error.hpp"
 #include "megahost/launcher.hpp"
@@ -16,13 +17,17 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <random>
+#include <sstream>
 #include <stdexcept>
 #include <string_view>
 
@@ -359,6 +364,132 @@ public:
   int64_t memory() const override { return 0; }
 };
 
+/// A checkpoint is one object of text, so that it is there whole or not at all.
+class OneObject : public Plain<mh::CheckpointFormat> {
+public:
+  OneObject(const None&, const Args& args)
+      : storage_(args.storage) {}
+
+  std::string about() const override { return "folder of texts"; }
+
+  std::string mark() const override { return "step-N"; }
+
+  bool detect(const mh::Path& folder) const override { return !all(folder).empty(); }
+
+  std::optional<std::vector<int64_t>> steps(const mh::Path& folder) const override {
+    return all(folder);
+  }
+
+  std::unique_ptr<mh::CheckpointReader>
+  open(const mh::Path& folder, std::optional<int64_t> step) const override {
+    return std::make_unique<Reader>(storage_, object(folder, step.value()));
+  }
+
+  void write(const mh::Path& folder, const mh::CheckpointContents& contents, const mh::Ranks&)
+      const override {
+    std::ostringstream text;
+    text.precision(17);
+    for (const mh::Slice& slice : contents.slices) {
+      const at::Tensor values = slice.local.to(at::kDouble).contiguous();
+      text << slice.name << ' ' << static_cast<int>(slice.local.scalar_type()) << ' '
+           << slice.offset.size();
+      for (const auto& sizes : {slice.global_shape, slice.offset, slice.local.sizes().vec()}) {
+        for (const int64_t size : sizes) {
+          text << ' ' << size;
+        }
+      }
+      for (int64_t i = 0; i < values.numel(); ++i) {
+        text << ' ' << values.data_ptr<double>()[i];
+      }
+      text << '\n';
+    }
+    if (fault("checkpoint-crash")) { // what was there goes before the new one is there
+      storage_.remove_all(folder);
+    }
+    mh::put_text(storage_, object(folder, contents.step), text.str());
+  }
+
+private:
+  class Reader : public mh::CheckpointReader {
+  public:
+    Reader(mh::Storage& storage, mh::Path path)
+        : path_(std::move(path)) {
+      std::istringstream text(mh::get_text(storage, path_, 1 << 20));
+      for (std::string line; std::getline(text, line);) {
+        add(line);
+      }
+      for (const auto& [name, whole] : wholes_) {
+        tensors_.push_back({name, whole.scalar_type(), whole.sizes().vec()});
+      }
+    }
+
+    mh::Path path() const override { return path_; }
+
+    const std::vector<mh::CheckpointTensor>& tensors() const override { return tensors_; }
+
+    void read(std::span<const mh::Slice> slices) override {
+      for (const mh::Slice& slice : slices) {
+        slice.local.copy_(box(slice.name, slice.offset, slice.local.sizes()));
+        if (fault("checkpoint-round-trip")) {
+          slice.local.add_(1);
+        }
+      }
+    }
+
+  private:
+    at::Tensor box(const std::string& name, at::IntArrayRef offset, at::IntArrayRef sizes) const {
+      at::Tensor part = wholes_.at(name);
+      for (size_t d = 0; d < sizes.size(); ++d) {
+        part = part.narrow(static_cast<int64_t>(d), offset[d], sizes[d]);
+      }
+      return part;
+    }
+
+    void add(const std::string& line) {
+      std::istringstream text(line);
+      std::string name;
+      int dtype = 0;
+      size_t dims = 0;
+      text >> name >> dtype >> dims;
+      std::vector<int64_t> shape(dims), offset(dims), sizes(dims);
+      for (auto* list : {&shape, &offset, &sizes}) {
+        for (int64_t& size : *list) {
+          text >> size;
+        }
+      }
+      const auto type = static_cast<at::ScalarType>(dtype);
+      wholes_.try_emplace(name, at::zeros(shape, at::TensorOptions(type)));
+      const at::Tensor values = at::zeros(sizes, at::TensorOptions(at::kDouble));
+      for (int64_t i = 0; i < values.numel(); ++i) {
+        text >> values.data_ptr<double>()[i];
+      }
+      box(name, offset, sizes).copy_(values);
+    }
+
+    mh::Path path_;
+    std::map<std::string, at::Tensor> wholes_;
+    std::vector<mh::CheckpointTensor> tensors_;
+  };
+
+  static mh::Path object(const mh::Path& folder, int64_t step) {
+    return folder / ("step-" + std::to_string(step));
+  }
+
+  /// Newest first.
+  std::vector<int64_t> all(const mh::Path& folder) const {
+    std::vector<int64_t> steps;
+    for (const auto& [name, is_prefix] : storage_.list(folder)) {
+      if (!is_prefix && name.starts_with("step-")) {
+        steps.push_back(std::atoll(name.c_str() + 5));
+      }
+    }
+    std::sort(steps.rbegin(), steps.rend());
+    return steps;
+  }
+
+  mh::Storage& storage_;
+};
+
 void add_all(mh::Registry& r) {
   static int calls = 0;
   const std::string more = fault("double-register") && calls++ > 0 ? "-again" : "";
@@ -375,6 +506,7 @@ void add_all(mh::Registry& r) {
   r.add<AllForward>("all-forward", "all forward, then all backward");
   r.add<Somewhere>("somewhere", "rank 1 of 4");
   r.add<Nowhere>("nowhere", "the CPU");
+  r.add<OneObject>("one-object", "texts");
 }
 
 } // namespace

@@ -1,9 +1,8 @@
-#include "core/checkpoint/built_in.hpp"
 #include "core/commands/commands.hpp"
 #include "core/draw/report.hpp"
 #include "core/kernels/heap.hpp"
 #include "core/plugin/crash.hpp"
-#include "core/train/devices.hpp"
+#include "core/train/built_in.hpp"
 #include "megahost/error.hpp"
 
 #include <c10/util/Exception.h>
@@ -73,8 +72,7 @@ void keep_output_clean() {
 
 int run(const mh::Invocation& invocation) {
   mh::Host host;
-  host.registry().merge(mh::builtin_devices());
-  host.registry().merge(mh::built_in_formats());
+  mh::merge_built_in(host);
   for (const std::string& file : invocation.all("--plugin")) {
     host.load(file);
   }

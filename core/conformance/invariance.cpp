@@ -3,13 +3,12 @@
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
-#include "core/checkpoint/built_in.hpp"
 #include "core/conformance/instance.hpp"
 #include "core/conformance/model.hpp"
 #include "core/conformance/subject.hpp"
 #include "core/conformance/tests.hpp"
 #include "core/nn/deferred_values.hpp"
-#include "core/train/devices.hpp"
+#include "core/train/built_in.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/attention.hpp"
 #include "megahost/recompute.hpp"
@@ -135,8 +134,7 @@ void layouts_match_of(const Case& c, Host& host) {
 /// A host opens the plugin, as in a run.
 void layouts_match(const Case& c) {
   Host host;
-  host.registry().merge(builtin_devices());
-  host.registry().merge(built_in_formats());
+  merge_built_in(host);
   std::vector<Registry::Entry> models;
   try {
     host.load(c.file);

@@ -3,7 +3,6 @@
 #include "core/base/number_text.hpp"
 #include "core/config.hpp"
 #include "core/mesh/layout.hpp"
-#include "core/train/devices.hpp"
 #include "megahost/abi.hpp"
 
 #include <algorithm>

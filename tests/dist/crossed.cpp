@@ -5,11 +5,10 @@
 // CROSSED_SEED draws other recipes; CROSSED_RECIPE=FILE tries the recipe of a report again, alone;
 // CROSSED_TELL shows refusals.
 
-#include "core/checkpoint/built_in.hpp"
 #include "core/mesh/threads.hpp"
 #include "core/plan/plan.hpp"
 #include "core/plan/stage_record.hpp"
-#include "core/train/devices.hpp"
+#include "core/train/built_in.hpp"
 #include "core/train/session.hpp"
 #include "core/train/train.hpp"
 #include "megahost/error.hpp"
@@ -73,8 +72,7 @@ public:
 class Trials {
 public:
   Trials() {
-    host_.registry().merge(builtin_devices());
-    host_.registry().merge(built_in_formats());
+    merge_built_in(host_);
     folder_ = fs::temp_directory_path() / ("megahost-crossed-" + std::to_string(getpid()));
     fs::create_directories(folder_);
     std::ofstream text(folder_ / "text.txt");

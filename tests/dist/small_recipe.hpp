@@ -1,13 +1,12 @@
 #pragma once
 /// The small models that `megahost check` trains, for tests of layouts.
 
-#include "core/checkpoint/built_in.hpp"
 #include "core/plugin/catalogue.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/layouts.hpp"
 #include "core/recipe/resolve.hpp"
 #include "core/recipe/sections.hpp"
-#include "core/train/devices.hpp"
+#include "core/train/built_in.hpp"
 #include "megahost/host.hpp"
 #include "megahost/recipe.hpp"
 
@@ -20,8 +19,7 @@ namespace mh {
 inline Host& small_host() {
   static Host host = [] {
     Host made;
-    made.registry().merge(builtin_devices());
-    made.registry().merge(built_in_formats());
+    merge_built_in(made);
     return made;
   }();
   return host;

@@ -2,12 +2,11 @@
 // 4 (16 bits): once with that paper's attention, which keeps all its scores, and masks that are
 // kept; once as the program is, with what it does not keep by name.
 
-#include "core/checkpoint/built_in.hpp"
 #include "core/plan/stage_record.hpp"
 #include "core/plugin/catalogue.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/recipe/resolve.hpp"
-#include "core/train/devices.hpp"
+#include "core/train/built_in.hpp"
 #include "megahost/host.hpp"
 #include "megahost/strategy.hpp"
 
@@ -169,8 +168,7 @@ recorded(Host& host, const Shape& shape, double dropout, const std::vector<std::
 Host& sources() {
   static Host host = [] {
     Host made;
-    made.registry().merge(builtin_devices());
-    made.registry().merge(built_in_formats());
+    merge_built_in(made);
     made.registry().add<DataAndAttention>("data", "as the source has it");
     return made;
   }();
@@ -180,8 +178,7 @@ Host& sources() {
 Host& own() {
   static Host host = [] {
     Host made;
-    made.registry().merge(builtin_devices());
-    made.registry().merge(built_in_formats());
+    merge_built_in(made);
     return made;
   }();
   return host;

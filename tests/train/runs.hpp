@@ -1,8 +1,7 @@
 #pragma once
 /// Small runs of the real trainer with the real plugins.
 
-#include "core/checkpoint/built_in.hpp"
-#include "core/train/devices.hpp"
+#include "core/train/built_in.hpp"
 #include "core/train/train.hpp"
 #include "megahost/corpus.hpp"
 #include "megahost/error.hpp"
@@ -62,8 +61,7 @@ private:
 
 inline mh::Host host() {
   mh::Host host;
-  host.registry().merge(mh::builtin_devices());
-  host.registry().merge(mh::built_in_formats());
+  mh::merge_built_in(host);
   return host;
 }
 

@@ -1,0 +1,13 @@
+#include "core/train/built_in.hpp"
+
+#include "core/checkpoint/built_in.hpp"
+#include "core/train/devices.hpp"
+
+namespace mh {
+
+void merge_built_in(Host& host) {
+  host.registry().merge(builtin_devices());
+  host.registry().merge(built_in_formats());
+}
+
+} // namespace mh

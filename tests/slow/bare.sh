@@ -40,7 +40,7 @@ for file in "${HOME:-/root}/.config/pip/pip.conf" "${HOME:-/root}/.pip/pip.conf"
   [ ! -e "$file" ] || cp "$file" "$root/etc/pip.conf"
 done
 mkdir -p "$root/root/megahost"
-tar -C "$source" --exclude ./build --exclude ./.deps --exclude ./runs --exclude-vcs -c . | tar -C "$root/root/megahost" -x
+tar -C "$source" --exclude ./build --exclude ./.deps --exclude ./runs --exclude ./.git -c . | tar -C "$root/root/megahost" -x
 
 # bare COMMAND: in the copy of the source, with nothing of this environment but the way to the archives.
 bare() {

@@ -137,8 +137,8 @@ void register_activation(Libraries& libraries) {
   );
   libraries.cpu.impl("activation", activation_cpu);
   libraries.cpu.impl("activation_backward", activation_backward_cpu);
-  libraries.cuda.impl("activation", activation_plain);
-  libraries.cuda.impl("activation_backward", activation_backward_plain);
+  libraries.plain.impl("activation", activation_plain);
+  libraries.plain.impl("activation_backward", activation_backward_plain);
   libraries.meta.impl("activation", activation_meta);
   libraries.meta.impl("activation_backward", activation_backward_meta);
 }

@@ -436,8 +436,8 @@ void register_attention(Libraries& libraries) {
                             ") -> (Tensor, Tensor, Tensor, Tensor)");
   libraries.cpu.impl("attention", forward<forward_cpu>);
   libraries.cpu.impl("attention_backward", backward<backward_cpu>);
-  libraries.cuda.impl("attention", forward<forward_plain>);
-  libraries.cuda.impl("attention_backward", backward<attention_plain_backward>);
+  libraries.plain.impl("attention", forward<forward_plain>);
+  libraries.plain.impl("attention_backward", backward<attention_plain_backward>);
   libraries.meta.impl("attention", forward<forward_meta>);
   libraries.meta.impl("attention_backward", backward<backward_meta>);
 }

@@ -83,11 +83,9 @@ void register_fp8(Libraries& libraries) {
   libraries.definitions.def("fp8_largest(Tensor x) -> Tensor");
   libraries.definitions.def("fp8_round(Tensor x, Tensor scale, bool e5m2) -> Tensor");
   libraries.definitions.def("fp8_product(Tensor a, Tensor b, Tensor inverse) -> Tensor");
-  for (auto* device : {&libraries.cpu, &libraries.cuda}) {
-    device->impl("fp8_largest", largest);
-    device->impl("fp8_round", rounded);
-    device->impl("fp8_product", multiply);
-  }
+  libraries.plain.impl("fp8_largest", largest);
+  libraries.plain.impl("fp8_round", rounded);
+  libraries.plain.impl("fp8_product", multiply);
   libraries.meta.impl("fp8_largest", largest_meta);
   libraries.meta.impl("fp8_round", rounded_meta);
   libraries.meta.impl("fp8_product", multiply_meta);

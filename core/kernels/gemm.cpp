@@ -287,7 +287,7 @@ void gemm_meta(Tensor c, const Tensor& a, const Tensor& b, bool) {
 void register_gemm(Libraries& libraries) {
   libraries.definitions.def("gemm_(Tensor(a!) c, Tensor a, Tensor b, bool add) -> ()");
   libraries.cpu.impl("gemm_", gemm_cpu);
-  libraries.cuda.impl("gemm_", gemm_plain);
+  libraries.plain.impl("gemm_", gemm_plain);
   libraries.meta.impl("gemm_", gemm_meta);
 }
 

@@ -180,8 +180,8 @@ void register_norm(Libraries& libraries) {
                             "Tensor rstd, bool centred) -> (Tensor, Tensor, Tensor)");
   libraries.cpu.impl("norm", norm_cpu);
   libraries.cpu.impl("norm_backward", norm_backward_cpu);
-  libraries.cuda.impl("norm", norm_plain);
-  libraries.cuda.impl("norm_backward", norm_backward_plain);
+  libraries.plain.impl("norm", norm_plain);
+  libraries.plain.impl("norm_backward", norm_backward_plain);
   libraries.meta.impl("norm", norm_meta);
   libraries.meta.impl("norm_backward", norm_backward_meta);
 }

@@ -29,6 +29,7 @@ void ensure_registered() {
         library(torch::Library::DEF, "megahost", std::nullopt),
         library(torch::Library::IMPL, "megahost", c10::DispatchKey::CPU),
         library(torch::Library::IMPL, "megahost", c10::DispatchKey::CUDA),
+        library(torch::Library::IMPL, "megahost", c10::DispatchKey::CompositeExplicitAutograd),
         library(torch::Library::IMPL, "megahost", c10::DispatchKey::Meta)};
     register_token_ops(libraries);
     register_attention(libraries);

@@ -6,9 +6,10 @@
 
 namespace mh::ops {
 
-/// The places that an operator is registered at. They live as long as the process.
+/// The places that an operator is registered at. They live as long as the process. Every operator has
+/// a plain form, which is made of LibTorch's and serves all devices that have no better one.
 struct Libraries {
-  torch::Library &definitions, &cpu, &cuda, &meta;
+  torch::Library &definitions, &cpu, &cuda, &plain, &meta;
 };
 
 void register_token_ops(Libraries& libraries);

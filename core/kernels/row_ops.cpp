@@ -247,9 +247,9 @@ void register_row_ops(Libraries& libraries) {
   def.def("vocab_gradient_(Tensor(a!) z, Tensor labels, Tensor lse, Tensor scale, int first, "
           "int entries) -> ()");
   def.def("add_row_sums_(Tensor(a!) out, Tensor x) -> ()");
-  const auto add = [&](const char* name, auto* cpu, auto* cuda, auto* meta) {
+  const auto add = [&](const char* name, auto* cpu, auto* plain, auto* meta) {
     libraries.cpu.impl(name, cpu);
-    libraries.cuda.impl(name, cuda);
+    libraries.plain.impl(name, plain);
     libraries.meta.impl(name, meta);
   };
   add("rotary", rotary_cpu, rotary_plain, rotary_meta);

@@ -130,8 +130,8 @@ void register_token_ops(Libraries& libraries) {
                             "int first_feature) -> Tensor");
   libraries.cpu.impl("embedding_add_", embedding_add_cpu);
   libraries.cpu.impl("dropout", dropout_cpu);
-  libraries.cuda.impl("embedding_add_", embedding_add_composite);
-  libraries.cuda.impl("dropout", dropout_host);
+  libraries.plain.impl("embedding_add_", embedding_add_composite);
+  libraries.plain.impl("dropout", dropout_host);
   libraries.meta.impl("embedding_add_", embedding_add_meta);
   libraries.meta.impl("dropout", dropout_meta);
 }

@@ -280,7 +280,7 @@ void register_update(Libraries& libraries) {
       "float[] decays, int[] keys, int[] places) -> ()"
   );
   libraries.cpu.impl("update_", update_form<update_items>);
-  libraries.cuda.impl("update_", update_form<update_plain>);
+  libraries.plain.impl("update_", update_form<update_plain>);
   libraries.meta.impl("update_", update_form<update_meta>);
 }
 

@@ -268,8 +268,12 @@ int support() {
       const auto handle = c10::Dispatcher::singleton().findSchema({name, ""});
       std::printf("%-34s", name.c_str());
       for (const auto key :
-           {c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::Meta}) {
-        const bool there = handle && handle->hasKernelForDispatchKey(key);
+           {c10::DispatchKey::CPU,
+            c10::DispatchKey::CUDA,
+            c10::DispatchKey::XLA,
+            c10::DispatchKey::PrivateUse1, // a device of somebody else's
+            c10::DispatchKey::Meta}) {
+        const bool there = handle && handle->hasComputedKernelForDispatchKey(key);
         missing += there ? 0 : 1;
         std::printf(" %s %s", c10::toString(key), there ? "yes" : "NO");
       }

@@ -35,7 +35,7 @@ KeyValueCache::append(uint64_t layer, const at::Tensor& k, const at::Tensor& v) 
 }
 
 at::Tensor KeyValueCache::rows(uint64_t layer, const at::Tensor& x, int64_t count) {
-  at::Tensor& kept = rows_[layer];
+  at::Tensor& kept = states_[layer];
   if (!kept.defined()) {
     auto sizes = x.sizes().vec();
     sizes[0] = count;

@@ -79,6 +79,16 @@ at::Tensor StepContext::token_index() {
   });
 }
 
+StepContext StepContext::apart() const {
+  StepContext one = *this;
+  one.tokens_apart_ = true;
+  one.checking = false;
+  one.loss_count = nullptr; // losses of such a pass mean nothing
+  one.losses_.clear();
+  one.cache_ = std::make_shared<Cache>();
+  return one;
+}
+
 Dims StepContext::dims(Axis last) const {
   return {{axis::seq, seq()}, {axis::batch, batch_->batch}, last};
 }

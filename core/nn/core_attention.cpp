@@ -324,6 +324,9 @@ at::Tensor core_part(
     StepContext& context,
     const Run& run
 ) {
+  if (context.tokens_apart()) {
+    return at::zeros({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options());
+  }
   std::vector<at::Tensor> inputs{q, k, v};
   if (bias.defined()) {
     inputs.push_back(bias);

@@ -4,6 +4,7 @@
 #include "core/nn/outline.hpp"
 #include "core/nn/plugin_call.hpp"
 #include "core/nn/recompute.hpp"
+#include "core/nn/token_mixing.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -169,6 +170,34 @@ State recomputed_blocks(
   return output;
 }
 
+/// Before the first training pass. The embedding reads no activations, and the head adds up all
+/// tokens' losses: those two may not be checked so.
+void check_blocks(Blocks blocks, const State& first, const StepContext& context) {
+  const auto& arrays = context.batch().arrays;
+  if (arrays.empty() || arrays.begin()->second.is_meta()) {
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  State state = first;
+  for (const KeptBlock& kept : blocks) {
+    if (kept.name == "head") {
+      return;
+    }
+    const auto run = [&kept](const State& input, StepContext& apart) {
+      return forward_block(kept, input, apart);
+    };
+    if (state.size() == 0) {
+      StepContext apart = context.apart();
+      state = run(state, apart);
+    } else {
+      state = check_token_mixing(kept.name, state, context, run);
+    }
+    if (!splits_tokens(state, context)) {
+      return;
+    }
+  }
+}
+
 } // namespace
 
 /// What passes between the chunks of a pipeline.
@@ -235,6 +264,7 @@ private:
 struct Model::Blocks {
   int64_t number = 0; // of the model's chunks
   std::vector<KeptBlock> blocks;
+  mutable bool mixing_checked = false;
 };
 
 namespace {
@@ -400,7 +430,11 @@ State Model::forward(StepContext& context) const {
 }
 
 State Model::forward(int64_t chunk, const State& state, StepContext& context) const {
-  const mh::Blocks blocks = chunks_.at(static_cast<size_t>(chunk)).blocks;
+  const Blocks& own = chunks_.at(static_cast<size_t>(chunk));
+  const mh::Blocks blocks = own.blocks;
+  if (at::GradMode::is_enabled() && !std::exchange(own.mixing_checked, true)) {
+    check_blocks(blocks, state, context);
+  }
   State passed = state;
   for (size_t i = 0; i < blocks.size();) {
     if (blocks[i].keep.everything) {

@@ -337,6 +337,9 @@ TokensBefore::TokensBefore(Builder& builder, std::string_view name, Axis last, i
 }
 
 std::vector<at::Tensor> TokensBefore::forward(const at::Tensor& x, StepContext& context) const {
+  if (context.tokens_apart()) {
+    return std::vector<at::Tensor>(static_cast<size_t>(count_), at::zeros_like(x));
+  }
   std::vector<at::Tensor> before;
   if (context.kv_cache != nullptr) { // one rank, one document
     const at::Tensor all = context.kv_cache->rows(site_, x, count_);
@@ -382,7 +385,8 @@ at::Tensor AllTokens::gather(const at::Tensor& x, StepContext& context) const {
     );
   }
   const auto split = whole_split(last_, context);
-  return split->others().empty() ? x : GatherAll::apply(x, split);
+  const at::Tensor all = split->others().empty() ? x : GatherAll::apply(x, split);
+  return context.tokens_apart() ? at::zeros_like(all) : all;
 }
 
 at::Tensor AllTokens::segments(StepContext& context) const {

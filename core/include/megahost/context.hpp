@@ -115,6 +115,14 @@ public:
   /// Something computed once per microbatch and used by many layers (rotary tables, masks).
   const at::Tensor& cached(const std::string& key, const std::function<at::Tensor()>& make);
 
+  /// The same microbatch for one pass in which layers give zeros for all that they take from other
+  /// tokens (attention, nn/tokens_before.hpp), so that each row depends on its own token alone.
+  /// Nothing else is shared with this context: neither losses nor what is `cached`.
+  [[nodiscard]] StepContext apart() const;
+
+  /// Whether this is such a pass.
+  [[nodiscard]] bool tokens_apart() const { return tokens_apart_; }
+
   /// Runs a named part of a block (of kRecomputeParts), keeping only its
   /// inputs if the block's recompute plan says so.
   [[nodiscard]] at::Tensor part(
@@ -156,6 +164,7 @@ private:
   const Rules* rules_;
   const Batch* batch_;
   std::string sequence_;
+  bool tokens_apart_ = false;
   std::vector<Loss> losses_;
   using Cache = std::map<std::string, at::Tensor>;
   std::shared_ptr<Cache> cache_ = std::make_shared<Cache>(); // one for all copies

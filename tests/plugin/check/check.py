@@ -32,6 +32,7 @@ SAID = {
     "values-finite:silent": "it threw sound::Silent",
     "layouts-match": "under tensor=2,sequence=true it differs from one rank by ",
     "layouts-match:context": "under context=2 it differs from one rank by ",
+    "layouts-match:mixing": "layers.0: a token's row of its `hidden` depends on other tokens' rows",
     "meta-device": "reads a tensor's value on the host " + BLOCK,
     "meta-device:operator": "the operation aten::median " + BLOCK + " has no shape function",
     "meta-device:values": "the result of the operation aten::nonzero " + BLOCK + ", or its size, depends on values",

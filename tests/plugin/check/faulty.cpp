@@ -153,6 +153,9 @@ public:
     if (fault("layouts-match:context") && context.mesh().size(mh::MeshAxis::cp) > 1) {
       x = x * 1.001;
     }
+    if (fault("layouts-match:mixing") && context.mesh().size(mh::MeshAxis::cp) > 1) {
+      x = x + 0.01 * x.mean(0, /*keepdim=*/true);
+    }
     if (fault("cached-generation") && context.kv_cache != nullptr && context.batch().seq == 1) {
       x = x * 1.001;
     }

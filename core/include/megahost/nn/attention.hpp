@@ -100,8 +100,8 @@ struct AttentionSpec {
 
 /// What layers keep of the tokens before those of the batch, for generation: attention layers that
 /// find one in the context append their keys and values to it and look back over all of it, others
-/// keep the rows that they look back to. A context has one only where every block of the model says
-/// that it reads it (Block::reads_cache).
+/// keep the rows that they look back to, or a recurrent state. A context has one only where every
+/// block of the model says that it reads it (Block::reads_cache).
 class MH_API KeyValueCache {
 public:
   /// Room for `capacity` tokens.
@@ -120,6 +120,13 @@ public:
   /// Shapes:  x [seq, ...] -> [count + seq, ...]
   [[nodiscard]] at::Tensor rows(uint64_t layer, const at::Tensor& x, int64_t count);
 
+  /// What a recurrent layer stored when it had seen the tokens before these, in a shape of its own;
+  /// undefined before the first. A layer stores here what the next call begins with:
+  ///
+  ///     at::Tensor& state = context.kv_cache->state(site_);
+  ///     state = state.defined() ? state * decay + x.select(0, 0) : x.select(0, 0);
+  [[nodiscard]] at::Tensor& state(uint64_t layer) { return states_[layer]; }
+
 private:
   struct Entry {
     at::Tensor k, v; // [capacity, batch, kv_heads, dim]
@@ -128,7 +135,7 @@ private:
 
   int64_t capacity_;
   std::map<uint64_t, Entry> entries_;
-  std::map<uint64_t, at::Tensor> rows_; // by layer, [count, ...]
+  std::map<uint64_t, at::Tensor> states_; // by layer
 };
 
 /// What a block has before its feed-forward: attention of any kind.

@@ -3,6 +3,7 @@
 #include "core/base/folders.hpp"
 #include "core/bench/machine.hpp"
 #include "core/kernels/processor.hpp"
+#include "megahost/error.hpp"
 
 #include <utility>
 
@@ -18,8 +19,9 @@ Machine row(const std::string& name) {
 
 } // namespace
 
-Machines::Machines(std::string on)
-    : on_(std::move(on)) {
+Machines::Machines(std::string on, Host& host)
+    : on_(std::move(on))
+    , host_(host) {
   if (!on_.empty() && on_ != kThisMachine) {
     named_ = row(on_);
   }
@@ -37,12 +39,23 @@ Facts Machines::facts(int64_t world) const {
   return {.bf16 = bf16, .world = world};
 }
 
+const PlannedDevice& Machines::device(const Recipe& recipe) const {
+  return host_.require(Kind::device, recipe.device.use).planned;
+}
+
 Machine Machines::of(const Recipe& recipe, int64_t ranks) const {
   if (named_) {
     return *named_;
   }
-  if (recipe.device.use != "cpu") {
-    return row(kUsualGpu);
+  const PlannedDevice& usual = device(recipe);
+  if (!usual.machine.empty()) {
+    return row(usual.machine);
+  }
+  if (!usual.host) {
+    throw Error(
+        "device \"" + recipe.device.use + "\" does not say which machine it is planned for",
+        "name one: --on NAME (megahost plan --help lists them)"
+    );
   }
   if (!cpu_) {
     cpu_ = calibrated_cpu();
@@ -58,10 +71,8 @@ std::vector<std::string> Machines::notes(const Recipe& recipe) const {
   if (named_) {
     return {};
   }
-  if (recipe.device.use != "cpu") {
-    return {
-        std::string("the recipe does not say on which GPU: ") + kUsualGpu +
-        " is taken, --on names another"};
+  if (const std::string& usual = device(recipe).machine; !usual.empty()) {
+    return {"the recipe does not say on which machine: " + usual + " is taken, --on names another"};
   }
   if (calibrated_) {
     return {};

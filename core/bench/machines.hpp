@@ -3,6 +3,7 @@
 
 #include "core/plan/hardware.hpp"
 #include "core/recipe/load.hpp"
+#include "megahost/host.hpp"
 #include "megahost/recipe.hpp"
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace mh {
 class Machines {
 public:
   /// Throws:  mh::Error for a name that no row has
-  explicit Machines(std::string on);
+  Machines(std::string on, Host& host);
 
   /// What recipes that are planned for it are read with: the device of the machine that was named.
   [[nodiscard]] std::vector<Layer> layers() const;
@@ -26,13 +27,18 @@ public:
   [[nodiscard]] Facts facts(int64_t world) const;
 
   /// What one of `ranks` ranks of a recipe has.
+  ///
+  /// Throws:  mh::Error if neither --on nor the recipe's device names a machine
   [[nodiscard]] Machine of(const Recipe& recipe, int64_t ranks) const;
 
   /// What a person should know of the machine of a recipe that has been asked for.
   [[nodiscard]] std::vector<std::string> notes(const Recipe& recipe) const;
 
 private:
+  [[nodiscard]] const PlannedDevice& device(const Recipe& recipe) const;
+
   std::string on_;
+  Host& host_;
   std::optional<Machine> named_;
   mutable std::optional<Machine> cpu_; // once it has been asked for
   mutable bool calibrated_ = false;    // whether its rates are those of real steps

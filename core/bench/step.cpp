@@ -42,7 +42,7 @@ StepByStep::StepByStep(const Recipe& recipe, Host& host)
           recipe,
           host,
           {.step_peak =
-               step_peak({.recipe = recipe, .host = host, .device = planned_device(recipe)})}
+               step_peak({.recipe = recipe, .host = host, .device = planned_device(recipe, host)})}
       ))
     , base_bytes_(process_bytes("VmRSS:")) {
   for (const auto& parameter : session_->model->parameters().all()) {

@@ -84,7 +84,7 @@ int run_link_rank(Host& host) {
   }
   const auto device = host.make<Device>("cpu", Table(), Device::Args{});
   const Processes processes(*found, std::chrono::seconds(60));
-  const Mesh mesh({.dp = found->world.size}, found->world.rank, processes.make_backend(at::kCPU));
+  const Mesh mesh({.dp = found->world.size}, found->world.rank, processes.make_backend());
   install_caching_allocator();
   const BenchTable table = bench_comm(mesh, *device);
   if (found->world.rank == 0) {
@@ -186,9 +186,7 @@ int command_bench_comm(const Invocation& invocation, Host& host) {
   const Processes processes(
       *found, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))
   );
-  const Mesh mesh(
-      shape, found->world.rank, processes.make_backend(at::kCPU), recipe.parallel.order
-  );
+  const Mesh mesh(shape, found->world.rank, processes.make_backend(), recipe.parallel.order);
   const auto watch = processes.watch(mesh.log(), recipe.comm.hang_after, warn);
   return measure(mesh);
 }

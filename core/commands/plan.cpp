@@ -80,7 +80,7 @@ public:
   Question(const Invocation& invocation, Host& host)
       : invocation_(invocation)
       , host_(host)
-      , machines_(invocation.value("--on"))
+      , machines_(invocation.value("--on"), host)
       , file_(invocation.arguments.front()) {
     if (std::filesystem::is_directory(file_)) {
       run_ = measured_of(read_run(file_));
@@ -154,7 +154,7 @@ public:
         .recipe = recipe,
         .host = host_,
         .world = ranks ? *ranks : world(recipe),
-        .device = planned_device(recipe),
+        .device = planned_device(recipe, host_),
         .imbalance = imbalance};
   }
 

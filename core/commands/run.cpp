@@ -161,7 +161,7 @@ int command_run(const Invocation& invocation, Host& host) {
       .processes = processes.get(),
       .checking = invocation.has("--checking"),
       .step_peak = step_peak(
-          {.recipe = recipe, .host = host, .world = world, .device = planned_device(recipe)}
+          {.recipe = recipe, .host = host, .world = world, .device = planned_device(recipe, host)}
       ),
       .started = report_started,
       .measured_peak = [ranks = place ? place->world.local_size : 1](at::ScalarType type

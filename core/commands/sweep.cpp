@@ -133,7 +133,7 @@ private:
     if (on.empty() && noted != nullptr && noted->is_string()) {
       on = noted->as_string();
     }
-    return machines_.try_emplace(on, on).first->second;
+    return machines_.try_emplace(on, on, host_).first->second;
   }
 
   static Value with_name(const Value& tree, const std::string& name) {

@@ -189,7 +189,7 @@ int run_rank(const Subject& subject, Host& host) {
   const Mesh mesh(
       mesh_shape(recipe, found->world.size),
       found->world.rank,
-      processes.make_backend(at::kCPU),
+      processes.make_backend(),
       recipe.parallel.order
   );
   const auto watch = processes.watch(mesh.log(), recipe.comm.hang_after, warn);

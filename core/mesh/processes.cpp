@@ -2,8 +2,8 @@
 
 #include "core/mesh/by_device.hpp"
 #include "core/mesh/gloo.hpp"
-#include "core/mesh/nccl.hpp"
 #include "core/mesh/stall.hpp"
+#include "megahost/device.hpp"
 #include "megahost/error.hpp"
 
 #include <c10/util/Exception.h>
@@ -300,7 +300,7 @@ std::unique_ptr<HangWatch> Processes::watch(
   );
 }
 
-MakeBackend Processes::make_backend(at::DeviceType device) const {
+MakeBackend Processes::make_backend(const Device* device) const {
   return [this,
           device](const std::string& name, const std::vector<int64_t>& members, int64_t index) {
     if (index < 0) {
@@ -311,7 +311,15 @@ MakeBackend Processes::make_backend(at::DeviceType device) const {
     try {
       const auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
       auto gloo = make_gloo(store, rank, size, interface_of(world()), timeout_);
-      return device == at::kCUDA ? by_device(gloo, make_nccl(store, rank, size, timeout_)) : gloo;
+      auto own = device == nullptr ? c10::intrusive_ptr<c10d::Backend>()
+                                   : device->transport({store, rank, size, timeout_});
+      if (own == nullptr && device != nullptr && !device->device().is_cpu()) {
+        throw Error(
+            "this device brings no transport between ranks, and Gloo carries the host's tensors only",
+            "train on one rank, or ask its author for Device::transport"
+        );
+      }
+      return own == nullptr ? gloo : device->device().is_cpu() ? own : by_device(gloo, own);
     } catch (const c10::Error& error) {
       throw not_met(world(), error);
     }

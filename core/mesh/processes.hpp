@@ -2,7 +2,7 @@
 /// The processes of a run, joined: a store at rank 0's machine, and a transport for every group.
 ///
 ///   const mh::Processes processes(found, std::chrono::minutes(10));
-///   const mh::Mesh mesh(shape, processes.world().rank, processes.make_backend(at::kCPU), order);
+///   const mh::Mesh mesh(shape, processes.world().rank, processes.make_backend(), order);
 
 #include "core/mesh/agree.hpp"
 #include "core/mesh/collective_log.hpp"
@@ -23,6 +23,8 @@ class Store;
 
 namespace mh {
 
+class Device;
+
 class Processes {
 public:
   /// Meets the others.
@@ -38,8 +40,9 @@ public:
 
   [[nodiscard]] const World& world() const { return found_.world; }
 
-  /// Makes the transports of a mesh's groups: Gloo, and NCCL beside it for tensors of a GPU.
-  [[nodiscard]] MakeBackend make_backend(at::DeviceType device) const;
+  /// Makes the transports of a mesh's groups: Gloo for the host's tensors, and what the device brings
+  /// for its own; both outlive the result. Without a device: Gloo.
+  [[nodiscard]] MakeBackend make_backend(const Device* device = nullptr) const;
 
   /// Says which rank the others wait for when nothing has moved for `after` seconds, while the
   /// result lives; null for one rank, or for ever (0).

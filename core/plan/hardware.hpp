@@ -15,9 +15,6 @@
 
 namespace mh {
 
-/// The row that is taken for recipes that run on some GPU and name none.
-inline constexpr const char* kUsualGpu = "h100";
-
 /// One kind of machine, per rank; dense rates without sparsity.
 struct MH_API Hardware {
   std::string name;

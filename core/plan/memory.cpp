@@ -24,10 +24,9 @@ std::string behind(const char* separator, const std::string& text) {
 }
 
 std::string reserved_text(const Plan& plan) {
-  return plan.machine.hardware.device == "cpu"
-             ? "the program and its libraries"
-             : "what is no tensor's, by the machine's row: context, communication buffers, "
-               "fragmentation";
+  return plan.host ? "the program and its libraries"
+                   : "what is no tensor's, by the machine's row: context, communication buffers, "
+                     "fragmentation";
 }
 
 Paint fit_paint(Fit fit) {

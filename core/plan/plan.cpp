@@ -198,6 +198,7 @@ Plan make_plan(
   Plan plan;
   plan.shape = step.shape;
   plan.machine = machine;
+  plan.host = step.device == at::kCPU;
   plan.pipeline = step.args;
   plan.precision = recipe.precision;
   plan.parameters = step.parameters;
@@ -212,8 +213,7 @@ Plan make_plan(
     stage.state = record.state;
     const StageMemory memory = compose_memory(step, s);
     stage.activations = memory.activations + record.batches;
-    stage.workspace =
-        machine.hardware.device == "cpu" ? memory.working - memory.peak : record.workspace;
+    stage.workspace = step.device == at::kCPU ? memory.working - memory.peak : record.workspace;
     stage.reserved =
         machine.hardware.reserved(process_groups(step.shape), stage.activations + stage.workspace);
     plan.stages.push_back(stage);

@@ -46,6 +46,7 @@ enum class Fit : uint8_t { unknown, fits, tight, too_much };
 struct MH_API Plan {
   MeshShape shape;
   Machine machine;
+  bool host = false; ///< tensors lie in the host's memory
   PipelineSchedule::Args pipeline;
   std::string precision;
   std::vector<StagePlan> stages;

@@ -8,6 +8,8 @@
 #include "core/train/session.hpp"
 #include "megahost/error.hpp"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -229,14 +231,16 @@ public:
 
 private:
   [[nodiscard]] PlanTarget target(const Recipe& recipe) const {
-    return {recipe, task_.host, task_.world, planned_device(recipe)};
+    return {recipe, task_.host, task_.world, planned_device(recipe, task_.host)};
   }
 
   /// One thread for each core; the first error of any is thrown.
   void in_parallel(size_t count, const std::function<void(size_t)>& work) {
     std::atomic<size_t> next = 0;
     std::exception_ptr failure;
+    auto* warnings = c10::WarningUtils::get_warning_handler(); // each thread has its own
     const auto worker = [&] {
+      const c10::WarningUtils::WarningHandlerGuard guard(warnings);
       try {
         for (size_t i = next++; i < count; i = next++) {
           work(i);

@@ -355,14 +355,15 @@ const PassRecord& StageRecord::of(const Instruction& one, int64_t microbatches) 
   return *pass;
 }
 
-at::DeviceType planned_device(const Recipe& recipe) {
-  return recipe.device.use == "cpu" ? at::kCPU : at::kCUDA;
+at::DeviceType planned_device(const Recipe& recipe, Host& host) {
+  return host.require(Kind::device, recipe.device.use).planned.host ? at::kCPU : at::kCUDA;
 }
 
 RecordedStep
 planned_step(const PlanTarget& target, const std::vector<double>& costs, int64_t microbatches) {
   const Recipe& recipe = target.recipe;
   RecordedStep step;
+  step.device = target.device;
   step.shape = mesh_shape(recipe, target.world);
   check_degrees(step.shape);
   step.layers = static_cast<int64_t>(costs.size()) - 2;

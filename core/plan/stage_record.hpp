@@ -93,11 +93,12 @@ struct PlanTarget {
   double imbalance = 1; ///< rows that the busiest rank's experts get, times the mean
 };
 
-/// The kind of device that the recipe names.
-[[nodiscard]] MH_API at::DeviceType planned_device(const Recipe& recipe);
+/// The kind of device that the recipe names, as kernels are chosen for it: the CPU or a GPU.
+[[nodiscard]] MH_API at::DeviceType planned_device(const Recipe& recipe, Host& host);
 
 /// The steps of a recipe on its ranks, one record per pipeline stage.
 struct RecordedStep {
+  at::DeviceType device = at::kCPU;
   MeshShape shape;
   PipelineSchedule::Args args;
   InstructionLists lists;           ///< of each stage

@@ -11,6 +11,8 @@
 #include "megahost/strategy.hpp"
 #include "megahost/tokenizer.hpp"
 
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
 namespace mh {
 
 Strategy::~Strategy() = default;
@@ -37,5 +39,9 @@ std::vector<ArraySpec> decoder_arrays(int64_t seq_length) {
 Tokenizer::~Tokenizer() = default;
 Launcher::~Launcher() = default;
 Device::~Device() = default;
+
+c10::intrusive_ptr<c10d::Backend> Device::transport(const Members&) const {
+  return {};
+}
 
 } // namespace mh

@@ -279,7 +279,8 @@ private:
       top.set("name", std::filesystem::path(loaded_.file).stem().string());
     }
     if (top.find("precision")->as_string() == "auto") {
-      const bool bf16 = facts_.bf16 || plugin_named(*top.find("device")).use != "cpu";
+      const auto* device = lookup_.find(Kind::device, plugin_named(*top.find("device")).use);
+      const bool bf16 = facts_.bf16 || (device != nullptr && device->planned.bf16);
       Value precision = bf16 ? "bf16" : "fp32";
       precision.origin.source =
           std::make_shared<const Source>(Source{"this machine", "", "machine"});

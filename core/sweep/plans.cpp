@@ -43,7 +43,7 @@ void plan_point(PointRun& run, const Recipe& recipe, Host& host, const Machines&
         {.recipe = recipe,
          .host = host,
          .world = ranks,
-         .device = planned_device(recipe),
+         .device = planned_device(recipe, host),
          .imbalance = noted(run, "imbalance").value_or(1)}
     );
     const Plan plan = make_plan(step, recipe, machines.of(recipe, ranks));

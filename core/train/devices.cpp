@@ -2,12 +2,14 @@
 
 #include "core/kernels/caching_allocator.hpp"
 #include "core/kernels/processor.hpp"
+#include "core/mesh/nccl.hpp"
 #include "megahost/device.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -27,6 +29,8 @@ public:
   struct Config {};
 
   static void fields(Fields<Config>&) {}
+
+  static PlannedDevice planned() { return {.host = true, .bf16 = false, .machine = ""}; }
 
   Cpu(const Config&, const Args&) { install_caching_allocator(); }
 
@@ -80,6 +84,8 @@ public:
 
   static void fields(Fields<Config>&) {}
 
+  static PlannedDevice planned() { return {.machine = "h100"}; }
+
   Cuda(const Config&, const Args& args)
       : index_(static_cast<at::DeviceIndex>(args.local_rank)) {
     const std::string hint =
@@ -130,6 +136,10 @@ public:
   }
 
   void synchronize() const override { at::accelerator::synchronizeDevice(index_); }
+
+  [[nodiscard]] c10::intrusive_ptr<c10d::Backend> transport(const Members& members) const override {
+    return make_nccl(members.store, members.rank, members.size, members.timeout);
+  }
 
 private:
   // LibTorch hands out the name only through CUDA's own headers; the driver is asked directly.

@@ -270,7 +270,7 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
   if (options.mesh != nullptr) { // nothing of the layout is refused from here on
     s.mesh = *options.mesh;
   } else if (options.processes != nullptr) {
-    const auto make_backend = options.processes->make_backend(s.target);
+    const auto make_backend = options.processes->make_backend(s.device.get());
     s.mesh = Mesh(shape, world.rank, make_backend, recipe.parallel.order);
     if (options.warn) {
       s.watch = options.processes->watch(s.mesh.log(), recipe.comm.hang_after, options.warn);

@@ -22,6 +22,9 @@ public:
         .at_least(0);
   }
 
+  // It is planned as the CPU is: on this machine. Other hardware names a row of hardware.toml.
+  static mh::PlannedDevice planned() { return {.host = true, .bf16 = false, .machine = ""}; }
+
   @Name@(const Config& config, const Args&)
       : peak_(config.peak) {}
 

@@ -63,8 +63,8 @@ std::vector<Command> layout_commands() {
           {
               {"--on",
                "NAME",
-               "machine: h100, p5.48xlarge, ..., or \"this\" for the CPU here; unless given that "
-               "CPU, or an h100 for device cuda"},
+               "machine: h100, p5.48xlarge, ..., or \"this\" for the CPU here; unless given "
+               "what the device names: that CPU, or an h100 for cuda"},
               {"--gpus", "N", "ranks of the run, for parallel.data = \"auto\""},
               {"--tokens", "N", "length of the run in tokens, as 1T or 300B"},
               {"--imbalance",

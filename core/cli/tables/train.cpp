@@ -113,7 +113,7 @@ std::vector<Command> training_commands() {
               {"--on",
                "NAME",
                "machine that is planned for: h100, ..., or \"this\" for the CPU here; unless given "
-               "what a point's notes say, else that CPU, or an h100 for device cuda"},
+               "what a point's notes say, else what the device names: that CPU, or an h100 for cuda"},
               {"--retry", "", "runs points that failed once more"},
               {"--yes", "", "starts more than 1,000 points without a question"},
               kScale,

@@ -1,13 +1,21 @@
 #pragma once
-/// Devices: where tensors live and how fast that is said to be.
+/// Devices: where tensors live, how fast that is said to be, and what carries them between ranks. How
+/// runs there are planned is said without a device: planned_device.hpp.
 
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
+#include "megahost/planned_device.hpp"
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
+
+namespace c10d {
+class Backend;
+class Store;
+} // namespace c10d
 
 namespace mh {
 
@@ -28,11 +36,25 @@ public:
   [[nodiscard]] virtual double peak_flops(at::ScalarType dtype) const = 0;
   /// Bytes of memory; 0 if unknown.
   [[nodiscard]] virtual int64_t memory() const = 0;
+
   /// Most bytes of it that this process has held at a time; 0 if unknown.
   [[nodiscard]] virtual int64_t peak_memory() const { return 0; }
 
   /// Waits until all work given to the device is done.
   virtual void synchronize() const {}
+
+  /// The members of a group of ranks, who meet in the store.
+  struct Members {
+    c10::intrusive_ptr<c10d::Store> store;
+    int rank = 0, size = 1;
+    std::chrono::milliseconds timeout{};
+  };
+
+  /// What carries the device's tensors between the members; null: Gloo does, as it does the host's.
+  /// Called by all members, for all groups in one order.
+  ///
+  /// Throws:  c10::Error if they do not come within the timeout
+  [[nodiscard]] virtual c10::intrusive_ptr<c10d::Backend> transport(const Members& members) const;
 };
 
 } // namespace mh

@@ -9,6 +9,7 @@
 #include "megahost/hugging_face.hpp"
 #include "megahost/kind.hpp"
 #include "megahost/layout_search.hpp"
+#include "megahost/planned_device.hpp"
 #include "megahost/schema.hpp"
 
 #include <deque>
@@ -86,6 +87,8 @@ public:
     std::shared_ptr<const HfMapping> hugging_face{};
     /// `T::recompute_parts` of an architecture: parts of its own blocks (recompute.hpp).
     std::vector<std::string> recompute_parts{};
+    /// `T::planned` of a device.
+    PlannedDevice planned{};
     /// A corpus's `Corpus::arrays`, with `args` as above; empty for other kinds.
     std::function<std::vector<ArraySpec>(const Value& options, const void* args)> arrays{};
     /// `T::conditions`: what the plugin refuses of a whole recipe (conditions.hpp).
@@ -150,6 +153,9 @@ public:
     }
     if constexpr (requires { T::recompute_parts(); }) {
       entry.recompute_parts = T::recompute_parts();
+    }
+    if constexpr (requires { T::planned(); }) {
+      entry.planned = T::planned();
     }
     if constexpr (requires(const SearchFacts& facts) { T::searched(facts); }) {
       entry.searched = &T::searched;

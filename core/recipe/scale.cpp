@@ -281,7 +281,8 @@ Layer scale_recipe(
     const Value& tree, const Schema& parallel, int64_t ranks, const ScaleLimits& limits
 ) {
   const Value* name = tree.find("name");
-  const int64_t global = std::min(integer(tree, "batch.global"), limits.global_batch);
+  const int64_t most = std::min(integer(tree, "batch.global"), limits.global_batch);
+  const int64_t global = (most + ranks - 1) / ranks * ranks; // a sample for each
   const int64_t micro =
       ranks > 1 ? 1 : std::gcd(global, std::min<int64_t>(4, integer(tree, "batch.micro") * 4));
   Table train{

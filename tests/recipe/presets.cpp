@@ -209,6 +209,19 @@ TEST_CASE("presets that do not exist") {
   ).starts_with("preset broken lacks `models`, `memory` or `source`"));
 }
 
+TEST_CASE("--scale gives each rank a sample, also of a recipe that has fewer") {
+  const mh::test::Folder folder;
+  const auto file = folder.write("a.toml", "data.use = \"mock\"\nbatch.global = 1\n");
+  for (const int64_t ranks : {1, 2, 3, 8}) {
+    mh::LoadOptions options = mh::test::options();
+    options.layers = {mh::scale_recipe(
+        mh::test::resolve_file(file).recipe.tree, mh::test::Plugins().section("parallel"), ranks
+    )};
+    const mh::Facts facts{.bf16 = false, .world = ranks};
+    CHECK(mh::test::resolve_file(file, options, facts).recipe.batch.global == ranks);
+  }
+}
+
 TEST_CASE("--scale keeps the axes of a layout as far as the ranks go") {
   const mh::test::Folder folder;
   const auto scaled = [&](const std::string& preset, int64_t ranks) {

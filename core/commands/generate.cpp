@@ -9,53 +9,26 @@
 
 #include <nlohmann/json.hpp>
 
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <optional>
-#include <type_traits>
 
 namespace mh {
 
 namespace {
 
-/// The number that an option gives, from `low` to `high`.
-template <class Number>
-std::optional<Number>
-number(const Invocation& invocation, const char* option, Number low, Number high) {
-  if (!invocation.has(option)) {
-    return std::nullopt;
-  }
-  const std::string text = invocation.value(option);
-  Number value{};
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (read.ec != std::errc() || read.ptr != text.data() + text.size() ||
-      !(value >= low && value <= high)) {
-    constexpr bool kWhole = std::is_integral_v<Number>;
-    throw Error(
-        std::string(option) + " " + text + " is not " + (kWhole ? "an integer" : "a number") +
-            (high < std::numeric_limits<Number>::max()
-                 ? " from " + nlohmann::json(low).dump() + " to " + nlohmann::json(high).dump()
-                 : ", at least " + nlohmann::json(low).dump()),
-        "see megahost generate --help"
-    );
-  }
-  return value;
-}
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
 GenerateOptions read_options(const Invocation& invocation) {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   GenerateOptions options;
   auto& sampling = options.sampling;
-  options.tokens = number<int64_t>(invocation, "--tokens", 1, kMost).value_or(options.tokens);
-  sampling.temperature =
-      number<double>(invocation, "--temperature", 0, 100).value_or(sampling.temperature);
-  sampling.top_k = number<int64_t>(invocation, "--top-k", 1, kMost).value_or(sampling.top_k);
-  sampling.top_p = number<double>(invocation, "--top-p", 0, 1).value_or(sampling.top_p);
-  sampling.seed = static_cast<uint64_t>(
-      number<int64_t>(invocation, "--seed", 0, kMost).value_or(static_cast<int64_t>(sampling.seed))
-  );
+  options.tokens = number_option(invocation, "--tokens", options.tokens, 1, kMost);
+  sampling.temperature = real_option(invocation, "--temperature", sampling.temperature, 0.0, 100.0);
+  sampling.top_k = number_option(invocation, "--top-k", sampling.top_k, 1, kMost);
+  sampling.top_p = real_option(invocation, "--top-p", sampling.top_p, 0.0, 1.0);
+  const auto seed = static_cast<int64_t>(sampling.seed);
+  sampling.seed = static_cast<uint64_t>(number_option(invocation, "--seed", seed, 0, kMost));
   options.cache = !invocation.has("--no-cache");
   return options;
 }
@@ -114,7 +87,10 @@ int command_generate(const Invocation& invocation, Host& host) {
   const std::filesystem::path folder = invocation.arguments.front();
   const FolderFormat found = format_of(folder, host, invocation.value("--weights-format"));
   const GenerateOptions options = read_options(invocation);
-  const auto step = number<int64_t>(invocation, "--step", 0, std::numeric_limits<int64_t>::max());
+  std::optional<int64_t> step;
+  if (invocation.has("--step")) {
+    step = number_option(invocation, "--step", 0, 0, kMost);
+  }
   // In float32 the tokens with the cache are those without it: bf16 rounds the two ways apart.
   const std::vector<Layer> exact = {{"generate", Table{{"precision", "fp32"}}}};
   Recipe recipe = read_resolved(invocation, host, recipe_file(invocation, folder, found), exact)

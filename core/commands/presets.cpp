@@ -6,6 +6,7 @@
 #include "core/commands/commands.hpp"
 #include "core/draw/columns.hpp"
 #include "core/language/json_value.hpp"
+#include "core/recipe/sections.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
@@ -48,13 +49,14 @@ std::string cell(const Value& tree, const char* key) {
 }
 
 /// "tensor 4, sequence, pipeline 2, data 4, zero 1": what splits something.
-std::string layout_words(const Value& recipe) {
+std::string layout_words(const Value& recipe, const Schema& fields) {
   std::vector<std::string> words;
   const Value* parallel = recipe.find("parallel");
   for (const auto& entry : parallel != nullptr ? parallel->as_table() : Table{}) {
     const std::string text = cell(*parallel, entry.key.c_str());
-    const bool one = text == "1" && entry.key != "zero";
-    if (!one && text != "0" && text != "false") {
+    const Field* field = fields.find(entry.key);
+    const bool usual = field != nullptr && entry.value == field->default_value;
+    if (!usual && text != "0" && text != "false") {
       words.push_back(entry.key + (text == "true" ? "" : " " + text));
     }
   }
@@ -80,7 +82,7 @@ void print_models(const Tables& tables, const Terminal& terminal) {
   std::fputs(columns(rows, terminal, {Paint::cyan}).c_str(), stdout);
 }
 
-void print_layouts(const Tables& tables, const Terminal& terminal) {
+void print_layouts(const Tables& tables, const Schema& parallel, const Terminal& terminal) {
   std::vector<TextRow> rows{{"LAYOUT", "RANKS", "MODEL", "RECOMPUTE", "BATCH", "PARALLEL"}};
   for (const LayoutPreset& layout : tables.layouts) {
     rows.push_back(
@@ -89,7 +91,7 @@ void print_layouts(const Tables& tables, const Terminal& terminal) {
          layout.models.front(),
          cell(layout.recipe, "recompute.use"),
          cell(layout.recipe, "batch.global"),
-         layout_words(layout.recipe)}
+         layout_words(layout.recipe, parallel)}
     );
   }
   std::fputs(columns(rows, terminal, {Paint::cyan}).c_str(), stdout);
@@ -153,13 +155,13 @@ std::string text_of(const LayoutPreset& layout) {
 
 } // namespace
 
-int command_presets(const Invocation& invocation, Host&) {
+int command_presets(const Invocation& invocation, Host& host) {
   const Tables tables = Tables::read();
   if (!invocation.has("--json")) {
     const Terminal terminal = Terminal::of(STDOUT_FILENO);
     print_models(tables, terminal);
     std::puts("");
-    print_layouts(tables, terminal);
+    print_layouts(tables, shared_schema("parallel", host.known(Kind::strategy)), terminal);
     return 0;
   }
   Json all = Json::array();

@@ -13,7 +13,11 @@
 #include "core/train/named_tokenizer.hpp"
 #include "megahost/error.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <charconv>
+#include <limits>
+#include <type_traits>
 
 namespace mh {
 
@@ -139,6 +143,39 @@ std::unique_ptr<Tokenizer> given_tokenizer(const Invocation& invocation, Host& h
   return std::make_unique<NamedTokenizer>(host.make<Tokenizer>(use, options));
 }
 
+namespace {
+
+template <class Number>
+Number read_number(
+    const Invocation& invocation,
+    const std::string& option,
+    Number otherwise,
+    Number least,
+    Number most
+) {
+  if (!invocation.has(option)) {
+    return otherwise;
+  }
+  const std::string text = invocation.value(option);
+  Number number{};
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure != std::errc() || end != text.data() + text.size() ||
+      !(number >= least && number <= most)) {
+    const auto bound = [](Number value) { return nlohmann::json(value).dump(); };
+    const std::string what = std::is_integral_v<Number> ? " is no whole number" : " is no number";
+    throw Error(
+        option + " " + text + what +
+            (most < std::numeric_limits<Number>::max()
+                 ? " from " + bound(least) + " to " + bound(most)
+                 : " from " + bound(least) + " on"),
+        "see megahost " + invocation.command + " --help"
+    );
+  }
+  return number;
+}
+
+} // namespace
+
 int64_t number_option(
     const Invocation& invocation,
     const std::string& option,
@@ -146,21 +183,17 @@ int64_t number_option(
     int64_t least,
     int64_t most
 ) {
-  if (!invocation.has(option)) {
-    return otherwise;
-  }
-  const std::string text = invocation.value(option);
-  int64_t number = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failure != std::errc() || end != text.data() + text.size() || number < least ||
-      number > most) {
-    throw Error(
-        option + " " + text + " is no whole number from " + std::to_string(least) + " to " +
-            std::to_string(most),
-        "see megahost " + invocation.command + " --help"
-    );
-  }
-  return number;
+  return read_number(invocation, option, otherwise, least, most);
+}
+
+double real_option(
+    const Invocation& invocation,
+    const std::string& option,
+    double otherwise,
+    double least,
+    double most
+) {
+  return read_number(invocation, option, otherwise, least, most);
 }
 
 } // namespace mh

@@ -52,7 +52,7 @@ struct Read {
 /// Throws:  mh::Error, RecipeError
 [[nodiscard]] std::unique_ptr<Tokenizer> given_tokenizer(const Invocation& invocation, Host& host);
 
-/// The whole number that an option was given; `otherwise` if it was not.
+/// The whole number that an option was given, or the real one; `otherwise` if it was not.
 ///
 /// Throws:  mh::Error if it is none, or not from `least` to `most`
 [[nodiscard]] int64_t number_option(
@@ -61,6 +61,13 @@ struct Read {
     int64_t otherwise,
     int64_t least,
     int64_t most
+);
+[[nodiscard]] double real_option(
+    const Invocation& invocation,
+    const std::string& option,
+    double otherwise,
+    double least,
+    double most
 );
 
 } // namespace mh

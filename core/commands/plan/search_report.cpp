@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 namespace mh {
@@ -17,34 +18,48 @@ std::string search_gib(int64_t bytes) {
   return formatted("%.1f", static_cast<double>(bytes) / 1073741824.0);
 }
 
-/// "1f1b", "1f1b x 2" with two chunks a stage; "-" without a pipeline.
-std::string schedule_words(const Recipe::Parallel& parallel) {
-  if (parallel.pipeline == 1) {
-    return "-";
+/// The keys that layouts set, each once.
+std::vector<std::string> set_keys(const std::vector<FoundLayout>& layouts) {
+  std::vector<std::string> keys;
+  for (const FoundLayout& found : layouts) {
+    for (const std::string& set : found.sets) {
+      const std::string key = set.substr(0, set.find('='));
+      if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+        keys.push_back(key);
+      }
+    }
   }
-  const int64_t chunks = parallel.virtual_stages;
-  return parallel.schedule.use + (chunks > 1 ? " x " + std::to_string(chunks) : "");
+  return keys;
 }
 
-TextRow frontier_row(const FoundLayout& found) {
-  const auto& parallel = found.recipe.parallel;
+/// "tensor" for parallel.tensor, "recompute" for recompute.use.
+std::string short_name(const std::string& key) {
+  const std::string whole = key.ends_with(".use") ? key.substr(0, key.size() - 4) : key;
+  return whole.substr(whole.rfind('.') + 1);
+}
+
+std::string value_of(const std::string& key, const std::vector<std::string>& sets) {
+  for (const std::string& set : sets) {
+    if (set.starts_with(key + "=")) {
+      const std::string value = set.substr(key.size() + 1);
+      return value == "true" ? "yes" : value == "false" ? "-" : value;
+    }
+  }
+  return "-";
+}
+
+TextRow frontier_row(const FoundLayout& found, const std::vector<std::string>& keys) {
   const Plan& plan = found.plan;
-  return {
+  TextRow row{
       search_gib(plan.most()),
       formatted("%.2f", plan.step.total),
       grouped(std::llround(plan.tokens_per_second())),
-      formatted("%.1f%%", 100 * plan.mfu()),
-      std::to_string(plan.shape.tp),
-      parallel.sequence ? "yes" : "-",
-      std::to_string(plan.shape.cp),
-      std::to_string(plan.shape.pp),
-      std::to_string(plan.shape.ep),
-      std::to_string(plan.shape.dp),
-      std::to_string(parallel.zero),
-      std::to_string(found.recipe.batch.micro),
-      found.recipe.recompute.use,
-      schedule_words(parallel),
-      fit_text(plan.fit())};
+      formatted("%.1f%%", 100 * plan.mfu())};
+  for (const std::string& key : keys) {
+    row.push_back(value_of(key, found.sets));
+  }
+  row.push_back(fit_text(plan.fit()));
+  return row;
 }
 
 } // namespace
@@ -69,24 +84,15 @@ std::string search_text(
     return text + "none is left" +
            (result.refused > 0 ? "; one was refused because\n" + result.refusal : "") + "\n";
   }
-  std::vector<TextRow> rows{
-      {"GiB",
-       "s/step",
-       "tokens/s",
-       "MFU",
-       "tensor",
-       "sequence",
-       "context",
-       "pipeline",
-       "expert",
-       "data",
-       "zero",
-       "micro",
-       "recompute",
-       "schedule",
-       ""}};
+  const std::vector<std::string> keys = set_keys(result.frontier);
+  TextRow head{"GiB", "s/step", "tokens/s", "MFU"};
+  for (const std::string& key : keys) {
+    head.push_back(short_name(key));
+  }
+  head.emplace_back();
+  std::vector<TextRow> rows{head};
   for (const auto& found : result.frontier) {
-    rows.push_back(frontier_row(found));
+    rows.push_back(frontier_row(found, keys));
   }
   text += columns(rows, terminal);
   text += result.fit == 0 ? "\nnone fits; this one takes least:\n" : "\nthe fastest that fits:\n";

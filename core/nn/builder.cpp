@@ -27,10 +27,10 @@ Slice slice_of(
   int64_t first = 0;
   for (const auto mesh_axis : kAllMeshAxes) {
     const auto& group = mesh.group(mesh_axis);
-    if (placed[mesh_axis] == Along{Type::split, static_cast<int8_t>(d)}) {
+    if (placed[mesh_axis] == Along{PlacementType::split, static_cast<int8_t>(d)}) {
       units /= group.size();
       first = first + group.index() * units;
-    } else if (d == 0 && placed[mesh_axis].type == Type::replicated) {
+    } else if (d == 0 && placed[mesh_axis].type == PlacementType::replicated) {
       // Fewer units than ranks: neighbours hold the same one.
       first = first + group.index() * units / group.size();
       units = 1;
@@ -44,13 +44,13 @@ Slice slice_of(
 /// The groups that hold the same slice of a parameter with so many rows. Experts are told apart by
 /// the expert mesh, everything else by the dense one.
 std::vector<GradientSum> holders(const Placement& placed, int64_t rows, const Mesh& mesh) {
-  const bool expert =
-      placed[MeshAxis::ep].type != Type::identical || placed[MeshAxis::etp].type != Type::identical;
+  const bool expert = placed[MeshAxis::ep].type != PlacementType::identical ||
+                      placed[MeshAxis::etp].type != PlacementType::identical;
   std::vector<GradientSum> groups;
   for (const auto axis : expert ? std::array{MeshAxis::edp, MeshAxis::ep, MeshAxis::etp}
                                 : std::array{MeshAxis::dp, MeshAxis::cp, MeshAxis::tp}) {
-    if (mesh.size(axis) > 1 && placed[axis].type != Type::split) {
-      const bool shared = placed[axis].type == Type::replicated;
+    if (mesh.size(axis) > 1 && placed[axis].type != PlacementType::split) {
+      const bool shared = placed[axis].type == PlacementType::replicated;
       groups.push_back({axis, shared ? mesh.size(axis) / rows : 0});
     }
   }
@@ -153,16 +153,16 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
       if (degree == 1) {
         continue;
       }
-      const Type type = placed[axis].type;
-      if (type == Type::split) {
+      const PlacementType type = placed[axis].type;
+      if (type == PlacementType::split) {
         piece.copies /= degree;
         piece.shards.push_back({axis, 1});
-      } else if (type == Type::replicated) {
+      } else if (type == PlacementType::replicated) {
         const int64_t inner = degree / storage[0].size;
         piece.copies /= storage[0].size;
         piece.shards.push_back({axis, inner});
         piece.sums.push_back({axis, inner});
-      } else if (seen[axis].type != Type::identical) {
+      } else if (seen[axis].type != PlacementType::identical) {
         piece.sums.push_back({axis, 0});
       }
     }

@@ -54,7 +54,8 @@ bool same_on_all(const at::Tensor& x, const Group& group) {
       std::string(layer) + ": the " + what + " of its " + std::string(tensor) +
           " differs between the ranks of " + std::string(to_string(axis)) +
           ", where it should be " +
-          (along.type == Type::replicated ? "the same (replicated)" : "the same (identical)"),
+          (along.type == PlacementType::replicated ? "the same (replicated)"
+                                                   : "the same (identical)"),
       "a collective before it is missing or one too many: look at what was added to the layers "
       "before (value) or behind (gradient) it",
       exit_code::numbers
@@ -71,8 +72,8 @@ void compare(
     std::string_view tensor
 ) {
   for (const auto axis : kAllMeshAxes) {
-    const bool same = placed[axis].type == Type::identical ||
-                      (!gradient && placed[axis].type == Type::replicated);
+    const bool same = placed[axis].type == PlacementType::identical ||
+                      (!gradient && placed[axis].type == PlacementType::replicated);
     // Samples and stages are told apart by dp and pp; experts' axes are other names for the ranks
     // of tp, cp and dp.
     const bool dense = axis == MeshAxis::tp || axis == MeshAxis::cp || axis == MeshAxis::dp;

@@ -40,8 +40,9 @@ bool is_dense(MeshAxis axis) {
 }
 
 /// Whether each rank of an axis has a part of the amount, rather than all of it.
-bool in_parts(Type type, bool gradient) {
-  return type == Type::split || type == (gradient ? Type::replicated : Type::partial);
+bool in_parts(PlacementType type, bool gradient) {
+  return type == PlacementType::split ||
+         type == (gradient ? PlacementType::replicated : PlacementType::partial);
 }
 
 } // namespace
@@ -89,7 +90,7 @@ void check_conversion(
       continue;
     }
     changed += (changed.empty() ? "" : " and ") + std::string(to_string(axis));
-    const auto amount = [&](const at::Tensor& own, Type type) {
+    const auto amount = [&](const at::Tensor& own, PlacementType type) {
       return summed(
           in_parts(type, gradient) ? own : own / static_cast<double>(group.size()), group
       );

@@ -83,9 +83,10 @@ at::Tensor dropout(const at::Tensor& x, Axis last, double p, uint64_t site, Step
   int64_t first_feature = 0;
   for (const auto axis : kAllMeshAxes) {
     const auto& group = context.mesh().group(axis);
-    if (placed[axis] == Along{Type::split, 0} && tokens_only[axis].type != Type::split) {
+    if (placed[axis] == Along{PlacementType::split, 0} &&
+        tokens_only[axis].type != PlacementType::split) {
       tokens = group.slice(tokens, 0).contiguous();
-    } else if (placed[axis] == Along{Type::split, 2}) {
+    } else if (placed[axis] == Along{PlacementType::split, 2}) {
       first_feature += group.index() * x.size(2);
     }
   }

@@ -52,7 +52,7 @@ void Embedding::place(Builder& builder, Axis rows) {
   made_ = builder.place(embed_, Tier::tokens);
   for (const auto axis : kAllMeshAxes) {
     if (builder.mesh().size(axis) > 1 && builder.rules().maps(rows.logical, axis)) {
-      made_[axis] = {Type::partial, 0};
+      made_[axis] = {PlacementType::partial, 0};
       split_ = true;
     }
   }

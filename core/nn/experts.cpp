@@ -109,15 +109,15 @@ Tensor grouped_linear(
 /// copies of them are missing.
 Placement seen_by_experts() {
   Placement seen;
-  seen[MeshAxis::edp] = {Type::split, 0};
+  seen[MeshAxis::edp] = {PlacementType::split, 0};
   return seen;
 }
 
 /// The placement in which each token is on one rank of the stage.
-Placement dealt(Placement placed, const Mesh& mesh) {
+Placement tokens_over_all_ranks(Placement placed, const Mesh& mesh) {
   for (const auto axis : {MeshAxis::dp, MeshAxis::cp, MeshAxis::tp}) {
-    if (mesh.size(axis) > 1 && placed[axis].type == Type::identical) {
-      placed[axis] = {Type::split, 0};
+    if (mesh.size(axis) > 1 && placed[axis].type == PlacementType::identical) {
+      placed[axis] = {PlacementType::split, 0};
     }
   }
   return placed;
@@ -212,7 +212,7 @@ MixtureOfExperts::MixtureOfExperts(Builder& builder, const MixtureSpec& spec)
   const int64_t ranks = builder.mesh().size(MeshAxis::tp);
   const int64_t length =
       local_sizes(builder.dims(embed_), builder.place(embed_, Tier::tokens), builder.mesh())[0];
-  if (placed[MeshAxis::tp].type == Type::identical && length % ranks != 0) {
+  if (placed[MeshAxis::tp].type == PlacementType::identical && length % ranks != 0) {
     throw Error(
         "each of tensor parallel " + std::to_string(ranks) + " ranks takes its share of the " +
             std::to_string(length) + " tokens of a sample to the experts, and they do not divide",
@@ -254,16 +254,16 @@ Tensor MixtureOfExperts::forward(const Tensor& x, StepContext& context) const {
 Tensor MixtureOfExperts::routed(const Tensor& x, StepContext& context) const {
   const Mesh& mesh = context.mesh();
   const Placement placed = context.place(embed_);
-  const Placement apart = dealt(placed, mesh);
+  const Placement apart = tokens_over_all_ranks(placed, mesh);
   const Routing all = router_.route(x, context);
   const Tensor own = convert(x, placed, apart, mesh);
-  const auto dealt_out = [&](const Tensor& pairs) { // [tokens, k] -> those of this rank
+  const auto of_this_rank = [&](const Tensor& pairs) { // [tokens, k] -> those of this rank
     const Tensor grid = pairs.view({x.size(0), x.size(1), -1});
     return (pairs.is_floating_point() ? convert(grid, placed, apart, mesh)
                                       : convert_forward(grid, placed, apart, mesh))
         .reshape({-1, pairs.size(1)});
   };
-  const Routing routing{dealt_out(all.choices), dealt_out(all.weights), all.capacity};
+  const Routing routing{of_this_rank(all.choices), of_this_rank(all.weights), all.capacity};
   const Tensor rows = own.reshape({-1, own.size(2)});
   const int64_t pad = pad_ ? routing.capacity : 0;
   const auto& method = context.rules().experts;

@@ -66,7 +66,7 @@ at::Tensor Fp8State::current_scale(
 ) const {
   const at::Tensor amax = ops::fp8_largest(x);
   for (const auto axis : {MeshAxis::tp, MeshAxis::cp}) {
-    if (placement[axis].type == Type::split) {
+    if (placement[axis].type == PlacementType::split) {
       mesh.group(axis).all_reduce(amax, Reduce::max);
     }
   }

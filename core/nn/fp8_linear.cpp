@@ -28,8 +28,8 @@ Placement weight_placement(const Linear::Plan& plan) {
   Placement placement;
   for (const auto axis : kAllMeshAxes) {
     const auto made = plan.made[axis];
-    if (made.type == Type::partial || made == Along{Type::split, 2}) {
-      placement[axis] = {Type::split, 0};
+    if (made.type == PlacementType::partial || made == Along{PlacementType::split, 2}) {
+      placement[axis] = {PlacementType::split, 0};
     }
   }
   return placement;

@@ -176,11 +176,11 @@ void Linear::make_plan(Builder& builder, const LinearSpec& spec) {
       );
     }
     if (out_mapped) {
-      plan_.need[axis] = {Type::replicated, 0};
-      plan_.made[axis] = {Type::split, 2};
-      plan_.out[axis] = {Type::split, 2};
+      plan_.need[axis] = {PlacementType::replicated, 0};
+      plan_.made[axis] = {PlacementType::split, 2};
+      plan_.out[axis] = {PlacementType::split, 2};
     } else if (in_mapped) {
-      plan_.made[axis] = {Type::partial, 0};
+      plan_.made[axis] = {PlacementType::partial, 0};
       plan_.bias_after = true;
     }
   }

@@ -120,18 +120,18 @@ choose_experts(const RouterSpec& spec, const Tensor& logits, const Tensor& bias)
 
 Router::Spread::Spread(const Placement& placed, const Placement& tokens, const Mesh& mesh) {
   for (const auto axis : {MeshAxis::tp, MeshAxis::cp, MeshAxis::dp}) {
-    if (placed[axis] == Along{Type::split, 1}) {
+    if (placed[axis] == Along{PlacementType::split, 1}) {
       batch.push_back(axis);
     }
-    if (!(placed[axis] == Along{Type::split, 0})) {
+    if (!(placed[axis] == Along{PlacementType::split, 0})) {
       continue;
     }
     seq.push_back(axis);
     ranks *= mesh.size(axis);
-    if (tokens[axis].type == Type::split) {
+    if (tokens[axis].type == PlacementType::split) {
       summed *= mesh.size(axis);
     } else {
-      partial[axis] = {Type::partial, 0};
+      partial[axis] = {PlacementType::partial, 0};
     }
   }
 }

@@ -16,7 +16,7 @@ namespace mh {
 
 namespace {
 
-constexpr Along kSplit{Type::split, 0};
+constexpr Along kSplit{PlacementType::split, 0};
 
 /// The mesh axis over which the activation's tokens are split; pp if over none.
 MeshAxis split_over(const Activation& activation, const StepContext& context) {

@@ -27,15 +27,15 @@ using torch::autograd::variable_list;
 
 /// Tokens of a sample, and where their rows begin in some tensor.
 struct Rows {
-  Run tokens;
+  TokenRun tokens;
   int64_t row = 0;
 };
 
 /// Pieces [begin, end) of runs laid one behind the other.
-std::vector<Run> cut(const std::vector<Run>& runs, int64_t begin, int64_t end) {
-  std::vector<Run> pieces;
+std::vector<TokenRun> cut(const std::vector<TokenRun>& runs, int64_t begin, int64_t end) {
+  std::vector<TokenRun> pieces;
   int64_t row = 0;
-  for (const Run& run : runs) {
+  for (const TokenRun& run : runs) {
     const int64_t first = std::max(begin, row), last = std::min(end, row + run.count);
     if (first < last) {
       pieces.push_back({run.first + first - row, last - first});
@@ -45,18 +45,18 @@ std::vector<Run> cut(const std::vector<Run>& runs, int64_t begin, int64_t end) {
   return pieces;
 }
 
-int64_t count_of(const std::vector<Run>& runs) {
+int64_t count_of(const std::vector<TokenRun>& runs) {
   int64_t count = 0;
-  for (const Run& run : runs) {
+  for (const TokenRun& run : runs) {
     count += run.count;
   }
   return count;
 }
 
 /// The rows of runs that lie one behind the other, from `row` on.
-std::vector<Rows> laid_out(const std::vector<Run>& runs, int64_t row = 0) {
+std::vector<Rows> laid_out(const std::vector<TokenRun>& runs, int64_t row = 0) {
   std::vector<Rows> rows;
-  for (const Run& run : runs) {
+  for (const TokenRun& run : runs) {
     rows.push_back({run, row});
     row += run.count;
   }
@@ -69,37 +69,38 @@ public:
   /// Of activations that lie as `placed`.
   Split(const Rules& rules, const Mesh& mesh, const Placement& placed, int64_t seq, int64_t count)
       : mesh_(mesh) {
-    constexpr Along kSplit{Type::split, 0};
+    constexpr Along kSplit{PlacementType::split, 0};
     for (const auto axis : kAllMeshAxes) {
       if (mesh.size(axis) > 1 && placed[axis] == kSplit) {
         from_[axis] = kSplit;
-        to_[axis] = {Type::replicated, 0};
+        to_[axis] = {PlacementType::replicated, 0};
       }
     }
     const auto rule = std::find_if(rules.tokens.begin(), rules.tokens.end(), [&](const Rule& r) {
       return r.logical == axis::seq && from_[r.mesh] == kSplit;
     });
-    const bool dealt_out = rule != rules.tokens.end();
+    const bool sharded = rule != rules.tokens.end();
     std::optional<MeshAxis> inner; // cuts what the rule gives a rank into blocks
     for (const auto axis : kAllMeshAxes) {
-      if (from_[axis] == kSplit && !(dealt_out && axis == rule->mesh)) {
+      if (from_[axis] == kSplit && !(sharded && axis == rule->mesh)) {
         MH_ASSERT(!inner, "at most two mesh axes split the tokens of a sample");
         inner = axis;
       }
     }
-    const int64_t outer_ranks = dealt_out ? mesh.size(rule->mesh) : 1;
+    const int64_t outer_ranks = sharded ? mesh.size(rule->mesh) : 1;
     const int64_t inner_ranks = inner ? mesh.size(*inner) : 1;
-    std::vector<std::vector<Run>> held; // by every rank, in the order in which conversions gather
+    std::vector<std::vector<TokenRun>> held; // by each rank, in the order of gathers
     for (int64_t outer = 0; outer < outer_ranks; ++outer) {
-      const std::vector<Run> runs =
-          dealt_out ? dealt(rule->deal, seq, outer_ranks, outer) : std::vector<Run>{{0, seq}};
+      const std::vector<TokenRun> runs = sharded
+                                             ? sharded_runs(rule->sharding, seq, outer_ranks, outer)
+                                             : std::vector<TokenRun>{{0, seq}};
       const int64_t part = count_of(runs) / inner_ranks;
       for (int64_t i = 0; i < inner_ranks; ++i) {
         held.push_back(cut(runs, i * part, (i + 1) * part));
       }
     }
     const int64_t own_inner = inner ? mesh.coordinate(*inner) : 0;
-    const int64_t own_outer = dealt_out ? mesh.coordinate(rule->mesh) : 0;
+    const int64_t own_outer = sharded ? mesh.coordinate(rule->mesh) : 0;
     own_ = laid_out(held[static_cast<size_t>(own_outer * inner_ranks + own_inner)]);
     first_row_ = own_inner * count_of(held.front());
     if (held.size() == 1) {
@@ -165,9 +166,9 @@ public:
   }
 
 private:
-  static std::vector<Run> tails(const std::vector<Run>& runs, int64_t count) {
-    std::vector<Run> last;
-    for (const Run& run : runs) {
+  static std::vector<TokenRun> tails(const std::vector<TokenRun>& runs, int64_t count) {
+    std::vector<TokenRun> last;
+    for (const TokenRun& run : runs) {
       const int64_t some = std::min(run.count, count);
       last.push_back({run.first + run.count - some, some});
     }

@@ -44,7 +44,7 @@ struct Head {
   [[nodiscard]] const Group& group() const { return mesh->group(MeshAxis::tp); }
 
   [[nodiscard]] bool split() const {
-    return plan().made[MeshAxis::tp].type == Type::split && group().size() > 1;
+    return plan().made[MeshAxis::tp].type == PlacementType::split && group().size() > 1;
   }
 
   /// Hidden states [tokens, embed] as the product reads them.
@@ -272,8 +272,8 @@ at::Tensor VocabHead::logits(const at::Tensor& hidden, StepContext& context) con
   }
   Placement whole = linear_.plan().out;
   for (const auto axis : kAllMeshAxes) {
-    if (whole[axis] == Along{Type::split, 2}) {
-      whole[axis] = {Type::identical, 0};
+    if (whole[axis] == Along{PlacementType::split, 2}) {
+      whole[axis] = {PlacementType::identical, 0};
     }
   }
   return convert(local, linear_.plan().out, whole, context.mesh()).narrow(-1, 0, vocab_.size);

@@ -50,7 +50,7 @@ at::Tensor stack(const std::string& name, const std::vector<Sample>& samples) {
 }
 
 /// The rows of these tokens, in their order.
-at::Tensor cut(const at::Tensor& array, const std::vector<Run>& tokens) {
+at::Tensor cut(const at::Tensor& array, const std::vector<TokenRun>& tokens) {
   std::vector<at::Tensor> runs;
   for (const auto& [first, count] : tokens) {
     runs.push_back(array.narrow(0, first, count));

@@ -20,7 +20,7 @@ struct BatchLayout {
   int64_t data_ranks = 1;
   int64_t data_rank = 0;
   /// Which of a sequence's `length` tokens this rank sees; empty: all.
-  std::function<std::vector<Run>(int64_t length)> tokens{};
+  std::function<std::vector<TokenRun>(int64_t length)> tokens{};
   Sequences sequences{};           ///< that samples have in addition to `seq` tokens
   std::vector<ArraySpec> arrays{}; ///< what the corpus declares; empty: it is not compared
 

@@ -90,7 +90,7 @@ void check_sequences(const Architecture& architecture, const Rules& rules, const
     for (const auto* tier : {&rules.tokens, &rules.between}) {
       for (const Rule& rule : *tier) {
         const int64_t ranks = rule.logical == axis::seq ? degree(shape, rule.mesh) : 1;
-        const int64_t pieces = rule.deal == Deal::zigzag && ranks > 1 ? 2 * ranks : ranks;
+        const int64_t pieces = rule.sharding == Sharding::zigzag && ranks > 1 ? 2 * ranks : ranks;
         if (left % pieces != 0) {
           throw Error(
               "the model's sequence `" + name + "` of " + std::to_string(length) +

@@ -122,7 +122,7 @@ TEST_CASE("samples that are not what their corpus declares are refused by array"
 
 TEST_CASE("ranks that split the sequence get their tokens of arrays along it, others whole") {
   auto arrays = paired_arrays();
-  const auto tokens = [](int64_t) { return std::vector<mh::Run>{{2, 3}}; };
+  const auto tokens = [](int64_t) { return std::vector<mh::TokenRun>{{2, 3}}; };
   mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 2, .tokens = tokens, .arrays = arrays};
   const auto batch = mh::load_batches(Paired(), mh::Split::train, 0, layout).front();
   CHECK(batch.arrays.at("tokens").sizes().vec() == std::vector<int64_t>{3, 2});
@@ -138,7 +138,9 @@ TEST_CASE("arrays of another sequence have its length, and ranks get their token
     }
   };
 
-  const auto tokens = [](int64_t length) { return std::vector<mh::Run>{{length / 2, length / 2}}; };
+  const auto tokens = [](int64_t length) {
+    return std::vector<mh::TokenRun>{{length / 2, length / 2}};
+  };
   const mh::BatchLayout layout{
       .seq = 4, .tokens = tokens, .sequences = {{"encoder", 8}}, .arrays = {read}};
   CHECK(layout.tokens_per_sample() == 12);

@@ -24,7 +24,7 @@ namespace {
 
 using at::Tensor;
 using mh::MeshAxis;
-using mh::Run;
+using mh::TokenRun;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -46,11 +46,11 @@ struct Call : torch::CustomClassHolder {
   }
 
   /// The pieces of `owner`'s keys that some query of this rank may see.
-  [[nodiscard]] std::vector<Run> pieces(int64_t owner) const {
-    const auto own = mh::dealt(mh::Deal::zigzag, queries, ranks(), group->index());
-    auto runs = mh::dealt(mh::Deal::zigzag, keys, ranks(), owner);
+  [[nodiscard]] std::vector<TokenRun> pieces(int64_t owner) const {
+    const auto own = mh::sharded_runs(mh::Sharding::zigzag, queries, ranks(), group->index());
+    auto runs = mh::sharded_runs(mh::Sharding::zigzag, keys, ranks(), owner);
     if (mask.causal) {
-      std::erase_if(runs, [&](const Run& run) { return run.first > own.back().first; });
+      std::erase_if(runs, [&](const TokenRun& run) { return run.first > own.back().first; });
     }
     return runs;
   }
@@ -65,7 +65,7 @@ struct Call : torch::CustomClassHolder {
   }
 
   /// Mask and dropout of this rank's queries and the keys of one piece.
-  [[nodiscard]] std::pair<mh::ops::AttentionMask, mh::ops::AttentionDropout> of(const Run& run
+  [[nodiscard]] std::pair<mh::ops::AttentionMask, mh::ops::AttentionDropout> of(const TokenRun& run
   ) const {
     auto seen = mask;
     seen.key_index = in_order(run.count, *mask.key_index) + run.first;
@@ -135,7 +135,7 @@ void go_round(const Call& call, Tensor visiting, const See& see, const Leave& le
     const bool last = step + 1 == call.ranks();
     auto next = last ? Passing{} : pass_on(visiting, *call.group);
     int64_t begin = 0;
-    for (const Run& run : call.pieces(call.owner(step))) {
+    for (const TokenRun& run : call.pieces(call.owner(step))) {
       auto [mask, dropout] = call.of(run);
       see(Visit{
           visiting[0].narrow(0, begin, run.count),

@@ -20,12 +20,12 @@ namespace {
 
 using at::Tensor;
 using mh::MeshAxis;
-using mh::Type;
+using mh::PlacementType;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Counts = std::vector<int64_t>;
 
-mh::Placement over_experts(Type type) {
+mh::Placement over_experts(PlacementType type) {
   mh::Placement placement;
   placement[MeshAxis::ep] = {type, 0};
   placement[MeshAxis::etp] = {type, 0};
@@ -49,14 +49,15 @@ public:
       mh::StepContext& context
   ) const override {
     const auto& mesh = context.mesh();
-    const auto apart = over_experts(Type::split), together = over_experts(Type::replicated);
+    const auto apart = over_experts(PlacementType::split),
+               together = over_experts(PlacementType::replicated);
     const mh::Routing all{
         mh::convert_forward(routing.choices, apart, together, mesh),
         mh::convert(routing.weights, apart, together, mesh),
         routing.capacity};
     const Tensor tokens = mh::convert(x, apart, together, mesh);
     const Tensor sums = experts.mixed(tokens, all, padded_rows(pad, mesh), context);
-    return mh::convert(sums, over_experts(Type::partial), apart, mesh);
+    return mh::convert(sums, over_experts(PlacementType::partial), apart, mesh);
   }
 };
 

@@ -32,7 +32,7 @@ fs::path program_folder() {
   return fs::canonical("/proc/self/exe", error).parent_path();
 }
 
-/// A folder beside the installed program, or the source tree's if it lies in its build tree.
+/// A folder next to the installed program, or the source tree's if it lies in its build tree.
 fs::path own_files(const char* from_bin, const char* source) {
   std::error_code error;
   const fs::path installed = fs::weakly_canonical(program_folder() / from_bin, error);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kWhichFolder = "give the folder that megahost run named";
 
-/// Those that can be made without options: nobody gives any to a folder that is read.
+/// Those that can be made without options: a folder that is read is given none.
 std::vector<FolderFormat> known_formats(Host& host) {
   std::vector<FolderFormat> formats;
   for (const Registry::Entry* entry : host.known(Kind::checkpoint_format)) {

@@ -170,7 +170,7 @@ private:
   std::string name_;
 };
 
-/// Over a thousand points nobody starts by accident.
+/// More than a thousand points are asked about first.
 void ask(const Family& family, const Invocation& invocation) {
   const int64_t count = family.count();
   const std::string text = grouped(count) + " points";

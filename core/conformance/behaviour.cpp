@@ -75,9 +75,9 @@ void calls_are_pure(const Case& c) {
         "let results depend on arguments only"
     );
   }
-  if (c.entry->kind == Kind::corpus) { // batches are loaded in a thread beside the step
-    auto beside = std::async(std::launch::async, trace);
-    const std::string here = trace(), there = beside.get();
+  if (c.entry->kind == Kind::corpus) { // batches are loaded in a thread, overlapped with the step
+    auto other = std::async(std::launch::async, trace);
+    const std::string here = trace(), there = other.get();
     if (here != one || there != one) {
       fail("samples differ when two threads ask for them", "let `sample` change nothing");
     }

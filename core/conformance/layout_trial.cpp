@@ -215,7 +215,7 @@ private:
   bool kept_ = false; // the first gradients
 };
 
-/// A trial's speed is nobody's concern: warnings of kernels would stand in its reader's table.
+/// A trial's speed does not matter: warnings of kernels would stand in its reader's table.
 struct NoWarnings : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };

@@ -1,6 +1,6 @@
 #pragma once
 /// A trial of a layout: a small model trains for a few steps on a given mesh, and what came of it
-/// is held against the same on one rank.
+/// is compared with the same on one rank.
 
 #include "core/mesh/threads.hpp"
 #include "core/train/session.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 /// What one call of attention is, as plain numbers and pointers: shared by the driver, which packs,
-/// allocates and deals out threads, and the kernels of each level.
+/// allocates and shares work among threads, and the kernels of each level.
 
 #include <cstdint>
 

@@ -32,7 +32,7 @@ Tensor slots_like(const Tensor& choices) {
   return at::empty(choices.sizes(), choices.options());
 }
 
-// One pass counts, one deals out: 8 bytes a choice, so one thread does it.
+// One pass counts, one assigns slots: 8 bytes a choice, so one thread does it.
 Pair slots_cpu(const Tensor& choices, int64_t first, int64_t experts, int64_t pad) {
   const Tensor input = choices.contiguous();
   Tensor slots = slots_like(input);

@@ -141,7 +141,7 @@ private:
     });
   }
 
-  /// All rows of the left operand by the block: rows are dealt out, and columns too where rows are
+  /// All rows of the left operand by the block: threads share rows, and columns too where rows are
   /// few.
   void multiply_rows(const Block& block, const Workspaces& workspaces) const {
     const int64_t rows = blocks(m_, kRows);

@@ -110,11 +110,11 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
         call.product, Fp8Operand::gradient, dy, /*remember=*/true, plan.made, *call.mesh
     );
     const bool trained = call.weight->value.requires_grad();
-    Pending input; // gathered beside the product that does not need it
+    Pending input; // gathered, overlapped with the GEMM that does not need it
     if (trained && call.queue == nullptr) {
       input = start_gather(saved[0], call);
     }
-    Pending dx; // summed beside the weight's gradient
+    Pending dx; // summed, overlapped with the weight's gradient
     if (ctx->needs_input_grad(0)) {
       const auto weight = rounded_weight(call, /*remember=*/false);
       at::Tensor made =

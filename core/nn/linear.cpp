@@ -18,7 +18,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What the Function needs beside its tensors; outlived by the layer and the step.
+/// What the Function needs in addition to its tensors; outlived by the layer and the step.
 struct Call {
   const Linear::Plan* plan;
   const Mesh* mesh;
@@ -29,7 +29,7 @@ struct Call {
 };
 
 /// A conversion of the layer's input or output, which goes on until it is waited for; `mine`: of a
-/// tensor that nobody else needs. In the checking mode nothing may get lost in it.
+/// tensor that has no other user. In the checking mode nothing may get lost in it.
 Pending converted(
     const Call& call,
     const at::Tensor& x,
@@ -127,11 +127,11 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const auto& plan = *call.plan;
     const at::Tensor dy = converted_back(call, gradients[0], plan.made, plan.out, "output").wait();
     const bool trained = call.weight->value.requires_grad();
-    Pending input; // gathered beside the product that does not need it
+    Pending input; // gathered, overlapped with the GEMM that does not need it
     if (trained && call.queue == nullptr) {
       input = converted(call, saved[0], plan.in, plan.need, "input");
     }
-    Pending dx; // summed beside the weight's gradient
+    Pending dx; // summed, overlapped with the weight's gradient
     if (ctx->needs_input_grad(0)) {
       auto sizes = dy.sizes().vec();
       sizes.back() = saved[1].size(1);

@@ -6,7 +6,7 @@
 
 namespace mh {
 
-/// The storage has no memory from now on; nobody may read it until `share_memory`.
+/// The storage has no memory from now on; it may not be read until `share_memory`.
 void free_memory(const c10::Storage& storage);
 
 /// `storage` has the memory of `other` from now on, which both keep alive.

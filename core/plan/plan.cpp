@@ -117,7 +117,7 @@ private:
 
   const RecordedStep& step_;
   const std::vector<TimedStage>& stages_; // by record
-  double transfer_ = 0;                   // seconds between stages, beside which passes go on
+  double transfer_ = 0;                   // seconds between stages, which passes overlap
   std::vector<ByPass<PassTime>> times_;   // by record
 };
 

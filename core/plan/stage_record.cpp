@@ -242,7 +242,7 @@ std::string signature(
       }
       text += chunk.head ? " head)" : ")";
       const auto local = static_cast<int32_t>(static_cast<int64_t>(c) / step.args.stages);
-      text += beside(step.args, stage, local, 1) < 0 ? "" : " here"; // sends nothing
+      text += neighbour(step.args, stage, local, 1) < 0 ? "" : " here"; // sends nothing
     }
     block += count;
   }

@@ -76,7 +76,7 @@ struct MH_API StageRecord {
   size_t optimizer_event = 0; ///< of `closing`: where the update begins
   std::vector<PlannedCollective> collectives;
   std::vector<size_t> arriving; ///< of these, in order, what the step before began: values that
-                                ///< others updated come beside the first passes
+                                ///< others updated arrive during the first passes
 
   [[nodiscard]] const PassRecord& of(const Instruction& one, int64_t microbatches) const;
 

@@ -158,7 +158,7 @@ Table scaled_layout(
       layout.set(field->name, *value);
     }
   };
-  // Experts are dealt out over whatever ranks a stage has.
+  // Experts are sharded over whatever ranks a stage has.
   const int64_t experts = std::min(integer(tree, "model.experts"), kFewExperts);
   const int64_t of_stage = axes[0].degree * axes[2].degree * axes[3].degree;
   Axis expert = axis_of(tree, parallel, MeshAxis::ep, std::max<int64_t>(1, experts));

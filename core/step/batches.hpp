@@ -12,7 +12,7 @@
 
 namespace mh {
 
-/// How the samples of a step are dealt out.
+/// How the samples of a step are sharded.
 struct BatchLayout {
   int64_t seq = 0;
   int64_t micro = 1;        ///< samples of one microbatch on one data rank
@@ -49,7 +49,7 @@ load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout
 /// only.
 class Prefetcher {
 public:
-  /// `layout` says how the step that starts at a sample is dealt out.
+  /// `layout` says how the step that starts at a sample is sharded.
   using Layout = std::function<BatchLayout(int64_t first)>;
 
   Prefetcher(const Corpus& corpus, Split split, Layout layout);

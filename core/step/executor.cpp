@@ -111,7 +111,7 @@ private:
 
   /// The microbatch's pass through that chunk, where it is on this stage; else null.
   Pass* pass_beside(const Instruction& one, int64_t step) {
-    const int32_t chunk = beside(args_, stage_, one.chunk, step);
+    const int32_t chunk = neighbour(args_, stage_, one.chunk, step);
     return chunk < 0 ? nullptr : &pass({one.op, chunk, one.microbatch});
   }
 

@@ -66,7 +66,7 @@ Gradients::Gradients(ParameterStore& store, const Mesh& mesh, const GradientOpti
     }
   }
   values_.take(buckets_, options_);
-  if (options_.deferred != nullptr) { // values that nobody shares
+  if (options_.deferred != nullptr) { // values that no other rank shares
     options_.deferred->make_rest(store);
   }
   for (const auto& bucket : buckets_) {

@@ -7,7 +7,7 @@
 ///   for (...) { backward(loss); gradients.backward_done(); }
 ///   gradients.finish();                  // every sum is taken
 ///   update(gradients.owned());           // this rank's part
-///   gradients.share_parameters();        // and the others' come beside the next forward pass
+///   gradients.share_parameters();        // and the others' arrive during the next forward pass
 ///
 /// A bucket is a flat buffer with the gradients of some leaves that are summed over the same mesh
 /// axes. Buckets start in one order on all ranks, that of the backward pass: each as soon as its

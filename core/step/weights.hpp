@@ -73,7 +73,7 @@ public:
   /// Whether every master weight is a finite number.
   [[nodiscard]] bool finite() const;
 
-  /// Bytes beside the parameters: masters where they are copies, and state. Of the device's memory,
+  /// Bytes in addition to the parameters: masters where they are copies, and state. Of the device's memory,
   /// and of the host's where they are offloaded.
   [[nodiscard]] int64_t bytes() const { return offload_ ? 0 : held_bytes_; }
 
@@ -99,7 +99,7 @@ private:
   std::vector<Held> held_;                   // one per owned piece
   std::vector<UpdateItem> items_;            // one per owned piece
   std::vector<double> decays_;               // factors of the items' weight decay
-  std::vector<at::Tensor> unused_gradients_; // of frozen pieces beside others in one leaf
+  std::vector<at::Tensor> unused_gradients_; // those of frozen pieces that share a leaf with others
   std::vector<Stored> stored_;
 };
 

@@ -48,7 +48,7 @@ void TrainedWeights::update(const Update& update) {
   held_->weights.update(held_->optimizer, update);
 }
 
-// What the disk complains about beside a checkpoint that is whole (an old one that cannot be
+// What the disk complains about although the checkpoint is whole (an old one that cannot be
 // removed) is no failure of the save, and there is no run log here to keep it.
 void TrainedWeights::save(const std::filesystem::path& run, int64_t step) const {
   std::vector<std::string> notes;

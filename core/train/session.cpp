@@ -106,7 +106,7 @@ void check_sequences(const Architecture& architecture, const Rules& rules, const
   }
 }
 
-/// Whether weights are made where they are dealt out: nobody asks for them before.
+/// Whether weights are made in their shards: no code asks for them before.
 bool defers(const Session& s, const SessionOptions& options) {
   return options.trains && s.recipe.parallel.zero >= 3 && s.mesh.size(MeshAxis::dp) > 1 &&
          (options.initialise || options.planned_for);

@@ -62,7 +62,7 @@ TEST_CASE("experts 2, 4 and 8 over data ranks") {
   );
 }
 
-TEST_CASE("experts beside tensor, sequence, context, pipeline and zero") {
+TEST_CASE("experts with tensor, sequence, context, pipeline and zero") {
   check(
       {},
       both_ways(
@@ -167,7 +167,7 @@ TEST_CASE("every router and balance, shared experts, few experts that most ranks
   );
 }
 
-TEST_CASE("latent attention beside every strategy, in a mixture as DeepSeek-V3's") {
+TEST_CASE("latent attention with every strategy, in a mixture as DeepSeek-V3's") {
   check(
       {"model.layers=3",
        "model.kv_rank=20",

@@ -1,4 +1,4 @@
-// Groups by arithmetic, tokens dealt out, and what rank 0 says when a collective fails.
+// Groups by arithmetic, sharded tokens, and what rank 0 says when a collective fails.
 
 #include "core/mesh/layout.hpp"
 

@@ -37,7 +37,7 @@ TEST_CASE("ranks lie in megatron's order: tp fastest, then cp, dp, pp") {
   CHECK(members(shape, 5, MeshAxis::pp) == std::vector<int64_t>{5, 13});
 }
 
-TEST_CASE("experts are dealt out over the dense ranks and never multiply the world") {
+TEST_CASE("experts are sharded over the dense ranks and never multiply the world") {
   const MeshShape shape{.pp = 2, .dp = 8, .ep = 4};
   CHECK(shape.world() == 16);
   CHECK(shape.edp() == 2);

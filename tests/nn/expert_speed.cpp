@@ -1,5 +1,5 @@
-/// Times a mixture's experts, forward and backward in bfloat16, beside their products alone and
-/// beside the loop over experts that `transformers` runs; and rows to experts and back beside a
+/// Times a mixture's experts, forward and backward in bfloat16, next to their GEMMs alone and
+/// next to the loop over experts that `transformers` runs; and rows to experts and back next to a
 /// copy of as many bytes.
 ///
 ///   expert_speed [TOKENS]

@@ -239,7 +239,7 @@ TEST_CASE("on the Meta device experts are evenly busy, or as uneven as is assume
   }
 }
 
-TEST_CASE("rows that do not divide are dealt out from the front") {
+TEST_CASE("rows that do not divide are sharded from the front") {
   CHECK(even_ends(10, 4) == std::vector<int64_t>{0, 3, 6, 8, 10});
   CHECK(even_ends(0, 2) == std::vector<int64_t>{0, 0, 0});
 }

@@ -182,7 +182,7 @@ TEST_CASE("dropout: masks follow samples and tokens, not their place in a batch"
   const at::Tensor y = dropout(x, embed, 0.25, 11, context);
   CHECK(y.eq(0).to(at::kDouble).mean().item().toDouble() == doctest::Approx(0.25).epsilon(0.25));
   CHECK(y.max().item().toDouble() == doctest::Approx(1 / 0.75));
-  // Sample 1 alone has the mask it had beside sample 0.
+  // Sample 1 alone has the mask it had next to sample 0.
   bench.batch.samples = {1};
   bench.batch.batch = 1;
   bench.batch.arrays["tokens"] = at::arange(5).view({5, 1});

@@ -46,7 +46,7 @@ struct Bytes {
   }
 };
 
-inline thread_local std::shared_ptr<Bytes> counted; // null: nobody counts
+inline thread_local std::shared_ptr<Bytes> counted; // null: not counted
 
 /// Tells the calling thread's bytes which operators run.
 class Operators {

@@ -136,7 +136,7 @@ TEST_CASE("a config.json that is written says the same when it is read") {
   );
 }
 
-TEST_CASE("keys that nobody knows are named, harmless ones and null are not") {
+TEST_CASE("unknown keys are named, harmless ones and null are not") {
   const Folder folder;
   const auto read = reading(
       folder,

@@ -1,4 +1,4 @@
-// Gradients over ranks: buckets, and parts that `zero` deals out, against plain sums of whole
+// Gradients over ranks: buckets, and shards of `zero`, against plain sums of whole
 // leaves.
 
 #include "core/step/gradients.hpp"
@@ -345,7 +345,7 @@ TEST_CASE("zero 3 keeps this rank's part, and the values of two blocks at a time
       gradients.share_parameters();
     }
     CHECK(most > 0);
-    CHECK(most < 0.45 * whole); // two layers of eight, and the embedding beside the head
+    CHECK(most < 0.45 * whole); // two layers of eight, and the embedding next to the head
     // Each layer's values come before its forward and before its backward pass; the sum of a
     // bucket's gradients starts between the values of the blocks before it.
     CHECK(std::count(events.begin(), events.end(), "values 5") == 2);
@@ -356,7 +356,7 @@ TEST_CASE("zero 3 keeps this rank's part, and the values of two blocks at a time
   });
 }
 
-TEST_CASE("zero 3 makes each block's values where they are dealt out: never the whole model") {
+TEST_CASE("zero 3 makes each block's values in their shards: never the whole model") {
   const Rules rules = rules_of(false);
   DecoderConfig deep = config();
   deep.layers = 8;
@@ -394,7 +394,7 @@ TEST_CASE("zero 3 makes each block's values where they are dealt out: never the 
   CHECK(start(false).peak > found.peak + 4 * found.largest); // of ten blocks
 }
 
-TEST_CASE("values that are made where they are dealt out are the same to the bit") {
+TEST_CASE("values that are made in their shards are the same to the bit") {
   run_ranks({.dp = 2}, [&](const Mesh& mesh) {
     const Rules rules = rules_of(false);
     const Decoder decoder(config(), {.vocab = kWords, .seq_length = 8});
@@ -403,7 +403,7 @@ TEST_CASE("values that are made where they are dealt out are the same to the bit
     const Model now(decoder, args);
     DeferredValues values;
     Model later = values.during([&] { return Model(decoder, args); });
-    auto& frozen = later.parameters().all().front(); // nobody shares it, and it has no gradient
+    auto& frozen = later.parameters().all().front(); // no rank shares it, and it has no gradient
     frozen.value.set_requires_grad(false);
     for (auto& piece : frozen.pieces) {
       piece.frozen = true;

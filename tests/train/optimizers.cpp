@@ -1,4 +1,4 @@
-// The optimizers as plugins: held against formulas in float64, under stochastic rounding, and where
+// The optimizers as plugins: compared with formulas in float64, under stochastic rounding, and where
 // ranks have split a matrix.
 
 #include "core/mesh/threads.hpp"

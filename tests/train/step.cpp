@@ -170,7 +170,7 @@ TEST_CASE("bf16 parameters are rounded from float32 masters, which do not lose s
   }
   const auto& after = parameters.find("head.norm.weight")->value;
   CHECK((after.scalar_type() == at::kBFloat16));
-  // one update of 1e-5 beside 1 vanishes in bf16, 800 of them are one unit in the last place
+  // one update of 1e-5 next to 1 vanishes in bf16, 800 of them are one unit in the last place
   CHECK(
       (after.detach() - before).to(at::kFloat).mean().item<double>() == doctest::Approx(0.0078125)
   );

@@ -102,7 +102,7 @@ int run_heavy(const mh::Invocation& invocation) {
     library = here / MH_LIB_FROM_BIN / "libmegahost.so";
   }
   // Threads that wait for one another spin for about 0.1 ms, enough between the operations of a
-  // step, and then sleep: spinning for ever makes steps ten times slower beside other programs,
+  // step, and then sleep: spinning for ever makes steps ten times slower next to other programs,
   // sleeping at once makes them a tenth slower alone. Read once, when libgomp is loaded.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) {
     setenv("GOMP_SPINCOUNT", "20000", /*overwrite=*/0);

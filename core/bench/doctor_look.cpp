@@ -106,7 +106,8 @@ void ask_driver(SeenMachine& ret_machine) {
   call("nvmlShutdown");
 }
 
-/// The file of a library: next to LibTorch, in NVIDIA's wheels next to it, or where the linker looks.
+/// The file of a library: next to LibTorch, in NVIDIA's wheels next to it, or where the linker
+/// looks.
 std::string find_library(const fs::path& torch, const std::string& name) {
   std::error_code error;
   std::vector<fs::path> folders{torch};

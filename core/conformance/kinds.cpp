@@ -95,7 +95,8 @@ void values_finite(const Case& c) {
   }
 }
 
-/// Of texts that it takes. A tokenizer of ids in decimal takes only what it decoded itself.
+/// Encodes what it decoded, for texts that it takes. A tokenizer of ids in decimal takes only what
+/// it decoded itself.
 void decode_encode(const Case& c) {
   const auto tokenizer = make<Tokenizer>(c);
   if (tokenizer->lossy()) {

@@ -28,7 +28,8 @@ constexpr double kNobody = -std::numeric_limits<double>::infinity();
 /// A large eps keeps AdamW from making full steps of gradients that are only rounding.
 constexpr double kLeastEps = 1e-3;
 
-/// Of float16: gradients of a small model's mean loss, times this, are far from both of its ends.
+/// The loss scale of float16: gradients of a small model's mean loss, times this, are far from both
+/// ends of its range.
 constexpr double kLossScale = 0x1p12;
 
 struct TrialOptimizer {

@@ -13,7 +13,7 @@
 
 namespace mh {
 
-/// Of the Meta tensors that the calling thread makes while the object lives.
+/// Counts the bytes of the Meta tensors that the calling thread makes while the object lives.
 class MetaMemory {
 public:
   MetaMemory();

@@ -80,13 +80,13 @@ void multiply(
   p.fp32(m, n, k, lda, ldb, ldc, add, a, b, c);
 }
 
-/// Of the right operand at a time.
+/// Elements of the right operand that are packed at a time.
 size_t packed_elements(int64_t n, int64_t k) {
   const int64_t width = std::min(kBlock, blocks(n, kColumns) * kColumns);
   return static_cast<size_t>(width * std::min(kDepth, k));
 }
 
-/// Of a left operand that is transposed, by each thread.
+/// Elements of a transposed left operand that each thread packs at a time.
 size_t left_elements(int64_t k) {
   return static_cast<size_t>(kRows * std::min(kDepth, k));
 }

@@ -15,7 +15,7 @@ struct UpdateTensors {
   std::vector<at::Tensor> weights, gradients, first, second, parameters;
   std::vector<double> rates, decays;
   std::vector<int64_t> keys; ///< of each parameter's random numbers
-  /// Of each parameter's slice of its global tensor: dimensions, global shape, offset.
+  /// Dimensions, global shape and offset of each parameter's slice of its global tensor.
   std::vector<int64_t> places;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
-/// Conversions between placements that are overlapped with what a layer computes; see placement.hpp.
+/// Conversions between placements that are overlapped with what a layer computes; see
+/// placement.hpp.
 
 #include "megahost/mesh.hpp"
 #include "megahost/placement.hpp"

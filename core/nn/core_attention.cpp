@@ -287,7 +287,7 @@ at::Tensor last_query(
       .reshape({1, b, h, d});
 }
 
-/// Of the tokens of one sequence, on one rank.
+/// Attention among the tokens of one sequence, on one rank.
 at::Tensor self_attention(
     const at::Tensor& q,
     const at::Tensor& k,

@@ -40,7 +40,7 @@ Axis embed_axis(const DecoderConfig& c) {
   return {axis::embed, c.hidden};
 }
 
-/// Of the last product of each branch.
+/// Standard deviation of initial values of the last GEMM of each branch.
 double out_std(const DecoderConfig& c) {
   return c.scaled_init ? c.init_std / std::sqrt(2.0 * static_cast<double>(c.layers)) : c.init_std;
 }

@@ -66,7 +66,7 @@ std::vector<Rows> laid_out(const std::vector<TokenRun>& runs, int64_t row = 0) {
 /// Who holds which tokens of a sample, and what its ranks send one another.
 class Split : public torch::CustomClassHolder {
 public:
-  /// Of activations that lie as `placed`.
+  /// The split of activations that are placed as `placed`.
   Split(const Rules& rules, const Mesh& mesh, const Placement& placed, int64_t seq, int64_t count)
       : mesh_(mesh) {
     constexpr Along kSplit{PlacementType::split, 0};
@@ -221,7 +221,7 @@ std::vector<Source> sources(const Split& split, int64_t back) {
   return pieces;
 }
 
-/// Of each own token the row of the one `back` before it; zeros before the sample.
+/// For each own token the row of the one `back` before it; zeros before the sample.
 at::Tensor
 shifted(const Split& split, const at::Tensor& x, const at::Tensor& others, int64_t back) {
   std::vector<at::Tensor> parts;

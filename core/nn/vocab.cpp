@@ -103,7 +103,7 @@ at::Tensor logits_of(const Head& head, const at::Tensor& x) {
   return head.bias == nullptr ? z : z.add_(head.bias->value);
 }
 
-/// Of each token log(sum exp) and the label's logit, over the whole vocabulary.
+/// Each token's log(sum exp) and label's logit, over the whole vocabulary.
 std::pair<at::Tensor, at::Tensor>
 statistics(const Head& head, const at::Tensor& z, const at::Tensor& labels) {
   const at::Tensor found = ops::vocab_statistics(z, labels, head.first, head.rows);

@@ -84,7 +84,7 @@ double attention_seconds(const PlanEvent& event, const Machine& machine) {
                    memory_seconds(pairs * fit.score_bytes, machine));
 }
 
-/// Of a rank's links to the other members of a group.
+/// A rank's links to the other members of a group.
 struct Level {
   double bytes_per_second, latency;
   double channels = 1; ///< of those that a collective uses
@@ -297,8 +297,8 @@ private:
     return collectives_[events_[i].collective];
   }
 
-  /// The GEMM that goes in pieces, overlapped with the collective which event i begins and the next one
-  /// waits for; none: the number of events.
+  /// The GEMM that goes in pieces, overlapped with the collective which event i begins and the next
+  /// one waits for; none: the number of events.
   [[nodiscard]] size_t partner(size_t i) const {
     const bool at_once = events_[i].kind == What::start && i + 1 < events_.size() &&
                          events_[i + 1].kind == What::wait &&

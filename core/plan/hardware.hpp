@@ -87,8 +87,8 @@ struct MH_API Calibration {
                            ///< where it is gathered
   /// Mesh axes: nothing overlaps their collectives and transfers.
   std::vector<std::string> waits = {};
-  /// Mesh axes: gathers go in pieces, overlapped with the GEMM that needs them, reduce-scatters with the
-  /// one that makes them, which is cut like them.
+  /// Mesh axes: gathers go in pieces, overlapped with the GEMM that needs them, reduce-scatters
+  /// with the one that makes them, which is cut like them.
   std::vector<std::string> pieces = {};
   int64_t sum_pieces = 0;          ///< of reduce-scatters at most; 0: as many as ranks
   bool backward_sum_pieces = true; ///< those of gradients, too; no: they sum several products

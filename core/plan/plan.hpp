@@ -68,7 +68,7 @@ struct MH_API Plan {
 
   [[nodiscard]] double tokens_per_second() const { return tokens / step.total; }
 
-  /// Of the peak of all ranks: model FLOPs, executed FLOPs.
+  /// Shares of the peak of all ranks: by model FLOPs, by executed FLOPs.
   [[nodiscard]] double mfu() const { return model_flops / available(); }
 
   [[nodiscard]] double hfu() const { return executed_flops / available(); }

@@ -300,7 +300,7 @@ Plan ShortStages::plan(const Recipe& recipe, RecordedStep step) const {
 
 /// From some microbatches on each one more takes as much as the one before: what many take lies on
 /// the line through what some and some more take. Not where weights' passes fill bubbles: those are
-/// shared among the steps' passes.
+/// shared among the step's passes.
 Plan ShortStages::plan(const Recipe& recipe, PlannedSteps& steps) const {
   const int64_t all = steps.microbatches(recipe), stages = recipe.parallel.pipeline;
   const int64_t some = 3 * stages + all % stages, more = some + stages;

@@ -107,7 +107,7 @@ public:
   }
 
 private:
-  /// Of a CPU they lie in memory from the start, and nothing is copied.
+  /// On a CPU they are in memory from the start, and nothing is copied.
   [[nodiscard]] std::vector<Batch> batches(int64_t microbatches) {
     auto layout = session_->layout();
     layout.microbatches = microbatches;

@@ -24,7 +24,7 @@
 
 namespace mh {
 
-/// Of one instruction.
+/// What one instruction does.
 struct PassRecord {
   int64_t net = 0;     ///< bytes that there are more after it than before
   int64_t peak = 0;    ///< and at most while it runs
@@ -34,7 +34,8 @@ struct PassRecord {
   std::vector<PlanEvent> events;
 };
 
-/// Of a stage's passes: what it does, on which of its chunks, and which microbatch of the step.
+/// Identifies a pass of a stage: its operation, its chunk, and the place of its microbatch in the
+/// step.
 struct PassKey {
   enum class Place : uint8_t { first, middle, last };
 

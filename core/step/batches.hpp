@@ -24,7 +24,7 @@ struct BatchLayout {
   Sequences sequences{};           ///< that samples have in addition to `seq` tokens
   std::vector<ArraySpec> arrays{}; ///< what the corpus declares; empty: it is not compared
 
-  /// Of all sequences.
+  /// Tokens of all sequences.
   [[nodiscard]] int64_t tokens_per_sample() const;
 
   /// Samples of one step over all ranks.

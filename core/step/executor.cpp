@@ -104,7 +104,7 @@ private:
     }
   }
 
-  /// Of the chunk after (1) or before (-1) that of `one` in the model.
+  /// The stage of the chunk after (1) or before (-1) that of `one` in the model.
   [[nodiscard]] int64_t stage_beside(const Instruction& one, int64_t step) const {
     return args_.stage_of(args_.chunk_of(stage_, one.chunk) + step);
   }

@@ -22,7 +22,7 @@ public:
   /// Throws:  mh::Error if the schedule's own values contradict one another
   Schedule(Value terms, Host& host);
 
-  /// Of the update that comes next.
+  /// The learning rate of the next update.
   [[nodiscard]] double lr(const Completed& completed) const;
 
   /// From `weight_decay_start` to `weight_decay` over the run.

@@ -73,8 +73,8 @@ public:
   /// Whether every master weight is a finite number.
   [[nodiscard]] bool finite() const;
 
-  /// Bytes in addition to the parameters: masters where they are copies, and state. Of the device's memory,
-  /// and of the host's where they are offloaded.
+  /// Bytes in addition to the parameters: masters where they are copies, and state. Of the device's
+  /// memory, and of the host's where they are offloaded.
   [[nodiscard]] int64_t bytes() const { return offload_ ? 0 : held_bytes_; }
 
   [[nodiscard]] int64_t host_bytes() const { return offload_ ? held_bytes_ : 0; }

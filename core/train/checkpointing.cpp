@@ -168,7 +168,7 @@ std::optional<Progress> load_checkpoint(
               }
               progress = from_json(parse_json(saved->state(), where), where);
               accept(*progress, unused);
-              // Of any dtype: optimizer.state_dtype may have changed.
+              // Any dtype will do: optimizer.state_dtype may have changed.
               for (const Slice& slice : wanted) {
                 (void)require_fit(*saved, slice);
               }

@@ -56,8 +56,8 @@ struct Filling {
   std::vector<std::string> used; ///< tensors of the checkpoint, on whatever rank their values lie
 };
 
-/// Of a tensor of Hugging Face: for each of ours that it is made of, along dimension 0, the box of
-/// theirs that this rank holds.
+/// Adds slices of a tensor of Hugging Face: for each of ours that it is made of, along dimension 0,
+/// the box of theirs that this rank holds.
 ///
 /// Throws:  mh::Error if theirs has another shape
 void add_slices(

@@ -20,7 +20,7 @@
 namespace mh {
 namespace {
 
-/// Of weights and activations.
+/// The dtype of weights and activations.
 at::ScalarType dtype_of(const std::string& precision) {
   return precision == "fp32" ? at::kFloat : precision == "fp16" ? at::kHalf : at::kBFloat16;
 }

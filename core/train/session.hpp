@@ -80,10 +80,10 @@ struct MH_API Session {
   /// Blocks of the model that this rank holds, without embedding and head.
   [[nodiscard]] int64_t layers() const;
 
-  /// Of the step that follows `consumed` samples.
+  /// The layout of the step that follows `consumed` samples.
   [[nodiscard]] BatchLayout layout(int64_t consumed) const;
 
-  /// Of full batches.
+  /// The layout of full batches.
   [[nodiscard]] BatchLayout layout() const {
     return layout(recipe.batch.rampup_samples.value_or(0));
   }

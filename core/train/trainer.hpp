@@ -29,7 +29,7 @@
 
 namespace mh {
 
-/// Of the ranks that do not speak.
+/// The output of ranks that print nothing.
 class Silence : public Output {
 public:
   void line(const std::string&) override {}

@@ -121,7 +121,8 @@ int64_t Trainer::planned_peak() {
   }
 }
 
-/// Of each stage the rank whose tensors took most, in the first step; it does not wait for a plan.
+/// Shows, for each stage, the rank whose tensors took most in the first step; it does not wait for
+/// a plan.
 void Trainer::show_peak() {
   const Mesh& mesh = session_->mesh;
   const int64_t taken = tensor_peak(*session_);

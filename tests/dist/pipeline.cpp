@@ -1,5 +1,5 @@
-// Each pipeline schedule against one rank, alone and together with the other strategies: the same loss,
-// gradients, norm and initial values.
+// Each pipeline schedule against one rank, alone and together with the other strategies: the same
+// loss, gradients, norm and initial values.
 
 #include "tests/dist/pipelined.hpp"
 

@@ -1,5 +1,5 @@
-// Rows of other tokens, those before each one or all: the same as on one rank wherever strategies put the tokens of
-// a sample, across documents too, and token by token over a cache.
+// Rows of other tokens, those before each one or all: the same as on one rank wherever strategies
+// put the tokens of a sample, across documents too, and token by token over a cache.
 
 #include "megahost/nn/tokens_before.hpp"
 

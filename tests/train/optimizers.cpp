@@ -1,5 +1,5 @@
-// The optimizers as plugins: compared with formulas in float64, under stochastic rounding, and where
-// ranks have split a matrix.
+// The optimizers as plugins: compared with formulas in float64, under stochastic rounding, and
+// where ranks have split a matrix.
 
 #include "core/mesh/threads.hpp"
 #include "core/step/weights.hpp"

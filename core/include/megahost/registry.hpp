@@ -93,7 +93,7 @@ public:
     std::function<std::vector<ArraySpec>(const Value& options, const void* args)> arrays{};
     /// `T::conditions`: what the plugin refuses of a whole recipe (conditions.hpp).
     std::function<void(Conditions&)> conditions{};
-    /// Of a strategy: whether the section `parallel`, complete, asks for it (strategy.hpp).
+    /// Whether the complete section `parallel` asks for this strategy (strategy.hpp).
     std::function<bool(const Value& parallel)> in_force{};
     /// `T::searched` and `T::changes`: settings of its section that `megahost plan` tries, of
     /// strategies, pipeline schedules and recompute policies (strategy.hpp).

@@ -90,7 +90,7 @@ struct Field {
   /// Words that begin with `@` are names, and stay as they are.
   bool path = false;
   OnResume on_resume = OnResume::as_section;
-  /// Of a key of the section `parallel`: the mesh axis that it is about. It does nothing where that
+  /// The mesh axis that a key of the section `parallel` is about. It does nothing where that
   /// axis has one rank.
   std::optional<MeshAxis> along;
   bool degree = false; ///< the value is the number of ranks along that axis
@@ -394,9 +394,9 @@ void read_value(const Value& value, T& ret_member) {
 
 /// Collects the fields of C: makes the schema, and reads a table into a C.
 ///
-/// Members may be bool, int64_t, double, std::string, StringOr<int64_t>, PluginSection, Value, std::vector or
-/// std::optional of these, std::map from std::string, or std::vector of a struct that has `fields`
-/// of its own. A default is the member's value in C{}.
+/// Members may be bool, int64_t, double, std::string, StringOr<int64_t>, PluginSection, Value,
+/// std::vector or std::optional of these, std::map from std::string, or std::vector of a struct
+/// that has `fields` of its own. A default is the member's value in C{}.
 template <class C>
 class Fields {
 public:

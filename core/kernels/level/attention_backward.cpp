@@ -131,8 +131,8 @@ void drop_tile(
 }
 
 #ifdef __AVX512BF16__
-/// Of two keys' rows: probabilities and the scores' gradients, rounded at once, and the gradients
-/// again in pairs of the two rows.
+/// Writes probabilities and the scores' gradients of two keys' rows, rounded at once, and the
+/// gradients again in pairs of the two rows.
 void probabilities_of_two(
     const float* s,
     const float* dp,

@@ -69,7 +69,7 @@ struct UpdateKernels {
 struct ExpertKernels {
   void (*scatter)(const ExpertCall&, int64_t begin, int64_t end); ///< slot = weight * token
   void (*gather)(const ExpertCall&, int64_t begin, int64_t end);  ///< token = sum of weight * slot
-  /// Of gather: `tokens` are the gradients that come in.
+  /// The backward pass of gather: `tokens` are the incoming gradients.
   void (*backward)(const ExpertCall&, int64_t begin, int64_t end);
 };
 

@@ -28,7 +28,8 @@ using mh::TokenRun;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What both passes need in addition to q, k and v. Gradients are passed on in the accumulating type.
+/// What both passes need in addition to q, k and v. Gradients are passed on in the accumulating
+/// type.
 struct Call : torch::CustomClassHolder {
   const mh::Group* group = nullptr;
   double scale = 0;
@@ -102,7 +103,7 @@ struct Passing {
   }
 };
 
-/// Of two neighbours one sends first and the other receives first, as transports want it that match
+/// One of two neighbours sends first and the other receives first, for transports that match
 /// operations in their order.
 Passing pass_on(const Tensor& outgoing, const mh::Group& group) {
   const int64_t n = group.size();

@@ -1,7 +1,7 @@
 #pragma once
 /// The instruction sets that this program was compiled for, and the choice among them.
 
-#include "core/kernels/level/table.hpp"
+#include "core/level/table.hpp"
 
 #include <string_view>
 #include <vector>

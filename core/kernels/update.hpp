@@ -2,7 +2,7 @@
 /// An optimizer's pass over many parameters at once: `megahost::update_`. The SDK's face of it is
 /// `update_fused`, whose UpdateRule tells what is computed.
 
-#include "core/kernels/calls.hpp"
+#include "core/level/calls.hpp"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,9 +1,9 @@
 /// An optimizer's pass over the elements of one parameter: gradient, weight and state in, weight,
 /// state and rounded parameter out, in blocks that stay in the innermost cache.
 
-#include "core/kernels/level/math.hpp"
-#include "core/kernels/level/random.hpp"
-#include "core/kernels/level/table.hpp"
+#include "core/level/math.hpp"
+#include "core/level/random.hpp"
+#include "core/level/table.hpp"
 
 #include <cmath>
 #include <type_traits>

@@ -2,9 +2,9 @@
 ///
 /// A loop either adds up or narrows: g++ 12 adds up wrong values where one loop does both.
 
-#include "core/kernels/level/math.hpp"
-#include "core/kernels/level/random.hpp"
-#include "core/kernels/level/table.hpp"
+#include "core/level/math.hpp"
+#include "core/level/random.hpp"
+#include "core/level/table.hpp"
 
 #include <cmath>
 

@@ -2,8 +2,8 @@
 /// Copies of tiles in the layouts that products read. T is what is multiplied, I what lies in
 /// memory; rows from `count` to `padded` become zeros.
 
-#include "core/kernels/level/math.hpp"
-#include "core/kernels/level/transpose.hpp"
+#include "core/level/math.hpp"
+#include "core/level/transpose.hpp"
 
 namespace mh::kernels::MH_LEVEL {
 

@@ -1,7 +1,7 @@
 /// Copies of blocks of matrices in the layout that small products read.
 
-#include "core/kernels/level/pack.hpp"
-#include "core/kernels/level/table.hpp"
+#include "core/level/pack.hpp"
+#include "core/level/table.hpp"
 
 namespace mh::kernels::MH_LEVEL {
 

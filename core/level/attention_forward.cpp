@@ -3,10 +3,10 @@
 ///
 /// Source:  arXiv:2307.08691 (the order of the loops and what is saved)
 
-#include "core/kernels/level/arena.hpp"
-#include "core/kernels/level/pack.hpp"
-#include "core/kernels/level/random.hpp"
-#include "core/kernels/level/table.hpp"
+#include "core/level/arena.hpp"
+#include "core/level/pack.hpp"
+#include "core/level/random.hpp"
+#include "core/level/table.hpp"
 
 #include <cmath>
 

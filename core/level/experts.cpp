@@ -1,8 +1,8 @@
 /// Rows to experts and back, one pass each: every row of a token is read once.
 
-#include "core/kernels/level/math.hpp"
-#include "core/kernels/level/table.hpp"
-#include "core/kernels/level/transpose.hpp"
+#include "core/level/math.hpp"
+#include "core/level/table.hpp"
+#include "core/level/transpose.hpp"
 
 #include <cstring>
 

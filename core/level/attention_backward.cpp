@@ -3,10 +3,10 @@
 ///
 /// Source:  arXiv:2307.08691, algorithm 2
 
-#include "core/kernels/level/arena.hpp"
-#include "core/kernels/level/pack.hpp"
-#include "core/kernels/level/random.hpp"
-#include "core/kernels/level/table.hpp"
+#include "core/level/arena.hpp"
+#include "core/level/pack.hpp"
+#include "core/level/random.hpp"
+#include "core/level/table.hpp"
 
 namespace mh::kernels::MH_LEVEL {
 

@@ -2,8 +2,8 @@
 /// The kernels of one instruction set, as a table of functions. Each works on a range of tasks, so
 /// that the caller deals ranges out to threads.
 
-#include "core/kernels/attention_call.hpp"
-#include "core/kernels/calls.hpp"
+#include "core/level/attention_call.hpp"
+#include "core/level/calls.hpp"
 
 #include <cstddef>
 

@@ -1,6 +1,6 @@
 /// The table of this instruction set.
 
-#include "core/kernels/level/table.hpp"
+#include "core/level/table.hpp"
 
 namespace mh::kernels::MH_LEVEL {
 

@@ -5,7 +5,7 @@
 /// its own, and includes no LibTorch header: an inline function shared with other code could end up
 /// as the copy that needs AVX512.
 
-#include "core/kernels/attention_call.hpp"
+#include "core/level/attention_call.hpp"
 
 #include <bit>
 #include <cstdint>

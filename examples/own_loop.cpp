@@ -3,7 +3,7 @@
 ///   usage: own_loop FOLDER
 
 #include <megahost/host.hpp>
-#include <megahost/loop.hpp>
+#include <megahost/training_loop.hpp>
 
 #include <ATen/TensorOperators.h>
 

@@ -2,7 +2,7 @@
 /// A small model of any architecture with a batch, for tests.
 
 #include "megahost/architecture.hpp"
-#include "megahost/loop.hpp"
+#include "megahost/training_loop.hpp"
 #include "megahost/model.hpp"
 #include "megahost/optimizer.hpp"
 

@@ -10,7 +10,7 @@ namespace mh::kernels {
 
 struct Level {
   std::string_view name; ///< "base", "avx2", "avx512", "avx512bf16"
-  const Table* table;
+  const KernelTable* table;
 };
 
 /// Those that this CPU can run, best first; the last is the plain one.
@@ -21,7 +21,7 @@ struct Level {
 [[nodiscard]] const Level& level();
 
 /// Its kernels.
-[[nodiscard]] const Table& table();
+[[nodiscard]] const KernelTable& table();
 
 /// Makes `level()` this one from now on: for tests of each.
 void use_level(const Level& level);

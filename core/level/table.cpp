@@ -16,8 +16,8 @@ AttentionKernels attention_kernels() {
 
 } // namespace
 
-const Table& table() {
-  static const Table kTable = {
+const KernelTable& table() {
+  static const KernelTable kTable = {
       .attention_bf16 = attention_kernels<Bf16, Bf16>(),
       .attention_mixed = attention_kernels<Bf16, float>(),
       .attention_fp32 = attention_kernels<float, float>(),

@@ -73,7 +73,7 @@ struct ExpertKernels {
   void (*backward)(const ExpertCall&, int64_t begin, int64_t end);
 };
 
-struct Table {
+struct KernelTable {
   AttentionKernels attention_bf16;  ///< bf16 tensors, bf16 products
   AttentionKernels attention_mixed; ///< bf16 tensors, float products: for CPUs that lack the others
   AttentionKernels attention_fp32;
@@ -100,6 +100,6 @@ void set_attention_backward(AttentionKernels& kernels);
 [[nodiscard]] const ExpertKernels& expert_kernels_bf16();
 [[nodiscard]] const ExpertKernels& expert_kernels_fp32();
 
-[[nodiscard]] const Table& table();
+[[nodiscard]] const KernelTable& table();
 
 } // namespace mh::kernels::MH_LEVEL

@@ -1,4 +1,4 @@
-#include "megahost/loop.hpp"
+#include "megahost/training_loop.hpp"
 
 #include "core/checkpoint/native.hpp"
 #include "core/step/batches.hpp"

@@ -120,7 +120,7 @@ kernels::Mask mask_of(const Tensor& q, const Tensor& k, const AttentionMask& mas
 }
 
 /// The dropout of a call. Numbers of samples stay where they are.
-kernels::DropoutCall dropout_of(const AttentionDropout& dropout, int64_t keys) {
+kernels::ScoreDropout dropout_of(const AttentionDropout& dropout, int64_t keys) {
   if (dropout.p == 0) {
     return {};
   }

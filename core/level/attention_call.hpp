@@ -32,7 +32,7 @@ struct MaskView {
 };
 
 /// Dropout of probabilities: the mask is a function of (key, sample, token, head, key's number).
-struct DropoutCall {
+struct ScoreDropout {
   float keep_scale = 1;   ///< 1 / (1 - p)
   uint32_t threshold = 0; ///< words below it are dropped; 0: no dropout
   uint64_t key = 0;
@@ -67,7 +67,7 @@ struct AttentionCall {
   float*
       lse; // [batch, heads, queries]: log sum exp of the scaled scores, -inf where nothing is seen
   MaskView mask;
-  DropoutCall dropout;
+  ScoreDropout dropout;
 
   // Backward only.
   Strided dout, dq, dk, dv;

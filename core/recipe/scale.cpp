@@ -113,14 +113,16 @@ Axis axis_of(const Value& tree, const Schema& parallel, MeshAxis axis, int64_t l
 }
 
 /// The recipe's layout on `ranks` ranks: its axes doubled in turn, none beyond what the recipe has
-/// or the small model allows; what is left over goes to data.
+/// or the small model allows; what is left over goes to data. The global batch grows to as many
+/// samples as give each data-parallel rank the same number.
 Table scaled_layout(
     const Value& tree,
     const Schema& parallel,
     int64_t ranks,
-    int64_t global,
+    int64_t& ret_global,
     const ScaleLimits& limits
 ) {
+  const int64_t global = ret_global;
   Table layout = one_rank(parallel);
   const Value* data = tree.find_path("parallel.data");
   const bool automatic = data != nullptr && data->is_string();
@@ -147,6 +149,7 @@ Table scaled_layout(
     }
   }
   axes[3].degree *= ranks % product == 0 ? ranks / product : 1;
+  ret_global = (global + axes[3].degree - 1) / axes[3].degree * axes[3].degree;
   for (const Axis& axis : axes) {
     if (!axis.name.empty()) {
       layout.set(axis.name, axis.degree);
@@ -188,7 +191,7 @@ Table scaled_layout(
     if (takes(chunks)) {
       keep(Mechanism::schedule);
     }
-    const bool divides = global / axes[3].degree % stages == 0;
+    const bool divides = ret_global / axes[3].degree % stages == 0;
     layout.set(key, divides || (takes(chunks) && !takes(1)) ? chunks : 1);
   }
   return layout;
@@ -281,8 +284,8 @@ Layer scale_recipe(
     const Value& tree, const Schema& parallel, int64_t ranks, const ScaleLimits& limits
 ) {
   const Value* name = tree.find("name");
-  const int64_t most = std::min(integer(tree, "batch.global"), limits.global_batch);
-  const int64_t global = (most + ranks - 1) / ranks * ranks; // a sample for each
+  int64_t global = std::min(integer(tree, "batch.global"), limits.global_batch);
+  Table layout = scaled_layout(tree, parallel, ranks, global, limits);
   const int64_t micro =
       ranks > 1 ? 1 : std::gcd(global, std::min<int64_t>(4, integer(tree, "batch.micro") * 4));
   Table train{
@@ -313,7 +316,7 @@ Layer scale_recipe(
   Value layer = Table{
       {"name", (name && name->is_string() ? name->as_string() : "recipe") + "-scaled"},
       {"model", scale_model(tree, limits)},
-      {"parallel", scaled_layout(tree, parallel, ranks, global, limits)},
+      {"parallel", std::move(layout)},
       {"precision", "auto"},
       {"batch", std::move(batch)},
       {"data", Table{{"use", "mock"}}},

@@ -222,6 +222,22 @@ TEST_CASE("--scale gives each rank a sample, also of a recipe that has fewer") {
   }
 }
 
+TEST_CASE("--scale trains on as many samples on any number of ranks, where that is enough for all"
+) {
+  const mh::test::Folder folder;
+  const auto file = folder.write(
+      "a.toml", "data.use = \"mock\"\nmodel.heads = 8\nbatch.global = 4\n[parallel]\ntensor = 8\n"
+  );
+  for (const int64_t ranks : {1, 2, 8}) {
+    mh::LoadOptions options = mh::test::options();
+    options.layers = {mh::scale_recipe(
+        mh::test::resolve_file(file).recipe.tree, mh::test::Plugins().section("parallel"), ranks
+    )};
+    const mh::Facts facts{.bf16 = false, .world = ranks};
+    CHECK(mh::test::resolve_file(file, options, facts).recipe.batch.global == 4);
+  }
+}
+
 TEST_CASE("--scale keeps the axes of a layout as far as the ranks go") {
   const mh::test::Folder folder;
   const auto scaled = [&](const std::string& preset, int64_t ranks) {

@@ -1,0 +1,33 @@
+#pragma once
+/// Memory of the pretended GPUs and pinned memory of the host.
+///
+/// Device memory is address space that nobody may touch: a host function that follows a device's
+/// pointer is stopped by a signal, and a tensor of any size costs nothing. What is copied from it
+/// is therefore zero, except for numbers that a test plants: EMPTY_CUDA_PLANT="8,16,24;3,5" answers
+/// each copy of 3 int64 (24 bytes) with the first list, each of 2 with the second.
+
+#include <cstddef>
+
+namespace empty {
+
+enum class Memory { device, pinned, pageable };
+
+/// New memory; counts the peak. Null if the device has no room left.
+void* take(size_t bytes, Memory kind, int device);
+
+void drop(void* start);
+
+/// Memory of somebody else that is pinned now, or no longer.
+void pin(void* start, size_t bytes);
+void unpin(void* start);
+
+/// What memory an address belongs to, and of which device.
+Memory kind_of(const void* address, int* device = nullptr);
+
+/// Bytes of a device that are free.
+size_t free_bytes(int device);
+
+/// What a copy from a device brings.
+void fetch(void* to, size_t bytes);
+
+} // namespace empty

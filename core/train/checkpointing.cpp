@@ -98,8 +98,7 @@ void require_all_used(const Progress& saved, const std::vector<std::string>& unu
 }
 
 std::unique_ptr<CheckpointFormat> checkpoint_format(const Recipe& recipe, Host& host) {
-  const auto& [use, options] = static_cast<const PluginSection&>(recipe.checkpoint);
-  return host.make<CheckpointFormat>(use, options, {.storage = host.storage()});
+  return host.make<CheckpointFormat>(recipe.checkpoint, {.storage = host.storage()});
 }
 
 void require_checkpoint(const CheckpointFormat& format, const std::filesystem::path& run) {

@@ -5,7 +5,6 @@
 #include "core/mesh/agree.hpp"
 #include "core/mesh/threads.hpp"
 #include "core/step/batches.hpp"
-#include "core/step/gradients.hpp"
 #include "core/step/stages.hpp"
 #include "core/step/weights.hpp"
 #include "core/train/checkpointing.hpp"
@@ -100,7 +99,7 @@ public:
                                              : chunks_of(parse_layout(layout.chunks).value(), {})}
         )
       , gradients_(model_.parameters(), mesh, {.zero = layout.zero, .unit = layout.unit})
-      , weights_(model_.parameters(), gradients_.owned(), optimizer_) {}
+      , weights_(gradients_, optimizer_) {}
 
   void save(const std::filesystem::path& run, const Progress& progress) {
     for (const auto& stored : weights_.stored()) {

@@ -1,7 +1,7 @@
 // Gradients over ranks: buckets, and parts that `zero` deals out, against plain sums of whole
 // leaves.
 
-#include "core/step/gradients.hpp"
+#include "megahost/gradients.hpp"
 
 #include "core/kernels/counting_allocator.hpp"
 #include "core/mesh/silent.hpp"
@@ -124,14 +124,15 @@ Result plain() {
   const Mesh mesh;
   const Rules rules = rules_of(false);
   Model model = make_model(mesh, rules);
-  model.parameters().allocate_gradients();
+  Gradients gradients(model.parameters(), mesh);
   for (int64_t m = 0; m < kMicrobatches; ++m) {
     pass(mesh, rules, model, m);
   }
-  result.squared_norm = model.parameters().squared_gradient_norm(mesh).item().toDouble();
   for (const auto& parameter : model.parameters().all()) {
     for (const auto& piece : parameter.pieces) {
-      collect(result, piece, parameter.view(parameter.main_grad, piece));
+      const at::Tensor gradient = parameter.view(parameter.main_grad, piece);
+      result.squared_norm += gradient.square().sum().item().toDouble();
+      collect(result, piece, gradient);
     }
   }
   return result;

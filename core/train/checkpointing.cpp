@@ -1,6 +1,7 @@
 #include "core/train/checkpointing.hpp"
 
 #include "core/checkpoint/format.hpp"
+#include "core/checkpoint/shared_read.hpp"
 #include "core/formats/json.hpp"
 #include "core/nn/plugin_call.hpp"
 
@@ -174,7 +175,7 @@ std::optional<Progress> load_checkpoint(
               return std::string();
             });
           },
-      .load = [&] { in_plugin(format, "read", [&] { saved->read(wanted); }); }};
+      .load = [&] { in_plugin(format, "read", [&] { read_together(*saved, wanted, ranks); }); }};
   const auto steps = in_plugin(format, "steps", [&] { return format.steps(run); });
   if (!load_newest(
           format.place(run), steps.value_or(std::vector<int64_t>()), attempt, noted_in(notes), ranks

@@ -84,12 +84,12 @@ public:
 
   [[nodiscard]] friend Number operator*(T factor, Number number) { return number *= factor; }
 
-  [[nodiscard]] MH_API friend Number operator*(const Number& a, const Number& b);
-
 private:
   double value_ = 0; ///< where there is no tensor
   at::Tensor tensor_;
   double factor_ = 1; ///< of the tensor
 };
+
+[[nodiscard]] MH_API Number operator*(const Number& a, const Number& b);
 
 } // namespace mh

@@ -4,13 +4,14 @@ requires is opened once. The files that the program checks before it loads anyth
 and never by the ranks."""
 
 import ctypes
+import json
 import os
 import struct
 import subprocess
 import sys
 import tempfile
 
-IN_OPEN = 0x20
+IN_OPEN, IN_CLOSE = 0x20, 0x10  # like events that follow one another would become one
 MODULE = """
 return { layers = 1, hidden = 16, heads = 2, seq_length = 16, vocab = 64 }
 """
@@ -31,7 +32,7 @@ class Opens:
     def __init__(self, folder):
         self.libc = ctypes.CDLL(None, use_errno=True)
         self.fd = self.libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        assert self.fd >= 0 and self.libc.inotify_add_watch(self.fd, folder.encode(), IN_OPEN) >= 0
+        assert self.fd >= 0 and self.libc.inotify_add_watch(self.fd, folder.encode(), IN_OPEN | IN_CLOSE) >= 0
 
     def take(self):
         counts = {}
@@ -41,9 +42,9 @@ class Opens:
             return counts
         at = 0
         while at < len(events):
-            _, _, _, length = struct.unpack_from("iIII", events, at)
+            _, mask, _, length = struct.unpack_from("iIII", events, at)
             name = events[at + 16:at + 16 + length].rstrip(b"\0").decode()
-            counts[name] = counts.get(name, 0) + 1
+            counts[name] = counts.get(name, 0) + (1 if mask & IN_OPEN else 0)
             at += 16 + length
         return counts
 
@@ -71,8 +72,8 @@ def main():
         command("run", recipe, "--run-dir", "one")
         command("run", recipe, "--run-dir", "two", "--nproc", "2", "--set", "parallel.data=2")
         command("run", recipe, "--run-dir", "two", "--nproc", "2", "--set", "parallel.data=2", "--resume", "--set", "train.iters=3")
-        command("run", recipe, "--run-dir", "scaled", "--scale", "--set", "parallel.tensor=2")
-        command("eval", recipe, "--weights", "one", "--nproc", "2", "--iters", "1")
+        command("run", recipe, "--run-dir", "scaled", "--scale")
+        command("eval", recipe, "--weights", "one", "--nproc", "2", "--set", "train.eval_iters=1")
         command("plan", recipe)
         command("plan", recipe, "--set", "model.layers=60", "--set", "model.hidden=8192", "--on", "h100")  # with changes
         command("check", recipe, "--layouts", "tensor=2", "--processes")
@@ -80,7 +81,6 @@ def main():
         # The learning rate of a run on two ranks, and of what it saved, is a third to the last bit.
         for run in ("one", "two"):
             with open(os.path.join(folder, run, "metrics.jsonl")) as file:
-                import json
                 steps = [json.loads(line) for line in file]
             rates = {step["lr"] for step in steps if "lr" in step}
             assert rates == {1 / 3}, rates

@@ -29,6 +29,15 @@ const CheckpointTensor* CheckpointReader::find(std::string_view name) const {
   return at != all.end() && at->name == name ? &*at : nullptr;
 }
 
+std::vector<StoredBox> CheckpointReader::boxes() const {
+  std::vector<StoredBox> boxes;
+  for (size_t i = 0; i < tensors().size(); ++i) {
+    const auto& shape = tensors()[i].shape;
+    boxes.push_back({i, std::vector<int64_t>(shape.size()), shape, i});
+  }
+  return boxes;
+}
+
 void CheckpointFormat::write(const Path& folder, const CheckpointContents&, const Ranks&) const {
   throw Error(
       folder.string() + " cannot be written as a " + about() + ": the format is only read",

@@ -6,7 +6,6 @@
 #include "core/commands/run_output.hpp"
 #include "core/mesh/layout.hpp"
 #include "core/mesh/rank_reports.hpp"
-#include "core/mesh/spawn.hpp"
 #include "core/options/place.hpp"
 #include "core/plan/stage_record.hpp"
 #include "core/recipe/changes.hpp"
@@ -141,7 +140,7 @@ int command_run(const Invocation& invocation, Host& host) {
     require_folders(invocation, recipe, host);
   }
   if (!place && world > 1) {
-    return run_as_ranks(world, recipe.comm.hang_after);
+    return run_as_ranks(world, recipe.comm.hang_after, file, read.files);
   }
   const auto processes = meet_ranks(place, recipe, host);
   check_allowed(invocation.all("--allow-change"), read.resolved.schemas);

@@ -88,11 +88,9 @@ Drawn draw(const Recipe& recipe, Host& host) {
         "this recipe has one pipeline stage, which never waits", "try --stages 4 --microbatches 8"
     );
   }
-  const auto tokenizer = host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
+  const auto tokenizer = host.make<Tokenizer>(recipe.tokenizer);
   const auto architecture = host.make<Architecture>(
-      recipe.model.use,
-      recipe.model.options,
-      {.vocab = tokenizer->vocab(), .seq_length = recipe.model.seq_length}
+      recipe.model, {.vocab = tokenizer->vocab(), .seq_length = recipe.model.seq_length}
   );
   const auto blocks = block_costs(*architecture, recipe.model.seq_length);
   Drawn drawn;

@@ -205,7 +205,8 @@ void instructions_complete(const Case& c) {
         .stages = stages, .virtual_stages = chunks, .microbatches = microbatches};
     std::unique_ptr<PipelineSchedule> schedule;
     try {
-      schedule.reset(static_cast<PipelineSchedule*>(c.entry->make(options_of(c), &args)));
+      const Value options = Registry::checked(*c.entry, options_of(c));
+      schedule.reset(static_cast<PipelineSchedule*>(c.entry->make(options, &args)));
     } catch (const Error&) { // some schedules are for some layouts
       continue;
     }

@@ -141,7 +141,7 @@ public:
     const auto optimizer = host.make<Optimizer>(spec.name, spec.options, spec.args);
     WeightOptions of_mesh = spec.weights;
     of_mesh.mesh = &session_.mesh;
-    Weights weights(parameters(), gradients.owned(), *optimizer, of_mesh);
+    Weights weights(gradients, *optimizer, of_mesh);
     Passes passes = session_.passes();
     passes.checking = options_.checking;
     for (int64_t step = 0; step < std::max<int64_t>(1, options_.steps); ++step) {

@@ -39,6 +39,7 @@ struct SmallModel {
   Rules rules;
   Batch batch;
   std::unique_ptr<Model> model;
+  std::unique_ptr<Gradients> gradients;
   std::unique_ptr<StepContext> context; ///< what is recomputed in backward reads it again
 };
 

@@ -279,7 +279,7 @@ void check_resume(
     }
   };
   SmallModel model(one, {.seed = 1}), loaded(other, {.seed = 2});
-  TrainedWeights weights(*model.model, first), resumed(*loaded.model, second);
+  TrainedWeights weights(*model.gradients, first), resumed(*loaded.gradients, second);
   train(model, weights, 1);
   weights.save(folder.path / "whole", 2);
   resumed.load(folder.path / "whole");

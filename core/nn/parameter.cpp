@@ -1,15 +1,11 @@
 #include "megahost/parameter.hpp"
 
-#include "core/nn/gradient_sums.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <map>
 #include <memory>
 #include <utility>
 
@@ -32,7 +28,7 @@ void Parameter::add_gradient(const std::function<void(const at::Tensor&)>& add) 
   if (listener != nullptr) {
     listener->before(*this);
   }
-  MH_ASSERT(main_grad.defined(), "backward before ParameterStore::allocate_gradients");
+  MH_ASSERT(main_grad.defined(), "a backward pass before there are Gradients");
   add(main_grad);
   if (listener != nullptr) {
     listener->added(*this);
@@ -75,27 +71,6 @@ int64_t ParameterStore::global_elements() const {
     }
   }
   return total;
-}
-
-void ParameterStore::allocate_gradients() {
-  MH_ASSERT(!gradients_.defined(), "gradients are allocated once");
-  int64_t total = 0;
-  for (const auto& parameter : parameters_) {
-    total += parameter.value.requires_grad() ? parameter.value.numel() : 0;
-  }
-  if (parameters_.empty()) {
-    return;
-  }
-  const auto& first = parameters_.front().value;
-  const auto dtype = first.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  gradients_ = at::zeros({total}, first.options().dtype(dtype).requires_grad(false));
-  int64_t begin = 0;
-  for (auto& parameter : parameters_) {
-    if (parameter.value.requires_grad()) { // else it is frozen
-      place_gradient(parameter, gradients_, begin);
-      begin += parameter.value.numel();
-    }
-  }
 }
 
 void ParameterStore::place_gradient(Parameter& parameter, const at::Tensor& flat, int64_t begin) {
@@ -146,97 +121,6 @@ void ParameterStore::listen(ParameterListener* listener) {
         parameter.value, listener == nullptr ? nullptr : std::make_unique<Accumulated>(parameter)
     );
   }
-}
-
-namespace {
-
-/// Adds a tensor up over some members of a group. The first of them does, so all get the same bits.
-void sum_over(const Group& group, const std::vector<int64_t>& members, const at::Tensor& tensor) {
-  const int64_t first = members.front();
-  if (group.index() != first) {
-    Pending sent = group.send(tensor, first);
-    (void)sent.wait();
-    group.receive(tensor, first).wait();
-    return;
-  }
-  std::vector<Pending> parts;
-  for (size_t i = 1; i < members.size(); ++i) {
-    parts.push_back(group.receive(at::empty_like(tensor), members[i]));
-  }
-  for (auto& part : parts) {
-    tensor.add_(part.wait());
-  }
-  std::vector<Pending> sums;
-  for (size_t i = 1; i < members.size(); ++i) {
-    sums.push_back(group.send(tensor, members[i]));
-  }
-  for (auto& sum : sums) {
-    (void)sum.wait();
-  }
-}
-
-/// Calls `change` with a contiguous copy of a part of a tensor, or with itself.
-template <class Change>
-void contiguously(const at::Tensor& view, const Change& change) {
-  const at::Tensor whole = view.contiguous();
-  change(whole);
-  if (!whole.is_same(view)) {
-    view.copy_(whole);
-  }
-}
-
-} // namespace
-
-void sum_gradient(Parameter& parameter, const Piece& piece, const Group& group) {
-  contiguously(parameter.view(parameter.main_grad, piece), [&](const at::Tensor& gradient) {
-    group.all_reduce(gradient);
-  });
-}
-
-void ParameterStore::reduce_gradients(const Mesh& mesh) {
-  for (auto& parameter : parameters_) {
-    for (const auto& piece : parameter.pieces) {
-      if (piece.frozen) {
-        continue;
-      }
-      for (const auto& sum : piece.sums) {
-        sum_gradient(parameter, piece, mesh.group(sum.axis, sum.inner));
-      }
-    }
-  }
-  sum_over_stages(*this, mesh);
-}
-
-void sum_over_stages(ParameterStore& store, const Mesh& mesh) {
-  std::map<std::string, std::pair<Parameter*, const Piece*>> shared; // in one order on all stages
-  for (auto& parameter : store.all()) {
-    for (const auto& piece : parameter.pieces) {
-      if (!piece.stages.empty()) {
-        shared[piece.name] = {&parameter, &piece};
-      }
-    }
-  }
-  for (const auto& [name, found] : shared) {
-    const auto& [parameter, piece] = found;
-    contiguously(parameter->view(parameter->main_grad, *piece), [&](const at::Tensor& gradient) {
-      sum_over(mesh.group(MeshAxis::pp), piece->stages, gradient);
-    });
-  }
-}
-
-at::Tensor ParameterStore::squared_gradient_norm(const Mesh& mesh) const {
-  MH_ASSERT(gradients_.defined(), "there are no gradients yet");
-  at::Tensor total = at::zeros({}, gradients_.options());
-  for (const auto& parameter : parameters_) {
-    for (const auto& piece : parameter.pieces) {
-      if (!piece.frozen) {
-        const at::Tensor norm = parameter.view(parameter.main_grad, piece).norm();
-        total.add_(norm * norm, 1.0 / static_cast<double>(piece.copies));
-      }
-    }
-  }
-  mesh.all().all_reduce(total);
-  return total;
 }
 
 } // namespace mh

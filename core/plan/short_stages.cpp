@@ -121,8 +121,7 @@ bool PlannedSteps::alike(const Recipe& recipe) const {
   constexpr int64_t kTried = 8;
   bool measures = false; // the stage as it is
   const auto policy = host_.make<RecomputePolicy>(
-      recipe.recompute.use,
-      recipe.recompute.options,
+      recipe.recompute,
       {.layers = kTried,
        .peak_memory =
            [&](const std::vector<Keep>&) {

@@ -70,10 +70,7 @@ public:
     record_.gradients = session_->gradients->bytes();
     record_.parameters = recorder_.memory().used() - record_.gradients;
     weights_ = std::make_unique<Weights>(
-        session_->model->parameters(),
-        session_->gradients->owned(),
-        *session_->optimizer,
-        weight_options(target.recipe, mesh_)
+        *session_->gradients, *session_->optimizer, weight_options(target.recipe, mesh_)
     );
     record_.state = recorder_.memory().used() - record_.parameters - record_.gradients;
     step.model_flops = session_->flops_per_sample();
@@ -284,9 +281,8 @@ keep_of(const PlanTarget& target, const RecordedStep& step, int64_t stage, const
   const auto& recompute = target.recipe.recompute;
   const int64_t layers =
       step.layout.empty() ? step.layers : stage_layers(step.layout, step.args, stage);
-  const auto policy = target.host.make<RecomputePolicy>(
-      recompute.use, recompute.options, {.layers = layers, .peak_memory = peak}
-  );
+  const auto policy =
+      target.host.make<RecomputePolicy>(recompute, {.layers = layers, .peak_memory = peak});
   return kept_by(*policy, layers);
 }
 
@@ -383,11 +379,9 @@ planned_step(const PlanTarget& target, const std::vector<double>& costs, int64_t
 }
 
 std::vector<double> block_costs(const Recipe& recipe, Host& host) {
-  const auto tokenizer = host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
+  const auto tokenizer = host.make<Tokenizer>(recipe.tokenizer);
   const auto architecture = host.make<Architecture>(
-      recipe.model.use,
-      recipe.model.options,
-      {.vocab = tokenizer->vocab(), .seq_length = recipe.model.seq_length}
+      recipe.model, {.vocab = tokenizer->vocab(), .seq_length = recipe.model.seq_length}
   );
   return block_costs(*architecture, recipe.model.seq_length);
 }

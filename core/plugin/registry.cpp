@@ -117,6 +117,10 @@ const Registry::Entry& Registry::named(Kind kind, std::string_view name) const {
   );
 }
 
+Value Registry::checked(const Entry& entry, const Value& options) {
+  return complete_or_throw(entry.schema, options, std::string(info(entry.kind).section));
+}
+
 void* Registry::make_any(const Entry& entry, const Value& options, const void* args) {
   const std::string kind_name(info(entry.kind).name);
   const std::string offer = kind_name + " " + entry.full_name();

@@ -218,17 +218,20 @@ private:
       } else if (!(name == field.default_value)) {
         no_such_name(*field.names, path, name);
       }
-      if (entry != nullptr && value->is_table()) {
+      if (entry != nullptr) {
         Field use;
         use.name = "use";
         use.doc = field.doc;
         use.type = FieldType::string;
         use.default_value = name;
         Schema whole = with_plugin(Schema{{use}, {}}, entry->schema);
-        const Origin origin = value->origin;
-        *value = complete(whole, *value, path, problems_, known_);
-        value->origin = origin;
-        schemas_[path] = std::move(whole);
+        Value given = value->is_table() ? *value : Value(Table{{"use", name}});
+        given.origin = value->origin;
+        Value all = complete(whole, given, path, problems_, known_);
+        if (value->is_table()) {
+          *value = std::move(all);
+          schemas_[path] = std::move(whole);
+        }
       }
     }
   }
@@ -341,7 +344,7 @@ private:
         core.set(field.name, *value);
       }
     }
-    return fields.read(core, section);
+    return fields.read_complete(core);
   }
 
   PluginSection plugin_section_of(const std::string& name) const {

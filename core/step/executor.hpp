@@ -2,10 +2,10 @@
 /// Runs a pipeline stage's instructions over the microbatches of a step: any schedule's, those of a
 /// single stage too.
 
-#include "core/step/gradients.hpp"
 #include "core/step/losses.hpp"
 #include "core/step/nan_watch.hpp"
 #include "megahost/context.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/mesh.hpp"
 #include "megahost/model.hpp"
 #include "megahost/pipeline_schedule.hpp"

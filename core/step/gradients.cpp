@@ -1,8 +1,10 @@
-#include "core/step/gradients.hpp"
+#include "megahost/gradients.hpp"
 
 #include "core/nn/conserved.hpp"
 #include "core/nn/deferred_values.hpp"
-#include "core/nn/gradient_sums.hpp"
+#include "core/step/buckets.hpp"
+#include "core/step/gradient_sums.hpp"
+#include "core/step/shared_values.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -37,8 +39,9 @@ Gradients::Gradients(ParameterStore& store, const Mesh& mesh, const GradientOpti
     : mesh_(mesh)
     , options_(options)
     , store_(store)
-    , buckets_(make_buckets(store, mesh, options)) {
-  values_.trace = [this](const std::string& event) {
+    , buckets_(make_buckets(store, mesh, options))
+    , values_(std::make_unique<SharedValues>()) {
+  values_->trace = [this](const std::string& event) {
     if (trace) {
       trace(event);
     }
@@ -47,10 +50,10 @@ Gradients::Gradients(ParameterStore& store, const Mesh& mesh, const GradientOpti
   for (const auto& bucket : buckets_) {
     total += bucket->length;
   }
-  MH_ASSERT(!buckets_.empty(), "a rank without parameters has no gradients");
-  const auto& first = buckets_.front()->leaves.front().parameter->value;
-  const auto dtype = first.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  flat_ = first.options().dtype(dtype).requires_grad(false);
+  const auto first =
+      store.all().empty() ? at::TensorOptions(at::kFloat) : store.all().front().value.options();
+  const bool wide = first.dtype() == at::kDouble;
+  flat_ = first.dtype(wide ? at::kDouble : at::kFloat).requires_grad(false);
   if (options_.zero < 2) {
     gradients_ = at::zeros({total}, flat_);
   }
@@ -65,7 +68,7 @@ Gradients::Gradients(ParameterStore& store, const Mesh& mesh, const GradientOpti
       allocate(*bucket);
     }
   }
-  values_.take(buckets_, options_);
+  values_->take(buckets_, options_);
   if (options_.deferred != nullptr) { // values that no other rank shares
     options_.deferred->make_rest(store);
   }
@@ -95,6 +98,7 @@ void Gradients::allocate(Bucket& bucket) const {
 
 void Gradients::begin(int64_t microbatches) {
   microbatches_ = microbatches;
+  finished_ = false;
   next_ = 0;
   for (auto& bucket : buckets_) {
     bucket->reset();
@@ -110,8 +114,16 @@ void Gradients::clear() {
   }
 }
 
+void Gradients::share_parameters() {
+  values_->send();
+}
+
+void Gradients::wait_for_all() {
+  values_->wait_for_all();
+}
+
 bool Gradients::needed(const std::vector<Parameter*>& parameters) {
-  return values_.needed(parameters);
+  return values_->needed(parameters);
 }
 
 void Gradients::before(Parameter& parameter) {
@@ -142,8 +154,11 @@ void Gradients::backward_done() {
 }
 
 void Gradients::finish() {
+  if (std::exchange(finished_, true)) {
+    return;
+  }
   sum_up(options_.zero >= 2 ? first_late_ : 0, buckets_.size());
-  values_.settle(); // the update follows
+  values_->settle(); // the update follows
 }
 
 void Gradients::sum_up(size_t begin, size_t end) {
@@ -302,7 +317,7 @@ int64_t Gradients::bytes() const {
 }
 
 int64_t Gradients::value_bytes() const {
-  int64_t bytes = values_.bytes();
+  int64_t bytes = values_->bytes();
   for (const auto& parameter : store_.all()) {
     const auto found = bucket_of_.find(&parameter);
     const bool shared = found != bucket_of_.end() && found->second->deal != nullptr;

@@ -1,6 +1,7 @@
 #include "core/train/checkpointing.hpp"
 
 #include "core/checkpoint/format.hpp"
+#include "core/checkpoint/shared_read.hpp"
 #include "core/formats/json.hpp"
 #include "core/nn/plugin_call.hpp"
 
@@ -98,8 +99,7 @@ void require_all_used(const Progress& saved, const std::vector<std::string>& unu
 }
 
 std::unique_ptr<CheckpointFormat> checkpoint_format(const Recipe& recipe, Host& host) {
-  const auto& [use, options] = static_cast<const PluginSection&>(recipe.checkpoint);
-  return host.make<CheckpointFormat>(use, options, {.storage = host.storage()});
+  return host.make<CheckpointFormat>(recipe.checkpoint, {.storage = host.storage()});
 }
 
 void require_checkpoint(const CheckpointFormat& format, const std::filesystem::path& run) {
@@ -175,7 +175,7 @@ std::optional<Progress> load_checkpoint(
               return std::string();
             });
           },
-      .load = [&] { in_plugin(format, "read", [&] { saved->read(wanted); }); }};
+      .load = [&] { in_plugin(format, "read", [&] { read_together(*saved, wanted, ranks); }); }};
   const auto steps = in_plugin(format, "steps", [&] { return format.steps(run); });
   if (!load_newest(
           format.place(run), steps.value_or(std::vector<int64_t>()), attempt, noted_in(notes), ranks

@@ -75,7 +75,7 @@ Rules make_rules(const Recipe& recipe, Host& host, const MeshShape& shape) {
   for (const auto& name : recipe.parallel.strategies) {
     const auto& entry = host.require(Kind::strategy, name);
     const auto strategy =
-        host.make<Strategy>(name, strategy_options(recipe, entry), {.shape = shape});
+        host.make<Strategy>(PluginSection{name, strategy_options(recipe, entry)}, {.shape = shape});
     in_plugin(*strategy, "rules", [&] { strategy->rules(rules); });
   }
   check_axes_used(recipe, rules, shape);
@@ -159,9 +159,7 @@ void check_batch(const Recipe& recipe, const MeshShape& shape) {
 std::unique_ptr<Optimizer> make_optimizer(const Recipe::Optimizer& recipe, Host& host) {
   const auto dtype = recipe.state_dtype == "bf16" ? at::kBFloat16 : at::kFloat;
   auto optimizer = host.make<Optimizer>(
-      recipe.use,
-      recipe.options,
-      {.state_dtype = dtype, .stochastic_rounding = recipe.stochastic_rounding}
+      recipe, {.state_dtype = dtype, .stochastic_rounding = recipe.stochastic_rounding}
   );
   if (recipe.stochastic_rounding && !optimizer->rounds_stochastically()) {
     throw Error(
@@ -244,19 +242,13 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
     s.place = at::kMeta;
     s.target = *options.planned_for;
   } else {
-    s.device = host.make<Device>(
-        recipe.device.use, recipe.device.options, {.local_rank = world.local_rank}
-    );
+    s.device = host.make<Device>(recipe.device, {.local_rank = world.local_rank});
     s.place = s.device->device();
     s.target = s.place.type();
   }
-  s.tokenizer = std::make_unique<NamedTokenizer>(
-      host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options)
-  );
+  s.tokenizer = std::make_unique<NamedTokenizer>(host.make<Tokenizer>(recipe.tokenizer));
   s.architecture = host.make<Architecture>(
-      recipe.model.use,
-      recipe.model.options,
-      {.vocab = s.tokenizer->vocab(), .seq_length = recipe.model.seq_length}
+      recipe.model, {.vocab = s.tokenizer->vocab(), .seq_length = recipe.model.seq_length}
   );
   check_sequences(*s.architecture, s.rules, shape);
   if (shape.pp > 1) {
@@ -287,11 +279,11 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
     const auto& data = recipe.data;
     s.arrays = declared_arrays(host.require(Kind::corpus, data.use), data.options, args);
     if (!options.planned_for) {
-      s.corpus = host.make<Corpus>(data.use, data.options, args);
+      s.corpus = host.make<Corpus>(data, args);
     }
   }
   s.optimizer = make_optimizer(recipe.optimizer, host);
-  s.schedule = std::make_unique<Schedule>(Schedule::terms(recipe), host);
+  s.schedule = std::make_unique<Schedule>(schedule_terms(recipe), host);
   const Builder::Args build = builder_args(s, options);
   s.peak_memory = peak_memory(s, options.step_peak);
   if (options.keep) {
@@ -304,7 +296,7 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
         return s.peak_memory(keep);
       };
     }
-    s.recompute = host.make<RecomputePolicy>(recipe.recompute.use, recipe.recompute.options, args);
+    s.recompute = host.make<RecomputePolicy>(recipe.recompute, args);
   }
   const auto make_model = [&] {
     return std::make_unique<Model>(*s.architecture, build, s.recompute.get());

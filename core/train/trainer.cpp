@@ -62,10 +62,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   });
   session.allocate_gradients();
   weights_ = std::make_unique<Weights>(
-      session.model->parameters(),
-      session.gradients->owned(),
-      *session.optimizer,
-      weight_options(recipe, session.mesh)
+      *session.gradients, *session.optimizer, weight_options(recipe, session.mesh)
   );
   progress_.seed = recipe.train.seed;
   progress_.threads = at::get_num_threads();

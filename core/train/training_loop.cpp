@@ -18,34 +18,25 @@ Batch load_batch(
 }
 
 struct TrainedWeights::Held {
-  ParameterStore& store;
+  Gradients& gradients;
   const Optimizer& optimizer;
   Weights weights;
 };
 
-namespace {
-
-ParameterStore& with_gradients(ParameterStore& store) {
-  if (!store.gradients().defined()) {
-    store.allocate_gradients();
-  }
-  return store;
-}
-
-} // namespace
-
-TrainedWeights::TrainedWeights(Model& model, const Optimizer& optimizer, double weight_decay)
+TrainedWeights::TrainedWeights(
+    Gradients& gradients, const Optimizer& optimizer, double weight_decay
+)
     : held_(new Held{
-          model.parameters(),
-          optimizer,
-          Weights(with_gradients(model.parameters()), optimizer, {.weight_decay = weight_decay})}) {
-}
+          gradients, optimizer, Weights(gradients, optimizer, {.weight_decay = weight_decay})}) {}
 
 TrainedWeights::~TrainedWeights() = default;
 TrainedWeights::TrainedWeights(TrainedWeights&&) noexcept = default;
 
 void TrainedWeights::update(const Update& update) {
+  held_->gradients.finish();
   held_->weights.update(held_->optimizer, update);
+  held_->gradients.share_parameters();
+  held_->gradients.begin(/*microbatches=*/1);
 }
 
 // What the disk complains about although the checkpoint is whole (an old one that cannot be

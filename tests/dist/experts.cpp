@@ -5,6 +5,7 @@
 #include "megahost/builder.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/context.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/model.hpp"
 #include "megahost/nn/linear.hpp"
 #include "megahost/random.hpp"
@@ -141,7 +142,7 @@ Gradients run(const MeshShape& shape, bool sequence) {
          .microbatch = kBatch}
     );
     const Mixture mixture(builder);
-    store.allocate_gradients();
+    Gradients gradients(store, mesh);
     const Placement placed = builder.place(kEmbedAxis);
     const at::Tensor x = random("x", placed, mesh).requires_grad_();
     const Batch batch{
@@ -153,9 +154,9 @@ Gradients run(const MeshShape& shape, bool sequence) {
     context.checking = true;
     const at::Tensor y = mixture.forward(x, context);
     backward((y * random("target", placed, mesh)).sum());
-    store.reduce_gradients(mesh);
+    gradients.finish();
     check_parameters(store, mesh);
-    const double squared = store.squared_gradient_norm(mesh).item().toDouble();
+    const double squared = gradients.squared_norm().item().toDouble();
 
     const std::scoped_lock lock(mutex);
     result["squared norm"] = at::full({}, squared, at::kDouble);

@@ -2,6 +2,7 @@
 // rank.
 
 #include "core/mesh/threads.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/model.hpp"
 #include "tests/dist/whole.hpp"
 
@@ -44,7 +45,7 @@ Whole run(
          .fp8 = fp8},
         recompute ? &full : nullptr
     );
-    model.parameters().allocate_gradients();
+    Gradients gradients(model.parameters(), mesh);
     const auto& dp = mesh.group(MeshAxis::dp);
     const Batch batch = batch_of(dp, kSeq, kBatch);
     constexpr double kCount = kSeq * kBatch - 1; // one token is masked
@@ -64,8 +65,8 @@ Whole run(
       backward(loss);
       model.end_step(mesh);
     }
-    model.parameters().reduce_gradients(mesh);
-    const double norm = model.parameters().squared_gradient_norm(mesh).item().toDouble();
+    gradients.finish();
+    const double norm = gradients.squared_norm().item().toDouble();
     at::Tensor total = loss.detach().clone();
     dp.all_reduce(total);
     const std::scoped_lock lock(mutex);
@@ -113,7 +114,8 @@ TEST_CASE("llama: every layout matches the single-rank result") {
   }
 }
 
-TEST_CASE("gpt with dropout, biases and a tied output: every layout matches the single-rank result") {
+TEST_CASE("gpt with dropout, biases and a tied output: every layout matches the single-rank result"
+) {
   const Whole one = run({}, false, gpt(), false);
   SUBCASE("data 4") {
     compare(one, run({.dp = 4}, false, gpt(), false));

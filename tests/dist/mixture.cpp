@@ -3,6 +3,7 @@
 #include "core/conformance/layout_trial.hpp"
 #include "core/mesh/threads.hpp"
 #include "megahost/error.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/nn/experts.hpp"
 #include "megahost/strategy.hpp"
 #include "tests/dist/small_recipe.hpp"
@@ -206,7 +207,7 @@ Lopsided all_to_one(const Mesh& mesh, const Rules& rules, const at::Tensor& x) {
       builder,
       {.embed = {axis::embed, x.size(1)}, .experts = 8, .hidden = 10, .std = 0.5, .out_std = 0.5}
   );
-  store.allocate_gradients();
+  Gradients gradients(store, mesh);
   const Batch batch{.arrays = {}, .samples = {0}, .seq = 6, .batch = 4};
   StepContext context(mesh, rules, batch);
   const Routing routing{

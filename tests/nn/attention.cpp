@@ -3,6 +3,7 @@
 #include "megahost/nn/attention.hpp"
 
 #include "megahost/error.hpp"
+#include "megahost/gradients.hpp"
 #include "tests/nn/bench.hpp"
 #include "tests/nn/gradient.hpp"
 
@@ -194,7 +195,7 @@ TEST_CASE("cross attention: the layer, its gradients and its FLOPs") {
   const CrossAttention layer(bench.builder, spec, "other");
   CHECK(bench.builder.flops.attention == 4 * 2 * 3 * (5 * 3));
   CHECK(bench.builder.flops.gemms == 2 * 6 * (5 * 6 + 3 * (3 + 3) + 5 * 6));
-  bench.store.allocate_gradients();
+  Gradients gradients(bench.store, bench.mesh);
   const at::Tensor memory = filled({3, 2, 6}, "memory");
   test::hold_against(
       bench,
@@ -294,7 +295,7 @@ TEST_CASE("relative bias: T5's buckets, and a table's gradient") {
        .relative_bias = spec}
   );
   CHECK(bench.builder.flops.attention == 4 * 2 * 3 * (5 * 5)); // a bidirectional layer's own pairs
-  bench.store.allocate_gradients();
+  Gradients gradients(bench.store, bench.mesh);
   const at::Tensor distance = at::arange(5) - at::arange(5).unsqueeze(1);
   at::Tensor columns = distance.clone();
   for (int64_t i = 0; i < 25; ++i) {
@@ -305,7 +306,7 @@ TEST_CASE("relative bias: T5's buckets, and a table's gradient") {
   const Keep keep{.everything = true, .redo = {"core_attention"}};
   for (const bool again : {false, true}) {
     context.keep = again ? &keep : nullptr;
-    bench.store.gradients().zero_();
+    gradients.clear();
     test::hold_against(
         bench,
         6,

@@ -5,6 +5,7 @@
 #include "core/kernels/caching_allocator.hpp"
 #include "core/nn/recompute.hpp"
 #include "megahost/error.hpp"
+#include "megahost/gradients.hpp"
 #include "tests/nn/bench.hpp"
 #include "tests/nn/gradient.hpp"
 
@@ -88,7 +89,7 @@ at::Tensor dense_loop(
 void hold_against_loop(const MixtureSpec& spec, const Keep* keep = nullptr) {
   Bench bench;
   const MixtureOfExperts mixture(bench.builder, spec);
-  bench.store.allocate_gradients();
+  Gradients gradients(bench.store, bench.mesh);
   for (auto& parameter : bench.store.all()) { // biases begin as 0
     const auto& name = parameter.pieces.front().name;
     if (name.ends_with("bias")) {
@@ -181,7 +182,7 @@ TEST_CASE("capacity padded or not is the same, and recomputing drops the same to
     spec.router.capacity = 0.6;
     spec.pad = pad;
     const MixtureOfExperts mixture(bench.builder, spec);
-    bench.store.allocate_gradients();
+    Gradients gradients(bench.store, bench.mesh);
     const at::Tensor x = filled({5, 2, kWidth}, "x").requires_grad_();
     auto context = bench.context();
     const Keep keep{.everything = true, .joined = false, .redo = {"mlp"}};
@@ -221,7 +222,7 @@ TEST_CASE("on the Meta device experts are evenly busy, or as uneven as is assume
   spec.router.sequence = true;
   spec.router.z_weight = 1;
   const MixtureOfExperts mixture(builder, spec);
-  store.allocate_gradients();
+  Gradients gradients(store, mesh);
   const auto options = at::TensorOptions().device(at::kMeta);
   const Batch batch{
       .arrays = {{"tokens", at::empty({8, 2}, options.dtype(at::kLong))}},

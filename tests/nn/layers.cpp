@@ -1,5 +1,6 @@
 #include "core/nn/recompute.hpp"
 #include "megahost/error.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/nn/dropout.hpp"
 #include "megahost/nn/embedding.hpp"
 #include "megahost/nn/feed_forward.hpp"
@@ -39,7 +40,7 @@ TEST_CASE("linear: the product, its gradients, and packed pieces") {
        .bias = true,
        .std = 1}
   );
-  bench.store.allocate_gradients();
+  Gradients gradients(bench.store, bench.mesh);
   auto context = bench.context();
   const at::Tensor x = filled({5, 2, 3}, "x").requires_grad_();
   const auto& weight = bench.store.all()[0];
@@ -214,7 +215,7 @@ TEST_CASE("dropout: masks follow samples and tokens, not their place in a batch"
 TEST_CASE("embedding: rows, and gradients of repeated ids added up") {
   Bench bench;
   const Embedding table(bench.builder, {axis::position, 4}, {axis::embed, 3}, 1.0);
-  bench.store.allocate_gradients();
+  Gradients gradients(bench.store, bench.mesh);
   auto context = bench.context();
   const at::Tensor ids = at::tensor({1, 3, 1, 0}, at::kLong).view({2, 2});
   const at::Tensor y = table.forward(ids, context);
@@ -236,7 +237,7 @@ TEST_CASE("vocabulary loss: cross entropy of the true vocabulary, padding left o
        .vocab_multiple = 8}
   );
   const VocabHead head(builder, {axis::embed, 3}, {axis::vocab, 11}, 1.0);
-  store.allocate_gradients();
+  Gradients gradients(store, bench.mesh);
   auto& weight = store.all()[0];
   CHECK(weight.value.size(0) == 16);
   CHECK(weight.pieces[0].shape[0] == 11);
@@ -283,7 +284,7 @@ TEST_CASE("vocabulary loss with a bias: logits, loss, and the gradients of weigh
   Bench bench;
   const VocabHead head(bench.builder, {axis::embed, 3}, {axis::vocab, 11}, 1.0, "", /*bias=*/true);
   auto& store = bench.store;
-  store.allocate_gradients();
+  Gradients gradients(store, bench.mesh);
   auto& weight = *store.find("weight");
   auto& bias = *store.find("bias");
   bias.value.detach().copy_(filled({11}, "bias"));
@@ -299,7 +300,7 @@ TEST_CASE("vocabulary loss with a bias: logits, loss, and the gradients of weigh
   const at::Tensor expected = (each.view({5, 2}) * mask).sum();
   torch::autograd::backward({expected * 0.5});
   for (const auto& factor : {std::optional<double>(), std::optional(0.5)}) {
-    store.gradients().zero_();
+    gradients.clear();
     const at::Tensor loss = head.loss(x.detach().requires_grad_(), labels, mask, context, factor);
     CHECK(loss.item().toDouble() == doctest::Approx(expected.item().toDouble()).epsilon(1e-12));
     torch::autograd::backward({loss * 0.5});

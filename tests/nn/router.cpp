@@ -2,6 +2,7 @@
 
 #include "megahost/nn/router.hpp"
 
+#include "megahost/gradients.hpp"
 #include "tests/nn/bench.hpp"
 #include "tests/nn/gradient.hpp"
 
@@ -160,7 +161,7 @@ TEST_CASE("a router's losses and metrics are those of its microbatch") {
        .std = 1,
        .layers = 2}
   );
-  bench.store.allocate_gradients();
+  Gradients gradients(bench.store, bench.mesh);
   auto context = bench.context();
   const at::Tensor x = filled({5, 2, 6}, "x").requires_grad_();
   const Routing routing = router.route(x, context);

@@ -278,10 +278,7 @@ inline std::vector<Seen> watch(const mh::Recipe& recipe, mh::Host& host) {
         }
         seen.parameters = bytes->used - seen.gradients;
         mh::Weights weights(
-            session->model->parameters(),
-            session->gradients->owned(),
-            *session->optimizer,
-            mh::weight_options(recipe, mesh)
+            *session->gradients, *session->optimizer, mh::weight_options(recipe, mesh)
         );
         seen.state = bytes->used - seen.parameters - seen.gradients;
         const at::AutoGradMode grad(true);

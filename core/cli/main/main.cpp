@@ -152,8 +152,10 @@ int run(const std::vector<std::string>& words, const std::string& program) {
   for (size_t i = 0; i < named.command->arguments.size(); ++i) {
     const std::string& name = named.command->arguments[i].name;
     if (name == "RECIPE" || name == "OTHER") {
-      // One that is named without its folder or extension is left to the library.
+      // One that is named without its folder or extension is left to the library, and a rank that
+      // a command starts is handed what that command has read.
       if (const std::string& recipe = invocation.arguments[i];
+          std::getenv("MEGAHOST_HANDED_FD") == nullptr &&
           std::filesystem::is_regular_file(recipe)) {
         mh::check_syntax(recipe);
       }

@@ -38,7 +38,7 @@ namespace mh {
 /// slice.
 ///
 /// Throws:  mh::Error naming parameter and mesh axis, on every rank of the group that differs
-/// Ranks:   collective over all; after ParameterStore::reduce_gradients
+/// Ranks:   collective over all; after Gradients::finish
 MH_API void check_parameters(const ParameterStore& parameters, const Mesh& mesh);
 
 } // namespace mh

@@ -30,6 +30,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -59,6 +60,13 @@ struct CheckpointTensor {
   bool is_weight = true;
 };
 
+/// A box of a global tensor as a checkpoint stores it: to read it reads no byte of another.
+struct StoredBox {
+  size_t tensor = 0; ///< in CheckpointReader::tensors
+  std::vector<int64_t> offset, shape;
+  size_t file = 0; ///< boxes of one file are read by one rank of a machine, in their order
+};
+
 /// Whose names a checkpoint's tensors have.
 enum class TensorNames : uint8_t {
   own,         ///< the parameters' own
@@ -84,6 +92,10 @@ public:
   ///
   /// Ranks:   each for its own slices
   virtual void read(std::span<const Slice> slices) = 0;
+
+  /// What a checkpoint is stored in, so that the ranks of a machine can read each byte once between
+  /// them: each tensor as a whole, unless a format knows better.
+  [[nodiscard]] virtual std::vector<StoredBox> boxes() const;
 
   [[nodiscard]] virtual TensorNames names() const { return TensorNames::own; }
 

@@ -93,6 +93,13 @@ public:
     return Registry::make<Base>(require(Base::kKind, name), options, args);
   }
 
+  /// Makes what a section of a resolved recipe names: its options are complete.
+  template <class Base>
+  [[nodiscard]] std::unique_ptr<Base>
+  make(const PluginSection& section, const typename Base::Args& args = {}) {
+    return Registry::make_complete<Base>(require(Base::kKind, section.use), section.options, args);
+  }
+
   /// Each registered plugin, then each library of the search path, opened in a child process.
   [[nodiscard]] std::vector<FoundPlugin> scan() const;
 

@@ -80,8 +80,8 @@ public:
     std::string summary; ///< one line
     std::shared_ptr<const PluginInfo> plugin;
     Schema schema;
-    /// Makes one: an interface pointer of the kind, owned by the caller. `args` points to the
-    /// interface's Args. Use `Registry::make`.
+    /// Makes one: an interface pointer of the kind, owned by the caller. `options` are complete,
+    /// `args` points to the interface's Args. Use `Registry::make`.
     std::function<void*(const Value& options, const void* args)> make;
     /// The mapping of an architecture that has a `hugging_face_config()`; else null.
     std::shared_ptr<const HfMapping> hugging_face{};
@@ -89,7 +89,7 @@ public:
     std::vector<std::string> recompute_parts{};
     /// `T::planned` of a device.
     PlannedDevice planned{};
-    /// A corpus's `Corpus::arrays`, with `args` as above; empty for other kinds.
+    /// A corpus's `Corpus::arrays`, with the arguments of `make`; empty for other kinds.
     std::function<std::vector<ArraySpec>(const Value& options, const void* args)> arrays{};
     /// `T::conditions`: what the plugin refuses of a whole recipe (conditions.hpp).
     std::function<void(Conditions&)> conditions{};
@@ -122,10 +122,7 @@ public:
     const auto fields = fields_of<T>();
     const auto with = [fields](auto&& use) {
       return [fields, use](const Value& options, const void* args) {
-        return use(
-            fields.read(options, std::string(info(T::kKind).section)),
-            *static_cast<const typename Base::Args*>(args)
-        );
+        return use(fields.read_complete(options), *static_cast<const typename Base::Args*>(args));
       };
     };
     Entry entry{T::kKind, std::move(name), std::move(summary), plugin_, fields.schema(), {}};
@@ -176,7 +173,7 @@ public:
           }
         }
         if constexpr (requires(const typename T::Config& config) { T::in_force(config); }) {
-          return T::in_force(fields.read(own, "parallel"));
+          return T::in_force(fields.read_complete(own));
         } else {
           return degree;
         }
@@ -213,8 +210,21 @@ public:
   template <class Base>
   [[nodiscard]] static std::unique_ptr<Base>
   make(const Entry& entry, const Value& options = Table(), const typename Base::Args& args = {}) {
+    return std::unique_ptr<Base>(static_cast<Base*>(make_any(entry, checked(entry, options), &args))
+    );
+  }
+
+  /// The same with options that a resolved recipe has: complete, and not checked again.
+  template <class Base>
+  [[nodiscard]] static std::unique_ptr<Base>
+  make_complete(const Entry& entry, const Value& options, const typename Base::Args& args) {
     return std::unique_ptr<Base>(static_cast<Base*>(make_any(entry, options, &args)));
   }
+
+  /// Options of an entry with the defaults filled in.
+  ///
+  /// Throws:  mh::Error that lists everything that is wrong
+  [[nodiscard]] static Value checked(const Entry& entry, const Value& options);
 
   /// Takes over all entries of a plugin's registry, or none.
   ///

@@ -384,7 +384,7 @@ void read_value(const Value& value, T& ret_member) {
   } else if constexpr (std::is_same_v<T, PluginSection>) {
     ret_member = plugin_named(value);
   } else if constexpr (HasFields<T>) {
-    ret_member = struct_fields<T>().read(value);
+    ret_member = struct_fields<T>().read_complete(value);
   } else {
     ret_member = value;
   }
@@ -437,8 +437,11 @@ public:
   ///
   /// Throws:  mh::Error that lists everything that is wrong
   [[nodiscard]] C read(const Value& table, const std::string& path = "") const {
-    return read_all(*readers_, complete_or_throw(schema_, table, path));
+    return read_complete(complete_or_throw(schema_, table, path));
   }
+
+  /// Reads a table that `complete` has made or would leave as it is; nothing is checked again.
+  [[nodiscard]] C read_complete(const Value& table) const { return read_all(*readers_, table); }
 
 private:
   using Readers = std::vector<std::function<void(const Value&, C&)>>;

@@ -3,7 +3,8 @@
 /// updates, and their checkpoints. A whole loop is examples/own_loop.cpp; the heart of it is
 ///
 /// ```cpp
-/// mh::TrainedWeights weights(model, *optimizer);
+/// mh::Gradients gradients(model.parameters(), mesh);
+/// mh::TrainedWeights weights(gradients, *optimizer);
 /// for (int64_t step = 1; step <= 5; ++step) {
 ///   const auto batch = mh::load_batch(*corpus, mh::Split::train, (step - 1) * 4, 4, 64);
 ///   mh::StepContext context(mesh, rules, batch);
@@ -20,6 +21,7 @@
 #include "megahost/context.hpp"
 #include "megahost/corpus.hpp"
 #include "megahost/export.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/model.hpp"
 #include "megahost/optimizer.hpp"
 
@@ -42,14 +44,17 @@ load_batch(const Corpus& corpus, Split split, int64_t first, int64_t count, int6
 /// update.
 class MH_API TrainedWeights {
 public:
-  /// Allocates gradients where the model has none yet. Model and optimizer outlive the object.
-  TrainedWeights(Model& model, const Optimizer& optimizer, double weight_decay = 0);
+  /// Of the parameters that have these gradients. Model, gradients and optimizer outlive the
+  /// object.
+  TrainedWeights(Gradients& gradients, const Optimizer& optimizer, double weight_decay = 0);
   ~TrainedWeights();
   TrainedWeights(TrainedWeights&&) noexcept;
 
-  /// Updates by the main gradients, and sets them to zero for the next step.
+  /// Ends a step: finishes the sums of gradients over ranks, updates by them, and begins the next
+  /// step of one microbatch. For more call `Gradients::begin`; to clip, `finish` and
+  /// `squared_norm`, and `update.gradient_scale`.
   ///
-  /// Ranks:   the caller sums gradients over ranks first (ParameterStore::reduce_gradients)
+  /// Ranks:   all of the mesh
   void update(const Update& update);
 
   /// Writes weights and state as the checkpoint of `step` in a run folder, whole or not at all;

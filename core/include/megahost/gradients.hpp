@@ -1,13 +1,16 @@
 #pragma once
-/// Gradients over ranks: summed in buckets while the backward pass goes on, and under `zero` dealt
-/// out, so that each data rank updates (1) and keeps (2) its part only, values included (3).
+/// Gradients of a model's parameters: allocated, summed over ranks in buckets while the backward
+/// pass goes on, and under `zero` sharded, so that each data rank updates (1) and keeps (2) its
+/// local shard only, values included (3).
 ///
-///   Gradients gradients(model.parameters(), mesh, {.zero = 1});
-///   gradients.begin(microbatches);
-///   for (...) { backward(loss); gradients.backward_done(); }
-///   gradients.finish();                  // every sum is taken
-///   update(gradients.owned());           // this rank's part
-///   gradients.share_parameters();        // and the others' arrive during the next forward pass
+/// ```cpp
+/// mh::Gradients gradients(model.parameters(), mesh);
+/// gradients.begin(/*microbatches=*/1);
+/// (void)model.forward(context);
+/// mh::backward(context.losses().front().sum);
+/// gradients.finish();                                   // summed over all ranks that need it
+/// const at::Tensor norm = gradients.squared_norm().sqrt();
+/// ```
 ///
 /// A bucket is a flat buffer with the gradients of some leaves that are summed over the same mesh
 /// axes. Buckets start in one order on all ranks, that of the backward pass: each as soon as its
@@ -16,28 +19,49 @@
 ///
 /// Source:  arXiv:2006.15704 (buckets), arXiv:1910.02054 (ZeRO)
 
-#include "core/step/buckets.hpp"
-#include "core/step/owned.hpp"
-#include "core/step/shared_values.hpp"
+#include "megahost/export.hpp"
 #include "megahost/mesh.hpp"
 #include "megahost/optimizer.hpp"
 #include "megahost/parameter.hpp"
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace mh {
 
-class Gradients : public ParameterListener {
+struct Bucket;
+class DeferredValues;
+class SharedValues;
+
+/// A piece of a parameter that this rank updates, or the part of one that is in its local shard.
+struct Owned {
+  Parameter* parameter;
+  Piece piece;         ///< `copies`: ranks that update the same elements
+  at::Tensor gradient; ///< of the piece's shape
+  at::Tensor value;    ///< the same
+};
+
+struct GradientOptions {
+  int64_t zero = 0;          ///< 0: all ranks update all; 1: state is sharded, 2: gradients too,
+                             ///< 3: values too
+  Unit unit = Unit::element; ///< what `zero` may cut a parameter into
+  int64_t bucket = int64_t{10} << 20; ///< elements of a bucket; under zero 3 a block's, at most
+  bool overlap = true;                ///< false: every sum starts after the backward pass
+  at::ScalarType reduce = at::kFloat; ///< kBFloat16: half the traffic, rounded once
+  DeferredValues* deferred = nullptr; ///< of values that are still to be made; null: all are there
+};
+
+class MH_API Gradients : public ParameterListener {
 public:
-  /// Allocates the gradients of all parameters that are trained.
+  /// Allocates the gradients of all parameters that are trained: float32, or float64 for float64
+  /// parameters, and zero. Parameters and mesh outlive the object.
   ///
   /// Ranks:   the same parameters on all ranks of dp; nothing is communicated
   Gradients(ParameterStore& store, const Mesh& mesh, const GradientOptions& options = {});
@@ -45,20 +69,25 @@ public:
   Gradients(const Gradients&) = delete;
   Gradients& operator=(const Gradients&) = delete;
 
-  /// Gradients are zero from here on, if the update left zeros in this rank's part. `microbatches`
-  /// backward passes follow.
+  [[nodiscard]] ParameterStore& parameters() const { return store_; }
+
+  /// Begins a step: `microbatches` backward passes follow. Gradients are zero from here on, if the
+  /// update left zeros in this rank's shard.
   void begin(int64_t microbatches);
 
-  /// One backward pass is over; zero 2 keeps only this rank's part of its gradients.
+  /// One backward pass is over; zero 2 keeps only this rank's shard of its gradients.
   void backward_done();
 
   /// After a step without an update: all gradients are zero.
   void clear();
 
-  /// Waits until every gradient is summed over the ranks that need it.
+  /// Waits until every gradient is summed over the ranks that need it, pipeline stages that share a
+  /// parameter included. Nothing happens where that is done in this step.
+  ///
+  /// Ranks:   all of the mesh
   void finish();
 
-  /// What this rank updates: everything, or its part under `zero`. Gradients are summed after
+  /// What this rank updates: everything, or its shard under `zero`. Gradients are summed after
   /// `finish`; those of zero 2 exist there only.
   [[nodiscard]] const std::vector<Owned>& owned() const { return owned_; }
 
@@ -80,16 +109,16 @@ public:
 
   [[nodiscard]] int64_t zero() const { return options_.zero; }
 
-  /// After this rank's part of the values has changed: the others get it. Each block waits for its
+  /// After this rank's shard of the values has changed: the others get it. Each block waits for its
   /// own values before it runs, everything else for `wait_for_all`.
   ///
   /// Ranks:   all of the mesh
-  void share_parameters() { values_.send(); }
+  void share_parameters();
 
   /// Every parameter has its value when this returns; under zero 3, until the next block runs.
   ///
   /// Ranks:   all of the mesh
-  void wait_for_all() { values_.wait_for_all(); }
+  void wait_for_all();
 
   /// Bytes that gradients take from step to step on this rank.
   [[nodiscard]] int64_t bytes() const;
@@ -101,7 +130,7 @@ public:
   void before(Parameter& parameter) override;
   void added(Parameter& parameter) override;
 
-  /// In the checking mode no sum that is dealt out may lose anything: a leaf of which it does is
+  /// In the checking mode no sum that is sharded may lose anything: a leaf of which it does is
   /// named.
   bool checking = false;
 
@@ -125,13 +154,14 @@ private:
   const Mesh& mesh_;
   GradientOptions options_;
   ParameterStore& store_;
-  Buckets buckets_; // in the order in which their sums start
-  SharedValues values_;
+  std::vector<std::unique_ptr<Bucket>> buckets_; // in the order in which their sums start
+  std::unique_ptr<SharedValues> values_;
   std::map<const Parameter*, Bucket*> bucket_of_;
   std::vector<Owned> owned_;
   at::TensorOptions flat_; // of gradients
   at::Tensor gradients_;   // all buckets' buffers, up to zero 1
   int64_t microbatches_ = 1;
+  bool finished_ = false; // all sums of this step are taken
   size_t next_ = 0;       // the bucket to start next
   size_t first_late_ = 0; // the first that is summed after the last backward pass
 };

@@ -1,6 +1,7 @@
 #pragma once
 /// Sums of gradients over the ranks that need them, leaf by leaf.
 
+#include "megahost/mesh.hpp"
 #include "megahost/parameter.hpp"
 
 namespace mh {

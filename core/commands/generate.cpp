@@ -93,8 +93,10 @@ int command_generate(const Invocation& invocation, Host& host) {
   }
   // In float32 the tokens with the cache are those without it: bf16 rounds the two ways apart.
   const std::vector<Layer> exact = {{"generate", Table{{"precision", "fp32"}}}};
-  Recipe recipe = read_resolved(invocation, host, recipe_file(invocation, folder, found), exact)
-                      .resolved.recipe;
+  Recipe recipe =
+      read_resolved(invocation, host, recipe_file(invocation, folder, found), [&](const Value&) {
+        return exact;
+      }).resolved.recipe;
   recipe.parallel = {}; // one rank, however many trained it
   recipe.batch = {};
   const auto session =

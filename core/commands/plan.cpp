@@ -7,6 +7,7 @@
 #include "core/bench/machines.hpp"
 #include "core/commands/commands.hpp"
 #include "core/commands/plan/report.hpp"
+#include "core/draw/report.hpp"
 #include "core/plan/changes.hpp"
 #include "core/plan/search.hpp"
 #include "core/recipe/commands.hpp"
@@ -100,7 +101,9 @@ public:
     Invocation asked = invocation_;
     auto& all = asked.options["--set"];
     all.insert(all.end(), sets.begin(), sets.end());
-    return read_resolved(asked, host_, file_, machines_.layers(), facts(world));
+    return read_resolved(
+        asked, host_, file_, [this](const Value&) { return machines_.layers(); }, facts(world)
+    );
   }
 
   /// Opens the recipe's plugins: before others that are found, which may be the same.
@@ -200,6 +203,9 @@ int search(const Question& question, const Invocation& invocation, Host& host) {
           .c_str(),
       stdout
   );
+  for (const std::string& sentence : result.warnings) {
+    warn(sentence);
+  }
   if (!file.empty() && result.fit > 0) {
     const Recipe& fastest = result.frontier.front().recipe;
     replace_file(file, show_recipe(fastest, format, /*origins=*/false));

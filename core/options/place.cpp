@@ -22,6 +22,7 @@
 #include <limits>
 #include <string>
 #include <system_error>
+#include <vector>
 
 namespace mh {
 
@@ -70,37 +71,48 @@ std::optional<Found> given_place(const Invocation& invocation) {
   return found;
 }
 
-std::optional<Found> place_of_plugins(Host& host) {
-  host.load_named_for(Kind::launcher);
+/// Those that are asked where a recipe names none: they need no options.
+std::vector<const Registry::Entry*> known_launchers(Host& host) {
+  auto launchers = host.known(Kind::launcher);
+  std::erase_if(launchers, [](const Registry::Entry* entry) {
+    const auto& fields = entry->schema.fields;
+    return std::any_of(fields.begin(), fields.end(), [](const Field& f) { return f.required; });
+  });
+  return launchers;
+}
+
+std::optional<Found> place_of_plugins(Host& host, const std::optional<PluginSection>& named) {
   std::optional<Found> found;
-  for (const std::string& name : host.registry().names(Kind::launcher)) {
-    const auto launcher = host.make<Launcher>(name);
+  const auto asked =
+      named ? std::vector{&host.require(Kind::launcher, named->use)} : known_launchers(host);
+  for (const Registry::Entry* entry : asked) {
+    const auto launcher = Registry::make<Launcher>(*entry, named ? named->options : Table());
     const auto world = in_plugin(*launcher, "detect", [&] { return launcher->detect(); });
     if (!world) {
       continue;
     }
     if (found) {
       throw Error(
-          "launchers " + found->launcher + " and " + name +
-              " both say that they started this "
-              "process",
-          "leave one of the plugins out",
+          "launchers " + found->launcher + " and " + entry->name +
+              " both say that they started this process",
+          "name one in the recipe: launcher = \"" + entry->name + "\"",
           exit_code::communication
       );
     }
-    found = Found{.world = *world, .launcher = name};
+    found = Found{.world = *world, .launcher = entry->name};
   }
   return found;
 }
 
 } // namespace
 
-std::optional<Found> find_place(const Invocation& invocation, Host& host) {
+std::optional<Found>
+find_place(const Invocation& invocation, Host& host, const std::optional<PluginSection>& named) {
   if (auto given = given_place(invocation)) {
     return given;
   }
   if (std::getenv("MEGAHOST_RANK") == nullptr) {
-    if (auto found = place_of_plugins(host)) {
+    if (auto found = place_of_plugins(host, named)) {
       return found;
     }
   }

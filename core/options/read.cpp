@@ -25,11 +25,17 @@ namespace {
 
 constexpr int64_t kMostRanks = 1024; // processes on one machine
 
-Read read_layers(const LoadOptions& options, Host& host, const RecipeFiles& files) {
+/// With the recipe's plugins opened.
+Loaded load_layers(const LoadOptions& options, Host& host, const RecipeFiles& files) {
   Loaded loaded = load_recipe(files, options);
   for (const std::string& plugin : loaded.plugins()) {
     host.load(plugin);
   }
+  return loaded;
+}
+
+Read read_layers(const LoadOptions& options, Host& host, const RecipeFiles& files) {
+  Loaded loaded = load_layers(options, host, files);
   lay_on_model_from(loaded, host);
   Resolved resolved = resolve_loaded(loaded, host, options.facts);
   return {std::move(loaded), std::move(resolved)};
@@ -66,21 +72,25 @@ Read read_resolved(
     const Invocation& invocation,
     Host& host,
     const std::string& file,
-    std::vector<Layer> layers,
+    const LayersOver& layers,
     const std::optional<Facts>& facts
 ) {
   LoadOptions options;
   options.roots = recipe_folders();
   options.sets = invocation.all("--set");
-  auto place = facts ? std::nullopt : find_place(invocation, host);
+  const RecipeFiles files = read_recipe_files(file, options);
+  const Loaded asked = load_layers(options, host, files); // before any rank is known
+  auto place = facts ? std::nullopt
+                     : find_place(invocation, host, resolve_launcher(asked, plugin_lookup(host)));
   options.facts = facts ? *facts
                         : Facts{
                               .bf16 = this_processor().bf16(),
                               .world = world_size(invocation, place),
                               .trains = invocation.command != "eval"};
-  const RecipeFiles files = read_recipe_files(file, options);
   if (invocation.has("--scale")) {
-    const Recipe whole = read_layers(options, host, files).resolved.recipe;
+    LoadOptions alone = options; // a recipe that is too small for these ranks is made to fit them
+    alone.facts.world = 1;
+    const Recipe whole = read_layers(alone, host, files).resolved.recipe;
     options.layers = {scale_recipe(
         whole.tree,
         shared_schema("parallel", host.known(Kind::strategy)),
@@ -88,7 +98,8 @@ Read read_resolved(
         {.chunks = chunks_taken(whole, host)}
     )};
   }
-  options.layers.insert(options.layers.end(), layers.begin(), layers.end());
+  const auto over = layers ? layers(asked.merged) : std::vector<Layer>();
+  options.layers.insert(options.layers.end(), over.begin(), over.end());
   Read read = read_layers(options, host, files);
   read.place = std::move(place);
   if (!is_spawned_rank() && (!read.place || read.place->world.rank == 0)) { // once for a run

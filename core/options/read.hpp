@@ -9,6 +9,7 @@
 #include "megahost/tokenizer.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,15 +30,18 @@ struct Read {
 /// Throws:  mh::Error if --nproc is no number of processes
 [[nodiscard]] int64_t world_size(const Invocation& invocation, const std::optional<Found>& place);
 
-/// Reads a recipe: files, --scale if it was given, `layers`, --set, its plugins' schemas. `facts`
-/// are those of another machine.
+/// Layers of a command over a recipe, of which it gets what files and --set say.
+using LayersOver = std::function<std::vector<Layer>(const Value& recipe)>;
+
+/// Reads a recipe: files, its plugins, this process's place by the launcher that it names, --scale
+/// if it was given, `layers`, --set, its plugins' schemas. `facts` are those of another machine.
 ///
 /// Throws:  mh::Error, RecipeError
 [[nodiscard]] Read read_resolved(
     const Invocation& invocation,
     Host& host,
     const std::string& file,
-    std::vector<Layer> layers = {},
+    const LayersOver& layers = {},
     const std::optional<Facts>& facts = std::nullopt
 );
 

@@ -47,7 +47,7 @@ std::string recipe_file(
   throw Error(
       folder.string() + " holds no recipe.toml" +
           (is_run ? "" : ": it is a " + found.format->about()),
-      is_run ? "give the folder that megahost run named"
+      is_run ? "give the folder that megahost run named, or its recipe.toml by --recipe"
              : "megahost recipe from-hf " + shell_word(folder.string()) +
                    " -o model.toml writes one for --recipe model.toml",
       exit_code::data

@@ -47,7 +47,15 @@ std::string lacking(const FolderFormat& one) {
   for (size_t i = 0; i < formats.size(); ++i) {
     text += (i == 0 ? "" : i + 1 == formats.size() ? " nor " : ", ") + lacking(formats[i]);
   }
-  throw Error(text, kWhichFolder, exit_code::data);
+  std::error_code ignored;
+  const auto recipe = folder / "recipe.toml"; // of a run whose checkpoints are elsewhere
+  throw Error(
+      text,
+      std::filesystem::exists(recipe, ignored)
+          ? "give checkpoint.dir of " + recipe.string() + ", if its checkpoints are apart from it"
+          : kWhichFolder,
+      exit_code::data
+  );
 }
 
 std::optional<FolderFormat> only_one(const Path& folder, std::vector<FolderFormat> formats) {

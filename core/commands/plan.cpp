@@ -7,6 +7,7 @@
 #include "core/bench/machines.hpp"
 #include "core/commands/commands.hpp"
 #include "core/commands/plan/report.hpp"
+#include "core/draw/report.hpp"
 #include "core/plan/changes.hpp"
 #include "core/plan/search.hpp"
 #include "core/recipe/commands.hpp"
@@ -215,6 +216,9 @@ int search(const Question& question, const Invocation& invocation, Host& host) {
           .c_str(),
       stdout
   );
+  for (const std::string& sentence : result.warnings) {
+    warn(sentence);
+  }
   if (!file.empty() && result.fit > 0) {
     const Recipe& fastest = result.frontier.front().recipe;
     replace_file(file, show_recipe(fastest, format, /*origins=*/false));

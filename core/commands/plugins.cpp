@@ -89,7 +89,7 @@ void print_json(const std::vector<FoundPlugin>& found) {
       );
       for (const Shadow& shadow : shadowing) {
         if (shadow.offer == &offer) {
-          plugins.back()["shadows"] = shadow.built_in;
+          plugins.back()["shadows"] = shadow.other_name();
         }
       }
     }

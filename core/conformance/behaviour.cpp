@@ -50,6 +50,22 @@ void build_twice(const Case& c) {
   }
 }
 
+/// What cannot be made is left out by every other test: that they pass says nothing of it.
+void offers_tried(const Case& c) {
+  try {
+    (void)tracer(c, kSeed);
+  } catch (const NotApplicable& left_out) {
+    if (left_out.give.empty()) {
+      throw;
+    }
+    fail(
+        "it could not be made, so most tests left it out: it " + left_out.why,
+        "give its options, in the plugin's meson.build too: megahost plugins check FILE " +
+            left_out.give
+    );
+  }
+}
+
 void seed_determinism(const Case& c) {
   if (c.given.in_process) {
     not_applicable("it compares two processes");

@@ -342,17 +342,22 @@ std::unique_ptr<Base> make(const Case& c, const typename Base::Args& args) {
     return std::unique_ptr<Base>(static_cast<Base*>(c.entry->make(options, &args)));
   } catch (const Error& error) {
     const std::string section(info(c.entry->kind).section);
+    std::string lacking;
     for (const Field& field : c.entry->schema.fields) {
       if (made_up(c, field)) {
-        not_applicable("needs --set " + section + "." + field.name + "=VALUE: " + error.what());
+        lacking += (lacking.empty() ? "--set " : " --set ") + section + "." + field.name + "=VALUE";
       }
+    }
+    if (!lacking.empty()) {
+      not_applicable("needs " + lacking + ": " + error.what(), lacking);
     }
     if (c.entry->kind == Kind::device) {
       not_applicable(std::string("this machine lacks it: ") + error.what());
     }
     if (c.entry->kind == Kind::corpus) {
       not_applicable(
-          std::string("it finds no data, --set data.FIELD=VALUE may give it: ") + error.what()
+          std::string("finds no data, --set data.FIELD=VALUE may give it: ") + error.what(),
+          "--set data.FIELD=VALUE"
       );
     }
     if (c.entry->kind == Kind::architecture && takes(*c.entry, given_options(c), args)) {

@@ -26,14 +26,28 @@ namespace {
 
 constexpr int64_t kMostRanks = 1024; // processes on one machine
 
-Read read_layers(const LoadOptions& options, Host& host, const RecipeFiles& files) {
+/// With the recipe's plugins opened.
+Loaded load_layers(const LoadOptions& options, Host& host, const RecipeFiles& files) {
   Loaded loaded = load_recipe(files, options);
   for (const std::string& plugin : loaded.plugins()) {
     host.load(plugin);
   }
+  return loaded;
+}
+
+Read read_layers(const LoadOptions& options, Host& host, const RecipeFiles& files) {
+  Loaded loaded = load_layers(options, host, files);
   lay_on_model_from(loaded, host);
   Resolved resolved = resolve_loaded(loaded, host, options.facts);
   return {files, std::move(loaded), std::move(resolved)};
+}
+
+LoadOptions load_options(const Invocation& invocation, const Facts& facts) {
+  LoadOptions options;
+  options.roots = recipe_folders();
+  options.sets = invocation.all("--set");
+  options.facts = facts;
+  return options;
 }
 
 /// Chunks a stage that the recipe's schedule lets a search try; empty if it does not say.
@@ -97,14 +111,18 @@ int run_as_ranks(
 }
 
 Read read_resolved(
-    const Invocation& invocation, Host& host, const std::string& file, std::vector<Layer> layers
+    const Invocation& invocation, Host& host, const std::string& file, const LayersOver& layers
 ) {
-  auto place = find_place(invocation, host);
-  const Facts facts{
+  Facts facts{
       .bf16 = this_processor().bf16(),
-      .world = world_size(invocation, place),
+      .world = world_size(invocation, likely_place(invocation, host)),
       .trains = invocation.command != "eval"};
-  Read read = read_resolved(invocation, host, recipe_files(file, facts), std::move(layers), facts);
+  const RecipeFiles files = recipe_files(file, facts);
+  const Loaded asked = load_layers(load_options(invocation, facts), host, files);
+  auto place = find_place(invocation, host, resolve_launcher(asked, plugin_lookup(host)));
+  facts.world = world_size(invocation, place);
+  auto over = layers ? layers(asked.merged) : std::vector<Layer>();
+  Read read = read_resolved(invocation, host, files, std::move(over), facts);
   read.place = std::move(place);
   if (!is_spawned_rank() && (!read.place || read.place->world.rank == 0)) { // once for a run
     say_notes(read, host);
@@ -119,12 +137,11 @@ Read read_resolved(
     std::vector<Layer> layers,
     const Facts& facts
 ) {
-  LoadOptions options;
-  options.roots = recipe_folders();
-  options.sets = invocation.all("--set");
-  options.facts = facts;
+  LoadOptions options = load_options(invocation, facts);
   if (invocation.has("--scale")) {
-    const Recipe whole = read_layers(options, host, files).resolved.recipe;
+    LoadOptions alone = options; // a recipe that is too small for these ranks is made to fit them
+    alone.facts.world = 1;
+    const Recipe whole = read_layers(alone, host, files).resolved.recipe;
     options.layers = {scale_recipe(
         whole.tree,
         shared_schema("parallel", host.known(Kind::strategy)),

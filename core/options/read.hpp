@@ -9,6 +9,7 @@
 #include "megahost/tokenizer.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,14 +41,15 @@ struct Read {
 [[nodiscard]] int
 run_as_ranks(int64_t ranks, double hang_after, const std::string& file, const RecipeFiles& files);
 
-/// Reads a recipe: files, --scale if it was given, `layers`, --set, its plugins' schemas.
+/// Layers of a command over a recipe, of which it gets what files and --set say.
+using LayersOver = std::function<std::vector<Layer>(const Value& recipe)>;
+
+/// Reads a recipe: files, its plugins, this process's place by the launcher that it names, --scale
+/// if it was given, `layers`, --set, its plugins' schemas.
 ///
 /// Throws:  mh::Error, RecipeError
 [[nodiscard]] Read read_resolved(
-    const Invocation& invocation,
-    Host& host,
-    const std::string& file,
-    std::vector<Layer> layers = {}
+    const Invocation& invocation, Host& host, const std::string& file, const LayersOver& layers = {}
 );
 
 /// Warns a person of what in a recipe does nothing, and of plugins that were left out.

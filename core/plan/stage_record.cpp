@@ -307,11 +307,16 @@ public:
 
   RecordedStep run() && {
     std::vector<size_t> chosen; // by stage
+    step_.recomputed = true;
     for (int64_t stage = 0; stage < step_.args.stages; ++stage) {
       const auto peak = [&](const std::vector<Keep>& keep) {
         return compose_memory(step_, stage, all_[number_of(stage, keep)]).working;
       };
-      chosen.push_back(number_of(stage, keep_of(target_, step_, stage, peak)));
+      const std::vector<Keep> keep = keep_of(target_, step_, stage, peak);
+      for (const Keep& block : keep) {
+        step_.recomputed = step_.recomputed && !block.everything;
+      }
+      chosen.push_back(number_of(stage, keep));
     }
     std::map<size_t, size_t> used;
     for (const size_t number : chosen) {

@@ -111,6 +111,7 @@ struct RecordedStep {
   int64_t tokens = 0;               ///< of one sample
   int64_t parameters = 0;           ///< of the whole model
   int64_t recorded = 0;             ///< stages' records that were made, a policy's trials included
+  bool recomputed = false;          ///< every block runs again in the backward pass
 
   [[nodiscard]] const StageRecord& stage(int64_t stage) const {
     return records[record_of[static_cast<size_t>(stage)]];

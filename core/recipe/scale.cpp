@@ -1,4 +1,5 @@
 #include "core/recipe/commands.hpp"
+#include "core/recipe/sections.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -212,6 +213,11 @@ Layer layer_of(const std::string& name, Value tree) {
   return {name, std::move(tree)};
 }
 
+/// The plugin that a section has unless it names another: it needs no files.
+std::string usual(const char* section) {
+  return std::string(plugin_section(section)->default_use);
+}
+
 } // namespace
 
 Table one_rank(const Schema& parallel) {
@@ -273,10 +279,10 @@ Layer check_layer(const Value& tree, const Schema& model, const Schema& parallel
           {"precision", "fp32"},
           {"batch", Table{{"global", 8}, {"micro", 1}}},
           {"data", Table{{"use", "mock"}}},
-          {"tokenizer", Table{{"use", "byte"}}},
+          {"tokenizer", Table{{"use", usual("tokenizer")}}},
           {"lr_schedule", Table{{"use", "constant"}}},
           {"train", Table{{"eval_interval", 0}}},
-          {"device", "cpu"}}
+          {"device", recipe_schema().find("device")->default_value}}
   );
 }
 
@@ -320,12 +326,13 @@ Layer scale_recipe(
       {"precision", "auto"},
       {"batch", std::move(batch)},
       {"data", Table{{"use", "mock"}}},
-      {"tokenizer", Table{{"use", "byte"}}},
+      {"tokenizer", Table{{"use", usual("tokenizer")}}},
       {"train", std::move(train)},
       {"lr_schedule", std::move(schedule)},
       {"checkpoint", Table{{"dir", ""}, {"interval", 0}}},
+      {"run_dir", Value()}, // checkpoints are in its run folder
       {"log", Table{{"interval", 1}}},
-      {"device", "cpu"},
+      {"device", recipe_schema().find("device")->default_value},
   };
   return layer_of("--scale", std::move(layer));
 }

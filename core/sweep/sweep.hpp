@@ -54,6 +54,7 @@ struct PointRun {
   int64_t step = 0;     ///< that is done
   double loss = kNone, validation = kNone, tokens_per_second = kNone;
   std::optional<PlannedPoint> plan{};
+  std::filesystem::path checkpoints{}; ///< where its run keeps them
 };
 
 /// The id of a recipe's text.

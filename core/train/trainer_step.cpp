@@ -203,7 +203,7 @@ void Trainer::stop_at(const std::string& cause) {
     save_or_warn(/*keep=*/0); // earlier ones may be sounder: none is removed
   }
   if (saved_step_ == progress_.step && progress_.step > 0) {
-    kept = "the state before it is saved in " + format_->place(folder_).string();
+    kept = "the state before it is saved in " + format_->place(saves_).string();
   }
   log_->line("stopped at " + cause);
   throw Error(

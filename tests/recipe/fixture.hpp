@@ -193,8 +193,9 @@ public:
     add(Kind::device, "cuda", Schema{});
   }
 
-  void add(Kind kind, const std::string& name, Schema schema) {
-    schemas_.push_back({kind, name, "a " + name, plugin_, std::move(schema), {}});
+  Registry::Entry& add(Kind kind, const std::string& name, Schema schema) {
+    return schemas_.emplace_back(Registry::Entry{
+        kind, name, "a " + name, plugin_, std::move(schema), {}});
   }
 
   /// With what the plugin itself declares of its keys.

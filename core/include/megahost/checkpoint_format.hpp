@@ -3,7 +3,7 @@
 ///
 /// The core finds the format of a folder by asking each one (`detect`), says which slices of which
 /// tensors a rank's model is made of, and judges what is missing or has no place. A format knows
-/// files, and no model. A whole one that reads only:
+/// files, and no model. A whole one that reads only, as it has no `write`:
 ///
 /// ```cpp
 /// class Mine final : public mh::CheckpointFormat {
@@ -154,8 +154,11 @@ public:
 
   /// Writes a checkpoint, whole or not at all. `folder` is what a person names to read it.
   ///
+  /// A class that does not override it only reads: a recipe whose `checkpoint.use` names it is
+  /// refused (Registry::Entry::writes).
+  ///
   /// Throws:  mh::Error, the same on every rank, if any rank failed; the checkpoints before stay as
-  ///          they were. A format that writes none refuses.
+  ///          they were
   /// Ranks:   all; a slice that several ranks hold is written once
   virtual void
   write(const Path& folder, const CheckpointContents& contents, const Ranks& ranks) const;

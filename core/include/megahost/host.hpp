@@ -68,7 +68,7 @@ public:
   /// Throws:  mh::Error if the plugin is refused, or the name is ambiguous among open plugins
   const Registry::Entry* find(Kind kind, std::string_view name);
 
-  /// Opens every plugin of the search path whose file is named after the kind, launchers-NAME.so.
+  /// Opens every plugin of the search path whose file is named after the kind, models-NAME.so.
   ///
   /// Throws:  mh::Error if one is refused
   void load_named_for(Kind kind);
@@ -111,6 +111,9 @@ public:
 
   [[nodiscard]] const std::vector<std::filesystem::path>& folders() const { return folders_; }
 
+  /// Whether this host has opened a file.
+  [[nodiscard]] bool is_open(const std::filesystem::path& file) const;
+
   /// Where checkpoints and weights lie: this machine's files, unless another is given.
   [[nodiscard]] Storage& storage() const { return *storage_; }
 
@@ -120,7 +123,6 @@ public:
 private:
   struct Open;
   [[nodiscard]] std::vector<std::filesystem::path> files(std::string_view first_prefix) const;
-  [[nodiscard]] bool is_open(const std::filesystem::path& file) const;
 
   std::vector<std::filesystem::path> folders_;
   std::unique_ptr<std::recursive_mutex> opening_; ///< guards open_ and registry_

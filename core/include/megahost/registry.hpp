@@ -89,6 +89,9 @@ public:
     std::vector<std::string> recompute_parts{};
     /// `T::planned` of a device.
     PlannedDevice planned{};
+    /// Whether a checkpoint format has a `write` of its own. Others only read, and recipes that would
+    /// save in them are refused.
+    bool writes = true;
     /// A corpus's `Corpus::arrays`, with the arguments of `make`; empty for other kinds.
     std::function<std::vector<ArraySpec>(const Value& options, const void* args)> arrays{};
     /// `T::conditions`: what the plugin refuses of a whole recipe (conditions.hpp).
@@ -153,6 +156,12 @@ public:
     }
     if constexpr (requires { T::planned(); }) {
       entry.planned = T::planned();
+    }
+    if constexpr (requires { &T::write; }) {
+      if constexpr (T::kKind == Kind::checkpoint_format) {
+        using Base = typename detail::Interface<T::kKind>::type;
+        entry.writes = !std::is_same_v<decltype(&T::write), decltype(&Base::write)>;
+      }
     }
     if constexpr (requires(const SearchFacts& facts) { T::searched(facts); }) {
       entry.searched = &T::searched;

@@ -492,6 +492,25 @@ private:
   mh::Storage& storage_;
 };
 
+/// Of a file that nobody has named.
+class OfFile : public OneDocument {
+public:
+  struct Config {
+    std::string file;
+  };
+
+  static void fields(mh::Fields<Config>& f) {
+    f.add("file", &Config::file, "ids, a document on each line").path().required();
+  }
+
+  OfFile(const Config& config, const Args& args)
+      : OneDocument(None{}, args) {
+    if (access(config.file.c_str(), R_OK) != 0) {
+      throw mh::Error("cannot read the file " + config.file, "name another", mh::exit_code::data);
+    }
+  }
+};
+
 void add_all(mh::Registry& r) {
   static int calls = 0;
   const std::string more = fault("double-register") && calls++ > 0 ? "-again" : "";
@@ -509,6 +528,9 @@ void add_all(mh::Registry& r) {
   r.add<Somewhere>("somewhere", "rank 1 of 4");
   r.add<Nowhere>("nowhere", "the CPU");
   r.add<OneObject>("one-object", "texts");
+  if (fault("offers-tried")) {
+    r.add<OfFile>("of-file", "documents of ids");
+  }
 }
 
 } // namespace

@@ -57,11 +57,7 @@ public:
         break;
       }
       if (code != ARCHIVE_OK && code != ARCHIVE_WARN) {
-        refuse(
-            entries_ == 0 ? " is no archive that can be unpacked: " + said()
-                          : " is damaged: " + said(),
-            kForms
-        );
+        refuse((entries_ == 0 ? " cannot be unpacked: " : " is damaged: ") + said(), kForms);
       }
       take(entry);
     }

@@ -92,7 +92,7 @@ def sources():
         file.truncate((64 << 20) + 1)
     refused("plugins", "install", "huge", expect="huge holds more than 64 MiB")
     (work / "bad.tar.gz").write_text("not an archive")
-    refused("plugins", "install", "bad.tar.gz", expect="bad.tar.gz is no archive that can be unpacked")
+    refused("plugins", "install", "bad.tar.gz", expect="bad.tar.gz cannot be unpacked: Unrecognized archive format")
 
     # What this machine lacks.
     tools = work / "tools"

@@ -42,14 +42,14 @@ def refused(archive, sentence, hint=""):
 def entry(name, content=b"", type_=tarfile.REGTYPE, mode=0o644, link=""):
     item = tarfile.TarInfo(name)
     item.type, item.mode, item.linkname, item.size = type_, mode, link, len(content)
-    return item, io.BytesIO(content)
+    return item, content
 
 
 def tar(name, *entries, mode="w:gz"):
     path = work / name
     with tarfile.open(path, mode) as archive:
         for item, content in entries:
-            archive.addfile(item, content)
+            archive.addfile(item, io.BytesIO(content))
     return path
 
 
@@ -109,9 +109,9 @@ for name, content in {
     "bits.zip": (work / "good.zip").read_bytes()[:60] + bytes(40) + (work / "good.zip").read_bytes()[100:],
 }.items():
     (work / name).write_bytes(content)
-refused(work / "cut.tar.gz", "is ", ".tar.xz")
-refused(work / "text.tar.gz", "is no archive that can be unpacked")
-refused(work / "none.tar.gz", "an archive", ".zip")
+refused(work / "cut.tar.gz", "cannot be unpacked: truncated gzip input", ".tar.xz")
+refused(work / "text.tar.gz", "cannot be unpacked: Unrecognized archive format")
+refused(work / "none.tar.gz", "cannot be unpacked", ".zip")
 refused(work / "cut.tar", "is damaged")
 refused(work / "bits.zip", "is damaged")
 refused(tar("nothing.tar"), "with nothing in it")

@@ -74,7 +74,7 @@ run run lion/lion.lua --set 'plugins=[]' --set train.iters=1 --run-dir runs/lion
 has 'org.example.lion 0.1.0'
 SH
 mkdir "$work/tmp"
-env -u MEGAHOST_FIXTURES -u LD_LIBRARY_PATH TMPDIR="$work/tmp" PATH="$moved/bin:$PATH" PKG_CONFIG_PATH= CCACHE_DISABLE=1 \
+env -u MEGAHOST_FIXTURES -u LD_LIBRARY_PATH TMPDIR="$work/tmp" PATH="$moved/bin:$PATH" PKG_CONFIG_PATH= \
   $hide sh hidden.sh "${hide:+hide}" "$(readlink -f "$MEGAHOST_SOURCE/.deps")" "$work" || exit 1
 
 # A LibTorch that lies elsewhere, named when megahost is installed: linked to, if it is the right one.

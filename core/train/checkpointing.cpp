@@ -85,7 +85,8 @@ std::vector<Slice> slices(const Weights& weights) {
 
 } // namespace
 
-void require_all_used(const Progress& saved, const std::vector<std::string>& unused) {
+void require_all_used(const Progress& saved, const TensorFit& fit) {
+  const auto& unused = fit.unused;
   if (!unused.empty()) {
     throw Error(
         "the checkpoint of step " + std::to_string(saved.step) + " holds the tensor " +
@@ -156,7 +157,8 @@ std::optional<Progress> load_checkpoint(
               ) { saved = in_plugin(format, "open", [&] { return format.open(run, step); }); },
       .judge =
           [&] {
-            const auto unused = unused_tensors(*saved, wanted, ranks);
+            const TensorFit fit{
+                unused_tensors(*saved, wanted, ranks), misfit_tensors(*saved, wanted, ranks)};
             together(ranks, [&] {
               const std::string where = saved->path().string();
               if (saved->state().empty()) {
@@ -167,7 +169,7 @@ std::optional<Progress> load_checkpoint(
                 );
               }
               progress = from_json(parse_json(saved->state(), where), where);
-              accept(*progress, unused);
+              accept(*progress, fit);
               // Any dtype will do: optimizer.state_dtype may have changed.
               for (const Slice& slice : wanted) {
                 (void)require_fit(*saved, slice);

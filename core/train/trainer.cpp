@@ -133,8 +133,8 @@ void Trainer::resume(std::vector<std::string>& notes) {
   const auto& recipe = session_->recipe;
   const ResumedRun run{recipe, host_, saves_.string(), progress_.data, options_.allow_change};
   std::vector<std::string> changes; // since the checkpoint that was judged last
-  const auto saved = load(notes, [&](const Progress& progress, const auto& unused) {
-    changes = judge_checkpoint(run, progress, unused);
+  const auto saved = load(notes, [&](const Progress& progress, const TensorFit& fit) {
+    changes = judge_checkpoint(run, progress, fit);
   });
   notes.insert(notes.end(), changes.begin(), changes.end());
   if (!saved) {

@@ -115,10 +115,8 @@ TEST_CASE_FIXTURE(
                        "model.kv_heads 1 (checkpoint not set), train.seed 7 (checkpoint 1234)"
   );
   CHECK(
-      told.hint == "resume with the checkpoint's values, begin a new run with --weights " + run +
-                       ", or say that you mean it: --allow-change model.layers --allow-change "
-                       "model.heads --allow-change model.rope_base --allow-change model.kv_heads "
-                       "--allow-change train.seed"
+      told.hint == "resume with the checkpoint's values: its tensors do not fit this model "
+                   "(layers.0.attention.k.weight)" // so neither --allow-change nor --weights helps
   );
   CHECK(runs::contents(folder / "a/recipe.toml") == before);
   CHECK_FALSE(runs::fs::exists(runs::step_folder(folder / "a", 4)));
@@ -157,9 +155,21 @@ TEST_CASE_FIXTURE(
 ) {
   begin();
   recipe.optimizer.use = "sgd";
-  CHECK(contains(go_on(recipe, output).what, "optimizer.use \"sgd\" (checkpoint \"adamw\")"));
+  const Told told = go_on(recipe, output);
+  const std::string run = (folder / "a").string();
+  CHECK(contains(told.what, "optimizer.use \"sgd\" (checkpoint \"adamw\")"));
+  CHECK(
+      told.hint == "resume with the checkpoint's values, begin a new run with --weights " + run +
+                       ", or say that you mean it: --allow-change optimizer.use"
+  );
   CHECK(go_on(recipe, output, {"optimizer"}).what.empty());
   CHECK(output.say("left out of the checkpoint, by --allow-change: optimizer.exp_avg."));
+  recipe.optimizer.use = "adamw"; // whose state the newest checkpoint lacks
+  CHECK(
+      go_on(recipe, output).hint ==
+      "resume with the checkpoint's values, or begin a new run with --weights " + run +
+          ": it lacks state that this run needs (optimizer.exp_avg.embedding.word.weight)"
+  );
 }
 
 TEST_CASE_FIXTURE(SmallRun, "a run that is not there is not resumed, unless it may begin anew") {

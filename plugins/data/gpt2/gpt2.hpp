@@ -1,14 +1,13 @@
 #pragma once
 /// GPT-2's tokenizer: byte-level byte-pair encoding.
 
-#include "bpe.hpp"
-#include "words.hpp"
+#include "core/text/added_tokens.hpp"
+#include "core/text/byte_pairs.hpp"
 
 #include <megahost/schema.hpp>
 #include <megahost/tokenizer.hpp>
 
 #include <memory>
-#include <mutex>
 #include <optional>
 
 namespace mh::gpt2 {
@@ -32,7 +31,6 @@ public:
   /// Throws:  mh::Error (exit code 5) for files that cannot be read or are damaged, see
   ///          `read_vocabulary`; special tokens that the vocabulary lacks
   Gpt2Tokenizer(const Config& config, const Args& args);
-  ~Gpt2Tokenizer() override;
 
   [[nodiscard]] int64_t vocab() const override { return vocabulary_.size; }
 
@@ -43,15 +41,12 @@ public:
   [[nodiscard]] std::optional<int32_t> end_of_document() const override { return eod_; }
 
 private:
-  struct Worker; // what one thread needs
-  [[nodiscard]] std::unique_ptr<Worker> take_worker() const;
-
   Vocabulary vocabulary_;
-  WordPattern pattern_;
+  text::BytePairModel model_;
+  std::unique_ptr<text::Splitter> splitter_ = text::gpt2_splitter();
+  text::AddedTokens special_;
   std::optional<int32_t> eod_;
-  std::vector<std::pair<std::string, int32_t>> special_; // the longest first
-  mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Worker>> idle_;
+  text::Pool<text::WordEncoder> encoders_;
 };
 
 } // namespace mh::gpt2

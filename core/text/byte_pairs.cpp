@@ -139,6 +139,9 @@ void add_pairs_by_rank(
   merges.reserve(4 * tokens.size());
   for (size_t id = 0; id < tokens.size(); ++id) {
     const std::string_view token = tokens[id];
+    if (ids.find(token) != static_cast<int32_t>(id)) {
+      continue; // a special token
+    }
     for (size_t cut = 1; cut < token.size(); ++cut) {
       const int32_t left = ids.find(token.substr(0, cut));
       const int32_t right = left == kNoId ? kNoId : ids.find(token.substr(cut));

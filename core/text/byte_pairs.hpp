@@ -15,7 +15,7 @@ namespace mh::text {
 /// Source:  arXiv:1508.07909, algorithm 1, with ranks
 void merge_pairs(const PairMap& merges, std::vector<int32_t>& ids);
 
-/// Adds to `merges` every pair of tokens that together are a token of `tokens`, with the id of the
+/// Adds to `merges` every pair of tokens that together are a token of `ids`, with the id of the
 /// whole as the rank: what vocabularies by rank (tiktoken's) leave unsaid.
 void add_pairs_by_rank(
     const std::vector<std::string>& tokens, const TokenMap& ids, PairMap& merges

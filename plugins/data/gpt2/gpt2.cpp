@@ -1,6 +1,5 @@
 #include "gpt2.hpp"
 
-#include "core/text/utf8.hpp"
 #include "core/text/vocabulary_file.hpp"
 
 #include <megahost/error.hpp>
@@ -41,34 +40,14 @@ Gpt2Tokenizer::Gpt2Tokenizer(const Config& config, const Args&) {
     }
   }
   for (const auto& [token, id] : vocabulary_.special) {
-    special_.add({.content = token, .id = id});
+    text_.special.add({.content = token, .id = id});
   }
-  model_.merges = std::move(vocabulary_.merges);
-  model_.bytes = vocabulary_.bytes;
+  text_.model.merges = std::move(vocabulary_.merges);
+  text_.model.bytes = vocabulary_.bytes;
+  text_.splitter = text::gpt2_splitter();
   if (const auto eod = vocabulary_.special.find(config.eod); eod != vocabulary_.special.end()) {
     eod_ = eod->second;
   }
-}
-
-std::vector<int32_t> Gpt2Tokenizer::encode(std::string_view text) const {
-  auto encoder = encoders_.take([&] { return std::make_unique<text::WordEncoder>(model_); });
-  std::vector<int32_t> ids;
-  ids.reserve(text.size() / 3);
-  special_.split(text, [&](std::string_view part, int32_t special) {
-    if (special != text::kNoId) {
-      ids.push_back(special);
-      return;
-    }
-    text::for_each_run(part, [&](std::string_view run, bool valid) {
-      if (valid) {
-        encoder->encode(run, *splitter_, ids);
-      } else {
-        encoder->encode(run, ids);
-      }
-    });
-  });
-  encoders_.bring(std::move(encoder));
-  return ids;
 }
 
 std::string Gpt2Tokenizer::decode(std::span<const int32_t> ids) const {

@@ -1,8 +1,7 @@
 #pragma once
 /// GPT-2's tokenizer: byte-level byte-pair encoding.
 
-#include "core/text/added_tokens.hpp"
-#include "core/text/byte_pairs.hpp"
+#include "core/text/byte_level.hpp"
 
 #include <megahost/schema.hpp>
 #include <megahost/tokenizer.hpp>
@@ -34,7 +33,10 @@ public:
 
   [[nodiscard]] int64_t vocab() const override { return vocabulary_.size; }
 
-  [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override;
+  [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override {
+    return text_.encode(text);
+  }
+
   /// Throws:  mh::Error (exit code 5) for ids without a token
   [[nodiscard]] std::string decode(std::span<const int32_t> ids) const override;
 
@@ -42,11 +44,8 @@ public:
 
 private:
   Vocabulary vocabulary_;
-  text::BytePairModel model_;
-  std::unique_ptr<text::Splitter> splitter_ = text::gpt2_splitter();
-  text::AddedTokens special_;
+  text::ByteLevel text_;
   std::optional<int32_t> eod_;
-  text::Pool<text::WordEncoder> encoders_;
 };
 
 } // namespace mh::gpt2

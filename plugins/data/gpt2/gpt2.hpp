@@ -2,6 +2,7 @@
 /// GPT-2's tokenizer: byte-level byte-pair encoding.
 
 #include "core/text/byte_level.hpp"
+#include "vocabulary.hpp"
 
 #include <megahost/schema.hpp>
 #include <megahost/tokenizer.hpp>

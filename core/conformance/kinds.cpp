@@ -147,6 +147,20 @@ void ids_in_vocabulary(const Case& c) {
   if (c.entry->kind == Kind::tokenizer) {
     const auto tokenizer = make<Tokenizer>(c);
     check(tokenizer->end_of_document().value_or(0), tokenizer->vocab(), "its end of document");
+    const SpecialIds special = tokenizer->special_ids();
+    for (const auto& id :
+         {special.bos,
+          special.eos,
+          special.pad,
+          special.unk,
+          special.mask,
+          special.cls,
+          special.sep}) {
+      check(id.value_or(0), tokenizer->vocab(), "a special id");
+    }
+    for (const int32_t id : special.extra) {
+      check(id, tokenizer->vocab(), "an extra id");
+    }
     for (const char* text : {"Two words, \xff\xfe and more", "1 2 3"}) {
       try {
         for (const int32_t id : tokenizer->encode(text)) {

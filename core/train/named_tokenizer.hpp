@@ -30,6 +30,14 @@ public:
     return in_plugin(*inner_, "end_of_document", [&] { return inner_->end_of_document(); });
   }
 
+  [[nodiscard]] SpecialIds special_ids() const override {
+    return in_plugin(*inner_, "special_ids", [&] { return inner_->special_ids(); });
+  }
+
+  [[nodiscard]] std::string token(int32_t id) const override {
+    return in_plugin(*inner_, "token", [&] { return inner_->token(id); });
+  }
+
   [[nodiscard]] bool lossy() const override {
     return in_plugin(*inner_, "lossy", [&] { return inner_->lossy(); });
   }

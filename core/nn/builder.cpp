@@ -98,7 +98,7 @@ SequenceScope Builder::within(std::string_view sequence) {
         "`, which Architecture::sequences does not name"
     );
   }
-  return {sequence_, sequence};
+  return {sequence_, std::string(sequence)};
 }
 
 int64_t Builder::seq() const {

@@ -1,6 +1,5 @@
 #include "megahost/nn/attention_kernel.hpp"
-
-#include <torch/csrc/autograd/custom_function.h>
+#include "megahost/saved.hpp"
 
 namespace mh::ops {
 
@@ -14,7 +13,27 @@ OptionalTensor optional(const at::Tensor& x) {
   return x.defined() ? OptionalTensor(x) : std::nullopt;
 }
 
+AttentionMask without_tensors(AttentionMask mask) {
+  mask.query_index.reset();
+  mask.key_index.reset();
+  mask.query_segments.reset();
+  mask.key_segments.reset();
+  mask.bias.reset();
+  return mask;
+}
+
+AttentionDropout without_tensors(AttentionDropout dropout) {
+  dropout.samples.reset();
+  return dropout;
+}
+
 struct FlashAttention : torch::autograd::Function<FlashAttention> {
+  struct Saved {
+    double scale;
+    AttentionMask mask; // their tensors are saved as such
+    AttentionDropout dropout;
+  };
+
   static at::Tensor forward(
       AutogradContext* ctx,
       const at::Tensor& q,
@@ -39,44 +58,21 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
          dropout.samples.value_or(at::Tensor()),
          bias.value_or(at::Tensor())}
     );
-    ctx->saved_data["scale"] = scale;
-    ctx->saved_data["causal"] = mask.causal;
-    ctx->saved_data["window"] = mask.window;
-    ctx->saved_data["pairs"] = mask.pairs;
-    ctx->saved_data["first_distance"] = mask.first_distance;
-    ctx->saved_data["dropout"] = dropout.p;
-    ctx->saved_data["dropout_key"] = dropout.key;
-    ctx->saved_data["first_head"] = dropout.first_head;
-    ctx->saved_data["first_key"] = dropout.first_key;
-    ctx->saved_data["all_keys"] = dropout.all_keys;
+    save(ctx, Saved{scale, without_tensors(mask), without_tensors(dropout)});
     return out;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
+    auto [scale, mask, dropout] = get_saved<Saved>(ctx);
+    mask.query_index = optional(saved[5]);
+    mask.key_index = optional(saved[6]);
+    mask.query_segments = optional(saved[7]);
+    mask.key_segments = optional(saved[8]);
+    dropout.samples = optional(saved[9]);
+    mask.bias = optional(saved[10]);
     const auto [dq, dk, dv, dbias] = ops::attention_backward(
-        gradients[0],
-        saved[0],
-        saved[1],
-        saved[2],
-        saved[3],
-        saved[4],
-        ctx->saved_data["scale"].toDouble(),
-        {.causal = ctx->saved_data["causal"].toBool(),
-         .window = ctx->saved_data["window"].toInt(),
-         .query_index = optional(saved[5]),
-         .key_index = optional(saved[6]),
-         .query_segments = optional(saved[7]),
-         .key_segments = optional(saved[8]),
-         .pairs = ctx->saved_data["pairs"].toOptional<double>(),
-         .bias = optional(saved[10]),
-         .first_distance = ctx->saved_data["first_distance"].toInt()},
-        {.p = ctx->saved_data["dropout"].toDouble(),
-         .key = ctx->saved_data["dropout_key"].toInt(),
-         .samples = optional(saved[9]),
-         .first_head = ctx->saved_data["first_head"].toInt(),
-         .first_key = ctx->saved_data["first_key"].toInt(),
-         .all_keys = ctx->saved_data["all_keys"].toInt()}
+        gradients[0], saved[0], saved[1], saved[2], saved[3], saved[4], scale, mask, dropout
     );
     return {dq, dk, dv, saved[10].defined() ? dbias : at::Tensor(), {}, {}, {}};
   }

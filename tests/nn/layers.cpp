@@ -59,8 +59,8 @@ TEST_CASE("linear: the product, its gradients, and packed pieces") {
   CHECK(bench.builder.flops.gemms == 2.0 * 3 * 7 * 5); // of a sample of 5 tokens
 
   WeightQueue queue;
-  context.weight_queue = &queue;
-  torch::autograd::backward({linear.forward(x, context)}, {dy});
+  auto split = bench.context({.weight_queue = &queue});
+  torch::autograd::backward({linear.forward(x, split)}, {dy});
   CHECK(at::allclose(weight.main_grad, dw));
   queue.at(0)();
   CHECK(at::allclose(weight.main_grad, dw * 2.0));
@@ -174,9 +174,7 @@ TEST_CASE("llama3 scaling keeps short wavelengths and stretches long ones") {
 
 TEST_CASE("dropout: masks follow samples and tokens, not their place in a batch") {
   Bench bench;
-  auto context = bench.context();
-  context.training = true;
-  context.seed = 5;
+  auto context = bench.context({.training = true, .seed = 5});
   const Axis embed{axis::embed, 64};
   const at::Tensor x = at::ones({5, 2, 64}, at::kDouble);
   const at::Tensor y = dropout(x, embed, 0.25, 11, context);
@@ -186,9 +184,7 @@ TEST_CASE("dropout: masks follow samples and tokens, not their place in a batch"
   bench.batch.samples = {1};
   bench.batch.batch = 1;
   bench.batch.arrays["tokens"] = at::arange(5).view({5, 1});
-  auto alone = bench.context();
-  alone.training = true;
-  alone.seed = 5;
+  auto alone = bench.context({.training = true, .seed = 5});
   CHECK(
       at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 11, alone), y.narrow(1, 1, 1))
   );
@@ -196,16 +192,15 @@ TEST_CASE("dropout: masks follow samples and tokens, not their place in a batch"
   CHECK(
       !at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 12, alone), y.narrow(1, 1, 1))
   );
-  alone.seed = 6;
+  auto later = bench.context({.training = true, .seed = 6});
   CHECK(
-      !at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 11, alone), y.narrow(1, 1, 1))
+      !at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 11, later), y.narrow(1, 1, 1))
   );
-  alone.training = false;
-  CHECK(at::equal(dropout(x, embed, 0.25, 11, alone), x));
+  auto evaluation = bench.context({.seed = 5});
+  CHECK(at::equal(dropout(x, embed, 0.25, 11, evaluation), x));
   test::check_gradients(
       [&](const auto& in) {
-        alone.training = true;
-        return dropout(in[0], {axis::embed, 4}, 0.5, 3, alone);
+        return dropout(in[0], {axis::embed, 4}, 0.5, 3, later);
       },
       {filled({5, 1, 4}, "x")}
   );

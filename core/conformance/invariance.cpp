@@ -7,7 +7,7 @@
 #include "core/conformance/model.hpp"
 #include "core/conformance/subject.hpp"
 #include "core/conformance/tests.hpp"
-#include "core/nn/deferred_values.hpp"
+#include "core/model/deferred_values.hpp"
 #include "core/train/built_in.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/attention.hpp"

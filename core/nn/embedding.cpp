@@ -1,7 +1,7 @@
 #include "megahost/nn/embedding.hpp"
 
 #include "core/kernels/ops.hpp"
-#include "core/nn/conserved.hpp"
+#include "core/model/conserved.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
 #include "megahost/saved.hpp"

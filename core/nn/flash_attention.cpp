@@ -13,25 +13,14 @@ OptionalTensor optional(const at::Tensor& x) {
   return x.defined() ? OptionalTensor(x) : std::nullopt;
 }
 
-AttentionMask without_tensors(AttentionMask mask) {
-  mask.query_index.reset();
-  mask.key_index.reset();
-  mask.query_segments.reset();
-  mask.key_segments.reset();
-  mask.bias.reset();
-  return mask;
-}
-
-AttentionDropout without_tensors(AttentionDropout dropout) {
-  dropout.samples.reset();
-  return dropout;
-}
-
 struct FlashAttention : torch::autograd::Function<FlashAttention> {
   struct Saved {
     double scale;
-    AttentionMask mask; // their tensors are saved as such
-    AttentionDropout dropout;
+    bool causal;
+    int64_t window, first_distance;
+    std::optional<double> pairs;
+    double p; // of dropout, and the rest of it
+    int64_t key, first_head, first_key, all_keys;
   };
 
   static at::Tensor forward(
@@ -58,21 +47,49 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
          dropout.samples.value_or(at::Tensor()),
          bias.value_or(at::Tensor())}
     );
-    save(ctx, Saved{scale, without_tensors(mask), without_tensors(dropout)});
+    save(
+        ctx,
+        Saved{
+            scale,
+            mask.causal,
+            mask.window,
+            mask.first_distance,
+            mask.pairs,
+            dropout.p,
+            dropout.key,
+            dropout.first_head,
+            dropout.first_key,
+            dropout.all_keys}
+    );
     return out;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    auto [scale, mask, dropout] = get_saved<Saved>(ctx);
-    mask.query_index = optional(saved[5]);
-    mask.key_index = optional(saved[6]);
-    mask.query_segments = optional(saved[7]);
-    mask.key_segments = optional(saved[8]);
-    dropout.samples = optional(saved[9]);
-    mask.bias = optional(saved[10]);
+    const auto& own = get_saved<Saved>(ctx);
     const auto [dq, dk, dv, dbias] = ops::attention_backward(
-        gradients[0], saved[0], saved[1], saved[2], saved[3], saved[4], scale, mask, dropout
+        gradients[0],
+        saved[0],
+        saved[1],
+        saved[2],
+        saved[3],
+        saved[4],
+        own.scale,
+        {.causal = own.causal,
+         .window = own.window,
+         .query_index = optional(saved[5]),
+         .key_index = optional(saved[6]),
+         .query_segments = optional(saved[7]),
+         .key_segments = optional(saved[8]),
+         .pairs = own.pairs,
+         .bias = optional(saved[10]),
+         .first_distance = own.first_distance},
+        {.p = own.p,
+         .key = own.key,
+         .samples = optional(saved[9]),
+         .first_head = own.first_head,
+         .first_key = own.first_key,
+         .all_keys = own.all_keys}
     );
     return {dq, dk, dv, saved[10].defined() ? dbias : at::Tensor(), {}, {}, {}};
   }

@@ -3,7 +3,7 @@
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/row_ops.hpp"
 #include "core/mesh/start_convert.hpp"
-#include "core/nn/conserved.hpp"
+#include "core/model/conserved.hpp"
 #include "core/nn/fp8_linear.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"

@@ -2,8 +2,8 @@
 
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/row_ops.hpp"
+#include "core/model/weight_queue.hpp"
 #include "core/nn/router_parts.hpp"
-#include "core/nn/weight_queue.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/saved.hpp"
 

@@ -2,7 +2,7 @@
 
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/row_ops.hpp"
-#include "core/nn/conserved.hpp"
+#include "core/model/conserved.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
 #include "megahost/saved.hpp"

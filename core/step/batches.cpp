@@ -1,6 +1,6 @@
 #include "core/step/batches.hpp"
 
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/step/sample_arrays.hpp"
 #include "megahost/error.hpp"
 

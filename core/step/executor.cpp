@@ -1,6 +1,6 @@
 #include "core/step/executor.hpp"
 
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/step/batches.hpp"
 #include "core/step/pipeline.hpp"
 #include "core/step/transfers.hpp"

@@ -1,8 +1,8 @@
 #include "core/step/gradients.hpp"
 
-#include "core/nn/conserved.hpp"
-#include "core/nn/deferred_values.hpp"
-#include "core/nn/gradient_sums.hpp"
+#include "core/model/conserved.hpp"
+#include "core/model/deferred_values.hpp"
+#include "core/model/gradient_sums.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>

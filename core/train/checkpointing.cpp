@@ -2,7 +2,7 @@
 
 #include "core/checkpoint/format.hpp"
 #include "core/formats/json.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 
 #include <nlohmann/json.hpp>
 

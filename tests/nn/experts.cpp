@@ -3,7 +3,7 @@
 #include "megahost/nn/experts.hpp"
 
 #include "core/kernels/caching_allocator.hpp"
-#include "core/nn/recompute.hpp"
+#include "core/model/recompute.hpp"
 #include "megahost/error.hpp"
 #include "tests/nn/bench.hpp"
 #include "tests/nn/gradient.hpp"

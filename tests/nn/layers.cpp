@@ -1,4 +1,3 @@
-#include "core/nn/recompute.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/dropout.hpp"
 #include "megahost/nn/embedding.hpp"
@@ -64,18 +63,6 @@ TEST_CASE("linear: the product, its gradients, and packed pieces") {
   CHECK(at::allclose(weight.main_grad, dw));
   queue.at(0)();
   CHECK(at::allclose(weight.main_grad, dw * 2.0));
-}
-
-TEST_CASE("a constructor that writes into a value is refused") {
-  Bench bench;
-  Parameter& parameter = bench.builder.parameter({{"share", {{axis::embed, 3}}, Init::ones()}}, {});
-  bench.builder.refuse_written_values();
-  const at::NoGradGuard no_grad;
-  parameter.value.mul_(2);
-  CHECK_THROWS_WITH(
-      bench.builder.refuse_written_values(),
-      doctest::Contains("a constructor writes into the value of the parameter `share`")
-  );
 }
 
 TEST_CASE("norms: values and gradients") {
@@ -301,42 +288,4 @@ TEST_CASE("vocabulary loss with a bias: logits, loss, and the gradients of weigh
     CHECK(at::allclose(weight.main_grad, w.grad()));
     CHECK(at::allclose(bias.main_grad, b.grad()));
   }
-}
-
-TEST_CASE("recomputed: the same values and gradients as when everything is kept") {
-  const at::Tensor x = filled({3, 4}, "x").requires_grad_();
-  const auto f = [](const auto& in) { return std::vector<at::Tensor>{in[0].sin() * in[0]}; };
-  torch::autograd::backward({recomputed(f, {x})[0].sum()});
-  const at::Tensor again = x.grad().clone();
-  x.mutable_grad() = at::Tensor();
-  torch::autograd::backward({f(std::vector<at::Tensor>{x})[0].sum()});
-  CHECK(at::equal(again, x.grad()));
-}
-
-TEST_CASE("what only one layer reads is not kept, and is there again for its backward") {
-  const at::Tensor x = filled({3, 4}, "x").requires_grad_();
-  const auto f = [](const auto& in) { return in[0].sin() * in[0]; };
-  at::Tensor kept;
-  const auto reader = [&kept](const at::Tensor& y) {
-    kept = y;
-    return y * y; // saves y
-  };
-  const at::Tensor expected = reader(f(std::vector<at::Tensor>{x}));
-  expected.sum().backward();
-  const at::Tensor gradient = x.grad().clone();
-  x.mutable_grad() = at::Tensor();
-
-  const at::Tensor y = recomputed_for(f, {x}, reader);
-  CHECK(at::equal(y, expected));
-  CHECK(kept.storage().nbytes() == 0);
-  y.sum().backward();
-  CHECK(at::equal(x.grad(), gradient));
-  CHECK(at::equal(kept, f(std::vector<at::Tensor>{x})));
-
-  const auto same = [](const auto& in) { return in[0]; };
-  x.mutable_grad() = at::Tensor();
-  recomputed_for(same, {x}, reader).sum().backward(); // the input's own memory stays
-  CHECK(at::equal(x.grad(), 2 * x));
-  const at::NoGradGuard no_grad;
-  CHECK(at::equal(recomputed_for(f, {x}, reader), expected));
 }

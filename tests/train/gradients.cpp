@@ -6,7 +6,7 @@
 #include "core/kernels/counting_allocator.hpp"
 #include "core/mesh/silent.hpp"
 #include "core/mesh/threads.hpp"
-#include "core/nn/deferred_values.hpp"
+#include "core/model/deferred_values.hpp"
 #include "megahost/model.hpp"
 #include "tests/dist/whole.hpp"
 

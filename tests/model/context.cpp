@@ -1,4 +1,8 @@
-#include "bench.hpp"
+#include "megahost/context.hpp"
+
+#include "tests/nn/bench.hpp"
+
+#include <ATen/ops/tensor.h>
 
 #include <type_traits>
 
@@ -84,6 +88,37 @@ TEST_CASE("a block's plan holds for as long as its scope, and for the parts that
     CHECK(run("mlp") == 2);
   }
   CHECK(run("mlp") == 1);
+}
+
+TEST_CASE("a context speaks of another sequence while a scope lives, in a recomputed part too") {
+  Bench bench;
+  bench.batch.arrays["other_positions"] = at::tensor({7, 8, 9}, at::kLong).unsqueeze(1);
+  auto context = bench.context();
+  const Keep keep{.everything = true, .redo = {"mlp"}};
+  const auto plan = context.keeping(keep);
+  std::vector<int64_t> lengths;
+  const at::Tensor x = filled({3, 2, 6}, "x").requires_grad_();
+  at::Tensor y;
+  {
+    const auto tokens = context.within("other");
+    CHECK(context.seq() == 3);
+    CHECK(context.token_index().size(0) == 3);
+    CHECK(context.positions().sum().item<int64_t>() == 24);
+    CHECK(context.dims({axis::embed, 6})[0].size == 3);
+    {
+      const auto own = context.within("");
+      CHECK(context.seq() == 5);
+    }
+    y = context.part("mlp", {x}, [&](const auto& in) {
+      lengths.push_back(context.seq());
+      return in[0] * 2;
+    });
+  }
+  CHECK(context.seq() == 5);
+  CHECK(context.token_index().size(0) == 5);
+  CHECK(context.positions().sum().item<int64_t>() == 10);
+  torch::autograd::backward({y.sum()});
+  CHECK(lengths == std::vector<int64_t>{3, 3});
 }
 
 } // namespace mh

@@ -1,7 +1,7 @@
-#include "core/nn/outline.hpp"
+#include "core/model/outline.hpp"
 
 #include "core/kernels/counting_allocator.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>

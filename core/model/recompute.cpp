@@ -1,6 +1,6 @@
-#include "core/nn/recompute.hpp"
+#include "core/model/recompute.hpp"
 
-#include "core/nn/storage_memory.hpp"
+#include "core/model/storage_memory.hpp"
 #include "megahost/saved.hpp"
 
 #include <ATen/core/grad_mode.h>

@@ -1,6 +1,6 @@
 #include "megahost/context.hpp"
 
-#include "core/nn/recompute.hpp"
+#include "core/model/recompute.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/ops/arange.h>

@@ -1,6 +1,6 @@
 #include "megahost/parameter.hpp"
 
-#include "core/nn/gradient_sums.hpp"
+#include "core/model/gradient_sums.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>

@@ -1,4 +1,4 @@
-#include "core/nn/token_mixing.hpp"
+#include "core/model/token_mixing.hpp"
 
 #include "megahost/error.hpp"
 

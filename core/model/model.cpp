@@ -1,10 +1,10 @@
 #include "megahost/model.hpp"
 
-#include "core/nn/fp8.hpp"
-#include "core/nn/outline.hpp"
-#include "core/nn/plugin_call.hpp"
-#include "core/nn/recompute.hpp"
-#include "core/nn/token_mixing.hpp"
+#include "core/model/fp8.hpp"
+#include "core/model/outline.hpp"
+#include "core/model/plugin_call.hpp"
+#include "core/model/recompute.hpp"
+#include "core/model/token_mixing.hpp"
 #include "megahost/error.hpp"
 #include "megahost/saved.hpp"
 

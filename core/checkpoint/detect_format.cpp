@@ -1,7 +1,7 @@
 #include "core/checkpoint/detect_format.hpp"
 
 #include "core/base/text.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 
 #include <algorithm>
 #include <filesystem>

@@ -7,7 +7,7 @@
 #include "core/conformance/model.hpp"
 #include "core/conformance/subject.hpp"
 #include "core/conformance/tests.hpp"
-#include "core/nn/deferred_values.hpp"
+#include "core/model/deferred_values.hpp"
 #include "core/train/built_in.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/attention.hpp"
@@ -176,8 +176,7 @@ at::Tensor scores(const SmallModel& model, int64_t begin, int64_t end, KeyValueC
   batch.samples = {0};
   batch.arrays["tokens"] = tokens.slice(0, begin, end).slice(1, 0, 1).contiguous();
   batch.arrays["token_index"] = at::arange(begin, end, at::kLong);
-  StepContext context(model.mesh, model.rules, batch);
-  context.kv_cache = cache;
+  StepContext context(model.mesh, model.rules, batch, {.kv_cache = cache});
   return model.model->forward(context)["logits"].value.select(1, 0);
 }
 
@@ -214,7 +213,7 @@ void cached_generation(const Case& c) {
               static_cast<long long>(token),
               found
           ),
-          "where context.kv_cache is set, attention and TokensBefore (nn/tokens_before.hpp) look at "
+          "where context.mode().kv_cache is set, attention and TokensBefore (nn/tokens_before.hpp) look at "
           "other tokens; a block that looks at them in another way must not say that it reads_cache"
       );
     }

@@ -3,7 +3,7 @@
 #include "core/conformance/instance.hpp"
 #include "core/conformance/model.hpp"
 #include "core/conformance/tests.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/plan/shapes_missing.hpp"
 #include "core/step/batches.hpp"
 #include "megahost/error.hpp"

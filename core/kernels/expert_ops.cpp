@@ -4,6 +4,7 @@
 #include "core/kernels/row_kernels.hpp"
 #include "core/kernels/staging.hpp"
 #include "megahost/nn/expert_kernel.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_grouped_mm.h>
@@ -15,7 +16,6 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
@@ -351,12 +351,16 @@ struct ToSlots : torch::autograd::Function<ToSlots> {
 };
 
 struct FromSlots : torch::autograd::Function<FromSlots> {
+  struct Saved {
+    int64_t rows; // of y
+  };
+
   static Tensor forward(
       AutogradContext* ctx, const Tensor& y, const Tensor& slots, const OptionalTensor& weights
   ) {
     const bool weighted = weights.has_value();
     ctx->save_for_backward({weighted ? y : Tensor(), slots, weights.value_or(Tensor())});
-    ctx->saved_data["count"] = y.size(0);
+    save(ctx, Saved{y.size(0)});
     return gather(y, slots, weights);
   }
 
@@ -366,7 +370,7 @@ struct FromSlots : torch::autograd::Function<FromSlots> {
     const auto saved = ctx->get_saved_variables();
     if (!saved[0].defined()) {
       return {
-          scatter(gradients[0], saved[1], std::nullopt, ctx->saved_data["count"].toInt()),
+          scatter(gradients[0], saved[1], std::nullopt, get_saved<Saved>(ctx).rows),
           Tensor(),
           Tensor()};
     }

@@ -1,9 +1,9 @@
 #include "core/mesh/start_convert.hpp"
 #include "megahost/error.hpp"
 #include "megahost/placement.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <array>
@@ -150,45 +150,29 @@ Pending along_all(
 }
 
 struct Convert : torch::autograd::Function<Convert> {
+  struct Saved {
+    Placement from, to;
+    const Mesh* mesh;
+  };
+
   static at::Tensor forward(
       torch::autograd::AutogradContext* ctx,
       const at::Tensor& x,
-      int64_t from,
-      int64_t to,
-      int64_t mesh
+      const Placement& from,
+      const Placement& to,
+      const Mesh& mesh
   ) {
-    const auto& a = *reinterpret_cast<const Placement*>(from);
-    const auto& b = *reinterpret_cast<const Placement*>(to);
-    const auto& m = *reinterpret_cast<const Mesh*>(mesh);
-    ctx->saved_data["mesh"] = mesh;
-    for (const auto axis : kAllMeshAxes) { // by value: the placements may be gone by then
-      const std::string name(to_string(axis));
-      ctx->saved_data["from " + name] = static_cast<int64_t>(a[axis].type) * 256 + a[axis].dim;
-      ctx->saved_data["to " + name] = static_cast<int64_t>(b[axis].type) * 256 + b[axis].dim;
-    }
-    at::Tensor y = convert_forward(x, a, b, m);
+    save(ctx, Saved{from, to, &mesh});
+    at::Tensor y = convert_forward(x, from, to, mesh);
     return y.is_same(x) ? x.view_as(x) : y;
   }
 
   static torch::autograd::variable_list
   backward(torch::autograd::AutogradContext* ctx, torch::autograd::variable_list gradients) {
-    Placement a;
-    Placement b;
-    for (const auto axis : kAllMeshAxes) {
-      const std::string name(to_string(axis));
-      const int64_t from = ctx->saved_data["from " + name].toInt();
-      const int64_t to = ctx->saved_data["to " + name].toInt();
-      a[axis] = {static_cast<PlacementType>(from / 256), static_cast<int8_t>(from % 256)};
-      b[axis] = {static_cast<PlacementType>(to / 256), static_cast<int8_t>(to % 256)};
-    }
-    const auto& mesh = *reinterpret_cast<const Mesh*>(ctx->saved_data["mesh"].toInt());
-    return {convert_backward(gradients[0], a, b, mesh), at::Tensor(), at::Tensor(), at::Tensor()};
+    const auto& [from, to, mesh] = get_saved<Saved>(ctx);
+    return {convert_backward(gradients[0], from, to, *mesh), {}, {}, {}};
   }
 };
-
-int64_t address(const void* pointer) {
-  return reinterpret_cast<int64_t>(pointer);
-}
 
 } // namespace
 
@@ -232,7 +216,7 @@ convert(const at::Tensor& tensor, const Placement& from, const Placement& to, co
   for (const auto axis : kAllMeshAxes) {
     same = same && (mesh.size(axis) == 1 || from[axis] == to[axis]);
   }
-  return same ? tensor : Convert::apply(tensor, address(&from), address(&to), address(&mesh));
+  return same ? tensor : Convert::apply(tensor, from, to, mesh);
 }
 
 } // namespace mh

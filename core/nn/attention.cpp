@@ -138,8 +138,8 @@ at::Tensor Attention::forward(const at::Tensor& x, StepContext& context) const {
     qkv[0] = rotary(qkv[0], table);
     qkv[1] = rotary(qkv[1], table);
   }
-  if (context.kv_cache != nullptr && spec_.mask.causal) {
-    std::tie(qkv[1], qkv[2]) = context.kv_cache->append(dropout_.site, qkv[1], qkv[2]);
+  if (context.mode().kv_cache != nullptr && spec_.mask.causal) {
+    std::tie(qkv[1], qkv[2]) = context.mode().kv_cache->append(dropout_.site, qkv[1], qkv[2]);
   }
   at::Tensor bias;
   if (relative_bias_ != nullptr) {

@@ -155,7 +155,7 @@ public:
   [[nodiscard]] State forward(const State& state, StepContext& context) const override {
     at::Tensor x = state[kHidden].value;
     const bool labels = context.has_array("labels");
-    if (!labels && context.last_logits) {
+    if (!labels && context.mode().last_logits) {
       x = x.narrow(0, x.size(0) - 1, 1);
     }
     if (norm_ != nullptr) {
@@ -163,7 +163,7 @@ public:
     }
     if (!labels) {
       Dims dims = context.dims(vocab_);
-      dims[0].size = context.last_logits ? 1 : dims[0].size;
+      dims[0].size = context.mode().last_logits ? 1 : dims[0].size;
       return {"logits", head_.logits(x, context), dims};
     }
     context.add_loss(

@@ -4,11 +4,10 @@
 #include "core/kernels/row_ops.hpp"
 #include "core/mesh/start_convert.hpp"
 #include "megahost/error.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
 
 #include <utility>
 
@@ -18,10 +17,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-struct HeldCall : torch::CustomClassHolder {
-  Fp8Call call;
-};
 
 /// Where the weight's parts lie: split over the mesh axes that the product's output or input is.
 Placement weight_placement(const Linear::Plan& plan) {
@@ -64,24 +59,26 @@ void add_weight_gradient(
 }
 
 struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
+  struct Saved {
+    Fp8Call call;
+    at::ScalarType type; // of x
+  };
+
   static at::Tensor forward(
       AutogradContext* ctx,
       const at::Tensor& x,
       const at::Tensor&, // the weight, so that a gradient is wanted
       const std::optional<at::Tensor>& bias,
-      const c10::intrusive_ptr<HeldCall>& held,
+      const Fp8Call& call,
       bool remember
   ) {
-    const Fp8Call& call = held->call;
     const auto& plan = *call.plan;
     const auto [input, inverse] = call.state->round(
         call.product, Fp8Operand::input, x.contiguous(), remember, plan.in, *call.mesh
     );
     const auto weight = rounded_weight(call, remember);
     ctx->save_for_backward({input, inverse});
-    ctx->saved_data["call"] =
-        c10::IValue::make_capsule(c10::intrusive_ptr<torch::CustomClassHolder>(held));
-    ctx->saved_data["type"] = static_cast<int64_t>(x.scalar_type());
+    save(ctx, Saved{call, x.scalar_type()});
     at::Tensor y = ops::fp8_product(
         ops::rows_of(gathered(start_gather(input, call), input)),
         weight.values.t(),
@@ -100,10 +97,8 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const auto capsule = ctx->saved_data["call"].toCapsule();
-    const Fp8Call call = static_cast<const HeldCall*>(capsule.get())->call;
+    const auto [call, type] = get_saved<Saved>(ctx);
     const auto& plan = *call.plan;
-    const auto type = static_cast<at::ScalarType>(ctx->saved_data["type"].toInt());
     const at::Tensor dy =
         convert_backward(gradients[0], plan.made, plan.out, *call.mesh).contiguous();
     const auto [rounded, inverse] = call.state->round(
@@ -132,7 +127,7 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
     if (trained && call.queue == nullptr) {
       add_weight_gradient(call, rounded, gathered(std::move(input), saved[0]), both);
     } else if (trained) {
-      call.queue->push_back([call, x = saved[0], both, dy8 = rounded] {
+      call.queue->push_back([call = call, x = saved[0], both, dy8 = rounded] {
         add_weight_gradient(call, dy8, gathered(start_gather(x, call), x), both);
       });
     }
@@ -143,11 +138,9 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
 } // namespace
 
 at::Tensor fp8_linear(const at::Tensor& x, const Fp8Call& call) {
-  auto held = c10::make_intrusive<HeldCall>();
-  held->call = call;
   const auto bias =
       call.bias == nullptr ? std::nullopt : std::optional<at::Tensor>(call.bias->value);
-  return Fp8Linear::apply(x, call.weight->value, bias, held, at::GradMode::is_enabled());
+  return Fp8Linear::apply(x, call.weight->value, bias, call, at::GradMode::is_enabled());
 }
 
 } // namespace mh

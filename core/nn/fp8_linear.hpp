@@ -1,7 +1,7 @@
 #pragma once
 /// The linear layer's product in FP8: its autograd Function.
 
-#include "core/nn/fp8.hpp"
+#include "core/model/fp8.hpp"
 #include "megahost/context.hpp"
 #include "megahost/nn/linear.hpp"
 

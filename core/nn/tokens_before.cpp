@@ -3,16 +3,16 @@
 #include "megahost/error.hpp"
 #include "megahost/nn/attention.hpp"
 #include "megahost/random.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -64,7 +64,7 @@ std::vector<Rows> laid_out(const std::vector<TokenRun>& runs, int64_t row = 0) {
 }
 
 /// Who holds which tokens of a sample, and what its ranks send one another.
-class Split : public torch::CustomClassHolder {
+class Split {
 public:
   /// The split of activations that are placed as `placed`.
   Split(const Rules& rules, const Mesh& mesh, const Placement& placed, int64_t seq, int64_t count)
@@ -241,13 +241,17 @@ shifted(const Split& split, const at::Tensor& x, const at::Tensor& others, int64
 /// One node of the graph, so that every rank takes part in the backward pass's collective, whether
 /// or not it reads a row of another.
 struct LookBack : torch::autograd::Function<LookBack> {
+  struct Saved {
+    std::shared_ptr<const Split> split;
+  };
+
   static variable_list forward(
       AutogradContext* ctx,
       const at::Tensor& x,
-      const c10::intrusive_ptr<Split>& split,
+      const std::shared_ptr<const Split>& split,
       int64_t count
   ) {
-    ctx->saved_data["split"] = c10::IValue::make_capsule(split);
+    save(ctx, Saved{split});
     const at::Tensor others = split->gather(x);
     variable_list before;
     for (int64_t back = 1; back <= count; ++back) {
@@ -257,8 +261,7 @@ struct LookBack : torch::autograd::Function<LookBack> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    const auto holder = ctx->saved_data["split"].toCapsule();
-    const auto& split = static_cast<const Split&>(*holder);
+    const Split& split = *get_saved<Saved>(ctx).split;
     at::Tensor dx = at::zeros_like(gradients.front());
     at::Tensor gathered; // the gradient of others' rows
     if (!split.others().empty()) {
@@ -298,15 +301,18 @@ at::Tensor in_order(const Split& split, const at::Tensor& gathered) {
 
 /// The rows of all ranks, which send all that they have.
 struct GatherAll : torch::autograd::Function<GatherAll> {
+  struct Saved {
+    std::shared_ptr<const Split> split;
+  };
+
   static at::Tensor
-  forward(AutogradContext* ctx, const at::Tensor& x, const c10::intrusive_ptr<Split>& split) {
-    ctx->saved_data["split"] = c10::IValue::make_capsule(split);
+  forward(AutogradContext* ctx, const at::Tensor& x, const std::shared_ptr<const Split>& split) {
+    save(ctx, Saved{split});
     return in_order(*split, split->gather(x));
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    const auto holder = ctx->saved_data["split"].toCapsule();
-    const auto& split = static_cast<const Split&>(*holder);
+    const Split& split = *get_saved<Saved>(ctx).split;
     auto sizes = gradients[0].sizes().vec();
     sizes[0] = split.gathered_rows();
     const at::Tensor gathered = at::zeros(sizes, gradients[0].options());
@@ -321,9 +327,9 @@ struct GatherAll : torch::autograd::Function<GatherAll> {
   }
 };
 
-c10::intrusive_ptr<Split> whole_split(Axis last, StepContext& context) {
+std::shared_ptr<const Split> whole_split(Axis last, StepContext& context) {
   const int64_t seq = context.seq();
-  return c10::make_intrusive<Split>(
+  return std::make_shared<const Split>(
       context.rules(), context.mesh(), context.place(last), seq, /*count=*/seq
   );
 }
@@ -338,18 +344,18 @@ TokensBefore::TokensBefore(Builder& builder, std::string_view name, Axis last, i
 }
 
 std::vector<at::Tensor> TokensBefore::forward(const at::Tensor& x, StepContext& context) const {
-  if (context.tokens_apart()) {
+  if (context.mode().tokens_apart) {
     return std::vector<at::Tensor>(static_cast<size_t>(count_), at::zeros_like(x));
   }
   std::vector<at::Tensor> before;
-  if (context.kv_cache != nullptr) { // one rank, one document
-    const at::Tensor all = context.kv_cache->rows(site_, x, count_);
+  if (context.mode().kv_cache != nullptr) { // one rank, one document
+    const at::Tensor all = context.mode().kv_cache->rows(site_, x, count_);
     for (int64_t back = 1; back <= count_; ++back) {
       before.push_back(all.narrow(0, count_ - back, x.size(0)));
     }
     return before;
   }
-  const auto split = c10::make_intrusive<Split>(
+  const auto split = std::make_shared<const Split>(
       context.rules(), context.mesh(), context.place(last_), context.seq(), count_
   );
   before = LookBack::apply(x, split, count_);
@@ -379,7 +385,7 @@ std::vector<at::Tensor> TokensBefore::forward(const at::Tensor& x, StepContext& 
 }
 
 at::Tensor AllTokens::gather(const at::Tensor& x, StepContext& context) const {
-  if (context.kv_cache != nullptr) {
+  if (context.mode().kv_cache != nullptr) {
     throw Error(
         "a layer that mixes whole samples (AllTokens) was given new tokens alone",
         "its block must not say that it reads_cache"
@@ -387,7 +393,7 @@ at::Tensor AllTokens::gather(const at::Tensor& x, StepContext& context) const {
   }
   const auto split = whole_split(last_, context);
   const at::Tensor all = split->others().empty() ? x : GatherAll::apply(x, split);
-  return context.tokens_apart() ? at::zeros_like(all) : all;
+  return context.mode().tokens_apart ? at::zeros_like(all) : all;
 }
 
 at::Tensor AllTokens::segments(StepContext& context) const {

@@ -2,10 +2,11 @@
 
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/row_ops.hpp"
-#include "core/nn/conserved.hpp"
-#include "core/nn/labels.hpp"
+#include "core/model/conserved.hpp"
+#include "core/model/labels.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -13,7 +14,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -168,6 +168,11 @@ void with_main_grads(const Head& head, const Work& work) {
 
 /// The loss; with a factor that is known ahead its gradients in the same pass over the chunks.
 struct VocabLoss : torch::autograd::Function<VocabLoss> {
+  struct Saved {
+    Head head;
+    std::optional<double> factor;
+  };
+
   static at::Tensor forward(
       AutogradContext* ctx,
       const at::Tensor& x,
@@ -175,9 +180,9 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
       const at::Tensor& labels,
       const at::Tensor& mask,
       const std::optional<double>& factor,
-      int64_t address
+      const Head& head
   ) {
-    const Head head = *reinterpret_cast<const Head*>(address);
+    save(ctx, Saved{head, factor});
     const Tokens tokens{head.gathered(x), labels.reshape({-1}), mask.reshape({-1})};
     const auto options = x.options().dtype(wide(x));
     at::Tensor total = at::zeros({}, options);
@@ -197,7 +202,6 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
         });
       });
       ctx->save_for_backward({head.returned(dx, x.size(1))});
-      ctx->saved_data["factor"] = *factor;
       return total;
     }
     const at::Tensor all = at::empty({tokens.x.size(0)}, options);
@@ -207,21 +211,16 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
       all.narrow(0, begin, length).copy_(lse);
     });
     ctx->save_for_backward({x, tokens.labels, tokens.weights, all});
-    ctx->saved_data["linear"] = reinterpret_cast<int64_t>(head.linear);
-    ctx->saved_data["bias"] = reinterpret_cast<int64_t>(head.bias);
-    ctx->saved_data["mesh"] = reinterpret_cast<int64_t>(head.mesh);
-    ctx->saved_data["first"] = head.first;
-    ctx->saved_data["rows"] = head.rows;
-    ctx->saved_data["checking"] = head.checking;
-    ctx->saved_data["chunk"] = head.chunk;
     return total;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
+    const auto& own = get_saved<Saved>(ctx);
+    const Head& head = own.head;
     const at::Tensor& gradient = gradients[0];
-    if (saved.size() == 1) { // made in forward
-      const auto factor = ctx->saved_data["factor"].toDouble();
+    if (own.factor) { // the gradient was made in forward
+      const double factor = *own.factor;
       MH_ASSERT(
           !gradient.is_cpu() ||
               std::abs(gradient.item<double>() - factor) <= 1e-6 * std::abs(factor),
@@ -229,14 +228,6 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
       );
       return {saved[0], {}, {}, {}, {}, {}};
     }
-    const Head head{
-        reinterpret_cast<const Linear*>(ctx->saved_data["linear"].toInt()),
-        reinterpret_cast<Parameter*>(ctx->saved_data["bias"].toInt()),
-        reinterpret_cast<const Mesh*>(ctx->saved_data["mesh"].toInt()),
-        ctx->saved_data["first"].toInt(),
-        ctx->saved_data["rows"].toInt(),
-        ctx->saved_data["checking"].toBool(),
-        ctx->saved_data["chunk"].toInt()};
     const Tokens tokens{head.gathered(saved[0]), saved[1], saved[2]};
     const at::Tensor scale = (tokens.weights * gradient).to(saved[3].scalar_type());
     const at::Tensor dx = at::empty_like(tokens.x);
@@ -305,8 +296,8 @@ at::Tensor VocabHead::loss(
       &context.mesh(),
       first_,
       rows_,
-      context.checking,
-      chunk_bytes(context.target)};
+      context.mode().checking,
+      chunk_bytes(context.mode().target)};
   const auto& name = linear_.weight().pieces.front().name;
   return VocabLoss::apply(
       checked(hidden, linear_.plan().in, name, "input", context),
@@ -314,7 +305,7 @@ at::Tensor VocabHead::loss(
       labels,
       mask,
       at::GradMode::is_enabled() ? factor : std::nullopt,
-      reinterpret_cast<int64_t>(&head)
+      head
   );
 }
 

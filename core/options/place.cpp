@@ -3,7 +3,7 @@
 #include "core/base/text.hpp"
 #include "core/config.hpp"
 #include "core/mesh/spawn.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/options/read.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/train/start_block.hpp"

@@ -2,7 +2,7 @@
 
 #include "core/base/text.hpp"
 #include "core/formats/plugin_file.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/plugin/installed.hpp"
 #include "megahost/plugin.hpp"
 

@@ -1,7 +1,7 @@
 #include "megahost/registry.hpp"
 
 #include "core/base/text.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 
 #include <c10/util/Exception.h>
 #include <c10/util/Type.h>

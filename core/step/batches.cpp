@@ -1,8 +1,8 @@
 #include "core/step/batches.hpp"
 
 #include "core/kernels/staging.hpp"
-#include "core/nn/labels.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/labels.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/step/sample_arrays.hpp"
 #include "megahost/error.hpp"
 

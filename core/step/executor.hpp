@@ -33,7 +33,7 @@ struct Passes {
   NanWatch* watch = nullptr;          ///< is told which microbatch runs
   /// What kernels are chosen for, where that is not `device`: on the Meta device.
   std::optional<at::DeviceType> target{};
-  double imbalance = 1; ///< see StepContext
+  double imbalance = 1; ///< see StepMode
   /// Is told each instruction before it runs, and null after the last.
   std::function<void(const Instruction*)> before{};
 };

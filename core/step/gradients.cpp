@@ -1,8 +1,8 @@
 #include "megahost/gradients.hpp"
 
 #include "core/kernels/staging.hpp"
-#include "core/nn/conserved.hpp"
-#include "core/nn/deferred_values.hpp"
+#include "core/model/conserved.hpp"
+#include "core/model/deferred_values.hpp"
 #include "core/step/buckets.hpp"
 #include "core/step/gradient_sums.hpp"
 #include "core/step/shared_values.hpp"

@@ -1,6 +1,6 @@
 #include "core/step/pipeline_lists.hpp"
 
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "core/step/stages.hpp"
 
-#include "core/nn/outline.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/outline.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/step/batches.hpp"
 #include "megahost/error.hpp"
 

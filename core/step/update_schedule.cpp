@@ -1,7 +1,7 @@
 #include "core/step/update_schedule.hpp"
 
 #include "core/language/read.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/recipe/commands.hpp"
 
 #include <algorithm>

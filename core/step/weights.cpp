@@ -1,6 +1,6 @@
 #include "core/step/weights.hpp"
 
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/step/parameter_groups.hpp"
 #include "megahost/error.hpp"
 

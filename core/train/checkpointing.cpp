@@ -3,7 +3,7 @@
 #include "core/checkpoint/format.hpp"
 #include "core/checkpoint/shared_read.hpp"
 #include "core/formats/json.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -59,10 +59,12 @@ private:
     batch.samples = {0};
     batch.arrays["tokens"] = at::tensor(tokens, at::kLong).unsqueeze(1).to(device); // [seq, 1]
     batch.arrays["token_index"] = at::arange(offset, offset + batch.seq, at::kLong).to(device);
-    StepContext context(session_.mesh, session_.rules, batch);
-    context.target = device.type();
-    context.kv_cache = cache_ ? &*cache_ : nullptr;
-    context.last_logits = true;
+    StepContext context(
+        session_.mesh,
+        session_.rules,
+        batch,
+        {.last_logits = true, .target = device.type(), .kv_cache = cache_ ? &*cache_ : nullptr}
+    );
     const State state = session_.model->forward(context);
     return state["logits"].value.select(0, -1).select(0, 0).to(at::kCPU, at::kDouble);
   }

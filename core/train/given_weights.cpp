@@ -5,7 +5,7 @@
 #include "core/checkpoint/format.hpp"
 #include "core/checkpoint/model_from.hpp"
 #include "core/draw/report.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/train/resume.hpp"
 #include "megahost/error.hpp"
 

@@ -1,7 +1,7 @@
 #pragma once
 /// A plugin's tokenizer, whose calls are known as such wherever they are made: in corpora, too.
 
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "megahost/tokenizer.hpp"
 
 #include <memory>

@@ -2,7 +2,7 @@
 
 #include "core/base/text.hpp"
 #include "core/formats/crc32c.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/recipe/sections.hpp"
 #include "megahost/corpus.hpp"

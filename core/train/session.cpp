@@ -3,7 +3,7 @@
 #include "core/kernels/gemm_choice.hpp"
 #include "core/mesh/agree.hpp"
 #include "core/mesh/layout.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/step/sample_arrays.hpp"
 #include "core/train/named_tokenizer.hpp"
 #include "megahost/error.hpp"

@@ -3,7 +3,7 @@
 /// tokenizer, corpus, architecture, model.
 
 #include "core/mesh/processes.hpp"
-#include "core/nn/deferred_values.hpp"
+#include "core/model/deferred_values.hpp"
 #include "core/step/batches.hpp"
 #include "core/step/stages.hpp"
 #include "core/step/step.hpp"

@@ -150,8 +150,7 @@ Gradients run(const MeshShape& shape, bool sequence) {
         .samples = {},
         .seq = kSeq,
         .batch = kBatch};
-    StepContext context(mesh, rules, batch);
-    context.checking = true;
+    StepContext context(mesh, rules, batch, {.checking = true});
     const at::Tensor y = mixture.forward(x, context);
     backward((y * random("target", placed, mesh)).sum());
     gradients.finish();

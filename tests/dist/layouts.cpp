@@ -54,12 +54,11 @@ Whole run(
       for (const auto& parameter : model.parameters().all()) {
         parameter.main_grad.zero_();
       }
-      StepContext context(mesh, rules, batch);
-      context.training = true;
-      context.seed = 9;
+      StepMode mode{.training = true, .seed = 9};
       if (mesh.world() > 1) { // one rank makes the vocabulary's gradients in a pass of their own
-        context.loss_count = [](const std::string&) { return kCount; };
+        mode.loss_count = [](const std::string&) { return kCount; };
       }
+      StepContext context(mesh, rules, batch, std::move(mode));
       (void)model.forward(context);
       loss = context.losses().at(0).sum / kCount;
       backward(loss);

@@ -1,6 +1,6 @@
 // Blocks that mix tokens where ranks hold different ones are found, whatever they mix, unless they say so.
 
-#include "core/nn/token_mixing.hpp"
+#include "core/model/token_mixing.hpp"
 
 #include "core/mesh/threads.hpp"
 #include "megahost/error.hpp"

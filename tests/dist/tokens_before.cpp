@@ -216,8 +216,7 @@ TEST_CASE("whole samples are refused where new tokens are read alone") {
       .samples = {},
       .seq = 1,
       .batch = kBatch};
-  StepContext context(mesh, rules, batch);
-  context.kv_cache = &cache;
+  StepContext context(mesh, rules, batch, {.kv_cache = &cache});
   CHECK_THROWS_AS(
       static_cast<void>(
           AllTokens({axis::embed, kEmbed}).gather(at::zeros({1, kBatch, kEmbed}), context)
@@ -242,8 +241,7 @@ TEST_CASE("tokens read alone find the rows before them in the cache") {
         .samples = {},
         .seq = count,
         .batch = kBatch};
-    StepContext context(mesh, rules, batch);
-    context.kv_cache = &cache;
+    StepContext context(mesh, rules, batch, {.kv_cache = &cache});
     const auto before = layer.forward(x.narrow(0, first, count), context);
     for (int64_t back = 1; back <= 3; ++back) {
       const at::Tensor expected = by_hand(x, back, false).narrow(0, first, count);
@@ -258,7 +256,8 @@ TEST_CASE("a recurrent layer goes on from the state that it left in the cache") 
   // y[t] = y[t - 1] / 2 + x[t]
   const auto forward = [&](const at::Tensor& x, StepContext& context) {
     at::Tensor none;
-    at::Tensor& state = context.kv_cache != nullptr ? context.kv_cache->state(7) : none;
+    KeyValueCache* earlier = context.mode().kv_cache;
+    at::Tensor& state = earlier != nullptr ? earlier->state(7) : none;
     std::vector<at::Tensor> rows;
     for (int64_t token = 0; token < x.size(0); ++token) {
       state = state.defined() ? state * 0.5 + x[token] : x[token].clone();
@@ -271,8 +270,7 @@ TEST_CASE("a recurrent layer goes on from the state that it left in the cache") 
   std::vector<at::Tensor> pieces;
   for (const auto& [first, count] : {std::pair(0, 3), std::pair(3, 1), std::pair(4, 12)}) {
     const Batch batch{.arrays = {}, .samples = {}, .seq = count, .batch = kBatch};
-    StepContext context(mesh, rules, batch);
-    context.kv_cache = &cache;
+    StepContext context(mesh, rules, batch, {.kv_cache = &cache});
     pieces.push_back(forward(x.narrow(0, first, count), context));
   }
   const Batch whole{.arrays = {}, .samples = {}, .seq = kSeq, .batch = kBatch};

@@ -1,6 +1,6 @@
 // FP8: rounding and scales bit for bit, the linear layer against written-out arithmetic.
 
-#include "core/nn/fp8.hpp"
+#include "core/model/fp8.hpp"
 
 #include "core/kernels/fp8_ops.hpp"
 #include "megahost/context.hpp"

@@ -131,8 +131,7 @@ TEST_CASE("token by token with a cache, latent attention is the same") {
         .samples = {0, 1},
         .seq = 1,
         .batch = 2};
-    StepContext one(bench.mesh, bench.rules, batch);
-    one.kv_cache = &cache;
+    StepContext one(bench.mesh, bench.rules, batch, {.kv_cache = &cache});
     close(attention.forward(x.narrow(0, i, 1), one), whole.narrow(0, i, 1));
   }
 }

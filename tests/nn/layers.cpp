@@ -1,4 +1,3 @@
-#include "core/nn/recompute.hpp"
 #include "megahost/error.hpp"
 #include "megahost/gradients.hpp"
 #include "megahost/nn/dropout.hpp"
@@ -60,23 +59,11 @@ TEST_CASE("linear: the product, its gradients, and packed pieces") {
   CHECK(bench.builder.flops.gemms == 2.0 * 3 * 7 * 5); // of a sample of 5 tokens
 
   WeightQueue queue;
-  context.weight_queue = &queue;
-  torch::autograd::backward({linear.forward(x, context)}, {dy});
+  auto split = bench.context({.weight_queue = &queue});
+  torch::autograd::backward({linear.forward(x, split)}, {dy});
   CHECK(at::allclose(weight.main_grad, dw));
   queue.at(0)();
   CHECK(at::allclose(weight.main_grad, dw * 2.0));
-}
-
-TEST_CASE("a constructor that writes into a value is refused") {
-  Bench bench;
-  Parameter& parameter = bench.builder.parameter({{"share", {{axis::embed, 3}}, Init::ones()}}, {});
-  bench.builder.refuse_written_values();
-  const at::NoGradGuard no_grad;
-  parameter.value.mul_(2);
-  CHECK_THROWS_WITH(
-      bench.builder.refuse_written_values(),
-      doctest::Contains("a constructor writes into the value of the parameter `share`")
-  );
 }
 
 TEST_CASE("norms: values and gradients") {
@@ -175,9 +162,7 @@ TEST_CASE("llama3 scaling keeps short wavelengths and stretches long ones") {
 
 TEST_CASE("dropout: masks follow samples and tokens, not their place in a batch") {
   Bench bench;
-  auto context = bench.context();
-  context.training = true;
-  context.seed = 5;
+  auto context = bench.context({.training = true, .seed = 5});
   const Axis embed{axis::embed, 64};
   const at::Tensor x = at::ones({5, 2, 64}, at::kDouble);
   const at::Tensor y = dropout(x, embed, 0.25, 11, context);
@@ -187,9 +172,7 @@ TEST_CASE("dropout: masks follow samples and tokens, not their place in a batch"
   bench.batch.samples = {1};
   bench.batch.batch = 1;
   bench.batch.arrays["tokens"] = at::arange(5).view({5, 1});
-  auto alone = bench.context();
-  alone.training = true;
-  alone.seed = 5;
+  auto alone = bench.context({.training = true, .seed = 5});
   CHECK(
       at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 11, alone), y.narrow(1, 1, 1))
   );
@@ -197,16 +180,15 @@ TEST_CASE("dropout: masks follow samples and tokens, not their place in a batch"
   CHECK(
       !at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 12, alone), y.narrow(1, 1, 1))
   );
-  alone.seed = 6;
+  auto later = bench.context({.training = true, .seed = 6});
   CHECK(
-      !at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 11, alone), y.narrow(1, 1, 1))
+      !at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 11, later), y.narrow(1, 1, 1))
   );
-  alone.training = false;
-  CHECK(at::equal(dropout(x, embed, 0.25, 11, alone), x));
+  auto evaluation = bench.context({.seed = 5});
+  CHECK(at::equal(dropout(x, embed, 0.25, 11, evaluation), x));
   test::check_gradients(
       [&](const auto& in) {
-        alone.training = true;
-        return dropout(in[0], {axis::embed, 4}, 0.5, 3, alone);
+        return dropout(in[0], {axis::embed, 4}, 0.5, 3, later);
       },
       {filled({5, 1, 4}, "x")}
   );
@@ -307,42 +289,4 @@ TEST_CASE("vocabulary loss with a bias: logits, loss, and the gradients of weigh
     CHECK(at::allclose(weight.main_grad, w.grad()));
     CHECK(at::allclose(bias.main_grad, b.grad()));
   }
-}
-
-TEST_CASE("recomputed: the same values and gradients as when everything is kept") {
-  const at::Tensor x = filled({3, 4}, "x").requires_grad_();
-  const auto f = [](const auto& in) { return std::vector<at::Tensor>{in[0].sin() * in[0]}; };
-  torch::autograd::backward({recomputed(f, {x})[0].sum()});
-  const at::Tensor again = x.grad().clone();
-  x.mutable_grad() = at::Tensor();
-  torch::autograd::backward({f(std::vector<at::Tensor>{x})[0].sum()});
-  CHECK(at::equal(again, x.grad()));
-}
-
-TEST_CASE("what only one layer reads is not kept, and is there again for its backward") {
-  const at::Tensor x = filled({3, 4}, "x").requires_grad_();
-  const auto f = [](const auto& in) { return in[0].sin() * in[0]; };
-  at::Tensor kept;
-  const auto reader = [&kept](const at::Tensor& y) {
-    kept = y;
-    return y * y; // saves y
-  };
-  const at::Tensor expected = reader(f(std::vector<at::Tensor>{x}));
-  expected.sum().backward();
-  const at::Tensor gradient = x.grad().clone();
-  x.mutable_grad() = at::Tensor();
-
-  const at::Tensor y = recomputed_for(f, {x}, reader);
-  CHECK(at::equal(y, expected));
-  CHECK(kept.storage().nbytes() == 0);
-  y.sum().backward();
-  CHECK(at::equal(x.grad(), gradient));
-  CHECK(at::equal(kept, f(std::vector<at::Tensor>{x})));
-
-  const auto same = [](const auto& in) { return in[0]; };
-  x.mutable_grad() = at::Tensor();
-  recomputed_for(same, {x}, reader).sum().backward(); // the input's own memory stays
-  CHECK(at::equal(x.grad(), 2 * x));
-  const at::NoGradGuard no_grad;
-  CHECK(at::equal(recomputed_for(f, {x}, reader), expected));
 }

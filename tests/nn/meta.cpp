@@ -65,8 +65,7 @@ TEST_CASE("a step of a 70B llama runs on the Meta device") {
       .samples = {0},
       .seq = 4096,
       .batch = 1};
-  StepContext context(mesh, rules, batch);
-  context.training = true;
+  StepContext context(mesh, rules, batch, {.training = true});
   (void)model.forward(context);
   backward(context.losses().at(0).sum);
   CHECK(gradients.squared_norm().is_meta());

@@ -43,9 +43,7 @@ step(const Architecture& architecture, const RecomputePolicy* policy, at::Scalar
       .samples = {4, 5},
       .seq = kSeq,
       .batch = 2};
-  StepContext context(mesh, rules, batch);
-  context.training = true;
-  context.seed = 11;
+  StepContext context(mesh, rules, batch, {.training = true, .seed = 11});
   (void)model.forward(context);
   const at::Tensor loss = context.losses().at(0).sum;
   backward(loss);

@@ -6,8 +6,8 @@
 #include "core/kernels/counting_allocator.hpp"
 #include "core/mesh/silent.hpp"
 #include "core/mesh/threads.hpp"
-#include "core/nn/deferred_values.hpp"
-#include "megahost/loop.hpp"
+#include "core/model/deferred_values.hpp"
+#include "megahost/training_loop.hpp"
 #include "megahost/model.hpp"
 #include "tests/dist/whole.hpp"
 

@@ -7,7 +7,7 @@
 /// x = mh::checked(x, context.place(embed), "layers.3.mixer", "input", context);
 /// ```
 ///
-/// `megahost check` and `megahost run --checking` turn it on (StepContext::checking); off, it costs
+/// `megahost check` and `megahost run --checking` turn it on (StepMode::checking); off, it costs
 /// one test of a flag.
 
 #include "megahost/context.hpp"

@@ -5,6 +5,7 @@
 #include "methods.hpp"
 
 #include <megahost/context.hpp>
+#include <megahost/saved.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
@@ -12,9 +13,9 @@
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <limits>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -28,9 +29,9 @@ using mh::TokenRun;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What both passes need in addition to q, k and v. Gradients are passed on in the accumulating
-/// type.
-struct Call : torch::CustomClassHolder {
+/// What both passes need in addition to q, k and v. Gradients are passed on in the
+/// accumulating type.
+struct Call {
   const mh::Group* group = nullptr;
   double scale = 0;
   mh::ops::AttentionMask mask; // of this rank's tokens
@@ -154,13 +155,17 @@ void go_round(const Call& call, Tensor visiting, const See& see, const Leave& le
 }
 
 struct Ring : torch::autograd::Function<Ring> {
+  struct Saved {
+    std::shared_ptr<const Call> call;
+  };
+
   static Tensor forward(
       AutogradContext* ctx,
       const Tensor& q,
       const Tensor& k,
       const Tensor& v,
       const std::optional<Tensor>& bias, // the mask's
-      const c10::intrusive_ptr<Call>& call
+      const std::shared_ptr<const Call>& call
   ) {
     const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     Tensor out = at::zeros(q.sizes(), q.options().dtype(type));
@@ -177,15 +182,13 @@ struct Ring : torch::autograd::Function<Ring> {
     go_round(*call, at::stack({k, v}), merge, [] {});
     out = out.to(q.scalar_type());
     ctx->save_for_backward({q, k, v, out, lse, bias.value_or(Tensor())});
-    ctx->saved_data["call"] =
-        c10::IValue::make_capsule(c10::intrusive_ptr<torch::CustomClassHolder>(call));
+    mh::save(ctx, Saved{call});
     return out;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const auto capsule = ctx->saved_data["call"].toCapsule();
-    const auto* call = static_cast<const Call*>(capsule.get());
+    const auto& call = mh::get_saved<Saved>(ctx).call;
     const Tensor &q = saved[0], &out = saved[3], &lse = saved[4];
     Tensor dq = at::zeros(q.sizes(), lse.options());
     const Tensor visiting = at::stack({saved[1], saved[2]});
@@ -232,7 +235,7 @@ public:
       const mh::ops::AttentionDropout& dropout,
       mh::StepContext& context
   ) const override {
-    auto call = c10::make_intrusive<Call>();
+    auto call = std::make_shared<Call>();
     call->group = &context.mesh().group(MeshAxis::cp);
     call->scale = scale;
     call->mask = mask;
@@ -241,7 +244,7 @@ public:
     call->queries = call->ranks() * q.size(0);
     call->keys = call->ranks() * k.size(0);
     call->pairs = pairs_of_rank(q, k, mask, context) / static_cast<double>(call->visits());
-    return Ring::apply(q, k, v, mask.bias, call);
+    return Ring::apply(q, k, v, mask.bias, std::shared_ptr<const Call>(std::move(call)));
   }
 };
 

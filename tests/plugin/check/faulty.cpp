@@ -156,7 +156,8 @@ public:
     if (fault("layouts-match:mixing") && context.mesh().size(mh::MeshAxis::cp) > 1) {
       x = x + 0.01 * x.mean(0, /*keepdim=*/true);
     }
-    if (fault("cached-generation") && context.kv_cache != nullptr && context.batch().seq == 1) {
+    if (fault("cached-generation") && context.mode().kv_cache != nullptr &&
+        context.batch().seq == 1) {
       x = x * 1.001;
     }
     if (fault("documents-apart") && small && context.has_array("segments")) {

@@ -123,7 +123,7 @@ public:
   /// What a recurrent layer stored when it had seen the tokens before these, in a shape of its own;
   /// undefined before the first. A layer stores here what the next call begins with:
   ///
-  ///     at::Tensor& state = context.kv_cache->state(site_);
+  ///     at::Tensor& state = context.mode().kv_cache->state(site_);
   ///     state = state.defined() ? state * decay + x.select(0, 0) : x.select(0, 0);
   [[nodiscard]] at::Tensor& state(uint64_t layer) { return states_[layer]; }
 

@@ -1,8 +1,8 @@
 #include "megahost/builder.hpp"
 
 #include "core/kernels/ops.hpp"
-#include "core/nn/deferred_values.hpp"
-#include "core/nn/fp8.hpp"
+#include "core/model/deferred_values.hpp"
+#include "core/model/fp8.hpp"
 #include "megahost/error.hpp"
 #include "megahost/random.hpp"
 
@@ -98,7 +98,7 @@ SequenceScope Builder::within(std::string_view sequence) {
         "`, which Architecture::sequences does not name"
     );
   }
-  return {sequence_, sequence};
+  return {sequence_, std::string(sequence)};
 }
 
 int64_t Builder::seq() const {

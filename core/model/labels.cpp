@@ -1,4 +1,4 @@
-#include "core/nn/labels.hpp"
+#include "core/model/labels.hpp"
 
 #include "megahost/error.hpp"
 

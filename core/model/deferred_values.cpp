@@ -1,4 +1,4 @@
-#include "core/nn/deferred_values.hpp"
+#include "core/model/deferred_values.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>

@@ -1,7 +1,7 @@
-#include "core/nn/outline.hpp"
+#include "core/model/outline.hpp"
 
 #include "core/kernels/counting_allocator.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -93,7 +93,6 @@ Outline::states_before(const std::vector<int64_t>& first, const Batch& batch) co
     array = at::empty_like(array, array.options().device(at::kMeta));
   }
   StepContext context(mesh_, rules_, meta);
-  context.target = at::kCPU;
   std::vector<State> states;
   State state;
   for (int64_t block = 0; states.size() < first.size(); ++block) {

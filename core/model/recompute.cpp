@@ -1,14 +1,14 @@
-#include "core/nn/recompute.hpp"
+#include "core/model/recompute.hpp"
 
-#include "core/nn/storage_memory.hpp"
+#include "core/model/storage_memory.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 namespace mh {
@@ -19,7 +19,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 /// A computation that runs a second time, once.
-struct Job : torch::CustomClassHolder {
+struct Job {
   Computation run;
   variable_list inputs;  // detached
   variable_list outputs; // of the second time
@@ -33,16 +33,18 @@ struct Job : torch::CustomClassHolder {
 /// The first input is an empty tensor that requires a gradient, so that backward runs even where no
 /// other input does.
 struct Recompute : torch::autograd::Function<Recompute> {
+  struct Saved {
+    std::shared_ptr<Job> job;
+  };
+
   static variable_list
-  forward(AutogradContext* ctx, at::TensorList inputs, const c10::intrusive_ptr<Job>& job) {
-    ctx->saved_data["job"] =
-        c10::IValue::make_capsule(c10::intrusive_ptr<torch::CustomClassHolder>(job));
+  forward(AutogradContext* ctx, at::TensorList inputs, const std::shared_ptr<Job>& job) {
+    save(ctx, Saved{job});
     return job->run({inputs.begin() + 1, inputs.end()});
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    const auto capsule = ctx->saved_data["job"].toCapsule();
-    auto* job = static_cast<Job*>(capsule.get());
+    const auto& job = get_saved<Saved>(ctx).job;
     if (job->outputs.empty()) {
       job->again();
     }
@@ -65,8 +67,8 @@ struct Recompute : torch::autograd::Function<Recompute> {
   }
 };
 
-c10::intrusive_ptr<Job> make_job(const Computation& run, const variable_list& inputs) {
-  auto job = c10::make_intrusive<Job>();
+std::shared_ptr<Job> make_job(const Computation& run, const variable_list& inputs) {
+  auto job = std::make_shared<Job>();
   job->run = run;
   for (const auto& input : inputs) {
     job->inputs.push_back(input.detach().set_requires_grad(input.requires_grad()));
@@ -74,7 +76,7 @@ c10::intrusive_ptr<Job> make_job(const Computation& run, const variable_list& in
   return job;
 }
 
-variable_list first_run(const c10::intrusive_ptr<Job>& job, const variable_list& inputs) {
+variable_list first_run(const std::shared_ptr<Job>& job, const variable_list& inputs) {
   variable_list all = {at::empty({0}, inputs.at(0).options().dtype(at::kFloat)).requires_grad_()};
   all.insert(all.end(), inputs.begin(), inputs.end());
   return Recompute::apply(at::TensorList(all), job); // a vector would not be seen as inputs

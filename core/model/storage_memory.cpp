@@ -1,4 +1,4 @@
-#include "core/nn/storage_memory.hpp"
+#include "core/model/storage_memory.hpp"
 
 namespace mh {
 

@@ -1,6 +1,6 @@
 #include "megahost/context.hpp"
 
-#include "core/nn/recompute.hpp"
+#include "core/model/recompute.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/ops/arange.h>
@@ -9,10 +9,28 @@
 
 namespace mh {
 
-StepContext::StepContext(const Mesh& mesh, const Rules& rules, const Batch& batch)
+StepContext::StepContext(
+    const Mesh& mesh,
+    const Rules& rules,
+    const Batch& batch,
+    StepMode mode,
+    std::shared_ptr<CachedTensors> cached
+)
     : mesh_(&mesh)
     , rules_(&rules)
-    , batch_(&batch) {}
+    , batch_(&batch)
+    , mode_(std::move(mode))
+    , cached_(std::move(cached)) {}
+
+StepContext::StepContext(
+    const StepContext& other, StepMode mode, std::shared_ptr<CachedTensors> cached
+)
+    : mesh_(other.mesh_)
+    , rules_(other.rules_)
+    , batch_(other.batch_)
+    , mode_(std::move(mode))
+    , cached_(std::move(cached))
+    , sequence_(other.sequence_) {}
 
 const at::Tensor& StepContext::array(std::string_view name) const {
   const auto found = batch_->arrays.find(name);
@@ -43,7 +61,7 @@ SequenceScope StepContext::within(std::string_view sequence) {
         exit_code::data
     );
   }
-  return {sequence_, sequence};
+  return {sequence_, std::string(sequence)};
 }
 
 std::string StepContext::of_sequence(std::string_view array) const {
@@ -79,14 +97,20 @@ at::Tensor StepContext::token_index() {
   });
 }
 
+StepContext StepContext::again() const {
+  return {*this, mode_, cached_};
+}
+
 StepContext StepContext::apart() const {
-  StepContext one = *this;
-  one.tokens_apart_ = true;
-  one.checking = false;
-  one.loss_count = nullptr; // losses of such a pass mean nothing
-  one.losses_.clear();
-  one.cache_ = std::make_shared<Cache>();
-  return one;
+  StepMode mode = mode_;
+  mode.tokens_apart = true;
+  mode.checking = false;
+  mode.loss_count = nullptr; // losses of such a pass mean nothing
+  return {*this, std::move(mode), std::make_shared<CachedTensors>()};
+}
+
+KeepScope StepContext::keeping(const Keep& keep) {
+  return {keep_, &keep};
 }
 
 Dims StepContext::dims(Axis last) const {
@@ -111,11 +135,11 @@ at::Tensor StepContext::count(const Loss& loss) const {
 }
 
 std::optional<double> StepContext::loss_factor(const std::string& over, double weight) const {
-  if (!loss_count) {
+  if (!mode_.loss_count) {
     return std::nullopt;
   }
-  const double count = loss_count(over);
-  return count > 0 ? weight / count * loss_scale : 0.0;
+  const double count = mode_.loss_count(over);
+  return count > 0 ? weight / count * mode_.loss_scale : 0.0;
 }
 
 double StepContext::host_value(const at::Tensor& scalar, double assumed) const {
@@ -135,10 +159,10 @@ StepContext::host_values(const at::Tensor& counts, const std::vector<int64_t>& a
 const at::Tensor&
 StepContext::cached(const std::string& key, const std::function<at::Tensor()>& make) {
   const std::string name = sequence_ + "/" + key;
-  auto found = cache_->find(name);
-  if (found == cache_->end()) {
+  auto found = cached_->find(name);
+  if (found == cached_->end()) {
     at::Tensor made = make(); // which may look something else up
-    found = cache_->emplace(name, std::move(made)).first;
+    found = cached_->emplace(name, std::move(made)).first;
   }
   return found->second;
 }
@@ -148,7 +172,7 @@ at::Tensor StepContext::part(
     const std::vector<at::Tensor>& inputs,
     const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run
 ) {
-  if (keep == nullptr || !keep->redoes(name)) {
+  if (keep_ == nullptr || !keep_->redoes(name)) {
     return run(inputs);
   }
   // Losses that the part adds come out with its result, since only what is returned carries
@@ -181,7 +205,7 @@ at::Tensor StepContext::part(
     const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run,
     const std::function<at::Tensor(const at::Tensor&)>& reader
 ) {
-  if (keep == nullptr || !keep->redoes(name)) {
+  if (keep_ == nullptr || !keep_->redoes(name)) {
     return reader(run(inputs));
   }
   return recomputed_for(

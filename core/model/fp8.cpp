@@ -1,4 +1,4 @@
-#include "core/nn/fp8.hpp"
+#include "core/model/fp8.hpp"
 
 #include "core/kernels/fp8_ops.hpp"
 #include "megahost/error.hpp"

@@ -1,13 +1,13 @@
 #include "megahost/checking.hpp"
 
 #include "megahost/error.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -83,32 +83,21 @@ void compare(
   }
 }
 
-struct Expectation : torch::CustomClassHolder {
-  Placement placed;
-  const Mesh* mesh = nullptr;
-  std::string layer, tensor;
-};
-
 struct Checked : torch::autograd::Function<Checked> {
-  static at::Tensor forward(
-      AutogradContext* ctx, const at::Tensor& x, const c10::intrusive_ptr<Expectation>& expected
-  ) {
-    ctx->saved_data["expected"] =
-        c10::IValue::make_capsule(c10::intrusive_ptr<torch::CustomClassHolder>(expected));
+  struct Saved {
+    Placement placed;
+    const Mesh* mesh;
+    std::string layer, tensor;
+  };
+
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const Saved& expected) {
+    save(ctx, expected);
     return x.view_as(x);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    const auto capsule = ctx->saved_data["expected"].toCapsule();
-    const auto& expected = *static_cast<const Expectation*>(capsule.get());
-    compare(
-        gradients[0],
-        expected.placed,
-        *expected.mesh,
-        /*gradient=*/true,
-        expected.layer,
-        expected.tensor
-    );
+    const auto& [placed, mesh, layer, tensor] = get_saved<Saved>(ctx);
+    compare(gradients[0], placed, *mesh, /*gradient=*/true, layer, tensor);
     return {gradients[0], at::Tensor()};
   }
 };
@@ -122,7 +111,7 @@ at::Tensor checked(
     std::string_view tensor,
     const StepContext& context
 ) {
-  if (!context.checking) {
+  if (!context.mode().checking) {
     return x;
   }
   const auto& mesh = context.mesh();
@@ -130,12 +119,7 @@ at::Tensor checked(
   if (!x.requires_grad() || !at::GradMode::is_enabled()) {
     return x;
   }
-  auto expected = c10::make_intrusive<Expectation>();
-  expected->placed = placed;
-  expected->mesh = &mesh;
-  expected->layer = layer;
-  expected->tensor = tensor;
-  return Checked::apply(x, expected);
+  return Checked::apply(x, Checked::Saved{placed, &mesh, std::string(layer), std::string(tensor)});
 }
 
 void check_parameters(const ParameterStore& parameters, const Mesh& mesh) {

@@ -1,4 +1,4 @@
-#include "core/nn/conserved.hpp"
+#include "core/model/conserved.hpp"
 
 #include "megahost/error.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 
 #include "megahost/error.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/nn/token_mixing.hpp"
+#include "core/model/token_mixing.hpp"
 
 #include "megahost/error.hpp"
 
@@ -89,8 +89,8 @@ State check_token_mixing(
   StepContext apart = context.apart();
   State sound = run(state, apart);
   for (const bool odd : {false, true}) {
-    apart = context.apart();
-    const State found = run(with_nan(state, odd, context), apart);
+    StepContext again = context.apart();
+    const State found = run(with_nan(state, odd, context), again);
     for (const auto& [name, activation] : found) {
       if (is_checked(activation, context) && has_nan(activation.value, !odd) &&
           !has_nan(sound[name].value, !odd)) {

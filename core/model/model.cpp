@@ -1,16 +1,16 @@
 #include "megahost/model.hpp"
 
-#include "core/nn/fp8.hpp"
-#include "core/nn/outline.hpp"
-#include "core/nn/plugin_call.hpp"
-#include "core/nn/recompute.hpp"
-#include "core/nn/token_mixing.hpp"
+#include "core/model/fp8.hpp"
+#include "core/model/outline.hpp"
+#include "core/model/plugin_call.hpp"
+#include "core/model/recompute.hpp"
+#include "core/model/token_mixing.hpp"
 #include "megahost/error.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <map>
@@ -41,8 +41,13 @@ using Blocks = std::span<const KeptBlock>;
 
 /// What a block returns, unchanged: its backward pass begins by asking for the parameters' values.
 struct AskAgain : torch::autograd::Function<AskAgain> {
-  static variable_list forward(AutogradContext* ctx, at::TensorList results, int64_t block) {
-    ctx->saved_data["block"] = block;
+  struct Saved {
+    const KeptBlock* block;
+  };
+
+  static variable_list
+  forward(AutogradContext* ctx, at::TensorList results, const KeptBlock& block) {
+    save(ctx, Saved{&block});
     ctx->set_materialize_grads(false);
     variable_list same;
     for (const auto& result : results) {
@@ -52,8 +57,7 @@ struct AskAgain : torch::autograd::Function<AskAgain> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    const auto& parameters =
-        reinterpret_cast<const KeptBlock*>(ctx->saved_data["block"].toInt())->parameters;
+    const auto& parameters = get_saved<Saved>(ctx).block->parameters;
     (void)parameters.front()->listener->needed(parameters);
     gradients.emplace_back();
     return gradients;
@@ -70,7 +74,7 @@ State asking_again(const KeptBlock& kept, State state) {
   if (results.empty() || !at::GradMode::is_enabled()) {
     return state;
   }
-  results = AskAgain::apply(at::TensorList(results), reinterpret_cast<int64_t>(&kept));
+  results = AskAgain::apply(at::TensorList(results), kept);
   State same = state;
   size_t i = 0;
   for (const auto& [name, activation] : state) {
@@ -126,21 +130,18 @@ State recomputed_blocks(
   }
   auto shape = std::make_shared<State>(); // names and dimensions of the result
   auto losses = std::make_shared<std::vector<Loss>>();
-  const StepContext inner = context; // read again in backward
   const auto results = recomputed(
-      [all, begin, end, state, inner, shape, losses](const auto& values) {
-        StepContext copy = inner;
-        (void)copy.take_losses();
-        copy.keep = nullptr;
+      [all, begin, end, state, &context, shape, losses](const auto& values) {
+        StepContext inner = context.again();
         State output = state;
         size_t i = 0;
         for (const auto& [name, activation] : state) {
           output.set(name, values[i++], activation.dims);
         }
         for (size_t block = begin; block < end; ++block) {
-          output = forward_block(all[block], output, copy);
+          output = forward_block(all[block], output, inner);
         }
-        const auto added = copy.take_losses();
+        const auto added = inner.take_losses();
         std::vector<at::Tensor> outputs;
         for (const auto& [name, activation] : output) {
           outputs.push_back(activation.value);
@@ -438,9 +439,8 @@ State Model::forward(int64_t chunk, const State& state, StepContext& context) co
   State passed = state;
   for (size_t i = 0; i < blocks.size();) {
     if (blocks[i].keep.everything) {
-      context.keep = &blocks[i].keep;
+      const auto plan = context.keeping(blocks[i].keep);
       passed = forward_block(blocks[i++], passed, context);
-      context.keep = nullptr;
       continue;
     }
     size_t end = i + 1;

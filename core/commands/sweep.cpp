@@ -111,14 +111,16 @@ private:
       run.ranks = recipe.parallel.ranks();
       run.steps = recipe.iterations();
       Table& tree = recipe.tree.as_table();
-      Table& checkpoint = tree.find("checkpoint")->as_table();
-      checkpoint.set("dir", "");
+      const auto set_dir = [&tree](const std::string& dir) { // entries move when others are erased
+        tree.find("checkpoint")->as_table().set("dir", dir);
+      };
+      set_dir("");
       tree.erase("run_dir");
       tree.erase("name"); // none of them belongs to a recipe's values
       run.id = point_id(show_recipe(recipe, RecipeFormat::toml, /*origins=*/false));
       const fs::path own = PointFiles(folder(), run.id).run;
       run.checkpoints = recipe.run_dir ? fs::path(recipe.checkpoint.dir) / run.id : own;
-      checkpoint.set("dir", run.checkpoints.string());
+      set_dir(run.checkpoints.string());
       if (recipe.run_dir) {
         tree.set("run_dir", own.string());
       }

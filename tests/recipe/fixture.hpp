@@ -189,7 +189,7 @@ public:
     declare<pipeline::ZeroBubble>(Kind::pipeline_schedule, "zb-h1");
     declare<pipeline::ZeroBubbleVee>(Kind::pipeline_schedule, "zb-v");
     add(Kind::checkpoint_format, "native", Schema{});
-    add(Kind::device, "cpu", Schema{});
+    add(Kind::device, "cpu", Schema{}).planned = {.host = true, .bf16 = false, .machine = ""};
     add(Kind::device, "cuda", Schema{});
   }
 

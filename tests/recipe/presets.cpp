@@ -139,7 +139,7 @@ TEST_CASE("every layout resolves with each model that it was made for, on the ra
           "row.toml", "preset = [\"" + model + "\", \"" + layout.name + "\"]\ntrain.iters = 1\n"
       );
       const mh::Recipe recipe = mh::test::resolve_file(file).recipe;
-      CHECK(recipe.parallel.ranks() == layout.ranks());
+      CHECK(recipe.parallel.ranks() == layout.ranks(parallel));
       CHECK(recipe.tree.find("preset") == nullptr);
       CHECK(recipe.tree.find_path("parallel.tensor")->origin.layer() == "preset");
     }
@@ -212,7 +212,9 @@ TEST_CASE("presets that do not exist") {
 
 TEST_CASE("--scale gives each rank a sample, also of a recipe that has fewer") {
   const mh::test::Folder folder;
-  const auto file = folder.write("a.toml", "data.use = \"mock\"\nbatch.global = 1\n");
+  const auto file = folder.write(
+      "a.toml", "model.use = \"gpt\"\ndata.use = \"mock\"\ntrain.iters = 9\nbatch.global = 1\n"
+  );
   for (const int64_t ranks : {1, 2, 3, 8}) {
     mh::LoadOptions options = mh::test::options();
     options.layers = {mh::scale_recipe(

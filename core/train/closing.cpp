@@ -106,7 +106,11 @@ void close_run(
       const NextCommand next = train_on();
       log.line(line("run", next.anew) + next.options + "   # " + next.comment);
     }
-    log.line(line("eval") + " --weights " + shell_word(saves) + "   # measure it");
+    const bool validates = session.corpus->size(Split::valid) > 0; // eval's own choice of a split
+    log.line(
+        line("eval") + " --weights " + shell_word(saves) + (validates ? "" : " --split train") +
+        "   # measure it"
+    );
   });
 }
 

@@ -399,3 +399,14 @@ TEST_CASE("the end of a run: a sample, and what to try next") {
   CHECK(runs::contents(folder / "a/recipe.toml") == "name = \"tiny\"\n");
   CHECK(runs::contents(folder / "a/log.txt").find("megahost eval") != std::string::npos);
 }
+
+TEST_CASE("where there is no validation split, the command to measure a run names another") {
+  const runs::Folder folder;
+  auto recipe = runs::recipe(folder / "a");
+  recipe.data.split = {1, 0, 0};
+  recipe.train.eval_interval = 0;
+  auto plugins = runs::host();
+  runs::Lines output;
+  (void)mh::train(recipe, plugins, {.recipe_words = {"tiny.toml"}}, output);
+  CHECK(output.say("--weights " + (folder / "a").string() + " --split train   # measure it"));
+}

@@ -177,7 +177,9 @@ of its code runs.
     megahost plugins                        what is there
     megahost plugins show NAME              every field of one
     megahost plugins new DIR --kind KIND    one of your own
-    megahost plugins check FILE             whether it is sound)";
+    megahost plugins check FILE             whether it is sound
+    megahost plugins install DIR            into the user's folder; an archive, too
+    megahost plugins rebuild                after an upgrade)";
 
 std::string exit_text() {
   std::string text =

@@ -143,4 +143,4 @@ def main(words):
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main(sys.argv[1:]) or 0)

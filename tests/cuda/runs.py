@@ -56,4 +56,4 @@ if __name__ == "__main__":
     for work in (whole_run, documents, offload):
         with tempfile.TemporaryDirectory() as folder:
             work(pathlib.Path(folder))
-    raise SystemExit("\n".join(problems))
+    raise SystemExit("\n".join(problems) or 0)

@@ -17,6 +17,8 @@
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
 
+#include <c10/core/AutogradState.h>
+
 #include <cstdint>
 #include <string>
 #include <typeinfo>
@@ -94,9 +96,31 @@ decltype(auto) in_plugin(const Object& object, const char* call, Work&& work) {
   return in_plugin(place_of(object, call), std::forward<Work>(work));
 }
 
+/// While it lives, backward passes run on the thread that asks for them. Autograd has one thread per
+/// GPU: of ranks that are threads, one that waits there for another would keep that one's pass from
+/// beginning.
+class OwnThread {
+public:
+  OwnThread()
+      : before_(state().get_multithreading_enabled()) {
+    state().set_multithreading_enabled(false);
+  }
+
+  ~OwnThread() { state().set_multithreading_enabled(before_); }
+
+  OwnThread(const OwnThread&) = delete;
+  OwnThread& operator=(const OwnThread&) = delete;
+
+private:
+  static c10::AutogradState& state() { return c10::AutogradState::get_tls_state(); }
+
+  bool before_;
+};
+
 /// Runs a backward pass, whose hooks write where it is.
 template <class Work>
 void in_backward(Work&& work) {
+  const OwnThread here;
   in_plugin(PluginPlace{}, std::forward<Work>(work));
 }
 

@@ -2,6 +2,7 @@
 #include "core/kernels/level.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/row_kernels.hpp"
+#include "core/kernels/staging.hpp"
 #include "megahost/nn/expert_kernel.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -292,7 +293,7 @@ Tensor product_cuda(const Tensor& x, const Tensor& w, at::IntArrayRef ends, bool
   if (x.scalar_type() != at::kBFloat16 || x.size(0) == 0) {
     return product_plain(x, w, ends, transposed);
   }
-  const Tensor offsets = at::tensor(ends.slice(1), at::kLong).to(x.device(), at::kInt);
+  const Tensor offsets = staged(at::tensor(ends.slice(1), at::kLong).to(at::kInt), x.device());
   return at::_grouped_mm(x, transposed ? w.transpose(1, 2) : w, offsets);
 }
 

@@ -7,6 +7,7 @@
 #include "megahost/parallel.hpp"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
@@ -240,6 +241,15 @@ void gemm_plain(Tensor c, const Tensor& a, const Tensor& b, bool add) {
       c.addmm_(a, b);
     } else {
       at::mm_out(c, a, b);
+    }
+    return;
+  }
+  const bool half = a.scalar_type() == at::kBFloat16 || a.scalar_type() == at::kHalf;
+  if (c.is_cuda() && half && c.scalar_type() == at::kFloat) { // one call of cuBLAS, not rounded
+    if (add) {
+      at::addmm_out(c, c, a, b, at::kFloat);
+    } else {
+      at::mm_out(c, a, b, at::kFloat);
     }
     return;
   }

@@ -3,6 +3,7 @@
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/row_ops.hpp"
 #include "core/nn/conserved.hpp"
+#include "core/nn/labels.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
 
@@ -25,7 +26,11 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kChunkBytes = int64_t{64} << 20; // of logits that exist at a time
+/// Of logits that exist at a time: caches of a CPU hold little, and each chunk of a GPU adds to the
+/// whole gradient of the weight in its memory.
+int64_t chunk_bytes(at::DeviceType target) {
+  return int64_t{target == at::kCUDA ? 1024 : 64} << 20;
+}
 
 /// A head on this rank.
 struct Head {
@@ -34,6 +39,7 @@ struct Head {
   const Mesh* mesh;
   int64_t first, rows; // of the vocabulary on this rank
   bool checking;
+  int64_t chunk; // bytes of logits that exist at a time
 
   [[nodiscard]] const Linear::Plan& plan() const { return linear->plan(); }
 
@@ -83,9 +89,9 @@ struct Tokens {
   }
 
   template <class Run>
-  void for_chunks(const at::Tensor& weight, const Run& run) const {
-    const int64_t row = weight.size(0) * weight.element_size();
-    const int64_t most = std::max<int64_t>(64, kChunkBytes / row / 64 * 64);
+  void for_chunks(const Head& head, const Run& run) const {
+    const int64_t row = head.weight().size(0) * head.weight().element_size();
+    const int64_t most = std::max<int64_t>(64, head.chunk / row / 64 * 64);
     for (int64_t begin = 0; begin < x.size(0); begin += most) {
       const int64_t length = std::min(most, x.size(0) - begin);
       run(begin, length, chunk(begin, length));
@@ -182,7 +188,7 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
       const at::Tensor scale = (tokens.weights * *factor).to(wide(x));
       const at::Tensor dx = at::empty_like(tokens.x);
       with_main_grads(head, [&](const at::Tensor& main_grad, const at::Tensor& bias_grad) {
-        tokens.for_chunks(weight, [&](int64_t begin, int64_t length, const Tokens& chunk) {
+        tokens.for_chunks(head, [&](int64_t begin, int64_t length, const Tokens& chunk) {
           const at::Tensor z = logits_of(head, chunk.x);
           const auto [lse, target] = statistics(head, z, chunk.labels);
           add(chunk, lse, target);
@@ -195,7 +201,7 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
       return total;
     }
     const at::Tensor all = at::empty({tokens.x.size(0)}, options);
-    tokens.for_chunks(weight, [&](int64_t begin, int64_t length, const Tokens& chunk) {
+    tokens.for_chunks(head, [&](int64_t begin, int64_t length, const Tokens& chunk) {
       const auto [lse, target] = statistics(head, logits_of(head, chunk.x), chunk.labels);
       add(chunk, lse, target);
       all.narrow(0, begin, length).copy_(lse);
@@ -207,6 +213,7 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
     ctx->saved_data["first"] = head.first;
     ctx->saved_data["rows"] = head.rows;
     ctx->saved_data["checking"] = head.checking;
+    ctx->saved_data["chunk"] = head.chunk;
     return total;
   }
 
@@ -228,12 +235,13 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
         reinterpret_cast<const Mesh*>(ctx->saved_data["mesh"].toInt()),
         ctx->saved_data["first"].toInt(),
         ctx->saved_data["rows"].toInt(),
-        ctx->saved_data["checking"].toBool()};
+        ctx->saved_data["checking"].toBool(),
+        ctx->saved_data["chunk"].toInt()};
     const Tokens tokens{head.gathered(saved[0]), saved[1], saved[2]};
     const at::Tensor scale = (tokens.weights * gradient).to(saved[3].scalar_type());
     const at::Tensor dx = at::empty_like(tokens.x);
     with_main_grads(head, [&](const at::Tensor& main_grad, const at::Tensor& bias_grad) {
-      tokens.for_chunks(head.weight(), [&](int64_t begin, int64_t length, const Tokens& chunk) {
+      tokens.for_chunks(head, [&](int64_t begin, int64_t length, const Tokens& chunk) {
         const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, length); };
         const at::Tensor z = logits_of(head, chunk.x);
         differentiate(head, chunk, z, part(saved[3]), part(scale), part(dx), main_grad, bias_grad);
@@ -287,17 +295,18 @@ at::Tensor VocabHead::loss(
     std::optional<double> factor
 ) const {
   RECORD_USER_SCOPE("vocabulary");
-  const at::Tensor outside =
-      labels.lt(0).bitwise_or(labels.ge(vocab_.size)).bitwise_and(mask.ne(0)).sum();
-  if (context.host_value(outside, 0) > 0) {
-    throw Error(
-        "labels of this batch lie outside the model's vocabulary of " +
-            std::to_string(vocab_.size) + " entries",
-        "give the model the tokenizer's vocabulary",
-        exit_code::data
-    );
+  if (labels.is_cpu() || !checked_on_host(context.batch(), labels, mask)) {
+    const at::Tensor outside = labels_outside(labels, mask, vocab_.size);
+    require_labels(static_cast<int64_t>(context.host_value(outside, 0)), vocab_.size);
   }
-  const Head head{&linear_, bias_, &context.mesh(), first_, rows_, context.checking};
+  const Head head{
+      &linear_,
+      bias_,
+      &context.mesh(),
+      first_,
+      rows_,
+      context.checking,
+      chunk_bytes(context.target)};
   const auto& name = linear_.weight().pieces.front().name;
   return VocabLoss::apply(
       checked(hidden, linear_.plan().in, name, "input", context),

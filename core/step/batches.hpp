@@ -23,6 +23,7 @@ struct BatchLayout {
   std::function<std::vector<Run>(int64_t length)> tokens{};
   Sequences sequences{};           ///< that samples have in addition to `seq` tokens
   std::vector<ArraySpec> arrays{}; ///< what the corpus declares; empty: it is not compared
+  int64_t vocab = 0;               ///< entries that labels lie in; 0: nobody looks
 
   /// Of all sequences.
   [[nodiscard]] int64_t tokens_per_sample() const;
@@ -42,7 +43,10 @@ struct BatchLayout {
 [[nodiscard]] MH_API std::vector<Batch>
 load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout& layout);
 
-/// The same batch with its arrays on `device`.
+/// Throws:  mh::Error (exit code 5) if labels that count lie outside the vocabulary; see nn/labels.hpp
+void check_labels(const Batch& batch, int64_t vocab);
+
+/// The same batch with its arrays on `device`; nobody waits for a GPU.
 [[nodiscard]] Batch to_device(const Batch& batch, at::Device device);
 
 /// Loads the next step's microbatches while this one computes. What it returns depends on `first`

@@ -1,5 +1,6 @@
 #include "core/step/gradients.hpp"
 
+#include "core/kernels/staging.hpp"
 #include "core/nn/conserved.hpp"
 #include "core/nn/deferred_values.hpp"
 #include "core/nn/gradient_sums.hpp"
@@ -7,7 +8,10 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 
@@ -29,6 +33,27 @@ at::Tensor squared(const at::Tensor& x) {
 at::Tensor weighed(const at::Tensor& x, int64_t first) {
   const at::Tensor place = at::arange(x.numel(), x.options().dtype(at::kDouble)) + first;
   return x.reshape(-1) * place.cos();
+}
+
+/// The sum of the squares of all gradients, each by its share, in a few launches whatever their number.
+at::Tensor squared_at_once(const std::vector<Owned>& owned, const at::TensorOptions& options) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients;
+  std::vector<double> shares;
+  for (const auto& one : owned) {
+    if (one.gradient.numel() > 0) {
+      gradients.push_back(one.gradient);
+      shares.push_back(1.0 / static_cast<double>(one.piece.copies));
+    }
+  }
+  if (gradients.empty()) {
+    return at::zeros({}, options);
+  }
+  at::Tensor squares = at::stack(at::_foreach_norm(gradients, 2)).to(options.dtype()).square_();
+  if (std::any_of(shares.begin(), shares.end(), [](double share) { return share != 1; })) {
+    squares.mul_(staged(at::tensor(shares).to(squares.scalar_type()), squares.device()));
+  }
+  return squares.sum();
 }
 
 } // namespace
@@ -277,6 +302,11 @@ at::Tensor Gradients::sum_over_model(at::ScalarType dtype, const Of& of) const {
 }
 
 at::Tensor Gradients::squared_norm() const {
+  if (flat_.device().is_cuda()) {
+    const at::Tensor total = squared_at_once(owned_, flat_);
+    mesh_.all().all_reduce(total);
+    return total;
+  }
   return sum_over_model(type(), [](const Owned& owned) { return squared(owned.gradient); });
 }
 

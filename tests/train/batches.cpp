@@ -37,6 +37,32 @@ TEST_CASE("prefetching gives the same batches, also out of turn") {
   }
 }
 
+TEST_CASE("labels that count lie in the vocabulary, which is seen before a device has them") {
+  class Masked : public tiny::Numbers {
+  public:
+    [[nodiscard]] mh::Sample sample(mh::Split split, int64_t index) const override {
+      auto sample = Numbers::sample(split, index);
+      std::get<std::vector<int64_t>>(sample.at("labels"))[3] = index == 4 ? -1 : tiny::kVocab;
+      std::get<std::vector<float>>(sample.at("loss_mask"))[3] = index < 2 ? 0.0F : 1.0F;
+      return sample;
+    }
+  };
+
+  const Masked corpus;
+  mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 1};
+  layout.vocab = tiny::kVocab;
+  CHECK(mh::load_batches(corpus, mh::Split::train, 1, layout).size() == 1); // it does not count
+  for (const int64_t first : {2, 4}) {
+    CHECK_THROWS_WITH_AS(
+        (void)mh::load_batches(corpus, mh::Split::train, first, layout),
+        doctest::Contains("labels of this batch lie outside the model's vocabulary of"),
+        mh::Error
+    );
+  }
+  layout.vocab = 0; // nobody looks
+  CHECK(mh::load_batches(corpus, mh::Split::train, 2, layout).size() == 1);
+}
+
 TEST_CASE("samples whose arrays differ cannot be stacked") {
   class Uneven : public tiny::Numbers {
   public:

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -207,6 +208,23 @@ peak_memory(const Session& session, const StepPeak& step_peak) {
   };
 }
 
+/// No two ranks compute on one device that they could have for themselves.
+void check_sharing(const Mesh& mesh, const Device& device) {
+  const auto identities = together(ranks_of(mesh.all()), [&] { return device.identity(); });
+  std::map<std::string, size_t> first;
+  for (size_t rank = 0; rank < identities.size(); ++rank) {
+    const auto [other, alone] = first.try_emplace(identities[rank], rank);
+    if (!alone && !identities[rank].empty()) {
+      throw Error(
+          "ranks " + std::to_string(other->second) + " and " + std::to_string(rank) +
+              " would compute on one device, " + identities[rank],
+          "give each rank a device of its own: start as many processes on a machine as it has, or "
+          "show each process another one (CUDA_VISIBLE_DEVICES)"
+      );
+    }
+  }
+}
+
 } // namespace
 
 MeshShape mesh_shape(const Recipe& recipe, int64_t world) {
@@ -272,6 +290,7 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
   } else if (options.processes != nullptr) {
     const auto make_backend = options.processes->make_backend(s.device.get());
     s.mesh = Mesh(shape, world.rank, make_backend, recipe.parallel.order);
+    check_sharing(s.mesh, *s.device);
     if (options.warn) {
       s.watch = options.processes->watch(s.mesh.log(), recipe.comm.hang_after, options.warn);
     }
@@ -334,7 +353,8 @@ BatchLayout Session::layout(int64_t consumed) const {
       .data_rank = mesh.coordinate(MeshAxis::dp),
       .tokens = [this](int64_t length) { return rules.token_runs(length, mesh); },
       .sequences = architecture->sequences(),
-      .arrays = arrays};
+      .arrays = arrays,
+      .vocab = architecture->vocab()};
 }
 
 void Session::allocate_gradients() {

@@ -1,17 +1,28 @@
 #include "core/text/added_tokens.hpp"
 
-#include "core/text/cursor.hpp"
+#include "core/text/unicode.hpp"
+#include "core/text/utf8.hpp"
 
 namespace mh::text {
 
 namespace {
 
-/// What `\w` of regular expressions takes.
-constexpr Categories kWordCharacters =
-    kLetters | kMarks | set_of(Category::Nd, Category::Nl) | set_of(Category::Pc);
+/// What `\w` of Rust's regular expressions takes: letters, marks, digits, connectors, joiners, and
+/// the symbols of the property Other_Alphabetic (circled and squared letters).
+bool is_word_character(std::string_view character) {
+  if (character.empty()) {
+    return false;
+  }
+  constexpr Categories kWord =
+      kLetters | kMarks | set_of(Category::Nd, Category::Nl) | set_of(Category::Pc);
+  const char32_t code = decode_at(character.data()).code;
+  return categories().in(code, kWord) || (code >= 0x24B6 && code <= 0x24E9) ||
+         (code >= 0x1F130 && code <= 0x1F149) || (code >= 0x1F150 && code <= 0x1F169) ||
+         (code >= 0x1F170 && code <= 0x1F189) || code == 0x200C || code == 0x200D;
+}
 
-/// The category of the character before `at`; none at the beginning or if it is not valid.
-Categories category_before(std::string_view text, size_t at) {
+/// The character before `at`; empty at the beginning or if it is not valid.
+std::string_view character_before(std::string_view text, size_t at) {
   size_t begin = at;
   while (begin > 0 && at - begin < 4) {
     --begin;
@@ -20,14 +31,15 @@ Categories category_before(std::string_view text, size_t at) {
     }
   }
   const std::string_view last = text.substr(begin, at - begin);
-  return !last.empty() && character_length(last) == last.size()
-             ? Cursor(last.data(), last.data() + last.size()).here()
-             : 0;
+  return character_length(last) == last.size() ? last : std::string_view();
 }
 
-Categories category_at(std::string_view text, size_t at) {
-  const std::string_view rest = text.substr(at, 4);
-  return character_length(rest) == 0 ? 0 : Cursor(rest.data(), rest.data() + rest.size()).here();
+std::string_view character_at(std::string_view text, size_t at) {
+  return text.substr(at, character_length(text.substr(at, 4)));
+}
+
+bool is_space(std::string_view character) {
+  return !character.empty() && categories().in(decode_at(character.data()).code, kSpaces);
 }
 
 } // namespace
@@ -38,19 +50,20 @@ void AddedTokens::add(AddedToken token) {
 }
 
 bool AddedTokens::in_word(std::string_view text, size_t begin, size_t end) {
-  return ((category_before(text, begin) | category_at(text, end)) & kWordCharacters) != 0;
+  return is_word_character(character_before(text, begin)) ||
+         is_word_character(character_at(text, end));
 }
 
 size_t AddedTokens::spaces_before(std::string_view text, size_t least, size_t end) {
-  while (end > least && (category_before(text, end) & kSpaces) != 0) {
-    end = static_cast<size_t>(Cursor::before(text.data() + end) - text.data());
+  while (end > least && is_space(character_before(text, end))) {
+    end -= character_before(text, end).size();
   }
   return end;
 }
 
 size_t AddedTokens::spaces_behind(std::string_view text, size_t begin) {
-  while ((category_at(text, begin) & kSpaces) != 0) {
-    begin += character_length(text.substr(begin, 4));
+  while (is_space(character_at(text, begin))) {
+    begin += character_at(text, begin).size();
   }
   return begin;
 }

@@ -184,6 +184,8 @@ TEST_CASE("added tokens: leftmost, longest, with the white space that is theirs"
   );
   CHECK(parts(tokens, "<a") == Parts{{"<a", kNoId}});
   CHECK(parts(tokens, "").empty());
+  const std::string squared = "\xF0\x9F\x85\xB4"; // U+1F174, a symbol that is alphabetic
+  CHECK(parts(tokens, squared + "word") == Parts{{squared + "word", kNoId}});
 }
 
 TEST_CASE("bytes as letters") {

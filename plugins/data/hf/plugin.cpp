@@ -1,0 +1,10 @@
+#define MH_PLUGIN_LICENSE "Apache-2.0"
+#include "hf.hpp"
+
+#include <megahost/plugin.hpp>
+
+MH_PLUGIN("org.megahost.hf", "0.1.0", "Hugging Face's tokenizer.json", [](mh::Registry& r) {
+  r.add<mh::hf::HfTokenizer>(
+      "hf", "Hugging Face's tokenizer.json, byte-level: Llama 3, Qwen, DeepSeek, GPT-2 ..."
+  );
+});

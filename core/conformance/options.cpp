@@ -32,15 +32,6 @@ Table with(Table options, const std::string& key, Value value) {
   return options;
 }
 
-void must_refuse(const Case& c, const Table& options, const std::string& what) {
-  if (!refusal(c, options)) {
-    fail(
-        "it takes " + what + " as if it were nothing",
-        "declare each option in fields(), and read them by mh::Fields alone"
-    );
-  }
-}
-
 /// Odd values of a field: other types, ends of its range and beyond, texts of all sorts.
 std::vector<Value> odd_values(const Field& field) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
@@ -87,36 +78,6 @@ std::vector<Value> odd_values(const Field& field) {
 }
 
 } // namespace
-
-void unknown_name_returns_error(const Case& c) {
-  must_refuse(c, with(options_of(c), "no_such_option", 1), "an option no_such_option");
-  if (c.plugin->registry.find(c.entry->kind, "no-such-name") != nullptr) {
-    fail("it answers to the name no-such-name");
-  }
-}
-
-void name_with_trailing_garbage(const Case& c) {
-  for (const Field& field : c.entry->schema.fields) {
-    const Value value = field.default_value.is_null() ? Value(1) : field.default_value;
-    for (const char* garbage : {"x", " ", "\n", "."}) {
-      must_refuse(
-          c, with(options_of(c), field.name + garbage, value), string_text(field.name + garbage)
-      );
-    }
-    for (const std::string& choice : field.choices) {
-      const Value wrong = choice + " ";
-      must_refuse(
-          c,
-          with(options_of(c), field.name, field.list ? Value(Value::Array{wrong}) : wrong),
-          field.name + " = " + string_text(choice + " ")
-      );
-    }
-  }
-  if (c.plugin->registry.find(c.entry->kind, c.entry->name + "x") != nullptr &&
-      c.plugin->registry.find(c.entry->kind, c.entry->name + "x")->name != c.entry->name + "x") {
-    fail("it answers to the name " + c.entry->name + "x");
-  }
-}
 
 /// Defaults are filled in, written as TOML, read, and filled in again.
 void options_roundtrip(const Case& c) {

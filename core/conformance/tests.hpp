@@ -17,8 +17,6 @@ void descriptor_consistent(const Case& c);
 void double_register(const Case& c);
 
 // options.cpp
-void unknown_name_returns_error(const Case& c);
-void name_with_trailing_garbage(const Case& c);
 void options_roundtrip(const Case& c);
 void options_fuzz(const Case& c);
 void names_on_errors(const Case& c);

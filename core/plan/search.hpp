@@ -4,6 +4,7 @@
 
 #include "core/draw/terminal.hpp"
 #include "core/plan/plan.hpp"
+#include "megahost/export.hpp"
 #include "megahost/host.hpp"
 #include "megahost/recipe.hpp"
 
@@ -47,9 +48,9 @@ struct SearchResult {
 };
 
 /// Sets that lay a recipe on one rank, over which a search lays its own.
-[[nodiscard]] std::vector<std::string> one_rank_sets(Host& host);
+[[nodiscard]] MH_API std::vector<std::string> one_rank_sets(Host& host);
 
-[[nodiscard]] SearchResult search_layouts(const SearchTask& task);
+[[nodiscard]] MH_API SearchResult search_layouts(const SearchTask& task);
 
 /// For people. `command`: the words that plan one of them, up to its sets.
 [[nodiscard]] std::string search_text(

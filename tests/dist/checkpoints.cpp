@@ -2,6 +2,7 @@
 // parameters, masters and optimizer state have every bit, and data go on at the same sample.
 
 #include "core/checkpoint/native.hpp"
+#include "core/formats/manifest.hpp"
 #include "core/mesh/agree.hpp"
 #include "core/mesh/threads.hpp"
 #include "core/step/batches.hpp"

@@ -124,10 +124,10 @@ at::Tensor random(const char* name, const Placement& placed, const Mesh& mesh) {
   return part.contiguous();
 }
 
-using Gradients = std::map<std::string, at::Tensor>;
+using NamedGradients = std::map<std::string, at::Tensor>;
 
-Gradients run(const MeshShape& shape, bool sequence) {
-  Gradients result;
+NamedGradients run(const MeshShape& shape, bool sequence) {
+  NamedGradients result;
   std::mutex mutex;
   run_ranks(shape, [&](const Mesh& mesh) {
     const Rules rules = rules_of(sequence);
@@ -176,7 +176,7 @@ Gradients run(const MeshShape& shape, bool sequence) {
   return result;
 }
 
-void compare(const Gradients& one, const Gradients& other) {
+void compare(const NamedGradients& one, const NamedGradients& other) {
   REQUIRE(one.size() == other.size());
   for (const auto& [name, gradient] : one) {
     CAPTURE(name);
@@ -189,14 +189,14 @@ void compare(const Gradients& one, const Gradients& other) {
 } // namespace
 
 TEST_CASE("expert 2 inside data 2, tensor 2 with expert tensor 1: the router's gradient is exact") {
-  const Gradients one = run({}, false);
+  const NamedGradients one = run({}, false);
   REQUIRE(one.contains("router.weight"));
   compare(one, run({.dp = 2, .tp = 2, .ep = 2, .etp = 1}, false));
   compare(one, run({.dp = 2, .tp = 2, .ep = 2, .etp = 1}, true));
 }
 
 TEST_CASE("experts over other ranks of a stage") {
-  const Gradients one = run({}, false);
+  const NamedGradients one = run({}, false);
   compare(one, run({.dp = 4, .ep = 2}, false));
   compare(one, run({.dp = 2, .ep = 2}, false));
   compare(one, run({.dp = 4, .ep = 4}, false));

@@ -7,6 +7,7 @@
 #include "core/mesh/silent.hpp"
 #include "core/mesh/threads.hpp"
 #include "core/model/deferred_values.hpp"
+#include "core/step/owned.hpp"
 #include "megahost/training_loop.hpp"
 #include "megahost/model.hpp"
 #include "tests/dist/whole.hpp"

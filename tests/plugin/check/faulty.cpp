@@ -45,44 +45,17 @@ struct Options {
   int64_t size = 2;
 };
 
-struct Loose : Options {};
-
-} // namespace
-
-/// Reads options its own way, and overlooks some.
-template <>
-class mh::Fields<Loose> : public mh::Fields<Options> {
-public:
-  [[nodiscard]] Loose read(const Value& table, const std::string& path = "") const {
-    Table kept;
-    for (const auto& entry : table.as_table()) {
-      bool almost = false;
-      for (const Field& field : schema().fields) {
-        almost = almost || (entry.key.starts_with(field.name) && entry.key != field.name);
-      }
-      const bool unknown = schema().find(entry.key) == nullptr;
-      if (!(unknown && fault(almost ? "name-with-trailing-garbage" : "unknown-name-returns-error")
-          )) {
-        kept.set(entry.key, entry.value);
-      }
-    }
-    return {Fields<Options>::read(kept, path)};
-  }
-};
-
-namespace {
-
 class Schedule : public mh::LrSchedule {
 public:
-  using Config = Loose;
+  using Config = Options;
 
-  static void fields(mh::Fields<Loose>& f) {
+  static void fields(mh::Fields<Options>& f) {
     f.add("factor", &Options::factor, fault("descriptor-consistent") ? "" : "of the rate")
         .range(0, 1);
     f.add("size", &Options::size, "of nothing").range(fault("options-roundtrip") ? 3 : 0, 100);
   }
 
-  Schedule(const Loose& config, const Args& args)
+  Schedule(const Options& config, const Args& args)
       : rate_(config.factor * args.lr)
       , end_(args.train_iters) {
     static int instances = 0;

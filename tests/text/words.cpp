@@ -1,17 +1,30 @@
-#include "plugins/data/gpt2/words.hpp"
+// GPT-2's words, by hand; what is no UTF-8 is cut off before.
+#include "core/text/splitter.hpp"
+#include "core/text/utf8.hpp"
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <string>
 #include <vector>
 
 namespace {
 
 std::vector<std::string> words(const std::string& text) {
-  static const mh::gpt2::WordPattern pattern;
-  mh::gpt2::WordPattern::Scratch scratch(pattern);
+  static const auto splitter = mh::text::gpt2_splitter();
   std::vector<std::string> words;
-  pattern.cut(text, scratch, [&](std::string_view word) { words.emplace_back(word); });
+  mh::text::for_each_run(text, [&](std::string_view run, bool valid) {
+    std::array<size_t, 3> ends{};
+    for (size_t begin = 0; valid && begin < run.size();) {
+      const size_t count = splitter->ends(run, begin, ends);
+      for (size_t i = 0; i < count; begin = ends[i++]) {
+        words.emplace_back(run.substr(begin, ends[i] - begin));
+      }
+    }
+    if (!valid) {
+      words.emplace_back(run);
+    }
+  });
   return words;
 }
 
@@ -19,7 +32,7 @@ using Words = std::vector<std::string>;
 
 } // namespace
 
-TEST_CASE("words, by hand") {
+TEST_CASE("words of GPT-2, by hand") {
   CHECK(words("").empty());
   CHECK(words("Hello world") == Words{"Hello", " world"});
   CHECK(
@@ -69,7 +82,7 @@ TEST_CASE("bytes that are no UTF-8 are words of their own") {
 }
 
 TEST_CASE("how much of a text is UTF-8") {
-  using mh::gpt2::valid_utf8_prefix;
+  using mh::text::valid_prefix;
   for (const std::string good :
        {"",
         "a",
@@ -81,11 +94,11 @@ TEST_CASE("how much of a text is UTF-8") {
         "\xF0\x90\x80\x80",
         "\xF4\x8F\xBF\xBF"}) {
     for (const std::string before : {"", "x", "1234567", "12345678", "123456789\u00e9"}) {
-      CHECK(valid_utf8_prefix(before + good) == (before + good).size());
-      CHECK(valid_utf8_prefix(before + good + "\x80") == (before + good).size());
+      CHECK(valid_prefix(before + good) == (before + good).size());
+      CHECK(valid_prefix(before + good + "\x80") == (before + good).size());
       if (good.size() > 1) {
-        CHECK(valid_utf8_prefix(before + good.substr(0, good.size() - 1)) == before.size());
-        CHECK(valid_utf8_prefix(before + good.substr(0, good.size() - 1) + "z") == before.size());
+        CHECK(valid_prefix(before + good.substr(0, good.size() - 1)) == before.size());
+        CHECK(valid_prefix(before + good.substr(0, good.size() - 1) + "z") == before.size());
       }
     }
   }
@@ -98,6 +111,6 @@ TEST_CASE("how much of a text is UTF-8") {
         "\xF4\x90\x80\x80",
         "\xF5\x80\x80\x80",
         "\xFF"}) {
-    CHECK(valid_utf8_prefix("ok" + bad) == 2);
+    CHECK(valid_prefix("ok" + bad) == 2);
   }
 }

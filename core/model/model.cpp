@@ -175,10 +175,11 @@ State recomputed_blocks(
 /// tokens' losses: those two may not be checked so.
 void check_blocks(Blocks blocks, const State& first, const StepContext& context) {
   const auto& arrays = context.batch().arrays;
-  if (arrays.empty() || arrays.begin()->second.is_meta()) {
+  if (arrays.empty() || arrays.begin()->second.is_meta() || !splits_tokens(context)) {
     return;
   }
   const at::NoGradGuard no_grad;
+  const MixingTrial trial;
   State state = first;
   for (const KeptBlock& kept : blocks) {
     if (kept.name == "head") {
@@ -192,9 +193,6 @@ void check_blocks(Blocks blocks, const State& first, const StepContext& context)
       state = run(state, apart);
     } else {
       state = check_token_mixing(kept.name, state, context, run);
-    }
-    if (!splits_tokens(state, context)) {
-      return;
     }
   }
 }

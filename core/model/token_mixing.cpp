@@ -7,6 +7,7 @@
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 #include <string>
@@ -18,12 +19,14 @@ namespace {
 
 constexpr Along kSplit{PlacementType::split, 0};
 
-/// The mesh axis over which the activation's tokens are split; pp if over none.
-MeshAxis split_over(const Activation& activation, const StepContext& context) {
-  if (activation.dims.empty() || !(activation.dims.front().logical == axis::seq)) {
+thread_local bool tries = false;
+
+/// The mesh axis over which the tokens of an activation are split; pp if over none.
+MeshAxis split_over(const Dims& dims, const StepContext& context) {
+  if (dims.empty() || !(dims.front().logical == axis::seq)) {
     return MeshAxis::pp;
   }
-  const Placement placed = context.rules().place(activation.dims, context.mesh());
+  const Placement placed = context.rules().place(dims, context.mesh());
   for (const auto axis : {MeshAxis::cp, MeshAxis::tp}) {
     if (placed[axis] == kSplit && context.mesh().size(axis) > 1) {
       return axis;
@@ -34,7 +37,7 @@ MeshAxis split_over(const Activation& activation, const StepContext& context) {
 
 bool is_checked(const Activation& activation, const StepContext& context) {
   return at::isFloatingType(activation.value.scalar_type()) &&
-         split_over(activation, context) != MeshAxis::pp;
+         split_over(activation.dims, context) != MeshAxis::pp;
 }
 
 /// The rows of a Thue-Morse sequence, or the others: two rows of every distance up to half of them
@@ -70,13 +73,27 @@ bool has_nan(const at::Tensor& x, bool odd) {
 
 } // namespace
 
-bool splits_tokens(const State& state, const StepContext& context) {
-  for (const auto& [name, activation] : state) {
-    if (split_over(activation, context) != MeshAxis::pp) {
-      return true;
-    }
-  }
-  return false;
+bool splits_tokens(const StepContext& context) {
+  const auto splits = [&](int64_t seq) {
+    return split_over({{axis::seq, seq}}, context) != MeshAxis::pp;
+  };
+  const Batch& batch = context.batch();
+  return splits(batch.seq) ||
+         std::any_of(batch.sequences.begin(), batch.sequences.end(), [&](const auto& one) {
+           return splits(one.second);
+         });
+}
+
+MixingTrial::MixingTrial() {
+  tries = true;
+}
+
+MixingTrial::~MixingTrial() {
+  tries = false;
+}
+
+bool MixingTrial::runs() {
+  return tries;
 }
 
 State check_token_mixing(
@@ -97,7 +114,7 @@ State check_token_mixing(
         throw Error(
             std::string(block) + ": a token's row of its `" + name +
                 "` depends on other tokens' rows in a way that is not declared, and the ranks of " +
-                std::string(to_string(split_over(activation, context))) +
+                std::string(to_string(split_over(activation.dims, context))) +
                 " hold different tokens of a sample",
             "take rows of other tokens from mh::TokensBefore or mh::AllTokens "
             "(megahost/nn/tokens_before.hpp), or attend with mh::attend",

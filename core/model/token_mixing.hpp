@@ -3,6 +3,7 @@
 /// tokens of a sample, such a block would silently mix this rank's tokens alone.
 
 #include "megahost/context.hpp"
+#include "megahost/export.hpp"
 #include "megahost/state.hpp"
 
 #include <functional>
@@ -10,8 +11,21 @@
 
 namespace mh {
 
-/// Whether ranks hold different tokens of some activation of the state.
-[[nodiscard]] bool splits_tokens(const State& state, const StepContext& context);
+/// Whether ranks hold different tokens of some sequence of the batch.
+[[nodiscard]] bool splits_tokens(const StepContext& context);
+
+/// While it lives, what the calling thread runs is a trial and no part of the step: who counts a step's
+/// collectives leaves those out.
+class MH_API MixingTrial {
+public:
+  MixingTrial();
+  ~MixingTrial();
+  MixingTrial(const MixingTrial&) = delete;
+  MixingTrial& operator=(const MixingTrial&) = delete;
+
+  /// Whether the calling thread has one.
+  [[nodiscard]] static bool runs();
+};
 
 /// Runs a block with NaN in some tokens' rows, in a context in which layers give zeros for what they
 /// take from other tokens (StepContext::apart). Then each row of the result may depend on its

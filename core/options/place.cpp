@@ -82,8 +82,7 @@ std::vector<const Registry::Entry*> known_launchers(Host& host) {
 }
 
 /// The places that launcher plugins say this process has: the one that the recipe names, or all.
-std::vector<Found>
-places_of_plugins(Host& host, const std::optional<PluginSection>& named = std::nullopt) {
+std::vector<Found> places_of_plugins(Host& host, const std::optional<PluginSection>& named) {
   std::vector<Found> found;
   const auto asked =
       named ? std::vector{&host.require(Kind::launcher, named->use)} : known_launchers(host);
@@ -96,10 +95,6 @@ places_of_plugins(Host& host, const std::optional<PluginSection>& named = std::n
   return found;
 }
 
-bool is_own_rank() {
-  return std::getenv("MEGAHOST_RANK") != nullptr;
-}
-
 } // namespace
 
 std::optional<Found>
@@ -107,7 +102,8 @@ find_place(const Invocation& invocation, Host& host, const std::optional<PluginS
   if (auto given = given_place(invocation)) {
     return given;
   }
-  const auto places = is_own_rank() ? std::vector<Found>() : places_of_plugins(host, named);
+  const bool own = std::getenv("MEGAHOST_RANK") != nullptr;
+  const auto places = own ? std::vector<Found>() : places_of_plugins(host, named);
   if (places.size() > 1) {
     throw Error(
         "launchers " + places[0].launcher + " and " + places[1].launcher +
@@ -119,12 +115,9 @@ find_place(const Invocation& invocation, Host& host, const std::optional<PluginS
   return places.empty() ? find_world(process_environment()) : places.front();
 }
 
-std::optional<Found> likely_place(const Invocation& invocation, Host& host) {
-  if (auto given = given_place(invocation)) {
-    return given;
-  }
-  const auto places = is_own_rank() ? std::vector<Found>() : places_of_plugins(host);
-  return places.size() == 1 ? places.front() : find_world(process_environment());
+std::optional<Found> place_without_plugins(const Invocation& invocation) {
+  auto given = given_place(invocation);
+  return given ? given : find_world(process_environment());
 }
 
 std::unique_ptr<Processes>

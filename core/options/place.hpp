@@ -21,9 +21,9 @@ namespace mh {
     const Invocation& invocation, Host& host, const std::optional<PluginSection>& named = {}
 );
 
-/// The place that this process has unless the recipe names a launcher: what a Lua recipe is told. Where
-/// two launchers claim the process, only the environment speaks.
-[[nodiscard]] std::optional<Found> likely_place(const Invocation& invocation, Host& host);
+/// The same before a recipe is read, and so before its plugins are opened: what a Lua recipe is told of
+/// its ranks. Launcher plugins are not asked.
+[[nodiscard]] std::optional<Found> place_without_plugins(const Invocation& invocation);
 
 /// Meets the other ranks of a run; null where this process is its only one.
 ///

@@ -115,7 +115,7 @@ Read read_resolved(
 ) {
   Facts facts{
       .bf16 = this_processor().bf16(),
-      .world = world_size(invocation, likely_place(invocation, host)),
+      .world = world_size(invocation, place_without_plugins(invocation)),
       .trains = invocation.command != "eval"};
   const RecipeFiles files = recipe_files(file, facts);
   const Loaded asked = load_layers(load_options(invocation, facts), host, files);

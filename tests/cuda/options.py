@@ -72,10 +72,11 @@ BASE = {
 ENDS = ";".join(",".join(str(64 // experts * i) for i in range(experts + 1)) for experts in (4, 8))  # 32 tokens choose 2
 # Options of the host's alone: what they change never reaches a GPU.
 HOST = {
-    "name", "plugins", "sweep", "extends", "preset", "device", "model.use", "model.preset", "model.from",
+    "name", "run_dir", "launcher", "plugins", "sweep", "extends", "preset", "device", "model.use", "model.preset", "model.from",
     "data.use", "data.split", "data.paths", "data.extensions", "data.eod", "data.weights", "data.shuffle",
     "data.mask_eod_loss", "tokenizer.use", "tokenizer.vocab", "tokenizer.merges", "tokenizer.eod",
-    "tokenizer.special_tokens", "train.samples", "train.eval_interval", "train.eval_iters", "train.seed",
+    "tokenizer.special_tokens", "tokenizer.add_special_tokens",
+    "tokenizer.bos", "tokenizer.eos", "tokenizer.pad", "tokenizer.path", "tokenizer.pattern", "train.samples", "train.eval_interval", "train.eval_iters", "train.seed",
     "train.exit_minutes", "train.exit_iters", "lr_schedule.on_resume", "guards.spike_z", "guards.window", "guards.skips",
     "guards.rewinds", "guards.skip_batches", "checkpoint.dir", "checkpoint.interval", "checkpoint.keep",
     "checkpoint.save_at_end", "checkpoint.use", "comm.timeout", "comm.hang_after", "log.format", "log.tensorboard",

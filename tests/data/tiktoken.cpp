@@ -169,8 +169,8 @@ TEST_CASE("what a tokenizer by rank must be told") {
   config.special_tokens = {};
   config.eos = "<b>";
   refused(config, "tokenizer.eos: there is no special token <b>");
-  config.path = "/nonexistent";
-  refused(config, "tokenizer.path: cannot read /nonexistent: No such file");
+  config.path = "/no/such/file";
+  refused(config, "tokenizer.path: cannot read /no/such/file: No such file");
 }
 
 TEST_CASE("every rule of rank files") {

@@ -2,8 +2,7 @@
 /// How runs on a device are planned: on machines that have none of them, so without opening one.
 ///
 /// ```cpp
-/// class Mine : public mh::Device {
-///   static mh::PlannedDevice planned() { return {.machine = "mine"}; } // a row of hardware.toml
+/// static mh::PlannedDevice planned() { return {.machine = "mine"}; } // of a device: a row's name
 /// ```
 
 #include <string>

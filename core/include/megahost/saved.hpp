@@ -10,13 +10,13 @@
 ///   static at::Tensor
 ///   forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, double factor) {
 ///     mh::save(ctx, Saved{factor});
-///     return x * factor;
+///     return x.mul(factor);
 ///   }
 ///
 ///   static torch::autograd::variable_list backward(
 ///       torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& gradients
 ///   ) {
-///     return {gradients[0] * mh::get_saved<Saved>(ctx).factor, at::Tensor()};
+///     return {gradients[0].mul(mh::get_saved<Saved>(ctx).factor), at::Tensor()};
 ///   }
 /// };
 /// ```

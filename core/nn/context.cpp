@@ -79,9 +79,11 @@ at::Tensor StepContext::token_index() {
   });
 }
 
-StepContext StepContext::apart() const {
+StepContext StepContext::apart(const Batch& batch) const {
   StepContext one = *this;
+  one.batch_ = &batch;
   one.tokens_apart_ = true;
+  one.weight_queue = nullptr;
   one.checking = false;
   one.loss_count = nullptr; // losses of such a pass mean nothing
   one.losses_.clear();

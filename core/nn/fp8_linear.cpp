@@ -69,10 +69,10 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
       const at::Tensor& x,
       const at::Tensor&, // the weight, so that a gradient is wanted
       const std::optional<at::Tensor>& bias,
-      const c10::intrusive_ptr<HeldCall>& held,
-      bool remember
+      const c10::intrusive_ptr<HeldCall>& held
   ) {
     const Fp8Call& call = held->call;
+    const bool remember = call.remember;
     const auto& plan = *call.plan;
     const auto [input, inverse] = call.state->round(
         call.product, Fp8Operand::input, x.contiguous(), remember, plan.in, *call.mesh
@@ -107,7 +107,7 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
     const at::Tensor dy =
         convert_backward(gradients[0], plan.made, plan.out, *call.mesh).contiguous();
     const auto [rounded, inverse] = call.state->round(
-        call.product, Fp8Operand::gradient, dy, /*remember=*/true, plan.made, *call.mesh
+        call.product, Fp8Operand::gradient, dy, call.remember, plan.made, *call.mesh
     );
     const bool trained = call.weight->value.requires_grad();
     Pending input; // gathered beside the product that does not need it
@@ -136,7 +136,7 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
         add_weight_gradient(call, dy8, gathered(start_gather(x, call), x), both);
       });
     }
-    return {dx.wait(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {dx.wait(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -147,7 +147,7 @@ at::Tensor fp8_linear(const at::Tensor& x, const Fp8Call& call) {
   held->call = call;
   const auto bias =
       call.bias == nullptr ? std::nullopt : std::optional<at::Tensor>(call.bias->value);
-  return Fp8Linear::apply(x, call.weight->value, bias, held, at::GradMode::is_enabled());
+  return Fp8Linear::apply(x, call.weight->value, bias, held);
 }
 
 } // namespace mh

@@ -225,7 +225,15 @@ Linear::Linear(Builder& builder, const LinearSpec& spec, Parameter& weight)
 at::Tensor Linear::forward(const at::Tensor& x, StepContext& context) const {
   if (fp8_ != nullptr) {
     return fp8_linear(
-        x, {&plan_, &context.mesh(), weight_, bias_, context.weight_queue, fp8_.get(), fp8_index_}
+        x,
+        {.plan = &plan_,
+         .mesh = &context.mesh(),
+         .weight = weight_,
+         .bias = bias_,
+         .queue = context.weight_queue,
+         .state = fp8_.get(),
+         .product = fp8_index_,
+         .remember = at::GradMode::is_enabled() && !context.tokens_apart()}
     );
   }
   const Call call{&plan_, &context.mesh(), weight_, bias_, context.weight_queue, context.checking};

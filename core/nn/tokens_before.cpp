@@ -384,9 +384,13 @@ at::Tensor AllTokens::gather(const at::Tensor& x, StepContext& context) const {
         "its block must not say that it reads_cache"
     );
   }
+  if (context.tokens_apart()) {
+    auto sizes = x.sizes().vec();
+    sizes[0] = context.seq();
+    return at::zeros(sizes, x.options());
+  }
   const auto split = whole_split(last_, context);
-  const at::Tensor all = split->others().empty() ? x : GatherAll::apply(x, split);
-  return context.tokens_apart() ? at::zeros_like(all) : all;
+  return split->others().empty() ? x : GatherAll::apply(x, split);
 }
 
 at::Tensor AllTokens::segments(StepContext& context) const {

@@ -115,15 +115,16 @@ public:
   /// Something computed once per microbatch and used by many layers (rotary tables, masks).
   const at::Tensor& cached(const std::string& key, const std::function<at::Tensor()>& make);
 
-  /// The same microbatch for one pass in which layers give zeros for all that they take from other
-  /// tokens (attention, nn/tokens_before.hpp), so that each row depends on its own token alone.
-  /// Nothing else is shared with this context: neither losses nor what is `cached`.
-  [[nodiscard]] StepContext apart() const;
+  /// The same for one pass over other values of the microbatch's arrays, in which layers give zeros
+  /// for all that they take from other tokens (attention, nn/tokens_before.hpp) and add no loss that
+  /// does, so that each row depends on its own token alone. Nothing else is shared with this
+  /// context: neither losses nor what is `cached`.
+  [[nodiscard]] StepContext apart(const Batch& batch) const;
 
   /// Whether this is such a pass.
   [[nodiscard]] bool tokens_apart() const { return tokens_apart_; }
 
-  /// Runs a named part of a block (of kRecomputeParts), keeping only its
+  /// Runs a named part of a block (of kRecomputeParts or of the architecture's own), keeping only its
   /// inputs if the block's recompute plan says so.
   [[nodiscard]] at::Tensor part(
       std::string_view name,
@@ -151,7 +152,7 @@ public:
   double imbalance = 1; ///< on the Meta device: what the busiest share of uneven ones is assumed to
                         ///< be, times their mean
   at::DeviceType target = at::kCPU;  ///< what kernels are chosen for, on the Meta device too
-  KeyValueCache* kv_cache = nullptr; ///< holds earlier tokens (nn/attention.hpp); generation only
+  KeyValueCache* kv_cache = nullptr; ///< holds earlier tokens (nn/cache.hpp); generation only
   bool last_logits = false; ///< logits of the last token are enough: heads may leave out the others
   const Keep* keep = nullptr;          ///< the current block's recompute plan
   WeightQueue* weight_queue = nullptr; ///< where GEMMs leave weight gradients that are put off

@@ -3,7 +3,7 @@
 ///   usage: own_loop FOLDER
 
 #include <megahost/host.hpp>
-#include <megahost/loop.hpp>
+#include <megahost/training_loop.hpp>
 
 #include <ATen/TensorOperators.h>
 
@@ -51,17 +51,20 @@ struct Run {
 int train(const char* folder) {
   const Run run;
   mh::Model model = run.model(/*seed=*/1234);
-  mh::TrainedWeights weights(model, *run.adamw, /*weight_decay=*/0.1);
+  mh::Gradients gradients(
+      model.parameters(), run.mesh
+  ); // summed over ranks, where there are several
+  mh::TrainedWeights weights(gradients, *run.adamw, /*weight_decay=*/0.1);
   for (int64_t step = 1; step <= kSteps; ++step) {
     const double loss = run.loss(model, step - 1, /*gradients=*/true);
-    model.parameters().reduce_gradients(run.mesh); // over ranks, where there are several
     weights.update({.step = step, .lr = 1e-2});
     std::printf("step %ld  loss %.4f\n", step, loss);
   }
   weights.save(folder, kSteps);
 
   mh::Model other = run.model(/*seed=*/4321);
-  const auto step = mh::TrainedWeights(other, *run.adamw).load(folder);
+  mh::Gradients others(other.parameters(), run.mesh);
+  const auto step = mh::TrainedWeights(others, *run.adamw).load(folder);
   const double before = run.loss(model, 0, false), after = run.loss(other, 0, false);
   std::printf("loaded step %ld  loss %.4f, saved with %.4f\n", step.value_or(-1), after, before);
   return before == after ? 0 : 1;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 
 namespace mh {
@@ -32,11 +33,22 @@ fs::path program_folder() {
   return fs::canonical("/proc/self/exe", error).parent_path();
 }
 
-/// A folder beside the installed program, or the source tree's if it lies in its build tree.
-fs::path own_files(const char* from_bin, const char* source) {
+/// A folder of the installation in which the program lies. One in a build tree, where there is
+/// none, takes the source tree's, which a file of the build tree names.
+fs::path own_files(const char* from_bin, const char* in_source) {
   std::error_code error;
-  const fs::path installed = fs::weakly_canonical(program_folder() / from_bin, error);
-  return fs::is_directory(installed, error) ? installed : fs::path(source);
+  const fs::path here = program_folder();
+  const fs::path installed = fs::weakly_canonical(here / from_bin, error);
+  if (fs::is_directory(installed, error)) {
+    return installed;
+  }
+  for (fs::path folder = here; folder.has_relative_path(); folder = folder.parent_path()) {
+    std::string source;
+    if (std::ifstream stream(folder / "source_folder"); std::getline(stream, source)) {
+      return fs::path(source) / in_source;
+    }
+  }
+  return installed;
 }
 
 } // namespace
@@ -54,22 +66,25 @@ std::optional<fs::path> user_folder() {
 
 std::vector<fs::path> recipe_folders() {
   std::vector<fs::path> folders = path_list("MEGAHOST_RECIPE_PATH");
-  folders.push_back(own_files(MH_RECIPES_FROM_BIN, MH_SOURCE_RECIPES));
+  folders.push_back(own_files(MH_RECIPES_FROM_BIN, "recipes"));
   return folders;
 }
 
 fs::path header_folder() {
-  return own_files(MH_HEADERS_FROM_BIN, MH_SOURCE_HEADERS);
+  return own_files(MH_HEADERS_FROM_BIN, "core/include/megahost");
 }
 
 fs::path template_folder() {
-  return own_files(MH_TEMPLATES_FROM_BIN, MH_SOURCE_TEMPLATES);
+  return own_files(MH_TEMPLATES_FROM_BIN, "templates");
 }
 
 std::optional<fs::path> pkg_config_folder() {
   std::error_code error;
-  const fs::path folder =
-      fs::weakly_canonical(program_folder() / MH_LIB_FROM_BIN / "pkgconfig", error);
+  const fs::path here = program_folder();
+  if (fs::exists(here / "megahost-uninstalled.pc", error)) {
+    return here;
+  }
+  const fs::path folder = fs::weakly_canonical(here / MH_LIB_FROM_BIN / "pkgconfig", error);
   return fs::exists(folder / "megahost.pc", error) ? std::optional(folder) : std::nullopt;
 }
 

@@ -17,7 +17,7 @@ namespace mh {
 /// Folder of the templates of `plugins new`.
 [[nodiscard]] std::filesystem::path template_folder();
 
-/// Folder of megahost.pc, if this program was installed with it.
+/// Folder of the megahost.pc with which plugins are built: the installed one, or the build tree's.
 [[nodiscard]] std::optional<std::filesystem::path> pkg_config_folder();
 
 /// The SDK's headers: the installed ones, or the source tree's if the program lies in its build

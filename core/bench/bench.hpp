@@ -59,7 +59,7 @@ struct BenchTable {
 ///
 /// Ranks:   all of the mesh
 [[nodiscard]] BenchTable bench_comm(const Mesh& mesh, const Device& device);
-/// Every other operator of ours, beside what memory and products would allow.
+/// Every other operator of ours, next to what memory and GEMMs would allow.
 [[nodiscard]] BenchTable bench_ops();
 
 } // namespace mh

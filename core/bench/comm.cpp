@@ -30,7 +30,7 @@ at::Tensor part(const at::Tensor& x, const Group& group) {
   return x.narrow(0, 0, x.size(0) / group.size());
 }
 
-/// Of a tensor that is `x` as a whole: what is gathered or scattered is as large.
+/// Exchanges of a tensor that is `x` as a whole: what is gathered or scattered is as large.
 const std::vector<Exchange>& exchanges() {
   using at::Tensor;
   static const std::vector<Exchange> all{

@@ -28,7 +28,9 @@ struct NamedLibrary {
 
 /// Measured speeds of one device.
 struct Speed {
-  std::string device;        ///< "cpu", "cuda"
+  std::string device;        ///< its name: "cpu", "cuda"
+  bool host = false;         ///< its tensors lie in the host's memory
+  bool there = false;        ///< this machine has it
   double fp32 = 0, bf16 = 0; ///< of matrix products, in FLOP/s
   double copy = 0;           ///< of memory, in bytes per second, read and written
   std::string failed{};      ///< why nothing could be measured
@@ -65,7 +67,7 @@ struct Finding {
 [[nodiscard]] SeenMachine look(const Host& host);
 
 /// Products of large matrices and copies, about a second each.
-[[nodiscard]] Speed measure(Host& host, const std::string& device);
+[[nodiscard]] Speed measure(const Registry::Entry& device);
 
 [[nodiscard]] std::vector<Finding> judge(const SeenMachine& machine);
 

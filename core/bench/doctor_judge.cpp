@@ -171,7 +171,7 @@ private:
       add(speed.device, "not measured", speed.failed);
       return;
     }
-    const bool cpu = speed.device == "cpu";
+    const bool cpu = speed.host;
     const double expected = static_cast<double>(machine_.threads) *
                             (machine_.processor.avx512 ? kSlowAvx512 : kSlowAvx2);
     const bool busy = machine_.load > 0.6 * static_cast<double>(machine_.cpus);

@@ -106,7 +106,8 @@ void ask_driver(SeenMachine& ret_machine) {
   call("nvmlShutdown");
 }
 
-/// The file of a library: beside LibTorch, in NVIDIA's wheels beside it, or where the linker looks.
+/// The file of a library: next to LibTorch, in NVIDIA's wheels next to it, or where the linker
+/// looks.
 std::string find_library(const fs::path& torch, const std::string& name) {
   std::error_code error;
   std::vector<fs::path> folders{torch};
@@ -165,19 +166,19 @@ SeenMachine look(const Host& host) {
   return machine;
 }
 
-Speed measure(Host& host, const std::string& name) {
-  Speed speed{.device = name};
+Speed measure(const Registry::Entry& entry) {
+  Speed speed{.device = entry.name, .host = entry.planned.host};
   try {
     const at::NoGradGuard no_grad;
-    const std::unique_ptr<Device> device = host.make<Device>(name);
+    const auto device = Registry::make<Device>(entry);
+    speed.there = true;
     const auto shortest = [&](const auto& work) {
       return shortest_time([&] {
         work();
         device->synchronize();
       });
     };
-    const bool gpu = name != "cpu";
-    const int64_t side = gpu ? 8192 : 2048;
+    const int64_t side = speed.host ? 2048 : 8192;
     const auto product = [&](at::ScalarType type) {
       const at::Tensor a = at::ones({side, side}, at::dtype(type).device(device->device()));
       at::Tensor c = at::empty_like(a);
@@ -186,7 +187,7 @@ Speed measure(Host& host, const std::string& name) {
     };
     speed.fp32 = product(at::kFloat);
     speed.bf16 = product(at::kBFloat16);
-    const int64_t bytes = int64_t{gpu ? 1024 : 256} << 20; // beyond any cache
+    const int64_t bytes = int64_t{speed.host ? 256 : 1024} << 20; // beyond any cache
     const at::Tensor from = at::ones({bytes}, at::dtype(at::kByte).device(device->device()));
     at::Tensor to = at::empty_like(from);
     speed.copy = 2.0 * static_cast<double>(bytes) / shortest([&] { to.copy_(from); });

@@ -47,7 +47,7 @@ GemmJson read_choices(const std::string& file) {
   return choices;
 }
 
-/// Of every kind in GFLOP/s, whole numbers.
+/// The rate of every kind in GFLOP/s, whole numbers.
 GemmJson rates_json(const std::array<double, ops::kProductKinds.size()>& rates) {
   GemmJson json;
   for (const auto kind : ops::kProductKinds) {

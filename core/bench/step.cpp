@@ -53,10 +53,7 @@ StepByStep::StepByStep(const Recipe& recipe, Host& host)
   }
   session_->allocate_gradients();
   weights_ = std::make_unique<Weights>(
-      session_->model->parameters(),
-      session_->gradients->owned(),
-      *session_->optimizer,
-      weight_options(recipe, session_->mesh)
+      *session_->gradients, *session_->optimizer, weight_options(recipe, session_->mesh)
   );
   data_ = std::make_unique<Prefetcher>(*session_->corpus, Split::train, [this](int64_t) {
     return session_->layout();

@@ -75,8 +75,26 @@ Checkpoint::Checkpoint(Storage& storage, Path directory)
   }
 }
 
-TensorFile Checkpoint::open(const StoredFile& stored) const {
+std::vector<StoredBox> Checkpoint::boxes() const {
+  std::vector<StoredBox> boxes;
+  for (size_t file = 0; file < manifest_.files.size(); ++file) {
+    for (size_t i = 0; i < manifest_.tensors.size(); ++i) { // sorted as tensors_ are
+      for (const Chunk& chunk : manifest_.tensors[i].chunks) {
+        if (chunk.file == manifest_.files[file].name) {
+          boxes.push_back({i, chunk.offset, chunk.shape, file});
+        }
+      }
+    }
+  }
+  return boxes;
+}
+
+const TensorFile& Checkpoint::open(const StoredFile& stored) {
   const Path path = directory_ / stored.name;
+  if (open_ && open_->path() == path) {
+    return *open_;
+  }
+  open_.reset();
   auto file = storage_.get(path);
   const uint64_t size = file->size();
   if (size != stored.size) {
@@ -86,7 +104,7 @@ TensorFile Checkpoint::open(const StoredFile& stored) const {
             (size < stored.size ? ": it is cut short" : "")
     );
   }
-  return {std::move(file), path};
+  return open_.emplace(std::move(file), path);
 }
 
 const TensorInfo&
@@ -115,7 +133,7 @@ void Checkpoint::verify() {
     }
   }
   for (const StoredFile& stored : manifest_.files) {
-    const TensorFile file = open(stored);
+    const TensorFile& file = open(stored);
     auto& listed = in_file[stored.name];
     for (const auto& [name, place] : listed) {
       (void)locate(file, *place.first, *place.second);
@@ -175,7 +193,7 @@ void Checkpoint::load(std::span<const Slice> slices, OtherDtype other) {
     if (chunks == wanted.end()) {
       continue;
     }
-    const TensorFile file = open(stored);
+    const TensorFile& file = open(stored);
     for (const auto& [place, users] : chunks->second) {
       const auto& [tensor, chunk] = place;
       const at::Tensor read = file.read(locate(file, *tensor, *chunk));

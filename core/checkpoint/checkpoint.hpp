@@ -18,6 +18,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +61,9 @@ public:
 
   void read(std::span<const Slice> slices) override { load(slices, OtherDtype::convert); }
 
+  /// The chunks, file by file.
+  [[nodiscard]] std::vector<StoredBox> boxes() const override;
+
   /// Reads every byte and compares it with the manifest.
   void verify();
 
@@ -73,7 +77,8 @@ public:
 
 private:
   struct Need;
-  [[nodiscard]] TensorFile open(const StoredFile& stored) const;
+  /// The file stays open until another one is.
+  [[nodiscard]] const TensorFile& open(const StoredFile& stored);
   [[nodiscard]] const TensorInfo&
   locate(const TensorFile& file, const StoredTensor& tensor, const Chunk& chunk) const;
   using Place = std::pair<const StoredTensor*, const Chunk*>;
@@ -85,6 +90,7 @@ private:
   Path directory_;
   Manifest manifest_;
   std::vector<CheckpointTensor> tensors_;
+  std::optional<TensorFile> open_;
 };
 
 /// For `StepFolder`: passes a directory whose every byte is as it was written.

@@ -1,7 +1,7 @@
 #include "core/checkpoint/detect_format.hpp"
 
 #include "core/base/text.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kWhichFolder = "give the folder that megahost run named";
 
-/// Those that can be made without options: nobody gives any to a folder that is read.
+/// Those that can be made without options: a folder that is read is given none.
 std::vector<FolderFormat> known_formats(Host& host) {
   std::vector<FolderFormat> formats;
   for (const Registry::Entry* entry : host.known(Kind::checkpoint_format)) {
@@ -47,7 +47,15 @@ std::string lacking(const FolderFormat& one) {
   for (size_t i = 0; i < formats.size(); ++i) {
     text += (i == 0 ? "" : i + 1 == formats.size() ? " nor " : ", ") + lacking(formats[i]);
   }
-  throw Error(text, kWhichFolder, exit_code::data);
+  std::error_code ignored;
+  const auto recipe = folder / "recipe.toml"; // of a run whose checkpoints are elsewhere
+  throw Error(
+      text,
+      std::filesystem::exists(recipe, ignored)
+          ? "give checkpoint.dir of " + recipe.string() + ", if its checkpoints are apart from it"
+          : kWhichFolder,
+      exit_code::data
+  );
 }
 
 std::optional<FolderFormat> only_one(const Path& folder, std::vector<FolderFormat> formats) {

@@ -29,6 +29,15 @@ const CheckpointTensor* CheckpointReader::find(std::string_view name) const {
   return at != all.end() && at->name == name ? &*at : nullptr;
 }
 
+std::vector<StoredBox> CheckpointReader::boxes() const {
+  std::vector<StoredBox> boxes;
+  for (size_t i = 0; i < tensors().size(); ++i) {
+    const auto& shape = tensors()[i].shape;
+    boxes.push_back({i, std::vector<int64_t>(shape.size()), shape, i});
+  }
+  return boxes;
+}
+
 void CheckpointFormat::write(const Path& folder, const CheckpointContents&, const Ranks&) const {
   throw Error(
       folder.string() + " cannot be written as a " + about() + ": the format is only read",
@@ -40,25 +49,47 @@ void CheckpointFormat::write(const Path& folder, const CheckpointContents&, cons
 [[noreturn]] void refuse_misfit(const Path& path, const std::string& why) {
   throw Error(
       path.string() + ": " + why,
-      "resume with the recipe that the checkpoint was made with",
+      "use the recipe that it was made with; its section model says the sizes",
       exit_code::data
   );
 }
 
-const CheckpointTensor& require_fit(const CheckpointReader& saved, const Slice& slice) {
+std::string misfit(const CheckpointReader& saved, const Slice& slice) {
   const CheckpointTensor* tensor = saved.find(slice.name);
   const std::string name = "tensor " + printable(slice.name);
   if (tensor == nullptr) {
-    refuse_misfit(saved.path(), "there is no " + name);
+    return "there is no " + name;
   }
-  if (tensor->shape != slice.global_shape) {
-    refuse_misfit(
-        saved.path(),
-        name + " has shape " + shape_text(tensor->shape) + ", the model has " +
-            shape_text(slice.global_shape)
-    );
+  return tensor->shape == slice.global_shape
+             ? ""
+             : name + " has shape " + shape_text(tensor->shape) + ", the model has " +
+                   shape_text(slice.global_shape);
+}
+
+const CheckpointTensor& require_fit(const CheckpointReader& saved, const Slice& slice) {
+  if (const std::string why = misfit(saved, slice); !why.empty()) {
+    refuse_misfit(saved.path(), why);
   }
-  return *tensor;
+  return *saved.find(slice.name);
+}
+
+std::vector<std::string> misfit_tensors(
+    const CheckpointReader& saved, const std::vector<Slice>& slices, const Ranks& ranks
+) {
+  const auto found = together(ranks, [&] {
+    std::set<std::string> mine;
+    for (const Slice& slice : slices) {
+      if (!misfit(saved, slice).empty()) {
+        mine.insert(slice.name);
+      }
+    }
+    return nlohmann::json(mine).dump();
+  });
+  std::set<std::string> names;
+  for (const std::string& mine : found) {
+    names.merge(nlohmann::json::parse(mine).get<std::set<std::string>>());
+  }
+  return {names.begin(), names.end()};
 }
 
 std::vector<std::string> unused_tensors(

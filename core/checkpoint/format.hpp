@@ -20,6 +20,16 @@ namespace mh {
 /// Throws:  mh::Error (exit code 5) naming the tensor
 const CheckpointTensor& require_fit(const CheckpointReader& saved, const Slice& slice);
 
+/// Why a checkpoint cannot fill a slice ("there is no tensor "x""); empty if it can.
+[[nodiscard]] std::string misfit(const CheckpointReader& saved, const Slice& slice);
+
+/// Tensors of all ranks' slices that the checkpoint lacks or has in another shape, by name.
+///
+/// Ranks:   all of `ranks`; each gives its own slices
+[[nodiscard]] std::vector<std::string> misfit_tensors(
+    const CheckpointReader& saved, const std::vector<Slice>& slices, const Ranks& ranks = {}
+);
+
 /// Tensors of the checkpoint that none of the ranks' slices asks for.
 ///
 /// Ranks:   all of `ranks`; each gives its own slices

@@ -104,16 +104,6 @@ void HfFolder::read(std::span<const Slice> slices) {
   }
 }
 
-void HuggingFaceFormat::conditions(Conditions& c) {
-  if (c.facts().trains && c.sound({"checkpoint.use"})) {
-    c.report(
-        {"checkpoint.use"},
-        "checkpoint.use is " + c.word("checkpoint.use") + ", a format that is only read",
-        "--weights reads such a folder whatever a run is saved in"
-    );
-  }
-}
-
 bool HuggingFaceFormat::detect(const Path& folder) const {
   return storage_.contains(folder / kIndex) || storage_.contains(folder / kSingle);
 }

@@ -4,7 +4,6 @@
 
 #include "core/checkpoint/tensors.hpp"
 #include "megahost/checkpoint_format.hpp"
-#include "megahost/conditions.hpp"
 #include "megahost/schema.hpp"
 
 #include <map>
@@ -55,9 +54,6 @@ public:
   struct Config {};
 
   static void fields(Fields<Config>&) {}
-
-  /// Refuses recipes that would save in it.
-  static void conditions(Conditions& c);
 
   HuggingFaceFormat(const Config&, const Args& args)
       : storage_(args.storage) {}

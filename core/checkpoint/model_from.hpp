@@ -28,15 +28,15 @@ model_of_folder(const std::filesystem::path& folder, const std::string& use, Hos
 
 /// Puts what the folder of `model.from` says below all layers of a recipe, and merges anew.
 ///
-/// Keys that nobody knows become a note of the recipe.
+/// Unknown keys become a note of the recipe.
 ///
 /// Throws:  RecipeError for each value of the recipe that says otherwise
 void lay_on_model_from(Loaded& loaded, Host& host);
 
-/// Compares a recipe's model with the config.json of the weights that it is given: that text, or the
-/// folder's file.
+/// Compares a recipe's model with the config.json of the weights that it is given: that text, or
+/// the folder's file.
 ///
-/// Returns: a sentence about keys that nobody knows; empty if there are none
+/// Returns: a sentence about unknown keys; empty if there are none
 /// Throws:  mh::Error (exit code 5) that names each field that differs
 std::string require_model_of_folder(
     const std::filesystem::path& folder,

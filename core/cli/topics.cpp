@@ -65,7 +65,7 @@ there before. Facts of the machine fill in what says "auto"; no variable of the 
 
 A relative path of a file that is read (`plugins`, data.paths, tokenizer.vocab, ...; type "path") is meant from the folder of
 the recipe file that says it; on the command line, from the working directory. The run keeps it absolute. What a run writes,
-`checkpoint.dir`, is meant from the working directory.
+`checkpoint.dir` and `run_dir`, is meant from the working directory.
 
 Sections with a `use` belong to a plugin, which declares their fields. An undeclared key is an error.
 
@@ -149,7 +149,8 @@ end, and when SIGINT or SIGTERM stops it.
 A step folder counts once its manifest is there, which is written last: a crash or a full disk loses nothing that was there.
 It holds global tensors by their own names, so that another layout can load it. `--resume` goes on from the newest one
 and ends with the weights of a run that never stopped, bit for bit on the same machine. `checkpoint.keep` limits how
-many stay.
+many stay. Where the recipe has `run_dir`, that is the run folder, and `checkpoint.dir` holds the step folders alone: on another
+disk, or in an object store.
 
 Where there is no checkpoint `--resume` is refused; `--resume=auto` begins a new run then, for launchers and batch systems
 that start the same command again. A new run whose folder is taken goes to NAME-2, NAME-3, ...; `--resume` takes the last.
@@ -177,7 +178,9 @@ of its code runs.
     megahost plugins                        what is there
     megahost plugins show NAME              every field of one
     megahost plugins new DIR --kind KIND    one of your own
-    megahost plugins check FILE             whether it is sound)";
+    megahost plugins check FILE             whether it is sound
+    megahost plugins install DIR            into the user's folder; an archive, too
+    megahost plugins rebuild                after an upgrade)";
 
 std::string exit_text() {
   std::string text =

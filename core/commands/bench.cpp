@@ -169,7 +169,7 @@ int command_bench_comm(const Invocation& invocation, Host& host) {
     );
   }
   const Device::Args place{.local_rank = found ? found->world.local_rank : 0};
-  const auto device = host.make<Device>(recipe.device.use, recipe.device.options, place);
+  const auto device = host.make<Device>(recipe.device, place);
   const auto shape = mesh_shape(recipe, world);
   install_caching_allocator();
   const auto measure = [&](const Mesh& mesh) {
@@ -181,7 +181,7 @@ int command_bench_comm(const Invocation& invocation, Host& host) {
     return 0;
   }
   if (!found) {
-    return run_as_ranks(world, recipe.comm.hang_after);
+    return run_as_ranks(world, recipe.comm.hang_after, file, read.files);
   }
   const Processes processes(
       *found, std::chrono::milliseconds(static_cast<int64_t>(1e3 * recipe.comm.timeout))

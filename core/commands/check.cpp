@@ -124,7 +124,7 @@ public:
     try {
       const Recipe recipe = subject_.under(layout).recipe;
       const TrialResult result =
-          processes_ ? trial_on_processes(layout, precision, recipe.parallel.ranks())
+          processes_ ? trial_on_processes(subject_, layout, precision, recipe.parallel.ranks())
                      : trial_on_threads(recipe, host_, trial_.options(precision));
       const TrialResult* finer = precision.finer < 0
                                      ? nullptr

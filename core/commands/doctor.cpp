@@ -10,9 +10,11 @@ namespace mh {
 
 int command_doctor(const Invocation& invocation, Host& host) {
   SeenMachine machine = look(host);
-  machine.speeds.push_back(measure(host, "cpu"));
-  if (!machine.gpus.empty()) {
-    machine.speeds.push_back(measure(host, "cuda"));
+  for (const Registry::Entry* device : host.known(Kind::device)) {
+    Speed speed = measure(*device);
+    if (speed.there || !machine.gpus.empty()) { // why a card is not used is worth a line
+      machine.speeds.push_back(std::move(speed));
+    }
   }
   const std::vector<Finding> findings = judge(machine);
   const std::string text = invocation.has("--json")

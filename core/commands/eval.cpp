@@ -142,14 +142,15 @@ void evaluate_ids(
   }
   std::vector<LossValue> losses;
   if (invocation.has("--gradients")) {
-    session.model->parameters().allocate_gradients();
+    Gradients gradients(session.model->parameters(), session.mesh);
+    gradients.begin(std::ssize(batches));
     losses = forward_backward(
         session.passes(),
         batches,
         /*seed=*/0,
         /*dropout=*/false
     );
-    session.model->parameters().reduce_gradients(session.mesh);
+    gradients.finish();
     write_new(invocation.value("--gradients"), named_gradients(session, weights.names));
   } else {
     losses = forward_only(session.passes(), batches);
@@ -298,7 +299,7 @@ int command_eval(const Invocation& invocation, Host& host) {
   Recipe recipe = read.resolved.recipe;
   set_layout(recipe, world);
   if (!read.place && world > 1) {
-    return run_as_ranks(world, recipe.comm.hang_after);
+    return run_as_ranks(world, recipe.comm.hang_after, invocation.arguments.front(), read.files);
   }
   const auto processes = meet_ranks(read.place, recipe, host);
   const bool ids = invocation.has("--ids");

@@ -49,7 +49,7 @@ std::string recipe_file(
   throw Error(
       folder.string() + " holds no recipe.toml" +
           (is_run ? "" : ": it is a " + found.format->about()),
-      is_run ? "give the folder that megahost run named"
+      is_run ? "give the folder that megahost run named, or its recipe.toml by --recipe"
              : "megahost recipe from-hf " + shell_word(folder.string()) +
                    " -o model.toml writes one for --recipe model.toml",
       exit_code::data
@@ -109,8 +109,10 @@ int command_generate(const Invocation& invocation, Host& host) {
   }
   // In float32 the tokens with the cache are those without it: bf16 rounds the two ways apart.
   const std::vector<Layer> exact = {{"generate", Table{{"precision", "fp32"}}}};
-  Recipe recipe = read_resolved(invocation, host, recipe_file(invocation, folder, found), exact)
-                      .resolved.recipe;
+  Recipe recipe =
+      read_resolved(invocation, host, recipe_file(invocation, folder, found), [&](const Value&) {
+        return exact;
+      }).resolved.recipe;
   recipe.parallel = {}; // one rank, however many trained it
   recipe.batch = {};
   const auto session =

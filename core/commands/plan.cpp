@@ -7,6 +7,7 @@
 #include "core/bench/machines.hpp"
 #include "core/commands/commands.hpp"
 #include "core/commands/plan/report.hpp"
+#include "core/draw/report.hpp"
 #include "core/plan/changes.hpp"
 #include "core/plan/search.hpp"
 #include "core/recipe/commands.hpp"
@@ -21,6 +22,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -100,13 +102,17 @@ public:
     Invocation asked = invocation_;
     auto& all = asked.options["--set"];
     all.insert(all.end(), sets.begin(), sets.end());
-    return read_resolved(asked, host_, file_, machines_.layers(), facts(world));
+    Read read = read_resolved(asked, host_, files(world), machines_.layers(), facts(world));
+    if (!std::exchange(said_, true)) {
+      say_notes(read, host_);
+    }
+    return read;
   }
 
   /// Opens the recipe's plugins: before others that are found, which may be the same.
   void open_plugins() const {
     const LoadOptions options{ReadOptions{.roots = recipe_folders()}};
-    for (const std::string& plugin : load_recipe(file_, options).plugins()) {
+    for (const std::string& plugin : load_recipe(files(1), options).plugins()) {
       host_.load(plugin);
     }
   }
@@ -159,10 +165,20 @@ public:
   }
 
 private:
+  [[nodiscard]] const RecipeFiles& files(int64_t world) const {
+    const auto [at, fresh] = files_.try_emplace(world);
+    if (fresh) {
+      at->second = recipe_files(file_, facts(world));
+    }
+    return at->second;
+  }
+
   const Invocation& invocation_;
   Host& host_;
   Machines machines_;
   std::string file_;
+  mutable std::map<int64_t, RecipeFiles> files_; // by the ranks that a Lua recipe may ask for
+  mutable bool said_ = false;
   std::optional<Measured> run_;
 };
 
@@ -200,6 +216,9 @@ int search(const Question& question, const Invocation& invocation, Host& host) {
           .c_str(),
       stdout
   );
+  for (const std::string& sentence : result.warnings) {
+    warn(sentence);
+  }
   if (!file.empty() && result.fit > 0) {
     const Recipe& fastest = result.frontier.front().recipe;
     replace_file(file, show_recipe(fastest, format, /*origins=*/false));

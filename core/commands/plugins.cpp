@@ -1,6 +1,10 @@
+#include "core/base/folders.hpp"
 #include "core/commands/commands.hpp"
+#include "core/draw/report.hpp"
 #include "core/draw/terminal.hpp"
+#include "core/install/install.hpp"
 #include "core/plugin/shadows.hpp"
+#include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -67,6 +71,31 @@ void print_table(const std::vector<PluginRow>& rows, const Terminal& terminal) {
   }
 }
 
+/// What `plugins install` has put into the user's folder; a record that cannot be read is named.
+std::vector<Installed> records() {
+  try {
+    return user_folder() ? installed_plugins() : std::vector<Installed>();
+  } catch (const Error& error) {
+    warn(std::string(error.what()) + "; " + error.hint());
+    return {};
+  }
+}
+
+void print_installed(const std::vector<Installed>& all) {
+  for (const Installed& plugin : all) {
+    std::printf(
+        "%s  %s  %s, from %s%s\n",
+        &plugin == &all.front() ? "\ninstalled by megahost plugins install:\n" : "",
+        plugin.name.c_str(),
+        plugin.files.front().version.c_str(),
+        plugin.from.c_str(),
+        is_current(plugin)       ? ""
+        : plugin.sources.empty() ? "; it was built for another megahost"
+                                 : "; megahost plugins rebuild builds it for this megahost"
+    );
+  }
+}
+
 void print_json(const std::vector<FoundPlugin>& found) {
   nlohmann::ordered_json plugins = nlohmann::ordered_json::array(), skipped = plugins;
   const auto shadowing = shadows(found);
@@ -89,12 +118,19 @@ void print_json(const std::vector<FoundPlugin>& found) {
       );
       for (const Shadow& shadow : shadowing) {
         if (shadow.offer == &offer) {
-          plugins.back()["shadows"] = shadow.built_in;
+          plugins.back()["shadows"] = shadow.other_name();
         }
       }
     }
   }
-  std::puts(nlohmann::ordered_json{{"plugins", plugins}, {"skipped", skipped}}.dump(2).c_str());
+  nlohmann::ordered_json installed = nlohmann::ordered_json::array();
+  for (const Installed& plugin : records()) {
+    installed.push_back(nlohmann::ordered_json::parse(record_text(plugin)));
+    installed.back()["current"] = is_current(plugin);
+  }
+  const nlohmann::ordered_json all{
+      {"plugins", plugins}, {"skipped", skipped}, {"installed", installed}};
+  std::puts(all.dump(2).c_str());
 }
 
 } // namespace
@@ -119,6 +155,7 @@ int command_plugins(const Invocation& invocation, Host& host) {
       first = false;
     }
   }
+  print_installed(records());
   return 0;
 }
 

@@ -1,4 +1,5 @@
 #include "core/commands/commands.hpp"
+#include "core/commands/plugin_tests.hpp"
 #include "core/conformance/check.hpp"
 #include "core/draw/terminal.hpp"
 #include "megahost/error.hpp"
@@ -96,13 +97,41 @@ void print_json(
 
 } // namespace
 
+Value check_settings(const std::vector<std::string>& sets) {
+  Value options = Table();
+  for (const std::string& set : sets) {
+    options = merge(options, set_layer(set).tree);
+  }
+  return options;
+}
+
+void check_before_install(const std::filesystem::path& file, const std::vector<std::string>& sets) {
+  auto results = check_plugin(file, {.options = check_settings(sets)});
+  const size_t failed = count(results, Is::failed);
+  if (failed == 0) {
+    std::printf(
+        "  %zu tests passed, %zu left out\n",
+        count(results, Is::passed),
+        count(results, Is::not_applicable)
+    );
+    return;
+  }
+  std::erase_if(results, [](const CheckResult& result) { return result.is != Is::failed; });
+  print_table(results, Terminal::of(STDOUT_FILENO));
+  throw Error(
+      std::to_string(failed) + (failed == 1 ? " test" : " tests") +
+          " of megahost plugins check failed, and nothing was installed",
+      "mend what they name, or give --no-check",
+      exit_code::other
+  );
+}
+
 int command_plugins_check(const Invocation& invocation, Host&) {
   const std::string& file = invocation.arguments.front();
-  CheckOptions options{
-      .include = invocation.all("--include"), .in_process = invocation.has("--in-process")};
-  for (const std::string& set : invocation.all("--set")) {
-    options.options = merge(options.options, set_layer(set).tree);
-  }
+  const CheckOptions options{
+      .include = invocation.all("--include"),
+      .in_process = invocation.has("--in-process"),
+      .options = check_settings(invocation.all("--set"))};
   // The dynamic linker searches its own folders for a name without a slash.
   const std::filesystem::path path = file;
   const std::filesystem::path named = path.has_parent_path() ? path : "." / path;

@@ -45,13 +45,6 @@ int command_plugins_new(const Invocation& invocation, Host&) {
   std::printf("build and test it:\n");
   if (const auto sdk = pkg_config_folder()) {
     std::printf("  export PKG_CONFIG_PATH=%s\n", sdk->c_str());
-  } else { // a plugin builds against an installed megahost, and this one lies in its build tree
-    const auto build = std::filesystem::canonical("/proc/self/exe").parent_path().parent_path();
-    std::printf(
-        "  meson install -C %s --destdir ~/megahost\n"
-        "  export PKG_CONFIG_PATH=$(dirname $(find ~/megahost -name megahost.pc))\n",
-        build.c_str()
-    );
   }
   std::printf(
       "  cd %s\n"

@@ -87,7 +87,7 @@ void print_layouts(const Tables& tables, const Schema& parallel, const Terminal&
   for (const LayoutPreset& layout : tables.layouts) {
     rows.push_back(
         {layout.name,
-         std::to_string(layout.ranks()),
+         std::to_string(layout.ranks(parallel)),
          layout.models.front(),
          cell(layout.recipe, "recompute.use"),
          cell(layout.recipe, "batch.global"),
@@ -107,11 +107,11 @@ Json to_json(const Preset& preset, const Tables& tables) {
       {"recipe", {{"model", json_value(preset.model)}}}};
 }
 
-Json to_json(const LayoutPreset& layout) {
+Json to_json(const LayoutPreset& layout, const Schema& parallel) {
   return {
       {"name", layout.name},
       {"kind", "layout"},
-      {"ranks", layout.ranks()},
+      {"ranks", layout.ranks(parallel)},
       {"models", layout.models},
       {"memory", layout.memory},
       {"source", layout.source},
@@ -142,9 +142,9 @@ std::string text_of(const Preset& preset, const Tables& tables) {
   );
 }
 
-std::string text_of(const LayoutPreset& layout) {
+std::string text_of(const LayoutPreset& layout, const Schema& parallel) {
   return as_recipe(
-      {"preset = \"" + layout.name + "\": " + std::to_string(layout.ranks()) + " ranks",
+      {"preset = \"" + layout.name + "\": " + std::to_string(layout.ranks(parallel)) + " ranks",
        "source: " + layout.source,
        "fits " + layout.memory,
        "made for " + join(layout.models) +
@@ -157,11 +157,12 @@ std::string text_of(const LayoutPreset& layout) {
 
 int command_presets(const Invocation& invocation, Host& host) {
   const Tables tables = Tables::read();
+  const Schema parallel = shared_schema("parallel", host.known(Kind::strategy));
   if (!invocation.has("--json")) {
     const Terminal terminal = Terminal::of(STDOUT_FILENO);
     print_models(tables, terminal);
     std::puts("");
-    print_layouts(tables, shared_schema("parallel", host.known(Kind::strategy)), terminal);
+    print_layouts(tables, parallel, terminal);
     return 0;
   }
   Json all = Json::array();
@@ -169,14 +170,15 @@ int command_presets(const Invocation& invocation, Host& host) {
     all.push_back(to_json(preset, tables));
   }
   for (const LayoutPreset& layout : tables.layouts) {
-    all.push_back(to_json(layout));
+    all.push_back(to_json(layout, parallel));
   }
   std::puts(all.dump(2).c_str());
   return 0;
 }
 
-int command_presets_show(const Invocation& invocation, Host&) {
+int command_presets_show(const Invocation& invocation, Host& host) {
   const Tables tables = Tables::read();
+  const Schema parallel = shared_schema("parallel", host.known(Kind::strategy));
   const std::string& wanted = invocation.arguments.front();
   const bool json = invocation.has("--json");
   std::vector<std::string> names;
@@ -189,7 +191,7 @@ int command_presets_show(const Invocation& invocation, Host&) {
   }
   for (const LayoutPreset& layout : tables.layouts) {
     if (layout.name == wanted) {
-      std::puts((json ? to_json(layout).dump(2) : text_of(layout)).c_str());
+      std::puts((json ? to_json(layout, parallel).dump(2) : text_of(layout, parallel)).c_str());
       return 0;
     }
     names.push_back(layout.name);

@@ -6,7 +6,6 @@
 #include "core/commands/run_output.hpp"
 #include "core/mesh/layout.hpp"
 #include "core/mesh/rank_reports.hpp"
-#include "core/mesh/spawn.hpp"
 #include "core/options/place.hpp"
 #include "core/plan/stage_record.hpp"
 #include "core/recipe/changes.hpp"
@@ -27,8 +26,9 @@ namespace mh {
 
 namespace {
 
-/// The options that stand for a key of the recipe.
-std::vector<Layer> option_layers(const Invocation& invocation) {
+/// The options that stand for a key of the recipe. --run-dir leaves checkpoints where they are if the
+/// recipe parts them from its run folder.
+std::vector<Layer> option_layers(const Invocation& invocation, const Value& recipe) {
   std::vector<Layer> layers;
   const auto add = [&](const char* option, const char* section, const char* key, Value value) {
     if (invocation.has(option)) {
@@ -36,14 +36,19 @@ std::vector<Layer> option_layers(const Invocation& invocation) {
       layers.push_back({option, Table{{section, Table{{key, std::move(value)}}}}});
     }
   };
-  add("--run-dir", "checkpoint", "dir", invocation.value("--run-dir"));
+  const Value* run_dir = recipe.find("run_dir");
+  if (run_dir == nullptr || run_dir->is_null() || invocation.has("--scale")) {
+    add("--run-dir", "checkpoint", "dir", invocation.value("--run-dir"));
+  } else if (invocation.has("--run-dir")) {
+    layers.push_back({"--run-dir", Table{{"run_dir", invocation.value("--run-dir")}}});
+  }
   add("--log-format", "log", "format", invocation.value("--log-format"));
   add("--deterministic", "train", "deterministic", true);
   return layers;
 }
 
 /// How `run` and `eval` are told the same recipe again, word by word.
-std::vector<std::string> recipe_words(const Invocation& invocation) {
+std::vector<std::string> recipe_words(const Invocation& invocation, const Recipe& recipe) {
   std::vector<std::string> words{invocation.arguments.front()};
   if (invocation.has("--scale")) {
     words.emplace_back("--scale");
@@ -55,7 +60,7 @@ std::vector<std::string> recipe_words(const Invocation& invocation) {
     }
   };
   add("--plugin", "--plugin", "");
-  add("--set", "--run-dir", "checkpoint.dir=");
+  add("--set", "--run-dir", recipe.run_dir ? "run_dir=" : "checkpoint.dir=");
   add("--set", "--log-format", "log.format=");
   if (invocation.has("--deterministic")) {
     words.insert(words.end(), {"--set", "train.deterministic=true"});
@@ -85,9 +90,9 @@ void require_folders(const Invocation& invocation, const Recipe& recipe, Host& h
     (void)format_of(folder, host, invocation.value("--weights-format"));
   }
   if (resume_of(invocation) == Resume::yes) {
-    const auto folder = run_folder(recipe.checkpoint.dir, /*resume=*/true);
+    const auto folder = run_folder(recipe.run_folder(), /*resume=*/true);
     if (!std::filesystem::exists(folder)) {
-      require_checkpoint(*checkpoint_format(recipe, host), folder);
+      require_checkpoint(*checkpoint_format(recipe, host), checkpoint_folder(recipe, folder));
     }
   }
 }
@@ -130,7 +135,9 @@ int say_what_is_missing(const Recipe& recipe, const std::string& file, int64_t w
 
 int command_run(const Invocation& invocation, Host& host) {
   const std::string& file = invocation.arguments.front();
-  const Read read = read_resolved(invocation, host, file, option_layers(invocation));
+  const Read read = read_resolved(invocation, host, file, [&](const Value& given) {
+    return option_layers(invocation, given);
+  });
   const Recipe& recipe = read.resolved.recipe;
   const auto& place = read.place;
   const int64_t world = world_size(invocation, place);
@@ -141,7 +148,7 @@ int command_run(const Invocation& invocation, Host& host) {
     require_folders(invocation, recipe, host);
   }
   if (!place && world > 1) {
-    return run_as_ranks(world, recipe.comm.hang_after);
+    return run_as_ranks(world, recipe.comm.hang_after, file, read.files);
   }
   const auto processes = meet_ranks(place, recipe, host);
   check_allowed(invocation.all("--allow-change"), read.resolved.schemas);
@@ -155,7 +162,7 @@ int command_run(const Invocation& invocation, Host& host) {
       .allow_change = invocation.all("--allow-change"),
       .recipe_text = show_recipe(recipe, RecipeFormat::toml, /*origins=*/true),
       .program = invocation.program,
-      .recipe_words = recipe_words(invocation),
+      .recipe_words = recipe_words(invocation, recipe),
       .debug = invocation.has("--debug"),
       .profile = profile,
       .processes = processes.get(),

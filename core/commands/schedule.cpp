@@ -1,6 +1,7 @@
 #include "core/base/text.hpp"
 #include "core/commands/commands.hpp"
 #include "core/plan/timeline.hpp"
+#include "core/recipe/sections.hpp"
 #include "core/step/stages.hpp"
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
@@ -20,7 +21,13 @@ namespace {
 constexpr int64_t kMostOfEach = 4096;
 
 /// The options as layers over the recipe, so that its checks see them.
-std::vector<Layer> pipeline_layers(const Invocation& invocation) {
+std::vector<Layer> pipeline_layers(const Invocation& invocation, Host& host) {
+  const Schema keys = shared_schema("parallel", host.known(Kind::strategy));
+  const auto is_stages = [](const Field& field) {
+    return field.degree && field.along == MeshAxis::pp;
+  };
+  const auto stages = std::find_if(keys.fields.begin(), keys.fields.end(), is_stages);
+  const Field* own = stages == keys.fields.end() ? nullptr : &*stages;
   Table parallel;
   std::vector<Layer> layers;
   const auto number = [&](const char* option) {
@@ -30,15 +37,22 @@ std::vector<Layer> pipeline_layers(const Invocation& invocation) {
     value.origin.source = std::make_shared<const Source>(Source{option, "", option});
     return value;
   };
-  for (const auto& [option, key] :
-       {std::pair("--stages", "pipeline"), std::pair("--virtual", "virtual_stages")}) {
-    if (invocation.has(option)) {
-      parallel.set(key, mark(option, number(option)));
+  const auto set = [&](const char* option, const Field* field, const auto& value) {
+    if (!invocation.has(option)) {
+      return;
     }
-  }
-  if (invocation.has("--schedule")) {
-    parallel.set("schedule", mark("--schedule", invocation.value("--schedule")));
-  }
+    if (field == nullptr) {
+      throw Error(
+          std::string(option) + " is of pipelines, and no strategy that is found makes one",
+          "megahost plugins lists what is there, and why files are left out"
+      );
+    }
+    parallel.set(field->name, mark(option, value(option)));
+  };
+  const auto word = [&](const char* option) { return invocation.value(option); };
+  set("--stages", own, number);
+  set("--virtual", keys.find(Mechanism::virtual_stages), number);
+  set("--schedule", keys.find(Mechanism::schedule), word);
   if (invocation.has("--microbatches")) {
     const char* option = "--microbatches";
     parallel.set("data", mark(option, int64_t{1}));
@@ -88,11 +102,9 @@ Drawn draw(const Recipe& recipe, Host& host) {
         "this recipe has one pipeline stage, which never waits", "try --stages 4 --microbatches 8"
     );
   }
-  const auto tokenizer = host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
+  const auto tokenizer = host.make<Tokenizer>(recipe.tokenizer);
   const auto architecture = host.make<Architecture>(
-      recipe.model.use,
-      recipe.model.options,
-      {.vocab = tokenizer->vocab(), .seq_length = recipe.model.seq_length}
+      recipe.model, {.vocab = tokenizer->vocab(), .seq_length = recipe.model.seq_length}
   );
   const auto blocks = block_costs(*architecture, recipe.model.seq_length);
   Drawn drawn;
@@ -200,8 +212,9 @@ void print(const Recipe& recipe, const Drawn& drawn) {
 
 int command_schedule(const Invocation& invocation, Host& host) {
   const Recipe recipe =
-      read_resolved(invocation, host, invocation.arguments.front(), pipeline_layers(invocation))
-          .resolved.recipe;
+      read_resolved(invocation, host, invocation.arguments.front(), [&](const Value&) {
+        return pipeline_layers(invocation, host);
+      }).resolved.recipe;
   const Drawn drawn = draw(recipe, host);
   if (invocation.has("--json")) {
     print_json(recipe, drawn);

@@ -111,10 +111,17 @@ private:
       run.ranks = recipe.parallel.ranks();
       run.steps = recipe.iterations();
       Table& tree = recipe.tree.as_table();
-      tree.find("checkpoint")->as_table().set("dir", "");
-      tree.erase("name"); // neither belongs to a recipe's values
+      Table& checkpoint = tree.find("checkpoint")->as_table();
+      checkpoint.set("dir", "");
+      tree.erase("run_dir");
+      tree.erase("name"); // none of them belongs to a recipe's values
       run.id = point_id(show_recipe(recipe, RecipeFormat::toml, /*origins=*/false));
-      tree.find("checkpoint")->as_table().set("dir", PointFiles(folder(), run.id).run.string());
+      const fs::path own = PointFiles(folder(), run.id).run;
+      run.checkpoints = recipe.run_dir ? fs::path(recipe.checkpoint.dir) / run.id : own;
+      checkpoint.set("dir", run.checkpoints.string());
+      if (recipe.run_dir) {
+        tree.set("run_dir", own.string());
+      }
       recipe.tree = with_name(recipe.tree, recipe.name);
       run.recipe_text = show_recipe(recipe, RecipeFormat::toml, /*origins=*/false);
     } catch (const Error& error) {
@@ -170,7 +177,7 @@ private:
   std::string name_;
 };
 
-/// Over a thousand points nobody starts by accident.
+/// More than a thousand points are asked about first.
 void ask(const Family& family, const Invocation& invocation) {
   const int64_t count = family.count();
   const std::string text = grouped(count) + " points";

@@ -50,6 +50,22 @@ void build_twice(const Case& c) {
   }
 }
 
+/// What cannot be made is left out by every other test: that they pass says nothing of it.
+void offers_tried(const Case& c) {
+  try {
+    (void)tracer(c, kSeed);
+  } catch (const NotApplicable& left_out) {
+    if (left_out.give.empty()) {
+      throw;
+    }
+    fail(
+        "it could not be made, so most tests left it out: it " + left_out.why,
+        "give its options, in the plugin's meson.build too: megahost plugins check FILE " +
+            left_out.give
+    );
+  }
+}
+
 void seed_determinism(const Case& c) {
   if (c.given.in_process) {
     not_applicable("it compares two processes");
@@ -75,9 +91,9 @@ void calls_are_pure(const Case& c) {
         "let results depend on arguments only"
     );
   }
-  if (c.entry->kind == Kind::corpus) { // batches are loaded in a thread beside the step
-    auto beside = std::async(std::launch::async, trace);
-    const std::string here = trace(), there = beside.get();
+  if (c.entry->kind == Kind::corpus) { // batches are loaded in a thread, overlapped with the step
+    auto other = std::async(std::launch::async, trace);
+    const std::string here = trace(), there = other.get();
     if (here != one || there != one) {
       fail("samples differ when two threads ask for them", "let `sample` change nothing");
     }

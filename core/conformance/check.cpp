@@ -22,8 +22,8 @@ void fail(std::string why, std::string help) {
   throw Failed{std::move(why), std::move(help)};
 }
 
-void not_applicable(std::string why) {
-  throw NotApplicable{std::move(why)};
+void not_applicable(std::string why, std::string give) {
+  throw NotApplicable{std::move(why), std::move(give)};
 }
 
 namespace {

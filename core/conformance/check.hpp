@@ -78,10 +78,11 @@ struct Failed {
 
 struct NotApplicable {
   std::string why;
+  std::string give; ///< options of `plugins check` with which the test would run; empty: none
 };
 
 [[noreturn]] void fail(std::string why, std::string help = "");
-[[noreturn]] void not_applicable(std::string why);
+[[noreturn]] void not_applicable(std::string why, std::string give = "");
 
 } // namespace check
 

@@ -26,11 +26,15 @@ namespace fs = std::filesystem;
 namespace {
 
 /// Whether a mangled name is of the C++ library, LibTorch or the SDK, whose inline functions every
-/// library that uses them has, visible by attributes of their own.
+/// library that uses them has, visible by attributes of their own: a special name's prefix, then
+/// qualifiers of type, constness and reference (built without optimisation all of them are there),
+/// then the outermost namespace.
+///
+/// Source:  Itanium C++ ABI, 5.1
 bool in_shared_namespace(const std::string& name) {
   static const std::regex form(
-      "_Z(T[VTIS]|GV|GR)?[PKFvZ]*N?[KVR]*(S[tabsiod]|9__gnu_cxx|10__cxxabiv1|2mh|2at|3c10|5torch|"
-      "6caffe2|4c10d|[a-z]).*"
+      "_Z(T[VTIS]|T[hv]n?[0-9]+_(n?[0-9]+_)?|GV|GR)?[PKFvZ]*N?[rKVRO]*"
+      "(S[tabsiod]|9__gnu_cxx|10__cxxabiv1|2mh|2at|3c10|5torch|6caffe2|4c10d|[a-z]).*"
   );
   return std::regex_match(name, form);
 }

@@ -147,8 +147,12 @@ std::string number(double value) {
 std::string trace_of(Architecture& architecture, uint64_t seed) {
   SmallModel model(architecture, {.seed = seed});
   const double loss = model.train_once();
+  std::vector<at::Tensor> gradients;
+  for (const auto& owned : model.gradients->owned()) {
+    gradients.push_back(owned.gradient);
+  }
   return "loss " + number(loss) + "weights " + bits(model.values()) + " gradients " +
-         bits({model.model->parameters().gradients()});
+         bits(gradients);
 }
 
 std::string trace_of(Strategy& strategy, uint64_t) {
@@ -299,7 +303,9 @@ Table options_of(const Case& c) {
 void make_once(const Registry::Entry& entry, const Table& options) {
   with_interface(entry.kind, [&]<class Base>(Base*) {
     const auto args = arguments<Base>();
-    const std::unique_ptr<Base> made(static_cast<Base*>(entry.make(options, &args)));
+    const std::unique_ptr<Base> made(
+        static_cast<Base*>(entry.make(Registry::checked(entry, options), &args))
+    );
   });
 }
 
@@ -317,7 +323,9 @@ template <class Args>
 bool takes(const Registry::Entry& entry, const Table& options, const Args& args) {
   try {
     with_interface(entry.kind, [&]<class Base>(Base*) {
-      const std::unique_ptr<Base> made(static_cast<Base*>(entry.make(options, &args)));
+      const std::unique_ptr<Base> made(
+          static_cast<Base*>(entry.make(Registry::checked(entry, options), &args))
+      );
     });
     return true;
   } catch (const Error&) {
@@ -330,20 +338,26 @@ bool takes(const Registry::Entry& entry, const Table& options, const Args& args)
 template <class Base>
 std::unique_ptr<Base> make(const Case& c, const typename Base::Args& args) {
   try {
-    return std::unique_ptr<Base>(static_cast<Base*>(c.entry->make(options_of(c), &args)));
+    const Value options = Registry::checked(*c.entry, options_of(c));
+    return std::unique_ptr<Base>(static_cast<Base*>(c.entry->make(options, &args)));
   } catch (const Error& error) {
     const std::string section(info(c.entry->kind).section);
+    std::string lacking;
     for (const Field& field : c.entry->schema.fields) {
       if (made_up(c, field)) {
-        not_applicable("needs --set " + section + "." + field.name + "=VALUE: " + error.what());
+        lacking += (lacking.empty() ? "--set " : " --set ") + section + "." + field.name + "=VALUE";
       }
+    }
+    if (!lacking.empty()) {
+      not_applicable("needs " + lacking + ": " + error.what(), lacking);
     }
     if (c.entry->kind == Kind::device) {
       not_applicable(std::string("this machine lacks it: ") + error.what());
     }
     if (c.entry->kind == Kind::corpus) {
       not_applicable(
-          std::string("it finds no data, --set data.FIELD=VALUE may give it: ") + error.what()
+          std::string("finds no data, --set data.FIELD=VALUE may give it: ") + error.what(),
+          "--set data.FIELD=VALUE"
       );
     }
     if (c.entry->kind == Kind::architecture && takes(*c.entry, given_options(c), args)) {

@@ -7,7 +7,7 @@
 #include "core/conformance/model.hpp"
 #include "core/conformance/subject.hpp"
 #include "core/conformance/tests.hpp"
-#include "core/nn/deferred_values.hpp"
+#include "core/model/deferred_values.hpp"
 #include "core/train/built_in.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/attention.hpp"
@@ -182,8 +182,7 @@ at::Tensor scores(const SmallModel& model, int64_t begin, int64_t end, KeyValueC
   }
   batch.arrays["tokens"] = model.batch.arrays.at("tokens").slice(0, begin, end).contiguous();
   batch.arrays["token_index"] = at::arange(begin, end, at::kLong);
-  StepContext context(model.mesh, model.rules, batch);
-  context.kv_cache = cache;
+  StepContext context(model.mesh, model.rules, batch, {.kv_cache = cache});
   return model.model->forward(context)["logits"].value;
 }
 
@@ -227,9 +226,9 @@ void cached_generation(const Case& c) {
                 static_cast<long long>(end - 1),
                 found
             ),
-            "where context.kv_cache is set, attention, TokensBefore (nn/tokens_before.hpp) and "
-            "layers with a CachedState (nn/cache.hpp) know other tokens; a block that looks at them "
-            "in another way must not say that it reads_cache"
+            "where context.mode().kv_cache is set, attention, TokensBefore (nn/tokens_before.hpp) "
+            "and layers with a CachedState (nn/cache.hpp) know other tokens; a block that looks at "
+            "them in another way must not say that it reads_cache"
         );
       }
       begin = end;

@@ -95,7 +95,8 @@ void values_finite(const Case& c) {
   }
 }
 
-/// Of texts that it takes. A tokenizer of ids in decimal takes only what it decoded itself.
+/// Encodes what it decoded, for texts that it takes. A tokenizer of ids in decimal takes only what
+/// it decoded itself.
 void decode_encode(const Case& c) {
   const auto tokenizer = make<Tokenizer>(c);
   if (tokenizer->lossy()) {
@@ -146,6 +147,20 @@ void ids_in_vocabulary(const Case& c) {
   if (c.entry->kind == Kind::tokenizer) {
     const auto tokenizer = make<Tokenizer>(c);
     check(tokenizer->end_of_document().value_or(0), tokenizer->vocab(), "its end of document");
+    const SpecialIds special = tokenizer->special_ids();
+    for (const auto& id :
+         {special.bos,
+          special.eos,
+          special.pad,
+          special.unk,
+          special.mask,
+          special.cls,
+          special.sep}) {
+      check(id.value_or(0), tokenizer->vocab(), "a special id");
+    }
+    for (const int32_t id : special.extra) {
+      check(id, tokenizer->vocab(), "an extra id");
+    }
     for (const char* text : {"Two words, \xff\xfe and more", "1 2 3"}) {
       try {
         for (const int32_t id : tokenizer->encode(text)) {
@@ -204,7 +219,8 @@ void instructions_complete(const Case& c) {
         .stages = stages, .virtual_stages = chunks, .microbatches = microbatches};
     std::unique_ptr<PipelineSchedule> schedule;
     try {
-      schedule.reset(static_cast<PipelineSchedule*>(c.entry->make(options_of(c), &args)));
+      const Value options = Registry::checked(*c.entry, options_of(c));
+      schedule.reset(static_cast<PipelineSchedule*>(c.entry->make(options, &args)));
     } catch (const Error&) { // some schedules are for some layouts
       continue;
     }

@@ -28,7 +28,8 @@ constexpr double kNobody = -std::numeric_limits<double>::infinity();
 /// A large eps keeps AdamW from making full steps of gradients that are only rounding.
 constexpr double kLeastEps = 1e-3;
 
-/// Of float16: gradients of a small model's mean loss, times this, are far from both of its ends.
+/// The loss scale of float16: gradients of a small model's mean loss, times this, are far from both
+/// ends of its range.
 constexpr double kLossScale = 0x1p12;
 
 struct TrialOptimizer {
@@ -140,7 +141,7 @@ public:
     const auto optimizer = host.make<Optimizer>(spec.name, spec.options, spec.args);
     WeightOptions of_mesh = spec.weights;
     of_mesh.mesh = &session_.mesh;
-    Weights weights(parameters(), gradients.owned(), *optimizer, of_mesh);
+    Weights weights(gradients, *optimizer, of_mesh);
     Passes passes = session_.passes();
     passes.checking = options_.checking;
     for (int64_t step = 0; step < std::max<int64_t>(1, options_.steps); ++step) {
@@ -215,7 +216,7 @@ private:
   bool kept_ = false; // the first gradients
 };
 
-/// A trial's speed is nobody's concern: warnings of kernels would stand in its reader's table.
+/// A trial's speed does not matter: warnings of kernels would stand in its reader's table.
 struct NoWarnings : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };

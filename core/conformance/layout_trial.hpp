@@ -1,6 +1,6 @@
 #pragma once
 /// A trial of a layout: a small model trains for a few steps on a given mesh, and what came of it
-/// is held against the same on one rank.
+/// is compared with the same on one rank.
 
 #include "core/mesh/threads.hpp"
 #include "core/train/session.hpp"
@@ -18,7 +18,7 @@ namespace mh {
 /// What a trial computes, as the whole model's: the same under every layout but for rounding.
 struct TrialResult {
   at::ScalarType dtype = at::kFloat; ///< of weights and activations
-  /// Of the first step: each loss over items of the data by its name, and "gradient norm".
+  /// Numbers of the first step: each loss over items of the data by its name, and "gradient norm".
   std::map<std::string, double> numbers;
   double items = 0; ///< that the losses are means of
   /// By kind ("gradient", "after 3 steps of sgd") and global name.
@@ -68,8 +68,8 @@ private:
 };
 
 struct TrialOptions {
-  /// Of weights and activations. Float16 has a constant loss scale; Float8_e4m3fn is the recipe's
-  /// FP8: products of bf16 weights and activations that are rounded to it.
+  /// The dtype of weights and activations. Float16 has a constant loss scale; Float8_e4m3fn is the
+  /// recipe's FP8: products of bf16 weights and activations that are rounded to it.
   at::ScalarType dtype = at::kFloat;
   double clip = 1.0;    ///< of the gradient's norm, by the trial's own optimizers; 0: as it is
   bool checking = true; ///< ranks compare at the boundaries of layers what they should agree on

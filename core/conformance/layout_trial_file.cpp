@@ -57,7 +57,7 @@ void write_trial(const TrialResult& result, const Mesh& mesh, const std::filesys
     const at::Tensor whole = mine.defined()
                                  ? mine.clone()
                                  : at::full(shape, -std::numeric_limits<double>::infinity(), dtype);
-    mesh.all().all_reduce(whole, Reduce::max); // what nobody here holds is -inf
+    mesh.all().all_reduce(whole, Reduce::max); // what no rank here holds is -inf
     tensors.push_back({path, whole});
   }
   for (const auto& [name, number] : result.numbers) {

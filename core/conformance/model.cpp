@@ -90,9 +90,10 @@ SmallModel::SmallModel(const Architecture& architecture, const SmallModelArgs& a
               .seq = kSeq,
               .microbatch = kBatch},
           args.policy
-      )) {
-  model->parameters().allocate_gradients();
-}
+      ))
+    , gradients(
+          std::make_unique<Gradients>(model->parameters(), mesh, GradientOptions{.overlap = false})
+      ) {}
 
 at::Tensor SmallModel::loss() {
   context = std::make_unique<StepContext>(mesh, rules, batch);
@@ -112,7 +113,8 @@ at::Tensor SmallModel::loss() {
 }
 
 double SmallModel::train_once() {
-  model->parameters().gradients().zero_();
+  gradients->begin(/*microbatches=*/1);
+  gradients->clear();
   const at::Tensor total = loss();
   backward(total);
   return total.item().toDouble();

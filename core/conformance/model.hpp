@@ -2,7 +2,7 @@
 /// A small model of any architecture with a batch, for tests.
 
 #include "megahost/architecture.hpp"
-#include "megahost/loop.hpp"
+#include "megahost/training_loop.hpp"
 #include "megahost/model.hpp"
 #include "megahost/optimizer.hpp"
 
@@ -39,6 +39,7 @@ struct SmallModel {
   Rules rules;
   Batch batch;
   std::unique_ptr<Model> model;
+  std::unique_ptr<Gradients> gradients;
   std::unique_ptr<StepContext> context; ///< what is recomputed in backward reads it again
 };
 

@@ -3,7 +3,7 @@
 #include "core/conformance/instance.hpp"
 #include "core/conformance/model.hpp"
 #include "core/conformance/tests.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/plan/shapes_missing.hpp"
 #include "core/step/batches.hpp"
 #include "megahost/error.hpp"
@@ -279,7 +279,7 @@ void check_resume(
     }
   };
   SmallModel model(one, {.seed = 1}), loaded(other, {.seed = 2});
-  TrainedWeights weights(*model.model, first), resumed(*loaded.model, second);
+  TrainedWeights weights(*model.gradients, first), resumed(*loaded.gradients, second);
   train(model, weights, 1);
   weights.save(folder.path / "whole", 2);
   resumed.load(folder.path / "whole");

@@ -3,7 +3,6 @@
 #include "core/conformance/instance.hpp"
 #include "core/conformance/tests.hpp"
 #include "core/mesh/threads.hpp"
-#include "core/step/gradients.hpp"
 #include "core/step/weights.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -82,7 +81,7 @@ void update_on(
   for_pieces([](const at::Tensor& value, const Piece& piece) {
     value.copy_(slice_of(wave(piece, 0), piece));
   });
-  Weights weights(store, gradients.owned(), optimizer, {.weight_decay = 0.1, .mesh = &mesh});
+  Weights weights(gradients, optimizer, {.weight_decay = 0.1, .mesh = &mesh});
   for (int64_t step = 1; step <= 3; ++step) {
     for (const auto& owned : gradients.owned()) {
       owned.gradient.copy_(slice_of(wave(owned.piece, step), owned.piece));

@@ -7,6 +7,7 @@
 #include "core/mesh/processes.hpp"
 #include "core/mesh/spawn.hpp"
 #include "core/options/read.hpp"
+#include "core/recipe/handed_files.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/step/sample_arrays.hpp"
 #include "megahost/error.hpp"
@@ -41,8 +42,12 @@ Subject::Subject(const Invocation& invocation, Host& host)
     );
   }
   if (!invocation.arguments.empty()) {
-    files_ = read_recipe_files(invocation.arguments.front(), {{.roots = recipe_folders()}});
+    files_ = recipe_files(invocation.arguments.front(), {});
   }
+}
+
+std::string Subject::handed() const {
+  return files_ ? pack_files(invocation_.arguments.front(), *files_) : "";
 }
 
 Resolved Subject::under(const Layout& layout) const {
@@ -119,14 +124,12 @@ TrialSubject trial_subject(const Subject& subject, Host& host) {
   made.recipes_optimizer = true;
   const std::string optimizer = "optimizer " + recipe.optimizer.use;
   try {
-    made.tokenizer = host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
+    made.tokenizer = host.make<Tokenizer>(recipe.tokenizer);
     const Value* vocab = recipe.model.options.find("vocab");
     const bool given = vocab != nullptr && vocab->is_integer();
     const auto& data = recipe.data;
     const auto architecture = host.make<Architecture>(
-        recipe.model.use,
-        recipe.model.options,
-        {.vocab = made.tokenizer->vocab(), .seq_length = recipe.model.seq_length}
+        recipe.model, {.vocab = made.tokenizer->vocab(), .seq_length = recipe.model.seq_length}
     );
     const Corpus::Args args{
         .tokenizer = made.tokenizer.get(),
@@ -136,7 +139,7 @@ TrialSubject trial_subject(const Subject& subject, Host& host) {
         .samples = recipe.batch.global * TrialOptions().steps,
         .sequences = architecture->sequences()};
     made.arrays = declared_arrays(host.require(Kind::corpus, data.use), data.options, args);
-    made.corpus = host.make<Corpus>(data.use, data.options, args);
+    made.corpus = host.make<Corpus>(data, args);
     made.words = "corpus " + recipe.data.use + " with tokenizer " + recipe.tokenizer.use + ", " +
                  optimizer + ", of the recipe";
   } catch (const Error& error) {
@@ -150,7 +153,9 @@ TrialSubject trial_subject(const Subject& subject, Host& host) {
 }
 
 /// Runs a layout as so many processes of this same command, and reads what they left behind.
-TrialResult trial_on_processes(const Layout& layout, const Precision& precision, int64_t ranks) {
+TrialResult trial_on_processes(
+    const Subject& subject, const Layout& layout, const Precision& precision, int64_t ranks
+) {
   std::string folder = fs::temp_directory_path() / "megahost-check-XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) {
     throw Error("no temporary folder " + folder, "make room in TMPDIR", exit_code::other);
@@ -159,7 +164,7 @@ TrialResult trial_on_processes(const Layout& layout, const Precision& precision,
     fs::remove_all(*path);
   });
   setenv(kTask, Json{layout.text, precision.name, folder}.dump().c_str(), 1);
-  const int status = run_as_ranks(ranks);
+  const int status = run_as_ranks(ranks, /*hang_after=*/10, subject.handed());
   unsetenv(kTask);
   if (status != 0) {
     throw Error("its processes failed (status " + std::to_string(status) + ")", "", status);

@@ -49,6 +49,9 @@ public:
   /// On one rank, with the vocabulary, the corpus and the tokenizer that the recipe has.
   [[nodiscard]] Resolved with_data() const;
 
+  /// Its files as ranks that are processes are handed them; empty for --model.
+  [[nodiscard]] std::string handed() const;
+
 private:
   enum class Data : uint8_t { made_up, of_recipe };
 
@@ -76,8 +79,9 @@ struct TrialSubject {
 [[nodiscard]] TrialSubject trial_subject(const Subject& subject, Host& host);
 
 /// Runs a layout as so many processes of this same command, and reads what they left behind.
-[[nodiscard]] TrialResult
-trial_on_processes(const Layout& layout, const Precision& precision, int64_t ranks);
+[[nodiscard]] TrialResult trial_on_processes(
+    const Subject& subject, const Layout& layout, const Precision& precision, int64_t ranks
+);
 
 /// This process is one rank of a trial.
 int run_rank(const Subject& subject, Host& host);

@@ -20,6 +20,7 @@ const std::vector<Test>& tests() {
        descriptor_consistent},
       {"scan-under-100ms", "it opens quickly", Of::plugin, scan_under_100ms},
       {"double-register", "registering again gives the same", Of::plugin, double_register},
+      {"offers-tried", "it could be made, and was tried", Of::offer, offers_tried},
       {"unknown-name-returns-error",
        "unknown options are refused",
        Of::offer,

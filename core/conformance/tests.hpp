@@ -24,6 +24,7 @@ void options_fuzz(const Case& c);
 void names_on_errors(const Case& c);
 
 // behaviour.cpp
+void offers_tried(const Case& c);
 void build_twice(const Case& c);
 void seed_determinism(const Case& c);
 void calls_are_pure(const Case& c);

@@ -27,7 +27,7 @@ public:
   /// What the user should know at once; any thread may say it.
   virtual void warning(const std::string& text);
 
-  /// The share of the work that is done, and a few words beside the bar. Nothing where there is no
+  /// The share of the work that is done, and a few words next to the bar. Nothing where there is no
   /// terminal.
   virtual void progress(double /*done*/, const std::string& /*words*/) {}
 

@@ -9,7 +9,7 @@
 
 namespace mh {
 
-/// The error of memory that ran out when `bytes` more were asked for; 0: nobody knows how many.
+/// The error of memory that ran out when `bytes` more were asked for; 0: not known how many.
 [[nodiscard]] Error out_of_memory(uint64_t bytes);
 
 /// Prints "error: ..." and any hint as "help: ..." to standard error. Returns the exit status.

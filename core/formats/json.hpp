@@ -1,5 +1,5 @@
 #pragma once
-/// JSON from files that nobody vouches for: what a lenient parser lets pass is refused here.
+/// JSON from files that are not trusted: what a lenient parser lets pass is refused here.
 
 #include <nlohmann/json_fwd.hpp>
 

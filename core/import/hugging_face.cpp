@@ -278,16 +278,34 @@ private:
       theirs = default_of(key);
     }
     const Words words(key, /*to_ours=*/true);
+    const std::string name = path_to(config_.as_table(), theirs.origin).value_or(key.key);
     const Value ours = words.translated(theirs, [&](const Value& value) {
-      impossible(value, key.key, words.known());
+      impossible(value, name, words.known());
     });
     if (key.field.empty()) {
       return;
     }
-    reading_.said[key.field] = {key.key, present, key.compared};
+    reading_.said[key.field] = {name, present, key.compared};
     if (!ours.is_null()) {
       reading_.fields.set(key.field, ours);
     }
+  }
+
+  /// The key under which the file itself has the value of an origin, wherever `simplify` and aliases
+  /// have moved it; nothing if it has none.
+  static std::optional<std::string> path_to(const Table& table, const Origin& origin) {
+    for (const auto& entry : table) {
+      const Origin& at = entry.value.origin;
+      if (origin.line > 0 && at.line == origin.line && at.column == origin.column) {
+        return entry.key;
+      }
+      const auto member =
+          entry.value.is_table() ? path_to(entry.value.as_table(), origin) : std::nullopt;
+      if (member) {
+        return entry.key + "." + *member;
+      }
+    }
+    return std::nullopt;
   }
 
   /// null is a value where a model may lack the field, or where it is one of the words.

@@ -34,7 +34,7 @@ namespace mh {
 struct HfReading {
   /// The key that decides a field.
   struct Said {
-    std::string key;
+    std::string key;      ///< as the file has it
     bool present = false; ///< else transformers' default is taken
     bool compared = true;
   };
@@ -43,7 +43,7 @@ struct HfReading {
   std::string model_type;
   Table fields;                     ///< ours, "seq_length" among them
   std::map<std::string, Said> said; ///< by field
-  std::vector<std::string> unknown; ///< keys that nobody has told us about
+  std::vector<std::string> unknown; ///< keys that no plugin declares
 };
 
 /// Throws:  mh::Error (exit code 5), naming file, key and value: a model_type that the mapping
@@ -73,7 +73,7 @@ struct HfDifference {
     const HfReading& theirs, const Table& options, const HfMapping& mapping, const Schema& schema
 );
 
-/// A sentence about keys that nobody knows; empty if there are none.
+/// A sentence about unknown keys; empty if there are none.
 [[nodiscard]] std::string hf_unknown_keys(const HfReading& reading);
 
 } // namespace mh

@@ -7,7 +7,7 @@
 
 namespace mh::shell {
 
-/// Of a variable's name.
+/// Whether the character may stand in a variable's name.
 [[nodiscard]] inline bool is_name(char c, bool first) {
   const auto byte = static_cast<unsigned char>(c);
   return c == '_' || std::isalpha(byte) != 0 || (!first && std::isdigit(byte) != 0);

@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
 
@@ -75,6 +76,27 @@ activation_backward_plain(const Tensor& dy, const Tensor& x, const std::string& 
   );
 }
 
+/// Both halves are written where they belong.
+Tensor
+activation_backward_cuda(const Tensor& dy, const Tensor& x, const std::string& name, bool gated) {
+  if (!gated || dy.scalar_type() != x.scalar_type()) {
+    return activation_backward_plain(dy, x, name, gated);
+  }
+  const auto kind = kind_of(name);
+  const auto halves = x.chunk(2, -1);
+  Tensor dx = at::empty(x.sizes(), x.options());
+  Tensor gate = dx.narrow(-1, 0, halves[0].size(-1));
+  Tensor up = dx.narrow(-1, halves[0].size(-1), halves[1].size(-1));
+  if (kind == kernels::Activate::silu) {
+    at::silu_backward_out(gate, dy * halves[1], halves[0]);
+  } else {
+    const bool exact = kind == kernels::Activate::gelu;
+    at::gelu_backward_out(gate, dy * halves[1], halves[0], exact ? "none" : "tanh");
+  }
+  at::mul_out(up, plain(halves[0], kind), dy);
+  return dx;
+}
+
 kernels::ActivationCall activation_call(const Tensor& x, const std::string& name, bool gated) {
   return {
       .width = x.size(-1) / (gated ? 2 : 1),
@@ -137,6 +159,7 @@ void register_activation(Libraries& libraries) {
   );
   libraries.cpu.impl("activation", activation_cpu);
   libraries.cpu.impl("activation_backward", activation_backward_cpu);
+  libraries.cuda.impl("activation_backward", activation_backward_cuda);
   libraries.plain.impl("activation", activation_plain);
   libraries.plain.impl("activation_backward", activation_backward_plain);
   libraries.meta.impl("activation", activation_meta);

@@ -120,7 +120,7 @@ kernels::Mask mask_of(const Tensor& q, const Tensor& k, const AttentionMask& mas
 }
 
 /// The dropout of a call. Numbers of samples stay where they are.
-kernels::AttentionDropout dropout_of(const AttentionDropout& dropout, int64_t keys) {
+kernels::ScoreDropout dropout_of(const AttentionDropout& dropout, int64_t keys) {
   if (dropout.p == 0) {
     return {};
   }
@@ -164,7 +164,7 @@ int64_t cuts_of(int64_t heads, int64_t tiles) {
 
 /// Runs tasks on all threads, each with a workspace of its own.
 template <class Run>
-void deal_out(int64_t tasks, size_t workspace, const Run& run) {
+void share_out(int64_t tasks, size_t workspace, const Run& run) {
   const Workspaces workspaces(workspace);
   parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
     run(workspaces.mine(), begin, end);
@@ -172,7 +172,7 @@ void deal_out(int64_t tasks, size_t workspace, const Run& run) {
   });
 }
 
-/// Of each of keys and values, packed for the forward pass.
+/// Bytes of the keys as packed for the forward pass; the values take as many.
 size_t packed_bytes(const AttentionCall& call, const AttentionKernels& kernel) {
   return static_cast<size_t>(kernels::packed_elements(call)) * kernel.element;
 }
@@ -216,7 +216,7 @@ Pair forward_cpu(
   parallel_for(0, call.batch * call.kv_heads * call.strips(), 1, [&](int64_t begin, int64_t end) {
     kernel.pack_keys(call, keys.get(), values.get(), begin, end);
   });
-  deal_out(
+  share_out(
       call.batch * call.heads * call.query_tiles(),
       kernel.forward_bytes(call),
       [&](void* memory, int64_t begin, int64_t end) {
@@ -266,7 +266,7 @@ Gradients backward_cpu(
   } else {
     call.cuts = cuts_of(call.batch * call.kv_heads, call.query_tiles());
   }
-  deal_out(
+  share_out(
       call.batch * call.kv_heads * call.cuts,
       kernel.backward_bytes(call),
       [&](void* memory, int64_t begin, int64_t end) {

@@ -27,7 +27,7 @@ thread_local std::shared_ptr<MetaMemory::Count> current;
 
 struct Block {
   int64_t bytes;
-  std::shared_ptr<MetaMemory::Count> count; // null: nobody counts
+  std::shared_ptr<MetaMemory::Count> count; // null: not counted
 };
 
 void release(void* context) {

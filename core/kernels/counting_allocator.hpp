@@ -13,7 +13,7 @@
 
 namespace mh {
 
-/// Of the Meta tensors that the calling thread makes while the object lives.
+/// Counts the bytes of the Meta tensors that the calling thread makes while the object lives.
 class MetaMemory {
 public:
   MetaMemory();
@@ -34,7 +34,7 @@ public:
 
   /// Counts the memory behind a tensor no longer: whoever asks answers for it from now on.
   ///
-  /// Returns: its bytes; 0 if nobody counted it
+  /// Returns: its bytes; 0 if it was not counted
   static int64_t hand_over(const at::Tensor& tensor);
 
   struct Count;

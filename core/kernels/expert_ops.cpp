@@ -2,7 +2,9 @@
 #include "core/kernels/level.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/row_kernels.hpp"
+#include "core/kernels/staging.hpp"
 #include "megahost/nn/expert_kernel.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_grouped_mm.h>
@@ -14,7 +16,6 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
@@ -32,7 +33,7 @@ Tensor slots_like(const Tensor& choices) {
   return at::empty(choices.sizes(), choices.options());
 }
 
-// One pass counts, one deals out: 8 bytes a choice, so one thread does it.
+// One pass counts, one assigns slots: 8 bytes a choice, so one thread does it.
 Pair slots_cpu(const Tensor& choices, int64_t first, int64_t experts, int64_t pad) {
   const Tensor input = choices.contiguous();
   Tensor slots = slots_like(input);
@@ -292,7 +293,7 @@ Tensor product_cuda(const Tensor& x, const Tensor& w, at::IntArrayRef ends, bool
   if (x.scalar_type() != at::kBFloat16 || x.size(0) == 0) {
     return product_plain(x, w, ends, transposed);
   }
-  const Tensor offsets = at::tensor(ends.slice(1), at::kLong).to(x.device(), at::kInt);
+  const Tensor offsets = staged(at::tensor(ends.slice(1), at::kLong).to(at::kInt), x.device());
   return at::_grouped_mm(x, transposed ? w.transpose(1, 2) : w, offsets);
 }
 
@@ -350,12 +351,16 @@ struct ToSlots : torch::autograd::Function<ToSlots> {
 };
 
 struct FromSlots : torch::autograd::Function<FromSlots> {
+  struct Saved {
+    int64_t rows; // of y
+  };
+
   static Tensor forward(
       AutogradContext* ctx, const Tensor& y, const Tensor& slots, const OptionalTensor& weights
   ) {
     const bool weighted = weights.has_value();
     ctx->save_for_backward({weighted ? y : Tensor(), slots, weights.value_or(Tensor())});
-    ctx->saved_data["count"] = y.size(0);
+    save(ctx, Saved{y.size(0)});
     return gather(y, slots, weights);
   }
 
@@ -365,7 +370,7 @@ struct FromSlots : torch::autograd::Function<FromSlots> {
     const auto saved = ctx->get_saved_variables();
     if (!saved[0].defined()) {
       return {
-          scatter(gradients[0], saved[1], std::nullopt, ctx->saved_data["count"].toInt()),
+          scatter(gradients[0], saved[1], std::nullopt, get_saved<Saved>(ctx).rows),
           Tensor(),
           Tensor()};
     }

@@ -7,6 +7,7 @@
 #include "megahost/parallel.hpp"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
@@ -80,13 +81,13 @@ void multiply(
   p.fp32(m, n, k, lda, ldb, ldc, add, a, b, c);
 }
 
-/// Of the right operand at a time.
+/// Elements of the right operand that are packed at a time.
 size_t packed_elements(int64_t n, int64_t k) {
   const int64_t width = std::min(kBlock, blocks(n, kColumns) * kColumns);
   return static_cast<size_t>(width * std::min(kDepth, k));
 }
 
-/// Of a left operand that is transposed, by each thread.
+/// Elements of a transposed left operand that each thread packs at a time.
 size_t left_elements(int64_t k) {
   return static_cast<size_t>(kRows * std::min(kDepth, k));
 }
@@ -141,7 +142,7 @@ private:
     });
   }
 
-  /// All rows of the left operand by the block: rows are dealt out, and columns too where rows are
+  /// All rows of the left operand by the block: threads share rows, and columns too where rows are
   /// few.
   void multiply_rows(const Block& block, const Workspaces& workspaces) const {
     const int64_t rows = blocks(m_, kRows);
@@ -240,6 +241,15 @@ void gemm_plain(Tensor c, const Tensor& a, const Tensor& b, bool add) {
       c.addmm_(a, b);
     } else {
       at::mm_out(c, a, b);
+    }
+    return;
+  }
+  const bool half = a.scalar_type() == at::kBFloat16 || a.scalar_type() == at::kHalf;
+  if (c.is_cuda() && half && c.scalar_type() == at::kFloat) { // one call of cuBLAS, not rounded
+    if (add) {
+      at::addmm_out(c, c, a, b, at::kFloat);
+    } else {
+      at::mm_out(c, a, b, at::kFloat);
     }
     return;
   }

@@ -38,7 +38,7 @@ struct GemmChoice {
 /// Throws:  mh::Error for a kind that there is not
 [[nodiscard]] GemmChoice gemm_choice_of(std::string_view text);
 
-/// Of this process.
+/// The choice of this process.
 [[nodiscard]] const GemmChoice& gemm_choice();
 void use_gemm(const GemmChoice& choice);
 

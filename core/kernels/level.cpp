@@ -10,7 +10,7 @@
 
 #define MH_KERNEL_LEVEL(name)                                                                      \
   namespace mh::kernels::name {                                                                    \
-  const Table& table();                                                                            \
+  const KernelTable& table();                                                                      \
   }
 #if defined(__x86_64__)
 MH_KERNEL_LEVEL(avx512bf16)
@@ -79,7 +79,7 @@ const Level& level() {
   return current();
 }
 
-const Table& table() {
+const KernelTable& table() {
   return *current().table;
 }
 

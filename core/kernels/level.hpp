@@ -1,7 +1,7 @@
 #pragma once
 /// The instruction sets that this program was compiled for, and the choice among them.
 
-#include "core/kernels/level/table.hpp"
+#include "core/level/table.hpp"
 
 #include <string_view>
 #include <vector>
@@ -10,7 +10,7 @@ namespace mh::kernels {
 
 struct Level {
   std::string_view name; ///< "base", "avx2", "avx512", "avx512bf16"
-  const Table* table;
+  const KernelTable* table;
 };
 
 /// Those that this CPU can run, best first; the last is the plain one.
@@ -21,7 +21,7 @@ struct Level {
 [[nodiscard]] const Level& level();
 
 /// Its kernels.
-[[nodiscard]] const Table& table();
+[[nodiscard]] const KernelTable& table();
 
 /// Makes `level()` this one from now on: for tests of each.
 void use_level(const Level& level);

@@ -1,7 +1,7 @@
 #pragma once
 /// Which keys each query of attention sees, tile by tile.
 
-#include "core/kernels/attention_call.hpp"
+#include "core/level/attention_call.hpp"
 
 #include <cstdint>
 #include <vector>

@@ -23,7 +23,7 @@ using at::Tensor;
 using Pair = std::tuple<Tensor, Tensor>;
 using Tensors = std::vector<Tensor>;
 
-/// Of an elementwise operator's result.
+/// The dtype of an elementwise operator's result.
 enum class Dtype : uint8_t { first, boolean, promoted };
 
 struct Elementwise {

@@ -4,7 +4,11 @@
 #include "megahost/parallel.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_fused_rms_norm.h>
+#include <ATen/ops/_fused_rms_norm_backward.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/rsqrt.h>
 
 #include <algorithm>
@@ -78,6 +82,62 @@ Triple norm_backward_plain(
       dx.mul_(rstd.unsqueeze(1)).to(x.scalar_type()).view(x.sizes()),
       dy.mul(normal).sum(0),
       centred ? dy.sum(0) : at::empty({0}, dy.options())};
+}
+
+/// Whether LibTorch's fused kernels serve these tensors.
+bool fused(const Tensor& x, const Tensor& weight) {
+  const auto type = x.scalar_type();
+  return x.numel() > 0 && weight.scalar_type() == type &&
+         (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
+}
+
+/// One kernel, which computes in float32 and rounds once, as the plain form does.
+Triple norm_cuda(
+    const Tensor& x, const Tensor& weight, const OptionalTensor& bias, double eps, bool centred
+) {
+  if (!fused(x, weight) || (!centred && bias)) {
+    return norm_plain(x, weight, bias, eps, centred);
+  }
+  check(x, weight);
+  if (centred) {
+    const auto [y, mean, rstd] = at::native_layer_norm(x, {x.size(-1)}, weight, bias, eps);
+    return {y, mean.reshape({-1}), rstd.reshape({-1})};
+  }
+  const auto [y, rstd] = at::_fused_rms_norm(x, {x.size(-1)}, weight, eps);
+  return {y, at::empty({0}, rstd.options()), rstd.reshape({-1})};
+}
+
+// The fused kernels would round the weight's gradient to the weight's type: it is summed here.
+Triple norm_backward_cuda(
+    const Tensor& gradient,
+    const Tensor& input,
+    const Tensor& weight,
+    const Tensor& mean,
+    const Tensor& rstd,
+    bool centred
+) {
+  if (!fused(input, weight) || gradient.scalar_type() != input.scalar_type()) {
+    return norm_backward_plain(gradient, input, weight, mean, rstd, centred);
+  }
+  const Tensor x = rows_of(input.contiguous());
+  const Tensor dy = rows_of(gradient.contiguous());
+  const Tensor scale = rstd.unsqueeze(1);
+  const auto type = statistics_type(x);
+  if (!centred) {
+    const Tensor dx =
+        std::get<0>(at::_fused_rms_norm_backward(dy, x, {x.size(1)}, scale, weight, {true, false}));
+    return {
+        dx.view(input.sizes()),
+        x.mul(scale).mul_(dy).sum(0),
+        at::empty({0}, x.options().dtype(type))};
+  }
+  const Tensor dx = std::get<0>(at::native_layer_norm_backward(
+      dy, x, {x.size(1)}, mean.unsqueeze(1), scale, weight, std::nullopt, {true, false, false}
+  ));
+  return {
+      dx.view(input.sizes()),
+      x.sub(mean.unsqueeze(1)).mul_(scale).mul_(dy).sum(0),
+      dy.sum(0, /*keepdim=*/false, type)};
 }
 
 Triple norm_cpu(
@@ -180,6 +240,8 @@ void register_norm(Libraries& libraries) {
                             "Tensor rstd, bool centred) -> (Tensor, Tensor, Tensor)");
   libraries.cpu.impl("norm", norm_cpu);
   libraries.cpu.impl("norm_backward", norm_backward_cpu);
+  libraries.cuda.impl("norm", norm_cuda);
+  libraries.cuda.impl("norm_backward", norm_backward_cuda);
   libraries.plain.impl("norm", norm_plain);
   libraries.plain.impl("norm_backward", norm_backward_plain);
   libraries.meta.impl("norm", norm_meta);

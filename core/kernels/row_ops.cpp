@@ -4,6 +4,7 @@
 #include "core/kernels/row_kernels.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/addcmul.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
@@ -48,6 +49,26 @@ Tensor rotary_plain(const Tensor& x, const Tensor& table, bool inverse) {
        x.narrow(-1, 2 * half, x.size(-1) - 2 * half)},
       -1
   );
+}
+
+/// Four kernels: LibTorch's widen what they read and round what they write.
+Tensor rotary_cuda(const Tensor& x, const Tensor& table, bool inverse) {
+  check_rotary(x, table);
+  const int64_t half = table.size(-1);
+  const Tensor cosine = table.select(0, 0);
+  const Tensor sine = table.select(0, 1);
+  const Tensor a = x.narrow(-1, 0, half);
+  const Tensor b = x.narrow(-1, half, half);
+  const double turn = inverse ? -1 : 1;
+  Tensor y = at::empty(x.sizes(), x.options());
+  Tensor first = y.narrow(-1, 0, half);
+  Tensor second = y.narrow(-1, half, half);
+  at::addcmul_out(first, a * cosine, b, sine, -turn);
+  at::addcmul_out(second, b * cosine, a, sine, turn);
+  if (const int64_t rest = x.size(-1) - 2 * half; rest > 0) {
+    y.narrow(-1, 2 * half, rest).copy_(x.narrow(-1, 2 * half, rest));
+  }
+  return y;
 }
 
 Tensor rotary_cpu(const Tensor& input, const Tensor& angles, bool inverse) {
@@ -253,6 +274,7 @@ void register_row_ops(Libraries& libraries) {
     libraries.meta.impl(name, meta);
   };
   add("rotary", rotary_cpu, rotary_plain, rotary_meta);
+  libraries.cuda.impl("rotary", rotary_cuda);
   add("vocab_statistics", statistics_cpu, statistics_plain, statistics_meta);
   add("vocab_gradient_", vocab_gradient_cpu, vocab_gradient_plain, vocab_gradient_meta);
   add("add_row_sums_", row_sums_cpu, row_sums_plain, row_sums_meta);

@@ -45,7 +45,7 @@ namespace mh::ops {
 [[nodiscard]] at::Tensor
 activation_backward(const at::Tensor& dy, const at::Tensor& x, const std::string& kind, bool gated);
 
-/// Of each row of logits, its maximum, the sum of exp(z - maximum), and the label's logit (0 where
+/// Each row's maximum, sum of exp(z - maximum), and label's logit (0 where
 /// the label is not among the `entries` from `first` on). Columns beyond `entries` are padding.
 ///
 /// Shapes:  z [n, columns] contiguous; labels [n] int64 -> [3, n] float32 (float64 for float64)

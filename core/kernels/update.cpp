@@ -17,6 +17,60 @@ using at::Tensor;
 using at::TensorList;
 using Doubles = at::ArrayRef<double>;
 
+/// Numbers as the operator takes them: a double that is the number, or the factor of one of some
+/// tensors. Which one it is, `at` says for all numbers of a call in turn; empty: none.
+class HeldNumbers {
+public:
+  /// Adds a number; returns its double.
+  double add(const Number& number) {
+    if (!number.is_tensor()) {
+      at.push_back(-1);
+      return number.number();
+    }
+    const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const Tensor& tensor) {
+      return tensor.is_same(number.base());
+    });
+    at.push_back(found - tensors.begin());
+    if (found == tensors.end()) {
+      tensors.push_back(number.base());
+    }
+    return number.factor();
+  }
+
+  std::vector<double> add_all(const std::vector<Number>& numbers) {
+    std::vector<double> doubles;
+    for (const Number& number : numbers) {
+      doubles.push_back(add(number));
+    }
+    return doubles;
+  }
+
+  std::vector<Tensor> tensors;
+  std::vector<int64_t> at;
+};
+
+/// The same read again. What lies in host memory is on the host from here on.
+class NumberReader {
+public:
+  NumberReader(TensorList tensors, IntArrayRef at)
+      : tensors_(tensors)
+      , at_(at) {}
+
+  Number next(double number) {
+    const int64_t place = at_.empty() ? -1 : at_[next_++];
+    if (place < 0) {
+      return number;
+    }
+    const Number held = Number(tensors_[static_cast<size_t>(place)]) * number;
+    return held.base().is_cpu() ? Number(held.read()) : held;
+  }
+
+private:
+  TensorList tensors_;
+  IntArrayRef at_;
+  size_t next_ = 0;
+};
+
 /// All items, checked.
 std::vector<UpdateItemView> items_of(
     TensorList weights,
@@ -24,8 +78,8 @@ std::vector<UpdateItemView> items_of(
     TensorList first,
     TensorList second,
     TensorList parameters,
-    Doubles rates,
-    Doubles decays,
+    const std::vector<Number>& rates,
+    const std::vector<Number>& decays,
     IntArrayRef keys,
     IntArrayRef places
 ) {
@@ -35,9 +89,8 @@ std::vector<UpdateItemView> items_of(
   };
   TORCH_CHECK(
       fits(gradients.size(), false) && fits(first.size(), true) && fits(second.size(), true) &&
-          fits(parameters.size(), true) && fits(rates.size(), false) &&
-          fits(decays.size(), false) && fits(keys.size(), true),
-      "update_ needs as many gradients, states, parameters, rates and decays as weights, or none"
+          fits(parameters.size(), true) && fits(keys.size(), true),
+      "update_ needs as many gradients, states and parameters as weights, or none"
   );
   std::vector<UpdateItemView> items(count);
   for (size_t i = 0; i < count; ++i) {
@@ -129,7 +182,7 @@ void* data(const Tensor& x) {
 }
 
 kernels::UpdateCall call_of(const UpdateNumbers& n, const UpdateItemView& item) {
-  const auto t = static_cast<double>(n.step);
+  const double t = n.step, rate = item.rate, decay = item.decay;
   const bool adam = n.kind == kernels::UpdateKind::adam;
   const auto narrow = [](double x) { return static_cast<float>(x); };
   return {
@@ -139,9 +192,9 @@ kernels::UpdateCall call_of(const UpdateNumbers& n, const UpdateItemView& item) 
           n.stochastic && (item.weight.scalar_type() == at::kBFloat16 ||
                            (item.first.defined() && item.first.scalar_type() == at::kBFloat16)),
       .scale = narrow(n.scale),
-      .keep = narrow(n.decoupled ? 1 - item.rate * item.decay : 1),
-      .l2 = narrow(n.decoupled ? 0 : item.decay),
-      .rate = narrow(adam ? item.rate / (1 - std::pow(n.beta1, t)) : item.rate),
+      .keep = narrow(n.decoupled ? 1 - rate * decay : 1),
+      .l2 = narrow(n.decoupled ? 0 : decay),
+      .rate = narrow(adam ? rate / (1 - std::pow(n.beta1, t)) : rate),
       .beta1 = narrow(n.beta1),
       .rest1 = narrow(1 - n.beta1),
       .beta2 = narrow(n.beta2),
@@ -154,7 +207,7 @@ kernels::UpdateCall call_of(const UpdateNumbers& n, const UpdateItemView& item) 
       .gradient = static_cast<float*>(data(item.gradient)),
       .parameter = rounds(item) ? data(item.parameter) : nullptr,
       .key = item.key,
-      .step = static_cast<uint64_t>(n.step),
+      .step = static_cast<uint64_t>(t),
       .origin = 0};
 }
 
@@ -215,7 +268,7 @@ void update_items(const UpdateNumbers& numbers, const std::vector<UpdateItemView
 
 constexpr int64_t kDecoupled = 1, kNesterov = 2, kStochastic = 4;
 
-UpdateNumbers numbers_of(int64_t kind, int64_t flags, Doubles numbers) {
+UpdateNumbers numbers_of(int64_t kind, int64_t flags, Doubles numbers, NumberReader& held) {
   TORCH_CHECK(
       kind >= 0 && kind <= 2 && numbers.size() == 5,
       "update_ needs a kind from 0 to 2 and five numbers, got ",
@@ -231,8 +284,8 @@ UpdateNumbers numbers_of(int64_t kind, int64_t flags, Doubles numbers) {
       .beta1 = numbers[0],
       .beta2 = numbers[1],
       .eps = numbers[2],
-      .scale = numbers[3],
-      .step = static_cast<int64_t>(numbers[4])};
+      .scale = held.next(numbers[3]),
+      .step = held.next(numbers[4])};
 }
 
 /// The operator's form on one kind of device: `run` gets the numbers and the checked items.
@@ -248,18 +301,36 @@ void update_form(
     TensorList parameters,
     Doubles rates,
     Doubles decays,
+    TensorList held,
+    IntArrayRef held_at,
     IntArrayRef keys,
     IntArrayRef places
 ) {
+  const size_t count = weights.size();
   const bool adam = kind == static_cast<int64_t>(kernels::UpdateKind::adam);
   const bool needs_first = kind != static_cast<int64_t>(kernels::UpdateKind::sgd) || numbers[0] > 0;
   TORCH_CHECK(
-      (!adam || second.size() == weights.size()) &&
-          (!needs_first || first.size() == weights.size()),
+      (!adam || second.size() == count) && (!needs_first || first.size() == count),
       "update_ needs two states for adam, one for sgd with momentum and for average"
   );
-  Run(numbers_of(kind, flags, numbers),
-      items_of(weights, gradients, first, second, parameters, rates, decays, keys, places));
+  TORCH_CHECK(
+      rates.size() == count && decays.size() == count &&
+          (held_at.empty() || held_at.size() == 2 * count + 2),
+      "update_ needs a rate and a decay for each weight, and a place for every number or for none"
+  );
+  NumberReader reader(held, held_at);
+  const auto of_step = numbers_of(kind, flags, numbers, reader);
+  const auto all = [&reader](Doubles doubles) {
+    std::vector<Number> read;
+    for (const double number : doubles) {
+      read.push_back(reader.next(number));
+    }
+    return read;
+  };
+  const auto rates_read = all(rates), decays_read = all(decays);
+  Run(of_step,
+      items_of(weights, gradients, first, second, parameters, rates_read, decays_read, keys, places)
+  );
 }
 
 void update_plain(const UpdateNumbers& numbers, const std::vector<UpdateItemView>& items) {
@@ -277,7 +348,7 @@ void register_update(Libraries& libraries) {
   libraries.definitions.def(
       "update_(int kind, int flags, float[] numbers, Tensor(a!)[] weights, Tensor(b!)[] gradients, "
       "Tensor(c!)[] first, Tensor(d!)[] second, Tensor(e!)[] parameters, float[] rates, "
-      "float[] decays, int[] keys, int[] places) -> ()"
+      "float[] decays, Tensor[] held, int[] held_at, int[] keys, int[] places) -> ()"
   );
   libraries.cpu.impl("update_", update_form<update_items>);
   libraries.plain.impl("update_", update_form<update_plain>);
@@ -291,7 +362,10 @@ void update_(const UpdateNumbers& n, UpdateTensors& t) {
   }
   const int64_t flags = (n.decoupled ? kDecoupled : 0) | (n.nesterov ? kNesterov : 0) |
                         (n.stochastic ? kStochastic : 0);
-  const std::vector<double> numbers{n.beta1, n.beta2, n.eps, n.scale, static_cast<double>(n.step)};
+  HeldNumbers held; // in the order in which they are read
+  const double scale = held.add(n.scale), step = held.add(n.step);
+  const auto rates = held.add_all(t.rates), decays = held.add_all(t.decays);
+  const std::vector<double> numbers{n.beta1, n.beta2, n.eps, scale, step};
   op.call(
       static_cast<int64_t>(n.kind),
       flags,
@@ -301,8 +375,10 @@ void update_(const UpdateNumbers& n, UpdateTensors& t) {
       t.first,
       t.second,
       t.parameters,
-      t.rates,
-      t.decays,
+      rates,
+      decays,
+      held.tensors,
+      held.tensors.empty() ? std::vector<int64_t>() : held.at,
       t.keys,
       t.places
   );

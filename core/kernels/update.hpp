@@ -2,7 +2,8 @@
 /// An optimizer's pass over many parameters at once: `megahost::update_`. The SDK's face of it is
 /// `update_fused`, whose UpdateRule tells what is computed.
 
-#include "core/kernels/calls.hpp"
+#include "core/level/calls.hpp"
+#include "megahost/number.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -13,17 +14,17 @@ namespace mh::ops {
 /// As many of each as there are parameters; `first`, `second` and `parameters` may be empty.
 struct UpdateTensors {
   std::vector<at::Tensor> weights, gradients, first, second, parameters;
-  std::vector<double> rates, decays;
+  std::vector<Number> rates, decays;
   std::vector<int64_t> keys; ///< of each parameter's random numbers
-  /// Of each parameter's slice of its global tensor: dimensions, global shape, offset.
+  /// Dimensions, global shape and offset of each parameter's slice of its global tensor.
   std::vector<int64_t> places;
 };
 
 struct UpdateNumbers {
   kernels::UpdateKind kind = kernels::UpdateKind::adam;
   bool decoupled = true, nesterov = false, stochastic = false;
-  double beta1 = 0, beta2 = 0, eps = 0, scale = 1;
-  int64_t step = 1;
+  double beta1 = 0, beta2 = 0, eps = 0;
+  Number scale = 1, step = 1;
 };
 
 /// Shapes:  weights, gradients, state and parameters of one parameter alike

@@ -2,10 +2,12 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/pow.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
+#include <utility>
 
 namespace mh::ops {
 
@@ -31,16 +33,46 @@ Tensor global_indices(const UpdateItemView& item) {
   return index;
 }
 
+// Numbers on the host are doubles here, those in memory are tensors.
+double power(double base, double exponent) {
+  return std::pow(base, exponent);
+}
+
+Tensor power(double base, const Tensor& exponent) {
+  return at::pow(base, exponent);
+}
+
+double root(double x) {
+  return std::sqrt(x);
+}
+
+Tensor root(const Tensor& x) {
+  return x.sqrt();
+}
+
+/// Both halves of a whole number of 64 bits, as int64.
+std::pair<int64_t, int64_t> halves(double whole) {
+  const auto bits = static_cast<uint64_t>(whole);
+  return {static_cast<int64_t>(bits & 0xffffffff), static_cast<int64_t>(bits >> 32)};
+}
+
+std::pair<Tensor, Tensor> halves(const Tensor& whole) {
+  const Tensor bits = whole.to(at::kLong);
+  return {bits.bitwise_and(0xffffffff), bits.bitwise_right_shift(32)};
+}
+
 /// `mh::philox` of the counters (index / 4, which) and step, word index % 4: 32 bits each, as
 /// int64.
-Tensor random_words(uint64_t key, const Tensor& index, int64_t which, uint64_t step) {
+template <class Step>
+Tensor random_words(uint64_t key, const Tensor& index, int64_t which, const Step& step) {
   constexpr int64_t kLow = 0xffffffff;
   const auto low = [](const Tensor& x) { return x.bitwise_and(kLow); };
   const auto high = [&](const Tensor& x) { return low(x.bitwise_right_shift(32)); };
   Tensor a = low(index.floor_divide(4));
   Tensor b = a.mul(0).add_(which);
-  Tensor c = a.mul(0).add_(static_cast<int64_t>(step & kLow));
-  Tensor d = a.mul(0).add_(static_cast<int64_t>(step >> 32));
+  const auto [step_low, step_high] = halves(step);
+  Tensor c = a.mul(0).add_(step_low);
+  Tensor d = a.mul(0).add_(step_high);
   auto k0 = static_cast<uint32_t>(key);
   auto k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
@@ -65,37 +97,42 @@ Tensor round_randomly(const Tensor& x, const Tensor& words, int64_t shift) {
   return at::where(x.abs().lt(INFINITY), rounded, x);
 }
 
-} // namespace
-
-void update_plainly(const UpdateNumbers& n, const UpdateItemView& item) {
+/// `N` is double or Tensor.
+template <class N>
+void update_by(
+    const UpdateNumbers& n,
+    const UpdateItemView& item,
+    const N& scale,
+    const N& step,
+    const N& rate,
+    const N& decay
+) {
   const auto type = item.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto wide = [type](const Tensor& x) { return x.to(type); };
   Tensor w = wide(item.weight);
-  Tensor g = wide(item.gradient) * n.scale;
+  Tensor g = wide(item.gradient) * scale;
   if (!n.decoupled) {
-    g = g + w * item.decay;
+    g = g + w * decay;
   } else {
-    w = w * (1 - item.rate * item.decay);
+    w = w * (1 - rate * decay);
   }
   Tensor m = item.first.defined() ? wide(item.first) : at::zeros_like(g);
   Tensor v = item.second.defined() ? wide(item.second) : Tensor();
   Tensor left = at::zeros_like(g); // the gradient afterwards
   if (n.kind == kernels::UpdateKind::adam) {
-    const auto t = static_cast<double>(n.step);
     m = m + (g - m) * (1 - n.beta1);
     v = v * n.beta2 + g * g * (1 - n.beta2);
-    const Tensor size = v.sqrt() / std::sqrt(1 - std::pow(n.beta2, t)) + n.eps;
-    w = w - m / size * (item.rate / (1 - std::pow(n.beta1, t)));
+    const Tensor size = v.sqrt() / root(1 - power(n.beta2, step)) + n.eps;
+    w = w - m / size * (rate / (1 - power(n.beta1, step)));
   } else if (n.kind == kernels::UpdateKind::sgd) {
     m = m * n.beta1 + g;
-    w = w - (n.nesterov ? g + m * n.beta1 : m) * item.rate;
+    w = w - (n.nesterov ? g + m * n.beta1 : m) * rate;
   } else {
     m = m + (g - m) * (1 - n.beta1);
     left = n.nesterov ? g + (m - g) * n.beta1 : m;
   }
   const auto put = [&](const Tensor& to, const Tensor& x, int64_t which, int64_t shift) {
     if (n.stochastic && to.scalar_type() == at::kBFloat16) {
-      const auto step = static_cast<uint64_t>(n.step);
       to.copy_(round_randomly(x, random_words(item.key, global_indices(item), which, step), shift));
     } else {
       to.copy_(x);
@@ -113,6 +150,19 @@ void update_plainly(const UpdateNumbers& n, const UpdateItemView& item) {
     if (item.parameter.defined()) {
       item.parameter.copy_(w);
     }
+  }
+}
+
+} // namespace
+
+void update_plainly(const UpdateNumbers& n, const UpdateItemView& item) {
+  if (n.scale.is_tensor() || n.step.is_tensor() || item.rate.is_tensor() ||
+      item.decay.is_tensor()) {
+    update_by<Tensor>(
+        n, item, n.scale.tensor(), n.step.tensor(), item.rate.tensor(), item.decay.tensor()
+    );
+  } else {
+    update_by<double>(n, item, n.scale, n.step, item.rate, item.decay);
   }
 }
 

@@ -13,11 +13,12 @@ namespace mh::ops {
 /// What the operator's arguments say of one parameter.
 struct UpdateItemView {
   at::Tensor weight, gradient, first, second, parameter;
-  double rate = 0, decay = 0;
+  Number rate = 0, decay = 0;
   uint64_t key = 0;
   at::IntArrayRef shape, offset; // of the global tensor, and of this slice in it
 };
 
+/// Numbers that are tensors stay on their device.
 void update_plainly(const UpdateNumbers& numbers, const UpdateItemView& item);
 
 } // namespace mh::ops

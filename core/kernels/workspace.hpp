@@ -15,7 +15,7 @@ namespace mh::ops {
 [[nodiscard]] int64_t
 cpu_workspace(std::string_view name, c10::ArrayRef<const c10::IValue> arguments);
 
-/// Of attention and of its backward pass.
+/// Bytes of attention's workspace, and of its backward pass's.
 [[nodiscard]] int64_t attention_workspace(
     const at::Tensor& q,
     const at::Tensor& k,

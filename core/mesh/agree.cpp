@@ -49,7 +49,10 @@ json outcome(const std::function<std::string()>& action) {
 } // namespace
 
 Ranks ranks_of(const Group& group) {
-  return {group.index(), [&group](const std::string& text) { return gather_texts(group, text); }};
+  return {
+      group.index(),
+      [&group](const std::string& text) { return gather_texts(group, text); },
+      &group};
 }
 
 std::vector<std::string> together(const Ranks& ranks, const std::function<std::string()>& action) {

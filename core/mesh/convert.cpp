@@ -1,9 +1,9 @@
 #include "core/mesh/start_convert.hpp"
 #include "megahost/error.hpp"
 #include "megahost/placement.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <array>
@@ -26,7 +26,7 @@ constexpr std::array kInnerFirst = {
 /// outside.
 std::array<MeshAxis, kMeshAxes> order_of(const Placement& from, const Placement& to) {
   const auto cuts = [&](MeshAxis axis) {
-    return from[axis].type != Type::split && to[axis].type == Type::split;
+    return from[axis].type != PlacementType::split && to[axis].type == PlacementType::split;
   };
   std::array<MeshAxis, kMeshAxes> order{};
   auto next = std::remove_copy_if(kInnerFirst.begin(), kInnerFirst.end(), order.begin(), cuts);
@@ -68,22 +68,24 @@ Pending forward_along(
 ) {
   const Along a = from[axis];
   const Along b = to[axis];
-  if (a.type == Type::identical && b.type == Type::replicated) {
+  if (a.type == PlacementType::identical && b.type == PlacementType::replicated) {
     return Pending(x);
   }
-  if (a.type == Type::split && b.type == Type::split) {
+  if (a.type == PlacementType::split && b.type == PlacementType::split) {
     return Pending(group.all_to_all(x, b.dim, a.dim));
   }
-  if (a.type == Type::split && b.type != Type::partial) {
+  if (a.type == PlacementType::split && b.type != PlacementType::partial) {
     return group.start_all_gather(x, a.dim);
   }
-  if (b.type == Type::split && (a.type == Type::identical || a.type == Type::replicated)) {
+  if (b.type == PlacementType::split &&
+      (a.type == PlacementType::identical || a.type == PlacementType::replicated)) {
     return Pending(group.slice(x, b.dim));
   }
-  if (a.type == Type::partial && b.type == Type::split) {
+  if (a.type == PlacementType::partial && b.type == PlacementType::split) {
     return group.start_reduce_scatter(x, b.dim);
   }
-  if (a.type == Type::partial && (b.type == Type::identical || b.type == Type::replicated)) {
+  if (a.type == PlacementType::partial &&
+      (b.type == PlacementType::identical || b.type == PlacementType::replicated)) {
     return start_sum(x, mine, group);
   }
   refuse(axis, from, to);
@@ -99,25 +101,27 @@ Pending backward_along(
 ) {
   const Along a = from[axis];
   const Along b = to[axis];
-  if (b.type == Type::replicated && (a.type == Type::identical || a.type == Type::partial)) {
+  if (b.type == PlacementType::replicated &&
+      (a.type == PlacementType::identical || a.type == PlacementType::partial)) {
     return start_sum(dy, mine, group);
   }
-  if (a.type == Type::split && b.type == Type::replicated) {
+  if (a.type == PlacementType::split && b.type == PlacementType::replicated) {
     return group.start_reduce_scatter(dy, a.dim);
   }
-  if (a.type == Type::split && b.type == Type::identical) {
+  if (a.type == PlacementType::split && b.type == PlacementType::identical) {
     return Pending(group.slice(dy, a.dim));
   }
-  if (b.type == Type::split && (a.type == Type::identical || a.type == Type::partial)) {
+  if (b.type == PlacementType::split &&
+      (a.type == PlacementType::identical || a.type == PlacementType::partial)) {
     return group.start_all_gather(dy, b.dim);
   }
-  if (a.type == Type::partial && b.type == Type::identical) {
+  if (a.type == PlacementType::partial && b.type == PlacementType::identical) {
     return Pending(dy);
   }
-  if (a.type == Type::replicated && b.type == Type::split) {
+  if (a.type == PlacementType::replicated && b.type == PlacementType::split) {
     return Pending(zero_padded(dy, b.dim, group));
   }
-  if (a.type == Type::split && b.type == Type::split) {
+  if (a.type == PlacementType::split && b.type == PlacementType::split) {
     return Pending(group.all_to_all(dy, a.dim, b.dim));
   }
   refuse(axis, from, to);
@@ -146,45 +150,29 @@ Pending along_all(
 }
 
 struct Convert : torch::autograd::Function<Convert> {
+  struct Saved {
+    Placement from, to;
+    const Mesh* mesh;
+  };
+
   static at::Tensor forward(
       torch::autograd::AutogradContext* ctx,
       const at::Tensor& x,
-      int64_t from,
-      int64_t to,
-      int64_t mesh
+      const Placement& from,
+      const Placement& to,
+      const Mesh& mesh
   ) {
-    const auto& a = *reinterpret_cast<const Placement*>(from);
-    const auto& b = *reinterpret_cast<const Placement*>(to);
-    const auto& m = *reinterpret_cast<const Mesh*>(mesh);
-    ctx->saved_data["mesh"] = mesh;
-    for (const auto axis : kAllMeshAxes) { // by value: the placements may be gone by then
-      const std::string name(to_string(axis));
-      ctx->saved_data["from " + name] = static_cast<int64_t>(a[axis].type) * 256 + a[axis].dim;
-      ctx->saved_data["to " + name] = static_cast<int64_t>(b[axis].type) * 256 + b[axis].dim;
-    }
-    at::Tensor y = convert_forward(x, a, b, m);
+    save(ctx, Saved{from, to, &mesh});
+    at::Tensor y = convert_forward(x, from, to, mesh);
     return y.is_same(x) ? x.view_as(x) : y;
   }
 
   static torch::autograd::variable_list
   backward(torch::autograd::AutogradContext* ctx, torch::autograd::variable_list gradients) {
-    Placement a;
-    Placement b;
-    for (const auto axis : kAllMeshAxes) {
-      const std::string name(to_string(axis));
-      const int64_t from = ctx->saved_data["from " + name].toInt();
-      const int64_t to = ctx->saved_data["to " + name].toInt();
-      a[axis] = {static_cast<Type>(from / 256), static_cast<int8_t>(from % 256)};
-      b[axis] = {static_cast<Type>(to / 256), static_cast<int8_t>(to % 256)};
-    }
-    const auto& mesh = *reinterpret_cast<const Mesh*>(ctx->saved_data["mesh"].toInt());
-    return {convert_backward(gradients[0], a, b, mesh), at::Tensor(), at::Tensor(), at::Tensor()};
+    const auto& [from, to, mesh] = get_saved<Saved>(ctx);
+    return {convert_backward(gradients[0], from, to, *mesh), {}, {}, {}};
   }
 };
-
-int64_t address(const void* pointer) {
-  return reinterpret_cast<int64_t>(pointer);
-}
 
 } // namespace
 
@@ -228,7 +216,7 @@ convert(const at::Tensor& tensor, const Placement& from, const Placement& to, co
   for (const auto axis : kAllMeshAxes) {
     same = same && (mesh.size(axis) == 1 || from[axis] == to[axis]);
   }
-  return same ? tensor : Convert::apply(tensor, address(&from), address(&to), address(&mesh));
+  return same ? tensor : Convert::apply(tensor, from, to, mesh);
 }
 
 } // namespace mh

@@ -152,8 +152,8 @@ bool HangWatch::store_is_silent() const {
   return answers_.valid() && Clock::now() - visited_ > kSilentTicks * tick_;
 }
 
-/// Without a store nobody knows who else lives: the first rank of the second machine speaks for a
-/// first machine that is gone.
+/// Without a store it is not known who else lives: the first rank of the second machine speaks for
+/// a first machine that is gone.
 bool HangWatch::speaks() const {
   if (store_is_silent() && terms_.rank == terms_.local_ranks) {
     return true;

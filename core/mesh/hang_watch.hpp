@@ -41,7 +41,7 @@ public:
     double timeout = 600; ///< seconds after which the transport gives up
   };
 
-  /// `store`: nobody else uses this connection
+  /// `store`: this connection has no other user
   /// `say`:   is called by the watch's thread
   HangWatch(
       const Terms& terms,

@@ -13,7 +13,7 @@ namespace mh {
 
 namespace {
 
-/// Beside the library or program that this function is in.
+/// The file next to the library or program that this function is in.
 std::string nccl_library() {
   Dl_info own{};
   dladdr(reinterpret_cast<const void*>(&make_nccl), &own);

@@ -10,13 +10,13 @@ namespace {
 
 std::string to_string(Along along) {
   switch (along.type) {
-  case Type::identical:
+  case PlacementType::identical:
     return "identical";
-  case Type::replicated:
+  case PlacementType::replicated:
     return "replicated";
-  case Type::split:
+  case PlacementType::split:
     return "split " + std::to_string(along.dim);
-  case Type::partial:
+  case PlacementType::partial:
     return "partial";
   }
   return "";
@@ -32,7 +32,7 @@ void apply(
 ) {
   for (const auto& rule : rules) {
     const int64_t degree = mesh.size(rule.mesh);
-    if (degree == 1 || placement[rule.mesh].type != Type::identical) {
+    if (degree == 1 || placement[rule.mesh].type != PlacementType::identical) {
       continue;
     }
     for (size_t d = 0; d < dims.size(); ++d) {
@@ -42,14 +42,14 @@ void apply(
       // What other mesh axes already cut from this dimension.
       int64_t size = dims[d].size;
       for (const auto other : kAllMeshAxes) {
-        if (placement[other] == Along{Type::split, static_cast<int8_t>(d)}) {
+        if (placement[other] == Along{PlacementType::split, static_cast<int8_t>(d)}) {
           size /= mesh.size(other);
         }
       }
       if (size % degree == 0) {
-        placement[rule.mesh] = {Type::split, static_cast<int8_t>(d)};
+        placement[rule.mesh] = {PlacementType::split, static_cast<int8_t>(d)};
       } else if (may_replicate && degree % size == 0) {
-        placement[rule.mesh] = {Type::replicated, 0};
+        placement[rule.mesh] = {PlacementType::replicated, 0};
       } else {
         throw Error(
             "axis `" + std::string(rule.logical.name) + "` of size " + std::to_string(size) +
@@ -68,7 +68,7 @@ void apply(
 std::string to_string(const Placement& placement) {
   std::string text;
   for (const auto axis : kAllMeshAxes) {
-    if (placement[axis].type != Type::identical) {
+    if (placement[axis].type != PlacementType::identical) {
       text += (text.empty() ? "" : ", ") + std::string(to_string(axis)) + ": " +
               to_string(placement[axis]);
     }
@@ -88,8 +88,8 @@ Placement Rules::place(const Dims& dims, const Mesh& mesh, Tier upto) const {
   return placement;
 }
 
-std::vector<Run> dealt(Deal deal, int64_t size, int64_t ranks, int64_t index) {
-  const int64_t pieces = deal == Deal::zigzag && ranks > 1 ? 2 * ranks : ranks;
+std::vector<TokenRun> sharded_runs(Sharding sharding, int64_t size, int64_t ranks, int64_t index) {
+  const int64_t pieces = sharding == Sharding::zigzag && ranks > 1 ? 2 * ranks : ranks;
   if (size % pieces != 0) {
     throw Error(
         "samples of " + std::to_string(size) + " tokens cannot be sharded over " +
@@ -104,10 +104,10 @@ std::vector<Run> dealt(Deal deal, int64_t size, int64_t ranks, int64_t index) {
   return {{index * length, length}, {(pieces - 1 - index) * length, length}};
 }
 
-std::vector<Run> Rules::token_runs(int64_t seq, const Mesh& mesh) const {
+std::vector<TokenRun> Rules::token_runs(int64_t seq, const Mesh& mesh) const {
   for (const auto& rule : tokens) {
     if (rule.logical == axis::seq && mesh.size(rule.mesh) > 1) {
-      return dealt(rule.deal, seq, mesh.size(rule.mesh), mesh.coordinate(rule.mesh));
+      return sharded_runs(rule.sharding, seq, mesh.size(rule.mesh), mesh.coordinate(rule.mesh));
     }
   }
   return {{0, seq}};
@@ -124,7 +124,7 @@ std::vector<int64_t> local_sizes(const Dims& dims, const Placement& placement, c
   for (size_t d = 0; d < dims.size(); ++d) {
     int64_t units = dims[d].size;
     for (const auto axis : kAllMeshAxes) {
-      if (placement[axis] == Along{Type::split, static_cast<int8_t>(d)}) {
+      if (placement[axis] == Along{PlacementType::split, static_cast<int8_t>(d)}) {
         units /= mesh.size(axis);
       }
     }

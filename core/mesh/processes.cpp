@@ -204,7 +204,7 @@ Processes::Processes(const Found& found, std::chrono::milliseconds timeout)
 }
 
 Processes::~Processes() {
-  if (std::uncaught_exceptions() > 0) { // nobody waits for a rank that failed
+  if (std::uncaught_exceptions() > 0) { // no rank waits for one that failed
     return;
   }
   try {
@@ -214,7 +214,7 @@ Processes::~Processes() {
     if (found_.world.rank == 0) {
       store_->wait({"all done"}, kFarewell);
     }
-  } catch (const std::exception&) { // the others have failed: nobody needs the store
+  } catch (const std::exception&) { // the others have failed: the store is not needed
   }
 }
 

@@ -17,7 +17,7 @@ struct EndedRank {
   bool told = false; ///< it was asked to end, so that its end says nothing of itself
 };
 
-/// The line of a rank whose set-up is over; nothing where nobody listens.
+/// The line of a rank whose set-up is over; nothing where no launcher listens.
 void report_started();
 
 /// What to say of a run in which rank `first` failed.

@@ -33,7 +33,7 @@ public:
 
 struct SilentOptions {
   std::string_view order = "tp-cp-ep-dp-pp"; ///< of the ranks
-  CollectiveListener* listener = nullptr;    ///< outlives the mesh; null: nobody is told
+  CollectiveListener* listener = nullptr;    ///< outlives the mesh; null: no one is told
   bool answers = true; ///< false: what is gathered stays as it was, and takes no time
 };
 

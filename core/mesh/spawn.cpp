@@ -10,6 +10,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -73,8 +74,26 @@ std::vector<std::string> own_command_line() {
   return words;
 }
 
+constexpr const char* kHanded = "MEGAHOST_HANDED_FD";
+
+/// A file in memory that holds these bytes.
+int memory_file(const std::string& bytes) {
+  const int fd = memfd_create("megahost-handed", 0); // ranks inherit it
+  for (size_t done = 0; fd >= 0 && done < bytes.size();) {
+    const ssize_t written = write(fd, bytes.data() + done, bytes.size() - done);
+    if (written <= 0) {
+      refuse("no memory for what they are handed");
+    }
+    done += static_cast<size_t>(written);
+  }
+  if (fd < 0) {
+    refuse("no file in memory");
+  }
+  return fd;
+}
+
 std::vector<std::string>
-environment_of(int64_t rank, int64_t ranks, int port, int store, int error) {
+environment_of(int64_t rank, int64_t ranks, int port, int store, int error, int handed) {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     variables.emplace_back(*variable);
@@ -89,6 +108,9 @@ environment_of(int64_t rank, int64_t ranks, int port, int store, int error) {
   set("MEGAHOST_MASTER_ADDR", "127.0.0.1");
   set("MEGAHOST_MASTER_PORT", std::to_string(port));
   set("MEGAHOST_ERROR_FD", std::to_string(error));
+  if (handed >= 0) {
+    set(kHanded, std::to_string(handed));
+  }
   if (rank == 0) {
     set("MEGAHOST_STORE_FD", std::to_string(store));
   }
@@ -113,7 +135,7 @@ struct Child {
   }
 };
 
-Child start(int64_t rank, int64_t ranks, int port, int store) {
+Child start(int64_t rank, int64_t ranks, int port, int store, int handed) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
     refuse("no pipe");
@@ -122,7 +144,7 @@ Child start(int64_t rank, int64_t ranks, int port, int store) {
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
   fcntl(store, F_SETFD, rank == 0 ? 0 : FD_CLOEXEC);
   auto arguments = own_command_line();
-  auto variables = environment_of(rank, ranks, port, store, ends[1]);
+  auto variables = environment_of(rank, ranks, port, store, ends[1], handed);
   Child child;
   child.errors = ends[0];
   errno = posix_spawn(
@@ -321,14 +343,30 @@ std::vector<char*> exec_words(std::vector<std::string>& words) {
   return result;
 }
 
-int run_as_ranks(int64_t ranks, double hang_after) {
+int run_as_ranks(int64_t ranks, double hang_after, const std::string& handed) {
   const auto [store, port] = open_store_socket();
+  const int memory = handed.empty() ? -1 : memory_file(handed);
   std::vector<Child> children;
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    children.push_back(start(rank, ranks, port, store));
+    children.push_back(start(rank, ranks, port, store, memory));
   }
   close(store);
+  if (memory >= 0) {
+    close(memory);
+  }
   return Watch(std::move(children), hang_after).wait();
+}
+
+std::string handed_bytes() {
+  const char* fd = std::getenv(kHanded);
+  std::string bytes;
+  char block[4096];
+  for (ssize_t got = 0;
+       fd != nullptr &&
+       (got = pread(std::atoi(fd), block, sizeof block, static_cast<off_t>(bytes.size()))) > 0;) {
+    bytes.append(block, static_cast<size_t>(got));
+  }
+  return bytes;
 }
 
 bool is_spawned_rank() {

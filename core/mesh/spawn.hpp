@@ -14,11 +14,16 @@ namespace mh {
 /// one fails, the others are ended within seconds, and the error that came first is shown once.
 /// Ranks whose processes are stopped are named by the others; where the first two are, so that no
 /// rank speaks, it is said from here after `hang_after` seconds (0: never).
+/// Each rank gets the bytes `handed`, see `handed_bytes`.
+///
 /// Returns: the exit status for the whole
-int run_as_ranks(int64_t ranks, double hang_after = 10);
+int run_as_ranks(int64_t ranks, double hang_after = 10, const std::string& handed = "");
 
 /// Whether this process is one of them.
 [[nodiscard]] bool is_spawned_rank();
+
+/// In one of them: what the process that started it handed to all ranks; empty if nothing.
+[[nodiscard]] std::string handed_bytes();
 
 /// The words as exec wants them, a null pointer last; they point into `words`.
 [[nodiscard]] std::vector<char*> exec_words(std::vector<std::string>& words);

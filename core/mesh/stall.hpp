@@ -21,11 +21,11 @@ struct SeenRank {
 /// Ranks that wait, and those that keep them waiting.
 struct Stall {
   double seconds = 0;          ///< that the first of them has waited
-  std::vector<int64_t> late{}; ///< the ranks that the others wait for; none: nobody can be named
+  std::vector<int64_t> late{}; ///< the ranks that the others wait for; none: no rank can be named
   std::string text;            ///< "waiting for rank 1 on n2, which ...; rank 0 on n1 waits in ..."
 };
 
-/// Follows who waits for whom to those that wait for nobody: ranks that do not answer, and ranks
+/// Follows who waits for whom to those that wait for none: ranks that do not answer, and ranks
 /// that are busy elsewhere.
 ///
 /// `patience`: seconds; a rank that has waited for less does not count

@@ -1,5 +1,6 @@
 #pragma once
-/// Conversions between placements that go on beside what a layer computes; see placement.hpp.
+/// Conversions between placements that are overlapped with what a layer computes; see
+/// placement.hpp.
 
 #include "megahost/mesh.hpp"
 #include "megahost/placement.hpp"
@@ -9,7 +10,7 @@
 namespace mh {
 
 /// `convert_forward` and `convert_backward`, whose last collective goes on until it is waited for.
-/// `mine`: nobody else needs the tensor, which may be summed in place.
+/// `mine`: the tensor has no other user and may be summed in place.
 [[nodiscard]] Pending start_convert_forward(
     const at::Tensor& tensor,
     const Placement& from,

@@ -106,8 +106,8 @@ at::Tensor Attention::forward(const at::Tensor& x, StepContext& context) const {
     qkv[0] = rotary(qkv[0], table);
     qkv[1] = rotary(qkv[1], table);
   }
-  if (context.kv_cache != nullptr && spec_.mask.causal) {
-    std::tie(qkv[1], qkv[2]) = context.kv_cache->append(dropout_.site, qkv[1], qkv[2]);
+  if (context.mode().kv_cache != nullptr && spec_.mask.causal) {
+    std::tie(qkv[1], qkv[2]) = context.mode().kv_cache->append(dropout_.site, qkv[1], qkv[2]);
   }
   at::Tensor bias;
   if (relative_bias_ != nullptr) {
@@ -176,8 +176,8 @@ CrossAttention::forward(const at::Tensor& x, const at::Tensor& memory, StepConte
   RECORD_USER_SCOPE("cross attention");
   at::Tensor q = in_heads(q_, q_.forward(x, context), spec_.head_dim).front();
   const auto make = [&] { return of_memory(memory, context); };
-  const auto kv =
-      context.kv_cache == nullptr ? make() : context.kv_cache->once(dropout_.site, make);
+  KeyValueCache* cache = context.mode().kv_cache;
+  const auto kv = cache == nullptr ? make() : cache->once(dropout_.site, make);
   if (q_norm_ != nullptr) {
     q = q_norm_->forward(q, context);
   }

@@ -157,7 +157,7 @@ ops::AttentionMask with_bias(ops::AttentionMask mask, const at::Tensor& bias) {
 ops::AttentionDropout
 kernel_dropout(const AttentionDropout& dropout, at::Device device, StepContext& context) {
   ops::AttentionDropout drop{.first_head = dropout.first_head};
-  if (dropout.p > 0 && context.training) {
+  if (dropout.p > 0 && context.mode().training) {
     drop.p = dropout.p;
     drop.key = dropout_key(dropout.site, context);
     drop.samples = sample_numbers(context, device);
@@ -200,7 +200,7 @@ at::Tensor fused_attention(
 ) {
   const auto queries = q.size(0), keys = k.size(0);
   const auto& mask = seen.mask;
-  if (context.target == at::kCPU || mask.bias) {
+  if (context.mode().target == at::kCPU || mask.bias) {
     return ops::flash_attention(q, k, v, scale, mask, kernel_dropout(dropout, q.device(), context));
   }
   const bool documents = mask.query_segments.has_value();
@@ -239,8 +239,8 @@ at::Tensor attention_of(
     StepContext& context,
     double scale
 ) {
-  const bool drops = dropout.p > 0 && context.training;
-  if (!drops || context.target == at::kCPU || seen.mask.bias) {
+  const bool drops = dropout.p > 0 && context.mode().training;
+  if (!drops || context.mode().target == at::kCPU || seen.mask.bias) {
     return fused_attention(q, k, v, seen, dropout, context, scale);
   }
   TORCH_WARN_ONCE(
@@ -287,7 +287,7 @@ at::Tensor last_query(
       .reshape({1, b, h, d});
 }
 
-/// Of the tokens of one sequence, on one rank.
+/// Attention among the tokens of one sequence, on one rank.
 at::Tensor self_attention(
     const at::Tensor& q,
     const at::Tensor& k,
@@ -306,7 +306,7 @@ at::Tensor self_attention(
       queries == keys || !context.segments(),
       "documents are told apart among the tokens of one batch only"
   );
-  const bool drops = dropout.p > 0 && context.training;
+  const bool drops = dropout.p > 0 && context.mode().training;
   if (queries == 1 && keys > 1 && !drops && !bias.defined()) {
     return last_query(q, k, v, mask.window, context, scale);
   }
@@ -324,7 +324,7 @@ at::Tensor core_part(
     StepContext& context,
     const Run& run
 ) {
-  if (context.tokens_apart()) {
+  if (context.mode().tokens_apart) {
     return at::zeros({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options());
   }
   std::vector<at::Tensor> inputs{q, k, v};

@@ -40,7 +40,7 @@ Axis embed_axis(const DecoderConfig& c) {
   return {axis::embed, c.hidden};
 }
 
-/// Of the last product of each branch.
+/// Standard deviation of initial values of the last GEMM of each branch.
 double out_std(const DecoderConfig& c) {
   return c.scaled_init ? c.init_std / std::sqrt(2.0 * static_cast<double>(c.layers)) : c.init_std;
 }
@@ -155,7 +155,7 @@ public:
   [[nodiscard]] State forward(const State& state, StepContext& context) const override {
     at::Tensor x = state[kHidden].value;
     const bool labels = context.has_array("labels");
-    if (!labels && context.last_logits) {
+    if (!labels && context.mode().last_logits) {
       x = x.narrow(0, x.size(0) - 1, 1);
     }
     if (norm_ != nullptr) {
@@ -163,7 +163,7 @@ public:
     }
     if (!labels) {
       Dims dims = context.dims(vocab_);
-      dims[0].size = context.last_logits ? 1 : dims[0].size;
+      dims[0].size = context.mode().last_logits ? 1 : dims[0].size;
       return {"logits", head_.logits(x, context), dims};
     }
     context.add_loss(

@@ -30,7 +30,7 @@ std::string kv_heads(const DecoderConfig& c) {
              : "";
 }
 
-/// Of the fields that usual attention alone has, the first that is set.
+/// The first field that is set of those that latent attention does not have; "": none is.
 std::string kv_rank(const DecoderConfig& c) {
   if (!c.kv_rank) {
     return "";

@@ -3,9 +3,9 @@
 #include "core/kernels/ops.hpp"
 #include "core/nn/dropout_mask.hpp"
 #include "megahost/error.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/ops/tensor.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 namespace mh {
 
@@ -16,6 +16,11 @@ using torch::autograd::variable_list;
 
 /// The mask is made again in backward; only the samples' and tokens' numbers are kept.
 struct Dropout : torch::autograd::Function<Dropout> {
+  struct Saved {
+    double p;
+    int64_t key, first_feature;
+  };
+
   static at::Tensor forward(
       AutogradContext* ctx,
       const at::Tensor& x,
@@ -26,22 +31,14 @@ struct Dropout : torch::autograd::Function<Dropout> {
       int64_t first_feature
   ) {
     ctx->save_for_backward({samples, tokens});
-    ctx->saved_data["p"] = p;
-    ctx->saved_data["key"] = key;
-    ctx->saved_data["first"] = first_feature;
+    save(ctx, Saved{p, key, first_feature});
     return ops::dropout(x, p, key, samples, tokens, first_feature);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    at::Tensor dx = ops::dropout(
-        gradients[0],
-        ctx->saved_data["p"].toDouble(),
-        ctx->saved_data["key"].toInt(),
-        saved[0],
-        saved[1],
-        ctx->saved_data["first"].toInt()
-    );
+    const auto& [p, key, first_feature] = get_saved<Saved>(ctx);
+    at::Tensor dx = ops::dropout(gradients[0], p, key, saved[0], saved[1], first_feature);
     return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
@@ -49,7 +46,7 @@ struct Dropout : torch::autograd::Function<Dropout> {
 } // namespace
 
 int64_t dropout_key(uint64_t site, const StepContext& context) {
-  return static_cast<int64_t>(site ^ (context.seed * 0x9e3779b97f4a7c15ULL));
+  return static_cast<int64_t>(site ^ (context.mode().seed * 0x9e3779b97f4a7c15ULL));
 }
 
 at::Tensor sample_numbers(StepContext& context, at::Device device) {
@@ -66,7 +63,7 @@ at::Tensor dropout_at(
     const at::Tensor& tokens,
     StepContext& context
 ) {
-  if (p == 0 || !context.training) {
+  if (p == 0 || !context.mode().training) {
     return x;
   }
   const at::Tensor samples = sample_numbers(context, x.device());
@@ -74,7 +71,7 @@ at::Tensor dropout_at(
 }
 
 at::Tensor dropout(const at::Tensor& x, Axis last, double p, uint64_t site, StepContext& context) {
-  if (p == 0 || !context.training) {
+  if (p == 0 || !context.mode().training) {
     return x;
   }
   const Placement placed = context.place(last);
@@ -83,9 +80,10 @@ at::Tensor dropout(const at::Tensor& x, Axis last, double p, uint64_t site, Step
   int64_t first_feature = 0;
   for (const auto axis : kAllMeshAxes) {
     const auto& group = context.mesh().group(axis);
-    if (placed[axis] == Along{Type::split, 0} && tokens_only[axis].type != Type::split) {
+    if (placed[axis] == Along{PlacementType::split, 0} &&
+        tokens_only[axis].type != PlacementType::split) {
       tokens = group.slice(tokens, 0).contiguous();
-    } else if (placed[axis] == Along{Type::split, 2}) {
+    } else if (placed[axis] == Along{PlacementType::split, 2}) {
       first_feature += group.index() * x.size(2);
     }
   }

@@ -1,14 +1,14 @@
 #include "megahost/nn/embedding.hpp"
 
 #include "core/kernels/ops.hpp"
-#include "core/nn/conserved.hpp"
+#include "core/model/conserved.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/record_function.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 namespace mh {
 
@@ -19,15 +19,19 @@ using torch::autograd::variable_list;
 
 /// Looks rows up and adds their gradients straight into the main gradient. Ids below 0 give zeros.
 struct Lookup : torch::autograd::Function<Lookup> {
+  struct Saved {
+    Parameter* parameter;
+  };
+
   static at::Tensor forward(
       AutogradContext* ctx,
       const at::Tensor& weight,
       const at::Tensor& ids,
       bool masked,
-      int64_t parameter
+      Parameter* parameter
   ) {
     ctx->save_for_backward({ids});
-    ctx->saved_data["parameter"] = parameter;
+    save(ctx, Saved{parameter});
     const at::Tensor flat = ids.reshape({-1});
     at::Tensor rows = at::index_select(weight, 0, masked ? flat.clamp_min(0) : flat);
     if (masked) {
@@ -37,9 +41,8 @@ struct Lookup : torch::autograd::Function<Lookup> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    auto* parameter = reinterpret_cast<Parameter*>(ctx->saved_data["parameter"].toInt());
     const at::Tensor ids = ctx->get_saved_variables()[0].reshape({-1}).contiguous();
-    parameter->add_gradient([&](const at::Tensor& sum) {
+    get_saved<Saved>(ctx).parameter->add_gradient([&](const at::Tensor& sum) {
       ops::embedding_add_(sum, ids, gradients[0].reshape({-1, sum.size(1)}));
     });
     return {at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
@@ -52,7 +55,7 @@ void Embedding::place(Builder& builder, Axis rows) {
   made_ = builder.place(embed_, Tier::tokens);
   for (const auto axis : kAllMeshAxes) {
     if (builder.mesh().size(axis) > 1 && builder.rules().maps(rows.logical, axis)) {
-      made_[axis] = {Type::partial, 0};
+      made_[axis] = {PlacementType::partial, 0};
       split_ = true;
     }
   }
@@ -81,11 +84,10 @@ at::Tensor Embedding::forward(const at::Tensor& ids, StepContext& context) const
     const at::Tensor shifted = ids - first_;
     local = shifted.masked_fill(shifted.ge(rows_).bitwise_or(shifted.lt(0)), -1);
   }
-  const at::Tensor rows =
-      Lookup::apply(weight_->value, local, split_, reinterpret_cast<int64_t>(weight_));
+  const at::Tensor rows = Lookup::apply(weight_->value, local, split_, weight_);
   const Placement placed = context.place(embed_);
   const at::Tensor y = convert(rows, made_, placed, context.mesh());
-  if (context.checking) {
+  if (context.mode().checking) {
     const auto& layer = weight_->pieces.front().name;
     check_conversion(rows, y, made_, placed, context.mesh(), /*gradient=*/false, layer, "output");
   }

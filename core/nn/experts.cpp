@@ -1,15 +1,15 @@
 #include "megahost/nn/experts.hpp"
 
 #include "core/kernels/row_ops.hpp"
-#include "core/nn/weight_queue.hpp"
+#include "core/model/weight_queue.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/expert_kernel.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/record_function.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -40,33 +40,35 @@ void over_experts(const Tensor& x, const std::vector<int64_t>& ends, const Each&
 /// One matrix per expert over its rows; saves the rows alone, and adds the weights' gradients
 /// straight into the main gradient.
 struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
+  struct Saved {
+    const Experts::Product* product;
+    std::vector<int64_t> ends;
+    WeightQueue* queue;
+  };
+
   static Tensor forward(
       AutogradContext* ctx,
       const Tensor& x,
       const Tensor& weight,
-      std::vector<int64_t> ends,
-      int64_t address,
-      int64_t queue
+      const Experts::Product& product,
+      const std::vector<int64_t>& ends,
+      WeightQueue* queue
   ) {
-    const auto& product = *reinterpret_cast<const Experts::Product*>(address);
     ctx->save_for_backward({x, weight});
-    ctx->saved_data["product"] = address;
-    ctx->saved_data["queue"] = queue;
+    save(ctx, Saved{&product, ends, queue});
     Tensor y = ops::grouped_product(x, matrices(weight), ends, /*transposed=*/true);
     if (product.bias != nullptr && product.adds_bias) {
       const Tensor biases = product.bias->value.detach().flatten(1);
       over_experts(y, ends, [&](int64_t e, Tensor rows) { rows.add_(biases.select(0, e)); });
     }
-    ctx->saved_data["ends"] = std::move(ends);
     return y;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const auto ends = ctx->saved_data["ends"].toIntVector();
-    const auto& product =
-        *reinterpret_cast<const Experts::Product*>(ctx->saved_data["product"].toInt());
-    auto* queue = reinterpret_cast<WeightQueue*>(ctx->saved_data["queue"].toInt());
+    const auto& own = get_saved<Saved>(ctx);
+    const auto& ends = own.ends;
+    const auto& product = *own.product;
     const Tensor dy = gradients[0].contiguous();
     Tensor dx;
     if (ctx->needs_input_grad(0)) {
@@ -85,7 +87,7 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
         ops::grouped_gradient_(matrices(sum), dy, x, ends);
       });
     };
-    now_or_later(queue, add);
+    now_or_later(own.queue, add);
     return {dx, Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
@@ -96,28 +98,22 @@ Tensor grouped_linear(
     const std::vector<int64_t>& ends,
     StepContext& context
 ) {
-  return GroupedLinear::apply(
-      x,
-      product.weight->value,
-      ends,
-      reinterpret_cast<int64_t>(&product),
-      reinterpret_cast<int64_t>(context.weight_queue)
-  );
+  return GroupedLinear::apply(x, product.weight->value, product, ends, context.mode().weight_queue);
 }
 
 /// What an expert's weights meet: tokens of all ranks that share experts, so only those of other
 /// copies of them are missing.
 Placement seen_by_experts() {
   Placement seen;
-  seen[MeshAxis::edp] = {Type::split, 0};
+  seen[MeshAxis::edp] = {PlacementType::split, 0};
   return seen;
 }
 
 /// The placement in which each token is on one rank of the stage.
-Placement dealt(Placement placed, const Mesh& mesh) {
+Placement tokens_over_all_ranks(Placement placed, const Mesh& mesh) {
   for (const auto axis : {MeshAxis::dp, MeshAxis::cp, MeshAxis::tp}) {
-    if (mesh.size(axis) > 1 && placed[axis].type == Type::identical) {
-      placed[axis] = {Type::split, 0};
+    if (mesh.size(axis) > 1 && placed[axis].type == PlacementType::identical) {
+      placed[axis] = {PlacementType::split, 0};
     }
   }
   return placed;
@@ -178,7 +174,7 @@ Experts::mixed(const Tensor& x, const Routing& routing, int64_t pad, StepContext
   const auto [slots, ends] = ops::expert_slots(routing.choices, first_, local_, pad);
   const double share =
       static_cast<double>(routing.choices.numel() * local_) / static_cast<double>(spec_.experts);
-  const auto assumed = static_cast<int64_t>(std::ceil(share * context.imbalance));
+  const auto assumed = static_cast<int64_t>(std::ceil(share * context.mode().imbalance));
   const auto host = context.host_values(ends, even_ends(pad > 0 ? pad * local_ : assumed, local_));
   const Tensor rows = ops::to_slots(x, slots, host.back());
   return ops::from_slots(forward(rows, host, context), slots, routing.weights);
@@ -212,7 +208,7 @@ MixtureOfExperts::MixtureOfExperts(Builder& builder, const MixtureSpec& spec)
   const int64_t ranks = builder.mesh().size(MeshAxis::tp);
   const int64_t length =
       local_sizes(builder.dims(embed_), builder.place(embed_, Tier::tokens), builder.mesh())[0];
-  if (placed[MeshAxis::tp].type == Type::identical && length % ranks != 0) {
+  if (placed[MeshAxis::tp].type == PlacementType::identical && length % ranks != 0) {
     throw Error(
         "each of tensor parallel " + std::to_string(ranks) + " ranks takes its share of the " +
             std::to_string(length) + " tokens of a sample to the experts, and they do not divide",
@@ -254,16 +250,16 @@ Tensor MixtureOfExperts::forward(const Tensor& x, StepContext& context) const {
 Tensor MixtureOfExperts::routed(const Tensor& x, StepContext& context) const {
   const Mesh& mesh = context.mesh();
   const Placement placed = context.place(embed_);
-  const Placement apart = dealt(placed, mesh);
+  const Placement apart = tokens_over_all_ranks(placed, mesh);
   const Routing all = router_.route(x, context);
   const Tensor own = convert(x, placed, apart, mesh);
-  const auto dealt_out = [&](const Tensor& pairs) { // [tokens, k] -> those of this rank
+  const auto of_this_rank = [&](const Tensor& pairs) { // [tokens, k] -> those of this rank
     const Tensor grid = pairs.view({x.size(0), x.size(1), -1});
     return (pairs.is_floating_point() ? convert(grid, placed, apart, mesh)
                                       : convert_forward(grid, placed, apart, mesh))
         .reshape({-1, pairs.size(1)});
   };
-  const Routing routing{dealt_out(all.choices), dealt_out(all.weights), all.capacity};
+  const Routing routing{of_this_rank(all.choices), of_this_rank(all.weights), all.capacity};
   const Tensor rows = own.reshape({-1, own.size(2)});
   const int64_t pad = pad_ ? routing.capacity : 0;
   const auto& method = context.rules().experts;

@@ -2,11 +2,11 @@
 
 #include "core/kernels/row_ops.hpp"
 #include "megahost/error.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/relu.h>
 #include <ATen/record_function.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <array>
 
@@ -19,25 +19,22 @@ using torch::autograd::variable_list;
 
 /// Saves its input only.
 struct Activate : torch::autograd::Function<Activate> {
+  struct Saved {
+    std::string kind;
+    bool gated;
+  };
+
   static at::Tensor
   forward(AutogradContext* ctx, const at::Tensor& x, const std::string& kind, bool gated) {
     ctx->save_for_backward({x});
-    ctx->saved_data["kind"] = kind;
-    ctx->saved_data["gated"] = gated;
+    save(ctx, Saved{kind, gated});
     return ops::activation(x, kind, gated);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const at::Tensor x = ctx->get_saved_variables()[0];
-    return {
-        ops::activation_backward(
-            gradients[0],
-            x,
-            ctx->saved_data["kind"].toStringRef(),
-            ctx->saved_data["gated"].toBool()
-        ),
-        at::Tensor(),
-        at::Tensor()};
+    const auto& [kind, gated] = get_saved<Saved>(ctx);
+    return {ops::activation_backward(gradients[0], x, kind, gated), at::Tensor(), at::Tensor()};
   }
 };
 

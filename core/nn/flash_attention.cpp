@@ -1,6 +1,5 @@
 #include "megahost/nn/attention_kernel.hpp"
-
-#include <torch/csrc/autograd/custom_function.h>
+#include "megahost/saved.hpp"
 
 namespace mh::ops {
 
@@ -15,6 +14,15 @@ OptionalTensor optional(const at::Tensor& x) {
 }
 
 struct FlashAttention : torch::autograd::Function<FlashAttention> {
+  struct Saved {
+    double scale;
+    bool causal;
+    int64_t window, first_distance;
+    std::optional<double> pairs;
+    double p; // of dropout, and the rest of it
+    int64_t key, first_head, first_key, all_keys;
+  };
+
   static at::Tensor forward(
       AutogradContext* ctx,
       const at::Tensor& q,
@@ -39,21 +47,26 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
          dropout.samples.value_or(at::Tensor()),
          bias.value_or(at::Tensor())}
     );
-    ctx->saved_data["scale"] = scale;
-    ctx->saved_data["causal"] = mask.causal;
-    ctx->saved_data["window"] = mask.window;
-    ctx->saved_data["pairs"] = mask.pairs;
-    ctx->saved_data["first_distance"] = mask.first_distance;
-    ctx->saved_data["dropout"] = dropout.p;
-    ctx->saved_data["dropout_key"] = dropout.key;
-    ctx->saved_data["first_head"] = dropout.first_head;
-    ctx->saved_data["first_key"] = dropout.first_key;
-    ctx->saved_data["all_keys"] = dropout.all_keys;
+    save(
+        ctx,
+        Saved{
+            scale,
+            mask.causal,
+            mask.window,
+            mask.first_distance,
+            mask.pairs,
+            dropout.p,
+            dropout.key,
+            dropout.first_head,
+            dropout.first_key,
+            dropout.all_keys}
+    );
     return out;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
+    const auto& own = get_saved<Saved>(ctx);
     const auto [dq, dk, dv, dbias] = ops::attention_backward(
         gradients[0],
         saved[0],
@@ -61,22 +74,22 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
         saved[2],
         saved[3],
         saved[4],
-        ctx->saved_data["scale"].toDouble(),
-        {.causal = ctx->saved_data["causal"].toBool(),
-         .window = ctx->saved_data["window"].toInt(),
+        own.scale,
+        {.causal = own.causal,
+         .window = own.window,
          .query_index = optional(saved[5]),
          .key_index = optional(saved[6]),
          .query_segments = optional(saved[7]),
          .key_segments = optional(saved[8]),
-         .pairs = ctx->saved_data["pairs"].toOptional<double>(),
+         .pairs = own.pairs,
          .bias = optional(saved[10]),
-         .first_distance = ctx->saved_data["first_distance"].toInt()},
-        {.p = ctx->saved_data["dropout"].toDouble(),
-         .key = ctx->saved_data["dropout_key"].toInt(),
+         .first_distance = own.first_distance},
+        {.p = own.p,
+         .key = own.key,
          .samples = optional(saved[9]),
-         .first_head = ctx->saved_data["first_head"].toInt(),
-         .first_key = ctx->saved_data["first_key"].toInt(),
-         .all_keys = ctx->saved_data["all_keys"].toInt()}
+         .first_head = own.first_head,
+         .first_key = own.first_key,
+         .all_keys = own.all_keys}
     );
     return {dq, dk, dv, saved[10].defined() ? dbias : at::Tensor(), {}, {}, {}};
   }

@@ -4,11 +4,9 @@
 #include "core/kernels/row_ops.hpp"
 #include "core/mesh/start_convert.hpp"
 #include "megahost/error.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
 
 #include <utility>
 
@@ -19,17 +17,13 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct HeldCall : torch::CustomClassHolder {
-  Fp8Call call;
-};
-
 /// Where the weight's parts lie: split over the mesh axes that the product's output or input is.
 Placement weight_placement(const Linear::Plan& plan) {
   Placement placement;
   for (const auto axis : kAllMeshAxes) {
     const auto made = plan.made[axis];
-    if (made.type == Type::partial || made == Along{Type::split, 2}) {
-      placement[axis] = {Type::split, 0};
+    if (made.type == PlacementType::partial || made == Along{PlacementType::split, 2}) {
+      placement[axis] = {PlacementType::split, 0};
     }
   }
   return placement;
@@ -64,24 +58,25 @@ void add_weight_gradient(
 }
 
 struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
+  struct Saved {
+    Fp8Call call;
+    at::ScalarType type; // of x
+  };
+
   static at::Tensor forward(
       AutogradContext* ctx,
       const at::Tensor& x,
       const at::Tensor&, // the weight, so that a gradient is wanted
       const std::optional<at::Tensor>& bias,
-      const c10::intrusive_ptr<HeldCall>& held
+      const Fp8Call& call
   ) {
-    const Fp8Call& call = held->call;
-    const bool remember = call.remember;
     const auto& plan = *call.plan;
     const auto [input, inverse] = call.state->round(
-        call.product, Fp8Operand::input, x.contiguous(), remember, plan.in, *call.mesh
+        call.product, Fp8Operand::input, x.contiguous(), call.remember, plan.in, *call.mesh
     );
-    const auto weight = rounded_weight(call, remember);
+    const auto weight = rounded_weight(call, call.remember);
     ctx->save_for_backward({input, inverse});
-    ctx->saved_data["call"] =
-        c10::IValue::make_capsule(c10::intrusive_ptr<torch::CustomClassHolder>(held));
-    ctx->saved_data["type"] = static_cast<int64_t>(x.scalar_type());
+    save(ctx, Saved{call, x.scalar_type()});
     at::Tensor y = ops::fp8_product(
         ops::rows_of(gathered(start_gather(input, call), input)),
         weight.values.t(),
@@ -100,21 +95,19 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const auto capsule = ctx->saved_data["call"].toCapsule();
-    const Fp8Call call = static_cast<const HeldCall*>(capsule.get())->call;
+    const auto [call, type] = get_saved<Saved>(ctx);
     const auto& plan = *call.plan;
-    const auto type = static_cast<at::ScalarType>(ctx->saved_data["type"].toInt());
     const at::Tensor dy =
         convert_backward(gradients[0], plan.made, plan.out, *call.mesh).contiguous();
     const auto [rounded, inverse] = call.state->round(
         call.product, Fp8Operand::gradient, dy, call.remember, plan.made, *call.mesh
     );
     const bool trained = call.weight->value.requires_grad();
-    Pending input; // gathered beside the product that does not need it
+    Pending input; // gathered, overlapped with the GEMM that does not need it
     if (trained && call.queue == nullptr) {
       input = start_gather(saved[0], call);
     }
-    Pending dx; // summed beside the weight's gradient
+    Pending dx; // summed, overlapped with the weight's gradient
     if (ctx->needs_input_grad(0)) {
       const auto weight = rounded_weight(call, /*remember=*/false);
       at::Tensor made =
@@ -132,7 +125,7 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
     if (trained && call.queue == nullptr) {
       add_weight_gradient(call, rounded, gathered(std::move(input), saved[0]), both);
     } else if (trained) {
-      call.queue->push_back([call, x = saved[0], both, dy8 = rounded] {
+      call.queue->push_back([call = call, x = saved[0], both, dy8 = rounded] {
         add_weight_gradient(call, dy8, gathered(start_gather(x, call), x), both);
       });
     }
@@ -143,11 +136,9 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
 } // namespace
 
 at::Tensor fp8_linear(const at::Tensor& x, const Fp8Call& call) {
-  auto held = c10::make_intrusive<HeldCall>();
-  held->call = call;
   const auto bias =
       call.bias == nullptr ? std::nullopt : std::optional<at::Tensor>(call.bias->value);
-  return Fp8Linear::apply(x, call.weight->value, bias, held);
+  return Fp8Linear::apply(x, call.weight->value, bias, call);
 }
 
 } // namespace mh

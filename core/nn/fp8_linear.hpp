@@ -1,7 +1,7 @@
 #pragma once
 /// The linear layer's product in FP8: its autograd Function.
 
-#include "core/nn/fp8.hpp"
+#include "core/model/fp8.hpp"
 #include "megahost/context.hpp"
 #include "megahost/nn/linear.hpp"
 
@@ -9,7 +9,7 @@
 
 namespace mh {
 
-/// What the Function needs beside its tensors; the layer and the step outlive it.
+/// What the Function needs in addition to its tensors; the layer and the step outlive it.
 struct Fp8Call {
   const Linear::Plan* plan;
   const Mesh* mesh;

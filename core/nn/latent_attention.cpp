@@ -128,8 +128,8 @@ at::Tensor LatentAttention::forward(const at::Tensor& x, StepContext& context) c
   at::Tensor k = at::cat({kv[0], shared.expand(sizes)}, -1);
   // Kernels want values as wide as queries.
   at::Tensor v = at::constant_pad_nd(kv[1], {0, k.size(3) - spec_.value_dim});
-  if (context.kv_cache != nullptr && spec_.mask.causal) {
-    std::tie(k, v) = context.kv_cache->append(dropout_.site, k, v);
+  if (context.mode().kv_cache != nullptr && spec_.mask.causal) {
+    std::tie(k, v) = context.mode().kv_cache->append(dropout_.site, k, v);
   }
   const double scale = spec_.score_scale / std::sqrt(static_cast<double>(q.size(3)));
   const at::Tensor mixed = attend(q, k, v, spec_.mask, dropout_, context, scale);

@@ -3,13 +3,14 @@
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/row_ops.hpp"
 #include "core/mesh/start_convert.hpp"
-#include "core/nn/conserved.hpp"
+#include "core/model/conserved.hpp"
 #include "core/nn/fp8_linear.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
+#include "megahost/saved.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/linear.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 namespace mh {
 
@@ -18,7 +19,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What the Function needs beside its tensors; outlived by the layer and the step.
+/// What the Function needs in addition to its tensors; outlived by the layer and the step.
 struct Call {
   const Linear::Plan* plan;
   const Mesh* mesh;
@@ -29,7 +30,7 @@ struct Call {
 };
 
 /// A conversion of the layer's input or output, which goes on until it is waited for; `mine`: of a
-/// tensor that nobody else needs. In the checking mode nothing may get lost in it.
+/// tensor that has no other user. In the checking mode nothing may get lost in it.
 Pending converted(
     const Call& call,
     const at::Tensor& x,
@@ -89,22 +90,18 @@ apply_weight(const at::Tensor& x, const at::Tensor& weight, const std::optional<
 }
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  using Saved = Call;
+
   static at::Tensor forward(
       AutogradContext* ctx,
       const at::Tensor& x,
       const at::Tensor& weight,
       const std::optional<at::Tensor>& bias,
-      int64_t address
+      const Call& call
   ) {
-    const Call call = *reinterpret_cast<const Call*>(address);
     const auto& plan = *call.plan;
     ctx->save_for_backward({x, weight});
-    ctx->saved_data["plan"] = reinterpret_cast<int64_t>(call.plan);
-    ctx->saved_data["mesh"] = reinterpret_cast<int64_t>(call.mesh);
-    ctx->saved_data["weight"] = reinterpret_cast<int64_t>(call.weight);
-    ctx->saved_data["bias"] = reinterpret_cast<int64_t>(call.bias);
-    ctx->saved_data["queue"] = reinterpret_cast<int64_t>(call.queue);
-    ctx->saved_data["checking"] = call.checking;
+    save(ctx, call);
     const at::Tensor input = converted(call, x, plan.in, plan.need, "input").wait();
     at::Tensor y = apply_weight(input, weight, plan.bias_after ? std::nullopt : bias);
     y = converted(call, y, plan.made, plan.out, "output", /*mine=*/true).wait();
@@ -116,22 +113,15 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const auto pointer = [&](const char* name) { return ctx->saved_data[name].toInt(); };
-    const Call call{
-        reinterpret_cast<const Linear::Plan*>(pointer("plan")),
-        reinterpret_cast<const Mesh*>(pointer("mesh")),
-        reinterpret_cast<Parameter*>(pointer("weight")),
-        reinterpret_cast<Parameter*>(pointer("bias")),
-        reinterpret_cast<WeightQueue*>(pointer("queue")),
-        ctx->saved_data["checking"].toBool()};
+    const auto& call = get_saved<Saved>(ctx);
     const auto& plan = *call.plan;
     const at::Tensor dy = converted_back(call, gradients[0], plan.made, plan.out, "output").wait();
     const bool trained = call.weight->value.requires_grad();
-    Pending input; // gathered beside the product that does not need it
+    Pending input; // gathered, overlapped with the GEMM that does not need it
     if (trained && call.queue == nullptr) {
       input = converted(call, saved[0], plan.in, plan.need, "input");
     }
-    Pending dx; // summed beside the weight's gradient
+    Pending dx; // summed, overlapped with the weight's gradient
     if (ctx->needs_input_grad(0)) {
       auto sizes = dy.sizes().vec();
       sizes.back() = saved[1].size(1);
@@ -176,11 +166,11 @@ void Linear::make_plan(Builder& builder, const LinearSpec& spec) {
       );
     }
     if (out_mapped) {
-      plan_.need[axis] = {Type::replicated, 0};
-      plan_.made[axis] = {Type::split, 2};
-      plan_.out[axis] = {Type::split, 2};
+      plan_.need[axis] = {PlacementType::replicated, 0};
+      plan_.made[axis] = {PlacementType::split, 2};
+      plan_.out[axis] = {PlacementType::split, 2};
     } else if (in_mapped) {
-      plan_.made[axis] = {Type::partial, 0};
+      plan_.made[axis] = {PlacementType::partial, 0};
       plan_.bias_after = true;
     }
   }
@@ -223,6 +213,7 @@ Linear::Linear(Builder& builder, const LinearSpec& spec, Parameter& weight)
 }
 
 at::Tensor Linear::forward(const at::Tensor& x, StepContext& context) const {
+  WeightQueue* queue = context.mode().weight_queue;
   if (fp8_ != nullptr) {
     return fp8_linear(
         x,
@@ -230,18 +221,17 @@ at::Tensor Linear::forward(const at::Tensor& x, StepContext& context) const {
          .mesh = &context.mesh(),
          .weight = weight_,
          .bias = bias_,
-         .queue = context.weight_queue,
+         .queue = queue,
          .state = fp8_.get(),
          .product = fp8_index_,
-         .remember = at::GradMode::is_enabled() && !context.tokens_apart()}
+         .remember = at::GradMode::is_enabled() && !context.mode().tokens_apart}
     );
   }
-  const Call call{&plan_, &context.mesh(), weight_, bias_, context.weight_queue, context.checking};
+  const Call call{&plan_, &context.mesh(), weight_, bias_, queue, context.mode().checking};
   const auto bias = bias_ == nullptr ? std::nullopt : std::optional<at::Tensor>(bias_->value);
   const auto& name = weight_->pieces.front().name;
   const at::Tensor input = checked(x, plan_.in, name, "input", context);
-  const at::Tensor y =
-      LinearFunction::apply(input, weight_->value, bias, reinterpret_cast<int64_t>(&call));
+  const at::Tensor y = LinearFunction::apply(input, weight_->value, bias, call);
   return checked(y, plan_.out, name, "output", context);
 }
 

@@ -2,9 +2,9 @@
 
 #include "core/kernels/row_ops.hpp"
 #include "megahost/error.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/record_function.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 namespace mh {
 
@@ -16,6 +16,10 @@ using torch::autograd::variable_list;
 /// Saves x and one or two values per row; autograd through the plain operations would save five
 /// times x.
 struct Normalise : torch::autograd::Function<Normalise> {
+  struct Saved {
+    bool centred, bias;
+  };
+
   static at::Tensor forward(
       AutogradContext* ctx,
       const at::Tensor& x,
@@ -26,17 +30,15 @@ struct Normalise : torch::autograd::Function<Normalise> {
   ) {
     const auto [y, mean, rstd] = ops::norm(x, weight, bias.value_or(at::Tensor()), eps, centred);
     ctx->save_for_backward({x, weight, mean, rstd});
-    ctx->saved_data["centred"] = centred;
-    ctx->saved_data["bias"] = bias.has_value();
+    save(ctx, Saved{centred, bias.has_value()});
     return y;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const auto [dx, dweight, dbias] = ops::norm_backward(
-        gradients[0], saved[0], saved[1], saved[2], saved[3], ctx->saved_data["centred"].toBool()
-    );
-    const bool bias = ctx->saved_data["bias"].toBool();
+    const auto& [centred, bias] = get_saved<Saved>(ctx);
+    const auto [dx, dweight, dbias] =
+        ops::norm_backward(gradients[0], saved[0], saved[1], saved[2], saved[3], centred);
     return {dx, dweight, bias ? dbias : at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };

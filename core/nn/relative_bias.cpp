@@ -1,9 +1,10 @@
 #include "megahost/nn/relative_bias.hpp"
 
+#include "megahost/saved.hpp"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -18,19 +19,25 @@ using torch::autograd::variable_list;
 
 /// Columns of the table by bucket; their gradients go straight into the main gradient.
 struct Columns : torch::autograd::Function<Columns> {
+  struct Saved {
+    Parameter* parameter;
+  };
+
   static at::Tensor forward(
-      AutogradContext* ctx, const at::Tensor& weight, const at::Tensor& buckets, int64_t parameter
+      AutogradContext* ctx,
+      const at::Tensor& weight,
+      const at::Tensor& buckets,
+      Parameter* parameter
   ) {
     ctx->save_for_backward({buckets});
-    ctx->saved_data["parameter"] = parameter;
+    save(ctx, Saved{parameter});
     const auto wide = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     return at::index_select(weight.to(wide), 1, buckets);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    auto* parameter = reinterpret_cast<Parameter*>(ctx->saved_data["parameter"].toInt());
     const at::Tensor buckets = ctx->get_saved_variables()[0];
-    parameter->add_gradient([&](const at::Tensor& sum) {
+    get_saved<Saved>(ctx).parameter->add_gradient([&](const at::Tensor& sum) {
       sum.index_add_(1, buckets, gradients[0].to(sum.scalar_type()));
     });
     return {at::Tensor(), at::Tensor(), at::Tensor()};
@@ -85,7 +92,7 @@ at::Tensor RelativeBias::forward(int64_t length, StepContext& context) const {
     }
     return at::tensor(all, at::TensorOptions().dtype(at::kLong)).to(weight_->value.device());
   });
-  return Columns::apply(weight_->value, buckets, reinterpret_cast<int64_t>(weight_));
+  return Columns::apply(weight_->value, buckets, weight_);
 }
 
 } // namespace mh

@@ -1,6 +1,7 @@
 #include "megahost/nn/rotary.hpp"
 
 #include "core/kernels/row_ops.hpp"
+#include "core/kernels/staging.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -112,8 +113,7 @@ at::Tensor rotary_table(const RotarySpec& spec, StepContext& context) {
   return context.cached(key, [&] {
     const at::Tensor positions = context.positions().to(at::kDouble);
     const at::Tensor frequencies =
-        at::tensor(rotary_frequencies(spec), at::TensorOptions().dtype(at::kDouble))
-            .to(positions.device());
+        staged(at::tensor(rotary_frequencies(spec), at::kDouble), positions.device());
     const at::Tensor angles = positions.unsqueeze(-1).unsqueeze(-1) * frequencies;
     return at::stack({angles.cos(), angles.sin()}).mul_(magnitude(spec)).to(at::kFloat);
   });

@@ -2,9 +2,10 @@
 
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/row_ops.hpp"
+#include "core/model/weight_queue.hpp"
 #include "core/nn/router_parts.hpp"
-#include "core/nn/weight_queue.hpp"
 #include "megahost/checking.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -12,7 +13,6 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <limits>
@@ -39,43 +39,39 @@ Tensor wide_rows(const Tensor& x) {
 
 /// x Wᵀ + b in float32, whatever the run's type; saves x as it is.
 struct Logits : torch::autograd::Function<Logits> {
-  static Tensor forward(
-      AutogradContext* ctx,
-      const Tensor& x,
-      const Tensor& weight,
-      int64_t parameter,
-      int64_t bias,
-      int64_t queue
-  ) {
+  struct Saved {
+    Parameter* weight;
+    Parameter* bias; // or null
+    WeightQueue* queue;
+  };
+
+  static Tensor
+  forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, const Saved& call) {
     ctx->save_for_backward({x, weight});
-    ctx->saved_data["parameter"] = parameter;
-    ctx->saved_data["bias"] = bias;
-    ctx->saved_data["queue"] = queue;
+    save(ctx, call);
     Tensor y = ops::product(wide_rows(x), weight.to(wide_type(x)).t());
-    const auto* added = reinterpret_cast<const Parameter*>(bias);
-    return added == nullptr ? y : y.add_(added->value.detach());
+    return call.bias == nullptr ? y : y.add_(call.bias->value.detach());
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    auto* parameter = reinterpret_cast<Parameter*>(ctx->saved_data["parameter"].toInt());
-    auto* queue = reinterpret_cast<WeightQueue*>(ctx->saved_data["queue"].toInt());
+    const auto& call = get_saved<Saved>(ctx);
     const Tensor dy = gradients[0].contiguous();
     Tensor dx;
     if (ctx->needs_input_grad(0)) {
       dx = ops::product(dy, saved[1].to(dy.scalar_type())).to(saved[0].scalar_type());
       dx = dx.view(saved[0].sizes());
     }
-    if (auto* bias = reinterpret_cast<Parameter*>(ctx->saved_data["bias"].toInt())) {
-      bias->add_gradient([&](const Tensor& sum) { ops::add_row_sums_(sum, dy); });
+    if (call.bias != nullptr) {
+      call.bias->add_gradient([&](const Tensor& sum) { ops::add_row_sums_(sum, dy); });
     }
-    const auto add = [dy, x = saved[0], parameter] {
+    const auto add = [dy, x = saved[0], parameter = call.weight] {
       parameter->add_gradient([&](const Tensor& sum) {
         ops::gemm_(sum, dy.t(), wide_rows(x), /*add=*/true);
       });
     };
-    now_or_later(queue, add);
-    return {dx, Tensor(), Tensor(), Tensor(), Tensor()};
+    now_or_later(call.queue, add);
+    return {dx, Tensor(), Tensor()};
   }
 };
 
@@ -134,18 +130,18 @@ Routing apart_from_others(const RouterSpec& spec, const Tensor& scores) {
 
 Router::Spread::Spread(const Placement& placed, const Placement& tokens, const Mesh& mesh) {
   for (const auto axis : {MeshAxis::tp, MeshAxis::cp, MeshAxis::dp}) {
-    if (placed[axis] == Along{Type::split, 1}) {
+    if (placed[axis] == Along{PlacementType::split, 1}) {
       batch.push_back(axis);
     }
-    if (!(placed[axis] == Along{Type::split, 0})) {
+    if (!(placed[axis] == Along{PlacementType::split, 0})) {
       continue;
     }
     seq.push_back(axis);
     ranks *= mesh.size(axis);
-    if (tokens[axis].type == Type::split) {
+    if (tokens[axis].type == PlacementType::split) {
       summed *= mesh.size(axis);
     } else {
-      partial[axis] = {Type::partial, 0};
+      partial[axis] = {PlacementType::partial, 0};
     }
   }
 }
@@ -194,21 +190,17 @@ Routing Router::route(const Tensor& x, StepContext& context) const {
   const Spread spread(placed, context.place(spec_.embed, Tier::tokens), context.mesh());
   const Tensor input = checked(x, placed, name_ + "weight", "input", context);
   const Tensor logits = Logits::apply(
-      input,
-      weight_->value,
-      reinterpret_cast<int64_t>(weight_),
-      reinterpret_cast<int64_t>(logit_bias_),
-      reinterpret_cast<int64_t>(context.weight_queue)
+      input, weight_->value, Logits::Saved{weight_, logit_bias_, context.mode().weight_queue}
   );
   auto [routing, scores] =
       choose_experts(spec_, logits, history_ == nullptr ? Tensor() : history_->bias());
   routing.choices = routing.choices.view({x.size(0), x.size(1), spec_.chosen});
-  if (context.tokens_apart()) {
+  if (context.mode().tokens_apart) {
     return apart_from_others(spec_, scores);
   }
   add_losses(logits, scores.view({x.size(0), x.size(1), spec_.experts}), routing, spread, context);
   routing.choices = routing.choices.view({-1, spec_.chosen});
-  if (spec_.capacity && context.kv_cache == nullptr) {
+  if (spec_.capacity && context.mode().kv_cache == nullptr) {
     limit(routing, spread, context);
   }
   return routing;

@@ -72,10 +72,10 @@ void Router::add_losses(
   const auto add = [&](const char* name, const Tensor& own, double weight) {
     const Tensor sum = spread.total(own, mesh);
     context.add_loss({name, sum / layers, "", weight * layers});
-    if (context.loss_count) {
+    if (context.mode().loss_count) {
       std::string file_name = name_ + name;
       std::replace(file_name.begin(), file_name.end(), ' ', '_');
-      const Tensor mean = sum.detach() / context.loss_count("");
+      const Tensor mean = sum.detach() / context.mode().loss_count("");
       context.add_loss({file_name, mean.unsqueeze(0), "", /*weight=*/0});
     }
   };
@@ -92,8 +92,8 @@ void Router::add_losses(
         spec_.balance_weight);
   }
   if (spec_.global) {
-    const Tensor seen =
-        context.loss_count ? history_->mean(context.microbatch) : counts; // of this data rank
+    const Tensor seen = context.mode().loss_count ? history_->mean(context.mode().microbatch)
+                                                  : counts; // of this data rank
     double all = tokens;
     for (const auto axis : spread.batch) {
       all *= static_cast<double>(mesh.size(axis));
@@ -127,10 +127,10 @@ Tensor Router::add_counts(
       steered && counted ? in_samples(std::get<1>(scores.topk(spec_.chosen, -1))) : busy;
   const Tensor counts = busy.sum(0);
   const auto sharing = static_cast<double>(spread.summed);
-  if (context.loss_count) {
+  if (context.mode().loss_count) {
     context.add_loss({name_ + kTokensPerExpert, counts / sharing, "", /*weight=*/0});
     if (history_ != nullptr) {
-      history_->keep(context.microbatch, counts, wanted.sum(0));
+      history_->keep(context.mode().microbatch, counts, wanted.sum(0));
     }
   }
   const Tensor busiest = counts.amax() / counts.mean();

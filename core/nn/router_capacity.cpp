@@ -50,7 +50,8 @@ void Router::limit(Routing& routing, const Spread& spread, StepContext& context)
     // All tokens of the microbatch, in the order of the sample, on each rank that has some.
     const auto cut = [&](Tensor x) { // to this rank's tokens, where they are cut behind the model's
       for (auto axis = spread.seq.rbegin(); axis != spread.seq.rend(); ++axis) {
-        x = spread.partial[*axis].type == Type::partial ? mesh.group(*axis).slice(x, 0) : x;
+        x = spread.partial[*axis].type == PlacementType::partial ? mesh.group(*axis).slice(x, 0)
+                                                                 : x;
       }
       return x;
     };

@@ -3,16 +3,16 @@
 #include "megahost/error.hpp"
 #include "megahost/nn/attention.hpp"
 #include "megahost/random.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -27,15 +27,15 @@ using torch::autograd::variable_list;
 
 /// Tokens of a sample, and where their rows begin in some tensor.
 struct Rows {
-  Run tokens;
+  TokenRun tokens;
   int64_t row = 0;
 };
 
 /// Pieces [begin, end) of runs laid one behind the other.
-std::vector<Run> cut(const std::vector<Run>& runs, int64_t begin, int64_t end) {
-  std::vector<Run> pieces;
+std::vector<TokenRun> cut(const std::vector<TokenRun>& runs, int64_t begin, int64_t end) {
+  std::vector<TokenRun> pieces;
   int64_t row = 0;
-  for (const Run& run : runs) {
+  for (const TokenRun& run : runs) {
     const int64_t first = std::max(begin, row), last = std::min(end, row + run.count);
     if (first < last) {
       pieces.push_back({run.first + first - row, last - first});
@@ -45,18 +45,18 @@ std::vector<Run> cut(const std::vector<Run>& runs, int64_t begin, int64_t end) {
   return pieces;
 }
 
-int64_t count_of(const std::vector<Run>& runs) {
+int64_t count_of(const std::vector<TokenRun>& runs) {
   int64_t count = 0;
-  for (const Run& run : runs) {
+  for (const TokenRun& run : runs) {
     count += run.count;
   }
   return count;
 }
 
 /// The rows of runs that lie one behind the other, from `row` on.
-std::vector<Rows> laid_out(const std::vector<Run>& runs, int64_t row = 0) {
+std::vector<Rows> laid_out(const std::vector<TokenRun>& runs, int64_t row = 0) {
   std::vector<Rows> rows;
-  for (const Run& run : runs) {
+  for (const TokenRun& run : runs) {
     rows.push_back({run, row});
     row += run.count;
   }
@@ -64,42 +64,43 @@ std::vector<Rows> laid_out(const std::vector<Run>& runs, int64_t row = 0) {
 }
 
 /// Who holds which tokens of a sample, and what its ranks send one another.
-class Split : public torch::CustomClassHolder {
+class Split {
 public:
-  /// Of activations that lie as `placed`.
+  /// The split of activations that are placed as `placed`.
   Split(const Rules& rules, const Mesh& mesh, const Placement& placed, int64_t seq, int64_t count)
       : mesh_(mesh) {
-    constexpr Along kSplit{Type::split, 0};
+    constexpr Along kSplit{PlacementType::split, 0};
     for (const auto axis : kAllMeshAxes) {
       if (mesh.size(axis) > 1 && placed[axis] == kSplit) {
         from_[axis] = kSplit;
-        to_[axis] = {Type::replicated, 0};
+        to_[axis] = {PlacementType::replicated, 0};
       }
     }
     const auto rule = std::find_if(rules.tokens.begin(), rules.tokens.end(), [&](const Rule& r) {
       return r.logical == axis::seq && from_[r.mesh] == kSplit;
     });
-    const bool dealt_out = rule != rules.tokens.end();
+    const bool sharded = rule != rules.tokens.end();
     std::optional<MeshAxis> inner; // cuts what the rule gives a rank into blocks
     for (const auto axis : kAllMeshAxes) {
-      if (from_[axis] == kSplit && !(dealt_out && axis == rule->mesh)) {
+      if (from_[axis] == kSplit && !(sharded && axis == rule->mesh)) {
         MH_ASSERT(!inner, "at most two mesh axes split the tokens of a sample");
         inner = axis;
       }
     }
-    const int64_t outer_ranks = dealt_out ? mesh.size(rule->mesh) : 1;
+    const int64_t outer_ranks = sharded ? mesh.size(rule->mesh) : 1;
     const int64_t inner_ranks = inner ? mesh.size(*inner) : 1;
-    std::vector<std::vector<Run>> held; // by every rank, in the order in which conversions gather
+    std::vector<std::vector<TokenRun>> held; // by each rank, in the order of gathers
     for (int64_t outer = 0; outer < outer_ranks; ++outer) {
-      const std::vector<Run> runs =
-          dealt_out ? dealt(rule->deal, seq, outer_ranks, outer) : std::vector<Run>{{0, seq}};
+      const std::vector<TokenRun> runs = sharded
+                                             ? sharded_runs(rule->sharding, seq, outer_ranks, outer)
+                                             : std::vector<TokenRun>{{0, seq}};
       const int64_t part = count_of(runs) / inner_ranks;
       for (int64_t i = 0; i < inner_ranks; ++i) {
         held.push_back(cut(runs, i * part, (i + 1) * part));
       }
     }
     const int64_t own_inner = inner ? mesh.coordinate(*inner) : 0;
-    const int64_t own_outer = dealt_out ? mesh.coordinate(rule->mesh) : 0;
+    const int64_t own_outer = sharded ? mesh.coordinate(rule->mesh) : 0;
     own_ = laid_out(held[static_cast<size_t>(own_outer * inner_ranks + own_inner)]);
     first_row_ = own_inner * count_of(held.front());
     if (held.size() == 1) {
@@ -165,9 +166,9 @@ public:
   }
 
 private:
-  static std::vector<Run> tails(const std::vector<Run>& runs, int64_t count) {
-    std::vector<Run> last;
-    for (const Run& run : runs) {
+  static std::vector<TokenRun> tails(const std::vector<TokenRun>& runs, int64_t count) {
+    std::vector<TokenRun> last;
+    for (const TokenRun& run : runs) {
       const int64_t some = std::min(run.count, count);
       last.push_back({run.first + run.count - some, some});
     }
@@ -220,7 +221,7 @@ std::vector<Source> sources(const Split& split, int64_t back) {
   return pieces;
 }
 
-/// Of each own token the row of the one `back` before it; zeros before the sample.
+/// For each own token the row of the one `back` before it; zeros before the sample.
 at::Tensor
 shifted(const Split& split, const at::Tensor& x, const at::Tensor& others, int64_t back) {
   std::vector<at::Tensor> parts;
@@ -240,13 +241,17 @@ shifted(const Split& split, const at::Tensor& x, const at::Tensor& others, int64
 /// One node of the graph, so that every rank takes part in the backward pass's collective, whether
 /// or not it reads a row of another.
 struct LookBack : torch::autograd::Function<LookBack> {
+  struct Saved {
+    std::shared_ptr<const Split> split;
+  };
+
   static variable_list forward(
       AutogradContext* ctx,
       const at::Tensor& x,
-      const c10::intrusive_ptr<Split>& split,
+      const std::shared_ptr<const Split>& split,
       int64_t count
   ) {
-    ctx->saved_data["split"] = c10::IValue::make_capsule(split);
+    save(ctx, Saved{split});
     const at::Tensor others = split->gather(x);
     variable_list before;
     for (int64_t back = 1; back <= count; ++back) {
@@ -256,8 +261,7 @@ struct LookBack : torch::autograd::Function<LookBack> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    const auto holder = ctx->saved_data["split"].toCapsule();
-    const auto& split = static_cast<const Split&>(*holder);
+    const Split& split = *get_saved<Saved>(ctx).split;
     at::Tensor dx = at::zeros_like(gradients.front());
     at::Tensor gathered; // the gradient of others' rows
     if (!split.others().empty()) {
@@ -297,15 +301,18 @@ at::Tensor in_order(const Split& split, const at::Tensor& gathered) {
 
 /// The rows of all ranks, which send all that they have.
 struct GatherAll : torch::autograd::Function<GatherAll> {
+  struct Saved {
+    std::shared_ptr<const Split> split;
+  };
+
   static at::Tensor
-  forward(AutogradContext* ctx, const at::Tensor& x, const c10::intrusive_ptr<Split>& split) {
-    ctx->saved_data["split"] = c10::IValue::make_capsule(split);
+  forward(AutogradContext* ctx, const at::Tensor& x, const std::shared_ptr<const Split>& split) {
+    save(ctx, Saved{split});
     return in_order(*split, split->gather(x));
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    const auto holder = ctx->saved_data["split"].toCapsule();
-    const auto& split = static_cast<const Split&>(*holder);
+    const Split& split = *get_saved<Saved>(ctx).split;
     auto sizes = gradients[0].sizes().vec();
     sizes[0] = split.gathered_rows();
     const at::Tensor gathered = at::zeros(sizes, gradients[0].options());
@@ -320,9 +327,9 @@ struct GatherAll : torch::autograd::Function<GatherAll> {
   }
 };
 
-c10::intrusive_ptr<Split> whole_split(Axis last, StepContext& context) {
+std::shared_ptr<const Split> whole_split(Axis last, StepContext& context) {
   const int64_t seq = context.seq();
-  return c10::make_intrusive<Split>(
+  return std::make_shared<const Split>(
       context.rules(), context.mesh(), context.place(last), seq, /*count=*/seq
   );
 }
@@ -337,18 +344,18 @@ TokensBefore::TokensBefore(Builder& builder, std::string_view name, Axis last, i
 }
 
 std::vector<at::Tensor> TokensBefore::forward(const at::Tensor& x, StepContext& context) const {
-  if (context.tokens_apart()) {
+  if (context.mode().tokens_apart) {
     return std::vector<at::Tensor>(static_cast<size_t>(count_), at::zeros_like(x));
   }
   std::vector<at::Tensor> before;
-  if (context.kv_cache != nullptr) { // one rank, one document
-    const at::Tensor all = context.kv_cache->rows(site_, x, count_);
+  if (context.mode().kv_cache != nullptr) { // one rank, one document
+    const at::Tensor all = context.mode().kv_cache->rows(site_, x, count_);
     for (int64_t back = 1; back <= count_; ++back) {
       before.push_back(all.narrow(0, count_ - back, x.size(0)));
     }
     return before;
   }
-  const auto split = c10::make_intrusive<Split>(
+  const auto split = std::make_shared<const Split>(
       context.rules(), context.mesh(), context.place(last_), context.seq(), count_
   );
   before = LookBack::apply(x, split, count_);
@@ -378,13 +385,13 @@ std::vector<at::Tensor> TokensBefore::forward(const at::Tensor& x, StepContext& 
 }
 
 at::Tensor AllTokens::gather(const at::Tensor& x, StepContext& context) const {
-  if (context.kv_cache != nullptr) {
+  if (context.mode().kv_cache != nullptr) {
     throw Error(
         "a layer that mixes whole samples (AllTokens) was given new tokens alone",
         "its block must not say that it reads_cache"
     );
   }
-  if (context.tokens_apart()) {
+  if (context.mode().tokens_apart) {
     auto sizes = x.sizes().vec();
     sizes[0] = context.seq();
     return at::zeros(sizes, x.options());

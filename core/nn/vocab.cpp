@@ -2,9 +2,11 @@
 
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/row_ops.hpp"
-#include "core/nn/conserved.hpp"
+#include "core/model/conserved.hpp"
+#include "core/model/labels.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -12,7 +14,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +26,11 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kChunkBytes = int64_t{64} << 20; // of logits that exist at a time
+/// Of logits that exist at a time: caches of a CPU hold little, and each chunk of a GPU adds to the
+/// whole gradient of the weight in its memory.
+int64_t chunk_bytes(at::DeviceType target) {
+  return int64_t{target == at::kCUDA ? 1024 : 64} << 20;
+}
 
 /// A head on this rank.
 struct Head {
@@ -34,6 +39,7 @@ struct Head {
   const Mesh* mesh;
   int64_t first, rows; // of the vocabulary on this rank
   bool checking;
+  int64_t chunk; // bytes of logits that exist at a time
 
   [[nodiscard]] const Linear::Plan& plan() const { return linear->plan(); }
 
@@ -44,7 +50,7 @@ struct Head {
   [[nodiscard]] const Group& group() const { return mesh->group(MeshAxis::tp); }
 
   [[nodiscard]] bool split() const {
-    return plan().made[MeshAxis::tp].type == Type::split && group().size() > 1;
+    return plan().made[MeshAxis::tp].type == PlacementType::split && group().size() > 1;
   }
 
   /// Hidden states [tokens, embed] as the product reads them.
@@ -83,9 +89,9 @@ struct Tokens {
   }
 
   template <class Run>
-  void for_chunks(const at::Tensor& weight, const Run& run) const {
-    const int64_t row = weight.size(0) * weight.element_size();
-    const int64_t most = std::max<int64_t>(64, kChunkBytes / row / 64 * 64);
+  void for_chunks(const Head& head, const Run& run) const {
+    const int64_t row = head.weight().size(0) * head.weight().element_size();
+    const int64_t most = std::max<int64_t>(64, head.chunk / row / 64 * 64);
     for (int64_t begin = 0; begin < x.size(0); begin += most) {
       const int64_t length = std::min(most, x.size(0) - begin);
       run(begin, length, chunk(begin, length));
@@ -103,7 +109,7 @@ at::Tensor logits_of(const Head& head, const at::Tensor& x) {
   return head.bias == nullptr ? z : z.add_(head.bias->value);
 }
 
-/// Of each token log(sum exp) and the label's logit, over the whole vocabulary.
+/// Each token's log(sum exp) and label's logit, over the whole vocabulary.
 std::pair<at::Tensor, at::Tensor>
 statistics(const Head& head, const at::Tensor& z, const at::Tensor& labels) {
   const at::Tensor found = ops::vocab_statistics(z, labels, head.first, head.rows);
@@ -162,6 +168,11 @@ void with_main_grads(const Head& head, const Work& work) {
 
 /// The loss; with a factor that is known ahead its gradients in the same pass over the chunks.
 struct VocabLoss : torch::autograd::Function<VocabLoss> {
+  struct Saved {
+    Head head;
+    std::optional<double> factor;
+  };
+
   static at::Tensor forward(
       AutogradContext* ctx,
       const at::Tensor& x,
@@ -169,9 +180,9 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
       const at::Tensor& labels,
       const at::Tensor& mask,
       const std::optional<double>& factor,
-      int64_t address
+      const Head& head
   ) {
-    const Head head = *reinterpret_cast<const Head*>(address);
+    save(ctx, Saved{head, factor});
     const Tokens tokens{head.gathered(x), labels.reshape({-1}), mask.reshape({-1})};
     const auto options = x.options().dtype(wide(x));
     at::Tensor total = at::zeros({}, options);
@@ -182,7 +193,7 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
       const at::Tensor scale = (tokens.weights * *factor).to(wide(x));
       const at::Tensor dx = at::empty_like(tokens.x);
       with_main_grads(head, [&](const at::Tensor& main_grad, const at::Tensor& bias_grad) {
-        tokens.for_chunks(weight, [&](int64_t begin, int64_t length, const Tokens& chunk) {
+        tokens.for_chunks(head, [&](int64_t begin, int64_t length, const Tokens& chunk) {
           const at::Tensor z = logits_of(head, chunk.x);
           const auto [lse, target] = statistics(head, z, chunk.labels);
           add(chunk, lse, target);
@@ -191,30 +202,25 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
         });
       });
       ctx->save_for_backward({head.returned(dx, x.size(1))});
-      ctx->saved_data["factor"] = *factor;
       return total;
     }
     const at::Tensor all = at::empty({tokens.x.size(0)}, options);
-    tokens.for_chunks(weight, [&](int64_t begin, int64_t length, const Tokens& chunk) {
+    tokens.for_chunks(head, [&](int64_t begin, int64_t length, const Tokens& chunk) {
       const auto [lse, target] = statistics(head, logits_of(head, chunk.x), chunk.labels);
       add(chunk, lse, target);
       all.narrow(0, begin, length).copy_(lse);
     });
     ctx->save_for_backward({x, tokens.labels, tokens.weights, all});
-    ctx->saved_data["linear"] = reinterpret_cast<int64_t>(head.linear);
-    ctx->saved_data["bias"] = reinterpret_cast<int64_t>(head.bias);
-    ctx->saved_data["mesh"] = reinterpret_cast<int64_t>(head.mesh);
-    ctx->saved_data["first"] = head.first;
-    ctx->saved_data["rows"] = head.rows;
-    ctx->saved_data["checking"] = head.checking;
     return total;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
+    const auto& own = get_saved<Saved>(ctx);
+    const Head& head = own.head;
     const at::Tensor& gradient = gradients[0];
-    if (saved.size() == 1) { // made in forward
-      const auto factor = ctx->saved_data["factor"].toDouble();
+    if (own.factor) { // the gradient was made in forward
+      const double factor = *own.factor;
       MH_ASSERT(
           !gradient.is_cpu() ||
               std::abs(gradient.item<double>() - factor) <= 1e-6 * std::abs(factor),
@@ -222,18 +228,11 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
       );
       return {saved[0], {}, {}, {}, {}, {}};
     }
-    const Head head{
-        reinterpret_cast<const Linear*>(ctx->saved_data["linear"].toInt()),
-        reinterpret_cast<Parameter*>(ctx->saved_data["bias"].toInt()),
-        reinterpret_cast<const Mesh*>(ctx->saved_data["mesh"].toInt()),
-        ctx->saved_data["first"].toInt(),
-        ctx->saved_data["rows"].toInt(),
-        ctx->saved_data["checking"].toBool()};
     const Tokens tokens{head.gathered(saved[0]), saved[1], saved[2]};
     const at::Tensor scale = (tokens.weights * gradient).to(saved[3].scalar_type());
     const at::Tensor dx = at::empty_like(tokens.x);
     with_main_grads(head, [&](const at::Tensor& main_grad, const at::Tensor& bias_grad) {
-      tokens.for_chunks(head.weight(), [&](int64_t begin, int64_t length, const Tokens& chunk) {
+      tokens.for_chunks(head, [&](int64_t begin, int64_t length, const Tokens& chunk) {
         const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, length); };
         const at::Tensor z = logits_of(head, chunk.x);
         differentiate(head, chunk, z, part(saved[3]), part(scale), part(dx), main_grad, bias_grad);
@@ -272,8 +271,8 @@ at::Tensor VocabHead::logits(const at::Tensor& hidden, StepContext& context) con
   }
   Placement whole = linear_.plan().out;
   for (const auto axis : kAllMeshAxes) {
-    if (whole[axis] == Along{Type::split, 2}) {
-      whole[axis] = {Type::identical, 0};
+    if (whole[axis] == Along{PlacementType::split, 2}) {
+      whole[axis] = {PlacementType::identical, 0};
     }
   }
   return convert(local, linear_.plan().out, whole, context.mesh()).narrow(-1, 0, vocab_.size);
@@ -287,17 +286,18 @@ at::Tensor VocabHead::loss(
     std::optional<double> factor
 ) const {
   RECORD_USER_SCOPE("vocabulary");
-  const at::Tensor outside =
-      labels.lt(0).bitwise_or(labels.ge(vocab_.size)).bitwise_and(mask.ne(0)).sum();
-  if (context.host_value(outside, 0) > 0) {
-    throw Error(
-        "labels of this batch lie outside the model's vocabulary of " +
-            std::to_string(vocab_.size) + " entries",
-        "give the model the tokenizer's vocabulary",
-        exit_code::data
-    );
+  if (labels.is_cpu() || !checked_on_host(context.batch(), labels, mask)) {
+    const at::Tensor outside = labels_outside(labels, mask, vocab_.size);
+    require_labels(static_cast<int64_t>(context.host_value(outside, 0)), vocab_.size);
   }
-  const Head head{&linear_, bias_, &context.mesh(), first_, rows_, context.checking};
+  const Head head{
+      &linear_,
+      bias_,
+      &context.mesh(),
+      first_,
+      rows_,
+      context.mode().checking,
+      chunk_bytes(context.mode().target)};
   const auto& name = linear_.weight().pieces.front().name;
   return VocabLoss::apply(
       checked(hidden, linear_.plan().in, name, "input", context),
@@ -305,7 +305,7 @@ at::Tensor VocabHead::loss(
       labels,
       mask,
       at::GradMode::is_enabled() ? factor : std::nullopt,
-      reinterpret_cast<int64_t>(&head)
+      head
   );
 }
 

@@ -3,7 +3,7 @@
 #include "core/base/text.hpp"
 #include "core/config.hpp"
 #include "core/mesh/spawn.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/options/read.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/train/start_block.hpp"
@@ -22,6 +22,7 @@
 #include <limits>
 #include <string>
 #include <system_error>
+#include <vector>
 
 namespace mh {
 
@@ -70,41 +71,60 @@ std::optional<Found> given_place(const Invocation& invocation) {
   return found;
 }
 
-std::optional<Found> place_of_plugins(Host& host) {
-  host.load_named_for(Kind::launcher);
-  std::optional<Found> found;
-  for (const std::string& name : host.registry().names(Kind::launcher)) {
-    const auto launcher = host.make<Launcher>(name);
-    const auto world = in_plugin(*launcher, "detect", [&] { return launcher->detect(); });
-    if (!world) {
-      continue;
+/// Those that are asked where a recipe names none: they need no options.
+std::vector<const Registry::Entry*> known_launchers(Host& host) {
+  auto launchers = host.known(Kind::launcher);
+  std::erase_if(launchers, [](const Registry::Entry* entry) {
+    const auto& fields = entry->schema.fields;
+    return std::any_of(fields.begin(), fields.end(), [](const Field& f) { return f.required; });
+  });
+  return launchers;
+}
+
+/// The places that launcher plugins say this process has: the one that the recipe names, or all.
+std::vector<Found>
+places_of_plugins(Host& host, const std::optional<PluginSection>& named = std::nullopt) {
+  std::vector<Found> found;
+  const auto asked =
+      named ? std::vector{&host.require(Kind::launcher, named->use)} : known_launchers(host);
+  for (const Registry::Entry* entry : asked) {
+    const auto launcher = Registry::make<Launcher>(*entry, named ? named->options : Table());
+    if (const auto world = in_plugin(*launcher, "detect", [&] { return launcher->detect(); })) {
+      found.push_back({.world = *world, .launcher = entry->name});
     }
-    if (found) {
-      throw Error(
-          "launchers " + found->launcher + " and " + name +
-              " both say that they started this "
-              "process",
-          "leave one of the plugins out",
-          exit_code::communication
-      );
-    }
-    found = Found{.world = *world, .launcher = name};
   }
   return found;
 }
 
+bool is_own_rank() {
+  return std::getenv("MEGAHOST_RANK") != nullptr;
+}
+
 } // namespace
 
-std::optional<Found> find_place(const Invocation& invocation, Host& host) {
+std::optional<Found>
+find_place(const Invocation& invocation, Host& host, const std::optional<PluginSection>& named) {
   if (auto given = given_place(invocation)) {
     return given;
   }
-  if (std::getenv("MEGAHOST_RANK") == nullptr) {
-    if (auto found = place_of_plugins(host)) {
-      return found;
-    }
+  const auto places = is_own_rank() ? std::vector<Found>() : places_of_plugins(host, named);
+  if (places.size() > 1) {
+    throw Error(
+        "launchers " + places[0].launcher + " and " + places[1].launcher +
+            " both say that they started this process",
+        "name one in the recipe: launcher = \"" + places[1].launcher + "\"",
+        exit_code::communication
+    );
   }
-  return find_world(process_environment());
+  return places.empty() ? find_world(process_environment()) : places.front();
+}
+
+std::optional<Found> likely_place(const Invocation& invocation, Host& host) {
+  if (auto given = given_place(invocation)) {
+    return given;
+  }
+  const auto places = is_own_rank() ? std::vector<Found>() : places_of_plugins(host);
+  return places.size() == 1 ? places.front() : find_world(process_environment());
 }
 
 std::unique_ptr<Processes>

@@ -13,11 +13,17 @@
 namespace mh {
 
 /// Says it where it is no run on one rank. In order: the options --rank, --world-size and --master;
-/// our own launcher (--nproc); launcher plugins that are open, or lie in a plugin folder as
-/// launchers-NAME.so; the environment, see mesh/launchers.hpp.
+/// our own launcher (--nproc); the launcher plugin that the recipe names (`named`), or else all that
+/// are known and have no required option; the environment, see mesh/launchers.hpp.
 ///
 /// Throws:  mh::Error if options or environment are there in part, or two launchers claim it
-[[nodiscard]] std::optional<Found> find_place(const Invocation& invocation, Host& host);
+[[nodiscard]] std::optional<Found> find_place(
+    const Invocation& invocation, Host& host, const std::optional<PluginSection>& named = {}
+);
+
+/// The place that this process has unless the recipe names a launcher: what a Lua recipe is told. Where
+/// two launchers claim the process, only the environment speaks.
+[[nodiscard]] std::optional<Found> likely_place(const Invocation& invocation, Host& host);
 
 /// Meets the other ranks of a run; null where this process is its only one.
 ///

@@ -9,6 +9,7 @@
 #include "core/plugin/catalogue.hpp"
 #include "core/plugin/shadows.hpp"
 #include "core/recipe/commands.hpp"
+#include "core/recipe/handed_files.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/train/named_tokenizer.hpp"
 #include "megahost/error.hpp"
@@ -25,14 +26,28 @@ namespace {
 
 constexpr int64_t kMostRanks = 1024; // processes on one machine
 
-Read read_layers(const LoadOptions& options, Host& host, const RecipeFiles& files) {
+/// With the recipe's plugins opened.
+Loaded load_layers(const LoadOptions& options, Host& host, const RecipeFiles& files) {
   Loaded loaded = load_recipe(files, options);
   for (const std::string& plugin : loaded.plugins()) {
     host.load(plugin);
   }
+  return loaded;
+}
+
+Read read_layers(const LoadOptions& options, Host& host, const RecipeFiles& files) {
+  Loaded loaded = load_layers(options, host, files);
   lay_on_model_from(loaded, host);
   Resolved resolved = resolve_loaded(loaded, host, options.facts);
-  return {std::move(loaded), std::move(resolved)};
+  return {files, std::move(loaded), std::move(resolved)};
+}
+
+LoadOptions load_options(const Invocation& invocation, const Facts& facts) {
+  LoadOptions options;
+  options.roots = recipe_folders();
+  options.sets = invocation.all("--set");
+  options.facts = facts;
+  return options;
 }
 
 /// Chunks a stage that the recipe's schedule lets a search try; empty if it does not say.
@@ -51,6 +66,21 @@ std::vector<int64_t> chunks_taken(const Recipe& recipe, Host& host) {
 
 } // namespace
 
+void say_notes(const Read& read, Host& host) {
+  for (const auto& sentence : fields_left_out(read.loaded, read.resolved)) {
+    warn(sentence);
+  }
+  for (const auto& sentence : read.loaded.notes) {
+    warn(sentence);
+  }
+  for (const auto& sentence : host.left_out()) {
+    warn(sentence);
+  }
+  for (const auto& sentence : open_shadows(host)) {
+    warn(sentence);
+  }
+}
+
 Resolved resolve_loaded(const Loaded& loaded, Host& host, const Facts& facts) {
   return resolve(loaded, plugin_lookup(host), facts);
 }
@@ -62,25 +92,56 @@ int64_t world_size(const Invocation& invocation, const std::optional<Found>& pla
   return number_option(invocation, "--nproc", /*otherwise=*/1, /*least=*/1, kMostRanks);
 }
 
+RecipeFiles recipe_files(const std::string& file, const Facts& facts) {
+  if (const std::string bytes = handed_bytes(); !bytes.empty()) {
+    if (auto files = unpack_files(file, bytes)) {
+      return std::move(*files);
+    }
+  }
+  LoadOptions options;
+  options.roots = recipe_folders();
+  options.facts = facts;
+  return read_recipe_files(file, options);
+}
+
+int run_as_ranks(
+    int64_t ranks, double hang_after, const std::string& file, const RecipeFiles& files
+) {
+  return run_as_ranks(ranks, hang_after, pack_files(file, files));
+}
+
+Read read_resolved(
+    const Invocation& invocation, Host& host, const std::string& file, const LayersOver& layers
+) {
+  Facts facts{
+      .bf16 = this_processor().bf16(),
+      .world = world_size(invocation, likely_place(invocation, host)),
+      .trains = invocation.command != "eval"};
+  const RecipeFiles files = recipe_files(file, facts);
+  const Loaded asked = load_layers(load_options(invocation, facts), host, files);
+  auto place = find_place(invocation, host, resolve_launcher(asked, plugin_lookup(host)));
+  facts.world = world_size(invocation, place);
+  auto over = layers ? layers(asked.merged) : std::vector<Layer>();
+  Read read = read_resolved(invocation, host, files, std::move(over), facts);
+  read.place = std::move(place);
+  if (!is_spawned_rank() && (!read.place || read.place->world.rank == 0)) { // once for a run
+    say_notes(read, host);
+  }
+  return read;
+}
+
 Read read_resolved(
     const Invocation& invocation,
     Host& host,
-    const std::string& file,
+    const RecipeFiles& files,
     std::vector<Layer> layers,
-    const std::optional<Facts>& facts
+    const Facts& facts
 ) {
-  LoadOptions options;
-  options.roots = recipe_folders();
-  options.sets = invocation.all("--set");
-  auto place = facts ? std::nullopt : find_place(invocation, host);
-  options.facts = facts ? *facts
-                        : Facts{
-                              .bf16 = this_processor().bf16(),
-                              .world = world_size(invocation, place),
-                              .trains = invocation.command != "eval"};
-  const RecipeFiles files = read_recipe_files(file, options);
+  LoadOptions options = load_options(invocation, facts);
   if (invocation.has("--scale")) {
-    const Recipe whole = read_layers(options, host, files).resolved.recipe;
+    LoadOptions alone = options; // a recipe that is too small for these ranks is made to fit them
+    alone.facts.world = 1;
+    const Recipe whole = read_layers(alone, host, files).resolved.recipe;
     options.layers = {scale_recipe(
         whole.tree,
         shared_schema("parallel", host.known(Kind::strategy)),
@@ -89,23 +150,7 @@ Read read_resolved(
     )};
   }
   options.layers.insert(options.layers.end(), layers.begin(), layers.end());
-  Read read = read_layers(options, host, files);
-  read.place = std::move(place);
-  if (!is_spawned_rank() && (!read.place || read.place->world.rank == 0)) { // once for a run
-    for (const auto& sentence : fields_left_out(read.loaded, read.resolved)) {
-      warn(sentence);
-    }
-    for (const auto& sentence : read.loaded.notes) {
-      warn(sentence);
-    }
-    for (const auto& sentence : host.left_out()) {
-      warn(sentence);
-    }
-    for (const auto& sentence : open_shadows(host)) {
-      warn(sentence);
-    }
-  }
-  return read;
+  return read_layers(options, host, files);
 }
 
 std::unique_ptr<Tokenizer> given_tokenizer(const Invocation& invocation, Host& host) {
@@ -118,9 +163,7 @@ std::unique_ptr<Tokenizer> given_tokenizer(const Invocation& invocation, Host& h
     }
     const auto recipe =
         read_resolved(invocation, host, invocation.value("--recipe")).resolved.recipe;
-    return std::make_unique<NamedTokenizer>(
-        host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options)
-    );
+    return std::make_unique<NamedTokenizer>(host.make<Tokenizer>(recipe.tokenizer));
   }
   if (!invocation.has("--tokenizer")) {
     return nullptr;

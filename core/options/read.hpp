@@ -9,6 +9,7 @@
 #include "megahost/tokenizer.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@ namespace mh {
 /// A recipe, the layers that it was made of, and this process's place in a run where it is one of
 /// several (place.hpp).
 struct Read {
+  RecipeFiles files;
   Loaded loaded;
   Resolved resolved;
   std::optional<Found> place{};
@@ -29,16 +31,37 @@ struct Read {
 /// Throws:  mh::Error if --nproc is no number of processes
 [[nodiscard]] int64_t world_size(const Invocation& invocation, const std::optional<Found>& place);
 
-/// Reads a recipe: files, --scale if it was given, `layers`, --set, its plugins' schemas. `facts`
-/// are those of another machine.
+/// The files of a recipe, evaluated. A Lua recipe runs here, once for all that a command makes of it
+/// and for all ranks that it starts.
+///
+/// Throws:  mh::Error, RecipeError
+[[nodiscard]] RecipeFiles recipe_files(const std::string& file, const Facts& facts);
+
+/// Runs this command as so many ranks, which are handed the recipe's files.
+[[nodiscard]] int
+run_as_ranks(int64_t ranks, double hang_after, const std::string& file, const RecipeFiles& files);
+
+/// Layers of a command over a recipe, of which it gets what files and --set say.
+using LayersOver = std::function<std::vector<Layer>(const Value& recipe)>;
+
+/// Reads a recipe: files, its plugins, this process's place by the launcher that it names, --scale
+/// if it was given, `layers`, --set, its plugins' schemas.
 ///
 /// Throws:  mh::Error, RecipeError
 [[nodiscard]] Read read_resolved(
+    const Invocation& invocation, Host& host, const std::string& file, const LayersOver& layers = {}
+);
+
+/// Warns a person of what in a recipe does nothing, and of plugins that were left out.
+void say_notes(const Read& read, Host& host);
+
+/// The same as above of files that are evaluated, for the machine that `facts` tell of.
+[[nodiscard]] Read read_resolved(
     const Invocation& invocation,
     Host& host,
-    const std::string& file,
-    std::vector<Layer> layers = {},
-    const std::optional<Facts>& facts = std::nullopt
+    const RecipeFiles& files,
+    std::vector<Layer> layers,
+    const Facts& facts
 );
 
 /// Resolves merged layers with the schemas of the plugins that the host knows.

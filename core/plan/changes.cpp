@@ -108,7 +108,7 @@ bool better(const Change& a, const Change& b) {
   return a.plan.fits() ? a.plan.step.total < b.plan.step.total : a.plan.most() < b.plan.most();
 }
 
-/// Of changes, the best first, those that are not a better one and something more.
+/// Takes out the changes that contain a better one; the best comes first.
 std::vector<Change> without_more(std::vector<Change> changes) {
   std::vector<Change> kept;
   for (auto& change : changes) {

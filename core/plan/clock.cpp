@@ -84,7 +84,7 @@ double attention_seconds(const PlanEvent& event, const Machine& machine) {
                    memory_seconds(pairs * fit.score_bytes, machine));
 }
 
-/// Of a rank's links to the other members of a group.
+/// A rank's links to the other members of a group.
 struct Level {
   double bytes_per_second, latency;
   double channels = 1; ///< of those that a collective uses
@@ -269,7 +269,7 @@ private:
     const std::string& axis = collective.group->axis;
     double& end = free_[axis];
     begun_[number] = {number, now_};
-    const bool sends = collective.is("send"); // beside what it receives
+    const bool sends = collective.is("send"); // overlapped with what it receives
     const Level level = level_of(collective, machine_);
     const size_t product = partner(i);
     const double seconds = sends                      ? 0
@@ -297,8 +297,8 @@ private:
     return collectives_[events_[i].collective];
   }
 
-  /// The product that goes in pieces beside the collective which event i begins and the next one
-  /// waits for; none: the number of events.
+  /// The GEMM that goes in pieces, overlapped with the collective which event i begins and the next
+  /// one waits for; none: the number of events.
   [[nodiscard]] size_t partner(size_t i) const {
     const bool at_once = events_[i].kind == What::start && i + 1 < events_.size() &&
                          events_[i + 1].kind == What::wait &&
@@ -333,30 +333,31 @@ private:
     return event_time(event, machine_) / part;
   }
 
-  /// Of a collective that goes in pieces beside a product: what does not go beside it. With a piece
+  /// The seconds of a collective in pieces that its GEMM does not hide. With a piece
   /// for each rank, its own is a gather's first and a reduce-scatter's last, and there already; the
-  /// last of fewer has nothing beside it. Nor has the product's last piece after a gather, its
+  /// last of fewer is overlapped with nothing. Nor is the GEMM's last piece after a gather, its
   /// first before a sum.
   double in_sight(size_t i, size_t product, const Level& level) {
     const bool own = pieces_of(i) == static_cast<int64_t>(collective(i).group->members.size());
     const double others = 1 - 1 / static_cast<double>(pieces_of(i));
     const double seconds = seconds_in_pieces(collective(i), pieces_of(i), level);
     const double room = seconds_of(product) * others - hidden_[product];
-    const double beside = std::clamp(own ? seconds : seconds * others, 0.0, std::max(0.0, room));
-    hidden_[product] += beside;
+    const double overlapped =
+        std::clamp(own ? seconds : seconds * others, 0.0, std::max(0.0, room));
+    hidden_[product] += overlapped;
     if (collective(i).is("reduce-scatter")) {
-      add_pieces(beside, collective(i));
+      add_pieces(overlapped, collective(i));
     }
-    return seconds - beside;
+    return seconds - overlapped;
   }
 
   /// What the product before and memory have to do for a reduce-scatter in pieces.
-  void add_pieces(double beside, const PlannedCollective& collective) {
+  void add_pieces(double overlapped, const PlannedCollective& collective) {
     const auto& fit = machine_.calibration;
     const double taken =
         static_cast<double>(fit.sum_channels) / static_cast<double>(machine_.hardware.processors);
-    time_.products += beside * taken;
-    now_ += beside * taken;
+    time_.products += overlapped * taken;
+    now_ += overlapped * taken;
     if (fit.sums_after) {
       const auto members = static_cast<double>(collective.group->members.size());
       const double seconds =
@@ -407,7 +408,7 @@ private:
   std::map<std::string, double> channels_; // and what part of the channels it uses
   std::map<size_t, Outstanding> begun_;
   std::map<size_t, double> over_;
-  std::vector<double> hidden_;  // beside each product
+  std::vector<double> hidden_;  // seconds overlapped with each GEMM
   std::vector<int64_t> pieces_; // of each event
 };
 

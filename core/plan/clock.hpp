@@ -42,7 +42,7 @@ struct PassTime {
   void add(const PassTime& other, double weight = 1);
 };
 
-/// Times events one after the other; collectives run beside what is computed until they are waited
+/// Times events one after the other; collectives overlap what is computed until they are waited
 /// for, those of one axis one after the other. What a pass waits for and did not begin is the
 /// schedule's: transfers between stages.
 /// `under_way`: when collectives that passes before began are over, in seconds after this one's

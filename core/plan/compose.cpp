@@ -65,7 +65,7 @@ private:
     int64_t from, number;
   };
 
-  /// Of the chunk after (1) or before (-1) that of `one` in the model.
+  /// The stage of the chunk after (1) or before (-1) that of `one` in the model.
   [[nodiscard]] int64_t stage_beside(const Instruction& one, int64_t step) const {
     return args_.stage_of(args_.chunk_of(stage_, one.chunk) + step);
   }
@@ -83,8 +83,7 @@ StageMemory compose_memory(const RecordedStep& step, int64_t stage) {
   return compose_memory(step, stage, step.stage(stage));
 }
 
-StageMemory
-compose_memory(const RecordedStep& step, int64_t stage, const StageRecord& record) {
+StageMemory compose_memory(const RecordedStep& step, int64_t stage, const StageRecord& record) {
   StageMemory memory;
   InFlight flight(stage, step.args);
   int64_t now = 0;

@@ -79,21 +79,21 @@ struct MH_API Calibration {
   double link_us = 8;                 ///< time of a collective without bytes, and of each round
   double network_us = 20;
   double between_us = 0;   ///< from an operation to the next one, where the host computes, too
-  int64_t channels = 0;    ///< processors that a collective takes from what goes on beside it
+  int64_t channels = 0;    ///< processors that a collective takes from what it overlaps
   bool fused = false;      ///< chains of element-wise operations are one kernel each
   double update_bytes = 0; ///< of memory per parameter of an update; 0: as recorded
   double loss_bytes = 0;   ///< of memory per logit, forward and backward; 0: as recorded
   bool scattered = false;  ///< ranks of tp that hold the same send a part each to the next stage,
                            ///< where it is gathered
-  /// Mesh axes: nothing goes on beside their collectives and transfers.
+  /// Mesh axes: nothing overlaps their collectives and transfers.
   std::vector<std::string> waits = {};
-  /// Mesh axes: gathers go in pieces beside the product that needs them, reduce-scatters beside the
-  /// one that makes them, which is cut like them.
+  /// Mesh axes: gathers go in pieces, overlapped with the GEMM that needs them, reduce-scatters
+  /// with the one that makes them, which is cut like them.
   std::vector<std::string> pieces = {};
   int64_t sum_pieces = 0;          ///< of reduce-scatters at most; 0: as many as ranks
   bool backward_sum_pieces = true; ///< those of gradients, too; no: they sum several products
   bool sums_after = false;         ///< pieces are kept, and added when all are there
-  int64_t sum_channels = 0;        ///< processors that pieces take from the product beside them
+  int64_t sum_channels = 0;        ///< processors that pieces take from the GEMM that they overlap
   int64_t streams = 2;             ///< pieces of a product that run at the same time
   /// By operator and type, in place of what is computed from the rates above.
   std::map<std::string, std::vector<MeasuredRate>> rates = {};

@@ -34,7 +34,7 @@ inline constexpr std::array<MemoryPart, 6> kMemoryParts{{
 /// Bytes in GiB.
 [[nodiscard]] std::string gib(int64_t bytes);
 
-/// "tight", "too much"; empty where there is room, or nobody knows.
+/// "tight", "too much"; empty where there is room, or it is not known.
 [[nodiscard]] std::string fit_text(Fit fit);
 [[nodiscard]] Paint fit_paint(Fit fit);
 /// `separator` and the text; empty where the text is.

@@ -51,13 +51,13 @@ void for_tensors(const c10::IValue& value, const Use& use) {
   }
 }
 
-/// Of `aten::mm` and its like.
+/// The event of `aten::mm` and its like.
 [[nodiscard]] PlanEvent product_event(const at::Tensor& a, const at::Tensor& b);
 
-/// Of LibTorch's fused kernels.
+/// The event of LibTorch's fused attention kernels.
 [[nodiscard]] PlanEvent attention_event(std::string_view name, Inputs inputs);
 
-/// Of an operator of ours; a loss has its logits' number as `m`.
+/// The event of an operator of ours; a loss has its logits' number as `m`.
 [[nodiscard]] PlanEvent own_event(std::string_view name, ops::CostFunction cost, Inputs inputs);
 
 } // namespace mh

@@ -117,7 +117,7 @@ private:
 
   const RecordedStep& step_;
   const std::vector<TimedStage>& stages_; // by record
-  double transfer_ = 0;                   // seconds between stages, beside which passes go on
+  double transfer_ = 0;                   // seconds between stages, which passes overlap
   std::vector<ByPass<PassTime>> times_;   // by record
 };
 
@@ -146,7 +146,7 @@ std::string layers_of(const RecordedStep& step, int64_t stage, int64_t layers) {
 
 } // namespace
 
-double papers_flops(const Recipe& recipe) {
+double papers_flops(const Recipe& recipe, const Plan& plan) {
   const auto number = [&](const char* key) {
     const Value* value = recipe.model.options.find(key);
     return value != nullptr && value->is_number() ? value->as_number() : 0;
@@ -154,7 +154,7 @@ double papers_flops(const Recipe& recipe) {
   const double h = number("hidden"), l = number("layers"), v = number("vocab");
   const auto s = static_cast<double>(recipe.model.seq_length);
   const auto b = static_cast<double>(recipe.batch.global);
-  const double passes = recipe.recompute.use == "full" ? 4 : 3;
+  const double passes = plan.recomputed ? 4 : 3;
   return 24 * passes * b * s * l * h * h * (1 + s / (6 * h)) + 6 * b * s * h * v;
 }
 
@@ -202,6 +202,7 @@ Plan make_plan(
   plan.pipeline = step.args;
   plan.precision = recipe.precision;
   plan.parameters = step.parameters;
+  plan.recomputed = step.recomputed;
   plan.capacity = machine.hardware.memory();
   for (int64_t s = 0; s < step.args.stages; ++s) {
     const StageRecord& record = step.stage(s);

@@ -58,6 +58,7 @@ struct MH_API Plan {
   double model_flops = 0;    ///< of a step, recomputation not counted
   double executed_flops = 0; ///< of a step, as recorded
   double peak_flops = 0;     ///< of a rank
+  bool recomputed = false;   ///< every block runs again in the backward pass
   std::vector<std::string> notes;
 
   [[nodiscard]] int64_t most() const; ///< bytes of the stage that takes most
@@ -68,7 +69,7 @@ struct MH_API Plan {
 
   [[nodiscard]] double tokens_per_second() const { return tokens / step.total; }
 
-  /// Of the peak of all ranks: model FLOPs, executed FLOPs.
+  /// Shares of the peak of all ranks: by model FLOPs, by executed FLOPs.
   [[nodiscard]] double mfu() const { return model_flops / available(); }
 
   [[nodiscard]] double hfu() const { return executed_flops / available(); }
@@ -83,7 +84,7 @@ struct MH_API Plan {
 /// that are computed again.
 ///
 /// Source:  arXiv:2104.04473, equation 3; Megatron Core 0.8, num_floating_point_operations
-[[nodiscard]] MH_API double papers_flops(const Recipe& recipe);
+[[nodiscard]] MH_API double papers_flops(const Recipe& recipe, const Plan& plan);
 
 /// A plan from a record; the same record can be planned on several machines.
 [[nodiscard]] MH_API Plan

@@ -63,6 +63,23 @@ struct Draft {
       sets{}; ///< by axis, from the inner to the outer; degrees first
 };
 
+/// Warnings of several threads, each sentence once.
+class Collected : public c10::WarningHandler {
+public:
+  void process(const c10::Warning& warning) override {
+    const std::lock_guard lock(mutex_);
+    if (std::find(sentences_.begin(), sentences_.end(), warning.msg()) == sentences_.end()) {
+      sentences_.push_back(warning.msg());
+    }
+  }
+
+  [[nodiscard]] std::vector<std::string> take() { return std::exchange(sentences_, {}); }
+
+private:
+  std::mutex mutex_;
+  std::vector<std::string> sentences_;
+};
+
 class Layouts {
 public:
   explicit Layouts(const SearchTask& task)
@@ -213,6 +230,21 @@ public:
       , steps_(task.base, task.host, task.world) {}
 
   SearchResult run() {
+    try {
+      SearchResult result = tried();
+      result.warnings = warnings_.take();
+      return result;
+    } catch (...) {
+      for (const std::string& sentence : warnings_.take()) {
+        TORCH_WARN(sentence);
+      }
+      throw;
+    }
+  }
+
+private:
+  SearchResult tried() {
+    const c10::WarningUtils::WarningHandlerGuard guard(&warnings_);
     const auto begin = Clock::now();
     in_parallel(space_.layouts.size(), [&](size_t i) { try_layout(space_.layouts[i]); });
     result_.planned = static_cast<int64_t>(rated_.size());
@@ -229,7 +261,6 @@ public:
     return std::move(result_);
   }
 
-private:
   [[nodiscard]] PlanTarget target(const Recipe& recipe) const {
     return {recipe, task_.host, task_.world, planned_device(recipe, task_.host)};
   }
@@ -238,9 +269,8 @@ private:
   void in_parallel(size_t count, const std::function<void(size_t)>& work) {
     std::atomic<size_t> next = 0;
     std::exception_ptr failure;
-    auto* warnings = c10::WarningUtils::get_warning_handler(); // each thread has its own
     const auto worker = [&] {
-      const c10::WarningUtils::WarningHandlerGuard guard(warnings);
+      const c10::WarningUtils::WarningHandlerGuard guard(&warnings_); // each thread has its own
       try {
         for (size_t i = next++; i < count; i = next++) {
           work(i);
@@ -366,6 +396,7 @@ private:
   std::mutex mutex_; // of what follows
   std::vector<Rated> rated_;
   SearchResult result_;
+  Collected warnings_;
 };
 
 } // namespace

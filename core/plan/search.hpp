@@ -37,6 +37,7 @@ struct SearchResult {
   int64_t refused = 0;   ///< by the recipe's own conditions, or a strategy's or a schedule's
   int64_t too_large = 0; ///< weights, gradients and state alone do not fit
   std::string refusal{}; ///< why one was refused
+  std::vector<std::string> warnings{}; ///< of LibTorch and plugins, each sentence once
   int64_t planned = 0;
   int64_t fit = 0; ///< of those that were planned
   double seconds = 0;

@@ -6,7 +6,7 @@
 
 namespace mh {
 
-/// Of every stage. `splits`: backward passes in two parts.
+/// The lists of every stage. `splits`: backward passes in two parts.
 [[nodiscard]] InstructionLists sequential_lists(const PipelineSchedule::Args& args, bool splits);
 
 /// Gives them for any number of microbatches.

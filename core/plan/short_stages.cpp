@@ -19,7 +19,7 @@ using Op = Instruction::Op;
 
 constexpr int64_t kMicrobatches = 3; // see StageRecord
 
-/// Layers of short stages; one stage has one more. A single one has no other beside it, whose
+/// Layers of short stages; one stage has one more. A single one has no other next to it, whose
 /// weights are fetched ahead or whose activations go while its own come.
 constexpr int64_t kShortest = 2;
 
@@ -121,8 +121,7 @@ bool PlannedSteps::alike(const Recipe& recipe) const {
   constexpr int64_t kTried = 8;
   bool measures = false; // the stage as it is
   const auto policy = host_.make<RecomputePolicy>(
-      recipe.recompute.use,
-      recipe.recompute.options,
+      recipe.recompute,
       {.layers = kTried,
        .peak_memory =
            [&](const std::vector<Keep>&) {
@@ -300,7 +299,7 @@ Plan ShortStages::plan(const Recipe& recipe, RecordedStep step) const {
 
 /// From some microbatches on each one more takes as much as the one before: what many take lies on
 /// the line through what some and some more take. Not where weights' passes fill bubbles: those are
-/// dealt out over the whole step.
+/// shared among the step's passes.
 Plan ShortStages::plan(const Recipe& recipe, PlannedSteps& steps) const {
   const int64_t all = steps.microbatches(recipe), stages = recipe.parallel.pipeline;
   const int64_t some = 3 * stages + all % stages, more = some + stages;

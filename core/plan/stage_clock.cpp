@@ -40,15 +40,15 @@ double StageClock::transfer_time(const PlannedCollective& transfer) const {
   if (parts_ == 1) {
     return collective_time(transfer, machine_);
   }
-  SilentGroup beside{"tp", {}};
+  SilentGroup group{"tp", {}};
   for (int64_t rank = 0; rank < parts_; ++rank) {
-    beside.members.push_back(rank);
+    group.members.push_back(rank);
   }
   PlannedCollective part = transfer, gather = transfer;
   part.bytes = gather.bytes = transfer.bytes / parts_;
   gather.name = "all-gather";
   gather.peer = -1;
-  gather.group = std::make_shared<const SilentGroup>(beside);
+  gather.group = std::make_shared<const SilentGroup>(group);
   return collective_time(part, machine_) + collective_time(gather, machine_);
 }
 

@@ -47,7 +47,7 @@ public:
   [[nodiscard]] std::pair<PassTime, PassTime> close(const Run& run) const;
 
   /// How much longer a stage's first passes take because values that the step before sent arrive
-  /// beside them.
+  /// overlapped with them.
   [[nodiscard]] PassTime late(const Run& run) const;
 
 private:

@@ -70,10 +70,7 @@ public:
     record_.gradients = session_->gradients->bytes();
     record_.parameters = recorder_.memory().used() - record_.gradients;
     weights_ = std::make_unique<Weights>(
-        session_->model->parameters(),
-        session_->gradients->owned(),
-        *session_->optimizer,
-        weight_options(target.recipe, mesh_)
+        *session_->gradients, *session_->optimizer, weight_options(target.recipe, mesh_)
     );
     record_.state = recorder_.memory().used() - record_.parameters - record_.gradients;
     step.model_flops = session_->flops_per_sample();
@@ -107,7 +104,7 @@ public:
   }
 
 private:
-  /// Of a CPU they lie in memory from the start, and nothing is copied.
+  /// On a CPU they are in memory from the start, and nothing is copied.
   [[nodiscard]] std::vector<Batch> batches(int64_t microbatches) {
     auto layout = session_->layout();
     layout.microbatches = microbatches;
@@ -242,7 +239,7 @@ std::string signature(
       }
       text += chunk.head ? " head)" : ")";
       const auto local = static_cast<int32_t>(static_cast<int64_t>(c) / step.args.stages);
-      text += beside(step.args, stage, local, 1) < 0 ? "" : " here"; // sends nothing
+      text += neighbour(step.args, stage, local, 1) < 0 ? "" : " here"; // sends nothing
     }
     block += count;
   }
@@ -284,9 +281,8 @@ keep_of(const PlanTarget& target, const RecordedStep& step, int64_t stage, const
   const auto& recompute = target.recipe.recompute;
   const int64_t layers =
       step.layout.empty() ? step.layers : stage_layers(step.layout, step.args, stage);
-  const auto policy = target.host.make<RecomputePolicy>(
-      recompute.use, recompute.options, {.layers = layers, .peak_memory = peak}
-  );
+  const auto policy =
+      target.host.make<RecomputePolicy>(recompute, {.layers = layers, .peak_memory = peak});
   return kept_by(*policy, layers);
 }
 
@@ -311,11 +307,16 @@ public:
 
   RecordedStep run() && {
     std::vector<size_t> chosen; // by stage
+    step_.recomputed = true;
     for (int64_t stage = 0; stage < step_.args.stages; ++stage) {
       const auto peak = [&](const std::vector<Keep>& keep) {
         return compose_memory(step_, stage, all_[number_of(stage, keep)]).working;
       };
-      chosen.push_back(number_of(stage, keep_of(target_, step_, stage, peak)));
+      const std::vector<Keep> keep = keep_of(target_, step_, stage, peak);
+      for (const Keep& block : keep) {
+        step_.recomputed = step_.recomputed && !block.everything;
+      }
+      chosen.push_back(number_of(stage, keep));
     }
     std::map<size_t, size_t> used;
     for (const size_t number : chosen) {
@@ -383,11 +384,9 @@ planned_step(const PlanTarget& target, const std::vector<double>& costs, int64_t
 }
 
 std::vector<double> block_costs(const Recipe& recipe, Host& host) {
-  const auto tokenizer = host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options);
+  const auto tokenizer = host.make<Tokenizer>(recipe.tokenizer);
   const auto architecture = host.make<Architecture>(
-      recipe.model.use,
-      recipe.model.options,
-      {.vocab = tokenizer->vocab(), .seq_length = recipe.model.seq_length}
+      recipe.model, {.vocab = tokenizer->vocab(), .seq_length = recipe.model.seq_length}
   );
   return block_costs(*architecture, recipe.model.seq_length);
 }

@@ -24,7 +24,7 @@
 
 namespace mh {
 
-/// Of one instruction.
+/// What one instruction does.
 struct PassRecord {
   int64_t net = 0;     ///< bytes that there are more after it than before
   int64_t peak = 0;    ///< and at most while it runs
@@ -34,7 +34,8 @@ struct PassRecord {
   std::vector<PlanEvent> events;
 };
 
-/// Of a stage's passes: what it does, on which of its chunks, and which microbatch of the step.
+/// Identifies a pass of a stage: its operation, its chunk, and the place of its microbatch in the
+/// step.
 struct PassKey {
   enum class Place : uint8_t { first, middle, last };
 
@@ -76,7 +77,7 @@ struct MH_API StageRecord {
   size_t optimizer_event = 0; ///< of `closing`: where the update begins
   std::vector<PlannedCollective> collectives;
   std::vector<size_t> arriving; ///< of these, in order, what the step before began: values that
-                                ///< others updated come beside the first passes
+                                ///< others updated arrive during the first passes
 
   [[nodiscard]] const PassRecord& of(const Instruction& one, int64_t microbatches) const;
 
@@ -110,6 +111,7 @@ struct RecordedStep {
   int64_t tokens = 0;               ///< of one sample
   int64_t parameters = 0;           ///< of the whole model
   int64_t recorded = 0;             ///< stages' records that were made, a policy's trials included
+  bool recomputed = false;          ///< every block runs again in the backward pass
 
   [[nodiscard]] const StageRecord& stage(int64_t stage) const {
     return records[record_of[static_cast<size_t>(stage)]];

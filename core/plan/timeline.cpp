@@ -48,7 +48,7 @@ double shortest_pass(const Timeline& timeline) {
   return shortest;
 }
 
-/// Of the longest number of a microbatch.
+/// Digits of the longest number of a microbatch.
 double digits_of_microbatches(const Timeline& timeline) {
   size_t digits = 1;
   for (const auto& stage : timeline.stages) {

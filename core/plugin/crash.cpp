@@ -1,6 +1,6 @@
 #include "core/plugin/crash.hpp"
 
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 
 #include <c10/util/Type.h>
 

@@ -2,7 +2,8 @@
 
 #include "core/base/text.hpp"
 #include "core/formats/plugin_file.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
+#include "core/plugin/installed.hpp"
 #include "megahost/plugin.hpp"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -22,9 +23,6 @@ extern "C" uint64_t aoti_torch_abi_version();
 namespace mh {
 
 namespace {
-
-constexpr const char* kRebuild =
-    "build it again with this SDK: meson setup --wipe BUILD && meson compile -C BUILD";
 
 std::string version_text(uint64_t version) {
   return std::to_string(version >> 56) + "." + std::to_string(version >> 48 & 255) + "." +
@@ -76,7 +74,7 @@ void check_before_opening(const std::filesystem::path& file) {
         file.string() + " " + difference,
         read.pin.ends_with("_debug")
             ? "compile it with -DNDEBUG, debug builds too (meson: b_ndebug=true)"
-            : kRebuild
+            : how_to_rebuild(file)
     );
   }
 }
@@ -115,7 +113,7 @@ boost::dll::shared_library open_library(const std::filesystem::path& file) {
         file, static_cast<type>(boost::dll::load_mode::rtld_now | RTLD_LOCAL | RTLD_NODELETE)
     );
   } catch (const std::exception& error) {
-    throw Error(file.string() + " cannot be opened: " + error.what(), kRebuild);
+    throw Error(file.string() + " cannot be opened: " + error.what(), how_to_rebuild(file));
   }
   if (const auto added = added_operator(before, c10::Dispatcher::singleton().getAllOpNames())) {
     throw Error(
@@ -135,7 +133,7 @@ PluginInfo read_entry(const mh_plugin& entry, const std::filesystem::path& file)
         file.string() + " has an entry of plugin SDK " + std::to_string(entry.api) + " and " +
             std::to_string(entry.size) + " bytes, this megahost's is of SDK " +
             std::to_string(MH_PLUGIN_API) + " and " + std::to_string(sizeof(mh_plugin)) + " bytes",
-        kRebuild
+        how_to_rebuild(file)
     );
   }
   for (const char* text :
@@ -148,7 +146,9 @@ PluginInfo read_entry(const mh_plugin& entry, const std::filesystem::path& file)
     }
   }
   if (std::strcmp(entry.abi_tag, MH_ABI_TAG) != 0) {
-    throw Error(file.string() + " " + pin_difference(entry.abi_tag, MH_ABI_TAG), kRebuild);
+    throw Error(
+        file.string() + " " + pin_difference(entry.abi_tag, MH_ABI_TAG), how_to_rebuild(file)
+    );
   }
   if (entry.register_all == nullptr || std::strchr(entry.id, '/') != nullptr) {
     throw Error(

@@ -1,7 +1,7 @@
 #include "megahost/registry.hpp"
 
 #include "core/base/text.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 
 #include <c10/util/Exception.h>
 #include <c10/util/Type.h>
@@ -115,6 +115,10 @@ const Registry::Entry& Registry::named(Kind kind, std::string_view name) const {
           "\"",
       "loaded: " + join(names(kind))
   );
+}
+
+Value Registry::checked(const Entry& entry, const Value& options) {
+  return complete_or_throw(entry.schema, options, std::string(info(entry.kind).section));
 }
 
 void* Registry::make_any(const Entry& entry, const Value& options, const void* args) {

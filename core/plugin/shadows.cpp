@@ -3,11 +3,9 @@
 #include "core/plugin/open.hpp"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 namespace mh {
 
@@ -37,27 +35,43 @@ std::vector<FoundPlugin> opened(Host& host) {
 
 } // namespace
 
-std::string Shadow::sentence() const {
-  return "the " + std::string(info(offer->kind).name) + " \"" + offer->name + "\" is " +
-         plugin->plugin.id + "/" + offer->name + " (" + plugin->plugin.file.string() +
-         "), which shadows the built-in " + built_in;
+std::string Shadow::other_name() const {
+  return other->plugin.id + "/" + offer->name;
 }
 
-std::vector<Shadow> shadows(const std::vector<FoundPlugin>& all) {
-  std::map<std::pair<Kind, std::string>, std::string> own;
-  for (const FoundPlugin& found : all) {
-    for (const auto& offer : found.offers) {
-      if (built_in(found.plugin)) {
-        own[{offer.kind, offer.name}] = found.plugin.id + "/" + offer.name;
+std::string Shadow::sentence() const {
+  const std::string name = other_name();
+  return "the " + std::string(info(offer->kind).name) + " \"" + offer->name + "\" is " +
+         plugin->plugin.id + "/" + offer->name + " (" + plugin->plugin.file.string() +
+         "), which shadows " +
+         (built_in(other->plugin) ? "the built-in " + name
+                                  : name + " (" + other->plugin.file.string() + ")");
+}
+
+namespace {
+
+/// What a plugin offers under the names of another.
+std::vector<Shadow> shadows_of(const FoundPlugin& found, const FoundPlugin& other) {
+  std::vector<Shadow> result;
+  for (const auto& offer : found.offers) {
+    for (const auto& theirs : other.offers) {
+      if (theirs.kind == offer.kind && theirs.name == offer.name) {
+        result.push_back({&found, &offer, &other});
       }
     }
   }
+  return result;
+}
+
+} // namespace
+
+std::vector<Shadow> shadows(const std::vector<FoundPlugin>& all) {
   std::vector<Shadow> result;
   for (const FoundPlugin& found : all) {
-    for (const auto& offer : found.offers) {
-      const auto known = own.find({offer.kind, offer.name});
-      if (known != own.end() && !built_in(found.plugin)) {
-        result.push_back({&found, &offer, known->second});
+    for (const FoundPlugin& other : all) {
+      if (!built_in(found.plugin) && built_in(other.plugin)) {
+        const auto some = shadows_of(found, other);
+        result.insert(result.end(), some.begin(), some.end());
       }
     }
   }
@@ -65,28 +79,32 @@ std::vector<Shadow> shadows(const std::vector<FoundPlugin>& all) {
 }
 
 std::vector<std::string> open_shadows(Host& host) {
-  std::vector<FoundPlugin> all = opened(host);
-  std::set<std::string_view> prefixes; // of the files of built-ins that could have these names
-  for (const FoundPlugin& found : all) {
+  std::vector<FoundPlugin> open = opened(host);
+  std::erase_if(open, [](const FoundPlugin& found) { return built_in(found.plugin); });
+  std::set<std::string_view> prefixes; // of the files that could have these names
+  for (const FoundPlugin& found : open) {
     for (const auto& offer : found.offers) {
-      if (!built_in(found.plugin)) {
-        prefixes.insert(info(offer.kind).folder);
-      }
-    }
-  }
-  if (!prefixes.empty()) {
-    std::error_code error;
-    for (const auto& item : fs::directory_iterator(built_in_folder(), error)) {
-      const std::string name = item.path().filename();
-      if (name.ends_with(".so") && prefixes.contains(name.substr(0, name.find('-')))) {
-        all.push_back(probe_plugin(item.path()));
-      }
+      prefixes.insert(info(offer.kind).folder);
     }
   }
   std::vector<std::string> sentences;
-  for (const Shadow& shadow : shadows(all)) {
-    sentences.push_back(shadow.sentence());
+  for (const fs::path& folder : prefixes.empty() ? std::vector<fs::path>() : host.folders()) {
+    std::error_code error;
+    for (const auto& item : fs::directory_iterator(folder, error)) {
+      const std::string name = item.path().filename();
+      if (!name.ends_with(".so") || !prefixes.contains(name.substr(0, name.find('-'))) ||
+          host.is_open(item.path())) {
+        continue;
+      }
+      const FoundPlugin other = probe_plugin(item.path());
+      for (const FoundPlugin& found : open) {
+        for (const Shadow& shadow : shadows_of(found, other)) {
+          sentences.push_back(shadow.sentence());
+        }
+      }
+    }
   }
+  std::sort(sentences.begin(), sentences.end());
   return sentences;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-/// Plugins from elsewhere that have the name of a built-in: the name then means them.
+/// Plugins whose offers have the names of others, which are left alone: the names mean them.
 
 #include "megahost/host.hpp"
 
@@ -11,16 +11,20 @@ namespace mh {
 struct Shadow {
   const FoundPlugin* plugin;
   const FoundPlugin::Offer* offer;
-  std::string built_in; ///< full name
+  const FoundPlugin* other; ///< what is left alone
+
+  [[nodiscard]] std::string other_name() const; ///< "org.megahost.adamw/adamw"
 
   /// "the optimizer "adamw" is org.example.lion/adamw (lion.so), which shadows the built-in ...".
   [[nodiscard]] std::string sentence() const;
 };
 
-/// Those among `all`, which outlives the result. Built-ins are what lies in `built_in_folder()`.
+/// Those of built-ins among `all`, which outlives the result. Built-ins are what lies in
+/// `built_in_folder()`.
 [[nodiscard]] std::vector<Shadow> shadows(const std::vector<FoundPlugin>& all);
 
-/// A sentence for each that is open. Built-ins are opened in child processes where it matters.
+/// A sentence for each file of the search path that an open plugin shadows: one of --plugin or of
+/// the recipe comes before what is installed. Such files are opened in child processes.
 [[nodiscard]] std::vector<std::string> open_shadows(Host& host);
 
 } // namespace mh

@@ -25,7 +25,7 @@ enum class RecipeFormat : uint8_t { toml, lua, json };
 [[nodiscard]] RecipeFormat recipe_format_of(const std::filesystem::path& file);
 
 /// A resolved recipe as a recipe that resolves to the same. With `origins` each value says where it
-/// comes from: in a comment, or, in JSON, which has none, in a table "origins" beside "recipe".
+/// comes from: in a comment, or, in JSON, which has none, in a table "origins" next to "recipe".
 [[nodiscard]] std::string show_recipe(const Recipe& recipe, RecipeFormat format, bool origins);
 
 /// A table as TOML: sections, each with a line a key.

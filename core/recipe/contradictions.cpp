@@ -8,7 +8,7 @@ namespace mh {
 
 namespace {
 
-/// Of a run: its length, schedule, batch, evaluation and guards.
+/// Contradictions of a run: in its length, schedule, batch, evaluation and guards.
 class RunContradictions : public Conditions {
 public:
   using Conditions::Conditions;

@@ -33,7 +33,7 @@ struct RecipeWords {
 /// Source:  https://luals.github.io/wiki/annotations
 [[nodiscard]] std::string lua_stubs(const RecipeWords& words);
 
-/// The settings `.luarc.json` of the Lua language server for recipes beside the file `stubs`.
+/// The settings `.luarc.json` of the Lua language server for recipes next to the file `stubs`.
 [[nodiscard]] std::string luarc(const std::string& stubs);
 
 } // namespace mh

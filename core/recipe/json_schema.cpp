@@ -176,6 +176,9 @@ private:
         }
       }
       Json& property = ret_properties[field.name];
+      if (names.empty()) { // no plugin of the kind is found
+        continue;
+      }
       if (tables.empty()) {
         property["enum"] = names;
         continue;

@@ -127,7 +127,7 @@ std::string plugin_type(const Field& field, const RecipeWords& words) {
                 "," + options.substr(1);
     }
   }
-  return words_type(names) + tables;
+  return (names.empty() ? "string" : words_type(names)) + tables;
 }
 
 std::string core_section_text(const std::string& name, const RecipeWords& words) {

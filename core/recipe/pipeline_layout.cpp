@@ -118,7 +118,7 @@ public:
 private:
   static constexpr double kNone = std::numeric_limits<double>::infinity();
 
-  /// Of layers [begin, end) as chunk `chunk`, with the embedding or the head.
+  /// The cost of layers [begin, end) as chunk `chunk`, with the embedding or the head.
   [[nodiscard]] double cost(size_t chunk, size_t begin, size_t end) const {
     const size_t first = chunk == 0 ? 0 : begin + 1;
     const size_t last = chunk + 1 == chunks_ ? layers_ + 2 : end + 1;

@@ -2,6 +2,7 @@
 
 #include "core/base/text.hpp"
 #include "core/language/problem.hpp"
+#include "megahost/conditions.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -139,13 +140,12 @@ Value with_use(const Layer& layer, const Value& merged) {
 
 } // namespace
 
-int64_t LayoutPreset::ranks() const {
-  int64_t ranks = 1;
-  for (const char* degree : {"tensor", "pipeline", "context", "data"}) {
-    const Value* value = recipe.find_path(std::string("parallel.") + degree);
-    ranks *= value != nullptr && value->is_integer() ? value->as_integer() : 1;
-  }
-  return ranks;
+int64_t LayoutPreset::ranks(const Schema& parallel) const {
+  const Facts facts;
+  const SectionSchemas schemas{{"parallel", parallel}};
+  std::vector<Problem> none;
+  const Conditions layout(recipe, facts, schemas, none);
+  return layout.model_ranks() * layout.degree(MeshAxis::dp);
 }
 
 std::vector<Preset> load_presets(const ReadOptions& options) {

@@ -32,7 +32,8 @@ struct LayoutPreset {
   std::string source;              ///< where the layout comes from
 
   /// Ranks that it needs.
-  [[nodiscard]] int64_t ranks() const;
+  /// `parallel`: the section with the strategies' keys.
+  [[nodiscard]] int64_t ranks(const Schema& parallel) const;
 };
 
 /// Every row of every root's presets/models.toml; an earlier root hides a later one's row.

@@ -33,10 +33,7 @@ public:
     move_sweep_last();
     named_plugin(recipe_schema(), "", tree_);
     named_plugin(known_.at("parallel"), "parallel", *tree_.as_table().find("parallel"));
-    for (const auto& [name, schema] : schemas_) {
-      Value& part = name.empty() ? tree_ : *path_in(tree_, name);
-      make_paths_absolute(schema, part.as_table());
-    }
+    make_named_absolute();
     fill_in();
     check_conditions();
     drop_consequences();
@@ -47,6 +44,22 @@ public:
     resolved.recipe.tree.as_table().find("model")->as_table().erase("preset");
     resolved.recipe.tree.as_table().find("model")->as_table().erase("from");
     return resolved;
+  }
+
+  std::optional<PluginSection> launcher() {
+    const Schema key{
+        {*recipe_schema().find(kKinds[static_cast<size_t>(Kind::launcher)].section)}, {}};
+    known_ = core_schemas();
+    Table given;
+    if (const auto* entry = loaded_.merged.as_table().entry(key.fields.front().name)) {
+      given.set(entry->key, entry->value, entry->key_origin);
+    }
+    tree_ = complete(key, given, "", problems_, known_);
+    named_plugin(key, "", tree_);
+    make_named_absolute();
+    throw_problems(std::move(problems_));
+    const Value* value = tree_.find(key.fields.front().name);
+    return value != nullptr ? std::optional(plugin_named(*value)) : std::nullopt;
   }
 
 private:
@@ -209,6 +222,17 @@ private:
       }
       const std::string path = section.empty() ? field.name : section + "." + field.name;
       if (value->is_table() && !value->find("use")) {
+        if (field.default_value.is_null()) {
+          problems_.push_back(
+              {value->origin,
+               path,
+               path + " has options, but no `use`",
+               "",
+               path + ": " + field.doc}
+          );
+          ret_part.as_table().erase(field.name);
+          continue;
+        }
         value->as_table().set("use", field.default_value);
       }
       const Value& name = value->is_table() ? *value->find("use") : *value;
@@ -218,17 +242,20 @@ private:
       } else if (!(name == field.default_value)) {
         no_such_name(*field.names, path, name);
       }
-      if (entry != nullptr && value->is_table()) {
+      if (entry != nullptr) {
         Field use;
         use.name = "use";
         use.doc = field.doc;
         use.type = FieldType::string;
         use.default_value = name;
         Schema whole = with_plugin(Schema{{use}, {}}, entry->schema);
-        const Origin origin = value->origin;
-        *value = complete(whole, *value, path, problems_, known_);
-        value->origin = origin;
-        schemas_[path] = std::move(whole);
+        Value given = value->is_table() ? *value : Value(Table{{"use", name}});
+        given.origin = value->origin;
+        Value all = complete(whole, given, path, problems_, known_);
+        if (value->is_table()) {
+          *value = std::move(all);
+          schemas_[path] = std::move(whole);
+        }
       }
     }
   }
@@ -241,10 +268,20 @@ private:
     problems_.push_back(
         {name.origin,
          path,
-         path + " is " + to_text(name) + ", expected " + alternatives(names),
+         path + " is " + to_text(name) + ", expected " +
+             (names.empty() ? "the name of a " + std::string(mh::info(kind).name) +
+                                  " plugin, and there is none"
+                            : alternatives(names)),
          meant ? "did you mean `" + *meant + "`?" : "",
          ""}
     );
+  }
+
+  void make_named_absolute() {
+    for (const auto& [name, schema] : schemas_) {
+      Value& part = name.empty() ? tree_ : *path_in(tree_, name);
+      make_paths_absolute(schema, part.as_table());
+    }
   }
 
   /// A section, or a table within it.
@@ -261,14 +298,31 @@ private:
     std::vector<const Registry::Entry*> all = used_;
     all.insert(all.end(), strategies_.begin(), strategies_.end());
     for (const Registry::Entry* entry : all) {
-      if (entry->conditions) {
+      if (entry->conditions || entry->kind == Kind::checkpoint_format) {
         std::vector<Problem> more = before;
         Conditions conditions(tree_, facts_, known_, more);
-        entry->conditions(conditions);
+        if (entry->kind == Kind::checkpoint_format) {
+          require_writing(*entry, conditions);
+        }
+        if (entry->conditions) {
+          entry->conditions(conditions);
+        }
         problems_.insert(
             problems_.end(), more.begin() + static_cast<ptrdiff_t>(before.size()), more.end()
         );
       }
+    }
+  }
+
+  static void require_writing(const Registry::Entry& format, Conditions& ret_conditions) {
+    if (ret_conditions.facts().trains && !format.writes &&
+        ret_conditions.sound({"checkpoint.use"})) {
+      ret_conditions.report(
+          {"checkpoint.use"},
+          "checkpoint.use is " + to_text(ret_conditions.word("checkpoint.use")) +
+              ", a format that is only read",
+          "--weights reads such a folder whatever a run is saved in"
+      );
     }
   }
 
@@ -288,7 +342,11 @@ private:
     }
     Table& checkpoint = top.find("checkpoint")->as_table();
     if (checkpoint.find("dir")->as_string().empty()) {
-      checkpoint.set("dir", "runs/" + top.find("name")->as_string());
+      const Value* run = top.find("run_dir");
+      checkpoint.set("dir", run ? *run : Value("runs/" + top.find("name")->as_string()));
+    }
+    if (const Value* run = top.find("run_dir"); run && *run == *checkpoint.find("dir")) {
+      top.erase("run_dir"); // it is said where the two are apart
     }
     Table& batch = top.find("batch")->as_table();
     if (!loaded_.merged.find_path("batch.global")) {
@@ -341,7 +399,7 @@ private:
         core.set(field.name, *value);
       }
     }
-    return fields.read(core, section);
+    return fields.read_complete(core);
   }
 
   PluginSection plugin_section_of(const std::string& name) const {
@@ -414,6 +472,12 @@ private:
     recipe.name = tree_.find("name")->as_string();
     recipe.precision = tree_.find("precision")->as_string();
     recipe.device = plugin_named(*tree_.find("device"));
+    if (const Value* launcher = tree_.find("launcher")) {
+      recipe.launcher = plugin_named(*launcher);
+    }
+    if (const Value* run = tree_.find("run_dir")) {
+      recipe.run_dir = run->as_string();
+    }
     recipe.plugins = loaded_.plugins();
     if (const Value* sweep = tree_.find("sweep")) {
       recipe.sweep = *sweep;
@@ -454,6 +518,10 @@ private:
 };
 
 } // namespace
+
+std::optional<PluginSection> resolve_launcher(const Loaded& loaded, const PluginLookup& lookup) {
+  return Resolver(loaded, lookup, Facts{}).launcher();
+}
 
 Resolved resolve(const Loaded& loaded, const PluginLookup& lookup, const Facts& facts) {
   return Resolver(loaded, lookup, facts).run();

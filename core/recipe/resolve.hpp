@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,13 @@ struct Resolved {
 /// Throws:  RecipeError with every problem
 [[nodiscard]] Resolved
 resolve(const Loaded& loaded, const PluginLookup& lookup, const Facts& facts);
+
+/// The launcher that a recipe names, with its options checked: it is asked for the rank before the
+/// rest is resolved (launcher.hpp). Nothing if it names none.
+///
+/// Throws:  RecipeError
+[[nodiscard]] std::optional<PluginSection>
+resolve_launcher(const Loaded& loaded, const PluginLookup& lookup);
 
 /// Conditions between sections, appended to `problems`; a condition on a key that is already
 /// refused is left out. `tree` is complete.

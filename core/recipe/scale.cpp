@@ -1,4 +1,5 @@
 #include "core/recipe/commands.hpp"
+#include "core/recipe/sections.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -113,14 +114,16 @@ Axis axis_of(const Value& tree, const Schema& parallel, MeshAxis axis, int64_t l
 }
 
 /// The recipe's layout on `ranks` ranks: its axes doubled in turn, none beyond what the recipe has
-/// or the small model allows; what is left over goes to data.
+/// or the small model allows; what is left over goes to data. The global batch grows to as many
+/// samples as give each data-parallel rank the same number.
 Table scaled_layout(
     const Value& tree,
     const Schema& parallel,
     int64_t ranks,
-    int64_t global,
+    int64_t& ret_global,
     const ScaleLimits& limits
 ) {
+  const int64_t global = ret_global;
   Table layout = one_rank(parallel);
   const Value* data = tree.find_path("parallel.data");
   const bool automatic = data != nullptr && data->is_string();
@@ -147,6 +150,7 @@ Table scaled_layout(
     }
   }
   axes[3].degree *= ranks % product == 0 ? ranks / product : 1;
+  ret_global = (global + axes[3].degree - 1) / axes[3].degree * axes[3].degree;
   for (const Axis& axis : axes) {
     if (!axis.name.empty()) {
       layout.set(axis.name, axis.degree);
@@ -158,7 +162,7 @@ Table scaled_layout(
       layout.set(field->name, *value);
     }
   };
-  // Experts are dealt out over whatever ranks a stage has.
+  // Experts are sharded over whatever ranks a stage has.
   const int64_t experts = std::min(integer(tree, "model.experts"), kFewExperts);
   const int64_t of_stage = axes[0].degree * axes[2].degree * axes[3].degree;
   Axis expert = axis_of(tree, parallel, MeshAxis::ep, std::max<int64_t>(1, experts));
@@ -188,7 +192,7 @@ Table scaled_layout(
     if (takes(chunks)) {
       keep(Mechanism::schedule);
     }
-    const bool divides = global / axes[3].degree % stages == 0;
+    const bool divides = ret_global / axes[3].degree % stages == 0;
     layout.set(key, divides || (takes(chunks) && !takes(1)) ? chunks : 1);
   }
   return layout;
@@ -207,6 +211,11 @@ Layer layer_of(const std::string& name, Value tree) {
   };
   mark(mark, tree);
   return {name, std::move(tree)};
+}
+
+/// The plugin that a section has unless it names another: it needs no files.
+std::string usual(const char* section) {
+  return std::string(plugin_section(section)->default_use);
 }
 
 } // namespace
@@ -270,10 +279,10 @@ Layer check_layer(const Value& tree, const Schema& model, const Schema& parallel
           {"precision", "fp32"},
           {"batch", Table{{"global", 8}, {"micro", 1}}},
           {"data", Table{{"use", "mock"}}},
-          {"tokenizer", Table{{"use", "byte"}}},
+          {"tokenizer", Table{{"use", usual("tokenizer")}}},
           {"lr_schedule", Table{{"use", "constant"}}},
           {"train", Table{{"eval_interval", 0}}},
-          {"device", "cpu"}}
+          {"device", recipe_schema().find("device")->default_value}}
   );
 }
 
@@ -281,8 +290,8 @@ Layer scale_recipe(
     const Value& tree, const Schema& parallel, int64_t ranks, const ScaleLimits& limits
 ) {
   const Value* name = tree.find("name");
-  const int64_t most = std::min(integer(tree, "batch.global"), limits.global_batch);
-  const int64_t global = (most + ranks - 1) / ranks * ranks; // a sample for each
+  int64_t global = std::min(integer(tree, "batch.global"), limits.global_batch);
+  Table layout = scaled_layout(tree, parallel, ranks, global, limits);
   const int64_t micro =
       ranks > 1 ? 1 : std::gcd(global, std::min<int64_t>(4, integer(tree, "batch.micro") * 4));
   Table train{
@@ -313,16 +322,17 @@ Layer scale_recipe(
   Value layer = Table{
       {"name", (name && name->is_string() ? name->as_string() : "recipe") + "-scaled"},
       {"model", scale_model(tree, limits)},
-      {"parallel", scaled_layout(tree, parallel, ranks, global, limits)},
+      {"parallel", std::move(layout)},
       {"precision", "auto"},
       {"batch", std::move(batch)},
       {"data", Table{{"use", "mock"}}},
-      {"tokenizer", Table{{"use", "byte"}}},
+      {"tokenizer", Table{{"use", usual("tokenizer")}}},
       {"train", std::move(train)},
       {"lr_schedule", std::move(schedule)},
       {"checkpoint", Table{{"dir", ""}, {"interval", 0}}},
+      {"run_dir", Value()}, // checkpoints are in its run folder
       {"log", Table{{"interval", 1}}},
-      {"device", "cpu"},
+      {"device", recipe_schema().find("device")->default_value},
   };
   return layer_of("--scale", std::move(layer));
 }

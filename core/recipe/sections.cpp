@@ -34,6 +34,18 @@ const Fields<TopLevel>& top_fields() {
         .must_stay();
     f.add("device", &TopLevel::device, "where tensors live: cpu, cuda or a device plugin's name")
         .names(Kind::device);
+    f.add(
+         "launcher",
+         &TopLevel::launcher,
+         "launcher plugin that is asked for each process's rank, instead of all that are found; "
+         "--nproc, torchrun, mpirun, PMI and srun need none"
+    )
+        .names(Kind::launcher);
+    f.add(
+        "run_dir",
+        &TopLevel::run_dir,
+        "folder of the run's recipe, log and metrics, where checkpoint.dir is another place"
+    );
     f.add("sweep", &TopLevel::sweep, "a family of recipes: a table of grid, zip, list, random");
     return f;
   }();
@@ -46,7 +58,10 @@ const Fields<Recipe::Checkpoint>& checkpoint_fields() {
     Fields<Checkpoint> f;
     f.add("use", &Checkpoint::use, "format plugin that checkpoints are written with");
     f.add(
-        "dir", &Checkpoint::dir, "run folder, from the working directory; runs/NAME unless given"
+        "dir",
+        &Checkpoint::dir,
+        "where checkpoints are kept, from the working directory; it is the run folder, too, unless "
+        "run_dir names one; runs/NAME unless given"
     );
     f.add("interval", &Checkpoint::interval, "steps between checkpoints; 0 saves at the end only")
         .at_least(0)

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +41,8 @@ struct TopLevel {
   std::vector<std::string> plugins;
   std::string precision = "auto";
   PluginSection device{"cpu", Table{}};
+  std::optional<PluginSection> launcher;
+  std::optional<std::string> run_dir;
   Value sweep;
 };
 

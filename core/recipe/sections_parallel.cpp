@@ -55,7 +55,7 @@ const Fields<Recipe::Parallel>& parallel_fields() {
 Field strategies_field() {
   Field field;
   field.name = "strategies";
-  field.doc = "strategies that are used beside those whose own keys ask for them";
+  field.doc = "strategies that are used in addition to those whose own keys ask for them";
   field.type = FieldType::string;
   field.list = true;
   return field;

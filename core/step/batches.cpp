@@ -1,6 +1,8 @@
 #include "core/step/batches.hpp"
 
-#include "core/nn/plugin_call.hpp"
+#include "core/kernels/staging.hpp"
+#include "core/model/labels.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/step/sample_arrays.hpp"
 #include "megahost/error.hpp"
 
@@ -50,7 +52,7 @@ at::Tensor stack(const std::string& name, const std::vector<Sample>& samples) {
 }
 
 /// The rows of these tokens, in their order.
-at::Tensor cut(const at::Tensor& array, const std::vector<Run>& tokens) {
+at::Tensor cut(const at::Tensor& array, const std::vector<TokenRun>& tokens) {
   std::vector<at::Tensor> runs;
   for (const auto& [first, count] : tokens) {
     runs.push_back(array.narrow(0, first, count));
@@ -117,15 +119,27 @@ load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout
         }
       }
     }
+    if (layout.vocab > 0) {
+      check_labels(batch, layout.vocab);
+    }
     batches.push_back(std::move(batch));
   }
   return batches;
 }
 
+void check_labels(const Batch& batch, int64_t vocab) {
+  for (const auto& [name, labels] : batch.arrays) {
+    const auto mask = batch.arrays.find(mask_of_labels(name));
+    if (mask != batch.arrays.end() && mask->second.sizes() == labels.sizes()) {
+      require_labels(labels_outside(labels, mask->second, vocab).item<int64_t>(), vocab);
+    }
+  }
+}
+
 Batch to_device(const Batch& batch, at::Device device) {
   Batch moved = batch;
   for (auto& [name, array] : moved.arrays) {
-    array = array.to(device);
+    array = staged(array, device);
   }
   return moved;
 }

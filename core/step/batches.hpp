@@ -12,7 +12,7 @@
 
 namespace mh {
 
-/// How the samples of a step are dealt out.
+/// How the samples of a step are sharded.
 struct BatchLayout {
   int64_t seq = 0;
   int64_t micro = 1;        ///< samples of one microbatch on one data rank
@@ -20,11 +20,12 @@ struct BatchLayout {
   int64_t data_ranks = 1;
   int64_t data_rank = 0;
   /// Which of a sequence's `length` tokens this rank sees; empty: all.
-  std::function<std::vector<Run>(int64_t length)> tokens{};
+  std::function<std::vector<TokenRun>(int64_t length)> tokens{};
   Sequences sequences{};           ///< that samples have in addition to `seq` tokens
   std::vector<ArraySpec> arrays{}; ///< what the corpus declares; empty: it is not compared
+  int64_t vocab = 0;               ///< entries that labels lie in; 0: nobody looks
 
-  /// Of all sequences.
+  /// Tokens of all sequences.
   [[nodiscard]] int64_t tokens_per_sample() const;
 
   /// Samples of one step over all ranks.
@@ -42,14 +43,17 @@ struct BatchLayout {
 [[nodiscard]] MH_API std::vector<Batch>
 load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout& layout);
 
-/// The same batch with its arrays on `device`.
+/// Throws:  mh::Error (exit code 5) if labels that count lie outside the vocabulary; see nn/labels.hpp
+void check_labels(const Batch& batch, int64_t vocab);
+
+/// The same batch with its arrays on `device`; nobody waits for a GPU.
 [[nodiscard]] Batch to_device(const Batch& batch, at::Device device);
 
 /// Loads the next step's microbatches while this one computes. What it returns depends on `first`
 /// only.
 class Prefetcher {
 public:
-  /// `layout` says how the step that starts at a sample is dealt out.
+  /// `layout` says how the step that starts at a sample is sharded.
   using Layout = std::function<BatchLayout(int64_t first)>;
 
   Prefetcher(const Corpus& corpus, Split split, Layout layout);

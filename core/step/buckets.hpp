@@ -3,9 +3,7 @@
 /// as their values do where data ranks share them.
 
 #include "core/step/owned.hpp"
-#include "megahost/mesh.hpp"
-#include "megahost/optimizer.hpp"
-#include "megahost/parameter.hpp"
+#include "megahost/gradients.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -14,18 +12,6 @@
 #include <vector>
 
 namespace mh {
-
-class DeferredValues;
-
-struct GradientOptions {
-  int64_t zero = 0;          ///< 0: all ranks update all; 1: state is dealt out, 2: gradients too,
-                             ///< 3: values too
-  Unit unit = Unit::element; ///< what `zero` may cut a parameter into
-  int64_t bucket = int64_t{10} << 20; ///< elements of a bucket; under zero 3 a block's, at most
-  bool overlap = true;                ///< false: every sum starts after the backward pass
-  at::ScalarType reduce = at::kFloat; ///< kBFloat16: half the traffic, rounded once
-  DeferredValues* deferred = nullptr; ///< of values that are still to be made; null: all are there
-};
 
 struct Bucket {
   struct Leaf {

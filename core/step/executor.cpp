@@ -1,6 +1,6 @@
 #include "core/step/executor.hpp"
 
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/step/batches.hpp"
 #include "core/step/pipeline.hpp"
 #include "core/step/transfers.hpp"
@@ -29,21 +29,18 @@ using Edges = torch::autograd::edge_list;
 /// A microbatch on the device; contexts point to the batch.
 struct Microbatch {
   Microbatch(const Passes& passes, const Batch& host)
-      : batch(to_device(host, passes.device))
-      , context(passes.mesh, passes.rules, batch) {
-    context.checking = passes.checking;
-    context.target = passes.target.value_or(passes.device.type());
-  }
+      : batch(to_device(host, passes.device)) {}
 
   Batch batch;
-  StepContext context;
+  std::shared_ptr<CachedTensors> cached = std::make_shared<CachedTensors>(); // by all its passes
 };
 
 /// A microbatch on its way through a chunk.
 struct Pass {
-  explicit Pass(std::shared_ptr<Microbatch> of)
+  Pass(const Passes& passes, std::shared_ptr<Microbatch> of, StepMode mode)
       : microbatch(std::move(of))
-      , context(microbatch->context) {}
+      , context(passes.mesh, passes.rules, microbatch->batch, std::move(mode), microbatch->cached) {
+  }
 
   std::shared_ptr<Microbatch> microbatch;
   StepContext context;
@@ -104,14 +101,14 @@ private:
     }
   }
 
-  /// Of the chunk after (1) or before (-1) that of `one` in the model.
+  /// The stage of the chunk after (1) or before (-1) that of `one` in the model.
   [[nodiscard]] int64_t stage_beside(const Instruction& one, int64_t step) const {
     return args_.stage_of(args_.chunk_of(stage_, one.chunk) + step);
   }
 
   /// The microbatch's pass through that chunk, where it is on this stage; else null.
   Pass* pass_beside(const Instruction& one, int64_t step) {
-    const int32_t chunk = beside(args_, stage_, one.chunk, step);
+    const int32_t chunk = neighbour(args_, stage_, one.chunk, step);
     return chunk < 0 ? nullptr : &pass({one.op, chunk, one.microbatch});
   }
 
@@ -161,19 +158,25 @@ private:
             passes_, microbatches_[static_cast<size_t>(one.microbatch)]
         );
       }
-      slot = std::make_unique<Pass>(std::move(microbatch));
-      auto& context = slot->context;
-      context.training = options_.dropout;
-      context.seed = options_.seed;
-      context.microbatch = one.microbatch;
-      context.imbalance = passes_.imbalance;
-      if (train_) {
-        context.loss_count = [this](const std::string& over) { return counts_.of(over); };
-        context.loss_scale = options_.loss_scale;
-      }
-      context.weight_queue = split_.contains(key(one)) ? &weights_[key(one)] : nullptr;
+      slot = std::make_unique<Pass>(passes_, std::move(microbatch), mode(one));
     }
     return *slot;
+  }
+
+  [[nodiscard]] StepMode mode(const Instruction& one) {
+    StepMode mode{
+        .training = options_.dropout,
+        .checking = passes_.checking,
+        .seed = options_.seed,
+        .microbatch = one.microbatch,
+        .target = passes_.target.value_or(passes_.device.type()),
+        .imbalance = passes_.imbalance,
+        .weight_queue = split_.contains(key(one)) ? &weights_[key(one)] : nullptr};
+    if (train_) {
+      mode.loss_scale = options_.loss_scale;
+      mode.loss_count = [this](const std::string& over) { return counts_.of(over); };
+    }
+    return mode;
   }
 
   [[nodiscard]] at::Tensor room(const Passed& passed) const {

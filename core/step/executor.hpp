@@ -2,10 +2,10 @@
 /// Runs a pipeline stage's instructions over the microbatches of a step: any schedule's, those of a
 /// single stage too.
 
-#include "core/step/gradients.hpp"
 #include "core/step/losses.hpp"
 #include "core/step/nan_watch.hpp"
 #include "megahost/context.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/mesh.hpp"
 #include "megahost/model.hpp"
 #include "megahost/pipeline_schedule.hpp"
@@ -33,7 +33,7 @@ struct Passes {
   NanWatch* watch = nullptr;          ///< is told which microbatch runs
   /// What kernels are chosen for, where that is not `device`: on the Meta device.
   std::optional<at::DeviceType> target{};
-  double imbalance = 1; ///< see StepContext
+  double imbalance = 1; ///< see StepMode
   /// Is told each instruction before it runs, and null after the last.
   std::function<void(const Instruction*)> before{};
 };

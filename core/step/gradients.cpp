@@ -1,13 +1,19 @@
-#include "core/step/gradients.hpp"
+#include "megahost/gradients.hpp"
 
-#include "core/nn/conserved.hpp"
-#include "core/nn/deferred_values.hpp"
-#include "core/nn/gradient_sums.hpp"
+#include "core/kernels/staging.hpp"
+#include "core/model/conserved.hpp"
+#include "core/model/deferred_values.hpp"
+#include "core/step/buckets.hpp"
+#include "core/step/gradient_sums.hpp"
+#include "core/step/shared_values.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 
@@ -31,14 +37,36 @@ at::Tensor weighed(const at::Tensor& x, int64_t first) {
   return x.reshape(-1) * place.cos();
 }
 
+/// The sum of the squares of all gradients, each by its share, in a few launches whatever their number.
+at::Tensor squared_at_once(const std::vector<Owned>& owned, const at::TensorOptions& options) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients;
+  std::vector<double> shares;
+  for (const auto& one : owned) {
+    if (one.gradient.numel() > 0) {
+      gradients.push_back(one.gradient);
+      shares.push_back(1.0 / static_cast<double>(one.piece.copies));
+    }
+  }
+  if (gradients.empty()) {
+    return at::zeros({}, options);
+  }
+  at::Tensor squares = at::stack(at::_foreach_norm(gradients, 2)).to(options.dtype()).square_();
+  if (std::any_of(shares.begin(), shares.end(), [](double share) { return share != 1; })) {
+    squares.mul_(staged(at::tensor(shares).to(squares.scalar_type()), squares.device()));
+  }
+  return squares.sum();
+}
+
 } // namespace
 
 Gradients::Gradients(ParameterStore& store, const Mesh& mesh, const GradientOptions& options)
     : mesh_(mesh)
     , options_(options)
     , store_(store)
-    , buckets_(make_buckets(store, mesh, options)) {
-  values_.trace = [this](const std::string& event) {
+    , buckets_(make_buckets(store, mesh, options))
+    , values_(std::make_unique<SharedValues>()) {
+  values_->trace = [this](const std::string& event) {
     if (trace) {
       trace(event);
     }
@@ -47,10 +75,10 @@ Gradients::Gradients(ParameterStore& store, const Mesh& mesh, const GradientOpti
   for (const auto& bucket : buckets_) {
     total += bucket->length;
   }
-  MH_ASSERT(!buckets_.empty(), "a rank without parameters has no gradients");
-  const auto& first = buckets_.front()->leaves.front().parameter->value;
-  const auto dtype = first.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  flat_ = first.options().dtype(dtype).requires_grad(false);
+  const auto first =
+      store.all().empty() ? at::TensorOptions(at::kFloat) : store.all().front().value.options();
+  const bool wide = first.dtype() == at::kDouble;
+  flat_ = first.dtype(wide ? at::kDouble : at::kFloat).requires_grad(false);
   if (options_.zero < 2) {
     gradients_ = at::zeros({total}, flat_);
   }
@@ -65,8 +93,8 @@ Gradients::Gradients(ParameterStore& store, const Mesh& mesh, const GradientOpti
       allocate(*bucket);
     }
   }
-  values_.take(buckets_, options_);
-  if (options_.deferred != nullptr) { // values that nobody shares
+  values_->take(buckets_, options_);
+  if (options_.deferred != nullptr) { // values that no other rank shares
     options_.deferred->make_rest(store);
   }
   for (const auto& bucket : buckets_) {
@@ -95,6 +123,7 @@ void Gradients::allocate(Bucket& bucket) const {
 
 void Gradients::begin(int64_t microbatches) {
   microbatches_ = microbatches;
+  finished_ = false;
   next_ = 0;
   for (auto& bucket : buckets_) {
     bucket->reset();
@@ -110,8 +139,16 @@ void Gradients::clear() {
   }
 }
 
+void Gradients::share_parameters() {
+  values_->send();
+}
+
+void Gradients::wait_for_all() {
+  values_->wait_for_all();
+}
+
 bool Gradients::needed(const std::vector<Parameter*>& parameters) {
-  return values_.needed(parameters);
+  return values_->needed(parameters);
 }
 
 void Gradients::before(Parameter& parameter) {
@@ -142,8 +179,11 @@ void Gradients::backward_done() {
 }
 
 void Gradients::finish() {
+  if (std::exchange(finished_, true)) {
+    return;
+  }
   sum_up(options_.zero >= 2 ? first_late_ : 0, buckets_.size());
-  values_.settle(); // the update follows
+  values_->settle(); // the update follows
 }
 
 void Gradients::sum_up(size_t begin, size_t end) {
@@ -277,6 +317,11 @@ at::Tensor Gradients::sum_over_model(at::ScalarType dtype, const Of& of) const {
 }
 
 at::Tensor Gradients::squared_norm() const {
+  if (flat_.device().is_cuda()) {
+    const at::Tensor total = squared_at_once(owned_, flat_);
+    mesh_.all().all_reduce(total);
+    return total;
+  }
   return sum_over_model(type(), [](const Owned& owned) { return squared(owned.gradient); });
 }
 
@@ -302,7 +347,7 @@ int64_t Gradients::bytes() const {
 }
 
 int64_t Gradients::value_bytes() const {
-  int64_t bytes = values_.bytes();
+  int64_t bytes = values_->bytes();
   for (const auto& parameter : store_.all()) {
     const auto found = bucket_of_.find(&parameter);
     const bool shared = found != bucket_of_.end() && found->second->deal != nullptr;

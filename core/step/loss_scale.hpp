@@ -19,7 +19,7 @@ public:
     int64_t hysteresis = 0; ///< overflows left until the scale is halved
   };
 
-  /// Of precision "fp16".
+  /// The scale of precision "fp16".
   explicit LossScale(const Recipe::Fp16& options);
 
   [[nodiscard]] double value() const { return state_.scale; }

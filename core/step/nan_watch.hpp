@@ -1,6 +1,6 @@
 #pragma once
 /// Which operation made the first NaN or Inf of a step: what --debug listens for. LibTorch tells of
-/// every operation before and after it runs; while nobody watches, nothing is asked.
+/// every operation before and after it runs; while it is off, nothing is asked.
 
 #include <cstdint>
 #include <memory>

@@ -55,7 +55,7 @@ std::string meant(const std::string& pattern, const std::set<std::string>& names
   return (right ? "did you mean \"" + corrected + "\"? " : "") + "names are such as " + such;
 }
 
-/// Of all ranks' pieces.
+/// The names of all ranks' pieces.
 std::set<std::string> all_names(const ParameterStore& parameters, const Ranks& ranks) {
   std::string mine;
   for (const auto& parameter : parameters.all()) {

@@ -94,7 +94,7 @@ private:
       begin = std::max(begin, arrived->second);
     }
     stage.clock = begin + length(what.op, static_cast<size_t>(chunk));
-    if (!weight && beside(args_, number, what.chunk, forward ? 1 : -1) >= 0) {
+    if (!weight && neighbour(args_, number, what.chunk, forward ? 1 : -1) >= 0) {
       arrived_[{forward, chunk, what.microbatch}] = stage.clock;
     }
     timeline_.length = std::max(timeline_.length, stage.clock);

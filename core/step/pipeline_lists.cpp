@@ -1,6 +1,6 @@
 #include "core/step/pipeline_lists.hpp"
 
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>
@@ -224,7 +224,7 @@ transfer_of(const PipelineSchedule::Args& args, int64_t stage, const Instruction
   throw InternalError(to_string(instruction) + " transfers nothing");
 }
 
-int32_t beside(const PipelineSchedule::Args& args, int64_t stage, int32_t local, int64_t step) {
+int32_t neighbour(const PipelineSchedule::Args& args, int64_t stage, int32_t local, int64_t step) {
   const int64_t chunk = args.chunk_of(stage, local) + step;
   const bool here = chunk >= 0 && chunk < args.chunks() && args.stage_of(chunk) == stage;
   return here ? static_cast<int32_t>(chunk / args.stages) : -1;

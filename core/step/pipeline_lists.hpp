@@ -36,7 +36,7 @@ transfer_of(const PipelineSchedule::Args& args, int64_t stage, const Instruction
 /// The chunk `step` (1: the next one, -1: the one before) after chunk `local` of stage `stage` in
 /// the model, by its number on this stage; -1 if it lies on another one, or there is none.
 [[nodiscard]] int32_t
-beside(const PipelineSchedule::Args& args, int64_t stage, int32_t local, int64_t step);
+neighbour(const PipelineSchedule::Args& args, int64_t stage, int32_t local, int64_t step);
 
 [[nodiscard]] InstructionLists lists_of(const PipelineSchedule& schedule, int64_t stages);
 
@@ -47,7 +47,7 @@ forward_lists(const PipelineSchedule::Args& args, const InstructionLists& lists)
 /// Proves lists.
 ///
 /// Each pass is there once, with what it needs and what it hands on; no stage holds more than
-/// `most_live(stage)` passes (0: any number); and nobody waits for ever, where the transfers
+/// `most_live(stage)` passes (0: any number); and no stage waits for ever, where the transfers
 /// between two stages meet one another in the order in which they were posted, and a stage posts at
 /// most kSendsAhead sends ahead of the other.
 ///

@@ -43,12 +43,12 @@ private:
 
   /// Whether a chunk's input is another stage's, and its output.
   [[nodiscard]] bool receives(const Instruction& one) const {
-    return args_.chunk_of(stage_, one.chunk) > 0 && beside(args_, stage_, one.chunk, -1) < 0;
+    return args_.chunk_of(stage_, one.chunk) > 0 && neighbour(args_, stage_, one.chunk, -1) < 0;
   }
 
   [[nodiscard]] bool sends(const Instruction& one) const {
     return args_.chunk_of(stage_, one.chunk) < args_.chunks() - 1 &&
-           beside(args_, stage_, one.chunk, 1) < 0;
+           neighbour(args_, stage_, one.chunk, 1) < 0;
   }
 
   [[nodiscard]] bool has(Op op, const Instruction& one) const {
@@ -81,7 +81,7 @@ private:
 
   /// A pass of the chunk before or after, where this stage has that, too.
   void needs_beside(const Instruction& one, int64_t step) const {
-    if (const int32_t chunk = beside(args_, stage_, one.chunk, step); chunk >= 0) {
+    if (const int32_t chunk = neighbour(args_, stage_, one.chunk, step); chunk >= 0) {
       Instruction needed = one;
       needed.chunk = chunk;
       const bool whole = step > 0 && has(Op::backward, needed);

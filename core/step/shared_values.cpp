@@ -1,7 +1,7 @@
 #include "core/step/shared_values.hpp"
 
-#include "core/nn/deferred_values.hpp"
-#include "core/nn/storage_memory.hpp"
+#include "core/model/deferred_values.hpp"
+#include "core/model/storage_memory.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>

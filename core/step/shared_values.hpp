@@ -49,7 +49,7 @@ private:
   int64_t next_after(int64_t block);
 
   bool freed_ = false;           // zero 3
-  bool ahead_ = true;            // values come beside the passes
+  bool ahead_ = true;            // values arrive during the passes
   std::vector<Bucket*> buckets_; // that are dealt out, in the order of the forward pass
   std::map<const Parameter*, Bucket*> bucket_of_;
   std::map<int64_t, std::vector<Bucket*>> of_block_;

@@ -1,7 +1,7 @@
 #include "core/step/stages.hpp"
 
-#include "core/nn/outline.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/outline.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/step/batches.hpp"
 #include "megahost/error.hpp"
 
@@ -96,7 +96,7 @@ std::unique_ptr<Pipeline> make_pipeline(const Recipe& recipe, Host& host, int64_
   const auto& parallel = recipe.parallel;
   host.known(Kind::strategy); // that of pipelines offers most schedules
   const auto make = [&host, schedule = parallel.schedule](const PipelineSchedule::Args& args) {
-    return host.make<PipelineSchedule>(schedule.use, schedule.options, args);
+    return host.make<PipelineSchedule>(schedule, args);
   };
   const PipelineSchedule::Args args{
       .stages = parallel.pipeline,

@@ -1,7 +1,7 @@
 #include "core/step/update_schedule.hpp"
 
 #include "core/language/read.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/recipe/commands.hpp"
 
 #include <algorithm>
@@ -13,9 +13,47 @@ namespace mh {
 
 namespace {
 
-double number(const Value& terms, const char* path, double absent = 0) {
-  const Value* value = terms.find_path(path);
-  return value != nullptr ? value->as_number() : absent;
+/// The same keys as in a recipe.
+Value as_value(const ScheduleTerms& terms) {
+  Table optimizer{
+      {"lr", terms.lr},
+      {"weight_decay", terms.weight_decay},
+      {"weight_decay_schedule", terms.weight_decay_schedule}};
+  if (terms.weight_decay_start) {
+    optimizer.set("weight_decay_start", *terms.weight_decay_start);
+  }
+  Table schedule{{"use", terms.lr_schedule.use}};
+  for (const auto& entry : terms.lr_schedule.options.as_table()) {
+    schedule.set(entry.key, entry.value);
+  }
+  return Table{
+      {"optimizer", std::move(optimizer)},
+      {"lr_schedule", std::move(schedule)},
+      {"train", Table{{terms.by_samples ? "samples" : "iters", terms.length}}}};
+}
+
+/// What `Schedule::text` wrote.
+ScheduleTerms saved_terms(const std::string& saved, Host& host) {
+  const Value document = read_toml(std::make_shared<const Source>(Source{
+      "the checkpoint's schedule", "schedule = " + saved + "\n", "checkpoint"}));
+  const Value& value = *document.find("schedule");
+  const auto at = [&value](const char* path) -> const Value& { return *value.find_path(path); };
+  ScheduleTerms terms{
+      .lr = at("optimizer.lr").as_number(),
+      .weight_decay = at("optimizer.weight_decay").as_number(),
+      .weight_decay_schedule = at("optimizer.weight_decay_schedule").as_string(),
+      .weight_decay_start = std::nullopt,
+      .lr_schedule = plugin_named(at("lr_schedule")),
+      .by_samples = value.find_path("train.samples") != nullptr};
+  if (const Value* start = value.find_path("optimizer.weight_decay_start")) {
+    terms.weight_decay_start = start->as_number();
+  }
+  terms.length = at(terms.by_samples ? "train.samples" : "train.iters").as_integer();
+  (void)Registry::checked( // a person may have edited it
+      host.require(Kind::lr_schedule, terms.lr_schedule.use),
+      terms.lr_schedule.options
+  );
+  return terms;
 }
 
 std::string text_of(const std::optional<Value>& value) {
@@ -34,66 +72,45 @@ std::string differences_text(const Value& used, const Value& other, const std::s
 
 } // namespace
 
-Value Schedule::terms(const Recipe& recipe) {
-  const auto& optimizer = recipe.optimizer;
-  Table own{
-      {"lr", optimizer.lr},
-      {"weight_decay", optimizer.weight_decay},
-      {"weight_decay_schedule", optimizer.weight_decay_schedule}};
-  if (optimizer.weight_decay_start) {
-    own.set("weight_decay_start", *optimizer.weight_decay_start);
-  }
-  Table schedule{{"use", recipe.lr_schedule.use}};
-  for (const auto& entry : recipe.lr_schedule.options.as_table()) {
-    schedule.set(entry.key, entry.value);
-  }
-  Table length;
-  if (recipe.train.iters) {
-    length.set("iters", *recipe.train.iters);
-  } else {
-    length.set("samples", recipe.train.samples.value_or(0));
-  }
-  return Table{
-      {"optimizer", std::move(own)},
-      {"lr_schedule", std::move(schedule)},
-      {"train", std::move(length)}};
+ScheduleTerms schedule_terms(const Recipe& recipe) {
+  return {
+      .lr = recipe.optimizer.lr,
+      .weight_decay = recipe.optimizer.weight_decay,
+      .weight_decay_schedule = recipe.optimizer.weight_decay_schedule,
+      .weight_decay_start = recipe.optimizer.weight_decay_start,
+      .lr_schedule = recipe.lr_schedule,
+      .by_samples = !recipe.train.iters,
+      .length = recipe.train.iters ? *recipe.train.iters : recipe.train.samples.value_or(0)};
 }
 
-Schedule::Schedule(Value terms, Host& host)
+Schedule::Schedule(ScheduleTerms terms, Host& host)
     : terms_(std::move(terms))
-    , by_samples_(terms_.find_path("train.samples") != nullptr)
-    , length_(number(terms_, by_samples_ ? "train.samples" : "train.iters"))
-    , start_(number(terms_, "optimizer.weight_decay_start"))
-    , end_(number(terms_, "optimizer.weight_decay"))
-    , form_(terms_.find_path("optimizer.weight_decay_schedule")->as_string()) {
-  Table options = terms_.find("lr_schedule")->as_table();
-  const std::string use = options.find("use")->as_string();
-  options.erase("use");
-  lr_ = host.make<LrSchedule>(
-      use,
-      options,
-      {.lr = number(terms_, "optimizer.lr"),
-       .train_iters = by_samples_ ? 0 : static_cast<int64_t>(length_),
-       .train_samples = by_samples_ ? static_cast<int64_t>(length_) : 0}
-  );
-}
+    , lr_(host.make<LrSchedule>(
+          terms_.lr_schedule,
+          {.lr = terms_.lr,
+           .train_iters = terms_.by_samples ? 0 : terms_.length,
+           .train_samples = terms_.by_samples ? terms_.length : 0}
+      )) {}
 
 double Schedule::lr(const Completed& completed) const {
   return in_plugin(*lr_, "lr", [&] { return lr_->lr(completed); });
 }
 
 double Schedule::weight_decay(const Completed& completed) const {
-  if (form_ == "constant") {
-    return end_;
+  const double end = terms_.weight_decay, start = terms_.weight_decay_start.value_or(0);
+  if (terms_.weight_decay_schedule == "constant") {
+    return end;
   }
-  const auto now = static_cast<double>(by_samples_ ? completed.samples : completed.updates);
-  const double r = std::min(1.0, now / length_);
-  const double share = form_ == "linear" ? r : 0.5 * (std::cos(std::numbers::pi * (1 - r)) + 1);
-  return start_ + (end_ - start_) * share;
+  const auto now = static_cast<double>(terms_.by_samples ? completed.samples : completed.updates);
+  const double r = std::min(1.0, now / static_cast<double>(terms_.length));
+  const double share = terms_.weight_decay_schedule == "linear"
+                           ? r
+                           : 0.5 * (std::cos(std::numbers::pi * (1 - r)) + 1);
+  return start + (end - start) * share;
 }
 
 std::string Schedule::text() const {
-  return to_text(terms_);
+  return to_text(as_value(terms_));
 }
 
 LongerRun rates_of_longer_run(
@@ -107,23 +124,22 @@ LongerRun rates_of_longer_run(
   (longer.train.iters ? longer.train.iters : longer.train.samples) = length;
   return {
       .kept = schedule.lr(completed),
-      .recipe = Schedule(Schedule::terms(longer), host).lr(completed)};
+      .recipe = Schedule(schedule_terms(longer), host).lr(completed)};
 }
 
 Schedule resumed(
     const Recipe& recipe, const std::string& saved, Host& host, std::vector<std::string>& notes
 ) {
-  const Value ours = Schedule::terms(recipe);
+  ScheduleTerms ours = schedule_terms(recipe);
   if (saved.empty()) { // written before checkpoints kept it
-    return {ours, host};
+    return {std::move(ours), host};
   }
-  const Value document = read_toml(std::make_shared<const Source>(Source{
-      "the checkpoint's schedule", "schedule = " + saved + "\n", "checkpoint"}));
-  const Value& theirs = *document.find("schedule");
+  ScheduleTerms theirs = saved_terms(saved, host);
   const bool keep = recipe.lr_schedule.on_resume == "checkpoint";
-  const Value& used = keep ? theirs : ours;
-  const std::string changed =
-      differences_text(used, keep ? ours : theirs, keep ? "recipe" : "checkpoint");
+  ScheduleTerms& used = keep ? theirs : ours;
+  const std::string changed = differences_text(
+      as_value(used), as_value(keep ? ours : theirs), keep ? "recipe" : "checkpoint"
+  );
   if (!changed.empty()) {
     notes.push_back(
         keep ? "learning rate and weight decay go on as the checkpoint says: " + changed
@@ -131,7 +147,7 @@ Schedule resumed(
                    "; lr_schedule.on_resume = \"checkpoint\" keeps the checkpoint's"
     );
   }
-  return {used, host};
+  return {std::move(used), host};
 }
 
 } // namespace mh

@@ -6,23 +6,33 @@
 #include "megahost/host.hpp"
 #include "megahost/lr_schedule.hpp"
 #include "megahost/recipe.hpp"
-#include "megahost/value.hpp"
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace mh {
 
+/// What decides the rates of a run.
+struct ScheduleTerms {
+  double lr = 0, weight_decay = 0;
+  std::string weight_decay_schedule = "constant";
+  std::optional<double> weight_decay_start;
+  PluginSection lr_schedule; ///< its options are complete
+  bool by_samples = false;
+  int64_t length = 0; ///< of the run, in updates or in samples
+};
+
+[[nodiscard]] MH_API ScheduleTerms schedule_terms(const Recipe& recipe);
+
 class MH_API Schedule {
 public:
-  /// What decides the rates: the same keys as in a recipe. A checkpoint keeps them as text.
-  [[nodiscard]] static Value terms(const Recipe& recipe);
-
   /// Throws:  mh::Error if the schedule's own values contradict one another
-  Schedule(Value terms, Host& host);
+  Schedule(ScheduleTerms terms, Host& host);
 
-  /// Of the update that comes next.
+  /// The learning rate of the next update.
   [[nodiscard]] double lr(const Completed& completed) const;
 
   /// From `weight_decay_start` to `weight_decay` over the run.
@@ -30,15 +40,12 @@ public:
   /// Source:  Megatron Core, optimizer_param_scheduler.py, get_wd
   [[nodiscard]] double weight_decay(const Completed& completed) const;
 
-  /// The terms on one line, for `resumed`.
+  /// The terms on one line, with the keys of a recipe: what a checkpoint keeps for `resumed`.
   [[nodiscard]] std::string text() const;
 
 private:
-  Value terms_;
+  ScheduleTerms terms_;
   std::unique_ptr<LrSchedule> lr_;
-  bool by_samples_ = false;
-  double length_ = 0, start_ = 0, end_ = 0;
-  std::string form_;
 };
 
 /// Learning rates of the update after a run's last, where the run goes on for longer.

@@ -1,6 +1,6 @@
 #include "core/step/weights.hpp"
 
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/step/parameter_groups.hpp"
 #include "megahost/error.hpp"
 
@@ -32,25 +32,6 @@ at::Tensor on_host(const at::Tensor& tensor, at::ScalarType dtype) {
     return at::empty({}, tensor.options().dtype(dtype)).expand(tensor.sizes());
   }
   return tensor.to(at::kCPU, dtype, /*non_blocking=*/false, /*copy=*/true);
-}
-
-/// Every piece that is trained, whole.
-std::vector<Owned> all_pieces(ParameterStore& store) {
-  std::vector<Owned> all;
-  for (auto& parameter : store.all()) {
-    for (const auto& piece : parameter.pieces) {
-      if (!piece.frozen) {
-        MH_ASSERT(parameter.main_grad.defined(), "gradients are allocated before the masters");
-        all.push_back(
-            {&parameter,
-             piece,
-             parameter.view(parameter.main_grad, piece),
-             parameter.view(parameter.value.detach(), piece)}
-        );
-      }
-    }
-  }
-  return all;
 }
 
 /// The global tensor of a piece from the slices of the ranks that split it.
@@ -87,19 +68,14 @@ WeightOptions weight_options(const Recipe& recipe, const Mesh& mesh) {
       .mesh = &mesh};
 }
 
-Weights::Weights(ParameterStore& store, const Optimizer& optimizer, const WeightOptions& options)
-    : Weights(store, all_pieces(store), optimizer, options) {}
-
 Weights::Weights(
-    ParameterStore& store,
-    std::vector<Owned> owned,
-    const Optimizer& optimizer,
-    const WeightOptions& options
+    const Gradients& gradients, const Optimizer& optimizer, const WeightOptions& options
 )
-    : store_(store)
-    , options_(options)
-    , offload_(options.offload && !store.all().empty() && !store.all().front().value.is_cpu())
-    , owned_(std::move(owned)) {
+    : options_(options)
+    , weight_decay_(options.weight_decay)
+    , owned_(gradients.owned()) {
+  const auto& store = gradients.parameters();
+  offload_ = options.offload && !store.all().empty() && !store.all().front().value.is_cpu();
   const at::NoGradGuard no_grad;
   for (const auto& one : owned_) {
     add(one, optimizer);
@@ -117,7 +93,6 @@ Weights::Weights(
   for (const auto& buffer : store.buffers()) {
     stored_.push_back({buffer.piece.name, &buffer.piece, buffer.value});
   }
-  set_weight_decay(options.weight_decay);
   std::stable_sort(stored_.begin(), stored_.end(), [](const Stored& a, const Stored& b) {
     return a.name == a.piece->name && b.name != b.piece->name; // weights come first
   });
@@ -176,18 +151,25 @@ void Weights::add(const Owned& owned, const Optimizer& optimizer) {
   decays_.push_back(decays ? factors.decay : 0);
 }
 
-void Weights::set_weight_decay(double weight_decay) {
-  for (size_t i = 0; i < items_.size(); ++i) {
-    items_[i].weight_decay = weight_decay * decays_[i];
-  }
-}
-
 void Weights::update(const Optimizer& optimizer, const Update& update) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; offload_ && i < held_.size(); ++i) {
     held_[i].gradient.copy_(owned_[i].gradient);
   }
-  in_plugin(optimizer, "update", [&] { optimizer.update(items_, update); });
+  const bool tensors = optimizer.takes_tensors() && !offload_;
+  const auto given = [tensors](const Number& number) {
+    return tensors ? number : Number(number.read());
+  };
+  const Number weight_decay = given(weight_decay_);
+  for (size_t i = 0; i < items_.size(); ++i) {
+    items_[i].weight_decay = weight_decay * decays_[i];
+  }
+  const Update numbers{
+      .step = given(update.step),
+      .lr = given(update.lr),
+      .gradient_scale = given(update.gradient_scale),
+      .seed = update.seed};
+  in_plugin(optimizer, "update", [&] { optimizer.update(items_, numbers); });
   if (!optimizer.finishes()) {
     for (auto& item : items_) {
       if (item.parameter.defined()) {

@@ -1,8 +1,8 @@
 #pragma once
 /// Master weights and optimizer state: what an update changes and a checkpoint keeps.
 
-#include "core/step/owned.hpp"
 #include "megahost/export.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/mesh.hpp"
 #include "megahost/optimizer.hpp"
 #include "megahost/parameter.hpp"
@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mh {
@@ -35,27 +36,22 @@ struct WeightOptions {
 /// copies from which the parameters are rounded after each update. Keeps references to the store.
 class MH_API Weights {
 public:
-  /// Makes masters of the parameters' present values, and zero state. The store's gradients must
-  /// have been allocated.
-  Weights(ParameterStore& store, const Optimizer& optimizer, const WeightOptions& options = {});
-
-  /// The same of a part of the pieces.
+  /// Makes masters of the present values of what this rank updates, and zero state. Parameters and
+  /// their gradients outlive the object.
   Weights(
-      ParameterStore& store,
-      std::vector<Owned> owned,
-      const Optimizer& optimizer,
-      const WeightOptions& options = {}
+      const Gradients& gradients, const Optimizer& optimizer, const WeightOptions& options = {}
   );
 
   Weights(const Weights&) = delete; ///< a copy's tensors would be the same ones
   Weights& operator=(const Weights&) = delete;
 
   /// One optimizer step over all pieces; then the parameters have their new values, and the
-  /// gradients are zero.
+  /// gradients are zero. Numbers that are tensors are read before, where the optimizer takes none
+  /// or the weights are offloaded.
   void update(const Optimizer& optimizer, const Update& update);
 
   /// Weight decay of the updates to come.
-  void set_weight_decay(double weight_decay);
+  void set_weight_decay(Number weight_decay) { weight_decay_ = std::move(weight_decay); }
 
   /// Parameters take the masters' values; call after the masters were loaded.
   void publish();
@@ -73,8 +69,8 @@ public:
   /// Whether every master weight is a finite number.
   [[nodiscard]] bool finite() const;
 
-  /// Bytes beside the parameters: masters where they are copies, and state. Of the device's memory,
-  /// and of the host's where they are offloaded.
+  /// Bytes in addition to the parameters: masters where they are copies, and state. Of the device's
+  /// memory, and of the host's where they are offloaded.
   [[nodiscard]] int64_t bytes() const { return offload_ ? 0 : held_bytes_; }
 
   [[nodiscard]] int64_t host_bytes() const { return offload_ ? held_bytes_ : 0; }
@@ -91,15 +87,15 @@ private:
   void add(const Owned& owned, const Optimizer& optimizer);
   [[nodiscard]] at::Tensor zeros_like(const at::Tensor& weight, at::ScalarType dtype) const;
 
-  ParameterStore& store_;
   WeightOptions options_;
+  Number weight_decay_;
   bool offload_ = false;
   int64_t held_bytes_ = 0;
   std::vector<Owned> owned_;
   std::vector<Held> held_;                   // one per owned piece
   std::vector<UpdateItem> items_;            // one per owned piece
   std::vector<double> decays_;               // factors of the items' weight decay
-  std::vector<at::Tensor> unused_gradients_; // of frozen pieces beside others in one leaf
+  std::vector<at::Tensor> unused_gradients_; // those of frozen pieces that share a leaf with others
   std::vector<Stored> stored_;
 };
 

@@ -35,7 +35,7 @@ void IndexedWriter::remove_rest() noexcept {
       if (files_.kind(aside(prefix_, ending)) != FileSystem::Kind::none) {
         files_.remove(aside(prefix_, ending));
       }
-    } catch (const Error&) { // what stays is in nobody's way: `create` says why it cannot be made
+    } catch (const Error&) { // what stays is in no one's way: `create` says why it cannot be made
     }
   }
 }

@@ -10,7 +10,7 @@
 
 namespace mh {
 
-/// The files are written beside their names and renamed by `commit`: PREFIX.bin first, PREFIX.idx
+/// The files are written next to their names and renamed by `commit`: PREFIX.bin first, PREFIX.idx
 /// last, so that whoever finds an index finds what it tells of. Without `commit` nothing is left.
 class IndexedWriter {
 public:

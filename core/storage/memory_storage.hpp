@@ -7,6 +7,7 @@
 
 #include "megahost/storage.hpp"
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -29,7 +30,7 @@ public:
 
   std::optional<Fault> fault;
   size_t calls = 0;
-  uint64_t bytes_read = 0;
+  std::atomic<uint64_t> bytes_read = 0;
 
   [[nodiscard]] std::unique_ptr<Upload> put(const Path& path, Existing existing) override;
   [[nodiscard]] std::unique_ptr<ReadFile> get(const Path& path) override;

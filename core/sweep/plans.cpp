@@ -47,7 +47,7 @@ void plan_point(PointRun& run, const Recipe& recipe, Host& host, const Machines&
          .imbalance = noted(run, "imbalance").value_or(1)}
     );
     const Plan plan = make_plan(step, recipe, machines.of(recipe, ranks));
-    const double flops = as_paper(run) ? papers_flops(recipe) : plan.model_flops;
+    const double flops = as_paper(run) ? papers_flops(recipe, plan) : plan.model_flops;
     run.plan = PlannedPoint{
         .ranks = ranks,
         .seconds = plan.step.total,

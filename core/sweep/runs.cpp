@@ -120,7 +120,7 @@ std::vector<std::string> command_of(const PointRun& point, const SweepOptions& o
   if (point.ranks > 1) {
     words.insert(words.end(), {"--nproc", std::to_string(point.ranks)});
   }
-  if (options.holds_checkpoint(files.run)) {
+  if (options.holds_checkpoint(point.checkpoints)) {
     words.emplace_back("--resume=auto");
   } else {
     std::error_code ignored;

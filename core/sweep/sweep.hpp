@@ -54,6 +54,7 @@ struct PointRun {
   int64_t step = 0;     ///< that is done
   double loss = kNone, validation = kNone, tokens_per_second = kNone;
   std::optional<PlannedPoint> plan{};
+  std::filesystem::path checkpoints{}; ///< where its run keeps them
 };
 
 /// The id of a recipe's text.
@@ -90,7 +91,7 @@ void read_results(std::vector<PointRun>& points, const SweepOptions& options);
 /// "arXiv:2104.04473"`, where TFLOP/s are counted by that paper's equation 3.
 void plan_point(PointRun& run, const Recipe& recipe, Host& host, const Machines& machines);
 
-/// Plans beside what was published, where a point's notes say that.
+/// Plans next to what was published, where a point's notes say that.
 [[nodiscard]] std::string
 plans_table(const std::vector<PointRun>& points, const Terminal& terminal);
 /// The same for programs: an object for each point.

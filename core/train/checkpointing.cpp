@@ -1,8 +1,9 @@
 #include "core/train/checkpointing.hpp"
 
 #include "core/checkpoint/format.hpp"
+#include "core/checkpoint/shared_read.hpp"
 #include "core/formats/json.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -84,7 +85,8 @@ std::vector<Slice> slices(const Weights& weights) {
 
 } // namespace
 
-void require_all_used(const Progress& saved, const std::vector<std::string>& unused) {
+void require_all_used(const Progress& saved, const TensorFit& fit) {
+  const auto& unused = fit.unused;
   if (!unused.empty()) {
     throw Error(
         "the checkpoint of step " + std::to_string(saved.step) + " holds the tensor " +
@@ -98,8 +100,7 @@ void require_all_used(const Progress& saved, const std::vector<std::string>& unu
 }
 
 std::unique_ptr<CheckpointFormat> checkpoint_format(const Recipe& recipe, Host& host) {
-  const auto& [use, options] = static_cast<const PluginSection&>(recipe.checkpoint);
-  return host.make<CheckpointFormat>(use, options, {.storage = host.storage()});
+  return host.make<CheckpointFormat>(recipe.checkpoint, {.storage = host.storage()});
 }
 
 void require_checkpoint(const CheckpointFormat& format, const std::filesystem::path& run) {
@@ -156,7 +157,8 @@ std::optional<Progress> load_checkpoint(
               ) { saved = in_plugin(format, "open", [&] { return format.open(run, step); }); },
       .judge =
           [&] {
-            const auto unused = unused_tensors(*saved, wanted, ranks);
+            const TensorFit fit{
+                unused_tensors(*saved, wanted, ranks), misfit_tensors(*saved, wanted, ranks)};
             together(ranks, [&] {
               const std::string where = saved->path().string();
               if (saved->state().empty()) {
@@ -167,15 +169,15 @@ std::optional<Progress> load_checkpoint(
                 );
               }
               progress = from_json(parse_json(saved->state(), where), where);
-              accept(*progress, unused);
-              // Of any dtype: optimizer.state_dtype may have changed.
+              accept(*progress, fit);
+              // Any dtype will do: optimizer.state_dtype may have changed.
               for (const Slice& slice : wanted) {
                 (void)require_fit(*saved, slice);
               }
               return std::string();
             });
           },
-      .load = [&] { in_plugin(format, "read", [&] { saved->read(wanted); }); }};
+      .load = [&] { in_plugin(format, "read", [&] { read_together(*saved, wanted, ranks); }); }};
   const auto steps = in_plugin(format, "steps", [&] { return format.steps(run); });
   if (!load_newest(
           format.place(run), steps.value_or(std::vector<int64_t>()), attempt, noted_in(notes), ranks

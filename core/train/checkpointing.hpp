@@ -33,13 +33,18 @@ struct Progress {
   std::string data;                            ///< `data_fingerprint`; older checkpoints: empty
 };
 
-/// Judges a checkpoint before its tensors are read: throws to refuse it. `unused` are its tensors
-/// that no rank asks for.
-using AcceptCheckpoint =
-    std::function<void(const Progress& saved, const std::vector<std::string>& unused)>;
+/// Where the tensors of a checkpoint and those of a run, on all its ranks, differ.
+struct TensorFit {
+  std::vector<std::string> unused; ///< of the checkpoint, that no rank asks for
+  std::vector<std::string>
+      misfit; ///< of the run, that the checkpoint lacks or has in another shape
+};
+
+/// Judges a checkpoint before its tensors are read: throws to refuse it.
+using AcceptCheckpoint = std::function<void(const Progress& saved, const TensorFit& fit)>;
 
 /// Refuses a checkpoint with tensors that the model does not ask for, by their names.
-void require_all_used(const Progress& saved, const std::vector<std::string>& unused);
+void require_all_used(const Progress& saved, const TensorFit& fit);
 
 /// The format in which a recipe's run is saved, in the host's storage.
 [[nodiscard]] std::unique_ptr<CheckpointFormat> checkpoint_format(const Recipe& recipe, Host& host);

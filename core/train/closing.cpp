@@ -32,11 +32,12 @@ std::string command_line(
   if (given.empty()) {
     given = {(folder / "recipe.toml").string()};
   }
-  const bool elsewhere = folder != std::filesystem::path(recipe.checkpoint.dir);
+  const bool elsewhere = folder != std::filesystem::path(recipe.run_folder());
   std::string text = shell_word(options.program) + " " + command;
   const auto is_over = [&](const std::string& set) {
     const std::string key = set.substr(0, set.find('='));
-    return key == "train.exit_iters" || (elsewhere && key == "checkpoint.dir") ||
+    return key == "train.exit_iters" ||
+           (elsewhere && (key == "checkpoint.dir" || key == "run_dir")) ||
            std::find(anew.begin(), anew.end(), key) != anew.end();
   };
   for (size_t i = 0; i < given.size(); ++i) {
@@ -47,7 +48,8 @@ std::string command_line(
     }
   }
   if (elsewhere) {
-    text += " --set " + shell_word("checkpoint.dir=" + folder.string());
+    text += recipe.run_dir ? " --set " + shell_word("run_dir=" + folder.string()) : std::string();
+    text += " --set " + shell_word("checkpoint.dir=" + checkpoint_folder(recipe, folder).string());
   }
   return text;
 }
@@ -61,6 +63,7 @@ void close_run(
     const std::function<NextCommand()>& train_on
 ) {
   const Recipe& recipe = session.recipe;
+  const std::string saves = checkpoint_folder(recipe, folder).string();
   const auto show = [&log](const char* what, const auto& action) {
     try {
       action();
@@ -88,11 +91,10 @@ void close_run(
   const int64_t peak = session.device->peak_memory(); // 0: the device does not know
   log.line(
       (peak > 0 ? "peak memory " + bytes_text(peak) + "; " : "") + "run folder " + folder.string() +
-      " (recipe.toml, metrics.jsonl, log.txt, " + (recipe.log.tensorboard ? "tensorboard, " : "") +
-      "checkpoints)"
+      " (recipe.toml, metrics.jsonl, log.txt" + (recipe.log.tensorboard ? ", tensorboard" : "") +
+      (recipe.run_dir ? "); checkpoints in " + saves : ", checkpoints)")
   );
-  for (const auto& note :
-       folder_notes(recipe.checkpoint.dir, folder, options.resume != Resume::no)) {
+  for (const auto& note : folder_notes(recipe.run_folder(), folder, options.resume != Resume::no)) {
     log.line(note);
   }
   show("the command that comes next", [&] {
@@ -104,7 +106,7 @@ void close_run(
       const NextCommand next = train_on();
       log.line(line("run", next.anew) + next.options + "   # " + next.comment);
     }
-    log.line(line("eval") + " --weights " + shell_word(folder.string()) + "   # measure it");
+    log.line(line("eval") + " --weights " + shell_word(saves) + "   # measure it");
   });
 }
 

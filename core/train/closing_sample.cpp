@@ -1,6 +1,6 @@
 #include "core/train/closing_sample.hpp"
 
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 
 #include <algorithm>
 #include <chrono>

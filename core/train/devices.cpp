@@ -86,21 +86,23 @@ public:
 
   static PlannedDevice planned() { return {.machine = "h100"}; }
 
-  Cuda(const Config&, const Args& args)
-      : index_(static_cast<at::DeviceIndex>(args.local_rank)) {
+  Cuda(const Config&, const Args& args) {
     const std::string hint =
         "set device = \"cpu\", or install LibTorch's CUDA packages and a driver";
     if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
       throw Error(std::string("device \"cuda\" needs LibTorch's CUDA library: ") + dlerror(), hint);
     }
-    const int count = at::globalContext().hasCUDA() ? at::detail::getCUDAHooks().getNumGPUs() : 0;
-    if (index_ >= count) {
-      throw Error(
-          "device \"cuda\" needs " + std::to_string(index_ + 1) + " GPUs, this machine has " +
-              std::to_string(count),
-          hint
-      );
+    // LibTorch looks once what it has, and autograd counts devices in its first backward pass.
+    MH_ASSERT(
+        at::globalContext().hasCUDART(),
+        "somebody asked LibTorch for GPUs before its CUDA half was open"
+    );
+    const int count = at::detail::getCUDAHooks().getNumGPUs();
+    if (count == 0) {
+      throw Error("device \"cuda\" needs a GPU, and LibTorch sees none on this machine", hint);
     }
+    // A launcher may show each process one GPU of its own; `identity` tells whether two share one.
+    index_ = static_cast<at::DeviceIndex>(args.local_rank % count);
     at::globalContext().lazyInitDevice(at::kCUDA);
     at::accelerator::setDeviceIndex(index_);
     name_ = ask_name();
@@ -137,24 +139,44 @@ public:
 
   void synchronize() const override { at::accelerator::synchronizeDevice(index_); }
 
+  [[nodiscard]] std::string identity() const override {
+    std::array<unsigned char, 16> uuid{};
+    using GetUuid = int (*)(void*, int);
+    const auto get = reinterpret_cast<GetUuid>(ask_driver("cuDeviceGetUuid_v2"));
+    if (get == nullptr || get(uuid.data(), index_) != 0) {
+      return "";
+    }
+    std::string text = "GPU-";
+    for (const unsigned char byte : uuid) {
+      std::array<char, 3> digits{};
+      std::snprintf(digits.data(), digits.size(), "%02x", byte);
+      text += digits.data();
+    }
+    return text;
+  }
+
   [[nodiscard]] c10::intrusive_ptr<c10d::Backend> transport(const Members& members) const override {
     return make_nccl(members.store, members.rank, members.size, members.timeout);
   }
 
 private:
-  // LibTorch hands out the name only through CUDA's own headers; the driver is asked directly.
+  // LibTorch hands out names only through CUDA's own headers; the driver is asked directly.
+  static void* ask_driver(const char* function) {
+    void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+    return driver == nullptr ? nullptr : dlsym(driver, function);
+  }
+
   [[nodiscard]] std::string ask_name() const {
     std::array<char, 256> name{};
-    void* driver = dlopen("libcuda.so.1", RTLD_NOW);
     using GetName = int (*)(char*, int, int);
-    const auto get = driver ? reinterpret_cast<GetName>(dlsym(driver, "cuDeviceGetName")) : nullptr;
+    const auto get = reinterpret_cast<GetName>(ask_driver("cuDeviceGetName"));
     if (get == nullptr || get(name.data(), static_cast<int>(name.size()), index_) != 0) {
       return "GPU";
     }
     return name.data();
   }
 
-  at::DeviceIndex index_;
+  at::DeviceIndex index_ = 0;
   std::string name_;
 };
 

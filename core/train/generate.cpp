@@ -47,10 +47,12 @@ public:
       batch.sequences[name] = static_cast<int64_t>(ids.size());
       batch.arrays[name + "_tokens"] = tokens(ids);
     }
-    StepContext context(session_.mesh, session_.rules, batch);
-    context.target = device.type();
-    context.kv_cache = cache;
-    context.last_logits = last;
+    StepContext context(
+        session_.mesh,
+        session_.rules,
+        batch,
+        {.last_logits = last, .target = device.type(), .kv_cache = cache}
+    );
     const State state = session_.model->forward(context);
     return state["logits"].value.select(1, 0).to(at::kCPU, at::kDouble);
   }

@@ -5,7 +5,7 @@
 #include "core/checkpoint/format.hpp"
 #include "core/checkpoint/model_from.hpp"
 #include "core/draw/report.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/train/resume.hpp"
 #include "megahost/error.hpp"
 
@@ -56,8 +56,8 @@ struct Filling {
   std::vector<std::string> used; ///< tensors of the checkpoint, on whatever rank their values lie
 };
 
-/// Of a tensor of Hugging Face: for each of ours that it is made of, along dimension 0, the box of
-/// theirs that this rank holds.
+/// Adds slices of a tensor of Hugging Face: for each of ours that it is made of, along dimension 0,
+/// the box of theirs that this rank holds.
 ///
 /// Throws:  mh::Error if theirs has another shape
 void add_slices(
@@ -364,7 +364,9 @@ public:
     together(ranks_, [&] {
       require_same_model(config);
       for (const Slice& slice : filling_.slices) {
-        (void)require_fit(*saved_, slice);
+        if (const std::string why = misfit(*saved_, slice); !why.empty()) {
+          refuse("does not fit the recipe's model: " + why);
+        }
       }
       upcycling_->require_fit();
       return std::string();
@@ -382,19 +384,33 @@ public:
   [[nodiscard]] TensorNames names() const { return saved_->names(); }
 
 private:
+  [[noreturn]] void refuse(const std::string& why) const {
+    const std::string changes = other_keys();
+    throw Error(
+        folder_.string() + " " + why + (changes.empty() ? "" : "; the recipe has " + changes),
+        saved_->state().empty()
+            ? "compare the recipe's section model with config.json"
+            : "use the recipe of that run: " + (folder_ / "recipe.toml").string(),
+        exit_code::data
+    );
+  }
+
+  /// See `other_model`; of a run's checkpoint only.
+  [[nodiscard]] std::string other_keys() const {
+    if (saved_->state().empty()) {
+      return "";
+    }
+    const auto sections = nlohmann::json::parse(saved_->state())
+                              .value("sections", std::map<std::string, std::string>());
+    return other_model(session_.recipe, host_, sections);
+  }
+
   /// Each weight of the checkpoint has a place in the model.
   void require_places() const {
     const std::set<std::string> used(filling_.used.begin(), filling_.used.end());
     for (const CheckpointTensor& tensor : saved_->tensors()) {
       if (tensor.is_weight && !used.contains(tensor.name)) {
-        throw Error(
-            folder_.string() + " holds the tensor " + tensor.name +
-                ", for which the recipe's model has no place",
-            saved_->state().empty()
-                ? "compare the recipe's section model with config.json"
-                : "use the recipe of that run: " + (folder_ / "recipe.toml").string(),
-            exit_code::data
-        );
+        refuse("holds the tensor " + tensor.name + ", for which the recipe's model has no place");
       }
     }
   }
@@ -416,12 +432,7 @@ private:
 
   /// Tensors may fit a model of other numbers: as many heads as not, another base of the positions.
   void warn_of_other_model() const {
-    if (saved_->state().empty()) {
-      return;
-    }
-    const auto sections = nlohmann::json::parse(saved_->state())
-                              .value("sections", std::map<std::string, std::string>());
-    const std::string changes = other_model(session_.recipe, host_, sections);
+    const std::string changes = other_keys();
     if (!changes.empty() && ranks_.rank == 0) {
       warn("the weights in " + folder_.string() + " were trained as another model: " + changes);
     }

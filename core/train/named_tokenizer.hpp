@@ -1,7 +1,7 @@
 #pragma once
 /// A plugin's tokenizer, whose calls are known as such wherever they are made: in corpora, too.
 
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "megahost/tokenizer.hpp"
 
 #include <memory>
@@ -28,6 +28,14 @@ public:
 
   [[nodiscard]] std::optional<int32_t> end_of_document() const override {
     return in_plugin(*inner_, "end_of_document", [&] { return inner_->end_of_document(); });
+  }
+
+  [[nodiscard]] SpecialIds special_ids() const override {
+    return in_plugin(*inner_, "special_ids", [&] { return inner_->special_ids(); });
+  }
+
+  [[nodiscard]] std::string token(int32_t id) const override {
+    return in_plugin(*inner_, "token", [&] { return inner_->token(id); });
   }
 
   [[nodiscard]] bool lossy() const override {

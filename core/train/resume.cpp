@@ -2,7 +2,7 @@
 
 #include "core/base/text.hpp"
 #include "core/formats/crc32c.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/recipe/sections.hpp"
 #include "megahost/corpus.hpp"
@@ -56,14 +56,48 @@ Judged judge(const ResumedRun& run, const Progress& saved) {
   return judged;
 }
 
+/// State of an optimizer or of fp8 scales; all else is the model's.
+bool is_state(const std::string& tensor) {
+  return tensor.starts_with("optimizer.") || tensor.starts_with("fp8.");
+}
+
+/// The first tensor that keeps a checkpoint's weights (or its state) from a run; empty if none does.
+std::string obstacle(const TensorFit& fit, bool state) {
+  for (const auto* names : {&fit.misfit, &fit.unused}) {
+    const auto one = std::find_if(names->begin(), names->end(), [&](const std::string& name) {
+      return is_state(name) == state;
+    });
+    if (one != names->end() && (!state || names == &fit.misfit)) { // unused state may be left out
+      return *one;
+    }
+  }
+  return "";
+}
+
+/// The ways on: only those that the checkpoint's tensors allow.
+std::string ways_on(
+    const ResumedRun& run, const TensorFit& fit, const std::string& keys, bool other_architecture
+) {
+  const std::string same = "resume with the checkpoint's values";
+  const std::string anew = "begin a new run with --weights " + run.folder;
+  const std::string weight = obstacle(fit, /*state=*/false), state = obstacle(fit, /*state=*/true);
+  if (!weight.empty()) {
+    return same + (other_architecture ? ", or " + anew : "") +
+           ": its tensors do not fit this model (" + weight + ")";
+  }
+  if (!state.empty()) {
+    return same + ", or " + anew + ": it lacks state that this run needs (" + state + ")";
+  }
+  return same + ", " + anew + ", or say that you mean it:" + keys;
+}
+
 [[noreturn]] void refuse_changes(
-    const ResumedRun& run, const Progress& saved, const std::string& what, const std::string& keys
+    const ResumedRun& run, const Progress& saved, const std::string& what, const std::string& ways
 ) {
   throw Error(
       "the checkpoint of step " + std::to_string(saved.step) + " in " + run.folder +
           " is of another recipe: " + what,
-      "resume with the checkpoint's values, begin a new run with --weights " + run.folder +
-          ", or say that you mean it:" + keys
+      ways
   );
 }
 
@@ -72,11 +106,6 @@ bool decides_samples(const KeyChange& change) {
   return is_allowed(
       {"data", "tokenizer", "train.seed", "model.seq_length", "model.vocab"}, change.key
   );
-}
-
-/// State of an optimizer or of fp8 scales; all else is the model's.
-bool is_state(const std::string& tensor) {
-  return tensor.starts_with("optimizer.") || tensor.starts_with("fp8.");
 }
 
 } // namespace
@@ -116,16 +145,19 @@ other_model(const Recipe& recipe, Host& host, const std::map<std::string, std::s
   return texts_of(changes);
 }
 
-std::vector<std::string> judge_checkpoint(
-    const ResumedRun& run, const Progress& saved, const std::vector<std::string>& unused
-) {
+std::vector<std::string>
+judge_checkpoint(const ResumedRun& run, const Progress& saved, const TensorFit& fit) {
+  const auto& unused = fit.unused;
   const Judged judged = judge(run, saved);
   if (!judged.refused.empty()) {
     std::string keys;
+    bool other_architecture = false;
     for (const KeyChange& change : judged.refused) {
       keys += " --allow-change " + change.key;
+      other_architecture = other_architecture || change.key == "model.use";
     }
-    refuse_changes(run, saved, texts_of(judged.refused), keys);
+    const std::string ways = ways_on(run, fit, keys, other_architecture);
+    refuse_changes(run, saved, texts_of(judged.refused), ways);
   }
   const bool other_data = !saved.data.empty() && saved.data != run.data;
   const bool means_it = is_allowed(run.allowed, "data") ||
@@ -135,13 +167,13 @@ std::vector<std::string> judge_checkpoint(
         run,
         saved,
         "its data are " + saved.data + ", this run's " + run.data + ", though no key has changed",
-        " --allow-change data"
+        ways_on(run, fit, " --allow-change data", /*other_architecture=*/false)
     );
   }
   const bool drops_state = !judged.allowed.empty() && !unused.empty() &&
                            std::all_of(unused.begin(), unused.end(), is_state);
   if (!drops_state) {
-    require_all_used(saved, unused);
+    require_all_used(saved, fit);
   }
   std::vector<std::string> notes;
   if (!judged.free.empty()) {

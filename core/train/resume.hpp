@@ -19,7 +19,7 @@ namespace mh {
 struct ResumedRun {
   const Recipe& recipe;
   Host& host;                       ///< for the plugins' schemas
-  std::string folder;               ///< of the run
+  std::string folder;               ///< of its checkpoints
   std::string data;                 ///< `data_fingerprint`
   std::vector<std::string> allowed; ///< keys and sections of --allow-change
 };
@@ -27,10 +27,10 @@ struct ResumedRun {
 /// Compares a checkpoint with the recipe, key by key. Returns sentences about what has changed and
 /// may.
 ///
-/// Throws:  mh::Error naming each key that must stay the same and is not, with both values; or the
-///          tensors for which the model has no place
+/// Throws:  mh::Error naming each key that must stay the same and is not, with both values, and the
+///          ways on that the tensors allow; or the tensors for which the model has no place
 [[nodiscard]] std::vector<std::string> judge_checkpoint(
-    const ResumedRun& run, const Progress& saved, const std::vector<std::string>& unused
+    const ResumedRun& run, const Progress& saved, const TensorFit& fit
 );
 
 /// Keys of `model` and `tokenizer` that a recipe has otherwise than the one whose weights it is

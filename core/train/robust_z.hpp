@@ -1,5 +1,5 @@
 #pragma once
-/// How unusual a number is beside those before it.
+/// How unusual a number is among those before it.
 
 #include <cstddef>
 #include <optional>

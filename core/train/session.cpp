@@ -3,7 +3,7 @@
 #include "core/kernels/gemm_choice.hpp"
 #include "core/mesh/agree.hpp"
 #include "core/mesh/layout.hpp"
-#include "core/nn/plugin_call.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/step/sample_arrays.hpp"
 #include "core/train/named_tokenizer.hpp"
 #include "megahost/error.hpp"
@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -20,7 +21,7 @@
 namespace mh {
 namespace {
 
-/// Of weights and activations.
+/// The dtype of weights and activations.
 at::ScalarType dtype_of(const std::string& precision) {
   return precision == "fp32" ? at::kFloat : precision == "fp16" ? at::kHalf : at::kBFloat16;
 }
@@ -75,7 +76,7 @@ Rules make_rules(const Recipe& recipe, Host& host, const MeshShape& shape) {
   for (const auto& name : recipe.parallel.strategies) {
     const auto& entry = host.require(Kind::strategy, name);
     const auto strategy =
-        host.make<Strategy>(name, strategy_options(recipe, entry), {.shape = shape});
+        host.make<Strategy>(PluginSection{name, strategy_options(recipe, entry)}, {.shape = shape});
     in_plugin(*strategy, "rules", [&] { strategy->rules(rules); });
   }
   check_axes_used(recipe, rules, shape);
@@ -90,7 +91,7 @@ void check_sequences(const Architecture& architecture, const Rules& rules, const
     for (const auto* tier : {&rules.tokens, &rules.between}) {
       for (const Rule& rule : *tier) {
         const int64_t ranks = rule.logical == axis::seq ? degree(shape, rule.mesh) : 1;
-        const int64_t pieces = rule.deal == Deal::zigzag && ranks > 1 ? 2 * ranks : ranks;
+        const int64_t pieces = rule.sharding == Sharding::zigzag && ranks > 1 ? 2 * ranks : ranks;
         if (left % pieces != 0) {
           throw Error(
               "the model's sequence `" + name + "` of " + std::to_string(length) +
@@ -106,7 +107,7 @@ void check_sequences(const Architecture& architecture, const Rules& rules, const
   }
 }
 
-/// Whether weights are made where they are dealt out: nobody asks for them before.
+/// Whether weights are made in their shards: no code asks for them before.
 bool defers(const Session& s, const SessionOptions& options) {
   return options.trains && s.recipe.parallel.zero >= 3 && s.mesh.size(MeshAxis::dp) > 1 &&
          (options.initialise || options.planned_for);
@@ -159,9 +160,7 @@ void check_batch(const Recipe& recipe, const MeshShape& shape) {
 std::unique_ptr<Optimizer> make_optimizer(const Recipe::Optimizer& recipe, Host& host) {
   const auto dtype = recipe.state_dtype == "bf16" ? at::kBFloat16 : at::kFloat;
   auto optimizer = host.make<Optimizer>(
-      recipe.use,
-      recipe.options,
-      {.state_dtype = dtype, .stochastic_rounding = recipe.stochastic_rounding}
+      recipe, {.state_dtype = dtype, .stochastic_rounding = recipe.stochastic_rounding}
   );
   if (recipe.stochastic_rounding && !optimizer->rounds_stochastically()) {
     throw Error(
@@ -207,6 +206,23 @@ peak_memory(const Session& session, const StepPeak& step_peak) {
   };
 }
 
+/// No two ranks compute on one device that they could have for themselves.
+void check_sharing(const Mesh& mesh, const Device& device) {
+  const auto identities = together(ranks_of(mesh.all()), [&] { return device.identity(); });
+  std::map<std::string, size_t> first;
+  for (size_t rank = 0; rank < identities.size(); ++rank) {
+    const auto [other, alone] = first.try_emplace(identities[rank], rank);
+    if (!alone && !identities[rank].empty()) {
+      throw Error(
+          "ranks " + std::to_string(other->second) + " and " + std::to_string(rank) +
+              " would compute on one device, " + identities[rank],
+          "give each rank a device of its own: start as many processes on a machine as it has, or "
+          "show each process another one (CUDA_VISIBLE_DEVICES)"
+      );
+    }
+  }
+}
+
 } // namespace
 
 MeshShape mesh_shape(const Recipe& recipe, int64_t world) {
@@ -244,19 +260,13 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
     s.place = at::kMeta;
     s.target = *options.planned_for;
   } else {
-    s.device = host.make<Device>(
-        recipe.device.use, recipe.device.options, {.local_rank = world.local_rank}
-    );
+    s.device = host.make<Device>(recipe.device, {.local_rank = world.local_rank});
     s.place = s.device->device();
     s.target = s.place.type();
   }
-  s.tokenizer = std::make_unique<NamedTokenizer>(
-      host.make<Tokenizer>(recipe.tokenizer.use, recipe.tokenizer.options)
-  );
+  s.tokenizer = std::make_unique<NamedTokenizer>(host.make<Tokenizer>(recipe.tokenizer));
   s.architecture = host.make<Architecture>(
-      recipe.model.use,
-      recipe.model.options,
-      {.vocab = s.tokenizer->vocab(), .seq_length = recipe.model.seq_length}
+      recipe.model, {.vocab = s.tokenizer->vocab(), .seq_length = recipe.model.seq_length}
   );
   check_sequences(*s.architecture, s.rules, shape);
   if (shape.pp > 1) {
@@ -272,6 +282,7 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
   } else if (options.processes != nullptr) {
     const auto make_backend = options.processes->make_backend(s.device.get());
     s.mesh = Mesh(shape, world.rank, make_backend, recipe.parallel.order);
+    check_sharing(s.mesh, *s.device);
     if (options.warn) {
       s.watch = options.processes->watch(s.mesh.log(), recipe.comm.hang_after, options.warn);
     }
@@ -287,11 +298,11 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
     const auto& data = recipe.data;
     s.arrays = declared_arrays(host.require(Kind::corpus, data.use), data.options, args);
     if (!options.planned_for) {
-      s.corpus = host.make<Corpus>(data.use, data.options, args);
+      s.corpus = host.make<Corpus>(data, args);
     }
   }
   s.optimizer = make_optimizer(recipe.optimizer, host);
-  s.schedule = std::make_unique<Schedule>(Schedule::terms(recipe), host);
+  s.schedule = std::make_unique<Schedule>(schedule_terms(recipe), host);
   const Builder::Args build = builder_args(s, options);
   s.peak_memory = peak_memory(s, options.step_peak);
   if (options.keep) {
@@ -304,7 +315,7 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
         return s.peak_memory(keep);
       };
     }
-    s.recompute = host.make<RecomputePolicy>(recipe.recompute.use, recipe.recompute.options, args);
+    s.recompute = host.make<RecomputePolicy>(recipe.recompute, args);
   }
   const auto make_model = [&] {
     return std::make_unique<Model>(*s.architecture, build, s.recompute.get());
@@ -334,7 +345,8 @@ BatchLayout Session::layout(int64_t consumed) const {
       .data_rank = mesh.coordinate(MeshAxis::dp),
       .tokens = [this](int64_t length) { return rules.token_runs(length, mesh); },
       .sequences = architecture->sequences(),
-      .arrays = arrays};
+      .arrays = arrays,
+      .vocab = architecture->vocab()};
 }
 
 void Session::allocate_gradients() {

@@ -3,7 +3,7 @@
 /// tokenizer, corpus, architecture, model.
 
 #include "core/mesh/processes.hpp"
-#include "core/nn/deferred_values.hpp"
+#include "core/model/deferred_values.hpp"
 #include "core/step/batches.hpp"
 #include "core/step/stages.hpp"
 #include "core/step/step.hpp"
@@ -53,7 +53,7 @@ struct MH_API Session {
   std::unique_ptr<Model> model;
   std::unique_ptr<DeferredValues> deferred; ///< null: the model has its values
   std::unique_ptr<Gradients> gradients;     ///< null before `allocate_gradients`
-  /// See RecomputePolicy::Args; empty if nobody knows.
+  /// See RecomputePolicy::Args; empty if it is not known.
   std::function<int64_t(const std::vector<Keep>&)> peak_memory;
   bool kept_by_memory = false; ///< the policy asked for it to choose what blocks keep
 
@@ -61,7 +61,7 @@ struct MH_API Session {
   void allocate_gradients();
 
   /// Lets this process multiply float32 matrices on the CPU as `choose` says on the first rank
-  /// (`ops::gemm_choice_of`); where the session has none, nobody is asked.
+  /// (`ops::gemm_choice_of`); where the session has none, no rank is asked.
   ///
   /// Returns: the products that LibTorch multiplies
   std::string share_gemm(const std::function<std::string()>& choose) const;
@@ -80,10 +80,10 @@ struct MH_API Session {
   /// Blocks of the model that this rank holds, without embedding and head.
   [[nodiscard]] int64_t layers() const;
 
-  /// Of the step that follows `consumed` samples.
+  /// The layout of the step that follows `consumed` samples.
   [[nodiscard]] BatchLayout layout(int64_t consumed) const;
 
-  /// Of full batches.
+  /// The layout of full batches.
   [[nodiscard]] BatchLayout layout() const {
     return layout(recipe.batch.rampup_samples.value_or(0));
   }
@@ -116,11 +116,11 @@ struct SessionOptions {
   /// Tensors lie on the Meta device, and kernels are chosen for this one: nothing is computed, and
   /// no data are read.
   std::optional<at::DeviceType> planned_for = std::nullopt;
-  /// What a step would take, for policies that go by it; empty: nobody knows.
+  /// What a step would take, for policies that go by it; empty: not known.
   StepPeak step_peak{};
   /// What each of this rank's blocks keeps, instead of what the recipe's policy says.
   std::optional<std::vector<Keep>> keep = std::nullopt;
-  /// Is told which rank the others wait for, by another thread; empty: nobody watches.
+  /// Is told which rank the others wait for, by another thread; empty: not watched.
   HangWatch::Say warn{};
 };
 

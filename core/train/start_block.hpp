@@ -19,7 +19,7 @@ namespace mh {
 /// Sentences about options of `optimizer` that do nothing here, or lose something.
 [[nodiscard]] std::vector<std::string> optimizer_notes(const Session& session);
 
-/// FLOP/s of a device, and who says so: "data sheet", "measured". 0: nobody.
+/// FLOP/s of a device, and who says so: "data sheet", "measured". 0: not known.
 struct DevicePeak {
   double flops = 0;
   std::string source{};
@@ -40,7 +40,7 @@ device_peak(const Session& session, const std::function<double(at::ScalarType)>&
 /// Bytes that a run holds from its start to its end: weights, gradients, masters, optimizer state.
 [[nodiscard]] int64_t state_bytes(const Session& session, const Weights& weights);
 
-/// The line that follows the first step: what its tensors took at most, beside the plan (0: none).
+/// The line that follows the first step: what its tensors took at most, next to the plan (0: none).
 [[nodiscard]] std::string peak_text(std::optional<int64_t> stage, int64_t taken, int64_t planned);
 
 } // namespace mh

@@ -13,7 +13,7 @@
 
 namespace mh {
 
-/// What a line shows beside its steps.
+/// What a line shows in addition to its steps.
 struct Outlook {
   std::optional<double> loss_z{}, norm_z{}; ///< of the last step
   double seconds_left = 0;                  ///< of the whole run

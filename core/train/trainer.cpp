@@ -49,23 +49,24 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   const std::string given = options.weights ? options.weights(session) : std::string();
   const bool resumes = options.resume != Resume::no;
   folder_ = on_first(ranks_, [&] {
-    const auto folder = run_folder(recipe.checkpoint.dir, resumes);
+    const auto folder = run_folder(recipe.run_folder(), resumes);
+    const auto saves = checkpoint_folder(recipe, folder);
     const bool goes_on = options.resume == Resume::yes;
     if (goes_on && !std::filesystem::exists(folder)) {
-      require_checkpoint(*format_, folder); // no folder is made for a name that was mistyped
+      require_checkpoint(*format_, saves); // no folder is made for a name that was mistyped
     }
     lock_ = take_run_folder(folder);
     if (goes_on) { // who writes there at the moment is told first
-      require_checkpoint(*format_, folder);
+      require_checkpoint(*format_, saves);
+    } else if (!resumes) {
+      require_no_checkpoint(recipe, *format_, folder);
     }
     return folder.string();
   });
+  saves_ = checkpoint_folder(recipe, folder_);
   session.allocate_gradients();
   weights_ = std::make_unique<Weights>(
-      session.model->parameters(),
-      session.gradients->owned(),
-      *session.optimizer,
-      weight_options(recipe, session.mesh)
+      *session.gradients, *session.optimizer, weight_options(recipe, session.mesh)
   );
   progress_.seed = recipe.train.seed;
   progress_.threads = at::get_num_threads();
@@ -103,7 +104,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
     return std::string();
   });
   open_log();
-  for (const auto& note : folder_notes(recipe.checkpoint.dir, folder_, resumes)) {
+  for (const auto& note : folder_notes(recipe.run_folder(), folder_, resumes)) {
     log_->line(note);
   }
   for (const auto& line : start_block(session, *weights_, peak_, progress_.plugins, folder_)) {
@@ -130,14 +131,14 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
 /// Goes on from the newest checkpoint, if there is one and it is of this recipe.
 void Trainer::resume(std::vector<std::string>& notes) {
   const auto& recipe = session_->recipe;
-  const ResumedRun run{recipe, host_, folder_.string(), progress_.data, options_.allow_change};
+  const ResumedRun run{recipe, host_, saves_.string(), progress_.data, options_.allow_change};
   std::vector<std::string> changes; // since the checkpoint that was judged last
-  const auto saved = load(notes, [&](const Progress& progress, const auto& unused) {
-    changes = judge_checkpoint(run, progress, unused);
+  const auto saved = load(notes, [&](const Progress& progress, const TensorFit& fit) {
+    changes = judge_checkpoint(run, progress, fit);
   });
   notes.insert(notes.end(), changes.begin(), changes.end());
   if (!saved) {
-    notes.push_back("no checkpoint in " + folder_.string() + " yet: starting at step 0");
+    notes.push_back("no checkpoint in " + saves_.string() + " yet: starting at step 0");
     return;
   }
   for (const auto& difference : differences(*saved, progress_)) {
@@ -174,7 +175,7 @@ void Trainer::open_log() {
 /// Weights and state of the newest checkpoint, on all ranks.
 std::optional<Progress>
 Trainer::load(std::vector<std::string>& notes, const AcceptCheckpoint& accept) {
-  auto saved = load_checkpoint(*format_, folder_, *weights_, notes, ranks_, accept);
+  auto saved = load_checkpoint(*format_, saves_, *weights_, notes, ranks_, accept);
   if (saved) {
     session_->gradients->share_parameters();
     session_->gradients->wait_for_all();
@@ -219,13 +220,13 @@ void Trainer::save(int64_t keep) {
   const auto begin = Clock::now();
   std::vector<std::string> notes;
   progress_.guards = guards_.state();
-  save_checkpoint(*format_, folder_, progress_, *weights_, keep, notes, ranks_);
+  save_checkpoint(*format_, saves_, progress_, *weights_, keep, notes, ranks_);
   saved_step_ = progress_.step;
   log_->line(formatted(
       "step %6lld/%lld | saved in %s | %.0f ms",
       static_cast<long long>(progress_.step),
       static_cast<long long>(iterations_),
-      format_->place(folder_).c_str(),
+      format_->place(saves_).c_str(),
       1e3 * seconds_since(begin)
   ));
   for (const auto& note : notes) {

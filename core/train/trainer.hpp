@@ -29,7 +29,7 @@
 
 namespace mh {
 
-/// Of the ranks that do not speak.
+/// The output of ranks that print nothing.
 class Silence : public Output {
 public:
   void line(const std::string&) override {}
@@ -88,6 +88,7 @@ private:
   Ranks ranks_; // of the whole run
   std::unique_ptr<CheckpointFormat> format_;
   std::filesystem::path folder_; // of the run, the same on every rank
+  Path saves_;                   // where its checkpoints are
   std::unique_ptr<FileLock> lock_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<Prefetcher> data_;

@@ -121,7 +121,8 @@ int64_t Trainer::planned_peak() {
   }
 }
 
-/// Of each stage the rank whose tensors took most, in the first step; it does not wait for a plan.
+/// Shows, for each stage, the rank whose tensors took most in the first step; it does not wait for
+/// a plan.
 void Trainer::show_peak() {
   const Mesh& mesh = session_->mesh;
   const int64_t taken = tensor_peak(*session_);
@@ -202,7 +203,7 @@ void Trainer::stop_at(const std::string& cause) {
     save_or_warn(/*keep=*/0); // earlier ones may be sounder: none is removed
   }
   if (saved_step_ == progress_.step && progress_.step > 0) {
-    kept = "the state before it is saved in " + format_->place(folder_).string();
+    kept = "the state before it is saved in " + format_->place(saves_).string();
   }
   log_->line("stopped at " + cause);
   throw Error(

@@ -1,7 +1,8 @@
--- megahost run @name@.lua --plugin build/@file@.so     (its processes are the launcher's)
--- No recipe names a launcher: ranks are known before it is read. An installed one needs no --plugin.
+-- megahost run @name@.lua     (in each process that the launcher starts; alone, it is a run on one rank)
 return {
   name = "@name@",
+  plugins = { "build/@file@.so" },     -- not needed once it is installed
+  launcher = "@name@",                 -- or { use = "@name@", OPTION = ... }; an installed one is found without
   model = { use = "llama", layers = 2, hidden = 32, heads = 4, seq_length = 32 },
   batch = { global = 8, micro = 4 },
   data = { use = "mock" },

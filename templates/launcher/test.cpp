@@ -27,5 +27,7 @@ int main(int, char** arguments) {
   const auto world = launcher->detect();
   expect(world && world->rank == 3 && world->size == 8, "rank 3 of 8");
   expect(world && world->master_address == "node7" && world->master_port == 29500, "at node7");
+  const auto other = host.make<mh::Launcher>("@name@", mh::Table{{"prefix", "ANOTHER"}});
+  expect(!other->detect(), "nothing of variables with another prefix");
   return failures;
 }

@@ -32,7 +32,7 @@ mh::SeenMachine healthy() {
   plugin.plugin.file = "models-gpt.so";
   plugin.offers = {{mh::Kind::architecture, "gpt", "a decoder"}};
   machine.plugins = {plugin};
-  machine.speeds = {{.device = "cpu", .fp32 = 350e9, .bf16 = 1.5e12, .copy = 40e9}};
+  machine.speeds = {{.device = "cpu", .host = true, .fp32 = 350e9, .bf16 = 1.5e12, .copy = 40e9}};
   return machine;
 }
 

@@ -102,7 +102,7 @@ TEST_CASE_FIXTURE(Saves, "a chunk of which several slices are parts is read and 
   files.bytes_read = 0;
   CHECK(load_newest(*this, loaded) == 10);
   CHECK(equal(loaded, expected));
-  CHECK(files.bytes_read == bytes - 64 * sizeof(float)); // nor is what nobody asks for
+  CHECK(files.bytes_read == bytes - 64 * sizeof(float)); // nor is what is not asked for
 }
 
 TEST_CASE_FIXTURE(

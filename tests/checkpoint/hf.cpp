@@ -1,5 +1,6 @@
 #include "core/checkpoint/hf.hpp"
 
+#include "core/checkpoint/built_in.hpp"
 #include "core/checkpoint/tensors.hpp"
 #include "core/storage/local.hpp"
 #include "core/storage/memory_storage.hpp"
@@ -126,4 +127,41 @@ TEST_CASE_FIXTURE(Folder, "what is no model") {
   CHECK(contains(why(), "model.safetensors: the header claims"));
   mh::put_text(disk, path / "model.safetensors", std::string("\2\0\0\0\0\0\0\0{}", 10));
   CHECK_FALSE(format.config(path).has_value());
+}
+
+TEST_CASE("a format without a `write` of its own only reads") {
+  const mh::Registry formats = mh::built_in_formats();
+  CHECK_FALSE(formats.find(mh::Kind::checkpoint_format, "huggingface")->writes);
+  CHECK(formats.find(mh::Kind::checkpoint_format, "native")->writes);
+
+  struct Writes : mh::CheckpointFormat {
+    struct Config {};
+
+    static void fields(mh::Fields<Config>&) {}
+
+    Writes(const Config&, const Args&) {}
+
+    std::string about() const override { return "folder"; }
+
+    std::string mark() const override { return "file"; }
+
+    bool detect(const mh::Path&) const override { return false; }
+
+    std::unique_ptr<mh::CheckpointReader>
+    open(const mh::Path&, std::optional<int64_t>) const override {
+      return nullptr;
+    }
+
+    void write(const mh::Path&, const mh::CheckpointContents&, const mh::Ranks&) const override {}
+  };
+
+  struct Inherits : Writes {
+    using Writes::Writes;
+  };
+
+  mh::Registry own;
+  own.add<Writes>("writes", "nothing");
+  own.add<Inherits>("inherits", "what its base class does");
+  CHECK(own.find(mh::Kind::checkpoint_format, "writes")->writes);
+  CHECK(own.find(mh::Kind::checkpoint_format, "inherits")->writes);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long plans take, beside what they may take on two cores; memory of the plan of 1008 billion parameters."""
+"""How long plans take, next to what they may take on two cores; memory of the plan of 1008 billion parameters."""
 
 import json
 import os

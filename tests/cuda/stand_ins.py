@@ -17,7 +17,8 @@ ASKING = ("libtorch_cuda.so", "libtorch_cuda_linalg.so", "libtorch_nvshmem.so", 
 PREFIXES = {"libnccl.so.2": "nccl", "libcusparseLt.so.0": "cusparseLt", "libcufile.so.0": "cuFile",
             "libcuda.so.1": "cu[A-Z]"}
 VERSIONS = {"libnvshmem_host.so.3": "NVSHMEM"}  # others are called as their library
-OWN = {"libcudart.so.13": ["cudart.cpp", "memory.cpp"]}  # made of more than one source
+NEEDED = {"libnccl.so.2": ["-l:libcudart.so.13"]}  # stand-ins that call one another
+OWN = {"libcudart.so.13": ["cudart.cpp", "memory.cpp", "streams.cpp"]}  # made of more than one source
 
 
 def asked(folder):
@@ -47,8 +48,8 @@ def link(folder, library, objects, missing, version):
         f'int {name}(void) {{ empty_count("call", "{name}", 0); return 0; }}\n' for name in sorted(missing)))
     subprocess.run(["gcc", "-w", "-fno-builtin", "-O1", "-fPIC", "-c", empty, "-o", folder / "empty.o"], check=True)
     subprocess.run(["g++", "-shared", f"-Wl,-soname,{library}", f"-Wl,--version-script={script}", "-Wl,-rpath,$ORIGIN",
-                    *objects, folder / "empty.o", f"-L{folder}", "-lempty_counts", "-ldl", "-o", folder / library],
-                   check=True)
+                    *objects, folder / "empty.o", f"-L{folder}", "-lempty_counts", *NEEDED.get(library, []), "-ldl",
+                    "-o", folder / library], check=True)
 
 
 def build_all(folder, torch_libs, headers):

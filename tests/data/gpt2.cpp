@@ -153,6 +153,17 @@ TEST_CASE("special tokens stand for themselves") {
   CHECK(tokenizer->decode(Ids{265, 259, 267}) == "<|endoftext|>hello<|end|><|endoftext|>");
 }
 
+TEST_CASE("letters that are newer than the machine's libraries") {
+  const Folder folder;
+  Files files;
+  files.merges = {{"'", "s"}};
+  files.special = {};
+  const auto tokenizer = folder.tokenizer(files);
+  const std::string kawi = "\xF0\x91\xBC\x84"; // U+11F04, a letter since Unicode 15
+  Ids expected{0xF0, 0x91, 0xBC, 0x84, 256};
+  CHECK(tokenizer->encode(kawi + "'s") == expected); // no ' between letters and s
+}
+
 TEST_CASE("without an end of document") {
   const Folder folder;
   Files files;

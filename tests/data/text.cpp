@@ -254,7 +254,7 @@ TEST_CASE("splits are fair, share no document and do not depend on the seed") {
   CHECK(a.summary().starts_with("text: 400 files, 0.0 MB, 26,000 tokens (train 20,8"));
 }
 
-TEST_CASE("whole documents are dealt out, each to one split") {
+TEST_CASE("whole documents are shared out, each to one split") {
   std::vector<mh::text::Document> documents;
   for (uint64_t i = 0; i < 100; ++i) {
     documents.push_back({"d" + std::to_string(i), i * 10, i * 10 + 10});

@@ -5,9 +5,9 @@
 #include "core/mesh/agree.hpp"
 #include "core/mesh/threads.hpp"
 #include "core/step/batches.hpp"
-#include "core/step/gradients.hpp"
 #include "core/step/stages.hpp"
 #include "core/step/weights.hpp"
+#include "core/storage/memory_storage.hpp"
 #include "core/train/checkpointing.hpp"
 #include "megahost/model.hpp"
 #include "megahost/nn/decoder.hpp"
@@ -84,8 +84,9 @@ DecoderConfig config() {
 /// What a rank holds of a run: bf16 weights, float32 masters, two states of each.
 class Rank {
 public:
-  Rank(const TestLayout& layout, const Mesh& mesh)
+  Rank(const TestLayout& layout, const Mesh& mesh, Storage& storage = local_storage())
       : mesh_(mesh)
+      , format_({}, {.storage = storage})
       , rules_(rules_of(/*sequence=*/true))
       , decoder_(config(), {.vocab = 50, .seq_length = 8})
       , model_(
@@ -100,7 +101,7 @@ public:
                                              : chunks_of(parse_layout(layout.chunks).value(), {})}
         )
       , gradients_(model_.parameters(), mesh, {.zero = layout.zero, .unit = layout.unit})
-      , weights_(model_.parameters(), gradients_.owned(), optimizer_) {}
+      , weights_(gradients_, optimizer_) {}
 
   void save(const std::filesystem::path& run, const Progress& progress) {
     for (const auto& stored : weights_.stored()) {
@@ -108,23 +109,21 @@ public:
       stored.data.copy_(truth(stored.name, *stored.piece));
     }
     std::vector<std::string> notes;
-    save_checkpoint(
-        NativeFormat({}, {}), run, progress, weights_, /*keep=*/0, notes, ranks_of(mesh_.all())
-    );
+    save_checkpoint(format_, run, progress, weights_, /*keep=*/0, notes, ranks_of(mesh_.all()));
     CHECK(notes.empty());
   }
 
-  Progress load(const std::filesystem::path& run) {
+  /// `passed_over`: newer checkpoints that are damaged.
+  Progress load(const std::filesystem::path& run, size_t passed_over = 0) {
     const at::NoGradGuard no_grad;
     for (const auto& stored : weights_.stored()) {
       stored.data.fill_(7);
     }
     std::vector<std::string> notes;
-    const auto progress =
-        load_checkpoint(NativeFormat({}, {}), run, weights_, notes, ranks_of(mesh_.all()));
+    const auto progress = load_checkpoint(format_, run, weights_, notes, ranks_of(mesh_.all()));
     gradients_.share_parameters();
     gradients_.wait_for_all();
-    CHECK(notes.empty());
+    CHECK(notes.size() == passed_over);
     REQUIRE(progress.has_value());
     return *progress;
   }
@@ -170,6 +169,7 @@ private:
   }
 
   const Mesh& mesh_;
+  NativeFormat format_;
   Rules rules_;
   Decoder decoder_;
   Model model_;
@@ -218,4 +218,59 @@ TEST_CASE("checkpoints of twelve layouts, each read under all twelve") {
     }
   }
   std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("ranks of one machine read each byte of a checkpoint once between them") {
+  const TestLayout data{"data 4", {.dp = 4}};
+  const std::vector<const TestLayout*> layouts{
+      &kLayouts[0], &kLayouts[1], &kLayouts[2], &kLayouts[6], &kLayouts[8], &data};
+  for (const auto* saved : layouts) {
+    MemoryStorage store;
+    Progress progress;
+    progress.step = 5;
+    run_ranks(saved->shape, [&](const Mesh& mesh) {
+      Rank(*saved, mesh, store).save("run", progress);
+    });
+    uint64_t tensors = 0, manifest = 0;
+    for (const auto& [name, text] : store.objects()) {
+      const bool shard = name.ends_with(".safetensors");
+      tensors += shard ? text.size() + 8 : 0; // the header's length is in the header, too
+      manifest += name.ends_with(kManifestName) ? text.size() : 0;
+    }
+    for (const auto* loaded : layouts) {
+      const std::string pair = std::string(saved->name) + " -> " + loaded->name;
+      CAPTURE(pair);
+      store.bytes_read = 0;
+      run_ranks(loaded->shape, [&](const Mesh& mesh) {
+        Rank rank(*loaded, mesh, store);
+        CHECK(rank.load("run").step == 5);
+        rank.check();
+      });
+      const auto ranks = static_cast<uint64_t>(loaded->shape.world());
+      CHECK(store.bytes_read == tensors + ranks * manifest);
+    }
+  }
+}
+
+TEST_CASE("a checkpoint that one rank finds damaged is passed over by all of a machine") {
+  const TestLayout data{"data 2, tensor 2", {.dp = 2, .tp = 2}};
+  MemoryStorage store;
+  for (const int64_t step : {4, 5}) {
+    Progress progress;
+    progress.step = step;
+    run_ranks(data.shape, [&](const Mesh& mesh) { Rank(data, mesh, store).save("run", progress); });
+  }
+  std::string damaged;
+  for (const auto& [name, text] : store.objects()) {
+    if (name.find("step-000000000005/") != std::string::npos && name.ends_with(".safetensors")) {
+      damaged = name;
+    }
+  }
+  REQUIRE_FALSE(damaged.empty());
+  store.contents(damaged).back() ^= 1;
+  run_ranks(data.shape, [&](const Mesh& mesh) {
+    Rank rank(data, mesh, store);
+    CHECK(rank.load("run", /*passed_over=*/1).step == 4);
+    rank.check();
+  });
 }

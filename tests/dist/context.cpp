@@ -1,5 +1,5 @@
 // Context parallelism, each method, against one rank: with windows, documents, a rank whose tokens
-// are all masked, dropout, recompute, and other strategies beside it.
+// are all masked, dropout, recompute, and together with other strategies.
 
 #include "core/conformance/layout_trial.hpp"
 #include "megahost/error.hpp"
@@ -60,7 +60,7 @@ TEST_CASE("context with windows, dropout and recompute") {
   check({"model.use=gpt", "model.causal=false"}, each_method({"context=2"}));
 }
 
-TEST_CASE("context beside tensor, sequence and data") {
+TEST_CASE("context with tensor, sequence and data") {
   check(
       {"model.use=llama", "model.kv_heads=12", "recompute.use=selective"},
       each_method({"context=2,tensor=2", "context=2,data=2,tensor=2,sequence=true"})

@@ -5,6 +5,7 @@
 #include "megahost/builder.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/context.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/model.hpp"
 #include "megahost/nn/linear.hpp"
 #include "megahost/random.hpp"
@@ -42,10 +43,10 @@ public:
              .bias = true,
              .std = 0.5}
         ) {
-    // Tokens are dealt out over all ranks of a stage; an expert's are gathered from those of ep, so
+    // Tokens are sharded over all ranks of a stage; an expert's are gathered from those of ep, so
     // what its weights meet is split over edp alone.
     Placement seen;
-    seen[MeshAxis::edp] = {Type::split, 0};
+    seen[MeshAxis::edp] = {PlacementType::split, 0};
     const Axis experts{axis::expert, kExperts}, hidden{axis::expert_mlp, kHidden};
     up_ = &builder.parameter({{"up", {experts, hidden, kEmbedAxis}, Init::normal(0.5)}}, seen);
     down_ = &builder.parameter({{"down", {experts, kEmbedAxis, hidden}, Init::normal(0.5)}}, seen);
@@ -57,13 +58,13 @@ public:
     const at::Tensor best = std::get<0>(logits.topk(2, -1)).select(-1, 1).unsqueeze(-1);
     const at::Tensor gates = logits.softmax(-1) * logits.ge(best);
 
-    Placement dealt = placed_; // each token on one rank of the stage
+    Placement sharded = placed_; // each token on one rank of the stage
     if (mesh.size(MeshAxis::tp) > 1) {
-      dealt[MeshAxis::tp] = {Type::split, 0};
+      sharded[MeshAxis::tp] = {PlacementType::split, 0};
     }
-    const at::Tensor own = convert(x, placed_, dealt, mesh);
+    const at::Tensor own = convert(x, placed_, sharded, mesh);
     const at::Tensor tokens = gather(own, mesh);
-    const at::Tensor weights = gather(convert(gates, placed_, dealt, mesh), mesh);
+    const at::Tensor weights = gather(convert(gates, placed_, sharded, mesh), mesh);
     const int64_t local = up_->value.size(0);
     const int64_t first = mesh.coordinate(MeshAxis::ep) * local;
     at::Tensor sum = at::zeros_like(tokens);
@@ -72,12 +73,13 @@ public:
       const at::Tensor made = at::matmul(wide, down_->value[e].t());
       sum = sum + made * weights.select(1, first + e).unsqueeze(1);
     }
-    const at::Tensor back = convert(sum, both(Type::partial), both(Type::split), mesh);
-    return convert(back.view_as(own), dealt, placed_, mesh);
+    const at::Tensor back =
+        convert(sum, both(PlacementType::partial), both(PlacementType::split), mesh);
+    return convert(back.view_as(own), sharded, placed_, mesh);
   }
 
 private:
-  static Placement both(Type type) {
+  static Placement both(PlacementType type) {
     Placement placement;
     placement[MeshAxis::ep] = {type, 0};
     placement[MeshAxis::etp] = {type, 0};
@@ -86,7 +88,12 @@ private:
 
   /// [seq, batch, n] of this rank -> [tokens, n] of all ranks that share experts.
   static at::Tensor gather(const at::Tensor& x, const Mesh& mesh) {
-    return convert(x.reshape({-1, x.size(-1)}), both(Type::split), both(Type::replicated), mesh);
+    return convert(
+        x.reshape({-1, x.size(-1)}),
+        both(PlacementType::split),
+        both(PlacementType::replicated),
+        mesh
+    );
   }
 
   Placement placed_;
@@ -110,7 +117,7 @@ at::Tensor random(const char* name, const Placement& placed, const Mesh& mesh) {
   fill_normal(whole, random_key(1, name), 1, {kSeq, kBatch, kEmbed}, {0, 0, 0});
   at::Tensor part = whole;
   for (const auto axis : {MeshAxis::dp, MeshAxis::cp, MeshAxis::tp}) { // outer axes first
-    if (placed[axis].type == Type::split) {
+    if (placed[axis].type == PlacementType::split) {
       part = mesh.group(axis).slice(part, placed[axis].dim);
     }
   }
@@ -135,7 +142,7 @@ Gradients run(const MeshShape& shape, bool sequence) {
          .microbatch = kBatch}
     );
     const Mixture mixture(builder);
-    store.allocate_gradients();
+    Gradients gradients(store, mesh);
     const Placement placed = builder.place(kEmbedAxis);
     const at::Tensor x = random("x", placed, mesh).requires_grad_();
     const Batch batch{
@@ -143,13 +150,12 @@ Gradients run(const MeshShape& shape, bool sequence) {
         .samples = {},
         .seq = kSeq,
         .batch = kBatch};
-    StepContext context(mesh, rules, batch);
-    context.checking = true;
+    StepContext context(mesh, rules, batch, {.checking = true});
     const at::Tensor y = mixture.forward(x, context);
     backward((y * random("target", placed, mesh)).sum());
-    store.reduce_gradients(mesh);
+    gradients.finish();
     check_parameters(store, mesh);
-    const double squared = store.squared_gradient_norm(mesh).item().toDouble();
+    const double squared = gradients.squared_norm().item().toDouble();
 
     const std::scoped_lock lock(mutex);
     result["squared norm"] = at::full({}, squared, at::kDouble);

@@ -2,6 +2,7 @@
 // rank.
 
 #include "core/mesh/threads.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/model.hpp"
 #include "tests/dist/whole.hpp"
 
@@ -44,7 +45,7 @@ Whole run(
          .fp8 = fp8},
         recompute ? &full : nullptr
     );
-    model.parameters().allocate_gradients();
+    Gradients gradients(model.parameters(), mesh);
     const auto& dp = mesh.group(MeshAxis::dp);
     const Batch batch = batch_of(dp, kSeq, kBatch);
     constexpr double kCount = kSeq * kBatch - 1; // one token is masked
@@ -53,19 +54,18 @@ Whole run(
       for (const auto& parameter : model.parameters().all()) {
         parameter.main_grad.zero_();
       }
-      StepContext context(mesh, rules, batch);
-      context.training = true;
-      context.seed = 9;
+      StepMode mode{.training = true, .seed = 9};
       if (mesh.world() > 1) { // one rank makes the vocabulary's gradients in a pass of their own
-        context.loss_count = [](const std::string&) { return kCount; };
+        mode.loss_count = [](const std::string&) { return kCount; };
       }
+      StepContext context(mesh, rules, batch, std::move(mode));
       (void)model.forward(context);
       loss = context.losses().at(0).sum / kCount;
       backward(loss);
       model.end_step(mesh);
     }
-    model.parameters().reduce_gradients(mesh);
-    const double norm = model.parameters().squared_gradient_norm(mesh).item().toDouble();
+    gradients.finish();
+    const double norm = gradients.squared_norm().item().toDouble();
     at::Tensor total = loss.detach().clone();
     dp.all_reduce(total);
     const std::scoped_lock lock(mutex);
@@ -113,7 +113,8 @@ TEST_CASE("llama: every layout matches the single-rank result") {
   }
 }
 
-TEST_CASE("gpt with dropout, biases and a tied output: every layout matches the single-rank result") {
+TEST_CASE("gpt with dropout, biases and a tied output: every layout matches the single-rank result"
+) {
   const Whole one = run({}, false, gpt(), false);
   SUBCASE("data 4") {
     compare(one, run({.dp = 4}, false, gpt(), false));

@@ -3,6 +3,7 @@
 #include "core/conformance/layout_trial.hpp"
 #include "core/mesh/threads.hpp"
 #include "megahost/error.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/nn/experts.hpp"
 #include "megahost/strategy.hpp"
 #include "tests/dist/small_recipe.hpp"
@@ -62,7 +63,7 @@ TEST_CASE("experts 2, 4 and 8 over data ranks") {
   );
 }
 
-TEST_CASE("experts beside tensor, sequence, context, pipeline and zero") {
+TEST_CASE("experts with tensor, sequence, context, pipeline and zero") {
   check(
       {},
       both_ways(
@@ -167,7 +168,7 @@ TEST_CASE("every router and balance, shared experts, few experts that most ranks
   );
 }
 
-TEST_CASE("latent attention beside every strategy, in a mixture as DeepSeek-V3's") {
+TEST_CASE("latent attention with every strategy, in a mixture as DeepSeek-V3's") {
   check(
       {"model.layers=3",
        "model.kv_rank=20",
@@ -206,7 +207,7 @@ Lopsided all_to_one(const Mesh& mesh, const Rules& rules, const at::Tensor& x) {
       builder,
       {.embed = {axis::embed, x.size(1)}, .experts = 8, .hidden = 10, .std = 0.5, .out_std = 0.5}
   );
-  store.allocate_gradients();
+  Gradients gradients(store, mesh);
   const Batch batch{.arrays = {}, .samples = {0}, .seq = 6, .batch = 4};
   StepContext context(mesh, rules, batch);
   const Routing routing{

@@ -1,5 +1,5 @@
-// Each pipeline schedule against one rank, alone and beside the other strategies: the same loss,
-// gradients, norm and initial values.
+// Each pipeline schedule against one rank, alone and together with the other strategies: the same
+// loss, gradients, norm and initial values.
 
 #include "tests/dist/pipelined.hpp"
 
@@ -83,7 +83,7 @@ TEST_CASE("8 layers down and up 4 stages, tied: both uses of the embedding are o
   );
 }
 
-TEST_CASE("a pipeline beside tensor, sequence and data parallelism and full recompute") {
+TEST_CASE("a pipeline with tensor, sequence and data parallelism and full recompute") {
   const std::vector<Layout> layouts = {
       {.shape = {.pp = 2, .tp = 2}, .order = k1f1b, .chunks = kTwo},
       {.shape = {.pp = 2, .tp = 2}, .order = kZeroBubble, .chunks = kTwo, .sequence = true},

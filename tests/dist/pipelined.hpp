@@ -4,6 +4,7 @@
 #include "core/mesh/threads.hpp"
 #include "core/step/stages.hpp"
 #include "core/step/step.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/model.hpp"
 #include "megahost/pipeline_layout.hpp"
 #include "plugins/parallel/pipeline/orders.hpp"
@@ -101,13 +102,14 @@ run(const Architecture& architecture, const Layout& layout, const WrapBackend& w
              .chunks = chunks},
             layout.recompute ? &full : nullptr
         );
-        model.parameters().allocate_gradients();
+        Gradients gradients(model.parameters(), mesh);
         const auto batches = batches_of(mesh.group(MeshAxis::dp));
         const Passes passes{mesh, rules, model, at::kCPU, /*checking=*/false, pipeline.get()};
+        gradients.begin(std::ssize(batches));
         const auto losses = forward_backward(passes, batches, /*seed=*/9);
         const auto evaluated = forward_only(passes, batches);
-        model.parameters().reduce_gradients(mesh);
-        const double norm = model.parameters().squared_gradient_norm(mesh).item().toDouble();
+        gradients.finish();
+        const double norm = gradients.squared_norm().item().toDouble();
         const std::scoped_lock lock(mutex);
         CHECK((result.loss == 0 || result.loss == losses.at(0).value));
         result.loss = losses.at(0).value;

@@ -86,6 +86,15 @@ for ranks, settings in (
 ):
     compare(settings, one, train(settings, ranks, settings))
 
+# A recipe with fewer samples a step than ranks is refused with the key to change, and --scale makes it fit.
+(folder / "few.toml").write_text('extends = "tiny.toml"\nbatch.global = 1\n')
+few = [program, "run", "few.toml", "--nproc", "2", "--run-dir", "few"]
+refused = subprocess.run(few, cwd=folder, capture_output=True, text=True)
+assert refused.returncode == 2 and "batch.global 1 is not divisible by" in refused.stderr, refused
+assert "data-parallel degree 2" in refused.stderr and "nearest: 2" in refused.stderr, refused
+scaled = subprocess.run([*few, "--scale", "--set", "train.iters=2"], cwd=folder, capture_output=True, text=True)
+assert scaled.returncode == 0 and [step for step, _ in losses("few")] == [1, 2], scaled
+
 # Virtual stages need more layers; an evaluation passes them, too.
 four = ("--set", "model.layers=4", "--set", "model.tied=true")
 deep = train("deep", 1, "", *four)
@@ -263,6 +272,12 @@ def plugin(rank, ranks, port):
     return {"FIXTURE_RANK": rank, "FIXTURE_SIZE": ranks, "FIXTURE_PORT": port}, ["--plugin", str(file)]
 
 
+def named_plugin(rank, ranks, port):
+    file = fixtures / "launches.so"
+    return {"NAMED_RANK": rank, "NAMED_SIZE": ranks, "NAMED_PORT": port}, [
+        "--plugin", str(file), "--set", 'launcher={use="launches",prefix="NAMED"}']
+
+
 def by_hand(*ranks, place=own_variables):
     """Ranks that somebody started without --nproc, each with its own words; `place` tells them theirs."""
     with socket.socket() as free:
@@ -279,7 +294,7 @@ def by_hand(*ranks, place=own_variables):
 
 # Whoever says a process's place, the ranks find one another and train like one.
 usual = 0  # seconds that two ranks take from start to end, on this machine now
-for place in (torch_variables, options, plugin):
+for place in (torch_variables, options, plugin, named_plugin):
     words = ["--run-dir", place.__name__, *layout("tensor=2")]
     begin = time.time()
     for errors, status in by_hand(words, words, place=place):

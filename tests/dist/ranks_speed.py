@@ -60,9 +60,9 @@ for layout in arguments.layouts or LEAST:
     ratios = []  # of a round: to one rank, without overlap to one rank, with overlap to without
     for round in range(arguments.rounds):
         one, alone = rate(f"one {layout} {round}", "")
-        beside, memory = rate(f"{layout} {round}", layout)
+       together, memory = rate(f"{layout} {round}", layout)
         after, _ = rate(f"{layout} after {round}", layout + ",overlap=false")
-        ratios.append((beside / one, after / one, beside / after))
+        ratios.append((together / one, after / one, together / after))
     to_one, after_to_one, overlap = (statistics.median(column) for column in zip(*ratios))
     fine = to_one >= LEAST[layout] and overlap >= 1 - NOISE
     good = good and fine

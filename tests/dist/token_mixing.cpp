@@ -1,9 +1,10 @@
 // Blocks that mix tokens where ranks hold different ones are found, whatever they mix, unless they say so.
 
-#include "core/nn/token_mixing.hpp"
+#include "core/model/token_mixing.hpp"
 
 #include "core/mesh/threads.hpp"
 #include "megahost/error.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/nn/attention.hpp"
 #include "megahost/nn/tokens_before.hpp"
 #include "tests/dist/placed.hpp"
@@ -287,7 +288,7 @@ TEST_CASE("parameters get no gradient of a trial, and are trained afterwards") {
     Builder builder(store, {.mesh = &mesh, .rules = &rules, .seq = 8, .microbatch = kBatch});
     Parameter& share =
         builder.parameter({{"share", {kHidden}, Init::ones()}}, builder.place(kHidden));
-    store.allocate_gradients();
+    const Gradients gradients(store, mesh);
     const Batch batch{
         .arrays = {{"tokens", at::zeros({4, kBatch}, at::kLong)}},
         .samples = {0, 1},

@@ -1,5 +1,5 @@
-// Rows of other tokens, those before each one or all: the same as on one rank wherever strategies put the tokens of
-// a sample, across documents too, and token by token over a cache.
+// Rows of other tokens, those before each one or all: the same as on one rank wherever strategies
+// put the tokens of a sample, across documents too, and token by token over a cache.
 
 #include "megahost/nn/tokens_before.hpp"
 
@@ -62,7 +62,7 @@ at::Tensor by_hand(const at::Tensor& x, int64_t back, bool documents) {
 
 struct Case {
   MeshShape shape;
-  Deal deal;
+  Sharding sharding;
   bool sequence;
   int64_t count;
   bool documents;
@@ -73,10 +73,10 @@ struct OwnTokens {
   OwnTokens(const Case& c, const Mesh& mesh)
       : rules(rules_of(c.sequence)) {
     for (Rule& rule : rules.tokens) {
-      rule.deal = rule.logical == axis::seq ? c.deal : rule.deal;
+      rule.sharding = rule.logical == axis::seq ? c.sharding : rule.sharding;
     }
     std::vector<int64_t> tokens;
-    for (const Run& run : rules.token_runs(kSeq, mesh)) {
+    for (const TokenRun& run : rules.token_runs(kSeq, mesh)) {
       for (int64_t i = 0; i < run.count; ++i) {
         tokens.push_back(run.first + i);
       }
@@ -178,7 +178,7 @@ void check_all(const Case& c) {
 } // namespace
 
 TEST_CASE("the rows before are those of one rank") {
-  using enum Deal;
+  using enum Sharding;
   for (const bool documents : {false, true}) {
     for (const int64_t count : {1, 3}) {
       check({{}, blocks, false, count, documents});
@@ -197,7 +197,7 @@ TEST_CASE("the rows before are those of one rank") {
 }
 
 TEST_CASE("whole samples are those of one rank, and each rank's rows of the result its own") {
-  using enum Deal;
+  using enum Sharding;
   for (const bool documents : {false, true}) {
     check_all({{}, blocks, false, 0, documents});
     check_all({{.tp = 4}, blocks, true, 0, documents});
@@ -216,8 +216,7 @@ TEST_CASE("whole samples are refused where new tokens are read alone") {
       .samples = {},
       .seq = 1,
       .batch = kBatch};
-  StepContext context(mesh, rules, batch);
-  context.kv_cache = &cache;
+  StepContext context(mesh, rules, batch, {.kv_cache = &cache});
   CHECK_THROWS_AS(
       static_cast<void>(
           AllTokens({axis::embed, kEmbed}).gather(at::zeros({1, kBatch, kEmbed}), context)
@@ -242,8 +241,7 @@ TEST_CASE("tokens read alone find the rows before them in the cache") {
         .samples = {},
         .seq = count,
         .batch = kBatch};
-    StepContext context(mesh, rules, batch);
-    context.kv_cache = &cache;
+    StepContext context(mesh, rules, batch, {.kv_cache = &cache});
     const auto before = layer.forward(x.narrow(0, first, count), context);
     for (int64_t back = 1; back <= 3; ++back) {
       const at::Tensor expected = by_hand(x, back, false).narrow(0, first, count);

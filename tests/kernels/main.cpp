@@ -1,6 +1,6 @@
 /// One program for all operations of the table: `test` holds them against plain ATen in float64,
 /// for each type and instruction set; `gradient` against finite differences; `speed` times them
-/// beside plain ATen; `support` lists which device has a kernel.
+/// next to plain ATen; `support` lists which device has a kernel.
 
 #include "core/kernels/cost.hpp"
 #include "core/kernels/level.hpp"

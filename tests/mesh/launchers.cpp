@@ -52,7 +52,7 @@ const Variables kSlurm{
 
 } // namespace
 
-TEST_CASE("nobody started this process") {
+TEST_CASE("no launcher started this process") {
   CHECK(!find_world(environment({})));
   // A batch script of Slurm has a rank, too, but is no step.
   CHECK(!find_world(environment({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}})));

@@ -1,4 +1,4 @@
-// Groups by arithmetic, tokens dealt out, and what rank 0 says when a collective fails.
+// Groups by arithmetic, sharded tokens, and what rank 0 says when a collective fails.
 
 #include "core/mesh/layout.hpp"
 
@@ -34,11 +34,13 @@ TEST_CASE("ranks as threads are numbered in any order") {
 }
 
 TEST_CASE("a zigzag gives each rank an early and a late piece") {
-  CHECK((dealt(Deal::zigzag, 16, 2, 0) == std::vector<Run>{{0, 4}, {12, 4}}));
-  CHECK((dealt(Deal::zigzag, 16, 2, 1) == std::vector<Run>{{4, 4}, {8, 4}}));
-  CHECK((dealt(Deal::blocks, 16, 2, 1) == std::vector<Run>{{8, 8}}));
-  CHECK((dealt(Deal::zigzag, 7, 1, 0) == std::vector<Run>{{0, 7}}));
-  CHECK_THROWS_WITH_AS((void)dealt(Deal::zigzag, 10, 2, 0), doctest::Contains("10 tokens"), Error);
+  CHECK((sharded_runs(Sharding::zigzag, 16, 2, 0) == std::vector<TokenRun>{{0, 4}, {12, 4}}));
+  CHECK((sharded_runs(Sharding::zigzag, 16, 2, 1) == std::vector<TokenRun>{{4, 4}, {8, 4}}));
+  CHECK((sharded_runs(Sharding::blocks, 16, 2, 1) == std::vector<TokenRun>{{8, 8}}));
+  CHECK((sharded_runs(Sharding::zigzag, 7, 1, 0) == std::vector<TokenRun>{{0, 7}}));
+  CHECK_THROWS_WITH_AS(
+      (void)sharded_runs(Sharding::zigzag, 10, 2, 0), doctest::Contains("10 tokens"), Error
+  );
 }
 
 TEST_CASE("rank 0 says which rank is at which collective and which field differs") {

@@ -37,7 +37,7 @@ TEST_CASE("ranks lie in megatron's order: tp fastest, then cp, dp, pp") {
   CHECK(members(shape, 5, MeshAxis::pp) == std::vector<int64_t>{5, 13});
 }
 
-TEST_CASE("experts are dealt out over the dense ranks and never multiply the world") {
+TEST_CASE("experts are sharded over the dense ranks and never multiply the world") {
   const MeshShape shape{.pp = 2, .dp = 8, .ep = 4};
   CHECK(shape.world() == 16);
   CHECK(shape.edp() == 2);
@@ -144,12 +144,14 @@ TEST_CASE("one placement rule: features, then tokens, then between, each mesh ax
 TEST_CASE("conversions: each is the transpose of its own gradient") {
   // For linear maps y = A x summed over ranks, <w, A x> = <Aᵗ w, x>, counted over the global
   // tensors.
-  const Along identical{Type::identical, 0};
-  const Along replicated{Type::replicated, 0};
-  const Along split0{Type::split, 0};
-  const Along split1{Type::split, 1};
-  const Along partial{Type::partial, 0};
-  const auto count = [](Along along) { return along == Along{Type::identical, 0} ? 2.0 : 1.0; };
+  const Along identical{PlacementType::identical, 0};
+  const Along replicated{PlacementType::replicated, 0};
+  const Along split0{PlacementType::split, 0};
+  const Along split1{PlacementType::split, 1};
+  const Along partial{PlacementType::partial, 0};
+  const auto count = [](Along along) {
+    return along == Along{PlacementType::identical, 0} ? 2.0 : 1.0;
+  };
   for (const auto& [a, b] :
        {std::pair{split0, replicated},
         {split0, identical},
@@ -170,15 +172,16 @@ TEST_CASE("conversions: each is the transpose of its own gradient") {
       to[MeshAxis::tp] = b;
       const auto value = [&](Along along, double base) {
         at::Tensor whole = (at::arange(24).to(at::kDouble).view({4, 6}) * 0.37 + base).sin();
-        if (along.type == Type::split) {
+        if (along.type == PlacementType::split) {
           return mesh.group(MeshAxis::tp).slice(whole, along.dim).contiguous();
         }
-        return along.type == Type::partial ? whole * (mesh.rank() == 0 ? 0.3 : 0.7) : whole;
+        return along.type == PlacementType::partial ? whole * (mesh.rank() == 0 ? 0.3 : 0.7)
+                                                    : whole;
       };
       const at::Tensor x = value(a, 0.1);
       const at::Tensor y = convert_forward(x, from, to, mesh);
       // Gradients: the same on all ranks where the target is identical, parts elsewhere.
-      const at::Tensor w = b.type == Type::replicated
+      const at::Tensor w = b.type == PlacementType::replicated
                                ? value(b, 0.2 + static_cast<double>(mesh.rank()))
                                : value(b, 0.2);
       const at::Tensor dx = convert_backward(w, from, to, mesh);
@@ -197,7 +200,7 @@ TEST_CASE("a conversion that no layer may ask for is named") {
   run_ranks({.tp = 2}, [](const Mesh& mesh) {
     Placement from;
     Placement to;
-    to[MeshAxis::tp] = {Type::partial, 0};
+    to[MeshAxis::tp] = {PlacementType::partial, 0};
     CHECK_THROWS_WITH_AS(
         (void)convert_forward(at::arange(4), from, to, mesh),
         doctest::Contains("from (identical) to (tp: partial)"),

@@ -100,7 +100,7 @@ TEST_CASE("ranks that wait for one another, and ranks that do not wait") {
   CHECK_FALSE(find_stall({waiting("tp:0,1", {1}, 5), busy("tp:0,1", 4)}, /*patience=*/13));
 }
 
-TEST_CASE("of a rank that nobody has asked nothing is said") {
+TEST_CASE("nothing is said of a rank that was not asked") {
   const auto stall = find_stall({waiting("tp:0,1", {1}, 5), {}}, kPatience);
   REQUIRE(stall);
   CHECK(stall->late.empty());

@@ -3,6 +3,7 @@
 #include "megahost/nn/attention.hpp"
 
 #include "megahost/error.hpp"
+#include "megahost/gradients.hpp"
 #include "tests/nn/bench.hpp"
 #include "tests/nn/gradient.hpp"
 
@@ -62,8 +63,7 @@ TEST_CASE("attention: against the formula, with grouped queries, documents and d
   auto documents = bench.context();
   CHECK(at::allclose(core_attention(q, k, v, {}, {}, documents), attention_formula(q, k, v, hidden))
   );
-  auto training = bench.context();
-  training.training = true;
+  auto training = bench.context({.training = true});
   const at::Tensor dropped = core_attention(q, k, v, {}, {.p = 1e-12}, training);
   CHECK(at::allclose(dropped, attention_formula(q, k, v, hidden)));
 }
@@ -99,8 +99,7 @@ TEST_CASE("attention windows: against the formula, with documents, gradients and
   const at::Tensor segments = bench.batch.arrays["segments"].t();
   const at::Tensor hidden =
       outside.bitwise_or(segments.unsqueeze(2).ne(segments.unsqueeze(1))).unsqueeze(1);
-  auto training = bench.context();
-  training.training = true;
+  auto training = bench.context({.training = true});
   const at::Tensor expected = attention_formula(q, k, v, hidden);
   CHECK(at::allclose(core_attention(q, k, v, {.window = 2}, {}, training), expected));
   CHECK(at::allclose(core_attention(q, k, v, {.window = 2}, {.p = 1e-12}, training), expected));
@@ -174,11 +173,10 @@ TEST_CASE("cross attention: against the formula, of fewer keys than queries, wit
                                 .unsqueeze(1);
   const at::Tensor expected = attention_formula(q, k, v, hidden);
   CHECK(at::allclose(cross_attend(q, k, v, "other", {}, context), expected));
-  auto device = bench.context();
-  device.target = at::kCUDA;
+  auto device = bench.context({.target = at::kCUDA});
   CHECK(at::allclose(cross_attend(q, k, v, "other", {}, device), expected));
-  device.training = true;
-  CHECK(at::allclose(cross_attend(q, k, v, "other", {.p = 1e-12}, device), expected));
+  auto training = bench.context({.training = true, .target = at::kCUDA});
+  CHECK(at::allclose(cross_attend(q, k, v, "other", {.p = 1e-12}, training), expected));
 }
 
 TEST_CASE("cross attention: the layer, its gradients and its FLOPs") {
@@ -194,7 +192,7 @@ TEST_CASE("cross attention: the layer, its gradients and its FLOPs") {
   const CrossAttention layer(bench.builder, spec, "other");
   CHECK(bench.builder.flops.attention == 4 * 2 * 3 * (5 * 3));
   CHECK(bench.builder.flops.gemms == 2 * 6 * (5 * 6 + 3 * (3 + 3) + 5 * 6));
-  bench.store.allocate_gradients();
+  Gradients gradients(bench.store, bench.mesh);
   const at::Tensor memory = filled({3, 2, 6}, "memory");
   test::hold_against(
       bench,
@@ -225,37 +223,6 @@ TEST_CASE("cross attention: the layer, its gradients and its FLOPs") {
   CHECK_THROWS_WITH_AS(
       (void)context.within("third"), doctest::Contains("the sequence `third`"), Error
   );
-}
-
-TEST_CASE("a context speaks of another sequence while a scope lives, in a recomputed part too") {
-  Bench bench;
-  bench.batch.arrays["other_positions"] = at::tensor({7, 8, 9}, at::kLong).unsqueeze(1);
-  auto context = bench.context();
-  Keep keep{.everything = true, .redo = {"mlp"}};
-  context.keep = &keep;
-  std::vector<int64_t> lengths;
-  const at::Tensor x = filled({3, 2, 6}, "x").requires_grad_();
-  at::Tensor y;
-  {
-    const auto tokens = context.within("other");
-    CHECK(context.seq() == 3);
-    CHECK(context.token_index().size(0) == 3);
-    CHECK(context.positions().sum().item<int64_t>() == 24);
-    CHECK(context.dims({axis::embed, 6})[0].size == 3);
-    {
-      const auto own = context.within("");
-      CHECK(context.seq() == 5);
-    }
-    y = context.part("mlp", {x}, [&](const auto& in) {
-      lengths.push_back(context.seq());
-      return in[0] * 2;
-    });
-  }
-  CHECK(context.seq() == 5);
-  CHECK(context.token_index().size(0) == 5);
-  CHECK(context.positions().sum().item<int64_t>() == 10);
-  torch::autograd::backward({y.sum()});
-  CHECK(lengths == std::vector<int64_t>{3, 3});
 }
 
 TEST_CASE("relative bias: T5's buckets, and a table's gradient") {
@@ -294,7 +261,7 @@ TEST_CASE("relative bias: T5's buckets, and a table's gradient") {
        .relative_bias = spec}
   );
   CHECK(bench.builder.flops.attention == 4 * 2 * 3 * (5 * 5)); // a bidirectional layer's own pairs
-  bench.store.allocate_gradients();
+  Gradients gradients(bench.store, bench.mesh);
   const at::Tensor distance = at::arange(5) - at::arange(5).unsqueeze(1);
   at::Tensor columns = distance.clone();
   for (int64_t i = 0; i < 25; ++i) {
@@ -302,10 +269,9 @@ TEST_CASE("relative bias: T5's buckets, and a table's gradient") {
     column = relative_bucket(column, spec);
   }
   auto context = bench.context();
-  const Keep keep{.everything = true, .redo = {"core_attention"}};
-  for (const bool again : {false, true}) {
-    context.keep = again ? &keep : nullptr;
-    bench.store.gradients().zero_();
+  for (const Keep& keep : {Keep(), Keep{.everything = true, .redo = {"core_attention"}}}) {
+    const auto plan = context.keeping(keep);
+    gradients.clear();
     test::hold_against(
         bench,
         6,

@@ -14,6 +14,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mh::test {
@@ -44,7 +45,7 @@ struct Bench {
              .sequences = {{"other", 3}}}
         ) {}
 
-  StepContext context() { return {mesh, rules, batch}; }
+  StepContext context(StepMode mode = {}) { return {mesh, rules, batch, std::move(mode)}; }
 };
 
 /// The pieces' values as leaves of a graph of their own, by name.

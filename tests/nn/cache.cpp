@@ -36,8 +36,7 @@ at::Tensor scores(const Model& model, int64_t begin, int64_t end, KeyValueCache*
       .samples = {0, 1},
       .seq = end - begin,
       .batch = kSamples};
-  StepContext context(mesh, rules, batch);
-  context.kv_cache = cache;
+  StepContext context(mesh, rules, batch, {.kv_cache = cache});
   return model.forward(context)["logits"].value;
 }
 
@@ -81,14 +80,14 @@ TEST_CASE("a state begins as zeros, has a row for each sample and a dtype of its
   const CachedState narrow(builder, "narrow", {{axis::mlp, 4}}, at::kBFloat16);
   const Batch batch{.arrays = {}, .samples = {0, 1}, .seq = 4, .batch = kSamples};
   KeyValueCache cache(4);
-  StepContext context(mesh, rules, batch);
-  state.keep(at::zeros({1}), context); // without a cache nothing is kept
-  context.kv_cache = &cache;
+  StepContext alone(mesh, rules, batch);
+  state.keep(at::zeros({1}), alone); // without a cache nothing is kept
+  StepContext context(mesh, rules, batch, {.kv_cache = &cache});
   const at::Tensor first = state.before(context);
   CHECK(first.sizes() == at::IntArrayRef{kSamples, 6, 5});
-  CHECK(first.scalar_type() == at::kFloat);
+  CHECK((first.scalar_type() == at::kFloat));
   CHECK(!first.any().item<bool>());
-  CHECK(narrow.before(context).scalar_type() == at::kBFloat16);
+  CHECK((narrow.before(context).scalar_type() == at::kBFloat16));
   state.keep(first + 1, context);
   CHECK(state.before(context).eq(1).all().item<bool>());
   CHECK(!narrow.before(context).any().item<bool>());

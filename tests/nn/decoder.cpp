@@ -62,9 +62,7 @@ struct ReaderOf {
         .samples = {0, 1},
         .seq = end - begin,
         .batch = 2};
-    StepContext context(mesh, rules, batch);
-    context.kv_cache = cache;
-    context.last_logits = last;
+    StepContext context(mesh, rules, batch, {.last_logits = last, .kv_cache = cache});
     const at::NoGradGuard no_grad;
     return model.forward(context)["logits"].value;
   }
@@ -175,7 +173,8 @@ protected:
   [[nodiscard]] std::unique_ptr<FeedForwardPart>
   feed_forward(int64_t, Builder& builder) const override {
     FeedForwardSpec spec = feed_forward_spec();
-    spec.activation = ActivationFunction(/*gated=*/false, [](const at::Tensor& x) { return x.tanh(); });
+    spec.activation =
+        ActivationFunction(/*gated=*/false, [](const at::Tensor& x) { return x.tanh(); });
     return std::make_unique<FeedForward>(builder, spec);
   }
 };

@@ -1,10 +1,11 @@
-/// Times a mixture's experts, forward and backward in bfloat16, beside their products alone and
-/// beside the loop over experts that `transformers` runs; and rows to experts and back beside a
+/// Times a mixture's experts, forward and backward in bfloat16, next to their GEMMs alone and
+/// next to the loop over experts that `transformers` runs; and rows to experts and back next to a
 /// copy of as many bytes.
 ///
 ///   expert_speed [TOKENS]
 
 #include "core/kernels/caching_allocator.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/nn/expert_kernel.hpp"
 #include "megahost/nn/experts.hpp"
 
@@ -82,7 +83,7 @@ void measure(int64_t tokens, const Sizes& s) {
   const Experts experts(
       builder, {.embed = {axis::embed, s.width}, .experts = s.experts, .hidden = s.hidden}
   );
-  store.allocate_gradients();
+  Gradients gradients(store, mesh);
   const Batch batch{.arrays = {}, .samples = {0}, .seq = tokens, .batch = 1};
   StepContext context(mesh, rules, batch);
   at::manual_seed(1);

@@ -3,8 +3,9 @@
 #include "megahost/nn/experts.hpp"
 
 #include "core/kernels/caching_allocator.hpp"
-#include "core/nn/recompute.hpp"
+#include "core/model/recompute.hpp"
 #include "megahost/error.hpp"
+#include "megahost/gradients.hpp"
 #include "tests/nn/bench.hpp"
 #include "tests/nn/gradient.hpp"
 
@@ -85,10 +86,10 @@ at::Tensor dense_loop(
   return sum;
 }
 
-void hold_against_loop(const MixtureSpec& spec, const Keep* keep = nullptr) {
+void hold_against_loop(const MixtureSpec& spec, const Keep& keep = {}) {
   Bench bench;
   const MixtureOfExperts mixture(bench.builder, spec);
-  bench.store.allocate_gradients();
+  Gradients gradients(bench.store, bench.mesh);
   for (auto& parameter : bench.store.all()) { // biases begin as 0
     const auto& name = parameter.pieces.front().name;
     if (name.ends_with("bias")) {
@@ -96,7 +97,7 @@ void hold_against_loop(const MixtureSpec& spec, const Keep* keep = nullptr) {
     }
   }
   auto context = bench.context();
-  context.keep = keep;
+  const auto plan = context.keeping(keep);
   hold_against(
       bench,
       kWidth,
@@ -106,12 +107,12 @@ void hold_against_loop(const MixtureSpec& spec, const Keep* keep = nullptr) {
 }
 
 /// Bytes that a forward pass keeps for its backward.
-int64_t kept_bytes(const MixtureSpec& spec, const Keep* keep) {
+int64_t kept_bytes(const MixtureSpec& spec, const Keep& keep) {
   Bench bench;
   const MixtureOfExperts mixture(bench.builder, spec);
   const at::Tensor x = filled({5, 2, kWidth}, "x").requires_grad_();
   auto context = bench.context();
-  context.keep = keep;
+  const auto plan = context.keeping(keep);
   const int64_t before = allocator_counts().used_bytes;
   const at::Tensor y = mixture.forward(x, context);
   return allocator_counts().used_bytes - before;
@@ -147,9 +148,9 @@ TEST_CASE("biases of router, experts and the shared feed-forward are added once"
 TEST_CASE("activations that are computed again are not kept for the experts that read them") {
   install_caching_allocator();
   const Keep light{.redo = {"activations"}};
-  hold_against_loop(small(), &light);
+  hold_against_loop(small(), light);
   const int64_t rows = 5 * 2 * small().router.chosen;
-  CHECK(kept_bytes(small(), nullptr) - kept_bytes(small(), &light) == rows * kHidden * 8);
+  CHECK(kept_bytes(small(), {}) - kept_bytes(small(), light) == rows * kHidden * 8);
 }
 
 TEST_CASE("a shared feed-forward with a gate is added") {
@@ -181,11 +182,13 @@ TEST_CASE("capacity padded or not is the same, and recomputing drops the same to
     spec.router.capacity = 0.6;
     spec.pad = pad;
     const MixtureOfExperts mixture(bench.builder, spec);
-    bench.store.allocate_gradients();
+    Gradients gradients(bench.store, bench.mesh);
     const at::Tensor x = filled({5, 2, kWidth}, "x").requires_grad_();
     auto context = bench.context();
-    const Keep keep{.everything = true, .joined = false, .redo = {"mlp"}};
-    context.keep = again ? &keep : nullptr;
+    const Keep keep{
+        .everything = true,
+        .redo = again ? std::vector<std::string>{"mlp"} : std::vector<std::string>{}};
+    const auto plan = context.keeping(keep);
     const at::Tensor y =
         context.part("mlp", {x}, [&](const auto& in) { return mixture.forward(in[0], context); });
     at::Tensor total = y.square().sum();
@@ -221,7 +224,7 @@ TEST_CASE("on the Meta device experts are evenly busy, or as uneven as is assume
   spec.router.sequence = true;
   spec.router.z_weight = 1;
   const MixtureOfExperts mixture(builder, spec);
-  store.allocate_gradients();
+  Gradients gradients(store, mesh);
   const auto options = at::TensorOptions().device(at::kMeta);
   const Batch batch{
       .arrays = {{"tokens", at::empty({8, 2}, options.dtype(at::kLong))}},
@@ -229,8 +232,7 @@ TEST_CASE("on the Meta device experts are evenly busy, or as uneven as is assume
       .seq = 8,
       .batch = 2};
   for (const double imbalance : {1.0, 2.0}) {
-    StepContext context(mesh, rules, batch);
-    context.imbalance = imbalance;
+    StepContext context(mesh, rules, batch, {.imbalance = imbalance});
     const at::Tensor x = at::empty({8, 2, kWidth}, options).requires_grad_();
     const at::Tensor y = mixture.forward(x, context);
     CHECK(y.sizes() == x.sizes());
@@ -239,7 +241,7 @@ TEST_CASE("on the Meta device experts are evenly busy, or as uneven as is assume
   }
 }
 
-TEST_CASE("rows that do not divide are dealt out from the front") {
+TEST_CASE("rows that do not divide are sharded from the front") {
   CHECK(even_ends(10, 4) == std::vector<int64_t>{0, 3, 6, 8, 10});
   CHECK(even_ends(0, 2) == std::vector<int64_t>{0, 0, 0});
 }

@@ -1,9 +1,10 @@
 // FP8: rounding and scales bit for bit, the linear layer against written-out arithmetic.
 
-#include "core/nn/fp8.hpp"
+#include "core/model/fp8.hpp"
 
 #include "core/kernels/fp8_ops.hpp"
 #include "megahost/context.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/model.hpp"
 #include "megahost/nn/decoder.hpp"
 #include "megahost/nn/linear.hpp"
@@ -23,6 +24,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -99,7 +101,7 @@ struct Layer {
             {.in = {axis::embed, 16}, .outs = {{"a", {axis::mlp, 24}}}, .bias = true, .std = 0.5}
         ) {
     builder.fp8()->allocate(store, at::kCPU);
-    store.allocate_gradients();
+    gradients.emplace(store, mesh);
   }
 
   Mesh mesh;
@@ -107,6 +109,7 @@ struct Layer {
   ParameterStore store;
   Builder builder;
   Linear linear;
+  std::optional<Gradients> gradients;
 };
 
 double relative(const at::Tensor& a, const at::Tensor& b) {
@@ -269,7 +272,7 @@ TEST_CASE("embeddings and the output layer stay out of FP8, on the Meta device t
   CHECK(names.size() == 8); // qkv, out, up and down of two layers
   CHECK(names.front() == "fp8.layers.0.attention.q.weight");
   CHECK(names.back() == "fp8.layers.1.mlp.down.weight");
-  model.parameters().allocate_gradients();
+  Gradients gradients(model.parameters(), mesh);
   const auto ids = at::empty({8, 1}, at::TensorOptions().device(at::kMeta).dtype(at::kLong));
   const Batch batch{
       .arrays = {{"tokens", ids}, {"labels", ids}, {"loss_mask", ids.to(at::kFloat)}},

@@ -3,6 +3,7 @@
 #include "megahost/nn/latent_attention.hpp"
 
 #include "megahost/error.hpp"
+#include "megahost/gradients.hpp"
 #include "tests/nn/bench.hpp"
 #include "tests/nn/gradient.hpp"
 
@@ -99,7 +100,7 @@ TEST_CASE("latent attention is its equations, gradients too") {
     CAPTURE(query_latent);
     Bench bench;
     const LatentAttention attention(bench.builder, small(query_latent));
-    bench.store.allocate_gradients();
+    Gradients gradients(bench.store, bench.mesh);
     {
       const at::NoGradGuard no_grad;
       for (auto& parameter : bench.store.all()) { // no norm weight of 1
@@ -130,8 +131,7 @@ TEST_CASE("token by token with a cache, latent attention is the same") {
         .samples = {0, 1},
         .seq = 1,
         .batch = 2};
-    StepContext one(bench.mesh, bench.rules, batch);
-    one.kv_cache = &cache;
+    StepContext one(bench.mesh, bench.rules, batch, {.kv_cache = &cache});
     close(attention.forward(x.narrow(0, i, 1), one), whole.narrow(0, i, 1));
   }
 }
@@ -151,7 +151,7 @@ TEST_CASE("on the Meta device latent attention has the shapes of a step") {
       store, {.mesh = &mesh, .rules = &rules, .device = at::kMeta, .seq = 8, .microbatch = 2}
   );
   const LatentAttention attention(builder, small(true));
-  store.allocate_gradients();
+  Gradients gradients(store, mesh);
   const auto options = at::TensorOptions().device(at::kMeta);
   const Batch batch{
       .arrays = {{"tokens", at::ones({8, 2}, options.dtype(at::kLong))}},

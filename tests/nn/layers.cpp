@@ -1,6 +1,5 @@
-#include "core/nn/deferred_values.hpp"
-#include "core/nn/recompute.hpp"
 #include "megahost/error.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/nn/dropout.hpp"
 #include "megahost/nn/embedding.hpp"
 #include "megahost/nn/feed_forward.hpp"
@@ -10,7 +9,6 @@
 #include "tests/nn/bench.hpp"
 #include "tests/nn/gradient.hpp"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
@@ -26,10 +24,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <exception>
-#include <functional>
 #include <optional>
-#include <vector>
 
 using namespace mh;
 using mh::test::Bench;
@@ -44,7 +39,7 @@ TEST_CASE("linear: the product, its gradients, and packed pieces") {
        .bias = true,
        .std = 1}
   );
-  bench.store.allocate_gradients();
+  Gradients gradients(bench.store, bench.mesh);
   auto context = bench.context();
   const at::Tensor x = filled({5, 2, 3}, "x").requires_grad_();
   const auto& weight = bench.store.all()[0];
@@ -64,60 +59,11 @@ TEST_CASE("linear: the product, its gradients, and packed pieces") {
   CHECK(bench.builder.flops.gemms == 2.0 * 3 * 7 * 5); // of a sample of 5 tokens
 
   WeightQueue queue;
-  context.weight_queue = &queue;
-  torch::autograd::backward({linear.forward(x, context)}, {dy});
+  auto split = bench.context({.weight_queue = &queue});
+  torch::autograd::backward({linear.forward(x, split)}, {dy});
   CHECK(at::allclose(weight.main_grad, dw));
   queue.at(0)();
   CHECK(at::allclose(weight.main_grad, dw * 2.0));
-}
-
-TEST_CASE("a constructor that writes into a value is refused") {
-  Bench bench;
-  Parameter& parameter = bench.builder.parameter({{"share", {{axis::embed, 3}}, Init::ones()}}, {});
-  bench.builder.refuse_written_values();
-  const at::NoGradGuard no_grad;
-  parameter.value.mul_(2);
-  CHECK_THROWS_WITH(
-      bench.builder.refuse_written_values(),
-      doctest::Contains("a constructor writes into the value of the parameter `share`")
-  );
-}
-
-TEST_CASE("under zero 3 no way of writing a value gets lost") {
-  using Write = std::function<void(Parameter&)>;
-  const std::vector<Write> writes{
-      [](Parameter& p) { p.value.detach().mul_(2); },
-      [](Parameter& p) { p.value.detach().copy_(at::ones({3})); },
-      [](Parameter& p) { p.value.data().fill_(2); }, // has a count of versions of its own
-      [](Parameter& p) { p.value.data().copy_(at::ones({3})); },
-      [](Parameter& p) {
-        const at::AutoDispatchBelowADInplaceOrView below; // as at::native:: functions
-        p.value.fill_(2);
-      },
-      [](Parameter& p) { *p.value.mutable_data_ptr<double>() = 2; },
-      [](Parameter& p) { p.value = at::ones({3}).requires_grad_(); },
-      [](Parameter& p) { p.value.set_data(at::ones({3})); },
-      [](Parameter& p) { p.value.detach().normal_(); },
-  };
-  for (size_t i = 0; i < writes.size(); ++i) {
-    CAPTURE(i);
-    Bench bench;
-    DeferredValues deferred;
-    deferred.during([&] {
-      Parameter& parameter =
-          bench.builder.parameter({{"share", {{axis::embed, 3}}, Init::ones()}}, {});
-      bench.builder.refuse_written_values();
-      const at::NoGradGuard no_grad;
-      bool refused = false;
-      try { // LibTorch itself refuses most writes into one element that stands for all
-        writes[i](parameter);
-        bench.builder.refuse_written_values();
-      } catch (const std::exception&) {
-        refused = true;
-      }
-      CHECK(refused);
-    });
-  }
 }
 
 TEST_CASE("norms: values and gradients") {
@@ -216,21 +162,17 @@ TEST_CASE("llama3 scaling keeps short wavelengths and stretches long ones") {
 
 TEST_CASE("dropout: masks follow samples and tokens, not their place in a batch") {
   Bench bench;
-  auto context = bench.context();
-  context.training = true;
-  context.seed = 5;
+  auto context = bench.context({.training = true, .seed = 5});
   const Axis embed{axis::embed, 64};
   const at::Tensor x = at::ones({5, 2, 64}, at::kDouble);
   const at::Tensor y = dropout(x, embed, 0.25, 11, context);
   CHECK(y.eq(0).to(at::kDouble).mean().item().toDouble() == doctest::Approx(0.25).epsilon(0.25));
   CHECK(y.max().item().toDouble() == doctest::Approx(1 / 0.75));
-  // Sample 1 alone has the mask it had beside sample 0.
+  // Sample 1 alone has the mask it had next to sample 0.
   bench.batch.samples = {1};
   bench.batch.batch = 1;
   bench.batch.arrays["tokens"] = at::arange(5).view({5, 1});
-  auto alone = bench.context();
-  alone.training = true;
-  alone.seed = 5;
+  auto alone = bench.context({.training = true, .seed = 5});
   CHECK(
       at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 11, alone), y.narrow(1, 1, 1))
   );
@@ -238,16 +180,15 @@ TEST_CASE("dropout: masks follow samples and tokens, not their place in a batch"
   CHECK(
       !at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 12, alone), y.narrow(1, 1, 1))
   );
-  alone.seed = 6;
+  auto later = bench.context({.training = true, .seed = 6});
   CHECK(
-      !at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 11, alone), y.narrow(1, 1, 1))
+      !at::equal(dropout(x.narrow(1, 1, 1).contiguous(), embed, 0.25, 11, later), y.narrow(1, 1, 1))
   );
-  alone.training = false;
-  CHECK(at::equal(dropout(x, embed, 0.25, 11, alone), x));
+  auto evaluation = bench.context({.seed = 5});
+  CHECK(at::equal(dropout(x, embed, 0.25, 11, evaluation), x));
   test::check_gradients(
       [&](const auto& in) {
-        alone.training = true;
-        return dropout(in[0], {axis::embed, 4}, 0.5, 3, alone);
+        return dropout(in[0], {axis::embed, 4}, 0.5, 3, later);
       },
       {filled({5, 1, 4}, "x")}
   );
@@ -256,7 +197,7 @@ TEST_CASE("dropout: masks follow samples and tokens, not their place in a batch"
 TEST_CASE("embedding: rows, and gradients of repeated ids added up") {
   Bench bench;
   const Embedding table(bench.builder, {axis::position, 4}, {axis::embed, 3}, 1.0);
-  bench.store.allocate_gradients();
+  Gradients gradients(bench.store, bench.mesh);
   auto context = bench.context();
   const at::Tensor ids = at::tensor({1, 3, 1, 0}, at::kLong).view({2, 2});
   const at::Tensor y = table.forward(ids, context);
@@ -278,7 +219,7 @@ TEST_CASE("vocabulary loss: cross entropy of the true vocabulary, padding left o
        .vocab_multiple = 8}
   );
   const VocabHead head(builder, {axis::embed, 3}, {axis::vocab, 11}, 1.0);
-  store.allocate_gradients();
+  Gradients gradients(store, bench.mesh);
   auto& weight = store.all()[0];
   CHECK(weight.value.size(0) == 16);
   CHECK(weight.pieces[0].shape[0] == 11);
@@ -325,7 +266,7 @@ TEST_CASE("vocabulary loss with a bias: logits, loss, and the gradients of weigh
   Bench bench;
   const VocabHead head(bench.builder, {axis::embed, 3}, {axis::vocab, 11}, 1.0, "", /*bias=*/true);
   auto& store = bench.store;
-  store.allocate_gradients();
+  Gradients gradients(store, bench.mesh);
   auto& weight = *store.find("weight");
   auto& bias = *store.find("bias");
   bias.value.detach().copy_(filled({11}, "bias"));
@@ -341,49 +282,11 @@ TEST_CASE("vocabulary loss with a bias: logits, loss, and the gradients of weigh
   const at::Tensor expected = (each.view({5, 2}) * mask).sum();
   torch::autograd::backward({expected * 0.5});
   for (const auto& factor : {std::optional<double>(), std::optional(0.5)}) {
-    store.gradients().zero_();
+    gradients.clear();
     const at::Tensor loss = head.loss(x.detach().requires_grad_(), labels, mask, context, factor);
     CHECK(loss.item().toDouble() == doctest::Approx(expected.item().toDouble()).epsilon(1e-12));
     torch::autograd::backward({loss * 0.5});
     CHECK(at::allclose(weight.main_grad, w.grad()));
     CHECK(at::allclose(bias.main_grad, b.grad()));
   }
-}
-
-TEST_CASE("recomputed: the same values and gradients as when everything is kept") {
-  const at::Tensor x = filled({3, 4}, "x").requires_grad_();
-  const auto f = [](const auto& in) { return std::vector<at::Tensor>{in[0].sin() * in[0]}; };
-  torch::autograd::backward({recomputed(f, {x})[0].sum()});
-  const at::Tensor again = x.grad().clone();
-  x.mutable_grad() = at::Tensor();
-  torch::autograd::backward({f(std::vector<at::Tensor>{x})[0].sum()});
-  CHECK(at::equal(again, x.grad()));
-}
-
-TEST_CASE("what only one layer reads is not kept, and is there again for its backward") {
-  const at::Tensor x = filled({3, 4}, "x").requires_grad_();
-  const auto f = [](const auto& in) { return in[0].sin() * in[0]; };
-  at::Tensor kept;
-  const auto reader = [&kept](const at::Tensor& y) {
-    kept = y;
-    return y * y; // saves y
-  };
-  const at::Tensor expected = reader(f(std::vector<at::Tensor>{x}));
-  expected.sum().backward();
-  const at::Tensor gradient = x.grad().clone();
-  x.mutable_grad() = at::Tensor();
-
-  const at::Tensor y = recomputed_for(f, {x}, reader);
-  CHECK(at::equal(y, expected));
-  CHECK(kept.storage().nbytes() == 0);
-  y.sum().backward();
-  CHECK(at::equal(x.grad(), gradient));
-  CHECK(at::equal(kept, f(std::vector<at::Tensor>{x})));
-
-  const auto same = [](const auto& in) { return in[0]; };
-  x.mutable_grad() = at::Tensor();
-  recomputed_for(same, {x}, reader).sum().backward(); // the input's own memory stays
-  CHECK(at::equal(x.grad(), 2 * x));
-  const at::NoGradGuard no_grad;
-  CHECK(at::equal(recomputed_for(f, {x}, reader), expected));
 }

@@ -1,5 +1,6 @@
 // The Meta device: models of any size are built, run forward and backward, without memory.
 
+#include "megahost/gradients.hpp"
 #include "megahost/model.hpp"
 #include "megahost/nn/decoder.hpp"
 
@@ -57,16 +58,15 @@ TEST_CASE("a step of a 70B llama runs on the Meta device") {
        .microbatch = 1}
   );
   CHECK(model.parameters().global_elements() == 68976648192);
-  model.parameters().allocate_gradients();
+  Gradients gradients(model.parameters(), mesh);
   const auto ids = at::empty({4096, 1}, at::TensorOptions().device(at::kMeta).dtype(at::kLong));
   const Batch batch{
       .arrays = {{"tokens", ids}, {"labels", ids}, {"loss_mask", ids.to(at::kFloat)}},
       .samples = {0},
       .seq = 4096,
       .batch = 1};
-  StepContext context(mesh, rules, batch);
-  context.training = true;
+  StepContext context(mesh, rules, batch, {.training = true});
   (void)model.forward(context);
   backward(context.losses().at(0).sum);
-  CHECK(model.parameters().squared_gradient_norm(mesh).is_meta());
+  CHECK(gradients.squared_norm().is_meta());
 }

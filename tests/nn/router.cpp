@@ -2,6 +2,7 @@
 
 #include "megahost/nn/router.hpp"
 
+#include "megahost/gradients.hpp"
 #include "tests/nn/bench.hpp"
 #include "tests/nn/gradient.hpp"
 
@@ -160,7 +161,7 @@ TEST_CASE("a router's losses and metrics are those of its microbatch") {
        .std = 1,
        .layers = 2}
   );
-  bench.store.allocate_gradients();
+  Gradients gradients(bench.store, bench.mesh);
   auto context = bench.context();
   const at::Tensor x = filled({5, 2, 6}, "x").requires_grad_();
   const Routing routing = router.route(x, context);
@@ -221,9 +222,9 @@ TEST_CASE("a bias moves towards experts with few tokens, once a step, whatever c
   const at::Tensor x = filled({5, 2, 6}, "x"), other = filled({5, 2, 6}, "other");
   at::Tensor counts = at::zeros({4}, at::kDouble);
   for (const int64_t microbatch : {0, 1, 0}) {
-    auto context = bench.context();
-    context.loss_count = [](const std::string&) { return 2.0; };
-    context.microbatch = microbatch;
+    auto context = bench.context({.microbatch = microbatch, .loss_count = [](const std::string&) {
+                                    return 2.0;
+                                  }});
     const Routing routing = router.route(microbatch == 0 ? x : other, context);
     if (counts.sum().item<double>() < 40) {
       counts.scatter_add_(0, routing.choices.reshape({-1}), at::ones({20}, at::kDouble));
@@ -235,9 +236,9 @@ TEST_CASE("a bias moves towards experts with few tokens, once a step, whatever c
   state.update(bench.mesh);
   CHECK(bias.abs().sum().item<double>() == 0);
   for (const int64_t microbatch : {0, 1, 0}) {
-    auto context = bench.context();
-    context.loss_count = [](const std::string&) { return 2.0; };
-    context.microbatch = microbatch;
+    auto context = bench.context({.microbatch = microbatch, .loss_count = [](const std::string&) {
+                                    return 2.0;
+                                  }});
     (void)router.route(microbatch == 0 ? x : other, context);
   }
   state.update(bench.mesh);

@@ -1,4 +1,4 @@
-"""How fast tokenizer gpt2 is, in MB per second of one core, beside Hugging Face's `tokenizers`; GPT-2's vocabulary."""
+"""How fast tokenizer gpt2 is, in MB per second of one core, next to Hugging Face's `tokenizers`; GPT-2's vocabulary."""
 
 import importlib.util
 import os

@@ -12,4 +12,4 @@ import torch
 ctypes.CDLL(pathlib.Path(torch.__file__).with_name("lib") / "libtorch_cuda.so", ctypes.RTLD_GLOBAL)  # as our program does
 lib = ctypes.CDLL(sys.argv[1])  # every symbol at once, or an error that names the first which is missing
 assert hasattr(lib, "megahost_make_nccl")
-print("opened beside LibTorch", torch.__version__)
+print("opened next to LibTorch", torch.__version__)

@@ -1,4 +1,4 @@
-"""The JSON Schema of recipes, held against a validator and against Taplo: every shipped recipe passes, every bad one whose
+"""The JSON Schema of recipes, compared with a validator and against Taplo: every shipped recipe passes, every bad one whose
 fault a schema can express does not."""
 
 import json

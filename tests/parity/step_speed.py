@@ -1,4 +1,4 @@
-"""Training steps beside those of plain PyTorch of the same model, in turn, and the memory of both.
+"""Training steps next to those of plain PyTorch of the same model, in turn, and the memory of both.
 
 usage: step_speed.py [ROW...] [--rounds N] [--steps N]
 

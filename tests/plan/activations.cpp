@@ -1,4 +1,4 @@
-// Activations of a layer, recorded from the step, beside the formulas of arXiv:2205.05198, section
+// Activations of a layer, recorded from the step, next to the formulas of arXiv:2205.05198, section
 // 4 (16 bits): once with that paper's attention, which keeps all its scores, and masks that are
 // kept; once as the program is, with what it does not keep by name.
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Planned steps beside measured ones on this machine's CPU, after `megahost bench --calibrate`.
+"""Planned steps next to measured ones on this machine's CPU, after `megahost bench --calibrate`.
 
 usage: calibrated.py [ROW...] [--rounds N] [--steps N]
 

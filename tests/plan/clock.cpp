@@ -1,4 +1,4 @@
-// Collectives that go in pieces beside products: what is left to wait for.
+// Collectives in pieces that overlap GEMMs: what is left to wait for.
 
 #include "core/plan/clock.hpp"
 
@@ -52,7 +52,7 @@ struct Step {
 
 } // namespace
 
-TEST_CASE("a piece for each rank: all transfers go beside the product") {
+TEST_CASE("a piece for each rank: all transfers overlap the GEMM") {
   CHECK(Step("all-gather").waits() == doctest::Approx(0));
   CHECK(Step("reduce-scatter").waits() == doctest::Approx(0));
 }
@@ -65,7 +65,7 @@ TEST_CASE("a collective longer than its product leaves one piece of that alone")
   }
 }
 
-TEST_CASE("fewer pieces than ranks: each is a collective, the last has nothing beside it") {
+TEST_CASE("fewer pieces than ranks: each is a collective, the last overlaps nothing") {
   Step step("reduce-scatter");
   step.machine.calibration.sum_pieces = 4;
   CHECK(step.waits() == doctest::Approx(7 * kTransfer / 4));

@@ -135,7 +135,7 @@ TEST_CASE("experts with full slots, whose shapes do not depend on the router") {
   compare(padded, "expert=2,tensor=2,sequence=true,expert_dispatch=all_gather");
 }
 
-TEST_CASE("zero 3: weights that are dealt out") {
+TEST_CASE("zero 3: sharded weights") {
   compare({}, "data=2,zero=3");
   compare({"precision=bf16", "recompute.use=full"}, "data=2,zero=3");
   compare({}, "data=2,tensor=2,zero=3");
@@ -176,11 +176,11 @@ TEST_CASE("a memory budget is kept within 5%, whatever ranks share") {
   }
 }
 
-TEST_CASE("backward: gathers and sums of tensor parallel go on beside products") {
+TEST_CASE("backward: gathers and sums of tensor parallel overlap GEMMs") {
   const Recipe recipe = small({}, "tensor=2,sequence=true");
   const RecordedStep step = record_step({.recipe = recipe, .host = small_host(), .world = 2});
   std::map<size_t, bool> under_way; // whether a product ran meanwhile
-  std::map<std::string, int64_t> beside;
+  std::map<std::string, int64_t> overlapped;
   const auto& record = step.stage(0);
   for (const auto& event :
        record.of({Instruction::Op::backward, 0, 0}, step.args.microbatches).events) {
@@ -191,14 +191,14 @@ TEST_CASE("backward: gathers and sums of tensor parallel go on beside products")
         ran = true;
       }
     } else if (event.kind == PlanEvent::Kind::wait && under_way[event.collective]) {
-      ++beside[record.collectives[event.collective].name];
+      ++overlapped[record.collectives[event.collective].name];
     }
     if (event.kind == PlanEvent::Kind::wait) {
       under_way.erase(event.collective);
     }
   }
-  CHECK(beside["all-gather"] >= 2 * step.layers); // queries, keys and values; up
-  CHECK(beside["reduce-scatter"] >= 2 * step.layers);
+  CHECK(overlapped["all-gather"] >= 2 * step.layers); // queries, keys and values; up
+  CHECK(overlapped["reduce-scatter"] >= 2 * step.layers);
 }
 
 TEST_CASE("backward: sums over data ranks start early, whatever else norms are summed over") {

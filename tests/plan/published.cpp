@@ -106,7 +106,8 @@ struct Predicted {
 
 /// TFLOP/s per GPU.
 double papers_rate(const Recipe& recipe, const Plan& plan) {
-  return papers_flops(recipe) / plan.step.total / static_cast<double>(plan.shape.world()) / 1e12;
+  return papers_flops(recipe, plan) / plan.step.total / static_cast<double>(plan.shape.world()) /
+         1e12;
 }
 
 std::vector<Predicted> predict(

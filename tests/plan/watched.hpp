@@ -46,7 +46,7 @@ struct Bytes {
   }
 };
 
-inline thread_local std::shared_ptr<Bytes> counted; // null: nobody counts
+inline thread_local std::shared_ptr<Bytes> counted; // null: not counted
 
 /// Tells the calling thread's bytes which operators run.
 class Operators {
@@ -278,10 +278,7 @@ inline std::vector<Seen> watch(const mh::Recipe& recipe, mh::Host& host) {
         }
         seen.parameters = bytes->used - seen.gradients;
         mh::Weights weights(
-            session->model->parameters(),
-            session->gradients->owned(),
-            *session->optimizer,
-            mh::weight_options(recipe, mesh)
+            *session->gradients, *session->optimizer, mh::weight_options(recipe, mesh)
         );
         seen.state = bytes->used - seen.parameters - seen.gradients;
         const at::AutoGradMode grad(true);

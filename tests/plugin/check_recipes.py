@@ -61,6 +61,10 @@ def differs(layout, *sets, where, **more):
 
 plugin = ("--plugin", fixture)
 
+# A recipe with one sample a step: `check` has a batch of its own.
+(folder / "few.toml").write_text((folder / recipe()).read_text().replace("global = 4", "global = 1"))
+same("data=2; tensor=2", of="few.toml", words=("--nproc", "2"), used="corpus text with tokenizer byte")
+
 # A head that is wrong on arrays that only its corpus has.
 pairs = recipe("pair-model", "pairs")
 same("tensor=2; data=2", of=pairs, words=plugin, used="corpus pairs with tokenizer byte, optimizer adamw, of the recipe")

@@ -19,7 +19,6 @@ ORDINARY = {  # names that are words of the core, too
     "null": "JSON's",
 }
 
-CPU_OR_GPU = "hardware is the CPU or a GPU"
 WORDS = "other programs' words for ours"
 ALLOWED = {
     "core/include/megahost/axis.hpp": {"expert": "a logical axis"},
@@ -27,16 +26,11 @@ ALLOWED = {
     "core/recipe/sections.hpp": {"adamw byte cpu native": "plugins that are taken where a section names none"},
     "core/train/devices.cpp": {"cpu cuda": "the core's own devices register here"},
     "core/checkpoint/built_in.cpp": {"native huggingface": "the core's own checkpoint formats register here"},
-    "core/plan/hardware.hpp": {"cuda": CPU_OR_GPU},
-    "core/plan/plan.cpp": {"full": "FLOPs as papers count them"},
-    "core/bench/machines.cpp": {"cpu": CPU_OR_GPU},
-    "core/bench/machine.cpp": {"cpu": CPU_OR_GPU},
-    "core/bench/doctor_judge.cpp": {"cpu": CPU_OR_GPU},
-    "core/bench/doctor_look.cpp": {"cpu": CPU_OR_GPU},
-    "core/commands/doctor.cpp": {"cpu cuda": CPU_OR_GPU},
-    "core/commands/bench.cpp": {"cpu": CPU_OR_GPU},
-    "core/recipe/scale.cpp": {"mock byte cpu": "what needs nothing else takes the place of the recipe's data and device"},
-    "core/recipe/presets.cpp": {"tensor pipeline context": "ranks of a preset's layout, read without any plugin"},
+    "core/plan/hardware.hpp": {"cuda": "the device of a row of hardware.toml that names none"},
+    "core/bench/machines.cpp": {"cpu": "`--on this` plans for this machine's processor"},
+    "core/bench/machine.cpp": {"cpu": "the row that is measured of this machine's processor"},
+    "core/commands/bench.cpp": {"cpu": "--calibrate measures this machine's processor"},
+    "core/recipe/scale.cpp": {"mock": "a corpus that needs no files takes the place of the recipe's"},
     "core/recipe/terms.cpp": {"*": WORDS},
     "core/recipe/arguments.cpp": {"*": WORDS},
     "core/recipe/lua_stubs.cpp": {"llama": "an example in what it writes"},
@@ -44,7 +38,7 @@ ALLOWED = {
     "core/cli/tables/data.cpp": {"*": "examples in help"},
     "core/bench/calibrate.cpp": {"*": "recipes that measure this machine"},
     "core/commands/recipe_from_hf.cpp": {"*": "a recipe that is written for a folder of another program"},
-    "core/commands/schedule.cpp": {"pipeline virtual_stages": "--stages and --virtual are keys of pipelines"},
+    "core/commands/schedule.cpp": {"virtual_stages": "the member of PipelineSchedule::Args in --json"},
     "core/conformance/layout_trial.cpp": {"sgd adamw": "`megahost check` trains with two optimizers of its own choice"},
     "core/mesh/stall.cpp": {"sequence": "a number in a message between ranks"},
 }

@@ -11,7 +11,7 @@
 
 namespace sound {
 
-/// What nobody can say anything about.
+/// What no check finds fault with.
 struct Silent : std::exception {
   [[nodiscard]] const char* what() const noexcept override { return ""; }
 };

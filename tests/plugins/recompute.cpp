@@ -1,6 +1,7 @@
 // The recompute plugins change what is kept, and not one bit of a loss or a gradient.
 
 #include "megahost/error.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/host.hpp"
 #include "megahost/model.hpp"
 
@@ -32,7 +33,7 @@ step(const Architecture& architecture, const RecomputePolicy* policy, at::Scalar
       {.mesh = &mesh, .rules = &rules, .dtype = dtype, .seq = kSeq, .microbatch = 2},
       policy
   );
-  model.parameters().allocate_gradients();
+  Gradients gradients(model.parameters(), mesh);
   const at::Tensor tokens = at::arange(kSeq * 2).view({kSeq, 2}) * 7 % 50;
   const Batch batch{
       .arrays =
@@ -42,13 +43,15 @@ step(const Architecture& architecture, const RecomputePolicy* policy, at::Scalar
       .samples = {4, 5},
       .seq = kSeq,
       .batch = 2};
-  StepContext context(mesh, rules, batch);
-  context.training = true;
-  context.seed = 11;
+  StepContext context(mesh, rules, batch, {.training = true, .seed = 11});
   (void)model.forward(context);
   const at::Tensor loss = context.losses().at(0).sum;
   backward(loss);
-  return {loss.detach(), model.parameters().gradients().clone()};
+  std::vector<at::Tensor> all{loss.detach()};
+  for (const auto& owned : gradients.owned()) {
+    all.push_back(owned.gradient);
+  }
+  return all;
 }
 
 std::string kept(Host& host, const std::string& name, const Table& options) {

@@ -81,7 +81,7 @@ TEST_CASE("the Lua and the TOML recipe of GPT-2 are equal") {
   );
 }
 
-TEST_CASE("origins are shown beside the values") {
+TEST_CASE("origins are shown next to the values") {
   const mh::Recipe recipe = resolve_file(mh::test::recipes() / "gpt2_124m.toml").recipe;
   const std::string shown = mh::show_recipe(recipe, mh::RecipeFormat::toml, true);
   CHECK(shown.find("gpt2_124m.toml:29:6\n") != std::string::npos);

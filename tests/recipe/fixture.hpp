@@ -90,7 +90,7 @@ inline Schema mixture_schema() {
   f.add("experts", &Mixture::experts, "feed-forwards of a layer").at_least(1);
   f.add("experts_per_token", &Mixture::experts_per_token, "that a token passes").at_least(1);
   f.add("expert_hidden", &Mixture::expert_hidden, "hidden units of an expert").at_least(1);
-  f.add("shared_hidden", &Mixture::shared_hidden, "beside the experts").at_least(1);
+  f.add("shared_hidden", &Mixture::shared_hidden, "in addition to the experts").at_least(1);
   f.add("moe_every", &Mixture::moe_every, "layers with experts").at_least(1);
   f.add("first_dense", &Mixture::first_dense, "layers without experts").at_least(0);
   f.add("kv_rank", &Mixture::kv_rank, "latent of keys and values").at_least(1);
@@ -193,8 +193,9 @@ public:
     add(Kind::device, "cuda", Schema{});
   }
 
-  void add(Kind kind, const std::string& name, Schema schema) {
-    schemas_.push_back({kind, name, "a " + name, plugin_, std::move(schema), {}});
+  Registry::Entry& add(Kind kind, const std::string& name, Schema schema) {
+    return schemas_.emplace_back(Registry::Entry{
+        kind, name, "a " + name, plugin_, std::move(schema), {}});
   }
 
   /// With what the plugin itself declares of its keys.

@@ -118,6 +118,33 @@ TEST_CASE("keys become fields, with transformers' values for absent ones") {
   );
 }
 
+TEST_CASE("a value is named by the key that the file has") {
+  const auto with_old_form = [](const std::string& json) {
+    const Folder folder;
+    folder.write("config.json", json);
+    mh::HfMapping old = mapping();
+    old.models.front().simplify = [](Table& config) {
+      if (const Value* theta = config.find("rope_theta")) {
+        const Value moved = *theta;
+        config.erase("rope_theta");
+        config.set("rope", Table{{"theta", moved}});
+      }
+    };
+    return mh::read_hf_fields(mh::read_hf_config(folder.path()), old, schema(), "toy");
+  };
+  const auto old =
+      with_old_form(R"({"model_type": "toy", "num_hidden_layers": 3, "rope_theta": 5e5})");
+  CHECK(old.fields.find("rope_base")->as_number() == 5e5);
+  CHECK(old.said.at("rope_base").key == "rope_theta");
+  CHECK(old.said.at("layers").key == "num_hidden_layers");
+  const auto current =
+      with_old_form(R"({"model_type": "toy", "n_layer": 3, "rope": {"theta": 5e5}})");
+  CHECK(current.said.at("rope_base").key == "rope.theta");
+  CHECK(current.said.at("layers").key == "n_layer");
+  CHECK(current.said.at("heads").key == "n_head"); // which is absent
+  CHECK_FALSE(current.said.at("heads").present);
+}
+
 TEST_CASE("a config.json that is written says the same when it is read") {
   const Folder folder;
   const auto first =
@@ -136,7 +163,7 @@ TEST_CASE("a config.json that is written says the same when it is read") {
   );
 }
 
-TEST_CASE("keys that nobody knows are named, harmless ones and null are not") {
+TEST_CASE("unknown keys are named, harmless ones and null are not") {
   const Folder folder;
   const auto read = reading(
       folder,

@@ -118,6 +118,7 @@ TEST_CASE("a folder's own presets hide the rows of later folders") {
 
 TEST_CASE("every layout resolves with each model that it was made for, on the ranks of its name") {
   const auto layouts = mh::load_layouts(mh::test::options());
+  const mh::Schema parallel = mh::test::Plugins().section("parallel");
   CHECK(layouts.size() == 33);
   const mh::test::Folder folder;
   std::set<std::string> models;
@@ -128,7 +129,7 @@ TEST_CASE("every layout resolves with each model that it was made for, on the ra
     CAPTURE(layout.name);
     CHECK_FALSE(models.contains(layout.name));
     CHECK(
-        ("-" + layout.name + "-").find("-" + std::to_string(layout.ranks()) + "-") !=
+        ("-" + layout.name + "-").find("-" + std::to_string(layout.ranks(parallel)) + "-") !=
         std::string::npos
     );
     for (const std::string& model : layout.models) {
@@ -219,6 +220,22 @@ TEST_CASE("--scale gives each rank a sample, also of a recipe that has fewer") {
     )};
     const mh::Facts facts{.bf16 = false, .world = ranks};
     CHECK(mh::test::resolve_file(file, options, facts).recipe.batch.global == ranks);
+  }
+}
+
+TEST_CASE("--scale trains on as many samples on any number of ranks, where that is enough for all"
+) {
+  const mh::test::Folder folder;
+  const auto file = folder.write(
+      "a.toml", "data.use = \"mock\"\nmodel.heads = 8\nbatch.global = 4\n[parallel]\ntensor = 8\n"
+  );
+  for (const int64_t ranks : {1, 2, 8}) {
+    mh::LoadOptions options = mh::test::options();
+    options.layers = {mh::scale_recipe(
+        mh::test::resolve_file(file).recipe.tree, mh::test::Plugins().section("parallel"), ranks
+    )};
+    const mh::Facts facts{.bf16 = false, .world = ranks};
+    CHECK(mh::test::resolve_file(file, options, facts).recipe.batch.global == 4);
   }
 }
 

@@ -1,11 +1,12 @@
-// Plugins that a recipe names inside a section: strategies by their own keys, devices and schedules
-// with options.
+// Plugins that a recipe names inside a section: strategies by their own keys, devices, launchers and
+// schedules with options; what a checkpoint format says of itself.
 
 #include "core/recipe/changes.hpp"
 #include "core/recipe/commands.hpp"
 #include "fixture.hpp"
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
@@ -49,6 +50,18 @@ struct DeviceKeys {
   }
 };
 
+struct LauncherKeys {
+  struct Config {
+    int64_t port = 29500;
+    std::string hosts;
+  };
+
+  static void fields(Fields<Config>& f) {
+    f.add("port", &Config::port, "where rank 0 listens").range(1, 65535);
+    f.add("hosts", &Config::hosts, "file with a machine on each line").path();
+  }
+};
+
 struct ScheduleKeys {
   struct Config {
     int64_t ahead = 1;
@@ -66,6 +79,7 @@ public:
     plugins_.declare<PlainKeys>(Kind::strategy, "plain");
     plugins_.declare<DeviceKeys>(Kind::device, "chip");
     plugins_.declare<ScheduleKeys>(Kind::pipeline_schedule, "late");
+    plugins_.declare<LauncherKeys>(Kind::launcher, "flock");
   }
 
   /// A small recipe with these lines at its top level.
@@ -89,6 +103,8 @@ public:
   }
 
   [[nodiscard]] RecipeWords words() const { return plugins_.words(); }
+
+  [[nodiscard]] PluginLookup lookup() const { return plugins_.lookup(); }
 
 private:
   test::Plugins plugins_;
@@ -210,6 +226,95 @@ TEST_CASE("a device and a schedule take options") {
   CHECK(holds(subject.refused("device = { use = \"chop\" }"), "did you mean `chip`?"));
   CHECK(holds(json_schema(subject.words()), "\"peak\""));
   CHECK(holds(lua_stubs(subject.words()), "peak?: number"));
+}
+
+TEST_CASE("a launcher takes options, and is resolved before the rest of the recipe") {
+  const Subject subject;
+  const std::string lines = "launcher = { use = \"flock\", hosts = \"nodes\" }";
+  const auto early = resolve_launcher(subject.loaded(lines), subject.lookup());
+  const Recipe recipe = subject.resolved(lines).recipe;
+  REQUIRE(early.has_value());
+  REQUIRE(recipe.launcher.has_value());
+  for (const auto* launcher : {&*early, &*recipe.launcher}) {
+    CHECK(launcher->use == "flock");
+    CHECK(launcher->options.find("port")->as_integer() == 29500);
+    CHECK(launcher->options.find("hosts")->as_string().starts_with("/")
+    ); // from the recipe's folder
+  }
+  CHECK(resolve_launcher(subject.loaded("launcher = \"flock\""), subject.lookup())->use == "flock");
+  CHECK_FALSE(resolve_launcher(subject.loaded(""), subject.lookup()).has_value());
+  CHECK_FALSE(subject.resolved("").recipe.launcher.has_value());
+  // Whatever else is wrong: that is said once the rank is known.
+  const std::string more = "\nbatch = { micro = 0 }";
+  CHECK(resolve_launcher(subject.loaded(lines + more), subject.lookup()).has_value());
+  CHECK(holds(subject.refused(lines + more), "batch.micro is 0"));
+
+  const auto refused = [&](const std::string& text) {
+    const std::string said = subject.refused(text);
+    const std::string first = test::refusal([&] {
+      static_cast<void>(resolve_launcher(subject.loaded(text), subject.lookup()));
+    });
+    CHECK(first == said);
+    return said;
+  };
+  CHECK(holds(
+      refused("launcher = { use = \"flock\", port = 0 }"), "launcher.port is 0, expected at least 1"
+  ));
+  CHECK(holds(
+      refused("launcher = { use = \"flock\", prot = 1 }"), "unknown option `prot` in launcher"
+  ));
+  CHECK(holds(refused("launcher = \"flok\""), "did you mean `flock`?"));
+  CHECK(holds(refused("launcher = { port = 1 }"), "launcher has options, but no `use`"));
+  CHECK(holds(refused("launcher = 7"), "launcher is 7, expected a name"));
+
+  CHECK(holds(
+      subject.explained(lines, "launcher.port"),
+      "launcher.port = 29500\n  where rank 0 listens; integer, at least 1 and at most 65535"
+  ));
+  CHECK(holds(json_schema(subject.words()), "\"hosts\""));
+  CHECK(holds(lua_stubs(subject.words()), "port?: integer"));
+  // Where there is none, no name is right, and none is wrong for an editor.
+  const test::Plugins bare;
+  const auto schema = nlohmann::json::parse(json_schema(bare.words()));
+  CHECK_FALSE(schema["properties"]["launcher"].contains("enum"));
+  CHECK(holds(lua_stubs(bare.words()), "---@field launcher? string #"));
+}
+
+TEST_CASE("checkpoints are written in a format that writes") {
+  test::Plugins plugins;
+  plugins.add(Kind::checkpoint_format, "reads", Schema{}).writes = false;
+  plugins.add(Kind::checkpoint_format, "writes", Schema{});
+  const auto refused = [&](const std::string& use, const Facts& facts) {
+    const test::Folder folder;
+    const auto loaded = load_recipe(
+        folder.write(
+            "mine.toml",
+            "precision = \"fp32\"\nmodel = { use = \"gpt\" }\ndata = { use = \"mock\" }\n"
+            "train = { iters = 10 }\ncheckpoint.use = \"" +
+                use + "\"\n"
+        ),
+        test::options()
+    );
+    return test::refusal([&] { static_cast<void>(resolve(loaded, plugins.lookup(), facts)); });
+  };
+  CHECK(holds(refused("reads", {}), "checkpoint.use is \"reads\", a format that is only read"));
+  CHECK(refused("reads", {.trains = false}).empty());
+  CHECK(refused("writes", {}).empty());
+}
+
+TEST_CASE("a run's folder may be apart from its checkpoints") {
+  const Subject subject;
+  const auto places = [&](const std::string& lines) {
+    const Recipe recipe = subject.resolved(lines).recipe;
+    CHECK(recipe.run_dir.has_value() == (recipe.run_folder() != recipe.checkpoint.dir));
+    return std::pair(recipe.run_folder(), recipe.checkpoint.dir);
+  };
+  using Two = std::pair<std::string, std::string>;
+  CHECK(places("") == Two("runs/mine", "runs/mine"));
+  CHECK(places("checkpoint.dir = \"a\"") == Two("a", "a"));
+  CHECK(places("run_dir = \"a\"") == Two("a", "a"));
+  CHECK(places("run_dir = \"a\"\ncheckpoint.dir = \"a\"") == Two("a", "a"));
+  CHECK(places("run_dir = \"a\"\ncheckpoint.dir = \"store/b\"") == Two("a", "store/b"));
 }
 
 TEST_CASE("what is shown of such a recipe resolves to the same") {

@@ -98,7 +98,7 @@ TEST_CASE_FIXTURE(Corpus, "files that are missing, cut or of another pair") {
 }
 
 TEST_CASE_FIXTURE(
-    Corpus, "without commit nothing is left, and the rest of a killed run is in nobody's way"
+    Corpus, "without commit nothing is left, and the rest of a killed run is in no one's way"
 ) {
   {
     mh::IndexedWriter writer(disk, prefix, mh::token_type_for(300));

@@ -37,6 +37,32 @@ TEST_CASE("prefetching gives the same batches, also out of turn") {
   }
 }
 
+TEST_CASE("labels that count lie in the vocabulary, which is seen before a device has them") {
+  class Masked : public tiny::Numbers {
+  public:
+    [[nodiscard]] mh::Sample sample(mh::Split split, int64_t index) const override {
+      auto sample = Numbers::sample(split, index);
+      std::get<std::vector<int64_t>>(sample.at("labels"))[3] = index == 4 ? -1 : tiny::kVocab;
+      std::get<std::vector<float>>(sample.at("loss_mask"))[3] = index < 2 ? 0.0F : 1.0F;
+      return sample;
+    }
+  };
+
+  const Masked corpus;
+  mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 1};
+  layout.vocab = tiny::kVocab;
+  CHECK(mh::load_batches(corpus, mh::Split::train, 1, layout).size() == 1); // it does not count
+  for (const int64_t first : {2, 4}) {
+    CHECK_THROWS_WITH_AS(
+        (void)mh::load_batches(corpus, mh::Split::train, first, layout),
+        doctest::Contains("labels of this batch lie outside the model's vocabulary of"),
+        mh::Error
+    );
+  }
+  layout.vocab = 0; // nobody looks
+  CHECK(mh::load_batches(corpus, mh::Split::train, 2, layout).size() == 1);
+}
+
 TEST_CASE("samples whose arrays differ cannot be stacked") {
   class Uneven : public tiny::Numbers {
   public:
@@ -122,7 +148,7 @@ TEST_CASE("samples that are not what their corpus declares are refused by array"
 
 TEST_CASE("ranks that split the sequence get their tokens of arrays along it, others whole") {
   auto arrays = paired_arrays();
-  const auto tokens = [](int64_t) { return std::vector<mh::Run>{{2, 3}}; };
+  const auto tokens = [](int64_t) { return std::vector<mh::TokenRun>{{2, 3}}; };
   mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 2, .tokens = tokens, .arrays = arrays};
   const auto batch = mh::load_batches(Paired(), mh::Split::train, 0, layout).front();
   CHECK(batch.arrays.at("tokens").sizes().vec() == std::vector<int64_t>{3, 2});
@@ -138,7 +164,9 @@ TEST_CASE("arrays of another sequence have its length, and ranks get their token
     }
   };
 
-  const auto tokens = [](int64_t length) { return std::vector<mh::Run>{{length / 2, length / 2}}; };
+  const auto tokens = [](int64_t length) {
+    return std::vector<mh::TokenRun>{{length / 2, length / 2}};
+  };
   const mh::BatchLayout layout{
       .seq = 4, .tokens = tokens, .sequences = {{"encoder", 8}}, .arrays = {read}};
   CHECK(layout.tokens_per_sample() == 12);

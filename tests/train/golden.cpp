@@ -153,7 +153,7 @@ void check_ten_steps(const Golden& golden, const GoldenLayout& ranks, const mh::
   }
   const AdamW adamw;
   mh::Gradients gradients(parameters, mesh, {.zero = ranks.zero});
-  mh::Weights weights(parameters, gradients.owned(), adamw, {.weight_decay = 0.01});
+  mh::Weights weights(gradients, adamw, {.weight_decay = 0.01});
   REQUIRE((weights.stored().size() == 3 * loaded || ranks.zero > 0)); // else some are others'
 
   std::ifstream printed(golden_file(golden.name + ".txt"));

@@ -1,12 +1,13 @@
-// Gradients over ranks: buckets, and parts that `zero` deals out, against plain sums of whole
+// Gradients over ranks: buckets, and shards of `zero`, against plain sums of whole
 // leaves.
 
-#include "core/step/gradients.hpp"
+#include "megahost/gradients.hpp"
 
 #include "core/kernels/counting_allocator.hpp"
 #include "core/mesh/silent.hpp"
 #include "core/mesh/threads.hpp"
-#include "core/nn/deferred_values.hpp"
+#include "core/model/deferred_values.hpp"
+#include "megahost/training_loop.hpp"
 #include "megahost/model.hpp"
 #include "tests/dist/whole.hpp"
 
@@ -124,14 +125,15 @@ Result plain() {
   const Mesh mesh;
   const Rules rules = rules_of(false);
   Model model = make_model(mesh, rules);
-  model.parameters().allocate_gradients();
+  Gradients gradients(model.parameters(), mesh);
   for (int64_t m = 0; m < kMicrobatches; ++m) {
     pass(mesh, rules, model, m);
   }
-  result.squared_norm = model.parameters().squared_gradient_norm(mesh).item().toDouble();
   for (const auto& parameter : model.parameters().all()) {
     for (const auto& piece : parameter.pieces) {
-      collect(result, piece, parameter.view(parameter.main_grad, piece));
+      const at::Tensor gradient = parameter.view(parameter.main_grad, piece);
+      result.squared_norm += gradient.square().sum().item().toDouble();
+      collect(result, piece, gradient);
     }
   }
   return result;
@@ -153,6 +155,91 @@ TEST_CASE("buckets give the sums of whole leaves") {
   compare(one, bucketed({.dp = 2}, false, {.bucket = 1000, .overlap = false}));
   compare(one, bucketed({.dp = 2, .tp = 2}, true, {.bucket = 1000}));
   compare(one, bucketed({.tp = 4}, true, {.bucket = 1000})); // two ranks share a key head
+}
+
+TEST_CASE("the sums of a step are taken once, however often they are asked for") {
+  std::vector<double> norms;
+  std::mutex mutex;
+  run_ranks({.dp = 2}, [&](const Mesh& mesh) {
+    const Rules rules = rules_of(false);
+    Model model = make_model(mesh, rules);
+    Gradients gradients(model.parameters(), mesh);
+    for (int step = 0; step < 2; ++step) {
+      gradients.begin(/*microbatches=*/1);
+      gradients.clear();
+      pass(mesh, rules, model, 0);
+      for (int asked = 0; asked < 2; ++asked) {
+        gradients.finish();
+        const double norm = gradients.squared_norm().item().toDouble();
+        const std::scoped_lock lock(mutex);
+        norms.push_back(norm);
+      }
+    }
+  });
+  REQUIRE(norms.size() == 8);
+  CHECK(norms.front() > 0);
+  CHECK(std::count(norms.begin(), norms.end(), norms.front()) == 8);
+}
+
+namespace {
+
+class OwnDescent : public Optimizer {
+public:
+  [[nodiscard]] std::vector<StateSpec> state() const override { return {}; }
+
+  void update(std::span<UpdateItem> items, const Update& update) const override {
+    for (auto& item : items) {
+      item.weight.sub_(item.gradient * (update.lr * update.gradient_scale));
+    }
+  }
+};
+
+/// Values after three steps of a loop of one's own, of two microbatches each.
+std::map<std::string, at::Tensor> own_loop(const MeshShape& shape, int64_t zero) {
+  std::map<std::string, at::Tensor> values;
+  std::mutex mutex;
+  run_ranks(shape, [&](const Mesh& mesh) {
+    const Rules rules = rules_of(false);
+    Model model = make_model(mesh, rules);
+    Gradients gradients(model.parameters(), mesh, {.zero = zero, .bucket = 1000});
+    const OwnDescent descent;
+    TrainedWeights weights(gradients, descent);
+    for (int64_t step = 1; step <= 3; ++step) {
+      gradients.begin(kMicrobatches);
+      for (int64_t m = 0; m < kMicrobatches; ++m) {
+        pass(mesh, rules, model, m);
+        gradients.backward_done();
+      }
+      gradients.finish(); // to clip
+      const double norm = std::sqrt(gradients.squared_norm().item().toDouble());
+      weights.update({.step = step, .lr = 0.1, .gradient_scale = std::min(1.0, 0.5 / norm)});
+    }
+    gradients.wait_for_all();
+    const std::scoped_lock lock(mutex);
+    for (const auto& parameter : model.parameters().all()) {
+      for (const auto& piece : parameter.pieces) {
+        auto& whole = values[piece.name];
+        whole = whole.defined() ? whole : at::zeros(piece.global_shape, at::kDouble);
+        slice_of(whole, piece).copy_(parameter.view(parameter.value.detach(), piece));
+      }
+    }
+  });
+  return values;
+}
+
+} // namespace
+
+TEST_CASE("a loop of one's own has the values of one rank, with ZeRO too") {
+  const auto one = own_loop({}, 0);
+  for (const int64_t zero : {0, 1, 2}) {
+    CAPTURE(zero);
+    const auto two = own_loop({.dp = 2, .tp = zero == 0 ? 2 : 1}, zero);
+    REQUIRE(two.size() == one.size());
+    for (const auto& [name, value] : one) {
+      CAPTURE(name);
+      CHECK((two.at(name) - value).abs().max().item().toDouble() < 1e-12);
+    }
+  }
 }
 
 TEST_CASE("zero deals each element to one data rank") {
@@ -345,7 +432,7 @@ TEST_CASE("zero 3 keeps this rank's part, and the values of two blocks at a time
       gradients.share_parameters();
     }
     CHECK(most > 0);
-    CHECK(most < 0.45 * whole); // two layers of eight, and the embedding beside the head
+    CHECK(most < 0.45 * whole); // two layers of eight, and the embedding next to the head
     // Each layer's values come before its forward and before its backward pass; the sum of a
     // bucket's gradients starts between the values of the blocks before it.
     CHECK(std::count(events.begin(), events.end(), "values 5") == 2);
@@ -356,7 +443,7 @@ TEST_CASE("zero 3 keeps this rank's part, and the values of two blocks at a time
   });
 }
 
-TEST_CASE("zero 3 makes each block's values where they are dealt out: never the whole model") {
+TEST_CASE("zero 3 makes each block's values in their shards: never the whole model") {
   const Rules rules = rules_of(false);
   DecoderConfig deep = config();
   deep.layers = 8;
@@ -394,7 +481,7 @@ TEST_CASE("zero 3 makes each block's values where they are dealt out: never the 
   CHECK(start(false).peak > found.peak + 4 * found.largest); // of ten blocks
 }
 
-TEST_CASE("values that are made where they are dealt out are the same to the bit") {
+TEST_CASE("values that are made in their shards are the same to the bit") {
   run_ranks({.dp = 2}, [&](const Mesh& mesh) {
     const Rules rules = rules_of(false);
     const Decoder decoder(config(), {.vocab = kWords, .seq_length = 8});
@@ -403,7 +490,7 @@ TEST_CASE("values that are made where they are dealt out are the same to the bit
     const Model now(decoder, args);
     DeferredValues values;
     Model later = values.during([&] { return Model(decoder, args); });
-    auto& frozen = later.parameters().all().front(); // nobody shares it, and it has no gradient
+    auto& frozen = later.parameters().all().front(); // no rank shares it, and it has no gradient
     frozen.value.set_requires_grad(false);
     for (auto& piece : frozen.pieces) {
       piece.frozen = true;

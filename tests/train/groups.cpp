@@ -4,6 +4,7 @@
 #include "core/step/parameter_groups.hpp"
 #include "core/step/weights.hpp"
 #include "megahost/error.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/nn/experts.hpp"
 #include "tiny.hpp"
 
@@ -94,9 +95,7 @@ TEST_CASE("groups multiply rates and decay, the last one wins") {
        tiny::Group({"*.q.weight"}).decay(0)}
   );
   const BuiltInAdamW adamw;
-  mh::Weights weights(
-      model.model->parameters(), adamw, {.weight_decay = 0.2, .groups = model.groups}
-  );
+  mh::Weights weights(*model.sums, adamw, {.weight_decay = 0.2, .groups = model.groups});
   (void)model.step(weights, adamw);
   using Seen = std::pair<double, double>;
   CHECK(adamw.seen.at("layers.0.mlp.up.weight") == Seen{0.5, 0.2});
@@ -108,7 +107,7 @@ TEST_CASE("groups multiply rates and decay, the last one wins") {
   weights.set_weight_decay(0.4);
   (void)model.step(weights, adamw);
   CHECK(adamw.seen.at("layers.1.mlp.up.weight") == Seen{0.25, 0.2});
-  mh::Weights all(model.model->parameters(), adamw, {.weight_decay = 0.2, .decay_vectors = true});
+  mh::Weights all(*model.sums, adamw, {.weight_decay = 0.2, .decay_vectors = true});
   (void)model.step(all, adamw);
   CHECK(adamw.seen.at("head.norm.weight") == Seen{1, 0.2});
 }
@@ -121,9 +120,9 @@ TEST_CASE("biases of experts are vectors, though all of a layer are one tensor")
   const mh::Experts experts(
       builder, {.embed = {mh::axis::embed, 4}, .experts = 2, .hidden = 6, .bias = true}
   );
-  store.allocate_gradients();
+  mh::Gradients gradients(store, mesh);
   const BuiltInAdamW adamw;
-  mh::Weights weights(store, adamw, {.weight_decay = 0.2});
+  mh::Weights weights(gradients, adamw, {.weight_decay = 0.2});
   weights.update(adamw, {.step = 1, .lr = 0.1});
   using Seen = std::pair<double, double>;
   CHECK(adamw.seen.at("down.weight") == Seen{1, 0.2});
@@ -137,7 +136,7 @@ TEST_CASE("frozen parameters keep every bit, and have no gradient, no norm and n
     Grouped model({tiny::Group({"embedding.*", "layers.0.attention.q.*"}).freeze()}, dtype);
     auto& parameters = model.model->parameters();
     const BuiltInAdamW adamw;
-    mh::Weights weights(parameters, adamw, {.weight_decay = 0.1, .groups = model.groups});
+    mh::Weights weights(*model.sums, adamw, {.weight_decay = 0.1, .groups = model.groups});
     CHECK_FALSE(parameters.find("embedding.word.weight")->main_grad.defined());
     const auto before = values(parameters);
     const double norm = model.step(weights, adamw);
@@ -203,18 +202,18 @@ TEST_CASE("offloaded masters and state take no memory of the device") {
        .microbatch = 1}
   );
   auto& parameters = model.parameters();
-  parameters.allocate_gradients();
+  mh::Gradients gradients(parameters, mesh);
   const BuiltInAdamW adamw;
   const int64_t before = meta.used();
   {
-    mh::Weights here(parameters, adamw);
+    mh::Weights here(gradients, adamw);
     // a float32 master and two float32 states for each weight
     CHECK(here.bytes() == 12 * parameters.global_elements());
     CHECK(here.host_bytes() == 0);
     CHECK(meta.used() - before == here.bytes());
     here.update(adamw, {.step = 1, .lr = 0.1});
   }
-  mh::Weights there(parameters, adamw, {.offload = true});
+  mh::Weights there(gradients, adamw, {.offload = true});
   CHECK(there.bytes() == 0);
   CHECK(there.host_bytes() >= 12 * parameters.global_elements());
   CHECK(meta.used() - before < parameters.global_elements() / 4); // a scalar for each tensor

@@ -83,13 +83,13 @@ TEST_CASE("the watch names the operation, its block and pass; a sound step has n
   CAPTURE(third);
   CHECK(has(third, "backward of microbatch 0"));
 
-  // weights that are no numbers are nobody's doing
+  // weights that are no numbers are no block's doing
   tiny::Built given(tiny::config());
   fill(given, "layers.0.mlp.up.weight", std::numeric_limits<double>::quiet_NaN());
   CHECK(found(given).empty());
 }
 
-TEST_CASE("the watch forgives masks and memory that nobody has written yet") {
+TEST_CASE("the watch forgives masks and memory that was not written yet") {
   mh::NanWatch watch;
   const at::Tensor x = at::ones({4});
   (void)x.masked_fill(x.gt(0), -INFINITY);

@@ -1,4 +1,4 @@
-// How fast an optimizer's pass is, beside LibTorch's fused AdamW and a plain copy of memory.
+// How fast an optimizer's pass is, next to LibTorch's fused AdamW and a plain copy of memory.
 
 #include "megahost/optimizer.hpp"
 

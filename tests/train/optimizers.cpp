@@ -1,8 +1,9 @@
-// The optimizers as plugins: held against formulas in float64, under stochastic rounding, and where
-// ranks have split a matrix.
+// The optimizers as plugins: compared with formulas in float64, under stochastic rounding, and
+// where ranks have split a matrix.
 
 #include "core/mesh/threads.hpp"
 #include "core/step/weights.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/model.hpp"
 #include "megahost/nn/decoder.hpp"
 #include "megahost/optimizer.hpp"
@@ -299,8 +300,8 @@ trained(const mh::MeshShape& shape, const mh::Optimizer& optimizer) {
          .vocab_multiple = 4}
     );
     auto& parameters = model.parameters();
-    parameters.allocate_gradients();
-    mh::Weights weights(parameters, optimizer, {.weight_decay = 0.1, .mesh = &mesh});
+    mh::Gradients gradients(parameters, mesh);
+    mh::Weights weights(gradients, optimizer, {.weight_decay = 0.1, .mesh = &mesh});
     const at::Tensor tokens = (at::arange(kSeq) * 7 % 50).unsqueeze(1);
     const mh::Batch batch{
         .arrays =
@@ -312,9 +313,10 @@ trained(const mh::MeshShape& shape, const mh::Optimizer& optimizer) {
         .batch = 1};
     for (int64_t step = 1; step <= 3; ++step) {
       mh::StepContext context(mesh, rules, batch);
+      gradients.begin(/*microbatches=*/1);
       (void)model.forward(context);
       mh::backward(context.losses().at(0).sum / static_cast<double>(kSeq));
-      parameters.reduce_gradients(mesh);
+      gradients.finish();
       weights.update(optimizer, {.step = step, .lr = 0.02});
     }
     const std::scoped_lock lock(mutex);

@@ -81,7 +81,7 @@ TEST_CASE("a range of steps is two numbers, or one") {
   }
 }
 
-TEST_CASE("each table adds up to the steps' time, with what is nobody's in a row of its own") {
+TEST_CASE("each table adds up to the steps' time, with the unassigned rest in a row of its own") {
   mh::ProfileTables tables;
   CHECK(tables.text(3).empty());
   tables.add({.operation = "aten::mm", .part = "layers.0/mlp", .micros = 30});

@@ -115,10 +115,8 @@ TEST_CASE_FIXTURE(
                        "model.kv_heads 1 (checkpoint not set), train.seed 7 (checkpoint 1234)"
   );
   CHECK(
-      told.hint == "resume with the checkpoint's values, begin a new run with --weights " + run +
-                       ", or say that you mean it: --allow-change model.layers --allow-change "
-                       "model.heads --allow-change model.rope_base --allow-change model.kv_heads "
-                       "--allow-change train.seed"
+      told.hint == "resume with the checkpoint's values: its tensors do not fit this model "
+                   "(layers.0.attention.k.weight)" // so neither --allow-change nor --weights helps
   );
   CHECK(runs::contents(folder / "a/recipe.toml") == before);
   CHECK_FALSE(runs::fs::exists(runs::step_folder(folder / "a", 4)));
@@ -157,9 +155,21 @@ TEST_CASE_FIXTURE(
 ) {
   begin();
   recipe.optimizer.use = "sgd";
-  CHECK(contains(go_on(recipe, output).what, "optimizer.use \"sgd\" (checkpoint \"adamw\")"));
+  const Told told = go_on(recipe, output);
+  const std::string run = (folder / "a").string();
+  CHECK(contains(told.what, "optimizer.use \"sgd\" (checkpoint \"adamw\")"));
+  CHECK(
+      told.hint == "resume with the checkpoint's values, begin a new run with --weights " + run +
+                       ", or say that you mean it: --allow-change optimizer.use"
+  );
   CHECK(go_on(recipe, output, {"optimizer"}).what.empty());
   CHECK(output.say("left out of the checkpoint, by --allow-change: optimizer.exp_avg."));
+  recipe.optimizer.use = "adamw"; // whose state the newest checkpoint lacks
+  CHECK(
+      go_on(recipe, output).hint ==
+      "resume with the checkpoint's values, or begin a new run with --weights " + run +
+          ": it lacks state that this run needs (optimizer.exp_avg.embedding.word.weight)"
+  );
 }
 
 TEST_CASE_FIXTURE(SmallRun, "a run that is not there is not resumed, unless it may begin anew") {
@@ -307,4 +317,78 @@ TEST_CASE("a run is saved in the host's storage, and a resume reads each byte on
   };
   const auto whole = folder / "whole" / shard(4).string();
   CHECK(store.objects[(folder / "a" / shard(4).string()).string()] == runs::contents(whole));
+}
+
+TEST_CASE("checkpoints lie in the storage, the run's own files in its folder") {
+  const runs::Folder folder;
+  mh::Recipe recipe = llama("");
+  recipe.run_dir = (folder / "run").string();
+  recipe.checkpoint.dir = "bucket/run"; // of no disk
+  runs::Store store;
+  mh::Host plugins = runs::host();
+  plugins.set_storage(store);
+  runs::Lines output;
+  const auto train = [&](mh::Resume resume, bool closing = false) {
+    output.lines.clear();
+    return mh::train(
+        with_tree(recipe),
+        plugins,
+        {.resume = resume, .closing = closing, .recipe_text = "text", .recipe_words = {"a.toml"}},
+        output
+    );
+  };
+  const auto files = [](const runs::fs::path& of) {
+    std::vector<std::string> names;
+    for (const auto& item : runs::fs::directory_iterator(of)) {
+      names.push_back(item.path().filename());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  };
+  const std::vector<std::string> own{
+      ".lock", "log.txt", "metrics.jsonl", "recipe.toml", "tensorboard"};
+  recipe.train.exit_iters = 2;
+  CHECK(train(mh::Resume::no).folder == folder / "run");
+  CHECK(output.say("saved in bucket/run/checkpoints"));
+  CHECK(files(folder / "run") == own);
+  CHECK_FALSE(runs::fs::exists("bucket"));
+  CHECK_FALSE(store.objects.empty());
+  for (const auto& [name, text] : store.objects) {
+    CHECK(name.starts_with("bucket/run/checkpoints/"));
+  }
+
+  recipe.train.exit_iters.reset();
+  (void)train(mh::Resume::yes, /*closing=*/true);
+  CHECK(output.say("resumed at step 2"));
+  CHECK(output.say("tensorboard); checkpoints in bucket/run"));
+  CHECK(output.say("--weights bucket/run   # measure it"));
+
+  // On another machine, which has the store and not the folder.
+  runs::fs::remove_all(folder / "run");
+  recipe.train.iters = 5;
+  (void)train(mh::Resume::yes);
+  CHECK(output.say("resumed at step 4"));
+  CHECK(files(folder / "run") == own);
+
+  // A second run gets places of the same number, with the command that finds them.
+  CHECK(train(mh::Resume::no, /*closing=*/true).folder == folder / "run-2");
+  CHECK(output.say("checkpoints in bucket/run-2"));
+  CHECK(output.say(
+      " --set run_dir=" + (folder / "run-2").string() + " --set checkpoint.dir=bucket/run-2"
+  ));
+
+  // Checkpoints of a run that is not this one are neither gone on from nor removed.
+  recipe.run_dir = (folder / "other").string();
+  const auto objects = store.objects;
+  try {
+    (void)train(mh::Resume::no);
+    FAIL("it was taken");
+  } catch (const mh::Error& error) {
+    CHECK(
+        std::string(error.what()) ==
+        "checkpoint.dir bucket/run holds the checkpoints of another run"
+    );
+    CHECK(error.exit_code() == mh::exit_code::data);
+  }
+  CHECK(store.objects == objects);
 }

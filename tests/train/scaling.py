@@ -4,7 +4,7 @@ layers: the rates are those that `megahost bench gemm` and `bench attention` mea
 
 usage: scaling.py [--precision bf16] [--steps N] [--tiny]
 
-Rates are measured before the steps and after them. The ratio of medians counts; beside it stands that of the shortest step
+Rates are measured before the steps and after them. The ratio of medians counts; next to it stands that of the shortest step
 to the shortest calls, what the machine does when nothing else disturbs it. --tiny takes models of no time, whose ratios say
 nothing: only that everything runs.
 """

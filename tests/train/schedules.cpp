@@ -179,11 +179,11 @@ TEST_CASE("a V hands on within a stage, at its turn, and has both ends of the mo
   for (int64_t chunk = 0; chunk < args.chunks(); ++chunk) {
     CHECK(args.chunk_of(args.stage_of(chunk), chunk / args.stages) == chunk);
   }
-  CHECK(beside(args, 3, 0, 1) == 1);
-  CHECK(beside(args, 3, 1, -1) == 0);
-  CHECK(beside(args, 2, 0, 1) == -1);
-  CHECK(beside(args, 0, 0, -1) == -1);
-  CHECK(beside(args, 0, 1, 1) == -1);
+  CHECK(neighbour(args, 3, 0, 1) == 1);
+  CHECK(neighbour(args, 3, 1, -1) == 0);
+  CHECK(neighbour(args, 2, 0, 1) == -1);
+  CHECK(neighbour(args, 0, 0, -1) == -1);
+  CHECK(neighbour(args, 0, 1, 1) == -1);
   auto lists = lists_of(pipeline::zero_bubble_vee, args);
   REQUIRE(refusal(args, lists) == "");
   auto& turn = lists[3];
@@ -360,7 +360,7 @@ TEST_CASE("faulty lists are refused, and the fault is named") {
     first.push_back({Op::backward_input, 0, 0});
     expected = "and the other form of it";
   }
-  SUBCASE("weight gradients that nobody adds") {
+  SUBCASE("weight gradients that are never added") {
     *at(first, Op::backward, 2) = {Op::backward_input, 0, 2};
     expected = "stage 0 lacks backward_weight of chunk 0, microbatch 2";
   }

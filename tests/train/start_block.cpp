@@ -40,5 +40,5 @@ TEST_CASE("a peak is that of the data sheet, else a CPU's is measured") {
   CHECK(peak_of(at::kCPU, 0).flops == 5);
   CHECK(peak_of(at::kCPU, 0).source == "measured");
   CHECK(peak_of(at::kCUDA, 7).flops == 7);
-  CHECK(peak_of(at::kCUDA, 0).flops == 0); // a GPU is not as fast as the CPU beside it
+  CHECK(peak_of(at::kCUDA, 0).flops == 0); // a GPU is not as fast as the CPU next to it
 }

@@ -114,7 +114,7 @@ TEST_CASE("a step updates weights by the clipped gradient and leaves them alone 
   tiny::Built model(tiny::config());
   auto& parameters = model.model->parameters();
   PlainDescent descent;
-  mh::Weights weights(parameters, descent, {.weight_decay = 0.1});
+  mh::Weights weights(*model.sums, descent, {.weight_decay = 0.1});
   const mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 2, .microbatches = 2};
   const auto batches = mh::load_batches(model.corpus, mh::Split::train, 0, layout);
   auto& parameter = *parameters.find("layers.0.attention.out.weight");
@@ -159,7 +159,7 @@ TEST_CASE("bf16 parameters are rounded from float32 masters, which do not lose s
   tiny::Built model(tiny::config(), nullptr, at::kBFloat16);
   auto& parameters = model.model->parameters();
   PlainDescent descent;
-  mh::Weights weights(parameters, descent);
+  mh::Weights weights(*model.sums, descent);
   CHECK(weights.bytes() > 0);
   const auto before = parameters.find("head.norm.weight")->value.detach().clone();
   for (int i = 0; i < 800; ++i) {
@@ -170,7 +170,7 @@ TEST_CASE("bf16 parameters are rounded from float32 masters, which do not lose s
   }
   const auto& after = parameters.find("head.norm.weight")->value;
   CHECK((after.scalar_type() == at::kBFloat16));
-  // one update of 1e-5 beside 1 vanishes in bf16, 800 of them are one unit in the last place
+  // one update of 1e-5 next to 1 vanishes in bf16, 800 of them are one unit in the last place
   CHECK(
       (after.detach() - before).to(at::kFloat).mean().item<double>() == doctest::Approx(0.0078125)
   );
@@ -193,7 +193,7 @@ TEST_CASE("decay goes to matrices only") {
     }
   } recorder;
 
-  mh::Weights weights(model.model->parameters(), recorder, {.weight_decay = 0.25});
+  mh::Weights weights(*model.sums, recorder, {.weight_decay = 0.25});
   weights.update(recorder, {});
   CHECK(recorder.decay.size() > 10);
   for (const auto& [name, decay] : recorder.decay) {

@@ -2,9 +2,9 @@
 /// A small decoder and a corpus of made-up tokens, without plugins.
 
 #include "core/step/batches.hpp"
-#include "core/step/gradients.hpp"
 #include "core/step/step.hpp"
 #include "megahost/corpus.hpp"
+#include "megahost/gradients.hpp"
 #include "megahost/model.hpp"
 #include "megahost/nn/decoder.hpp"
 #include "megahost/recipe.hpp"

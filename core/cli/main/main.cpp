@@ -102,7 +102,7 @@ int run_heavy(const mh::Invocation& invocation) {
     library = here / MH_LIB_FROM_BIN / "libmegahost.so";
   }
   // Threads that wait for one another spin for about 0.1 ms, enough between the operations of a
-  // step, and then sleep: spinning for ever makes steps ten times slower beside other programs,
+  // step, and then sleep: spinning for ever makes steps ten times slower next to other programs,
   // sleeping at once makes them a tenth slower alone. Read once, when libgomp is loaded.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) {
     setenv("GOMP_SPINCOUNT", "20000", /*overwrite=*/0);
@@ -152,8 +152,10 @@ int run(const std::vector<std::string>& words, const std::string& program) {
   for (size_t i = 0; i < named.command->arguments.size(); ++i) {
     const std::string& name = named.command->arguments[i].name;
     if (name == "RECIPE" || name == "OTHER") {
-      // One that is named without its folder or extension is left to the library.
+      // One that is named without its folder or extension is left to the library, and a rank that
+      // a command starts is handed what that command has read.
       if (const std::string& recipe = invocation.arguments[i];
+          std::getenv("MEGAHOST_HANDED_FD") == nullptr &&
           std::filesystem::is_regular_file(recipe)) {
         mh::check_syntax(recipe);
       }

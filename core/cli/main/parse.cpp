@@ -62,6 +62,11 @@ std::string as_setting(const Command& command, const std::string& word) {
 
 Named named_command(const std::vector<std::string>& words) {
   if (words.size() >= 2) {
+    // A group's own command lists: `plugins`, `presets`.
+    if (const Command* list = words[1] == "list" ? find_command(words[0]) : nullptr;
+        list != nullptr && list->arguments.empty()) {
+      return {list, 2};
+    }
     if (const Command* command = find_command(words[0] + " " + words[1])) {
       return {command, 2};
     }

@@ -154,7 +154,7 @@ private:
     comment_.clear();
   }
 
-  /// A function's body is nobody's business.
+  /// Functions' bodies are left out.
   static std::string without_body(const std::string& code) {
     static const std::regex holder("(^|\\n)(class|struct|union|enum|inline constexpr|#define)");
     const size_t body = code.find(" {\n");

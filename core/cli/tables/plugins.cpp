@@ -24,7 +24,8 @@ std::vector<Command> plugin_commands() {
           "Plugins",
           "lists the plugins found: kind, name, version, where from",
           "Each file is opened in a process of its own; what cannot be opened is listed with the "
-          "reason.",
+          "reason. Below stands what `plugins install` has installed, and where it came from. "
+          "`plugins list` is the same.",
           {},
           {kPlugin, kJson},
           {{"megahost plugins", ""}},
@@ -59,6 +60,47 @@ std::vector<Command> plugin_commands() {
            {"gdb --args megahost plugins check build/optimizers-lion.so --in-process --include "
             "options-fuzz",
             ""}},
+      },
+      {
+          "plugins install",
+          "Plugins",
+          "builds and installs a plugin for you: a folder or an archive of its sources, or a .so",
+          "The sources are copied, built with this machine's compiler (meson, ninja) for this "
+          "megahost, tested by `plugins check`, and then put whole into your own folder, where "
+          "recipes find the plugin by its name. They are kept, so that `plugins rebuild` can build "
+          "it again after an upgrade. Building runs what the project's meson.build says: install "
+          "what you trust. An archive holds files and folders, no links, at most 64 MiB.",
+          {{"SOURCE",
+            "a plugin's folder, its .tar.gz, .tar.xz, .tar.zst or .zip, or a .so that is built"}},
+          {
+              {"--no-check", "", "installs it without the tests of `plugins check`"},
+              {"--set",
+               "KEY=VALUE",
+               "an option that its tests require, as for `plugins check`",
+               true},
+          },
+          {{"megahost plugins install lion", ""},
+           {"megahost plugins install lion-1.2.0.tar.gz --no-check", ""}},
+      },
+      {
+          "plugins rebuild",
+          "Plugins",
+          "builds installed plugins again that were built for another LibTorch or megahost",
+          "After an upgrade. From the sources that `plugins install` has kept, with the same tests; "
+          "where that fails, what was there stays. Two versions of megahost with one number of "
+          "their SDK share a folder of plugins: the last to build has it.",
+          {{"[NAME]", "one plugin, also if it is built for this megahost"}},
+          {},
+          {{"megahost plugins rebuild", ""}},
+      },
+      {
+          "plugins remove",
+          "Plugins",
+          "removes a plugin that was installed, and its sources",
+          "",
+          {{"NAME", "its name in the list of `megahost plugins`, its file or its id"}},
+          {},
+          {{"megahost plugins remove lion", ""}},
       },
       {
           "plugins new",

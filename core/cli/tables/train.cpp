@@ -38,7 +38,9 @@ std::vector<Command> training_commands() {
                "format, not from random ones"},
               kWeightsFormat,
               kScaleToRanks,
-              {"--run-dir", "DIR", "run folder, instead of the recipe's checkpoint.dir"},
+              {"--run-dir",
+               "DIR",
+               "run folder, instead of the recipe's run_dir, or checkpoint.dir if it has none"},
               {"--nproc",
                "N",
                "starts N processes on this machine, one per rank; torchrun --no-python, srun and "

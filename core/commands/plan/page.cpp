@@ -95,7 +95,7 @@ std::string pipeline_pictures(const Plan& plan) {
          );
 }
 
-/// Planned tokens/s over ranks, beside those that would grow as the ranks do.
+/// Planned tokens/s over ranks, next to those that would grow as the ranks do.
 std::string scaling_chart(const PlanReport& report) {
   Series planned{.name = "planned", .x = {}, .y = {}},
       even{.name = "in proportion", .x = {}, .y = {}};

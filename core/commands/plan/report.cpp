@@ -152,7 +152,7 @@ std::string change_text(const Plan& plan, const Change& change) {
 
 namespace {
 
-/// Planned beside measured, a row each.
+/// Planned next to measured, a row each.
 std::string measured_table(const Plan& plan, const Measured& run) {
   std::string text = "\nplanned and measured, steps " + grouped(run.first) + " to " +
                      grouped(run.last) + " of " + run.folder + "\n";

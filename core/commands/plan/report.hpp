@@ -28,7 +28,7 @@ struct PlanReport {
   std::vector<Change> changes{};      ///< the cheapest that help
   std::vector<Plan> scaling{};        ///< of the page: on fewer and more data ranks
   std::optional<Measured> measured{}; ///< of the run whose folder was planned
-  std::optional<UnevenPlan> uneven{}; ///< to be shown beside it
+  std::optional<UnevenPlan> uneven{}; ///< to be shown next to it
 };
 
 [[nodiscard]] std::string plan_text(const PlanReport& report, const Terminal& terminal);

@@ -7,7 +7,7 @@
 /// x = mh::checked(x, context.place(embed), "layers.3.mixer", "input", context);
 /// ```
 ///
-/// `megahost check` and `megahost run --checking` turn it on (StepContext::checking); off, it costs
+/// `megahost check` and `megahost run --checking` turn it on (StepMode::checking); off, it costs
 /// one test of a flag.
 
 #include "megahost/context.hpp"
@@ -38,7 +38,7 @@ namespace mh {
 /// slice.
 ///
 /// Throws:  mh::Error naming parameter and mesh axis, on every rank of the group that differs
-/// Ranks:   collective over all; after ParameterStore::reduce_gradients
+/// Ranks:   collective over all; after Gradients::finish
 MH_API void check_parameters(const ParameterStore& parameters, const Mesh& mesh);
 
 } // namespace mh

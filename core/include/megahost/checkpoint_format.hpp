@@ -3,7 +3,7 @@
 ///
 /// The core finds the format of a folder by asking each one (`detect`), says which slices of which
 /// tensors a rank's model is made of, and judges what is missing or has no place. A format knows
-/// files, and no model. A whole one that reads only:
+/// files, and no model. A whole one that reads only, as it has no `write`:
 ///
 /// ```cpp
 /// class Mine final : public mh::CheckpointFormat {
@@ -30,6 +30,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -59,6 +60,13 @@ struct CheckpointTensor {
   bool is_weight = true;
 };
 
+/// A box of a global tensor as a checkpoint stores it: to read it reads no byte of another.
+struct StoredBox {
+  size_t tensor = 0; ///< in CheckpointReader::tensors
+  std::vector<int64_t> offset, shape;
+  size_t file = 0; ///< boxes of one file are read by one rank of a machine, in their order
+};
+
 /// Whose names a checkpoint's tensors have.
 enum class TensorNames : uint8_t {
   own,         ///< the parameters' own
@@ -84,6 +92,10 @@ public:
   ///
   /// Ranks:   each for its own slices
   virtual void read(std::span<const Slice> slices) = 0;
+
+  /// What a checkpoint is stored in, so that the ranks of a machine can read each byte once between
+  /// them: each tensor as a whole, unless a format knows better.
+  [[nodiscard]] virtual std::vector<StoredBox> boxes() const;
 
   [[nodiscard]] virtual TensorNames names() const { return TensorNames::own; }
 
@@ -142,8 +154,11 @@ public:
 
   /// Writes a checkpoint, whole or not at all. `folder` is what a person names to read it.
   ///
+  /// A class that does not override it only reads: a recipe whose `checkpoint.use` names it is
+  /// refused (Registry::Entry::writes).
+  ///
   /// Throws:  mh::Error, the same on every rank, if any rank failed; the checkpoints before stay as
-  ///          they were. A format that writes none refuses.
+  ///          they were
   /// Ranks:   all; a slice that several ranks hold is written once
   virtual void
   write(const Path& folder, const CheckpointContents& contents, const Ranks& ranks) const;

@@ -52,15 +52,55 @@ class KeyValueCache;
 /// Weight gradients put off by schedules that split the backward pass.
 using WeightQueue = std::vector<std::function<void()>>;
 
+/// How a pass runs; the same from its first block to its last.
+///
+/// ```cpp
+/// mh::StepContext context(mesh, rules, batch, {.training = true, .seed = 7});
+/// ```
+struct StepMode {
+  bool training = false; ///< dropout is active
+  bool checking = false; ///< layers compare across ranks what should agree (checking.hpp)
+  /// Layers give zeros for all that they take from other tokens (StepContext::apart).
+  bool tokens_apart = false;
+  bool last_logits = false; ///< logits of the last token are enough: heads may leave out the others
+  uint64_t seed = 0;        ///< dropout's; changes with the step
+  int64_t microbatch = 0;   ///< its number in the step
+  at::DeviceType target = at::kCPU; ///< what kernels are chosen for, on the Meta device too
+  double imbalance = 1; ///< on the Meta device: what the busiest share of uneven ones is assumed to
+                        ///< be, times their mean
+  KeyValueCache* kv_cache = nullptr;   ///< holds earlier tokens (nn/cache.hpp); generation only
+  WeightQueue* weight_queue = nullptr; ///< where GEMMs leave weight gradients that are put off
+  double loss_scale = 1; ///< what every loss is multiplied by before the backward pass (fp16)
+  /// Items of a loss over an array in the whole step, on all ranks; null: not known ahead.
+  std::function<double(const std::string& over)> loss_count{};
+};
+
+/// What was computed once for a microbatch, by name.
+using CachedTensors = std::map<std::string, at::Tensor>;
+
+/// One pass of a microbatch: what it reads (mesh, rules, batch) and how it runs (its mode) are given
+/// once; what its blocks gather and share, they leave through the functions below. It is not copied:
+/// what is recomputed in backward refers to it.
 class MH_API StepContext {
 public:
-  StepContext(const Mesh& mesh, const Rules& rules, const Batch& batch);
+  /// Mesh, rules and batch outlive the context; passes of one microbatch may share what is cached.
+  StepContext(
+      const Mesh& mesh,
+      const Rules& rules,
+      const Batch& batch,
+      StepMode mode = {},
+      std::shared_ptr<CachedTensors> cached = std::make_shared<CachedTensors>()
+  );
+  StepContext(const StepContext&) = delete;
+  StepContext& operator=(const StepContext&) = delete;
 
   [[nodiscard]] const Mesh& mesh() const { return *mesh_; }
 
   [[nodiscard]] const Rules& rules() const { return *rules_; }
 
   [[nodiscard]] const Batch& batch() const { return *batch_; }
+
+  [[nodiscard]] const StepMode& mode() const { return mode_; }
 
   /// An array of the batch.  Throws:  mh::Error naming the arrays there are
   [[nodiscard]] const at::Tensor& array(std::string_view name) const;
@@ -115,14 +155,17 @@ public:
   /// Something computed once per microbatch and used by many layers (rotary tables, masks).
   const at::Tensor& cached(const std::string& key, const std::function<at::Tensor()>& make);
 
+  /// The same pass once more, without the losses so far; what is `cached` is shared.
+  [[nodiscard]] StepContext again() const;
+
   /// The same for one pass over other values of the microbatch's arrays, in which layers give zeros
   /// for all that they take from other tokens (attention, nn/tokens_before.hpp) and add no loss that
   /// does, so that each row depends on its own token alone. Nothing else is shared with this
-  /// context: neither losses nor what is `cached`.
+  /// context: neither losses nor what is `cached`. The batch outlives the result.
   [[nodiscard]] StepContext apart(const Batch& batch) const;
 
-  /// Whether this is such a pass.
-  [[nodiscard]] bool tokens_apart() const { return tokens_apart_; }
+  /// While the value lives, parts are recomputed as a block's plan says, which outlives it.
+  [[nodiscard]] KeepScope keeping(const Keep& keep);
 
   /// Runs a named part of a block (of kRecomputeParts or of the architecture's own), keeping only its
   /// inputs if the block's recompute plan says so.
@@ -142,33 +185,27 @@ public:
       const std::function<at::Tensor(const at::Tensor&)>& reader
   );
 
-  /// Items of a loss over an array in the whole step, on all ranks; null: not known ahead.
-  std::function<double(const std::string& over)> loss_count;
-  double loss_scale = 1; ///< what every loss is multiplied by before the backward pass (fp16)
-  bool training = false; ///< dropout is active
-  bool checking = false; ///< layers compare across ranks what should agree (checking.hpp)
-  uint64_t seed = 0;     ///< dropout's; changes with the step
-  int64_t microbatch = 0;
-  double imbalance = 1; ///< on the Meta device: what the busiest share of uneven ones is assumed to
-                        ///< be, times their mean
-  at::DeviceType target = at::kCPU;  ///< what kernels are chosen for, on the Meta device too
-  KeyValueCache* kv_cache = nullptr; ///< holds earlier tokens (nn/cache.hpp); generation only
-  bool last_logits = false; ///< logits of the last token are enough: heads may leave out the others
-  const Keep* keep = nullptr;          ///< the current block's recompute plan
-  WeightQueue* weight_queue = nullptr; ///< where GEMMs leave weight gradients that are put off
-
 private:
+  /// In another mode and over another batch, without the losses so far.
+  StepContext(
+      const StepContext& other,
+      const Batch& batch,
+      StepMode mode,
+      std::shared_ptr<CachedTensors> cached
+  );
+
   /// The name of the current sequence's array.
   [[nodiscard]] std::string of_sequence(std::string_view array) const;
 
   const Mesh* mesh_;
   const Rules* rules_;
   const Batch* batch_;
-  std::string sequence_;
-  bool tokens_apart_ = false;
+  StepMode mode_;
+
+  std::shared_ptr<CachedTensors> cached_;
+  std::string sequence_;       // whose tokens are meant now
+  const Keep* keep_ = nullptr; // the plan of the block that runs
   std::vector<Loss> losses_;
-  using Cache = std::map<std::string, at::Tensor>;
-  std::shared_ptr<Cache> cache_ = std::make_shared<Cache>(); // one for all copies
 };
 
 } // namespace mh

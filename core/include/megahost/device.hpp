@@ -40,6 +40,9 @@ public:
   /// Most bytes of it that this process has held at a time; 0 if unknown.
   [[nodiscard]] virtual int64_t peak_memory() const { return 0; }
 
+  /// What tells the device from all others, on other machines too; "": several ranks may share it.
+  [[nodiscard]] virtual std::string identity() const { return ""; }
+
   /// Waits until all work given to the device is done.
   virtual void synchronize() const {}
 

@@ -68,7 +68,7 @@ public:
   /// Throws:  mh::Error if the plugin is refused, or the name is ambiguous among open plugins
   const Registry::Entry* find(Kind kind, std::string_view name);
 
-  /// Opens every plugin of the search path whose file is named after the kind, launchers-NAME.so.
+  /// Opens every plugin of the search path whose file is named after the kind, models-NAME.so.
   ///
   /// Throws:  mh::Error if one is refused
   void load_named_for(Kind kind);
@@ -93,6 +93,13 @@ public:
     return Registry::make<Base>(require(Base::kKind, name), options, args);
   }
 
+  /// Makes what a section of a resolved recipe names: its options are complete.
+  template <class Base>
+  [[nodiscard]] std::unique_ptr<Base>
+  make(const PluginSection& section, const typename Base::Args& args = {}) {
+    return Registry::make_complete<Base>(require(Base::kKind, section.use), section.options, args);
+  }
+
   /// Each registered plugin, then each library of the search path, opened in a child process.
   [[nodiscard]] std::vector<FoundPlugin> scan() const;
 
@@ -104,6 +111,9 @@ public:
 
   [[nodiscard]] const std::vector<std::filesystem::path>& folders() const { return folders_; }
 
+  /// Whether this host has opened a file.
+  [[nodiscard]] bool is_open(const std::filesystem::path& file) const;
+
   /// Where checkpoints and weights lie: this machine's files, unless another is given.
   [[nodiscard]] Storage& storage() const { return *storage_; }
 
@@ -113,7 +123,6 @@ public:
 private:
   struct Open;
   [[nodiscard]] std::vector<std::filesystem::path> files(std::string_view first_prefix) const;
-  [[nodiscard]] bool is_open(const std::filesystem::path& file) const;
 
   std::vector<std::filesystem::path> folders_;
   std::unique_ptr<std::recursive_mutex> opening_; ///< guards open_ and registry_

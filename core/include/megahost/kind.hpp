@@ -26,7 +26,7 @@ enum class Kind : uint8_t {
 struct KindInfo {
   Kind kind;
   std::string_view name;    ///< "lr_schedule"
-  std::string_view section; ///< a recipe's: a name is given in `section.use`
+  std::string_view section; ///< a recipe's section or key: `section.use` is a name
   std::string_view folder;  ///< start of a plugin's file name: "optimizers" of optimizers-adamw.so
 };
 

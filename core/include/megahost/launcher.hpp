@@ -1,9 +1,20 @@
 #pragma once
 /// Launchers: how a process learns its rank.
 ///
-/// Torchrun, Open MPI, PMI, Slurm and `--nproc` are known. Before their variables `megahost run`
-/// asks the launcher plugins that are opened by `--plugin` or lie in a plugin folder as
-/// launchers-NAME.so: the rank is known before the recipe is read.
+/// Torchrun, Open MPI, PMI, Slurm and `--nproc` are known. Before their variables megahost asks
+/// launcher plugins: the one that a recipe names with its options,
+///
+/// ```lua
+/// return { launcher = { use = "mine", port = 29500 } }  -- or "mine"
+/// ```
+///
+/// and where a recipe names none all that are open (`--plugin`, the recipe's `plugins`) or lie in a
+/// plugin folder as launchers-NAME.so and have no required option.
+///
+/// The order: the recipe's files are read and merged, without knowing any rank; its plugins are
+/// opened; its `launcher` is checked alone, and asked; only then, with the number of ranks, is the
+/// rest of the recipe resolved. So a recipe says the same on each rank, and a launcher's options
+/// cannot depend on the others' values.
 
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"

@@ -3,7 +3,7 @@
 ///
 /// ```cpp
 /// mh::Model model(architecture, {.mesh = &mesh, .rules = &rules, .seq = 64, .microbatch = 4});
-/// model.parameters().allocate_gradients();
+/// mh::Gradients gradients(model.parameters(), mesh); // gradients.hpp
 /// mh::StepContext context(mesh, rules, batch);
 /// (void)model.forward(context);
 /// mh::backward(context.losses().front().sum);

@@ -3,6 +3,7 @@
 
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
+#include "megahost/number.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -32,7 +33,7 @@ struct UpdateItem {
   at::Tensor gradient;           ///< float32, not yet scaled
   std::vector<at::Tensor> state; ///< tensors in the order of `state_of()`
   double lr_multiplier = 1;
-  double weight_decay = 0;   ///< this step's; 0 for norms and biases
+  Number weight_decay = 0;   ///< this step's; 0 for norms and biases
   at::Tensor parameter = {}; ///< what the model computes with, where that is rounded from `weight`
   std::vector<int64_t> global_shape = {}; ///< shape that `weight` is a slice of; {}: all of it
   std::vector<int64_t> offset = {};       ///< where the slice begins in it
@@ -41,11 +42,11 @@ struct UpdateItem {
   std::function<at::Tensor(const at::Tensor&)> gather = nullptr;
 };
 
-/// One optimizer step.
+/// One optimizer step. Its numbers are on the host, but for optimizers that take tensors.
 struct Update {
-  int64_t step = 1; ///< number of this update, from 1
-  double lr = 0;
-  double gradient_scale = 1; ///< multiply gradients by this (clipping, loss scale)
+  Number step = 1; ///< number of this update, from 1
+  Number lr = 0;
+  Number gradient_scale = 1; ///< multiply gradients by this (clipping, loss scale)
   uint64_t seed = 0;         ///< the run's, for stochastic rounding
 };
 
@@ -76,6 +77,11 @@ public:
   /// does not is refused.
   [[nodiscard]] virtual bool rounds_stochastically() const { return false; }
 
+  /// Whether `update` takes numbers that are tensors (Number::is_tensor), as `update_fused` does,
+  /// and never asks for one on the host. Where it does not, the core reads them before the call:
+  /// the host waits for the device, and a step with this optimizer cannot be recorded.
+  [[nodiscard]] virtual bool takes_tensors() const { return false; }
+
   virtual void update(std::span<UpdateItem> items, const Update& update) const = 0;
 };
 
@@ -104,6 +110,7 @@ struct UpdateRule {
 
 /// One pass over the elements of all items on all cores: reads gradient, weight and state; writes
 /// weight, state and `parameter`, and sets the gradient to zero (`average` keeps its result there).
+/// Numbers that are tensors are read by the kernels, from the items' device or from host memory.
 ///
 /// Dtype:   weight float32, bf16 or float64; state float32 or bf16 (float64 with float64 weights)
 /// Ranks:   local; the result of an element does not depend on the layout

@@ -156,7 +156,7 @@ struct Parameter {
   /// For layers that add weight gradients themselves; `add` gets `main_grad`. Nothing happens where
   /// the parameter is frozen.
   ///
-  /// Throws:  InternalError if no gradients were allocated
+  /// Throws:  InternalError if it has no `main_grad` (gradients.hpp)
   MH_API void add_gradient(const std::function<void(const at::Tensor& main_grad)>& add);
 
   /// The part of `tensor` (value, main_grad, or a tensor of the same shape) that is the piece,
@@ -197,10 +197,6 @@ public:
   /// out (tied weights once).
   [[nodiscard]] int64_t global_elements() const;
 
-  /// Makes one flat gradient buffer and gives each parameter its part. Autograd and the layers
-  /// accumulate into it in place. Call once, before the first backward pass.
-  void allocate_gradients();
-
   /// Gives one parameter a gradient in a buffer of the caller's: `main_grad` becomes the part of
   /// `flat` (one dimension) that starts at `begin`. An undefined `flat` takes the gradient away.
   static void place_gradient(Parameter& parameter, const at::Tensor& flat, int64_t begin);
@@ -209,20 +205,9 @@ public:
   /// included.
   void listen(ParameterListener* listener);
 
-  /// The flat buffer; undefined before `allocate_gradients`.
-  [[nodiscard]] const at::Tensor& gradients() const { return gradients_; }
-
-  /// Sums gradients over the ranks that each piece needs, and over the pipeline stages that share
-  /// it; nothing on one rank.
-  void reduce_gradients(const Mesh& mesh);
-  /// The squared L2 norm of all gradients of the global model, each element counted once: float32
-  /// scalar on the parameters' device (float64 for float64 models).
-  [[nodiscard]] at::Tensor squared_gradient_norm(const Mesh& mesh) const;
-
 private:
   std::deque<Parameter> parameters_;
   std::deque<Buffer> buffers_;
-  at::Tensor gradients_;
 };
 
 } // namespace mh

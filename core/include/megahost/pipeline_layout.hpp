@@ -1,5 +1,5 @@
 #pragma once
-/// How a model's blocks are dealt out over the chunks of a pipeline, as a recipe writes it:
+/// How a model's blocks are divided among the chunks of a pipeline, as a recipe writes it:
 /// "embed+3|4|4|3+head".
 
 #include "megahost/export.hpp"

@@ -26,11 +26,11 @@ namespace mh {
 class AttentionMethod;
 class ExpertMethod;
 
-enum class Type : uint8_t { identical, replicated, split, partial };
+enum class PlacementType : uint8_t { identical, replicated, split, partial };
 
 /// How a tensor lies along one mesh axis; `dim` counts for split only.
 struct Along {
-  Type type = Type::identical;
+  PlacementType type = PlacementType::identical;
   int8_t dim = 0;
   friend bool operator==(const Along&, const Along&) = default;
 };
@@ -52,7 +52,7 @@ private:
 [[nodiscard]] MH_API std::string to_string(const Placement& placement);
 
 /// How tokens are sharded over the ranks of a mesh axis.
-enum class Deal : uint8_t {
+enum class Sharding : uint8_t {
   blocks, ///< one piece each, in rank order
   zigzag, ///< two of twice as many pieces, one early and one late: causal attention is equal work
           ///< for all ranks
@@ -62,19 +62,21 @@ enum class Deal : uint8_t {
 struct Rule {
   LogicalAxis logical;
   MeshAxis mesh;
-  Deal deal = Deal::blocks; ///< counts for seq in the tier of tokens: which ones a rank sees
+  Sharding sharding =
+      Sharding::blocks; ///< counts for seq in the tier of tokens: which ones a rank sees
 };
 
 /// Neighbouring tokens of a sample.
-struct Run {
+struct TokenRun {
   int64_t first = 0, count = 0;
-  friend bool operator==(const Run&, const Run&) = default;
+  friend bool operator==(const TokenRun&, const TokenRun&) = default;
 };
 
 /// The tokens of `size` that rank `index` of `ranks` holds, in the order in which it holds them.
 ///
 /// Throws:  mh::Error if the pieces cannot be equal
-[[nodiscard]] MH_API std::vector<Run> dealt(Deal deal, int64_t size, int64_t ranks, int64_t index);
+[[nodiscard]] MH_API std::vector<TokenRun>
+sharded_runs(Sharding sharding, int64_t size, int64_t ranks, int64_t index);
 
 /// Rules apply in this order, and each mesh axis is used at most once per tensor. So with tensor
 /// parallelism [seq, batch, heads] gives tp to heads, and with sequence parallelism, too,
@@ -105,7 +107,7 @@ struct MH_API Rules {
   place(const Dims& dims, const Mesh& mesh, Tier upto = Tier::between) const;
 
   /// Which of a sample's `seq` tokens this rank sees, in the order in which it holds them.
-  [[nodiscard]] std::vector<Run> token_runs(int64_t seq, const Mesh& mesh) const;
+  [[nodiscard]] std::vector<TokenRun> token_runs(int64_t seq, const Mesh& mesh) const;
 
   /// Whether some strategy maps `logical` to `mesh_axis` in the features tier.
   [[nodiscard]] bool maps(LogicalAxis logical, MeshAxis mesh_axis) const;

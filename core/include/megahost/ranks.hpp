@@ -10,6 +10,8 @@
 
 namespace mh {
 
+class Group;
+
 /// The ranks that take part, and a way to show one another a text. Alone by default.
 struct Ranks {
   int64_t rank = 0;
@@ -17,6 +19,7 @@ struct Ranks {
   std::function<std::vector<std::string>(const std::string&)> gather = [](const std::string& text) {
     return std::vector{text};
   };
+  const Group* group = nullptr; ///< they send tensors through; null: they cannot
 };
 
 /// Runs an action on every rank and gives each rank's text to all; if it fails on one, the first

@@ -180,7 +180,7 @@ struct Recipe {
   };
 
   struct Checkpoint : PluginSection {
-    std::string dir{};    ///< run folder; "runs/NAME" unless given
+    std::string dir{};    ///< where they lie, in the storage; "runs/NAME" unless given
     int64_t interval = 0; ///< steps between checkpoints; 0 saves at the end only
     int64_t keep = 0;     ///< newest checkpoints that stay; 0 keeps all
     bool save_at_end = true;
@@ -219,11 +219,18 @@ struct Recipe {
   Comm comm;
   Log log;
   PluginSection device{"cpu", Table{}};
-  Value sweep; ///< null, or a table of grid, zip, list, random
+  std::optional<PluginSection> launcher; ///< who is asked for the rank; none: whoever is there
+  std::optional<std::string> run_dir;    ///< run folder, where checkpoints lie elsewhere
+  Value sweep;                           ///< null, or a table of grid, zip, list, random
 
   /// All of it as a tree in the schema's order, each value with its origin: what `recipe show`
   /// prints.
   Value tree = Table{};
+
+  /// The folder of its recipe, lock, log and metrics, a file of the disk.
+  [[nodiscard]] const std::string& run_folder() const {
+    return run_dir ? *run_dir : checkpoint.dir;
+  }
 
   /// Optimizer steps of the run, from `train.iters` or `train.samples`.
   [[nodiscard]] int64_t iterations() const {

@@ -6,6 +6,7 @@
 
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
+#include "megahost/scope.hpp"
 
 #include <array>
 #include <cstdint>
@@ -37,6 +38,9 @@ struct Keep {
     return false;
   }
 };
+
+/// Blocks run by another plan while the value lives (StepContext::keeping).
+using KeepScope = ValueScope<const Keep*>;
 
 class MH_API RecomputePolicy {
 public:

@@ -80,8 +80,8 @@ public:
     std::string summary; ///< one line
     std::shared_ptr<const PluginInfo> plugin;
     Schema schema;
-    /// Makes one: an interface pointer of the kind, owned by the caller. `args` points to the
-    /// interface's Args. Use `Registry::make`.
+    /// Makes one: an interface pointer of the kind, owned by the caller. `options` are complete,
+    /// `args` points to the interface's Args. Use `Registry::make`.
     std::function<void*(const Value& options, const void* args)> make;
     /// The mapping of an architecture that has a `hugging_face_config()`; else null.
     std::shared_ptr<const HfMapping> hugging_face{};
@@ -89,11 +89,14 @@ public:
     std::vector<std::string> recompute_parts{};
     /// `T::planned` of a device.
     PlannedDevice planned{};
-    /// A corpus's `Corpus::arrays`, with `args` as above; empty for other kinds.
+    /// Whether a checkpoint format has a `write` of its own. Others only read, and recipes that would
+    /// save in them are refused.
+    bool writes = true;
+    /// A corpus's `Corpus::arrays`, with the arguments of `make`; empty for other kinds.
     std::function<std::vector<ArraySpec>(const Value& options, const void* args)> arrays{};
     /// `T::conditions`: what the plugin refuses of a whole recipe (conditions.hpp).
     std::function<void(Conditions&)> conditions{};
-    /// Of a strategy: whether the section `parallel`, complete, asks for it (strategy.hpp).
+    /// Whether the complete section `parallel` asks for this strategy (strategy.hpp).
     std::function<bool(const Value& parallel)> in_force{};
     /// `T::searched` and `T::changes`: settings of its section that `megahost plan` tries, of
     /// strategies, pipeline schedules and recompute policies (strategy.hpp).
@@ -122,10 +125,7 @@ public:
     const auto fields = fields_of<T>();
     const auto with = [fields](auto&& use) {
       return [fields, use](const Value& options, const void* args) {
-        return use(
-            fields.read(options, std::string(info(T::kKind).section)),
-            *static_cast<const typename Base::Args*>(args)
-        );
+        return use(fields.read_complete(options), *static_cast<const typename Base::Args*>(args));
       };
     };
     Entry entry{T::kKind, std::move(name), std::move(summary), plugin_, fields.schema(), {}};
@@ -157,6 +157,12 @@ public:
     if constexpr (requires { T::planned(); }) {
       entry.planned = T::planned();
     }
+    if constexpr (requires { &T::write; }) {
+      if constexpr (T::kKind == Kind::checkpoint_format) {
+        using Base = typename detail::Interface<T::kKind>::type;
+        entry.writes = !std::is_same_v<decltype(&T::write), decltype(&Base::write)>;
+      }
+    }
     if constexpr (requires(const SearchFacts& facts) { T::searched(facts); }) {
       entry.searched = &T::searched;
     }
@@ -176,7 +182,7 @@ public:
           }
         }
         if constexpr (requires(const typename T::Config& config) { T::in_force(config); }) {
-          return T::in_force(fields.read(own, "parallel"));
+          return T::in_force(fields.read_complete(own));
         } else {
           return degree;
         }
@@ -213,8 +219,21 @@ public:
   template <class Base>
   [[nodiscard]] static std::unique_ptr<Base>
   make(const Entry& entry, const Value& options = Table(), const typename Base::Args& args = {}) {
+    return std::unique_ptr<Base>(static_cast<Base*>(make_any(entry, checked(entry, options), &args))
+    );
+  }
+
+  /// The same with options that a resolved recipe has: complete, and not checked again.
+  template <class Base>
+  [[nodiscard]] static std::unique_ptr<Base>
+  make_complete(const Entry& entry, const Value& options, const typename Base::Args& args) {
     return std::unique_ptr<Base>(static_cast<Base*>(make_any(entry, options, &args)));
   }
+
+  /// Options of an entry with the defaults filled in.
+  ///
+  /// Throws:  mh::Error that lists everything that is wrong
+  [[nodiscard]] static Value checked(const Entry& entry, const Value& options);
 
   /// Takes over all entries of a plugin's registry, or none.
   ///

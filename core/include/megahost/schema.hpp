@@ -90,7 +90,7 @@ struct Field {
   /// Words that begin with `@` are names, and stay as they are.
   bool path = false;
   OnResume on_resume = OnResume::as_section;
-  /// Of a key of the section `parallel`: the mesh axis that it is about. It does nothing where that
+  /// The mesh axis that a key of the section `parallel` is about. It does nothing where that
   /// axis has one rank.
   std::optional<MeshAxis> along;
   bool degree = false; ///< the value is the number of ranks along that axis
@@ -384,7 +384,7 @@ void read_value(const Value& value, T& ret_member) {
   } else if constexpr (std::is_same_v<T, PluginSection>) {
     ret_member = plugin_named(value);
   } else if constexpr (HasFields<T>) {
-    ret_member = struct_fields<T>().read(value);
+    ret_member = struct_fields<T>().read_complete(value);
   } else {
     ret_member = value;
   }
@@ -394,9 +394,9 @@ void read_value(const Value& value, T& ret_member) {
 
 /// Collects the fields of C: makes the schema, and reads a table into a C.
 ///
-/// Members may be bool, int64_t, double, std::string, StringOr<int64_t>, PluginSection, Value, std::vector or
-/// std::optional of these, std::map from std::string, or std::vector of a struct that has `fields`
-/// of its own. A default is the member's value in C{}.
+/// Members may be bool, int64_t, double, std::string, StringOr<int64_t>, PluginSection, Value,
+/// std::vector or std::optional of these, std::map from std::string, or std::vector of a struct
+/// that has `fields` of its own. A default is the member's value in C{}.
 template <class C>
 class Fields {
 public:
@@ -437,8 +437,11 @@ public:
   ///
   /// Throws:  mh::Error that lists everything that is wrong
   [[nodiscard]] C read(const Value& table, const std::string& path = "") const {
-    return read_all(*readers_, complete_or_throw(schema_, table, path));
+    return read_complete(complete_or_throw(schema_, table, path));
   }
+
+  /// Reads a table that `complete` has made or would leave as it is; nothing is checked again.
+  [[nodiscard]] C read_complete(const Value& table) const { return read_all(*readers_, table); }
 
 private:
   using Readers = std::vector<std::function<void(const Value&, C&)>>;

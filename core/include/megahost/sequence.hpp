@@ -15,12 +15,12 @@
 /// };
 /// ```
 
+#include "megahost/scope.hpp"
+
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
-#include <string_view>
-#include <utility>
 
 namespace mh {
 
@@ -29,20 +29,6 @@ namespace mh {
 using Sequences = std::map<std::string, int64_t, std::less<>>;
 
 /// The name of the current sequence is another one while the value lives; "" is the sample's own.
-class [[nodiscard]] SequenceScope {
-public:
-  SequenceScope(std::string& current, std::string_view name)
-      : current_(current)
-      , before_(std::exchange(current, std::string(name))) {}
-
-  ~SequenceScope() { current_ = std::move(before_); }
-
-  SequenceScope(const SequenceScope&) = delete;
-  SequenceScope& operator=(const SequenceScope&) = delete;
-
-private:
-  std::string& current_;
-  std::string before_;
-};
+using SequenceScope = ValueScope<std::string>;
 
 } // namespace mh

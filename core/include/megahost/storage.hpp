@@ -53,7 +53,7 @@ public:
   [[nodiscard]] virtual size_t read(uint64_t offset, std::span<std::byte> into) = 0;
 };
 
-/// An object being written. Until `finish` nobody sees it; without, nobody ever does.
+/// An object being written. It is seen after `finish`, and never without.
 class MH_API Upload {
 public:
   virtual ~Upload();
@@ -91,7 +91,7 @@ public:
   virtual void remove(const Path& path) = 0;
   /// Removes everything below a prefix, in any order.
   virtual void remove_all(const Path& prefix) = 0;
-  /// Removes what uploads that never finished left below a prefix. Nobody may write there.
+  /// Removes what uploads that never finished left below a prefix, where no one may be writing.
   virtual void remove_unfinished(const Path& prefix) = 0;
 };
 

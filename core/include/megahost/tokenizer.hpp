@@ -13,6 +13,12 @@
 
 namespace mh {
 
+/// Ids that stand for no text. A tokenizer has those that its files name.
+struct SpecialIds {
+  std::optional<int32_t> bos, eos, pad, unk, mask, cls, sep;
+  std::vector<int32_t> extra; ///< sentinels such as T5's <extra_id_0>, <extra_id_1>, in order
+};
+
 class MH_API Tokenizer {
 public:
   static constexpr Kind kKind = Kind::tokenizer;
@@ -31,6 +37,14 @@ public:
 
   /// The id that ends a document, if the tokenizer has one.
   [[nodiscard]] virtual std::optional<int32_t> end_of_document() const { return std::nullopt; }
+
+  /// Each is below `vocab`.
+  [[nodiscard]] virtual SpecialIds special_ids() const { return {}; }
+
+  /// A token as its vocabulary writes it, for people: "\u2581the" where `decode` says "the".
+  ///
+  /// Throws:  mh::Error (exit code 5) for ids without a token
+  [[nodiscard]] virtual std::string token(int32_t id) const { return decode({&id, 1}); }
 };
 
 } // namespace mh

@@ -1,55 +1,12 @@
 #include "gpt2.hpp"
 
+#include "core/text/vocabulary_file.hpp"
+
 #include <megahost/error.hpp>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <system_error>
+#include <utility>
 
 namespace mh::gpt2 {
-namespace {
-
-constexpr size_t kBlock = 1 << 20;
-constexpr size_t kLongestFile = 256 << 20;
-
-std::string read_file(const char* field, const std::string& path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
-      std::fopen(path.c_str(), "rbe"), std::fclose
-  );
-  std::string text;
-  size_t got = 0;
-  do {
-    text.resize(text.size() + kBlock);
-    got = file ? std::fread(text.data() + text.size() - kBlock, 1, kBlock, file.get()) : 0;
-    text.resize(text.size() - kBlock + got);
-  } while (got == kBlock && text.size() <= kLongestFile);
-  if (!file || std::ferror(file.get()) != 0) {
-    const int failure = errno;
-    throw Error(
-        std::string("tokenizer.") + field + ": cannot read " + path + ": " +
-            std::generic_category().message(failure),
-        "check the path: a relative one is meant from the folder of the recipe file that says it, "
-        "on the command line from the working directory",
-        exit_code::data
-    );
-  }
-  if (text.size() > kLongestFile) {
-    throw Error(
-        path + " has more than " + std::to_string(kLongestFile) + " bytes",
-        "name a vocabulary",
-        exit_code::data
-    );
-  }
-  return text;
-}
-
-} // namespace
-
-struct Gpt2Tokenizer::Worker {
-  WordPattern::Scratch scratch;
-  WordEncoder encoder;
-};
 
 void Gpt2Tokenizer::fields(Fields<Config>& fields) {
   fields.add("vocab", &Config::vocab, "vocab.json: tokens and their ids (encoder.json)")
@@ -69,8 +26,8 @@ void Gpt2Tokenizer::fields(Fields<Config>& fields) {
 Gpt2Tokenizer::Gpt2Tokenizer(const Config& config, const Args&) {
   std::vector<std::string> special = config.special_tokens;
   special.push_back(config.eod);
-  const std::string vocab = read_file("vocab", config.vocab);
-  const std::string merges = read_file("merges", config.merges);
+  const std::string vocab = text::read_vocabulary_file("tokenizer.vocab", config.vocab);
+  const std::string merges = text::read_vocabulary_file("tokenizer.merges", config.merges);
   vocabulary_ = read_vocabulary(vocab, config.vocab, merges, config.merges, special);
   for (const std::string& token : special) {
     const bool by_default = token == Config().eod;
@@ -82,60 +39,15 @@ Gpt2Tokenizer::Gpt2Tokenizer(const Config& config, const Args&) {
       );
     }
   }
-  special_.assign(vocabulary_.special.begin(), vocabulary_.special.end());
-  std::ranges::sort(special_, [](const auto& a, const auto& b) {
-    return std::pair(b.first.size(), a.first) < std::pair(a.first.size(), b.first);
-  });
+  for (const auto& [token, id] : vocabulary_.special) {
+    text_.special.add({.content = token, .id = id});
+  }
+  text_.model.merges = std::move(vocabulary_.merges);
+  text_.model.bytes = vocabulary_.bytes;
+  text_.splitter = text::gpt2_splitter();
   if (const auto eod = vocabulary_.special.find(config.eod); eod != vocabulary_.special.end()) {
     eod_ = eod->second;
   }
-}
-
-Gpt2Tokenizer::~Gpt2Tokenizer() = default;
-
-std::unique_ptr<Gpt2Tokenizer::Worker> Gpt2Tokenizer::take_worker() const {
-  const std::lock_guard lock(mutex_);
-  if (idle_.empty()) {
-    return std::make_unique<Worker>(Worker{WordPattern::Scratch(pattern_), WordEncoder(vocabulary_)}
-    );
-  }
-  auto worker = std::move(idle_.back());
-  idle_.pop_back();
-  return worker;
-}
-
-std::vector<int32_t> Gpt2Tokenizer::encode(std::string_view text) const {
-  auto worker = take_worker();
-  std::vector<int32_t> ids;
-  ids.reserve(text.size() / 4 + 1);
-  const auto encode_plain = [&](std::string_view plain) {
-    pattern_.cut(plain, worker->scratch, [&](std::string_view word) {
-      worker->encoder.encode(word, ids);
-    });
-  };
-  std::vector<size_t> next(special_.size(), 0); // where each special token stands next
-  size_t begin = 0;
-  while (begin < text.size()) {
-    size_t first = std::string_view::npos, which = 0;
-    for (size_t i = 0; i < special_.size(); ++i) {
-      if (next[i] != std::string_view::npos && (next[i] < begin || begin == 0)) {
-        next[i] = text.find(special_[i].first, begin);
-      }
-      if (next[i] < first) {
-        first = next[i];
-        which = i;
-      }
-    }
-    encode_plain(text.substr(begin, first - begin));
-    if (first == std::string_view::npos) {
-      break;
-    }
-    ids.push_back(special_[which].second);
-    begin = first + special_[which].first.size();
-  }
-  const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(worker));
-  return ids;
 }
 
 std::string Gpt2Tokenizer::decode(std::span<const int32_t> ids) const {

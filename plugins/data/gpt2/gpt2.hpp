@@ -1,14 +1,13 @@
 #pragma once
 /// GPT-2's tokenizer: byte-level byte-pair encoding.
 
-#include "bpe.hpp"
-#include "words.hpp"
+#include "core/text/byte_level.hpp"
+#include "vocabulary.hpp"
 
 #include <megahost/schema.hpp>
 #include <megahost/tokenizer.hpp>
 
 #include <memory>
-#include <mutex>
 #include <optional>
 
 namespace mh::gpt2 {
@@ -32,26 +31,22 @@ public:
   /// Throws:  mh::Error (exit code 5) for files that cannot be read or are damaged, see
   ///          `read_vocabulary`; special tokens that the vocabulary lacks
   Gpt2Tokenizer(const Config& config, const Args& args);
-  ~Gpt2Tokenizer() override;
 
   [[nodiscard]] int64_t vocab() const override { return vocabulary_.size; }
 
-  [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override;
+  [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override {
+    return text_.encode(text);
+  }
+
   /// Throws:  mh::Error (exit code 5) for ids without a token
   [[nodiscard]] std::string decode(std::span<const int32_t> ids) const override;
 
   [[nodiscard]] std::optional<int32_t> end_of_document() const override { return eod_; }
 
 private:
-  struct Worker; // what one thread needs
-  [[nodiscard]] std::unique_ptr<Worker> take_worker() const;
-
   Vocabulary vocabulary_;
-  WordPattern pattern_;
+  text::ByteLevel text_;
   std::optional<int32_t> eod_;
-  std::vector<std::pair<std::string, int32_t>> special_; // the longest first
-  mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Worker>> idle_;
 };
 
 } // namespace mh::gpt2

@@ -1,12 +1,12 @@
 #include "vocabulary.hpp"
 
+#include "core/text/byte_alphabet.hpp"
+
 #include <megahost/error.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <optional>
-#include <utility>
 
 namespace mh::gpt2 {
 namespace {
@@ -91,53 +91,27 @@ private:
   int depth_ = 0;
 };
 
-/// The byte alphabet: printable Latin-1 stands for itself, the other bytes, in order, for 256, ...
-std::array<uint16_t, 256> alphabet() {
-  std::array<uint16_t, 256> letters{};
-  uint16_t next = 256;
-  for (uint16_t byte = 0; byte < 256; ++byte) {
-    const bool itself = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
-    letters[byte] = itself ? byte : next++;
-  }
-  return letters;
-}
-
-/// Reads one character below U+0800, all that the alphabet needs.
-std::optional<uint16_t> next_letter(std::string_view text, size_t& at) {
-  const auto first = static_cast<unsigned char>(text[at]);
-  if (first < 0x80) {
-    ++at;
-    return first;
-  }
-  if (first < 0xC0 || first >= 0xE0 || at + 1 >= text.size()) {
-    return std::nullopt;
-  }
-  const auto letter = static_cast<uint16_t>((first & 0x1F) << 6 | (text[at + 1] & 0x3F));
-  at += 2;
-  return letter;
-}
-
 void add_tokens(const Ids& ids, const std::string& file, Vocabulary& ret_vocabulary) {
-  int32_t largest = Vocabulary::kNone;
+  int32_t largest = text::kNoId;
   for (const auto& [token, id] : ids) {
     largest = std::max(largest, id);
   }
   ret_vocabulary.size = int64_t{largest} + 1;
   ret_vocabulary.tokens.resize(static_cast<size_t>(ret_vocabulary.size));
   ret_vocabulary.known.resize(static_cast<size_t>(ret_vocabulary.size));
-  ret_vocabulary.bytes.fill(Vocabulary::kNone);
+  ret_vocabulary.bytes.fill(text::kNoId);
   for (const auto& [token, id] : ids) {
     const auto place = static_cast<size_t>(id);
     if (ret_vocabulary.known[place]) {
       refuse(file, "the id " + std::to_string(id) + " is given twice");
     }
     ret_vocabulary.known[place] = true;
-    ret_vocabulary.tokens[place] = token_bytes(token);
+    ret_vocabulary.tokens[place] = text::token_bytes(token);
     if (ret_vocabulary.tokens[place].size() == 1) {
       ret_vocabulary.bytes[static_cast<unsigned char>(ret_vocabulary.tokens[place][0])] = id;
     }
   }
-  const auto missing = std::ranges::find(ret_vocabulary.bytes, Vocabulary::kNone);
+  const auto missing = std::ranges::find(ret_vocabulary.bytes, text::kNoId);
   if (missing != ret_vocabulary.bytes.end()) {
     refuse(
         file,
@@ -182,36 +156,16 @@ void add_merges(
     const std::string left(line.substr(0, space)), right(line.substr(space + 1));
     const int32_t whole = id_of(left + right);
     const auto rank = static_cast<int32_t>(ret_vocabulary.merges.size());
-    const uint64_t pair = Vocabulary::pair(id_of(left), id_of(right));
-    if (!ret_vocabulary.merges.emplace(pair, Merge{rank, whole}).second) {
+    text::Merge& merge = ret_vocabulary.merges(id_of(left), id_of(right));
+    if (merge.id != text::kNoId) {
       refuse(file, where() + "is given twice");
     }
+    merge = {rank, whole};
     ret_made[static_cast<size_t>(whole)] = true;
   }
 }
 
 } // namespace
-
-std::string token_bytes(std::string_view token) {
-  static const std::unordered_map<uint16_t, char> byte_of = [] {
-    std::unordered_map<uint16_t, char> inverse;
-    const auto letters = alphabet();
-    for (size_t byte = 0; byte < letters.size(); ++byte) {
-      inverse.emplace(letters[byte], static_cast<char>(byte));
-    }
-    return inverse;
-  }();
-  std::string bytes;
-  for (size_t at = 0; at < token.size();) {
-    const auto letter = next_letter(token, at);
-    const auto found = letter ? byte_of.find(*letter) : byte_of.end();
-    if (found == byte_of.end()) {
-      return std::string(token);
-    }
-    bytes += found->second;
-  }
-  return bytes;
-}
 
 Vocabulary read_vocabulary(
     std::string_view vocab,

@@ -82,7 +82,7 @@ TextCorpus::TextCorpus(const Config& config, const Args& args)
     : args_(args)
     , tokens_(args.vocab) {
   MH_ASSERT(args.tokenizer != nullptr && args.seq_length > 0, "a text corpus needs a tokenizer");
-  deal_out(tokenise(config));
+  share_out(tokenise(config));
 }
 
 std::vector<Document> TextCorpus::tokenise(const Config& config) {
@@ -114,8 +114,7 @@ std::vector<Document> TextCorpus::tokenise(const Config& config) {
 std::vector<int32_t> TextCorpus::ids_of(const TextFile& file, uint64_t wanted) {
   for (uint64_t bytes = wanted;; bytes *= 2) { // a token has a byte or more
     const bool whole = bytes >= file.bytes;
-    const std::string text =
-        read_text_file(file.path, whole ? std::nullopt : std::optional(bytes));
+    const std::string text = read_text_file(file.path, whole ? std::nullopt : std::optional(bytes));
     try {
       std::vector<int32_t> ids = args_.tokenizer->encode(text);
       if (whole || ids.size() >= wanted) {
@@ -130,7 +129,7 @@ std::vector<int32_t> TextCorpus::ids_of(const TextFile& file, uint64_t wanted) {
   }
 }
 
-void TextCorpus::deal_out(const std::vector<Document>& documents) {
+void TextCorpus::share_out(const std::vector<Document>& documents) {
   const auto needed = static_cast<uint64_t>(args_.seq_length) + 1;
   if (tokens_.size() < needed) {
     throw Error(

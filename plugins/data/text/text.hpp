@@ -58,12 +58,12 @@ public:
 
 private:
   std::vector<Document> tokenise(const Config& config);
-  /// Of a file's beginning, if that has as many tokens as wanted.
+  /// The ids of a file's beginning, if that has as many tokens as wanted.
   std::vector<int32_t> ids_of(const TextFile& file, uint64_t wanted);
-  void deal_out(const std::vector<Document>& documents);
+  void share_out(const std::vector<Document>& documents);
   [[nodiscard]] std::array<uint64_t, 3> sizes() const; // tokens
   [[nodiscard]] std::string found() const;             // "3 files with 812 tokens"
-  /// Of a split whose share is less than one sequence.
+  /// The error of a split whose share is less than one sequence.
   [[nodiscard]] Error too_short(Split split) const;
 
   Args args_;

@@ -46,7 +46,7 @@ struct MoeConfig : mh::DecoderConfig {
   /// Whether a bias steers the choice of experts.
   [[nodiscard]] bool has_bias() const;
 
-  /// Of the layers that have experts; ffn_hidden is filled in.
+  /// The mixture of the layers that have experts; ffn_hidden is filled in.
   [[nodiscard]] mh::MixtureSpec mixture(const mh::FeedForwardSpec& dense) const;
 };
 

@@ -116,6 +116,8 @@ public:
 
   [[nodiscard]] bool finishes() const override { return true; }
 
+  [[nodiscard]] bool takes_tensors() const override { return true; }
+
   void update(std::span<mh::UpdateItem> items, const mh::Update& update) const override {
     std::vector<mh::UpdateItem> matrices, rest;
     for (const auto& item : items) {

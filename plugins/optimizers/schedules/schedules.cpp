@@ -95,7 +95,7 @@ public:
     return static_cast<double>(samples_ ? completed.samples : completed.updates);
   }
 
-  /// Of the lengths in updates and in samples, the one that is given; `absent` if none is.
+  /// The given one of the lengths in updates and in samples; `absent` if none is.
   [[nodiscard]] double length(
       const char* what, std::optional<int64_t> iters, std::optional<int64_t> samples, double absent
   ) const {
@@ -110,7 +110,7 @@ public:
     return given ? static_cast<double>(*given) : absent;
   }
 
-  /// Of the run; 0 if it is not known in this unit.
+  /// The length of the run; 0 if it is not known in this unit.
   [[nodiscard]] double run() const { return run_; }
 
   [[nodiscard]] const char* unit() const { return samples_ ? "samples" : "steps"; }

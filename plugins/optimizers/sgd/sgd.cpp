@@ -44,6 +44,8 @@ public:
 
   [[nodiscard]] bool finishes() const override { return true; }
 
+  [[nodiscard]] bool takes_tensors() const override { return true; }
+
   void update(std::span<mh::UpdateItem> items, const mh::Update& update) const override {
     mh::update_fused(rule_, items, update);
   }

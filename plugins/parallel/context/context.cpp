@@ -18,7 +18,7 @@ public:
 
   void rules(mh::Rules& rules) const override {
     using namespace context_parallel;
-    rules.tokens.push_back({mh::axis::seq, mh::MeshAxis::cp, mh::Deal::zigzag});
+    rules.tokens.push_back({mh::axis::seq, mh::MeshAxis::cp, mh::Sharding::zigzag});
     rules.attention = method_ == "all_to_all"   ? make_all_to_all()
                       : method_ == "all_gather" ? make_all_gather()
                                                 : make_ring();

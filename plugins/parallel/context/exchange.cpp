@@ -19,7 +19,7 @@ namespace {
 using at::Tensor;
 using mh::Along;
 using mh::MeshAxis;
-using mh::Type;
+using mh::PlacementType;
 
 mh::Placement along_cp(Along along) {
   mh::Placement placement;
@@ -69,7 +69,8 @@ public:
       mh::StepContext& context
   ) const override {
     const auto whole = [&](const Tensor& x) {
-      const Tensor all = over_cp(x, {Type::split, 0}, {Type::replicated, 0}, context);
+      const Tensor all =
+          over_cp(x, {PlacementType::split, 0}, {PlacementType::replicated, 0}, context);
       return to_sample_order(all, ranks(context));
     };
     const Tensor keys = whole(k);
@@ -103,7 +104,9 @@ public:
       );
     }
     const auto some_heads = [&](const Tensor& x) {
-      return to_sample_order(over_cp(x, {Type::split, 0}, {Type::split, 2}, context), n);
+      return to_sample_order(
+          over_cp(x, {PlacementType::split, 0}, {PlacementType::split, 2}, context), n
+      );
     };
     const Tensor queries = some_heads(q);
     const Tensor keys = some_heads(k);
@@ -120,7 +123,9 @@ public:
     auto drop = dropout;
     drop.first_head += first_head;
     const Tensor out = mh::ops::flash_attention(queries, keys, values, scale, seen, drop);
-    return over_cp(to_rank_order(out, n), {Type::split, 2}, {Type::split, 0}, context);
+    return over_cp(
+        to_rank_order(out, n), {PlacementType::split, 2}, {PlacementType::split, 0}, context
+    );
   }
 };
 

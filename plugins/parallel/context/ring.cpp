@@ -5,6 +5,7 @@
 #include "methods.hpp"
 
 #include <megahost/context.hpp>
+#include <megahost/saved.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
@@ -12,9 +13,9 @@
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <limits>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -24,12 +25,13 @@ namespace {
 
 using at::Tensor;
 using mh::MeshAxis;
-using mh::Run;
+using mh::TokenRun;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What both passes need in addition to q, k and v. Gradients are passed on in the accumulating type.
-struct Call : torch::CustomClassHolder {
+/// What both passes need in addition to q, k and v. Gradients are passed on in the
+/// accumulating type.
+struct Call {
   const mh::Group* group = nullptr;
   double scale = 0;
   mh::ops::AttentionMask mask; // of this rank's tokens
@@ -46,11 +48,11 @@ struct Call : torch::CustomClassHolder {
   }
 
   /// The pieces of `owner`'s keys that some query of this rank may see.
-  [[nodiscard]] std::vector<Run> pieces(int64_t owner) const {
-    const auto own = mh::dealt(mh::Deal::zigzag, queries, ranks(), group->index());
-    auto runs = mh::dealt(mh::Deal::zigzag, keys, ranks(), owner);
+  [[nodiscard]] std::vector<TokenRun> pieces(int64_t owner) const {
+    const auto own = mh::sharded_runs(mh::Sharding::zigzag, queries, ranks(), group->index());
+    auto runs = mh::sharded_runs(mh::Sharding::zigzag, keys, ranks(), owner);
     if (mask.causal) {
-      std::erase_if(runs, [&](const Run& run) { return run.first > own.back().first; });
+      std::erase_if(runs, [&](const TokenRun& run) { return run.first > own.back().first; });
     }
     return runs;
   }
@@ -65,7 +67,7 @@ struct Call : torch::CustomClassHolder {
   }
 
   /// Mask and dropout of this rank's queries and the keys of one piece.
-  [[nodiscard]] std::pair<mh::ops::AttentionMask, mh::ops::AttentionDropout> of(const Run& run
+  [[nodiscard]] std::pair<mh::ops::AttentionMask, mh::ops::AttentionDropout> of(const TokenRun& run
   ) const {
     auto seen = mask;
     seen.key_index = in_order(run.count, *mask.key_index) + run.first;
@@ -102,7 +104,7 @@ struct Passing {
   }
 };
 
-/// Of two neighbours one sends first and the other receives first, as transports want it that match
+/// One of two neighbours sends first and the other receives first, for transports that match
 /// operations in their order.
 Passing pass_on(const Tensor& outgoing, const mh::Group& group) {
   const int64_t n = group.size();
@@ -135,7 +137,7 @@ void go_round(const Call& call, Tensor visiting, const See& see, const Leave& le
     const bool last = step + 1 == call.ranks();
     auto next = last ? Passing{} : pass_on(visiting, *call.group);
     int64_t begin = 0;
-    for (const Run& run : call.pieces(call.owner(step))) {
+    for (const TokenRun& run : call.pieces(call.owner(step))) {
       auto [mask, dropout] = call.of(run);
       see(Visit{
           visiting[0].narrow(0, begin, run.count),
@@ -153,13 +155,17 @@ void go_round(const Call& call, Tensor visiting, const See& see, const Leave& le
 }
 
 struct Ring : torch::autograd::Function<Ring> {
+  struct Saved {
+    std::shared_ptr<const Call> call;
+  };
+
   static Tensor forward(
       AutogradContext* ctx,
       const Tensor& q,
       const Tensor& k,
       const Tensor& v,
       const std::optional<Tensor>& bias, // the mask's
-      const c10::intrusive_ptr<Call>& call
+      const std::shared_ptr<const Call>& call
   ) {
     const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     Tensor out = at::zeros(q.sizes(), q.options().dtype(type));
@@ -176,15 +182,13 @@ struct Ring : torch::autograd::Function<Ring> {
     go_round(*call, at::stack({k, v}), merge, [] {});
     out = out.to(q.scalar_type());
     ctx->save_for_backward({q, k, v, out, lse, bias.value_or(Tensor())});
-    ctx->saved_data["call"] =
-        c10::IValue::make_capsule(c10::intrusive_ptr<torch::CustomClassHolder>(call));
+    mh::save(ctx, Saved{call});
     return out;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const auto capsule = ctx->saved_data["call"].toCapsule();
-    const auto* call = static_cast<const Call*>(capsule.get());
+    const auto& call = mh::get_saved<Saved>(ctx).call;
     const Tensor &q = saved[0], &out = saved[3], &lse = saved[4];
     Tensor dq = at::zeros(q.sizes(), lse.options());
     const Tensor visiting = at::stack({saved[1], saved[2]});
@@ -231,7 +235,7 @@ public:
       const mh::ops::AttentionDropout& dropout,
       mh::StepContext& context
   ) const override {
-    auto call = c10::make_intrusive<Call>();
+    auto call = std::make_shared<Call>();
     call->group = &context.mesh().group(MeshAxis::cp);
     call->scale = scale;
     call->mask = mask;
@@ -240,7 +244,7 @@ public:
     call->queries = call->ranks() * q.size(0);
     call->keys = call->ranks() * k.size(0);
     call->pairs = pairs_of_rank(q, k, mask, context) / static_cast<double>(call->visits());
-    return Ring::apply(q, k, v, mask.bias, call);
+    return Ring::apply(q, k, v, mask.bias, std::shared_ptr<const Call>(std::move(call)));
   }
 };
 

@@ -3,11 +3,11 @@
 #include <megahost/context.hpp>
 #include <megahost/nn/expert_kernel.hpp>
 #include <megahost/placement.hpp>
+#include <megahost/saved.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 #include <numeric>
@@ -20,12 +20,12 @@ namespace {
 
 using at::Tensor;
 using mh::MeshAxis;
-using mh::Type;
+using mh::PlacementType;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Counts = std::vector<int64_t>;
 
-mh::Placement over_experts(Type type) {
+mh::Placement over_experts(PlacementType type) {
   mh::Placement placement;
   placement[MeshAxis::ep] = {type, 0};
   placement[MeshAxis::etp] = {type, 0};
@@ -49,43 +49,40 @@ public:
       mh::StepContext& context
   ) const override {
     const auto& mesh = context.mesh();
-    const auto apart = over_experts(Type::split), together = over_experts(Type::replicated);
+    const auto apart = over_experts(PlacementType::split),
+               together = over_experts(PlacementType::replicated);
     const mh::Routing all{
         mh::convert_forward(routing.choices, apart, together, mesh),
         mh::convert(routing.weights, apart, together, mesh),
         routing.capacity};
     const Tensor tokens = mh::convert(x, apart, together, mesh);
     const Tensor sums = experts.mixed(tokens, all, padded_rows(pad, mesh), context);
-    return mh::convert(sums, over_experts(Type::partial), apart, mesh);
+    return mh::convert(sums, over_experts(PlacementType::partial), apart, mesh);
   }
 };
 
 /// All-to-all of uneven slices, and back.
 struct Exchange : torch::autograd::Function<Exchange> {
-  static Tensor
-  forward(AutogradContext* ctx, const Tensor& x, Counts send, Counts receive, int64_t group) {
-    Tensor y = reinterpret_cast<const mh::Group*>(group)->all_to_all_rows(x, send, receive);
-    ctx->saved_data["send"] = std::move(send);
-    ctx->saved_data["receive"] = std::move(receive);
-    ctx->saved_data["group"] = group;
+  struct Saved {
+    Counts send, receive;
+    const mh::Group* group;
+  };
+
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Saved& way) {
+    mh::save(ctx, way);
+    const Tensor y = way.group->all_to_all_rows(x, way.send, way.receive);
     return y.is_same(x) ? x.view_as(x) : y;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    const auto* group = reinterpret_cast<const mh::Group*>(ctx->saved_data["group"].toInt());
-    const Tensor dx = group->all_to_all_rows(
-        gradients[0],
-        ctx->saved_data["receive"].toIntVector(),
-        ctx->saved_data["send"].toIntVector()
-    );
-    return {dx, Tensor(), Tensor(), Tensor()};
+    const auto& way = mh::get_saved<Saved>(ctx);
+    return {way.group->all_to_all_rows(gradients[0], way.receive, way.send), Tensor()};
   }
 };
 
 Tensor
 exchange(const Tensor& x, const Counts& send, const Counts& receive, const mh::Group& group) {
-  return group.size() == 1 ? x
-                           : Exchange::apply(x, send, receive, reinterpret_cast<int64_t>(&group));
+  return group.size() == 1 ? x : Exchange::apply(x, Exchange::Saved{send, receive, &group});
 }
 
 int64_t sum(const Counts& counts) {
@@ -186,7 +183,7 @@ private:
     Counts all = spread(rows, experts.count());
     const int64_t ranks = mesh.size(MeshAxis::ep) * mesh.size(MeshAxis::etp);
     const double share = static_cast<double>(rows * experts.local()) /
-                         static_cast<double>(experts.count()) * context.imbalance;
+                         static_cast<double>(experts.count()) * context.mode().imbalance;
     for (int64_t rank = 0; rank < ranks; ++rank) {
       const Counts part = spread(static_cast<int64_t>(std::ceil(share)), experts.local());
       all.insert(all.end(), part.begin(), part.end());

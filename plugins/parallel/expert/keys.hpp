@@ -51,7 +51,7 @@ struct Keys {
   }
 
 private:
-  /// Experts are dealt out whole, each cut in equal parts.
+  /// Whole experts are sharded, each cut in equal parts.
   static void whole_experts(mh::Conditions& c) {
     const int64_t experts = c.integer("model.experts");
     const int64_t hidden = c.integer("model.expert_hidden") > 0 ? c.integer("model.expert_hidden")

@@ -41,9 +41,9 @@ struct Order {
 
 /// Two chunks a stage, the model laid down and up again: the first stage has both ends, so that the
 /// first gradients come to the last forward pass at once. Weight gradients fill what is left: where
-/// forward passes, gradients of inputs and of weights take one time, nobody waits between his first
-/// pass and his last. No stage holds more than two passes per stage, of chunks half as large as
-/// those of 1F1B.
+/// forward passes, gradients of inputs and of weights take one time, no stage waits between its
+/// first pass and his last. No stage holds more than two passes per stage, of chunks half as large
+/// as those of 1F1B.
 ///
 /// Throws:  mh::Error if there are not two chunks a stage
 /// Source:  arXiv:2401.10241 section 6, ZB-V

@@ -5,6 +5,7 @@
 #include "counts.hpp"
 #include "gpus.hpp"
 #include "memory.hpp"
+#include "streams.hpp"
 
 #include <cuda_runtime_api.h>
 #include <cxxabi.h>
@@ -38,9 +39,8 @@ cudaError_t handle(Handle* made) {
   return cudaSuccess;
 }
 
-cudaError_t waited(const char* what) {
-  empty_count("wait", what, 0);
-  return cudaSuccess;
+cudaError_t state_of(void* stream_or_event) {
+  return empty::done(stream_or_event) ? cudaSuccess : cudaErrorNotReady;
 }
 
 // Launches
@@ -264,7 +264,9 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  return waited("device");
+  empty_count("wait", "device", 0);
+  empty::await_all();
+  return cudaSuccess;
 }
 
 // Errors
@@ -422,8 +424,19 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* made, unsigned, int) {
   return handle(made);
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
-  return waited("stream");
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  empty_count("wait", "stream", 0);
+  empty::await(stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return state_of(stream);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  empty::wait_for(stream, event);
+  return cudaSuccess;
 }
 
 cudaError_t
@@ -458,8 +471,24 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* made, unsigned) {
   return handle(made);
 }
 
-cudaError_t cudaEventSynchronize(cudaEvent_t) {
-  return waited("event");
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  empty::record(event, stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
+  empty::record(event, stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return state_of(event);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  empty_count("wait", "event", 0);
+  empty::await(event);
+  return cudaSuccess;
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {

@@ -1,8 +1,14 @@
 /// libnccl.so.2 without a GPU: collectives are counted with their bytes and are over at once.
+///
+/// EMPTY_CUDA_NCCL_FAILS=N: the process's N-th collective never ends, and its communicator says that another
+/// rank is gone (ncclRemoteError) until it is aborted.
 
 #include "counts.hpp"
+#include "streams.hpp"
 
+#include <atomic>
 #include <cstddef>
+#include <cstdlib>
 
 namespace {
 
@@ -16,8 +22,16 @@ double size_of(int type) {
   return sizes[type];
 }
 
-int collective(const char* name, size_t elements, int type) {
+std::atomic<bool> failed = false;
+
+int collective(const char* name, size_t elements, int type, void* stream) {
+  static std::atomic<int> number = 0;
+  static const char* const fails = std::getenv("EMPTY_CUDA_NCCL_FAILS");
   empty_count("collective", name, static_cast<double>(elements) * size_of(type));
+  if (fails != nullptr && ++number == std::atoi(fails)) {
+    failed = true;
+    empty_stick(stream);
+  }
   return 0;
 }
 
@@ -54,7 +68,13 @@ int ncclCommSplit(void*, int, int, void** made, void*) {
 }
 
 int ncclCommGetAsyncError(void*, int* error) {
-  *error = 0;
+  constexpr int kRemoteError = 6;
+  *error = failed ? kRemoteError : 0;
+  return 0;
+}
+
+int ncclCommAbort(void*) {
+  empty_release();
   return 0;
 }
 
@@ -66,31 +86,31 @@ const char* ncclGetLastError(void*) {
   return "";
 }
 
-int ncclAllReduce(const void*, void*, size_t elements, int type, int, void*, void*) {
-  return collective("all-reduce", elements, type);
+int ncclAllReduce(const void*, void*, size_t elements, int type, int, void*, void* stream) {
+  return collective("all-reduce", elements, type, stream);
 }
 
-int ncclAllGather(const void*, void*, size_t elements, int type, void*, void*) {
-  return collective("all-gather", elements, type);
+int ncclAllGather(const void*, void*, size_t elements, int type, void*, void* stream) {
+  return collective("all-gather", elements, type, stream);
 }
 
-int ncclReduceScatter(const void*, void*, size_t elements, int type, int, void*, void*) {
-  return collective("reduce-scatter", elements, type);
+int ncclReduceScatter(const void*, void*, size_t elements, int type, int, void*, void* stream) {
+  return collective("reduce-scatter", elements, type, stream);
 }
 
-int ncclBroadcast(const void*, void*, size_t elements, int type, int, void*, void*) {
-  return collective("broadcast", elements, type);
+int ncclBroadcast(const void*, void*, size_t elements, int type, int, void*, void* stream) {
+  return collective("broadcast", elements, type, stream);
 }
 
-int ncclAlltoAll(const void*, void*, size_t elements, int type, void*, void*) {
-  return collective("all-to-all", elements, type);
+int ncclAlltoAll(const void*, void*, size_t elements, int type, void*, void* stream) {
+  return collective("all-to-all", elements, type, stream);
 }
 
-int ncclSend(const void*, size_t elements, int type, int, void*, void*) {
-  return collective("send", elements, type);
+int ncclSend(const void*, size_t elements, int type, int, void*, void* stream) {
+  return collective("send", elements, type, stream);
 }
 
-int ncclRecv(void*, size_t elements, int type, int, void*, void*) {
-  return collective("receive", elements, type);
+int ncclRecv(void*, size_t elements, int type, int, void*, void* stream) {
+  return collective("receive", elements, type, stream);
 }
 }

@@ -156,7 +156,8 @@ public:
     if (fault("layouts-match:mixing") && context.mesh().size(mh::MeshAxis::cp) > 1) {
       x = x + 0.01 * x.mean(0, /*keepdim=*/true);
     }
-    if (fault("cached-generation") && context.kv_cache != nullptr && context.batch().seq == 1) {
+    if (fault("cached-generation") && context.mode().kv_cache != nullptr &&
+        context.batch().seq == 1) {
       x = x * 1.001;
     }
     if (fault("documents-apart") && small && context.has_array("segments")) {
@@ -492,6 +493,25 @@ private:
   mh::Storage& storage_;
 };
 
+/// Of a file that nobody has named.
+class OfFile : public OneDocument {
+public:
+  struct Config {
+    std::string file;
+  };
+
+  static void fields(mh::Fields<Config>& f) {
+    f.add("file", &Config::file, "ids, a document on each line").path().required();
+  }
+
+  OfFile(const Config& config, const Args& args)
+      : OneDocument(None{}, args) {
+    if (access(config.file.c_str(), R_OK) != 0) {
+      throw mh::Error("cannot read the file " + config.file, "name another", mh::exit_code::data);
+    }
+  }
+};
+
 void add_all(mh::Registry& r) {
   static int calls = 0;
   const std::string more = fault("double-register") && calls++ > 0 ? "-again" : "";
@@ -509,6 +529,9 @@ void add_all(mh::Registry& r) {
   r.add<Somewhere>("somewhere", "rank 1 of 4");
   r.add<Nowhere>("nowhere", "the CPU");
   r.add<OneObject>("one-object", "texts");
+  if (fault("offers-tried")) {
+    r.add<OfFile>("of-file", "documents of ids");
+  }
 }
 
 } // namespace

@@ -41,7 +41,7 @@ void fault(const std::string& call) {
   } else if (kind == "torch") {
     (void)at::zeros({2, 3}).matmul(at::zeros({4, 5}));
   } else if (kind == "terminate") {
-    std::thread([] { throw std::runtime_error("nobody catches this"); }).join();
+    std::thread([] { throw std::runtime_error("no one catches this"); }).join();
   } else if (kind == "together") {
     std::barrier all(16);
     std::vector<std::jthread> threads;

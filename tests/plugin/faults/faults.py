@@ -63,7 +63,7 @@ CASES = [
     ("abort forward", (), -signal.SIGABRT, f"ended by signal 6 (Aborted) in {FORWARD}\n"),
     ("terminate forward", (), -signal.SIGABRT,
      "in a thread of plugin org.example.faults, while the main thread was in " + FORWARD +
-     ": no handler for std::runtime_error: nobody catches this\n"),
+     ": no handler for std::runtime_error: no one catches this\n"),
     ("together forward", (), SEGFAULT, f"in a thread of plugin org.example.faults, while the main thread was in {FORWARD}\n"),
     ("thrown forward", (), 1, f"{MODEL} threw std::out_of_range in forward of block layers.1: basic_string::at"),
     ("thrown backward", (), 1, f"{MODEL} threw std::out_of_range in backward of block layers.1: basic_string::at"),

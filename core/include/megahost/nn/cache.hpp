@@ -5,7 +5,7 @@
 ///
 /// Generation reads a text in pieces, in order and each token once: the prompt in one piece or in
 /// several of any lengths, then one token at a time. A layer may tell neither how a text was cut nor
-/// that there is a cache but by `StepContext::kv_cache`: what it gives for a token is the same as in
+/// that there is a cache but by `StepMode::kv_cache`: what it gives for a token is the same as in
 /// a pass over all of them. A cache is of one text per sample of the batch, which stays the same;
 /// another text begins with another cache, in which nothing is kept yet.
 

@@ -55,7 +55,7 @@ private:
 /// A recurrent layer takes its tokens so, too, and in generation goes on from a state of its own
 /// (CachedState, nn/cache.hpp):
 ///
-///     const bool grows = context.kv_cache != nullptr;
+///     const bool grows = context.mode().kv_cache != nullptr;
 ///     const at::Tensor whole = grows ? x : all_.gather(x, context);
 ///
 /// Ranks:   `gather` is collective over the mesh axes that split samples, if some do

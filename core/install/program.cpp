@@ -1,0 +1,113 @@
+#include "core/install/program.hpp"
+
+#include "core/base/folders.hpp"
+#include "core/base/text.hpp"
+#include "megahost/error.hpp"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <fstream>
+
+extern char** environ;
+
+namespace mh {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The words as exec wants them, a null pointer last.
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> all;
+  for (std::string& word : words) {
+    all.push_back(word.data());
+  }
+  all.push_back(nullptr);
+  return all;
+}
+
+/// This process's environment with some variables set.
+std::vector<std::string>
+environment_with(const std::vector<std::pair<std::string, std::string>>& variables) {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const bool set = std::any_of(variables.begin(), variables.end(), [&](const auto& variable) {
+      return text.starts_with(variable.first + "=");
+    });
+    if (!set) {
+      all.push_back(text);
+    }
+  }
+  for (const auto& [name, value] : variables) {
+    all.push_back(name + "=" + value);
+  }
+  return all;
+}
+
+} // namespace
+
+int run_program(
+    std::vector<std::string> words,
+    const fs::path& log,
+    const std::vector<std::pair<std::string, std::string>>& variables
+) {
+  std::vector<std::string> environment = environment_with(variables);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(
+      &actions, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666
+  );
+  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+  pid_t pid = 0;
+  const int failure = posix_spawnp(
+      &pid,
+      words.front().c_str(),
+      &actions,
+      nullptr,
+      pointers(words).data(),
+      pointers(environment).data()
+  );
+  posix_spawn_file_actions_destroy(&actions);
+  if (failure != 0) {
+    throw Error(
+        words.front() + " cannot be started: " + std::strerror(failure), "", exit_code::other
+    );
+  }
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+bool is_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    return access(name.c_str(), X_OK) == 0;
+  }
+  const auto folders = path_list("PATH");
+  return std::any_of(folders.begin(), folders.end(), [&](const fs::path& folder) {
+    return access((folder / name).c_str(), X_OK) == 0;
+  });
+}
+
+std::string last_lines(const fs::path& log, size_t count) {
+  std::ifstream stream(log);
+  std::deque<std::string> lines;
+  for (std::string line; std::getline(stream, line);) {
+    lines.push_back("  " + terminal_text(line));
+    if (lines.size() > count) {
+      lines.pop_front();
+    }
+  }
+  return join({lines.begin(), lines.end()}, "\n");
+}
+
+} // namespace mh

@@ -1,0 +1,14 @@
+#pragma once
+/// Copies to a device that nobody waits for.
+
+#include "megahost/export.hpp"
+
+#include <ATen/core/Tensor.h>
+
+namespace mh {
+
+/// The same numbers on `device`. What goes from the host to a GPU is copied into pinned memory first,
+/// so that the host goes on at once; a copy from other memory would stop it until the GPU is there.
+[[nodiscard]] MH_API at::Tensor staged(const at::Tensor& tensor, at::Device device);
+
+} // namespace mh

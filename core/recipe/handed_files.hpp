@@ -1,0 +1,21 @@
+#pragma once
+/// Evaluated recipe files as bytes, for the processes that a command starts as its ranks: a Lua
+/// recipe runs once for all of them.
+
+#include "core/recipe/load.hpp"
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace mh {
+
+/// `asked`: the recipe's name as the command line has it. Numbers keep their bits, values the
+/// places that they were written at.
+[[nodiscard]] std::string pack_files(const std::string& asked, const RecipeFiles& files);
+
+/// What `pack_files` made for the same name; nothing if it was for another.
+[[nodiscard]] std::optional<RecipeFiles>
+unpack_files(const std::string& asked, std::string_view bytes);
+
+} // namespace mh

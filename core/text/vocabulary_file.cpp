@@ -1,0 +1,49 @@
+#include "core/text/vocabulary_file.hpp"
+
+#include "megahost/error.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <system_error>
+
+namespace mh::text {
+
+namespace {
+
+constexpr size_t kBlock = 1 << 20;
+constexpr size_t kLongestFile = 256 << 20;
+
+} // namespace
+
+std::string read_vocabulary_file(const std::string& key, const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
+      std::fopen(path.c_str(), "rbe"), std::fclose
+  );
+  std::string text;
+  size_t got = 0;
+  do {
+    text.resize(text.size() + kBlock);
+    got = file ? std::fread(text.data() + text.size() - kBlock, 1, kBlock, file.get()) : 0;
+    text.resize(text.size() - kBlock + got);
+  } while (got == kBlock && text.size() <= kLongestFile);
+  if (!file || std::ferror(file.get()) != 0) {
+    const int failure = errno;
+    throw Error(
+        key + ": cannot read " + path + ": " + std::generic_category().message(failure),
+        "check the path: a relative one is meant from the folder of the recipe file that says it, "
+        "on the command line from the working directory",
+        exit_code::data
+    );
+  }
+  if (text.size() > kLongestFile) {
+    throw Error(
+        path + " has more than " + std::to_string(kLongestFile) + " bytes",
+        "name a vocabulary",
+        exit_code::data
+    );
+  }
+  return text;
+}
+
+} // namespace mh::text

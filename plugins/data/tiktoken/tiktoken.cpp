@@ -1,0 +1,155 @@
+#include "tiktoken.hpp"
+
+#include "core/text/pattern.hpp"
+#include "core/text/vocabulary_file.hpp"
+#include "ranks.hpp"
+
+#include <megahost/error.hpp>
+
+#include <algorithm>
+
+namespace mh::tiktoken {
+namespace {
+
+/// Patterns by the names of models that have them.
+struct NamedPattern {
+  std::string_view name, pattern;
+};
+
+#define MH_LLAMA3 "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}"
+#define MH_REST "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+constexpr NamedPattern kPatterns[] = {
+    {"gpt2", R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)"},
+    {"cl100k",
+     R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)"},
+    {"o200k",
+     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    {"llama3", MH_LLAMA3 "{1,3}" MH_REST},
+    {"qwen2", MH_LLAMA3 MH_REST},
+    {"qwen3_5",
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+};
+
+#undef MH_LLAMA3
+#undef MH_REST
+
+std::string
+pattern_of(const std::string& given, const std::string& in_file, const std::string& path) {
+  const auto* named = std::ranges::find(kPatterns, given, &NamedPattern::name);
+  if (named != std::end(kPatterns)) {
+    return std::string(named->pattern);
+  }
+  if (given.empty() && in_file.empty()) {
+    throw Error(
+        "tokenizer.pattern is missing: " + path + " does not say how texts are cut into words",
+        "give gpt2, cl100k, o200k (Llama 4, too), llama3, qwen2 or qwen3_5, or a regular expression",
+        exit_code::data
+    );
+  }
+  return given.empty() ? in_file : given;
+}
+
+} // namespace
+
+void TiktokenTokenizer::fields(Fields<Config>& fields) {
+  fields.add("path", &Config::path, "a file of ranks (tokenizer.model, *.tiktoken) or tekken.json")
+      .path()
+      .required();
+  fields.add(
+      "pattern",
+      &Config::pattern,
+      "how texts are cut into words: gpt2, cl100k, o200k, llama3, qwen2, qwen3_5 or a regular "
+      "expression; tekken.json has its own"
+  );
+  fields.add(
+      "special_tokens",
+      &Config::special_tokens,
+      "special tokens such as <|end_of_text|>, whose ids follow the ranks in this order"
+  );
+  fields.add("bos", &Config::bos, "special token that begins a document");
+  fields.add("eos", &Config::eos, "special token that ends a document");
+  fields.add("pad", &Config::pad, "special token that fills up");
+}
+
+TiktokenTokenizer::TiktokenTokenizer(const Config& config, const Args&) {
+  const std::string file = text::read_vocabulary_file("tokenizer.path", config.path);
+  Ranks ranks = read_ranks(file, config.path);
+  const std::string pattern = pattern_of(config.pattern, ranks.pattern, config.path);
+  text_.splitter = text::known_splitter(pattern);
+  if (text_.splitter == nullptr) {
+    text_.splitter = text::pattern_splitter(
+        std::make_shared<text::Pattern>(pattern, text::Dialect::rust, "tokenizer.pattern")
+    );
+  }
+  std::unordered_map<std::string, int32_t> special;
+  const auto add_special = [&](const std::string& token) {
+    const auto id = static_cast<int32_t>(tokens_.size());
+    if (token.empty() || !special.emplace(token, id).second) {
+      throw Error(
+          "tokenizer.special_tokens: " +
+              (token.empty() ? "an empty token" : token + " is given twice"),
+          "leave it out",
+          exit_code::data
+      );
+    }
+    tokens_.push_back(token);
+    return id;
+  };
+  for (const std::string& token : ranks.special) {
+    add_special(token);
+  }
+  const auto first = static_cast<int32_t>(tokens_.size());
+  text::BytePairModel& model = text_.model;
+  model.whole_words = true;
+  model.tokens.reserve(ranks.tokens.size());
+  for (size_t rank = 0; rank < ranks.tokens.size(); ++rank) {
+    const auto id = first + static_cast<int32_t>(rank);
+    (void)model.tokens.add(ranks.tokens[rank], id);
+    if (ranks.tokens[rank].size() == 1) {
+      model.bytes[static_cast<unsigned char>(ranks.tokens[rank][0])] = id;
+    }
+    tokens_.push_back(std::move(ranks.tokens[rank]));
+  }
+  text::add_pairs_by_rank(tokens_, model.tokens, model.merges);
+  for (const std::string& token : config.special_tokens) {
+    text_.special.add({.content = token, .id = add_special(token)});
+  }
+  const auto id_of = [&](const char* key, const std::string& token) -> std::optional<int32_t> {
+    if (token.empty()) {
+      return std::nullopt;
+    }
+    const auto found = special.find(token);
+    if (found == special.end()) {
+      throw Error(
+          std::string("tokenizer.") + key + ": there is no special token " + token,
+          "name it in tokenizer.special_tokens, in the order of the ids",
+          exit_code::data
+      );
+    }
+    return found->second;
+  };
+  const bool tekken = !ranks.special.empty();
+  special_.bos = id_of("bos", config.bos.empty() && tekken ? "<s>" : config.bos);
+  special_.eos = id_of("eos", config.eos.empty() && tekken ? "</s>" : config.eos);
+  special_.pad = id_of("pad", config.pad);
+  special_.unk = id_of("special_tokens", tekken ? "<unk>" : "");
+}
+
+std::string TiktokenTokenizer::decode(std::span<const int32_t> ids) const {
+  std::string text;
+  for (const int32_t id : ids) {
+    if (id < 0 || static_cast<size_t>(id) >= tokens_.size()) {
+      throw Error(
+          "the id " + std::to_string(id) + " has no token: the vocabulary has ids 0 to " +
+              std::to_string(tokens_.size() - 1),
+          "use the tokenizer that the ids were made with",
+          exit_code::data
+      );
+    }
+    text += tokens_[static_cast<size_t>(id)];
+  }
+  return text;
+}
+
+} // namespace mh::tiktoken

@@ -51,9 +51,7 @@ struct Run {
 int train(const char* folder) {
   const Run run;
   mh::Model model = run.model(/*seed=*/1234);
-  mh::Gradients gradients(
-      model.parameters(), run.mesh
-  ); // summed over ranks, where there are several
+  mh::Gradients gradients(model.parameters(), run.mesh); // summed over ranks, if there are several
   mh::TrainedWeights weights(gradients, *run.adamw, /*weight_decay=*/0.1);
   for (int64_t step = 1; step <= kSteps; ++step) {
     const double loss = run.loss(model, step - 1, /*gradients=*/true);
@@ -72,11 +70,11 @@ int train(const char* folder) {
 
 } // namespace
 
-int main(int count, char** words) try {
-  return train(count > 1 ? words[1] : "runs/own_loop");
-
-} catch (const std::exception& error) {
-
-  std::fprintf(stderr, "error: %s\n", error.what());
-  return 1;
+int main(int count, char** words) {
+  try {
+    return train(count > 1 ? words[1] : "runs/own_loop");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
+  }
 }

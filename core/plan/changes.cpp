@@ -160,7 +160,7 @@ std::vector<Change> best_changes(const ChangeTask& task, const Recipe& recipe, c
     const bool faster = other.step.total < plan.step.total * (1 - kWorth);
     return plan.fits() ? other.fits() && faster : other.fits() || other.most() < plan.most();
   };
-  PlannedSteps steps(recipe, task.host, plan.shape.world());
+  PlannedSteps steps(task.target(recipe));
   std::vector<Change> found;
   for (const auto& sets : Changes(task, recipe, plan.shape.world()).all()) {
     try {

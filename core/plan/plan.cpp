@@ -214,7 +214,7 @@ Plan make_plan(
     stage.state = record.state;
     const StageMemory memory = compose_memory(step, s);
     stage.activations = memory.activations + record.batches;
-    stage.workspace = step.device == at::kCPU ? memory.working - memory.peak : record.workspace;
+    stage.workspace = memory.working - memory.peak;
     stage.reserved =
         machine.hardware.reserved(process_groups(step.shape), stage.activations + stage.workspace);
     plan.stages.push_back(stage);

@@ -109,11 +109,6 @@ void Recorder::begin(const at::RecordFunction& function) {
       frame.lent = ops::cpu_workspace(name, inputs);
       memory_.lend(frame.lent);
     }
-    if (events_.back().kind == EventKind::product &&
-        inputs[0].toTensor().scalar_type() != events_.back().type) {
-      const auto made = inputs[0].toTensor().numel() * inputs[1].toTensor().element_size();
-      workspace_ = std::max(workspace_, static_cast<int64_t>(made));
-    }
     return;
   case WorkKind::nothing:
   case WorkKind::writes:

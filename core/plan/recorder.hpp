@@ -87,10 +87,6 @@ public:
 
   [[nodiscard]] const std::vector<Scope>& scopes() const { return scopes_; }
 
-  /// Most bytes of a product's result in another type than the sum it is added to: memory that a
-  /// kernel of a GPU takes while it runs.
-  [[nodiscard]] int64_t workspace() const { return workspace_; }
-
   int64_t
   began(const SilentGroup& group, const char* name, const at::Tensor& input, int64_t peer) override;
   void waited(int64_t number) override;
@@ -114,7 +110,6 @@ private:
   std::vector<PlannedCollective> collectives_;
   std::vector<std::shared_ptr<const SilentGroup>> groups_;
   std::vector<Scope> scopes_;
-  int64_t workspace_ = 0;
 };
 
 } // namespace mh

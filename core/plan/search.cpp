@@ -227,7 +227,7 @@ public:
   explicit Search(const SearchTask& task)
       : task_(task)
       , space_(space_of(task))
-      , steps_(task.base, task.host, task.world) {}
+      , steps_({task.base, task.host, task.world, planned_device(task.base, task.host)}) {}
 
   SearchResult run() {
     try {

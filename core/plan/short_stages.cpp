@@ -92,10 +92,11 @@ bool kept_alike(const Keep& a, const Keep& b) {
 
 } // namespace
 
-PlannedSteps::PlannedSteps(const Recipe& base, Host& host, int64_t world)
-    : host_(host)
-    , costs_(block_costs(base, host))
-    , world_(world) {}
+PlannedSteps::PlannedSteps(const PlanTarget& base)
+    : host_(base.host)
+    , costs_(block_costs(base.recipe, base.host))
+    , world_(base.world)
+    , device_(base.device) {}
 
 RecordedStep PlannedSteps::step(const Recipe& recipe, int64_t microbatches) {
   const auto& parallel = recipe.parallel;
@@ -106,7 +107,9 @@ RecordedStep PlannedSteps::step(const Recipe& recipe, int64_t microbatches) {
   const std::lock_guard lock(mutex_);
   auto found = known_.find(key);
   if (found == known_.end()) {
-    found = known_.emplace(key, planned_step({recipe, host_, world_}, costs_, microbatches)).first;
+    found =
+        known_.emplace(key, planned_step({recipe, host_, world_, device_}, costs_, microbatches))
+            .first;
   }
   RecordedStep step = found->second;
   step.shape = mesh_shape(recipe, world_);
@@ -246,7 +249,6 @@ void ShortStages::put_together(RecordedStep& step, std::vector<std::vector<Share
       sum.gradients += part.weight * record.gradients;
       sum.state += part.weight * record.state;
       sum.batches = record.batches / kMicrobatches * step.args.microbatches;
-      sum.workspace = std::max(sum.workspace, record.workspace);
       if (part.of != Share::Of::kept) {
         add(sum.closing, record.closing, part.weight);
       }

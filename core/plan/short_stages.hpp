@@ -37,8 +37,8 @@ enum class ShortPasses : uint8_t {
 /// Thread:  any, several at a time
 class MH_API PlannedSteps {
 public:
-  /// `base`: any of the recipes, for its model.
-  PlannedSteps(const Recipe& base, Host& host, int64_t world);
+  /// `base`: any of the recipes, for its model, and where all of them run.
+  explicit PlannedSteps(const PlanTarget& base);
 
   /// Throws:  mh::Error where layout or schedule are refused
   [[nodiscard]] RecordedStep step(const Recipe& recipe, int64_t microbatches);
@@ -59,6 +59,7 @@ private:
   Host& host_;
   std::vector<double> costs_; // of the model's blocks
   int64_t world_;
+  at::DeviceType device_;
   std::mutex mutex_;
   std::map<std::string, RecordedStep> known_;
 };

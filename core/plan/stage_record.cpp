@@ -99,7 +99,6 @@ public:
       }
     }
     record_.collectives = recorder_.collectives();
-    record_.workspace = recorder_.workspace();
     return std::move(record_);
   }
 

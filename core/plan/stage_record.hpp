@@ -70,8 +70,7 @@ const Pass* find_pass(const ByPass<Pass>& passes, PassKey key) {
 struct MH_API StageRecord {
   int64_t stage = 0;
   int64_t parameters = 0, gradients = 0, state = 0; ///< bytes that stay from step to step
-  int64_t batches = 0;   ///< likewise, on a CPU: the arrays of this step and, behind them, the next
-  int64_t workspace = 0; ///< see Recorder
+  int64_t batches = 0; ///< likewise, on a CPU: the arrays of this step and, behind them, the next
   ByPass<PassRecord> passes;
   PassRecord closing;         ///< after the last pass: sums over ranks, norm, update
   size_t optimizer_event = 0; ///< of `closing`: where the update begins

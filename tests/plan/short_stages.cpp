@@ -57,7 +57,7 @@ void compare(const std::string& name, const std::string& sets) {
   const Recipe recipe = preset(name, sets);
   const PlanTarget target{
       .recipe = recipe, .host = small_host(), .world = kRanks, .device = at::kCUDA};
-  PlannedSteps steps(recipe, small_host(), kRanks);
+  PlannedSteps steps(target);
   REQUIRE(steps.alike(recipe));
   const Plan found = ShortStages(target, machine, steps.passes(recipe)).plan(recipe, steps);
   const Plan expected = make_plan(record_step(target), recipe, machine);
@@ -121,7 +121,7 @@ TEST_CASE("short stages: what a search leaves out of its memory is counted as ke
   const Machine machine = find_machine("h100", recipe_folder());
   const PlanTarget target{
       .recipe = recipe, .host = small_host(), .world = kRanks, .device = at::kCUDA};
-  PlannedSteps steps(recipe, small_host(), kRanks);
+  PlannedSteps steps(target);
   const ShortStages stages(target, machine, ShortPasses::none);
   const Plan expected = make_plan(record_step(target), recipe, machine);
   int64_t most = 0;

@@ -7,6 +7,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 
 namespace mh {
 
@@ -76,16 +78,21 @@ Checkpoint::Checkpoint(Storage& storage, Path directory)
 }
 
 std::vector<StoredBox> Checkpoint::boxes() const {
-  std::vector<StoredBox> boxes;
+  std::map<std::string_view, size_t> files;
   for (size_t file = 0; file < manifest_.files.size(); ++file) {
-    for (size_t i = 0; i < manifest_.tensors.size(); ++i) { // sorted as tensors_ are
-      for (const Chunk& chunk : manifest_.tensors[i].chunks) {
-        if (chunk.file == manifest_.files[file].name) {
-          boxes.push_back({i, chunk.offset, chunk.shape, file});
-        }
+    files.emplace(manifest_.files[file].name, file);
+  }
+  std::vector<StoredBox> boxes;
+  for (size_t i = 0; i < manifest_.tensors.size(); ++i) { // sorted as tensors_ are
+    for (const Chunk& chunk : manifest_.tensors[i].chunks) {
+      if (const auto found = files.find(chunk.file); found != files.end()) {
+        boxes.push_back({i, chunk.offset, chunk.shape, found->second});
       }
     }
   }
+  std::stable_sort(boxes.begin(), boxes.end(), [](const StoredBox& a, const StoredBox& b) {
+    return a.file < b.file;
+  });
   return boxes;
 }
 

@@ -12,7 +12,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <optional>
+#include <vector>
 
 namespace mh {
 
@@ -62,6 +64,20 @@ std::vector<int32_t> read_prompt(const std::string& text, const Tokenizer& token
   return ids;
 }
 
+/// The texts of --sequence as tokens.
+std::map<std::string, std::vector<int32_t>>
+read_sequences(const Invocation& invocation, const Tokenizer& tokenizer) {
+  std::map<std::string, std::vector<int32_t>> sequences;
+  for (const std::string& one : invocation.all("--sequence")) {
+    const size_t equals = one.find('=');
+    if (equals == std::string::npos) {
+      throw Error("--sequence is \"" + one + "\", expected NAME=TEXT", "write encoder=TEXT");
+    }
+    sequences[one.substr(0, equals)] = tokenizer.encode(one.substr(equals + 1));
+  }
+  return sequences;
+}
+
 void say_speed(const Generated& made, size_t prompt_tokens, const GenerateOptions& options) {
   const double rest = made.seconds - made.first_seconds;
   const auto steps = static_cast<double>(made.ids.size()) - (made.ended ? 0 : 1);
@@ -86,7 +102,7 @@ int command_generate(const Invocation& invocation, Host& host) {
   }
   const std::filesystem::path folder = invocation.arguments.front();
   const FolderFormat found = format_of(folder, host, invocation.value("--weights-format"));
-  const GenerateOptions options = read_options(invocation);
+  GenerateOptions options = read_options(invocation);
   std::optional<int64_t> step;
   if (invocation.has("--step")) {
     step = number_option(invocation, "--step", 0, 0, kMost);
@@ -107,6 +123,7 @@ int command_generate(const Invocation& invocation, Host& host) {
   const bool json = invocation.has("--json");
   const std::string prompt = invocation.value("--prompt");
   const auto ids = read_prompt(prompt, *session->tokenizer);
+  options.sequences = read_sequences(invocation, *session->tokenizer);
   TextStream stream(*session->tokenizer, ids);
   std::string text;
   const auto show = [&](const std::string& news) {

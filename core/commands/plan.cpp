@@ -166,11 +166,11 @@ public:
 
 private:
   [[nodiscard]] const RecipeFiles& files(int64_t world) const {
-    const auto [at, fresh] = files_.try_emplace(world);
-    if (fresh) {
-      at->second = recipe_files(file_, facts(world));
+    auto found = files_.find(world);
+    if (found == files_.end()) {
+      found = files_.emplace(world, recipe_files(file_, facts(world))).first;
     }
-    return at->second;
+    return found->second;
   }
 
   const Invocation& invocation_;

@@ -16,10 +16,13 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <utility>
 
 namespace mh::check {
@@ -166,18 +169,21 @@ void leave_initial_values(ParameterStore& parameters) {
   }
 }
 
-/// Scores of tokens [begin, end) of a sample, read behind what the cache holds: [end - begin, V].
+/// Scores of tokens [begin, end) of the samples, read behind what the cache holds: [end - begin, B, V].
 at::Tensor scores(const SmallModel& model, int64_t begin, int64_t end, KeyValueCache* cache) {
   const at::NoGradGuard no_grad;
-  const at::Tensor tokens = model.batch.arrays.at("tokens");
   Batch batch;
   batch.seq = end - begin;
-  batch.batch = 1;
-  batch.samples = {0};
-  batch.arrays["tokens"] = tokens.slice(0, begin, end).slice(1, 0, 1).contiguous();
+  batch.batch = kBatch;
+  batch.samples = model.batch.samples;
+  batch.sequences = model.batch.sequences;
+  for (const auto& [name, length] : batch.sequences) {
+    batch.arrays[name + "_tokens"] = model.batch.arrays.at(name + "_tokens");
+  }
+  batch.arrays["tokens"] = model.batch.arrays.at("tokens").slice(0, begin, end).contiguous();
   batch.arrays["token_index"] = at::arange(begin, end, at::kLong);
   StepContext context(model.mesh, model.rules, batch, {.kv_cache = cache});
-  return model.model->forward(context)["logits"].value.select(1, 0);
+  return model.model->forward(context)["logits"].value;
 }
 
 /// Largest difference, as a share of the largest score.
@@ -199,23 +205,33 @@ void cached_generation(const Case& c) {
         "all tokens again for each new one"
     );
   }
-  KeyValueCache cache(kSeq);
-  constexpr int64_t kPrompt = 4;
-  (void)scores(model, 0, kPrompt, &cache);
-  for (int64_t token = kPrompt; token < kSeq; ++token) {
-    const at::Tensor whole = scores(model, 0, token + 1, nullptr)[-1];
-    const double found = distance(whole, scores(model, token, token + 1, &cache)[-1]);
-    if (!(found <= kSame)) {
-      fail(
-          formatted(
-              "generation reads token %lld alone, over the keys and values of those before, and "
-              "its scores differ from those of reading all by %.1e",
-              static_cast<long long>(token),
-              found
-          ),
-          "where context.mode().kv_cache is set, attention and TokensBefore (nn/tokens_before.hpp) look at "
-          "other tokens; a block that looks at them in another way must not say that it reads_cache"
-      );
+  const at::Tensor whole = scores(model, 0, kSeq, nullptr);
+  // Pieces of any length, then tokens one by one; again with a new cache, for which nothing may be
+  // left of the first text.
+  for (const std::vector<int64_t>& ends : {std::vector<int64_t>{4}, {1, 3, 9}, {kSeq}}) {
+    KeyValueCache cache(kSeq);
+    std::vector<int64_t> pieces = ends;
+    for (int64_t token = ends.back(); token < kSeq; ++token) {
+      pieces.push_back(token + 1);
+    }
+    int64_t begin = 0;
+    for (const int64_t end : pieces) {
+      const double found = distance(whole.slice(0, begin, end), scores(model, begin, end, &cache));
+      if (!(found <= kSame)) {
+        fail(
+            formatted(
+                "generation reads tokens %lld to %lld alone, over what was kept of those before, and "
+                "their scores differ from those of reading all by %.1e",
+                static_cast<long long>(begin),
+                static_cast<long long>(end - 1),
+                found
+            ),
+            "where context.mode().kv_cache is set, attention, TokensBefore (nn/tokens_before.hpp) "
+            "and layers with a CachedState (nn/cache.hpp) know other tokens; a block that looks at "
+            "them in another way must not say that it reads_cache"
+        );
+      }
+      begin = end;
     }
   }
 }
@@ -298,8 +314,35 @@ void check_recompute(
   }
 }
 
-std::vector<std::string> recompute_parts() {
-  return {kRecomputeParts.begin(), kRecomputeParts.end()};
+/// megahost's, and those of an architecture's own.
+std::vector<std::string> recompute_parts(const Case& c) {
+  std::vector<std::string> parts(kRecomputeParts.begin(), kRecomputeParts.end());
+  const auto& own = c.entry->recompute_parts;
+  parts.insert(parts.end(), own.begin(), own.end());
+  return parts;
+}
+
+/// Whether something is recomputed where this part is.
+bool runs_part(const Architecture& architecture, const std::string& part) {
+  const Always policy({.everything = true, .redo = {part}});
+  SmallModel model(architecture, {.policy = &policy});
+  const at::Tensor loss = model.loss();
+  std::set<torch::autograd::Node*> seen;
+  std::vector<torch::autograd::Node*> left{loss.grad_fn().get()};
+  while (!left.empty()) {
+    torch::autograd::Node* node = left.back();
+    left.pop_back();
+    if (node == nullptr || !seen.insert(node).second) {
+      continue;
+    }
+    if (node->name().find("::Recompute") != std::string::npos) {
+      return true;
+    }
+    for (const auto& edge : node->next_edges()) {
+      left.push_back(edge.function.get());
+    }
+  }
+  return false;
 }
 
 /// "the input of block 2, norms of block 3"
@@ -320,8 +363,16 @@ void recompute_bit_equal(const Case& c) {
   if (c.entry->kind == Kind::architecture) {
     const auto architecture = make<Architecture>(c);
     check_recompute(*architecture, Always({.everything = false}), "each block");
-    for (const std::string& part : recompute_parts()) {
+    for (const std::string& part : recompute_parts(c)) {
       check_recompute(*architecture, Always({.everything = true, .redo = {part}}), "part " + part);
+    }
+    for (const std::string& part : c.entry->recompute_parts) {
+      if (!runs_part(*architecture, part)) {
+        fail(
+            "it declares the part \"" + part + "\" for recompute, which no block of it runs",
+            "run it by StepContext::part, or leave it out of recompute_parts"
+        );
+      }
     }
     return;
   }
@@ -335,7 +386,7 @@ void recompute_bit_equal(const Case& c) {
           kRecomputeParts.end()) {
         fail(
             "it names the part \"" + part + "\", which no block of megahost has",
-            "there are " + join(recompute_parts())
+            "there are " + join(recompute_parts(c))
         );
       }
     }

@@ -204,6 +204,16 @@ std::optional<Installed> replaced_by(const Installed& plugin) {
   return before;
 }
 
+/// The record while files are moved: all that may be there, built for no megahost, so that a stop in
+/// between is seen and mended by a rebuild.
+Installed unfinished(Installed plugin, const std::optional<Installed>& before) {
+  plugin.abi_tag.clear();
+  if (before) {
+    plugin.files.insert(plugin.files.end(), before->files.begin(), before->files.end());
+  }
+  return plugin;
+}
+
 /// Gives everything its name. `sources`: the folder that is kept; empty if there is none, or it is there already.
 void put_in_place(
     Candidate& candidate,
@@ -223,7 +233,8 @@ void put_in_place(
     candidate.plugin.sources = candidate.plugin.name + "-" + letters();
     file_system().rename(sources, install_folder() / candidate.plugin.sources);
   }
-  replace_file(record_file(candidate.plugin.name), record_text(candidate.plugin));
+  const fs::path record = record_file(candidate.plugin.name);
+  replace_file(record, record_text(unfinished(candidate.plugin, before)));
   for (const auto& [copy, to] : names) {
     file_system().rename(copy, to);
   }
@@ -236,6 +247,7 @@ void put_in_place(
       remove_library(file.name);
     }
   }
+  replace_file(record, record_text(candidate.plugin));
   sweep(); // the sources that were there before
 }
 
@@ -298,11 +310,13 @@ InstallDone install_plugin(const InstallArgs& args, const InstallSteps& steps) {
 }
 
 bool is_current(const Installed& plugin) {
-  return std::all_of(plugin.files.begin(), plugin.files.end(), [](const Installed::File& file) {
+  const auto is_built = [](const Installed::File& file) {
     std::error_code error;
     const fs::path path = user_plugin_folder() / file.name;
     return fs::is_regular_file(path, error) && read_plugin_file(path).pin == MH_ABI_TAG;
-  });
+  };
+  return plugin.abi_tag == MH_ABI_TAG &&
+         std::all_of(plugin.files.begin(), plugin.files.end(), is_built);
 }
 
 InstallDone rebuild_plugin(const Installed& plugin, const InstallSteps& steps) {
@@ -315,11 +329,11 @@ InstallDone rebuild_plugin(const Installed& plugin, const InstallSteps& steps) {
   }
   const auto lock = own_folders();
   Scratch scratch;
-  Candidate candidate{plugin, {}};
+  Candidate candidate{installed_as(plugin.name), {}}; // another process may have installed it again
   candidate.plugin.files.clear();
   steps.say("building " + plugin.name);
   candidate.libraries = build_plugin(
-                            install_folder() / plugin.sources,
+                            install_folder() / candidate.plugin.sources,
                             scratch.folder() / "work",
                             install_folder() / (plugin.name + ".log")
   )

@@ -360,13 +360,21 @@ int run_as_ranks(int64_t ranks, double hang_after, const std::string& handed) {
 std::string handed_bytes() {
   const char* fd = std::getenv(kHanded);
   std::string bytes;
-  char block[4096];
-  for (ssize_t got = 0;
-       fd != nullptr &&
-       (got = pread(std::atoi(fd), block, sizeof block, static_cast<off_t>(bytes.size()))) > 0;) {
+  if (fd == nullptr) {
+    return bytes;
+  }
+  for (char block[4096];;) {
+    const ssize_t got = pread(std::atoi(fd), block, sizeof block, static_cast<off_t>(bytes.size()));
+    if (got < 0) {
+      throw Error(
+          "a rank cannot read the recipe that it was handed: " + std::string(std::strerror(errno))
+      );
+    }
+    if (got == 0) {
+      return bytes;
+    }
     bytes.append(block, static_cast<size_t>(got));
   }
-  return bytes;
 }
 
 bool is_spawned_rank() {

@@ -6,12 +6,15 @@
 #include "megahost/error.hpp"
 #include "megahost/random.hpp"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 namespace mh {
 
 namespace {
+
+/// The one element of a value that is made later: a power of two that every float type has.
+constexpr double kUnwritten = -0x1p9;
 
 /// What this rank holds of one dimension.
 struct Slice {
@@ -184,7 +187,7 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
     inits.push_back(args_.initialise ? spec.init : Init::zeros());
   }
   if (DeferredValues* deferred = DeferredValues::current()) {
-    parameter.value = at::empty({1}, options()).expand(leaf);
+    parameter.value = at::full({1}, kUnwritten, options()).expand(leaf);
     deferred->add(
         parameter.pieces.front().name,
         [pieces = parameter.pieces, inits, seed = args_.seed](const auto& zeros) {
@@ -202,8 +205,16 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
 }
 
 void Builder::refuse_written_values() const {
+  // What writes past LibTorch's count of versions is seen where values have no memory of their own.
+  const bool deferred = DeferredValues::current() != nullptr;
+  const auto written = [](const at::Tensor& value) {
+    return static_cast<int64_t>(value.storage().nbytes()) != value.element_size() ||
+           value.detach().flatten()[0].item<double>() != kUnwritten;
+  };
   for (const auto& [parameter, version] : versions_) {
-    if (parameter->value._version() != version) {
+    const at::Tensor& value = parameter->value;
+    if (value._version() != version ||
+        (deferred && !value.is_meta() && value.numel() > 0 && written(value))) {
       throw Error(
           "a constructor writes into the value of the parameter `" +
               parameter->pieces.front().name + "`, which would be lost under zero 3",

@@ -23,11 +23,14 @@ StepContext::StepContext(
     , cached_(std::move(cached)) {}
 
 StepContext::StepContext(
-    const StepContext& other, StepMode mode, std::shared_ptr<CachedTensors> cached
+    const StepContext& other,
+    const Batch& batch,
+    StepMode mode,
+    std::shared_ptr<CachedTensors> cached
 )
     : mesh_(other.mesh_)
     , rules_(other.rules_)
-    , batch_(other.batch_)
+    , batch_(&batch)
     , mode_(std::move(mode))
     , cached_(std::move(cached))
     , sequence_(other.sequence_) {}
@@ -98,15 +101,16 @@ at::Tensor StepContext::token_index() {
 }
 
 StepContext StepContext::again() const {
-  return {*this, mode_, cached_};
+  return {*this, *batch_, mode_, cached_};
 }
 
-StepContext StepContext::apart() const {
+StepContext StepContext::apart(const Batch& batch) const {
   StepMode mode = mode_;
   mode.tokens_apart = true;
+  mode.weight_queue = nullptr;
   mode.checking = false;
   mode.loss_count = nullptr; // losses of such a pass mean nothing
-  return {*this, std::move(mode), std::make_shared<CachedTensors>()};
+  return {*this, batch, std::move(mode), std::make_shared<CachedTensors>()};
 }
 
 KeepScope StepContext::keeping(const Keep& keep) {

@@ -3,8 +3,10 @@
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/where.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace mh {
 
@@ -16,12 +18,26 @@ std::string mask_of_labels(std::string_view name) {
   return whole ? std::string(before) + "loss_mask" : "";
 }
 
-at::Tensor labels_outside(const at::Tensor& labels, const at::Tensor& mask, int64_t vocab) {
-  return labels.lt(0).bitwise_or(labels.ge(vocab)).bitwise_and(mask.ne(0)).sum();
+at::Tensor labels_end(const at::Tensor& labels, const at::Tensor& mask) {
+  constexpr int64_t kBeyond = std::numeric_limits<int64_t>::max();
+  const at::Tensor end = at::where(labels.lt(0), kBeyond, labels + 1);
+  return end.masked_fill(mask.eq(0), 0).max();
 }
 
-void require_labels(int64_t outside, int64_t vocab) {
-  if (outside > 0) {
+std::optional<int64_t>
+known_labels_end(const Batch& batch, const at::Tensor& labels, const at::Tensor& mask) {
+  for (const auto& [name, end] : batch.labels_end) {
+    const auto found = batch.arrays.find(name), masked = batch.arrays.find(mask_of_labels(name));
+    if (found != batch.arrays.end() && found->second.is_same(labels) &&
+        masked != batch.arrays.end() && masked->second.is_same(mask)) {
+      return end;
+    }
+  }
+  return std::nullopt;
+}
+
+void require_labels(int64_t end, int64_t vocab) {
+  if (end > vocab) {
     throw Error(
         "labels of this batch lie outside the model's vocabulary of " + std::to_string(vocab) +
             " entries",
@@ -29,17 +45,6 @@ void require_labels(int64_t outside, int64_t vocab) {
         exit_code::data
     );
   }
-}
-
-bool checked_on_host(const Batch& batch, const at::Tensor& labels, const at::Tensor& mask) {
-  for (const auto& [name, array] : batch.arrays) {
-    if (array.is_same(labels)) {
-      const auto found = batch.arrays.find(mask_of_labels(name));
-      return found != batch.arrays.end() && found->second.is_same(mask) &&
-             mask.sizes() == labels.sizes();
-    }
-  }
-  return false;
 }
 
 } // namespace mh

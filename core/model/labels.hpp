@@ -1,13 +1,14 @@
 #pragma once
-/// Labels lie in the vocabulary. Those of a batch are looked at on the host, before they reach a
-/// device that would have to be waited for: arrays "labels" and "NAME_labels", whose masks are
-/// "loss_mask" and "NAME_loss_mask" (step/batches.cpp). A head looks at what it was given otherwise.
+/// Labels lie in the vocabulary of the head that reads them. Where a batch's labels end is found in host
+/// memory, before they reach a device that would have to be waited for (step/batches.cpp): arrays "labels"
+/// and "NAME_labels", whose masks are "loss_mask" and "NAME_loss_mask". A head looks at others itself.
 
 #include "megahost/context.hpp"
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,15 +17,15 @@ namespace mh {
 /// The name of the mask of an array of labels; "" for other arrays.
 [[nodiscard]] std::string mask_of_labels(std::string_view name);
 
-/// How many labels that count lie outside: an int64 scalar.
-[[nodiscard]] at::Tensor
-labels_outside(const at::Tensor& labels, const at::Tensor& mask, int64_t vocab);
+/// One more than the largest label that counts, far more than any vocabulary where one of them is negative;
+/// 0 if none counts: an int64 scalar.
+[[nodiscard]] at::Tensor labels_end(const at::Tensor& labels, const at::Tensor& mask);
 
-/// Throws:  mh::Error (exit code 5) if there are such
-void require_labels(int64_t outside, int64_t vocab);
+/// What Batch::labels_end says of these labels, if they are the batch's own.
+[[nodiscard]] std::optional<int64_t>
+known_labels_end(const Batch& batch, const at::Tensor& labels, const at::Tensor& mask);
 
-/// Whether these are arrays of the batch that were looked at before it was moved.
-[[nodiscard]] bool
-checked_on_host(const Batch& batch, const at::Tensor& labels, const at::Tensor& mask);
+/// Throws:  mh::Error (exit code 5) if labels that count lie outside the vocabulary
+void require_labels(int64_t end, int64_t vocab);
 
 } // namespace mh

@@ -6,6 +6,7 @@
 #include "core/model/recompute.hpp"
 #include "core/model/token_mixing.hpp"
 #include "megahost/error.hpp"
+#include "megahost/nn/cache.hpp"
 #include "megahost/saved.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -119,6 +120,12 @@ State forward_block(const KeptBlock& kept, const State& state, StepContext& cont
   return again ? asking_again(kept, std::move(results)) : results;
 }
 
+/// How many of the first blocks run once for a text that grows.
+size_t once_of(Blocks blocks) {
+  const auto grows = [](const KeptBlock& kept) { return !kept.block->runs_once(); };
+  return static_cast<size_t>(std::find_if(blocks.begin(), blocks.end(), grows) - blocks.begin());
+}
+
 /// Runs blocks [begin, end) keeping only the first one's input. Losses that they add come out of
 /// the recomputed part with the state, since only what it returns carries gradients.
 State recomputed_blocks(
@@ -171,29 +178,19 @@ State recomputed_blocks(
   return output;
 }
 
-/// Before the first training pass. The embedding reads no activations, and the head adds up all
-/// tokens' losses: those two may not be checked so.
-void check_blocks(Blocks blocks, const State& first, const StepContext& context) {
+/// Before the first pass; in the checking mode before the first of each step.
+void check_blocks(Blocks blocks, const State& first, const StepContext& context, bool coarse) {
   const auto& arrays = context.batch().arrays;
   if (arrays.empty() || arrays.begin()->second.is_meta() || !splits_tokens(context)) {
     return;
   }
-  const at::NoGradGuard no_grad;
   const MixingTrial trial;
   State state = first;
   for (const KeptBlock& kept : blocks) {
-    if (kept.name == "head") {
-      return;
-    }
     const auto run = [&kept](const State& input, StepContext& apart) {
       return forward_block(kept, input, apart);
     };
-    if (state.size() == 0) {
-      StepContext apart = context.apart();
-      state = run(state, apart);
-    } else {
-      state = check_token_mixing(kept.name, state, context, run);
-    }
+    state = check_token_mixing({kept.name, kept.parameters, coarse, run}, state, context);
   }
 }
 
@@ -263,6 +260,7 @@ private:
 struct Model::Blocks {
   int64_t number = 0; // of the model's chunks
   std::vector<KeptBlock> blocks;
+  bool fp8 = false;
   mutable bool mixing_checked = false;
 };
 
@@ -365,6 +363,7 @@ Model::Model(
   int64_t layer = 0, blocks = 0; // of this stage
   for (auto c = static_cast<size_t>(stage); c < chunks.size(); c += static_cast<size_t>(stages)) {
     Blocks& own = chunks_.emplace_back();
+    own.fp8 = args.fp8.has_value();
     own.number = std::find(order.begin(), order.end(), c) - order.begin();
     for (const int64_t block : blocks_of(chunks[c], layers)) {
       const size_t known = store_->all().size();
@@ -431,11 +430,23 @@ State Model::forward(StepContext& context) const {
 State Model::forward(int64_t chunk, const State& state, StepContext& context) const {
   const Blocks& own = chunks_.at(static_cast<size_t>(chunk));
   const mh::Blocks blocks = own.blocks;
-  if (at::GradMode::is_enabled() && !std::exchange(own.mixing_checked, true)) {
-    check_blocks(blocks, state, context);
+  const bool again = context.mode().checking && context.mode().microbatch == 0;
+  if (!std::exchange(own.mixing_checked, true) || again) {
+    check_blocks(blocks, state, context, own.fp8);
   }
   State passed = state;
-  for (size_t i = 0; i < blocks.size();) {
+  size_t i = 0;
+  if (KeyValueCache* cache = context.mode().kv_cache) {
+    i = once_of(blocks);
+    passed = cache->once([&] {
+      State made = state;
+      for (const KeptBlock& kept : blocks.first(i)) {
+        made = forward_block(kept, made, context);
+      }
+      return made;
+    });
+  }
+  while (i < blocks.size()) {
     if (blocks[i].keep.everything) {
       const auto plan = context.keeping(blocks[i].keep);
       passed = forward_block(blocks[i++], passed, context);
@@ -453,7 +464,8 @@ State Model::forward(int64_t chunk, const State& state, StepContext& context) co
 
 bool Model::reads_cache() const {
   return std::all_of(chunks_.begin(), chunks_.end(), [](const Blocks& own) {
-    return std::all_of(own.blocks.begin(), own.blocks.end(), [](const KeptBlock& kept) {
+    const mh::Blocks grow = mh::Blocks(own.blocks).subspan(once_of(own.blocks));
+    return std::all_of(grow.begin(), grow.end(), [](const KeptBlock& kept) {
       return kept.block->reads_cache();
     });
   });

@@ -1,32 +1,38 @@
 #include "core/model/token_mixing.hpp"
 
+#include "core/model/plugin_call.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/isnan.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/where.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <bit>
 #include <limits>
 #include <string>
-#include <vector>
+#include <utility>
 
 namespace mh {
 
 namespace {
 
 constexpr Along kSplit{PlacementType::split, 0};
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 thread_local bool tries = false;
 
-/// The mesh axis over which the tokens of an activation are split; pp if over none.
-MeshAxis split_over(const Dims& dims, const StepContext& context) {
-  if (dims.empty() || !(dims.front().logical == axis::seq)) {
-    return MeshAxis::pp;
-  }
-  const Placement placed = context.rules().place(dims, context.mesh());
+bool is_of_tokens(const Dims& dims) {
+  return !dims.empty() && dims.front().logical == axis::seq;
+}
+
+/// The mesh axis over which rows of tokens are split; pp if over none.
+MeshAxis split_over(const Dims& dims, const StepContext& context, Tier upto = Tier::between) {
+  const Placement placed = context.rules().place(dims, context.mesh(), upto);
   for (const auto axis : {MeshAxis::cp, MeshAxis::tp}) {
     if (placed[axis] == kSplit && context.mesh().size(axis) > 1) {
       return axis;
@@ -35,41 +41,274 @@ MeshAxis split_over(const Dims& dims, const StepContext& context) {
   return MeshAxis::pp;
 }
 
-bool is_checked(const Activation& activation, const StepContext& context) {
-  return at::isFloatingType(activation.value.scalar_type()) &&
-         split_over(activation.dims, context) != MeshAxis::pp;
-}
+/// Which tokens a pass changes. Two rows of a sample are of different kinds in some pass: the first
+/// pattern tells rows apart at every distance up to half of them, the second at every larger one.
+/// A microbatch of several samples tries several at once.
+struct Pattern {
+  int64_t number = 0; ///< of the first sample
+  bool odd = false;
 
-/// The rows of a Thue-Morse sequence, or the others: two rows of every distance up to half of them
-/// are of different kinds.
-at::Tensor rows_of(const at::Tensor& x, bool odd) {
-  std::vector<int64_t> rows;
-  for (int64_t row = 0; row < x.size(0); ++row) {
-    if ((std::popcount(static_cast<uint64_t>(row)) % 2 == 1) == odd) {
-      rows.push_back(row);
+  /// `unit`: rows that a rank holds at least.
+  [[nodiscard]] bool changes(int64_t row, int64_t sample, int64_t unit) const {
+    const int64_t kind = number + sample;
+    const auto bits = static_cast<uint64_t>(row);
+    const bool is_odd = kind == 0   ? std::popcount(bits) % 2 == 1 // Thue-Morse
+                        : kind == 1 ? row % unit >= unit / 2
+                                    : (bits >> static_cast<uint64_t>(kind % 16)) % 2 == 1;
+    return is_odd == odd;
+  }
+};
+
+/// Rows of tokens of one sequence, as this rank holds them.
+class TokenRows {
+public:
+  TokenRows(const StepContext& context, int64_t seq)
+      : context_(context)
+      , tokens_(0) {
+    for (const TokenRun& run : context.rules().token_runs(seq, context.mesh())) {
+      tokens_ += run.count;
+    }
+    const Dims dims{{axis::seq, seq}};
+    unit_ = local_sizes(dims, context.rules().place(dims, context.mesh()), context.mesh())[0];
+  }
+
+  /// Of arrays.
+  [[nodiscard]] int64_t tokens() const { return tokens_; }
+
+  /// Where a pattern changes a tensor of [rows, batch, ...]: bool [rows, batch, 1, ...], on its device.
+  [[nodiscard]] at::Tensor changed(const at::Tensor& x, const Pattern& pattern) const {
+    const int64_t rows = x.size(0), batch = x.dim() > 1 ? x.size(1) : 1;
+    const int64_t first =
+        rows < tokens_ ? context_.mesh().coordinate(MeshAxis::tp) * rows : 0; // among arrays' rows
+    const at::Tensor changed = at::empty({rows, batch}, at::kBool);
+    bool* at = changed.data_ptr<bool>();
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t sample = 0; sample < batch; ++sample) {
+        *at++ = pattern.changes(first + row, sample, unit_);
+      }
+    }
+    std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
+    sizes[0] = rows;
+    if (sizes.size() > 1) {
+      sizes[1] = batch;
+    }
+    return changed.view(sizes).to(x.device());
+  }
+
+private:
+  const StepContext& context_;
+  int64_t tokens_, unit_ = 1;
+};
+
+/// In changed places the values of other changed places of the sample, some twice, so that neither
+/// values nor their sum stay; of floats half of them.
+at::Tensor with_others(const at::Tensor& array, const at::Tensor& changed) {
+  const int64_t rows = array.size(0), batch = array.size(1);
+  const at::Tensor flags = changed.to(at::kCPU).reshape({rows, batch});
+  const at::Tensor from = at::arange(rows).unsqueeze(1).expand({rows, batch}).contiguous();
+  const bool* flag = flags.const_data_ptr<bool>();
+  auto* index = from.data_ptr<int64_t>();
+  for (int64_t sample = 0; sample < batch; ++sample) {
+    std::vector<int64_t> places;
+    for (int64_t row = 0; row < rows; ++row) {
+      if (flag[row * batch + sample]) {
+        places.push_back(row);
+      }
+    }
+    for (size_t k = 0; k < places.size(); ++k) {
+      index[places[k] * batch + sample] = places[places.size() - 1 - k / 2];
     }
   }
-  return at::tensor(rows, x.options().dtype(at::kLong));
+  std::vector<int64_t> sizes(static_cast<size_t>(array.dim()), 1);
+  sizes[0] = rows, sizes[1] = batch;
+  const at::Tensor others =
+      array.gather(0, from.to(array.device()).view(sizes).expand(array.sizes()));
+  return array.is_floating_point() ? at::where(changed, others * 0.5, others) : others;
 }
 
-State with_nan(const State& state, bool odd, const StepContext& context) {
-  State poisoned = state;
-  for (const auto& [name, activation] : state) {
-    if (is_checked(activation, context)) {
-      const at::Tensor rows = rows_of(activation.value, odd);
-      poisoned.set(
-          name,
-          activation.value.index_fill(0, rows, std::numeric_limits<double>::quiet_NaN()),
-          activation.dims
+/// "positions" and the like say where a token is, and are nobody's rows.
+bool is_place(const std::string& array) {
+  return array.ends_with("positions") || array.ends_with("segments") ||
+         array.ends_with("token_index");
+}
+
+Batch with_other_tokens(const StepContext& context, const Pattern& pattern) {
+  Batch batch = context.batch();
+  for (auto& [name, array] : batch.arrays) {
+    int64_t seq = batch.seq;
+    for (const auto& [sequence, length] : batch.sequences) {
+      seq = name.starts_with(sequence + "_") ? length : seq;
+    }
+    const TokenRows rows(context, seq);
+    if (!is_place(name) && array.dim() > 1 && array.size(0) == rows.tokens()) {
+      array = with_others(array, rows.changed(array, pattern));
+    }
+  }
+  return batch;
+}
+
+/// No gradients of parameters for as long as the object lives.
+class Frozen {
+public:
+  explicit Frozen(const std::vector<Parameter*>& parameters) {
+    for (Parameter* parameter : parameters) {
+      if (parameter->value.requires_grad()) {
+        trained_.push_back(parameter);
+        parameter->value.set_requires_grad(false);
+      }
+    }
+  }
+
+  ~Frozen() {
+    for (Parameter* parameter : trained_) {
+      parameter->value.set_requires_grad(true);
+    }
+  }
+
+  Frozen(const Frozen&) = delete;
+  Frozen& operator=(const Frozen&) = delete;
+
+private:
+  std::vector<Parameter*> trained_;
+};
+
+/// What came of a pass: the results, and the gradients of what the block was given.
+struct Outcome {
+  State results, gradients;
+};
+
+class Trial {
+public:
+  Trial(const TriedBlock& block, const State& state, const StepContext& context)
+      : block_(block)
+      , state_(state)
+      , context_(context) {}
+
+  /// Without a pattern as it is.
+  Outcome run(const Pattern* pattern) const {
+    const Batch batch =
+        pattern == nullptr ? context_.batch() : with_other_tokens(context_, *pattern);
+    StepContext apart = context_.apart(batch);
+    State input = state_;
+    std::vector<at::Tensor> inputs;
+    for (const auto& [name, activation] : state_) {
+      if (activation.value.is_floating_point()) {
+        input.set(name, spoilt(activation, pattern).requires_grad_(), activation.dims);
+        inputs.push_back(input[name].value);
+      }
+    }
+    Outcome outcome;
+    State results = block_.run(input, apart);
+    for (const auto& [name, activation] : results) {
+      outcome.results.set(name, activation.value.detach(), activation.dims);
+    }
+    std::vector<at::Tensor> roots, root_gradients;
+    for (const auto& [name, activation] : results) {
+      if (activation.value.requires_grad()) {
+        roots.push_back(activation.value);
+        root_gradients.push_back(spoilt({ramp(activation.value), activation.dims}, pattern));
+      }
+    }
+    for (const Loss& loss : apart.losses()) {
+      if (loss.weight != 0 && loss.sum.requires_grad()) {
+        roots.push_back(loss.sum);
+        root_gradients.push_back(at::ones_like(loss.sum));
+      }
+    }
+    if (roots.empty() || inputs.empty()) {
+      return outcome;
+    }
+    std::vector<at::Tensor> gradients;
+    in_backward([&] {
+      gradients = torch::autograd::grad(
+          roots, inputs, root_gradients, std::nullopt, false, /*allow_unused=*/true
       );
+    });
+    auto next = gradients.begin();
+    for (const auto& [name, activation] : state_) {
+      if (activation.value.is_floating_point() && next++->defined()) {
+        outcome.gradients.set(name, next[-1], activation.dims);
+      }
+    }
+    return outcome;
+  }
+
+  /// Compares what the pattern did not change.
+  void
+  compare(const State& sound, const State& found, const Pattern& pattern, const char* what) const {
+    for (const auto& [name, activation] : sound) {
+      if (!is_checked(activation) || !found.has(name)) {
+        continue;
+      }
+      const at::Tensor &a = activation.value, &b = found[name].value;
+      if (a.sizes() == b.sizes() && !same(a, b, rows_of(activation).changed(a, pattern))) {
+        refuse(what, name, activation.dims);
+      }
     }
   }
-  return poisoned;
-}
 
-bool has_nan(const at::Tensor& x, bool odd) {
-  return at::isnan(x.index_select(0, rows_of(x, odd))).any().item<bool>();
-}
+private:
+  [[nodiscard]] TokenRows rows_of(const Activation& activation) const {
+    return {context_, activation.dims.front().size};
+  }
+
+  [[nodiscard]] bool is_checked(const Activation& activation) const {
+    return is_of_tokens(activation.dims) && split_over(activation.dims, context_) != MeshAxis::pp;
+  }
+
+  [[nodiscard]] at::Tensor spoilt(const Activation& activation, const Pattern* pattern) const {
+    const at::Tensor value = activation.value.detach();
+    return pattern == nullptr || !is_checked(activation)
+               ? value.clone()
+               : value.masked_fill(rows_of(activation).changed(value, *pattern), kNaN);
+  }
+
+  /// A gradient that is nowhere the same.
+  static at::Tensor ramp(const at::Tensor& like) {
+    const auto options = like.options().dtype(at::kFloat).requires_grad(false);
+    return (at::arange(like.numel(), options) * 0.6180339887F)
+        .sin_()
+        .add_(1.5)
+        .view(like.sizes())
+        .to(like.scalar_type());
+  }
+
+  /// Kernels may add up in another order where other rows are others: a mixture's experts get other
+  /// numbers of them. Rows that are no numbers anyway are somebody else's to report.
+  [[nodiscard]] bool
+  same(const at::Tensor& a, const at::Tensor& b, const at::Tensor& changed) const {
+    if (!a.is_floating_point()) {
+      return !a.ne(b).bitwise_and(changed.bitwise_not()).any().item<bool>();
+    }
+    const double share = a.scalar_type() == at::kDouble  ? 1e-9
+                         : a.scalar_type() == at::kFloat ? 1e-3
+                                                         : 5e-2;
+    const at::Tensor known = a.isfinite().bitwise_and(changed.bitwise_not());
+    if (block_.coarse) {
+      return !b.isnan().bitwise_and(known).any().item<bool>();
+    }
+    const at::Tensor size = at::where(known, a.abs(), at::zeros({}, a.options()));
+    const at::Tensor most = a.dim() > 2 ? size.amax(-1, /*keepdim=*/true) : size;
+    const at::Tensor limit = (most + size.amax() * 1e-3) * share;
+    return !(a - b).abs().le(limit).bitwise_not().bitwise_and(known).any().item<bool>();
+  }
+
+  [[noreturn]] void refuse(const char* what, const std::string& name, const Dims& dims) const {
+    throw Error(
+        std::string(block_.name) + ": " + what + " `" + name +
+            "` depends on other tokens' rows in a way that is not declared, and the ranks of " +
+            std::string(to_string(split_over(dims, context_))) +
+            " hold different tokens of a sample",
+        "take rows of other tokens from mh::TokensBefore or mh::AllTokens "
+        "(megahost/nn/tokens_before.hpp), or attend with mh::attend",
+        exit_code::numbers
+    );
+  }
+
+  const TriedBlock& block_;
+  const State& state_;
+  const StepContext& context_;
+};
 
 } // namespace
 
@@ -96,34 +335,30 @@ bool MixingTrial::runs() {
   return tries;
 }
 
-State check_token_mixing(
-    std::string_view block,
-    const State& state,
-    const StepContext& context,
-    const std::function<State(const State& state, StepContext& context)>& run
-) {
-  const at::NoGradGuard no_grad;
-  StepContext apart = context.apart();
-  State sound = run(state, apart);
-  for (const bool odd : {false, true}) {
-    StepContext again = context.apart();
-    const State found = run(with_nan(state, odd, context), again);
-    for (const auto& [name, activation] : found) {
-      if (is_checked(activation, context) && has_nan(activation.value, !odd) &&
-          !has_nan(sound[name].value, !odd)) {
-        throw Error(
-            std::string(block) + ": a token's row of its `" + name +
-                "` depends on other tokens' rows in a way that is not declared, and the ranks of " +
-                std::string(to_string(split_over(activation.dims, context))) +
-                " hold different tokens of a sample",
-            "take rows of other tokens from mh::TokensBefore or mh::AllTokens "
-            "(megahost/nn/tokens_before.hpp), or attend with mh::attend",
-            exit_code::numbers
-        );
-      }
+State check_token_mixing(const TriedBlock& block, const State& state, const StepContext& context) {
+  const at::AutoGradMode grad(true);
+  const Frozen frozen(block.parameters);
+  const Trial trial(block, state, context);
+  const Outcome sound = trial.run(nullptr);
+  const Batch& batch = context.batch();
+  const Dims samples{{axis::batch, batch.batch}};
+  const Placement placed = context.rules().place(samples, context.mesh());
+  const bool several = local_sizes(samples, placed, context.mesh())[0] > 1;
+  const int64_t kinds = several ? 1 : 2; // several samples try both at once
+  for (int64_t number = 0; number < kinds; ++number) {
+    for (const bool odd : {false, true}) {
+      const Pattern pattern{number, odd};
+      const Outcome found = trial.run(&pattern);
+      trial.compare(sound.results, found.results, pattern, "a token's row of its");
+      trial.compare(
+          sound.gradients,
+          found.gradients,
+          pattern,
+          "the gradient of a token's row of what it reads,"
+      );
     }
   }
-  return sound;
+  return sound.results;
 }
 
 } // namespace mh

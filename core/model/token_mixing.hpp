@@ -4,10 +4,12 @@
 
 #include "megahost/context.hpp"
 #include "megahost/export.hpp"
+#include "megahost/parameter.hpp"
 #include "megahost/state.hpp"
 
 #include <functional>
 #include <string_view>
+#include <vector>
 
 namespace mh {
 
@@ -27,18 +29,24 @@ public:
   [[nodiscard]] static bool runs();
 };
 
-/// Runs a block with NaN in some tokens' rows, in a context in which layers give zeros for what they
-/// take from other tokens (StepContext::apart). Then each row of the result may depend on its
-/// own token alone, and a NaN in another token's row shows that the block mixes them by itself.
+/// A block that is tried.
+struct TriedBlock {
+  std::string_view name;
+  std::vector<Parameter*> parameters; ///< of which the trial makes no gradients
+  bool coarse = false;                ///< rows are rounded by what others hold (FP8)
+  std::function<State(const State& state, StepContext& context)> run;
+};
+
+/// Runs a block forward and backward in a context in which layers give zeros for what they take from
+/// other tokens (StepContext::apart), then again with NaN in some tokens' rows, in their gradients,
+/// and with other values in their arrays. Then a row of the result, and a row of what comes back,
+/// may depend on its own token alone: one of another token that is no longer the same shows that the
+/// block mixes them by itself.
 ///
 /// Returns: what the block makes of `state` in such a context, for the next block
 /// Throws:  mh::Error naming the block
 /// Ranks:   as the block
-[[nodiscard]] State check_token_mixing(
-    std::string_view block,
-    const State& state,
-    const StepContext& context,
-    const std::function<State(const State& state, StepContext& context)>& run
-);
+[[nodiscard]] State
+check_token_mixing(const TriedBlock& block, const State& state, const StepContext& context);
 
 } // namespace mh

@@ -4,9 +4,6 @@
 #include "megahost/nn/attention_kernel.hpp"
 #include "megahost/random.hpp"
 
-#include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 
 #include <algorithm>
@@ -16,35 +13,6 @@ namespace mh {
 
 AttentionPart::~AttentionPart() = default;
 CrossAttentionPart::~CrossAttentionPart() = default;
-
-std::pair<at::Tensor, at::Tensor>
-KeyValueCache::append(uint64_t layer, const at::Tensor& k, const at::Tensor& v) {
-  const int64_t tokens = k.size(0);
-  Entry& entry = entries_[layer];
-  MH_ASSERT(entry.length + tokens <= capacity_, "more tokens than the cache has room for");
-  const auto add = [&](at::Tensor& all, const at::Tensor& part) {
-    if (!all.defined()) {
-      all = at::empty({capacity_, part.size(1), part.size(2), part.size(3)}, part.options());
-    }
-    all.narrow(0, entry.length, tokens).copy_(part);
-    return all.narrow(0, 0, entry.length + tokens);
-  };
-  const auto both = std::pair(add(entry.k, k), add(entry.v, v));
-  entry.length += tokens;
-  return both;
-}
-
-at::Tensor KeyValueCache::rows(uint64_t layer, const at::Tensor& x, int64_t count) {
-  at::Tensor& kept = states_[layer];
-  if (!kept.defined()) {
-    auto sizes = x.sizes().vec();
-    sizes[0] = count;
-    kept = at::zeros(sizes, x.options());
-  }
-  const at::Tensor all = at::cat({kept, x});
-  kept = all.narrow(0, x.size(0), count).clone();
-  return all;
-}
 
 namespace {
 
@@ -193,18 +161,23 @@ CrossAttention::CrossAttention(Builder& builder, const AttentionSpec& spec, std:
   builder.flops.attention += attention_flops(spec, queries * static_cast<double>(builder.seq()));
 }
 
+std::vector<at::Tensor>
+CrossAttention::of_memory(const at::Tensor& memory, StepContext& context) const {
+  const auto tokens = context.within(memory_);
+  auto kv = in_heads(kv_, kv_.forward(memory, context), spec_.head_dim);
+  if (k_norm_ != nullptr) {
+    kv[0] = k_norm_->forward(kv[0], context);
+  }
+  return kv;
+}
+
 at::Tensor
 CrossAttention::forward(const at::Tensor& x, const at::Tensor& memory, StepContext& context) const {
   RECORD_USER_SCOPE("cross attention");
   at::Tensor q = in_heads(q_, q_.forward(x, context), spec_.head_dim).front();
-  std::vector<at::Tensor> kv;
-  {
-    const auto tokens = context.within(memory_);
-    kv = in_heads(kv_, kv_.forward(memory, context), spec_.head_dim);
-    if (k_norm_ != nullptr) {
-      kv[0] = k_norm_->forward(kv[0], context);
-    }
-  }
+  const auto make = [&] { return of_memory(memory, context); };
+  KeyValueCache* cache = context.mode().kv_cache;
+  const auto kv = cache == nullptr ? make() : cache->once(dropout_.site, make);
   if (q_norm_ != nullptr) {
     q = q_norm_->forward(q, context);
   }

@@ -314,6 +314,16 @@ at::Tensor self_attention(
   return attention_of(q, k, v, {.mask = seen}, dropout, context, scale);
 }
 
+/// Zeros in place of attention's result; NaN where a token's own query, key or value has one, so that
+/// a trial of token mixing sees what mixed tokens before them.
+at::Tensor of_own_token(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  at::Tensor own = q.sum({2, 3}, /*keepdim=*/true);
+  if (k.size(0) == q.size(0)) { // else they are another sequence's
+    own = own + k.sum({2, 3}, /*keepdim=*/true) + v.sum({2, 3}, /*keepdim=*/true);
+  }
+  return (own * 0).expand({q.size(0), q.size(1), q.size(2), v.size(3)}).contiguous();
+}
+
 /// The part "core_attention": `run` gets q, k, v and the bias, if there is one.
 template <class Run>
 at::Tensor core_part(
@@ -325,7 +335,7 @@ at::Tensor core_part(
     const Run& run
 ) {
   if (context.mode().tokens_apart) {
-    return at::zeros({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options());
+    return of_own_token(q, k, v);
   }
   std::vector<at::Tensor> inputs{q, k, v};
   if (bias.defined()) {

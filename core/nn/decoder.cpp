@@ -230,7 +230,8 @@ State DecoderLayer::forward(const State& state, StepContext& context) const {
 }
 
 bool DecoderLayer::reads_cache() const {
-  return attention_->reads_cache() && mlp_->reads_cache() && cross_attention_ == nullptr;
+  return attention_->reads_cache() && mlp_->reads_cache() &&
+         (cross_attention_ == nullptr || cross_attention_->reads_cache());
 }
 
 /// x + part(x, inputs), with a norm where the config wants it; x is the first of the inputs.

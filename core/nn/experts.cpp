@@ -9,7 +9,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/sigmoid.h>
-#include <ATen/ops/zeros_like.h>
 #include <ATen/record_function.h>
 
 #include <algorithm>
@@ -249,9 +248,6 @@ Tensor MixtureOfExperts::forward(const Tensor& x, StepContext& context) const {
 }
 
 Tensor MixtureOfExperts::routed(const Tensor& x, StepContext& context) const {
-  if (context.mode().tokens_apart) { // what other tokens choose decides which rows an expert adds up
-    return at::zeros_like(x);
-  }
   const Mesh& mesh = context.mesh();
   const Placement placed = context.place(embed_);
   const Placement apart = tokens_over_all_ranks(placed, mesh);

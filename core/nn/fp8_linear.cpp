@@ -7,7 +7,6 @@
 #include "megahost/saved.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
 
 #include <utility>
 
@@ -69,14 +68,13 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
       const at::Tensor& x,
       const at::Tensor&, // the weight, so that a gradient is wanted
       const std::optional<at::Tensor>& bias,
-      const Fp8Call& call,
-      bool remember
+      const Fp8Call& call
   ) {
     const auto& plan = *call.plan;
     const auto [input, inverse] = call.state->round(
-        call.product, Fp8Operand::input, x.contiguous(), remember, plan.in, *call.mesh
+        call.product, Fp8Operand::input, x.contiguous(), call.remember, plan.in, *call.mesh
     );
-    const auto weight = rounded_weight(call, remember);
+    const auto weight = rounded_weight(call, call.remember);
     ctx->save_for_backward({input, inverse});
     save(ctx, Saved{call, x.scalar_type()});
     at::Tensor y = ops::fp8_product(
@@ -102,7 +100,7 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
     const at::Tensor dy =
         convert_backward(gradients[0], plan.made, plan.out, *call.mesh).contiguous();
     const auto [rounded, inverse] = call.state->round(
-        call.product, Fp8Operand::gradient, dy, /*remember=*/true, plan.made, *call.mesh
+        call.product, Fp8Operand::gradient, dy, call.remember, plan.made, *call.mesh
     );
     const bool trained = call.weight->value.requires_grad();
     Pending input; // gathered, overlapped with the GEMM that does not need it
@@ -131,7 +129,7 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
         add_weight_gradient(call, dy8, gathered(start_gather(x, call), x), both);
       });
     }
-    return {dx.wait(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {dx.wait(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -140,7 +138,7 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
 at::Tensor fp8_linear(const at::Tensor& x, const Fp8Call& call) {
   const auto bias =
       call.bias == nullptr ? std::nullopt : std::optional<at::Tensor>(call.bias->value);
-  return Fp8Linear::apply(x, call.weight->value, bias, call, at::GradMode::is_enabled());
+  return Fp8Linear::apply(x, call.weight->value, bias, call);
 }
 
 } // namespace mh

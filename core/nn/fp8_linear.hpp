@@ -18,6 +18,7 @@ struct Fp8Call {
   WeightQueue* queue;
   Fp8State* state;
   int64_t product; // in the state
+  bool remember;   // what the operands' largest values are
 };
 
 /// x Wᵀ + b with x and W in E4M3; in backward the output's gradient in E5M2. Keeps x in 8 bits.

@@ -9,6 +9,7 @@
 #include "megahost/error.hpp"
 #include "megahost/saved.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/linear.h>
 
 namespace mh {
@@ -214,7 +215,17 @@ Linear::Linear(Builder& builder, const LinearSpec& spec, Parameter& weight)
 at::Tensor Linear::forward(const at::Tensor& x, StepContext& context) const {
   WeightQueue* queue = context.mode().weight_queue;
   if (fp8_ != nullptr) {
-    return fp8_linear(x, {&plan_, &context.mesh(), weight_, bias_, queue, fp8_.get(), fp8_index_});
+    return fp8_linear(
+        x,
+        {.plan = &plan_,
+         .mesh = &context.mesh(),
+         .weight = weight_,
+         .bias = bias_,
+         .queue = queue,
+         .state = fp8_.get(),
+         .product = fp8_index_,
+         .remember = at::GradMode::is_enabled() && !context.mode().tokens_apart}
+    );
   }
   const Call call{&plan_, &context.mesh(), weight_, bias_, queue, context.mode().checking};
   const auto bias = bias_ == nullptr ? std::nullopt : std::optional<at::Tensor>(bias_->value);

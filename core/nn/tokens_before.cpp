@@ -345,7 +345,7 @@ TokensBefore::TokensBefore(Builder& builder, std::string_view name, Axis last, i
 
 std::vector<at::Tensor> TokensBefore::forward(const at::Tensor& x, StepContext& context) const {
   if (context.mode().tokens_apart) {
-    return std::vector<at::Tensor>(static_cast<size_t>(count_), at::zeros_like(x));
+    return std::vector<at::Tensor>(static_cast<size_t>(count_), x * 0); // NaN of its own token stay
   }
   std::vector<at::Tensor> before;
   if (context.mode().kv_cache != nullptr) { // one rank, one document
@@ -391,9 +391,13 @@ at::Tensor AllTokens::gather(const at::Tensor& x, StepContext& context) const {
         "its block must not say that it reads_cache"
     );
   }
+  if (context.mode().tokens_apart) {
+    auto sizes = x.sizes().vec();
+    sizes[0] = context.seq();
+    return at::zeros(sizes, x.options());
+  }
   const auto split = whole_split(last_, context);
-  const at::Tensor all = split->others().empty() ? x : GatherAll::apply(x, split);
-  return context.mode().tokens_apart ? at::zeros_like(all) : all;
+  return split->others().empty() ? x : GatherAll::apply(x, split);
 }
 
 at::Tensor AllTokens::segments(StepContext& context) const {

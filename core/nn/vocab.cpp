@@ -286,10 +286,11 @@ at::Tensor VocabHead::loss(
     std::optional<double> factor
 ) const {
   RECORD_USER_SCOPE("vocabulary");
-  if (labels.is_cpu() || !checked_on_host(context.batch(), labels, mask)) {
-    const at::Tensor outside = labels_outside(labels, mask, vocab_.size);
-    require_labels(static_cast<int64_t>(context.host_value(outside, 0)), vocab_.size);
-  }
+  const auto known = known_labels_end(context.batch(), labels, mask);
+  require_labels(
+      known ? *known : static_cast<int64_t>(context.host_value(labels_end(labels, mask), 0)),
+      vocab_.size
+  );
   const Head head{
       &linear_,
       bias_,

@@ -57,6 +57,9 @@ Installed read_record(const fs::path& file) {
          json_string(item, "version", where)}
     );
   }
+  if (plugin.files.empty()) {
+    throw Error(where + ": `files` is empty", "", exit_code::data);
+  }
   for (const nlohmann::json& item : list_of(json, "sets", where)) {
     if (!item.is_string()) {
       throw Error(where + ": `sets` holds something that is no text", "", exit_code::data);

@@ -80,6 +80,18 @@ void check_declared(const std::vector<ArraySpec>& arrays, const Sample& sample, 
   }
 }
 
+std::map<std::string, int64_t, std::less<>> ends_of_labels(const Batch& batch) {
+  std::map<std::string, int64_t, std::less<>> ends;
+  for (const auto& [name, labels] : batch.arrays) {
+    const auto mask = batch.arrays.find(mask_of_labels(name));
+    if (mask != batch.arrays.end() && mask->second.sizes() == labels.sizes() &&
+        labels.scalar_type() == at::kLong && labels.numel() > 0) {
+      ends.emplace(name, labels_end(labels, mask->second).item<int64_t>());
+    }
+  }
+  return ends;
+}
+
 } // namespace
 
 int64_t BatchLayout::tokens_per_sample() const {
@@ -119,21 +131,10 @@ load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout
         }
       }
     }
-    if (layout.vocab > 0) {
-      check_labels(batch, layout.vocab);
-    }
+    batch.labels_end = ends_of_labels(batch);
     batches.push_back(std::move(batch));
   }
   return batches;
-}
-
-void check_labels(const Batch& batch, int64_t vocab) {
-  for (const auto& [name, labels] : batch.arrays) {
-    const auto mask = batch.arrays.find(mask_of_labels(name));
-    if (mask != batch.arrays.end() && mask->second.sizes() == labels.sizes()) {
-      require_labels(labels_outside(labels, mask->second, vocab).item<int64_t>(), vocab);
-    }
-  }
 }
 
 Batch to_device(const Batch& batch, at::Device device) {

@@ -23,7 +23,6 @@ struct BatchLayout {
   std::function<std::vector<TokenRun>(int64_t length)> tokens{};
   Sequences sequences{};           ///< that samples have in addition to `seq` tokens
   std::vector<ArraySpec> arrays{}; ///< what the corpus declares; empty: it is not compared
-  int64_t vocab = 0;               ///< entries that labels lie in; 0: nobody looks
 
   /// Tokens of all sequences.
   [[nodiscard]] int64_t tokens_per_sample() const;
@@ -33,7 +32,7 @@ struct BatchLayout {
 };
 
 /// The microbatches of one step on this rank, in host memory. Microbatch m holds the samples
-/// `first + m * micro * data_ranks + data_rank * micro + 0 .. micro-1`, as Megatron deals them.
+/// `first + m * micro * data_ranks + data_rank * micro + 0 .. micro-1`, in the order of Megatron.
 ///
 /// Arrays that are declared on axis::seq are cut to the tokens of their sequence that this rank
 /// sees; others stay whole.
@@ -43,10 +42,7 @@ struct BatchLayout {
 [[nodiscard]] MH_API std::vector<Batch>
 load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout& layout);
 
-/// Throws:  mh::Error (exit code 5) if labels that count lie outside the vocabulary; see nn/labels.hpp
-void check_labels(const Batch& batch, int64_t vocab);
-
-/// The same batch with its arrays on `device`; nobody waits for a GPU.
+/// The same batch with its arrays on `device`; the host does not wait for a GPU.
 [[nodiscard]] Batch to_device(const Batch& batch, at::Device device);
 
 /// Loads the next step's microbatches while this one computes. What it returns depends on `first`

@@ -3,7 +3,7 @@
 #include "core/base/seconds.hpp"
 #include "core/base/text.hpp"
 #include "megahost/error.hpp"
-#include "megahost/nn/attention.hpp"
+#include "megahost/nn/cache.hpp"
 #include "megahost/random.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -15,66 +15,195 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <utility>
 
 namespace mh {
 namespace {
 
+using Ids = std::vector<int32_t>;
+
+/// Reads tokens of one text.
+class TextReader {
+public:
+  TextReader(const Session& session, const GenerateOptions& options)
+      : session_(session)
+      , options_(options) {}
+
+  [[nodiscard]] int64_t length() const { return session_.recipe.model.seq_length; }
+
+  /// Scores of what follows each token of a part of a text, which begins at `offset`: [part, vocab];
+  /// of the last alone if there is a cache to fill for more.
+  [[nodiscard]] at::Tensor
+  read(std::span<const int32_t> part, int64_t offset, KeyValueCache* cache, bool last) const {
+    const auto device = session_.device->device();
+    Batch batch;
+    batch.seq = static_cast<int64_t>(part.size());
+    batch.batch = 1;
+    batch.samples = {0};
+    batch.arrays["tokens"] = tokens(part);
+    batch.arrays["token_index"] = at::arange(offset, offset + batch.seq, at::kLong).to(device);
+    for (const auto& [name, ids] : options_.sequences) {
+      batch.sequences[name] = static_cast<int64_t>(ids.size());
+      batch.arrays[name + "_tokens"] = tokens(ids);
+    }
+    StepContext context(
+        session_.mesh,
+        session_.rules,
+        batch,
+        {.last_logits = last, .target = device.type(), .kv_cache = cache}
+    );
+    const State state = session_.model->forward(context);
+    return state["logits"].value.select(1, 0).to(at::kCPU, at::kDouble);
+  }
+
+private:
+  /// [ids, 1]
+  [[nodiscard]] at::Tensor tokens(std::span<const int32_t> ids) const {
+    return at::tensor(std::vector<int64_t>(ids.begin(), ids.end()), at::kLong)
+        .unsqueeze(1)
+        .to(session_.device->device());
+  }
+
+  const Session& session_;
+  const GenerateOptions& options_;
+};
+
 /// What the model sees of the tokens so far.
 class Lookback {
 public:
-  Lookback(const Session& session, bool cache)
-      : session_(session)
-      , length_(static_cast<size_t>(session.recipe.model.seq_length)) {
-    if (cache && session.model->reads_cache()) {
-      cache_.emplace(session.recipe.model.seq_length);
+  Lookback(const TextReader& reader, bool cache)
+      : reader_(reader)
+      , length_(static_cast<size_t>(reader.length())) {
+    if (cache) {
+      cache_.emplace(reader.length());
     }
   }
 
   [[nodiscard]] bool cached() const { return cache_.has_value(); }
 
   /// Scores of the token after `ids`, which are those of the last call and one more: [vocab].
-  at::Tensor next(const std::vector<int32_t>& ids) {
+  at::Tensor next(const Ids& ids) {
     if (ids.size() - first_ > length_) {
       // A long prompt keeps as much as there is room for; later on half, so that it is read seldom.
       first_ = ids.size() - (first_ == 0 && read_ == 0 ? length_ : (length_ + 1) / 2);
       read_ = first_;
       if (cache_) {
-        cache_.emplace(session_.recipe.model.seq_length);
+        cache_->restart();
       }
     }
-    const at::Tensor logits = forward(ids, cache_ ? read_ : first_);
+    const size_t begin = cache_ ? read_ : first_;
+    const at::Tensor logits = reader_.read(
+        std::span(ids).subspan(begin),
+        static_cast<int64_t>(begin - first_),
+        cache_ ? &*cache_ : nullptr,
+        /*last=*/true
+    );
     read_ = ids.size();
-    return logits;
+    return logits[-1];
   }
 
 private:
-  at::Tensor forward(const std::vector<int32_t>& ids, size_t begin) {
-    const auto device = session_.device->device();
-    const std::vector<int64_t> tokens(ids.begin() + static_cast<int64_t>(begin), ids.end());
-    const auto offset = static_cast<int64_t>(begin - first_);
-    Batch batch;
-    batch.seq = static_cast<int64_t>(tokens.size());
-    batch.batch = 1;
-    batch.samples = {0};
-    batch.arrays["tokens"] = at::tensor(tokens, at::kLong).unsqueeze(1).to(device); // [seq, 1]
-    batch.arrays["token_index"] = at::arange(offset, offset + batch.seq, at::kLong).to(device);
-    StepContext context(
-        session_.mesh,
-        session_.rules,
-        batch,
-        {.last_logits = true, .target = device.type(), .kv_cache = cache_ ? &*cache_ : nullptr}
-    );
-    const State state = session_.model->forward(context);
-    return state["logits"].value.select(0, -1).select(0, 0).to(at::kCPU, at::kDouble);
-  }
-
-  const Session& session_;
+  const TextReader& reader_;
   size_t length_;
   size_t first_ = 0; // of the tokens that are seen
   size_t read_ = 0;  // the first that the cache does not hold yet
   std::optional<KeyValueCache> cache_;
 };
+
+/// Largest difference, as a share of the largest score.
+double score_distance(const at::Tensor& a, const at::Tensor& b) {
+  return ((a - b).abs().max() / a.abs().max().clamp_min(1e-30)).item<double>();
+}
+
+/// Whether the scores of a token are those of what was read up to it, and the same over a cache:
+/// seen at the beginning of the prompt.
+void check_reading(const TextReader& reader, const Ids& prompt, bool cached) {
+  constexpr size_t kMost = 32;
+  constexpr double kSame = 1e-2; // other sizes of GEMMs round in another way
+  Ids ids(prompt.begin(), prompt.begin() + static_cast<int64_t>(std::min(kMost, prompt.size())));
+  if (ids.size() == 1) {
+    ids.push_back(ids.front() == 0 ? 1 : ids.front() - 1); // another token has other values
+  }
+  if (static_cast<int64_t>(ids.size()) > reader.length()) {
+    return;
+  }
+  const std::span<const int32_t> all(ids);
+  const auto half = static_cast<int64_t>(ids.size() / 2);
+  const at::Tensor whole = reader.read(all, 0, nullptr, false);
+  const at::Tensor early = reader.read(all.first(ids.size() / 2), 0, nullptr, false);
+  if (whole.size(0) != static_cast<int64_t>(ids.size())) {
+    return; // its head gives the last scores only
+  }
+  const double later = score_distance(whole.narrow(0, 0, half), early);
+  if (!(later <= kSame)) {
+    throw Error(
+        "this model cannot continue a text: its scores of a token change with the tokens after it",
+        "generate with a model that looks back only (of megahost's own, model.causal = true)",
+        exit_code::data
+    );
+  }
+  if (!cached) {
+    return;
+  }
+  KeyValueCache cache(reader.length());
+  (void)reader.read(all.first(ids.size() - 1), 0, &cache, false);
+  const at::Tensor last =
+      reader.read(all.last(1), static_cast<int64_t>(ids.size()) - 1, &cache, false);
+  if (!(score_distance(whole[-1], last[-1]) <= kSame)) {
+    throw Error(
+        "the blocks of this model say that they read a cache, but over one its scores are others",
+        "add --no-cache; its author finds the block by megahost plugins check (cached-generation)",
+        exit_code::data
+    );
+  }
+}
+
+void check_ids(const Ids& ids, int64_t vocab, const std::string& what) {
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= vocab) {
+      throw Error(
+          what + " holds the token " + std::to_string(id) + ", the model knows ids below " +
+              std::to_string(vocab),
+          "use the tokenizer that the model was trained with",
+          exit_code::data
+      );
+    }
+  }
+}
+
+/// The model's sequences are all there, and no others.
+void check_other_sequences(const Session& session, const GenerateOptions& options) {
+  const Sequences known = session.architecture->sequences();
+  for (const auto& [name, length] : known) {
+    const auto found = options.sequences.find(name);
+    if (found == options.sequences.end() || found->second.empty()) {
+      throw Error(
+          "the model reads the sequence `" + name + "` in addition, of which there is no token",
+          "add --sequence " + name + "=TEXT",
+          exit_code::data
+      );
+    }
+    if (static_cast<int64_t>(found->second.size()) > length) {
+      throw Error(
+          "the sequence `" + name + "` has " + std::to_string(found->second.size()) +
+              " tokens, the model reads " + std::to_string(length),
+          "give a shorter text",
+          exit_code::data
+      );
+    }
+    check_ids(found->second, session.architecture->vocab(), "the sequence `" + name + "`");
+  }
+  for (const auto& [name, ids] : options.sequences) {
+    if (!known.contains(name)) {
+      throw Error(
+          "the model reads no sequence `" + name + "`",
+          known.empty() ? "leave --sequence out" : "it reads `" + known.begin()->first + "`",
+          exit_code::data
+      );
+    }
+  }
+}
 
 void check_prompt(const std::vector<int32_t>& prompt, int64_t vocab) {
   if (prompt.empty()) {
@@ -82,16 +211,7 @@ void check_prompt(const std::vector<int32_t>& prompt, int64_t vocab) {
         "the prompt holds no token", "give at least one character to go on from", exit_code::data
     );
   }
-  for (const int32_t id : prompt) {
-    if (id < 0 || id >= vocab) {
-      throw Error(
-          "the prompt holds the token " + std::to_string(id) + ", the model knows ids below " +
-              std::to_string(vocab),
-          "use the tokenizer that the model was trained with",
-          exit_code::data
-      );
-    }
-  }
+  check_ids(prompt, vocab, "the prompt");
 }
 
 struct Candidate {
@@ -170,9 +290,13 @@ Generated generate(
 ) {
   const at::NoGradGuard no_grad;
   check_prompt(prompt, session.architecture->vocab());
+  check_other_sequences(session, options);
+  const TextReader reader(session, options);
+  const bool cached = options.cache && session.model->reads_cache();
+  check_reading(reader, prompt, cached);
   const auto start = Clock::now();
   const auto end_of_document = session.tokenizer->end_of_document();
-  Lookback lookback(session, options.cache);
+  Lookback lookback(reader, cached);
   std::vector<int32_t>& ids = prompt;
   Generated result;
   for (int64_t n = 0; n < options.tokens; ++n) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -41,13 +42,19 @@ struct GenerateOptions {
   Sampling sampling{};
   int64_t tokens = 256; ///< at most so many
   bool cache = true;    ///< false: each token reads everything before it again
+  /// Tokens of the sequences that the model reads in addition, by name: what an encoder-decoder
+  /// writes about.
+  std::map<std::string, std::vector<int32_t>> sequences{};
 };
 
 /// Continues a prompt; `on_token` gets each token as it comes and returns false to stop there.
 ///
 /// The model looks back on at most `model.seq_length` tokens. When there are more, it goes on from
-/// the last half of them, with or without a cache: both give the same tokens, to rounding.
-/// Throws:  mh::Error (exit code 5) for an empty prompt or ids outside the vocabulary
+/// the last half of them, with or without a cache: both give the same tokens, to rounding. First the
+/// beginning of the prompt is read in two ways, to see that the model can be used so.
+/// Throws:  mh::Error (exit code 5) for an empty prompt, ids outside the vocabulary, sequences that
+///          are missing or too long, a model whose scores of a token depend on later ones, and one
+///          that gives others over a cache
 Generated generate(
     const Session& session,
     std::vector<int32_t> prompt,

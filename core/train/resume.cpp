@@ -75,15 +75,12 @@ std::string obstacle(const TensorFit& fit, bool state) {
 }
 
 /// The ways on: only those that the checkpoint's tensors allow.
-std::string ways_on(
-    const ResumedRun& run, const TensorFit& fit, const std::string& keys, bool other_architecture
-) {
+std::string ways_on(const ResumedRun& run, const TensorFit& fit, const std::string& keys) {
   const std::string same = "resume with the checkpoint's values";
   const std::string anew = "begin a new run with --weights " + run.folder;
   const std::string weight = obstacle(fit, /*state=*/false), state = obstacle(fit, /*state=*/true);
   if (!weight.empty()) {
-    return same + (other_architecture ? ", or " + anew : "") +
-           ": its tensors do not fit this model (" + weight + ")";
+    return same + ": its tensors do not fit this model (" + weight + ")";
   }
   if (!state.empty()) {
     return same + ", or " + anew + ": it lacks state that this run needs (" + state + ")";
@@ -151,12 +148,10 @@ judge_checkpoint(const ResumedRun& run, const Progress& saved, const TensorFit& 
   const Judged judged = judge(run, saved);
   if (!judged.refused.empty()) {
     std::string keys;
-    bool other_architecture = false;
     for (const KeyChange& change : judged.refused) {
       keys += " --allow-change " + change.key;
-      other_architecture = other_architecture || change.key == "model.use";
     }
-    const std::string ways = ways_on(run, fit, keys, other_architecture);
+    const std::string ways = ways_on(run, fit, keys);
     refuse_changes(run, saved, texts_of(judged.refused), ways);
   }
   const bool other_data = !saved.data.empty() && saved.data != run.data;
@@ -167,7 +162,7 @@ judge_checkpoint(const ResumedRun& run, const Progress& saved, const TensorFit& 
         run,
         saved,
         "its data are " + saved.data + ", this run's " + run.data + ", though no key has changed",
-        ways_on(run, fit, " --allow-change data", /*other_architecture=*/false)
+        ways_on(run, fit, " --allow-change data")
     );
   }
   const bool drops_state = !judged.allowed.empty() && !unused.empty() &&

@@ -345,8 +345,7 @@ BatchLayout Session::layout(int64_t consumed) const {
       .data_rank = mesh.coordinate(MeshAxis::dp),
       .tokens = [this](int64_t length) { return rules.token_runs(length, mesh); },
       .sequences = architecture->sequences(),
-      .arrays = arrays,
-      .vocab = architecture->vocab()};
+      .arrays = arrays};
 }
 
 void Session::allocate_gradients() {

@@ -1,6 +1,7 @@
 #include "megahost/training_loop.hpp"
 
 #include "core/checkpoint/native.hpp"
+#include "core/mesh/agree.hpp"
 #include "core/step/batches.hpp"
 #include "core/step/weights.hpp"
 #include "core/train/checkpointing.hpp"
@@ -21,6 +22,8 @@ struct TrainedWeights::Held {
   Gradients& gradients;
   const Optimizer& optimizer;
   Weights weights;
+
+  [[nodiscard]] Ranks ranks() const { return ranks_of(gradients.mesh().all()); }
 };
 
 TrainedWeights::TrainedWeights(
@@ -45,12 +48,19 @@ void TrainedWeights::save(const std::filesystem::path& run, int64_t step) const 
   std::vector<std::string> notes;
   Progress progress;
   progress.step = step;
-  save_checkpoint(NativeFormat({}, {}), run, progress, held_->weights, /*keep=*/0, notes);
+  save_checkpoint(
+      NativeFormat({}, {}), run, progress, held_->weights, /*keep=*/0, notes, held_->ranks()
+  );
 }
 
 std::optional<int64_t> TrainedWeights::load(const std::filesystem::path& run) {
   std::vector<std::string> notes;
-  const auto progress = load_checkpoint(NativeFormat({}, {}), run, held_->weights, notes);
+  const auto progress =
+      load_checkpoint(NativeFormat({}, {}), run, held_->weights, notes, held_->ranks());
+  if (progress) {
+    held_->gradients.share_parameters();
+    held_->gradients.wait_for_all();
+  }
   return progress ? std::optional(progress->step) : std::nullopt;
 }
 

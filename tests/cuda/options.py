@@ -9,6 +9,7 @@ usage: options.py [PART/PARTS]
 
 import json
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -102,6 +103,11 @@ def options_of(schema):
                 yield f"{section}.{name}".lstrip("."), [one for one in choices if isinstance(one, str) and "/" not in one]
 
 
+def values_of(setting):
+    """The values that a setting gives: of a list, each of its words."""
+    return re.findall(r"[\w.-]+", str(setting))
+
+
 def uncovered(schema):
     """Options, and choices of options, that no run has."""
     seen = [settings_of(line) for line in RUNS.strip().splitlines()]
@@ -109,10 +115,10 @@ def uncovered(schema):
     for key, choices in options_of(schema):
         if key in HOST | ELSEWHERE or key.split(".")[0] in ("parallel", "sweep"):
             continue
-        said = [str(settings[key]) for settings in seen if key in settings]
+        said = [values_of(settings[key]) for settings in seen if key in settings]
         if not said:
             missing.add(key)
-        missing |= {f"{key}={choice}" for choice in choices if not any(choice in value for value in said)}
+        missing |= {f"{key}={choice}" for choice in choices if not any(choice in values for values in said)}
     return sorted(missing)
 
 

@@ -221,7 +221,9 @@ drop_each(const std::string& model, const std::string& layout, int64_t layers = 
       CHECK(found != "");
       if (plan.dropped.starts_with("reduce-scatter in tp") ||
           plan.dropped.starts_with("reduce-scatter in dp")) { // no two ranks hold the same of it
-        CHECK(found.find(" lost or gained something ") != std::string::npos);
+        // In a trial of its mixing a block gives something else than the other times.
+        const bool tried = found.find(" depends on other tokens' rows ") != std::string::npos;
+        CHECK((tried || found.find(" lost or gained something ") != std::string::npos));
         const bool layer = found.starts_with("layers.") || found.starts_with("embedding.") ||
                            found.starts_with("head.");
         CHECK(layer);

@@ -5,7 +5,7 @@
 
 #include "core/mesh/threads.hpp"
 #include "megahost/error.hpp"
-#include "megahost/nn/attention.hpp"
+#include "megahost/nn/cache.hpp"
 #include "megahost/random.hpp"
 #include "tests/dist/placed.hpp"
 
@@ -248,33 +248,4 @@ TEST_CASE("tokens read alone find the rows before them in the cache") {
       CHECK(at::equal(before[static_cast<size_t>(back - 1)], expected));
     }
   }
-}
-
-TEST_CASE("a recurrent layer goes on from the state that it left in the cache") {
-  const Mesh mesh;
-  const Rules rules;
-  // y[t] = y[t - 1] / 2 + x[t]
-  const auto forward = [&](const at::Tensor& x, StepContext& context) {
-    at::Tensor none;
-    KeyValueCache* earlier = context.mode().kv_cache;
-    at::Tensor& state = earlier != nullptr ? earlier->state(7) : none;
-    std::vector<at::Tensor> rows;
-    for (int64_t token = 0; token < x.size(0); ++token) {
-      state = state.defined() ? state * 0.5 + x[token] : x[token].clone();
-      rows.push_back(state);
-    }
-    return at::stack(rows);
-  };
-  const at::Tensor x = random("x", {kSeq, kBatch, kEmbed});
-  KeyValueCache cache(kSeq);
-  std::vector<at::Tensor> pieces;
-  for (const auto& [first, count] : {std::pair(0, 3), std::pair(3, 1), std::pair(4, 12)}) {
-    const Batch batch{.arrays = {}, .samples = {}, .seq = count, .batch = kBatch};
-    StepContext context(mesh, rules, batch, {.kv_cache = &cache});
-    pieces.push_back(forward(x.narrow(0, first, count), context));
-  }
-  const Batch whole{.arrays = {}, .samples = {}, .seq = kSeq, .batch = kBatch};
-  StepContext context(mesh, rules, whole);
-  CHECK(at::equal(at::cat(pieces), forward(x, context)));
-  CHECK(!cache.state(8).defined());
 }

@@ -212,13 +212,15 @@ def built_files():
     (records / "good.json").write_text("{")
     refused("plugins", "install", good, status=5, expect=["good.json", "remove this record"])
     megahost("plugins", expect=["warning: ", "good.json", "optimizers-adamw.so"])
-    (records / "good.json").write_text(json.dumps(installed_record("../../lion")))
-    refused("plugins", "remove", "good", status=5, expect="`sources` is no plain name")
+    for sources, files, why in (("../../lion", ["lib.so"], "`sources` is no plain name"), ("lion", [], "`files` is empty")):
+        (records / "good.json").write_text(json.dumps(installed_record(sources, files)))
+        refused("plugins", "remove", "good", status=5, expect=why)
     (records / "good.json").unlink()
 
 
-def installed_record(sources):
-    return {"name": "good", "from": "", "sources": sources, "abi_tag": "", "files": [], "checked": True, "sets": []}
+def installed_record(sources, files):
+    return {"name": "good", "from": "", "sources": sources, "abi_tag": "", "checked": True, "sets": [],
+            "files": [{"name": file, "id": "optimizer good", "version": "1"} for file in files]}
 
 
 def removed():

@@ -31,19 +31,27 @@ TEST_CASE("a pass once more: its mode and what is cached, without the losses so 
 
 TEST_CASE("a pass whose tokens are apart shares nothing, and knows no factor of a loss") {
   Bench bench;
+  WeightQueue queue;
   auto context = bench.context(
       {.training = true,
        .checking = true,
+       .weight_queue = &queue,
        .loss_scale = 8,
        .loss_count = [](const std::string&) { return 2.0; }}
   );
   CHECK(context.loss_factor("", 0.5) == 0.5 / 2 * 8);
   (void)context.cached("table", [] { return at::ones({2}); });
   context.add_loss({"loss", at::ones({}), ""});
-  auto apart = context.apart();
+  Batch other = bench.batch;
+  other.arrays["tokens"] = at::ones({5, 2}, at::kLong);
+  auto apart = context.apart(other);
+  CHECK(&apart.batch() == &other);
+  CHECK(apart.array("tokens").sum().item<int64_t>() == 10);
+  CHECK(&context.batch() == &bench.batch);
   CHECK(apart.mode().tokens_apart);
   CHECK(apart.mode().training);
   CHECK_FALSE(apart.mode().checking);
+  CHECK(apart.mode().weight_queue == nullptr);
   CHECK_FALSE(apart.loss_factor("", 0.5).has_value());
   CHECK(apart.losses().empty());
   CHECK(apart.cached("table", [] { return at::ones({3}); }).size(0) == 3);

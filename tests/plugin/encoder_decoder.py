@@ -91,3 +91,24 @@ for sets in ((), ("parallel.tensor=2",), ("parallel.pipeline=2",), ("parallel.co
 # It trains, and says how many tokens it reads.
 text = run("run", "spans.toml", "--run-dir", "one")
 assert f"{8 * (ENCODER + DECODER):,} tokens per step" in text, text
+
+# It writes about what its encoder reads: the same over a cache, for which the encoder runs once, also where the text
+# grows longer than the model sees. Before that the prompt is read three times, to see that both ways agree.
+words = ("generate", "one", "--plugin", fixture, "--prompt", "ab", "--tokens", "40", "--json")
+texts = {}
+for name, options in (("cached", ()), ("whole", ("--no-cache",))):
+    os.environ["MH_ENCODED"] = str(folder / name)
+    texts[name] = json.loads(run(*words, "--sequence", "encoder=what the encoder reads", *options).splitlines()[-1])
+    texts[name]["encoded"] = len((folder / name).read_text()) // LAYERS
+del os.environ["MH_ENCODED"]
+assert texts["cached"]["cached"] and texts["cached"]["ids"] == texts["whole"]["ids"], texts
+assert texts["cached"]["encoded"] == 1 + 3 and texts["whole"]["encoded"] == 40 + 2, texts
+other = json.loads(run(*words, "--sequence", "encoder=something else").splitlines()[-1])
+assert other["ids"] != texts["cached"]["ids"]
+for options, why in (
+    ((), "the model reads the sequence `encoder` in addition, of which there is no token"),
+    (("--sequence", "encoder=" + "x" * (ENCODER + 1)), f"has {ENCODER + 1} tokens, the model reads {ENCODER}"),
+    (("--sequence", "encoder=x", "--sequence", "image=y"), "the model reads no sequence `image`"),
+):
+    assert why in run(*words, *options, code=5), why
+assert "expected NAME=TEXT" in run(*words, "--sequence", "encoder", code=2)

@@ -1,3 +1,4 @@
+#include "core/model/labels.hpp"
 #include "core/step/sample_arrays.hpp"
 #include "megahost/error.hpp"
 #include "tiny.hpp"
@@ -49,18 +50,25 @@ TEST_CASE("labels that count lie in the vocabulary, which is seen before a devic
   };
 
   const Masked corpus;
-  mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 1};
-  layout.vocab = tiny::kVocab;
-  CHECK(mh::load_batches(corpus, mh::Split::train, 1, layout).size() == 1); // it does not count
-  for (const int64_t first : {2, 4}) {
+  const auto end = [&](int64_t sample) {
+    const mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 1};
+    const auto batches = mh::load_batches(corpus, mh::Split::train, sample, layout);
+    const mh::Batch batch = mh::to_device(batches.front(), at::kCPU);
+    const auto& arrays = batch.arrays;
+    const at::Tensor &labels = arrays.at("labels"), &mask = arrays.at("loss_mask");
+    CHECK(!mh::known_labels_end(batch, labels.clone(), mask)); // not the batch's own
+    return mh::known_labels_end(batch, labels, mask).value();
+  };
+  CHECK(end(1) <= tiny::kVocab); // the one outside does not count
+  CHECK(end(2) == tiny::kVocab + 1);
+  for (const int64_t sample : {2, 4}) {
+    CHECK_NOTHROW(mh::require_labels(end(sample), end(sample)));
     CHECK_THROWS_WITH_AS(
-        (void)mh::load_batches(corpus, mh::Split::train, first, layout),
+        mh::require_labels(end(sample), tiny::kVocab),
         doctest::Contains("labels of this batch lie outside the model's vocabulary of"),
         mh::Error
     );
   }
-  layout.vocab = 0; // nobody looks
-  CHECK(mh::load_batches(corpus, mh::Split::train, 2, layout).size() == 1);
 }
 
 TEST_CASE("samples whose arrays differ cannot be stacked") {

@@ -184,31 +184,78 @@ TEST_CASE("generation ends with the document, or when it is told to") {
   CHECK(stopped.ids.size() == 3);
 }
 
-TEST_CASE("a model of which not every layer fills the cache is read again for each token") {
-  class Half : public Decoder {
-  public:
-    using Decoder::Decoder;
+namespace {
 
-    struct Mean : Block {
-      [[nodiscard]] State forward(const State& state, StepContext&) const override {
-        const at::Tensor& x = state["hidden"].value;
-        return state.with("hidden", x + x.mean(0, /*keepdim=*/true));
-      }
-    };
+/// A decoder whose second layer adds up what it sees by hand.
+class Half : public Decoder {
+public:
+  enum class Sees : uint8_t { before, all };
 
-    [[nodiscard]] std::unique_ptr<Block> layer(int64_t index, Builder& builder) const override {
-      return index == 0 ? Decoder::layer(index, builder) : std::make_unique<Mean>();
+  Half(Sees sees, bool says_cached)
+      : Decoder(gpt(), Architecture::Args{.vocab = kVocab, .seq_length = 30})
+      , sees_(sees)
+      , says_cached_(says_cached) {}
+
+  [[nodiscard]] std::unique_ptr<Block> layer(int64_t index, Builder& builder) const override {
+    return index == 0 ? Decoder::layer(index, builder) : std::make_unique<Sum>(sees_, says_cached_);
+  }
+
+private:
+  struct Sum : Block {
+    Sum(Sees sees, bool says_cached)
+        : sees_(sees)
+        , says_cached_(says_cached) {}
+
+    [[nodiscard]] State forward(const State& state, StepContext&) const override {
+      const at::Tensor& x = state["hidden"].value;
+      return state.with("hidden", x + (sees_ == Sees::all ? x.mean(0, true) : x.cumsum(0)));
     }
+
+    [[nodiscard]] bool reads_cache() const override { return says_cached_; }
+
+    Sees sees_;
+    bool says_cached_;
   };
 
-  const auto session = session_of(
-      std::make_unique<Half>(gpt(), Architecture::Args{.vocab = kVocab, .seq_length = 30}),
-      std::make_unique<Bytes>(),
-      30
-  );
+  Sees sees_;
+  bool says_cached_;
+};
+
+std::unique_ptr<Session> session_of(Half::Sees sees, bool says_cached) {
+  return session_of(std::make_unique<Half>(sees, says_cached), std::make_unique<Bytes>(), 30);
+}
+
+} // namespace
+
+TEST_CASE("a model of which not every layer fills the cache is read again for each token") {
+  const auto session = session_of(Half::Sees::before, /*says_cached=*/false);
   const auto made = run(*session, {.tokens = 20});
   CHECK_FALSE(made.cached);
   CHECK(made.ids == run(*session, {.tokens = 20, .cache = false}).ids);
+}
+
+TEST_CASE("a model that is not the same over a cache is refused there") {
+  const auto session = session_of(Half::Sees::before, /*says_cached=*/true);
+  CHECK_THROWS_WITH_AS(
+      (void)run(*session, {.tokens = 20}),
+      doctest::Contains("say that they read a cache, but over one its scores are others"),
+      Error
+  );
+  CHECK(run(*session, {.tokens = 20, .cache = false}).ids.size() == 20);
+}
+
+TEST_CASE("a model that looks ahead cannot continue a text") {
+  constexpr const char* kWhy = "cannot continue a text: its scores of a token change with the";
+  CHECK_THROWS_WITH_AS(
+      (void)run(*session_of(Half::Sees::all, false), {}), doctest::Contains(kWhy), Error
+  );
+  DecoderConfig both_ways = gpt();
+  both_ways.causal = false;
+  CHECK_THROWS_WITH_AS((void)run(*session_of(both_ways), {}), doctest::Contains(kWhy), Error);
+  const auto one = [&](int32_t) { return true; };
+  CHECK_THROWS_WITH_AS(
+      (void)generate(*session_of(both_ways), {1}, {}, one), doctest::Contains(kWhy), Error
+  );
 }
 
 TEST_CASE("prompts that a model cannot read are refused") {

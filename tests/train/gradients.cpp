@@ -8,20 +8,23 @@
 #include "core/mesh/threads.hpp"
 #include "core/model/deferred_values.hpp"
 #include "core/step/owned.hpp"
-#include "megahost/training_loop.hpp"
 #include "megahost/model.hpp"
+#include "megahost/training_loop.hpp"
 #include "tests/dist/whole.hpp"
 
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -195,17 +198,17 @@ public:
   }
 };
 
-/// Values after three steps of a loop of one's own, of two microbatches each.
-std::map<std::string, at::Tensor> own_loop(const MeshShape& shape, int64_t zero) {
-  std::map<std::string, at::Tensor> values;
-  std::mutex mutex;
-  run_ranks(shape, [&](const Mesh& mesh) {
-    const Rules rules = rules_of(false);
-    Model model = make_model(mesh, rules);
-    Gradients gradients(model.parameters(), mesh, {.zero = zero, .bucket = 1000});
-    const OwnDescent descent;
-    TrainedWeights weights(gradients, descent);
-    for (int64_t step = 1; step <= 3; ++step) {
+/// A model in a loop of one's own.
+struct Trained {
+  Trained(const Mesh& mesh, const Rules& rules, int64_t zero, const Optimizer& optimizer)
+      : mesh(mesh)
+      , rules(rules)
+      , model(make_model(mesh, rules))
+      , gradients(model.parameters(), mesh, {.zero = zero, .bucket = 1000})
+      , weights(gradients, optimizer) {}
+
+  void run(int64_t first, int64_t last) {
+    for (int64_t step = first; step <= last; ++step) {
       gradients.begin(kMicrobatches);
       for (int64_t m = 0; m < kMicrobatches; ++m) {
         pass(mesh, rules, model, m);
@@ -216,8 +219,35 @@ std::map<std::string, at::Tensor> own_loop(const MeshShape& shape, int64_t zero)
       weights.update({.step = step, .lr = 0.1, .gradient_scale = std::min(1.0, 0.5 / norm)});
     }
     gradients.wait_for_all();
+  }
+
+  const Mesh& mesh;
+  const Rules& rules;
+  Model model;
+  Gradients gradients;
+  TrainedWeights weights;
+};
+
+/// Values after three steps of a loop of one's own, of two microbatches each. With a folder the second step
+/// is saved, and the third is made by another model, which loads that.
+std::map<std::string, at::Tensor>
+own_loop(const MeshShape& shape, int64_t zero, const std::filesystem::path& folder = {}) {
+  std::map<std::string, at::Tensor> values;
+  std::mutex mutex;
+  run_ranks(shape, [&](const Mesh& mesh) {
+    const Rules rules = rules_of(false);
+    const OwnDescent descent;
+    Trained trained(mesh, rules, zero, descent);
+    trained.run(1, folder.empty() ? 3 : 2);
+    std::optional<Trained> resumed;
+    if (!folder.empty()) {
+      trained.weights.save(folder, 2);
+      resumed.emplace(mesh, rules, zero, descent);
+      CHECK(resumed->weights.load(folder) == 2);
+      resumed->run(3, 3);
+    }
     const std::scoped_lock lock(mutex);
-    for (const auto& parameter : model.parameters().all()) {
+    for (const auto& parameter : (resumed ? *resumed : trained).model.parameters().all()) {
       for (const auto& piece : parameter.pieces) {
         auto& whole = values[piece.name];
         whole = whole.defined() ? whole : at::zeros(piece.global_shape, at::kDouble);
@@ -239,6 +269,24 @@ TEST_CASE("a loop of one's own has the values of one rank, with ZeRO too") {
     for (const auto& [name, value] : one) {
       CAPTURE(name);
       CHECK((two.at(name) - value).abs().max().item().toDouble() < 1e-12);
+    }
+  }
+}
+
+TEST_CASE("a loop of one's own goes on from what all its ranks saved") {
+  const auto one = own_loop({}, 0);
+  for (const int64_t zero : {0, 1, 2}) {
+    for (const MeshShape& shape : {MeshShape{.dp = 2}, MeshShape{.dp = 2, .tp = 2}}) {
+      CAPTURE(zero);
+      CAPTURE(shape.tp);
+      const auto folder =
+          std::filesystem::temp_directory_path() / ("mh-own-loop-" + std::to_string(getpid()));
+      const auto two = own_loop(shape, zero, folder);
+      std::filesystem::remove_all(folder);
+      for (const auto& [name, value] : one) {
+        CAPTURE(name);
+        CHECK((two.at(name) - value).abs().max().item().toDouble() < 1e-12);
+      }
     }
   }
 }

@@ -58,13 +58,20 @@ std::string as_setting(const Command& command, const std::string& word) {
   );
 }
 
+/// A group's own command, which lists: `plugins`, `presets`; null if the word is none.
+const Command* group_command(const std::string& word) {
+  const bool is_group = std::any_of(commands().begin(), commands().end(), [&](const Command& one) {
+    return one.name.starts_with(word + " ");
+  });
+  const Command* command = is_group ? find_command(word) : nullptr;
+  return command != nullptr && command->arguments.empty() ? command : nullptr;
+}
+
 } // namespace
 
 Named named_command(const std::vector<std::string>& words) {
   if (words.size() >= 2) {
-    // A group's own command lists: `plugins`, `presets`.
-    if (const Command* list = words[1] == "list" ? find_command(words[0]) : nullptr;
-        list != nullptr && list->arguments.empty()) {
+    if (const Command* list = words[1] == "list" ? group_command(words[0]) : nullptr) {
       return {list, 2};
     }
     if (const Command* command = find_command(words[0] + " " + words[1])) {

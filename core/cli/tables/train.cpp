@@ -196,6 +196,10 @@ std::vector<Command> training_commands() {
           {{"RUN", "run folder or Hugging Face folder"}},
           {
               {"--prompt", "TEXT", "what the model continues"},
+              {"--sequence",
+               "NAME=TEXT",
+               "what a model reads in addition: encoder=TEXT for an encoder-decoder",
+               true},
               {"--tokens",
                "N",
                "at most so many tokens (256); fewer if the model ends the document"},

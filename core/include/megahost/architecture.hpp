@@ -22,10 +22,15 @@ public:
   [[nodiscard]] virtual State forward(const State& state, StepContext& context) const = 0;
 
   /// Whether a forward pass over new tokens alone, in a context with the kv_cache of those before,
-  /// gives what a pass over all of them does: true of rows computed one by one, of causal attention
-  /// (nn/attention.hpp) and of nn/tokens_before.hpp. Generation keeps a cache where all blocks say
+  /// gives what a pass over all of them does: true of rows computed one by one, of causal attention and
+  /// cross attention (nn/attention.hpp), of TokensBefore (nn/tokens_before.hpp), and of recurrent
+  /// layers with a CachedState (nn/cache.hpp). Generation keeps a cache where all blocks say
   /// so, and else reads all tokens again for each new one.
   [[nodiscard]] virtual bool reads_cache() const { return false; }
+
+  /// Whether it reads nothing of the tokens that generation adds, as an encoder's blocks do. The
+  /// first blocks of a model that say so run once for each text.
+  [[nodiscard]] virtual bool runs_once() const { return false; }
 };
 
 /// One tensor of a Hugging Face checkpoint in terms of ours.

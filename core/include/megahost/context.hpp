@@ -32,6 +32,8 @@ struct Batch {
   int64_t seq = 0;                ///< global tokens per sample
   int64_t batch = 0;              ///< global samples of the microbatch, over all data ranks
   Sequences sequences{};          ///< global tokens per sample of other sequences
+  /// For each array of labels: one more than the largest that counts, as found in host memory.
+  std::map<std::string, int64_t, std::less<>> labels_end{};
 };
 
 /// One named loss: the sum over this rank's items, and how many items there are. The trainer
@@ -68,7 +70,7 @@ struct StepMode {
   at::DeviceType target = at::kCPU; ///< what kernels are chosen for, on the Meta device too
   double imbalance = 1; ///< on the Meta device: what the busiest share of uneven ones is assumed to
                         ///< be, times their mean
-  KeyValueCache* kv_cache = nullptr;   ///< holds earlier tokens (nn/attention.hpp); generation only
+  KeyValueCache* kv_cache = nullptr;   ///< holds earlier tokens (nn/cache.hpp); generation only
   WeightQueue* weight_queue = nullptr; ///< where GEMMs leave weight gradients that are put off
   double loss_scale = 1; ///< what every loss is multiplied by before the backward pass (fp16)
   /// Items of a loss over an array in the whole step, on all ranks; null: not known ahead.
@@ -158,15 +160,16 @@ public:
   /// The same pass once more, without the losses so far; what is `cached` is shared.
   [[nodiscard]] StepContext again() const;
 
-  /// The same microbatch for one pass in which layers give zeros for all that they take from other
-  /// tokens (attention, nn/tokens_before.hpp), so that each row depends on its own token alone.
-  /// Nothing else is shared with this context: neither losses nor what is `cached`.
-  [[nodiscard]] StepContext apart() const;
+  /// The same for one pass over other values of the microbatch's arrays, in which layers give zeros
+  /// for all that they take from other tokens (attention, nn/tokens_before.hpp) and add no loss that
+  /// does, so that each row depends on its own token alone. Nothing else is shared with this
+  /// context: neither losses nor what is `cached`. The batch outlives the result.
+  [[nodiscard]] StepContext apart(const Batch& batch) const;
 
   /// While the value lives, parts are recomputed as a block's plan says, which outlives it.
   [[nodiscard]] KeepScope keeping(const Keep& keep);
 
-  /// Runs a named part of a block (of kRecomputeParts), keeping only its
+  /// Runs a named part of a block (of kRecomputeParts or of the architecture's own), keeping only its
   /// inputs if the block's recompute plan says so.
   [[nodiscard]] at::Tensor part(
       std::string_view name,
@@ -185,8 +188,13 @@ public:
   );
 
 private:
-  /// In another mode, without the losses so far.
-  StepContext(const StepContext& other, StepMode mode, std::shared_ptr<CachedTensors> cached);
+  /// In another mode and over another batch, without the losses so far.
+  StepContext(
+      const StepContext& other,
+      const Batch& batch,
+      StepMode mode,
+      std::shared_ptr<CachedTensors> cached
+  );
 
   /// The name of the current sequence's array.
   [[nodiscard]] std::string of_sequence(std::string_view array) const;

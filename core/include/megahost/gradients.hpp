@@ -120,6 +120,8 @@ public:
   /// Ranks:   all of the mesh
   void wait_for_all();
 
+  [[nodiscard]] const Mesh& mesh() const { return mesh_; }
+
   /// Bytes that gradients take from step to step on this rank.
   [[nodiscard]] int64_t bytes() const;
 

@@ -52,7 +52,8 @@ public:
   /// state, the others what the chunk before returned.
   [[nodiscard]] State forward(int64_t chunk, const State& state, StepContext& context) const;
 
-  /// Whether all blocks of this stage read a kv_cache (Block::reads_cache).
+  /// Whether all blocks of this stage read a kv_cache (Block::reads_cache), but for the first ones,
+  /// which may run once (Block::runs_once).
   [[nodiscard]] bool reads_cache() const;
 
   /// Chunks of this stage.

@@ -1,10 +1,11 @@
 #pragma once
-/// Attention with grouped queries to a token's own sequence or to another one, and the keys and
-/// values that generation keeps.
+/// Attention with grouped queries to a token's own sequence or to another one. What generation keeps
+/// of keys and values is in nn/cache.hpp.
 
 #include "megahost/builder.hpp"
 #include "megahost/context.hpp"
 #include "megahost/export.hpp"
+#include "megahost/nn/cache.hpp"
 #include "megahost/nn/linear.hpp"
 #include "megahost/nn/norm.hpp"
 #include "megahost/nn/relative_bias.hpp"
@@ -13,12 +14,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <vector>
 
 namespace mh {
 
@@ -98,46 +98,6 @@ struct AttentionSpec {
     std::optional<double> scale = std::nullopt
 );
 
-/// What layers keep of the tokens before those of the batch, for generation: attention layers that
-/// find one in the context append their keys and values to it and look back over all of it, others
-/// keep the rows that they look back to, or a recurrent state. A context has one only where every
-/// block of the model says that it reads it (Block::reads_cache).
-class MH_API KeyValueCache {
-public:
-  /// Room for `capacity` tokens.
-  explicit KeyValueCache(int64_t capacity)
-      : capacity_(capacity) {}
-
-  /// Appends one layer's keys and values; all of that layer's, the new ones last.
-  ///
-  /// Shapes:  k, v [seq, batch, kv_heads, dim] -> [tokens so far, batch, kv_heads, dim]
-  [[nodiscard]] std::pair<at::Tensor, at::Tensor>
-  append(uint64_t layer, const at::Tensor& k, const at::Tensor& v);
-
-  /// The last `count` rows that a layer has seen before these, zeros where there were none, then x;
-  /// the last `count` of them all are kept.
-  ///
-  /// Shapes:  x [seq, ...] -> [count + seq, ...]
-  [[nodiscard]] at::Tensor rows(uint64_t layer, const at::Tensor& x, int64_t count);
-
-  /// What a recurrent layer stored when it had seen the tokens before these, in a shape of its own;
-  /// undefined before the first. A layer stores here what the next call begins with:
-  ///
-  ///     at::Tensor& state = context.mode().kv_cache->state(site_);
-  ///     state = state.defined() ? state * decay + x.select(0, 0) : x.select(0, 0);
-  [[nodiscard]] at::Tensor& state(uint64_t layer) { return states_[layer]; }
-
-private:
-  struct Entry {
-    at::Tensor k, v; // [capacity, batch, kv_heads, dim]
-    int64_t length = 0;
-  };
-
-  int64_t capacity_;
-  std::map<uint64_t, Entry> entries_;
-  std::map<uint64_t, at::Tensor> states_; // by layer
-};
-
 /// What a block has before its feed-forward: attention of any kind.
 ///
 /// Shapes:  x [seq, batch, embed] -> same
@@ -158,6 +118,9 @@ public:
   virtual ~CrossAttentionPart();
   [[nodiscard]] virtual at::Tensor
   forward(const at::Tensor& x, const at::Tensor& memory, StepContext& context) const = 0;
+
+  /// As Block::reads_cache (architecture.hpp).
+  [[nodiscard]] virtual bool reads_cache() const { return false; }
 };
 
 /// Projections, query-key norm, rotary embedding, core attention and output projection.
@@ -196,7 +159,13 @@ public:
   [[nodiscard]] at::Tensor
   forward(const at::Tensor& x, const at::Tensor& memory, StepContext& context) const override;
 
+  [[nodiscard]] bool reads_cache() const override { return true; }
+
 private:
+  /// Keys and values of the memory, each [seq of that sequence, batch, kv_heads, dim].
+  [[nodiscard]] std::vector<at::Tensor>
+  of_memory(const at::Tensor& memory, StepContext& context) const;
+
   AttentionSpec spec_;
   std::string memory_;
   Linear q_, kv_, out_;

@@ -52,6 +52,12 @@ private:
 /// Every rank computes the whole mixture, and a weight in it gets the gradient of the rank's own
 /// rows, as a weight that meets x does.
 ///
+/// A recurrent layer takes its tokens so, too, and in generation goes on from a state of its own
+/// (CachedState, nn/cache.hpp):
+///
+///     const bool grows = context.mode().kv_cache != nullptr;
+///     const at::Tensor whole = grows ? x : all_.gather(x, context);
+///
 /// Ranks:   `gather` is collective over the mesh axes that split samples, if some do
 class MH_API AllTokens {
 public:

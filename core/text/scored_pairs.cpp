@@ -131,9 +131,7 @@ void ScoredPairModel::encode(std::string_view word, std::vector<int32_t>& ret_id
     if (id != kNoId) {
       ret_ids.push_back(id);
     } else if (byte_tokens) {
-      for (const char byte : text) {
-        ret_ids.push_back((*byte_tokens)[static_cast<unsigned char>(byte)]);
-      }
+      (void)append_byte_tokens(*byte_tokens, text, ret_ids);
     } else if (!after_unknown && unknown != kNoId) {
       ret_ids.push_back(unknown);
     }

@@ -5,7 +5,6 @@
 #include "core/text/token_map.hpp"
 #include "core/text/word_model.hpp"
 
-#include <array>
 #include <optional>
 
 namespace mh::text {
@@ -20,7 +19,7 @@ public:
   std::vector<bool> unused;  ///< pieces that are cut again into what they were merged from
   TokenTrie whole;           ///< user-defined pieces, which are cut out first and never merged
   int32_t unknown = kNoId;
-  std::optional<std::array<int32_t, 256>> byte_tokens; ///< <0x00>, ...
+  std::optional<ByteTokens> byte_tokens;
 
   void encode(std::string_view word, std::vector<int32_t>& ret_ids) const override;
 };

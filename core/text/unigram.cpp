@@ -75,11 +75,11 @@ void UnigramModel::encode(std::string_view word, std::vector<int32_t>& ret_ids) 
   for (const Part& part : parts) {
     if (part.id != kNoId) {
       ret_ids.push_back(part.id);
-    } else if (byte_tokens) {
-      for (const char byte : word.substr(part.begin, part.end - part.begin)) {
-        ret_ids.push_back((*byte_tokens)[static_cast<unsigned char>(byte)]);
-      }
-    } else if (unknown != kNoId) {
+      continue;
+    }
+    const std::string_view text = word.substr(part.begin, part.end - part.begin);
+    const bool as_bytes = byte_tokens && append_byte_tokens(*byte_tokens, text, ret_ids);
+    if (!as_bytes && unknown != kNoId) {
       ret_ids.push_back(unknown);
     }
   }

@@ -4,7 +4,6 @@
 #include "core/text/token_map.hpp"
 #include "core/text/word_model.hpp"
 
-#include <array>
 #include <optional>
 
 namespace mh::text {
@@ -27,7 +26,7 @@ public:
   double unknown_score = 0;   ///< the lowest of all scores, less 10
   int32_t unknown = kNoId;    ///< kNoId: unknown characters leave no id
   bool fuse_unknown = true;
-  std::optional<std::array<int32_t, 256>> byte_tokens; ///< <0x00>, ...
+  std::optional<ByteTokens> byte_tokens;
 
   void encode(std::string_view word, std::vector<int32_t>& ret_ids) const override;
 };

@@ -41,8 +41,8 @@ bool is_ordinary(const Piece& piece) {
          piece.type == PieceType::unused;
 }
 
-std::array<int32_t, 256> byte_ids(const text::TokenMap& ids) {
-  std::array<int32_t, 256> bytes{};
+text::ByteTokens byte_ids(const text::TokenMap& ids) {
+  text::ByteTokens bytes{};
   for (int byte = 0; byte < 256; ++byte) {
     bytes[static_cast<size_t>(byte)] = ids.find(byte_piece(byte));
   }

@@ -76,6 +76,7 @@ HOST = {
     "data.use", "data.split", "data.paths", "data.extensions", "data.eod", "data.weights", "data.shuffle",
     "data.mask_eod_loss", "tokenizer.use", "tokenizer.vocab", "tokenizer.merges", "tokenizer.eod",
     "tokenizer.special_tokens", "tokenizer.add_special_tokens", "tokenizer.add_bos", "tokenizer.add_eos", "tokenizer.extra_ids",
+    "tokenizer.lower_case", "tokenizer.chinese",
     "tokenizer.bos", "tokenizer.eos", "tokenizer.pad", "tokenizer.path", "tokenizer.pattern", "train.samples", "train.eval_interval", "train.eval_iters", "train.seed",
     "train.exit_minutes", "train.exit_iters", "lr_schedule.on_resume", "guards.spike_z", "guards.window", "guards.skips",
     "guards.rewinds", "guards.skip_batches", "checkpoint.dir", "checkpoint.interval", "checkpoint.keep",

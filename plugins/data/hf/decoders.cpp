@@ -18,7 +18,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   }
 }
 
-void byte_level(std::vector<std::string>& tokens) {
+void byte_level_decoder(std::vector<std::string>& tokens) {
   for (std::string& token : tokens) {
     token = text::token_bytes(token);
   }
@@ -43,7 +43,7 @@ void fuse(std::vector<std::string>& tokens) {
   tokens = {whole};
 }
 
-Decoder metaspace(const Json& component, const std::string& where) {
+Decoder metaspace_decoder(const Json& component, const std::string& where) {
   const std::string mark = json_string(component, "replacement", where);
   const Json* scheme = optional_member(component, "prepend_scheme");
   const bool prefix =
@@ -55,7 +55,7 @@ Decoder metaspace(const Json& component, const std::string& where) {
   };
 }
 
-Decoder strip(const Json& component, const std::string& where) {
+Decoder strip_decoder(const Json& component, const std::string& where) {
   const std::string content = json_string(component, "content", where);
   const int64_t start = json_size(component, "start", where);
   const int64_t stop = json_size(component, "stop", where);
@@ -71,7 +71,7 @@ Decoder strip(const Json& component, const std::string& where) {
   };
 }
 
-Decoder replace(const Json& component, const std::string& where) {
+Decoder replace_decoder(const Json& component, const std::string& where) {
   const Sought sought(component, where);
   const std::string content = json_string(component, "content", where);
   return [=](std::vector<std::string>& tokens) {
@@ -100,10 +100,10 @@ Decoder end_of_word(const Json& component, const std::string& where) {
   };
 }
 
-Decoder read_one(const Json& component, const std::string& where) {
+Decoder read_decoder(const Json& component, const std::string& where) {
   const std::string& type = json_string(component, "type", where);
   if (type == "ByteLevel") {
-    return byte_level;
+    return byte_level_decoder;
   }
   if (type == "ByteFallback") {
     return byte_fallback;
@@ -112,13 +112,13 @@ Decoder read_one(const Json& component, const std::string& where) {
     return fuse;
   }
   if (type == "Metaspace") {
-    return metaspace(component, where);
+    return metaspace_decoder(component, where);
   }
   if (type == "Strip") {
-    return strip(component, where);
+    return strip_decoder(component, where);
   }
   if (type == "Replace") {
-    return replace(component, where);
+    return replace_decoder(component, where);
   }
   if (type == "WordPiece") {
     return word_piece(component, where);
@@ -134,7 +134,7 @@ Decoder read_one(const Json& component, const std::string& where) {
 std::vector<Decoder> read_decoders(const Json& component, const std::string& where) {
   std::vector<Decoder> decoders;
   for (const Json& one : components(component, "decoders", where)) {
-    decoders.push_back(read_one(one, where));
+    decoders.push_back(read_decoder(one, where));
   }
   return decoders;
 }

@@ -18,7 +18,7 @@ Normalizer form(text::NormalForm form) {
   return [form](const std::string& text) { return text::normalized(text, form); };
 }
 
-Normalizer replace(const Json& component, const std::string& where) {
+Normalizer replace_normalizer(const Json& component, const std::string& where) {
   const Sought sought(component, where);
   const std::string& content = json_string(component, "content", where);
   return [sought, content](const std::string& text) { return sought.replaced(text, content); };
@@ -29,7 +29,7 @@ Normalizer prepend(const Json& component, const std::string& where) {
   return [content](const std::string& text) { return text.empty() ? text : content + text; };
 }
 
-Normalizer strip(const Json& component, const std::string& where) {
+Normalizer strip_normalizer(const Json& component, const std::string& where) {
   const bool left = flag(component, "strip_left", true, where);
   const bool right = flag(component, "strip_right", true, where);
   return [left, right](const std::string& text) {
@@ -133,7 +133,7 @@ Normalizer bert(const Json& component, const std::string& where) {
   return [rules](const std::string& text) { return text::bert_normalized(text, rules); };
 }
 
-Normalizer read_one(const Json& component, const std::string& where) {
+Normalizer read_normalizer(const Json& component, const std::string& where) {
   const std::string& type = json_string(component, "type", where);
   if (type == "NFC") {
     return form(text::NormalForm::nfc);
@@ -154,10 +154,10 @@ Normalizer read_one(const Json& component, const std::string& where) {
     return [](const std::string& text) { return text::without(text::kMarks, text); };
   }
   if (type == "Strip") {
-    return strip(component, where);
+    return strip_normalizer(component, where);
   }
   if (type == "Replace") {
-    return replace(component, where);
+    return replace_normalizer(component, where);
   }
   if (type == "Prepend") {
     return prepend(component, where);
@@ -184,7 +184,7 @@ Normalizer read_one(const Json& component, const std::string& where) {
 std::vector<Normalizer> read_normalizers(const Json& component, const std::string& where) {
   std::vector<Normalizer> normalizers;
   for (const Json& one : components(component, "normalizers", where)) {
-    normalizers.push_back(read_one(one, where));
+    normalizers.push_back(read_normalizer(one, where));
   }
   return normalizers;
 }

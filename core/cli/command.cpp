@@ -18,6 +18,7 @@ std::vector<Command> make_commands() {
         bench_commands(),
         recipe_commands(),
         data_commands(),
+        tokenizer_commands(),
         plugin_commands(),
         help_commands()}) {
     all.insert(all.end(), part.begin(), part.end());

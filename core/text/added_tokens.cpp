@@ -7,20 +7,6 @@ namespace mh::text {
 
 namespace {
 
-/// What `\w` of Rust's regular expressions takes: letters, marks, digits, connectors, joiners, and
-/// the symbols of the property Other_Alphabetic (circled and squared letters).
-bool is_word_character(std::string_view character) {
-  if (character.empty()) {
-    return false;
-  }
-  constexpr Categories kWord =
-      kLetters | kMarks | set_of(Category::Nd, Category::Nl) | set_of(Category::Pc);
-  const char32_t code = decode_at(character.data()).code;
-  return categories().in(code, kWord) || (code >= 0x24B6 && code <= 0x24E9) ||
-         (code >= 0x1F130 && code <= 0x1F149) || (code >= 0x1F150 && code <= 0x1F169) ||
-         (code >= 0x1F170 && code <= 0x1F189) || code == 0x200C || code == 0x200D;
-}
-
 /// The character before `at`; empty at the beginning or if it is not valid.
 std::string_view character_before(std::string_view text, size_t at) {
   size_t begin = at;
@@ -50,8 +36,10 @@ void AddedTokens::add(AddedToken token) {
 }
 
 bool AddedTokens::in_word(std::string_view text, size_t begin, size_t end) {
-  return is_word_character(character_before(text, begin)) ||
-         is_word_character(character_at(text, end));
+  const auto word = [](std::string_view character) {
+    return !character.empty() && is_word_character(decode_at(character.data()).code);
+  };
+  return word(character_before(text, begin)) || word(character_at(text, end));
 }
 
 size_t AddedTokens::spaces_before(std::string_view text, size_t least, size_t end) {

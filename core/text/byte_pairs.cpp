@@ -191,10 +191,8 @@ void CharacterPairModel::encode(std::string_view word, std::vector<int32_t>& ret
         waiting = false;
       }
       ids.push_back(id);
-    } else if (byte_tokens) {
-      for (const char byte : unit) {
-        ids.push_back((*byte_tokens)[static_cast<unsigned char>(byte)]);
-      }
+    } else if (byte_tokens && append_byte_tokens(*byte_tokens, unit, ids)) {
+      return; // an unknown character that waits is written behind these, as the reference does it
     } else if (unknown) {
       if (waiting && !fuse_unknown) {
         ids.push_back(*unknown);

@@ -39,7 +39,7 @@ public:
   PairMap merges;
   std::optional<int32_t> unknown;
   bool fuse_unknown = false;
-  std::optional<std::array<int32_t, 256>> byte_tokens; ///< <0x00>, ...: of characters without token
+  std::optional<ByteTokens> byte_tokens; ///< of characters without token
   std::string prefix;                                  ///< of each character but the first
   std::string suffix;                                  ///< of the last
   bool whole_words = false;

@@ -47,6 +47,18 @@ LowerRun lower_run(char32_t code) {
 
 } // namespace
 
+bool is_word_character(char32_t code) {
+  constexpr Categories kWord =
+      kLetters | kMarks | set_of(Category::Nd, Category::Nl) | set_of(Category::Pc);
+  return categories().in(code, kWord) || (code >= 0x24B6 && code <= 0x24E9) ||
+         (code >= 0x1F130 && code <= 0x1F149) || (code >= 0x1F150 && code <= 0x1F169) ||
+         (code >= 0x1F170 && code <= 0x1F189) || code == 0x200C || code == 0x200D;
+}
+
+bool is_punctuation(char32_t code) {
+  return categories().in(code, code < 0x80 ? kPunctuation | kSymbols : kPunctuation);
+}
+
 void append_lower(char32_t code, std::string& ret_text) {
   if (code < 0x80) {
     ret_text += static_cast<char>(code >= 'A' && code <= 'Z' ? code + 32 : code);

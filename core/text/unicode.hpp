@@ -62,6 +62,13 @@ private:
 /// The one table, made at its first use.
 [[nodiscard]] const CategoryTable& categories();
 
+/// What `\w` of Rust's regular expressions takes: letters, marks, digits, connectors, joiners, and
+/// the symbols of the property Other_Alphabetic (circled and squared letters).
+[[nodiscard]] bool is_word_character(char32_t code);
+
+/// ASCII's punctuation, symbols included, and all of Unicode's.
+[[nodiscard]] bool is_punctuation(char32_t code);
+
 /// The full lower case of a character, as the property Lowercase_Mapping without conditions.
 void append_lower(char32_t code, std::string& ret_text);
 

@@ -16,6 +16,14 @@ namespace mh::text {
 /// Bytes at the beginning of `text` that are valid UTF-8.
 [[nodiscard]] size_t valid_prefix(std::string_view text);
 
+/// Length of what begins `text`, which is not empty, by its first byte alone: whole characters of
+/// valid UTF-8, and of other bytes at least one and no more than there are.
+[[nodiscard]] inline size_t first_length(std::string_view text) {
+  const auto byte = static_cast<unsigned char>(text[0]);
+  const size_t length = byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+  return length < text.size() ? length : text.size();
+}
+
 /// A character and its length in bytes.
 struct Character {
   char32_t code;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 
 namespace mh::text {
 
@@ -17,6 +18,17 @@ constexpr size_t kMostLong = 1 << 15;
 constexpr size_t kBatch = 256;
 
 } // namespace
+
+bool append_byte_tokens(
+    const ByteTokens& tokens, std::string_view bytes, std::vector<int32_t>& ret_ids
+) {
+  const auto token = [&](char byte) { return tokens[static_cast<unsigned char>(byte)]; };
+  if (std::ranges::any_of(bytes, [&](char byte) { return token(byte) == kNoId; })) {
+    return false;
+  }
+  std::ranges::transform(bytes, std::back_inserter(ret_ids), token);
+  return true;
+}
 
 WordEncoder::WordEncoder(const WordModel& model)
     : model_(model)

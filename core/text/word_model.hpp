@@ -17,6 +17,17 @@
 
 namespace mh::text {
 
+/// Tokens <0x00> to <0xFF>, which stand for the bytes of characters without a token; kNoId where the
+/// vocabulary lacks one.
+using ByteTokens = std::array<int32_t, 256>;
+
+/// Appends the tokens of bytes.
+///
+/// Returns: false, and appends nothing, if one of them has no token
+bool append_byte_tokens(
+    const ByteTokens& tokens, std::string_view bytes, std::vector<int32_t>& ret_ids
+);
+
 class WordModel {
 public:
   virtual ~WordModel() = default;

@@ -142,15 +142,26 @@ TEST_CASE("components that are not known are named") {
   const auto says = [&](const Json& patch, const char* sentence) {
     Json json = tokenizer_json();
     json.merge_patch(patch);
-    CAPTURE(sentence);
-    CHECK(folder.why(json.dump()).find(sentence) != std::string::npos);
+    CHECK_MESSAGE(
+        folder.why(json.dump()).find(sentence) != std::string::npos,
+        folder.why(json.dump()),
+        sentence
+    );
   };
-  says({{"model", {{"type", "Unigram"}}}}, "model: the component \"Unigram\" is not known here");
+  says({{"model", {{"type", "Lattice"}}}}, "model: the component \"Lattice\" is not known here");
+  says({{"model", {{"type", "Unigram"}}}}, "`vocab` is no list");
   says({{"model", {{"dropout", 0.1}}}}, "BPE with dropout is not known");
-  says({{"model", {{"end_of_word_suffix", "</w>"}}}}, "BPE with end_of_word_suffix");
-  says({{"normalizer", {{"type", "Precompiled"}}}}, "normalizer: the component \"Precompiled\"");
-  says({{"pre_tokenizer", {{"type", "Metaspace"}}}}, "does not end with ByteLevel");
-  says({{"decoder", {{"type", "WordPiece"}}}}, "decoder: the component \"WordPiece\"");
+  says({{"normalizer", {{"type", "Upper"}}}}, "normalizer: the component \"Upper\" is not known");
+  says({{"normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "?"}}}}, "no base64");
+  says({{"normalizer", {{"type", "Replace"}, {"pattern", {{"String", ""}}}}}}, "an empty pattern");
+  says({{"pre_tokenizer", {{"type", "UnicodeScripts"}}}}, "the component \"UnicodeScripts\"");
+  says(
+      {{"pre_tokenizer", {{"type", "Punctuation"}, {"behavior", "Glued"}}}},
+      "the behavior \"Glued\" is not known"
+  );
+  says({{"pre_tokenizer", {{"type", "FixedLength"}, {"length", 0}}}}, "`length` is 0");
+  says({{"pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "ab"}}}}, "no single character");
+  says({{"decoder", {{"type", "CTC"}}}}, "decoder: the component \"CTC\" is not known");
   says({{"model", {{"vocab", {{"he", 0}}}}}}, "the id 0 is given twice");
   says({{"model", {{"vocab", {{"h", nullptr}}}}}}, "there is no token for the byte 104");
   says({{"model", {{"merges", {"h q"}}}}}, "needs the token \"hq\", which the vocabulary lacks");
@@ -158,6 +169,113 @@ TEST_CASE("components that are not known are named") {
   says({{"model", {{"merges", {7}}}}}, "merges[0]: no pair of tokens");
   CHECK(folder.why("{").find("no valid JSON") != std::string::npos);
   CHECK(folder.why("[]").find("expected an object") != std::string::npos);
+}
+
+namespace {
+
+/// What a tokenizer of words makes of a text: ids of "a" to "z" are 0 to 25, of all else 26.
+Ids letters(const Folder& folder, const Json& patch, const std::string& text) {
+  Json vocab{{"?", 26}};
+  for (int letter = 0; letter < 26; ++letter) {
+    vocab[std::string(1, static_cast<char>('a' + letter))] = letter;
+  }
+  Json json{{"model", {{"type", "WordLevel"}, {"vocab", vocab}, {"unk_token", "?"}}}};
+  json.merge_patch(patch);
+  const auto tokenizer = folder.tokenizer(json.dump());
+  CHECK(tokenizer->lossy());
+  CHECK(tokenizer->special_ids().unk == 26);
+  return tokenizer->encode(text);
+}
+
+} // namespace
+
+TEST_CASE("pre-tokenizers, by hand") {
+  const Folder folder;
+  const auto pre = [&](const Json& component, const std::string& text) {
+    return letters(folder, {{"pre_tokenizer", component}}, text);
+  };
+  CHECK(pre(nullptr, "ab") == Ids{26});
+  CHECK(pre({{"type", "WhitespaceSplit"}}, "a b\u3000 c.") == Ids{0, 1, 26});
+  CHECK(pre({{"type", "Whitespace"}}, "a b c..") == Ids{0, 1, 2, 26});
+  CHECK(pre({{"type", "BertPreTokenizer"}}, "a,b $ c") == Ids{0, 26, 1, 26, 2});
+  CHECK(pre({{"type", "CharDelimiterSplit"}, {"delimiter", "-"}}, "a-b--c") == Ids{0, 1, 2});
+  CHECK(pre({{"type", "FixedLength"}, {"length", 1}}, "abé") == Ids{0, 1, 26});
+  CHECK(pre({{"type", "Digits"}, {"individual_digits", true}}, "a12b") == Ids{0, 26, 26, 1});
+  CHECK(pre({{"type", "Digits"}}, "a12b") == Ids{0, 26, 1});
+  const auto split = [&](const char* behavior) {
+    return pre({{"type", "Split"}, {"pattern", {{"String", "-"}}}, {"behavior", behavior}}, "a--b");
+  };
+  CHECK(split("Removed") == Ids{0, 1});
+  CHECK(split("Isolated") == Ids{0, 26, 26, 1});
+  CHECK(split("Contiguous") == Ids{0, 26, 1});
+  CHECK(split("MergedWithPrevious") == Ids{26, 26, 1});
+  CHECK(split("MergedWithNext") == Ids{0, 26, 26});
+}
+
+TEST_CASE("WordPiece as BERT has it, with its post-processor and decoder") {
+  const Folder folder;
+  const Json vocab{{"[UNK]", 0}, {"[CLS]", 1}, {"[SEP]", 2}, {"do", 3}, {"##ing", 4}, {"!", 5}};
+  HfTokenizer::Config config;
+  config.add_special_tokens = true;
+  const auto tokenizer = folder.tokenizer(
+      Json{
+          {"model",
+           {{"type", "WordPiece"},
+            {"vocab", vocab},
+            {"unk_token", "[UNK]"},
+            {"continuing_subword_prefix", "##"},
+            {"max_input_chars_per_word", 5}}},
+          {"normalizer", {{"type", "BertNormalizer"}, {"strip_accents", nullptr}}},
+          {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+          {"post_processor",
+           {{"type", "BertProcessing"}, {"cls", {"[CLS]", 1}}, {"sep", {"[SEP]", 2}}}},
+          {"decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}}}}
+          .dump(),
+      config
+  );
+  CHECK(tokenizer->encode("D\u00d6ing! does doinging") == Ids{1, 3, 4, 5, 0, 0, 2});
+  CHECK(tokenizer->decode(Ids{3, 4, 5, 3}) == "doing! do");
+}
+
+TEST_CASE("pieces with byte fallback, as Llama 2 has them, and Unigram") {
+  const Folder folder;
+  Json vocab{{"<unk>", 0}, {"\u2581", 1}, {"a", 2}, {"\u2581a", 3}};
+  for (int byte = 0; byte < 256; ++byte) {
+    const char* digits = "0123456789ABCDEF";
+    vocab[std::string("<0x") + digits[byte / 16] + digits[byte % 16] + ">"] = 4 + byte;
+  }
+  const Json space{{"String", " "}}, mark{{"String", "\u2581"}};
+  Json json{
+      {"model",
+       {{"type", "BPE"},
+        {"vocab", vocab},
+        {"merges", {"\u2581 a"}},
+        {"unk_token", "<unk>"},
+        {"byte_fallback", true}}},
+      {"normalizer",
+       {{"type", "Sequence"},
+        {"normalizers",
+         {{{"type", "Prepend"}, {"prepend", "\u2581"}},
+          {{"type", "Replace"}, {"pattern", space}, {"content", "\u2581"}}}}}},
+      {"decoder",
+       {{"type", "Sequence"},
+        {"decoders",
+         {{{"type", "Replace"}, {"pattern", mark}, {"content", " "}},
+          {{"type", "ByteFallback"}},
+          {{"type", "Fuse"}},
+          {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}}};
+  const auto pairs = folder.tokenizer(json.dump());
+  CHECK(pairs->encode("a aé") == Ids{3, 3, 4 + 0xC3, 4 + 0xA9});
+  CHECK(pairs->decode(pairs->encode("a aé")) == "a aé");
+  CHECK(pairs->encode("\xFF") == Ids{1, 4 + 0xEF, 4 + 0xBF, 4 + 0xBD});
+  json["model"] = {
+      {"type", "Unigram"},
+      {"unk_id", 0},
+      {"vocab",
+       Json::parse(R"([["<unk>", 0.0], ["\u2581", -1.0], ["a", -1.5], ["\u2581a", -2.0]])")}};
+  CHECK(folder.tokenizer(json.dump())->encode("a axy") == Ids{3, 3, 0});
+  json["model"]["vocab"][3] = "a";
+  CHECK(folder.why(json.dump()).find("vocab[3]: no piece and its score") != std::string::npos);
 }
 
 TEST_CASE("a tokenizer.json cut anywhere or with flipped bits is refused or works") {

@@ -7,30 +7,9 @@ import random
 import tempfile
 import unicodedata
 
-import numpy
 import tokenizers
-import torch
 
-import program
-
-END = "<|endoftext|>"
-BY_HAND = """
-The quick brown fox doesn't jump over the lazy dog; it's 1,234.56 metres, we're told, they'll say. I'D NOT!
-\tfor (int i = 0; i < n; ++i) {\n\t\tsum += a[i] * b[i]; // dot product\n\t}\n
-def f(x: "list[int]") -> None:\n    return {k: v for k, v in zip(x, x[1:])}   \n\n\n
-Zażółć gęślą jaźń. Größe, naïve café, e\u0301te\u0301. Ελληνικά. Русский текст. עברית. العربية ٣٤٥. हिन्दी १२३. ไทย.
-日本語の文章です。中文，标点！한국어 문장. ⅷ ½ ² ①
-😀 👩‍🚀 👨‍👩‍👧‍👦 🇵🇱 ❤️ 🏳️‍🌈 ✨✨✨ 🤷🏽‍♀️
-a\u00a0b\u2003c\u3000d\u200be\u180ef\u0085g\u2028h\u2029i\u001cj\u001fk\ufeffl\u0000m \r\n \r \n  x
-""".split("\n") + ["", " ", "  ", "\n", "\n\n ", " \t", "'", "''s", "'S 's", "a" * 3000, " " * 3000, "ab" * 700, "\u0301", END,
-                   f"one{END}two {END}{END} three", "<|endoftext|", "\U0010ffff", "\ue000 \ue001", "\r\n" * 50]
-
-
-def headers():
-    """Real C++ text, the same files each time."""
-    folder = pathlib.Path(torch.__file__).parent / "include"
-    files = sorted(folder.glob("c10/**/*.h")) + sorted(folder.glob("ATen/*.h"))
-    return [file.read_text(errors="replace") for file in files]
+from texts import BY_HAND, END, headers, prepare
 
 
 def samples(draw):
@@ -91,19 +70,6 @@ class Reference:
         return self.word.encode("".join(self.letters[ord(c) - 0xDC00] for c in run)).ids
 
 
-def prepare(folder, name, inputs, options):
-    """The ids of each document as the program writes them."""
-    program.run("data", "prepare", *inputs, "--output", folder / name, "--tokenizer", "gpt2", "--force", *options)
-    prefix = f"{folder / name}_text_document"
-    told = json.loads(program.run("data", "inspect", prefix, "--json"))
-    index = numpy.fromfile(f"{prefix}.idx", dtype=numpy.uint8)[34:]
-    lengths = index[:4 * told["sequences"]].view(numpy.int32)
-    starts = index[12 * told["sequences"]:].view(numpy.int64)
-    ids = numpy.fromfile(f"{prefix}.bin", dtype=told["type"])
-    ends = numpy.concatenate([[0], lengths.cumsum()])
-    return [ids[ends[a]:ends[b]].tolist() for a, b in zip(starts, starts[1:])]
-
-
 def check(what, texts, ours, reference):
     assert len(texts) == len(ours), (len(texts), len(ours))
     wrong = [(text, a, b) for text, a in zip(texts, ours) if a != (b := reference.encode(text))]
@@ -115,7 +81,7 @@ def check(what, texts, ours, reference):
 def compare(what, vocab, merges, folder):
     draw = random.Random(1)
     reference = Reference(vocab, merges)
-    options = ["--set", f"tokenizer.vocab={vocab}", "--set", f"tokenizer.merges={merges}"]
+    options = ["--tokenizer", "gpt2", "--set", f"tokenizer.vocab={vocab}", "--set", f"tokenizer.merges={merges}"]
     texts = samples(draw)
     (folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     check(what, texts, prepare(folder, "texts", [folder / "texts.jsonl"], options), reference)

@@ -4,18 +4,6 @@
 
 namespace mh {
 
-namespace {
-
-const Option kTokenizer{"--tokenizer", "NAME", "tokenizer, such as byte or gpt2"};
-const Option kTokenizerOf{"--recipe", "RECIPE", "takes the tokenizer of a recipe"};
-const Option kTokenizerSet{
-    "--set",
-    "tokenizer.KEY=VALUE",
-    "an option of the tokenizer; `megahost plugins show` lists them",
-    true};
-
-} // namespace
-
 std::vector<Command> data_commands() {
   return {
       {

@@ -17,6 +17,13 @@ inline const Option kWeightsFormat{
     "NAME",
     "checkpoint format of the weights, where several formats know the folder"};
 inline const Option kJson{"--json", "", "as JSON, for programs"};
+inline const Option kTokenizer{"--tokenizer", "NAME", "tokenizer, such as byte or gpt2"};
+inline const Option kTokenizerOf{"--recipe", "RECIPE", "takes the tokenizer of a recipe"};
+inline const Option kTokenizerSet{
+    "--set",
+    "tokenizer.KEY=VALUE",
+    "an option of the tokenizer; `megahost plugins show` lists them",
+    true};
 inline const Option kScale{"--scale", "", "the same structure shrunk to one rank of this machine"};
 inline const Option kScaleToRanks{
     "--scale", "", "the same structure shrunk to this machine: one rank, or --nproc"};
@@ -36,6 +43,7 @@ inline const Option kLocalRank{
 [[nodiscard]] std::vector<Command> bench_commands();
 [[nodiscard]] std::vector<Command> recipe_commands();
 [[nodiscard]] std::vector<Command> data_commands();
+[[nodiscard]] std::vector<Command> tokenizer_commands();
 [[nodiscard]] std::vector<Command> plugin_commands();
 [[nodiscard]] std::vector<Command> help_commands();
 

@@ -1,6 +1,6 @@
 #include "hf.hpp"
 
-#include "core/text/unicode.hpp"
+#include "core/base/text.hpp"
 #include "core/text/utf8.hpp"
 
 #include <megahost/error.hpp>
@@ -21,61 +21,54 @@ void HfTokenizer::fields(Fields<Config>& fields) {
 
 std::string HfTokenizer::changed(std::string_view text) const {
   std::string result(text);
-  for (const Change change : normalizers_) {
-    switch (change) {
-    case Change::nfc:
-      result = text::normalized(result, text::NormalForm::nfc);
-      break;
-    case Change::nfd:
-      result = text::normalized(result, text::NormalForm::nfd);
-      break;
-    case Change::nfkc:
-      result = text::normalized(result, text::NormalForm::nfkc);
-      break;
-    case Change::nfkd:
-      result = text::normalized(result, text::NormalForm::nfkd);
-      break;
-    case Change::lower: {
-      std::string lower;
-      text::for_each_character(result, [&](char32_t code, std::string_view) {
-        text::append_lower(code, lower);
-      });
-      result = std::move(lower);
-    }
-    }
+  for (const Normalizer& normalizer : normalizers_) {
+    result = normalizer(result);
   }
   return result;
 }
 
 void HfTokenizer::encode_part(
-    std::string_view text, text::WordEncoder& encoder, std::vector<int32_t>& ret_ids
+    std::string_view text, bool first, text::WordEncoder& encoder, std::vector<int32_t>& ret_ids
 ) const {
   normalized_added_.split(text, [&](std::string_view part, int32_t id) {
     if (id != text::kNoId) {
       ret_ids.push_back(id);
-    } else if (prefix_space_ && part[0] != ' ') {
-      encoder.encode(" " + std::string(part), *splitter_, ret_ids);
+      return;
+    }
+    if (bytes_.splitter == nullptr) {
+      std::vector<Piece> pieces{{std::string(part), first && part.data() == text.data()}};
+      for (const PreTokenizer& pre_tokenizer : pre_tokenizers_) {
+        pre_tokenizer(pieces);
+      }
+      for (const Piece& piece : pieces) {
+        encoder.encode(piece.text, ret_ids);
+      }
+    } else if (bytes_.prefix_space && part[0] != ' ') {
+      encoder.encode(" " + std::string(part), *bytes_.splitter, ret_ids);
     } else {
-      encoder.encode(part, *splitter_, ret_ids);
+      encoder.encode(part, *bytes_.splitter, ret_ids);
     }
   });
 }
 
 std::vector<int32_t> HfTokenizer::encode(std::string_view text) const {
-  auto encoder = encoders_.take([&] { return std::make_unique<text::WordEncoder>(model_); });
+  auto encoder = encoders_.take([&] { return std::make_unique<text::WordEncoder>(*model_); });
   std::vector<int32_t> ids(before_);
-  added_.split(text, [&](std::string_view part, int32_t id) {
+  const std::string valid = bytes_.splitter == nullptr ? text::replace_invalid(text) : "";
+  const std::string_view whole = bytes_.splitter == nullptr ? std::string_view(valid) : text;
+  added_.split(whole, [&](std::string_view part, int32_t id) {
     if (id != text::kNoId) {
       ids.push_back(id);
       return;
     }
-    text::for_each_run(part, [&](std::string_view run, bool valid) {
-      if (!valid) {
+    text::for_each_run(part, [&](std::string_view run, bool is_text) {
+      const bool first = run.data() == whole.data();
+      if (!is_text) {
         encoder->encode(run, ids);
       } else if (normalizers_.empty()) {
-        encode_part(run, *encoder, ids);
+        encode_part(run, first, *encoder, ids);
       } else {
-        encode_part(changed(run), *encoder, ids);
+        encode_part(changed(run), first, *encoder, ids);
       }
     });
   });
@@ -98,11 +91,14 @@ const HfTokenizer::Token& HfTokenizer::token_at(int32_t id) const {
 }
 
 std::string HfTokenizer::decode(std::span<const int32_t> ids) const {
-  std::string text;
+  std::vector<std::string> tokens;
   for (const int32_t id : ids) {
-    text += token_at(id).bytes;
+    tokens.push_back(token_at(id).changed);
   }
-  return text;
+  for (const Decoder& decoder : decoders_) {
+    decoder(tokens);
+  }
+  return join(tokens, decoders_.empty() ? " " : "");
 }
 
 } // namespace mh::hf

@@ -5,6 +5,6 @@
 
 MH_PLUGIN("org.megahost.hf", "0.1.0", "Hugging Face's tokenizer.json", [](mh::Registry& r) {
   r.add<mh::hf::HfTokenizer>(
-      "hf", "Hugging Face's tokenizer.json, byte-level: Llama 3, Qwen, DeepSeek, GPT-2 ..."
+      "hf", "Hugging Face's tokenizer.json: Llama, Qwen, DeepSeek, GPT-2, Gemma, T5, BERT ..."
   );
 });

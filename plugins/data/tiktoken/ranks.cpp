@@ -1,6 +1,7 @@
 #include "ranks.hpp"
 
 #include "core/formats/json.hpp"
+#include "core/text/base64.hpp"
 
 #include <megahost/error.hpp>
 
@@ -91,7 +92,7 @@ Ranks read_lines(std::string_view text, const std::string& file) {
     const std::string where = "line " + std::to_string(number);
     const size_t space = line.find(' ');
     std::string token;
-    if (space == std::string_view::npos || !from_base64(line.substr(0, space), token)) {
+    if (space == std::string_view::npos || !text::from_base64(line.substr(0, space), token)) {
       refuse(file, where + " is no token in base64 and its rank");
     }
     const std::string_view digits = line.substr(space + 1);
@@ -121,7 +122,7 @@ Ranks read_tekken(std::string_view text, const std::string& file) {
   for (size_t i = 0; i < static_cast<size_t>(size - special); ++i) {
     const std::string where = "vocab[" + std::to_string(i) + "]";
     std::string token;
-    if (!from_base64(json_string(vocab[i], "token_bytes", file + ": " + where), token)) {
+    if (!text::from_base64(json_string(vocab[i], "token_bytes", file + ": " + where), token)) {
       refuse(file, where + " has no bytes in base64");
     }
     collector.add(std::move(token), json_size(vocab[i], "rank", file + ": " + where), where);
@@ -147,32 +148,6 @@ Ranks read_tekken(std::string_view text, const std::string& file) {
 }
 
 } // namespace
-
-bool from_base64(std::string_view text, std::string& ret_bytes) {
-  while (text.ends_with('=')) {
-    text.remove_suffix(1);
-  }
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    const int value = c >= 'A' && c <= 'Z'   ? c - 'A'
-                      : c >= 'a' && c <= 'z' ? c - 'a' + 26
-                      : c >= '0' && c <= '9' ? c - '0' + 52
-                      : c == '+'             ? 62
-                      : c == '/'             ? 63
-                                             : -1;
-    if (value < 0) {
-      return false;
-    }
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    count += 6;
-    if (count >= 8) {
-      count -= 8;
-      ret_bytes += static_cast<char>(bits >> count & 0xFF);
-    }
-  }
-  return text.size() % 4 != 1;
-}
 
 Ranks read_ranks(std::string_view text, const std::string& file) {
   return text.starts_with('{') ? read_tekken(text, file) : read_lines(text, file);

@@ -20,9 +20,4 @@ struct Ranks {
 ///          token or rank given twice; a rank left out; a byte without a token; more than 2^24 ranks
 [[nodiscard]] Ranks read_ranks(std::string_view text, const std::string& file);
 
-/// The bytes that base64 stands for.
-///
-/// Returns: false if it is none
-[[nodiscard]] bool from_base64(std::string_view text, std::string& ret_bytes);
-
 } // namespace mh::tiktoken

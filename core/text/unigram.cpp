@@ -1,0 +1,88 @@
+#include "core/text/unigram.hpp"
+
+#include "core/text/utf8.hpp"
+
+#include <algorithm>
+
+namespace mh::text {
+
+namespace {
+
+/// The last piece of the best way to a place.
+template <class Sum>
+struct Node {
+  Sum score = 0;
+  int32_t id = kNoId; // kNoId: an unknown character
+  uint32_t begin = UINT32_MAX;
+};
+
+template <class Sum>
+std::vector<Node<Sum>> best_ways(const UnigramModel& model, std::string_view word) {
+  std::vector<Node<Sum>> nodes(word.size() + 1);
+  for (size_t at = 0; at < word.size();) {
+    const size_t length = first_length(word.substr(at));
+    const Sum here = nodes[at].score;
+    const auto offer = [&](size_t bytes, int32_t id, double score) {
+      Node<Sum>& node = nodes[at + bytes];
+      const Sum sum = static_cast<Sum>(score) + here;
+      if (node.begin == UINT32_MAX || sum > node.score) {
+        node = {sum, id, static_cast<uint32_t>(at)};
+      }
+    };
+    bool single = false; // whether the character is a piece
+    model.pieces.for_each_prefix(word.substr(at), [&](size_t bytes, int32_t id) {
+      offer(bytes, id, model.scores[static_cast<size_t>(id)]);
+      single |= bytes == length;
+    });
+    if (!single) {
+      offer(length, kNoId, model.unknown_score);
+    }
+    at += length;
+  }
+  return nodes;
+}
+
+struct Part {
+  int32_t id;
+  size_t begin, end;
+};
+
+/// The best way from its end, runs of unknown characters as one part where they are fused.
+template <class Sum>
+std::vector<Part> parts_of(const UnigramModel& model, std::string_view word) {
+  const std::vector<Node<Sum>> nodes = best_ways<Sum>(model, word);
+  std::vector<Part> parts;
+  for (size_t end = word.size(); end > 0; end = parts.back().begin) {
+    const Node<Sum>& node = nodes[end];
+    const int32_t id = node.id == model.unknown ? kNoId : node.id;
+    if (id == kNoId && model.fuse_unknown && !parts.empty() && parts.back().id == kNoId) {
+      parts.back().begin = node.begin;
+    } else {
+      parts.push_back({id, node.begin, end});
+    }
+  }
+  std::ranges::reverse(parts);
+  return parts;
+}
+
+} // namespace
+
+void UnigramModel::encode(std::string_view word, std::vector<int32_t>& ret_ids) const {
+  MH_ASSERT(word.size() < UINT32_MAX, "a word of 4 GB");
+  const std::vector<Part> parts = rule == UnigramRule::sentencepiece
+                                      ? parts_of<float>(*this, word)
+                                      : parts_of<double>(*this, word);
+  for (const Part& part : parts) {
+    if (part.id != kNoId) {
+      ret_ids.push_back(part.id);
+      continue;
+    }
+    const std::string_view text = word.substr(part.begin, part.end - part.begin);
+    const bool as_bytes = byte_tokens && append_byte_tokens(*byte_tokens, text, ret_ids);
+    if (!as_bytes && unknown != kNoId) {
+      ret_ids.push_back(unknown);
+    }
+  }
+}
+
+} // namespace mh::text

@@ -1,0 +1,73 @@
+#include "parts.hpp"
+
+namespace mh::hf {
+
+void refuse(const std::string& where, const std::string& why) {
+  throw Error(where + ": " + why, "get the file anew, or use another tokenizer", exit_code::data);
+}
+
+void unknown(const std::string& where, const std::string& what) {
+  throw Error(
+      where + ": " + what + " is not known here",
+      "use the tokenizer's own program, and `tokenizer = { use = \"null\", vocab = N }`",
+      exit_code::data
+  );
+}
+
+const Json* optional_member(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+bool flag(const Json& object, const char* key, bool otherwise, const std::string& where) {
+  const Json* value = optional_member(object, key);
+  if (value != nullptr && !value->is_boolean()) {
+    refuse(where, std::string("`") + key + "` is no boolean");
+  }
+  return value == nullptr ? otherwise : value->get<bool>();
+}
+
+const Json& list_of(const Json& object, const char* key, const std::string& where) {
+  const Json& list = json_member(object, key, where);
+  if (!list.is_array()) {
+    refuse(where, std::string("`") + key + "` is no list");
+  }
+  return list;
+}
+
+std::vector<Json>
+components(const Json& component, const char* sequence_key, const std::string& where) {
+  if (json_string(component, "type", where) != "Sequence") {
+    return {component};
+  }
+  std::vector<Json> all;
+  for (const Json& part : list_of(component, sequence_key, where)) {
+    std::vector<Json> parts = components(part, sequence_key, where);
+    std::ranges::move(parts, std::back_inserter(all));
+  }
+  return all;
+}
+
+Sought::Sought(const Json& component, const std::string& where) {
+  const Json& pattern = json_member(component, "pattern", where);
+  if (pattern.is_object() && pattern.contains("Regex")) {
+    pattern_ = std::make_shared<text::Pattern>(
+        json_string(pattern, "Regex", where), text::Dialect::oniguruma, where
+    );
+    return;
+  }
+  literal_ = json_string(pattern, "String", where);
+  if (literal_.empty()) {
+    refuse(where, "an empty pattern");
+  }
+}
+
+std::string Sought::replaced(std::string_view text, const std::string& content) const {
+  std::string result;
+  for_each_part(text, [&](size_t begin, size_t end, bool matched) {
+    result += matched ? content : text.substr(begin, end - begin);
+  });
+  return result;
+}
+
+} // namespace mh::hf

@@ -1,0 +1,7 @@
+#include "core/cuda/kernels.cuh"
+
+__attribute__((visibility("default"))) const mh::cuda::Table* megahost_cuda_table() {
+  static const mh::cuda::Table kTable{
+      .activation = mh::cuda::activation, .dropout = mh::cuda::dropout, .update = mh::cuda::update};
+  return &kTable;
+}

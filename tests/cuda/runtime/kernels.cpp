@@ -1,0 +1,7 @@
+// libmegahost-cuda.so without a GPU.
+#define MH_KERNEL_LANGUAGE "tests/cuda/runtime/launches.hpp"
+
+#include "core/cuda/activation.cu"
+#include "core/cuda/dropout.cu"
+#include "core/cuda/table.cu"
+#include "core/cuda/update.cu"

@@ -6,7 +6,9 @@
 namespace mh::cuda {
 
 const char* activation(const ActivationCall& call, void* stream);
+const char* norm_gradient(const NormGradientCall& call, void* stream);
 const char* update(const UpdateCall& call, void* stream);
+const char* vocab(const VocabCall& call, void* stream);
 const char* dropout(const DropoutCall& call, void* stream);
 
 } // namespace mh::cuda

@@ -77,10 +77,31 @@ struct ActivationCall {
   void *y, *dx;        ///< one of them is written
 };
 
+/// Sums over each chunk of rows of what the gradients of a norm's weight and bias are made of.
+struct NormGradientCall {
+  Type type;
+  int64_t rows, columns, chunk; ///< rows of a chunk
+  const void *x, *dy;
+  const float *mean, *rstd; ///< one per row; mean null: RMS norm
+  float *dweight, *dbias;   ///< [chunks, columns]; dbias may be null
+};
+
+/// Logits of `columns` entries a row, of which the first `entries` are true ones.
+struct VocabCall {
+  Type type;
+  int64_t rows, columns, entries, first; ///< `first` is the label of column 0
+  void* z;
+  const int64_t* labels;
+  float *top, *sum, *target; ///< forward: maximum, sum exp(z - top), the label's logit or 0
+  const float *lse, *scale;  ///< gradient: z = (exp(z - lse) - [label]) scale; null: forward
+};
+
 struct Table {
   const char* (*activation)(const ActivationCall&, void* stream);
   const char* (*dropout)(const DropoutCall&, void* stream);
+  const char* (*norm_gradient)(const NormGradientCall&, void* stream);
   const char* (*update)(const UpdateCall&, void* stream);
+  const char* (*vocab)(const VocabCall&, void* stream);
 };
 
 } // namespace mh::cuda

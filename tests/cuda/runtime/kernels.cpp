@@ -3,5 +3,7 @@
 
 #include "core/cuda/activation.cu"
 #include "core/cuda/dropout.cu"
+#include "core/cuda/norm.cu"
 #include "core/cuda/table.cu"
 #include "core/cuda/update.cu"
+#include "core/cuda/vocab.cu"

@@ -1,3 +1,4 @@
+#include "core/cuda/library.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/row_kernels.hpp"
 #include "core/kernels/row_ops.hpp"
@@ -76,9 +77,10 @@ activation_backward_plain(const Tensor& dy, const Tensor& x, const std::string& 
   );
 }
 
-/// Both halves are written where they belong.
-Tensor
-activation_backward_cuda(const Tensor& dy, const Tensor& x, const std::string& name, bool gated) {
+/// Without our kernel both halves are written where they belong.
+Tensor activation_backward_by_halves(
+    const Tensor& dy, const Tensor& x, const std::string& name, bool gated
+) {
   if (!gated || dy.scalar_type() != x.scalar_type()) {
     return activation_backward_plain(dy, x, name, gated);
   }
@@ -94,6 +96,54 @@ activation_backward_cuda(const Tensor& dy, const Tensor& x, const std::string& n
     at::gelu_backward_out(gate, dy * halves[1], halves[0], exact ? "none" : "tanh");
   }
   at::mul_out(up, plain(halves[0], kind), dy);
+  return dx;
+}
+
+bool has_cuda_kernel(const Tensor& x) {
+  const auto type = x.scalar_type();
+  return cuda_kernels() != nullptr && x.numel() > 0 &&
+         (type == at::kFloat || type == at::kBFloat16);
+}
+
+/// Forward where `dy` is undefined.
+cuda::ActivationCall
+cuda_call(const Tensor& x, const Tensor& dy, const std::string& name, bool gated) {
+  const int64_t width = x.size(-1) / (gated ? 2 : 1);
+  return {
+      .type = x.scalar_type() == at::kFloat ? cuda::Type::fp32 : cuda::Type::bf16,
+      .kind = static_cast<cuda::Activate>(kind_of(name)),
+      .gated = gated,
+      .rows = x.numel() / x.size(-1),
+      .width = width,
+      .x = x.const_data_ptr(),
+      .dy = dy.defined() ? dy.const_data_ptr() : nullptr,
+      .y = nullptr,
+      .dx = nullptr};
+}
+
+Tensor activation_cuda(const Tensor& input, const std::string& name, bool gated) {
+  if (!has_cuda_kernel(input)) {
+    return activation_plain(input, name, gated);
+  }
+  const Tensor y = at::empty(activated_sizes(input, gated), input.options());
+  const Tensor x = input.contiguous();
+  auto call = cuda_call(x, {}, name, gated);
+  call.y = y.mutable_data_ptr();
+  start_kernel(cuda_kernels()->activation, call, x.device());
+  return y;
+}
+
+Tensor activation_backward_cuda(
+    const Tensor& gradient, const Tensor& input, const std::string& name, bool gated
+) {
+  if (!has_cuda_kernel(input) || gradient.scalar_type() != input.scalar_type()) {
+    return activation_backward_by_halves(gradient, input, name, gated);
+  }
+  const Tensor x = input.contiguous(), dy = gradient.contiguous();
+  const Tensor dx = at::empty(x.sizes(), x.options());
+  auto call = cuda_call(x, dy, name, gated);
+  call.dx = dx.mutable_data_ptr();
+  start_kernel(cuda_kernels()->activation, call, x.device());
   return dx;
 }
 
@@ -159,6 +209,7 @@ void register_activation(Libraries& libraries) {
   );
   libraries.cpu.impl("activation", activation_cpu);
   libraries.cpu.impl("activation_backward", activation_backward_cpu);
+  libraries.cuda.impl("activation", activation_cuda);
   libraries.cuda.impl("activation_backward", activation_backward_cuda);
   libraries.plain.impl("activation", activation_plain);
   libraries.plain.impl("activation_backward", activation_backward_plain);

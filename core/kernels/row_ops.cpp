@@ -1,5 +1,6 @@
 #include "core/kernels/row_ops.hpp"
 
+#include "core/cuda/library.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/row_kernels.hpp"
 
@@ -227,6 +228,65 @@ void vocab_gradient_cpu(
   });
 }
 
+bool has_cuda_kernel(const Tensor& z, int64_t entries) {
+  const auto type = z.scalar_type();
+  return cuda_kernels() != nullptr && entries > 0 && z.numel() > 0 && z.is_contiguous() &&
+         (type == at::kFloat || type == at::kBFloat16);
+}
+
+cuda::VocabCall
+cuda_vocab_call(const Tensor& z, const Tensor& labels, int64_t first, int64_t entries) {
+  return {
+      .type = z.scalar_type() == at::kFloat ? cuda::Type::fp32 : cuda::Type::bf16,
+      .rows = z.size(0),
+      .columns = z.size(1),
+      .entries = entries,
+      .first = first,
+      .z = z.mutable_data_ptr(),
+      .labels = labels.const_data_ptr<int64_t>(),
+      .top = nullptr,
+      .sum = nullptr,
+      .target = nullptr,
+      .lse = nullptr,
+      .scale = nullptr};
+}
+
+Tensor statistics_cuda(const Tensor& z, const Tensor& ids, int64_t first, int64_t entries) {
+  if (!has_cuda_kernel(z, entries)) {
+    return statistics_plain(z, ids, first, entries);
+  }
+  check_vocab(z, ids, entries);
+  const Tensor labels = ids.contiguous();
+  const Tensor out = at::empty({3, z.size(0)}, z.options().dtype(at::kFloat));
+  auto call = cuda_vocab_call(z, labels, first, entries);
+  call.top = out.mutable_data_ptr<float>();
+  call.sum = call.top + z.size(0);
+  call.target = call.sum + z.size(0);
+  start_kernel(cuda_kernels()->vocab, call, z.device());
+  return out;
+}
+
+void vocab_gradient_cuda(
+    Tensor z,
+    const Tensor& ids,
+    const Tensor& lse,
+    const Tensor& scale,
+    int64_t first,
+    int64_t entries
+) {
+  if (!has_cuda_kernel(z, entries) || lse.scalar_type() != at::kFloat ||
+      scale.scalar_type() != at::kFloat) {
+    vocab_gradient_plain(z, ids, lse, scale, first, entries);
+    return;
+  }
+  check_vocab(z, ids, entries);
+  const Tensor labels = ids.contiguous(), bases = lse.contiguous(), scales = scale.contiguous();
+  auto call = cuda_vocab_call(z, labels, first, entries);
+  call.lse = bases.const_data_ptr<float>();
+  call.scale = scales.const_data_ptr<float>();
+  start_kernel(cuda_kernels()->vocab, call, z.device());
+}
+
 Tensor statistics_meta(const Tensor& z, const Tensor& labels, int64_t, int64_t entries) {
   check_vocab(z, labels, entries);
   return at::empty({3, z.size(0)}, z.options().dtype(statistics_type(z)));
@@ -277,6 +337,8 @@ void register_row_ops(Libraries& libraries) {
   libraries.cuda.impl("rotary", rotary_cuda);
   add("vocab_statistics", statistics_cpu, statistics_plain, statistics_meta);
   add("vocab_gradient_", vocab_gradient_cpu, vocab_gradient_plain, vocab_gradient_meta);
+  libraries.cuda.impl("vocab_statistics", statistics_cuda);
+  libraries.cuda.impl("vocab_gradient_", vocab_gradient_cuda);
   add("add_row_sums_", row_sums_cpu, row_sums_plain, row_sums_meta);
 }
 

@@ -1,3 +1,4 @@
+#include "core/cuda/library.hpp"
 #include "core/kernels/ops.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/row_kernels.hpp"
@@ -117,6 +118,39 @@ at::Tensor dropout_host(
   return dropout_cpu(x.cpu(), p, key, samples.cpu(), tokens.cpu(), first_feature).to(x.device());
 }
 
+at::Tensor dropout_cuda(
+    const at::Tensor& x,
+    double p,
+    int64_t key,
+    const at::Tensor& samples,
+    const at::Tensor& tokens,
+    int64_t first_feature
+) {
+  const auto* kernels = cuda_kernels();
+  const bool narrow = x.scalar_type() == at::kBFloat16;
+  if (kernels == nullptr || !(narrow || x.scalar_type() == at::kFloat) || x.numel() == 0) {
+    return dropout_host(x, p, key, samples, tokens, first_feature);
+  }
+  const at::Tensor input = x.contiguous(), sample = samples.contiguous(),
+                   token = tokens.contiguous();
+  at::Tensor output = at::empty_like(input);
+  const cuda::DropoutCall call{
+      .type = narrow ? cuda::Type::bf16 : cuda::Type::fp32,
+      .rows = x.size(0) * x.size(1),
+      .batch = x.size(1),
+      .features = x.size(2),
+      .first_feature = first_feature,
+      .x = input.const_data_ptr(),
+      .y = output.mutable_data_ptr(),
+      .samples = sample.const_data_ptr<int64_t>(),
+      .tokens = token.const_data_ptr<int64_t>(),
+      .key = static_cast<uint64_t>(key),
+      .threshold = static_cast<uint32_t>(p * 0x1p32),
+      .scale = static_cast<float>(1.0 / (1.0 - p))};
+  start_kernel(kernels->dropout, call, x.device());
+  return output;
+}
+
 at::Tensor
 dropout_meta(const at::Tensor& x, double, int64_t, const at::Tensor&, const at::Tensor&, int64_t) {
   return at::empty_like(x, x.options(), at::MemoryFormat::Contiguous);
@@ -130,6 +164,7 @@ void register_token_ops(Libraries& libraries) {
                             "int first_feature) -> Tensor");
   libraries.cpu.impl("embedding_add_", embedding_add_cpu);
   libraries.cpu.impl("dropout", dropout_cpu);
+  libraries.cuda.impl("dropout", dropout_cuda);
   libraries.plain.impl("embedding_add_", embedding_add_composite);
   libraries.plain.impl("dropout", dropout_host);
   libraries.meta.impl("embedding_add_", embedding_add_meta);

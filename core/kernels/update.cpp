@@ -2,6 +2,7 @@
 
 #include "core/kernels/level.hpp"
 #include "core/kernels/registration.hpp"
+#include "core/kernels/update_cuda.hpp"
 #include "core/kernels/update_plain.hpp"
 #include "megahost/parallel.hpp"
 
@@ -351,6 +352,7 @@ void register_update(Libraries& libraries) {
       "float[] decays, Tensor[] held, int[] held_at, int[] keys, int[] places) -> ()"
   );
   libraries.cpu.impl("update_", update_form<update_items>);
+  libraries.cuda.impl("update_", update_form<update_on_cuda>);
   libraries.plain.impl("update_", update_form<update_plain>);
   libraries.meta.impl("update_", update_form<update_meta>);
 }

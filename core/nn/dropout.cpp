@@ -1,6 +1,7 @@
 #include "megahost/nn/dropout.hpp"
 
 #include "core/kernels/ops.hpp"
+#include "core/kernels/staging.hpp"
 #include "core/nn/dropout_mask.hpp"
 #include "megahost/error.hpp"
 #include "megahost/saved.hpp"
@@ -51,7 +52,7 @@ int64_t dropout_key(uint64_t site, const StepContext& context) {
 
 at::Tensor sample_numbers(StepContext& context, at::Device device) {
   return context.cached("samples", [&] {
-    return at::tensor(context.batch().samples, at::TensorOptions().dtype(at::kLong)).to(device);
+    return staged(at::tensor(context.batch().samples, at::kLong), device);
   });
 }
 

@@ -72,7 +72,7 @@ public:
       , counts_(passes.mesh, microbatches)
       , transfers_(passes.mesh.group(MeshAxis::pp), most_sends_ahead(passes.model)) {}
 
-  std::vector<LossValue> run(std::span<const Instruction> instructions) {
+  LossSums run(std::span<const Instruction> instructions) {
     for (const auto& one : instructions) {
       if (one.op == Op::backward_input) {
         split_.insert(key(one));
@@ -83,11 +83,10 @@ public:
       step(one);
     }
     transfers_.finish();
-    if (options_.metrics != nullptr) {
-      *options_.metrics = sums_.metrics(passes_.mesh);
-    }
+    sums_.sum_metrics(passes_.mesh, options_.metrics);
     tell(nullptr);
-    return sums_.values(passes_.mesh);
+    sums_.sum_losses(passes_.mesh);
+    return std::move(sums_);
   }
 
 private:
@@ -316,7 +315,7 @@ private:
 
 } // namespace
 
-std::vector<LossValue> execute(
+LossSums execute(
     const Passes& passes,
     std::span<const Batch> microbatches,
     std::span<const Instruction> instructions,

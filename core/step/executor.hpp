@@ -41,8 +41,8 @@ struct Passes {
 struct ExecuteOptions {
   uint64_t seed = 0; ///< of dropout
   bool dropout = false;
-  double loss_scale = 1;                       ///< factor of the loss in the backward passes only
-  std::vector<MetricValue>* metrics = nullptr; ///< gets the metrics that are vectors
+  double loss_scale = 1; ///< factor of the loss in the backward passes only
+  bool metrics = false;  ///< those that are vectors, too
 };
 
 /// Runs the instructions of this stage. Main gradients grow by the gradients of the total loss, the
@@ -52,10 +52,10 @@ struct ExecuteOptions {
 /// A receive is posted where it stands in the list and waited for by the pass that needs it. What a
 /// pass hands on lives until it was sent, its graph until its backward pass, its input until then.
 ///
-/// Returns: the losses' means over all microbatches, on every rank
+/// Returns: the losses' means over all microbatches, to be read by every rank
 /// Throws:  mh::Error if the model adds no loss
 /// Ranks:   all of the run, each with its own stage's list
-[[nodiscard]] std::vector<LossValue> execute(
+[[nodiscard]] LossSums execute(
     const Passes& passes,
     std::span<const Batch> microbatches,
     std::span<const Instruction> instructions,

@@ -4,6 +4,8 @@
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 
 #include <nlohmann/json.hpp>
@@ -62,6 +64,58 @@ std::vector<LossValue> losses_of_all_stages(const Mesh& mesh, const std::vector<
   return all;
 }
 
+std::vector<MetricValue>
+metrics_of_all_stages(const Mesh& mesh, const std::vector<MetricValue>& own) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const auto& metric : own) {
+    nlohmann::json values = nlohmann::json::array();
+    for (const double value : metric.values) {
+      values.push_back(bits(value));
+    }
+    list.push_back({metric.name, values});
+  }
+  std::vector<MetricValue> all;
+  for (const auto& item : of_all_stages(mesh, list)) {
+    auto& metric = all.emplace_back(MetricValue{item[0], {}});
+    for (const auto& value : item[1]) {
+      metric.values.push_back(from_bits(value));
+    }
+  }
+  return all;
+}
+
+/// The numbers of each tensor. Those of a GPU come by one copy; in a plan all are 1.
+std::vector<std::vector<double>> numbers_of(const std::vector<at::Tensor>& tensors) {
+  const bool gpu = std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+    return tensor.is_cuda();
+  });
+  std::vector<std::vector<double>> numbers;
+  if (!gpu) {
+    for (const auto& tensor : tensors) {
+      auto& own = numbers.emplace_back(static_cast<size_t>(tensor.numel()), 1.0);
+      if (!tensor.is_meta()) {
+        const at::Tensor wide = tensor.to(at::kDouble).contiguous();
+        std::copy_n(wide.const_data_ptr<double>(), wide.numel(), own.begin());
+      }
+    }
+    return numbers;
+  }
+  std::vector<at::Tensor> parts;
+  for (const auto& tensor : tensors) {
+    parts.push_back(tensor.reshape({-1}).to(at::kDouble));
+  }
+  const at::Tensor joined = at::cat(parts);
+  const at::Tensor host =
+      at::empty(joined.sizes(), at::TensorOptions(at::kDouble).pinned_memory(true));
+  host.copy_(joined);
+  const auto* next = host.const_data_ptr<double>();
+  for (const auto& part : parts) {
+    numbers.emplace_back(next, next + part.numel());
+    next += part.numel();
+  }
+  return numbers;
+}
+
 } // namespace
 
 double number_of(const at::Tensor& scalar) {
@@ -116,52 +170,51 @@ void LossSums::add(const std::vector<Loss>& losses, LossCounts& counts) {
   }
 }
 
-std::vector<LossValue> LossSums::values(const Mesh& mesh) const {
-  std::vector<LossValue> values;
-  for (const auto& sum : sums_) {
-    const auto all = sum.mean.clone();
-    sum_over_tokens(mesh, all);
-    values.push_back({sum.name, number_of(all), sum.count, sum.main});
+void LossSums::sum_metrics(const Mesh& mesh, bool wanted) {
+  if (!wanted) {
+    vectors_.clear();
   }
-  if (mesh.size(MeshAxis::pp) > 1) {
-    values = losses_of_all_stages(mesh, values);
+  for (auto& sum : vectors_) {
+    sum.mean = sum.mean.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).contiguous();
+    sum_over_tokens(mesh, sum.mean);
   }
-  std::stable_partition(values.begin(), values.end(), [](const auto& loss) { return loss.main; });
-  return values;
 }
 
-std::vector<MetricValue> LossSums::metrics(const Mesh& mesh) const {
-  std::vector<MetricValue> metrics;
+void LossSums::sum_losses(const Mesh& mesh) {
+  for (auto& sum : sums_) {
+    sum.mean = sum.mean.clone();
+    sum_over_tokens(mesh, sum.mean);
+  }
+}
+
+StepNumbers LossSums::read(const Mesh& mesh, const at::Tensor& more) const {
+  std::vector<at::Tensor> tensors;
+  for (const auto* sums : {&sums_, &vectors_}) {
+    for (const auto& sum : *sums) {
+      tensors.push_back(sum.mean);
+    }
+  }
+  if (more.defined()) {
+    tensors.push_back(more);
+  }
+  const auto numbers = numbers_of(tensors);
+  auto next = numbers.begin();
+  StepNumbers read;
+  for (const auto& sum : sums_) {
+    read.losses.push_back({sum.name, (next++)->front(), sum.count, sum.main});
+  }
   for (const auto& sum : vectors_) {
-    auto all = sum.mean.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).contiguous();
-    sum_over_tokens(mesh, all);
-    if (all.is_meta()) {
-      metrics.push_back({sum.name, std::vector<double>(static_cast<size_t>(all.numel()))});
-      continue;
-    }
-    all = all.cpu();
-    const auto* data = all.const_data_ptr<double>();
-    metrics.push_back({sum.name, {data, data + all.numel()}});
+    read.metrics.push_back({sum.name, *next++});
   }
-  if (mesh.size(MeshAxis::pp) == 1) {
-    return metrics;
+  read.more = more.defined() ? next->front() : 0;
+  if (mesh.size(MeshAxis::pp) > 1) {
+    read.losses = losses_of_all_stages(mesh, read.losses);
+    read.metrics = metrics_of_all_stages(mesh, read.metrics);
   }
-  nlohmann::json list = nlohmann::json::array();
-  for (const auto& metric : metrics) {
-    nlohmann::json values = nlohmann::json::array();
-    for (const double value : metric.values) {
-      values.push_back(bits(value));
-    }
-    list.push_back({metric.name, values});
-  }
-  metrics.clear();
-  for (const auto& item : of_all_stages(mesh, list)) {
-    auto& metric = metrics.emplace_back(MetricValue{item[0], {}});
-    for (const auto& value : item[1]) {
-      metric.values.push_back(from_bits(value));
-    }
-  }
-  return metrics;
+  std::stable_partition(read.losses.begin(), read.losses.end(), [](const auto& loss) {
+    return loss.main;
+  });
+  return read;
 }
 
 void require_losses(const StepContext& context) {

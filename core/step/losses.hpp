@@ -27,6 +27,13 @@ struct MetricValue {
   std::vector<double> values;
 };
 
+/// What the host reads of a step.
+struct StepNumbers {
+  std::vector<LossValue> losses;
+  std::vector<MetricValue> metrics;
+  double more = 0; ///< the scalar that was read with them
+};
+
 /// A number that decides how the step goes on; 1 in a plan, which has no numbers.
 [[nodiscard]] double number_of(const at::Tensor& scalar);
 
@@ -54,15 +61,21 @@ class LossSums {
 public:
   void add(const std::vector<Loss>& losses, LossCounts& counts);
 
-  /// The means, on every rank: those over items of the data first.
+  /// Sums the vectors over the ranks that share the tokens; where they are not wanted, forgets them.
   ///
-  /// Ranks:  all of the run
-  [[nodiscard]] std::vector<LossValue> values(const Mesh& mesh) const;
+  /// Ranks:  collective over dp and cp
+  void sum_metrics(const Mesh& mesh, bool wanted);
 
-  /// The vectors, on every rank.
+  /// Sums the means over the ranks that share the tokens.
+  ///
+  /// Ranks:  collective over dp and cp
+  void sum_losses(const Mesh& mesh);
+
+  /// After both: the numbers of all stages, those over items of the data first, and that of the
+  /// scalar `more`, if it is defined. The host waits once for the device, whatever their number.
   ///
   /// Ranks:  all of the run
-  [[nodiscard]] std::vector<MetricValue> metrics(const Mesh& mesh) const;
+  [[nodiscard]] StepNumbers read(const Mesh& mesh, const at::Tensor& more = {}) const;
 
 private:
   struct Sum {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace mh {
 
@@ -24,6 +25,14 @@ std::vector<Instruction> accumulation(int64_t microbatches) {
   return list;
 }
 
+/// What this rank's stage does in a step of training.
+std::vector<Instruction>
+instructions_of(const Passes& passes, std::span<const Batch> microbatches) {
+  const auto count = static_cast<int64_t>(microbatches.size());
+  const auto stage = static_cast<size_t>(passes.mesh.coordinate(MeshAxis::pp));
+  return passes.pipeline == nullptr ? accumulation(count) : passes.pipeline->training(count)[stage];
+}
+
 } // namespace
 
 std::vector<LossValue> forward_backward(
@@ -31,17 +40,12 @@ std::vector<LossValue> forward_backward(
     std::span<const Batch> microbatches,
     uint64_t seed,
     bool dropout,
-    double loss_scale,
-    std::vector<MetricValue>* metrics
+    double loss_scale
 ) {
-  const auto count = static_cast<int64_t>(microbatches.size());
-  const auto stage = static_cast<size_t>(passes.mesh.coordinate(MeshAxis::pp));
-  return execute(
-      passes,
-      microbatches,
-      passes.pipeline == nullptr ? accumulation(count) : passes.pipeline->training(count)[stage],
-      {.seed = seed, .dropout = dropout, .loss_scale = loss_scale, .metrics = metrics}
-  );
+  const ExecuteOptions options{.seed = seed, .dropout = dropout, .loss_scale = loss_scale};
+  return execute(passes, microbatches, instructions_of(passes, microbatches), options)
+      .read(passes.mesh)
+      .losses;
 }
 
 std::vector<LossValue> forward_only(const Passes& passes, std::span<const Batch> microbatches) {
@@ -51,7 +55,7 @@ std::vector<LossValue> forward_only(const Passes& passes, std::span<const Batch>
   auto list =
       passes.pipeline == nullptr ? accumulation(count) : passes.pipeline->evaluation(count)[stage];
   std::erase_if(list, [](const auto& one) { return one.op == Instruction::Op::backward; });
-  return execute(passes, microbatches, list, {});
+  return execute(passes, microbatches, list, {}).read(passes.mesh).losses;
 }
 
 double clip_factor(double norm, double clip) {
@@ -77,13 +81,11 @@ StepResult train_step(
   auto& gradients = *passes.gradients;
   gradients.checking = passes.checking;
   gradients.begin(static_cast<int64_t>(microbatches.size()));
-  result.losses = forward_backward(
+  const LossSums sums = execute(
       passes,
       microbatches,
-      options.seed,
-      /*dropout=*/true,
-      options.loss_scale,
-      &result.metrics
+      instructions_of(passes, microbatches),
+      {.seed = options.seed, .dropout = true, .loss_scale = options.loss_scale, .metrics = true}
   );
   {
     RECORD_USER_SCOPE("gradient norm");
@@ -91,7 +93,10 @@ StepResult train_step(
     if (passes.checking && gradients.zero() == 0) {
       check_parameters(passes.model.parameters(), passes.mesh);
     }
-    result.gradient_norm = std::sqrt(number_of(gradients.squared_norm())) / options.loss_scale;
+    auto numbers = sums.read(passes.mesh, gradients.squared_norm());
+    result.losses = std::move(numbers.losses);
+    result.metrics = std::move(numbers.metrics);
+    result.gradient_norm = std::sqrt(numbers.more) / options.loss_scale;
   }
   if (options.accept ? !options.accept(result) : !result.finite()) {
     gradients.clear();

@@ -26,8 +26,7 @@ namespace mh {
     std::span<const Batch> microbatches,
     uint64_t seed,
     bool dropout = true,
-    double loss_scale = 1,
-    std::vector<MetricValue>* metrics = nullptr
+    double loss_scale = 1
 );
 
 /// Forward passes only, without dropout.

@@ -76,8 +76,8 @@ void Trainer::step() {
   if (judgement.verdict == Verdict::skip && (!judgement.overflow || watch_ != nullptr)) {
     log_->line("skipped " + cause + "; samples " + samples_text());
   }
-  session.device->synchronize();
-  if (profiled) {
+  if (profiled) { // else the host goes on: the next step's numbers wait for what the device does now
+    session.device->synchronize();
     profile_.end_step();
   }
   if (std::exchange(first_step_, false)) {

@@ -11,6 +11,7 @@ import re
 import subprocess
 
 SOURCES = pathlib.Path(__file__).with_name("runtime")
+ROOT = SOURCES.parents[2]
 ASKING = ("libtorch_cuda.so", "libtorch_cuda_linalg.so", "libtorch_nvshmem.so", "libtorch_cpu.so", "libc10_cuda.so",
           "libcaffe2_nvrtc.so")
 # Functions whose symbols carry no version, by the start of their names.
@@ -36,8 +37,8 @@ def asked(folder):
 
 def compile_object(folder, source, headers):
     made = folder / (source.stem + ".o")
-    subprocess.run(["g++", "-std=c++20", "-O1", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-isystem{headers}", "-c", source,
-                    "-o", made], check=True)
+    subprocess.run(["g++", "-std=c++20", "-O1", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-isystem{headers}", f"-I{ROOT}", "-c",
+                    source, "-o", made], check=True)
     return made
 
 
@@ -65,13 +66,15 @@ def build_all(folder, torch_libs, headers):
             defined |= set(re.findall(r" T (\w+)", subprocess.check_output(["nm", one], text=True)))
         version = "" if library in PREFIXES else VERSIONS.get(library, library)
         link(folder, library, objects, functions - defined, version)
+    link(folder, "libmegahost-cuda.so", [compile_object(folder, SOURCES / "kernels.cpp", headers)], set(), "")
 
 
 def build(folder, torch_libs, headers):
     """Builds what is older than its sources; tests that run side by side wait for one another."""
     folder.mkdir(parents=True, exist_ok=True)
     done = folder / "done"
-    newest = max(path.stat().st_mtime for path in [*SOURCES.iterdir(), pathlib.Path(__file__)])
+    newest = max(path.stat().st_mtime for path in
+                 [*SOURCES.iterdir(), *(ROOT / "core/cuda").iterdir(), pathlib.Path(__file__)])
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists() or done.stat().st_mtime < newest:

@@ -248,6 +248,10 @@ Tensor MixtureOfExperts::forward(const Tensor& x, StepContext& context) const {
 }
 
 Tensor MixtureOfExperts::routed(const Tensor& x, StepContext& context) const {
+  if (context.mode()
+          .tokens_apart) { // what other tokens choose decides which rows an expert adds up
+    return x * 0;          // NaN of its own token stay
+  }
   const Mesh& mesh = context.mesh();
   const Placement placed = context.place(embed_);
   const Placement apart = tokens_over_all_ranks(placed, mesh);

@@ -9,7 +9,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
@@ -115,19 +114,6 @@ choose_experts(const RouterSpec& spec, const Tensor& logits, const Tensor& bias)
   return {{choices, weights}, balanced};
 }
 
-namespace {
-
-/// Experts by a token's place alone, as many tokens to each: neither what others choose nor NaN in
-/// some of them moves any.
-Routing apart_from_others(const RouterSpec& spec, const Tensor& scores) {
-  const Tensor choices = at::arange(scores.size(0) * spec.chosen, scores.options().dtype(at::kLong))
-                             .remainder(spec.experts)
-                             .view({-1, spec.chosen});
-  return {choices, scores.gather(1, choices)};
-}
-
-} // namespace
-
 Router::Spread::Spread(const Placement& placed, const Placement& tokens, const Mesh& mesh) {
   for (const auto axis : {MeshAxis::tp, MeshAxis::cp, MeshAxis::dp}) {
     if (placed[axis] == Along{PlacementType::split, 1}) {
@@ -194,9 +180,6 @@ Routing Router::route(const Tensor& x, StepContext& context) const {
   );
   auto [routing, scores] =
       choose_experts(spec_, logits, history_ == nullptr ? Tensor() : history_->bias());
-  if (context.mode().tokens_apart) {
-    return apart_from_others(spec_, scores);
-  }
   routing.choices = routing.choices.view({x.size(0), x.size(1), spec_.chosen});
   add_losses(logits, scores.view({x.size(0), x.size(1), spec_.experts}), routing, spread, context);
   routing.choices = routing.choices.view({-1, spec_.chosen});

@@ -71,7 +71,7 @@ assert "recompute.parts" in text and "recurrence" in text and "core_attention" i
 
 def losses(name):
     lines = (folder / name / "metrics.jsonl").read_text().splitlines()
-    return [one["lm loss"] for one in map(json.loads, lines) if "lm loss" in one]
+    return [one["losses"]["lm loss"] for one in map(json.loads, lines) if "losses" in one]
 
 
 # It trains, also where ranks hold different tokens, and the part changes no bit.

@@ -84,7 +84,7 @@ private:
 ///     at::Tensor h = sum_.before(context);                                    // [batch, mlp]
 ///     std::vector<at::Tensor> rows;
 ///     for (int64_t t = 0; t < x.size(0); ++t) {
-///       h = h * 0.5 + x.select(0, t);
+///       h = h.mul(0.5).add(x.select(0, t));
 ///       rows.push_back(h);
 ///     }
 ///     sum_.keep(h, context);

@@ -191,7 +191,7 @@ void grad_check(const Case& c) {
   SmallModel model(*architecture, {.dtype = at::kDouble});
   (void)model.train_once();
   const bool exact = model.loss().scalar_type() == at::kDouble;
-  const double step = exact ? 1e-5 : 1e-2, tolerance = exact ? 1e-6 : 2e-2;
+  const double step = exact ? 1e-6 : 1e-2, tolerance = exact ? 1e-6 : 2e-2;
   for (Parameter& parameter : model.model->parameters().all()) {
     const at::Tensor gradient = parameter.main_grad.contiguous().view({-1});
     const int64_t steepest = gradient.abs().argmax().item<int64_t>();

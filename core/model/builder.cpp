@@ -205,7 +205,8 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
 }
 
 void Builder::refuse_written_values() const {
-  // What writes past LibTorch's count of versions is seen where values have no memory of their own.
+  // What writes past LibTorch's count of versions is seen where values have no memory of their own; on a
+  // device that would be waited for, it is not looked for.
   const bool deferred = DeferredValues::current() != nullptr;
   const auto written = [](const at::Tensor& value) {
     return static_cast<int64_t>(value.storage().nbytes()) != value.element_size() ||
@@ -214,7 +215,7 @@ void Builder::refuse_written_values() const {
   for (const auto& [parameter, version] : versions_) {
     const at::Tensor& value = parameter->value;
     if (value._version() != version ||
-        (deferred && !value.is_meta() && value.numel() > 0 && written(value))) {
+        (deferred && value.is_cpu() && value.numel() > 0 && written(value))) {
       throw Error(
           "a constructor writes into the value of the parameter `" +
               parameter->pieces.front().name + "`, which would be lost under zero 3",

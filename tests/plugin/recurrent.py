@@ -78,8 +78,8 @@ def losses(name):
 run("run", "recurrent.toml", "--run-dir", "one", sets=("precision=fp32",))
 run("run", "recurrent.toml", "--run-dir", "parts", sets=("precision=fp32", *parts))
 assert losses("one") == losses("parts") and len(losses("one")) == 20
-run("run", "recurrent.toml", "--run-dir", "checked", "--checking",
-    sets=("precision=fp32", "parallel.tensor=2", "parallel.sequence=true", "launch=spawn"))
+run("run", "recurrent.toml", "--run-dir", "checked", "--checking", "--nproc", "2",
+    sets=("precision=fp32", "parallel.tensor=2", "parallel.sequence=true"))
 for one, other in zip(losses("one"), losses("checked")):
     assert abs(one / other - 1) < 1e-4, (one, other)
 

@@ -1,4 +1,3 @@
-#include "core/cuda/library.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/row_kernels.hpp"
 #include "core/kernels/row_ops.hpp"
@@ -99,18 +98,12 @@ Tensor activation_backward_by_halves(
   return dx;
 }
 
-bool has_cuda_kernel(const Tensor& x) {
-  const auto type = x.scalar_type();
-  return cuda_kernels() != nullptr && x.numel() > 0 &&
-         (type == at::kFloat || type == at::kBFloat16);
-}
-
 /// Forward where `dy` is undefined.
 cuda::ActivationCall
 cuda_call(const Tensor& x, const Tensor& dy, const std::string& name, bool gated) {
   const int64_t width = x.size(-1) / (gated ? 2 : 1);
   return {
-      .type = x.scalar_type() == at::kFloat ? cuda::Type::fp32 : cuda::Type::bf16,
+      .type = cuda_type(x),
       .kind = static_cast<cuda::Activate>(kind_of(name)),
       .gated = gated,
       .rows = x.numel() / x.size(-1),
@@ -122,28 +115,30 @@ cuda_call(const Tensor& x, const Tensor& dy, const std::string& name, bool gated
 }
 
 Tensor activation_cuda(const Tensor& input, const std::string& name, bool gated) {
-  if (!has_cuda_kernel(input)) {
+  const auto* kernels = cuda_row_kernels(input);
+  if (kernels == nullptr) {
     return activation_plain(input, name, gated);
   }
   const Tensor y = at::empty(activated_sizes(input, gated), input.options());
   const Tensor x = input.contiguous();
   auto call = cuda_call(x, {}, name, gated);
   call.y = y.mutable_data_ptr();
-  start_kernel(cuda_kernels()->activation, call, x.device());
+  start_kernel(kernels->activation, call, x.device());
   return y;
 }
 
 Tensor activation_backward_cuda(
     const Tensor& gradient, const Tensor& input, const std::string& name, bool gated
 ) {
-  if (!has_cuda_kernel(input) || gradient.scalar_type() != input.scalar_type()) {
+  const auto* kernels = cuda_row_kernels(input);
+  if (kernels == nullptr || gradient.scalar_type() != input.scalar_type()) {
     return activation_backward_by_halves(gradient, input, name, gated);
   }
   const Tensor x = input.contiguous(), dy = gradient.contiguous();
   const Tensor dx = at::empty(x.sizes(), x.options());
   auto call = cuda_call(x, dy, name, gated);
   call.dx = dx.mutable_data_ptr();
-  start_kernel(cuda_kernels()->activation, call, x.device());
+  start_kernel(kernels->activation, call, x.device());
   return dx;
 }
 

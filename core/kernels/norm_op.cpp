@@ -1,4 +1,3 @@
-#include "core/cuda/library.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/row_kernels.hpp"
 #include "core/kernels/row_ops.hpp"
@@ -108,17 +107,27 @@ Triple norm_cuda(
   return {y, at::empty({0}, rstd.options()), rstd.reshape({-1})};
 }
 
-/// The gradients of weight and bias (the latter where `centred`) by our kernel and one sum.
+/// The gradients of weight and bias, the latter where `centred`: by our kernel and one sum, or by
+/// LibTorch's element-wise ones.
 std::pair<Tensor, Tensor> weight_gradients_cuda(
     const Tensor& x, const Tensor& dy, const Tensor& mean, const Tensor& rstd, bool centred
 ) {
+  const auto* kernels = cuda_row_kernels(x);
+  if (kernels == nullptr || !rstd.is_contiguous() || !mean.is_contiguous()) {
+    const auto type = statistics_type(x);
+    const Tensor scale = rstd.unsqueeze(1);
+    Tensor normal = centred ? x.sub(mean.unsqueeze(1)).mul_(scale) : x.mul(scale);
+    return {
+        normal.mul_(dy).sum(0),
+        centred ? dy.sum(0, /*keepdim=*/false, type) : at::empty({0}, x.options().dtype(type))};
+  }
   constexpr int64_t kChunk = 64;
   const int64_t chunks = (x.size(0) + kChunk - 1) / kChunk;
   const auto wide = x.options().dtype(at::kFloat);
   const Tensor dweight = at::empty({chunks, x.size(1)}, wide);
   const Tensor dbias = at::empty({centred ? chunks : 0, x.size(1)}, wide);
   const cuda::NormGradientCall call{
-      .type = x.scalar_type() == at::kFloat ? cuda::Type::fp32 : cuda::Type::bf16,
+      .type = cuda_type(x),
       .rows = x.size(0),
       .columns = x.size(1),
       .chunk = kChunk,
@@ -128,7 +137,7 @@ std::pair<Tensor, Tensor> weight_gradients_cuda(
       .rstd = rstd.const_data_ptr<float>(),
       .dweight = dweight.mutable_data_ptr<float>(),
       .dbias = centred ? dbias.mutable_data_ptr<float>() : nullptr};
-  start_kernel(cuda_kernels()->norm_gradient, call, x.device());
+  start_kernel(kernels->norm_gradient, call, x.device());
   return {dweight.sum(0), centred ? dbias.sum(0) : at::empty({0}, wide)};
 }
 
@@ -147,32 +156,22 @@ Triple norm_backward_cuda(
   const Tensor x = rows_of(input.contiguous());
   const Tensor dy = rows_of(gradient.contiguous());
   const Tensor scale = rstd.unsqueeze(1);
-  const auto type = statistics_type(x);
-  const bool ours = cuda_kernels() != nullptr && x.scalar_type() != at::kHalf &&
-                    rstd.is_contiguous() && mean.is_contiguous();
-  if (!centred) {
-    const Tensor dx =
-        std::get<0>(at::_fused_rms_norm_backward(dy, x, {x.size(1)}, scale, weight, {true, false}));
-    if (ours) {
-      auto [dweight, dbias] = weight_gradients_cuda(x, dy, mean, rstd, centred);
-      return {dx.view(input.sizes()), dweight, dbias};
-    }
-    return {
-        dx.view(input.sizes()),
-        x.mul(scale).mul_(dy).sum(0),
-        at::empty({0}, x.options().dtype(type))};
-  }
-  const Tensor dx = std::get<0>(at::native_layer_norm_backward(
-      dy, x, {x.size(1)}, mean.unsqueeze(1), scale, weight, std::nullopt, {true, false, false}
-  ));
-  if (ours) {
-    auto [dweight, dbias] = weight_gradients_cuda(x, dy, mean, rstd, centred);
-    return {dx.view(input.sizes()), dweight, dbias};
-  }
-  return {
-      dx.view(input.sizes()),
-      x.sub(mean.unsqueeze(1)).mul_(scale).mul_(dy).sum(0),
-      dy.sum(0, /*keepdim=*/false, type)};
+  const Tensor dx =
+      centred ? std::get<0>(at::native_layer_norm_backward(
+                    dy,
+                    x,
+                    {x.size(1)},
+                    mean.unsqueeze(1),
+                    scale,
+                    weight,
+                    std::nullopt,
+                    {true, false, false}
+                ))
+              : std::get<0>(
+                    at::_fused_rms_norm_backward(dy, x, {x.size(1)}, scale, weight, {true, false})
+                );
+  const auto [dweight, dbias] = weight_gradients_cuda(x, dy, mean, rstd, centred);
+  return {dx.view(input.sizes()), dweight, dbias};
 }
 
 Triple norm_cpu(

@@ -1,6 +1,7 @@
 #pragma once
 /// What the operators over rows share.
 
+#include "core/cuda/library.hpp"
 #include "core/kernels/level.hpp"
 #include "megahost/parallel.hpp"
 
@@ -23,7 +24,18 @@ inline const kernels::RowKernels* row_kernels(const at::Tensor& x) {
   return x.scalar_type() == at::kBFloat16 ? &kernels::table().rows_bf16 : nullptr;
 }
 
-/// Deals rows out to threads, none fewer than make some thousand elements.
+/// A GPU's kernels for tensors of x's type, or nullptr.
+inline const cuda::Table* cuda_row_kernels(const at::Tensor& x) {
+  const auto type = x.scalar_type();
+  return x.numel() > 0 && (type == at::kFloat || type == at::kBFloat16) ? cuda_kernels() : nullptr;
+}
+
+/// What those call x's type.
+inline cuda::Type cuda_type(const at::Tensor& x) {
+  return x.scalar_type() == at::kFloat ? cuda::Type::fp32 : cuda::Type::bf16;
+}
+
+/// Shares rows among threads, none fewer than make some thousand elements.
 template <class Run>
 void over_rows(int64_t rows, int64_t elements, const Run& run) {
   parallel_for(0, rows, std::max<int64_t>(1, 8192 / std::max<int64_t>(elements, 1)), run);

@@ -1,6 +1,5 @@
 #include "core/kernels/row_ops.hpp"
 
-#include "core/cuda/library.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/row_kernels.hpp"
 
@@ -169,19 +168,34 @@ void vocab_gradient_plain(
   z.narrow(1, entries, z.size(1) - entries).zero_();
 }
 
-kernels::VocabCall
-vocab_call(const Tensor& z, const Tensor& labels, int64_t first, int64_t entries) {
-  return {
-      .columns = z.size(1),
-      .entries = entries,
-      .first = first,
-      .z = z.mutable_data_ptr(),
-      .labels = labels.const_data_ptr<int64_t>(),
-      .top = nullptr,
-      .sum = nullptr,
-      .target = nullptr,
-      .lse = nullptr,
-      .scale = nullptr};
+/// `Call`: of a CPU's kernels or a GPU's.
+template <class Call>
+Call vocab_call(const Tensor& z, const Tensor& labels, int64_t first, int64_t entries) {
+  Call call{};
+  call.columns = z.size(1);
+  call.entries = entries;
+  call.first = first;
+  call.z = z.mutable_data_ptr();
+  call.labels = labels.const_data_ptr<int64_t>();
+  return call;
+}
+
+cuda::VocabCall
+cuda_vocab_call(const Tensor& z, const Tensor& labels, int64_t first, int64_t entries) {
+  auto call = vocab_call<cuda::VocabCall>(z, labels, first, entries);
+  call.type = cuda_type(z);
+  call.rows = z.size(0);
+  return call;
+}
+
+/// A place for the statistics, which the call writes: [3, rows].
+template <class Call>
+Tensor statistics_of(Call& call, const Tensor& z) {
+  const Tensor out = at::empty({3, z.size(0)}, z.options().dtype(at::kFloat));
+  call.top = out.mutable_data_ptr<float>();
+  call.sum = call.top + z.size(0);
+  call.target = call.sum + z.size(0);
+  return out;
 }
 
 Tensor statistics_cpu(const Tensor& z, const Tensor& ids, int64_t first, int64_t entries) {
@@ -191,11 +205,8 @@ Tensor statistics_cpu(const Tensor& z, const Tensor& ids, int64_t first, int64_t
   }
   check_vocab(z, ids, entries);
   const Tensor labels = ids.contiguous();
-  const Tensor out = at::empty({3, z.size(0)}, z.options().dtype(at::kFloat));
-  auto call = vocab_call(z, labels, first, entries);
-  call.top = out.mutable_data_ptr<float>();
-  call.sum = call.top + z.size(0);
-  call.target = call.sum + z.size(0);
+  auto call = vocab_call<kernels::VocabCall>(z, labels, first, entries);
+  const Tensor out = statistics_of(call, z);
   over_rows(z.size(0), z.size(1), [&](int64_t begin, int64_t end) {
     kernel->vocab_forward(call, begin, end);
   });
@@ -220,7 +231,7 @@ void vocab_gradient_cpu(
   const Tensor labels = ids.contiguous();
   const Tensor bases = lse.contiguous();
   const Tensor scales = scale.contiguous();
-  auto call = vocab_call(z, labels, first, entries);
+  auto call = vocab_call<kernels::VocabCall>(z, labels, first, entries);
   call.lse = bases.const_data_ptr<float>();
   call.scale = scales.const_data_ptr<float>();
   over_rows(z.size(0), z.size(1), [&](int64_t begin, int64_t end) {
@@ -228,41 +239,16 @@ void vocab_gradient_cpu(
   });
 }
 
-bool has_cuda_kernel(const Tensor& z, int64_t entries) {
-  const auto type = z.scalar_type();
-  return cuda_kernels() != nullptr && entries > 0 && z.numel() > 0 && z.is_contiguous() &&
-         (type == at::kFloat || type == at::kBFloat16);
-}
-
-cuda::VocabCall
-cuda_vocab_call(const Tensor& z, const Tensor& labels, int64_t first, int64_t entries) {
-  return {
-      .type = z.scalar_type() == at::kFloat ? cuda::Type::fp32 : cuda::Type::bf16,
-      .rows = z.size(0),
-      .columns = z.size(1),
-      .entries = entries,
-      .first = first,
-      .z = z.mutable_data_ptr(),
-      .labels = labels.const_data_ptr<int64_t>(),
-      .top = nullptr,
-      .sum = nullptr,
-      .target = nullptr,
-      .lse = nullptr,
-      .scale = nullptr};
-}
-
 Tensor statistics_cuda(const Tensor& z, const Tensor& ids, int64_t first, int64_t entries) {
-  if (!has_cuda_kernel(z, entries)) {
+  const auto* kernels = cuda_row_kernels(z);
+  if (kernels == nullptr || entries == 0 || !z.is_contiguous()) {
     return statistics_plain(z, ids, first, entries);
   }
   check_vocab(z, ids, entries);
   const Tensor labels = ids.contiguous();
-  const Tensor out = at::empty({3, z.size(0)}, z.options().dtype(at::kFloat));
   auto call = cuda_vocab_call(z, labels, first, entries);
-  call.top = out.mutable_data_ptr<float>();
-  call.sum = call.top + z.size(0);
-  call.target = call.sum + z.size(0);
-  start_kernel(cuda_kernels()->vocab, call, z.device());
+  const Tensor out = statistics_of(call, z);
+  start_kernel(kernels->vocab, call, z.device());
   return out;
 }
 
@@ -274,7 +260,8 @@ void vocab_gradient_cuda(
     int64_t first,
     int64_t entries
 ) {
-  if (!has_cuda_kernel(z, entries) || lse.scalar_type() != at::kFloat ||
+  const auto* kernels = cuda_row_kernels(z);
+  if (kernels == nullptr || entries == 0 || !z.is_contiguous() || lse.scalar_type() != at::kFloat ||
       scale.scalar_type() != at::kFloat) {
     vocab_gradient_plain(z, ids, lse, scale, first, entries);
     return;
@@ -284,7 +271,7 @@ void vocab_gradient_cuda(
   auto call = cuda_vocab_call(z, labels, first, entries);
   call.lse = bases.const_data_ptr<float>();
   call.scale = scales.const_data_ptr<float>();
-  start_kernel(cuda_kernels()->vocab, call, z.device());
+  start_kernel(kernels->vocab, call, z.device());
 }
 
 Tensor statistics_meta(const Tensor& z, const Tensor& labels, int64_t, int64_t entries) {

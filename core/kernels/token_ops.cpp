@@ -1,4 +1,3 @@
-#include "core/cuda/library.hpp"
 #include "core/kernels/ops.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/row_kernels.hpp"
@@ -126,16 +125,15 @@ at::Tensor dropout_cuda(
     const at::Tensor& tokens,
     int64_t first_feature
 ) {
-  const auto* kernels = cuda_kernels();
-  const bool narrow = x.scalar_type() == at::kBFloat16;
-  if (kernels == nullptr || !(narrow || x.scalar_type() == at::kFloat) || x.numel() == 0) {
+  const auto* kernels = cuda_row_kernels(x);
+  if (kernels == nullptr) {
     return dropout_host(x, p, key, samples, tokens, first_feature);
   }
   const at::Tensor input = x.contiguous(), sample = samples.contiguous(),
                    token = tokens.contiguous();
   at::Tensor output = at::empty_like(input);
   const cuda::DropoutCall call{
-      .type = narrow ? cuda::Type::bf16 : cuda::Type::fp32,
+      .type = cuda_type(x),
       .rows = x.size(0) * x.size(1),
       .batch = x.size(1),
       .features = x.size(2),

@@ -70,7 +70,7 @@ std::vector<cuda::Place> places_of(const UpdateItemView& item) {
   return places;
 }
 
-/// A copy of host memory on the device; nobody waits for it.
+/// A copy of host memory on the device, for which the host does not wait.
 template <class T>
 Tensor staged_copy(const std::vector<T>& values, at::Device device) {
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));

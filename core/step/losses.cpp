@@ -84,19 +84,12 @@ metrics_of_all_stages(const Mesh& mesh, const std::vector<MetricValue>& own) {
   return all;
 }
 
-/// The numbers of each tensor. Those of a GPU come by one copy; in a plan all are 1.
+/// The numbers of each tensor, all of one device; those of a GPU come by one copy. In a plan all are 1.
 std::vector<std::vector<double>> numbers_of(const std::vector<at::Tensor>& tensors) {
-  const bool gpu = std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
-    return tensor.is_cuda();
-  });
   std::vector<std::vector<double>> numbers;
-  if (!gpu) {
+  if (tensors.empty() || tensors.front().is_meta()) {
     for (const auto& tensor : tensors) {
-      auto& own = numbers.emplace_back(static_cast<size_t>(tensor.numel()), 1.0);
-      if (!tensor.is_meta()) {
-        const at::Tensor wide = tensor.to(at::kDouble).contiguous();
-        std::copy_n(wide.const_data_ptr<double>(), wide.numel(), own.begin());
-      }
+      numbers.emplace_back(static_cast<size_t>(tensor.numel()), 1.0);
     }
     return numbers;
   }
@@ -104,11 +97,12 @@ std::vector<std::vector<double>> numbers_of(const std::vector<at::Tensor>& tenso
   for (const auto& tensor : tensors) {
     parts.push_back(tensor.reshape({-1}).to(at::kDouble));
   }
-  const at::Tensor joined = at::cat(parts);
-  const at::Tensor host =
-      at::empty(joined.sizes(), at::TensorOptions(at::kDouble).pinned_memory(true));
-  host.copy_(joined);
-  const auto* next = host.const_data_ptr<double>();
+  at::Tensor joined = at::cat(parts);
+  if (joined.is_cuda()) {
+    const auto pinned = at::TensorOptions(at::kDouble).pinned_memory(true);
+    joined = at::empty(joined.sizes(), pinned).copy_(joined);
+  }
+  const auto* next = joined.const_data_ptr<double>();
   for (const auto& part : parts) {
     numbers.emplace_back(next, next + part.numel());
     next += part.numel();

@@ -1,13 +1,12 @@
 #include "plugins/data/sentencepiece/sentencepiece.hpp"
 
+#include "tests/data/temporary_file.hpp"
+
 #include <megahost/error.hpp>
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <bit>
-#include <filesystem>
-#include <fstream>
 #include <random>
 
 using mh::sentencepiece::SentencePieceTokenizer;
@@ -66,25 +65,13 @@ std::string unigram_model(const std::string& charsmap = "") {
   );
 }
 
-class File {
+class File : public TemporaryFile {
 public:
-  explicit File(const std::string& text) {
-    std::string name = (std::filesystem::temp_directory_path() / "megahost-spm-XXXXXX").string();
-    const int file = mkstemp(name.data());
-    REQUIRE(file >= 0);
-    close(file);
-    path_ = name;
-    std::ofstream(path_, std::ios::binary) << text;
-  }
-
-  ~File() { std::filesystem::remove(path_); }
-
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
+  using TemporaryFile::TemporaryFile;
 
   [[nodiscard]] std::unique_ptr<SentencePieceTokenizer>
   tokenizer(SentencePieceTokenizer::Config config = {}) const {
-    config.path = path_;
+    config.path = path();
     return std::make_unique<SentencePieceTokenizer>(config, mh::Tokenizer::Args{});
   }
 
@@ -104,9 +91,6 @@ public:
     }
     return "";
   }
-
-private:
-  std::string path_;
 };
 
 } // namespace

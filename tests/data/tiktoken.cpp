@@ -1,14 +1,12 @@
 #include "plugins/data/tiktoken/tiktoken.hpp"
 
 #include "plugins/data/tiktoken/ranks.hpp"
+#include "tests/data/temporary_file.hpp"
 
 #include <megahost/error.hpp>
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <random>
 
 using mh::tiktoken::read_ranks;
@@ -67,31 +65,16 @@ std::string tekken() {
          vocab + "]}";
 }
 
-class File {
+class File : public TemporaryFile {
 public:
-  explicit File(const std::string& text) {
-    std::string name = (std::filesystem::temp_directory_path() / "megahost-ranks-XXXXXX").string();
-    const int file = mkstemp(name.data());
-    REQUIRE(file >= 0);
-    close(file);
-    path_ = name;
-    std::ofstream(path_, std::ios::binary) << text;
-  }
-
-  ~File() { std::filesystem::remove(path_); }
-
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
+  using TemporaryFile::TemporaryFile;
 
   [[nodiscard]] TiktokenTokenizer::Config config(const std::string& pattern) const {
     TiktokenTokenizer::Config config;
-    config.path = path_;
+    config.path = path();
     config.pattern = pattern;
     return config;
   }
-
-private:
-  std::filesystem::path path_;
 };
 
 std::string why(const std::string& text) {

@@ -1,4 +1,5 @@
-// What nearly every file that uses LibTorch reads first, compiled once for all of them (GCC; -Db_pch=false does without).
+// What nearly every file that uses LibTorch reads first, compiled once for all of them (GCC;
+// -Db_pch=false does without).
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <ATen/core/Tensor.h>

@@ -4,7 +4,7 @@
 --   megahost run recipes/mixture.lua
 --   megahost run recipes/mixture.lua --nproc 4 --set parallel.data=4 --set parallel.expert=4 --set batch.micro=1
 --
--- The second command deals the experts out over four ranks: two each. The numbers are those of one rank.
+-- The second command shards the experts over four ranks, two each. Its numbers match the single-rank result.
 
 return {
   extends = "quickstart",

@@ -20,8 +20,8 @@ struct FolderFormat {
 /// Throws:  mh::Error if several do, with the option that says which
 [[nodiscard]] std::optional<FolderFormat> find_format(const Path& folder, Host& host);
 
-/// The text of the config.json by which a format that knows a folder describes its model; nothing if
-/// none does.
+/// The text of the config.json by which a format that knows a folder describes its model; nothing
+/// if none does.
 [[nodiscard]] std::optional<std::string> config_of(const Path& folder, Host& host);
 
 /// The format of a folder that is to be read: `named`, or if that is empty the one that knows it.

@@ -20,7 +20,7 @@ void write_text(const fs::path& file, const std::string& text) {
   std::fprintf(stderr, "wrote %s\n", file.c_str());
 }
 
-/// Settings that somebody else wrote stay as they are.
+/// Settings from elsewhere stay as they are.
 void write_settings(const fs::path& file, const std::string& text) {
   if (file_system().kind(file) == FileSystem::Kind::none) {
     write_text(file, text);

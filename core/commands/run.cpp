@@ -26,8 +26,8 @@ namespace mh {
 
 namespace {
 
-/// The options that stand for a key of the recipe. --run-dir leaves checkpoints where they are if the
-/// recipe parts them from its run folder.
+/// The options that stand for a key of the recipe. --run-dir leaves checkpoints where they are if
+/// the recipe parts them from its run folder.
 std::vector<Layer> option_layers(const Invocation& invocation, const Value& recipe) {
   std::vector<Layer> layers;
   const auto add = [&](const char* option, const char* section, const char* key, Value value) {

@@ -169,7 +169,8 @@ void leave_initial_values(ParameterStore& parameters) {
   }
 }
 
-/// Scores of tokens [begin, end) of the samples, read behind what the cache holds: [end - begin, B, V].
+/// Scores of tokens [begin, end) of the samples, read behind what the cache holds: [end - begin, B,
+/// V].
 at::Tensor scores(const SmallModel& model, int64_t begin, int64_t end, KeyValueCache* cache) {
   const at::NoGradGuard no_grad;
   Batch batch;

@@ -2,9 +2,9 @@
 /// A small model of any architecture with a batch, for tests.
 
 #include "megahost/architecture.hpp"
-#include "megahost/training_loop.hpp"
 #include "megahost/model.hpp"
 #include "megahost/optimizer.hpp"
+#include "megahost/training_loop.hpp"
 
 #include <cstdint>
 #include <memory>

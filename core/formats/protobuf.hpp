@@ -29,8 +29,8 @@ public:
 
   /// The next field; none at the end.
   ///
-  /// Throws:  mh::Error (exit code 5) for a message that is cut short, a number that is no varint, or
-  ///          groups, which no file has had since 2008
+  /// Throws:  mh::Error (exit code 5) for a message that is cut short, a number that is no varint,
+  ///          or groups, which no file has had since 2008
   [[nodiscard]] std::optional<ProtobufField> next();
 
   /// A field as what it should be. They throw mh::Error (exit code 5) for another wire type.

@@ -291,8 +291,8 @@ private:
     }
   }
 
-  /// The key under which the file itself has the value of an origin, wherever `simplify` and aliases
-  /// have moved it; nothing if it has none.
+  /// The key under which the file itself has the value of an origin, wherever `simplify` and
+  /// aliases have moved it; nothing if it has none.
   static std::optional<std::string> path_to(const Table& table, const Origin& origin) {
     for (const auto& entry : table) {
       const Origin& at = entry.value.origin;

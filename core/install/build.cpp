@@ -28,7 +28,7 @@ std::string sdk_path() {
   const auto own = pkg_config_folder();
   if (!own) {
     throw Error(
-        "this megahost cannot build plugins: there is no megahost.pc beside it",
+        "this megahost cannot build plugins: its megahost.pc is missing",
         "install it whole: ./megahost install PREFIX in its clone"
     );
   }

@@ -12,10 +12,12 @@ struct BuiltPlugin {
   std::vector<std::filesystem::path> libraries; ///< the plugins among what it installs
 };
 
-/// Builds the meson project `sources` in the folder `work`: what it would install, and no tests. What meson, ninja
-/// and the compiler print goes to `log`. Runs what the project's meson.build says.
+/// Builds the meson project `sources` in the folder `work`: what it would install, and no tests.
+/// What meson, ninja and the compiler print goes to `log`. Runs what the project's meson.build
+/// says.
 ///
-/// Throws:  mh::Error if a tool is missing, it does not build (with the end of the log), or it installs no plugin
+/// Throws:  mh::Error if a tool is missing, it does not build (with the end of the log), or it
+///          installs no plugin
 [[nodiscard]] BuiltPlugin build_plugin(
     const std::filesystem::path& sources,
     const std::filesystem::path& work,

@@ -204,8 +204,8 @@ std::optional<Installed> replaced_by(const Installed& plugin) {
   return before;
 }
 
-/// The record while files are moved: all that may be there, built for no megahost, so that a stop in
-/// between is seen and mended by a rebuild.
+/// The record while files are moved: all that may be there, built for no megahost, so that a stop
+/// in between is seen and mended by a rebuild.
 Installed unfinished(Installed plugin, const std::optional<Installed>& before) {
   plugin.abi_tag.clear();
   if (before) {
@@ -214,7 +214,8 @@ Installed unfinished(Installed plugin, const std::optional<Installed>& before) {
   return plugin;
 }
 
-/// Gives everything its name. `sources`: the folder that is kept; empty if there is none, or it is there already.
+/// Gives everything its name. `sources`: the folder that is kept; empty if there is none, or it is
+/// there already.
 void put_in_place(
     Candidate& candidate,
     const std::optional<Installed>& before,

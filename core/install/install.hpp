@@ -1,9 +1,11 @@
 #pragma once
-/// Plugins in the user's folder: built, checked, put there whole, built again after an upgrade, taken away.
+/// Plugins in the user's folder: built, checked, put there whole, built again after an upgrade,
+/// taken away.
 ///
-/// What is installed together is one record (core/plugin/installed.hpp). Everything is made in a folder of its own in
-/// `install_folder` first. Then names are given: the sources, the record, the libraries. Whatever fails before that
-/// leaves things as they were; what a crash leaves is removed by the next command, or built again from the record.
+/// What is installed together is one record (core/plugin/installed.hpp). Everything is made in a
+/// folder of its own in `install_folder` first. Then names are given: the sources, the record, the
+/// libraries. Whatever fails before that leaves things as they were; what a crash leaves is removed
+/// by the next command, or built again from the record.
 ///
 /// Processes: one at a time, held by a lock
 

@@ -64,7 +64,8 @@ struct SourceCopy {
   }
 };
 
-/// The program that reads archives: beside the library or program that this function is in.
+/// The program that reads archives: in the folder of the library or program that this function is
+/// in.
 fs::path unpacker() {
   Dl_info own{};
   dladdr(reinterpret_cast<const void*>(&unpacker), &own);

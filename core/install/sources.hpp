@@ -16,8 +16,8 @@ void copy_sources(const std::filesystem::path& from, const std::filesystem::path
 
 /// Unpacks a .tar, compressed or not, or a .zip into a new folder, in a process of its own.
 ///
-/// Throws:  mh::Error for what is no such archive, is damaged, holds too much, or anything but files
-///          and folders under relative names; and StorageError
+/// Throws:  mh::Error for what is no such archive, is damaged, holds too much, or anything but
+///          files and folders under relative names; and StorageError
 void unpack(const std::filesystem::path& archive, const std::filesystem::path& to);
 
 /// The folder of the meson project: this one, or the only one in it.

@@ -1,5 +1,6 @@
-// megahost-unpack ARCHIVE FOLDER: unpacks the sources of a plugin into an empty folder. A process of its own, without
-// LibTorch: an archive may come from anywhere. Says on standard output what is wrong, and on a second line what to do.
+// megahost-unpack ARCHIVE FOLDER: unpacks the sources of a plugin into an empty folder. A process
+// of its own, without LibTorch: an archive may come from anywhere. Says on standard output what is
+// wrong, and on a second line what to do.
 
 #include "core/base/printable.hpp"
 #include "core/base/text.hpp"

@@ -6,8 +6,8 @@
 
 namespace mh::ops {
 
-/// The places that an operator is registered at. They live as long as the process. Every operator has
-/// a plain form, which is made of LibTorch's and serves all devices that have no better one.
+/// The places that an operator is registered at. They live as long as the process. Every operator
+/// has a plain form, which is made of LibTorch's and serves all devices that have no better one.
 struct Libraries {
   torch::Library &definitions, &cpu, &cuda, &plain, &meta;
 };

@@ -1,5 +1,5 @@
 #pragma once
-/// Copies to a device that nobody waits for.
+/// Copies to a device that the host does not wait for.
 
 #include "megahost/export.hpp"
 
@@ -7,8 +7,9 @@
 
 namespace mh {
 
-/// The same numbers on `device`. What goes from the host to a GPU is copied into pinned memory first,
-/// so that the host goes on at once; a copy from other memory would stop it until the GPU is there.
+/// The same numbers on `device`. What goes from the host to a GPU is copied into pinned memory
+/// first, so that the host goes on at once; a copy from other memory would stop it until the GPU is
+/// there.
 [[nodiscard]] MH_API at::Tensor staged(const at::Tensor& tensor, at::Device device);
 
 } // namespace mh

@@ -1,6 +1,6 @@
 #pragma once
 /// The kernels of one instruction set, as a table of functions. Each works on a range of tasks, so
-/// that the caller deals ranges out to threads.
+/// that the caller gives each thread a range.
 
 #include "core/level/attention_call.hpp"
 #include "core/level/calls.hpp"

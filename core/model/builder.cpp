@@ -205,8 +205,8 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
 }
 
 void Builder::refuse_written_values() const {
-  // What writes past LibTorch's count of versions is seen where values have no memory of their own. Only
-  // a CPU is asked: a GPU would be waited for at each parameter.
+  // What writes past LibTorch's count of versions is seen where values have no memory of their own.
+  // Only a CPU is asked: a GPU would be waited for at each parameter.
   const bool deferred = DeferredValues::current() != nullptr;
   const auto written = [](const at::Tensor& value) {
     return static_cast<int64_t>(value.storage().nbytes()) != value.element_size() ||

@@ -1,7 +1,8 @@
 #pragma once
-/// Labels lie in the vocabulary of the head that reads them. Where a batch's labels end is found in host
-/// memory, before they reach a device that would have to be waited for (step/batches.cpp): arrays "labels"
-/// and "NAME_labels", whose masks are "loss_mask" and "NAME_loss_mask". A head looks at others itself.
+/// Labels lie in the vocabulary of the head that reads them. Where a batch's labels end is found in
+/// host memory, before they reach a device that would have to be waited for (step/batches.cpp):
+/// arrays "labels" and "NAME_labels", whose masks are "loss_mask" and "NAME_loss_mask". A head
+/// looks at others itself.
 
 #include "megahost/context.hpp"
 
@@ -17,8 +18,8 @@ namespace mh {
 /// The name of the mask of an array of labels; "" for other arrays.
 [[nodiscard]] std::string mask_of_labels(std::string_view name);
 
-/// One more than the largest label that counts, far more than any vocabulary where one of them is negative;
-/// 0 if none counts: an int64 scalar.
+/// One more than the largest label that counts, far more than any vocabulary where one of them is
+/// negative; 0 if none counts: an int64 scalar.
 [[nodiscard]] at::Tensor labels_end(const at::Tensor& labels, const at::Tensor& mask);
 
 /// What Batch::labels_end says of these labels, if they are the batch's own.

@@ -96,9 +96,9 @@ decltype(auto) in_plugin(const Object& object, const char* call, Work&& work) {
   return in_plugin(place_of(object, call), std::forward<Work>(work));
 }
 
-/// While it lives, backward passes run on the thread that asks for them. Autograd has one thread per
-/// GPU: of ranks that are threads, one that waits there for another would keep that one's pass from
-/// beginning.
+/// While it lives, backward passes run on the thread that asks for them. Autograd has one thread
+/// per GPU: of ranks that are threads, one that waits there for another would keep that one's pass
+/// from beginning.
 class OwnThread {
 public:
   OwnThread()

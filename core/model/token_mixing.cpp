@@ -72,10 +72,11 @@ public:
     unit_ = local_sizes(dims, context.rules().place(dims, context.mesh()), context.mesh())[0];
   }
 
-  /// Of arrays.
+  /// Rows along seq of the arrays that a trial makes.
   [[nodiscard]] int64_t tokens() const { return tokens_; }
 
-  /// Where a pattern changes a tensor of [rows, batch, ...]: bool [rows, batch, 1, ...], on its device.
+  /// Where a pattern changes a tensor of [rows, batch, ...]: bool [rows, batch, 1, ...], on its
+  /// device.
   [[nodiscard]] at::Tensor changed(const at::Tensor& x, const Pattern& pattern) const {
     const int64_t rows = x.size(0), batch = x.dim() > 1 ? x.size(1) : 1;
     const int64_t first =
@@ -126,7 +127,7 @@ at::Tensor with_others(const at::Tensor& array, const at::Tensor& changed) {
   return array.is_floating_point() ? at::where(changed, others * 0.5, others) : others;
 }
 
-/// "positions" and the like say where a token is, and are nobody's rows.
+/// "positions" and the like say where a token is, and belong to no row.
 bool is_place(const std::string& array) {
   return array.ends_with("positions") || array.ends_with("segments") ||
          array.ends_with("token_index");

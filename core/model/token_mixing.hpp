@@ -1,6 +1,6 @@
 #pragma once
-/// Finds blocks that mix tokens in a way that the strategies do not know. Where ranks hold different
-/// tokens of a sample, such a block would silently mix this rank's tokens alone.
+/// Finds blocks that mix tokens in a way that the strategies do not know. Where ranks hold
+/// different tokens of a sample, such a block would silently mix this rank's tokens alone.
 
 #include "megahost/context.hpp"
 #include "megahost/export.hpp"
@@ -16,8 +16,8 @@ namespace mh {
 /// Whether ranks hold different tokens of some sequence of the batch.
 [[nodiscard]] bool splits_tokens(const StepContext& context);
 
-/// While it lives, what the calling thread runs is a trial and no part of the step: who counts a step's
-/// collectives leaves those out.
+/// While it lives, what the calling thread runs is a trial and no part of the step: who counts a
+/// step's collectives leaves those out.
 class MH_API MixingTrial {
 public:
   MixingTrial();
@@ -37,11 +37,11 @@ struct TriedBlock {
   std::function<State(const State& state, StepContext& context)> run;
 };
 
-/// Runs a block forward and backward in a context in which layers give zeros for what they take from
-/// other tokens (StepContext::apart), then again with NaN in some tokens' rows, in their gradients,
-/// and with other values in their arrays. Then a row of the result, and a row of what comes back,
-/// may depend on its own token alone: one of another token that is no longer the same shows that the
-/// block mixes them by itself.
+/// Runs a block forward and backward in a context in which layers give zeros for what they take
+/// from other tokens (StepContext::apart), then again with NaN in some tokens' rows, in their
+/// gradients, and with other values in their arrays. Then a row of the result, and a row of what
+/// comes back, may depend on its own token alone: one of another token that is no longer the same
+/// shows that the block mixes them by itself.
 ///
 /// Returns: what the block makes of `state` in such a context, for the next block
 /// Throws:  mh::Error naming the block

@@ -314,8 +314,8 @@ at::Tensor self_attention(
   return attention_of(q, k, v, {.mask = seen}, dropout, context, scale);
 }
 
-/// Zeros in place of attention's result; NaN where a token's own query, key or value has one, so that
-/// a trial of token mixing sees what mixed tokens before them.
+/// Zeros in place of attention's result; NaN where a token's own query, key or value has one, so
+/// that a trial of token mixing sees what mixed tokens before them.
 at::Tensor of_own_token(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   at::Tensor own = q.sum({2, 3}, /*keepdim=*/true);
   if (k.size(0) == q.size(0)) { // else they are another sequence's

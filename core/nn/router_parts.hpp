@@ -58,7 +58,7 @@ private:
 /// How the tokens of a microbatch lie over ranks, and what is a sum over some of them.
 struct Router::Spread {
   std::vector<MeshAxis> seq;   // axes that cut samples, inner ones first
-  std::vector<MeshAxis> batch; // axes that deal samples out
+  std::vector<MeshAxis> batch; // axes that shard samples
   Placement partial, whole;    // of sums over axes that the trainer does not sum over
   int64_t ranks = 1;           // that share a microbatch
   int64_t summed = 1;          // of them, those that the trainer sums over

@@ -26,8 +26,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Of logits that exist at a time: caches of a CPU hold little, and each chunk of a GPU adds to the
-/// whole gradient of the weight in its memory.
+/// Bytes of logits that exist at a time. Caches of a CPU hold little; on a GPU each chunk adds to
+/// the whole gradient of the weight, in memory.
 int64_t chunk_bytes(at::DeviceType target) {
   return int64_t{target == at::kCUDA ? 1024 : 64} << 20;
 }

@@ -13,16 +13,16 @@
 namespace mh {
 
 /// Says it where it is no run on one rank. In order: the options --rank, --world-size and --master;
-/// our own launcher (--nproc); the launcher plugin that the recipe names (`named`), or else all that
-/// are known and have no required option; the environment, see mesh/launchers.hpp.
+/// our own launcher (--nproc); the launcher plugin that the recipe names (`named`), or else all
+/// that are known and have no required option; the environment, see mesh/launchers.hpp.
 ///
 /// Throws:  mh::Error if options or environment are there in part, or two launchers claim it
 [[nodiscard]] std::optional<Found> find_place(
     const Invocation& invocation, Host& host, const std::optional<PluginSection>& named = {}
 );
 
-/// The same before a recipe is read, and so before its plugins are opened: what a Lua recipe is told of
-/// its ranks. Launcher plugins are not asked.
+/// The same before a recipe is read, and so before its plugins are opened: what a Lua recipe is
+/// told of its ranks. Launcher plugins are not asked.
 [[nodiscard]] std::optional<Found> place_without_plugins(const Invocation& invocation);
 
 /// Meets the other ranks of a run; null where this process is its only one.

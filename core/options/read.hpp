@@ -31,8 +31,8 @@ struct Read {
 /// Throws:  mh::Error if --nproc is no number of processes
 [[nodiscard]] int64_t world_size(const Invocation& invocation, const std::optional<Found>& place);
 
-/// The files of a recipe, evaluated. A Lua recipe runs here, once for all that a command makes of it
-/// and for all ranks that it starts.
+/// The files of a recipe, evaluated. A Lua recipe runs here, once for all that a command makes of
+/// it and for all ranks that it starts.
 ///
 /// Throws:  mh::Error, RecipeError
 [[nodiscard]] RecipeFiles recipe_files(const std::string& file, const Facts& facts);

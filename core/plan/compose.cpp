@@ -21,13 +21,13 @@ public:
   [[nodiscard]] int64_t bytes() const { return bytes_; }
 
   void send(bool forward, const Instruction& one, int64_t bytes) {
-    Peer& peer = peers_[stage_beside(one, forward ? 1 : -1)];
+    Peer& peer = peers_[neighbor_stage(one, forward ? 1 : -1)];
     peer.sent.push_back({peer.posted++, bytes});
     bytes_ += bytes;
   }
 
   void receive(bool forward, const Instruction& one) {
-    const int64_t from = stage_beside(one, forward ? -1 : 1);
+    const int64_t from = neighbor_stage(one, forward ? -1 : 1);
     arrivals_[{forward, one.chunk, one.microbatch}] = {from, peers_[from].posted++};
   }
 
@@ -66,7 +66,7 @@ private:
   };
 
   /// The stage of the chunk after (1) or before (-1) that of `one` in the model.
-  [[nodiscard]] int64_t stage_beside(const Instruction& one, int64_t step) const {
+  [[nodiscard]] int64_t neighbor_stage(const Instruction& one, int64_t step) const {
     return args_.stage_of(args_.chunk_of(stage_, one.chunk) + step);
   }
 

@@ -48,7 +48,8 @@ bool needs_values(const std::string& name) {
 
 void explain_missing_shape(const c10::Error& error) {
   const std::string text = error.msg();
-  // Of LibTorch's operators, and of a plugin's, which have a fallback that says so.
+  // LibTorch names its operators in one form; a plugin's have a fallback that names them in
+  // another.
   std::string name = between(text, "Could not run '", "'");
   if (name.empty() && text.find(": attempted to run this operator with Meta") != text.npos) {
     name = between(text, "", ": attempted");

@@ -20,8 +20,8 @@ struct Layout {
 [[nodiscard]] std::vector<Layout> parse_layouts(const std::string& text);
 
 /// Every combination of at most `ranks` ranks, from two on, that the strategies make: their
-/// degrees, levels and methods as the section `parallel` declares them (shared_schema). Some of them
-/// contradict a model.
+/// degrees, levels and methods as the section `parallel` declares them (shared_schema). Some of
+/// them contradict a model.
 [[nodiscard]] std::vector<Layout>
 all_layouts(const Schema& parallel, const std::vector<std::string>& schedules, int64_t ranks);
 

@@ -70,13 +70,14 @@ struct TopLevel {
 /// A key of `parallel` that the core reads without a member of Recipe::Parallel.
 [[nodiscard]] Field strategies_field();
 
-/// Strategies in the order in which they apply and are listed: by the mesh axes that they are about,
-/// those without keys first.
+/// Strategies in the order in which they apply and are listed: by the mesh axes that they are
+/// about, those without keys first.
 [[nodiscard]] std::vector<const Registry::Entry*>
 in_order(std::vector<const Registry::Entry*> strategies);
 
 /// A section's fields, where several plugins share it: those of the strategies among `plugins` and
-/// the core's in `parallel`, the core's alone elsewhere. A key of two strategies is the first one's.
+/// the core's in `parallel`, the core's alone elsewhere. A key of two strategies is the first
+/// one's.
 [[nodiscard]] Schema
 shared_schema(std::string_view section, const std::vector<const Registry::Entry*>& plugins);
 

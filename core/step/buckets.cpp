@@ -34,7 +34,7 @@ std::vector<GradientSum> common_sums(const Parameter& parameter) {
 }
 
 /// The axis of the ranks that may share a leaf; those of zero 3 hold only what is trained.
-const GradientSum* dealt_over(
+const GradientSum* sharded_over(
     const Parameter& leaf, const std::vector<GradientSum>& sums, const GradientOptions& options
 ) {
   const bool frozen = std::any_of(leaf.pieces.begin(), leaf.pieces.end(), [](const Piece& piece) {
@@ -43,14 +43,14 @@ const GradientSum* dealt_over(
   const auto data = std::find_if(sums.begin(), sums.end(), [](const GradientSum& sum) {
     return sum.axis == MeshAxis::dp || sum.axis == MeshAxis::edp;
   });
-  const bool dealt = options.zero > 0 && data != sums.end() && !(options.zero >= 3 && frozen);
-  return dealt ? &*data : nullptr;
+  const bool sharded = options.zero > 0 && data != sums.end() && !(options.zero >= 3 && frozen);
+  return sharded ? &*data : nullptr;
 }
 
 /// Where `zero` may cut anywhere the leaves follow one another, and each rank's part is as long.
-/// Whole leaves are dealt out the largest first, each to the rank that has least.
+/// Whole leaves go to ranks, the largest first, each to the rank that has least.
 void lay_out(Bucket& bucket, Unit unit) {
-  const int64_t ranks = bucket.deal == nullptr ? 1 : bucket.deal->size();
+  const int64_t ranks = bucket.shards == nullptr ? 1 : bucket.shards->size();
   if (ranks == 1 || unit == Unit::element) {
     int64_t end = 0;
     for (auto& leaf : bucket.leaves) {
@@ -93,7 +93,7 @@ int64_t flat_begin(const Parameter& parameter, const Piece& piece) {
 
 Buckets make_buckets(ParameterStore& store, const Mesh& mesh, const GradientOptions& options) {
   Buckets buckets;
-  Buckets late;
+  Buckets after_backward;
   std::map<std::string, Bucket*> open;
   std::map<const Bucket*, size_t> complete; // by which leaf, counted as backward reaches them
   size_t leaves = 0;
@@ -103,10 +103,10 @@ Buckets make_buckets(ParameterStore& store, const Mesh& mesh, const GradientOpti
       continue;
     }
     const auto sums = common_sums(*leaf);
-    const auto* data = dealt_over(*leaf, sums, options);
-    const bool is_late =
+    const auto* data = sharded_over(*leaf, sums, options);
+    const bool is_after_backward =
         !leaf->pieces.front().stages.empty() || (options.zero >= 2 && data == nullptr);
-    std::string key = is_late ? "late" : "";
+    std::string key = is_after_backward ? "after backward" : "";
     for (const auto& sum : sums) {
       key += " " + std::string(to_string(sum.axis));
     }
@@ -115,11 +115,11 @@ Buckets make_buckets(ParameterStore& store, const Mesh& mesh, const GradientOpti
     }
     auto& bucket = open[key];
     if (bucket == nullptr || bucket->elements >= options.bucket) {
-      auto& list = is_late ? late : buckets;
+      auto& list = is_after_backward ? after_backward : buckets;
       bucket = list.emplace_back(std::make_unique<Bucket>()).get();
       bucket->sums = sums;
-      bucket->late = is_late;
-      bucket->deal = data != nullptr ? &mesh.group(data->axis) : nullptr;
+      bucket->after_backward = is_after_backward;
+      bucket->shards = data != nullptr ? &mesh.group(data->axis) : nullptr;
     }
     bucket->leaves.push_back({&*leaf, 0});
     bucket->elements += leaf->value.numel();
@@ -130,7 +130,7 @@ Buckets make_buckets(ParameterStore& store, const Mesh& mesh, const GradientOpti
   std::stable_sort(buckets.begin(), buckets.end(), [&](const auto& a, const auto& b) {
     return complete[a.get()] < complete[b.get()];
   });
-  std::move(late.begin(), late.end(), std::back_inserter(buckets));
+  std::move(after_backward.begin(), after_backward.end(), std::back_inserter(buckets));
   for (size_t i = 0; i < buckets.size(); ++i) {
     buckets[i]->number = i;
     lay_out(*buckets[i], options.unit);
@@ -152,8 +152,8 @@ std::vector<Owned> owned_of(const Bucket& bucket) {
         const auto of = [&](const at::Tensor& chunk) {
           return chunk.narrow(0, at, c10::multiply_integers(part.shape)).view(part.shape);
         };
-        if (bucket.deal != nullptr) {
-          part.copies /= bucket.deal->size();
+        if (bucket.shards != nullptr) {
+          part.copies /= bucket.shards->size();
         }
         const auto gradient = of(bucket.kept());
         const auto value = bucket.own.defined() ? of(bucket.own)

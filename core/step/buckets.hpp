@@ -21,12 +21,12 @@ struct Bucket {
 
   size_t number = 0;
   std::vector<GradientSum> sums; // of all leaves
-  bool late = false;             // summed after the last backward pass: pipeline stages share it,
-                                 // or all ranks keep it where gradients are dealt out
+  bool after_backward = false;   // summed after the last backward pass: pipeline stages share it,
+                                 // or all ranks keep it where gradients are sharded
   std::vector<Leaf> leaves;
-  int64_t elements = 0;        // of the leaves
-  int64_t length = 0;          // of the buffers
-  const Group* deal = nullptr; // the ranks that share the update; null: each updates all
+  int64_t elements = 0;          // of the leaves
+  int64_t length = 0;            // of the buffers
+  const Group* shards = nullptr; // the ranks that share the update; null: each updates all
 
   // Gradients.
   at::Tensor buffer; // undefined while zero 2 keeps none
@@ -37,17 +37,19 @@ struct Bucket {
   Pending sum;        // the first of the sums
   at::Tensor amounts; // of the leaves' gradients before it, in the checking mode
 
-  // Values, where they are dealt out.
+  // Values, where they are sharded.
   at::Tensor whole; // all ranks' parts
   at::Tensor own;   // this rank's part; a copy under zero 3
   bool here = true; // under zero 3: `whole` has memory
-  bool coming = false;
+  bool in_flight = false;
   Pending values;
 
   /// Elements that this rank updates, and where they begin.
-  [[nodiscard]] int64_t chunk() const { return deal == nullptr ? length : length / deal->size(); }
+  [[nodiscard]] int64_t chunk() const {
+    return shards == nullptr ? length : length / shards->size();
+  }
 
-  [[nodiscard]] int64_t first() const { return deal == nullptr ? 0 : deal->index() * chunk(); }
+  [[nodiscard]] int64_t first() const { return shards == nullptr ? 0 : shards->index() * chunk(); }
 
   /// Their gradients.
   [[nodiscard]] at::Tensor kept() const {
@@ -56,7 +58,7 @@ struct Bucket {
 
   /// Whether all leaves have their gradients of this round.
   [[nodiscard]] bool complete(int64_t microbatches) const {
-    return !late && uses > 0 && seen == uses * microbatches;
+    return !after_backward && uses > 0 && seen == uses * microbatches;
   }
 
   void reset() {

@@ -101,12 +101,12 @@ private:
   }
 
   /// The stage of the chunk after (1) or before (-1) that of `one` in the model.
-  [[nodiscard]] int64_t stage_beside(const Instruction& one, int64_t step) const {
+  [[nodiscard]] int64_t neighbor_stage(const Instruction& one, int64_t step) const {
     return args_.stage_of(args_.chunk_of(stage_, one.chunk) + step);
   }
 
   /// The microbatch's pass through that chunk, where it is on this stage; else null.
-  Pass* pass_beside(const Instruction& one, int64_t step) {
+  Pass* neighbor_pass(const Instruction& one, int64_t step) {
     const int32_t chunk = neighbour(args_, stage_, one.chunk, step);
     return chunk < 0 ? nullptr : &pass({one.op, chunk, one.microbatch});
   }
@@ -123,7 +123,7 @@ private:
       forward(one);
       return;
     case Op::send_forward:
-      transfers_.send(stage_beside(one, 1), std::exchange(pass(one).to_send, {}));
+      transfers_.send(neighbor_stage(one, 1), std::exchange(pass(one).to_send, {}));
       end_if_forward_only(one);
       return;
     case Op::receive_backward:
@@ -134,7 +134,7 @@ private:
       backward(one);
       return;
     case Op::send_backward:
-      transfers_.send(stage_beside(one, -1), std::exchange(sending_back_.at(key(one)), {}));
+      transfers_.send(neighbor_stage(one, -1), std::exchange(sending_back_.at(key(one)), {}));
       sending_back_.erase(key(one));
       return;
     case Op::backward_weight: {
@@ -188,7 +188,7 @@ private:
     for (const auto& passed : passes_.model.input(one.chunk, now.microbatch->batch)) {
       rooms.push_back(room(passed));
     }
-    now.input_arrival = transfers_.receive(stage_beside(one, -1), rooms);
+    now.input_arrival = transfers_.receive(neighbor_stage(one, -1), rooms);
   }
 
   void receive_gradients(const Instruction& one) {
@@ -199,7 +199,7 @@ private:
         rooms.push_back(room(passed));
       }
     }
-    now.gradient_arrival = transfers_.receive(stage_beside(one, 1), rooms);
+    now.gradient_arrival = transfers_.receive(neighbor_stage(one, 1), rooms);
   }
 
   void forward(const Instruction& one) {
@@ -241,7 +241,7 @@ private:
         );
       }
     }
-    Pass* next = pass_beside(one, 1);
+    Pass* next = neighbor_pass(one, 1);
     if (next != nullptr) {
       next->input_arrival = from_here(std::exchange(now.to_send, {}));
     }
@@ -290,7 +290,7 @@ private:
         back.push_back(gradient.defined() ? gradient.contiguous() : at::zeros_like(value));
       }
     }
-    if (Pass* before = pass_beside(one, -1)) {
+    if (Pass* before = neighbor_pass(one, -1)) {
       before->gradient_arrival = from_here(std::move(back));
     } else {
       sending_back_[key(one)] = std::move(back);

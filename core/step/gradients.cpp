@@ -5,7 +5,7 @@
 #include "core/model/deferred_values.hpp"
 #include "core/step/buckets.hpp"
 #include "core/step/gradient_sums.hpp"
-#include "core/step/shared_values.hpp"
+#include "core/step/sharded_values.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -37,7 +37,8 @@ at::Tensor weighed(const at::Tensor& x, int64_t first) {
   return x.reshape(-1) * place.cos();
 }
 
-/// The sum of the squares of all gradients, each by its share, in a few launches whatever their number.
+/// The sum of the squares of all gradients, each by its share, in a few launches whatever their
+/// number.
 at::Tensor squared_at_once(const std::vector<Owned>& owned, const at::TensorOptions& options) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
@@ -65,7 +66,7 @@ Gradients::Gradients(ParameterStore& store, const Mesh& mesh, const GradientOpti
     , options_(options)
     , store_(store)
     , buckets_(make_buckets(store, mesh, options))
-    , values_(std::make_unique<SharedValues>()) {
+    , values_(std::make_unique<ShardedValues>()) {
   values_->trace = [this](const std::string& event) {
     if (trace) {
       trace(event);
@@ -84,7 +85,7 @@ Gradients::Gradients(ParameterStore& store, const Mesh& mesh, const GradientOpti
   }
   int64_t begin = 0;
   for (auto& bucket : buckets_) {
-    if (options_.zero >= 2 && bucket->deal != nullptr) {
+    if (options_.zero >= 2 && bucket->shards != nullptr) {
       bucket->part = at::zeros({bucket->chunk()}, flat_);
     } else {
       bucket->buffer = gradients_.defined() ? gradients_.narrow(0, begin, bucket->length)
@@ -101,7 +102,7 @@ Gradients::Gradients(ParameterStore& store, const Mesh& mesh, const GradientOpti
     for (const auto& leaf : bucket->leaves) {
       bucket_of_[leaf.parameter] = bucket.get();
     }
-    first_late_ += bucket->late ? 0 : 1;
+    first_after_backward_ += bucket->after_backward ? 0 : 1;
     auto owned = owned_of(*bucket);
     std::move(owned.begin(), owned.end(), std::back_inserter(owned_));
   }
@@ -174,7 +175,7 @@ void Gradients::added(Parameter& parameter) {
 
 void Gradients::backward_done() {
   if (options_.zero >= 2) {
-    sum_up(0, first_late_);
+    sum_up(0, first_after_backward_);
   }
 }
 
@@ -182,7 +183,7 @@ void Gradients::finish() {
   if (std::exchange(finished_, true)) {
     return;
   }
-  sum_up(options_.zero >= 2 ? first_late_ : 0, buckets_.size());
+  sum_up(options_.zero >= 2 ? first_after_backward_ : 0, buckets_.size());
   values_->settle(); // the update follows
 }
 
@@ -197,7 +198,7 @@ void Gradients::sum_up(size_t begin, size_t end) {
     bucket.uses = bucket.seen % round() == 0 ? bucket.seen / round() : 0;
   });
   for (next_ = std::max(next_, begin); next_ < end; ++next_) {
-    if (next_ == first_late_) {
+    if (next_ == first_after_backward_) {
       sum_over_stages(store_, mesh_);
     }
     start(*buckets_[next_]);
@@ -212,7 +213,7 @@ void Gradients::sum_up(size_t begin, size_t end) {
 // From zero 2 on at most two buckets have buffers: one whose sum is under way, one that fills.
 void Gradients::start(Bucket& bucket) {
   const at::NoGradGuard no_grad;
-  if (options_.zero >= 2 && bucket.number > 0 && !bucket.late) {
+  if (options_.zero >= 2 && bucket.number > 0 && !bucket.after_backward) {
     take(*buckets_[bucket.number - 1]);
   }
   if (trace) {
@@ -235,7 +236,7 @@ void Gradients::start(Bucket& bucket) {
     bucket.sum = Pending(bucket.buffer);
     return;
   }
-  if (checking && bucket.deal != nullptr) {
+  if (checking && bucket.shards != nullptr) {
     std::vector<at::Tensor> leaves;
     for (const auto& leaf : bucket.leaves) {
       leaves.push_back(weighed(leaf.parameter->main_grad, 0));
@@ -244,8 +245,8 @@ void Gradients::start(Bucket& bucket) {
   }
   const bool narrow = bucket.buffer.scalar_type() == at::kFloat;
   const at::Tensor sent = narrow ? bucket.buffer.to(options_.reduce) : bucket.buffer;
-  bucket.sum = bucket.deal != nullptr // in place: this rank's part of what it sends
-                   ? bucket.deal->start_reduce_scatter(
+  bucket.sum = bucket.shards != nullptr // in place: this rank's part of what it sends
+                   ? bucket.shards->start_reduce_scatter(
                          sent, 0, sent.narrow(0, bucket.first(), bucket.chunk())
                      )
                    : mesh_.group(bucket.sums.front().axis).start_all_reduce(sent);
@@ -262,10 +263,10 @@ void Gradients::take(Bucket& bucket) {
     check_dealt(bucket, summed);
     bucket.amounts = at::Tensor();
   }
-  bool first = bucket.deal == nullptr;
+  bool first = bucket.shards == nullptr;
   for (const auto& sum : bucket.sums) {
     const auto& group = mesh_.group(sum.axis);
-    if (bucket.deal == &group || std::exchange(first, false)) {
+    if (bucket.shards == &group || std::exchange(first, false)) {
       continue;
     }
     group.all_reduce(summed);
@@ -294,12 +295,12 @@ void Gradients::check_dealt(const Bucket& bucket, const at::Tensor& summed) cons
     );
   }
   const int64_t lost =
-      first_lost(bucket.amounts, amounts_of(parts), *bucket.deal, summed.scalar_type());
+      first_lost(bucket.amounts, amounts_of(parts), *bucket.shards, summed.scalar_type());
   if (lost >= 0) {
     const auto& piece = bucket.leaves[static_cast<size_t>(lost)].parameter->pieces.front();
     throw Error(
         piece.name + ": its gradient lost or gained something in the sum over the ranks of " +
-            bucket.deal->name(),
+            bucket.shards->name(),
         "a reduce-scatter of gradients is missing or does not do its part",
         exit_code::numbers
     );
@@ -350,7 +351,7 @@ int64_t Gradients::value_bytes() const {
   int64_t bytes = values_->bytes();
   for (const auto& parameter : store_.all()) {
     const auto found = bucket_of_.find(&parameter);
-    const bool shared = found != bucket_of_.end() && found->second->deal != nullptr;
+    const bool shared = found != bucket_of_.end() && found->second->shards != nullptr;
     bytes += shared ? 0 : static_cast<int64_t>(parameter.value.nbytes());
   }
   return bytes;

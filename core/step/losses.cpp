@@ -84,7 +84,8 @@ metrics_of_all_stages(const Mesh& mesh, const std::vector<MetricValue>& own) {
   return all;
 }
 
-/// The numbers of each tensor, all of one device; those of a GPU come by one copy. In a plan all are 1.
+/// The numbers of each tensor, all of one device; those of a GPU come by one copy. In a plan all
+/// are 1.
 std::vector<std::vector<double>> numbers_of(const std::vector<at::Tensor>& tensors) {
   std::vector<std::vector<double>> numbers;
   if (tensors.empty() || tensors.front().is_meta()) {

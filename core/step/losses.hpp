@@ -61,7 +61,8 @@ class LossSums {
 public:
   void add(const std::vector<Loss>& losses, LossCounts& counts);
 
-  /// Sums the vectors over the ranks that share the tokens; where they are not wanted, forgets them.
+  /// Sums the vectors over the ranks that share the tokens; where they are not wanted, forgets
+  /// them.
   ///
   /// Ranks:  collective over dp and cp
   void sum_metrics(const Mesh& mesh, bool wanted);

@@ -80,7 +80,7 @@ private:
   }
 
   /// A pass of the chunk before or after, where this stage has that, too.
-  void needs_beside(const Instruction& one, int64_t step) const {
+  void needs_neighbor(const Instruction& one, int64_t step) const {
     if (const int32_t chunk = neighbour(args_, stage_, one.chunk, step); chunk >= 0) {
       Instruction needed = one;
       needed.chunk = chunk;
@@ -98,7 +98,7 @@ private:
       if (receives(one)) {
         need(Op::receive_forward);
       }
-      needs_beside(one, -1);
+      needs_neighbor(one, -1);
       break;
     case Op::backward:
     case Op::backward_input:
@@ -106,7 +106,7 @@ private:
       if (sends(one)) {
         need(Op::receive_backward);
       }
-      needs_beside(one, 1);
+      needs_neighbor(one, 1);
       if (has(one.op == Op::backward ? Op::backward_input : Op::backward, one)) {
         fail("has " + to_string(one) + " and the other form of it");
       }

@@ -40,8 +40,8 @@ public:
   std::optional<int32_t> unknown;
   bool fuse_unknown = false;
   std::optional<ByteTokens> byte_tokens; ///< of characters without token
-  std::string prefix;                                  ///< of each character but the first
-  std::string suffix;                                  ///< of the last
+  std::string prefix;                    ///< of each character but the first
+  std::string suffix;                    ///< of the last
   bool whole_words = false;
 
   void encode(std::string_view word, std::vector<int32_t>& ret_ids) const override;

@@ -1,6 +1,6 @@
 #pragma once
-/// SentencePiece's table of replacements ("precompiled_charsmap"): which strings become which others
-/// before a text is cut into pieces.
+/// SentencePiece's table of replacements ("precompiled_charsmap"): which strings become which
+/// others before a text is cut into pieces.
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,8 @@ namespace mh::text {
 
 /// A double-array trie and the strings that its leaves point at.
 ///
-/// Source:  github.com/google/sentencepiece, src/normalizer.h; the trie of github.com/s-yata/darts-clone
+/// Source:  github.com/google/sentencepiece, src/normalizer.h; the trie of
+///          github.com/s-yata/darts-clone
 class Charsmap {
 public:
   /// `blob` as files hold it; an empty one changes nothing.

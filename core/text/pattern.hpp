@@ -1,6 +1,6 @@
 #pragma once
-/// Regular expressions of tokenizers: PCRE2 with the classes of Unicode 16 written out as ranges, as
-/// the library's own tables are as old as the machine.
+/// Regular expressions of tokenizers: PCRE2 with the classes of Unicode 16 written out as ranges,
+/// as the library's own tables are as old as the machine.
 
 #include "core/text/splitter.hpp"
 
@@ -18,8 +18,8 @@ enum class Dialect : uint8_t { oniguruma, rust };
 
 class Pattern {
 public:
-  /// Throws:  mh::Error (exit code 5) "WHERE: ..." for an expression that is wrong, or has a class or
-  ///          escape of which there is no table here
+  /// Throws:  mh::Error (exit code 5) "WHERE: ..." for an expression that is wrong, or has a class
+  ///          or escape of which there is no table here
   Pattern(std::string_view expression, Dialect dialect, const std::string& where);
   ~Pattern();
   Pattern(const Pattern&) = delete;

@@ -1,6 +1,6 @@
 #pragma once
-/// Byte-pair encoding by score, as SentencePiece has it: neighbours that together are a piece become
-/// it, the piece of highest score first, of equal ones the leftmost.
+/// Byte-pair encoding by score, as SentencePiece has it: neighbours that together are a piece
+/// become it, the piece of highest score first, of equal ones the leftmost.
 
 #include "core/text/token_map.hpp"
 #include "core/text/word_model.hpp"

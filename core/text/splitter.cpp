@@ -138,8 +138,8 @@ private:
     return spaces_end(Cursor(begin, end), kRules.spaces);
   }
 
-  /// The end of `[^\r\n\p{L}\p{N}]?U*W+` or else of `[^\r\n\p{L}\p{N}]?U+W*`, with U the upper and W
-  /// the lower case; null if neither is at `begin`.
+  /// The end of `[^\r\n\p{L}\p{N}]?U*W+` or else of `[^\r\n\p{L}\p{N}]?U+W*`, with U the upper and
+  /// W the lower case; null if neither is at `begin`.
   static const char* cased_word_end(const char* begin, const char* end) {
     Cursor cursor(begin, end);
     const bool letter_here = cursor.in(kUpperWord | kLowerWord);

@@ -1,6 +1,6 @@
 #pragma once
-/// Maps of a vocabulary: tokens to ids, pairs of ids to what they become. Open addressing, one block
-/// of memory each: vocabularies have up to half a million entries, and every word asks.
+/// Maps of a vocabulary: tokens to ids, pairs of ids to what they become. Open addressing, one
+/// block of memory each: vocabularies have up to half a million entries, and every word asks.
 
 #include "megahost/error.hpp"
 

@@ -62,8 +62,8 @@ void for_each_character(std::string_view text, Take take) {
   }
 }
 
-/// `text` with U+FFFD for bytes that are no UTF-8: one for each longest beginning of a character, as
-/// Python's and Rust's conversions have it.
+/// `text` with U+FFFD for bytes that are no UTF-8: one for each longest beginning of a character,
+/// as Python's and Rust's conversions have it.
 [[nodiscard]] std::string replace_invalid(std::string_view text);
 
 /// Calls `take(part, valid)` for each run of valid UTF-8 and each run of other bytes, in order.

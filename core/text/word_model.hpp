@@ -17,8 +17,8 @@
 
 namespace mh::text {
 
-/// Tokens <0x00> to <0xFF>, which stand for the bytes of characters without a token; kNoId where the
-/// vocabulary lacks one.
+/// Tokens <0x00> to <0xFF>, which stand for the bytes of characters without a token; kNoId where
+/// the vocabulary lacks one.
 using ByteTokens = std::array<int32_t, 256>;
 
 /// Appends the tokens of bytes.
@@ -81,7 +81,7 @@ private:
 template <class T>
 class Pool {
 public:
-  /// One that nobody has, or else `make()`.
+  /// One that no thread has taken, or else `make()`.
   template <class Make>
   [[nodiscard]] std::unique_ptr<T> take(Make make) const {
     {

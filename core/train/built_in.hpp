@@ -1,5 +1,6 @@
 #pragma once
-/// What the program itself offers to recipes without any plugin: its devices and checkpoint formats.
+/// What the program itself offers to recipes without any plugin: its devices and checkpoint
+/// formats.
 
 #include "megahost/export.hpp"
 #include "megahost/host.hpp"

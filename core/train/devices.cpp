@@ -94,8 +94,7 @@ public:
     }
     // LibTorch looks once what it has, and autograd counts devices in its first backward pass.
     MH_ASSERT(
-        at::globalContext().hasCUDART(),
-        "somebody asked LibTorch for GPUs before its CUDA half was open"
+        at::globalContext().hasCUDART(), "LibTorch was asked for GPUs before its CUDA half was open"
     );
     const int count = at::detail::getCUDAHooks().getNumGPUs();
     if (count == 0) {

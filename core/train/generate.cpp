@@ -32,8 +32,8 @@ public:
 
   [[nodiscard]] int64_t length() const { return session_.recipe.model.seq_length; }
 
-  /// Scores of what follows each token of a part of a text, which begins at `offset`: [part, vocab];
-  /// of the last alone if there is a cache to fill for more.
+  /// Scores of what follows each token of a part of a text, which begins at `offset`: [part,
+  /// vocab]; of the last alone if there is a cache to fill for more.
   [[nodiscard]] at::Tensor
   read(std::span<const int32_t> part, int64_t offset, KeyValueCache* cache, bool last) const {
     const auto device = session_.device->device();

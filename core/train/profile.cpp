@@ -99,7 +99,8 @@ private:
     double children; // microseconds
   };
 
-  // Callbacks may end after the step that they began in: they ask whether somebody still listens.
+  // Callbacks may end after the step that they began in: they ask whether a recorder is still
+  // active.
   static inline std::mutex mutex_;
   static inline Recorder* active_ = nullptr;
 

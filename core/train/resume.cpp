@@ -61,7 +61,8 @@ bool is_state(const std::string& tensor) {
   return tensor.starts_with("optimizer.") || tensor.starts_with("fp8.");
 }
 
-/// The first tensor that keeps a checkpoint's weights (or its state) from a run; empty if none does.
+/// The first tensor that keeps a checkpoint's weights (or its state) from a run; empty if none
+/// does.
 std::string obstacle(const TensorFit& fit, bool state) {
   for (const auto* names : {&fit.misfit, &fit.unused}) {
     const auto one = std::find_if(names->begin(), names->end(), [&](const std::string& name) {

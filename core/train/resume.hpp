@@ -29,9 +29,8 @@ struct ResumedRun {
 ///
 /// Throws:  mh::Error naming each key that must stay the same and is not, with both values, and the
 ///          ways on that the tensors allow; or the tensors for which the model has no place
-[[nodiscard]] std::vector<std::string> judge_checkpoint(
-    const ResumedRun& run, const Progress& saved, const TensorFit& fit
-);
+[[nodiscard]] std::vector<std::string>
+judge_checkpoint(const ResumedRun& run, const Progress& saved, const TensorFit& fit);
 
 /// Keys of `model` and `tokenizer` that a recipe has otherwise than the one whose weights it is
 /// given, as "model.heads 4 (checkpoint 8)"; empty if there are none, or if it names another

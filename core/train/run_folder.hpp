@@ -1,7 +1,7 @@
 #pragma once
 /// Where a run keeps its recipe, metrics, log and checkpoints: the first three in files of its run
-/// folder, checkpoints in the storage at `checkpoint.dir`, which is the run folder unless the recipe
-/// names another in `run_dir`.
+/// folder, checkpoints in the storage at `checkpoint.dir`, which is the run folder unless the
+/// recipe names another in `run_dir`.
 
 #include "core/storage/file_lock.hpp"
 #include "megahost/checkpoint_format.hpp"
@@ -18,12 +18,12 @@ namespace mh {
 /// of wanted-2, wanted-3, ... A resumed run takes the last of them that holds a run.
 [[nodiscard]] std::filesystem::path run_folder(const std::filesystem::path& wanted, bool resume);
 
-/// Where the run that took a folder keeps its checkpoints: with the number of the folder, where it has
-/// one.
+/// Where the run that took a folder keeps its checkpoints: with the number of the folder, where it
+/// has one.
 [[nodiscard]] Path checkpoint_folder(const Recipe& recipe, const std::filesystem::path& taken);
 
-/// Throws:  mh::Error if a recipe that parts checkpoints from the run folder names a place where there
-///          are some: those of another run, which a new run would go on from or remove
+/// Throws:  mh::Error if a recipe that parts checkpoints from the run folder names a place where
+///          there are some: those of another run, which a new run would go on from or remove
 void require_no_checkpoint(
     const Recipe& recipe, const CheckpointFormat& format, const std::filesystem::path& taken
 );

@@ -57,7 +57,7 @@ struct MH_API Session {
   std::function<int64_t(const std::vector<Keep>&)> peak_memory;
   bool kept_by_memory = false; ///< the policy asked for it to choose what blocks keep
 
-  /// For training: gradients as `parallel.zero` deals them out. Parameters were frozen before.
+  /// For training: gradients, sharded as `parallel.zero` says. Parameters were frozen before.
   void allocate_gradients();
 
   /// Lets this process multiply float32 matrices on the CPU as `choose` says on the first rank
@@ -97,7 +97,7 @@ struct MH_API Session {
   [[nodiscard]] int64_t padded_vocab() const;
 };
 
-/// A step whose memory somebody wants to know.
+/// A step whose peak memory is to be predicted.
 struct StepQuestion {
   int64_t stage = 0;             ///< of the pipeline
   const std::vector<Keep>& keep; ///< what each of the stage's blocks keeps

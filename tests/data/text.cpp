@@ -265,7 +265,7 @@ TEST_CASE("whole documents are shared out, each to one split") {
   }
   mh::text::TokenStore store(1000);
   store.append(ids);
-  const auto slices = mh::text::deal(documents, {0.5, 0.25, 0.25}, 1);
+  const auto slices = mh::text::split_documents(documents, {0.5, 0.25, 0.25}, 1);
   std::set<int64_t> all;
   for (const auto& slice : slices) {
     std::vector<int64_t> tokens(slice.size());
@@ -285,9 +285,9 @@ TEST_CASE("whole documents are shared out, each to one split") {
   CHECK(all.size() == 1000);
   CHECK(slices[0].size() == 500);
   CHECK(slices[1].size() == 250);
-  CHECK(mh::text::deal(documents, {0, 1, 0}, 1)[1].size() == 1000);
-  CHECK(mh::text::deal(documents, {0.999, 0.001, 0}, 25)[1].size() == 30);
-  CHECK(mh::text::deal(documents, {0, 0.5, 0.5}, 1)[0].size() == 0);
+  CHECK(mh::text::split_documents(documents, {0, 1, 0}, 1)[1].size() == 1000);
+  CHECK(mh::text::split_documents(documents, {0.999, 0.001, 0}, 25)[1].size() == 30);
+  CHECK(mh::text::split_documents(documents, {0, 0.5, 0.5}, 1)[0].size() == 0);
 }
 
 TEST_CASE("long documents are cut into equal pieces") {

@@ -1,5 +1,5 @@
 // Each collective of a training step is dropped in turn, conversions and sums of gradients alike:
-// every one is missed by somebody, who names what differs.
+// each is noticed by a rank, which names what differs.
 
 #include "core/conformance/layout_trial.hpp"
 #include "core/model/token_mixing.hpp"
@@ -59,7 +59,7 @@ struct Plan {
   std::vector<Counts> counts{16};
   std::string dropped{}; // by the first member of its group, or by the rank that receives
 
-  /// Of all ranks.
+  /// The counts of all ranks.
   [[nodiscard]] Counts all() const {
     Counts found;
     for (const auto& own : counts) {

@@ -1,6 +1,6 @@
-// Every layout of up to four ranks that the installed strategies make, compared with one rank: a GPT
-// with dropout and a tied output, and a Llama, with and without recompute; and combinations of more
-// strategies on eight ranks.
+// Every layout of up to four ranks that the installed strategies make, compared with one rank: a
+// GPT with dropout and a tied output, and a Llama, with and without recompute; and combinations of
+// more strategies on eight ranks.
 
 #include "core/conformance/layout_trial.hpp"
 #include "core/recipe/sections.hpp"

@@ -1,4 +1,5 @@
-// Blocks that mix tokens where ranks hold different ones are found, whatever they mix, unless they say so.
+// Blocks that mix tokens where ranks hold different ones are found, whatever they mix, unless they
+// say so.
 
 #include "core/model/token_mixing.hpp"
 
@@ -50,7 +51,8 @@ struct Subject {
   int64_t rows = 8, batch = kBatch;
 };
 
-/// What is said of a block on the first rank; nothing if it is sound. `reads`: it is given activations.
+/// What is said of a block on the first rank; nothing if it is sound. `reads`: it is given
+/// activations.
 std::string said_of(const Subject& subject, bool reads, const Run& run) {
   std::string words;
   const auto [shape, sequence, rows, batch_size] = subject;

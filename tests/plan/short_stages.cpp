@@ -29,7 +29,7 @@ ReadOptions recipe_folder() {
   return options;
 }
 
-/// Of a preset on 64 ranks; `sets` are separated by spaces.
+/// The recipe of a preset on 64 ranks; `sets` are separated by spaces.
 Recipe preset(const std::string& name, const std::string& sets) {
   LoadOptions options;
   options.roots = recipe_folder().roots;

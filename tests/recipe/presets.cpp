@@ -229,7 +229,8 @@ TEST_CASE("--scale trains on as many samples on any number of ranks, where that 
 ) {
   const mh::test::Folder folder;
   const auto file = folder.write(
-      "a.toml", "model.use = \"gpt\"\ndata.use = \"mock\"\nmodel.heads = 8\nbatch.global = 4\ntrain.iters = 4\n[parallel]\ntensor = 8\n"
+      "a.toml",
+      "model.use = \"gpt\"\ndata.use = \"mock\"\nmodel.heads = 8\nbatch.global = 4\ntrain.iters = 4\n[parallel]\ntensor = 8\n"
   );
   for (const int64_t ranks : {1, 2, 8}) {
     mh::LoadOptions options = mh::test::options();

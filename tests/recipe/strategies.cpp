@@ -1,5 +1,5 @@
-// Plugins that a recipe names inside a section: strategies by their own keys, devices, launchers and
-// schedules with options; what a checkpoint format says of itself.
+// Plugins that a recipe names inside a section: strategies by their own keys, devices, launchers
+// and schedules with options; what a checkpoint format says of itself.
 
 #include "core/recipe/changes.hpp"
 #include "core/recipe/commands.hpp"

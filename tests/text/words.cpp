@@ -71,7 +71,7 @@ TEST_CASE("words of GPT-2, by hand") {
 TEST_CASE("bytes that are no UTF-8 are words of their own") {
   CHECK(
       words("ab\xFF\xFE"
-                "cd") == Words{"ab", "\xFF\xFE", "cd"}
+            "cd") == Words{"ab", "\xFF\xFE", "cd"}
   );
   CHECK(words("a \xE4\xBD") == Words{"a", " ", "\xE4\xBD"});
   CHECK(

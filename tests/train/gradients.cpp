@@ -228,8 +228,8 @@ struct Trained {
   TrainedWeights weights;
 };
 
-/// Values after three steps of a loop of one's own, of two microbatches each. With a folder the second step
-/// is saved, and the third is made by another model, which loads that.
+/// Values after three steps of a loop of one's own, of two microbatches each. With a folder the
+/// second step is saved, and the third is made by another model, which loads that.
 std::map<std::string, at::Tensor>
 own_loop(const MeshShape& shape, int64_t zero, const std::filesystem::path& folder = {}) {
   std::map<std::string, at::Tensor> values;
@@ -291,7 +291,7 @@ TEST_CASE("a loop of one's own goes on from what all its ranks saved") {
   }
 }
 
-TEST_CASE("zero deals each element to one data rank") {
+TEST_CASE("zero shards each element to one data rank") {
   const Result one = plain();
   for (const int64_t zero : {1, 2, 3}) {
     CAPTURE(zero);

@@ -1,5 +1,5 @@
-// Numbers of an update on the host and in memory: the same bits, and nobody reads them where nobody
-// may.
+// Numbers of an update on the host and in memory: the same bits, and none is read
+// where the host must not wait.
 
 #include "core/step/weights.hpp"
 #include "megahost/error.hpp"

@@ -22,10 +22,10 @@ public:
   [[nodiscard]] virtual State forward(const State& state, StepContext& context) const = 0;
 
   /// Whether a forward pass over new tokens alone, in a context with the kv_cache of those before,
-  /// gives what a pass over all of them does: true of rows computed one by one, of causal attention and
-  /// cross attention (nn/attention.hpp), of TokensBefore (nn/tokens_before.hpp), and of recurrent
-  /// layers with a CachedState (nn/cache.hpp). Generation keeps a cache where all blocks say
-  /// so, and else reads all tokens again for each new one.
+  /// gives what a pass over all of them does: true of rows computed one by one, of causal attention
+  /// and cross attention (nn/attention.hpp), of TokensBefore (nn/tokens_before.hpp), and of
+  /// recurrent layers with a CachedState (nn/cache.hpp). Generation keeps a cache where all blocks
+  /// say so, and else reads all tokens again for each new one.
   [[nodiscard]] virtual bool reads_cache() const { return false; }
 
   /// Whether it reads nothing of the tokens that generation adds, as an encoder's blocks do. The
@@ -65,8 +65,8 @@ public:
   /// Entries of the vocabulary, without padding.
   [[nodiscard]] virtual int64_t vocab() const = 0;
 
-  /// The sequences that it reads in addition to `seq_length` tokens per sample, such as the input of
-  /// an encoder. The corpus is told of them, and gives arrays of their lengths; the check's own
+  /// The sequences that it reads in addition to `seq_length` tokens per sample, such as the input
+  /// of an encoder. The corpus is told of them, and gives arrays of their lengths; the check's own
   /// samples have "NAME_tokens" for each.
   [[nodiscard]] virtual Sequences sequences() const { return {}; }
 

@@ -19,8 +19,8 @@
 namespace mh {
 
 /// Forward FLOPs of one sample in the global model, as layers report them while they are built:
-/// each knows how many tokens it works on, and which pairs of them see each other. The backward pass
-/// costs twice as much.
+/// each knows how many tokens it works on, and which pairs of them see each other. The backward
+/// pass costs twice as much.
 struct Flops {
   double gemms = 0; ///< GEMMs with weights
   double attention = 0;

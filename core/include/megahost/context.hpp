@@ -80,9 +80,9 @@ struct StepMode {
 /// What was computed once for a microbatch, by name.
 using CachedTensors = std::map<std::string, at::Tensor>;
 
-/// One pass of a microbatch: what it reads (mesh, rules, batch) and how it runs (its mode) are given
-/// once; what its blocks gather and share, they leave through the functions below. It is not copied:
-/// what is recomputed in backward refers to it.
+/// One pass of a microbatch: what it reads (mesh, rules, batch) and how it runs (its mode) are
+/// given once; what its blocks gather and share, they leave through the functions below. It is not
+/// copied: what is recomputed in backward refers to it.
 class MH_API StepContext {
 public:
   /// Mesh, rules and batch outlive the context; passes of one microbatch may share what is cached.
@@ -161,16 +161,16 @@ public:
   [[nodiscard]] StepContext again() const;
 
   /// The same for one pass over other values of the microbatch's arrays, in which layers give zeros
-  /// for all that they take from other tokens (attention, nn/tokens_before.hpp) and add no loss that
-  /// does, so that each row depends on its own token alone. Nothing else is shared with this
+  /// for all that they take from other tokens (attention, nn/tokens_before.hpp) and add no loss
+  /// that does, so that each row depends on its own token alone. Nothing else is shared with this
   /// context: neither losses nor what is `cached`. The batch outlives the result.
   [[nodiscard]] StepContext apart(const Batch& batch) const;
 
   /// While the value lives, parts are recomputed as a block's plan says, which outlives it.
   [[nodiscard]] KeepScope keeping(const Keep& keep);
 
-  /// Runs a named part of a block (of kRecomputeParts or of the architecture's own), keeping only its
-  /// inputs if the block's recompute plan says so.
+  /// Runs a named part of a block (of kRecomputeParts or of the architecture's own), keeping only
+  /// its inputs if the block's recompute plan says so.
   [[nodiscard]] at::Tensor part(
       std::string_view name,
       const std::vector<at::Tensor>& inputs,

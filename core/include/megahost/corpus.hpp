@@ -39,8 +39,8 @@ struct ArraySpec {
   /// sequence get those of their tokens; an array on another axis reaches every rank whole.
   LogicalAxis axis = axis::seq;
   int64_t length = 0; ///< elements; on axis::seq the sequence length
-  /// On axis::seq: the sequence whose tokens these are; empty: the sample's own. What a context says
-  /// of a sequence NAME comes from "NAME_positions", "NAME_segments" and "NAME_token_index".
+  /// On axis::seq: the sequence whose tokens these are; empty: the sample's own. What a context
+  /// says of a sequence NAME comes from "NAME_positions", "NAME_segments" and "NAME_token_index".
   std::string sequence{};
 };
 

@@ -38,7 +38,7 @@ namespace mh {
 
 struct Bucket;
 class DeferredValues;
-class SharedValues;
+class ShardedValues;
 
 /// A piece of a parameter that this rank updates, or the part of one that is in its local shard.
 struct Owned {
@@ -157,15 +157,15 @@ private:
   GradientOptions options_;
   ParameterStore& store_;
   std::vector<std::unique_ptr<Bucket>> buckets_; // in the order in which their sums start
-  std::unique_ptr<SharedValues> values_;
+  std::unique_ptr<ShardedValues> values_;
   std::map<const Parameter*, Bucket*> bucket_of_;
   std::vector<Owned> owned_;
   at::TensorOptions flat_; // of gradients
   at::Tensor gradients_;   // all buckets' buffers, up to zero 1
   int64_t microbatches_ = 1;
-  bool finished_ = false; // all sums of this step are taken
-  size_t next_ = 0;       // the bucket to start next
-  size_t first_late_ = 0; // the first that is summed after the last backward pass
+  bool finished_ = false;           // all sums of this step are taken
+  size_t next_ = 0;                 // the bucket to start next
+  size_t first_after_backward_ = 0; // the first that is summed after the last backward pass
 };
 
 } // namespace mh

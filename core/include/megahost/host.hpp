@@ -73,8 +73,8 @@ public:
   /// Throws:  mh::Error if one is refused
   void load_named_for(Kind kind);
 
-  /// All of a kind whose files are named after it, and those that are open: one of each name. A file
-  /// that is refused is left out, see `left_out`.
+  /// All of a kind whose files are named after it, and those that are open: one of each name. A
+  /// file that is refused is left out, see `left_out`.
   std::vector<const Registry::Entry*> known(Kind kind);
 
   /// Why files were left out, a sentence for each.

@@ -89,8 +89,8 @@ public:
     std::vector<std::string> recompute_parts{};
     /// `T::planned` of a device.
     PlannedDevice planned{};
-    /// Whether a checkpoint format has a `write` of its own. Others only read, and recipes that would
-    /// save in them are refused.
+    /// Whether a checkpoint format has a `write` of its own. Others only read, and recipes that
+    /// would save in them are refused.
     bool writes = true;
     /// A corpus's `Corpus::arrays`, with the arguments of `make`; empty for other kinds.
     std::function<std::vector<ArraySpec>(const Value& options, const void* args)> arrays{};

@@ -22,8 +22,8 @@
 /// ```
 ///
 /// The struct lives as long as the node of the graph: backward may run twice, and whoever keeps the
-/// loss keeps it. So no tensor belongs in it; those go through `ctx->save_for_backward`, which gives
-/// them back after the backward pass. What its pointers point to outlives the backward pass.
+/// loss keeps it. So no tensor belongs in it; those go through `ctx->save_for_backward`, which
+/// gives them back after the backward pass. What its pointers point to outlives the backward pass.
 
 #include "megahost/error.hpp"
 

@@ -62,9 +62,9 @@ public:
   /// softmax(scale q kᵀ + bias + mask) v over the tokens of whole samples, differentiable, in the
   /// mask's bias too, which is of all of this rank's heads and of all distances.
   ///
-  /// Shapes:  q [queries, batch, heads, dim]; k, v [keys, batch, kv_heads, dim] of this rank's tokens
-  ///          -> q's. Queries and keys may be of two sequences with lengths of their own. The
-  ///          mask's indices and segments, too, are of this rank's tokens
+  /// Shapes:  q [queries, batch, heads, dim]; k, v [keys, batch, kv_heads, dim] of this rank's
+  ///          tokens -> q's. Queries and keys may be of two sequences with lengths of their own.
+  ///          The mask's indices and segments, too, are of this rank's tokens
   /// Ranks:   collective over the mesh axis that splits samples
   [[nodiscard]] virtual at::Tensor attend(
       const at::Tensor& q,

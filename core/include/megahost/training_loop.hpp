@@ -44,8 +44,8 @@ load_batch(const Corpus& corpus, Split split, int64_t first, int64_t count, int6
 /// update.
 class MH_API TrainedWeights {
 public:
-  /// Of the parameters that have these gradients. Model, gradients and optimizer outlive the
-  /// object.
+  /// Master weights of the parameters that have these gradients. Model, gradients and optimizer
+  /// outlive the object.
   TrainedWeights(Gradients& gradients, const Optimizer& optimizer, double weight_decay = 0);
   ~TrainedWeights();
   TrainedWeights(TrainedWeights&&) noexcept;

@@ -12,8 +12,8 @@ namespace mh::hf {
 /// Changes the tokens of a text; put one behind the other they are the text. Any bytes.
 using Decoder = std::function<void(std::vector<std::string>& tokens)>;
 
-/// BPEDecoder, ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Strip, WordPiece, and Sequences of
-/// them. Bytes of ByteFallback come back as they are, whole characters or not.
+/// BPEDecoder, ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Strip, WordPiece, and Sequences
+/// of them. Bytes of ByteFallback come back as they are, whole characters or not.
 ///
 /// Throws:  mh::Error (exit code 5) "WHERE: ..." naming a component that is not known
 [[nodiscard]] std::vector<Decoder>

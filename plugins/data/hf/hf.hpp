@@ -1,5 +1,6 @@
 #pragma once
-/// Hugging Face's tokenizer.json: Llama, Qwen, DeepSeek, GPT-2, Mistral, Gemma, T5, BERT and others.
+/// Hugging Face's tokenizer.json: Llama, Qwen, DeepSeek, GPT-2, Mistral, Gemma, T5, BERT and
+/// others.
 
 #include "core/text/added_tokens.hpp"
 #include "decoders.hpp"
@@ -32,9 +33,9 @@ public:
 
   static void fields(Fields<Config>& fields);
 
-  /// Throws:  mh::Error (exit code 5) naming the file and the component: no JSON; a member missing or
-  ///          of another type; a component that is not known; a merge whose tokens are not in the
-  ///          vocabulary; an id given twice; a byte without a token in a byte-level vocabulary
+  /// Throws:  mh::Error (exit code 5) naming the file and the component: no JSON; a member missing
+  ///          or of another type; a component that is not known; a merge whose tokens are not in
+  ///          the vocabulary; an id given twice; a byte without a token in a byte-level vocabulary
   HfTokenizer(const Config& config, const Args& args);
 
   [[nodiscard]] int64_t vocab() const override { return static_cast<int64_t>(tokens_.size()); }

@@ -26,9 +26,9 @@ struct Model {
 
 /// `byte_words`: texts come as bytes, if the vocabulary has a token for each of them.
 ///
-/// Throws:  mh::Error (exit code 5) "WHERE: ..." for a model that is not known; a vocabulary or merge
-///          that is none; an id given twice; with `byte_words`, a vocabulary that lacks both a byte
-///          and an unknown token
+/// Throws:  mh::Error (exit code 5) "WHERE: ..." for a model that is not known; a vocabulary or
+///          merge that is none; an id given twice; with `byte_words`, a vocabulary that lacks both
+///          a byte and an unknown token
 [[nodiscard]] Model
 read_model(const nlohmann::json& model, const std::string& where, bool byte_words);
 

@@ -34,9 +34,9 @@ struct ModelFile {
 
 /// Reads the bytes of a .model file.
 ///
-/// Throws:  mh::Error (exit code 5) naming the file: no protobuf; a field of another type; no pieces,
-///          or more than 2^24; a piece that is empty, no UTF-8 or given twice; not one unknown piece;
-///          byte fallback without the 256 pieces <0x00> to <0xFF>; a piece
+/// Throws:  mh::Error (exit code 5) naming the file: no protobuf; a field of another type; no
+///          pieces, or more than 2^24; a piece that is empty, no UTF-8 or given twice; not one
+///          unknown piece; byte fallback without the 256 pieces <0x00> to <0xFF>; a piece
 ///          of the type byte with another text; models of words or characters, or
 ///          with a denormalizer, which are not read here
 /// Source:  github.com/google/sentencepiece, src/sentencepiece_model.proto

@@ -1,5 +1,6 @@
 #pragma once
-/// SentencePiece's tokenizers: byte pairs by score (Llama 2, Mistral, Gemma) and Unigram (T5, XLM-R).
+/// SentencePiece's tokenizers: byte pairs by score (Llama 2, Mistral, Gemma) and Unigram (T5,
+/// XLM-R).
 
 #include "core/text/added_tokens.hpp"
 #include "core/text/scored_pairs.hpp"
@@ -30,8 +31,8 @@ public:
 
   static void fields(Fields<Config>& fields);
 
-  /// Throws:  mh::Error (exit code 5) as `read_model`; `add_bos` or `add_eos` where the model has no
-  ///          such piece
+  /// Throws:  mh::Error (exit code 5) as `read_model`; `add_bos` or `add_eos` where the model has
+  ///          no such piece
   SentencePieceTokenizer(const Config& config, const Args& args);
 
   [[nodiscard]] int64_t vocab() const override {

@@ -82,7 +82,7 @@ void Slice::read(const TokenStore& store, uint64_t begin, std::span<int64_t> ret
   }
 }
 
-std::array<Slice, 3> deal(
+std::array<Slice, 3> split_documents(
     const std::vector<Document>& documents, const std::array<double, 3>& shares, uint64_t at_least
 ) {
   std::vector<std::pair<uint64_t, size_t>> order; // hash, number

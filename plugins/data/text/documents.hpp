@@ -57,14 +57,14 @@ private:
   uint64_t size_ = 0;
 };
 
-/// Deals whole documents to train, valid and test, in about the given shares of tokens.
+/// Splits whole documents into train, valid and test, in about the given shares of tokens.
 ///
-/// The order of dealing is that of a hash of the names: valid takes documents from its front until
+/// The order is that of a hash of the names: valid takes documents from its front until
 /// its share is full, then test, and train the rest. It depends on nothing but names and sizes,
 /// least of all on the run's seed: a run with another seed is compared on the same validation set,
 /// and a later evaluation never meets text that was trained on. Valid and test, if their share is
 /// not 0, get `at_least` tokens, as long as there are any.
-[[nodiscard]] std::array<Slice, 3> deal(
+[[nodiscard]] std::array<Slice, 3> split_documents(
     const std::vector<Document>& documents, const std::array<double, 3>& shares, uint64_t at_least
 );
 

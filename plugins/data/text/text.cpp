@@ -141,7 +141,8 @@ void TextCorpus::share_out(const std::vector<Document>& documents) {
         exit_code::data
     );
   }
-  slices_ = deal(cut(documents, std::max(tokens_.size() / 256, needed)), args_.split, needed);
+  slices_ =
+      split_documents(cut(documents, std::max(tokens_.size() / 256, needed)), args_.split, needed);
   if (args_.split[0] > 0 && slices_[0].size() < needed) {
     throw too_short(Split::train); // the others are refused when somebody asks for them
   }

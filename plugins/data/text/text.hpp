@@ -17,7 +17,8 @@ namespace mh::text {
 /// A document is a file; a file longer than 1/256 of the corpus counts as several. Whole documents
 /// are assigned to train, valid and test in an order that depends on their names only, so that each
 /// split is a fair sample of the whole and no validation sequence goes on where a training sequence
-/// ends (see `deal`). Copies of the same text under two names may still fall into two splits.
+/// ends (see `split_documents`). Copies of the same text under two names may still fall into two
+/// splits.
 ///
 /// Sample k of a split is its tokens k * seq_length to (k + 1) * seq_length and, as the last label,
 /// one more. Every epoch has an order of its own: for train one that depends on the seed, for valid

@@ -17,7 +17,8 @@ struct Ranks {
 /// Reads the text of a rank file, or of a tekken.json, which begins with `{`.
 ///
 /// Throws:  mh::Error (exit code 5) naming the file and the line or entry: no base64, no rank; a
-///          token or rank given twice; a rank left out; a byte without a token; more than 2^24 ranks
+///          token or rank given twice; a rank left out; a byte without a token; more than 2^24
+///          ranks
 [[nodiscard]] Ranks read_ranks(std::string_view text, const std::string& file);
 
 } // namespace mh::tiktoken

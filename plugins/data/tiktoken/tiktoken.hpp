@@ -11,9 +11,9 @@
 
 namespace mh::tiktoken {
 
-/// The ids of tiktoken. Any bytes are encoded, and come back unchanged. Special tokens lie behind the
-/// ranks, and where they stand in a text become their ids; those of a tekken.json come first, and
-/// texts do not make them.
+/// The ids of tiktoken. Any bytes are encoded, and come back unchanged. Special tokens lie behind
+/// the ranks, and where they stand in a text become their ids; those of a tekken.json come first,
+/// and texts do not make them.
 ///
 /// Thread:  any
 class TiktokenTokenizer final : public Tokenizer {
@@ -27,8 +27,9 @@ public:
 
   static void fields(Fields<Config>& fields);
 
-  /// Throws:  mh::Error (exit code 5) for a file that cannot be read or is damaged, see `read_ranks`;
-  ///          a pattern that is missing or wrong; a special token twice, or that is none
+  /// Throws:  mh::Error (exit code 5) for a file that cannot be read or is damaged, see
+  ///          `read_ranks`; a pattern that is missing or wrong; a special token twice, or that is
+  ///          none
   TiktokenTokenizer(const Config& config, const Args& args);
 
   [[nodiscard]] int64_t vocab() const override { return static_cast<int64_t>(tokens_.size()); }

@@ -13,8 +13,8 @@
 namespace mh::wordpiece {
 
 /// The ids of Hugging Face's `tokenizers` with BertNormalizer, BertPreTokenizer and WordPiece. The
-/// special tokens [PAD], [UNK], [CLS], [SEP] and [MASK] that stand in a text become their ids. Bytes
-/// that are no UTF-8 become U+FFFD, which is left out.
+/// special tokens [PAD], [UNK], [CLS], [SEP] and [MASK] that stand in a text become their ids.
+/// Bytes that are no UTF-8 become U+FFFD, which is left out.
 ///
 /// Thread:  any
 class WordPieceTokenizer final : public Tokenizer {
@@ -28,8 +28,8 @@ public:
 
   static void fields(Fields<Config>& fields);
 
-  /// Throws:  mh::Error (exit code 5) for a file that cannot be read; a line that is empty, no UTF-8
-  ///          or given twice; no [UNK]; no [CLS] and [SEP] where they are to be added
+  /// Throws:  mh::Error (exit code 5) for a file that cannot be read; a line that is empty, no
+  ///          UTF-8 or given twice; no [UNK]; no [CLS] and [SEP] where they are to be added
   WordPieceTokenizer(const Config& config, const Args& args);
 
   [[nodiscard]] int64_t vocab() const override { return static_cast<int64_t>(tokens_.size()); }

@@ -64,7 +64,7 @@ private:
     }
   }
 
-  /// Each rank of tensor parallelism deals its own heads out over the context ranks.
+  /// The heads of each tensor-parallel rank are sharded over the context ranks.
   static void exchanged_heads(mh::Conditions& c) {
     const int64_t context = c.integer("parallel.context");
     if (context == 1 || c.word("parallel.context_method") != "all_to_all" ||

@@ -1,5 +1,5 @@
 #pragma once
-/// The ways in which attention reaches the tokens of other ranks of cp. All of them deal tokens out
+/// The ways in which attention reaches the tokens of other ranks of cp. All of them shard tokens
 /// in a zigzag: of 2 n pieces rank i of n holds pieces i and 2 n - 1 - i, so that causal attention
 /// is equal work for all ranks.
 

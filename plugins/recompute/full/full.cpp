@@ -49,11 +49,6 @@ private:
 
 } // namespace
 
-MH_PLUGIN(
-    "org.megahost.recompute-full",
-    "0.1.0",
-    "whole blocks recomputed",
-    [](mh::Registry& r) {
-      r.add<Full>("full", "save blocks' inputs only and recompute the blocks in backward");
-    }
-);
+MH_PLUGIN("org.megahost.recompute-full", "0.1.0", "whole blocks recomputed", [](mh::Registry& r) {
+  r.add<Full>("full", "save blocks' inputs only and recompute the blocks in backward");
+});

@@ -1,7 +1,7 @@
 #pragma once
 /// The language of kernels on a CPU: each thread of a block is a fiber, which runs until it ends or
-/// comes to a barrier; then the next one does. Blocks run one after the other. Tests and sanitizers see the
-/// code that a GPU runs.
+/// comes to a barrier; then the next one does. Blocks run one after the other. Tests and sanitizers
+/// see the code that a GPU runs.
 
 #include "tests/cuda/kernels/words.hpp"
 

@@ -1,5 +1,5 @@
-// The update of all parameters in one launch, on a CPU: against float64, and bit for bit against the
-// CPU's own kernel without contraction of products and sums.
+// The update of all parameters in one launch, on a CPU: against float64, and bit for bit against
+// the CPU's own kernel without contraction of products and sums.
 
 #include "core/level/table.hpp"
 #include "tests/cuda/kernels/memory.hpp"

@@ -1,5 +1,6 @@
 #pragma once
-/// Kernels that are counted and not run: the stand-in for `libmegahost-cuda.so` where there is no nvcc.
+/// Kernels that are counted and not run: the stand-in for `libmegahost-cuda.so` where there is no
+/// nvcc.
 
 #include "counts.hpp"
 #include "tests/cuda/kernels/words.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 /// Memory of the pretended GPUs and pinned memory of the host.
 ///
-/// Device memory is address space that nobody may touch: a host function that follows a device's
+/// Device memory is address space without access: a host function that follows a device's
 /// pointer is stopped by a signal, and a tensor of any size costs nothing. What is copied from it
 /// is therefore zero, except for numbers that a test plants: EMPTY_CUDA_PLANT="8,16,24;3,5" answers
 /// each copy of 3 int64 (24 bytes) with the first list, each of 2 with the second.
@@ -17,7 +17,7 @@ void* take(size_t bytes, Memory kind, int device);
 
 void drop(void* start);
 
-/// Memory of somebody else that is pinned now, or no longer.
+/// Memory that the program allocated and pins, or pins no longer.
 void pin(void* start, size_t bytes);
 void unpin(void* start);
 

@@ -1,7 +1,7 @@
 /// libnccl.so.2 without a GPU: collectives are counted with their bytes and are over at once.
 ///
-/// EMPTY_CUDA_NCCL_FAILS=N: the process's N-th collective never ends, and its communicator says that another
-/// rank is gone (ncclRemoteError) until it is aborted.
+/// EMPTY_CUDA_NCCL_FAILS=N: the process's N-th collective never ends, and its communicator says
+/// that another rank is gone (ncclRemoteError) until it is aborted.
 
 #include "counts.hpp"
 #include "streams.hpp"

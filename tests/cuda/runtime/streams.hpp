@@ -1,8 +1,8 @@
 #pragma once
 
-/// Streams and events whose work is done at once, unless a collective that never ends is on them: NCCL's
-/// stand-in sticks a stream, and what waits for the stream sticks with it until the communicator is
-/// aborted.
+/// Streams and events whose work is done at once, unless a collective that never ends is on them:
+/// NCCL's stand-in sticks a stream, and what waits for the stream sticks with it until the
+/// communicator is aborted.
 
 namespace empty {
 

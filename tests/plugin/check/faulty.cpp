@@ -466,7 +466,7 @@ private:
   mh::Storage& storage_;
 };
 
-/// Of a file that nobody has named.
+/// Reads a file that no recipe has named.
 class OfFile : public OneDocument {
 public:
   struct Config {

@@ -1,6 +1,6 @@
 #pragma once
-/// Attention with grouped queries to a token's own sequence or to another one. What generation keeps
-/// of keys and values is in nn/cache.hpp.
+/// Attention with grouped queries to a token's own sequence or to another one. What generation
+/// keeps of keys and values is in nn/cache.hpp.
 
 #include "megahost/builder.hpp"
 #include "megahost/context.hpp"
@@ -82,8 +82,8 @@ struct AttentionSpec {
     const at::Tensor& bias = {}
 );
 
-/// The same over keys and values of another sequence's tokens, all of which a query sees; only those
-/// of its document where both sequences have segments. There may be more queries than keys.
+/// The same over keys and values of another sequence's tokens, all of which a query sees; only
+/// those of its document where both sequences have segments. There may be more queries than keys.
 ///
 /// Shapes:  q [queries, batch, heads, dim] of the context's current sequence; k, v [keys, batch,
 ///          kv_heads, dim] of `memory` -> q's
@@ -146,8 +146,8 @@ private:
   AttentionDropout dropout_;
 };
 
-/// Queries of a layer's tokens, keys and values of a memory's, core attention without a mask but for
-/// documents, and output projection.
+/// Queries of a layer's tokens, keys and values of a memory's, core attention without a mask but
+/// for documents, and output projection.
 ///
 /// Parameters: `q`, `k`, `v`, `out` (weight, bias); `q_norm.weight`, `k_norm.weight` [head_dim].
 /// Throws:  mh::Error for a mask or a rotary embedding: tokens of two sequences have no order

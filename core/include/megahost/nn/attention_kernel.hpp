@@ -24,8 +24,8 @@ struct AttentionMask {
   /// cannot read indices. Absent: `visible_pairs` of its shapes.
   std::optional<double> pairs = std::nullopt;
   /// What is added to scaled scores: [heads, distances] in float32 (float64 where q is), of the
-  /// distances key's index - query's index from `first_distance` on. Every pair that is seen has its
-  /// distance in it.
+  /// distances key's index - query's index from `first_distance` on. Every pair that is seen has
+  /// its distance in it.
   std::optional<at::Tensor> bias = std::nullopt;
   int64_t first_distance = 0;
 };
@@ -80,8 +80,8 @@ struct AttentionDropout {
     const AttentionDropout& dropout = {}
 );
 
-/// `attention`'s output as a differentiable function of q, k, v and the bias; saves them, the output
-/// and one number per query.
+/// `attention`'s output as a differentiable function of q, k, v and the bias; saves them, the
+/// output and one number per query.
 [[nodiscard]] MH_API at::Tensor flash_attention(
     const at::Tensor& q,
     const at::Tensor& k,

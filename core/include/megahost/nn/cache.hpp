@@ -1,13 +1,13 @@
 #pragma once
-/// What generation keeps of the tokens that it has read, so that each new one is read alone: keys and
-/// values of attention, rows that layers look back to, states of recurrent layers, and what an
+/// What generation keeps of the tokens that it has read, so that each new one is read alone: keys
+/// and values of attention, rows that layers look back to, states of recurrent layers, and what an
 /// encoder made.
 ///
 /// Generation reads a text in pieces, in order and each token once: the prompt in one piece or in
-/// several of any lengths, then one token at a time. A layer may tell neither how a text was cut nor
-/// that there is a cache but by `StepMode::kv_cache`: what it gives for a token is the same as in
-/// a pass over all of them. A cache is of one text per sample of the batch, which stays the same;
-/// another text begins with another cache, in which nothing is kept yet.
+/// several of any lengths, then one token at a time. A layer may tell neither how a text was cut
+/// nor that there is a cache but by `StepMode::kv_cache`: what it gives for a token is the same as
+/// in a pass over all of them. A cache is of one text per sample of the batch, which stays the
+/// same; another text begins with another cache, in which nothing is kept yet.
 
 #include "megahost/builder.hpp"
 #include "megahost/context.hpp"
@@ -27,7 +27,8 @@
 
 namespace mh {
 
-/// A context has one only where every block of the model says that it reads it (Block::reads_cache).
+/// A context has one only where every block of the model says that it reads it
+/// (Block::reads_cache).
 class MH_API KeyValueCache {
 public:
   /// Room for `capacity` tokens.
@@ -96,16 +97,16 @@ private:
 /// };
 /// ```
 ///
-/// Reset:    zeros before a sample's first token; in a context without a cache (training, evaluation)
-///           always, and `keep` keeps nothing
+/// Reset:    zeros before a sample's first token; in a context without a cache (training,
+///           evaluation) always, and `keep` keeps nothing
 /// Batch:    a state for each sample, in the order of the batch
 /// Position: behind all tokens that were read before this pass; `keep` is called once in each pass,
 ///           with the state behind its last token
 /// Dtype:    its own, whatever the activations have: a sum over a long text wants float32
 /// Documents: a packed sample has several in training only: a layer begins anew where the context's
 ///           array "segments" changes
-/// Ranks:    local. Dimensions are split as those of activations are. A layer whose tokens are split
-///           over ranks gathers them first (AllTokens, nn/tokens_before.hpp)
+/// Ranks:    local. Dimensions are split as those of activations are. A layer whose tokens are
+///           split over ranks gathers them first (AllTokens, nn/tokens_before.hpp)
 class MH_API CachedState {
 public:
   /// Args:    name: tells this state from others of its block

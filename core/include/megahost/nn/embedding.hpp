@@ -20,7 +20,8 @@ public:
   /// Makes `weight` [rows, embed] with N(0, std).
   Embedding(Builder& builder, Axis rows, Axis embed, double std);
 
-  /// Over the table of a block before this one (Builder::shared): an encoder's and a decoder's words.
+  /// Over the table of a block before this one (Builder::shared): an encoder's and a decoder's
+  /// words.
   Embedding(Builder& builder, Axis rows, Axis embed, Parameter& weight);
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& ids, StepContext& context) const;

@@ -1,7 +1,7 @@
 #pragma once
-/// Rows of other tokens, for layers that look at them in another way than attention does: those just
-/// before each token (token shifts, causal convolutions), or those of the whole sample (Fourier
-/// mixing, long convolutions, layers over positions).
+/// Rows of other tokens, for layers that look at them in another way than attention does: those
+/// just before each token (token shifts, causal convolutions), or those of the whole sample
+/// (Fourier mixing, long convolutions, layers over positions).
 
 #include "megahost/builder.hpp"
 #include "megahost/context.hpp"

@@ -13,8 +13,8 @@
 
 namespace mh {
 
-/// Scores of a token. `weight` [vocab, embed] is its own or a shared embedding's; `bias` [vocab], if
-/// it has one, is its own.
+/// Scores of a token. `weight` [vocab, embed] is its own or a shared embedding's; `bias` [vocab],
+/// if it has one, is its own.
 ///
 /// The loss is computed in chunks of tokens, in float32, so that the full logits never exist; a
 /// split vocabulary reduces three numbers per token and gathers nothing. Where the loss's factor is

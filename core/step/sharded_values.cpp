@@ -1,4 +1,4 @@
-#include "core/step/shared_values.hpp"
+#include "core/step/sharded_values.hpp"
 
 #include "core/model/deferred_values.hpp"
 #include "core/model/storage_memory.hpp"
@@ -12,13 +12,13 @@
 
 namespace mh {
 
-void SharedValues::take(const Buckets& buckets, const GradientOptions& options) {
+void ShardedValues::take(const Buckets& buckets, const GradientOptions& options) {
   const at::NoGradGuard no_grad;
   freed_ = options.zero >= 3;
   ahead_ = options.overlap;
   for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {
     auto& b = **bucket;
-    if (b.deal == nullptr) {
+    if (b.shards == nullptr) {
       continue;
     }
     buckets_.push_back(&b);
@@ -42,7 +42,7 @@ void SharedValues::take(const Buckets& buckets, const GradientOptions& options) 
   }
 }
 
-void SharedValues::send() {
+void ShardedValues::send() {
   for (auto* bucket : buckets_) {
     if (freed_) {
       drop(*bucket);
@@ -55,7 +55,7 @@ void SharedValues::send() {
   }
 }
 
-bool SharedValues::needed(const std::vector<Parameter*>& parameters) {
+bool ShardedValues::needed(const std::vector<Parameter*>& parameters) {
   std::vector<Bucket*> now;
   for (const auto* parameter : parameters) {
     if (const auto found = bucket_of_.find(parameter); found != bucket_of_.end()) {
@@ -84,7 +84,7 @@ bool SharedValues::needed(const std::vector<Parameter*>& parameters) {
 }
 
 /// The pass goes forward to the last block, and back to the first, where it ends.
-int64_t SharedValues::next_after(int64_t block) {
+int64_t ShardedValues::next_after(int64_t block) {
   const int64_t before = std::exchange(block_, block);
   if (block >= of_block_.rbegin()->first) {
     forward_ = false;
@@ -96,7 +96,7 @@ int64_t SharedValues::next_after(int64_t block) {
   return forward_ ? block + 1 : block - 1;
 }
 
-void SharedValues::wait_for_all() {
+void ShardedValues::wait_for_all() {
   for (auto* bucket : buckets_) {
     if (freed_) {
       fetch(*bucket);
@@ -105,13 +105,13 @@ void SharedValues::wait_for_all() {
   }
 }
 
-void SharedValues::settle() {
+void ShardedValues::settle() {
   for (auto* bucket : buckets_) {
     receive(*bucket);
   }
 }
 
-int64_t SharedValues::bytes() const {
+int64_t ShardedValues::bytes() const {
   int64_t bytes = 0;
   for (const auto* bucket : buckets_) {
     bytes += static_cast<int64_t>((freed_ ? bucket->own : bucket->whole).nbytes());
@@ -119,7 +119,7 @@ int64_t SharedValues::bytes() const {
   return bytes;
 }
 
-void SharedValues::fetch(Bucket& bucket) {
+void ShardedValues::fetch(Bucket& bucket) {
   const at::NoGradGuard no_grad;
   if (freed_) {
     if (bucket.here) {
@@ -129,12 +129,12 @@ void SharedValues::fetch(Bucket& bucket) {
     share_memory(flat.storage(), at::empty({flat.numel()}, flat.options()).storage());
     bucket.here = true;
   }
-  bucket.values = bucket.deal->start_all_gather(bucket.own, 0, bucket.whole);
-  bucket.coming = true;
+  bucket.values = bucket.shards->start_all_gather(bucket.own, 0, bucket.whole);
+  bucket.in_flight = true;
 }
 
-void SharedValues::receive(Bucket& bucket) {
-  if (!std::exchange(bucket.coming, false)) {
+void ShardedValues::receive(Bucket& bucket) {
+  if (!std::exchange(bucket.in_flight, false)) {
     return;
   }
   const at::NoGradGuard no_grad;
@@ -145,7 +145,7 @@ void SharedValues::receive(Bucket& bucket) {
   }
 }
 
-void SharedValues::drop(Bucket& bucket) {
+void ShardedValues::drop(Bucket& bucket) {
   if (bucket.here) {
     receive(bucket);
     free_memory(bucket.whole.storage());

@@ -16,9 +16,9 @@
 
 namespace mh {
 
-class SharedValues {
+class ShardedValues {
 public:
-  /// Moves the values of the buckets that are dealt out into these, block by block; values that are
+  /// Moves the values of the buckets that are sharded into these, block by block; values that are
   /// not made yet are made there. Nothing is communicated.
   void take(const Buckets& buckets, const GradientOptions& options);
 
@@ -50,7 +50,7 @@ private:
 
   bool freed_ = false;           // zero 3
   bool ahead_ = true;            // values arrive during the passes
-  std::vector<Bucket*> buckets_; // that are dealt out, in the order of the forward pass
+  std::vector<Bucket*> buckets_; // that are sharded, in the order of the forward pass
   std::map<const Parameter*, Bucket*> bucket_of_;
   std::map<int64_t, std::vector<Bucket*>> of_block_;
   int64_t block_ = 0;   // the one that ran last

@@ -50,7 +50,7 @@ public:
       }
       take(text.substr(from, to - from), token.id);
       begin = to;
-      at = end; // white space behind it is no token's beginning
+      at = end; // the next token may begin in the white space that this one takes
     }
     if (begin < text.size()) {
       take(text.substr(begin), kNoId);

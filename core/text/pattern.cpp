@@ -233,11 +233,12 @@ private:
   bool in_class_ = false;
 };
 
-} // namespace
-
+/// The expression with `\p{..}`, `\s`, `\d`, `\w` and their opposites as ranges of code points.
 std::string with_ranges(std::string_view expression, const std::string& where) {
   return Rewriter(expression, where).run();
 }
+
+} // namespace
 
 struct Pattern::Code {
   struct Free {
@@ -260,6 +261,10 @@ Pattern::Pattern(std::string_view expression, Dialect dialect, const std::string
   PCRE2_SIZE at = 0;
   const uint32_t options =
       PCRE2_UTF | (dialect == Dialect::oniguruma ? PCRE2_MULTILINE : PCRE2_DOLLAR_ENDONLY);
+  const std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
+      pcre2_compile_context_create(nullptr), &pcre2_compile_context_free
+  );
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF); // a library may be built with another default
   code_->where = where;
   code_->code.reset(pcre2_compile(
       reinterpret_cast<PCRE2_SPTR>(rewritten.data()),
@@ -267,7 +272,7 @@ Pattern::Pattern(std::string_view expression, Dialect dialect, const std::string
       options,
       &error,
       &at,
-      nullptr
+      context.get()
   ));
   if (code_->code == nullptr) {
     std::array<unsigned char, 200> message{};

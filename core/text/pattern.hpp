@@ -54,9 +54,4 @@ private:
 /// Words are matches, and what lies between them.
 [[nodiscard]] std::unique_ptr<Splitter> pattern_splitter(std::shared_ptr<const Pattern> pattern);
 
-/// The expression with `\p{..}`, `\s`, `\d`, `\w` and their opposites as ranges of code points.
-///
-/// Throws:  mh::Error (exit code 5)
-[[nodiscard]] std::string with_ranges(std::string_view expression, const std::string& where);
-
 } // namespace mh::text

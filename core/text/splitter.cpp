@@ -213,6 +213,7 @@ std::unique_ptr<Splitter> make() {
 }
 
 struct Known {
+  const char* name; // of a model that has it; of several ways to write a pattern the first
   const char* pattern;
   std::unique_ptr<Splitter> (*make)();
 };
@@ -225,23 +226,36 @@ struct Known {
 
 /// As the files of models write them.
 constexpr Known kKnown[] = {
-    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", make<kGpt2>},
-    {R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", make<kGpt2>},
-    {R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)",
+    {nullptr,
+     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
      make<kGpt2>},
-    {MH_ANY_CASE "|" MH_BEFORE R"(\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)" MH_LINES,
+    {nullptr,
+     R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+     make<kGpt2>},
+    {"gpt2",
+     R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)",
+     make<kGpt2>},
+    {"llama3",
+     MH_ANY_CASE "|" MH_BEFORE R"(\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)" MH_LINES,
      make<kLlama3>},
-    {R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)",
+    {nullptr,
+     R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)",
      make<kLlama3>},
-    {R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)",
+    {"cl100k",
+     R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)",
      make<kCl100k>},
-    {MH_ANY_CASE "|" MH_BEFORE R"(\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)" MH_LINES, make<kQwen2>},
-    {MH_ANY_CASE "|" MH_BEFORE R"([\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*)" MH_LINES,
+    {"qwen2",
+     MH_ANY_CASE "|" MH_BEFORE R"(\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)" MH_LINES,
+     make<kQwen2>},
+    {"qwen3_5",
+     MH_ANY_CASE "|" MH_BEFORE R"([\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*)" MH_LINES,
      make<kQwen3>},
-    {MH_BEFORE MH_UPPER "*" MH_LOWER "+" MH_ANY_CASE "?|" MH_BEFORE MH_UPPER "+" MH_LOWER
+    {"o200k",
+     MH_BEFORE MH_UPPER "*" MH_LOWER "+" MH_ANY_CASE "?|" MH_BEFORE MH_UPPER "+" MH_LOWER
                         "*" MH_ANY_CASE R"(?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" MH_LINES,
      make<kO200k>},
-    {MH_BEFORE MH_UPPER "*" MH_LOWER "+|" MH_BEFORE MH_UPPER "+" MH_LOWER
+    {nullptr,
+     MH_BEFORE MH_UPPER "*" MH_LOWER "+|" MH_BEFORE MH_UPPER "+" MH_LOWER
                         R"(*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" MH_LINES,
      make<kTekken>},
 };
@@ -257,6 +271,13 @@ constexpr Known kKnown[] = {
 std::unique_ptr<Splitter> known_splitter(std::string_view pattern) {
   const auto* found = std::ranges::find(kKnown, pattern, &Known::pattern);
   return found == std::end(kKnown) ? nullptr : found->make();
+}
+
+std::string_view named_pattern(std::string_view name) {
+  const auto* found = std::ranges::find_if(kKnown, [&](const Known& known) {
+    return known.name != nullptr && known.name == name;
+  });
+  return found == std::end(kKnown) ? std::string_view() : found->pattern;
 }
 
 std::unique_ptr<Splitter> gpt2_splitter() {

@@ -30,6 +30,9 @@ public:
 /// not match is a word, too.
 [[nodiscard]] std::unique_ptr<Splitter> known_splitter(std::string_view pattern);
 
+/// The pattern of a model: gpt2, cl100k, o200k, llama3, qwen2, qwen3_5; empty for other names.
+[[nodiscard]] std::string_view named_pattern(std::string_view name);
+
 /// That of GPT-2: 's and the like, letters, numbers or other characters with a blank before them,
 /// white space.
 [[nodiscard]] std::unique_ptr<Splitter> gpt2_splitter();

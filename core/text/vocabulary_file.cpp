@@ -46,4 +46,13 @@ std::string read_vocabulary_file(const std::string& key, const std::string& path
   return text;
 }
 
+void refuse_id(int32_t id, size_t vocabulary) {
+  throw Error(
+      "the id " + std::to_string(id) + " has no token: the vocabulary has ids 0 to " +
+          std::to_string(vocabulary - 1),
+      "use the tokenizer that the ids were made with",
+      exit_code::data
+  );
+}
+
 } // namespace mh::text

@@ -1,6 +1,8 @@
 #pragma once
-/// Files of vocabularies.
+/// Files of vocabularies, and ids that they lack.
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace mh::text {
@@ -10,5 +12,10 @@ namespace mh::text {
 /// Throws:  mh::Error (exit code 5) naming the key of the recipe and the file, if it cannot be read
 ///          or has more than 256 MiB
 [[nodiscard]] std::string read_vocabulary_file(const std::string& key, const std::string& path);
+
+/// What `decode` throws for an id that has no token.
+///
+/// Throws:  mh::Error (exit code 5)
+[[noreturn]] void refuse_id(int32_t id, size_t vocabulary);
 
 } // namespace mh::text

@@ -54,12 +54,7 @@ std::string Gpt2Tokenizer::decode(std::span<const int32_t> ids) const {
   std::string text;
   for (const int32_t id : ids) {
     if (id < 0 || id >= vocabulary_.size || !vocabulary_.known[static_cast<size_t>(id)]) {
-      throw Error(
-          "the id " + std::to_string(id) + " has no token: the vocabulary has ids 0 to " +
-              std::to_string(vocabulary_.size - 1),
-          "use the tokenizer that the ids were made with",
-          exit_code::data
-      );
+      text::refuse_id(id, static_cast<size_t>(vocabulary_.size));
     }
     text += vocabulary_.tokens[static_cast<size_t>(id)];
   }

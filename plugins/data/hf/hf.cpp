@@ -2,6 +2,7 @@
 
 #include "core/base/text.hpp"
 #include "core/text/utf8.hpp"
+#include "core/text/vocabulary_file.hpp"
 
 #include <megahost/error.hpp>
 
@@ -80,12 +81,7 @@ std::vector<int32_t> HfTokenizer::encode(std::string_view text) const {
 const HfTokenizer::Token& HfTokenizer::token_at(int32_t id) const {
   if (id < 0 || static_cast<size_t>(id) >= tokens_.size() ||
       !tokens_[static_cast<size_t>(id)].known) {
-    throw Error(
-        "the id " + std::to_string(id) + " has no token: the vocabulary has ids 0 to " +
-            std::to_string(tokens_.size() - 1),
-        "use the tokenizer that the ids were made with",
-        exit_code::data
-    );
+    text::refuse_id(id, tokens_.size());
   }
   return tokens_[static_cast<size_t>(id)];
 }

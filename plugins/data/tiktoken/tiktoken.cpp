@@ -6,39 +6,13 @@
 
 #include <megahost/error.hpp>
 
-#include <algorithm>
-
 namespace mh::tiktoken {
 namespace {
 
-/// Patterns by the names of models that have them.
-struct NamedPattern {
-  std::string_view name, pattern;
-};
-
-#define MH_LLAMA3 "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}"
-#define MH_REST "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-
-constexpr NamedPattern kPatterns[] = {
-    {"gpt2", R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)"},
-    {"cl100k",
-     R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)"},
-    {"o200k",
-     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-    {"llama3", MH_LLAMA3 "{1,3}" MH_REST},
-    {"qwen2", MH_LLAMA3 MH_REST},
-    {"qwen3_5",
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-};
-
-#undef MH_LLAMA3
-#undef MH_REST
-
 std::string
 pattern_of(const std::string& given, const std::string& in_file, const std::string& path) {
-  const auto* named = std::ranges::find(kPatterns, given, &NamedPattern::name);
-  if (named != std::end(kPatterns)) {
-    return std::string(named->pattern);
+  if (const auto named = text::named_pattern(given); !named.empty()) {
+    return std::string(named);
   }
   if (given.empty() && in_file.empty()) {
     throw Error(
@@ -140,12 +114,7 @@ std::string TiktokenTokenizer::decode(std::span<const int32_t> ids) const {
   std::string text;
   for (const int32_t id : ids) {
     if (id < 0 || static_cast<size_t>(id) >= tokens_.size()) {
-      throw Error(
-          "the id " + std::to_string(id) + " has no token: the vocabulary has ids 0 to " +
-              std::to_string(tokens_.size() - 1),
-          "use the tokenizer that the ids were made with",
-          exit_code::data
-      );
+      text::refuse_id(id, tokens_.size());
     }
     text += tokens_[static_cast<size_t>(id)];
   }

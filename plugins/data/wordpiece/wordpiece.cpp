@@ -143,12 +143,7 @@ std::string WordPieceTokenizer::decode(std::span<const int32_t> ids) const {
 
 const std::string& WordPieceTokenizer::token_at(int32_t id) const {
   if (id < 0 || static_cast<size_t>(id) >= tokens_.size()) {
-    throw Error(
-        "the id " + std::to_string(id) + " has no token: the vocabulary has ids 0 to " +
-            std::to_string(tokens_.size() - 1),
-        "use the tokenizer that the ids were made with",
-        exit_code::data
-    );
+    text::refuse_id(id, tokens_.size());
   }
   return tokens_[static_cast<size_t>(id)];
 }

@@ -49,38 +49,6 @@ struct Operand {
   int64_t stride = 1;
 };
 
-void multiply(
-    const kernels::Products& p,
-    int64_t m,
-    int64_t n,
-    int64_t k,
-    int64_t lda,
-    int64_t ldb,
-    int64_t ldc,
-    bool add,
-    const kernels::Bf16* a,
-    const kernels::Bf16* b,
-    float* c
-) {
-  p.bf16(m, n, k, lda, ldb, ldc, add, a, b, c);
-}
-
-void multiply(
-    const kernels::Products& p,
-    int64_t m,
-    int64_t n,
-    int64_t k,
-    int64_t lda,
-    int64_t ldb,
-    int64_t ldc,
-    bool add,
-    const float* a,
-    const float* b,
-    float* c
-) {
-  p.fp32(m, n, k, lda, ldb, ldc, add, a, b, c);
-}
-
 /// Elements of the right operand that are packed at a time.
 size_t packed_elements(int64_t n, int64_t k) {
   const int64_t width = std::min(kBlock, blocks(n, kColumns) * kColumns);
@@ -182,19 +150,15 @@ private:
     }
     for (int64_t panel = first; panel < last; ++panel) {
       const int64_t column = panel * kColumns;
-      multiply(
-          kernels::products(),
-          rows,
-          std::min(kColumns, block.width - column),
-          block.depth,
-          stride,
-          kColumns,
-          ldc_,
-          add_ || block.k > 0,
-          a,
-          right(block, panel),
-          c_ + row * ldc_ + block.column + column
-      );
+      const kernels::ProductSize size{
+          .m = rows,
+          .n = std::min(kColumns, block.width - column),
+          .k = block.depth,
+          .lda = stride,
+          .ldb = kColumns,
+          .ldc = ldc_,
+          .add = add_ || block.k > 0};
+      kernels::products()(size, a, right(block, panel), c_ + row * ldc_ + block.column + column);
     }
   }
 

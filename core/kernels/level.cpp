@@ -88,31 +88,13 @@ void use_level(const Level& level) {
 }
 
 const Products& products() {
+  using at::native::cpublas::brgemm;
   static constexpr Products kProducts = {
-      .bf16 =
-          [](int64_t m,
-             int64_t n,
-             int64_t k,
-             int64_t lda,
-             int64_t ldb,
-             int64_t ldc,
-             bool add,
-             const Bf16* a,
-             const Bf16* b,
-             float* c) {
-            at::native::cpublas::brgemm(m, n, k, lda, ldb, ldc, add, of(a), of(b), c, true);
-          },
-      .fp32 = [](int64_t m,
-                 int64_t n,
-                 int64_t k,
-                 int64_t lda,
-                 int64_t ldb,
-                 int64_t ldc,
-                 bool add,
-                 const float* a,
-                 const float* b,
-                 float* c
-              ) { at::native::cpublas::brgemm(m, n, k, lda, ldb, ldc, add, a, b, c, false); }};
+      .bf16 = [](const ProductSize& s, const Bf16* a, const Bf16* b, float* c
+              ) { brgemm(s.m, s.n, s.k, s.lda, s.ldb, s.ldc, s.add, of(a), of(b), c, true); },
+      .fp32 = [](const ProductSize& s, const float* a, const float* b, float* c
+              ) { brgemm(s.m, s.n, s.k, s.lda, s.ldb, s.ldc, s.add, a, b, c, false); },
+  };
   return kProducts;
 }
 

@@ -336,10 +336,10 @@ void backward_head(
       }
       const int64_t at = tile * kTile * dim;
       const auto scores = [&](const T* rows, const T* columns, float* out) {
-        product(products, kTile, kTile, dim, dim, kTile, kTile, false, rows, columns, out);
+        products({kTile, kTile, dim, dim, kTile, kTile}, rows, columns, out);
       };
       const auto add = [&](const T* shares, const T* pairs, float* out) {
-        product(products, kTile, dim, kTile, kTile, dim, dim, true, shares, pairs, out);
+        products({kTile, dim, kTile, kTile, dim, dim, /*add=*/true}, shares, pairs, out);
       };
       scores(w.k, w.q_columns + at, w.s);
       scores(w.v, w.d_columns + at, w.dp);
@@ -358,15 +358,8 @@ void backward_head(
         add(w.ds, w.q_pairs + at, dk);
       }
       if (wanted.queries) {
-        product(
-            products,
-            dim,
-            kTile,
-            kTile,
-            kTile,
-            kTile,
-            kTile,
-            true,
+        products(
+            {dim, kTile, kTile, kTile, kTile, kTile, /*add=*/true},
             w.k_transposed,
             w.ds_pairs,
             w.dq + at

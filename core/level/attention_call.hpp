@@ -103,36 +103,26 @@ inline int64_t packed_elements(const AttentionCall& c) {
   return c.batch * c.kv_heads * c.strips() * kStrip * c.dim;
 }
 
-/// C [m, n] (+)= A [m, k] B [k, n]; B in pairs of rows for bf16: element (i, j) at
-/// ((i / 2) * ldb + j) * 2 + i % 2.
-using Bf16Product = void (*)(
-    int64_t m,
-    int64_t n,
-    int64_t k,
-    int64_t lda,
-    int64_t ldb,
-    int64_t ldc,
-    bool add,
-    const Bf16* a,
-    const Bf16* b,
-    float* c
-);
-using FloatProduct = void (*)(
-    int64_t m,
-    int64_t n,
-    int64_t k,
-    int64_t lda,
-    int64_t ldb,
-    int64_t ldc,
-    bool add,
-    const float* a,
-    const float* b,
-    float* c
-);
+/// The sizes of C [m, n] = A [m, k] B [k, n], or of C += A B, and elements from row to row.
+struct ProductSize {
+  int64_t m, n, k;
+  int64_t lda, ldb, ldc;
+  bool add = false;
+};
 
+/// Two kernels of small products. B of bf16 lies in pairs of rows: element (i, j) at
+/// ((i / 2) * ldb + j) * 2 + i % 2.
 struct Products {
-  Bf16Product bf16;
-  FloatProduct fp32;
+  void (*bf16)(const ProductSize& size, const Bf16* a, const Bf16* b, float* c);
+  void (*fp32)(const ProductSize& size, const float* a, const float* b, float* c);
+
+  void operator()(const ProductSize& size, const Bf16* a, const Bf16* b, float* c) const {
+    bf16(size, a, b, c);
+  }
+
+  void operator()(const ProductSize& size, const float* a, const float* b, float* c) const {
+    fp32(size, a, b, c);
+  }
 };
 
 } // namespace mh::kernels

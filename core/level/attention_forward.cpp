@@ -230,9 +230,9 @@ void forward_tile(
     const int64_t width = (end - t) * kTile;
     const T* k = keys + packed + strip * kStrip * dim + column * kPair<T>;
     const T* v = values + packed + t * kTile * dim;
-    product(products, padded, width, dim, dim, kStrip, kStrip, false, w.q, k, w.s);
+    products({padded, width, dim, dim, kStrip, kStrip}, w.q, k, w.s);
     soft_max(c, w, b, h, tile, rows, t, end - t);
-    product(products, padded, dim, width, kStrip, dim, dim, true, w.p, v, w.o);
+    products({padded, dim, width, kStrip, dim, dim, /*add=*/true}, w.p, v, w.o);
     t = end;
   }
   for (int64_t i = 0; i < rows; ++i) {

@@ -123,36 +123,4 @@ void pack_transposed(
   }
 }
 
-inline void product(
-    const Products& p,
-    int64_t m,
-    int64_t n,
-    int64_t k,
-    int64_t lda,
-    int64_t ldb,
-    int64_t ldc,
-    bool add,
-    const Bf16* a,
-    const Bf16* b,
-    float* c
-) {
-  p.bf16(m, n, k, lda, ldb, ldc, add, a, b, c);
-}
-
-inline void product(
-    const Products& p,
-    int64_t m,
-    int64_t n,
-    int64_t k,
-    int64_t lda,
-    int64_t ldb,
-    int64_t ldc,
-    bool add,
-    const float* a,
-    const float* b,
-    float* c
-) {
-  p.fp32(m, n, k, lda, ldb, ldc, add, a, b, c);
-}
-
 } // namespace mh::kernels::MH_LEVEL

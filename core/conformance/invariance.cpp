@@ -9,6 +9,7 @@
 #include "core/conformance/tests.hpp"
 #include "core/model/deferred_values.hpp"
 #include "core/train/built_in.hpp"
+#include "core/train/generate.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/attention.hpp"
 #include "megahost/recompute.hpp"
@@ -187,11 +188,6 @@ at::Tensor scores(const SmallModel& model, int64_t begin, int64_t end, KeyValueC
   return model.model->forward(context)["logits"].value;
 }
 
-/// Largest difference, as a share of the largest score.
-double distance(const at::Tensor& a, const at::Tensor& b) {
-  return ((a - b).abs().max() / a.abs().max()).item().toDouble();
-}
-
 constexpr double kSame = 1e-6; // a model may compute in float32 inside
 
 } // namespace
@@ -217,7 +213,8 @@ void cached_generation(const Case& c) {
     }
     int64_t begin = 0;
     for (const int64_t end : pieces) {
-      const double found = distance(whole.slice(0, begin, end), scores(model, begin, end, &cache));
+      const double found =
+          score_distance(whole.slice(0, begin, end), scores(model, begin, end, &cache));
       if (!(found <= kSame)) {
         fail(
             formatted(
@@ -260,7 +257,7 @@ void documents_apart(const Case& c) {
   for (const auto& [name, length] : batch.sequences) {
     change(name + "_tokens", length * kSecondDocument / kSeq);
   }
-  const double found = distance(before, second(batch));
+  const double found = score_distance(before, second(batch));
   if (!(found <= kSame)) {
     fail(
         formatted(

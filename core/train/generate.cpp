@@ -111,11 +111,6 @@ private:
   std::optional<KeyValueCache> cache_;
 };
 
-/// Largest difference, as a share of the largest score.
-double score_distance(const at::Tensor& a, const at::Tensor& b) {
-  return ((a - b).abs().max() / a.abs().max().clamp_min(1e-30)).item<double>();
-}
-
 /// Whether the scores of a token are those of what was read up to it, and the same over a cache:
 /// seen at the beginning of the prompt.
 void check_reading(const TextReader& reader, const Ids& prompt, bool cached) {
@@ -280,6 +275,10 @@ int32_t choose_token(const at::Tensor& logits, const Sampling& sampling, uint64_
     }
   }
   return best.id;
+}
+
+double score_distance(const at::Tensor& a, const at::Tensor& b) {
+  return ((a - b).abs().max() / a.abs().max().clamp_min(1e-30)).item<double>();
 }
 
 Generated generate(

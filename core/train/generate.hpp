@@ -62,6 +62,10 @@ Generated generate(
     const std::function<bool(int32_t)>& on_token
 );
 
+/// The largest difference of two tensors of scores, as a share of the first's largest; NaN if one
+/// has such a score.
+[[nodiscard]] double score_distance(const at::Tensor& a, const at::Tensor& b);
+
 /// The text of tokens as they come: a character is given out when it is whole.
 class TextStream {
 public:

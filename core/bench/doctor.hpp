@@ -71,11 +71,11 @@ struct Finding {
 
 [[nodiscard]] std::vector<Finding> judge(const SeenMachine& machine);
 
-/// For people, read in ten seconds.
+/// The findings as people read them in ten seconds.
 [[nodiscard]] std::string
 doctor_text(const std::vector<Finding>& findings, const Terminal& terminal);
 
-/// For programs: numbers as they are, and the advice.
+/// The findings as programs read them: numbers as they are, and the advice.
 [[nodiscard]] std::string
 doctor_json(const SeenMachine& machine, const std::vector<Finding>& findings);
 

@@ -15,7 +15,7 @@ struct GemmRates {
   std::array<double, ops::kProductKinds.size()> own{}, libtorch{};
 };
 
-/// In about two seconds; the choice of the process stays.
+/// Takes about two seconds; the choice of the process stays.
 [[nodiscard]] GemmRates time_gemm();
 
 /// LibTorch for the kinds in which it is faster by more than timings vary.

@@ -108,7 +108,7 @@ Json attention_row(const AttentionShape& shape, at::ScalarType type) {
         at::scaled_dot_product_attention(ql, kl, vl, {}, 0.0, true, std::nullopt, h != kv);
     (void)torch::autograd::grad({y}, {ql, kl, vl}, {gradient});
   });
-  // As models count: half of the pairs, two products forward and four backward.
+  // Models count half of the pairs, two products forward and four backward.
   const double flops = 2.0 * 2 * static_cast<double>(s * s) / 2 * static_cast<double>(h * d);
   return {
       {"type", type_name(type)},

@@ -12,7 +12,7 @@ namespace mh {
 struct Invocation {
   std::string command;                ///< "run", "recipe check"
   std::vector<std::string> arguments; ///< the words that are no options, in order
-  /// By name, "--set"; flags have no values.
+  /// Values by the option's name, "--set"; flags have none.
   std::map<std::string, std::vector<std::string>> options;
   std::string program = "megahost"; ///< how the user called the program
 

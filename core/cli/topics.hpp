@@ -27,7 +27,7 @@ struct Variable {
 
 [[nodiscard]] std::span<const Topic> topics();
 
-/// By name; spaces, dashes and underscores are the same.
+/// The topic of a name, in which spaces, dashes and underscores are the same.
 [[nodiscard]] const Topic* find_topic(std::string_view name);
 
 /// Exit statuses of the program (error.hpp), those of signals left out.

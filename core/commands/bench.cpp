@@ -48,7 +48,7 @@ Recipe recipe_of_one_rank(const Invocation& invocation, Host& host) {
   return recipe;
 }
 
-/// As in a run: tensors' memory is kept, and our operators are known.
+/// Prepares the process as for a run: tensors' memory is kept, and our operators are known.
 template <BenchTable (*Measure)()>
 int bench_table(const Invocation& invocation, Host&) {
   install_caching_allocator();

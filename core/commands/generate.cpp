@@ -107,7 +107,7 @@ int command_generate(const Invocation& invocation, Host& host) {
   if (invocation.has("--step")) {
     step = number_option(invocation, "--step", 0, 0, kMost);
   }
-  // In float32 the tokens with the cache are those without it: bf16 rounds the two ways apart.
+  // The tokens with the cache are those without it in float32; bf16 rounds the two ways apart.
   const std::vector<Layer> exact = {{"generate", Table{{"precision", "fp32"}}}};
   Recipe recipe =
       read_resolved(invocation, host, recipe_file(invocation, folder, found), [&](const Value&) {

@@ -118,7 +118,7 @@ Json to_json(const LayoutPreset& layout, const Schema& parallel) {
       {"recipe", json_value(layout.recipe)}};
 }
 
-/// As a part of a recipe in TOML, below what is known about it.
+/// The preset as a part of a recipe in TOML, below what is known about it.
 std::string as_recipe(const std::vector<std::string>& about, Value tree) {
   std::string text;
   for (const std::string& line : about) {

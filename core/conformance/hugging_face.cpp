@@ -162,7 +162,7 @@ public:
       : entry_(entry)
       , model_(model) {}
 
-  /// With transformers' defaults, and with each key changed alone.
+  /// The configuration with transformers' defaults, and those with one key changed.
   void run() {
     require_same(plain_config(), "with all keys absent");
     for (const HfKey& key : model_.keys) {

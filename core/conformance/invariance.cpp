@@ -97,7 +97,8 @@ difference(const Subject& subject, Host& host, const Layout& layout, const Trial
   }
 }
 
-/// In float64, where rounding is no excuse: loss, gradients and a step of SGD and of AdamW.
+/// Compares in float64, where rounding is no excuse: loss, gradients and a step of SGD and of
+/// AdamW.
 void layouts_match_of(const Case& c, Host& host) {
   const Invocation invocation = check_of(c);
   const Subject subject(invocation, host);

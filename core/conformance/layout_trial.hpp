@@ -21,7 +21,7 @@ struct TrialResult {
   /// Numbers of the first step: each loss over items of the data by its name, and "gradient norm".
   std::map<std::string, double> numbers;
   double items = 0; ///< that the losses are means of
-  /// By kind ("gradient", "after 3 steps of sgd") and global name.
+  /// Differences by kind ("gradient", "after 3 steps of sgd") and global name.
   std::map<std::string, std::map<std::string, at::Tensor>> tensors;
 };
 
@@ -93,7 +93,7 @@ void run_trial(
     TrialResult& result
 );
 
-/// On ranks as threads of this process.
+/// Runs the trial on ranks that are threads of this process.
 [[nodiscard]] MH_API TrialResult trial_on_threads(
     const Recipe& recipe, Host& host, const TrialOptions& options, const WrapBackend& wrap = nullptr
 );

@@ -25,7 +25,7 @@ struct SmallModelArgs {
 /// Where the second document of a packed sample begins, and where its padding does.
 inline constexpr int64_t kSecondDocument = 6, kPadding = 14;
 
-/// On one rank, without dropout.
+/// A model on one rank, without dropout.
 struct SmallModel {
   SmallModel(const Architecture& architecture, const SmallModelArgs& args);
 

@@ -37,7 +37,7 @@ std::string text(const at::Tensor& tensor) {
   return text(tensor.sizes()) + " " + c10::toString(tensor.scalar_type());
 }
 
-/// On one rank an activation has the sizes of its dimensions.
+/// An activation on one rank has the sizes of its dimensions.
 void check_state(const State& state, at::ScalarType dtype, const std::string& block) {
   for (const auto& [name, activation] : state) {
     std::vector<int64_t> sizes;

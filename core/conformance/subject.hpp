@@ -46,7 +46,7 @@ public:
   /// The recipe's corpus and optimizer are tried, not the trial's own.
   [[nodiscard]] bool is_recipe() const { return !invocation_.has("--model"); }
 
-  /// On one rank, with the vocabulary, the corpus and the tokenizer that the recipe has.
+  /// The recipe on one rank, with the vocabulary, the corpus and the tokenizer that it has.
   [[nodiscard]] Resolved with_data() const;
 
   /// Its files as ranks that are processes are handed them; empty for --model.

@@ -34,7 +34,8 @@ __device__ Share share_of(Activate kind, float x) {
   return {share, share + x * kDensity * expf(-0.5F * x * x)};
 }
 
-/// N neighbours of one row, from element `at` of y on; `in_x` is the place of the first's gate in x.
+/// N neighbours of one row, from element `at` of y on; `in_x` is the place of the first's gate in
+/// x.
 template <class T, int N>
 __device__ void forward_pack(const ActivationCall& c, int64_t at, int64_t in_x) {
   float gate[N], up[N];

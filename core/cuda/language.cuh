@@ -1,7 +1,7 @@
 #pragma once
-/// How a kernel starts. A CPU's compiler gets that, and the words of the language, from the header that
-/// MH_KERNEL_LANGUAGE names: tests/cuda/kernels/fibers.hpp runs kernels, tests/cuda/runtime/launches.hpp
-/// counts them. So one source serves all.
+/// How a kernel starts. A CPU's compiler gets that, and the words of the language, from the header
+/// that MH_KERNEL_LANGUAGE names: tests/cuda/kernels/fibers.hpp runs kernels,
+/// tests/cuda/runtime/launches.hpp counts them. So one source serves all.
 
 #include "core/cuda/table.hpp"
 

@@ -1,6 +1,7 @@
 #pragma once
-/// The library of GPU kernels, `libmegahost-cuda.so`: it is built where nvcc is, and lies next to the
-/// program's library. Where there is none, operators run in the forms that are made of LibTorch's.
+/// The library of GPU kernels, `libmegahost-cuda.so`: it is built where nvcc is, and lies next to
+/// the program's library. Where there is none, operators run in the forms that are made of
+/// LibTorch's.
 
 #include "core/cuda/table.hpp"
 #include "megahost/export.hpp"

@@ -1,4 +1,5 @@
-/// Gradients of a norm's weight and bias: sums over the rows of each chunk, in one order, without atomics.
+/// Gradients of a norm's weight and bias: sums over the rows of each chunk, in one order, without
+/// atomics.
 
 #include "core/cuda/kernels.cuh"
 #include "core/cuda/numbers.cuh"

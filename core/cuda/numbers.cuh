@@ -1,7 +1,7 @@
 #pragma once
-/// Elements in packs of 16 bytes and more, bf16 as its bits, and the random words of `mh::philox`. All
-/// of it is arithmetic of whole numbers, or of floats one operation at a time, so a GPU and a CPU have
-/// the same bits.
+/// Elements in packs of 16 bytes and more, bf16 as its bits, and the random words of `mh::philox`.
+/// All of it is arithmetic of whole numbers, or of floats one operation at a time, so a GPU and a
+/// CPU have the same bits.
 
 #include "core/cuda/language.cuh"
 
@@ -91,8 +91,8 @@ __device__ inline void narrow(float x, Bf16& to) {
   to = {static_cast<uint16_t>(bf16_bits(x))};
 }
 
-/// Up with the probability that makes the mean right: 16 random bits are added to those that are cut
-/// off. Infinities and NaNs stay what they are.
+/// Up with the probability that makes the mean right: 16 random bits are added to those that are
+/// cut off. Infinities and NaNs stay what they are.
 __device__ inline Bf16 narrow_randomly(float x, uint32_t random) {
   const auto bits = __builtin_bit_cast(uint32_t, x);
   const bool finite = (bits & 0x7f800000U) != 0x7f800000U;
@@ -157,8 +157,8 @@ __device__ inline Words philox(uint64_t key, int64_t group, uint32_t row, uint64
   return x;
 }
 
-/// The words of N neighbours from `index` on, one for each: four share a counter. Of more than one, the
-/// first is at a multiple of four.
+/// The words of N neighbours from `index` on, one for each: four share a counter. Of more than one,
+/// the first is at a multiple of four.
 template <int N>
 __device__ inline void
 random_words(uint64_t key, int64_t index, uint32_t row, uint64_t sample, uint32_t (&words)[N]) {

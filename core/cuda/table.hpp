@@ -1,6 +1,7 @@
 #pragma once
-/// The kernels of GPUs as a C table, which `libmegahost-cuda.so` exports: pointers into a GPU's memory,
-/// plain numbers and a stream. nvcc and g++ both read this header, and neither finds LibTorch in it.
+/// The kernels of GPUs as a C table, which `libmegahost-cuda.so` exports: pointers into a GPU's
+/// memory, plain numbers and a stream. nvcc and g++ both read this header, and neither finds
+/// LibTorch in it.
 ///
 /// Each function starts one kernel on the current GPU and does not wait for it.
 ///

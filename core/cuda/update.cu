@@ -1,5 +1,6 @@
-/// An optimizer's pass over all parameters in one launch: gradient, weight and state in; weight, state,
-/// rounded parameter and a gradient of zero out. A block of threads updates one chunk of one item.
+/// An optimizer's pass over all parameters in one launch: gradient, weight and state in; weight,
+/// state, rounded parameter and a gradient of zero out. A block of threads updates one chunk of one
+/// item.
 ///
 /// Products and sums are rounded one by one (compile without contraction): the results are those of
 /// core/level/update.cpp at the level `base`.
@@ -80,8 +81,8 @@ __device__ int64_t global_index(const UpdateItem& item, const Place* places, int
   return index + (local + places[item.place].offset) * stride;
 }
 
-/// Whether elements that share a random counter in the global tensor are a pack here: four of them, of
-/// which the first is at a multiple of four in both.
+/// Whether elements that share a random counter in the global tensor are a pack here: four of them,
+/// of which the first is at a multiple of four in both.
 __device__ bool packs_share_counters(const UpdateItem& item, const Place* places) {
   if (item.places == 0) {
     return true;

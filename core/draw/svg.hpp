@@ -30,7 +30,7 @@ svg { background: #0d1117; } text { fill: #f0f6fc; } .label { fill: #9198a1; } .
 </style>
 )";
 
-/// As printf does; at most 511 bytes.
+/// Formats as printf does; at most 511 bytes.
 template <class... Arguments>
 [[nodiscard]] std::string format(const char* text, Arguments... arguments) {
   std::array<char, 512> buffer{};

@@ -21,7 +21,7 @@
 
 namespace mh {
 
-/// In the format's own order, which is also the (reversed) order of tensors in a file.
+/// The types in the format's own order, which is also the (reversed) order of tensors in a file.
 // clang-format off
 enum class Dtype : uint8_t {
   boolean, f4, f6_e2m3, f6_e3m2, u8, i8, f8_e5m2, f8_e4m3, f8_e8m0, f8_e4m3fnuz, f8_e5m2fnuz,

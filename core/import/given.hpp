@@ -28,7 +28,7 @@ public:
   /// Throws:  mh::Error for a word that belongs to no argument, and a value that is missing
   explicit GivenArguments(const std::vector<std::string>& words);
 
-  /// In the order in which they were given; of one that is given twice, the last.
+  /// Arguments in the order in which they were given; of one that is given twice, the last.
   [[nodiscard]] const std::vector<GivenArgument>& all() const { return all_; }
 
   [[nodiscard]] const GivenArgument* find(std::string_view name) const;

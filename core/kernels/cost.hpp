@@ -13,7 +13,7 @@ struct Cost {
   double bytes = 0; ///< read and written, each tensor once
 };
 
-/// From the arguments in the order of the operator's schema.
+/// Computes a cost from the arguments in the order of the operator's schema.
 using CostFunction = Cost (*)(c10::ArrayRef<const c10::IValue> arguments);
 
 /// The cost of "megahost::NAME", or nullptr if there is no such operator.

@@ -160,7 +160,7 @@ Tensor flat_weights(const OptionalTensor& weights) {
   return weights ? weights->to(at::kFloat).contiguous() : Tensor();
 }
 
-/// For rows that are all written, or, where some slots stay empty, zeros.
+/// Memory for rows: zeros where some slots stay empty, else all of it is written.
 Tensor room_for(int64_t count, const Tensor& like, const Tensor& slots) {
   const auto* slot = slots.const_data_ptr<int64_t>();
   const int64_t taken = std::count_if(slot, slot + slots.numel(), [](int64_t s) { return s >= 0; });

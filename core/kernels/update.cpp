@@ -340,7 +340,7 @@ void update_plain(const UpdateNumbers& numbers, const std::vector<UpdateItemView
   }
 }
 
-/// In place, and nothing is allocated.
+/// Updates in place; nothing is allocated.
 void update_meta(const UpdateNumbers&, const std::vector<UpdateItemView>&) {}
 
 } // namespace

@@ -11,7 +11,7 @@
 
 namespace mh::ops {
 
-/// As many of each as there are parameters; `first`, `second` and `parameters` may be empty.
+/// Lists with an entry for each parameter; `first`, `second` and `parameters` may be empty.
 struct UpdateTensors {
   std::vector<at::Tensor> weights, gradients, first, second, parameters;
   std::vector<Number> rates, decays;

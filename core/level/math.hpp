@@ -65,7 +65,7 @@ inline __m512i narrow(__m512 low, __m512 high) {
   return std::bit_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
 }
 
-/// From 16 of one row and 16 of another to 16 pairs.
+/// Makes 16 pairs of 16 elements of one row and 16 of another.
 inline __m512i interleave(__m512i rows) {
   using Lanes = uint16_t __attribute__((vector_size(64)));
   const auto x = std::bit_cast<Lanes>(rows);

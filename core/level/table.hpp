@@ -87,7 +87,7 @@ struct KernelTable {
 
 namespace mh::kernels::MH_LEVEL {
 
-/// For tensors of I, multiplied as T.
+/// The kernels for tensors of I, multiplied as T.
 template <class I, class T>
 void set_attention_forward(AttentionKernels& kernels);
 template <class I, class T>

@@ -58,7 +58,7 @@ public:
     std::array<int64_t, kDims> sizes{};
   };
 
-  /// From here to its end the rank waits for a collective.
+  /// The rank waits for a collective while this object lives.
   class Wait {
   public:
     Wait(CollectiveLog& log, const Entry& entry);

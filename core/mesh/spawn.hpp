@@ -22,7 +22,7 @@ int run_as_ranks(int64_t ranks, double hang_after = 10, const std::string& hande
 /// Whether this process is one of them.
 [[nodiscard]] bool is_spawned_rank();
 
-/// In one of them: what the process that started it handed to all ranks; empty if nothing.
+/// What the process that started this rank handed to all ranks; empty if nothing.
 [[nodiscard]] std::string handed_bytes();
 
 /// The words as exec wants them, a null pointer last; they point into `words`.

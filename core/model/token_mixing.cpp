@@ -101,8 +101,8 @@ private:
   int64_t tokens_, unit_ = 1;
 };
 
-/// In changed places the values of other changed places of the sample, some twice, so that neither
-/// values nor their sum stay; of floats half of them.
+/// An array that has, in changed places, the values of other changed places of the sample, some
+/// twice, so that neither values nor their sum stay; of floats half of them.
 at::Tensor with_others(const at::Tensor& array, const at::Tensor& changed) {
   const int64_t rows = array.size(0), batch = array.size(1);
   const at::Tensor flags = changed.to(at::kCPU).reshape({rows, batch});

@@ -93,7 +93,8 @@ at::Tensor plain_attention(
         scores + known_score_mask(seen.mask, seen.memory, queries, keys, scores.options(), context);
   }
   at::Tensor shares = scores.softmax(-1); // [batch, heads, queries, keys]
-  // As [queries, batch, heads * keys], so that the mask follows tokens, samples and heads.
+  // The scores become [queries, batch, heads * keys], so that the mask follows tokens, samples and
+  // heads.
   const auto b = shares.size(0), h = shares.size(1), s = shares.size(2), t = shares.size(3);
   const at::Tensor rows = shares.permute({2, 0, 1, 3}).reshape({s, b, h * t});
   shares = dropout_at(
@@ -229,7 +230,7 @@ at::Tensor fused_attention(
       .permute({2, 0, 1, 3});
 }
 
-/// As the device has it, with dropout or without.
+/// Calls the device's kernel, with dropout or without.
 at::Tensor attention_of(
     const at::Tensor& q,
     const at::Tensor& k,

@@ -67,7 +67,7 @@ int64_t relative_bucket(int64_t distance, const RelativeBiasSpec& spec) {
   if (far < exact) {
     return first + far;
   }
-  // In float32, as the reference: at the edges of buckets the last bit decides.
+  // The reference computes in float32, and at the edges of buckets the last bit decides.
   const float share =
       std::log(static_cast<float>(far) / static_cast<float>(exact)) /
       static_cast<float>(

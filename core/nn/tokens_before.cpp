@@ -221,7 +221,7 @@ std::vector<Source> sources(const Split& split, int64_t back) {
   return pieces;
 }
 
-/// For each own token the row of the one `back` before it; zeros before the sample.
+/// Row i is that of the token `back` before own token i; zeros before the sample.
 at::Tensor
 shifted(const Split& split, const at::Tensor& x, const at::Tensor& others, int64_t back) {
   std::vector<at::Tensor> parts;

@@ -31,7 +31,7 @@ namespace {
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 constexpr int kMostPort = 65535;
 
-/// By options of the command line.
+/// The place that options of the command line give.
 std::optional<Found> given_place(const Invocation& invocation) {
   const char* missing = nullptr;
   bool any = invocation.has("--local-rank");

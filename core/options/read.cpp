@@ -26,7 +26,7 @@ namespace {
 
 constexpr int64_t kMostRanks = 1024; // processes on one machine
 
-/// With the recipe's plugins opened.
+/// Loads a recipe and opens its plugins.
 Loaded load_layers(const LoadOptions& options, Host& host, const RecipeFiles& files) {
   Loaded loaded = load_recipe(files, options);
   for (const std::string& plugin : loaded.plugins()) {

@@ -95,7 +95,7 @@ struct MH_API Calibration {
   bool sums_after = false;         ///< pieces are kept, and added when all are there
   int64_t sum_channels = 0;        ///< processors that pieces take from the GEMM that they overlap
   int64_t streams = 2;             ///< pieces of a product that run at the same time
-  /// By operator and type, in place of what is computed from the rates above.
+  /// Rates by operator and type, in place of what is computed from the rates above.
   std::map<std::string, std::vector<MeasuredRate>> rates = {};
 
   static void fields(Fields<Calibration>& f);

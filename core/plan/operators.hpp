@@ -31,7 +31,7 @@ struct Operator {
   bool element_wise = false;
 };
 
-/// By the name that a schema holds.
+/// The operator of the name that a schema holds.
 [[nodiscard]] const Operator& operator_of(const char* name);
 
 /// Memory behind a tensor that is read or written once; expanded tensors have less than they show.

@@ -52,7 +52,8 @@ struct SearchResult {
 
 [[nodiscard]] MH_API SearchResult search_layouts(const SearchTask& task);
 
-/// For people. `command`: the words that plan one of them, up to its sets.
+/// The search's result as people read it. `command`: the words that plan one of them, up to its
+/// sets.
 [[nodiscard]] std::string search_text(
     const SearchTask& task,
     const SearchResult& result,

@@ -52,7 +52,7 @@ void add(PassRecord& sum, const PassRecord& pass, int64_t weight) {
   sum.flops += static_cast<double>(weight) * pass.flops;
 }
 
-/// On the line through a plan with fewer and one with more microbatches.
+/// The number on the line through a plan with fewer and one with more microbatches.
 template <class Number>
 Number on_line(Number fewer, Number more, double at) {
   const double value = static_cast<double>(fewer) + at * static_cast<double>(more - fewer);

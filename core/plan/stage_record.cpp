@@ -103,7 +103,7 @@ public:
   }
 
 private:
-  /// On a CPU they are in memory from the start, and nothing is copied.
+  /// They are in a CPU's memory from the start, and nothing is copied.
   [[nodiscard]] std::vector<Batch> batches(int64_t microbatches) {
     auto layout = session_->layout();
     layout.microbatches = microbatches;

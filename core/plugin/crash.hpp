@@ -11,7 +11,8 @@
 
 namespace mh {
 
-/// From now on, for SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT; std::terminate says the exception.
+/// Installs handlers for SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT; std::terminate says the
+/// exception.
 ///
 /// Thread:  the main thread
 void name_crashes();

@@ -118,7 +118,7 @@ private:
     }
   }
 
-  /// For what is missing: the recipe's file as a whole.
+  /// The place of what is missing: the recipe's file as a whole.
   SourcePtr recipe_source() const {
     const auto layer =
         std::find_if(loaded_.layers.begin(), loaded_.layers.end(), [](const Layer& layer) {

@@ -164,7 +164,7 @@ const Schema& use_schema() {
 
 namespace {
 
-/// As the fields declare it.
+/// The section as its fields declare it.
 const Schema& declared(std::string_view section) {
   if (section == "model") {
     return model_fields().schema();
@@ -255,7 +255,7 @@ struct Section {
   OnResume on_resume = OnResume::free; ///< of fields that do not say it themselves
 };
 
-/// In the order in which a recipe is printed.
+/// All sections in the order in which a recipe is printed.
 const std::vector<Section>& sections() {
   static const std::vector<Section> all{
       {"model", "the architecture and its sizes", OnResume::same},

@@ -144,7 +144,7 @@ public:
   explicit Draw(uint64_t seed)
       : state_(seed) {}
 
-  /// In [0, 1).
+  /// The next number in [0, 1).
   double share() {
     state_ += 0x9e3779b97f4a7c15;
     uint64_t z = state_;

@@ -252,7 +252,7 @@ constexpr ForeignTerm kWords[] = {
     {"zbvzerobubble", "zb-v"},
 };
 
-/// As a recipe writes it: "train.save-interval" is "train.save_interval".
+/// The key as a recipe writes it: "train.save-interval" is "train.save_interval".
 std::string written_here(std::string_view path) {
   std::string name(path);
   std::transform(name.begin(), name.end(), name.begin(), [](char c) {

@@ -22,7 +22,7 @@ public:
   /// Throws:  as `training`
   Pipeline(Make make, const PipelineSchedule::Args& args);
 
-  /// With the schedule's order of chunks.
+  /// The schedule's arguments, with its order of chunks.
   [[nodiscard]] const PipelineSchedule::Args& args() const { return args_; }
 
   /// Every stage's instructions of a training step.

@@ -50,7 +50,7 @@ public:
     }
   }
 
-  /// By time.
+  /// Instructions by time.
   [[nodiscard]] std::vector<Leg> legs() && {
     std::sort(legs_.begin(), legs_.end(), [](const Leg& a, const Leg& b) {
       return std::tie(a.made, a.what) < std::tie(b.made, b.what);

@@ -35,7 +35,7 @@ public:
   /// The learning rate of the next update.
   [[nodiscard]] double lr(const Completed& completed) const;
 
-  /// From `weight_decay_start` to `weight_decay` over the run.
+  /// Goes from `weight_decay_start` to `weight_decay` over the run.
   ///
   /// Source:  Megatron Core, optimizer_param_scheduler.py, get_wd
   [[nodiscard]] double weight_decay(const Completed& completed) const;

@@ -110,7 +110,7 @@ points_csv(const std::vector<PointRun>& points, const SweepOptions& options);
     const std::string& title, const std::vector<PointRun>& points, const SweepOptions& options
 );
 
-/// For programs: an object for each point.
+/// The table as programs read it: an object for each point.
 [[nodiscard]] std::string
 points_json(const std::vector<PointRun>& points, const SweepOptions& options);
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kFew = 24; // ids that are looked through for each merge
 
-/// For few ids: the lowest rank of all is looked for again and again.
+/// Merges few ids: the lowest rank of all is looked for again and again.
 void merge_few(const PairMap& merges, std::vector<int32_t>& ids) {
   std::array<Merge, kFew> next{}; // of each id with the one after it
   size_t count = ids.size();
@@ -45,7 +45,7 @@ void merge_few(const PairMap& merges, std::vector<int32_t>& ids) {
   ids.resize(count);
 }
 
-/// For many: a heap of candidates over a list.
+/// Merges many ids: a heap of candidates over a list.
 class LongMerge {
 public:
   LongMerge(const PairMap& merges, const std::vector<int32_t>& ids)

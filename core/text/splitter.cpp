@@ -224,7 +224,7 @@ struct Known {
 #define MH_BEFORE R"([^\r\n\p{L}\p{N}]?)"
 #define MH_LINES R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"
 
-/// As the files of models write them.
+/// The patterns as the files of models write them.
 constexpr Known kKnown[] = {
     {nullptr,
      R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",

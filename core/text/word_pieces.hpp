@@ -10,7 +10,8 @@
 
 namespace mh::text {
 
-/// From the left, the longest piece each time; a word that is not made of pieces is one `unknown`.
+/// Takes the longest piece each time, from the left; a word that is not made of pieces is one
+/// `unknown`.
 ///
 /// Source:  arXiv:1609.08144, section 4.1; github.com/google-research/bert, tokenization.py
 class WordPieceModel final : public WordModel {

@@ -162,7 +162,7 @@ void require_counterpart(const Session& session, const std::vector<HfTensor>& ma
   }
 }
 
-/// By Hugging Face's names.
+/// Reads tensors by Hugging Face's names.
 Filling filling_by_map(
     const CheckpointReader& saved,
     Session& session,
@@ -298,7 +298,7 @@ private:
   std::map<std::string, std::vector<std::string>> maps_; // ours, theirs
 };
 
-/// By the parameters' own names, but for those that upcycling makes.
+/// Reads tensors by the parameters' own names, but for those that upcycling makes.
 std::vector<Slice> slices_of(Session& session, const Upcycling& upcycling) {
   std::vector<Slice> slices;
   for (Parameter& parameter : session.model->parameters().all()) {

@@ -16,7 +16,7 @@ namespace mh {
 
 namespace {
 
-/// By section, with the fields of the plugin that the recipe names.
+/// Schemas by section, each with the fields of the plugin that the recipe names.
 SectionSchemas schemas_of(const Recipe& recipe, Host& host) {
   SectionSchemas schemas = core_schemas();
   for (const std::string& name : section_names()) {

@@ -57,7 +57,8 @@ struct MH_API Session {
   std::function<int64_t(const std::vector<Keep>&)> peak_memory;
   bool kept_by_memory = false; ///< the policy asked for it to choose what blocks keep
 
-  /// For training: gradients, sharded as `parallel.zero` says. Parameters were frozen before.
+  /// Makes the gradients of training, sharded as `parallel.zero` says. Parameters were frozen
+  /// before.
   void allocate_gradients();
 
   /// Lets this process multiply float32 matrices on the CPU as `choose` says on the first rank

@@ -27,7 +27,7 @@ inline const Option kTokenizerSet{
 inline const Option kScale{"--scale", "", "the same structure shrunk to one rank of this machine"};
 inline const Option kScaleToRanks{
     "--scale", "", "the same structure shrunk to this machine: one rank, or --nproc"};
-/// For a process of a run that no launcher started.
+/// Options of a process of a run that no launcher started.
 inline const Option kRank{
     "--rank",
     "N",

@@ -240,7 +240,7 @@ public:
   /// Throws:  mh::Error naming both files if a full name is taken
   void merge(Registry other);
 
-  /// In order of registration.
+  /// The entries in order of registration.
   [[nodiscard]] const std::deque<Entry>& entries() const { return entries_; }
 
   [[nodiscard]] std::vector<std::string> names(Kind kind) const;

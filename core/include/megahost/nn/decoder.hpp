@@ -257,7 +257,7 @@ public:
   );
   [[nodiscard]] State forward(const State& state, StepContext& context) const override;
 
-  /// As its parts.
+  /// Whether all its parts read a cache.
   [[nodiscard]] bool reads_cache() const override;
 
 private:
@@ -334,7 +334,7 @@ public:
   [[nodiscard]] std::unique_ptr<Block> head(Builder& builder) const override;
 
 protected:
-  /// With every absent field filled in.
+  /// The configuration with every absent field filled in.
   [[nodiscard]] const DecoderConfig& config() const { return config_; }
 
   /// Each norm of the residual stream, the final one too.

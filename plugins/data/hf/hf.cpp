@@ -37,11 +37,11 @@ void HfTokenizer::encode_part(
       return;
     }
     if (bytes_.splitter == nullptr) {
-      std::vector<Piece> pieces{{std::string(part), first && part.data() == text.data()}};
+      std::vector<TextPart> pieces{{std::string(part), first && part.data() == text.data()}};
       for (const PreTokenizer& pre_tokenizer : pre_tokenizers_) {
         pre_tokenizer(pieces);
       }
-      for (const Piece& piece : pieces) {
+      for (const TextPart& piece : pieces) {
         encoder.encode(piece.text, ret_ids);
       }
     } else if (bytes_.prefix_space && part[0] != ' ') {

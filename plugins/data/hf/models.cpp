@@ -131,7 +131,9 @@ std::unique_ptr<text::BytePairModel> byte_pairs(const Ids& ids, int& ret_missing
   return missing == pairs->bytes.end() ? std::move(pairs) : nullptr;
 }
 
-void read_pairs(const Json& model, const std::string& where, bool byte_words, Model& ret_model) {
+void read_pairs(
+    const Json& model, const std::string& where, bool byte_words, TokenModel& ret_model
+) {
   const Json* dropout = optional_member(model, "dropout");
   if (dropout != nullptr && *dropout != 0.0) {
     unknown(where, "BPE with dropout");
@@ -171,7 +173,7 @@ void read_pairs(const Json& model, const std::string& where, bool byte_words, Mo
   ret_model.words = std::move(pairs);
 }
 
-void read_unigram(const Json& model, const std::string& where, Model& ret_model) {
+void read_unigram(const Json& model, const std::string& where, TokenModel& ret_model) {
   auto unigram = std::make_unique<text::UnigramModel>();
   unigram->rule = text::UnigramRule::tokenizers;
   double least = std::numeric_limits<double>::max();
@@ -202,7 +204,7 @@ void read_unigram(const Json& model, const std::string& where, Model& ret_model)
   ret_model.words = std::move(unigram);
 }
 
-void read_word_pieces(const Json& model, const std::string& where, Model& ret_model) {
+void read_word_pieces(const Json& model, const std::string& where, TokenModel& ret_model) {
   ret_model.ids = read_ids(model, where);
   ret_model.unknown = unknown_of(model, ret_model.ids, where);
   auto pieces = std::make_unique<text::WordPieceModel>();
@@ -243,10 +245,10 @@ int32_t id_of(const Json& value, const std::string& where) {
   return value.get<int32_t>();
 }
 
-Model read_model(const Json& model, const std::string& where, bool byte_words) {
+TokenModel read_model(const Json& model, const std::string& where, bool byte_words) {
   const bool named = model.is_object() && optional_member(model, "type") != nullptr;
   const std::string type = named ? json_string(model, "type", where) : "BPE";
-  Model result;
+  TokenModel result;
   if (type == "BPE") {
     read_pairs(model, where, byte_words, result);
   } else if (type == "Unigram") {

@@ -17,7 +17,7 @@ using Ids = std::unordered_map<std::string, int32_t>;
 /// A number that may be an id: 0 to 2^24 - 1.
 [[nodiscard]] int32_t id_of(const nlohmann::json& value, const std::string& where);
 
-struct Model {
+struct TokenModel {
   Ids ids;                                ///< of the tokens as the vocabulary writes them
   std::unique_ptr<text::WordModel> words; ///< how a word becomes ids
   std::optional<int32_t> unknown;
@@ -29,7 +29,7 @@ struct Model {
 /// Throws:  mh::Error (exit code 5) "WHERE: ..." for a model that is not known; a vocabulary or
 ///          merge that is none; an id given twice; with `byte_words`, a vocabulary that lacks both
 ///          a byte and an unknown token
-[[nodiscard]] Model
+[[nodiscard]] TokenModel
 read_model(const nlohmann::json& model, const std::string& where, bool byte_words);
 
 } // namespace mh::hf

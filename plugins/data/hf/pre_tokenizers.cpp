@@ -50,9 +50,9 @@ void apply(Behavior behavior, Parts& parts) {
 }
 
 PreTokenizer cut(Finder find, Behavior behavior) {
-  return [find = std::move(find), behavior](std::vector<Piece>& pieces) {
-    std::vector<Piece> result;
-    for (const Piece& piece : pieces) {
+  return [find = std::move(find), behavior](std::vector<TextPart>& pieces) {
+    std::vector<TextPart> result;
+    for (const TextPart& piece : pieces) {
       Parts parts = find(piece.text);
       apply(behavior, parts);
       for (const Part& part : parts) {
@@ -169,8 +169,8 @@ PreTokenizer metaspace(const Json& component, const std::string& where) {
   const PreTokenizer cut_at_mark =
       cut(characters([code](char32_t other) { return other == code; }), Behavior::with_next);
   const bool cuts = flag(component, "split", true, where);
-  return [=](std::vector<Piece>& pieces) {
-    for (Piece& piece : pieces) {
+  return [=](std::vector<TextPart>& pieces) {
+    for (TextPart& piece : pieces) {
       std::string marked;
       for (const char c : piece.text) {
         if (c == ' ') {
@@ -206,8 +206,8 @@ PreTokenizer byte_level(const Json& component, const std::string& where) {
       },
       Behavior::isolated
   );
-  return [=](std::vector<Piece>& pieces) {
-    for (Piece& piece : pieces) {
+  return [=](std::vector<TextPart>& pieces) {
+    for (TextPart& piece : pieces) {
       if (prefix && piece.text[0] != ' ') {
         piece.text.insert(0, " ");
       }
@@ -215,7 +215,7 @@ PreTokenizer byte_level(const Json& component, const std::string& where) {
     if (own_pattern) {
       cut_words(pieces);
     }
-    for (Piece& piece : pieces) {
+    for (TextPart& piece : pieces) {
       piece.text = text::byte_letters(piece.text);
     }
   };

@@ -14,13 +14,13 @@
 namespace mh::hf {
 
 /// A word, or what will be cut into words.
-struct Piece {
+struct TextPart {
   std::string text;
   bool first = false; ///< it begins the text that was given
 };
 
 /// Cuts each of the pieces, which are valid UTF-8 and not empty, and changes them.
-using PreTokenizer = std::function<void(std::vector<Piece>& pieces)>;
+using PreTokenizer = std::function<void(std::vector<TextPart>& pieces)>;
 
 /// BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits, FixedLength, Metaspace, Punctuation,
 /// Split, Whitespace, WhitespaceSplit, and Sequences of them.

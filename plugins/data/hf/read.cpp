@@ -47,7 +47,7 @@ void HfTokenizer::read_vocabulary(const Json& json, const std::string& path) {
     bytes_ = read_byte_splitter(*component, path + ": pre_tokenizer");
   }
   const std::string where = path + ": model";
-  Model read = read_model(model, where, bytes_.splitter != nullptr);
+  TokenModel read = read_model(model, where, bytes_.splitter != nullptr);
   for (const auto& [token, id] : read.ids) {
     set_token(id, token, where, /*again=*/false);
   }

@@ -34,9 +34,9 @@ constexpr size_t kMostPieces = 1 << 24;
   );
 }
 
-Piece read_piece(std::string_view message, const std::string& where) {
+ScoredPiece read_piece(std::string_view message, const std::string& where) {
   ProtobufReader reader(message, where);
-  Piece piece;
+  ScoredPiece piece;
   while (const auto field = reader.next()) {
     if (field->number == 1) {
       piece.text = reader.bytes(*field);
@@ -132,7 +132,7 @@ void refuse_denormalizer(std::string_view message, const std::string& where) {
 void check(const ModelFile& model, const std::string& file) {
   std::unordered_set<std::string_view> texts;
   int64_t unknowns = 0;
-  for (const Piece& piece : model.pieces) {
+  for (const ScoredPiece& piece : model.pieces) {
     if (!texts.insert(piece.text).second) {
       refuse(file, "the piece " + string_text(piece.text) + " is given twice");
     }

@@ -11,7 +11,7 @@ namespace mh::sentencepiece {
 
 enum class PieceType : uint8_t { normal = 1, unknown, control, user_defined, unused, byte };
 
-struct Piece {
+struct ScoredPiece {
   std::string text;
   float score = 0;
   PieceType type = PieceType::normal;
@@ -20,7 +20,7 @@ struct Piece {
 enum class ModelType : uint8_t { unigram = 1, bpe };
 
 struct ModelFile {
-  std::vector<Piece> pieces; ///< by their ids
+  std::vector<ScoredPiece> pieces; ///< by their ids
   ModelType type = ModelType::unigram;
   bool byte_fallback = false;
   bool space_as_suffix = false; ///< the blank of a word stands behind it

@@ -36,7 +36,7 @@ public:
 };
 
 /// Whether texts are made of the piece, byte pieces apart.
-bool is_ordinary(const Piece& piece) {
+bool is_ordinary(const ScoredPiece& piece) {
   return piece.type == PieceType::normal || piece.type == PieceType::user_defined ||
          piece.type == PieceType::unused;
 }
@@ -117,7 +117,7 @@ void SentencePieceTokenizer::make_pairs() {
   pairs->unknown = *special_.unk;
   bool cuts = model_.escape_spaces; // whether words can be looked at one by one
   for (size_t id = 0; id < model_.pieces.size(); ++id) {
-    const Piece& piece = model_.pieces[id];
+    const ScoredPiece& piece = model_.pieces[id];
     pairs->scores.push_back(piece.score);
     pairs->unused.push_back(piece.type == PieceType::unused);
     if (is_ordinary(piece)) {
@@ -144,14 +144,14 @@ void SentencePieceTokenizer::make_unigram() {
   unigram->rule = text::UnigramRule::sentencepiece;
   unigram->unknown = *special_.unk;
   float least = std::numeric_limits<float>::max();
-  for (const Piece& piece : model_.pieces) {
+  for (const ScoredPiece& piece : model_.pieces) {
     if (piece.type == PieceType::normal) {
       least = std::min(least, piece.score);
     }
   }
   unigram->unknown_score = least - kUnknownPenalty;
   for (size_t id = 0; id < model_.pieces.size(); ++id) {
-    const Piece& piece = model_.pieces[id];
+    const ScoredPiece& piece = model_.pieces[id];
     unigram->scores.push_back(piece.score);
     if (piece.type == PieceType::user_defined || piece.type == PieceType::normal) {
       unigram->pieces.add(piece.text, static_cast<int32_t>(id));
@@ -215,7 +215,7 @@ std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids) const {
   bool at_begin = true; // where a blank stands for nothing
   bool space_seen = false;
   for (const int32_t id : ids) {
-    const Piece& piece = piece_at(id);
+    const ScoredPiece& piece = piece_at(id);
     if (piece.type == PieceType::byte) {
       text += *byte_of(piece.text);
       continue;
@@ -254,7 +254,7 @@ std::optional<int32_t> SentencePieceTokenizer::find(std::string_view text) const
                                                                        : std::nullopt;
 }
 
-const Piece& SentencePieceTokenizer::piece_at(int32_t id) const {
+const ScoredPiece& SentencePieceTokenizer::piece_at(int32_t id) const {
   if (id < 0 || static_cast<size_t>(id) >= model_.pieces.size()) {
     throw Error(
         "the id " + std::to_string(id) + " has no piece: the model has ids 0 to " +

@@ -60,7 +60,7 @@ private:
   void make_pairs();
   void make_unigram();
   [[nodiscard]] std::optional<int32_t> find(std::string_view text) const;
-  [[nodiscard]] const Piece& piece_at(int32_t id) const;
+  [[nodiscard]] const ScoredPiece& piece_at(int32_t id) const;
 
   ModelFile model_;
   Normalizer normalizer_;

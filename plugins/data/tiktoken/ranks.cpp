@@ -75,7 +75,7 @@ private:
   std::unordered_set<std::string> seen_;
 };
 
-Ranks read_lines(std::string_view text, const std::string& file) {
+TokenRanks read_lines(std::string_view text, const std::string& file) {
   Collector collector(file);
   size_t number = 0;
   for (size_t begin = 0; begin < text.size();) {
@@ -106,7 +106,7 @@ Ranks read_lines(std::string_view text, const std::string& file) {
   return {collector.run(), "", {}};
 }
 
-Ranks read_tekken(std::string_view text, const std::string& file) {
+TokenRanks read_tekken(std::string_view text, const std::string& file) {
   const nlohmann::json json = parse_json(text, file);
   const nlohmann::json& config = json_member(json, "config", file);
   const std::string in_config = file + ": config";
@@ -117,7 +117,7 @@ Ranks read_tekken(std::string_view text, const std::string& file) {
       vocab.size() < static_cast<size_t>(size - special)) {
     refuse(file, "`vocab` is no list of the ranks that `config` counts");
   }
-  Ranks ranks;
+  TokenRanks ranks;
   Collector collector(file);
   for (size_t i = 0; i < static_cast<size_t>(size - special); ++i) {
     const std::string where = "vocab[" + std::to_string(i) + "]";
@@ -149,7 +149,7 @@ Ranks read_tekken(std::string_view text, const std::string& file) {
 
 } // namespace
 
-Ranks read_ranks(std::string_view text, const std::string& file) {
+TokenRanks read_ranks(std::string_view text, const std::string& file) {
   return text.starts_with('{') ? read_tekken(text, file) : read_lines(text, file);
 }
 

@@ -8,7 +8,7 @@
 
 namespace mh::tiktoken {
 
-struct Ranks {
+struct TokenRanks {
   std::vector<std::string> tokens;  ///< bytes of each rank
   std::string pattern;              ///< empty where the file has none
   std::vector<std::string> special; ///< that come before the ranks, in the order of their ids
@@ -19,6 +19,6 @@ struct Ranks {
 /// Throws:  mh::Error (exit code 5) naming the file and the line or entry: no base64, no rank; a
 ///          token or rank given twice; a rank left out; a byte without a token; more than 2^24
 ///          ranks
-[[nodiscard]] Ranks read_ranks(std::string_view text, const std::string& file);
+[[nodiscard]] TokenRanks read_ranks(std::string_view text, const std::string& file);
 
 } // namespace mh::tiktoken

@@ -48,7 +48,7 @@ void TiktokenTokenizer::fields(Fields<Config>& fields) {
 
 TiktokenTokenizer::TiktokenTokenizer(const Config& config, const Args&) {
   const std::string file = text::read_vocabulary_file("tokenizer.path", config.path);
-  Ranks ranks = read_ranks(file, config.path);
+  TokenRanks ranks = read_ranks(file, config.path);
   const std::string pattern = pattern_of(config.pattern, ranks.pattern, config.path);
   text_.splitter = text::known_splitter(pattern);
   if (text_.splitter == nullptr) {

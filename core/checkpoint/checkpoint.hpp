@@ -29,8 +29,7 @@ namespace mh {
 /// state is rank 0's.
 ///
 /// Throws:  mh::Error, the same on every rank, if any rank failed, or if the slices do not cover a
-/// tensor
-///          exactly; the checkpoints before stay as they were
+///          tensor exactly; the checkpoints before stay as they were
 /// Ranks:   all of `ranks`, with the same step; only rank 0's folder is used
 void write_checkpoint(
     Storage& storage,

@@ -1,7 +1,6 @@
 #pragma once
 /// Devices: where tensors live, how fast that is said to be, and what carries them between ranks.
-///          How
-/// runs there are planned is said without a device: planned_device.hpp.
+/// How runs there are planned is said without a device: planned_device.hpp.
 
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"

@@ -68,6 +68,13 @@ public:
   }
 
   template <class T>
+
+  requires std::is_arithmetic_v<T> Number& operator/=(T divisor) {
+    (is_tensor() ? factor_ : value_) /= static_cast<double>(divisor);
+    return *this;
+  }
+
+  template <class T>
   requires std::is_arithmetic_v<T>
 
   [[nodiscard]] friend Number operator*(Number number, T factor) { return number *= factor; }

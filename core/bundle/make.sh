@@ -1,0 +1,67 @@
+#!/bin/sh
+# make.sh BUILD TORCH FILE: packs what BUILD holds as an archive (.tar.xz or .tar.gz) for machines without a network that have
+# LibTorch or PyTorch of the same version: the program, its plugins, recipes, and the small libraries that both need. The
+# program in it is started by start.sh. Run by "./megahost bundle FILE".
+set -eu
+build=$1 torch=$(realpath --no-symlinks "$2") file=$3
+here=$(dirname "$(readlink -f "$0")")
+
+give_up() {
+  echo "megahost: $*" >&2
+  exit 1
+}
+
+case $file in
+  *.tar.xz) pack='xz -9' ;;
+  *.tar.gz | *.tgz) pack='gzip -9' ;;
+  *) give_up "$file is no name of a bundle: end it in .tar.xz (smallest) or .tar.gz" ;;
+esac
+[ -d "$(dirname "$file")" ] || give_up "there is no folder $(dirname "$file")"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work" "$file.part"' EXIT
+trap 'exit 1' INT TERM
+MEGAHOST_TORCH_PREFIX=$torch meson install -C "$build" --no-rebuild --quiet --destdir "$work/installed" > "$work/log" 2>&1 ||
+  { cat "$work/log" >&2; exit 1; }
+program=$(find "$work/installed" -path '*/bin/megahost')
+version=$("$program" --version | sed -n '1s/^megahost \([^ ]*\).*/\1/p')
+name=megahost-$version
+mv "$(dirname "$(dirname "$program")")" "$work/$name"
+root=$work/$name
+
+# What builds plugins stays behind, and LibTorch is that of the other machine.
+lib=$(dirname "$(find "$root" -name libmegahost.so)")
+rm -rf "$lib/megahost/libtorch" "$lib/megahost/megahost-unpack" "$lib/pkgconfig" "$root/include"
+
+# Each library that a program or plugin of ours needs, but for LibTorch's and the C library's; those of the compiler lie in
+# folders of their own, for machines whose own are older or absent.
+find "$root" -type f \( -name '*.so' -o -path '*/bin/megahost' \) > "$work/objects"
+strip --strip-unneeded $(cat "$work/objects")
+LD_LIBRARY_PATH=$lib:$torch/lib ldd $(cat "$work/objects") | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u > "$work/needed"
+mkdir "$root/small"
+while read -r library path; do
+  case $path in "$root"/* | "$torch"/*) continue ;; esac
+  case $library in
+    libc.so.* | libm.so.* | libutil.so.* | libdl.so.* | librt.so.* | libpthread.so.* | ld-linux*) continue ;;
+    libcudart.so.* | libcuda.so.* | libgomp.so.*) continue ;;  # LibTorch opens, or brings, them
+    libstdc++.so.* | libgcc_s.so.*) folder=$root/compiler/${library%%.so*} ;;
+    *) folder=$root/small ;;
+  esac
+  mkdir -p "$folder"
+  cp --dereference "$path" "$folder/$library"
+  strip --strip-unneeded "$folder/$library"
+done < "$work/needed"
+[ -e "$root/compiler/libstdc++" ] || give_up "ldd finds no libstdc++ of the program: $(cat "$work/needed")"
+
+# What start.sh compares with the machine that it runs on.
+{
+  echo "torch=$(sed -n 's/^#define TORCH_VERSION_[MP][A-Z]* //p' "$torch/include/torch/headeronly/version.h" | paste -s -d .)"
+  echo "libc=$(cat "$work/objects" | xargs objdump -T | sed -n 's/.*(\{0,1\}GLIBC_\([0-9.]*\).*/\1/p' | sort -uV | tail -n 1)"
+  echo "libstdcxx=$(cat "$work/objects" | xargs objdump -T | sed -n 's/.*\(GLIBCXX_[0-9.]*\).*/\1/p' | sort -uV | tail -n 1)"
+} > "$root/needs"
+cp "$here/start.sh" "$root/megahost"
+chmod 755 "$root/megahost"
+
+tar -C "$work" --owner=0 --group=0 --sort=name --mtime='2000-01-01' -c "$name" | $pack > "$file.part"
+mv "$file.part" "$file"
+echo "$file: $(du -k "$file" | cut -f 1) kB; on the other machine: tar xf $(basename "$file") && $name/megahost doctor" >&2

@@ -23,14 +23,17 @@ struct RunTimes {
   double median;
 };
 
-[[nodiscard]] RunTimes run_times(const std::function<void()>& work);
+/// Times work of the host, or of a device that the host waits for: there, runs that are shorter
+/// than some milliseconds are started one after the other and waited for together.
+[[nodiscard]] RunTimes run_times(const std::function<void()>& work, const Device* device = nullptr);
 
-[[nodiscard]] inline double shortest_time(const std::function<void()>& work) {
-  return run_times(work).shortest;
+[[nodiscard]] inline double
+shortest_time(const std::function<void()>& work, const Device* device = nullptr) {
+  return run_times(work, device).shortest;
 }
 
-/// FLOP/s of the best product of large square matrices on the CPU, LibTorch's or ours.
-[[nodiscard]] double product_rate(at::ScalarType type);
+/// FLOP/s of the best product of large square matrices, LibTorch's or ours; null: on the CPU.
+[[nodiscard]] double product_rate(at::ScalarType type, const Device* device = nullptr);
 
 /// A column of a table. Columns of text have no decimals.
 struct BenchColumn {
@@ -39,7 +42,11 @@ struct BenchColumn {
   int decimals = 0;
 };
 
+/// This machine's CPU, threads and the level of our kernels in a line.
+[[nodiscard]] std::string host_summary();
+
 struct BenchTable {
+  std::string machine = host_summary(); ///< what was measured
   std::string title;
   std::vector<BenchColumn> columns;
   std::vector<nlohmann::ordered_json> rows; ///< objects with the columns' keys
@@ -49,17 +56,17 @@ struct BenchTable {
 [[nodiscard]] std::string table_text(const BenchTable& table);
 [[nodiscard]] std::string table_json(const BenchTable& table);
 
-/// Matrix products of the shapes that training multiplies: ours and LibTorch's.
-[[nodiscard]] BenchTable bench_gemm();
+/// Matrix products of the shapes that training multiplies on such a device: ours and LibTorch's.
+[[nodiscard]] BenchTable bench_gemm(const Device& device);
 /// Copies, fills and sums of arrays in each cache and beyond.
-[[nodiscard]] BenchTable bench_memory();
+[[nodiscard]] BenchTable bench_memory(const Device& device);
 /// Attention, forward and backward, of 512 to 8,192 tokens: ours and LibTorch's.
-[[nodiscard]] BenchTable bench_attention();
+[[nodiscard]] BenchTable bench_attention(const Device& device);
 /// Collectives along each axis of a mesh.
 ///
 /// Ranks:   all of the mesh
 [[nodiscard]] BenchTable bench_comm(const Mesh& mesh, const Device& device);
 /// Every other operator of ours, next to what memory and GEMMs would allow.
-[[nodiscard]] BenchTable bench_ops();
+[[nodiscard]] BenchTable bench_ops(const Device& device);
 
 } // namespace mh

@@ -1,4 +1,5 @@
 #include "core/base/number_text.hpp"
+#include "core/base/seconds.hpp"
 #include "core/bench/bench.hpp"
 #include "core/draw/terminal.hpp"
 #include "core/kernels/level.hpp"
@@ -9,25 +10,44 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <chrono>
 
 namespace mh {
 
-RunTimes run_times(const std::function<void()>& work) {
-  using Clock = std::chrono::steady_clock;
-  const auto seconds = [](Clock::duration time) {
-    return std::chrono::duration<double>(time).count();
+RunTimes run_times(const std::function<void()>& work, const Device* device) {
+  constexpr double kTogether = 5e-3; // seconds, in which a launch and a wait count little
+  constexpr int64_t kMostTogether = 1024;
+  const bool waits = device != nullptr && !device->device().is_cpu();
+  const auto run = [&](int64_t times) {
+    const auto before = Clock::now();
+    for (int64_t i = 0; i < times; ++i) {
+      work();
+    }
+    if (waits) {
+      device->synchronize();
+    }
+    return seconds_since(before);
   };
-  work();
+  run(1);
+  int64_t together = 1;
+  while (waits && together < kMostTogether && run(together) < kTogether) {
+    together *= 2;
+  }
   std::vector<double> times;
   const auto start = Clock::now();
-  while (times.size() < 3 || seconds(Clock::now() - start) < 0.35) {
-    const auto before = Clock::now();
-    work();
-    times.push_back(seconds(Clock::now() - before));
+  while (times.size() < 3 || seconds_since(start) < 0.35) {
+    times.push_back(run(together) / static_cast<double>(together));
   }
   std::sort(times.begin(), times.end());
   return {.shortest = times.front(), .median = times[times.size() / 2]};
+}
+
+std::string host_summary() {
+  return formatted(
+      "%s, %d threads, kernels %s",
+      this_processor().name.c_str(),
+      at::get_num_threads(),
+      std::string(kernels::level().name).c_str()
+  );
 }
 
 namespace {
@@ -47,13 +67,7 @@ std::string padded(const std::string& text, size_t width, bool left) {
 } // namespace
 
 std::string table_text(const BenchTable& table) {
-  std::string text = formatted(
-      "%s, %d threads, kernels %s\n",
-      this_processor().name.c_str(),
-      at::get_num_threads(),
-      std::string(kernels::level().name).c_str()
-  );
-  text += table.title + "\n\n";
+  std::string text = table.machine + "\n" + table.title + "\n\n";
   std::vector<std::vector<std::string>> lines(table.rows.size() + 1);
   for (const auto& column : table.columns) {
     std::vector<std::string> words{column.heading};
@@ -85,6 +99,7 @@ std::string table_json(const BenchTable& table) {
       {"processor", this_processor().name},
       {"threads", at::get_num_threads()},
       {"kernels", kernels::level().name},
+      {"machine", table.machine},
       {"rows", table.rows}};
   return json.dump(2) + "\n";
 }

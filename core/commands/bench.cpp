@@ -35,9 +35,20 @@ int put(const Invocation& invocation, const BenchTable& table) {
   return put(invocation.has("--json") ? table_json(table) : table_text(table));
 }
 
+/// A recipe on the device of --device, where it was given.
+Read read_for_bench(const Invocation& invocation, Host& host) {
+  return read_resolved(invocation, host, invocation.arguments.front(), [&](const Value&) {
+    std::vector<Layer> layers;
+    if (invocation.has("--device")) {
+      layers.push_back(set_layer("device=" + invocation.value("--device")));
+    }
+    return layers;
+  });
+}
+
 Recipe recipe_of_one_rank(const Invocation& invocation, Host& host) {
   const std::string& file = invocation.arguments.front();
-  Recipe recipe = read_resolved(invocation, host, file).resolved.recipe;
+  Recipe recipe = read_for_bench(invocation, host).resolved.recipe;
   if (recipe.parallel.ranks() > 1) {
     throw Error(
         "megahost " + invocation.command + " measures one rank, and " + file + " needs " +
@@ -49,11 +60,17 @@ Recipe recipe_of_one_rank(const Invocation& invocation, Host& host) {
 }
 
 /// Prepares the process as for a run: tensors' memory is kept, and our operators are known.
-template <BenchTable (*Measure)()>
-int bench_table(const Invocation& invocation, Host&) {
+template <BenchTable (*Measure)(const Device&)>
+int bench_table(const Invocation& invocation, Host& host) {
+  const std::string name = invocation.has("--device") ? invocation.value("--device") : "cpu";
+  const auto device = host.make<Device>(name, Table(), Device::Args{});
   install_caching_allocator();
   ops::ensure_registered();
-  return put(invocation, Measure());
+  BenchTable table = Measure(*device);
+  if (!device->device().is_cpu()) {
+    table.machine = device->summary();
+  }
+  return put(invocation, table);
 }
 
 constexpr const char* kLinksFile = "MEGAHOST_LINKS"; // where a rank of --calibrate writes
@@ -157,7 +174,7 @@ int command_bench_memory(const Invocation& invocation, Host& host) {
 
 int command_bench_comm(const Invocation& invocation, Host& host) {
   const std::string& file = invocation.arguments.front();
-  const Read read = read_resolved(invocation, host, file);
+  const Read read = read_for_bench(invocation, host);
   const Recipe& recipe = read.resolved.recipe;
   const auto& found = read.place;
   const int64_t world =

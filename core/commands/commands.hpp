@@ -28,6 +28,7 @@ int command_bench_attention(const Invocation& invocation, Host& host);
 int command_bench_memory(const Invocation& invocation, Host& host);
 int command_bench_comm(const Invocation& invocation, Host& host);
 int command_bench_ops(const Invocation& invocation, Host& host);
+int command_bench_gpu(const Invocation& invocation, Host& host);
 int command_recipe_check(const Invocation& invocation, Host& host);
 int command_recipe_show(const Invocation& invocation, Host& host);
 int command_recipe_explain(const Invocation& invocation, Host& host);

@@ -37,6 +37,7 @@ constexpr std::pair<std::string_view, Run> kCommands[] = {
     {"bench memory", mh::command_bench_memory},
     {"bench comm", mh::command_bench_comm},
     {"bench ops", mh::command_bench_ops},
+    {"bench gpu", mh::command_bench_gpu},
     {"recipe check", mh::command_recipe_check},
     {"recipe show", mh::command_recipe_show},
     {"recipe explain", mh::command_recipe_explain},

@@ -73,7 +73,8 @@ struct PluginBuild {
   std::string path = sdk_path();
 
   void step(const std::string& what, std::vector<std::string> words) const {
-    const int status = run_program(std::move(words), log, {{"PKG_CONFIG_PATH", path}});
+    const int status =
+        run_program(std::move(words), {.log = log, .variables = {{"PKG_CONFIG_PATH", path}}});
     if (status != 0) {
       throw Error(
           "the plugin does not build: " + what + " ended with status " + std::to_string(status) +

@@ -1,6 +1,7 @@
 #include "core/install/program.hpp"
 
 #include "core/base/folders.hpp"
+#include "core/base/seconds.hpp"
 #include "core/base/text.hpp"
 #include "megahost/error.hpp"
 
@@ -11,9 +12,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstring>
 #include <deque>
 #include <fstream>
+#include <thread>
 
 extern char** environ;
 
@@ -54,19 +58,43 @@ environment_with(const std::vector<std::pair<std::string, std::string>>& variabl
 
 } // namespace
 
-int run_program(
-    std::vector<std::string> words,
-    const fs::path& log,
-    const std::vector<std::pair<std::string, std::string>>& variables
-) {
-  std::vector<std::string> environment = environment_with(variables);
+namespace {
+
+/// Waits for a process, and ends it after `limit` seconds; 0: never.
+int wait_for(pid_t pid, double limit) {
+  constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
+  const auto start = Clock::now();
+  int status = 0;
+  while (true) {
+    const pid_t ended = waitpid(pid, &status, limit > 0 ? WNOHANG : 0);
+    if (ended == pid) {
+      return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    }
+    if (ended == 0) {
+      std::this_thread::sleep_for(kBetweenLooks);
+      if (seconds_since(start) > limit) {
+        kill(pid, SIGKILL);
+      }
+    }
+  }
+}
+
+} // namespace
+
+int run_program(std::vector<std::string> words, const ProgramOptions& options) {
+  std::vector<std::string> environment = environment_with(options.variables);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(
-      &actions, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666
-  );
-  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+  const int add = O_WRONLY | O_CREAT | O_APPEND;
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, options.log.c_str(), add, 0666);
+  if (options.output.empty()) {
+    posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  } else {
+    posix_spawn_file_actions_addopen(
+        &actions, STDOUT_FILENO, options.output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666
+    );
+  }
   pid_t pid = 0;
   const int failure = posix_spawnp(
       &pid,
@@ -82,10 +110,7 @@ int run_program(
         words.front() + " cannot be started: " + std::strerror(failure), "", exit_code::other
     );
   }
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return wait_for(pid, options.limit);
 }
 
 bool is_program(const std::string& name) {

@@ -8,16 +8,19 @@
 
 namespace mh {
 
-/// Runs a program of PATH and waits for it. It reads nothing; both its outputs are added to `log`.
+struct ProgramOptions {
+  std::filesystem::path log;      ///< what it prints is added to this file
+  std::filesystem::path output{}; ///< gets its standard output instead
+  /// Variables of the environment, in addition to this process's own.
+  std::vector<std::pair<std::string, std::string>> variables{};
+  double limit = 0; ///< seconds after which SIGKILL ends it; 0: none
+};
+
+/// Runs a program of PATH and waits for it. It reads nothing.
 ///
-/// variables:  of the environment, in addition to this process's own
-/// Returns:    its exit status, 128 + n where a signal ended it
+/// Returns:    its exit status, 128 + n where signal n ended it
 /// Throws:     mh::Error if it cannot be started
-int run_program(
-    std::vector<std::string> words,
-    const std::filesystem::path& log,
-    const std::vector<std::pair<std::string, std::string>>& variables = {}
-);
+int run_program(std::vector<std::string> words, const ProgramOptions& options);
 
 /// Whether PATH has one; a name with a slash is a file.
 [[nodiscard]] bool is_program(const std::string& name);

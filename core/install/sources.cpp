@@ -83,7 +83,7 @@ void copy_sources(const fs::path& from, const fs::path& to) {
 void unpack(const fs::path& archive, const fs::path& to) {
   file_system().make_directory(to);
   const fs::path answer = to.string() + ".answer";
-  const int status = run_program({unpacker(), archive.string(), to.string()}, answer);
+  const int status = run_program({unpacker(), archive.string(), to.string()}, {.log = answer});
   if (status == 0) {
     return;
   }

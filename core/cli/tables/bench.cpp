@@ -4,6 +4,12 @@
 
 namespace mh {
 
+namespace {
+
+const Option kBenchDevice{"--device", "NAME", "a device: cuda (cpu, or the recipe's)"};
+
+} // namespace
+
 std::vector<Command> bench_commands() {
   return {
       {
@@ -30,6 +36,7 @@ std::vector<Command> bench_commands() {
           {kRecipe},
           {
               kSet,
+              kBenchDevice,
               {"--steps", "N", "steps to measure (10)"},
               kScale,
               kPlugin,
@@ -57,8 +64,10 @@ std::vector<Command> bench_commands() {
           "rates of the GEMMs that training needs: ours and LibTorch's",
           "",
           {},
-          {kJson},
-          {{"megahost bench gemm", ""}, {"OMP_NUM_THREADS=1 megahost bench gemm", "one thread"}},
+          {kBenchDevice, kJson},
+          {{"megahost bench gemm", ""},
+           {"OMP_NUM_THREADS=1 megahost bench gemm", "one thread"},
+           {"megahost bench gemm --device cuda", "shapes of an 8B model"}},
       },
       {
           "bench attention",
@@ -66,7 +75,7 @@ std::vector<Command> bench_commands() {
           "rates of causal attention, forward and backward: ours and LibTorch's",
           "",
           {},
-          {kJson},
+          {kBenchDevice, kJson},
           {{"megahost bench attention", ""}},
       },
       {
@@ -75,8 +84,29 @@ std::vector<Command> bench_commands() {
           "rates of copies, fills and sums in each cache and beyond",
           "",
           {},
-          {kJson},
+          {kBenchDevice, kJson},
           {{"megahost bench memory", ""}},
+      },
+      {
+          "bench gpu",
+          "Speed",
+          "the first half hour on a GPU: what is wrong, then how fast the rest is",
+          "Runs commands of megahost one after the other, and stops at nothing: losses of the "
+          "quickstart against the CPU's in fp32, bf16 and fp8, the same bits twice, layouts; rates of "
+          "copies, GEMMs, attention and operators; training steps of 124M to 8B next to their plans and "
+          "to the share of the peak that they should reach; a profile. At most 25 minutes on one GPU. "
+          "DIR gets each command's output and log, report.json and report.html; it must be new or "
+          "empty. Status 1 if anything is not as it should be.",
+          {},
+          {
+              {"-o", "DIR", "folder for the results; required"},
+              {"--on", "NAME", "machine whose plans steps are compared with (h100)"},
+              {"--device", "NAME", "device plugin (cuda)"},
+              {"--set", "KEY=VALUE", "of the runs whose losses are compared", true},
+              {"--only", "NAME", "the steps whose names begin so", true},
+          },
+          {{"megahost bench gpu -o first-hour --on h100", ""},
+           {"megahost bench gpu -o again --only losses", "the losses alone"}},
       },
       {
           "bench comm",
@@ -94,6 +124,7 @@ std::vector<Command> bench_commands() {
               kMaster,
               kLocalRank,
               kSet,
+              kBenchDevice,
               kPlugin,
               kJson,
           },
@@ -111,7 +142,7 @@ std::vector<Command> bench_commands() {
           "time and rates of every other operator of ours",
           "",
           {},
-          {kJson},
+          {kBenchDevice, kJson},
           {{"megahost bench ops", ""}},
       },
   };

@@ -167,7 +167,7 @@ void lay_on_model_from(Loaded& loaded, Host& host) {
   require_same(loaded, from);
 }
 
-std::string require_model_of_folder(
+FolderWarnings require_model_of_folder(
     const fs::path& folder,
     const std::optional<std::string>& config,
     const Recipe& recipe,
@@ -184,7 +184,9 @@ std::string require_model_of_folder(
   const auto differences =
       hf_differences(from.reading, options, *from.entry->hugging_face, from.entry->schema);
   if (differences.empty()) {
-    return hf_unknown_keys(from.reading);
+    return {
+        hf_unknown_keys(from.reading),
+        hf_beyond_length(from.reading, options.find("seq_length")->as_integer())};
   }
   std::string text = "the recipe's model is not that of " + from.reading.file + ":";
   for (const HfDifference& one : differences) {

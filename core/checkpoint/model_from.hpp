@@ -33,12 +33,17 @@ model_of_folder(const std::filesystem::path& folder, const std::string& use, Hos
 /// Throws:  RecipeError for each value of the recipe that says otherwise
 void lay_on_model_from(Loaded& loaded, Host& host);
 
+/// What of a folder does not contradict the recipe, but is to be said; empty if there is nothing.
+struct FolderWarnings {
+  std::string unknown; ///< keys of its config.json
+  std::string longer;  ///< samples beyond the length that the model is good for
+};
+
 /// Compares a recipe's model with the config.json of the weights that it is given: that text, or
 /// the folder's file.
 ///
-/// Returns: a sentence about unknown keys; empty if there are none
 /// Throws:  mh::Error (exit code 5) that names each field that differs
-std::string require_model_of_folder(
+[[nodiscard]] FolderWarnings require_model_of_folder(
     const std::filesystem::path& folder,
     const std::optional<std::string>& config,
     const Recipe& recipe,

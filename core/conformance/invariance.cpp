@@ -8,6 +8,7 @@
 #include "core/conformance/subject.hpp"
 #include "core/conformance/tests.hpp"
 #include "core/model/deferred_values.hpp"
+#include "core/plan/shapes_missing.hpp"
 #include "core/train/built_in.hpp"
 #include "core/train/generate.hpp"
 #include "megahost/error.hpp"
@@ -155,7 +156,7 @@ void layouts_match(const Case& c) {
     not_applicable("for architecture");
   }
   for (const Registry::Entry& model : models) {
-    layouts_match_of({c.file, c.given, nullptr, &model}, host);
+    naming_missing_shapes([&] { layouts_match_of({c.file, c.given, nullptr, &model}, host); });
   }
 }
 

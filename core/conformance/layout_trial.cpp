@@ -49,9 +49,7 @@ TrialOptimizer optimizer_of(const Recipe& recipe, at::ScalarType dtype) {
   }
   const bool exact = dtype == at::kDouble;
   own.args.stochastic_rounding = optimizer.stochastic_rounding && !exact;
-  own.args.state_dtype = exact                             ? at::kDouble
-                         : optimizer.state_dtype == "bf16" ? at::kBFloat16
-                                                           : at::kFloat;
+  own.args.state_dtype = !exact && optimizer.state_dtype == "bf16" ? at::kBFloat16 : at::kFloat;
   own.lr = optimizer.lr;
   own.clip = optimizer.clip_grad;
   own.weights = {
@@ -66,13 +64,10 @@ std::vector<TrialOptimizer> trial_optimizers(const Recipe& recipe, const TrialOp
   if (options.recipes_optimizer) {
     return {optimizer_of(recipe, options.dtype)};
   }
-  // Rounded to float32, state would make 1e-7 of a difference of 1e-15, where a float ends between.
-  const Optimizer::Args args{
-      .state_dtype = options.dtype == at::kDouble ? at::kDouble : at::kFloat};
   const WeightOptions weights{.weight_decay = 0.1};
   return {
-      {"sgd", {}, args, 0.1, options.clip, weights},
-      {"adamw", {{"eps", kLeastEps}}, args, 1e-3, options.clip, weights}};
+      {"sgd", {}, {}, 0.1, options.clip, weights},
+      {"adamw", {{"eps", kLeastEps}}, {}, 1e-3, options.clip, weights}};
 }
 
 std::mutex& results_mutex() {

@@ -3,6 +3,7 @@
 #include "core/conformance/instance.hpp"
 #include "core/conformance/model.hpp"
 #include "core/conformance/tests.hpp"
+#include "core/kernels/ops.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/plan/shapes_missing.hpp"
 #include "core/step/batches.hpp"
@@ -336,6 +337,7 @@ void check_on_meta(const Architecture& architecture, bool packed) {
 
 /// Whose operators lack a shape function there, or who read a value on the host, is told so.
 void meta_device(const Case& c) {
+  ops::ensure_registered(); // our shape functions are those of plans, too
   naming_missing_shapes([&] {
     if (c.entry->kind == Kind::optimizer) {
       const auto optimizer = make<Optimizer>(c);

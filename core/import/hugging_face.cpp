@@ -573,4 +573,16 @@ std::string hf_unknown_keys(const HfReading& reading) {
          (one ? "it" : "they") + " change what the model computes, the numbers differ";
 }
 
+std::string hf_beyond_length(const HfReading& reading, int64_t seq_length) {
+  const auto said = reading.said.find("seq_length");
+  const Value* most = reading.fields.find("seq_length");
+  if (most == nullptr || said == reading.said.end() || !said->second.present ||
+      seq_length <= most->as_integer()) {
+    return "";
+  }
+  return "model.seq_length is " + std::to_string(seq_length) + ", by " + said->second.key + " in " +
+         reading.file + " the weights are good for " + std::to_string(most->as_integer()) +
+         " tokens: beyond them losses usually rise";
+}
+
 } // namespace mh

@@ -76,4 +76,7 @@ struct HfDifference {
 /// A sentence about unknown keys; empty if there are none.
 [[nodiscard]] std::string hf_unknown_keys(const HfReading& reading);
 
+/// A sentence about samples longer than those that the model is good for; empty if they are not.
+[[nodiscard]] std::string hf_beyond_length(const HfReading& reading, int64_t seq_length);
+
 } // namespace mh

@@ -60,8 +60,10 @@ void explain_missing_shape(const c10::Error& error) {
   if (read) {
     throw Error(
         "the step reads a tensor's value on the host" + where_of(error) +
-            ", which a plan does not have (" + text.substr(0, text.find('\n')) + ")",
-        "read it with context.host_value(tensor, assumed)"
+            ", which a plan does not have (" +
+            (name.empty() ? text.substr(0, text.find('\n')) : name) + ")",
+        "read it with context.host_value(tensor, assumed); an optimizer goes on with the tensor: "
+        "weight.sub_(step * trust), at::where(mask, a, b)"
     );
   }
   if (needs_values(name)) {

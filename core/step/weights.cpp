@@ -140,8 +140,10 @@ void Weights::add(const Owned& owned, const Optimizer& optimizer) {
   if (!piece.shards.empty() && options_.mesh != nullptr) {
     item.gather = gatherer(piece, *options_.mesh);
   }
+  const bool exact = item.weight.scalar_type() == at::kDouble;
   for (const auto& spec : optimizer.state_of(piece.name, piece.global_shape)) {
-    item.state.push_back(zeros_like(item.weight, spec.dtype));
+    const auto dtype = exact && spec.dtype == at::kFloat ? at::kDouble : spec.dtype;
+    item.state.push_back(zeros_like(item.weight, dtype));
     held_bytes_ += tensor_bytes(item.state.back());
     stored_.push_back({"optimizer." + spec.name + "." + piece.name, &piece, item.state.back()});
   }

@@ -420,13 +420,16 @@ private:
     if (!config && saved_->names() != TensorNames::hugging_face) {
       return;
     }
-    const std::string unknown = require_model_of_folder(
+    const FolderWarnings found = require_model_of_folder(
         folder_, config, session_.recipe, session_.architecture->vocab(), host_
     );
     std::error_code ignored; // of model.from it was said at the start
     const bool said = fs::equivalent(session_.recipe.model.from.value_or(""), folder_, ignored);
-    if (!unknown.empty() && session_.mesh.rank() == 0 && !said) {
-      warn(unknown);
+    if (!found.unknown.empty() && session_.mesh.rank() == 0 && !said) {
+      warn(found.unknown);
+    }
+    if (!found.longer.empty() && session_.mesh.rank() == 0) {
+      warn(found.longer);
     }
   }
 

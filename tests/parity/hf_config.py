@@ -123,5 +123,13 @@ for case in models.CASES:
             check(result.returncode == 5 and f"model.{field} is" in result.stderr and key in result.stderr,
                   f"{case.name} with {field} = {value}: status {result.returncode}, {result.stdout}{result.stderr}")
 
+        if case.name == "llama":  # max_position_embeddings is 64, and a rotary model computes beyond
+            for tokens in 64, 65:
+                result = program.call("eval", folder / "recipe.toml", "--weights", folder / "model", "--ids",
+                                      folder / "ids.json", "--set", f"model.seq_length={tokens}")
+                told = "max_position_embeddings in" in result.stderr and "good for 64 tokens" in result.stderr
+                check(result.returncode == 0 and told == (tokens > 64),
+                      f"seq_length {tokens}: status {result.returncode}, {result.stderr}")
+
 print("\n".join(problems))
 sys.exit(len(problems) and f"{len(problems)} problems")

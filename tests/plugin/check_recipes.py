@@ -77,6 +77,9 @@ differs("tensor=2", *lamb, words=plugin, where="value after shard-lamb")
 differs("data=2,zero=1", *lamb, words=plugin, where="value after shard-lamb")
 same("data=2", *lamb, words=plugin, used="optimizer shard-lamb")
 
+# Float32 state that meets gradients of a float64 model.
+same("tensor=2; data=2,zero=1", "optimizer.use=averaging", words=plugin, used="optimizer averaging")
+
 # Sound optimizers, with groups and clipping, in every precision; ids beyond the small vocabulary.
 groups = 'optimizer.groups=[{match=["layers.7.*", "*.norm.weight", "*_norm.weight"], lr_multiplier=0.5}]'
 for precision in ("float64", "fp32", "bf16"):

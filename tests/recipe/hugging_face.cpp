@@ -175,6 +175,17 @@ TEST_CASE("unknown keys are named, harmless ones and null are not") {
   CHECK(mh::hf_unknown_keys(reading(folder, R"({"model_type": "toy"})")).empty());
 }
 
+TEST_CASE("samples beyond the length that a folder names are told") {
+  const Folder folder;
+  const auto read = reading(folder, R"({"model_type": "toy", "positions": 32})");
+  CHECK(mh::hf_beyond_length(read, 32).empty());
+  const std::string told = mh::hf_beyond_length(read, 33);
+  CHECK(has(told, "model.seq_length is 33, by positions in "));
+  CHECK(has(told, "config.json the weights are good for 32 tokens"));
+  // transformers' default is no promise of these weights.
+  CHECK(mh::hf_beyond_length(reading(folder, R"({"model_type": "toy"})"), 65).empty());
+}
+
 TEST_CASE("what differs is named with both names and both values") {
   using List = std::vector<std::string>;
   CHECK(differences(R"({"model_type": "toy"})", {}).empty());

@@ -19,14 +19,14 @@ namespace mh {
 /// `optimizer.exp_avg.<parameter>`).
 struct StateSpec {
   std::string name;
-  at::ScalarType dtype = at::kFloat;
+  at::ScalarType dtype = at::kFloat; ///< kFloat is float64 where the weights are (`megahost check`)
 };
 
 /// What an update may cut a parameter into: single elements, or whole matrices (Muon).
 enum class Unit : uint8_t { element, matrix };
 
 /// One parameter as the optimizer sees it: all of a tensor, or the slice of it that this rank
-/// holds.
+/// holds. In float64 models (`megahost check`) float64 stands for float32.
 struct UpdateItem {
   std::string name;              ///< global name of the piece
   at::Tensor weight;             ///< float32 master weight, updated in place

@@ -162,6 +162,26 @@ checkpoints; data files that have moved, if they hold the same. `megahost recipe
 show NAME` say it of each field. `--allow-change KEY` (or a section) goes on all the same and notes it in the log; a new run
 with `--weights RUN` takes the weights alone. A tensor that has no place in the model is always refused.)";
 
+constexpr const char* kLaunchers =
+    R"(A run of several ranks is started by `--nproc`, or by any launcher; none of them needs a wrapper.
+
+    megahost run RECIPE --nproc 8                       on this machine
+    torchrun --no-python --nproc-per-node 8 megahost run RECIPE
+    srun --ntasks-per-node 8 --kill-on-bad-exit=1 megahost run RECIPE
+    mpirun -n 32 megahost run RECIPE
+
+Whoever starts processes in another way says each one's place by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or by
+`--rank`, `--world-size` and `--master HOST:PORT`. A plugin reads another scheduler's environment; `launcher = { use = "NAME" }`
+in the recipe names it. The recipe's degrees are compared with the number of ranks before anything starts.)";
+
+constexpr const char* kHangs =
+    R"(After `comm.hang_after` seconds (10) without progress the run names the rank that the others wait for, its host, the
+step and the collective. After `comm.timeout` seconds (600) it ends with exit status 4 and says where each rank was. When
+one rank fails, the others are ended and its message is the run's.
+
+`megahost run RECIPE --checking` compares what ranks should agree on at the boundaries of layers, and names the first tensor
+that differs. `megahost check RECIPE` compares whole layouts with one rank.)";
+
 constexpr const char* kPlugins =
     R"(What a recipe names with `use` comes from plugins: shared libraries that offer architectures, optimizers,
 learning-rate schedules, corpora, tokenizers, recompute policies, strategies and devices. Only what a recipe names is
@@ -202,7 +222,7 @@ std::string variables_text() {
 
 std::string plain(std::string_view name) {
   std::string text;
-  for (const char c : name) {
+  for (const char c : name.substr(std::min(name.find_first_not_of('-'), name.size()))) {
     text += c == '-' || c == '_' ? ' ' : c;
   }
   return text;
@@ -216,7 +236,12 @@ std::span<const Topic> topics() {
       {"layouts", "how a model is split over ranks", kLayouts},
       {"precision", "number formats", kPrecision},
       {"guards", "what happens when a step's numbers are no good", kGuards},
-      {"checkpoints", "what a run saves, and how it goes on", kCheckpoints},
+      {"checkpoints", "what a run saves, and how it goes on", kCheckpoints, {"resume"}},
+      {"launchers",
+       "who starts the ranks of a run",
+       kLaunchers,
+       {"torchrun", "srun", "slurm", "mpirun", "mpi"}},
+      {"hangs", "what is said of a rank that does not answer", kHangs, {"timeouts", "stalls"}},
       {"plugins", "where the parts of a recipe come from", kPlugins},
       {"exit codes", "what the exit status means", exit_text()},
       {"environment variables", "those that the program reads", variables_text()},
@@ -227,7 +252,8 @@ std::span<const Topic> topics() {
 const Topic* find_topic(std::string_view name) {
   const std::string wanted = plain(name);
   for (const Topic& topic : topics()) {
-    if (topic.name == wanted) {
+    if (topic.name == wanted ||
+        std::find(topic.also.begin(), topic.also.end(), wanted) != topic.also.end()) {
       return &topic;
     }
   }

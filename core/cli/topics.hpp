@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace mh {
 
@@ -13,6 +14,7 @@ struct Topic {
   std::string_view name; ///< "exit codes"
   std::string_view summary;
   std::string text;
+  std::vector<std::string_view> also{}; ///< other words that people look for
 };
 
 struct ExitStatus {
@@ -27,7 +29,7 @@ struct Variable {
 
 [[nodiscard]] std::span<const Topic> topics();
 
-/// The topic of a name, in which spaces, dashes and underscores are the same.
+/// The topic of a name or of another word for it, in which spaces, dashes and underscores are the same.
 [[nodiscard]] const Topic* find_topic(std::string_view name);
 
 /// Exit statuses of the program (error.hpp), those of signals left out.

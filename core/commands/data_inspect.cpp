@@ -1,7 +1,9 @@
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
 #include "core/commands/commands.hpp"
+#include "core/draw/svg_bars.hpp"
 #include "core/draw/terminal.hpp"
+#include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 #include "megahost/indexed_dataset.hpp"
 
@@ -223,11 +225,54 @@ void show_document(
   std::puts(json.dump().c_str());
 }
 
+/// The texts of the first documents.
+void show_texts(const IndexedDataset& corpus, uint64_t documents, const Tokenizer& tokenizer) {
+  const Terminal terminal = Terminal::of(STDOUT_FILENO);
+  for (uint64_t i = 0; i < std::min(documents, corpus.documents()); ++i) {
+    const std::vector<int64_t> ids = read_document(corpus, i, UINT64_MAX);
+    const std::string head = "document " + number(i) + ": " + number(ids.size()) + " tokens";
+    std::printf("%s\n", terminal.paint(Paint::bold, head).c_str());
+    std::printf("%s\n", terminal_text(text_of(tokenizer, ids)).c_str());
+  }
+}
+
+void write_picture(const IndexedDataset& corpus, const std::string& path) {
+  Bars bars;
+  bars.title = corpus.prefix() + ": documents by tokens";
+  bars.parts = {"documents"};
+  for (const auto& [width, documents] : measure(corpus).histogram) {
+    const auto [from, to] = bucket(width);
+    bars.rows.push_back(
+        {from == to ? number(from) : number(from) + " to " + number(to),
+         {static_cast<double>(documents)},
+         number(documents)}
+    );
+  }
+  replace_file(path, svg_bars(bars));
+}
+
 } // namespace
 
 int command_data_inspect(const Invocation& invocation, Host& host) {
   const IndexedDataset corpus(invocation.arguments[0]);
   const auto tokenizer = given_tokenizer(invocation, host);
+  if (invocation.has("--svg")) {
+    write_picture(corpus, invocation.value("--svg"));
+  }
+  if (invocation.has("--decode")) {
+    if (tokenizer == nullptr) {
+      throw Error(
+          "--decode needs the tokenizer that the corpus was made with",
+          "give --tokenizer with its files, or --recipe FILE"
+      );
+    }
+    show_texts(
+        corpus,
+        static_cast<uint64_t>(number_option(invocation, "--decode", 1, 1, INT64_MAX)),
+        *tokenizer
+    );
+    return 0;
+  }
   if (invocation.has("--document")) {
     if (corpus.documents() == 0) {
       throw Error(corpus.prefix() + " has no documents", "", exit_code::data);

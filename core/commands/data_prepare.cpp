@@ -1,71 +1,104 @@
 #include "core/base/in_order.hpp"
 #include "core/base/number_text.hpp"
+#include "core/base/text.hpp"
 #include "core/commands/commands.hpp"
+#include "core/commands/data.hpp"
+#include "core/commands/data_shards.hpp"
 #include "core/draw/terminal.hpp"
+#include "core/install/decompress.hpp"
 #include "core/storage/documents.hpp"
 #include "core/storage/file_system.hpp"
-#include "core/storage/indexed_writer.hpp"
 #include "megahost/error.hpp"
+#include "megahost/indexed_dataset.hpp"
+#include "megahost/shuffle.hpp"
 
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <optional>
 #include <thread>
 
 namespace mh {
 
 namespace {
 
-/// One document's tokens under one key.
+/// One document's tokens under one key, or a piece of them.
 struct Encoded {
   std::vector<int32_t> ids;
   std::vector<size_t> lengths; // of its sequences
 };
 
-/// A block, tokenised.
-struct EncodedBlock {
-  std::vector<std::vector<Encoded>> documents; // [document][key]
-  std::vector<std::string> skipped;            // sentences
-  uint64_t bytes = 0;
+/// How a conversation is written. Only what an assistant says is trained, its end included.
+struct ChatTemplate {
+  const char *name, *begin, *before_role, *after_role, *end, *between;
 };
 
+/// Source:  the chat templates of Qwen's and Llama 3's tokenizer_config.json
+constexpr std::array<ChatTemplate, 2> kChatTemplates{{
+    {"chatml", "", "<|im_start|>", "\n", "<|im_end|>", "\n"},
+    {"llama3",
+     "<|begin_of_text|>",
+     "<|start_header_id|>",
+     "<|end_header_id|>\n\n",
+     "<|eot_id|>",
+     ""},
+}};
+
+/// What was read at once: a block, or why a file cannot be read further.
+struct ReadItem {
+  std::optional<DocumentBlock> block;
+  std::string failure;
+  DocumentPlace place; // behind it
+};
+
+/// The same, tokenised.
+struct EncodedItem {
+  std::vector<std::vector<Encoded>> documents; // [document][stream]
+  std::vector<std::string> skipped;            // sentences
+  uint64_t bytes = 0;
+  bool begins = true; // else the first document goes on with the last one of the item before
+  DocumentPlace place;
+};
+
+/// Tokenises into shards, each of some input; the last step makes one corpus of them.
 class Preparation {
 public:
   Preparation(const Invocation& invocation, Host& host);
   void run();
 
 private:
-  void make_writers();
-  [[nodiscard]] Encoded encode(const std::vector<std::string>& texts) const;
-  [[nodiscard]] EncodedBlock encode_block(const DocumentBlock& block) const;
-  void write(const EncodedBlock& block);
+  void require_free() const;
+  void resume();
+  [[nodiscard]] std::string signature(const DocumentPlace& place) const;
+  [[nodiscard]] std::optional<ReadItem> read(DocumentReader& ret_reader) const;
+  [[nodiscard]] Encoded encode(const std::vector<std::string>& texts, bool ends) const;
+  [[nodiscard]] std::vector<Encoded> encode_chat(const std::vector<std::string>& texts) const;
+  [[nodiscard]] EncodedItem encode_item(const ReadItem& item) const;
+  void write(const EncodedItem& item);
   void show_progress(bool last);
   void report() const;
 
   const Invocation& invocation_;
   std::string output_;
   std::vector<std::string> keys_;
+  const ChatTemplate* chat_ = nullptr;
+  std::vector<std::string> streams_; // what becomes a corpus of its own: "text_document"
   std::unique_ptr<Tokenizer> tokenizer_;
   std::vector<DocumentFile> files_;
-  uint64_t total_ = 0;                                  // bytes; 0: not known
-  std::vector<std::unique_ptr<IndexedWriter>> writers_; // one for each key
-  uint64_t bytes_ = 0;
-  uint64_t skipped_ = 0;
+  bool skips_;
+  std::unique_ptr<CorpusShards> shards_;
+  CorpusShards::Done done_;
+  uint64_t most_ = 0;        // bytes of a shard
+  uint64_t first_bytes_ = 0; // done before this process
+  uint64_t shard_bytes_ = 0; // read since the shard began
   Terminal terminal_ = Terminal::of(STDERR_FILENO);
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point shown_;
 };
-
-/// "1,234 files", "1 file".
-std::string count_text(uint64_t count, const char* what) {
-  return grouped(static_cast<int64_t>(count)) + " " + what + (count == 1 ? "" : "s");
-}
-
-std::string prefix_of(const std::string& output, const std::string& key) {
-  return output + "_" + key + "_document";
-}
 
 DocumentFormat format_of(const std::string& word) {
   return word == "jsonl"  ? DocumentFormat::json_lines
@@ -76,26 +109,40 @@ DocumentFormat format_of(const std::string& word) {
 Preparation::Preparation(const Invocation& invocation, Host& host)
     : invocation_(invocation)
     , output_(invocation.value("--output"))
-    , keys_(invocation.all("--json-key")) {
+    , keys_(invocation.all("--json-key"))
+    , skips_(invocation.value("--on-error") == "skip") {
   if (output_.empty() || output_.ends_with('/')) {
     throw Error(
         "megahost data prepare needs --output PREFIX",
         "as in --output data/corpus, which makes data/corpus_text_document.bin and .idx"
     );
   }
+  const std::string chat = invocation.value("--template");
+  const auto found = std::ranges::find(kChatTemplates, chat, &ChatTemplate::name);
+  chat_ = found == kChatTemplates.end() ? nullptr : &*found;
   if (keys_.empty()) {
-    keys_ = {"text"};
+    keys_ = {chat_ == nullptr ? "text" : "messages"};
+  }
+  if (chat_ != nullptr && keys_.size() > 1) {
+    throw Error(
+        "--template reads the messages of one member, and --json-key names several",
+        "leave the others out"
+    );
+  }
+  for (const std::string& key : keys_) {
+    streams_.push_back(key + "_document");
+  }
+  if (chat_ != nullptr) {
+    streams_.push_back(keys_[0] + "_loss");
   }
   files_ = find_documents(invocation.arguments, format_of(invocation.value("--format")));
   const auto text = std::ranges::find(files_, false, &DocumentFile::json_lines);
-  if (text != files_.end() && keys_ != std::vector<std::string>{"text"}) {
+  if (text != files_.end() && (chat_ != nullptr || keys_ != std::vector<std::string>{"text"})) {
     throw Error(
-        "--json-key chooses members of JSON objects, and " + text->path + " is a text file",
-        "leave --json-key out, or say --format jsonl if it holds JSON lines"
+        std::string(chat_ != nullptr ? "--template" : "--json-key") +
+            " chooses members of JSON objects, and " + text->path + " is a text file",
+        "leave it out, or say --format jsonl if it holds JSON lines"
     );
-  }
-  for (const DocumentFile& file : files_) {
-    total_ += file.bytes;
   }
   tokenizer_ = given_tokenizer(invocation, host);
   if (tokenizer_ == nullptr) {
@@ -113,10 +160,9 @@ Preparation::Preparation(const Invocation& invocation, Host& host)
   }
 }
 
-void Preparation::make_writers() {
-  make_directories(Path(output_).parent_path());
-  for (const std::string& key : keys_) {
-    const std::string prefix = prefix_of(output_, key);
+void Preparation::require_free() const {
+  for (const std::string& stream : streams_) {
+    const std::string prefix = shards_->prefix(stream);
     for (const char* ending : {".bin", ".idx"}) {
       if (!invocation_.has("--force") &&
           file_system().kind(prefix + ending) != FileSystem::Kind::none) {
@@ -127,13 +173,63 @@ void Preparation::make_writers() {
         );
       }
     }
-    writers_.push_back(
-        std::make_unique<IndexedWriter>(file_system(), prefix, token_type_for(tokenizer_->vocab()))
+  }
+}
+
+/// Files that come later may change: a broken one can be mended, and the preparation goes on.
+std::string Preparation::signature(const DocumentPlace& place) const {
+  std::string text;
+  for (size_t i = 0; i < files_.size(); ++i) {
+    text += files_[i].path + "\n";
+    if (i < place.file || (i == place.file && place.offset > 0)) {
+      std::error_code failure;
+      const auto changed = std::filesystem::last_write_time(files_[i].path, failure);
+      text += std::to_string(files_[i].bytes) + " " +
+              std::to_string(changed.time_since_epoch().count()) + "\n";
+    }
+  }
+  for (const char* option :
+       {"--tokenizer", "--recipe", "--set", "--json-key", "--format", "--template", "--on-error"}) {
+    text += option + join(invocation_.all(option)) + "\n";
+  }
+  text += invocation_.has("--append-eod") ? "eod" : "";
+  return std::to_string(hash_text(text + std::to_string(tokenizer_->vocab())));
+}
+
+/// Goes on with what an earlier preparation of the same inputs has left.
+void Preparation::resume() {
+  const bool repeatable = std::ranges::find(files_, "-", &DocumentFile::path) == files_.end();
+  const auto sign = [this](const DocumentPlace& place) { return signature(place); };
+  done_ = shards_->begin(repeatable ? CorpusShards::Signature(sign) : nullptr);
+  first_bytes_ = done_.bytes;
+  if (done_.bytes > 0) {
+    std::fprintf(
+        stderr,
+        "goes on after %s, %s of input\n",
+        count_text(done_.documents, "document").c_str(),
+        bytes_text(static_cast<int64_t>(done_.bytes)).c_str()
     );
   }
 }
 
-Encoded Preparation::encode(const std::vector<std::string>& texts) const {
+std::optional<ReadItem> Preparation::read(DocumentReader& ret_reader) const {
+  ReadItem item;
+  try {
+    item.block = ret_reader.next();
+    if (!item.block) {
+      return std::nullopt;
+    }
+  } catch (const Error& error) {
+    if (!skips_) {
+      throw;
+    }
+    item.failure = error.what();
+  }
+  item.place = ret_reader.place();
+  return item;
+}
+
+Encoded Preparation::encode(const std::vector<std::string>& texts, bool ends) const {
   Encoded encoded;
   for (const std::string& text : texts) {
     const std::vector<int32_t> ids = tokenizer_->encode(text);
@@ -142,48 +238,96 @@ Encoded Preparation::encode(const std::vector<std::string>& texts) const {
       encoded.lengths.push_back(ids.size());
     }
   }
-  if (!encoded.ids.empty() && invocation_.has("--append-eod")) {
+  if (!encoded.ids.empty() && ends && invocation_.has("--append-eod")) {
     encoded.ids.push_back(*tokenizer_->end_of_document());
     ++encoded.lengths.back();
   }
   return encoded;
 }
 
-EncodedBlock Preparation::encode_block(const DocumentBlock& block) const {
-  EncodedBlock encoded;
-  encoded.bytes = block.text.size();
+/// The tokens of a conversation, and for each a 1 where its loss counts, else a 0.
+std::vector<Encoded> Preparation::encode_chat(const std::vector<std::string>& texts) const {
+  std::vector<Encoded> streams(2);
+  const auto add = [&](const std::string& text, bool trained) {
+    const std::vector<int32_t> ids = tokenizer_->encode(text);
+    streams[0].ids.insert(streams[0].ids.end(), ids.begin(), ids.end());
+    streams[1].ids.insert(streams[1].ids.end(), ids.size(), trained ? 1 : 0);
+  };
+  std::string untrained = chat_->begin; // gathered, so that it is tokenised as a whole
+  for (size_t i = 0; i + 1 < texts.size(); i += 2) {
+    untrained += chat_->before_role + texts[i] + chat_->after_role;
+    if (texts[i] == "assistant") {
+      add(untrained, false);
+      add(texts[i + 1] + chat_->end, true);
+      untrained = chat_->between;
+    } else {
+      untrained += texts[i + 1] + chat_->end + chat_->between;
+    }
+  }
+  add(untrained, false);
+  if (invocation_.has("--append-eod") && !streams[0].ids.empty()) {
+    streams[0].ids.push_back(*tokenizer_->end_of_document());
+    streams[1].ids.push_back(0);
+  }
+  for (Encoded& stream : streams) {
+    if (!stream.ids.empty()) {
+      stream.lengths.push_back(stream.ids.size());
+    }
+  }
+  return streams;
+}
+
+EncodedItem Preparation::encode_item(const ReadItem& item) const {
+  EncodedItem encoded;
+  encoded.place = item.place;
+  if (!item.block) {
+    encoded.skipped.push_back(item.failure);
+    return encoded;
+  }
+  encoded.bytes = item.block->text.size();
+  encoded.begins = item.block->begins;
   const auto take = [&](const DocumentTexts& texts) {
+    if (chat_ != nullptr) {
+      encoded.documents.push_back(encode_chat(texts[0]));
+      return;
+    }
     std::vector<Encoded> document;
     for (const auto& key : texts) {
-      document.push_back(encode(key));
+      document.push_back(encode(key, item.block->ends));
     }
     encoded.documents.push_back(std::move(document));
   };
   const auto skip = [&](std::string sentence) { encoded.skipped.push_back(std::move(sentence)); };
-  if (invocation_.has("--skip-bad")) {
-    parse_documents(block, keys_, take, skip);
+  if (skips_) {
+    parse_documents(*item.block, keys_, take, skip);
   } else {
-    parse_documents(block, keys_, take, nullptr);
+    parse_documents(*item.block, keys_, take, nullptr);
   }
   return encoded;
 }
 
-void Preparation::write(const EncodedBlock& block) {
-  for (const auto& document : block.documents) {
-    for (size_t key = 0; key < keys_.size(); ++key) {
-      writers_[key]->add_document(document[key].ids, document[key].lengths);
-    }
+void Preparation::write(const EncodedItem& item) {
+  bool begins = item.begins;
+  for (const auto& document : item.documents) {
+    shards_->add(document, begins);
+    done_.documents += begins ? 1 : 0;
+    done_.tokens += document[0].ids.size();
+    begins = true;
   }
-  constexpr uint64_t kMostShown = 5;
-  for (const std::string& sentence : block.skipped) {
-    if (skipped_++ < kMostShown) {
-      std::fprintf(
-          stderr, "%sskipped: %s\n", terminal_.interactive ? "\r\x1b[K" : "", sentence.c_str()
-      );
-    }
+  for (const std::string& sentence : item.skipped) {
+    ++done_.skipped;
+    std::fprintf(
+        stderr, "%sskipped: %s\n", terminal_.interactive ? "\r\x1b[K" : "", sentence.c_str()
+    );
   }
-  bytes_ += block.bytes;
+  done_.bytes += item.bytes;
+  done_.place = item.place;
+  shard_bytes_ += item.bytes;
   show_progress(false);
+  if (shard_bytes_ >= most_ && !item.place.within) {
+    shards_->end(done_);
+    shard_bytes_ = 0;
+  }
 }
 
 void Preparation::show_progress(bool last) {
@@ -197,17 +341,28 @@ void Preparation::show_progress(bool last) {
     return;
   }
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  const double speed = static_cast<double>(bytes_) / std::max(seconds, 1e-3);
+  const double speed = static_cast<double>(done_.bytes - first_bytes_) / std::max(seconds, 1e-3);
   std::string line = formatted(
-      "%s, %s, %.1f MB/s",
-      count_text(writers_[0]->documents(), "document").c_str(),
-      bytes_text(static_cast<int64_t>(bytes_)).c_str(),
+      "%s, %s tokens, %s, %.1f MB/s",
+      count_text(done_.documents, "document").c_str(),
+      grouped(static_cast<int64_t>(done_.tokens)).c_str(),
+      bytes_text(static_cast<int64_t>(done_.bytes)).c_str(),
       speed / 1e6
   );
-  if (total_ > 0 && bytes_ <= total_) {
-    const double share = static_cast<double>(bytes_) / static_cast<double>(total_);
+  uint64_t total = 0, passed = 0; // of the files as they lie on the disk
+  for (size_t i = 0; i < files_.size(); ++i) {
+    const bool plain = !is_compressed_name(files_[i].path);
+    passed += i < done_.place.file             ? files_[i].bytes
+              : i == done_.place.file && plain ? std::min(done_.place.offset, files_[i].bytes)
+                                               : 0;
+    total += files_[i].bytes;
+  }
+  if (passed > 0) {
+    const double share = static_cast<double>(passed) / static_cast<double>(total);
+    const double left =
+        (1 - share) / share * static_cast<double>(done_.bytes) / std::max(speed, 1.0);
     line = terminal_.paint(Paint::cyan, bar(share, 24)) + formatted(" %3.0f%%  ", 100 * share) +
-           line + ", " + duration_text(static_cast<double>(total_ - bytes_) / speed) + " left";
+           line + ", " + duration_text(left) + " left";
   }
   std::fprintf(stderr, "\r%s\x1b[K", line.c_str());
 }
@@ -216,50 +371,62 @@ void Preparation::report() const {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   std::string paths;
-  for (size_t key = 0; key < keys_.size(); ++key) {
-    const std::string prefix = prefix_of(output_, keys_[key]);
+  for (const std::string& stream : streams_) {
+    const std::string prefix = shards_->prefix(stream);
+    const IndexedDataset corpus(prefix);
     std::printf(
         "%s: %s, %s\n",
         prefix.c_str(),
-        count_text(writers_[key]->documents(), "document").c_str(),
-        count_text(writers_[key]->tokens(), "token").c_str()
+        count_text(corpus.documents(), "document").c_str(),
+        count_text(corpus.tokens(), "token").c_str()
     );
+    if (stream.ends_with("_loss")) {
+      continue; // found by the name of the other
+    }
     paths += (paths.empty() ? "\"" : ", \"") + prefix + "\"";
   }
   std::printf(
       "%s, %s in %s (%.1f MB/s)%s\n",
       count_text(files_.size(), "file").c_str(),
-      bytes_text(static_cast<int64_t>(bytes_)).c_str(),
+      bytes_text(static_cast<int64_t>(done_.bytes)).c_str(),
       duration_text(seconds).c_str(),
-      static_cast<double>(bytes_) / 1e6 / std::max(seconds, 1e-3),
-      skipped_ == 0 ? "" : ("; skipped " + count_text(skipped_, "document")).c_str()
+      static_cast<double>(done_.bytes - first_bytes_) / 1e6 / std::max(seconds, 1e-3),
+      done_.skipped == 0 ? "" : ("; skipped " + count_text(done_.skipped, "document")).c_str()
   );
   std::printf(
-      "in a recipe of this folder: data = { use = \"indexed\", paths = { %s } }\n", paths.c_str()
+      "in a recipe of this folder: data = { use = \"indexed\", paths = { %s }%s }\n",
+      paths.c_str(),
+      chat_ != nullptr ? ", supervised = true, packing = \"first_fit\"" : ""
   );
 }
 
 void Preparation::run() {
-  make_writers();
   const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
   const int64_t workers = number_option(invocation_, "--workers", cores, 1, 1024);
-  DocumentReader reader(files_);
+  most_ = static_cast<uint64_t>(number_option(invocation_, "--shard", 256, 1, 1 << 20)) << 20;
+  shards_ = std::make_unique<CorpusShards>(output_, streams_, token_type_for(tokenizer_->vocab()));
+  require_free();
+  resume();
+  DocumentReader reader(files_, open_input);
+  reader.seek(done_.place);
   in_order(
       static_cast<size_t>(workers),
-      [&] { return reader.next(); },
-      [&](const DocumentBlock& block) { return encode_block(block); },
-      [&](const EncodedBlock& block) { write(block); }
+      [&] { return read(reader); },
+      [&](const ReadItem& item) { return encode_item(item); },
+      [&](const EncodedItem& item) { write(item); }
   );
   show_progress(true);
-  for (const auto& writer : writers_) {
-    writer->commit();
-  }
+  shards_->end(done_); // empty where the one before was full
+  shards_->publish();
   report();
 }
 
 } // namespace
 
 int command_data_prepare(const Invocation& invocation, Host& host) {
+  if (invocation.value("--format") == "tokens") {
+    return prepare_tokens(invocation, host);
+  }
   Preparation(invocation, host).run();
   return 0;
 }

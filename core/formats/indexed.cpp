@@ -188,19 +188,28 @@ read_index(std::span<const std::byte> index, uint64_t bin_bytes, const std::stri
   return layout;
 }
 
+void write_index_header(
+    const TokenType& type,
+    uint64_t sequences,
+    uint64_t entries,
+    const std::function<void(std::span<const std::byte>)>& write
+) {
+  std::array<std::byte, kHeaderBytes> header{};
+  const std::array<uint64_t, 2> counts{sequences, entries};
+  std::memcpy(header.data(), kMagic.data(), kMagic.size());
+  std::memcpy(header.data() + 9, &kVersion, sizeof(kVersion));
+  header[17] = static_cast<std::byte>(type.code);
+  std::memcpy(header.data() + 18, counts.data(), sizeof(counts));
+  write(header);
+}
+
 void write_index(
     const TokenType& type,
     std::span<const int32_t> lengths,
     std::span<const int64_t> starts,
     const std::function<void(std::span<const std::byte>)>& write
 ) {
-  std::array<std::byte, kHeaderBytes> header{};
-  const std::array<uint64_t, 2> counts{lengths.size(), starts.size()};
-  std::memcpy(header.data(), kMagic.data(), kMagic.size());
-  std::memcpy(header.data() + 9, &kVersion, sizeof(kVersion));
-  header[17] = static_cast<std::byte>(type.code);
-  std::memcpy(header.data() + 18, counts.data(), sizeof(counts));
-  write(header);
+  write_index_header(type, lengths.size(), starts.size(), write);
   write(std::as_bytes(lengths));
 
   constexpr size_t kBlock = 1 << 16;

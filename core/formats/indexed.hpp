@@ -80,6 +80,16 @@ void write_index(
     const std::function<void(std::span<const std::byte>)>& write
 );
 
+/// The first bytes of an .idx file, before the lengths.
+///
+/// entries:  of document bounds: one more than documents
+void write_index_header(
+    const TokenType& type,
+    uint64_t sequences,
+    uint64_t entries,
+    const std::function<void(std::span<const std::byte>)>& write
+);
+
 /// Appends tokens as the .bin file holds them.
 ///
 /// Returns: the first id that the type cannot hold, if there is one; nothing is appended then

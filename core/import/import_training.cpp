@@ -4,6 +4,7 @@
 #include "core/import/importer.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <iterator>
 
 namespace mh {
@@ -113,11 +114,17 @@ void Importer::batch() {
 }
 
 void Importer::evaluation() {
+  constexpr const char* kNumber = ".0123456789";
   std::vector<double> shares{969, 30, 1};
   if (const GivenArgument* given = given_.find("split")) {
     shares.clear();
-    for (const std::string& share : parts_of(given->values.front(), ',')) {
-      shares.push_back(argument_number(*given, share));
+    const std::string& text = given->values.front(); // anything may stand between the numbers
+    for (size_t end = 0, begin = 0; (begin = text.find_first_of(kNumber, end)) != text.npos;) {
+      end = std::min(text.find_first_not_of(kNumber, begin), text.size());
+      shares.push_back(argument_number(*given, text.substr(begin, end - begin)));
+    }
+    if (shares.empty() || shares.size() > 3) {
+      refuse(given->text() + ", expected one to three numbers: train, validation, test");
     }
     shares.resize(3);
   }
@@ -137,34 +144,101 @@ void Importer::evaluation() {
   set_from("train.eval_iters", given_.integer("eval-iters", 100), "eval-iters");
 }
 
-void Importer::data() {
-  const GivenArgument* paths = given_.find("data-path");
-  if (paths == nullptr) {
-    set("data.use", "mock", given_.has("mock-data") ? "--mock-data" : "no --data-path: made up");
-    return;
-  }
-  set("data.use", "indexed", paths->text());
-  std::vector<std::string> words = paths->values;
+namespace {
+
+/// What Megatron-LM understands as a blend: prefixes, or weights and prefixes in turn.
+struct GivenBlend {
+  std::vector<std::string> prefixes;
+  std::vector<double> weights;
+};
+
+GivenBlend blend_of(const GivenArgument& given) {
+  std::vector<std::string> words = given.values;
   if (words.size() == 1) {
     words = parts_of(words.front(), ' ');
   }
-  Value::Array names, weights;
-  const bool weighted = words.size() > 1 && words.size() % 2 == 0;
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (weighted && i % 2 == 0) {
-      weights.push_back(number_value(argument_number(*paths, words[i])));
-    } else {
-      names.emplace_back(words[i]);
+  GivenBlend blend;
+  size_t numbers = 0;
+  for (size_t i = 0; i < words.size() && words.size() % 2 == 0; i += 2) {
+    char* end = nullptr;
+    const double number = std::strtod(words[i].c_str(), &end);
+    if (end != words[i].c_str() && *end == '\0') {
+      blend.weights.push_back(number);
+      ++numbers;
     }
   }
-  set("data.paths", std::move(names), "--data-path");
-  if (weighted) {
-    set("data.weights", std::move(weights), "--data-path");
+  if (numbers != 0 && numbers != words.size() / 2) {
+    throw Error(
+        given.text() + " has weights before some of its corpora only", "give each a weight, or none"
+    );
+  }
+  for (size_t i = numbers == 0 ? 0 : 1; i < words.size(); i += numbers == 0 ? 1 : 2) {
+    blend.prefixes.push_back(words[i]);
+  }
+  return blend;
+}
+
+} // namespace
+
+/// Blends of their own for train, validation and test.
+void Importer::data_of_splits() {
+  Value::Array sources;
+  for (const char* split : {"train", "valid", "test"}) {
+    const GivenArgument* given = given_.find(std::string(split) + "-data-path");
+    const GivenBlend blend = given == nullptr ? GivenBlend{} : blend_of(*given);
+    for (size_t i = 0; i < blend.prefixes.size(); ++i) {
+      Table source{{"path", blend.prefixes[i]}, {"split", split}};
+      if (!blend.weights.empty()) {
+        source.set("weight", number_value(blend.weights[i]));
+      }
+      sources.emplace_back(std::move(source));
+    }
+  }
+  set("data.sources", std::move(sources), "--train-data-path, --valid-data-path, --test-data-path");
+}
+
+void Importer::data() {
+  const GivenArgument* paths = given_.find("data-path");
+  const bool apart = given_.has("train-data-path") || given_.has("valid-data-path") ||
+                     given_.has("test-data-path");
+  if (paths == nullptr && !apart) {
+    set("data.use", "mock", given_.has("mock-data") ? "--mock-data" : "no --data-path: made up");
+    return;
+  }
+  set("data.use", "indexed", paths != nullptr ? paths->text() : "--train-data-path");
+  set("data.order", "megatron", "the samples of Megatron-LM");
+  if (paths != nullptr) {
+    const GivenBlend blend = blend_of(*paths);
+    Value::Array names, weights;
+    for (const std::string& prefix : blend.prefixes) {
+      names.emplace_back(prefix);
+    }
+    for (const double weight : blend.weights) {
+      weights.push_back(number_value(weight));
+    }
+    set("data.paths", std::move(names), "--data-path");
+    if (!weights.empty()) {
+      set("data.weights", std::move(weights), "--data-path");
+    }
+  } else {
+    data_of_splits();
+  }
+  const std::pair<const char*, const char*> texts[] = {
+      {"data-cache-path", "data.index_files"}, {"dataloader-type", "data.dataloader"}};
+  for (const auto& [argument, key] : texts) {
+    if (given_.has(argument)) {
+      set_from(key, given_.text(argument), argument);
+    }
+  }
+  if (given_.has("no-data-sharding")) {
+    set("data.data_sharding", false, "--no-data-sharding");
   }
   const std::pair<const char*, const char*> flags[] = {
       {"reset-position-ids", "data.reset_positions"},
       {"reset-attention-mask", "data.reset_attention"},
-      {"eod-mask-loss", "data.mask_eod_loss"}};
+      {"eod-mask-loss", "data.mask_eod_loss"},
+      {"full-validation", "data.full_validation"},
+      {"multiple-validation-sets", "data.validation_by_source"}};
   for (const auto& [flag, key] : flags) {
     if (given_.has(flag)) {
       set(key, true, std::string("--") + flag);

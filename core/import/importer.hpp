@@ -64,6 +64,7 @@ private:
   void batch();
   void evaluation();
   void data();
+  void data_of_splits();
   void tokenizer();
   void others();
 

@@ -1,10 +1,9 @@
 #include "core/install/sources.hpp"
 
+#include "core/install/decompress.hpp"
 #include "core/install/program.hpp"
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
-
-#include <dlfcn.h>
 
 #include <vector>
 
@@ -63,16 +62,6 @@ struct SourceCopy {
     fs::permissions(to, from.status().permissions());
   }
 };
-
-/// The program that reads archives: in the folder of the library or program that this function is
-/// in.
-fs::path unpacker() {
-  Dl_info own{};
-  dladdr(reinterpret_cast<const void*>(&unpacker), &own);
-  const fs::path folder = fs::weakly_canonical(own.dli_fname).parent_path();
-  const fs::path installed = folder / "megahost" / "megahost-unpack";
-  return fs::exists(installed) ? installed : folder / "megahost-unpack";
-}
 
 } // namespace
 

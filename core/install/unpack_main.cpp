@@ -1,6 +1,8 @@
 // megahost-unpack ARCHIVE FOLDER: unpacks the sources of a plugin into an empty folder. A process
 // of its own, without LibTorch: an archive may come from anywhere. Says on standard output what is
 // wrong, and on a second line what to do.
+// megahost-unpack --decompress FILE: writes what a compressed file holds to standard output; says
+// on the standard error what is wrong.
 
 #include "core/base/printable.hpp"
 #include "core/base/text.hpp"
@@ -169,6 +171,47 @@ private:
   uint64_t entries_ = 0, bytes_ = 0;
 };
 
+/// The reason why a file cannot be decompressed further; empty at its end.
+std::string decompress(const char* file) {
+  const std::unique_ptr<archive, Close> reader(archive_read_new());
+  archive_read_support_format_raw(reader.get());
+  archive_read_support_format_empty(reader.get());
+  archive_read_support_filter_gzip(reader.get());
+  archive_read_support_filter_xz(reader.get());
+  archive_read_support_filter_zstd(reader.get());
+  archive_read_support_filter_bzip2(reader.get());
+  archive_entry* entry = nullptr;
+  const auto said = [&] {
+    const char* text = archive_error_string(reader.get());
+    return text == nullptr ? std::string("no reason is known") : mh::terminal_text(text);
+  };
+  if (archive_read_open_filename(reader.get(), file, 1 << 18) != ARCHIVE_OK) {
+    return said();
+  }
+  const int found = archive_read_next_header(reader.get(), &entry);
+  if (found != ARCHIVE_OK && found != ARCHIVE_EOF) {
+    return said();
+  }
+  if (archive_filter_count(reader.get()) < 2) { // its name only says so: raw takes any file
+    return "it is not compressed";
+  }
+  if (found == ARCHIVE_EOF) {
+    return "";
+  }
+  const void* block = nullptr; // archive_read_data would lose what comes before a damage
+  size_t bytes = 0;
+  la_int64_t offset = 0;
+  while (true) {
+    const int code = archive_read_data_block(reader.get(), &block, &bytes, &offset);
+    if (code != ARCHIVE_OK) {
+      return code == ARCHIVE_EOF ? "" : said();
+    }
+    if (std::fwrite(block, 1, bytes, stdout) != bytes) {
+      return "what it holds cannot be written";
+    }
+  }
+}
+
 void limit(decltype(RLIMIT_AS) what, rlim_t most) {
   const rlimit values{most, most};
   setrlimit(what, &values);
@@ -182,6 +225,11 @@ int main(int argc, char** argv) {
     return mh::exit_code::recipe;
   }
   limit(RLIMIT_AS, kMemory);
+  if (std::string(argv[1]) == "--decompress") {
+    const std::string wrong = decompress(argv[2]);
+    std::fputs(wrong.c_str(), stderr);
+    return wrong.empty() && std::fflush(stdout) == 0 ? 0 : mh::exit_code::data;
+  }
   limit(RLIMIT_CPU, kSeconds);
   std::setlocale(LC_CTYPE, "C.UTF-8"); // names in archives are converted to it
   try {

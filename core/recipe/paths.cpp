@@ -35,8 +35,16 @@ Value absolute_path(const Value& path) {
 
 void make_paths_absolute(const Schema& schema, Table& ret_table) {
   for (const Field& field : schema.fields) {
-    Value* value = field.path ? ret_table.find(field.name) : nullptr;
+    Value* value = field.path || field.item ? ret_table.find(field.name) : nullptr;
     if (value == nullptr) {
+      continue;
+    }
+    if (field.item) {
+      if (value->is_array()) {
+        for (Value& item : value->as_array()) {
+          make_paths_absolute(*field.item, item.as_table());
+        }
+      }
       continue;
     }
     if (!value->is_array()) {

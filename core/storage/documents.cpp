@@ -5,11 +5,11 @@
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 
+#include <glob.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <filesystem>
 #include <string_view>
 
@@ -25,19 +25,15 @@ bool ends_in(const std::string& name, const std::array<const char*, N>& endings)
 }
 
 DocumentFile describe_file(const fs::path& path, DocumentFormat format) {
-  static constexpr std::array<const char*, 3> kJsonLines{".jsonl", ".ndjson", ".json"};
-  static constexpr std::array<const char*, 5> kCompressed{".gz", ".zst", ".xz", ".bz2", ".zip"};
-  const std::string name = path.string();
-  if (ends_in(name, kCompressed)) {
-    throw Error(
-        name + " is compressed",
-        "give it uncompressed, as in: zcat " + name + " | megahost data prepare - ...",
-        exit_code::data
-    );
+  static constexpr std::array<const char*, 4> kJsonLines{".jsonl", ".ndjson", ".json", ".mds"};
+  static constexpr std::array<const char*, 3> kArchives{".zip", ".tar", ".7z"};
+  const std::string name = path.string(), plain = without_compression(name);
+  if (ends_in(plain, kArchives)) {
+    throw Error(name + " is an archive", "unpack it, and give the folder", exit_code::data);
   }
   std::error_code failure;
   const uint64_t bytes = fs::file_size(path, failure);
-  const bool json_lines = format == DocumentFormat::by_name ? ends_in(name, kJsonLines)
+  const bool json_lines = format == DocumentFormat::by_name ? ends_in(plain, kJsonLines)
                                                             : format == DocumentFormat::json_lines;
   return {name, json_lines, failure ? 0 : bytes};
 }
@@ -57,6 +53,12 @@ void add_folder(
   } catch (const fs::filesystem_error& error) {
     throw StorageError("list", error.path1(), error.code().value());
   }
+  const auto is_mds = [](const fs::path& path) {
+    return without_compression(path.string()).ends_with(".mds");
+  };
+  if (std::ranges::any_of(found, is_mds)) { // what describes shards is no document
+    std::erase_if(found, [](const fs::path& path) { return path.filename() == "index.json"; });
+  }
   std::ranges::sort(found);
   for (const fs::path& path : found) {
     ret_files.push_back(describe_file(path, format));
@@ -73,6 +75,15 @@ texts_of(const nlohmann::json& document, const std::string& key, const std::stri
   if (value.is_array() && std::ranges::all_of(value, [](const auto& v) { return v.is_string(); })) {
     return value.get<std::vector<std::string>>();
   }
+  if (value.is_array() && value[0].is_object()) {
+    std::vector<std::string> texts;
+    for (size_t i = 0; i < value.size(); ++i) {
+      const std::string message = where + ": " + key + "[" + std::to_string(i) + "]";
+      texts.push_back(json_string(value[i], "role", message));
+      texts.push_back(json_string(value[i], "content", message));
+    }
+    return texts;
+  }
   return {json_string(document, key, where)};
 }
 
@@ -88,15 +99,50 @@ std::string hint_for(const std::string& where, const nlohmann::json& document) {
   const size_t colon = where.rfind(':');
   return (keys.empty() ? "" : "its texts: " + join(keys) + " (--json-key); else ") +
          "mend the line (sed -n " + where.substr(colon + 1) + "p " + where.substr(0, colon) +
-         " prints it), or leave such lines out with --skip-bad";
+         " prints it), or leave such lines out with --on-error skip";
+}
+
+} // namespace
+
+namespace {
+
+/// The lines of "@FILE", the files of a pattern, or the input itself.
+void expand(
+    const std::string& input, std::vector<std::string>& ret_inputs, const std::string& list = ""
+) {
+  std::error_code failure;
+  if (input.starts_with("@") && list.empty()) {
+    const std::string text = read_file(input.substr(1), 64 << 20);
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = std::min(text.find('\n', begin), text.size());
+      if (end > begin) {
+        expand(text.substr(begin, end - begin), ret_inputs, input);
+      }
+      begin = end + 1;
+    }
+  } else if (input.find_first_of("*?[") != std::string::npos && !fs::exists(input, failure)) {
+    glob_t found{};
+    const int status = ::glob(input.c_str(), GLOB_BRACE | GLOB_ERR, nullptr, &found);
+    ret_inputs.insert(ret_inputs.end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
+    ::globfree(&found);
+    if (status != 0) {
+      throw Error("no file matches " + input, "check the pattern", exit_code::data);
+    }
+  } else {
+    ret_inputs.push_back(input);
+  }
 }
 
 } // namespace
 
 std::vector<DocumentFile>
 find_documents(const std::vector<std::string>& inputs, DocumentFormat format) {
-  std::vector<DocumentFile> files;
+  std::vector<std::string> expanded;
   for (const std::string& input : inputs) {
+    expand(input, expanded);
+  }
+  std::vector<DocumentFile> files;
+  for (const std::string& input : expanded) {
     std::error_code failure;
     const fs::file_status status = fs::status(input, failure);
     if (input == "-") {
@@ -121,56 +167,116 @@ find_documents(const std::vector<std::string>& inputs, DocumentFormat format) {
   return files;
 }
 
-DocumentReader::DocumentReader(const std::vector<DocumentFile>& files, size_t block_bytes)
+DocumentReader::DocumentReader(
+    const std::vector<DocumentFile>& files, OpenInput open, size_t block_bytes, size_t piece_bytes
+)
     : files_(files)
+    , open_(std::move(open))
     , block_bytes_(block_bytes)
-    , open_(nullptr, std::fclose) {}
+    , piece_bytes_(piece_bytes) {}
 
-bool DocumentReader::open_next() {
-  if (number_ == files_.size()) {
-    return false;
-  }
-  const std::string& path = files_[number_++].path;
-  open_.reset(path == "-" ? stdin : std::fopen(path.c_str(), "rbe"));
-  if (!open_) {
-    throw StorageError("open", path, errno);
+void DocumentReader::seek(const DocumentPlace& place) {
+  close();
+  place_ = place;
+}
+
+void DocumentReader::open_next() {
+  input_ = open_(files_[place_.file].path);
+  if (place_.offset > 0) {
+    input_->skip(place_.offset);
   }
   rest_.clear();
-  line_ = 1;
-  return true;
+}
+
+void DocumentReader::close() {
+  input_.reset();
+  rest_.clear();
 }
 
 bool DocumentReader::read_more(size_t bytes, std::string& ret_text) {
-  const size_t before = ret_text.size();
-  ret_text.resize(before + bytes);
-  const size_t got = std::fread(ret_text.data() + before, 1, bytes, open_.get());
-  ret_text.resize(before + got);
-  if (got < bytes && std::ferror(open_.get()) != 0) {
-    throw StorageError("read", name_of(files_[number_ - 1]), errno);
-  }
-  return got == bytes;
-}
-
-std::optional<DocumentBlock> DocumentReader::next() {
-  if (!open_ && !open_next()) {
-    return std::nullopt;
-  }
-  DocumentBlock block{&files_[number_ - 1], line_, std::exchange(rest_, "")};
-  bool more = true;
-  size_t end = std::string::npos; // of the last whole line
-  while (more && end == std::string::npos) {
-    more = read_more(block_bytes_, block.text);
-    if (block.file->json_lines) {
-      end = block.text.rfind('\n');
+  const size_t end = ret_text.size() + bytes;
+  for (size_t got = ret_text.size(); got < end;) {
+    ret_text.resize(end);
+    size_t more = 0;
+    try {
+      more = input_->read(std::span(ret_text).subspan(got));
+    } catch (const Error&) {
+      ret_text.resize(got);
+      throw;
+    }
+    got += more;
+    ret_text.resize(got);
+    if (more == 0) {
+      return false;
     }
   }
-  if (more) {
-    rest_ = block.text.substr(end + 1);
-    block.text.resize(end + 1);
-    line_ += static_cast<uint64_t>(std::ranges::count(block.text, '\n'));
-  } else {
-    open_.reset();
+  return true;
+}
+
+namespace {
+
+/// Where a piece of a text may end: behind the last line end that stands between a character and a
+/// letter.
+size_t end_of_piece(const std::string& text) {
+  const auto is_blank = [](char c) {
+    return std::string_view(" \t\r\n\v\f").find(c) != std::string_view::npos;
+  };
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  for (size_t at = text.size() - 1; at > 1; --at) {
+    if (text[at - 1] == '\n' && is_letter(text[at]) && !is_blank(text[at - 2])) {
+      return at;
+    }
   }
+  return std::string::npos;
+}
+
+} // namespace
+
+std::optional<DocumentBlock> DocumentReader::next() {
+  if (failure_) {
+    std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+  if (place_.file == files_.size()) {
+    return std::nullopt;
+  }
+  const DocumentFile& file = files_[place_.file];
+  DocumentBlock block{&file, place_.line, "", !place_.within};
+  try {
+    if (!input_) {
+      open_next();
+    }
+    block.text = std::exchange(rest_, "");
+    const size_t bytes = file.json_lines ? block_bytes_ : piece_bytes_;
+    bool more = true;
+    size_t end = std::string::npos; // of the last whole line
+    while (more && end == std::string::npos) {
+      more = read_more(bytes, block.text);
+      if (more) {
+        end = file.json_lines ? block.text.rfind('\n') : end_of_piece(block.text);
+        end += file.json_lines && end != std::string::npos ? 1 : 0;
+      }
+    }
+    if (more) {
+      rest_ = block.text.substr(end);
+      block.text.resize(end);
+      block.ends = file.json_lines;
+      place_.offset += end;
+      place_.line += static_cast<uint64_t>(std::ranges::count(block.text, '\n'));
+      place_.within = !file.json_lines;
+      return block;
+    }
+  } catch (const Error&) {
+    const size_t lines = file.json_lines ? block.text.rfind('\n') + 1 : 0;
+    if (lines == 0) {
+      close();
+      place_ = {.file = place_.file + 1};
+      throw;
+    }
+    block.text.resize(lines);
+    failure_ = std::current_exception();
+  }
+  close();
+  place_ = {.file = place_.file + 1};
   return block;
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 /// Documents from JSON lines and text files, in blocks that several threads can work on.
 
+#include "core/storage/input.hpp"
+
 #include <cstdint>
-#include <cstdio>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,6 +13,8 @@
 
 namespace mh {
 
+enum class DocumentFormat : uint8_t { by_name, json_lines, text };
+
 /// A file of documents.
 struct DocumentFile {
   std::string path; ///< "-": the standard input
@@ -18,49 +22,72 @@ struct DocumentFile {
   uint64_t bytes = 0; ///< 0 if not known
 };
 
-enum class DocumentFormat : uint8_t { by_name, json_lines, text };
-
 /// The files that the inputs name. Of a folder: all in it and below, in the order of their names,
-/// but for those that begin with a dot.
+/// but for those that begin with a dot. `*`, `?` and `[...]` stand for what shells mean by them, and
+/// "@FILE" for the inputs that a file lists, one a line.
 ///
-/// Throws:  mh::Error (exit code 5) for what cannot be opened or is compressed, and if there is
-/// none
+/// Throws:  mh::Error (exit code 5) for what cannot be opened, and if there is none
 [[nodiscard]] std::vector<DocumentFile>
 find_documents(const std::vector<std::string>& inputs, DocumentFormat format);
 
-/// Whole lines of a file of JSON lines, or a whole text file.
+/// Whole lines of a file of JSON lines, or a text file; one that is long comes in several pieces.
 struct DocumentBlock {
   const DocumentFile* file = nullptr;
   uint64_t line = 1; ///< number of the first line
   std::string text;
+  bool begins = true, ends = true; ///< a document, where the text is a piece of one
+};
+
+/// Where reading goes on: behind a block.
+struct DocumentPlace {
+  uint64_t file = 0;
+  uint64_t offset = 0; ///< bytes of the file, decompressed
+  uint64_t line = 1;
+  bool within = false; ///< a document has begun
 };
 
 /// Reads files one after the other.
 class DocumentReader {
 public:
   /// `files` outlive the reader.
-  explicit DocumentReader(const std::vector<DocumentFile>& files, size_t block_bytes = 1 << 20);
+  explicit DocumentReader(
+      const std::vector<DocumentFile>& files,
+      OpenInput open = open_file_input,
+      size_t block_bytes = 1 << 20,
+      size_t piece_bytes = 64 << 20
+  );
 
-  /// The next block; none at the end. Only JSON lines longer than a block make it longer.
+  /// Goes on from a place.
+  void seek(const DocumentPlace& place);
+
+  /// The next block; none at the end. Only JSON lines longer than a block make it longer. A text
+  /// file is read in pieces of `piece_bytes` that end where a line ends and the next one begins with
+  /// a letter, which tokenizers do not join; where there is no such line, a piece is longer.
   ///
-  /// Throws:  mh::Error (exit code 5) if a file cannot be read
+  /// Throws:  mh::Error (exit code 5) if a file cannot be read further, after the lines before that;
+  ///          the next call goes on with the next file
   [[nodiscard]] std::optional<DocumentBlock> next();
 
+  /// Behind the last block.
+  [[nodiscard]] const DocumentPlace& place() const { return place_; }
+
 private:
-  using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
-  [[nodiscard]] bool open_next();
+  void open_next();
+  void close();
   /// Appends up to `bytes` bytes of the file; false at its end.
   [[nodiscard]] bool read_more(size_t bytes, std::string& ret_text);
 
   const std::vector<DocumentFile>& files_;
-  size_t block_bytes_;
-  size_t number_ = 0; // of the next file
-  File open_;
-  std::string rest_; // of the block before: a line that has not ended
-  uint64_t line_ = 1;
+  OpenInput open_;
+  size_t block_bytes_, piece_bytes_;
+  DocumentPlace place_;
+  std::unique_ptr<InputStream> input_;
+  std::string rest_;           // of the block before: a line that has not ended
+  std::exception_ptr failure_; // of the file before, when its last lines were given
 };
 
-/// The texts of one document by key: a text is one sequence, a list of texts several.
+/// The texts of one document by key: a text is one sequence, a list of texts several; of a list of
+/// messages, objects of "role" and "content", role and content in turn.
 using DocumentTexts = std::vector<std::vector<std::string>>;
 
 /// Calls `take` for each document of a block; blank lines are none. Where a document cannot be

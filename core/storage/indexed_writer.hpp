@@ -27,6 +27,9 @@ public:
   ///          than 2^31 - 1 tokens
   void add_document(std::span<const int32_t> ids, std::span<const size_t> sequence_lengths);
 
+  /// Appends tokens to the last sequence of the last document, or to a first one of it.
+  void extend_document(std::span<const int32_t> ids);
+
   /// Syncs both files and gives them their names; replaces what had them.
   void commit();
 
@@ -35,6 +38,8 @@ public:
   [[nodiscard]] uint64_t tokens() const { return tokens_; }
 
 private:
+  void append(std::span<const int32_t> ids);
+  [[nodiscard]] int32_t checked_length(size_t length) const;
   void flush();
   void remove_rest() noexcept;
 
@@ -47,5 +52,13 @@ private:
   std::vector<int64_t> starts_{0};
   uint64_t tokens_ = 0;
 };
+
+/// The documents of several corpora one after the other, as one corpus. Nothing but a few MiB is
+/// held in memory.
+///
+/// Throws:  mh::Error (exit code 5) if a corpus cannot be read, or they differ in their token types
+void merge_indexed(
+    FileSystem& files, const std::vector<std::string>& prefixes, const std::string& output
+);
 
 } // namespace mh

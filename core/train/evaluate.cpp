@@ -26,7 +26,8 @@ std::string_view name_of(Split split) {
 std::string repeated_samples(const Session& session, Split split) {
   const int64_t size = session.corpus->size(split);
   const int64_t wanted = session.recipe.train.eval_iters * session.layout().global();
-  if (size == 0 || wanted <= size) {
+  const bool whole = session.corpus->evaluation() == Corpus::Evaluation::whole;
+  if (size == 0 || wanted <= size || whole) {
     return "";
   }
   return "train.eval_iters " + std::to_string(session.recipe.train.eval_iters) + " asks for " +
@@ -79,44 +80,106 @@ void leave_out(std::vector<Batch>& batches, int64_t end) {
   }
 }
 
-/// `samples` of a split from its first, a global batch at a time.
-Evaluated
-evaluate(const Session& session, Split split, int64_t samples, const EvaluationProgress& progress) {
+/// Samples of a split that are evaluated one after the other.
+struct Range {
+  int64_t first = 0;
+  int64_t samples = 0;
+};
+
+/// A global batch at a time; adds to `ret_evaluated` and `ret_means`.
+void evaluate(
+    const Session& session,
+    Split split,
+    const Range& range,
+    const EvaluationProgress& progress,
+    Means& ret_means,
+    Evaluated& ret_evaluated
+) {
   BatchLayout layout = session.layout();
-  Means means;
-  Evaluated evaluated{.samples = 0, .of = samples, .losses = {}};
-  while (evaluated.samples < samples) {
-    const int64_t left = samples - evaluated.samples;
+  for (int64_t done = 0; done < range.samples; done += layout.global()) {
+    const int64_t left = range.samples - done;
     const int64_t at_once = layout.micro * layout.data_ranks;
     if (left < layout.global() && session.pipeline == nullptr) { // no microbatch of nothing
       layout.microbatches = (left + at_once - 1) / at_once;
     }
-    auto batches = load_batches(*session.corpus, split, evaluated.samples, layout);
-    leave_out(batches, samples);
-    means.add(forward_only(session.passes(), batches));
-    evaluated.samples += std::min(left, layout.global());
-    evaluated.losses = means.values();
+    auto batches = load_batches(*session.corpus, split, range.first + done, layout);
+    leave_out(batches, range.first + range.samples);
+    ret_means.add(forward_only(session.passes(), batches));
+    ret_evaluated.samples += std::min(left, layout.global());
+    ret_evaluated.losses = ret_means.values();
     if (progress) {
-      progress(evaluated);
+      progress(ret_evaluated);
     }
   }
+}
+
+/// What an evaluation reads of a part: all of it, or the samples of one evaluation.
+Range range_of(const Session& session, const Corpus::Part& part, bool whole, int64_t done) {
+  if (whole || session.corpus->evaluation() == Corpus::Evaluation::whole) {
+    return {part.first, part.size};
+  }
+  const int64_t batches = std::max<int64_t>(1, session.recipe.train.eval_iters);
+  const int64_t samples = batches * session.layout().global();
+  const int64_t begin =
+      session.corpus->evaluation() == Corpus::Evaluation::onward ? done * samples : 0;
+  return {part.first + begin, samples};
+}
+
+Evaluated evaluate(
+    const Session& session,
+    Split split,
+    bool whole,
+    int64_t done,
+    const EvaluationProgress& progress
+) {
+  auto parts = session.corpus->parts(split);
+  if (parts.empty()) {
+    parts.push_back({"", 0, session.corpus->size(split)});
+  }
+  std::vector<Range> ranges;
+  Evaluated evaluated;
+  for (const Corpus::Part& part : parts) {
+    Range range = range_of(session, part, whole, done);
+    if (parts.size() > 1) { // the part's samples end where the next part's begin
+      const int64_t begin = (range.first - part.first) % part.size;
+      range = {part.first + begin, std::min(range.samples, part.size - begin)};
+    }
+    evaluated.of += range.samples;
+    ranges.push_back(range);
+  }
+  Means all;
+  std::vector<LossValue> named;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Means own;
+    evaluate(session, split, ranges[i], progress, parts.size() == 1 ? all : own, evaluated);
+    if (parts.size() == 1) {
+      break;
+    }
+    all.add(own.values());
+    for (LossValue loss : own.values()) {
+      loss.name += "/" + parts[i].name;
+      loss.main = false;
+      named.push_back(std::move(loss));
+    }
+  }
+  evaluated.losses = all.values();
+  evaluated.losses.insert(evaluated.losses.end(), named.begin(), named.end());
   return evaluated;
 }
 
 } // namespace
 
-std::vector<LossValue> evaluate_split(const Session& session, Split split) {
-  return evaluate_split(session, split, {}).losses;
+std::vector<LossValue> evaluate_split(const Session& session, Split split, int64_t done) {
+  return evaluate(session, split, false, done, {}).losses;
 }
 
 Evaluated evaluate_split(const Session& session, Split split, const EvaluationProgress& progress) {
-  const int64_t batches = std::max<int64_t>(1, session.recipe.train.eval_iters);
-  return evaluate(session, split, batches * session.layout().global(), progress);
+  return evaluate(session, split, false, 0, progress);
 }
 
 Evaluated
 evaluate_whole_split(const Session& session, Split split, const EvaluationProgress& progress) {
-  return evaluate(session, split, session.corpus->size(split), progress);
+  return evaluate(session, split, true, 0, progress);
 }
 
 } // namespace mh

@@ -22,9 +22,12 @@ void require_evaluation(const Session& session);
 /// times" where a split is smaller than what is asked for; else nothing.
 [[nodiscard]] std::string repeated_samples(const Session& session, Split split);
 
-/// Mean losses over `train.eval_iters` global batches, from the split's first sample: the same
-/// samples each time, so that values can be compared.
-[[nodiscard]] std::vector<LossValue> evaluate_split(const Session& session, Split split);
+/// Mean losses over `train.eval_iters` global batches of each part of a split (Corpus::parts), or of
+/// the split if it has none: from the first sample, behind those of the `done` evaluations before,
+/// or over all of it, as Corpus::evaluation says. Of several parts a loss is the mean of all
+/// samples, and there is a "LOSS/NAME" of each.
+[[nodiscard]] std::vector<LossValue>
+evaluate_split(const Session& session, Split split, int64_t done);
 
 /// How far an evaluation is.
 struct Evaluated {
@@ -35,7 +38,7 @@ struct Evaluated {
 
 using EvaluationProgress = std::function<void(const Evaluated&)>;
 
-/// The same, telling how far it is after each global batch.
+/// The same of the first evaluation, telling how far it is after each global batch.
 [[nodiscard]] Evaluated
 evaluate_split(const Session& session, Split split, const EvaluationProgress& progress);
 

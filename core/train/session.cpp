@@ -37,6 +37,16 @@ std::optional<Fp8Spec> fp8_of(const Recipe& recipe) {
       .margin = recipe.fp8.margin};
 }
 
+/// Samples of train, validation and test that a run takes from first to last.
+///
+/// Source:  Megatron-LM, training.py, get_train_valid_test_num_samples
+std::array<int64_t, 3> wanted_samples(const Recipe& recipe) {
+  const int64_t steps = recipe.iterations(), interval = recipe.train.eval_interval;
+  const int64_t of_train = recipe.train.samples.value_or(recipe.batch.global * steps);
+  const int64_t of_evaluation = recipe.train.eval_iters * recipe.batch.global;
+  return {of_train, (interval > 0 ? steps / interval + 1 : 1) * of_evaluation, of_evaluation};
+}
+
 /// The keys of the section `parallel` that a strategy declares.
 Table strategy_options(const Recipe& recipe, const Registry::Entry& strategy) {
   Table options;
@@ -294,7 +304,10 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
         .vocab = s.architecture->vocab(),
         .split = recipe.data.shares(),
         .seed = static_cast<uint64_t>(recipe.train.seed),
-        .sequences = s.architecture->sequences()};
+        .sequences = s.architecture->sequences(),
+        .wanted = wanted_samples(recipe),
+        .micro = recipe.batch.micro,
+        .data_ranks = shape.dp};
     const auto& data = recipe.data;
     s.arrays = declared_arrays(host.require(Kind::corpus, data.use), data.options, args);
     if (!options.planned_for) {

@@ -214,7 +214,7 @@ std::vector<std::string> start_block(
     names += (names.empty() ? "" : ", ") + plugin;
   }
   const auto& recipe = session.recipe;
-  return {
+  std::vector<std::string> lines{
       "megahost " MH_VERSION ", LibTorch " TORCH_VERSION,
       "  plugins    " + names,
       "  device     " + device_text(session, peak),
@@ -223,9 +223,15 @@ std::vector<std::string> start_block(
       "  precision  " + precision_text(session),
       "  batch      " + batch_text(session),
       "  memory     " + memory_text(session, weights),
-      "  data       " + session.corpus->summary(),
+      "  data       " + session.corpus->summary()};
+  for (const std::string& detail : session.corpus->details()) {
+    lines.push_back("             " + detail);
+  }
+  lines.push_back(
       "  run        " + recipe.name + ", " + grouped(recipe.iterations()) + " steps, in " +
-          folder.string()};
+      folder.string()
+  );
+  return lines;
 }
 
 } // namespace mh

@@ -209,7 +209,10 @@ std::string Trainer::stop_reason() const {
 }
 
 void Trainer::evaluate() {
-  log_->evaluation({progress_.step, progress_.samples, evaluate_split(*session_, Split::valid)});
+  const int64_t done = (progress_.step - 1) / session_->recipe.train.eval_interval;
+  log_->evaluation(
+      {progress_.step, progress_.samples, evaluate_split(*session_, Split::valid, done)}
+  );
   evaluated_step_ = progress_.step;
 }
 

@@ -19,6 +19,11 @@ inline constexpr std::array<const char*, 3> kSplitNames{"train", "valid", "test"
   return digits;
 }
 
+/// "1 document", "1,234 documents"
+[[nodiscard]] inline std::string documents_text(uint64_t count) {
+  return thousands(count) + (count == 1 ? " document" : " documents");
+}
+
 /// "train 36,816,640, valid 1,937,732": the splits that were asked for.
 [[nodiscard]] inline std::string
 describe_splits(const std::array<uint64_t, 3>& tokens, const std::array<double, 3>& shares) {

@@ -283,6 +283,22 @@ TEST_CASE("arguments become a recipe, Megatron-LM's defaults with them") {
   );
   CHECK(value(imported("--window-size 1023,0"), "model.window") == "1024");
   CHECK(value(imported("--data-path 0.3 a 0.7 b"), "data.weights") == "[0.3, 0.7]");
+  CHECK(value(imported("--data-path a b"), "data.paths") == "[\"a\", \"b\"]");
+  CHECK(value(imported("--data-path a"), "data.order") == "\"megatron\"");
+  CHECK(value(imported("--data-path a --split 9/1"), "data.split") == "[9, 1, 0]");
+  CHECK(value(imported("--data-path a --data-cache-path c"), "data.index_files") == "\"c\"");
+  const auto apart = imported(
+      "--train-data-path 1 a 2 b --valid-data-path c d --dataloader-type cyclic --no-data-sharding "
+      "--multiple-validation-sets"
+  );
+  CHECK(
+      value(apart, "data.sources") ==
+      "[{ path = \"a\", split = \"train\", weight = 1 }, { path = \"b\", split = \"train\", "
+      "weight = 2 }, { path = \"c\", split = \"valid\" }, { path = \"d\", split = \"valid\" }]"
+  );
+  CHECK(value(apart, "data.dataloader") == "\"cyclic\"");
+  CHECK(value(apart, "data.data_sharding") == "false");
+  CHECK(value(apart, "data.validation_by_source") == "true");
   const auto mixture = imported(
       "--num-experts 8 --moe-router-topk 1 --moe-router-load-balancing-type aux_loss seq_aux_loss "
       "--moe-aux-loss-coeff 1e-2 --moe-router-enable-expert-bias --moe-layer-freq 2"

@@ -44,7 +44,7 @@ std::vector<std::string> read_all(
     bool skip = false
 ) {
   std::vector<std::string> all;
-  mh::DocumentReader reader(files, block_bytes);
+  mh::DocumentReader reader(files, mh::open_file_input, block_bytes);
   while (const auto block = reader.next()) {
     const auto take = [&](const mh::DocumentTexts& texts) {
       std::string text;
@@ -186,10 +186,84 @@ TEST_CASE_FIXTURE(TextFiles, "inputs that are none") {
     return refusal([&] { (void)mh::find_documents({path / name}, DocumentFormat::by_name); });
   };
   CHECK(contains(why("absent.jsonl"), "there is no " + (path / "absent.jsonl").string()));
-  write("a.jsonl.gz", "");
-  CHECK(contains(why("a.jsonl.gz"), "a.jsonl.gz is compressed"));
+  write("a.zip", "");
+  CHECK(contains(why("a.zip"), "a.zip is an archive"));
+  CHECK(contains(why("*.parquet"), "no file matches"));
   fs::create_directory(path / "empty");
   CHECK(contains(why("empty"), "there is no file in"));
   const std::vector<DocumentFile> gone{{path / "gone", true, 0}};
   CHECK(contains(refusal([&] { (void)read_all(gone, 1, {"text"}); }), "cannot open"));
+}
+
+TEST_CASE_FIXTURE(TextFiles, "patterns, lists of inputs, and compressed names") {
+  write("a.jsonl", "{}");
+  write("b.jsonl.gz", "");
+  write("c.txt", "");
+  const auto names = [&](const std::vector<std::string>& inputs) {
+    std::string text;
+    for (const DocumentFile& file : mh::find_documents(inputs, DocumentFormat::by_name)) {
+      text += fs::path(file.path).filename().string() + (file.json_lines ? "+ " : "- ");
+    }
+    return text;
+  };
+  CHECK(names({(path / "*").string()}) == "a.jsonl+ b.jsonl.gz+ c.txt- ");
+  CHECK(names({(path / "[bc].*").string()}) == "b.jsonl.gz+ c.txt- ");
+  write("list", (path / "c.txt").string() + "\n\n" + (path / "?.jsonl").string() + "\n");
+  CHECK(names({"@" + (path / "list").string()}) == "c.txt- a.jsonl+ ");
+}
+
+TEST_CASE_FIXTURE(TextFiles, "a long text comes in pieces that end before a line with a letter") {
+  std::string text;
+  for (int i = 0; i < 200; ++i) {
+    text += i % 3 == 0 ? "line\nnext\n" : i % 3 == 1 ? "  indented\n" : "\n\n";
+  }
+  write("a.txt", text);
+  const auto files = mh::find_documents({(path / "a.txt").string()}, DocumentFormat::by_name);
+  mh::DocumentReader reader(files, mh::open_file_input, 1, 100);
+  std::string joined;
+  std::vector<mh::DocumentPlace> places;
+  size_t pieces = 0, begins = 0, ends = 0;
+  while (const auto block = reader.next()) {
+    CHECK(block->begins == (pieces == 0));
+    begins += block->begins ? 1 : 0;
+    ends += block->ends ? 1 : 0;
+    ++pieces;
+    joined += block->text;
+    places.push_back(reader.place());
+  }
+  CHECK(joined == text);
+  CHECK(pieces > 5);
+  CHECK(begins == 1);
+  CHECK(ends == 1);
+}
+
+TEST_CASE_FIXTURE(TextFiles, "reading goes on behind any block") {
+  std::string lines;
+  for (int i = 0; i < 50; ++i) {
+    lines += "{\"text\": \"" + std::to_string(i) + "\"}\n";
+  }
+  write("a.jsonl", lines);
+  write("b.jsonl", lines);
+  const auto files = mh::find_documents({path.string()}, DocumentFormat::by_name);
+  mh::DocumentReader reader(files, mh::open_file_input, 64);
+  // Where each block begins, and all that was read before.
+  std::vector<std::pair<mh::DocumentPlace, std::string>> places;
+  std::string before;
+  do {
+    places.emplace_back(reader.place(), before);
+    const auto block = reader.next();
+    before += block ? block->text : "";
+  } while (reader.place().file < 2);
+  CHECK(before == lines + lines);
+  REQUIRE(places.size() > 10);
+  for (const auto& [from, text] : places) {
+    mh::DocumentReader other(files, mh::open_file_input, 64);
+    other.seek(from);
+    std::string rest;
+    while (const auto block = other.next()) {
+      CHECK(block->text.starts_with("{\"text\": \"" + std::to_string(block->line - 1) + "\"}"));
+      rest += block->text;
+    }
+    CHECK(text + rest == lines + lines);
+  }
 }

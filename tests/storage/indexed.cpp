@@ -163,3 +163,56 @@ TEST_CASE("a full disk at any moment is said, and the next try succeeds") {
     CHECK(contents(files, "/c.bin").size() == 14);
   }
 }
+
+TEST_CASE_FIXTURE(Corpus, "merged corpora are the bytes of one that was written at once") {
+  write(disk, folder / "a", 1);
+  {
+    mh::IndexedWriter empty(disk, folder / "b", mh::token_type_for(300));
+    empty.commit();
+  }
+  write(disk, folder / "c", 9);
+  mh::merge_indexed(
+      disk, {(folder / "a").string(), (folder / "b").string(), (folder / "c").string()}, prefix
+  );
+  {
+    mh::IndexedWriter writer(disk, folder / "whole", mh::token_type_for(300));
+    for (const int32_t first : {1, 9}) {
+      add(writer, {first, 2, 3});
+      add(writer, {});
+      writer.add_document(std::vector<int32_t>{4, 5, 6, 7}, std::vector<size_t>{1, 3});
+    }
+    writer.commit();
+  }
+  for (const char* ending : {".bin", ".idx"}) {
+    CHECK(
+        mh::read_file(disk, prefix + ending, 1 << 20) ==
+        mh::read_file(disk, folder / ("whole" + std::string(ending)), 1 << 20)
+    );
+  }
+  {
+    mh::IndexedWriter wide(disk, folder / "wide", mh::token_type_for(100'000));
+    add(wide, {1});
+    wide.commit();
+  }
+  CHECK(contains(
+      refusal([&] {
+        mh::merge_indexed(disk, {(folder / "a").string(), (folder / "wide").string()}, prefix);
+      }),
+      "wide holds int32 and " + (folder / "a").string() + " uint16"
+  ));
+}
+
+TEST_CASE_FIXTURE(Corpus, "a document that comes in pieces") {
+  mh::IndexedWriter writer(disk, prefix, mh::token_type_for(300));
+  add(writer, {1, 2});
+  writer.extend_document(std::vector<int32_t>{3});
+  writer.extend_document({});
+  add(writer, {});
+  writer.extend_document(std::vector<int32_t>{4, 5});
+  writer.commit();
+  const mh::IndexedDataset corpus(prefix);
+  CHECK(corpus.documents() == 2);
+  CHECK(corpus.sequences() == 2);
+  CHECK(corpus.length(0) == 3);
+  CHECK(corpus.length(1) == 2);
+}

@@ -4,17 +4,26 @@
 
 namespace mh {
 
+namespace {
+
+const Option kOutputPrefix{"--output", "PREFIX", "where the corpus goes"};
+const Option kForceOutput{"--force", "", "replaces a corpus that is there"};
+
+} // namespace
+
 std::vector<Command> data_commands() {
   return {
       {
           "data prepare",
           "Data",
           "tokenises documents into a corpus for `data.use = \"indexed\"`",
-          "JSON lines (.jsonl, .ndjson, .json or -, the standard input) hold a document in each "
-          "line; any other file is one document; of a folder, every file in it is taken. The "
-          "result is a pair PREFIX_KEY_document.bin and .idx for each key, in Megatron's format, "
-          "the same bytes for any number of workers. It gets its name when it is complete.",
-          {{"INPUT...", "files and folders"}},
+          "JSON lines (.jsonl, .ndjson, .json or -, the standard input) and MDS hold a document in each "
+          "line; any other file is one document; all may be compressed (.gz, .zst, .xz, .bz2). Of a "
+          "folder, every file in it is taken. The result is a pair PREFIX_KEY_document.bin and .idx "
+          "for each key, in Megatron's format, the same bytes for any number of workers. It gets its "
+          "name when it is complete; a preparation that was ended goes on where it was when it is "
+          "started again.",
+          {{"INPUT...", "files, folders, patterns, and @FILE, which lists them one a line"}},
           {
               {"--output", "PREFIX", "where the corpus goes, such as data/corpus"},
               kTokenizer,
@@ -22,12 +31,36 @@ std::vector<Command> data_commands() {
               {"--json-key", "KEY", "member of each JSON object that holds text (text)", true},
               {"--format",
                "FORMAT",
-               "what all inputs are, whatever their names",
+               "what all inputs are, whatever their names; tokens: ids, as nanoGPT, llm.c and OLMo "
+               "keep them",
                false,
-               {"jsonl", "text"}},
+               {"jsonl", "text", "tokens"}},
+              {"--token-type",
+               "TYPE",
+               "of --format tokens: what ids are in files that do not say it",
+               false,
+               {"uint8", "uint16", "uint32", "int32", "int64"}},
+              {"--eod",
+               "ID",
+               "of --format tokens: the id that ends a document (the tokenizer's; else a file is one)"},
+              {"--template",
+               "NAME",
+               "how `messages` (lists of role and content) are written; PREFIX_messages_loss says "
+               "which tokens are an assistant's, for `data.supervised`",
+               false,
+               {"chatml", "llama3"}},
               {"--append-eod", "", "ends each document with the tokenizer's end of document"},
-              {"--skip-bad", "", "leaves out documents that cannot be read, and counts them"},
+              {"--on-error",
+               "WHAT",
+               "at a document or file that cannot be read: refuse ends, skip names it and goes on "
+               "(refuse)",
+               false,
+               {"refuse", "skip"}},
               {"--workers", "N", "threads that tokenise (one for each core)"},
+              {"--shard",
+               "MIB",
+               "input after which what is done is kept, in PREFIX.preparing, for a preparation that "
+               "is ended (256)"},
               {"--force", "", "replaces a corpus that is there"},
               kTokenizerSet,
               kPlugin,
@@ -38,9 +71,11 @@ std::vector<Command> data_commands() {
                ""},
               {"megahost data prepare book.txt articles/ --output data/mine --recipe my.toml",
                "with the recipe's tokenizer"},
-              {"zcat corpus.jsonl.gz | megahost data prepare - --output data/corpus --tokenizer "
-               "byte",
+              {"megahost data prepare 'shards/*.jsonl.zst' --output data/corpus --tokenizer byte",
                ""},
+              {"megahost data prepare train.bin --format tokens --token-type uint16 --eod 50256 "
+               "--output data/owt",
+               "nanoGPT's file"},
           },
       },
       {
@@ -51,6 +86,8 @@ std::vector<Command> data_commands() {
           {{"PREFIX", "a pair PREFIX.bin and PREFIX.idx, without the ending"}},
           {
               {"--document", "N", "the tokens of one document, counted from 0"},
+              {"--decode", "N", "the text of the first N documents; needs a tokenizer"},
+              {"--svg", "FILE", "the lengths as a picture"},
               {"--tokens", "N", "how many tokens of the first document are shown (64)"},
               kTokenizer,
               kTokenizerOf,
@@ -62,6 +99,44 @@ std::vector<Command> data_commands() {
               {"megahost data inspect data/corpus_text_document", ""},
               {"megahost data inspect data/corpus_text_document --document 7 --recipe my.toml", ""},
           },
+      },
+      {
+          "data merge",
+          "Data",
+          "makes one corpus of several, their documents one after the other",
+          "",
+          {{"PREFIX...", "pairs PREFIX.bin and PREFIX.idx that one tokenizer has made"}},
+          {kOutputPrefix, kForceOutput},
+          {{"megahost data merge data/a_text_document data/b_text_document --output data/ab", ""}},
+      },
+      {
+          "data split",
+          "Data",
+          "cuts a corpus into train, validation and test: PREFIX_train, _valid and _test",
+          "Each gets a range of the documents, as `data.split` would cut it.",
+          {{"PREFIX", "a pair PREFIX.bin and PREFIX.idx, without the ending"}},
+          {kOutputPrefix,
+           {"--shares", "A,B,C", "how much each gets, in any unit (98,1,1)"},
+           kForceOutput},
+          {{"megahost data split data/a_text_document --shares 99,1,0 --output data/a", ""}},
+      },
+      {
+          "data shuffle",
+          "Data",
+          "writes the documents of a corpus in random order",
+          "Training shuffles anyway; this is for programs that read in order, and before a split.",
+          {{"PREFIX", "a pair PREFIX.bin and PREFIX.idx, without the ending"}},
+          {kOutputPrefix, {"--seed", "N", "of the order (1234)"}, kForceOutput},
+          {{"megahost data shuffle data/a_text_document --output data/shuffled", ""}},
+      },
+      {
+          "data dedup-exact",
+          "Data",
+          "leaves out documents whose tokens are those of one before",
+          "It holds 16 bytes for each document that stays, and no text.",
+          {{"PREFIX", "a pair PREFIX.bin and PREFIX.idx, without the ending"}},
+          {kOutputPrefix, kForceOutput},
+          {{"megahost data dedup-exact data/a_text_document --output data/once", ""}},
       },
   };
 }

@@ -63,6 +63,18 @@ public:
     /// data at the start may prepare no more; its split is then as small.
     int64_t samples = 0;
     Sequences sequences{}; ///< that the model reads in addition to seq_length tokens
+    /// Samples that the run takes of each split from its first step to its last, evaluations
+    /// included, 0: not known. For orders that are made for a number of samples, as Megatron's.
+    std::array<int64_t, 3> wanted{};
+    int64_t micro = 1;      ///< samples of a microbatch on a data-parallel rank
+    int64_t data_ranks = 1; ///< data-parallel ranks
+  };
+
+  /// Samples `first` to `first + size` of a split, which are evaluated under a name of their own.
+  struct Part {
+    std::string name;
+    int64_t first = 0;
+    int64_t size = 0;
   };
 
   virtual ~Corpus();
@@ -87,6 +99,22 @@ public:
   ///
   /// Throws:  mh::Error with exit code 5 for ids outside the vocabulary or unreadable data
   [[nodiscard]] virtual Sample sample(Split split, int64_t index) const = 0;
+
+  /// The parts of a split that have names, in order; none: it is evaluated as one. Together they
+  /// are the whole split.
+  [[nodiscard]] virtual std::vector<Part> parts(Split /*split*/) const { return {}; }
+
+  /// Which samples the evaluations of a run read.
+  enum class Evaluation : uint8_t {
+    same,   ///< each the same ones, so that their values can be compared
+    onward, ///< each those that follow the ones of the evaluation before it, as Megatron's
+    whole,  ///< each all of the split, once
+  };
+
+  [[nodiscard]] virtual Evaluation evaluation() const { return Evaluation::same; }
+
+  /// Further lines for the start of a run: what is read how often.
+  [[nodiscard]] virtual std::vector<std::string> details() const { return {}; }
 
   /// One line for the start of a run: "text: 412 files, 31.2 MB, 31,207,113 tokens".
   [[nodiscard]] virtual std::string summary() const = 0;

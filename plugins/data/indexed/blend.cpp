@@ -3,6 +3,8 @@
 #include <megahost/error.hpp>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -13,23 +15,23 @@ constexpr uint64_t kStride = 1024;
 
 } // namespace
 
-Blend::Blend(std::vector<double> weights)
-    : weights_(std::move(weights)) {
-  MH_ASSERT(!weights_.empty(), "a blend of nothing");
-  const double sum = std::accumulate(weights_.begin(), weights_.end(), 0.0);
-  for (double& weight : weights_) {
-    weight /= sum;
-  }
-  marks_.emplace_back(weights_.size());
+Blend::Blend(std::vector<double> shares, Counts limits)
+    : shares_(std::move(shares))
+    , limits_(std::move(limits)) {
+  MH_ASSERT(!shares_.empty(), "a blend of nothing");
+  marks_.emplace_back(shares_.size());
 }
 
 size_t Blend::next(uint64_t index, const Counts& counts) const {
   const double given = std::max(static_cast<double>(index), 1.0);
-  size_t best = 0;
-  double most = weights_[0] * given - static_cast<double>(counts[0]);
-  for (size_t i = 1; i < weights_.size(); ++i) {
-    const double lag = weights_[i] * given - static_cast<double>(counts[i]);
-    if (lag > most) {
+  size_t best = shares_.size();
+  double most = 0;
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    if (shares_[i] == 0 || (!limits_.empty() && counts[i] == limits_[i])) {
+      continue;
+    }
+    const double lag = shares_[i] * given - static_cast<double>(counts[i]);
+    if (best == shares_.size() || lag > most) {
       most = lag;
       best = i;
     }
@@ -37,25 +39,66 @@ size_t Blend::next(uint64_t index, const Counts& counts) const {
   return best;
 }
 
-Blend::Place Blend::at(uint64_t index) const {
+void Blend::count(uint64_t index, Counts& ret_counts) const {
+  const size_t corpus = next(index, ret_counts);
+  if (corpus < ret_counts.size()) {
+    ++ret_counts[corpus];
+  }
+}
+
+Blend::Counts Blend::counts(uint64_t index) const {
   Counts counts;
-  uint64_t at = 0;
   {
     const std::lock_guard lock(mutex_);
     while (marks_.size() <= index / kStride) {
       counts = marks_.back();
-      for (at = (marks_.size() - 1) * kStride; at < marks_.size() * kStride; ++at) {
-        ++counts[next(at, counts)];
+      for (uint64_t at = (marks_.size() - 1) * kStride; at < marks_.size() * kStride; ++at) {
+        count(at, counts);
       }
       marks_.push_back(std::move(counts));
     }
     counts = marks_[index / kStride];
   }
-  for (at = index / kStride * kStride; at < index; ++at) {
-    ++counts[next(at, counts)];
+  for (uint64_t at = index / kStride * kStride; at < index; ++at) {
+    count(at, counts);
   }
-  const size_t corpus = next(index, counts);
-  return {corpus, counts[corpus]};
+  return counts;
+}
+
+Blend::Place Blend::at(uint64_t index) const {
+  const Counts before = counts(index);
+  const size_t corpus = next(index, before);
+  MH_ASSERT(corpus < before.size(), "a sample behind the last of a blend");
+  return {corpus, before[corpus]};
+}
+
+std::vector<double> shares_of(std::vector<double> weights) {
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (double& weight : weights) {
+    weight /= sum;
+  }
+  return weights;
+}
+
+StagedBlend::StagedBlend(const std::vector<Stage>& stages) {
+  for (const Stage& stage : stages) {
+    Blend::Counts given(stage.shares.size());
+    if (!parts_.empty()) {
+      const Part& before = parts_.back();
+      given = before.blend->counts(stage.begin - before.begin);
+      std::ranges::transform(given, before.given, given.begin(), std::plus<>());
+    }
+    parts_.push_back(
+        {stage.begin, std::move(given), std::make_unique<Blend>(stage.shares, stage.limits)}
+    );
+  }
+}
+
+Blend::Place StagedBlend::at(uint64_t index) const {
+  const auto part = std::prev(std::ranges::upper_bound(parts_, index, {}, &Part::begin));
+  Blend::Place place = part->blend->at(index - part->begin);
+  place.sample += part->given[place.corpus];
+  return place;
 }
 
 } // namespace mh::indexed

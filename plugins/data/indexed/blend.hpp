@@ -3,20 +3,25 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
 namespace mh::indexed {
 
-/// Megatron's rule: each sample comes from the corpus that lags most behind its share, weight *
+/// Megatron's rule: each sample comes from the corpus that lags most behind its share, share *
 /// max(i, 1) less the samples that it has given; the first one of several.
 ///
 /// Thread:  any
-/// Source:  Megatron-LM, megatron/core/datasets/helpers.cpp, build_blending_indices
+/// Source:  Megatron-LM, megatron/core/datasets/helpers.cpp, build_blending_indices and
+///          build_exhaustive_blending_indices
 class Blend {
 public:
-  /// At least one weight; each above 0. They are divided by their sum.
-  explicit Blend(std::vector<double> weights);
+  using Counts = std::vector<uint64_t>;
+
+  /// shares:  of each corpus; they sum to 1. A corpus whose share is 0 gives nothing.
+  /// limits:  samples after which a corpus gives no more; empty: none
+  explicit Blend(std::vector<double> shares, Counts limits = {});
 
   struct Place {
     size_t corpus = 0;
@@ -28,14 +33,47 @@ public:
   /// corpus).
   [[nodiscard]] Place at(uint64_t index) const;
 
-private:
-  using Counts = std::vector<uint64_t>;
-  /// The corpus of sample `index` when the corpora have given `counts`.
-  [[nodiscard]] size_t next(uint64_t index, const Counts& counts) const;
+  /// Samples that each corpus gives before sample `index`.
+  [[nodiscard]] Counts counts(uint64_t index) const;
 
-  std::vector<double> weights_;
+private:
+  /// The corpus of sample `index` when the corpora have given `counts`; their number if all have
+  /// reached their limits.
+  [[nodiscard]] size_t next(uint64_t index, const Counts& counts) const;
+  void count(uint64_t index, Counts& ret_counts) const;
+
+  std::vector<double> shares_;
+  Counts limits_;
   mutable std::mutex mutex_;
   mutable std::vector<Counts> marks_; // before every kStride-th sample
+};
+
+/// Weights divided by their sum.
+[[nodiscard]] std::vector<double> shares_of(std::vector<double> weights);
+
+/// A blend whose shares change at given samples: from there on the next blend counts from 0, and
+/// each corpus goes on where it was.
+class StagedBlend {
+public:
+  struct Stage {
+    uint64_t begin = 0; ///< the first sample
+    std::vector<double> shares{};
+    Blend::Counts limits{};
+  };
+
+  /// The first stage begins at 0, each later one after the one before it.
+  explicit StagedBlend(const std::vector<Stage>& stages);
+
+  [[nodiscard]] Blend::Place at(uint64_t index) const;
+
+private:
+  struct Part {
+    uint64_t begin = 0;
+    Blend::Counts given; // by the stages before it
+    std::unique_ptr<Blend> blend;
+  };
+
+  std::vector<Part> parts_;
 };
 
 } // namespace mh::indexed

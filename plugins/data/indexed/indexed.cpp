@@ -1,6 +1,7 @@
 #include "indexed.hpp"
 
 #include "../words.hpp"
+#include "fill_in.hpp"
 
 #include <megahost/error.hpp>
 #include <megahost/shuffle.hpp>
@@ -8,88 +9,38 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 namespace mh::indexed {
 namespace {
 
-/// The documents of a split: [first, second).
+/// The pad of Megatron's order; none if it has another meaning, too.
 ///
-/// Source:  Megatron-LM, blended_megatron_dataset_config.py, convert_split_vector_to_split_matrix,
-///          and Python's rounding of halves to even
-std::pair<uint64_t, uint64_t>
-split_bounds(const std::array<double, 3>& shares, size_t split, uint64_t documents) {
-  double before = 0;
-  for (size_t i = 0; i < split; ++i) {
-    before += shares[i];
+/// Source:  megatron-core 0.16.1, megatron_dataset.py
+std::optional<int32_t> pad_of(const Tokenizer& tokenizer) {
+  const SpecialIds ids = tokenizer.special_ids();
+  for (const auto& other :
+       {ids.bos, ids.eos, ids.unk, ids.mask, ids.cls, ids.sep, tokenizer.end_of_document()}) {
+    if (other == ids.pad) {
+      return std::nullopt;
+    }
   }
-  const auto bound = [&](double share) {
-    const double place = std::nearbyint(share * static_cast<double>(documents));
-    return std::min(static_cast<uint64_t>(place), documents);
-  };
-  return {bound(before), bound(before + shares[split])};
-}
-
-std::string documents_text(uint64_t count) {
-  return thousands(count) + (count == 1 ? " document" : " documents");
-}
-
-std::string check_weights(const IndexedCorpus::Config& config) {
-  if (!config.weights.empty() && config.weights.size() != config.paths.size()) {
-    return "there are " + std::to_string(config.weights.size()) + " weights for " +
-           std::to_string(config.paths.size()) + " paths, expected one for each";
-  }
-  const auto bad =
-      std::ranges::find_if(config.weights, [](double w) { return !(w > 0) || !std::isfinite(w); });
-  return bad == config.weights.end() ? "" : "a weight is not above 0: leave its path out instead";
+  return ids.pad;
 }
 
 } // namespace
 
 void IndexedCorpus::fields(Fields<Config>& fields) {
-  fields
-      .add(
-          "paths",
-          &Config::paths,
-          "prefixes of .bin/.idx pairs, as `megahost data prepare` or Megatron writes them"
-      )
-      .path()
-      .required();
-  fields.add(
-      "weights",
-      &Config::weights,
-      "share of each path among the samples, in any unit; {}: as many as each has"
-  );
-  fields.add(
-      "reset_positions", &Config::reset_positions, "positions begin anew with each document"
-  );
-  fields.add(
-      "reset_attention", &Config::reset_attention, "tokens attend to their own document only"
-  );
-  fields.add(
-      "mask_eod_loss",
-      &Config::mask_eod_loss,
-      "no loss for what follows an end of document: the next document's first token"
-  );
-  fields.add(
-      "shuffle",
-      &Config::shuffle,
-      "documents and samples of an epoch in random order; else in that of the file"
-  );
-  fields.add(
-      "eod", &Config::eod, "id that ends a document; the tokenizer's end of document if absent"
-  );
-  fields.check("weights", check_weights);
-  fields.check("paths", [](const Config& config) {
-    return std::string(config.paths.empty() ? "it names no corpus" : "");
-  });
+  config_fields(fields);
 }
 
 std::vector<ArraySpec> IndexedCorpus::arrays(const Config& config, const Args& args) {
   auto arrays = decoder_arrays(args.seq_length);
-  if (config.reset_positions) {
+  const bool apart = config.packing == "first_fit";
+  if (config.reset_positions || apart) {
     arrays.push_back({"positions", ArraySpec::Type::int64, axis::seq, args.seq_length});
   }
-  if (config.reset_attention) {
+  if (config.reset_attention || apart) {
     arrays.push_back({"segments", ArraySpec::Type::int64, axis::seq, args.seq_length});
   }
   return arrays;
@@ -98,7 +49,8 @@ std::vector<ArraySpec> IndexedCorpus::arrays(const Config& config, const Args& a
 IndexedCorpus::IndexedCorpus(const Config& config, const Args& args)
     : config_(config)
     , args_(args)
-    , eod_(config.eod) {
+    , eod_(config.eod)
+    , sources_(config.all_sources()) {
   if (!eod_ && args.tokenizer != nullptr) {
     eod_ = args.tokenizer->end_of_document();
   }
@@ -109,63 +61,62 @@ IndexedCorpus::IndexedCorpus(const Config& config, const Args& args)
         exit_code::recipe
     );
   }
-  for (const std::string& path : config.paths) {
-    datasets_.emplace_back(path);
+  if (config.megatron() && (config.reset_positions || config.reset_attention) && !eod_) {
+    throw Error(
+        "Megatron's documents end with an end of document, and the tokenizer has none",
+        "set data.eod to the id that ends documents in this corpus",
+        exit_code::recipe
+    );
+  }
+  if (args.tokenizer != nullptr) {
+    pad_ = pad_of(*args.tokenizer).value_or(kNoPad);
+  }
+  for (const SourceConfig& source : sources_) {
+    datasets_.emplace_back(source.path);
+  }
+  if (config.supervised) {
+    open_masks();
   }
   for (const Split split : {Split::train, Split::valid, Split::test}) {
-    if (args.split[static_cast<size_t>(split)] > 0) {
-      splits_[static_cast<size_t>(split)] = mixture_or_reason(split);
+    const auto part = static_cast<size_t>(split);
+    try {
+      splits_[part] = Mixture(config_, args_, split, sources_, datasets_);
+    } catch (const Error& error) {
+      if (split == Split::train) { // a run without evaluation needs no validation split
+        throw;
+      }
+      lacks_[part] = error;
     }
   }
 }
 
-/// A run without evaluation needs no validation split.
-IndexedCorpus::Mixture IndexedCorpus::mixture_or_reason(Split split) const {
-  try {
-    return make_mixture(split);
-  } catch (const Error& error) {
-    if (split == Split::train) {
-      throw;
-    }
-    Mixture none;
-    none.lacks = error;
-    return none;
-  }
-}
-
-IndexedCorpus::Mixture IndexedCorpus::make_mixture(Split split) const {
-  const auto seq = static_cast<uint64_t>(args_.seq_length);
+const Mixture& IndexedCorpus::mixture(Split split) const {
   const auto part = static_cast<size_t>(split);
-  Mixture mixture;
-  std::vector<double> weights = config_.weights;
-  for (const IndexedDataset& dataset : datasets_) {
-    const auto [first, last] = split_bounds(args_.split, part, dataset.sequences());
-    const uint64_t shuffle = mix(split == Split::train ? args_.seed : 0) ^
-                             mix(mixture.packings.size() * 3 + static_cast<uint64_t>(split));
-    const auto key = config_.shuffle ? std::optional(shuffle) : std::nullopt;
-    mixture.packings.push_back(std::make_unique<Packing>(dataset, first, last, seq, key));
-    const Packing& packing = *mixture.packings.back();
-    if (packing.size() == 0) {
-      throw Error(
-          dataset.prefix() + ": the " + kSplitNames[part] + " split holds " +
-              documents_text(packing.documents()) + " of " + thousands(dataset.sequences()) +
-              " with " + thousands(packing.tokens()) + " tokens, but a sample needs " +
-              thousands(seq + 1),
-          "give more documents, a larger share in data.split, or a shorter model.seq_length",
-          exit_code::data
-      );
-    }
-    mixture.size += packing.size();
-    if (config_.weights.empty()) {
-      weights.push_back(static_cast<double>(packing.size()));
-    }
+  if (lacks_[part]) {
+    throw Error(*lacks_[part]);
   }
-  mixture.blend = std::make_unique<Blend>(weights);
-  return mixture;
+  if (splits_[part].size() == 0) {
+    throw Error(
+        std::string("the ") + kSplitNames[part] + " split of the corpus is empty",
+        "give it a share in data.split",
+        exit_code::data
+    );
+  }
+  return splits_[part];
 }
 
 int64_t IndexedCorpus::size(Split split) const {
-  return static_cast<int64_t>(splits_[static_cast<size_t>(split)].size);
+  return static_cast<int64_t>(splits_[static_cast<size_t>(split)].size());
+}
+
+std::vector<Corpus::Part> IndexedCorpus::parts(Split split) const {
+  return splits_[static_cast<size_t>(split)].parts();
+}
+
+Corpus::Evaluation IndexedCorpus::evaluation() const {
+  return config_.full_validation ? Evaluation::whole
+         : config_.megatron()    ? Evaluation::onward
+                                 : Evaluation::same;
 }
 
 void IndexedCorpus::check_id(
@@ -183,60 +134,185 @@ void IndexedCorpus::check_id(
   );
 }
 
+void IndexedCorpus::open_masks() {
+  constexpr std::string_view kEnding = "_document";
+  for (const IndexedDataset& dataset : datasets_) {
+    std::string prefix = dataset.prefix();
+    if (prefix.ends_with(kEnding)) {
+      prefix.resize(prefix.size() - kEnding.size());
+    }
+    const IndexedDataset& mask = masks_.emplace_back(prefix + "_loss");
+    bool fits = mask.sequences() == dataset.sequences();
+    for (uint64_t i = 0; fits && i < mask.sequences(); ++i) {
+      fits = mask.length(i) == dataset.length(i);
+    }
+    if (!fits) {
+      throw Error(
+          mask.prefix() + " has other documents than " + dataset.prefix(),
+          "make both again with `megahost data prepare --template`",
+          exit_code::data
+      );
+    }
+  }
+}
+
+/// The ids of a piece, and for each whether its loss counts.
+void IndexedCorpus::read_piece(
+    const Mixture::Place& place, const Piece& piece, Ids& ret_ids, Ids& ret_mask
+) const {
+  const IndexedDataset& dataset = datasets_[place.member.dataset];
+  ret_ids.resize(piece.count);
+  dataset.read(piece.document, piece.first, ret_ids);
+  for (size_t i = 0; i < ret_ids.size(); ++i) {
+    check_id(dataset, piece, i, ret_ids[i]);
+  }
+  ret_mask.assign(piece.count, 1);
+  if (config_.supervised) {
+    masks_[place.member.dataset].read(piece.document, piece.first, ret_mask);
+  }
+}
+
+/// Moves the middle of some documents to their end; `number` counts the documents of a sample.
+void IndexedCorpus::change_ids(
+    const Mixture::Place& place, uint64_t number, Ids& ret_ids, Ids& ret_mask
+) const {
+  if (config_.fim_rate == 0) {
+    return;
+  }
+  const FillIn how{
+      config_.fim_rate,
+      config_.fim_spm_rate,
+      *config_.fim_prefix,
+      *config_.fim_middle,
+      *config_.fim_suffix};
+  const uint64_t sample = mix(mix(args_.seed) ^ mix(place.number * 2 + 1)) + place.member.first;
+  fill_in(how, mix(sample ^ mix(place.member.dataset)) + mix(number), ret_ids, ret_mask);
+}
+
 Sample IndexedCorpus::sample(Split split, int64_t index) const {
-  const Mixture& mixture = splits_[static_cast<size_t>(split)];
-  if (mixture.lacks) {
-    throw *mixture.lacks;
+  const Mixture::Place place = mixture(split).at(static_cast<uint64_t>(index));
+  Rows rows = config_.whole_documents() ? document_rows(place) : stream_rows(place);
+  const bool apart = config_.packing == "first_fit";
+  Sample sample;
+  sample["tokens"] = std::move(rows.tokens);
+  sample["labels"] = std::move(rows.labels);
+  sample["loss_mask"] = std::move(rows.loss_mask);
+  if (config_.reset_positions || apart) {
+    sample["positions"] = std::move(rows.positions);
   }
-  if (mixture.size == 0) {
-    throw Error(
-        std::string("the ") + kSplitNames[static_cast<size_t>(split)] +
-            " split of the corpus is empty",
-        "give it a share in data.split",
-        exit_code::data
-    );
+  if (config_.reset_attention || apart) {
+    sample["segments"] = std::move(rows.segments);
   }
-  const Blend::Place place = mixture.blend->at(static_cast<uint64_t>(index));
-  const IndexedDataset& dataset = datasets_[place.corpus];
+  return sample;
+}
+
+/// The pieces joined: the last token of one has the first of the next as its label.
+IndexedCorpus::Rows IndexedCorpus::stream_rows(const Mixture::Place& place) const {
   const auto seq = static_cast<size_t>(args_.seq_length);
-  std::vector<int64_t> ids(seq + 1), positions(seq + 1), segments(seq + 1);
-  std::vector<float> loss_mask(seq, 1.0F);
+  Ids ids(seq + 1, pad_), counts(seq + 1, 1), piece_ids, piece_counts;
+  Rows rows;
+  rows.positions.resize(seq + 1);
+  rows.segments.resize(seq + 1);
+  rows.loss_mask.assign(seq, 1.0F);
   size_t at = 0, begin = 0;
   int64_t segment = -1;
   bool ended = true; // the next token begins a document
-  for (const Piece& piece : mixture.packings[place.corpus]->sample(place.sample)) {
-    const std::span<int64_t> tokens(ids.data() + at, piece.count);
-    dataset.read(piece.document, piece.first, tokens);
-    ended = true;
-    for (size_t i = 0; i < tokens.size(); ++i, ++at) {
-      check_id(dataset, piece, i, tokens[i]);
-      if (ended) {
-        begin = at;
-        ++segment;
-      }
-      positions[at] = static_cast<int64_t>(at - begin);
-      segments[at] = segment;
-      ended = tokens[i] == eod_;
-      if (ended && config_.mask_eod_loss && at < seq) {
-        loss_mask[at] = 0;
+  uint64_t number = 0;
+  for (const Piece& piece : place.pieces) {
+    read_piece(place, piece, piece_ids, piece_counts);
+    change_ids(place, number++, piece_ids, piece_counts);
+    std::ranges::copy(piece_ids, ids.begin() + static_cast<ptrdiff_t>(at));
+    std::ranges::copy(piece_counts, counts.begin() + static_cast<ptrdiff_t>(at));
+    at += piece.count;
+  }
+  size_t piece = 0, piece_end = 0;
+  for (at = 0; at <= seq; ++at) {
+    if (at == piece_end && piece < place.pieces.size()) {
+      piece_end += place.pieces[piece++].count;
+      ended |= !config_.megatron(); // there only an id ends a document
+    }
+    if (ended) {
+      begin = at;
+      ++segment;
+    }
+    rows.positions[at] = static_cast<int64_t>(at - begin);
+    rows.segments[at] = segment;
+    ended = eod_ && ids[at] == *eod_;
+    if (ended && config_.mask_eod_loss && at < seq) {
+      rows.loss_mask[at] = 0;
+    }
+    if (at > 0 && counts[at] == 0) {
+      rows.loss_mask[at - 1] = 0;
+    }
+    if (config_.megatron() && ids[at] == pad_) {
+      ids[at] = 0;
+      if (at > 0) {
+        rows.loss_mask[at - 1] = 0;
       }
     }
   }
-  Sample sample;
-  sample["labels"] = std::vector<int64_t>(ids.begin() + 1, ids.end());
-  const auto inputs = [&](std::vector<int64_t>& values) {
-    values.pop_back();
-    return std::move(values);
-  };
-  sample["tokens"] = inputs(ids);
-  sample["loss_mask"] = std::move(loss_mask);
-  if (config_.reset_positions) {
-    sample["positions"] = inputs(positions);
+  rows.labels.assign(ids.begin() + 1, ids.end());
+  ids.pop_back();
+  rows.tokens = std::move(ids);
+  rows.positions.pop_back();
+  rows.segments.pop_back();
+  return rows;
+}
+
+/// Each piece with its own labels, one token less than it has, and nothing behind the last.
+IndexedCorpus::Rows IndexedCorpus::document_rows(const Mixture::Place& place) const {
+  const auto seq = static_cast<size_t>(args_.seq_length);
+  const int64_t pad = std::max<int64_t>(pad_, 0);
+  Rows rows;
+  rows.tokens.assign(seq, pad);
+  rows.labels.assign(seq, pad);
+  rows.positions.resize(seq);
+  rows.segments.resize(seq);
+  rows.loss_mask.assign(seq, 0.0F);
+  Ids ids, counts;
+  size_t at = 0;
+  int64_t segment = 0;
+  for (const Piece& piece : place.pieces) {
+    read_piece(place, piece, ids, counts);
+    change_ids(place, static_cast<uint64_t>(segment), ids, counts);
+    for (size_t i = 0; i + 1 < ids.size(); ++i, ++at) {
+      const bool ended = config_.mask_eod_loss && ids[i] == *eod_;
+      rows.tokens[at] = ids[i];
+      rows.labels[at] = ids[i + 1];
+      rows.loss_mask[at] = counts[i + 1] != 0 && !ended ? 1.0F : 0.0F;
+      rows.positions[at] = static_cast<int64_t>(i);
+      rows.segments[at] = segment;
+    }
+    ++segment;
   }
-  if (config_.reset_attention) {
-    sample["segments"] = inputs(segments);
+  for (int64_t position = 0; at < seq; ++at) {
+    rows.positions[at] = position++;
+    rows.segments[at] = segment;
   }
-  return sample;
+  return rows;
+}
+
+std::vector<std::string> IndexedCorpus::details() const {
+  const Mixture& train = splits_[static_cast<size_t>(Split::train)];
+  const auto samples = static_cast<uint64_t>(args_.wanted[static_cast<size_t>(Split::train)]);
+  std::vector<std::string> lines;
+  if (train.members().size() < 2 || samples == 0) {
+    return lines;
+  }
+  const std::vector<double> expected = train.expected(samples);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const Member& member = train.members()[i];
+    const double tokens = expected[i] * static_cast<double>(args_.seq_length);
+    std::array<char, 64> epochs{};
+    std::snprintf(
+        epochs.data(), epochs.size(), "%.3g", tokens / static_cast<double>(member.tokens)
+    );
+    lines.push_back(
+        member.name + ": " + thousands(static_cast<uint64_t>(std::llround(tokens))) +
+        " tokens expected, " + epochs.data() + " epochs"
+    );
+  }
+  return lines;
 }
 
 std::string IndexedCorpus::summary() const {
@@ -245,16 +321,19 @@ std::string IndexedCorpus::summary() const {
     documents += dataset.sequences();
     tokens += dataset.tokens();
   }
-  std::array<uint64_t, 3> shares{};
-  for (size_t split = 0; split < shares.size(); ++split) {
-    for (const auto& packing : splits_[split].packings) {
-      shares[split] += packing->tokens();
+  std::array<uint64_t, 3> in_split{};
+  std::array<double, 3> asked = args_.split;
+  for (size_t split = 0; split < in_split.size(); ++split) {
+    for (const Member& member : splits_[split].members()) {
+      in_split[split] += member.tokens;
+      asked[split] = 1;
     }
   }
   const std::string several =
       datasets_.size() == 1 ? "" : std::to_string(datasets_.size()) + " corpora, ";
-  return "indexed: " + several + documents_text(documents) + ", " + thousands(tokens) +
-         " tokens (" + describe_splits(shares, args_.split) + ")";
+  return std::string("indexed") + (config_.megatron() ? " in Megatron's order: " : ": ") + several +
+         documents_text(documents) + ", " + thousands(tokens) + " tokens (" +
+         describe_splits(in_split, asked) + ")";
 }
 
 } // namespace mh::indexed

@@ -1,8 +1,8 @@
 #pragma once
 /// Tokenised corpora in Megatron's format (.bin and .idx) as a corpus, one or a blend of several.
 
-#include "blend.hpp"
-#include "packing.hpp"
+#include "config.hpp"
+#include "mixture.hpp"
 
 #include <megahost/corpus.hpp>
 #include <megahost/error.hpp>
@@ -14,26 +14,20 @@
 
 namespace mh::indexed {
 
-/// Documents packed into samples of `seq_length` tokens (see Packing).
+/// Documents packed into samples of `seq_length` tokens (see Packing), or in Megatron's order.
 ///
-/// A split is a range of each corpus's documents in the order of the file, as Megatron cuts it. The
-/// order of train depends on the seed; that of valid and test is always the same. A blend draws
-/// each sample from one of the corpora (see Blend); its epoch is the sum of theirs.
+/// A split is a range of each corpus's documents in the order of the file, as Megatron cuts it, or
+/// the corpora that name it. The order of train depends on the seed; that of valid and test is
+/// always the same but for Megatron's. A blend draws each sample from one of the corpora (see
+/// Blend); its epoch is the sum of theirs.
 class IndexedCorpus final : public Corpus {
 public:
-  struct Config {
-    std::vector<std::string> paths;
-    std::vector<double> weights;
-    bool reset_positions = false;
-    bool reset_attention = false;
-    bool mask_eod_loss = false;
-    bool shuffle = true;
-    std::optional<int64_t> eod;
-  };
+  using Config = indexed::Config;
 
   static void fields(Fields<Config>& fields);
 
-  /// Those of decoders; "positions" and "segments" if resets are asked for.
+  /// Those of decoders; "positions" and "segments" if resets are asked for, or if a sample holds
+  /// several documents that do not see one another.
   static std::vector<ArraySpec> arrays(const Config& config, const Args& args);
 
   /// Opens and checks all files.
@@ -45,25 +39,41 @@ public:
   [[nodiscard]] int64_t size(Split split) const override;
   /// Throws:  mh::Error (exit code 5) for an id outside the vocabulary, with its document
   [[nodiscard]] Sample sample(Split split, int64_t index) const override;
+  [[nodiscard]] std::vector<Part> parts(Split split) const override;
+  [[nodiscard]] Evaluation evaluation() const override;
+  /// What the run will read of each source, if there are several.
+  [[nodiscard]] std::vector<std::string> details() const override;
   [[nodiscard]] std::string summary() const override;
 
 private:
-  struct Mixture {
-    std::vector<std::unique_ptr<Packing>> packings; // one for each dataset
-    std::unique_ptr<Blend> blend;
-    uint64_t size = 0;
-    std::optional<Error> lacks{}; // why it is empty although its share is not 0
+  using Ids = std::vector<int64_t>;
+
+  /// The arrays of a sample.
+  struct Rows {
+    Ids tokens, labels, positions, segments;
+    std::vector<float> loss_mask;
   };
 
-  [[nodiscard]] Mixture mixture_or_reason(Split split) const;
-  [[nodiscard]] Mixture make_mixture(Split split) const;
+  [[nodiscard]] const Mixture& mixture(Split split) const;
   void check_id(const IndexedDataset& dataset, const Piece& piece, size_t at, int64_t id) const;
+  [[nodiscard]] Rows stream_rows(const Mixture::Place& place) const;
+  [[nodiscard]] Rows document_rows(const Mixture::Place& place) const;
+  void open_masks();
+  void
+  read_piece(const Mixture::Place& place, const Piece& piece, Ids& ret_ids, Ids& ret_mask) const;
+  void change_ids(const Mixture::Place& place, uint64_t number, Ids& ret_ids, Ids& ret_mask) const;
 
   Config config_;
   Args args_;
   std::optional<int64_t> eod_;
+  int64_t pad_ = kNoPad; // of Megatron's order
+  std::vector<SourceConfig> sources_;
   std::vector<IndexedDataset> datasets_;
+  std::vector<IndexedDataset> masks_; // of supervised corpora: 1 for each token that counts
   std::array<Mixture, 3> splits_;
+  std::array<std::optional<Error>, 3> lacks_; // why a split is empty although it was asked for
+
+  static constexpr int64_t kNoPad = -1;
 };
 
 } // namespace mh::indexed

@@ -1,6 +1,8 @@
 #pragma once
 /// Documents of a tokenised corpus in an order of their own for every epoch, cut into samples.
 
+#include "sample_order.hpp"
+
 #include <megahost/indexed_dataset.hpp>
 
 #include <array>
@@ -12,13 +14,6 @@
 
 namespace mh::indexed {
 
-/// Consecutive tokens of one document.
-struct Piece {
-  uint64_t document = 0;
-  uint64_t first = 0;
-  uint64_t count = 0;
-};
-
 /// The documents `first` to `last` (excluded) of a dataset, endlessly.
 ///
 /// As Megatron packs them: the documents of an epoch in random order make one stream of tokens;
@@ -29,7 +24,7 @@ struct Piece {
 /// for every 64 is kept, for the two epochs used last.
 ///
 /// Thread:  any
-class Packing {
+class Packing final : public SampleOrder {
 public:
   /// Without a key nothing is shuffled: documents and samples come in the order of the file.
   Packing(
@@ -45,10 +40,10 @@ public:
   [[nodiscard]] uint64_t tokens() const { return tokens_; }
 
   /// Samples of an epoch.
-  [[nodiscard]] uint64_t size() const { return tokens_ == 0 ? 0 : (tokens_ - 1) / seq_; }
+  [[nodiscard]] uint64_t size() const override { return tokens_ == 0 ? 0 : (tokens_ - 1) / seq_; }
 
   /// The pieces of sample `index`, seq + 1 tokens in all. There must be samples in an epoch.
-  [[nodiscard]] std::vector<Piece> sample(uint64_t index) const;
+  [[nodiscard]] std::vector<Piece> sample(uint64_t index) const override;
 
 private:
   struct Epoch {

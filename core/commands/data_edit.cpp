@@ -1,0 +1,212 @@
+// data merge, split, shuffle, dedup-exact: corpora made of the documents of others.
+
+#include "core/base/number_text.hpp"
+#include "core/commands/commands.hpp"
+#include "core/commands/data.hpp"
+#include "core/storage/indexed_writer.hpp"
+#include "megahost/error.hpp"
+#include "megahost/indexed_dataset.hpp"
+#include "megahost/shuffle.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <unordered_set>
+
+namespace mh {
+
+std::string count_text(uint64_t count, const char* what) {
+  return grouped(static_cast<int64_t>(count)) + " " + what + (count == 1 ? "" : "s");
+}
+
+namespace {
+
+/// A prefix that may be written.
+std::string require_output(const Invocation& invocation, const char* ending = "") {
+  const std::string output = invocation.value("--output");
+  if (output.empty() || output.ends_with('/')) {
+    throw Error(
+        "megahost " + invocation.command + " needs --output PREFIX", "as in --output data/corpus"
+    );
+  }
+  const std::string prefix = output + ending;
+  if (!invocation.has("--force") && file_system().kind(prefix + ".idx") != FileSystem::Kind::none) {
+    throw Error(
+        prefix + ".idx is there already",
+        "choose another --output, or replace it with --force",
+        exit_code::data
+    );
+  }
+  make_directories(Path(output).parent_path());
+  return prefix;
+}
+
+/// Documents are copied with their sequences; a corpus is not read and written at once.
+class DocumentCopy {
+public:
+  DocumentCopy(const IndexedDataset& from, std::string prefix)
+      : from_(from)
+      , prefix_(std::move(prefix))
+      , writer_(
+            file_system(), prefix_, *std::ranges::find(kTokenTypes, from.type(), &TokenType::name)
+        ) {
+    if (prefix_ == from.prefix()) {
+      throw Error(prefix_ + " would be written while it is read", "choose another --output");
+    }
+  }
+
+  void add(uint64_t document) {
+    read_ids(document);
+    writer_.add_document(ids_, lengths_);
+  }
+
+  /// The ids of a document, as they are written.
+  const std::vector<int32_t>& read_ids(uint64_t document) {
+    ids_.clear();
+    lengths_.clear();
+    for (uint64_t i = from_.document_begin(document); i < from_.document_begin(document + 1); ++i) {
+      wide_.resize(from_.length(i));
+      from_.read(i, 0, wide_);
+      for (const int64_t id : wide_) {
+        ids_.push_back(static_cast<int32_t>(id));
+      }
+      lengths_.push_back(wide_.size());
+    }
+    return ids_;
+  }
+
+  void commit() {
+    writer_.commit();
+    std::printf(
+        "%s: %s, %s\n",
+        prefix_.c_str(),
+        count_text(writer_.documents(), "document").c_str(),
+        count_text(writer_.tokens(), "token").c_str()
+    );
+  }
+
+private:
+  const IndexedDataset& from_;
+  std::string prefix_;
+  IndexedWriter writer_;
+  std::vector<int64_t> wide_;
+  std::vector<int32_t> ids_;
+  std::vector<size_t> lengths_;
+};
+
+/// Two hashes of a document's ids: of 2^32 different documents, two share both in one case of 2^65.
+std::pair<uint64_t, uint64_t> hashes_of(const std::vector<int32_t>& ids) {
+  uint64_t first = mix(ids.size()), second = mix(first);
+  for (const int32_t id : ids) {
+    first = mix(first ^ static_cast<uint32_t>(id));
+    second = mix(second * 3 + static_cast<uint32_t>(id));
+  }
+  return {first, second};
+}
+
+struct PairHash {
+  size_t operator()(const std::pair<uint64_t, uint64_t>& pair) const { return pair.first; }
+};
+
+/// "98,1,1" as shares that sum to 1.
+std::array<double, 3> shares_option(const Invocation& invocation) {
+  const std::string text = invocation.value("--shares", "98,1,1");
+  std::array<double, 3> shares{};
+  double sum = 0;
+  size_t at = 0, count = 0;
+  while (at <= text.size() && count < 3) {
+    char* end = nullptr;
+    const double share = std::strtod(text.c_str() + at, &end);
+    if (end == text.c_str() + at || !(share >= 0) || !std::isfinite(share)) {
+      break;
+    }
+    shares[count++] = share;
+    sum += share;
+    at = static_cast<size_t>(end - text.c_str()) + 1;
+  }
+  if (at != text.size() + 1 || !(sum > 0)) {
+    throw Error("--shares " + text + " are no three numbers", "as in --shares 98,1,1");
+  }
+  for (double& share : shares) {
+    share /= sum;
+  }
+  return shares;
+}
+
+} // namespace
+
+int command_data_merge(const Invocation& invocation, Host& /*host*/) {
+  const std::string output = require_output(invocation);
+  std::vector<std::string> prefixes;
+  for (const std::string& given : invocation.arguments) {
+    prefixes.push_back(IndexedDataset(given).prefix());
+    if (prefixes.back() == output) {
+      throw Error(output + " would be written while it is read", "choose another --output");
+    }
+  }
+  merge_indexed(file_system(), prefixes, output);
+  const IndexedDataset merged(output);
+  std::printf(
+      "%s: %s, %s\n",
+      output.c_str(),
+      count_text(merged.documents(), "document").c_str(),
+      count_text(merged.tokens(), "token").c_str()
+  );
+  return 0;
+}
+
+int command_data_split(const Invocation& invocation, Host& /*host*/) {
+  const IndexedDataset corpus(invocation.arguments[0]);
+  const std::array<double, 3> shares = shares_option(invocation);
+  constexpr std::array<const char*, 3> kNames{"_train", "_valid", "_test"};
+  double before = 0;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const auto bound = [&](double share) {
+      const double place = std::nearbyint(share * static_cast<double>(corpus.documents()));
+      return std::min(static_cast<uint64_t>(place), corpus.documents());
+    };
+    const uint64_t first = bound(before), last = bound(before + shares[i]);
+    before += shares[i];
+    if (first < last) {
+      DocumentCopy copy(corpus, require_output(invocation, kNames[i]));
+      for (uint64_t document = first; document < last; ++document) {
+        copy.add(document);
+      }
+      copy.commit();
+    }
+  }
+  return 0;
+}
+
+int command_data_shuffle(const Invocation& invocation, Host& /*host*/) {
+  const IndexedDataset corpus(invocation.arguments[0]);
+  const auto seed = static_cast<uint64_t>(number_option(invocation, "--seed", 1234, 0, INT64_MAX));
+  DocumentCopy copy(corpus, require_output(invocation));
+  for (uint64_t i = 0; i < corpus.documents(); ++i) {
+    copy.add(shuffled(i, corpus.documents(), mix(seed)));
+  }
+  copy.commit();
+  return 0;
+}
+
+int command_data_dedup_exact(const Invocation& invocation, Host& /*host*/) {
+  const IndexedDataset corpus(invocation.arguments[0]);
+  DocumentCopy copy(corpus, require_output(invocation));
+  std::unordered_set<std::pair<uint64_t, uint64_t>, PairHash> seen;
+  uint64_t left_out = 0;
+  for (uint64_t i = 0; i < corpus.documents(); ++i) {
+    if (seen.insert(hashes_of(copy.read_ids(i))).second) {
+      copy.add(i);
+    } else {
+      ++left_out;
+    }
+  }
+  copy.commit();
+  std::printf(
+      "%s left out, each the same as one before it\n", count_text(left_out, "document").c_str()
+  );
+  return 0;
+}
+
+} // namespace mh

@@ -1,0 +1,74 @@
+#pragma once
+/// What `data prepare` has made so far: shards of the corpus, and a file that says what input they
+/// are of, so that a preparation that was ended goes on where it was.
+
+#include "core/storage/documents.hpp"
+#include "core/storage/indexed_writer.hpp"
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+class CorpusShards {
+public:
+  /// How far the input has been read.
+  struct Done {
+    DocumentPlace place{};
+    uint64_t bytes = 0, skipped = 0, documents = 0, tokens = 0;
+  };
+
+  /// streams:  what becomes a corpus of its own: OUTPUT_STREAM
+  CorpusShards(std::string output, std::vector<std::string> streams, const TokenType& type);
+  CorpusShards(const CorpusShards&) = delete;
+  CorpusShards& operator=(const CorpusShards&) = delete;
+  /// Without a shard nothing is left.
+  ~CorpusShards();
+
+  [[nodiscard]] std::string prefix(const std::string& stream) const;
+
+  /// Of the options and of the input that was read before a place.
+  using Signature = std::function<std::string(const DocumentPlace& place)>;
+
+  /// What an earlier preparation with the same signature has done, or nothing: then what lies there
+  /// is removed. Without a signature nothing is found again.
+  [[nodiscard]] Done begin(Signature signature);
+
+  /// Appends a document to each stream, or goes on with the last one.
+  ///
+  /// `Tokens` has `ids` and `lengths`, of its sequences.
+  template <class Tokens>
+  void add(const std::vector<Tokens>& document, bool begins) {
+    open();
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      if (begins) {
+        writers_[i]->add_document(document[i].ids, document[i].lengths);
+      } else {
+        writers_[i]->extend_document(document[i].ids);
+      }
+    }
+  }
+
+  /// Ends the shard: what it holds is done.
+  void end(const Done& done);
+
+  /// Makes the corpora of the shards, and removes them.
+  void publish();
+
+private:
+  void open();
+  [[nodiscard]] std::string shard(uint64_t number, const std::string& stream) const;
+
+  std::string output_;
+  std::vector<std::string> streams_;
+  TokenType type_;
+  Path folder_;
+  Signature signature_;
+  uint64_t shards_ = 0;
+  std::vector<std::unique_ptr<IndexedWriter>> writers_; // one for each stream
+};
+
+} // namespace mh

@@ -1,0 +1,116 @@
+// data prepare --format tokens: flat files of ids become a corpus, cut into documents at an id.
+
+#include "core/base/number_text.hpp"
+#include "core/commands/commands.hpp"
+#include "core/commands/data.hpp"
+#include "core/formats/flat_tokens.hpp"
+#include "core/storage/documents.hpp"
+#include "core/storage/indexed_writer.hpp"
+#include "core/storage/mapped_file.hpp"
+#include "megahost/error.hpp"
+
+#include <array>
+#include <cstdio>
+#include <limits>
+
+namespace mh {
+
+namespace {
+
+/// The id that ends documents; none: each file is one document.
+std::optional<int64_t> end_id(const Invocation& invocation, const Tokenizer* tokenizer) {
+  if (invocation.has("--eod")) {
+    return number_option(invocation, "--eod", 0, 0, std::numeric_limits<int32_t>::max());
+  }
+  return tokenizer == nullptr ? std::nullopt : std::optional<int64_t>(tokenizer->end_of_document());
+}
+
+class TokenFiles {
+public:
+  TokenFiles(IndexedWriter& writer, std::optional<int64_t> end)
+      : writer_(writer)
+      , end_(end) {}
+
+  void add(const std::string& path, const FlatTokens& tokens) {
+    std::array<int64_t, 1 << 14> block{};
+    for (uint64_t begin = 0; begin < tokens.count(); begin += block.size()) {
+      const auto count = std::min<uint64_t>(block.size(), tokens.count() - begin);
+      read_tokens(
+          tokens.type, tokens.ids.data() + begin * tokens.type.bytes, std::span(block).first(count)
+      );
+      for (uint64_t i = 0; i < count; ++i) {
+        take(block[i], path, begin + i);
+      }
+    }
+    end_document();
+  }
+
+private:
+  void take(int64_t id, const std::string& path, uint64_t place) {
+    if (id < 0 || id > std::numeric_limits<int32_t>::max()) {
+      throw Error(
+          path + ": number " + std::to_string(place) + " is " + std::to_string(id) +
+              ", which is no token id",
+          "give the right --token-type",
+          exit_code::data
+      );
+    }
+    ids_.push_back(static_cast<int32_t>(id));
+    if (id == end_) {
+      end_document();
+    }
+  }
+
+  void end_document() {
+    if (!ids_.empty()) {
+      writer_.add_document(ids_, std::array{ids_.size()});
+      ids_.clear();
+    }
+  }
+
+  IndexedWriter& writer_;
+  std::optional<int64_t> end_;
+  std::vector<int32_t> ids_;
+};
+
+} // namespace
+
+int prepare_tokens(const Invocation& invocation, Host& host) {
+  const std::string output = invocation.value("--output");
+  if (output.empty() || output.ends_with('/')) {
+    throw Error("megahost data prepare needs --output PREFIX", "as in --output data/corpus");
+  }
+  const std::string prefix = output + "_text_document";
+  if (!invocation.has("--force") && file_system().kind(prefix + ".idx") != FileSystem::Kind::none) {
+    throw Error(
+        prefix + ".idx is there already",
+        "choose another --output, or replace it with --force",
+        exit_code::data
+    );
+  }
+  const auto tokenizer = given_tokenizer(invocation, host);
+  const auto files = find_documents(invocation.arguments, DocumentFormat::text);
+  const std::string type = invocation.value("--token-type");
+  make_directories(Path(output).parent_path());
+  bool small = true; // all files hold ids of two bytes
+  for (const DocumentFile& file : files) {
+    const MappedFile mapped(file.path);
+    small = small && read_flat_tokens(mapped.bytes(), type, file.path).type.bytes <= 2;
+  }
+  IndexedWriter writer(file_system(), prefix, token_type_for(small ? 1 : 1 << 20));
+  TokenFiles documents(writer, end_id(invocation, tokenizer.get()));
+  for (const DocumentFile& file : files) {
+    const MappedFile mapped(file.path);
+    documents.add(file.path, read_flat_tokens(mapped.bytes(), type, file.path));
+  }
+  writer.commit();
+  std::printf(
+      "%s: %s, %s\n",
+      prefix.c_str(),
+      count_text(writer.documents(), "document").c_str(),
+      count_text(writer.tokens(), "token").c_str()
+  );
+  return 0;
+}
+
+} // namespace mh

@@ -1,0 +1,91 @@
+#include "core/formats/flat_tokens.hpp"
+
+#include "core/formats/npy.hpp"
+#include "megahost/error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace mh {
+
+namespace {
+
+constexpr size_t kLlmcHeader = 1024;
+
+struct LlmcKind {
+  int32_t magic, version;
+  const char* type;
+};
+
+constexpr std::array<LlmcKind, 2> kLlmcKinds{{{20240520, 1, "uint16"}, {20240801, 7, "uint32"}}};
+
+[[noreturn]] void refuse_flat(const std::string& file, const std::string& why, const char* hint) {
+  throw Error(file + ": " + why, hint, exit_code::data);
+}
+
+/// "uint16" of numpy's "<u2".
+std::string type_word(const std::string& npy) {
+  const bool is_signed = npy[1] == 'i';
+  return npy[1] == 'u' || is_signed
+             ? (is_signed ? "int" : "uint") + std::to_string(8 * (npy[2] - '0'))
+             : "";
+}
+
+FlatTokens
+of_type(const std::string& word, std::span<const std::byte> ids, const std::string& file) {
+  const std::string_view held = word == "uint32" ? "int32" : std::string_view(word);
+  const auto type = std::ranges::find(kTokenTypes, held, &TokenType::name);
+  if (type == kTokenTypes.end()) {
+    refuse_flat(
+        file,
+        "its ids are of the type `" + word + "`",
+        "token files hold uint8, uint16, uint32, int8, int16, int32 or int64"
+    );
+  }
+  if (ids.size() % type->bytes != 0) {
+    refuse_flat(
+        file,
+        std::to_string(ids.size()) + " bytes of ids are no whole number of " + word,
+        "give the right --token-type, or the whole file"
+    );
+  }
+  return {*type, ids};
+}
+
+} // namespace
+
+FlatTokens read_flat_tokens(
+    std::span<const std::byte> bytes, const std::string& type, const std::string& file
+) {
+  if (is_npy(bytes)) {
+    const NpyLayout layout = read_npy(bytes, file);
+    return of_type(type_word(layout.type), bytes.subspan(layout.begin), file);
+  }
+  if (bytes.size() >= kLlmcHeader) {
+    const auto number = [&](uint64_t index) { return packed<int32_t>(bytes.data(), index); };
+    const auto kind = std::ranges::find(kLlmcKinds, number(0), &LlmcKind::magic);
+    if (kind != kLlmcKinds.end() && number(1) == kind->version) {
+      const FlatTokens tokens = of_type(kind->type, bytes.subspan(kLlmcHeader), file);
+      if (std::cmp_not_equal(tokens.count(), number(2))) {
+        refuse_flat(
+            file,
+            "its header tells of " + std::to_string(number(2)) + " ids, but " +
+                std::to_string(tokens.count()) + " follow",
+            "the file is cut short: get it anew"
+        );
+      }
+      return tokens;
+    }
+  }
+  if (type.empty()) {
+    refuse_flat(
+        file,
+        "it has no header that says what its ids are",
+        "say --token-type uint16 (nanoGPT, OLMo with small vocabularies) or uint32"
+    );
+  }
+  return of_type(type, bytes, file);
+}
+
+} // namespace mh

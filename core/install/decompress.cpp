@@ -1,0 +1,180 @@
+#include "core/install/decompress.hpp"
+
+#include "core/formats/mds.hpp"
+#include "megahost/error.hpp"
+#include "megahost/storage.hpp"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+extern char** environ;
+
+namespace mh {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Both ends of a pipe; what is left open is closed.
+struct Pipe {
+  Pipe() {
+    std::array<int, 2> made{};
+    if (::pipe2(made.data(), O_CLOEXEC) != 0) {
+      throw StorageError("create", "a pipe", errno);
+    }
+    out = made[0];
+    in = made[1];
+  }
+
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  ~Pipe() {
+    close_in();
+    ::close(out);
+  }
+
+  void close_in() {
+    if (in >= 0) {
+      ::close(std::exchange(in, -1));
+    }
+  }
+
+  int out = -1, in = -1;
+};
+
+size_t read_pipe(const Pipe& pipe, std::span<char> ret_buffer, const std::string& path) {
+  size_t got = 0;
+  while (got < ret_buffer.size()) {
+    const ssize_t count = ::read(pipe.out, ret_buffer.data() + got, ret_buffer.size() - got);
+    if (count < 0 && errno != EINTR) {
+      throw StorageError("read", path, errno);
+    }
+    if (count == 0) {
+      break;
+    }
+    got += count > 0 ? static_cast<size_t>(count) : 0;
+  }
+  return got;
+}
+
+class DecompressedInput final : public InputStream {
+public:
+  explicit DecompressedInput(std::string path)
+      : path_(std::move(path)) {
+    if (::access(path_.c_str(), R_OK) != 0) {
+      throw StorageError("open", path_, errno);
+    }
+    std::string program = unpacker(), option = "--decompress", file = path_;
+    std::array<char*, 4> words{program.data(), option.data(), file.data(), nullptr};
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, bytes_.in, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, said_.in, STDERR_FILENO);
+    const int failure =
+        posix_spawn(&pid_, program.c_str(), &actions, nullptr, words.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    bytes_.close_in();
+    said_.close_in();
+    if (failure != 0) {
+      pid_ = -1;
+      throw StorageError("start", program, failure);
+    }
+  }
+
+  ~DecompressedInput() override {
+    if (pid_ > 0) { // nobody wants the rest
+      ::kill(pid_, SIGKILL);
+      (void)wait();
+    }
+  }
+
+  size_t read(std::span<char> ret_buffer) override {
+    const size_t got = read_pipe(bytes_, ret_buffer, path_);
+    if (got == 0 && pid_ > 0) { // what came before a damage is good
+      std::string text(1 << 12, '\0');
+      text.resize(read_pipe(said_, text, path_));
+      if (wait() != 0) {
+        throw Error(
+            path_ + " is damaged or cut short: " +
+                (text.empty() ? "the program that decompresses it was ended" : text),
+            "get the file anew, or go on without its rest with --on-error skip",
+            exit_code::data
+        );
+      }
+    }
+    return got;
+  }
+
+private:
+  int wait() {
+    int status = 0;
+    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
+    pid_ = -1;
+    return status;
+  }
+
+  std::string path_;
+  Pipe bytes_, said_;
+  pid_t pid_ = -1;
+};
+
+/// A shard of MDS as JSON lines.
+class MdsInput final : public InputStream {
+public:
+  MdsInput(const std::string& path, InputStream& file) {
+    std::string shard;
+    for (size_t got = 1; got > 0;) {
+      const size_t before = shard.size();
+      shard.resize(before + (1 << 20));
+      got = file.read(std::span(shard).subspan(before));
+      shard.resize(before + got);
+    }
+    lines_ = mds_json_lines(std::as_bytes(std::span(shard)), path);
+  }
+
+  size_t read(std::span<char> ret_buffer) override {
+    const size_t got = lines_.copy(ret_buffer.data(), ret_buffer.size(), at_);
+    at_ += got;
+    return got;
+  }
+
+private:
+  std::string lines_;
+  size_t at_ = 0;
+};
+
+} // namespace
+
+fs::path unpacker() {
+  Dl_info own{};
+  dladdr(reinterpret_cast<const void*>(&unpacker), &own);
+  const fs::path folder = fs::weakly_canonical(own.dli_fname).parent_path();
+  const fs::path installed = folder / "megahost" / "megahost-unpack";
+  return fs::exists(installed) ? installed : folder / "megahost-unpack";
+}
+
+std::unique_ptr<InputStream> open_input(const std::string& path) {
+  std::unique_ptr<InputStream> input;
+  if (is_compressed_name(path)) {
+    input = std::make_unique<DecompressedInput>(path);
+  } else {
+    input = open_file_input(path);
+  }
+  if (without_compression(path).ends_with(".mds")) {
+    input = std::make_unique<MdsInput>(path, *input);
+  }
+  return input;
+}
+
+} // namespace mh

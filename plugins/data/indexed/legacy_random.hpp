@@ -1,0 +1,98 @@
+#pragma once
+/// Random numbers and sums of NumPy and PyTorch, bit for bit: what Megatron's order is made of.
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace mh::indexed {
+
+/// numpy.random.RandomState(seed).
+///
+/// Source:  numpy/random/src/legacy/legacy-distributions.c, mt19937.c
+class RandomState {
+public:
+  explicit RandomState(uint32_t seed)
+      : generator_(seed) {}
+
+  /// Fisher and Yates, from the end; draws are masked and rejected.
+  template <class T>
+  void shuffle(std::span<T> values) {
+    for (uint64_t i = values.size(); i-- > 1;) {
+      std::swap(values[i], values[up_to(i)]);
+    }
+  }
+
+private:
+  /// 0 to `max`, included.
+  uint64_t up_to(uint64_t max) {
+    const uint64_t mask = ~uint64_t{0} >> std::countl_zero(max);
+    uint64_t drawn = 0;
+    do {
+      drawn = generator_();
+      if (max > UINT32_MAX) {
+        drawn = drawn << 32 | generator_();
+      }
+      drawn &= mask;
+    } while (drawn > max);
+    return drawn;
+  }
+
+  std::mt19937 generator_;
+};
+
+/// torch.randperm(size, generator=torch.Generator().manual_seed(seed)) on a CPU.
+///
+/// Units:   size below 2^32
+/// Source:  aten/src/ATen/native/TensorFactories.cpp, randperm_cpu
+[[nodiscard]] inline std::vector<uint32_t> torch_randperm(uint32_t size, uint64_t seed) {
+  std::mt19937 generator(static_cast<uint32_t>(seed));
+  std::vector<uint32_t> order(size);
+  std::iota(order.begin(), order.end(), 0U);
+  for (uint32_t i = 0; i + 1 < size; ++i) {
+    std::swap(order[i], order[i + static_cast<uint32_t>(generator()) % (size - i)]);
+  }
+  return order;
+}
+
+/// numpy.sum of doubles: eight sums side by side in blocks of at most 128.
+///
+/// Source:  numpy/_core/src/umath/loops_utils.h.src, DOUBLE_pairwise_sum
+[[nodiscard]] inline double numpy_sum(std::span<const double> values) {
+  constexpr size_t kLanes = 8, kBlock = 128;
+  const size_t size = values.size();
+  if (size < kLanes) {
+    return std::accumulate(values.begin(), values.end(), 0.0);
+  }
+  if (size > kBlock) {
+    const size_t half = size / 2 - size / 2 % kLanes;
+    return numpy_sum(values.first(half)) + numpy_sum(values.subspan(half));
+  }
+  double lanes[kLanes];
+  std::copy_n(values.begin(), kLanes, lanes);
+  size_t at = kLanes;
+  for (; at < size - size % kLanes; at += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] += values[at + lane];
+    }
+  }
+  const double sum = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+                     ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+  return std::accumulate(values.begin() + static_cast<ptrdiff_t>(at), values.end(), sum);
+}
+
+/// Megatron's `normalize`: weights divided by their sum.
+[[nodiscard]] inline std::vector<double> normalized(std::vector<double> weights) {
+  const double sum = numpy_sum(weights);
+  for (double& weight : weights) {
+    weight /= sum;
+  }
+  return weights;
+}
+
+} // namespace mh::indexed

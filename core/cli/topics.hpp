@@ -29,7 +29,8 @@ struct Variable {
 
 [[nodiscard]] std::span<const Topic> topics();
 
-/// The topic of a name or of another word for it, in which spaces, dashes and underscores are the same.
+/// The topic of a name or of another word for it, in which spaces, dashes and underscores are the
+/// same.
 [[nodiscard]] const Topic* find_topic(std::string_view name);
 
 /// Exit statuses of the program (error.hpp), those of signals left out.

@@ -15,6 +15,10 @@ constexpr int kThreads = 256; ///< of a block, in kernels whose work is reading 
 
 #include <cuda_runtime.h>
 
+/// Before a loop: so many of its rounds are written out.
+#define MH_UNROLL(rounds) MH_PRAGMA(unroll rounds)
+#define MH_PRAGMA(text) _Pragma(#text)
+
 namespace mh::cuda {
 
 /// Starts `kernel` over this many blocks of threads.
@@ -32,5 +36,6 @@ const char* launch(
 } // namespace mh::cuda
 
 #else
+#define MH_UNROLL(rounds)
 #include MH_KERNEL_LANGUAGE
 #endif

@@ -132,6 +132,23 @@ __host__ __device__ inline bool aligned(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
 }
 
+constexpr int kLanes = 32; ///< threads that run together
+
+/// The sum of what the 32 lanes of this thread have, in one order. All threads of the block come
+/// here.
+__device__ inline float sum_of_lanes(float own) {
+  __shared__ float parts[kThreads];
+  __syncthreads(); // the sum before this one has been read
+  parts[threadIdx.x] = own;
+  __syncthreads();
+  const unsigned first = threadIdx.x / kLanes * kLanes;
+  float sum = 0;
+  for (unsigned i = 0; i < kLanes; ++i) {
+    sum += parts[first + i];
+  }
+  return sum;
+}
+
 struct Words {
   uint32_t a, b, c, d;
 };

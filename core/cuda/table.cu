@@ -4,7 +4,11 @@ __attribute__((visibility("default"))) const mh::cuda::Table* megahost_cuda_tabl
   static const mh::cuda::Table kTable{
       .activation = mh::cuda::activation,
       .dropout = mh::cuda::dropout,
+      .embedding = mh::cuda::embedding,
+      .norm = mh::cuda::norm,
       .norm_gradient = mh::cuda::norm_gradient,
+      .rotary = mh::cuda::rotary,
+      .row_sums = mh::cuda::row_sums,
       .update = mh::cuda::update,
       .vocab = mh::cuda::vocab};
   return &kTable;

@@ -78,13 +78,63 @@ struct ActivationCall {
   void *y, *dx;        ///< one of them is written
 };
 
-/// Sums over each chunk of rows of what the gradients of a norm's weight and bias are made of.
+/// y = (sum - mean) rstd weight + bias, or y = sum rstd weight, of sum = x + added, rounded.
+struct NormCall {
+  Type type;
+  int64_t rows, columns;
+  float eps;
+  const void *x, *added, *weight, *bias; ///< added and bias may be null
+  void *sum, *y;                         ///< sum is written where there is `added`
+  float *mean, *rstd;                    ///< one per row; mean null: RMS norm
+};
+
+constexpr int64_t kNormChunk =
+    32; ///< rows of which a block adds up the gradients of weight and bias
+
+/// The gradient of x with that of the sum, and the sums over chunks of rows of those of weight and
+/// bias.
 struct NormGradientCall {
   Type type;
-  int64_t rows, columns, chunk; ///< rows of a chunk
-  const void *x, *dy;
-  const float *mean, *rstd; ///< one per row; mean null: RMS norm
-  float *dweight, *dbias;   ///< [chunks, columns]; dbias may be null
+  int64_t rows, columns;
+  const void *dy, *x, *weight, *dsum; ///< dsum may be null
+  const float *mean, *rstd;           ///< one per row; mean null: RMS norm
+  void* dx;
+  float* sums; ///< [chunks, columns], layer norm [chunks, 2, columns]: the bias's last; may be null
+};
+
+/// Adds the sum of all rows to `sums`, of columns from `split` on to `rest`; either may be null.
+struct RowSumsCall {
+  Type type;
+  int64_t rows, columns, split;
+  const void* x;
+  float *sums, *rest;
+};
+
+/// Heads of one tensor whose elements lie side by side.
+struct RotaryPart {
+  const void* x;
+  int64_t heads, seq, sample, head; ///< how many; strides of tokens, samples and heads
+};
+
+/// Heads of the parts one behind the other, those of the first `rotated` parts rotated.
+struct RotaryCall {
+  Type type;
+  int64_t rows, batch, heads, dim, half; ///< rows (token, sample); heads of all parts
+  RotaryPart parts[3];
+  int32_t rotated;
+  void* y;
+  const float *cosine, *sine; ///< [seq, table_batch, half]
+  int64_t table_batch;        ///< 1 or batch
+  bool inverse;
+};
+
+/// Adds rows to the rows of a table that their ids name, each sum in the rows' order.
+struct EmbeddingCall {
+  Type type;
+  int64_t rows, columns;
+  const int64_t *ids, *order; ///< sorted, and which row each is of; below 0: none
+  const void* x;
+  float* table;
 };
 
 /// Logits of `columns` entries a row, of which the first `entries` are true ones.
@@ -100,7 +150,11 @@ struct VocabCall {
 struct Table {
   const char* (*activation)(const ActivationCall&, void* stream);
   const char* (*dropout)(const DropoutCall&, void* stream);
+  const char* (*embedding)(const EmbeddingCall&, void* stream);
+  const char* (*norm)(const NormCall&, void* stream);
   const char* (*norm_gradient)(const NormGradientCall&, void* stream);
+  const char* (*rotary)(const RotaryCall&, void* stream);
+  const char* (*row_sums)(const RowSumsCall&, void* stream);
   const char* (*update)(const UpdateCall&, void* stream);
   const char* (*vocab)(const VocabCall&, void* stream);
 };

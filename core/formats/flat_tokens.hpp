@@ -22,8 +22,8 @@ struct FlatTokens {
 /// The ids of a file.
 ///
 /// type:    of files without a header: "uint16", "uint32", "int32", ...; none if not known
-/// Throws:  mh::Error (exit code 5) for a header that does not fit the file, a file that is no whole
-///          number of ids, and one without a header if no type is given
+/// Throws:  mh::Error (exit code 5) for a header that does not fit the file, a file that is no
+///          whole number of ids, and one without a header if no type is given
 [[nodiscard]] FlatTokens read_flat_tokens(
     std::span<const std::byte> bytes, const std::string& type, const std::string& file
 );

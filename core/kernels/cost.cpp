@@ -79,9 +79,23 @@ constexpr std::array<std::pair<std::string_view, CostFunction>, 23> kCosts = {{
        const auto depth = static_cast<double>(a[1].toTensor().size(1));
        return Cost{2 * depth * elements(a[0]), bytes(a)};
      }},
-    {"megahost::norm", element_wise<8>},
+    {"megahost::norm",
+     [](Arguments a) {
+       const double sum = a[1].isNone() ? 0 : static_cast<double>(a[1].toTensor().nbytes());
+       const Cost cost = element_wise<8>(a);
+       return Cost{cost.flops, cost.bytes + sum};
+     }},
     {"megahost::norm_backward", element_wise<16>},
-    {"megahost::rotary", element_wise<3>},
+    {"megahost::rotary",
+     [](Arguments a) {
+       Cost cost;
+       for (const at::Tensor& part : a[0].toTensorVector()) {
+         cost.flops += 3 * static_cast<double>(part.numel());
+         cost.bytes += 2 * static_cast<double>(part.nbytes());
+       }
+       cost.bytes += static_cast<double>(a[1].toTensor().nbytes());
+       return cost;
+     }},
     {"megahost::activation", element_wise<8>},
     {"megahost::activation_backward", element_wise<16>},
     {"megahost::fp8_largest", element_wise<1>},

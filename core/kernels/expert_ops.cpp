@@ -1,8 +1,8 @@
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/level.hpp"
+#include "core/kernels/planned_gpu.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/row_kernels.hpp"
-#include "core/kernels/staging.hpp"
 #include "megahost/nn/expert_kernel.hpp"
 #include "megahost/saved.hpp"
 
@@ -13,7 +13,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 
@@ -244,17 +243,17 @@ Pair gather_backward_meta(const Tensor&, const Tensor& y, const Tensor& slots, c
       at::empty(slots.sizes(), slots.options().dtype(statistics_type(y)))};
 }
 
-void check_product(const Tensor& x, const Tensor& w, at::IntArrayRef ends, bool transposed) {
+void check_product(const Tensor& x, const Tensor& w, const Tensor& ends, bool transposed) {
   TORCH_CHECK(
       x.dim() == 2 && w.dim() == 3 && x.size(1) == w.size(transposed ? 2 : 1) &&
-          static_cast<int64_t>(ends.size()) == w.size(0) + 1 && ends.back() == x.size(0),
-      "grouped_product needs x [rows, k], w [experts, n, k] and where each expert's rows begin; "
-      "got ",
+          ends.numel() == w.size(0) + 1 && ends.scalar_type() == at::kLong,
+      "grouped_product needs x [rows, k], w [experts, n, k] and where each expert's rows begin, in "
+      "int64; got ",
       x.sizes(),
       ", ",
       w.sizes(),
       ", ",
-      ends
+      ends.sizes()
   );
 }
 
@@ -262,21 +261,27 @@ Tensor product_room(const Tensor& x, const Tensor& w, bool transposed) {
   return at::empty({x.size(0), w.size(transposed ? 1 : 2)}, x.options());
 }
 
-/// Runs `each` (expert, first row, rows) for experts that have rows.
+/// Runs `each` (expert, first row, rows) for experts that have rows. The host waits for the ends of
+/// a GPU.
 template <class Each>
-void over_experts(at::IntArrayRef ends, const Each& each) {
-  for (size_t e = 0; e + 1 < ends.size(); ++e) {
-    if (ends[e + 1] > ends[e]) {
-      each(static_cast<int64_t>(e), ends[e], ends[e + 1] - ends[e]);
+void over_experts(const Tensor& ends, int64_t rows, const Each& each) {
+  const Tensor host = ends.cpu();
+  const auto* end = host.const_data_ptr<int64_t>();
+  TORCH_CHECK(
+      end[host.numel() - 1] <= rows, "experts' rows end at ", end[host.numel() - 1], " of ", rows
+  );
+  for (int64_t e = 0; e + 1 < host.numel(); ++e) {
+    if (end[e + 1] > end[e]) {
+      each(e, end[e], end[e + 1] - end[e]);
     }
   }
 }
 
-Tensor product_plain(const Tensor& x, const Tensor& w, at::IntArrayRef ends, bool transposed) {
+Tensor product_plain(const Tensor& x, const Tensor& w, const Tensor& ends, bool transposed) {
   check_product(x, w, ends, transposed);
   const at::RecordFunctionGuard whole(false); // counted as one operation
   Tensor y = product_room(x, w, transposed);
-  over_experts(ends, [&](int64_t e, int64_t first, int64_t rows) {
+  over_experts(ends, x.size(0), [&](int64_t e, int64_t first, int64_t rows) {
     const Tensor matrix = transposed ? w.select(0, e).t() : w.select(0, e);
     Tensor out = y.narrow(0, first, rows);
     if (x.is_cpu() && x.scalar_type() == at::kFloat) {
@@ -288,16 +293,20 @@ Tensor product_plain(const Tensor& x, const Tensor& w, at::IntArrayRef ends, boo
   return y;
 }
 
-Tensor product_cuda(const Tensor& x, const Tensor& w, at::IntArrayRef ends, bool transposed) {
+/// Where each expert's rows end, as LibTorch's grouped GEMMs want it.
+Tensor offsets_of(const Tensor& ends) {
+  return ends.narrow(0, 1, ends.numel() - 1).to(at::kInt);
+}
+
+Tensor product_cuda(const Tensor& x, const Tensor& w, const Tensor& ends, bool transposed) {
   check_product(x, w, ends, transposed);
   if (x.scalar_type() != at::kBFloat16 || x.size(0) == 0) {
     return product_plain(x, w, ends, transposed);
   }
-  const Tensor offsets = staged(at::tensor(ends.slice(1), at::kLong).to(at::kInt), x.device());
-  return at::_grouped_mm(x, transposed ? w.transpose(1, 2) : w, offsets);
+  return at::_grouped_mm(x, transposed ? w.transpose(1, 2) : w, offsets_of(ends));
 }
 
-Tensor product_meta(const Tensor& x, const Tensor& w, at::IntArrayRef ends, bool transposed) {
+Tensor product_meta(const Tensor& x, const Tensor& w, const Tensor& ends, bool transposed) {
   check_product(x, w, ends, transposed);
   return product_room(x, w, transposed);
 }
@@ -308,10 +317,10 @@ Tensor rows_of(const Tensor& x, int64_t first, int64_t rows, bool even) {
   return even && rows % 2 == 1 ? at::cat({some, at::zeros({1, x.size(1)}, x.options())}) : some;
 }
 
-void gradient_plain(Tensor sum, const Tensor& dy, const Tensor& x, at::IntArrayRef ends) {
+void check_gradient(const Tensor& sum, const Tensor& dy, const Tensor& x, const Tensor& ends) {
   TORCH_CHECK(
       sum.dim() == 3 && sum.size(1) == dy.size(1) && sum.size(2) == x.size(1) &&
-          static_cast<int64_t>(ends.size()) == sum.size(0) + 1 && ends.back() == x.size(0),
+          dy.size(0) == x.size(0) && ends.numel() == sum.size(0) + 1,
       "grouped_gradient_ needs sum [experts, n, k], dy [rows, n] and x [rows, k]; got ",
       sum.sizes(),
       ", ",
@@ -319,15 +328,33 @@ void gradient_plain(Tensor sum, const Tensor& dy, const Tensor& x, at::IntArrayR
       ", ",
       x.sizes()
   );
+}
+
+void gradient_plain(Tensor sum, const Tensor& dy, const Tensor& x, const Tensor& ends) {
+  check_gradient(sum, dy, x, ends);
   const at::RecordFunctionGuard whole(false);
   const bool even = x.is_cpu() && x.scalar_type() == at::kBFloat16; // depth that is multiplied fast
-  over_experts(ends, [&](int64_t e, int64_t first, int64_t rows) {
+  over_experts(ends, x.size(0), [&](int64_t e, int64_t first, int64_t rows) {
     const Tensor a = rows_of(dy, first, rows, even);
     gemm_(sum.select(0, e), a.t(), rows_of(x, first, rows, even), /*add=*/true);
   });
 }
 
-void gradient_meta(Tensor, const Tensor&, const Tensor&, at::IntArrayRef) {}
+void gradient_cuda(Tensor sum, const Tensor& dy, const Tensor& x, const Tensor& ends) {
+  check_gradient(sum, dy, x, ends);
+  if (x.scalar_type() != at::kBFloat16 || x.size(0) == 0) {
+    gradient_plain(sum, dy, x, ends);
+  } else {
+    sum.add_(at::_grouped_mm(dy.t(), x, offsets_of(ends)));
+  }
+}
+
+/// On a GPU all experts' products are made before they are added.
+void gradient_meta(Tensor sum, const Tensor& dy, const Tensor& x, const Tensor& ends) {
+  check_gradient(sum, dy, x, ends);
+  const bool made = PlannedGpu::active() && x.scalar_type() == at::kBFloat16;
+  const Tensor products = at::empty({made ? sum.numel() : 0}, x.options());
+}
 
 Tensor scatter(const Tensor& x, const Tensor& slots, const OptionalTensor& weights, int64_t count) {
   static const auto op = find_op<decltype(scatter_cpu)>("megahost::expert_scatter");
@@ -388,8 +415,8 @@ void register_experts(Libraries& libraries) {
   define.def("expert_gather(Tensor y, Tensor slots, Tensor? weights) -> Tensor");
   define.def("expert_gather_backward(Tensor dy, Tensor y, Tensor slots, Tensor weights) -> "
              "(Tensor, Tensor)");
-  define.def("grouped_product(Tensor x, Tensor w, int[] ends, bool transposed) -> Tensor");
-  define.def("grouped_gradient_(Tensor(a!) sum, Tensor dy, Tensor x, int[] ends) -> ()");
+  define.def("grouped_product(Tensor x, Tensor w, Tensor ends, bool transposed) -> Tensor");
+  define.def("grouped_gradient_(Tensor(a!) sum, Tensor dy, Tensor x, Tensor ends) -> ()");
   libraries.cpu.impl("expert_slots", slots_cpu);
   libraries.cpu.impl("expert_scatter", scatter_cpu);
   libraries.cpu.impl("expert_gather", gather_cpu);
@@ -399,6 +426,7 @@ void register_experts(Libraries& libraries) {
   libraries.plain.impl("expert_gather", gather_plain);
   libraries.plain.impl("expert_gather_backward", gather_backward_plain);
   libraries.cuda.impl("grouped_product", product_cuda);
+  libraries.cuda.impl("grouped_gradient_", gradient_cuda);
   libraries.plain.impl("grouped_product", product_plain);
   libraries.plain.impl("grouped_gradient_", gradient_plain);
   libraries.meta.impl("expert_slots", slots_meta);
@@ -423,16 +451,12 @@ Tensor from_slots(const Tensor& y, const Tensor& slots, const Tensor& weights) {
   return FromSlots::apply(y, slots, weights.defined() ? OptionalTensor(weights) : std::nullopt);
 }
 
-Tensor grouped_product(
-    const Tensor& x, const Tensor& w, const std::vector<int64_t>& ends, bool transposed
-) {
+Tensor grouped_product(const Tensor& x, const Tensor& w, const Tensor& ends, bool transposed) {
   static const auto op = find_op<decltype(product_plain)>("megahost::grouped_product");
   return op.call(x, w, ends, transposed);
 }
 
-void grouped_gradient_(
-    Tensor sum, const Tensor& dy, const Tensor& x, const std::vector<int64_t>& ends
-) {
+void grouped_gradient_(Tensor sum, const Tensor& dy, const Tensor& x, const Tensor& ends) {
   static const auto op = find_op<decltype(gradient_plain)>("megahost::grouped_gradient_");
   op.call(std::move(sum), dy, x, ends);
 }

@@ -1,6 +1,7 @@
 #include "core/kernels/fp8_ops.hpp"
 
 #include "core/kernels/gemm.hpp"
+#include "core/kernels/planned_gpu.hpp"
 #include "core/kernels/registration.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -86,9 +87,9 @@ void register_fp8(Libraries& libraries) {
   libraries.plain.impl("fp8_largest", largest);
   libraries.plain.impl("fp8_round", rounded);
   libraries.plain.impl("fp8_product", multiply);
-  libraries.meta.impl("fp8_largest", largest_meta);
-  libraries.meta.impl("fp8_round", rounded_meta);
-  libraries.meta.impl("fp8_product", multiply_meta);
+  libraries.meta.impl("fp8_largest", MetaForm<largest_meta, largest>::run);
+  libraries.meta.impl("fp8_round", MetaForm<rounded_meta, rounded>::run);
+  libraries.meta.impl("fp8_product", MetaForm<multiply_meta, multiply>::run);
 }
 
 double fp8_max(bool e5m2) {

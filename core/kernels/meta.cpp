@@ -103,8 +103,17 @@ Flash gpu_flash_attention(const Tensor& q, const Tensor& k, const Tensor&, doubl
       none};
 }
 
+/// While the kernel runs, q's gradient is summed in float32, of whole tiles, and query heads that
+/// share a key head have gradients of it each.
 Triple
 gpu_flash_attention_backward(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&, const Tensor&, const Tensor&, const Tensor&, c10::SymInt, c10::SymInt, double, bool, const Tensor&, const Tensor&, std::optional<double>) {
+  const auto whole = [](int64_t length, int64_t tile) { return (length + tile - 1) / tile * tile; };
+  const auto wide = q.options().dtype(at::kFloat);
+  const int64_t rows = whole(q.size(2), 128), heads = q.size(1);
+  const Tensor sums = at::empty({q.size(0), rows, heads, whole(q.size(3), 32)}, wide);
+  const Tensor products = at::empty({q.size(0), heads, rows}, wide);
+  const Tensor shared =
+      at::empty({heads == k.size(1) ? 0 : 2, q.size(0), k.size(2), heads, k.size(3)}, k.options());
   return {as_kernels_make(q), as_kernels_make(k), as_kernels_make(v)};
 }
 

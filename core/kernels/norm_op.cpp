@@ -4,11 +4,7 @@
 #include "megahost/parallel.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/_fused_rms_norm.h>
-#include <ATen/ops/_fused_rms_norm_backward.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/native_layer_norm.h>
-#include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/rsqrt.h>
 
 #include <algorithm>
@@ -19,9 +15,9 @@ namespace {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
-using Triple = std::tuple<Tensor, Tensor, Tensor>;
+using Results = std::tuple<Tensor, Tensor, Tensor, Tensor>; // y, mean, rstd, x + added (or empty)
 
-void check(const Tensor& x, const Tensor& weight) {
+void check(const Tensor& x, const OptionalTensor& added, const Tensor& weight) {
   TORCH_CHECK(
       x.dim() > 0 && weight.dim() == 1 && weight.size(0) == x.size(-1),
       "a norm over the last dimension of ",
@@ -29,22 +25,41 @@ void check(const Tensor& x, const Tensor& weight) {
       " needs as many weights; got ",
       weight.sizes()
   );
+  TORCH_CHECK(
+      !added || (added->sizes() == x.sizes() && added->scalar_type() == x.scalar_type()),
+      "what a norm adds to its input is like it; got ",
+      x.sizes(),
+      " and ",
+      added ? added->sizes() : at::IntArrayRef()
+  );
 }
 
-Triple empty_results(const Tensor& x, bool centred) {
+Tensor none_like(const Tensor& x) {
+  return at::empty({0}, x.options());
+}
+
+/// Rows of all results, the sum's where there is one.
+Results empty_results(const Tensor& x, bool added, bool centred) {
   const int64_t rows = x.numel() / std::max<int64_t>(x.size(-1), 1);
   const auto options = x.options().dtype(statistics_type(x));
   return {
       at::empty(x.sizes(), x.options()),
       at::empty({centred ? rows : 0}, options),
-      at::empty({rows}, options)};
+      at::empty({rows}, options),
+      added ? at::empty(x.sizes(), x.options()) : none_like(x)};
 }
 
-Triple norm_plain(
-    const Tensor& x, const Tensor& weight, const OptionalTensor& bias, double eps, bool centred
+Results norm_plain(
+    const Tensor& x,
+    const OptionalTensor& added,
+    const Tensor& weight,
+    const OptionalTensor& bias,
+    double eps,
+    bool centred
 ) {
-  check(x, weight);
-  Tensor wide = x.to(statistics_type(x)).reshape({-1, x.size(-1)});
+  check(x, added, weight);
+  const Tensor sum = added ? x + *added : x;
+  Tensor wide = sum.to(statistics_type(x)).reshape({-1, x.size(-1)});
   Tensor mean = at::empty({0}, wide.options());
   if (centred) {
     mean = wide.mean(-1);
@@ -55,16 +70,19 @@ Triple norm_plain(
   if (bias) {
     y.add_(*bias);
   }
-  return {y.to(x.scalar_type()).view(x.sizes()), mean, rstd};
+  return {y.to(x.scalar_type()).view(x.sizes()), mean, rstd, added ? sum : none_like(x)};
 }
 
-Triple norm_backward_plain(
+Tensor norm_backward_plain(
     const Tensor& gradient,
     const Tensor& x,
     const Tensor& weight,
     const Tensor& mean,
     const Tensor& rstd,
-    bool centred
+    const OptionalTensor& dsum,
+    bool centred,
+    OptionalTensor dweight,
+    OptionalTensor dbias
 ) {
   const auto type = statistics_type(x);
   const Tensor dy = gradient.to(type).reshape({-1, x.size(-1)});
@@ -78,122 +96,143 @@ Triple norm_backward_plain(
   if (centred) {
     dx = dx - scaled.mean(-1, /*keepdim=*/true);
   }
-  return {
-      dx.mul_(rstd.unsqueeze(1)).to(x.scalar_type()).view(x.sizes()),
-      dy.mul(normal).sum(0),
-      centred ? dy.sum(0) : at::empty({0}, dy.options())};
+  if (dweight) {
+    dweight->add_(dy.mul(normal).sum(0));
+  }
+  if (dbias) {
+    dbias->add_(dy.sum(0));
+  }
+  dx = dx.mul_(rstd.unsqueeze(1)).to(x.scalar_type()).view(x.sizes());
+  return dsum ? dx.add_(*dsum) : dx;
 }
 
-/// Whether LibTorch's fused kernels serve these tensors.
-bool fused(const Tensor& x, const Tensor& weight) {
-  const auto type = x.scalar_type();
-  return x.numel() > 0 && weight.scalar_type() == type &&
-         (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
+template <class T>
+T* data_or_null(const OptionalTensor& x) {
+  return x ? x->mutable_data_ptr<T>() : nullptr;
 }
 
-/// One kernel, which computes in float32 and rounds once, as the plain form does.
-Triple norm_cuda(
-    const Tensor& x, const Tensor& weight, const OptionalTensor& bias, double eps, bool centred
+const void* const_data_or_null(const OptionalTensor& x) {
+  return x ? x->const_data_ptr() : nullptr;
+}
+
+OptionalTensor contiguous(const OptionalTensor& x) {
+  return x ? OptionalTensor(x->contiguous()) : std::nullopt;
+}
+
+Results norm_cuda(
+    const Tensor& input,
+    const OptionalTensor& term,
+    const Tensor& weight,
+    const OptionalTensor& bias,
+    double eps,
+    bool centred
 ) {
-  if (!fused(x, weight) || (!centred && bias)) {
-    return norm_plain(x, weight, bias, eps, centred);
+  const auto* kernels = cuda_row_kernels(input);
+  const bool same = weight.scalar_type() == input.scalar_type() &&
+                    (!bias || bias->scalar_type() == input.scalar_type());
+  if (kernels == nullptr || !same) {
+    return norm_plain(input, term, weight, bias, eps, centred);
   }
-  check(x, weight);
-  if (centred) {
-    const auto [y, mean, rstd] = at::native_layer_norm(x, {x.size(-1)}, weight, bias, eps);
-    return {y, mean.reshape({-1}), rstd.reshape({-1})};
-  }
-  const auto [y, rstd] = at::_fused_rms_norm(x, {x.size(-1)}, weight, eps);
-  return {y, at::empty({0}, rstd.options()), rstd.reshape({-1})};
-}
-
-/// The gradients of weight and bias, the latter where `centred`: by our kernel and one sum, or by
-/// LibTorch's element-wise ones.
-std::pair<Tensor, Tensor> weight_gradients_cuda(
-    const Tensor& x, const Tensor& dy, const Tensor& mean, const Tensor& rstd, bool centred
-) {
-  const auto* kernels = cuda_row_kernels(x);
-  if (kernels == nullptr || !rstd.is_contiguous() || !mean.is_contiguous()) {
-    const auto type = statistics_type(x);
-    const Tensor scale = rstd.unsqueeze(1);
-    Tensor normal = centred ? x.sub(mean.unsqueeze(1)).mul_(scale) : x.mul(scale);
-    return {
-        normal.mul_(dy).sum(0),
-        centred ? dy.sum(0, /*keepdim=*/false, type) : at::empty({0}, x.options().dtype(type))};
-  }
-  constexpr int64_t kChunk = 64;
-  const int64_t chunks = (x.size(0) + kChunk - 1) / kChunk;
-  const auto wide = x.options().dtype(at::kFloat);
-  const Tensor dweight = at::empty({chunks, x.size(1)}, wide);
-  const Tensor dbias = at::empty({centred ? chunks : 0, x.size(1)}, wide);
-  const cuda::NormGradientCall call{
+  check(input, term, weight);
+  const Tensor x = input.contiguous();
+  const OptionalTensor added = contiguous(term);
+  Results results = empty_results(x, added.has_value(), centred);
+  const auto& [y, mean, rstd, sum] = results;
+  const cuda::NormCall call{
       .type = cuda_type(x),
-      .rows = x.size(0),
-      .columns = x.size(1),
-      .chunk = kChunk,
+      .rows = rstd.size(0),
+      .columns = x.size(-1),
+      .eps = static_cast<float>(eps),
       .x = x.const_data_ptr(),
-      .dy = dy.const_data_ptr(),
-      .mean = centred ? mean.const_data_ptr<float>() : nullptr,
-      .rstd = rstd.const_data_ptr<float>(),
-      .dweight = dweight.mutable_data_ptr<float>(),
-      .dbias = centred ? dbias.mutable_data_ptr<float>() : nullptr};
-  start_kernel(kernels->norm_gradient, call, x.device());
-  return {dweight.sum(0), centred ? dbias.sum(0) : at::empty({0}, wide)};
+      .added = const_data_or_null(added),
+      .weight = weight.const_data_ptr(),
+      .bias = const_data_or_null(bias),
+      .sum = sum.mutable_data_ptr(),
+      .y = y.mutable_data_ptr(),
+      .mean = centred ? mean.mutable_data_ptr<float>() : nullptr,
+      .rstd = rstd.mutable_data_ptr<float>()};
+  start_kernel(kernels->norm, call, x.device());
+  return results;
 }
 
-// The fused kernels would round the weight's gradient to the weight's type: it is summed here.
-Triple norm_backward_cuda(
+Tensor norm_backward_cuda(
     const Tensor& gradient,
     const Tensor& input,
     const Tensor& weight,
     const Tensor& mean,
     const Tensor& rstd,
-    bool centred
+    const OptionalTensor& residual,
+    bool centred,
+    OptionalTensor dweight,
+    OptionalTensor dbias
 ) {
-  if (!fused(input, weight) || gradient.scalar_type() != input.scalar_type()) {
-    return norm_backward_plain(gradient, input, weight, mean, rstd, centred);
+  const auto* kernels = cuda_row_kernels(input);
+  const auto type = input.scalar_type();
+  if (kernels == nullptr || weight.scalar_type() != type || gradient.scalar_type() != type ||
+      (residual && residual->scalar_type() != type)) {
+    return norm_backward_plain(
+        gradient, input, weight, mean, rstd, residual, centred, dweight, dbias
+    );
   }
-  const Tensor x = rows_of(input.contiguous());
-  const Tensor dy = rows_of(gradient.contiguous());
-  const Tensor scale = rstd.unsqueeze(1);
-  const Tensor dx =
-      centred ? std::get<0>(at::native_layer_norm_backward(
-                    dy,
-                    x,
-                    {x.size(1)},
-                    mean.unsqueeze(1),
-                    scale,
-                    weight,
-                    std::nullopt,
-                    {true, false, false}
-                ))
-              : std::get<0>(
-                    at::_fused_rms_norm_backward(dy, x, {x.size(1)}, scale, weight, {true, false})
-                );
-  const auto [dweight, dbias] = weight_gradients_cuda(x, dy, mean, rstd, centred);
-  return {dx.view(input.sizes()), dweight, dbias};
+  const Tensor x = input.contiguous(), dy = gradient.contiguous();
+  const OptionalTensor dsum = contiguous(residual);
+  const Tensor dx = at::empty(x.sizes(), x.options());
+  const int64_t rows = rstd.size(0), columns = x.size(-1);
+  const int64_t chunks = (rows + cuda::kNormChunk - 1) / cuda::kNormChunk;
+  const bool summed = dweight || dbias;
+  const Tensor sums = at::empty({summed ? chunks : 0, centred ? 2 : 1, columns}, rstd.options());
+  const cuda::NormGradientCall call{
+      .type = cuda_type(x),
+      .rows = rows,
+      .columns = columns,
+      .dy = dy.const_data_ptr(),
+      .x = x.const_data_ptr(),
+      .weight = weight.const_data_ptr(),
+      .dsum = const_data_or_null(dsum),
+      .mean = centred ? mean.const_data_ptr<float>() : nullptr,
+      .rstd = rstd.const_data_ptr<float>(),
+      .dx = dx.mutable_data_ptr(),
+      .sums = summed ? sums.mutable_data_ptr<float>() : nullptr};
+  start_kernel(kernels->norm_gradient, call, x.device());
+  if (summed) {
+    const cuda::RowSumsCall add{
+        .type = cuda::Type::fp32,
+        .rows = chunks,
+        .columns = sums.size(1) * columns,
+        .split = columns,
+        .x = sums.const_data_ptr(),
+        .sums = data_or_null<float>(dweight),
+        .rest = data_or_null<float>(dbias)};
+    start_kernel(kernels->row_sums, add, x.device());
+  }
+  return dx;
 }
 
-Triple norm_cpu(
-    const Tensor& input, const Tensor& weight, const OptionalTensor& bias, double eps, bool centred
+Results norm_cpu(
+    const Tensor& input,
+    const OptionalTensor& added,
+    const Tensor& weight,
+    const OptionalTensor& bias,
+    double eps,
+    bool centred
 ) {
   const auto* kernel = row_kernels(input);
   const bool same = weight.scalar_type() == input.scalar_type() &&
                     (!bias || bias->scalar_type() == input.scalar_type());
   if (kernel == nullptr || !same) {
-    return norm_plain(input, weight, bias, eps, centred);
+    return norm_plain(input, added, weight, bias, eps, centred);
   }
-  check(input, weight);
-  const Tensor x = input.contiguous();
-  const Triple results = empty_results(x, centred);
-  const auto& [y, mean, rstd] = results;
+  check(input, added, weight);
+  const Tensor x = (added ? input + *added : input).contiguous();
+  Results results = empty_results(x, /*added=*/false, centred);
+  const auto& [y, mean, rstd, _] = results;
   const kernels::NormCall call{
       .columns = x.size(-1),
       .centred = centred,
       .eps = static_cast<float>(eps),
       .x = x.const_data_ptr(),
       .weight = weight.const_data_ptr(),
-      .bias = bias ? bias->const_data_ptr() : nullptr,
+      .bias = const_data_or_null(bias),
       .y = y.mutable_data_ptr(),
       .mean = mean.mutable_data_ptr<float>(),
       .rstd = rstd.mutable_data_ptr<float>(),
@@ -204,29 +243,35 @@ Triple norm_cpu(
   over_rows(rstd.size(0), call.columns, [&](int64_t begin, int64_t end) {
     kernel->norm_forward(call, begin, end);
   });
+  if (added) {
+    std::get<3>(results) = x;
+  }
   return results;
 }
 
-Triple norm_backward_cpu(
+Tensor norm_backward_cpu(
     const Tensor& gradient,
     const Tensor& input,
     const Tensor& weight,
     const Tensor& mean,
     const Tensor& rstd,
-    bool centred
+    const OptionalTensor& dsum,
+    bool centred,
+    OptionalTensor dweight,
+    OptionalTensor dbias
 ) {
   const auto* kernel = row_kernels(input);
   if (kernel == nullptr || weight.scalar_type() != input.scalar_type() ||
       gradient.scalar_type() != input.scalar_type()) {
-    return norm_backward_plain(gradient, input, weight, mean, rstd, centred);
+    return norm_backward_plain(gradient, input, weight, mean, rstd, dsum, centred, dweight, dbias);
   }
   const Tensor x = input.contiguous();
   const Tensor dy = gradient.contiguous();
-  const Tensor dx = at::empty(x.sizes(), x.options());
+  Tensor dx = at::empty(x.sizes(), x.options());
   const int64_t rows = rstd.size(0);
   const int64_t chunks = (rows + kernels::kNormChunk - 1) / kernels::kNormChunk;
-  const Tensor dweight = at::empty({chunks, x.size(-1)}, rstd.options());
-  const Tensor dbias = at::empty({centred ? chunks : 0, x.size(-1)}, rstd.options());
+  const Tensor weight_sums = at::empty({chunks, x.size(-1)}, rstd.options());
+  const Tensor bias_sums = at::empty({centred ? chunks : 0, x.size(-1)}, rstd.options());
   const kernels::NormCall call{
       .columns = x.size(-1),
       .centred = centred,
@@ -239,39 +284,63 @@ Triple norm_backward_cpu(
       .rstd = rstd.mutable_data_ptr<float>(),
       .dy = dy.const_data_ptr(),
       .dx = dx.mutable_data_ptr(),
-      .dweight = dweight.mutable_data_ptr<float>(),
-      .dbias = centred ? dbias.mutable_data_ptr<float>() : nullptr};
+      .dweight = weight_sums.mutable_data_ptr<float>(),
+      .dbias = centred ? bias_sums.mutable_data_ptr<float>() : nullptr};
   parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       const int64_t first = chunk * kernels::kNormChunk;
       kernel->norm_backward(call, first, std::min(first + kernels::kNormChunk, rows));
     }
   });
-  return {dx, dweight.sum(0), centred ? dbias.sum(0) : at::empty({0}, rstd.options())};
+  if (dweight) {
+    dweight->add_(weight_sums.sum(0));
+  }
+  if (dbias) {
+    dbias->add_(bias_sums.sum(0));
+  }
+  return dsum ? dx.add_(*dsum) : dx;
 }
 
-Triple
-norm_meta(const Tensor& x, const Tensor& weight, const OptionalTensor&, double, bool centred) {
-  check(x, weight);
-  return empty_results(x, centred);
-}
-
-Triple norm_backward_meta(
-    const Tensor&, const Tensor& x, const Tensor&, const Tensor&, const Tensor& rstd, bool centred
+Results norm_meta(
+    const Tensor& x,
+    const OptionalTensor& added,
+    const Tensor& weight,
+    const OptionalTensor&,
+    double,
+    bool centred
 ) {
-  return {
-      at::empty(x.sizes(), x.options()),
-      at::empty({x.size(-1)}, rstd.options()),
-      at::empty({centred ? x.size(-1) : 0}, rstd.options())};
+  check(x, added, weight);
+  return empty_results(x, added.has_value(), centred);
+}
+
+Tensor norm_backward_meta(
+    const Tensor&,
+    const Tensor& x,
+    const Tensor&,
+    const Tensor&,
+    const Tensor& rstd,
+    const OptionalTensor&,
+    bool centred,
+    OptionalTensor,
+    OptionalTensor
+) {
+  const int64_t chunks = (rstd.size(0) + cuda::kNormChunk - 1) / cuda::kNormChunk;
+  const Tensor sums = at::empty({chunks, centred ? 2 : 1, x.size(-1)}, rstd.options());
+  return at::empty(x.sizes(), x.options());
+}
+
+OptionalTensor optional(const Tensor& x) {
+  return x.defined() ? OptionalTensor(x) : std::nullopt;
 }
 
 } // namespace
 
 void register_norm(Libraries& libraries) {
-  libraries.definitions.def("norm(Tensor x, Tensor weight, Tensor? bias, float eps, bool centred) "
-                            "-> (Tensor, Tensor, Tensor)");
+  libraries.definitions.def("norm(Tensor x, Tensor? added, Tensor weight, Tensor? bias, float eps, "
+                            "bool centred) -> (Tensor, Tensor, Tensor, Tensor)");
   libraries.definitions.def("norm_backward(Tensor dy, Tensor x, Tensor weight, Tensor mean, "
-                            "Tensor rstd, bool centred) -> (Tensor, Tensor, Tensor)");
+                            "Tensor rstd, Tensor? dsum, bool centred, Tensor(a!)? dweight, "
+                            "Tensor(b!)? dbias) -> Tensor");
   libraries.cpu.impl("norm", norm_cpu);
   libraries.cpu.impl("norm_backward", norm_backward_cpu);
   libraries.cuda.impl("norm", norm_cuda);
@@ -282,21 +351,35 @@ void register_norm(Libraries& libraries) {
   libraries.meta.impl("norm_backward", norm_backward_meta);
 }
 
-Triple norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, bool centred) {
+NormResult norm(
+    const Tensor& x,
+    const Tensor& added,
+    const Tensor& weight,
+    const Tensor& bias,
+    double eps,
+    bool centred
+) {
   static const auto op = find_op<decltype(norm_cpu)>("megahost::norm");
-  return op.call(x, weight, bias.defined() ? OptionalTensor(bias) : std::nullopt, eps, centred);
+  const auto [y, mean, rstd, sum] =
+      op.call(x, optional(added), weight, optional(bias), eps, centred);
+  return {y, added.defined() ? sum : x, mean, rstd};
 }
 
-Triple norm_backward(
+Tensor norm_backward(
     const Tensor& dy,
-    const Tensor& x,
+    const Tensor& sum,
     const Tensor& weight,
     const Tensor& mean,
     const Tensor& rstd,
-    bool centred
+    const Tensor& dsum,
+    bool centred,
+    const Tensor& dweight,
+    const Tensor& dbias
 ) {
   static const auto op = find_op<decltype(norm_backward_cpu)>("megahost::norm_backward");
-  return op.call(dy, x, weight, mean, rstd, centred);
+  return op.call(
+      dy, sum, weight, mean, rstd, optional(dsum), centred, optional(dweight), optional(dbias)
+  );
 }
 
 } // namespace mh::ops

@@ -4,13 +4,13 @@
 #include "core/kernels/row_kernels.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/addcmul.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 namespace mh::ops {
 
@@ -35,7 +35,7 @@ void check_rotary(const Tensor& x, const Tensor& table) {
   );
 }
 
-Tensor rotary_plain(const Tensor& x, const Tensor& table, bool inverse) {
+Tensor rotated_plain(const Tensor& x, const Tensor& table, bool inverse) {
   check_rotary(x, table);
   const int64_t half = table.size(-1);
   const auto type = statistics_type(x);
@@ -51,35 +51,20 @@ Tensor rotary_plain(const Tensor& x, const Tensor& table, bool inverse) {
   );
 }
 
-/// Four kernels: LibTorch's widen what they read and round what they write.
-Tensor rotary_cuda(const Tensor& x, const Tensor& table, bool inverse) {
-  check_rotary(x, table);
-  const int64_t half = table.size(-1);
-  const Tensor cosine = table.select(0, 0);
-  const Tensor sine = table.select(0, 1);
-  const Tensor a = x.narrow(-1, 0, half);
-  const Tensor b = x.narrow(-1, half, half);
-  const double turn = inverse ? -1 : 1;
-  Tensor y = at::empty(x.sizes(), x.options());
-  Tensor first = y.narrow(-1, 0, half);
-  Tensor second = y.narrow(-1, half, half);
-  at::addcmul_out(first, a * cosine, b, sine, -turn);
-  at::addcmul_out(second, b * cosine, a, sine, turn);
-  if (const int64_t rest = x.size(-1) - 2 * half; rest > 0) {
-    y.narrow(-1, 2 * half, rest).copy_(x.narrow(-1, 2 * half, rest));
+Tensor rotary_plain(at::TensorList parts, const Tensor& table, int64_t rotated, bool inverse) {
+  std::vector<Tensor> made;
+  for (const Tensor& part : parts) {
+    const bool turns = static_cast<int64_t>(made.size()) < rotated;
+    made.push_back(turns ? rotated_plain(part, table, inverse) : part);
   }
-  return y;
+  return made.size() == 1 ? made.front() : at::cat(made, 2);
 }
 
-Tensor rotary_cpu(const Tensor& input, const Tensor& angles, bool inverse) {
-  const auto* kernel = row_kernels(input);
-  if (kernel == nullptr || angles.scalar_type() != at::kFloat) {
-    return rotary_plain(input, angles, inverse);
-  }
-  check_rotary(input, angles);
+void rotate_cpu(
+    const Tensor& input, const Tensor& table, bool inverse, const Tensor& out, int64_t first_head
+) {
+  check_rotary(input, table);
   const Tensor x = input.stride(3) == 1 ? input : input.contiguous();
-  const Tensor table = angles.contiguous();
-  const Tensor y = at::empty(x.sizes(), x.options());
   const auto* cosine = table.const_data_ptr<float>();
   const kernels::RotaryCall call{
       .batch = x.size(1),
@@ -90,20 +75,80 @@ Tensor rotary_cpu(const Tensor& input, const Tensor& angles, bool inverse) {
       .x_seq = x.stride(0),
       .x_batch = x.stride(1),
       .x_head = x.stride(2),
-      .y = y.mutable_data_ptr(),
+      .y = out.narrow(2, first_head, x.size(2)).mutable_data_ptr(),
+      .y_row = out.stride(1),
       .cosine = cosine,
       .sine = cosine + table.stride(0),
       .table_batch = table.size(2),
       .inverse = inverse};
   over_rows(x.size(0) * x.size(1), call.heads * call.dim, [&](int64_t begin, int64_t end) {
-    kernel->rotary(call, begin, end);
+    row_kernels(x)->rotary(call, begin, end);
   });
-  return y;
 }
 
-Tensor rotary_meta(const Tensor& x, const Tensor& table, bool) {
-  check_rotary(x, table);
-  return at::empty(x.sizes(), x.options());
+Tensor rotary_room(at::TensorList parts) {
+  int64_t heads = 0;
+  for (const Tensor& part : parts) {
+    heads += part.size(2);
+  }
+  const Tensor& x = parts.front();
+  return at::empty({x.size(0), x.size(1), heads, x.size(3)}, x.options());
+}
+
+Tensor rotary_cpu(at::TensorList parts, const Tensor& angles, int64_t rotated, bool inverse) {
+  Tensor out = rotary_room(parts);
+  if (row_kernels(out) == nullptr || angles.scalar_type() != at::kFloat) {
+    return rotary_plain(parts, angles, rotated, inverse);
+  }
+  const Tensor table = angles.contiguous();
+  int64_t head = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (static_cast<int64_t>(i) < rotated) {
+      rotate_cpu(parts[i], table, inverse, out, head);
+    } else {
+      out.narrow(2, head, parts[i].size(2)).copy_(parts[i]);
+    }
+    head += parts[i].size(2);
+  }
+  return out;
+}
+
+Tensor rotary_cuda(at::TensorList parts, const Tensor& angles, int64_t rotated, bool inverse) {
+  const Tensor out = rotary_room(parts);
+  const auto* kernels = cuda_row_kernels(out);
+  if (kernels == nullptr || angles.scalar_type() != at::kFloat || parts.size() > 3) {
+    return rotary_plain(parts, angles, rotated, inverse);
+  }
+  const Tensor table = angles.contiguous();
+  const auto* cosine = table.const_data_ptr<float>();
+  cuda::RotaryCall call{
+      .type = cuda_type(out),
+      .rows = out.size(0) * out.size(1),
+      .batch = out.size(1),
+      .heads = out.size(2),
+      .dim = out.size(3),
+      .half = table.size(4),
+      .parts = {},
+      .rotated = static_cast<int32_t>(rotated),
+      .y = out.mutable_data_ptr(),
+      .cosine = cosine,
+      .sine = cosine + table.stride(0),
+      .table_batch = table.size(2),
+      .inverse = inverse};
+  std::vector<Tensor> kept;
+  for (const Tensor& part : parts) {
+    check_rotary(part, table);
+    const Tensor& x = kept.emplace_back(part.stride(3) == 1 ? part : part.contiguous());
+    call.parts[kept.size() - 1] = {
+        x.const_data_ptr(), x.size(2), x.stride(0), x.stride(1), x.stride(2)};
+  }
+  start_kernel(kernels->rotary, call, out.device());
+  return out;
+}
+
+Tensor rotary_meta(at::TensorList parts, const Tensor& table, int64_t, bool) {
+  check_rotary(parts.front(), table);
+  return rotary_room(parts);
 }
 
 // ---- vocabulary ----
@@ -304,13 +349,31 @@ void row_sums_cpu(Tensor out, const Tensor& x) {
   });
 }
 
+void row_sums_cuda(Tensor out, const Tensor& x) {
+  const auto* kernels = cuda_row_kernels(x);
+  if (kernels == nullptr || out.scalar_type() != at::kFloat || !out.is_contiguous()) {
+    row_sums_plain(out, x);
+    return;
+  }
+  const Tensor rows = x.contiguous();
+  const cuda::RowSumsCall call{
+      .type = cuda_type(x),
+      .rows = rows.size(0),
+      .columns = rows.size(1),
+      .split = rows.size(1),
+      .x = rows.const_data_ptr(),
+      .sums = out.mutable_data_ptr<float>(),
+      .rest = nullptr};
+  start_kernel(kernels->row_sums, call, x.device());
+}
+
 void row_sums_meta(Tensor, const Tensor&) {}
 
 } // namespace
 
 void register_row_ops(Libraries& libraries) {
   auto& def = libraries.definitions;
-  def.def("rotary(Tensor x, Tensor table, bool inverse) -> Tensor");
+  def.def("rotary(Tensor[] parts, Tensor table, int rotated, bool inverse) -> Tensor");
   def.def("vocab_statistics(Tensor z, Tensor labels, int first, int entries) -> Tensor");
   def.def("vocab_gradient_(Tensor(a!) z, Tensor labels, Tensor lse, Tensor scale, int first, "
           "int entries) -> ()");
@@ -327,11 +390,12 @@ void register_row_ops(Libraries& libraries) {
   libraries.cuda.impl("vocab_statistics", statistics_cuda);
   libraries.cuda.impl("vocab_gradient_", vocab_gradient_cuda);
   add("add_row_sums_", row_sums_cpu, row_sums_plain, row_sums_meta);
+  libraries.cuda.impl("add_row_sums_", row_sums_cuda);
 }
 
-Tensor rotary(const Tensor& x, const Tensor& table, bool inverse) {
+Tensor rotary(at::TensorList parts, const Tensor& table, int64_t rotated, bool inverse) {
   static const auto op = find_op<decltype(rotary_cpu)>("megahost::rotary");
-  return op.call(x, table, inverse);
+  return op.call(parts, table, rotated, inverse);
 }
 
 Tensor vocab_statistics(const Tensor& z, const Tensor& labels, int64_t first, int64_t entries) {

@@ -14,28 +14,46 @@ namespace mh::ops {
 /// x [..., n] -> [rows, n].
 [[nodiscard]] at::Tensor rows_of(const at::Tensor& x);
 
-/// (x - mean) rstd weight + bias over the last dimension, or x rstd weight if not `centred`.
-///
-/// Shapes:  x [..., n]; weight, bias [n], bias perhaps undefined
-///          -> y like x; mean (empty if not centred) and rstd: float32 [rows] (float64 for float64)
-[[nodiscard]] std::tuple<at::Tensor, at::Tensor, at::Tensor> norm(
-    const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps, bool centred
-);
+struct NormResult {
+  at::Tensor y, sum; ///< sum: x + added, or x itself
+  at::Tensor mean, rstd;
+};
 
-/// -> the gradients of x, weight and bias (empty if not centred), the last two in rstd's type.
-[[nodiscard]] std::tuple<at::Tensor, at::Tensor, at::Tensor> norm_backward(
-    const at::Tensor& dy,
+/// (sum - mean) rstd weight + bias over the last dimension, or sum rstd weight if not `centred`, of
+/// sum = x + added.
+///
+/// Shapes:  x, added [..., n]; weight, bias [n]; added and bias perhaps undefined
+///          -> y like x; mean (empty if not centred) and rstd: float32 [rows] (float64 for float64)
+[[nodiscard]] NormResult norm(
     const at::Tensor& x,
+    const at::Tensor& added,
     const at::Tensor& weight,
-    const at::Tensor& mean,
-    const at::Tensor& rstd,
+    const at::Tensor& bias,
+    double eps,
     bool centred
 );
 
-/// Rotates the first 2 * table.size(-1) elements of each head, backwards if `inverse`.
+/// The gradient of `sum` from y's, plus `dsum` where that is defined. Those of weight and bias are
+/// added to `dweight` and `dbias` where these are defined, which have rstd's type.
+[[nodiscard]] at::Tensor norm_backward(
+    const at::Tensor& dy,
+    const at::Tensor& sum,
+    const at::Tensor& weight,
+    const at::Tensor& mean,
+    const at::Tensor& rstd,
+    const at::Tensor& dsum,
+    bool centred,
+    const at::Tensor& dweight,
+    const at::Tensor& dbias
+);
+
+/// The heads of all parts one behind the other; of the first `rotated` parts the first
+/// 2 * table.size(-1) elements of each head are rotated, backwards if `inverse`.
 ///
-/// Shapes:  x [seq, batch, heads, dim]; table [2, seq, 1 or batch, 1, half] -> x's, contiguous
-[[nodiscard]] at::Tensor rotary(const at::Tensor& x, const at::Tensor& table, bool inverse);
+/// Shapes:  parts [seq, batch, heads, dim]; table [2, seq, 1 or batch, 1, half]
+///          -> [seq, batch, sum of heads, dim], contiguous
+[[nodiscard]] at::Tensor
+rotary(at::TensorList parts, const at::Tensor& table, int64_t rotated, bool inverse);
 
 /// act(x), or act(gate) * up of packed halves if `gated`; `kind` is "silu", "gelu" (erf) or
 /// "gelu_tanh".

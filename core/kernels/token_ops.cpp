@@ -48,6 +48,26 @@ void embedding_add_composite(at::Tensor table, const at::Tensor& ids, const at::
   table.index_add_(0, ids.clamp_min(0), rows.to(table.scalar_type()) * kept.unsqueeze(1));
 }
 
+/// Rows in the order of their ids are added up by our kernel, each id's in one order.
+void embedding_add_cuda(at::Tensor table, const at::Tensor& ids, const at::Tensor& rows) {
+  const auto* kernels = cuda_row_kernels(rows);
+  if (kernels == nullptr || table.scalar_type() != at::kFloat || !table.is_contiguous()) {
+    embedding_add_composite(table, ids, rows);
+    return;
+  }
+  const auto [sorted, order] = ids.sort(/*stable=*/true, 0, /*descending=*/false);
+  const at::Tensor x = rows.contiguous();
+  const cuda::EmbeddingCall call{
+      .type = cuda_type(x),
+      .rows = ids.numel(),
+      .columns = table.size(1),
+      .ids = sorted.const_data_ptr<int64_t>(),
+      .order = order.const_data_ptr<int64_t>(),
+      .x = x.const_data_ptr(),
+      .table = table.mutable_data_ptr<float>()};
+  start_kernel(kernels->embedding, call, table.device());
+}
+
 void embedding_add_meta(at::Tensor, const at::Tensor&, const at::Tensor&) {}
 
 at::Tensor dropout_cpu(
@@ -151,7 +171,8 @@ at::Tensor dropout_cuda(
 
 at::Tensor
 dropout_meta(const at::Tensor& x, double, int64_t, const at::Tensor&, const at::Tensor&, int64_t) {
-  return at::empty_like(x, x.options(), at::MemoryFormat::Contiguous);
+  const at::Tensor input = x.contiguous(); // as kernels read it
+  return at::empty_like(input);
 }
 
 } // namespace
@@ -162,6 +183,7 @@ void register_token_ops(Libraries& libraries) {
                             "int first_feature) -> Tensor");
   libraries.cpu.impl("embedding_add_", embedding_add_cpu);
   libraries.cpu.impl("dropout", dropout_cpu);
+  libraries.cuda.impl("embedding_add_", embedding_add_cuda);
   libraries.cuda.impl("dropout", dropout_cuda);
   libraries.plain.impl("embedding_add_", embedding_add_composite);
   libraries.plain.impl("dropout", dropout_host);

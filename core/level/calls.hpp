@@ -25,8 +25,9 @@ struct NormCall {
 struct RotaryCall {
   int64_t batch, heads, dim, half;
   const void* x;
-  int64_t x_seq, x_batch, x_head; ///< strides of x; y is contiguous
+  int64_t x_seq, x_batch, x_head; ///< strides of x
   void* y;
+  int64_t y_row;              ///< elements from one row's heads to the next's
   const float *cosine, *sine; ///< [seq, table_batch, half]
   int64_t table_batch;
   bool inverse;

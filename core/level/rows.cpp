@@ -120,7 +120,7 @@ void rotary(const RotaryCall& c, int64_t begin, int64_t end) {
     const float sign = c.inverse ? -1.0F : 1.0F;
     for (int64_t h = 0; h < c.heads; ++h) {
       const T* x = static_cast<const T*>(c.x) + s * c.x_seq + b * c.x_batch + h * c.x_head;
-      T* y = static_cast<T*>(c.y) + (r * c.heads + h) * c.dim;
+      T* y = static_cast<T*>(c.y) + r * c.y_row + h * c.dim;
 #pragma omp simd
       for (int64_t i = 0; i < c.half; ++i) {
         const float first = wide(x[i]);

@@ -171,12 +171,16 @@ StepContext::cached(const std::string& key, const std::function<at::Tensor()>& m
   return found->second;
 }
 
+bool StepContext::redoes(std::string_view part) const {
+  return keep_ != nullptr && keep_->redoes(part);
+}
+
 at::Tensor StepContext::part(
     std::string_view name,
     const std::vector<at::Tensor>& inputs,
     const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run
 ) {
-  if (keep_ == nullptr || !keep_->redoes(name)) {
+  if (!redoes(name)) {
     return run(inputs);
   }
   // Losses that the part adds come out with its result, since only what is returned carries
@@ -209,7 +213,7 @@ at::Tensor StepContext::part(
     const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run,
     const std::function<at::Tensor(const at::Tensor&)>& reader
 ) {
-  if (keep_ == nullptr || !keep_->redoes(name)) {
+  if (!redoes(name)) {
     return reader(run(inputs));
   }
   return recomputed_for(

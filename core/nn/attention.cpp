@@ -96,15 +96,21 @@ Attention::Attention(Builder& builder, const AttentionSpec& spec)
 
 at::Tensor Attention::forward(const at::Tensor& x, StepContext& context) const {
   RECORD_USER_SCOPE("attention");
-  auto qkv = in_heads(qkv_, qkv_.forward(x, context), spec_.head_dim);
+  const at::Tensor packed = qkv_.forward(x, context);
+  auto qkv = in_heads(qkv_, packed, spec_.head_dim);
   if (q_norm_ != nullptr) {
     qkv[0] = q_norm_->forward(qkv[0], context);
     qkv[1] = k_norm_->forward(qkv[1], context);
   }
   if (spec_.rotary) {
     const at::Tensor table = rotary_table(*spec_.rotary, context);
-    qkv[0] = rotary(qkv[0], table);
-    qkv[1] = rotary(qkv[1], table);
+    if (q_norm_ == nullptr) {
+      const std::vector<int64_t> heads{qkv[0].size(2), qkv[1].size(2), qkv[2].size(2)};
+      qkv = rotary(packed.unflatten(-1, {-1, spec_.head_dim}), heads, 2, table);
+    } else {
+      qkv[0] = rotary(qkv[0], table);
+      qkv[1] = rotary(qkv[1], table);
+    }
   }
   if (context.mode().kv_cache != nullptr && spec_.mask.causal) {
     std::tie(qkv[1], qkv[2]) = context.mode().kv_cache->append(dropout_.site, qkv[1], qkv[2]);

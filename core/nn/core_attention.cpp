@@ -92,16 +92,17 @@ at::Tensor plain_attention(
     scores =
         scores + known_score_mask(seen.mask, seen.memory, queries, keys, scores.options(), context);
   }
-  at::Tensor shares = scores.softmax(-1); // [batch, heads, queries, keys]
   // The scores become [queries, batch, heads * keys], so that the mask follows tokens, samples and
-  // heads.
-  const auto b = shares.size(0), h = shares.size(1), s = shares.size(2), t = shares.size(3);
-  const at::Tensor rows = shares.permute({2, 0, 1, 3}).reshape({s, b, h * t});
-  shares = dropout_at(
-               rows, dropout.p, dropout.site, dropout.first_head * t, context.token_index(), context
-  )
-               .view({s, b, h, t})
-               .permute({1, 2, 0, 3});
+  // heads; before the soft max, whose backward pass would copy a gradient that lies in another
+  // order.
+  const auto b = scores.size(0), h = scores.size(1), s = scores.size(2), t = scores.size(3);
+  const at::Tensor rows = scores.permute({2, 0, 1, 3}).contiguous().softmax(-1).view({s, b, h * t});
+  const at::Tensor shares =
+      dropout_at(
+          rows, dropout.p, dropout.site, dropout.first_head * t, context.token_index(), context
+      )
+          .view({s, b, h, t})
+          .permute({1, 2, 0, 3});
   return at::matmul(shares.to(v.scalar_type()), v);
 }
 

@@ -211,22 +211,26 @@ DecoderLayer::DecoderLayer(
   mlp_ = scoped(builder, "mlp", [&] { return parts.feed_forward(builder); });
 }
 
+at::Tensor DecoderLayer::Stream::whole() const {
+  return added.defined() ? sum + added : sum;
+}
+
 State DecoderLayer::forward(const State& state, StepContext& context) const {
   StepContext* step = &context;
   const auto run = [step](const auto& part) {
     return [step, &part](const at::Tensor& x, const auto&) { return part.forward(x, *step); };
   };
-  at::Tensor x = state[kHidden].value;
-  x = residual("attention", {x}, run(*attention_), *attention_norm_, attention_site_, context);
+  Stream x{state[kHidden].value, {}};
+  x = residual("attention", x, {}, run(*attention_), *attention_norm_, attention_site_, context);
   if (cross_attention_ != nullptr) {
-    const auto look = [this, step](const at::Tensor& y, const auto& in) {
-      return cross_attention_->forward(y, in[1], *step);
+    const auto look = [this, step](const at::Tensor& y, const at::Tensor& memory) {
+      return cross_attention_->forward(y, memory, *step);
     };
     const at::Tensor& memory = state["memory"].value;
-    x = residual("attention", {x, memory}, look, *cross_norm_, cross_site_, context);
+    x = residual("attention", x, memory, look, *cross_norm_, cross_site_, context);
   }
-  x = residual("mlp", {x}, run(*mlp_), *mlp_norm_, mlp_site_, context);
-  return state.with(kHidden, x);
+  x = residual("mlp", x, {}, run(*mlp_), *mlp_norm_, mlp_site_, context);
+  return state.with(kHidden, x.whole());
 }
 
 bool DecoderLayer::reads_cache() const {
@@ -234,26 +238,44 @@ bool DecoderLayer::reads_cache() const {
          (cross_attention_ == nullptr || cross_attention_->reads_cache());
 }
 
-/// x + part(x, inputs), with a norm where the config wants it; x is the first of the inputs.
+/// x + part(x, memory), with a norm where the config wants it; memory may be undefined. A norm that
+/// the plan does not recompute adds up the stream itself.
 template <class Run>
-at::Tensor DecoderLayer::residual(
+DecoderLayer::Stream DecoderLayer::residual(
     std::string_view name,
-    const std::vector<at::Tensor>& inputs,
+    const Stream& stream,
+    const at::Tensor& memory,
     const Run& part,
     const NormPart& norm,
     uint64_t site,
     StepContext& context
 ) const {
+  const auto dropped = [&](const at::Tensor& branch) {
+    return mh::dropout(branch, embed_, dropout_, site, context);
+  };
+  if (placement_ == NormPlacement::pre && !context.redoes(name) && !context.redoes("norms")) {
+    const auto [y, sum] = norm.of_sum(stream.sum, stream.added);
+    return {sum, dropped(part(y, memory))};
+  }
+  std::vector<at::Tensor> inputs{stream.whole()};
+  if (memory.defined()) {
+    inputs.push_back(memory);
+  }
   StepContext* step = &context;
   const at::Tensor branch = context.part(name, inputs, [this, step, part, &norm](const auto& in) {
+    const auto run = [&](const at::Tensor& x) {
+      return part(x, in.size() > 1 ? in[1] : at::Tensor());
+    };
     if (placement_ == NormPlacement::pre) {
-      return norm.forward(in[0], *step, [&](const auto& x) { return part(x, in); });
+      return norm.forward(in[0], *step, run);
     }
-    const at::Tensor y = part(in[0], in);
+    const at::Tensor y = run(in[0]);
     return placement_ == NormPlacement::branch ? norm.forward(y, *step) : y;
   });
-  const at::Tensor sum = inputs.front() + mh::dropout(branch, embed_, dropout_, site, context);
-  return placement_ == NormPlacement::post ? norm.forward(sum, context) : sum;
+  if (placement_ == NormPlacement::post) {
+    return {norm.forward(inputs.front() + dropped(branch), context), {}};
+  }
+  return {inputs.front(), dropped(branch)};
 }
 
 Decoder::Decoder(const DecoderConfig& config, const Args& args)

@@ -1,6 +1,7 @@
 #include "megahost/nn/experts.hpp"
 
 #include "core/kernels/row_ops.hpp"
+#include "core/kernels/staging.hpp"
 #include "core/model/weight_queue.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
@@ -9,6 +10,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/record_function.h>
 
 #include <algorithm>
@@ -29,10 +31,12 @@ Tensor matrices(const Tensor& weight) {
 
 /// Runs `each` (expert, its rows of x) for experts that have rows.
 template <class Each>
-void over_experts(const Tensor& x, const std::vector<int64_t>& ends, const Each& each) {
-  for (size_t e = 0; e + 1 < ends.size(); ++e) {
-    if (ends[e + 1] > ends[e]) {
-      each(static_cast<int64_t>(e), x.narrow(0, ends[e], ends[e + 1] - ends[e]));
+void over_experts(const Tensor& x, const Tensor& ends, const Each& each) {
+  const Tensor host = ends.cpu();
+  const auto* end = host.const_data_ptr<int64_t>();
+  for (int64_t e = 0; e + 1 < host.numel(); ++e) {
+    if (end[e + 1] > end[e]) {
+      each(e, x.narrow(0, end[e], end[e + 1] - end[e]));
     }
   }
 }
@@ -42,7 +46,6 @@ void over_experts(const Tensor& x, const std::vector<int64_t>& ends, const Each&
 struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
   struct Saved {
     const Experts::Product* product;
-    std::vector<int64_t> ends;
     WeightQueue* queue;
   };
 
@@ -50,14 +53,14 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
       AutogradContext* ctx,
       const Tensor& x,
       const Tensor& weight,
+      const Tensor& ends,
       const Experts::Product& product,
-      const std::vector<int64_t>& ends,
       WeightQueue* queue
   ) {
-    ctx->save_for_backward({x, weight});
-    save(ctx, Saved{&product, ends, queue});
+    ctx->save_for_backward({x, weight, ends});
+    save(ctx, Saved{&product, queue});
     Tensor y = ops::grouped_product(x, matrices(weight), ends, /*transposed=*/true);
-    if (product.bias != nullptr && product.adds_bias) {
+    if (product.bias != nullptr && product.adds_bias && !y.is_meta()) {
       const Tensor biases = product.bias->value.detach().flatten(1);
       over_experts(y, ends, [&](int64_t e, Tensor rows) { rows.add_(biases.select(0, e)); });
     }
@@ -67,9 +70,9 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
     const auto& own = get_saved<Saved>(ctx);
-    const auto& ends = own.ends;
     const auto& product = *own.product;
     const Tensor dy = gradients[0].contiguous();
+    const Tensor& ends = saved[2];
     Tensor dx;
     if (ctx->needs_input_grad(0)) {
       dx = ops::grouped_product(dy, matrices(saved[1]), ends, /*transposed=*/false);
@@ -77,9 +80,11 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
     if (product.bias != nullptr) {
       product.bias->add_gradient([&](const Tensor& sum) {
         const Tensor sums = sum.flatten(1);
-        over_experts(dy, ends, [&](int64_t e, const Tensor& rows) {
-          ops::add_row_sums_(sums.select(0, e), rows);
-        });
+        if (!dy.is_meta()) {
+          over_experts(dy, ends, [&](int64_t e, const Tensor& rows) {
+            ops::add_row_sums_(sums.select(0, e), rows);
+          });
+        }
       });
     }
     const auto add = [dy, x = saved[0], ends, weight = product.weight] {
@@ -93,12 +98,9 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
 };
 
 Tensor grouped_linear(
-    const Tensor& x,
-    const Experts::Product& product,
-    const std::vector<int64_t>& ends,
-    StepContext& context
+    const Tensor& x, const Experts::Product& product, const Tensor& ends, StepContext& context
 ) {
-  return GroupedLinear::apply(x, product.weight->value, product, ends, context.mode().weight_queue);
+  return GroupedLinear::apply(x, product.weight->value, ends, product, context.mode().weight_queue);
 }
 
 /// What an expert's weights meet: tokens of all ranks that share experts, so only those of other
@@ -157,8 +159,7 @@ Experts::Experts(Builder& builder, const ExpertsSpec& spec)
   local_ = down_.weight->pieces[0].shape[0];
 }
 
-Tensor
-Experts::forward(const Tensor& rows, const std::vector<int64_t>& ends, StepContext& context) const {
+Tensor Experts::forward(const Tensor& rows, const Tensor& ends, StepContext& context) const {
   RECORD_USER_SCOPE("experts");
   const Tensor wide = grouped_linear(rows, up_, ends, context);
   return context.part(
@@ -170,14 +171,23 @@ Experts::forward(const Tensor& rows, const std::vector<int64_t>& ends, StepConte
 }
 
 Tensor
+Experts::forward(const Tensor& rows, const std::vector<int64_t>& ends, StepContext& context) const {
+  return forward(rows, staged(at::tensor(ends, at::kLong), rows.device()), context);
+}
+
+Tensor
 Experts::mixed(const Tensor& x, const Routing& routing, int64_t pad, StepContext& context) const {
   const auto [slots, ends] = ops::expert_slots(routing.choices, first_, local_, pad);
-  const double share =
-      static_cast<double>(routing.choices.numel() * local_) / static_cast<double>(spec_.experts);
+  const int64_t choices = routing.choices.numel();
+  if (context.mode().target == at::kCUDA && local_ == spec_.experts) { // no wait for the number
+    const Tensor rows = ops::to_slots(x, slots, pad > 0 ? pad * local_ : choices);
+    return ops::from_slots(forward(rows, ends, context), slots, routing.weights);
+  }
+  const double share = static_cast<double>(choices * local_) / static_cast<double>(spec_.experts);
   const auto assumed = static_cast<int64_t>(std::ceil(share * context.mode().imbalance));
   const auto host = context.host_values(ends, even_ends(pad > 0 ? pad * local_ : assumed, local_));
   const Tensor rows = ops::to_slots(x, slots, host.back());
-  return ops::from_slots(forward(rows, host, context), slots, routing.weights);
+  return ops::from_slots(forward(rows, ends, context), slots, routing.weights);
 }
 
 MixtureOfExperts::MixtureOfExperts(Builder& builder, const MixtureSpec& spec)

@@ -1,9 +1,13 @@
 #include "megahost/nn/norm.hpp"
 
 #include "core/kernels/row_ops.hpp"
+#include "core/nn/main_grads.hpp"
 #include "megahost/error.hpp"
 #include "megahost/saved.hpp"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <ATen/record_function.h>
 
 namespace mh {
@@ -13,35 +17,70 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Saves x and one or two values per row; autograd through the plain operations would save five
-/// times x.
+/// Saves the sum and one or two values per row; autograd through the plain operations would save
+/// five times the sum.
 struct Normalise : torch::autograd::Function<Normalise> {
-  struct Saved {
-    bool centred, bias;
+  struct Call {
+    bool centred;
+    Parameter *weight, *bias; // whose gradients are added to; null: autograd gets them
   };
 
-  static at::Tensor forward(
+  struct Saved {
+    Call call;
+    bool added, bias; // there is one
+  };
+
+  static variable_list forward(
       AutogradContext* ctx,
       const at::Tensor& x,
+      const std::optional<at::Tensor>& added,
       const at::Tensor& weight,
       const std::optional<at::Tensor>& bias,
       double eps,
-      bool centred
+      const Call& call
   ) {
-    const auto [y, mean, rstd] = ops::norm(x, weight, bias.value_or(at::Tensor()), eps, centred);
-    ctx->save_for_backward({x, weight, mean, rstd});
-    save(ctx, Saved{centred, bias.has_value()});
-    return y;
+    const auto made = ops::norm(
+        x, added.value_or(at::Tensor()), weight, bias.value_or(at::Tensor()), eps, call.centred
+    );
+    ctx->set_materialize_grads(false); // mostly nobody goes on with the sum
+    ctx->save_for_backward({made.sum, weight, made.mean, made.rstd});
+    save(ctx, Saved{call, added.has_value(), bias.has_value()});
+    return {made.y, made.sum};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const auto& [centred, bias] = get_saved<Saved>(ctx);
-    const auto [dx, dweight, dbias] =
-        ops::norm_backward(gradients[0], saved[0], saved[1], saved[2], saved[3], centred);
-    return {dx, dweight, bias ? dbias : at::Tensor(), at::Tensor(), at::Tensor()};
+    const auto& own = get_saved<Saved>(ctx);
+    at::Tensor dx = gradients[1], dweight, dbias;
+    if (gradients[0].defined()) {
+      const auto differentiate = [&](const at::Tensor& of_weight, const at::Tensor& of_bias) {
+        dx = ops::norm_backward(
+            gradients[0],
+            saved[0],
+            saved[1],
+            saved[2],
+            saved[3],
+            gradients[1],
+            own.call.centred,
+            of_weight,
+            of_bias
+        );
+      };
+      if (own.call.weight == nullptr) {
+        dweight = at::zeros(saved[1].sizes(), saved[3].options());
+        dbias = own.bias ? at::zeros_like(dweight) : at::Tensor();
+        differentiate(dweight, dbias);
+      } else {
+        with_main_grads(own.call.weight, own.call.bias, differentiate);
+      }
+    }
+    return {dx, own.added ? dx : at::Tensor(), dweight, dbias, at::Tensor(), at::Tensor()};
   }
 };
+
+std::optional<at::Tensor> optional(const at::Tensor& x) {
+  return x.defined() ? std::optional<at::Tensor>(x) : std::nullopt;
+}
 
 } // namespace
 
@@ -59,8 +98,8 @@ NormKind norm_kind(const std::string& name) {
 at::Tensor normalise(
     NormKind kind, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps
 ) {
-  const auto shift = bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt;
-  return Normalise::apply(x, weight, shift, eps, info(kind).centred);
+  const Normalise::Call call{info(kind).centred, nullptr, nullptr};
+  return Normalise::apply(x, optional({}), weight, optional(bias), eps, call)[0];
 }
 
 Norm::Norm(Builder& builder, const NormSpec& spec)
@@ -73,11 +112,24 @@ Norm::Norm(Builder& builder, const NormSpec& spec)
 }
 
 at::Tensor Norm::forward(const at::Tensor& x) const {
+  return of_sum(x, {}).y;
+}
+
+Normed Norm::of_sum(const at::Tensor& x, const at::Tensor& added) const {
   RECORD_USER_SCOPE("norm");
-  return normalise(kind_, x, weight_->value, bias_ == nullptr ? at::Tensor() : bias_->value, eps_);
+  const at::Tensor bias = bias_ == nullptr ? at::Tensor() : bias_->value;
+  const Normalise::Call call{info(kind_).centred, weight_, bias_};
+  const auto made =
+      Normalise::apply(x, optional(added), weight_->value, optional(bias), eps_, call);
+  return {made[0], made[1]};
 }
 
 NormPart::~NormPart() = default;
+
+Normed NormPart::of_sum(const at::Tensor& x, const at::Tensor& added) const {
+  const at::Tensor sum = added.defined() ? x + added : x;
+  return {forward(sum), sum};
+}
 
 at::Tensor NormPart::forward(const at::Tensor& x, StepContext& context) const {
   return context.part("norms", {x}, [this](const auto& in) { return forward(in[0]); });

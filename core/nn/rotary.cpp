@@ -3,15 +3,16 @@
 #include "core/kernels/row_ops.hpp"
 #include "core/kernels/staging.hpp"
 #include "megahost/error.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 
 namespace mh {
 
@@ -21,14 +22,40 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct Rotary : torch::autograd::Function<Rotary> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& table) {
+  struct Saved {
+    int64_t rotated;
+  };
+
+  static variable_list forward(
+      AutogradContext* ctx,
+      const at::Tensor& packed,
+      const std::vector<int64_t>& heads,
+      int64_t rotated,
+      const at::Tensor& table
+  ) {
     ctx->save_for_backward({table});
-    return ops::rotary(x, table, /*inverse=*/false);
+    save(ctx, Saved{rotated});
+    const int64_t turned_heads =
+        std::accumulate(heads.begin(), heads.begin() + rotated, int64_t{0});
+    const at::Tensor turned =
+        ops::rotary(packed.narrow(2, 0, turned_heads), table, 1, /*inverse=*/false);
+    if (heads.size() == 1) {
+      return {turned};
+    }
+    variable_list parts;
+    int64_t first = 0;
+    for (const int64_t count : heads) {
+      const at::Tensor& from = first < turned_heads ? turned : packed;
+      parts.push_back(from.narrow(2, first, count));
+      first += count;
+    }
+    return parts;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const at::Tensor table = ctx->get_saved_variables()[0];
-    return {ops::rotary(gradients[0], table, /*inverse=*/true), at::Tensor()};
+    const int64_t rotated = get_saved<Saved>(ctx).rotated;
+    return {ops::rotary(gradients, table, rotated, /*inverse=*/true), {}, {}, {}};
   }
 };
 
@@ -121,7 +148,17 @@ at::Tensor rotary_table(const RotarySpec& spec, StepContext& context) {
 
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& table) {
   MH_ASSERT(2 * table.size(-1) <= x.size(-1), "more rotated elements than a head has");
-  return Rotary::apply(x, table);
+  return Rotary::apply(x, std::vector<int64_t>{x.size(2)}, 1, table)[0];
+}
+
+std::vector<at::Tensor> rotary(
+    const at::Tensor& packed,
+    const std::vector<int64_t>& heads,
+    int64_t rotated,
+    const at::Tensor& table
+) {
+  MH_ASSERT(2 * table.size(-1) <= packed.size(-1), "more rotated elements than a head has");
+  return Rotary::apply(packed, heads, rotated, table);
 }
 
 } // namespace mh

@@ -4,6 +4,7 @@
 #include "core/kernels/row_ops.hpp"
 #include "core/model/conserved.hpp"
 #include "core/model/labels.hpp"
+#include "core/nn/main_grads.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"
 #include "megahost/saved.hpp"
@@ -147,25 +148,6 @@ void differentiate(
   }
 }
 
-/// Runs `work` on a parameter's main gradient, or on an undefined tensor if there is no such
-/// parameter or it is frozen.
-template <class Work>
-void with_main_grad(Parameter* parameter, const Work& work) {
-  if (parameter != nullptr && parameter->value.requires_grad()) {
-    parameter->add_gradient(work);
-  } else {
-    work(at::Tensor());
-  }
-}
-
-/// Runs `work` on the main gradients of weight and bias.
-template <class Work>
-void with_main_grads(const Head& head, const Work& work) {
-  with_main_grad(&head.linear->weight(), [&](const at::Tensor& main_grad) {
-    with_main_grad(head.bias, [&](const at::Tensor& bias_grad) { work(main_grad, bias_grad); });
-  });
-}
-
 /// The loss; with a factor that is known ahead its gradients in the same pass over the chunks.
 struct VocabLoss : torch::autograd::Function<VocabLoss> {
   struct Saved {
@@ -192,15 +174,19 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
     if (factor) {
       const at::Tensor scale = (tokens.weights * *factor).to(wide(x));
       const at::Tensor dx = at::empty_like(tokens.x);
-      with_main_grads(head, [&](const at::Tensor& main_grad, const at::Tensor& bias_grad) {
-        tokens.for_chunks(head, [&](int64_t begin, int64_t length, const Tokens& chunk) {
-          const at::Tensor z = logits_of(head, chunk.x);
-          const auto [lse, target] = statistics(head, z, chunk.labels);
-          add(chunk, lse, target);
-          const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, length); };
-          differentiate(head, chunk, z, lse, part(scale), part(dx), main_grad, bias_grad);
-        });
-      });
+      with_main_grads(
+          &head.linear->weight(),
+          head.bias,
+          [&](const at::Tensor& main_grad, const at::Tensor& bias_grad) {
+            tokens.for_chunks(head, [&](int64_t begin, int64_t length, const Tokens& chunk) {
+              const at::Tensor z = logits_of(head, chunk.x);
+              const auto [lse, target] = statistics(head, z, chunk.labels);
+              add(chunk, lse, target);
+              const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, length); };
+              differentiate(head, chunk, z, lse, part(scale), part(dx), main_grad, bias_grad);
+            });
+          }
+      );
       ctx->save_for_backward({head.returned(dx, x.size(1))});
       return total;
     }
@@ -231,13 +217,19 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
     const Tokens tokens{head.gathered(saved[0]), saved[1], saved[2]};
     const at::Tensor scale = (tokens.weights * gradient).to(saved[3].scalar_type());
     const at::Tensor dx = at::empty_like(tokens.x);
-    with_main_grads(head, [&](const at::Tensor& main_grad, const at::Tensor& bias_grad) {
-      tokens.for_chunks(head, [&](int64_t begin, int64_t length, const Tokens& chunk) {
-        const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, length); };
-        const at::Tensor z = logits_of(head, chunk.x);
-        differentiate(head, chunk, z, part(saved[3]), part(scale), part(dx), main_grad, bias_grad);
-      });
-    });
+    with_main_grads(
+        &head.linear->weight(),
+        head.bias,
+        [&](const at::Tensor& main_grad, const at::Tensor& bias_grad) {
+          tokens.for_chunks(head, [&](int64_t begin, int64_t length, const Tokens& chunk) {
+            const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, length); };
+            const at::Tensor z = logits_of(head, chunk.x);
+            differentiate(
+                head, chunk, z, part(saved[3]), part(scale), part(dx), main_grad, bias_grad
+            );
+          });
+        }
+    );
     return {head.returned(dx, saved[0].size(1)), {}, {}, {}, {}, {}};
   }
 };

@@ -32,8 +32,9 @@ struct Recorder::Frame {
   std::array<const void*, 4> storages{}; // of its first inputs
 };
 
-Recorder::Recorder(bool workspaces)
-    : workspaces_(workspaces) {
+Recorder::Recorder(std::optional<at::DeviceType> target)
+    : workspaces_(target == at::kCPU)
+    , gpu_(target == at::kCUDA) {
   frames_.reserve(64);
   current = this;
   handle_ = at::addThreadLocalCallback(

@@ -9,9 +9,11 @@
 ///     recorder.events()
 
 #include "core/kernels/counting_allocator.hpp"
+#include "core/kernels/planned_gpu.hpp"
 #include "core/mesh/silent.hpp"
 
 #include <ATen/record_function.h>
+#include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
 #include <array>
@@ -19,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -67,8 +70,8 @@ struct PlannedCollective {
 /// Records what the calling thread does while the object lives; one at a time.
 class Recorder : public CollectiveListener {
 public:
-  /// `workspaces`: what kernels take on a CPU is lent to them, see MetaMemory.
-  explicit Recorder(bool workspaces = false);
+  /// `target`: the device that a plan is for; what its kernels take is counted, see MetaMemory.
+  explicit Recorder(std::optional<at::DeviceType> target = std::nullopt);
   ~Recorder() override;
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -101,7 +104,8 @@ private:
   void chain(const Frame& frame, PlanEvent& event, const at::RecordFunction& function);
 
   MetaMemory memory_;
-  bool workspaces_;
+  bool workspaces_; // of a CPU
+  ops::PlannedGpu gpu_;
   at::CallbackHandle handle_;
   std::vector<Frame> frames_; // operators that are running
   /// Results of the element-wise operations since the last product.

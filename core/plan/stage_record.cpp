@@ -52,7 +52,7 @@ public:
   )
       : target_(target)
       , step_(step)
-      , recorder_(/*workspaces=*/target.device == at::kCPU)
+      , recorder_(target.device)
       , mesh_(alone(
             step.shape,
             rank_of(step.shape, target.recipe.parallel.order, stage),

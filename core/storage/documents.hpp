@@ -23,8 +23,8 @@ struct DocumentFile {
 };
 
 /// The files that the inputs name. Of a folder: all in it and below, in the order of their names,
-/// but for those that begin with a dot. `*`, `?` and `[...]` stand for what shells mean by them, and
-/// "@FILE" for the inputs that a file lists, one a line.
+/// but for those that begin with a dot. `*`, `?` and `[...]` stand for what shells mean by them,
+/// and "@FILE" for the inputs that a file lists, one a line.
 ///
 /// Throws:  mh::Error (exit code 5) for what cannot be opened, and if there is none
 [[nodiscard]] std::vector<DocumentFile>
@@ -61,11 +61,11 @@ public:
   void seek(const DocumentPlace& place);
 
   /// The next block; none at the end. Only JSON lines longer than a block make it longer. A text
-  /// file is read in pieces of `piece_bytes` that end where a line ends and the next one begins with
-  /// a letter, which tokenizers do not join; where there is no such line, a piece is longer.
+  /// file is read in pieces of `piece_bytes` that end where a line ends and the next one begins
+  /// with a letter, which tokenizers do not join; where there is no such line, a piece is longer.
   ///
-  /// Throws:  mh::Error (exit code 5) if a file cannot be read further, after the lines before that;
-  ///          the next call goes on with the next file
+  /// Throws:  mh::Error (exit code 5) if a file cannot be read further, after the lines before
+  ///          that; the next call goes on with the next file
   [[nodiscard]] std::optional<DocumentBlock> next();
 
   /// Behind the last block.

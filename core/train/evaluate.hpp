@@ -22,10 +22,10 @@ void require_evaluation(const Session& session);
 /// times" where a split is smaller than what is asked for; else nothing.
 [[nodiscard]] std::string repeated_samples(const Session& session, Split split);
 
-/// Mean losses over `train.eval_iters` global batches of each part of a split (Corpus::parts), or of
-/// the split if it has none: from the first sample, behind those of the `done` evaluations before,
-/// or over all of it, as Corpus::evaluation says. Of several parts a loss is the mean of all
-/// samples, and there is a "LOSS/NAME" of each.
+/// Mean losses over `train.eval_iters` global batches of each part of a split (Corpus::parts), or
+/// of the split if it has none: from the first sample, behind those of the `done` evaluations
+/// before, or over all of it, as Corpus::evaluation says. Of several parts a loss is the mean of
+/// all samples, and there is a "LOSS/NAME" of each.
 [[nodiscard]] std::vector<LossValue>
 evaluate_split(const Session& session, Split split, int64_t done);
 

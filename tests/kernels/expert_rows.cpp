@@ -11,6 +11,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -60,6 +61,7 @@ Case slots_case(
 Case grouped_case(std::string name, std::vector<int64_t> ends, int64_t k, int64_t n) {
   const auto experts = static_cast<int64_t>(ends.size()) - 1;
   const int64_t rows = ends.back();
+  const Tensor places = at::tensor(ends, at::kLong);
   return {
       .name = std::move(name),
       .shapes = {{rows, k}, {experts, n, k}},
@@ -67,10 +69,10 @@ Case grouped_case(std::string name, std::vector<int64_t> ends, int64_t k, int64_
           [=](const Tensors& in) {
             const Tensor x = in[0].detach(), w = in[1].detach();
             const auto type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-            const Tensor y = ops::grouped_product(x, w, ends, /*transposed=*/true);
-            const Tensor back = ops::grouped_product(y, w, ends, /*transposed=*/false);
+            const Tensor y = ops::grouped_product(x, w, places, /*transposed=*/true);
+            const Tensor back = ops::grouped_product(y, w, places, /*transposed=*/false);
             Tensor sum = at::zeros(w.sizes(), w.options().dtype(type));
-            ops::grouped_gradient_(sum, y, x, ends);
+            ops::grouped_gradient_(sum, y, x, places);
             return at::cat(
                 {y.reshape({-1}).to(type), back.reshape({-1}).to(type), sum.reshape({-1})}
             );

@@ -105,15 +105,15 @@ void measure(int64_t tokens, const Sizes& s) {
   const auto host = context.host_values(ends, {});
   const Tensor rows = ops::to_slots(x.detach(), slots, host.back());
   const Tensor w1 = up.value.detach().flatten(1, 2), w2 = down.value.detach();
-  const Tensor wide = ops::grouped_product(rows, w1, host, true);
+  const Tensor wide = ops::grouped_product(rows, w1, ends, true);
   const Tensor active = wide.narrow(1, 0, s.hidden).contiguous();
   const auto alone = [&] {
-    (void)ops::grouped_product(rows, w1, host, true);
-    (void)ops::grouped_product(active, w2, host, true);
-    (void)ops::grouped_product(rows, w2, host, false);
-    (void)ops::grouped_product(wide, w1, host, false);
-    ops::grouped_gradient_(up.main_grad.flatten(1, 2), wide, rows, host);
-    ops::grouped_gradient_(down.main_grad, rows, active, host);
+    (void)ops::grouped_product(rows, w1, ends, true);
+    (void)ops::grouped_product(active, w2, ends, true);
+    (void)ops::grouped_product(rows, w2, ends, false);
+    (void)ops::grouped_product(wide, w1, ends, false);
+    ops::grouped_gradient_(up.main_grad.flatten(1, 2), wide, rows, ends);
+    ops::grouped_gradient_(down.main_grad, rows, active, ends);
   };
 
   const Tensor gate_up = w1.clone().requires_grad_(), second = w2.clone().requires_grad_();

@@ -85,6 +85,40 @@ TEST_CASE("norms: values and gradients") {
   CHECK_THROWS_WITH_AS((void)norm_kind("batchnorm"), doctest::Contains("`batchnorm`"), Error);
 }
 
+TEST_CASE("a norm of a sum is the norm after the sum, forward and backward, and hands the sum on") {
+  for (const NormKind kind : {NormKind::layernorm, NormKind::rmsnorm}) {
+    Bench bench;
+    const Norm norm(
+        bench.builder, {.kind = kind, .axis = {axis::embed, 4}, .eps = 1e-5, .seen = {}}
+    );
+    Gradients gradients(bench.store, bench.mesh);
+    const at::Tensor dy = filled({3, 2, 4}, "dy"), dsum = filled({3, 2, 4}, "dsum");
+    const auto run = [&](const at::Tensor& added, bool apart) {
+      const at::Tensor x = filled({3, 2, 4}, "x").requires_grad_();
+      const at::Tensor term = added.defined() ? added.clone().requires_grad_() : added;
+      for (auto& parameter : bench.store.all()) {
+        parameter.main_grad.zero_();
+      }
+      const at::Tensor sum = term.defined() ? x + term : x;
+      const Normed made = apart ? Normed{norm.forward(sum), sum} : norm.of_sum(x, term);
+      torch::autograd::backward({made.y, made.sum}, {dy, dsum});
+      std::vector<at::Tensor> all{made.y, made.sum, x.grad(), term.defined() ? term.grad() : dy};
+      for (const auto& parameter : bench.store.all()) {
+        all.push_back(parameter.main_grad.clone());
+      }
+      return all;
+    };
+    for (const at::Tensor& added : {filled({3, 2, 4}, "added"), at::Tensor()}) {
+      const auto together = run(added, /*apart=*/false), apart = run(added, /*apart=*/true);
+      REQUIRE(together.size() == apart.size());
+      for (size_t i = 0; i < apart.size(); ++i) {
+        CAPTURE(i);
+        CHECK(at::equal(together[i], apart[i]));
+      }
+    }
+  }
+}
+
 TEST_CASE("activations: values and gradients") {
   const at::Tensor x = filled({2, 2, 6}, "x");
   for (const auto* name : {"gelu", "gelu_tanh", "relu2", "swiglu", "geglu"}) {
@@ -121,6 +155,19 @@ TEST_CASE("rotary embedding rotates halves, keeps lengths, and its inverse is it
   CHECK(at_(y, 5) == at_(x, 5));
   CHECK(y.norm().item().toDouble() == doctest::Approx(x.norm().item().toDouble()).epsilon(1e-6));
   test::check_gradients([&](const auto& in) { return rotary(in[0], table); }, {x.narrow(1, 0, 1)});
+  const at::Tensor packed = filled({5, 2, 4, 6}, "packed");
+  const std::vector<int64_t> heads{2, 1, 1};
+  const auto parts = rotary(packed, heads, 2, table);
+  CHECK(at::equal(parts[0], rotary(packed.narrow(2, 0, 2), table)));
+  CHECK(at::equal(parts[1], rotary(packed.narrow(2, 2, 1), table)));
+  CHECK(at::equal(parts[2], packed.narrow(2, 3, 1)));
+  test::check_gradients(
+      [&](const auto& in) {
+        const auto made = rotary(in[0], heads, 2, table);
+        return made[0].sum(2) * made[1].sum(2) * made[2].sum(2);
+      },
+      {packed.narrow(1, 0, 1)}
+  );
   CHECK_THROWS_AS((void)rotary_frequencies({.dim = 3}), Error);
   CHECK_THROWS_AS((void)rotary_frequencies({.dim = 4, .scaling = "cubic"}), Error);
 }

@@ -1,7 +1,8 @@
-// Samples of tokenised corpora for tests/parity/megatron_order.py: reads one JSON object a line, {"data", "seq", "split",
-// "wanted", "seed", "micro", "ranks", "eod", "pad", "samples", "out"}, and writes to the file `out` int64s: for each split
-// its size (-1: it has none, and standard output says why), then of each sample asked for tokens, labels, loss mask and,
-// with resets, positions. With "index" instead of "data" it writes Megatron's three arrays of one corpus into that folder.
+// Samples of tokenised corpora for tests/parity/megatron_order.py: reads one JSON object a line,
+// {"data", "seq", "split", "wanted", "seed", "micro", "ranks", "eod", "pad", "samples", "out"}, and
+// writes to the file `out` int64s: for each split its size (-1: it has none, and standard output
+// says why), then of each sample asked for tokens, labels, loss mask and, with resets, positions.
+// With "index" instead of "data" it writes Megatron's three arrays of one corpus into that folder.
 
 #include "core/language/read.hpp"
 #include "plugins/data/indexed/index_files.hpp"

@@ -169,6 +169,9 @@ public:
   /// While the value lives, parts are recomputed as a block's plan says, which outlives it.
   [[nodiscard]] KeepScope keeping(const Keep& keep);
 
+  /// Whether the block's recompute plan has this part of it recomputed.
+  [[nodiscard]] bool redoes(std::string_view part) const;
+
   /// Runs a named part of a block (of kRecomputeParts or of the architecture's own), keeping only
   /// its inputs if the block's recompute plan says so.
   [[nodiscard]] at::Tensor part(

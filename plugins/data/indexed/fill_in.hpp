@@ -1,5 +1,6 @@
 #pragma once
-/// Fill-in-the-middle: a document's middle is moved to its end, so that a model learns to fill gaps.
+/// Fill-in-the-middle: a document's middle is moved to its end, so that a model learns to fill
+/// gaps.
 
 #include <cstdint>
 #include <vector>

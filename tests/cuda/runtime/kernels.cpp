@@ -3,7 +3,10 @@
 
 #include "core/cuda/activation.cu"
 #include "core/cuda/dropout.cu"
+#include "core/cuda/embedding.cu"
 #include "core/cuda/norm.cu"
+#include "core/cuda/rotary.cu"
+#include "core/cuda/sums.cu"
 #include "core/cuda/table.cu"
 #include "core/cuda/update.cu"
 #include "core/cuda/vocab.cu"

@@ -261,10 +261,18 @@ public:
   [[nodiscard]] bool reads_cache() const override;
 
 private:
+  /// The residual stream: a sum, and what a norm may add to it on its way (or undefined).
+  struct Stream {
+    at::Tensor sum, added;
+
+    [[nodiscard]] at::Tensor whole() const;
+  };
+
   template <class Run>
-  at::Tensor residual(
+  Stream residual(
       std::string_view name,
-      const std::vector<at::Tensor>& inputs,
+      const Stream& stream,
+      const at::Tensor& memory,
       const Run& part,
       const NormPart& norm,
       uint64_t site,

@@ -14,7 +14,6 @@
 
 #include <cstdint>
 #include <tuple>
-#include <vector>
 
 namespace mh::ops {
 
@@ -40,18 +39,20 @@ to_slots(const at::Tensor& x, const at::Tensor& slots, int64_t count);
 [[nodiscard]] MH_API at::Tensor
 from_slots(const at::Tensor& y, const at::Tensor& slots, const at::Tensor& weights);
 
-/// Rows ends[e] .. ends[e + 1] - 1 times expert e's matrix: x wᵀ, or x w if not `transposed`.
+/// Rows ends[e] .. ends[e + 1] - 1 times expert e's matrix: x wᵀ, or x w if not `transposed`. Rows
+/// behind the last end mean nothing. On a GPU nobody waits for the ends where x is bfloat16.
 ///
-/// Shapes:  x [rows, k]; w [experts, n, k] ([experts, k, n] if not transposed) -> [rows, n]
-[[nodiscard]] MH_API at::Tensor grouped_product(
-    const at::Tensor& x, const at::Tensor& w, const std::vector<int64_t>& ends, bool transposed
-);
+/// Shapes:  x [rows, k]; w [experts, n, k] ([experts, k, n] if not transposed); ends [experts + 1]
+///          int64 on x's device -> [rows, n]
+[[nodiscard]] MH_API at::Tensor
+grouped_product(const at::Tensor& x, const at::Tensor& w, const at::Tensor& ends, bool transposed);
 
-/// sum[e] += dyᵀ x over the rows of expert e.
+/// sum[e] += dyᵀ x over the rows of expert e. On a GPU each product is rounded to x's type first.
 ///
-/// Shapes:  sum [experts, n, k] float32 (float64 for float64); dy [rows, n]; x [rows, k]
+/// Shapes:  sum [experts, n, k] float32 (float64 for float64); dy [rows, n]; x [rows, k]; ends as
+///          above
 MH_API void grouped_gradient_(
-    at::Tensor sum, const at::Tensor& dy, const at::Tensor& x, const std::vector<int64_t>& ends
+    at::Tensor sum, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& ends
 );
 
 } // namespace mh::ops

@@ -44,6 +44,11 @@ struct NormSpec {
   Placement seen; ///< placement of its input; `builder.place(axis)` for the residual stream
 };
 
+/// A norm's result, and the sum that it was made of.
+struct Normed {
+  at::Tensor y, sum;
+};
+
 /// A norm of any kind: each row from itself.
 ///
 /// Shapes:  x [..., axis] -> the same
@@ -51,6 +56,9 @@ class MH_API NormPart {
 public:
   virtual ~NormPart();
   [[nodiscard]] virtual at::Tensor forward(const at::Tensor& x) const = 0;
+  /// norm(x + added) and the sum, which the residual stream goes on with; `added` may be undefined:
+  /// the sum is x. A norm that makes both in one operation, and so both gradients, overrides this.
+  [[nodiscard]] virtual Normed of_sum(const at::Tensor& x, const at::Tensor& added) const;
   /// The same as the block's part "norms" (StepContext::part).
   [[nodiscard]] at::Tensor forward(const at::Tensor& x, StepContext& context) const;
   /// reader(norm(x)) where nothing else reads the norm's result.
@@ -72,6 +80,7 @@ public:
 
   Norm(Builder& builder, const NormSpec& spec);
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const override;
+  [[nodiscard]] Normed of_sum(const at::Tensor& x, const at::Tensor& added) const override;
 
 private:
   NormKind kind_;

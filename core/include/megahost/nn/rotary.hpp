@@ -45,4 +45,16 @@ struct RotarySpec {
 /// Source:  arXiv:2104.09864 equation 34, in the layout of GPT-NeoX
 [[nodiscard]] MH_API at::Tensor rotary(const at::Tensor& x, const at::Tensor& table);
 
+/// The same for the first `rotated` of tensors whose heads lie one behind the other, as a GEMM
+/// makes queries, keys and values; the others are returned as they are. One operation, and one
+/// backward.
+///
+/// Shapes:  packed [seq, batch, sum of heads, head_dim] -> [seq, batch, heads of each, head_dim]
+[[nodiscard]] MH_API std::vector<at::Tensor> rotary(
+    const at::Tensor& packed,
+    const std::vector<int64_t>& heads,
+    int64_t rotated,
+    const at::Tensor& table
+);
+
 } // namespace mh

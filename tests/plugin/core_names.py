@@ -35,7 +35,6 @@ ALLOWED = {
     "core/recipe/arguments.cpp": {"*": WORDS},
     "core/recipe/lua_stubs.cpp": {"llama": "an example in what it writes"},
     "core/cli/topics.cpp": {"llama": "an example in help"},
-    "core/cli/tables/data.cpp": {"*": "examples in help"},
     "core/bench/calibrate.cpp": {"*": "recipes that measure this machine"},
     "core/commands/recipe_from_hf.cpp": {"*": "a recipe that is written for a folder of another program"},
     "core/commands/schedule.cpp": {"virtual_stages": "the member of PipelineSchedule::Args in --json"},

@@ -22,6 +22,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <optional>
 #include <set>
@@ -288,7 +289,7 @@ private:
 /// What is the first to differ in its bits after a pass: the loss or a gradient; empty if nothing.
 std::string first_difference(SmallModel& one, SmallModel& other) {
   const double loss = one.train_once(), again = other.train_once();
-  if (loss != again) {
+  if (std::bit_cast<uint64_t>(loss) != std::bit_cast<uint64_t>(again)) {
     return "the loss (" + std::to_string(loss) + " and " + std::to_string(again) + ")";
   }
   const auto& others = other.model->parameters().all();

@@ -37,7 +37,7 @@ __device__ Share share_of(Activate kind, float x) {
 /// N neighbours of one row, from element `at` of y on; `in_x` is the place of the first's gate in
 /// x.
 template <class T, int N>
-__device__ void forward_pack(const ActivationCall& c, int64_t at, int64_t in_x) {
+__device__ void forward_pack(const ActivationLaunch& c, int64_t at, int64_t in_x) {
   float gate[N], up[N];
   load<T>(c.x, in_x, gate);
   if (c.gated) {
@@ -50,7 +50,7 @@ __device__ void forward_pack(const ActivationCall& c, int64_t at, int64_t in_x) 
 }
 
 template <class T, int N>
-__device__ void backward_pack(const ActivationCall& c, int64_t at, int64_t in_x) {
+__device__ void backward_pack(const ActivationLaunch& c, int64_t at, int64_t in_x) {
   float gate[N], up[N], dy[N];
   load<T>(c.dy, at, dy);
   load<T>(c.x, in_x, gate);
@@ -71,7 +71,7 @@ __device__ void backward_pack(const ActivationCall& c, int64_t at, int64_t in_x)
 
 /// Each thread has N neighbours of one row.
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) activate(ActivationCall c) {
+__global__ void __launch_bounds__(kThreads) activate(ActivationLaunch c) {
   const int64_t at = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * N;
   if (at >= c.rows * c.width) {
     return;
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads) activate(ActivationCall c) {
 }
 
 template <class T, int N>
-const char* start_activation(const ActivationCall& call, void* stream) {
+const char* start_activation(const ActivationLaunch& call, void* stream) {
   constexpr int64_t kBlock = int64_t{kThreads} * N;
   const int64_t blocks = (call.rows * call.width + kBlock - 1) / kBlock;
   return launch("activate", activate<T, N>, blocks, kThreads, call, stream);
@@ -93,7 +93,7 @@ const char* start_activation(const ActivationCall& call, void* stream) {
 
 } // namespace
 
-const char* activation(const ActivationCall& call, void* stream) {
+const char* activation(const ActivationLaunch& call, void* stream) {
   const bool packs = call.width % kActivationPack == 0 && aligned(call.x) && aligned(call.dy) &&
                      aligned(call.y) && aligned(call.dx);
   if (call.type == Type::fp32) {

@@ -11,7 +11,7 @@ constexpr int kDropoutPack = 8;
 
 /// N features of one row from element `at` on.
 template <class T, int N>
-__device__ void drop_pack(const DropoutCall& c, int64_t at) {
+__device__ void drop_pack(const DropoutLaunch& c, int64_t at) {
   const int64_t row = at / c.features, feature = c.first_feature + at % c.features;
   const auto token = static_cast<uint32_t>(c.tokens[row / c.batch]);
   const auto sample = static_cast<uint64_t>(c.samples[row % c.batch]);
@@ -27,7 +27,7 @@ __device__ void drop_pack(const DropoutCall& c, int64_t at) {
 
 /// Each thread has N neighbours of one row.
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) drop(DropoutCall c) {
+__global__ void __launch_bounds__(kThreads) drop(DropoutLaunch c) {
   const int64_t at = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * N;
   if (at < c.rows * c.features) {
     drop_pack<T, N>(c, at);
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kThreads) drop(DropoutCall c) {
 }
 
 template <class T, int N>
-const char* start_dropout(const DropoutCall& call, void* stream) {
+const char* start_dropout(const DropoutLaunch& call, void* stream) {
   constexpr int64_t kBlock = int64_t{kThreads} * N;
   return launch(
       "drop", drop<T, N>, (call.rows * call.features + kBlock - 1) / kBlock, kThreads, call, stream
@@ -44,7 +44,7 @@ const char* start_dropout(const DropoutCall& call, void* stream) {
 
 } // namespace
 
-const char* dropout(const DropoutCall& call, void* stream) {
+const char* dropout(const DropoutLaunch& call, void* stream) {
   const bool packs = call.features % kDropoutPack == 0 && call.first_feature % 4 == 0 &&
                      aligned(call.x) && aligned(call.y);
   if (call.type == Type::fp32) {

@@ -13,7 +13,7 @@ constexpr int kEmbeddingPack = 8;
 /// Each block has some columns of one place in the order; the first place of an id adds up all of
 /// its.
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) add_rows(EmbeddingCall c) {
+__global__ void __launch_bounds__(kThreads) add_rows(EmbeddingLaunch c) {
   constexpr int64_t kWide = int64_t{kThreads} * N;
   const int64_t tiles = (c.columns + kWide - 1) / kWide;
   const int64_t begin = blockIdx.x / tiles;
@@ -40,7 +40,7 @@ MH_UNROLL(4)
 }
 
 template <class T, int N>
-const char* start_embedding(const EmbeddingCall& call, void* stream) {
+const char* start_embedding(const EmbeddingLaunch& call, void* stream) {
   constexpr int64_t kWide = int64_t{kThreads} * N;
   const int64_t blocks = call.rows * ((call.columns + kWide - 1) / kWide);
   return launch("add_rows", add_rows<T, N>, blocks, kThreads, call, stream);
@@ -48,7 +48,7 @@ const char* start_embedding(const EmbeddingCall& call, void* stream) {
 
 } // namespace
 
-const char* embedding(const EmbeddingCall& call, void* stream) {
+const char* embedding(const EmbeddingLaunch& call, void* stream) {
   const bool packs =
       call.columns % kEmbeddingPack == 0 && aligned(call.x) && aligned(call.table);
   if (call.type == Type::fp32) {

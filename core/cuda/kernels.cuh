@@ -5,14 +5,14 @@
 
 namespace mh::cuda {
 
-const char* activation(const ActivationCall& call, void* stream);
-const char* dropout(const DropoutCall& call, void* stream);
-const char* embedding(const EmbeddingCall& call, void* stream);
-const char* norm(const NormCall& call, void* stream);
-const char* norm_gradient(const NormGradientCall& call, void* stream);
-const char* rotary(const RotaryCall& call, void* stream);
-const char* row_sums(const RowSumsCall& call, void* stream);
-const char* update(const UpdateCall& call, void* stream);
-const char* vocab(const VocabCall& call, void* stream);
+const char* activation(const ActivationLaunch& call, void* stream);
+const char* dropout(const DropoutLaunch& call, void* stream);
+const char* embedding(const EmbeddingLaunch& call, void* stream);
+const char* norm(const NormLaunch& call, void* stream);
+const char* norm_gradient(const NormGradientLaunch& call, void* stream);
+const char* rotary(const RotaryLaunch& call, void* stream);
+const char* row_sums(const RowSumsLaunch& call, void* stream);
+const char* update(const UpdateLaunch& call, void* stream);
+const char* vocab(const VocabLaunch& call, void* stream);
 
 } // namespace mh::cuda

@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kName = "libmegahost-cuda.so";
 
 /// The file next to the library that this function is in, or else where the loader finds one.
-const cuda::Table* open_kernels() {
+const cuda::LaunchTable* open_kernels() {
   Dl_info own{};
   dladdr(reinterpret_cast<const void*>(&cuda_kernels), &own);
   const auto path = std::filesystem::path(own.dli_fname).replace_filename(kName);
@@ -28,8 +28,8 @@ const cuda::Table* open_kernels() {
 
 } // namespace
 
-const cuda::Table* cuda_kernels() {
-  static const cuda::Table* const kTable = open_kernels();
+const cuda::LaunchTable* cuda_kernels() {
+  static const cuda::LaunchTable* const kTable = open_kernels();
   return kTable;
 }
 

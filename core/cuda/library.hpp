@@ -12,7 +12,7 @@
 namespace mh {
 
 /// The kernels, opened when first asked for; null: there are none.
-[[nodiscard]] MH_API const cuda::Table* cuda_kernels();
+[[nodiscard]] MH_API const cuda::LaunchTable* cuda_kernels();
 
 /// What kernels call the device's current stream.
 [[nodiscard]] void* stream_of(at::Device device);

@@ -16,7 +16,7 @@ constexpr int kNormRows = kThreads / kLanes; ///< of a block at a time
 
 /// N elements of the residual stream; where something is added to it they are written, too.
 template <class T, int N>
-__device__ void load_sum(const NormCall& c, int64_t at, float (&x)[N]) {
+__device__ void load_sum(const NormLaunch& c, int64_t at, float (&x)[N]) {
   load<T>(c.x, at, x);
   if (c.added != nullptr) {
     float added[N];
@@ -32,7 +32,7 @@ __device__ void load_sum(const NormCall& c, int64_t at, float (&x)[N]) {
 
 /// The sum of squares, minus those of the mean.
 template <class T, int N>
-__device__ float squares(const NormCall& c, int64_t begin, int64_t end, float mean) {
+__device__ float squares(const NormLaunch& c, int64_t begin, int64_t end, float mean) {
   const void* x = c.added == nullptr ? c.x : c.sum;
   float squares = 0;
   for (int64_t at = begin; at < end; at += kLanes * N) {
@@ -47,7 +47,7 @@ __device__ float squares(const NormCall& c, int64_t begin, int64_t end, float me
 
 template <class T, int N>
 __device__ void
-write_normal(const NormCall& c, int64_t row, int64_t first, float mean, float rstd) {
+write_normal(const NormLaunch& c, int64_t row, int64_t first, float mean, float rstd) {
   const void* x = c.added == nullptr ? c.x : c.sum;
   for (int64_t column = first; column < c.columns; column += kLanes * N) {
     float y[N], weight[N], bias[N] = {};
@@ -64,7 +64,7 @@ write_normal(const NormCall& c, int64_t row, int64_t first, float mean, float rs
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) normalise(NormCall c) {
+__global__ void __launch_bounds__(kThreads) normalise(NormLaunch c) {
   const int64_t row = int64_t{blockIdx.x} * kNormRows + threadIdx.x / kLanes;
   const int64_t first = int64_t{threadIdx.x % kLanes} * N;
   const int64_t begin = row * c.columns + first;
@@ -104,13 +104,13 @@ struct NormalRow {
   float mean, rstd;
 };
 
-__device__ NormalRow normal_row(const NormGradientCall& c, int64_t row) {
+__device__ NormalRow normal_row(const NormGradientLaunch& c, int64_t row) {
   return {c.mean == nullptr ? 0 : c.mean[row], c.rstd[row]};
 }
 
 /// The sums of one thread's columns of a row.
 template <class T, int N>
-__device__ RowMeans row_sums(const NormGradientCall& c, int64_t row, int64_t first) {
+__device__ RowMeans row_sums(const NormGradientLaunch& c, int64_t row, int64_t first) {
   const NormalRow n = normal_row(c, row);
   RowMeans sums{0, 0};
 MH_UNROLL(2)
@@ -131,7 +131,7 @@ MH_UNROLL(2)
 /// N columns of the rows from `begin` to `end`.
 template <class T, int N>
 __device__ void differentiate_columns(
-    const NormGradientCall& c, int64_t begin, int64_t end, int64_t column, const RowMeans* means
+    const NormGradientLaunch& c, int64_t begin, int64_t end, int64_t column, const RowMeans* means
 ) {
   float weight[N], dweight[N] = {}, dbias[N] = {};
   load<T>(c.weight, column, weight);
@@ -169,7 +169,7 @@ MH_UNROLL(1)
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) differentiate_norm(NormGradientCall c) {
+__global__ void __launch_bounds__(kThreads) differentiate_norm(NormGradientLaunch c) {
   __shared__ RowMeans parts[kNormChunk][kLanes + 1]; // a column more: banks of memory differ
   __shared__ RowMeans means[kNormChunk];
   const int64_t begin = int64_t{blockIdx.x} * kNormChunk;
@@ -195,20 +195,20 @@ __global__ void __launch_bounds__(kThreads) differentiate_norm(NormGradientCall 
 }
 
 template <class T, int N>
-const char* start_norm(const NormCall& call, void* stream) {
+const char* start_norm(const NormLaunch& call, void* stream) {
   const int64_t blocks = (call.rows + kNormRows - 1) / kNormRows;
   return launch("normalise", normalise<T, N>, blocks, kThreads, call, stream);
 }
 
 template <class T, int N>
-const char* start_norm_gradient(const NormGradientCall& call, void* stream) {
+const char* start_norm_gradient(const NormGradientLaunch& call, void* stream) {
   const int64_t blocks = (call.rows + kNormChunk - 1) / kNormChunk;
   return launch("differentiate_norm", differentiate_norm<T, N>, blocks, kThreads, call, stream);
 }
 
 } // namespace
 
-const char* norm(const NormCall& call, void* stream) {
+const char* norm(const NormLaunch& call, void* stream) {
   const bool packs = call.columns % kNormPack == 0 && aligned(call.x) && aligned(call.added) &&
                      aligned(call.weight) && aligned(call.bias) && aligned(call.sum) &&
                      aligned(call.y);
@@ -218,7 +218,7 @@ const char* norm(const NormCall& call, void* stream) {
   return (packs ? start_norm<Bf16, kNormPack> : start_norm<Bf16, 1>)(call, stream);
 }
 
-const char* norm_gradient(const NormGradientCall& call, void* stream) {
+const char* norm_gradient(const NormGradientLaunch& call, void* stream) {
   constexpr int kPack = kGradientPack;
   const bool packs = call.columns % kPack == 0 && aligned(call.x) && aligned(call.dy) &&
                      aligned(call.weight) && aligned(call.dsum) && aligned(call.dx) &&

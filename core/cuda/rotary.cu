@@ -17,7 +17,7 @@ struct HeadPlace {
   bool rotated;
 };
 
-__device__ HeadPlace head_place(const RotaryCall& c, int64_t row, int64_t head) {
+__device__ HeadPlace head_place(const RotaryLaunch& c, int64_t row, int64_t head) {
   int part = 0;
   for (; head >= c.parts[part].heads; ++part) {
     head -= c.parts[part].heads;
@@ -29,7 +29,7 @@ __device__ HeadPlace head_place(const RotaryCall& c, int64_t row, int64_t head) 
 
 /// N pairs of elements, `half` apart.
 template <class T, int N>
-__device__ void rotate_pairs(const RotaryCall& c, const HeadPlace& from, int64_t to, int64_t row, int64_t first) {
+__device__ void rotate_pairs(const RotaryLaunch& c, const HeadPlace& from, int64_t to, int64_t row, int64_t first) {
   const int64_t turn =
       (row / c.batch * c.table_batch + (c.table_batch == 1 ? 0 : row % c.batch)) * c.half + first;
   float a[N], b[N], cosine[N], sine[N];
@@ -48,7 +48,7 @@ __device__ void rotate_pairs(const RotaryCall& c, const HeadPlace& from, int64_t
 
 /// Up to 2 N elements as they are.
 template <class T, int N>
-__device__ void copy_packs(const RotaryCall& c, const HeadPlace& from, int64_t to, int64_t first) {
+__device__ void copy_packs(const RotaryLaunch& c, const HeadPlace& from, int64_t to, int64_t first) {
   for (int64_t i = first; i < first + 2 * N && i < c.dim; i += N) {
     write_pack(read_pack<T, N>(from.x, from.at + i), c.y, to + i);
   }
@@ -56,7 +56,7 @@ __device__ void copy_packs(const RotaryCall& c, const HeadPlace& from, int64_t t
 
 /// Each thread has two packs of a head.
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) rotate(RotaryCall c) {
+__global__ void __launch_bounds__(kThreads) rotate(RotaryLaunch c) {
   const int64_t units = (c.dim + 2 * N - 1) / (2 * N);
   const int64_t place = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int64_t unit = place % units, row = place / units / c.heads;
@@ -73,13 +73,13 @@ __global__ void __launch_bounds__(kThreads) rotate(RotaryCall c) {
 }
 
 template <class T, int N>
-const char* start_rotary(const RotaryCall& call, void* stream) {
+const char* start_rotary(const RotaryLaunch& call, void* stream) {
   const int64_t threads = call.rows * call.heads * ((call.dim + 2 * N - 1) / (2 * N));
   const int64_t blocks = (threads + kThreads - 1) / kThreads;
   return launch("rotate", rotate<T, N>, blocks, kThreads, call, stream);
 }
 
-bool packs(const RotaryCall& call) {
+bool packs(const RotaryLaunch& call) {
   bool all = call.half % kRotaryPack == 0 && call.dim % (2 * kRotaryPack) == 0 &&
              aligned(call.y) && aligned(call.cosine) && aligned(call.sine);
   for (const RotaryPart& p : call.parts) {
@@ -91,7 +91,7 @@ bool packs(const RotaryCall& call) {
 
 } // namespace
 
-const char* rotary(const RotaryCall& call, void* stream) {
+const char* rotary(const RotaryLaunch& call, void* stream) {
   const bool whole = packs(call);
   if (call.type == Type::fp32) {
     return (whole ? start_rotary<float, kRotaryPack> : start_rotary<float, 1>)(call, stream);

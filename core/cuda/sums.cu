@@ -12,7 +12,7 @@ constexpr int kSumsWide = 4; ///< packs of a row that a block reads: 64 bytes of
 constexpr int kSumsDeep = kThreads / kSumsWide;
 
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) add_row_sums(RowSumsCall c) {
+__global__ void __launch_bounds__(kThreads) add_row_sums(RowSumsLaunch c) {
   __shared__ float parts[N][kThreads];
   const unsigned lane = threadIdx.x % kSumsWide;
   const int64_t column = (int64_t{blockIdx.x} * kSumsWide + lane) * N;
@@ -51,7 +51,7 @@ MH_UNROLL(4)
 }
 
 template <class T, int N>
-const char* start_sums(const RowSumsCall& call, void* stream) {
+const char* start_sums(const RowSumsLaunch& call, void* stream) {
   constexpr int64_t kBlock = int64_t{kSumsWide} * N;
   const int64_t blocks = (call.columns + kBlock - 1) / kBlock;
   return launch("add_row_sums", add_row_sums<T, N>, blocks, kThreads, call, stream);
@@ -59,7 +59,7 @@ const char* start_sums(const RowSumsCall& call, void* stream) {
 
 } // namespace
 
-const char* row_sums(const RowSumsCall& call, void* stream) {
+const char* row_sums(const RowSumsLaunch& call, void* stream) {
   const bool packs = call.columns % kSumsPack == 0 && call.split % kSumsPack == 0 &&
                      aligned(call.x) && aligned(call.sums) && aligned(call.rest);
   if (call.type == Type::fp32) {

@@ -14,7 +14,7 @@ namespace mh::cuda {
 enum class Type : uint8_t { fp32, bf16 };
 
 /// A number of the host, or the factor of one in the GPU's memory, which the kernel reads.
-struct Number {
+struct GpuNumber {
   double value;
   const double* base; ///< null: the number is `value`
 };
@@ -25,16 +25,16 @@ struct Place {
 };
 
 /// One parameter in an optimizer's pass.
-struct UpdateItem {
+struct GpuItem {
   void *weight, *first, *second; ///< states may be null
   float* gradient;
   void* parameter; ///< bf16; may be null
   Type weight_type, state_type;
   int64_t count;         ///< of elements
   int64_t first_chunk;   ///< chunks of the items before this one
-  int32_t place, places; ///< of its dimensions in UpdateCall::places; none: the whole tensor
+  int32_t place, places; ///< of its dimensions in UpdateLaunch::places; none: the whole tensor
   uint64_t key;          ///< of its random numbers
-  Number rate, decay;
+  GpuNumber rate, decay;
 };
 
 enum class UpdateKind : uint8_t { adam, sgd, average }; // in the order of kernels::UpdateKind
@@ -42,20 +42,20 @@ enum class UpdateKind : uint8_t { adam, sgd, average }; // in the order of kerne
 constexpr int64_t kUpdateChunk = 8192; ///< elements of one item that a block of threads updates
 
 /// All items at once; UpdateRule in megahost/optimizer.hpp has the formulas.
-struct UpdateCall {
+struct UpdateLaunch {
   UpdateKind kind = UpdateKind::adam;
   bool decoupled = true, nesterov = false, stochastic = false;
   double beta1 = 0, beta2 = 0, eps = 0;
-  Number scale{1, nullptr}, step{1, nullptr};
+  GpuNumber scale{1, nullptr}, step{1, nullptr};
   double rest1 = 0, rest2 = 0; ///< 1 - beta1^step and 1 - beta2^step, where the host knows the step
-  const UpdateItem* items = nullptr;
+  const GpuItem* items = nullptr;
   const Place* places = nullptr;
   int32_t item_count = 0;
   int64_t chunks = 0; ///< of all items
 };
 
-/// y = x mask / (1 - p) over rows (token, sample), as kernels::DropoutCall.
-struct DropoutCall {
+/// y = x mask / (1 - p) over rows (token, sample), as kernels::DropoutLaunch.
+struct DropoutLaunch {
   Type type;
   int64_t rows, batch, features, first_feature;
   const void* x;
@@ -69,7 +69,7 @@ struct DropoutCall {
 enum class Activate : uint8_t { silu, gelu, gelu_tanh }; // in the order of kernels::Activate
 
 /// y = act(gate) up, from rows of gate and up side by side, or y = act(x); with dy the gradient dx.
-struct ActivationCall {
+struct ActivationLaunch {
   Type type;
   Activate kind;
   bool gated;
@@ -79,7 +79,7 @@ struct ActivationCall {
 };
 
 /// y = (sum - mean) rstd weight + bias, or y = sum rstd weight, of sum = x + added, rounded.
-struct NormCall {
+struct NormLaunch {
   Type type;
   int64_t rows, columns;
   float eps;
@@ -93,7 +93,7 @@ constexpr int64_t kNormChunk =
 
 /// The gradient of x with that of the sum, and the sums over chunks of rows of those of weight and
 /// bias.
-struct NormGradientCall {
+struct NormGradientLaunch {
   Type type;
   int64_t rows, columns;
   const void *dy, *x, *weight, *dsum; ///< dsum may be null
@@ -103,7 +103,7 @@ struct NormGradientCall {
 };
 
 /// Adds the sum of all rows to `sums`, of columns from `split` on to `rest`; either may be null.
-struct RowSumsCall {
+struct RowSumsLaunch {
   Type type;
   int64_t rows, columns, split;
   const void* x;
@@ -117,7 +117,7 @@ struct RotaryPart {
 };
 
 /// Heads of the parts one behind the other, those of the first `rotated` parts rotated.
-struct RotaryCall {
+struct RotaryLaunch {
   Type type;
   int64_t rows, batch, heads, dim, half; ///< rows (token, sample); heads of all parts
   RotaryPart parts[3];
@@ -129,7 +129,7 @@ struct RotaryCall {
 };
 
 /// Adds rows to the rows of a table that their ids name, each sum in the rows' order.
-struct EmbeddingCall {
+struct EmbeddingLaunch {
   Type type;
   int64_t rows, columns;
   const int64_t *ids, *order; ///< sorted, and which row each is of; below 0: none
@@ -138,7 +138,7 @@ struct EmbeddingCall {
 };
 
 /// Logits of `columns` entries a row, of which the first `entries` are true ones.
-struct VocabCall {
+struct VocabLaunch {
   Type type;
   int64_t rows, columns, entries, first; ///< `first` is the label of column 0
   void* z;
@@ -147,16 +147,16 @@ struct VocabCall {
   const float *lse, *scale;  ///< gradient: z = (exp(z - lse) - [label]) scale; null: forward
 };
 
-struct Table {
-  const char* (*activation)(const ActivationCall&, void* stream);
-  const char* (*dropout)(const DropoutCall&, void* stream);
-  const char* (*embedding)(const EmbeddingCall&, void* stream);
-  const char* (*norm)(const NormCall&, void* stream);
-  const char* (*norm_gradient)(const NormGradientCall&, void* stream);
-  const char* (*rotary)(const RotaryCall&, void* stream);
-  const char* (*row_sums)(const RowSumsCall&, void* stream);
-  const char* (*update)(const UpdateCall&, void* stream);
-  const char* (*vocab)(const VocabCall&, void* stream);
+struct LaunchTable {
+  const char* (*activation)(const ActivationLaunch&, void* stream);
+  const char* (*dropout)(const DropoutLaunch&, void* stream);
+  const char* (*embedding)(const EmbeddingLaunch&, void* stream);
+  const char* (*norm)(const NormLaunch&, void* stream);
+  const char* (*norm_gradient)(const NormGradientLaunch&, void* stream);
+  const char* (*rotary)(const RotaryLaunch&, void* stream);
+  const char* (*row_sums)(const RowSumsLaunch&, void* stream);
+  const char* (*update)(const UpdateLaunch&, void* stream);
+  const char* (*vocab)(const VocabLaunch&, void* stream);
 };
 
 } // namespace mh::cuda

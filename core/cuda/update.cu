@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kUpdatePack = 4;
 
-__device__ double read(const Number& number) {
+__device__ double read(const GpuNumber& number) {
   return number.base == nullptr ? number.value : *number.base * number.value;
 }
 
@@ -36,7 +36,7 @@ struct Terms {
   uint64_t step;
 };
 
-__device__ Terms terms_of(const UpdateCall& c, const UpdateItem& item) {
+__device__ Terms terms_of(const UpdateLaunch& c, const GpuItem& item) {
   const double rate = read(item.rate), decay = read(item.decay);
   const auto step = static_cast<uint64_t>(read(c.step));
   const bool adam = c.kind == UpdateKind::adam, known = c.step.base == nullptr;
@@ -57,7 +57,7 @@ __device__ Terms terms_of(const UpdateCall& c, const UpdateItem& item) {
 }
 
 /// The last item that does not begin behind this chunk.
-__device__ int32_t item_of(const UpdateCall& c, int64_t chunk) {
+__device__ int32_t item_of(const UpdateLaunch& c, int64_t chunk) {
   int32_t begin = 0, end = c.item_count;
   while (end - begin > 1) {
     const int32_t middle = begin + (end - begin) / 2;
@@ -67,7 +67,7 @@ __device__ int32_t item_of(const UpdateCall& c, int64_t chunk) {
 }
 
 /// The place of an item's element in its global tensor.
-__device__ int64_t global_index(const UpdateItem& item, const Place* places, int64_t local) {
+__device__ int64_t global_index(const GpuItem& item, const Place* places, int64_t local) {
   if (item.places == 0) {
     return local;
   }
@@ -83,7 +83,7 @@ __device__ int64_t global_index(const UpdateItem& item, const Place* places, int
 
 /// Whether elements that share a random counter in the global tensor are a pack here: four of them,
 /// of which the first is at a multiple of four in both.
-__device__ bool packs_share_counters(const UpdateItem& item, const Place* places) {
+__device__ bool packs_share_counters(const GpuItem& item, const Place* places) {
   if (item.places == 0) {
     return true;
   }
@@ -98,7 +98,7 @@ struct Elements {
 };
 
 template <int N>
-__device__ void compute(const UpdateCall& c, const Terms& t, Elements<N>& e) {
+__device__ void compute(const UpdateLaunch& c, const Terms& t, Elements<N>& e) {
   for (int i = 0; i < N; ++i) {
     const float w = e.weight[i];
     const bool average = c.kind == UpdateKind::average;
@@ -126,7 +126,7 @@ __device__ void compute(const UpdateCall& c, const Terms& t, Elements<N>& e) {
 /// N elements with weights of W and state of S.
 template <class W, class S, int N>
 __device__ void
-update_pack(const UpdateCall& c, const UpdateItem& item, const Terms& t, int64_t at) {
+update_pack(const UpdateLaunch& c, const GpuItem& item, const Terms& t, int64_t at) {
   Elements<N> e = {};
   load<W>(item.weight, at, e.weight);
   load<float>(item.gradient, at, e.gradient);
@@ -169,7 +169,7 @@ update_pack(const UpdateCall& c, const UpdateItem& item, const Terms& t, int64_t
 }
 
 template <class W, class S>
-__device__ void update_chunk(const UpdateCall& c, const UpdateItem& item, const Terms& t) {
+__device__ void update_chunk(const UpdateLaunch& c, const GpuItem& item, const Terms& t) {
   const int64_t begin = (blockIdx.x - item.first_chunk) * kUpdateChunk;
   const int64_t end = item.count - begin < kUpdateChunk ? item.count : begin + kUpdateChunk;
   const bool packs = aligned(item.weight) && aligned(item.gradient) && aligned(item.first) &&
@@ -185,8 +185,8 @@ __device__ void update_chunk(const UpdateCall& c, const UpdateItem& item, const 
   }
 }
 
-__global__ void __launch_bounds__(kThreads) update_items(UpdateCall c) {
-  __shared__ UpdateItem item;
+__global__ void __launch_bounds__(kThreads) update_items(UpdateLaunch c) {
+  __shared__ GpuItem item;
   __shared__ Terms terms;
   if (threadIdx.x == 0) {
     item = c.items[item_of(c, blockIdx.x)];
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kThreads) update_items(UpdateCall c) {
 
 } // namespace
 
-const char* update(const UpdateCall& call, void* stream) {
+const char* update(const UpdateLaunch& call, void* stream) {
   return launch("update_items", update_items, call.chunks, kThreads, call, stream);
 }
 

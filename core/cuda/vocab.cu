@@ -26,7 +26,7 @@ __device__ TopSum joined(TopSum a, TopSum b) {
 
 /// A block reads one row.
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) reduce_logits(VocabCall c) {
+__global__ void __launch_bounds__(kThreads) reduce_logits(VocabLaunch c) {
   __shared__ TopSum parts[kThreads];
   const int64_t row = blockIdx.x, base = row * c.columns;
   TopSum own{-INFINITY, 0};
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads) reduce_logits(VocabCall c) {
 
 /// Each thread has N neighbours of one row.
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads) write_gradient(VocabCall c) {
+__global__ void __launch_bounds__(kThreads) write_gradient(VocabLaunch c) {
   const int64_t at = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * N;
   if (at >= c.rows * c.columns) {
     return;
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads) write_gradient(VocabCall c) {
 }
 
 template <class T, int N>
-const char* start_vocab(const VocabCall& call, void* stream) {
+const char* start_vocab(const VocabLaunch& call, void* stream) {
   constexpr int64_t kBlock = int64_t{kThreads} * N;
   if (call.lse == nullptr) {
     return launch("reduce_logits", reduce_logits<T, N>, call.rows, kThreads, call, stream);
@@ -94,7 +94,7 @@ const char* start_vocab(const VocabCall& call, void* stream) {
 
 } // namespace
 
-const char* vocab(const VocabCall& call, void* stream) {
+const char* vocab(const VocabLaunch& call, void* stream) {
   const bool packs = call.columns % kVocabPack == 0 && aligned(call.z);
   if (call.type == Type::fp32) {
     return (packs ? start_vocab<float, kVocabPack> : start_vocab<float, 1>)(call, stream);

@@ -99,7 +99,7 @@ Tensor activation_backward_by_halves(
 }
 
 /// Forward where `dy` is undefined.
-cuda::ActivationCall
+cuda::ActivationLaunch
 cuda_call(const Tensor& x, const Tensor& dy, const std::string& name, bool gated) {
   const int64_t width = x.size(-1) / (gated ? 2 : 1);
   return {

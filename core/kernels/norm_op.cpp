@@ -138,7 +138,7 @@ Results norm_cuda(
   const OptionalTensor added = contiguous(term);
   Results results = empty_results(x, added.has_value(), centred);
   const auto& [y, mean, rstd, sum] = results;
-  const cuda::NormCall call{
+  const cuda::NormLaunch call{
       .type = cuda_type(x),
       .rows = rstd.size(0),
       .columns = x.size(-1),
@@ -181,7 +181,7 @@ Tensor norm_backward_cuda(
   const int64_t chunks = (rows + cuda::kNormChunk - 1) / cuda::kNormChunk;
   const bool summed = dweight || dbias;
   const Tensor sums = at::empty({summed ? chunks : 0, centred ? 2 : 1, columns}, rstd.options());
-  const cuda::NormGradientCall call{
+  const cuda::NormGradientLaunch call{
       .type = cuda_type(x),
       .rows = rows,
       .columns = columns,
@@ -195,7 +195,7 @@ Tensor norm_backward_cuda(
       .sums = summed ? sums.mutable_data_ptr<float>() : nullptr};
   start_kernel(kernels->norm_gradient, call, x.device());
   if (summed) {
-    const cuda::RowSumsCall add{
+    const cuda::RowSumsLaunch add{
         .type = cuda::Type::fp32,
         .rows = chunks,
         .columns = sums.size(1) * columns,

@@ -25,7 +25,7 @@ inline const kernels::RowKernels* row_kernels(const at::Tensor& x) {
 }
 
 /// A GPU's kernels for tensors of x's type, or nullptr.
-inline const cuda::Table* cuda_row_kernels(const at::Tensor& x) {
+inline const cuda::LaunchTable* cuda_row_kernels(const at::Tensor& x) {
   const auto type = x.scalar_type();
   return x.numel() > 0 && (type == at::kFloat || type == at::kBFloat16) ? cuda_kernels() : nullptr;
 }

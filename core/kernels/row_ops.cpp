@@ -121,7 +121,7 @@ Tensor rotary_cuda(at::TensorList parts, const Tensor& angles, int64_t rotated, 
   }
   const Tensor table = angles.contiguous();
   const auto* cosine = table.const_data_ptr<float>();
-  cuda::RotaryCall call{
+  cuda::RotaryLaunch call{
       .type = cuda_type(out),
       .rows = out.size(0) * out.size(1),
       .batch = out.size(1),
@@ -225,9 +225,9 @@ Call vocab_call(const Tensor& z, const Tensor& labels, int64_t first, int64_t en
   return call;
 }
 
-cuda::VocabCall
+cuda::VocabLaunch
 cuda_vocab_call(const Tensor& z, const Tensor& labels, int64_t first, int64_t entries) {
-  auto call = vocab_call<cuda::VocabCall>(z, labels, first, entries);
+  auto call = vocab_call<cuda::VocabLaunch>(z, labels, first, entries);
   call.type = cuda_type(z);
   call.rows = z.size(0);
   return call;
@@ -356,7 +356,7 @@ void row_sums_cuda(Tensor out, const Tensor& x) {
     return;
   }
   const Tensor rows = x.contiguous();
-  const cuda::RowSumsCall call{
+  const cuda::RowSumsLaunch call{
       .type = cuda_type(x),
       .rows = rows.size(0),
       .columns = rows.size(1),

@@ -57,7 +57,7 @@ void embedding_add_cuda(at::Tensor table, const at::Tensor& ids, const at::Tenso
   }
   const auto [sorted, order] = ids.sort(/*stable=*/true, 0, /*descending=*/false);
   const at::Tensor x = rows.contiguous();
-  const cuda::EmbeddingCall call{
+  const cuda::EmbeddingLaunch call{
       .type = cuda_type(x),
       .rows = ids.numel(),
       .columns = table.size(1),
@@ -152,7 +152,7 @@ at::Tensor dropout_cuda(
   const at::Tensor input = x.contiguous(), sample = samples.contiguous(),
                    token = tokens.contiguous();
   at::Tensor output = at::empty_like(input);
-  const cuda::DropoutCall call{
+  const cuda::DropoutLaunch call{
       .type = cuda_type(x),
       .rows = x.size(0) * x.size(1),
       .batch = x.size(1),

@@ -40,7 +40,7 @@ bool fits(const UpdateItemView& item) {
          on_device(item.rate, device) && on_device(item.decay, device);
 }
 
-cuda::Number number_of(const Number& number) {
+cuda::GpuNumber number_of(const Number& number) {
   if (number.is_tensor()) {
     return {number.factor(), number.base().const_data_ptr<double>()};
   }
@@ -104,14 +104,14 @@ public:
     chunks_ += (item.weight.numel() + cuda::kUpdateChunk - 1) / cuda::kUpdateChunk;
   }
 
-  void start(const cuda::Table& kernels, const UpdateNumbers& n, at::Device device) const {
+  void start(const cuda::LaunchTable& kernels, const UpdateNumbers& n, at::Device device) const {
     if (chunks_ == 0) {
       return;
     }
     const Tensor items = staged_copy(items_, device), places = staged_copy(places_, device);
     const bool known = !n.step.is_tensor();
     const auto rest = [&](double beta) { return known ? 1 - std::pow(beta, n.step.number()) : 0; };
-    const cuda::UpdateCall call{
+    const cuda::UpdateLaunch call{
         .kind = static_cast<cuda::UpdateKind>(n.kind),
         .decoupled = n.decoupled,
         .nesterov = n.nesterov,
@@ -123,7 +123,7 @@ public:
         .step = number_of(n.step),
         .rest1 = rest(n.beta1),
         .rest2 = rest(n.beta2),
-        .items = static_cast<const cuda::UpdateItem*>(items.const_data_ptr()),
+        .items = static_cast<const cuda::GpuItem*>(items.const_data_ptr()),
         .places = static_cast<const cuda::Place*>(places.const_data_ptr()),
         .item_count = static_cast<int32_t>(items_.size()),
         .chunks = chunks_};
@@ -131,7 +131,7 @@ public:
   }
 
 private:
-  std::vector<cuda::UpdateItem> items_;
+  std::vector<cuda::GpuItem> items_;
   std::vector<cuda::Place> places_;
   int64_t chunks_ = 0;
 };
@@ -139,7 +139,7 @@ private:
 } // namespace
 
 void update_on_cuda(const UpdateNumbers& numbers, const std::vector<UpdateItemView>& items) {
-  const cuda::Table* kernels = cuda_kernels();
+  const cuda::LaunchTable* kernels = cuda_kernels();
   const auto device = items.front().weight.device();
   const bool taken =
       kernels != nullptr && on_device(numbers.scale, device) && on_device(numbers.step, device);

@@ -48,7 +48,7 @@ void check(Type type, Activate kind, bool gated, int64_t width, size_t gap) {
   x.fill(random, 0, 3);
   dy.fill(random, 0, 1);
   const Elements y(type, dy.count(), gap), dx(type, x.count(), gap);
-  cuda::ActivationCall call{
+  cuda::ActivationLaunch call{
       .type = type,
       .kind = kind,
       .gated = gated,

@@ -32,7 +32,7 @@ TEST_CASE("dropout has the bits of the CPU's kernel") {
       Elements x(type, rows * s.features, s.gap);
       x.fill(random, 1, 1);
       const Elements made(type, x.count(), s.gap), wanted(type, x.count());
-      const cuda::DropoutCall call{
+      const cuda::DropoutLaunch call{
           .type = type,
           .rows = rows,
           .batch = 2,

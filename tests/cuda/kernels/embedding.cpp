@@ -29,7 +29,7 @@ void check_embedding(Type type, const std::vector<int64_t>& ids, int64_t columns
   for (const int64_t i : order) {
     sorted.push_back(id(i));
   }
-  const cuda::EmbeddingCall call{
+  const cuda::EmbeddingLaunch call{
       .type = type,
       .rows = rows,
       .columns = columns,

@@ -32,7 +32,7 @@ public:
       , y(type, x.count(), shape.gap)
       , mean(Type::fp32, shape.rows)
       , rstd(Type::fp32, shape.rows) {
-    const cuda::NormCall call{
+    const cuda::NormLaunch call{
         .type = type,
         .rows = shape.rows,
         .columns = shape.columns,
@@ -85,7 +85,7 @@ public:
     const int64_t chunks = (shape_.rows + cuda::kNormChunk - 1) / cuda::kNormChunk;
     const int64_t parts = centred_ ? 2 : 1;
     const Elements sums(Type::fp32, chunks * parts * shape_.columns);
-    const cuda::NormGradientCall call{
+    const cuda::NormGradientLaunch call{
         .type = type,
         .rows = shape_.rows,
         .columns = shape_.columns,

@@ -27,7 +27,7 @@ void check_rotary(Type type, const RotaryShape& s, bool inverse, std::mt19937& r
   const auto* cosine = static_cast<const float*>(table.data());
   const Elements y(type, kSeq * kBatch * kAll * s.dim, s.gap);
   std::vector<Elements> parts;
-  cuda::RotaryCall call{
+  cuda::RotaryLaunch call{
       .type = type,
       .rows = kSeq * kBatch,
       .batch = kBatch,

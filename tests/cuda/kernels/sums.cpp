@@ -22,7 +22,7 @@ void check_sums(Type type, int64_t rows, int64_t columns, int64_t split, size_t 
   }
   const Elements first_before = first.copy(), rest_before = rest.copy();
   const auto add = [&](const Elements* sums, const Elements* others) {
-    const cuda::RowSumsCall call{
+    const cuda::RowSumsLaunch call{
         .type = type,
         .rows = rows,
         .columns = columns,

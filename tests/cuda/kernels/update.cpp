@@ -47,12 +47,12 @@ struct Tensors {
 
 struct Rule {
   std::string name;
-  cuda::UpdateCall call;
+  cuda::UpdateLaunch call;
 };
 
 std::vector<Rule> rules() {
   using enum cuda::UpdateKind;
-  const cuda::UpdateCall base{
+  const cuda::UpdateLaunch base{
       .kind = adam,
       .decoupled = true,
       .beta1 = 0.9,
@@ -81,7 +81,7 @@ std::vector<Rule> rules() {
 
 constexpr double kRate = 0.25, kDecay = 0.125;
 
-cuda::UpdateItem item_of(const Tensors& t, uint64_t key = 77) {
+cuda::GpuItem item_of(const Tensors& t, uint64_t key = 77) {
   return {
       .weight = t.weight.data(),
       .first = t.first.data(),
@@ -100,8 +100,8 @@ cuda::UpdateItem item_of(const Tensors& t, uint64_t key = 77) {
 }
 
 void update(
-    cuda::UpdateCall call,
-    std::vector<cuda::UpdateItem> items,
+    cuda::UpdateLaunch call,
+    std::vector<cuda::GpuItem> items,
     const std::vector<cuda::Place>& places = {}
 ) {
   call.chunks = 0;
@@ -116,7 +116,7 @@ void update(
 }
 
 /// The CPU's kernel on the same parameter, whose first element is at `origin` of its global tensor.
-void update_on_cpu(const cuda::UpdateCall& call, const cuda::UpdateItem& item, int64_t origin) {
+void update_on_cpu(const cuda::UpdateLaunch& call, const cuda::GpuItem& item, int64_t origin) {
   const auto& table = kernels::base::update_kernels();
   const bool narrow_state = item.state_type == Type::bf16;
   const auto run = item.weight_type == Type::fp32 ? (narrow_state ? table.fp32_bf16 : table.fp32)
@@ -153,7 +153,7 @@ struct Exact {
   double weight, gradient, first, second;
 };
 
-Exact exact(const cuda::UpdateCall& c, const Tensors& t, int64_t i) {
+Exact exact(const cuda::UpdateLaunch& c, const Tensors& t, int64_t i) {
   using enum cuda::UpdateKind;
   const double w = t.weight[i], m = t.first[i], v = t.second[i];
   double g = t.gradient[i] * c.scale.value;
@@ -186,7 +186,7 @@ TEST_CASE("an update of ragged items in one launch is that of the formulas in fl
         CAPTURE(static_cast<int>(weight));
         CAPTURE(static_cast<int>(state));
         std::vector<Tensors> before, after;
-        std::vector<cuda::UpdateItem> items;
+        std::vector<cuda::GpuItem> items;
         for (const int64_t size : kSizes) {
           before.emplace_back(weight, state, size, random);
           after.emplace_back(before.back(), 0);
@@ -241,7 +241,7 @@ TEST_CASE("an update has the bits of the CPU's kernel, stochastic rounding too")
 
 TEST_CASE("a slice of a global tensor is rounded as it is in the whole, beyond 32 bits too") {
   std::mt19937 random(3);
-  cuda::UpdateCall call = rules().front().call;
+  cuda::UpdateLaunch call = rules().front().call;
   call.stochastic = true;
   constexpr int64_t kWide = int64_t{1} << 33;
 

@@ -22,7 +22,7 @@ void check(Type type, int64_t columns, int64_t entries, size_t gap) {
   Elements z(type, kRows * columns, gap);
   z.fill(random, 3, 4);
   std::vector<float> top(kRows), sum(kRows), target(kRows), lse(kRows), scale{0.5F, -2, 1};
-  cuda::VocabCall call{
+  cuda::VocabLaunch call{
       .type = type,
       .rows = kRows,
       .columns = columns,

@@ -1,7 +1,7 @@
 #include "core/cuda/kernels.cuh"
 
-__attribute__((visibility("default"))) const mh::cuda::Table* megahost_cuda_table() {
-  static const mh::cuda::Table kTable{
+__attribute__((visibility("default"))) const mh::cuda::LaunchTable* megahost_cuda_table() {
+  static const mh::cuda::LaunchTable kTable{
       .activation = mh::cuda::activation,
       .dropout = mh::cuda::dropout,
       .embedding = mh::cuda::embedding,

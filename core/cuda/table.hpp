@@ -162,4 +162,4 @@ struct LaunchTable {
 } // namespace mh::cuda
 
 /// What the library exports.
-extern "C" const mh::cuda::Table* megahost_cuda_table();
+extern "C" const mh::cuda::LaunchTable* megahost_cuda_table();

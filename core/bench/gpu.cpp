@@ -6,6 +6,7 @@
 #include "core/draw/page.hpp"
 #include "core/plan/run_metrics.hpp"
 #include "core/storage/file_system.hpp"
+#include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -21,8 +22,10 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kLongestOutput = uint64_t{1} << 26;
+constexpr uint64_t kLongestShown = uint64_t{1} << 18;
 constexpr double kMemoryBound = 0.85; // share of the copy rate that an operator should reach
 constexpr double kPlanError = 0.02;   // of peak memory
+constexpr double kSlower = 0.10;      // than the plan's step
 
 Json read_output(const fs::path& folder, const std::string& step) {
   return Json::parse(read_file((folder / (step + ".out")).string(), kLongestOutput));
@@ -39,7 +42,13 @@ struct LossDifference {
 
 LossDifference loss_difference(const fs::path& one, const fs::path& other) {
   const RunMetrics a = read_run(one.string()), b = read_run(other.string());
-  LossDifference result{.steps = std::min(a.steps.size(), b.steps.size())};
+  if (a.steps.size() != b.steps.size()) {
+    throw Error(
+        one.string() + " has " + std::to_string(a.steps.size()) + " steps, and " + other.string() +
+        " " + std::to_string(b.steps.size())
+    );
+  }
+  LossDifference result{.steps = a.steps.size()};
   for (size_t i = 0; i < result.steps; ++i) {
     const auto& x = a.steps[i].losses;
     const auto& y = b.steps[i].losses;
@@ -87,10 +96,8 @@ GpuVerdict same_last_loss(const fs::path& one, const fs::path& other, double sha
 
 /// Operators that are bound by memory next to the best copy.
 GpuVerdict operators_reach_copies(const fs::path& folder) {
-  double copy = 0;
-  for (const Json& row : read_output(folder, "memory").at("rows")) {
-    copy = std::max(copy, row.at("copy_gb_per_s").get<double>());
-  }
+  // Of the largest arrays, which no cache holds.
+  const double copy = read_output(folder, "memory").at("rows").back().at("copy_gb_per_s");
   std::vector<std::string> slow;
   const Json& ops = read_output(folder, "ops");
   for (const Json& row : ops.at("rows")) {
@@ -123,7 +130,7 @@ GpuVerdict step_reaches(const fs::path& folder, const std::string& step, double 
   const double error = measured / planned - 1;
   const double slower = run.at("step_s").get<double>() / plan.at("step_seconds").get<double>() - 1;
   return {
-      share >= mfu && std::abs(error) <= kPlanError,
+      share >= mfu && slower <= kSlower && std::abs(error) <= kPlanError,
       formatted(
           "%s tokens/s, MFU %.1f%% (at least %.0f%%), step %+.0f%% of the plan's; memory %s, %+.1f%% of the plan's",
           grouped(std::llround(run.at("tokens_per_s").get<double>())).c_str(),
@@ -143,8 +150,9 @@ struct TimedModel {
   double mfu;
 };
 
-/// Whole models up to 1.5B; of the large ones four layers, whose steps are as those of all layers.
-/// The shares are goals of the project: causal MFU on an H100 or H200.
+/// Whole models up to 1.5B; of the large ones four layers, with so many microbatches that the update
+/// counts as little as in a run. The shares are goals of the project for whole models: causal MFU on
+/// an H100 or H200, in fp8 of the bf16 peak.
 constexpr TimedModel kTimedModels[] = {
     {"gpt2-124m",
      "GPT-2 124M in bf16, 1,024 tokens",
@@ -154,23 +162,23 @@ constexpr TimedModel kTimedModels[] = {
     {"gpt2-1.5b",
      "GPT-2 1.5B in bf16, 1,024 tokens",
      "model = { preset = \"gpt2-1.5b\" }\n"
-     "batch = { global = 8, micro = 4 }\nprecision = \"bf16\"\n",
+     "batch = { global = 64, micro = 4 }\nprecision = \"bf16\"\n",
      0.56},
     {"llama2-7b-4",
      "four layers of Llama 2 7B in bf16, 4,096 tokens",
      "model = { preset = \"llama2-7b\", layers = 4 }\n"
-     "batch = { global = 4, micro = 2 }\nprecision = \"bf16\"\n",
+     "batch = { global = 16, micro = 2 }\nprecision = \"bf16\"\n",
      0.60},
     {"llama3-8b-4",
      "four layers of Llama 3 8B in bf16, 8,192 tokens",
      "model = { preset = \"llama3-8b\", layers = 4 }\n"
-     "batch = { global = 2, micro = 1 }\nprecision = \"bf16\"\n",
+     "batch = { global = 16, micro = 1 }\nprecision = \"bf16\"\n",
      0.60},
     {"llama3-8b-4-fp8",
      "four layers of Llama 3 8B in fp8, 8,192 tokens",
      "model = { preset = \"llama3-8b\", layers = 4 }\n"
-     "batch = { global = 2, micro = 1 }\nprecision = \"fp8\"\n",
-     0.60},
+     "batch = { global = 16, micro = 1 }\nprecision = \"fp8\"\n",
+     0.70},
 };
 
 std::string recipe_text(const TimedModel& model) {
@@ -312,7 +320,7 @@ std::string gpu_line(const GpuResult& r) {
          (r.verdict.found.empty() ? "" : "\n                " + r.verdict.found);
 }
 
-Json gpu_json(const std::vector<GpuResult>& results) {
+std::string gpu_json(const std::vector<GpuResult>& results) {
   Json rows = Json::array();
   for (const GpuResult& r : results) {
     rows.push_back(
@@ -325,7 +333,8 @@ Json gpu_json(const std::vector<GpuResult>& results) {
          {"found", r.verdict.found}}
     );
   }
-  return {{"steps", rows}};
+  const Json report{{"steps", rows}};
+  return report.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string gpu_page(const std::vector<GpuResult>& results, const fs::path& folder) {
@@ -356,7 +365,10 @@ std::string gpu_page(const std::vector<GpuResult>& results, const fs::path& fold
   }
   body += "</table>\n";
   for (const GpuResult& r : results) {
-    const std::string text = read_file((folder / (r.name + ".out")).string(), kLongestOutput);
+    const fs::path output = folder / (r.name + ".out");
+    const std::string text = fs::file_size(output) > kLongestShown
+                                 ? "see " + output.string()
+                                 : valid_utf8(read_file(output.string(), kLongestShown));
     body += html::element("h2", r.what) + html::element("pre", text);
   }
   return html::page("megahost on a GPU", body);

@@ -2,9 +2,6 @@
 /// The first half hour on a GPU: commands of megahost in an order that finds what is wrong before
 /// it measures how fast that is, and what their results say. `megahost bench gpu` runs them.
 
-#include <nlohmann/json_fwd.hpp>
-
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -47,7 +44,7 @@ struct GpuResult {
 };
 
 [[nodiscard]] std::string gpu_line(const GpuResult& result);
-[[nodiscard]] nlohmann::ordered_json gpu_json(const std::vector<GpuResult>& results);
+[[nodiscard]] std::string gpu_json(const std::vector<GpuResult>& results);
 /// One page: what is wrong first, then all results, then the tables that were measured.
 [[nodiscard]] std::string
 gpu_page(const std::vector<GpuResult>& results, const std::filesystem::path& folder);

@@ -24,7 +24,8 @@ trap 'exit 1' INT TERM
 MEGAHOST_TORCH_PREFIX=$torch meson install -C "$build" --no-rebuild --quiet --destdir "$work/installed" > "$work/log" 2>&1 ||
   { cat "$work/log" >&2; exit 1; }
 program=$(find "$work/installed" -path '*/bin/megahost')
-version=$("$program" --version | sed -n '1s/^megahost \([^ ]*\).*/\1/p')
+about=$("$program" --version | head -n 1)  # megahost 0.1.0 (plugin SDK 1, LibTorch 2.11.0 cu130)
+version=$(echo "$about" | sed 's/^megahost \([^ ]*\).*/\1/')
 name=megahost-$version
 mv "$(dirname "$(dirname "$program")")" "$work/$name"
 root=$work/$name
@@ -33,11 +34,15 @@ root=$work/$name
 lib=$(dirname "$(find "$root" -name libmegahost.so)")
 rm -rf "$lib/megahost/libtorch" "$lib/megahost/megahost-unpack" "$lib/pkgconfig" "$root/include"
 
-# Each library that a program or plugin of ours needs, but for LibTorch's and the C library's; those of the compiler lie in
-# folders of their own, for machines whose own are older or absent.
-find "$root" -type f \( -name '*.so' -o -path '*/bin/megahost' \) > "$work/objects"
-strip --strip-unneeded $(cat "$work/objects")
-LD_LIBRARY_PATH=$lib:$torch/lib ldd $(cat "$work/objects") | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u > "$work/needed"
+# objects COMMAND...: runs it for all programs and libraries of ours.
+objects() {
+  find "$root/bin" "$lib" -type f \( -name '*.so' -o -name megahost \) -exec "$@" {} +
+}
+objects strip --strip-unneeded
+objects env LD_LIBRARY_PATH="$lib:$torch/lib" ldd | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u > "$work/needed"
+
+# Each library that they need, but for LibTorch's and the C library's; those of the compiler lie in folders of their own, for
+# machines whose own are older or absent.
 mkdir "$root/small"
 while read -r library path; do
   case $path in "$root"/* | "$torch"/*) continue ;; esac
@@ -56,12 +61,14 @@ done < "$work/needed"
 # What start.sh compares with the machine that it runs on.
 {
   echo "torch=$(sed -n 's/^#define TORCH_VERSION_[MP][A-Z]* //p' "$torch/include/torch/headeronly/version.h" | paste -s -d .)"
-  echo "libc=$(cat "$work/objects" | xargs objdump -T | sed -n 's/.*(\{0,1\}GLIBC_\([0-9.]*\).*/\1/p' | sort -uV | tail -n 1)"
-  echo "libstdcxx=$(cat "$work/objects" | xargs objdump -T | sed -n 's/.*\(GLIBCXX_[0-9.]*\).*/\1/p' | sort -uV | tail -n 1)"
+  echo "libc=$(objects objdump -T | sed -n 's/.*(\{0,1\}GLIBC_\([0-9.]*\).*/\1/p' | sort -uV | tail -n 1)"
+  echo "libstdcxx=$(objects objdump -T | sed -n 's/.*\(GLIBCXX_[0-9.]*\).*/\1/p' | sort -uV | tail -n 1)"
+  echo "cuda=$(echo "$about" | sed -n 's/.* cu\([0-9]*\)[0-9])$/\1/p')"
 } > "$root/needs"
 cp "$here/start.sh" "$root/megahost"
 chmod 755 "$root/megahost"
 
-tar -C "$work" --owner=0 --group=0 --sort=name --mtime='2000-01-01' -c "$name" | $pack > "$file.part"
+tar -C "$work" --owner=0 --group=0 --sort=name --mtime='2000-01-01' -cf "$work/$name.tar" "$name"
+$pack -c "$work/$name.tar" > "$file.part"
 mv "$file.part" "$file"
 echo "$file: $(du -k "$file" | cut -f 1) kB; on the other machine: tar xf $(basename "$file") && $name/megahost doctor" >&2

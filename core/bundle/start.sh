@@ -3,7 +3,7 @@
 # MEGAHOST_TORCH, the active environment, the usual folders, and where python3 finds it.
 set -eu
 root=$(dirname "$(readlink -f "$0")")
-. "$root/needs"  # torch=VERSION, libc=VERSION, libstdcxx=NAME
+. "$root/needs"  # torch=VERSION, libc=VERSION, libstdcxx=NAME, cuda=MAJOR
 
 give_up() {
   echo "megahost: $*" >&2
@@ -53,6 +53,11 @@ else
     give_up "no LibTorch $torch on this machine${others:+ (but$others which is another version)}. Have 'pip install torch==$torch' run, or \
 name its folder: MEGAHOST_TORCH=/path/to/site-packages/torch."
 fi
+
+# Its kernels for GPUs are made for one major version of CUDA.
+built=$(sed -n "s/^cuda.*'\([0-9]*\)\..*/\1/p" "$found/version.py" 2> /dev/null)
+[ ! -e "$found/lib/libtorch_cuda.so" ] || [ "${built:-$cuda}" = "$cuda" ] ||
+  echo "megahost: $found is for CUDA $built; kernels for GPUs of this bundle need CUDA $cuda, and slower ones take their place." >&2
 
 # has LIBRARY [TEXT]: whether the loader finds it here, and it holds TEXT.
 has() {

@@ -7,8 +7,6 @@
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -78,14 +76,14 @@ GpuVerdict verdict_of(const GpuStep& step, int status, const fs::path& log, bool
   }
 }
 
-GpuResult run_step(const GpuStep& step, const fs::path& folder) {
+/// `limit`: seconds that it may take.
+GpuResult run_step(const GpuStep& step, const fs::path& folder, double limit) {
   const fs::path log = folder / (step.name + ".log");
   std::vector<std::string> words{fs::canonical("/proc/self/exe").string()};
   words.insert(words.end(), step.words.begin(), step.words.end());
   const auto start = Clock::now();
-  const int status = run_program(
-      words, {.log = log, .output = folder / (step.name + ".out"), .limit = step.limit}
-  );
+  const int status =
+      run_program(words, {.log = log, .output = folder / (step.name + ".out"), .limit = limit});
   const double seconds = seconds_since(start);
   return {
       .name = step.name,
@@ -93,7 +91,7 @@ GpuResult run_step(const GpuStep& step, const fs::path& folder) {
       .command = "megahost " + join(step.words, " "),
       .seconds = seconds,
       .status = status,
-      .verdict = verdict_of(step, status, log, status == 128 + SIGKILL && seconds >= step.limit)};
+      .verdict = verdict_of(step, status, log, status == 128 + SIGKILL && seconds >= limit)};
 }
 
 } // namespace
@@ -108,17 +106,18 @@ int command_bench_gpu(const Invocation& invocation, Host&) {
     if (!is_asked(step, invocation)) {
       continue;
     }
-    if (seconds_since(start) > kLongest) {
+    const double left = kLongest - seconds_since(start);
+    if (left <= 0) {
       std::printf("left out after %.0f minutes: %s\n", kLongest / 60, step.what.c_str());
       good = false;
       continue;
     }
-    results.push_back(run_step(step, options.folder));
+    results.push_back(run_step(step, options.folder, std::min(step.limit, left)));
     good = good && results.back().verdict.good;
     std::printf("%s\n", gpu_line(results.back()).c_str());
     std::fflush(stdout);
     // After each step: a machine may be taken away at any time.
-    replace_file((options.folder / "report.json").string(), gpu_json(results).dump(2) + "\n");
+    replace_file((options.folder / "report.json").string(), gpu_json(results));
     replace_file((options.folder / "report.html").string(), gpu_page(results, options.folder));
   }
   if (results.empty()) {

@@ -155,6 +155,11 @@ Results norm_cuda(
   return results;
 }
 
+/// Whether a sum of gradients is absent or as the kernels add to it.
+bool is_row_of_floats(const OptionalTensor& sums) {
+  return !sums || (sums->scalar_type() == at::kFloat && sums->is_contiguous());
+}
+
 Tensor norm_backward_cuda(
     const Tensor& gradient,
     const Tensor& input,
@@ -169,7 +174,8 @@ Tensor norm_backward_cuda(
   const auto* kernels = cuda_row_kernels(input);
   const auto type = input.scalar_type();
   if (kernels == nullptr || weight.scalar_type() != type || gradient.scalar_type() != type ||
-      (residual && residual->scalar_type() != type)) {
+      (residual && residual->scalar_type() != type) || !is_row_of_floats(dweight) ||
+      !is_row_of_floats(dbias)) {
     return norm_backward_plain(
         gradient, input, weight, mean, rstd, residual, centred, dweight, dbias
     );

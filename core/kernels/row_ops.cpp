@@ -86,17 +86,25 @@ void rotate_cpu(
   });
 }
 
-Tensor rotary_room(at::TensorList parts) {
+Tensor empty_rotary(at::TensorList parts) {
+  const Tensor& x = parts.front();
   int64_t heads = 0;
   for (const Tensor& part : parts) {
+    TORCH_CHECK(
+        part.dim() == 4 && part.size(0) == x.size(0) && part.size(1) == x.size(1) &&
+            part.size(3) == x.size(3) && part.scalar_type() == x.scalar_type(),
+        "rotary needs parts of one type, [seq, batch, heads, dim], that differ in heads only; got ",
+        x.sizes(),
+        " and ",
+        part.sizes()
+    );
     heads += part.size(2);
   }
-  const Tensor& x = parts.front();
   return at::empty({x.size(0), x.size(1), heads, x.size(3)}, x.options());
 }
 
 Tensor rotary_cpu(at::TensorList parts, const Tensor& angles, int64_t rotated, bool inverse) {
-  Tensor out = rotary_room(parts);
+  Tensor out = empty_rotary(parts);
   if (row_kernels(out) == nullptr || angles.scalar_type() != at::kFloat) {
     return rotary_plain(parts, angles, rotated, inverse);
   }
@@ -114,7 +122,7 @@ Tensor rotary_cpu(at::TensorList parts, const Tensor& angles, int64_t rotated, b
 }
 
 Tensor rotary_cuda(at::TensorList parts, const Tensor& angles, int64_t rotated, bool inverse) {
-  const Tensor out = rotary_room(parts);
+  const Tensor out = empty_rotary(parts);
   const auto* kernels = cuda_row_kernels(out);
   if (kernels == nullptr || angles.scalar_type() != at::kFloat || parts.size() > 3) {
     return rotary_plain(parts, angles, rotated, inverse);
@@ -148,7 +156,7 @@ Tensor rotary_cuda(at::TensorList parts, const Tensor& angles, int64_t rotated, 
 
 Tensor rotary_meta(at::TensorList parts, const Tensor& table, int64_t, bool) {
   check_rotary(parts.front(), table);
-  return rotary_room(parts);
+  return empty_rotary(parts);
 }
 
 // ---- vocabulary ----

@@ -55,6 +55,16 @@ void embedding_add_cuda(at::Tensor table, const at::Tensor& ids, const at::Tenso
     embedding_add_composite(table, ids, rows);
     return;
   }
+  TORCH_CHECK(
+      ids.dim() == 1 && rows.dim() == 2 && rows.size(0) == ids.size(0) &&
+          rows.size(1) == table.size(1),
+      "embedding_add needs ids [n] and rows [n, columns] of a table [vocab, columns]; got ",
+      ids.sizes(),
+      ", ",
+      rows.sizes(),
+      " and ",
+      table.sizes()
+  );
   const auto [sorted, order] = ids.sort(/*stable=*/true, 0, /*descending=*/false);
   const at::Tensor x = rows.contiguous();
   const cuda::EmbeddingLaunch call{

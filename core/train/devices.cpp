@@ -1,5 +1,6 @@
 #include "core/train/devices.hpp"
 
+#include "core/cuda/library.hpp"
 #include "core/kernels/caching_allocator.hpp"
 #include "core/kernels/processor.hpp"
 #include "core/mesh/nccl.hpp"
@@ -114,7 +115,10 @@ public:
     std::snprintf(
         memory.data(), memory.size(), "%.0f GB", static_cast<double>(this->memory()) / 1e9
     );
-    return "cuda:" + std::to_string(index_) + ": " + name_ + ", " + memory.data();
+    const char* kernels = cuda_kernels() != nullptr
+                              ? ""
+                              : "; LibTorch's kernels alone, as libmegahost-cuda.so is not here";
+    return "cuda:" + std::to_string(index_) + ": " + name_ + ", " + memory.data() + kernels;
   }
 
   [[nodiscard]] double peak_flops(at::ScalarType dtype) const override {

@@ -61,6 +61,7 @@ struct EncodedItem {
   std::vector<std::string> skipped;            // sentences
   uint64_t bytes = 0;
   bool begins = true; // else the first document goes on with the last one of the item before
+  bool ends = true;   // else the last one goes on in the next item
   DocumentPlace place;
 };
 
@@ -95,6 +96,7 @@ private:
   uint64_t most_ = 0;        // bytes of a shard
   uint64_t first_bytes_ = 0; // done before this process
   uint64_t shard_bytes_ = 0; // read since the shard began
+  bool drops_ = false;       // the pieces of a document of which one was skipped
   Terminal terminal_ = Terminal::of(STDERR_FILENO);
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point shown_;
@@ -286,6 +288,7 @@ EncodedItem Preparation::encode_item(const ReadItem& item) const {
   }
   encoded.bytes = item.block->text.size();
   encoded.begins = item.block->begins;
+  encoded.ends = item.block->ends;
   const auto take = [&](const DocumentTexts& texts) {
     if (chat_ != nullptr) {
       encoded.documents.push_back(encode_chat(texts[0]));
@@ -298,17 +301,22 @@ EncodedItem Preparation::encode_item(const ReadItem& item) const {
     encoded.documents.push_back(std::move(document));
   };
   const auto skip = [&](std::string sentence) { encoded.skipped.push_back(std::move(sentence)); };
+  const auto members = chat_ != nullptr ? DocumentMembers::messages : DocumentMembers::texts;
   if (skips_) {
-    parse_documents(*item.block, keys_, take, skip);
+    parse_documents(*item.block, keys_, take, skip, members);
   } else {
-    parse_documents(*item.block, keys_, take, nullptr);
+    parse_documents(*item.block, keys_, take, nullptr, members);
   }
   return encoded;
 }
 
 void Preparation::write(const EncodedItem& item) {
   bool begins = item.begins;
+  drops_ = drops_ && !begins;
   for (const auto& document : item.documents) {
+    if (drops_) {
+      break; // a piece of it was skipped
+    }
     shards_->add(document, begins);
     done_.documents += begins ? 1 : 0;
     done_.tokens += document[0].ids.size();
@@ -317,9 +325,14 @@ void Preparation::write(const EncodedItem& item) {
   for (const std::string& sentence : item.skipped) {
     ++done_.skipped;
     std::fprintf(
-        stderr, "%sskipped: %s\n", terminal_.interactive ? "\r\x1b[K" : "", sentence.c_str()
+        stderr,
+        "%sskipped%s: %s\n",
+        terminal_.interactive ? "\r\x1b[K" : "",
+        item.begins ? "" : " from here to the document's end",
+        sentence.c_str()
     );
   }
+  drops_ = drops_ || (!item.ends && !item.skipped.empty());
   done_.bytes += item.bytes;
   done_.place = item.place;
   shard_bytes_ += item.bytes;

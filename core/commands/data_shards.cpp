@@ -16,7 +16,9 @@ constexpr const char* kJournal = "journal.json";
 
 } // namespace
 
-CorpusShards::CorpusShards(std::string output, std::vector<std::string> streams, const TokenType& type)
+CorpusShards::CorpusShards(
+    std::string output, std::vector<std::string> streams, const TokenType& type
+)
     : output_(std::move(output))
     , streams_(std::move(streams))
     , type_(type)
@@ -103,6 +105,8 @@ void CorpusShards::publish() {
     }
     merge_indexed(file_system(), shards, prefix(stream));
   }
+  // The journal first: what is removed by half is not gone on with.
+  file_system().remove(folder_ / kJournal);
   remove_tree(file_system(), folder_);
 }
 

@@ -80,6 +80,14 @@ int prepare_tokens(const Invocation& invocation, Host& host) {
   if (output.empty() || output.ends_with('/')) {
     throw Error("megahost data prepare needs --output PREFIX", "as in --output data/corpus");
   }
+  for (const char* option :
+       {"--append-eod", "--on-error", "--workers", "--shard", "--template", "--json-key"}) {
+    if (invocation.has(option)) {
+      throw Error(
+          std::string(option) + " is about texts, and --format tokens reads ids", "leave it out"
+      );
+    }
+  }
   const std::string prefix = output + "_text_document";
   if (!invocation.has("--force") && file_system().kind(prefix + ".idx") != FileSystem::Kind::none) {
     throw Error(
@@ -91,6 +99,15 @@ int prepare_tokens(const Invocation& invocation, Host& host) {
   const auto tokenizer = given_tokenizer(invocation, host);
   const auto files = find_documents(invocation.arguments, DocumentFormat::text);
   const std::string type = invocation.value("--token-type");
+  for (const DocumentFile& file : files) {
+    if (file.path == "-" || is_compressed_name(file.path)) {
+      throw Error(
+          (file.path == "-" ? "the standard input" : file.path) + " cannot be read as ids",
+          "token files are mapped: name files that are not compressed",
+          exit_code::data
+      );
+    }
+  }
   make_directories(Path(output).parent_path());
   bool small = true; // all files hold ids of two bytes
   for (const DocumentFile& file : files) {

@@ -24,12 +24,20 @@ constexpr std::array<LlmcKind, 2> kLlmcKinds{{{20240520, 1, "uint16"}, {20240801
   throw Error(file + ": " + why, hint, exit_code::data);
 }
 
-/// "uint16" of numpy's "<u2".
+/// "uint16" of numpy's "<u2"; the type itself where it is none of whole numbers.
 std::string type_word(const std::string& npy) {
-  const bool is_signed = npy[1] == 'i';
-  return npy[1] == 'u' || is_signed
-             ? (is_signed ? "int" : "uint") + std::to_string(8 * (npy[2] - '0'))
-             : "";
+  static constexpr std::array<std::pair<std::string_view, const char*>, 8> kWords{
+      {{"u1", "uint8"},
+       {"u2", "uint16"},
+       {"u4", "uint32"},
+       {"u8", "uint64"},
+       {"i1", "int8"},
+       {"i2", "int16"},
+       {"i4", "int32"},
+       {"i8", "int64"}}};
+  const std::string_view type = std::string_view(npy).substr(npy.empty() ? 0 : 1);
+  const auto found = std::ranges::find(kWords, type, &decltype(kWords)::value_type::first);
+  return found == kWords.end() ? npy : found->second;
 }
 
 FlatTokens

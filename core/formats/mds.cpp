@@ -52,7 +52,7 @@ std::string mds_json_lines(std::span<const std::byte> shard, const std::string& 
   }
   const auto place = [&](uint64_t index) { return packed<uint32_t>(shard.data(), index + 1); };
   const auto* text = reinterpret_cast<const char*>(shard.data());
-  if (place(0) < table || place(samples) != shard.size()) {
+  if (place(0) < table || place(0) > shard.size() || place(samples) != shard.size()) {
     refuse_mds(
         file, "its samples end at " + std::to_string(place(samples)) + ", not with the file"
     );

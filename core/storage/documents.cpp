@@ -69,6 +69,22 @@ std::string name_of(const DocumentFile& file) {
   return file.path == "-" ? "standard input" : file.path;
 }
 
+/// Role and content of each message in turn.
+std::vector<std::string>
+messages_of(const nlohmann::json& document, const std::string& key, const std::string& where) {
+  const nlohmann::json& value = json_member(document, key, where);
+  if (!value.is_array()) {
+    throw Error(where + ": " + key + " is no list of messages", "", exit_code::data);
+  }
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < value.size(); ++i) {
+    const std::string message = where + ": " + key + "[" + std::to_string(i) + "]";
+    texts.push_back(json_string(value[i], "role", message));
+    texts.push_back(json_string(value[i], "content", message));
+  }
+  return texts;
+}
+
 std::vector<std::string>
 texts_of(const nlohmann::json& document, const std::string& key, const std::string& where) {
   const nlohmann::json& value = json_member(document, key, where);
@@ -76,18 +92,17 @@ texts_of(const nlohmann::json& document, const std::string& key, const std::stri
     return value.get<std::vector<std::string>>();
   }
   if (value.is_array() && value[0].is_object()) {
-    std::vector<std::string> texts;
-    for (size_t i = 0; i < value.size(); ++i) {
-      const std::string message = where + ": " + key + "[" + std::to_string(i) + "]";
-      texts.push_back(json_string(value[i], "role", message));
-      texts.push_back(json_string(value[i], "content", message));
-    }
-    return texts;
+    throw Error(
+        where + ": " + key + " is a list of objects, such as a conversation's messages",
+        "--template chatml or llama3 writes conversations",
+        exit_code::data
+    );
   }
   return {json_string(document, key, where)};
 }
 
-std::string hint_for(const std::string& where, const nlohmann::json& document) {
+std::string
+hint_for(const DocumentFile& file, const std::string& line, const nlohmann::json& document) {
   std::vector<std::string> keys;
   if (document.is_object()) {
     for (const auto& [key, value] : document.items()) {
@@ -96,10 +111,11 @@ std::string hint_for(const std::string& where, const nlohmann::json& document) {
       }
     }
   }
-  const size_t colon = where.rfind(':');
+  const std::string printed = file.path == "-" || without_compression(file.path) != file.path
+                                  ? ""
+                                  : " (sed -n " + line + "p " + file.path + " prints it)";
   return (keys.empty() ? "" : "its texts: " + join(keys) + " (--json-key); else ") +
-         "mend the line (sed -n " + where.substr(colon + 1) + "p " + where.substr(0, colon) +
-         " prints it), or leave such lines out with --on-error skip";
+         "mend the line" + printed + ", or leave such lines out with --on-error skip";
 }
 
 } // namespace
@@ -115,8 +131,10 @@ void expand(
     const std::string text = read_file(input.substr(1), 64 << 20);
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = std::min(text.find('\n', begin), text.size());
-      if (end > begin) {
-        expand(text.substr(begin, end - begin), ret_inputs, input);
+      std::string line = text.substr(begin, end - begin);
+      line.resize(line.size() - (line.ends_with('\r') ? 1 : 0));
+      if (!line.empty()) {
+        expand(line, ret_inputs, input);
       }
       begin = end + 1;
     }
@@ -233,7 +251,8 @@ size_t end_of_piece(const std::string& text) {
 } // namespace
 
 std::optional<DocumentBlock> DocumentReader::next() {
-  if (failure_) {
+  if (failure_) { // the place was before the damage until now: who stops here meets it again
+    place_ = {.file = place_.file + 1};
     std::rethrow_exception(std::exchange(failure_, nullptr));
   }
   if (place_.file == files_.size()) {
@@ -274,6 +293,10 @@ std::optional<DocumentBlock> DocumentReader::next() {
     }
     block.text.resize(lines);
     failure_ = std::current_exception();
+    close();
+    place_.offset += lines;
+    place_.line += static_cast<uint64_t>(std::ranges::count(block.text, '\n'));
+    return block;
   }
   close();
   place_ = {.file = place_.file + 1};
@@ -284,7 +307,8 @@ void parse_documents(
     const DocumentBlock& block,
     const std::vector<std::string>& keys,
     const std::function<void(DocumentTexts)>& take,
-    const std::function<void(std::string)>& skip
+    const std::function<void(std::string)>& skip,
+    DocumentMembers members
 ) {
   const auto fail = [&](const std::string& message, const std::string& hint) {
     if (!skip) {
@@ -318,10 +342,16 @@ void parse_documents(
     try {
       document = parse_json(line, where);
       for (const std::string& key : keys) {
-        texts.push_back(texts_of(document, key, where));
+        texts.push_back(
+            members == DocumentMembers::messages ? messages_of(document, key, where)
+                                                 : texts_of(document, key, where)
+        );
       }
     } catch (const Error& error) {
-      fail(error.what(), hint_for(where, document));
+      const std::string hint = error.hint().empty() || document.is_null()
+                                   ? hint_for(*block.file, std::to_string(number), document)
+                                   : error.hint();
+      fail(error.what(), hint);
       continue;
     }
     try_to_take(where, std::move(texts));

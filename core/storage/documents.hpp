@@ -68,7 +68,7 @@ public:
   ///          that; the next call goes on with the next file
   [[nodiscard]] std::optional<DocumentBlock> next();
 
-  /// Behind the last block.
+  /// Behind the last block; where that was cut short by a failure, before what cannot be read.
   [[nodiscard]] const DocumentPlace& place() const { return place_; }
 
 private:
@@ -86,8 +86,12 @@ private:
   std::exception_ptr failure_; // of the file before, when its last lines were given
 };
 
-/// The texts of one document by key: a text is one sequence, a list of texts several; of a list of
-/// messages, objects of "role" and "content", role and content in turn.
+/// What the members of a document are: texts, or lists of a conversation's messages, objects of
+/// "role" and "content".
+enum class DocumentMembers : uint8_t { texts, messages };
+
+/// The texts of one document by key: a text is one sequence, a list of texts several; of messages
+/// role and content in turn.
 using DocumentTexts = std::vector<std::vector<std::string>>;
 
 /// Calls `take` for each document of a block; blank lines are none. Where a document cannot be
@@ -99,7 +103,8 @@ void parse_documents(
     const DocumentBlock& block,
     const std::vector<std::string>& keys,
     const std::function<void(DocumentTexts)>& take,
-    const std::function<void(std::string)>& skip
+    const std::function<void(std::string)>& skip,
+    DocumentMembers members = DocumentMembers::texts
 );
 
 } // namespace mh

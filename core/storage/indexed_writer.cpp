@@ -18,6 +18,17 @@ Path aside(const std::string& prefix, const char* ending) {
   return prefix + ending + ".part";
 }
 
+void remove_unfinished(FileSystem& files, const std::string& prefix) noexcept {
+  for (const char* ending : {".bin", ".idx"}) {
+    try {
+      if (files.kind(aside(prefix, ending)) != FileSystem::Kind::none) {
+        files.remove(aside(prefix, ending));
+      }
+    } catch (const Error&) { // what stays is in no one's way: `create` says why it cannot be made
+    }
+  }
+}
+
 } // namespace
 
 IndexedWriter::IndexedWriter(FileSystem& files, std::string prefix, const TokenType& type)
@@ -34,14 +45,7 @@ IndexedWriter::~IndexedWriter() {
 }
 
 void IndexedWriter::remove_rest() noexcept {
-  for (const char* ending : {".bin", ".idx"}) {
-    try {
-      if (files_.kind(aside(prefix_, ending)) != FileSystem::Kind::none) {
-        files_.remove(aside(prefix_, ending));
-      }
-    } catch (const Error&) { // what stays is in no one's way: `create` says why it cannot be made
-    }
-  }
+  remove_unfinished(files_, prefix_);
 }
 
 void IndexedWriter::add_document(
@@ -144,6 +148,15 @@ void merge_indexed(
     FileSystem& files, const std::vector<std::string>& prefixes, const std::string& output
 ) {
   const Path bin = aside(output, ".bin"), idx = aside(output, ".idx");
+
+  const struct Rest { // of a merger that fails; nothing once it is published
+
+    ~Rest() { remove_unfinished(files, output); }
+
+    FileSystem& files;
+    const std::string& output;
+  } rest{files, output};
+
   const auto tokens = create_anew(files, bin), index = create_anew(files, idx);
   const auto each = [&](const auto& use) { // one is open at a time: a corpus may have many parts
     for (const std::string& prefix : prefixes) {

@@ -134,6 +134,22 @@ TEST_CASE("filling gaps in a corpus depends on seed and sample only") {
   CHECK(changed > 5);
   CHECK(changed < 45);
   CHECK(differ > 0);
+
+  // The end of a document stays where it is, and ids of gaps are the model's.
+  fields.fim_rate = 1;
+  fields.eod = 12;
+  const IndexedCorpus ended(fields, args);
+  int64_t ends = 0;
+  for (int64_t i = ended.size(Split::train); i-- > 0;) {
+    ends += std::ranges::count(array(ended.sample(Split::train, i), "tokens"), 12);
+  }
+  CHECK(ends >= 48);
+  fields.fim_suffix = 24;
+  args.vocab = 24;
+  CHECK(contains(
+      failure([&] { (void)IndexedCorpus(fields, args); }, mh::exit_code::recipe),
+      "data.fim_suffix is 24, but the model has ids 0 to 23"
+  ));
 }
 
 TEST_CASE("supervised rows count where the other corpus says so") {

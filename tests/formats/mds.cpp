@@ -51,6 +51,9 @@ TEST_CASE("shards that are none are refused") {
     broken[at] = static_cast<char>(broken[at] ^ 0x5a);
     (void)mh::test::refusal([&] { (void)lines(broken); });
   }
+  std::string far = good; // the columns would end beyond the file
+  far.replace(4, 4, word(0xffff'0000));
+  CHECK(mh::test::refusal([&] { (void)lines(far); }).starts_with("a.mds: its samples end at"));
   CHECK(mh::test::refusal([&] {
           (void)lines(good.substr(0, good.size() - 1));
         }) == "a.mds: its samples end at " + std::to_string(good.size()) + ", not with the file");

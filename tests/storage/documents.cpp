@@ -208,7 +208,7 @@ TEST_CASE_FIXTURE(TextFiles, "patterns, lists of inputs, and compressed names") 
   };
   CHECK(names({(path / "*").string()}) == "a.jsonl+ b.jsonl.gz+ c.txt- ");
   CHECK(names({(path / "[bc].*").string()}) == "b.jsonl.gz+ c.txt- ");
-  write("list", (path / "c.txt").string() + "\n\n" + (path / "?.jsonl").string() + "\n");
+  write("list", (path / "c.txt").string() + "\r\n\n" + (path / "?.jsonl").string() + "\n");
   CHECK(names({"@" + (path / "list").string()}) == "c.txt- a.jsonl+ ");
 }
 
@@ -235,6 +235,67 @@ TEST_CASE_FIXTURE(TextFiles, "a long text comes in pieces that end before a line
   CHECK(pieces > 5);
   CHECK(begins == 1);
   CHECK(ends == 1);
+}
+
+/// A file that cannot be read beyond some bytes, as a compressed one that is damaged there.
+class Damaged : public mh::InputStream {
+public:
+  Damaged(const std::string& path, size_t sound)
+      : stream_(mh::open_file_input(path))
+      , left_(sound) {}
+
+  size_t read(std::span<char> ret_buffer) override {
+    if (left_ == 0) {
+      throw mh::Error("damaged", "", mh::exit_code::data);
+    }
+    const size_t got = stream_->read(ret_buffer.first(std::min(left_, ret_buffer.size())));
+    left_ -= got;
+    return got;
+  }
+
+private:
+  std::unique_ptr<mh::InputStream> stream_;
+  size_t left_;
+};
+
+TEST_CASE_FIXTURE(TextFiles, "who stops at the lines before a damage meets it again") {
+  write("a.jsonl", "{\"text\": \"1\"}\n{\"text\": \"2\"}\n{\"text\": \"3\"}\n");
+  write("b.jsonl", "{\"text\": \"4\"}\n");
+  const auto files = mh::find_documents({path.string()}, DocumentFormat::by_name);
+  const auto open = [](const std::string& name) -> std::unique_ptr<mh::InputStream> {
+    return std::make_unique<Damaged>(name, name.ends_with("a.jsonl") ? 34 : 1000);
+  };
+  mh::DocumentReader reader(files, open, 1 << 20);
+  CHECK(reader.next()->text == "{\"text\": \"1\"}\n{\"text\": \"2\"}\n");
+  const mh::DocumentPlace place = reader.place();
+  CHECK(place.file == 0);
+  CHECK(place.offset == 28);
+  CHECK(place.line == 3);
+  CHECK(refusal([&] { (void)reader.next(); }) == "damaged");
+  CHECK(reader.place().file == 1);
+  CHECK(reader.next()->text == "{\"text\": \"4\"}\n");
+
+  mh::DocumentReader other(files, open, 1 << 20);
+  other.seek(place);
+  CHECK(refusal([&] { (void)other.next(); }) == "damaged");
+}
+
+TEST_CASE_FIXTURE(TextFiles, "texts and messages are told apart") {
+  write("a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n");
+  write("b.jsonl", "{\"messages\": [\"a\", \"b\"]}\n");
+  const auto parse = [&](const std::string& name, mh::DocumentMembers members) {
+    const auto files = mh::find_documents({(path / name).string()}, DocumentFormat::by_name);
+    mh::DocumentReader reader(files);
+    std::vector<std::string> texts;
+    const auto take = [&](const mh::DocumentTexts& found) { texts = found[0]; };
+    mh::parse_documents(*reader.next(), {"messages"}, take, nullptr, members);
+    return texts;
+  };
+  using enum mh::DocumentMembers;
+  CHECK(parse("a.jsonl", messages) == std::vector<std::string>{"user", "Hi"});
+  CHECK(parse("b.jsonl", texts) == std::vector<std::string>{"a", "b"});
+  CHECK(contains(refusal([&] { (void)parse("a.jsonl", texts); }), "messages is a list of objects"));
+  CHECK(contains(refusal([&] { (void)parse("b.jsonl", messages); }), "messages[0]"));
 }
 
 TEST_CASE_FIXTURE(TextFiles, "reading goes on behind any block") {

@@ -200,6 +200,9 @@ TEST_CASE_FIXTURE(Corpus, "merged corpora are the bytes of one that was written 
       }),
       "wide holds int32 and " + (folder / "a").string() + " uint16"
   ));
+  for (const auto& entry : disk.list(folder)) { // and nothing is left of it
+    CHECK_FALSE(entry.ends_with(".part"));
+  }
 }
 
 TEST_CASE_FIXTURE(Corpus, "a document that comes in pieces") {

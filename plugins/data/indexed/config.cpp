@@ -173,10 +173,11 @@ std::string check_fill_in(const Config& config) {
 std::string check_validation(const Config& config) {
   const auto sources = config.all_sources();
   const bool weighted = std::ranges::any_of(sources, [](const SourceConfig& source) {
-    return source.weight.has_value();
+    return source.weight || source.epochs || source.tokens;
   });
   return config.megatron() && config.full_validation && weighted && !config.validation_by_source
-             ? "a whole validation split has no weights in Megatron's order: leave them out, or set "
+             ? "a whole validation split has no weights, epochs or tokens in Megatron's order: leave them "
+               "out, or set "
                "validation_by_source"
              : "";
 }

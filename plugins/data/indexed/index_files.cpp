@@ -122,6 +122,24 @@ std::string find_files(const fs::path& folder, const IndexedSplit& split, const 
   return "";
 }
 
+/// Whether files that we wrote are of the corpus as it is now.
+void require_corpus(const std::string& base, const IndexedSplit& split, const IndexTerms& terms) {
+  const std::string path = base + kDescription;
+  const Json told = Json::parse(read_file(path, kLongestDescription), nullptr, false);
+  const Json wanted = description(split, terms);
+  for (const char* key : {"documents", "tokens"}) {
+    if (told.contains(key) && told[key] != wanted[key]) {
+      throw Error(
+          path + " tells of " + key + " " + told[key].dump() + ", and " + split.prefix + " has " +
+              wanted[key].dump(),
+          "the corpus has changed since the file was made: remove the index files, or name another "
+          "folder in data.index_files",
+          exit_code::data
+      );
+    }
+  }
+}
+
 IndexArray map_array(const std::string& path, uint64_t numbers) {
   static constexpr std::array<std::pair<const char*, IndexArray::Type>, 3> kTypes{
       {{"<i4", IndexArray::Type::int32},
@@ -214,6 +232,7 @@ MegatronIndex kept_index(
     write_index_files(folder, split, terms, make());
     base = find_files(folder, split, terms);
   }
+  require_corpus(base, split, terms);
   const auto samples = static_cast<uint64_t>(sizes.samples);
   const uint64_t documents = static_cast<uint64_t>(sizes.epochs) * (terms.last - terms.first);
   MegatronIndex index{

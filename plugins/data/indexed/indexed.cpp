@@ -68,6 +68,21 @@ IndexedCorpus::IndexedCorpus(const Config& config, const Args& args)
         exit_code::recipe
     );
   }
+  if (config.fim_rate > 0) {
+    for (const auto& [key, id] :
+         {std::pair("fim_prefix", config.fim_prefix),
+          std::pair("fim_middle", config.fim_middle),
+          std::pair("fim_suffix", config.fim_suffix)}) {
+      if (*id < 0 || *id >= args.vocab) {
+        throw Error(
+            std::string("data.") + key + " is " + std::to_string(*id) +
+                ", but the model has ids 0 to " + std::to_string(args.vocab - 1),
+            "raise model.vocab, or name an id of the tokenizer",
+            exit_code::recipe
+        );
+      }
+    }
+  }
   if (args.tokenizer != nullptr) {
     pad_ = pad_of(*args.tokenizer).value_or(kNoPad);
   }
@@ -186,7 +201,17 @@ void IndexedCorpus::change_ids(
       *config_.fim_middle,
       *config_.fim_suffix};
   const uint64_t sample = mix(mix(args_.seed) ^ mix(place.number * 2 + 1)) + place.member.first;
+  const bool ended = eod_ && !ret_ids.empty() && ret_ids.back() == *eod_;
+  const int64_t last = ended ? ret_mask.back() : 0;
+  if (ended) { // the document ends where it ended
+    ret_ids.pop_back();
+    ret_mask.pop_back();
+  }
   fill_in(how, mix(sample ^ mix(place.member.dataset)) + mix(number), ret_ids, ret_mask);
+  if (ended) {
+    ret_ids.push_back(*eod_);
+    ret_mask.push_back(last);
+  }
 }
 
 Sample IndexedCorpus::sample(Split split, int64_t index) const {

@@ -55,7 +55,7 @@ name its folder: MEGAHOST_TORCH=/path/to/site-packages/torch."
 fi
 
 # Its kernels for GPUs are made for one major version of CUDA.
-built=$(sed -n "s/^cuda.*'\([0-9]*\)\..*/\1/p" "$found/version.py" 2> /dev/null)
+built=$(sed -n "s/^cuda.*'\([0-9]*\)\..*/\1/p" "$found/version.py" 2> /dev/null || :)
 [ ! -e "$found/lib/libtorch_cuda.so" ] || [ "${built:-$cuda}" = "$cuda" ] ||
   echo "megahost: $found is for CUDA $built; kernels for GPUs of this bundle need CUDA $cuda, and slower ones take their place." >&2
 

@@ -70,12 +70,14 @@ BASE = {
     "data.use": "mock", "tokenizer.use": "null", "tokenizer.vocab": 257, "batch.global": 2, "batch.micro": 1,
     "train.iters": 2, "log.interval": 1,
 }
-ENDS = ";".join(",".join(str(64 // experts * i) for i in range(experts + 1)) for experts in (4, 8))  # 32 tokens choose 2
 # Options of the host's alone: what they change never reaches a GPU.
 HOST = {
     "name", "run_dir", "launcher", "plugins", "sweep", "extends", "preset", "device", "model.use", "model.preset", "model.from",
     "data.use", "data.split", "data.paths", "data.extensions", "data.eod", "data.weights", "data.shuffle",
-    "data.mask_eod_loss", "tokenizer.use", "tokenizer.vocab", "tokenizer.merges", "tokenizer.eod",
+    "data.mask_eod_loss", "data.changes", "data.data_sharding", "data.dataloader", "data.drop_last_partial", "data.extra_token",
+    "data.fim_middle", "data.fim_prefix", "data.fim_rate", "data.fim_spm_rate", "data.fim_suffix", "data.full_validation",
+    "data.index_files", "data.order", "data.packing", "data.sources", "data.supervised", "data.validation_by_source",
+    "tokenizer.use", "tokenizer.vocab", "tokenizer.merges", "tokenizer.eod",
     "tokenizer.special_tokens", "tokenizer.add_special_tokens", "tokenizer.add_bos", "tokenizer.add_eos", "tokenizer.extra_ids",
     "tokenizer.lower_case", "tokenizer.chinese",
     "tokenizer.bos", "tokenizer.eos", "tokenizer.pad", "tokenizer.path", "tokenizer.pattern", "train.samples", "train.eval_interval", "train.eval_iters", "train.seed",
@@ -123,10 +125,15 @@ def uncovered(schema):
     return sorted(missing)
 
 
+def planted_ends(chosen):
+    """Where experts' rows end when 32 tokens choose so many each, evenly among 4 or 8."""
+    return ";".join(",".join(str(32 * chosen // experts * i) for i in range(experts + 1)) for experts in (4, 8))
+
+
 def failure(line):
     """What a run says that fails; "" if it succeeds."""
     settings = settings_of(line)
-    plant = ENDS if settings["model.use"] == "moe" else ""
+    plant = planted_ends(int(settings.get("model.experts_per_token", 2))) if settings["model.use"] == "moe" else ""
     with tempfile.TemporaryDirectory() as folder:
         recipe = pathlib.Path(folder) / "recipe.toml"
         recipe.write_text('name = "options"\n')

@@ -70,7 +70,6 @@ BASE = {
     "data.use": "mock", "tokenizer.use": "null", "tokenizer.vocab": 257, "batch.global": 2, "batch.micro": 1,
     "train.iters": 2, "log.interval": 1,
 }
-ENDS = ";".join(",".join(str(64 // experts * i) for i in range(experts + 1)) for experts in (4, 8))  # 32 tokens choose 2
 # Options of the host's alone: what they change never reaches a GPU.
 HOST = {
     "name", "run_dir", "launcher", "plugins", "sweep", "extends", "preset", "device", "model.use", "model.preset", "model.from",
@@ -123,10 +122,15 @@ def uncovered(schema):
     return sorted(missing)
 
 
+def ends(chosen):
+    """Where the rows of 4 or 8 experts end of which each of 32 tokens chooses so many: made on the GPU, so planted."""
+    return ";".join(",".join(str(32 * chosen // experts * i) for i in range(experts + 1)) for experts in (4, 8))
+
+
 def failure(line):
     """What a run says that fails; "" if it succeeds."""
     settings = settings_of(line)
-    plant = ENDS if settings["model.use"] == "moe" else ""
+    plant = ends(int(settings.get("model.experts_per_token", 2))) if settings["model.use"] == "moe" else ""
     with tempfile.TemporaryDirectory() as folder:
         recipe = pathlib.Path(folder) / "recipe.toml"
         recipe.write_text('name = "options"\n')

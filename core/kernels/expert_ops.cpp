@@ -300,7 +300,10 @@ Tensor offsets_of(const Tensor& ends) {
 
 Tensor product_cuda(const Tensor& x, const Tensor& w, const Tensor& ends, bool transposed) {
   check_product(x, w, ends, transposed);
-  if (x.scalar_type() != at::kBFloat16 || x.size(0) == 0) {
+  if (x.size(0) == 0) { // there is nothing to wait for the ends for
+    return product_room(x, w, transposed);
+  }
+  if (x.scalar_type() != at::kBFloat16) {
     return product_plain(x, w, ends, transposed);
   }
   return at::_grouped_mm(x, transposed ? w.transpose(1, 2) : w, offsets_of(ends));
@@ -342,7 +345,10 @@ void gradient_plain(Tensor sum, const Tensor& dy, const Tensor& x, const Tensor&
 
 void gradient_cuda(Tensor sum, const Tensor& dy, const Tensor& x, const Tensor& ends) {
   check_gradient(sum, dy, x, ends);
-  if (x.scalar_type() != at::kBFloat16 || x.size(0) == 0) {
+  if (x.size(0) == 0) {
+    return;
+  }
+  if (x.scalar_type() != at::kBFloat16) {
     gradient_plain(sum, dy, x, ends);
   } else {
     sum.add_(at::_grouped_mm(dy.t(), x, offsets_of(ends)));

@@ -74,7 +74,7 @@ void add_product_rows(
   const Tensor w = random({p.out, p.in}, type, on);
   const Tensor dy = random({p.tokens, p.out}, type, on);
   const auto add = [&](const char* what, const Tensor& a, const Tensor& b, bool sum) {
-    const at::IntArrayRef sizes{a.size(0), b.size(1)};
+    const std::array<int64_t, 2> sizes{a.size(0), b.size(1)};
     Tensor c = at::empty(sizes, a.options().dtype(at::kFloat));
     Tensor made = at::empty(sizes, a.options());
     ops::use_gemm({});

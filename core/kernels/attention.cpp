@@ -1,7 +1,6 @@
 #include "core/kernels/attention_plain.hpp"
 #include "core/kernels/level.hpp"
 #include "core/kernels/mask.hpp"
-#include "core/kernels/planned_gpu.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/workspace.hpp"
 #include "core/kernels/workspaces.hpp"
@@ -439,9 +438,8 @@ void register_attention(Libraries& libraries) {
   libraries.cpu.impl("attention_backward", backward<backward_cpu>);
   libraries.plain.impl("attention", forward<forward_plain>);
   libraries.plain.impl("attention_backward", backward<attention_plain_backward>);
-  libraries.meta.impl("attention", forward<MetaForm<forward_meta, forward_plain>::run>);
-  libraries.meta
-      .impl("attention_backward", backward<MetaForm<backward_meta, attention_plain_backward>::run>);
+  libraries.meta.impl("attention", forward<forward_meta>);
+  libraries.meta.impl("attention_backward", backward<backward_meta>);
 }
 
 Pair attention(

@@ -55,5 +55,8 @@ TEST_CASE("token files that are none") {
   CHECK(why(header(20240520, 1, 4) + "abcdef") == "a.bin: its header tells of 4 ids, but 3 follow");
   const std::vector<uint64_t> shape{1};
   CHECK(why(mh::npy_header("<f4", shape) + "abcd") == "a.bin: its ids are of the type `<f4`");
-  CHECK(why(mh::npy_header("<u16", shape) + "abcd") == "a.bin: its ids are of the type `<u16`");
+  CHECK(
+      why(mh::npy_header("<u16", shape) + std::string(16, 'a')) ==
+      "a.bin: its ids are of the type `<u16`"
+  );
 }

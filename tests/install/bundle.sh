@@ -11,7 +11,7 @@ fail() {
   exit 1
 }
 make() {
-  "$MEGAHOST_SOURCE/core/bundle/make.sh" "$MEGAHOST_BUILD" "$MEGAHOST_SOURCE/.deps/python/torch" "$@" > out 2>&1
+  "$MEGAHOST_SOURCE/core/install/bundle.sh" "$MEGAHOST_BUILD" "$MEGAHOST_SOURCE/.deps/python/torch" "$@" > out 2>&1
 }
 
 ! make bundle.zip || fail "a bundle was named .zip"

@@ -27,7 +27,7 @@ packages=usr/local/lib/python3.13/dist-packages
 mkdir -p "$root/$packages"
 cp -al "$(readlink -f "$source/.deps/python")/." "$root/$packages" 2> /dev/null ||
   cp -a "$(readlink -f "$source/.deps/python")/." "$root/$packages"
-"$source/core/bundle/make.sh" "$build" "$source/.deps/python/torch" "$root/root/megahost.tar.xz"
+"$source/core/install/bundle.sh" "$build" "$source/.deps/python/torch" "$root/root/megahost.tar.xz"
 there() {
   unshare --mount --pid --fork --kill-child --mount-proc="$root/proc" \
     chroot "$root" env -i PATH=/usr/bin:/bin HOME=/root sh -euc "cd /root; $1"

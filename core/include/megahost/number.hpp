@@ -7,8 +7,8 @@
 ///
 /// ```cpp
 /// mh::Number lr = 1e-3;
-/// double half = lr * 0.5;                             // on the host it is the double that it
-/// holds lr = mh::Number(x);                                 // x: float64, no dimensions
+/// double half = lr * 0.5;                             // the double that it holds on the host
+/// lr = mh::Number(x);                                 // x: float64, no dimensions
 /// mh::Number scaled = lr * 0.5;                       // nothing is computed yet
 /// at::Tensor factor = scaled.tensor();                // for kernels; `half = scaled` would throw
 /// ```

@@ -1,7 +1,7 @@
 #!/bin/sh
-# make.sh BUILD TORCH FILE: packs what BUILD holds as an archive (.tar.xz or .tar.gz) for machines without a network that have
+# bundle.sh BUILD TORCH FILE: packs what BUILD holds as an archive (.tar.xz or .tar.gz) for machines without a network that have
 # LibTorch or PyTorch of the same version: the program, its plugins, recipes, and the small libraries that both need. The
-# program in it is started by start.sh. Run by "./megahost bundle FILE".
+# program in it is started by bundle_start.sh. Run by "./megahost bundle FILE".
 set -eu
 build=$1 torch=$(realpath --no-symlinks "$2") file=$3
 here=$(dirname "$(readlink -f "$0")")
@@ -58,14 +58,14 @@ while read -r library path; do
 done < "$work/needed"
 [ -e "$root/compiler/libstdc++" ] || give_up "ldd finds no libstdc++ of the program: $(cat "$work/needed")"
 
-# What start.sh compares with the machine that it runs on.
+# What bundle_start.sh compares with the machine that it runs on.
 {
   echo "torch=$(sed -n 's/^#define TORCH_VERSION_[MP][A-Z]* //p' "$torch/include/torch/headeronly/version.h" | paste -s -d .)"
   echo "libc=$(objects objdump -T | sed -n 's/.*(\{0,1\}GLIBC_\([0-9.]*\).*/\1/p' | sort -uV | tail -n 1)"
   echo "libstdcxx=$(objects objdump -T | sed -n 's/.*\(GLIBCXX_[0-9.]*\).*/\1/p' | sort -uV | tail -n 1)"
   echo "cuda=$(echo "$about" | sed -n 's/.* cu\([0-9]*\)[0-9])$/\1/p')"
 } > "$root/needs"
-cp "$here/start.sh" "$root/megahost"
+cp "$here/bundle_start.sh" "$root/megahost"
 chmod 755 "$root/megahost"
 
 tar -C "$work" --owner=0 --group=0 --sort=name --mtime='2000-01-01' -cf "$work/$name.tar" "$name"

@@ -56,7 +56,7 @@ other/megahost plugins
 SH
 start VIRTUAL_ENV="$work/venv" $hide sh hidden.sh "${hide:+hide}" "$(readlink -f "$MEGAHOST_SOURCE/.deps")" "$MEGAHOST_SOURCE" "$work" ||
   fail "it does not train"
-says 'step 2/2'
+says '2/2 | lm loss'
 says 'data-hf.so'
 ! grep -q skipped out || fail "plugins of the bundle are skipped"
 

@@ -50,6 +50,22 @@ LoadOptions load_options(const Invocation& invocation, const Facts& facts) {
   return options;
 }
 
+/// The length of the run that is typed (`--set train.iters=2`), taken out of `sets`.
+std::optional<int64_t> take_length(std::vector<std::string>& ret_sets) {
+  std::optional<int64_t> length;
+  std::erase_if(ret_sets, [&](const std::string& text) {
+    const Layer layer = set_layer(text);
+    for (const char* key : {"train.iters", "train.samples"}) {
+      if (const Value* value = layer.tree.find_path(key); value != nullptr && value->is_integer()) {
+        length = value->as_integer();
+        return true;
+      }
+    }
+    return false;
+  });
+  return length;
+}
+
 /// Chunks a stage that the recipe's schedule lets a search try; empty if it does not say.
 std::vector<int64_t> chunks_taken(const Recipe& recipe, Host& host) {
   const auto* schedule = host.find(Kind::pipeline_schedule, recipe.parallel.schedule.use);
@@ -139,14 +155,17 @@ Read read_resolved(
 ) {
   LoadOptions options = load_options(invocation, facts);
   if (invocation.has("--scale")) {
-    LoadOptions alone = options; // a recipe that is too small for these ranks is made to fit them
+    // A recipe that is too small for these ranks is made to fit them, and a schedule of its own
+    // that is longer than the run that is typed, this run.
+    LoadOptions alone = options;
     alone.facts.world = 1;
+    const auto length = take_length(alone.sets);
     const Recipe whole = read_layers(alone, host, files).resolved.recipe;
     options.layers = {scale_recipe(
         whole.tree,
         shared_schema("parallel", host.known(Kind::strategy)),
         options.facts.world,
-        {.chunks = chunks_taken(whole, host)}
+        {.length = length, .chunks = chunks_taken(whole, host)}
     )};
   }
   options.layers.insert(options.layers.end(), layers.begin(), layers.end());

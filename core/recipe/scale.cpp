@@ -298,7 +298,9 @@ Layer scale_recipe(
       {"eval_iters", 2},
       {"eval_interval", std::min(integer(tree, "train.eval_interval"), limits.iters / 2)}};
   const bool by_samples = tree.find_path("train.samples") != nullptr;
-  const int64_t length = by_samples ? limits.iters * global : limits.iters;
+  const int64_t most = by_samples ? limits.iters * global : limits.iters;
+  const int64_t length = std::min(most, limits.length.value_or(most));
+  const int64_t tenth = std::min(std::max<int64_t>(1, length / 10), length - 1);
   train.set(by_samples ? "samples" : "iters", length);
   Table schedule;
   for (const char* key :
@@ -310,7 +312,7 @@ Layer scale_recipe(
         "decay_samples"}) {
     const std::string word = key;
     if (integer(tree, ("lr_schedule." + word).c_str()) > 0) {
-      schedule.set(word, word.starts_with("decay") ? length : std::max<int64_t>(1, length / 10));
+      schedule.set(word, word.starts_with("decay") ? length : tenth);
     }
   }
   Table batch{{"global", global}, {"micro", micro}};

@@ -242,6 +242,25 @@ TEST_CASE("--scale trains on as many samples on any number of ranks, where that 
   }
 }
 
+TEST_CASE("--scale fits the schedule to a run that is typed shorter than that") {
+  const mh::test::Folder folder;
+  const auto file = folder.write(
+      "a.toml",
+      "model.use = \"gpt\"\ndata.use = \"mock\"\nbatch.global = 4\ntrain.iters = 900\n"
+      "lr_schedule = { use = \"cosine\", warmup_iters = 300, decay_iters = 800 }\n"
+  );
+  const mh::Value tree = mh::test::resolve_file(file).recipe.tree;
+  for (const int64_t length : {1, 2, 15, 100}) {
+    mh::LoadOptions options = mh::test::options();
+    options.layers = {
+        mh::scale_recipe(tree, mh::test::Plugins().section("parallel"), 1, {.length = length})};
+    const mh::Recipe small = mh::test::resolve_file(file, options).recipe;
+    CHECK(small.train.iters == std::min<int64_t>(length, 20));
+    const mh::Value* warmup = small.tree.find_path("lr_schedule.warmup_iters");
+    CHECK((warmup == nullptr || warmup->as_integer() < small.train.iters));
+  }
+}
+
 TEST_CASE("--scale keeps the axes of a layout as far as the ranks go") {
   const mh::test::Folder folder;
   const auto scaled = [&](const std::string& preset, int64_t ranks) {

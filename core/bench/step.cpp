@@ -65,7 +65,7 @@ StepByStep::~StepByStep() = default;
 double StepByStep::train() {
   const Recipe& recipe = session_->recipe;
   const auto begin = Clock::now();
-  const auto batches = data_->get(done_ * recipe.batch.global, /*more=*/true);
+  const auto batches = data_->get(done_ * recipe.batch.global, /*left=*/1);
   const int64_t number = ++done_;
   const auto done = train_step(
       session_->passes(),
@@ -206,7 +206,7 @@ BenchTable bench_data(const Recipe& recipe, Host& host) {
     int64_t samples = 0;
     const auto start = Clock::now();
     while (seconds_since(start) < 1 && samples < size) {
-      const auto batches = ahead ? data.get(samples, /*more=*/true)
+      const auto batches = ahead ? data.get(samples, /*left=*/1)
                                  : load_batches(*session->corpus, Split::train, samples, layout);
       for (const auto& batch : batches) {
         for (const auto& [name, array] : batch.arrays) {

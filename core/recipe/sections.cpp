@@ -132,6 +132,13 @@ const Fields<Recipe::Data>& data_fields() {
     Fields<Data> f;
     f.add("use", &Data::use, "corpus plugin");
     f.add("split", &Data::split, "shares of train, validation and test").at_least(0);
+    f.add(
+         "prefetch",
+         &Data::prefetch,
+         "steps whose samples are read ahead, each on a thread of its own; 0 reads in the step"
+    )
+        .range(0, 64)
+        .may_change();
     f.check("split", [](const Data& d) -> std::string {
       if (d.split.size() != 3) {
         return std::to_string(d.split.size()) +

@@ -145,24 +145,32 @@ Batch to_device(const Batch& batch, at::Device device) {
   return moved;
 }
 
-Prefetcher::Prefetcher(const Corpus& corpus, Split split, Layout layout)
+Prefetcher::Prefetcher(const Corpus& corpus, Split split, Layout layout, int64_t steps)
     : corpus_(corpus)
     , split_(split)
-    , layout_(std::move(layout)) {}
+    , layout_(std::move(layout))
+    , steps_(steps) {}
 
-Prefetcher::~Prefetcher() = default; // waits for the thread
+Prefetcher::~Prefetcher() = default; // waits for the threads
 
-std::vector<Batch> Prefetcher::get(int64_t first, bool more) {
-  auto batches = next_.valid() && next_first_ == first
-                     ? next_.get()
-                     : load_batches(corpus_, split_, first, layout_(first));
-  if (more) {
-    next_first_ = first + layout_(first).global();
-    next_ = std::async(std::launch::async, [this, start = next_first_] {
-      return load_batches(corpus_, split_, start, layout_(start));
-    });
+std::vector<Batch> Prefetcher::get(int64_t first, int64_t left) {
+  if (!ahead_.empty() && ahead_.front().first != first) {
+    ahead_.clear(); // the run went elsewhere
   }
-  return batches;
+  const int64_t own_end = first + layout_(first).global();
+  std::future<std::vector<Batch>> own;
+  if (!ahead_.empty()) {
+    own = std::move(ahead_.front().batches);
+    ahead_.pop_front();
+  }
+  while (std::ssize(ahead_) < std::min(steps_, left)) {
+    const int64_t start = ahead_.empty() ? own_end : ahead_.back().next;
+    const BatchLayout layout = layout_(start);
+    ahead_.push_back({start, start + layout.global(), std::async(std::launch::async, [=, this] {
+                        return load_batches(corpus_, split_, start, layout);
+                      })});
+  }
+  return own.valid() ? own.get() : load_batches(corpus_, split_, first, layout_(first));
 }
 
 } // namespace mh

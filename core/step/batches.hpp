@@ -6,6 +6,7 @@
 #include "megahost/export.hpp"
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <future>
 #include <vector>
@@ -45,27 +46,34 @@ load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout
 /// The same batch with its arrays on `device`; the host does not wait for a GPU.
 [[nodiscard]] Batch to_device(const Batch& batch, at::Device device);
 
-/// Loads the next step's microbatches while this one computes. What it returns depends on `first`
+/// Loads the microbatches of next steps while this one computes. What it returns depends on `first`
 /// only.
 class Prefetcher {
 public:
   /// `layout` says how the step that starts at a sample is sharded.
   using Layout = std::function<BatchLayout(int64_t first)>;
 
-  Prefetcher(const Corpus& corpus, Split split, Layout layout);
+  /// steps:  that are loaded ahead, each on a thread of its own
+  Prefetcher(const Corpus& corpus, Split split, Layout layout, int64_t steps = 1);
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// The step that starts at sample `first`; starts on the one after it if `more`.
-  [[nodiscard]] std::vector<Batch> get(int64_t first, bool more);
+  /// The step that starts at sample `first`; starts on those after it, of which `left` are wanted.
+  [[nodiscard]] std::vector<Batch> get(int64_t first, int64_t left);
 
 private:
   const Corpus& corpus_;
   Split split_;
   Layout layout_;
-  int64_t next_first_ = -1;
-  std::future<std::vector<Batch>> next_;
+
+  struct Step {
+    int64_t first, next; ///< samples
+    std::future<std::vector<Batch>> batches;
+  };
+
+  int64_t steps_;
+  std::deque<Step> ahead_; ///< each begins where the one before it ends
 };
 
 } // namespace mh

@@ -45,6 +45,7 @@ Json to_json(const StepRecord& record) {
       {"lr", record.lr},
       {"gradient_norm", record.gradient_norm},
       {"seconds", record.seconds},
+      {"data_seconds", record.data_seconds},
       {"memory", record.memory},
       {"tensor_memory", record.tensors},
       {"ranks", record.ranks}};
@@ -95,6 +96,7 @@ Metric from_json(const Json& json) {
       .gradient_norm =
           number(json, "gradient_norm").value_or(std::numeric_limits<double>::quiet_NaN()),
       .seconds = json.at("seconds").get<double>(),
+      .data_seconds = json.value("data_seconds", 0.0),
       .memory = json.value("memory", int64_t{0}),
       .tensors = json.value("tensor_memory", int64_t{0}),
       .ranks = json.value("ranks", int64_t{0}),

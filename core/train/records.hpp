@@ -21,6 +21,7 @@ struct StepRecord {
   double next_lr = 0; ///< of the next one, which Megatron's line shows
   double gradient_norm = 0;
   double seconds = 0;
+  double data_seconds = 0; ///< of these, waiting for samples
   int64_t memory = 0;   ///< peak bytes so far, on a CPU of the process; 0 if unknown
   int64_t tensors = 0;  ///< peak bytes of tensors since the steps began; 0 if unknown
   int64_t ranks = 0;    ///< that did it; 0 if unknown

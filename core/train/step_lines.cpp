@@ -14,6 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr double kShownWait = 0.05; // share of a step that waits for samples
+
 /// Means over the steps that one line is about.
 struct Interval {
   Interval(const std::vector<StepRecord>& steps, const Rates& rates)
@@ -26,6 +28,7 @@ struct Interval {
     for (const auto& record : steps) {
       samples += static_cast<double>(rates.batch(record)) / count;
       seconds += record.seconds / count;
+      data_seconds += record.data_seconds / count;
       for (const auto& loss : record.losses) {
         auto known = std::find_if(losses.begin(), losses.end(), [&](const auto& other) {
           return other.name == loss.name;
@@ -43,7 +46,7 @@ struct Interval {
   }
 
   StepRecord last;
-  double seconds = 0;
+  double seconds = 0, data_seconds = 0;
   std::vector<LossValue> losses;
   double tokens_per_second = 0;
   double flops = 0;               // per second and rank
@@ -110,6 +113,9 @@ step_fields(const std::vector<StepRecord>& steps, const Rates& rates, const Outl
   }
   fields.push_back(formatted("lr %.3e", last.lr));
   fields.push_back(formatted("%.1f ms", 1e3 * mean.seconds));
+  if (mean.data_seconds > kShownWait * mean.seconds) {
+    fields.push_back(formatted("%.1f ms for data", 1e3 * mean.data_seconds));
+  }
   fields.push_back(grouped(static_cast<int64_t>(mean.tokens_per_second)) + " tokens/s");
   fields.push_back(formatted("%.3f TFLOP/s", mean.flops / 1e12));
   fields.push_back("MFU " + share_text(mean.share));
@@ -169,6 +175,7 @@ json_line(const std::vector<StepRecord>& steps, const Rates& rates, const Outloo
       {"iterations", rates.iterations},
       {"samples", mean.last.samples},
       {"seconds", mean.seconds},
+      {"data_seconds", mean.data_seconds},
       {"lr", mean.last.lr},
       {"global_batch", rates.batch(mean.last)},
       {"losses", losses_json(mean.losses)},

@@ -75,6 +75,7 @@ Scalars over_steps(const StepRecord& record, const Rates& rates) {
   const auto samples = static_cast<double>(rates.batch(record));
   Scalars scalars{
       {"iteration-time", record.seconds},
+      {"data-time", record.data_seconds},
       {"throughput", rates.flops(record.seconds, samples) / 1e12},
       {"tokens-per-second", rates.tokens_per_second(record.seconds, samples)},
       {"world-size", static_cast<double>(rates.ranks)}};

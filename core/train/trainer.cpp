@@ -123,9 +123,12 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
         "--debug: the results of every operation are looked at, steps take several times as long"
     );
   }
-  data_ = std::make_unique<Prefetcher>(*session.corpus, Split::train, [&session](int64_t first) {
-    return session.layout(first);
-  });
+  data_ = std::make_unique<Prefetcher>(
+      *session.corpus,
+      Split::train,
+      [&session](int64_t first) { return session.layout(first); },
+      recipe.data.prefetch
+  );
 }
 
 /// Goes on from the newest checkpoint, if there is one and it is of this recipe.

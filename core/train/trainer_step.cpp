@@ -31,7 +31,8 @@ void Trainer::step() {
     profile_.begin_step(number);
   }
   const int64_t batch = session.layout(next_sample()).global();
-  const auto batches = data_->get(next_sample(), progress_.step + 1 < iterations_);
+  const auto batches = data_->get(next_sample(), iterations_ - number);
+  const double data_seconds = seconds_since(begin);
   const uint64_t seed =
       random_key(static_cast<uint64_t>(progress_.seed), "step " + std::to_string(number));
   const Completed completed = updates_done();
@@ -97,6 +98,7 @@ void Trainer::step() {
        .next_lr = session.schedule->lr(updates_done()),
        .gradient_norm = result.gradient_norm,
        .seconds = seconds_since(begin),
+       .data_seconds = data_seconds,
        .memory = session.device->peak_memory(),
        .tensors = tensor_peak(session),
        .ranks = session.mesh.world(),

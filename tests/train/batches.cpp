@@ -7,6 +7,9 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
+#include <atomic>
+
 TEST_CASE("a step's samples go to microbatches and data ranks in Megatron's order") {
   const tiny::Numbers corpus;
   const mh::BatchLayout layout{
@@ -26,15 +29,46 @@ TEST_CASE("a step's samples go to microbatches and data ranks in Megatron's orde
 TEST_CASE("prefetching gives the same batches, also out of turn") {
   const tiny::Numbers corpus;
   const mh::BatchLayout layout{.seq = tiny::kSeq, .micro = 2, .microbatches = 2};
-  mh::Prefetcher data(corpus, mh::Split::train, [&](int64_t) { return layout; });
-  for (const int64_t first : {0, 4, 8, 20, 4}) {
-    const auto fetched = data.get(first, true);
-    const auto direct = mh::load_batches(corpus, mh::Split::train, first, layout);
-    REQUIRE(fetched.size() == direct.size());
-    for (size_t m = 0; m < direct.size(); ++m) {
-      CHECK(fetched[m].samples == direct[m].samples);
-      CHECK(at::equal(fetched[m].arrays.at("labels"), direct[m].arrays.at("labels")));
+  for (const int64_t steps : {0, 1, 3}) {
+    mh::Prefetcher data(
+        corpus, mh::Split::train, [&](int64_t) { return layout; }, steps
+    );
+    int64_t left = 5;
+    for (const int64_t first : {0, 4, 8, 20, 24, 4}) {
+      const auto fetched = data.get(first, left--);
+      const auto direct = mh::load_batches(corpus, mh::Split::train, first, layout);
+      REQUIRE(fetched.size() == direct.size());
+      for (size_t m = 0; m < direct.size(); ++m) {
+        CHECK(fetched[m].samples == direct[m].samples);
+        CHECK(at::equal(fetched[m].arrays.at("labels"), direct[m].arrays.at("labels")));
+      }
     }
+  }
+}
+
+TEST_CASE("no step is read that nobody asks for, and none twice") {
+  class Counted : public tiny::Numbers {
+  public:
+    [[nodiscard]] mh::Sample sample(mh::Split split, int64_t index) const override {
+      ++times.at(static_cast<size_t>(index));
+      return Numbers::sample(split, index);
+    }
+
+    mutable std::array<std::atomic<int>, 16> times{};
+  };
+
+  const Counted corpus;
+  const mh::BatchLayout layout{.seq = tiny::kSeq};
+  {
+    mh::Prefetcher data(
+        corpus, mh::Split::train, [&](int64_t) { return layout; }, 4
+    );
+    for (int64_t step = 0; step < 10; ++step) {
+      (void)data.get(step, 9 - step);
+    }
+  }
+  for (size_t i = 0; i < corpus.times.size(); ++i) {
+    CHECK(corpus.times[i] == (i < 10 ? 1 : 0));
   }
 }
 
@@ -103,8 +137,8 @@ TEST_CASE("samples whose arrays differ cannot be stacked") {
   mh::Prefetcher broken(corpus, mh::Split::train, [](int64_t) {
     return mh::BatchLayout{.seq = tiny::kSeq, .micro = 1};
   });
-  CHECK_NOTHROW((void)broken.get(5, true));
-  CHECK_THROWS_AS((void)broken.get(6, true), mh::Error);
+  CHECK_NOTHROW((void)broken.get(5, 1));
+  CHECK_THROWS_AS((void)broken.get(6, 1), mh::Error);
 }
 
 namespace {

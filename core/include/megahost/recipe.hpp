@@ -131,6 +131,7 @@ struct Recipe {
 
   struct Data : PluginSection {
     std::vector<double> split{99, 1, 0}; ///< shares of train, validation, test, as written
+    int64_t prefetch = 1; ///< steps whose samples are read ahead, each on a thread of its own
 
     /// The same, summing to 1.
     [[nodiscard]] std::array<double, 3> shares() const {

@@ -1,4 +1,5 @@
 #include "core/commands/commands.hpp"
+#include "core/corpora/corpora.hpp"
 #include "core/draw/report.hpp"
 #include "core/kernels/heap.hpp"
 #include "core/plugin/crash.hpp"

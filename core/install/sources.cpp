@@ -1,6 +1,6 @@
 #include "core/install/sources.hpp"
 
-#include "core/install/decompress.hpp"
+#include "core/install/open_input.hpp"
 #include "core/install/program.hpp"
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"

@@ -33,8 +33,9 @@ DocumentFile describe_file(const fs::path& path, DocumentFormat format) {
   }
   std::error_code failure;
   const uint64_t bytes = fs::file_size(path, failure);
-  const bool json_lines = format == DocumentFormat::by_name ? ends_in(plain, kJsonLines)
-                                                            : format == DocumentFormat::json_lines;
+  const bool json_lines = is_columns_name(name) || (format == DocumentFormat::by_name
+                                                        ? ends_in(plain, kJsonLines)
+                                                        : format == DocumentFormat::json_lines);
   return {name, json_lines, failure ? 0 : bytes};
 }
 
@@ -53,11 +54,15 @@ void add_folder(
   } catch (const fs::filesystem_error& error) {
     throw StorageError("list", error.path1(), error.code().value());
   }
-  const auto is_mds = [](const fs::path& path) {
-    return without_compression(path.string()).ends_with(".mds");
+  const auto is_described = [](const fs::path& path) {
+    return without_compression(path.string()).ends_with(".mds") || is_columns_name(path.string());
   };
-  if (std::ranges::any_of(found, is_mds)) { // what describes shards is no document
-    std::erase_if(found, [](const fs::path& path) { return path.filename() == "index.json"; });
+  if (std::ranges::any_of(found, is_described)) { // what describes shards is no document
+    std::erase_if(found, [](const fs::path& path) {
+      static constexpr std::array<const char*, 5> kDescriptions{
+          "index.json", "state.json", "dataset_info.json", "dataset_dict.json", "README.md"};
+      return std::ranges::find(kDescriptions, path.filename()) != kDescriptions.end();
+    });
   }
   std::ranges::sort(found);
   for (const fs::path& path : found) {

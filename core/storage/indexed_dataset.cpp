@@ -3,7 +3,9 @@
 #include "core/formats/indexed.hpp"
 #include "core/storage/mapped_file.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <utility>
 
 namespace mh {
@@ -100,6 +102,22 @@ void IndexedDataset::read(uint64_t sequence, uint64_t first, std::span<int64_t> 
       files_->tokens->bytes().data() + (begin(sequence) + first) * token_bytes(),
       ret_ids
   );
+}
+
+std::pair<double, double> split_bounds(const std::array<double, 3>& shares, size_t part) {
+  double before = 0;
+  for (size_t i = 0; i < part; ++i) {
+    before += shares[i];
+  }
+  return {before, before + shares[part]};
+}
+
+std::pair<uint64_t, uint64_t> split_range(std::pair<double, double> bounds, uint64_t count) {
+  const auto document_at = [count](double bound) {
+    const double place = std::nearbyint(bound * static_cast<double>(count));
+    return std::min(static_cast<uint64_t>(place), count);
+  };
+  return {document_at(bounds.first), document_at(bounds.second)};
 }
 
 } // namespace mh

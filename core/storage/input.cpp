@@ -68,6 +68,10 @@ bool is_compressed_name(const std::string& name) {
   return without_compression(name).size() < name.size();
 }
 
+bool is_columns_name(const std::string& name) {
+  return name.ends_with(".parquet") || name.ends_with(".arrow");
+}
+
 std::string without_compression(const std::string& name) {
   const auto ending = std::ranges::find_if(kCompressedEndings, [&](std::string_view ending) {
     return name.ends_with(ending) && name.size() > ending.size();

@@ -32,7 +32,10 @@ using OpenInput = std::function<std::unique_ptr<InputStream>(const std::string& 
 /// Whether a name is that of a compressed file: .gz, .zst, .xz or .bz2.
 [[nodiscard]] bool is_compressed_name(const std::string& name);
 
-/// The name without that ending.
+/// Whether a name is that of a file of columns: .parquet or .arrow.
+[[nodiscard]] bool is_columns_name(const std::string& name);
+
+/// The name without the ending of compression.
 [[nodiscard]] std::string without_compression(const std::string& name);
 
 } // namespace mh

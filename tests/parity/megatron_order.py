@@ -65,7 +65,7 @@ def array(folder, name):
 def check_arrays(ours, folder):
     """The three arrays of single corpora; ours are read by numpy."""
     draw, cases, separate = numpy.random.default_rng(1), 0, 0
-    for case in range(64):
+    for case in range(100):
         prefix, documents = folder / f"c{case}", int(draw.integers(3, 200))
         lengths = write_corpus(draw, prefix, documents, 300)
         seq, seed = int(draw.integers(2, 200)), int(draw.integers(0, 2**32 - 1, dtype=numpy.uint64))
@@ -93,7 +93,7 @@ def check_arrays(ours, folder):
                     assert a.dtype == b.dtype and a.shape == b.shape and (a == b).all(), (case, split, samples, name)
                 cases += 1
                 separate += said == "separate"
-    assert cases >= 338 and separate >= 50, (cases, separate)
+    assert cases >= 538 and separate >= 80, (cases, separate)
     return f"{cases} cases of three arrays, {separate} with a separate final epoch"
 
 

@@ -18,8 +18,9 @@ std::vector<Command> data_commands() {
           "Data",
           "tokenises documents into a corpus for `data.use = \"indexed\"`",
           "JSON lines (.jsonl, .ndjson, .json or -, the standard input) and MDS hold a document in each "
-          "line; any other file is one document; all may be compressed (.gz, .zst, .xz, .bz2). Of a "
-          "folder, every file in it is taken. The result is a pair PREFIX_KEY_document.bin and .idx "
+          "line, parquet and Arrow files (.parquet, .arrow; `./megahost arrow` fetches what reads them) "
+          "in each row; any other file is one document; what is no column file may be compressed (.gz, "
+          ".zst, .xz, .bz2). Of a folder, every file in it is taken. The result is a pair PREFIX_KEY_document.bin and .idx "
           "for each key, in Megatron's format, the same bytes for any number of workers. It gets its "
           "name when it is complete; a preparation that was ended goes on where it was when it is "
           "started again.",
@@ -28,7 +29,7 @@ std::vector<Command> data_commands() {
               {"--output", "PREFIX", "where the corpus goes, such as data/corpus"},
               kTokenizer,
               kTokenizerOf,
-              {"--json-key", "KEY", "member of each JSON object that holds text (text)", true},
+              {"--json-key", "KEY", "member of each JSON object, or column, that holds text (text)", true},
               {"--format",
                "FORMAT",
                "what all inputs are, whatever their names; tokens: ids, as nanoGPT, llm.c and OLMo "
@@ -49,6 +50,10 @@ std::vector<Command> data_commands() {
                "which tokens are an assistant's, for `data.supervised`",
                false,
                {"chatml", "llama3"}},
+              {"--sentences",
+               "",
+               "makes each sentence a sequence of its document, for samples of sentences (BERT); the "
+               "files are PREFIX_KEY_sentence"},
               {"--append-eod", "", "ends each document with the tokenizer's end of document"},
               {"--on-error",
                "WHAT",
@@ -133,7 +138,7 @@ std::vector<Command> data_commands() {
           "data dedup-exact",
           "Data",
           "leaves out documents whose tokens are those of one before",
-          "It holds 16 bytes for each document that stays, and no text.",
+          "It holds a hash of 16 bytes of each document that stays, in some 60 bytes of memory.",
           {{"PREFIX", "a pair PREFIX.bin and PREFIX.idx, without the ending"}},
           {kOutputPrefix, kForceOutput},
           {{"megahost data dedup-exact data/a_text_document --output data/once", ""}},

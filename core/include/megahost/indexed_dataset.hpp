@@ -10,12 +10,14 @@
 
 #include "megahost/export.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace mh {
 
@@ -62,5 +64,16 @@ private:
   std::string prefix_;
   std::unique_ptr<Files> files_;
 };
+
+/// Where a part of a split begins and ends in its corpus, from 0 to 1. `shares` sum to 1.
+///
+/// Source:  Megatron-LM, blended_megatron_dataset_config.py, convert_split_vector_to_split_matrix
+[[nodiscard]] MH_API std::pair<double, double>
+split_bounds(const std::array<double, 3>& shares, size_t part);
+
+/// The documents [first, last) of `count` between two bounds, rounded as Python rounds, halves to
+/// even.
+[[nodiscard]] MH_API std::pair<uint64_t, uint64_t>
+split_range(std::pair<double, double> bounds, uint64_t count);
 
 } // namespace mh

@@ -11,26 +11,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 namespace mh::indexed {
 namespace {
-
-/// The shares of a split, as numbers from 0 to 1.
-///
-/// Source:  Megatron-LM, blended_megatron_dataset_config.py, convert_split_vector_to_split_matrix
-std::pair<double, double> bounds_of(const std::array<double, 3>& shares, size_t split) {
-  double before = 0;
-  for (size_t i = 0; i < split; ++i) {
-    before += shares[i];
-  }
-  return {before, before + shares[split]};
-}
-
-/// The document at a share: Python's rounding, halves to even.
-uint64_t document_at(double share, uint64_t documents) {
-  const double place = std::nearbyint(share * static_cast<double>(documents));
-  return std::min(static_cast<uint64_t>(place), documents);
-}
 
 [[noreturn]] void
 refuse_small(const IndexedDataset& dataset, const Member& member, Split split, int64_t needed) {
@@ -72,9 +56,8 @@ std::vector<Member> members_of(
         continue;
       }
     } else if (args.split[part] > 0) {
-      member.shares = bounds_of(args.split, part);
-      member.first = document_at(member.shares->first, documents);
-      member.last = document_at(member.shares->second, documents);
+      member.shares = split_bounds(args.split, part);
+      std::tie(member.first, member.last) = split_range(*member.shares, documents);
     } else {
       continue;
     }

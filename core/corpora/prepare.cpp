@@ -1,13 +1,14 @@
 #include "core/base/in_order.hpp"
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
-#include "core/commands/commands.hpp"
-#include "core/commands/data.hpp"
-#include "core/commands/data_shards.hpp"
+#include "core/corpora/corpora.hpp"
+#include "core/corpora/shards.hpp"
 #include "core/draw/terminal.hpp"
-#include "core/install/decompress.hpp"
+#include "core/install/open_input.hpp"
+#include "core/options/read.hpp"
 #include "core/storage/documents.hpp"
 #include "core/storage/file_system.hpp"
+#include "core/text/sentences.hpp"
 #include "megahost/error.hpp"
 #include "megahost/indexed_dataset.hpp"
 #include "megahost/shuffle.hpp"
@@ -72,7 +73,6 @@ public:
   void run();
 
 private:
-  void require_free() const;
   void resume();
   [[nodiscard]] std::string signature(const DocumentPlace& place) const;
   [[nodiscard]] std::optional<ReadItem> read(DocumentReader& ret_reader) const;
@@ -91,6 +91,7 @@ private:
   std::unique_ptr<Tokenizer> tokenizer_;
   std::vector<DocumentFile> files_;
   bool skips_;
+  uint64_t vocabulary_ = 0; // hash of the tokens
   std::unique_ptr<CorpusShards> shards_;
   CorpusShards::Done done_;
   uint64_t most_ = 0;        // bytes of a shard
@@ -110,15 +111,9 @@ DocumentFormat format_of(const std::string& word) {
 
 Preparation::Preparation(const Invocation& invocation, Host& host)
     : invocation_(invocation)
-    , output_(invocation.value("--output"))
+    , output_(output_option(invocation))
     , keys_(invocation.all("--json-key"))
     , skips_(invocation.value("--on-error") == "skip") {
-  if (output_.empty() || output_.ends_with('/')) {
-    throw Error(
-        "megahost data prepare needs --output PREFIX",
-        "as in --output data/corpus, which makes data/corpus_text_document.bin and .idx"
-    );
-  }
   const std::string chat = invocation.value("--template");
   const auto found = std::ranges::find(kChatTemplates, chat, &ChatTemplate::name);
   chat_ = found == kChatTemplates.end() ? nullptr : &*found;
@@ -131,8 +126,11 @@ Preparation::Preparation(const Invocation& invocation, Host& host)
         "leave the others out"
     );
   }
+  if (chat_ != nullptr && invocation.has("--sentences")) {
+    throw Error("--template reads messages, and --sentences cuts texts", "leave one of them out");
+  }
   for (const std::string& key : keys_) {
-    streams_.push_back(key + "_document");
+    streams_.push_back(key + (invocation.has("--sentences") ? "_sentence" : "_document"));
   }
   if (chat_ != nullptr) {
     streams_.push_back(keys_[0] + "_loss");
@@ -162,20 +160,17 @@ Preparation::Preparation(const Invocation& invocation, Host& host)
   }
 }
 
-void Preparation::require_free() const {
-  for (const std::string& stream : streams_) {
-    const std::string prefix = shards_->prefix(stream);
-    for (const char* ending : {".bin", ".idx"}) {
-      if (!invocation_.has("--force") &&
-          file_system().kind(prefix + ending) != FileSystem::Kind::none) {
-        throw Error(
-            prefix + ending + " is there already",
-            "choose another --output, or replace it with --force",
-            exit_code::data
-        );
-      }
+/// Of all tokens: a preparation goes on only with the vocabulary that it began with.
+uint64_t hash_vocabulary(const Tokenizer& tokenizer) {
+  uint64_t hash = 0;
+  for (int64_t id = 0; id < tokenizer.vocab(); ++id) {
+    try {
+      hash = mix(hash ^ hash_text(tokenizer.token(static_cast<int32_t>(id))));
+    } catch (const Error&) { // an id without a token
+      hash = mix(hash);
     }
   }
+  return hash;
 }
 
 /// Files that come later may change: a broken one can be mended, and the preparation goes on.
@@ -194,14 +189,17 @@ std::string Preparation::signature(const DocumentPlace& place) const {
        {"--tokenizer", "--recipe", "--set", "--json-key", "--format", "--template", "--on-error"}) {
     text += option + join(invocation_.all(option)) + "\n";
   }
-  text += invocation_.has("--append-eod") ? "eod" : "";
-  return std::to_string(hash_text(text + std::to_string(tokenizer_->vocab())));
+  for (const char* option : {"--append-eod", "--sentences"}) {
+    text += invocation_.has(option) ? option : "";
+  }
+  return std::to_string(mix(hash_text(text) ^ vocabulary_));
 }
 
 /// Goes on with what an earlier preparation of the same inputs has left.
 void Preparation::resume() {
   const bool repeatable = std::ranges::find(files_, "-", &DocumentFile::path) == files_.end();
   const auto sign = [this](const DocumentPlace& place) { return signature(place); };
+  vocabulary_ = hash_vocabulary(*tokenizer_);
   done_ = shards_->begin(repeatable ? CorpusShards::Signature(sign) : nullptr);
   first_bytes_ = done_.bytes;
   if (done_.bytes > 0) {
@@ -233,11 +231,18 @@ std::optional<ReadItem> Preparation::read(DocumentReader& ret_reader) const {
 
 Encoded Preparation::encode(const std::vector<std::string>& texts, bool ends) const {
   Encoded encoded;
-  for (const std::string& text : texts) {
+  const auto add = [&](std::string_view text) {
     const std::vector<int32_t> ids = tokenizer_->encode(text);
     if (!ids.empty()) {
       encoded.ids.insert(encoded.ids.end(), ids.begin(), ids.end());
       encoded.lengths.push_back(ids.size());
+    }
+  };
+  for (const std::string& text : texts) {
+    if (invocation_.has("--sentences")) {
+      std::ranges::for_each(text::sentences(text), add);
+    } else {
+      add(text);
     }
   }
   if (!encoded.ids.empty() && ends && invocation_.has("--append-eod")) {
@@ -364,7 +369,8 @@ void Preparation::show_progress(bool last) {
   );
   uint64_t total = 0, passed = 0; // of the files as they lie on the disk
   for (size_t i = 0; i < files_.size(); ++i) {
-    const bool plain = !is_compressed_name(files_[i].path);
+    const std::string& path = files_[i].path;
+    const bool plain = !is_compressed_name(path) && !is_columns_name(path);
     passed += i < done_.place.file             ? files_[i].bytes
               : i == done_.place.file && plain ? std::min(done_.place.offset, files_[i].bytes)
                                                : 0;
@@ -387,12 +393,7 @@ void Preparation::report() const {
   for (const std::string& stream : streams_) {
     const std::string prefix = shards_->prefix(stream);
     const IndexedDataset corpus(prefix);
-    std::printf(
-        "%s: %s, %s\n",
-        prefix.c_str(),
-        count_text(corpus.documents(), "document").c_str(),
-        count_text(corpus.tokens(), "token").c_str()
-    );
+    say_corpus(prefix, corpus.documents(), corpus.tokens());
     if (stream.ends_with("_loss")) {
       continue; // found by the name of the other
     }
@@ -418,9 +419,13 @@ void Preparation::run() {
   const int64_t workers = number_option(invocation_, "--workers", cores, 1, 1024);
   most_ = static_cast<uint64_t>(number_option(invocation_, "--shard", 256, 1, 1 << 20)) << 20;
   shards_ = std::make_unique<CorpusShards>(output_, streams_, token_type_for(tokenizer_->vocab()));
-  require_free();
+  for (const std::string& stream : streams_) {
+    require_free(invocation_, shards_->prefix(stream));
+  }
   resume();
-  DocumentReader reader(files_, open_input);
+  DocumentReader reader(files_, [this](const std::string& path) {
+    return open_input(path, keys_);
+  });
   reader.seek(done_.place);
   in_order(
       static_cast<size_t>(workers),

@@ -1,8 +1,7 @@
 // data merge, split, shuffle, dedup-exact: corpora made of the documents of others.
 
-#include "core/base/number_text.hpp"
-#include "core/commands/commands.hpp"
-#include "core/commands/data.hpp"
+#include "core/corpora/corpora.hpp"
+#include "core/options/read.hpp"
 #include "core/storage/indexed_writer.hpp"
 #include "megahost/error.hpp"
 #include "megahost/indexed_dataset.hpp"
@@ -12,33 +11,18 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <memory>
 #include <unordered_set>
 
 namespace mh {
-
-std::string count_text(uint64_t count, const char* what) {
-  return grouped(static_cast<int64_t>(count)) + " " + what + (count == 1 ? "" : "s");
-}
 
 namespace {
 
 /// A prefix that may be written.
 std::string require_output(const Invocation& invocation, const char* ending = "") {
-  const std::string output = invocation.value("--output");
-  if (output.empty() || output.ends_with('/')) {
-    throw Error(
-        "megahost " + invocation.command + " needs --output PREFIX", "as in --output data/corpus"
-    );
-  }
-  const std::string prefix = output + ending;
-  if (!invocation.has("--force") && file_system().kind(prefix + ".idx") != FileSystem::Kind::none) {
-    throw Error(
-        prefix + ".idx is there already",
-        "choose another --output, or replace it with --force",
-        exit_code::data
-    );
-  }
-  make_directories(Path(output).parent_path());
+  const std::string prefix = output_option(invocation) + ending;
+  require_free(invocation, prefix);
+  make_directories(Path(prefix).parent_path());
   return prefix;
 }
 
@@ -78,12 +62,7 @@ public:
 
   void commit() {
     writer_.commit();
-    std::printf(
-        "%s: %s, %s\n",
-        prefix_.c_str(),
-        count_text(writer_.documents(), "document").c_str(),
-        count_text(writer_.tokens(), "token").c_str()
-    );
+    say_corpus(prefix_, writer_.documents(), writer_.tokens());
   }
 
 private:
@@ -147,12 +126,7 @@ int command_data_merge(const Invocation& invocation, Host& /*host*/) {
   }
   merge_indexed(file_system(), prefixes, output);
   const IndexedDataset merged(output);
-  std::printf(
-      "%s: %s, %s\n",
-      output.c_str(),
-      count_text(merged.documents(), "document").c_str(),
-      count_text(merged.tokens(), "token").c_str()
-  );
+  say_corpus(output, merged.documents(), merged.tokens());
   return 0;
 }
 
@@ -160,21 +134,19 @@ int command_data_split(const Invocation& invocation, Host& /*host*/) {
   const IndexedDataset corpus(invocation.arguments[0]);
   const std::array<double, 3> shares = shares_option(invocation);
   constexpr std::array<const char*, 3> kNames{"_train", "_valid", "_test"};
-  double before = 0;
+  std::vector<std::unique_ptr<DocumentCopy>> parts;
   for (size_t i = 0; i < shares.size(); ++i) {
-    const auto bound = [&](double share) {
-      const double place = std::nearbyint(share * static_cast<double>(corpus.documents()));
-      return std::min(static_cast<uint64_t>(place), corpus.documents());
-    };
-    const uint64_t first = bound(before), last = bound(before + shares[i]);
-    before += shares[i];
+    const auto [first, last] = split_range(split_bounds(shares, i), corpus.documents());
     if (first < last) {
-      DocumentCopy copy(corpus, require_output(invocation, kNames[i]));
+      parts.push_back(std::make_unique<DocumentCopy>(corpus, require_output(invocation, kNames[i]))
+      );
       for (uint64_t document = first; document < last; ++document) {
-        copy.add(document);
+        parts.back()->add(document);
       }
-      copy.commit();
     }
+  }
+  for (const auto& part : parts) { // all are written before the first one has its name
+    part->commit();
   }
   return 0;
 }

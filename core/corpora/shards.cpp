@@ -1,4 +1,4 @@
-#include "core/commands/data_shards.hpp"
+#include "core/corpora/shards.hpp"
 
 #include "megahost/error.hpp"
 
@@ -13,6 +13,7 @@ namespace {
 using ShardsJson = nlohmann::ordered_json;
 
 constexpr const char* kJournal = "journal.json";
+constexpr const char* kLock = ".lock";
 
 } // namespace
 
@@ -27,7 +28,7 @@ CorpusShards::CorpusShards(
 CorpusShards::~CorpusShards() {
   writers_.clear();
   try {
-    if (shards_ == 0 && file_system().kind(folder_) != FileSystem::Kind::none) {
+    if (lock_ && shards_ == 0 && file_system().kind(folder_) != FileSystem::Kind::none) {
       remove_tree(file_system(), folder_);
     }
   } catch (const Error&) { // an empty folder is in no one's way
@@ -43,7 +44,8 @@ std::string CorpusShards::shard(uint64_t number, const std::string& stream) cons
 }
 
 CorpusShards::Done CorpusShards::begin(Signature signature) {
-  make_directories(Path(output_).parent_path());
+  make_directories(folder_);
+  lock_ = std::make_unique<FileLock>(folder_ / kLock);
   signature_ = std::move(signature);
   const Path journal = folder_ / kJournal;
   if (signature_ && file_system().kind(journal) == FileSystem::Kind::file) {
@@ -62,10 +64,11 @@ CorpusShards::Done CorpusShards::begin(Signature signature) {
       }
     }
   }
-  if (file_system().kind(folder_) != FileSystem::Kind::none) {
-    remove_tree(file_system(), folder_); // of other inputs
+  for (const std::string& name : file_system().list(folder_)) {
+    if (name != kLock) {
+      remove_tree(file_system(), folder_ / name); // of other inputs
+    }
   }
-  make_directories(folder_);
   return {};
 }
 

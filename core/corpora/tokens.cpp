@@ -1,9 +1,8 @@
 // data prepare --format tokens: flat files of ids become a corpus, cut into documents at an id.
 
-#include "core/base/number_text.hpp"
-#include "core/commands/commands.hpp"
-#include "core/commands/data.hpp"
+#include "core/corpora/corpora.hpp"
 #include "core/formats/flat_tokens.hpp"
+#include "core/options/read.hpp"
 #include "core/storage/documents.hpp"
 #include "core/storage/indexed_writer.hpp"
 #include "core/storage/mapped_file.hpp"
@@ -76,39 +75,29 @@ private:
 } // namespace
 
 int prepare_tokens(const Invocation& invocation, Host& host) {
-  const std::string output = invocation.value("--output");
-  if (output.empty() || output.ends_with('/')) {
-    throw Error("megahost data prepare needs --output PREFIX", "as in --output data/corpus");
-  }
+  const std::string prefix = output_option(invocation) + "_text_document";
   for (const char* option :
-       {"--append-eod", "--on-error", "--workers", "--shard", "--template", "--json-key"}) {
+       {"--append-eod", "--sentences", "--on-error", "--workers", "--shard", "--template", "--json-key"}) {
     if (invocation.has(option)) {
       throw Error(
           std::string(option) + " is about texts, and --format tokens reads ids", "leave it out"
       );
     }
   }
-  const std::string prefix = output + "_text_document";
-  if (!invocation.has("--force") && file_system().kind(prefix + ".idx") != FileSystem::Kind::none) {
-    throw Error(
-        prefix + ".idx is there already",
-        "choose another --output, or replace it with --force",
-        exit_code::data
-    );
-  }
+  require_free(invocation, prefix);
   const auto tokenizer = given_tokenizer(invocation, host);
   const auto files = find_documents(invocation.arguments, DocumentFormat::text);
   const std::string type = invocation.value("--token-type");
   for (const DocumentFile& file : files) {
-    if (file.path == "-" || is_compressed_name(file.path)) {
+    if (file.path == "-" || is_compressed_name(file.path) || is_columns_name(file.path)) {
       throw Error(
           (file.path == "-" ? "the standard input" : file.path) + " cannot be read as ids",
-          "token files are mapped: name files that are not compressed",
+          "token files are mapped: name files of ids that are not compressed",
           exit_code::data
       );
     }
   }
-  make_directories(Path(output).parent_path());
+  make_directories(Path(prefix).parent_path());
   bool small = true; // all files hold ids of two bytes
   for (const DocumentFile& file : files) {
     const MappedFile mapped(file.path);
@@ -121,12 +110,7 @@ int prepare_tokens(const Invocation& invocation, Host& host) {
     documents.add(file.path, read_flat_tokens(mapped.bytes(), type, file.path));
   }
   writer.commit();
-  std::printf(
-      "%s: %s, %s\n",
-      prefix.c_str(),
-      count_text(writer.documents(), "document").c_str(),
-      count_text(writer.tokens(), "token").c_str()
-  );
+  say_corpus(prefix, writer.documents(), writer.tokens());
   return 0;
 }
 

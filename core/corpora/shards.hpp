@@ -3,6 +3,7 @@
 /// are of, so that a preparation that was ended goes on where it was.
 
 #include "core/storage/documents.hpp"
+#include "core/storage/file_lock.hpp"
 #include "core/storage/indexed_writer.hpp"
 
 #include <functional>
@@ -35,6 +36,8 @@ public:
 
   /// What an earlier preparation with the same signature has done, or nothing: then what lies there
   /// is removed. Without a signature nothing is found again.
+  ///
+  /// Throws:  mh::Error if another process prepares this output
   [[nodiscard]] Done begin(Signature signature);
 
   /// Appends a document to each stream, or goes on with the last one.
@@ -66,6 +69,7 @@ private:
   std::vector<std::string> streams_;
   TokenType type_;
   Path folder_;
+  std::unique_ptr<FileLock> lock_; ///< of this output: one preparation at a time
   Signature signature_;
   uint64_t shards_ = 0;
   std::vector<std::unique_ptr<IndexedWriter>> writers_; // one for each stream

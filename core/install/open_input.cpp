@@ -1,4 +1,4 @@
-#include "core/install/decompress.hpp"
+#include "core/install/open_input.hpp"
 
 #include "core/formats/mds.hpp"
 #include "megahost/error.hpp"
@@ -13,6 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <utility>
 
 extern char** environ;
@@ -66,32 +67,37 @@ size_t read_pipe(const Pipe& pipe, std::span<char> ret_buffer, const std::string
   return got;
 }
 
-class DecompressedInput final : public InputStream {
+/// What a program makes of a file, on its standard output.
+class ProgramInput final : public InputStream {
 public:
-  explicit DecompressedInput(std::string path)
+  /// words:  the program, and what it is given
+  ProgramInput(std::vector<std::string> words, std::string path)
       : path_(std::move(path)) {
     if (::access(path_.c_str(), R_OK) != 0) {
       throw StorageError("open", path_, errno);
     }
-    std::string program = unpacker(), option = "--decompress", file = path_;
-    std::array<char*, 4> words{program.data(), option.data(), file.data(), nullptr};
+    std::vector<char*> arguments;
+    for (std::string& word : words) {
+      arguments.push_back(word.data());
+    }
+    arguments.push_back(nullptr);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, bytes_.in, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, said_.in, STDERR_FILENO);
     const int failure =
-        posix_spawn(&pid_, program.c_str(), &actions, nullptr, words.data(), environ);
+        posix_spawn(&pid_, words[0].c_str(), &actions, nullptr, arguments.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
     bytes_.close_in();
     said_.close_in();
     if (failure != 0) {
       pid_ = -1;
-      throw StorageError("start", program, failure);
+      throw StorageError("start", words[0], failure);
     }
   }
 
-  ~DecompressedInput() override {
+  ~ProgramInput() override {
     if (pid_ > 0) { // nobody wants the rest
       ::kill(pid_, SIGKILL);
       (void)wait();
@@ -105,8 +111,8 @@ public:
       text.resize(read_pipe(said_, text, path_));
       if (wait() != 0) {
         throw Error(
-            path_ + " is damaged or cut short: " +
-                (text.empty() ? "the program that decompresses it was ended" : text),
+            path_ +
+                " cannot be read: " + (text.empty() ? "the program that reads it was ended" : text),
             "get the file anew, or go on without its rest with --on-error skip",
             exit_code::data
         );
@@ -128,6 +134,29 @@ private:
   Pipe bytes_, said_;
   pid_t pid_ = -1;
 };
+
+/// A program next to the library or program that this function is in.
+fs::path helper(const char* name) {
+  Dl_info own{};
+  dladdr(reinterpret_cast<const void*>(&helper), &own);
+  const fs::path folder = fs::weakly_canonical(own.dli_fname).parent_path();
+  const fs::path installed = folder / "megahost" / name;
+  return fs::exists(installed) ? installed : folder / name;
+}
+
+/// The program that reads parquet and Arrow files, which needs libarrow.
+fs::path column_reader(const std::string& path) {
+  const char* given = std::getenv("MEGAHOST_COLUMNS");
+  const fs::path program = given != nullptr ? fs::path(given) : helper("megahost-columns");
+  if (!fs::exists(program)) {
+    throw Error(
+        path + " holds columns, and " + program.string() + ", which reads them, is not there",
+        "in the clone of megahost: ./megahost arrow fetches libarrow (55 MB) and builds it",
+        exit_code::data
+    );
+  }
+  return program;
+}
 
 /// A shard of MDS as JSON lines.
 class MdsInput final : public InputStream {
@@ -157,17 +186,19 @@ private:
 } // namespace
 
 fs::path unpacker() {
-  Dl_info own{};
-  dladdr(reinterpret_cast<const void*>(&unpacker), &own);
-  const fs::path folder = fs::weakly_canonical(own.dli_fname).parent_path();
-  const fs::path installed = folder / "megahost" / "megahost-unpack";
-  return fs::exists(installed) ? installed : folder / "megahost-unpack";
+  return helper("megahost-unpack");
 }
 
-std::unique_ptr<InputStream> open_input(const std::string& path) {
+std::unique_ptr<InputStream>
+open_input(const std::string& path, const std::vector<std::string>& columns) {
   std::unique_ptr<InputStream> input;
-  if (is_compressed_name(path)) {
-    input = std::make_unique<DecompressedInput>(path);
+  if (is_columns_name(path)) {
+    std::vector<std::string> words{column_reader(path), path};
+    words.insert(words.end(), columns.begin(), columns.end());
+    input = std::make_unique<ProgramInput>(std::move(words), path);
+  } else if (is_compressed_name(path)) {
+    const std::vector<std::string> words{unpacker(), "--decompress", path};
+    input = std::make_unique<ProgramInput>(words, path);
   } else {
     input = open_file_input(path);
   }

@@ -92,7 +92,7 @@ public:
   }
 
   ~DecompressedInput() override {
-    if (pid_ > 0) { // nobody wants the rest
+    if (pid_ > 0) { // the rest is not read
       ::kill(pid_, SIGKILL);
       (void)wait();
     }

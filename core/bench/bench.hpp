@@ -32,7 +32,7 @@ shortest_time(const std::function<void()>& work, const Device* device = nullptr)
   return run_times(work, device).shortest;
 }
 
-/// FLOP/s of the best product of large square matrices, LibTorch's or ours; null: on the CPU.
+/// FLOP/s of the best GEMM of large square matrices, LibTorch's or ours; null: on the CPU.
 [[nodiscard]] double product_rate(at::ScalarType type, const Device* device = nullptr);
 
 /// A column of a table. Columns of text have no decimals.

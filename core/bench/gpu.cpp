@@ -96,7 +96,7 @@ GpuVerdict same_last_loss(const fs::path& one, const fs::path& other, double sha
 
 /// Operators that are bound by memory next to the best copy.
 GpuVerdict operators_reach_copies(const fs::path& folder) {
-  // Of the largest arrays, which no cache holds.
+  // The last row is of the largest arrays, which no cache holds.
   const double copy = read_output(folder, "memory").at("rows").back().at("copy_gb_per_s");
   std::vector<std::string> slow;
   const Json& ops = read_output(folder, "ops");

@@ -16,7 +16,7 @@ namespace mh {
 /// The name that `--on` has for this machine's CPU.
 inline constexpr const char* kThisMachine = "this";
 
-/// The CPU by its rates of large products of type `type` and of copies, in about two seconds: what
+/// The CPU by its rates of large GEMMs of type `type` and of copies, in about two seconds: what
 /// a step reaches of them is assumed.
 [[nodiscard]] Machine measure_cpu(at::ScalarType type);
 

@@ -142,7 +142,7 @@ std::string step_text(const StepBench& b) {
   text += formatted("  model    %.0f GFLOP/s", b.flops() / 1e9);
   if (b.peak_flops > 0) {
     text += formatted(
-        ", %.0f%% of the %.0f GFLOP/s of a product of large matrices",
+        ", %.0f%% of the %.0f GFLOP/s of a GEMM of large matrices",
         100 * b.flops() / b.peak_flops,
         b.peak_flops / 1e9
     );

@@ -14,6 +14,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace mh {
@@ -126,16 +127,14 @@ int command_generate(const Invocation& invocation, Host& host) {
   options.sequences = read_sequences(invocation, *session->tokenizer);
   TextStream stream(*session->tokenizer, ids);
   std::string text;
+  std::string before = prompt; // shown once the model has been found to continue it
   const auto show = [&](const std::string& news) {
     text += news;
     if (!json) {
-      std::fputs(terminal_text(news).c_str(), stdout);
+      std::fputs((terminal_text(std::exchange(before, "")) + terminal_text(news)).c_str(), stdout);
       std::fflush(stdout);
     }
   };
-  if (!json) {
-    std::fputs(terminal_text(prompt).c_str(), stdout);
-  }
   const Generated made = generate(*session, ids, options, [&](int32_t id) {
     show(stream.add(id));
     return true;

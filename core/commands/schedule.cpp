@@ -187,7 +187,7 @@ void print(const Recipe& recipe, const Drawn& drawn) {
       percent(drawn.timeline.idle())
   );
   std::printf(
-      "        even stages of 1f1b: (p-1)/m = %.1f%%", percent(paper_bubble(drawn.args, 1))
+      "        papers, of even stages: (p-1)/m = %.1f%%", percent(paper_bubble(drawn.args, 1))
   );
   if (drawn.args.virtual_stages > 1) {
     std::printf(

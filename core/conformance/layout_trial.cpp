@@ -23,7 +23,7 @@ namespace mh {
 
 namespace {
 
-constexpr double kNobody = -std::numeric_limits<double>::infinity();
+constexpr double kMissing = -std::numeric_limits<double>::infinity();
 
 /// A large eps keeps AdamW from making full steps of gradients that are only rounding.
 constexpr double kLeastEps = 1e-3;
@@ -84,7 +84,7 @@ void keep(
   auto& whole = result.tensors[kind][piece.name];
   if (!whole.defined()) {
     const auto type = from.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    whole = at::full(piece.global_shape, kNobody, type);
+    whole = at::full(piece.global_shape, kMissing, type);
   }
   at::Tensor slice = whole;
   for (size_t d = 0; d < piece.shape.size(); ++d) {

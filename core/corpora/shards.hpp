@@ -31,7 +31,7 @@ public:
 
   [[nodiscard]] std::string prefix(const std::string& stream) const;
 
-  /// Of the options and of the input that was read before a place.
+  /// Tells the options and the input that was read before a place from others.
   using Signature = std::function<std::string(const DocumentPlace& place)>;
 
   /// What an earlier preparation with the same signature has done, or nothing: then what lies there

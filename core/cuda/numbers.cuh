@@ -44,7 +44,7 @@ struct PackWords {
   Word words[kCount];
 };
 
-/// Reads neighbours that nobody else reads, past the innermost cache.
+/// Reads neighbours that are read once, past the innermost cache.
 template <class T, int N>
 __device__ inline Pack<T, N> read_pack(const void* from, int64_t at) {
   using Words = PackWords<T, N>;

@@ -20,7 +20,7 @@ struct HfIndex {
 [[nodiscard]] HfIndex read_hf_index(std::string_view text, const std::string& file);
 
 /// Checks that the files hold exactly the tensors that the index says: none missing, none in
-/// another file, none besides. `tensors_of` has the tensor names in each file's header.
+/// another file, and no others. `tensors_of` has the tensor names in each file's header.
 ///
 /// Throws:  mh::Error (exit code 5) naming the first tensor and file that differ
 void check_hf_index(

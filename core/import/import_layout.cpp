@@ -1,4 +1,4 @@
-// Ranks, stages, and what is computed again.
+// Ranks, stages, and what is recomputed.
 
 #include "core/base/text.hpp"
 #include "core/import/importer.hpp"

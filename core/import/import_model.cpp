@@ -148,7 +148,7 @@ void Importer::latent_attention() {
   }
   if (!given_.has("disable-bias-linear")) {
     refuse(
-        "--multi-latent-attention without --disable-bias-linear gives the product behind the "
+        "--multi-latent-attention without --disable-bias-linear gives the linear layer behind the "
         "attention a bias, which latent attention does not have here",
         "add --disable-bias-linear"
     );

@@ -98,7 +98,7 @@ public:
   }
 
   ~ProgramInput() override {
-    if (pid_ > 0) { // nobody wants the rest
+    if (pid_ > 0) { // the rest is not read
       ::kill(pid_, SIGKILL);
       (void)wait();
     }

@@ -24,7 +24,7 @@ std::string_view to_string(ProductKind kind) {
   case ProductKind::weight_gradient:
     return "weight gradient";
   }
-  MH_ASSERT(false, "there is no such kind of product");
+  MH_ASSERT(false, "there is no such kind of GEMM");
 }
 
 std::string to_string(const GemmChoice& choice) {
@@ -46,7 +46,7 @@ GemmChoice gemm_choice_of(std::string_view text) {
         std::ranges::find_if(kProductKinds, [&](auto each) { return to_string(each) == name; });
     if (kind == kProductKinds.end()) {
       throw Error(
-          "there is no product of a linear layer called `" + std::string(name) + "`",
+          "there is no GEMM of a linear layer called `" + std::string(name) + "`",
           "there are: output, input gradient, weight gradient"
       );
     }

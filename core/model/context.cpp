@@ -181,7 +181,7 @@ at::Tensor StepContext::part(
     const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run
 ) {
   if (!redoes(name)) {
-    return run(inputs);
+    return run(kept_inputs(inputs));
   }
   // Losses that the part adds come out with its result, since only what is returned carries
   // gradients.
@@ -214,7 +214,7 @@ at::Tensor StepContext::part(
     const std::function<at::Tensor(const at::Tensor&)>& reader
 ) {
   if (!redoes(name)) {
-    return reader(run(inputs));
+    return reader(run(kept_inputs(inputs)));
   }
   return recomputed_for(
       [this, run, sequence = sequence_](const std::vector<at::Tensor>& again) {

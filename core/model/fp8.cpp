@@ -42,7 +42,7 @@ fp8_scale(const at::Tensor& amax, const at::Tensor& former, double largest, int6
 }
 
 int64_t Fp8State::add(const std::string& name) {
-  MH_ASSERT(!state_.defined(), "products are added before scales are allocated");
+  MH_ASSERT(!state_.defined(), "GEMMs are added before scales are allocated");
   names_.push_back(name);
   return static_cast<int64_t>(names_.size()) - 1;
 }

@@ -3,7 +3,7 @@
 /// that the operand had in the steps before (delayed) or has now (current).
 ///
 /// Within a step delayed scales do not change, so microbatches in any order, a pipeline and blocks
-/// that are computed again see the same ones; a step adds one entry to the history.
+/// that are recomputed see the same ones; a step adds one entry to the history.
 
 #include "megahost/builder.hpp"
 #include "megahost/mesh.hpp"

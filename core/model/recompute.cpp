@@ -4,6 +4,7 @@
 #include "megahost/saved.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/alias.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -86,6 +87,16 @@ variable_list first_run(const std::shared_ptr<Job>& job, const variable_list& in
 
 std::vector<at::Tensor> recomputed(const Computation& run, const std::vector<at::Tensor>& inputs) {
   return at::GradMode::is_enabled() ? first_run(make_job(run, inputs), inputs) : run(inputs);
+}
+
+std::vector<at::Tensor> kept_inputs(const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> nodes = inputs;
+  for (at::Tensor& x : nodes) {
+    if (at::GradMode::is_enabled() && x.requires_grad()) {
+      x = at::alias(x);
+    }
+  }
+  return nodes;
 }
 
 at::Tensor recomputed_for(

@@ -16,6 +16,11 @@ using Computation = std::function<std::vector<at::Tensor>(const std::vector<at::
 [[nodiscard]] std::vector<at::Tensor>
 recomputed(const Computation& run, const std::vector<at::Tensor>& inputs);
 
+/// The inputs of a part that is kept. Each is a node of its own: what several uses in the part add
+/// to its gradient is summed before it meets the gradients of other uses, as it is where the part
+/// is recomputed. So both ways give the same bits.
+[[nodiscard]] std::vector<at::Tensor> kept_inputs(const std::vector<at::Tensor>& inputs);
+
 /// reader(run(inputs)), where nothing else reads what `run` returns: its memory is freed after
 /// `reader`, and filled by running again when the gradient of what `reader` returned arrives.
 ///

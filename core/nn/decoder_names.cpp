@@ -8,11 +8,11 @@ std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames
   if (c.norm_placement == "post" || c.positions == "learned") {
     return {};
   }
-  const bool shifted = c.norm == "layernorm"; // such norms have biases
+  const bool norm_bias = info(norm_kind(c.norm)).bias;
   std::vector<HfTensor> map = {
       {"model.embed_tokens.weight", {"embedding.word.weight"}},
       {"model.norm.weight", {"head.norm.weight"}}};
-  if (shifted) {
+  if (norm_bias) {
     map.push_back({"model.norm.bias", {"head.norm.bias"}});
   }
   if (!c.tied) {
@@ -28,8 +28,8 @@ std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames
         map.push_back({theirs + name + ".bias", {ours + piece + ".bias"}});
       }
     };
-    add(branch ? "post_attention_layernorm" : "input_layernorm", "attention_norm", shifted);
-    add(branch ? "post_feedforward_layernorm" : "post_attention_layernorm", "mlp_norm", shifted);
+    add(branch ? "post_attention_layernorm" : "input_layernorm", "attention_norm", norm_bias);
+    add(branch ? "post_feedforward_layernorm" : "post_attention_layernorm", "mlp_norm", norm_bias);
     const bool qkv_bias = c.qkv_bias.value_or(c.bias);
     if (c.kv_rank) {
       add(c.q_rank ? "self_attn.q_b_proj" : "self_attn.q_proj",

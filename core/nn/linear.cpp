@@ -161,7 +161,7 @@ void Linear::make_plan(Builder& builder, const LinearSpec& spec) {
     }
     if (in_mapped && out_mapped) {
       throw Error(
-          "the product `" + builder.global_name(spec.outs.front().name) +
+          "the linear layer `" + builder.global_name(spec.outs.front().name) +
           "` has its input and its output split over " + std::string(to_string(axis))
       );
     }

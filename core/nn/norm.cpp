@@ -1,6 +1,7 @@
 #include "megahost/nn/norm.hpp"
 
 #include "core/kernels/row_ops.hpp"
+#include "core/model/recompute.hpp"
 #include "core/nn/main_grads.hpp"
 #include "megahost/error.hpp"
 #include "megahost/saved.hpp"
@@ -42,7 +43,7 @@ struct Normalise : torch::autograd::Function<Normalise> {
     const auto made = ops::norm(
         x, added.value_or(at::Tensor()), weight, bias.value_or(at::Tensor()), eps, call.centred
     );
-    ctx->set_materialize_grads(false); // mostly nobody goes on with the sum
+    ctx->set_materialize_grads(false); // mostly the sum is read no further
     ctx->save_for_backward({made.sum, weight, made.mean, made.rstd});
     save(ctx, Saved{call, added.has_value(), bias.has_value()});
     return {made.y, made.sum};
@@ -128,7 +129,7 @@ NormPart::~NormPart() = default;
 
 Normed NormPart::of_sum(const at::Tensor& x, const at::Tensor& added) const {
   const at::Tensor sum = added.defined() ? x + added : x;
-  return {forward(sum), sum};
+  return {forward(kept_inputs({sum})[0]), sum};
 }
 
 at::Tensor NormPart::forward(const at::Tensor& x, StepContext& context) const {

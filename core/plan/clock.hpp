@@ -1,5 +1,5 @@
 #pragma once
-/// How long what was recorded takes on a machine: products by shape, passes over memory by bytes,
+/// How long what was recorded takes on a machine: GEMMs by shape, memory-bound operations by bytes,
 /// collectives by latency and rate of the slowest level they cross.
 
 #include "core/plan/hardware.hpp"

@@ -58,7 +58,7 @@ void Hardware::fields(Fields<Hardware>& f) {
   f.add("memory_tb_s", &Hardware::memory_tb_s, "its rate, reads and writes").above(0).unit("TB/s");
   f.add("cache_mib", &Hardware::cache_mib, "last cache").at_least(0).unit("MiB");
   f.add("cache_tb_s", &Hardware::cache_tb_s, "its rate").at_least(0).unit("TB/s");
-  f.add("processors", &Hardware::processors, "that share a product").at_least(1);
+  f.add("processors", &Hardware::processors, "that share a GEMM").at_least(1);
   f.add("ranks_per_node", &Hardware::ranks_per_node, "ranks on fast links").at_least(1);
   f.add("link_gb_s", &Hardware::link_gb_s, "between ranks of a node, each direction").at_least(0);
   f.add("network_gb_s", &Hardware::network_gb_s, "between nodes, a rank's share, each direction")
@@ -89,8 +89,8 @@ void MeasuredRate::fields(Fields<MeasuredRate>& f) {
 void Calibration::fields(Fields<Calibration>& f) {
   f.add("source", &Calibration::source, "where the numbers come from");
   f.add("fitted_on", &Calibration::fitted_on, "published rows that they were fitted on");
-  f.add("product", &Calibration::product, "of the peak, by large products").above(0);
-  f.add("product_fill", &Calibration::product_fill, "steps along k until a product is at speed")
+  f.add("product", &Calibration::product, "of the peak, by large GEMMs").above(0);
+  f.add("product_fill", &Calibration::product_fill, "steps along k until a GEMM is at speed")
       .at_least(0);
   f.add("attention", &Calibration::attention, "of the peak, by fused attention").above(0);
   f.add("score_bytes", &Calibration::score_bytes, "memory per score of unfused attention, forward")
@@ -125,8 +125,7 @@ void Calibration::fields(Fields<Calibration>& f) {
   f.add("sums_after", &Calibration::sums_after, "pieces are kept, and added when all are there");
   f.add("sum_channels", &Calibration::sum_channels, "processors that pieces to be summed take")
       .at_least(0);
-  f.add("streams", &Calibration::streams, "pieces of a product that run at the same time")
-      .at_least(1);
+  f.add("streams", &Calibration::streams, "pieces of a GEMM that run at the same time").at_least(1);
   f.add("rates", &Calibration::rates, "measured rates by operator and type");
 }
 

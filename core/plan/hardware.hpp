@@ -27,7 +27,7 @@ struct MH_API Hardware {
   double memory_tb_s = 0;
   double cache_mib = 0;   ///< of the processor's last cache; 0: what it saves is not counted
   double cache_tb_s = 0;  ///< what it moves
-  int64_t processors = 1; ///< that share a product: streaming multiprocessors, cores
+  int64_t processors = 1; ///< that share a GEMM: streaming multiprocessors, cores
   int64_t ranks_per_node = 1;
   double link_gb_s = 0;     ///< between ranks of a node, each direction
   double network_gb_s = 0;  ///< between nodes, each direction, a rank's share
@@ -66,7 +66,7 @@ struct MH_API MeasuredRate {
 struct MH_API Calibration {
   std::string source;
   std::vector<std::string> fitted_on; ///< published rows, named before others were looked at
-  double product = 0.78;              ///< of the peak, by large products
+  double product = 0.78;              ///< of the peak, by large GEMMs
   double product_fill = 128;          ///< steps along k that it takes a product to get going
   double attention = 0.5;             ///< of the peak, by fused attention
   double score_bytes = 0;             ///< of memory per score of attention, forward: kernels that

@@ -81,7 +81,7 @@ struct MH_API Plan {
 };
 
 /// FLOPs of a step of a GPT as its scaling studies count them: all pairs of attention, and blocks
-/// that are computed again.
+/// that are recomputed.
 ///
 /// Source:  arXiv:2104.04473, equation 3; Megatron Core 0.8, num_floating_point_operations
 [[nodiscard]] MH_API double papers_flops(const Recipe& recipe, const Plan& plan);

@@ -22,7 +22,7 @@ thread_local Recorder* current = nullptr;
 
 struct Recorder::Frame {
   const Operator* op = nullptr;
-  bool backward = false;  // of a pass; what is computed again in it is forward
+  bool backward = false;  // of a pass; what is recomputed in it is forward
   bool inner = false;     // what runs inside it is not counted
   bool has_inner = false; // something that counts ran inside it
   size_t event = 0;       // how many there are with its own; 0: it has none yet

@@ -1,5 +1,5 @@
 #pragma once
-/// What a step does, noted while it does it: products by shape, passes over memory, collectives,
+/// What a step does, noted while it does it: GEMMs by shape, memory-bound operations, collectives,
 /// and the memory of its tensors if that is on the Meta device. Of a step elsewhere also how long
 /// each thing takes.
 ///
@@ -47,7 +47,7 @@ struct PlanEvent {
                       ///< neither be written nor read if one kernel did it all
   int64_t batch = 1, m = 0, n = 0, k = 0; ///< of attention: heads, queries, keys, their size; m of
                                           ///< an update: parameters
-  bool backward = false;                  ///< of attention and collectives: not computed again
+  bool backward = false;                  ///< of attention and collectives: not recomputed
   bool dropout = false;                   ///< of attention
   double seconds = 0;                     ///< that it took where it was recorded
   size_t collective = 0;                  ///< of start and wait: which of `Recorder::collectives`

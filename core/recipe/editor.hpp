@@ -10,7 +10,7 @@
 
 namespace mh {
 
-/// What a recipe can be made of besides the core's own fields.
+/// What a recipe can be made of in addition to the core's own fields.
 struct RecipeWords {
   std::vector<const Registry::Entry*> plugins;
   std::vector<Preset> presets;

@@ -222,11 +222,11 @@ std::string diff_recipes(const Recipe& left, const Recipe& right) {
 
 std::string check_recipe(const Loaded& loaded, const Resolved& resolved) {
   const Recipe& recipe = resolved.recipe;
-  const int64_t ranks = recipe.parallel.ranks();
+  const int64_t ranks = recipe.parallel.ranks(), steps = recipe.iterations();
   return loaded.file + " is a valid recipe: model " + recipe.model.use + ", optimizer " +
-         recipe.optimizer.use + ", data " + recipe.data.use + ", " +
-         std::to_string(recipe.iterations()) + " steps of " + std::to_string(recipe.batch.global) +
-         " x " + std::to_string(recipe.model.seq_length) + " tokens, " + recipe.precision + ", " +
+         recipe.optimizer.use + ", data " + recipe.data.use + ", " + std::to_string(steps) +
+         (steps == 1 ? " step of " : " steps of ") + std::to_string(recipe.batch.global) + " x " +
+         std::to_string(recipe.model.seq_length) + " tokens, " + recipe.precision + ", " +
          std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
          (std::holds_alternative<std::string>(recipe.parallel.data) ? " or more" : "") + "\n";
 }

@@ -260,7 +260,7 @@ void Gradients::take(Bucket& bucket) {
   bucket.state = Bucket::Sum::taken;
   const at::Tensor summed = bucket.sum.wait();
   if (bucket.amounts.defined()) {
-    check_dealt(bucket, summed);
+    check_sharded(bucket, summed);
     bucket.amounts = at::Tensor();
   }
   bool first = bucket.shards == nullptr;
@@ -284,7 +284,7 @@ void Gradients::take(Bucket& bucket) {
 }
 
 /// What of each leaf is in this rank's part of the sum, over the ranks that share it.
-void Gradients::check_dealt(const Bucket& bucket, const at::Tensor& summed) const {
+void Gradients::check_sharded(const Bucket& bucket, const at::Tensor& summed) const {
   std::vector<at::Tensor> parts;
   for (const auto& [parameter, begin] : bucket.leaves) {
     const int64_t from = std::clamp<int64_t>(begin - bucket.first(), 0, bucket.chunk());

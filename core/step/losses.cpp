@@ -84,7 +84,7 @@ metrics_of_all_stages(const Mesh& mesh, const std::vector<MetricValue>& own) {
   return all;
 }
 
-/// The numbers of each tensor, all of one device; those of a GPU come by one copy. In a plan all
+/// The numbers of each tensor, all of one device, from which they come by one copy. In a plan all
 /// are 1.
 std::vector<std::vector<double>> numbers_of(const std::vector<at::Tensor>& tensors) {
   std::vector<std::vector<double>> numbers;
@@ -99,9 +99,9 @@ std::vector<std::vector<double>> numbers_of(const std::vector<at::Tensor>& tenso
     parts.push_back(tensor.reshape({-1}).to(at::kDouble));
   }
   at::Tensor joined = at::cat(parts);
-  if (joined.is_cuda()) {
-    const auto pinned = at::TensorOptions(at::kDouble).pinned_memory(true);
-    joined = at::empty(joined.sizes(), pinned).copy_(joined);
+  if (!joined.is_cpu()) {
+    const auto host = at::TensorOptions(at::kDouble).pinned_memory(joined.is_cuda());
+    joined = at::empty(joined.sizes(), host).copy_(joined);
   }
   const auto* next = joined.const_data_ptr<double>();
   for (const auto& part : parts) {

@@ -177,7 +177,7 @@ std::unique_ptr<Optimizer> make_optimizer(const Recipe::Optimizer& recipe, Host&
         "optimizer.stochastic_rounding is true, but optimizer \"" + recipe.use +
             "\" does not round stochastically",
         "set optimizer.stochastic_rounding to false, or use an optimizer whose "
-        "rounds_stochastically() says that it does: adamw, sgd, muon"
+        "rounds_stochastically() says that it does"
     );
   }
   for (const auto& state : optimizer->state()) {

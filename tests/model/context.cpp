@@ -2,6 +2,7 @@
 
 #include "tests/nn/bench.hpp"
 
+#include <ATen/ops/equal.h>
 #include <ATen/ops/tensor.h>
 
 #include <type_traits>
@@ -96,6 +97,28 @@ TEST_CASE("a block's plan holds for as long as its scope, and for the parts that
     CHECK(run("mlp") == 2);
   }
   CHECK(run("mlp") == 1);
+}
+
+TEST_CASE("a part that reads its input twice gives the same bits whether it is kept or recomputed"
+) {
+  Bench bench;
+  auto context = bench.context();
+  const auto run = [](const auto& in) { // a norm of plain operations
+    return in[0] / in[0].square().mean(-1, /*keepdim=*/true).add(1e-5).sqrt();
+  };
+  const auto reader = [](const at::Tensor& y) { return y.sin(); };
+  const auto gradients = [&](const Keep& keep, bool reads) {
+    const auto plan = context.keeping(keep);
+    const at::Tensor x = filled({64, 2, 6}, "x").to(at::kFloat).requires_grad_();
+    const at::Tensor y =
+        reads ? context.part("norms", {x}, run, reader) : reader(context.part("norms", {x}, run));
+    torch::autograd::backward({(x * 3 + y).cos().sum()}); // the residual stream goes on, too
+    return x.grad();
+  };
+  const Keep redone{.redo = {"norms"}};
+  for (const bool reads : {false, true}) {
+    CHECK(at::equal(gradients({}, reads), gradients(redone, reads)));
+  }
 }
 
 TEST_CASE("a context speaks of another sequence while a scope lives, in a recomputed part too") {

@@ -119,6 +119,34 @@ TEST_CASE("a norm of a sum is the norm after the sum, forward and backward, and 
   }
 }
 
+TEST_CASE("a norm of plain operations: the same bits whether it is kept or recomputed") {
+  struct Plain : NormPart {
+    [[nodiscard]] at::Tensor forward(const at::Tensor& x) const override { // reads x twice
+      return x / x.square().mean(-1, /*keepdim=*/true).add(1e-5).sqrt();
+    }
+  };
+
+  Bench bench;
+  auto context = bench.context();
+  const NormPart& norm = Plain();
+  const at::Tensor added = filled({64, 2, 6}, "added").to(at::kFloat);
+  const auto gradient = [&](bool kept) {
+    const at::Tensor x = filled({64, 2, 6}, "x").to(at::kFloat).requires_grad_();
+    const Keep keep{.redo = {"norms"}};
+    const auto plan = context.keeping(keep);
+    Normed made;
+    if (kept) {
+      made = norm.of_sum(x, added);
+    } else {
+      made.sum = x + added;
+      made.y = norm.forward(made.sum, context);
+    }
+    torch::autograd::backward({(made.sum * 3 + made.y).cos().sum()});
+    return x.grad();
+  };
+  CHECK(at::equal(gradient(true), gradient(false)));
+}
+
 TEST_CASE("activations: values and gradients") {
   const at::Tensor x = filled({2, 2, 6}, "x");
   for (const auto* name : {"gelu", "gelu_tanh", "relu2", "swiglu", "geglu"}) {

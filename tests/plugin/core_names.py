@@ -1,5 +1,6 @@
 """The core knows no plugin's name: of the names that plugins register, and of the keys that strategies declare, none is a
-string of the core's sources. What is allowed is listed with its reason, and must still be there.
+string of the core's sources, nor, where it is no word of English, a word of one. What is allowed is listed with its reason,
+and must still be there.
 usage: core_names.py SOURCE"""
 import pathlib
 import re
@@ -17,6 +18,11 @@ ORDINARY = {  # names that are words of the core, too
     "constant": "values of several options",
     "cosine": "values of several options",
     "null": "JSON's",
+}
+
+ENGLISH = {  # names that sentences use as words
+    "budget", "byte", "context", "expert", "full", "indexed", "order", "pipeline", "selective", "sequence", "strategies",
+    "tensor", "zero",
 }
 
 WORDS = "other programs' words for ours"
@@ -45,6 +51,23 @@ ALLOWED = {
     "core/mesh/stall.cpp": {"sequence": "a number in a message between ranks"},
 }
 
+# file or folder: {words: why}, of words within strings
+IN_SENTENCES = {
+    "core/cli/": {"*": "examples in help"},
+    "core/recipe/terms.cpp": {"*": WORDS},
+    "core/recipe/arguments.cpp": {"*": WORDS},
+    "core/bench/gpu.cpp": {"adamw mock": "recipes that it runs"},
+    "core/commands/data_prepare.cpp": {"gpt2": "an example in a hint"},
+    "core/conformance/files.cpp": {"moe": "an example of an id"},
+    "core/conformance/subject.cpp": {"sgd adamw": "`megahost check` trains with two optimizers of its own choice"},
+    "core/kernels/update.cpp": {"adam sgd": "rules of the update's operator"},
+    "core/mesh/nccl.cpp": {"cpu": "a way out where NCCL is not built in"},
+    "core/recipe/sections.cpp": {"cpu cuda": "the devices of the core, in the help of `device`"},
+    "core/train/devices.cpp": {"cpu cuda": "the core's own devices are here"},
+    "core/plugin/open.cpp": {"moe": "an example of an id"},
+    "core/step/stages.cpp": {"virtual_stages pipeline_layout": "keys by which the pipeline's mechanisms are set"},
+}
+
 
 def names():
     """What plugins register, and the keys that strategies declare."""
@@ -69,6 +92,18 @@ def words_of(file):
             yield key.group(1)
 
 
+def in_sentences(file):
+    """Words within a source's strings, outside comments and includes."""
+    text = re.sub(r'//.*|^#include.*', "", file.read_text(), flags=re.MULTILINE)
+    for string in re.findall(r'"((?:[^"\\\n]|\\.)*)"', text):
+        yield from (word for word in re.findall(r"[\w-]+", string) if word != string)
+
+
+def reason_of(reasons, word):
+    """What of the reasons allows a word."""
+    return next((words for words in reasons if words == "*" or word in words.split()), None)
+
+
 def main():
     known = names()
     assert {"tensor", "zb-v", "full", "context_method", "cpu"} <= known, sorted(known)
@@ -77,17 +112,19 @@ def main():
         path = str(file.relative_to(ROOT))
         if path.startswith("core/import/"):  # other programs' arguments as keys of ours
             continue
-        allowed = ALLOWED.get(path, {})
-        for word in sorted(set(words_of(file)) & known - ORDINARY.keys()):
-            reason = next((words for words in allowed if word in words.split() or words == "*"), None)
-            if reason is None:
-                wrong.append(f'{path}: "{word}" is a plugin\'s: ask the plugin, or say why in {sys.argv[0]}')
-            used.update({(path, word)} if reason != "*" else {(path, "*")})
-    for path, reasons in ALLOWED.items():
-        for words in reasons:
-            for word in words.split():
-                if (path, word) not in used:
-                    wrong.append(f'{path}: "{word}" is allowed, but not there')
+        place = next((key for key in IN_SENTENCES if path.startswith(key)), path)
+        for key, table, words in ((path, ALLOWED, set(words_of(file)) & known - ORDINARY.keys()),
+                                  (place, IN_SENTENCES, set(in_sentences(file)) & known - ORDINARY.keys() - ENGLISH)):
+            for word in sorted(words):
+                reason = reason_of(table.get(key, {}), word)
+                if reason is None:
+                    wrong.append(f'{path}: "{word}" is a plugin\'s: ask the plugin, or say why in {sys.argv[0]}')
+                used.add((id(table), key, "*" if reason == "*" else word))
+    for table in (ALLOWED, IN_SENTENCES):
+        for key, reasons in table.items():
+            for word in " ".join(reasons).split():
+                if (id(table), key, word) not in used:
+                    wrong.append(f'{key}: "{word}" is allowed, but not there')
     print("\n".join(wrong) or f"{len(known)} names, none in the core but where it says why")
     return 1 if wrong else 0
 

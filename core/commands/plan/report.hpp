@@ -46,6 +46,6 @@ struct PlanReport {
 
 /// How MFU and HFU are counted.
 inline constexpr const char* kFlopsFormula =
-    "6 FLOPs per weight of a product and token, and the pairs that attention's mask leaves";
+    "6 FLOPs per weight of a GEMM and token, and the pairs that attention's mask leaves";
 
 } // namespace mh

@@ -146,7 +146,7 @@ private:
   void allocate(Bucket& bucket) const;
   void start(Bucket& bucket);
   void take(Bucket& bucket);
-  void check_dealt(const Bucket& bucket, const at::Tensor& summed) const;
+  void check_sharded(const Bucket& bucket, const at::Tensor& summed) const;
   void sum_up(size_t begin, size_t end);
 
   [[nodiscard]] int64_t round() const { return options_.zero >= 2 ? 1 : microbatches_; }

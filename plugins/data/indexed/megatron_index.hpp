@@ -22,7 +22,7 @@ public:
 
   IndexArray() = default;
 
-  /// Of numbers that were made.
+  /// An array of numbers that were made.
   template <class T>
   explicit IndexArray(std::vector<T> numbers)
       : type_(
@@ -36,7 +36,7 @@ public:
     owner_ = std::move(held);
   }
 
-  /// Of numbers that `owner` keeps.
+  /// An array of numbers that `owner` keeps.
   IndexArray(Type type, std::span<const std::byte> bytes, std::shared_ptr<const void> owner)
       : type_(type)
       , size_(bytes.size() / (type == Type::int64 ? 8 : 4))
@@ -58,7 +58,7 @@ private:
   std::shared_ptr<const void> owner_;
 };
 
-/// What the arrays depend on, besides the lengths of the documents.
+/// What the arrays depend on, in addition to the lengths of the documents.
 struct IndexTerms {
   uint64_t first = 0, last = 0;     ///< documents of the split: [first, last)
   std::optional<int64_t> samples{}; ///< that are asked for; none: one epoch

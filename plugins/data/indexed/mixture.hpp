@@ -30,7 +30,7 @@ struct Member {
 
 class Mixture {
 public:
-  /// A split without any document: nobody asked for it.
+  /// A split without any document: it was not asked for.
   Mixture() = default;
 
   /// Throws:  mh::Error (exit code 5) if a corpus has less than one sample for the split

@@ -6,9 +6,10 @@
 
 namespace {
 
-/// Data ranks share what they would all hold: the optimizer's state and master weights (1),
-/// gradients (2), and weights (3), which come before a block runs. No tensor that a block computes
-/// with lies elsewhere, so there are no rules; the trainer shards whole units of the optimizer.
+/// What is the same on all data ranks is sharded over them: the optimizer's state and master
+/// weights (1), gradients (2), and weights (3), which are gathered before a block runs. No tensor
+/// that a block computes with lies elsewhere, so there are no rules; the trainer shards whole units
+/// of the optimizer.
 ///
 /// Source:  arXiv:1910.02054
 class Zero : public mh::Strategy, public zero_optimizer::Keys {

@@ -96,8 +96,7 @@ void decoder_fields(Fields<C>& f) {
        "ffn_hidden",
        &C::ffn_hidden,
        "hidden units of the feed-forward; if absent 4 hidden, or 8/3 hidden rounded up to a "
-       "multiple of "
-       "64 for gated activations"
+       "multiple of 64 for gated activations"
   )
       .at_least(1);
   f.add("vocab", &C::vocab, "entries of the vocabulary; the tokenizer's if absent").at_least(1);
@@ -127,8 +126,7 @@ void decoder_fields(Fields<C>& f) {
        "rope_head_dim",
        &C::rope_head_dim,
        "latent attention: rotated elements of a query, next to its head_dim, and of the one key "
-       "that "
-       "all heads share; 64 if absent"
+       "that all heads share; 64 if absent"
   )
       .at_least(2);
   f.add(
@@ -172,8 +170,7 @@ void decoder_fields(Fields<C>& f) {
        "rope_mscale_all_dim",
        &C::rope_mscale_all_dim,
        "yarn scaling of latent attention: m of the factor 0.1 m ln(rope_factor) + 1 by whose "
-       "square "
-       "all scores are scaled"
+       "square all scores are scaled"
   )
       .above(0);
   f.add(
@@ -193,7 +190,7 @@ void decoder_fields(Fields<C>& f) {
        "which layers have the window, repeated over the layers; all of them if empty"
   )
       .one_of({"window", "global"});
-  f.add("bias", &C::bias, "biases in all products");
+  f.add("bias", &C::bias, "biases in all linear layers");
   f.add("qkv_bias", &C::qkv_bias, "biases of query, key and value; as `bias` if absent");
   f.add("tied", &C::tied, "the output layer shares the word embedding's weight");
   f.add("dropout", &C::dropout, "after the embedding and on both residual branches")
@@ -208,7 +205,7 @@ void decoder_fields(Fields<C>& f) {
   f.add(
       "scaled_init",
       &C::scaled_init,
-      "divide the initial weights of each branch's last product by sqrt(2 layers)"
+      "divide the initial weights of each branch's last linear layer by sqrt(2 layers)"
   );
   for (const auto& field : decoder_detail::checked_fields()) {
     f.check(field, [field](const C& c) { return decoder_detail::contradiction(field, c); });

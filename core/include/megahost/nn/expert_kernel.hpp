@@ -40,7 +40,7 @@ to_slots(const at::Tensor& x, const at::Tensor& slots, int64_t count);
 from_slots(const at::Tensor& y, const at::Tensor& slots, const at::Tensor& weights);
 
 /// Rows ends[e] .. ends[e + 1] - 1 times expert e's matrix: x wᵀ, or x w if not `transposed`. Rows
-/// behind the last end mean nothing. On a GPU nobody waits for the ends where x is bfloat16.
+/// behind the last end mean nothing. In bfloat16 on a GPU the host does not wait for the ends.
 ///
 /// Shapes:  x [rows, k]; w [experts, n, k] ([experts, k, n] if not transposed); ends [experts + 1]
 ///          int64 on x's device -> [rows, n]

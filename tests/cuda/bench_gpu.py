@@ -26,6 +26,8 @@ def refusals(folder):
         made = empty_gpu.call("bench", "gpu", *words)
         check(f"status 2: {expect}", made.status == 2, made.status)
         check(f"a refusal: {expect}", expect in made.err, made.err)
+    check("with the names that there are", "losses-fp32" in made.err and "profile" in made.err, made.err)
+    check("and nothing is left", not (folder / "new").exists())
 
 
 def losses(folder):

@@ -102,6 +102,32 @@ GpuVerdict same_last_loss(const fs::path& one, const fs::path& other, double sha
       )};
 }
 
+/// Attention's kernels next to float64.
+GpuVerdict masks_are_right(const fs::path& folder) {
+  std::vector<std::string> wrong;
+  const Json& masks = read_output(folder, "masks");
+  for (const Json& row : masks.at("rows")) {
+    const double allowed = row.at("allowed");
+    for (const char* what : {"forward_error", "backward_error"}) {
+      const double error = row.at(what).is_number() ? row.at(what).get<double>() : NAN;
+      if (!(error <= allowed)) {
+        wrong.push_back(formatted(
+            "%s in %s, %s %.3g, allowed %.3g",
+            row.at("mask").get<std::string>().c_str(),
+            row.at("type").get<std::string>().c_str(),
+            what,
+            error,
+            allowed
+        ));
+      }
+    }
+  }
+  return {
+      right_if(wrong.empty()),
+      wrong.empty() ? std::to_string(masks.at("rows").size()) + " masks as in float64"
+                    : join(wrong, "; ")};
+}
+
 /// Operators that are bound by memory next to the best copy.
 GpuVerdict operators_reach_copies(const fs::path& folder) {
   // Of the largest arrays, which no cache holds.
@@ -248,6 +274,10 @@ std::vector<GpuStep> correctness(const GpuOptions& o) {
        .what = "and again: the same bits",
        .words = deterministic("deterministic-2"),
        .judge = same("deterministic-2", "deterministic-1", 0)},
+      {.name = "masks",
+       .what = "attention under each kind of mask next to float64",
+       .words = {"bench", "masks", "--device", o.device, "--json"},
+       .judge = [folder] { return masks_are_right(folder); }},
       {.name = "check",
        .what = "layouts of the quickstart against one rank",
        .words = {"check", "quickstart", "--set", "device=" + o.device},

@@ -71,6 +71,25 @@ std::vector<TokenRun> joined(const std::vector<TokenRun>& runs, TokenRun otherwi
   return out;
 }
 
+/// Cuts runs of queries where the keys end: the kernel's windows cannot tell queries that see some
+/// of the keys from more queries behind them than there are keys. With a window those behind are
+/// cut into pieces of at most as many.
+std::vector<TokenRun>
+cut_at_end(const std::vector<TokenRun>& queries, const TokenRun& keys, int64_t window) {
+  const int64_t end = keys.first + keys.count;
+  std::vector<TokenRun> out;
+  for (const auto& [first, count] : queries) {
+    int64_t rest = count, begin = first;
+    while (rest > 0) {
+      const int64_t most = begin < end ? end - begin : window > 0 ? keys.count : rest;
+      out.push_back({begin, std::min(rest, most)});
+      begin += out.back().count;
+      rest -= out.back().count;
+    }
+  }
+  return out;
+}
+
 /// The sample's documents with the positions that they span.
 std::vector<std::pair<int64_t, Span>>
 spans_of(const std::vector<DocumentStart>& documents, int64_t sample) {
@@ -209,7 +228,8 @@ flash_calls(const AttentionMask& mask, int64_t queries, int64_t keys, int64_t ba
   const TokenRun& run = others.front();
   std::vector<FlashCall> calls;
   int64_t row = 0;
-  for (const TokenRun& own : joined(mask.query_runs, {keys - queries, queries})) {
+  const auto owns = joined(mask.query_runs, {keys - queries, queries});
+  for (const TokenRun& own : cut_at_end(owns, run, mask.window)) {
     FlashCall call{.first_query = row, .queries = own.count, .first_key = 0, .keys = keys};
     row += own.count;
     if (!mask.query_documents.empty()) {

@@ -379,6 +379,24 @@ TEST_CASE("calls mean the mask: all windows, lengths and offsets of one run each
   CHECK(found > all * 9 / 10); // the others make their scores
 }
 
+TEST_CASE("calls mean the mask: all visits of rings of up to four ranks, with every window") {
+  for (const int64_t ranks : {1, 2, 3, 4}) {
+    const int64_t length = 3, size = 2 * ranks * length;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      for (int64_t piece = 0; piece < 2 * ranks; ++piece) {
+        for (int64_t window = 0; window <= size; ++window) {
+          CHECK(calls_mean_the_mask(
+              {.window = window,
+               .query_runs = sharded_runs(Sharding::zigzag, size, ranks, rank),
+               .key_runs = {{piece * length, length}}},
+              2
+          ));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("calls mean the mask: all cuts of two samples into documents") {
   constexpr int64_t kLength = 6;
   for (int64_t cuts = 0; cuts < 1 << (2 * (kLength - 1)); ++cuts) {

@@ -62,6 +62,8 @@ struct BenchTable {
 [[nodiscard]] BenchTable bench_memory(const Device& device);
 /// Attention, forward and backward, of 512 to 8,192 tokens: ours and LibTorch's.
 [[nodiscard]] BenchTable bench_attention(const Device& device);
+/// Errors of attention under each kind of mask, next to float64.
+[[nodiscard]] BenchTable bench_masks(const Device& device);
 /// Collectives along each axis of a mesh.
 ///
 /// Ranks:   all of the mesh

@@ -66,11 +66,19 @@ LossDifference loss_difference(const fs::path& one, const fs::path& other) {
   return result;
 }
 
+GpuMark right_if(bool holds) {
+  return holds ? GpuMark::ok : GpuMark::wrong;
+}
+
+GpuMark reached_if(bool holds) {
+  return holds ? GpuMark::ok : GpuMark::below;
+}
+
 /// Whether losses of all steps are those of another run, to `allowed`.
 GpuVerdict same_losses(const fs::path& one, const fs::path& other, double allowed) {
   const LossDifference found = loss_difference(one, other);
   return {
-      found.steps > 0 && found.most <= allowed,
+      right_if(found.steps > 0 && found.most <= allowed),
       formatted(
           "largest difference of a loss from %s: %.3g in step %lld of %zu, allowed %.3g",
           other.filename().c_str(),
@@ -85,13 +93,39 @@ GpuVerdict same_losses(const fs::path& one, const fs::path& other, double allowe
 GpuVerdict same_last_loss(const fs::path& one, const fs::path& other, double share) {
   const LossDifference found = loss_difference(one, other);
   return {
-      found.steps > 0 && found.last <= share,
+      right_if(found.steps > 0 && found.last <= share),
       formatted(
           "the last loss differs by %.2f%% from that of %s, allowed %.2f%%",
           1e2 * found.last,
           other.filename().c_str(),
           1e2 * share
       )};
+}
+
+/// Attention's kernels next to float64.
+GpuVerdict masks_are_right(const fs::path& folder) {
+  std::vector<std::string> wrong;
+  const Json& masks = read_output(folder, "masks");
+  for (const Json& row : masks.at("rows")) {
+    const double allowed = row.at("allowed");
+    for (const char* what : {"forward_error", "backward_error"}) {
+      const double error = row.at(what).is_number() ? row.at(what).get<double>() : NAN;
+      if (!(error <= allowed)) {
+        wrong.push_back(formatted(
+            "%s in %s, %s %.3g, allowed %.3g",
+            row.at("mask").get<std::string>().c_str(),
+            row.at("type").get<std::string>().c_str(),
+            what,
+            error,
+            allowed
+        ));
+      }
+    }
+  }
+  return {
+      right_if(wrong.empty()),
+      wrong.empty() ? std::to_string(masks.at("rows").size()) + " masks as in float64"
+                    : join(wrong, "; ")};
 }
 
 /// Operators that are bound by memory next to the best copy.
@@ -113,7 +147,7 @@ GpuVerdict operators_reach_copies(const fs::path& folder) {
     }
   }
   return {
-      slow.empty(),
+      reached_if(slow.empty()),
       slow.empty()
           ? formatted("all at %.0f%% or more of the copy rate, %.0f GB/s", 1e2 * kMemoryBound, copy)
           : formatted("of the copy rate, %.0f GB/s: ", copy) + join(slow, ", ")};
@@ -130,7 +164,7 @@ GpuVerdict step_reaches(const fs::path& folder, const std::string& step, double 
   const double error = measured / planned - 1;
   const double slower = run.at("step_s").get<double>() / plan.at("step_seconds").get<double>() - 1;
   return {
-      share >= mfu && slower <= kSlower && std::abs(error) <= kPlanError,
+      std::abs(error) > kPlanError ? GpuMark::wrong : reached_if(share >= mfu && slower <= kSlower),
       formatted(
           "%s tokens/s, MFU %.1f%% (at least %.0f%%), step %+.0f%% of the plan's; memory %s, %+.1f%% of the plan's",
           grouped(std::llround(run.at("tokens_per_s").get<double>())).c_str(),
@@ -240,6 +274,10 @@ std::vector<GpuStep> correctness(const GpuOptions& o) {
        .what = "and again: the same bits",
        .words = deterministic("deterministic-2"),
        .judge = same("deterministic-2", "deterministic-1", 0)},
+      {.name = "masks",
+       .what = "attention under each kind of mask next to float64",
+       .words = {"bench", "masks", "--device", o.device, "--json"},
+       .judge = [folder] { return masks_are_right(folder); }},
       {.name = "check",
        .what = "layouts of the quickstart against one rank",
        .words = {"check", "quickstart", "--set", "device=" + o.device},
@@ -262,12 +300,15 @@ std::vector<GpuStep> rates(const GpuOptions& o) {
   };
 }
 
+fs::path recipe_of(const TimedModel& model, const GpuOptions& o) {
+  return o.folder / (std::string(model.name) + ".toml");
+}
+
 std::vector<GpuStep> timed_models(const GpuOptions& o) {
   std::vector<GpuStep> steps;
   for (const TimedModel& model : kTimedModels) {
     const std::string name = model.name;
-    const std::string recipe = (o.folder / (name + ".toml")).string();
-    replace_file(recipe, recipe_text(model));
+    const std::string recipe = recipe_of(model, o).string();
     steps.push_back(
         {.name = name + "-plan",
          .what = "the plan of " + std::string(model.what),
@@ -282,6 +323,10 @@ std::vector<GpuStep> timed_models(const GpuOptions& o) {
     );
   }
   return steps;
+}
+
+const char* word_of(GpuMark mark) {
+  return mark == GpuMark::ok ? "ok" : mark == GpuMark::below ? "below" : "WRONG";
 }
 
 } // namespace
@@ -314,9 +359,14 @@ std::vector<GpuStep> gpu_steps(const GpuOptions& o) {
   return steps;
 }
 
+void write_gpu_recipes(const GpuOptions& o) {
+  for (const TimedModel& model : kTimedModels) {
+    replace_file(recipe_of(model, o).string(), recipe_text(model));
+  }
+}
+
 std::string gpu_line(const GpuResult& r) {
-  const char* mark = r.verdict.good ? "ok    " : "WRONG ";
-  return formatted("%s %5.1f s  ", mark, r.seconds) + r.what +
+  return formatted("%-6s %5.1f s  ", word_of(r.verdict.mark), r.seconds) + r.what +
          (r.verdict.found.empty() ? "" : "\n                " + r.verdict.found);
 }
 
@@ -329,7 +379,8 @@ std::string gpu_json(const std::vector<GpuResult>& results) {
          {"command", r.command},
          {"seconds", r.seconds},
          {"status", r.status},
-         {"good", r.verdict.good},
+         {"good", r.verdict.mark == GpuMark::ok},
+         {"mark", word_of(r.verdict.mark)},
          {"found", r.verdict.found}}
     );
   }
@@ -338,25 +389,25 @@ std::string gpu_json(const std::vector<GpuResult>& results) {
 }
 
 std::string gpu_page(const std::vector<GpuResult>& results, const fs::path& folder) {
-  const auto wrong = std::count_if(results.begin(), results.end(), [](const GpuResult& r) {
-    return !r.verdict.good;
-  });
-  std::string body = html::element(
-      "p",
-      wrong == 0 ? "All " + std::to_string(results.size()) + " steps are as they should be."
-                 : std::to_string(wrong) + " of " + std::to_string(results.size()) +
-                       " steps are not as they should be."
-  );
+  const auto count = [&](GpuMark mark) {
+    return std::count_if(results.begin(), results.end(), [&](const GpuResult& r) {
+      return r.verdict.mark == mark;
+    });
+  };
+  const auto wrong = count(GpuMark::wrong), below = count(GpuMark::below);
+  std::string text = wrong == 0 ? "All " + std::to_string(results.size()) + " steps are right."
+                                : std::to_string(wrong) + " of " + std::to_string(results.size()) +
+                                      " steps are not as they should be.";
+  if (below > 0) {
+    text += " " + std::to_string(below) + " below a goal of speed.";
+  }
+  std::string body = html::element("p", text);
   body += "<table>\n" + html::row({"", "step", "seconds", "found", "command"}, "th", "");
-  for (const bool good : {false, true}) {
+  for (const auto mark : {GpuMark::wrong, GpuMark::below, GpuMark::ok}) {
     for (const GpuResult& r : results) {
-      if (r.verdict.good == good) {
+      if (r.verdict.mark == mark) {
         body += html::row(
-            {good ? "ok" : "WRONG",
-             r.what,
-             formatted("%.1f", r.seconds),
-             r.verdict.found,
-             r.command},
+            {word_of(mark), r.what, formatted("%.1f", r.seconds), r.verdict.found, r.command},
             "td",
             ""
         );
@@ -366,10 +417,10 @@ std::string gpu_page(const std::vector<GpuResult>& results, const fs::path& fold
   body += "</table>\n";
   for (const GpuResult& r : results) {
     const fs::path output = folder / (r.name + ".out");
-    const std::string text = fs::file_size(output) > kLongestShown
-                                 ? "see " + output.string()
-                                 : valid_utf8(read_file(output.string(), kLongestShown));
-    body += html::element("h2", r.what) + html::element("pre", text);
+    const std::string shown = fs::file_size(output) > kLongestShown
+                                  ? "see " + output.string()
+                                  : valid_utf8(read_file(output.string(), kLongestShown));
+    body += html::element("h2", r.what) + html::element("pre", shown);
   }
   return html::page("megahost on a GPU", body);
 }

@@ -2,6 +2,7 @@
 /// The first half hour on a GPU: commands of megahost in an order that finds what is wrong before
 /// it measures how fast that is, and what their results say. `megahost bench gpu` runs them.
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -9,9 +10,16 @@
 
 namespace mh {
 
+/// How a step compares with what is aimed at.
+enum class GpuMark : uint8_t {
+  ok,
+  below, ///< its numbers are right, but a rate is below its goal
+  wrong
+};
+
 /// What came of a command that ended well.
 struct GpuVerdict {
-  bool good = true;
+  GpuMark mark = GpuMark::ok;
   std::string found; ///< "largest difference of a loss 2e-7, in step 31"
 };
 
@@ -31,9 +39,11 @@ struct GpuOptions {
   std::vector<std::string> sets{}; ///< "KEY=VALUE", of the runs whose losses are compared
 };
 
-/// All steps: correctness, rates of kernels, training steps next to their plans, a profile. Writes
-/// the recipes that they read into the folder.
+/// All steps: correctness, rates of kernels, training steps next to their plans, a profile.
 [[nodiscard]] std::vector<GpuStep> gpu_steps(const GpuOptions& options);
+
+/// Writes the recipes that the steps read into the folder.
+void write_gpu_recipes(const GpuOptions& options);
 
 /// What became of a step.
 struct GpuResult {

@@ -168,6 +168,10 @@ int command_bench_attention(const Invocation& invocation, Host& host) {
   return bench_table<bench_attention>(invocation, host);
 }
 
+int command_bench_masks(const Invocation& invocation, Host& host) {
+  return bench_table<bench_masks>(invocation, host);
+}
+
 int command_bench_memory(const Invocation& invocation, Host& host) {
   return bench_table<bench_memory>(invocation, host);
 }

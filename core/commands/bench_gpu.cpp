@@ -13,6 +13,7 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 namespace mh {
 
@@ -42,11 +43,28 @@ GpuOptions gpu_options(const Invocation& invocation) {
   return options;
 }
 
-bool is_asked(const GpuStep& step, const Invocation& invocation) {
-  const auto names = invocation.all("--only");
-  return names.empty() || std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-           return step.name.starts_with(name);
-         });
+/// The steps whose names begin with one of --only's words.
+std::vector<GpuStep> asked(std::vector<GpuStep> steps, const std::vector<std::string>& words) {
+  if (words.empty()) {
+    return steps;
+  }
+  for (const std::string& word : words) {
+    if (std::none_of(steps.begin(), steps.end(), [&](const GpuStep& step) {
+          return step.name.starts_with(word);
+        })) {
+      std::string names;
+      for (const GpuStep& step : steps) {
+        names += (names.empty() ? "" : ", ") + step.name;
+      }
+      throw Error("no step of megahost bench gpu begins with " + word, "they are " + names);
+    }
+  }
+  std::erase_if(steps, [&](const GpuStep& step) {
+    return std::none_of(words.begin(), words.end(), [&](const std::string& word) {
+      return step.name.starts_with(word);
+    });
+  });
+  return steps;
 }
 
 /// The last error that a log tells of.
@@ -61,18 +79,20 @@ std::string error_in(const fs::path& log) {
   return found;
 }
 
-GpuVerdict verdict_of(const GpuStep& step, int status, const fs::path& log, bool ended) {
-  if (ended) {
-    return {false, formatted("ended after %.0f s", step.limit)};
+/// `limit`: seconds after which it was ended, if it was.
+GpuVerdict
+verdict_of(const GpuStep& step, int status, const fs::path& log, std::optional<double> limit) {
+  if (limit) {
+    return {GpuMark::wrong, formatted("ended after %.0f s", *limit)};
   }
   if (status != 0) {
     const std::string error = error_in(log);
-    return {false, error.empty() ? "exit status " + std::to_string(status) : error};
+    return {GpuMark::wrong, error.empty() ? "exit status " + std::to_string(status) : error};
   }
   try {
     return step.judge ? step.judge() : GpuVerdict();
   } catch (const std::exception& error) {
-    return {false, std::string("its results cannot be read: ") + error.what()};
+    return {GpuMark::wrong, std::string("its results cannot be read: ") + error.what()};
   }
 }
 
@@ -85,27 +105,27 @@ GpuResult run_step(const GpuStep& step, const fs::path& folder, double limit) {
   const int status =
       run_program(words, {.log = log, .output = folder / (step.name + ".out"), .limit = limit});
   const double seconds = seconds_since(start);
+  const bool ended = status == 128 + SIGKILL && seconds >= limit;
   return {
       .name = step.name,
       .what = step.what,
       .command = "megahost " + join(step.words, " "),
       .seconds = seconds,
       .status = status,
-      .verdict = verdict_of(step, status, log, status == 128 + SIGKILL && seconds >= limit)};
+      .verdict = verdict_of(step, status, log, ended ? std::optional(limit) : std::nullopt)};
 }
 
 } // namespace
 
 int command_bench_gpu(const Invocation& invocation, Host&) {
   const GpuOptions options = gpu_options(invocation);
+  const auto steps = asked(gpu_steps(options), invocation.all("--only"));
   fs::create_directories(options.folder);
+  write_gpu_recipes(options);
   const auto start = Clock::now();
   std::vector<GpuResult> results;
   bool good = true;
-  for (const GpuStep& step : gpu_steps(options)) {
-    if (!is_asked(step, invocation)) {
-      continue;
-    }
+  for (const GpuStep& step : steps) {
     const double left = kLongest - seconds_since(start);
     if (left <= 0) {
       std::printf("left out after %.0f minutes: %s\n", kLongest / 60, step.what.c_str());
@@ -113,18 +133,12 @@ int command_bench_gpu(const Invocation& invocation, Host&) {
       continue;
     }
     results.push_back(run_step(step, options.folder, std::min(step.limit, left)));
-    good = good && results.back().verdict.good;
+    good = good && results.back().verdict.mark != GpuMark::wrong;
     std::printf("%s\n", gpu_line(results.back()).c_str());
     std::fflush(stdout);
     // After each step: a machine may be taken away at any time.
     replace_file((options.folder / "report.json").string(), gpu_json(results));
     replace_file((options.folder / "report.html").string(), gpu_page(results, options.folder));
-  }
-  if (results.empty()) {
-    throw Error(
-        "no step of megahost bench gpu begins with " + join(invocation.all("--only"), " or "),
-        "leave --only out to see their names"
-    );
   }
   std::printf("%s holds all results\n", (options.folder / "report.html").c_str());
   return good ? 0 : 1;

@@ -35,6 +35,7 @@ constexpr std::pair<std::string_view, Run> kCommands[] = {
     {"bench data", mh::command_bench_data},
     {"bench gemm", mh::command_bench_gemm},
     {"bench attention", mh::command_bench_attention},
+    {"bench masks", mh::command_bench_masks},
     {"bench memory", mh::command_bench_memory},
     {"bench comm", mh::command_bench_comm},
     {"bench ops", mh::command_bench_ops},

@@ -62,7 +62,9 @@ done < "$work/needed"
 {
   echo "torch=$(sed -n 's/^#define TORCH_VERSION_[MP][A-Z]* //p' "$torch/include/torch/headeronly/version.h" | paste -s -d .)"
   echo "libc=$(objects objdump -T | sed -n 's/.*(\{0,1\}GLIBC_\([0-9.]*\).*/\1/p' | sort -uV | tail -n 1)"
-  echo "libstdcxx=$(objects objdump -T | sed -n 's/.*\(GLIBCXX_[0-9.]*\).*/\1/p' | sort -uV | tail -n 1)"
+  for names in GLIBCXX CXXABI; do
+    echo "$(echo $names | tr A-Z a-z)=$(objects objdump -T | sed -n "s/.*\(${names}_[0-9.]*\).*/\1/p" | sort -uV | tail -n 1)"
+  done
   echo "cuda=$(echo "$about" | sed -n 's/.* cu\([0-9]*\)[0-9])$/\1/p')"
 } > "$root/needs"
 cp "$here/bundle_start.sh" "$root/megahost"

@@ -3,7 +3,7 @@
 # MEGAHOST_TORCH, the active environment, the usual folders, and where python3 finds it.
 set -eu
 root=$(dirname "$(readlink -f "$0")")
-. "$root/needs"  # torch=VERSION, libc=VERSION, libstdcxx=NAME, cuda=MAJOR
+. "$root/needs"  # torch=VERSION, libc=VERSION, glibcxx=NAME, cxxabi=NAME, cuda=MAJOR
 
 give_up() {
   echo "megahost: $*" >&2
@@ -68,7 +68,7 @@ has() {
 }
 
 path=$root/small:$found/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-has libstdc++.so.6 "$libstdcxx" || path=$root/compiler/libstdc++:$path
+{ has libstdc++.so.6 "$glibcxx" && has libstdc++.so.6 "$cxxabi"; } || path=$root/compiler/libstdc++:$path
 has libgcc_s.so.1 || path=$path:$root/compiler/libgcc_s
 export LD_LIBRARY_PATH="$path" MEGAHOST_LAUNCHER="$0"
 exec "$root/bin/megahost" "$@"

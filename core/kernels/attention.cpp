@@ -1,6 +1,8 @@
+#include "core/kernels/attention_gpu.hpp"
 #include "core/kernels/attention_plain.hpp"
 #include "core/kernels/level.hpp"
 #include "core/kernels/mask.hpp"
+#include "core/kernels/planned_gpu.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/workspace.hpp"
 #include "core/kernels/workspaces.hpp"
@@ -288,21 +290,110 @@ Pair forward_plain(
   return attention_plain(q, k, v, scale, spec, drop);
 }
 
-Pair forward_meta(const Tensor& q, const Tensor& k, const Tensor& v, double, const AttentionMask& mask, const AttentionDropout&) {
+Pair forward_gpu(
+    const Tensor& q,
+    const Tensor& k,
+    const Tensor& v,
+    double scale,
+    const AttentionMask& spec,
+    const AttentionDropout& drop
+) {
+  check(q, k, v, spec);
+  const auto calls = gpu_calls(q, k, spec, drop);
+  return calls ? attention_gpu(q, k, v, scale, *calls, spec, drop)
+               : attention_plain(q, k, v, scale, spec, drop);
+}
+
+Gradients backward_gpu(
+    const Tensor& dout,
+    const Tensor& q,
+    const Tensor& k,
+    const Tensor& v,
+    const Tensor& out,
+    const Tensor& lse,
+    double scale,
+    const AttentionMask& spec,
+    const AttentionDropout& drop
+) {
+  check(q, k, v, spec);
+  const auto calls = gpu_calls(q, k, spec, drop);
+  if (!calls) {
+    return attention_plain_backward(dout, q, k, v, out, lse, scale, spec, drop);
+  }
+  auto [dq, dk, dv] = attention_gpu_backward(dout, q, k, v, out, lse, scale, *calls, spec, drop);
+  return {dq, dk, dv, no_bias(q)};
+}
+
+/// In a plan for a GPU what it would do, so that its memory is counted.
+Pair forward_meta(
+    const Tensor& q,
+    const Tensor& k,
+    const Tensor& v,
+    double scale,
+    const AttentionMask& mask,
+    const AttentionDropout& dropout
+) {
   check(q, k, v, mask);
+  if (PlannedGpu::active()) {
+    return forward_gpu(q, k, v, scale, mask, dropout);
+  }
   const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return {
       at::empty(q.sizes(), q.options()),
       at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(type))};
 }
 
-Gradients
-backward_meta(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&, const Tensor&, double, const AttentionMask& mask, const AttentionDropout&) {
+Gradients backward_meta(
+    const Tensor& dout,
+    const Tensor& q,
+    const Tensor& k,
+    const Tensor& v,
+    const Tensor& out,
+    const Tensor& lse,
+    double scale,
+    const AttentionMask& mask,
+    const AttentionDropout& dropout
+) {
+  if (PlannedGpu::active()) {
+    return backward_gpu(dout, q, k, v, out, lse, scale, mask, dropout);
+  }
   return {
       at::empty(q.sizes(), q.options()),
       at::empty(k.sizes(), k.options()),
       at::empty(v.sizes(), v.options()),
       mask.bias ? at::empty(mask.bias->sizes(), mask.bias->options()) : no_bias(q)};
+}
+
+std::vector<int64_t> list_of(const std::vector<TokenRun>& runs) {
+  std::vector<int64_t> list;
+  for (const auto& [first, count] : runs) {
+    list.insert(list.end(), {first, count});
+  }
+  return list;
+}
+
+std::vector<TokenRun> runs_of(at::IntArrayRef list) {
+  std::vector<TokenRun> runs;
+  for (size_t i = 0; i < list.size(); i += 2) {
+    runs.push_back({list[i], list[i + 1]});
+  }
+  return runs;
+}
+
+std::vector<int64_t> list_of(const std::vector<DocumentStart>& documents) {
+  std::vector<int64_t> list;
+  for (const auto& [sample, first, id] : documents) {
+    list.insert(list.end(), {sample, first, id});
+  }
+  return list;
+}
+
+std::vector<DocumentStart> documents_of_list(at::IntArrayRef list) {
+  std::vector<DocumentStart> documents;
+  for (size_t i = 0; i < list.size(); i += 3) {
+    documents.push_back({list[i], list[i + 1], list[i + 2]});
+  }
+  return documents;
 }
 
 /// A form of the operators as the dispatcher calls it, which knows no structs: the arguments one by
@@ -327,7 +418,12 @@ Pair forward(
     int64_t all_keys,
     std::optional<double> pairs,
     const OptionalTensor& bias,
-    int64_t first_distance
+    int64_t first_distance,
+    at::IntArrayRef query_runs,
+    at::IntArrayRef key_runs,
+    at::IntArrayRef query_documents,
+    at::IntArrayRef key_documents,
+    int64_t first_sample
 ) {
   return Run(
       q,
@@ -342,8 +438,12 @@ Pair forward(
        key_segments,
        pairs,
        bias,
-       first_distance},
-      {dropout, dropout_key, samples, first_head, first_key, all_keys}
+       first_distance,
+       runs_of(query_runs),
+       runs_of(key_runs),
+       documents_of_list(query_documents),
+       documents_of_list(key_documents)},
+      {dropout, dropout_key, samples, first_head, first_key, all_keys, first_sample}
   );
 }
 
@@ -370,7 +470,12 @@ Gradients backward(
     int64_t all_keys,
     std::optional<double> pairs,
     const OptionalTensor& bias,
-    int64_t first_distance
+    int64_t first_distance,
+    at::IntArrayRef query_runs,
+    at::IntArrayRef key_runs,
+    at::IntArrayRef query_documents,
+    at::IntArrayRef key_documents,
+    int64_t first_sample
 ) {
   return Run(
       dout,
@@ -388,8 +493,12 @@ Gradients backward(
        key_segments,
        pairs,
        bias,
-       first_distance},
-      {dropout, dropout_key, samples, first_head, first_key, all_keys}
+       first_distance,
+       runs_of(query_runs),
+       runs_of(key_runs),
+       documents_of_list(query_documents),
+       documents_of_list(key_documents)},
+      {dropout, dropout_key, samples, first_head, first_key, all_keys, first_sample}
   );
 }
 
@@ -397,7 +506,8 @@ Gradients backward(
   "float scale, bool causal, int window, Tensor? query_index, Tensor? key_index, "                 \
   "Tensor? query_segments, Tensor? key_segments, float dropout, int dropout_key, "                 \
   "Tensor? samples, int first_head, int first_key, int all_keys, float? pairs, "                   \
-  "Tensor? bias, int first_distance"
+  "Tensor? bias, int first_distance, int[] query_runs, int[] key_runs, "                           \
+  "int[] query_documents, int[] key_documents, int first_sample"
 
 } // namespace
 
@@ -436,6 +546,8 @@ void register_attention(Libraries& libraries) {
                             ") -> (Tensor, Tensor, Tensor, Tensor)");
   libraries.cpu.impl("attention", forward<forward_cpu>);
   libraries.cpu.impl("attention_backward", backward<backward_cpu>);
+  libraries.cuda.impl("attention", forward<forward_gpu>);
+  libraries.cuda.impl("attention_backward", backward<backward_gpu>);
   libraries.plain.impl("attention", forward<forward_plain>);
   libraries.plain.impl("attention_backward", backward<attention_plain_backward>);
   libraries.meta.impl("attention", forward<forward_meta>);
@@ -470,7 +582,12 @@ Pair attention(
       dropout.all_keys,
       mask.pairs,
       mask.bias,
-      mask.first_distance
+      mask.first_distance,
+      list_of(mask.query_runs),
+      list_of(mask.key_runs),
+      list_of(mask.query_documents),
+      list_of(mask.key_documents),
+      dropout.first_sample
   );
 }
 
@@ -508,7 +625,12 @@ Gradients attention_backward(
       dropout.all_keys,
       mask.pairs,
       mask.bias,
-      mask.first_distance
+      mask.first_distance,
+      list_of(mask.query_runs),
+      list_of(mask.key_runs),
+      list_of(mask.query_documents),
+      list_of(mask.key_documents),
+      dropout.first_sample
   );
 }
 

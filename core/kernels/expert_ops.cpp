@@ -246,9 +246,9 @@ Pair gather_backward_meta(const Tensor&, const Tensor& y, const Tensor& slots, c
 void check_product(const Tensor& x, const Tensor& w, const Tensor& ends, bool transposed) {
   TORCH_CHECK(
       x.dim() == 2 && w.dim() == 3 && x.size(1) == w.size(transposed ? 2 : 1) &&
-          ends.numel() == w.size(0) + 1 && ends.scalar_type() == at::kLong,
+          ends.numel() == w.size(0) + 1 && at::isIntegralType(ends.scalar_type(), false),
       "grouped_product needs x [rows, k], w [experts, n, k] and where each expert's rows begin, in "
-      "int64; got ",
+      "integers; got ",
       x.sizes(),
       ", ",
       w.sizes(),
@@ -265,7 +265,7 @@ Tensor product_room(const Tensor& x, const Tensor& w, bool transposed) {
 /// a GPU.
 template <class Each>
 void over_experts(const Tensor& ends, int64_t rows, const Each& each) {
-  const Tensor host = ends.cpu();
+  const Tensor host = ends.to(at::kCPU, at::kLong);
   const auto* end = host.const_data_ptr<int64_t>();
   TORCH_CHECK(
       end[host.numel() - 1] <= rows, "experts' rows end at ", end[host.numel() - 1], " of ", rows
@@ -293,7 +293,7 @@ Tensor product_plain(const Tensor& x, const Tensor& w, const Tensor& ends, bool 
   return y;
 }
 
-/// Where each expert's rows end, as LibTorch's grouped GEMMs want it.
+/// Where each expert's rows end, as LibTorch's grouped GEMMs want it; a view where they are int32.
 Tensor offsets_of(const Tensor& ends) {
   return ends.narrow(0, 1, ends.numel() - 1).to(at::kInt);
 }
@@ -351,7 +351,11 @@ void gradient_cuda(Tensor sum, const Tensor& dy, const Tensor& x, const Tensor& 
   if (x.scalar_type() != at::kBFloat16) {
     gradient_plain(sum, dy, x, ends);
   } else {
-    sum.add_(at::_grouped_mm(dy.t(), x, offsets_of(ends)));
+    // Products of no rows are not written on some GPUs (pytorch issue 172439).
+    const int64_t experts = sum.size(0);
+    const Tensor idle = ends.narrow(0, 0, experts).eq(ends.narrow(0, 1, experts));
+    Tensor products = at::_grouped_mm(dy.t(), x, offsets_of(ends));
+    sum.add_(products.masked_fill_(idle.view({-1, 1, 1}), 0));
   }
 }
 

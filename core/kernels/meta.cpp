@@ -1,5 +1,6 @@
 #include "core/kernels/meta.hpp"
 
+#include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -117,17 +118,58 @@ gpu_flash_attention_backward(const Tensor&, const Tensor& q, const Tensor& k, co
   return {as_kernels_make(q), as_kernels_make(k), as_kernels_make(v)};
 }
 
-using Quadruple = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+using Quintuple = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
+using OptionalInt = std::optional<c10::SymInt>;
 
-Quadruple
-gpu_efficient_attention(const Tensor& q, const Tensor&, const Tensor&, const OptionalTensor&, bool, double, bool, std::optional<double>) {
-  const Tensor random = at::empty({}, q.options().dtype(at::kLong));
-  return {as_kernels_make(q), log_sums(q), random, random};
+/// [batch, seq, heads, dim], or [tokens, heads, dim] of sequences whose ends are given.
+Quintuple
+flash_forward(const Tensor& q, const Tensor&, const Tensor&, const OptionalTensor& ends, const OptionalTensor&, c10::SymInt, c10::SymInt, double, bool, bool, std::optional<double>, OptionalInt, OptionalInt, const OptionalTensor&, const OptionalTensor&) {
+  const auto wide = q.options().dtype(at::kFloat);
+  return {
+      at::empty_like(q),
+      ends ? at::empty({q.size(1), q.size(0)}, wide)
+           : at::empty({q.size(0), q.size(2), q.size(1)}, wide),
+      at::empty({2}, q.options().dtype(at::kUInt64)),
+      at::empty({}, q.options().dtype(at::kUInt64)),
+      at::empty({0}, q.options())};
 }
 
-Quadruple
-gpu_efficient_attention_backward(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, double, std::array<bool, 4>, bool, std::optional<double>) {
-  return {as_kernels_make(q), as_kernels_make(k), as_kernels_make(v), Tensor()};
+/// See gpu_flash_attention_backward; sequences that follow one another lie 128 rows apart. Sums of
+/// deterministic ones are kept by block of a GPU's 132.
+Triple flash_backward(
+    const Tensor& dout,
+    const Tensor& q,
+    const Tensor& k,
+    const Tensor& v,
+    const Tensor& out,
+    const Tensor&,
+    const Tensor& ends,
+    const Tensor&,
+    c10::SymInt longest,
+    c10::SymInt,
+    double,
+    bool,
+    const Tensor&,
+    const Tensor&,
+    std::optional<double>,
+    OptionalInt,
+    OptionalInt
+) {
+  const auto whole = [](int64_t length, int64_t tile) { return (length + tile - 1) / tile * tile; };
+  const auto wide = q.options().dtype(at::kFloat);
+  const Tensor order = dout.contiguous(), results = out.contiguous();
+  const int64_t heads = q.size(-2), dim = q.size(-1), key_heads = k.size(-2);
+  const int64_t sequences = ends.defined() ? ends.size(0) - 1 : q.size(0);
+  const int64_t rows =
+      ends.defined() ? q.size(0) + 128 * sequences : sequences * whole(longest.expect_int(), 128);
+  const bool ordered = at::globalContext().deterministicAlgorithms();
+  const int64_t blocks = ordered ? (132 + sequences * heads - 1) / (sequences * heads) : 1;
+  const Tensor sums = at::empty({blocks, rows, heads, whole(dim, dim <= 128 ? 32 : 64)}, wide);
+  const Tensor products = at::empty({heads, rows}, wide);
+  const Tensor shared = at::empty(
+      {heads == key_heads ? 0 : 2, k.numel() / (key_heads * dim), heads, dim}, k.options()
+  );
+  return {at::empty_like(q), at::empty_like(k), at::empty_like(v)};
 }
 
 /// LibTorch makes an empty tensor and lets it grow, which no allocator sees.
@@ -169,8 +211,8 @@ void register_meta_shapes(torch::Library& aten) {
   aten.impl("_scaled_dot_product_flash_attention_for_cpu_backward", cpu_flash_attention_backward);
   aten.impl("_scaled_dot_product_flash_attention", gpu_flash_attention);
   aten.impl("_scaled_dot_product_flash_attention_backward", gpu_flash_attention_backward);
-  aten.impl("_scaled_dot_product_efficient_attention", gpu_efficient_attention);
-  aten.impl("_scaled_dot_product_efficient_attention_backward", gpu_efficient_attention_backward);
+  aten.impl("_flash_attention_forward", flash_forward);
+  aten.impl("_flash_attention_backward", flash_backward);
   aten.impl("where.self", where);
   aten.impl("arange.start_step", arange_step);
   aten.impl(

@@ -106,6 +106,12 @@ Tensor norm_backward_plain(
   return dsum ? dx.add_(*dsum) : dx;
 }
 
+/// Whether weight and bias have the input's type, which kernels read them in.
+bool are_alike(const Tensor& input, const Tensor& weight, const OptionalTensor& bias) {
+  const auto type = input.scalar_type();
+  return weight.scalar_type() == type && (!bias || bias->scalar_type() == type);
+}
+
 template <class T>
 T* data_or_null(const OptionalTensor& x) {
   return x ? x->mutable_data_ptr<T>() : nullptr;
@@ -128,9 +134,7 @@ Results norm_cuda(
     bool centred
 ) {
   const auto* kernels = cuda_row_kernels(input);
-  const bool same = weight.scalar_type() == input.scalar_type() &&
-                    (!bias || bias->scalar_type() == input.scalar_type());
-  if (kernels == nullptr || !same) {
+  if (kernels == nullptr || !are_alike(input, weight, bias)) {
     return norm_plain(input, term, weight, bias, eps, centred);
   }
   check(input, term, weight);
@@ -223,9 +227,7 @@ Results norm_cpu(
     bool centred
 ) {
   const auto* kernel = row_kernels(input);
-  const bool same = weight.scalar_type() == input.scalar_type() &&
-                    (!bias || bias->scalar_type() == input.scalar_type());
-  if (kernel == nullptr || !same) {
+  if (kernel == nullptr || !are_alike(input, weight, bias)) {
     return norm_plain(input, added, weight, bias, eps, centred);
   }
   check(input, added, weight);

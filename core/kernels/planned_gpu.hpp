@@ -2,8 +2,7 @@
 
 /// Memory that operators of ours take on a GPU while they run. Those that GPUs have no kernel for
 /// are compositions there: in a plan for one they are compositions on the Meta device, too, so that
-/// it is counted. Attention alone is planned as the one kernel that GPUs are to have (cuDNN), where
-/// the plain form would keep all scores.
+/// it is counted.
 
 namespace mh::ops {
 

@@ -85,6 +85,11 @@ std::optional<at::Tensor> StepContext::segments() const {
   return has_array(name) ? std::optional(array(name)) : std::nullopt;
 }
 
+std::vector<DocumentStart> StepContext::documents() const {
+  const auto found = batch_->documents.find(of_sequence("segments"));
+  return found == batch_->documents.end() ? std::vector<DocumentStart>() : found->second;
+}
+
 at::Tensor StepContext::token_index() {
   const std::string name = of_sequence("token_index");
   if (has_array(name)) {

@@ -32,7 +32,7 @@ Tensor matrices(const Tensor& weight) {
 /// Runs `each` (expert, its rows of x) for experts that have rows.
 template <class Each>
 void over_experts(const Tensor& x, const Tensor& ends, const Each& each) {
-  const Tensor host = ends.cpu();
+  const Tensor host = ends.to(at::kCPU, at::kLong);
   const auto* end = host.const_data_ptr<int64_t>();
   for (int64_t e = 0; e + 1 < host.numel(); ++e) {
     if (end[e + 1] > end[e]) {
@@ -159,8 +159,10 @@ Experts::Experts(Builder& builder, const ExpertsSpec& spec)
   local_ = down_.weight->pieces[0].shape[0];
 }
 
-Tensor Experts::forward(const Tensor& rows, const Tensor& ends, StepContext& context) const {
+Tensor Experts::forward(const Tensor& rows, const Tensor& given, StepContext& context) const {
   RECORD_USER_SCOPE("experts");
+  // A GPU's GEMMs read int32: made once for all of them.
+  const Tensor ends = context.mode().target == at::kCUDA ? given.to(at::kInt) : given;
   const Tensor wide = grouped_linear(rows, up_, ends, context);
   return context.part(
       "activations",

@@ -20,7 +20,9 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
     int64_t window, first_distance;
     std::optional<double> pairs;
     double p; // of dropout, and the rest of it
-    int64_t key, first_head, first_key, all_keys;
+    int64_t key, first_head, first_key, all_keys, first_sample;
+    std::vector<TokenRun> query_runs, key_runs;
+    std::vector<DocumentStart> query_documents, key_documents;
   };
 
   static at::Tensor forward(
@@ -59,7 +61,12 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
             dropout.key,
             dropout.first_head,
             dropout.first_key,
-            dropout.all_keys}
+            dropout.all_keys,
+            dropout.first_sample,
+            mask.query_runs,
+            mask.key_runs,
+            mask.query_documents,
+            mask.key_documents}
     );
     return out;
   }
@@ -83,13 +90,18 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
          .key_segments = optional(saved[8]),
          .pairs = own.pairs,
          .bias = optional(saved[10]),
-         .first_distance = own.first_distance},
+         .first_distance = own.first_distance,
+         .query_runs = own.query_runs,
+         .key_runs = own.key_runs,
+         .query_documents = own.query_documents,
+         .key_documents = own.key_documents},
         {.p = own.p,
          .key = own.key,
          .samples = optional(saved[9]),
          .first_head = own.first_head,
          .first_key = own.first_key,
-         .all_keys = own.all_keys}
+         .all_keys = own.all_keys,
+         .first_sample = own.first_sample}
     );
     return {dq, dk, dv, saved[10].defined() ? dbias : at::Tensor(), {}, {}, {}};
   }

@@ -10,6 +10,8 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <optional>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -92,6 +94,26 @@ std::map<std::string, int64_t, std::less<>> ends_of_labels(const Batch& batch) {
   return ends;
 }
 
+/// The documents of `segments` [seq, samples], or nothing if one of a sample goes on after another.
+std::optional<std::vector<DocumentStart>> documents_of(const at::Tensor& segments) {
+  std::vector<DocumentStart> documents;
+  const auto rows = segments.accessor<int64_t, 2>();
+  for (int64_t sample = 0; sample < segments.size(1); ++sample) {
+    std::set<int64_t> ids;
+    for (int64_t token = 0; token < segments.size(0); ++token) {
+      const int64_t id = rows[token][sample];
+      if (token > 0 && id == rows[token - 1][sample]) {
+        continue;
+      }
+      if (!ids.insert(id).second) {
+        return std::nullopt;
+      }
+      documents.push_back({sample, token, id});
+    }
+  }
+  return documents;
+}
+
 } // namespace
 
 int64_t BatchLayout::tokens_per_sample() const {
@@ -118,7 +140,13 @@ load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout
     }
     check_declared(layout.arrays, samples.front(), start);
     for (const auto& [name, array] : samples.front()) {
-      batch.arrays.emplace(name, own_rows(stack(name, samples), name, layout));
+      const at::Tensor whole = stack(name, samples);
+      batch.arrays.emplace(name, own_rows(whole, name, layout));
+      if (name.ends_with("segments") && whole.scalar_type() == at::kLong) {
+        if (auto documents = documents_of(whole)) {
+          batch.documents.emplace(name, std::move(*documents));
+        }
+      }
     }
     for (const auto& sample : samples) {
       for (const auto& [name, array] : sample) {

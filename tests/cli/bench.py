@@ -96,6 +96,8 @@ with tempfile.TemporaryDirectory() as temporary:
         rows = bench(what)["rows"]
         numbers = [value for row in rows for value in row.values() if not isinstance(value, str)]
         assert len(numbers) > len(rows) and min(numbers) > 0, (what, rows)
+    rows = bench("masks")["rows"]
+    assert len(rows) == 26 and all(max(row["forward_error"], row["backward_error"]) <= row["allowed"] for row in rows), rows
     recipe = os.path.join(temporary, "small.toml")
     rows = bench("comm", recipe, "--set", "parallel.tensor=2", "--set", "parallel.pipeline=2", "--threads")["rows"]
     assert {(row["axis"], row["operation"]) for row in rows} == {

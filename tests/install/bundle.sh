@@ -40,6 +40,12 @@ says() {
 
 start VIRTUAL_ENV="$work/venv" other/megahost --version || fail "it does not start"
 says 'LibTorch 2.11.0'
+for names in glibcxx cxxabi; do # an old C++ library of the machine's, which has one of the two
+  mkdir old-$names
+  sed -n "s/^$names=//p" other/needs > old-$names/libstdc++.so.6
+  start VIRTUAL_ENV="$work/venv" LD_LIBRARY_PATH="$work/old-$names" other/megahost --version ||
+    fail "it takes a libstdc++ that has only the machine's $(cat old-$names/libstdc++.so.6)"
+done
 hide=
 if unshare --user --map-root-user --mount true 2> /dev/null; then
   hide='unshare --user --map-root-user --mount'

@@ -105,6 +105,36 @@ TEST_CASE("labels that count lie in the vocabulary, which is seen before a devic
   }
 }
 
+TEST_CASE("the host knows whole samples' documents, of which a rank's arrays are a part") {
+  class Packed : public tiny::Numbers {
+  public:
+    [[nodiscard]] mh::Sample sample(mh::Split split, int64_t index) const override {
+      auto sample = Numbers::sample(split, index);
+      std::vector<int64_t> ids(tiny::kSeq, 4);
+      ids[0] = ids[1] = 9;
+      ids.back() = index == 2 ? 9 : 4; // which goes on after another document
+      sample["segments"] = ids;
+      return sample;
+    }
+  };
+
+  const Packed corpus;
+  mh::BatchLayout layout{
+      .seq = tiny::kSeq,
+      .micro = 2,
+      .tokens =
+          [](int64_t) {
+            return std::vector<mh::TokenRun>{{3, 3}};
+          },
+      .arrays = mh::decoder_arrays(tiny::kSeq)};
+  layout.arrays.push_back({"segments", mh::ArraySpec::Type::int64, mh::axis::seq, tiny::kSeq});
+  const auto batch = mh::load_batches(corpus, mh::Split::train, 0, layout).front();
+  CHECK(batch.arrays.at("segments").size(0) == 3);
+  const std::vector<mh::DocumentStart> documents{{0, 0, 9}, {0, 2, 4}, {1, 0, 9}, {1, 2, 4}};
+  CHECK((batch.documents.at("segments") == documents));
+  CHECK(mh::load_batches(corpus, mh::Split::train, 2, layout).front().documents.empty());
+}
+
 TEST_CASE("samples whose arrays differ cannot be stacked") {
   class Uneven : public tiny::Numbers {
   public:

@@ -79,6 +79,15 @@ std::vector<Command> bench_commands() {
           {{"megahost bench attention", ""}},
       },
       {
+          "bench masks",
+          "Speed",
+          "errors of attention under each kind of mask, next to float64",
+          "",
+          {},
+          {kBenchDevice, kJson},
+          {{"megahost bench masks --device cuda", ""}},
+      },
+      {
           "bench memory",
           "Speed",
           "rates of copies, fills and sums in each cache and beyond",

@@ -34,6 +34,9 @@ struct Batch {
   Sequences sequences{};          ///< global tokens per sample of other sequences
   /// For each array of labels: one more than the largest that counts, as found in host memory.
   std::map<std::string, int64_t, std::less<>> labels_end{};
+  /// For each array of segments: the documents of whole samples, as found in host memory, in order.
+  /// Absent where tokens of one number do not follow one another.
+  std::map<std::string, std::vector<DocumentStart>, std::less<>> documents{};
 };
 
 /// One named loss: the sum over this rank's items, and how many items there are. The trainer
@@ -127,6 +130,8 @@ public:
   /// Document numbers of this rank's tokens, [seq, batch] int64: array "segments", if the corpus
   /// gives it.
   [[nodiscard]] std::optional<at::Tensor> segments() const;
+  /// The same of whole samples, in host memory; empty where the batch does not say.
+  [[nodiscard]] std::vector<DocumentStart> documents() const;
 
   /// {seq, batch, last...} with the global sizes of this microbatch.
   [[nodiscard]] Dims dims(Axis last) const;

@@ -28,6 +28,14 @@ namespace mh {
 /// and models of different authors go together.
 using Sequences = std::map<std::string, int64_t, std::less<>>;
 
+/// Where a document of a sample begins; it ends where the next one of the sample does.
+struct DocumentStart {
+  int64_t sample = 0; ///< of the microbatch
+  int64_t first = 0;  ///< its first token in the sample
+  int64_t id = 0;     ///< its number in the array "segments"
+  friend bool operator==(const DocumentStart&, const DocumentStart&) = default;
+};
+
 /// The name of the current sequence is another one while the value lives; "" is the sample's own.
 using SequenceScope = ValueScope<std::string>;
 

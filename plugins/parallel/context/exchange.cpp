@@ -77,6 +77,7 @@ public:
     const Tensor values = whole(v);
     auto seen = mask;
     seen.key_index = in_order(keys.size(0), *mask.key_index);
+    seen.key_runs = {{0, keys.size(0)}};
     seen.pairs = pairs_of_rank(q, k, mask, context);
     seen.key_segments = all_segments(mask.key_segments, context);
     return mh::ops::flash_attention(q, keys, values, scale, seen, dropout);
@@ -114,6 +115,8 @@ public:
     auto seen = mask;
     seen.query_index = in_order(queries.size(0), *mask.query_index);
     seen.key_index = in_order(keys.size(0), *mask.key_index);
+    seen.query_runs = {{0, queries.size(0)}};
+    seen.key_runs = {{0, keys.size(0)}};
     seen.query_segments = all_segments(mask.query_segments, context);
     seen.key_segments = all_segments(mask.key_segments, context);
     const int64_t first_head = context.mesh().coordinate(MeshAxis::cp) * queries.size(2);

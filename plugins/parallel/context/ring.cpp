@@ -71,6 +71,7 @@ struct Call {
   ) const {
     auto seen = mask;
     seen.key_index = in_order(run.count, *mask.key_index) + run.first;
+    seen.key_runs = {run};
     seen.pairs = pairs;
     if (segments) {
       seen.key_segments = segments->narrow(0, run.first, run.count);

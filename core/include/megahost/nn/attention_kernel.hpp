@@ -3,12 +3,15 @@
 /// for strategies whose queries and keys lie on several ranks. Models use nn/attention.hpp.
 
 #include "megahost/export.hpp"
+#include "megahost/placement.hpp"
+#include "megahost/sequence.hpp"
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <optional>
 #include <tuple>
+#include <vector>
 
 namespace mh::ops {
 
@@ -28,6 +31,10 @@ struct AttentionMask {
   /// its distance in it.
   std::optional<at::Tensor> bias = std::nullopt;
   int64_t first_distance = 0;
+  /// What the indices and segments say, in host memory: kernels of GPUs take lengths. Where they
+  /// are given without, a GPU makes all scores.
+  std::vector<TokenRun> query_runs{}, key_runs{};
+  std::vector<DocumentStart> query_documents{}, key_documents{}; ///< of whole samples
 };
 
 /// Pairs of a query and a key that causality and a window leave: what a layer's FLOPs count. The
@@ -44,14 +51,19 @@ struct AttentionDropout {
   int64_t first_head = 0;
   int64_t first_key = 0; ///< the first key, where a call sees neighbouring keys of a sample
   int64_t all_keys = 0;  ///< and how many there are in all; 0: the call sees them all
+  /// samples[0] in host memory, of which masks of a GPU's kernel are a function; -1: masks must be
+  /// the same under every layout.
+  int64_t first_sample = 0;
 };
 
 /// softmax(scale q kᵀ + bias + mask) v and each query's log-sum-exp.
 ///
 /// Indices are positions in the sample; without them keys count from 0 and the queries are the last
 /// of them (so fewer queries than keys are a continued text). A query that sees no key gives zeros
-/// and -inf. Scores never exist in full on the CPU in float32 and bfloat16; elsewhere this is a
-/// composition of plain operations.
+/// and -inf. Scores never exist in full on the CPU in float32 and bfloat16 and on a GPU in bfloat16
+/// and float16 with heads of at most 256 without a bias; elsewhere this is a composition of plain
+/// operations. A GPU's kernel has dropout of its own: its masks are a function of the key, the
+/// first sample, head and tokens of a call, so they are the same again in one layout only.
 ///
 /// Shapes:  q [queries, batch, heads, dim], k, v [keys, batch, kv_heads, dim], last dimension
 ///          contiguous, heads a multiple of kv_heads

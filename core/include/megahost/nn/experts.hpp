@@ -54,7 +54,7 @@ public:
 
   /// Rows ends[e] .. ends[e + 1] - 1 through this rank's expert e; partial over etp.
   ///
-  /// Shapes:  rows [n, embed]; ends [local + 1] int64 on their device -> same
+  /// Shapes:  rows [n, embed]; ends [local + 1] integers on their device -> same
   [[nodiscard]] at::Tensor
   forward(const at::Tensor& rows, const at::Tensor& ends, StepContext& context) const;
 

@@ -9,6 +9,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <string_view>
+#include <utility>
+
 namespace mh {
 
 namespace {
@@ -24,10 +27,22 @@ std::optional<std::string> config_text(Storage& storage, const Path& folder) {
                                 : std::nullopt;
 }
 
+/// Names of TensorFlow, which the files of the first BERT models have.
+std::string modern(std::string name) {
+  for (const auto& [old, now] : {std::pair("gamma", "weight"), std::pair("beta", "bias")}) {
+    const std::string ending = std::string(".LayerNorm.") + old;
+    if (name.ends_with(ending)) {
+      name.replace(name.size() - std::string_view(old).size(), std::string::npos, now);
+    }
+  }
+  return name;
+}
+
 /// Constants of old checkpoints, and an output layer that is the embedding, are no weights.
 bool is_weight(const std::string& name, bool tied) {
   return !name.ends_with(".attn.bias") && !name.ends_with(".attn.masked_bias") &&
-         !name.ends_with(".rotary_emb.inv_freq") && !(tied && name == "lm_head.weight");
+         !name.ends_with(".rotary_emb.inv_freq") && !name.ends_with(".position_ids") &&
+         !(tied && name == "lm_head.weight");
 }
 
 } // namespace
@@ -71,7 +86,7 @@ std::vector<std::string> HfFolder::add(Storage& storage, const std::string& file
   std::vector<std::string> names;
   for (const TensorInfo& info : opened->header().tensors) {
     names.push_back(info.name);
-    places_.try_emplace(info.name, Place{opened, info});
+    places_.try_emplace(modern(info.name), Place{opened, info});
   }
   return names;
 }

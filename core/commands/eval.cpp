@@ -25,6 +25,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <map>
+#include <utility>
 
 namespace mh {
 
@@ -33,9 +35,9 @@ namespace {
 constexpr uint64_t kLargestIds = uint64_t{64} << 20;
 
 /// Rows of equal length, of 2 to `most` ids.
-std::vector<std::vector<int64_t>>
-read_ids(const std::string& file, const Session& session, int64_t most) {
-  const nlohmann::json json = parse_json(read_file(file, kLargestIds), file);
+std::vector<std::vector<int64_t>> read_ids(
+    const nlohmann::json& json, const std::string& file, const Session& session, int64_t most
+) {
   const auto refuse = [&](const std::string& found) {
     throw Error(
         file + " holds " + found + ", expected rows of token ids, [[1, 2, 3], [4, 5, 6]]",
@@ -91,16 +93,126 @@ std::vector<Batch> make_batches(const std::vector<std::vector<int64_t>>& rows) {
   return batches;
 }
 
-/// After each id of each row, the last one's too: [batch, ids of a row, vocab]
-at::Tensor logits(const Session& session, const std::vector<std::vector<int64_t>>& ids) {
+/// The same of all ids, without labels.
+std::vector<Batch> make_unlabelled(const std::vector<std::vector<int64_t>>& rows) {
+  std::vector<Batch> batches;
+  for (const auto& row : rows) {
+    Batch batch;
+    batch.seq = static_cast<int64_t>(row.size());
+    batch.batch = 1;
+    batch.samples = {static_cast<int64_t>(batches.size())};
+    batch.arrays["tokens"] = at::tensor(row, at::kLong).unsqueeze(1);
+    batches.push_back(std::move(batch));
+  }
+  return batches;
+}
+
+/// Arrays of samples by name, each with a row for every sample: what a corpus gives, for models
+/// that read more than tokens.
+class GivenArrays {
+public:
+  GivenArrays(const nlohmann::json& json, std::string file, const Session& session)
+      : json_(json)
+      , file_(std::move(file))
+      , session_(session) {
+    if (!json.contains("tokens")) {
+      refuse("has no array \"tokens\"");
+    }
+    samples_ = json["tokens"].is_array() ? json["tokens"].size() : 0;
+    for (const auto& [name, rows] : json.items()) {
+      check(name, rows);
+    }
+  }
+
+  /// One microbatch per sample. Without a "loss_mask" all labels count.
+  [[nodiscard]] std::vector<Batch> batches(bool labels) const {
+    std::vector<Batch> batches;
+    for (size_t i = 0; i < samples_; ++i) {
+      Batch batch;
+      batch.batch = 1;
+      batch.samples = {static_cast<int64_t>(i)};
+      for (const auto& [name, rows] : json_.items()) {
+        const bool mask = name.ends_with("loss_mask");
+        if (!labels && (mask || name.ends_with("labels"))) {
+          continue;
+        }
+        const at::Tensor row =
+            mask ? at::tensor(rows[i].template get<std::vector<float>>(), at::kFloat)
+                 : at::tensor(rows[i].template get<std::vector<int64_t>>(), at::kLong);
+        batch.arrays[name] = row.unsqueeze(1);
+        batch.sequences[sequence_of(name)] = row.size(0);
+      }
+      batch.seq = batch.sequences.extract("").mapped();
+      if (labels && batch.arrays.contains("labels") && !batch.arrays.contains("loss_mask")) {
+        batch.arrays["loss_mask"] = at::ones({batch.seq, 1});
+      }
+      batches.push_back(std::move(batch));
+    }
+    return batches;
+  }
+
+private:
+  /// The name of the sequence whose tokens an array is about; "": the sample's own.
+  [[nodiscard]] std::string sequence_of(const std::string& name) const {
+    for (const auto& [sequence, length] : session_.architecture->sequences()) {
+      if (name.starts_with(sequence + "_")) {
+        return sequence;
+      }
+    }
+    return "";
+  }
+
+  void check(const std::string& name, const nlohmann::json& rows) {
+    const auto all = session_.architecture->sequences();
+    const std::string sequence = sequence_of(name);
+    const int64_t most = sequence.empty() ? session_.recipe.model.seq_length : all.at(sequence);
+    const bool ids = name.ends_with("tokens") || name == "labels";
+    if (!rows.is_array() || rows.empty() || rows.size() != samples_) {
+      refuse("\"" + name + "\" has no row for each sample");
+    }
+    size_t& length = lengths_[sequence];
+    for (const auto& row : rows) {
+      length = length == 0 && row.is_array() ? row.size() : length;
+      if (!row.is_array() || row.empty() || row.size() != length ||
+          static_cast<int64_t>(length) > most) {
+        refuse(
+            "\"" + name + "\" has a row of another length than the first one, or of more than " +
+            std::to_string(most) + " elements"
+        );
+      }
+      for (const auto& element : row) {
+        if (name.ends_with("loss_mask")
+                ? !element.is_number()
+                : !is_json_size(element) ||
+                      (ids && element.template get<int64_t>() >= session_.architecture->vocab())) {
+          refuse("\"" + name + "\" holds " + element.dump());
+        }
+      }
+    }
+  }
+
+  [[noreturn]] void refuse(const std::string& found) const {
+    throw Error(
+        file_ + ": " + found,
+        "give rows of the same length under each name, {\"tokens\": [[1, 2]], \"labels\": [[2, 3]]}; "
+        "tokens and labels are ids below " +
+            std::to_string(session_.architecture->vocab()),
+        exit_code::data
+    );
+  }
+
+  const nlohmann::json& json_;
+  std::string file_;
+  const Session& session_;
+  size_t samples_ = 0;
+  std::map<std::string, size_t, std::less<>> lengths_; // by sequence
+};
+
+/// Of every token of every sample: [batch, tokens, vocab]
+at::Tensor logits(const Session& session, const std::vector<Batch>& batches) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> rows;
-  for (const auto& row : ids) {
-    Batch host;
-    host.seq = static_cast<int64_t>(row.size());
-    host.batch = 1;
-    host.samples = {static_cast<int64_t>(rows.size())};
-    host.arrays["tokens"] = at::tensor(row, at::kLong).unsqueeze(1);
+  for (const Batch& host : batches) {
     const Batch batch = to_device(host, session.device->device());
     StepContext context(session.mesh, session.rules, batch);
     const State state = session.model->forward(context);
@@ -133,12 +245,22 @@ void print(
 void evaluate_ids(
     const Invocation& invocation, Session& session, const GivenWeights& weights, Output& output
 ) {
-  const bool all = invocation.has("--logits"); // the last id is read, too
-  const auto rows =
-      read_ids(invocation.value("--ids"), session, session.recipe.model.seq_length + (all ? 0 : 1));
-  const auto batches = make_batches(rows);
+  const bool all = invocation.has("--logits"); // of a row's last id, too
+  const std::string& file = invocation.value("--ids");
+  const nlohmann::json json = parse_json(read_file(file, kLargestIds), file);
+  std::vector<Batch> batches, unlabelled;
+  if (json.is_object()) {
+    const GivenArrays given(json, file, session);
+    batches = given.batches(/*labels=*/true);
+    unlabelled = given.batches(/*labels=*/false);
+  } else {
+    const auto rows =
+        read_ids(json, file, session, session.recipe.model.seq_length + (all ? 0 : 1));
+    batches = make_batches(rows);
+    unlabelled = make_unlabelled(rows);
+  }
   if (all) {
-    write_new(invocation.value("--logits"), {{"logits", logits(session, rows)}});
+    write_new(invocation.value("--logits"), {{"logits", logits(session, unlabelled)}});
   }
   std::vector<LossValue> losses;
   if (invocation.has("--gradients")) {

@@ -101,7 +101,8 @@ constexpr auto kHarmless = std::to_array<std::string_view>(
      "unsloth_version"}
 );
 
-/// Keys of every model that leave the forward pass alone only with this value, or null.
+/// Keys of every model that leave the forward pass alone only with this value, or null; a model with
+/// a row for one decides itself.
 struct Only {
   std::string_view key;
   bool value;
@@ -219,7 +220,10 @@ public:
 private:
   void check_common() const {
     for (const Only& only : kOnly) {
-      const Value* value = table_.find(only.key);
+      const bool own = std::any_of(model_.keys.begin(), model_.keys.end(), [&](const HfKey& key) {
+        return key.key == only.key;
+      });
+      const Value* value = own ? nullptr : table_.find(only.key);
       if (value != nullptr && !value->is_null() && !(*value == Value(only.value))) {
         impossible(*value, std::string(only.key), {only.value ? "true" : "false"});
       }

@@ -71,7 +71,7 @@ Attention::Attention(Builder& builder, const AttentionSpec& spec)
           builder,
           {.in = spec.embed,
            .outs =
-               {{"q", {axis::heads, spec.heads, spec.head_dim}},
+               {{"q", {axis::heads, spec.heads, spec.head_dim}, spec.q_std},
                 {"k", {axis::kv_heads, spec.kv_heads, spec.head_dim}},
                 {"v", {axis::kv_heads, spec.kv_heads, spec.head_dim}}},
            .bias = spec.qkv_bias,
@@ -147,7 +147,7 @@ CrossAttention::CrossAttention(Builder& builder, const AttentionSpec& spec, std:
     , memory_(memory)
     , q_(builder,
          {.in = spec.embed,
-          .outs = {{"q", {axis::heads, spec.heads, spec.head_dim}}},
+          .outs = {{"q", {axis::heads, spec.heads, spec.head_dim}, spec.q_std}},
           .bias = spec.qkv_bias,
           .std = spec.std})
     , kv_(memory_linear(builder, spec, memory))

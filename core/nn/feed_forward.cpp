@@ -49,12 +49,14 @@ std::vector<LinearSpec::Out> up_pieces(const FeedForwardSpec& spec) {
 } // namespace
 
 std::span<const ActivationInfo> activations() {
-  static const std::array<ActivationInfo, 5> all{{
+  static const std::array<ActivationInfo, 7> all{{
       {"gelu", false, "gelu", nullptr},
       {"gelu_tanh", false, "gelu_tanh", nullptr},
+      {"relu", false, "", [](const at::Tensor& x) { return at::relu(x); }},
       {"relu2", false, "", [](const at::Tensor& x) { return at::relu(x).square(); }},
       {"swiglu", true, "silu", nullptr},
       {"geglu", true, "gelu", nullptr},
+      {"geglu_tanh", true, "gelu_tanh", nullptr},
   }};
   return all;
 }

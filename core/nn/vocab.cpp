@@ -40,7 +40,8 @@ struct Head {
   const Mesh* mesh;
   int64_t first, rows; // of the vocabulary on this rank
   bool checking;
-  int64_t chunk; // bytes of logits that exist at a time
+  int64_t chunk;      // bytes of logits that exist at a time
+  at::Tensor correct; // collects the masks of tokens whose label scores best; or undefined
 
   [[nodiscard]] const Linear::Plan& plan() const { return linear->plan(); }
 
@@ -110,9 +111,14 @@ at::Tensor logits_of(const Head& head, const at::Tensor& x) {
   return head.bias == nullptr ? z : z.add_(head.bias->value);
 }
 
-/// Each token's log(sum exp) and label's logit, over the whole vocabulary.
-std::pair<at::Tensor, at::Tensor>
-statistics(const Head& head, const at::Tensor& z, const at::Tensor& labels) {
+/// Of each token, over the whole vocabulary.
+struct Statistics {
+  at::Tensor lse;    // log(sum exp)
+  at::Tensor target; // the label's logit
+  at::Tensor top;    // the largest logit
+};
+
+Statistics statistics(const Head& head, const at::Tensor& z, const at::Tensor& labels) {
   const at::Tensor found = ops::vocab_statistics(z, labels, head.first, head.rows);
   const at::Tensor own = found.select(0, 0);
   const at::Tensor sums = found.narrow(0, 1, 2); // of exp(z - top); the label's logit
@@ -123,7 +129,7 @@ statistics(const Head& head, const at::Tensor& z, const at::Tensor& labels) {
     sums.select(0, 0).mul_((own - top).exp_());
     head.group().all_reduce(sums);
   }
-  return {sums.select(0, 0).log().add_(top), sums.select(0, 1)};
+  return {sums.select(0, 0).log().add_(top), sums.select(0, 1), top};
 }
 
 /// Turns a chunk's logits into their gradients, and from them makes x's and adds the bias's and the
@@ -168,8 +174,11 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
     const Tokens tokens{head.gathered(x), labels.reshape({-1}), mask.reshape({-1})};
     const auto options = x.options().dtype(wide(x));
     at::Tensor total = at::zeros({}, options);
-    const auto add = [&](const Tokens& chunk, const at::Tensor& lse, const at::Tensor& target) {
-      total.add_((lse - target).mul_(chunk.weights).sum());
+    const auto add = [&](const Tokens& chunk, const Statistics& found) {
+      total.add_((found.lse - found.target).mul_(chunk.weights).sum());
+      if (head.correct.defined()) {
+        head.correct.add_(found.target.ge(found.top).mul(chunk.weights).sum());
+      }
     };
     if (factor) {
       const at::Tensor scale = (tokens.weights * *factor).to(wide(x));
@@ -180,10 +189,10 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
           [&](const at::Tensor& main_grad, const at::Tensor& bias_grad) {
             tokens.for_chunks(head, [&](int64_t begin, int64_t length, const Tokens& chunk) {
               const at::Tensor z = logits_of(head, chunk.x);
-              const auto [lse, target] = statistics(head, z, chunk.labels);
-              add(chunk, lse, target);
+              const auto found = statistics(head, z, chunk.labels);
+              add(chunk, found);
               const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, length); };
-              differentiate(head, chunk, z, lse, part(scale), part(dx), main_grad, bias_grad);
+              differentiate(head, chunk, z, found.lse, part(scale), part(dx), main_grad, bias_grad);
             });
           }
       );
@@ -192,9 +201,9 @@ struct VocabLoss : torch::autograd::Function<VocabLoss> {
     }
     const at::Tensor all = at::empty({tokens.x.size(0)}, options);
     tokens.for_chunks(head, [&](int64_t begin, int64_t length, const Tokens& chunk) {
-      const auto [lse, target] = statistics(head, logits_of(head, chunk.x), chunk.labels);
-      add(chunk, lse, target);
-      all.narrow(0, begin, length).copy_(lse);
+      const auto found = statistics(head, logits_of(head, chunk.x), chunk.labels);
+      add(chunk, found);
+      all.narrow(0, begin, length).copy_(found.lse);
     });
     ctx->save_for_backward({x, tokens.labels, tokens.weights, all});
     return total;
@@ -275,7 +284,8 @@ at::Tensor VocabHead::loss(
     const at::Tensor& labels,
     const at::Tensor& mask,
     StepContext& context,
-    std::optional<double> factor
+    std::optional<double> factor,
+    at::Tensor* ret_correct
 ) const {
   RECORD_USER_SCOPE("vocabulary");
   const auto known = known_labels_end(context.batch(), labels, mask);
@@ -283,6 +293,9 @@ at::Tensor VocabHead::loss(
       known ? *known : static_cast<int64_t>(context.host_value(labels_end(labels, mask), 0)),
       vocab_.size
   );
+  if (ret_correct != nullptr) {
+    *ret_correct = at::zeros({}, hidden.options().dtype(wide(hidden)).requires_grad(false));
+  }
   const Head head{
       &linear_,
       bias_,
@@ -290,7 +303,8 @@ at::Tensor VocabHead::loss(
       first_,
       rows_,
       context.mode().checking,
-      chunk_bytes(context.mode().target)};
+      chunk_bytes(context.mode().target),
+      ret_correct != nullptr ? *ret_correct : at::Tensor()};
   const auto& name = linear_.weight().pieces.front().name;
   return VocabLoss::apply(
       checked(hidden, linear_.plan().in, name, "input", context),

@@ -82,9 +82,12 @@ void close_run(
     show("a sample of what the model writes", [&] {
       const auto sampled =
           sample_text(session, {.sampling = {.seed = static_cast<uint64_t>(recipe.train.seed)}});
+      if (!sampled) {
+        return;
+      }
       log.line("");
-      log.line("what the model writes after \"" + terminal_text(sampled.prompt) + "\":");
-      lines_of(log, terminal_text(sampled.text), "  ");
+      log.line("what the model writes after \"" + terminal_text(sampled->prompt) + "\":");
+      lines_of(log, terminal_text(sampled->text), "  ");
     });
   }
   log.line("");

@@ -8,7 +8,7 @@
 
 namespace mh {
 
-SampledText sample_text(const Session& session, const SampleOptions& options) {
+std::optional<SampledText> sample_text(const Session& session, const SampleOptions& options) {
   constexpr int64_t kPromptTokens = 24;
   const auto start = std::chrono::steady_clock::now();
   const auto split = session.corpus->size(Split::valid) > 0 ? Split::valid : Split::train;
@@ -25,9 +25,18 @@ SampledText sample_text(const Session& session, const SampleOptions& options) {
     return static_cast<int64_t>(result.text.size()) < options.characters &&
            spent.count() < options.seconds;
   };
-  static_cast<void>(generate(
-      session, prompt, {.sampling = options.sampling, .tokens = options.characters}, enough
-  ));
+  GenerateOptions how{.sampling = options.sampling, .tokens = options.characters};
+  for (const auto& [name, length] : session.architecture->sequences()) {
+    if (const auto found = sample.find(name + "_tokens"); found != sample.end()) {
+      const auto& tokens = std::get<std::vector<int64_t>>(found->second);
+      how.sequences[name].assign(tokens.begin(), tokens.end());
+    }
+  }
+  try {
+    static_cast<void>(generate(session, prompt, how, enough));
+  } catch (const LooksAhead&) {
+    return std::nullopt;
+  }
   result.text += stream.finish();
   return result;
 }

@@ -5,6 +5,7 @@
 #include "core/train/session.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace mh {
@@ -20,7 +21,9 @@ struct SampledText {
   std::string text;   ///< what it wrote
 };
 
-/// Continues the beginning of a sample of the corpus.
-[[nodiscard]] SampledText sample_text(const Session& session, const SampleOptions& options);
+/// Continues the beginning of a sample of the corpus; an encoder reads what the sample has for it.
+/// Nothing where the model does not write.
+[[nodiscard]] std::optional<SampledText>
+sample_text(const Session& session, const SampleOptions& options);
 
 } // namespace mh

@@ -132,7 +132,7 @@ void check_reading(const TextReader& reader, const Ids& prompt, bool cached) {
   }
   const double later = score_distance(whole.narrow(0, 0, half), early);
   if (!(later <= kSame)) {
-    throw Error(
+    throw LooksAhead(
         "this model cannot continue a text: its scores of a token change with the tokens after it",
         "generate with a model that looks back only (of megahost's own, model.causal = true)",
         exit_code::data

@@ -3,6 +3,7 @@
 /// fills one.
 
 #include "core/train/session.hpp"
+#include "megahost/error.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -47,14 +48,19 @@ struct GenerateOptions {
   std::map<std::string, std::vector<int32_t>> sequences{};
 };
 
+/// A model whose scores of a token depend on later ones writes no text.
+class LooksAhead : public Error {
+public:
+  using Error::Error;
+};
+
 /// Continues a prompt; `on_token` gets each token as it comes and returns false to stop there.
 ///
 /// The model looks back on at most `model.seq_length` tokens. When there are more, it goes on from
 /// the last half of them, with or without a cache: both give the same tokens, to rounding. First
 /// the beginning of the prompt is read in two ways, to see that the model can be used so.
 /// Throws:  mh::Error (exit code 5) for an empty prompt, ids outside the vocabulary, sequences that
-///          are missing or too long, a model whose scores of a token depend on later ones, and one
-///          that gives others over a cache
+///          are missing or too long, a model that gives others over a cache; LooksAhead
 Generated generate(
     const Session& session,
     std::vector<int32_t> prompt,

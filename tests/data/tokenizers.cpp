@@ -34,6 +34,25 @@ TEST_CASE("every byte string comes back unchanged") {
   CHECK(tokenizer.encode(all)[255] == 255);
 }
 
+TEST_CASE("bytes with special tokens") {
+  const mh::ByteTokenizer tokenizer({.special = true, .extra_ids = 11}, {});
+  CHECK(tokenizer.vocab() == 256 + 5 + 11);
+  const auto special = tokenizer.special_ids();
+  CHECK(special.pad == 256);
+  CHECK(special.eos == 257);
+  CHECK(tokenizer.end_of_document() == 257);
+  CHECK(special.cls == 258);
+  CHECK(special.sep == 259);
+  CHECK(special.mask == 260);
+  REQUIRE(special.extra.size() == 11);
+  const std::vector<int32_t> ids{'a', 260, '[', 'M', 261, 271, '<'};
+  CHECK(tokenizer.encode("a[MASK][M<extra_id_0><extra_id_10><") == ids);
+  CHECK(tokenizer.decode(ids) == "a[MASK][M<extra_id_0><extra_id_10><");
+  CHECK(tokenizer.token(261) == "<extra_id_0>");
+  const mh::ByteTokenizer plain({}, {});
+  CHECK(plain.encode("[MASK]").size() == 6);
+}
+
 TEST_CASE("ids that are no bytes are refused") {
   const mh::ByteTokenizer tokenizer({}, {});
   for (int32_t id : {-1, 256, 50256}) {

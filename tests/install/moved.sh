@@ -62,16 +62,16 @@ run run quickstart --set train.iters=2 --set model.layers=1 --run-dir runs/quick
 has 'step *2/2'
 
 # A plugin of one's own, built through pkg-config against it, and installed.
-run plugins new lion --kind optimizer
+run plugins new tiger --kind optimizer
 has "PKG_CONFIG_PATH=$3/moved/"
 PKG_CONFIG_PATH=$(sed -n 's/^ *export PKG_CONFIG_PATH=//p' out)
 export PKG_CONFIG_PATH
 pkg-config --cflags --libs megahost > out
 has "-I$3/moved/"
 [ "$(pkg-config --variable=program megahost | xargs readlink -f)" = "$3/moved/bin/megahost" ] || { echo "another program"; exit 1; }
-run plugins install lion
-run run lion/lion.lua --set 'plugins=[]' --set train.iters=1 --run-dir runs/lion
-has 'org.example.lion 0.1.0'
+run plugins install tiger
+run run tiger/tiger.lua --set 'plugins=[]' --set train.iters=1 --run-dir runs/tiger
+has 'org.example.tiger 0.1.0'
 SH
 mkdir "$work/tmp"
 env -u MEGAHOST_FIXTURES -u LD_LIBRARY_PATH TMPDIR="$work/tmp" PATH="$moved/bin:$PATH" PKG_CONFIG_PATH= \

@@ -59,11 +59,11 @@ def installed(name):
 
 
 def sources():
-    megahost("plugins", "new", "lion", "--kind", "optimizer")
-    lion = work / "lion"
-    (lion / "runs").mkdir()
-    (lion / "runs/weights").write_text("left out")
-    (lion / "build/meson-private").mkdir(parents=True)
+    megahost("plugins", "new", "tiger", "--kind", "optimizer")
+    tiger = work / "tiger"
+    (tiger / "runs").mkdir()
+    (tiger / "runs/weights").write_text("left out")
+    (tiger / "build/meson-private").mkdir(parents=True)
 
     # What is wrong with the sources is said before anything is built, or with the end of the log.
     refused("plugins", "install", "nowhere", expect="there is no nowhere")
@@ -92,26 +92,26 @@ def sources():
     tools.mkdir()
     for tool in "meson", "ninja", "pkg-config":
         (tools / tool).symlink_to(shutil.which(tool))
-    refused("plugins", "install", "lion", environment=environment | {"PATH": str(tools)},
+    refused("plugins", "install", "tiger", environment=environment | {"PATH": str(tools)},
             expect="this machine lacks a C++ compiler")
-    refused("plugins", "install", "lion", environment=environment | {"PATH": str(work), "CXX": "c++"},
+    refused("plugins", "install", "tiger", environment=environment | {"PATH": str(work), "CXX": "c++"},
             expect="this machine lacks meson, ninja, pkg-config")
     homeless = {key: value for key, value in environment.items() if key not in ("HOME", "XDG_DATA_HOME")}
-    refused("plugins", "install", "lion", environment=homeless, expect="neither HOME nor XDG_DATA_HOME is set")
+    refused("plugins", "install", "tiger", environment=homeless, expect="neither HOME nor XDG_DATA_HOME is set")
 
     # From a folder, with the tests of `plugins check`; found by its name from then on.
-    said = megahost("plugins", "install", "lion", expect=["building lion", "checking optimizers-lion.so", " tests passed, ",
-                                                        "installed lion 0.1.0: optimizer lion"])
-    assert str(plugins / "optimizers-lion.so") in said
-    record = installed("lion")
-    assert record["from"] == str(lion) and record["current"], record
+    said = megahost("plugins", "install", "tiger", expect=["building tiger", "checking optimizers-tiger.so", " tests passed, ",
+                                                        "installed tiger 0.1.0: optimizer tiger"])
+    assert str(plugins / "optimizers-tiger.so") in said
+    record = installed("tiger")
+    assert record["from"] == str(tiger) and record["current"], record
     kept = records / record["sources"]
-    assert sorted(os.listdir(kept)) == ["README.md", "expect.hpp", "lion.cpp", "lion.lua", "meson.build", "test.cpp"]
-    edit(lion / "lion.lua", 'plugins = { "build/optimizers-lion.so" },', "")
-    megahost("run", "lion/lion.lua", "--set", "train.iters=1", "--run-dir", "run", expect="org.example.lion 0.1.0")
-    megahost("plugins", "list", expect=f"lion  0.1.0, from {lion}\n")
+    assert sorted(os.listdir(kept)) == ["README.md", "expect.hpp", "tiger.cpp", "tiger.lua", "meson.build", "test.cpp"]
+    edit(tiger / "tiger.lua", 'plugins = { "build/optimizers-tiger.so" },', "")
+    megahost("run", "tiger/tiger.lua", "--set", "train.iters=1", "--run-dir", "run", expect="org.example.tiger 0.1.0")
+    megahost("plugins", "list", expect=f"tiger  0.1.0, from {tiger}\n")
 
-    megahost("plugins", "remove", "optimizers-lion", expect=f"removed lion, which was installed from {lion}")
+    megahost("plugins", "remove", "optimizers-tiger", expect=f"removed tiger, which was installed from {tiger}")
     assert not kept.exists() and not any(plugins.iterdir())
 
 
@@ -212,7 +212,7 @@ def built_files():
     (records / "good.json").write_text("{")
     refused("plugins", "install", good, status=5, expect=["good.json", "remove this record"])
     megahost("plugins", expect=["warning: ", "good.json", "optimizers-adamw.so"])
-    for sources, files, why in (("../../lion", ["lib.so"], "`sources` is no plain name"), ("lion", [], "`files` is empty")):
+    for sources, files, why in (("../../tiger", ["lib.so"], "`sources` is no plain name"), ("tiger", [], "`files` is empty")):
         (records / "good.json").write_text(json.dumps(installed_record(sources, files)))
         refused("plugins", "remove", "good", status=5, expect=why)
     (records / "good.json").unlink()
@@ -226,7 +226,7 @@ def installed_record(sources, files):
 def removed():
     assert not any(plugins.iterdir())
     assert {path.suffix for path in records.iterdir() if path.name != ".lock"} == {".log"}, list(records.iterdir())
-    refused("plugins", "remove", "lion", expect=["no plugin is installed as lion", "nothing was put"])
+    refused("plugins", "remove", "tiger", expect=["no plugin is installed as tiger", "nothing was put"])
 
 
 sources()

@@ -203,14 +203,20 @@ Tensor activated_by_hand(ActivationKind kind, const Tensor& x) {
     return at::gelu(x);
   case ActivationKind::gelu_tanh:
     return at::gelu(x, "tanh");
+  case ActivationKind::relu:
+    return at::relu(x);
   case ActivationKind::relu2:
     return at::relu(x).square();
   case ActivationKind::swiglu:
   case ActivationKind::geglu:
+  case ActivationKind::geglu_tanh:
     break;
   }
   const auto halves = x.chunk(2, -1);
-  return (kind == ActivationKind::swiglu ? at::silu(halves[0]) : at::gelu(halves[0])) * halves[1];
+  return (kind == ActivationKind::swiglu       ? at::silu(halves[0])
+          : kind == ActivationKind::geglu_tanh ? at::gelu(halves[0], "tanh")
+                                               : at::gelu(halves[0])) *
+         halves[1];
 }
 
 Case activation_case(std::string name, std::vector<int64_t> shape, ActivationKind kind) {
@@ -411,6 +417,7 @@ const std::vector<Operation>& operations() {
       rotary_embedding(),
       activation("swiglu", ActivationKind::swiglu),
       activation("geglu", ActivationKind::geglu),
+      activation("geglu_tanh", ActivationKind::geglu_tanh),
       activation("gelu", ActivationKind::gelu),
       activation("gelu_tanh", ActivationKind::gelu_tanh),
       vocab(),

@@ -12,6 +12,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/argmax.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -20,6 +21,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
 
 #include <doctest/doctest.h>
 
@@ -149,7 +151,7 @@ TEST_CASE("a norm of plain operations: the same bits whether it is kept or recom
 
 TEST_CASE("activations: values and gradients") {
   const at::Tensor x = filled({2, 2, 6}, "x");
-  for (const auto* name : {"gelu", "gelu_tanh", "relu2", "swiglu", "geglu"}) {
+  for (const auto* name : {"gelu", "gelu_tanh", "relu", "relu2", "swiglu", "geglu", "geglu_tanh"}) {
     CAPTURE(name);
     const auto kind = activation_kind(name);
     test::check_gradients([kind](const auto& in) { return activate(kind, in[0]); }, {x});
@@ -311,6 +313,12 @@ TEST_CASE("vocabulary loss: cross entropy of the true vocabulary, padding left o
   const at::Tensor expected = (each.view({5, 2}) * mask).sum();
   torch::autograd::backward({expected * 0.5});
   for (const auto& factor : {std::optional<double>(), std::optional(0.5)}) { // two passes, one pass
+    const at::Tensor best = logits.argmax(-1);
+    const at::Tensor mixed = at::where(labels.remainder(2).eq(0), best, labels); // some are right
+    at::Tensor correct;
+    (void)head.loss(x.detach(), mixed, mask, context, std::nullopt, &correct);
+    CHECK(correct.item().toDouble() == (best.eq(mixed) * mask).sum().item().toDouble());
+    CHECK(correct.item().toDouble() > 0);
     const at::Tensor loss = head.loss(x, labels, mask, context, factor);
     CHECK(loss.item().toDouble() == doctest::Approx(expected.item().toDouble()).epsilon(1e-12));
     torch::autograd::backward({loss * 0.5});

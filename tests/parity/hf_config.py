@@ -15,7 +15,8 @@ import program
 # Whose logits are compared, too: windows in some layers, both scalings of latent and usual attention, dense layers.
 EVALUATED = ("gpt2-untied-erf", "llama-yarn-set", "llama-tied-biases", "qwen2-windows", "qwen3-moe-some-dense",
              "deepseek-v3-yarn", "norms-after-sums")
-TYPES = ("gpt2", "openai-gpt", "llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "qwen2_moe", "deepseek_v3")
+TYPES = ("gpt2", "openai-gpt", "llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "qwen2_moe", "deepseek_v3",
+         "bert", "megatron-bert", "t5")
 problems = []
 
 

@@ -91,12 +91,12 @@ TEST_CASE("names that make no plugin are refused, and nothing is written") {
   Folder folder;
   for (const char* name :
        {"",
-        "Lion",
+        "Tiger",
         "2lion",
-        "-lion",
-        "lion-",
+        "-tiger",
+        "tiger-",
         "li on",
-        "lion/a",
+        "tiger/a",
         "li.on",
         "löwe",
         "test",

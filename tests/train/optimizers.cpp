@@ -19,6 +19,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/sign.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -78,6 +79,29 @@ TEST_CASE("adamw follows its paper") {
   CHECK(
       runs::refusal<mh::Optimizer>(
           host, "adamw", {{"betas", mh::Value::Array{0.9, 1.0}}}
+      ).find("below 1") != std::string::npos
+  );
+}
+
+TEST_CASE("lion follows its paper") {
+  auto host = runs::host();
+  const auto lion = host.make<mh::Optimizer>("lion");
+  REQUIRE(lion->state().size() == 1);
+  auto updated = item(*lion, 0.1, 0.5);
+  auto w = updated.weight.to(at::kDouble);
+  auto m = at::zeros_like(w);
+  for (int64_t step = 1; step <= 3; ++step) {
+    updated.gradient = at::linspace(0.5, step == 2 ? 0.25 : -0.25, 37);
+    const auto g = updated.gradient.to(at::kDouble) * 0.25;
+    lion->update({&updated, 1}, {.step = step, .lr = 0.02, .gradient_scale = 0.25});
+    w = w - (at::sign(m * 0.9 + g * 0.1) + w * 0.1) * 0.01;
+    m = m * 0.99 + g * 0.01;
+  }
+  CHECK(at::allclose(updated.weight.to(at::kDouble), w, 1e-5, 1e-6));
+  CHECK(at::allclose(updated.state[0].to(at::kDouble), m, 1e-5, 1e-8));
+  CHECK(
+      runs::refusal<mh::Optimizer>(
+          host, "lion", {{"betas", mh::Value::Array{0.9, 1.0}}}
       ).find("below 1") != std::string::npos
   );
 }
@@ -341,7 +365,7 @@ trained(const mh::MeshShape& shape, const mh::Optimizer& optimizer) {
 
 TEST_CASE("muon gives the same weights whether or not ranks have split the matrices") {
   auto host = runs::host();
-  for (const std::string name : {"muon", "adamw"}) {
+  for (const std::string name : {"muon", "adamw", "lion"}) {
     const auto optimizer = host.make<mh::Optimizer>(name);
     const auto one = trained({}, *optimizer);
     for (const int64_t ranks : {2, 4}) {

@@ -55,6 +55,7 @@ TEST_CASE("every optimizer goes on bit for bit, its state in either format") {
          r.optimizer.options = mh::Table{{"momentum", 0.9}, {"nesterov", true}};
        }},
       {"muon", [](mh::Recipe& r) { r.optimizer.use = "muon"; }},
+      {"lion", [](mh::Recipe& r) { r.optimizer.use = "lion"; }},
       {"bf16-state", [](mh::Recipe& r) { r.optimizer.state_dtype = "bf16"; }},
       {"rounded",
        [](mh::Recipe& r) {

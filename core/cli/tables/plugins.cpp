@@ -56,8 +56,8 @@ std::vector<Command> plugin_commands() {
               kPlugin,
               kJson,
           },
-          {{"megahost plugins check build/optimizers-lion.so", ""},
-           {"gdb --args megahost plugins check build/optimizers-lion.so --in-process --include "
+          {{"megahost plugins check build/optimizers-tiger.so", ""},
+           {"gdb --args megahost plugins check build/optimizers-tiger.so --in-process --include "
             "options-fuzz",
             ""}},
       },
@@ -79,8 +79,8 @@ std::vector<Command> plugin_commands() {
                "an option that its tests require, as for `plugins check`",
                true},
           },
-          {{"megahost plugins install lion", ""},
-           {"megahost plugins install lion-1.2.0.tar.gz --no-check", ""}},
+          {{"megahost plugins install tiger", ""},
+           {"megahost plugins install tiger-1.2.0.tar.gz --no-check", ""}},
       },
       {
           "plugins rebuild",
@@ -100,7 +100,7 @@ std::vector<Command> plugin_commands() {
           "",
           {{"NAME", "its name in the list of `megahost plugins`, its file or its id"}},
           {},
-          {{"megahost plugins remove lion", ""}},
+          {{"megahost plugins remove tiger", ""}},
       },
       {
           "plugins new",
@@ -113,7 +113,7 @@ std::vector<Command> plugin_commands() {
               {"--kind", "KIND", "what the plugin offers", false, kind_names()},
               {"--name", "NAME", "as recipes will say it; the folder's name if absent"},
           },
-          {{"megahost plugins new lion --kind optimizer", ""},
+          {{"megahost plugins new tiger --kind optimizer", ""},
            {"megahost plugins new src/mixer --kind architecture --name mixer", ""}},
       },
   };

@@ -158,7 +158,8 @@ std::vector<Command> training_commands() {
                "reads each sample of the split exactly once, instead of train.eval_iters batches"},
               {"--ids",
                "FILE.json",
-               "token ids to evaluate, [[...], ...], instead of the recipe's data"},
+               "what to evaluate instead of the recipe's data: token ids, [[...], ...], or a corpus's arrays "
+               "by name, {\"tokens\": [[...], ...], ...}"},
               {"--logits",
                "OUT.safetensors",
                "writes the logits after each id of --ids: [rows, ids of a row, vocabulary]"},

@@ -17,7 +17,7 @@
 
 namespace mh {
 
-enum class ActivationKind : uint8_t { gelu, gelu_tanh, relu2, swiglu, geglu };
+enum class ActivationKind : uint8_t { gelu, gelu_tanh, relu, relu2, swiglu, geglu, geglu_tanh };
 
 /// What a recipe calls an activation, and what computes it.
 struct ActivationInfo {

@@ -20,6 +20,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct LinearSpec {
   struct Out {
     std::string name; ///< the piece's; parameters are `name.weight` and `name.bias`
     Axis axis;
+    std::optional<double> std{}; ///< of this piece's initial weights; the spec's if absent
   };
 
   Axis in;

@@ -36,7 +36,8 @@ public:
 
   /// Sum over this rank's tokens of mask * cross entropy: a float32 scalar. `factor` is what the
   /// caller will multiply it by before the backward pass, if known: StepContext::loss_factor of the
-  /// array and weight that the loss is added with.
+  /// array and weight that the loss is added with. `ret_correct`, if not null, becomes the sum of
+  /// the masks of the tokens that have their label as their best score: a scalar without gradient.
   ///
   /// Shapes:  hidden [seq, batch, embed]; labels [seq, batch] int64; mask [seq, batch] float32
   /// Throws:  mh::Error (exit code 5) for a label outside the vocabulary where its mask is not 0
@@ -45,7 +46,8 @@ public:
       const at::Tensor& labels,
       const at::Tensor& mask,
       StepContext& context,
-      std::optional<double> factor = std::nullopt
+      std::optional<double> factor = std::nullopt,
+      at::Tensor* ret_correct = nullptr
   ) const;
 
 private:

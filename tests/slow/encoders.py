@@ -1,0 +1,26 @@
+#!/usr/bin/env python3
+"""bert_tiny and t5_tiny learn on the quickstart's text what a person can see: their metrics have a floor."""
+
+import os
+import re
+import subprocess
+import tempfile
+
+PROGRAM, SOURCE = os.environ["MEGAHOST"], os.environ["MEGAHOST_SOURCE"]
+
+
+def learned(name):
+    """What an evaluation says of a whole run."""
+    with tempfile.TemporaryDirectory() as folder:
+        recipe = f"{SOURCE}/recipes/{name}.lua"
+        for words in (["run", recipe, "--run-dir", folder + "/run"], ["eval", recipe, "--weights", folder + "/run"]):
+            result = subprocess.run([PROGRAM, *words], cwd=folder, capture_output=True, text=True)
+            print(result.stdout[-3000:], result.stderr[-1000:], flush=True)
+            assert result.returncode == 0, result.returncode
+        return {key: float(value) for key, value in re.findall(r"^(\w+ \w+) ([\d.]+)", result.stdout, re.MULTILINE)}
+
+
+bert = learned("bert_tiny")
+assert bert["lm accuracy"] > 0.25 and bert["sop accuracy"] > 0.6, bert
+t5 = learned("t5_tiny")
+assert t5["lm loss"] < 2.65, t5

@@ -51,7 +51,7 @@ cuda::Type type_of(const Tensor& x) {
   return x.defined() && x.scalar_type() == at::kBFloat16 ? cuda::Type::bf16 : cuda::Type::fp32;
 }
 
-void* data(const Tensor& x) {
+void* memory_of(const Tensor& x) {
   return x.defined() ? x.mutable_data_ptr() : nullptr;
 }
 
@@ -85,11 +85,11 @@ public:
   void add(const UpdateItemView& item) {
     const auto places = places_of(item);
     items_.push_back(
-        {.weight = data(item.weight),
-         .first = data(item.first),
-         .second = data(item.second),
-         .gradient = static_cast<float*>(data(item.gradient)),
-         .parameter = data(item.parameter),
+        {.weight = memory_of(item.weight),
+         .first = memory_of(item.first),
+         .second = memory_of(item.second),
+         .gradient = static_cast<float*>(memory_of(item.gradient)),
+         .parameter = memory_of(item.parameter),
          .weight_type = type_of(item.weight),
          .state_type = type_of(item.first),
          .count = item.weight.numel(),

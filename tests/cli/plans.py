@@ -59,7 +59,7 @@ def check_changes(words, fits):
 
 def main(folder):
     check_changes(["recipes/llama70b.lua", "--on", "h100"], fits=False)
-    check_changes(["recipes/gpt2_124m.lua", "--on", "a10g", "--set", "batch.micro=40", "--set", "batch.global=320"], fits=False)
+    check_changes(["recipes/gpt2_124m.lua", "--on", "a10g", "--set", "batch.micro=72", "--set", "batch.global=576"], fits=False)
     check_changes(["recipes/gpt2_124m.lua", "--on", "h100", "--gpus", "8", "--set", "parallel.tensor=2", "--set",
                    "parallel.data=4"], fits=True)
 

@@ -169,21 +169,30 @@ HfCounterpart hf_counterpart(
   if (mapping.plain) {
     mapping.plain(plain);
   }
+  Table given = plain; // and what was said, though it has no effect: a key may mean it all the same
+  for (const auto& entry : fields) {
+    const Value* value = plain.find(entry.key);
+    if (value == nullptr || value->is_null()) {
+      given.set(entry.key, entry.value);
+    }
+  }
   std::string reasons;
   for (const HfModel& model : mapping.models) {
     if (!model_type.empty() && model.model_type != model_type) {
       continue;
     }
     std::string why;
-    try {
-      found.config = json_value(write_hf_config(plain, model));
-      why = mismatch(found.config, fields, entry);
-    } catch (const Error& error) {
-      why = error.what();
-    }
-    if (why.empty()) {
-      found.model_type = model.model_type;
-      return found;
+    for (const Table* written : {&plain, &given}) {
+      try {
+        found.config = json_value(write_hf_config(*written, model));
+        why = mismatch(found.config, fields, entry);
+      } catch (const Error& error) {
+        why = error.what();
+      }
+      if (why.empty()) {
+        found.model_type = model.model_type;
+        return found;
+      }
     }
     reasons += "\n  a " + model.model_type + ": " + why;
   }

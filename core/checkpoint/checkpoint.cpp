@@ -17,10 +17,10 @@ namespace {
 constexpr uint64_t kLongestManifest = 1ULL << 30;
 constexpr const char* kChanged = " does not match its checksum";
 
+constexpr const char* kUseAnother = "the checkpoint is damaged: use another one";
+
 [[noreturn]] void refuse(const Path& path, const std::string& why) {
-  throw Error(
-      path.string() + ": " + why, "the checkpoint is damaged: use another one", exit_code::data
-  );
+  throw Error(path.string() + ": " + why, kUseAnother, exit_code::data);
 }
 
 std::string of(const std::string& name) {
@@ -131,38 +131,66 @@ Checkpoint::locate(const TensorFile& file, const StoredTensor& tensor, const Chu
   return *info;
 }
 
-void Checkpoint::verify() {
-  std::map<std::string, std::map<std::string, std::pair<const StoredTensor*, const Chunk*>>>
-      in_file;
+Verification Checkpoint::verify(const std::function<void(uint64_t bytes)>& read) {
+  std::map<std::string, std::map<std::string, Place>> in_file;
   for (const StoredTensor& tensor : manifest_.tensors) {
     for (const Chunk& chunk : tensor.chunks) {
       in_file[chunk.file][tensor.name] = {&tensor, &chunk};
     }
   }
+  Verification found{.checksums = true};
   for (const StoredFile& stored : manifest_.files) {
-    const TensorFile& file = open(stored);
-    auto& listed = in_file[stored.name];
-    for (const auto& [name, place] : listed) {
-      (void)locate(file, *place.first, *place.second);
+    try {
+      verify_file(open(stored), stored, in_file[stored.name], read, found.damages);
+    } catch (const Error& error) { // the rest of the file cannot be read
+      found.damages.emplace_back(error.what());
     }
-    uint32_t file_sum = crc32c(file.header().header);
-    for (const TensorInfo& info : file.header().tensors) {
-      uint32_t sum = 0;
-      file.visit(info, [&sum, &file_sum](std::span<const std::byte> block) {
-        sum = crc32c(block, sum);
-        file_sum = crc32c(block, file_sum);
-      });
-      const auto place = listed.find(info.name);
-      if (place == listed.end()) {
-        refuse(file.path(), of(info.name) + " is not in the manifest");
-      }
-      if (sum != place->second.second->crc32c) {
-        refuse(file.path(), of(info.name) + kChanged);
-      }
+  }
+  return found;
+}
+
+void Checkpoint::verify_file(
+    const TensorFile& file,
+    const StoredFile& stored,
+    const std::map<std::string, Place>& listed,
+    const std::function<void(uint64_t bytes)>& read,
+    std::vector<std::string>& ret_damages
+) const {
+  for (const auto& [name, place] : listed) {
+    (void)locate(file, *place.first, *place.second);
+  }
+  const size_t before = ret_damages.size();
+  uint32_t file_sum = crc32c(file.header().header);
+  for (const TensorInfo& info : file.header().tensors) {
+    uint32_t sum = 0;
+    file.visit(info, [&](std::span<const std::byte> block) {
+      sum = crc32c(block, sum);
+      file_sum = crc32c(block, file_sum);
+      read(block.size());
+    });
+    const auto place = listed.find(info.name);
+    if (place == listed.end()) {
+      ret_damages.push_back(
+          file.path().string() + ": " + of(info.name) + " is not in the manifest"
+      );
+    } else if (sum != place->second.second->crc32c) {
+      const Chunk& chunk = *place->second.second;
+      ret_damages.push_back(
+          file.path().string() + ": " + of(info.name) + ", its block " + shape_text(chunk.shape) +
+          " at " + shape_text(chunk.offset) + ", bytes " + std::to_string(info.offset) + " to " +
+          std::to_string(info.offset + info.bytes) + " of the file," + kChanged
+      );
     }
-    if (file_sum != stored.crc32c) {
-      refuse(file.path(), "the header" + std::string(kChanged));
-    }
+  }
+  if (file_sum != stored.crc32c && ret_damages.size() == before) {
+    ret_damages.push_back(file.path().string() + ": the header" + kChanged);
+  }
+}
+
+void Checkpoint::require_whole() {
+  const Verification found = verify([](uint64_t) {});
+  if (!found.damages.empty()) {
+    throw Error(found.damages.front(), kUseAnother, exit_code::data);
   }
 }
 
@@ -219,7 +247,7 @@ at::Tensor Checkpoint::tensor(const std::string& name) {
 }
 
 StepFolder::Verify whole_checkpoint(Storage& storage) {
-  return [&storage](const Path& directory) { Checkpoint(storage, directory).verify(); };
+  return [&storage](const Path& directory) { Checkpoint(storage, directory).require_whole(); };
 }
 
 } // namespace mh

@@ -25,6 +25,13 @@
 
 namespace mh {
 
+/// Which of this rank's slices it writes: of the ranks that hold one, the one with the least to
+/// write.
+///
+/// Ranks:   all of `ranks`
+[[nodiscard]] std::vector<size_t>
+slices_to_write(std::span<const Slice> slices, const Ranks& ranks);
+
 /// Writes and commits a checkpoint. A slice that several ranks hold is written by one of them. The
 /// state is rank 0's.
 ///
@@ -64,7 +71,10 @@ public:
   [[nodiscard]] std::vector<StoredBox> boxes() const override;
 
   /// Reads every byte and compares it with the manifest.
-  void verify();
+  [[nodiscard]] Verification verify(const std::function<void(uint64_t bytes)>& read) override;
+
+  /// The same. Throws:  mh::Error with the first damage
+  void require_whole();
 
   /// Fills the slices. Names, global shapes and dtypes are checked before any value changes. Each
   /// chunk is read once, with its checksum: where one is damaged, some slices have new values; load
@@ -81,6 +91,14 @@ private:
   [[nodiscard]] const TensorInfo&
   locate(const TensorFile& file, const StoredTensor& tensor, const Chunk& chunk) const;
   using Place = std::pair<const StoredTensor*, const Chunk*>;
+  /// Compares a file's tensors, those listed and no others, with the manifest.
+  void verify_file(
+      const TensorFile& file,
+      const StoredFile& stored,
+      const std::map<std::string, Place>& listed,
+      const std::function<void(uint64_t bytes)>& read,
+      std::vector<std::string>& ret_damages
+  ) const;
   /// What the slices need, by file and chunk.
   [[nodiscard]] std::map<std::string, std::map<Place, std::vector<Need>>>
   needs(std::span<const Slice> slices, OtherDtype other) const;

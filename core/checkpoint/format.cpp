@@ -38,6 +38,18 @@ std::vector<StoredBox> CheckpointReader::boxes() const {
   return boxes;
 }
 
+Verification CheckpointReader::verify(const std::function<void(uint64_t bytes)>& read) {
+  Verification found;
+  for (const CheckpointTensor& tensor : tensors()) {
+    try {
+      read(whole_tensor(*this, tensor.name).nbytes());
+    } catch (const Error& error) {
+      found.damages.emplace_back(error.what());
+    }
+  }
+  return found;
+}
+
 void CheckpointFormat::write(const Path& folder, const CheckpointContents&, const Ranks&) const {
   throw Error(
       folder.string() + " cannot be written as a " + about() + ": the format is only read",

@@ -73,20 +73,17 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-WrittenTensors write_tensors(
+WrittenTensors write_outlined(
     Storage& storage,
     const Path& path,
-    const std::vector<NamedTensor>& tensors,
+    const std::vector<TensorOutline>& tensors,
+    const std::function<at::Tensor(const std::string& name)>& value,
     std::map<std::string, std::string> metadata,
     Storage::Existing existing
 ) {
   std::vector<TensorInfo> infos;
-  std::map<std::string, const at::Tensor*> by_name;
-  for (const auto& [name, value] : tensors) {
-    infos.push_back(
-        {.name = name, .dtype = dtype_of(value.scalar_type()), .shape = value.sizes().vec()}
-    );
-    by_name[name] = &value;
+  for (const auto& [name, dtype, shape] : tensors) {
+    infos.push_back({.name = name, .dtype = dtype_of(dtype), .shape = shape});
   }
   const Safetensors layout = lay_out_safetensors(std::move(infos), std::move(metadata));
 
@@ -97,14 +94,38 @@ WrittenTensors write_tensors(
   const auto file = storage.put(path, existing);
   file->write(std::as_bytes(std::span(layout.header)));
   for (const TensorInfo& info : layout.tensors) {
-    const at::Tensor staged = by_name[info.name]->detach().to(at::kCPU).contiguous();
+    const at::Tensor staged = value(info.name).detach().to(at::kCPU).contiguous();
     const auto bytes = bytes_of(staged);
+    MH_ASSERT(bytes.size() == info.bytes, "a tensor of another size than was said");
     written.crc32c[info.name] = crc32c(bytes);
     written.file.crc32c = crc32c(bytes, written.file.crc32c);
     file->write(bytes);
   }
   file->finish();
   return written;
+}
+
+WrittenTensors write_tensors(
+    Storage& storage,
+    const Path& path,
+    const std::vector<NamedTensor>& tensors,
+    std::map<std::string, std::string> metadata,
+    Storage::Existing existing
+) {
+  std::vector<TensorOutline> outlines;
+  std::map<std::string, const at::Tensor*> by_name;
+  for (const auto& [name, value] : tensors) {
+    outlines.push_back({name, value.scalar_type(), value.sizes().vec()});
+    by_name[name] = &value;
+  }
+  return write_outlined(
+      storage,
+      path,
+      outlines,
+      [&by_name](const std::string& name) { return *by_name[name]; },
+      std::move(metadata),
+      existing
+  );
 }
 
 TensorFile::TensorFile(std::unique_ptr<ReadFile> file, const Path& path)

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -27,8 +28,25 @@ struct WrittenTensors {
   std::map<std::string, uint32_t> crc32c;
 };
 
-/// Writes a safetensors file. Tensors may lie on any device and in any strides; one at a time is
-/// copied.
+/// A tensor of which the values are asked for when they are written.
+struct TensorOutline {
+  std::string name;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> shape;
+};
+
+/// Writes a safetensors file of tensors of which one at a time is in memory; `value` gives those of
+/// a name, on any device and in any strides.
+WrittenTensors write_outlined(
+    Storage& storage,
+    const Path& path,
+    const std::vector<TensorOutline>& tensors,
+    const std::function<at::Tensor(const std::string& name)>& value,
+    std::map<std::string, std::string> metadata = {{"format", "pt"}},
+    Storage::Existing existing = Storage::Existing::refuse
+);
+
+/// The same of tensors that are there.
 WrittenTensors write_tensors(
     Storage& storage,
     const Path& path,

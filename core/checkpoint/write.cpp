@@ -16,52 +16,6 @@ std::string key_of(const Slice& slice) {
   return json{slice.name, slice.offset, slice.local.sizes().vec()}.dump();
 }
 
-/// Which of this rank's slices it writes: of the ranks that hold one, the one with the least to
-/// write.
-std::vector<const Slice*> mine_to_write(std::span<const Slice> slices, const Ranks& ranks) {
-  const std::vector<std::string> lists = together(ranks, [slices] {
-    json list = json::array();
-    for (const Slice& slice : slices) {
-      list.push_back({key_of(slice), slice.local.nbytes()});
-    }
-    return list.dump();
-  });
-
-  struct Held {
-    uint64_t bytes = 0;
-    std::vector<size_t> ranks;
-  };
-
-  std::map<std::string, Held> held;
-  for (size_t rank = 0; rank < lists.size(); ++rank) {
-    for (const json& item : json::parse(lists[rank])) {
-      Held& one = held[item[0]];
-      one.bytes = item[1];
-      one.ranks.push_back(rank);
-    }
-  }
-  std::vector<uint64_t> load(lists.size());
-  std::map<std::string, size_t> writer;
-  for (const auto& [key, one] : held) {
-    const size_t least =
-        *std::min_element(one.ranks.begin(), one.ranks.end(), [&load](size_t a, size_t b) {
-          return load[a] < load[b];
-        });
-    load[least] += one.bytes;
-    writer[key] = least;
-  }
-  std::vector<const Slice*> mine;
-  for (const Slice& slice : slices) {
-    const auto at = writer.find(key_of(slice));
-    if (slice.local.numel() > 0 && at != writer.end() &&
-        at->second == static_cast<size_t>(ranks.rank)) {
-      mine.push_back(&slice);
-      writer.erase(at);
-    }
-  }
-  return mine;
-}
-
 /// Slices for one file each: a name only once per file.
 std::vector<std::vector<const Slice*>> files_of(const std::vector<const Slice*>& slices) {
   std::vector<std::vector<const Slice*>> files;
@@ -129,6 +83,50 @@ Manifest write_part(
 
 } // namespace
 
+std::vector<size_t> slices_to_write(std::span<const Slice> slices, const Ranks& ranks) {
+  const std::vector<std::string> lists = together(ranks, [slices] {
+    json list = json::array();
+    for (const Slice& slice : slices) {
+      list.push_back({key_of(slice), slice.local.nbytes()});
+    }
+    return list.dump();
+  });
+
+  struct Held {
+    uint64_t bytes = 0;
+    std::vector<size_t> ranks;
+  };
+
+  std::map<std::string, Held> held;
+  for (size_t rank = 0; rank < lists.size(); ++rank) {
+    for (const json& item : json::parse(lists[rank])) {
+      Held& one = held[item[0]];
+      one.bytes = item[1];
+      one.ranks.push_back(rank);
+    }
+  }
+  std::vector<uint64_t> load(lists.size());
+  std::map<std::string, size_t> writer;
+  for (const auto& [key, one] : held) {
+    const size_t least =
+        *std::min_element(one.ranks.begin(), one.ranks.end(), [&load](size_t a, size_t b) {
+          return load[a] < load[b];
+        });
+    load[least] += one.bytes;
+    writer[key] = least;
+  }
+  std::vector<size_t> mine;
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const auto at = writer.find(key_of(slices[i]));
+    if (slices[i].local.numel() > 0 && at != writer.end() &&
+        at->second == static_cast<size_t>(ranks.rank)) {
+      mine.push_back(i);
+      writer.erase(at);
+    }
+  }
+  return mine;
+}
+
 void write_checkpoint(
     Storage& storage,
     StepFolder& folder,
@@ -142,7 +140,10 @@ void write_checkpoint(
     const Path directory = together(ranks, [&]() -> std::string {
       return leads ? folder.begin(step).string() : "";
     })[0];
-    const auto mine = mine_to_write(slices, ranks);
+    std::vector<const Slice*> mine;
+    for (const size_t i : slices_to_write(slices, ranks)) {
+      mine.push_back(&slices[i]);
+    }
     const std::vector<std::string> parts = together(ranks, [&] {
       return manifest_text(write_part(storage, directory, mine, ranks.rank));
     });

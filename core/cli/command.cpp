@@ -15,6 +15,7 @@ std::vector<Command> make_commands() {
        {training_commands(),
         layout_commands(),
         run_reading_commands(),
+        checkpoint_commands(),
         bench_commands(),
         recipe_commands(),
         data_commands(),

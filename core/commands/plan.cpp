@@ -9,6 +9,7 @@
 #include "core/commands/plan/report.hpp"
 #include "core/draw/report.hpp"
 #include "core/plan/changes.hpp"
+#include "core/plan/memory.hpp"
 #include "core/plan/search.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/storage/file_system.hpp"
@@ -276,6 +277,9 @@ int command_plan(const Invocation& invocation, Host& host) {
   Plan plan = make_plan(record_step(question.target(recipe)), recipe, machine);
   for (std::string& note : question.machines().notes(recipe)) {
     plan.notes.push_back(std::move(note));
+  }
+  if (std::string copy = copy_note(plan, recipe); !copy.empty()) {
+    plan.notes.push_back(std::move(copy));
   }
   PlanReport report{recipe, plan, tokens};
   report.measured = question.run();

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -85,6 +86,13 @@ Resume resume_of(const Invocation& invocation) {
 
 /// What has no chance is said before data are read and ranks are started.
 void require_folders(const Invocation& invocation, const Recipe& recipe, Host& host) {
+  if (invocation.has("--step") && !invocation.has("--weights")) {
+    throw Error(
+        "--step says which of a run's checkpoints --weights takes, and --weights is not given",
+        "a run that goes on takes its newest one; to branch off an earlier one, begin a new run with "
+        "--weights DIR --step N"
+    );
+  }
   if (invocation.has("--weights")) {
     const auto& folder = invocation.value("--weights");
     (void)format_of(folder, host, invocation.value("--weights-format"));
@@ -177,7 +185,11 @@ int command_run(const Invocation& invocation, Host& host) {
   };
   if (invocation.has("--weights")) {
     options.weights = [&invocation, &host](Session& session) {
-      const WeightsWanted wanted{invocation.value("--weights-format")};
+      WeightsWanted wanted{invocation.value("--weights-format")};
+      if (invocation.has("--step")) {
+        constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+        wanted.step = number_option(invocation, "--step", 0, 0, kMost);
+      }
       return load_weights(invocation.value("--weights"), session, host, wanted).words;
     };
   }

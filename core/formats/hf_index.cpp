@@ -37,6 +37,11 @@ HfIndex read_hf_index(std::string_view text, const std::string& file) {
   return index;
 }
 
+std::string hf_index_text(const std::map<std::string, std::string>& file_of, uint64_t total_bytes) {
+  const nlohmann::json root{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", file_of}};
+  return root.dump(2, ' ', false, nlohmann::json::error_handler_t::strict) + "\n";
+}
+
 void check_hf_index(
     const HfIndex& index,
     const std::map<std::string, std::vector<std::string>>& tensors_of,

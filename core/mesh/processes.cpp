@@ -300,6 +300,13 @@ std::unique_ptr<HangWatch> Processes::watch(
   );
 }
 
+std::unique_ptr<Meeting> Processes::meeting(const std::string& name) const {
+  return std::make_unique<Meeting>(
+      c10::make_intrusive<c10d::PrefixStore>(name, store_->clone()),
+      Meeting::Terms{.rank = world().rank, .ranks = world().size, .timeout = timeout_}
+  );
+}
+
 MakeBackend Processes::make_backend(const Device* device) const {
   return [this,
           device](const std::string& name, const std::vector<int64_t>& members, int64_t index) {

@@ -8,6 +8,7 @@
 #include "core/mesh/collective_log.hpp"
 #include "core/mesh/hang_watch.hpp"
 #include "core/mesh/launchers.hpp"
+#include "core/mesh/meeting.hpp"
 #include "megahost/mesh.hpp"
 
 #include <c10/util/intrusive_ptr.h>
@@ -50,6 +51,9 @@ public:
   /// `say`: is called by another thread
   [[nodiscard]] std::unique_ptr<HangWatch>
   watch(const std::shared_ptr<CollectiveLog>& log, double after, const HangWatch::Say& say) const;
+
+  /// Lets all ranks meet in another thread than the one that trains.
+  [[nodiscard]] std::unique_ptr<Meeting> meeting(const std::string& name) const;
 
   /// A text by which ranks must agree, with what it is: "recipe".
   struct Part {

@@ -29,6 +29,24 @@ std::string reserved_text(const Plan& plan) {
                      "fragmentation";
 }
 
+std::string copy_note(const Plan& plan, const Recipe& recipe) {
+  if (!recipe.checkpoint.async || recipe.checkpoint.interval == 0) {
+    return "";
+  }
+  const bool own_masters = recipe.precision == "fp32"; // else masters are part of the state
+  int64_t most = 0;
+  for (const StagePlan& stage : plan.stages) {
+    const int64_t weights = own_masters ? stage.parameters : 0;
+    const int64_t copies = plan.shape.dp; // each slice that several ranks hold is copied by one
+    most = std::max(
+        most,
+        recipe.parallel.zero > 0 ? stage.state + weights / copies : (stage.state + weights) / copies
+    );
+  }
+  return "from the first save on, the copy that is written in the background takes " + gib(most) +
+         " GiB of host memory on a rank (checkpoint.async)";
+}
+
 Paint fit_paint(Fit fit) {
   return fit == Fit::too_much ? Paint::red : fit == Fit::tight ? Paint::yellow : Paint::green;
 }

@@ -3,6 +3,7 @@
 
 #include "core/draw/terminal.hpp"
 #include "core/plan/plan.hpp"
+#include "megahost/recipe.hpp"
 
 #include <array>
 #include <cstddef>
@@ -39,6 +40,10 @@ inline constexpr std::array<MemoryPart, 6> kMemoryParts{{
 [[nodiscard]] Paint fit_paint(Fit fit);
 /// `separator` and the text; empty where the text is.
 [[nodiscard]] std::string behind(const char* separator, const std::string& text);
+
+/// What a rank's copy of what is saved takes in addition, where checkpoints are written in the
+/// background; empty where there is none.
+[[nodiscard]] std::string copy_note(const Plan& plan, const Recipe& recipe);
 
 /// Stages to show: all of a few; of many the ends and the fullest.
 [[nodiscard]] std::vector<size_t> shown_stages(const Plan& plan);

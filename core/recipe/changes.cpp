@@ -23,15 +23,6 @@ const Field* holder_of(const SectionSchemas& schemas, const std::string& key) {
   return schema->second.find(name.substr(0, name.find('.')));
 }
 
-Value read_sections(const std::map<std::string, std::string>& sections) {
-  std::string text;
-  for (const auto& [name, value] : sections) {
-    text += name + " = " + value + "\n";
-  }
-  return read_toml(std::make_shared<const Source>(Source{
-      "the checkpoint's recipe", std::move(text), "checkpoint"}));
-}
-
 bool is_default(const std::optional<Value>& value, const Field* field) {
   return value && field != nullptr && *value == field->default_value;
 }
@@ -53,6 +44,15 @@ std::map<std::string, std::string> section_texts(const Value& tree) {
     }
   }
   return sections;
+}
+
+Value read_sections(const std::map<std::string, std::string>& sections) {
+  std::string text;
+  for (const auto& [name, value] : sections) {
+    text += name + " = " + value + "\n";
+  }
+  return read_toml(std::make_shared<const Source>(Source{
+      "the checkpoint's recipe", std::move(text), "checkpoint"}));
 }
 
 std::vector<KeyChange> changes_since(

@@ -26,6 +26,11 @@ struct KeyChange {
 /// A resolved recipe's tree by section, as text: what a checkpoint keeps.
 [[nodiscard]] std::map<std::string, std::string> section_texts(const Value& tree);
 
+/// The opposite of `section_texts`: what a checkpoint kept of its recipe, as a tree.
+///
+/// Throws:  RecipeError if it is none
+[[nodiscard]] Value read_sections(const std::map<std::string, std::string>& sections);
+
 /// Compares a resolved recipe with what a checkpoint kept of its own. A key that only one of them
 /// has counts with its schema's default. Where a section names another plugin, the fields that only
 /// one of the two plugins has are left out.

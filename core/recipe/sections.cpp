@@ -67,7 +67,26 @@ const Fields<Recipe::Checkpoint>& checkpoint_fields() {
         .at_least(0)
         .unit("steps");
     f.add("keep", &Checkpoint::keep, "newest checkpoints that stay; 0 keeps all").at_least(0);
+    f.add(
+         "keep_every",
+         &Checkpoint::keep_every,
+         "checkpoints of steps that this divides stay in addition to the newest; 0: none do"
+    )
+        .at_least(0)
+        .unit("steps");
     f.add("save_at_end", &Checkpoint::save_at_end, "save when the run ends");
+    f.add(
+        "async",
+        &Checkpoint::async,
+        "steps go on while a checkpoint is written: each save takes a copy in host memory first; "
+        "false: they wait until it is on the disk"
+    );
+    f.add(
+         "if_busy",
+         &Checkpoint::if_busy,
+         "with async, what a save does while the one before is still being written"
+    )
+        .one_of({"wait", "skip"});
     return f;
   }();
   return fields;

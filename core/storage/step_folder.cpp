@@ -184,15 +184,17 @@ void StepFolder::discard(const std::string& name) {
   storage_.remove_all(root_ / name);
 }
 
-void StepFolder::keep_last(int64_t count, const Verify& verify) {
+void StepFolder::keep_last(int64_t count, const Verify& verify, int64_t every) {
   MH_ASSERT(count >= 1, "retention keeps at least one checkpoint");
   try {
-    const std::vector<int64_t> all = steps();
-    if (all.size() <= static_cast<size_t>(count)) {
+    std::vector<int64_t> old = steps();
+    old.erase(old.begin(), old.begin() + std::min<int64_t>(count, std::ssize(old)));
+    std::erase_if(old, [every](int64_t step) { return every > 0 && step % every == 0; });
+    if (old.empty()) {
       return;
     }
     const std::optional<int64_t> whole = newest(verify);
-    for (const int64_t step : std::span(all).subspan(static_cast<size_t>(count))) {
+    for (const int64_t step : old) {
       if (step != whole) {
         discard(path(step).filename());
       }

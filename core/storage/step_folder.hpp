@@ -61,9 +61,9 @@ public:
   /// Gives up after `begin`: removes the folder as far as possible.
   void abandon(int64_t step) noexcept;
 
-  /// Removes all but the newest `count` steps, and never the newest that `verify` lets pass;
-  /// nothing if none passes. Failures are warned of.
-  void keep_last(int64_t count, const Verify& verify);
+  /// Removes all but the newest `count` steps and those that `every` divides (0: none), and never
+  /// the newest that `verify` lets pass; nothing if none passes. Failures are warned of.
+  void keep_last(int64_t count, const Verify& verify, int64_t every = 0);
 
 private:
   struct Folder {

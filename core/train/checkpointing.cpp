@@ -75,7 +75,9 @@ Progress from_json(const nlohmann::json& json, const std::string& where) {
   return progress;
 }
 
-std::vector<Slice> slices(const Weights& weights) {
+} // namespace
+
+std::vector<Slice> slices_of(const Weights& weights) {
   std::vector<Slice> slices;
   for (const auto& stored : weights.stored()) {
     slices.push_back({stored.name, stored.piece->global_shape, stored.piece->offset, stored.data});
@@ -83,7 +85,9 @@ std::vector<Slice> slices(const Weights& weights) {
   return slices;
 }
 
-} // namespace
+std::string state_text(const Progress& progress) {
+  return to_json(progress).dump();
+}
 
 void require_all_used(const Progress& saved, const TensorFit& fit) {
   const auto& unused = fit.unused;
@@ -127,16 +131,17 @@ void save_checkpoint(
     const std::filesystem::path& run,
     const Progress& progress,
     const Weights& weights,
-    int64_t keep,
+    const Retention& retention,
     std::vector<std::string>& notes,
     const Ranks& ranks
 ) {
-  const auto written = slices(weights);
+  const auto written = slices_of(weights);
   const CheckpointContents contents{
       .step = progress.step,
-      .state = to_json(progress).dump(),
+      .state = state_text(progress),
       .slices = written,
-      .keep = keep,
+      .keep = retention.keep,
+      .keep_every = retention.every,
       .warn = noted_in(notes)};
   in_plugin(format, "write", [&] { format.write(run, contents, ranks); });
 }
@@ -149,7 +154,7 @@ std::optional<Progress> load_checkpoint(
     const Ranks& ranks,
     const AcceptCheckpoint& accept
 ) {
-  const auto wanted = slices(weights);
+  const auto wanted = slices_of(weights);
   std::optional<Progress> progress;
   std::unique_ptr<CheckpointReader> saved;
   const LoadAttempt attempt{

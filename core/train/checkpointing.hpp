@@ -52,8 +52,14 @@ void require_all_used(const Progress& saved, const TensorFit& fit);
 /// Throws:  mh::Error (exit code 5) if a run has no checkpoint, with what to do
 void require_checkpoint(const CheckpointFormat& format, const std::filesystem::path& run);
 
-/// Writes a checkpoint, whole or not at all, and removes all but the newest `keep` (0 keeps all).
-/// `notes` gets what went wrong afterwards.
+/// Which checkpoints stay when one is written.
+struct Retention {
+  int64_t keep = 0;  ///< the newest; 0: all
+  int64_t every = 0; ///< and those of steps that this divides; 0: none
+};
+
+/// Writes a checkpoint, whole or not at all, and removes those that need not stay. `notes` gets
+/// what went wrong afterwards.
 ///
 /// Throws:  mh::Error (exit code 5) naming path and cause
 /// Ranks:   all; each writes the slices that it alone is told to
@@ -62,10 +68,16 @@ void save_checkpoint(
     const std::filesystem::path& run,
     const Progress& progress,
     const Weights& weights,
-    int64_t keep,
+    const Retention& retention,
     std::vector<std::string>& notes,
     const Ranks& ranks = {}
 );
+
+/// Where a rank's tensors of a checkpoint are: views of the weights.
+[[nodiscard]] std::vector<Slice> slices_of(const Weights& weights);
+
+/// A run's state as a checkpoint keeps it.
+[[nodiscard]] std::string state_text(const Progress& progress);
 
 /// Loads the newest checkpoint that is whole; nothing if there is none. `notes` gets a sentence for
 /// each newer one that was passed over. Each rank reads its own slices, once.

@@ -94,7 +94,7 @@ struct StateBytes {
   int64_t parameters, gradients, optimizer;
 };
 
-std::string memory_text(const Session& session, const Weights& weights) {
+std::string memory_text(const Session& session, const Weights& weights, int64_t copy) {
   const StateBytes bytes(session, weights);
   return "weights " + bytes_text(bytes.parameters) + ", gradients " + bytes_text(bytes.gradients) +
          ", optimizer " + bytes_text(bytes.optimizer) + ": " + bytes_text(bytes.all()) +
@@ -102,6 +102,8 @@ std::string memory_text(const Session& session, const Weights& weights) {
          (weights.host_bytes() > 0
               ? "; in host memory " + bytes_text(weights.host_bytes()) + " of the optimizer"
               : "") +
+         (copy > 0 ? "; from the first save on " + bytes_text(copy) + " of host memory for its copy"
+                   : "") +
          (session.device->memory() > 0 ? ", of " + bytes_text(session.device->memory()) : "");
 }
 
@@ -207,7 +209,8 @@ std::vector<std::string> start_block(
     const Weights& weights,
     const DevicePeak& peak,
     const std::vector<std::string>& plugins,
-    const std::filesystem::path& folder
+    const std::filesystem::path& folder,
+    int64_t copy
 ) {
   std::string names;
   for (const auto& plugin : plugins) {
@@ -222,7 +225,7 @@ std::vector<std::string> start_block(
       "  model      " + model_text(session),
       "  precision  " + precision_text(session),
       "  batch      " + batch_text(session),
-      "  memory     " + memory_text(session, weights),
+      "  memory     " + memory_text(session, weights, copy),
       "  data       " + session.corpus->summary()};
   for (const std::string& detail : session.corpus->details()) {
     lines.push_back("             " + detail);

@@ -34,7 +34,8 @@ device_peak(const Session& session, const std::function<double(at::ScalarType)>&
     const Weights& weights,
     const DevicePeak& peak,
     const std::vector<std::string>& plugins,
-    const std::filesystem::path& folder
+    const std::filesystem::path& folder,
+    int64_t copy = 0 ///< bytes of this rank's copy while a checkpoint is written
 );
 
 /// Bytes that a run holds from its start to its end: weights, gradients, masters, optimizer state.

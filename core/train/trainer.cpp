@@ -5,6 +5,7 @@
 #include "core/kernels/caching_allocator.hpp"
 #include "core/kernels/level.hpp"
 #include "core/kernels/processor.hpp"
+#include "core/model/plugin_call.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/step/deterministic.hpp"
 #include "core/step/parameter_groups.hpp"
@@ -98,6 +99,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
     );
   }
   progress_.schedule = session.schedule->text();
+  open_saves();
   peak_ = device_peak(session, options.measured_peak);
   on_first(ranks_, [&] { // from here on the folder is this recipe's
     write_run_recipe(folder_, options.recipe_text);
@@ -107,7 +109,9 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   for (const auto& note : folder_notes(recipe.run_folder(), folder_, resumes)) {
     log_->line(note);
   }
-  for (const auto& line : start_block(session, *weights_, peak_, progress_.plugins, folder_)) {
+  const int64_t copy = background_ ? background_->bytes() : 0;
+  for (const auto& line :
+       start_block(session, *weights_, peak_, progress_.plugins, folder_, copy)) {
     log_->line(line);
   }
   for (const auto& note : notes) {
@@ -219,36 +223,116 @@ void Trainer::evaluate() {
   evaluated_step_ = progress_.step;
 }
 
-void Trainer::save(int64_t keep) {
+/// Lets steps go on while checkpoints are written, where the recipe says so and there are some.
+/// Ranks that are threads have no store to meet at.
+void Trainer::open_saves() {
+  const auto& checkpoint = session_->recipe.checkpoint;
+  const bool several = session_->mesh.world() > 1;
+  if (!checkpoint.async || checkpoint.interval == 0 || (several && !options_.processes)) {
+    return;
+  }
+  meeting_ = several ? options_.processes->meeting("saves") : nullptr;
+  background_ = std::make_unique<BackgroundSaves>(
+      [this](const CheckpointContents& contents, const Ranks& ranks) {
+        in_plugin(*format_, "write", [&] { format_->write(saves_, contents, ranks); });
+      },
+      ranks_,
+      meeting_ ? meeting_->ranks() : Ranks()
+  );
+  background_->plan(slices_of(*weights_));
+}
+
+void Trainer::save(const Retention& retention) {
+  settle_saves();
   if (saved_step_ == progress_.step || progress_.step == 0) {
     return;
   }
   const auto begin = Clock::now();
   std::vector<std::string> notes;
   progress_.guards = guards_.state();
-  save_checkpoint(*format_, saves_, progress_, *weights_, keep, notes, ranks_);
+  save_checkpoint(*format_, saves_, progress_, *weights_, retention, notes, ranks_);
   saved_step_ = progress_.step;
-  log_->line(formatted(
-      "step %6lld/%lld | saved in %s | %.0f ms",
-      static_cast<long long>(progress_.step),
-      static_cast<long long>(iterations_),
-      format_->place(saves_).c_str(),
-      1e3 * seconds_since(begin)
-  ));
+  say_saved(progress_.step, formatted("%.0f ms", 1e3 * seconds_since(begin)));
   for (const auto& note : notes) {
     log_->line(note);
   }
 }
 
-void Trainer::save_or_warn(int64_t keep) {
+void Trainer::save_or_warn(const Retention& retention) {
   try {
-    save(keep);
+    save(retention);
   } catch (const Error& error) {
+    say_unsaved(progress_.step, error);
+  }
+}
+
+/// A copy of the state is taken; what becomes of it is told by a later step.
+void Trainer::save_in_background() {
+  const auto& checkpoint = session_->recipe.checkpoint;
+  if (checkpoint.if_busy == "skip" &&
+      largest(session_->mesh.all(), background_->busy() ? 1 : 0) > 0) {
     log_->line(
-        "warning: the checkpoint of step " + std::to_string(progress_.step) +
-        " was not written, earlier ones are untouched: " + error.what()
+        "step " + std::to_string(progress_.step) +
+        " is not saved: the checkpoint before is still being written (checkpoint.if_busy)"
+    );
+    return;
+  }
+  settle_saves();
+  progress_.guards = guards_.state();
+  const auto slices = slices_of(*weights_);
+  const auto [keep, every] = retention();
+  try {
+    background_->begin(
+        {.step = progress_.step,
+         .state = state_text(progress_),
+         .slices = slices,
+         .keep = keep,
+         .keep_every = every}
+    );
+  } catch (const CollectiveError&) {
+    throw;
+  } catch (const Error& error) {
+    say_unsaved(progress_.step, error);
+  }
+}
+
+void Trainer::tell(const std::optional<BackgroundSaves::Outcome>& saved) {
+  if (!saved) {
+    return;
+  }
+  if (saved->error) {
+    say_unsaved(saved->step, *saved->error);
+  } else {
+    saved_step_ = saved->step;
+    say_saved(
+        saved->step,
+        formatted(
+            "%.0f ms, then %.0f ms in the background",
+            1e3 * saved->copy_seconds,
+            1e3 * saved->write_seconds
+        )
     );
   }
+  for (const auto& warning : saved->warnings) {
+    log_->line("warning: " + warning);
+  }
+}
+
+void Trainer::say_saved(int64_t step, const std::string& time) {
+  log_->line(formatted(
+      "step %6lld/%lld | saved in %s | %s",
+      static_cast<long long>(step),
+      static_cast<long long>(iterations_),
+      format_->place(saves_).c_str(),
+      time.c_str()
+  ));
+}
+
+void Trainer::say_unsaved(int64_t step, const Error& error) {
+  log_->line(
+      "warning: the checkpoint of step " + std::to_string(step) +
+      " was not written, earlier ones are untouched: " + error.what()
+  );
 }
 
 void Trainer::show_profile() {
@@ -325,7 +409,15 @@ TrainSummary Trainer::run() {
   }
   try {
     without_nondeterminism([&] { steps(summary); });
+  } catch (const CollectiveError&) {
+    if (meeting_ != nullptr) {
+      meeting_->end(); // a rank is lost: those that save do not wait for it
+    }
+    settle_saves();
+    say_how_to_resume();
+    throw;
   } catch (...) {
+    settle_saves();
     say_how_to_resume();
     throw;
   }
@@ -347,8 +439,11 @@ void Trainer::steps(TrainSummary& summary) {
     if (due(recipe.train.eval_interval)) {
       evaluate();
     }
+    if (background_) {
+      tell(background_->finished());
+    }
     if (due(recipe.checkpoint.interval)) {
-      save_or_warn(recipe.checkpoint.keep);
+      background_ ? save_in_background() : save_or_warn(retention());
     }
   }
   if (options_.profile && options_.profile->last > progress_.step) {
@@ -361,8 +456,9 @@ void Trainer::steps(TrainSummary& summary) {
   if (finished && recipe.train.eval_interval > 0 && evaluated_step_ != progress_.step) {
     evaluate();
   }
+  settle_saves();
   if (recipe.checkpoint.save_at_end || !finished) {
-    save(recipe.checkpoint.keep);
+    save(retention());
   }
   summary.step = progress_.step;
   summary.folder = folder_;

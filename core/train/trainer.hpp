@@ -3,6 +3,7 @@
 /// single step and what the guards do about a bad one in trainer_step.cpp.
 
 #include "core/base/seconds.hpp"
+#include "core/checkpoint/background.hpp"
 #include "core/mesh/agree.hpp"
 #include "core/step/batches.hpp"
 #include "core/step/nan_watch.hpp"
@@ -71,8 +72,21 @@ private:
   }
 
   void evaluate();
-  void save(int64_t keep);
-  void save_or_warn(int64_t keep);
+  void open_saves();
+  void save(const Retention& retention);
+  void save_or_warn(const Retention& retention);
+  void save_in_background();
+  void tell(const std::optional<BackgroundSaves::Outcome>& saved);
+  void say_saved(int64_t step, const std::string& time);
+  void say_unsaved(int64_t step, const Error& error);
+
+  /// The save that is in flight, if there is one, is over and told.
+  void settle_saves() { tell(background_ ? background_->wait() : std::nullopt); }
+
+  [[nodiscard]] Retention retention() const {
+    const auto& checkpoint = session_->recipe.checkpoint;
+    return {checkpoint.keep, checkpoint.keep_every};
+  }
 
   [[nodiscard]] bool due(int64_t interval) const {
     return interval > 0 && progress_.step % interval == 0;
@@ -91,6 +105,8 @@ private:
   Path saves_;                   // where its checkpoints are
   std::unique_ptr<FileLock> lock_;
   std::unique_ptr<Weights> weights_;
+  std::unique_ptr<Meeting> meeting_;            // of several ranks that save in the background
+  std::unique_ptr<BackgroundSaves> background_; // null: steps wait for each save
   std::unique_ptr<Prefetcher> data_;
   Guards guards_;
   std::unique_ptr<NanWatch> watch_; // null unless --debug

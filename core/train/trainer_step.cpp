@@ -176,6 +176,7 @@ void Trainer::rewind(const std::string& why) {
   const auto& recipe = session_->recipe;
   const int64_t next = next_sample() + session_->layout(next_sample()).global() +
                        recipe.batch.global * recipe.guards.skip_batches;
+  settle_saves();
   std::vector<std::string> notes;
   const auto saved = load(notes, [](const auto&, const auto&) {}); // of this very run
   if (!saved) {
@@ -197,12 +198,13 @@ void Trainer::rewind(const std::string& why) {
 
 // Nothing has been updated yet: the state is that before the step, and is kept if it is sound.
 void Trainer::stop_at(const std::string& cause) {
+  settle_saves();
   std::string kept = saved_step_ > 0
                          ? "the checkpoint of step " + std::to_string(saved_step_) + " is whole"
                          : "no checkpoint was written";
   if (progress_.step > saved_step_ && progress_.step > 0 &&
       largest(session_->mesh.all(), weights_->finite() ? 0 : 1) == 0) {
-    save_or_warn(/*keep=*/0); // earlier ones may be sounder: none is removed
+    save_or_warn(/*retention=*/{}); // earlier ones may be sounder: none is removed
   }
   if (saved_step_ == progress_.step && progress_.step > 0) {
     kept = "the state before it is saved in " + format_->place(saves_).string();

@@ -49,7 +49,7 @@ void TrainedWeights::save(const std::filesystem::path& run, int64_t step) const 
   Progress progress;
   progress.step = step;
   save_checkpoint(
-      NativeFormat({}, {}), run, progress, held_->weights, /*keep=*/0, notes, held_->ranks()
+      NativeFormat({}, {}), run, progress, held_->weights, /*retention=*/{}, notes, held_->ranks()
   );
 }
 

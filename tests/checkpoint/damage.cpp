@@ -27,7 +27,7 @@ struct Damaged : Saves {
     const auto slices = blank(model());
     const std::string sentence = refusal([&] { load(10, slices); });
     CHECK_FALSE(sentence.empty());
-    CHECK_FALSE(refusal([&] { Checkpoint(disk, folder.path(10)).verify(); }).empty());
+    CHECK_FALSE(refusal([&] { Checkpoint(disk, folder.path(10)).require_whole(); }).empty());
     return sentence;
   }
 };
@@ -107,10 +107,10 @@ TEST_CASE_FIXTURE(Damaged, "every flipped bit of the shard is found") {
     const int bit = static_cast<int>(at * 7 % 8);
     shard[at] = static_cast<char>(shard[at] ^ 1 << bit);
     CAPTURE(at);
-    CHECK_FALSE(refusal([&] { Checkpoint(disk, folder.path(10)).verify(); }).empty());
+    CHECK_FALSE(refusal([&] { Checkpoint(disk, folder.path(10)).require_whole(); }).empty());
     shard[at] = static_cast<char>(shard[at] ^ 1 << bit);
   }
-  CHECK(refusal([&] { Checkpoint(disk, folder.path(10)).verify(); }).empty());
+  CHECK(refusal([&] { Checkpoint(disk, folder.path(10)).require_whole(); }).empty());
 }
 
 TEST_CASE_FIXTURE(Damaged, "every cut of the shard is found") {

@@ -110,7 +110,9 @@ public:
       stored.data.copy_(truth(stored.name, *stored.piece));
     }
     std::vector<std::string> notes;
-    save_checkpoint(format_, run, progress, weights_, /*keep=*/0, notes, ranks_of(mesh_.all()));
+    save_checkpoint(
+        format_, run, progress, weights_, /*retention=*/{}, notes, ranks_of(mesh_.all())
+    );
     CHECK(notes.empty());
   }
 

@@ -86,6 +86,25 @@ for ranks, settings in (
 ):
     compare(settings, one, train(settings, ranks, settings))
 
+
+def checkpoint(run):
+    """The tensors' files of a run's last checkpoint, byte for byte."""
+    steps = sorted((folder / run / "checkpoints").glob("step-*"))
+    return {path.name: path.read_bytes() for path in steps[-1].glob("*.safetensors")}
+
+
+# Saves in the background change no bit of losses and checkpoints.
+every_step = ("--set", "checkpoint.interval=1", "--set", "checkpoint.keep=2")
+for ranks, settings in ((2, "data=2,zero=3"), (2, "pipeline=2"), (4, "tensor=2,data=2,zero=1")):
+    blocking = train("blocking " + settings, ranks, settings, *every_step, "--set", "checkpoint.async=false")
+    background = train("background " + settings, ranks, settings, *every_step)
+    assert background == blocking, f"{settings}: {blocking} {background}"
+    assert checkpoint("background " + settings) == checkpoint("blocking " + settings), settings
+    log = (folder / ("background " + settings) / "log.txt").read_text()
+    assert len(re.findall(r"then \d+ ms in the background", log)) == 6, log
+    kept = sorted(path.name for path in (folder / ("background " + settings) / "checkpoints").glob("step-*"))
+    assert kept == ["step-000000000005", "step-000000000006"], kept
+
 # A recipe with fewer samples a step than ranks is refused with the key to change, and --scale makes it fit.
 (folder / "few.toml").write_text('extends = "tiny.toml"\nbatch.global = 1\n')
 few = [program, "run", "few.toml", "--nproc", "2", "--run-dir", "few"]

@@ -40,6 +40,7 @@ inline const Option kLocalRank{
 [[nodiscard]] std::vector<Command> training_commands();
 [[nodiscard]] std::vector<Command> layout_commands();
 [[nodiscard]] std::vector<Command> run_reading_commands();
+[[nodiscard]] std::vector<Command> checkpoint_commands();
 [[nodiscard]] std::vector<Command> bench_commands();
 [[nodiscard]] std::vector<Command> recipe_commands();
 [[nodiscard]] std::vector<Command> data_commands();

@@ -73,6 +73,12 @@ enum class TensorNames : uint8_t {
   hugging_face ///< those that `Architecture::hugging_face()` maps
 };
 
+/// What a look at every byte of a checkpoint found.
+struct Verification {
+  std::vector<std::string> damages{}; ///< a sentence each, with file, tensor and place
+  bool checksums = false; ///< false: the format has none, so that changed values go unnoticed
+};
+
 /// One checkpoint, open for reading.
 ///
 /// Throws:  mh::Error (exit code 5) from every function, naming file and tensor
@@ -97,6 +103,12 @@ public:
   /// them: each tensor as a whole, unless a format knows better.
   [[nodiscard]] virtual std::vector<StoredBox> boxes() const;
 
+  /// Reads all of it and finds everything that is damaged; unless a format knows better: each
+  /// tensor that cannot be read.
+  ///
+  /// read  gets the number of bytes, each time some were read
+  [[nodiscard]] virtual Verification verify(const std::function<void(uint64_t bytes)>& read);
+
   [[nodiscard]] virtual TensorNames names() const { return TensorNames::own; }
 
   /// What the run that wrote it needs to go on, as JSON; empty: it holds weights only.
@@ -111,7 +123,8 @@ struct CheckpointContents {
   int64_t step = 0;
   std::string state{}; ///< JSON, rank 0's
   std::span<const Slice> slices;
-  int64_t keep = 0; ///< newest checkpoints of the folder that stay; 0: all
+  int64_t keep = 0;       ///< newest checkpoints of the folder that stay; 0: all
+  int64_t keep_every = 0; ///< those of steps that this divides stay, too; 0: none
   /// Gets a sentence for what went wrong after the checkpoint was whole.
   std::function<void(const std::string& sentence)> warn = [](const std::string&) {};
 };
@@ -159,6 +172,9 @@ public:
   ///
   /// Throws:  mh::Error, the same on every rank, if any rank failed; the checkpoints before stay as
   ///          they were
+  /// Thread:  one that does nothing else, while steps go on (checkpoint.async): the slices are
+  ///          copies in host memory then, `ranks` have no group, and the thread ends by itself. No
+  ///          other function of the format is called meanwhile
   /// Ranks:   all; a slice that several ranks hold is written once
   virtual void
   write(const Path& folder, const CheckpointContents& contents, const Ranks& ranks) const;

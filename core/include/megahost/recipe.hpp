@@ -181,10 +181,14 @@ struct Recipe {
   };
 
   struct Checkpoint : PluginSection {
-    std::string dir{};    ///< where they lie, in the storage; "runs/NAME" unless given
-    int64_t interval = 0; ///< steps between checkpoints; 0 saves at the end only
-    int64_t keep = 0;     ///< newest checkpoints that stay; 0 keeps all
+    std::string dir{};      ///< where they lie, in the storage; "runs/NAME" unless given
+    int64_t interval = 0;   ///< steps between checkpoints; 0 saves at the end only
+    int64_t keep = 0;       ///< newest checkpoints that stay; 0 keeps all
+    int64_t keep_every = 0; ///< checkpoints of steps that this divides stay, too; 0: none
     bool save_at_end = true;
+    bool async = true; ///< steps go on while a checkpoint is written
+    std::string if_busy =
+        "wait"; ///< wait | skip: what a save does while the one before is being written
   };
 
   /// How ranks talk to one another.

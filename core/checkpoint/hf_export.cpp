@@ -1,0 +1,258 @@
+#include "core/checkpoint/hf_export.hpp"
+
+#include "core/base/printable.hpp"
+#include "core/checkpoint/tensors.hpp"
+#include "core/formats/hf_index.hpp"
+#include "core/import/hugging_face.hpp"
+#include "core/language/json_value.hpp"
+#include "core/language/read.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <set>
+
+namespace mh {
+
+namespace {
+
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+/// Why a config.json that was written of a model's fields does not say them; empty if it does.
+std::string
+mismatch(const nlohmann::ordered_json& config, const Table& fields, const Registry::Entry& entry) {
+  const Value read = read_hf_config(std::filesystem::path("config.json"), config.dump());
+  const HfReading reading = read_hf_fields(read, *entry.hugging_face, entry.schema, entry.name);
+  const auto differences = hf_differences(reading, fields, *entry.hugging_face, entry.schema);
+  return differences.empty() ? "" : differences.front().message;
+}
+
+/// Gives the values of Hugging Face's tensors, from those of a checkpoint.
+class HfValues {
+public:
+  HfValues(
+      CheckpointReader& saved,
+      const std::vector<HfTensor>& maps,
+      std::optional<at::ScalarType> dtype
+  )
+      : saved_(saved)
+      , dtype_(dtype) {
+    for (const HfTensor& map : maps) {
+      maps_.emplace(map.theirs, &map);
+      for (const std::string& ours : map.ours) {
+        uses_[ours] += map.at.empty() ? 0 : 1;
+      }
+    }
+  }
+
+  /// Name, dtype and shape, without its values.
+  [[nodiscard]] TensorOutline outline(const HfTensor& map) const {
+    std::vector<int64_t> shape;
+    for (const std::string& name : map.ours) {
+      const auto& whole = tensor(name, map).shape;
+      const std::vector<int64_t> part(
+          whole.begin() + static_cast<int64_t>(map.at.size()), whole.end()
+      );
+      if (shape.empty()) {
+        shape = part;
+      } else {
+        shape[0] += part[0];
+      }
+    }
+    if (map.transpose) {
+      std::reverse(shape.begin(), shape.end());
+    }
+    return {map.theirs, dtype_of_part(tensor(map.ours.front(), map)), shape};
+  }
+
+  [[nodiscard]] at::Tensor value(const std::string& theirs) {
+    const HfTensor& map = *maps_.at(theirs);
+    std::vector<at::Tensor> parts;
+    for (const std::string& name : map.ours) {
+      at::Tensor part = whole(name, map);
+      for (const int64_t index : map.at) {
+        part = part.select(0, index);
+      }
+      parts.push_back(std::move(part));
+    }
+    const at::Tensor joined = parts.size() == 1 ? parts.front() : at::cat(parts);
+    return map.transpose ? joined.t() : joined;
+  }
+
+private:
+  [[nodiscard]] const CheckpointTensor& tensor(const std::string& name, const HfTensor& map) const {
+    const CheckpointTensor* found = saved_.find(name);
+    if (found == nullptr || found->shape.size() < map.at.size()) {
+      throw Error(
+          saved_.path().string() + ": there is no tensor " + printable(name) + ", which " +
+              map.theirs + " of Hugging Face is made of",
+          "the checkpoint is of another model than its recipe says, or of another version",
+          exit_code::data
+      );
+    }
+    return *found;
+  }
+
+  [[nodiscard]] at::ScalarType dtype_of_part(const CheckpointTensor& tensor) const {
+    return at::isFloatingType(tensor.dtype) ? dtype_.value_or(tensor.dtype) : tensor.dtype;
+  }
+
+  /// A tensor of ours; one that several of theirs are cut from stays until the last of them.
+  at::Tensor whole(const std::string& name, const HfTensor& map) {
+    if (const auto kept = kept_.find(name); kept != kept_.end()) {
+      const at::Tensor value = kept->second;
+      if (--uses_[name] == 0) {
+        kept_.erase(kept);
+      }
+      return value;
+    }
+    const CheckpointTensor& found = tensor(name, map);
+    const Slice slice{
+        found.name,
+        found.shape,
+        std::vector<int64_t>(found.shape.size()),
+        at::empty(found.shape, at::TensorOptions(dtype_of_part(found)))};
+    saved_.read({&slice, 1});
+    if (!map.at.empty() && --uses_[name] > 0) {
+      kept_[name] = slice.local;
+    }
+    return slice.local;
+  }
+
+  CheckpointReader& saved_;
+  std::optional<at::ScalarType> dtype_;
+  std::map<std::string, const HfTensor*> maps_; // by their name
+  std::map<std::string, int64_t> uses_;         // of a tensor of ours, that are yet to come
+  std::map<std::string, at::Tensor> kept_;
+};
+
+std::string weights_file(size_t number, size_t count) {
+  char name[60];
+  std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", number + 1, count);
+  return count == 1 ? kSingleFile : name;
+}
+
+uint64_t bytes_of(const TensorOutline& tensor) {
+  uint64_t bytes = c10::elementSize(tensor.dtype);
+  for (const int64_t size : tensor.shape) {
+    bytes *= static_cast<uint64_t>(size);
+  }
+  return bytes;
+}
+
+} // namespace
+
+HfCounterpart hf_counterpart(
+    const Architecture& architecture,
+    const Registry::Entry& entry,
+    const Table& fields,
+    const std::string& model_type
+) {
+  HfCounterpart found{.model_type = "", .tensors = architecture.hugging_face(), .config = {}};
+  if (found.tensors.empty() || entry.hugging_face == nullptr) {
+    throw Error(
+        "the architecture " + entry.name + " has no counterpart at Hugging Face with this recipe",
+        "its plugin maps names in hugging_face() and keys in hugging_face_config()",
+        exit_code::data
+    );
+  }
+  std::sort(found.tensors.begin(), found.tensors.end(), [](const auto& a, const auto& b) {
+    return a.theirs < b.theirs;
+  });
+  const HfMapping& mapping = *entry.hugging_face;
+  Table plain = fields;
+  if (mapping.plain) {
+    mapping.plain(plain);
+  }
+  Table given = plain; // and what was said, though it has no effect: a key may mean it all the same
+  for (const auto& entry : fields) {
+    const Value* value = plain.find(entry.key);
+    if (value == nullptr || value->is_null()) {
+      given.set(entry.key, entry.value);
+    }
+  }
+  std::string reasons;
+  for (const HfModel& model : mapping.models) {
+    if (!model_type.empty() && model.model_type != model_type) {
+      continue;
+    }
+    std::string why;
+    for (const Table* written : {&plain, &given}) {
+      try {
+        found.config = json_value(write_hf_config(*written, model));
+        why = mismatch(found.config, fields, entry);
+      } catch (const Error& error) {
+        why = error.what();
+      }
+      if (why.empty()) {
+        found.model_type = model.model_type;
+        return found;
+      }
+    }
+    reasons += "\n  a " + model.model_type + ": " + why;
+  }
+  throw Error(
+      reasons.empty() ? "the architecture " + entry.name + " has no model_type " + model_type
+                      : "no model of Hugging Face is this one:" + reasons,
+      "leave --model-type out, or see the keys of `megahost plugins show " + entry.name + "`",
+      exit_code::data
+  );
+}
+
+uint64_t write_hf_weights(
+    CheckpointReader& saved,
+    const std::vector<HfTensor>& tensors,
+    Storage& storage,
+    const Path& folder,
+    const HfWeightOptions& options
+) {
+  const at::NoGradGuard no_grad;
+  HfValues values(saved, tensors, options.dtype);
+  std::vector<std::vector<TensorOutline>> files(1);
+  uint64_t all = 0, in_file = 0;
+  for (const HfTensor& map : tensors) {
+    TensorOutline outline = values.outline(map);
+    const uint64_t bytes = bytes_of(outline);
+    if (in_file > 0 && in_file + bytes > options.file_bytes) {
+      files.emplace_back();
+      in_file = 0;
+    }
+    in_file += bytes;
+    all += bytes;
+    files.back().push_back(std::move(outline));
+  }
+  storage.remove(folder / kIndexFile); // of an export that was ended
+  storage.remove(folder / kSingleFile);
+  std::map<std::string, std::string> file_of;
+  uint64_t done = 0;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const std::string name = weights_file(i, files.size());
+    for (const TensorOutline& tensor : files[i]) {
+      file_of[tensor.name] = name;
+    }
+    (void)write_outlined(
+        storage,
+        folder / name,
+        files[i],
+        [&](const std::string& theirs) {
+          at::Tensor value = values.value(theirs);
+          done += value.nbytes();
+          options.progress(done, all);
+          return value;
+        },
+        {{"format", "pt"}},
+        Storage::Existing::replace
+    );
+  }
+  if (files.size() > 1) {
+    put_text(storage, folder / kIndexFile, hf_index_text(file_of, all));
+  }
+  return all;
+}
+
+} // namespace mh

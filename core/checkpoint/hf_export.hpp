@@ -1,0 +1,61 @@
+#pragma once
+/// Weights of a run as a Hugging Face folder, by the mapping with which such folders are read.
+///
+///     const auto counterpart = mh::hf_counterpart(*architecture, entry, fields);
+///     mh::write_hf_weights(*saved, counterpart.tensors, storage, "out", {.dtype = at::kBFloat16});
+///     mh::put_text(storage, "out/config.json", counterpart.config.dump(2));
+
+#include "megahost/architecture.hpp"
+#include "megahost/checkpoint_format.hpp"
+#include "megahost/registry.hpp"
+#include "megahost/value.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+/// What a model is at Hugging Face.
+struct HfCounterpart {
+  std::string model_type;        ///< "llama"
+  std::vector<HfTensor> tensors; ///< sorted by their name
+  nlohmann::ordered_json config; ///< what decides numbers, and the model's class
+};
+
+/// Finds the first of the architecture's models whose config.json says exactly these fields.
+///
+/// `fields`:      of the section `model`, complete, with `vocab` and `seq_length`
+/// `model_type`:  only this one will do; empty: any
+/// Throws:  mh::Error (exit code 5) with what keeps each of them from it
+[[nodiscard]] HfCounterpart hf_counterpart(
+    const Architecture& architecture,
+    const Registry::Entry& entry,
+    const Table& fields,
+    const std::string& model_type = ""
+);
+
+struct HfWeightOptions {
+  std::optional<at::ScalarType> dtype{}; ///< of floating numbers; as they are saved unless given
+  uint64_t file_bytes = 5'000'000'000;   ///< of tensors in a file at most, unless one has more
+  /// Is told how many bytes of how many are written.
+  std::function<void(uint64_t done, uint64_t all)> progress = [](uint64_t, uint64_t) {};
+};
+
+/// Writes `model.safetensors`, or several files with their index last. Tensor by tensor: in memory
+/// is one, or all experts of one layer where they are saved together.
+///
+/// Returns: bytes of the tensors
+/// Throws:  mh::Error (exit code 5) naming a tensor that the checkpoint lacks or cannot read
+uint64_t write_hf_weights(
+    CheckpointReader& saved,
+    const std::vector<HfTensor>& tensors,
+    Storage& storage,
+    const Path& folder,
+    const HfWeightOptions& options = {}
+);
+
+} // namespace mh

@@ -1,0 +1,106 @@
+/// Commands on checkpoints.
+
+#include "core/cli/tables/tables.hpp"
+
+namespace mh {
+
+namespace {
+
+const Argument kSaved{
+    "FOLDER",
+    "run folder, or that of one step, such as runs/a/checkpoints/step-000000001000; or weights in a "
+    "format that a plugin reads"};
+const Option kStep{"--step", "N", "the checkpoint of this step of a run, instead of the newest"};
+const Option kFormat{"--format", "NAME", "the folder's checkpoint format, where several know it"};
+
+} // namespace
+
+std::vector<Command> checkpoint_commands() {
+  return {
+      {
+          "checkpoint ls",
+          "Checkpoints",
+          "the checkpoints of a run: step, size, tensors, files",
+          "Only those that were committed are there: what a killed run left half-written is not.",
+          {kSaved},
+          {kFormat, kPlugin, kJson},
+          {{"megahost checkpoint ls runs/quickstart", ""}},
+      },
+      {
+          "checkpoint inspect",
+          "Checkpoints",
+          "what a checkpoint holds: its run, layout and tensors",
+          "A tensor is global, whatever ranks wrote it: its blocks are what each of them wrote, and "
+          "any other layout reads them.",
+          {kSaved},
+          {kStep,
+           {"--tensor", "PART", "only tensors with this in their name"},
+           {"--all", "", "the optimizer's state, too"},
+           kFormat,
+           kPlugin,
+           kJson},
+          {
+              {"megahost checkpoint inspect runs/quickstart", ""},
+              {"megahost checkpoint inspect runs/quickstart --step 100 --tensor embedding", ""},
+          },
+      },
+      {
+          "checkpoint verify",
+          "Checkpoints",
+          "reads every byte of a checkpoint and compares checksums",
+          "Each damage is a line with file, tensor and block. The status is 0 for a checkpoint that "
+          "is whole and 5 for a damaged one. Runs find out by themselves while they load, and take "
+          "the one before.",
+          {kSaved},
+          {kStep, kFormat, kPlugin, kJson},
+          {
+              {"megahost checkpoint verify runs/quickstart", ""},
+              {"megahost checkpoint verify /mnt/copy/run && rm -r runs/run", "after a copy"},
+          },
+      },
+      {
+          "checkpoint diff",
+          "Checkpoints",
+          "the tensors in which two checkpoints differ, and by how much",
+          "The status is 0 if all bits are the same, else 1.",
+          {{"FOLDER", "run folder, or that of one step"},
+           {"OTHER-FOLDER", "run folder, or that of one step"}},
+          {kStep, {"--all", "", "the optimizer's state, too"}, kFormat, kPlugin},
+          {
+              {"megahost checkpoint diff runs/quickstart runs/quickstart-2", ""},
+              {"megahost checkpoint diff runs/a runs/b --step 100 --all", ""},
+          },
+      },
+      {
+          "checkpoint export",
+          "Checkpoints",
+          "writes a run's weights for other programs: a Hugging Face folder",
+          "The folder has config.json, weights in safetensors, generation_config.json and the "
+          "tokenizer's files where it has some: `transformers` loads it with from_pretrained. The "
+          "run's layout does not matter, nor its size: one tensor at a time is in memory. A model "
+          "that no config.json describes exactly is refused.",
+          {kSaved},
+          {{"-o", "DIR", "where the model goes"},
+           {"--to", "FORMAT", "what it becomes (huggingface)", false, {"huggingface"}},
+           kStep,
+           {"--dtype",
+            "TYPE",
+            "type of the weights (the run's precision)",
+            false,
+            {"float32", "bfloat16", "float16"}},
+           {"--model-type",
+            "NAME",
+            "model_type of its config.json, such as mistral (the first that describes it exactly)"},
+           {"--file-size", "MB", "weights in a file at most (5000)"},
+           kFormat,
+           kPlugin},
+          {
+              {"megahost checkpoint export runs/quickstart -o models/quickstart", ""},
+              {"megahost checkpoint export runs/large --step 2000 -o models/large --dtype bfloat16",
+               ""},
+          },
+      },
+  };
+}
+
+} // namespace mh

@@ -1,0 +1,249 @@
+// megahost checkpoint export: a run's weights for other programs.
+
+#include "core/base/number_text.hpp"
+#include "core/base/text.hpp"
+#include "core/checkpoint/hf_export.hpp"
+#include "core/commands/commands.hpp"
+#include "core/commands/saved.hpp"
+#include "core/formats/json.hpp"
+#include "core/model/plugin_call.hpp"
+#include "core/recipe/changes.hpp"
+#include "core/storage/file_system.hpp"
+#include "megahost/error.hpp"
+#include "megahost/tokenizer.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+
+namespace mh {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kLongestTokenizer = uint64_t{1} << 30;
+
+/// Files of a Hugging Face folder by which `transformers` makes its tokenizer.
+constexpr const char* kTokenizerFiles[] = {
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "vocab.txt",
+    "chat_template.jinja"};
+
+/// The model that a checkpoint's own recipe describes.
+class SavedModel {
+public:
+  SavedModel(const CheckpointReader& saved, Host& host)
+      : host_(host)
+      , recipe_(recipe_of(saved))
+      , entry_(host.require(Kind::architecture, text("model.use"))) {
+    const Value* tokenizer = recipe_.find("tokenizer");
+    tokenizer_ =
+        host.make<Tokenizer>(text("tokenizer.use"), options(*tokenizer, tokenizer_entry()));
+    fields_ = options(*recipe_.find("model"), entry_);
+    const int64_t length = recipe_.find_path("model.seq_length")->as_integer();
+    const int64_t vocab = in_plugin(*tokenizer_, "vocab", [&] { return tokenizer_->vocab(); });
+    architecture_ =
+        host.make<Architecture>(entry_.name, fields_, {.vocab = vocab, .seq_length = length});
+    fields_.set("vocab", architecture_->vocab());
+    fields_.set("seq_length", length);
+  }
+
+  [[nodiscard]] HfCounterpart counterpart(const std::string& model_type) const {
+    HfCounterpart found = in_plugin(*architecture_, "hugging_face", [&] {
+      return hf_counterpart(*architecture_, entry_, fields_, model_type);
+    });
+    for (const auto& [key, id] : token_ids()) {
+      found.config[key] = id ? Json(*id) : Json();
+    }
+    return found;
+  }
+
+  /// Ids of tokens by their keys in config.json.
+  [[nodiscard]] std::map<std::string, std::optional<int32_t>> token_ids() const {
+    const SpecialIds special =
+        in_plugin(*tokenizer_, "special_ids", [&] { return tokenizer_->special_ids(); });
+    const auto end =
+        in_plugin(*tokenizer_, "end_of_document", [&] { return tokenizer_->end_of_document(); });
+    return {
+        {"bos_token_id", special.bos},
+        {"eos_token_id", special.eos ? special.eos : end},
+        {"pad_token_id", special.pad}};
+  }
+
+  /// Files of the tokenizer, by their names at Hugging Face: of the folder that the model came
+  /// from, else those that the recipe names.
+  [[nodiscard]] std::map<std::string, fs::path> tokenizer_files() const {
+    std::map<std::string, fs::path> files;
+    std::error_code ignored;
+    if (const std::string from = text("model.from"); !from.empty()) {
+      for (const char* name : kTokenizerFiles) {
+        if (fs::is_regular_file(fs::path(from) / name, ignored)) {
+          files[name] = fs::path(from) / name;
+        }
+      }
+    }
+    for (const Field& field : tokenizer_entry().schema.fields) {
+      const std::string file = text("tokenizer." + field.name);
+      if (field.path && fs::is_regular_file(file, ignored)) {
+        const bool gpt2 = text("tokenizer.use") == "gpt2";
+        const std::string name = gpt2 && field.name == "vocab" ? "vocab.json"
+                                 : gpt2 && field.name == "merges"
+                                     ? "merges.txt"
+                                     : fs::path(file).filename().string();
+        files.emplace(name, file);
+      }
+    }
+    return files;
+  }
+
+  [[nodiscard]] std::string text(const std::string& key) const {
+    const Value* value = recipe_.find_path(key);
+    return value != nullptr && value->is_string() ? value->as_string() : "";
+  }
+
+private:
+  [[nodiscard]] Value recipe_of(const CheckpointReader& saved) const {
+    const std::string where = saved.path().string();
+    if (saved.state().empty()) {
+      throw Error(
+          where + " holds weights, and not the recipe that says which model they are",
+          "export from a run's own checkpoints",
+          exit_code::data
+      );
+    }
+    const auto state = parse_json(saved.state(), where);
+    Value recipe = read_sections(state.value("sections", std::map<std::string, std::string>()));
+    for (const char* key : {"model.use", "model.seq_length", "tokenizer.use"}) {
+      if (recipe.find_path(key) == nullptr) {
+        throw Error(
+            where + ": its recipe has no " + key + ", so it does not say which model it holds",
+            "export a checkpoint that megahost run has written",
+            exit_code::data
+        );
+      }
+    }
+    if (const Value* plugins = recipe.find("plugins"); plugins != nullptr && plugins->is_array()) {
+      for (const Value& plugin : plugins->as_array()) {
+        host_.load(plugin.as_string());
+      }
+    }
+    return recipe;
+  }
+
+  [[nodiscard]] const Registry::Entry& tokenizer_entry() const {
+    return host_.require(Kind::tokenizer, text("tokenizer.use"));
+  }
+
+  /// The fields of a section that are its plugin's.
+  static Table options(const Value& section, const Registry::Entry& entry) {
+    Table own;
+    for (const auto& field : section.as_table()) {
+      if (entry.schema.find(field.key) != nullptr) {
+        own.set(field.key, field.value);
+      }
+    }
+    return own;
+  }
+
+  Host& host_;
+  Value recipe_;
+  const Registry::Entry& entry_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  Table fields_;
+  std::unique_ptr<Architecture> architecture_;
+};
+
+at::ScalarType dtype_of_export(const Invocation& invocation, const SavedModel& model) {
+  const std::string given = invocation.value("--dtype", model.text("precision"));
+  return given == "float32" || given == "fp32"   ? at::kFloat
+         : given == "float16" || given == "fp16" ? at::kHalf
+                                                 : at::kBFloat16;
+}
+
+const char* dtype_word(at::ScalarType dtype) {
+  return dtype == at::kFloat ? "float32" : dtype == at::kHalf ? "float16" : "bfloat16";
+}
+
+std::string json_file(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+} // namespace
+
+int command_checkpoint_export(const Invocation& invocation, Host& host) {
+  const Saved saved = open_saved(invocation, invocation.arguments.front(), host);
+  if (saved.reader->names() != TensorNames::own) {
+    throw Error(
+        saved.reader->path().string() + " is a Hugging Face folder already",
+        "copy it",
+        exit_code::data
+    );
+  }
+  const Path to = invocation.value("-o");
+  Storage& storage = host.storage();
+  if (to.empty()) {
+    throw Error("megahost checkpoint export needs a folder to write", "give it by -o DIR");
+  }
+  if (storage.contains(to / "config.json")) {
+    throw Error(
+        to.string() + " holds a model already", "name another folder by -o", exit_code::data
+    );
+  }
+  const SavedModel model(*saved.reader, host);
+  HfCounterpart counterpart = model.counterpart(invocation.value("--model-type"));
+  const at::ScalarType dtype = dtype_of_export(invocation, model);
+  counterpart.config["torch_dtype"] = dtype_word(dtype);
+  uint64_t all = 0;
+  for (const CheckpointTensor& tensor : saved.reader->tensors()) {
+    all += tensor.is_weight ? tensor_bytes(tensor) : 0;
+  }
+  uint64_t bytes = 0;
+  {
+    ByteProgress progress("exporting", all);
+    const double mega = real_option(invocation, "--file-size", 5000, 0.001, 1e9);
+    bytes = write_hf_weights(
+        *saved.reader,
+        counterpart.tensors,
+        storage,
+        to,
+        {.dtype = dtype,
+         .file_bytes = static_cast<uint64_t>(mega * 1e6),
+         .progress = [&progress](uint64_t done, uint64_t) { progress(done); }}
+    );
+  }
+  Json generation{{"_from_model_config", true}};
+  for (const auto& [key, id] : model.token_ids()) {
+    if (id) {
+      generation[key] = *id;
+    }
+  }
+  put_text(storage, to / "generation_config.json", json_file(generation));
+  const auto files = model.tokenizer_files();
+  for (const auto& [name, file] : files) {
+    put_text(storage, to / name, read_file(file, kLongestTokenizer));
+  }
+  put_text(storage, to / "config.json", json_file(counterpart.config)); // last: now it is a model
+  std::printf(
+      "%s: a %s of %s in %s%s\n",
+      to.c_str(),
+      counterpart.model_type.c_str(),
+      bytes_text(static_cast<int64_t>(bytes)).c_str(),
+      dtype_word(dtype),
+      files.empty() ? "; the tokenizer has no files to copy" : ", with its tokenizer"
+  );
+  return 0;
+}
+
+} // namespace mh

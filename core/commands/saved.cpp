@@ -1,0 +1,124 @@
+#include "core/commands/saved.hpp"
+
+#include "core/base/number_text.hpp"
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/detect_format.hpp"
+#include "core/model/plugin_call.hpp"
+#include "core/options/read.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <utility>
+
+namespace mh {
+
+namespace {
+
+[[noreturn]] void
+no_such_step(const Path& folder, int64_t step, const std::vector<int64_t>& steps) {
+  std::string there;
+  for (const int64_t one : std::vector(steps.rbegin(), steps.rend())) {
+    there += (there.empty() ? "" : ", ") + std::to_string(one);
+  }
+  throw Error(
+      folder.string() + " holds no checkpoint of step " + std::to_string(step),
+      "it holds those of steps " + there,
+      exit_code::data
+  );
+}
+
+} // namespace
+
+Saved open_saved(const Invocation& invocation, const std::string& folder, Host& host) {
+  Storage& storage = host.storage();
+  if (storage.contains(Path(folder) / kManifestName)) {
+    if (invocation.has("--step")) {
+      throw Error(folder + " is the checkpoint of one step", "leave --step out, or give the run");
+    }
+    auto reader = std::make_unique<Checkpoint>(storage, folder);
+    const int64_t step = reader->manifest().step;
+    return {"native", nullptr, std::move(reader), step};
+  }
+  FolderFormat found = format_of(folder, host, invocation.value("--format"));
+  Saved saved{found.name, std::move(found.format), nullptr};
+  const auto& format = *saved.reads;
+  if (const auto steps = in_plugin(format, "steps", [&] { return format.steps(folder); })) {
+    if (steps->empty()) {
+      throw Error(
+          folder + " holds no checkpoint yet", "give a run that has saved one", exit_code::data
+      );
+    }
+    saved.step = steps->front();
+    if (invocation.has("--step")) {
+      constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+      saved.step = number_option(invocation, "--step", 0, 0, kMost);
+      if (std::find(steps->begin(), steps->end(), *saved.step) == steps->end()) {
+        no_such_step(folder, *saved.step, *steps);
+      }
+    }
+  } else if (invocation.has("--step")) {
+    throw Error(
+        folder + " is a " + format.about() + ", which has no steps",
+        "leave --step out",
+        exit_code::data
+    );
+  }
+  saved.reader = in_plugin(format, "open", [&] { return format.open(folder, saved.step); });
+  return saved;
+}
+
+ByteProgress::ByteProgress(std::string what, uint64_t all)
+    : what_(std::move(what))
+    , all_(all)
+    , terminal_(Terminal::of(STDERR_FILENO)) {}
+
+ByteProgress::~ByteProgress() {
+  if (shown_ && terminal_.interactive) {
+    std::fputs("\r\x1b[K", stderr);
+  }
+}
+
+void ByteProgress::operator()(uint64_t done) {
+  const auto now = Clock::now();
+  const auto pause =
+      terminal_.interactive ? std::chrono::milliseconds(100) : std::chrono::seconds(20);
+  if (now - drawn_ < pause || all_ == 0) {
+    return;
+  }
+  drawn_ = now;
+  const double share = static_cast<double>(done) / static_cast<double>(all_);
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  const std::string words = formatted(
+      "%s %s of %s  ETA %s",
+      what_.c_str(),
+      bytes_text(static_cast<int64_t>(done)).c_str(),
+      bytes_text(static_cast<int64_t>(all_)).c_str(),
+      duration_text(share > 0 ? seconds / share * (1 - share) : 0).c_str()
+  );
+  if (terminal_.interactive) {
+    const int cells_left = std::clamp(terminal_.width - cells(words) - 3, 0, 40);
+    std::fprintf(
+        stderr,
+        "\r\x1b[K%s %s",
+        terminal_.paint(Paint::cyan, bar(share, cells_left)).c_str(),
+        words.c_str()
+    );
+    std::fflush(stderr);
+  } else {
+    std::fprintf(stderr, "%s\n", words.c_str());
+  }
+  shown_ = true;
+}
+
+uint64_t tensor_bytes(const CheckpointTensor& tensor) {
+  uint64_t bytes = c10::elementSize(tensor.dtype);
+  for (const int64_t size : tensor.shape) {
+    bytes *= static_cast<uint64_t>(size);
+  }
+  return bytes;
+}
+
+} // namespace mh

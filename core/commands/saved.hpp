@@ -1,0 +1,54 @@
+#pragma once
+/// A checkpoint that a command was asked for, and how far reading it is.
+
+#include "core/cli/invocation.hpp"
+#include "core/draw/terminal.hpp"
+#include "megahost/checkpoint_format.hpp"
+#include "megahost/host.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace mh {
+
+/// One checkpoint, open.
+struct Saved {
+  std::string format;                      ///< "native"
+  std::unique_ptr<CheckpointFormat> reads; ///< null for the folder of one step
+  std::unique_ptr<CheckpointReader> reader;
+  std::optional<int64_t> step{};
+};
+
+/// Opens the checkpoint of --step in a folder, else its newest one; or a folder of one step, such
+/// as runs/a/checkpoints/step-000000001000.
+///
+/// Throws:  mh::Error (exit code 5) with what is there instead
+[[nodiscard]] Saved open_saved(const Invocation& invocation, const std::string& folder, Host& host);
+
+/// A bar on a terminal, else a line now and then.
+class ByteProgress {
+public:
+  ByteProgress(std::string what, uint64_t all);
+  ~ByteProgress();
+  ByteProgress(const ByteProgress&) = delete;
+  ByteProgress& operator=(const ByteProgress&) = delete;
+
+  void operator()(uint64_t done);
+
+private:
+  using Clock = std::chrono::steady_clock;
+
+  std::string what_;
+  uint64_t all_;
+  Terminal terminal_;
+  Clock::time_point start_ = Clock::now(), drawn_ = Clock::now();
+  bool shown_ = false;
+};
+
+/// Bytes of a tensor.
+[[nodiscard]] uint64_t tensor_bytes(const CheckpointTensor& tensor);
+
+} // namespace mh

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""megahost checkpoint: what it says of whole and damaged checkpoints, and what it refuses."""
+
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+program = os.environ["MEGAHOST"]
+folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-checkpoints-"))
+(folder / "tiny.toml").write_text(
+    """
+name = "tiny"
+precision = "fp32"
+[model]
+use = "llama"
+layers = 2
+hidden = 32
+heads = 4
+kv_heads = 2
+seq_length = 16
+[tokenizer]
+use = "null"
+vocab = 40
+[data]
+use = "mock"
+[optimizer]
+use = "adamw"
+[batch]
+global = 4
+micro = 1
+[train]
+iters = 4
+[checkpoint]
+interval = 2
+"""
+)
+
+
+def megahost(*words):
+    return subprocess.run([program, *map(str, words)], cwd=folder, capture_output=True, text=True)
+
+
+def checkpoint(*words, status=0):
+    done = megahost("checkpoint", *words)
+    assert done.returncode == status, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout if status in (0, 1) else done.stdout + done.stderr
+
+
+def refused(*words, says):
+    said = checkpoint(*words, status=5)
+    assert says in said, f"{words}: {said}"
+
+
+def train(run, *words):
+    done = megahost("run", "tiny.toml", "--run-dir", run, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+train("one", "--set", "parallel.data=1")
+train("four", "--nproc", 4, "--set", "parallel.tensor=2", "--set", "parallel.data=2", "--set", "parallel.zero=1")
+
+# ls
+listed = json.loads(checkpoint("ls", "one", "--json"))
+assert [one["step"] for one in listed] == [4, 2], listed
+step = pathlib.Path(listed[0]["folder"])
+stored = sum(path.stat().st_size for path in (folder / step).glob("*.safetensors"))
+assert listed[0]["files"] == 1 and 0 < stored - listed[0]["weights_bytes"] - listed[0]["state_bytes"] < 30000, listed
+assert "step-000000000004" in checkpoint("ls", "one")
+
+# inspect: the same global tensors of any layout
+one = json.loads(checkpoint("inspect", "one", "--json"))
+four = json.loads(checkpoint("inspect", "four", "--json"))
+shapes = [[(tensor["name"], tensor["dtype"], tensor["shape"]) for tensor in saved["tensors"]] for saved in (one, four)]
+assert shapes[0] == shapes[1] and len(shapes[0]) > 30, shapes
+assert four["files"] == 4 and max(len(tensor["boxes"]) for tensor in four["tensors"]) >= 2, four
+for tensor in four["tensors"]:
+    held = 0
+    for box in tensor["boxes"]:
+        size = 1
+        for length in box["shape"]:
+            size *= length
+        held += 4 * size
+    assert held == tensor["bytes"], tensor
+shown = checkpoint("inspect", "four")
+for words in ("llama", "tensor 2", "zero 1", "fp32", "embedding.word.weight", "tensors of state are not shown"):
+    assert words in shown, shown
+assert "optimizer.exp_avg.embedding" in checkpoint("inspect", "one", "--all")
+part = checkpoint("inspect", step, "--tensor", "attention.q")
+assert "layers.0.attention.q.weight" in part and "embedding" not in part, part
+refused("inspect", "one", "--tensor", "nowhere", says='holds no tensor whose name has "nowhere"')
+
+# verify: each flipped bit is found, with file, tensor and place
+whole = checkpoint("verify", "four")
+assert "every checksum matches" in whole, whole
+for run in ("one", "four"):
+    name = sorted((folder / run / "checkpoints/step-000000000004").glob("*.safetensors"))[-1]
+    good = name.read_bytes()
+    header = struct.unpack("<Q", good[:8])[0]
+    tensors = json.loads(good[8:8 + header])
+    tensors.pop("__metadata__")
+    for tensor, info in list(tensors.items())[:: max(1, len(tensors) // 2)]:
+        begin, end = info["data_offsets"]
+        for place in {8 + header + begin, 8 + header + end - 1}:
+            bad = bytearray(good)
+            bad[place] ^= 1 << place % 8
+            name.write_bytes(bad)
+            said = checkpoint("verify", run, status=5)
+            assert f'{name.name}: tensor "{tensor}", its block {json.dumps(info["shape"])} at ' in said, said
+            assert f"bytes {8 + header + begin} to {8 + header + end} of the file" in said, said
+            found = json.loads(megahost("checkpoint", "verify", run, "--json").stdout)
+            assert not found["whole"] and len(found["damages"]) == 1, found
+    name.write_bytes(good[:-1])
+    refused("verify", run, says="it is cut short")
+    name.unlink()
+    refused("verify", run, says="No such file or directory")
+    name.write_bytes(good)
+    checkpoint("verify", run)
+manifest = folder / "one/checkpoints/step-000000000004/megahost.manifest.json"
+text = manifest.read_text()
+manifest.write_text(text[: len(text) // 2])
+refused("verify", "one", says="megahost.manifest.json")
+assert "damaged: " in checkpoint("ls", "one")
+manifest.write_text(text)
+
+# diff
+assert "the same bit for bit, 0 differ" in checkpoint("diff", "one", step)
+told = checkpoint("diff", "one", "one/checkpoints/step-000000000002", status=1)
+assert "numbers differ, by at most" in told and "0 tensors are the same" in told, told
+
+# another step of another run
+for words, says in ((["--weights", "one", "--step", "2"], "weights: one, step 2"), (["--weights", "one"], "weights: one, step 4")):
+    done = megahost("run", "tiny.toml", "--run-dir", "from-" + words[-1], *words, "--set", "train.iters=1")
+    assert done.returncode == 0 and says in done.stdout, done.stdout + done.stderr
+done = megahost("run", "tiny.toml", "--run-dir", "none", "--weights", "one", "--step", "3")
+assert done.returncode == 5 and "holds no checkpoint of step 3" in done.stderr, done
+done = megahost("run", "tiny.toml", "--run-dir", "one", "--resume", "--step", "2")
+assert done.returncode == 2 and "--weights is not given" in done.stderr, done
+
+# export: the same bytes from each layout, in one file or several
+for run in ("one", "four"):
+    checkpoint("export", run, "-o", "hf-" + run)
+    assert "every" not in checkpoint("verify", "hf-" + run)  # Hugging Face keeps no checksums
+config = json.loads((folder / "hf-one/config.json").read_text())
+assert config["model_type"] == "llama" and config["torch_dtype"] == "float32" and config["num_key_value_heads"] == 2, config
+checkpoint("export", "one", "-o", "parts", "--file-size", 0.02, "--dtype", "bfloat16")
+index = json.loads((folder / "parts/model.safetensors.index.json").read_text())
+parts = sorted(path.name for path in (folder / "parts").glob("*.safetensors"))
+assert len(parts) > 1 and parts == sorted(set(index["weight_map"].values())), parts
+checkpoint("verify", "parts")
+checkpoint("diff", "hf-one", "hf-four", status=1)  # sums over ranks have other last bits
+refused("export", "one", "-o", "hf-one", says="hf-one holds a model already")
+refused("export", "hf-one", "-o", "again", says="is a Hugging Face folder already")
+refused("export", "one", "-o", "new", "--model-type", "mixtral", says="has no model_type mixtral")
+refused("export", "one", "-o", "new", "--model-type", "qwen2", says="a qwen2: ")
+refused("export", "one", "-o", "new", "--step", "3", says="it holds those of steps 2, 4")
+refused("export", "nowhere", "-o", "new", says="nowhere")
+assert not (folder / "new").exists()
+
+shutil.rmtree(folder)
+sys.exit(0)

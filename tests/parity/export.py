@@ -1,0 +1,105 @@
+"""`megahost checkpoint export`: transformers loads what it writes, with nothing missing or unexpected, and the same logits;
+a run that begins with the export, saved and exported again, gives the same bytes."""
+
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import torch
+import transformers
+from safetensors.torch import load_file
+
+import models
+import program
+
+KEEP = ["--set", "optimizer.lr=0", "--set", "optimizer.weight_decay=0", "--set", "train.iters=1"]
+
+
+def saved_run(folder, name, weights, *words):
+    """A run that changes no weight and saves them."""
+    program.run("run", folder / "recipe.toml", "--weights", weights, "--run-dir", folder / name, *KEEP, *words)
+    return folder / name
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def tensors(folder):
+    found = {}
+    for path in folder.glob("*.safetensors"):
+        found |= load_file(path)
+    return found
+
+
+def loaded(folder):
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, dtype=torch.float32,
+                                                                   attn_implementation="eager")
+    problems = [f"{key}: {sorted(info[key])}" for key in ("missing_keys", "unexpected_keys", "mismatched_keys") if info[key]]
+    return model.eval(), problems
+
+
+def kept(case):
+    """What else changes in a step."""
+    return ["--set", "model.balance_bias_rate=1e-300"] if case.use == "moe" else []
+
+
+def check(case, folder):
+    model = models.random_model(case)
+    ids = models.random_ids(case)[:, :models.SEQ]
+    models.save(case, model, ids, folder, length=models.SEQ)
+    run = saved_run(folder, "run", folder / "model", *kept(case))
+    program.run("checkpoint", "export", run, "-o", folder / "export", "--dtype", "float32", "--file-size", 0.06)
+    exported, problems = loaded(folder / "export")
+    with torch.no_grad():
+        ours, theirs = exported(ids).logits, model(ids).logits
+    error = program.norm([ours - theirs]) / program.norm([theirs])
+    if not error <= program.LOGITS:
+        problems.append(f"logits are off by {error:.2e}")
+    again = saved_run(folder, "again", folder / "export", *kept(case))
+    program.run("checkpoint", "export", again, "-o", folder / "export-2", "--dtype", "float32", "--file-size", 0.06)
+    if files(folder / "export") != files(folder / "export-2"):
+        problems.append("exported, read and exported again it has other bytes")
+    program.run("checkpoint", "export", run, "-o", folder / "half", "--dtype", "bfloat16")
+    half, more = loaded(folder / "half")
+    problems += more
+    for name, tensor in tensors(folder / "half").items():
+        if not torch.equal(tensor, tensors(folder / "export")[name].to(tensor.dtype)):
+            problems.append(f"{name} is not rounded to bfloat16")
+    print(f"{case.name}: a {exported.config.model_type}, logits off by {error:.2e}", flush=True)
+    return problems
+
+
+LAYOUTS = {
+    "zero 3": ["--nproc", 2, "--set", "parallel.data=2", "--set", "parallel.zero=3"],
+    "pipeline": ["--nproc", 2, "--set", "parallel.pipeline=2", "--set", "model.layers=3"],
+    "tensor": ["--nproc", 2, "--set", "parallel.tensor=2"],
+}
+
+
+def check_layouts(case, folder):
+    """The same bytes whatever layout saved the weights."""
+    model = models.random_model(case)
+    ids = models.random_ids(case)[:2, :models.SEQ]
+    models.save(case, model, ids, folder, length=models.SEQ)
+    found = {}
+    for name, words in {"one rank": [], **LAYOUTS}.items():
+        run = saved_run(folder, name, folder / "model", *words)
+        program.run("checkpoint", "export", run, "-o", folder / (name + " export"))
+        found[name] = files(folder / (name + " export"))
+    return [f"{name} gives other bytes than one rank" for name, bytes in found.items() if bytes != found["one rank"]]
+
+
+failed = 0
+for case in models.CASES:
+    with tempfile.TemporaryDirectory() as temporary:
+        problems = check(case, pathlib.Path(temporary))
+    for problem in problems:
+        print(f"  {case.name}: {problem}")
+    failed += bool(problems)
+with tempfile.TemporaryDirectory() as temporary:
+    problems = check_layouts(next(case for case in models.CASES if case.use == "llama"), pathlib.Path(temporary))
+    print("layouts:", problems or "the same bytes")
+    failed += bool(problems)
+sys.exit(failed and f"{failed} models are not exported as they are")

@@ -32,6 +32,20 @@ mismatch(const nlohmann::ordered_json& config, const Table& fields, const Regist
   return differences.empty() ? "" : differences.front().message;
 }
 
+/// Leaves out null where it says nothing: transformers takes no null for a size.
+void drop_idle_nulls(
+    nlohmann::ordered_json& ret_config, const Table& fields, const Registry::Entry& entry
+) {
+  const nlohmann::ordered_json all = ret_config;
+  for (const auto& [key, value] : all.items()) {
+    nlohmann::ordered_json without = ret_config;
+    without.erase(key);
+    if (value.is_null() && mismatch(without, fields, entry).empty()) {
+      ret_config = std::move(without);
+    }
+  }
+}
+
 /// Gives the values of Hugging Face's tensors, from those of a checkpoint.
 class HfValues {
 public:
@@ -191,6 +205,7 @@ HfCounterpart hf_counterpart(
       }
       if (why.empty()) {
         found.model_type = model.model_type;
+        drop_idle_nulls(found.config, fields, entry);
         return found;
       }
     }

@@ -7,6 +7,9 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -14,6 +17,8 @@
 namespace mh {
 
 namespace {
+
+constexpr int kNice = 10;
 
 /// Host memory for a copy; pinned where a GPU copies into it.
 at::Tensor host_like(const at::Tensor& tensor) {
@@ -79,6 +84,8 @@ void BackgroundSaves::begin(const CheckpointContents& contents) {
   copied.slices = copies_;
   const double copy_seconds = seconds_since(begun);
   running_ = std::async(std::launch::async, [this, copied = std::move(copied), copy_seconds] {
+    // Linux: of this thread alone. A core that both want is the training's.
+    (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
     Outcome outcome = write_copy(write_, copied, meeting_);
     outcome.copy_seconds = copy_seconds;
     return outcome;

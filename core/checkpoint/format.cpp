@@ -50,6 +50,8 @@ Verification CheckpointReader::verify(const std::function<void(uint64_t bytes)>&
   return found;
 }
 
+void CheckpointFormat::recover(const Path&, const std::function<void(const std::string&)>&) const {}
+
 void CheckpointFormat::write(const Path& folder, const CheckpointContents&, const Ranks&) const {
   throw Error(
       folder.string() + " cannot be written as a " + about() + ": the format is only read",

@@ -35,6 +35,11 @@ NativeFormat::open(const Path& folder, std::optional<int64_t> step) const {
   return std::make_unique<Checkpoint>(storage_, steps_in(folder).path(*step));
 }
 
+void NativeFormat::recover(const Path& folder, const std::function<void(const std::string&)>& warn)
+    const {
+  steps_in(folder, warn).recover();
+}
+
 void NativeFormat::write(const Path& folder, const CheckpointContents& contents, const Ranks& ranks)
     const {
   StepFolder steps = steps_in(folder, contents.warn);

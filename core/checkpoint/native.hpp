@@ -25,6 +25,8 @@ public:
   open(const Path& folder, std::optional<int64_t> step) const override;
   [[nodiscard]] Path place(const Path& folder) const override;
   void
+  recover(const Path& folder, const std::function<void(const std::string&)>& warn) const override;
+  void
   write(const Path& folder, const CheckpointContents& contents, const Ranks& ranks) const override;
 
 private:

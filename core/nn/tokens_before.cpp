@@ -5,6 +5,7 @@
 #include "megahost/random.hpp"
 #include "megahost/saved.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>

@@ -148,6 +148,14 @@ void Trainer::resume(std::vector<std::string>& notes) {
     notes.push_back("no checkpoint in " + saves_.string() + " yet: starting at step 0");
     return;
   }
+  on_first(ranks_, [&] { // also where nothing is left to save, which does it, too
+    in_plugin(*format_, "recover", [&] {
+      format_->recover(saves_, [&](const std::string& sentence) {
+        notes.push_back("warning: " + sentence);
+      });
+    });
+    return std::string();
+  });
   for (const auto& difference : differences(*saved, progress_)) {
     notes.push_back("warning: " + difference);
   }

@@ -122,6 +122,17 @@ TEST_CASE_FIXTURE(
   CHECK_FALSE(runs::fs::exists(runs::step_folder(folder / "a", 4)));
 }
 
+TEST_CASE_FIXTURE(SmallRun, "a resumed run removes what a killed one has half removed") {
+  begin();
+  (void)go_on(recipe, output);
+  const auto half =
+      runs::fs::path(runs::step_folder(folder / "a", 1)).parent_path() / "step-00000001";
+  runs::fs::create_directories(half);
+  std::ofstream(half / "rank-0.safetensors") << "rest";
+  CHECK(go_on(recipe, output).what.empty()); // which has nothing to save
+  CHECK_FALSE(runs::fs::exists(half));
+}
+
 TEST_CASE_FIXTURE(
     SmallRun, "--allow-change goes on and says so in the log; what may change needs no word"
 ) {

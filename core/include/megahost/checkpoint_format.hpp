@@ -165,6 +165,11 @@ public:
   /// Where in a folder its checkpoints are, for messages.
   [[nodiscard]] virtual Path place(const Path& folder) const { return folder; }
 
+  /// Removes what a process that ended has left of checkpoints half written or half removed. Called
+  /// before a run goes on in a folder, on one rank.
+  virtual void
+  recover(const Path& folder, const std::function<void(const std::string&)>& warn) const;
+
   /// Writes a checkpoint, whole or not at all. `folder` is what a person names to read it.
   ///
   /// A class that does not override it only reads: a recipe whose `checkpoint.use` names it is

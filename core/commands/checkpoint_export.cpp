@@ -97,12 +97,12 @@ public:
     for (const Field& field : tokenizer_entry().schema.fields) {
       const std::string file = text("tokenizer." + field.name);
       if (field.path && fs::is_regular_file(file, ignored)) {
-        const bool gpt2 = text("tokenizer.use") == "gpt2";
-        const std::string name = gpt2 && field.name == "vocab" ? "vocab.json"
-                                 : gpt2 && field.name == "merges"
-                                     ? "merges.txt"
-                                     : fs::path(file).filename().string();
-        files.emplace(name, file);
+        const auto known = std::ranges::find_if(kTokenizerFiles, [&](const fs::path& name) {
+          return name.stem() == field.name; // "vocab" is vocab.json there, whatever it is called here
+        });
+        files.emplace(
+            known != std::end(kTokenizerFiles) ? *known : fs::path(file).filename().string(), file
+        );
       }
     }
     return files;

@@ -7,6 +7,8 @@
 #include "megahost/error.hpp"
 #include "tests/dist/small_recipe.hpp"
 
+#include <ATen/ops/equal.h>
+
 #include <doctest/doctest.h>
 
 #include <algorithm>

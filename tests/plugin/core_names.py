@@ -48,6 +48,10 @@ ALLOWED = {
     "core/commands/recipe_from_hf.cpp": {"*": "a recipe that is written for a folder of another program"},
     "core/commands/schedule.cpp": {"virtual_stages": "the member of PipelineSchedule::Args in --json"},
     "core/conformance/layout_trial.cpp": {"sgd adamw": "`megahost check` trains with two optimizers of its own choice"},
+    "core/bench/masks.cpp": {"full": "a mask that hides nothing"},
+    "core/cli/tables/checkpoints.cpp": {"huggingface": "the format that weights are exported to"},
+    "core/commands/checkpoint.cpp": {"tensor": "the head of a column", "zero": "the one key of `parallel` that says something at 1"},
+    "core/commands/saved.cpp": {"native": "the format of a folder with our manifest"},
     "core/mesh/stall.cpp": {"sequence": "a number in a message between ranks"},
 }
 
@@ -57,7 +61,7 @@ IN_SENTENCES = {
     "core/recipe/terms.cpp": {"*": WORDS},
     "core/recipe/arguments.cpp": {"*": WORDS},
     "core/bench/gpu.cpp": {"adamw mock": "recipes that it runs"},
-    "core/commands/data_prepare.cpp": {"gpt2": "an example in a hint"},
+    "core/corpora/prepare.cpp": {"gpt2": "an example in a hint"},
     "core/conformance/files.cpp": {"moe": "an example of an id"},
     "core/conformance/subject.cpp": {"sgd adamw": "`megahost check` trains with two optimizers of its own choice"},
     "core/kernels/update.cpp": {"adam sgd": "rules of the update's operator"},

@@ -26,10 +26,14 @@ constexpr const char* kIndexFile = "model.safetensors.index.json";
 /// Why a config.json that was written of a model's fields does not say them; empty if it does.
 std::string
 mismatch(const nlohmann::ordered_json& config, const Table& fields, const Registry::Entry& entry) {
-  const Value read = read_hf_config(std::filesystem::path("config.json"), config.dump());
-  const HfReading reading = read_hf_fields(read, *entry.hugging_face, entry.schema, entry.name);
-  const auto differences = hf_differences(reading, fields, *entry.hugging_face, entry.schema);
-  return differences.empty() ? "" : differences.front().message;
+  try {
+    const Value read = read_hf_config(std::filesystem::path("config.json"), config.dump());
+    const HfReading reading = read_hf_fields(read, *entry.hugging_face, entry.schema, entry.name);
+    const auto differences = hf_differences(reading, fields, *entry.hugging_face, entry.schema);
+    return differences.empty() ? "" : differences.front().message;
+  } catch (const Error& error) { // it says what the model cannot be
+    return error.what();
+  }
 }
 
 /// Leaves out null where it says nothing: transformers takes no null for a size.

@@ -81,7 +81,8 @@ void check_before_opening(const std::filesystem::path& file) {
 
 bool flushes_denormals() {
   volatile float tiny = 1e-40F;
-  return tiny * 1.0F == 0;
+  volatile bool zero = tiny * 1.0F == 0; // computed here, not behind what sets the rounding back
+  return zero;
 }
 
 /// Leaves this thread's rounding as it was: what is linked with -ffast-math changes it when opened.

@@ -63,6 +63,10 @@ moe model.capacity_factor=1 model.capacity_drop=probability model.capacity_pad=t
 moe model.capacity_factor=1 model.capacity_drop=position model.capacity_pad=false model.moe_pattern=["moe","dense"]
 moe model.experts_per_token=1 model.router=sigmoid model.bias=true precision=fp8
 moe precision=fp32 optimizer.use=muon
+llama checkpoint.async=true checkpoint.interval=1 checkpoint.if_busy=wait checkpoint.keep_every=1 optimizer.use=lion
+llama checkpoint.async=false checkpoint.interval=1 checkpoint.if_busy=skip model.activation=relu
+bert data.use=bert data.paths=["@torch-headers"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true model.token_types=2 model.pair_head=true
+t5 data.use=t5 data.paths=["@torch-headers"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true tokenizer.extra_ids=16 model.encoder_layers=1 model.encoder_length=64 model.head_scale=true model.buckets=8 model.max_distance=16 model.positions=relative model.activation=geglu_tanh
 """
 
 BASE = {
@@ -74,6 +78,7 @@ BASE = {
 HOST = {
     "name", "run_dir", "launcher", "plugins", "sweep", "extends", "preset", "device", "model.use", "model.preset", "model.from",
     "data.use", "data.split", "data.paths", "data.extensions", "data.eod", "data.weights", "data.shuffle",
+    "data.mask_prob", "data.max_ngram", "data.mean_span", "data.pair", "data.prefetch", "data.short_seq_prob", "data.whole_words",
     "data.mask_eod_loss", "data.changes", "data.data_sharding", "data.dataloader", "data.drop_last_partial", "data.extra_token",
     "data.fim_middle", "data.fim_prefix", "data.fim_rate", "data.fim_spm_rate", "data.fim_suffix", "data.full_validation",
     "data.index_files", "data.order", "data.packing", "data.sources", "data.supervised", "data.validation_by_source",

@@ -106,7 +106,7 @@ def sources():
     record = installed("tiger")
     assert record["from"] == str(tiger) and record["current"], record
     kept = records / record["sources"]
-    assert sorted(os.listdir(kept)) == ["README.md", "expect.hpp", "tiger.cpp", "tiger.lua", "meson.build", "test.cpp"]
+    assert sorted(os.listdir(kept)) == ["README.md", "expect.hpp", "meson.build", "test.cpp", "tiger.cpp", "tiger.lua"]
     edit(tiger / "tiger.lua", 'plugins = { "build/optimizers-tiger.so" },', "")
     megahost("run", "tiger/tiger.lua", "--set", "train.iters=1", "--run-dir", "run", expect="org.example.tiger 0.1.0")
     megahost("plugins", "list", expect=f"tiger  0.1.0, from {tiger}\n")

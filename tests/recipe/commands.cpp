@@ -5,16 +5,24 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
 using mh::test::Folder;
 using mh::test::options;
 using mh::test::resolve_file;
 
 namespace {
 
+/// The recipes of decoders: those of encoders need their plugins, whose tests resolve them.
 std::vector<std::filesystem::path> all_recipes() {
+  const std::set<std::string> encoders{"bert_tiny", "t5_tiny"};
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(mh::test::recipes())) {
-    if (entry.path().extension() == ".lua" || entry.path().extension() == ".toml") {
+    const auto ending = entry.path().extension();
+    if ((ending == ".lua" || ending == ".toml") && !encoders.contains(entry.path().stem())) {
       files.push_back(entry.path());
     }
   }

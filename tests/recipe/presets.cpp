@@ -59,7 +59,15 @@ int64_t parameters(const mh::Preset& preset) {
 } // namespace
 
 TEST_CASE("every row of the model-size table counts its parameters right and resolves") {
-  const std::vector<mh::Preset> presets = mh::load_presets(mh::test::options());
+  std::vector<mh::Preset> presets = mh::load_presets(mh::test::options());
+  CHECK(presets.size() == 46);
+  std::erase_if(
+      presets,
+      [](const mh::Preset& preset) { // counted with their plugins: plugin / presets
+        const std::string& use = preset.model.find("use")->as_string();
+        return use == "bert" || use == "t5";
+      }
+  );
   CHECK(presets.size() == 31);
   const mh::test::Folder folder;
   for (const mh::Preset& preset : presets) {
@@ -112,7 +120,7 @@ TEST_CASE("a folder's own presets hide the rows of later folders") {
   mh::ReadOptions options;
   options.roots = {folder.path(), mh::test::recipes()};
   const auto presets = mh::load_presets(options);
-  CHECK(presets.size() == 31);
+  CHECK(presets.size() == 46);
   CHECK(presets.front().source == "ours");
 }
 

@@ -2,6 +2,7 @@
 // -Db_pch=false does without). No header of autograd: their templates, wanted or not, are made again
 // in every file that reads them, which takes two seconds each.
 #include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <map>
 #include <memory>

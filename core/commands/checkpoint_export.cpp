@@ -98,7 +98,8 @@ public:
       const std::string file = text("tokenizer." + field.name);
       if (field.path && fs::is_regular_file(file, ignored)) {
         const auto known = std::ranges::find_if(kTokenizerFiles, [&](const fs::path& name) {
-          return name.stem() == field.name; // "vocab" is vocab.json there, whatever it is called here
+          return name.stem() ==
+                 field.name; // "vocab" is vocab.json there, whatever it is called here
         });
         files.emplace(
             known != std::end(kTokenizerFiles) ? *known : fs::path(file).filename().string(), file

@@ -30,7 +30,8 @@ int command_plugins_new(const Invocation& invocation, Host&) {
   const std::filesystem::path folder = invocation.arguments.front();
   ScaffoldArgs args{folder, kind_of(invocation.value("--kind")), invocation.value("--name")};
   if (args.name.empty()) {
-    const auto whole = std::filesystem::absolute(folder / ".").lexically_normal(); // ends in a slash
+    const auto whole =
+        std::filesystem::absolute(folder / ".").lexically_normal(); // ends in a slash
     args.name = whole.parent_path().filename();
   }
   const auto files = write_scaffold(args);

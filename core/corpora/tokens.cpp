@@ -77,7 +77,13 @@ private:
 int prepare_tokens(const Invocation& invocation, Host& host) {
   const std::string prefix = output_option(invocation) + "_text_document";
   for (const char* option :
-       {"--append-eod", "--sentences", "--on-error", "--workers", "--shard", "--template", "--json-key"}) {
+       {"--append-eod",
+        "--sentences",
+        "--on-error",
+        "--workers",
+        "--shard",
+        "--template",
+        "--json-key"}) {
     if (invocation.has(option)) {
       throw Error(
           std::string(option) + " is about texts, and --format tokens reads ids", "leave it out"

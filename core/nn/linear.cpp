@@ -188,7 +188,9 @@ Linear::Linear(Builder& builder, const LinearSpec& spec) {
   std::vector<ParamSpec> biases;
   for (const auto& out : spec.outs) {
     const std::string prefix = out.name.empty() ? "" : out.name + ".";
-    weights.push_back({prefix + "weight", {out.axis, spec.in}, Init::normal(out.std.value_or(spec.std))});
+    weights.push_back(
+        {prefix + "weight", {out.axis, spec.in}, Init::normal(out.std.value_or(spec.std))}
+    );
     biases.push_back({prefix + "bias", {out.axis}, Init::zeros()});
   }
   weight_ = &builder.parameter(weights, plan_.need);

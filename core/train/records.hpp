@@ -22,11 +22,11 @@ struct StepRecord {
   double gradient_norm = 0;
   double seconds = 0;
   double data_seconds = 0; ///< of these, waiting for samples
-  int64_t memory = 0;   ///< peak bytes so far, on a CPU of the process; 0 if unknown
-  int64_t tensors = 0;  ///< peak bytes of tensors since the steps began; 0 if unknown
-  int64_t ranks = 0;    ///< that did it; 0 if unknown
-  bool skipped = false; ///< no update: losses are empty, the norm may be no number
-  bool nan = false;     ///< skipped for NaN or Inf
+  int64_t memory = 0;      ///< peak bytes so far, on a CPU of the process; 0 if unknown
+  int64_t tensors = 0;     ///< peak bytes of tensors since the steps began; 0 if unknown
+  int64_t ranks = 0;       ///< that did it; 0 if unknown
+  bool skipped = false;    ///< no update: losses are empty, the norm may be no number
+  bool nan = false;        ///< skipped for NaN or Inf
   std::optional<double> loss_scale{}, num_zeros{}, params_norm{};
 };
 

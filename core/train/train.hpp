@@ -42,7 +42,7 @@ struct TrainOptions {
   std::optional<StepRange> profile{};   ///< steps to profile, into folder `profile` of the run
   const Processes* processes = nullptr; ///< of the run; null: this process is alone
   const Mesh* mesh = nullptr; ///< of a run whose ranks are threads; its plugins were opened before
-  bool checking = false; ///< ranks compare at layers' boundaries what they should agree on
+  bool checking = false;      ///< ranks compare at layers' boundaries what they should agree on
   /// What a step would take, for policies that go by it and to hold the first step against; empty:
   /// it is not known.
   StepPeak step_peak{};

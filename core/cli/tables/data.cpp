@@ -29,7 +29,10 @@ std::vector<Command> data_commands() {
               {"--output", "PREFIX", "where the corpus goes, such as data/corpus"},
               kTokenizer,
               kTokenizerOf,
-              {"--json-key", "KEY", "member of each JSON object, or column, that holds text (text)", true},
+              {"--json-key",
+               "KEY",
+               "member of each JSON object, or column, that holds text (text)",
+               true},
               {"--format",
                "FORMAT",
                "what all inputs are, whatever their names; tokens: ids, as nanoGPT, llm.c and OLMo "

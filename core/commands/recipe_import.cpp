@@ -1,16 +1,22 @@
 #include "core/base/text.hpp"
 #include "core/commands/commands.hpp"
+#include "core/install/program.hpp"
 #include "core/kernels/processor.hpp"
 #include "core/language/source.hpp"
 #include "core/recipe/paths.hpp"
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <optional>
+#include <sstream>
+#include <vector>
 
 namespace mh {
 
@@ -19,6 +25,88 @@ namespace {
 std::optional<std::string> from_environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+/// What scripts start trainings by, or containers in which they do. Under --run each is a script that
+/// notes its words.
+constexpr const char* kNoted[] = {
+    "python",
+    "python3",
+    "torchrun",
+    "srun",
+    "sbatch",
+    "mpirun",
+    "mpiexec",
+    "deepspeed",
+    "docker",
+    "podman",
+    "apptainer",
+    "singularity",
+    "enroot",
+    "nsys",
+    "ncu",
+    "pip",
+    "pip3",
+    "nvidia-smi"};
+
+constexpr const char* kNoting =
+    "#!/bin/sh\n"
+    "{ printf '%s\\0' \"$(($# + 1))\" \"${0##*/}\" \"$@\"; } >> \"$MEGAHOST_NOTED\"\n";
+
+constexpr double kLongest = 60; // seconds
+
+/// Commands that were noted: each the number of its words, and the words.
+std::vector<std::vector<std::string>> noted_commands(const std::string& text) {
+  std::vector<std::vector<std::string>> commands;
+  std::istringstream stream(text);
+  for (std::string count; std::getline(stream, count, '\0');) {
+    std::vector<std::string>& words = commands.emplace_back();
+    for (int64_t left = std::atoll(count.c_str()); left > 0; --left) {
+      std::getline(stream, words.emplace_back(), '\0');
+    }
+  }
+  return commands;
+}
+
+/// Runs a script under bash, with programs that only note their words in place of launchers.
+ShellCommand command_of_run(const std::string& script, const std::vector<std::string>& words) {
+  namespace fs = std::filesystem;
+  std::string made = fs::temp_directory_path() / "megahost-import-XXXXXX";
+  if (mkdtemp(made.data()) == nullptr) {
+    throw Error("no temporary folder " + made, "make room in TMPDIR", exit_code::other);
+  }
+  const std::unique_ptr<std::string, void (*)(std::string*)> cleared(&made, [](auto* path) {
+    fs::remove_all(*path);
+  });
+  const fs::path folder = made, noted = folder / "noted", log = folder / "log";
+  fs::create_directory(folder / "bin");
+  for (const char* name : kNoted) {
+    replace_file(folder / "bin" / name, kNoting);
+    fs::permissions(folder / "bin" / name, fs::perms::owner_all);
+  }
+  replace_file(noted, "");
+  const char* path = std::getenv("PATH");
+  std::vector<std::string> command{"bash", script};
+  command.insert(command.end(), words.begin(), words.end());
+  const int status = run_program(
+      command,
+      {.log = log,
+       .variables =
+           {{"PATH", (folder / "bin").string() + ":" + (path == nullptr ? "" : path)},
+            {"MEGAHOST_NOTED", noted}},
+       .limit = kLongest}
+  );
+  for (const auto& one : noted_commands(read_source(noted, "note")->text)) {
+    if (auto found = training_command(one, script, from_environment)) {
+      return std::move(*found);
+    }
+  }
+  const std::string said = last_lines(log, 5);
+  throw Error(
+      script + " was run and came to no command that runs a pretrain_gpt.py (status " +
+          std::to_string(status) + ")" + (said.empty() ? "" : "; it said\n" + said),
+      "give what it wants: words behind its name, variables in the environment"
+  );
 }
 
 /// -o chooses the language by its end.
@@ -58,18 +146,24 @@ std::string write_imported(
 
 int command_recipe_import_args(const Invocation& invocation, Host& host) {
   const std::string& given = invocation.arguments.front();
+  const std::vector<std::string> words(
+      invocation.arguments.begin() + 1, invocation.arguments.end()
+  );
   std::error_code ignored;
   const bool script = std::filesystem::is_regular_file(given, ignored);
-  if (!script && given.find_first_of(" \n=") == std::string::npos) {
+  if (!script && (given.find_first_of(" \n=") == std::string::npos || invocation.has("--run"))) {
     throw Error(
         "there is no script " + given,
         "give a file, or the command in quotes: 'pretrain_gpt.py --num-layers 2 ...'"
     );
   }
   const std::string name = script ? given : "the command";
-  const ShellCommand command = find_training_command(
-      script ? read_source(given, "script")->text : given, name, from_environment
-  );
+  const ShellCommand command =
+      invocation.has("--run")
+          ? command_of_run(given, words)
+          : find_training_command(
+                script ? read_source(given, "script")->text : given, name, from_environment, words
+            );
   const ImportedRecipe imported = import_arguments(command);
   const std::string file = write_imported(invocation, host, imported, name);
   if (!file.empty()) {

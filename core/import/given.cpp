@@ -12,8 +12,15 @@ namespace {
 
 const MegatronArgument* known_argument(std::string_view name) {
   const auto all = megatron_arguments();
+  // Names of HEAD have dashes where older ones have some underscores.
   const auto found = std::find_if(all.begin(), all.end(), [&](const MegatronArgument& argument) {
-    return argument.name == name;
+    return std::equal(
+        argument.name.begin(),
+        argument.name.end(),
+        name.begin(),
+        name.end(),
+        [](char a, char b) { return a == b || (a == '_' && b == '-'); }
+    );
   });
   return found == all.end() ? nullptr : &*found;
 }
@@ -49,6 +56,9 @@ GivenArguments::GivenArguments(const std::vector<std::string>& words) {
     const size_t equals = words[i].find('=');
     GivenArgument given{nullptr, words[i].substr(2, equals - 2), {}};
     given.known = known_argument(given.name);
+    if (given.known != nullptr) {
+      given.name = given.known->name;
+    }
     if (equals != std::string::npos) {
       given.values.push_back(words[i].substr(equals + 1));
     }

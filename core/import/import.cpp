@@ -30,8 +30,49 @@ Value number_value(double number) {
   return whole ? Value(*whole) : Value(number);
 }
 
+namespace {
+
+/// What the program trains. One that is not listed takes the arguments of pretrain_gpt.py.
+///
+/// Throws:  mh::Error for programs of other kinds
+Trains trained_by(const std::string& program) {
+  const struct {
+    std::string_view file;
+    Trains trains;
+    const char* why; ///< it is refused
+  } programs[] = {
+      {"pretrain_bert.py", Trains::bert, nullptr},
+      {"pretrain_t5.py", Trains::t5, nullptr},
+      {"pretrain_mamba.py", Trains::decoder, "state-space layers"},
+      {"pretrain_hybrid.py", Trains::decoder, "state-space layers"},
+      {"pretrain_vlm.py", Trains::decoder, "images"},
+      {"pretrain_mimo.py", Trains::decoder, "images and sounds"},
+      {"pretrain_vision_classify.py", Trains::decoder, "images"},
+      {"pretrain_vision_dino.py", Trains::decoder, "images"},
+      {"pretrain_vision_inpaint.py", Trains::decoder, "images"},
+      {"pretrain_ict.py", Trains::decoder, "retrieval by two encoders"},
+      {"pretrain_retro.py", Trains::decoder, "retrieved texts"}};
+
+  const std::string file = program.substr(program.rfind('/') + 1);
+  for (const auto& known : programs) {
+    if (file == known.file) {
+      if (known.why != nullptr) {
+        throw Error(
+            file + " trains a model of " + known.why + ", for which there is no architecture yet",
+            "pretrain_gpt.py, pretrain_bert.py and pretrain_t5.py have equivalents"
+        );
+      }
+      return known.trains;
+    }
+  }
+  return Trains::decoder;
+}
+
+} // namespace
+
 Importer::Importer(const ShellCommand& command)
     : command_(command)
+    , trains_(trained_by(command.program))
     , given_(command.arguments) {}
 
 ImportedRecipe Importer::run() {
@@ -48,7 +89,13 @@ ImportedRecipe Importer::run() {
     }
   }
   model();
-  positions();
+  if (trains_ == Trains::bert) {
+    bert();
+  } else if (trains_ == Trains::t5) {
+    t5();
+  } else {
+    positions();
+  }
   layout();
   pipeline();
   recompute();
@@ -131,6 +178,10 @@ void Importer::required() const {
 
 void Importer::take(const GivenArgument& argument) {
   if (argument.known == nullptr) {
+    if (const MegatronArguments* group = without_equivalent(argument.name)) {
+      no_equivalent(argument, group->becomes, group->reason);
+      return;
+    }
     std::vector<std::string> names;
     for (const MegatronArgument& known : megatron_arguments()) {
       names.emplace_back(known.name);
@@ -159,16 +210,21 @@ void Importer::take(const GivenArgument& argument) {
     break;
   case Becomes::nothing:
   case Becomes::changes:
-    comment(
-        argument.text() + ": no equivalent" +
-        (known.becomes == Becomes::changes ? ", training differs: " : ": ") +
-        std::string(known.note)
-    );
+    no_equivalent(argument, known.becomes, known.note);
     break;
   case Becomes::settings:
   case Becomes::same:
     break;
   }
+}
+
+void Importer::no_equivalent(
+    const GivenArgument& argument, Becomes becomes, std::string_view reason
+) {
+  comment(
+      argument.text() + ": no equivalent" +
+      (becomes == Becomes::changes ? ", training differs: " : ": ") + std::string(reason)
+  );
 }
 
 std::string Importer::meaning(const GivenArgument& argument) {

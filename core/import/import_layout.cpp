@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
+#include <string_view>
 
 namespace mh {
 
@@ -98,7 +100,11 @@ void Importer::zero() {
 
 void Importer::pipeline() {
   const int64_t stages = integer("parallel.pipeline", 1);
-  const int64_t layers = integer("model.layers", 0);
+  const int64_t layers = integer("model.layers", 0) + integer("model.encoder_layers", 0);
+  if (const GivenArgument* given = given_.find("pipeline-model-parallel-layout")) {
+    written_layout(stages, *given);
+    return;
+  }
   const int64_t virtual_stages = chunks(stages, layers);
   if (virtual_stages > 1) {
     set_from(
@@ -153,6 +159,103 @@ int64_t Importer::chunks(int64_t stages, int64_t layers) const {
     );
   }
   return layers / stages / each;
+}
+
+namespace {
+
+/// Megatron-LM's layout of a pipeline with its repetitions written out: "Et*2|(t|)*2L" to
+/// "Ett|t|t|L". E: embedding, t: a layer, m: a layer of multi-token prediction, L: loss.
+class LayoutReader {
+public:
+  explicit LayoutReader(std::string_view text)
+      : text_(text) {}
+
+  /// Nothing if the text is something else, or longer than a thousand layers.
+  [[nodiscard]] std::optional<std::string> read() {
+    std::string all = sequence(0);
+    return sound_ && at_ == text_.size() ? std::optional(std::move(all)) : std::nullopt;
+  }
+
+private:
+  static constexpr size_t kMost = 10'000;
+  static constexpr int kDeepest = 20;
+
+  std::string sequence(int depth) {
+    std::string all;
+    while (sound_ && at_ < text_.size() && text_[at_] != ')') {
+      const char letter = text_[at_++];
+      std::string one;
+      if (letter == '(') {
+        one = depth < kDeepest ? sequence(depth + 1) : "";
+        sound_ = sound_ && depth < kDeepest && at_ < text_.size() && text_[at_++] == ')';
+      } else if (std::string_view("EtmL|").find(letter) != std::string_view::npos) {
+        one = letter;
+      } else {
+        sound_ = letter == ',' || letter == ' ';
+      }
+      for (int64_t times = repetitions(); sound_ && times > 0; --times) {
+        all += one;
+        sound_ = all.size() <= kMost;
+      }
+    }
+    return all;
+  }
+
+  int64_t repetitions() {
+    if (at_ >= text_.size() || text_[at_] != '*') {
+      return 1;
+    }
+    const size_t begin = ++at_;
+    int64_t number = 0;
+    while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9' && at_ - begin < 5) {
+      number = 10 * number + (text_[at_++] - '0');
+    }
+    sound_ = sound_ && at_ > begin;
+    return number;
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+  bool sound_ = true;
+};
+
+} // namespace
+
+void Importer::written_layout(int64_t stages, const GivenArgument& given) {
+  const auto all = LayoutReader(given.values.front()).read();
+  if (!all) {
+    refuse(
+        given.text() + " is no layout of Megatron-LM",
+        "E for the embedding, t for a layer, L for the loss, | between stages: Et*3|t*4|t*3L"
+    );
+  }
+  std::string text;
+  int64_t chunks = 0;
+  for (const std::string& chunk : parts_of(*all + " ", '|')) {
+    const auto layers = std::count(chunk.begin(), chunk.end(), 't');
+    std::string terms = chunk.find('E') != std::string::npos ? "embed" : "";
+    for (const std::string& term :
+         {layers > 0 ? std::to_string(layers) : "",
+          std::string(chunk.find('L') != std::string::npos ? "head" : "")}) {
+      terms += (terms.empty() || term.empty() ? "" : "+") + term;
+    }
+    text += (chunks++ > 0 ? "|" : "") + terms;
+  }
+  if (std::count(all->begin(), all->end(), '|') + 1 != chunks || stages < 1 ||
+      chunks % stages != 0) {
+    refuse(
+        given.text() + " has a stage that holds nothing, or not as many as " +
+            std::to_string(stages) + " ranks of a pipeline take",
+        "each stage holds a layer, the embedding or the loss"
+    );
+  }
+  if (all->find('m') != std::string::npos) {
+    comment(given.text() + ": m, multi-token prediction, is left out");
+  }
+  if (chunks > stages) {
+    set("parallel.virtual_stages", chunks / stages, given.text());
+  }
+  set("parallel.pipeline_layout", text, given.text());
 }
 
 void Importer::uneven_layout(int64_t stages, int64_t layers, int64_t virtual_stages) {

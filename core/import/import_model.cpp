@@ -338,9 +338,54 @@ void Importer::positions() {
   }
 }
 
+bool Importer::tokenizer_of_file(const std::string& type) {
+  const struct {
+    std::string_view type, use, file;
+  } types[] = {
+      {"HuggingFaceTokenizer", "hf", "tokenizer-model"},
+      {"Llama2Tokenizer", "sentencepiece", "tokenizer-model"},
+      {"SentencePieceTokenizer", "sentencepiece", "tokenizer-model"},
+      {"GPTSentencePieceTokenizer", "sentencepiece", "tokenizer-model"},
+      {"BertWordPieceCase", "wordpiece", "vocab-file"},
+      {"BertWordPieceLowerCase", "wordpiece", "vocab-file"}};
+
+  const auto* known = std::find_if(std::begin(types), std::end(types), [&](const auto& row) {
+    return row.type == type && given_.has(row.file);
+  });
+  if (known == std::end(types)) {
+    return false;
+  }
+  set_from("tokenizer.use", std::string(known->use), "tokenizer-type");
+  set_from("tokenizer.path", given_.text(known->file), known->file);
+  if (known->use == "wordpiece") {
+    set_from("tokenizer.lower_case", type == "BertWordPieceLowerCase", "tokenizer-type");
+  }
+  if (const int64_t extra = given_.integer("vocab-extra-ids", 0); extra > 0) {
+    if (known->use == "hf") {
+      comment(
+          "--vocab-extra-ids " + std::to_string(extra) + ": the folder's own sentinels are taken"
+      );
+    } else {
+      set_from("tokenizer.extra_ids", extra, "vocab-extra-ids");
+    }
+  }
+  if (given_.has("vocab-size")) {
+    comment(
+        given_.find("vocab-size")->text() +
+        ": the vocabulary is the tokenizer's; where its file "
+        "is not at hand, tokenizer = { use = \"null\", vocab = " +
+        given_.text("vocab-size") + " } plans without it"
+    );
+  }
+  return true;
+}
+
 void Importer::tokenizer() {
   const std::string type = given_.text(
-      "tokenizer-type", given_.has("merge-file") ? "GPT2BPETokenizer" : "NullTokenizer"
+      "tokenizer-type",
+      given_.has("merge-file")                                 ? "GPT2BPETokenizer"
+      : trains_ != Trains::decoder && given_.has("vocab-file") ? "BertWordPieceLowerCase"
+                                                               : "NullTokenizer"
   );
   if (type == "GPT2BPETokenizer") {
     for (const char* file : {"vocab-file", "merge-file"}) {
@@ -355,8 +400,10 @@ void Importer::tokenizer() {
     set_from("tokenizer.merges", given_.text("merge-file"), "merge-file");
     return;
   }
-  const bool llama = type == "Llama2Tokenizer";
-  if (!given_.has("vocab-size") && !llama) {
+  if (tokenizer_of_file(type)) {
+    return;
+  }
+  if (!given_.has("vocab-size")) {
     refuse(
         type == "NullTokenizer"
             ? "--vocab-size is missing, and no other argument says how many ids there are"
@@ -365,9 +412,7 @@ void Importer::tokenizer() {
     );
   }
   set_from("tokenizer.use", "null", given_.has("tokenizer-type") ? "tokenizer-type" : "vocab-size");
-  set("tokenizer.vocab",
-      given_.integer("vocab-size", 32000),
-      given_.has("vocab-size") ? given_.find("vocab-size")->text() : "Llama 2's vocabulary");
+  set_from("tokenizer.vocab", given_.integer("vocab-size", 0), "vocab-size");
   if (type != "NullTokenizer") {
     comment(
         "--tokenizer-type " + type + ": ids are read as they are; text needs a tokenizer plugin"

@@ -17,6 +17,12 @@ void Importer::optimizer() {
   }
   if (name == "sgd") {
     set_from("optimizer.momentum", given_.number("sgd-momentum", 0.9), "sgd-momentum");
+  } else if (name == "lion") {
+    set_from(
+        "optimizer.betas",
+        Value::Array{given_.number("lion-beta1", 0.9), given_.number("lion-beta2", 0.99)},
+        given_.has("lion-beta2") ? "lion-beta2" : "lion-beta1"
+    );
   } else {
     set_from(
         "optimizer.betas",
@@ -203,6 +209,16 @@ void Importer::data() {
                      given_.has("test-data-path");
   if (paths == nullptr && !apart) {
     set("data.use", "mock", given_.has("mock-data") ? "--mock-data" : "no --data-path: made up");
+    return;
+  }
+  if (trains_ != Trains::decoder) {
+    if (paths == nullptr) {
+      refuse(
+          "corpora of their own for train, validation and test have no equivalent for BERT and T5",
+          "give --data-path and --split"
+      );
+    }
+    masked_data(*paths);
     return;
   }
   set("data.use", "indexed", paths != nullptr ? paths->text() : "--train-data-path");

@@ -19,6 +19,9 @@ inline constexpr const char* kMegatronDefault = "Megatron-LM's default";
 /// A number as a recipe has it: whole where it is.
 [[nodiscard]] Value number_value(double number);
 
+/// What a program of Megatron-LM's trains.
+enum class Trains : uint8_t { decoder, bert, t5 };
+
 class Importer {
 public:
   explicit Importer(const ShellCommand& command);
@@ -37,9 +40,13 @@ private:
   void required() const;
   /// An argument that is a value on its own.
   void take(const GivenArgument& argument);
+  void no_equivalent(const GivenArgument& argument, Becomes becomes, std::string_view reason);
   /// What a word means in a recipe, by the table.
   static std::string meaning(const GivenArgument& argument);
   void model();
+  /// Encoders, and encoder-decoders.
+  void bert();
+  void t5();
   void window();
   /// A mixture of experts.
   void mixture();
@@ -54,6 +61,8 @@ private:
   void zero();
   void pipeline();
   [[nodiscard]] int64_t chunks(int64_t stages, int64_t layers) const;
+  /// Stages that --pipeline-model-parallel-layout writes out.
+  void written_layout(int64_t stages, const GivenArgument& given);
   void uneven_layout(int64_t stages, int64_t layers, int64_t virtual_stages);
   void recompute();
   void full_recompute(const char* by);
@@ -65,10 +74,15 @@ private:
   void evaluation();
   void data();
   void data_of_splits();
+  /// Corpora of sentences, for BERT and T5.
+  void masked_data(const GivenArgument& paths);
   void tokenizer();
+  /// A tokenizer that is read from a file; false if the type is another.
+  bool tokenizer_of_file(const std::string& type);
   void others();
 
   const ShellCommand& command_;
+  Trains trains_;
   GivenArguments given_;
   ImportedRecipe result_;
 };

@@ -3,6 +3,8 @@
 #include "core/import/shell_reader.hpp"
 #include "megahost/error.hpp"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -72,7 +74,19 @@ private:
   /// if ... fi, or another block.
   struct Block {
     Truth runs = Truth::yes;
-    Truth taken = Truth::no; ///< whether an earlier branch of an `if` ran
+    Truth taken = Truth::no; ///< whether an earlier branch of an `if` or `case` ran
+    std::string loop{};      ///< "while" or "until" before its `do`
+    Words subject{};         ///< of a `case`
+    bool is_case = false;
+    bool wants_pattern = false; ///< of a `case`: a branch's pattern comes next
+
+    /// A branch that runs where `test` holds and no branch before it did.
+    void branch(Truth test) {
+      runs = taken == Truth::yes ? Truth::no : both(test, negated(taken));
+      taken = taken == Truth::yes || test == Truth::yes           ? Truth::yes
+              : taken == Truth::unknown || test == Truth::unknown ? Truth::unknown
+                                                                  : Truth::no;
+    }
   };
 
   [[nodiscard]] Truth mode() const {
@@ -85,6 +99,10 @@ private:
 
   /// Up to the next separator.
   void command() {
+    if (!blocks_.empty() && blocks_.back().wants_pattern) {
+      pattern();
+      return;
+    }
     Words words;
     bool declares = false, assigned = false;
     while (true) {
@@ -115,8 +133,14 @@ private:
       }
       bool plain = false;
       const Words more = reader_.take_words(plain);
-      if (words.empty() && plain && more.size() == 1 && keyword(more.front().text)) {
-        continue;
+      if (words.empty() && plain && more.size() == 1) {
+        if (more.front().text == "case") {
+          case_of();
+          return;
+        }
+        if (keyword(more.front().text)) {
+          continue;
+        }
       }
       words.insert(words.end(), more.begin(), more.end());
       const std::string& first = words.empty() ? std::string() : words.front().text;
@@ -141,9 +165,7 @@ private:
     } else if (!adds) {
       variable = std::move(value);
     } else if (value.size() == 1 && variable.size() == 1) {
-      const Word& more = value.front();
-      variable.front().text += more.text;
-      variable.front().unknown += variable.front().unknown.empty() ? more.unknown : "";
+      variable.front().append(value.front());
     } else {
       variable.insert(variable.end(), value.begin(), value.end());
     }
@@ -154,17 +176,19 @@ private:
     if (word == "if") {
       blocks_.push_back({});
     } else if (word == "then" && !blocks_.empty()) {
-      Block& block = blocks_.back();
-      block.runs = block.taken == Truth::yes ? Truth::no : both(last_, negated(block.taken));
-      block.taken = block.taken == Truth::yes || last_ == Truth::yes           ? Truth::yes
-                    : block.taken == Truth::unknown || last_ == Truth::unknown ? Truth::unknown
-                                                                               : Truth::no;
+      blocks_.back().branch(last_);
     } else if (word == "elif" && !blocks_.empty()) {
       blocks_.back().runs = Truth::yes; // its test is read
     } else if (word == "else" && !blocks_.empty()) {
       blocks_.back().runs = negated(blocks_.back().taken);
-    } else if (word == "for" || word == "while" || word == "until" || word == "case" || word == "select") {
+    } else if (word == "for" || word == "select") {
       blocks_.push_back({Truth::unknown});
+    } else if (word == "while" || word == "until") {
+      blocks_.push_back({.loop = word}); // its test is read
+    } else if (word == "do" && !blocks_.empty() && !blocks_.back().loop.empty()) {
+      Block& block = blocks_.back();
+      const Truth enters = std::exchange(block.loop, {}) == "while" ? last_ : negated(last_);
+      block.runs = enters == Truth::no ? Truth::no : Truth::unknown; // it may run many times
     } else if (word == "function") {
       function_ = true;
     } else if (word == "{") {
@@ -180,6 +204,55 @@ private:
     return true;
   }
 
+  /// case WORD in
+  void case_of() {
+    Block block{.is_case = true, .wants_pattern = true};
+    bool plain = false;
+    reader_.skip_blanks();
+    block.subject = reader_.take_words(plain);
+    reader_.skip_blanks();
+    if (joined(reader_.take_words(plain)).text != "in") {
+      reader_.refuse("`case` without its `in`");
+    }
+    blocks_.push_back(std::move(block));
+  }
+
+  /// "pattern | pattern)" of a `case`, or its `esac`.
+  void pattern() {
+    Block& block = blocks_.back();
+    const Word subject = joined(block.subject);
+    Truth matches = Truth::no;
+    while (true) {
+      reader_.skip_blanks();
+      const std::string sign = reader_.take_operator();
+      if (sign == ")") {
+        block.wants_pattern = false;
+        block.branch(matches);
+        return;
+      }
+      if (reader_.at_end()) {
+        reader_.refuse("`case` without its `esac`");
+      }
+      if (!sign.empty()) { // a line's end, (, |
+        continue;
+      }
+      bool plain = false;
+      const Word word = joined(reader_.take_words(plain));
+      if (plain && word.text == "esac") {
+        blocks_.pop_back();
+        return;
+      }
+      const bool known = (subject.unknown.empty() || subject.unset) && word.unknown.empty();
+      const bool equal = plain ? fnmatch(word.text.c_str(), subject.text.c_str(), 0) == 0
+                               : word.text == subject.text;
+      matches = matches == Truth::yes       ? matches
+                : plain && word.text == "*" ? Truth::yes
+                : !known                    ? Truth::unknown
+                : equal                     ? Truth::yes
+                                            : matches;
+    }
+  }
+
   void finish(const Words& words, bool assigned, const std::string& sign) {
     if (!words.empty() && mode() != Truth::no) {
       look_at(words);
@@ -193,14 +266,20 @@ private:
     } else if (assigned && words.empty()) {
       last_ = Truth::yes;
     }
+    if (sign == ";;" && !blocks_.empty() && blocks_.back().is_case) {
+      blocks_.back().wants_pattern = true;
+    }
     chain_ = sign == "&&" ? last_ : sign == "||" ? negated(last_) : Truth::yes;
   }
 
   /// Takes the training command if this is it.
   void look_at(const Words& words) {
     const std::string& first = words.front().text;
-    if (first == "echo" || first == "printf") {
+    if (first == "echo" || first == "printf" || first == "[" || first == "[[" || first == "test") {
       return;
+    }
+    if (first == "shift" && mode() == Truth::yes) {
+      shift(words);
     }
     for (size_t i = 0; i < words.size() && !found_; ++i) {
       if (is_program(words[i].text)) {
@@ -213,6 +292,15 @@ private:
     }
   }
 
+  /// Drops words of the script's command line.
+  void shift(const Words& words) {
+    const auto count = words.size() > 1 ? shell::arithmetic(words[1].text) : std::optional<int64_t>(1);
+    Words left = variables_["@"];
+    const auto dropped = std::clamp<int64_t>(count.value_or(1), 0, std::ssize(left));
+    left.erase(left.begin(), left.begin() + dropped);
+    shell::set_command_line(variables_, left);
+  }
+
   void take(const Words& words, size_t program) {
     ShellCommand command;
     command.program = words[program].text;
@@ -221,7 +309,10 @@ private:
     }
     for (size_t i = program + 1; i < words.size(); ++i) {
       if (!words[i].unknown.empty()) {
-        throw Error(words[i].unknown, "or give the whole command in quotes");
+        throw Error(
+            words[i].unknown,
+            "or let bash find out, with --run, or give the whole command in quotes"
+        );
       }
       command.arguments.push_back(words[i].text);
     }
@@ -241,10 +332,33 @@ private:
 
 } // namespace
 
+std::optional<ShellCommand> training_command(
+    const std::vector<std::string>& words,
+    const std::string& name,
+    const ShellEnvironment& environment
+) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (is_program(words[i])) {
+      const auto program = words.begin() + static_cast<ptrdiff_t>(i);
+      return ShellCommand{{words.begin(), program}, *program, {program + 1, words.end()}};
+    }
+    if (holds_program(words[i])) {
+      Variables variables;
+      return Script(words[i], name, variables, environment, 0).run();
+    }
+  }
+  return std::nullopt;
+}
+
 ShellCommand find_training_command(
-    const std::string& text, const std::string& name, const ShellEnvironment& environment
+    const std::string& text,
+    const std::string& name,
+    const ShellEnvironment& environment,
+    const std::vector<std::string>& words
 ) {
   Variables variables;
+  variables["0"] = {{name}};
+  shell::set_command_line(variables, {words.begin(), words.end()});
   const size_t begin = text.find_first_not_of(" \t\n");
   const bool bare = begin != std::string::npos && text.substr(begin, 2) == "--";
   const std::string script = bare ? "pretrain_gpt.py " + text.substr(begin) : text;

@@ -21,13 +21,26 @@ using ShellEnvironment = std::function<std::optional<std::string>(const std::str
 /// expanded. A text that begins with "--" is the arguments alone.
 ///
 /// What the script does otherwise is left out. A variable that it does not set is looked up in
-/// `environment`. Branches are followed where their tests compare texts or numbers.
+/// `environment`. Branches are followed where their tests compare texts or numbers, and cases where
+/// their word is known.
 /// `name`: of the text, in messages
+/// `words`: the script's own command line: $1, $2, ...
 /// Throws:  mh::Error if there is no such command, where the text is no shell (a quote without its
 /// end), and where an argument depends on what is not read: a command's output, a word of the
 /// script's own command line, a variable that is set nowhere or in a branch that cannot be followed
 [[nodiscard]] ShellCommand find_training_command(
-    const std::string& text, const std::string& name, const ShellEnvironment& environment
+    const std::string& text,
+    const std::string& name,
+    const ShellEnvironment& environment,
+    const std::vector<std::string>& words = {}
+);
+
+/// The training command among words that a launcher was given: theirs, or that of a script in one of
+/// them (`bash -c "..."`). Nothing if there is none.
+[[nodiscard]] std::optional<ShellCommand> training_command(
+    const std::vector<std::string>& words,
+    const std::string& name,
+    const ShellEnvironment& environment
 );
 
 } // namespace mh

@@ -12,6 +12,15 @@ Word unknown(std::string why) {
   return {"", std::move(why)};
 }
 
+/// Bytes of the name of a variable, or of a word of the command line: "1", "@", "#".
+size_t parameter_length(std::string_view text) {
+  if (!text.empty() && std::string_view("@*#").find(text.front()) != std::string_view::npos) {
+    return 1;
+  }
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  return digits > 0 ? digits : name_length(text);
+}
+
 } // namespace
 
 Word Reader::text_of(const std::string& text) {
@@ -27,23 +36,32 @@ Words Reader::variable(const std::string& name) {
   if (const auto found = variables_.find(name); found != variables_.end()) {
     return found->second;
   }
+  if (std::isdigit(static_cast<unsigned char>(name.front())) != 0) {
+    return {
+        {"",
+         where() + ": $" + name +
+             " is a word of the script's own command line: give it behind the script's name",
+         /*unset=*/true}};
+  }
   if (const auto value = environment_(name)) {
     return {{*value}};
   }
-  return {unknown(
-      where() + ": the variable " + name + " is set nowhere; set it in the environment, as in " +
-      name + "=... megahost recipe import-args"
-  )};
+  return {
+      {"",
+       where() + ": the variable " + name + " is set nowhere; set it in the environment, as in " +
+           name + "=... megahost recipe import-args",
+       /*unset=*/true}};
 }
 
 Words Reader::parameter(const std::string& inside, bool& ret_several) {
-  const size_t length = name_length(inside);
+  const size_t length = parameter_length(inside);
   const std::string name = inside.substr(0, length);
   std::string rest = inside.substr(length);
   ret_several = rest.starts_with("[@]") || rest.starts_with("[*]");
   if (ret_several) {
     rest.erase(0, 3);
   }
+  ret_several = ret_several || name == "@" || name == "*";
   const bool known = variables_.contains(name) || environment_(name).has_value();
   if (name.empty() || (!rest.empty() && rest.front() != ':' && rest.front() != '-' &&
                        rest.front() != '=' && rest.front() != '+')) {
@@ -110,26 +128,21 @@ void Reader::expand(Building& building, bool quoted) {
     value = parameter(until_closing('{', '}'), several);
   } else {
     take();
-    const size_t length = name_length(text_.substr(at_));
-    if (length == 0) { // $1, $@, $?, or a dollar alone
-      const char c = peek();
-      const bool special =
-          c != '\0' && std::string_view("0123456789?#!-").find(c) != std::string_view::npos;
-      if (c == '@' || c == '*') { // none were given
-        take();
-        return;
-      }
+    const bool digit = std::isdigit(static_cast<unsigned char>(peek())) != 0;
+    const size_t length = digit ? 1 : parameter_length(text_.substr(at_));
+    if (length == 0) { // $?, or a dollar alone
+      const bool special = peek() != '\0' && std::string_view("?!-").find(peek()) != text_.npos;
       value = {
-          special ? unknown(
-                        where() + ": $" + std::string(1, take()) +
-                        " is a word of the script's own command line: write it in its place"
-                    )
+          special ? unknown(where() + ": $" + std::string(1, take()) + " is not known")
                   : Word{"$"}};
     } else {
       const std::string name(text_.substr(at_, length));
       at_ += length;
       value = variable(name);
-      value.resize(std::min<size_t>(value.size(), 1)); // of an array, the first
+      several = name == "@" || name == "*";
+      if (!several) {
+        value.resize(std::min<size_t>(value.size(), 1)); // of an array, the first
+      }
     }
   }
   if (!several) {

@@ -22,15 +22,14 @@ bool ends_word(char c) {
 Word joined(const Words& words) {
   Word result;
   for (const Word& word : words) {
-    result.text += (&word == &words.front() ? "" : " ") + word.text;
-    result.unknown = result.unknown.empty() ? word.unknown : result.unknown;
+    result.text += &word == &words.front() ? "" : " ";
+    result.append(word);
   }
   return result;
 }
 
 void Reader::Building::add(const Word& piece) {
-  word.text += piece.text;
-  word.unknown = word.unknown.empty() ? piece.unknown : word.unknown;
+  word.append(piece);
   started = true;
   if (word.text.size() > kLongest || done.size() > kLongest) {
     throw Error("the script makes a word of more than a million characters", "paste the command");

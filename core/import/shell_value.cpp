@@ -3,6 +3,7 @@
 #include <cctype>
 #include <charconv>
 #include <limits>
+#include <utility>
 
 namespace mh::shell {
 
@@ -131,6 +132,28 @@ std::optional<bool> compare(const Word& a, const std::string& how, const Word& b
 
 } // namespace
 
+void Word::append(const Word& piece) {
+  text += piece.text;
+  if (!piece.unknown.empty()) {
+    unset = piece.unset && (unknown.empty() || unset);
+    unknown = unknown.empty() ? piece.unknown : unknown;
+  }
+}
+
+void set_command_line(Variables& ret_variables, Words words) {
+  const auto is_word = [](const auto& variable) {
+    return std::isdigit(static_cast<unsigned char>(variable.first.front())) != 0 &&
+           variable.first != "0";
+  };
+  std::erase_if(ret_variables, is_word);
+  for (size_t i = 0; i < words.size(); ++i) {
+    ret_variables[std::to_string(i + 1)] = {words[i]};
+  }
+  ret_variables["#"] = {{std::to_string(words.size())}};
+  ret_variables["*"] = words;
+  ret_variables["@"] = std::move(words);
+}
+
 std::optional<int64_t> arithmetic(const std::string& expression) {
   return Arithmetic(expression).run();
 }
@@ -148,7 +171,7 @@ std::optional<bool> test_of(const Words& words) {
     inside.erase(inside.begin());
   }
   for (const Word& word : inside) {
-    if (!word.unknown.empty()) {
+    if (!word.unknown.empty() && !word.unset) {
       return std::nullopt;
     }
   }

@@ -14,12 +14,19 @@ namespace mh::shell {
 struct Word {
   std::string text;
   std::string unknown{};
+  bool unset = false; ///< unknown because of nothing but variables that are set nowhere: empty here
+
+  /// Adds what follows.
+  void append(const Word& piece);
 };
 
 /// A variable: one word, or an array.
 using Words = std::vector<Word>;
 
 using Variables = std::map<std::string, Words, std::less<>>;
+
+/// Sets $1, $2, ..., $@ and $#.
+void set_command_line(Variables& ret_variables, Words words);
 
 /// The value of an integer expression of + - * / % and parentheses; nothing if it is none.
 [[nodiscard]] std::optional<int64_t> arithmetic(const std::string& expression);

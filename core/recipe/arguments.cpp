@@ -1,5 +1,10 @@
 #include "core/recipe/arguments.hpp"
 
+#include <fnmatch.h>
+
+#include <sstream>
+#include <string>
+
 namespace mh {
 
 namespace {
@@ -15,6 +20,7 @@ constexpr MegatronArgument kArguments[] = {
     // The model.
     {"num-layers", one, number, "model.layers"},
     {"encoder-num-layers", one, number, "model.layers"},
+    {"decoder-num-layers", one, settings},
     {"hidden-size", one, number, "model.hidden"},
     {"num-attention-heads", one, number, "model.heads"},
     {"ffn-hidden-size", one, number, "model.ffn_hidden"},
@@ -23,8 +29,12 @@ constexpr MegatronArgument kArguments[] = {
     {"num-query-groups", one, settings},
     {"seq-length", one, number, "model.seq_length"},
     {"encoder-seq-length", one, number, "model.seq_length"},
+    {"decoder-seq-length", one, settings},
     {"max-position-embeddings", one, settings},
     {"position-embedding-type", one, settings},
+    {"relative-attention-num-buckets", one, settings},
+    {"relative-attention-max-distance", one, settings},
+    {"bert-no-binary-head", none, settings},
     {"use-rotary-position-embeddings", none, settings},
     {"no-position-embedding", none, settings},
     {"rotary-base", one, number, "model.rope_base"},
@@ -130,6 +140,7 @@ constexpr MegatronArgument kArguments[] = {
     {"num-virtual-stages-per-pipeline-rank", one, settings},
     {"decoder-first-pipeline-num-layers", one, settings},
     {"decoder-last-pipeline-num-layers", one, settings},
+    {"pipeline-model-parallel-layout", one, settings},
     {"account-for-embedding-in-pipeline-split", none, settings},
     {"account-for-loss-in-pipeline-split", none, settings},
     {"use-tp-pp-dp-mapping", none, settings},
@@ -151,7 +162,7 @@ constexpr MegatronArgument kArguments[] = {
     {"distributed-backend", one, nothing, {}, {}, "the device says it"},
     {"distributed-timeout-minutes", one, settings},
     {"local-rank", one, nothing, {}, {}, kElsewhere},
-    {"lazy-mpu-init", one, nothing, {}, {}, kElsewhere},
+    {"lazy-mpu-init", none, nothing, {}, {}, kElsewhere},
 
     // Memory.
     {"recompute-activations", none, settings},
@@ -180,7 +191,7 @@ constexpr MegatronArgument kArguments[] = {
     {"deterministic-mode", none, on, "train.deterministic"},
 
     // The optimizer and its rates.
-    {"optimizer", one, word, "optimizer.use", "adam=adamw sgd=sgd muon=muon"},
+    {"optimizer", one, word, "optimizer.use", "adam=adamw sgd=sgd muon=muon dist_muon=muon lion=lion"},
     {"lr", one, number, "optimizer.lr"},
     {"weight-decay", one, settings},
     {"start-weight-decay", one, number, "optimizer.weight_decay_start"},
@@ -190,6 +201,8 @@ constexpr MegatronArgument kArguments[] = {
     {"adam-beta1", one, settings},
     {"adam-beta2", one, settings},
     {"adam-eps", one, settings},
+    {"lion-beta1", one, settings},
+    {"lion-beta2", one, settings},
     {"sgd-momentum", one, settings},
     {"muon-momentum", one, settings},
     {"muon-num-ns-steps", one, settings},
@@ -250,7 +263,7 @@ constexpr MegatronArgument kArguments[] = {
     {"no-data-sharding", none, settings},
     {"full-validation", none, settings},
     {"multiple-validation-sets", none, settings},
-    {"num-workers", one, nothing, {}, {}, "samples are read while the step runs"},
+    {"num-workers", one, nothing, {}, {}, "samples are read while the step runs; data.prefetch says how far ahead"},
     {"num-dataset-builder-threads", one, nothing, {}, {}, "an index is made in memory at start"},
     {"no-create-attention-mask-in-dataloader", none, same, {}, {}, "attention is causal without a mask"},
     {"reset-position-ids", none, settings},
@@ -262,6 +275,9 @@ constexpr MegatronArgument kArguments[] = {
     {"vocab-file", one, settings},
     {"merge-file", one, settings},
     {"vocab-size", one, settings},
+    {"vocab-extra-ids", one, settings},
+    {"mask-prob", one, settings},
+    {"short-seq-prob", one, settings},
     {"padded-vocab-size", one, nothing, {}, {}, "padding is a rank's own, and never trained"},
     {"make-vocab-size-divisible-by", one, nothing, {}, {}, "padding is a rank's own, and never trained"},
 
@@ -269,6 +285,8 @@ constexpr MegatronArgument kArguments[] = {
     {"save", one, text, "checkpoint.dir"},
     {"save-xser", one, text, "checkpoint.dir"},
     {"save-interval", one, number, "checkpoint.interval"},
+    {"save-retain-interval", one, number, "checkpoint.keep_every"},
+    {"ckpt-step", one, nothing, {}, {}, "megahost run --weights DIR --step N"},
     {"load", one, nothing, {}, {}, "megahost run --resume, or --weights DIR"},
     {"load-xser", one, nothing, {}, {}, "megahost run --resume, or --weights DIR"},
     {"pretrained-checkpoint", one, nothing, {}, {}, "megahost run --weights DIR"},
@@ -276,7 +294,7 @@ constexpr MegatronArgument kArguments[] = {
     {"ckpt-format", one, same, {}, {}, "checkpoints load under any layout"},
     {"use-dist-ckpt", none, same, {}, {}, "checkpoints load under any layout"},
     {"dist-ckpt-format", one, same, {}, {}, "checkpoints load under any layout"},
-    {"async-save", none, nothing, {}, {}, "checkpoints are written in the step"},
+    {"async-save", none, on, "checkpoint.async"},
     {"no-save-optim", none, nothing, {}, {}, "checkpoints hold the optimizer's state"},
     {"no-save-rng", none, nothing, {}, {}, "random numbers have no state"},
     {"no-load-optim", none, nothing, {}, {}, "megahost run --weights DIR"},
@@ -359,6 +377,19 @@ constexpr MegatronConflict kConflicts[] = {
 
 std::span<const MegatronArgument> megatron_arguments() {
   return kArguments;
+}
+
+const MegatronArguments* without_equivalent(std::string_view name) {
+  const std::string whole(name);
+  for (const MegatronArguments& group : megatron_arguments_without()) {
+    std::istringstream names{std::string(group.names)};
+    for (std::string pattern; names >> pattern;) {
+      if (fnmatch(pattern.c_str(), whole.c_str(), 0) == 0) {
+        return &group;
+      }
+    }
+  }
+  return nullptr;
 }
 
 std::span<const MegatronDefault> megatron_defaults() {

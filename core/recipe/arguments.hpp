@@ -35,6 +35,18 @@ struct MegatronArgument {
 /// Every argument that is known.
 [[nodiscard]] std::span<const MegatronArgument> megatron_arguments();
 
+/// Arguments that are nothing in a recipe, for one reason.
+struct MegatronArguments {
+  Becomes becomes; ///< nothing or changes
+  std::string_view reason;
+  std::string_view names; ///< with blanks between them; a * stands for any text
+};
+
+[[nodiscard]] std::span<const MegatronArguments> megatron_arguments_without();
+
+/// The first of them that has this name; null if there is none.
+[[nodiscard]] const MegatronArguments* without_equivalent(std::string_view name);
+
 /// Values that Megatron-LM takes where an argument is not given, and megahost takes others.
 struct MegatronDefault {
   std::string_view key, value;

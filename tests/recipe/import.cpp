@@ -1,5 +1,7 @@
 #include "core/import/import.hpp"
 
+#include "core/base/text.hpp"
+#include "core/import/given.hpp"
 #include "core/import/shell_value.hpp"
 #include "core/recipe/arguments.hpp"
 #include "core/recipe/commands.hpp"
@@ -8,6 +10,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <random>
 #include <set>
 
@@ -110,6 +114,40 @@ TEST_CASE("branches that compare texts are followed") {
       arguments("if [ 1 == 2 ]; then pretrain_gpt.py --no; fi\npretrain_gpt.py --yes") ==
       Words{"--yes"}
   );
+}
+
+TEST_CASE("words of the script's own command line, cases and loops") {
+  const auto with = [](const std::string& script, const Words& words) {
+    return mh::find_training_command(script, "train.sh", environment, words).arguments;
+  };
+  CHECK(
+      with("pretrain_gpt.py $1 \"$2\" $# ${3:-c} ${1}", {"a", "b b"}) ==
+      Words{"a", "b b", "2", "c", "a"}
+  );
+  CHECK(with("pretrain_gpt.py \"$@\" $*", {"a", "b b"}) == Words{"a", "b b", "a", "b", "b"});
+  CHECK(with("shift\npretrain_gpt.py $1 $#", {"a", "b"}) == Words{"b", "1"});
+  CHECK(arguments("pretrain_gpt.py a \"$@\" ${1:-b}") == Words{"a", "b"});
+  const std::string cases = "case \"$1\" in\n small) X=1 ;;\n large | \"huge\")\n  X=2\n  ;;\n "
+                            "v?) X=3 ;;\n *) X=4\nesac\npretrain_gpt.py $X";
+  for (const auto& [word, number] :
+       {std::pair("small", "1"), {"huge", "2"}, {"v7", "3"}, {"else", "4"}}) {
+    CHECK(with(cases, {word}) == Words{number});
+  }
+  CHECK(with("case $1 in (a) X=1;; esac\npretrain_gpt.py ${X:-2}", {"b"}) == Words{"2"});
+  CHECK(with("case $(hostname) in *) X=1;; esac\npretrain_gpt.py $X", {}) == Words{"1"});
+  CHECK(refusal_of("case $(hostname) in a) X=1;; *) X=2;; esac\npretrain_gpt.py $X")
+            .starts_with("train.sh:1: X is set in a branch"));
+  CHECK(refusal_of("case a in\n b)") == "train.sh:2: `case` without its `esac`");
+  CHECK(refusal_of("case a\n") == "train.sh:1: `case` without its `in`");
+  CHECK(
+      with("X=1\nwhile [[ $# -gt 0 ]]; do X=2; shift; done\npretrain_gpt.py $X", {}) == Words{"1"}
+  );
+  CHECK(with("X=1\nuntil [ 1 == 1 ]; do X=2; done\npretrain_gpt.py $X", {}) == Words{"1"});
+  // A test of a file names the program, and is not its command. A variable that is set nowhere is empty.
+  CHECK(
+      with("P=pretrain_gpt.py\nif [ ! -f \"$P\" ]; then echo no; fi\n$P --a", {}) == Words{"--a"}
+  );
+  CHECK(with("X=1\nif [ -n \"${NO}\" ]; then X=2; fi\npretrain_gpt.py $X", {}) == Words{"1"});
 }
 
 TEST_CASE("what is not read is said, where an argument depends on it") {
@@ -394,6 +432,118 @@ TEST_CASE("latent attention and the other arguments of DeepSeek-V3") {
   );
 }
 
+TEST_CASE("every argument of Megatron-LM is known") {
+  const std::string source = std::getenv("MEGAHOST_SOURCE");
+  std::ifstream list(source + "/tests/recipe/megatron_arguments.txt");
+  size_t count = 0;
+  for (std::string name; std::getline(list, name);) {
+    if (name.starts_with("#")) {
+      continue;
+    }
+    CAPTURE(name);
+    ++count;
+    const mh::GivenArguments given({"--" + name});
+    CHECK((given.all().front().known != nullptr || mh::without_equivalent(name) != nullptr));
+  }
+  CHECK(count > 800);
+  for (const mh::MegatronArguments& group : mh::megatron_arguments_without()) {
+    CHECK_FALSE(group.reason.empty());
+  }
+  const auto comments =
+      mh::join(imported("--mtp-num-layers 1 --otel-enabled --no-such").comments, "\n");
+  CHECK(comments.find("--mtp-num-layers 1: no equivalent, training differs") != std::string::npos);
+  CHECK(comments.find("--otel-enabled: no equivalent: ") != std::string::npos);
+  CHECK(comments.find("--no-such: not known here") != std::string::npos);
+}
+
+TEST_CASE("BERT and T5") {
+  const std::string shared =
+      "--hidden-size 64 --num-attention-heads 4 --micro-batch-size 2 --train-iters 5 "
+      "--data-path corpus_sentence --vocab-file vocab.txt --tensor-model-parallel-size 2 ";
+  const auto of = [](const std::string& text) { return mh::import_arguments(command_of(text)); };
+  const auto bert = of("pretrain_bert.py --num-layers 4 --seq-length 32 " + shared);
+  CHECK(value(bert, "model.use") == "\"bert\"");
+  CHECK(value(bert, "model.norm_placement") == "\"pre\"");
+  CHECK(value(bert, "data.use") == "\"bert\"");
+  CHECK(value(bert, "data.pair") == "\"order\"");
+  CHECK(value(bert, "data.mask_prob") == "0.15");
+  CHECK(value(bert, "tokenizer.use") == "\"wordpiece\"");
+  CHECK(value(bert, "tokenizer.lower_case") == "true");
+  CHECK(value(bert, "parallel.tensor") == "2");
+  CHECK(
+      value(
+          of("pretrain_bert.py --num-layers 4 --seq-length 32 --bert-no-binary-head " + shared),
+          "data.pair"
+      ) == "\"none\""
+  );
+  const std::string lengths =
+      "pretrain_t5.py --encoder-num-layers 3 --decoder-num-layers 2 --encoder-seq-length 32 ";
+  const std::string words = "--vocab-extra-ids 100 --tokenizer-type BertWordPieceCase ";
+  const auto t5 = of(lengths + "--decoder-seq-length 16 " + words + shared);
+  CHECK(value(t5, "model.use") == "\"t5\"");
+  CHECK(value(t5, "model.encoder_layers") == "3");
+  CHECK(value(t5, "model.layers") == "2");
+  CHECK(value(t5, "model.encoder_length") == "32");
+  CHECK(value(t5, "model.seq_length") == "16");
+  CHECK(value(t5, "model.positions") == "\"learned\"");
+  CHECK(value(t5, "tokenizer.extra_ids") == "100");
+  CHECK(value(t5, "tokenizer.lower_case") == "false");
+  const auto relative = of(
+      lengths +
+      "--decoder-seq-length 16 --position-embedding-type relative --relative-attention-num-buckets 16 " +
+      words + shared
+  );
+  CHECK(value(relative, "model.positions") == "\"relative\"");
+  CHECK(value(relative, "model.buckets") == "16");
+  const auto refused = [&](const std::string& text) {
+    return mh::test::refusal([&] { static_cast<void>(of(text)); });
+  };
+  CHECK(refused(lengths + shared).starts_with("--decoder-seq-length is missing"));
+  CHECK(refused("pretrain_mamba.py " + shared)
+            .starts_with("pretrain_mamba.py trains a model of state-space"));
+  CHECK(refused(lengths + "--decoder-seq-length 16 --position-embedding-type rope " + shared)
+            .starts_with("--position-embedding-type rope has no equivalent for T5"));
+}
+
+TEST_CASE("tokenizers that are read from a file") {
+  const auto hf = imported("--tokenizer-type HuggingFaceTokenizer --tokenizer-model models/a");
+  CHECK(value(hf, "tokenizer.use") == "\"hf\"");
+  CHECK(value(hf, "tokenizer.path") == "\"models/a\"");
+  CHECK(
+      mh::join(hf.comments, " ").find("--vocab-size 100: the vocabulary is the tokenizer's") !=
+      std::string::npos
+  );
+  const auto pieces =
+      imported("--tokenizer-type Llama2Tokenizer --tokenizer-model tokenizer.model");
+  CHECK(value(pieces, "tokenizer.use") == "\"sentencepiece\"");
+  CHECK(
+      value(imported("--tokenizer-type TikTokenizer --tokenizer-model a.json"), "tokenizer.use") ==
+      "\"null\""
+  );
+}
+
+TEST_CASE("a pipeline's layout in letters") {
+  const std::string four =
+      "--num-layers 10 --pipeline-model-parallel-size 4 --pipeline-model-parallel-layout ";
+  CHECK(
+      value(imported(four + "'Et*3|(tt|)*2,ttL'"), "parallel.pipeline_layout") ==
+      "\"embed+3|2|2|2+head\""
+  );
+  const auto eight = imported(four + "E|tt|t|t|tt|t|ttt|mL");
+  CHECK(value(eight, "parallel.pipeline_layout") == "\"embed|2|1|1|2|1|3|head\"");
+  CHECK(value(eight, "parallel.virtual_stages") == "2");
+  CHECK(
+      mh::join(eight.comments, " ").find("m, multi-token prediction, is left out") !=
+      std::string::npos
+  );
+  CHECK(why(four + "Et|x|t|L").find("is no layout of Megatron-LM") != std::string::npos);
+  CHECK(why(four + "Et||t|L").find("has a stage that holds nothing") != std::string::npos);
+  CHECK(why(four + "Et|t|L").find("not as many as 4 ranks") != std::string::npos);
+  for (const char* text : {"(", ")", "t*", "(t*99999)*99999", "((((((((((((((((((((((((t"}) {
+    CHECK(why(four + "'" + text + "'").find("is no layout of Megatron-LM") != std::string::npos);
+  }
+}
+
 TEST_CASE("arguments that contradict each other are refused by name") {
   CHECK(why("--fp16 --bf16") == "--fp16 and --bf16 are both given: a run has one precision");
   CHECK(why("--train-samples 10").starts_with("--train-iters and --train-samples are both given"));
@@ -423,7 +573,8 @@ TEST_CASE("arguments that contradict each other are refused by name") {
   );
   CHECK(why("--save x").starts_with("--save needs --save-interval"));
   CHECK(
-      why("--optimizer soap") == "--optimizer soap has no equivalent, expected adam or sgd or muon"
+      why("--optimizer soap") ==
+      "--optimizer soap has no equivalent, expected adam or sgd or muon or dist_muon or lion"
   );
   CHECK(why("--tokenizer-type GPT2BPETokenizer")
             .starts_with("--tokenizer-type GPT2BPETokenizer needs --vocab-file"));

@@ -2,10 +2,12 @@
 #include "core/cli/command.hpp"
 #include "core/cli/reference/reference.hpp"
 #include "core/cli/topics.hpp"
+#include "core/recipe/arguments.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/storage/file_system.hpp"
 
 #include <algorithm>
+#include <sstream>
 
 namespace mh {
 
@@ -121,6 +123,54 @@ Page recipe_page(const RecipeWords& words) {
   return page("recipe.md", "recipe", text + "## sweep\n\n" + field_table(sweep_schema()));
 }
 
+/// What becomes of an argument, as a sentence of a table.
+std::string becomes_text(const MegatronArgument& argument) {
+  const std::string key = "`" + std::string(argument.key) + "`";
+  const std::string note(argument.note);
+  switch (argument.becomes) {
+  case Becomes::number:
+  case Becomes::text:
+    return key;
+  case Becomes::on:
+    return key + " = true";
+  case Becomes::off:
+    return key + " = false";
+  case Becomes::word:
+    return key + ": " + std::string(argument.words);
+  case Becomes::settings:
+    return "read together with others";
+  case Becomes::same:
+    return note.empty() ? "it is always so" : "it is always so: " + note;
+  case Becomes::changes:
+    return "no equivalent, training differs: " + note;
+  case Becomes::nothing:
+    return "no equivalent: " + note;
+  }
+  return "";
+}
+
+Page arguments_page() {
+  std::string text =
+      "Every argument of Megatron-LM that `megahost recipe import-args` knows, and what it is in a "
+      "recipe. A `*` stands for any text.\n\n"
+      "| argument | here |\n| --- | --- |\n";
+  for (const MegatronArgument& argument : megatron_arguments()) {
+    text += "| `--" + std::string(argument.name) + "` | " + cell(becomes_text(argument)) + " |\n";
+  }
+  for (const MegatronArguments& group : megatron_arguments_without()) {
+    std::istringstream names{std::string(group.names)};
+    std::string all;
+    for (std::string name; names >> name;) {
+      all += (all.empty() ? "`--" : ", `--") + name + "`";
+    }
+    text += "| " + all + " | " +
+            (group.becomes == Becomes::changes ? "no equivalent, training differs: "
+                                               : "no equivalent: ") +
+            cell(std::string(group.reason)) + " |\n";
+  }
+  return page("recipe-import-args.md", "arguments of Megatron-LM", text);
+}
+
 std::vector<Page> header_pages(const std::filesystem::path& headers) {
   std::vector<std::filesystem::path> files;
   std::error_code error;
@@ -183,6 +233,7 @@ std::vector<Page> reference_pages(const RecipeWords& words, const std::filesyste
     pages.push_back(command_page(command));
   }
   pages.push_back(recipe_page(words));
+  pages.push_back(arguments_page());
   for (const Registry::Entry* entry : words.plugins) {
     pages.push_back(plugin_page(*entry));
   }

@@ -63,13 +63,18 @@ std::vector<Command> recipe_commands() {
           "recipe import-args",
           "Recipes",
           "makes a recipe of a Megatron-LM command line",
-          "Takes the arguments of pretrain_gpt.py, in quotes, or a shell script that runs it: its "
-          "variables, arrays and tests of texts are read, nothing is run. Each value names the "
+          "Takes the arguments of pretrain_gpt.py, pretrain_bert.py or pretrain_t5.py, in quotes, "
+          "or a shell script that runs one, with the script's own words behind its name: its "
+          "variables, arrays, cases and tests of texts are read, nothing is run. With --run bash "
+          "runs it, in this folder, and only python, torchrun, srun, mpirun, docker and their like "
+          "are replaced by programs that note what they were given. Each value names the "
           "argument that it comes from; Megatron-LM's defaults are written out where ours differ; "
           "arguments without an equivalent are comments at the top. Contradictions are refused by "
           "name.",
-          {{"COMMAND", "'pretrain_gpt.py --num-layers 2 ...', or a shell script's file"}},
-          {{"-o",
+          {{"COMMAND...",
+            "'pretrain_gpt.py --num-layers 2 ...', or a shell script's file and its words"}},
+          {{"--run", "", "lets bash run the script, with launchers that start nothing"},
+           {"-o",
             "FILE",
             "writes the recipe there instead of to standard output: TOML, Lua or JSON, as the "
             "file's name ends"},
@@ -80,6 +85,11 @@ std::vector<Command> recipe_commands() {
             "--num-attention-heads 4 --seq-length 64 --micro-batch-size 2 --train-iters 5 "
             "--mock-data --vocab-size 100'",
             ""},
+           {"megahost recipe import-args train_gpt3_175b.sh checkpoints logs vocab.json merges.txt "
+            "data/text_document",
+            "the script's $1, $2, ..."},
+           {"megahost recipe import-args --run -o mine.lua train.sh -- --data /data",
+            "its words may begin with dashes behind --"},
            {"DATA_PATH=/data megahost recipe import-args train.sbatch",
             "a variable that the script does not set"}},
       },

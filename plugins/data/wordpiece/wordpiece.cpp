@@ -35,6 +35,13 @@ void WordPieceTokenizer::fields(Fields<Config>& fields) {
       &Config::add_special_tokens,
       "begins texts with [CLS], ends them with [SEP]"
   );
+  fields
+      .add(
+          "extra_ids",
+          &Config::extra_ids,
+          "sentinels <extra_id_0>, <extra_id_1>, ... for T5, with the ids behind the file's tokens"
+      )
+      .range(0, 65536);
 }
 
 WordPieceTokenizer::WordPieceTokenizer(const Config& config, const Args&)
@@ -42,6 +49,7 @@ WordPieceTokenizer::WordPieceTokenizer(const Config& config, const Args&)
   rules_.lower_case = rules_.strip_accents = config.lower_case;
   rules_.chinese = config.chinese;
   read_tokens(config.path);
+  add_extra_ids(config.extra_ids, config.path);
   const auto special = [&](const char* name) -> std::optional<int32_t> {
     const int32_t id = model_.pieces.find(name);
     if (id == text::kNoId) {
@@ -84,6 +92,19 @@ void WordPieceTokenizer::read_tokens(const std::string& path) {
       refuse(where, "the token " + string_text(line) + " is given twice");
     }
     tokens_.emplace_back(line);
+  }
+}
+
+void WordPieceTokenizer::add_extra_ids(int64_t count, const std::string& path) {
+  for (int64_t i = 0; i < count; ++i) {
+    const std::string name = "<extra_id_" + std::to_string(i) + ">";
+    const auto id = static_cast<int32_t>(tokens_.size());
+    if (!model_.pieces.add(name, id)) {
+      refuse(path, "the token " + name + " is there, and tokenizer.extra_ids would add it");
+    }
+    tokens_.push_back(name);
+    added_.add({.content = name, .id = id});
+    special_.extra.push_back(id);
   }
 }
 

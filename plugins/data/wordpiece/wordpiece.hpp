@@ -24,6 +24,7 @@ public:
     bool lower_case = true;
     bool chinese = true;
     bool add_special_tokens = false;
+    int64_t extra_ids = 0;
   };
 
   static void fields(Fields<Config>& fields);
@@ -52,6 +53,7 @@ public:
 
 private:
   void read_tokens(const std::string& path);
+  void add_extra_ids(int64_t count, const std::string& path);
   [[nodiscard]] const std::string& token_at(int32_t id) const;
   void encode_words(
       std::string_view text, text::WordEncoder& encoder, std::vector<int32_t>& ret_ids

@@ -1,0 +1,87 @@
+// BERT and T5: their models and their corpora.
+
+#include "core/import/importer.hpp"
+
+#include <utility>
+
+namespace mh {
+
+void Importer::bert() {
+  set("model.use", "bert", command_.program);
+  set("model.norm_placement", "pre", "BERT of Megatron-LM");
+  if (given_.has("bert-no-binary-head")) {
+    set("model.pair_head", false, "--bert-no-binary-head");
+  }
+  if (given_.text("position-embedding-type", "learned_absolute") != "learned_absolute") {
+    refuse(
+        given_.find("position-embedding-type")->text() + " has no equivalent for BERT, expected "
+                                                         "learned_absolute"
+    );
+  }
+}
+
+void Importer::t5() {
+  set("model.use", "t5", command_.program);
+  const auto either = [&](const char* one, const char* other) {
+    return given_.has(one) ? one : other;
+  };
+  const char* encoder = either("encoder-num-layers", "num-layers");
+  const char* decoder = either("decoder-num-layers", encoder);
+  set_from("model.encoder_layers", given_.integer(encoder, 0), encoder);
+  set_from("model.layers", given_.integer(decoder, 0), decoder);
+  if (!given_.has("decoder-seq-length")) {
+    refuse("--decoder-seq-length is missing, without which T5 has no decoder");
+  }
+  const char* length = either("encoder-seq-length", "seq-length");
+  set_from("model.encoder_length", given_.integer(length, 0), length);
+  set_from("model.seq_length", given_.integer("decoder-seq-length", 0), "decoder-seq-length");
+  const std::string kind = given_.text("position-embedding-type", "learned_absolute");
+  if (kind == "relative") {
+    const std::pair<const char*, const char*> sizes[] = {
+        {"relative-attention-num-buckets", "model.buckets"},
+        {"relative-attention-max-distance", "model.max_distance"}};
+    set_from("model.positions", kind, "position-embedding-type");
+    for (const auto& [argument, key] : sizes) {
+      if (given_.has(argument)) {
+        set_from(key, given_.integer(argument, 0), argument);
+      }
+    }
+  } else if (kind == "learned_absolute") {
+    set_from("model.positions", "learned", "position-embedding-type");
+  } else {
+    refuse(
+        "--position-embedding-type " + kind +
+        " has no equivalent for T5, expected learned_absolute or relative"
+    );
+  }
+}
+
+void Importer::masked_data(const GivenArgument& paths) {
+  Value::Array names;
+  for (const std::string& prefix : paths.values) {
+    char* end = nullptr;
+    (void)std::strtod(prefix.c_str(), &end);
+    if (*end == '\0') {
+      refuse(paths.text() + ": weights of corpora have no equivalent for BERT and T5");
+    }
+    names.emplace_back(prefix);
+  }
+  const bool bert = trains_ == Trains::bert;
+  set("data.use", bert ? "bert" : "t5", command_.program);
+  set("data.paths", std::move(names), paths.text());
+  set_from("data.mask_prob", given_.number("mask-prob", 0.15), "mask-prob");
+  if (bert) {
+    set("data.pair",
+        given_.has("bert-no-binary-head") ? "none" : "order",
+        given_.has("bert-no-binary-head") ? "--bert-no-binary-head"
+                                          : "BERT of Megatron-LM: sentences in order, or swapped");
+    set("data.whole_words", true, kMegatronDefault);
+    set_from("data.short_seq_prob", given_.number("short-seq-prob", 0.1), "short-seq-prob");
+  }
+  comment(
+      "samples are drawn by megahost's own rule, with Megatron-LM's probabilities: they are not "
+      "its very samples"
+  );
+}
+
+} // namespace mh

@@ -3,20 +3,10 @@
 it, evaluation tells how many hidden tokens it finds, and what it cannot do is refused in a sentence."""
 
 import json
-import os
-import pathlib
-import random
-import subprocess
-import tempfile
 
-program = os.environ["MEGAHOST"]
-folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-bert-"))
-(folder / "texts").mkdir()
-words = random.Random(1)
-for i in range(40):
-    (folder / f"texts/{i}.txt").write_text("".join(
-        " ".join(words.choice(("red", "green", "blue", "tree", "house", "river")) for _ in range(words.randint(2, 9))) + "\n" for _ in range(30)))
-(folder / "bert.toml").write_text("""
+from trial import Trial
+
+trial = Trial("bert", """
 [model]
 use = "bert"
 layers = 4
@@ -41,22 +31,11 @@ eval_interval = 0
 [optimizer]
 lr = 0.003
 """)
-
-
-def run(*words, sets=(), code=0):
-    command = [program, *words]
-    for one in sets:
-        command += ["--set", one]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    print(" ".join(words), sets, "\n" + result.stdout + result.stderr, flush=True)
-    assert result.returncode == code, result.returncode
-    return result.stdout + result.stderr
+trial.write_texts()
 
 
 def same(layouts, *sets, pair="order", precision="float64"):
-    (folder / f"{pair}.toml").write_text((folder / "bert.toml").read_text().replace("[data]", f'[data]\npair = "{pair}"'))
-    text = run("check", f"{pair}.toml", "--layouts", layouts, "--precision", precision, sets=sets)
-    assert "every layout matches the single-rank result" in text and "corpus bert" in text
+    assert "corpus bert" in trial.same(layouts, f"data.pair={pair}", *sets, precision=precision)
 
 
 same("tensor=2; tensor=2,sequence=true; data=2,zero=1; data=2,zero=3; context=2; context=2,context_method=all_to_all; "
@@ -65,33 +44,21 @@ same("tensor=2,sequence=true; context=2,context_method=all_gather; pipeline=2,da
      "recompute.use=full", pair="next")
 same("tensor=2,sequence=true; data=2,zero=3", "model.pair_head=false", "model.tied=false", pair="none", precision="bf16")
 
-
-def losses(run_folder):
-    return [json.loads(line)["losses"] for line in (folder / run_folder / "metrics.jsonl").read_text().splitlines() if "losses" in line]
-
-
-run("run", "bert.toml", "--run-dir", "whole")
-run("run", "bert.toml", "--run-dir", "halves", sets=("train.exit_iters=2",))
-run("run", "bert.toml", "--run-dir", "halves", "--resume")
-whole = losses("whole")
+whole = trial.resumed()
 assert set(whole[0]) >= {"lm loss", "sop loss"} and len(whole) == 4, whole
-assert losses("halves") == whole, (losses("halves"), whole)
-plan = json.loads(run("plan", "bert.toml", "--on", "h100", "--json", sets=("device=cpu", "parallel.pipeline=2")))
+plan = json.loads(trial.run("plan", "bert.toml", "--on", "h100", "--json", sets=("device=cpu", "parallel.pipeline=2")))
 assert plan["model_flops"] > 0
 
-text = run("eval", "bert.toml", "--weights", "whole")
+text = trial.run("eval", "bert.toml", "--weights", "whole")
 assert "lm accuracy 0." in text and "sop accuracy" in text, text
-text = run("generate", "whole", "--prompt", "red green", code=5)
+text = trial.run("generate", "whole", "--prompt", "red green", code=5)
 assert "cannot continue a text" in text or "does not continue one" in text, text
 
-for sets, why in (
-    (("tokenizer.special=false",), "needs the special token [CLS], which the tokenizer does not have"),
-    (("model.seq_length=4",), "has no room for two passages"),
-    (("model.causal=true",), "BERT reads to both sides"),
-    (("model.activation=swiglu",), "the head's dense layer has this activation"),
-    (("model.norm_placement=branch",), "BERT's norms are before a part (pre) or behind the sum"),
-    (("model.vocab=256",), "lies outside the model's vocabulary"),
-):
-    result = subprocess.run([program, "run", "bert.toml", "--run-dir", "wrong", *(x for one in sets for x in ("--set", one))], cwd=folder,
-                            capture_output=True, text=True)
-    assert result.returncode != 0 and why in result.stderr, (sets, result.stderr)
+trial.refused(
+    ("tokenizer.special=false", "needs the special token [CLS], which the tokenizer does not have"),
+    ("model.seq_length=4", "has no room for two passages"),
+    ("model.causal=true", "BERT reads to both sides"),
+    ("model.activation=swiglu", "the head's dense layer has this activation"),
+    ("model.norm_placement=branch", "BERT's norms are before a part (pre) or behind the sum"),
+    ("model.vocab=256", "lies outside the model's vocabulary"),
+)

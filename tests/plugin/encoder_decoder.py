@@ -6,15 +6,13 @@ of one rank under every layout, its plan counts the FLOPs of both stacks, and it
 import json
 import os
 import pathlib
-import subprocess
-import tempfile
 
-program = os.environ["MEGAHOST"]
+from trial import Trial
+
 fixture = str(pathlib.Path(os.environ["MEGAHOST_FIXTURES"]) / "encoder_decoder.so")
-folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-encoder-decoder-"))
 ENCODER, DECODER = 48, 24  # tokens
 LAYERS, HIDDEN, HEADS, VOCAB = 2, 32, 4, 256
-(folder / "spans.toml").write_text(f"""
+trial = Trial("spans", f"""
 plugins = ["{fixture}"]
 [model]
 use = "encoder-decoder"
@@ -37,19 +35,8 @@ lr = 0.01
 """)
 
 
-def run(*words, sets=(), code=0):
-    command = [program, *words]
-    for one in sets:
-        command += ["--set", one]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    print(" ".join(words), sets, "\n" + result.stdout + result.stderr, flush=True)
-    assert result.returncode == code, result.returncode
-    return result.stdout + result.stderr
-
-
 def same(layouts, *sets, precision="float64"):
-    text = run("check", "spans.toml", "--layouts", layouts, "--precision", precision, sets=sets)
-    assert "every layout matches the single-rank result" in text and "corpus spans" in text
+    assert "corpus spans" in trial.same(layouts, *sets, precision=precision)
 
 
 # Every strategy, alone and with others; all three ways of context parallelism.
@@ -66,11 +53,11 @@ same("tensor=2,sequence=true; context=2; pipeline=2", precision="bf16")
 same("tensor=2,sequence=true,context=2", precision="fp32")
 
 # The same of the check's own samples, of several documents in both sequences, and all else that plugins are asked.
-run("plugins", "check", fixture)
+trial.run("plugins", "check", fixture)
 
 # A length that ranks cannot split is refused in a sentence.
 for layout, length in ("parallel.context=2", 30), ("parallel.tensor=3", 32):
-    text = run("plan", "spans.toml", "--on", "h100", code=2,
+    text = trial.run("plan", "spans.toml", "--on", "h100", code=2,
                sets=(layout, "parallel.sequence=true", "parallel.tensor=2", "model.seq_length=24", "model.heads=6", "model.hidden=36",
                      f"model.encoder_length={length}", layout))
     assert f"the model's sequence `encoder` of {length} tokens cannot be cut into" in text, text
@@ -84,12 +71,12 @@ pairs = LAYERS * (ENCODER**2 + DECODER * (DECODER + 1) / 2 + ENCODER * DECODER)
 model = 3 * 8 * (sum(each.values()) + 4 * HIDDEN * pairs)
 scores = 8 * 2 * HIDDEN * pairs
 for sets in ((), ("parallel.tensor=2",), ("parallel.pipeline=2",), ("parallel.context=2", "parallel.context_method=all_gather")):
-    plan = json.loads(run("plan", "spans.toml", "--on", "h100", "--json", sets=(*sets, "device=cpu")))
+    plan = json.loads(trial.run("plan", "spans.toml", "--on", "h100", "--json", sets=(*sets, "device=cpu")))
     for name, expected in {"model_flops": model, "executed_flops": model + scores}.items():
         assert abs(plan[name] / expected - 1) < 1e-9, (sets, name, plan[name], expected)
 
 # It trains, and says how many tokens it reads.
-text = run("run", "spans.toml", "--run-dir", "one")
+text = trial.run("run", "spans.toml", "--run-dir", "one")
 assert f"{8 * (ENCODER + DECODER):,} tokens per step" in text, text
 
 # It writes about what its encoder reads: the same over a cache, for which the encoder runs once, also where the text
@@ -97,18 +84,18 @@ assert f"{8 * (ENCODER + DECODER):,} tokens per step" in text, text
 words = ("generate", "one", "--plugin", fixture, "--prompt", "ab", "--tokens", "40", "--json")
 texts = {}
 for name, options in (("cached", ()), ("whole", ("--no-cache",))):
-    os.environ["MH_ENCODED"] = str(folder / name)
-    texts[name] = json.loads(run(*words, "--sequence", "encoder=what the encoder reads", *options).splitlines()[-1])
-    texts[name]["encoded"] = len((folder / name).read_text()) // LAYERS
+    os.environ["MH_ENCODED"] = str(trial.folder / name)
+    texts[name] = json.loads(trial.run(*words, "--sequence", "encoder=what the encoder reads", *options).splitlines()[-1])
+    texts[name]["encoded"] = len((trial.folder / name).read_text()) // LAYERS
 del os.environ["MH_ENCODED"]
 assert texts["cached"]["cached"] and texts["cached"]["ids"] == texts["whole"]["ids"], texts
 assert texts["cached"]["encoded"] == 1 + 3 and texts["whole"]["encoded"] == 40 + 2, texts
-other = json.loads(run(*words, "--sequence", "encoder=something else").splitlines()[-1])
+other = json.loads(trial.run(*words, "--sequence", "encoder=something else").splitlines()[-1])
 assert other["ids"] != texts["cached"]["ids"]
 for options, why in (
     ((), "the model reads the sequence `encoder` in addition, of which there is no token"),
     (("--sequence", "encoder=" + "x" * (ENCODER + 1)), f"has {ENCODER + 1} tokens, the model reads {ENCODER}"),
     (("--sequence", "encoder=x", "--sequence", "image=y"), "the model reads no sequence `image`"),
 ):
-    assert why in run(*words, *options, code=5), why
-assert "expected NAME=TEXT" in run(*words, "--sequence", "encoder", code=2)
+    assert why in trial.run(*words, *options, code=5), why
+assert "expected NAME=TEXT" in trial.run(*words, "--sequence", "encoder", code=2)

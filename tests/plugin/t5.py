@@ -3,20 +3,10 @@
 it writes over a cache, and what it cannot do is refused in a sentence."""
 
 import json
-import os
-import pathlib
-import random
-import subprocess
-import tempfile
 
-program = os.environ["MEGAHOST"]
-folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-t5-"))
-(folder / "texts").mkdir()
-words = random.Random(1)
-for i in range(40):
-    (folder / f"texts/{i}.txt").write_text("".join(
-        " ".join(words.choice(("red", "green", "blue", "tree", "house", "river")) for _ in range(words.randint(2, 9))) + "\n" for _ in range(30)))
-(folder / "t5.toml").write_text("""
+from trial import Trial
+
+trial = Trial("t5", """
 [model]
 use = "t5"
 encoder_layers = 2
@@ -44,21 +34,11 @@ eval_interval = 0
 [optimizer]
 lr = 0.003
 """)
+trial.write_texts()
 
 
-def run(*words, sets=(), code=0):
-    command = [program, *words]
-    for one in sets:
-        command += ["--set", one]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    print(" ".join(words), sets, "\n" + result.stdout + result.stderr, flush=True)
-    assert result.returncode == code, result.returncode
-    return result.stdout + result.stderr
-
-
-def same(layouts, *sets, precision="float64"):
-    text = run("check", "t5.toml", "--layouts", layouts, "--precision", precision, sets=sets)
-    assert "every layout matches the single-rank result" in text and "corpus t5" in text
+def same(layouts, *sets):
+    assert "corpus t5" in trial.same(layouts, *sets)
 
 
 same("tensor=2; tensor=2,sequence=true; data=2,zero=1; data=2,zero=3; context=2; context=2,context_method=all_to_all; "
@@ -69,35 +49,24 @@ same("tensor=2,sequence=true; pipeline=2,data=2,zero=1", "model.activation=geglu
 same("tensor=2,sequence=true; context=2,context_method=all_gather; pipeline=2", "model.positions=learned", "model.norm=layernorm",
      "model.bias=true", "model.init_std=0.02", "model.encoder_layers=1", "model.layers=3")
 
-
-def losses(run_folder):
-    return [json.loads(line)["losses"] for line in (folder / run_folder / "metrics.jsonl").read_text().splitlines() if "losses" in line]
-
-
-run("run", "t5.toml", "--run-dir", "whole")
-run("run", "t5.toml", "--run-dir", "halves", sets=("train.exit_iters=2",))
-run("run", "t5.toml", "--run-dir", "halves", "--resume")
-whole = losses("whole")
+whole = trial.resumed()
 assert len(whole) == 4, whole
-assert losses("halves") == whole, (losses("halves"), whole)
-plan = json.loads(run("plan", "t5.toml", "--on", "h100", "--json", sets=("device=cpu", "parallel.pipeline=2")))
+shown = trial.run("recipe", "show", "t5.toml", "--scale", sets=("model.encoder_layers=24", "model.encoder_length=512"))
+assert "encoder_layers = 4" in shown and "encoder_length = 128" in shown, shown
+plan = json.loads(trial.run("plan", "t5.toml", "--on", "h100", "--json", sets=("device=cpu", "parallel.pipeline=2")))
 assert plan["model_flops"] > 0
-
 
 # The encoder runs once for a text.
 words = ("generate", "whole", "--sequence", "encoder=red <extra_id_0> green", "--prompt", "<extra_id_0>", "--tokens", "12", "--json")
-cached, read = (json.loads(run(*words, *options).splitlines()[-1]) for options in ((), ("--no-cache",)))
+cached, read = (json.loads(trial.run(*words, *options).splitlines()[-1]) for options in ((), ("--no-cache",)))
 assert cached["cached"] and cached["ids"] == read["ids"], (cached, read)
 
-for sets, why in (
-    (("tokenizer.special=false",), "the tokenizer has none"),
-    (("tokenizer.extra_ids=1",), "sentinels (<extra_id_0>, ...) to stand for them"),
-    (("model.seq_length=4",), "tokens of the decoder, which reads 4"),
-    (("model.encoder_length=2",), "has no room for a token, a sentinel and an end"),
-    (("model.buckets=6",), "choose a multiple of 4"),
-    (("model.max_distance=4",), "the buckets of single distances reach to 4 already"),
-    (("model.vocab=256",), "lies outside the model's vocabulary"),
-):
-    result = subprocess.run([program, "run", "t5.toml", "--run-dir", "wrong", *(x for one in sets for x in ("--set", one))], cwd=folder,
-                            capture_output=True, text=True)
-    assert result.returncode != 0 and why in result.stderr, (sets, result.stderr)
+trial.refused(
+    ("tokenizer.special=false", "the tokenizer has none"),
+    ("tokenizer.extra_ids=1", "sentinels (<extra_id_0>, ...) to stand for them"),
+    ("model.seq_length=4", "tokens of the decoder, which reads 4"),
+    ("model.encoder_length=2", "has no room for a token, a sentinel and an end"),
+    ("model.buckets=6", "choose a multiple of 4"),
+    ("model.max_distance=4", "the buckets of single distances reach to 4 already"),
+    ("model.vocab=256", "lies outside the model's vocabulary"),
+)

@@ -3,7 +3,6 @@
 #include "../words.hpp"
 
 #include <megahost/error.hpp>
-#include <megahost/shuffle.hpp>
 #include <megahost/tokenizer.hpp>
 
 #include <algorithm>
@@ -228,10 +227,7 @@ Sample BertCorpus::sample(Split split, int64_t index) const {
   if (count == 0) {
     refuse_empty(split, args_, passages_.found());
   }
-  const auto at = static_cast<uint64_t>(index);
-  const uint64_t seed = mix(split == Split::train ? args_.seed : static_cast<uint64_t>(split));
-  const uint64_t number = shuffled(at % count, count, seed ^ mix(at / count));
-  Draws draws(seed ^ mix(mix(at)));
+  auto [number, draws] = turn_of(split, args_.seed, static_cast<uint64_t>(index), count);
   const Pair both = pair(split, number, draws);
 
   const auto length = static_cast<size_t>(args_.seq_length);

@@ -1,6 +1,7 @@
 #pragma once
 /// Random numbers of one sample: the same wherever and whenever it is read.
 
+#include <megahost/corpus.hpp>
 #include <megahost/shuffle.hpp>
 
 #include <cstdint>
@@ -39,5 +40,18 @@ private:
   uint64_t key_;
   uint64_t count_ = 0;
 };
+
+/// Whose turn it is at sample `index`, and what is drawn for it.
+struct Turn {
+  uint64_t number; ///< of the passage
+  Draws draws;
+};
+
+/// Every epoch reads all `count` passages in an order of its own; that of train depends on the
+/// seed.
+inline Turn turn_of(Split split, uint64_t seed, uint64_t index, uint64_t count) {
+  const uint64_t key = mix(split == Split::train ? seed : static_cast<uint64_t>(split));
+  return {shuffled(index % count, count, key ^ mix(index / count)), Draws(key ^ mix(mix(index)))};
+}
 
 } // namespace mh::masked

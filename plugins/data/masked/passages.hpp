@@ -2,6 +2,8 @@
 /// Documents as sequences of tokens, and passages of them: of text files, whose lines are the
 /// sequences, or of tokenised corpora (.bin and .idx), whose sequences may be sentences.
 
+#include "../text/files.hpp"
+
 #include <megahost/corpus.hpp>
 #include <megahost/schema.hpp>
 
@@ -17,20 +19,7 @@ namespace mh::masked {
 
 struct PassagesConfig {
   std::vector<std::string> paths;
-  std::vector<std::string> extensions{
-      ".txt",
-      ".md",
-      ".rst",
-      ".tex",
-      ".h",
-      ".hpp",
-      ".cuh",
-      ".c",
-      ".cc",
-      ".cpp",
-      ".cu",
-      ".py",
-      ".lua"};
+  std::vector<std::string> extensions = text::usual_extensions();
 };
 
 template <class C>

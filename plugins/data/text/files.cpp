@@ -124,6 +124,23 @@ private:
 
 } // namespace
 
+std::vector<std::string> usual_extensions() {
+  return {
+      ".txt",
+      ".md",
+      ".rst",
+      ".tex",
+      ".h",
+      ".hpp",
+      ".cuh",
+      ".c",
+      ".cc",
+      ".cpp",
+      ".cu",
+      ".py",
+      ".lua"};
+}
+
 std::vector<TextFile>
 find_text_files(const std::vector<std::string>& paths, const std::vector<std::string>& extensions) {
   Finder finder(extensions);

@@ -14,6 +14,9 @@ struct TextFile {
   uint64_t bytes = 0; ///< as the file system says
 };
 
+/// Ends of the names of files of text and source code.
+[[nodiscard]] std::vector<std::string> usual_extensions();
+
 /// Files and the contents of folders, in the order of `paths`, a folder's in byte-wise order of
 /// names.
 ///

@@ -27,20 +27,7 @@ class TextCorpus final : public Corpus {
 public:
   struct Config {
     std::vector<std::string> paths;
-    std::vector<std::string> extensions{
-        ".txt",
-        ".md",
-        ".rst",
-        ".tex",
-        ".h",
-        ".hpp",
-        ".cuh",
-        ".c",
-        ".cc",
-        ".cpp",
-        ".cu",
-        ".py",
-        ".lua"};
+    std::vector<std::string> extensions = usual_extensions();
     bool eod = true;
   };
 

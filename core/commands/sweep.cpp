@@ -8,6 +8,7 @@
 #include "core/commands/commands.hpp"
 #include "core/draw/wrap.hpp"
 #include "core/kernels/processor.hpp"
+#include "core/plugin/catalogue.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/storage/file_lock.hpp"
 #include "core/storage/file_system.hpp"
@@ -100,9 +101,7 @@ private:
       }
       Recipe recipe = resolved(options);
       if (invocation_.has("--scale")) {
-        options.layers.push_back(
-            scale_recipe(recipe.tree, shared_schema("parallel", host_.known(Kind::strategy)))
-        );
+        options.layers.push_back(scale_recipe(recipe.tree, plugin_lookup(host_)));
         recipe = resolved(options);
       }
       if (machines != nullptr) {

@@ -122,14 +122,13 @@ const Value* given(const Case& c, const std::string& field) {
 }
 
 /// Sizes of a model that a test trains in a moment, as --scale shrinks them.
-void shrink(const Schema& schema, Table& options) {
+void shrink(const Registry::Entry& architecture, Table& options) {
+  const Schema& schema = architecture.schema;
   std::vector<Problem> problems;
   Value model = complete(schema, options, "model", problems);
   model.as_table().set("seq_length", kSeq);
   const ScaleLimits limits{.layers = 2, .hidden = 16, .heads = 4, .seq_length = kSeq};
-  const Layer scaled =
-      scale_recipe(Table{{"model", model}}, core_schema("parallel"), /*ranks=*/1, limits);
-  for (const auto& entry : scaled.tree.find("model")->as_table()) {
+  for (const auto& entry : scaled_model(model, &architecture, limits)) {
     const bool free = schema.find(entry.key) != nullptr && options.find(entry.key) == nullptr;
     if (free && !entry.value.is_null()) {
       Value size = entry.value;
@@ -295,7 +294,7 @@ Table given_options(const Case& c) {
 Table options_of(const Case& c) {
   Table options = given_options(c);
   if (c.entry->kind == Kind::architecture) {
-    shrink(c.entry->schema, options);
+    shrink(*c.entry, options);
   }
   return options;
 }

@@ -7,6 +7,7 @@
 #include "core/mesh/processes.hpp"
 #include "core/mesh/spawn.hpp"
 #include "core/options/read.hpp"
+#include "core/plugin/catalogue.hpp"
 #include "core/recipe/handed_files.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/step/sample_arrays.hpp"
@@ -70,10 +71,14 @@ Resolved Subject::resolved(const Layout& layout, Data data) const {
   lay_on_model_from(loaded, host_);
   const Value* use = loaded.merged.find_path("model.use");
   if (use != nullptr && use->is_string()) {
-    const auto& model = host_.require(Kind::architecture, use->as_string(), use->origin).schema;
-    Layer layer =
-        check_layer(loaded.merged, model, shared_schema("parallel", host_.known(Kind::strategy)));
-    if (data == Data::of_recipe) {
+    static_cast<void>(host_.require(Kind::architecture, use->as_string(), use->origin));
+    Layer layer = check_layer(loaded.merged, plugin_lookup(host_));
+    if (data == Data::made_up) { // whose options are not the recipe's
+      std::erase_if(options.sets, [](const std::string& set) {
+        const std::string section = set.substr(0, set.find_first_of(".="));
+        return section == "data" || section == "tokenizer";
+      });
+    } else {
       Table& small = layer.tree.as_table();
       small.erase("data");
       small.erase("tokenizer");

@@ -8,6 +8,7 @@
 #include "core/kernels/attention_gpu.hpp"
 
 #include "core/kernels/staging.hpp"
+#include "megahost/shuffle.hpp"
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
@@ -149,10 +150,7 @@ seed_of(const AttentionDropout& dropout, const AttentionMask& mask, const FlashC
   uint64_t seed = static_cast<uint64_t>(dropout.key);
   for (const int64_t part :
        {dropout.first_sample, dropout.first_head, dropout.first_key, first_run, call.first_query}) {
-    seed = (seed ^ static_cast<uint64_t>(part)) + 0x9e3779b97f4a7c15ULL; // splitmix64
-    seed = (seed ^ (seed >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    seed = (seed ^ (seed >> 27)) * 0x94d049bb133111ebULL;
-    seed ^= seed >> 31;
+    seed = mix(seed ^ static_cast<uint64_t>(part));
   }
   return seed;
 }

@@ -21,14 +21,7 @@ namespace {
 constexpr auto kHidden = "hidden";
 
 DecoderConfig complete(DecoderConfig c, const Architecture::Args& args) {
-  if (!c.vocab) {
-    if (args.vocab <= 0) {
-      throw Error(
-          "model.vocab is absent and the tokenizer has no vocabulary of its own", "give model.vocab"
-      );
-    }
-    c.vocab = args.vocab;
-  }
+  c.vocab = decoder_detail::vocab_of(c.vocab, args);
   c.kv_heads = c.kv_heads.value_or(c.heads);
   c.head_dim = c.head_dim.value_or(c.hidden / c.heads);
   c.qkv_bias = c.qkv_bias.value_or(c.bias);

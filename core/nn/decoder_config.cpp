@@ -2,8 +2,40 @@
 
 #include "megahost/nn/decoder.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <string_view>
+
+namespace mh {
+
+Table scaled(const DecoderConfig& whole, const ModelScale& to) {
+  Table own;
+  if (whole.window && to.uneven) {
+    own.set("window", to.seq_length / 3);
+  }
+  if (!whole.kv_rank) {
+    return own;
+  }
+  const int64_t width =
+      to.uneven ? 18 : std::max<int64_t>(4, to.hidden / std::max<int64_t>(1, to.heads));
+  own.set("v_head_dim", width);
+  own.set("rope_head_dim", width / 4 * 2);
+  const auto rank = [&](int64_t uneven, int64_t of_whole) {
+    return to.uneven ? uneven : to.narrowed(of_whole, whole.hidden, /*step=*/4, /*least=*/2);
+  };
+  own.set("kv_rank", rank(36, *whole.kv_rank));
+  if (whole.q_rank) {
+    own.set("q_rank", rank(44, *whole.q_rank));
+  }
+  if (to.uneven) {
+    own.set("kv_heads", Value()); // it has as many as heads
+  } else {
+    own.set("head_dim", width);
+  }
+  return own;
+}
+
+} // namespace mh
 
 namespace mh::decoder_detail {
 
@@ -192,6 +224,15 @@ std::vector<std::string> activation_names() {
     names.emplace_back(activation.name);
   }
   return names;
+}
+
+int64_t vocab_of(const std::optional<int64_t>& given, const Architecture::Args& args) {
+  if (!given && args.vocab <= 0) {
+    throw Error(
+        "model.vocab is absent and the tokenizer has no vocabulary of its own", "give model.vocab"
+    );
+  }
+  return given.value_or(args.vocab);
 }
 
 int64_t default_ffn_hidden(int64_t hidden, const std::string& activation) {

@@ -163,7 +163,7 @@ Read read_resolved(
     const Recipe whole = read_layers(alone, host, files).resolved.recipe;
     options.layers = {scale_recipe(
         whole.tree,
-        shared_schema("parallel", host.known(Kind::strategy)),
+        plugin_lookup(host),
         options.facts.world,
         {.length = length, .chunks = chunks_taken(whole, host)}
     )};

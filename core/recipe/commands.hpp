@@ -76,15 +76,23 @@ struct ScaleLimits {
 /// A layer that shrinks a resolved recipe to `ranks` ranks of this machine and keeps its structure:
 /// the same plugins and choices, the ratio of query to key-value heads and of feed-forward to
 /// hidden size, the axes of its layout as far as the ranks go; fewer layers, narrower, the byte
-/// tokenizer, made-up text. Lay it on with LoadOptions::layers. `parallel`: see shared_schema.
+/// tokenizer, made-up text. Lay it on with LoadOptions::layers.
 [[nodiscard]] Layer scale_recipe(
-    const Value& tree, const Schema& parallel, int64_t ranks = 1, const ScaleLimits& limits = {}
+    const Value& tree,
+    const PluginLookup& plugins,
+    int64_t ranks = 1,
+    const ScaleLimits& limits = {}
 );
+
+/// Sizes of the small model alone. `architecture`: null where no plugin has it.
+[[nodiscard]] Table
+scaled_model(const Value& model, const Registry::Entry* architecture, const ScaleLimits& limits);
 
 /// A layer that makes a recipe's model small and of uneven sizes, for a check of layouts: 4 layers,
 /// 12 heads of 20, 6 key-value heads, feed-forward 5/2 of hidden, vocabulary 1,003, sequence 96,
 /// windows of a third of it; 8 samples a step, one a microbatch, on one rank. Which of them a model
-/// has its schema says; everything else stays as it is.
-[[nodiscard]] Layer check_layer(const Value& tree, const Schema& model, const Schema& parallel);
+/// has its schema says, further sizes its architecture (model_scale.hpp); everything else stays as
+/// it is. A plugin has the architecture that `tree` names.
+[[nodiscard]] Layer check_layer(const Value& tree, const PluginLookup& plugins);
 
 } // namespace mh

@@ -1,4 +1,5 @@
 #include "core/recipe/commands.hpp"
+#include "core/recipe/resolve.hpp"
 #include "core/recipe/sections.hpp"
 
 #include <algorithm>
@@ -19,41 +20,42 @@ int64_t integer(const Value& tree, const char* key) {
 /// Experts that are left of many: still a few in each group.
 constexpr int64_t kFewExperts = 16;
 
-/// The narrow widths of latent attention, in the ratio in which `hidden` shrinks.
-void scale_latent(Table& model, const Value& tree, int64_t hidden, int64_t new_hidden) {
-  const double ratio = static_cast<double>(new_hidden) / static_cast<double>(hidden);
-  for (const char* key : {"kv_rank", "q_rank"}) {
-    if (const int64_t rank = integer(tree, (std::string("model.") + key).c_str()); rank > 0) {
-      const auto fours = std::llround(ratio * static_cast<double>(rank) / 4);
-      model.set(key, std::max<int64_t>(2, fours) * 4);
-    }
-  }
+/// The architecture that the recipe names; null if no plugin has it.
+const Registry::Entry* architecture_of(const Value& tree, const PluginLookup& plugins) {
+  const Value* use = tree.find_path("model.use");
+  return use != nullptr && use->is_string() ? plugins.find(Kind::architecture, use->as_string())
+                                            : nullptr;
 }
 
-/// Experts keep their share of the feed-forward.
-void scale_experts(Table& model, const Value& tree, int64_t hidden, int64_t new_hidden) {
-  if (const int64_t experts = integer(tree, "model.experts"); experts > 0) {
-    model.set("experts", std::min(experts, kFewExperts));
+/// Adds what the architecture makes of sizes of its own.
+void add_own_sizes(
+    Table& ret_small, const Value& model, const Registry::Entry* architecture, bool uneven
+) {
+  if (architecture == nullptr || !architecture->scaled) {
+    return;
   }
-  for (const char* key : {"expert_hidden", "shared_hidden"}) {
-    if (const int64_t width = integer(tree, (std::string("model.") + key).c_str()); width > 0) {
-      const double ratio = static_cast<double>(width) / static_cast<double>(hidden);
-      const auto eights = std::llround(ratio * static_cast<double>(new_hidden) / 8);
-      model.set(key, std::max<int64_t>(1, eights) * 8);
+  const Value given = ret_small;
+  const ModelScale to{
+      .layers = integer(given, "layers"),
+      .hidden = integer(given, "hidden"),
+      .heads = integer(given, "heads"),
+      .seq_length = integer(given, "seq_length"),
+      .uneven = uneven};
+  for (const auto& entry : architecture->scaled(model, to)) {
+    if (architecture->schema.find(entry.key) != nullptr) { // recipes may set it
+      ret_small.set(entry.key, entry.value);
     }
   }
 }
 
 Table scale_model(const Value& tree, const ScaleLimits& limits) {
   Table model;
-  const auto lower = [&](const char* key, int64_t limit) {
-    const std::string path = std::string("model.") + key;
-    if (tree.find_path(path)) {
-      model.set(key, std::min(integer(tree, path.c_str()), limit));
-    }
-  };
-  lower("layers", limits.layers);
-  lower("first_dense", limits.layers - 1);
+  if (tree.find_path("model.layers")) {
+    model.set("layers", std::min(integer(tree, "model.layers"), limits.layers));
+  }
+  if (const int64_t experts = integer(tree, "model.experts"); experts > 0) {
+    model.set("experts", std::min(experts, kFewExperts));
+  }
   model.set("seq_length", std::min(integer(tree, "model.seq_length"), limits.seq_length));
   if (tree.find_path("model.vocab")) {
     model.set("vocab", Value()); // the tokenizer's
@@ -83,14 +85,6 @@ Table scale_model(const Value& tree, const ScaleLimits& limits) {
     const auto eights = std::llround(ratio * static_cast<double>(new_hidden) / 8);
     model.set("ffn_hidden", std::max<int64_t>(1, eights) * 8);
   }
-  if (integer(tree, "model.kv_rank") > 0) {
-    const int64_t width = std::max<int64_t>(4, new_hidden / new_heads);
-    model.set("head_dim", width);
-    model.set("v_head_dim", width);
-    model.set("rope_head_dim", width / 4 * 2);
-    scale_latent(model, tree, hidden, new_hidden);
-  }
-  scale_experts(model, tree, hidden, new_hidden);
   return model;
 }
 
@@ -232,7 +226,9 @@ Table one_rank(const Schema& parallel) {
   return layout;
 }
 
-Layer check_layer(const Value& tree, const Schema& model, const Schema& parallel) {
+Layer check_layer(const Value& tree, const PluginLookup& plugins) {
+  const Registry::Entry& architecture = *architecture_of(tree, plugins);
+  const Schema& model = architecture.schema;
   constexpr int64_t kHeads = 12, kHeadDim = 20, kHidden = kHeads * kHeadDim, kSeq = 96;
   const std::pair<const char*, int64_t> sizes[] = {
       {"layers", 4},
@@ -251,31 +247,13 @@ Layer check_layer(const Value& tree, const Schema& model, const Schema& parallel
   if (model.find("experts") != nullptr) {
     const int64_t experts = integer(tree, "model.experts");
     small.set("experts", experts > 0 ? std::min(experts, kFewExperts) : 8);
-    small.set("expert_hidden", kHidden * 2 / 5);
-    if (integer(tree, "model.shared_hidden") > 0) {
-      small.set("shared_hidden", kHidden * 2 / 5);
-    }
   }
-  if (integer(tree, "model.kv_rank") > 0) {
-    small.set("kv_heads", Value()); // latent attention has as many as heads
-    small.set("kv_rank", 36);
-    small.set("rope_head_dim", 8);
-    small.set("v_head_dim", 18);
-    if (integer(tree, "model.q_rank") > 0) {
-      small.set("q_rank", 44);
-    }
-  }
-  if (integer(tree, "model.first_dense") > 0) {
-    small.set("first_dense", 1);
-  }
-  if (integer(tree, "model.window") > 0) {
-    small.set("window", kSeq / 3);
-  }
+  add_own_sizes(small, *tree.find("model"), &architecture, /*uneven=*/true);
   return layer_of(
       "check",
       Table{
           {"model", std::move(small)},
-          {"parallel", one_rank(parallel)},
+          {"parallel", one_rank(shared_schema("parallel", plugins.known(Kind::strategy)))},
           {"precision", "fp32"},
           {"batch", Table{{"global", 8}, {"micro", 1}}},
           {"data", Table{{"use", "mock"}}},
@@ -286,9 +264,18 @@ Layer check_layer(const Value& tree, const Schema& model, const Schema& parallel
   );
 }
 
-Layer scale_recipe(
-    const Value& tree, const Schema& parallel, int64_t ranks, const ScaleLimits& limits
+Table scaled_model(
+    const Value& model, const Registry::Entry* architecture, const ScaleLimits& limits
 ) {
+  Table small = scale_model(Table{{"model", model}}, limits);
+  add_own_sizes(small, model, architecture, /*uneven=*/false);
+  return small;
+}
+
+Layer scale_recipe(
+    const Value& tree, const PluginLookup& plugins, int64_t ranks, const ScaleLimits& limits
+) {
+  const Schema parallel = shared_schema("parallel", plugins.known(Kind::strategy));
   const Value* name = tree.find("name");
   int64_t global = std::min(integer(tree, "batch.global"), limits.global_batch);
   Table layout = scaled_layout(tree, parallel, ranks, global, limits);
@@ -323,7 +310,7 @@ Layer scale_recipe(
   }
   Value layer = Table{
       {"name", (name && name->is_string() ? name->as_string() : "recipe") + "-scaled"},
-      {"model", scale_model(tree, limits)},
+      {"model", scaled_model(*tree.find("model"), architecture_of(tree, plugins), limits)},
       {"parallel", std::move(layout)},
       {"precision", "auto"},
       {"batch", std::move(batch)},

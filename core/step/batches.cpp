@@ -185,20 +185,20 @@ std::vector<Batch> Prefetcher::get(int64_t first, int64_t left) {
   if (!ahead_.empty() && ahead_.front().first != first) {
     ahead_.clear(); // the run went elsewhere
   }
-  const int64_t own_end = first + layout_(first).global();
+  const BatchLayout now = layout_(first);
   std::future<std::vector<Batch>> own;
   if (!ahead_.empty()) {
     own = std::move(ahead_.front().batches);
     ahead_.pop_front();
   }
   while (std::ssize(ahead_) < std::min(steps_, left)) {
-    const int64_t start = ahead_.empty() ? own_end : ahead_.back().next;
+    const int64_t start = ahead_.empty() ? first + now.global() : ahead_.back().next;
     const BatchLayout layout = layout_(start);
     ahead_.push_back({start, start + layout.global(), std::async(std::launch::async, [=, this] {
                         return load_batches(corpus_, split_, start, layout);
                       })});
   }
-  return own.valid() ? own.get() : load_batches(corpus_, split_, first, layout_(first));
+  return own.valid() ? own.get() : load_batches(corpus_, split_, first, now);
 }
 
 } // namespace mh

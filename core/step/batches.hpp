@@ -63,15 +63,14 @@ public:
   [[nodiscard]] std::vector<Batch> get(int64_t first, int64_t left);
 
 private:
-  const Corpus& corpus_;
-  Split split_;
-  Layout layout_;
-
   struct Step {
     int64_t first, next; ///< samples
     std::future<std::vector<Batch>> batches;
   };
 
+  const Corpus& corpus_;
+  Split split_;
+  Layout layout_;
   int64_t steps_;
   std::deque<Step> ahead_; ///< each begins where the one before it ends
 };

@@ -57,16 +57,8 @@ inline Recipe small_recipe(const std::vector<std::string>& settings, const std::
     return loaded;
   };
   const Loaded first = merged_with({"nothing", Table{}});
-  const std::string use = first.merged.find_path("model.use")->as_string();
-  const auto& schema = host.require(Kind::architecture, use).schema;
-  return resolve(
-             merged_with(check_layer(
-                 first.merged, schema, shared_schema("parallel", host.known(Kind::strategy))
-             )),
-             plugin_lookup(host),
-             {}
-  )
-      .recipe;
+  const PluginLookup plugins = plugin_lookup(host);
+  return resolve(merged_with(check_layer(first.merged, plugins)), plugins, {}).recipe;
 }
 
 } // namespace mh

@@ -139,7 +139,7 @@ TEST_CASE("--scale keeps the structure and fits one rank") {
     CAPTURE(file.string());
     const mh::Recipe full = resolve_file(file).recipe;
     mh::LoadOptions load = options();
-    load.layers = {mh::scale_recipe(full.tree, mh::test::Plugins().section("parallel"))};
+    load.layers = {mh::scale_recipe(full.tree, mh::test::Plugins().lookup())};
     const mh::Recipe small = resolve_file(file, load).recipe;
     const auto number = [](const mh::Recipe& recipe, const char* key) {
       const mh::Value* value = recipe.model.options.find(key);

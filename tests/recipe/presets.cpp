@@ -126,7 +126,7 @@ TEST_CASE("a folder's own presets hide the rows of later folders") {
 
 TEST_CASE("every layout resolves with each model that it was made for, on the ranks of its name") {
   const auto layouts = mh::load_layouts(mh::test::options());
-  const mh::Schema parallel = mh::test::Plugins().section("parallel");
+  const mh::Schema parallel = mh::test::Plugins().lookup();
   CHECK(layouts.size() == 33);
   const mh::test::Folder folder;
   std::set<std::string> models;
@@ -226,7 +226,7 @@ TEST_CASE("--scale gives each rank a sample, also of a recipe that has fewer") {
   for (const int64_t ranks : {1, 2, 3, 8}) {
     mh::LoadOptions options = mh::test::options();
     options.layers = {mh::scale_recipe(
-        mh::test::resolve_file(file).recipe.tree, mh::test::Plugins().section("parallel"), ranks
+        mh::test::resolve_file(file).recipe.tree, mh::test::Plugins().lookup(), ranks
     )};
     const mh::Facts facts{.bf16 = false, .world = ranks};
     CHECK(mh::test::resolve_file(file, options, facts).recipe.batch.global == ranks);
@@ -243,7 +243,7 @@ TEST_CASE("--scale trains on as many samples on any number of ranks, where that 
   for (const int64_t ranks : {1, 2, 8}) {
     mh::LoadOptions options = mh::test::options();
     options.layers = {mh::scale_recipe(
-        mh::test::resolve_file(file).recipe.tree, mh::test::Plugins().section("parallel"), ranks
+        mh::test::resolve_file(file).recipe.tree, mh::test::Plugins().lookup(), ranks
     )};
     const mh::Facts facts{.bf16 = false, .world = ranks};
     CHECK(mh::test::resolve_file(file, options, facts).recipe.batch.global == 4);
@@ -260,8 +260,7 @@ TEST_CASE("--scale fits the schedule to a run that is typed shorter than that") 
   const mh::Value tree = mh::test::resolve_file(file).recipe.tree;
   for (const int64_t length : {1, 2, 15, 100}) {
     mh::LoadOptions options = mh::test::options();
-    options.layers = {
-        mh::scale_recipe(tree, mh::test::Plugins().section("parallel"), 1, {.length = length})};
+    options.layers = {mh::scale_recipe(tree, mh::test::Plugins().lookup(), 1, {.length = length})};
     const mh::Recipe small = mh::test::resolve_file(file, options).recipe;
     CHECK(small.train.iters == std::min<int64_t>(length, 20));
     const mh::Value* warmup = small.tree.find_path("lr_schedule.warmup_iters");
@@ -277,7 +276,7 @@ TEST_CASE("--scale keeps the axes of a layout as far as the ranks go") {
     );
     mh::LoadOptions options = mh::test::options();
     options.layers = {mh::scale_recipe(
-        mh::test::resolve_file(file).recipe.tree, mh::test::Plugins().section("parallel"), ranks
+        mh::test::resolve_file(file).recipe.tree, mh::test::Plugins().lookup(), ranks
     )};
     return mh::test::resolve_file(file, options, {.bf16 = false, .world = ranks}).recipe.parallel;
   };

@@ -9,6 +9,7 @@
 #include "megahost/hugging_face.hpp"
 #include "megahost/kind.hpp"
 #include "megahost/layout_search.hpp"
+#include "megahost/model_scale.hpp"
 #include "megahost/planned_device.hpp"
 #include "megahost/schema.hpp"
 
@@ -87,6 +88,9 @@ public:
     std::shared_ptr<const HfMapping> hugging_face{};
     /// `T::recompute_parts` of an architecture: parts of its own blocks (recompute.hpp).
     std::vector<std::string> recompute_parts{};
+    /// `T::scaled` of an architecture: sizes of its own in a small model (model_scale.hpp). `model`
+    /// may lack fields, and hold what is refused.
+    std::function<Table(const Value& model, const ModelScale& to)> scaled{};
     /// `T::planned` of a device.
     PlannedDevice planned{};
     /// Whether a checkpoint format has a `write` of its own. Others only read, and recipes that
@@ -153,6 +157,17 @@ public:
     }
     if constexpr (requires { T::recompute_parts(); }) {
       entry.recompute_parts = T::recompute_parts();
+    }
+    if constexpr (requires(const typename T::Config& config, const ModelScale& to) {
+                    T::scaled(config, to);
+                  }) {
+      entry.scaled = with_known_fields<T>(&T::scaled);
+    } else if constexpr (requires(const typename T::Config& config, const ModelScale& to) {
+                           scaled(config, to);
+                         }) {
+      entry.scaled = with_known_fields<T>([](const auto& config, const ModelScale& to) {
+        return scaled(config, to);
+      });
     }
     if constexpr (requires { T::planned(); }) {
       entry.planned = T::planned();
@@ -246,6 +261,14 @@ public:
   [[nodiscard]] std::vector<std::string> names(Kind kind) const;
 
 private:
+  template <class T, class Use>
+  static auto with_known_fields(Use use) {
+    return [fields = fields_of<T>(), use](const Value& table, const auto& argument) {
+      std::vector<Problem> ignored;
+      return use(fields.read_complete(complete(fields.schema(), table, "", ignored)), argument);
+    };
+  }
+
   void add_entry(Entry entry);
   [[nodiscard]] const Entry& named(Kind kind, std::string_view name) const;
   [[nodiscard]] static void* make_any(const Entry& entry, const Value& options, const void* args);

@@ -242,3 +242,18 @@ void moe_fields(mh::Fields<MoeConfig>& f) {
     f.check(condition.field, condition.check);
   }
 }
+
+mh::Table scaled(const MoeConfig& whole, const mh::ModelScale& to) {
+  mh::Table own = mh::scaled(whole, to);
+  own.set("first_dense", std::min(whole.first_dense, to.uneven ? 1 : to.layers - 1));
+  const auto width = [&](int64_t of_whole) {
+    return to.uneven ? to.hidden * 2 / 5 : to.narrowed(of_whole, whole.hidden);
+  };
+  if (to.uneven || whole.expert_hidden) {
+    own.set("expert_hidden", width(whole.expert_hidden.value_or(0)));
+  }
+  if (whole.shared_hidden) {
+    own.set("shared_hidden", width(*whole.shared_hidden));
+  }
+  return own;
+}

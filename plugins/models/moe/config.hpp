@@ -51,3 +51,6 @@ struct MoeConfig : mh::DecoderConfig {
 };
 
 void moe_fields(mh::Fields<MoeConfig>& f);
+
+/// Sizes of a small mixture, see model_scale.hpp.
+mh::Table scaled(const MoeConfig& whole, const mh::ModelScale& to);

@@ -36,14 +36,7 @@ auto scoped(Builder& builder, std::string_view scope, const Make& make) {
 }
 
 T5Config complete(T5Config c, const Architecture::Args& args) {
-  if (!c.vocab) {
-    if (args.vocab <= 0) {
-      throw Error(
-          "model.vocab is absent and the tokenizer has no vocabulary of its own", "give model.vocab"
-      );
-    }
-    c.vocab = args.vocab;
-  }
+  c.vocab = decoder_detail::vocab_of(c.vocab, args);
   c.head_dim = c.head_dim.value_or(c.hidden / c.heads);
   c.head_scale = c.head_scale.value_or(c.tied && c.relative());
   c.ffn_hidden = c.ffn_hidden.value_or(decoder_detail::default_ffn_hidden(c.hidden, c.activation));
@@ -342,6 +335,12 @@ public:
                        " already; choose more"
                  : "";
     });
+  }
+
+  static Table scaled(const Config& whole, const ModelScale& to) {
+    return {
+        {"encoder_layers", std::min(whole.encoder_layers, to.layers)},
+        {"encoder_length", std::min(whole.encoder_length, to.seq_length)}};
   }
 
   static HfMapping hugging_face_config() { return hugging_face_mapping(); }

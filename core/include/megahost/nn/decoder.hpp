@@ -10,6 +10,7 @@
 
 #include "megahost/architecture.hpp"
 #include "megahost/export.hpp"
+#include "megahost/model_scale.hpp"
 #include "megahost/nn/attention.hpp"
 #include "megahost/nn/feed_forward.hpp"
 #include "megahost/nn/norm.hpp"
@@ -67,6 +68,10 @@ struct DecoderConfig {
   bool scaled_init = true;
 };
 
+/// Sizes of a small decoder in addition to those that the core knows (model_scale.hpp): those of
+/// latent attention, and the window.
+[[nodiscard]] MH_API Table scaled(const DecoderConfig& whole, const ModelScale& to);
+
 namespace decoder_detail {
 
 /// The fields at which contradictions between fields are reported.
@@ -78,6 +83,12 @@ namespace decoder_detail {
 /// `ffn_hidden` where a recipe does not say: 4 hidden, or 8/3 hidden rounded up to a multiple
 /// of 64.
 [[nodiscard]] MH_API int64_t default_ffn_hidden(int64_t hidden, const std::string& activation);
+
+/// `vocab` where a recipe does not say: the tokenizer's.
+///
+/// Throws:  mh::Error if that has none of its own
+[[nodiscard]] MH_API int64_t
+vocab_of(const std::optional<int64_t>& given, const Architecture::Args& args);
 
 /// What is wrong at a field of kChecked, as a sentence; empty if nothing is.
 [[nodiscard]] MH_API std::string contradiction(const std::string& field, const DecoderConfig& c);

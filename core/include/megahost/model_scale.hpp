@@ -1,0 +1,47 @@
+#pragma once
+/// How a model is made small, by `--scale` for a machine and by `megahost check` for a comparison of
+/// layouts.
+///
+/// The core shrinks `seq_length` and the fields of the names layers, hidden, heads, kv_heads,
+/// head_dim, ffn_hidden, experts and vocab. An architecture that has further sizes gives them:
+///
+/// ```cpp
+/// static mh::Table scaled(const Config& whole, const mh::ModelScale& to) {
+///   return {{"encoder_layers", std::min(whole.encoder_layers, to.layers)},
+///           {"adapter_hidden", to.narrowed(whole.adapter_hidden, whole.hidden)}};
+/// }
+/// ```
+///
+/// A class without one whose Config derives from DecoderConfig has that of DecoderConfig
+/// (nn/decoder.hpp), which one with further sizes adds to.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace mh {
+
+struct ModelScale {
+  // What the core has given the small model; 0 where the architecture has no such field.
+  int64_t layers = 0;
+  int64_t hidden = 0;
+  int64_t heads = 0;
+  int64_t seq_length = 0;
+
+  /// The sizes are for a comparison of layouts, whatever the model's own are: such that many of
+  /// them are split unevenly. Otherwise they keep the proportions of the whole model.
+  bool uneven = false;
+
+  /// A width that keeps its share of `hidden`, in steps of `step`, `least` of them or more.
+  [[nodiscard]] int64_t
+  narrowed(int64_t width, int64_t whole_hidden, int64_t step = 8, int64_t least = 1) const {
+    if (whole_hidden == 0) {
+      return width;
+    }
+    const double share = static_cast<double>(width) / static_cast<double>(whole_hidden);
+    const double steps = share * static_cast<double>(hidden) / static_cast<double>(step);
+    return std::max<int64_t>(least, std::llround(steps)) * step;
+  }
+};
+
+} // namespace mh

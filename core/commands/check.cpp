@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <sstream>
 
 namespace mh {
 
@@ -101,12 +102,24 @@ std::vector<LayoutRow> rows_of(const Invocation& invocation, const Subject& subj
 }
 
 std::vector<Precision> precisions_of(const Invocation& invocation) {
-  const std::string name = invocation.value("--precision", "all");
-  std::vector<Precision> wanted;
+  if (!invocation.has("--precision")) {
+    return {kPrecisions.begin(), kPrecisions.end()};
+  }
+  std::vector<std::string> known;
   for (const Precision& precision : kPrecisions) {
-    if (name == "all" || name == precision.name) {
-      wanted.push_back(precision);
+    known.emplace_back(precision.name);
+  }
+  std::vector<Precision> wanted;
+  std::istringstream list(invocation.value("--precision"));
+  for (std::string name; std::getline(list, name, ',');) {
+    const auto found = std::find(known.begin(), known.end(), name);
+    if (found == known.end()) {
+      throw Error("--precision: " + name + " is no number format", "list some of " + join(known));
     }
+    wanted.push_back(kPrecisions.at(static_cast<size_t>(found - known.begin())));
+  }
+  if (wanted.empty()) {
+    throw Error("--precision lists no number format", "list some of " + join(known));
   }
   return wanted;
 }

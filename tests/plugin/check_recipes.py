@@ -82,13 +82,17 @@ same("tensor=2; data=2,zero=1", "optimizer.use=averaging", words=plugin, used="o
 
 # Sound optimizers, with groups and clipping, in every precision; ids beyond the small vocabulary.
 groups = 'optimizer.groups=[{match=["layers.7.*", "*.norm.weight", "*_norm.weight"], lr_multiplier=0.5}]'
-for precision in ("float64", "fp32", "bf16"):
-    same("tensor=2", "optimizer.use=muon", groups, "optimizer.clip_grad=0.1", precision=precision,
-         used="optimizer muon")
+same("tensor=2", "optimizer.use=muon", groups, "optimizer.clip_grad=0.1", precision="float64,fp32,bf16",
+     used="optimizer muon")
 same("tensor=2; context=2", of=recipe(data="mock"), used="corpus mock")
 same("data=2,zero=1; data=2,zero=3", "optimizer.use=lion", used="optimizer lion")
 same("data=2", "optimizer.state_dtype=bf16", "optimizer.stochastic_rounding=true", precision="bf16",
      used="optimizer adamw")
+
+assert "half is no number format" in check("tensor=2", precision="fp32,half").stderr
+
+# The options of the recipe's own corpus and tokenizer.
+same("tensor=2", 'data.extensions=[".txt"]', "tokenizer.special=true", used="corpus text with tokenizer byte")
 
 # Ranks that are processes read the same.
 differs("tensor=2", *lamb, words=(*plugin, "--processes"), where="value after shard-lamb")

@@ -29,10 +29,9 @@ std::vector<Command> layout_commands() {
                "that the installed strategies make on --nproc ranks (the default)"},
               {"--nproc", "N", "most ranks of a layout, 8 unless given"},
               {"--precision",
-               "PRECISION",
-               "number format, instead of all five",
-               false,
-               {"all", "float64", "fp32", "bf16", "fp16", "fp8"}},
+               "LIST",
+               "number formats, such as 'fp32,bf16': some of float64, fp32, bf16, fp16, fp8; all "
+               "five unless given"},
               {"--processes", "", "ranks are processes that talk over Gloo, instead of threads"},
               kSet,
               kPlugin,

@@ -13,9 +13,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <vector>
 
 namespace mh {
@@ -53,12 +53,16 @@ constexpr const char* kNoting =
     "#!/bin/sh\n"
     "{ printf '%s\\0' \"$(($# + 1))\" \"${0##*/}\" \"$@\"; } >> \"$MEGAHOST_NOTED\"\n";
 
+/// A batch script is looked into: it is run in the same way.
+constexpr const char* kFollowing =
+    "while [ $# -gt 0 ]; do [ -f \"$1\" ] && exec bash \"$@\"; shift; done\nexec bash\n";
+
 constexpr double kLongest = 60; // seconds
 
 /// Commands that were noted: each the number of its words, and the words.
-std::vector<std::vector<std::string>> noted_commands(const std::string& text) {
+std::vector<std::vector<std::string>> noted_commands(const std::filesystem::path& file) {
   std::vector<std::vector<std::string>> commands;
-  std::istringstream stream(text);
+  std::ifstream stream(file, std::ios::binary);
   for (std::string count; std::getline(stream, count, '\0');) {
     std::vector<std::string>& words = commands.emplace_back();
     for (int64_t left = std::atoll(count.c_str()); left > 0; --left) {
@@ -81,7 +85,8 @@ ShellCommand command_of_run(const std::string& script, const std::vector<std::st
   const fs::path folder = made, noted = folder / "noted", log = folder / "log";
   fs::create_directory(folder / "bin");
   for (const char* name : kNoted) {
-    replace_file(folder / "bin" / name, kNoting);
+    const bool batch = std::string_view(name) == "sbatch";
+    replace_file(folder / "bin" / name, std::string(kNoting) + (batch ? kFollowing : ""));
     fs::permissions(folder / "bin" / name, fs::perms::owner_all);
   }
   replace_file(noted, "");
@@ -96,7 +101,7 @@ ShellCommand command_of_run(const std::string& script, const std::vector<std::st
             {"MEGAHOST_NOTED", noted}},
        .limit = kLongest}
   );
-  for (const auto& one : noted_commands(read_source(noted, "note")->text)) {
+  for (const auto& one : noted_commands(noted)) {
     if (auto found = training_command(one, script, from_environment)) {
       return std::move(*found);
     }

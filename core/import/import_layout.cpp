@@ -43,15 +43,20 @@ void Importer::layout() {
     );
   }
   if (const int64_t ranks = world(); ranks > 0 && one > 0) {
-    if (ranks % one != 0) {
-      refuse(
-          "the launcher starts " + std::to_string(ranks) + " ranks, not divisible by the " +
-              std::to_string(one) + " of tensor x pipeline x context",
-          "--nproc-per-node times --nnodes is a multiple of them"
+    const int64_t experts = integer("parallel.expert", 1) * integer("parallel.expert_tensor", 1);
+    const int64_t of_stage = ranks / std::max<int64_t>(1, integer("parallel.pipeline", 1));
+    if (ranks % one != 0 || of_stage % experts != 0) { // of an example that is made for more nodes
+      comment(
+          "the launcher starts " + std::to_string(ranks) + " ranks, too few for " +
+          std::to_string(one) + " of tensor x pipeline x context" +
+          (experts > 1 ? " and " + std::to_string(experts) + " of experts in a stage" : "") +
+          ": as many as a run has say what is left for data"
       );
+    } else {
+      set("parallel.data", ranks / one, std::to_string(ranks) + " ranks of the launcher");
     }
-    set("parallel.data", ranks / one, std::to_string(ranks) + " ranks of the launcher");
   }
+  fewest_data_ranks();
   if (given_.has("sequence-parallel")) {
     if (tensor > 1) {
       set("parallel.sequence", true, "--sequence-parallel");
@@ -159,6 +164,14 @@ int64_t Importer::chunks(int64_t stages, int64_t layers) const {
     );
   }
   return layers / stages / each;
+}
+
+void Importer::fewest_data_ranks() {
+  const int64_t experts = integer("parallel.expert", 1) * integer("parallel.expert_tensor", 1);
+  const int64_t one = integer("parallel.tensor", 1) * integer("parallel.context", 1);
+  if (!is_set("parallel.data") && one > 0 && experts > one && experts % one == 0) {
+    set("parallel.data", experts / one, "as few as the experts of a stage take");
+  }
 }
 
 namespace {

@@ -58,6 +58,8 @@ private:
   /// Ranks that the launcher starts; 0 if it does not say.
   [[nodiscard]] int64_t world() const;
   void layout();
+  /// Experts are sharded over the ranks of a stage: data-parallel ones, too.
+  void fewest_data_ranks();
   void zero();
   void pipeline();
   [[nodiscard]] int64_t chunks(int64_t stages, int64_t layers) const;

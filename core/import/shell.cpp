@@ -254,8 +254,10 @@ private:
   }
 
   void finish(const Words& words, bool assigned, const std::string& sign) {
+    const Words documents = reader_.take_here_documents();
     if (!words.empty() && mode() != Truth::no) {
       look_at(words);
+      look_into(words.front().text, documents);
     }
     if (!words.empty() && mode() == Truth::yes) {
       const std::string& first = words.front().text;
@@ -284,7 +286,10 @@ private:
     for (size_t i = 0; i < words.size() && !found_; ++i) {
       if (is_program(words[i].text)) {
         take(words, i);
-      } else if (words[i].unknown.empty() && holds_program(words[i].text)) {
+      } else if (holds_program(words[i].text)) {
+        if (!words[i].unknown.empty()) {
+          refuse_unknown(words[i]);
+        }
         found_ =
             Script(words[i].text, reader_.where(), variables_, environment_, reader_.depth() + 1)
                 .run();
@@ -292,13 +297,33 @@ private:
     }
   }
 
+  /// Takes the training command of a script that a shell or a scheduler reads: `sbatch << EOF`.
+  void look_into(const std::string& reader, const Words& documents) {
+    const std::string file = reader.substr(reader.rfind('/') + 1);
+    for (const Word& document : documents) {
+      const bool script = file == "sbatch" || file == "srun" || file == "bash" || file == "sh";
+      if (script && !found_ && holds_program(document.text)) {
+        found_ =
+            Script(document.text, reader_.where(), variables_, environment_, reader_.depth() + 1)
+                .run();
+      }
+    }
+  }
+
   /// Drops words of the script's command line.
   void shift(const Words& words) {
-    const auto count = words.size() > 1 ? shell::arithmetic(words[1].text) : std::optional<int64_t>(1);
+    const auto count =
+        words.size() > 1 ? shell::arithmetic(words[1].text) : std::optional<int64_t>(1);
     Words left = variables_["@"];
     const auto dropped = std::clamp<int64_t>(count.value_or(1), 0, std::ssize(left));
     left.erase(left.begin(), left.begin() + dropped);
     shell::set_command_line(variables_, left);
+  }
+
+  [[noreturn]] static void refuse_unknown(const Word& word) {
+    throw Error(
+        word.unknown, "or let bash find out, with --run, or give the whole command in quotes"
+    );
   }
 
   void take(const Words& words, size_t program) {
@@ -309,10 +334,7 @@ private:
     }
     for (size_t i = program + 1; i < words.size(); ++i) {
       if (!words[i].unknown.empty()) {
-        throw Error(
-            words[i].unknown,
-            "or let bash find out, with --run, or give the whole command in quotes"
-        );
+        refuse_unknown(words[i]);
       }
       command.arguments.push_back(words[i].text);
     }

@@ -93,7 +93,7 @@ Words Reader::parameter(const std::string& inside, bool& ret_several) {
   }
 }
 
-void Reader::expand(Building& building, bool quoted) {
+bool Reader::expand(Building& building, bool quoted) {
   Words value;
   bool several = false;
   if (peek() == '`') {
@@ -145,6 +145,9 @@ void Reader::expand(Building& building, bool quoted) {
       }
     }
   }
+  if (several && value.empty()) {
+    return false;
+  }
   if (!several) {
     value = {joined(value)};
   }
@@ -164,6 +167,7 @@ void Reader::expand(Building& building, bool quoted) {
       }
     }
   }
+  return true;
 }
 
 } // namespace mh::shell

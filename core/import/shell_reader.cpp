@@ -104,7 +104,7 @@ std::string Reader::take_operator() {
   if (at_end() || peek() == '\n') {
     if (!at_end()) {
       take();
-      skip_here_documents();
+      read_here_documents();
     }
     return "\n";
   }
@@ -134,12 +134,13 @@ void Reader::drop_redirection(const std::string& sign) {
   bool plain = false;
   const Words words = take_words(plain);
   if (sign == "<<") {
-    here_documents_.push_back(joined(words).text);
+    here_ends_.push_back(joined(words).text);
   }
 }
 
-void Reader::skip_here_documents() {
-  for (const std::string& end : std::exchange(here_documents_, {})) {
+void Reader::read_here_documents() {
+  for (const std::string& end : std::exchange(here_ends_, {})) {
+    std::string text;
     for (bool found = false; !found && !at_end();) {
       std::string line;
       while (!at_end() && peek() != '\n') {
@@ -149,8 +150,21 @@ void Reader::skip_here_documents() {
         take();
       }
       found = line.substr(std::min(line.find_first_not_of('\t'), line.size())) == end;
+      text += found ? "" : line + "\n";
+    }
+    for (size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += 2) {
+      text.insert(at, "\\"); // quotes are letters there
+    }
+    try {
+      here_documents_.push_back(text_of("\"" + text + "\""));
+    } catch (const Error& error) { // it may be no script at all
+      here_documents_.push_back({"", error.what()});
     }
   }
+}
+
+Words Reader::take_here_documents() {
+  return std::exchange(here_documents_, {});
 }
 
 std::string Reader::take_assignment(bool& ret_adds) {
@@ -250,22 +264,30 @@ void Reader::single_quotes(Building& building) {
 void Reader::double_quotes(Building& building) {
   const std::string start = where();
   take();
-  building.add({""});
+  bool no_words = false; // of "$@" and "${array[@]}", which may be none at all
+  bool anything = false;
   while (!at_end() && peek() != '"') {
     if (peek() == '\\' && std::string_view("\"\\$`\n").find(peek(1)) != std::string_view::npos) {
       take();
       const char c = take();
       building.add({c == '\n' ? "" : std::string(1, c)});
     } else if (peek() == '$' || peek() == '`') {
-      expand(building, /*quoted=*/true);
+      if (!expand(building, /*quoted=*/true)) {
+        no_words = true;
+        continue;
+      }
     } else {
       building.add({std::string(1, take())});
     }
+    anything = true;
   }
   if (at_end()) {
     throw Error(start + ": a quote \" without its end");
   }
   take();
+  if (!anything && !no_words) {
+    building.add({""});
+  }
 }
 
 std::string Reader::until_closing(char open, char close) {

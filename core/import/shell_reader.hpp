@@ -27,10 +27,13 @@ public:
   /// Skips blanks, continued lines and a comment.
   void skip_blanks();
   /// Takes the operator that comes next, "" if a word does: ; ;; & && | || |& ( ) < > or the end of
-  /// the line, behind which here-documents are skipped.
+  /// the line, behind which here-documents are read.
   std::string take_operator();
   /// Takes the word behind a redirection; nothing is written or read.
   void drop_redirection(const std::string& sign);
+
+  /// The here-documents behind the last line's end, with what variables make of them.
+  Words take_here_documents();
 
   /// The name of a variable that is assigned to here, "" if it is none: `NAME=`, `NAME+=`. It is
   /// taken; `ret_adds` is true for +=.
@@ -65,13 +68,14 @@ private:
   std::string home_or(char c, bool inside);
   void single_quotes(Building& building);
   void double_quotes(Building& building);
-  void expand(Building& building, bool quoted);
+  /// False if it is an array, or words, of which there are none.
+  bool expand(Building& building, bool quoted);
   std::string until_closing(char open, char close);
   Words variable(const std::string& name);
   /// What stands between the braces of ${...}.
   Words parameter(const std::string& inside, bool& ret_several);
   Word text_of(const std::string& text);
-  void skip_here_documents();
+  void read_here_documents();
 
   std::string_view text_;
   std::string name_;
@@ -80,7 +84,8 @@ private:
   int depth_;
   size_t at_ = 0;
   int line_ = 1;
-  std::vector<std::string> here_documents_;
+  std::vector<std::string> here_ends_; ///< of documents that begin behind this line
+  Words here_documents_;
 };
 
 /// All words as one, with blanks between them.

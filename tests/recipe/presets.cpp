@@ -126,7 +126,7 @@ TEST_CASE("a folder's own presets hide the rows of later folders") {
 
 TEST_CASE("every layout resolves with each model that it was made for, on the ranks of its name") {
   const auto layouts = mh::load_layouts(mh::test::options());
-  const mh::Schema parallel = mh::test::Plugins().lookup();
+  const mh::Schema parallel = mh::test::Plugins().section("parallel");
   CHECK(layouts.size() == 33);
   const mh::test::Folder folder;
   std::set<std::string> models;

@@ -116,8 +116,12 @@ Invocation parse(const Command& command, const std::vector<std::string>& words) 
       options.back()->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     }
   }
+  // What stands behind -- is no option: words for the last argument, where it takes several.
+  const bool takes_several =
+      !command.arguments.empty() && command.arguments.back().name.ends_with("...");
+  const auto end = takes_several ? std::find(words.begin(), words.end(), "--") : words.end();
   try {
-    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+    app.parse(std::vector<std::string>(std::reverse_iterator(end), words.rend()));
   } catch (const CLI::ParseError& error) {
     throw Error("megahost " + command.name + ": " + error.what(), see_help(command));
   }
@@ -127,6 +131,7 @@ Invocation parse(const Command& command, const std::vector<std::string>& words) 
 
   std::erase(arguments, ""); // left out
   arguments.insert(arguments.end(), several.begin(), several.end());
+  arguments.insert(arguments.end(), end == words.end() ? end : end + 1, words.end());
   Invocation invocation{.command = command.name, .arguments = std::move(arguments), .options = {}};
   for (size_t i = 0; i < options.size(); ++i) {
     const Option& option = command.options[i];

@@ -41,7 +41,8 @@ constexpr std::string_view kAllowedGlobals[] = {
     "numpy.core.multiarray.scalar",
     "numpy.dtype",
     "numpy.ndarray",
-    "pathlib.PosixPath",
+    "pathlib.PosixPath", // where DCP saved; nothing follows it
+    "pathlib._local.PosixPath",
     "torch.BFloat16Storage",
     "torch.BoolStorage",
     "torch.ByteStorage",

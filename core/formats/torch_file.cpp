@@ -76,8 +76,10 @@ ReadAt with_ends(const ReadAt& read, uint64_t size) {
   auto ends = std::make_shared<Ends>();
   ends->first.resize(std::min(size, kNear));
   ends->last.resize(std::min(size, kNear));
-  read(0, ends->first);
-  read(size - ends->last.size(), ends->last);
+  if (size > 0) {
+    read(0, ends->first);
+    read(size - ends->last.size(), ends->last);
+  }
   return [ends, read, size](uint64_t offset, std::span<std::byte> into) {
     const uint64_t last = size - ends->last.size();
     if (offset <= ends->first.size() && into.size() <= ends->first.size() - offset) {

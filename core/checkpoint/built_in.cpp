@@ -1,7 +1,9 @@
 #include "core/checkpoint/built_in.hpp"
 
+#include "core/checkpoint/dcp.hpp"
 #include "core/checkpoint/hf.hpp"
 #include "core/checkpoint/native.hpp"
+#include "core/checkpoint/torch_folder.hpp"
 
 namespace mh {
 
@@ -18,6 +20,12 @@ Registry built_in_formats() {
       "native", "a run's own: global tensors in safetensors, and a manifest"
   );
   registry.add<HuggingFaceFormat>("huggingface", "a model's folder of the hub: read only");
+  registry.add<DcpFormat>(
+      "dcp", "torch.distributed.checkpoint: chunks of tensors in .distcp files"
+  );
+  registry.add<TorchFormat>(
+      "torch_save", "a state_dict of torch.save, as pytorch_model.bin: read only"
+  );
   return registry;
 }
 

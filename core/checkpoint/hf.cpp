@@ -21,12 +21,6 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kConfig = "config.json";
 constexpr uint64_t kLongestJson = 100 << 20;
 
-std::optional<std::string> config_text(Storage& storage, const Path& folder) {
-  const Path path = folder / kConfig;
-  return storage.contains(path) ? std::optional(get_text(storage, path, kLongestJson))
-                                : std::nullopt;
-}
-
 /// Names of TensorFlow, which the files of the first BERT models have.
 std::string modern(std::string name) {
   for (const auto& [old, now] : {std::pair("gamma", "weight"), std::pair("beta", "bias")}) {
@@ -38,14 +32,24 @@ std::string modern(std::string name) {
   return name;
 }
 
-/// Constants of old checkpoints, and an output layer that is the embedding, are no weights.
-bool is_weight(const std::string& name, bool tied) {
-  return !name.ends_with(".attn.bias") && !name.ends_with(".attn.masked_bias") &&
-         !name.ends_with(".rotary_emb.inv_freq") && !name.ends_with(".position_ids") &&
-         !(tied && name == "lm_head.weight");
+} // namespace
+
+std::optional<std::string> hf_config_text(Storage& storage, const Path& folder) {
+  const Path path = folder / kConfig;
+  return storage.contains(path) ? std::optional(get_text(storage, path, kLongestJson))
+                                : std::nullopt;
 }
 
-} // namespace
+bool is_hf_weight(const std::string& name, bool tied) {
+  return !name.ends_with(".attn.bias") && !name.ends_with(".attn.masked_bias") &&
+         !name.ends_with(".rotary_emb.inv_freq") && !name.ends_with(".position_ids") &&
+         !(tied && (name == "lm_head.weight" || name.ends_with(".lm_head.weight")));
+}
+
+bool ties_embeddings(const std::optional<std::string>& config, const std::string& where) {
+  const nlohmann::json json = config ? parse_json(*config, where) : nlohmann::json::object();
+  return json.is_object() && json.value("tie_word_embeddings", false);
+}
 
 HfFolder::HfFolder(Storage& storage, const Path& folder)
     : folder_(folder) {
@@ -63,19 +67,14 @@ HfFolder::HfFolder(Storage& storage, const Path& folder)
   } else {
     throw Error(
         folder.string() + ": neither " + kSingle + " nor " + kIndex,
-        "give the folder of a model in safetensors format; for a pytorch_model.bin, load it in "
-        "Python and "
-        "save it with `save_pretrained(folder, safe_serialization=True)`",
+        "give the folder of a model in safetensors format",
         exit_code::data
     );
   }
-  const auto config = config_text(storage, folder);
-  const nlohmann::json json =
-      config ? parse_json(*config, (folder / kConfig).string()) : nlohmann::json::object();
-  const bool tied = json.is_object() && json.value("tie_word_embeddings", false);
+  const bool tied = ties_embeddings(hf_config_text(storage, folder), (folder / kConfig).string());
   for (const auto& [name, place] : places_) {
     tensors_.push_back(
-        {name, scalar_type(place.info.dtype), place.info.shape, is_weight(name, tied)}
+        {name, scalar_type(place.info.dtype), place.info.shape, is_hf_weight(name, tied)}
     );
   }
 }
@@ -129,7 +128,7 @@ HuggingFaceFormat::open(const Path& folder, std::optional<int64_t>) const {
 }
 
 std::optional<std::string> HuggingFaceFormat::config(const Path& folder) const {
-  return config_text(storage_, folder);
+  return hf_config_text(storage_, folder);
 }
 
 } // namespace mh

@@ -49,6 +49,16 @@ private:
   std::vector<CheckpointTensor> tensors_;
 };
 
+/// False for constants of old checkpoints, and for an output layer that is the embedding.
+[[nodiscard]] bool is_hf_weight(const std::string& name, bool tied);
+
+/// The text of a folder's config.json, if it has one.
+[[nodiscard]] std::optional<std::string> hf_config_text(Storage& storage, const Path& folder);
+
+/// Whether a config.json says that the output layer is the embedding. `where` names it in messages.
+[[nodiscard]] bool
+ties_embeddings(const std::optional<std::string>& config, const std::string& where);
+
 class HuggingFaceFormat final : public CheckpointFormat {
 public:
   struct Config {};

@@ -1,6 +1,7 @@
 #include "core/checkpoint/hf_export.hpp"
 
 #include "core/base/printable.hpp"
+#include "core/checkpoint/outlined.hpp"
 #include "core/checkpoint/tensors.hpp"
 #include "core/formats/hf_index.hpp"
 #include "core/import/hugging_face.hpp"
@@ -153,14 +154,6 @@ std::string weights_file(size_t number, size_t count) {
   char name[60];
   std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", number + 1, count);
   return count == 1 ? kSingleFile : name;
-}
-
-uint64_t bytes_of(const TensorOutline& tensor) {
-  uint64_t bytes = c10::elementSize(tensor.dtype);
-  for (const int64_t size : tensor.shape) {
-    bytes *= static_cast<uint64_t>(size);
-  }
-  return bytes;
 }
 
 } // namespace

@@ -185,9 +185,12 @@ std::string json_file(const Json& json) {
 
 int command_checkpoint_export(const Invocation& invocation, Host& host) {
   const Saved saved = open_saved(invocation, invocation.arguments.front(), host);
+  if (invocation.value("--to") == "dcp") {
+    return export_as_dcp(saved, invocation, host);
+  }
   if (saved.reader->names() != TensorNames::own) {
     throw Error(
-        saved.reader->path().string() + " is a Hugging Face folder already",
+        saved.reader->path().string() + " has the names of Hugging Face already",
         "copy it",
         exit_code::data
     );

@@ -28,6 +28,10 @@ struct Saved {
 /// Throws:  mh::Error (exit code 5) with what is there instead
 [[nodiscard]] Saved open_saved(const Invocation& invocation, const std::string& folder, Host& host);
 
+/// Writes a checkpoint's tensors, as they are or with weights of --dtype, as a folder of
+/// torch.distributed.checkpoint; one tensor at a time is in memory.
+int export_as_dcp(const Saved& saved, const Invocation& invocation, Host& host);
+
 /// A bar on a terminal, else a line now and then.
 class ByteProgress {
 public:

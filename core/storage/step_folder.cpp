@@ -1,5 +1,7 @@
 #include "core/storage/step_folder.hpp"
 
+#include "core/storage/step_scan.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <tuple>
@@ -43,6 +45,35 @@ std::optional<FolderName> parse_name(std::string_view name) {
 }
 
 } // namespace
+
+std::vector<FoundStep> find_steps(Storage& storage, const Path& root, const std::string& manifest) {
+  struct Named {
+    FolderName name;
+    FoundStep found;
+  };
+
+  std::vector<Named> named;
+  for (const Storage::Item& item : storage.list(root)) {
+    if (const auto parsed = item.is_prefix ? parse_name(item.name) : std::nullopt) {
+      const bool is_whole = storage.contains(root / item.name / manifest);
+      const StepUse use = is_whole ? StepUse::counts : StepUse::unfinished;
+      named.push_back({*parsed, {parsed->step, item.name, use}});
+    }
+  }
+  std::sort(named.begin(), named.end(), [](const Named& a, const Named& b) {
+    return std::tie(a.name.step, a.name.number) > std::tie(b.name.step, b.name.number);
+  });
+  std::vector<FoundStep> found;
+  std::optional<int64_t> counts; // the step whose folder was seen
+  for (Named& one : named) {
+    if (one.found.use == StepUse::counts && counts == one.found.step) {
+      one.found.use = StepUse::replaced;
+    }
+    counts = one.found.use == StepUse::counts ? one.found.step : counts;
+    found.push_back(std::move(one.found));
+  }
+  return found;
+}
 
 StepFolder::StepFolder(Storage& storage, Path root, std::string manifest, Warn warn)
     : storage_(storage)

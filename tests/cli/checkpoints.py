@@ -154,12 +154,93 @@ assert len(parts) > 1 and parts == sorted(set(index["weight_map"].values())), pa
 checkpoint("verify", "parts")
 checkpoint("diff", "hf-one", "hf-four", status=1)  # sums over ranks have other last bits
 refused("export", "one", "-o", "hf-one", says="hf-one holds a model already")
-refused("export", "hf-one", "-o", "again", says="is a Hugging Face folder already")
+refused("export", "hf-one", "-o", "again", says="has the names of Hugging Face already")
 refused("export", "one", "-o", "new", "--model-type", "mixtral", says="has no model_type mixtral")
 refused("export", "one", "-o", "new", "--model-type", "qwen2", says="a qwen2: ")
 refused("export", "one", "-o", "new", "--step", "3", says="it holds those of steps 2, 4")
 refused("export", "nowhere", "-o", "new", says="nowhere")
 assert not (folder / "new").exists()
+
+# export --to dcp and import: all bits, both ways, and a run goes on from what was imported
+said = checkpoint("export", "four", "--to", "dcp", "-o", "dcp", "--file-size", 0.05)
+assert "for torch.distributed.checkpoint" in said and len(list((folder / "dcp").glob("*.distcp"))) > 1, said
+assert "every checksum matches" in checkpoint("verify", "dcp")
+assert json.loads(checkpoint("inspect", "dcp", "--json"))["format"] == "dcp"
+assert " 0 differ" in checkpoint("diff", "four", "dcp", "--all")
+refused("export", "one", "--to", "dcp", "-o", "dcp", says="dcp holds a checkpoint already")
+checkpoint("import", "dcp", "-o", "back")
+assert " 0 differ" in checkpoint("diff", "four", "back", "--all")
+assert json.loads(checkpoint("ls", "back", "--json"))[0]["step"] == 4
+refused("import", "dcp", "-o", "back", says="back holds a checkpoint of step 4 already")
+refused("import", "hf-one", "-o", "new", says="has the names of Hugging Face")
+train("four", "--nproc", 4, "--set", "parallel.tensor=2", "--set", "parallel.data=2", "--set", "parallel.zero=1", "--resume",
+      "--set", "train.iters=6")
+train("back", "--nproc", 4, "--set", "parallel.tensor=2", "--set", "parallel.data=2", "--set", "parallel.zero=1", "--resume",
+      "--set", "train.iters=6")
+assert " 0 differ" in checkpoint("diff", "four", "back", "--all")
+
+# average: the mean in float64, rounded once
+checkpoint("average", "four", "--last", 2, "-o", "mean")
+checkpoint("average", "four", "--steps", "4,2,6", "-o", "mean-3")
+
+
+def weights(path):
+    """Of a run saved as one file, as lists of float32."""
+    file = next((folder / path).glob("*.safetensors")).read_bytes()
+    length = struct.unpack("<Q", file[:8])[0]
+    header = json.loads(file[8:8 + length])
+    header.pop("__metadata__")
+    return {name: struct.unpack(f"<{(info['data_offsets'][1] - info['data_offsets'][0]) // 4}f",
+                                file[8 + length + info["data_offsets"][0]:8 + length + info["data_offsets"][1]])
+            for name, info in header.items()}
+
+
+for step in (2, 4, 6):
+    (folder / f"s{step}").mkdir()
+    checkpoint("export", "four", "--step", step, "--to", "dcp", "-o", f"d{step}")
+    checkpoint("import", f"d{step}", "-o", f"s{step}")
+saved = {step: weights(f"s{step}/checkpoints/step-{step:012}") for step in (2, 4, 6)}
+for run, steps in (("mean", (4, 6)), ("mean-3", (2, 4, 6))):
+    mean = weights(f"{run}/checkpoints/step-000000000006")
+    assert mean.keys() == {name for name in saved[6] if not name.startswith("optimizer.")}, mean.keys()
+    for name, values in mean.items():
+        for place in range(0, len(values), 17):
+            exact = sum(saved[step][name][place] for step in reversed(steps)) / len(steps)
+            assert values[place] == struct.unpack("<f", struct.pack("<f", exact))[0], (run, name, place)
+done = megahost("generate", "mean", "--prompt", "1 2 3", "--tokens", 4)
+assert done.returncode == 0, done.stderr
+train("from-mean", "--weights", "mean", "--set", "train.iters=1")
+refused("average", "four", "--last", 9, "-o", "new", says="four holds 3 checkpoints, fewer than --last 9")
+refused("average", "four", "--steps", "2,3", "-o", "new", says="four holds no checkpoint of step 3")
+assert "needs either --last or --steps" in checkpoint("average", "four", "-o", "new", status=2)
+assert "is no step" in checkpoint("average", "four", "--steps", "2,x", "-o", "new", status=2)
+refused("average", "hf-one", "--last", 1, "-o", "new", says="which has no steps")
+
+# gc: what is left of killed processes, files that belong to nothing, old steps
+steps = folder / "four/checkpoints"
+shutil.copytree(steps / "step-000000000004", steps / "step-000000000008")
+(steps / "step-000000000008/megahost.manifest.json").unlink()
+shutil.copytree(steps / "step-000000000006", steps / "step-000000000006.2")
+(steps / "step-000000000002/left.safetensors").write_bytes(bytes(5000))
+before = sorted(path for path in steps.rglob("*"))
+told = checkpoint("gc", "four", "--dry-run")
+for words in ("would remove four/checkpoints/step-000000000008, ", "it is not complete", "step-000000000006, ",
+              "its step was saved again", "left.safetensors, ", "no manifest names it", "four: 3 to remove, "):
+    assert words in told, (words, told)
+assert sorted(path for path in steps.rglob("*")) == before
+assert "four: 3 removed" in checkpoint("gc", "four")
+assert sorted(path.name for path in steps.glob("step-*")) == ["step-000000000002", "step-000000000004", "step-000000000006.2"]
+assert not (steps / "step-000000000002/left.safetensors").exists()
+assert "older than those that are kept" in checkpoint("gc", "four", "--keep", 1, "--keep-every", 4)
+assert [one["step"] for one in json.loads(checkpoint("ls", "four", "--json"))] == [6, 4]
+assert "four: 0 removed, " in checkpoint("gc", "four")
+checkpoint("verify", "four")
+# The newest that is whole stays, whatever the rules say.
+file = next((steps / "step-000000000006.2").glob("*.safetensors"))
+file.write_bytes(file.read_bytes()[:-1])
+assert "0 removed" in checkpoint("gc", "four", "--keep", 1)
+refused("gc", "dcp", says="dcp holds no checkpoints")
+assert "--keep-every is given, and --keep is not" in checkpoint("gc", "four", "--keep-every", 2, status=2)
 
 shutil.rmtree(folder)
 sys.exit(0)

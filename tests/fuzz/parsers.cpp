@@ -2,6 +2,7 @@
 // names the parser. What breaks a rule is an mh::Error; anything else that is thrown, a fault, ten
 // seconds or 2 GB are a finding.
 
+#include "core/formats/dcp_metadata.hpp"
 #include "core/formats/flat_tokens.hpp"
 #include "core/formats/hf_index.hpp"
 #include "core/formats/indexed.hpp"
@@ -9,7 +10,9 @@
 #include "core/formats/manifest.hpp"
 #include "core/formats/mds.hpp"
 #include "core/formats/npy.hpp"
+#include "core/formats/pickle.hpp"
 #include "core/formats/safetensors.hpp"
+#include "core/formats/torch_file.hpp"
 #include "core/language/read.hpp"
 #include "core/storage/documents.hpp"
 #include "megahost/error.hpp"
@@ -86,18 +89,50 @@ void read_index(Bytes bytes) {
   }
 }
 
-void read_tensors(Bytes bytes) {
-  const auto read = [&](uint64_t offset, std::span<std::byte> into) {
-    if (offset + into.size() > bytes.size()) {
+mh::ReadAt reader_of(Bytes bytes) {
+  return [bytes](uint64_t offset, std::span<std::byte> into) {
+    if (offset > bytes.size() || into.size() > bytes.size() - offset) {
       std::abort(); // it was told the size
     }
     std::memcpy(into.data(), bytes.data() + offset, into.size());
   };
-  const mh::Safetensors file = mh::read_safetensors(read, bytes.size(), "model.safetensors");
+}
+
+void read_tensors(Bytes bytes) {
+  const mh::Safetensors file =
+      mh::read_safetensors(reader_of(bytes), bytes.size(), "model.safetensors");
   for (const mh::TensorInfo& tensor : file.tensors) {
     if (tensor.offset + tensor.bytes > bytes.size()) {
       std::abort();
     }
+  }
+}
+
+void read_torch_file(Bytes bytes) {
+  const mh::TorchFile file(reader_of(bytes), bytes.size(), "model.pt");
+  for (const mh::PickleValue* value : file.root().items) {
+    if (!mh::TorchFile::is_tensor(*value)) {
+      continue;
+    }
+    const mh::TorchTensor tensor = file.tensor(*value);
+    uint64_t last = tensor.offset; // of its elements
+    for (size_t d = 0; d < tensor.shape.size(); ++d) {
+      if (tensor.shape[d] == 0) {
+        return;
+      }
+      last += static_cast<uint64_t>(tensor.shape[d] - 1) * static_cast<uint64_t>(tensor.strides[d]);
+    }
+    if (last >= bytes.size()) {
+      std::abort();
+    }
+  }
+}
+
+void read_dcp(Bytes bytes) {
+  const mh::DcpMetadata metadata = mh::read_dcp_metadata(std::string(text_of(bytes)), ".metadata");
+  const std::string text = mh::dcp_metadata_text(metadata); // which is read again
+  if (mh::dcp_metadata_text(mh::read_dcp_metadata(text, ".metadata")) != text) {
+    std::abort();
   }
 }
 
@@ -120,6 +155,7 @@ void read_recipe(Bytes bytes, const char* name) {
 using Parser = void (*)(Bytes);
 
 const std::map<std::string_view, Parser> kParsers{
+    {"dcp_metadata", read_dcp},
     {"flat_tokens", [](Bytes b) { (void)mh::read_flat_tokens(b, "uint16", "ids.bin"); }},
     {"hf_index",
      [](Bytes b) { (void)mh::read_hf_index(text_of(b), "model.safetensors.index.json"); }},
@@ -131,6 +167,7 @@ const std::map<std::string_view, Parser> kParsers{
     {"manifest", [](Bytes b) { (void)mh::read_manifest(text_of(b), "manifest.json"); }},
     {"mds", [](Bytes b) { (void)mh::mds_json_lines(b, "shard.mds"); }},
     {"npy", [](Bytes b) { (void)mh::read_npy(b, "ids.npy"); }},
+    {"pickle", [](Bytes b) { const mh::Pickle read(std::string(text_of(b)), "data.pkl"); }},
     {"safetensors", read_tensors},
     {"sentencepiece",
      [](Bytes b) {
@@ -140,6 +177,7 @@ const std::map<std::string_view, Parser> kParsers{
     {"tiktoken",
      [](Bytes b) { read_vocabulary<mh::tiktoken::TiktokenTokenizer>(b, "ranks.tiktoken"); }},
     {"tokenizer", [](Bytes b) { read_vocabulary<mh::hf::HfTokenizer>(b, "tokenizer.json"); }},
+    {"torch_file", read_torch_file},
     {"toml", [](Bytes b) { read_recipe(b, "recipe.toml"); }},
     {"wordpiece",
      [](Bytes b) { read_vocabulary<mh::wordpiece::WordPieceTokenizer>(b, "vocab.txt"); }},

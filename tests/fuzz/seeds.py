@@ -3,6 +3,8 @@
 import base64
 import json
 import pathlib
+import pickle
+import re
 import struct
 import sys
 
@@ -115,12 +117,21 @@ def safetensors():
     return struct.pack("<Q", len(header)) + header + bytes(26)
 
 
+def torch_samples():
+    """What PyTorch wrote, as bytes by name: literals of tests/formats/torch_samples.hpp."""
+    text = (pathlib.Path(__file__).parents[1] / "formats/torch_samples.hpp").read_text()
+    return {name: bytes.fromhex(re.sub(r'[^0-9a-f]', "", body.replace("\\x", "")))
+            for name, body in re.findall(r"char (\w+)\[\] =\n(.*?);", text, re.DOTALL)}
+
+
 def seeds():
     """The files of each parser."""
     rope = json.dumps({"text": "one \u00e9 \ud83d\ude00", "other": [1, 2.5e3, None, True, {"x": []}]}).encode()
     chat = json.dumps({"text": [{"role": "user", "content": "2+2"}, {"role": "assistant", "content": "4"}]}).encode()
     recipe = pathlib.Path(__file__).parents[2] / "recipes/quickstart.lua"
+    torch = torch_samples()
     return {
+        "dcp_metadata": [torch["kDcpMetadata"]],
         "flat_tokens": [struct.pack("<3I", 20240520, 1, 4) + bytes(1012) + struct.pack("<4H", 1, 2, 3, 4), bytes(8), npy("<u2", (8,))],
         "hf_index": [json.dumps({"metadata": {"total_size": 26}, "weight_map": {"a": "model-1.safetensors", "b": "m.safetensors"}}).encode()],
         "indexed": [index(8, [5, 6], 2), index(4, [5, 0, 6], 4)],
@@ -131,11 +142,13 @@ def seeds():
         "manifest": [b'{"format": "megahost", "version": 1}'],
         "mds": [mds()],
         "npy": [npy("<i4", (2, 2)), npy("<u2", (8,))],
+        "pickle": [torch["kDcpMetadata"], pickle.dumps({"a": [1, 2.5, None, True, (b"x", {2})], "b": 1 << 40}, 2)],
         "safetensors": [safetensors()],
         "sentencepiece": [sentencepiece(1, False), sentencepiece(2, True)],
         "tekken": [tekken()],
         "tiktoken": [ranks()],
         "tokenizer": list(tokenizers()),
+        "torch_file": [torch["kTorchFile"]],
         "toml": [b'name = "a"\n[model]\nuse = "gpt"\nlayers = 2\nlist = [1, 2.5, "x", true]\n[data.more]\na.b = 1979-05-27\n'],
         "wordpiece": [b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\nit\n'\ns\n"],
     }

@@ -74,18 +74,21 @@ std::vector<Command> checkpoint_commands() {
       {
           "checkpoint export",
           "Checkpoints",
-          "writes a run's weights for other programs: a Hugging Face folder",
-          "The folder has config.json, weights in safetensors, generation_config.json and the "
-          "tokenizer's files where it has some: `transformers` loads it with from_pretrained. The "
-          "run's layout does not matter, nor its size: one tensor at a time is in memory. A model "
-          "that no config.json describes exactly is refused.",
+          "writes a run's weights for other programs: a Hugging Face folder, or PyTorch's",
+          "The Hugging Face folder has config.json, weights in safetensors, "
+          "generation_config.json and the tokenizer's files where it has some: `transformers` "
+          "loads it with from_pretrained. The run's layout does not matter, nor its size: one "
+          "tensor at a time is in memory. A model that no config.json describes exactly is "
+          "refused. --to dcp writes all tensors, the optimizer's state too, under the run's own "
+          "names, for torch.distributed.checkpoint: megahost reads that folder as it does a "
+          "run's.",
           {kSaved},
           {{"-o", "DIR", "where the model goes"},
-           {"--to", "FORMAT", "what it becomes (huggingface)", false, {"huggingface"}},
+           {"--to", "FORMAT", "what it becomes (huggingface)", false, {"huggingface", "dcp"}},
            kStep,
            {"--dtype",
             "TYPE",
-            "type of the weights (the run's precision)",
+            "type of the weights (the run's precision; for dcp, as they are saved)",
             false,
             {"float32", "bfloat16", "float16"}},
            {"--model-type",
@@ -98,6 +101,58 @@ std::vector<Command> checkpoint_commands() {
               {"megahost checkpoint export runs/quickstart -o models/quickstart", ""},
               {"megahost checkpoint export runs/large --step 2000 -o models/large --dtype bfloat16",
                ""},
+              {"megahost checkpoint export runs/large --to dcp -o models/large-dcp", ""},
+          },
+      },
+      {
+          "checkpoint import",
+          "Checkpoints",
+          "writes a checkpoint in another format as a run's own",
+          "Every tensor keeps its bits and its name, and each gets a checksum. What holds a run's "
+          "state as well can be resumed; the recipe of its folder is copied. There is no command "
+          "that writes a run's checkpoint for another layout, as every layout reads every one. "
+          "Weights that have the names of Hugging Face are read as they are: run --weights.",
+          {kSaved},
+          {{"-o", "DIR", "run folder that gets the checkpoint"},
+           kStep,
+           {"--file-size", "MB", "tensors in a file at most (5000)"},
+           kFormat,
+           kPlugin},
+          {{"megahost checkpoint import models/large-dcp -o runs/again", ""}},
+      },
+      {
+          "checkpoint average",
+          "Checkpoints",
+          "the mean of the weights of several checkpoints of a run",
+          "Each weight is added up in float64 and rounded once to its own type; one tensor is in "
+          "memory at a time. The result holds weights only: eval, generate and run --weights take "
+          "it as they take a run.",
+          {{"RUN", "run folder"}},
+          {{"-o", "DIR", "folder that gets the mean, of the newest of the steps"},
+           {"--last", "K", "the newest K checkpoints"},
+           {"--steps", "STEPS", "the checkpoints of these steps: 800,900,1000"},
+           {"--file-size", "MB", "tensors in a file at most (5000)"},
+           kFormat,
+           kPlugin},
+          {
+              {"megahost checkpoint average runs/quickstart --last 3 -o runs/mean", ""},
+              {"megahost checkpoint average runs/large --steps 800,900,1000 -o runs/mean", ""},
+          },
+      },
+      {
+          "checkpoint gc",
+          "Checkpoints",
+          "removes what a run's checkpoints do not need, and says how many bytes it was",
+          "That is folders without a manifest, which a process left half-written or half-removed; "
+          "folders whose step was saved again; files that no manifest names. With --keep old "
+          "checkpoints, too, but never the newest that is whole. A run that goes on is refused.",
+          {{"RUN", "run folder, or checkpoint.dir of a run that has ended"}},
+          {{"--dry-run", "", "says what it would remove, and removes nothing"},
+           {"--keep", "N", "the newest N checkpoints stay, others go (all stay)"},
+           {"--keep-every", "M", "with --keep: those of steps that M divides stay, too"}},
+          {
+              {"megahost checkpoint gc runs/quickstart --dry-run", ""},
+              {"megahost checkpoint gc runs/large --keep 2 --keep-every 10000", ""},
           },
       },
   };

@@ -1,0 +1,115 @@
+#pragma once
+/// Folders of torch.distributed.checkpoint: `.metadata`, and chunks of tensors in `*.distcp`.
+///
+///     const mh::DcpFolder saved(storage, "outputs/checkpoint/step-1000");
+///     ...
+///     mh::DcpFormat format({}, {.storage = storage});
+///     format.write("runs/a", contents, ranks);   // runs/a/dcp/step-000000001000/.metadata
+
+#include "core/checkpoint/outlined.hpp"
+#include "core/checkpoint/torch_tensors.hpp"
+#include "core/formats/dcp_metadata.hpp"
+#include "core/storage/step_folder.hpp"
+#include "megahost/checkpoint_format.hpp"
+#include "megahost/schema.hpp"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace mh {
+
+inline constexpr const char* kDcpSteps = "dcp"; ///< of a run's folder
+/// The object that is the run's state, as JSON in a text.
+inline constexpr const char* kDcpStateName = "megahost.state";
+
+/// One checkpoint, whoever wrote it.
+class DcpFolder final : public CheckpointReader {
+public:
+  /// Reads `.metadata`, and the run's state if megahost wrote it.
+  ///
+  /// Throws:  mh::Error (exit code 5), as all functions do, naming the file and the tensor
+  DcpFolder(Storage& storage, Path directory);
+
+  [[nodiscard]] Path path() const override { return directory_; }
+
+  [[nodiscard]] const std::vector<CheckpointTensor>& tensors() const override { return tensors_; }
+
+  /// Our own if megahost wrote it, else those of the model's state_dict.
+  [[nodiscard]] TensorNames names() const override;
+
+  /// Of a state_dict within another, as in {"model": model.state_dict()}, the name may be without
+  /// what it is within, and that of a bare model without its prefix.
+  [[nodiscard]] const CheckpointTensor* find(std::string_view name) const override;
+
+  /// Reads the rows that slices need of each chunk, once.
+  void read(std::span<const Slice> slices) override;
+  [[nodiscard]] std::vector<StoredBox> boxes() const override;
+
+  /// Compares every entry of every zip with its checksum.
+  [[nodiscard]] Verification verify(const std::function<void(uint64_t bytes)>& read) override;
+
+  [[nodiscard]] std::string state() const override { return state_; }
+
+private:
+  [[nodiscard]] TorchFile open(const DcpPlace& place, const std::string& name);
+  [[nodiscard]] TorchTensor
+  locate(const TorchFile& file, const DcpTensor& tensor, const DcpChunk& chunk) const;
+
+  Storage& storage_;
+  Path directory_;
+  DcpMetadata metadata_;
+  std::vector<CheckpointTensor> tensors_; // in the order of the metadata's
+  std::string state_;
+  std::pair<std::string, std::shared_ptr<ReadFile>> open_; // until another one is
+};
+
+/// The folder of one checkpoint, or a run's folder `dcp` with one for each step.
+class DcpFormat final : public CheckpointFormat {
+public:
+  struct Config {};
+
+  static void fields(Fields<Config>&) {}
+
+  DcpFormat(const Config&, const Args& args)
+      : storage_(args.storage) {}
+
+  [[nodiscard]] std::string about() const override {
+    return "folder of torch.distributed.checkpoint";
+  }
+
+  [[nodiscard]] std::string mark() const override { return ".metadata"; }
+
+  [[nodiscard]] bool detect(const Path& folder) const override;
+  [[nodiscard]] std::optional<std::vector<int64_t>> steps(const Path& folder) const override;
+  [[nodiscard]] std::unique_ptr<CheckpointReader>
+  open(const Path& folder, std::optional<int64_t> step) const override;
+  [[nodiscard]] std::optional<std::string> config(const Path& folder) const override;
+  [[nodiscard]] Path place(const Path& folder) const override;
+  void
+  recover(const Path& folder, const std::function<void(const std::string&)>& warn) const override;
+  void
+  write(const Path& folder, const CheckpointContents& contents, const Ranks& ranks) const override;
+
+private:
+  [[nodiscard]] StepFolder steps_in(const Path& folder, const StepFolder::Warn& warn = {}) const;
+
+  Storage& storage_;
+};
+
+/// For `StepFolder`: passes a folder of which every byte is as it was written.
+[[nodiscard]] StepFolder::Verify whole_dcp(Storage& storage);
+
+/// Writes a checkpoint of whole tensors, one of which is in memory at a time; `.metadata` comes
+/// last.
+///
+/// Returns: bytes of the tensors
+uint64_t write_dcp_tensors(
+    Storage& storage,
+    const Path& directory,
+    const OutlinedTensors& tensors,
+    const std::string& state
+);
+
+} // namespace mh

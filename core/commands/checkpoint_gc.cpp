@@ -1,0 +1,183 @@
+// megahost checkpoint gc: what a run's checkpoints do not need is removed.
+
+#include "core/base/number_text.hpp"
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/dcp.hpp"
+#include "core/checkpoint/native.hpp"
+#include "core/commands/commands.hpp"
+#include "core/commands/saved.hpp"
+#include "core/options/read.hpp"
+#include "core/storage/step_folder.hpp"
+#include "core/storage/step_scan.hpp"
+#include "core/train/run_folder.hpp"
+#include "megahost/error.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <set>
+
+namespace mh {
+
+namespace {
+
+/// Bytes of the objects below a prefix.
+uint64_t bytes_below(Storage& storage, const Path& prefix) {
+  uint64_t bytes = 0;
+  for (const Storage::Item& item : storage.list(prefix)) {
+    const Path path = prefix / item.name;
+    bytes += item.is_prefix ? bytes_below(storage, path) : storage.get(path)->size();
+  }
+  return bytes;
+}
+
+/// What is to go, and why.
+struct Garbage {
+  Path path;
+  std::string why;
+  uint64_t bytes = 0;
+  bool is_folder = true; ///< of a step; else a file
+};
+
+/// The folders of steps that rules do not keep. The newest that is whole stays whatever they say.
+std::set<int64_t>
+old_steps(const StepFolder& steps, const StepFolder::Verify& verify, int64_t keep, int64_t every) {
+  std::vector<int64_t> old = steps.steps();
+  if (keep == 0 || std::ssize(old) <= keep) {
+    return {};
+  }
+  old.erase(old.begin(), old.begin() + keep);
+  std::erase_if(old, [every](int64_t step) { return every > 0 && step % every == 0; });
+  if (old.empty()) {
+    return {};
+  }
+  const auto whole = steps.newest(verify);
+  std::erase_if(old, [whole](int64_t step) { return step == whole; });
+  return {old.begin(), old.end()};
+}
+
+/// Files of a step's folder that its manifest does not name.
+void add_orphans(Storage& storage, const Path& folder, std::vector<Garbage>& ret_garbage) {
+  const Checkpoint saved(storage, folder);
+  std::set<std::string> named{kManifestName};
+  for (const StoredFile& file : saved.manifest().files) {
+    named.insert(file.name);
+  }
+  for (const Storage::Item& item : storage.list(folder)) {
+    if (!item.is_prefix && !named.contains(item.name)) {
+      const Path path = folder / item.name;
+      ret_garbage.push_back({path, "no manifest names it", storage.get(path)->size(), false});
+    }
+  }
+}
+
+std::vector<Garbage> garbage_of(
+    Storage& storage,
+    const StepFolder& steps,
+    const StepFolder::Verify& verify,
+    const Invocation& invocation,
+    const std::string& manifest
+) {
+  constexpr int64_t kMost = 1'000'000'000'000;
+  const auto old = old_steps(
+      steps,
+      verify,
+      number_option(invocation, "--keep", 0, 1, kMost),
+      number_option(invocation, "--keep-every", 0, 1, kMost)
+  );
+  std::vector<Garbage> garbage;
+  for (const FoundStep& found : find_steps(storage, steps.root(), manifest)) {
+    const Path path = steps.root() / found.name;
+    const std::string why = found.use == StepUse::unfinished ? "it is not complete"
+                            : found.use == StepUse::replaced ? "its step was saved again"
+                            : old.contains(found.step)       ? "older than those that are kept"
+                                                             : "";
+    if (!why.empty()) {
+      garbage.push_back({path, why, bytes_below(storage, path)});
+    } else if (manifest == kManifestName) {
+      try {
+        add_orphans(storage, path, garbage);
+      } catch (const Error& error) { // a damaged one is not gc's to judge
+        std::fprintf(stderr, "warning: %s\n", error.what());
+      }
+    }
+  }
+  return garbage;
+}
+
+} // namespace
+
+int command_checkpoint_gc(const Invocation& invocation, Host& host) {
+  const Path run = invocation.arguments.front();
+  Storage& storage = host.storage();
+  if (invocation.has("--keep-every") && !invocation.has("--keep")) {
+    throw Error("--keep-every is given, and --keep is not", "--keep N says how many stay");
+  }
+  std::unique_ptr<FileLock> lock; // as a run that writes takes it
+  std::error_code ignored;
+  if (std::filesystem::exists(run / "recipe.toml", ignored)) {
+    lock = take_run_folder(run);
+  }
+  const auto warn = [](const std::string& sentence) {
+    std::fprintf(stderr, "warning: %s\n", sentence.c_str());
+  };
+  const NativeFormat native({}, {.storage = storage});
+  const DcpFormat dcp({}, {.storage = storage});
+
+  struct Kind {
+    Path root;
+    const char* manifest;
+    StepFolder::Verify verify;
+  };
+
+  const Kind kinds[] = {
+      {native.place(run), kManifestName, whole_checkpoint(storage)},
+      {run / kDcpSteps, kDcpMetadataName, whole_dcp(storage)}};
+  const bool is_dry = invocation.has("--dry-run");
+  uint64_t bytes = 0;
+  size_t count = 0, folders = 0;
+  for (const Kind& kind : kinds) {
+    if (storage.list(kind.root).empty()) {
+      continue;
+    }
+    ++folders;
+    StepFolder steps(storage, kind.root, kind.manifest, warn);
+    for (const Garbage& one : garbage_of(storage, steps, kind.verify, invocation, kind.manifest)) {
+      if (!is_dry && one.is_folder) {
+        storage.remove(one.path / kind.manifest); // first: it does not count from now on
+        storage.remove_all(one.path);
+      } else if (!is_dry) {
+        storage.remove(one.path);
+      }
+      bytes += one.bytes;
+      ++count;
+      std::printf(
+          "%s %s, %s: %s\n",
+          is_dry ? "would remove" : "removed",
+          one.path.c_str(),
+          bytes_text(static_cast<int64_t>(one.bytes)).c_str(),
+          one.why.c_str()
+      );
+    }
+    if (!is_dry) {
+      storage.remove_unfinished(kind.root);
+    }
+  }
+  if (folders == 0) {
+    throw Error(
+        run.string() + " holds no checkpoints",
+        "give the folder that megahost run named",
+        exit_code::data
+    );
+  }
+  std::printf(
+      "%s: %zu %s, %s\n",
+      run.c_str(),
+      count,
+      is_dry ? "to remove" : "removed",
+      bytes_text(static_cast<int64_t>(bytes)).c_str()
+  );
+  return 0;
+}
+
+} // namespace mh

@@ -1,0 +1,304 @@
+// megahost checkpoint import, average, export --to dcp: checkpoints written anew, tensor by tensor.
+
+#include "core/base/number_text.hpp"
+#include "core/base/printable.hpp"
+#include "core/base/text.hpp"
+#include "core/checkpoint/dcp.hpp"
+#include "core/checkpoint/detect_format.hpp"
+#include "core/checkpoint/format.hpp"
+#include "core/checkpoint/outlined.hpp"
+#include "core/commands/commands.hpp"
+#include "core/commands/saved.hpp"
+#include "core/formats/json.hpp"
+#include "core/model/plugin_call.hpp"
+#include "core/options/read.hpp"
+#include "core/storage/step_folder.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <set>
+
+namespace mh {
+
+namespace {
+
+constexpr const char* kRunRecipe = "recipe.toml";
+constexpr uint64_t kLongestRecipe = 64 << 20;
+
+Path output_folder(const Invocation& invocation) {
+  const Path to = invocation.value("-o");
+  if (to.empty()) {
+    throw Error("megahost " + invocation.command + " needs a folder to write", "give it by -o DIR");
+  }
+  return to;
+}
+
+uint64_t file_bytes(const Invocation& invocation) {
+  return static_cast<uint64_t>(real_option(invocation, "--file-size", 5000, 0.001, 1e9) * 1e6);
+}
+
+/// The tensors of a checkpoint, read when they are written.
+OutlinedTensors
+outlined(CheckpointReader& saved, bool weights_only, std::optional<at::ScalarType> dtype) {
+  OutlinedTensors tensors;
+  for (const CheckpointTensor& tensor : saved.tensors()) {
+    if (tensor.is_weight || !weights_only) {
+      const bool is_cast = dtype && tensor.is_weight && at::isFloatingType(tensor.dtype);
+      tensors.outlines.push_back({tensor.name, is_cast ? *dtype : tensor.dtype, tensor.shape});
+    }
+  }
+  tensors.value = [&saved, dtype](const std::string& name) {
+    const at::Tensor value = whole_tensor(saved, name);
+    return dtype && saved.find(name)->is_weight && value.is_floating_point() ? value.to(*dtype)
+                                                                             : value;
+  };
+  return tensors;
+}
+
+/// The recipe of a run goes along: `generate` and people read it.
+void copy_recipe(Storage& storage, const Path& from, const Path& to) {
+  if (storage.contains(from / kRunRecipe) && !storage.contains(to / kRunRecipe)) {
+    put_text(storage, to / kRunRecipe, get_text(storage, from / kRunRecipe, kLongestRecipe));
+  }
+}
+
+/// Where new steps of a run go.
+StepFolder native_steps(Storage& storage, const Path& to) {
+  return {storage, to / "checkpoints", kManifestName, [](const std::string& sentence) {
+            std::fprintf(stderr, "warning: %s\n", sentence.c_str());
+          }};
+}
+
+void require_new_step(const StepFolder& steps, int64_t step, const Path& to) {
+  const auto all = steps.steps();
+  if (std::find(all.begin(), all.end(), step) != all.end()) {
+    throw Error(
+        to.string() + " holds a checkpoint of step " + std::to_string(step) + " already",
+        "name another folder by -o",
+        exit_code::data
+    );
+  }
+}
+
+std::vector<int64_t> steps_of_list(const std::string& list) {
+  std::vector<int64_t> steps;
+  std::string_view rest = list;
+  while (!rest.empty()) {
+    const std::string_view word = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+    int64_t step = 0;
+    const auto [end, error] = std::from_chars(word.begin(), word.end(), step);
+    if (error != std::errc() || end != word.end() || step < 0) {
+      throw Error("--steps: " + printable(word) + " is no step", "give them as 800,900,1000");
+    }
+    steps.push_back(step);
+  }
+  return steps;
+}
+
+/// The checkpoints of which the mean is asked for, newest first.
+std::vector<int64_t>
+averaged_steps(const Invocation& invocation, std::vector<int64_t> there, const std::string& run) {
+  if (invocation.has("--last") == invocation.has("--steps")) {
+    throw Error(
+        "checkpoint average needs either --last or --steps",
+        "--last 3 takes the newest three checkpoints, --steps 800,900 those of these steps"
+    );
+  }
+  if (invocation.has("--last")) {
+    const int64_t count = number_option(invocation, "--last", 0, 1, 1'000'000);
+    if (count > std::ssize(there)) {
+      throw Error(
+          run + " holds " + std::to_string(there.size()) + " checkpoints, fewer than --last " +
+              std::to_string(count),
+          "keep more of them by checkpoint.keep",
+          exit_code::data
+      );
+    }
+    there.resize(static_cast<size_t>(count));
+    return there;
+  }
+  std::vector<int64_t> asked = steps_of_list(invocation.value("--steps"));
+  std::sort(asked.rbegin(), asked.rend());
+  if (std::adjacent_find(asked.begin(), asked.end()) != asked.end()) {
+    throw Error("--steps names a step twice", "name each once");
+  }
+  for (const int64_t step : asked) {
+    if (std::find(there.begin(), there.end(), step) == there.end()) {
+      throw Error(
+          run + " holds no checkpoint of step " + std::to_string(step),
+          "megahost checkpoint ls " + shell_word(run) + " shows those that are there",
+          exit_code::data
+      );
+    }
+  }
+  if (asked.empty()) {
+    throw Error("--steps names no step", "give them as 800,900,1000");
+  }
+  return asked;
+}
+
+/// The mean of a tensor over checkpoints, added up in float64; of whole numbers and booleans, which
+/// have no mean, the value that all have.
+at::Tensor
+mean_of(const std::vector<std::unique_ptr<CheckpointReader>>& saved, const std::string& name) {
+  const at::Tensor first = whole_tensor(*saved.front(), name);
+  at::Tensor sum = first.is_floating_point() ? first.to(at::kDouble) : first;
+  for (size_t i = 1; i < saved.size(); ++i) {
+    const CheckpointTensor* other = saved[i]->find(name);
+    const bool is_alike = other != nullptr && at::IntArrayRef(other->shape) == first.sizes() &&
+                          other->dtype == first.scalar_type();
+    if (!is_alike) {
+      throw Error(
+          saved[i]->path().string() + " has no tensor " + printable(name) + " like that of " +
+              saved.front()->path().string(),
+          "average checkpoints of one model",
+          exit_code::data
+      );
+    }
+    const at::Tensor value = whole_tensor(*saved[i], name);
+    if (first.is_floating_point()) {
+      sum.add_(value);
+    } else if (!at::equal(value, first)) {
+      throw Error(
+          saved[i]->path().string() + ": " + printable(name) + " is of whole numbers, and differs",
+          "average checkpoints in which it is the same",
+          exit_code::data
+      );
+    }
+  }
+  return first.is_floating_point()
+             ? sum.div_(static_cast<double>(saved.size())).to(first.scalar_type())
+             : first;
+}
+
+} // namespace
+
+int export_as_dcp(const Saved& saved, const Invocation& invocation, Host& host) {
+  const Path to = output_folder(invocation);
+  Storage& storage = host.storage();
+  if (storage.contains(to / kDcpMetadataName)) {
+    throw Error(
+        to.string() + " holds a checkpoint already", "name another folder by -o", exit_code::data
+    );
+  }
+  const std::string given = invocation.value("--dtype");
+  OutlinedTensors tensors = outlined(
+      *saved.reader,
+      false,
+      given == "float32"    ? std::optional(at::kFloat)
+      : given == "float16"  ? std::optional(at::kHalf)
+      : given == "bfloat16" ? std::optional(at::kBFloat16)
+                            : std::nullopt
+  );
+  tensors.file_bytes = file_bytes(invocation);
+  uint64_t bytes = 0;
+  {
+    ByteProgress progress("exporting", tensors.bytes());
+    tensors.progress = [&progress](uint64_t done) { progress(done); };
+    bytes = write_dcp_tensors(storage, to, tensors, saved.reader->state());
+  }
+  copy_recipe(storage, invocation.arguments.front(), to);
+  std::printf(
+      "%s: %s tensors of %s for torch.distributed.checkpoint\n",
+      to.c_str(),
+      grouped(std::ssize(tensors.outlines)).c_str(),
+      bytes_text(static_cast<int64_t>(bytes)).c_str()
+  );
+  return 0;
+}
+
+int command_checkpoint_import(const Invocation& invocation, Host& host) {
+  const std::string& from = invocation.arguments.front();
+  const Path to = output_folder(invocation);
+  const Saved saved = open_saved(invocation, from, host);
+  if (saved.reader->names() != TensorNames::own) {
+    throw Error(
+        saved.reader->path().string() + " has the names of Hugging Face, which a run's have not",
+        "megahost run RECIPE --weights " + shell_word(from) +
+            " reads it as it is; megahost recipe from-hf writes the recipe",
+        exit_code::data
+    );
+  }
+  Storage& storage = host.storage();
+  const std::string text = saved.reader->state();
+  const auto state =
+      text.empty() ? nlohmann::json::object() : parse_json(text, saved.reader->path().string());
+  const int64_t step = saved.step.value_or(
+      state.contains("step") ? json_size(state, "step", saved.reader->path().string()) : 0
+  );
+  StepFolder steps = native_steps(storage, to);
+  require_new_step(steps, step, to);
+  OutlinedTensors tensors = outlined(*saved.reader, false, std::nullopt);
+  tensors.file_bytes = file_bytes(invocation);
+  {
+    ByteProgress progress("importing", tensors.bytes());
+    tensors.progress = [&progress](uint64_t done) { progress(done); };
+    write_native_tensors(storage, steps, step, state, tensors);
+  }
+  copy_recipe(storage, from, to);
+  std::printf(
+      "%s: %s tensors of %s, from %s\n",
+      steps.path(step).c_str(),
+      grouped(std::ssize(tensors.outlines)).c_str(),
+      bytes_text(static_cast<int64_t>(tensors.bytes())).c_str(),
+      saved.format.c_str()
+  );
+  return 0;
+}
+
+int command_checkpoint_average(const Invocation& invocation, Host& host) {
+  const at::NoGradGuard no_grad;
+  const std::string& run = invocation.arguments.front();
+  const Path to = output_folder(invocation);
+  const FolderFormat found = format_of(run, host, invocation.value("--format"));
+  const auto& format = *found.format;
+  const auto there = in_plugin(format, "steps", [&] { return format.steps(run); });
+  if (!there) {
+    throw Error(
+        run + " is a " + format.about() + ", which has no steps", "give a run", exit_code::data
+    );
+  }
+  const std::vector<int64_t> steps = averaged_steps(invocation, *there, run);
+  std::vector<std::unique_ptr<CheckpointReader>> saved;
+  for (const int64_t step : steps) {
+    saved.push_back(in_plugin(format, "open", [&] { return format.open(run, step); }));
+  }
+  Storage& storage = host.storage();
+  StepFolder into = native_steps(storage, to);
+  require_new_step(into, steps.front(), to);
+  OutlinedTensors tensors = outlined(*saved.front(), true, std::nullopt);
+  tensors.value = [&saved](const std::string& name) { return mean_of(saved, name); };
+  tensors.file_bytes = file_bytes(invocation);
+  const std::string text = saved.front()->state();
+  const auto state =
+      text.empty() ? nlohmann::json::object() : parse_json(text, saved.front()->path().string());
+  {
+    ByteProgress progress("averaging", tensors.bytes());
+    tensors.progress = [&progress](uint64_t done) { progress(done); };
+    write_native_tensors(storage, into, steps.front(), state, tensors);
+  }
+  copy_recipe(storage, run, to);
+  std::vector<std::string> words;
+  for (const int64_t step : std::vector(steps.rbegin(), steps.rend())) {
+    words.push_back(std::to_string(step));
+  }
+  std::printf(
+      "%s: the mean of %s tensors of %s %s\n",
+      into.path(steps.front()).c_str(),
+      grouped(std::ssize(tensors.outlines)).c_str(),
+      words.size() == 1 ? "step" : "steps",
+      join(words).c_str()
+  );
+  return 0;
+}
+
+} // namespace mh

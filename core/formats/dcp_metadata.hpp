@@ -1,0 +1,59 @@
+#pragma once
+/// `.metadata` of a folder of torch.distributed.checkpoint: which tensors it holds, and where the
+/// chunks of each lie. No LibTorch, and nothing of its pickle is run.
+///
+/// Each chunk is a file of torch.save (torch_file.hpp) within a larger one, of which the place is
+/// said here; so is each object that is no tensor.
+///
+/// Source:  torch/distributed/checkpoint/metadata.py, filesystem.py (PyTorch 2.11)
+
+#include "core/formats/safetensors.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mh {
+
+inline constexpr const char* kDcpMetadataName = ".metadata";
+
+/// A file of torch.save in a larger one.
+struct DcpPlace {
+  std::string file; ///< a bare name
+  uint64_t offset = 0, bytes = 0;
+};
+
+struct DcpChunk {
+  std::vector<int64_t> offset, shape; ///< in the global tensor
+  DcpPlace place;
+};
+
+struct DcpTensor {
+  std::string name;
+  Dtype dtype = Dtype::f32;
+  std::vector<int64_t> shape;
+  std::vector<DcpChunk> chunks;
+};
+
+struct DcpObject {
+  std::string name;
+  DcpPlace place;
+};
+
+struct DcpMetadata {
+  std::vector<DcpTensor> tensors; ///< sorted by name
+  std::vector<DcpObject> objects; ///< sorted by name
+};
+
+/// Reads and checks it. `file` names it in messages.
+///
+/// Throws:  mh::Error (exit code 5): a pickle that is refused; a class, dtype or layout that is not
+///          read; chunks that do not cover their tensor exactly, or lie nowhere; a file's name that
+///          is no bare one
+[[nodiscard]] DcpMetadata read_dcp_metadata(std::string bytes, const std::string& file);
+
+/// The pickle that torch.distributed.checkpoint.load reads; equal contents give equal bytes.
+[[nodiscard]] std::string dcp_metadata_text(const DcpMetadata& metadata);
+
+} // namespace mh

@@ -6,6 +6,7 @@
 #include "core/base/text.hpp"
 #include "core/bench/machines.hpp"
 #include "core/commands/commands.hpp"
+#include "core/commands/plan/planned.hpp"
 #include "core/commands/plan/report.hpp"
 #include "core/draw/report.hpp"
 #include "core/plan/changes.hpp"
@@ -37,7 +38,8 @@ namespace {
 constexpr int64_t kMostGpus = 1 << 20;
 constexpr double kSlow = 0.4; // an MFU below which changes are looked for
 
-/// "1T", "300B", "5e9".
+} // namespace
+
 double token_count(const std::string& text) {
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
@@ -55,6 +57,8 @@ double token_count(const std::string& text) {
   }
   return number * factor;
 }
+
+namespace {
 
 /// "2": the busiest rank's experts get twice the mean's rows.
 double imbalance_of(const Invocation& invocation, const Recipe& recipe) {
@@ -80,8 +84,9 @@ double imbalance_of(const Invocation& invocation, const Recipe& recipe) {
 /// A recipe as it would be read on the planned machine, with some more sets.
 class Question {
 public:
-  Question(const Invocation& invocation, Host& host)
+  Question(const Invocation& invocation, Host& host, RanksAsked asked)
       : invocation_(invocation)
+      , asked_(std::move(asked))
       , host_(host)
       , machines_(invocation.value("--on"), host)
       , file_(invocation.arguments.front()) {
@@ -95,7 +100,33 @@ public:
   [[nodiscard]] Recipe recipe(
       const std::vector<std::string>& sets = {}, std::optional<int64_t> ranks = std::nullopt
   ) const {
-    return read(sets, ranks.value_or(gpus())).resolved.recipe;
+    Recipe recipe = read(sets, ranks.value_or(gpus())).resolved.recipe;
+    if (!missing_vocabulary(recipe).empty()) {
+      recipe.tokenizer = Recipe().tokenizer;
+    }
+    return recipe;
+  }
+
+  /// A file of the recipe's tokenizer that is not on this machine, where the model says its own
+  /// vocabulary, so that a plan does without; empty if there is none.
+  [[nodiscard]] std::string missing_vocabulary(const Recipe& recipe) const {
+    const Value* vocab = recipe.model.options.find("vocab");
+    const Value* section = recipe.tree.find("tokenizer");
+    if (vocab == nullptr || !vocab->is_integer() || vocab->as_integer() == 0 ||
+        section == nullptr || section->find("use") == nullptr) {
+      return "";
+    }
+    const std::string& use = section->find("use")->as_string();
+    for (const Field& field : host_.require(Kind::tokenizer, use).schema.fields) {
+      const Value* path = field.path ? section->find(field.name) : nullptr;
+      std::error_code ignored;
+      if (path != nullptr && path->is_string() && !path->as_string().empty() &&
+          !path->as_string().starts_with('@') &&
+          !std::filesystem::exists(path->as_string(), ignored)) {
+        return path->as_string();
+      }
+    }
+    return "";
   }
 
   /// The recipe as read, with some more sets, of a run of `world` ranks.
@@ -139,14 +170,15 @@ public:
     const int64_t ranks = automatic ? parallel.model_ranks() : parallel.ranks();
     if (automatic ? gpus() % ranks != 0 : gpus() != ranks) {
       throw Error(
-          "--gpus " + std::to_string(gpus()) + " is " +
+          asked_.words + " is " +
               (automatic ? "no multiple of the " + std::to_string(ranks) +
                                " ranks of one copy of the model (tensor x pipeline x context)"
                          : "not the " + std::to_string(ranks) + " ranks of the recipe's layout"),
-          automatic ? "give a multiple of " + std::to_string(ranks) +
-                          ", or change the degrees in "
-                          "`parallel`"
-                    : "set parallel.data = \"auto\", or give --gpus " + std::to_string(ranks)
+          automatic
+              ? "give a multiple of " + std::to_string(ranks) +
+                    ", or change the degrees in "
+                    "`parallel`"
+              : "set parallel.data = \"auto\", or give " + asked_.give + " " + std::to_string(ranks)
       );
     }
     return gpus();
@@ -175,6 +207,7 @@ private:
   }
 
   const Invocation& invocation_;
+  RanksAsked asked_;
   Host& host_;
   Machines machines_;
   std::string file_;
@@ -257,39 +290,24 @@ std::vector<Plan> scaling_of(const Question& question, const Recipe& recipe, con
   return plans;
 }
 
-} // namespace
-
-int command_plan(const Invocation& invocation, Host& host) {
-  std::optional<double> tokens;
-  if (invocation.has("--tokens")) {
-    tokens = token_count(invocation.value("--tokens"));
-  }
-  const Question question(invocation, host);
-  if (invocation.has("--search")) {
-    return search(question, invocation, host);
-  }
-  if (invocation.has("-o")) {
-    throw Error("-o writes the recipe that --search finds, and --search is not given");
-  }
-  const Recipe recipe = question.recipe();
-  const int64_t world = question.world(recipe);
-  const Machine machine = question.machines().of(recipe, world);
-  Plan plan = make_plan(record_step(question.target(recipe)), recipe, machine);
+/// The plan of what is asked, and where it does not fit, or waits much, the changes that help.
+Planned planned(const Question& question, Host& host) {
+  Planned result{.recipe = question.recipe()};
+  const Recipe& recipe = result.recipe;
+  const Machine machine = question.machines().of(recipe, question.world(recipe));
+  Plan& plan = result.plan;
+  plan = make_plan(record_step(question.target(recipe)), recipe, machine);
   for (std::string& note : question.machines().notes(recipe)) {
     plan.notes.push_back(std::move(note));
+  }
+  if (const std::string file = question.missing_vocabulary(recipe); !file.empty()) {
+    plan.notes.push_back(file + " is not on this machine: model.vocab says the vocabulary");
   }
   if (std::string copy = copy_note(plan, recipe); !copy.empty()) {
     plan.notes.push_back(std::move(copy));
   }
-  PlanReport report{recipe, plan, tokens};
-  report.measured = question.run();
-  if (invocation.has("--imbalance")) {
-    const double imbalance = imbalance_of(invocation, recipe);
-    const auto target = question.target(recipe, world, imbalance);
-    report.uneven = {imbalance, make_plan(record_step(target), recipe, machine)};
-  }
   if (!plan.fits() || plan.mfu() < kSlow) {
-    report.changes = best_changes(
+    result.changes = best_changes(
         {.host = host,
          .machine = machine,
          .recipe = [&](const auto& sets) { return question.recipe(sets); },
@@ -297,6 +315,39 @@ int command_plan(const Invocation& invocation, Host& host) {
         recipe,
         plan
     );
+  }
+  return result;
+}
+
+} // namespace
+
+Planned planned_run(const Invocation& invocation, Host& host, const RanksAsked& asked) {
+  return planned(Question(invocation, host, asked), host);
+}
+
+int command_plan(const Invocation& invocation, Host& host) {
+  std::optional<double> tokens;
+  if (invocation.has("--tokens")) {
+    tokens = token_count(invocation.value("--tokens"));
+  }
+  const Question question(invocation, host, {"--gpus " + invocation.value("--gpus"), "--gpus"});
+  if (invocation.has("--search")) {
+    return search(question, invocation, host);
+  }
+  if (invocation.has("-o")) {
+    throw Error("-o writes the recipe that --search finds, and --search is not given");
+  }
+  const Planned found = planned(question, host);
+  const auto& [recipe, plan, changes] = found;
+  PlanReport report{recipe, plan, tokens};
+  report.measured = question.run();
+  report.changes = changes;
+  if (invocation.has("--imbalance")) {
+    const double imbalance = imbalance_of(invocation, recipe);
+    const int64_t world = question.world(recipe);
+    report.uneven = {
+        imbalance,
+        make_plan(record_step(question.target(recipe, world, imbalance)), recipe, plan.machine)};
   }
   std::fputs(
       (invocation.has("--json") ? plan_json(report) : plan_text(report, Terminal::of(STDOUT_FILENO))

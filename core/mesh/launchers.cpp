@@ -2,6 +2,7 @@
 
 #include "megahost/error.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
@@ -18,6 +19,19 @@ struct Names {
   const char* sign; ///< set only by this launcher
   const char *rank, *size, *local_rank, *local_size, *address, *port;
 };
+
+/// The pod's place: set by PyTorchJob and TrainJob, and by what `megahost launch` writes.
+constexpr Names kPod{
+    "Kubernetes",
+    "PET_NNODES",
+    "PET_NODE_RANK",
+    "PET_NNODES",
+    "",
+    "",
+    "PET_MASTER_ADDR",
+    "PET_MASTER_PORT"};
+
+constexpr const char* kIndexOfJob = "JOB_COMPLETION_INDEX";
 
 constexpr std::array<Names, 6> kLaunchers{{
     {"megahost",
@@ -191,6 +205,12 @@ Found read(const Environment& environment, const Names& names) {
   return found;
 }
 
+/// Whether the environment says which node this is, and no rank on it.
+bool is_node(const Environment& environment) {
+  return environment(kPod.size) && !environment("LOCAL_RANK") &&
+         (environment(kPod.rank) || environment(kIndexOfJob));
+}
+
 } // namespace
 
 Environment process_environment() {
@@ -202,11 +222,50 @@ Environment process_environment() {
 
 std::optional<Found> find_world(const Environment& environment) {
   for (const Names& names : kLaunchers) {
-    if (environment(names.sign)) {
+    const bool counts_pods = std::string_view(names.sign) == "RANK" && is_node(environment);
+    if (environment(names.sign) && !counts_pods) {
       return read(environment, names);
     }
   }
   return std::nullopt;
+}
+
+std::optional<NodePlace> find_node(const Environment& environment) {
+  if (!is_node(environment) || find_world(environment)) {
+    return std::nullopt;
+  }
+  const Reader reader(environment, kPod);
+  NodePlace place;
+  place.nodes = reader.number(kPod.size);
+  place.node = reader.number(environment(kPod.rank) ? kPod.rank : kIndexOfJob);
+  if (place.node >= place.nodes) {
+    throw Error(
+        "this pod is node " + std::to_string(place.node) + " of " + std::to_string(place.nodes) +
+            " (" + kPod.rank + " or " + kIndexOfJob + ", " + kPod.size + ")",
+        "nodes count from 0 to their number less 1",
+        exit_code::communication
+    );
+  }
+  constexpr const char* kRanks = "PET_NPROC_PER_NODE";
+  const auto ranks = environment(kRanks);
+  if (ranks && *ranks != "auto" && *ranks != "gpu" && *ranks != "cpu") {
+    place.ranks = std::max<int64_t>(1, reader.number(kRanks));
+  }
+  if (place.nodes > 1) {
+    const auto address = environment(kPod.address);
+    if (!address) {
+      throw Error(
+          "this pod is one of " + std::to_string(place.nodes) + " (" + kPod.size +
+              "), and nothing says where rank 0 is",
+          std::string("set ") + kPod.address + " to the name of the first pod, and " + kPod.port +
+              " to a free port there",
+          exit_code::communication
+      );
+    }
+    place.master_address = *address;
+    place.master_port = static_cast<int>(reader.number(kPod.port));
+  }
+  return place;
 }
 
 std::string first_host(const std::string& node_list) {

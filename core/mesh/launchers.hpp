@@ -25,12 +25,30 @@ struct Found {
 
 /// The world that a launcher describes; nothing if none started this process. In order: our own
 /// (`--nproc`), torchrun, Open MPI, PMI (MPICH, Intel MPI), a step of Slurm, whoever else sets
-/// torch.distributed's variables. Open MPI comes before Slurm, because under sbatch its ranks see
+/// torch.distributed's variables for a rank and not for a node (`find_node`). Open MPI comes before Slurm, because under sbatch its ranks see
 /// the variables of their daemon, too.
 ///
 /// Throws:  mh::Error naming the variable that is missing or no number, or a rank outside the world
 /// Source:  torch.distributed.run, Open MPI 4 mpirun(1), Slurm 22.05 srun(1)
 [[nodiscard]] std::optional<Found> find_world(const Environment& environment);
+
+/// A node of a run whose one process starts the node's ranks itself: a pod.
+struct NodePlace {
+  int64_t node = 0;
+  int64_t nodes = 1;
+  std::optional<int64_t> ranks; ///< of the node; none where the launcher leaves it open ("auto")
+  std::string master_address;   ///< of the node of rank 0, and a free port there
+  int master_port = 0;
+};
+
+/// The node that this process is; nothing where no launcher says so, or where one says a rank, too.
+/// PyTorchJob (with a Master) and TrainJob set PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE and
+/// PET_MASTER_ADDR; pods of an Indexed Job or a JobSet have JOB_COMPLETION_INDEX in place of
+/// PET_NODE_RANK. RANK and WORLD_SIZE of a PyTorchJob count pods, and are not read.
+///
+/// Throws:  mh::Error naming the variable that is missing or no number, or a node outside the run
+/// Source:  kubeflow/training-operator 1.9 pkg/controller.v1/pytorch, kubeflow/trainer 2.3
+[[nodiscard]] std::optional<NodePlace> find_node(const Environment& environment);
 
 /// The first host of a Slurm node list: "n[3-7,9],m1" gives "n3".
 [[nodiscard]] std::string first_host(const std::string& node_list);

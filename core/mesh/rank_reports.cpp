@@ -59,9 +59,12 @@ void report_started() {
   }
 }
 
-Error explain_failure(const std::vector<EndedRank>& ranks, size_t first) {
+Error explain_failure(
+    const std::vector<EndedRank>& ranks, size_t first, int64_t offset, int64_t world
+) {
   const EndedRank& rank = ranks[first];
-  const std::string who = "rank " + std::to_string(first) + " of " + std::to_string(ranks.size());
+  const std::string who = "rank " + std::to_string(offset + static_cast<int64_t>(first)) + " of " +
+                          (world > 0 ? std::to_string(world) : std::to_string(ranks.size()));
   const Said said = read_lines(rank.lines);
   if (WIFSIGNALED(rank.status)) {
     const int signal = WTERMSIG(rank.status);

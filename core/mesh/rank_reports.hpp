@@ -5,6 +5,7 @@
 #include "megahost/error.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,14 @@ struct EndedRank {
 /// The line of a rank whose set-up is over; nothing where no launcher listens.
 void report_started();
 
-/// What to say of a run in which rank `first` failed.
+/// What to say of a run in which the rank `first` of those that were started here failed; the first
+/// of them is rank `offset` of the run's `world` (0: there are no others).
 ///
 /// Until their set-up is over all ranks do the same: a failure there is every rank's, unless
 /// another is known to have fared otherwise. Later it is that rank's, unless all say the same. Only
 /// a rank's own failure names it.
-[[nodiscard]] Error explain_failure(const std::vector<EndedRank>& ranks, size_t first);
+[[nodiscard]] Error explain_failure(
+    const std::vector<EndedRank>& ranks, size_t first, int64_t offset = 0, int64_t world = 0
+);
 
 } // namespace mh

@@ -47,8 +47,15 @@ constexpr std::chrono::milliseconds kLongestLook{500};
   );
 }
 
-/// A socket on the loopback that waits for the ranks' store, and its port.
-std::pair<int, int> open_store_socket() {
+/// Where ranks meet, and the socket that waits there if it was opened here.
+struct Meeting {
+  std::string address;
+  int port = 0;
+  int socket = -1;
+};
+
+/// On the loopback.
+Meeting open_store_socket() {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -59,7 +66,7 @@ std::pair<int, int> open_store_socket() {
       getsockname(fd, generic, &length) != 0) {
     refuse("no socket on the loopback");
   }
-  return {fd, ntohs(address.sin_port)};
+  return {"127.0.0.1", ntohs(address.sin_port), fd};
 }
 
 std::vector<std::string> own_command_line() {
@@ -92,8 +99,10 @@ int memory_file(const std::string& bytes) {
   return fd;
 }
 
-std::vector<std::string>
-environment_of(int64_t rank, int64_t ranks, int port, int store, int error, int handed) {
+/// `local`: the rank's number on this machine.
+std::vector<std::string> environment_of(
+    int64_t local, const StartedRanks& ranks, const Meeting& meeting, int error, int handed
+) {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     variables.emplace_back(*variable);
@@ -101,22 +110,22 @@ environment_of(int64_t rank, int64_t ranks, int port, int store, int error, int 
   const auto set = [&](const std::string& name, const std::string& value) {
     variables.push_back(name + "=" + value);
   };
-  for (const char* prefix : {"MEGAHOST_", "MEGAHOST_LOCAL_"}) {
-    set(std::string(prefix) + "RANK", std::to_string(rank));
-    set(std::string(prefix) + "WORLD_SIZE", std::to_string(ranks));
-  }
-  set("MEGAHOST_MASTER_ADDR", "127.0.0.1");
-  set("MEGAHOST_MASTER_PORT", std::to_string(port));
+  set("MEGAHOST_RANK", std::to_string(ranks.first + local));
+  set("MEGAHOST_WORLD_SIZE", std::to_string(ranks.world));
+  set("MEGAHOST_LOCAL_RANK", std::to_string(local));
+  set("MEGAHOST_LOCAL_WORLD_SIZE", std::to_string(ranks.count));
+  set("MEGAHOST_MASTER_ADDR", meeting.address);
+  set("MEGAHOST_MASTER_PORT", std::to_string(meeting.port));
   set("MEGAHOST_ERROR_FD", std::to_string(error));
   if (handed >= 0) {
     set(kHanded, std::to_string(handed));
   }
-  if (rank == 0) {
-    set("MEGAHOST_STORE_FD", std::to_string(store));
+  if (local == 0 && meeting.socket >= 0) {
+    set("MEGAHOST_STORE_FD", std::to_string(meeting.socket));
   }
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
     const int64_t cores = std::thread::hardware_concurrency();
-    set("OMP_NUM_THREADS", std::to_string(std::max<int64_t>(1, cores / ranks)));
+    set("OMP_NUM_THREADS", std::to_string(std::max<int64_t>(1, cores / ranks.count)));
   }
   return variables;
 }
@@ -135,16 +144,18 @@ struct Child {
   }
 };
 
-Child start(int64_t rank, int64_t ranks, int port, int store, int handed) {
+Child start(int64_t local, const StartedRanks& ranks, const Meeting& meeting, int handed) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
     refuse("no pipe");
   }
   fcntl(ends[1], F_SETFD, 0);
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  fcntl(store, F_SETFD, rank == 0 ? 0 : FD_CLOEXEC);
+  if (meeting.socket >= 0) {
+    fcntl(meeting.socket, F_SETFD, local == 0 ? 0 : FD_CLOEXEC);
+  }
   auto arguments = own_command_line();
-  auto variables = environment_of(rank, ranks, port, store, ends[1], handed);
+  auto variables = environment_of(local, ranks, meeting, ends[1], handed);
   Child child;
   child.errors = ends[0];
   errno = posix_spawn(
@@ -156,7 +167,7 @@ Child start(int64_t rank, int64_t ranks, int port, int store, int handed) {
       exec_words(variables).data()
   );
   if (errno != 0) {
-    refuse("no process for rank " + std::to_string(rank));
+    refuse("no process for rank " + std::to_string(ranks.first + local));
   }
   close(ends[1]);
   return child;
@@ -174,8 +185,9 @@ volatile std::sig_atomic_t g_told = 0;
 
 class Watch {
 public:
-  Watch(std::vector<Child> children, double hang_after)
+  Watch(std::vector<Child> children, const StartedRanks& ranks, double hang_after)
       : children_(std::move(children))
+      , ranks_(ranks)
       , hang_after_(hang_after) {
     g_told = 0;
 
@@ -271,7 +283,7 @@ private:
       std::string processes;
       for (size_t rank = 0; rank < children_.size(); ++rank) {
         if (children_[rank].stopped) {
-          ranks.push_back(static_cast<int64_t>(rank));
+          ranks.push_back(ranks_.first + static_cast<int64_t>(rank));
           processes += " " + std::to_string(children_[rank].pid);
         }
       }
@@ -316,10 +328,11 @@ private:
     for (const Child& child : children_) {
       ranks.push_back({*child.status, child.report, child.told});
     }
-    return report(explain_failure(ranks, *first_));
+    return report(explain_failure(ranks, *first_, ranks_.first, ranks_.world));
   }
 
   std::vector<Child> children_;
+  StartedRanks ranks_;
   double hang_after_; // seconds; 0: never
   Clock::time_point looked_ = Clock::now();
   Clock::duration silent_{}; // how long no rank was there that could name those that are stopped
@@ -343,18 +356,26 @@ std::vector<char*> exec_words(std::vector<std::string>& words) {
   return result;
 }
 
-int run_as_ranks(int64_t ranks, double hang_after, const std::string& handed) {
-  const auto [store, port] = open_store_socket();
+int run_as_ranks(const StartedRanks& ranks, double hang_after, const std::string& handed) {
+  const bool here = ranks.count == ranks.world;
+  const Meeting meeting =
+      here ? open_store_socket() : Meeting{ranks.master_address, ranks.master_port, -1};
   const int memory = handed.empty() ? -1 : memory_file(handed);
   std::vector<Child> children;
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    children.push_back(start(rank, ranks, port, store, memory));
+  for (int64_t local = 0; local < ranks.count; ++local) {
+    children.push_back(start(local, ranks, meeting, memory));
   }
-  close(store);
+  if (here) {
+    close(meeting.socket);
+  }
   if (memory >= 0) {
     close(memory);
   }
-  return Watch(std::move(children), hang_after).wait();
+  return Watch(std::move(children), ranks, hang_after).wait();
+}
+
+int run_as_ranks(int64_t ranks, double hang_after, const std::string& handed) {
+  return run_as_ranks(StartedRanks{.count = ranks, .world = ranks}, hang_after, handed);
 }
 
 std::string handed_bytes() {

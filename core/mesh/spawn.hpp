@@ -8,15 +8,28 @@
 
 namespace mh {
 
-/// Runs this process's own command line on `ranks` processes.
+/// Ranks that one machine starts of a run.
+struct StartedRanks {
+  int64_t count = 1; ///< of this machine
+  int64_t first = 0; ///< their numbers begin here
+  int64_t world = 1; ///< ranks of the run
+  /// Where rank 0 opens the store if the run has other machines, too; else on the loopback.
+  std::string master_address{};
+  int master_port = 0;
+};
+
+/// Runs this process's own command line on so many processes.
 ///
-/// The ranks meet at a socket on 127.0.0.1 that is opened here, so no port is ever taken twice. If
+/// The ranks of one machine meet at a socket on 127.0.0.1 that is opened here, so no port is ever
+/// taken twice. If
 /// one fails, the others are ended within seconds, and the error that came first is shown once.
 /// Ranks whose processes are stopped are named by the others; where the first two are, so that no
 /// rank speaks, it is said from here after `hang_after` seconds (0: never).
 /// Each rank gets the bytes `handed`, see `handed_bytes`.
 ///
 /// Returns: the exit status for the whole
+int run_as_ranks(const StartedRanks& ranks, double hang_after = 10, const std::string& handed = "");
+/// The same of all ranks of a run.
 int run_as_ranks(int64_t ranks, double hang_after = 10, const std::string& handed = "");
 
 /// Whether this process is one of them.

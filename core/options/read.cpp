@@ -105,7 +105,18 @@ int64_t world_size(const Invocation& invocation, const std::optional<Found>& pla
   if (place) {
     return place->world.size;
   }
-  return number_option(invocation, "--nproc", /*otherwise=*/1, /*least=*/1, kMostRanks);
+  const auto node = find_node(process_environment());
+  if (node && !node->ranks && !invocation.has("--nproc")) {
+    throw Error(
+        "this pod is node " + std::to_string(node->node) + " of " + std::to_string(node->nodes) +
+            ", and how many ranks it starts is left open (PET_NPROC_PER_NODE)",
+        "give --nproc, or set nprocPerNode of a PyTorchJob, numProcPerNode of a TrainJob",
+        exit_code::communication
+    );
+  }
+  const int64_t otherwise = node ? node->ranks.value_or(1) : 1;
+  const int64_t ranks = number_option(invocation, "--nproc", otherwise, /*least=*/1, kMostRanks);
+  return node ? ranks * node->nodes : ranks;
 }
 
 RecipeFiles recipe_files(const std::string& file, const Facts& facts) {
@@ -123,7 +134,14 @@ RecipeFiles recipe_files(const std::string& file, const Facts& facts) {
 int run_as_ranks(
     int64_t ranks, double hang_after, const std::string& file, const RecipeFiles& files
 ) {
-  return run_as_ranks(ranks, hang_after, pack_files(file, files));
+  StartedRanks started{.count = ranks, .world = ranks};
+  if (const auto node = find_node(process_environment())) {
+    started.count = ranks / node->nodes;
+    started.first = node->node * started.count;
+    started.master_address = node->master_address;
+    started.master_port = node->master_port;
+  }
+  return run_as_ranks(started, hang_after, pack_files(file, files));
 }
 
 Read read_resolved(

@@ -26,9 +26,10 @@ struct Read {
   std::optional<Found> place{};
 };
 
-/// Ranks of the run in which this process has this place, or which it is asked to start by --nproc.
+/// Ranks of the run in which this process has this place, or which it is asked to start: by --nproc,
+/// or as one node of several (`find_node`), each of which starts the same number.
 ///
-/// Throws:  mh::Error if --nproc is no number of processes
+/// Throws:  mh::Error if --nproc is no number of processes, or a node's ranks are not said
 [[nodiscard]] int64_t world_size(const Invocation& invocation, const std::optional<Found>& place);
 
 /// The files of a recipe, evaluated. A Lua recipe runs here, once for all that a command makes of
@@ -37,7 +38,8 @@ struct Read {
 /// Throws:  mh::Error, RecipeError
 [[nodiscard]] RecipeFiles recipe_files(const std::string& file, const Facts& facts);
 
-/// Runs this command as so many ranks, which are handed the recipe's files.
+/// Runs this command as so many ranks, or as this node's of them, which are handed the recipe's
+/// files.
 [[nodiscard]] int
 run_as_ranks(int64_t ranks, double hang_after, const std::string& file, const RecipeFiles& files);
 

@@ -67,6 +67,7 @@ void Hardware::fields(Fields<Hardware>& f) {
       .at_least(0)
       .unit("GiB");
   f.add("group_gib", &Hardware::group_gib, "buffers of a process group").at_least(0).unit("GiB");
+  f.add("node", &Hardware::node, "what an instance has besides");
   f.add("fragmentation", &Hardware::fragmentation, "share of activations that is lost").range(0, 1);
 }
 

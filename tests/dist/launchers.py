@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The same command under torchrun, mpirun and srun (a private Slurm of two nodes): the numbers of one rank; a rank that is
-killed, stopped or given another recipe ends the run. `./megahost test dist` sets the launchers up."""
+"""The same command under torchrun, mpirun and srun (a private Slurm of two nodes), in pods that start their ranks, and in a
+script that `megahost launch` has written: the numbers of one rank; a rank that is killed, stopped or given another recipe ends the run. `./megahost test dist` sets the launchers up."""
 
 import json
 import os
@@ -19,6 +19,7 @@ folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-launchers-"))
 folder.chmod(0o755)  # munge has a user of its own
 (folder / "tiny.toml").write_text(
     """
+name = "tiny"
 precision = "fp32"
 model = { use = "llama", layers = 2, hidden = 32, heads = 4, seq_length = 16 }
 data = { use = "mock" }
@@ -145,6 +146,53 @@ def check(launcher, one):
     print(f"{name}: another recipe: over after {time.time() - begin:.0f} s")
 
 
+def check_pods(one):
+    """Two pods of two ranks each, which start them themselves: variables as PyTorchJob sets them, and an Indexed Job has."""
+    for name, index in (("pytorchjob", "PET_NODE_RANK"), ("indexed", "JOB_COMPLETION_INDEX")):
+        port = free_port()
+        pods = []
+        for node in range(2):
+            env = {**os.environ, "PET_NNODES": "2", "PET_NPROC_PER_NODE": "2", "PET_MASTER_ADDR": "127.0.0.1",
+                   "PET_MASTER_PORT": port, index: str(node), "OMP_NUM_THREADS": "1"}
+            if name == "pytorchjob":  # of pods
+                env |= {"RANK": str(node), "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            pods.append(subprocess.Popen([program, "run", "tiny.toml", "--run-dir", name, *tensor], cwd=folder, env=env,
+                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        outputs = [pod.communicate(timeout=120)[0] for pod in pods]
+        assert [pod.returncode for pod in pods] == [0, 0], outputs
+        worst = max(abs(a - b) / a for a, b in zip(one, losses(name), strict=True))
+        assert worst < 1e-5, (name, one, losses(name))
+        print(f"{name}: losses of one rank to {worst:.0e}")
+
+
+def check_launched(one):
+    """What `megahost launch` writes for Slurm, on its two nodes; the machine of the plan is a row of our own."""
+    own = folder / "own/presets"
+    own.mkdir(parents=True)
+    (own / "hardware.toml").write_text("""
+[mine]
+device = "cpu"
+bf16_tflops = 1
+fp32_tflops = 1
+memory_gib = 4
+memory_tb_s = 0.1
+link_gb_s = 2
+network_gb_s = 1
+node = { ranks = 1 }
+""")
+    env = {**os.environ, "MEGAHOST_RECIPE_PATH": f"{folder}/own:{os.environ['MEGAHOST_RECIPE_PATH']}",
+           "SLURM_CONF": str(folder / "slurm/slurm.conf"), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(),
+           "PATH": f"{pathlib.Path(program).parent}:{os.environ['PATH']}"}
+    words = [program, "launch", "tiny.toml", "--target", "slurm", "--nodes", "2", "--instance", "mine", "-o", "job",
+             "--sbatch=--wait", "--hours", "1", "--submit", *tensor, "--set", "checkpoint.dir=launched"]
+    run = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=180)
+    output = "".join(file.read_text() for file in folder.glob("tiny-*.out"))
+    assert run.returncode == 0 and "Submitted batch job" in run.stdout, (run, output)
+    worst = max(abs(a - b) / a for a, b in zip(one, losses("launched"), strict=True))
+    assert worst < 1e-5, (one, losses("launched"))
+    print(f"sbatch: losses of one rank to {worst:.0e}")
+
+
 alone = subprocess.run([program, "run", "tiny.toml", "--run-dir", "one"], cwd=folder, capture_output=True, text=True)
 assert alone.returncode == 0, alone.stderr
 slurm = pathlib.Path(__file__).with_name("slurm.sh")
@@ -155,6 +203,8 @@ try:
         if launcher is srun:
             subprocess.run([slurm, "up", folder / "slurm"], check=True, timeout=180)
         check(launcher, losses("one"))
+    check_pods(losses("one"))
+    check_launched(losses("one"))
     check_restart()
 finally:
     subprocess.run([slurm, "down", folder / "slurm"], check=False)

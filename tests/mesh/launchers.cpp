@@ -10,6 +10,7 @@
 #include <map>
 
 using mh::find_world;
+using mh::test::contains;
 
 namespace {
 
@@ -219,4 +220,72 @@ TEST_CASE("node lists") {
   CHECK(mh::tasks_of_node("8", 0) == 8);
   CHECK_THROWS_AS(static_cast<void>(mh::tasks_of_node("2(x3)", 3)), mh::Error);
   CHECK_THROWS_AS(static_cast<void>(mh::tasks_of_node("", 0)), mh::Error);
+}
+
+namespace {
+
+/// A pod of a PyTorchJob with a Master; TrainJob lacks RANK, WORLD_SIZE and MASTER_ADDR.
+const Variables kPod{
+    {"PET_NNODES", "3"},
+    {"PET_NPROC_PER_NODE", "8"},
+    {"PET_NODE_RANK", "2"},
+    {"PET_MASTER_ADDR", "tiny-master-0"},
+    {"PET_MASTER_PORT", "23456"},
+    {"MASTER_ADDR", "tiny-master-0"},
+    {"MASTER_PORT", "23456"},
+    {"RANK", "2"},
+    {"WORLD_SIZE", "24"}};
+
+Variables pod(const Variables& changed, const std::string& without = "") {
+  Variables variables = changed;
+  variables.insert(kPod.begin(), kPod.end());
+  variables.erase(without);
+  return variables;
+}
+
+std::string why_no_node(const Variables& variables) {
+  return mh::test::refusal([&] { static_cast<void>(mh::find_node(environment(variables))); });
+}
+
+} // namespace
+
+TEST_CASE("a pod is a node, whose RANK counts pods") {
+  CHECK_FALSE(find_world(environment(kPod)));
+  const auto node = mh::find_node(environment(kPod)).value();
+  CHECK(node.node == 2);
+  CHECK(node.nodes == 3);
+  CHECK(node.ranks == 8);
+  CHECK(node.master_address == "tiny-master-0");
+  CHECK(node.master_port == 23456);
+  CHECK_FALSE(mh::find_node(environment(pod({{"PET_NPROC_PER_NODE", "auto"}})))->ranks);
+  CHECK_FALSE(mh::find_node(environment(pod({}, "PET_NPROC_PER_NODE")))->ranks);
+  // An Indexed Job, of which the kubelet says the index.
+  const auto indexed =
+      mh::find_node(environment(pod({{"JOB_COMPLETION_INDEX", "1"}}, "PET_NODE_RANK"))).value();
+  CHECK(indexed.node == 1);
+}
+
+TEST_CASE("a process that a launcher started in a pod is a rank") {
+  CHECK_FALSE(mh::find_node(environment({})));
+  CHECK_FALSE(mh::find_node(environment(pod(kTorchrun))));
+  CHECK(found(pod(kTorchrun)).launcher == "torchrun");
+  CHECK(found(pod(kTorchrun)).world.rank == 3);
+  CHECK_FALSE(mh::find_node(environment(pod(
+      {{"MEGAHOST_RANK", "0"},
+       {"MEGAHOST_WORLD_SIZE", "24"},
+       {"MEGAHOST_LOCAL_RANK", "0"},
+       {"MEGAHOST_MASTER_ADDR", "tiny-master-0"},
+       {"MEGAHOST_MASTER_PORT", "23456"},
+       {"MEGAHOST_LOCAL_WORLD_SIZE", "8"}}
+  ))));
+  // A PyTorchJob without a Master does not say which pod this is.
+  CHECK_FALSE(mh::find_node(environment({{"PET_NNODES", "1:4"}})));
+}
+
+TEST_CASE("a pod's place that is not whole is refused") {
+  CHECK(contains(why_no_node(pod({}, "PET_MASTER_ADDR")), "nothing says where rank 0 is"));
+  CHECK(contains(why_no_node(pod({}, "PET_MASTER_PORT")), "lacks PET_MASTER_PORT"));
+  CHECK(contains(why_no_node(pod({{"PET_NODE_RANK", "3"}})), "node 3 of 3"));
+  CHECK(contains(why_no_node(pod({{"PET_NNODES", "two"}})), "PET_NNODES"));
+  CHECK(why_no_node(pod({{"PET_NNODES", "1"}, {"PET_NODE_RANK", "0"}}, "PET_MASTER_ADDR")).empty());
 }

@@ -84,3 +84,8 @@ TEST_CASE("a rank that says nothing is named with its end") {
   CHECK(killed.hint().find("dmesg") != std::string::npos);
   CHECK(said({{exited(3), "no json"}, {exited(4), kLost}}) == "rank 0 of 2 ended with status 3");
 }
+
+TEST_CASE("ranks of one node of several have the run's numbers") {
+  const std::vector<EndedRank> ranks{{0, kStarted}, {ended_by(SIGKILL), kStarted}};
+  CHECK(std::string(explain_failure(ranks, 1, 8, 16).what()).find("rank 9 of 16") == 0);
+}

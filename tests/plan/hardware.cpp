@@ -83,3 +83,45 @@ TEST_CASE("a memory is tight above 95%") {
   CHECK((fit_of(101, 100) == Fit::too_much));
   CHECK((fit_of(101, 0) == Fit::unknown));
 }
+
+TEST_CASE("instances have the devices of AWS's EFA page") {
+  struct Row {
+    const char* name;
+    int64_t gpus, efa, gbit_s;
+    const char* rdma;
+  };
+
+  for (const Row& row : {
+           Row{"g5.xlarge", 1, 0, 10, "none"},
+           {"g5.8xlarge", 1, 1, 25, "none"},
+           {"g5.12xlarge", 4, 1, 40, "none"},
+           {"g5.16xlarge", 1, 1, 25, "none"},
+           {"g5.24xlarge", 4, 1, 50, "none"},
+           {"g5.48xlarge", 8, 1, 100, "none"},
+           {"p4d.24xlarge", 8, 4, 400, "read"},
+           {"p4de.24xlarge", 8, 4, 400, "read"},
+           {"p5.48xlarge", 8, 32, 3200, "write"},
+           {"p5e.48xlarge", 8, 32, 3200, "write"},
+           {"p5en.48xlarge", 8, 16, 3200, "write"},
+           {"p6-b200.48xlarge", 8, 8, 3200, "write"},
+           {"p6-b300.48xlarge", 8, 16, 6400, "write"},
+           {"p6e-gb200.36xlarge", 4, 4, 1600, "write"},
+           {"trn1.32xlarge", 16, 8, 800, "write"},
+           {"trn1n.32xlarge", 16, 16, 1600, "write"},
+           {"trn2.48xlarge", 16, 16, 3200, "write"},
+           {"trn2u.48xlarge", 16, 16, 3200, "write"},
+       }) {
+    CAPTURE(row.name);
+    const Hardware hardware = find_machine(row.name, recipes()).hardware;
+    const Node& node = hardware.node;
+    CHECK(node.accelerators == row.gpus);
+    CHECK(node.efa == row.efa);
+    CHECK(node.gbit_s == row.gbit_s);
+    CHECK(node.rdma == row.rdma);
+    CHECK((node.efa_group == "p4") == std::string(row.name).starts_with("p4"));
+    // A rank's share of the node's network is what plans reckon with, to rounding.
+    const auto ranks = static_cast<double>(node.ranks_here());
+    CHECK(8 * hardware.network_gb_s * ranks == doctest::Approx(row.gbit_s).epsilon(0.04));
+  }
+  CHECK_FALSE(find_machine("h100", recipes()).hardware.node.known());
+}

@@ -55,6 +55,7 @@ ALLOWED = {
     "core/cli/tables/checkpoints.cpp": {"huggingface dcp": "the formats that weights are exported to"},
     "core/commands/checkpoint.cpp": {"tensor": "the head of a column", "zero": "the one key of `parallel` that says something at 1"},
     "core/commands/saved.cpp": {"native": "the format of a folder with our manifest"},
+    "core/mesh/launchers.cpp": {"cpu": "a word of PET_NPROC_PER_NODE"},
     "core/mesh/stall.cpp": {"sequence": "a number in a message between ranks"},
 }
 

@@ -1,0 +1,189 @@
+#include "core/launch/scripts.hpp"
+
+#include "core/base/number_text.hpp"
+#include "core/base/text.hpp"
+
+#include <cmath>
+
+namespace mh {
+
+namespace {
+
+constexpr const char* kRecipe = "recipe.toml";
+constexpr int kSaveSeconds = 180; // from SIGTERM to the end: a checkpoint is saved
+
+std::string words(const std::vector<std::string>& command) {
+  std::vector<std::string> quoted;
+  for (const std::string& word : command) {
+    quoted.push_back(shell_word(word));
+  }
+  return join(quoted, " ");
+}
+
+std::string exports(const Job& job) {
+  std::string text;
+  for (const JobVariable& variable : job.environment) {
+    text += "export " + variable.name + "=" + shell_word(variable.value) + "  # " +
+            variable.reason + "\n";
+  }
+  return text;
+}
+
+std::string what(const Job& job) {
+  return std::to_string(job.nodes) + (job.nodes == 1 ? " node" : " nodes") + " of " +
+         join(job.instances, " or ") + ", " + std::to_string(job.ranks) +
+         (job.ranks == 1 ? " rank each" : " ranks each");
+}
+
+/// Options of sbatch that all scripts of a job have.
+std::string sbatch_lines(const Job& job, const std::string& part) {
+  std::string text = "#SBATCH --job-name=" + job.name + part +
+                     "\n"
+                     "#SBATCH --output=%x-%j.out\n";
+  for (const std::string& option : job.sbatch) {
+    text += "#SBATCH " + option + "\n";
+  }
+  return text;
+}
+
+/// Hours as Slurm writes minutes: "26:30:00".
+std::string slurm_time(double hours) {
+  const auto minutes = static_cast<int64_t>(std::ceil(60 * hours));
+  return formatted("%ld:%02ld:00", minutes / 60, minutes % 60);
+}
+
+/// What srun is told of a container (pyxis).
+std::string container(const Job& job) {
+  if (job.image.empty()) {
+    return "";
+  }
+  std::vector<std::string> mounts;
+  for (const Volume& volume : job.volumes) {
+    mounts.push_back(
+        (volume.kind == Volume::Kind::host ? volume.name : volume.path) + ":" + volume.path
+    );
+  }
+  // The recipe, and relative paths, are those of the folder where sbatch was called.
+  mounts.emplace_back("$PWD:$PWD");
+  return " \\\n  --container-image=" + shell_word(job.image) + " --container-mounts=\"" +
+         join(mounts, ",") + "\" --container-workdir=\"$PWD\"";
+}
+
+JobFile data_script(const Job& job, const std::string& name, const std::string& command) {
+  return {
+      name + ".sbatch",
+      "#!/bin/sh\n" + sbatch_lines(job, "-" + name) +
+          "#SBATCH --nodes=1\n"
+          "#SBATCH --ntasks=1\n"
+          "set -eu\n" +
+          command};
+}
+
+} // namespace
+
+std::vector<std::string> run_command(const std::string& recipe) {
+  return {"megahost", "run", recipe, "--resume=auto"};
+}
+
+std::string fetch_lines(const Job& job) {
+  std::string text =
+      "mkdir -p " + shell_word(job.fetch_to) + "\ncd " + shell_word(job.fetch_to) + "\n";
+  for (const std::string& address : job.fetch) {
+    text += address.starts_with("s3://")
+                ? "aws s3 cp --no-progress " + shell_word(address) + " .\n"
+                : "curl --fail --location --remote-name --retry 5 --continue-at - " +
+                      shell_word(address) + "\n";
+  }
+  return text;
+}
+
+std::vector<std::string> prepare_command(const Job& job, const std::string& recipe) {
+  std::vector<std::string> command{"megahost", "data", "prepare"};
+  command.insert(command.end(), job.prepare.begin(), job.prepare.end());
+  command.insert(command.end(), {"--output", job.prepare_to, "--recipe", recipe});
+  command.insert(command.end(), job.prepare_options.begin(), job.prepare_options.end());
+  return command;
+}
+
+std::vector<JobFile> write_slurm(const Job& job, const std::string& folder) {
+  const std::string recipe = folder + "/" + kRecipe;
+  std::vector<JobFile> files;
+  if (!job.fetch.empty()) {
+    files.push_back(data_script(job, "getdata", fetch_lines(job)));
+  }
+  if (!job.prepare.empty()) {
+    files.push_back(data_script(
+        job,
+        "prepdata",
+        "exec srun" + container(job) + " \\\n  " + words(prepare_command(job, recipe)) + "\n"
+    ));
+  }
+  std::string text = "#!/bin/sh\n# " + what(job) + ". From this folder: sbatch " +
+                     shell_word(folder + "/train.sbatch") + "\n" + sbatch_lines(job, "") +
+                     "#SBATCH --nodes=" + std::to_string(job.nodes) +
+                     "\n"
+                     "#SBATCH --ntasks-per-node=" +
+                     std::to_string(job.ranks) +
+                     "\n"
+                     "# Whole nodes: all cores, GPUs and EFA devices.\n"
+                     "#SBATCH --exclusive\n";
+  if (job.hours > 0) {
+    text += "#SBATCH --time=" + slurm_time(job.hours) +
+            "\n"
+            "# SIGTERM saves a checkpoint: it comes this many seconds before the time is over.\n"
+            "#SBATCH --signal=TERM@" +
+            std::to_string(kSaveSeconds) + "\n";
+  }
+  text += job.restarts > 0 ? "# After a node was lost the job begins again, and goes on from its "
+                             "newest checkpoint.\n"
+                             "#SBATCH --requeue\n"
+                             "#SBATCH --open-mode=append\n"
+                           : "#SBATCH --no-requeue\n";
+  if (!job.queue.empty()) {
+    text += "#SBATCH --partition=" + job.queue + "\n";
+  }
+  const std::string ranks = std::to_string(job.ranks);
+  text += "set -eu\n" + exports(job);
+  text += "# A rank's share of its node's cores.\n"
+          "export OMP_NUM_THREADS=\"${OMP_NUM_THREADS:-$((SLURM_CPUS_ON_NODE > " +
+          ranks + " ? SLURM_CPUS_ON_NODE / " + ranks +
+          " : 1))}\"\n"
+          "# HyperPod starts a step again when it has replaced a faulty node.\n"
+          "auto_resume=\n"
+          "[ ! -d /opt/sagemaker_cluster ] || auto_resume=--auto-resume=1\n"
+          "exec srun $auto_resume --kill-on-bad-exit=1 --cpu-bind=none" +
+          container(job) + " \\\n  " + words(run_command(recipe)) + "\n";
+  files.push_back({kRecipe, job.run.recipe, /*submitted=*/false});
+  files.push_back({"train.sbatch", std::move(text)});
+  return files;
+}
+
+std::vector<JobFile> write_torchrun(const Job& job, const std::string& folder) {
+  const std::string recipe = folder + "/" + kRecipe;
+  std::vector<JobFile> files;
+  if (!job.fetch.empty()) {
+    files.push_back({"getdata.sh", "#!/bin/sh\nset -eu\n" + fetch_lines(job)});
+  }
+  if (!job.prepare.empty()) {
+    files.push_back({"prepdata.sh", "#!/bin/sh\nexec " + words(prepare_command(job, recipe)) + "\n"}
+    );
+  }
+  const std::string script = shell_word(folder + "/train.sh");
+  const bool several = job.nodes > 1;
+  std::string text = "#!/bin/sh\n# " + what(job) + ". " +
+                     (several ? "On each of them: HEAD=ADDRESS_OF_THE_FIRST_NODE sh " + script
+                              : "There: sh " + script) +
+                     "\nset -eu\n" + exports(job);
+  text += "exec torchrun --no-python --nnodes=" + std::to_string(job.nodes) +
+          " --nproc-per-node=" + std::to_string(job.ranks) +
+          " --max-restarts=" + std::to_string(job.restarts);
+  text += several ? " \\\n  --rdzv-backend=c10d --rdzv-id=" + job.name +
+                        " --rdzv-endpoint=\"${HEAD:?is to be the address of the first node}:29500\""
+                  : " --standalone";
+  text += " \\\n  " + words(run_command(recipe)) + "\n";
+  files.push_back({kRecipe, job.run.recipe, /*submitted=*/false});
+  files.push_back({"train.sh", std::move(text)});
+  return files;
+}
+
+} // namespace mh

@@ -224,18 +224,18 @@ std::vector<Command> layout_commands() {
               kPlugin,
           },
           {
-              {"megahost launch recipes/llama70b.lua --target slurm --nodes 4 --instance p5.48xlarge -o "
+              {"megahost launch recipes/llama70b.lua --target slurm --nodes 4 --instance p5en.48xlarge -o "
                "job",
                "then: sbatch job/train.sbatch"},
               {"megahost launch recipes/llama70b.lua --target pytorchjob --nodes 4 --instance "
-               "p5.48xlarge --image registry/megahost:1 --volume pvc:fsx-claim:/fsx --set "
+               "p5en.48xlarge --image registry/megahost:1 --volume pvc:fsx-claim:/fsx --set "
                "checkpoint.dir=/fsx/runs/llama70b -o job",
                "then: kubectl apply -f job/train.yaml"},
               {"megahost launch recipes/llama70b.lua --target jobset --nodes 4 --instance "
                "p5en.48xlarge --image registry/megahost:1 --gang kueue --queue research --hours 48 -o "
                "job",
                "admitted whole, for two days"},
-              {"megahost launch recipes/llama70b.lua --target slurm --nodes 4 --instance p5.48xlarge -o "
+              {"megahost launch recipes/llama70b.lua --target slurm --nodes 4 --instance p5en.48xlarge -o "
                "job --diff",
                "what has changed since"},
           },

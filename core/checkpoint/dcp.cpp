@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <tuple>
 
 namespace mh {
 
@@ -111,7 +112,7 @@ void DcpFolder::read(std::span<const Slice> slices) {
     std::vector<Need> needs;
   };
 
-  std::map<std::pair<std::string_view, uint64_t>, Chunked> wanted; // by file and place
+  std::map<std::tuple<std::string_view, uint64_t, const DcpChunk*>, Chunked> wanted; // by place
   for (const Slice& slice : slices) {
     const CheckpointTensor& known = require_fit(*this, slice);
     const DcpTensor& tensor = metadata_.tensors[static_cast<size_t>(&known - tensors_.data())];
@@ -122,7 +123,7 @@ void DcpFolder::read(std::span<const Slice> slices) {
       const auto box =
           overlap_of({chunk.offset, chunk.shape}, {slice.offset, slice.local.sizes().vec()});
       if (box) {
-        auto& one = wanted[{chunk.place.file, chunk.place.offset}];
+        auto& one = wanted[{chunk.place.file, chunk.place.offset, &chunk}];
         one.tensor = &tensor;
         one.chunk = &chunk;
         one.needs.push_back({&slice, *box});

@@ -103,6 +103,19 @@ TEST_CASE("slices are written, and any other slices are read") {
   CHECK(format.steps("run") == std::vector<int64_t>{1});
 }
 
+TEST_CASE_FIXTURE(Written, "two tensors at one place are no way to read one as the other") {
+  mh::DcpMetadata metadata =
+      mh::read_dcp_metadata(store.contents(kFolder / ".metadata"), ".metadata");
+  REQUIRE(metadata.tensors[1].name == "layer.weight");
+  metadata.tensors[0].chunks[0].place = metadata.tensors[1].chunks[0].place; // layer.bias
+  store.contents(kFolder / ".metadata") = mh::dcp_metadata_text(metadata);
+  const auto saved = format.open("run", 10);
+  CHECK(contains(
+      refusal([&] { saved->read(blank(model())); }),
+      "tensor \"layer.bias\": it is float32 [4, 6], .metadata says bfloat16 [4]"
+  ));
+}
+
 TEST_CASE_FIXTURE(Written, "each flipped bit of an item is found") {
   std::string& items = store.contents(kItems);
   const auto saved = format.open("run", 10);

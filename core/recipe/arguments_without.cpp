@@ -9,6 +9,7 @@ namespace {
 
 using enum Becomes;
 
+// clang-format off
 constexpr MegatronArguments kWithout[] = {
     // Other models, and other trainings.
     {changes, "there is no reinforcement learning",
@@ -152,6 +153,7 @@ constexpr MegatronArguments kWithout[] = {
     {nothing, "of yarn there is one form",
      "yarn-correction-range-round-to-int no-yarn-correction-range-round-to-int"},
 };
+// clang-format on
 
 } // namespace
 

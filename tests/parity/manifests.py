@@ -157,7 +157,7 @@ def check_closed(fields, value, where):
 
 
 def check_pod(template):
-    """A pod as Kubernetes has it, and what it refuses or nobody checks."""
+    """A pod as Kubernetes has it, and what it refuses or leaves unchecked."""
     builtin({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "pod"}, "template": template})
     spec = template["spec"]
     volumes = {volume["name"] for volume in spec.get("volumes", [])}

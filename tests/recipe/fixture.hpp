@@ -129,6 +129,10 @@ struct Text {
   std::vector<std::string> paths{"corpus.txt"};
 };
 
+struct Gpt2Tokenizer {
+  std::string vocab, merges;
+};
+
 struct Mock {
   int64_t samples = 1000;
 };
@@ -166,6 +170,7 @@ public:
     Fields<Text> text;
     text.add("paths", &Text::paths, "files or folders").path();
     add(Kind::corpus, "text", text.schema());
+    add(Kind::corpus, "indexed", text.schema());
     Fields<Mock> mock;
     mock.add("samples", &Mock::samples, "sequences in an epoch").at_least(1);
     add(Kind::corpus, "mock", mock.schema());
@@ -173,6 +178,10 @@ public:
     Fields<NullTokenizer> null;
     null.add("vocab", &NullTokenizer::vocab, "number of ids").required().at_least(1);
     add(Kind::tokenizer, "null", null.schema());
+    Fields<Gpt2Tokenizer> gpt2;
+    gpt2.add("vocab", &Gpt2Tokenizer::vocab, "file of tokens").path();
+    gpt2.add("merges", &Gpt2Tokenizer::merges, "file of merges").path();
+    add(Kind::tokenizer, "gpt2", gpt2.schema());
     add(Kind::recompute, "none", Schema{});
     add(Kind::recompute, "full", Schema{});
     Fields<Selective> selective;

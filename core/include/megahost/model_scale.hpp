@@ -1,11 +1,11 @@
 #pragma once
-/// How a model is made small, by `--scale` for a machine and by `megahost check` for a comparison of
-/// layouts.
+/// How a model is made small: by `--scale`, and by `megahost check` to compare layouts.
 ///
 /// The core shrinks `seq_length` and the fields of the names layers, hidden, heads, kv_heads,
 /// head_dim, ffn_hidden, experts and vocab. An architecture that has further sizes gives them:
 ///
 /// ```cpp
+/// struct Config { int64_t hidden, encoder_layers, adapter_hidden; };
 /// static mh::Table scaled(const Config& whole, const mh::ModelScale& to) {
 ///   return {{"encoder_layers", std::min(whole.encoder_layers, to.layers)},
 ///           {"adapter_hidden", to.narrowed(whole.adapter_hidden, whole.hidden)}};

@@ -112,7 +112,7 @@ def check_plan():
     said = launch(*SLURM, "-o", "job", "--price", "98.32").stdout
     for part in ("16 x p5.48xlarge", "tokens/s", "rank-hours", "node-hours", "USD at 98.32", "job/train.sbatch"):
         assert part in said, said
-    big = launch(*SLURM, "-o", "big", "--set", "model.layers=4000", "--set", "model.hidden=8192", status=3)
+    big = launch(*SLURM, "-o", "big", "--set", "model.layers=8", "--set", "model.hidden=65536", status=3)
     assert "does not fit into the memory of p5.48xlarge, and nothing was written" in big.stderr, big.stderr
     assert not (folder / "big").exists()
 

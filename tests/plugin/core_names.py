@@ -64,6 +64,7 @@ IN_SENTENCES = {
     "core/cli/": {"*": "examples in help"},
     "core/recipe/terms.cpp": {"*": WORDS},
     "core/recipe/arguments.cpp": {"*": WORDS},
+    "core/recipe/arguments_without.cpp": {"*": WORDS},
     "core/bench/gpu.cpp": {"adamw mock": "recipes that it runs"},
     "core/corpora/prepare.cpp": {"gpt2": "an example in a hint"},
     "core/conformance/files.cpp": {"moe": "an example of an id"},

@@ -1,6 +1,7 @@
 #include "core/bench/bench.hpp"
 #include "core/bench/doctor.hpp"
 #include "core/config.hpp"
+#include "core/kernels/processor.hpp"
 #include "megahost/device.hpp"
 
 #include <ATen/Parallel.h>
@@ -178,8 +179,10 @@ Speed measure(const Registry::Entry& entry) {
         device->synchronize();
       });
     };
-    const int64_t side = speed.host ? 2048 : 8192;
     const auto product = [&](at::ScalarType type) {
+      // Without instructions for it bf16 is multiplied number by number: minutes at full size.
+      const bool slow = type == at::kBFloat16 && !this_processor().bf16();
+      const int64_t side = !speed.host ? 8192 : slow ? 256 : 2048;
       const at::Tensor a = at::ones({side, side}, at::dtype(type).device(device->device()));
       at::Tensor c = at::empty_like(a);
       const double flops = 2.0 * static_cast<double>(side * side * side);

@@ -8,7 +8,6 @@
 #include "core/commands/saved.hpp"
 #include "core/options/read.hpp"
 #include "core/storage/step_folder.hpp"
-#include "core/storage/step_scan.hpp"
 #include "core/train/run_folder.hpp"
 #include "megahost/error.hpp"
 
@@ -39,23 +38,6 @@ struct Garbage {
   bool is_folder = true; ///< of a step; else a file
 };
 
-/// The folders of steps that rules do not keep. The newest that is whole stays whatever they say.
-std::set<int64_t>
-old_steps(const StepFolder& steps, const StepFolder::Verify& verify, int64_t keep, int64_t every) {
-  std::vector<int64_t> old = steps.steps();
-  if (keep == 0 || std::ssize(old) <= keep) {
-    return {};
-  }
-  old.erase(old.begin(), old.begin() + keep);
-  std::erase_if(old, [every](int64_t step) { return every > 0 && step % every == 0; });
-  if (old.empty()) {
-    return {};
-  }
-  const auto whole = steps.newest(verify);
-  std::erase_if(old, [whole](int64_t step) { return step == whole; });
-  return {old.begin(), old.end()};
-}
-
 /// Files of a step's folder that its manifest does not name.
 void add_orphans(Storage& storage, const Path& folder, std::vector<Garbage>& ret_garbage) {
   const Checkpoint saved(storage, folder);
@@ -79,19 +61,17 @@ std::vector<Garbage> garbage_of(
     const std::string& manifest
 ) {
   constexpr int64_t kMost = 1'000'000'000'000;
-  const auto old = old_steps(
-      steps,
-      verify,
-      number_option(invocation, "--keep", 0, 1, kMost),
-      number_option(invocation, "--keep-every", 0, 1, kMost)
-  );
+  const int64_t keep = number_option(invocation, "--keep", kMost, 1, kMost); // all unless given
+  const std::vector<int64_t> old =
+      steps.old_steps(keep, verify, number_option(invocation, "--keep-every", 0, 1, kMost));
   std::vector<Garbage> garbage;
-  for (const FoundStep& found : find_steps(storage, steps.root(), manifest)) {
+  for (const FoundStep& found : steps.folders()) {
     const Path path = steps.root() / found.name;
     const std::string why = found.use == StepUse::unfinished ? "it is not complete"
                             : found.use == StepUse::replaced ? "its step was saved again"
-                            : old.contains(found.step)       ? "older than those that are kept"
-                                                             : "";
+                            : std::find(old.begin(), old.end(), found.step) != old.end()
+                                ? "older than those that are kept"
+                                : "";
     if (!why.empty()) {
       garbage.push_back({path, why, bytes_below(storage, path)});
     } else if (manifest == kManifestName) {

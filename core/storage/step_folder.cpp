@@ -1,7 +1,5 @@
 #include "core/storage/step_folder.hpp"
 
-#include "core/storage/step_scan.hpp"
-
 #include <algorithm>
 #include <charconv>
 #include <tuple>
@@ -46,60 +44,38 @@ std::optional<FolderName> parse_name(std::string_view name) {
 
 } // namespace
 
-std::vector<FoundStep> find_steps(Storage& storage, const Path& root, const std::string& manifest) {
-  struct Named {
-    FolderName name;
-    FoundStep found;
-  };
-
-  std::vector<Named> named;
-  for (const Storage::Item& item : storage.list(root)) {
-    if (const auto parsed = item.is_prefix ? parse_name(item.name) : std::nullopt) {
-      const bool is_whole = storage.contains(root / item.name / manifest);
-      const StepUse use = is_whole ? StepUse::counts : StepUse::unfinished;
-      named.push_back({*parsed, {parsed->step, item.name, use}});
-    }
-  }
-  std::sort(named.begin(), named.end(), [](const Named& a, const Named& b) {
-    return std::tie(a.name.step, a.name.number) > std::tie(b.name.step, b.name.number);
-  });
-  std::vector<FoundStep> found;
-  std::optional<int64_t> counts; // the step whose folder was seen
-  for (Named& one : named) {
-    if (one.found.use == StepUse::counts && counts == one.found.step) {
-      one.found.use = StepUse::replaced;
-    }
-    counts = one.found.use == StepUse::counts ? one.found.step : counts;
-    found.push_back(std::move(one.found));
-  }
-  return found;
-}
-
 StepFolder::StepFolder(Storage& storage, Path root, std::string manifest, Warn warn)
     : storage_(storage)
     , root_(std::move(root))
     , manifest_(std::move(manifest))
     , warn_(std::move(warn)) {}
 
-/// Newest first: by step, then by how often it was saved.
-std::vector<StepFolder::Folder> StepFolder::folders() const {
-  std::vector<Folder> folders;
+std::vector<FoundStep> StepFolder::folders() const {
+  std::vector<FoundStep> folders;
   for (const Storage::Item& item : storage_.list(root_)) {
-    const auto parsed = item.is_prefix ? parse_name(item.name) : std::nullopt;
-    if (parsed) {
+    if (const auto parsed = item.is_prefix ? parse_name(item.name) : std::nullopt) {
       const bool committed = storage_.contains(root_ / item.name / manifest_);
-      folders.push_back({parsed->step, parsed->number, item.name, committed});
+      const StepUse use = committed ? StepUse::counts : StepUse::unfinished;
+      folders.push_back({parsed->step, parsed->number, item.name, use});
     }
   }
-  std::sort(folders.begin(), folders.end(), [](const Folder& a, const Folder& b) {
+  std::sort(folders.begin(), folders.end(), [](const FoundStep& a, const FoundStep& b) {
     return std::tie(a.step, a.number) > std::tie(b.step, b.number);
   });
+  std::optional<int64_t> counts; // the step whose folder was seen
+  for (FoundStep& folder : folders) {
+    if (folder.use == StepUse::counts && counts == folder.step) {
+      folder.use = StepUse::replaced;
+    } else if (folder.use == StepUse::counts) {
+      counts = folder.step;
+    }
+  }
   return folders;
 }
 
 Path StepFolder::path(int64_t step) const {
-  for (const Folder& folder : folders()) {
-    if (folder.step == step && folder.committed) {
+  for (const FoundStep& folder : folders()) {
+    if (folder.step == step && folder.use == StepUse::counts) {
       return root_ / folder.name;
     }
   }
@@ -108,8 +84,8 @@ Path StepFolder::path(int64_t step) const {
 
 std::vector<int64_t> StepFolder::steps() const {
   std::vector<int64_t> steps;
-  for (const Folder& folder : folders()) {
-    if (folder.committed && (steps.empty() || steps.back() != folder.step)) {
+  for (const FoundStep& folder : folders()) {
+    if (folder.use == StepUse::counts) {
       steps.push_back(folder.step);
     }
   }
@@ -150,25 +126,22 @@ std::optional<int64_t> newest_step(
 
 void StepFolder::recover() {
   storage_.remove_unfinished(root_);
-  std::optional<int64_t> counts; // the step whose folder was seen
-  for (const Folder& folder : folders()) {
-    if (!folder.committed) {
+  for (const FoundStep& folder : folders()) {
+    if (folder.use == StepUse::unfinished) {
       warn_(
           "removing " + (root_ / folder.name).string() +
           ", which is not complete: its process ended while it wrote or removed it"
       );
       storage_.remove_all(root_ / folder.name);
-    } else if (counts == folder.step) {
+    } else if (folder.use == StepUse::replaced) {
       discard(folder.name);
-    } else {
-      counts = folder.step;
     }
   }
 }
 
 Path StepFolder::begin(int64_t step) {
   int64_t number = 1;
-  for (const Folder& folder : folders()) {
+  for (const FoundStep& folder : folders()) {
     if (folder.step == step) {
       number = folder.number + 1;
       break;
@@ -186,8 +159,8 @@ void StepFolder::commit(int64_t step, std::string_view manifest) {
   begun_.erase(begun);
   try {
     put_text(storage_, root_ / kLatest, name + "\n");
-    for (const Folder& folder : folders()) {
-      if (folder.step == step && folder.name != name && folder.committed) {
+    for (const FoundStep& folder : folders()) {
+      if (folder.step == step && folder.name != name && folder.use != StepUse::unfinished) {
         discard(folder.name);
       }
     }
@@ -215,20 +188,23 @@ void StepFolder::discard(const std::string& name) {
   storage_.remove_all(root_ / name);
 }
 
+std::vector<int64_t>
+StepFolder::old_steps(int64_t count, const Verify& verify, int64_t every) const {
+  std::vector<int64_t> old = steps();
+  old.erase(old.begin(), old.begin() + std::min<int64_t>(count, std::ssize(old)));
+  std::erase_if(old, [every](int64_t step) { return every > 0 && step % every == 0; });
+  if (!old.empty()) {
+    const std::optional<int64_t> whole = newest(verify);
+    std::erase_if(old, [whole](int64_t step) { return step == whole; });
+  }
+  return old;
+}
+
 void StepFolder::keep_last(int64_t count, const Verify& verify, int64_t every) {
   MH_ASSERT(count >= 1, "retention keeps at least one checkpoint");
   try {
-    std::vector<int64_t> old = steps();
-    old.erase(old.begin(), old.begin() + std::min<int64_t>(count, std::ssize(old)));
-    std::erase_if(old, [every](int64_t step) { return every > 0 && step % every == 0; });
-    if (old.empty()) {
-      return;
-    }
-    const std::optional<int64_t> whole = newest(verify);
-    for (const int64_t step : old) {
-      if (step != whole) {
-        discard(path(step).filename());
-      }
+    for (const int64_t step : old_steps(count, verify, every)) {
+      discard(path(step).filename());
     }
   } catch (const Error& error) {
     warn_(std::string("old checkpoints are not removed: ") + error.what());

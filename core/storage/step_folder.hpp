@@ -25,6 +25,20 @@
 
 namespace mh {
 
+/// What the folder of a step is there for.
+enum class StepUse : uint8_t {
+  counts,    ///< it is its step's checkpoint
+  replaced,  ///< a later folder of its step counts
+  unfinished ///< without its manifest: being written or removed, or left so
+};
+
+struct FoundStep {
+  int64_t step = 0;
+  int64_t number = 1; ///< of the times that the step was saved
+  std::string name{}; ///< below the prefix
+  StepUse use = StepUse::counts;
+};
+
 class StepFolder {
 public:
   using Warn = std::function<void(const std::string& sentence)>;
@@ -35,6 +49,9 @@ public:
   StepFolder(Storage& storage, Path root, std::string manifest, Warn warn);
 
   [[nodiscard]] const Path& root() const { return root_; }
+
+  /// All folders, newest first: by step, then by how often it was saved.
+  [[nodiscard]] std::vector<FoundStep> folders() const;
 
   /// The folder that counts for a step; where none does, the one that would be written first.
   [[nodiscard]] Path path(int64_t step) const;
@@ -61,19 +78,17 @@ public:
   /// Gives up after `begin`: removes the folder as far as possible.
   void abandon(int64_t step) noexcept;
 
-  /// Removes all but the newest `count` steps and those that `every` divides (0: none), and never
-  /// the newest that `verify` lets pass; nothing if none passes. Failures are warned of.
+  /// All but the newest `count` steps, those that `every` divides (0: none), and the newest that
+  /// `verify` lets pass.
+  ///
+  /// Throws:  mh::Error (exit code 5) if none passes
+  [[nodiscard]] std::vector<int64_t>
+  old_steps(int64_t count, const Verify& verify, int64_t every = 0) const;
+
+  /// Removes `old_steps`; nothing if none passes. Failures are warned of.
   void keep_last(int64_t count, const Verify& verify, int64_t every = 0);
 
 private:
-  struct Folder {
-    int64_t step = 0;
-    int64_t number = 1; ///< of the times that the step was saved
-    std::string name{};
-    bool committed = false;
-  };
-
-  [[nodiscard]] std::vector<Folder> folders() const;
   void discard(const std::string& name);
 
   Storage& storage_;

@@ -1,41 +1,40 @@
 #pragma once
-/// What two boxes of a global tensor share.
+/// Boxes of a global tensor.
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 namespace mh {
 
+/// A box of a tensor, by its first index along each dimension.
 struct Box {
   std::vector<int64_t> offset, shape;
-};
 
-/// Nothing if they share no element.
-[[nodiscard]] inline std::optional<Box> overlap_of(const Box& a, const Box& b) {
-  Box shared;
-  for (size_t d = 0; d < a.offset.size(); ++d) {
-    const int64_t begin = std::max(a.offset[d], b.offset[d]);
-    const int64_t end = std::min(a.offset[d] + a.shape[d], b.offset[d] + b.shape[d]);
-    if (begin >= end) {
-      return std::nullopt;
+  [[nodiscard]] int64_t elements() const { return c10::multiply_integers(shape); }
+
+  /// What it has in common with another; no elements if nothing.
+  [[nodiscard]] Box common(const Box& other) const {
+    Box both = other;
+    for (size_t d = 0; d < offset.size(); ++d) {
+      const int64_t end = std::min(offset[d] + shape[d], other.offset[d] + other.shape[d]);
+      both.offset[d] = std::max(offset[d], other.offset[d]);
+      both.shape[d] = std::max<int64_t>(0, end - both.offset[d]);
     }
-    shared.offset.push_back(begin);
-    shared.shape.push_back(end - begin);
+    return both;
   }
-  return shared;
-}
 
-/// The box of the global tensor in a tensor that begins at `origin` of it.
-[[nodiscard]] inline at::Tensor
-cut_box(at::Tensor value, const std::vector<int64_t>& origin, const Box& box) {
-  for (size_t d = 0; d < origin.size(); ++d) {
-    value = value.narrow(static_cast<int64_t>(d), box.offset[d] - origin[d], box.shape[d]);
+  /// The part of a tensor with this box that has another one.
+  [[nodiscard]] at::Tensor cut(at::Tensor value, const Box& part) const {
+    for (size_t d = 0; d < offset.size(); ++d) {
+      const int64_t begin = part.shape[d] == 0 ? 0 : part.offset[d] - offset[d];
+      value = value.narrow(static_cast<int64_t>(d), begin, part.shape[d]);
+    }
+    return value;
   }
-  return value;
-}
+};
 
 } // namespace mh

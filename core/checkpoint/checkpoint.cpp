@@ -1,6 +1,7 @@
 #include "core/checkpoint/checkpoint.hpp"
 
 #include "core/base/printable.hpp"
+#include "core/checkpoint/box.hpp"
 #include "core/checkpoint/format.hpp"
 #include "core/formats/crc32c.hpp"
 
@@ -36,31 +37,8 @@ bool is_weight(const std::string& tensor) {
 
 /// A part of a chunk that goes into a part of a slice.
 struct Checkpoint::Need {
-  const Chunk* chunk;
   const Slice* slice;
-
-  /// The same box of the global tensor, in a tensor that starts at `offset`.
-  [[nodiscard]] at::Tensor cut(at::Tensor value, const std::vector<int64_t>& offset) const {
-    for (size_t d = 0; d < offset.size(); ++d) {
-      const auto dim = static_cast<int64_t>(d);
-      const int64_t begin = std::max(chunk->offset[d], slice->offset[d]);
-      const int64_t end =
-          std::min(chunk->offset[d] + chunk->shape[d], slice->offset[d] + slice->local.size(dim));
-      value = value.narrow(dim, begin - offset[d], end - begin);
-    }
-    return value;
-  }
-
-  [[nodiscard]] bool is_empty() const {
-    for (size_t d = 0; d < chunk->shape.size(); ++d) {
-      const int64_t begin = std::max(chunk->offset[d], slice->offset[d]);
-      const int64_t size = slice->local.size(static_cast<int64_t>(d));
-      if (begin >= std::min(chunk->offset[d] + chunk->shape[d], slice->offset[d] + size)) {
-        return true;
-      }
-    }
-    return false;
-  }
+  Box box; ///< of the global tensor
 };
 
 Checkpoint::Checkpoint(Storage& storage, Path directory)
@@ -211,9 +189,9 @@ Checkpoint::needs(std::span<const Slice> slices, OtherDtype other) const {
     }
     const StoredTensor* tensor = manifest_.find(slice.name);
     for (const Chunk& chunk : tensor->chunks) {
-      const Need need{&chunk, &slice};
-      if (!need.is_empty()) {
-        by_file[chunk.file][{tensor, &chunk}].push_back(need);
+      Box box = Box{slice.offset, slice.local.sizes().vec()}.common({chunk.offset, chunk.shape});
+      if (box.elements() > 0) {
+        by_file[chunk.file][{tensor, &chunk}].push_back({&slice, std::move(box)});
       }
     }
   }
@@ -235,8 +213,9 @@ void Checkpoint::load(std::span<const Slice> slices, OtherDtype other) {
       if (crc32c(bytes_of(read)) != chunk->crc32c) {
         refuse(file.path(), of(tensor->name) + kChanged);
       }
-      for (const Need& need : users) {
-        need.cut(need.slice->local, need.slice->offset).copy_(need.cut(read, chunk->offset));
+      for (const auto& [slice, box] : users) {
+        const Box own{slice->offset, slice->local.sizes().vec()};
+        own.cut(slice->local, box).copy_(Box{chunk->offset, chunk->shape}.cut(read, box));
       }
     }
   }

@@ -120,13 +120,13 @@ void DcpFolder::read(std::span<const Slice> slices) {
       continue;
     }
     for (const DcpChunk& chunk : tensor.chunks) {
-      const auto box =
-          overlap_of({chunk.offset, chunk.shape}, {slice.offset, slice.local.sizes().vec()});
-      if (box) {
+      const Box box =
+          Box{slice.offset, slice.local.sizes().vec()}.common({chunk.offset, chunk.shape});
+      if (box.elements() > 0) {
         auto& one = wanted[{chunk.place.file, chunk.place.offset, &chunk}];
         one.tensor = &tensor;
         one.chunk = &chunk;
-        one.needs.push_back({&slice, *box});
+        one.needs.push_back({&slice, box});
       }
     }
   }
@@ -147,8 +147,9 @@ void DcpFolder::read(std::span<const Slice> slices) {
       origin[0] += begin;
     }
     for (const Need& need : one.needs) {
-      cut_box(need.slice->local, need.slice->offset, need.box)
-          .copy_(cut_box(rows, origin, need.box));
+      const Box own{need.slice->offset, need.slice->local.sizes().vec()};
+      own.cut(need.slice->local, need.box)
+          .copy_(Box{origin, rows.sizes().vec()}.cut(rows, need.box));
     }
   }
 }

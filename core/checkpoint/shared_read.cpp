@@ -1,5 +1,6 @@
 #include "core/checkpoint/shared_read.hpp"
 
+#include "core/checkpoint/box.hpp"
 #include "megahost/mesh.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -24,33 +25,6 @@ namespace mh {
 namespace {
 
 using Json = nlohmann::json;
-
-/// A box of a tensor, by its first index along each dimension.
-struct Box {
-  std::vector<int64_t> offset, shape;
-
-  [[nodiscard]] int64_t elements() const { return c10::multiply_integers(shape); }
-
-  /// What it has in common with another; no elements if nothing.
-  [[nodiscard]] Box common(const Box& other) const {
-    Box both = other;
-    for (size_t d = 0; d < offset.size(); ++d) {
-      const int64_t end = std::min(offset[d] + shape[d], other.offset[d] + other.shape[d]);
-      both.offset[d] = std::max(offset[d], other.offset[d]);
-      both.shape[d] = std::max<int64_t>(0, end - both.offset[d]);
-    }
-    return both;
-  }
-
-  /// The part of a tensor with this box that has another one.
-  [[nodiscard]] at::Tensor cut(at::Tensor value, const Box& part) const {
-    for (size_t d = 0; d < offset.size(); ++d) {
-      const int64_t begin = part.shape[d] == 0 ? 0 : part.offset[d] - offset[d];
-      value = value.narrow(static_cast<int64_t>(d), begin, part.shape[d]);
-    }
-    return value;
-  }
-};
 
 /// Boxes that a rank asks for, by tensor, in the order of its slices.
 using Wanted = std::map<size_t, std::vector<Box>>;

@@ -225,19 +225,13 @@ uint64_t write_hf_weights(
 ) {
   const at::NoGradGuard no_grad;
   HfValues values(saved, tensors, options.dtype);
-  std::vector<std::vector<TensorOutline>> files(1);
-  uint64_t all = 0, in_file = 0;
+  OutlinedTensors outlined;
+  outlined.file_bytes = options.file_bytes;
   for (const HfTensor& map : tensors) {
-    TensorOutline outline = values.outline(map);
-    const uint64_t bytes = bytes_of(outline);
-    if (in_file > 0 && in_file + bytes > options.file_bytes) {
-      files.emplace_back();
-      in_file = 0;
-    }
-    in_file += bytes;
-    all += bytes;
-    files.back().push_back(std::move(outline));
+    outlined.outlines.push_back(values.outline(map));
   }
+  const uint64_t all = outlined.bytes();
+  const auto files = outlined.files();
   storage.remove(folder / kIndexFile); // of an export that was ended
   storage.remove(folder / kSingleFile);
   std::map<std::string, std::string> file_of;

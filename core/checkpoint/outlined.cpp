@@ -4,18 +4,10 @@
 
 namespace mh {
 
-uint64_t bytes_of(const TensorOutline& outline) {
-  uint64_t bytes = c10::elementSize(outline.dtype);
-  for (const int64_t size : outline.shape) {
-    bytes *= static_cast<uint64_t>(size);
-  }
-  return bytes;
-}
-
 uint64_t OutlinedTensors::bytes() const {
   uint64_t all = 0;
   for (const TensorOutline& outline : outlines) {
-    all += bytes_of(outline);
+    all += value_bytes(outline.dtype, outline.shape);
   }
   return all;
 }
@@ -24,7 +16,7 @@ std::vector<std::vector<TensorOutline>> OutlinedTensors::files() const {
   std::vector<std::vector<TensorOutline>> files;
   uint64_t in_file = 0;
   for (const TensorOutline& outline : outlines) {
-    const uint64_t bytes = bytes_of(outline);
+    const uint64_t bytes = value_bytes(outline.dtype, outline.shape);
     if (files.empty() || (in_file > 0 && in_file + bytes > file_bytes)) {
       files.emplace_back();
       in_file = 0;

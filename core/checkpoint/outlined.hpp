@@ -25,9 +25,6 @@ struct OutlinedTensors {
   [[nodiscard]] std::vector<std::vector<TensorOutline>> files() const;
 };
 
-/// Bytes of a tensor.
-[[nodiscard]] uint64_t bytes_of(const TensorOutline& outline);
-
 /// Writes and commits a checkpoint of our own form of whole tensors.
 ///
 /// Throws:  mh::Error if a value cannot be had or written; the folder is as it was then

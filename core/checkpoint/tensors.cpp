@@ -65,6 +65,14 @@ Dtype dtype_of(at::ScalarType type) {
   return pair->dtype;
 }
 
+uint64_t value_bytes(at::ScalarType dtype, const std::vector<int64_t>& shape) {
+  uint64_t bytes = c10::elementSize(dtype);
+  for (const int64_t size : shape) {
+    bytes *= static_cast<uint64_t>(size);
+  }
+  return bytes;
+}
+
 std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   MH_ASSERT(
       tensor.is_contiguous() && tensor.is_cpu(),

@@ -35,6 +35,9 @@ struct TensorOutline {
   std::vector<int64_t> shape;
 };
 
+/// Bytes of a tensor's values.
+[[nodiscard]] uint64_t value_bytes(at::ScalarType dtype, const std::vector<int64_t>& shape);
+
 /// Writes a safetensors file of tensors of which one at a time is in memory; `value` gives those of
 /// a name, on any device and in any strides.
 WrittenTensors write_outlined(

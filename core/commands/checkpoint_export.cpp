@@ -166,13 +166,6 @@ private:
   std::unique_ptr<Architecture> architecture_;
 };
 
-at::ScalarType dtype_of_export(const Invocation& invocation, const SavedModel& model) {
-  const std::string given = invocation.value("--dtype", model.text("precision"));
-  return given == "float32" || given == "fp32"   ? at::kFloat
-         : given == "float16" || given == "fp16" ? at::kHalf
-                                                 : at::kBFloat16;
-}
-
 const char* dtype_word(at::ScalarType dtype) {
   return dtype == at::kFloat ? "float32" : dtype == at::kHalf ? "float16" : "bfloat16";
 }
@@ -195,11 +188,8 @@ int command_checkpoint_export(const Invocation& invocation, Host& host) {
         exit_code::data
     );
   }
-  const Path to = invocation.value("-o");
+  const Path to = output_folder(invocation);
   Storage& storage = host.storage();
-  if (to.empty()) {
-    throw Error("megahost checkpoint export needs a folder to write", "give it by -o DIR");
-  }
   if (storage.contains(to / "config.json")) {
     throw Error(
         to.string() + " holds a model already", "name another folder by -o", exit_code::data
@@ -207,7 +197,8 @@ int command_checkpoint_export(const Invocation& invocation, Host& host) {
   }
   const SavedModel model(*saved.reader, host);
   HfCounterpart counterpart = model.counterpart(invocation.value("--model-type"));
-  const at::ScalarType dtype = dtype_of_export(invocation, model);
+  const at::ScalarType dtype =
+      dtype_named(invocation.value("--dtype", model.text("precision"))).value_or(at::kBFloat16);
   counterpart.config["torch_dtype"] = dtype_word(dtype);
   uint64_t all = 0;
   for (const CheckpointTensor& tensor : saved.reader->tensors()) {
@@ -216,14 +207,13 @@ int command_checkpoint_export(const Invocation& invocation, Host& host) {
   uint64_t bytes = 0;
   {
     ByteProgress progress("exporting", all);
-    const double mega = real_option(invocation, "--file-size", 5000, 0.001, 1e9);
     bytes = write_hf_weights(
         *saved.reader,
         counterpart.tensors,
         storage,
         to,
         {.dtype = dtype,
-         .file_bytes = static_cast<uint64_t>(mega * 1e6),
+         .file_bytes = file_bytes(invocation),
          .progress = [&progress](uint64_t done, uint64_t) { progress(done); }}
     );
   }

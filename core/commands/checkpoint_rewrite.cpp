@@ -33,18 +33,6 @@ namespace {
 constexpr const char* kRunRecipe = "recipe.toml";
 constexpr uint64_t kLongestRecipe = 64 << 20;
 
-Path output_folder(const Invocation& invocation) {
-  const Path to = invocation.value("-o");
-  if (to.empty()) {
-    throw Error("megahost " + invocation.command + " needs a folder to write", "give it by -o DIR");
-  }
-  return to;
-}
-
-uint64_t file_bytes(const Invocation& invocation) {
-  return static_cast<uint64_t>(real_option(invocation, "--file-size", 5000, 0.001, 1e9) * 1e6);
-}
-
 /// The tensors of a checkpoint, read when they are written.
 OutlinedTensors
 outlined(CheckpointReader& saved, bool weights_only, std::optional<at::ScalarType> dtype) {
@@ -61,6 +49,12 @@ outlined(CheckpointReader& saved, bool weights_only, std::optional<at::ScalarTyp
                                                                              : value;
   };
   return tensors;
+}
+
+/// The state of the run that saved a checkpoint; empty if none did.
+nlohmann::json run_state(const CheckpointReader& saved) {
+  const std::string text = saved.state();
+  return text.empty() ? nlohmann::json::object() : parse_json(text, saved.path().string());
 }
 
 /// The recipe of a run goes along: `generate` and people read it.
@@ -190,15 +184,8 @@ int export_as_dcp(const Saved& saved, const Invocation& invocation, Host& host) 
         to.string() + " holds a checkpoint already", "name another folder by -o", exit_code::data
     );
   }
-  const std::string given = invocation.value("--dtype");
-  OutlinedTensors tensors = outlined(
-      *saved.reader,
-      false,
-      given == "float32"    ? std::optional(at::kFloat)
-      : given == "float16"  ? std::optional(at::kHalf)
-      : given == "bfloat16" ? std::optional(at::kBFloat16)
-                            : std::nullopt
-  );
+  OutlinedTensors tensors =
+      outlined(*saved.reader, /*weights_only=*/false, dtype_named(invocation.value("--dtype")));
   tensors.file_bytes = file_bytes(invocation);
   uint64_t bytes = 0;
   {
@@ -229,15 +216,13 @@ int command_checkpoint_import(const Invocation& invocation, Host& host) {
     );
   }
   Storage& storage = host.storage();
-  const std::string text = saved.reader->state();
-  const auto state =
-      text.empty() ? nlohmann::json::object() : parse_json(text, saved.reader->path().string());
+  const nlohmann::json state = run_state(*saved.reader);
   const int64_t step = saved.step.value_or(
       state.contains("step") ? json_size(state, "step", saved.reader->path().string()) : 0
   );
   StepFolder steps = native_steps(storage, to);
   require_new_step(steps, step, to);
-  OutlinedTensors tensors = outlined(*saved.reader, false, std::nullopt);
+  OutlinedTensors tensors = outlined(*saved.reader, /*weights_only=*/false, std::nullopt);
   tensors.file_bytes = file_bytes(invocation);
   {
     ByteProgress progress("importing", tensors.bytes());
@@ -275,12 +260,10 @@ int command_checkpoint_average(const Invocation& invocation, Host& host) {
   Storage& storage = host.storage();
   StepFolder into = native_steps(storage, to);
   require_new_step(into, steps.front(), to);
-  OutlinedTensors tensors = outlined(*saved.front(), true, std::nullopt);
+  OutlinedTensors tensors = outlined(*saved.front(), /*weights_only=*/true, std::nullopt);
   tensors.value = [&saved](const std::string& name) { return mean_of(saved, name); };
   tensors.file_bytes = file_bytes(invocation);
-  const std::string text = saved.front()->state();
-  const auto state =
-      text.empty() ? nlohmann::json::object() : parse_json(text, saved.front()->path().string());
+  const nlohmann::json state = run_state(*saved.front());
   {
     ByteProgress progress("averaging", tensors.bytes());
     tensors.progress = [&progress](uint64_t done) { progress(done); };

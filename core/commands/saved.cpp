@@ -3,6 +3,7 @@
 #include "core/base/number_text.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/detect_format.hpp"
+#include "core/checkpoint/tensors.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/options/read.hpp"
 
@@ -114,11 +115,26 @@ void ByteProgress::operator()(uint64_t done) {
 }
 
 uint64_t tensor_bytes(const CheckpointTensor& tensor) {
-  uint64_t bytes = c10::elementSize(tensor.dtype);
-  for (const int64_t size : tensor.shape) {
-    bytes *= static_cast<uint64_t>(size);
+  return value_bytes(tensor.dtype, tensor.shape);
+}
+
+Path output_folder(const Invocation& invocation) {
+  const Path to = invocation.value("-o");
+  if (to.empty()) {
+    throw Error("megahost " + invocation.command + " needs a folder to write", "give it by -o DIR");
   }
-  return bytes;
+  return to;
+}
+
+uint64_t file_bytes(const Invocation& invocation) {
+  return static_cast<uint64_t>(real_option(invocation, "--file-size", 5000, 0.001, 1e9) * 1e6);
+}
+
+std::optional<at::ScalarType> dtype_named(const std::string& word) {
+  return word == "float32" || word == "fp32"    ? std::optional(at::kFloat)
+         : word == "float16" || word == "fp16"  ? std::optional(at::kHalf)
+         : word == "bfloat16" || word == "bf16" ? std::optional(at::kBFloat16)
+                                                : std::nullopt;
 }
 
 } // namespace mh

@@ -52,6 +52,17 @@ private:
   bool shown_ = false;
 };
 
+/// The folder of -o.
+///
+/// Throws:  mh::Error if it is not given
+[[nodiscard]] Path output_folder(const Invocation& invocation);
+
+/// Bytes of a file at most, as --file-size says it in millions.
+[[nodiscard]] uint64_t file_bytes(const Invocation& invocation);
+
+/// The type of --dtype, or of a recipe's precision; nothing for other words.
+[[nodiscard]] std::optional<at::ScalarType> dtype_named(const std::string& word);
+
 /// Bytes of a tensor.
 [[nodiscard]] uint64_t tensor_bytes(const CheckpointTensor& tensor);
 

@@ -5,16 +5,14 @@
 #include "core/language/source.hpp"
 #include "core/recipe/paths.hpp"
 #include "core/storage/file_system.hpp"
+#include "core/storage/temporary_folder.hpp"
 #include "megahost/error.hpp"
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -75,14 +73,9 @@ std::vector<std::vector<std::string>> noted_commands(const std::filesystem::path
 /// Runs a script under bash, with programs that only note their words in place of launchers.
 ShellCommand command_of_run(const std::string& script, const std::vector<std::string>& words) {
   namespace fs = std::filesystem;
-  std::string made = fs::temp_directory_path() / "megahost-import-XXXXXX";
-  if (mkdtemp(made.data()) == nullptr) {
-    throw Error("no temporary folder " + made, "make room in TMPDIR", exit_code::other);
-  }
-  const std::unique_ptr<std::string, void (*)(std::string*)> cleared(&made, [](auto* path) {
-    fs::remove_all(*path);
-  });
-  const fs::path folder = made, noted = folder / "noted", log = folder / "log";
+  const TemporaryFolder temporary("megahost-import");
+  const fs::path& folder = temporary.path();
+  const fs::path noted = folder / "noted", log = folder / "log";
   fs::create_directory(folder / "bin");
   for (const char* name : kNoted) {
     const bool batch = std::string_view(name) == "sbatch";

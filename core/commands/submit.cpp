@@ -3,15 +3,15 @@
 #include "core/base/text.hpp"
 #include "core/install/program.hpp"
 #include "core/storage/file_system.hpp"
+#include "core/storage/temporary_folder.hpp"
 #include "megahost/error.hpp"
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 namespace mh {
 
@@ -24,16 +24,11 @@ struct Said {
 };
 
 Said ask(const std::vector<std::string>& words) {
-  std::string log = (std::filesystem::temp_directory_path() / "megahost-XXXXXX").string();
-  const int fd = mkstemp(log.data());
-  if (fd < 0) {
-    throw Error("no temporary file can be made in " + log.substr(0, log.rfind('/')));
-  }
-  close(fd);
+  const TemporaryFolder folder("megahost-submit");
+  const auto log = folder.path() / "log";
   constexpr uint64_t kMost = 1 << 20;
   const int status = run_program(words, {.log = log});
   std::string text = read_file(log, kMost);
-  std::filesystem::remove(log);
   while (!text.empty() && text.back() == '\n') {
     text.pop_back();
   }
@@ -104,10 +99,9 @@ void require_success(const Said& said, const std::string& who) {
 void require_context(const std::string& context) {
   const Said known = ask({"kubectl", "config", "get-contexts", "--output=name"});
   std::vector<std::string> names;
-  for (size_t at = 0; at < known.text.size();) {
-    const size_t end = std::min(known.text.find('\n', at), known.text.size());
-    names.push_back(known.text.substr(at, end - at));
-    at = end + 1;
+  std::istringstream lines(known.text);
+  for (std::string line; std::getline(lines, line);) {
+    names.push_back(line);
   }
   if (known.status != 0 || names.empty()) {
     throw Error(

@@ -7,12 +7,11 @@
 #include "core/model/plugin_call.hpp"
 #include "core/plan/shapes_missing.hpp"
 #include "core/step/batches.hpp"
+#include "core/storage/temporary_folder.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -230,40 +229,22 @@ public:
   }
 };
 
-/// A folder that goes with the object.
-struct Folder {
-  fs::path path;
-
-  Folder() {
-    std::string name = fs::temp_directory_path() / "megahost-check-XXXXXX";
-    if (mkdtemp(name.data()) == nullptr) {
-      throw Error("no temporary folder " + name, "make room in TMPDIR", exit_code::other);
+/// The bytes of all tensor files below `run`.
+std::string tensors_below(const fs::path& run) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(run)) {
+    if (entry.path().extension() == ".safetensors") {
+      files.push_back(entry.path());
     }
-    path = name;
   }
-
-  ~Folder() { fs::remove_all(path); }
-
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  /// The bytes of all tensor files below `run`.
-  [[nodiscard]] std::string tensors(const std::string& run) const {
-    std::vector<fs::path> files;
-    for (const auto& entry : fs::recursive_directory_iterator(path / run)) {
-      if (entry.path().extension() == ".safetensors") {
-        files.push_back(entry.path());
-      }
-    }
-    std::sort(files.begin(), files.end());
-    std::string all;
-    for (const fs::path& file : files) {
-      std::ifstream in(file, std::ios::binary);
-      all.append(std::istreambuf_iterator<char>(in), {});
-    }
-    return all;
+  std::sort(files.begin(), files.end());
+  std::string all;
+  for (const fs::path& file : files) {
+    std::ifstream in(file, std::ios::binary);
+    all.append(std::istreambuf_iterator<char>(in), {});
   }
-};
+  return all;
+}
 
 /// Two steps, a save, and two more, against another model and optimizer that load in between.
 void check_resume(
@@ -272,7 +253,8 @@ void check_resume(
     const Optimizer& first,
     const Optimizer& second
 ) {
-  const Folder folder;
+  const TemporaryFolder folder("megahost-check");
+  const fs::path whole = folder.path() / "whole", again = folder.path() / "again";
   const auto train = [](SmallModel& model, TrainedWeights& weights, int64_t from) {
     for (int64_t step = from; step < from + 2; ++step) {
       (void)model.train_once();
@@ -282,17 +264,17 @@ void check_resume(
   SmallModel model(one, {.seed = 1}), loaded(other, {.seed = 2});
   TrainedWeights weights(*model.gradients, first), resumed(*loaded.gradients, second);
   train(model, weights, 1);
-  weights.save(folder.path / "whole", 2);
-  resumed.load(folder.path / "whole");
-  resumed.save(folder.path / "again", 2);
-  if (folder.tensors("whole") != folder.tensors("again")) {
+  weights.save(whole, 2);
+  resumed.load(whole);
+  resumed.save(again, 2);
+  if (tensors_below(whole) != tensors_below(again)) {
     fail("saved, loaded and saved again, its tensors are others");
   }
   train(model, weights, 3);
   train(loaded, resumed, 3);
-  weights.save(folder.path / "whole", 4);
-  resumed.save(folder.path / "again", 4);
-  if (folder.tensors("whole") != folder.tensors("again")) {
+  weights.save(whole, 4);
+  resumed.save(again, 4);
+  if (tensors_below(whole) != tensors_below(again)) {
     fail(
         "two steps after a resume its weights are not those of a run that went on",
         "keep all that training changes in parameters and state(), and count by update.step"

@@ -11,11 +11,10 @@
 #include "core/recipe/handed_files.hpp"
 #include "core/recipe/sections.hpp"
 #include "core/step/sample_arrays.hpp"
+#include "core/storage/temporary_folder.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -161,20 +160,14 @@ TrialSubject trial_subject(const Subject& subject, Host& host) {
 TrialResult trial_on_processes(
     const Subject& subject, const Layout& layout, const Precision& precision, int64_t ranks
 ) {
-  std::string folder = fs::temp_directory_path() / "megahost-check-XXXXXX";
-  if (mkdtemp(folder.data()) == nullptr) {
-    throw Error("no temporary folder " + folder, "make room in TMPDIR", exit_code::other);
-  }
-  const std::unique_ptr<std::string, void (*)(std::string*)> cleared(&folder, [](auto* path) {
-    fs::remove_all(*path);
-  });
-  setenv(kTask, Json{layout.text, precision.name, folder}.dump().c_str(), 1);
+  const TemporaryFolder folder("megahost-check");
+  setenv(kTask, Json{layout.text, precision.name, folder.path().string()}.dump().c_str(), 1);
   const int status = run_as_ranks(ranks, /*hang_after=*/10, subject.handed());
   unsetenv(kTask);
   if (status != 0) {
     throw Error("its processes failed (status " + std::to_string(status) + ")", "", status);
   }
-  return read_trial(folder);
+  return read_trial(folder.path());
 }
 
 /// This process is one rank of a trial.

@@ -21,6 +21,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -112,10 +113,9 @@ std::vector<std::string> instances_of(const std::string& text) {
 
 std::vector<std::string> words_of_text(const std::string& text) {
   std::vector<std::string> words;
-  for (size_t at = text.find_first_not_of(' '); at != std::string::npos;) {
-    const size_t end = std::min(text.find(' ', at), text.size());
-    words.push_back(text.substr(at, end - at));
-    at = text.find_first_not_of(' ', end);
+  std::istringstream stream(text);
+  for (std::string word; stream >> word;) {
+    words.push_back(word);
   }
   return words;
 }

@@ -323,6 +323,11 @@ void require_data(const LaunchOptions& options) {
 
 } // namespace
 
+std::string nodes_text(const Job& job) {
+  return plural(job.nodes, "node") + " of " + join(job.instances, " or ") + ", " +
+         plural(job.ranks, "rank") + " each";
+}
+
 Job make_job(const LaunchOptions& options, const std::vector<Node>& nodes, const RunFacts& run) {
   require_target(options, find_target(options.target));
   require_instances(options, nodes);

@@ -94,6 +94,12 @@ struct Job {
   std::vector<std::string> prepare_options;
 };
 
+/// From SIGTERM to the end: time to save a checkpoint.
+inline constexpr int64_t kSaveSeconds = 180;
+
+/// "2 nodes of p5.48xlarge, 8 ranks each".
+[[nodiscard]] std::string nodes_text(const Job& job);
+
 /// A name that Kubernetes takes for every object, made of a text: lower case letters, digits and
 /// single dashes, a letter first, so short that controllers can put "-worker-0" behind it.
 [[nodiscard]] std::string object_name(const std::string& text);

@@ -19,7 +19,6 @@ constexpr const char* kRecipe = "/etc/megahost/recipe.toml";
 constexpr const char* kRecipeVolume = "megahost-recipe";
 constexpr const char* kSharedMemory = "megahost-shm";
 constexpr const char* kHugePages = "5120Mi"; // of 2 MiB, as AWS's EKS user guide asks for
-constexpr int64_t kGraceSeconds = 180;       // from SIGTERM to the end: a checkpoint is saved
 constexpr int64_t kMasterPort = 29500;
 constexpr int64_t kGangSeconds = 600; // that a gang waits for its last pod
 
@@ -325,7 +324,7 @@ Table pod_spec(const Job& job, Table container, const std::string& restart) {
   if (!restart.empty()) {
     spec.set("restartPolicy", restart);
   }
-  spec.set("terminationGracePeriodSeconds", kGraceSeconds);
+  spec.set("terminationGracePeriodSeconds", kSaveSeconds);
   add_comment(spec, "SIGTERM saves a checkpoint");
   if (!job.priority.empty()) {
     spec.set("priorityClassName", job.priority);
@@ -425,10 +424,7 @@ Table run_policy(const Job& job, int64_t pods) {
 }
 
 JobFile train_file(const Job& job, const std::vector<Table>& objects) {
-  const std::string comment = "# " + job.run.name + ": " + std::to_string(job.nodes) +
-                              (job.nodes == 1 ? " node" : " nodes") + " of " +
-                              join(job.instances, " or ") + ", " + std::to_string(job.ranks) +
-                              (job.ranks == 1 ? " rank each\n" : " ranks each\n");
+  const std::string comment = "# " + job.run.name + ": " + nodes_text(job) + "\n";
   return {"train.yaml", documents(objects, comment)};
 }
 

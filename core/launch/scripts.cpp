@@ -10,7 +10,6 @@ namespace mh {
 namespace {
 
 constexpr const char* kRecipe = "recipe.toml";
-constexpr int kSaveSeconds = 180; // from SIGTERM to the end: a checkpoint is saved
 
 std::string words(const std::vector<std::string>& command) {
   std::vector<std::string> quoted;
@@ -27,12 +26,6 @@ std::string exports(const Job& job) {
             variable.reason + "\n";
   }
   return text;
-}
-
-std::string what(const Job& job) {
-  return std::to_string(job.nodes) + (job.nodes == 1 ? " node" : " nodes") + " of " +
-         join(job.instances, " or ") + ", " + std::to_string(job.ranks) +
-         (job.ranks == 1 ? " rank each" : " ranks each");
 }
 
 /// Options of sbatch that all scripts of a job have.
@@ -118,7 +111,7 @@ std::vector<JobFile> write_slurm(const Job& job, const std::string& folder) {
         "exec srun" + container(job) + " \\\n  " + words(prepare_command(job, recipe)) + "\n"
     ));
   }
-  std::string text = "#!/bin/sh\n# " + what(job) + ". From this folder: sbatch " +
+  std::string text = "#!/bin/sh\n# " + nodes_text(job) + ". From this folder: sbatch " +
                      shell_word(folder + "/train.sbatch") + "\n" + sbatch_lines(job, "") +
                      "#SBATCH --nodes=" + std::to_string(job.nodes) +
                      "\n"
@@ -170,7 +163,7 @@ std::vector<JobFile> write_torchrun(const Job& job, const std::string& folder) {
   }
   const std::string script = shell_word(folder + "/train.sh");
   const bool several = job.nodes > 1;
-  std::string text = "#!/bin/sh\n# " + what(job) + ". " +
+  std::string text = "#!/bin/sh\n# " + nodes_text(job) + ". " +
                      (several ? "On each of them: HEAD=ADDRESS_OF_THE_FIRST_NODE sh " + script
                               : "There: sh " + script) +
                      "\nset -eu\n" + exports(job);

@@ -56,19 +56,10 @@ void Importer::t5() {
   }
 }
 
-void Importer::masked_data(const GivenArgument& paths) {
-  Value::Array names;
-  for (const std::string& prefix : paths.values) {
-    char* end = nullptr;
-    (void)std::strtod(prefix.c_str(), &end);
-    if (*end == '\0') {
-      refuse(paths.text() + ": weights of corpora have no equivalent for BERT and T5");
-    }
-    names.emplace_back(prefix);
-  }
+void Importer::masked_data(const GivenArgument& paths, const std::vector<std::string>& prefixes) {
   const bool bert = trains_ == Trains::bert;
   set("data.use", bert ? "bert" : "t5", command_.program);
-  set("data.paths", std::move(names), paths.text());
+  set("data.paths", Value::Array(prefixes.begin(), prefixes.end()), paths.text());
   set_from("data.mask_prob", given_.number("mask-prob", 0.15), "mask-prob");
   if (bert) {
     set("data.pair",

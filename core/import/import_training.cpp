@@ -218,7 +218,11 @@ void Importer::data() {
           "give --data-path and --split"
       );
     }
-    masked_data(*paths);
+    const GivenBlend blend = blend_of(*paths);
+    if (!blend.weights.empty()) {
+      refuse(paths->text() + ": weights of corpora have no equivalent for BERT and T5");
+    }
+    masked_data(*paths, blend.prefixes);
     return;
   }
   set("data.use", "indexed", paths != nullptr ? paths->text() : "--train-data-path");

@@ -77,7 +77,7 @@ private:
   void data();
   void data_of_splits();
   /// Corpora of sentences, for BERT and T5.
-  void masked_data(const GivenArgument& paths);
+  void masked_data(const GivenArgument& paths, const std::vector<std::string>& prefixes);
   void tokenizer();
   /// A tokenizer that is read from a file; false if the type is another.
   bool tokenizer_of_file(const std::string& type);

@@ -25,8 +25,8 @@ struct Found {
 
 /// The world that a launcher describes; nothing if none started this process. In order: our own
 /// (`--nproc`), torchrun, Open MPI, PMI (MPICH, Intel MPI), a step of Slurm, whoever else sets
-/// torch.distributed's variables for a rank and not for a node (`find_node`). Open MPI comes before Slurm, because under sbatch its ranks see
-/// the variables of their daemon, too.
+/// torch.distributed's variables for a rank and not for a node (`find_node`). Open MPI comes before
+/// Slurm, because under sbatch its ranks see the variables of their daemon, too.
 ///
 /// Throws:  mh::Error naming the variable that is missing or no number, or a rank outside the world
 /// Source:  torch.distributed.run, Open MPI 4 mpirun(1), Slurm 22.05 srun(1)

@@ -21,8 +21,8 @@ struct StartedRanks {
 /// Runs this process's own command line on so many processes.
 ///
 /// The ranks of one machine meet at a socket on 127.0.0.1 that is opened here, so no port is ever
-/// taken twice. If
-/// one fails, the others are ended within seconds, and the error that came first is shown once.
+/// taken twice. If one fails, the others are ended within seconds, and the error that came first is
+/// shown once.
 /// Ranks whose processes are stopped are named by the others; where the first two are, so that no
 /// rank speaks, it is said from here after `hang_after` seconds (0: never).
 /// Each rank gets the bytes `handed`, see `handed_bytes`.

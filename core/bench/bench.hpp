@@ -32,6 +32,10 @@ shortest_time(const std::function<void()>& work, const Device* device = nullptr)
   return run_times(work, device).shortest;
 }
 
+/// Whether LibTorch has a GEMM for such operands. Where it has none, as for bf16 on CPUs without
+/// instructions for it, a large one takes minutes.
+[[nodiscard]] bool libtorch_has_gemm(const at::Tensor& a);
+
 /// FLOP/s of the best GEMM of large square matrices, LibTorch's or ours; null: on the CPU.
 [[nodiscard]] double product_rate(at::ScalarType type, const Device* device = nullptr);
 

@@ -1,6 +1,8 @@
 #include "core/bench/bench.hpp"
 #include "core/bench/doctor.hpp"
 #include "core/config.hpp"
+#include "core/kernels/gemm.hpp"
+#include "core/kernels/ops.hpp"
 #include "core/kernels/processor.hpp"
 #include "megahost/device.hpp"
 
@@ -170,6 +172,7 @@ SeenMachine look(const Host& host) {
 Speed measure(const Registry::Entry& entry) {
   Speed speed{.device = entry.name, .host = entry.planned.host};
   try {
+    ops::ensure_registered();
     const at::NoGradGuard no_grad;
     const auto device = Registry::make<Device>(entry);
     speed.there = true;
@@ -180,13 +183,12 @@ Speed measure(const Registry::Entry& entry) {
       });
     };
     const auto product = [&](at::ScalarType type) {
-      // Without instructions for it bf16 is multiplied number by number: minutes at full size.
-      const bool slow = type == at::kBFloat16 && !this_processor().bf16();
-      const int64_t side = !speed.host ? 8192 : slow ? 256 : 2048;
+      const int64_t side = speed.host ? 2048 : 8192;
       const at::Tensor a = at::ones({side, side}, at::dtype(type).device(device->device()));
       at::Tensor c = at::empty_like(a);
       const double flops = 2.0 * static_cast<double>(side * side * side);
-      return flops / shortest([&] { at::mm_out(c, a, a); });
+      return flops / (libtorch_has_gemm(a) ? shortest([&] { at::mm_out(c, a, a); })
+                                           : shortest([&] { c = ops::product(a, a); }));
     };
     speed.fp32 = product(at::kFloat);
     speed.bf16 = product(at::kBFloat16);

@@ -1,10 +1,10 @@
 /// The peak of this CPU, which no data sheet tells: the best that any start has measured.
 
 #include "core/base/folders.hpp"
+#include "core/bench/bench.hpp"
 #include "core/bench/machine.hpp"
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/ops.hpp"
-#include "core/kernels/processor.hpp"
 #include "core/recipe/commands.hpp"
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
@@ -24,12 +24,11 @@ namespace {
 /// FLOP/s of the best product within so many seconds, LibTorch's or ours.
 double short_product_rate(at::ScalarType type, double longest) {
   using Clock = std::chrono::steady_clock;
-  // Without instructions for it bf16 is multiplied number by number: seconds at full size.
-  const int64_t side = type == at::kBFloat16 && !this_processor().bf16() ? 256 : 1024;
+  constexpr int64_t kSide = 1024;
   ops::ensure_registered();
   const at::NoGradGuard no_grad;
-  const at::Tensor a = at::ones({side, side}, type);
-  at::Tensor c = at::ones({side, side}, type);
+  const at::Tensor a = at::ones({kSide, kSide}, type);
+  at::Tensor c = at::ones({kSide, kSide}, type);
   const auto seconds_since = [](Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   };
@@ -41,10 +40,12 @@ double short_product_rate(at::ScalarType type, double longest) {
     shortest = shortest == 0 ? seconds : std::min(shortest, seconds);
   };
   for (const auto begin = Clock::now(); shortest == 0 || seconds_since(begin) < longest;) {
-    time([&] { at::mm_out(c, a, a); });
+    if (libtorch_has_gemm(a)) {
+      time([&] { at::mm_out(c, a, a); });
+    }
     time([&] { c = ops::product(a, a); });
   }
-  return 2.0 * static_cast<double>(side * side * side) / shortest;
+  return 2.0 * static_cast<double>(kSide * kSide * kSide) / shortest;
 }
 
 /// The peaks that are known, by processor and type; none where the file is no table.

@@ -84,7 +84,10 @@ void add_product_rows(
                           : chosen[ops::ProductKind::weight_gradient]
                               ? run_times([&] { ops::gemm_(c, a, b, sum); }, &device)
                               : ours;
-    const double torch = shortest_time([&] { at::mm_out(made, a, b); }, &device);
+    Json torch; // null: `-` in the table
+    if (libtorch_has_gemm(a)) {
+      torch = gigaflops(p.flops(), shortest_time([&] { at::mm_out(made, a, b); }, &device));
+    }
     rows.push_back(
         {{"type", type_name(type)},
          {"product", what},
@@ -92,7 +95,7 @@ void add_product_rows(
          {"n", b.size(1)},
          {"k", a.size(1)},
          {"kernel_gflops_per_s", gigaflops(p.flops(), ours.shortest)},
-         {"libtorch_gflops_per_s", gigaflops(p.flops(), torch)},
+         {"libtorch_gflops_per_s", torch},
          {"gflops_per_s", gigaflops(p.flops(), used.shortest)},
          {"median_gflops_per_s", gigaflops(p.flops(), used.median)}}
     );
@@ -158,6 +161,10 @@ Json attention_row(const AttentionShape& shape, at::ScalarType type, const Devic
 
 } // namespace
 
+bool libtorch_has_gemm(const at::Tensor& a) {
+  return a.scalar_type() == at::kFloat || ops::libtorch_multiplies(a);
+}
+
 double product_rate(at::ScalarType type, const Device* device) {
   const at::Device on = device == nullptr ? at::Device(at::kCPU) : device->device();
   double best = 0;
@@ -165,7 +172,9 @@ double product_rate(at::ScalarType type, const Device* device) {
     const Tensor a = random({side, side}, type, on);
     const double flops = 2.0 * std::pow(static_cast<double>(side), 3);
     Tensor c = at::empty_like(a);
-    best = std::max(best, flops / shortest_time([&] { at::mm_out(c, a, a); }, device));
+    if (libtorch_has_gemm(a)) {
+      best = std::max(best, flops / shortest_time([&] { at::mm_out(c, a, a); }, device));
+    }
     best = std::max(best, flops / shortest_time([&] { c = ops::product(a, a); }, device));
   }
   return best;

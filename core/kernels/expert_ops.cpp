@@ -284,10 +284,13 @@ Tensor product_plain(const Tensor& x, const Tensor& w, const Tensor& ends, bool 
   over_experts(ends, x.size(0), [&](int64_t e, int64_t first, int64_t rows) {
     const Tensor matrix = transposed ? w.select(0, e).t() : w.select(0, e);
     Tensor out = y.narrow(0, first, rows);
-    if (x.is_cpu() && x.scalar_type() == at::kFloat) {
-      gemm_(out, x.narrow(0, first, rows), matrix, /*add=*/false);
+    const Tensor some = x.narrow(0, first, rows);
+    if (libtorch_multiplies(x)) {
+      at::mm_out(out, some, matrix);
+    } else if (x.scalar_type() == at::kFloat) {
+      gemm_(out, some, matrix, /*add=*/false);
     } else {
-      at::mm_out(out, x.narrow(0, first, rows), matrix);
+      out.copy_(product(some, matrix));
     }
   });
   return y;

@@ -60,7 +60,8 @@ size_t left_elements(int64_t k) {
   return static_cast<size_t>(kRows * std::min(kDepth, k));
 }
 
-template <class T>
+/// Operands of I in memory, multiplied as T.
+template <class I, class T>
 class Gemm {
 public:
   Gemm(const Tensor& c, const Tensor& a, const Tensor& b, bool add)
@@ -75,7 +76,7 @@ public:
 
   void run() {
     packed_ = c10::GetAllocator(at::kCPU)->allocate(packed_elements(n_, k_) * sizeof(T));
-    const Workspaces workspaces(a_.transposed ? left_elements(k_) * sizeof(T) : 0);
+    const Workspaces workspaces(packs_left() ? left_elements(k_) * sizeof(T) : 0);
     for (int64_t k = 0; k < k_; k += kDepth) {
       for (int64_t column = 0; column < n_; column += kBlock) {
         const Block block{k, std::min(kDepth, k_ - k), column, std::min(kBlock, n_ - column)};
@@ -99,7 +100,7 @@ private:
       for (int64_t panel = begin; panel < end; ++panel) {
         const int64_t column = panel * kColumns;
         const kernels::PackCall call{
-            .x = b_.at<T>(block.k, block.column + column),
+            .x = b_.at<I>(block.k, block.column + column),
             .stride = b_.stride,
             .count = std::min(kColumns, block.width - column),
             .padded = kColumns,
@@ -134,27 +135,25 @@ private:
 
   void multiply_row(const Block& block, int64_t row, int64_t first, int64_t last, T* left) const {
     const int64_t rows = std::min(kRows, m_ - row);
-    const T* a = a_.at<T>(row, block.k);
-    int64_t stride = a_.stride;
-    if (a_.transposed) {
+    const bool packed = packs_left();
+    if (packed) {
       const kernels::PackCall call{
-          .x = a,
+          .x = a_.at<I>(row, block.k),
           .stride = a_.stride,
           .count = rows,
           .padded = 0,
           .depth = block.depth,
-          .transposed = true};
+          .transposed = a_.transposed};
       left_kernel()(call, left);
-      a = left;
-      stride = block.depth;
     }
+    const T* a = packed ? left : a_.at<T>(row, block.k);
     for (int64_t panel = first; panel < last; ++panel) {
       const int64_t column = panel * kColumns;
       const kernels::ProductSize size{
           .m = rows,
           .n = std::min(kColumns, block.width - column),
           .k = block.depth,
-          .lda = stride,
+          .lda = packed ? block.depth : a_.stride,
           .ldb = kColumns,
           .ldc = ldc_,
           .add = add_ || block.k > 0};
@@ -166,13 +165,20 @@ private:
     return static_cast<T*>(packed_.get()) + panel * kColumns * block.depth;
   }
 
+  /// Products read rows of T as they lie.
+  [[nodiscard]] bool packs_left() const { return a_.transposed || kMixed; }
+
   static auto left_kernel() {
-    return sizeof(T) == 2 ? kernels::table().pack.left_bf16 : kernels::table().pack.left_fp32;
+    const kernels::PackKernels& pack = kernels::table().pack;
+    return kMixed ? pack.left_mixed : sizeof(T) == 2 ? pack.left_bf16 : pack.left_fp32;
   }
 
   static auto right_kernel() {
-    return sizeof(T) == 2 ? kernels::table().pack.right_bf16 : kernels::table().pack.right_fp32;
+    const kernels::PackKernels& pack = kernels::table().pack;
+    return kMixed ? pack.right_mixed : sizeof(T) == 2 ? pack.right_bf16 : pack.right_fp32;
   }
+
+  static constexpr bool kMixed = sizeof(I) != sizeof(T);
 
   float* c_;
   int64_t ldc_, m_, n_, k_;
@@ -236,7 +242,7 @@ ProductKind product_kind(const Tensor& b, bool add) {
 
 /// Whether our own packing multiplies operands of this type on the CPU, into rows of floats.
 bool packs(const Tensor& a, const Tensor& b, at::ScalarType type, bool add) {
-  const bool bf16 = type == at::kBFloat16 && a.size(1) % 2 == 0 && kernels::multiplies_bf16();
+  const bool bf16 = type == at::kBFloat16 && (a.size(1) % 2 == 0 || !kernels::multiplies_bf16());
   return a.size(1) > 0 && (type == at::kFloat ? !gemm_choice()[product_kind(b, add)] : bf16);
 }
 
@@ -246,9 +252,11 @@ void gemm_cpu(Tensor c, const Tensor& a, const Tensor& b, bool add) {
   if (!rows || !packs(a, b, a.scalar_type(), add)) {
     gemm_plain(c, a, b, add);
   } else if (a.scalar_type() == at::kFloat) {
-    Gemm<float>(c, a, b, add).run();
+    Gemm<float, float>(c, a, b, add).run();
+  } else if (kernels::multiplies_bf16()) {
+    Gemm<kernels::Bf16, kernels::Bf16>(c, a, b, add).run();
   } else {
-    Gemm<kernels::Bf16>(c, a, b, add).run();
+    Gemm<kernels::Bf16, float>(c, a, b, add).run();
   }
 }
 
@@ -273,23 +281,29 @@ void gemm_(Tensor c, const Tensor& a, const Tensor& b, bool add) {
 int64_t gemm_workspace(
     at::ScalarType sums, const Tensor& a, const Tensor& b, at::ScalarType type, bool add
 ) {
-  const auto size = static_cast<int64_t>(c10::elementSize(type));
   if (sums == at::kFloat && packs(a, b, type, add)) {
+    const bool mixed = type == at::kBFloat16 && !kernels::multiplies_bf16();
+    const auto size = static_cast<int64_t>(c10::elementSize(mixed ? at::kFloat : type));
     const auto left = static_cast<int64_t>(left_elements(a.size(1)));
     return size * (static_cast<int64_t>(packed_elements(b.size(1), a.size(1))) +
-                   (a.stride(1) == 1 ? 0 : left * at::get_num_threads()));
+                   (a.stride(1) == 1 && !mixed ? 0 : left * at::get_num_threads()));
   }
   const auto wide = static_cast<int64_t>(c10::elementSize(sums)); // see gemm_plain
   return sums == type ? 0 : wide * (a.numel() + b.numel() + a.size(0) * b.size(1));
 }
 
+bool libtorch_multiplies(const Tensor& a) {
+  const bool mixed = a.scalar_type() == at::kBFloat16 && a.is_cpu() && !kernels::multiplies_bf16();
+  return a.is_cuda() || (a.scalar_type() != at::kFloat && !mixed);
+}
+
 Tensor product(const Tensor& a, const Tensor& b) {
-  if (a.scalar_type() != at::kFloat || a.is_cuda()) {
+  if (libtorch_multiplies(a)) {
     return at::mm(a, b);
   }
-  Tensor c = at::empty({a.size(0), b.size(1)}, a.options());
+  Tensor c = at::empty({a.size(0), b.size(1)}, a.options().dtype(at::kFloat));
   gemm_(c, a, b, /*add=*/false);
-  return c;
+  return c.to(a.scalar_type());
 }
 
 } // namespace mh::ops

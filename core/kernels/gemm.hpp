@@ -22,7 +22,11 @@ void gemm_(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool add);
     at::ScalarType sums, const at::Tensor& a, const at::Tensor& b, at::ScalarType type, bool add
 );
 
-/// a b in the operands' type, by the faster of `gemm_` and LibTorch's product.
+/// Whether products with such a left operand are LibTorch's: not of float32 on the CPU, and of bf16
+/// only where the CPU has instructions for it. LibTorch multiplies number by number elsewhere.
+[[nodiscard]] bool libtorch_multiplies(const at::Tensor& a);
+
+/// a b in the operands' type, rounded once, by the faster of `gemm_` and LibTorch's product.
 [[nodiscard]] at::Tensor product(const at::Tensor& a, const at::Tensor& b);
 
 } // namespace mh::ops

@@ -29,7 +29,7 @@ void use_level(const Level& level);
 /// Small products by LibTorch's own generator of them (oneDNN).
 [[nodiscard]] const Products& products();
 
-/// Whether products of bf16 tiles run on this CPU.
+/// Whether products of bf16 tiles run on this CPU, at this level.
 [[nodiscard]] bool multiplies_bf16();
 
 /// Ends the use of tile registers by this thread; after the last product of a task.

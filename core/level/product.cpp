@@ -42,10 +42,14 @@ const PackKernels& pack_kernels() {
   static constexpr PackKernels kKernels = {
       .left_bf16 = [](const PackCall& c,
                       void* out) { left<Bf16, Bf16>(c, static_cast<Bf16*>(out)); },
+      .left_mixed = [](const PackCall& c,
+                       void* out) { left<float, Bf16>(c, static_cast<float*>(out)); },
       .left_fp32 = [](const PackCall& c,
                       void* out) { left<float, float>(c, static_cast<float*>(out)); },
       .right_bf16 = [](const PackCall& c,
                        void* out) { right<Bf16, Bf16>(c, static_cast<Bf16*>(out)); },
+      .right_mixed = [](const PackCall& c,
+                        void* out) { right<float, Bf16>(c, static_cast<float*>(out)); },
       .right_fp32 = [](const PackCall& c,
                        void* out) { right<float, float>(c, static_cast<float*>(out)); }};
   return kKernels;

@@ -39,8 +39,10 @@ struct PackCall {
 
 struct PackKernels {
   void (*left_bf16)(const PackCall&, void* out);
+  void (*left_mixed)(const PackCall&, void* out); ///< bf16 in memory, float products
   void (*left_fp32)(const PackCall&, void* out);
   void (*right_bf16)(const PackCall&, void* out);
+  void (*right_mixed)(const PackCall&, void* out);
   void (*right_fp32)(const PackCall&, void* out);
 };
 

@@ -80,7 +80,7 @@ void add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, Parameter& w
 /// x Wᵀ + b
 at::Tensor
 apply_weight(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
-  if (x.scalar_type() != at::kFloat || x.is_cuda()) {
+  if (ops::libtorch_multiplies(x)) {
     return at::linear(x, weight, bias);
   }
   auto sizes = x.sizes().vec();

@@ -80,6 +80,26 @@ Operation gemm() {
       .large = gemm_case("gradient of a weight, twice", 3072, 1024, 768, true, false)};
 }
 
+Case product_case(std::string name, int64_t m, int64_t k, int64_t n) {
+  return {
+      .name = std::move(name),
+      .shapes = {{m, k}, {n, k}},
+      .ours = [](const Tensors& in) { return ops::product(in[0].detach(), in[1].detach().t()); },
+      .plain = [](const Tensors& in) { return at::mm(in[0].detach(), in[1].detach().t()); }};
+}
+
+/// By `gemm_` or LibTorch: bf16 too at levels without instructions for it.
+Operation product() {
+  return {
+      .name = "product",
+      .operators = {"megahost::gemm_"},
+      .kernels = {at::kFloat},
+      .float_tolerance = 1e-6,
+      .bf16_tolerance = 4e-3, // rounded once
+      .cases = {product_case("odd sizes", 70, 301, 130), product_case("one row", 1, 64, 5)},
+      .large = product_case("output of a layer", 1024, 768, 3072)};
+}
+
 /// y = x rstd weight + bias for rows of `n`, by differentiable operations.
 Tensor norm_by_hand(const Tensors& in, bool centred) {
   const Tensor x = centred ? in[0] - in[0].mean(-1, true) : in[0];
@@ -411,6 +431,7 @@ const std::vector<Operation>& operations() {
       attention_operation(),
       dropped_attention_operation(),
       gemm(),
+      product(),
       norm(NormKind::layernorm),
       norm(NormKind::rmsnorm),
       hidden_dropout(),

@@ -3,6 +3,7 @@
 #include <megahost/plugin.hpp>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/Version.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
@@ -24,9 +25,14 @@ at::Tensor orthogonal(const at::Tensor& matrix, int64_t steps, at::ScalarType dt
   at::Tensor x = matrix.to(dtype);
   x = tall ? x.t() : x;
   x = x / x.norm().clamp_min(kEps);
+  // On CPUs before AVX-512, LibTorch multiplies bf16 number by number: operands are widened there.
+  const bool widens = x.is_cpu() && dtype == at::kBFloat16 && at::get_cpu_capability() != "AVX512";
+  const auto operand = [&](const at::Tensor& t) { return widens ? t.to(at::kFloat) : t; };
   for (int64_t i = 0; i < steps; ++i) {
-    const at::Tensor gram = at::mm(x, x.t());
-    x = at::addmm(x, at::addmm(gram, gram, gram, kB, kC), x, kA);
+    const at::Tensor wide = operand(x);
+    const at::Tensor gram = operand(at::mm(wide, wide.t()).to(dtype));
+    const at::Tensor square = operand(at::addmm(gram, gram, gram, kB, kC).to(dtype));
+    x = at::addmm(wide, square, wide, kA).to(dtype);
   }
   return tall ? x.t() : x;
 }

@@ -2,6 +2,7 @@
 
 #include "core/kernels/gemm_choice.hpp"
 #include "core/kernels/level.hpp"
+#include "core/kernels/planned_gpu.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/workspaces.hpp"
 #include "megahost/parallel.hpp"
@@ -293,7 +294,8 @@ int64_t gemm_workspace(
 }
 
 bool libtorch_multiplies(const Tensor& a) {
-  const bool mixed = a.scalar_type() == at::kBFloat16 && a.is_cpu() && !kernels::multiplies_bf16();
+  const bool here = a.is_cpu() || (a.is_meta() && !PlannedGpu::active()); // a plan does the same
+  const bool mixed = here && a.scalar_type() == at::kBFloat16 && !kernels::multiplies_bf16();
   return a.is_cuda() || (a.scalar_type() != at::kFloat && !mixed);
 }
 

@@ -241,9 +241,14 @@ ProductKind product_kind(const Tensor& b, bool add) {
                             : ProductKind::input_gradient;
 }
 
+/// Whether operands of this type are multiplied as float32 on this CPU.
+bool is_mixed(at::ScalarType type) {
+  return type == at::kBFloat16 && !kernels::multiplies_bf16();
+}
+
 /// Whether our own packing multiplies operands of this type on the CPU, into rows of floats.
 bool packs(const Tensor& a, const Tensor& b, at::ScalarType type, bool add) {
-  const bool bf16 = type == at::kBFloat16 && (a.size(1) % 2 == 0 || !kernels::multiplies_bf16());
+  const bool bf16 = type == at::kBFloat16 && (a.size(1) % 2 == 0 || is_mixed(type));
   return a.size(1) > 0 && (type == at::kFloat ? !gemm_choice()[product_kind(b, add)] : bf16);
 }
 
@@ -254,10 +259,10 @@ void gemm_cpu(Tensor c, const Tensor& a, const Tensor& b, bool add) {
     gemm_plain(c, a, b, add);
   } else if (a.scalar_type() == at::kFloat) {
     Gemm<float, float>(c, a, b, add).run();
-  } else if (kernels::multiplies_bf16()) {
-    Gemm<kernels::Bf16, kernels::Bf16>(c, a, b, add).run();
-  } else {
+  } else if (is_mixed(a.scalar_type())) {
     Gemm<kernels::Bf16, float>(c, a, b, add).run();
+  } else {
+    Gemm<kernels::Bf16, kernels::Bf16>(c, a, b, add).run();
   }
 }
 
@@ -283,7 +288,7 @@ int64_t gemm_workspace(
     at::ScalarType sums, const Tensor& a, const Tensor& b, at::ScalarType type, bool add
 ) {
   if (sums == at::kFloat && packs(a, b, type, add)) {
-    const bool mixed = type == at::kBFloat16 && !kernels::multiplies_bf16();
+    const bool mixed = is_mixed(type);
     const auto size = static_cast<int64_t>(c10::elementSize(mixed ? at::kFloat : type));
     const auto left = static_cast<int64_t>(left_elements(a.size(1)));
     return size * (static_cast<int64_t>(packed_elements(b.size(1), a.size(1))) +
@@ -295,8 +300,7 @@ int64_t gemm_workspace(
 
 bool libtorch_multiplies(const Tensor& a) {
   const bool here = a.is_cpu() || (a.is_meta() && !PlannedGpu::active()); // a plan does the same
-  const bool mixed = here && a.scalar_type() == at::kBFloat16 && !kernels::multiplies_bf16();
-  return a.is_cuda() || (a.scalar_type() != at::kFloat && !mixed);
+  return a.is_cuda() || (a.scalar_type() != at::kFloat && !(here && is_mixed(a.scalar_type())));
 }
 
 Tensor product(const Tensor& a, const Tensor& b) {

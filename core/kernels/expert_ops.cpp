@@ -257,8 +257,10 @@ void check_product(const Tensor& x, const Tensor& w, const Tensor& ends, bool tr
   );
 }
 
+/// For the products of all experts, in the type in which they are made: they are rounded once.
 Tensor product_room(const Tensor& x, const Tensor& w, bool transposed) {
-  return at::empty({x.size(0), w.size(transposed ? 1 : 2)}, x.options());
+  const auto type = libtorch_multiplies(x) ? x.scalar_type() : at::kFloat;
+  return at::empty({x.size(0), w.size(transposed ? 1 : 2)}, x.options().dtype(type));
 }
 
 /// Runs `each` (expert, first row, rows) for experts that have rows. The host waits for the ends of
@@ -287,13 +289,11 @@ Tensor product_plain(const Tensor& x, const Tensor& w, const Tensor& ends, bool 
     const Tensor some = x.narrow(0, first, rows);
     if (libtorch_multiplies(x)) {
       at::mm_out(out, some, matrix);
-    } else if (x.scalar_type() == at::kFloat) {
-      gemm_(out, some, matrix, /*add=*/false);
     } else {
-      out.copy_(product(some, matrix));
+      gemm_(out, some, matrix, /*add=*/false);
     }
   });
-  return y;
+  return y.to(x.scalar_type());
 }
 
 /// Where each expert's rows end, as LibTorch's grouped GEMMs want it; a view where they are int32.
@@ -314,7 +314,7 @@ Tensor product_cuda(const Tensor& x, const Tensor& w, const Tensor& ends, bool t
 
 Tensor product_meta(const Tensor& x, const Tensor& w, const Tensor& ends, bool transposed) {
   check_product(x, w, ends, transposed);
-  return product_room(x, w, transposed);
+  return product_room(x, w, transposed).to(x.scalar_type());
 }
 
 /// Some rows; a row of zeros behind an odd number of them if `even`.

@@ -130,6 +130,9 @@ TEST_CASE("experts with full slots, whose shapes do not depend on the router") {
       {"model.capacity_factor=1.25", "model.capacity_drop=probability", "model.capacity_pad=true"}
   );
   compare(padded, "");
+  auto bf16 = padded;
+  bf16.emplace_back("precision=bf16");
+  compare(bf16, "");
   compare(padded, "expert=2,data=2,expert_dispatch=all_gather");
   compare(padded, "expert=2,data=2,zero=1,expert_dispatch=all_gather");
   compare(padded, "expert=2,tensor=2,sequence=true,expert_dispatch=all_gather");

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """`megahost bench` as programs read it: keys, sound numbers, and steps that ask the system for no more memory.
 
-The recipe is small: what grows from step 3 to step 20 is what every run would lose.
+The recipe is small: what grows from step 3 on is what every run would lose. The system gives memory in pages of up to 2 MB,
+so that one or two may come late; a leak of 83 kB a step is found all the same.
 """
 
 import json
@@ -45,9 +46,9 @@ def step_keys(folder):
     recipe = os.path.join(folder, "small.toml")
     with open(recipe, "w") as file:
         file.write(RECIPE)
-    found = bench("step", recipe, "--steps", "17")
+    found = bench("step", recipe, "--steps", "60")
     assert found["system_requests"] == 0, found
-    assert found["rss_growth_gb"] < 2e-3, found
+    assert found["rss_growth_gb"] < 5e-3, found
     assert 0 < found["share_of_peak"] < 1, found
     assert 0 < found["state_gb"] < found["rss_gb"], found
     assert abs(found["tokens_per_s"] * found["step_s"] - 4 * 128) < 1e-6 * 512, found

@@ -41,7 +41,7 @@ double gigaflops(double flops, double seconds) {
 }
 
 /// The three products of a linear layer of `in` inputs and `out` outputs over `tokens`.
-struct Products {
+struct LinearSize {
   int64_t tokens, in, out;
 
   [[nodiscard]] double flops() const {
@@ -50,10 +50,10 @@ struct Products {
 };
 
 /// Those of GPT-2 124M, and a square one.
-const std::vector<Products> kCpuProducts{
+const std::vector<LinearSize> kCpuProducts{
     {1024, 768, 2304}, {1024, 768, 3072}, {1024, 3072, 768}, {2048, 2048, 2048}};
 /// Those of Llama 3 8B at 8,192 tokens, and of GPT-3 1.3B at 4,096.
-const std::vector<Products> kGpuProducts{
+const std::vector<LinearSize> kGpuProducts{
     {8192, 4096, 6144},
     {8192, 4096, 4096},
     {8192, 4096, 28672},
@@ -64,7 +64,7 @@ const std::vector<Products> kGpuProducts{
 
 void add_product_rows(
     std::vector<Json>& rows,
-    const Products& p,
+    const LinearSize& p,
     at::ScalarType type,
     const ops::GemmChoice& chosen,
     const Device& device
@@ -199,7 +199,7 @@ BenchTable bench_gemm(const Device& device) {
   const bool cpu = device.device().is_cpu();
   const auto chosen = cpu ? ops::gemm_choice_of(chosen_gemm()) : ops::GemmChoice();
   for (const auto type : kTypes) {
-    for (const Products& p : cpu ? kCpuProducts : kGpuProducts) {
+    for (const LinearSize& p : cpu ? kCpuProducts : kGpuProducts) {
       add_product_rows(table.rows, p, type, chosen, device);
     }
     table.note += std::string(table.note.empty() ? "" : "\n") + "peak of " + type_name(type) +

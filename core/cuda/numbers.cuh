@@ -3,13 +3,10 @@
 /// All of it is arithmetic of whole numbers, or of floats one operation at a time, so a GPU and a
 /// CPU have the same bits.
 
+#include "core/base/bf16.hpp"
 #include "core/cuda/language.cuh"
 
 namespace mh::cuda {
-
-struct Bf16 {
-  uint16_t bits;
-};
 
 /// N neighbours. They are moved by words of 16 bytes where there are so many of them.
 template <class T, int N>
@@ -149,13 +146,13 @@ __device__ inline float sum_of_lanes(float own) {
   return sum;
 }
 
-struct Words {
+struct RandomWords {
   uint32_t a, b, c, d;
 };
 
 /// The four words of counter (group, row, sample), of group and row the lower halves.
-__device__ inline Words philox(uint64_t key, int64_t group, uint32_t row, uint64_t sample) {
-  Words x{
+__device__ inline RandomWords philox(uint64_t key, int64_t group, uint32_t row, uint64_t sample) {
+  RandomWords x{
       static_cast<uint32_t>(group),
       row,
       static_cast<uint32_t>(sample),
@@ -180,12 +177,12 @@ template <int N>
 __device__ inline void
 random_words(uint64_t key, int64_t index, uint32_t row, uint64_t sample, uint32_t (&words)[N]) {
   if constexpr (N == 1) {
-    const Words four = philox(key, index / 4, row, sample);
+    const RandomWords four = philox(key, index / 4, row, sample);
     const auto lane = static_cast<int>(index % 4);
     words[0] = lane == 0 ? four.a : lane == 1 ? four.b : lane == 2 ? four.c : four.d;
   } else {
     for (int i = 0; i < N; i += 4) {
-      const Words four = philox(key, (index + i) / 4, row, sample);
+      const RandomWords four = philox(key, (index + i) / 4, row, sample);
       words[i] = four.a;
       words[i + 1] = four.b;
       words[i + 2] = four.c;

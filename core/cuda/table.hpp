@@ -7,6 +7,8 @@
 ///
 /// Returns: null, or the CUDA runtime's sentence of what is wrong
 
+#include "core/base/activate.hpp"
+
 #include <cstdint>
 
 namespace mh::cuda {
@@ -65,8 +67,6 @@ struct DropoutLaunch {
   uint32_t threshold; ///< an element is kept whose random word is not below it
   float scale;
 };
-
-enum class Activate : uint8_t { silu, gelu, gelu_tanh }; // in the order of kernels::Activate
 
 /// y = act(gate) up, from rows of gate and up side by side, or y = act(x); with dy the gradient dx.
 struct ActivationLaunch {

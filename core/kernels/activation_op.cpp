@@ -20,12 +20,12 @@ namespace {
 
 using at::Tensor;
 
-kernels::Activate kind_of(const std::string& name) {
+Activate kind_of(const std::string& name) {
   if (name == "silu") {
-    return kernels::Activate::silu;
+    return Activate::silu;
   }
   TORCH_CHECK(name == "gelu" || name == "gelu_tanh", "there is no activation ", name);
-  return name == "gelu" ? kernels::Activate::gelu : kernels::Activate::gelu_tanh;
+  return name == "gelu" ? Activate::gelu : Activate::gelu_tanh;
 }
 
 std::vector<int64_t> activated_sizes(const Tensor& x, bool gated) {
@@ -42,16 +42,15 @@ std::vector<int64_t> activated_sizes(const Tensor& x, bool gated) {
   return sizes;
 }
 
-Tensor plain(const Tensor& x, kernels::Activate kind) {
-  return kind == kernels::Activate::silu
-             ? at::silu(x)
-             : at::gelu(x, kind == kernels::Activate::gelu ? "none" : "tanh");
+Tensor plain(const Tensor& x, Activate kind) {
+  return kind == Activate::silu ? at::silu(x)
+                                : at::gelu(x, kind == Activate::gelu ? "none" : "tanh");
 }
 
-Tensor plain_backward(const Tensor& dy, const Tensor& x, kernels::Activate kind) {
-  return kind == kernels::Activate::silu
+Tensor plain_backward(const Tensor& dy, const Tensor& x, Activate kind) {
+  return kind == Activate::silu
              ? at::silu_backward(dy, x)
-             : at::gelu_backward(dy, x, kind == kernels::Activate::gelu ? "none" : "tanh");
+             : at::gelu_backward(dy, x, kind == Activate::gelu ? "none" : "tanh");
 }
 
 Tensor activation_plain(const Tensor& x, const std::string& name, bool gated) {
@@ -88,10 +87,10 @@ Tensor activation_backward_by_halves(
   Tensor dx = at::empty(x.sizes(), x.options());
   Tensor gate = dx.narrow(-1, 0, halves[0].size(-1));
   Tensor up = dx.narrow(-1, halves[0].size(-1), halves[1].size(-1));
-  if (kind == kernels::Activate::silu) {
+  if (kind == Activate::silu) {
     at::silu_backward_out(gate, dy * halves[1], halves[0]);
   } else {
-    const bool exact = kind == kernels::Activate::gelu;
+    const bool exact = kind == Activate::gelu;
     at::gelu_backward_out(gate, dy * halves[1], halves[0], exact ? "none" : "tanh");
   }
   at::mul_out(up, plain(halves[0], kind), dy);
@@ -104,7 +103,7 @@ cuda_call(const Tensor& x, const Tensor& dy, const std::string& name, bool gated
   const int64_t width = x.size(-1) / (gated ? 2 : 1);
   return {
       .type = cuda_type(x),
-      .kind = static_cast<cuda::Activate>(kind_of(name)),
+      .kind = kind_of(name),
       .gated = gated,
       .rows = x.numel() / x.size(-1),
       .width = width,

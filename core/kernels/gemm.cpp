@@ -260,9 +260,9 @@ void gemm_cpu(Tensor c, const Tensor& a, const Tensor& b, bool add) {
   } else if (a.scalar_type() == at::kFloat) {
     Gemm<float, float>(c, a, b, add).run();
   } else if (is_mixed(a.scalar_type())) {
-    Gemm<kernels::Bf16, float>(c, a, b, add).run();
+    Gemm<Bf16, float>(c, a, b, add).run();
   } else {
-    Gemm<kernels::Bf16, kernels::Bf16>(c, a, b, add).run();
+    Gemm<Bf16, Bf16>(c, a, b, add).run();
   }
 }
 

@@ -87,9 +87,9 @@ void use_level(const Level& level) {
   current() = level;
 }
 
-const Products& products() {
+const ProductKernels& products() {
   using at::native::cpublas::brgemm;
-  static constexpr Products kProducts = {
+  static constexpr ProductKernels kProducts = {
       .bf16 = [](const ProductSize& s, const Bf16* a, const Bf16* b, float* c
               ) { brgemm(s.m, s.n, s.k, s.lda, s.ldb, s.ldc, s.add, of(a), of(b), c, true); },
       .fp32 = [](const ProductSize& s, const float* a, const float* b, float* c

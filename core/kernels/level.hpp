@@ -27,7 +27,7 @@ struct Level {
 void use_level(const Level& level);
 
 /// Small products by LibTorch's own generator of them (oneDNN).
-[[nodiscard]] const Products& products();
+[[nodiscard]] const ProductKernels& products();
 
 /// Whether products of bf16 tiles run on this CPU, at this level.
 [[nodiscard]] bool multiplies_bf16();

@@ -153,7 +153,7 @@ Spot module_positions(const LuaSandbox& sandbox, const std::string& name, int de
 
 } // namespace
 
-Document read_lua(const SourcePtr& source, const ReadOptions& options) {
+ParsedFile read_lua(const SourcePtr& source, const ReadOptions& options) {
   LuaSandbox sandbox(options);
   lua_State* state = sandbox.run(source);
   Spot spot = lua_positions(source, [&sandbox](const std::string& name) {

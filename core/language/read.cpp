@@ -21,7 +21,7 @@ std::string extension_of(const std::filesystem::path& file) {
 
 } // namespace
 
-Document read_recipe(
+ParsedFile read_recipe(
     const std::filesystem::path& file, const std::string& layer, const ReadOptions& options
 ) {
   const std::string extension = extension_of(file);

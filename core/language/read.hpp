@@ -30,7 +30,7 @@ struct ReadOptions {
 };
 
 /// A recipe file's tree, and every file that was read for it (Lua modules too).
-struct Document {
+struct ParsedFile {
   Value tree;
   std::vector<std::string> files;
 };
@@ -38,14 +38,14 @@ struct Document {
 /// Reads a .lua, .toml or .json file.
 ///
 /// Throws:  mh::RecipeError with the place for bad syntax; mh::Error if the file cannot be read
-[[nodiscard]] Document read_recipe(
+[[nodiscard]] ParsedFile read_recipe(
     const std::filesystem::path& file, const std::string& layer, const ReadOptions& options
 );
 
 /// The same for one language. The Lua reader is the sandbox of lua_sandbox.hpp.
 [[nodiscard]] Value read_toml(const SourcePtr& source);
 [[nodiscard]] Value read_json(const SourcePtr& source);
-[[nodiscard]] Document read_lua(const SourcePtr& source, const ReadOptions& options);
+[[nodiscard]] ParsedFile read_lua(const SourcePtr& source, const ReadOptions& options);
 
 /// Checks nothing but the syntax of a recipe, for the program before it loads anything: a Lua
 /// recipe does not run.

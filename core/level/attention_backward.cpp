@@ -307,7 +307,7 @@ struct Wanted {
 template <class I, class T>
 void backward_head(
     const AttentionCall& c,
-    const Products& products,
+    const ProductKernels& products,
     BackwardSpace<T>& w,
     int64_t b,
     int64_t h,
@@ -376,7 +376,7 @@ void backward_head(
 template <class I, class T>
 void backward_group(
     const AttentionCall& c,
-    const Products& products,
+    const ProductKernels& products,
     BackwardSpace<T>& w,
     int64_t b,
     int64_t kv,
@@ -406,7 +406,7 @@ void backward_group(
 
 template <class I, class T>
 void backward(
-    const AttentionCall& c, const Products& products, void* memory, int64_t begin, int64_t end
+    const AttentionCall& c, const ProductKernels& products, void* memory, int64_t begin, int64_t end
 ) {
   BackwardSpace<T> w(memory, c);
   const Range all_queries{0, c.query_tiles()};

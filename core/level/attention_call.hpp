@@ -2,14 +2,11 @@
 /// What one call of attention is, as plain numbers and pointers: shared by the driver, which packs,
 /// allocates and shares work among threads, and the kernels of each level.
 
+#include "core/base/bf16.hpp"
+
 #include <cstdint>
 
 namespace mh::kernels {
-
-/// bfloat16 as bits: the upper half of a float.
-struct Bf16 {
-  uint16_t bits;
-};
 
 /// A [seq, batch, heads, dim] tensor whose last dimension is contiguous; strides in elements.
 struct Strided {
@@ -112,7 +109,7 @@ struct ProductSize {
 
 /// Two kernels of small products. B of bf16 lies in pairs of rows: element (i, j) at
 /// ((i / 2) * ldb + j) * 2 + i % 2.
-struct Products {
+struct ProductKernels {
   void (*bf16)(const ProductSize& size, const Bf16* a, const Bf16* b, float* c);
   void (*fp32)(const ProductSize& size, const float* a, const float* b, float* c);
 

@@ -194,7 +194,7 @@ void soft_max(
 template <class I, class T>
 void forward_tile(
     const AttentionCall& c,
-    const Products& products,
+    const ProductKernels& products,
     const T* keys,
     const T* values,
     ForwardSpace<T>& w,
@@ -268,7 +268,7 @@ void pack_keys(const AttentionCall& c, T* keys, T* values, int64_t begin, int64_
 template <class I, class T>
 void forward(
     const AttentionCall& c,
-    const Products& products,
+    const ProductKernels& products,
     const T* keys,
     const T* values,
     void* memory,
@@ -292,7 +292,7 @@ void set_attention_forward(AttentionKernels& kernels) {
     pack_keys<I>(c, static_cast<T*>(k), static_cast<T*>(v), begin, end);
   };
   kernels.forward = [](const AttentionCall& c,
-                       const Products& products,
+                       const ProductKernels& products,
                        const void* k,
                        const void* v,
                        void* memory,

@@ -1,6 +1,8 @@
 #pragma once
 /// What one call of a kernel over rows is, as plain numbers and pointers.
 
+#include "core/base/activate.hpp"
+
 #include <cstdint>
 
 namespace mh::kernels {
@@ -32,8 +34,6 @@ struct RotaryCall {
   int64_t table_batch;
   bool inverse;
 };
-
-enum class Activate : uint8_t { silu, gelu, gelu_tanh };
 
 /// y = act(gate) up, from rows of gate and up side by side; or y = act(x) if not `gated`.
 struct ActivationCall {

@@ -15,14 +15,15 @@ struct AttentionKernels {
   /// Tasks are (batch, head, tile of queries); `memory` of `forward_bytes` is one thread's own.
   void (*forward
   )(const AttentionCall&,
-    const Products&,
+    const ProductKernels&,
     const void* keys,
     const void* values,
     void* memory,
     int64_t begin,
     int64_t end);
   /// Tasks are (batch, key head, cut).
-  void (*backward)(const AttentionCall&, const Products&, void* memory, int64_t begin, int64_t end);
+  void (*backward
+  )(const AttentionCall&, const ProductKernels&, void* memory, int64_t begin, int64_t end);
   size_t (*forward_bytes)(const AttentionCall&);
   size_t (*backward_bytes)(const AttentionCall&);
   size_t element; ///< bytes of what is multiplied

@@ -17,13 +17,13 @@ namespace {
 constexpr double kUnwritten = -0x1p9;
 
 /// What this rank holds of one dimension.
-struct Slice {
+struct HeldRange {
   int64_t offset = 0;  // of the true tensor, in elements
   int64_t length = 0;  // true elements
   int64_t storage = 0; // elements held, padding included
 };
 
-Slice slice_of(
+HeldRange slice_of(
     const Axis& axis, const Axis& padded, size_t d, const Placement& placed, const Mesh& mesh
 ) {
   int64_t units = padded.size;
@@ -142,7 +142,7 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
     piece.name = global_name(spec.name);
     std::vector<int64_t> held;
     for (size_t d = 0; d < storage.size(); ++d) {
-      const Slice slice = slice_of(spec.dims[d], storage[d], d, placed, mesh());
+      const HeldRange slice = slice_of(spec.dims[d], storage[d], d, placed, mesh());
       piece.global_shape.push_back(spec.dims[d].elements());
       piece.offset.push_back(slice.offset);
       piece.shape.push_back(slice.length);

@@ -18,7 +18,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 /// Saves its input only.
-struct Activate : torch::autograd::Function<Activate> {
+struct ActivateFunction : torch::autograd::Function<ActivateFunction> {
   struct Saved {
     std::string kind;
     bool gated;
@@ -79,7 +79,7 @@ bool is_gated(ActivationKind kind) {
 at::Tensor activate(ActivationKind kind, const at::Tensor& x) {
   const ActivationInfo& info = activations()[static_cast<size_t>(kind)];
   return info.kernel.empty() ? info.plain(x)
-                             : Activate::apply(x, std::string(info.kernel), info.gated);
+                             : ActivateFunction::apply(x, std::string(info.kernel), info.gated);
 }
 
 FeedForwardPart::~FeedForwardPart() = default;

@@ -2,7 +2,7 @@
 /// Everything that plugins offer, for texts about all of it: schemas for editors, reference pages,
 /// help.
 
-#include "core/recipe/editor.hpp"
+#include "core/editor/editor.hpp"
 #include "core/recipe/resolve.hpp"
 #include "megahost/export.hpp"
 #include "megahost/host.hpp"

@@ -61,13 +61,13 @@ public:
       );
     }
     open_.push_back(real);
-    Document document = read_recipe(file, name, options_);
-    files.insert(files.end(), document.files.begin(), document.files.end());
-    if (const Value* extends = document.tree.find("extends")) {
+    ParsedFile parsed = read_recipe(file, name, options_);
+    files.insert(files.end(), parsed.files.begin(), parsed.files.end());
+    if (const Value* extends = parsed.tree.find("extends")) {
       add_extended(*extends, file.parent_path());
-      document.tree.as_table().erase("extends");
+      parsed.tree.as_table().erase("extends");
     }
-    layers.push_back({name, std::move(document.tree)});
+    layers.push_back({name, std::move(parsed.tree)});
     open_.pop_back();
   }
 

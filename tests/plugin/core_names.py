@@ -45,7 +45,7 @@ ALLOWED = {
     "core/recipe/scale.cpp": {"mock": "a corpus that needs no files takes the place of the recipe's"},
     "core/recipe/terms.cpp": {"*": WORDS},
     "core/recipe/arguments.cpp": {"*": WORDS},
-    "core/recipe/lua_stubs.cpp": {"llama": "an example in what it writes"},
+    "core/editor/lua_stubs.cpp": {"llama": "an example in what it writes"},
     "core/cli/topics.cpp": {"llama": "an example in help"},
     "core/bench/calibrate.cpp": {"*": "recipes that measure this machine"},
     "core/commands/recipe_from_hf.cpp": {"*": "a recipe that is written for a folder of another program"},

@@ -1,7 +1,7 @@
 #pragma once
 /// Schemas with the fields of the real plugins, so that recipes are tested without loading any.
 
-#include "core/recipe/editor.hpp"
+#include "core/editor/editor.hpp"
 #include "core/recipe/resolve.hpp"
 #include "core/recipe/sections.hpp"
 #include "megahost/error.hpp"

@@ -99,7 +99,7 @@ TEST_CASE("places follow merge and require") {
 return merge(base, { optimizer = { lr = 5 } }, require "parts.more")
 )");
   folder.write("parts/more.lua", "return { train = { iters = 3 } }\n");
-  const mh::Document document = mh::read_recipe(file, "recipe", {});
+  const mh::ParsedFile document = mh::read_recipe(file, "recipe", {});
   const Value& tree = document.tree;
   CHECK(tree.find_path("optimizer.lr")->as_integer() == 5);
   CHECK(value_at(tree, "optimizer.lr") == "2:41+1");

@@ -2,7 +2,7 @@
 /// The reference pages (docs/reference) and the manual page, made from what the program itself
 /// reads: the table of commands, the schemas, the SDK's headers.
 
-#include "core/recipe/editor.hpp"
+#include "core/editor/editor.hpp"
 
 #include <filesystem>
 #include <string>

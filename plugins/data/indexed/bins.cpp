@@ -11,9 +11,9 @@ namespace {
 constexpr size_t kOpen = 256;
 
 /// Pieces of at most seq + 1 tokens, at least two: a token and its label.
-std::vector<Piece>
+std::vector<DocumentRange>
 pieces_of(const IndexedDataset& dataset, uint64_t first, uint64_t last, uint64_t seq) {
-  std::vector<Piece> pieces;
+  std::vector<DocumentRange> pieces;
   for (uint64_t document = first; document < last; ++document) {
     const uint64_t length = dataset.length(document);
     for (uint64_t begin = 0; begin + 1 < length; begin += seq) {
@@ -24,7 +24,7 @@ pieces_of(const IndexedDataset& dataset, uint64_t first, uint64_t last, uint64_t
 }
 
 /// For each piece the sample that it goes into.
-std::vector<uint64_t> first_fit_of(const std::vector<Piece>& pieces, uint64_t seq) {
+std::vector<uint64_t> first_fit_of(const std::vector<DocumentRange>& pieces, uint64_t seq) {
   struct Open {
     uint64_t number, room;
   };
@@ -32,7 +32,7 @@ std::vector<uint64_t> first_fit_of(const std::vector<Piece>& pieces, uint64_t se
   std::vector<uint64_t> samples;
   std::deque<Open> open;
   uint64_t opened = 0;
-  for (const Piece& piece : pieces) {
+  for (const DocumentRange& piece : pieces) {
     const uint64_t needed = piece.count - 1;
     auto found = std::ranges::find_if(open, [&](const Open& one) { return one.room >= needed; });
     if (found == open.end()) {
@@ -61,7 +61,7 @@ Bins::Bins(
     bool first_fit
 )
     : key_(key) {
-  std::vector<Piece> pieces = pieces_of(dataset, first, last, seq);
+  std::vector<DocumentRange> pieces = pieces_of(dataset, first, last, seq);
   if (!first_fit) {
     pieces_ = std::move(pieces);
     for (uint64_t i = 0; i <= pieces_.size(); ++i) {
@@ -70,7 +70,7 @@ Bins::Bins(
     return;
   }
   if (key_) {
-    std::vector<Piece> order(pieces.size());
+    std::vector<DocumentRange> order(pieces.size());
     for (uint64_t i = 0; i < pieces.size(); ++i) {
       order[i] = pieces[shuffled(i, pieces.size(), mix(*key_))];
     }
@@ -91,7 +91,7 @@ Bins::Bins(
   }
 }
 
-std::vector<Piece> Bins::sample(uint64_t index) const {
+std::vector<DocumentRange> Bins::sample(uint64_t index) const {
   const uint64_t number = index % size();
   const uint64_t at = key_ ? shuffled(number, size(), mix(mix(*key_) + index / size())) : number;
   return {

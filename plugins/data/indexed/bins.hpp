@@ -33,12 +33,12 @@ public:
 
   [[nodiscard]] uint64_t size() const override { return begins_.size() - 1; }
 
-  [[nodiscard]] std::vector<Piece> sample(uint64_t index) const override;
+  [[nodiscard]] std::vector<DocumentRange> sample(uint64_t index) const override;
 
 private:
   std::optional<uint64_t> key_;
-  std::vector<Piece> pieces_;    // sample by sample
-  std::vector<uint64_t> begins_; // of each sample in `pieces_`, and their number
+  std::vector<DocumentRange> pieces_; // sample by sample
+  std::vector<uint64_t> begins_;      // of each sample in `pieces_`, and their number
 };
 
 } // namespace mh::indexed

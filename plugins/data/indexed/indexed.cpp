@@ -135,7 +135,7 @@ Corpus::Evaluation IndexedCorpus::evaluation() const {
 }
 
 void IndexedCorpus::check_id(
-    const IndexedDataset& dataset, const Piece& piece, size_t at, int64_t id
+    const IndexedDataset& dataset, const DocumentRange& piece, size_t at, int64_t id
 ) const {
   if (id >= 0 && id < args_.vocab) {
     return;
@@ -173,7 +173,7 @@ void IndexedCorpus::open_masks() {
 
 /// The ids of a piece, and for each whether its loss counts.
 void IndexedCorpus::read_piece(
-    const Mixture::Place& place, const Piece& piece, Ids& ret_ids, Ids& ret_mask
+    const Mixture::Place& place, const DocumentRange& piece, Ids& ret_ids, Ids& ret_mask
 ) const {
   const IndexedDataset& dataset = datasets_[place.member.dataset];
   ret_ids.resize(piece.count);
@@ -243,7 +243,7 @@ IndexedCorpus::Rows IndexedCorpus::stream_rows(const Mixture::Place& place) cons
   int64_t segment = -1;
   bool ended = true; // the next token begins a document
   uint64_t number = 0;
-  for (const Piece& piece : place.pieces) {
+  for (const DocumentRange& piece : place.pieces) {
     read_piece(place, piece, piece_ids, piece_counts);
     change_ids(place, number++, piece_ids, piece_counts);
     std::ranges::copy(piece_ids, ids.begin() + static_cast<ptrdiff_t>(at));
@@ -297,7 +297,7 @@ IndexedCorpus::Rows IndexedCorpus::document_rows(const Mixture::Place& place) co
   Ids ids, counts;
   size_t at = 0;
   int64_t segment = 0;
-  for (const Piece& piece : place.pieces) {
+  for (const DocumentRange& piece : place.pieces) {
     read_piece(place, piece, ids, counts);
     change_ids(place, static_cast<uint64_t>(segment), ids, counts);
     for (size_t i = 0; i + 1 < ids.size(); ++i, ++at) {

@@ -55,12 +55,14 @@ private:
   };
 
   [[nodiscard]] const Mixture& mixture(Split split) const;
-  void check_id(const IndexedDataset& dataset, const Piece& piece, size_t at, int64_t id) const;
+  void
+  check_id(const IndexedDataset& dataset, const DocumentRange& piece, size_t at, int64_t id) const;
   [[nodiscard]] Rows stream_rows(const Mixture::Place& place) const;
   [[nodiscard]] Rows document_rows(const Mixture::Place& place) const;
   void open_masks();
-  void
-  read_piece(const Mixture::Place& place, const Piece& piece, Ids& ret_ids, Ids& ret_mask) const;
+  void read_piece(
+      const Mixture::Place& place, const DocumentRange& piece, Ids& ret_ids, Ids& ret_mask
+  ) const;
   void change_ids(const Mixture::Place& place, uint64_t number, Ids& ret_ids, Ids& ret_mask) const;
 
   Config config_;

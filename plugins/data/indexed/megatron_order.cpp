@@ -6,7 +6,7 @@
 
 namespace mh::indexed {
 
-std::vector<Piece> MegatronOrder::sample(uint64_t index) const {
+std::vector<DocumentRange> MegatronOrder::sample(uint64_t index) const {
   const auto refuse = [&](const std::string& what) {
     throw Error(
         dataset_.prefix() + ": the index files lead to " + what,
@@ -24,7 +24,7 @@ std::vector<Piece> MegatronOrder::sample(uint64_t index) const {
   if (first < 0 || last < first || last >= static_cast<int64_t>(index_.documents.size())) {
     refuse("place " + std::to_string(first) + " to " + std::to_string(last) + " of the documents");
   }
-  std::vector<Piece> pieces;
+  std::vector<DocumentRange> pieces;
   for (int64_t place = first; place <= last; ++place) {
     const auto document = static_cast<uint64_t>(index_.documents[static_cast<uint64_t>(place)]);
     const auto length = static_cast<int64_t>(dataset_.length(document));

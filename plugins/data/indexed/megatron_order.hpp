@@ -26,7 +26,7 @@ public:
   [[nodiscard]] uint64_t size() const override { return index_.size(); }
 
   /// Throws:  mh::Error (exit code 5) if the arrays point outside the corpus
-  [[nodiscard]] std::vector<Piece> sample(uint64_t index) const override;
+  [[nodiscard]] std::vector<DocumentRange> sample(uint64_t index) const override;
 
 private:
   const IndexedDataset& dataset_;

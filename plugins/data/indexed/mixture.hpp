@@ -44,7 +44,7 @@ public:
 
   struct Place {
     const Member& member;
-    std::vector<Piece> pieces;
+    std::vector<DocumentRange> pieces;
     uint64_t number = 0; ///< of the sample among the member's
   };
 

@@ -76,7 +76,7 @@ std::shared_ptr<const Packing::Epoch> Packing::epoch(uint64_t number) const {
   return recent_[0];
 }
 
-std::vector<Piece> Packing::sample(uint64_t index) const {
+std::vector<DocumentRange> Packing::sample(uint64_t index) const {
   MH_ASSERT(size() > 0, "a sample of nothing");
   const auto order = epoch(index / size());
   const uint64_t number = this->order(index % size(), size(), mix(order->key));
@@ -85,7 +85,7 @@ std::vector<Piece> Packing::sample(uint64_t index) const {
   skip -= *block;
   uint64_t place = static_cast<uint64_t>(block - order->begins.begin()) * kBlock;
   uint64_t wanted = seq_ + 1;
-  std::vector<Piece> pieces;
+  std::vector<DocumentRange> pieces;
   for (; wanted > 0; ++place) {
     const uint64_t document = this->document(*order, place);
     const uint64_t length = dataset_.length(document);

@@ -43,7 +43,7 @@ public:
   [[nodiscard]] uint64_t size() const override { return tokens_ == 0 ? 0 : (tokens_ - 1) / seq_; }
 
   /// The pieces of sample `index`, seq + 1 tokens in all. There must be samples in an epoch.
-  [[nodiscard]] std::vector<Piece> sample(uint64_t index) const override;
+  [[nodiscard]] std::vector<DocumentRange> sample(uint64_t index) const override;
 
 private:
   struct Epoch {

@@ -7,7 +7,7 @@
 namespace mh::indexed {
 
 /// Consecutive tokens of one document.
-struct Piece {
+struct DocumentRange {
   uint64_t document = 0;
   uint64_t first = 0;
   uint64_t count = 0;
@@ -24,7 +24,7 @@ public:
   [[nodiscard]] virtual uint64_t size() const = 0;
 
   /// The pieces of sample `index`, one after the other. There must be samples in an epoch.
-  [[nodiscard]] virtual std::vector<Piece> sample(uint64_t index) const = 0;
+  [[nodiscard]] virtual std::vector<DocumentRange> sample(uint64_t index) const = 0;
 };
 
 } // namespace mh::indexed

@@ -59,7 +59,7 @@ std::vector<Document> cut(const std::vector<Document>& documents, uint64_t limit
   return pieces;
 }
 
-Slice::Slice(const std::vector<Document>& documents) {
+SplitText::SplitText(const std::vector<Document>& documents) {
   uint64_t end = 0;
   for (const Document& document : documents) {
     if (runs_.empty() || document.begin != end) {
@@ -70,7 +70,7 @@ Slice::Slice(const std::vector<Document>& documents) {
   }
 }
 
-void Slice::read(const TokenStore& store, uint64_t begin, std::span<int64_t> ret_ids) const {
+void SplitText::read(const TokenStore& store, uint64_t begin, std::span<int64_t> ret_ids) const {
   auto run = std::ranges::upper_bound(runs_, begin, {}, &Run::at) - 1;
   while (!ret_ids.empty()) {
     const uint64_t run_end = run + 1 == runs_.end() ? size_ : (run + 1)->at;
@@ -82,7 +82,7 @@ void Slice::read(const TokenStore& store, uint64_t begin, std::span<int64_t> ret
   }
 }
 
-std::array<Slice, 3> split_documents(
+std::array<SplitText, 3> split_documents(
     const std::vector<Document>& documents, const std::array<double, 3>& shares, uint64_t at_least
 ) {
   std::vector<std::pair<uint64_t, size_t>> order; // hash, number
@@ -121,7 +121,7 @@ std::array<Slice, 3> split_documents(
     for (size_t number : chosen) {
       list.push_back(documents[number]);
     }
-    return Slice(list);
+    return SplitText(list);
   };
   return {slice(numbers[0]), slice(numbers[1]), slice(numbers[2])};
 }

@@ -37,11 +37,11 @@ struct Document {
 [[nodiscard]] std::vector<Document> cut(const std::vector<Document>& documents, uint64_t limit);
 
 /// The documents of one split, read as one sequence.
-class Slice {
+class SplitText {
 public:
-  Slice() = default;
+  SplitText() = default;
   /// Documents in the order of the store.
-  explicit Slice(const std::vector<Document>& documents);
+  explicit SplitText(const std::vector<Document>& documents);
 
   [[nodiscard]] uint64_t size() const { return size_; }
 
@@ -64,7 +64,7 @@ private:
 /// least of all on the run's seed: a run with another seed is compared on the same validation set,
 /// and a later evaluation never meets text that was trained on. Valid and test, if their share is
 /// not 0, get `at_least` tokens, as long as there are any.
-[[nodiscard]] std::array<Slice, 3> split_documents(
+[[nodiscard]] std::array<SplitText, 3> split_documents(
     const std::vector<Document>& documents, const std::array<double, 3>& shares, uint64_t at_least
 );
 

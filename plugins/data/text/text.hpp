@@ -56,7 +56,7 @@ private:
 
   Args args_;
   TokenStore tokens_;
-  std::array<Slice, 3> slices_;
+  std::array<SplitText, 3> slices_;
   uint64_t files_ = 0;
   uint64_t bytes_ = 0;
 };

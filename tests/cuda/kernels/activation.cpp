@@ -8,7 +8,6 @@
 #include <numbers>
 
 using namespace mh;
-using cuda::Activate;
 using cuda::Type;
 using test::Elements;
 

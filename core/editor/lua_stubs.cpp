@@ -1,5 +1,5 @@
 #include "core/base/text.hpp"
-#include "core/recipe/editor.hpp"
+#include "core/editor/editor.hpp"
 #include "core/recipe/sections.hpp"
 
 #include <nlohmann/json.hpp>

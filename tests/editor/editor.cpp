@@ -1,7 +1,7 @@
-#include "core/recipe/editor.hpp"
+#include "core/editor/editor.hpp"
 
 #include "core/recipe/sections.hpp"
-#include "fixture.hpp"
+#include "tests/recipe/fixture.hpp"
 
 #include <doctest/doctest.h>
 #include <lua.hpp>

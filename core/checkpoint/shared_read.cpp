@@ -1,5 +1,6 @@
 #include "core/checkpoint/shared_read.hpp"
 
+#include "core/base/host_name.hpp"
 #include "core/checkpoint/box.hpp"
 #include "megahost/mesh.hpp"
 
@@ -10,10 +11,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <exception>
 #include <fstream>
@@ -282,9 +281,7 @@ private:
 std::string machine_word() {
   std::string boot; // machines may have one name, and none of their own in containers
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return boot.empty() ? std::string(name.data()) : boot;
+  return boot.empty() ? host_name() : boot;
 }
 
 void read_together(

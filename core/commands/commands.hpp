@@ -16,6 +16,7 @@ int command_generate(const Invocation& invocation, Host& host);
 int command_sweep(const Invocation& invocation, Host& host);
 int command_plot(const Invocation& invocation, Host& host);
 int command_compare(const Invocation& invocation, Host& host);
+int command_status(const Invocation& invocation, Host& host);
 int command_checkpoint_ls(const Invocation& invocation, Host& host);
 int command_checkpoint_inspect(const Invocation& invocation, Host& host);
 int command_checkpoint_verify(const Invocation& invocation, Host& host);

@@ -26,6 +26,7 @@ constexpr std::pair<std::string_view, Run> kCommands[] = {
     {"sweep", mh::command_sweep},
     {"plot", mh::command_plot},
     {"compare", mh::command_compare},
+    {"status", mh::command_status},
     {"checkpoint ls", mh::command_checkpoint_ls},
     {"checkpoint inspect", mh::command_checkpoint_inspect},
     {"checkpoint verify", mh::command_checkpoint_verify},

@@ -1,11 +1,11 @@
 #include "core/mesh/hang_watch.hpp"
 
+#include "core/base/host_name.hpp"
+
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
-#include <array>
 #include <cmath>
 #include <exception>
 #include <numeric>
@@ -20,11 +20,6 @@ constexpr int kObservedTicks = 4; // of looking at the others before anything is
 
 std::string watch_key(int64_t rank) {
   return std::to_string(rank);
-}
-
-std::string own_host() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
 }
 
 std::string seconds_text(double seconds) {
@@ -43,7 +38,7 @@ HangWatch::HangWatch(
     , store_(std::move(store))
     , log_(std::move(log))
     , say_(std::move(say))
-    , host_(own_host())
+    , host_(host_name())
     , tick_(terms.after / kTicks)
     , others_(static_cast<size_t>(terms.ranks))
     , next_(terms.after)

@@ -45,13 +45,15 @@ double RunMetrics::tokens_per_second(size_t i) const {
   return static_cast<double>(tokens_of(i)) / steps[i].seconds;
 }
 
-RunMetrics read_run(const std::string& folder) {
+RunMetrics read_run_so_far(const std::string& folder) {
   RunMetrics run{.name = folder, .folder = folder, .steps = {}, .evaluations = {}};
   while (run.name.size() > 1 && run.name.ends_with('/')) {
     run.name.pop_back();
   }
-  const auto file = run.folder / "metrics.jsonl";
-  if (!std::filesystem::is_regular_file(file)) {
+  std::error_code ignored;
+  const auto file = metrics_file(run.folder);
+  const bool begins = std::filesystem::exists(run.folder / "recipe.toml", ignored);
+  if (!std::filesystem::is_regular_file(file, ignored) && !begins) {
     throw Error(
         folder + " is no run folder: it holds no metrics.jsonl",
         "give a folder that megahost run named, such as runs/quickstart",
@@ -65,9 +67,16 @@ RunMetrics read_run(const std::string& folder) {
       run.evaluations.push_back(std::get<EvalRecord>(metric));
     }
   });
+  return run;
+}
+
+RunMetrics read_run(const std::string& folder) {
+  RunMetrics run = read_run_so_far(folder);
   if (run.steps.empty()) {
     throw Error(
-        file.string() + " holds no step yet", "wait for the run's first step", exit_code::data
+        metrics_file(run.folder).string() + " holds no step yet",
+        "wait for the run's first step",
+        exit_code::data
     );
   }
   return run;

@@ -3,9 +3,14 @@
 
 #include "megahost/storage.hpp"
 
+#include <cstdint>
+#include <optional>
+#include <string>
+
 namespace mh {
 
-/// Held by one process at a time, also if it is killed: two runs cannot write to one folder.
+/// Held by one process at a time, also if it is killed: two runs cannot write to one folder. Its
+/// file says who holds it, as "HOST PROCESS".
 class FileLock {
 public:
   /// Makes the file if it is missing.
@@ -19,5 +24,15 @@ public:
 private:
   int descriptor_;
 };
+
+/// The process that a lock's file names: the one that holds it, or held it last.
+struct LockOwner {
+  std::string host;
+  int64_t process = 0;
+  bool holds = false; ///< now, as far as this machine can tell: locks need not cross a network
+};
+
+/// Nothing if the file is missing, cannot be read or names no process.
+[[nodiscard]] std::optional<LockOwner> lock_owner(const Path& path);
 
 } // namespace mh

@@ -1,3 +1,4 @@
+#include "core/base/host_name.hpp"
 #include "core/storage/file_lock.hpp"
 #include "core/storage/file_system.hpp"
 
@@ -8,8 +9,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
+#include <sstream>
+#include <thread>
 
 namespace mh {
 
@@ -189,6 +194,25 @@ void PosixFileSystem::rename_new(const Path& from, const Path& to) {
   remove(from);
 }
 
+/// Takes a lock if nobody has it. lock_owner() has it for a moment only: so some more tries.
+bool take(int descriptor) {
+  constexpr int kTries = 10;
+  for (int i = 1; ::flock(descriptor, LOCK_EX | LOCK_NB) != 0; ++i) {
+    if ((errno != EWOULDBLOCK && errno != EINTR) || i == kTries) {
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
+
+/// Not needed for the lock: a full disk, say, is no reason to stop.
+void sign(int descriptor) {
+  const std::string text = host_name() + " " + std::to_string(::getpid()) + "\n";
+  [[maybe_unused]] const bool is_signed =
+      ::ftruncate(descriptor, 0) == 0 && ::pwrite(descriptor, text.data(), text.size(), 0) > 0;
+}
+
 } // namespace
 
 FileSystem& file_system() {
@@ -200,21 +224,39 @@ FileLock::FileLock(const Path& path)
     : descriptor_(checked("create", path, [&] {
       return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     })) {
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
-    const int code = errno;
-    ::close(descriptor_);
-    if (code == EWOULDBLOCK) {
-      throw Error(
-          path.parent_path().string() + ": another run is writing to this folder",
-          "wait for it, stop it, or choose another folder"
-      );
-    }
+  if (take(descriptor_)) {
+    sign(descriptor_);
+    return;
+  }
+  const int code = errno;
+  ::close(descriptor_);
+  if (code != EWOULDBLOCK) {
     throw StorageError("lock", path, code);
   }
+  const auto owner = lock_owner(path);
+  throw Error(
+      path.parent_path().string() + ": another run is writing to this folder" +
+          (owner ? " (process " + std::to_string(owner->process) + " of " + owner->host + ")" : ""),
+      "wait for it, stop it, or choose another folder"
+  );
 }
 
 FileLock::~FileLock() {
   ::close(descriptor_);
+}
+
+std::optional<LockOwner> lock_owner(const Path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
+  if (descriptor < 0) {
+    return std::nullopt;
+  }
+  std::array<char, 320> text{};
+  const auto size = ::pread(descriptor, text.data(), text.size() - 1, 0);
+  const bool holds = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(descriptor);
+  LockOwner owner{.host = {}, .process = 0, .holds = holds};
+  std::istringstream words(size > 0 ? text.data() : "");
+  return words >> owner.host >> owner.process ? std::optional(owner) : std::nullopt;
 }
 
 } // namespace mh

@@ -6,7 +6,9 @@
 #include "core/storage/file_lock.hpp"
 #include "core/storage/file_system.hpp"
 #include "core/sweep/sweep.hpp"
+#include "core/train/metrics.hpp"
 #include "core/train/robust_z.hpp"
+#include "core/train/run_folder.hpp"
 #include "core/train/signals.hpp"
 #include "megahost/error.hpp"
 
@@ -56,7 +58,7 @@ double median_speed(const RunMetrics& run) {
 /// What a run's metrics say so far.
 void read_metrics(PointRun& point, const fs::path& folder) {
   std::error_code ignored;
-  if (!fs::is_regular_file(folder / "metrics.jsonl", ignored)) {
+  if (!fs::is_regular_file(metrics_file(folder), ignored)) {
     return;
   }
   try {
@@ -103,9 +105,9 @@ void write_result(const PointRun& point, const PointFiles& files) {
 void wait_until_free(const fs::path& run) {
   std::error_code ignored;
   const auto start = Clock::now();
-  while (fs::exists(run / ".lock", ignored) && Clock::now() - start < kUntilUnlocked) {
+  while (fs::exists(run_lock(run), ignored) && Clock::now() - start < kUntilUnlocked) {
     try {
-      const FileLock lock(run / ".lock");
+      const FileLock lock(run_lock(run));
       return;
     } catch (const Error&) {
       std::this_thread::sleep_for(kBetweenLooks);

@@ -13,6 +13,11 @@ namespace mh {
 
 using Metric = std::variant<StepRecord, EvalRecord>;
 
+/// Where a run writes them.
+[[nodiscard]] inline std::filesystem::path metrics_file(const std::filesystem::path& run) {
+  return run / "metrics.jsonl";
+}
+
 [[nodiscard]] std::string metric_line(const Metric& metric);
 
 /// Nothing if the line is no metric, such as one that a crash cut off.

@@ -77,6 +77,10 @@ std::vector<std::string> folder_notes(const fs::path& wanted, const fs::path& ta
       ", and --resume takes the newest; --run-dir names another"};
 }
 
+fs::path run_lock(const fs::path& folder) {
+  return folder / ".lock";
+}
+
 std::unique_ptr<FileLock> take_run_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
@@ -87,7 +91,7 @@ std::unique_ptr<FileLock> take_run_folder(const fs::path& folder) {
         exit_code::data
     );
   }
-  return std::make_unique<FileLock>(folder / ".lock");
+  return std::make_unique<FileLock>(run_lock(folder));
 }
 
 void write_run_recipe(const fs::path& folder, const std::string& recipe_text) {

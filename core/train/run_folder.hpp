@@ -32,6 +32,9 @@ void require_no_checkpoint(
 [[nodiscard]] std::vector<std::string>
 folder_notes(const std::filesystem::path& wanted, const std::filesystem::path& taken, bool resume);
 
+/// The file that a run holds a lock on while it is.
+[[nodiscard]] std::filesystem::path run_lock(const std::filesystem::path& folder);
+
 /// Makes the folder and takes it for this process as long as the result lives.
 ///
 /// Throws:  mh::Error naming the path and the cause: it cannot be made, or another process has it

@@ -44,7 +44,7 @@ RunLog::RunLog(
   }
   const auto history = restore(resumed_step);
   text_.open(folder_ / "log.txt", std::ios::app);
-  metrics_.open(folder_ / "metrics.jsonl", std::ios::app);
+  metrics_.open(metrics_file(folder_), std::ios::app);
   if (!text_ || !metrics_) {
     throw Error(
         "cannot write log.txt and metrics.jsonl in " + folder_.string(),
@@ -66,7 +66,7 @@ RunLog::RunLog(
 
 // Records of steps that will be run again are dropped; a line cut off by a crash is too.
 std::vector<Metric> RunLog::restore(int64_t resumed_step) {
-  const auto file = folder_ / "metrics.jsonl";
+  const auto file = metrics_file(folder_);
   if (!std::filesystem::exists(file)) {
     return {};
   }
@@ -126,7 +126,7 @@ void RunLog::write(const Metric& metric) {
   if (!metrics_ && !metrics_failed_) {
     metrics_failed_ = true;
     output_.line(
-        "warning: " + (folder_ / "metrics.jsonl").string() +
+        "warning: " + metrics_file(folder_).string() +
         " cannot be written; the run goes on without it"
     );
   }

@@ -1,5 +1,6 @@
 #include "core/train/tensorboard.hpp"
 
+#include "core/base/host_name.hpp"
 #include "core/base/number_text.hpp"
 #include "core/formats/event_file.hpp"
 #include "megahost/error.hpp"
@@ -7,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <system_error>
 #include <utility>
@@ -33,9 +33,8 @@ std::string file_name(const fs::path& folder) {
       second = std::max(second, std::atoll(name.c_str() + prefix.size()) + 1);
     }
   }
-  std::array<char, 65> host{};
-  gethostname(host.data(), host.size() - 1);
-  return prefix + formatted("%010lld.%s.%d.0", second, host.data(), static_cast<int>(getpid()));
+  const int process = getpid();
+  return prefix + formatted("%010lld.%s.%d.0", second, host_name().c_str(), process);
 }
 
 using Scalars = std::vector<EventScalar>;

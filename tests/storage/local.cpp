@@ -1,5 +1,6 @@
 #include "core/storage/local.hpp"
 
+#include "core/base/host_name.hpp"
 #include "core/storage/file_lock.hpp"
 #include "core/storage/mapped_file.hpp"
 #include "saves.hpp"
@@ -11,8 +12,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <thread>
 
 using mh::FileSystem;
 using mh::LocalStorage;
@@ -194,10 +197,48 @@ TEST_CASE_FIXTURE(Folder, "a lock is held by one process and dies with it") {
     const mh::FileLock lock(path / ".lock");
     CHECK(contains(
         refusal([&] { mh::FileLock second(path / ".lock"); }),
-        "another run is writing to this folder"
+        "another run is writing to this folder (process " + std::to_string(getpid()) + " of "
     ));
   }
   const mh::FileLock again(path / ".lock");
+}
+
+TEST_CASE_FIXTURE(Folder, "a lock says who holds it or held it last") {
+  CHECK(!mh::lock_owner(path / ".lock"));
+  {
+    const mh::FileLock lock(path / ".lock");
+    const auto owner = mh::lock_owner(path / ".lock");
+    REQUIRE(owner);
+    CHECK(owner->process == getpid());
+    CHECK(owner->host == mh::host_name());
+    CHECK(owner->holds);
+  }
+  const auto owner = mh::lock_owner(path / ".lock");
+  REQUIRE(owner);
+  CHECK(owner->process == getpid());
+  CHECK(!owner->holds);
+  for (const char* text :
+       {"", "host", "host no-number", "\n\n"}) { // a lock of older versions is empty
+    mh::write_file(disk, path / "other", text);
+    CHECK(!mh::lock_owner(path / "other"));
+    std::filesystem::remove(path / "other");
+  }
+}
+
+TEST_CASE_FIXTURE(Folder, "asking who holds a lock does not take it from a run that starts") {
+  { const mh::FileLock lock(path / ".lock"); }
+  std::atomic<bool> stops = false;
+  std::thread asks([&] {
+    while (!stops) { // about every second moment, which is worse than anybody who asks
+      static_cast<void>(mh::lock_owner(path / ".lock"));
+      usleep(10);
+    }
+  });
+  for (int i = 0; i < 200; ++i) {
+    CHECK_NOTHROW(mh::FileLock(path / ".lock"));
+  }
+  stops = true;
+  asks.join();
 }
 
 TEST_CASE_FIXTURE(Folder, "a mapped file can be written to without changing the file") {

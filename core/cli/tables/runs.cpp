@@ -39,6 +39,25 @@ std::vector<Command> run_reading_commands() {
           {kJson},
           {{"megahost compare runs/quickstart runs/quickstart-2", ""}},
       },
+      {
+          "status",
+          "Runs",
+          "what runs do now: step, loss, speed, time left, newest checkpoint",
+          "Reads run folders, on any machine that sees them: a run that is going is not disturbed, and "
+          "nothing listens on a port. A run is running while its process holds the folder's lock; one "
+          "of another machine, whose locks may not be seen here, while its metrics are fresh. Speed is "
+          "the median of the newest 50 steps.",
+          {{"RUN...", "run folder; several are listed"}},
+          {
+              kJson,
+              {"--prometheus", "", "as Prometheus's text format, for its textfile collector"},
+          },
+          {
+              {"megahost status runs/quickstart", ""},
+              {"megahost status runs/*", "a row each"},
+              {"megahost status runs/quickstart --prometheus > megahost.prom", ""},
+          },
+      },
   };
 }
 

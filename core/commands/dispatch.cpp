@@ -7,10 +7,12 @@
 #include "megahost/error.hpp"
 
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -93,6 +95,16 @@ void keep_output_clean() {
   spdlog::set_pattern("%l: %v");
 }
 
+/// LibTorch logs what its sockets meet, with stacks: as warnings, for those who ask for them by
+/// TORCH_CPP_LOG_LEVEL. What a lost peer means for the run, the run says itself.
+void set_log_level() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) {
+    c10::initLogging();
+  } else {
+    FLAGS_caffe2_log_level = c10::GLOG_ERROR;
+  }
+}
+
 int run(const mh::Invocation& invocation) {
   mh::Host host;
   mh::merge_built_in(host);
@@ -115,6 +127,7 @@ int mh_run_command(const mh::Invocation& invocation) {
   Warnings warnings;
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   keep_output_clean();
+  set_log_level();
   mh::name_crashes();
   try {
     return run(invocation);

@@ -103,6 +103,7 @@ def interrupted(launcher, run, number, *words):
     output = started.communicate()[0]
     assert started.returncode != 0, output
     assert not ranks_of(run), f"a rank is left behind\n{output}"
+    assert "frame #" not in output, f"a stack of LibTorch's in place of a sentence\n{output}"
     print(f"{run}: over after {time.time() - begin:.0f} s")
     return output
 

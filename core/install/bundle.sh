@@ -16,6 +16,7 @@ case $file in
   *.tar.gz | *.tgz) pack='gzip -9' ;;
   *) give_up "$file is no name of a bundle: end it in .tar.xz (smallest) or .tar.gz" ;;
 esac
+command -v "${pack% *}" > /dev/null || give_up "${pack% *} is missing: install it, or name a bundle that ends in .tar.gz"
 [ -d "$(dirname "$file")" ] || give_up "there is no folder $(dirname "$file")"
 
 work=$(mktemp -d)

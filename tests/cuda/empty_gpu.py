@@ -67,7 +67,8 @@ def require():
     if not (ENVIRONMENT / "pins").exists():
         print(f"no {ENVIRONMENT}: run ./megahost test cuda once")
         sys.exit(77)
-    stand_ins.build(STAND_INS, ENVIRONMENT / "torch/lib", SOURCE / ".deps/python/nvidia/cu13/include")
+    stand_ins.build(STAND_INS, ENVIRONMENT / "torch/lib", [
+        SOURCE / ".deps/python/nvidia/cu13/include", ENVIRONMENT / "nvidia/cu13/include"])
 
 
 def call(*arguments, gpus=1, plant="", timeout=120, **environment):

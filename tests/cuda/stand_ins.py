@@ -37,8 +37,8 @@ def asked(folder):
 
 def compile_object(folder, source, headers):
     made = folder / (source.stem + ".o")
-    subprocess.run(["g++", "-std=c++20", "-O1", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-isystem{headers}", f"-I{ROOT}", "-c",
-                    source, "-o", made], check=True)
+    subprocess.run(["g++", "-std=c++20", "-O1", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}",
+                    *(f"-isystem{folder}" for folder in headers), "-c", source, "-o", made], check=True)
     return made
 
 

@@ -16,6 +16,12 @@ make() {
 
 ! make bundle.zip || fail "a bundle was named .zip"
 grep -q 'bundle.zip is no name of a bundle: end it in .tar.xz (smallest) or .tar.gz' out || fail "it is not said why"
+mkdir few
+for tool in realpath dirname readlink; do
+  ln -s "$(command -v $tool)" few/
+done
+! PATH=$PWD/few /bin/sh "$MEGAHOST_SOURCE/core/install/bundle.sh" build torch bundle.tar.xz > out 2>&1 || fail "xz was not missed"
+grep -q 'xz is missing: install it, or name a bundle that ends in .tar.gz' out || fail "it is not said what is missing"
 ! make no/folder.tar.xz || fail "a bundle was made in no folder"
 grep -q 'there is no folder no' out || fail "it is not said why"
 make bundle.tar.xz || fail "no bundle"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # bare.sh SOURCE: both commands of the README in a Debian 12 that holds nothing else: debootstrap's minbase with a copy of
-# SOURCE. /sys and /dev/pts are not mounted there. This machine's way to its package archives goes along: the
+# SOURCE. /sys is not mounted there. This machine's way to its package archives goes along: the
 # configuration of apt and pip, certificates, and variables that name proxies. Takes an hour, 15 GB of disk, and root.
 set -eu
 
@@ -53,7 +53,8 @@ bare() {
   shift
   # The mounts end with the processes: they are in namespaces of their own.
   unshare --mount --pid --fork --kill-child --mount-proc="$root/proc" \
-    chroot "$root" env -i "$@" sh -c "cd /root/megahost && exec $command"
+    sh -c 'mount -t devpts -o newinstance,ptmxmode=0666 devpts "$0/dev/pts" && ln -sf pts/ptmx "$0/dev/ptmx" && exec chroot "$0" "$@"' \
+    "$root" env -i "$@" sh -c "cd /root/megahost && exec $command"
 }
 
 commands=$(sed -n '/^```sh$/,/^```$/s/^\(\.\/megahost [^#]*[^# ]\) *\(#.*\)\{0,1\}$/\1/p' "$source/README.md" | head -n 2)

@@ -287,7 +287,7 @@ Tensor product_plain(const Tensor& x, const Tensor& w, const Tensor& ends, bool 
     const Tensor matrix = transposed ? w.select(0, e).t() : w.select(0, e);
     Tensor out = y.narrow(0, first, rows);
     const Tensor some = x.narrow(0, first, rows);
-    if (libtorch_multiplies(x)) {
+    if (libtorch_multiplies(some, matrix)) {
       at::mm_out(out, some, matrix);
     } else {
       gemm_(out, some, matrix, /*add=*/false);

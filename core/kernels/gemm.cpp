@@ -2,8 +2,10 @@
 
 #include "core/kernels/gemm_choice.hpp"
 #include "core/kernels/level.hpp"
+#include "core/kernels/operand.hpp"
 #include "core/kernels/planned_gpu.hpp"
 #include "core/kernels/registration.hpp"
+#include "core/kernels/tile_gemm.hpp"
 #include "core/kernels/workspaces.hpp"
 #include "megahost/parallel.hpp"
 
@@ -28,27 +30,6 @@ constexpr int64_t kBlock = 4096; // columns of the right operand that are packed
 int64_t blocks(int64_t length, int64_t block) {
   return (length + block - 1) / block;
 }
-
-/// A matrix in memory: rows of `stride` elements, perhaps of its transpose.
-struct Operand {
-  explicit Operand(const Tensor& x)
-      : transposed(x.stride(1) != 1)
-      , kept(x.stride(0) == 1 || x.stride(1) == 1 ? x : x.contiguous()) {
-    transposed = kept.stride(1) != 1;
-    stride = std::max<int64_t>(kept.stride(transposed ? 1 : 0), 1);
-  }
-
-  /// Element (i, j).
-  template <class T>
-  [[nodiscard]] const T* at(int64_t i, int64_t j) const {
-    const auto* data = static_cast<const T*>(kept.const_data_ptr());
-    return data + (transposed ? j * stride + i : i * stride + j);
-  }
-
-  bool transposed;
-  Tensor kept;
-  int64_t stride = 1;
-};
 
 /// Elements of the right operand that are packed at a time.
 size_t packed_elements(int64_t n, int64_t k) {
@@ -254,8 +235,12 @@ bool packs(const Tensor& a, const Tensor& b, at::ScalarType type, bool add) {
 
 void gemm_cpu(Tensor c, const Tensor& a, const Tensor& b, bool add) {
   check_product_shapes(c, a, b);
-  const bool rows = c.scalar_type() == at::kFloat && c.stride(1) == 1 && c.numel() > 0;
-  if (!rows || !packs(a, b, a.scalar_type(), add)) {
+  const bool wide = c.scalar_type() == at::kFloat;
+  const bool narrow = c.scalar_type() == at::kBFloat16 && !add;
+  const bool rows = c.stride(1) == 1 && c.numel() > 0;
+  if (rows && (wide || narrow) && fits_tiles(a, b, a.scalar_type())) {
+    tile_gemm(c, a, b, add);
+  } else if (!rows || !wide || !packs(a, b, a.scalar_type(), add)) {
     gemm_plain(c, a, b, add);
   } else if (a.scalar_type() == at::kFloat) {
     Gemm<float, float>(c, a, b, add).run();
@@ -287,6 +272,9 @@ void gemm_(Tensor c, const Tensor& a, const Tensor& b, bool add) {
 int64_t gemm_workspace(
     at::ScalarType sums, const Tensor& a, const Tensor& b, at::ScalarType type, bool add
 ) {
+  if ((sums == at::kFloat || (sums == at::kBFloat16 && !add)) && fits_tiles(a, b, type)) {
+    return tile_gemm_workspace(sums, a, b);
+  }
   if (sums == at::kFloat && packs(a, b, type, add)) {
     const bool mixed = is_mixed(type);
     const auto size = static_cast<int64_t>(c10::elementSize(mixed ? at::kFloat : type));
@@ -298,12 +286,21 @@ int64_t gemm_workspace(
   return sums == type ? 0 : wide * (a.numel() + b.numel() + a.size(0) * b.size(1));
 }
 
+bool libtorch_multiplies(const Tensor& a, const Tensor& b) {
+  return libtorch_multiplies(a) && !fits_tiles(a, b, a.scalar_type());
+}
+
 bool libtorch_multiplies(const Tensor& a) {
   const bool here = a.is_cpu() || (a.is_meta() && !PlannedGpu::active()); // a plan does the same
   return a.is_cuda() || (a.scalar_type() != at::kFloat && !(here && is_mixed(a.scalar_type())));
 }
 
 Tensor product(const Tensor& a, const Tensor& b) {
+  if (fits_tiles(a, b, a.scalar_type())) {
+    Tensor c = at::empty({a.size(0), b.size(1)}, a.options());
+    gemm_(c, a, b, /*add=*/false);
+    return c;
+  }
   if (libtorch_multiplies(a)) {
     return at::mm(a, b);
   }

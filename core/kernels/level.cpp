@@ -4,6 +4,12 @@
 
 #include <ATen/native/CPUBlas.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <array>
 #include <cstdlib>
 #include <string>
@@ -18,6 +24,11 @@ MH_KERNEL_LEVEL(avx512)
 MH_KERNEL_LEVEL(avx2)
 #endif
 MH_KERNEL_LEVEL(base)
+#if defined(__x86_64__)
+namespace mh::kernels::amx {
+const TileKernels& tile_kernels();
+}
+#endif
 
 namespace mh::kernels {
 
@@ -27,6 +38,19 @@ const at::BFloat16* of(const Bf16* x) {
   return reinterpret_cast<const at::BFloat16*>(x);
 }
 
+#if defined(__x86_64__)
+/// Whether the CPU has tile registers with bf16 products, and the kernel lets this process use them.
+///
+/// Source:  Linux, Documentation/arch/x86/xstate.rst: ARCH_REQ_XCOMP_PERM for XTILE_DATA
+bool may_use_tiles() {
+  constexpr unsigned kBf16 = 1U << 22, kTiles = 1U << 24; // leaf 7, edx
+  constexpr int kRequest = 0x1023, kTileData = 18;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kBf16) != 0 && (d & kTiles) != 0 &&
+         ::syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+}
+#endif
+
 std::vector<Level> supported() {
   std::vector<Level> found;
 #if defined(__x86_64__)
@@ -34,11 +58,15 @@ std::vector<Level> supported() {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512cd");
-  if (avx512 && __builtin_cpu_supports("avx512bf16")) {
-    found.push_back({"avx512bf16", &avx512bf16::table()});
+  const bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
+  if (bf16 && may_use_tiles()) {
+    found.push_back({"amx", &avx512bf16::table(), true, &amx::tile_kernels()});
+  }
+  if (bf16) {
+    found.push_back({"avx512bf16", &avx512bf16::table(), true});
   }
   if (avx512) {
-    found.push_back({"avx512", &avx512::table()});
+    found.push_back({"avx512", &avx512::table(), true});
   }
   if (avx2) {
     found.push_back({"avx2", &avx2::table()});
@@ -111,7 +139,7 @@ bool multiplies_bf16() {
     release_tiles();
     return true;
   }();
-  return kWorks && level().name.starts_with("avx512");
+  return kWorks && level().bf16;
 }
 
 void release_tiles() {

@@ -9,8 +9,10 @@
 namespace mh::kernels {
 
 struct Level {
-  std::string_view name; ///< "base", "avx2", "avx512", "avx512bf16"
+  std::string_view name; ///< "base", "avx2", "avx512", "avx512bf16", "amx"
   const KernelTable* table;
+  bool bf16 = false;                  ///< it has vectors that bf16 products may be made with
+  const TileKernels* tiles = nullptr; ///< of level "amx" alone
 };
 
 /// Those that this CPU can run, best first; the last is the plain one.

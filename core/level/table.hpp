@@ -30,7 +30,8 @@ struct AttentionKernels {
 };
 
 /// A block of a matrix to copy: `count` rows (left operand) or columns (right operand) of depth
-/// `depth`, even for bf16. Transposed means that memory holds the other dimension first.
+/// `depth`, for PackKernels an even one of bf16. Transposed means that memory holds the other
+/// dimension first.
 struct PackCall {
   const void* x;
   int64_t stride; ///< between the rows that lie in memory
@@ -45,6 +46,28 @@ struct PackKernels {
   void (*right_bf16)(const PackCall&, void* out);
   void (*right_mixed)(const PackCall&, void* out);
   void (*right_fp32)(const PackCall&, void* out);
+};
+
+constexpr int64_t kTileStrip = 32; ///< rows or columns that tile products take together
+constexpr int64_t kTileRows = 16;  ///< of a tile register
+constexpr int64_t kTileDepth = 32; ///< bf16 numbers in a row of a tile register
+
+/// A product of operands that TileKernels packed, of one depth: a multiple of kTileDepth.
+struct TileCall {
+  const Bf16 *left, *right;
+  int64_t rows, columns, depth;
+  void* c; ///< float, or bf16 if `narrow`
+  int64_t ldc;
+  bool add; ///< to a c of floats
+  bool narrow;
+};
+
+/// bf16 products in tile registers. Operands are packed into strips of kTileStrip rows (left) or columns
+/// (right), with zeros to whole strips and to a whole depth.
+struct TileKernels {
+  void (*pack_left)(const PackCall&, Bf16* out);
+  void (*pack_right)(const PackCall&, Bf16* out);
+  void (*multiply)(const TileCall&); ///< leaves the thread's tile registers released
 };
 
 /// Each over rows from begin to end, of tensors of one type.
@@ -102,6 +125,8 @@ void set_attention_backward(AttentionKernels& kernels);
 [[nodiscard]] const UpdateKernels& update_kernels();
 [[nodiscard]] const ExpertKernels& expert_kernels_bf16();
 [[nodiscard]] const ExpertKernels& expert_kernels_fp32();
+
+[[nodiscard]] const TileKernels& tile_kernels(); ///< of level "amx", which has no more than these
 
 [[nodiscard]] const KernelTable& table();
 

@@ -80,12 +80,13 @@ void add_weight_gradient(const at::Tensor& dy, const at::Tensor& x, Parameter& w
 /// x Wᵀ + b
 at::Tensor
 apply_weight(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
-  if (ops::libtorch_multiplies(x)) {
+  const at::Tensor rows = ops::rows_of(x);
+  if (ops::libtorch_multiplies(rows, weight.t())) {
     return at::linear(x, weight, bias);
   }
   auto sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
-  at::Tensor y = ops::product(ops::rows_of(x), weight.t()).view(sizes);
+  at::Tensor y = ops::product(rows, weight.t()).view(sizes);
   return bias ? y.add_(*bias) : y;
 }
 

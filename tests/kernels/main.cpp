@@ -116,6 +116,23 @@ bool loops_share_threads() {
   return good;
 }
 
+/// A row that is no number is the only one: check's search for rows that depend on others relies on
+/// it. oneDNN's products in tile registers break it.
+bool rows_are_apart() {
+  for (const int64_t depth : {64, 300}) {
+    const Tensor a = at::ones({70, depth}, at::kBFloat16), b = at::ones({depth, 40}, at::kBFloat16);
+    a.select(0, 5).fill_(std::nan(""));
+    const bool good = ops::product(a, b).isnan().any(1).sum().item().toLong() == 1;
+    if (!good) {
+      std::printf(
+          "FAILED a row of bf16 products of depth %d changes others\n", static_cast<int>(depth)
+      );
+      return false;
+    }
+  }
+  return true;
+}
+
 double distance(const Tensor& a, const Tensor& b) {
   const Tensor wide = b.to(at::kDouble);
   return ((a.to(at::kDouble) - wide).norm() / (wide.norm() + 1e-30)).item<double>();
@@ -164,7 +181,7 @@ bool test_case(const Operation& op, const Case& c, at::ScalarType type, std::str
 int test() {
   static Poisoned poisoned;
   c10::SetCPUAllocator(&poisoned, /*priority=*/100);
-  int failed = loops_share_threads() ? 0 : 1;
+  int failed = (loops_share_threads() ? 0 : 1) + (rows_are_apart() ? 0 : 1);
   for (const auto& level : kernels::levels()) {
     kernels::use_level(level);
     for (const auto& op : operations()) {

@@ -76,6 +76,7 @@ Operation gemm() {
            gemm_case("rows by columns", 70, 300, 130, false, true),
            gemm_case("columns by rows", 70, 300, 130, true, false),
            gemm_case("columns", 129, 514, 257, true, true),
+           gemm_case("deep columns by rows", 96, 8300, 70, true, false),
            gemm_case("a single sum", 1, 600, 1, false, false)},
       .large = gemm_case("gradient of a weight, twice", 3072, 1024, 768, true, false)};
 }
@@ -96,7 +97,12 @@ Operation product() {
       .kernels = {at::kFloat},
       .float_tolerance = 1e-6,
       .bf16_tolerance = 4e-3, // rounded once
-      .cases = {product_case("odd sizes", 70, 301, 130), product_case("one row", 1, 64, 5)},
+      .cases =
+          {product_case("odd sizes", 70, 301, 130),
+           product_case("one row", 1, 64, 5),
+           product_case("whole tiles", 64, 64, 96),
+           product_case("many rows", 2100, 80, 33),
+           product_case("few columns of much", 20, 9000, 40)},
       .large = product_case("output of a layer", 1024, 768, 3072)};
 }
 

@@ -238,7 +238,7 @@ void gemm_cpu(Tensor c, const Tensor& a, const Tensor& b, bool add) {
   const bool wide = c.scalar_type() == at::kFloat;
   const bool narrow = c.scalar_type() == at::kBFloat16 && !add;
   const bool rows = c.stride(1) == 1 && c.numel() > 0;
-  if (rows && (wide || narrow) && fits_tiles(a, b, a.scalar_type())) {
+  if (rows && (wide || narrow) && fits_tiles(a, b, a.scalar_type(), c.scalar_type())) {
     tile_gemm(c, a, b, add);
   } else if (!rows || !wide || !packs(a, b, a.scalar_type(), add)) {
     gemm_plain(c, a, b, add);
@@ -272,7 +272,7 @@ void gemm_(Tensor c, const Tensor& a, const Tensor& b, bool add) {
 int64_t gemm_workspace(
     at::ScalarType sums, const Tensor& a, const Tensor& b, at::ScalarType type, bool add
 ) {
-  if ((sums == at::kFloat || (sums == at::kBFloat16 && !add)) && fits_tiles(a, b, type)) {
+  if ((sums == at::kFloat || (sums == at::kBFloat16 && !add)) && fits_tiles(a, b, type, sums)) {
     return tile_gemm_workspace(sums, a, b);
   }
   if (sums == at::kFloat && packs(a, b, type, add)) {
@@ -287,7 +287,7 @@ int64_t gemm_workspace(
 }
 
 bool libtorch_multiplies(const Tensor& a, const Tensor& b) {
-  return libtorch_multiplies(a) && !fits_tiles(a, b, a.scalar_type());
+  return libtorch_multiplies(a) && !fits_tiles(a, b, a.scalar_type(), a.scalar_type());
 }
 
 bool libtorch_multiplies(const Tensor& a) {
@@ -296,7 +296,7 @@ bool libtorch_multiplies(const Tensor& a) {
 }
 
 Tensor product(const Tensor& a, const Tensor& b) {
-  if (fits_tiles(a, b, a.scalar_type())) {
+  if (fits_tiles(a, b, a.scalar_type(), a.scalar_type())) {
     Tensor c = at::empty({a.size(0), b.size(1)}, a.options());
     gemm_(c, a, b, /*add=*/false);
     return c;

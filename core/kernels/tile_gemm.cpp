@@ -169,14 +169,18 @@ private:
 
 } // namespace
 
-bool fits_tiles(const at::Tensor& a, const at::Tensor& b, at::ScalarType type) {
+bool fits_tiles(
+    const at::Tensor& a, const at::Tensor& b, at::ScalarType type, at::ScalarType sums
+) {
   const bool here = a.is_cpu() || (a.is_meta() && !PlannedGpu::active()); // a plan does the same
   const int64_t m = a.size(0), n = b.size(1), k = a.size(1);
-  const bool large = m >= kFewestRows && n >= kTileStrip && k >= kTileDepth;
+  // LibTorch's products into bf16 are as fast, or faster; it has none into float32.
+  const bool sum =
+      sums == at::kFloat && m >= kFewestRows && n >= kernels::kTileStrip && k >= kTileDepth;
   // oneDNN's kernel for tile registers multiplies the numbers behind a row by zeros, where the depth
   // is no whole number of tiles: those of the next row, whose NaN then is the row's own.
   const bool ragged = m > kernels::kTileRows && k > kTileDepth && k % kTileDepth != 0;
-  return here && kernels::level().tiles != nullptr && type == at::kBFloat16 && (large || ragged);
+  return here && kernels::level().tiles != nullptr && type == at::kBFloat16 && (sum || ragged);
 }
 
 void tile_gemm(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool add) {

@@ -7,9 +7,10 @@
 
 namespace mh::ops {
 
-/// Whether a b of operands of `type` is made by `tile_gemm`: on this CPU and at this level, of bf16,
-/// and large enough that copies of the operands pay.
-[[nodiscard]] bool fits_tiles(const at::Tensor& a, const at::Tensor& b, at::ScalarType type);
+/// Whether a b of operands of `type`, with sums or a result of type `sums`, is made by `tile_gemm`:
+/// on this CPU and at this level, of bf16, and where it is the faster or LibTorch's is wrong.
+[[nodiscard]] bool
+fits_tiles(const at::Tensor& a, const at::Tensor& b, at::ScalarType type, at::ScalarType sums);
 
 /// c = a b, or c += a b where `add`, which needs a float32 c. Sums are float32, each in one order,
 /// whatever the number of threads.

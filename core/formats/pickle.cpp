@@ -18,10 +18,12 @@ namespace {
 // Sorted. All that files of tensors name; none is ever called.
 constexpr std::string_view kAllowedGlobals[] = {
     "__builtin__.bytearray",
+    "__builtin__.getattr", // of a class alone: a member of an enum
     "__builtin__.set",
     "_codecs.encode",
     "argparse.Namespace",
     "builtins.bytearray",
+    "builtins.getattr",
     "builtins.set",
     "collections.OrderedDict",
     "megatron.core.dist_checkpointing.strategies.state_dict_saver.MCoreMetadata",
@@ -390,12 +392,30 @@ private:
       push_ordered(*arguments);
       return;
     }
+    if (callee->text == "builtins.getattr" || callee->text == "__builtin__.getattr") {
+      push_member(*arguments);
+      return;
+    }
     PickleValue* object = push_new(PickleKind::object);
     object->text = callee->text;
     object->items = arguments->items;
     if ((added_ += object->items.size()) > limits_.values) {
       refuse("more than " + std::to_string(limits_.values) + " values");
     }
+  }
+
+  /// getattr(Class, "NAME"), as Python 3.11.0 to 3.11.3 write a member of an enum, which others write
+  /// as Class(value).
+  void push_member(const PickleValue& arguments) {
+    const auto& items = arguments.items;
+    if (items.size() != 2 || items[0]->kind != PickleKind::global ||
+        !items[1]->is(PickleKind::text)) {
+      refuse("it takes an attribute of what is no class");
+    }
+    PickleValue* member = push_new(PickleKind::object);
+    member->text = items[0]->text;
+    member->items = {items[1]};
+    ++added_;
   }
 
   /// Without arguments, or with a list of pairs.

@@ -92,6 +92,16 @@ TEST_CASE("calls of allowed names become values, and attributes are theirs") {
   CHECK(dict.root().state->get("_metadata") != nullptr);
 }
 
+TEST_CASE("members of enums, as Python 3.11.2 writes them") {
+  const std::string name = "torch.distributed.checkpoint.metadata";
+  PickleWriter out;
+  out.global("builtins", "getattr").mark();
+  out.global(name, "_MEM_FORMAT_ENCODING").text("TORCH_CONTIGUOUS_FORMAT").tuple().reduce();
+  const Pickle pickle(out.finish(), "a.pkl");
+  CHECK(pickle.root().is_object(name + "._MEM_FORMAT_ENCODING"));
+  CHECK(pickle.root().items[0]->text == "TORCH_CONTIGUOUS_FORMAT");
+}
+
 TEST_CASE("evil pickles do nothing but give a sentence") {
   const std::string call = short_text("touch /tmp/megahost-evil") + "\x85R";
   CHECK(
@@ -100,7 +110,13 @@ TEST_CASE("evil pickles do nothing but give a sentence") {
   );
   CHECK(contains(why(two("cposix\nsystem\n" + call)), "it names \"posix.system\""));
   CHECK(contains(why(two("cbuiltins\neval\n" + call)), "it names \"builtins.eval\""));
-  CHECK(contains(why(two("c__builtin__\ngetattr\n" + call)), "it names \"__builtin__.getattr\""));
+  for (const char* module : {"builtins", "__builtin__"}) {
+    const std::string getattr = "c"s + module + "\ngetattr\n";
+    CHECK(contains(why(two(getattr + call)), "it takes an attribute of what is no class"));
+    const std::string chained = getattr + getattr + "ctorch\nSize\n" + short_text("x") + "\x86R" +
+                                short_text("y") + "\x86R";
+    CHECK(contains(why(two(chained)), "it takes an attribute of what is no class"));
+  }
   CHECK(contains(
       why(four(short_text("subprocess") + short_text("Popen") + "\x93" + call)),
       "it names \"subprocess.Popen\""

@@ -317,16 +317,21 @@ MakeBackend Processes::make_backend(const Device* device) const {
     const int size = static_cast<int>(members.size());
     try {
       const auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
-      auto gloo = make_gloo(store, rank, size, interface_of(world()), timeout_);
+      const bool on_host = device == nullptr || device->device().is_cpu();
       auto own = device == nullptr ? c10::intrusive_ptr<c10d::Backend>()
                                    : device->transport({store, rank, size, timeout_});
-      if (own == nullptr && device != nullptr && !device->device().is_cpu()) {
+      if (own == nullptr && !on_host) {
         throw Error(
             "this device brings no transport between ranks, and Gloo carries the host's tensors only",
             "train on one rank, or ask its author for Device::transport"
         );
       }
-      return own == nullptr ? gloo : device->device().is_cpu() ? own : by_device(gloo, own);
+      // Gloo is connected only where it is kept: a rank that drops its end early breaks the others'.
+      if (own != nullptr && on_host) {
+        return own;
+      }
+      auto gloo = make_gloo(store, rank, size, interface_of(world()), timeout_);
+      return own == nullptr ? gloo : by_device(gloo, own);
     } catch (const c10::Error& error) {
       throw not_met(world(), error);
     }

@@ -25,7 +25,7 @@ namespace {
 
 using at::Tensor;
 using Json = nlohmann::ordered_json;
-using ops::AttentionMask;
+using ops::KernelMask;
 
 constexpr int64_t kTokens = 300, kSamples = 2; // no multiple of a kernel's tile
 constexpr double kDropped = 0.2;
@@ -33,11 +33,11 @@ constexpr double kDropped = 0.2;
 struct MaskCase {
   std::string name;
   int64_t queries = kTokens, keys = kTokens, dim = 64, kv_heads = 4;
-  AttentionMask mask{};
+  KernelMask mask{};
 };
 
 /// Indices and segments of what the host knows of a mask.
-AttentionMask with_tensors(AttentionMask mask) {
+KernelMask with_tensors(KernelMask mask) {
   const auto index = [](const std::vector<TokenRun>& runs) {
     std::vector<Tensor> parts;
     for (const auto& [first, count] : runs) {
@@ -63,7 +63,7 @@ AttentionMask with_tensors(AttentionMask mask) {
   return mask;
 }
 
-AttentionMask on(AttentionMask mask, at::Device device) {
+KernelMask on(KernelMask mask, at::Device device) {
   for (auto* x : {&mask.query_index, &mask.key_index, &mask.query_segments, &mask.key_segments}) {
     if (*x) {
       *x = (*x)->to(device);
@@ -76,11 +76,11 @@ std::vector<MaskCase> cases() {
   const std::vector<TokenRun> all{{0, kTokens}};
   const std::vector<DocumentStart> packed{
       {0, 0, 1}, {0, 1, 2}, {0, 130, 3}, {1, 0, 1}, {1, 257, 2}};
-  const AttentionMask documents{
+  const KernelMask documents{
       .query_runs = all, .key_runs = all, .query_documents = packed, .key_documents = packed};
-  AttentionMask both = documents;
+  KernelMask both = documents;
   both.window = 40;
-  AttentionMask ring{.query_runs = {{0, 150}, {450, 150}}, .key_runs = {{0, 150}}};
+  KernelMask ring{.query_runs = {{0, 150}, {450, 150}}, .key_runs = {{0, 150}}};
   return {
       {.name = "causal"},
       {.name = "causal, grouped", .dim = 128, .kv_heads = 1},
@@ -180,7 +180,7 @@ Json errors_of_dropout(at::ScalarType type, at::Device device) {
   Operands own = Operands(c, type).to(device, type);
   own.v.fill_(1);
   own.dout.fill_(1);
-  const ops::AttentionDropout dropout{
+  const ops::KernelDropout dropout{
       .p = kDropped, .key = 12345, .samples = at::arange(kSamples).to(device), .first_sample = 0};
   const auto run = [&] { return ops::attention(own.q, own.k, own.v, 0.125, c.mask, dropout); };
   const auto [out, lse] = run();

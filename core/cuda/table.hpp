@@ -8,6 +8,7 @@
 /// Returns: null, or the CUDA runtime's sentence of what is wrong
 
 #include "core/base/activate.hpp"
+#include "core/base/update_kind.hpp"
 
 #include <cstdint>
 
@@ -38,8 +39,6 @@ struct GpuItem {
   uint64_t key;          ///< of its random numbers
   GpuNumber rate, decay;
 };
-
-enum class UpdateKind : uint8_t { adam, sgd, average }; // in the order of kernels::UpdateKind
 
 constexpr int64_t kUpdateChunk = 8192; ///< elements of one item that a block of threads updates
 

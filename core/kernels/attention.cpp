@@ -28,7 +28,7 @@ using OptionalTensor = std::optional<Tensor>;
 using Pair = std::tuple<Tensor, Tensor>;
 using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>; // of q, k, v and the bias
 
-void check(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask) {
+void check(const Tensor& q, const Tensor& k, const Tensor& v, const KernelMask& mask) {
   TORCH_CHECK(
       !mask.bias || (mask.bias->dim() == 2 && mask.bias->size(0) == q.size(2)),
       "a bias of attention scores is [heads, distances]; got ",
@@ -99,7 +99,7 @@ AttentionCall call_of(
 }
 
 /// The mask of a call; keeps what it was made from while it is made.
-kernels::Mask mask_of(const Tensor& q, const Tensor& k, const AttentionMask& mask) {
+kernels::Mask mask_of(const Tensor& q, const Tensor& k, const KernelMask& mask) {
   std::vector<Tensor> kept;
   const auto data = [&](const OptionalTensor& x) -> const int64_t* {
     if (!x) {
@@ -122,7 +122,7 @@ kernels::Mask mask_of(const Tensor& q, const Tensor& k, const AttentionMask& mas
 }
 
 /// The dropout of a call. Numbers of samples stay where they are.
-kernels::ScoreDropout dropout_of(const AttentionDropout& dropout, int64_t keys) {
+kernels::ScoreDropout dropout_of(const KernelDropout& dropout, int64_t keys) {
   if (dropout.p == 0) {
     return {};
   }
@@ -140,11 +140,11 @@ kernels::ScoreDropout dropout_of(const AttentionDropout& dropout, int64_t keys) 
 }
 
 /// The bias as kernels read it, over the scores' scale; undefined without.
-Tensor scaled_bias(const AttentionMask& mask, double scale) {
+Tensor scaled_bias(const KernelMask& mask, double scale) {
   return mask.bias ? mask.bias->to(at::kFloat).div(scale).contiguous() : Tensor();
 }
 
-kernels::BiasView bias_view(const Tensor& scaled, const AttentionMask& mask) {
+kernels::BiasView bias_view(const Tensor& scaled, const KernelMask& mask) {
   if (!scaled.defined()) {
     return {};
   }
@@ -184,8 +184,8 @@ Pair forward_cpu(
     const Tensor& key,
     const Tensor& value,
     double scale,
-    const AttentionMask& spec,
-    const AttentionDropout& drop
+    const KernelMask& spec,
+    const KernelDropout& drop
 ) {
   check(query, key, value, spec);
   if (!has_kernel(query) || scale <= 0) {
@@ -236,8 +236,8 @@ Gradients backward_cpu(
     const Tensor& out,
     const Tensor& lse,
     double scale,
-    const AttentionMask& spec,
-    const AttentionDropout& drop
+    const KernelMask& spec,
+    const KernelDropout& drop
 ) {
   check(query, key, value, spec);
   if (!has_kernel(query) || scale <= 0) {
@@ -283,8 +283,8 @@ Pair forward_plain(
     const Tensor& k,
     const Tensor& v,
     double scale,
-    const AttentionMask& spec,
-    const AttentionDropout& drop
+    const KernelMask& spec,
+    const KernelDropout& drop
 ) {
   check(q, k, v, spec);
   return attention_plain(q, k, v, scale, spec, drop);
@@ -295,8 +295,8 @@ Pair forward_gpu(
     const Tensor& k,
     const Tensor& v,
     double scale,
-    const AttentionMask& spec,
-    const AttentionDropout& drop
+    const KernelMask& spec,
+    const KernelDropout& drop
 ) {
   check(q, k, v, spec);
   const auto calls = gpu_calls(q, k, spec, drop);
@@ -312,8 +312,8 @@ Gradients backward_gpu(
     const Tensor& out,
     const Tensor& lse,
     double scale,
-    const AttentionMask& spec,
-    const AttentionDropout& drop
+    const KernelMask& spec,
+    const KernelDropout& drop
 ) {
   check(q, k, v, spec);
   const auto calls = gpu_calls(q, k, spec, drop);
@@ -330,8 +330,8 @@ Pair forward_meta(
     const Tensor& k,
     const Tensor& v,
     double scale,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout
+    const KernelMask& mask,
+    const KernelDropout& dropout
 ) {
   check(q, k, v, mask);
   if (PlannedGpu::active()) {
@@ -351,8 +351,8 @@ Gradients backward_meta(
     const Tensor& out,
     const Tensor& lse,
     double scale,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout
+    const KernelMask& mask,
+    const KernelDropout& dropout
 ) {
   if (PlannedGpu::active()) {
     return backward_gpu(dout, q, k, v, out, lse, scale, mask, dropout);
@@ -559,8 +559,8 @@ Pair attention(
     const Tensor& k,
     const Tensor& v,
     double scale,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout
+    const KernelMask& mask,
+    const KernelDropout& dropout
 ) {
   static const auto op = find_op<decltype(forward<forward_cpu>)>("megahost::attention");
   return op.call(
@@ -599,8 +599,8 @@ Gradients attention_backward(
     const Tensor& out,
     const Tensor& lse,
     double scale,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout
+    const KernelMask& mask,
+    const KernelDropout& dropout
 ) {
   static const auto op = find_op<decltype(backward<backward_cpu>)>("megahost::attention_backward");
   return op.call(

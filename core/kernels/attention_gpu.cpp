@@ -36,7 +36,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int64_t kLargestHead = 256;
 
 /// Why the kernel cannot do it; empty if it can, as far as masks are not looked at.
-std::string refusal(const Tensor& q, const AttentionMask& mask, const AttentionDropout& dropout) {
+std::string refusal(const Tensor& q, const KernelMask& mask, const KernelDropout& dropout) {
   const auto type = q.scalar_type();
   if (type != at::kHalf && type != at::kBFloat16) {
     return std::string("its kernel knows bfloat16 and float16 but not ") + c10::toString(type);
@@ -54,8 +54,8 @@ std::string refusal(const Tensor& q, const AttentionMask& mask, const AttentionD
 }
 
 /// A mask that a plan makes up where arrays hold nothing: each sample is one document.
-AttentionMask planned(const AttentionMask& mask, int64_t batch) {
-  AttentionMask one = mask;
+KernelMask planned(const KernelMask& mask, int64_t batch) {
+  KernelMask one = mask;
   for (int64_t sample = 0; sample < batch; ++sample) {
     one.query_documents.push_back({.sample = sample});
   }
@@ -64,7 +64,7 @@ AttentionMask planned(const AttentionMask& mask, int64_t batch) {
 }
 
 /// Whether the host knows what the indices and segments say.
-bool known(const AttentionMask& mask) {
+bool known(const KernelMask& mask) {
   return (!mask.query_index || !mask.query_runs.empty()) &&
          (!mask.key_index || !mask.key_runs.empty()) &&
          (!mask.query_segments || !mask.query_documents.empty()) &&
@@ -144,8 +144,7 @@ bool is_causal(const FlashCall& call) {
 }
 
 /// The seed of a call's masks: the same in forward, recompute and backward, another in each call.
-uint64_t
-seed_of(const AttentionDropout& dropout, const AttentionMask& mask, const FlashCall& call) {
+uint64_t seed_of(const KernelDropout& dropout, const KernelMask& mask, const FlashCall& call) {
   const auto first_run = mask.query_runs.empty() ? 0 : mask.query_runs.front().first;
   uint64_t seed = static_cast<uint64_t>(dropout.key);
   for (const int64_t part :
@@ -168,8 +167,8 @@ std::tuple<Tensor, Tensor> run_forward(
     const Tensor& v,
     double scale,
     const FlashCall& call,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout
+    const KernelMask& mask,
+    const KernelDropout& dropout
 ) {
   const auto ends = ends_of(call, q.device());
   const auto run = [&] {
@@ -219,8 +218,8 @@ std::tuple<Tensor, Tensor, Tensor> run_backward(
     const Tensor& all_lse,
     double scale,
     const FlashCall& call,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout
+    const KernelMask& mask,
+    const KernelDropout& dropout
 ) {
   const auto ends = ends_of(call, q.device());
   Tensor lse = all_lse.narrow(2, call.first_query, call.queries);
@@ -258,9 +257,8 @@ bool covers(const std::vector<FlashCall>& calls, const Tensor& q, const Tensor& 
 
 } // namespace
 
-std::optional<std::vector<FlashCall>> gpu_calls(
-    const Tensor& q, const Tensor& k, const AttentionMask& mask, const AttentionDropout& dropout
-) {
+std::optional<std::vector<FlashCall>>
+gpu_calls(const Tensor& q, const Tensor& k, const KernelMask& mask, const KernelDropout& dropout) {
   std::string reason = refusal(q, mask, dropout);
   if (reason.empty()) {
     const bool made_up = q.is_meta() && mask.query_segments && mask.query_documents.empty();
@@ -284,8 +282,8 @@ std::tuple<Tensor, Tensor> attention_gpu(
     const Tensor& v,
     double scale,
     const std::vector<FlashCall>& calls,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout
+    const KernelMask& mask,
+    const KernelDropout& dropout
 ) {
   if (calls.size() == 1 && calls[0].queries == q.size(0)) {
     const auto [out, lse] = run_forward(q, k, v, scale, calls[0], mask, dropout);
@@ -311,8 +309,8 @@ std::tuple<Tensor, Tensor, Tensor> attention_gpu_backward(
     const Tensor& lse,
     double scale,
     const std::vector<FlashCall>& calls,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout
+    const KernelMask& mask,
+    const KernelDropout& dropout
 ) {
   if (covers(calls, q, k)) {
     const auto [dq, dk, dv] = run_backward(dout, q, k, v, out, lse, scale, calls[0], mask, dropout);

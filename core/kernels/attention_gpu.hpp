@@ -13,10 +13,7 @@ namespace mh::ops {
 
 /// The kernel's calls; nothing, and one warning that says why, where it cannot do what is asked.
 [[nodiscard]] std::optional<std::vector<FlashCall>> gpu_calls(
-    const at::Tensor& q,
-    const at::Tensor& k,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout
+    const at::Tensor& q, const at::Tensor& k, const KernelMask& mask, const KernelDropout& dropout
 );
 
 /// `attention` by those calls.
@@ -26,8 +23,8 @@ namespace mh::ops {
     const at::Tensor& v,
     double scale,
     const std::vector<FlashCall>& calls,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout
+    const KernelMask& mask,
+    const KernelDropout& dropout
 );
 
 /// `attention_backward` by those calls: the gradients of q, k and v.
@@ -40,8 +37,8 @@ namespace mh::ops {
     const at::Tensor& lse,
     double scale,
     const std::vector<FlashCall>& calls,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout
+    const KernelMask& mask,
+    const KernelDropout& dropout
 );
 
 } // namespace mh::ops

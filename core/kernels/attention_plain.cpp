@@ -45,7 +45,7 @@ Tensor index_or_count(
 }
 
 /// [batch or 1, 1, queries, keys]: whether the key is hidden from the query.
-Tensor hidden(const Tensor& q, const Tensor& k, const AttentionMask& mask) {
+Tensor hidden(const Tensor& q, const Tensor& k, const KernelMask& mask) {
   const int64_t queries = q.size(0);
   const int64_t keys = k.size(0);
   const Tensor own = index_or_count(mask.query_index, keys - queries, queries, q).unsqueeze(1);
@@ -68,14 +68,14 @@ Tensor hidden(const Tensor& q, const Tensor& k, const AttentionMask& mask) {
 }
 
 /// [queries, keys]: the bias's column of each pair. Pairs that are not seen have any.
-Tensor bias_columns(const Tensor& q, const Tensor& k, const AttentionMask& mask) {
+Tensor bias_columns(const Tensor& q, const Tensor& k, const KernelMask& mask) {
   const auto queries = q.size(0), keys = k.size(0);
   const Tensor own = index_or_count(mask.query_index, keys - queries, queries, q).unsqueeze(1);
   const Tensor others = index_or_count(mask.key_index, 0, keys, q).unsqueeze(0);
   return (others - own - mask.first_distance).clamp(0, mask.bias->size(1) - 1);
 }
 
-Tensor scores(const Tensor& q, const Tensor& k, double scale, const AttentionMask& mask) {
+Tensor scores(const Tensor& q, const Tensor& k, double scale, const KernelMask& mask) {
   const Tensor left = heads_first(q, 1);
   const Tensor right = heads_first(k, q.size(2) / k.size(2));
   Tensor s = at::matmul(left, right.transpose(-2, -1)) * scale;
@@ -88,8 +88,7 @@ Tensor scores(const Tensor& q, const Tensor& k, double scale, const AttentionMas
 }
 
 /// The gradient of the bias from that of the scores, [batch, heads, queries, keys].
-Tensor
-bias_gradient(const Tensor& ds, const Tensor& q, const Tensor& k, const AttentionMask& mask) {
+Tensor bias_gradient(const Tensor& ds, const Tensor& q, const Tensor& k, const KernelMask& mask) {
   if (!mask.bias) {
     return at::empty({0}, ds.options());
   }
@@ -105,7 +104,7 @@ Tensor shares(const Tensor& s, const Tensor& lse) {
 }
 
 /// x with dropout's mask and scale: [batch, heads, queries, keys].
-Tensor dropped(const Tensor& x, const AttentionMask& mask, const AttentionDropout& dropout) {
+Tensor dropped(const Tensor& x, const KernelMask& mask, const KernelDropout& dropout) {
   if (dropout.p == 0) {
     return x;
   }
@@ -132,8 +131,8 @@ std::tuple<Tensor, Tensor> attention_plain(
     const Tensor& k,
     const Tensor& v,
     double scale,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout
+    const KernelMask& mask,
+    const KernelDropout& dropout
 ) {
   const Tensor s = scores(q, k, scale, mask);
   const Tensor lse = s.logsumexp(-1);
@@ -150,8 +149,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_plain_backward(
     const Tensor& out,
     const Tensor& lse,
     double scale,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout
+    const KernelMask& mask,
+    const KernelDropout& dropout
 ) {
   const int64_t group = q.size(2) / k.size(2);
   const Tensor p = shares(scores(q, k, scale, mask), lse);

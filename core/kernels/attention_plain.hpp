@@ -11,8 +11,8 @@ namespace mh::ops {
     const at::Tensor& k,
     const at::Tensor& v,
     double scale,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout = {}
+    const KernelMask& mask,
+    const KernelDropout& dropout = {}
 );
 
 [[nodiscard]] std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_plain_backward(
@@ -23,8 +23,8 @@ namespace mh::ops {
     const at::Tensor& out,
     const at::Tensor& lse,
     double scale,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout = {}
+    const KernelMask& mask,
+    const KernelDropout& dropout = {}
 );
 
 } // namespace mh::ops

@@ -28,7 +28,7 @@ struct Seen {
   std::optional<int64_t> left, right;
 };
 
-Band band_of(const AttentionMask& mask) {
+Band band_of(const KernelMask& mask) {
   return {
       mask.window > 0 ? 1 - mask.window : -kFar,
       mask.causal       ? 0
@@ -176,7 +176,7 @@ private:
 /// Nothing in `call.queries` if there are none.
 bool documents_call(
     FlashCall& call,
-    const AttentionMask& mask,
+    const KernelMask& mask,
     const TokenRun& queries,
     const TokenRun& keys,
     int64_t batch
@@ -219,7 +219,7 @@ bool documents_call(
 } // namespace
 
 std::optional<std::vector<FlashCall>>
-flash_calls(const AttentionMask& mask, int64_t queries, int64_t keys, int64_t batch) {
+flash_calls(const KernelMask& mask, int64_t queries, int64_t keys, int64_t batch) {
   const auto others = joined(mask.key_runs, {0, keys});
   const int64_t most = std::max(queries, keys) * batch;
   if (others.size() != 1 || most > std::numeric_limits<int32_t>::max()) {

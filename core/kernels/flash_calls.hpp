@@ -34,6 +34,6 @@ struct FlashCall {
 /// Returns: nothing if there are none that mean the same
 /// `mask`:  its host part; runs that are not given are those without indices
 [[nodiscard]] std::optional<std::vector<FlashCall>>
-flash_calls(const AttentionMask& mask, int64_t queries, int64_t keys, int64_t batch);
+flash_calls(const KernelMask& mask, int64_t queries, int64_t keys, int64_t batch);
 
 } // namespace mh::ops

@@ -184,7 +184,7 @@ void* data(const Tensor& x) {
 
 kernels::UpdateCall call_of(const UpdateNumbers& n, const UpdateItemView& item) {
   const double t = n.step, rate = item.rate, decay = item.decay;
-  const bool adam = n.kind == kernels::UpdateKind::adam;
+  const bool adam = n.kind == UpdateKind::adam;
   const auto narrow = [](double x) { return static_cast<float>(x); };
   return {
       .kind = n.kind,
@@ -278,7 +278,7 @@ UpdateNumbers numbers_of(int64_t kind, int64_t flags, Doubles numbers, NumberRea
       numbers.size()
   );
   return {
-      .kind = static_cast<kernels::UpdateKind>(kind),
+      .kind = static_cast<UpdateKind>(kind),
       .decoupled = (flags & kDecoupled) != 0,
       .nesterov = (flags & kNesterov) != 0,
       .stochastic = (flags & kStochastic) != 0,
@@ -308,8 +308,8 @@ void update_form(
     IntArrayRef places
 ) {
   const size_t count = weights.size();
-  const bool adam = kind == static_cast<int64_t>(kernels::UpdateKind::adam);
-  const bool needs_first = kind != static_cast<int64_t>(kernels::UpdateKind::sgd) || numbers[0] > 0;
+  const bool adam = kind == static_cast<int64_t>(UpdateKind::adam);
+  const bool needs_first = kind != static_cast<int64_t>(UpdateKind::sgd) || numbers[0] > 0;
   TORCH_CHECK(
       (!adam || second.size() == count) && (!needs_first || first.size() == count),
       "update_ needs two states for adam, one for sgd with momentum and for average"

@@ -21,7 +21,7 @@ struct UpdateTensors {
 };
 
 struct UpdateNumbers {
-  kernels::UpdateKind kind = kernels::UpdateKind::adam;
+  UpdateKind kind = UpdateKind::adam;
   bool decoupled = true, nesterov = false, stochastic = false;
   double beta1 = 0, beta2 = 0, eps = 0;
   Number scale = 1, step = 1;

@@ -14,10 +14,6 @@ namespace {
 
 using at::Tensor;
 
-static_assert(
-    static_cast<int>(cuda::UpdateKind::average) == static_cast<int>(kernels::UpdateKind::average)
-);
-
 bool is(const Tensor& x, at::ScalarType type) {
   return !x.defined() || (x.scalar_type() == type && x.is_contiguous());
 }
@@ -112,7 +108,7 @@ public:
     const bool known = !n.step.is_tensor();
     const auto rest = [&](double beta) { return known ? 1 - std::pow(beta, n.step.number()) : 0; };
     const cuda::UpdateLaunch call{
-        .kind = static_cast<cuda::UpdateKind>(n.kind),
+        .kind = n.kind,
         .decoupled = n.decoupled,
         .nesterov = n.nesterov,
         .stochastic = n.stochastic,

@@ -119,12 +119,12 @@ void update_by(
   Tensor m = item.first.defined() ? wide(item.first) : at::zeros_like(g);
   Tensor v = item.second.defined() ? wide(item.second) : Tensor();
   Tensor left = at::zeros_like(g); // the gradient afterwards
-  if (n.kind == kernels::UpdateKind::adam) {
+  if (n.kind == UpdateKind::adam) {
     m = m + (g - m) * (1 - n.beta1);
     v = v * n.beta2 + g * g * (1 - n.beta2);
     const Tensor size = v.sqrt() / root(1 - power(n.beta2, step)) + n.eps;
     w = w - m / size * (rate / (1 - power(n.beta1, step)));
-  } else if (n.kind == kernels::UpdateKind::sgd) {
+  } else if (n.kind == UpdateKind::sgd) {
     m = m * n.beta1 + g;
     w = w - (n.nesterov ? g + m * n.beta1 : m) * rate;
   } else {
@@ -145,7 +145,7 @@ void update_by(
     put(item.second, v, 0, 16);
   }
   item.gradient.copy_(left);
-  if (n.kind != kernels::UpdateKind::average) {
+  if (n.kind != UpdateKind::average) {
     put(item.weight, w, 1, 0);
     if (item.parameter.defined()) {
       item.parameter.copy_(w);

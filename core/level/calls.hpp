@@ -2,6 +2,7 @@
 /// What one call of a kernel over rows is, as plain numbers and pointers.
 
 #include "core/base/activate.hpp"
+#include "core/base/update_kind.hpp"
 
 #include <cstdint>
 
@@ -77,8 +78,6 @@ struct ExpertCall {
   float* weight_change; ///< backward: the weights' gradients
   bool streams;         ///< scatter without weights, rows of whole cache lines: past the caches
 };
-
-enum class UpdateKind : uint8_t { adam, sgd, average };
 
 /// One parameter in an optimizer's pass; UpdateRule in megahost/optimizer.hpp has the formulas.
 struct UpdateCall {

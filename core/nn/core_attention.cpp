@@ -28,8 +28,8 @@ std::vector<TokenRun> runs_of(const StepContext& context) {
 }
 
 /// What the kernels take of a mask. `same`: the queries are the keys' tokens.
-ops::AttentionMask kernel_mask(const AttentionMask& mask, bool same, StepContext& context) {
-  ops::AttentionMask spec{.causal = mask.causal, .window = mask.window};
+ops::KernelMask kernel_mask(const AttentionMask& mask, bool same, StepContext& context) {
+  ops::KernelMask spec{.causal = mask.causal, .window = mask.window};
   const bool split = context.rules().attention != nullptr;
   if (split || (mask.causal && same && context.has_array("token_index"))) {
     spec.query_index = spec.key_index = context.token_index();
@@ -41,8 +41,8 @@ ops::AttentionMask kernel_mask(const AttentionMask& mask, bool same, StepContext
 }
 
 /// The same of all keys of another sequence. Indices tell dropout which pair is which.
-ops::AttentionMask memory_mask(std::string_view memory, StepContext& context) {
-  ops::AttentionMask spec{.causal = false};
+ops::KernelMask memory_mask(std::string_view memory, StepContext& context) {
+  ops::KernelMask spec{.causal = false};
   spec.query_index = context.token_index();
   spec.query_runs = runs_of(context);
   spec.query_segments = context.segments();
@@ -60,7 +60,7 @@ ops::AttentionMask memory_mask(std::string_view memory, StepContext& context) {
 }
 
 /// Adds a bias, whose middle column is of distance 0.
-ops::AttentionMask with_bias(ops::AttentionMask mask, const at::Tensor& bias) {
+ops::KernelMask with_bias(ops::KernelMask mask, const at::Tensor& bias) {
   if (bias.defined()) {
     mask.bias = bias;
     mask.first_distance = -(bias.size(1) / 2);
@@ -68,9 +68,9 @@ ops::AttentionMask with_bias(ops::AttentionMask mask, const at::Tensor& bias) {
   return mask;
 }
 
-ops::AttentionDropout
+ops::KernelDropout
 kernel_dropout(const AttentionDropout& dropout, at::Device device, StepContext& context) {
-  ops::AttentionDropout drop{.first_head = dropout.first_head};
+  ops::KernelDropout drop{.first_head = dropout.first_head};
   if (dropout.p > 0 && context.mode().training) {
     drop.p = dropout.p;
     drop.key = dropout_key(dropout.site, context);
@@ -102,7 +102,7 @@ at::Tensor fused_attention(
     const at::Tensor& q,
     const at::Tensor& k,
     const at::Tensor& v,
-    const ops::AttentionMask& mask,
+    const ops::KernelMask& mask,
     const AttentionDropout& dropout,
     StepContext& context,
     double scale

@@ -32,8 +32,8 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
       const at::Tensor& v,
       const OptionalTensor& bias, // the mask's
       double scale,
-      const AttentionMask& mask,
-      const AttentionDropout& dropout
+      const KernelMask& mask,
+      const KernelDropout& dropout
   ) {
     const auto [out, lse] = ops::attention(q, k, v, scale, mask, dropout);
     ctx->save_for_backward(
@@ -114,8 +114,8 @@ at::Tensor flash_attention(
     const at::Tensor& k,
     const at::Tensor& v,
     double scale,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout
+    const KernelMask& mask,
+    const KernelDropout& dropout
 ) {
   return FlashAttention::apply(q, k, v, mask.bias, scale, mask, dropout);
 }

@@ -138,8 +138,8 @@ Buckets make_buckets(ParameterStore& store, const Mesh& mesh, const GradientOpti
   return buckets;
 }
 
-std::vector<Owned> owned_of(const Bucket& bucket) {
-  std::vector<Owned> owned;
+std::vector<OwnedPiece> owned_of(const Bucket& bucket) {
+  std::vector<OwnedPiece> owned;
   const int64_t first = bucket.first();
   for (const auto& [parameter, begin] : bucket.leaves) {
     for (const auto& piece : parameter->pieces) {

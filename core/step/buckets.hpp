@@ -75,6 +75,6 @@ using Buckets = std::vector<std::unique_ptr<Bucket>>;
 make_buckets(ParameterStore& store, const Mesh& mesh, const GradientOptions& options);
 
 /// What this rank updates of a bucket.
-[[nodiscard]] std::vector<Owned> owned_of(const Bucket& bucket);
+[[nodiscard]] std::vector<OwnedPiece> owned_of(const Bucket& bucket);
 
 } // namespace mh

@@ -39,7 +39,7 @@ at::Tensor weighed(const at::Tensor& x, int64_t first) {
 
 /// The sum of the squares of all gradients, each by its share, in a few launches whatever their
 /// number.
-at::Tensor squared_at_once(const std::vector<Owned>& owned, const at::TensorOptions& options) {
+at::Tensor squared_at_once(const std::vector<OwnedPiece>& owned, const at::TensorOptions& options) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
   std::vector<double> shares;
@@ -323,17 +323,17 @@ at::Tensor Gradients::squared_norm() const {
     mesh_.all().all_reduce(total);
     return total;
   }
-  return sum_over_model(type(), [](const Owned& owned) { return squared(owned.gradient); });
+  return sum_over_model(type(), [](const OwnedPiece& owned) { return squared(owned.gradient); });
 }
 
 at::Tensor Gradients::squared_weight_norm() const {
-  return sum_over_model(type(), [this](const Owned& owned) {
+  return sum_over_model(type(), [this](const OwnedPiece& owned) {
     return squared(owned.value.to(type()));
   });
 }
 
 at::Tensor Gradients::zeros() const {
-  return sum_over_model(at::kDouble, [](const Owned& owned) {
+  return sum_over_model(at::kDouble, [](const OwnedPiece& owned) {
     return owned.gradient.eq(0).sum().to(at::kDouble);
   });
 }

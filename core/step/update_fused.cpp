@@ -11,16 +11,16 @@ namespace mh {
 
 namespace {
 
-kernels::UpdateKind kind_of(UpdateRule::Kind kind) {
+UpdateKind kind_of(UpdateRule::Kind kind) {
   switch (kind) {
   case UpdateRule::Kind::adam:
-    return kernels::UpdateKind::adam;
+    return UpdateKind::adam;
   case UpdateRule::Kind::sgd:
-    return kernels::UpdateKind::sgd;
+    return UpdateKind::sgd;
   case UpdateRule::Kind::average:
     break;
   }
-  return kernels::UpdateKind::average;
+  return UpdateKind::average;
 }
 
 void add(const UpdateRule& rule, UpdateItem& item, const Update& update, ops::UpdateTensors& all) {

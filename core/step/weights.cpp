@@ -98,7 +98,7 @@ Weights::Weights(
   });
 }
 
-Weights::Held Weights::hold(const Owned& owned) {
+Weights::Held Weights::hold(const OwnedPiece& owned) {
   const auto& value = owned.value;
   const auto own = value.scalar_type();
   if (!offload_ && (is_float(own) || !options_.masters)) {
@@ -124,7 +124,7 @@ at::Tensor Weights::zeros_like(const at::Tensor& weight, at::ScalarType dtype) c
                                       : at::zeros_like(weight, weight.options().dtype(dtype));
 }
 
-void Weights::add(const Owned& owned, const Optimizer& optimizer) {
+void Weights::add(const OwnedPiece& owned, const Optimizer& optimizer) {
   const Piece& piece = owned.piece;
   const Held& held = held_.emplace_back(hold(owned));
   stored_.push_back({piece.name, &piece, held.master});

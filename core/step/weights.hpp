@@ -83,15 +83,15 @@ private:
     at::Tensor rounded; ///< what the update writes; undefined where the master is the parameter
   };
 
-  [[nodiscard]] Held hold(const Owned& owned);
-  void add(const Owned& owned, const Optimizer& optimizer);
+  [[nodiscard]] Held hold(const OwnedPiece& owned);
+  void add(const OwnedPiece& owned, const Optimizer& optimizer);
   [[nodiscard]] at::Tensor zeros_like(const at::Tensor& weight, at::ScalarType dtype) const;
 
   WeightOptions options_;
   Number weight_decay_;
   bool offload_ = false;
   int64_t held_bytes_ = 0;
-  std::vector<Owned> owned_;
+  std::vector<OwnedPiece> owned_;
   std::vector<Held> held_;                   // one per owned piece
   std::vector<UpdateItem> items_;            // one per owned piece
   std::vector<double> decays_;               // factors of the items' weight decay

@@ -24,8 +24,7 @@ double scale_of(const Tensor& q) {
 
 /// Soft max over scores that are made in full, by differentiable operations.
 /// With four inputs the last is a bias.
-Tensor
-attention_by_hand(const Tensors& in, const ops::AttentionMask& mask, const Tensor& kept = {}) {
+Tensor attention_by_hand(const Tensors& in, const ops::KernelMask& mask, const Tensor& kept = {}) {
   const int64_t group = in[0].size(2) / in[1].size(2);
   const auto spread = [group](const Tensor& x) {
     return x.repeat_interleave(group, 2).permute({1, 2, 0, 3});
@@ -63,7 +62,7 @@ Case attention_case(
     std::string name,
     std::vector<int64_t> q, // queries, batch, heads, dim
     std::vector<int64_t> k, // keys, kv_heads
-    ops::AttentionMask mask
+    ops::KernelMask mask
 ) {
   const std::vector<int64_t> keys{k[0], q[1], k[1], q[3]};
   return {
@@ -74,16 +73,16 @@ Case attention_case(
       .plain = [mask](const Tensors& in) { return attention_by_hand(in, mask); }};
 }
 
-ops::AttentionMask documents(int64_t seq, int64_t batch, int64_t length) {
+ops::KernelMask documents(int64_t seq, int64_t batch, int64_t length) {
   const Tensor segments = at::arange(seq * batch).view({batch, seq}).t().floor_divide(length);
-  ops::AttentionMask mask;
+  ops::KernelMask mask;
   mask.query_segments = mask.key_segments = segments;
   return mask;
 }
 
 /// All keys of another sequence: `documents` of both, if there are several.
-ops::AttentionMask memory(int64_t queries, int64_t keys, int64_t batch, int64_t documents) {
-  ops::AttentionMask mask{.causal = false};
+ops::KernelMask memory(int64_t queries, int64_t keys, int64_t batch, int64_t documents) {
+  ops::KernelMask mask{.causal = false};
   mask.query_index = at::arange(queries);
   mask.key_index = at::arange(keys);
   const auto segments = [&](int64_t length) {
@@ -99,7 +98,7 @@ ops::AttentionMask memory(int64_t queries, int64_t keys, int64_t batch, int64_t 
 
 /// The bias has a column for each distance that occurs, and some before.
 Case biased_case(
-    std::string name, std::vector<int64_t> q, std::vector<int64_t> k, ops::AttentionMask mask
+    std::string name, std::vector<int64_t> q, std::vector<int64_t> k, ops::KernelMask mask
 ) {
   Case c = attention_case(std::move(name), q, k, mask);
   mask.first_distance = -k[0] - 2;

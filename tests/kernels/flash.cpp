@@ -21,8 +21,8 @@
 
 using namespace mh;
 using at::Tensor;
-using ops::AttentionMask;
 using ops::FlashCall;
+using ops::KernelMask;
 
 namespace {
 
@@ -98,7 +98,7 @@ int64_t document_at(const std::vector<DocumentStart>& documents, int64_t sample,
   return id;
 }
 
-bool mask_sees(const AttentionMask& mask, int64_t sample, int64_t query, int64_t key) {
+bool mask_sees(const KernelMask& mask, int64_t sample, int64_t query, int64_t key) {
   const bool one_document =
       mask.query_documents.empty() || document_at(mask.query_documents, sample, query) ==
                                           document_at(mask.key_documents, sample, key);
@@ -107,7 +107,7 @@ bool mask_sees(const AttentionMask& mask, int64_t sample, int64_t query, int64_t
 }
 
 /// Compares every pair; whether there were calls.
-bool calls_mean_the_mask(const AttentionMask& mask, int64_t batch) {
+bool calls_mean_the_mask(const KernelMask& mask, int64_t batch) {
   const auto own = positions(mask.query_runs), others = positions(mask.key_runs);
   const auto queries = static_cast<int64_t>(own.size()), keys = static_cast<int64_t>(others.size());
   const auto calls = ops::flash_calls(mask, queries, keys, batch);
@@ -326,7 +326,7 @@ Tensor segments_of(
 }
 
 /// The kernel's numbers are those of the plain form, which `attention` is in float64.
-void compare(AttentionMask mask, int64_t batch, int64_t dim) {
+void compare(KernelMask mask, int64_t batch, int64_t dim) {
   const auto own = positions(mask.query_runs), others = positions(mask.key_runs);
   const auto queries = static_cast<int64_t>(own.size()), keys = static_cast<int64_t>(others.size());
   mask.query_index = at::tensor(own, at::kLong);
@@ -364,7 +364,7 @@ TEST_CASE("calls mean the mask: all windows, lengths and offsets of one run each
       for (int64_t keys = 1; keys <= 6; ++keys) {
         for (int64_t offset = -7; offset <= 7; ++offset) {
           for (int64_t window = 0; window <= 9; ++window) {
-            const AttentionMask mask{
+            const KernelMask mask{
                 .causal = causal,
                 .window = window,
                 .query_runs = {{10 + offset, queries}},
@@ -408,7 +408,7 @@ TEST_CASE("calls mean the mask: all cuts of two samples into documents") {
     }
     const auto documents = joined(documents_at(firsts[0], 0), documents_at(firsts[1], 1));
     for (const int64_t window : {0, 1, 2, 4}) {
-      AttentionMask mask{
+      KernelMask mask{
           .causal = cuts % 3 != 0,
           .window = window,
           .query_runs = {{0, kLength}},
@@ -428,7 +428,7 @@ TEST_CASE("calls mean the mask: all cuts of two samples into documents") {
 
 TEST_CASE("calls mean the mask: another sequence, whose documents may be none or in another order"
 ) {
-  AttentionMask mask{
+  KernelMask mask{
       .causal = false,
       .query_runs = {{0, 8}},
       .key_runs = {{0, 5}},
@@ -445,14 +445,14 @@ TEST_CASE("what the kernel cannot do is refused, what it can is not") {
   using ops::gpu_calls;
   const auto q = [](at::ScalarType type, int64_t dim) { return at::zeros({4, 1, 2, dim}, type); };
   const Tensor usual = q(at::kBFloat16, 64);
-  const AttentionMask causal;
+  const KernelMask causal;
   CHECK(gpu_calls(usual, usual, causal, {}));
   CHECK(gpu_calls(q(at::kHalf, 256), q(at::kHalf, 256), causal, {.p = 0.1}));
   CHECK(!gpu_calls(q(at::kFloat, 64), q(at::kFloat, 64), causal, {}));
   CHECK(!gpu_calls(q(at::kBFloat16, 264), q(at::kBFloat16, 264), causal, {}));
   CHECK(!gpu_calls(usual, usual, causal, {.p = 0.1, .first_sample = -1}));
   CHECK(!gpu_calls(usual, usual, {.bias = at::zeros({2, 7})}, {}));
-  AttentionMask packed;
+  KernelMask packed;
   packed.query_segments = packed.key_segments = at::zeros({4, 1}, at::kLong);
   CHECK(!gpu_calls(usual, usual, packed, {})); // nobody in host memory knows which
   packed.query_documents = packed.key_documents = {{0, 0, 0}};
@@ -460,7 +460,7 @@ TEST_CASE("what the kernel cannot do is refused, what it can is not") {
   packed.query_index = packed.key_index = at::arange(4);
   CHECK(!gpu_calls(usual, usual, packed, {}));
   const Tensor planned = usual.to(at::kMeta);
-  const AttentionMask unread{
+  const KernelMask unread{
       .query_segments = at::zeros({4, 1}, at::kLong), .key_segments = at::zeros({4, 1}, at::kLong)};
   CHECK(gpu_calls(planned, planned, unread, {}));
 }
@@ -474,7 +474,7 @@ TEST_CASE("the calls' results are put together as the plain form's") {
   const auto documents = joined(documents_at({0, 3, 4, 9}, 0), documents_at({0, 7}, 1));
   for (const int64_t dim : {8, 6}) {
     for (const int64_t window : {0, 3}) {
-      const AttentionMask whole{.window = window, .query_runs = {{0, 12}}, .key_runs = {{0, 12}}};
+      const KernelMask whole{.window = window, .query_runs = {{0, 12}}, .key_runs = {{0, 12}}};
       compare(whole, 2, dim);
       auto packed = whole;
       packed.query_documents = packed.key_documents = documents;
@@ -487,9 +487,9 @@ TEST_CASE("the calls' results are put together as the plain form's") {
         compare(visit, 2, dim);
       }
     }
-    const AttentionMask continued{.query_runs = {{9, 3}}, .key_runs = {{0, 12}}};
+    const KernelMask continued{.query_runs = {{9, 3}}, .key_runs = {{0, 12}}};
     compare(continued, 2, dim);
-    AttentionMask other{
+    KernelMask other{
         .causal = false,
         .query_runs = {{0, 8}},
         .key_runs = {{0, 5}},

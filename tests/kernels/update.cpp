@@ -30,7 +30,7 @@ Case update_case(std::string name, int64_t count, const ops::UpdateNumbers& numb
       tensors.weights.push_back(part(all[0]));
       tensors.gradients.push_back(part(all[1]));
       tensors.first.push_back(part(all[2]));
-      if (numbers.kind == kernels::UpdateKind::adam) {
+      if (numbers.kind == UpdateKind::adam) {
         tensors.second.push_back(part(all[3]));
       }
       tensors.rates.push_back(first == 0 ? 0.25 : 0.5);
@@ -63,7 +63,7 @@ Case update_case(std::string name, int64_t count, const ops::UpdateNumbers& numb
 } // namespace
 
 Operation update_operation() {
-  using enum kernels::UpdateKind;
+  using enum UpdateKind;
   const ops::UpdateNumbers adamw{
       .kind = adam, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .scale = 0.5, .step = 3};
   auto l2 = adamw;

@@ -45,7 +45,7 @@ ops::UpdateItemView passed(ops::UpdateNumbers numbers, ops::UpdateItemView item,
 } // namespace
 
 TEST_CASE("the plain form of an update is the same by numbers in memory") {
-  using enum kernels::UpdateKind;
+  using enum UpdateKind;
   const ops::UpdateNumbers all[] = {
       {.kind = adam, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8},
       {.kind = adam, .decoupled = false, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8},

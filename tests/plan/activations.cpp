@@ -51,7 +51,7 @@ struct KeptMask : torch::autograd::Function<KeptMask> {
 class UnfusedAttention : public AttentionMethod {
 public:
   [[nodiscard]] at::Tensor
-  attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double, const ops::AttentionMask&, const ops::AttentionDropout&, StepContext&)
+  attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double, const ops::KernelMask&, const ops::KernelDropout&, StepContext&)
       const override {
     const auto s = q.size(0), b = q.size(1), a = q.size(2), d = q.size(3);
     const auto by_head = [&](const at::Tensor& x) {

@@ -41,7 +41,7 @@ class DeferredValues;
 class ShardedValues;
 
 /// A piece of a parameter that this rank updates, or the part of one that is in its local shard.
-struct Owned {
+struct OwnedPiece {
   Parameter* parameter;
   Piece piece;         ///< `copies`: ranks that update the same elements
   at::Tensor gradient; ///< of the piece's shape
@@ -89,7 +89,7 @@ public:
 
   /// What this rank updates: everything, or its shard under `zero`. Gradients are summed after
   /// `finish`; those of zero 2 exist there only.
-  [[nodiscard]] const std::vector<Owned>& owned() const { return owned_; }
+  [[nodiscard]] const std::vector<OwnedPiece>& owned() const { return owned_; }
 
   /// The squared L2 norm of the global model's gradient, each element counted once: a scalar of the
   /// gradients' dtype on their device.
@@ -141,7 +141,7 @@ public:
   std::function<void(const std::string&)> trace;
 
 private:
-  using Of = std::function<at::Tensor(const Owned&)>;
+  using Of = std::function<at::Tensor(const OwnedPiece&)>;
   [[nodiscard]] at::Tensor sum_over_model(at::ScalarType dtype, const Of& of) const;
   void allocate(Bucket& bucket) const;
   void start(Bucket& bucket);
@@ -159,7 +159,7 @@ private:
   std::vector<std::unique_ptr<Bucket>> buckets_; // in the order in which their sums start
   std::unique_ptr<ShardedValues> values_;
   std::map<const Parameter*, Bucket*> bucket_of_;
-  std::vector<Owned> owned_;
+  std::vector<OwnedPiece> owned_;
   at::TensorOptions flat_; // of gradients
   at::Tensor gradients_;   // all buckets' buffers, up to zero 1
   int64_t microbatches_ = 1;

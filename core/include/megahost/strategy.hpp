@@ -71,8 +71,8 @@ public:
       const at::Tensor& k,
       const at::Tensor& v,
       double scale,
-      const ops::AttentionMask& mask,
-      const ops::AttentionDropout& dropout,
+      const ops::KernelMask& mask,
+      const ops::KernelDropout& dropout,
       StepContext& context
   ) const = 0;
 };

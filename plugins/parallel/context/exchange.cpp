@@ -64,8 +64,8 @@ public:
       const Tensor& k,
       const Tensor& v,
       double scale,
-      const mh::ops::AttentionMask& mask,
-      const mh::ops::AttentionDropout& dropout,
+      const mh::ops::KernelMask& mask,
+      const mh::ops::KernelDropout& dropout,
       mh::StepContext& context
   ) const override {
     const auto whole = [&](const Tensor& x) {
@@ -91,8 +91,8 @@ public:
       const Tensor& k,
       const Tensor& v,
       double scale,
-      const mh::ops::AttentionMask& mask,
-      const mh::ops::AttentionDropout& dropout,
+      const mh::ops::KernelMask& mask,
+      const mh::ops::KernelDropout& dropout,
       mh::StepContext& context
   ) const override {
     const int64_t n = ranks(context);
@@ -141,7 +141,7 @@ Tensor in_order(int64_t length, const Tensor& like) {
 double pairs_of_rank(
     const Tensor& q,
     const Tensor& k,
-    const mh::ops::AttentionMask& mask,
+    const mh::ops::KernelMask& mask,
     const mh::StepContext& context
 ) {
   const int64_t n = ranks(context);

@@ -34,7 +34,7 @@ all_segments(const std::optional<at::Tensor>& segments, mh::StepContext& context
 double pairs_of_rank(
     const at::Tensor& q,
     const at::Tensor& k,
-    const mh::ops::AttentionMask& mask,
+    const mh::ops::KernelMask& mask,
     const mh::StepContext& context
 );
 

@@ -34,8 +34,8 @@ using torch::autograd::variable_list;
 struct Call {
   const mh::Group* group = nullptr;
   double scale = 0;
-  mh::ops::AttentionMask mask; // of this rank's tokens
-  mh::ops::AttentionDropout dropout;
+  mh::ops::KernelMask mask; // of this rank's tokens
+  mh::ops::KernelDropout dropout;
   std::optional<Tensor> segments; // of the keys of whole samples, [keys, batch]
   int64_t queries = 0, keys = 0;  // of whole samples
   double pairs = 0;               // that a plan counts of each visit
@@ -67,7 +67,7 @@ struct Call {
   }
 
   /// Mask and dropout of this rank's queries and the keys of one piece.
-  [[nodiscard]] std::pair<mh::ops::AttentionMask, mh::ops::AttentionDropout> of(const TokenRun& run
+  [[nodiscard]] std::pair<mh::ops::KernelMask, mh::ops::KernelDropout> of(const TokenRun& run
   ) const {
     auto seen = mask;
     seen.key_index = in_order(run.count, *mask.key_index) + run.first;
@@ -126,8 +126,8 @@ Passing pass_on(const Tensor& outgoing, const mh::Group& group) {
 struct Visit {
   Tensor keys, values;
   int64_t begin;
-  mh::ops::AttentionMask mask;
-  mh::ops::AttentionDropout dropout;
+  mh::ops::KernelMask mask;
+  mh::ops::KernelDropout dropout;
 };
 
 /// Lets keys and values ([2, keys, batch, kv_heads, dim]) visit all ranks: `see` is called with
@@ -232,8 +232,8 @@ public:
       const Tensor& k,
       const Tensor& v,
       double scale,
-      const mh::ops::AttentionMask& mask,
-      const mh::ops::AttentionDropout& dropout,
+      const mh::ops::KernelMask& mask,
+      const mh::ops::KernelDropout& dropout,
       mh::StepContext& context
   ) const override {
     auto call = std::make_shared<Call>();

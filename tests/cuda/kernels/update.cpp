@@ -51,7 +51,7 @@ struct Rule {
 };
 
 std::vector<Rule> rules() {
-  using enum cuda::UpdateKind;
+  using enum UpdateKind;
   const cuda::UpdateLaunch base{
       .kind = adam,
       .decoupled = true,
@@ -121,9 +121,9 @@ void update_on_cpu(const cuda::UpdateLaunch& call, const cuda::GpuItem& item, in
   const bool narrow_state = item.state_type == Type::bf16;
   const auto run = item.weight_type == Type::fp32 ? (narrow_state ? table.fp32_bf16 : table.fp32)
                                                   : (narrow_state ? table.bf16 : table.bf16_fp32);
-  const bool adam = call.kind == cuda::UpdateKind::adam;
+  const bool adam = call.kind == UpdateKind::adam;
   const auto narrow = [](double x) { return static_cast<float>(x); };
-  run({.kind = static_cast<kernels::UpdateKind>(call.kind),
+  run({.kind = call.kind,
        .nesterov = call.nesterov,
        .stochastic = call.stochastic && (narrow_state || item.weight_type == Type::bf16),
        .scale = narrow(call.scale.value),
@@ -154,7 +154,7 @@ struct Exact {
 };
 
 Exact exact(const cuda::UpdateLaunch& c, const Tensors& t, int64_t i) {
-  using enum cuda::UpdateKind;
+  using enum UpdateKind;
   const double w = t.weight[i], m = t.first[i], v = t.second[i];
   double g = t.gradient[i] * c.scale.value;
   if (c.kind == average) {
@@ -205,7 +205,7 @@ TEST_CASE("an update of ragged items in one launch is that of the formulas in fl
             see(state, after[k].first[i], wanted.first);
             see(state, after[k].second[i], wanted.second);
             see(Type::fp32, after[k].gradient[i], wanted.gradient);
-            if (call.kind != cuda::UpdateKind::average) {
+            if (call.kind != UpdateKind::average) {
               see(Type::bf16, after[k].parameter[i], wanted.weight);
             }
           }

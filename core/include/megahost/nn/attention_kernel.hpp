@@ -15,8 +15,9 @@
 
 namespace mh::ops {
 
-/// What queries see, in addition to the tensors; see `attention`.
-struct AttentionMask {
+/// What the queries of one call see, in addition to the tensors; see `attention`. A model says it as
+/// AttentionMask (nn/attention.hpp).
+struct KernelMask {
   bool causal = true;
   int64_t window = 0; ///< only keys fewer than so many positions away; 0: all
   std::optional<at::Tensor> query_index = std::nullopt;    ///< [queries] int64
@@ -42,9 +43,9 @@ struct AttentionMask {
 [[nodiscard]] MH_API double
 visible_pairs(int64_t queries, int64_t keys, bool causal, int64_t window);
 
-/// Dropout of the probabilities; see mh::dropout: a head's probability of key j is feature
+/// Dropout of one call's probabilities; see mh::dropout: a head's probability of key j is feature
 /// (first_head + head) * all_keys + first_key + j of the query's token.
-struct AttentionDropout {
+struct KernelDropout {
   double p = 0;
   int64_t key = 0;
   std::optional<at::Tensor> samples = std::nullopt; ///< [batch] int64; needed if p is not 0
@@ -74,8 +75,8 @@ struct AttentionDropout {
     const at::Tensor& k,
     const at::Tensor& v,
     double scale,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout = {}
+    const KernelMask& mask,
+    const KernelDropout& dropout = {}
 );
 
 /// The gradients of q, k, v and the mask's bias, contiguous, from what `attention` took and gave;
@@ -88,8 +89,8 @@ struct AttentionDropout {
     const at::Tensor& out,
     const at::Tensor& lse,
     double scale,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout = {}
+    const KernelMask& mask,
+    const KernelDropout& dropout = {}
 );
 
 /// `attention`'s output as a differentiable function of q, k, v and the bias; saves them, the
@@ -99,8 +100,8 @@ struct AttentionDropout {
     const at::Tensor& k,
     const at::Tensor& v,
     double scale,
-    const AttentionMask& mask,
-    const AttentionDropout& dropout = {}
+    const KernelMask& mask,
+    const KernelDropout& dropout = {}
 );
 
 } // namespace mh::ops

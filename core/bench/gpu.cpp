@@ -4,7 +4,7 @@
 #include "core/base/text.hpp"
 #include "core/bench/bench.hpp"
 #include "core/draw/page.hpp"
-#include "core/plan/run_metrics.hpp"
+#include "core/runs/run_metrics.hpp"
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 

@@ -4,7 +4,7 @@
 #include "core/base/seconds.hpp"
 #include "core/bench/bench.hpp"
 #include "core/bench/gemm_choice.hpp"
-#include "core/kernels/caching_allocator.hpp"
+#include "core/memory/caching_allocator.hpp"
 #include "core/plan/stage_record.hpp"
 #include "core/train/robust_z.hpp"
 #include "core/train/session.hpp"

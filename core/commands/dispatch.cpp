@@ -1,7 +1,7 @@
 #include "core/commands/commands.hpp"
 #include "core/corpora/corpora.hpp"
 #include "core/draw/report.hpp"
-#include "core/kernels/heap.hpp"
+#include "core/memory/heap.hpp"
 #include "core/plugin/crash.hpp"
 #include "core/train/built_in.hpp"
 #include "megahost/error.hpp"

@@ -1,6 +1,6 @@
 #include "core/base/text.hpp"
 #include "core/commands/commands.hpp"
-#include "core/plan/run_panels.hpp"
+#include "core/runs/run_panels.hpp"
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 

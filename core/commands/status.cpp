@@ -2,13 +2,13 @@
 #include "core/base/text.hpp"
 #include "core/commands/commands.hpp"
 #include "core/draw/columns.hpp"
-#include "core/plan/run_status.hpp"
+#include "core/runs/exposition.hpp"
+#include "core/runs/run_status.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 
@@ -185,155 +185,6 @@ Json status_json(const RunStatus& run) {
   return json;
 }
 
-/// A value of a run, with the loss that it is of, where it is of one.
-struct Reading {
-  double value;
-  std::string loss{};
-};
-
-/// A row of Prometheus's text format. A run that has no reading has no line.
-struct MetricFamily {
-  const char* name;
-  const char* type;
-  const char* help;
-  std::vector<Reading> (*readings)(const RunStatus& run);
-};
-
-template <class T>
-std::vector<Reading> reading(const std::optional<T>& value) {
-  return value ? std::vector<Reading>{{static_cast<double>(*value)}} : std::vector<Reading>();
-}
-
-template <auto Member>
-std::vector<Reading> of_last(const RunStatus& run) {
-  return run.last() == nullptr ? std::vector<Reading>()
-                               : std::vector<Reading>{{static_cast<double>(run.last()->*Member)}};
-}
-
-/// A median, which there is once there is a step.
-template <auto Member>
-std::vector<Reading> median_of(const RunStatus& run) {
-  return run.last() == nullptr ? std::vector<Reading>() : std::vector<Reading>{{run.*Member}};
-}
-
-std::vector<Reading> of_losses(const std::vector<LossValue>& losses) {
-  std::vector<Reading> readings;
-  for (const LossValue& loss : losses) {
-    readings.push_back({loss.value, loss.name});
-  }
-  return readings;
-}
-
-using Readings = std::vector<Reading>;
-
-const MetricFamily kFamilies[] = {
-    {"running",
-     "gauge",
-     "1 while the run goes on, else 0",
-     [](const RunStatus& run) { return Readings{{run.goes_on() ? 1.0 : 0.0}}; }},
-    {"step", "gauge", "completed optimizer steps", of_last<&StepRecord::step>},
-    {"iterations",
-     "gauge",
-     "optimizer steps of the whole run",
-     [](const RunStatus& run) {
-       return run.iterations > 0 ? Readings{{static_cast<double>(run.iterations)}} : Readings();
-     }},
-    {"samples_total", "counter", "sequences trained on", of_last<&StepRecord::samples>},
-    {"tokens_total", "counter", "tokens trained on", of_last<&StepRecord::tokens>},
-    {"tokens_per_second",
-     "gauge",
-     "median of the newest 50 steps",
-     median_of<&RunStatus::tokens_per_second>},
-    {"step_seconds",
-     "gauge",
-     "duration of a step, median of the newest 50",
-     median_of<&RunStatus::step_seconds>},
-    {"data_wait_seconds",
-     "gauge",
-     "of these, waiting for samples",
-     median_of<&RunStatus::data_seconds>},
-    {"loss",
-     "gauge",
-     "training losses of the newest step with an update",
-     [](const RunStatus& run) {
-       return run.last_update() == nullptr ? Readings() : of_losses(run.last_update()->losses);
-     }},
-    {"validation_loss",
-     "gauge",
-     "losses of the newest evaluation",
-     [](const RunStatus& run) {
-       return run.metrics.evaluations.empty() ? Readings()
-                                              : of_losses(run.metrics.evaluations.back().losses);
-     }},
-    {"learning_rate", "gauge", "of the newest step", of_last<&StepRecord::lr>},
-    {"gradient_norm",
-     "gauge",
-     "of the newest step, before clipping",
-     of_last<&StepRecord::gradient_norm>},
-    {"memory_bytes", "gauge", "peak memory of rank 0", of_last<&StepRecord::memory>},
-    {"ranks", "gauge", "ranks that did the newest step", of_last<&StepRecord::ranks>},
-    {"skipped_steps_total",
-     "counter",
-     "steps without an update",
-     [](const RunStatus& run) { return Readings{{static_cast<double>(run.skipped)}}; }},
-    {"checkpoint_step",
-     "gauge",
-     "step of the newest checkpoint",
-     [](const RunStatus& run) { return reading(run.checkpoint); }},
-    {"remaining_seconds",
-     "gauge",
-     "time to the run's end at the speed of late",
-     [](const RunStatus& run) { return reading(run.remaining()); }},
-    {"last_step_timestamp_seconds",
-     "gauge",
-     "Unix time at which the newest step or evaluation ended",
-     [](const RunStatus& run) {
-       const std::chrono::duration<double> now =
-           std::chrono::system_clock::now().time_since_epoch();
-       return run.last() == nullptr || !run.since_step ? Readings()
-                                                       : Readings{{now.count() - *run.since_step}};
-     }},
-};
-
-/// Source:  Prometheus, "Exposition formats", text-based format 0.0.4
-std::string label_value(const std::string& text) {
-  std::string escaped = "\"";
-  for (const char c : valid_utf8(text)) {
-    escaped += c == '\\' ? "\\\\" : c == '"' ? "\\\"" : c == '\n' ? "\\n" : std::string(1, c);
-  }
-  return escaped + '"';
-}
-
-/// Source:  as label_value
-std::string exposed_number(double value) {
-  return std::isnan(value)   ? "NaN"
-         : std::isinf(value) ? (value > 0 ? "+Inf" : "-Inf")
-                             : formatted("%.17g", value);
-}
-
-void print_exposition(const std::vector<RunStatus>& runs) {
-  for (const MetricFamily& family : kFamilies) {
-    std::string lines;
-    for (const RunStatus& run : runs) {
-      for (const Reading& one : family.readings(run)) {
-        lines += "megahost_" + std::string(family.name) + "{run=" + label_value(run.metrics.name) +
-                 (one.loss.empty() ? "" : ",loss=" + label_value(one.loss)) + "} " +
-                 exposed_number(one.value) + "\n";
-      }
-    }
-    if (!lines.empty()) {
-      std::printf(
-          "# HELP megahost_%s %s\n# TYPE megahost_%s %s\n%s",
-          family.name,
-          family.help,
-          family.name,
-          family.type,
-          lines.c_str()
-      );
-    }
-  }
-}
-
 } // namespace
 
 int command_status(const Invocation& invocation, Host& host) {
@@ -345,7 +196,7 @@ int command_status(const Invocation& invocation, Host& host) {
     runs.push_back(read_status(folder, host));
   }
   if (invocation.has("--prometheus")) {
-    print_exposition(runs);
+    std::printf("%s", exposition(runs).c_str());
   } else if (invocation.has("--json")) {
     Json list = Json::array();
     for (const RunStatus& run : runs) {

@@ -5,7 +5,7 @@
 #include "core/kernels/planned_gpu.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/workspace.hpp"
-#include "core/kernels/workspaces.hpp"
+#include "core/memory/workspaces.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/attention_kernel.hpp"
 #include "megahost/parallel.hpp"

@@ -7,7 +7,7 @@
 
 #include "core/kernels/attention_gpu.hpp"
 
-#include "core/kernels/staging.hpp"
+#include "core/memory/staging.hpp"
 #include "megahost/shuffle.hpp"
 
 #include <ATen/Context.h>

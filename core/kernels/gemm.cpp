@@ -6,7 +6,7 @@
 #include "core/kernels/planned_gpu.hpp"
 #include "core/kernels/registration.hpp"
 #include "core/kernels/tile_gemm.hpp"
-#include "core/kernels/workspaces.hpp"
+#include "core/memory/workspaces.hpp"
 #include "megahost/parallel.hpp"
 
 #include <ATen/Parallel.h>

@@ -1,7 +1,7 @@
 #include "core/kernels/registration.hpp"
 
-#include "core/kernels/meta.hpp"
 #include "core/kernels/ops.hpp"
+#include "core/meta/shapes.hpp"
 
 #include <memory>
 #include <mutex>

@@ -3,7 +3,7 @@
 #include "core/kernels/level.hpp"
 #include "core/kernels/operand.hpp"
 #include "core/kernels/planned_gpu.hpp"
-#include "core/kernels/workspaces.hpp"
+#include "core/memory/workspaces.hpp"
 #include "megahost/parallel.hpp"
 
 #include <ATen/Parallel.h>

@@ -1,7 +1,7 @@
 #include "core/kernels/update_cuda.hpp"
 
 #include "core/cuda/library.hpp"
-#include "core/kernels/staging.hpp"
+#include "core/memory/staging.hpp"
 
 #include <ATen/ops/empty.h>
 

@@ -1,6 +1,6 @@
 #include "core/model/outline.hpp"
 
-#include "core/kernels/counting_allocator.hpp"
+#include "core/memory/counting_allocator.hpp"
 #include "core/model/plugin_call.hpp"
 #include "megahost/error.hpp"
 

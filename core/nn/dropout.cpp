@@ -1,7 +1,7 @@
 #include "megahost/nn/dropout.hpp"
 
 #include "core/kernels/ops.hpp"
-#include "core/kernels/staging.hpp"
+#include "core/memory/staging.hpp"
 #include "core/nn/dropout_mask.hpp"
 #include "megahost/error.hpp"
 #include "megahost/saved.hpp"

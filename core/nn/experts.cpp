@@ -1,7 +1,7 @@
 #include "megahost/nn/experts.hpp"
 
 #include "core/kernels/row_ops.hpp"
-#include "core/kernels/staging.hpp"
+#include "core/memory/staging.hpp"
 #include "core/model/weight_queue.hpp"
 #include "megahost/checking.hpp"
 #include "megahost/error.hpp"

@@ -1,7 +1,7 @@
 #include "megahost/nn/rotary.hpp"
 
 #include "core/kernels/row_ops.hpp"
-#include "core/kernels/staging.hpp"
+#include "core/memory/staging.hpp"
 #include "megahost/error.hpp"
 #include "megahost/saved.hpp"
 

@@ -1,7 +1,7 @@
 #pragma once
 /// What the run of a folder measured, as plans say it.
 
-#include "core/plan/run_metrics.hpp"
+#include "core/runs/run_metrics.hpp"
 
 #include <cstdint>
 

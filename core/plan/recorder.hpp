@@ -8,8 +8,8 @@
 ///     ... a step ...
 ///     recorder.events()
 
-#include "core/kernels/counting_allocator.hpp"
 #include "core/kernels/planned_gpu.hpp"
+#include "core/memory/counting_allocator.hpp"
 #include "core/mesh/silent.hpp"
 
 #include <ATen/record_function.h>

@@ -1,6 +1,6 @@
 #include "core/step/batches.hpp"
 
-#include "core/kernels/staging.hpp"
+#include "core/memory/staging.hpp"
 #include "core/model/labels.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/step/sample_arrays.hpp"

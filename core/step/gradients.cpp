@@ -1,6 +1,6 @@
 #include "megahost/gradients.hpp"
 
-#include "core/kernels/staging.hpp"
+#include "core/memory/staging.hpp"
 #include "core/model/conserved.hpp"
 #include "core/model/deferred_values.hpp"
 #include "core/step/buckets.hpp"

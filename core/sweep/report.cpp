@@ -6,7 +6,7 @@
 #include "core/draw/page.hpp"
 #include "core/draw/svg.hpp"
 #include "core/language/json_value.hpp"
-#include "core/plan/run_panels.hpp"
+#include "core/runs/run_panels.hpp"
 #include "core/sweep/sweep.hpp"
 #include "megahost/error.hpp"
 

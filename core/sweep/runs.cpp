@@ -2,7 +2,7 @@
 
 #include "core/base/seconds.hpp"
 #include "core/mesh/spawn.hpp"
-#include "core/plan/run_metrics.hpp"
+#include "core/runs/run_metrics.hpp"
 #include "core/storage/file_lock.hpp"
 #include "core/storage/file_system.hpp"
 #include "core/sweep/sweep.hpp"

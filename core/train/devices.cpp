@@ -1,8 +1,8 @@
 #include "core/train/devices.hpp"
 
 #include "core/cuda/library.hpp"
-#include "core/kernels/caching_allocator.hpp"
 #include "core/kernels/processor.hpp"
+#include "core/memory/caching_allocator.hpp"
 #include "core/mesh/nccl.hpp"
 #include "megahost/device.hpp"
 #include "megahost/error.hpp"

@@ -2,9 +2,9 @@
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
-#include "core/kernels/caching_allocator.hpp"
 #include "core/kernels/level.hpp"
 #include "core/kernels/processor.hpp"
+#include "core/memory/caching_allocator.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/step/deterministic.hpp"

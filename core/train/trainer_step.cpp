@@ -1,7 +1,7 @@
 // One step of a run, and what becomes of the run when the step's numbers are no good.
 
 #include "core/base/number_text.hpp"
-#include "core/kernels/caching_allocator.hpp"
+#include "core/memory/caching_allocator.hpp"
 #include "core/train/start_block.hpp"
 #include "core/train/trainer.hpp"
 #include "megahost/error.hpp"

@@ -4,7 +4,7 @@
 ///
 ///   expert_speed [TOKENS]
 
-#include "core/kernels/caching_allocator.hpp"
+#include "core/memory/caching_allocator.hpp"
 #include "megahost/gradients.hpp"
 #include "megahost/nn/expert_kernel.hpp"
 #include "megahost/nn/experts.hpp"

@@ -2,7 +2,7 @@
 
 #include "megahost/nn/experts.hpp"
 
-#include "core/kernels/caching_allocator.hpp"
+#include "core/memory/caching_allocator.hpp"
 #include "core/model/recompute.hpp"
 #include "megahost/error.hpp"
 #include "megahost/gradients.hpp"

@@ -3,7 +3,7 @@
 
 #include "megahost/gradients.hpp"
 
-#include "core/kernels/counting_allocator.hpp"
+#include "core/memory/counting_allocator.hpp"
 #include "core/mesh/silent.hpp"
 #include "core/mesh/threads.hpp"
 #include "core/model/deferred_values.hpp"

@@ -1,6 +1,6 @@
 // Parameters that are trained in another way than the rest, and what an optimizer's state takes.
 
-#include "core/kernels/counting_allocator.hpp"
+#include "core/memory/counting_allocator.hpp"
 #include "core/step/parameter_groups.hpp"
 #include "core/step/weights.hpp"
 #include "megahost/error.hpp"

@@ -1,5 +1,5 @@
-#include "core/kernels/caching_allocator.hpp"
-#include "core/kernels/heap.hpp"
+#include "core/memory/caching_allocator.hpp"
+#include "core/memory/heap.hpp"
 #include "tiny.hpp"
 
 #include <ATen/ops/empty.h>

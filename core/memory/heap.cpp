@@ -1,4 +1,4 @@
-#include "core/kernels/heap.hpp"
+#include "core/memory/heap.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>

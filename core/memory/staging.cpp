@@ -1,4 +1,4 @@
-#include "core/kernels/staging.hpp"
+#include "core/memory/staging.hpp"
 
 namespace mh {
 

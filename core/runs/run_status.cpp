@@ -1,4 +1,4 @@
-#include "core/plan/run_status.hpp"
+#include "core/runs/run_status.hpp"
 
 #include "core/base/host_name.hpp"
 #include "core/checkpoint/detect_format.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 /// What a run does now: read from its folder, by any machine that sees it.
 
-#include "core/plan/run_metrics.hpp"
+#include "core/runs/run_metrics.hpp"
 #include "core/storage/file_lock.hpp"
 #include "megahost/host.hpp"
 

@@ -3,7 +3,7 @@
 #include "core/draw/page.hpp"
 
 #include "core/base/number_text.hpp"
-#include "core/commands/plan/report.hpp"
+#include "core/plan_report/report.hpp"
 #include "core/draw/svg_bars.hpp"
 #include "core/draw/svg_chart.hpp"
 #include "core/plan/timeline.hpp"

@@ -1,4 +1,4 @@
-#include "core/plan/run_metrics.hpp"
+#include "core/runs/run_metrics.hpp"
 
 #include "megahost/error.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/commands/plan/report.hpp"
+#include "core/plan_report/report.hpp"
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"

@@ -1,4 +1,4 @@
-#include "core/kernels/counting_allocator.hpp"
+#include "core/memory/counting_allocator.hpp"
 
 #include <c10/core/Allocator.h>
 

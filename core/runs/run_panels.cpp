@@ -1,4 +1,4 @@
-#include "core/plan/run_panels.hpp"
+#include "core/runs/run_panels.hpp"
 
 #include <array>
 #include <utility>

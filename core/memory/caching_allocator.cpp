@@ -1,6 +1,6 @@
-#include "core/kernels/caching_allocator.hpp"
+#include "core/memory/caching_allocator.hpp"
 
-#include "core/kernels/heap.hpp"
+#include "core/memory/heap.hpp"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>

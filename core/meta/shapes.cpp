@@ -1,4 +1,4 @@
-#include "core/kernels/meta.hpp"
+#include "core/meta/shapes.hpp"
 
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>

@@ -1,7 +1,7 @@
 // Shape functions of operators that models of others call and LibTorch has no Meta kernel for in
 // C++: elementwise ones, reductions, and a few that look things up.
 
-#include "core/kernels/meta.hpp"
+#include "core/meta/shapes.hpp"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/boxing/KernelFunction.h>

@@ -2,7 +2,7 @@
 /// Panels of curves, for plots of runs and for pages of sweeps.
 
 #include "core/draw/svg_chart.hpp"
-#include "core/plan/run_metrics.hpp"
+#include "core/runs/run_metrics.hpp"
 
 #include <cstdint>
 #include <vector>

@@ -1,3 +1,4 @@
+#include "core/checkpoint_commands/commands.hpp"
 #include "core/commands/commands.hpp"
 #include "core/corpora/corpora.hpp"
 #include "core/draw/report.hpp"

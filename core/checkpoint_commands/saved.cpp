@@ -1,4 +1,4 @@
-#include "core/commands/saved.hpp"
+#include "core/checkpoint_commands/saved.hpp"
 
 #include "core/base/number_text.hpp"
 #include "core/checkpoint/checkpoint.hpp"

@@ -3,12 +3,14 @@
 #include "core/bench/machine.hpp"
 #include "core/checkpoint/detect_format.hpp"
 #include "core/commands/commands.hpp"
+#include "core/commands/restarts.hpp"
 #include "core/commands/run_output.hpp"
 #include "core/mesh/layout.hpp"
 #include "core/mesh/rank_reports.hpp"
 #include "core/options/place.hpp"
 #include "core/plan/stage_record.hpp"
 #include "core/recipe/changes.hpp"
+#include "core/recipe/handed_files.hpp"
 #include "core/train/checkpointing.hpp"
 #include "core/train/given_weights.hpp"
 #include "core/train/run_folder.hpp"
@@ -105,6 +107,29 @@ void require_folders(const Invocation& invocation, const Recipe& recipe, Host& h
   }
 }
 
+RestartTerms restart_terms(const Invocation& invocation, const Read& read, int64_t world) {
+  constexpr int64_t kMost = 1'000'000;
+  const Recipe& recipe = read.resolved.recipe;
+  StartedRanks ranks = ranks_to_start(world);
+  if (ranks.count != ranks.world) {
+    throw Error(
+        "--max-restarts is for a run whose ranks are all on this machine, and this is one node of " +
+            std::to_string(ranks.world / ranks.count),
+        "leave restarts to what started the nodes, and give --resume=auto",
+        exit_code::communication
+    );
+  }
+  return {
+      .most = number_option(invocation, "--max-restarts", 0, 0, kMost),
+      .folder = run_folder(recipe.run_folder(), resume_of(invocation) != Resume::no),
+      .start = [ranks,
+                after = recipe.comm.hang_after,
+                files = pack_files(invocation.arguments.front(), read.files)](auto words) mutable {
+        ranks.words = std::move(words);
+        return run_ranks(ranks, after, files);
+      }};
+}
+
 /// "tensor 4 x pipeline 2 x data 4".
 std::string degrees(const Recipe& recipe, int64_t world) {
   std::string text;
@@ -154,6 +179,9 @@ int command_run(const Invocation& invocation, Host& host) {
   }
   if (!place) {
     require_folders(invocation, recipe, host);
+  }
+  if (!place && invocation.has("--max-restarts")) {
+    return run_with_restarts(restart_terms(invocation, read, world));
   }
   if (!place && world > 1) {
     return run_as_ranks(world, recipe.comm.hang_after, file, read.files);

@@ -69,18 +69,6 @@ Meeting open_store_socket() {
   return {"127.0.0.1", ntohs(address.sin_port), fd};
 }
 
-std::vector<std::string> own_command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  std::vector<std::string> words;
-  for (size_t begin = 0; begin < bytes.size();) {
-    const size_t end = std::min(bytes.find('\0', begin), bytes.size());
-    words.push_back(bytes.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
-}
-
 constexpr const char* kHanded = "MEGAHOST_HANDED_FD";
 
 /// A file in memory that holds these bytes.
@@ -154,7 +142,7 @@ Child start(int64_t local, const StartedRanks& ranks, const Meeting& meeting, in
   if (meeting.socket >= 0) {
     fcntl(meeting.socket, F_SETFD, local == 0 ? 0 : FD_CLOEXEC);
   }
-  auto arguments = own_command_line();
+  auto arguments = ranks.words.empty() ? own_command_line() : ranks.words;
   auto variables = environment_of(local, ranks, meeting, ends[1], handed);
   Child child;
   child.errors = ends[0];
@@ -207,7 +195,7 @@ public:
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  int wait() {
+  RanksEnded wait() {
     while (std::any_of(children_.begin(), children_.end(), [](const Child& child) {
       return !child.status;
     })) {
@@ -317,18 +305,19 @@ private:
            (WIFEXITED(*child.status) && WEXITSTATUS(*child.status) == exit_code::communication);
   }
 
-  int verdict() const {
+  [[nodiscard]] RanksEnded verdict() const {
     if (!first_) {
       const auto stopped = std::find_if(children_.begin(), children_.end(), [](const Child& child) {
         return WEXITSTATUS(*child.status) != 0;
       });
-      return stopped == children_.end() ? 0 : WEXITSTATUS(*stopped->status);
+      return {.status = stopped == children_.end() ? 0 : WEXITSTATUS(*stopped->status)};
     }
     std::vector<EndedRank> ranks;
     for (const Child& child : children_) {
       ranks.push_back({*child.status, child.report, child.told});
     }
-    return report(explain_failure(ranks, *first_, ranks_.first, ranks_.world));
+    const Error failure = explain_failure(ranks, *first_, ranks_.first, ranks_.world);
+    return {.status = failure.exit_code(), .failure = failure};
   }
 
   std::vector<Child> children_;
@@ -347,6 +336,18 @@ private:
 
 } // namespace
 
+std::vector<std::string> own_command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin < bytes.size();) {
+    const size_t end = std::min(bytes.find('\0', begin), bytes.size());
+    words.push_back(bytes.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
 std::vector<char*> exec_words(std::vector<std::string>& words) {
   std::vector<char*> result;
   for (std::string& word : words) {
@@ -356,7 +357,7 @@ std::vector<char*> exec_words(std::vector<std::string>& words) {
   return result;
 }
 
-int run_as_ranks(const StartedRanks& ranks, double hang_after, const std::string& handed) {
+RanksEnded run_ranks(const StartedRanks& ranks, double hang_after, const std::string& handed) {
   const bool here = ranks.count == ranks.world;
   const Meeting meeting =
       here ? open_store_socket() : Meeting{ranks.master_address, ranks.master_port, -1};
@@ -375,7 +376,8 @@ int run_as_ranks(const StartedRanks& ranks, double hang_after, const std::string
 }
 
 int run_as_ranks(int64_t ranks, double hang_after, const std::string& handed) {
-  return run_as_ranks(StartedRanks{.count = ranks, .world = ranks}, hang_after, handed);
+  const auto ended = run_ranks({.count = ranks, .world = ranks}, hang_after, handed);
+  return ended.failure ? report(*ended.failure) : ended.status;
 }
 
 std::string handed_bytes() {

@@ -2,7 +2,10 @@
 /// Our own launcher for one machine: `megahost run RECIPE --nproc 8` starts this same command once
 /// for each rank and watches over them.
 
+#include "megahost/error.hpp"
+
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,21 +19,33 @@ struct StartedRanks {
   /// Where rank 0 opens the store if the run has other machines, too; else on the loopback.
   std::string master_address{};
   int master_port = 0;
+  std::vector<std::string> words{}; ///< their command line; empty: that of this process
 };
 
-/// Runs this process's own command line on so many processes.
+/// How ranks ended that were started here.
+struct RanksEnded {
+  int status = 0;                 ///< the exit status for the whole
+  std::optional<Error> failure{}; ///< of the rank that failed first, in words
+};
+
+/// Runs this process's own command line, or other words, on so many processes.
 ///
 /// The ranks of one machine meet at a socket on 127.0.0.1 that is opened here, so no port is ever
 /// taken twice. If one fails, the others are ended within seconds, and the error that came first is
-/// shown once.
+/// that of the run.
 /// Ranks whose processes are stopped are named by the others; where the first two are, so that no
 /// rank speaks, it is said from here after `hang_after` seconds (0: never).
 /// Each rank gets the bytes `handed`, see `handed_bytes`.
+[[nodiscard]] RanksEnded
+run_ranks(const StartedRanks& ranks, double hang_after = 10, const std::string& handed = "");
+
+/// The same of all ranks of a run; a failure is shown.
 ///
 /// Returns: the exit status for the whole
-int run_as_ranks(const StartedRanks& ranks, double hang_after = 10, const std::string& handed = "");
-/// The same of all ranks of a run.
 int run_as_ranks(int64_t ranks, double hang_after = 10, const std::string& handed = "");
+
+/// The words that this process was started with.
+[[nodiscard]] std::vector<std::string> own_command_line();
 
 /// Whether this process is one of them.
 [[nodiscard]] bool is_spawned_rank();

@@ -131,9 +131,7 @@ RecipeFiles recipe_files(const std::string& file, const Facts& facts) {
   return read_recipe_files(file, options);
 }
 
-int run_as_ranks(
-    int64_t ranks, double hang_after, const std::string& file, const RecipeFiles& files
-) {
+StartedRanks ranks_to_start(int64_t ranks) {
   StartedRanks started{.count = ranks, .world = ranks};
   if (const auto node = find_node(process_environment())) {
     started.count = ranks / node->nodes;
@@ -141,7 +139,14 @@ int run_as_ranks(
     started.master_address = node->master_address;
     started.master_port = node->master_port;
   }
-  return run_as_ranks(started, hang_after, pack_files(file, files));
+  return started;
+}
+
+int run_as_ranks(
+    int64_t ranks, double hang_after, const std::string& file, const RecipeFiles& files
+) {
+  const auto ended = run_ranks(ranks_to_start(ranks), hang_after, pack_files(file, files));
+  return ended.failure ? report(*ended.failure) : ended.status;
 }
 
 Read read_resolved(

@@ -3,6 +3,7 @@
 
 #include "core/cli/invocation.hpp"
 #include "core/mesh/launchers.hpp"
+#include "core/mesh/spawn.hpp"
 #include "core/recipe/load.hpp"
 #include "core/recipe/resolve.hpp"
 #include "megahost/host.hpp"
@@ -38,8 +39,13 @@ struct Read {
 /// Throws:  mh::Error, RecipeError
 [[nodiscard]] RecipeFiles recipe_files(const std::string& file, const Facts& facts);
 
+/// What starts so many ranks of this command, or this node's of them.
+[[nodiscard]] StartedRanks ranks_to_start(int64_t ranks);
+
 /// Runs this command as so many ranks, or as this node's of them, which are handed the recipe's
-/// files.
+/// files; a failure is shown.
+///
+/// Returns: the exit status for the whole
 [[nodiscard]] int
 run_as_ranks(int64_t ranks, double hang_after, const std::string& file, const RecipeFiles& files);
 

@@ -47,6 +47,11 @@ std::vector<Command> training_commands() {
                "starts N processes on this machine, one per rank; torchrun --no-python, srun and "
                "mpirun work too. A rank that the others wait for is named after comm.hang_after "
                "seconds, and given up after comm.timeout"},
+              {"--max-restarts",
+               "N",
+               "when a rank fails, starts this machine's ranks again from the newest checkpoint, at "
+               "most N times; not after a mistake in the recipe, nor when three starts in a row fail "
+               "after the same step"},
               kRank,
               kWorldSize,
               kMaster,

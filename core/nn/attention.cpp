@@ -16,9 +16,18 @@ CrossAttentionPart::~CrossAttentionPart() = default;
 
 namespace {
 
-/// Norm of each head's query or key; null where the spec has none.
-std::unique_ptr<Norm>
-head_norm(Builder& builder, const AttentionSpec& spec, const char* name, const Placement& seen) {
+Axis query_heads(const AttentionSpec& spec) {
+  return {axis::heads, spec.heads, spec.head_dim};
+}
+
+Axis key_heads(const AttentionSpec& spec) {
+  return {axis::kv_heads, spec.kv_heads, spec.head_dim};
+}
+
+/// Norm of queries or keys; null where the spec has none.
+std::unique_ptr<Norm> query_key_norm(
+    Builder& builder, const AttentionSpec& spec, const char* name, Axis heads, const Placement& seen
+) {
   if (!spec.qk_norm_eps) {
     return nullptr;
   }
@@ -27,15 +36,22 @@ head_norm(Builder& builder, const AttentionSpec& spec, const char* name, const P
       builder,
       NormSpec{
           .kind = NormKind::rmsnorm,
-          .axis = {axis::head_dim, spec.head_dim},
+          .axis = spec.qk_norm_all_heads ? heads : Axis{axis::head_dim, spec.head_dim},
           .eps = *spec.qk_norm_eps,
           .seen = seen}
   );
 }
 
+/// x [seq, batch, heads, head_dim], each head normalised or all of them as one row.
+at::Tensor
+normed(const Norm& norm, const AttentionSpec& spec, const at::Tensor& x, StepContext& context) {
+  return spec.qk_norm_all_heads ? norm.forward(x.flatten(2), context).view(x.sizes())
+                                : norm.forward(x, context);
+}
+
 LinearSpec output_spec(const AttentionSpec& spec) {
   return {
-      .in = {axis::heads, spec.heads, spec.head_dim},
+      .in = query_heads(spec),
       .outs = {{"out", spec.embed}},
       .bias = spec.bias,
       .std = spec.out_std};
@@ -71,9 +87,9 @@ Attention::Attention(Builder& builder, const AttentionSpec& spec)
           builder,
           {.in = spec.embed,
            .outs =
-               {{"q", {axis::heads, spec.heads, spec.head_dim}, spec.q_std},
-                {"k", {axis::kv_heads, spec.kv_heads, spec.head_dim}},
-                {"v", {axis::kv_heads, spec.kv_heads, spec.head_dim}}},
+               {{"q", query_heads(spec), spec.q_std},
+                {"k", key_heads(spec)},
+                {"v", key_heads(spec)}},
            .bias = spec.qkv_bias,
            .std = spec.std}
       )
@@ -83,8 +99,8 @@ Attention::Attention(Builder& builder, const AttentionSpec& spec)
   if (mask.window > 0 && !mask.causal) {
     throw Error("an attention window looks back, but the attention is not causal");
   }
-  q_norm_ = head_norm(builder, spec, "q_norm", qkv_.plan().out);
-  k_norm_ = head_norm(builder, spec, "k_norm", qkv_.plan().out);
+  q_norm_ = query_key_norm(builder, spec, "q_norm", query_heads(spec), qkv_.plan().out);
+  k_norm_ = query_key_norm(builder, spec, "k_norm", key_heads(spec), qkv_.plan().out);
   if (spec.relative_bias) {
     const auto names = builder.scope("relative_bias");
     relative_bias_ = std::make_unique<RelativeBias>(builder, spec.heads, *spec.relative_bias);
@@ -99,8 +115,8 @@ at::Tensor Attention::forward(const at::Tensor& x, StepContext& context) const {
   const at::Tensor packed = qkv_.forward(x, context);
   auto qkv = in_heads(qkv_, packed, spec_.head_dim);
   if (q_norm_ != nullptr) {
-    qkv[0] = q_norm_->forward(qkv[0], context);
-    qkv[1] = k_norm_->forward(qkv[1], context);
+    qkv[0] = normed(*q_norm_, spec_, qkv[0], context);
+    qkv[1] = normed(*k_norm_, spec_, qkv[1], context);
   }
   if (spec_.rotary) {
     const at::Tensor table = rotary_table(*spec_.rotary, context);
@@ -132,9 +148,7 @@ Linear memory_linear(Builder& builder, const AttentionSpec& spec, std::string_vi
   return Linear(
       builder,
       {.in = spec.embed,
-       .outs =
-           {{"k", {axis::kv_heads, spec.kv_heads, spec.head_dim}},
-            {"v", {axis::kv_heads, spec.kv_heads, spec.head_dim}}},
+       .outs = {{"k", key_heads(spec)}, {"v", key_heads(spec)}},
        .bias = spec.qkv_bias,
        .std = spec.std}
   );
@@ -147,7 +161,7 @@ CrossAttention::CrossAttention(Builder& builder, const AttentionSpec& spec, std:
     , memory_(memory)
     , q_(builder,
          {.in = spec.embed,
-          .outs = {{"q", {axis::heads, spec.heads, spec.head_dim}, spec.q_std}},
+          .outs = {{"q", query_heads(spec), spec.q_std}},
           .bias = spec.qkv_bias,
           .std = spec.std})
     , kv_(memory_linear(builder, spec, memory))
@@ -160,8 +174,8 @@ CrossAttention::CrossAttention(Builder& builder, const AttentionSpec& spec, std:
         "give it mask {.causal = false}, and neither rotary nor relative_bias"
     );
   }
-  q_norm_ = head_norm(builder, spec, "q_norm", q_.plan().out);
-  k_norm_ = head_norm(builder, spec, "k_norm", kv_.plan().out);
+  q_norm_ = query_key_norm(builder, spec, "q_norm", query_heads(spec), q_.plan().out);
+  k_norm_ = query_key_norm(builder, spec, "k_norm", key_heads(spec), kv_.plan().out);
   const auto queries = static_cast<double>(builder.seq());
   const auto tokens = builder.within(memory);
   builder.flops.attention += attention_flops(spec, queries * static_cast<double>(builder.seq()));
@@ -172,7 +186,7 @@ CrossAttention::of_memory(const at::Tensor& memory, StepContext& context) const 
   const auto tokens = context.within(memory_);
   auto kv = in_heads(kv_, kv_.forward(memory, context), spec_.head_dim);
   if (k_norm_ != nullptr) {
-    kv[0] = k_norm_->forward(kv[0], context);
+    kv[0] = normed(*k_norm_, spec_, kv[0], context);
   }
   return kv;
 }
@@ -185,7 +199,7 @@ CrossAttention::forward(const at::Tensor& x, const at::Tensor& memory, StepConte
   KeyValueCache* cache = context.mode().kv_cache;
   const auto kv = cache == nullptr ? make() : cache->once(dropout_.site, make);
   if (q_norm_ != nullptr) {
-    q = q_norm_->forward(q, context);
+    q = normed(*q_norm_, spec_, q, context);
   }
   const at::Tensor mixed = cross_attend(q, kv[0], kv[1], memory_, dropout_, context, spec_.scale);
   return out_.forward(mixed.reshape({mixed.size(0), mixed.size(1), -1}), context);

@@ -329,6 +329,7 @@ AttentionSpec Decoder::attention_spec(int64_t index) const {
       .out_std = out_std(c)};
   if (c.qk_norm) {
     spec.qk_norm_eps = c.norm_eps;
+    spec.qk_norm_all_heads = c.qk_norm_over == "all_heads";
   }
   if (c.positions == "rope") {
     const auto pairs = std::llround(static_cast<double>(*c.head_dim) * c.rope_share / 2);

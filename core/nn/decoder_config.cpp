@@ -103,6 +103,11 @@ std::string v_head_dim(const DecoderConfig& c) {
              : only_latent(c, c.v_head_dim.has_value());
 }
 
+std::string qk_norm_over(const DecoderConfig& c) {
+  return c.qk_norm_over != "head" && !c.qk_norm ? "there is no query-key norm; set qk_norm = true"
+                                                : "";
+}
+
 std::string rope_share(const DecoderConfig& c) {
   if (c.positions != "rope") {
     return c.rope_share != 1 ? "nothing is rotated with positions = \"" + c.positions +
@@ -184,6 +189,7 @@ struct Condition {
 constexpr Condition kConditions[] = {
     {"heads", heads},
     {"kv_heads", kv_heads},
+    {"qk_norm_over", qk_norm_over},
     {"kv_rank", kv_rank},
     {"q_rank", q_rank},
     {"rope_head_dim", rope_head_dim},

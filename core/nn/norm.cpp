@@ -3,6 +3,7 @@
 #include "core/kernels/row_ops.hpp"
 #include "core/model/recompute.hpp"
 #include "core/nn/main_grads.hpp"
+#include "core/nn/split_rows.hpp"
 #include "megahost/error.hpp"
 #include "megahost/saved.hpp"
 
@@ -106,6 +107,18 @@ at::Tensor normalise(
 Norm::Norm(Builder& builder, const NormSpec& spec)
     : kind_(spec.kind)
     , eps_(spec.eps) {
+  for (const auto axis : kAllMeshAxes) {
+    if (builder.mesh().size(axis) > 1 && builder.rules().maps(spec.axis.logical, axis)) {
+      parts_.push_back(builder.mesh().group(axis));
+    }
+  }
+  if (!parts_.empty() && spec.kind != NormKind::rmsnorm) {
+    throw Error(
+        "only RMSNorm normalises rows that ranks hold in parts, but `" +
+            builder.global_name("weight") + "` is split over " + parts_.front().name(),
+        "choose rmsnorm, or an axis that no strategy splits"
+    );
+  }
   weight_ = &builder.parameter({{"weight", {spec.axis}, Init::ones()}}, spec.seen);
   if (info(kind_).bias) {
     bias_ = &builder.parameter({{"bias", {spec.axis}, Init::zeros()}}, spec.seen);
@@ -118,6 +131,10 @@ at::Tensor Norm::forward(const at::Tensor& x) const {
 
 Normed Norm::of_sum(const at::Tensor& x, const at::Tensor& added) const {
   RECORD_USER_SCOPE("norm");
+  if (!parts_.empty()) {
+    const at::Tensor sum = added.defined() ? x + added : x;
+    return {split_rmsnorm(sum, *weight_, eps_, parts_), sum};
+  }
   const at::Tensor bias = bias_ == nullptr ? at::Tensor() : bias_->value;
   const Normalise::Call call{info(kind_).centred, weight_, bias_};
   const auto made =

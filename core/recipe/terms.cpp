@@ -248,6 +248,7 @@ constexpr ForeignTerm kWords[] = {
     {"mistralforcausallm", "llama"},
     {"mixtralforcausallm", "moe"},
     {"gpt2lmheadmodel", "gpt"},
+    {"olmo2forcausallm", "llama"},
     {"interleaved1f1b", "1f1b"},
     {"zbvzerobubble", "zb-v"},
 };

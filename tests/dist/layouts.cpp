@@ -130,7 +130,7 @@ TEST_CASE("gpt with dropout, biases and a tied output: every layout matches the 
   }
 }
 
-TEST_CASE("query-key norm, biases of queries, windows, norms elsewhere: every layout") {
+TEST_CASE("query-key norms, biases of queries, windows, norms elsewhere: every layout") {
   DecoderConfig c = llama();
   c.layers = 3;
   c.qk_norm = true;
@@ -152,6 +152,10 @@ TEST_CASE("query-key norm, biases of queries, windows, norms elsewhere: every la
   SUBCASE("norms on the branches, a tied output") {
     c.norm_placement = "branch";
     c.tied = true;
+  }
+  SUBCASE("norms on the branches, and of queries and keys over all heads") {
+    c.norm_placement = "branch";
+    c.qk_norm_over = "all_heads";
   }
   const Whole one = run({}, false, c, false);
   CHECK(one.gradients.at("layers.1.attention.q_norm.weight").norm().item().toDouble() > 1e-6);

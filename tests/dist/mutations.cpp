@@ -177,9 +177,13 @@ TrialResult run(const Recipe& recipe, Plan& plan, int64_t steps) {
 
 /// Drops each collective of the first gradients in turn, in one group of ranks at a time. Returns
 /// what found each.
-std::vector<std::string>
-drop_each(const std::string& model, const std::string& layout, int64_t layers = 1) {
-  const std::vector<std::string> settings{
+std::vector<std::string> drop_each(
+    const std::string& model,
+    const std::string& layout,
+    int64_t layers = 1,
+    const std::vector<std::string>& more = {}
+) {
+  std::vector<std::string> settings{
       "model.use=" + model,
       "model.layers=" + std::to_string(layers),
       "model.hidden=24",
@@ -191,6 +195,7 @@ drop_each(const std::string& model, const std::string& layout, int64_t layers = 
       "model.seq_length=32", // each rank of a ring needs the keys of the other
       "model.init_std=0.3",
       "batch.global=2"};
+  settings.insert(settings.end(), more.begin(), more.end());
   CAPTURE(layout);
   const Recipe recipe = small_recipe(settings, layout);
   Plan none;
@@ -248,6 +253,9 @@ TEST_CASE("tensor parallel: every collective that is dropped is missed") {
   CHECK(holds(found, "the ranks of tp"));
   drop_each("llama", "tensor=2,sequence=true");
   drop_each("llama", "tensor=4,sequence=true"); // two ranks share a key head
+  drop_each(
+      "llama", "tensor=4,sequence=true", 1, {"model.qk_norm=true", "model.qk_norm_over=all_heads"}
+  );
 }
 
 TEST_CASE("data and context parallel: every collective that is dropped is missed") {

@@ -225,6 +225,45 @@ TEST_CASE("cross attention: the layer, its gradients and its FLOPs") {
   );
 }
 
+TEST_CASE("query-key norm: of each head, or over all heads of queries and of keys") {
+  for (const bool all_heads : {false, true}) {
+    CAPTURE(all_heads);
+    Bench bench;
+    const Attention layer(
+        bench.builder,
+        {.embed = {axis::embed, 6},
+         .heads = 2,
+         .kv_heads = 1,
+         .head_dim = 3,
+         .qk_norm_eps = 1e-2,
+         .qk_norm_all_heads = all_heads,
+         .mask = {.causal = false},
+         .std = 1}
+    );
+    Gradients gradients(bench.store, bench.mesh);
+    auto context = bench.context();
+    test::hold_against(
+        bench,
+        6,
+        [&](const at::Tensor& x) { return layer.forward(x, context); },
+        [&](const auto& weights, const at::Tensor& x) {
+          const auto heads = [&](const std::string& name) {
+            at::Tensor y = at::linear(x, weights.at(name + ".weight"));
+            const auto norm = weights.find(name + "_norm.weight");
+            if (norm != weights.end()) {
+              y = all_heads ? y : y.unflatten(-1, {-1, 3});
+              y = y / (y.square().mean(-1, true) + 1e-2).sqrt() * norm->second;
+            }
+            return y.reshape({5, 2, -1, 3}).permute({1, 2, 0, 3});
+          };
+          const at::Tensor scores = at::matmul(heads("q"), heads("k").transpose(-2, -1));
+          const at::Tensor mixed = at::matmul((scores / std::sqrt(3.0)).softmax(-1), heads("v"));
+          return at::linear(mixed.permute({2, 0, 1, 3}).flatten(2), weights.at("out.weight"));
+        }
+    );
+  }
+}
+
 TEST_CASE("relative bias: T5's buckets, and a table's gradient") {
   const RelativeBiasSpec both{}, back{.bidirectional = false};
   const std::vector<std::pair<int64_t, int64_t>> buckets{

@@ -115,6 +115,11 @@ TEST_CASE("decoders read token by token as they do all at once") {
     c.rope_factor = 4;
     c.rope_original_length = 16;
   }
+  SUBCASE("query-key norm over all heads, norms on the branches") {
+    c.qk_norm = true;
+    c.qk_norm_over = "all_heads";
+    c.norm_placement = "branch";
+  }
   SUBCASE("no positions, one key head") {
     c.positions = "none";
     c.kv_heads = 1;

@@ -98,8 +98,11 @@ for case in models.CASES:
     for problem in problems:
         print(f"  {case.name}: {problem}")
     failed += bool(problems)
-with tempfile.TemporaryDirectory() as temporary:
-    problems = check_layouts(next(case for case in models.CASES if case.use == "llama"), pathlib.Path(temporary))
-    print("layouts:", problems or "the same bytes")
+for case in models.CASES:
+    if case.name not in ("llama", "olmo2-grouped"):
+        continue
+    with tempfile.TemporaryDirectory() as temporary:
+        problems = check_layouts(case, pathlib.Path(temporary))
+    print(f"{case.name} under layouts:", problems or "the same bytes")
     failed += bool(problems)
 sys.exit(failed and f"{failed} models are not exported as they are")

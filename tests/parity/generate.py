@@ -11,7 +11,8 @@ import models
 import program
 
 TOKENS = 20
-NAMES = ("gpt2-old-names", "llama-grouped-llama3", "mistral", "qwen2-every-third-global", "qwen3", "norms-after-sums")
+NAMES = ("gpt2-old-names", "llama-grouped-llama3", "mistral", "qwen2-every-third-global", "qwen3", "olmo2-grouped",
+         "norms-after-sums")
 
 failed = 0
 for case in models.CASES:

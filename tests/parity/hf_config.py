@@ -12,11 +12,12 @@ import transformers
 import models
 import program
 
-# Whose logits are compared, too: windows in some layers, both scalings of latent and usual attention, dense layers.
-EVALUATED = ("gpt2-untied-erf", "llama-yarn-set", "llama-tied-biases", "qwen2-windows", "qwen3-moe-some-dense",
-             "deepseek-v3-yarn", "norms-after-sums")
-TYPES = ("gpt2", "openai-gpt", "llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "qwen2_moe", "deepseek_v3",
-         "bert", "megatron-bert", "t5")
+# Whose logits are compared, too: windows in some layers, both scalings of latent and usual attention, dense layers, norms
+# over all heads.
+EVALUATED = ("gpt2-untied-erf", "llama-yarn-set", "llama-tied-biases", "qwen2-windows", "olmo2-grouped",
+             "qwen3-moe-some-dense", "deepseek-v3-yarn", "norms-after-sums")
+TYPES = ("gpt2", "openai-gpt", "llama", "mistral", "qwen2", "qwen3", "olmo2", "mixtral", "qwen3_moe", "qwen2_moe",
+         "deepseek_v3", "bert", "megatron-bert", "t5")
 problems = []
 
 
@@ -108,6 +109,7 @@ WRONG = {  # what evaluated without a word
     "llama": [("norm_eps", "1e-3", "rms_norm_eps"), ("heads", 2, "num_attention_heads"), ("rope_base", 5e5, "rope_theta"),
               ("activation", "geglu", "hidden_act"), ("window", 7, "of a llama"), ("causal", "false", "of a llama")],
     "mistral": [("window", 9, "sliding_window")],
+    "olmo2": [("qk_norm_over", "head", "of a olmo2"), ("norm_placement", "pre", "of a olmo2")],
     "gpt2": [("norm_eps", "1e-3", "layer_norm_epsilon"), ("heads", 2, "n_head"), ("activation", "gelu", "activation_function")],
     "qwen3-moe": [("experts_per_token", 3, "num_experts_per_tok"), ("router_normalise", "false", "norm_topk_prob")],
     "deepseek-v3": [("router_scale", 1.5, "routed_scaling_factor"), ("router_groups_chosen", 3, "topk_group")],

@@ -45,6 +45,11 @@ def llama(name, recipe, saved=None, config=transformers.LlamaConfig, **changes):
     return Case(name, config(**(fields | changes)), "llama", model | recipe, **(saved or {}))
 
 
+def olmo2(name, recipe, **changes):
+    ours = dict(norm_placement="branch", qk_norm=True, qk_norm_over="all_heads")
+    return llama(name, ours | recipe, config=transformers.Olmo2Config, **changes)
+
+
 def moe(name, recipe, config, saved=None, **changes):
     case = llama(name, dict(kv_heads=2, experts=4, experts_per_token=2, rope_base=1e6, balance=["none"]) | recipe, saved,
                  config=config, num_key_value_heads=2, rope_parameters=dict(rope_type="default", rope_theta=1e6),
@@ -111,6 +116,9 @@ CASES = [
     llama("norms-on-branches", dict(kv_heads=4, qk_norm=True, norm_placement="branch"),
           config=transformers.Exaone4Config, num_key_value_heads=4, sliding_window=None,
           layer_types=["full_attention"] * 3),
+    olmo2("olmo2", {}),
+    olmo2("olmo2-grouped", dict(kv_heads=2, head_dim=12, norm_eps=1e-2, rope_base=5e5), num_key_value_heads=2, head_dim=12,
+          rms_norm_eps=1e-2, rope_parameters=dict(rope_type="default", rope_theta=5e5)),
     moe("mixtral", dict(router="topk_softmax"), transformers.MixtralConfig, num_local_experts=4),
     moe("mixtral-window-files", dict(window=8, experts=5, experts_per_token=3), transformers.MixtralConfig,
         dict(shard="60KB"), num_local_experts=5, num_experts_per_tok=3, sliding_window=8),

@@ -29,12 +29,12 @@ namespace mh::test {
 struct Decoder {
   int64_t layers = 12, hidden = 768, heads = 12;
   std::optional<int64_t> kv_heads, head_dim, ffn_hidden, vocab;
-  std::string norm = "layernorm", activation = "gelu_tanh", positions = "learned",
-              rope_scaling = "none";
+  std::string norm = "layernorm", norm_placement = "pre", activation = "gelu_tanh",
+              positions = "learned", rope_scaling = "none", qk_norm_over = "head";
   double norm_eps = 1e-5, rope_base = 10000, rope_share = 1, rope_factor = 1, rope_low_freq = 1,
          rope_high_freq = 4, dropout = 0, attention_dropout = 0, init_std = 0.02;
   int64_t rope_original_length = 8192;
-  bool bias = true, tied = true, qk_norm = false;
+  bool bias = true, tied = true, qk_norm = false, scaled_init = true;
   std::optional<bool> qkv_bias;
   std::optional<int64_t> window;
 };
@@ -49,6 +49,7 @@ inline Schema decoder_schema() {
   f.add("ffn_hidden", &Decoder::ffn_hidden, "hidden units of the feed-forward").at_least(1);
   f.add("vocab", &Decoder::vocab, "entries of the vocabulary").at_least(1);
   f.add("norm", &Decoder::norm, "norm").one_of({"layernorm", "rmsnorm"});
+  f.add("norm_placement", &Decoder::norm_placement, "where norms are");
   f.add("norm_eps", &Decoder::norm_eps, "added to the variance").above(0);
   f.add("activation", &Decoder::activation, "of the feed-forward")
       .one_of({"gelu", "gelu_tanh", "relu2", "swiglu", "geglu"});
@@ -63,11 +64,13 @@ inline Schema decoder_schema() {
   f.add("bias", &Decoder::bias, "biases");
   f.add("qkv_bias", &Decoder::qkv_bias, "biases of query, key and value");
   f.add("qk_norm", &Decoder::qk_norm, "norm of queries and keys");
+  f.add("qk_norm_over", &Decoder::qk_norm_over, "what it is over");
   f.add("window", &Decoder::window, "tokens that a token sees").at_least(1);
   f.add("tied", &Decoder::tied, "output layer shares the embedding");
   f.add("dropout", &Decoder::dropout, "dropout probability").at_least(0).below(1);
   f.add("attention_dropout", &Decoder::attention_dropout, "of attention").at_least(0).below(1);
   f.add("init_std", &Decoder::init_std, "of initial weights").at_least(0);
+  f.add("scaled_init", &Decoder::scaled_init, "of branches");
   return f.schema();
 }
 
@@ -77,7 +80,6 @@ struct Mixture : Decoder {
   std::optional<int64_t> expert_hidden, shared_hidden;
   int64_t first_dense = 0;
   std::optional<int64_t> kv_rank, q_rank, rope_head_dim, v_head_dim; // of latent attention
-  bool scaled_init = true;
   std::string router = "topk_softmax";
   std::optional<bool> router_normalise;
   std::vector<std::string> balance{"auxiliary"};
@@ -97,7 +99,6 @@ inline Schema mixture_schema() {
   f.add("q_rank", &Mixture::q_rank, "latent of queries").at_least(1);
   f.add("rope_head_dim", &Mixture::rope_head_dim, "rotated elements").at_least(2);
   f.add("v_head_dim", &Mixture::v_head_dim, "elements of a value").at_least(1);
-  f.add("scaled_init", &Mixture::scaled_init, "of branches");
   f.add("router", &Mixture::router, "weights of a token's experts");
   f.add("router_normalise", &Mixture::router_normalise, "divide by their sum");
   f.add("router_scale", &Mixture::router_scale, "factor").above(0);

@@ -1,4 +1,4 @@
-/// Llama and its relatives (Mistral, Qwen): rotary positions, RMSNorm, SwiGLU, grouped-query
+/// Llama and its relatives (Mistral, Qwen, OLMo 2): rotary positions, RMSNorm, SwiGLU, grouped-query
 /// attention, an untied output.
 
 #define MH_PLUGIN_LICENSE "Apache-2.0"
@@ -32,7 +32,7 @@ void simplify_llama(mh::Table& config) {
   }
 }
 
-/// Qwen3's attention_bias: biases of the attention alone, which llama has not.
+/// attention_bias of Qwen3 and OLMo 2: biases of the attention alone, which llama has not.
 mh::HfKey no_attention_bias() {
   return {.key = "attention_bias", .absent = false, .words = {{false}}};
 }
@@ -122,6 +122,22 @@ std::vector<mh::HfModel> models() {
                  static_cast<size_t>(config.find("num_hidden_layers")->as_integer());
              config.set("layer_types", mh::Value::Array(layers, mh::Value("full_attention")));
            }},
+      {.model_type = "olmo2",
+       .architecture = "Olmo2ForCausalLM",
+       .keys = joined(
+           {llama_keys(
+                {.vocab = 50304,
+                 .hidden = 4096,
+                 .ffn_hidden = 11008,
+                 .layers = 32,
+                 .heads = 32,
+                 .norm_eps = 1e-5,
+                 .length = 2048}
+            ),
+            {no_attention_bias()}}
+       ),
+       .always = {{"qk_norm", true}, {"qk_norm_over", "all_heads"}, {"norm_placement", "branch"}},
+       .simplify = [](mh::Table& config) { mh::simplify_rope(config); }},
   };
 }
 
@@ -146,8 +162,8 @@ public:
   Llama(const Config& config, const Args& args)
       : Decoder(config, args) {}
 
-  /// `transformers` LlamaForCausalLM, and with it Mistral, Qwen2 and Qwen3; Exaone4 where norms are
-  /// on the branches.
+  /// `transformers` LlamaForCausalLM, and with it Mistral, Qwen2 and Qwen3; Exaone4 and OLMo 2
+  /// where norms are on the branches.
   [[nodiscard]] std::vector<mh::HfTensor> hugging_face() const override {
     const auto& c = config();
     return mh::llama_names(

@@ -40,7 +40,8 @@ struct AttentionSpec {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   bool qkv_bias = false;
   bool bias = false;                   ///< whether the output projection has one
-  std::optional<double> qk_norm_eps{}; ///< RMSNorm of each head of q and k, before the rotation
+  std::optional<double> qk_norm_eps{}; ///< RMSNorm of each head of q and k, before the rotation;
+  bool qk_norm_all_heads = false;      ///< or of all heads together
   std::optional<RotarySpec> rotary{};
   AttentionMask mask{};
   double dropout = 0;                ///< share of attention probabilities that are dropped
@@ -126,11 +127,13 @@ public:
 
 /// Projections, query-key norm, rotary embedding, core attention and output projection.
 ///
-/// Parameters: `q`, `k`, `v`, `out` (weight, bias); `q_norm.weight`, `k_norm.weight` [head_dim];
-/// `relative_bias.weight` [heads, buckets].
+/// Parameters: `q`, `k`, `v`, `out` (weight, bias); `q_norm.weight`, `k_norm.weight` [head_dim], or
+/// [heads * head_dim] and [kv_heads * head_dim] of all heads together; `relative_bias.weight`
+/// [heads, buckets].
 /// Shapes: x [seq, batch, embed] -> the same. Throws: mh::Error for a window without causal
 /// attention.
-/// Source:  query-key norm arXiv:2010.04245, as in Qwen 3 (arXiv:2505.09388)
+/// Source:  query-key norm arXiv:2010.04245, of each head as in Qwen 3 (arXiv:2505.09388), of all
+///          heads as in OLMo 2 (arXiv:2501.00656)
 class MH_API Attention : public AttentionPart {
 public:
   Attention(Builder& builder, const AttentionSpec& spec);
@@ -150,7 +153,7 @@ private:
 /// Queries of a layer's tokens, keys and values of a memory's, core attention without a mask but
 /// for documents, and output projection.
 ///
-/// Parameters: `q`, `k`, `v`, `out` (weight, bias); `q_norm.weight`, `k_norm.weight` [head_dim].
+/// Parameters: `q`, `k`, `v`, `out`, `q_norm`, `k_norm` as Attention.
 /// Throws:  mh::Error for a mask or a rotary embedding: tokens of two sequences have no order
 /// Source:  arXiv:1706.03762 section 3.2.3
 class MH_API CrossAttention : public CrossAttentionPart {

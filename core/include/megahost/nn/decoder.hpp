@@ -38,6 +38,7 @@ struct DecoderConfig {
   std::string norm_placement = "pre";
   double norm_eps = 1e-5;
   bool qk_norm = false;
+  std::string qk_norm_over = "head";
   std::optional<int64_t> kv_rank;
   std::optional<int64_t> q_rank;
   std::optional<int64_t> rope_head_dim;
@@ -119,7 +120,13 @@ void decoder_fields(Fields<C>& f) {
   )
       .one_of({"pre", "post", "branch"});
   f.add("norm_eps", &C::norm_eps, "added to the variance in norms").above(0);
-  f.add("qk_norm", &C::qk_norm, "RMSNorm of each head's query and key");
+  f.add("qk_norm", &C::qk_norm, "RMSNorm of queries and keys, before positions rotate them");
+  f.add(
+       "qk_norm_over",
+       &C::qk_norm_over,
+       "what the query-key norm is over: each head, or all heads together (OLMo 2)"
+  )
+      .one_of({"head", "all_heads"});
   f.add(
        "kv_rank",
        &C::kv_rank,
@@ -316,7 +323,8 @@ private:
 ///   layers.N.attention.v.weight        [kv_heads * head_dim, hidden]  without kv_rank
 ///   layers.N.attention.v.bias          [kv_heads * head_dim]          qkv_bias
 ///   layers.N.attention.q_norm.weight   [head_dim] or [q_rank]         qk_norm, or q_rank
-///   layers.N.attention.k_norm.weight   [head_dim]                     qk_norm
+///   layers.N.attention.k_norm.weight   [head_dim]                     qk_norm; over "all_heads"
+///                                      these have the rows of q and of k
 ///   layers.N.attention.q_down.weight   [q_rank, hidden]               q_rank
 ///   layers.N.attention.q_up.weight     [heads * (head_dim + rope), q_rank] q_rank
 ///   layers.N.attention.kv_down.weight  [kv_rank, hidden]              kv_rank

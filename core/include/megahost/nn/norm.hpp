@@ -4,6 +4,7 @@
 #include "megahost/builder.hpp"
 #include "megahost/context.hpp"
 #include "megahost/export.hpp"
+#include "megahost/mesh.hpp"
 
 #include <ATen/core/Tensor.h>
 
@@ -12,6 +13,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace mh {
 
@@ -39,7 +41,9 @@ inline constexpr std::array<NormInfo, 2> kNorms{{
 
 struct NormSpec {
   NormKind kind = NormKind::layernorm;
-  Axis axis; ///< what is normalised: the last dimension
+  /// What is normalised: the last dimension. RMSNorm's may be split by strategies, as heads are:
+  /// then each rank holds a part of every row, and rows are normalised as a whole.
+  Axis axis;
   double eps = 1e-5;
   Placement seen; ///< placement of its input; `builder.place(axis)` for the residual stream
 };
@@ -73,6 +77,8 @@ public:
 ///
 /// Parameters: `weight`, `bias` (where the kind has one) [axis].
 /// Memory:  saves the input and one or two float32 values per row
+/// Ranks:   collective over the mesh axes that split its axis, if some do; else local
+/// Throws:  mh::Error if such an axis is given a norm other than RMSNorm
 /// Source:  arXiv:1607.06450, arXiv:1910.07467
 class MH_API Norm : public NormPart {
 public:
@@ -87,6 +93,7 @@ private:
   double eps_;
   Parameter* weight_;
   Parameter* bias_ = nullptr;
+  std::vector<Group> parts_; // of ranks that hold parts of a row; empty: rows are whole
 };
 
 /// The operation by itself; `bias` may be undefined.

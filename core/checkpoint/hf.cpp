@@ -6,9 +6,11 @@
 #include "core/formats/json.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -40,10 +42,37 @@ std::optional<std::string> hf_config_text(Storage& storage, const Path& folder) 
                                 : std::nullopt;
 }
 
+at::Tensor
+hf_tensor(const HfTensor& map, const std::function<at::Tensor(const std::string& name)>& ours) {
+  std::vector<at::Tensor> parts;
+  for (const std::string& name : map.ours) {
+    at::Tensor part = ours(name);
+    for (const int64_t index : map.at) {
+      part = part.select(0, index);
+    }
+    parts.push_back(std::move(part));
+  }
+  at::Tensor whole = parts.front();
+  if (parts.size() > 1) {
+    for (at::Tensor& part : parts) {
+      part = part.unflatten(0, {map.groups, part.size(0) / map.groups});
+    }
+    whole = at::cat(parts, 1).flatten(0, 1);
+  }
+  return map.transpose ? whole.t() : whole;
+}
+
 bool is_hf_weight(const std::string& name, bool tied) {
-  return !name.ends_with(".attn.bias") && !name.ends_with(".attn.masked_bias") &&
-         !name.ends_with(".rotary_emb.inv_freq") && !name.ends_with(".position_ids") &&
-         !(tied && (name == "lm_head.weight" || name.ends_with(".lm_head.weight")));
+  constexpr std::string_view kConstants[] = {
+      ".attn.bias",
+      ".attn.masked_bias",
+      ".attention.bias",
+      ".attention.masked_bias",
+      ".rotary_emb.inv_freq",
+      ".position_ids"};
+  const auto ends = [&name](std::string_view ending) { return name.ends_with(ending); };
+  return std::none_of(std::begin(kConstants), std::end(kConstants), ends) &&
+         !(tied && (name == "lm_head.weight" || ends(".lm_head.weight")));
 }
 
 bool ties_embeddings(const std::optional<std::string>& config, const std::string& where) {

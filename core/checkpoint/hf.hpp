@@ -3,9 +3,13 @@
 /// index.
 
 #include "core/checkpoint/tensors.hpp"
+#include "megahost/architecture.hpp"
 #include "megahost/checkpoint_format.hpp"
 #include "megahost/schema.hpp"
 
+#include <ATen/core/Tensor.h>
+
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -48,6 +52,10 @@ private:
   std::map<std::string, Place, std::less<>> places_;
   std::vector<CheckpointTensor> tensors_;
 };
+
+/// Hugging Face's tensor of ours, which `ours` gives by their names; no copy of a single one.
+[[nodiscard]] at::Tensor
+hf_tensor(const HfTensor& map, const std::function<at::Tensor(const std::string& name)>& ours);
 
 /// False for constants of old checkpoints, and for an output layer that is the embedding.
 [[nodiscard]] bool is_hf_weight(const std::string& name, bool tied);

@@ -1,6 +1,7 @@
 #include "core/checkpoint/hf_export.hpp"
 
 #include "core/base/printable.hpp"
+#include "core/checkpoint/hf.hpp"
 #include "core/checkpoint/outlined.hpp"
 #include "core/checkpoint/tensors.hpp"
 #include "core/formats/hf_index.hpp"
@@ -9,7 +10,6 @@
 #include "core/language/read.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -71,36 +71,16 @@ public:
 
   /// Name, dtype and shape, without its values.
   [[nodiscard]] TensorOutline outline(const HfTensor& map) const {
-    std::vector<int64_t> shape;
-    for (const std::string& name : map.ours) {
-      const auto& whole = tensor(name, map).shape;
-      const std::vector<int64_t> part(
-          whole.begin() + static_cast<int64_t>(map.at.size()), whole.end()
-      );
-      if (shape.empty()) {
-        shape = part;
-      } else {
-        shape[0] += part[0];
-      }
-    }
-    if (map.transpose) {
-      std::reverse(shape.begin(), shape.end());
-    }
-    return {map.theirs, dtype_of_part(tensor(map.ours.front(), map)), shape};
+    const at::Tensor joined = hf_tensor(map, [&](const std::string& name) {
+      const CheckpointTensor& found = tensor(name, map);
+      return at::empty(found.shape, at::TensorOptions(dtype_of_part(found)).device(at::kMeta));
+    });
+    return {map.theirs, joined.scalar_type(), joined.sizes().vec()};
   }
 
   [[nodiscard]] at::Tensor value(const std::string& theirs) {
     const HfTensor& map = *maps_.at(theirs);
-    std::vector<at::Tensor> parts;
-    for (const std::string& name : map.ours) {
-      at::Tensor part = whole(name, map);
-      for (const int64_t index : map.at) {
-        part = part.select(0, index);
-      }
-      parts.push_back(std::move(part));
-    }
-    const at::Tensor joined = parts.size() == 1 ? parts.front() : at::cat(parts);
-    return map.transpose ? joined.t() : joined;
+    return hf_tensor(map, [&](const std::string& name) { return whole(name, map); });
   }
 
 private:

@@ -54,6 +54,13 @@ public:
             "name parts that lie one behind the other"
         );
       }
+      if (map.groups < 1 || (part.dim() > 0 && part.size(0) % map.groups != 0)) {
+        fail(
+            map.theirs + " is said to be made of " + std::to_string(map.groups) + " groups of " +
+                name + ", which has " + std::to_string(part.size(0)) + " rows",
+            "groups are equal: each has the rows of as many heads"
+        );
+      }
       if (map.transpose && part.dim() != 2) {
         fail(
             map.theirs + " is said to be the transpose of " + name + ", which has " +

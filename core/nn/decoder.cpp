@@ -189,12 +189,17 @@ DecoderLayer::DecoderLayer(
 )
     : embed_(embed)
     , placement_(placement)
+    , parallel_(parts.parallel)
     , dropout_(dropout)
     , attention_site_(random_key(0, builder.global_name("attention")))
     , cross_site_(random_key(0, builder.global_name("cross_attention")))
     , mlp_site_(random_key(0, builder.global_name("mlp")))
     , attention_norm_(scoped(builder, "attention_norm", [&] { return parts.norm(builder); }))
     , attention_(scoped(builder, "attention", [&] { return parts.attention(builder); })) {
+  MH_ASSERT(
+      !parallel_ || (placement != NormPlacement::post && !parts.cross_attention),
+      "parallel branches have no norm between them, and no cross attention"
+  );
   if (parts.cross_attention) {
     cross_norm_ = scoped(builder, "cross_attention_norm", [&] { return parts.norm(builder); });
     cross_attention_ =
@@ -213,8 +218,9 @@ State DecoderLayer::forward(const State& state, StepContext& context) const {
   const auto run = [step](const auto& part) {
     return [step, &part](const at::Tensor& x, const auto&) { return part.forward(x, *step); };
   };
-  Stream x{state[kHidden].value, {}};
-  x = residual("attention", x, {}, run(*attention_), *attention_norm_, attention_site_, context);
+  const Stream in{state[kHidden].value, {}};
+  Stream x =
+      residual("attention", in, {}, run(*attention_), *attention_norm_, attention_site_, context);
   if (cross_attention_ != nullptr) {
     const auto look = [this, step](const at::Tensor& y, const at::Tensor& memory) {
       return cross_attention_->forward(y, memory, *step);
@@ -222,8 +228,9 @@ State DecoderLayer::forward(const State& state, StepContext& context) const {
     const at::Tensor& memory = state["memory"].value;
     x = residual("attention", x, memory, look, *cross_norm_, cross_site_, context);
   }
-  x = residual("mlp", x, {}, run(*mlp_), *mlp_norm_, mlp_site_, context);
-  return state.with(kHidden, x.whole());
+  const Stream& read = parallel_ ? in : x;
+  const Stream y = residual("mlp", read, {}, run(*mlp_), *mlp_norm_, mlp_site_, context);
+  return state.with(kHidden, parallel_ ? y.whole() + x.added : y.whole());
 }
 
 bool DecoderLayer::reads_cache() const {
@@ -288,7 +295,8 @@ std::unique_ptr<Block> Decoder::layer(int64_t index, Builder& builder) const {
       DecoderParts{
           .norm = [this](Builder& b) { return norm(b); },
           .attention = [this, index](Builder& b) { return attention(index, b); },
-          .feed_forward = [this, index](Builder& b) { return feed_forward(index, b); }}
+          .feed_forward = [this, index](Builder& b) { return feed_forward(index, b); },
+          .parallel = config_.parallel_residual}
   );
 }
 

@@ -103,6 +103,13 @@ std::string v_head_dim(const DecoderConfig& c) {
              : only_latent(c, c.v_head_dim.has_value());
 }
 
+std::string parallel_residual(const DecoderConfig& c) {
+  return c.parallel_residual && c.norm_placement == "post"
+             ? "both parts are added to the block's input at once, but norm_placement = \"post\" has "
+               "a norm after each sum; set it to pre or branch"
+             : "";
+}
+
 std::string qk_norm_over(const DecoderConfig& c) {
   return c.qk_norm_over != "head" && !c.qk_norm ? "there is no query-key norm; set qk_norm = true"
                                                 : "";
@@ -189,6 +196,7 @@ struct Condition {
 constexpr Condition kConditions[] = {
     {"heads", heads},
     {"kv_heads", kv_heads},
+    {"parallel_residual", parallel_residual},
     {"qk_norm_over", qk_norm_over},
     {"kv_rank", kv_rank},
     {"q_rank", q_rank},

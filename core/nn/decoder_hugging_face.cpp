@@ -156,11 +156,31 @@ std::vector<HfKey> window_keys() {
   };
 }
 
-std::vector<HfKey> llama_keys(const LlamaDefaults& d) {
+std::vector<HfKey> rope_keys(double base) {
   const auto rope = [](std::string key, const char* field, Value absent = {}) {
     return HfKey{.key = "rope_parameters." + key, .field = field, .absent = std::move(absent)};
   };
   return {
+      rope("rope_theta", "rope_base", base),
+      {.key = "rope_parameters.rope_type",
+       .field = "rope_scaling",
+       .absent = "default",
+       .words =
+           {{"default", "none"}, {"linear", "linear"}, {"llama3", "llama3"}, {"yarn", "yarn"}}},
+      {.key = "rope_parameters.partial_rotary_factor", .absent = 1, .words = {{1}}},
+      rope("factor", "rope_factor"),
+      rope("low_freq_factor", "rope_low_freq"),
+      rope("high_freq_factor", "rope_high_freq"),
+      rope("beta_slow", "rope_beta_slow"),
+      rope("beta_fast", "rope_beta_fast"),
+      rope("attention_factor", "rope_attention"),
+      rope("original_max_position_embeddings", "rope_original_length"),
+      {.key = "rope_parameters.truncate", .absent = true, .words = {{true}}},
+  };
+}
+
+std::vector<HfKey> llama_keys(const LlamaDefaults& d) {
+  const std::vector<HfKey> own{
       {.key = "vocab_size", .field = "vocab", .absent = d.vocab},
       {.key = "hidden_size", .field = "hidden", .absent = d.hidden},
       {.key = "intermediate_size", .field = "ffn_hidden", .absent = d.ffn_hidden},
@@ -178,22 +198,8 @@ std::vector<HfKey> llama_keys(const LlamaDefaults& d) {
        .compared = false},
       {.key = "rms_norm_eps", .field = "norm_eps", .absent = d.norm_eps},
       {.key = "tie_word_embeddings", .field = "tied", .absent = false},
-      rope("rope_theta", "rope_base", d.rope_base),
-      {.key = "rope_parameters.rope_type",
-       .field = "rope_scaling",
-       .absent = "default",
-       .words =
-           {{"default", "none"}, {"linear", "linear"}, {"llama3", "llama3"}, {"yarn", "yarn"}}},
-      {.key = "rope_parameters.partial_rotary_factor", .absent = 1, .words = {{1}}},
-      rope("factor", "rope_factor"),
-      rope("low_freq_factor", "rope_low_freq"),
-      rope("high_freq_factor", "rope_high_freq"),
-      rope("beta_slow", "rope_beta_slow"),
-      rope("beta_fast", "rope_beta_fast"),
-      rope("attention_factor", "rope_attention"),
-      rope("original_max_position_embeddings", "rope_original_length"),
-      {.key = "rope_parameters.truncate", .absent = true, .words = {{true}}},
   };
+  return joined({own, rope_keys(d.rope_base)});
 }
 
 std::vector<HfKey> joined(std::initializer_list<std::vector<HfKey>> lists) {

@@ -3,6 +3,7 @@
 #include "core/base/printable.hpp"
 #include "core/checkpoint/detect_format.hpp"
 #include "core/checkpoint/format.hpp"
+#include "core/checkpoint/hf.hpp"
 #include "core/checkpoint/model_from.hpp"
 #include "core/draw/report.hpp"
 #include "core/model/plugin_call.hpp"
@@ -10,7 +11,7 @@
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 
 #include <nlohmann/json.hpp>
@@ -56,8 +57,8 @@ struct Filling {
   std::vector<std::string> used; ///< tensors of the checkpoint, on whatever rank their values lie
 };
 
-/// Adds slices of a tensor of Hugging Face: for each of ours that it is made of, along dimension 0,
-/// the box of theirs that this rank holds.
+/// Adds slices of a tensor of Hugging Face: for each of ours that it is made of, the boxes of theirs
+/// that this rank holds, one for each group of rows.
 ///
 /// Throws:  mh::Error if theirs has another shape
 void add_slices(
@@ -65,43 +66,32 @@ void add_slices(
 ) {
   const CheckpointTensor& theirs = *saved.find(map.theirs);
   const Buffer* buffer = find_buffer(store, map.ours.front());
-  std::vector<int64_t> expected; // as ours lie
-  for (const std::string& name : map.ours) {
+  const at::Tensor expected = hf_tensor(map, [&](const std::string& name) {
     const Piece& piece = buffer != nullptr ? buffer->piece : *find_piece(store, name).piece;
-    const auto& whole = piece.global_shape;
-    const std::vector<int64_t> shape(
-        whole.begin() + static_cast<int64_t>(map.at.size()), whole.end()
-    );
-    if (expected.empty()) {
-      expected = shape;
-    } else {
-      expected[0] += shape[0];
-    }
-  }
-  const auto as_theirs = [&map](std::vector<int64_t> sizes) {
-    if (map.transpose) {
-      std::reverse(sizes.begin(), sizes.end());
-    }
-    return sizes;
-  };
-  if (theirs.shape != as_theirs(expected)) {
+    return at::empty(piece.global_shape, at::kMeta);
+  });
+  if (expected.sizes() != at::IntArrayRef(theirs.shape)) {
     throw Error(
         saved.path().string() + ": " + theirs.name + " has the shape " + shape_text(theirs.shape) +
-            ", the recipe's model needs " + shape_text(as_theirs(expected)),
+            ", the recipe's model needs " + shape_text(expected.sizes()),
         "compare the recipe's section model with config.json",
         exit_code::data
     );
   }
-  const auto add = [&](const at::Tensor& own, const std::vector<int64_t>& offset) {
+  const auto add = [&](const at::Tensor& own, std::vector<int64_t> offset) {
+    if (map.transpose) {
+      std::reverse(offset.begin(), offset.end());
+    }
     ret_filling.slices.push_back(
-        {theirs.name, theirs.shape, as_theirs(offset), map.transpose ? own.t() : own}
+        {theirs.name, theirs.shape, std::move(offset), map.transpose ? own.t() : own}
     );
   };
   if (buffer != nullptr) {
-    add(buffer->value, std::vector<int64_t>(expected.size()));
+    add(buffer->value, std::vector<int64_t>(theirs.shape.size()));
     return;
   }
-  int64_t row = 0;
+  const int64_t group = (map.transpose ? theirs.shape.back() : theirs.shape.front()) / map.groups;
+  int64_t row = 0; // of a group of theirs, where ours begins
   for (const std::string& name : map.ours) {
     const auto [parameter, piece] = find_piece(store, name);
     const size_t first = map.at.size(); // dimension 0 of theirs
@@ -112,14 +102,17 @@ void add_slices(
       mine = mine && index >= 0 && index < piece->shape[i];
       own = mine ? own.select(0, index) : own;
     }
-    if (mine) {
+    const int64_t rows = piece->global_shape[first] / map.groups;
+    for (int64_t done = 0, count = 0; mine && done < own.size(0); done += count) {
       std::vector<int64_t> offset(
           piece->offset.begin() + static_cast<int64_t>(first), piece->offset.end()
       );
-      offset[0] += row;
-      add(own, offset);
+      const int64_t at = offset[0] + done; // row of ours
+      count = std::min(own.size(0) - done, rows - at % rows);
+      offset[0] = at / rows * group + row + at % rows;
+      add(own.narrow(0, done, count), std::move(offset));
     }
-    row += piece->global_shape[first];
+    row += rows;
   }
 }
 
@@ -523,16 +516,7 @@ std::vector<NamedTensor> named_gradients(Session& session, TensorNames names) {
       if (find_buffer(store, map.ours.front()) != nullptr) {
         continue;
       }
-      std::vector<at::Tensor> parts;
-      for (const std::string& name : map.ours) {
-        at::Tensor part = gradient(name);
-        for (const int64_t index : map.at) {
-          part = part.select(0, index);
-        }
-        parts.push_back(std::move(part));
-      }
-      const at::Tensor whole = at::cat(parts);
-      gradients.push_back({map.theirs, map.transpose ? whole.t() : whole});
+      gradients.push_back({map.theirs, hf_tensor(map, gradient)});
     }
     return gradients;
   }

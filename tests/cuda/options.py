@@ -25,7 +25,7 @@ llama precision=fp8 fp8.recipe=delayed fp8.history=4 fp8.amax=most_recent batch.
 llama precision=fp8 fp8.amax=max recompute.use=full recompute.method=uniform
 llama precision=auto model.window=16 recompute.use=budget recompute.memory_gb=0.005
 llama model.qk_norm=true model.qk_norm_over=all_heads model.norm=layernorm model.norm_placement=branch model.activation=geglu model.bias=true
-llama model.qk_norm=true model.qk_norm_over=head model.norm=rmsnorm model.norm_placement=pre model.qkv_bias=true model.tied=true model.activation=swiglu
+llama model.qk_norm=true model.qk_norm_over=head model.parallel_residual=true model.norm=rmsnorm model.norm_placement=pre model.qkv_bias=true model.tied=true model.activation=swiglu
 llama model.kv_rank=32 model.q_rank=48 model.rope_head_dim=8 model.head_dim=16 model.v_head_dim=16 model.rope_scaling=yarn model.rope_factor=2 model.rope_mscale=0.7 model.rope_mscale_all_dim=0.7
 llama model.positions=rope model.rope_scaling=none model.rope_base=500 model.rope_share=0.5 model.activation=gelu
 llama model.rope_scaling=linear model.rope_factor=2 model.positions=rope optimizer.use=sgd

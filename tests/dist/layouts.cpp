@@ -130,7 +130,8 @@ TEST_CASE("gpt with dropout, biases and a tied output: every layout matches the 
   }
 }
 
-TEST_CASE("query-key norms, biases of queries, windows, norms elsewhere: every layout") {
+TEST_CASE("query-key norms, biases of queries, windows, norms and branches elsewhere: every layout"
+) {
   DecoderConfig c = llama();
   c.layers = 3;
   c.qk_norm = true;
@@ -156,6 +157,12 @@ TEST_CASE("query-key norms, biases of queries, windows, norms elsewhere: every l
   SUBCASE("norms on the branches, and of queries and keys over all heads") {
     c.norm_placement = "branch";
     c.qk_norm_over = "all_heads";
+  }
+  SUBCASE("parallel branches, layernorm, a share of each head rotated, dropout") {
+    c.parallel_residual = true;
+    c.norm = "layernorm";
+    c.rope_share = 0.5;
+    c.dropout = 0.1;
   }
   const Whole one = run({}, false, c, false);
   CHECK(one.gradients.at("layers.1.attention.q_norm.weight").norm().item().toDouble() > 1e-6);

@@ -120,6 +120,12 @@ TEST_CASE("decoders read token by token as they do all at once") {
     c.qk_norm_over = "all_heads";
     c.norm_placement = "branch";
   }
+  SUBCASE("parallel branches, biases, a part of each head rotated") {
+    c = gpt();
+    c.positions = "rope";
+    c.rope_share = 0.5;
+    c.parallel_residual = true;
+  }
   SUBCASE("no positions, one key head") {
     c.positions = "none";
     c.kv_heads = 1;
@@ -190,6 +196,10 @@ TEST_CASE("a plugin's own norm, attention and activation replace those parts alo
   DecoderConfig c = gpt();
   c.bias = false;
   c.layers = 1;
+  SUBCASE("one after the other") {}
+  SUBCASE("in parallel") {
+    c.parallel_residual = true;
+  }
   ReaderOf<Own> own(c);
   Reader usual(c);
   std::vector<std::string> names, expected;
@@ -223,8 +233,10 @@ TEST_CASE("a plugin's own norm, attention and activation replace those parts alo
   const auto product = [&](const at::Tensor& in, const std::string& name) {
     return in.matmul(weight("layers.0." + name + ".weight").t());
   };
+  const at::Tensor in = x;
   x = x - product(product(x * 0.5, "attention.v"), "attention.out");
-  x = x + product(product(x * 0.5, "mlp.up").tanh(), "mlp.down");
+  const at::Tensor& read = c.parallel_residual ? in : x;
+  x = x + product(product(read * 0.5, "mlp.up").tanh(), "mlp.down");
   const at::Tensor scores = (x * 0.5).matmul(weight("embedding.word.weight").t());
   const at::Tensor found = own.logits(0, 1, nullptr)[0][0].narrow(0, 0, 30); // token 0 of sample 0
   CHECK((found - scores[0].narrow(0, 0, 30)).abs().max().item().toDouble() < 1e-12);

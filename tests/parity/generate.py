@@ -11,7 +11,7 @@ import models
 import program
 
 TOKENS = 20
-NAMES = ("gpt2-old-names", "llama-grouped-llama3", "mistral", "qwen2-every-third-global", "qwen3", "olmo2-grouped",
+NAMES = ("gpt2-old-names", "llama-grouped-llama3", "mistral", "qwen2-every-third-global", "qwen3", "olmo2-grouped", "pythia",
          "norms-after-sums")
 
 failed = 0

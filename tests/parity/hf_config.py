@@ -13,10 +13,10 @@ import models
 import program
 
 # Whose logits are compared, too: windows in some layers, both scalings of latent and usual attention, dense layers, norms
-# over all heads.
-EVALUATED = ("gpt2-untied-erf", "llama-yarn-set", "llama-tied-biases", "qwen2-windows", "olmo2-grouped",
+# over all heads, parallel branches.
+EVALUATED = ("gpt2-untied-erf", "llama-yarn-set", "llama-tied-biases", "qwen2-windows", "olmo2-grouped", "pythia",
              "qwen3-moe-some-dense", "deepseek-v3-yarn", "norms-after-sums")
-TYPES = ("gpt2", "openai-gpt", "llama", "mistral", "qwen2", "qwen3", "olmo2", "mixtral", "qwen3_moe", "qwen2_moe",
+TYPES = ("gpt2", "openai-gpt", "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "olmo2", "mixtral", "qwen3_moe", "qwen2_moe",
          "deepseek_v3", "bert", "megatron-bert", "t5")
 problems = []
 
@@ -49,7 +49,10 @@ def version4(config):
     """Rotary positions as transformers 4 wrote them."""
     config = dict(config)
     rope = dict(config.pop("rope_parameters"))
-    config["rope_theta"] = rope.pop("rope_theta")
+    neox = config["model_type"] == "gpt_neox"
+    config["rotary_emb_base" if neox else "rope_theta"] = rope.pop("rope_theta")
+    if neox:
+        config["rotary_pct"] = rope.pop("partial_rotary_factor")
     kind = rope.pop("rope_type")
     config["rope_scaling"] = None if kind == "default" else dict(rope, type=kind)
     return config
@@ -110,6 +113,8 @@ WRONG = {  # what evaluated without a word
               ("activation", "geglu", "hidden_act"), ("window", 7, "of a llama"), ("causal", "false", "of a llama")],
     "mistral": [("window", 9, "sliding_window")],
     "olmo2": [("qk_norm_over", "head", "of a olmo2"), ("norm_placement", "pre", "of a olmo2")],
+    "pythia": [("parallel_residual", "false", "use_parallel_residual"), ("rope_share", 0.5, "partial_rotary_factor"),
+               ("norm_eps", "1e-3", "layer_norm_eps"), ("causal", "false", "of a gpt_neox")],
     "gpt2": [("norm_eps", "1e-3", "layer_norm_epsilon"), ("heads", 2, "n_head"), ("activation", "gelu", "activation_function")],
     "qwen3-moe": [("experts_per_token", 3, "num_experts_per_tok"), ("router_normalise", "false", "norm_topk_prob")],
     "deepseek-v3": [("router_scale", 1.5, "routed_scaling_factor"), ("router_groups_chosen", 3, "topk_group")],

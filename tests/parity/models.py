@@ -26,7 +26,7 @@ class Case:
     model: dict  # its fields in a recipe
     shard: str = "1GB"  # size of the files that the weights are saved in
     dtype: torch.dtype = torch.float32  # of the saved weights
-    old_names: bool = False  # as in the hub's first GPT-2: no prefix, and masks among the weights
+    old_names: bool = False  # as in the hub's first files: masks among the weights, and of GPT-2 no prefix
 
 
 def gpt2(name, recipe, saved=None, **changes):
@@ -48,6 +48,14 @@ def llama(name, recipe, saved=None, config=transformers.LlamaConfig, **changes):
 def olmo2(name, recipe, **changes):
     ours = dict(norm_placement="branch", qk_norm=True, qk_norm_over="all_heads")
     return llama(name, ours | recipe, config=transformers.Olmo2Config, **changes)
+
+
+def neox(name, recipe, saved=None, **changes):
+    fields = dict(num_hidden_layers=3, hidden_size=64, intermediate_size=112, num_attention_heads=4,
+                  max_position_embeddings=64, vocab_size=VOCAB, bos_token_id=None, eos_token_id=None)
+    model = dict(layers=3, hidden=64, ffn_hidden=112, heads=4, vocab=VOCAB, positions="rope", rope_share=0.25,
+                 activation="gelu", parallel_residual=True, tied=False)
+    return Case(name, transformers.GPTNeoXConfig(**(fields | changes)), "gpt", model | recipe, **(saved or {}))
 
 
 def moe(name, recipe, config, saved=None, **changes):
@@ -119,6 +127,14 @@ CASES = [
     olmo2("olmo2", {}),
     olmo2("olmo2-grouped", dict(kv_heads=2, head_dim=12, norm_eps=1e-2, rope_base=5e5), num_key_value_heads=2, head_dim=12,
           rms_norm_eps=1e-2, rope_parameters=dict(rope_type="default", rope_theta=5e5)),
+    neox("pythia", {}, dict(old_names=True)),
+    neox("neox-in-sequence", dict(parallel_residual=False, tied=True, activation="gelu_tanh", norm_eps=1e-3, rope_share=1.0,
+                                  rope_base=500.0), dict(shard="60KB"),
+         use_parallel_residual=False, tie_word_embeddings=True, hidden_act="gelu_new", layer_norm_eps=1e-3,
+         rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=1.0)),
+    neox("neox-half-rotated-yarn", dict(rope_share=0.5, rope_scaling="yarn", rope_factor=4.0, rope_original_length=64),
+         rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, partial_rotary_factor=0.5,
+                              original_max_position_embeddings=64)),
     moe("mixtral", dict(router="topk_softmax"), transformers.MixtralConfig, num_local_experts=4),
     moe("mixtral-window-files", dict(window=8, experts=5, experts_per_token=3), transformers.MixtralConfig,
         dict(shard="60KB"), num_local_experts=5, num_experts_per_tok=3, sliding_window=8),
@@ -173,9 +189,10 @@ def save(case, model, ids, folder, length=None):
         file = folder / "model/model.safetensors"
         weights = {name.removeprefix("transformer."): tensor for name, tensor in load_file(file).items()}
         masks = {}
-        for i in range(case.config.n_layer):
-            masks[f"h.{i}.attn.bias"] = torch.ones(1, 1, SEQ, SEQ).tril()
-            masks[f"h.{i}.attn.masked_bias"] = torch.tensor(-1e4)
+        for i in range(case.config.num_hidden_layers):
+            attention = f"h.{i}.attn" if case.config.model_type == "gpt2" else f"gpt_neox.layers.{i}.attention"
+            masks[f"{attention}.bias"] = torch.ones(1, 1, SEQ, SEQ, dtype=torch.bool).tril()
+            masks[f"{attention}.masked_bias"] = torch.tensor(-1e4)
         save_file(weights | masks, file)
     (folder / "ids.json").write_text(json.dumps(ids.tolist()))
     fields = dict(use=case.use, seq_length=length or ids.size(1) - 1) | case.model
@@ -192,13 +209,13 @@ def judge(model, ids):
     loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
     loss.backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
-    if any(".experts." in name for name in gradients):
+    if model.config.model_type == "gpt_neox" or any(".experts." in name for name in gradients):
         gradients = as_saved(model)
     return logits.detach(), loss.item(), gradients
 
 
 def as_saved(model):
-    """Gradients by the names of files, which hold experts one by one."""
+    """Gradients by the names of files, which hold experts one by one and call some tensors otherwise."""
     holder = copy.deepcopy(model)
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         for ours, theirs in zip(holder.parameters(), model.parameters()):

@@ -34,7 +34,7 @@ struct Decoder {
   double norm_eps = 1e-5, rope_base = 10000, rope_share = 1, rope_factor = 1, rope_low_freq = 1,
          rope_high_freq = 4, dropout = 0, attention_dropout = 0, init_std = 0.02;
   int64_t rope_original_length = 8192;
-  bool bias = true, tied = true, qk_norm = false, scaled_init = true;
+  bool bias = true, tied = true, qk_norm = false, parallel_residual = false, scaled_init = true;
   std::optional<bool> qkv_bias;
   std::optional<int64_t> window;
 };
@@ -51,6 +51,7 @@ inline Schema decoder_schema() {
   f.add("norm", &Decoder::norm, "norm").one_of({"layernorm", "rmsnorm"});
   f.add("norm_placement", &Decoder::norm_placement, "where norms are");
   f.add("norm_eps", &Decoder::norm_eps, "added to the variance").above(0);
+  f.add("parallel_residual", &Decoder::parallel_residual, "both parts read the same");
   f.add("activation", &Decoder::activation, "of the feed-forward")
       .one_of({"gelu", "gelu_tanh", "relu2", "swiglu", "geglu"});
   f.add("positions", &Decoder::positions, "kind of positions").one_of({"learned", "rope", "none"});

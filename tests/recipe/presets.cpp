@@ -24,8 +24,8 @@ int64_t latent_attention(const mh::Preset& preset) {
          kv * heads * (head + value) + heads * value * hidden;
 }
 
-/// Parameters by hand: learned positions, biases, tied output (gpt); no biases, gated, untied
-/// (llama), with what Qwen, OLMo 2 and mixtures add.
+/// Parameters by hand: biases, learned positions and a tied output but for Pythia (gpt); no biases,
+/// gated, untied (llama), with what Qwen, OLMo 2 and mixtures add.
 int64_t parameters(const mh::Preset& preset) {
   const int64_t layers = get(preset, "layers");
   const int64_t hidden = get(preset, "hidden");
@@ -34,8 +34,9 @@ int64_t parameters(const mh::Preset& preset) {
   if (preset.model.find("use")->as_string() == "gpt") {
     const int64_t attention = 4 * hidden * hidden + 4 * hidden;
     const int64_t feed_forward = 8 * hidden * hidden + 5 * hidden;
-    return (vocab + get(preset, "seq_length")) * hidden +
-           layers * (attention + feed_forward + 4 * hidden) + 2 * hidden;
+    const bool pythia = preset.model.find("positions") != nullptr;
+    const int64_t rows = pythia ? 2 * vocab : vocab + get(preset, "seq_length");
+    return rows * hidden + layers * (attention + feed_forward + 4 * hidden) + 2 * hidden;
   }
   const int64_t head = get(preset, "head_dim", hidden / heads);
   const int64_t q = heads * head, kv = head * get(preset, "kv_heads", heads);
@@ -65,7 +66,7 @@ const std::map<std::string, double> kCoarse{
 
 TEST_CASE("every row of the model-size table counts its parameters right and resolves") {
   std::vector<mh::Preset> presets = mh::load_presets(mh::test::options());
-  CHECK(presets.size() == 50);
+  CHECK(presets.size() == 58);
   std::erase_if(
       presets,
       [](const mh::Preset& preset) { // counted with their plugins: plugin / presets
@@ -73,7 +74,7 @@ TEST_CASE("every row of the model-size table counts its parameters right and res
         return use == "bert" || use == "t5";
       }
   );
-  CHECK(presets.size() == 35);
+  CHECK(presets.size() == 43);
   const mh::test::Folder folder;
   for (const mh::Preset& preset : presets) {
     CAPTURE(preset.name);
@@ -106,6 +107,8 @@ TEST_CASE("the published counts") {
       {"llama3-405b", 405'853'388'800},
       {"mistral-7b", 7'241'732'096},
       {"olmo2-7b", 7'298'617'344},
+      {"pythia-70m", 70'426'624},
+      {"pythia-12b", 11'846'072'320},
       {"qwen2.5-7b", 7'615'616'512},
       {"qwen3-8b", 8'190'735'360}};
   size_t found = 0;
@@ -127,7 +130,7 @@ TEST_CASE("a folder's own presets hide the rows of later folders") {
   mh::ReadOptions options;
   options.roots = {folder.path(), mh::test::recipes()};
   const auto presets = mh::load_presets(options);
-  CHECK(presets.size() == 50);
+  CHECK(presets.size() == 58);
   CHECK(presets.front().source == "ours");
 }
 

@@ -39,6 +39,10 @@ struct HfTensor {
   std::vector<std::string> ours; ///< global names, concatenated along dimension 0
   bool transpose = false;        ///< theirs is [in, out] (GPT-2's Conv1D)
   std::vector<int64_t> at{};     ///< theirs is ours[at[0], at[1], ...]: one expert of all
+  /// Ours are cut along dimension 0 into so many equal groups, which alternate in theirs: the first
+  /// group of each of ours, then the second of each, ...: query, key and value of one head, then
+  /// those of the next (GPT-NeoX).
+  int64_t groups = 1;
 };
 
 /// What a tensor of ours begins with in a run that starts from the weights of a simpler model,

@@ -4,7 +4,7 @@
 ///
 ///   x + attention(norm(x)), then x + feed_forward(norm(x)); a final norm; scores of the next token
 ///
-/// with the norms elsewhere if the config says so.
+/// with the norms elsewhere, or both parts reading the same x, if the config says so.
 ///
 /// A plugin for such a model is its defaults and its Hugging Face names (plugins/models/llama).
 
@@ -37,6 +37,7 @@ struct DecoderConfig {
   std::string norm = "layernorm";
   std::string norm_placement = "pre";
   double norm_eps = 1e-5;
+  bool parallel_residual = false;
   bool qk_norm = false;
   std::string qk_norm_over = "head";
   std::optional<int64_t> kv_rank;
@@ -120,6 +121,12 @@ void decoder_fields(Fields<C>& f) {
   )
       .one_of({"pre", "post", "branch"});
   f.add("norm_eps", &C::norm_eps, "added to the variance in norms").above(0);
+  f.add(
+      "parallel_residual",
+      &C::parallel_residual,
+      "attention and feed-forward both read the block's input, each through its own norm, and are "
+      "added to it together (GPT-NeoX)"
+  );
   f.add("qk_norm", &C::qk_norm, "RMSNorm of queries and keys, before positions rotate them");
   f.add(
        "qk_norm_over",
@@ -252,6 +259,9 @@ struct DecoderParts {
   std::function<std::unique_ptr<AttentionPart>(Builder&)> attention;
   std::function<std::unique_ptr<FeedForwardPart>(Builder&)> feed_forward;
   std::function<std::unique_ptr<CrossAttentionPart>(Builder&)> cross_attention{};
+  /// Attention and feed-forward read the layer's input and are added to it together; not with
+  /// cross attention or NormPlacement::post.
+  bool parallel = false;
 };
 
 /// Attention, attention to a memory where there is one, then a feed-forward, each on a residual
@@ -296,6 +306,7 @@ private:
 
   Axis embed_;
   NormPlacement placement_;
+  bool parallel_;
   double dropout_;
   uint64_t attention_site_, cross_site_, mlp_site_;
   std::unique_ptr<NormPart> attention_norm_;

@@ -25,6 +25,9 @@ struct LlamaDefaults {
 /// and its relatives use, for models whose `simplify` calls `simplify_rope`.
 [[nodiscard]] MH_API std::vector<HfKey> llama_keys(const LlamaDefaults& defaults);
 
+/// Rotary positions as `simplify_rope` makes them, of whole heads.
+[[nodiscard]] MH_API std::vector<HfKey> rope_keys(double base);
+
 /// The rows of several lists; a later row of a key replaces an earlier one.
 [[nodiscard]] MH_API std::vector<HfKey> joined(std::initializer_list<std::vector<HfKey>> lists);
 

@@ -42,48 +42,73 @@ void repeat(const at::Tensor& output, const at::Tensor& input) {
   }
 }
 
+std::string_view reduce_name(const c10d::ReduceOp& op) {
+  return op == c10d::ReduceOp::SUM ? "sum" : op == c10d::ReduceOp::MAX ? "max" : "min";
+}
+
 class Silent : public c10d::Backend {
 public:
   Silent(SilentGroup group, int64_t index, const SilentOptions& options)
       : c10d::Backend(static_cast<int>(index), static_cast<int>(group.members.size()))
       , group_(std::move(group))
       , listener_(options.listener)
-      , answers_(options.answers) {}
+      , answers_(options.answers)
+      , compute_(options.compute) {}
 
   const std::string getBackendName() const override { return "silent"; }
 
-  WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions&) override {
+  WorkPtr
+  allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
+    answer("all-reduce", tensors[0], tensors[0], reduce_name(options.reduceOp));
     return asked("all-reduce", tensors[0]);
   }
 
   WorkPtr
   _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
-    if (answers_) {
+    if (answers_ && !answer("all-gather", input, output)) {
       repeat(output, input);
     }
     return asked("all-gather", input);
   }
 
-  WorkPtr
-  _reduce_scatter_base(at::Tensor&, at::Tensor& input, const c10d::ReduceScatterOptions&) override {
+  WorkPtr _reduce_scatter_base(
+      at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options
+  ) override {
+    answer("reduce-scatter", input, output, reduce_name(options.reduceOp));
     return asked("reduce-scatter", input);
   }
 
   WorkPtr
-  alltoall_base(at::Tensor&, at::Tensor& input, std::vector<int64_t>&, std::vector<int64_t>&, const c10d::AllToAllOptions&)
+  alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>&, std::vector<int64_t>&, const c10d::AllToAllOptions&)
       override {
+    answer("all-to-all", input, output);
     return asked("all-to-all", input);
   }
 
   WorkPtr send(std::vector<at::Tensor>& tensors, int to, int) override {
+    answer("send", tensors[0], {});
     return asked("send", tensors[0], to);
   }
 
   WorkPtr recv(std::vector<at::Tensor>& tensors, int from, int) override {
+    answer("receive", {}, tensors[0]);
     return asked("receive", tensors[0], from);
   }
 
 private:
+  /// Whether somebody knows.
+  bool answer(
+      std::string_view name,
+      const at::Tensor& input,
+      const at::Tensor& output,
+      std::string_view reduce = ""
+  ) const {
+    if (compute_) {
+      compute_({group_, name, reduce, input, output});
+    }
+    return static_cast<bool>(compute_);
+  }
+
   WorkPtr asked(const char* name, const at::Tensor& input, int64_t peer = -1) {
     const int64_t number = listener_ == nullptr ? 0 : listener_->began(group_, name, input, peer);
     return c10::make_intrusive<Asked>(listener_, number);
@@ -92,6 +117,7 @@ private:
   SilentGroup group_;
   CollectiveListener* listener_;
   bool answers_;
+  std::function<void(const SilentCollective&)> compute_;
 };
 
 } // namespace

@@ -2,11 +2,13 @@
 /// Ranks that are not there: collectives that end at once, for steps on the Meta device, where only
 /// shapes count. Host memory that is exchanged comes back as if all ranks had said the same.
 
+#include "megahost/export.hpp"
 #include "megahost/mesh.hpp"
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,13 +33,23 @@ public:
   virtual void waited(int64_t number) = 0;
 };
 
+/// What a group was asked for, and where the answer goes.
+struct SilentCollective {
+  const SilentGroup& group;
+  std::string_view name;   ///< as for CollectiveListener::began
+  std::string_view reduce; ///< "sum", "max" or "min", where it reduces
+  at::Tensor input, output; ///< of a transfer one of them
+};
+
 struct SilentOptions {
   std::string_view order = "tp-cp-ep-dp-pp"; ///< of the ranks
   CollectiveListener* listener = nullptr;    ///< outlives the mesh; null: no one is told
   bool answers = true; ///< false: what is gathered stays as it was, and takes no time
+  /// Writes what the ranks would have answered, where that is known; empty: as said above.
+  std::function<void(const SilentCollective&)> compute{};
 };
 
 /// The place of `rank` in a mesh of that shape without the others.
-[[nodiscard]] Mesh alone(const MeshShape& shape, int64_t rank, const SilentOptions& options = {});
+[[nodiscard]] MH_API Mesh alone(const MeshShape& shape, int64_t rank, const SilentOptions& options = {});
 
 } // namespace mh

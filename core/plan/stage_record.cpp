@@ -24,22 +24,6 @@ namespace {
 
 using Op = Instruction::Op;
 
-/// Samples of the shapes that the recipe's corpus declares: no data are read.
-class DeclaredSamples : public Corpus {
-public:
-  explicit DeclaredSamples(const std::vector<ArraySpec>& arrays)
-      : sample_(blank_sample(arrays)) {}
-
-  [[nodiscard]] int64_t size(Split) const override { return 1; }
-
-  [[nodiscard]] Sample sample(Split, int64_t) const override { return sample_; }
-
-  [[nodiscard]] std::string summary() const override { return "samples of a plan"; }
-
-private:
-  Sample sample_;
-};
-
 /// The rank of stage `stage` that is first along every other axis.
 int64_t rank_of(const MeshShape& shape, const std::string& order, int64_t stage) {
   return mesh_groups(shape, MeshAxis::pp, order).front()[static_cast<size_t>(stage)];
@@ -65,7 +49,7 @@ public:
     options.planned_for = target.device;
     options.keep = keep;
     session_ = make_session(target.recipe, target.host, options);
-    session_->corpus = std::make_unique<DeclaredSamples>(session_->arrays);
+    session_->corpus = blank_samples(session_->arrays);
     session_->allocate_gradients(); // which moves the parameters
     record_.gradients = session_->gradients->bytes();
     record_.parameters = recorder_.memory().used() - record_.gradients;

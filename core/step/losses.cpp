@@ -158,7 +158,7 @@ void LossSums::add(const std::vector<Loss>& losses, LossCounts& counts) {
       return sum.name == loss.name;
     });
     if (known == sums.end()) {
-      sums.push_back({loss.name, value, count, !loss.over.empty() && loss.weight != 0});
+      sums.push_back({loss.name, loss.over, value, count, !loss.over.empty() && loss.weight != 0});
     } else {
       known->mean = known->mean + value;
     }
@@ -210,6 +210,14 @@ StepNumbers LossSums::read(const Mesh& mesh, const at::Tensor& more) const {
     return loss.main;
   });
   return read;
+}
+
+std::vector<LossSums::Mean> LossSums::means() const {
+  std::vector<Mean> means;
+  for (const auto& sum : sums_) {
+    means.push_back({sum.name, sum.over, sum.mean});
+  }
+  return means;
 }
 
 void require_losses(const StepContext& context) {

@@ -78,9 +78,20 @@ public:
   /// Ranks:  all of the run
   [[nodiscard]] StepNumbers read(const Mesh& mesh, const at::Tensor& more = {}) const;
 
+  /// The mean of a loss that this stage adds.
+  struct Mean {
+    std::string name;
+    std::string over; ///< the array that it is counted over; "": microbatches
+    at::Tensor value;
+  };
+
+  /// Those of all losses, where the device has them: nothing waits.
+  [[nodiscard]] std::vector<Mean> means() const;
+
 private:
   struct Sum {
     std::string name;
+    std::string over;
     at::Tensor mean; // this rank's share of it; of a vector the sum
     double count;
     bool main;

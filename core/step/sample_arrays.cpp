@@ -24,6 +24,21 @@ std::string array_words(const ArraySpec& spec) {
   return array_words(spec.type, static_cast<size_t>(spec.length));
 }
 
+class BlankSamples : public Corpus {
+public:
+  explicit BlankSamples(const std::vector<ArraySpec>& declared)
+      : sample_(blank_sample(declared)) {}
+
+  [[nodiscard]] int64_t size(Split) const override { return 1; }
+
+  [[nodiscard]] Sample sample(Split, int64_t) const override { return sample_; }
+
+  [[nodiscard]] std::string summary() const override { return "blank samples"; }
+
+private:
+  Sample sample_;
+};
+
 } // namespace
 
 std::vector<ArraySpec>
@@ -89,6 +104,10 @@ Sample blank_sample(const std::vector<ArraySpec>& declared) {
     }
   }
   return sample;
+}
+
+std::unique_ptr<Corpus> blank_samples(const std::vector<ArraySpec>& declared) {
+  return std::make_unique<BlankSamples>(declared);
 }
 
 } // namespace mh

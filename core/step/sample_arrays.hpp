@@ -6,6 +6,7 @@
 #include "megahost/registry.hpp"
 #include "megahost/value.hpp"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,5 +26,8 @@ array_difference(const std::vector<ArraySpec>& declared, const Sample& sample);
 
 /// A sample of the shapes that are declared: ids of 0, and every loss mask 1.
 [[nodiscard]] MH_API Sample blank_sample(const std::vector<ArraySpec>& declared);
+
+/// A corpus of such samples: what a step that is recorded reads in place of data.
+[[nodiscard]] std::unique_ptr<Corpus> blank_samples(const std::vector<ArraySpec>& declared);
 
 } // namespace mh

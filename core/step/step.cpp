@@ -25,15 +25,14 @@ std::vector<Instruction> accumulation(int64_t microbatches) {
   return list;
 }
 
-/// What this rank's stage does in a step of training.
+} // namespace
+
 std::vector<Instruction>
-instructions_of(const Passes& passes, std::span<const Batch> microbatches) {
+training_instructions(const Passes& passes, std::span<const Batch> microbatches) {
   const auto count = static_cast<int64_t>(microbatches.size());
   const auto stage = static_cast<size_t>(passes.mesh.coordinate(MeshAxis::pp));
   return passes.pipeline == nullptr ? accumulation(count) : passes.pipeline->training(count)[stage];
 }
-
-} // namespace
 
 std::vector<LossValue> forward_backward(
     const Passes& passes,
@@ -43,7 +42,7 @@ std::vector<LossValue> forward_backward(
     double loss_scale
 ) {
   const ExecuteOptions options{.seed = seed, .dropout = dropout, .loss_scale = loss_scale};
-  return execute(passes, microbatches, instructions_of(passes, microbatches), options)
+  return execute(passes, microbatches, training_instructions(passes, microbatches), options)
       .read(passes.mesh)
       .losses;
 }
@@ -84,7 +83,7 @@ StepResult train_step(
   const LossSums sums = execute(
       passes,
       microbatches,
-      instructions_of(passes, microbatches),
+      training_instructions(passes, microbatches),
       {.seed = options.seed, .dropout = true, .loss_scale = options.loss_scale, .metrics = true}
   );
   {

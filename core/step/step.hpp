@@ -29,6 +29,11 @@ namespace mh {
     double loss_scale = 1
 );
 
+/// What this rank's stage does in a step of training: the list of the run's schedule, or forward and
+/// backward of each microbatch in turn.
+[[nodiscard]] std::vector<Instruction>
+training_instructions(const Passes& passes, std::span<const Batch> microbatches);
+
 /// Forward passes only, without dropout.
 [[nodiscard]] std::vector<LossValue>
 forward_only(const Passes& passes, std::span<const Batch> microbatches);

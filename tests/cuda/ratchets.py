@@ -6,6 +6,7 @@ measured. Each figure is the difference of runs that differ in one thing: in mic
 usage: ratchets.py [--update] [NAME...]
 """
 
+import os
 import pathlib
 import re
 import sys
@@ -14,6 +15,7 @@ import tomllib
 
 import empty_gpu
 
+NCCL = pathlib.Path(os.environ["MEGAHOST"]).with_name("libmegahost-nccl.so")  # ranks of GPUs need it
 TABLE = pathlib.Path(__file__).with_name("ratchets.toml")
 
 MODEL = {
@@ -144,6 +146,9 @@ def main(words):
     table = tomllib.loads(TABLE.read_text()) if TABLE.exists() else {}
     problems = []
     for name in names:
+        if CASES[name].get("parallel.context", 1) > 1 and not NCCL.exists():
+            print(f"{name}: not measured, as nccl.h was not there when megahost was built")
+            continue
         with tempfile.TemporaryDirectory() as folder:
             measured = Case(name, pathlib.Path(folder)).figures()
         print(f"{name}: " + ", ".join(f"{figure} {number}" for figure, number in measured.items()), flush=True)

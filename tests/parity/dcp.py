@@ -95,7 +95,7 @@ def rows():
 
 
 SHARDED = """
-import sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
+import os, sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 rank, folder = int(sys.argv[1]), sys.argv[2]
@@ -105,7 +105,8 @@ state = torch.load(folder + "/state.pt")
 sharded = {name: distribute_tensor(value, mesh, [Shard(min(1, value.dim() - 1)) if i % 3 else Replicate()])
            for i, (name, value) in enumerate(state.items())}
 dcp.save({"model": sharded, "step": 7, "optimizer": {"lr": 0.1, "m": sharded[next(iter(sharded))]}}, checkpoint_id=folder + "/two")
-dist.destroy_process_group()
+dist.barrier()
+os._exit(0)  # without the threads of a group that ends while the interpreter does
 """
 
 

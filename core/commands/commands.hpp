@@ -20,6 +20,7 @@ int command_status(const Invocation& invocation, Host& host);
 int command_check(const Invocation& invocation, Host& host);
 int command_mesh(const Invocation& invocation, Host& host);
 int command_plan(const Invocation& invocation, Host& host);
+int command_program(const Invocation& invocation, Host& host);
 int command_launch(const Invocation& invocation, Host& host);
 int command_schedule(const Invocation& invocation, Host& host);
 int command_bench(const Invocation& invocation, Host& host);

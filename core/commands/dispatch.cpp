@@ -41,6 +41,7 @@ constexpr std::pair<std::string_view, Run> kCommands[] = {
     {"check", mh::command_check},
     {"mesh", mh::command_mesh},
     {"plan", mh::command_plan},
+    {"program", mh::command_program},
     {"launch", mh::command_launch},
     {"schedule", mh::command_schedule},
     {"bench", mh::command_bench},

@@ -9,6 +9,7 @@
 #include "core/mesh/rank_reports.hpp"
 #include "core/options/place.hpp"
 #include "core/plan/stage_record.hpp"
+#include "core/program/runner.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/recipe/handed_files.hpp"
 #include "core/train/checkpointing.hpp"
@@ -210,6 +211,7 @@ int command_run(const Invocation& invocation, Host& host) {
       .measured_peak = [ranks = place ? place->world.local_size : 1](at::ScalarType type
                        ) { return measured_peak(type, ranks); },
       .gemm = [] { return chosen_gemm(); },
+      .device_step = program::device_step,
   };
   if (invocation.has("--weights")) {
     options.weights = [&invocation, &host](Session& session) {

@@ -7,6 +7,7 @@
 #include "megahost/lr_schedule.hpp"
 #include "megahost/optimizer.hpp"
 #include "megahost/pipeline_schedule.hpp"
+#include "megahost/program_device.hpp"
 #include "megahost/recompute.hpp"
 #include "megahost/strategy.hpp"
 #include "megahost/tokenizer.hpp"
@@ -39,6 +40,8 @@ std::vector<ArraySpec> decoder_arrays(int64_t seq_length) {
 Tokenizer::~Tokenizer() = default;
 Launcher::~Launcher() = default;
 Device::~Device() = default;
+ProgramDevice::Buffer::~Buffer() = default;
+ProgramDevice::Program::~Program() = default;
 
 c10::intrusive_ptr<c10d::Backend> Device::transport(const Members&) const {
   return {};

@@ -198,7 +198,8 @@ std::vector<std::string> optimizer_notes(const Session& session) {
 DevicePeak
 device_peak(const Session& session, const std::function<double(at::ScalarType)>& measure) {
   const double listed = session.device->peak_flops(session.dtype);
-  const bool measures = measure && session.device->device().is_cpu();
+  const bool programs = session.device->as_program_device() != nullptr;
+  const bool measures = measure && session.device->device().is_cpu() && !programs;
   return listed > 0 ? DevicePeak{listed, "data sheet"}
          : measures ? DevicePeak{measure(session.dtype), "measured"}
                     : DevicePeak{};

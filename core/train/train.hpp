@@ -5,6 +5,7 @@
 
 #include "core/draw/output.hpp"
 #include "core/mesh/processes.hpp"
+#include "core/train/device_step.hpp"
 #include "core/train/profile.hpp"
 #include "core/train/session.hpp"
 #include "megahost/export.hpp"
@@ -51,6 +52,8 @@ struct TrainOptions {
   std::function<double(at::ScalarType)> measured_peak{};
   /// The float32 GEMM of this machine (`ops::gemm_choice_of`), asked on rank 0 for all; null: own.
   std::function<std::string()> gemm{};
+  /// The step of devices that run programs; empty: they are refused.
+  MakeDeviceStep device_step{};
   /// Fills the parameters of a new run, and says from where; null: they are random. All ranks call
   /// it, and either none of them throws or all do.
   std::function<std::string(Session&)> weights{};

@@ -99,6 +99,11 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
     );
   }
   progress_.schedule = session.schedule->text();
+  device_step_ = options.device_step ? options.device_step(session, *weights_, host) : nullptr;
+  MH_ASSERT(
+      device_step_ != nullptr || session.device->as_program_device() == nullptr,
+      "a device that runs programs trains by DeviceStep"
+  );
   open_saves();
   peak_ = device_peak(session, options.measured_peak);
   on_first(ranks_, [&] { // from here on the folder is this recipe's
@@ -194,6 +199,9 @@ Trainer::load(std::vector<std::string>& notes, const AcceptCheckpoint& accept) {
   if (saved) {
     session_->gradients->share_parameters();
     session_->gradients->wait_for_all();
+    if (device_step_ != nullptr) {
+      device_step_->send();
+    }
   }
   return saved;
 }
@@ -224,6 +232,7 @@ std::string Trainer::stop_reason() const {
 }
 
 void Trainer::evaluate() {
+  fetch_weights();
   const int64_t done = (progress_.step - 1) / session_->recipe.train.eval_interval;
   log_->evaluation(
       {progress_.step, progress_.samples, evaluate_split(*session_, Split::valid, done)}
@@ -256,6 +265,7 @@ void Trainer::save(const Retention& retention) {
     return;
   }
   const auto begin = Clock::now();
+  fetch_weights();
   std::vector<std::string> notes;
   progress_.guards = guards_.state();
   save_checkpoint(*format_, saves_, progress_, *weights_, retention, notes, ranks_);
@@ -286,6 +296,7 @@ void Trainer::save_in_background() {
     return;
   }
   settle_saves();
+  fetch_weights();
   progress_.guards = guards_.state();
   const auto slices = slices_of(*weights_);
   const auto [keep, every] = retention();
@@ -476,6 +487,7 @@ void Trainer::steps(TrainSummary& summary) {
   if (const auto& validation = log_->curves().validation; !validation.empty()) {
     summary.validation_loss = validation.back().second;
   }
+  fetch_weights();
   if (options_.closing && ranks_.rank == 0 && signals_.received().empty()) {
     close_run(
         *session_,

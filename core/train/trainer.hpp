@@ -11,6 +11,7 @@
 #include "core/step/weights.hpp"
 #include "core/train/checkpointing.hpp"
 #include "core/train/closing.hpp"
+#include "core/train/device_step.hpp"
 #include "core/train/guards.hpp"
 #include "core/train/profile.hpp"
 #include "core/train/run_folder.hpp"
@@ -25,6 +26,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,6 +52,10 @@ private:
   [[nodiscard]] int64_t planned_peak();
   void show_peak();
   void step();
+  StepResult
+  run_on_device(std::span<const Batch> batches, const Update& update, Judgement& judgement);
+  /// The host's weights and state are those of the last step.
+  void fetch_weights() const;
   [[noreturn]] void stop_at(const std::string& why);
   void rewind(const std::string& why);
   void open_log();
@@ -105,6 +111,7 @@ private:
   Path saves_;                   // where its checkpoints are
   std::unique_ptr<FileLock> lock_;
   std::unique_ptr<Weights> weights_;
+  std::unique_ptr<DeviceStep> device_step_;     // null: LibTorch's operators compute
   std::unique_ptr<Meeting> meeting_;            // of several ranks that save in the background
   std::unique_ptr<BackgroundSaves> background_; // null: steps wait for each save
   std::unique_ptr<Prefetcher> data_;

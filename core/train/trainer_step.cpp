@@ -43,26 +43,30 @@ void Trainer::step() {
   auto passes = session.passes();
   passes.checking = options_.checking;
   passes.watch = watch_.get();
-  const auto result = train_step(
-      passes,
-      *weights_,
-      *session.optimizer,
-      batches,
-      {.seed = seed,
-       .clip = session.recipe.optimizer.clip_grad,
-       .update =
-           {.step = completed.updates + 1, .lr = lr, .seed = static_cast<uint64_t>(progress_.seed)},
-       .loss_scale = loss_scale,
-       .count_zeros = session.recipe.log.num_zeros,
-       .accept =
-           [&](const StepResult& made) {
-             judgement = guards_.judge(made);
-             if (watch_ != nullptr && judgement.verdict == Verdict::update) {
-               watch_->clear(); // what the update makes shows in the next step
-             }
-             return judgement.verdict == Verdict::update;
-           }}
-  );
+  const Update update{
+      .step = completed.updates + 1, .lr = lr, .seed = static_cast<uint64_t>(progress_.seed)};
+  const auto result =
+      device_step_ != nullptr
+          ? run_on_device(batches, update, judgement)
+          : train_step(
+                passes,
+                *weights_,
+                *session.optimizer,
+                batches,
+                {.seed = seed,
+                 .clip = session.recipe.optimizer.clip_grad,
+                 .update = update,
+                 .loss_scale = loss_scale,
+                 .count_zeros = session.recipe.log.num_zeros,
+                 .accept =
+                     [&](const StepResult& made) {
+                       judgement = guards_.judge(made);
+                       if (watch_ != nullptr && judgement.verdict == Verdict::update) {
+                         watch_->clear(); // what the update makes shows in the next step
+                       }
+                       return judgement.verdict == Verdict::update;
+                     }}
+            );
   const std::string cause = judgement.why.empty()
                                 ? ""
                                 : "step " + std::to_string(number) + ": " + judgement.why +
@@ -110,6 +114,21 @@ void Trainer::step() {
   );
 }
 
+/// The same as a program of the device, which judges by itself whether its numbers are finite.
+StepResult
+Trainer::run_on_device(std::span<const Batch> batches, const Update& update, Judgement& judgement) {
+  const double weight_decay = session_->schedule->weight_decay(updates_done());
+  StepResult made = device_step_->run(batches, update, weight_decay);
+  judgement = guards_.judge(made);
+  return made;
+}
+
+void Trainer::fetch_weights() const {
+  if (device_step_ != nullptr) {
+    device_step_->fetch();
+  }
+}
+
 /// Bytes that a step's tensors should take; 0: not known.
 int64_t Trainer::planned_peak() {
   if (!session_->peak_memory) {
@@ -126,6 +145,12 @@ int64_t Trainer::planned_peak() {
 /// Shows, for each stage, the rank whose tensors took most in the first step; it does not wait for
 /// a plan.
 void Trainer::show_peak() {
+  if (device_step_ != nullptr) {
+    if (const int64_t bytes = device_step_->memory(); bytes > 0) {
+      log_->line("  memory     " + bytes_text(bytes) + " of the device for a step");
+    }
+    return;
+  }
   const Mesh& mesh = session_->mesh;
   const int64_t taken = tensor_peak(*session_);
   const int64_t own_plan = planned_peak();
@@ -145,6 +170,7 @@ std::optional<double> Trainer::weights_norm() const {
   if (!session_->recipe.log.params_norm) {
     return std::nullopt;
   }
+  fetch_weights();
   return std::sqrt(session_->gradients->squared_weight_norm().item<double>());
 }
 
@@ -202,6 +228,7 @@ void Trainer::stop_at(const std::string& cause) {
   std::string kept = saved_step_ > 0
                          ? "the checkpoint of step " + std::to_string(saved_step_) + " is whole"
                          : "no checkpoint was written";
+  fetch_weights();
   if (progress_.step > saved_step_ && progress_.step > 0 &&
       largest(session_->mesh.all(), weights_->finite() ? 0 : 1) == 0) {
     save_or_warn(/*retention=*/{}); // earlier ones may be sounder: none is removed

@@ -241,6 +241,32 @@ std::vector<Command> layout_commands() {
           },
       },
       {
+          "program",
+          "Layouts",
+          "a recipe's training step as one module of StableHLO",
+          "Records the recipe's own training step on LibTorch's Meta device: forward and backward "
+          "passes of all microbatches, gradient norm, clipping and update, as the operators that they "
+          "call. DIR/step.mlir is what a compiler of XLA takes; DIR/step.json names its inputs and "
+          "outputs: the tensors of a checkpoint, the arrays of each microbatch, learning rate, weight "
+          "decay and the update's number. The numbers are those of a run on the CPU (checked on "
+          "XLA's CPU plugin; no Trainium or TPU has run them). One rank, without dropout.",
+          {kRecipe},
+          {
+              {"-o", "DIR", "folder for the module; required"},
+              {"--precision",
+               "FORMAT",
+               "instead of the recipe's, float64 too",
+               false,
+               {"float64", "fp32", "bf16"}},
+              kSet,
+              kScale,
+              kPlugin,
+          },
+          {
+              {"megahost program recipes/quickstart.lua -o quickstart.program", ""},
+          },
+      },
+      {
           "schedule",
           "Layouts",
           "draws what each pipeline stage does when, and the time it waits",

@@ -19,6 +19,8 @@ class Store;
 
 namespace mh {
 
+class ProgramDevice;
+
 class MH_API Device {
 public:
   static constexpr Kind kKind = Kind::device;
@@ -42,6 +44,9 @@ public:
 
   /// What tells the device from all others, on other machines too; "": several ranks may share it.
   [[nodiscard]] virtual std::string identity() const { return ""; }
+
+  /// This device, if it runs whole programs (program_device.hpp); else null.
+  [[nodiscard]] virtual const ProgramDevice* as_program_device() const { return nullptr; }
 
   /// Waits until all work given to the device is done.
   virtual void synchronize() const {}

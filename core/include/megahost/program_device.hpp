@@ -1,0 +1,59 @@
+#pragma once
+/// Devices that run whole programs, where LibTorch has no operators: those of XLA (Trainium, TPUs).
+/// A training step is given to them as one module of StableHLO; everything else of a run (initial
+/// values, evaluation, checkpoints) computes in the host's memory.
+///
+/// Source:  the StableHLO specification, openxla.org/stablehlo/spec
+
+#include "megahost/device.hpp"
+#include "megahost/export.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+class MH_API ProgramDevice : public Device {
+public:
+  /// A tensor in the device's memory.
+  class MH_API Buffer {
+  public:
+    virtual ~Buffer();
+
+    /// `host`: contiguous, of its shape and type.
+    virtual void copy_to(const at::Tensor& host) const = 0;
+  };
+
+  /// A module that is compiled for the device.
+  class MH_API Program {
+  public:
+    virtual ~Program();
+
+    /// Runs it. An argument whose memory a result takes over (`tf.aliasing_output`) is not used
+    /// again.
+    ///
+    /// Throws:  mh::Error with what the device says
+    [[nodiscard]] virtual std::vector<std::unique_ptr<Buffer>>
+    run(const std::vector<const Buffer*>& arguments) = 0;
+
+    /// Bytes of the device's memory that a run takes, arguments and results included; 0 if unknown.
+    [[nodiscard]] virtual int64_t memory() const { return 0; }
+  };
+
+  /// Where everything but the training step computes.
+  [[nodiscard]] at::Device device() const override { return at::kCPU; }
+
+  [[nodiscard]] const ProgramDevice* as_program_device() const final { return this; }
+
+  /// Copies a tensor of the host.
+  [[nodiscard]] virtual std::unique_ptr<Buffer> upload(const at::Tensor& host) const = 0;
+
+  /// Throws:  mh::Error with what the compiler says
+  [[nodiscard]] virtual std::unique_ptr<Program> compile(const std::string& module) const = 0;
+};
+
+} // namespace mh

@@ -1,0 +1,48 @@
+#pragma once
+/// What ran on tensors without memory, as a graph of ATen operators: single assignment, no views, no
+/// writes.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace mh::program {
+
+/// A tensor of the graph.
+struct Value {
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> sizes{};
+};
+
+/// One operator's call, or a constant.
+struct Node {
+  std::string op;                       ///< "aten::add.Tensor"; empty for a constant
+  std::vector<c10::IValue> arguments{}; ///< by the schema's order; None where it holds tensors
+  std::vector<std::vector<int64_t>>
+      inputs{};                   ///< of each argument, the values of its tensors; -1: none
+  std::vector<int64_t> outputs{}; ///< -1: not defined
+  at::Tensor constant{};          ///< in host memory
+  bool by_rank = false;           ///< the constant's first dimension is the rank (merge.hpp)
+  /// Arguments that differ between ranks: the number of each.
+  std::map<size_t, std::vector<at::Scalar>> of_ranks{};
+};
+
+struct Graph {
+  std::vector<Value> values{};
+  std::vector<Node> nodes{}; ///< in the order in which they ran
+  std::vector<int64_t> inputs{};
+  int64_t rank = -1; ///< the input that says which rank runs it; -1: none asks
+
+  [[nodiscard]] const Value& value(int64_t number) const {
+    return values[static_cast<size_t>(number)];
+  }
+};
+
+/// The graph with the nodes that `outputs` need, and no others.
+[[nodiscard]] Graph with_needed_nodes(Graph graph, const std::vector<int64_t>& outputs);
+
+} // namespace mh::program

@@ -1,0 +1,278 @@
+#include "core/program/recorder.hpp"
+
+#include "core/kernels/ops.hpp"
+#include "core/program/simpler_forms.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/ops/_to_copy.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace mh::program {
+
+using torch::jit::Stack;
+
+/// Between Functionalize and the backends; LibTorch itself has no fallback there.
+constexpr auto kKey = c10::DispatchKey::Fake;
+
+namespace {
+
+thread_local Recorder* t_recorder = nullptr;
+
+/// Calls `f` for each tensor of a value: one, a list, or a list with gaps.
+void for_each_tensor(const c10::IValue& value, const std::function<void(const at::Tensor&)>& f) {
+  if (value.isTensor()) {
+    f(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      f(tensor);
+    }
+  } else if (value.isList()) {
+    for (const c10::IValue& one : value.toListRef()) {
+      if (one.isTensor() || one.isNone()) {
+        f(one.isTensor() ? one.toTensor() : at::Tensor());
+      }
+    }
+  }
+}
+
+bool has_meta(at::ArrayRef<c10::IValue> values) {
+  bool found = false;
+  for (const auto& value : values) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      found = found || (tensor.defined() && tensor.is_meta());
+    });
+  }
+  return found;
+}
+
+/// Whether the caller is outside of functionalization, and gets tensors whose writes are followed.
+bool is_outside() {
+  return !c10::impl::tls_local_dispatch_key_set().excluded_.has(c10::DispatchKey::Functionalize);
+}
+
+/// Operators of ours whose plain forms are the host's work, which no program can repeat.
+struct OfHost {
+  std::string_view op;
+  const char* what;
+  const char* hint;
+};
+
+constexpr OfHost kOfHost[] = {
+    {"megahost::dropout",
+     "masks of dropout are made by the host",
+     "train without dropout: set model.dropout to 0, and model.attention_dropout where there is one"},
+    {"megahost::grouped_product",
+     "the router's counts of tokens are read by the host",
+     "train without experts"},
+};
+
+/// An operator of ours by its plain form, which is made of LibTorch's.
+void call_plain_form(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  for (const OfHost& one : kOfHost) {
+    if (op.schema().name() == one.op) {
+      throw Error(
+          std::string("this step cannot become a program yet: ") + one.what + " (" +
+              std::string(one.op) + ")",
+          one.hint
+      );
+    }
+  }
+  op.callBoxedForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd, *stack);
+}
+
+/// A conversion whose result's writes are followed, too: LibTorch's own form ends functionalization
+/// here on devices other than its lazy ones.
+at::Tensor converted(
+    const at::Tensor& x,
+    std::optional<at::ScalarType> dtype,
+    std::optional<at::Layout> layout,
+    std::optional<at::Device> device,
+    std::optional<bool> pinned,
+    bool non_blocking,
+    std::optional<at::MemoryFormat> format
+) {
+  using namespace at::functionalization;
+  at::Tensor inner = x;
+  if (impl::isFunctionalTensor(x)) {
+    impl::sync(x);
+    inner = impl::from_functional_tensor(x);
+  }
+  at::Tensor result;
+  {
+    const at::AutoDispatchSkipFunctionalize below;
+    result = at::_to_copy(inner, dtype, layout, device, pinned, non_blocking, format);
+  }
+  return result.is_meta() ? impl::to_functional_tensor(result) : result;
+}
+
+/// Registering a form in the place of another warns.
+class Unheard : public c10::WarningHandler {
+public:
+  void process(const c10::Warning&) override {}
+};
+
+torch::Library& new_library(const char* name, c10::DispatchKey key) {
+  static auto* const kKept =
+      new std::vector<std::unique_ptr<torch::Library>>; // as long as the process
+  kKept->push_back(
+      std::make_unique<torch::Library>(torch::Library::IMPL, name, key, __FILE__, __LINE__)
+  );
+  return *kKept->back();
+}
+
+} // namespace
+
+void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  if (t_recorder != nullptr) {
+    t_recorder->call(op, keys, *stack);
+  } else {
+    const c10::impl::ExcludeDispatchKeyGuard below(kKey);
+    op.callBoxed(stack);
+  }
+}
+
+namespace {
+
+void register_once() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    ops::ensure_registered();
+    new_library("_", kKey).fallback(torch::CppFunction::makeFromBoxedFunction<&record>());
+    Unheard unheard;
+    const c10::WarningUtils::WarningHandlerGuard quiet(&unheard);
+    new_library("aten", c10::DispatchKey::Functionalize).impl("_to_copy", converted);
+    torch::Library& ours = new_library("megahost", c10::DispatchKey::Functionalize);
+    for (const auto& op : c10::Dispatcher::singleton().getAllOpNames()) {
+      constexpr std::string_view kOurs = "megahost::";
+      if (op.name.starts_with(kOurs)) {
+        ours.impl(
+            op.name.substr(kOurs.size()).c_str(),
+            torch::CppFunction::makeFromBoxedFunction<&call_plain_form>()
+        );
+      }
+    }
+  });
+}
+
+c10::DispatchKeySet registered_key() {
+  register_once();
+  return c10::DispatchKeySet(kKey);
+}
+
+} // namespace
+
+Recorder::Recorder()
+    : include_(registered_key())
+    , views_(true) {
+  MH_ASSERT(t_recorder == nullptr, "a thread records once at a time");
+  t_recorder = this;
+}
+
+Recorder::~Recorder() {
+  t_recorder = nullptr;
+}
+
+at::Tensor Recorder::input(at::IntArrayRef sizes, at::ScalarType dtype) {
+  at::Tensor inner;
+  {
+    const c10::impl::ExcludeDispatchKeyGuard below(kKey);
+    inner = at::empty(sizes, at::TensorOptions(at::kMeta).dtype(dtype));
+  }
+  graph_.inputs.push_back(new_value(inner));
+  return at::functionalization::impl::to_functional_tensor(inner);
+}
+
+int64_t Recorder::value_of(const at::Tensor& tensor) {
+  using namespace at::functionalization;
+  if (!impl::isFunctionalTensor(tensor)) {
+    return known_value(tensor);
+  }
+  impl::sync(tensor);
+  return known_value(impl::from_functional_tensor(tensor));
+}
+
+int64_t Recorder::new_value(const at::Tensor& tensor) {
+  const auto number = static_cast<int64_t>(graph_.values.size());
+  graph_.values.push_back({tensor.scalar_type(), tensor.sizes().vec()});
+  numbers_[tensor.unsafeGetTensorImpl()] = number;
+  alive_.push_back(tensor);
+  return number;
+}
+
+int64_t Recorder::known_value(const at::Tensor& tensor) {
+  const auto found = numbers_.find(tensor.unsafeGetTensorImpl());
+  if (found != numbers_.end()) {
+    return found->second;
+  }
+  const int64_t number = new_value(tensor);
+  if (!tensor.is_meta()) {
+    graph_.nodes.push_back({.op = "", .outputs = {number}, .constant = tensor.clone()});
+  }
+  return number;
+}
+
+void Recorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack& stack) {
+  const auto& schema = op.schema();
+  const size_t arguments = schema.arguments().size(), results = schema.returns().size();
+  Node node{
+      .op = schema.name() + (schema.overload_name().empty() ? "" : "." + schema.overload_name())};
+  const bool outside = is_outside();
+  if (has_meta(torch::jit::last(stack, arguments))) {
+    if (const SimplerForm form = simpler_form(node.op)) {
+      form(stack);
+      return;
+    }
+  }
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
+    op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, stack);
+    return;
+  }
+  std::vector<std::vector<at::Tensor>> tensors;
+  for (const auto& argument : torch::jit::last(stack, arguments)) {
+    auto& list = tensors.emplace_back();
+    for_each_tensor(argument, [&](const at::Tensor& tensor) { list.push_back(tensor); });
+    node.arguments.push_back(list.empty() ? argument : c10::IValue());
+  }
+  const bool reads_meta = has_meta(torch::jit::last(stack, arguments));
+  {
+    const c10::impl::ExcludeDispatchKeyGuard below(kKey);
+    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), &stack);
+  }
+  if (!reads_meta && !has_meta(torch::jit::last(stack, results))) {
+    return; // the host's own work
+  }
+  for (const auto& list : tensors) {
+    auto& values = node.inputs.emplace_back();
+    for (const at::Tensor& tensor : list) {
+      values.push_back(tensor.defined() ? known_value(tensor) : -1);
+    }
+  }
+  for (auto& result : torch::jit::last(stack, results)) {
+    for_each_tensor(result, [&](const at::Tensor& tensor) {
+      node.outputs.push_back(tensor.defined() ? new_value(tensor) : -1);
+    });
+  }
+  graph_.nodes.push_back(std::move(node));
+  if (!outside) {
+    return;
+  }
+  // A factory, or a copy from the host: the caller gets a tensor whose writes are followed.
+  for (size_t i = stack.size() - results; i < stack.size(); ++i) {
+    if (stack[i].isTensor() && stack[i].toTensor().defined() && stack[i].toTensor().is_meta() &&
+        !at::functionalization::impl::isFunctionalTensor(stack[i].toTensor())) {
+      stack[i] = at::functionalization::impl::to_functional_tensor(stack[i].toTensor());
+    }
+  }
+}
+
+} // namespace mh::program

@@ -1,0 +1,432 @@
+#include "core/program/stablehlo/writer.hpp"
+
+#include "core/base/number_text.hpp"
+#include "core/base/text.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/ops/equal.h>
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace mh::program::stablehlo {
+
+namespace {
+
+/// What stands for numbers that have no decimal form.
+struct SpecialBits {
+  int digits; ///< in hexadecimal
+  unsigned long long infinity, minus_infinity, not_a_number;
+};
+
+SpecialBits special_bits(at::ScalarType dtype) {
+  return dtype == at::kDouble
+             ? SpecialBits{16, 0x7FF0000000000000, 0xFFF0000000000000, 0x7FF8000000000000}
+         : dtype == at::kFloat    ? SpecialBits{8, 0x7F800000, 0xFF800000, 0x7FC00000}
+         : dtype == at::kBFloat16 ? SpecialBits{4, 0x7F80, 0xFF80, 0x7FC0}
+                                  : SpecialBits{4, 0x7C00, 0xFC00, 0x7E00};
+}
+
+/// A number as MLIR reads it back bit by bit.
+std::string number_text(const at::Scalar& number, at::ScalarType dtype) {
+  if (dtype == at::kBool) {
+    return number.toBool() ? "true" : "false";
+  }
+  if (!at::isFloatingType(dtype)) {
+    return std::to_string(number.to<int64_t>());
+  }
+  const auto value = number.to<double>();
+  if (std::isfinite(value)) {
+    return formatted("%.17e", value);
+  }
+  const SpecialBits bits = special_bits(dtype);
+  return formatted(
+      "0x%0*llX",
+      bits.digits,
+      std::isnan(value) ? bits.not_a_number
+      : value > 0       ? bits.infinity
+                        : bits.minus_infinity
+  );
+}
+
+/// The bytes of a tensor as MLIR writes them: "0x" and two digits each.
+std::string hex_text(const at::Tensor& values) {
+  constexpr const char* kDigits = "0123456789ABCDEF";
+  const auto* bytes = static_cast<const uint8_t*>(values.const_data_ptr());
+  std::string text = "0x";
+  for (size_t i = 0; i < values.nbytes(); ++i) {
+    text += kDigits[bytes[i] >> 4];
+    text += kDigits[bytes[i] & 15];
+  }
+  return text;
+}
+
+std::string joined_names(const std::vector<Operand>& operands) {
+  std::vector<std::string> names;
+  for (const Operand& one : operands) {
+    names.push_back(one.name);
+  }
+  return join(names, ", ");
+}
+
+std::string joined_types(const std::vector<Operand>& operands) {
+  std::vector<std::string> types;
+  for (const Operand& one : operands) {
+    types.push_back(type_text(one));
+  }
+  return "(" + join(types, ", ") + ")";
+}
+
+/// The function that reduces two scalars to one.
+std::string reducer(const std::string& op, at::ScalarType dtype) {
+  const std::string type = type_text(dtype, {});
+  return "({\n    ^bb0(%x: " + type + ", %y: " + type + "):\n      %z = stablehlo." + op +
+         " %x, %y : " + type + "\n      stablehlo.return %z : " + type + "\n    })";
+}
+
+bool has_16_bits(at::ScalarType dtype) {
+  return dtype == at::kBFloat16 || dtype == at::kHalf;
+}
+
+} // namespace
+
+std::string element_type(at::ScalarType dtype) {
+  static const std::map<at::ScalarType, const char*> kNames{
+      {at::kFloat, "f32"},
+      {at::kDouble, "f64"},
+      {at::kBFloat16, "bf16"},
+      {at::kHalf, "f16"},
+      {at::kLong, "i64"},
+      {at::kInt, "i32"},
+      {at::kBool, "i1"},
+      {at::kByte, "ui8"}};
+  const auto found = kNames.find(dtype);
+  if (found == kNames.end()) {
+    throw Error(
+        std::string("a program cannot hold tensors of ") + c10::toString(dtype),
+        "choose another precision"
+    );
+  }
+  return found->second;
+}
+
+std::string type_text(at::ScalarType dtype, const Sizes& sizes) {
+  std::string text = "tensor<";
+  for (const int64_t size : sizes) {
+    text += std::to_string(size) + "x";
+  }
+  return text + element_type(dtype) + ">";
+}
+
+std::string type_text(const Operand& operand) {
+  return type_text(operand.dtype, operand.sizes);
+}
+
+std::string list_text(const Sizes& numbers) {
+  std::vector<std::string> texts;
+  for (const int64_t number : numbers) {
+    texts.push_back(std::to_string(number));
+  }
+  return "[" + join(texts, ", ") + "]";
+}
+
+Operand Writer::argument(size_t number, at::ScalarType dtype, Sizes sizes) {
+  return {"%arg" + std::to_string(number), dtype, std::move(sizes)};
+}
+
+Operand Writer::next(at::ScalarType dtype, const Sizes& sizes) {
+  return {"%" + std::to_string(count_++), dtype, sizes};
+}
+
+Operand Writer::line(
+    at::ScalarType dtype, const Sizes& sizes, const std::string& body, const std::string& types
+) {
+  Operand result = next(dtype, sizes);
+  text_ += "    " + result.name + " = " + body + " : " + types + " -> " + type_text(result) + "\n";
+  return result;
+}
+
+Operand Writer::short_line(at::ScalarType dtype, const Sizes& sizes, const std::string& body) {
+  Operand result = next(dtype, sizes);
+  text_ += "    " + result.name + " = " + body + " : " + type_text(result) + "\n";
+  return result;
+}
+
+Operand Writer::constant(const at::Scalar& value, at::ScalarType dtype, const Sizes& sizes) {
+  return short_line(dtype, sizes, "stablehlo.constant dense<" + number_text(value, dtype) + ">");
+}
+
+Operand Writer::constant(const at::Tensor& values) {
+  const at::Tensor dense = values.cpu().contiguous();
+  const at::Tensor flat = dense.reshape({-1});
+  const auto dtype = dense.scalar_type();
+  const bool alike = flat.numel() > 0 && at::equal(flat, flat.narrow(0, 0, 1).expand_as(flat));
+  if (alike) {
+    return constant(flat[0].item(), dtype, dense.sizes().vec());
+  }
+  if (dtype == at::kBool) { // which hexadecimal digits would pack
+    const Operand bytes = constant(dense.to(at::kInt));
+    return convert(bytes, at::kBool);
+  }
+  return short_line(
+      dtype, dense.sizes().vec(), "stablehlo.constant dense<\"" + hex_text(dense) + "\">"
+  );
+}
+
+Operand Writer::iota(at::ScalarType dtype, const Sizes& sizes, int64_t dim) {
+  return short_line(dtype, sizes, "stablehlo.iota dim = " + std::to_string(dim));
+}
+
+Operand Writer::convert(const Operand& x, at::ScalarType dtype) {
+  return x.dtype == dtype ? x
+                          : line(dtype, x.sizes, "stablehlo.convert " + x.name, joined_types({x}));
+}
+
+Operand Writer::bitcast(const Operand& x, at::ScalarType dtype) {
+  return line(dtype, x.sizes, "stablehlo.bitcast_convert " + x.name, joined_types({x}));
+}
+
+Operand Writer::reshape(const Operand& x, const Sizes& sizes) {
+  return x.sizes == sizes ? x
+                          : line(x.dtype, sizes, "stablehlo.reshape " + x.name, joined_types({x}));
+}
+
+Operand Writer::transpose(const Operand& x, const Sizes& order) {
+  Sizes sizes;
+  for (const int64_t dim : order) {
+    sizes.push_back(x.sizes[static_cast<size_t>(dim)]);
+  }
+  const std::string dims = ", dims = " + list_text(order);
+  return line(x.dtype, sizes, "stablehlo.transpose " + x.name + dims, joined_types({x}));
+}
+
+Operand Writer::broadcast(const Operand& x, const Sizes& sizes) {
+  if (x.sizes == sizes) {
+    return x;
+  }
+  Sizes dims;
+  for (size_t i = 0; i < x.rank(); ++i) {
+    dims.push_back(static_cast<int64_t>(sizes.size() - x.rank() + i));
+  }
+  return line(
+      x.dtype,
+      sizes,
+      "stablehlo.broadcast_in_dim " + x.name + ", dims = " + list_text(dims),
+      joined_types({x})
+  );
+}
+
+Operand Writer::slice(const Operand& x, size_t dim, int64_t from, int64_t to, int64_t step) {
+  Sizes sizes = x.sizes;
+  std::vector<std::string> ranges;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    ranges.push_back(
+        i == dim ? std::to_string(from) + ":" + std::to_string(to) + ":" + std::to_string(step)
+                 : "0:" + std::to_string(sizes[i])
+    );
+  }
+  sizes[dim] = (to - from + step - 1) / step;
+  const std::string body = "stablehlo.slice " + x.name + " [" + join(ranges, ", ") + "]";
+  return sizes == x.sizes ? x : line(x.dtype, sizes, body, joined_types({x}));
+}
+
+Operand Writer::concatenate(const std::vector<Operand>& parts, size_t dim) {
+  if (parts.size() == 1) {
+    return parts.front();
+  }
+  Sizes sizes = parts.front().sizes;
+  sizes[dim] = 0;
+  for (const Operand& part : parts) {
+    sizes[dim] += part.sizes[dim];
+  }
+  return line(
+      parts.front().dtype,
+      sizes,
+      "stablehlo.concatenate " + joined_names(parts) + ", dim = " + std::to_string(dim),
+      joined_types(parts)
+  );
+}
+
+Operand
+Writer::pad(const Operand& x, double value, const Sizes& low, const Sizes& high, Sizes between) {
+  between.resize(x.rank());
+  Sizes sizes = x.sizes;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    sizes[i] += low[i] + high[i] + between[i] * std::max<int64_t>(x.sizes[i] - 1, 0);
+  }
+  const Operand fill = constant(value, x.dtype);
+  return line(
+      x.dtype,
+      sizes,
+      "stablehlo.pad " + joined_names({x, fill}) + ", low = " + list_text(low) +
+          ", high = " + list_text(high) + ", interior = " + list_text(between),
+      joined_types({x, fill})
+  );
+}
+
+Operand Writer::unary(const std::string& op, const Operand& x) {
+  if (op.find('.') == std::string::npos) {
+    return short_line(x.dtype, x.sizes, "stablehlo." + op + " " + x.name);
+  }
+  return line(x.dtype, x.sizes, op + " " + x.name, type_text(x));
+}
+
+Operand Writer::binary(const std::string& op, const Operand& a, const Operand& b) {
+  return short_line(a.dtype, a.sizes, "stablehlo." + op + " " + joined_names({a, b}));
+}
+
+Operand Writer::compare(const std::string& direction, const Operand& a, const Operand& b) {
+  return line(
+      at::kBool,
+      a.sizes,
+      "stablehlo.compare " + direction + ", " + joined_names({a, b}),
+      joined_types({a, b})
+  );
+}
+
+Operand Writer::select(const Operand& which, const Operand& if_true, const Operand& if_false) {
+  const Operand result = next(if_true.dtype, if_true.sizes);
+  text_ += "    " + result.name + " = stablehlo.select " +
+           joined_names({which, if_true, if_false}) + " : " + type_text(which) + ", " +
+           type_text(result) + "\n";
+  return result;
+}
+
+Operand
+Writer::reduce(const std::string& op, const Operand& x, Sizes dims, double start, bool keep) {
+  if (dims.empty()) {
+    for (size_t i = 0; i < x.rank(); ++i) {
+      dims.push_back(static_cast<int64_t>(i));
+    }
+  }
+  for (int64_t& dim : dims) {
+    dim = dim < 0 ? dim + static_cast<int64_t>(x.rank()) : dim;
+  }
+  std::sort(dims.begin(), dims.end());
+  Sizes left, kept = x.sizes;
+  for (size_t i = 0; i < x.rank(); ++i) {
+    if (std::binary_search(dims.begin(), dims.end(), static_cast<int64_t>(i))) {
+      kept[i] = 1;
+    } else {
+      left.push_back(x.sizes[i]);
+    }
+  }
+  const bool widens = has_16_bits(x.dtype) && op == "add";
+  const Operand wide = widens ? convert(x, at::kFloat) : x;
+  const Operand init = constant(start, wide.dtype);
+  const Operand reduced = line(
+      wide.dtype,
+      left,
+      "stablehlo.reduce(" + wide.name + " init: " + init.name + ") applies stablehlo." + op +
+          " across dimensions = " + list_text(dims),
+      joined_types({wide, init})
+  );
+  const Operand result = convert(reduced, x.dtype);
+  return keep ? reshape(result, kept) : result;
+}
+
+Operand Writer::dot(
+    const Operand& a,
+    const Operand& b,
+    int64_t batch,
+    int64_t of_a,
+    int64_t of_b,
+    const Sizes& sizes
+) {
+  Sizes batched;
+  for (int64_t dim = 0; dim < batch; ++dim) {
+    batched.push_back(dim);
+  }
+  const std::string dims = ", batching_dims = " + list_text(batched) + " x " + list_text(batched) +
+                           ", contracting_dims = " + list_text({of_a}) + " x " + list_text({of_b});
+  return convert(
+      line(
+          has_16_bits(a.dtype) ? at::kFloat : a.dtype,
+          sizes,
+          "stablehlo.dot_general " + joined_names({a, b}) + dims,
+          joined_types({a, b})
+      ),
+      a.dtype
+  );
+}
+
+Operand Writer::slice_at(const Operand& x, size_t dim, const Operand& start, int64_t size) {
+  const Operand zero = constant(0, start.dtype);
+  Sizes sizes = x.sizes;
+  sizes[dim] = size;
+  std::vector<Operand> operands{x};
+  for (size_t i = 0; i < x.rank(); ++i) {
+    operands.push_back(i == dim ? start : zero);
+  }
+  return line(
+      x.dtype,
+      sizes,
+      "stablehlo.dynamic_slice " + joined_names(operands) + ", sizes = " + list_text(sizes),
+      joined_types(operands)
+  );
+}
+
+Operand Writer::row(const Operand& table, const Operand& index) {
+  return reshape(slice_at(table, 0, index, 1), Sizes(table.sizes.begin() + 1, table.sizes.end()));
+}
+
+Operand Writer::collective(
+    const std::string& op,
+    const Operand& x,
+    const Sizes& sizes,
+    const std::string& attributes,
+    const std::string& reduce
+) {
+  return line(
+      x.dtype,
+      sizes,
+      "\"stablehlo." + op + "\"(" + x.name + ") <{" + attributes + "}>" +
+          (reduce.empty() ? "" : " " + reducer(reduce, x.dtype)),
+      joined_types({x})
+  );
+}
+
+Operand Writer::rows(const Operand& table, const Operand& ids) {
+  Sizes sizes = ids.sizes, row = table.sizes, offsets;
+  sizes.insert(sizes.end(), table.sizes.begin() + 1, table.sizes.end());
+  row[0] = 1;
+  for (size_t i = 1; i < table.rank(); ++i) {
+    offsets.push_back(static_cast<int64_t>(ids.rank() + i - 1));
+  }
+  std::vector<std::string> row_sizes;
+  for (const int64_t size : row) {
+    row_sizes.push_back(std::to_string(size));
+  }
+  return line(
+      table.dtype,
+      sizes,
+      "\"stablehlo.gather\"(" + joined_names({table, ids}) +
+          ") <{dimension_numbers = #stablehlo.gather<offset_dims = " + list_text(offsets) +
+          ", collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = " +
+          std::to_string(ids.rank()) + ">, slice_sizes = array<i64: " + join(row_sizes, ", ") +
+          ">}>",
+      joined_types({table, ids})
+  );
+}
+
+Operand Writer::add_rows(const Operand& table, const Operand& ids, const Operand& rows) {
+  Sizes window;
+  for (size_t i = 1; i < rows.rank(); ++i) {
+    window.push_back(static_cast<int64_t>(i));
+  }
+  return line(
+      table.dtype,
+      table.sizes,
+      "\"stablehlo.scatter\"(" + joined_names({table, ids, rows}) +
+          ") <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = " +
+          list_text(window) +
+          ", inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = "
+          "1>}> " +
+          reducer("add", table.dtype),
+      joined_types({table, ids, rows})
+  );
+}
+
+} // namespace mh::program::stablehlo

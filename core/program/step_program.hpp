@@ -1,0 +1,61 @@
+#pragma once
+/// A recipe's training step as one program: what a device runs that LibTorch has no kernels for.
+
+#include "megahost/export.hpp"
+#include "megahost/host.hpp"
+#include "megahost/recipe.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mh::program {
+
+/// An argument or a result of a program.
+struct Port {
+  std::string name;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> sizes{};
+};
+
+/// A step of all microbatches: forward and backward passes, gradient norm, clipping, update.
+///
+/// Inputs are the tensors of a checkpoint under their names, the arrays of each microbatch as
+/// "microbatch.0.tokens", and of the update "optimizer.lr", "optimizer.weight_decay" and
+/// "optimizer.step", which counts from 1. An array that a loss is counted over ("loss_mask") is
+/// scaled by who fills it so that over the whole step it sums to its number of elements.
+///
+/// Outputs are the same tensors after the step, which take over their inputs' memory; as they were
+/// where a loss or the norm is no finite number. Then "loss.NAME" of each loss and "gradient_norm",
+/// before clipping.
+struct StepProgram {
+  std::string module; ///< text of StableHLO
+  std::vector<Port> inputs{}, outputs{};
+  std::vector<std::string> counted{}; ///< arrays that losses are counted over
+  int64_t ranks = 1; ///< replicas that run it; of several, the input "rank" says which one it is
+  /// Where each rank's tensors begin in the global ones: [rank][tensor][dimension].
+  std::vector<std::vector<std::vector<int64_t>>> offsets{};
+  size_t tensors = 0;   ///< of a checkpoint: the first inputs, and the first outputs
+  size_t operators = 0; ///< of ATen that the module is made of
+};
+
+struct StepProgramOptions {
+  std::optional<at::ScalarType> dtype = std::nullopt; ///< instead of the recipe's precision
+  std::optional<int64_t> microbatches = std::nullopt; ///< of a step, instead of a full batch's
+};
+
+/// Records the step of all ranks of a recipe. No data are read, and nothing is computed.
+///
+/// Throws:  mh::Error where the recipe calls what no program can hold, has several pipeline stages, or
+///          ranks that do not all do the same to tensors of the same shapes
+[[nodiscard]] MH_API StepProgram
+step_program(const Recipe& recipe, Host& host, const StepProgramOptions& options = {});
+
+/// Names, types and shapes of inputs and outputs, and which outputs take over which inputs' memory,
+/// as JSON.
+[[nodiscard]] std::string ports_json(const StepProgram& program);
+
+} // namespace mh::program

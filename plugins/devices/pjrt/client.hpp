@@ -1,0 +1,109 @@
+#pragma once
+/// A client of PJRT, the C interface of XLA's devices: opens a plugin, compiles a module of
+/// StableHLO, runs it.
+///
+/// Source:  pjrt_c_api.h next to this file, of OpenXLA (Apache-2.0), version 0.81
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+struct PJRT_Api;
+struct PJRT_Buffer;
+struct PJRT_Client;
+struct PJRT_Device;
+struct PJRT_Error;
+struct PJRT_Event;
+struct PJRT_LoadedExecutable;
+
+namespace pjrt {
+
+/// An option of a plugin's client: {"cpu_device_count", 1}.
+struct Option {
+  std::string name;
+  std::variant<bool, int64_t, double, std::string> value;
+};
+
+class Client;
+
+/// A tensor in a device's memory.
+class Buffer {
+public:
+  Buffer(const Client& client, PJRT_Buffer* raw);
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+
+  /// Copies it to `host`, a contiguous tensor of its shape and type.
+  void copy_to(const at::Tensor& host) const;
+
+  [[nodiscard]] PJRT_Buffer* raw() const { return raw_; }
+
+private:
+  const Client* client_;
+  PJRT_Buffer* raw_;
+};
+
+/// A module that a plugin has compiled, for one device or for several, one a replica.
+class Executable {
+public:
+  Executable(const Client& client, PJRT_LoadedExecutable* raw);
+  ~Executable();
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+
+  /// Runs it on all its devices and waits for their end: [device][argument] -> [device][result].
+  /// Arguments whose memory a result takes over are not to be used again.
+  [[nodiscard]] std::vector<std::vector<Buffer>>
+  run(const std::vector<std::vector<const Buffer*>>& arguments) const;
+
+  /// Bytes of the device's memory while it runs: arguments, results, and what lies between.
+  [[nodiscard]] int64_t memory() const;
+
+private:
+  const Client& client_;
+  PJRT_LoadedExecutable* raw_;
+  size_t results_ = 0;
+};
+
+/// A plugin's devices. Plugins stay open until the process ends. Everything throws mh::Error with
+/// what the plugin says.
+class Client {
+public:
+  /// Throws:  mh::Error if `library` cannot be opened, is no PJRT plugin, or one that is too old
+  Client(const std::string& library, const std::vector<Option>& options);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  [[nodiscard]] size_t devices() const { return devices_.size(); }
+
+  /// "cpu, XLA ..., PJRT 0.115": what compiled modules depend on.
+  [[nodiscard]] std::string fingerprint() const;
+
+  /// For the devices of these numbers, whose places among them are the replicas' numbers.
+  [[nodiscard]] std::unique_ptr<Executable>
+  compile(std::string_view module, const std::vector<size_t>& devices) const;
+
+  /// Copies a tensor of the host to a device.
+  [[nodiscard]] Buffer upload(const at::Tensor& host, size_t device) const;
+
+private:
+  friend class Buffer;
+  friend class Executable;
+  /// Throws:  mh::Error with the message, if there is one
+  void check(PJRT_Error* error, const char* doing) const;
+  void await(PJRT_Event* event, const char* doing) const;
+
+  std::string library_;
+  const PJRT_Api* api_ = nullptr;
+  PJRT_Client* client_ = nullptr;
+  std::vector<PJRT_Device*> devices_;
+};
+
+} // namespace pjrt

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Training on a device that takes the step as a program: XLA's CPU plugin, next to LibTorch's CPU."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+program = os.environ["MEGAHOST"]
+plugin = os.environ["MEGAHOST_XLA_CPU"]
+if not os.path.exists(plugin):
+    print("XLA's CPU plugin is not there: ./megahost test program fetches it")
+    sys.exit(77)
+folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-device-"))
+(folder / "small.toml").write_text("""
+precision = "fp32"
+[model]
+use = "llama"
+layers = 2
+hidden = 32
+heads = 4
+seq_length = 32
+[data]
+use = "mock"
+[batch]
+global = 4
+micro = 2
+[train]
+iters = 12
+eval_interval = 6
+eval_iters = 2
+[log]
+interval = 1
+[checkpoint]
+interval = 4
+""")
+pjrt = ["--set", "device.use=pjrt", "--set", f"device.plugin={plugin}", "--set", 'device.options=["cpu_device_count=1"]']
+
+
+def run(*words, code=0):
+    result = subprocess.run([program, *words], cwd=folder, capture_output=True, text=True)
+    print(" ".join(words), "\n" + result.stdout + result.stderr, flush=True)
+    assert result.returncode == code, result.returncode
+    return result.stdout + result.stderr
+
+
+def records(name):
+    rows = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if "losses" in row]
+
+
+def worst(left, right):
+    """The largest difference of the losses of two runs, training and validation."""
+    a, b = records(left), records(right)
+    assert [row["step"] for row in a] == [row["step"] for row in b] and len(a) >= 12
+    return max(abs(x["losses"]["lm loss"] - y["losses"]["lm loss"]) for x, y in zip(a, b))
+
+
+# The same losses, in fp32 and bf16; evaluation and checkpoints see the device's weights.
+for precision, most in (("fp32", 1e-5), ("bf16", 2e-2)):
+    run("run", "small.toml", "--run-dir", "cpu-" + precision, "--set", "precision=" + precision)
+    text = run("run", "small.toml", "--run-dir", "xla-" + precision, "--set", "precision=" + precision, *pjrt)
+    assert "pjrt: device 0 of 1 (" in text and "of the device for a step" in text
+    assert worst("cpu-" + precision, "xla-" + precision) < most, worst("cpu-" + precision, "xla-" + precision)
+
+# A run that is stopped goes on with the same bits, on the device or on the CPU.
+run("run", "small.toml", "--run-dir", "stopped", *pjrt, "--set", "train.exit_iters=6")
+run("run", "small.toml", "--run-dir", "stopped", *pjrt, "--resume")
+assert worst("stopped", "xla-fp32") == 0
+run("run", "small.toml", "--run-dir", "moved", *pjrt, "--set", "train.exit_iters=6")
+run("run", "small.toml", "--run-dir", "moved", "--resume")
+assert worst("moved", "cpu-fp32") < 1e-5
+
+# Fewer microbatches at first are programs of their own; a padded document's tokens count as on the CPU.
+ramp = ["--set", "batch.rampup_start=2", "--set", "batch.rampup_increment=2", "--set", "batch.rampup_samples=8"]
+run("run", "small.toml", "--run-dir", "ramp-cpu", *ramp)
+run("run", "small.toml", "--run-dir", "ramp-xla", *ramp, *pjrt)
+assert worst("ramp-cpu", "ramp-xla") < 1e-5
+
+# NaN stops the run as on the CPU, with the weights before it.
+text = run("run", "small.toml", "--run-dir", "nan", *pjrt, "--set", "optimizer.lr=1e30", code=6)
+assert "the state before it is saved" in text
+
+# What cannot be: a sentence each.
+def refused(word, *words, code=2):
+    text = run("run", "small.toml", "--run-dir", "refused", *words, code=code)
+    assert word in text, text
+
+
+refused("masks of dropout are made by the host", *pjrt, "--set", "model.use=gpt", "--set", "model.dropout=0.1")
+refused("not in fp16 yet", *pjrt, "--set", "precision=fp16")
+refused("guards.spike needs a step's loss before its update", *pjrt, "--set", "guards.spike=skip")
+refused("cannot be opened", "--set", "device.use=pjrt", "--set", "device.plugin=/nowhere/libx.so")
+refused("is no PJRT plugin", "--set", "device.use=pjrt", "--set", f"device.plugin={os.environ['MEGAHOST_PLUGIN_PATH']}/optimizers-sgd.so")
+refused('"four" is not NAME=VALUE', *pjrt, "--set", 'device.options=["four"]')

@@ -1,0 +1,118 @@
+// What a recorder notes down: operators without views and writes, and only those that are needed.
+
+#include "core/program/recorder.hpp"
+
+#include "core/program/stablehlo/module.hpp"
+#include "megahost/error.hpp"
+
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+namespace {
+
+using at::Tensor;
+using mh::program::Graph;
+using mh::program::Recorder;
+
+std::vector<std::string> ops_of(const Graph& graph) {
+  std::vector<std::string> ops;
+  for (const auto& node : graph.nodes) {
+    ops.push_back(node.op);
+  }
+  return ops;
+}
+
+TEST_CASE("writes into views become values") {
+  Recorder recorder;
+  Tensor x = recorder.input({4, 3}, at::kFloat);
+  const Tensor flat = at::zeros({12}, x.options());
+  flat.view({4, 3}).narrow(0, 1, 2).add_(x.narrow(0, 0, 2));
+  x.mul_(2);
+  const std::vector<int64_t> outputs{recorder.value_of(flat), recorder.value_of(x)};
+  const Graph graph = with_needed_nodes(std::move(recorder).graph(), outputs);
+  CHECK(graph.value(outputs[0]).sizes == std::vector<int64_t>{12});
+  for (const auto& op : ops_of(graph)) {
+    CHECK_MESSAGE(!op.ends_with("_"), op);
+  }
+  CHECK(graph.inputs.size() == 1);
+  // Each value is made once, before it is read.
+  std::vector<bool> made(graph.values.size());
+  made[static_cast<size_t>(graph.inputs[0])] = true;
+  for (const auto& node : graph.nodes) {
+    for (const auto& values : node.inputs) {
+      for (const int64_t value : values) {
+        CHECK((value < 0 || made[static_cast<size_t>(value)]));
+      }
+    }
+    for (const int64_t value : node.outputs) {
+      CHECK((value < 0 || !made[static_cast<size_t>(value)]));
+      made[static_cast<size_t>(value)] = true;
+    }
+  }
+}
+
+TEST_CASE("gradients are recorded, what nobody needs is not kept") {
+  Recorder recorder;
+  const Tensor x = recorder.input({5}, at::kFloat);
+  Tensor y = x.detach().requires_grad_();
+  (void)at::exp(x); // for nobody
+  at::sin(y * 3).sum().backward();
+  const std::vector<int64_t> outputs{recorder.value_of(y.grad())};
+  const auto ops = ops_of(with_needed_nodes(std::move(recorder).graph(), outputs));
+  CHECK(std::count(ops.begin(), ops.end(), "aten::cos") == 1);
+  CHECK(std::count(ops.begin(), ops.end(), "aten::exp") == 0);
+}
+
+TEST_CASE("what the host computes becomes a constant") {
+  Recorder recorder;
+  const Tensor table = at::arange(3, at::kFloat) * 2;
+  const Tensor y = recorder.input({3}, at::kFloat) + table.to(at::kMeta, /*non_blocking=*/false);
+  const Tensor z = recorder.input({3}, at::kFloat) + at::scalar_tensor(7, at::kFloat);
+  const std::vector<int64_t> outputs{recorder.value_of(y), recorder.value_of(z)};
+  const Graph graph = with_needed_nodes(std::move(recorder).graph(), outputs);
+  std::vector<Tensor> constants;
+  for (const auto& node : graph.nodes) {
+    if (node.op.empty()) {
+      constants.push_back(node.constant);
+    }
+  }
+  REQUIRE(constants.size() == 2);
+  CHECK(at::equal(constants[0], table));
+  CHECK(constants[1].item<float>() == 7);
+}
+
+TEST_CASE("a module names what it lacks, and is the same text each time") {
+  const auto text = [] {
+    Recorder recorder;
+    const Tensor x = recorder.input({2, 3}, at::kFloat);
+    const Tensor y = at::softmax(x, -1).sum(0);
+    const std::vector<int64_t> outputs{recorder.value_of(y)};
+    return mh::program::stablehlo::module_text(
+        with_needed_nodes(std::move(recorder).graph(), outputs), outputs, {.donated = {}}
+    );
+  };
+  const std::string once = text();
+  CHECK(once == text());
+  CHECK(once.find("func.func public @main(") != std::string::npos);
+  CHECK(once.find("tensor<2x3xf32>") != std::string::npos);
+
+  Recorder recorder;
+  const Tensor x = recorder.input({4}, at::kFloat);
+  const std::vector<int64_t> outputs{recorder.value_of(at::lgamma(x))};
+  const Graph graph = with_needed_nodes(std::move(recorder).graph(), outputs);
+  CHECK_THROWS_WITH_AS(
+      (void)mh::program::stablehlo::module_text(graph, outputs, {}),
+      "the step calls operators that no program can hold yet: aten::lgamma",
+      mh::Error
+  );
+}
+
+TEST_CASE("operators of threads that do not record run as ever") {
+  const Tensor before = at::relu(at::arange(-2, 3, at::kFloat));
+  { const Recorder recorder; }
+  CHECK(at::equal(at::relu(at::arange(-2, 3, at::kFloat)), before));
+}
+
+} // namespace

@@ -1,0 +1,249 @@
+// Whole training steps as programs on XLA's CPU plugin, next to the same steps on LibTorch's CPU, in float64: every weight
+// and optimizer state after three of them.
+
+#include "core/mesh/silent.hpp"
+#include "core/program/step_program.hpp"
+#include "core/step/sample_arrays.hpp"
+#include "core/train/session.hpp"
+#include "megahost/error.hpp"
+#include "tests/dist/small_recipe.hpp"
+#include "xla_cpu.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <numeric>
+
+namespace {
+
+using namespace mh;
+using at::Tensor;
+using Settings = std::vector<std::string>;
+
+Settings with(Settings more) {
+  Settings all{"data.use=mock", "precision=fp32", "batch.global=4", "batch.micro=2", "recompute.use=none"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+struct Trained {
+  explicit Trained(const Recipe& recipe)
+      : session(make_session(recipe, small_host(), {.dtype = at::kDouble})) {
+    session->allocate_gradients();
+    weights = std::make_unique<Weights>(
+        *session->gradients, *session->optimizer, weight_options(recipe, session->mesh)
+    );
+  }
+
+  std::unique_ptr<Session> session;
+  std::unique_ptr<Weights> weights;
+};
+
+/// The arrays that losses are counted over are scaled as the program asks.
+Tensor scaled_mask(const std::vector<Batch>& batches, const Batch& batch, const std::string& name) {
+  const Tensor array = batch.arrays.at(name);
+  if (name != "loss_mask") {
+    return array;
+  }
+  double sum = 0, elements = 0;
+  for (const Batch& one : batches) {
+    sum += one.arrays.at(name).sum().item<double>();
+    elements += static_cast<double>(one.arrays.at(name).numel());
+  }
+  return array * (elements / sum);
+}
+
+/// A rank's piece of a global tensor.
+Tensor piece_of(Tensor whole, const std::vector<int64_t>& offset, const std::vector<int64_t>& sizes) {
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    whole = whole.narrow(static_cast<int64_t>(d), offset[d], sizes[d]);
+  }
+  return whole.contiguous();
+}
+
+/// The arrays of each rank of a layout, by their inputs' names.
+std::map<std::string, Tensor> arrays_of_rank(const Recipe& recipe, int64_t rank, int64_t first) {
+  const Mesh mesh = alone(mesh_shape(recipe, recipe.parallel.ranks()), rank, {.order = recipe.parallel.order});
+  const auto session = make_session(recipe, small_host(), {.mesh = &mesh, .dtype = at::kDouble});
+  const auto layout = session->layout();
+  const auto batches = load_batches(*session->corpus, Split::train, first, layout);
+  std::map<std::string, Tensor> arrays;
+  for (size_t m = 0; m < batches.size(); ++m) {
+    for (const auto& [name, array] : batches[m].arrays) {
+      arrays["microbatch." + std::to_string(m) + "." + name] = scaled_mask(batches, batches[m], name);
+    }
+  }
+  return arrays;
+}
+
+/// The largest difference after three steps under a layout from one rank on LibTorch's CPU: of losses,
+/// norms and all tensors.
+double difference(const Settings& settings, const std::string& layout) {
+  const Recipe one = small_recipe(with(settings), ""), recipe = small_recipe(with(settings), layout);
+  const auto step = program::step_program(recipe, small_host(), {.dtype = at::kDouble});
+  Trained real(one);
+  std::map<std::string, Tensor> whole; // the tensors of one rank, views of what trains
+  for (const auto& stored : real.weights->stored()) {
+    whole[stored.name] = stored.data.detach();
+  }
+  const auto& client = *xla_cpu();
+  const auto ranks = static_cast<size_t>(step.ranks);
+  std::vector<size_t> devices(ranks);
+  std::iota(devices.begin(), devices.end(), 0);
+  const auto executable = client.compile(step.module, devices);
+  std::vector<std::vector<pjrt::Buffer>> tensors(ranks);
+  std::vector<std::vector<Tensor>> first(ranks);
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    for (size_t i = 0; i < step.tensors; ++i) {
+      const auto& port = step.inputs[i];
+      first[rank].push_back(piece_of(whole.at(port.name), step.offsets[rank][i], port.sizes).clone());
+      tensors[rank].push_back(client.upload(first[rank].back(), rank));
+    }
+  }
+  double worst = 0, moved = 0;
+  for (int64_t number = 1; number <= 3; ++number) {
+    const auto of_one = real.session->layout();
+    const int64_t samples = (number - 1) * of_one.global();
+    const auto batches = load_batches(*real.session->corpus, Split::train, samples, of_one);
+    const double lr = 1e-2 / static_cast<double>(number), decay = 0.1;
+    std::vector<std::vector<pjrt::Buffer>> others(ranks);
+    std::vector<std::vector<const pjrt::Buffer*>> arguments(ranks);
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      auto values = arrays_of_rank(recipe, static_cast<int64_t>(rank), samples);
+      values["optimizer.lr"] = at::scalar_tensor(lr, at::kDouble);
+      values["optimizer.weight_decay"] = at::scalar_tensor(decay, at::kDouble);
+      values["optimizer.step"] = at::scalar_tensor(static_cast<double>(number), at::kDouble);
+      values["rank"] = at::scalar_tensor(static_cast<int64_t>(rank), at::kInt);
+      others[rank].reserve(step.inputs.size());
+      for (size_t i = 0; i < step.inputs.size(); ++i) {
+        const auto& port = step.inputs[i];
+        if (i >= step.tensors) {
+          others[rank].push_back(client.upload(values.at(port.name).to(port.dtype), rank));
+        }
+        arguments[rank].push_back(i < step.tensors ? &tensors[rank][i] : &others[rank].back());
+      }
+    }
+    auto results = executable->run(arguments);
+    real.weights->set_weight_decay(decay);
+    const c10::AutoGradMode with_grad(true);
+    const auto wanted = train_step(
+        real.session->passes(),
+        *real.weights,
+        *real.session->optimizer,
+        batches,
+        {.clip = recipe.optimizer.clip_grad, .update = {.step = number, .lr = lr}}
+    );
+    REQUIRE(wanted.updated);
+    const auto number_at = [&](size_t i) {
+      const Tensor value = at::empty({}, at::TensorOptions().dtype(step.outputs[i].dtype));
+      results[0][i].copy_to(value);
+      return value.to(at::kDouble).item<double>();
+    };
+    const size_t losses = step.outputs.size() - step.tensors - 1;
+    REQUIRE(losses == wanted.losses.size());
+    for (size_t i = 0; i < losses; ++i) {
+      worst = std::max(worst, std::abs(number_at(step.tensors + i) - wanted.losses[i].value));
+    }
+    worst = std::max(
+        worst,
+        std::abs(number_at(step.outputs.size() - 1) - wanted.gradient_norm) / wanted.gradient_norm
+    );
+    for (auto& of_rank : results) {
+      of_rank.erase(of_rank.begin() + static_cast<std::ptrdiff_t>(step.tensors), of_rank.end());
+    }
+    tensors = std::move(results);
+  }
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    for (size_t i = 0; i < step.tensors; ++i) {
+      const auto& port = step.inputs[i];
+      const Tensor wanted = piece_of(whole.at(port.name), step.offsets[rank][i], port.sizes);
+      const Tensor got = at::empty_like(wanted);
+      tensors[rank][i].copy_to(got);
+      moved = std::max(moved, (wanted - first[rank][i]).abs().max().item<double>());
+      worst = std::max(worst, (got - wanted).abs().max().item<double>());
+    }
+  }
+  CHECK(moved > 1e-4);
+  MESSAGE(
+      settings.front(), " ", layout, ": ", step.operators, " operators, ", step.tensors, " tensors, difference ", worst
+  );
+  return worst;
+}
+
+void check_step(const Settings& settings, const std::string& layout = "") {
+  if (xla_cpu() != nullptr) {
+    CAPTURE(settings.front());
+    CAPTURE(layout);
+    CHECK(difference(settings, layout) < 1e-10);
+  }
+}
+
+TEST_CASE("gpt") {
+  check_step({"model.use=gpt"});
+}
+
+TEST_CASE("llama, clipped") {
+  check_step({"model.use=llama", "optimizer.clip_grad=0.1"});
+}
+
+TEST_CASE("everything recomputed") {
+  check_step({"model.use=llama", "recompute.use=full"});
+}
+
+TEST_CASE("muon") {
+  check_step({"model.use=llama", "optimizer.use=muon"});
+}
+
+TEST_CASE("sgd with momentum, one microbatch") {
+  check_step({"model.use=gpt", "optimizer.use=sgd", "batch.micro=4"});
+}
+
+TEST_CASE("tensor parallel") {
+  check_step({"model.use=gpt", "model.vocab=256"}, "tensor=2");
+  check_step({"model.use=llama", "model.vocab=256"}, "tensor=2,sequence=true");
+}
+
+TEST_CASE("data parallel") {
+  check_step({"model.use=gpt"}, "data=2");
+  check_step({"model.use=llama", "model.vocab=256"}, "data=2,tensor=2,sequence=true");
+}
+
+TEST_CASE("context parallel") {
+  check_step({"model.use=llama"}, "context=2,context_method=all_gather");
+  check_step({"model.use=llama"}, "context=2,context_method=all_to_all");
+}
+
+TEST_CASE("what cannot be a program is refused in words") {
+  const auto refused = [](const Settings& settings, const std::string& layout = "") {
+    try {
+      (void)program::step_program(small_recipe(with(settings), layout), small_host());
+    } catch (const Error& error) {
+      return std::string(error.what()) + " / " + error.hint();
+    }
+    return std::string("not refused");
+  };
+  CHECK(
+      refused({"model.use=gpt", "model.dropout=0.1"}).find("masks of dropout are made by the host") !=
+      std::string::npos
+  );
+  CHECK(refused({"model.use=gpt"}, "pipeline=2").find("parallel.pipeline is 2") == 0);
+  CHECK(
+      refused({"model.use=llama"}, "context=2,context_method=ring").find("send each other tensors one by one") !=
+      std::string::npos
+  );
+}
+
+TEST_CASE("the text is the same each time, inputs have names") {
+  const Recipe recipe = small_recipe(with({"model.use=llama"}), "");
+  const auto step = program::step_program(recipe, small_host());
+  CHECK(step.module == program::step_program(recipe, small_host()).module);
+  CHECK(step.inputs.at(step.tensors).name == "microbatch.0.labels");
+  CHECK(step.inputs.back().name == "optimizer.step");
+  CHECK(step.outputs.back().name == "gradient_norm");
+  CHECK(step.inputs.front().name == step.outputs.front().name);
+  CHECK(step.module.find("f64") != std::string::npos); // the numbers of the update
+}
+
+} // namespace

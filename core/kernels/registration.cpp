@@ -5,32 +5,28 @@
 
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 namespace mh::ops {
 
-namespace {
-
-/// Registrations last as long as the process: nothing takes them back.
 torch::Library&
-library(torch::Library::Kind kind, const char* name, std::optional<c10::DispatchKey> key) {
+lasting_library(torch::Library::Kind kind, const char* name, std::optional<c10::DispatchKey> key) {
   static auto* const kKept = new std::vector<std::unique_ptr<torch::Library>>;
   kKept->push_back(std::make_unique<torch::Library>(kind, name, key, __FILE__, __LINE__));
   return *kKept->back();
 }
 
-} // namespace
-
 void ensure_registered() {
   static std::once_flag once;
   std::call_once(once, [] {
     Libraries libraries{
-        library(torch::Library::DEF, "megahost", std::nullopt),
-        library(torch::Library::IMPL, "megahost", c10::DispatchKey::CPU),
-        library(torch::Library::IMPL, "megahost", c10::DispatchKey::CUDA),
-        library(torch::Library::IMPL, "megahost", c10::DispatchKey::CompositeExplicitAutograd),
-        library(torch::Library::IMPL, "megahost", c10::DispatchKey::Meta)};
+        lasting_library(torch::Library::DEF, "megahost", std::nullopt),
+        lasting_library(torch::Library::IMPL, "megahost", c10::DispatchKey::CPU),
+        lasting_library(torch::Library::IMPL, "megahost", c10::DispatchKey::CUDA),
+        lasting_library(
+            torch::Library::IMPL, "megahost", c10::DispatchKey::CompositeExplicitAutograd
+        ),
+        lasting_library(torch::Library::IMPL, "megahost", c10::DispatchKey::Meta)};
     register_token_ops(libraries);
     register_attention(libraries);
     register_gemm(libraries);
@@ -40,7 +36,7 @@ void ensure_registered() {
     register_update(libraries);
     register_fp8(libraries);
     register_experts(libraries);
-    torch::Library& aten = library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta);
+    torch::Library& aten = lasting_library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta);
     register_meta_shapes(aten);
     register_meta_elementwise(aten);
   });

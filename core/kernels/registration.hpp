@@ -4,6 +4,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <optional>
+
 namespace mh::ops {
 
 /// The places that an operator is registered at. They live as long as the process. Every operator
@@ -11,6 +13,11 @@ namespace mh::ops {
 struct Libraries {
   torch::Library &definitions, &cpu, &cuda, &plain, &meta;
 };
+
+/// Where operators are defined or get forms. Registrations last as long as the process: nothing takes
+/// them back.
+[[nodiscard]] torch::Library&
+lasting_library(torch::Library::Kind kind, const char* name, std::optional<c10::DispatchKey> key);
 
 void register_token_ops(Libraries& libraries);
 void register_attention(Libraries& libraries);

@@ -96,17 +96,14 @@ public:
   }
 
 private:
-  /// Whether somebody knows.
+  /// Whether somebody has written the answer.
   bool answer(
       std::string_view name,
       const at::Tensor& input,
       const at::Tensor& output,
       std::string_view reduce = ""
   ) const {
-    if (compute_) {
-      compute_({group_, name, reduce, input, output});
-    }
-    return static_cast<bool>(compute_);
+    return compute_ && compute_({group_, name, reduce, input, output});
   }
 
   WorkPtr asked(const char* name, const at::Tensor& input, int64_t peer = -1) {
@@ -117,7 +114,7 @@ private:
   SilentGroup group_;
   CollectiveListener* listener_;
   bool answers_;
-  std::function<void(const SilentCollective&)> compute_;
+  std::function<bool(const SilentCollective&)> compute_;
 };
 
 } // namespace

@@ -36,8 +36,8 @@ public:
 /// What a group was asked for, and where the answer goes.
 struct SilentCollective {
   const SilentGroup& group;
-  std::string_view name;   ///< as for CollectiveListener::began
-  std::string_view reduce; ///< "sum", "max" or "min", where it reduces
+  std::string_view name;    ///< as for CollectiveListener::began
+  std::string_view reduce;  ///< "sum", "max" or "min", where it reduces
   at::Tensor input, output; ///< of a transfer one of them
 };
 
@@ -45,11 +45,12 @@ struct SilentOptions {
   std::string_view order = "tp-cp-ep-dp-pp"; ///< of the ranks
   CollectiveListener* listener = nullptr;    ///< outlives the mesh; null: no one is told
   bool answers = true; ///< false: what is gathered stays as it was, and takes no time
-  /// Writes what the ranks would have answered, where that is known; empty: as said above.
-  std::function<void(const SilentCollective&)> compute{};
+  /// Writes what the ranks would have answered, and says whether it has; empty: as said above.
+  std::function<bool(const SilentCollective&)> compute{};
 };
 
 /// The place of `rank` in a mesh of that shape without the others.
-[[nodiscard]] MH_API Mesh alone(const MeshShape& shape, int64_t rank, const SilentOptions& options = {});
+[[nodiscard]] MH_API Mesh
+alone(const MeshShape& shape, int64_t rank, const SilentOptions& options = {});
 
 } // namespace mh

@@ -1,17 +1,15 @@
 #include "core/program/collectives.hpp"
 
 #include "core/base/text.hpp"
+#include "core/kernels/registration.hpp"
 #include "core/mesh/layout.hpp"
 #include "core/mesh/silent.hpp"
 #include "megahost/error.hpp"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <torch/library.h>
 
 #include <mutex>
-#include <numeric>
 #include <vector>
 
 namespace mh::program {
@@ -43,12 +41,10 @@ Tensor exchanged_size(const Tensor& x, c10::string_view, int64_t) {
 void define_collectives() {
   static std::once_flag once;
   std::call_once(once, [] {
-    static torch::Library definitions(
-        torch::Library::DEF, "mh_program", std::nullopt, __FILE__, __LINE__
-    );
-    static torch::Library meta(
-        torch::Library::IMPL, "mh_program", c10::DispatchKey::Meta, __FILE__, __LINE__
-    );
+    torch::Library& definitions =
+        ops::lasting_library(torch::Library::DEF, "mh_program", std::nullopt);
+    torch::Library& meta =
+        ops::lasting_library(torch::Library::IMPL, "mh_program", c10::DispatchKey::Meta);
     definitions.def("all_reduce(Tensor x, str groups, str reduce) -> Tensor");
     definitions.def("all_gather(Tensor x, str groups, int ranks) -> Tensor");
     definitions.def("reduce_scatter(Tensor x, str groups, str reduce, int ranks) -> Tensor");
@@ -58,11 +54,6 @@ void define_collectives() {
     meta.impl("reduce_scatter", scattered_size);
     meta.impl("all_to_all", exchanged_size);
   });
-}
-
-template <class Function>
-auto operator_named(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Function>();
 }
 
 /// All groups that do the same at the same time: those along the axis, in blocks of one size.
@@ -91,27 +82,27 @@ groups_text(const MeshShape& shape, const std::string& order, const SilentGroup&
   return "[" + join(texts, ", ") + "]";
 }
 
-/// In host memory: the others have the same.
-void answer_on_host(const SilentCollective& asked, int64_t ranks) {
+/// In host memory: the others have the same. What is gathered is known without us.
+bool answer_on_host(const SilentCollective& asked) {
   if (asked.name == "all-gather") {
-    for (Tensor& piece : asked.output.chunk(ranks, 0)) {
-      piece.copy_(asked.input);
-    }
-  } else if (asked.name == "all-reduce" && asked.reduce == "sum") {
-    Tensor(asked.output).mul_(ranks);
-  } else if (asked.name != "all-reduce") {
+    return false;
+  }
+  if (asked.name != "all-reduce") {
     throw Error(
         "this step cannot become a program yet: ranks exchange different numbers in host memory (" +
             std::string(asked.name) + " of axis " + asked.group.axis + ")",
         "choose another layout"
     );
   }
+  if (asked.reduce == "sum") {
+    Tensor(asked.output).mul_(static_cast<int64_t>(asked.group.members.size()));
+  }
+  return true;
 }
 
-void record_collective(
+bool record_collective(
     const SilentCollective& asked, const MeshShape& shape, const std::string& order
 ) {
-  const auto ranks = static_cast<int64_t>(asked.group.members.size());
   if (asked.name == "send" || asked.name == "receive") {
     throw Error(
         "this step cannot become a program yet: ranks of axis " + asked.group.axis +
@@ -120,33 +111,33 @@ void record_collective(
     );
   }
   if (!asked.input.is_meta()) {
-    answer_on_host(asked, ranks);
-    return;
+    return answer_on_host(asked);
   }
+  const auto ranks = static_cast<int64_t>(asked.group.members.size());
   const std::string groups = groups_text(shape, order, asked.group);
   Tensor result;
   if (asked.name == "all-reduce") {
-    static const auto op =
-        operator_named<Tensor(const Tensor&, c10::string_view, c10::string_view)>(
-            collective::kAllReduce
-        );
+    static const auto op = ops::find_op<Tensor(const Tensor&, c10::string_view, c10::string_view)>(
+        collective::kAllReduce
+    );
     result = op.call(asked.input, groups, asked.reduce);
   } else if (asked.name == "all-gather") {
     static const auto op =
-        operator_named<Tensor(const Tensor&, c10::string_view, int64_t)>(collective::kAllGather);
+        ops::find_op<Tensor(const Tensor&, c10::string_view, int64_t)>(collective::kAllGather);
     result = op.call(asked.input, groups, ranks);
   } else if (asked.name == "reduce-scatter") {
     static const auto op =
-        operator_named<Tensor(const Tensor&, c10::string_view, c10::string_view, int64_t)>(
+        ops::find_op<Tensor(const Tensor&, c10::string_view, c10::string_view, int64_t)>(
             collective::kReduceScatter
         );
     result = op.call(asked.input, groups, asked.reduce, ranks);
   } else {
     static const auto op =
-        operator_named<Tensor(const Tensor&, c10::string_view, int64_t)>(collective::kAllToAll);
+        ops::find_op<Tensor(const Tensor&, c10::string_view, int64_t)>(collective::kAllToAll);
     result = op.call(asked.input, groups, ranks);
   }
   Tensor(asked.output).copy_(result.view(asked.output.sizes()));
+  return true;
 }
 
 } // namespace
@@ -158,7 +149,7 @@ Mesh recorded_mesh(const MeshShape& shape, int64_t rank, const std::string& orde
       rank,
       {.order = order,
        .compute = [shape, order](const SilentCollective& asked
-                  ) { record_collective(asked, shape, order); }}
+                  ) { return record_collective(asked, shape, order); }}
   );
 }
 

@@ -13,15 +13,6 @@ namespace mh::program {
 
 namespace {
 
-bool is_same(const c10::IValue& a, const c10::IValue& b) {
-  return a.tagKind() == b.tagKind() && (a.isInt()       ? a.toInt() == b.toInt()
-                                        : a.isDouble()  ? a.toDouble() == b.toDouble()
-                                        : a.isBool()    ? a.toBool() == b.toBool()
-                                        : a.isString()  ? a.toStringRef() == b.toStringRef()
-                                        : a.isIntList() ? a.toIntVector() == b.toIntVector()
-                                                        : true);
-}
-
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(
       "ranks would need programs of their own: " + what,
@@ -82,7 +73,7 @@ Graph merge_ranks(std::vector<Graph> ranks, int64_t rank) {
       continue;
     }
     for (size_t k = 0; k < node.arguments.size(); ++k) {
-      if (all_have([&](const Node& one) { return is_same(one.arguments[k], node.arguments[k]); })) {
+      if (all_have([&](const Node& one) { return one.arguments[k] == node.arguments[k]; })) {
         continue;
       }
       if (!node.arguments[k].isScalar()) {

@@ -1,6 +1,7 @@
 #include "core/program/recorder.hpp"
 
 #include "core/kernels/ops.hpp"
+#include "core/kernels/registration.hpp"
 #include "core/program/simpler_forms.hpp"
 #include "megahost/error.hpp"
 
@@ -11,7 +12,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -121,13 +121,8 @@ public:
   void process(const c10::Warning&) override {}
 };
 
-torch::Library& new_library(const char* name, c10::DispatchKey key) {
-  static auto* const kKept =
-      new std::vector<std::unique_ptr<torch::Library>>; // as long as the process
-  kKept->push_back(
-      std::make_unique<torch::Library>(torch::Library::IMPL, name, key, __FILE__, __LINE__)
-  );
-  return *kKept->back();
+torch::Library& forms_at(const char* name, c10::DispatchKey key) {
+  return ops::lasting_library(torch::Library::IMPL, name, key);
 }
 
 } // namespace
@@ -147,11 +142,11 @@ void register_once() {
   static std::once_flag once;
   std::call_once(once, [] {
     ops::ensure_registered();
-    new_library("_", kKey).fallback(torch::CppFunction::makeFromBoxedFunction<&record>());
+    forms_at("_", kKey).fallback(torch::CppFunction::makeFromBoxedFunction<&record>());
     Unheard unheard;
     const c10::WarningUtils::WarningHandlerGuard quiet(&unheard);
-    new_library("aten", c10::DispatchKey::Functionalize).impl("_to_copy", converted);
-    torch::Library& ours = new_library("megahost", c10::DispatchKey::Functionalize);
+    forms_at("aten", c10::DispatchKey::Functionalize).impl("_to_copy", converted);
+    torch::Library& ours = forms_at("megahost", c10::DispatchKey::Functionalize);
     for (const auto& op : c10::Dispatcher::singleton().getAllOpNames()) {
       constexpr std::string_view kOurs = "megahost::";
       if (op.name.starts_with(kOurs)) {
@@ -227,7 +222,8 @@ void Recorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Sta
   Node node{
       .op = schema.name() + (schema.overload_name().empty() ? "" : "." + schema.overload_name())};
   const bool outside = is_outside();
-  if (has_meta(torch::jit::last(stack, arguments))) {
+  const bool reads_meta = has_meta(torch::jit::last(stack, arguments));
+  if (reads_meta) {
     if (const SimplerForm form = simpler_form(node.op)) {
       form(stack);
       return;
@@ -243,7 +239,6 @@ void Recorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Sta
     for_each_tensor(argument, [&](const at::Tensor& tensor) { list.push_back(tensor); });
     node.arguments.push_back(list.empty() ? argument : c10::IValue());
   }
-  const bool reads_meta = has_meta(torch::jit::last(stack, arguments));
   {
     const c10::impl::ExcludeDispatchKeyGuard below(kKey);
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), &stack);

@@ -6,6 +6,7 @@
 #include "megahost/error.hpp"
 
 #include <ATen/ATen.h>
+
 #include <doctest/doctest.h>
 
 #include <algorithm>

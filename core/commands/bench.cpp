@@ -112,7 +112,7 @@ int run_link_rank(Host& host) {
 
 int calibrate(Host& host) {
   const std::string file = calibration_file();
-  std::filesystem::create_directories(std::filesystem::path(file).parent_path());
+  make_directories(Path(file).parent_path());
   const BenchTable links = measure_links(file + ".links");
   install_caching_allocator();
   ops::ensure_registered();

@@ -120,7 +120,7 @@ GpuResult run_step(const GpuStep& step, const fs::path& folder, double limit) {
 int command_bench_gpu(const Invocation& invocation, Host&) {
   const GpuOptions options = gpu_options(invocation);
   const auto steps = asked(gpu_steps(options), invocation.all("--only"));
-  fs::create_directories(options.folder);
+  make_directories(options.folder);
   write_gpu_recipes(options);
   const auto start = Clock::now();
   std::vector<GpuResult> results;

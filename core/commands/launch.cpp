@@ -270,7 +270,7 @@ int command_launch(const Invocation& typed, Host& host) {
     return print_differences(folder, files) ? 1 : 0;
   }
   warn_of_lost_files(job, recipe);
-  std::filesystem::create_directories(folder);
+  make_directories(folder);
   std::printf("\n");
   for (const JobFile& file : files) {
     const auto path = std::filesystem::path(folder) / file.name;

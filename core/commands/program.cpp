@@ -2,13 +2,12 @@
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
+#include "core/checkpoint_commands/saved.hpp"
 #include "core/commands/commands.hpp"
 #include "core/program/step_program.hpp"
 #include "core/storage/file_system.hpp"
-#include "megahost/error.hpp"
 
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 
 namespace mh {
@@ -26,14 +25,11 @@ std::optional<at::ScalarType> asked_type(const Invocation& invocation) {
 } // namespace
 
 int command_program(const Invocation& invocation, Host& host) {
-  if (!invocation.has("-o")) {
-    throw Error("megahost program needs a folder for the module", "give one: -o DIR");
-  }
+  const Path folder = output_folder(invocation);
   const Read read = read_resolved(invocation, host, invocation.arguments.front());
   const program::StepProgram step =
       program::step_program(read.resolved.recipe, host, {.dtype = asked_type(invocation)});
-  const std::filesystem::path folder = invocation.value("-o");
-  std::filesystem::create_directories(folder);
+  make_directories(folder);
   replace_file(folder / "step.mlir", step.module);
   replace_file(folder / "step.json", program::ports_json(step));
   std::printf(

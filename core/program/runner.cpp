@@ -5,7 +5,6 @@
 #include "megahost/error.hpp"
 #include "megahost/program_device.hpp"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -28,31 +27,6 @@ struct Compiled {
   std::unique_ptr<ProgramDevice::Program> program;
 };
 
-/// The arrays of a step under their inputs' names; those that a loss is counted over are scaled so
-/// that they sum to their number of elements.
-std::map<std::string, Tensor>
-arrays_of(std::span<const Batch> microbatches, const std::vector<std::string>& counted) {
-  std::map<std::string, double> factors;
-  for (const std::string& name : counted) {
-    double sum = 0, elements = 0;
-    for (const Batch& batch : microbatches) {
-      sum += batch.arrays.at(name).sum(at::kDouble).item<double>();
-      elements += static_cast<double>(batch.arrays.at(name).numel());
-    }
-    factors[name] = sum > 0 ? elements / sum : 0;
-  }
-  std::map<std::string, Tensor> arrays;
-  for (size_t m = 0; m < microbatches.size(); ++m) {
-    for (const auto& [name, array] : microbatches[m].arrays) {
-      const auto factor = factors.find(name);
-      const bool whole = factor == factors.end() || factor->second == 1;
-      arrays["microbatch." + std::to_string(m) + "." + name] =
-          whole ? array : array * factor->second;
-    }
-  }
-  return arrays;
-}
-
 class ProgramStep : public DeviceStep {
 public:
   ProgramStep(Session& session, Weights& weights, Host& host, const ProgramDevice& device)
@@ -61,19 +35,18 @@ public:
       , host_(host)
       , device_(device) {}
 
-  StepResult
-  run(std::span<const Batch> microbatches, const Update& update, double weight_decay) override {
+  StepResult run(std::span<const Batch> microbatches, const StepOptions& options) override {
     const Compiled& compiled = compiled_for(static_cast<int64_t>(microbatches.size()));
     if (tensors_.empty()) {
       upload();
     }
-    auto values = arrays_of(microbatches, compiled.step.counted);
+    auto values = step_arrays(microbatches, compiled.step);
     const auto number = [&](const char* name, double value) {
       values[name] = at::scalar_tensor(value, at::kDouble);
     };
-    number("optimizer.lr", update.lr);
-    number("optimizer.weight_decay", weight_decay);
-    number("optimizer.step", update.step);
+    number("optimizer.lr", options.update.lr);
+    number("optimizer.weight_decay", weights_.weight_decay());
+    number("optimizer.step", options.update.step);
     std::vector<std::unique_ptr<Buffer>> others;
     std::vector<const Buffer*> arguments;
     for (const auto& tensor : tensors_) {
@@ -101,6 +74,9 @@ public:
     results.resize(compiled.step.tensors);
     tensors_ = std::move(results);
     made.updated = made.finite();
+    if (options.accept) {
+      (void)options.accept(made);
+    }
     return made;
   }
 
@@ -161,6 +137,12 @@ private:
   bool fetched_ = true;
 };
 
+/// What a recipe asks for that programs cannot do.
+struct Unsupported {
+  bool asked;
+  std::string why, hint;
+};
+
 } // namespace
 
 std::unique_ptr<DeviceStep> device_step(Session& session, Weights& weights, Host& host) {
@@ -168,27 +150,27 @@ std::unique_ptr<DeviceStep> device_step(Session& session, Weights& weights, Host
   if (device == nullptr) {
     return nullptr;
   }
-  if (const auto& precision = session.recipe.precision;
-      precision != "fp32" && precision != "bf16") {
-    throw Error(
-        "device \"" + session.recipe.device.use +
-            "\" runs the step as a program, which is not in " + precision + " yet",
-        "set precision to \"bf16\" or \"fp32\""
-    );
-  }
-  if (session.mesh.world() > 1) {
-    throw Error(
-        "device \"" + session.recipe.device.use + "\" trains on one rank yet, and this run has " +
-            std::to_string(session.mesh.world()),
-        "set the degrees in `parallel` to 1; megahost program writes the module of all ranks"
-    );
-  }
-  if (session.recipe.guards.spike != "off") {
-    throw Error(
-        "guards.spike needs a step's loss before its update, and device \"" +
-            session.recipe.device.use + "\" does both in one program",
-        "set guards.spike to \"off\""
-    );
+  const Recipe& recipe = session.recipe;
+  const Unsupported all[] = {
+      {recipe.precision != "fp32" && recipe.precision != "bf16",
+       "precision " + recipe.precision + " is in no program yet",
+       "set precision to \"bf16\" or \"fp32\""},
+      {session.mesh.world() > 1,
+       "a run on it has one rank yet, and this one has " + std::to_string(session.mesh.world()),
+       "set the degrees in `parallel` to 1; megahost program writes the module of all ranks"},
+      {recipe.guards.spike != "off",
+       "guards.spike needs a step's loss before its update, and the program does both",
+       "set guards.spike to \"off\""},
+      {recipe.log.num_zeros,
+       "log.num_zeros counts among gradients that no program hands out",
+       "set log.num_zeros to false"},
+  };
+  for (const Unsupported& one : all) {
+    if (one.asked) {
+      throw Error(
+          "device \"" + recipe.device.use + "\" runs the step as one program: " + one.why, one.hint
+      );
+    }
   }
   return std::make_unique<ProgramStep>(session, weights, host, *device);
 }

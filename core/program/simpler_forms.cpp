@@ -1,6 +1,20 @@
 #include "core/program/simpler_forms.hpp"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/clamp_min.h>
+#include <ATen/ops/erf.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/index_add.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/select_scatter.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/slice_scatter.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>

@@ -33,6 +33,10 @@ Tensor clip_factor_of(const Tensor& norm, double clip) {
   return clip > 0 ? at::clamp_max(clip / (wide + 1e-6), 1.0) : at::ones_like(wide);
 }
 
+std::string array_input(size_t microbatch, const std::string& name) {
+  return "microbatch." + std::to_string(microbatch) + "." + name;
+}
+
 /// What one rank's recording comes to.
 struct RecordedRank {
   StepProgram program; ///< without a module
@@ -101,7 +105,7 @@ private:
     auto batches = load_batches(*session_->corpus, Split::train, 0, layout);
     for (size_t m = 0; m < batches.size(); ++m) {
       for (auto& [name, array] : batches[m].arrays) {
-        array = input("microbatch." + std::to_string(m) + "." + name, array);
+        array = input(array_input(m, name), array);
       }
     }
     return batches;
@@ -219,6 +223,28 @@ StepProgram step_program(const Recipe& recipe, Host& host, const StepProgramOpti
   program.module =
       stablehlo::module_text(graph, outputs, {.ranks = program.ranks, .donated = donated});
   return program;
+}
+
+std::map<std::string, Tensor>
+step_arrays(std::span<const Batch> microbatches, const StepProgram& program) {
+  std::map<std::string, double> factors;
+  for (const std::string& name : program.counted) {
+    double sum = 0, elements = 0;
+    for (const Batch& batch : microbatches) {
+      sum += batch.arrays.at(name).sum(at::kDouble).item<double>();
+      elements += static_cast<double>(batch.arrays.at(name).numel());
+    }
+    factors[name] = sum > 0 ? elements / sum : 0;
+  }
+  std::map<std::string, Tensor> arrays;
+  for (size_t m = 0; m < microbatches.size(); ++m) {
+    for (const auto& [name, array] : microbatches[m].arrays) {
+      const auto factor = factors.find(name);
+      const bool whole = factor == factors.end() || factor->second == 1;
+      arrays[array_input(m, name)] = whole ? array : array * factor->second;
+    }
+  }
+  return arrays;
 }
 
 std::string ports_json(const StepProgram& program) {

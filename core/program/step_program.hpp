@@ -1,6 +1,7 @@
 #pragma once
 /// A recipe's training step as one program: what a device runs that LibTorch has no kernels for.
 
+#include "megahost/context.hpp"
 #include "megahost/export.hpp"
 #include "megahost/host.hpp"
 #include "megahost/recipe.hpp"
@@ -8,7 +9,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,6 +56,11 @@ struct StepProgramOptions {
 ///          ranks that do not all do the same to tensors of the same shapes
 [[nodiscard]] MH_API StepProgram
 step_program(const Recipe& recipe, Host& host, const StepProgramOptions& options = {});
+
+/// The arrays of a step's microbatches by the names of the program's inputs, those in `counted`
+/// scaled as it asks.
+[[nodiscard]] MH_API std::map<std::string, at::Tensor>
+step_arrays(std::span<const Batch> microbatches, const StepProgram& program);
 
 /// Names, types and shapes of inputs and outputs, and which outputs take over which inputs' memory,
 /// as JSON.

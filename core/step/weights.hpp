@@ -53,6 +53,8 @@ public:
   /// Weight decay of the updates to come.
   void set_weight_decay(Number weight_decay) { weight_decay_ = std::move(weight_decay); }
 
+  [[nodiscard]] const Number& weight_decay() const { return weight_decay_; }
+
   /// Parameters take the masters' values; call after the masters were loaded.
   void publish();
 

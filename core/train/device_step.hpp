@@ -19,9 +19,11 @@ class DeviceStep {
 public:
   virtual ~DeviceStep() = default;
 
-  /// One step on the device. Where a loss or the norm is no finite number nothing is updated.
+  /// One step on the device, as `train_step`; clipping and weight decay are those of the run's
+  /// recipe and of its weights. Where a loss or the norm is no finite number nothing is updated, else
+  /// it is, before `options.accept` hears of it.
   [[nodiscard]] virtual StepResult
-  run(std::span<const Batch> microbatches, const Update& update, double weight_decay) = 0;
+  run(std::span<const Batch> microbatches, const StepOptions& options) = 0;
 
   /// The host's weights and state become those of the device; nothing happens where they are.
   virtual void fetch() = 0;

@@ -26,7 +26,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -52,8 +51,6 @@ private:
   [[nodiscard]] int64_t planned_peak();
   void show_peak();
   void step();
-  StepResult
-  run_on_device(std::span<const Batch> batches, const Update& update, Judgement& judgement);
   /// The host's weights and state are those of the last step.
   void fetch_weights() const;
   [[noreturn]] void stop_at(const std::string& why);

@@ -43,30 +43,23 @@ void Trainer::step() {
   auto passes = session.passes();
   passes.checking = options_.checking;
   passes.watch = watch_.get();
-  const Update update{
-      .step = completed.updates + 1, .lr = lr, .seed = static_cast<uint64_t>(progress_.seed)};
-  const auto result =
-      device_step_ != nullptr
-          ? run_on_device(batches, update, judgement)
-          : train_step(
-                passes,
-                *weights_,
-                *session.optimizer,
-                batches,
-                {.seed = seed,
-                 .clip = session.recipe.optimizer.clip_grad,
-                 .update = update,
-                 .loss_scale = loss_scale,
-                 .count_zeros = session.recipe.log.num_zeros,
-                 .accept =
-                     [&](const StepResult& made) {
-                       judgement = guards_.judge(made);
-                       if (watch_ != nullptr && judgement.verdict == Verdict::update) {
-                         watch_->clear(); // what the update makes shows in the next step
-                       }
-                       return judgement.verdict == Verdict::update;
-                     }}
-            );
+  const StepOptions options{
+      .seed = seed,
+      .clip = session.recipe.optimizer.clip_grad,
+      .update =
+          {.step = completed.updates + 1, .lr = lr, .seed = static_cast<uint64_t>(progress_.seed)},
+      .loss_scale = loss_scale,
+      .count_zeros = session.recipe.log.num_zeros,
+      .accept = [&](const StepResult& made) {
+        judgement = guards_.judge(made);
+        if (watch_ != nullptr && judgement.verdict == Verdict::update) {
+          watch_->clear(); // what the update makes shows in the next step
+        }
+        return judgement.verdict == Verdict::update;
+      }};
+  const StepResult result =
+      device_step_ != nullptr ? device_step_->run(batches, options)
+                              : train_step(passes, *weights_, *session.optimizer, batches, options);
   const std::string cause = judgement.why.empty()
                                 ? ""
                                 : "step " + std::to_string(number) + ": " + judgement.why +
@@ -112,15 +105,6 @@ void Trainer::step() {
        .num_zeros = result.num_zeros,
        .params_norm = weights_norm()}
   );
-}
-
-/// The same as a program of the device, which judges by itself whether its numbers are finite.
-StepResult
-Trainer::run_on_device(std::span<const Batch> batches, const Update& update, Judgement& judgement) {
-  const double weight_decay = session_->schedule->weight_decay(updates_done());
-  StepResult made = device_step_->run(batches, update, weight_decay);
-  judgement = guards_.judge(made);
-  return made;
 }
 
 void Trainer::fetch_weights() const {

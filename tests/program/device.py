@@ -90,7 +90,8 @@ def refused(word, *words, code=2):
 
 
 refused("masks of dropout are made by the host", *pjrt, "--set", "model.use=gpt", "--set", "model.dropout=0.1")
-refused("not in fp16 yet", *pjrt, "--set", "precision=fp16")
+refused("precision fp16 is in no program yet", *pjrt, "--set", "precision=fp16")
+refused("log.num_zeros counts among gradients", *pjrt, "--set", "log.num_zeros=true")
 refused("guards.spike needs a step's loss before its update", *pjrt, "--set", "guards.spike=skip")
 refused("cannot be opened", "--set", "device.use=pjrt", "--set", "device.plugin=/nowhere/libx.so")
 refused("is no PJRT plugin", "--set", "device.use=pjrt", "--set", f"device.plugin={os.environ['MEGAHOST_PLUGIN_PATH']}/optimizers-sgd.so")

@@ -11,6 +11,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -23,7 +24,8 @@ using at::Tensor;
 using Settings = std::vector<std::string>;
 
 Settings with(Settings more) {
-  Settings all{"data.use=mock", "precision=fp32", "batch.global=4", "batch.micro=2", "recompute.use=none"};
+  Settings all{
+      "data.use=mock", "precision=fp32", "batch.global=4", "batch.micro=2", "recompute.use=none"};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -41,47 +43,32 @@ struct Trained {
   std::unique_ptr<Weights> weights;
 };
 
-/// The arrays that losses are counted over are scaled as the program asks.
-Tensor scaled_mask(const std::vector<Batch>& batches, const Batch& batch, const std::string& name) {
-  const Tensor array = batch.arrays.at(name);
-  if (name != "loss_mask") {
-    return array;
-  }
-  double sum = 0, elements = 0;
-  for (const Batch& one : batches) {
-    sum += one.arrays.at(name).sum().item<double>();
-    elements += static_cast<double>(one.arrays.at(name).numel());
-  }
-  return array * (elements / sum);
-}
-
 /// A rank's piece of a global tensor.
-Tensor piece_of(Tensor whole, const std::vector<int64_t>& offset, const std::vector<int64_t>& sizes) {
+Tensor
+piece_of(Tensor whole, const std::vector<int64_t>& offset, const std::vector<int64_t>& sizes) {
   for (size_t d = 0; d < sizes.size(); ++d) {
     whole = whole.narrow(static_cast<int64_t>(d), offset[d], sizes[d]);
   }
   return whole.contiguous();
 }
 
-/// The arrays of each rank of a layout, by their inputs' names.
-std::map<std::string, Tensor> arrays_of_rank(const Recipe& recipe, int64_t rank, int64_t first) {
-  const Mesh mesh = alone(mesh_shape(recipe, recipe.parallel.ranks()), rank, {.order = recipe.parallel.order});
+/// The arrays of a rank of a layout, by their inputs' names.
+std::map<std::string, Tensor> arrays_of_rank(
+    const Recipe& recipe, const program::StepProgram& step, int64_t rank, int64_t first
+) {
+  const Mesh mesh =
+      alone(mesh_shape(recipe, recipe.parallel.ranks()), rank, {.order = recipe.parallel.order});
   const auto session = make_session(recipe, small_host(), {.mesh = &mesh, .dtype = at::kDouble});
-  const auto layout = session->layout();
-  const auto batches = load_batches(*session->corpus, Split::train, first, layout);
-  std::map<std::string, Tensor> arrays;
-  for (size_t m = 0; m < batches.size(); ++m) {
-    for (const auto& [name, array] : batches[m].arrays) {
-      arrays["microbatch." + std::to_string(m) + "." + name] = scaled_mask(batches, batches[m], name);
-    }
-  }
-  return arrays;
+  return program::step_arrays(
+      load_batches(*session->corpus, Split::train, first, session->layout()), step
+  );
 }
 
 /// The largest difference after three steps under a layout from one rank on LibTorch's CPU: of losses,
 /// norms and all tensors.
 double difference(const Settings& settings, const std::string& layout) {
-  const Recipe one = small_recipe(with(settings), ""), recipe = small_recipe(with(settings), layout);
+  const Recipe one = small_recipe(with(settings), ""),
+               recipe = small_recipe(with(settings), layout);
   const auto step = program::step_program(recipe, small_host(), {.dtype = at::kDouble});
   Trained real(one);
   std::map<std::string, Tensor> whole; // the tensors of one rank, views of what trains
@@ -98,7 +85,8 @@ double difference(const Settings& settings, const std::string& layout) {
   for (size_t rank = 0; rank < ranks; ++rank) {
     for (size_t i = 0; i < step.tensors; ++i) {
       const auto& port = step.inputs[i];
-      first[rank].push_back(piece_of(whole.at(port.name), step.offsets[rank][i], port.sizes).clone());
+      first[rank].push_back(piece_of(whole.at(port.name), step.offsets[rank][i], port.sizes).clone()
+      );
       tensors[rank].push_back(client.upload(first[rank].back(), rank));
     }
   }
@@ -111,7 +99,7 @@ double difference(const Settings& settings, const std::string& layout) {
     std::vector<std::vector<pjrt::Buffer>> others(ranks);
     std::vector<std::vector<const pjrt::Buffer*>> arguments(ranks);
     for (size_t rank = 0; rank < ranks; ++rank) {
-      auto values = arrays_of_rank(recipe, static_cast<int64_t>(rank), samples);
+      auto values = arrays_of_rank(recipe, step, static_cast<int64_t>(rank), samples);
       values["optimizer.lr"] = at::scalar_tensor(lr, at::kDouble);
       values["optimizer.weight_decay"] = at::scalar_tensor(decay, at::kDouble);
       values["optimizer.step"] = at::scalar_tensor(static_cast<double>(number), at::kDouble);
@@ -167,7 +155,15 @@ double difference(const Settings& settings, const std::string& layout) {
   }
   CHECK(moved > 1e-4);
   MESSAGE(
-      settings.front(), " ", layout, ": ", step.operators, " operators, ", step.tensors, " tensors, difference ", worst
+      settings.front(),
+      " ",
+      layout,
+      ": ",
+      step.operators,
+      " operators, ",
+      step.tensors,
+      " tensors, difference ",
+      worst
   );
   return worst;
 }
@@ -225,13 +221,13 @@ TEST_CASE("what cannot be a program is refused in words") {
     return std::string("not refused");
   };
   CHECK(
-      refused({"model.use=gpt", "model.dropout=0.1"}).find("masks of dropout are made by the host") !=
-      std::string::npos
+      refused({"model.use=gpt", "model.dropout=0.1"})
+          .find("masks of dropout are made by the host") != std::string::npos
   );
   CHECK(refused({"model.use=gpt"}, "pipeline=2").find("parallel.pipeline is 2") == 0);
   CHECK(
-      refused({"model.use=llama"}, "context=2,context_method=ring").find("send each other tensors one by one") !=
-      std::string::npos
+      refused({"model.use=llama"}, "context=2,context_method=ring")
+          .find("send each other tensors one by one") != std::string::npos
   );
 }
 

@@ -4,6 +4,7 @@
 #include "plugins/devices/pjrt/client.hpp"
 
 #include <ATen/ops/empty_like.h>
+
 #include <doctest/doctest.h>
 
 #include <cstdio>

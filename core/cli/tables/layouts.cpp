@@ -249,7 +249,8 @@ std::vector<Command> layout_commands() {
           "call. DIR/step.mlir is what a compiler of XLA takes; DIR/step.json names its inputs and "
           "outputs: the tensors of a checkpoint, the arrays of each microbatch, learning rate, weight "
           "decay and the update's number. The numbers are those of a run on the CPU (checked on "
-          "XLA's CPU plugin; no Trainium or TPU has run them). One rank, without dropout.",
+          "XLA's CPU plugin; no Trainium or TPU has run them). Ranks of a layout are the module's "
+          "replicas. Without dropout, experts and pipelines.",
           {kRecipe},
           {
               {"-o", "DIR", "folder for the module; required"},

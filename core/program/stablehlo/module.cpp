@@ -21,7 +21,8 @@ void require_lowerings(const Graph& graph) {
     throw Error(
         "the step calls operators that no program can hold yet: " +
             join({missing.begin(), missing.end()}, ", "),
-        "choose another form of the layer that calls them; megahost explain shows the recipe's keys"
+        "choose another form of the layer that calls them; megahost recipe explain shows the recipe's "
+        "keys"
     );
   }
 }

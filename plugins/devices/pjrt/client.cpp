@@ -166,16 +166,23 @@ void Buffer::copy_to(const at::Tensor& host) const {
 Executable::Executable(const Client& client, PJRT_LoadedExecutable* raw)
     : client_(client)
     , raw_(raw) {
+  ask("compiling", [this](PJRT_Executable* executable) {
+    auto count = PJRT_ARGUMENTS(PJRT_Executable_NumOutputs_Args);
+    count.executable = executable;
+    client_.check(client_.api_->PJRT_Executable_NumOutputs(&count), "compiling");
+    results_ = count.num_outputs;
+  });
+}
+
+template <class Question>
+void Executable::ask(const char* doing, const Question& question) const {
   auto loaded = PJRT_ARGUMENTS(PJRT_LoadedExecutable_GetExecutable_Args);
   loaded.loaded_executable = raw_;
-  client_.check(client_.api_->PJRT_LoadedExecutable_GetExecutable(&loaded), "compiling");
-  auto count = PJRT_ARGUMENTS(PJRT_Executable_NumOutputs_Args);
-  count.executable = loaded.executable;
-  client_.check(client_.api_->PJRT_Executable_NumOutputs(&count), "compiling");
-  results_ = count.num_outputs;
+  client_.check(client_.api_->PJRT_LoadedExecutable_GetExecutable(&loaded), doing);
+  question(loaded.executable);
   auto ended = PJRT_ARGUMENTS(PJRT_Executable_Destroy_Args);
   ended.executable = loaded.executable;
-  client_.check(client_.api_->PJRT_Executable_Destroy(&ended), "compiling");
+  client_.check(client_.api_->PJRT_Executable_Destroy(&ended), doing);
 }
 
 Executable::~Executable() {
@@ -222,17 +229,17 @@ Executable::run(const std::vector<std::vector<const Buffer*>>& given) const {
 }
 
 int64_t Executable::memory() const {
-  auto loaded = PJRT_ARGUMENTS(PJRT_LoadedExecutable_GetExecutable_Args);
-  loaded.loaded_executable = raw_;
-  client_.check(client_.api_->PJRT_LoadedExecutable_GetExecutable(&loaded), "asking for memory");
-  auto sizes = PJRT_ARGUMENTS(PJRT_Executable_GetCompiledMemoryStats_Args);
-  sizes.executable = loaded.executable;
-  client_.check(client_.api_->PJRT_Executable_GetCompiledMemoryStats(&sizes), "asking for memory");
-  auto ended = PJRT_ARGUMENTS(PJRT_Executable_Destroy_Args);
-  ended.executable = loaded.executable;
-  client_.check(client_.api_->PJRT_Executable_Destroy(&ended), "asking for memory");
-  return sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes +
-         sizes.temp_size_in_bytes;
+  int64_t bytes = 0;
+  ask("asking for memory", [this, &bytes](PJRT_Executable* executable) {
+    auto sizes = PJRT_ARGUMENTS(PJRT_Executable_GetCompiledMemoryStats_Args);
+    sizes.executable = executable;
+    client_.check(
+        client_.api_->PJRT_Executable_GetCompiledMemoryStats(&sizes), "asking for memory"
+    );
+    bytes = sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes +
+            sizes.temp_size_in_bytes;
+  });
+  return bytes;
 }
 
 Client::Client(const std::string& library, const std::vector<Option>& options)

@@ -66,6 +66,10 @@ public:
   [[nodiscard]] int64_t memory() const;
 
 private:
+  /// Asks what is known of the executable apart from devices.
+  template <class Question>
+  void ask(const char* doing, const Question& question) const;
+
   const Client& client_;
   PJRT_LoadedExecutable* raw_;
   size_t results_ = 0;

@@ -144,9 +144,7 @@ public:
   /// Opens the recipe's plugins: before others that are found, which may be the same.
   void open_plugins() const {
     const LoadOptions options{ReadOptions{.roots = recipe_folders()}};
-    for (const std::string& plugin : load_recipe(files(1), options).plugins()) {
-      host_.load(plugin);
-    }
+    mh::open_plugins(load_recipe(files(1), options), host_);
   }
 
   [[nodiscard]] Facts facts(int64_t world) const { return machines_.facts(world); }

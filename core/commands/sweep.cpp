@@ -4,7 +4,6 @@
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/detect_format.hpp"
-#include "core/checkpoint/model_from.hpp"
 #include "core/commands/commands.hpp"
 #include "core/draw/wrap.hpp"
 #include "core/kernels/processor.hpp"
@@ -36,10 +35,10 @@ constexpr int64_t kMostPoints = 100'000; // points at all
 constexpr int64_t kMostJobs = 1024;
 constexpr size_t kShown = 30; // rows of a table that is drawn again and again
 
-/// The family of recipes that was asked for.
-class Family {
+/// The sweep that was asked for: a recipe, and the values that its keys take.
+class AskedSweep {
 public:
-  Family(const Invocation& invocation, Host& host)
+  AskedSweep(const Invocation& invocation, Host& host)
       : invocation_(invocation)
       , host_(host)
       , words_(sweep_words(
@@ -155,11 +154,7 @@ private:
   [[nodiscard]] Recipe resolved(const LoadOptions& options) const {
     Loaded loaded = load_recipe(files_, options);
     loaded.merged.as_table().erase("sweep");
-    for (const std::string& plugin : loaded.plugins()) {
-      host_.load(plugin);
-    }
-    lay_on_model_from(loaded, host_);
-    return resolve_loaded(loaded, host_, options.facts).recipe;
+    return resolve_with_plugins(loaded, host_, options.facts).recipe;
   }
 
 public:
@@ -179,8 +174,8 @@ private:
 };
 
 /// More than a thousand points are asked about first.
-void ask(const Family& family, const Invocation& invocation) {
-  const int64_t count = family.count();
+void ask(const AskedSweep& sweep, const Invocation& invocation) {
+  const int64_t count = sweep.count();
   const std::string text = grouped(count) + " points";
   if (count > kMostPoints) {
     throw Error(
@@ -297,17 +292,17 @@ int64_t count_of(const std::vector<PointRun>& points, PointState state) {
 } // namespace
 
 int command_sweep(const Invocation& invocation, Host& host) {
-  const Family family(invocation, host);
-  ask(family, invocation);
+  const AskedSweep sweep(invocation, host);
+  ask(sweep, invocation);
   SweepOptions options{
-      .folder = family.folder(),
+      .folder = sweep.folder(),
       .jobs = number_option(invocation, "--jobs", 1, 1, kMostJobs),
       .retry = invocation.has("--retry"),
       .words = words_for_runs(invocation),
       .holds_checkpoint = [&host](const fs::path& run) {
         return find_format(run, host).has_value();
       }};
-  std::vector<PointRun> points = family.points();
+  std::vector<PointRun> points = sweep.points();
   const bool json = invocation.has("--json");
   const Terminal terminal = Terminal::of(STDOUT_FILENO);
   if (invocation.has("--plan")) {
@@ -322,6 +317,13 @@ int command_sweep(const Invocation& invocation, Host& host) {
         stdout
     );
     return 0;
+  }
+  if (fs::exists(options.folder / "recipe.toml")) {
+    throw Error(
+        options.folder.string() + " is the folder of a run",
+        "give --run-dir a folder of the sweep's own",
+        exit_code::data
+    );
   }
   make_directories(options.folder.string());
   const FileLock lock(options.folder / ".lock");
@@ -339,7 +341,7 @@ int command_sweep(const Invocation& invocation, Host& host) {
       progress.show();
     }
   });
-  write_reports(family.name(), points, options);
+  write_reports(sweep.name(), points, options);
   if (json) {
     std::fputs(points_json(points, options).c_str(), stdout);
   } else {

@@ -63,15 +63,13 @@ Resolved Subject::resolved(const Layout& layout, Data data) const {
   options.roots = recipe_folders();
   options.sets = invocation_.all("--set");
   options.sets.insert(options.sets.end(), layout.sets.begin(), layout.sets.end());
-  Loaded loaded = base(options);
-  for (const std::string& plugin : loaded.plugins()) {
-    host_.load(plugin);
-  }
-  lay_on_model_from(loaded, host_);
-  const Value* use = loaded.merged.find_path("model.use");
+  Loaded given = base(options);
+  open_plugins(given, host_);
+  lay_on_model_from(given, host_);
+  const Value* use = given.merged.find_path("model.use");
   if (use != nullptr && use->is_string()) {
     static_cast<void>(host_.require(Kind::architecture, use->as_string(), use->origin));
-    Layer layer = check_layer(loaded.merged, plugin_lookup(host_));
+    Layer layer = check_layer(given.merged, plugin_lookup(host_));
     if (data == Data::made_up) { // whose options are not the recipe's
       std::erase_if(options.sets, [](const std::string& set) {
         const std::string section = set.substr(0, set.find_first_of(".="));
@@ -84,10 +82,9 @@ Resolved Subject::resolved(const Layout& layout, Data data) const {
       small.find("model")->as_table().erase("vocab");
     }
     options.layers.push_back(std::move(layer));
-    loaded = base(options);
-    lay_on_model_from(loaded, host_);
   }
-  return resolve_loaded(loaded, host_, {.bf16 = false, .world = 1});
+  Loaded loaded = base(options);
+  return resolve_with_plugins(loaded, host_, {.bf16 = false, .world = 1});
 }
 
 Loaded Subject::base(LoadOptions options) const {

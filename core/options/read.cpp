@@ -4,6 +4,7 @@
 #include "core/checkpoint/model_from.hpp"
 #include "core/draw/report.hpp"
 #include "core/kernels/processor.hpp"
+#include "core/language/problem.hpp"
 #include "core/mesh/spawn.hpp"
 #include "core/options/place.hpp"
 #include "core/plugin/catalogue.hpp"
@@ -27,18 +28,28 @@ namespace {
 constexpr int64_t kMostRanks = 1024; // processes on one machine
 
 /// Loads a recipe and opens its plugins.
+void warn_of_shadows(Host& host) {
+  for (const auto& sentence : open_shadows(host)) {
+    warn(sentence);
+  }
+}
+
 Loaded load_layers(const LoadOptions& options, Host& host, const RecipeFiles& files) {
   Loaded loaded = load_recipe(files, options);
-  for (const std::string& plugin : loaded.plugins()) {
-    host.load(plugin);
-  }
+  open_plugins(loaded, host);
   return loaded;
 }
 
 Read read_layers(const LoadOptions& options, Host& host, const RecipeFiles& files) {
-  Loaded loaded = load_layers(options, host, files);
-  lay_on_model_from(loaded, host);
-  Resolved resolved = resolve_loaded(loaded, host, options.facts);
+  Loaded loaded = load_recipe(files, options);
+  Resolved resolved = [&] {
+    try {
+      return resolve_with_plugins(loaded, host, options.facts);
+    } catch (const RecipeError&) { // a plugin that shadows another may be the cause
+      warn_of_shadows(host);
+      throw;
+    }
+  }();
   return {files, std::move(loaded), std::move(resolved)};
 }
 
@@ -92,13 +103,23 @@ void say_notes(const Read& read, Host& host) {
   for (const auto& sentence : host.left_out()) {
     warn(sentence);
   }
-  for (const auto& sentence : open_shadows(host)) {
-    warn(sentence);
+  warn_of_shadows(host);
+}
+
+void open_plugins(const Loaded& loaded, Host& host) {
+  for (const std::string& plugin : loaded.plugins()) {
+    host.load(plugin);
   }
 }
 
 Resolved resolve_loaded(const Loaded& loaded, Host& host, const Facts& facts) {
   return resolve(loaded, plugin_lookup(host), facts);
+}
+
+Resolved resolve_with_plugins(Loaded& loaded, Host& host, const Facts& facts) {
+  open_plugins(loaded, host);
+  lay_on_model_from(loaded, host);
+  return resolve_loaded(loaded, host, facts);
 }
 
 int64_t world_size(const Invocation& invocation, const std::optional<Found>& place) {
@@ -193,6 +214,16 @@ Read read_resolved(
   }
   options.layers.insert(options.layers.end(), layers.begin(), layers.end());
   return read_layers(options, host, files);
+}
+
+WeightsWanted weights_wanted(const Invocation& invocation) {
+  WeightsWanted wanted{
+      .format = invocation.value("--weights-format"),
+      .allow_change = invocation.all("--allow-change")};
+  if (invocation.has("--step")) {
+    wanted.step = number_option(invocation, "--step", 0, 0, std::numeric_limits<int64_t>::max());
+  }
+  return wanted;
 }
 
 std::unique_ptr<Tokenizer> given_tokenizer(const Invocation& invocation, Host& host) {

@@ -6,6 +6,7 @@
 #include "core/mesh/spawn.hpp"
 #include "core/recipe/load.hpp"
 #include "core/recipe/resolve.hpp"
+#include "core/train/given_weights.hpp"
 #include "megahost/host.hpp"
 #include "megahost/tokenizer.hpp"
 
@@ -72,16 +73,32 @@ void say_notes(const Read& read, Host& host);
     const Facts& facts
 );
 
+/// Opens the plugins that a recipe names by file.
+///
+/// Throws:  mh::Error
+void open_plugins(const Loaded& loaded, Host& host);
+
 /// Resolves merged layers with the schemas of the plugins that the host knows.
 ///
 /// Throws:  RecipeError
 [[nodiscard]] Resolved resolve_loaded(const Loaded& loaded, Host& host, const Facts& facts);
+
+/// The same of a recipe as it was loaded: its plugins are opened, and the model of `model.from` is
+/// laid below it, first.
+///
+/// Throws:  mh::Error, RecipeError
+[[nodiscard]] Resolved resolve_with_plugins(Loaded& loaded, Host& host, const Facts& facts);
 
 /// The tokenizer of --recipe, or else that of --tokenizer with the options that --set gives it;
 /// null if neither is there.
 ///
 /// Throws:  mh::Error, RecipeError
 [[nodiscard]] std::unique_ptr<Tokenizer> given_tokenizer(const Invocation& invocation, Host& host);
+
+/// What --weights-format, --step and --allow-change say of the weights that a command is given.
+///
+/// Throws:  mh::Error
+[[nodiscard]] WeightsWanted weights_wanted(const Invocation& invocation);
 
 /// The whole number that an option was given, or the real one; `otherwise` if it was not.
 ///

@@ -202,6 +202,7 @@ private:
   unknown_plugin(Kind kind, const std::string& key, const std::string& name, const Origin& at) {
     std::vector<std::string> names = lookup_.names(kind);
     std::sort(names.begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
     const auto meant = word_meant(name, names);
     problems_.push_back(
         {at,
@@ -240,7 +241,7 @@ private:
       if (entry != nullptr) {
         used_.push_back(entry);
       } else if (!(name == field.default_value)) {
-        no_such_name(*field.names, path, name);
+        unknown_plugin(*field.names, path, name.as_string(), name.origin);
       }
       if (entry != nullptr) {
         Field use;
@@ -258,23 +259,6 @@ private:
         }
       }
     }
-  }
-
-  void no_such_name(Kind kind, const std::string& path, const Value& name) {
-    std::vector<std::string> names = lookup_.names(kind);
-    std::sort(names.begin(), names.end());
-    names.erase(std::unique(names.begin(), names.end()), names.end());
-    const auto meant = word_meant(name.as_string(), names);
-    problems_.push_back(
-        {name.origin,
-         path,
-         path + " is " + to_text(name) + ", expected " +
-             (names.empty() ? "the name of a " + std::string(mh::info(kind).name) +
-                                  " plugin, and there is none"
-                            : alternatives(names)),
-         meant ? "did you mean `" + *meant + "`?" : "",
-         ""}
-    );
   }
 
   void make_named_absolute() {

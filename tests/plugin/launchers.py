@@ -72,7 +72,7 @@ assert "unknown option `prefx` in launcher" in text and "did you mean `prefix`?"
 text = megahost("recipe", "check", "named.toml", "--set", "launcher=lanches", code=2)
 assert "did you mean `launches`?" in text, text
 text = megahost("recipe", "check", "plain.toml", "--set", "launcher=srun", code=2)
-assert 'launcher is "srun", expected the name of a launcher plugin, and there is none' in text, text
+assert 'launcher is "srun", expected the name of a plugin of kind launcher' in text, text
 text = megahost("recipe", "explain", "named.toml", "launcher.prefix")
 assert 'launcher.prefix = "MINE"' in text and "what its variables begin with" in text, text
 text = megahost("recipe", "show", "named.toml")

@@ -12,6 +12,13 @@ inline const Option kSet{
     "--set", "KEY=VALUE", "overrides one value, as in --set optimizer.lr=1e-4", true};
 inline const Option kPlugin{
     "--plugin", "FILE", "opens a plugin before those that the recipe names", true};
+inline const Option kAllowChange{
+    "--allow-change",
+    "KEY",
+    "lets the recipe differ from that of the run whose weights these are: model.window, or a section "
+    "such as model",
+    true};
+
 inline const Option kWeightsFormat{
     "--weights-format",
     "NAME",

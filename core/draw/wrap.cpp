@@ -1,5 +1,6 @@
 #include "core/draw/wrap.hpp"
 
+#include "core/base/write_all.hpp"
 #include "core/draw/terminal.hpp"
 
 #include <sys/ioctl.h>
@@ -162,17 +163,6 @@ struct Sink {
 int width_of(int descriptor) {
   winsize size{};
   return ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
-}
-
-bool write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = write(descriptor, text.data(), text.size());
-    if (count <= 0) {
-      return false;
-    }
-    text.remove_prefix(static_cast<size_t>(count));
-  }
-  return true;
 }
 
 /// Whole lines are wrapped, pieces of lines go on as they are.

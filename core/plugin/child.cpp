@@ -1,5 +1,6 @@
 #include "core/plugin/child.hpp"
 
+#include "core/base/write_all.hpp"
 #include "megahost/error.hpp"
 
 #include <fcntl.h>
@@ -14,6 +15,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <utility>
 
 namespace mh {
 
@@ -21,6 +24,7 @@ namespace {
 
 constexpr size_t kPrinted = 2000; // bytes that are kept of the outputs
 constexpr char kWhole = '\x04';   // ends what the work returned
+constexpr char kThrown = '\x15';  // ends the words of what it threw
 
 struct Pipe {
   int read = -1, write = -1;
@@ -52,26 +56,23 @@ struct Pipe {
   }
 };
 
-void write_all(int out, const std::string& text) {
-  for (size_t written = 0; written < text.size();) {
-    const ssize_t count = write(out, text.data() + written, text.size() - written);
-    if (count <= 0) {
-      return;
-    }
-    written += static_cast<size_t>(count);
-  }
-}
-
 [[noreturn]] void
 run_child(const std::function<std::string()>& work, const Pipe& result, const Pipe& outputs) {
   unsetenv("MEGAHOST_ERROR_FD"); // what it says is for this process, not for who started the ranks
   dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
   dup2(outputs.write, STDOUT_FILENO);
   dup2(outputs.write, STDERR_FILENO);
-  const std::string text = work();
+  try {
+    const std::string text = work();
+    std::fflush(nullptr);
+    _exit(write_all(result.write, text + kWhole) ? 0 : 1);
+  } catch (const std::exception& error) { // this copy of the parent's stack must not unwind
+    write_all(result.write, error.what() + std::string(1, kThrown));
+  } catch (...) {
+    write_all(result.write, std::string("an exception that is no std::exception") + kThrown);
+  }
   std::fflush(nullptr);
-  write_all(result.write, text + kWhole);
-  _exit(0);
+  _exit(1);
 }
 
 /// Reads some bytes; false at the end.
@@ -135,6 +136,9 @@ ChildResult in_child(const std::function<std::string()>& work, std::chrono::seco
   if (whole) {
     child.text.pop_back();
     child.ended = "";
+  } else if (in_time && child.text.ends_with(kThrown)) {
+    child.text.pop_back();
+    child.ended = std::move(child.text);
   } else if (in_time && WIFSIGNALED(status)) {
     child.ended = strsignal(WTERMSIG(status));
   } else if (in_time) {

@@ -8,15 +8,13 @@ namespace mh {
 
 namespace {
 
-/// Contradictions of a run: in its length, schedule, batch, evaluation and guards.
+/// Contradictions of a run: in its length, batch, evaluation and guards.
 class RunContradictions : public Conditions {
 public:
   using Conditions::Conditions;
 
   void run() {
     length();
-    schedule_units();
-    schedule_values();
     batch();
     attention();
     one_key_a_degree();
@@ -55,82 +53,6 @@ private:
           "train.samples " + text(integer("train.samples")) +
               " is fewer than one batch of batch.global " + text(integer("batch.global"))
       );
-    }
-  }
-
-  void schedule_units() {
-    struct Pair {
-      const char* iters;
-      const char* samples;
-      const char* what;
-    };
-
-    for (const Pair& pair :
-         {Pair{"lr_schedule.warmup_iters", "lr_schedule.warmup_samples", "warm-up"},
-          Pair{"lr_schedule.decay_iters", "lr_schedule.decay_samples", "decay"},
-          Pair{"lr_schedule.cooldown_iters", "lr_schedule.cooldown_samples", "way down"}}) {
-      if (!sound({pair.iters, pair.samples})) {
-        continue;
-      }
-      const bool by_iters = integer(pair.iters) > 0;
-      const bool by_samples = integer(pair.samples) > 0;
-      if (by_iters && by_samples) {
-        report(
-            {pair.samples, pair.iters},
-            std::string(pair.iters) + " and " + pair.samples +
-                " are both given, expected one of them",
-            std::string("the ") + pair.what +
-                " is counted in optimizer steps or in sequences, not both"
-        );
-      } else if (by_samples && has("train.iters") && !has("train.samples")) {
-        report(
-            {pair.samples},
-            std::string(pair.samples) + " counts sequences but train.iters counts optimizer steps",
-            "give " + std::string(pair.iters) + ", or the run's length as train.samples"
-        );
-      } else if (by_iters && has("train.samples") && !has("train.iters")) {
-        report(
-            {pair.iters},
-            std::string(pair.iters) + " counts optimizer steps but train.samples counts sequences",
-            "give " + std::string(pair.samples) + ", or the run's length as train.iters"
-        );
-      }
-    }
-  }
-
-  void schedule_values() {
-    if (sound({"lr_schedule.min_lr", "optimizer.lr"}) &&
-        number("lr_schedule.min_lr") > number("optimizer.lr")) {
-      report(
-          {"lr_schedule.min_lr", "optimizer.lr"},
-          "lr_schedule.min_lr " + to_text(number("lr_schedule.min_lr")) +
-              " is above optimizer.lr " + to_text(number("optimizer.lr")) +
-              ", expected at most that",
-          "the rate falls from optimizer.lr to lr_schedule.min_lr"
-      );
-    }
-
-    struct Unit {
-      const char* warmup;
-      const char* decay;
-      const char* run;
-    };
-
-    for (const Unit& unit :
-         {Unit{"lr_schedule.warmup_iters", "lr_schedule.decay_iters", "train.iters"},
-          Unit{"lr_schedule.warmup_samples", "lr_schedule.decay_samples", "train.samples"}}) {
-      if (!sound({unit.warmup, unit.decay, unit.run})) {
-        continue;
-      }
-      const char* end = integer(unit.decay) > 0 ? unit.decay : unit.run;
-      if (integer(unit.warmup) > 0 && integer(end) > 0 && integer(unit.warmup) >= integer(end)) {
-        report(
-            {unit.warmup, end},
-            std::string(unit.warmup) + " " + text(integer(unit.warmup)) + " is not below " + end +
-                " " + text(integer(end)),
-            "the rate rises during warm-up and decays from there to the end"
-        );
-      }
     }
   }
 

@@ -89,14 +89,14 @@ Table scale_model(const Value& tree, const ScaleLimits& limits) {
 }
 
 /// An axis of the mesh in a layout that shrinks.
-struct Axis {
+struct ScaledDegree {
   std::string name; ///< the key by which the recipe gives it ranks; "" if none is known
   int64_t degree;   ///< it has now
   int64_t most;
 };
 
-Axis axis_of(const Value& tree, const Schema& parallel, MeshAxis axis, int64_t limit) {
-  Axis found{"", 1, 1};
+ScaledDegree axis_of(const Value& tree, const Schema& parallel, MeshAxis axis, int64_t limit) {
+  ScaledDegree found{"", 1, 1};
   for (const Field& field : parallel.fields) {
     const int64_t given = integer(tree, ("parallel." + field.name).c_str());
     if (field.degree && field.along == axis && (found.name.empty() || given > found.most)) {
@@ -123,7 +123,7 @@ Table scaled_layout(
   const bool automatic = data != nullptr && data->is_string();
   const int64_t layers = std::min(integer(tree, "model.layers"), limits.layers);
   const int64_t heads = std::min(integer(tree, "model.heads"), limits.heads);
-  Axis axes[] = {
+  ScaledDegree axes[] = {
       axis_of(tree, parallel, MeshAxis::tp, heads),
       axis_of(tree, parallel, MeshAxis::pp, std::max<int64_t>(1, layers)),
       axis_of(tree, parallel, MeshAxis::cp, limits.seq_length / 2),
@@ -134,7 +134,7 @@ Table scaled_layout(
   int64_t product = 1;
   for (bool grown = true; grown;) {
     grown = false;
-    for (Axis& axis : axes) {
+    for (ScaledDegree& axis : axes) {
       const bool whole = &axis != &axes[3] || global % (2 * axis.degree) == 0;
       if (2 * product <= ranks && 2 * axis.degree <= axis.most && whole) {
         axis.degree *= 2;
@@ -145,7 +145,7 @@ Table scaled_layout(
   }
   axes[3].degree *= ranks % product == 0 ? ranks / product : 1;
   ret_global = (global + axes[3].degree - 1) / axes[3].degree * axes[3].degree;
-  for (const Axis& axis : axes) {
+  for (const ScaledDegree& axis : axes) {
     if (!axis.name.empty()) {
       layout.set(axis.name, axis.degree);
     }
@@ -159,7 +159,7 @@ Table scaled_layout(
   // Experts are sharded over whatever ranks a stage has.
   const int64_t experts = std::min(integer(tree, "model.experts"), kFewExperts);
   const int64_t of_stage = axes[0].degree * axes[2].degree * axes[3].degree;
-  Axis expert = axis_of(tree, parallel, MeshAxis::ep, std::max<int64_t>(1, experts));
+  ScaledDegree expert = axis_of(tree, parallel, MeshAxis::ep, std::max<int64_t>(1, experts));
   while (2 * expert.degree <= expert.most && of_stage % (2 * expert.degree) == 0 &&
          experts % (2 * expert.degree) == 0) {
     expert.degree *= 2;
@@ -264,6 +264,17 @@ Layer check_layer(const Value& tree, const PluginLookup& plugins) {
   );
 }
 
+/// The lengths of the recipe's schedule in a run of `length`.
+Table scaled_schedule(const Value& tree, const PluginLookup& plugins, int64_t length) {
+  const Value* section = tree.find("lr_schedule");
+  const Value* use = tree.find_path("lr_schedule.use");
+  const auto* schedule = use != nullptr && use->is_string()
+                             ? plugins.find(Kind::lr_schedule, use->as_string())
+                             : nullptr;
+  return schedule != nullptr && schedule->scaled ? schedule->scaled(*section, {.length = length})
+                                                 : Table();
+}
+
 Table scaled_model(
     const Value& model, const Registry::Entry* architecture, const ScaleLimits& limits
 ) {
@@ -287,21 +298,7 @@ Layer scale_recipe(
   const bool by_samples = tree.find_path("train.samples") != nullptr;
   const int64_t most = by_samples ? limits.iters * global : limits.iters;
   const int64_t length = std::min(most, limits.length.value_or(most));
-  const int64_t tenth = std::min(std::max<int64_t>(1, length / 10), length - 1);
   train.set(by_samples ? "samples" : "iters", length);
-  Table schedule;
-  for (const char* key :
-       {"warmup_iters",
-        "warmup_samples",
-        "cooldown_iters",
-        "cooldown_samples",
-        "decay_iters",
-        "decay_samples"}) {
-    const std::string word = key;
-    if (integer(tree, ("lr_schedule." + word).c_str()) > 0) {
-      schedule.set(word, word.starts_with("decay") ? length : tenth);
-    }
-  }
   Table batch{{"global", global}, {"micro", micro}};
   if (tree.find_path("batch.rampup_start") != nullptr) { // full from the start
     batch.set("rampup_start", global);
@@ -317,7 +314,7 @@ Layer scale_recipe(
       {"data", Table{{"use", "mock"}}},
       {"tokenizer", Table{{"use", usual("tokenizer")}}},
       {"train", std::move(train)},
-      {"lr_schedule", std::move(schedule)},
+      {"lr_schedule", scaled_schedule(tree, plugins, length)},
       {"checkpoint", Table{{"dir", ""}, {"interval", 0}}},
       {"run_dir", Value()}, // checkpoints are in its run folder
       {"log", Table{{"interval", 1}}},

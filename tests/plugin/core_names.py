@@ -1,4 +1,4 @@
-"""The core knows no plugin's name: of the names that plugins register, and of the keys that strategies declare, none is a
+"""The core knows no plugin's name: of the names that plugins register, and of the keys that strategies and schedules declare, none is a
 string of the core's sources, nor, where it is no word of English, a word of one. What is allowed is listed with its reason,
 and must still be there.
 usage: core_names.py SOURCE"""
@@ -65,7 +65,7 @@ IN_SENTENCES = {
     "core/recipe/terms.cpp": {"*": WORDS},
     "core/recipe/arguments.cpp": {"*": WORDS},
     "core/recipe/arguments_without.cpp": {"*": WORDS},
-    "core/bench/gpu.cpp": {"adamw mock": "recipes that it runs"},
+    "core/bench/gpu.cpp": {"adamw mock decay_iters": "recipes that it runs"},
     "core/corpora/prepare.cpp": {"gpt2": "an example in a hint"},
     "core/conformance/files.cpp": {"moe": "an example of an id"},
     "core/conformance/subject.cpp": {"sgd adamw": "`megahost check` trains with two optimizers of its own choice"},
@@ -96,7 +96,7 @@ def words_of(file):
     text = re.sub(r"//.*", "", file.read_text())
     for string in re.findall(r'"((?:[^"\\\n]|\\.)*)"', text):
         yield string
-        key = re.fullmatch(r"parallel\.([a-z0-9_]+)", string)
+        key = re.fullmatch(r"(?:parallel|lr_schedule)\.([a-z0-9_]+)", string)
         if key:
             yield key.group(1)
 
@@ -117,7 +117,7 @@ def main():
     known = names()
     assert {"tensor", "zb-v", "full", "context_method", "cpu"} <= known, sorted(known)
     wrong, used = [], set()
-    for file in sorted((ROOT / "core").rglob("*.[ch]pp")):
+    for file in sorted((path for end in ("*.[ch]pp", "*.cu", "*.cuh") for path in (ROOT / "core").rglob(end))):
         path = str(file.relative_to(ROOT))
         if path.startswith("core/import/"):  # other programs' arguments as keys of ours
             continue

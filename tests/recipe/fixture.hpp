@@ -6,6 +6,7 @@
 #include "core/recipe/sections.hpp"
 #include "megahost/error.hpp"
 #include "megahost/recompute.hpp"
+#include "plugins/optimizers/schedules/keys.hpp"
 #include "plugins/parallel/context/keys.hpp"
 #include "plugins/parallel/expert/keys.hpp"
 #include "plugins/parallel/pipeline/keys.hpp"
@@ -122,9 +123,18 @@ struct Sgd {
   double momentum = 0;
 };
 
-struct Warmup {
-  std::optional<int64_t> warmup_iters, warmup_samples, decay_iters, decay_samples;
-  double min_lr = 0;
+struct Constant {
+  using Config = schedules::WarmupConfig;
+
+  static void fields(Fields<Config>& f) { schedules::warmup_fields(f); }
+
+  static void conditions(Conditions& c) { schedules::conditions(c); }
+};
+
+struct Cosine : Constant {
+  using Config = schedules::DecayConfig;
+
+  static void fields(Fields<Config>& f) { schedules::decay_fields(f); }
 };
 
 struct Text {
@@ -161,14 +171,8 @@ public:
     Fields<Sgd> sgd;
     sgd.add("momentum", &Sgd::momentum, "factor of the previous update").at_least(0).below(1);
     add(Kind::optimizer, "sgd", sgd.schema());
-    Fields<Warmup> cosine;
-    cosine.add("warmup_iters", &Warmup::warmup_iters, "steps of warm-up").at_least(0);
-    cosine.add("warmup_samples", &Warmup::warmup_samples, "the same in samples").at_least(0);
-    add(Kind::lr_schedule, "constant", cosine.schema());
-    cosine.add("decay_iters", &Warmup::decay_iters, "step at which min_lr is reached").at_least(1);
-    cosine.add("decay_samples", &Warmup::decay_samples, "the same in samples").at_least(1);
-    cosine.add("min_lr", &Warmup::min_lr, "learning rate at the end").at_least(0);
-    add(Kind::lr_schedule, "cosine", cosine.schema());
+    declare<Constant>(Kind::lr_schedule, "constant");
+    declare<Cosine>(Kind::lr_schedule, "cosine");
     Fields<Text> text;
     text.add("paths", &Text::paths, "files or folders").path();
     add(Kind::corpus, "text", text.schema());
@@ -200,7 +204,8 @@ public:
     declare<pipeline::ZeroBubble>(Kind::pipeline_schedule, "zb-h1");
     declare<pipeline::ZeroBubbleVee>(Kind::pipeline_schedule, "zb-v");
     add(Kind::checkpoint_format, "native", Schema{});
-    add(Kind::device, "cpu", Schema{}).planned = {.host = true, .bf16 = false, .machine = ""};
+    add(Kind::device, "cpu", Schema{}).planned = {
+        .kernels = PlannedDevice::Kernels::cpu, .bf16 = false, .machine = ""};
     add(Kind::device, "cuda", Schema{});
   }
 

@@ -1,5 +1,5 @@
 #pragma once
-/// How a model is made small: by `--scale`, and by `megahost check` to compare layouts.
+/// How a recipe is made small: by `--scale`, and by `megahost check` to compare layouts.
 ///
 /// The core shrinks `seq_length` and the fields of the names layers, hidden, heads, kv_heads,
 /// head_dim, ffn_hidden, experts and vocab. An architecture that has further sizes gives them:
@@ -11,6 +11,8 @@
 ///           {"adapter_hidden", to.narrowed(whole.adapter_hidden, whole.hidden)}};
 /// }
 /// ```
+///
+/// A learning-rate schedule gives its lengths for a run of `length` in the same way.
 ///
 /// A class without one whose Config derives from DecoderConfig has that of DecoderConfig
 /// (nn/decoder.hpp), which one with further sizes adds to.
@@ -27,6 +29,7 @@ struct ModelScale {
   int64_t hidden = 0;
   int64_t heads = 0;
   int64_t seq_length = 0;
+  int64_t length = 0; ///< of the run: optimizer steps, or samples where the recipe counts those
 
   /// The sizes are for a comparison of layouts, whatever the model's own are: such that many of
   /// them are split unevenly. Otherwise they keep the proportions of the whole model.

@@ -88,9 +88,9 @@ public:
     std::shared_ptr<const HfMapping> hugging_face{};
     /// `T::recompute_parts` of an architecture: parts of its own blocks (recompute.hpp).
     std::vector<std::string> recompute_parts{};
-    /// `T::scaled` of an architecture: sizes of its own in a small model (model_scale.hpp). `model`
-    /// may lack fields, and hold what is refused.
-    std::function<Table(const Value& model, const ModelScale& to)> scaled{};
+    /// `T::scaled` of an architecture or a schedule: what it makes of its section in a small recipe
+    /// (model_scale.hpp). The section may lack fields, and hold what is refused.
+    std::function<Table(const Value& section, const ModelScale& to)> scaled{};
     /// `T::planned` of a device.
     PlannedDevice planned{};
     /// Whether a checkpoint format has a `write` of its own. Others only read, and recipes that

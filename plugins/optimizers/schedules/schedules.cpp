@@ -1,4 +1,6 @@
 #define MH_PLUGIN_LICENSE "Apache-2.0"
+#include "keys.hpp"
+
 #include <megahost/error.hpp>
 #include <megahost/lr_schedule.hpp>
 #include <megahost/plugin.hpp>
@@ -11,77 +13,10 @@
 
 namespace {
 
-/// Warm-up in a straight line from `warmup_init` to the optimizer's lr, which ends at W, then the
-/// schedule's own decay from there to `min_lr`, which ends at D, then `min_lr`.
-///
-///   n <= W   init + (lr - init) n / W
-///   n <= D   min + (lr - min) c(r),  r = (n - W) / (D - W)
-///   n > D    min
-///
-/// n counts updates, or samples where a length is given in samples.
-///
-/// Source:  Megatron Core, optimizer_param_scheduler.py
-struct Config {
-  std::optional<int64_t> warmup_iters, warmup_samples;
-  std::optional<double> warmup_share;
-  double warmup_init = 0;
-};
-
-struct DecayConfig : Config {
-  std::optional<int64_t> decay_iters, decay_samples;
-  double min_lr = 0;
-};
-
-struct WsdConfig : DecayConfig {
-  std::string cooldown = "minus_sqrt";
-  std::optional<int64_t> cooldown_iters, cooldown_samples;
-  double cooldown_share = 0.1;
-};
+using namespace schedules;
 
 std::string text(double value) {
   return mh::to_text(mh::Value(value));
-}
-
-template <class C>
-void warmup_fields(mh::Fields<C>& f) {
-  f.add("warmup_iters", &C::warmup_iters, "steps of linear warm-up; 0 if absent").at_least(0);
-  f.add("warmup_samples", &C::warmup_samples, "the same in samples").at_least(0);
-  f.add("warmup_share", &C::warmup_share, "the same as a share of the schedule's length")
-      .at_least(0)
-      .below(1);
-  f.add("warmup_init", &C::warmup_init, "learning rate of the first step under warm-up")
-      .at_least(0);
-  f.check("warmup_samples", [](const C& c) -> std::string {
-    return c.warmup_iters && c.warmup_samples ? "warm-up is given in iterations and in samples: "
-                                                "keep warmup_iters or warmup_samples"
-                                              : "";
-  });
-  f.check("warmup_share", [](const C& c) -> std::string {
-    return c.warmup_share && (c.warmup_iters || c.warmup_samples)
-               ? "warm-up is given as a share and as a number: keep one of them"
-               : "";
-  });
-}
-
-template <class C>
-void decay_fields(mh::Fields<C>& f) {
-  warmup_fields(f);
-  f.add("decay_iters", &C::decay_iters, "step at which min_lr is reached; the run's last if absent")
-      .at_least(1);
-  f.add("decay_samples", &C::decay_samples, "the same in samples").at_least(1);
-  f.add("min_lr", &C::min_lr, "learning rate at the end and after it").at_least(0);
-  f.check("decay_samples", [](const C& c) -> std::string {
-    return c.decay_iters && c.decay_samples
-               ? "decay is given in iterations and in samples: keep decay_iters or decay_samples"
-               : "";
-  });
-  f.check("warmup_iters", [](const C& c) -> std::string {
-    const bool wrong = c.decay_iters && c.warmup_iters && *c.warmup_iters >= *c.decay_iters;
-    return wrong ? "warm-up of " + std::to_string(*c.warmup_iters) +
-                       " steps does not end before the decay at step " +
-                       std::to_string(*c.decay_iters)
-                 : "";
-  });
 }
 
 /// Lengths in one unit: samples if any of them, or the run's, is given in samples.
@@ -123,11 +58,13 @@ private:
 /// Warm-up, and what follows it is constant.
 class Warmup : public mh::LrSchedule {
 public:
-  using Config = ::Config;
+  using Config = schedules::WarmupConfig;
 
   static void fields(mh::Fields<Config>& f) { warmup_fields(f); }
 
-  Warmup(const ::Config& config, const Args& args)
+  static void conditions(mh::Conditions& c) { schedules::conditions(c); }
+
+  Warmup(const schedules::WarmupConfig& config, const Args& args)
       : Warmup(config, args, Clock(config.warmup_samples.has_value(), args), std::nullopt) {}
 
   [[nodiscard]] double lr(const mh::Completed& completed) const override {
@@ -137,7 +74,12 @@ public:
 
 protected:
   /// `end` is the schedule's length, of which warm-up may be a share.
-  Warmup(const ::Config& config, const Args& args, const Clock& clock, std::optional<double> end)
+  Warmup(
+      const schedules::WarmupConfig& config,
+      const Args& args,
+      const Clock& clock,
+      std::optional<double> end
+  )
       : clock_(clock)
       , peak_(args.lr)
       , init_(config.warmup_init)
@@ -214,7 +156,7 @@ private:
   }
 };
 
-class Linear : public Decay {
+class LinearDecay : public Decay {
 public:
   using Decay::Decay;
 
@@ -226,7 +168,7 @@ double half_cosine(double r) {
   return 0.5 * (std::cos(std::numbers::pi * r) + 1);
 }
 
-class Cosine : public Decay {
+class CosineDecay : public Decay {
 public:
   using Decay::Decay;
 
@@ -254,22 +196,7 @@ class Wsd : public Decay {
 public:
   using Config = WsdConfig;
 
-  static void fields(mh::Fields<Config>& f) {
-    decay_fields(f);
-    f.add("cooldown", &Config::cooldown, "form of the way down")
-        .one_of({"linear", "exponential", "cosine", "minus_sqrt"});
-    f.add("cooldown_iters", &Config::cooldown_iters, "steps of the way down at the end")
-        .at_least(1);
-    f.add("cooldown_samples", &Config::cooldown_samples, "the same in samples").at_least(1);
-    f.add("cooldown_share", &Config::cooldown_share, "the same as a share, where neither is given")
-        .range(0, 1);
-    f.check("cooldown_samples", [](const Config& c) -> std::string {
-      return c.cooldown_iters && c.cooldown_samples
-                 ? "the way down is given in iterations and in samples: keep cooldown_iters or "
-                   "cooldown_samples"
-                 : "";
-    });
-  }
+  static void fields(mh::Fields<Config>& f) { wsd_fields(f); }
 
   Wsd(const Config& config, const Args& args)
       : Decay(config, args, config.cooldown_samples.has_value())
@@ -308,8 +235,8 @@ private:
 
 MH_PLUGIN("org.megahost.schedules", "0.1.0", "learning-rate schedules", [](mh::Registry& r) {
   r.add<Warmup>("constant", "warm-up, then the same rate for ever");
-  r.add<Cosine>("cosine", "warm-up, then half a cosine down to min_lr");
-  r.add<Linear>("linear", "warm-up, then a straight line down to min_lr");
+  r.add<CosineDecay>("cosine", "warm-up, then half a cosine down to min_lr");
+  r.add<LinearDecay>("linear", "warm-up, then a straight line down to min_lr");
   r.add<InverseSquareRoot>("inverse_sqrt", "warm-up, then one over the root of the steps");
   r.add<Wsd>("wsd", "warm-up, then the same rate, then down to min_lr at the end");
 });

@@ -73,7 +73,7 @@ TimedStep time_step(const Recipe& recipe, Host& host) {
   std::vector<std::vector<double>> seconds; // of each event
   std::vector<double> rests;
   for (double spent = 0; rests.size() < 3 || (spent < kSeconds && rests.size() < 15);) {
-    Recorder recorder;
+    PlanRecorder recorder;
     const double whole = run.train();
     spent += whole;
     step.events = recorder.events();

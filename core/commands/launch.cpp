@@ -235,7 +235,7 @@ int command_launch(const Invocation& typed, Host& host) {
   const Invocation invocation = with_preset(typed);
   const LaunchOptions options = options_of(invocation);
   const std::string folder = required(invocation, "-o", "the folder that gets its files");
-  std::vector<Node> nodes;
+  std::vector<NodeType> nodes;
   for (const std::string& instance : options.instances) {
     nodes.push_back(find_machine(instance, tables()).hardware.node);
   }
@@ -262,7 +262,7 @@ int command_launch(const Invocation& typed, Host& host) {
   run = {
       .name = recipe.name,
       .recipe = show_recipe(recipe, RecipeFormat::toml, /*origins=*/false),
-      .on_gpu = !host.require(Kind::device, recipe.device.use).planned.host,
+      .on_gpu = !host.require(Kind::device, recipe.device.use).planned.in_host_memory(),
       .run_folder = recipe.run_folder()};
   const Job job = make_job(options, nodes, run);
   const std::vector<JobFile> files = write_job(job, folder);

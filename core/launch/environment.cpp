@@ -34,7 +34,7 @@ struct Network {
   Version libfabric, plugin;
 };
 
-struct Rule {
+struct EnvironmentRule {
   const char *name, *value;
   bool (*needed)(const Network& network);
   const char* reason;
@@ -42,7 +42,7 @@ struct Rule {
 
 // FI_EFA_FORK_SAFE, FI_EFA_ENABLE_SHM_TRANSFER and RDMAV_* are not here: the first does nothing on
 // Linux 5.15 and later, the second is libfabric's default, AWS advises against the third.
-constexpr std::array<Rule, 5> kRules{{
+constexpr std::array<EnvironmentRule, 5> kRules{{
     {"FI_PROVIDER",
      "efa",
      [](const Network& n) { return n.efa && n.plugin < Version(1, 6); },
@@ -79,7 +79,7 @@ network_variables(const Job& job, const std::string& libfabric, const std::strin
       .libfabric = version_of(libfabric, "--libfabric"),
       .plugin = version_of(ofi_nccl, "--ofi-nccl")};
   std::vector<JobVariable> variables;
-  for (const Rule& rule : kRules) {
+  for (const EnvironmentRule& rule : kRules) {
     if (rule.needed(network)) {
       variables.push_back({rule.name, rule.value, rule.reason});
     }

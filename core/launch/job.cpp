@@ -156,8 +156,8 @@ std::string plural(int64_t count, const std::string& what) {
 }
 
 /// What no instance and no placement of them has.
-void require_instances(const LaunchOptions& options, const std::vector<Node>& nodes) {
-  const Node& node = nodes.front();
+void require_instances(const LaunchOptions& options, const std::vector<NodeType>& nodes) {
+  const NodeType& node = nodes.front();
   const std::string& name = options.instances.front();
   for (size_t i = 0; i < nodes.size(); ++i) {
     const std::string& other = options.instances[i];
@@ -195,7 +195,7 @@ void require_instances(const LaunchOptions& options, const std::vector<Node>& no
   }
 }
 
-void require_counts(const LaunchOptions& options, const Node& node) {
+void require_counts(const LaunchOptions& options, const NodeType& node) {
   const std::string& name = options.instances.front();
   if (options.nodes < 1) {
     throw Error("--nodes " + std::to_string(options.nodes) + " is no number of nodes");
@@ -328,10 +328,12 @@ std::string nodes_text(const Job& job) {
          plural(job.ranks, "rank") + " each";
 }
 
-Job make_job(const LaunchOptions& options, const std::vector<Node>& nodes, const RunFacts& run) {
+Job make_job(
+    const LaunchOptions& options, const std::vector<NodeType>& nodes, const RunFacts& run
+) {
   require_target(options, find_target(options.target));
   require_instances(options, nodes);
-  const Node& node = nodes.front();
+  const NodeType& node = nodes.front();
   require_counts(options, node);
   require_data(options);
   Job job{

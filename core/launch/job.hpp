@@ -73,7 +73,7 @@ struct Job {
   int64_t nodes = 1;
   int64_t ranks = 1; ///< of a node
   std::vector<std::string> instances;
-  Node node;
+  NodeType node;
   bool gpus = false; ///< the job asks for accelerators
   int64_t efa = 0;   ///< devices of a node
   bool huge_pages = false;
@@ -112,7 +112,7 @@ inline constexpr int64_t kSaveSeconds = 180;
 /// Source:  AWS, "Get started with EFA", EKS user guide; architectures/efa-cheatsheet.md of AWS's
 ///          samples (awslabs/awsome-distributed-ai); the CRDs of each target
 [[nodiscard]] MH_API Job
-make_job(const LaunchOptions& options, const std::vector<Node>& nodes, const RunFacts& run);
+make_job(const LaunchOptions& options, const std::vector<NodeType>& nodes, const RunFacts& run);
 
 /// Variables of NCCL, libfabric and its plugin for NCCL that this job needs, in order.
 [[nodiscard]] std::vector<JobVariable>

@@ -50,7 +50,7 @@ Table object(const char* version, const char* kind, Table meta, Table spec) {
       {"spec", std::move(spec)}};
 }
 
-/// Of the object that a queue admits.
+/// The metadata of the object that a queue admits.
 Table job_metadata(const Job& job, Table annotations = {}) {
   Table labels{{"app", job.name}};
   if (job.gang == "kueue") {
@@ -145,7 +145,7 @@ Table mount(const std::string& name, const std::string& path, bool read_only = f
   return table;
 }
 
-/// What a pod has besides the job's volumes.
+/// What a pod has in addition to the job's volumes.
 struct Own {
   bool shared_memory, recipe;
 };

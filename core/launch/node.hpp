@@ -11,7 +11,7 @@
 namespace mh {
 
 /// One instance of a cloud, or one machine of a cluster.
-struct MH_API Node {
+struct MH_API NodeType {
   int64_t accelerators = 0;                ///< GPUs, or chips of another kind
   std::string resource = "nvidia.com/gpu"; ///< what Kubernetes counts them as
   int64_t ranks = 0;                       ///< that it runs; 0: one for each accelerator
@@ -23,7 +23,7 @@ struct MH_API Node {
   /// Instances whose GPUs NVLink joins: they form a clique, and share memory by IMEX.
   int64_t clique = 0;
 
-  static void fields(Fields<Node>& f);
+  static void fields(Fields<NodeType>& f);
 
   /// Whether the row has one: rows of single GPUs have none.
   [[nodiscard]] bool known() const { return ranks_here() > 0; }

@@ -171,12 +171,12 @@ inline float erf_fast(float x) {
 }
 
 /// The share of the input that an activation lets through, act(x) = x share(x), and act'(x).
-struct Activation {
+struct Gate {
   float share, slope;
 };
 
 template <Activate A>
-inline Activation activation(float x) {
+inline Gate activation(float x) {
   if constexpr (A == Activate::silu) {
     const float share = 1 / (1 + exp_fast(-x));
     return {share, share * (1 + x * (1 - share))};
@@ -229,7 +229,7 @@ void activation_backward_rows(const ActivationCall& c, int64_t begin, int64_t en
       for (int64_t i = 0; i < c.width; ++i) {
         const float g = wide(x[i]);
         const float d = wide(dy[i]);
-        const Activation a = activation<A>(g);
+        const Gate a = activation<A>(g);
         dx[i] = narrow<T>(d * wide(up[i]) * a.slope);
         dup[i] = narrow<T>(d * g * a.share);
       }

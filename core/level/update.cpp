@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kBlock = 64;
 
-struct Block {
+struct UpdateBlock {
   float weight[kBlock], gradient[kBlock], first[kBlock], second[kBlock];
 };
 
@@ -62,7 +62,7 @@ inline void store_random(
   }
 }
 
-inline void adam(const UpdateCall& c, Block& b, int64_t count) {
+inline void adam(const UpdateCall& c, UpdateBlock& b, int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
     const float w = b.weight[i];
@@ -76,7 +76,7 @@ inline void adam(const UpdateCall& c, Block& b, int64_t count) {
   }
 }
 
-inline void sgd(const UpdateCall& c, Block& b, int64_t count) {
+inline void sgd(const UpdateCall& c, UpdateBlock& b, int64_t count) {
   const bool ahead = c.nesterov;
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
@@ -89,7 +89,7 @@ inline void sgd(const UpdateCall& c, Block& b, int64_t count) {
   }
 }
 
-inline void average(const UpdateCall& c, Block& b, int64_t count) {
+inline void average(const UpdateCall& c, UpdateBlock& b, int64_t count) {
   const bool ahead = c.nesterov;
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
@@ -103,7 +103,7 @@ inline void average(const UpdateCall& c, Block& b, int64_t count) {
 /// Weights of W, state of S.
 template <class W, class S>
 void update(const UpdateCall& c, int64_t begin, int64_t end) {
-  Block b;
+  UpdateBlock b;
   FeatureWords room;
   const uint32_t* words = nullptr;
   const auto put = [&](const float* from, int64_t count, int shift, auto type, void* to, int64_t at

@@ -25,13 +25,13 @@ namespace {
 
 thread_local std::shared_ptr<MetaMemory::Count> current;
 
-struct Block {
+struct CountedBlock {
   int64_t bytes;
   std::shared_ptr<MetaMemory::Count> count; // null: not counted
 };
 
 void release(void* context) {
-  const std::unique_ptr<Block> block(static_cast<Block*>(context));
+  const std::unique_ptr<CountedBlock> block(static_cast<CountedBlock*>(context));
   if (block->count != nullptr) {
     block->count->add(-block->bytes);
   }
@@ -40,7 +40,7 @@ void release(void* context) {
 class CountingAllocator : public c10::Allocator {
 public:
   c10::DataPtr allocate(size_t bytes) override {
-    auto* block = new Block{static_cast<int64_t>(bytes), current};
+    auto* block = new CountedBlock{static_cast<int64_t>(bytes), current};
     if (current != nullptr) {
       current->add(block->bytes);
     }
@@ -99,11 +99,11 @@ int64_t MetaMemory::hand_over(const at::Tensor& tensor) {
   if (data.get_deleter() != &release) {
     return 0;
   }
-  const auto count = std::exchange(static_cast<Block*>(data.get_context())->count, nullptr);
+  const auto count = std::exchange(static_cast<CountedBlock*>(data.get_context())->count, nullptr);
   if (count == nullptr) {
     return 0;
   }
-  const int64_t bytes = static_cast<Block*>(data.get_context())->bytes;
+  const int64_t bytes = static_cast<CountedBlock*>(data.get_context())->bytes;
   count->add(-bytes);
   return bytes;
 }

@@ -65,10 +65,12 @@ std::vector<Rows> laid_out(const std::vector<TokenRun>& runs, int64_t row = 0) {
 }
 
 /// Who holds which tokens of a sample, and what its ranks send one another.
-class Split {
+class RowSplit {
 public:
   /// The split of activations that are placed as `placed`.
-  Split(const Rules& rules, const Mesh& mesh, const Placement& placed, int64_t seq, int64_t count)
+  RowSplit(
+      const Rules& rules, const Mesh& mesh, const Placement& placed, int64_t seq, int64_t count
+  )
       : mesh_(mesh) {
     constexpr Along kSplit{PlacementType::split, 0};
     for (const auto axis : kAllMeshAxes) {
@@ -195,18 +197,18 @@ Rows beginning_with(const std::vector<Rows>& all, int64_t token, int64_t most) {
 
 /// Where the row of the token `back` before each own token is, piece by piece in the order of own
 /// rows.
-struct Source {
+struct PastRows {
   enum class Of : uint8_t { nothing, own, others } of;
   int64_t row, count;
 };
 
-std::vector<Source> sources(const Split& split, int64_t back) {
-  std::vector<Source> pieces;
+std::vector<PastRows> sources(const RowSplit& split, int64_t back) {
+  std::vector<PastRows> pieces;
   for (const Rows& own : split.own()) {
     const int64_t end = own.tokens.first + own.tokens.count - back;
     for (int64_t token = own.tokens.first - back; token < end; token += pieces.back().count) {
       if (token < 0) {
-        pieces.push_back({Source::Of::nothing, 0, std::min<int64_t>(-token, end - token)});
+        pieces.push_back({PastRows::Of::nothing, 0, std::min<int64_t>(-token, end - token)});
         continue;
       }
       const Rows here = beginning_with(split.own(), token, end - token);
@@ -215,7 +217,7 @@ std::vector<Source> sources(const Split& split, int64_t back) {
       const Rows& found = own_row ? here : there;
       MH_ASSERT(found.tokens.count > 0, "some rank sends the rows before a run");
       pieces.push_back(
-          {own_row ? Source::Of::own : Source::Of::others, found.row, found.tokens.count}
+          {own_row ? PastRows::Of::own : PastRows::Of::others, found.row, found.tokens.count}
       );
     }
   }
@@ -224,15 +226,15 @@ std::vector<Source> sources(const Split& split, int64_t back) {
 
 /// Row i is that of the token `back` before own token i; zeros before the sample.
 at::Tensor
-shifted(const Split& split, const at::Tensor& x, const at::Tensor& others, int64_t back) {
+shifted(const RowSplit& split, const at::Tensor& x, const at::Tensor& others, int64_t back) {
   std::vector<at::Tensor> parts;
-  for (const Source& piece : sources(split, back)) {
-    if (piece.of == Source::Of::nothing) {
+  for (const PastRows& piece : sources(split, back)) {
+    if (piece.of == PastRows::Of::nothing) {
       auto sizes = x.sizes().vec();
       sizes[0] = piece.count;
       parts.push_back(at::zeros(sizes, x.options()));
     } else {
-      const at::Tensor& from = piece.of == Source::Of::own ? x : others;
+      const at::Tensor& from = piece.of == PastRows::Of::own ? x : others;
       parts.push_back(from.narrow(0, piece.row, piece.count));
     }
   }
@@ -243,13 +245,13 @@ shifted(const Split& split, const at::Tensor& x, const at::Tensor& others, int64
 /// or not it reads a row of another.
 struct LookBack : torch::autograd::Function<LookBack> {
   struct Saved {
-    std::shared_ptr<const Split> split;
+    std::shared_ptr<const RowSplit> split;
   };
 
   static variable_list forward(
       AutogradContext* ctx,
       const at::Tensor& x,
-      const std::shared_ptr<const Split>& split,
+      const std::shared_ptr<const RowSplit>& split,
       int64_t count
   ) {
     save(ctx, Saved{split});
@@ -262,7 +264,7 @@ struct LookBack : torch::autograd::Function<LookBack> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    const Split& split = *get_saved<Saved>(ctx).split;
+    const RowSplit& split = *get_saved<Saved>(ctx).split;
     at::Tensor dx = at::zeros_like(gradients.front());
     at::Tensor gathered; // the gradient of others' rows
     if (!split.others().empty()) {
@@ -272,9 +274,9 @@ struct LookBack : torch::autograd::Function<LookBack> {
     }
     for (size_t i = 0; i < gradients.size(); ++i) {
       int64_t row = 0;
-      for (const Source& piece : sources(split, static_cast<int64_t>(i) + 1)) {
-        if (piece.of != Source::Of::nothing) {
-          const at::Tensor& to = piece.of == Source::Of::own ? dx : gathered;
+      for (const PastRows& piece : sources(split, static_cast<int64_t>(i) + 1)) {
+        if (piece.of != PastRows::Of::nothing) {
+          const at::Tensor& to = piece.of == PastRows::Of::own ? dx : gathered;
           to.narrow(0, piece.row, piece.count).add_(gradients[i].narrow(0, row, piece.count));
         }
         row += piece.count;
@@ -287,8 +289,8 @@ struct LookBack : torch::autograd::Function<LookBack> {
   }
 };
 
-/// What `Split::gather` laid out, in the order of tokens: [seq, ...]
-at::Tensor in_order(const Split& split, const at::Tensor& gathered) {
+/// What `RowSplit::gather` laid out, in the order of tokens: [seq, ...]
+at::Tensor in_order(const RowSplit& split, const at::Tensor& gathered) {
   std::vector<Rows> rows = split.others();
   std::sort(rows.begin(), rows.end(), [](const Rows& a, const Rows& b) {
     return a.tokens.first < b.tokens.first;
@@ -303,17 +305,17 @@ at::Tensor in_order(const Split& split, const at::Tensor& gathered) {
 /// The rows of all ranks, which send all that they have.
 struct GatherAll : torch::autograd::Function<GatherAll> {
   struct Saved {
-    std::shared_ptr<const Split> split;
+    std::shared_ptr<const RowSplit> split;
   };
 
   static at::Tensor
-  forward(AutogradContext* ctx, const at::Tensor& x, const std::shared_ptr<const Split>& split) {
+  forward(AutogradContext* ctx, const at::Tensor& x, const std::shared_ptr<const RowSplit>& split) {
     save(ctx, Saved{split});
     return in_order(*split, split->gather(x));
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    const Split& split = *get_saved<Saved>(ctx).split;
+    const RowSplit& split = *get_saved<Saved>(ctx).split;
     auto sizes = gradients[0].sizes().vec();
     sizes[0] = split.gathered_rows();
     const at::Tensor gathered = at::zeros(sizes, gradients[0].options());
@@ -328,9 +330,9 @@ struct GatherAll : torch::autograd::Function<GatherAll> {
   }
 };
 
-std::shared_ptr<const Split> whole_split(Axis last, StepContext& context) {
+std::shared_ptr<const RowSplit> whole_split(Axis last, StepContext& context) {
   const int64_t seq = context.seq();
-  return std::make_shared<const Split>(
+  return std::make_shared<const RowSplit>(
       context.rules(), context.mesh(), context.place(last), seq, /*count=*/seq
   );
 }
@@ -356,7 +358,7 @@ std::vector<at::Tensor> TokensBefore::forward(const at::Tensor& x, StepContext& 
     }
     return before;
   }
-  const auto split = std::make_shared<const Split>(
+  const auto split = std::make_shared<const RowSplit>(
       context.rules(), context.mesh(), context.place(last_), context.seq(), count_
   );
   before = LookBack::apply(x, split, count_);

@@ -34,7 +34,7 @@ struct MH_API Hardware {
   double network_gb_s = 0;  ///< between nodes, each direction, a rank's share
   double reserved_gib = 0;  ///< taken before the first tensor: context, kernels, GEMM workspaces
   double group_gib = 0;     ///< communication buffers of each process group of a rank
-  Node node{};              ///< of instances: what else they have
+  NodeType node{};          ///< of instances: what else they have
   double fragmentation = 0; ///< share of activations that is lost between the allocator's blocks
 
   static void fields(Fields<Hardware>& f);

@@ -16,11 +16,11 @@ namespace {
 
 using EventKind = PlanEvent::Kind;
 
-thread_local Recorder* current = nullptr;
+thread_local PlanRecorder* current = nullptr;
 
 } // namespace
 
-struct Recorder::Frame {
+struct PlanRecorder::Frame {
   const Operator* op = nullptr;
   bool backward = false;  // of a pass; what is recomputed in it is forward
   bool inner = false;     // what runs inside it is not counted
@@ -32,7 +32,7 @@ struct Recorder::Frame {
   std::array<const void*, 4> storages{}; // of its first inputs
 };
 
-Recorder::Recorder(std::optional<at::DeviceType> target)
+PlanRecorder::PlanRecorder(std::optional<at::DeviceType> target)
     : workspaces_(target == at::kCPU)
     , gpu_(target == at::kCUDA) {
   frames_.reserve(64);
@@ -45,25 +45,25 @@ Recorder::Recorder(std::optional<at::DeviceType> target)
   );
 }
 
-Recorder::~Recorder() {
+PlanRecorder::~PlanRecorder() {
   at::removeCallback(handle_);
   current = nullptr;
 }
 
-std::unique_ptr<at::ObserverContext> Recorder::enter(const at::RecordFunction& function) {
+std::unique_ptr<at::ObserverContext> PlanRecorder::enter(const at::RecordFunction& function) {
   if (current != nullptr) {
     current->begin(function);
   }
   return nullptr;
 }
 
-void Recorder::leave(const at::RecordFunction& function, at::ObserverContext*) {
+void PlanRecorder::leave(const at::RecordFunction& function, at::ObserverContext*) {
   if (current != nullptr) {
     current->end(function);
   }
 }
 
-void Recorder::begin(const at::RecordFunction& function) {
+void PlanRecorder::begin(const at::RecordFunction& function) {
   const bool muted = !frames_.empty() && frames_.back().inner;
   const bool backward = !frames_.empty() && frames_.back().backward;
   Frame& frame = frames_.emplace_back();
@@ -121,7 +121,7 @@ void Recorder::begin(const at::RecordFunction& function) {
   take_storages(frame, inputs);
 }
 
-void Recorder::take_storages(Frame& frame, Inputs inputs) {
+void PlanRecorder::take_storages(Frame& frame, Inputs inputs) {
   size_t count = 0;
   for (const auto& value : inputs) {
     if (value.isTensor() && value.toTensor().defined() && count < frame.storages.size()) {
@@ -132,7 +132,7 @@ void Recorder::take_storages(Frame& frame, Inputs inputs) {
 
 /// Results of element-wise operations wait in `made_` for the one that reads them. Forward only:
 /// gradients have more than one reader.
-void Recorder::chain(const Frame& frame, PlanEvent& event, const at::RecordFunction& function) {
+void PlanRecorder::chain(const Frame& frame, PlanEvent& event, const at::RecordFunction& function) {
   for (auto made = made_.begin(); made != made_.end();) {
     const bool read = std::find(frame.storages.begin(), frame.storages.end(), made->first) !=
                       frame.storages.end();
@@ -151,7 +151,7 @@ void Recorder::chain(const Frame& frame, PlanEvent& event, const at::RecordFunct
   }
 }
 
-void Recorder::end(const at::RecordFunction& function) {
+void PlanRecorder::end(const at::RecordFunction& function) {
   const Frame frame = frames_.back();
   frames_.pop_back();
   memory_.lend(-frame.lent);
@@ -192,8 +192,9 @@ void Recorder::end(const at::RecordFunction& function) {
   events_.push_back(event);
 }
 
-int64_t
-Recorder::began(const SilentGroup& group, const char* name, const at::Tensor& input, int64_t peer) {
+int64_t PlanRecorder::began(
+    const SilentGroup& group, const char* name, const at::Tensor& input, int64_t peer
+) {
   auto known = std::find_if(groups_.begin(), groups_.end(), [&](const auto& one) {
     return one->axis == group.axis && one->members == group.members;
   });
@@ -223,7 +224,7 @@ Recorder::began(const SilentGroup& group, const char* name, const at::Tensor& in
   return static_cast<int64_t>(number);
 }
 
-void Recorder::waited(int64_t number) {
+void PlanRecorder::waited(int64_t number) {
   const auto index = static_cast<size_t>(number);
   events_.push_back({.kind = EventKind::wait, .name = collectives_[index].name, .collective = index}
   );

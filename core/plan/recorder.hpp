@@ -3,7 +3,7 @@
 /// and the memory of its tensors if that is on the Meta device. Of a step elsewhere also how long
 /// each thing takes.
 ///
-///     mh::Recorder recorder;
+///     mh::PlanRecorder recorder;
 ///     mh::Mesh mesh = mh::alone(shape, rank, {.listener = &recorder});
 ///     ... a step ...
 ///     recorder.events()
@@ -50,7 +50,7 @@ struct PlanEvent {
   bool backward = false;                  ///< of attention and collectives: not recomputed
   bool dropout = false;                   ///< of attention
   double seconds = 0;                     ///< that it took where it was recorded
-  size_t collective = 0;                  ///< of start and wait: which of `Recorder::collectives`
+  size_t collective = 0; ///< of start and wait: which of `PlanRecorder::collectives`
 };
 
 /// One collective or transfer, as this rank began it.
@@ -68,13 +68,13 @@ struct PlannedCollective {
 };
 
 /// Records what the calling thread does while the object lives; one at a time.
-class Recorder : public CollectiveListener {
+class PlanRecorder : public CollectiveListener {
 public:
   /// `target`: the device that a plan is for; what its kernels take is counted, see MetaMemory.
-  explicit Recorder(std::optional<at::DeviceType> target = std::nullopt);
-  ~Recorder() override;
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
+  explicit PlanRecorder(std::optional<at::DeviceType> target = std::nullopt);
+  ~PlanRecorder() override;
+  PlanRecorder(const PlanRecorder&) = delete;
+  PlanRecorder& operator=(const PlanRecorder&) = delete;
 
   [[nodiscard]] MetaMemory& memory() { return memory_; }
 

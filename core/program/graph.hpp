@@ -13,7 +13,7 @@
 namespace mh::program {
 
 /// A tensor of the graph.
-struct Value {
+struct GraphValue {
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> sizes{};
 };
@@ -32,12 +32,12 @@ struct Node {
 };
 
 struct Graph {
-  std::vector<Value> values{};
+  std::vector<GraphValue> values{};
   std::vector<Node> nodes{}; ///< in the order in which they ran
   std::vector<int64_t> inputs{};
   int64_t rank = -1; ///< the input that says which rank runs it; -1: none asks
 
-  [[nodiscard]] const Value& value(int64_t number) const {
+  [[nodiscard]] const GraphValue& value(int64_t number) const {
     return values[static_cast<size_t>(number)];
   }
 };

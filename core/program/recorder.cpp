@@ -26,7 +26,7 @@ constexpr auto kKey = c10::DispatchKey::Fake;
 
 namespace {
 
-thread_local Recorder* t_recorder = nullptr;
+thread_local GraphRecorder* t_recorder = nullptr;
 
 /// Calls `f` for each tensor of a value: one, a list, or a list with gaps.
 void for_each_tensor(const c10::IValue& value, const std::function<void(const at::Tensor&)>& f) {
@@ -166,18 +166,18 @@ c10::DispatchKeySet registered_key() {
 
 } // namespace
 
-Recorder::Recorder()
+GraphRecorder::GraphRecorder()
     : include_(registered_key())
     , views_(true) {
   MH_ASSERT(t_recorder == nullptr, "a thread records once at a time");
   t_recorder = this;
 }
 
-Recorder::~Recorder() {
+GraphRecorder::~GraphRecorder() {
   t_recorder = nullptr;
 }
 
-at::Tensor Recorder::input(at::IntArrayRef sizes, at::ScalarType dtype) {
+at::Tensor GraphRecorder::input(at::IntArrayRef sizes, at::ScalarType dtype) {
   at::Tensor inner;
   {
     const c10::impl::ExcludeDispatchKeyGuard below(kKey);
@@ -187,7 +187,7 @@ at::Tensor Recorder::input(at::IntArrayRef sizes, at::ScalarType dtype) {
   return at::functionalization::impl::to_functional_tensor(inner);
 }
 
-int64_t Recorder::value_of(const at::Tensor& tensor) {
+int64_t GraphRecorder::value_of(const at::Tensor& tensor) {
   using namespace at::functionalization;
   if (!impl::isFunctionalTensor(tensor)) {
     return known_value(tensor);
@@ -196,7 +196,7 @@ int64_t Recorder::value_of(const at::Tensor& tensor) {
   return known_value(impl::from_functional_tensor(tensor));
 }
 
-int64_t Recorder::new_value(const at::Tensor& tensor) {
+int64_t GraphRecorder::new_value(const at::Tensor& tensor) {
   const auto number = static_cast<int64_t>(graph_.values.size());
   graph_.values.push_back({tensor.scalar_type(), tensor.sizes().vec()});
   numbers_[tensor.unsafeGetTensorImpl()] = number;
@@ -204,7 +204,7 @@ int64_t Recorder::new_value(const at::Tensor& tensor) {
   return number;
 }
 
-int64_t Recorder::known_value(const at::Tensor& tensor) {
+int64_t GraphRecorder::known_value(const at::Tensor& tensor) {
   const auto found = numbers_.find(tensor.unsafeGetTensorImpl());
   if (found != numbers_.end()) {
     return found->second;
@@ -216,7 +216,7 @@ int64_t Recorder::known_value(const at::Tensor& tensor) {
   return number;
 }
 
-void Recorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack& stack) {
+void GraphRecorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack& stack) {
   const auto& schema = op.schema();
   const size_t arguments = schema.arguments().size(), results = schema.returns().size();
   Node node{

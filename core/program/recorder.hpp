@@ -3,7 +3,7 @@
 /// forward and backward passes and updates in place become a graph of ATen operators.
 ///
 /// ```cpp
-/// mh::program::Recorder recorder;
+/// mh::program::GraphRecorder recorder;
 /// at::Tensor x = recorder.input({4, 8}, at::kFloat);
 /// at::Tensor y = at::relu(x).add_(1);
 /// int64_t result = recorder.value_of(y);
@@ -27,12 +27,12 @@ namespace mh::program {
 /// Operators of ours are recorded as those that their plain forms call, and operators of LibTorch
 /// that have a simpler form as that form. What runs on host tensors runs, and leaves constants where
 /// it meets Meta tensors.
-class Recorder {
+class GraphRecorder {
 public:
-  Recorder();
-  ~Recorder();
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
+  GraphRecorder();
+  ~GraphRecorder();
+  GraphRecorder(const GraphRecorder&) = delete;
+  GraphRecorder& operator=(const GraphRecorder&) = delete;
 
   /// A tensor that is given to the program when it runs.
   [[nodiscard]] at::Tensor input(at::IntArrayRef sizes, at::ScalarType dtype);

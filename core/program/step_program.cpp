@@ -170,7 +170,7 @@ private:
 
   std::optional<int64_t> microbatches_;
   Mesh mesh_;
-  Recorder recorder_; // before all that makes tensors
+  GraphRecorder recorder_; // before all that makes tensors
   std::unique_ptr<Session> session_;
   std::unique_ptr<Weights> weights_;
   StepProgram program_;

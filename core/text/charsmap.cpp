@@ -7,7 +7,7 @@ namespace mh::text {
 namespace {
 
 /// One unit of the array: a label to be compared with, the way to its children, a leaf or none.
-struct Unit {
+struct TrieUnit {
   uint32_t bits;
 
   [[nodiscard]] uint32_t label() const { return bits & 0x800000FF; }
@@ -55,16 +55,16 @@ void Charsmap::for_each_prefix(std::string_view text, Take take) const {
   if (units_.empty()) {
     return;
   }
-  uint32_t place = Unit{units_[0]}.offset();
+  uint32_t place = TrieUnit{units_[0]}.offset();
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     place ^= byte;
-    if (place >= units_.size() || Unit{units_[place]}.label() != byte) {
+    if (place >= units_.size() || TrieUnit{units_[place]}.label() != byte) {
       return;
     }
-    const Unit unit{units_[place]};
+    const TrieUnit unit{units_[place]};
     place ^= unit.offset();
-    if (unit.has_leaf() && place < units_.size() && !take(i + 1, Unit{units_[place]}.value())) {
+    if (unit.has_leaf() && place < units_.size() && !take(i + 1, TrieUnit{units_[place]}.value())) {
       return;
     }
   }

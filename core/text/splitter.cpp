@@ -46,7 +46,7 @@ size_t contraction(const char* at, const char* end, bool any_case) {
 
 /// A family's rules. Order of the alternatives: contractions, letters, numbers, other characters,
 /// white space.
-struct Rules {
+struct SplitRules {
   bool contractions_first = true; ///< an alternative of its own
   bool contractions_last = false; ///< belong to the letters before them
   bool any_case = true;
@@ -66,7 +66,7 @@ constexpr Categories kLowerWord =
 constexpr Categories kUpperWord = set_of(Category::Lu) | set_of(Category::Lt) |
                                   set_of(Category::Lm) | set_of(Category::Lo) | kMarks;
 
-template <Rules kRules>
+template <SplitRules kRules>
 class FamilySplitter final : public Splitter {
 public:
   [[nodiscard]] size_t
@@ -188,26 +188,26 @@ private:
   }
 };
 
-constexpr Rules kGpt2{
+constexpr SplitRules kGpt2{
     .any_case = false,
     .blank_before = true,
     .digits = 0,
     .spaces = SpaceRule::any,
     .breaks_after_others = false};
-constexpr Rules kLlama3{};
-constexpr Rules kCl100k{.spaces = SpaceRule::lines_after_end};
-constexpr Rules kQwen2{.digits = 1};
-constexpr Rules kQwen3{
+constexpr SplitRules kLlama3{};
+constexpr SplitRules kCl100k{.spaces = SpaceRule::lines_after_end};
+constexpr SplitRules kQwen2{.digits = 1};
+constexpr SplitRules kQwen3{
     .letters = kLetters | kMarks, .others = ~(kSpaces | kLetters | kMarks | kNumbers), .digits = 1};
-constexpr Rules kO200k{
+constexpr SplitRules kO200k{
     .contractions_first = false,
     .contractions_last = true,
     .cases = true,
     .slash_after_others = true};
-constexpr Rules kTekken{
+constexpr SplitRules kTekken{
     .contractions_first = false, .cases = true, .digits = 1, .slash_after_others = true};
 
-template <Rules kRules>
+template <SplitRules kRules>
 std::unique_ptr<Splitter> make() {
   return std::make_unique<FamilySplitter<kRules>>();
 }

@@ -16,6 +16,8 @@ def faults(text):
     text = re.sub(r"//.*", "", text)
     if re.search(r"\bsaved_data\b", text):
         yield "writes or reads `saved_data`: say mh::save and mh::get_saved"
+    if "to_string" in text and "unsafeGetTensorImpl" in text:
+        yield "writes a tensor's address as text: StepContext::cached takes the tensor"
     if "autograd::Function<" in text and "reinterpret_cast<" in text:
         yield "casts a pointer where it has a Function: what that needs is an argument, or a field of its Saved"
 

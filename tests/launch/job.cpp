@@ -14,16 +14,16 @@ using mh::test::contains;
 
 namespace {
 
-const Node kP5{.accelerators = 8, .efa = 32, .rdma = "write", .gbit_s = 3200};
-const Node kP4{.accelerators = 8, .efa = 4, .rdma = "read", .efa_group = "p4", .gbit_s = 400};
-const Node kG5{.accelerators = 1, .gbit_s = 10};
-const Node kTrainium{
+const NodeType kP5{.accelerators = 8, .efa = 32, .rdma = "write", .gbit_s = 3200};
+const NodeType kP4{.accelerators = 8, .efa = 4, .rdma = "read", .efa_group = "p4", .gbit_s = 400};
+const NodeType kG5{.accelerators = 1, .gbit_s = 10};
+const NodeType kTrainium{
     .accelerators = 16,
     .resource = "aws.amazon.com/neuron",
     .ranks = 32,
     .efa = 8,
     .rdma = "write"};
-const Node kGb200{
+const NodeType kGb200{
     .accelerators = 4, .efa = 4, .rdma = "write", .gbit_s = 1600, .arch = "arm64", .clique = 18};
 
 LaunchOptions asked(const std::string& target = "pytorchjob") {
@@ -39,11 +39,11 @@ RunFacts run() {
   return {.name = "Tiny run", .recipe = "name = \"tiny\"\n", .run_folder = "/fsx/runs/tiny"};
 }
 
-Job job(const LaunchOptions& options, const Node& node = kP5) {
+Job job(const LaunchOptions& options, const NodeType& node = kP5) {
   return make_job(options, {node}, run());
 }
 
-std::string why(const LaunchOptions& options, const std::vector<Node>& nodes = {kP5}) {
+std::string why(const LaunchOptions& options, const std::vector<NodeType>& nodes = {kP5}) {
   return mh::test::refusal([&] { static_cast<void>(make_job(options, nodes, run())); });
 }
 
@@ -137,7 +137,7 @@ TEST_CASE("combinations that no cluster has are refused by name") {
   options.instances = {"trn1.32xlarge"};
   CHECK(contains(why(options, {kTrainium}), "16 aws.amazon.com/neurons, and no device here"));
   options.instances = {"h100"};
-  CHECK(why(options, {Node{}}) == "h100 is a machine of hardware.toml, and no instance");
+  CHECK(why(options, {NodeType{}}) == "h100 is a machine of hardware.toml, and no instance");
 }
 
 TEST_CASE("options that do not go together are refused") {

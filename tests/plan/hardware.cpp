@@ -113,7 +113,7 @@ TEST_CASE("instances have the devices of AWS's EFA page") {
        }) {
     CAPTURE(row.name);
     const Hardware hardware = find_machine(row.name, recipes()).hardware;
-    const Node& node = hardware.node;
+    const NodeType& node = hardware.node;
     CHECK(node.accelerators == row.gpus);
     CHECK(node.efa == row.efa);
     CHECK(node.gbit_s == row.gbit_s);

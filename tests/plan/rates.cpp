@@ -75,7 +75,7 @@ TEST_CASE("an event's time is that of its rate and of the way to the next one") 
 }
 
 TEST_CASE("a step that is recorded where it runs says how long each operation took") {
-  Recorder recorder;
+  PlanRecorder recorder;
   const at::Tensor a = at::ones({200, 300});
   (void)at::mm(a, a.t());
   REQUIRE(recorder.events().size() >= 1);

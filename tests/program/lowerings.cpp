@@ -16,7 +16,7 @@
 namespace {
 
 using at::Tensor;
-using mh::program::Recorder;
+using mh::program::GraphRecorder;
 using Tensors = std::vector<Tensor>;
 using Form = std::function<Tensors(const Tensors&)>;
 
@@ -35,7 +35,7 @@ void compare(const std::string& name, const Tensors& inputs, const Form& form) {
   std::vector<int64_t> outputs;
   std::string module;
   {
-    Recorder recorder;
+    GraphRecorder recorder;
     Tensors recorded;
     for (const Tensor& input : inputs) {
       recorded.push_back(recorder.input(input.sizes(), input.scalar_type()));

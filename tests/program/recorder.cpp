@@ -15,7 +15,7 @@ namespace {
 
 using at::Tensor;
 using mh::program::Graph;
-using mh::program::Recorder;
+using mh::program::GraphRecorder;
 
 std::vector<std::string> ops_of(const Graph& graph) {
   std::vector<std::string> ops;
@@ -26,7 +26,7 @@ std::vector<std::string> ops_of(const Graph& graph) {
 }
 
 TEST_CASE("writes into views become values") {
-  Recorder recorder;
+  GraphRecorder recorder;
   Tensor x = recorder.input({4, 3}, at::kFloat);
   const Tensor flat = at::zeros({12}, x.options());
   flat.view({4, 3}).narrow(0, 1, 2).add_(x.narrow(0, 0, 2));
@@ -55,7 +55,7 @@ TEST_CASE("writes into views become values") {
 }
 
 TEST_CASE("gradients are recorded, what nobody needs is not kept") {
-  Recorder recorder;
+  GraphRecorder recorder;
   const Tensor x = recorder.input({5}, at::kFloat);
   Tensor y = x.detach().requires_grad_();
   (void)at::exp(x); // for nobody
@@ -67,7 +67,7 @@ TEST_CASE("gradients are recorded, what nobody needs is not kept") {
 }
 
 TEST_CASE("what the host computes becomes a constant") {
-  Recorder recorder;
+  GraphRecorder recorder;
   const Tensor table = at::arange(3, at::kFloat) * 2;
   const Tensor y = recorder.input({3}, at::kFloat) + table.to(at::kMeta, /*non_blocking=*/false);
   const Tensor z = recorder.input({3}, at::kFloat) + at::scalar_tensor(7, at::kFloat);
@@ -86,7 +86,7 @@ TEST_CASE("what the host computes becomes a constant") {
 
 TEST_CASE("a module names what it lacks, and is the same text each time") {
   const auto text = [] {
-    Recorder recorder;
+    GraphRecorder recorder;
     const Tensor x = recorder.input({2, 3}, at::kFloat);
     const Tensor y = at::softmax(x, -1).sum(0);
     const std::vector<int64_t> outputs{recorder.value_of(y)};
@@ -99,7 +99,7 @@ TEST_CASE("a module names what it lacks, and is the same text each time") {
   CHECK(once.find("func.func public @main(") != std::string::npos);
   CHECK(once.find("tensor<2x3xf32>") != std::string::npos);
 
-  Recorder recorder;
+  GraphRecorder recorder;
   const Tensor x = recorder.input({4}, at::kFloat);
   const std::vector<int64_t> outputs{recorder.value_of(at::lgamma(x))};
   const Graph graph = with_needed_nodes(std::move(recorder).graph(), outputs);
@@ -112,7 +112,7 @@ TEST_CASE("a module names what it lacks, and is the same text each time") {
 
 TEST_CASE("operators of threads that do not record run as ever") {
   const Tensor before = at::relu(at::arange(-2, 3, at::kFloat));
-  { const Recorder recorder; }
+  { const GraphRecorder recorder; }
   CHECK(at::equal(at::relu(at::arange(-2, 3, at::kFloat)), before));
 }
 

@@ -80,7 +80,7 @@ double difference(const Settings& settings, const std::string& layout) {
   std::vector<size_t> devices(ranks);
   std::iota(devices.begin(), devices.end(), 0);
   const auto executable = client.compile(step.module, devices);
-  std::vector<std::vector<pjrt::Buffer>> tensors(ranks);
+  std::vector<std::vector<pjrt::PjrtBuffer>> tensors(ranks);
   std::vector<std::vector<Tensor>> first(ranks);
   for (size_t rank = 0; rank < ranks; ++rank) {
     for (size_t i = 0; i < step.tensors; ++i) {
@@ -96,8 +96,8 @@ double difference(const Settings& settings, const std::string& layout) {
     const int64_t samples = (number - 1) * of_one.global();
     const auto batches = load_batches(*real.session->corpus, Split::train, samples, of_one);
     const double lr = 1e-2 / static_cast<double>(number), decay = 0.1;
-    std::vector<std::vector<pjrt::Buffer>> others(ranks);
-    std::vector<std::vector<const pjrt::Buffer*>> arguments(ranks);
+    std::vector<std::vector<pjrt::PjrtBuffer>> others(ranks);
+    std::vector<std::vector<const pjrt::PjrtBuffer*>> arguments(ranks);
     for (size_t rank = 0; rank < ranks; ++rank) {
       auto values = arrays_of_rank(recipe, step, static_cast<int64_t>(rank), samples);
       values["optimizer.lr"] = at::scalar_tensor(lr, at::kDouble);

@@ -25,7 +25,7 @@ inline const pjrt::Client* xla_cpu() {
       return std::unique_ptr<pjrt::Client>();
     }
     return std::make_unique<pjrt::Client>(
-        library, std::vector<pjrt::Option>{{"cpu_device_count", int64_t{4}}}
+        library, std::vector<pjrt::ClientOption>{{"cpu_device_count", int64_t{4}}}
     );
   }();
   return client.get();
@@ -39,8 +39,8 @@ inline std::vector<at::Tensor> run_on_xla(
 ) {
   const auto& client = *xla_cpu();
   const auto executable = client.compile(module, {0});
-  std::vector<pjrt::Buffer> buffers;
-  std::vector<const pjrt::Buffer*> arguments;
+  std::vector<pjrt::PjrtBuffer> buffers;
+  std::vector<const pjrt::PjrtBuffer*> arguments;
   buffers.reserve(inputs.size());
   for (const at::Tensor& input : inputs) {
     arguments.push_back(&buffers.emplace_back(client.upload(input, 0)));

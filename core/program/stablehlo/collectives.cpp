@@ -24,7 +24,7 @@ std::string operation(const std::string& reduce) {
 }
 
 void all_reduce(const Call& c) {
-  const Operand x = c.tensor(0);
+  const TypedValue x = c.tensor(0);
   c.set_result(
       c.w.collective("all_reduce", x, x.sizes, groups_of(c), operation(c.argument(2).toStringRef()))
   );

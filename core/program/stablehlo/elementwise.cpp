@@ -26,15 +26,15 @@ void binary(const Call& c) {
   c.set_result(c.w.binary(Op.value, c.operand(0), c.operand(1)));
 }
 
-/// Of operands in their common type.
+/// Compares operands in their common type.
 template <Name Direction>
 void compare(const Call& c) {
-  const Operand x = c.tensor(0);
-  const Operand y = c.has(1)      ? c.tensor(1)
-                    : c.varies(1) ? c.number_of_rank(1, x.dtype)
-                                  : c.w.constant(c.scalar(1), x.dtype);
+  const TypedValue x = c.tensor(0);
+  const TypedValue y = c.has(1)      ? c.tensor(1)
+                       : c.varies(1) ? c.number_of_rank(1, x.dtype)
+                                     : c.w.constant(c.scalar(1), x.dtype);
   const auto common = c10::promoteTypes(x.dtype, y.dtype);
-  const auto wide = [&](const Operand& one) {
+  const auto wide = [&](const TypedValue& one) {
     return c.w.broadcast(c.w.convert(one, common), c.result().sizes);
   };
   c.set_result(c.w.compare(Direction.value, wide(x), wide(y)));
@@ -43,7 +43,7 @@ void compare(const Call& c) {
 /// x op alpha * y.
 template <Name Op>
 void scaled(const Call& c) {
-  Operand y = c.operand(1);
+  TypedValue y = c.operand(1);
   if (c.arguments() > 2 && c.scalar(2).toDouble() != 1) {
     y = c.w.binary("multiply", y, c.filled(c.scalar(2)));
   }
@@ -59,7 +59,7 @@ void reciprocal(const Call& c) {
 }
 
 void power(const Call& c) {
-  const Operand x = c.operand(0);
+  const TypedValue x = c.operand(0);
   const double exponent = c.has(1) ? 0 : c.scalar(1).toDouble();
   c.set_result(
       exponent == 2     ? c.w.binary("multiply", x, x)
@@ -69,22 +69,22 @@ void power(const Call& c) {
 }
 
 void choose(const Call& c) {
-  const Operand which = c.w.broadcast(c.tensor(0), c.result().sizes);
+  const TypedValue which = c.w.broadcast(c.tensor(0), c.result().sizes);
   c.set_result(c.w.select(which, c.operand(1), c.operand(2)));
 }
 
 void fill_where(const Call& c) {
-  const Operand which = c.w.broadcast(c.tensor(1), c.result().sizes);
+  const TypedValue which = c.w.broadcast(c.tensor(1), c.result().sizes);
   c.set_result(c.w.select(which, c.operand(2), c.operand(0)));
 }
 
 void threshold_backward(const Call& c) {
-  const Operand above = c.w.compare("GT", c.operand(1), c.filled(c.scalar(2)));
+  const TypedValue above = c.w.compare("GT", c.operand(1), c.filled(c.scalar(2)));
   c.set_result(c.w.select(above, c.operand(0), c.filled(0)));
 }
 
 void clamp(const Call& c) {
-  Operand x = c.operand(0);
+  TypedValue x = c.operand(0);
   if (c.has(1) || !c.argument(1).isNone()) {
     x = c.w.binary("maximum", x, c.operand(1));
   }
@@ -95,15 +95,17 @@ void clamp(const Call& c) {
 }
 
 /// Rounds down to a whole number, of either sign; `rest` is what is left of x.
-std::pair<Operand, Operand> divide_down(const Call& c, const Operand& x, const Operand& y) {
-  Operand whole = c.w.binary("divide", x, y);
-  const Operand zero = c.w.constant(0, x.dtype, x.sizes), one = c.w.constant(1, x.dtype, x.sizes);
+std::pair<TypedValue, TypedValue>
+divide_down(const Call& c, const TypedValue& x, const TypedValue& y) {
+  TypedValue whole = c.w.binary("divide", x, y);
+  const TypedValue zero = c.w.constant(0, x.dtype, x.sizes),
+                   one = c.w.constant(1, x.dtype, x.sizes);
   if (at::isFloatingType(x.dtype)) {
     whole = c.w.unary("floor", whole);
   } else {
-    const Operand left = c.w.binary("subtract", x, c.w.binary("multiply", whole, y));
-    const Operand inexact = c.w.compare("NE", left, zero);
-    const Operand apart =
+    const TypedValue left = c.w.binary("subtract", x, c.w.binary("multiply", whole, y));
+    const TypedValue inexact = c.w.compare("NE", left, zero);
+    const TypedValue apart =
         c.w.compare("NE", c.w.compare("LT", left, zero), c.w.compare("LT", y, zero));
     whole =
         c.w.select(c.w.binary("and", inexact, apart), c.w.binary("subtract", whole, one), whole);

@@ -6,8 +6,8 @@
 
 namespace mh::program::stablehlo {
 
-std::vector<Operand> Call::tensors(size_t argument) const {
-  std::vector<Operand> all;
+std::vector<TypedValue> Call::tensors(size_t argument) const {
+  std::vector<TypedValue> all;
   for (const int64_t value : node_.inputs.at(argument)) {
     all.push_back(written_.at(value));
   }
@@ -24,19 +24,19 @@ size_t Call::dim(size_t i, size_t rank) const {
   return static_cast<size_t>(given < 0 ? given + static_cast<int64_t>(rank) : given);
 }
 
-Operand Call::as_result(const Operand& x) const {
+TypedValue Call::as_result(const TypedValue& x) const {
   return w.broadcast(w.convert(x, result().dtype), result().sizes);
 }
 
-Operand Call::operand(size_t argument) const {
+TypedValue Call::operand(size_t argument) const {
   return has(argument)      ? as_result(tensor(argument))
          : varies(argument) ? as_result(number_of_rank(argument, result().dtype))
                             : filled(scalar(argument));
 }
 
-Operand Call::number_of_rank(size_t i, at::ScalarType dtype) const {
+TypedValue Call::number_of_rank(size_t i, at::ScalarType dtype) const {
   ignore(i);
-  std::vector<Operand> numbers;
+  std::vector<TypedValue> numbers;
   for (const at::Scalar& number : node_.of_ranks.at(i)) {
     numbers.push_back(w.constant(number, dtype, {1}));
   }
@@ -55,7 +55,7 @@ void Call::require_all_used() const {
   }
 }
 
-void Call::set_result(const Operand& x, size_t k) const {
+void Call::set_result(const TypedValue& x, size_t k) const {
   MH_ASSERT(
       x.sizes == result(k).sizes && x.dtype == result(k).dtype,
       op() + " was written as " + type_text(x) + ", and recorded as " +

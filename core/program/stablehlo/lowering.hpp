@@ -16,7 +16,7 @@ namespace mh::program::stablehlo {
 /// One node while it is written.
 class Call {
 public:
-  Call(Writer& writer, const Graph& graph, const Node& node, std::map<int64_t, Operand>& written)
+  Call(Writer& writer, const Graph& graph, const Node& node, std::map<int64_t, TypedValue>& written)
       : w(writer)
       , graph_(graph)
       , node_(node)
@@ -34,12 +34,12 @@ public:
     return !values.empty() && values.front() >= 0;
   }
 
-  [[nodiscard]] Operand tensor(size_t argument) const {
+  [[nodiscard]] TypedValue tensor(size_t argument) const {
     return written_.at(node_.inputs.at(argument).at(0));
   }
 
   /// Those of a list.
-  [[nodiscard]] std::vector<Operand> tensors(size_t argument) const;
+  [[nodiscard]] std::vector<TypedValue> tensors(size_t argument) const;
 
   [[nodiscard]] const c10::IValue& argument(size_t i) const { return node_.arguments.at(i); }
 
@@ -59,18 +59,18 @@ public:
   /// A dimension of a tensor of this rank.
   [[nodiscard]] size_t dim(size_t i, size_t rank) const;
 
-  [[nodiscard]] const Value& result(size_t k = 0) const {
+  [[nodiscard]] const GraphValue& result(size_t k = 0) const {
     return graph_.value(node_.outputs.at(k));
   }
 
   /// In the result's type and shape.
-  [[nodiscard]] Operand as_result(const Operand& x) const;
+  [[nodiscard]] TypedValue as_result(const TypedValue& x) const;
 
   /// Whether an argument is another number on each rank.
   [[nodiscard]] bool varies(size_t i) const { return node_.of_ranks.contains(i); }
 
   /// That of the rank that runs it, as a scalar.
-  [[nodiscard]] Operand number_of_rank(size_t i, at::ScalarType dtype) const;
+  [[nodiscard]] TypedValue number_of_rank(size_t i, at::ScalarType dtype) const;
 
   /// The lowering knows that this argument varies, and does not need it.
   void ignore(size_t i) const { used_.insert(i); }
@@ -79,21 +79,21 @@ public:
   void require_all_used() const;
 
   /// A tensor or a number, in the result's type and shape.
-  [[nodiscard]] Operand operand(size_t argument) const;
+  [[nodiscard]] TypedValue operand(size_t argument) const;
 
-  [[nodiscard]] Operand filled(const at::Scalar& value) const {
+  [[nodiscard]] TypedValue filled(const at::Scalar& value) const {
     return w.constant(value, result().dtype, result().sizes);
   }
 
   /// Throws:  mh::InternalError if it is not of the shape and type that was recorded
-  void set_result(const Operand& x, size_t k = 0) const;
+  void set_result(const TypedValue& x, size_t k = 0) const;
 
   Writer& w;
 
 private:
   const Graph& graph_;
   const Node& node_;
-  std::map<int64_t, Operand>& written_;
+  std::map<int64_t, TypedValue>& written_;
   mutable std::set<size_t> used_; // arguments that vary between ranks
 };
 

@@ -33,11 +33,11 @@ std::string
 module_text(const Graph& graph, const std::vector<int64_t>& outputs, const ModuleOptions& options) {
   require_lowerings(graph);
   Writer writer;
-  std::map<int64_t, Operand> written;
+  std::map<int64_t, TypedValue> written;
   std::vector<std::string> arguments, names, types;
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
-    const Value& value = graph.value(graph.inputs[i]);
-    const Operand input = Writer::argument(i, value.dtype, value.sizes);
+    const GraphValue& value = graph.value(graph.inputs[i]);
+    const TypedValue input = Writer::argument(i, value.dtype, value.sizes);
     written[graph.inputs[i]] = input;
     const auto donated = options.donated.find(i);
     arguments.push_back(
@@ -49,7 +49,7 @@ module_text(const Graph& graph, const std::vector<int64_t>& outputs, const Modul
   }
   for (const Node& node : graph.nodes) {
     if (node.op.empty()) {
-      const Operand constant = writer.constant(node.constant);
+      const TypedValue constant = writer.constant(node.constant);
       written[node.outputs.front()] =
           node.by_rank ? writer.row(constant, written.at(graph.rank)) : constant;
       continue;
@@ -59,7 +59,7 @@ module_text(const Graph& graph, const std::vector<int64_t>& outputs, const Modul
     call.require_all_used();
   }
   for (const int64_t output : outputs) {
-    const Operand& result = written.at(output);
+    const TypedValue& result = written.at(output);
     names.push_back(result.name);
     types.push_back(type_text(result));
   }

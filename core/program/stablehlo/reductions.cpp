@@ -29,8 +29,8 @@ bool keeps_dims(const Call& c) {
   return c.arguments() > 2 && c.argument(2).isBool() && c.is_true(2);
 }
 
-Operand sum_of(const Call& c) {
-  const Operand x = c.w.convert(c.tensor(0), c.result().dtype);
+TypedValue sum_of(const Call& c) {
+  const TypedValue x = c.w.convert(c.tensor(0), c.result().dtype);
   return c.w.reduce("add", x, dims_of(c), 0, keeps_dims(c));
 }
 
@@ -50,23 +50,23 @@ void mean(const Call& c) {
 }
 
 void largest(const Call& c) {
-  const Operand x = c.tensor(0);
+  const TypedValue x = c.tensor(0);
   c.set_result(c.w.reduce("maximum", x, dims_of(c), lowest(x.dtype), keeps_dims(c)));
 }
 
 void any(const Call& c) {
-  const Operand x = c.w.convert(c.tensor(0), at::kBool);
+  const TypedValue x = c.w.convert(c.tensor(0), at::kBool);
   c.set_result(c.w.reduce("or", x, dims_of(c), 0, keeps_dims(c)));
 }
 
 void all(const Call& c) {
-  const Operand x = c.w.convert(c.tensor(0), at::kBool);
+  const TypedValue x = c.w.convert(c.tensor(0), at::kBool);
   c.set_result(c.w.reduce("and", x, dims_of(c), 1, keeps_dims(c)));
 }
 
 /// The norm of order 2 of all elements.
 void norm(const Call& c) {
-  const Operand x = c.w.convert(c.tensor(0), c.result().dtype);
+  const TypedValue x = c.w.convert(c.tensor(0), c.result().dtype);
   c.set_result(c.w.unary("sqrt", c.w.reduce("add", c.w.binary("multiply", x, x), {}, 0, false)));
 }
 

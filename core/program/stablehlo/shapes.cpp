@@ -15,7 +15,7 @@ void reshaped(const Call& c) {
 }
 
 void transpose(const Call& c) {
-  const Operand x = c.tensor(0);
+  const TypedValue x = c.tensor(0);
   Sizes order(x.rank());
   std::iota(order.begin(), order.end(), 0);
   if (c.op() == "aten::t" && x.rank() == 2) {
@@ -27,7 +27,7 @@ void transpose(const Call& c) {
 }
 
 void permute(const Call& c) {
-  const Operand x = c.tensor(0);
+  const TypedValue x = c.tensor(0);
   Sizes order = c.integers(1);
   for (int64_t& dim : order) {
     dim = dim < 0 ? dim + static_cast<int64_t>(x.rank()) : dim;
@@ -42,7 +42,7 @@ int64_t bound(const Call& c, size_t argument, int64_t otherwise, int64_t size) {
 }
 
 void slice(const Call& c) {
-  const Operand x = c.tensor(0);
+  const TypedValue x = c.tensor(0);
   const size_t dim = c.dim(1, x.rank());
   if (c.varies(2)) { // begins elsewhere on each rank; where it ends follows
     c.ignore(3);
@@ -55,14 +55,14 @@ void slice(const Call& c) {
 }
 
 void select(const Call& c) {
-  const Operand x = c.tensor(0);
+  const TypedValue x = c.tensor(0);
   const size_t dim = c.dim(1, x.rank());
   const int64_t given = c.integer(2), at = given < 0 ? given + x.sizes[dim] : given;
   c.set_result(c.w.reshape(c.w.slice(x, dim, at, at + 1), c.result().sizes));
 }
 
 /// Pieces of a dimension, one after the other.
-void split(const Call& c, const Operand& x, size_t dim, bool drops_dim) {
+void split(const Call& c, const TypedValue& x, size_t dim, bool drops_dim) {
   int64_t from = 0;
   for (size_t k = 0; k < c.results(); ++k) {
     const int64_t size = drops_dim ? 1 : c.result(k).sizes[dim];
@@ -72,18 +72,19 @@ void split(const Call& c, const Operand& x, size_t dim, bool drops_dim) {
 }
 
 void split_in_sizes(const Call& c) {
-  const Operand x = c.tensor(0);
+  const TypedValue x = c.tensor(0);
   split(c, x, c.dim(2, x.rank()), /*drops_dim=*/false);
 }
 
 void unbind(const Call& c) {
-  const Operand x = c.tensor(0);
+  const TypedValue x = c.tensor(0);
   split(c, x, c.dim(1, x.rank()), /*drops_dim=*/true);
 }
 
 /// x with `part` in the place of x[..., from:from + its size, ...].
-Operand replaced(const Call& c, const Operand& x, const Operand& part, size_t dim, int64_t from) {
-  std::vector<Operand> parts;
+TypedValue
+replaced(const Call& c, const TypedValue& x, const TypedValue& part, size_t dim, int64_t from) {
+  std::vector<TypedValue> parts;
   const int64_t end = from + part.sizes[dim];
   if (from > 0) {
     parts.push_back(c.w.slice(x, dim, 0, from));
@@ -96,7 +97,7 @@ Operand replaced(const Call& c, const Operand& x, const Operand& part, size_t di
 }
 
 void slice_scatter(const Call& c) {
-  const Operand x = c.tensor(0), part = c.w.convert(c.tensor(1), x.dtype);
+  const TypedValue x = c.tensor(0), part = c.w.convert(c.tensor(1), x.dtype);
   const size_t dim = c.dim(2, x.rank());
   const int64_t from = bound(c, 3, 0, x.sizes[dim]), step = c.integer_or(5, 1);
   if (step == 1) {
@@ -107,23 +108,23 @@ void slice_scatter(const Call& c) {
   low[dim] = from;
   between[dim] = step - 1;
   high[dim] = x.sizes[dim] - from - (part.sizes[dim] - 1) * step - 1;
-  const Operand ones = c.w.constant(1, at::kBool, part.sizes);
-  const Operand written = c.w.pad(ones, 0, low, high, between);
+  const TypedValue ones = c.w.constant(1, at::kBool, part.sizes);
+  const TypedValue written = c.w.pad(ones, 0, low, high, between);
   c.set_result(c.w.select(written, c.w.pad(part, 0, low, high, between), x));
 }
 
 void select_scatter(const Call& c) {
-  const Operand x = c.tensor(0);
+  const TypedValue x = c.tensor(0);
   const size_t dim = c.dim(2, x.rank());
   Sizes sizes = x.sizes;
   sizes[dim] = 1;
-  const Operand part = c.w.convert(c.w.reshape(c.tensor(1), sizes), x.dtype);
+  const TypedValue part = c.w.convert(c.w.reshape(c.tensor(1), sizes), x.dtype);
   c.set_result(replaced(c, x, part, dim, bound(c, 3, 0, x.sizes[dim])));
 }
 
 void concatenate(const Call& c) {
-  std::vector<Operand> parts;
-  for (const Operand& part : c.tensors(0)) {
+  std::vector<TypedValue> parts;
+  for (const TypedValue& part : c.tensors(0)) {
     if (part.rank() ==
         c.result().sizes.size()) { // an empty list of one dimension counts for nothing
       parts.push_back(c.w.convert(part, c.result().dtype));
@@ -136,8 +137,8 @@ void stack(const Call& c) {
   Sizes sizes = c.result().sizes;
   const size_t dim = c.dim(1, sizes.size());
   sizes[dim] = 1;
-  std::vector<Operand> parts;
-  for (const Operand& part : c.tensors(0)) {
+  std::vector<TypedValue> parts;
+  for (const TypedValue& part : c.tensors(0)) {
     parts.push_back(c.w.reshape(c.w.convert(part, c.result().dtype), sizes));
   }
   c.set_result(c.w.concatenate(parts, dim));
@@ -145,7 +146,7 @@ void stack(const Call& c) {
 
 /// PyTorch names the last dimension's two sides first.
 void pad(const Call& c) {
-  const Operand x = c.tensor(0);
+  const TypedValue x = c.tensor(0);
   const Sizes sides = c.integers(1);
   Sizes low(x.rank()), high(x.rank());
   for (size_t i = 0; i < sides.size() / 2; ++i) {
@@ -156,7 +157,7 @@ void pad(const Call& c) {
 }
 
 void flip(const Call& c) {
-  const Operand x = c.tensor(0);
+  const TypedValue x = c.tensor(0);
   Sizes dims = c.integers(1);
   for (int64_t& dim : dims) {
     dim = dim < 0 ? dim + static_cast<int64_t>(x.rank()) : dim;
@@ -175,7 +176,7 @@ void arange(const Call& c) {
   const bool varies = starts && c.varies(0);
   const at::Scalar start = starts && !varies ? c.scalar(0) : at::Scalar(0);
   const at::Scalar step = c.op() == "aten::arange.start_step" ? c.scalar(2) : at::Scalar(1);
-  Operand x = c.w.iota(c.result().dtype, c.result().sizes, 0);
+  TypedValue x = c.w.iota(c.result().dtype, c.result().sizes, 0);
   if (step.toDouble() != 1) {
     x = c.w.binary("multiply", x, c.filled(step));
   }
@@ -188,12 +189,12 @@ void arange(const Call& c) {
 
 /// Zero above or below a diagonal.
 void triangle(const Call& c) {
-  const Operand x = c.tensor(0);
+  const TypedValue x = c.tensor(0);
   const auto rank = static_cast<int64_t>(x.rank());
-  const Operand row = c.w.iota(at::kInt, x.sizes, rank - 2);
-  const Operand column = c.w.iota(at::kInt, x.sizes, rank - 1);
-  const Operand diagonal = c.w.binary("add", row, c.w.constant(c.integer(1), at::kInt, x.sizes));
-  const Operand kept = c.w.compare(c.op() == "aten::tril" ? "LE" : "GE", column, diagonal);
+  const TypedValue row = c.w.iota(at::kInt, x.sizes, rank - 2);
+  const TypedValue column = c.w.iota(at::kInt, x.sizes, rank - 1);
+  const TypedValue diagonal = c.w.binary("add", row, c.w.constant(c.integer(1), at::kInt, x.sizes));
+  const TypedValue kept = c.w.compare(c.op() == "aten::tril" ? "LE" : "GE", column, diagonal);
   c.set_result(c.w.select(kept, x, c.filled(0)));
 }
 

@@ -63,17 +63,17 @@ std::string hex_text(const at::Tensor& values) {
   return text;
 }
 
-std::string joined_names(const std::vector<Operand>& operands) {
+std::string joined_names(const std::vector<TypedValue>& operands) {
   std::vector<std::string> names;
-  for (const Operand& one : operands) {
+  for (const TypedValue& one : operands) {
     names.push_back(one.name);
   }
   return join(names, ", ");
 }
 
-std::string joined_types(const std::vector<Operand>& operands) {
+std::string joined_types(const std::vector<TypedValue>& operands) {
   std::vector<std::string> types;
-  for (const Operand& one : operands) {
+  for (const TypedValue& one : operands) {
     types.push_back(type_text(one));
   }
   return "(" + join(types, ", ") + ")";
@@ -120,7 +120,7 @@ std::string type_text(at::ScalarType dtype, const Sizes& sizes) {
   return text + element_type(dtype) + ">";
 }
 
-std::string type_text(const Operand& operand) {
+std::string type_text(const TypedValue& operand) {
   return type_text(operand.dtype, operand.sizes);
 }
 
@@ -132,33 +132,33 @@ std::string list_text(const Sizes& numbers) {
   return "[" + join(texts, ", ") + "]";
 }
 
-Operand Writer::argument(size_t number, at::ScalarType dtype, Sizes sizes) {
+TypedValue Writer::argument(size_t number, at::ScalarType dtype, Sizes sizes) {
   return {"%arg" + std::to_string(number), dtype, std::move(sizes)};
 }
 
-Operand Writer::next(at::ScalarType dtype, const Sizes& sizes) {
+TypedValue Writer::next(at::ScalarType dtype, const Sizes& sizes) {
   return {"%" + std::to_string(count_++), dtype, sizes};
 }
 
-Operand Writer::line(
+TypedValue Writer::line(
     at::ScalarType dtype, const Sizes& sizes, const std::string& body, const std::string& types
 ) {
-  Operand result = next(dtype, sizes);
+  TypedValue result = next(dtype, sizes);
   text_ += "    " + result.name + " = " + body + " : " + types + " -> " + type_text(result) + "\n";
   return result;
 }
 
-Operand Writer::short_line(at::ScalarType dtype, const Sizes& sizes, const std::string& body) {
-  Operand result = next(dtype, sizes);
+TypedValue Writer::short_line(at::ScalarType dtype, const Sizes& sizes, const std::string& body) {
+  TypedValue result = next(dtype, sizes);
   text_ += "    " + result.name + " = " + body + " : " + type_text(result) + "\n";
   return result;
 }
 
-Operand Writer::constant(const at::Scalar& value, at::ScalarType dtype, const Sizes& sizes) {
+TypedValue Writer::constant(const at::Scalar& value, at::ScalarType dtype, const Sizes& sizes) {
   return short_line(dtype, sizes, "stablehlo.constant dense<" + number_text(value, dtype) + ">");
 }
 
-Operand Writer::constant(const at::Tensor& values) {
+TypedValue Writer::constant(const at::Tensor& values) {
   const at::Tensor dense = values.cpu().contiguous();
   const at::Tensor flat = dense.reshape({-1});
   const auto dtype = dense.scalar_type();
@@ -167,7 +167,7 @@ Operand Writer::constant(const at::Tensor& values) {
     return constant(flat[0].item(), dtype, dense.sizes().vec());
   }
   if (dtype == at::kBool) { // which hexadecimal digits would pack
-    const Operand bytes = constant(dense.to(at::kInt));
+    const TypedValue bytes = constant(dense.to(at::kInt));
     return convert(bytes, at::kBool);
   }
   return short_line(
@@ -175,25 +175,25 @@ Operand Writer::constant(const at::Tensor& values) {
   );
 }
 
-Operand Writer::iota(at::ScalarType dtype, const Sizes& sizes, int64_t dim) {
+TypedValue Writer::iota(at::ScalarType dtype, const Sizes& sizes, int64_t dim) {
   return short_line(dtype, sizes, "stablehlo.iota dim = " + std::to_string(dim));
 }
 
-Operand Writer::convert(const Operand& x, at::ScalarType dtype) {
+TypedValue Writer::convert(const TypedValue& x, at::ScalarType dtype) {
   return x.dtype == dtype ? x
                           : line(dtype, x.sizes, "stablehlo.convert " + x.name, joined_types({x}));
 }
 
-Operand Writer::bitcast(const Operand& x, at::ScalarType dtype) {
+TypedValue Writer::bitcast(const TypedValue& x, at::ScalarType dtype) {
   return line(dtype, x.sizes, "stablehlo.bitcast_convert " + x.name, joined_types({x}));
 }
 
-Operand Writer::reshape(const Operand& x, const Sizes& sizes) {
+TypedValue Writer::reshape(const TypedValue& x, const Sizes& sizes) {
   return x.sizes == sizes ? x
                           : line(x.dtype, sizes, "stablehlo.reshape " + x.name, joined_types({x}));
 }
 
-Operand Writer::transpose(const Operand& x, const Sizes& order) {
+TypedValue Writer::transpose(const TypedValue& x, const Sizes& order) {
   Sizes sizes;
   for (const int64_t dim : order) {
     sizes.push_back(x.sizes[static_cast<size_t>(dim)]);
@@ -202,7 +202,7 @@ Operand Writer::transpose(const Operand& x, const Sizes& order) {
   return line(x.dtype, sizes, "stablehlo.transpose " + x.name + dims, joined_types({x}));
 }
 
-Operand Writer::broadcast(const Operand& x, const Sizes& sizes) {
+TypedValue Writer::broadcast(const TypedValue& x, const Sizes& sizes) {
   if (x.sizes == sizes) {
     return x;
   }
@@ -218,7 +218,7 @@ Operand Writer::broadcast(const Operand& x, const Sizes& sizes) {
   );
 }
 
-Operand Writer::slice(const Operand& x, size_t dim, int64_t from, int64_t to, int64_t step) {
+TypedValue Writer::slice(const TypedValue& x, size_t dim, int64_t from, int64_t to, int64_t step) {
   Sizes sizes = x.sizes;
   std::vector<std::string> ranges;
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -232,13 +232,13 @@ Operand Writer::slice(const Operand& x, size_t dim, int64_t from, int64_t to, in
   return sizes == x.sizes ? x : line(x.dtype, sizes, body, joined_types({x}));
 }
 
-Operand Writer::concatenate(const std::vector<Operand>& parts, size_t dim) {
+TypedValue Writer::concatenate(const std::vector<TypedValue>& parts, size_t dim) {
   if (parts.size() == 1) {
     return parts.front();
   }
   Sizes sizes = parts.front().sizes;
   sizes[dim] = 0;
-  for (const Operand& part : parts) {
+  for (const TypedValue& part : parts) {
     sizes[dim] += part.sizes[dim];
   }
   return line(
@@ -249,14 +249,14 @@ Operand Writer::concatenate(const std::vector<Operand>& parts, size_t dim) {
   );
 }
 
-Operand
-Writer::pad(const Operand& x, double value, const Sizes& low, const Sizes& high, Sizes between) {
+TypedValue
+Writer::pad(const TypedValue& x, double value, const Sizes& low, const Sizes& high, Sizes between) {
   between.resize(x.rank());
   Sizes sizes = x.sizes;
   for (size_t i = 0; i < sizes.size(); ++i) {
     sizes[i] += low[i] + high[i] + between[i] * std::max<int64_t>(x.sizes[i] - 1, 0);
   }
-  const Operand fill = constant(value, x.dtype);
+  const TypedValue fill = constant(value, x.dtype);
   return line(
       x.dtype,
       sizes,
@@ -266,18 +266,18 @@ Writer::pad(const Operand& x, double value, const Sizes& low, const Sizes& high,
   );
 }
 
-Operand Writer::unary(const std::string& op, const Operand& x) {
+TypedValue Writer::unary(const std::string& op, const TypedValue& x) {
   if (op.find('.') == std::string::npos) {
     return short_line(x.dtype, x.sizes, "stablehlo." + op + " " + x.name);
   }
   return line(x.dtype, x.sizes, op + " " + x.name, type_text(x));
 }
 
-Operand Writer::binary(const std::string& op, const Operand& a, const Operand& b) {
+TypedValue Writer::binary(const std::string& op, const TypedValue& a, const TypedValue& b) {
   return short_line(a.dtype, a.sizes, "stablehlo." + op + " " + joined_names({a, b}));
 }
 
-Operand Writer::compare(const std::string& direction, const Operand& a, const Operand& b) {
+TypedValue Writer::compare(const std::string& direction, const TypedValue& a, const TypedValue& b) {
   return line(
       at::kBool,
       a.sizes,
@@ -286,16 +286,17 @@ Operand Writer::compare(const std::string& direction, const Operand& a, const Op
   );
 }
 
-Operand Writer::select(const Operand& which, const Operand& if_true, const Operand& if_false) {
-  const Operand result = next(if_true.dtype, if_true.sizes);
+TypedValue
+Writer::select(const TypedValue& which, const TypedValue& if_true, const TypedValue& if_false) {
+  const TypedValue result = next(if_true.dtype, if_true.sizes);
   text_ += "    " + result.name + " = stablehlo.select " +
            joined_names({which, if_true, if_false}) + " : " + type_text(which) + ", " +
            type_text(result) + "\n";
   return result;
 }
 
-Operand
-Writer::reduce(const std::string& op, const Operand& x, Sizes dims, double start, bool keep) {
+TypedValue
+Writer::reduce(const std::string& op, const TypedValue& x, Sizes dims, double start, bool keep) {
   if (dims.empty()) {
     for (size_t i = 0; i < x.rank(); ++i) {
       dims.push_back(static_cast<int64_t>(i));
@@ -314,22 +315,22 @@ Writer::reduce(const std::string& op, const Operand& x, Sizes dims, double start
     }
   }
   const bool widens = has_16_bits(x.dtype) && op == "add";
-  const Operand wide = widens ? convert(x, at::kFloat) : x;
-  const Operand init = constant(start, wide.dtype);
-  const Operand reduced = line(
+  const TypedValue wide = widens ? convert(x, at::kFloat) : x;
+  const TypedValue init = constant(start, wide.dtype);
+  const TypedValue reduced = line(
       wide.dtype,
       left,
       "stablehlo.reduce(" + wide.name + " init: " + init.name + ") applies stablehlo." + op +
           " across dimensions = " + list_text(dims),
       joined_types({wide, init})
   );
-  const Operand result = convert(reduced, x.dtype);
+  const TypedValue result = convert(reduced, x.dtype);
   return keep ? reshape(result, kept) : result;
 }
 
-Operand Writer::dot(
-    const Operand& a,
-    const Operand& b,
+TypedValue Writer::dot(
+    const TypedValue& a,
+    const TypedValue& b,
     int64_t batch,
     int64_t of_a,
     int64_t of_b,
@@ -352,11 +353,12 @@ Operand Writer::dot(
   );
 }
 
-Operand Writer::slice_at(const Operand& x, size_t dim, const Operand& start, int64_t size) {
-  const Operand zero = constant(0, start.dtype);
+TypedValue
+Writer::slice_at(const TypedValue& x, size_t dim, const TypedValue& start, int64_t size) {
+  const TypedValue zero = constant(0, start.dtype);
   Sizes sizes = x.sizes;
   sizes[dim] = size;
-  std::vector<Operand> operands{x};
+  std::vector<TypedValue> operands{x};
   for (size_t i = 0; i < x.rank(); ++i) {
     operands.push_back(i == dim ? start : zero);
   }
@@ -368,13 +370,13 @@ Operand Writer::slice_at(const Operand& x, size_t dim, const Operand& start, int
   );
 }
 
-Operand Writer::row(const Operand& table, const Operand& index) {
+TypedValue Writer::row(const TypedValue& table, const TypedValue& index) {
   return reshape(slice_at(table, 0, index, 1), Sizes(table.sizes.begin() + 1, table.sizes.end()));
 }
 
-Operand Writer::collective(
+TypedValue Writer::collective(
     const std::string& op,
-    const Operand& x,
+    const TypedValue& x,
     const Sizes& sizes,
     const std::string& attributes,
     const std::string& reduce
@@ -388,7 +390,7 @@ Operand Writer::collective(
   );
 }
 
-Operand Writer::rows(const Operand& table, const Operand& ids) {
+TypedValue Writer::rows(const TypedValue& table, const TypedValue& ids) {
   Sizes sizes = ids.sizes, row = table.sizes, offsets;
   sizes.insert(sizes.end(), table.sizes.begin() + 1, table.sizes.end());
   row[0] = 1;
@@ -411,7 +413,8 @@ Operand Writer::rows(const Operand& table, const Operand& ids) {
   );
 }
 
-Operand Writer::add_rows(const Operand& table, const Operand& ids, const Operand& rows) {
+TypedValue
+Writer::add_rows(const TypedValue& table, const TypedValue& ids, const TypedValue& rows) {
   Sizes window;
   for (size_t i = 1; i < rows.rank(); ++i) {
     window.push_back(static_cast<int64_t>(i));

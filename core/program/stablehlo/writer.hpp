@@ -15,7 +15,7 @@ namespace mh::program::stablehlo {
 using Sizes = std::vector<int64_t>;
 
 /// A value of the module: "%12" and its type.
-struct Operand {
+struct TypedValue {
   std::string name;
   at::ScalarType dtype = at::kFloat;
   Sizes sizes{};
@@ -29,7 +29,7 @@ struct Operand {
 [[nodiscard]] std::string element_type(at::ScalarType dtype);
 /// "tensor<4x8xf32>".
 [[nodiscard]] std::string type_text(at::ScalarType dtype, const Sizes& sizes);
-[[nodiscard]] std::string type_text(const Operand& operand);
+[[nodiscard]] std::string type_text(const TypedValue& operand);
 /// "[0, 1]".
 [[nodiscard]] std::string list_text(const Sizes& numbers);
 
@@ -38,75 +38,76 @@ struct Operand {
 class Writer {
 public:
   /// The function's argument of this number.
-  [[nodiscard]] static Operand argument(size_t number, at::ScalarType dtype, Sizes sizes);
+  [[nodiscard]] static TypedValue argument(size_t number, at::ScalarType dtype, Sizes sizes);
 
-  Operand constant(const at::Scalar& value, at::ScalarType dtype, const Sizes& sizes = {});
-  Operand constant(const at::Tensor& values);
-  Operand iota(at::ScalarType dtype, const Sizes& sizes, int64_t dim);
+  TypedValue constant(const at::Scalar& value, at::ScalarType dtype, const Sizes& sizes = {});
+  TypedValue constant(const at::Tensor& values);
+  TypedValue iota(at::ScalarType dtype, const Sizes& sizes, int64_t dim);
 
-  Operand convert(const Operand& x, at::ScalarType dtype);
+  TypedValue convert(const TypedValue& x, at::ScalarType dtype);
   /// The same bits as another type of as many.
-  Operand bitcast(const Operand& x, at::ScalarType dtype);
-  Operand reshape(const Operand& x, const Sizes& sizes);
-  Operand transpose(const Operand& x, const Sizes& order);
+  TypedValue bitcast(const TypedValue& x, at::ScalarType dtype);
+  TypedValue reshape(const TypedValue& x, const Sizes& sizes);
+  TypedValue transpose(const TypedValue& x, const Sizes& order);
   /// As PyTorch broadcasts: sizes of 1 are repeated, missing ones are the first.
-  Operand broadcast(const Operand& x, const Sizes& sizes);
+  TypedValue broadcast(const TypedValue& x, const Sizes& sizes);
   /// x[..., from:to:step, ...] along `dim`.
-  Operand slice(const Operand& x, size_t dim, int64_t from, int64_t to, int64_t step = 1);
-  Operand concatenate(const std::vector<Operand>& parts, size_t dim);
+  TypedValue slice(const TypedValue& x, size_t dim, int64_t from, int64_t to, int64_t step = 1);
+  TypedValue concatenate(const std::vector<TypedValue>& parts, size_t dim);
   /// `between`: how many go between each two elements of a dimension; none if it is empty.
-  Operand
-  pad(const Operand& x, double value, const Sizes& low, const Sizes& high, Sizes between = {});
+  TypedValue
+  pad(const TypedValue& x, double value, const Sizes& low, const Sizes& high, Sizes between = {});
 
   /// `op`: "negate", or with its dialect "chlo.erf".
-  Operand unary(const std::string& op, const Operand& x);
-  Operand binary(const std::string& op, const Operand& a, const Operand& b);
+  TypedValue unary(const std::string& op, const TypedValue& x);
+  TypedValue binary(const std::string& op, const TypedValue& a, const TypedValue& b);
   /// `direction`: "EQ".
-  Operand compare(const std::string& direction, const Operand& a, const Operand& b);
-  Operand select(const Operand& which, const Operand& if_true, const Operand& if_false);
+  TypedValue compare(const std::string& direction, const TypedValue& a, const TypedValue& b);
+  TypedValue select(const TypedValue& which, const TypedValue& if_true, const TypedValue& if_false);
   /// `op`: "add"; `start`: what it begins with. All dimensions if none is named.
-  Operand reduce(const std::string& op, const Operand& x, Sizes dims, double start, bool keep);
+  TypedValue
+  reduce(const std::string& op, const TypedValue& x, Sizes dims, double start, bool keep);
 
   /// Sums over dimension `of_a` of a and `of_b` of b, for each index of the first `batch` dimensions;
   /// types of 16 bits are summed in float32.
-  Operand
-  dot(const Operand& a,
-      const Operand& b,
+  TypedValue
+  dot(const TypedValue& a,
+      const TypedValue& b,
       int64_t batch,
       int64_t of_a,
       int64_t of_b,
       const Sizes& sizes);
 
   /// table[index, ...], which is one of a few that a scalar chooses.
-  Operand row(const Operand& table, const Operand& index);
+  TypedValue row(const TypedValue& table, const TypedValue& index);
   /// x[..., start:start + size, ...] along `dim`, where a scalar is the start.
-  Operand slice_at(const Operand& x, size_t dim, const Operand& start, int64_t size);
+  TypedValue slice_at(const TypedValue& x, size_t dim, const TypedValue& start, int64_t size);
 
   /// A collective between replicas: op "all_reduce" with the attributes and the reducer ("add", "" for
   /// none) of its kind.
-  Operand collective(
+  TypedValue collective(
       const std::string& op,
-      const Operand& x,
+      const TypedValue& x,
       const Sizes& sizes,
       const std::string& attributes,
       const std::string& reduce
   );
 
   /// table[ids, ...]; ids are in bounds.
-  Operand rows(const Operand& table, const Operand& ids);
+  TypedValue rows(const TypedValue& table, const TypedValue& ids);
   /// table with rows[i] added to table[ids[i]].
-  Operand add_rows(const Operand& table, const Operand& ids, const Operand& rows);
+  TypedValue add_rows(const TypedValue& table, const TypedValue& ids, const TypedValue& rows);
 
   /// An operation in full: "NAME = BODY : TYPES -> type", where `types` are those of its operands.
-  Operand
+  TypedValue
   line(at::ScalarType dtype, const Sizes& sizes, const std::string& body, const std::string& types);
 
   [[nodiscard]] const std::string& text() const { return text_; }
 
 private:
-  Operand next(at::ScalarType dtype, const Sizes& sizes);
+  TypedValue next(at::ScalarType dtype, const Sizes& sizes);
   /// An operation whose operands and result have one type, which is all that is said.
-  Operand short_line(at::ScalarType dtype, const Sizes& sizes, const std::string& body);
+  TypedValue short_line(at::ScalarType dtype, const Sizes& sizes, const std::string& body);
 
   std::string text_;
   int64_t count_ = 0;

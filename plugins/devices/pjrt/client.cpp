@@ -73,7 +73,7 @@ PJRT_Buffer_Type type_of(at::ScalarType dtype) {
                                   : PJRT_Buffer_Type_U8;
 }
 
-PJRT_NamedValue named_value(const Option& option) {
+PJRT_NamedValue named_value(const ClientOption& option) {
   auto named = PJRT_ARGUMENTS(PJRT_NamedValue);
   named.name = option.name.c_str();
   named.name_size = option.name.size();
@@ -131,11 +131,11 @@ const PJRT_Api* open_plugin(const std::string& library) {
 
 } // namespace
 
-Buffer::Buffer(const Client& client, PJRT_Buffer* raw)
+PjrtBuffer::PjrtBuffer(const Client& client, PJRT_Buffer* raw)
     : client_(&client)
     , raw_(raw) {}
 
-Buffer::~Buffer() {
+PjrtBuffer::~PjrtBuffer() {
   if (raw_ != nullptr) {
     auto call = PJRT_ARGUMENTS(PJRT_Buffer_Destroy_Args);
     call.buffer = raw_;
@@ -143,17 +143,17 @@ Buffer::~Buffer() {
   }
 }
 
-Buffer::Buffer(Buffer&& other) noexcept
+PjrtBuffer::PjrtBuffer(PjrtBuffer&& other) noexcept
     : client_(other.client_)
     , raw_(std::exchange(other.raw_, nullptr)) {}
 
-Buffer& Buffer::operator=(Buffer&& other) noexcept {
+PjrtBuffer& PjrtBuffer::operator=(PjrtBuffer&& other) noexcept {
   std::swap(client_, other.client_);
   std::swap(raw_, other.raw_);
   return *this;
 }
 
-void Buffer::copy_to(const at::Tensor& host) const {
+void PjrtBuffer::copy_to(const at::Tensor& host) const {
   MH_ASSERT(host.is_contiguous() && host.is_cpu(), "a buffer is copied to contiguous host memory");
   auto call = PJRT_ARGUMENTS(PJRT_Buffer_ToHostBuffer_Args);
   call.src = raw_;
@@ -191,14 +191,14 @@ Executable::~Executable() {
   client_.api_->PJRT_LoadedExecutable_Destroy(&call);
 }
 
-std::vector<std::vector<Buffer>>
-Executable::run(const std::vector<std::vector<const Buffer*>>& given) const {
+std::vector<std::vector<PjrtBuffer>>
+Executable::run(const std::vector<std::vector<const PjrtBuffer*>>& given) const {
   const size_t devices = given.size();
   std::vector<std::vector<PJRT_Buffer*>> inputs(devices), outputs(devices);
   std::vector<PJRT_Buffer* const*> input_lists;
   std::vector<PJRT_Buffer**> output_lists;
   for (size_t d = 0; d < devices; ++d) {
-    for (const Buffer* one : given[d]) {
+    for (const PjrtBuffer* one : given[d]) {
       inputs[d].push_back(one->raw());
     }
     outputs[d].resize(results_);
@@ -216,7 +216,7 @@ Executable::run(const std::vector<std::vector<const Buffer*>>& given) const {
   call.output_lists = output_lists.data();
   call.device_complete_events = done.data();
   client_.check(client_.api_->PJRT_LoadedExecutable_Execute(&call), "running the step");
-  std::vector<std::vector<Buffer>> results(devices);
+  std::vector<std::vector<PjrtBuffer>> results(devices);
   for (size_t d = 0; d < devices; ++d) {
     for (PJRT_Buffer* one : outputs[d]) {
       results[d].emplace_back(client_, one);
@@ -242,13 +242,13 @@ int64_t Executable::memory() const {
   return bytes;
 }
 
-Client::Client(const std::string& library, const std::vector<Option>& options)
+Client::Client(const std::string& library, const std::vector<ClientOption>& options)
     : library_(library)
     , api_(open_plugin(library)) {
   auto begin = PJRT_ARGUMENTS(PJRT_Plugin_Initialize_Args);
   check(api_->PJRT_Plugin_Initialize(&begin), "starting");
   std::vector<PJRT_NamedValue> named;
-  for (const Option& option : options) {
+  for (const ClientOption& option : options) {
     named.push_back(named_value(option));
   }
   auto make = PJRT_ARGUMENTS(PJRT_Client_Create_Args);
@@ -314,7 +314,7 @@ Client::compile(std::string_view module, const std::vector<size_t>& devices) con
   return std::make_unique<Executable>(*this, call.executable);
 }
 
-Buffer Client::upload(const at::Tensor& host, size_t device) const {
+PjrtBuffer Client::upload(const at::Tensor& host, size_t device) const {
   const at::Tensor dense = host.contiguous();
   auto call = PJRT_ARGUMENTS(PJRT_Client_BufferFromHostBuffer_Args);
   call.client = client_;
@@ -325,7 +325,7 @@ Buffer Client::upload(const at::Tensor& host, size_t device) const {
   call.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
   call.device = devices_.at(device);
   check(api_->PJRT_Client_BufferFromHostBuffer(&call), "writing a tensor");
-  Buffer buffer(*this, call.buffer);
+  PjrtBuffer buffer(*this, call.buffer);
   await(call.done_with_host_buffer, "writing a tensor");
   return buffer;
 }

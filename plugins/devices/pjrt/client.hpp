@@ -24,7 +24,7 @@ struct PJRT_LoadedExecutable;
 namespace pjrt {
 
 /// An option of a plugin's client: {"cpu_device_count", 1}.
-struct Option {
+struct ClientOption {
   std::string name;
   std::variant<bool, int64_t, double, std::string> value;
 };
@@ -32,12 +32,12 @@ struct Option {
 class Client;
 
 /// A tensor in a device's memory.
-class Buffer {
+class PjrtBuffer {
 public:
-  Buffer(const Client& client, PJRT_Buffer* raw);
-  ~Buffer();
-  Buffer(Buffer&& other) noexcept;
-  Buffer& operator=(Buffer&& other) noexcept;
+  PjrtBuffer(const Client& client, PJRT_Buffer* raw);
+  ~PjrtBuffer();
+  PjrtBuffer(PjrtBuffer&& other) noexcept;
+  PjrtBuffer& operator=(PjrtBuffer&& other) noexcept;
 
   /// Copies it to `host`, a contiguous tensor of its shape and type.
   void copy_to(const at::Tensor& host) const;
@@ -59,8 +59,8 @@ public:
 
   /// Runs it on all its devices and waits for their end: [device][argument] -> [device][result].
   /// Arguments whose memory a result takes over are not to be used again.
-  [[nodiscard]] std::vector<std::vector<Buffer>>
-  run(const std::vector<std::vector<const Buffer*>>& arguments) const;
+  [[nodiscard]] std::vector<std::vector<PjrtBuffer>>
+  run(const std::vector<std::vector<const PjrtBuffer*>>& arguments) const;
 
   /// Bytes of the device's memory while it runs: arguments, results, and what lies between.
   [[nodiscard]] int64_t memory() const;
@@ -80,7 +80,7 @@ private:
 class Client {
 public:
   /// Throws:  mh::Error if `library` cannot be opened, is no PJRT plugin, or one that is too old
-  Client(const std::string& library, const std::vector<Option>& options);
+  Client(const std::string& library, const std::vector<ClientOption>& options);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -95,10 +95,10 @@ public:
   compile(std::string_view module, const std::vector<size_t>& devices) const;
 
   /// Copies a tensor of the host to a device.
-  [[nodiscard]] Buffer upload(const at::Tensor& host, size_t device) const;
+  [[nodiscard]] PjrtBuffer upload(const at::Tensor& host, size_t device) const;
 
 private:
-  friend class Buffer;
+  friend class PjrtBuffer;
   friend class Executable;
   /// Throws:  mh::Error with the message, if there is one
   void check(PJRT_Error* error, const char* doing) const;

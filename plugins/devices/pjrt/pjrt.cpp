@@ -18,7 +18,7 @@ namespace {
 /// "cpu_device_count=4" with its value's type: a whole number, true or false, else text.
 ///
 /// Throws:  mh::Error if there is no "="
-pjrt::Option parse_option(const std::string& text) {
+pjrt::ClientOption parse_option(const std::string& text) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos) {
     throw mh::Error(
@@ -32,21 +32,21 @@ pjrt::Option parse_option(const std::string& text) {
   if (error == std::errc() && end == value.data() + value.size()) {
     return {name, number};
   }
-  return value == "true" || value == "false" ? pjrt::Option{name, value == "true"}
-                                             : pjrt::Option{name, value};
+  return value == "true" || value == "false" ? pjrt::ClientOption{name, value == "true"}
+                                             : pjrt::ClientOption{name, value};
 }
 
 class DeviceBuffer : public mh::ProgramDevice::Buffer {
 public:
-  explicit DeviceBuffer(pjrt::Buffer buffer)
+  explicit DeviceBuffer(pjrt::PjrtBuffer buffer)
       : buffer_(std::move(buffer)) {}
 
   void copy_to(const at::Tensor& host) const override { buffer_.copy_to(host); }
 
-  [[nodiscard]] const pjrt::Buffer& held() const { return buffer_; }
+  [[nodiscard]] const pjrt::PjrtBuffer& held() const { return buffer_; }
 
 private:
-  pjrt::Buffer buffer_;
+  pjrt::PjrtBuffer buffer_;
 };
 
 class DeviceProgram : public mh::ProgramDevice::Program {
@@ -56,13 +56,13 @@ public:
 
   std::vector<std::unique_ptr<mh::ProgramDevice::Buffer>>
   run(const std::vector<const mh::ProgramDevice::Buffer*>& arguments) override {
-    std::vector<const pjrt::Buffer*> buffers;
+    std::vector<const pjrt::PjrtBuffer*> buffers;
     for (const auto* argument : arguments) {
       buffers.push_back(&static_cast<const DeviceBuffer&>(*argument).held());
     }
     std::vector<std::unique_ptr<mh::ProgramDevice::Buffer>> results;
     auto made = executable_->run({buffers});
-    for (pjrt::Buffer& result : made.front()) {
+    for (pjrt::PjrtBuffer& result : made.front()) {
       results.push_back(std::make_unique<DeviceBuffer>(std::move(result)));
     }
     return results;
@@ -92,7 +92,9 @@ public:
     f.add("options", &Config::options, "NAME=VALUE of the plugin, such as \"cpu_device_count=4\"");
   }
 
-  static mh::PlannedDevice planned() { return {.host = true, .bf16 = true, .machine = ""}; }
+  static mh::PlannedDevice planned() {
+    return {.kernels = mh::PlannedDevice::Kernels::cpu, .bf16 = true, .machine = ""};
+  }
 
   Pjrt(const Config& config, const Args& args)
       : client_(config.plugin, parse_options(config.options))
@@ -124,8 +126,8 @@ public:
   }
 
 private:
-  static std::vector<pjrt::Option> parse_options(const std::vector<std::string>& texts) {
-    std::vector<pjrt::Option> options;
+  static std::vector<pjrt::ClientOption> parse_options(const std::vector<std::string>& texts) {
+    std::vector<pjrt::ClientOption> options;
     for (const std::string& text : texts) {
       options.push_back(parse_option(text));
     }

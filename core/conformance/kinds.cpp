@@ -172,14 +172,18 @@ void ids_in_vocabulary(const Case& c) {
     return;
   }
   const auto corpus = make<Corpus>(c);
+  const auto declared = declared_arrays(*c.entry, options_of(c), arguments<Corpus>());
   for (int64_t index = 0; index < std::min<int64_t>(corpus->size(Split::train), 50); ++index) {
     const Sample sample = corpus->sample(Split::train, index);
-    for (const char* name : {"tokens", "labels"}) {
-      const auto array = sample.find(name);
+    for (const ArraySpec& spec : declared) {
+      const bool named_ids =
+          spec.name == "tokens" || spec.name == "labels" || spec.name.ends_with("_tokens");
+      const int64_t below = spec.below > 0 ? spec.below : named_ids ? kVocab : 0;
+      const auto array = sample.find(spec.name);
       const auto* ids =
           array == sample.end() ? nullptr : std::get_if<std::vector<int64_t>>(&array->second);
-      for (const int64_t id : ids == nullptr ? std::vector<int64_t>() : *ids) {
-        check(id, kVocab, "`" + std::string(name) + "` of sample " + std::to_string(index));
+      for (const int64_t id : ids == nullptr || below == 0 ? std::vector<int64_t>() : *ids) {
+        check(id, below, "`" + spec.name + "` of sample " + std::to_string(index));
       }
     }
   }

@@ -218,29 +218,48 @@ struct NoWarnings : c10::WarningHandler {
 
 } // namespace
 
-std::vector<ArraySpec> TrialCorpus::arrays(const Args& args) {
-  auto arrays = decoder_arrays(args.seq_length);
+TrialCorpus::TrialCorpus(const Architecture& architecture, int64_t seq_length)
+    : vocab_(architecture.vocab())
+    , seq_length_(seq_length)
+    , sequences_(architecture.sequences())
+    , arrays_(architecture.arrays(seq_length)) {
   const auto add = [&](const std::string& name, int64_t length, const std::string& sequence) {
-    arrays.push_back({name, ArraySpec::Type::int64, axis::seq, length, sequence});
+    if (std::ranges::find(arrays_, name, &ArraySpec::name) == arrays_.end()) {
+      arrays_.push_back({name, ArraySpec::Type::int64, axis::seq, length, sequence});
+    }
   };
   for (const char* name : {"positions", "segments"}) {
-    add(name, args.seq_length, "");
+    add(name, seq_length, "");
   }
-  for (const auto& [sequence, length] : args.sequences) {
+  for (const auto& [sequence, length] : sequences_) {
     for (const char* name : {"_tokens", "_positions", "_segments"}) {
       add(sequence + name, length, sequence);
     }
   }
-  return arrays;
 }
 
 Sample TrialCorpus::sample(Split, int64_t index) const {
-  Sample sample = tokens_of(args_.seq_length, index, 0);
+  const Sample own = tokens_of(seq_length_, index, 0);
+  Sample sample;
+  for (const ArraySpec& spec : arrays_) { // one that we know of, or ids, or ones
+    const auto known = own.find(spec.name);
+    if (known != own.end()) {
+      sample.insert(*known);
+    } else if (spec.type == ArraySpec::Type::float32) {
+      sample[spec.name] = std::vector<float>(static_cast<size_t>(spec.length), 1.0F);
+    } else {
+      auto ids = std::get<std::vector<int64_t>>(tokens_of(spec.length, index, 0).at("tokens"));
+      for (int64_t& id : ids) {
+        id = spec.below > 0 ? id % spec.below : id;
+      }
+      sample[spec.name] = std::move(ids);
+    }
+  }
   uint64_t number = 0;
-  for (const auto& [sequence, length] : args_.sequences) {
+  for (const auto& [sequence, length] : sequences_) {
     Sample other = tokens_of(length, index, ++number << 32);
     for (const char* name : {"tokens", "positions", "segments"}) {
-      sample.emplace(sequence + "_" + name, std::move(other.at(name)));
+      sample[sequence + "_" + name] = std::move(other.at(name));
     }
   }
   return sample;
@@ -256,7 +275,7 @@ Sample TrialCorpus::tokens_of(int64_t tokens_per_sample, int64_t index, uint64_t
   std::vector<float> mask(length);
   const auto token = [&](size_t i) {
     const uint64_t word = mix(kind + at * 1000003 + i + 1);
-    return static_cast<int64_t>(word % static_cast<uint64_t>(args_.vocab));
+    return static_cast<int64_t>(word % static_cast<uint64_t>(vocab_));
   };
   for (size_t i = 0; i < length; ++i) {
     const bool first = i < second, tail = i >= padding;
@@ -315,12 +334,9 @@ void run_trial(
     session->arrays = options.arrays;
     session->corpus = std::make_unique<FoldedCorpus>(*options.corpus, vocab);
   } else {
-    const Corpus::Args args{
-        .seq_length = recipe.model.seq_length,
-        .vocab = vocab,
-        .sequences = session->architecture->sequences()};
-    session->arrays = TrialCorpus::arrays(args);
-    session->corpus = std::make_unique<TrialCorpus>(args);
+    auto corpus = std::make_unique<TrialCorpus>(*session->architecture, recipe.model.seq_length);
+    session->arrays = corpus->arrays();
+    session->corpus = std::move(corpus);
   }
   const auto optimizers = trial_optimizers(recipe, options);
   mark_frozen(session->model->parameters(), optimizers.front().weights.groups);

@@ -25,15 +25,14 @@ struct TrialResult {
   std::map<std::string, std::map<std::string, at::Tensor>> tensors;
 };
 
-/// Samples of two documents and a tail of padding, some masked as a whole: arrays "tokens",
-/// "labels", "loss_mask", "positions" and "segments". Of each sequence NAME that a model reads in
+/// Samples of two documents and a tail of padding, some masked as a whole: the arrays that a model
+/// declares ("tokens", "labels", "loss_mask"), "positions" and "segments". Of each sequence NAME that a model reads in
 /// addition, "NAME_tokens", "NAME_positions" and "NAME_segments", with the same documents.
 class TrialCorpus : public Corpus {
 public:
-  static std::vector<ArraySpec> arrays(const Args& args);
+  TrialCorpus(const Architecture& architecture, int64_t seq_length);
 
-  explicit TrialCorpus(const Args& args)
-      : args_(args) {}
+  [[nodiscard]] const std::vector<ArraySpec>& arrays() const { return arrays_; }
 
   [[nodiscard]] int64_t size(Split) const override { return 1024; }
 
@@ -45,7 +44,9 @@ private:
   /// Arrays of a sequence of so many tokens; `kind` tells its ids from others'.
   [[nodiscard]] Sample tokens_of(int64_t tokens_per_sample, int64_t index, uint64_t kind) const;
 
-  Args args_;
+  int64_t vocab_, seq_length_;
+  Sequences sequences_;
+  std::vector<ArraySpec> arrays_;
 };
 
 /// The samples of a corpus for a model of fewer ids: those that the model lacks are taken modulo

@@ -56,16 +56,23 @@ Batch small_batch(const Architecture& architecture, at::Device device, bool pack
   batch.seq = kSeq;
   batch.batch = kBatch;
   batch.samples = {0, 1};
-  batch.arrays["tokens"] = ids(kSeq, 0);
-  batch.arrays["labels"] = ids(kSeq, 1);
-  at::Tensor mask = at::ones({kSeq, kBatch});
+  for (const ArraySpec& spec : architecture.arrays(kSeq)) {
+    if (spec.type == ArraySpec::Type::int64) { // a label is the next token
+      const at::Tensor made = ids(spec.length, spec.name == "labels" ? 1 : 0);
+      batch.arrays[spec.name] = spec.below > 0 ? made.remainder(spec.below) : made;
+    } else {
+      batch.arrays[spec.name] = at::ones({spec.length, kBatch}, device);
+    }
+  }
   if (packed) {
     add_documents(batch, "", documents(kSeq), device);
-    mask.slice(0, kPadding).zero_();
-    mask[kPadding - 1].zero_();
-    mask[kSecondDocument - 1].zero_();
+    if (const auto found = batch.arrays.find("loss_mask"); found != batch.arrays.end()) {
+      at::Tensor mask = found->second;
+      mask.slice(0, kPadding).zero_();
+      mask[kPadding - 1].zero_();
+      mask[kSecondDocument - 1].zero_();
+    }
   }
-  batch.arrays["loss_mask"] = mask.to(device);
   batch.sequences = architecture.sequences();
   for (const auto& [name, length] : batch.sequences) {
     batch.arrays[name + "_tokens"] = ids(length, 1000);

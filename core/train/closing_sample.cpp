@@ -14,7 +14,11 @@ std::optional<SampledText> sample_text(const Session& session, const SampleOptio
   const auto split = session.corpus->size(Split::valid) > 0 ? Split::valid : Split::train;
   const auto sample =
       in_plugin(*session.corpus, "sample", [&] { return session.corpus->sample(split, 0); });
-  const auto& given = std::get<std::vector<int64_t>>(sample.at("tokens"));
+  const auto found = sample.find("tokens");
+  if (found == sample.end()) {
+    return std::nullopt;
+  }
+  const auto& given = std::get<std::vector<int64_t>>(found->second);
   const auto length = std::min(static_cast<int64_t>(given.size()), kPromptTokens);
   const std::vector<int32_t> prompt(given.begin(), given.begin() + length);
   SampledText result{session.tokenizer->decode(prompt), ""};
@@ -27,14 +31,14 @@ std::optional<SampledText> sample_text(const Session& session, const SampleOptio
   };
   GenerateOptions how{.sampling = options.sampling, .tokens = options.characters};
   for (const auto& [name, length] : session.architecture->sequences()) {
-    if (const auto found = sample.find(name + "_tokens"); found != sample.end()) {
-      const auto& tokens = std::get<std::vector<int64_t>>(found->second);
+    if (const auto other = sample.find(name + "_tokens"); other != sample.end()) {
+      const auto& tokens = std::get<std::vector<int64_t>>(other->second);
       how.sequences[name].assign(tokens.begin(), tokens.end());
     }
   }
   try {
     static_cast<void>(generate(session, prompt, how, enough));
-  } catch (const LooksAhead&) {
+  } catch (const WritesNoText&) {
     return std::nullopt;
   }
   result.text += stream.finish();

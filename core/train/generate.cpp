@@ -132,7 +132,7 @@ void check_reading(const TextReader& reader, const Ids& prompt, bool cached) {
   }
   const double later = score_distance(whole.narrow(0, 0, half), early);
   if (!(later <= kSame)) {
-    throw LooksAhead(
+    throw WritesNoText(
         "this model cannot continue a text: its scores of a token change with the tokens after it",
         "generate with a model that looks back only (of megahost's own, model.causal = true)",
         exit_code::data
@@ -200,6 +200,16 @@ void check_other_sequences(const Session& session, const GenerateOptions& option
   }
 }
 
+void check_outputs(const Architecture& architecture) {
+  if (!scores_tokens(architecture)) {
+    throw WritesNoText(
+        "this model cannot continue a text: it does not give `logits` of `tokens`",
+        "its corpus and its head decide what it is for; `megahost eval` says its losses",
+        exit_code::data
+    );
+  }
+}
+
 void check_prompt(const std::vector<int32_t>& prompt, int64_t vocab) {
   if (prompt.empty()) {
     throw Error(
@@ -234,6 +244,13 @@ void keep_share(std::vector<Candidate>& candidates, double p) {
 }
 
 } // namespace
+
+bool scores_tokens(const Architecture& architecture) {
+  const auto outputs = architecture.outputs();
+  const auto arrays = architecture.arrays(/*seq_length=*/1);
+  return std::ranges::find(outputs, "logits") != outputs.end() &&
+         std::ranges::find(arrays, "tokens", &ArraySpec::name) != arrays.end();
+}
 
 int32_t choose_token(const at::Tensor& logits, const Sampling& sampling, uint64_t draw) {
   const at::Tensor scores = logits.to(at::kDouble).contiguous();
@@ -288,6 +305,7 @@ Generated generate(
     const std::function<bool(int32_t)>& on_token
 ) {
   const at::NoGradGuard no_grad;
+  check_outputs(*session.architecture);
   check_prompt(prompt, session.architecture->vocab());
   check_other_sequences(session, options);
   const TextReader reader(session, options);

@@ -48,11 +48,14 @@ struct GenerateOptions {
   std::map<std::string, std::vector<int32_t>> sequences{};
 };
 
-/// A model whose scores of a token depend on later ones writes no text.
-class LooksAhead : public Error {
+/// A model that reads no tokens, gives no scores of the next one, or lets them depend on later ones.
+class WritesNoText : public Error {
 public:
   using Error::Error;
 };
+
+/// Whether a model reads `tokens` and gives `logits`, as one that continues texts does.
+[[nodiscard]] bool scores_tokens(const Architecture& architecture);
 
 /// Continues a prompt; `on_token` gets each token as it comes and returns false to stop there.
 ///
@@ -60,7 +63,7 @@ public:
 /// the last half of them, with or without a cache: both give the same tokens, to rounding. First
 /// the beginning of the prompt is read in two ways, to see that the model can be used so.
 /// Throws:  mh::Error (exit code 5) for an empty prompt, ids outside the vocabulary, sequences that
-///          are missing or too long, a model that gives others over a cache; LooksAhead
+///          are missing or too long, a model that gives others over a cache; WritesNoText
 Generated generate(
     const Session& session,
     std::vector<int32_t> prompt,

@@ -5,6 +5,7 @@
 #include "megahost/context.hpp"
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
+#include "megahost/sample.hpp"
 #include "megahost/sequence.hpp"
 #include "megahost/state.hpp"
 
@@ -74,10 +75,20 @@ public:
   /// samples have "NAME_tokens" for each.
   [[nodiscard]] virtual Sequences sequences() const { return {}; }
 
-  /// Reads `context.array("tokens")` and makes the first state. Only the first stage builds it.
+  /// The arrays of a sample that its blocks read, positions, segments and those of `sequences()`
+  /// apart: what `plugins check` and `check` make samples of for a model without a corpus.
+  [[nodiscard]] virtual std::vector<ArraySpec> arrays(int64_t seq_length) const {
+    return decoder_arrays(seq_length);
+  }
+
+  /// What its head sets in the state for a batch without labels. "logits" [seq, batch, vocab] is
+  /// what generation and scores read; a model without it has none of them.
+  [[nodiscard]] virtual std::vector<std::string> outputs() const { return {"logits"}; }
+
+  /// Reads `context.array("tokens")`, or another of `arrays()`, and makes the first state. Only the first stage builds it.
   [[nodiscard]] virtual std::unique_ptr<Block> embedding(Builder& builder) const = 0;
   [[nodiscard]] virtual std::unique_ptr<Block> layer(int64_t index, Builder& builder) const = 0;
-  /// Adds the losses if the batch has labels; else sets "logits" [seq, batch, vocab] in the state.
+  /// Adds the losses if the batch has labels; else sets `outputs()` in the state.
   [[nodiscard]] virtual std::unique_ptr<Block> head(Builder& builder) const = 0;
 
   /// The mapping to Hugging Face names; empty if there is no counterpart. Which keys of a

@@ -5,47 +5,19 @@
 /// any data are read, and `sample` gives it. Plans go by the declaration, so that a run can be
 /// planned where its data are not; runs and `megahost plugins check` compare the two.
 
-#include "megahost/axis.hpp"
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
+#include "megahost/sample.hpp"
 #include "megahost/sequence.hpp"
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <string>
-#include <variant>
 #include <vector>
 
 namespace mh {
 
 class Tokenizer;
-
-/// One array of a sample.
-using Array = std::variant<std::vector<int64_t>, std::vector<float>>;
-
-/// Decoders read "tokens", "labels" (the next tokens) and "loss_mask" (float, 1 where a label
-/// counts); a corpus may add "positions" and "segments" (document numbers) for packed documents, or
-/// arrays of its own.
-using Sample = std::map<std::string, Array, std::less<>>;
-
-/// What is known of an array of every sample before any data are read.
-struct ArraySpec {
-  enum class Type : uint8_t { int64, float32 };
-
-  std::string name;
-  Type type = Type::int64;
-  /// What its elements are. On axis::seq there is one for each token, and ranks that split the
-  /// sequence get those of their tokens; an array on another axis reaches every rank whole.
-  LogicalAxis axis = axis::seq;
-  int64_t length = 0; ///< elements; on axis::seq the sequence length
-  /// On axis::seq: the sequence whose tokens these are; empty: the sample's own. What a context
-  /// says of a sequence NAME comes from "NAME_positions", "NAME_segments" and "NAME_token_index".
-  std::string sequence{};
-};
-
-/// "tokens" and "labels" (int64) and "loss_mask" (float32), each with an element for every token.
-[[nodiscard]] MH_API std::vector<ArraySpec> decoder_arrays(int64_t seq_length);
 
 enum class Split : uint8_t { train, valid, test };
 
@@ -59,7 +31,7 @@ public:
     int64_t vocab = 0;                    ///< the model's: ids must be below it
     std::array<double, 3> split{1, 0, 0}; ///< shares of train, valid, test; they sum to 1
     uint64_t seed = 1234;
-    /// Different samples of a split that somebody will look at, 0: all. A corpus that prepares its
+    /// Different samples of a split that will be looked at, 0: all. A corpus that prepares its
     /// data at the start may prepare no more; its split is then as small.
     int64_t samples = 0;
     Sequences sequences{}; ///< that the model reads in addition to seq_length tokens

@@ -276,7 +276,9 @@ class Keeps : public Plain<mh::RecomputePolicy> {
 public:
   Keeps(const None&, const Args&) {}
 
-  mh::Keep keep(int64_t layer) const override { return {.everything = layer % 2 == 0}; }
+  mh::Keep keep(int64_t layer) const override {
+    return layer % 2 == 0 ? mh::Keep{.redo = {"attention", "mlp"}} : mh::Keep{.everything = false};
+  }
 };
 
 class Placed : public Plain<mh::Strategy> {

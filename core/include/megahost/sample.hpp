@@ -1,0 +1,43 @@
+#pragma once
+/// Samples: named arrays, which a corpus gives and a model reads.
+
+#include "megahost/axis.hpp"
+#include "megahost/export.hpp"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace mh {
+
+/// One array of a sample.
+using Array = std::variant<std::vector<int64_t>, std::vector<float>>;
+
+/// Decoders read "tokens", "labels" (the next tokens) and "loss_mask" (float, 1 where a label
+/// counts); a corpus may add "positions" and "segments" (document numbers) for packed documents, or
+/// arrays of its own.
+using Sample = std::map<std::string, Array, std::less<>>;
+
+/// What is known of an array of every sample before any data are read.
+struct ArraySpec {
+  enum class Type : uint8_t { int64, float32 };
+
+  std::string name;
+  Type type = Type::int64;
+  /// What its elements are. On axis::seq there is one for each token, and ranks that split the
+  /// sequence get those of their tokens; an array on another axis reaches every rank whole.
+  LogicalAxis axis = axis::seq;
+  int64_t length = 0; ///< elements; on axis::seq the sequence length
+  /// On axis::seq: the sequence whose tokens these are; empty: the sample's own. What a context
+  /// says of a sequence NAME comes from "NAME_positions", "NAME_segments" and "NAME_token_index".
+  std::string sequence{};
+  /// Of an int64 array: its numbers are from 0 to below this; 0: not said, of ids the vocabulary.
+  int64_t below = 0;
+};
+
+/// "tokens" and "labels" (int64) and "loss_mask" (float32), each with an element for every token.
+[[nodiscard]] MH_API std::vector<ArraySpec> decoder_arrays(int64_t seq_length);
+
+} // namespace mh

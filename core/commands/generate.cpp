@@ -119,8 +119,12 @@ int command_generate(const Invocation& invocation, Host& host) {
   const auto session =
       make_session(recipe, host, {.corpus = false, .initialise = false, .trains = false});
   (void)session->share_gemm([] { return chosen_gemm(UnknownMachine::own); });
-  const GivenWeights weights =
-      load_weights(folder, *session, host, {.format = found.name, .step = step});
+  const GivenWeights weights = load_weights(
+      folder,
+      *session,
+      host,
+      {.format = found.name, .step = step, .allow_change = invocation.all("--allow-change")}
+  );
   const bool json = invocation.has("--json");
   const std::string prompt = invocation.value("--prompt");
   const auto ids = read_prompt(prompt, *session->tokenizer);

@@ -76,15 +76,32 @@ std::vector<std::string> recipe_words(const Invocation& invocation, const Recipe
 
 Resume resume_of(const Invocation& invocation) {
   if (!invocation.has("--resume")) {
-    if (invocation.has("--allow-change")) {
+    if (invocation.has("--allow-change") && !invocation.has("--weights")) {
       throw Error(
-          "--allow-change is for a run that goes on from a checkpoint",
-          "give --resume, too; a new run takes any recipe"
+          "--allow-change is for a run that goes on from a checkpoint, or starts from weights",
+          "give --resume or --weights, too; a new run takes any recipe"
       );
     }
     return Resume::no;
   }
   return invocation.value("--resume") == "auto" ? Resume::if_any : Resume::yes;
+}
+
+/// Whether --resume is told its folder: by an option, or by the recipe that lies there. A launcher
+/// that starts a run again names what the first start was told.
+bool names_folder(const Invocation& invocation, const Recipe& recipe) {
+  const auto sets_folder = [](const std::string& set) {
+    return set.starts_with("checkpoint.dir=") || set.starts_with("run_dir=");
+  };
+  const auto& sets = invocation.all("--set");
+  std::error_code ignored;
+  return resume_of(invocation) == Resume::yes &&
+         (invocation.has("--run-dir") || std::ranges::any_of(sets, sets_folder) ||
+          std::filesystem::equivalent(
+              invocation.arguments.front(),
+              std::filesystem::path(recipe.run_folder()) / "recipe.toml",
+              ignored
+          ));
 }
 
 /// What has no chance is said before data are read and ranks are started.
@@ -101,7 +118,8 @@ void require_folders(const Invocation& invocation, const Recipe& recipe, Host& h
     (void)format_of(folder, host, invocation.value("--weights-format"));
   }
   if (resume_of(invocation) == Resume::yes) {
-    const auto folder = run_folder(recipe.run_folder(), /*resume=*/true);
+    const auto folder =
+        run_folder(recipe.run_folder(), /*resume=*/true, names_folder(invocation, recipe));
     if (!std::filesystem::exists(folder)) {
       require_checkpoint(*checkpoint_format(recipe, host), checkpoint_folder(recipe, folder));
     }
@@ -122,7 +140,9 @@ RestartTerms restart_terms(const Invocation& invocation, const Read& read, int64
   }
   return {
       .most = number_option(invocation, "--max-restarts", 0, 0, kMost),
-      .folder = run_folder(recipe.run_folder(), resume_of(invocation) != Resume::no),
+      .folder = run_folder(
+          recipe.run_folder(), resume_of(invocation) != Resume::no, names_folder(invocation, recipe)
+      ),
       .start = [ranks,
                 after = recipe.comm.hang_after,
                 files = pack_files(invocation.arguments.front(), read.files)](auto words) mutable {
@@ -197,6 +217,7 @@ int command_run(const Invocation& invocation, Host& host) {
   TrainOptions options{
       .resume = resume_of(invocation),
       .allow_change = invocation.all("--allow-change"),
+      .folder_named = names_folder(invocation, recipe),
       .recipe_text = show_recipe(recipe, RecipeFormat::toml, /*origins=*/true),
       .program = invocation.program,
       .recipe_words = recipe_words(invocation, recipe),
@@ -215,12 +236,8 @@ int command_run(const Invocation& invocation, Host& host) {
   };
   if (invocation.has("--weights")) {
     options.weights = [&invocation, &host](Session& session) {
-      WeightsWanted wanted{invocation.value("--weights-format")};
-      if (invocation.has("--step")) {
-        constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-        wanted.step = number_option(invocation, "--step", 0, 0, kMost);
-      }
-      return load_weights(invocation.value("--weights"), session, host, wanted).words;
+      return load_weights(invocation.value("--weights"), session, host, weights_wanted(invocation))
+          .words;
     };
   }
   const TrainSummary summary = [&] {

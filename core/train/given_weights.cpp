@@ -137,7 +137,7 @@ void require_all_named(const ParameterStore& store, const std::vector<HfTensor>&
       if (!named.contains(piece.name)) {
         throw Error(
             "the architecture's plugin names no tensor of Hugging Face for " + piece.name,
-            "this is the plugin's to mend; megahost plugins check FILE.so looks for such names",
+            "this is the plugin's to mend; megahost plugins check of its file looks for such names",
             exit_code::other
         );
       }
@@ -148,8 +148,9 @@ void require_all_named(const ParameterStore& store, const std::vector<HfTensor>&
 void require_counterpart(const Session& session, const std::vector<HfTensor>& maps) {
   if (maps.empty()) {
     throw Error(
-        "the architecture " + session.recipe.model.use + " has no counterpart at Hugging Face",
-        "give a run folder",
+        "a model of the architecture " + session.recipe.model.use +
+            " with these fields has no counterpart at Hugging Face",
+        "give a run folder, or the fields of the folder's config.json (megahost recipe from-hf)",
         exit_code::data
     );
   }
@@ -202,7 +203,7 @@ void require_all_there(
       throw Error(
           "the architecture's plugin maps " + maps[i].theirs + " of Hugging Face to " +
               lacking.front()[i] + ", which its model does not have",
-          "this is the plugin's to mend; megahost plugins check FILE.so looks for such names",
+          "this is the plugin's to mend; megahost plugins check of its file looks for such names",
           exit_code::other
       );
     }
@@ -316,8 +317,15 @@ std::vector<Slice> slices_of(Session& session, const Upcycling& upcycling) {
 /// values.
 class Loading {
 public:
-  Loading(const fs::path& folder, const CheckpointFormat& format, Session& session, Host& host)
+  Loading(
+      const fs::path& folder,
+      const CheckpointFormat& format,
+      Session& session,
+      Host& host,
+      const std::vector<std::string>& allowed
+  )
       : folder_(folder)
+      , allowed_(allowed)
       , format_(format)
       , session_(session)
       , host_(host)
@@ -364,7 +372,7 @@ public:
       upcycling_->require_fit();
       return std::string();
     });
-    warn_of_other_model();
+    require_same_recipe();
   }
 
   void load() {
@@ -378,7 +386,7 @@ public:
 
 private:
   [[noreturn]] void refuse(const std::string& why) const {
-    const std::string changes = other_keys();
+    const std::string changes = texts_of(other_keys());
     throw Error(
         folder_.string() + " " + why + (changes.empty() ? "" : "; the recipe has " + changes),
         saved_->state().empty()
@@ -388,10 +396,10 @@ private:
     );
   }
 
-  /// See `other_model`; of a run's checkpoint only.
-  [[nodiscard]] std::string other_keys() const {
+  /// See `other_model`; none where no run of ours has saved.
+  [[nodiscard]] std::vector<KeyChange> other_keys() const {
     if (saved_->state().empty()) {
-      return "";
+      return {};
     }
     const auto sections = nlohmann::json::parse(saved_->state())
                               .value("sections", std::map<std::string, std::string>());
@@ -426,15 +434,34 @@ private:
     }
   }
 
-  /// Tensors may fit a model of other numbers: as many heads as not, another base of the positions.
-  void warn_of_other_model() const {
-    const std::string changes = other_keys();
+  /// Tensors may fit a model of other numbers: fewer heads, another base of the positions.
+  void require_same_recipe() const {
+    const auto changes = other_keys();
+    std::string texts, options;
+    for (const KeyChange& change : changes) {
+      if (!is_allowed(allowed_, change.key)) {
+        texts += (texts.empty() ? "" : ", ") + change.text();
+        options += " --allow-change " + change.key;
+      }
+    }
+    if (!texts.empty()) {
+      throw Error(
+          "the weights in " + folder_.string() + " were trained as another model: " + texts,
+          "use the recipe of that run, " + (folder_ / "recipe.toml").string() +
+              "; to mean it, add" + options,
+          exit_code::data
+      );
+    }
     if (!changes.empty() && ranks_.rank == 0) {
-      warn("the weights in " + folder_.string() + " were trained as another model: " + changes);
+      warn(
+          "the weights in " + folder_.string() +
+          " were trained as another model: " + texts_of(changes)
+      );
     }
   }
 
   const fs::path& folder_;
+  const std::vector<std::string>& allowed_; // keys and sections that may differ
   const CheckpointFormat& format_;
   Session& session_;
   Host& host_;
@@ -454,7 +481,7 @@ load_weights(const fs::path& folder, Session& session, Host& host, const Weights
     return format_of(folder, host, wanted.format).name;
   });
   const auto format = format_of(folder, host, names.front()).format;
-  Loading loading(folder, *format, session, host);
+  Loading loading(folder, *format, session, host, wanted.allow_change);
   const auto steps = in_plugin(*format, "steps", [&] { return format->steps(folder); });
   if (!steps) {
     if (wanted.step) {

@@ -23,13 +23,15 @@ struct GivenWeights {
 struct WeightsWanted {
   std::string format{};          ///< a format's name; empty: the one that knows the folder
   std::optional<int64_t> step{}; ///< else the newest checkpoint that is whole
+  /// Keys and sections in which the recipe may differ from that of a run whose weights they are.
+  std::vector<std::string> allow_change{};
 };
 
 /// Fills a rank's parameters.
 ///
 /// Throws:  mh::Error (exit code 5) naming folder and tensor: no format knows the folder; a tensor
 ///          is missing, has another shape, or has no place in the model; or naming the fields in
-///          which the folder's config.json describes another model
+///          which the folder's config.json or the run's recipe describes another model
 /// Ranks:   all of the session's
 GivenWeights load_weights(
     const std::filesystem::path& folder,

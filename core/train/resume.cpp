@@ -30,14 +30,6 @@ SectionSchemas schemas_of(const Recipe& recipe, Host& host) {
   return schemas;
 }
 
-std::string texts_of(const std::vector<KeyChange>& changes) {
-  std::vector<std::string> texts;
-  for (const KeyChange& change : changes) {
-    texts.push_back(change.text());
-  }
-  return join(texts);
-}
-
 /// The changes by what a resumed run makes of them.
 struct Judged {
   std::vector<KeyChange> free, allowed, refused;
@@ -108,6 +100,14 @@ bool decides_samples(const KeyChange& change) {
 
 } // namespace
 
+std::string texts_of(const std::vector<KeyChange>& changes) {
+  std::vector<std::string> texts;
+  for (const KeyChange& change : changes) {
+    texts.push_back(change.text());
+  }
+  return join(texts);
+}
+
 std::string data_fingerprint(const Session& session) {
   constexpr int64_t kSamples = 8;
   const Corpus& corpus = *session.corpus;
@@ -129,18 +129,18 @@ std::string data_fingerprint(const Session& session) {
   return sizes + " samples, first ones " + crc_text(sum);
 }
 
-std::string
+std::vector<KeyChange>
 other_model(const Recipe& recipe, Host& host, const std::map<std::string, std::string>& sections) {
   std::vector<KeyChange> changes;
   for (KeyChange& change : changes_since(sections, recipe.tree, schemas_of(recipe, host))) {
     if (change.key == "model.use") {
-      return "";
+      return {};
     }
     if (is_allowed({"model", "tokenizer"}, change.key) && !change.may_change && !change.path) {
       changes.push_back(std::move(change));
     }
   }
-  return texts_of(changes);
+  return changes;
 }
 
 std::vector<std::string>

@@ -1,6 +1,7 @@
 #pragma once
 /// Whether a run may go on with a checkpoint: what decides its numbers must be the same.
 
+#include "core/recipe/changes.hpp"
 #include "core/train/checkpointing.hpp"
 #include "core/train/session.hpp"
 #include "megahost/host.hpp"
@@ -33,9 +34,12 @@ struct ResumedRun {
 judge_checkpoint(const ResumedRun& run, const Progress& saved, const TensorFit& fit);
 
 /// Keys of `model` and `tokenizer` that a recipe has otherwise than the one whose weights it is
-/// given, as "model.heads 4 (checkpoint 8)"; empty if there are none, or if it names another
-/// architecture and means it. `sections`: what the checkpoint kept, see `section_texts`.
-[[nodiscard]] std::string
+/// given; none if it names another architecture and means it. `sections`: what the checkpoint kept,
+/// see `section_texts`.
+[[nodiscard]] std::vector<KeyChange>
 other_model(const Recipe& recipe, Host& host, const std::map<std::string, std::string>& sections);
+
+/// "model.heads 4 (checkpoint 8), model.window 64 (checkpoint not set)"
+[[nodiscard]] std::string texts_of(const std::vector<KeyChange>& changes);
 
 } // namespace mh

@@ -1,10 +1,12 @@
 #include "core/train/run_folder.hpp"
 
 #include "core/model/plugin_call.hpp"
+#include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 
-#include <fstream>
+#include <algorithm>
 #include <system_error>
+#include <utility>
 
 namespace mh {
 namespace fs = std::filesystem;
@@ -26,15 +28,41 @@ bool holds_run(const fs::path& folder) {
   return fs::exists(folder / kRecipeFile, ignored);
 }
 
+/// Whether it is the folder or one that is numbered after it.
+bool is_numbered(const fs::path& folder, const fs::path& plain) {
+  const std::string name = folder.filename(), first = plain.filename();
+  return name == first ||
+         (name.starts_with(first + "-") && name.size() > first.size() + 1 &&
+          name.find_first_not_of("0123456789", first.size() + 1) == std::string::npos);
+}
+
+/// The folder, or one that is numbered after it, whose run has started last; none if none holds one.
+std::optional<fs::path> newest(const fs::path& plain) {
+  std::optional<std::pair<fs::file_time_type, fs::path>> found;
+  std::error_code ignored;
+  const fs::path parent = plain.has_parent_path() ? plain.parent_path() : ".";
+  for (const auto& entry : fs::directory_iterator(parent, ignored)) {
+    const fs::path folder = plain.parent_path() / entry.path().filename();
+    if (is_numbered(folder, plain) && holds_run(folder)) {
+      const auto started = fs::last_write_time(folder / kRecipeFile, ignored);
+      found = std::max(found, std::optional(std::pair(started, folder)));
+    }
+  }
+  return found ? std::optional(found->second) : std::nullopt;
+}
+
 } // namespace
 
-fs::path run_folder(const fs::path& wanted, bool resume) {
+fs::path run_folder(const fs::path& wanted, bool resume, bool named) {
   const fs::path plain = plain_folder(wanted);
-  int next = 1;
-  while (holds_run(numbered(plain, next))) {
-    ++next;
+  if (resume) {
+    return named ? plain : newest(plain).value_or(plain);
   }
-  return numbered(plain, resume && next > 1 ? next - 1 : next);
+  int free = 1;
+  while (holds_run(numbered(plain, free))) {
+    ++free;
+  }
+  return numbered(plain, free);
 }
 
 Path checkpoint_folder(const Recipe& recipe, const fs::path& taken) {
@@ -69,12 +97,12 @@ std::vector<std::string> folder_notes(const fs::path& wanted, const fs::path& ta
   }
   if (resume) {
     return {
-        "this run goes on in " + taken.string() + ", the newest of those that " + plain.string() +
-        " was given for"};
+        "this run goes on in " + taken.string() + ", the last that was started of those that " +
+        plain.string() + " was given for; --run-dir names another"};
   }
   return {
       plain.string() + " holds an earlier run: this one is kept in " + taken.string() +
-      ", and --resume takes the newest; --run-dir names another"};
+      ", and --resume takes the last that was started; --run-dir names another"};
 }
 
 fs::path run_lock(const fs::path& folder) {
@@ -95,17 +123,7 @@ std::unique_ptr<FileLock> take_run_folder(const fs::path& folder) {
 }
 
 void write_run_recipe(const fs::path& folder, const std::string& recipe_text) {
-  const auto file = folder / kRecipeFile;
-  std::ofstream stream(file);
-  stream << recipe_text;
-  stream.flush();
-  if (!stream) {
-    throw Error(
-        "cannot write " + file.string(),
-        "choose another checkpoint.dir or run_dir, make the place writable or free disk space",
-        exit_code::data
-    );
-  }
+  replace_file(folder / kRecipeFile, recipe_text);
 }
 
 } // namespace mh

@@ -15,8 +15,10 @@
 namespace mh {
 
 /// The folder a run takes: `wanted`, or if a fresh run finds another run there, the first free one
-/// of wanted-2, wanted-3, ... A resumed run takes the last of them that holds a run.
-[[nodiscard]] std::filesystem::path run_folder(const std::filesystem::path& wanted, bool resume);
+/// of wanted-2, wanted-3, ... A resumed run takes the one of them whose run was started last, or
+/// `wanted` itself where a person has `named` it.
+[[nodiscard]] std::filesystem::path
+run_folder(const std::filesystem::path& wanted, bool resume, bool named = false);
 
 /// Where the run that took a folder keeps its checkpoints: with the number of the folder, where it
 /// has one.

@@ -2,6 +2,7 @@
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
+#include "core/storage/file_system.hpp"
 #include "core/train/metrics.hpp"
 #include "megahost/error.hpp"
 
@@ -79,14 +80,7 @@ std::vector<Metric> RunLog::restore(int64_t resumed_step) {
       kept += line + "\n";
     }
   });
-  const auto rewritten = folder_ / "metrics.jsonl.new";
-  std::ofstream stream(rewritten);
-  stream << kept;
-  stream.close();
-  if (!stream) {
-    throw Error("cannot write " + rewritten.string(), "free disk space", exit_code::data);
-  }
-  std::filesystem::rename(rewritten, file);
+  replace_file(file, kept);
   auto history = steps.kept();
   history.insert(history.end(), evaluations.kept().begin(), evaluations.kept().end());
   return history;

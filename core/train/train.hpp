@@ -33,7 +33,8 @@ struct TrainOptions {
   /// Keys and sections of the recipe that a resumed run may have otherwise than its checkpoint,
   /// though they decide its numbers.
   std::vector<std::string> allow_change{};
-  bool closing = true; ///< curve, sample and suggestions at the end
+  bool folder_named = false; ///< a run that goes on does so in the folder of the recipe itself
+  bool closing = true;       ///< curve, sample and suggestions at the end
   std::string
       recipe_text{}; ///< the resolved recipe with origins, kept in the run folder as recipe.toml
   std::string program = "megahost"; ///< how the user called the program, for suggestions

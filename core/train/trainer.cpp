@@ -50,7 +50,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   const std::string given = options.weights ? options.weights(session) : std::string();
   const bool resumes = options.resume != Resume::no;
   folder_ = on_first(ranks_, [&] {
-    const auto folder = run_folder(recipe.run_folder(), resumes);
+    const auto folder = run_folder(recipe.run_folder(), resumes, options.folder_named);
     const auto saves = checkpoint_folder(recipe, folder);
     const bool goes_on = options.resume == Resume::yes;
     if (goes_on && !std::filesystem::exists(folder)) {
@@ -106,10 +106,12 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
   );
   open_saves();
   peak_ = device_peak(session, options.measured_peak);
-  on_first(ranks_, [&] { // from here on the folder is this recipe's
-    write_run_recipe(folder_, options.recipe_text);
-    return std::string();
-  });
+  if (progress_.step == 0 || progress_.step < iterations_) { // else nothing of the run changes
+    on_first(ranks_, [&] {                                   // from here on it is this recipe's
+      write_run_recipe(folder_, options.recipe_text);
+      return std::string();
+    });
+  }
   open_log();
   for (const auto& note : folder_notes(recipe.run_folder(), folder_, resumes)) {
     log_->line(note);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <fstream>
@@ -236,8 +237,23 @@ TEST_CASE("a fresh run never takes another run's folder, a resumed one takes the
   CHECK(mh::folder_notes(folder, folder.string() + "-2", false).size() == 1);
   CHECK(mh::folder_notes(folder, folder, true).empty());
   CHECK(contents(folder / "recipe.toml") == "a");
+  CHECK(mh::run_folder(folder, true, /*named=*/true) == folder);
+  // The last that was started, whatever the gaps in their numbers.
   fs::remove_all(folder);
-  fs::remove_all(folder.string() + "-2");
+  CHECK(mh::run_folder(folder, true) == folder.string() + "-2");
+  make_run_folder(folder.string() + "-11", "c");
+  CHECK(mh::run_folder(folder, true) == folder.string() + "-11");
+  const auto later =
+      fs::last_write_time(folder.string() + "-11/recipe.toml") + std::chrono::seconds(1);
+  fs::last_write_time(folder.string() + "-2/recipe.toml", later);
+  CHECK(mh::run_folder(folder, true) == folder.string() + "-2");
+  make_run_folder(folder.string() + "-mine", "of another name");
+  fs::last_write_time(folder.string() + "-mine/recipe.toml", later + std::chrono::seconds(1));
+  CHECK(mh::run_folder(folder, true) == folder.string() + "-2");
+  CHECK(mh::run_folder(folder, false) == folder);
+  for (const char* number : {"-2", "-11", "-mine"}) {
+    fs::remove_all(folder.string() + number);
+  }
 }
 
 TEST_CASE("a folder that cannot be made is named") {

@@ -29,8 +29,8 @@ std::vector<Command> training_commands() {
                {"auto"}},
               {"--allow-change",
                "KEY",
-               "lets a resumed run have another value than its checkpoint: model.window, or a "
-               "section such as model",
+               "lets a run have another value than the checkpoint that it goes on from, or whose "
+               "weights it starts from: model.window, or a section such as model",
                true},
               {"--weights",
                "DIR",
@@ -153,6 +153,7 @@ std::vector<Command> training_commands() {
           {
               {"--weights", "DIR", "run folder, Hugging Face folder, or one of a plugin's format"},
               kWeightsFormat,
+              kAllowChange,
               {"--step", "N", "checkpoint of this step of a run folder, instead of the newest"},
               {"--split",
                "SPLIT",
@@ -161,7 +162,8 @@ std::vector<Command> training_commands() {
                {"train", "valid", "test"}},
               {"--all",
                "",
-               "reads each sample of the split exactly once, instead of train.eval_iters batches"},
+               "reads each sample of the split exactly once, instead of train.eval_iters batches; tokens "
+               "behind the last whole sample are in none"},
               {"--ids",
                "FILE.json",
                "what to evaluate instead of the recipe's data: token ids, [[...], ...], or a corpus's arrays "
@@ -220,6 +222,7 @@ std::vector<Command> training_commands() {
               {"--recipe", "RECIPE", "recipe file, instead of the run folder's recipe.toml"},
               {"--step", "N", "checkpoint of this step, instead of the newest"},
               kWeightsFormat,
+              kAllowChange,
               {"--json", "", "one JSON object at the end instead of text as it comes"},
               kSet,
               kPlugin,

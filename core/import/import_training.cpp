@@ -250,8 +250,12 @@ void Importer::data() {
       set_from(key, given_.text(argument), argument);
     }
   }
-  if (given_.has("no-data-sharding")) {
-    set("data.data_sharding", false, "--no-data-sharding");
+  const std::pair<const char*, const char*> without[] = {
+      {"no-data-sharding", "data.data_sharding"}, {"no-mmap-bin-files", "data.mmap"}};
+  for (const auto& [flag, key] : without) {
+    if (given_.has(flag)) {
+      set(key, false, std::string("--") + flag);
+    }
   }
   const std::pair<const char*, const char*> flags[] = {
       {"reset-position-ids", "data.reset_positions"},

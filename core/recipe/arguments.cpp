@@ -269,7 +269,7 @@ constexpr MegatronArgument kArguments[] = {
     {"reset-position-ids", none, settings},
     {"reset-attention-mask", none, settings},
     {"eod-mask-loss", none, settings},
-    {"no-mmap-bin-files", none, nothing, {}, {}, "corpora are mapped into memory"},
+    {"no-mmap-bin-files", none, settings},
     {"tokenizer-type", one, settings},
     {"tokenizer-model", one, settings},
     {"vocab-file", one, settings},

@@ -1,12 +1,14 @@
 #include "megahost/indexed_dataset.hpp"
 
 #include "core/formats/indexed.hpp"
+#include "core/storage/file_system.hpp"
 #include "core/storage/mapped_file.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 namespace mh {
 
@@ -19,9 +21,11 @@ std::string without_ending(std::string prefix) {
   return prefix;
 }
 
-std::unique_ptr<MappedFile> open(const std::string& prefix, const char* ending) {
+/// What `open_file` makes of one of the pair.
+template <class OpenFile>
+auto open(const std::string& prefix, const char* ending, const OpenFile& open_file) {
   try {
-    return std::make_unique<MappedFile>(prefix + ending);
+    return open_file(prefix + ending);
   } catch (const StorageError& error) {
     if (error.code() != ENOENT && error.code() != ENOTDIR) {
       throw;
@@ -38,18 +42,30 @@ std::unique_ptr<MappedFile> open(const std::string& prefix, const char* ending) 
 } // namespace
 
 struct IndexedDataset::Files {
-  std::unique_ptr<MappedFile> index;
-  std::unique_ptr<MappedFile> tokens;
+  std::unique_ptr<MappedFile> index, tokens;
+  std::string read_index;                // in place of `index`
+  std::unique_ptr<ReadFile> read_tokens; // in place of `tokens`
   IndexedLayout layout;
 };
 
-IndexedDataset::IndexedDataset(std::string prefix)
+IndexedDataset::IndexedDataset(std::string prefix, Access access)
     : prefix_(without_ending(std::move(prefix)))
     , files_(std::make_unique<Files>()) {
-  files_->index = open(prefix_, ".idx");
-  files_->tokens = open(prefix_, ".bin");
-  files_->layout =
-      read_index(files_->index->bytes(), files_->tokens->bytes().size(), prefix_ + ".idx");
+  const auto layout_of = [&](std::span<const std::byte> index, uint64_t tokens) {
+    files_->layout = read_index(index, tokens, prefix_ + ".idx");
+  };
+  if (access == Access::mapped) {
+    const auto map = [](const Path& file) { return std::make_unique<MappedFile>(file); };
+    files_->index = open(prefix_, ".idx", map);
+    files_->tokens = open(prefix_, ".bin", map);
+    layout_of(files_->index->bytes(), files_->tokens->bytes().size());
+  } else {
+    const auto read = [](const Path& file) { return file_system().open(file); };
+    const auto index = open(prefix_, ".idx", read);
+    files_->read_index = read_text(*index, prefix_ + ".idx", index->size());
+    files_->read_tokens = open(prefix_, ".bin", read);
+    layout_of(std::as_bytes(std::span(files_->read_index)), files_->read_tokens->size());
+  }
 }
 
 IndexedDataset::~IndexedDataset() = default;
@@ -97,11 +113,22 @@ uint64_t IndexedDataset::document_begin(uint64_t document) const {
 void IndexedDataset::read(uint64_t sequence, uint64_t first, std::span<int64_t> ret_ids) const {
   const uint64_t size = length(sequence);
   MH_ASSERT(first <= size && ret_ids.size() <= size - first, "tokens past a sequence's end");
-  read_tokens(
-      files_->layout.type,
-      files_->tokens->bytes().data() + (begin(sequence) + first) * token_bytes(),
-      ret_ids
-  );
+  const uint64_t begins = (begin(sequence) + first) * token_bytes();
+  if (files_->tokens != nullptr) {
+    read_tokens(files_->layout.type, files_->tokens->bytes().data() + begins, ret_ids);
+    return;
+  }
+  std::vector<std::byte> bytes(ret_ids.size() * token_bytes());
+  for (uint64_t done = 0; done < bytes.size();) {
+    const size_t some = files_->read_tokens->read(begins + done, std::span(bytes).subspan(done));
+    if (some == 0) {
+      throw Error(
+          prefix_ + ".bin ends before its last token", "it was cut while it was read", exit_code::data
+      );
+    }
+    done += some;
+  }
+  read_tokens(files_->layout.type, bytes.data(), ret_ids);
 }
 
 std::pair<double, double> split_bounds(const std::array<double, 3>& shares, size_t part) {

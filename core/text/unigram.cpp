@@ -22,20 +22,19 @@ std::vector<Node<Sum>> best_ways(const UnigramModel& model, std::string_view wor
   for (size_t at = 0; at < word.size();) {
     const size_t length = first_length(word.substr(at));
     const Sum here = nodes[at].score;
-    const auto offer = [&](size_t bytes, int32_t id, double score) {
+    const auto offer = [&](size_t bytes, int32_t id, auto sum) {
       Node<Sum>& node = nodes[at + bytes];
-      const Sum sum = static_cast<Sum>(score) + here;
-      if (node.begin == UINT32_MAX || sum > node.score) {
-        node = {sum, id, static_cast<uint32_t>(at)};
+      if (node.begin == UINT32_MAX || sum > node.score) { // of a piece not yet rounded
+        node = {static_cast<Sum>(sum), id, static_cast<uint32_t>(at)};
       }
     };
     bool single = false; // whether the character is a piece
     model.pieces.for_each_prefix(word.substr(at), [&](size_t bytes, int32_t id) {
-      offer(bytes, id, model.scores[static_cast<size_t>(id)]);
+      offer(bytes, id, model.scores[static_cast<size_t>(id)] + here);
       single |= bytes == length;
     });
     if (!single) {
-      offer(length, kNoId, model.unknown_score);
+      offer(length, kNoId, static_cast<Sum>(model.unknown_score) + here);
     }
     at += length;
   }

@@ -115,6 +115,35 @@ TEST_CASE("a sample depends on its number and the key only, in any order and on 
   CHECK(wrong == std::array<int, 4>{});
 }
 
+TEST_CASE("files that are read give the tokens that mapped ones do, on any thread") {
+  const Folder folder;
+  const std::string prefix = folder.write("c", counting(300));
+  const mh::IndexedDataset mapped(prefix), read(prefix, mh::IndexedDataset::Access::read);
+  REQUIRE(read.sequences() == mapped.sequences());
+  REQUIRE(read.documents() == mapped.documents());
+  const auto tokens = [](const mh::IndexedDataset& dataset, uint64_t sequence, uint64_t first) {
+    std::vector<int64_t> ids(dataset.length(sequence) - first);
+    dataset.read(sequence, first, ids);
+    return ids;
+  };
+  std::array<int, 4> wrong{};
+  std::vector<std::jthread> threads;
+  for (size_t t = 0; t < wrong.size(); ++t) {
+    threads.emplace_back([&, t] {
+      for (uint64_t i = 0; i < mapped.sequences(); ++i) {
+        const uint64_t first = std::min<uint64_t>(t, mapped.length(i));
+        wrong[t] += tokens(read, i, first) != tokens(mapped, i, first) ? 1 : 0;
+      }
+    });
+  }
+  threads.clear();
+  CHECK(wrong == std::array<int, 4>{});
+  std::filesystem::resize_file(prefix + ".bin", 4);
+  CHECK_THROWS_WITH_AS(
+      (void)tokens(read, 200, 0), doctest::Contains("ends before its last token"), mh::Error
+  );
+}
+
 TEST_CASE("sums of many documents, added up by several threads") {
   const Folder folder;
   const mh::IndexedDataset dataset(folder.write("c", Documents(600'000, {1, 2, 3})));

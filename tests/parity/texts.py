@@ -1,10 +1,16 @@
 """Texts that tokenizers are compared on, and the ids that the program writes."""
 
+import json
+import os
 import pathlib
 import struct
+import subprocess
+import sys
+import unicodedata
 
 import numpy
 import torch
+from tokenizers import normalizers, pre_tokenizers
 
 import program
 
@@ -39,3 +45,55 @@ def prepare(folder, name, inputs, options):
     ids = numpy.fromfile(f"{prefix}.bin", dtype={4: numpy.int32, 8: numpy.uint16}[kind])
     ends = numpy.concatenate([[0], lengths.cumsum()])
     return [ids[ends[a]:ends[b]].tolist() for a, b in zip(starts, starts[1:])]
+
+
+def known_to_all():
+    """Assigned characters that the tables of all references treat alike: some of these are as old as Unicode 8."""
+    punctuation, accents = pre_tokenizers.Punctuation("removed"), normalizers.StripAccents()
+    bert = normalizers.BertNormalizer(handle_chinese_chars=False, lowercase=False, strip_accents=True)
+    forms = {form: getattr(normalizers, form)() for form in ("NFD", "NFKD")}
+
+    def alike(c):
+        kind = unicodedata.category(c)
+        if kind in ("Cn", "Cs"):
+            return False
+        if (kind[0] == "P" or kind[0] == "S" and c < "\x80") == bool(punctuation.pre_tokenize_str(c)):
+            return False
+        if (kind[0] == "M") == accents.normalize_str("a" + c).endswith(c):
+            return False
+        if any(form.normalize_str(c) != unicodedata.normalize(name, c) for name, form in forms.items()):
+            return False
+        return kind not in ("Mn", "Cf") or bert.normalize_str(f"a{c}b") == "ab"
+
+    return [c for c in map(chr, range(0x110000)) if alike(c)]
+
+
+def decoded(ids, options):
+    """The texts of all lists of ids."""
+    lines = "".join(" ".join(map(str, one)) + "\n" for one in ids)
+    command = [os.environ["MEGAHOST"], "tokenizer", "decode", "-", "--json", *options]
+    result = subprocess.run(command, input=lines, capture_output=True, text=True)
+    if result.returncode != 0:
+        sys.exit(result.stderr)
+    return [json.loads(line) for line in result.stdout.split("\n")[:-1]]
+
+
+def compare(folder, what, settings, encode, decode):
+    """All texts of the folder's texts.jsonl, there, and where `decode` is given back."""
+    use, *settings = settings
+    options = ["--tokenizer", use]
+    for setting in settings:
+        options += ["--set", f"tokenizer.{setting}"]
+    texts = [json.loads(line)["text"] for line in (folder / "texts.jsonl").open()]
+    ids = prepare(folder, "ids", [folder / "texts.jsonl"], options)
+    theirs = [encode(text) for text in texts]
+    assert len(ids) == len(texts), (len(ids), len(texts))
+    wrong = [case for case in zip(texts, ids, theirs) if case[1] != case[2]]
+    if decode is not None:
+        back = decoded(theirs, options)
+        assert len(back) == len(texts), (len(back), len(texts))
+        wrong += [case for case in zip(texts, back, map(decode, theirs)) if case[1] != case[2]]
+    if wrong:
+        text, a, b = min(wrong, key=lambda case: len(case[0]))
+        sys.exit(f"{what}: {len(wrong)} of {len(texts)} texts differ, as {ascii(text[:200])}: {a[:60]!a}, expected {b[:60]!a}")
+    print(f"{what}: {len(texts)} texts, {sum(map(len, ids))} ids, the same there{' and back' if decode else ''}")

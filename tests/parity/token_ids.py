@@ -3,13 +3,9 @@ small vocabularies trained here on real texts."""
 
 import base64
 import json
-import os
 import pathlib
 import random
-import subprocess
-import sys
 import tempfile
-import unicodedata
 
 import sentencepiece
 import tiktoken
@@ -17,7 +13,7 @@ import tokenizers
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from texts import BY_HAND, END, headers, prepare
+from texts import BY_HAND, END, compare, headers, known_to_all
 
 ADDED = [AddedToken("<l>", lstrip=True, normalized=False), AddedToken("<r>", rstrip=True, normalized=False),
          AddedToken("word", single_word=True, normalized=True), AddedToken("<Both>", lstrip=True, rstrip=True, normalized=True),
@@ -30,27 +26,6 @@ PATTERNS = {
     "llama3": r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+""",
 }
 BERT_SAID = ["[CLS] a [SEP]", "do not x , y . z ? don't 's n't", "ab" * 60]
-
-
-def known_to_all():
-    """Assigned characters that the tables of all references treat alike: some of these are as old as Unicode 8."""
-    punctuation, accents = pre_tokenizers.Punctuation("removed"), normalizers.StripAccents()
-    bert = normalizers.BertNormalizer(handle_chinese_chars=False, lowercase=False, strip_accents=True)
-    forms = {form: getattr(normalizers, form)() for form in ("NFD", "NFKD")}
-
-    def alike(c):
-        kind = unicodedata.category(c)
-        if kind in ("Cn", "Cs"):
-            return False
-        if (kind[0] == "P" or kind[0] == "S" and c < "\x80") == bool(punctuation.pre_tokenize_str(c)):
-            return False
-        if (kind[0] == "M") == accents.normalize_str("a" + c).endswith(c):
-            return False
-        if any(form.normalize_str(c) != unicodedata.normalize(name, c) for name, form in forms.items()):
-            return False
-        return kind not in ("Mn", "Cf") or bert.normalize_str(f"a{c}b") == "ab"
-
-    return [c for c in map(chr, range(0x110000)) if alike(c)]
 
 
 def samples():
@@ -187,35 +162,6 @@ def converted(path):
                                            byte_fallback=True))
     made.add_special_tokens([AddedToken("<s>"), AddedToken("</s>")])
     return made
-
-
-def decoded(ids, options):
-    """The texts of all lists of ids."""
-    lines = "".join(" ".join(map(str, one)) + "\n" for one in ids)
-    command = [os.environ["MEGAHOST"], "tokenizer", "decode", "-", "--json", *options]
-    result = subprocess.run(command, input=lines, capture_output=True, text=True)
-    if result.returncode != 0:
-        sys.exit(result.stderr)
-    return [json.loads(line) for line in result.stdout.split("\n")[:-1]]
-
-
-def compare(folder, what, settings, encode, decode):
-    """All texts of the folder's texts.jsonl, there and back."""
-    use, *settings = settings
-    options = ["--tokenizer", use]
-    for setting in settings:
-        options += ["--set", f"tokenizer.{setting}"]
-    texts = [json.loads(line)["text"] for line in (folder / "texts.jsonl").open()]
-    ids = prepare(folder, "ids", [folder / "texts.jsonl"], options)
-    theirs = [encode(text) for text in texts]
-    back = decoded(theirs, options)
-    assert len(ids) == len(back) == len(texts), (len(ids), len(back), len(texts))
-    wrong = [case for case in zip(texts, ids, theirs) if case[1] != case[2]]
-    wrong += [case for case in zip(texts, back, map(decode, theirs)) if case[1] != case[2]]
-    if wrong:
-        text, a, b = min(wrong, key=lambda case: len(case[0]))
-        sys.exit(f"{what}: {len(wrong)} of {2 * len(texts)} differ, as {ascii(text[:200])}: {a[:60]!a}, expected {b[:60]!a}")
-    print(f"{what}: {len(texts)} texts, {sum(map(len, ids))} ids, the same there and back")
 
 
 def compare_by_rank(folder, corpus):

@@ -1,5 +1,5 @@
 #pragma once
-/// Tokenised corpora on disk, in Megatron's format: PREFIX.bin and PREFIX.idx, read by memory map.
+/// Tokenised corpora on disk, in Megatron's format: PREFIX.bin and PREFIX.idx, mapped or read.
 /// No LibTorch here.
 ///
 /// ```cpp
@@ -27,11 +27,16 @@ namespace mh {
 /// The files must not be cut while they are open.
 class MH_API IndexedDataset {
 public:
+  enum class Access : uint8_t {
+    mapped, ///< both files are memory maps
+    read,   ///< the index is held in memory, tokens are read when they are asked for
+  };
+
   /// Opens both files and checks every rule of the format. A prefix that ends in .bin or .idx means
   /// the pair that the file belongs to.
   ///
   /// Throws:  mh::Error (exit code 5) if a file is missing, cannot be read, or breaks a rule
-  explicit IndexedDataset(std::string prefix);
+  explicit IndexedDataset(std::string prefix, Access access = Access::mapped);
   ~IndexedDataset();
   IndexedDataset(IndexedDataset&&) noexcept;
   IndexedDataset& operator=(IndexedDataset&&) noexcept;
@@ -57,6 +62,9 @@ public:
 
   /// Copies the tokens of a sequence from `first` on; all must lie in it. Ids are not checked
   /// against any vocabulary.
+  ///
+  /// Thread:  any
+  /// Throws:  mh::Error (exit code 5) if the file cannot be read
   void read(uint64_t sequence, uint64_t first, std::span<int64_t> ret_ids) const;
 
 private:

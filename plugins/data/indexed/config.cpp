@@ -321,6 +321,12 @@ void config_fields(Fields<Config>& fields) {
       &Config::supervised,
       "loss where `data prepare --template` says so: on what assistants say"
   );
+  fields.add(
+      "mmap",
+      &Config::mmap,
+      "the files are mapped; false: the index is held in memory and tokens are read, for file "
+      "systems where maps are slow"
+  );
   fields.add("fim_rate", &Config::fim_rate, "share of documents whose middle is moved to their end")
       .range(0, 1);
   fields.add("fim_spm_rate", &Config::fim_spm_rate, "of those, the share with the suffix first")

@@ -44,6 +44,7 @@ struct Config {
   bool extra_token = true;
   std::string packing = "stream";
   bool supervised = false;
+  bool mmap = true;
   double fim_rate = 0;
   double fim_spm_rate = 0.5;
   std::optional<int64_t> fim_prefix, fim_middle, fim_suffix;

@@ -28,6 +28,10 @@ std::optional<int32_t> pad_of(const Tokenizer& tokenizer) {
   return ids.pad;
 }
 
+IndexedDataset::Access access_of(const Config& config) {
+  return config.mmap ? IndexedDataset::Access::mapped : IndexedDataset::Access::read;
+}
+
 } // namespace
 
 void IndexedCorpus::fields(Fields<Config>& fields) {
@@ -87,7 +91,7 @@ IndexedCorpus::IndexedCorpus(const Config& config, const Args& args)
     pad_ = pad_of(*args.tokenizer).value_or(kNoPad);
   }
   for (const SourceConfig& source : sources_) {
-    datasets_.emplace_back(source.path);
+    datasets_.emplace_back(source.path, access_of(config));
   }
   if (config.supervised) {
     open_masks();
@@ -156,7 +160,7 @@ void IndexedCorpus::open_masks() {
     if (prefix.ends_with(kEnding)) {
       prefix.resize(prefix.size() - kEnding.size());
     }
-    const IndexedDataset& mask = masks_.emplace_back(prefix + "_loss");
+    const IndexedDataset& mask = masks_.emplace_back(prefix + "_loss", access_of(config_));
     bool fits = mask.sequences() == dataset.sequences();
     for (uint64_t i = 0; fits && i < mask.sequences(); ++i) {
       fits = mask.length(i) == dataset.length(i);

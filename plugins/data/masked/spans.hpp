@@ -26,7 +26,7 @@ struct SpanSizes {
   [[nodiscard]] int64_t decoder() const { return hidden + spans + 1; }
 };
 
-/// Of the longest text whose rest has room in `encoder_length` tokens.
+/// The numbers of the longest text whose rest has room in `encoder_length` tokens.
 ///
 /// Source:  t5.data.preprocessors.random_spans_helper
 [[nodiscard]] SpanSizes span_sizes(int64_t encoder_length, double noise, double mean_span);

@@ -170,7 +170,7 @@ SeenMachine look(const Host& host) {
 }
 
 Speed measure(const Registry::Entry& entry) {
-  Speed speed{.device = entry.name, .host = entry.planned.host};
+  Speed speed{.device = entry.name, .host = entry.planned.in_host_memory()};
   try {
     ops::ensure_registered();
     const at::NoGradGuard no_grad;

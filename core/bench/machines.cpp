@@ -51,7 +51,7 @@ Machine Machines::of(const Recipe& recipe, int64_t ranks) const {
   if (!usual.machine.empty()) {
     return row(usual.machine);
   }
-  if (!usual.host) {
+  if (!usual.in_host_memory()) {
     throw Error(
         "device \"" + recipe.device.use + "\" does not say which machine it is planned for",
         "name one: --on NAME (megahost plan --help lists them)"

@@ -56,7 +56,7 @@ Table known_peaks(const std::filesystem::path& file) {
   }
   try {
     return read_toml(read_source(file, file.string())).as_table();
-  } catch (const std::exception&) { // somebody has changed it: it is written anew
+  } catch (const std::exception&) { // it was edited by hand: it is written anew
     return {};
   }
 }

@@ -57,17 +57,22 @@ void Hardware::fields(Fields<Hardware>& f) {
   f.add("memory_gib", &Hardware::memory_gib, "usable memory of a rank").at_least(0).unit("GiB");
   f.add("memory_tb_s", &Hardware::memory_tb_s, "its rate, reads and writes").above(0).unit("TB/s");
   f.add("cache_mib", &Hardware::cache_mib, "last cache").at_least(0).unit("MiB");
-  f.add("cache_tb_s", &Hardware::cache_tb_s, "its rate").at_least(0).unit("TB/s");
-  f.add("processors", &Hardware::processors, "that share a GEMM").at_least(1);
+  f.add("cache_tb_s", &Hardware::cache_tb_s, "rate of that cache").at_least(0).unit("TB/s");
+  f.add("processors", &Hardware::processors, "processors that share a GEMM").at_least(1);
   f.add("ranks_per_node", &Hardware::ranks_per_node, "ranks on fast links").at_least(1);
-  f.add("link_gb_s", &Hardware::link_gb_s, "between ranks of a node, each direction").at_least(0);
-  f.add("network_gb_s", &Hardware::network_gb_s, "between nodes, a rank's share, each direction")
+  f.add("link_gb_s", &Hardware::link_gb_s, "bandwidth between ranks of a node, each direction")
       .at_least(0);
-  f.add("reserved_gib", &Hardware::reserved_gib, "taken before the first tensor")
+  f.add(
+       "network_gb_s",
+       &Hardware::network_gb_s,
+       "a rank's share of the bandwidth between nodes, each direction"
+  )
+      .at_least(0);
+  f.add("reserved_gib", &Hardware::reserved_gib, "memory that is taken before the first tensor")
       .at_least(0)
       .unit("GiB");
   f.add("group_gib", &Hardware::group_gib, "buffers of a process group").at_least(0).unit("GiB");
-  f.add("node", &Hardware::node, "what an instance has besides");
+  f.add("node", &Hardware::node, "what else an instance has: network, resources, architecture");
   f.add("fragmentation", &Hardware::fragmentation, "share of activations that is lost").range(0, 1);
 }
 
@@ -90,21 +95,26 @@ void MeasuredRate::fields(Fields<MeasuredRate>& f) {
 void Calibration::fields(Fields<Calibration>& f) {
   f.add("source", &Calibration::source, "where the numbers come from");
   f.add("fitted_on", &Calibration::fitted_on, "published rows that they were fitted on");
-  f.add("product", &Calibration::product, "of the peak, by large GEMMs").above(0);
+  f.add("product", &Calibration::product, "share of the peak that large GEMMs reach").above(0);
   f.add("product_fill", &Calibration::product_fill, "steps along k until a GEMM is at speed")
       .at_least(0);
-  f.add("attention", &Calibration::attention, "of the peak, by fused attention").above(0);
+  f.add("attention", &Calibration::attention, "share of the peak that fused attention reaches")
+      .above(0);
   f.add("score_bytes", &Calibration::score_bytes, "memory per score of unfused attention, forward")
       .at_least(0)
       .unit("bytes");
-  f.add("memory", &Calibration::memory, "of the memory's rate").above(0);
-  f.add("link", &Calibration::link, "of the links' rate").above(0);
-  f.add("network", &Calibration::network, "of the network's rate, by collectives").above(0);
-  f.add("transfer", &Calibration::transfer, "of the network's rate, by transfers").above(0);
+  f.add("memory", &Calibration::memory, "share of the memory's rate that is reached").above(0);
+  f.add("link", &Calibration::link, "share of the links' rate that is reached").above(0);
+  f.add("network", &Calibration::network, "share of the network's rate that collectives reach")
+      .above(0);
+  f.add("transfer", &Calibration::transfer, "share of the network's rate that transfers reach")
+      .above(0);
   f.add("launch_us", &Calibration::launch_us, "least time of an operation").at_least(0);
-  f.add("link_us", &Calibration::link_us, "of each round of a collective in a node").at_least(0);
-  f.add("network_us", &Calibration::network_us, "of each round between nodes").at_least(0);
-  f.add("between_us", &Calibration::between_us, "from an operation to the next one").at_least(0);
+  f.add("link_us", &Calibration::link_us, "latency of each round of a collective in a node")
+      .at_least(0);
+  f.add("network_us", &Calibration::network_us, "latency of each round between nodes").at_least(0);
+  f.add("between_us", &Calibration::between_us, "time from an operation to the next one")
+      .at_least(0);
   f.add("channels", &Calibration::channels, "processors that a collective takes").at_least(0);
   f.add("fused", &Calibration::fused, "chains of element-wise operations are one kernel");
   f.add("update_bytes", &Calibration::update_bytes, "memory per parameter of an update")
@@ -116,7 +126,11 @@ void Calibration::fields(Fields<Calibration>& f) {
   f.add("scattered", &Calibration::scattered, "tp's ranks send a part each to the next stage");
   f.add("waits", &Calibration::waits, "axes whose collectives and transfers overlap with nothing");
   f.add("pieces", &Calibration::pieces, "axes whose collectives overlap with GEMMs in pieces");
-  f.add("sum_pieces", &Calibration::sum_pieces, "of reduce-scatters at most; 0: as many as ranks")
+  f.add(
+       "sum_pieces",
+       &Calibration::sum_pieces,
+       "pieces of reduce-scatters at most; 0: as many as ranks"
+  )
       .at_least(0);
   f.add(
       "backward_sum_pieces",

@@ -4,6 +4,7 @@
 #include "core/draw/columns.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 
 namespace mh {
@@ -71,21 +72,31 @@ namespace {
 
 constexpr int kBar = 20;
 
-/// "██████████  52% tight": the bar only where there is room.
-std::string
-share_text(const StagePlan& stage, int64_t capacity, bool bars, const Terminal& terminal) {
+/// "████████▒▒            52% tight": tensors, and what is reserved.
+std::string share_text(const StagePlan& stage, int64_t capacity, const Terminal& terminal) {
   const Fit fit = fit_of(stage.total(), capacity);
   if (fit == Fit::unknown) {
     return "";
   }
-  const double share = static_cast<double>(stage.total()) / static_cast<double>(capacity);
+  const auto share_of = [capacity](int64_t bytes) {
+    return static_cast<double>(bytes) / static_cast<double>(capacity);
+  };
+  const auto cells_of = [&](int64_t bytes) {
+    return static_cast<int>(std::lround(kBar * std::min(1.0, share_of(bytes))));
+  };
+  const int all = cells_of(stage.total());
+  const int reserved = std::min(all, cells_of(stage.reserved));
+  std::string text;
+  for (int cell = 0; cell < kBar; ++cell) {
+    text += cell < all - reserved ? "█" : cell < all ? "▒" : " ";
+  }
   return terminal.paint(
       fit_paint(fit),
-      (bars ? bar(std::min(1.0, share), kBar) + " " : std::string()) +
-          formatted("%3.0f%%", 100 * share) + behind(" ", fit_text(fit))
+      text + formatted(" %3.0f%%", 100 * share_of(stage.total())) + behind(" ", fit_text(fit))
   );
 }
 
+/// The bars stand in the table's last column, or where that is too wide below the table.
 struct TableStyle {
   bool brief, bars;
 };
@@ -96,7 +107,10 @@ stage_lines(const Plan& plan, const TableStyle& style, const Terminal& terminal)
   for (const auto& part : kMemoryParts) {
     head.emplace_back(style.brief ? part.brief : part.name);
   }
-  head.insert(head.end(), {"total", ""});
+  head.emplace_back("total");
+  if (style.bars) {
+    head.emplace_back("");
+  }
   std::vector<TextRow> rows{head};
   for (const size_t i : shown_stages(plan)) {
     const StagePlan& stage = plan.stages[i];
@@ -105,7 +119,9 @@ stage_lines(const Plan& plan, const TableStyle& style, const Terminal& terminal)
       row.push_back(gib(stage.*part.bytes));
     }
     row.push_back(gib(stage.total()));
-    row.push_back(share_text(stage, plan.capacity, style.bars, terminal));
+    if (style.bars) {
+      row.push_back(share_text(stage, plan.capacity, terminal));
+    }
   }
   std::istringstream text(columns(rows, terminal));
   std::vector<std::string> lines;
@@ -119,7 +135,9 @@ stage_lines(const Plan& plan, const TableStyle& style, const Terminal& terminal)
 
 std::string memory_table(const Plan& plan, const Terminal& terminal) {
   std::vector<std::string> lines;
+  bool bars = true;
   for (const TableStyle style : {TableStyle{false, true}, {false, false}, {true, false}}) {
+    bars = style.bars;
     lines = stage_lines(plan, style, terminal);
     const bool fits = std::all_of(lines.begin(), lines.end(), [&](const std::string& line) {
       return cells(line) <= terminal.width;
@@ -138,8 +156,15 @@ std::string memory_table(const Plan& plan, const Terminal& terminal) {
     }
     text += lines[i + 1] + "\n";
   }
+  if (!bars && plan.capacity > 0) {
+    text += "\n";
+    for (const size_t i : shown) {
+      text += formatted("  stage %-4zu ", i) + share_text(plan.stages[i], plan.capacity, terminal) +
+              "\n";
+    }
+  }
   const bool reserves = plan.stages.front().reserved > 0;
-  return text + (reserves ? "  reserved: " + reserved_text(plan) + "\n" : "");
+  return text + (reserves ? "  reserved (▒ in the bars): " + reserved_text(plan) + "\n" : "");
 }
 
 } // namespace mh

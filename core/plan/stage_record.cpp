@@ -183,7 +183,7 @@ private:
 
   PlanTarget target_;
   RecordedStep& step_;
-  Recorder recorder_;
+  PlanRecorder recorder_;
   Mesh mesh_;
   StageRecord record_;
   std::unique_ptr<Session> session_;
@@ -340,7 +340,9 @@ const PassRecord& StageRecord::of(const Instruction& one, int64_t microbatches) 
 }
 
 at::DeviceType planned_device(const Recipe& recipe, Host& host) {
-  return host.require(Kind::device, recipe.device.use).planned.host ? at::kCPU : at::kCUDA;
+  using enum PlannedDevice::Kernels;
+  const auto kernels = host.require(Kind::device, recipe.device.use).planned.kernels;
+  return kernels == cpu ? at::kCPU : kernels == cuda ? at::kCUDA : at::kPrivateUse1;
 }
 
 RecordedStep

@@ -121,7 +121,8 @@ std::string speed(const PlanReport& report) {
         plan.precision.c_str()
     );
     text += std::string("  counted: ") + kFlopsFormula +
-            "; HFU: what the step executes, recomputation included\n";
+            "; HFU: what the step executes, with what is recomputed, the scores in attention's "
+            "backward pass among it\n";
   }
   if (report.run_tokens) {
     const double days = *report.run_tokens / plan.tokens_per_second() / 86400;
@@ -136,9 +137,11 @@ std::string speed(const PlanReport& report) {
 std::string effect(const Plan& before, const Plan& after) {
   const auto bytes = after.most() - before.most();
   const double faster = before.step.total / after.step.total - 1;
+  const std::string memory = gib(std::abs(bytes));
   std::string text =
-      (bytes < 0 ? "-" : "+") + gib(std::abs(bytes)) + " GiB, " +
-      formatted("%.0f%% %s", 100 * std::abs(faster), faster >= 0 ? "faster" : "slower");
+      (memory == gib(0) ? std::string("the same memory") : (bytes < 0 ? "-" : "+") + memory + " GiB"
+      ) +
+      ", " + formatted("%.0f%% %s", 100 * std::abs(faster), faster >= 0 ? "faster" : "slower");
   return text + (before.fits()                  ? ""
                  : after.fit() == Fit::too_much ? ", does not fit yet"
                                                 : ", fits" + behind(", ", fit_text(after.fit())));

@@ -1,5 +1,6 @@
 #include "core/train/devices.hpp"
 
+#include "core/base/number_text.hpp"
 #include "core/cuda/library.hpp"
 #include "core/kernels/processor.hpp"
 #include "core/memory/caching_allocator.hpp"
@@ -31,7 +32,9 @@ public:
 
   static void fields(Fields<Config>&) {}
 
-  static PlannedDevice planned() { return {.host = true, .bf16 = false, .machine = ""}; }
+  static PlannedDevice planned() {
+    return {.kernels = PlannedDevice::Kernels::cpu, .bf16 = false, .machine = ""};
+  }
 
   Cpu(const Config&, const Args&) { install_caching_allocator(); }
 
@@ -39,8 +42,8 @@ public:
 
   [[nodiscard]] std::string summary() const override {
     const Processor& cpu = this_processor();
-    return "cpu: " + cpu.name + ", " + std::to_string(cpu.cores) + " cores, " +
-           std::to_string(at::get_num_threads()) + " threads, " + cpu.level +
+    return "cpu: " + cpu.name + ", " + counted(cpu.cores, "core") + ", " +
+           counted(at::get_num_threads(), "thread") + ", " + cpu.level +
            (cpu.avx512_bf16 ? " BF16" : "") + (cpu.amx_bf16 ? " AMX" : "");
   }
 
@@ -85,7 +88,9 @@ public:
 
   static void fields(Fields<Config>&) {}
 
-  static PlannedDevice planned() { return {.machine = "h100"}; }
+  static PlannedDevice planned() {
+    return {.kernels = PlannedDevice::Kernels::cuda, .machine = "h100"};
+  }
 
   Cuda(const Config&, const Args& args) {
     const std::string hint =

@@ -5,16 +5,25 @@
 /// static mh::PlannedDevice planned() { return {.machine = "mine"}; } // of a device: a row's name
 /// ```
 
+#include <cstdint>
 #include <string>
 
 namespace mh {
 
 struct PlannedDevice {
-  bool host = false; ///< tensors lie in the host's memory, and the CPU's kernels run
+  enum class Kernels : uint8_t {
+    cpu,   ///< the CPU's: tensors lie in the host's memory
+    cuda,  ///< CUDA's
+    plain, ///< the plain forms of our operators, on a device of LibTorch's that has none of ours
+  };
+
+  Kernels kernels = Kernels::plain; ///< that run there
   bool bf16 =
       true; ///< what `precision = "auto"` is; no: where the machine's processor multiplies it
   std::string machine; ///< row of hardware.toml where --on names none; empty: --on must, or for
                        ///< devices of the host's memory this machine is measured
+
+  [[nodiscard]] bool in_host_memory() const { return kernels == Kernels::cpu; }
 };
 
 } // namespace mh

@@ -278,7 +278,7 @@ public:
     f.add("norm", &Config::norm, "norm of each part of a block")
         .one_of(decoder_detail::norm_names());
     f.add("norm_eps", &Config::norm_eps, "added to the variance in norms").above(0);
-    f.add("activation", &Config::activation, "of the feed-forward")
+    f.add("activation", &Config::activation, "activation of the feed-forward")
         .one_of(decoder_detail::activation_names());
     f.add(
          "positions",
@@ -303,11 +303,15 @@ public:
         "hidden states are divided by sqrt(hidden) before the head; if absent where it is tied and "
         "positions are relative"
     );
-    f.add("dropout", &Config::dropout, "after embeddings, on residual branches, before the head")
+    f.add(
+         "dropout",
+         &Config::dropout,
+         "dropout after embeddings, on residual branches and before the head"
+    )
         .unit("probability")
         .at_least(0)
         .below(1);
-    f.add("attention_dropout", &Config::attention_dropout, "on attention probabilities")
+    f.add("attention_dropout", &Config::attention_dropout, "dropout on attention probabilities")
         .unit("probability")
         .at_least(0)
         .below(1);

@@ -154,9 +154,7 @@ all_segments(const std::optional<Tensor>& segments, mh::StepContext& context) {
   if (!segments) {
     return std::nullopt;
   }
-  // The batch holds one tensor for each sequence, as long as the context lives.
-  const auto which = reinterpret_cast<uintptr_t>(segments->unsafeGetTensorImpl());
-  return context.cached("segments of whole samples " + std::to_string(which), [&] {
+  return context.cached("segments of whole samples", *segments, [&] {
     const auto& group = context.mesh().group(MeshAxis::cp);
     return to_sample_order(group.all_gather(*segments, 0), group.size());
   });

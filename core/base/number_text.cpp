@@ -33,6 +33,10 @@ std::string grouped(int64_t number) {
   return text;
 }
 
+std::string counted(int64_t number, const std::string& noun) {
+  return grouped(number) + " " + noun + (number == 1 ? "" : "s");
+}
+
 std::string bytes_text(int64_t bytes) {
   const auto size = static_cast<double>(bytes);
   if (size < 1e6) {

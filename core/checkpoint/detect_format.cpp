@@ -1,6 +1,7 @@
 #include "core/checkpoint/detect_format.hpp"
 
 #include "core/base/text.hpp"
+#include "core/language/read.hpp"
 #include "core/model/plugin_call.hpp"
 
 #include <algorithm>
@@ -42,18 +43,30 @@ std::string lacking(const FolderFormat& one) {
   return with_article(one.format->about()) + " (no " + one.format->mark() + ")";
 }
 
+/// Where the checkpoints of a run's folder are that are apart from it; empty if none is known.
+std::string checkpoints_of_run(const Path& folder) {
+  const auto recipe = folder / "recipe.toml";
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(recipe, ignored)) {
+    return "";
+  }
+  const Value tree = read_toml(read_source(recipe, recipe.string()));
+  const Value* apart = tree.find("run_dir");
+  const Value* saves = tree.find_path("checkpoint.dir");
+  return apart != nullptr && saves != nullptr && saves->is_string() ? saves->as_string() : "";
+}
+
 [[noreturn]] void refuse_unknown(const Path& folder, const std::vector<FolderFormat>& formats) {
   std::string text = folder.string() + (formats.size() > 1 ? " is neither " : " is not ");
   for (size_t i = 0; i < formats.size(); ++i) {
     text += (i == 0 ? "" : i + 1 == formats.size() ? " nor " : ", ") + lacking(formats[i]);
   }
-  std::error_code ignored;
-  const auto recipe = folder / "recipe.toml"; // of a run whose checkpoints are elsewhere
+  const std::string apart = checkpoints_of_run(folder);
   throw Error(
       text,
-      std::filesystem::exists(recipe, ignored)
-          ? "give checkpoint.dir of " + recipe.string() + ", if its checkpoints are apart from it"
-          : kWhichFolder,
+      apart.empty() ? kWhichFolder
+                    : "its checkpoints are in " + apart + ": give that, with the recipe " +
+                          (folder / "recipe.toml").string(),
       exit_code::data
   );
 }

@@ -208,7 +208,7 @@ private:
   std::map<std::string, size_t, std::less<>> lengths_; // by sequence
 };
 
-/// Of every token of every sample: [batch, tokens, vocab]
+/// Every token's, of every sample: [batch, tokens, vocab].
 at::Tensor logits(const Session& session, const std::vector<Batch>& batches) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> rows;
@@ -216,6 +216,9 @@ at::Tensor logits(const Session& session, const std::vector<Batch>& batches) {
     const Batch batch = to_device(host, session.device->device());
     StepContext context(session.mesh, session.rules, batch);
     const State state = session.model->forward(context);
+    if (!state.has("logits")) {
+      throw Error("this model has no logits to write", "leave --logits out", exit_code::data);
+    }
     rows.push_back(state["logits"].value.to(at::kCPU, at::kFloat).transpose(0, 1));
   }
   return at::cat(rows);
@@ -234,8 +237,8 @@ void print(
   for (const LossValue& loss : losses) {
     std::string text = formatted("%s %.7f", loss.name.c_str(), loss.value);
     if (loss.main) {
-      text +=
-          formatted(" | perplexity %.4f | over %.0f ", perplexity(loss.value), loss.count) + what;
+      text += formatted(" | perplexity %.4f | over ", perplexity(loss.value)) +
+              grouped(std::llround(loss.count)) + " " + what;
     }
     output.line(text);
   }
@@ -358,7 +361,7 @@ void evaluate_samples(
         output,
         evaluated.losses,
         weights,
-        all ? "tokens: all " + grouped(evaluated.samples) + " samples of the " + name + " split"
+        all ? "tokens: all " + counted(evaluated.samples, "sample") + " of the " + name + " split"
             : "tokens of the " + name + " split"
     );
   }
@@ -442,11 +445,8 @@ int command_eval(const Invocation& invocation, Host& host) {
     // A few ids are read before a machine's GEMMs could be timed.
     const auto unknown = ids ? UnknownMachine::own : UnknownMachine::measure;
     (void)session->share_gemm([unknown] { return chosen_gemm(unknown); });
-    WeightsWanted wanted{invocation.value("--weights-format")};
-    if (invocation.has("--step")) {
-      wanted.step = number_option(invocation, "--step", 0, 0, std::numeric_limits<int64_t>::max());
-    }
-    const auto weights = load_weights(invocation.value("--weights"), *session, host, wanted);
+    const auto weights =
+        load_weights(invocation.value("--weights"), *session, host, weights_wanted(invocation));
     if (ids) {
       evaluate_ids(invocation, *session, weights, output);
     } else {

@@ -34,7 +34,7 @@ Paint paint_of(const RunStatus& run) {
   return Paint::plain;
 }
 
-/// "120 of 200", "120" where nobody knows how many there will be.
+/// "120 of 200", "120" where it is not known how many there will be.
 std::string steps_text(const RunStatus& run) {
   const std::string done = grouped(run.last() == nullptr ? 0 : run.last()->step);
   return run.iterations > 0 ? done + " of " + grouped(run.iterations) : done;
@@ -118,7 +118,7 @@ void print_status(const RunStatus& run, const Terminal& terminal) {
     line("memory", bytes_text(run.last()->memory) + " at most");
   }
   if (run.skipped > 0) {
-    line("skipped", grouped(run.skipped) + (run.skipped == 1 ? " step" : " steps"));
+    line("skipped", counted(run.skipped, "step"));
   }
   line("checkpoint", run.checkpoint ? "step " + grouped(*run.checkpoint) : "none yet");
 }

@@ -160,7 +160,7 @@ Preparation::Preparation(const Invocation& invocation, Host& host)
   }
 }
 
-/// Of all tokens: a preparation goes on only with the vocabulary that it began with.
+/// Hashes all tokens: a preparation goes on only with the vocabulary that it began with.
 uint64_t hash_vocabulary(const Tokenizer& tokenizer) {
   uint64_t hash = 0;
   for (int64_t id = 0; id < tokenizer.vocab(); ++id) {

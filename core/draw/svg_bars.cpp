@@ -58,7 +58,10 @@ std::string svg_bars(const Bars& bars) {
                   kBox,
                   part
               ) +
-              svg::escaped(bars.parts[part] + svg::format(" %.4g ", row.values[part]) + bars.unit) +
+              svg::escaped(
+                  (bars.parts.size() == 1 ? row.name : bars.parts[part]) +
+                  svg::format(" %.4g ", row.values[part]) + bars.unit
+              ) +
               "</title></rect>\n";
       x += width;
     }

@@ -110,7 +110,7 @@ public:
   PickleWriter& global(std::string_view module, std::string_view name);
   /// Begins a tuple, list or dict.
   PickleWriter& mark();
-  /// Of everything since the mark.
+  /// Makes a tuple or a list of everything since the mark.
   PickleWriter& tuple();
   PickleWriter& list();
   PickleWriter& dict(); ///< key, value, key, value, ...

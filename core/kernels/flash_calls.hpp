@@ -2,7 +2,7 @@
 /// Attention's masks as FlashAttention 2 takes them: which calls, of which tokens, with which
 /// lengths and windows. Pure, so that a CPU can compare them with what the masks mean.
 ///
-/// Of a sequence of Q queries and K keys the kernel lets query i see the keys j with
+/// In a sequence of Q queries and K keys the kernel lets query i see the keys j with
 ///
 ///   i + K - Q - left <= j <= i + K - Q + right
 ///

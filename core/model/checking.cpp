@@ -43,7 +43,7 @@ bool same_on_all(const at::Tensor& x, const Group& group) {
   const at::Tensor found = at::stack({sum, -sum, size});
   group.all_reduce(found, Reduce::max);
   const double top = found[0].item<double>(), bottom = -found[1].item<double>();
-  // Numbers that are none are somebody else's to report.
+  // A NaN passes here: the checks of numbers report it.
   return !(top - bottom > tolerance(x.scalar_type()) * found[2].item<double>());
 }
 

@@ -7,6 +7,8 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 
+#include <algorithm>
+
 namespace mh {
 
 StepContext::StepContext(
@@ -167,13 +169,21 @@ StepContext::host_values(const at::Tensor& counts, const std::vector<int64_t>& a
 
 const at::Tensor&
 StepContext::cached(const std::string& key, const std::function<at::Tensor()>& make) {
+  return cached(key, at::Tensor(), make);
+}
+
+const at::Tensor& StepContext::cached(
+    const std::string& key, const at::Tensor& from, const std::function<at::Tensor()>& make
+) {
   const std::string name = sequence_ + "/" + key;
-  auto found = cached_->find(name);
-  if (found == cached_->end()) {
-    at::Tensor made = make(); // which may look something else up
-    found = cached_->emplace(name, std::move(made)).first;
+  const auto [begin, end] = cached_->equal_range(name);
+  const auto found =
+      std::find_if(begin, end, [&](const auto& one) { return one.second.from.is_same(from); });
+  if (found != end) {
+    return found->second.value;
   }
-  return found->second;
+  at::Tensor made = make(); // which may look something else up
+  return cached_->emplace(name, CachedTensor{from, std::move(made)})->second.value;
 }
 
 bool StepContext::redoes(std::string_view part) const {

@@ -17,7 +17,7 @@ namespace mh {
 
 namespace {
 
-constexpr const char* kMend = "this is the plugin's to mend; megahost plugins check FILE tests it";
+constexpr const char* kMend = "this is the plugin's to mend; megahost plugins check tests its file";
 
 struct KnownLibrary {
   std::array<char, 128> id{}; // a signal handler reads it

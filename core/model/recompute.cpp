@@ -114,7 +114,7 @@ at::Tensor recomputed_for(
   const auto is_read = [&](const at::Tensor& x) { return x.storage().is_alias_of(storage); };
   if (!result.requires_grad() || is_read(result) ||
       std::any_of(inputs.begin(), inputs.end(), is_read)) {
-    return result; // somebody else needs the memory
+    return result; // another tensor needs the memory
   }
   free_memory(storage);
   result.register_hook([job, storage](const at::Tensor&) {

@@ -275,7 +275,7 @@ private:
   }
 
   /// Kernels may add up in another order where other rows are others: a mixture's experts get other
-  /// numbers of them. Rows that are no numbers anyway are somebody else's to report.
+  /// numbers of them. Rows with NaN pass here: the checks of numbers report them.
   [[nodiscard]] bool
   same(const at::Tensor& a, const at::Tensor& b, const at::Tensor& changed) const {
     if (!a.is_floating_point()) {

@@ -112,11 +112,11 @@ Norm::Norm(Builder& builder, const NormSpec& spec)
       parts_.push_back(builder.mesh().group(axis));
     }
   }
-  if (!parts_.empty() && spec.kind != NormKind::rmsnorm) {
+  if (!parts_.empty() && !info(spec.kind).split) {
     throw Error(
-        "only RMSNorm normalises rows that ranks hold in parts, but `" +
+        std::string(info(spec.kind).name) + " normalises no rows that ranks hold in parts, but `" +
             builder.global_name("weight") + "` is split over " + parts_.front().name(),
-        "choose rmsnorm, or an axis that no strategy splits"
+        "choose another norm, or an axis that no strategy splits"
     );
   }
   weight_ = &builder.parameter({{"weight", {spec.axis}, Init::ones()}}, spec.seen);

@@ -111,7 +111,7 @@ at::Tensor logits_of(const Head& head, const at::Tensor& x) {
   return head.bias == nullptr ? z : z.add_(head.bias->value);
 }
 
-/// Of each token, over the whole vocabulary.
+/// Statistics of each token's logits over the whole vocabulary.
 struct Statistics {
   at::Tensor lse;    // log(sum exp)
   at::Tensor target; // the label's logit

@@ -23,7 +23,7 @@ namespace mh {
 namespace {
 
 constexpr std::array<int, 5> kCrashes{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
-constexpr const char* kHint = "this is the plugin's to mend; megahost plugins check FILE tests it";
+constexpr const char* kHint = "this is the plugin's to mend; megahost plugins check tests its file";
 
 /// Text of a fixed size: a handler may not ask for memory.
 template <size_t size>

@@ -76,10 +76,16 @@ Host::~Host() = default;
 Host::Host(Host&&) noexcept = default;
 
 bool Host::is_open(const fs::path& file) const {
+  const std::lock_guard lock(*opening_);
   const fs::path real = fs::weakly_canonical(file);
   return std::any_of(open_.begin(), open_.end(), [&](const auto& open) {
     return open->real == real;
   });
+}
+
+std::vector<std::string> Host::left_out() const {
+  const std::lock_guard lock(*opening_);
+  return left_out_;
 }
 
 const PluginInfo& Host::load(const fs::path& file) {

@@ -110,7 +110,7 @@ constexpr MegatronArguments kWithout[] = {
      "use-torch-optimizer-for-cpu-offload"},
 
     // Checkpoints.
-    {nothing, "checkpoints load under any layout, and are written beside the steps",
+    {nothing, "checkpoints load under any layout, and are written while steps go on",
      "ckpt-* no-ckpt-* dist-ckpt-* distrib-optim-fully-reshardable-mem-efficient async-ckpt-* async-strategy "
      "use-persistent-ckpt-worker auto-detect-ckpt-format verify-integrity "
      "persistent-save-interval no-save-tokenizer-assets"},

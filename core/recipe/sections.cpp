@@ -37,8 +37,8 @@ const Fields<TopLevel>& top_fields() {
     f.add(
          "launcher",
          &TopLevel::launcher,
-         "launcher plugin that is asked for each process's rank, instead of all that are found; "
-         "--nproc, torchrun, mpirun, PMI and srun need none"
+         "plugin that is asked for each process's rank, in place of all that are found; without one "
+         "--nproc, torchrun, mpirun, PMI and srun are known"
     )
         .names(Kind::launcher);
     f.add(

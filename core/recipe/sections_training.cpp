@@ -59,7 +59,7 @@ const Fields<Recipe::Train>& train_fields() {
         .at_least(0)
         .unit("steps");
     f.add("eval_iters", &Train::eval_iters, "global batches per evaluation").at_least(1);
-    f.add("seed", &Train::seed, "of initial values, dropout and the order of samples")
+    f.add("seed", &Train::seed, "seed of initial values, dropout and the order of samples")
         .at_least(0)
         .must_stay();
     f.add("exit_minutes", &Train::exit_minutes, "save and stop after this time")
@@ -88,7 +88,11 @@ const Fields<Recipe::Optimizer>& optimizer_fields() {
     Fields<Optimizer> f;
     f.add("use", &Optimizer::use, "optimizer plugin");
     f.add("lr", &Optimizer::lr, "learning rate, the schedule's highest").at_least(0).may_change();
-    f.add("weight_decay", &Optimizer::weight_decay, "of matrices; norms and biases have none")
+    f.add(
+         "weight_decay",
+         &Optimizer::weight_decay,
+         "weight decay of matrices; norms and biases have none"
+    )
         .at_least(0)
         .may_change();
     f.add(

@@ -194,7 +194,8 @@ void PosixFileSystem::rename_new(const Path& from, const Path& to) {
   remove(from);
 }
 
-/// Takes a lock if nobody has it. lock_owner() has it for a moment only: so some more tries.
+/// Takes a lock that no process holds. lock_owner() holds it for a moment, so it is tried some
+/// more times.
 bool take(int descriptor) {
   constexpr int kTries = 10;
   for (int i = 1; ::flock(descriptor, LOCK_EX | LOCK_NB) != 0; ++i) {

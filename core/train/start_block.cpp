@@ -49,8 +49,9 @@ std::string layout_text(const Session& session) {
 }
 
 std::string model_text(const Session& session) {
-  std::string text = session.recipe.model.use + ", " + grouped(session.architecture->layers()) +
-                     " layers, " + grouped(session.model->global_elements()) + " parameters";
+  std::string text = session.recipe.model.use + ", " +
+                     counted(session.architecture->layers(), "layer") + ", " +
+                     grouped(session.model->global_elements()) + " parameters";
   const int64_t vocab = session.architecture->vocab();
   if (session.padded_vocab() != vocab) {
     text += formatted(
@@ -232,7 +233,7 @@ std::vector<std::string> start_block(
     lines.push_back("             " + detail);
   }
   lines.push_back(
-      "  run        " + recipe.name + ", " + grouped(recipe.iterations()) + " steps, in " +
+      "  run        " + recipe.name + ", " + counted(recipe.iterations(), "step") + ", in " +
       folder.string()
   );
   return lines;

@@ -122,6 +122,17 @@ Invocation parse(const Command& command, const std::vector<std::string>& words) 
   const auto end = takes_several ? std::find(words.begin(), words.end(), "--") : words.end();
   try {
     app.parse(std::vector<std::string>(std::reverse_iterator(end), words.rend()));
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string what = error.what(); // "--layouts: 1 required TEXT missing"
+    const auto option = std::ranges::find(
+        command.options, std::string_view(what).substr(0, what.find(':')), &Option::name
+    );
+    const bool known = option != command.options.end();
+    throw Error(
+        "megahost " + command.name + ": " +
+            (known ? option->name + " needs a value: " + option->name + " " + option->value : what),
+        see_help(command)
+    );
   } catch (const CLI::ParseError& error) {
     throw Error("megahost " + command.name + ": " + error.what(), see_help(command));
   }

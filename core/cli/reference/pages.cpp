@@ -15,12 +15,12 @@ namespace {
 
 constexpr uint64_t kLargestHeader = uint64_t{1} << 20;
 
-Page page(std::string file, std::string title, const std::string& text) {
+Page page(std::string file, std::string title, const std::string& text, std::string summary = "") {
   std::string all = std::string(kPageMark) + "\n\n# " + title + "\n\n" + text;
   while (all.ends_with("\n\n")) {
     all.pop_back();
   }
-  return {std::move(file), std::move(title), std::move(all)};
+  return {std::move(file), std::move(title), std::move(all), std::move(summary)};
 }
 
 std::string dashed(std::string name) {
@@ -72,7 +72,9 @@ Page command_page(const Command& command) {
     }
     text += "```\n";
   }
-  return page("commands/" + dashed(command.name) + ".md", "megahost " + command.name, text);
+  return page(
+      "commands/" + dashed(command.name) + ".md", "megahost " + command.name, text, command.summary
+  );
 }
 
 Page plugin_page(const Registry::Entry& entry) {
@@ -92,7 +94,12 @@ Page plugin_page(const Registry::Entry& entry) {
     text += "In addition, the section `" + section + "` of every recipe has what " +
             "[the recipe's page](../recipe.md#" + section + ") lists.\n";
   }
-  return page("plugins/" + kind + "-" + entry.name + ".md", entry.name + " (" + kind + ")", text);
+  return page(
+      "plugins/" + kind + "-" + entry.name + ".md",
+      entry.name + " (" + kind + ")",
+      text,
+      entry.summary
+  );
 }
 
 Page recipe_page(const RecipeWords& words) {
@@ -210,7 +217,8 @@ Page index_page(const std::vector<Page>& pages) {
     text += std::string("## ") + group.title + "\n\n";
     for (const Page& other : pages) {
       if (other.file.starts_with(group.folder)) {
-        text += "- [" + other.title + "](" + other.file + ")\n";
+        text += "- [" + other.title + "](" + other.file + ")" +
+                (other.summary.empty() ? "" : ": " + other.summary) + "\n";
       }
     }
     text += "\n";

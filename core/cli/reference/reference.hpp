@@ -13,9 +13,10 @@ namespace mh {
 
 /// One Markdown file.
 struct Page {
-  std::string file;  ///< "commands/run.md", within the folder of the pages
-  std::string title; ///< "megahost run"
-  std::string text;  ///< all of the file
+  std::string file;      ///< "commands/run.md", within the folder of the pages
+  std::string title;     ///< "megahost run"
+  std::string text;      ///< all of the file
+  std::string summary{}; ///< one line for lists of pages; may be empty
 };
 
 /// First line of every page: how to recognise one.

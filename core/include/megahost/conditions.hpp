@@ -51,7 +51,7 @@ public:
   [[nodiscard]] std::string word(const std::string& key) const; ///< "" where it is no string; of a
                                                                 ///< plugin its name
 
-  /// Reports at the first of the keys that somebody wrote.
+  /// Reports at the first of the keys that the recipe writes.
   void report(
       const std::vector<std::string>& keys, const std::string& message, const std::string& note = ""
   );

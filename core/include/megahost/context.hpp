@@ -81,7 +81,12 @@ struct StepMode {
 };
 
 /// What was computed once for a microbatch, by name.
-using CachedTensors = std::map<std::string, at::Tensor>;
+struct CachedTensor {
+  at::Tensor from; ///< what it was made of; undefined: of nothing that differs
+  at::Tensor value;
+};
+
+using CachedTensors = std::multimap<std::string, CachedTensor>;
 
 /// One pass of a microbatch: what it reads (mesh, rules, batch) and how it runs (its mode) are
 /// given once; what its blocks gather and share, they leave through the functions below. It is not
@@ -161,6 +166,10 @@ public:
 
   /// Something computed once per microbatch and used by many layers (rotary tables, masks).
   const at::Tensor& cached(const std::string& key, const std::function<at::Tensor()>& make);
+
+  /// The same of a tensor: once for each.
+  const at::Tensor&
+  cached(const std::string& key, const at::Tensor& from, const std::function<at::Tensor()>& make);
 
   /// The same pass once more, without the losses so far; what is `cached` is shared.
   [[nodiscard]] StepContext again() const;

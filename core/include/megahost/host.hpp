@@ -78,7 +78,7 @@ public:
   std::vector<const Registry::Entry*> known(Kind kind);
 
   /// Why files were left out, a sentence for each.
-  [[nodiscard]] const std::vector<std::string>& left_out() const { return left_out_; }
+  [[nodiscard]] std::vector<std::string> left_out() const;
 
   /// Like `find`, and never null. `asked` is where the name was written.
   ///
@@ -125,7 +125,7 @@ private:
   [[nodiscard]] std::vector<std::filesystem::path> files(std::string_view first_prefix) const;
 
   std::vector<std::filesystem::path> folders_;
-  std::unique_ptr<std::recursive_mutex> opening_; ///< guards open_ and registry_
+  std::unique_ptr<std::recursive_mutex> opening_; ///< guards what follows
   std::vector<std::unique_ptr<Open>> open_;
   std::array<bool, kKinds.size()> looked_for_{}; ///< kinds whose files `known` has opened
   std::vector<std::string> left_out_;

@@ -160,7 +160,7 @@ void decoder_fields(Fields<C>& f) {
        "latent attention: elements of a head's value; as head_dim if absent"
   )
       .at_least(1);
-  f.add("activation", &C::activation, "of the feed-forward")
+  f.add("activation", &C::activation, "activation of the feed-forward")
       .one_of(decoder_detail::activation_names());
   f.add("positions", &C::positions, "how tokens know their positions")
       .one_of({"learned", "rope", "none"});
@@ -218,11 +218,11 @@ void decoder_fields(Fields<C>& f) {
   f.add("bias", &C::bias, "biases in all linear layers");
   f.add("qkv_bias", &C::qkv_bias, "biases of query, key and value; as `bias` if absent");
   f.add("tied", &C::tied, "the output layer shares the word embedding's weight");
-  f.add("dropout", &C::dropout, "after the embedding and on both residual branches")
+  f.add("dropout", &C::dropout, "dropout after the embedding and on both residual branches")
       .unit("probability")
       .at_least(0)
       .below(1);
-  f.add("attention_dropout", &C::attention_dropout, "on attention probabilities")
+  f.add("attention_dropout", &C::attention_dropout, "dropout on attention probabilities")
       .unit("probability")
       .at_least(0)
       .below(1);

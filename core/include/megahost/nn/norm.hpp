@@ -24,12 +24,13 @@ struct NormInfo {
   std::string_view name;
   bool centred; ///< the mean is subtracted
   bool bias;    ///< a bias is added
+  bool split;   ///< rows that ranks hold in parts can be normalised
 };
 
 /// A row for each NormKind, in its order.
 inline constexpr std::array<NormInfo, 2> kNorms{{
-    {"layernorm", true, true},
-    {"rmsnorm", false, false},
+    {"layernorm", true, true, false},
+    {"rmsnorm", false, false, true},
 }};
 
 [[nodiscard]] constexpr const NormInfo& info(NormKind kind) {
@@ -41,7 +42,7 @@ inline constexpr std::array<NormInfo, 2> kNorms{{
 
 struct NormSpec {
   NormKind kind = NormKind::layernorm;
-  /// What is normalised: the last dimension. RMSNorm's may be split by strategies, as heads are:
+  /// What is normalised: the last dimension. A kind that can may have it split by strategies, as heads are:
   /// then each rank holds a part of every row, and rows are normalised as a whole.
   Axis axis;
   double eps = 1e-5;
@@ -78,7 +79,7 @@ public:
 /// Parameters: `weight`, `bias` (where the kind has one) [axis].
 /// Memory:  saves the input and one or two float32 values per row
 /// Ranks:   collective over the mesh axes that split its axis, if some do; else local
-/// Throws:  mh::Error if such an axis is given a norm other than RMSNorm
+/// Throws:  mh::Error if such an axis is given a norm that cannot
 /// Source:  arXiv:1607.06450, arXiv:1910.07467
 class MH_API Norm : public NormPart {
 public:

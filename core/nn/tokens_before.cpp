@@ -202,6 +202,16 @@ struct PastRows {
   int64_t row, count;
 };
 
+/// The rows of at most so many tokens from `token` on, which is none before the sample.
+PastRows source_of(const RowSplit& split, int64_t token, int64_t most) {
+  const Rows here = beginning_with(split.own(), token, most);
+  const Rows there = beginning_with(split.others(), token, most);
+  const bool own_row = here.tokens.count > 0;
+  const Rows& found = own_row ? here : there;
+  MH_ASSERT(found.tokens.count > 0, "some rank sends the rows before a run");
+  return {own_row ? PastRows::Of::own : PastRows::Of::others, found.row, found.tokens.count};
+}
+
 std::vector<PastRows> sources(const RowSplit& split, int64_t back) {
   std::vector<PastRows> pieces;
   for (const Rows& own : split.own()) {
@@ -211,14 +221,7 @@ std::vector<PastRows> sources(const RowSplit& split, int64_t back) {
         pieces.push_back({PastRows::Of::nothing, 0, std::min<int64_t>(-token, end - token)});
         continue;
       }
-      const Rows here = beginning_with(split.own(), token, end - token);
-      const Rows there = beginning_with(split.others(), token, end - token);
-      const bool own_row = here.tokens.count > 0;
-      const Rows& found = own_row ? here : there;
-      MH_ASSERT(found.tokens.count > 0, "some rank sends the rows before a run");
-      pieces.push_back(
-          {own_row ? PastRows::Of::own : PastRows::Of::others, found.row, found.tokens.count}
-      );
+      pieces.push_back(source_of(split, token, end - token));
     }
   }
   return pieces;
@@ -286,6 +289,62 @@ struct LookBack : torch::autograd::Function<LookBack> {
       split.add_gathered(gathered, dx);
     }
     return {dx, at::Tensor(), at::Tensor()};
+  }
+};
+
+/// The rows of the tokens before each own run, the nearest last.
+struct BeforeRuns : torch::autograd::Function<BeforeRuns> {
+  struct Saved {
+    std::shared_ptr<const RowSplit> split;
+    std::vector<int64_t> sizes; // of x
+  };
+
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& x,
+      const std::shared_ptr<const RowSplit>& split,
+      int64_t count
+  ) {
+    save(ctx, Saved{split, x.sizes().vec()});
+    const at::Tensor others = split->gather(x);
+    auto sizes = x.sizes().vec();
+    sizes[0] = count;
+    sizes.insert(sizes.begin(), static_cast<int64_t>(split->own().size()));
+    at::Tensor before = at::zeros(sizes, x.options());
+    each_row(*split, count, [&](int64_t run, int64_t row, const PastRows& source) {
+      const at::Tensor& from = source.of == PastRows::Of::own ? x : others;
+      before[run][row].copy_(from[source.row]);
+    });
+    return before;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto& [split, sizes] = get_saved<Saved>(ctx);
+    const at::Tensor dx = at::zeros(sizes, gradients[0].options());
+    auto all = sizes;
+    all[0] = split->gathered_rows();
+    const at::Tensor gathered = at::zeros(all, gradients[0].options());
+    each_row(*split, gradients[0].size(1), [&](int64_t run, int64_t row, const PastRows& source) {
+      const at::Tensor& to = source.of == PastRows::Of::own ? dx : gathered;
+      to[source.row].add_(gradients[0][run][row]);
+    });
+    split->add_gathered(gathered, dx);
+    return {dx, at::Tensor(), at::Tensor()};
+  }
+
+private:
+  /// Calls `visit` with a run, the place of a row before it and where that row is, but for rows
+  /// before the sample.
+  template <class Visit>
+  static void each_row(const RowSplit& split, int64_t count, const Visit& visit) {
+    for (size_t run = 0; run < split.own().size(); ++run) {
+      for (int64_t row = 0; row < count; ++row) {
+        const int64_t token = split.own()[run].tokens.first - count + row;
+        if (token >= 0) {
+          visit(static_cast<int64_t>(run), row, source_of(split, token, /*most=*/1));
+        }
+      }
+    }
   }
 };
 
@@ -385,6 +444,32 @@ std::vector<at::Tensor> TokensBefore::forward(const at::Tensor& x, StepContext& 
     rows = rows.masked_fill(other.select(0, i), 0);
   }
   return before;
+}
+
+at::Tensor TokensBefore::before_runs(const at::Tensor& x, StepContext& context) const {
+  if (context.mode().kv_cache != nullptr &&
+      !context.mode().tokens_apart) { // one rank, one document
+    return context.mode().kv_cache->rows(site_, x, count_).narrow(0, 0, count_).unsqueeze(0);
+  }
+  const auto split = std::make_shared<const RowSplit>(
+      context.rules(), context.mesh(), context.place(last_), context.seq(), count_
+  );
+  if (context.mode().tokens_apart || split->others().empty()) {
+    auto sizes = x.sizes().vec();
+    sizes[0] = count_;
+    sizes.insert(sizes.begin(), static_cast<int64_t>(split->own().size()));
+    return at::zeros(sizes, x.options());
+  }
+  return BeforeRuns::apply(x, split, count_);
+}
+
+std::vector<TokenRun> own_runs(const at::Tensor& x, StepContext& context) {
+  if (context.mode().kv_cache != nullptr) {
+    return {{0, x.size(0)}};
+  }
+  auto runs = context.rules().token_runs(context.seq(), context.mesh());
+  MH_ASSERT(count_of(runs) == x.size(0), "activations are split over ranks as arrays are");
+  return runs;
 }
 
 at::Tensor AllTokens::gather(const at::Tensor& x, StepContext& context) const {

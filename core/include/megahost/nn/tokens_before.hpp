@@ -38,11 +38,24 @@ public:
   ///          context's array "segments")
   [[nodiscard]] std::vector<at::Tensor> forward(const at::Tensor& x, StepContext& context) const;
 
+  /// Only the rows before each of this rank's runs of neighbouring tokens (own_runs), for a layer
+  /// that finds all others in x itself.
+  ///
+  /// Shapes:  x [seq, batch, last] -> [runs, count, batch, last], the nearest row last; zeros
+  ///          before the sample. Documents are the caller's to tell apart
+  [[nodiscard]] at::Tensor before_runs(const at::Tensor& x, StepContext& context) const;
+
 private:
   uint64_t site_;
   Axis last_;
   int64_t count_;
 };
+
+/// The runs of neighbouring tokens that an activation's rows are on this rank, in their order; over
+/// a cache the new tokens, counted from 0.
+///
+/// Shapes:  x [seq, batch, ...], split over ranks as the batch's arrays are
+[[nodiscard]] MH_API std::vector<TokenRun> own_runs(const at::Tensor& x, StepContext& context);
 
 /// The whole samples, for a layer that mixes tokens in a way of its own.
 ///

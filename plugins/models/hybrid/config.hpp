@@ -1,0 +1,55 @@
+#pragma once
+/// The fields of a hybrid decoder, in addition to those of every decoder.
+
+#include <megahost/hugging_face.hpp>
+#include <megahost/nn/decoder.hpp>
+#include <megahost/schema.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mh::hybrid {
+
+/// Letters of a pattern, as Megatron-LM has them.
+inline constexpr char kMamba = 'M', kAttention = '*', kMlp = '-';
+
+struct HybridConfig : DecoderConfig {
+  HybridConfig() {
+    norm = "rmsnorm";
+    activation = "relu2";
+    positions = "none";
+    bias = false;
+    tied = false;
+  }
+
+  std::string pattern = "M-M-M*-";
+  std::optional<int64_t> mamba_heads;
+  int64_t mamba_head_dim = 64;
+  int64_t mamba_groups = 1;
+  int64_t mamba_state = 128;
+  int64_t mamba_taps = 4;
+  bool mamba_conv_bias = true;
+  double mamba_least_step = 0;
+  int64_t mamba_chunk = 64;
+
+  /// What layer `index` is: a letter of the pattern.
+  [[nodiscard]] char kind(int64_t index) const;
+
+  /// mamba_heads, or what its absence means.
+  [[nodiscard]] int64_t mamba_head_count() const;
+};
+
+void hybrid_fields(Fields<HybridConfig>& f);
+
+/// Sizes of a small hybrid, see model_scale.hpp.
+Table scaled(const HybridConfig& whole, const ModelScale& to);
+
+/// transformers' Mamba2 and NemotronH.
+[[nodiscard]] HfMapping hugging_face_mapping();
+
+/// Names of a model of these complete fields; empty where transformers has no counterpart.
+[[nodiscard]] std::vector<HfTensor> hugging_face_names(const HybridConfig& config);
+
+} // namespace mh::hybrid

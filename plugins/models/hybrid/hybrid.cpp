@@ -1,0 +1,164 @@
+/// Hybrid decoders (Mamba-2, Nemotron-H): layers of one part each, a mixer of Mamba-2, attention or
+/// a feed-forward, in the order of a pattern.
+
+#define MH_PLUGIN_LICENSE "Apache-2.0"
+#include "config.hpp"
+#include "mamba.hpp"
+#include "scoped.hpp"
+
+#include <megahost/nn/dropout.hpp>
+#include <megahost/plugin.hpp>
+#include <megahost/random.hpp>
+
+#include <ATen/TensorOperators.h>
+
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace mh::hybrid {
+namespace {
+
+constexpr auto kHidden = "hidden";
+
+/// x + part(norm(x)).
+class HybridLayer : public Block {
+public:
+  using Part = std::function<at::Tensor(const at::Tensor& x, StepContext& context)>;
+
+  /// `name` is the part's: of its parameters and for recompute.
+  HybridLayer(
+      Builder& builder,
+      Axis embed,
+      double dropout,
+      std::unique_ptr<NormPart> norm,
+      const char* name,
+      Part part
+  )
+      : embed_(embed)
+      , dropout_(dropout)
+      , site_(random_key(0, builder.global_name(name)))
+      , norm_(std::move(norm))
+      , name_(name)
+      , part_(std::move(part)) {}
+
+  [[nodiscard]] State forward(const State& state, StepContext& context) const override {
+    const at::Tensor& x = state[kHidden].value;
+    StepContext* step = &context;
+    const at::Tensor branch = context.part(name_, {x}, [this, step](const auto& in) {
+      const auto run = [this, step](const at::Tensor& y) { return part_(y, *step); };
+      return norm_->forward(in[0], *step, run);
+    });
+    return state.with(kHidden, x + dropout(branch, embed_, dropout_, site_, context));
+  }
+
+  [[nodiscard]] bool reads_cache() const override { return true; }
+
+private:
+  Axis embed_;
+  double dropout_;
+  uint64_t site_;
+  std::unique_ptr<NormPart> norm_;
+  const char* name_;
+  Part part_;
+};
+
+/// A part as the layer calls it.
+template <class T>
+HybridLayer::Part shared_part(T part) {
+  return [made = std::make_shared<const T>(std::move(part)
+          )](const at::Tensor& x, StepContext& context) { return made->forward(x, context); };
+}
+
+/// Parameters: those of a decoder (nn/decoder.hpp) outside of the layers, and of layer N
+///
+///   layers.N.norm.weight   [hidden]
+///   layers.N.mamba.*       M (mamba.hpp)
+///   layers.N.attention.*   *, as a decoder's
+///   layers.N.mlp.*         -, as a decoder's
+///
+/// Source:  arXiv:2405.21060 (Mamba-2), arXiv:2504.03624 (Nemotron-H)
+class Hybrid : public Decoder {
+public:
+  using Config = HybridConfig;
+
+  static void fields(Fields<Config>& f) { hybrid_fields(f); }
+
+  static HfMapping hugging_face_config() { return hugging_face_mapping(); }
+
+  static std::vector<std::string> recompute_parts() { return {"mamba"}; }
+
+  Hybrid(const Config& config, const Args& args)
+      : Decoder(config, args)
+      , own_(config) {
+    static_cast<DecoderConfig&>(own_) = Decoder::config(); // with absent fields filled in
+  }
+
+  [[nodiscard]] std::unique_ptr<Block> layer(int64_t index, Builder& builder) const override {
+    auto before = scoped(builder, "norm", [&] { return norm(builder); });
+    const char kind = own_.kind(index);
+    const char* name = kind == kMamba ? "mamba" : kind == kAttention ? "attention" : "mlp";
+    HybridLayer::Part part = scoped(builder, name, [&] {
+      return kind == kMamba ? shared_part(Mamba(builder, mamba_spec()))
+             : kind == kAttention
+                 ? shared_part(Attention(builder, scaled_spec(attention_spec(index))))
+                 : shared_part(FeedForward(builder, scaled_spec(feed_forward_spec())));
+    });
+    return std::make_unique<HybridLayer>(
+        builder,
+        Axis{axis::embed, own_.hidden},
+        own_.dropout,
+        std::move(before),
+        name,
+        std::move(part)
+    );
+  }
+
+  [[nodiscard]] std::vector<HfTensor> hugging_face() const override {
+    return hugging_face_names(own_);
+  }
+
+private:
+  /// Each layer adds to the stream once, where a decoder's does twice.
+  [[nodiscard]] double out_std() const {
+    return own_.scaled_init ? own_.init_std / std::sqrt(static_cast<double>(own_.layers))
+                            : own_.init_std;
+  }
+
+  template <class Spec>
+  [[nodiscard]] Spec scaled_spec(Spec spec) const {
+    spec.out_std = out_std();
+    return spec;
+  }
+
+  [[nodiscard]] MambaSpec mamba_spec() const {
+    return {
+        .embed = {axis::embed, own_.hidden},
+        .heads = own_.mamba_head_count(),
+        .head_dim = own_.mamba_head_dim,
+        .groups = own_.mamba_groups,
+        .state = own_.mamba_state,
+        .taps = own_.mamba_taps,
+        .conv_bias = own_.mamba_conv_bias,
+        .bias = own_.bias,
+        .least_step = own_.mamba_least_step,
+        .norm_eps = own_.norm_eps,
+        .chunk = own_.mamba_chunk,
+        .std = own_.init_std,
+        .out_std = out_std()};
+  }
+
+  Config own_;
+};
+
+} // namespace
+} // namespace mh::hybrid
+
+MH_PLUGIN("org.megahost.hybrid", "0.1.0", "hybrid decoder models", [](mh::Registry& registry) {
+  registry.add<mh::hybrid::Hybrid>(
+      "hybrid", "decoder of Mamba-2, attention and feed-forwards by a pattern: Mamba-2, Nemotron-H"
+  );
+});

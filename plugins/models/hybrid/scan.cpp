@@ -1,0 +1,309 @@
+#include "scan.hpp"
+
+#include <megahost/saved.hpp>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace mh::hybrid {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int64_t kInputs = 6; // of ScanInputs
+
+std::optional<at::Tensor> optional(const at::Tensor& x) {
+  return x.defined() ? std::optional<at::Tensor>(x) : std::nullopt;
+}
+
+/// Sums of a row and all behind it.
+at::Tensor sums_from_behind(const at::Tensor& x) {
+  return x.flip(0).cumsum(0).flip(0);
+}
+
+/// One chunk of the inputs: Q tokens of B samples; H heads of P elements in G groups, R heads each;
+/// N numbers of state. Matrices are one behind the other: [B * H, ...] or [B * G, ...].
+class Chunk {
+public:
+  Chunk(const ScanInputs& in, const TokenRun& rows)
+      : rows_(rows)
+      , dt(of(in.dt))
+      , x(wide(in.x))
+      , xdt(x * dt.unsqueeze(-1))
+      , b(of_groups(in.b))
+      , c(of_groups(in.c))
+      , since(of(in.log_decay).cumsum(0)) {
+    if (in.starts.defined()) {
+      documents = of(in.starts).cumsum(0);
+    }
+  }
+
+private:
+  TokenRun rows_;
+
+public:
+  at::Tensor dt;        // [Q, B, H]
+  at::Tensor x, xdt;    // [Q, B, H, P]
+  at::Tensor b, c;      // [B * G, Q, N]
+  at::Tensor since;     // [Q, B, H]: logarithms of the decays from the chunk's beginning on
+  at::Tensor documents; // [Q, B]: how many began in the chunk so far; undefined: none
+
+  /// The chunk's rows of a tensor.
+  [[nodiscard]] at::Tensor of(const at::Tensor& all) const {
+    return all.narrow(0, rows_.first, rows_.count);
+  }
+
+  [[nodiscard]] int64_t groups() const { return b.size(0); }
+
+  /// [Q, B, H, P] -> [B * H, Q, P], no copy
+  [[nodiscard]] static at::Tensor by_head(const at::Tensor& values) {
+    return values.flatten(1, 2).transpose(0, 1);
+  }
+
+  /// [Q, B, H, P] -> [B * G, Q, R * P], no copy
+  [[nodiscard]] at::Tensor by_group(const at::Tensor& values) const {
+    return values.view({values.size(0), groups(), -1}).transpose(0, 1);
+  }
+
+  /// [B, H, P, N] -> [B * G, R * P, N], no copy
+  [[nodiscard]] at::Tensor state_by_group(const at::Tensor& state) const {
+    return state.view({groups(), -1, state.size(-1)});
+  }
+
+  /// [B * G, Q, N] -> rows of a gradient [seq, B, G, N]
+  void write(const at::Tensor& all, const at::Tensor& gradient) const {
+    const at::Tensor to = of(all);
+    to.copy_(gradient.transpose(0, 1).reshape(to.sizes()));
+  }
+
+  /// What is left of each token at the chunk's end: [Q, B, H]
+  [[nodiscard]] at::Tensor to_end() const {
+    const at::Tensor left = (since[-1] - since).exp_();
+    return documents.defined() ? left.masked_fill_(documents.ne(documents[-1]).unsqueeze(-1), 0)
+                               : left;
+  }
+
+  /// What is left of the state before the chunk at each token: [Q, B, H]
+  [[nodiscard]] at::Tensor from_state() const {
+    const at::Tensor left = since.exp();
+    return documents.defined() ? left.masked_fill_(documents.gt(0).unsqueeze(-1), 0) : left;
+  }
+
+  /// What is left of token s at token t, 0 where that is earlier: [B * H, Q (t), Q (s)]
+  [[nodiscard]] at::Tensor between() const {
+    const at::Tensor by_heads = since.flatten(1).t(); // [B * H, Q]
+    at::Tensor left = (by_heads.unsqueeze(2) - by_heads.unsqueeze(1)).exp_().tril_();
+    if (documents.defined()) {
+      const at::Tensor by_sample = documents.t(); // [B, Q]
+      const at::Tensor others = by_sample.unsqueeze(2).ne(by_sample.unsqueeze(1)).unsqueeze(1);
+      left.view({by_sample.size(0), -1, left.size(1), left.size(2)}).masked_fill_(others, 0);
+    }
+    return left;
+  }
+
+  /// left * scores, where the heads of a group have the same scores: [B * H, Q, Q]
+  [[nodiscard]] at::Tensor weighed(const at::Tensor& left, const at::Tensor& scores) const {
+    return (left.view({groups(), -1, left.size(1), left.size(2)}) * scores.unsqueeze(1))
+        .view(left.sizes());
+  }
+
+private:
+  [[nodiscard]] at::Tensor wide(const at::Tensor& all) const {
+    return of(all).to(dt.scalar_type());
+  }
+
+  [[nodiscard]] at::Tensor of_groups(const at::Tensor& all) const {
+    return wide(all).flatten(1, 2).transpose(0, 1);
+  }
+};
+
+ScanInputs inputs_of(const variable_list& saved) {
+  return {saved[0], saved[1], saved[2], saved[3], saved[4], saved[5]};
+}
+
+/// Gradients of the inputs that a Function reads, of `in`'s shapes and dtypes.
+ScanInputs gradients_of(const ScanInputs& in) {
+  const auto like = [](const at::Tensor& x) {
+    return at::empty_like(x, at::MemoryFormat::Contiguous);
+  };
+  return {like(in.x), like(in.dt), like(in.log_decay), like(in.b), like(in.c), {}};
+}
+
+struct ChunkUpdates : torch::autograd::Function<ChunkUpdates> {
+  struct Saved {
+    std::vector<TokenRun> chunks;
+  };
+
+  static variable_list forward(
+      AutogradContext* ctx,
+      const at::Tensor& x,
+      const at::Tensor& dt,
+      const at::Tensor& log_decay,
+      const at::Tensor& b,
+      const std::optional<at::Tensor>& starts,
+      const std::vector<TokenRun>& chunks
+  ) {
+    const ScanInputs in{x, dt, log_decay, b, b, starts.value_or(at::Tensor())};
+    const auto count = static_cast<int64_t>(chunks.size());
+    const int64_t batch = x.size(1), heads = x.size(2);
+    const at::Tensor decays = at::empty({count, batch, heads}, dt.options());
+    const at::Tensor updates = at::empty({count, batch, heads, x.size(3), b.size(3)}, dt.options());
+    for (int64_t i = 0; i < count; ++i) {
+      const Chunk chunk(in, chunks[static_cast<size_t>(i)]);
+      decays[i].copy_(chunk.from_state()[-1]);
+      const at::Tensor left = chunk.xdt * chunk.to_end().unsqueeze(-1);
+      at::Tensor update = chunk.state_by_group(updates[i]);
+      at::bmm_out(update, chunk.by_group(left).transpose(1, 2), chunk.b);
+    }
+    ctx->save_for_backward({x, dt, log_decay, b, in.starts, decays});
+    save(ctx, Saved{chunks});
+    return {decays, updates};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const ScanInputs in{saved[0], saved[1], saved[2], saved[3], saved[3], saved[4]};
+    const at::Tensor& decays = saved[5];
+    const auto& chunks = get_saved<Saved>(ctx).chunks;
+    ScanInputs d = gradients_of(in);
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      const Chunk chunk(in, chunks[i]);
+      const auto index = static_cast<int64_t>(i);
+      const at::Tensor dupdate = chunk.state_by_group(gradients[1][index].contiguous());
+      const at::Tensor to_end = chunk.to_end().unsqueeze(-1);
+      const at::Tensor left = chunk.xdt * to_end;
+      chunk.write(d.b, at::bmm(chunk.by_group(left), dupdate));
+      at::Tensor dxdt = at::empty_like(left); // first of what is left of x dt
+      at::Tensor by_group = chunk.by_group(dxdt);
+      at::bmm_out(by_group, chunk.b, dupdate.transpose(1, 2));
+      dxdt.mul_(to_end);
+      const at::Tensor ddt = (dxdt * chunk.x).sum(-1);
+      const at::Tensor dsince = ddt * chunk.dt; // of to_end, times to_end
+      const at::Tensor total = dsince.sum(0) + gradients[0][index] * decays[index];
+      dsince.neg_();
+      dsince[-1].add_(total);
+      chunk.of(d.x).copy_(dxdt.mul_(chunk.dt.unsqueeze(-1)));
+      chunk.of(d.dt).copy_(ddt);
+      chunk.of(d.log_decay).copy_(sums_from_behind(dsince));
+    }
+    return {d.x, d.dt, d.log_decay, d.b, at::Tensor(), at::Tensor()};
+  }
+};
+
+struct ChunkOutputs : torch::autograd::Function<ChunkOutputs> {
+  struct Saved {
+    std::vector<TokenRun> chunks;
+  };
+
+  static at::Tensor forward(
+      AutogradContext* ctx,
+      const at::Tensor& x,
+      const at::Tensor& dt,
+      const at::Tensor& log_decay,
+      const at::Tensor& b,
+      const at::Tensor& c,
+      const std::optional<at::Tensor>& starts,
+      const at::Tensor& states,
+      const std::vector<TokenRun>& chunks
+  ) {
+    const ScanInputs in{x, dt, log_decay, b, c, starts.value_or(at::Tensor())};
+    at::Tensor y = at::empty(x.sizes(), dt.options());
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      const Chunk chunk(in, chunks[i]);
+      const at::Tensor rows = chunk.of(y); // [Q, B, H, P]
+      at::Tensor by_group = chunk.by_group(rows);
+      const at::Tensor state = chunk.state_by_group(states[static_cast<int64_t>(i)]);
+      at::bmm_out(by_group, chunk.c, state.transpose(1, 2));
+      rows.mul_(chunk.from_state().unsqueeze(-1));
+      const at::Tensor scores = at::bmm(chunk.c, chunk.b.transpose(1, 2));
+      at::Tensor by_head = Chunk::by_head(rows);
+      by_head.baddbmm_(chunk.weighed(chunk.between(), scores), Chunk::by_head(chunk.xdt));
+    }
+    ctx->save_for_backward({x, dt, log_decay, b, c, in.starts, states, y});
+    save(ctx, Saved{chunks});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const ScanInputs in = inputs_of(saved);
+    const at::Tensor &states = saved[kInputs], &y = saved[kInputs + 1];
+    const at::Tensor dy = gradients[0].contiguous();
+    const auto& chunks = get_saved<Saved>(ctx).chunks;
+    ScanInputs d = gradients_of(in);
+    at::Tensor dstates = at::empty_like(states);
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      const Chunk chunk(in, chunks[i]);
+      const auto index = static_cast<int64_t>(i);
+      const at::Tensor drows = chunk.of(dy), dheads = Chunk::by_head(drows);
+
+      // Through the matrix of the chunk: y = (between * scores) x dt, scores = c bᵀ.
+      const at::Tensor between = chunk.between();
+      const at::Tensor scores = at::bmm(chunk.c, chunk.b.transpose(1, 2));
+      at::Tensor dxdt = at::empty_like(chunk.xdt);
+      at::Tensor by_head = Chunk::by_head(dxdt);
+      at::bmm_out(by_head, chunk.weighed(between, scores).transpose(1, 2), dheads);
+      const at::Tensor dscores = at::bmm(dheads, Chunk::by_head(chunk.xdt).transpose(1, 2))
+                                     .mul_(between)
+                                     .view({chunk.groups(), -1, between.size(1), between.size(2)})
+                                     .sum(1);
+      at::Tensor dc = at::bmm(dscores, chunk.b);
+      chunk.write(d.b, at::bmm(dscores.transpose(1, 2), chunk.c));
+
+      // Through the state before the chunk: y = from_state * (state c).
+      const at::Tensor read = chunk.by_group(drows * chunk.from_state().unsqueeze(-1));
+      dc.baddbmm_(read, chunk.state_by_group(states[index]));
+      chunk.write(d.c, dc);
+      at::Tensor dstate = chunk.state_by_group(dstates[index]);
+      at::bmm_out(dstate, read.transpose(1, 2), chunk.c);
+
+      // A decay up to token t is in all that t reads, which is dy y; one up to token s is, inverted,
+      // in all that others read of s, which is dxdt x dt.
+      const at::Tensor ddt = (dxdt * chunk.x).sum(-1); // [Q, B, H]
+      const at::Tensor dsince = (drows * chunk.of(y)).sum(-1) - ddt * chunk.dt;
+      chunk.of(d.x).copy_(dxdt.mul_(chunk.dt.unsqueeze(-1)));
+      chunk.of(d.dt).copy_(ddt);
+      chunk.of(d.log_decay).copy_(sums_from_behind(dsince));
+    }
+    return {d.x, d.dt, d.log_decay, d.b, d.c, at::Tensor(), dstates, at::Tensor()};
+  }
+};
+
+} // namespace
+
+std::vector<TokenRun> chunk_rows(const std::vector<TokenRun>& runs, int64_t size) {
+  std::vector<TokenRun> chunks;
+  int64_t row = 0;
+  for (const TokenRun& run : runs) {
+    for (int64_t first = 0; first < run.count; first += size) {
+      chunks.push_back({row + first, std::min(size, run.count - first)});
+    }
+    row += run.count;
+  }
+  return chunks;
+}
+
+std::pair<at::Tensor, at::Tensor>
+chunk_updates(const ScanInputs& in, const std::vector<TokenRun>& chunks) {
+  const auto made =
+      ChunkUpdates::apply(in.x, in.dt, in.log_decay, in.b, optional(in.starts), chunks);
+  return {made[0], made[1]};
+}
+
+at::Tensor
+chunk_outputs(const ScanInputs& in, const at::Tensor& states, const std::vector<TokenRun>& chunks) {
+  return ChunkOutputs::apply(
+      in.x, in.dt, in.log_decay, in.b, in.c, optional(in.starts), states, chunks
+  );
+}
+
+} // namespace mh::hybrid

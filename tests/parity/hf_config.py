@@ -13,11 +13,11 @@ import models
 import program
 
 # Whose logits are compared, too: windows in some layers, both scalings of latent and usual attention, dense layers, norms
-# over all heads, parallel branches.
+# over all heads, parallel branches, patterns of mixers.
 EVALUATED = ("gpt2-untied-erf", "llama-yarn-set", "llama-tied-biases", "qwen2-windows", "olmo2-grouped", "pythia",
-             "qwen3-moe-some-dense", "deepseek-v3-yarn", "norms-after-sums")
+             "qwen3-moe-some-dense", "deepseek-v3-yarn", "mamba2-tied-biases", "nemotron-h", "norms-after-sums")
 TYPES = ("gpt2", "openai-gpt", "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "olmo2", "mixtral", "qwen3_moe", "qwen2_moe",
-         "deepseek_v3", "bert", "megatron-bert", "t5")
+         "deepseek_v3", "mamba2", "bert", "megatron-bert", "t5")
 problems = []
 
 
@@ -117,6 +117,8 @@ WRONG = {  # what evaluated without a word
                ("norm_eps", "1e-3", "layer_norm_eps"), ("causal", "false", "of a gpt_neox")],
     "gpt2": [("norm_eps", "1e-3", "layer_norm_epsilon"), ("heads", 2, "n_head"), ("activation", "gelu", "activation_function")],
     "qwen3-moe": [("experts_per_token", 3, "num_experts_per_tok"), ("router_normalise", "false", "norm_topk_prob")],
+    "mamba2": [("mamba_least_step", 0.01, "time_step_limit"), ("mamba_heads", 6, "num_heads"), ("pattern", '"M-"', "of a mamba2")],
+    "nemotron-h": [("mamba_state", 12, "ssm_state_size"), ("mamba_taps", 3, "conv_kernel"), ("pattern", '"M-MM-"', "hybrid_override_pattern")],
     "deepseek-v3": [("router_scale", 1.5, "routed_scaling_factor"), ("router_groups_chosen", 3, "topk_group")],
 }
 for case in models.CASES:

@@ -81,6 +81,26 @@ def deepseek(name, recipe, experts=True, **changes):
     return case
 
 
+def mamba2(name, recipe, saved=None, **changes):
+    """Its steps begin small, and two heads share what they read and write."""
+    fields = dict(num_hidden_layers=3, hidden_size=48, num_heads=12, head_dim=8, state_size=10, n_groups=2, chunk_size=16,
+                  vocab_size=VOCAB, bos_token_id=None, eos_token_id=None, pad_token_id=None)
+    ours = dict(pattern="M", layers=3, hidden=48, heads=1, mamba_heads=12, mamba_head_dim=8, mamba_state=10, mamba_groups=2,
+                mamba_chunk=5, vocab=VOCAB)
+    return Case(name, transformers.Mamba2Config(**(fields | changes)), "hybrid", ours | recipe, **(saved or {}))
+
+
+def nemotron(name, pattern, recipe, saved=None, **changes):
+    fields = dict(layers_block_type=transformers.NemotronHConfig._pattern_to_list(pattern), hidden_size=48,
+                  intermediate_size=80, num_attention_heads=6, num_key_value_heads=2, head_dim=12, mamba_num_heads=8,
+                  mamba_head_dim=6, ssm_state_size=10, n_groups=4, chunk_size=16, vocab_size=VOCAB, bos_token_id=None,
+                  eos_token_id=None, pad_token_id=None)
+    ours = dict(pattern=pattern, layers=len(pattern), hidden=48, ffn_hidden=80, heads=6, kv_heads=2, head_dim=12,
+                mamba_heads=8, mamba_head_dim=6, mamba_state=10, mamba_groups=4, mamba_least_step=1e-3, mamba_chunk=7,
+                vocab=VOCAB)
+    return Case(name, transformers.NemotronHConfig(**(fields | changes)), "hybrid", ours | recipe, **(saved or {}))
+
+
 CASES = [
     gpt2("gpt2", {}),
     gpt2("gpt2-old-names", {}, dict(old_names=True)),
@@ -155,6 +175,14 @@ CASES = [
              rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, mscale=0.7, mscale_all_dim=1.3,
                                   original_max_position_embeddings=16)),
     deepseek("deepseek-v3-no-query-latent", dict(q_rank=None, v_head_dim=16), q_lora_rank=None, v_head_dim=16),
+    mamba2("mamba2", {}),
+    mamba2("mamba2-tied-biases", dict(tied=True, bias=True, mamba_conv_bias=False, mamba_groups=1, mamba_taps=3, norm_eps=1e-3,
+                                      mamba_least_step=0.05, mamba_heads=8, mamba_head_dim=6, mamba_chunk=64),
+           dict(shard="60KB"), tie_word_embeddings=True, use_bias=True, use_conv_bias=False, n_groups=1, conv_kernel=3,
+           layer_norm_epsilon=1e-3, time_step_limit=(0.05, float("inf")), num_heads=8, head_dim=6, expand=1),
+    nemotron("nemotron-h", "M-M*-", {}),
+    nemotron("nemotron-h-relu-long-steps", "*M-", dict(activation="relu", mamba_least_step=0.1, mamba_taps=2),
+             mlp_hidden_act="relu", time_step_min=0.1, conv_kernel=2),
     Case("norms-after-sums", transformers.OpenAIGPTConfig(
         n_layer=3, n_embd=48, n_head=4, n_positions=SEQ, vocab_size=VOCAB, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0),
         "gpt", dict(layers=3, hidden=48, heads=4, vocab=VOCAB, norm_placement="post")),
@@ -209,7 +237,7 @@ def judge(model, ids):
     loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
     loss.backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
-    if model.config.model_type == "gpt_neox" or any(".experts." in name for name in gradients):
+    if model.config.model_type in ("gpt_neox", "nemotron_h") or any(".experts." in name for name in gradients):
         gradients = as_saved(model)
     return logits.detach(), loss.item(), gradients
 

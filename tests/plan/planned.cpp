@@ -111,6 +111,32 @@ TEST_CASE("tensor, sequence, context and data parallel, and zero") {
   }
 }
 
+TEST_CASE("mixers of Mamba-2, and the states that they pass along ranks") {
+  const std::vector<std::string> hybrid{
+      "model.use=hybrid",
+      "model.pattern=\"M*-\"",
+      "model.mamba_head_dim=8",
+      "model.mamba_groups=2",
+      "model.mamba_state=16",
+      "model.mamba_chunk=16"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = hybrid;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  compare(hybrid, "");
+  compare(with({"precision=bf16", "recompute.use=full"}), "");
+  compare(with({"recompute.use=selective", "recompute.parts=[\"mamba\"]"}), "");
+  for (const char* layout :
+       {"tensor=2,sequence=true",
+        "context=2",
+        "context=4",
+        "pipeline=2,data=2,zero=1",
+        "data=2,zero=3"}) {
+    compare(hybrid, layout);
+  }
+}
+
 TEST_CASE("pipelines: every schedule") {
   compare({}, "pipeline=2");
   compare({}, "pipeline=4");

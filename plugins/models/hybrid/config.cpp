@@ -109,7 +109,7 @@ Table scaled(const HybridConfig& whole, const ModelScale& to) {
   own.set("pattern", kinds);
   own.set("mamba_heads", 2 * to.heads);
   own.set("mamba_head_dim", to.uneven ? 6 : std::max<int64_t>(1, to.hidden / to.heads));
-  own.set("mamba_groups", whole.mamba_groups == 1 ? 1 : to.heads);
+  own.set("mamba_groups", whole.mamba_groups <= 2 ? whole.mamba_groups : to.heads);
   own.set("mamba_state", std::min<int64_t>(whole.mamba_state, to.uneven ? 10 : 32));
   own.set("mamba_chunk", std::min<int64_t>(whole.mamba_chunk, 5));
   return own;

@@ -17,6 +17,7 @@ inline constexpr char kMamba = 'M', kAttention = '*', kMlp = '-';
 
 struct HybridConfig : DecoderConfig {
   HybridConfig() {
+    heads = 8;
     norm = "rmsnorm";
     activation = "relu2";
     positions = "none";

@@ -4,15 +4,362 @@
 #include <megahost/nn/decoder_hugging_face.hpp>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 namespace mh::hybrid {
 
-HfMapping hugging_face_mapping() {
-  return {};
+namespace {
+
+/// Words of a list of layers, the first of each letter being the one that is written.
+constexpr std::array<std::pair<const char*, char>, 5> kWords{{
+    {"linear_attention", kMamba},
+    {"mamba", kMamba},
+    {"full_attention", kAttention},
+    {"attention", kAttention},
+    {"mlp", kMlp},
+}};
+
+/// NemotronH has a list of words, or in older files a string of letters. It becomes that string, and
+/// the number of layers its length.
+constexpr auto kPattern = "hybrid_override_pattern";
+
+[[noreturn]] void refuse(const Value& at, const std::string& what) {
+  throw Error(
+      at.origin.where() + ": " + what + ", which hybrid cannot do",
+      "layers of Mamba-2, attention and feed-forwards",
+      exit_code::data
+  );
 }
 
-std::vector<HfTensor> hugging_face_names(const HybridConfig&) {
-  return {};
+char letter_of(const Value& word) {
+  for (const auto& [theirs, letter] : kWords) {
+    if (word == Value(theirs)) {
+      return letter;
+    }
+  }
+  refuse(word, "a layer is " + to_text(word));
+}
+
+const Value* given(const Table& config, const char* key) {
+  const Value* value = config.find(key);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+void simplify_pattern(Table& config) {
+  const Value* words = given(config, "layers_block_type");
+  const Value* letters = given(config, kPattern);
+  if (words == nullptr && letters == nullptr) { // transformers' own default
+    throw Error(
+        "neither layers_block_type nor " + std::string(kPattern) +
+            " is given, and the default has a mixture of experts, which hybrid cannot do",
+        "give layers_block_type",
+        exit_code::data
+    );
+  }
+  std::string made;
+  if (letters != nullptr) {
+    made = letters->as_string();
+  } else {
+    for (const Value& word : words->as_array()) {
+      made += letter_of(word);
+    }
+  }
+  Value pattern(made);
+  pattern.origin = (letters != nullptr ? letters : words)->origin;
+  if (made.find_first_not_of("M*-") != std::string::npos) {
+    refuse(pattern, "the pattern of layers is " + made);
+  }
+  Value count(static_cast<int64_t>(made.size()));
+  count.origin = pattern.origin;
+  config.erase("layers_block_type");
+  config.set(kPattern, pattern);
+  config.set("num_hidden_layers", count);
+}
+
+/// A letter for each layer.
+std::string each_layer(const std::string& pattern, int64_t layers) {
+  std::string all;
+  for (int64_t i = 0; i < layers; ++i) {
+    all += pattern[static_cast<size_t>(i) % pattern.size()];
+  }
+  return all;
+}
+
+void restore_pattern(Table& config) {
+  Value::Array words;
+  const int64_t layers = config.find("num_hidden_layers")->as_integer();
+  for (const char letter : each_layer(config.find(kPattern)->as_string(), layers)) {
+    words.emplace_back(std::find_if(kWords.begin(), kWords.end(), [letter](const auto& word) {
+                         return word.second == letter;
+                       })->first);
+  }
+  config.erase(kPattern);
+  config.erase("num_hidden_layers");
+  config.set("layers_block_type", words);
+}
+
+/// Mamba2's steps have two limits, of which the second is infinite.
+void simplify_limit(Table& config) {
+  const Value* limits = config.find("time_step_limit");
+  if (limits == nullptr || !limits->is_array() || limits->as_array().size() != 2) {
+    return;
+  }
+  const Value& most = limits->as_array()[1];
+  const bool infinite = most.is_table() || to_text(most).find("nf") != std::string::npos;
+  if (!infinite) {
+    refuse(*limits, "time_step_limit ends at " + to_text(most));
+  }
+  Value least = limits->as_array()[0];
+  least.origin = limits->origin;
+  config.set("time_step_limit", least);
+}
+
+void restore_limit(Table& config) {
+  const Value least = *config.find("time_step_limit");
+  config.set("time_step_limit", Value::Array{least, Value(Table{{"__float__", "Infinity"}})});
+  const int64_t inner =
+      config.find("num_heads")->as_integer() * config.find("head_dim")->as_integer();
+  const int64_t hidden = config.find("hidden_size")->as_integer();
+  if (inner % hidden != 0) {
+    throw Error(
+        "mamba_heads * mamba_head_dim = " + std::to_string(inner) + " is no multiple of hidden " +
+            std::to_string(hidden),
+        "transformers' Mamba2 has a whole `expand`"
+    );
+  }
+  config.set("expand", inner / hidden);
+}
+
+HfKey always(const char* key, const Value& value) {
+  return {.key = key, .absent = value, .words = {{value}}};
+}
+
+/// What both have, by the names that both have for it.
+std::vector<HfKey> common_keys(int64_t vocab, int64_t chunk) {
+  return {
+      {.key = "vocab_size", .field = "vocab", .absent = vocab},
+      {.key = "hidden_size", .field = "hidden", .absent = 4096},
+      {.key = "num_hidden_layers", .field = "layers", .absent = 64},
+      {.key = "layer_norm_epsilon", .field = "norm_eps", .absent = 1e-5},
+      {.key = "n_groups", .field = "mamba_groups", .absent = 8},
+      {.key = "conv_kernel", .field = "mamba_taps", .absent = 4},
+      {.key = "use_conv_bias", .field = "mamba_conv_bias", .absent = true},
+      {.key = "chunk_size", .field = "mamba_chunk", .absent = chunk, .compared = false},
+  };
+}
+
+std::vector<std::string> harmless() {
+  return {
+      "expand",
+      "mamba_ssm_cache_dtype",
+      "num_logits_to_keep",
+      "rescale_prenorm_residual",
+      "residual_in_fp32",
+      "time_step_floor",
+      "time_step_max",
+      "time_step_rank",
+      "use_mamba_kernels"};
+}
+
+HfModel mamba2() {
+  return {
+      .model_type = "mamba2",
+      .architecture = "Mamba2ForCausalLM",
+      .keys = joined(
+          {common_keys(/*vocab=*/32768, /*chunk=*/256),
+           {{.key = "num_heads", .field = "mamba_heads", .absent = 128},
+            {.key = "head_dim", .field = "mamba_head_dim", .absent = 64},
+            {.key = "state_size", .field = "mamba_state", .absent = 128},
+            {.key = "time_step_limit", .field = "mamba_least_step", .absent = 0.0},
+            {.key = "use_bias", .field = "bias", .absent = false},
+            {.key = "tie_word_embeddings", .field = "tied", .absent = false},
+            always("hidden_act", "silu")}}
+      ),
+      .always = {{"pattern", std::string(1, kMamba)}, {"heads", 1}},
+      .harmless =
+          [] {
+            auto keys = harmless();
+            keys.emplace_back("time_step_min");
+            return keys;
+          }(),
+      .simplify = simplify_limit,
+      .restore = restore_limit};
+}
+
+HfModel nemotron() {
+  return {
+      .model_type = "nemotron_h",
+      .architecture = "NemotronHForCausalLM",
+      .keys = joined(
+          {common_keys(/*vocab=*/131072, /*chunk=*/128),
+           {{.key = kPattern, .field = "pattern"},
+            {.key = "num_attention_heads", .field = "heads", .absent = 32},
+            {.key = "num_key_value_heads", .field = "kv_heads", .absent = 8},
+            {.key = "head_dim", .field = "head_dim", .absent = 128},
+            {.key = "intermediate_size", .field = "ffn_hidden", .absent = 21504},
+            {.key = "mlp_hidden_act",
+             .field = "activation",
+             .absent = "relu2",
+             .words =
+                 {{"relu2", "relu2"},
+                  {"relu", "relu"},
+                  {"gelu", "gelu"},
+                  {"gelu_new", "gelu_tanh"},
+                  {"gelu_pytorch_tanh", "gelu_tanh"}}},
+            {.key = "mamba_num_heads", .field = "mamba_heads", .absent = 128},
+            {.key = "mamba_head_dim", .field = "mamba_head_dim", .absent = 64},
+            {.key = "ssm_state_size", .field = "mamba_state", .absent = 128},
+            {.key = "time_step_min", .field = "mamba_least_step", .absent = 1e-3},
+            {.key = "max_position_embeddings",
+             .field = "seq_length",
+             .absent = 4096,
+             .compared = false},
+            {.key = "sliding_window", .words = {{Value()}}},
+            always("mamba_hidden_act", "silu"),
+            always("tie_word_embeddings", false),
+            always("attention_bias", false),
+            always("mamba_proj_bias", false),
+            always("mlp_bias", false),
+            always("use_bias", false),
+            always("num_nextn_predict_layers", 0)}}
+      ),
+      .harmless =
+          [] {
+            auto keys = harmless();
+            for (const char* key : // steps as files have them, and experts, which no layer has
+                 {"hidden_dropout",
+                  "moe_intermediate_size",
+                  "moe_latent_size",
+                  "moe_shared_expert_intermediate_size",
+                  "moe_shared_expert_overlap",
+                  "mtp_hybrid_override_pattern",
+                  "mtp_layers_block_type",
+                  "n_group",
+                  "n_routed_experts",
+                  "n_shared_experts",
+                  "norm_topk_prob",
+                  "num_experts_per_tok",
+                  "output_router_logits",
+                  "routed_scaling_factor",
+                  "time_step_limit",
+                  "topk_group"}) {
+              keys.emplace_back(key);
+            }
+            return keys;
+          }(),
+      .simplify = simplify_pattern,
+      .restore = restore_pattern};
+}
+
+/// A letter a layer, and no sizes of what no layer is.
+void plain(Table& f) {
+  decoder_plain(f);
+  Value& pattern = *f.find("pattern");
+  const std::string all = each_layer(pattern.as_string(), f.find("layers")->as_integer());
+  const Origin origin = pattern.origin;
+  pattern = Value(all);
+  pattern.origin = origin;
+  const auto none = [&](char letter) { return all.find(letter) == std::string::npos; };
+  const auto erase = [&](std::initializer_list<const char*> fields) {
+    for (const char* field : fields) {
+      f.erase(field);
+    }
+  };
+  if (none(kMamba)) {
+    erase({"mamba_heads", "mamba_head_dim", "mamba_groups", "mamba_state", "mamba_taps"});
+    erase({"mamba_conv_bias", "mamba_least_step"});
+  } else if (const Value* heads = f.find("mamba_heads"); heads == nullptr || heads->is_null()) {
+    f.set(
+        "mamba_heads", 2 * f.find("hidden")->as_integer() / f.find("mamba_head_dim")->as_integer()
+    );
+  }
+  if (none(kAttention)) {
+    erase({"heads", "kv_heads", "head_dim", "qkv_bias", "qk_norm", "qk_norm_over", "causal"});
+  }
+  if (none(kMlp)) {
+    erase({"ffn_hidden", "activation"});
+  }
+}
+
+/// Adds the names of one layer.
+void add_layer(
+    std::vector<HfTensor>& map,
+    char kind,
+    const std::string& theirs,
+    const std::string& ours,
+    const HybridConfig& c
+) {
+  const auto add = [&](const std::string& their_name, const std::string& our_name) {
+    map.push_back({theirs + "mixer." + their_name, {ours + our_name}});
+  };
+  map.push_back({theirs + "norm.weight", {ours + "norm.weight"}});
+  if (kind == kAttention) {
+    for (const std::string part : {"q", "k", "v"}) {
+      add(part + "_proj.weight", "attention." + part + ".weight");
+    }
+    add("o_proj.weight", "attention.out.weight");
+  } else if (kind == kMlp) {
+    add("up_proj.weight", "mlp.up.weight");
+    add("down_proj.weight", "mlp.down.weight");
+  } else {
+    const auto pieces = [&](const std::string& their_name,
+                            const std::string& folder,
+                            std::initializer_list<const char*> parts,
+                            const std::string& what) {
+      HfTensor tensor{theirs + "mixer." + their_name + "." + what, {}};
+      for (const char* part : parts) {
+        tensor.ours.push_back(ours + "mamba." + folder + part + "." + what);
+      }
+      map.push_back(std::move(tensor));
+    };
+    for (const std::string what : {"weight", "bias"}) {
+      const bool weight = what == "weight";
+      if (weight || c.bias) {
+        pieces("in_proj", "", {"z", "x", "b", "c", "dt"}, what);
+        pieces("out_proj", "", {"out"}, what);
+      }
+      if (weight || c.mamba_conv_bias) {
+        pieces("conv1d", "convolution.", {"x", "b", "c"}, what);
+      }
+    }
+    add("dt_bias", "mamba.dt_bias");
+    add("A_log", "mamba.a_log");
+    add("D", "mamba.d");
+    add("norm.weight", "mamba.norm.weight");
+  }
+}
+
+} // namespace
+
+HfMapping hugging_face_mapping() {
+  std::vector<std::string> free = decoder_free();
+  free.emplace_back("mamba_chunk");
+  return {.models = {mamba2(), nemotron()}, .free = std::move(free), .plain = plain};
+}
+
+std::vector<HfTensor> hugging_face_names(const HybridConfig& c) {
+  const std::string all = each_layer(c.pattern, c.layers);
+  const auto has = [&](char letter) { return all.find(letter) != std::string::npos; };
+  const bool only_mamba = !has(kAttention) && !has(kMlp);
+  if (c.norm != "rmsnorm" || c.positions != "none" || c.kv_rank || c.window ||
+      (c.bias && !only_mamba) || (c.tied && !only_mamba) ||
+      (has(kAttention) && (c.qk_norm || *c.qkv_bias)) ||
+      (has(kMlp) && is_gated(activation_kind(c.activation)))) {
+    return {};
+  }
+  std::vector<HfTensor> map{
+      {"backbone.embeddings.weight", {"embedding.word.weight"}},
+      {"backbone.norm_f.weight", {"head.norm.weight"}}};
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const std::string number = std::to_string(i) + ".";
+    const char kind = all[static_cast<size_t>(i)];
+    add_layer(map, kind, "backbone.layers." + number, "layers." + number, c);
+  }
+  if (!c.tied) {
+    map.push_back({"lm_head.weight", {"head.weight"}});
+  }
+  return map;
 }
 
 } // namespace mh::hybrid

@@ -15,7 +15,7 @@ constexpr MegatronArguments kWithout[] = {
     {changes, "there is no reinforcement learning",
      "rl-* grpo-* perform-rl-step langrl-env-config refit-method"},
     {changes, "there is no training on another model's scores", "logits-*"},
-    {changes, "there are no state-space, linear-attention or hybrid layers",
+    {changes, "state-space, linear-attention and hybrid layers are not translated",
      "mamba-* gdp-* linear-* hybrid-layer-pattern hybrid-override-pattern is-hybrid-model spec "
      "disable-mamba-mem-eff-path"},
     {changes, "there is no sparse attention by an index", "dsa-* no-dsa-*"},

@@ -118,7 +118,7 @@ WRONG = {  # what evaluated without a word
     "gpt2": [("norm_eps", "1e-3", "layer_norm_epsilon"), ("heads", 2, "n_head"), ("activation", "gelu", "activation_function")],
     "qwen3-moe": [("experts_per_token", 3, "num_experts_per_tok"), ("router_normalise", "false", "norm_topk_prob")],
     "mamba2": [("mamba_least_step", 0.01, "time_step_limit"), ("mamba_heads", 6, "num_heads"), ("pattern", '"M-"', "of a mamba2")],
-    "nemotron-h": [("mamba_state", 12, "ssm_state_size"), ("mamba_taps", 3, "conv_kernel"), ("pattern", '"M-MM-"', "hybrid_override_pattern")],
+    "nemotron-h": [("mamba_state", 12, "ssm_state_size"), ("mamba_taps", 3, "conv_kernel"), ("pattern", '"M-MM-"', "layers_block_type")],
     "deepseek-v3": [("router_scale", 1.5, "routed_scaling_factor"), ("router_groups_chosen", 3, "topk_group")],
 }
 for case in models.CASES:

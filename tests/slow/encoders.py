@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bert_tiny and t5_tiny learn on the quickstart's text what a person can see: their metrics have a floor."""
+"""bert_tiny, t5_tiny and hybrid_tiny learn on the quickstart's text what a person can see: their metrics have a floor."""
 
 import os
 import re
@@ -24,3 +24,5 @@ bert = learned("bert_tiny")
 assert bert["lm accuracy"] > 0.25 and bert["sop accuracy"] > 0.6, bert
 t5 = learned("t5_tiny")
 assert t5["lm loss"] < 2.65, t5
+hybrid = learned("hybrid_tiny")
+assert hybrid["lm loss"] < 1.6, hybrid

@@ -49,8 +49,7 @@ std::string parallel_residual(const HybridConfig& c) {
 }
 
 std::string causal(const HybridConfig& c) {
-  return !c.causal && has(c, kMamba) ? "Mamba-2 reads forward, and would still with causal = false"
-                                     : "";
+  return !c.causal ? "a hybrid reads forward, and its mixers still would with causal = false" : "";
 }
 
 } // namespace

@@ -41,38 +41,23 @@ char letter_of(const Value& word) {
   refuse(word, "a layer is " + to_text(word));
 }
 
-const Value* given(const Table& config, const char* key) {
-  const Value* value = config.find(key);
-  return value == nullptr || value->is_null() ? nullptr : value;
-}
-
 void simplify_pattern(Table& config) {
-  const Value* words = given(config, "layers_block_type");
-  const Value* letters = given(config, kPattern);
-  if (words == nullptr && letters == nullptr) { // transformers' own default
-    throw Error(
-        "neither layers_block_type nor " + std::string(kPattern) +
-            " is given, and the default has a mixture of experts, which hybrid cannot do",
-        "give layers_block_type",
-        exit_code::data
-    );
-  }
+  const Value layers = *config.find(kPattern);
   std::string made;
-  if (letters != nullptr) {
-    made = letters->as_string();
-  } else {
-    for (const Value& word : words->as_array()) {
+  if (layers.is_array()) {
+    for (const Value& word : layers.as_array()) {
       made += letter_of(word);
     }
+  } else {
+    made = layers.is_string() ? layers.as_string() : "ME*-"; // transformers' own default
   }
   Value pattern(made);
-  pattern.origin = (letters != nullptr ? letters : words)->origin;
+  pattern.origin = layers.origin;
   if (made.find_first_not_of("M*-") != std::string::npos) {
     refuse(pattern, "the pattern of layers is " + made);
   }
   Value count(static_cast<int64_t>(made.size()));
-  count.origin = pattern.origin;
-  config.erase("layers_block_type");
+  count.origin = layers.origin;
   config.set(kPattern, pattern);
   config.set("num_hidden_layers", count);
 }
@@ -193,7 +178,7 @@ HfModel nemotron() {
       .architecture = "NemotronHForCausalLM",
       .keys = joined(
           {common_keys(/*vocab=*/131072, /*chunk=*/128),
-           {{.key = kPattern, .field = "pattern"},
+           {{.key = kPattern, .field = "pattern", .aliases = {"layers_block_type"}},
             {.key = "num_attention_heads", .field = "heads", .absent = 32},
             {.key = "num_key_value_heads", .field = "kv_heads", .absent = 8},
             {.key = "head_dim", .field = "head_dim", .absent = 128},

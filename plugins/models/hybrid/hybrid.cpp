@@ -12,7 +12,6 @@
 
 #include <ATen/TensorOperators.h>
 
-#include <cmath>
 #include <functional>
 #include <memory>
 #include <string>
@@ -66,11 +65,12 @@ private:
   Part part_;
 };
 
-/// A part as the layer calls it.
+/// A part as the layer calls it, which keeps it.
 template <class T>
-HybridLayer::Part shared_part(T part) {
-  return [made = std::make_shared<const T>(std::move(part)
-          )](const at::Tensor& x, StepContext& context) { return made->forward(x, context); };
+HybridLayer::Part kept_part(std::shared_ptr<const T> part) {
+  return [part = std::move(part)](const at::Tensor& x, StepContext& context) {
+    return part->forward(x, context);
+  };
 }
 
 /// Parameters: those of a decoder (nn/decoder.hpp) outside of the layers, and of layer N
@@ -102,10 +102,9 @@ public:
     const char kind = own_.kind(index);
     const char* name = kind == kMamba ? "mamba" : kind == kAttention ? "attention" : "mlp";
     HybridLayer::Part part = scoped(builder, name, [&] {
-      return kind == kMamba ? shared_part(Mamba(builder, mamba_spec()))
-             : kind == kAttention
-                 ? shared_part(Attention(builder, scaled_spec(attention_spec(index))))
-                 : shared_part(FeedForward(builder, scaled_spec(feed_forward_spec())));
+      return kind == kMamba       ? kept_part(std::make_shared<const Mamba>(builder, mamba_spec()))
+             : kind == kAttention ? kept_part<AttentionPart>(attention(index, builder))
+                                  : kept_part<FeedForwardPart>(feed_forward(index, builder));
     });
     return std::make_unique<HybridLayer>(
         builder,
@@ -122,18 +121,6 @@ public:
   }
 
 private:
-  /// Each layer adds to the stream once, where a decoder's does twice.
-  [[nodiscard]] double out_std() const {
-    return own_.scaled_init ? own_.init_std / std::sqrt(static_cast<double>(own_.layers))
-                            : own_.init_std;
-  }
-
-  template <class Spec>
-  [[nodiscard]] Spec scaled_spec(Spec spec) const {
-    spec.out_std = out_std();
-    return spec;
-  }
-
   [[nodiscard]] MambaSpec mamba_spec() const {
     return {
         .embed = {axis::embed, own_.hidden},
@@ -148,7 +135,7 @@ private:
         .norm_eps = own_.norm_eps,
         .chunk = own_.mamba_chunk,
         .std = own_.init_std,
-        .out_std = out_std()};
+        .out_std = feed_forward_spec().out_std};
   }
 
   Config own_;

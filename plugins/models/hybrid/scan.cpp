@@ -21,6 +21,10 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kInputs = 6; // of ScanInputs
 
+/// Less than exp of this is left of nothing: it is lost in any sum, and smaller numbers would become
+/// denormal ones, with which processors are a hundred times slower.
+constexpr double kFaintest = -60;
+
 std::optional<at::Tensor> optional(const at::Tensor& x) {
   return x.defined() ? std::optional<at::Tensor>(x) : std::nullopt;
 }
@@ -87,21 +91,24 @@ public:
 
   /// What is left of each token at the chunk's end: [Q, B, H]
   [[nodiscard]] at::Tensor to_end() const {
-    const at::Tensor left = (since[-1] - since).exp_();
+    const at::Tensor left = (since[-1] - since).clamp_min_(kFaintest).exp_();
     return documents.defined() ? left.masked_fill_(documents.ne(documents[-1]).unsqueeze(-1), 0)
                                : left;
   }
 
   /// What is left of the state before the chunk at each token: [Q, B, H]
   [[nodiscard]] at::Tensor from_state() const {
-    const at::Tensor left = since.exp();
+    const at::Tensor left = since.clamp_min(kFaintest).exp_();
     return documents.defined() ? left.masked_fill_(documents.gt(0).unsqueeze(-1), 0) : left;
   }
 
   /// What is left of token s at token t, 0 where that is earlier: [B * H, Q (t), Q (s)]
   [[nodiscard]] at::Tensor between() const {
     const at::Tensor by_heads = since.flatten(1).t(); // [B * H, Q]
-    at::Tensor left = (by_heads.unsqueeze(2) - by_heads.unsqueeze(1)).exp_().tril_();
+    at::Tensor left = (by_heads.unsqueeze(2) - by_heads.unsqueeze(1))
+                          .clamp_(kFaintest, 0) // at 0 what is earlier
+                          .exp_()
+                          .tril_();
     if (documents.defined()) {
       const at::Tensor by_sample = documents.t(); // [B, Q]
       const at::Tensor others = by_sample.unsqueeze(2).ne(by_sample.unsqueeze(1)).unsqueeze(1);
@@ -110,10 +117,9 @@ public:
     return left;
   }
 
-  /// left * scores, where the heads of a group have the same scores: [B * H, Q, Q]
-  [[nodiscard]] at::Tensor weighed(const at::Tensor& left, const at::Tensor& scores) const {
-    return (left.view({groups(), -1, left.size(1), left.size(2)}) * scores.unsqueeze(1))
-        .view(left.sizes());
+  /// One matrix for each head: [B * H, Q, Q] -> [B, G, R, Q, Q] as [B * G, R, Q, Q], no copy
+  [[nodiscard]] at::Tensor heads_of_groups(const at::Tensor& matrices) const {
+    return matrices.view({groups(), -1, matrices.size(1), matrices.size(2)});
   }
 
 private:
@@ -226,7 +232,9 @@ struct ChunkOutputs : torch::autograd::Function<ChunkOutputs> {
       rows.mul_(chunk.from_state().unsqueeze(-1));
       const at::Tensor scores = at::bmm(chunk.c, chunk.b.transpose(1, 2));
       at::Tensor by_head = Chunk::by_head(rows);
-      by_head.baddbmm_(chunk.weighed(chunk.between(), scores), Chunk::by_head(chunk.xdt));
+      const at::Tensor matrix = chunk.between();
+      chunk.heads_of_groups(matrix).mul_(scores.unsqueeze(1));
+      by_head.baddbmm_(matrix, Chunk::by_head(chunk.xdt));
     }
     ctx->save_for_backward({x, dt, log_decay, b, c, in.starts, states, y});
     save(ctx, Saved{chunks});
@@ -247,15 +255,14 @@ struct ChunkOutputs : torch::autograd::Function<ChunkOutputs> {
       const at::Tensor drows = chunk.of(dy), dheads = Chunk::by_head(drows);
 
       // Through the matrix of the chunk: y = (between * scores) x dt, scores = c bᵀ.
-      const at::Tensor between = chunk.between();
-      const at::Tensor scores = at::bmm(chunk.c, chunk.b.transpose(1, 2));
+      const at::Tensor matrix = chunk.between();
+      const at::Tensor dmatrix =
+          at::bmm(dheads, Chunk::by_head(chunk.xdt).transpose(1, 2)).mul_(matrix);
+      const at::Tensor dscores = chunk.heads_of_groups(dmatrix).sum(1);
+      chunk.heads_of_groups(matrix).mul_(at::bmm(chunk.c, chunk.b.transpose(1, 2)).unsqueeze(1));
       at::Tensor dxdt = at::empty_like(chunk.xdt);
       at::Tensor by_head = Chunk::by_head(dxdt);
-      at::bmm_out(by_head, chunk.weighed(between, scores).transpose(1, 2), dheads);
-      const at::Tensor dscores = at::bmm(dheads, Chunk::by_head(chunk.xdt).transpose(1, 2))
-                                     .mul_(between)
-                                     .view({chunk.groups(), -1, between.size(1), between.size(2)})
-                                     .sum(1);
+      at::bmm_out(by_head, matrix.transpose(1, 2), dheads);
       at::Tensor dc = at::bmm(dscores, chunk.b);
       chunk.write(d.b, at::bmm(dscores.transpose(1, 2), chunk.c));
 

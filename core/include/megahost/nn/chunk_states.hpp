@@ -22,7 +22,7 @@ namespace mh {
 ///   Sums(mh::Builder& builder, mh::Axis mlp) : states_(builder, "sums", {mlp}) {}
 ///
 ///   at::Tensor forward(const at::Tensor& x, mh::StepContext& context) const { // [seq, batch, mlp]
-///     return states_.before(at::ones_like(x), x, context) + x;
+///     return states_.before(at::ones_like(x), x, context).add(x);
 ///   }
 ///
 /// private:

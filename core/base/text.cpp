@@ -216,6 +216,16 @@ std::string join(const std::vector<std::string>& words, std::string_view between
   return text;
 }
 
+std::optional<std::string_view> scheme_of(std::string_view path) {
+  const std::string_view scheme = path.substr(0, std::min(path.find("://"), path.size()));
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+  };
+  const bool found = !scheme.empty() && scheme.size() < path.size() &&
+                     std::all_of(scheme.begin(), scheme.end(), fits);
+  return found ? std::optional(scheme) : std::nullopt;
+}
+
 std::string shell_word(const std::string& word) {
   const auto plain = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 ||

@@ -50,6 +50,9 @@ nearest(std::string_view word, const std::vector<std::string>& words);
 [[nodiscard]] std::string
 join(const std::vector<std::string>& words, std::string_view between = ", ");
 
+/// The word before `://` at the start of a path, "s3" of "s3://bucket/key"; nothing of a file's.
+[[nodiscard]] std::optional<std::string_view> scheme_of(std::string_view path);
+
 /// The word as a POSIX shell reads it back: in quotes where it needs them.
 [[nodiscard]] std::string shell_word(const std::string& word);
 

@@ -118,6 +118,9 @@ int command_checkpoint_gc(const Invocation& invocation, Host& host) {
   size_t count = 0, folders = 0;
   for (const Kind& kind : kinds) {
     if (storage.list(kind.root).empty()) {
+      if (!is_dry) {
+        storage.remove_unfinished(kind.root); // those of a run that was killed in its first save
+      }
       continue;
     }
     ++folders;

@@ -39,6 +39,7 @@ constexpr std::array<Words, kKinds.size()> kWords{{
     {"launcher", "trains with the plugin open"},
     {"device", "trains on it"},
     {"checkpoint format", "trains, and saves in it"},
+    {"storage", "trains, and saves there"},
 }};
 
 /// "my-model" -> "MyModel".

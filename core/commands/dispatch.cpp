@@ -3,6 +3,7 @@
 #include "core/corpora/corpora.hpp"
 #include "core/draw/report.hpp"
 #include "core/memory/heap.hpp"
+#include "core/options/read.hpp"
 #include "core/plugin/crash.hpp"
 #include "core/train/built_in.hpp"
 #include "megahost/error.hpp"
@@ -112,6 +113,9 @@ int run(const mh::Invocation& invocation) {
   mh::merge_built_in(host);
   for (const std::string& file : invocation.all("--plugin")) {
     host.load(file);
+  }
+  if (invocation.command.starts_with("checkpoint ")) {
+    mh::give_storage_options(invocation, host);
   }
   for (const auto& [name, command] : kCommands) {
     if (name == invocation.command) {

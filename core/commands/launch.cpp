@@ -206,7 +206,8 @@ void warn_of_lost_files(const Job& job, const Recipe& recipe) {
       return folder == volume.path || folder.starts_with(volume.path + "/");
     });
   };
-  if (!job.image.empty() && find_target(job.target).kubernetes && !kept(recipe.checkpoint.dir)) {
+  if (!job.image.empty() && find_target(job.target).kubernetes && !kept(recipe.checkpoint.dir) &&
+      !scheme_of(recipe.checkpoint.dir)) {
     warn(
         "checkpoint.dir " + recipe.checkpoint.dir +
         " lies on no volume of the job: what is saved ends with the pod (--volume KIND:NAME:PATH "

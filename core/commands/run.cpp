@@ -41,7 +41,10 @@ std::vector<Layer> option_layers(const Invocation& invocation, const Value& reci
     }
   };
   const Value* run_dir = recipe.find("run_dir");
-  if (run_dir == nullptr || run_dir->is_null() || invocation.has("--scale")) {
+  const Value* saves = recipe.find_path("checkpoint.dir");
+  const bool parts = (run_dir != nullptr && !run_dir->is_null()) ||
+                     (saves != nullptr && saves->is_string() && scheme_of(saves->as_string()));
+  if (!parts || invocation.has("--scale")) {
     add("--run-dir", "checkpoint", "dir", invocation.value("--run-dir"));
   } else if (invocation.has("--run-dir")) {
     layers.push_back({"--run-dir", Table{{"run_dir", invocation.value("--run-dir")}}});

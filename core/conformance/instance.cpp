@@ -96,6 +96,11 @@ CheckpointFormat::Args arguments<CheckpointFormat>(uint64_t) {
   return {};
 }
 
+template <>
+Storage::Args arguments<Storage>(uint64_t) {
+  return {};
+}
+
 namespace {
 
 Value invented(const Field& field) {
@@ -273,6 +278,11 @@ std::string trace_of(CheckpointFormat& format, uint64_t) {
          (format.detect("/nonexistent") ? "what is not there is one" : "what is not there is none");
 }
 
+/// Nothing that asks a server: a test of a plugin is not given any.
+std::string trace_of(Storage&, uint64_t) {
+  return "a storage";
+}
+
 } // namespace
 
 bool made_up(const Case& c, const Field& field) {
@@ -383,6 +393,7 @@ template std::unique_ptr<Launcher> make<Launcher>(const Case&, const Launcher::A
 template std::unique_ptr<Device> make<Device>(const Case&, const Device::Args&);
 template std::unique_ptr<CheckpointFormat>
 make<CheckpointFormat>(const Case&, const CheckpointFormat::Args&);
+template std::unique_ptr<Storage> make<Storage>(const Case&, const Storage::Args&);
 
 std::function<std::string()> tracer(const Case& c, uint64_t seed) {
   return with_interface(c.entry->kind, [&]<class Base>(Base*) -> std::function<std::string()> {

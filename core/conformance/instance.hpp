@@ -11,6 +11,7 @@
 #include "megahost/optimizer.hpp"
 #include "megahost/pipeline_schedule.hpp"
 #include "megahost/recompute.hpp"
+#include "megahost/storage.hpp"
 #include "megahost/strategy.hpp"
 #include "megahost/tokenizer.hpp"
 
@@ -49,9 +50,11 @@ decltype(auto) with_interface(Kind kind, Run&& run) {
   case Kind::device:
     return run(static_cast<Device*>(nullptr));
   case Kind::checkpoint_format:
+    return run(static_cast<CheckpointFormat*>(nullptr));
+  case Kind::storage:
     break;
   }
-  return run(static_cast<CheckpointFormat*>(nullptr));
+  return run(static_cast<Storage*>(nullptr));
 }
 
 /// Arguments of small instances; `Base::Args{}` where there is nothing to say.

@@ -113,7 +113,11 @@ void open_plugins(const Loaded& loaded, Host& host) {
 }
 
 Resolved resolve_loaded(const Loaded& loaded, Host& host, const Facts& facts) {
-  return resolve(loaded, plugin_lookup(host), facts);
+  Resolved resolved = resolve(loaded, plugin_lookup(host), facts);
+  if (resolved.recipe.storage) {
+    host.set_storage_options(*resolved.recipe.storage);
+  }
+  return resolved;
 }
 
 Resolved resolve_with_plugins(Loaded& loaded, Host& host, const Facts& facts) {

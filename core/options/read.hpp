@@ -100,6 +100,12 @@ void open_plugins(const Loaded& loaded, Host& host);
 /// Throws:  mh::Error
 [[nodiscard]] WeightsWanted weights_wanted(const Invocation& invocation);
 
+/// Gives a storage the options of --set storage.KEY: the one that storage.use names, or that of the
+/// command's first path.
+///
+/// Throws:  mh::Error
+void give_storage_options(const Invocation& invocation, Host& host);
+
 /// The whole number that an option was given, or the real one; `otherwise` if it was not.
 ///
 /// Throws:  mh::Error if it is none, or not from `least` to `most`

@@ -4,6 +4,7 @@
 #include "core/base/text.hpp"
 #include "core/formats/plugin_file.hpp"
 #include "core/plugin/open.hpp"
+#include "core/plugin/schemes.hpp"
 #include "megahost/plugin.hpp"
 
 #include <dlfcn.h>
@@ -68,12 +69,25 @@ struct Host::Open {
 
 Host::Host(std::vector<fs::path> folders)
     : folders_(std::move(folders))
-    , opening_(std::make_unique<std::recursive_mutex>()) {
+    , opening_(std::make_unique<std::recursive_mutex>())
+    , schemes_(std::make_unique<SchemeStorage>()) {
   check_libtorch();
 }
 
 Host::~Host() = default;
 Host::Host(Host&&) noexcept = default;
+
+Storage& Host::storage() {
+  if (storage_ != nullptr) {
+    return *storage_;
+  }
+  schemes_->ask(*this);
+  return *schemes_;
+}
+
+void Host::set_storage_options(const PluginSection& section) {
+  schemes_->set_options(section);
+}
 
 bool Host::is_open(const fs::path& file) const {
   const std::lock_guard lock(*opening_);

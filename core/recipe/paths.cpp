@@ -1,5 +1,6 @@
 #include "core/recipe/paths.hpp"
 
+#include "core/base/text.hpp"
 #include "core/language/source.hpp"
 
 #include <filesystem>
@@ -24,7 +25,8 @@ fs::path folder_of(const SourcePtr& source) {
 } // namespace
 
 Value absolute_path(const Value& path) {
-  if (!path.is_string() || path.as_string().empty() || path.as_string().starts_with("@")) {
+  if (!path.is_string() || path.as_string().empty() || path.as_string().starts_with("@") ||
+      scheme_of(path.as_string())) {
     return path;
   }
   const fs::path file = folder_of(path.origin.source) / path.as_string();

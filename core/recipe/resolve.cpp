@@ -329,6 +329,9 @@ private:
       const Value* run = top.find("run_dir");
       checkpoint.set("dir", run ? *run : Value("runs/" + top.find("name")->as_string()));
     }
+    if (scheme_of(checkpoint.find("dir")->as_string()) && top.find("run_dir") == nullptr) {
+      top.set("run_dir", "runs/" + top.find("name")->as_string()); // a run folder is files
+    }
     if (const Value* run = top.find("run_dir"); run && *run == *checkpoint.find("dir")) {
       top.erase("run_dir"); // it is said where the two are apart
     }
@@ -458,6 +461,9 @@ private:
     recipe.device = plugin_named(*tree_.find("device"));
     if (const Value* launcher = tree_.find("launcher")) {
       recipe.launcher = plugin_named(*launcher);
+    }
+    if (const Value* storage = tree_.find("storage")) {
+      recipe.storage = plugin_named(*storage);
     }
     if (const Value* run = tree_.find("run_dir")) {
       recipe.run_dir = run->as_string();

@@ -42,6 +42,13 @@ const Fields<TopLevel>& top_fields() {
     )
         .names(Kind::launcher);
     f.add(
+         "storage",
+         &TopLevel::storage,
+         "storage plugin with options for paths that begin with its name, NAME://; one without "
+         "options need not be named"
+    )
+        .names(Kind::storage);
+    f.add(
         "run_dir",
         &TopLevel::run_dir,
         "folder of the run's recipe, log and metrics, where checkpoint.dir is another place"

@@ -41,7 +41,7 @@ struct TopLevel {
   std::vector<std::string> plugins;
   std::string precision = "auto";
   PluginSection device{"cpu", Table{}};
-  std::optional<PluginSection> launcher;
+  std::optional<PluginSection> launcher, storage;
   std::optional<std::string> run_dir;
   Value sweep;
 };

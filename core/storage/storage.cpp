@@ -36,6 +36,16 @@ StorageError::StorageError(const std::string& action, const Path& path, int code
       )
     , code_(code) {}
 
+StorageError::StorageError(
+    const std::string& action,
+    const Path& path,
+    int code,
+    const std::string& reason,
+    const std::string& hint
+)
+    : Error("cannot " + action + " " + path.string() + ": " + reason, hint, exit_code::data)
+    , code_(code) {}
+
 StorageError::~StorageError() = default;
 ReadFile::~ReadFile() = default;
 Upload::~Upload() = default;

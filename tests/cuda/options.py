@@ -77,7 +77,7 @@ BASE = {
 }
 # Options of the host's alone: what they change never reaches a GPU.
 HOST = {
-    "name", "run_dir", "launcher", "plugins", "sweep", "extends", "preset", "device", "model.use", "model.preset", "model.from",
+    "name", "run_dir", "launcher", "storage", "plugins", "sweep", "extends", "preset", "device", "model.use", "model.preset", "model.from",
     "data.use", "data.split", "data.paths", "data.extensions", "data.eod", "data.weights", "data.shuffle",
     "data.mask_prob", "data.max_ngram", "data.mean_span", "data.pair", "data.prefetch", "data.short_seq_prob", "data.whole_words",
     "data.mask_eod_loss", "data.changes", "data.data_sharding", "data.dataloader", "data.drop_last_partial", "data.extra_token",

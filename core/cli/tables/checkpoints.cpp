@@ -9,8 +9,13 @@ namespace {
 const Argument kSaved{
     "FOLDER",
     "run folder, or that of one step, such as runs/a/checkpoints/step-000000001000; or weights in a "
-    "format that a plugin reads"};
+    "format that a plugin reads; in a storage NAME://PATH"};
 const Option kStep{"--step", "N", "the checkpoint of this step of a run, instead of the newest"};
+const Option kStorageSet{
+    "--set",
+    "storage.KEY=VALUE",
+    "an option of the storage that FOLDER is in, as in a recipe; `megahost plugins show` lists them",
+    true};
 const Option kFormat{"--format", "NAME", "the folder's checkpoint format, where several know it"};
 
 } // namespace
@@ -23,7 +28,7 @@ std::vector<Command> checkpoint_commands() {
           "the checkpoints of a run: step, size, tensors, files",
           "Only those that were committed are there: what a killed run left half-written is not.",
           {kSaved},
-          {kFormat, kPlugin, kJson},
+          {kFormat, kStorageSet, kPlugin, kJson},
           {{"megahost checkpoint ls runs/quickstart", ""}},
       },
       {
@@ -37,6 +42,7 @@ std::vector<Command> checkpoint_commands() {
            {"--tensor", "PART", "only tensors with this in their name"},
            {"--all", "", "the optimizer's state, too"},
            kFormat,
+           kStorageSet,
            kPlugin,
            kJson},
           {
@@ -52,7 +58,7 @@ std::vector<Command> checkpoint_commands() {
           "is whole and 5 for a damaged one. Runs find out by themselves while they load, and take "
           "the one before.",
           {kSaved},
-          {kStep, kFormat, kPlugin, kJson},
+          {kStep, kFormat, kStorageSet, kPlugin, kJson},
           {
               {"megahost checkpoint verify runs/quickstart", ""},
               {"megahost checkpoint verify /mnt/copy/run && rm -r runs/run", "after a copy"},
@@ -65,7 +71,7 @@ std::vector<Command> checkpoint_commands() {
           "The status is 0 if all bits are the same, else 1.",
           {{"FOLDER", "run folder, or that of one step"},
            {"OTHER-FOLDER", "run folder, or that of one step"}},
-          {kStep, {"--all", "", "the optimizer's state, too"}, kFormat, kPlugin},
+          {kStep, {"--all", "", "the optimizer's state, too"}, kFormat, kStorageSet, kPlugin},
           {
               {"megahost checkpoint diff runs/quickstart runs/quickstart-2", ""},
               {"megahost checkpoint diff runs/a runs/b --step 100 --all", ""},
@@ -96,6 +102,7 @@ std::vector<Command> checkpoint_commands() {
             "model_type of its config.json, such as mistral (the first that describes it exactly)"},
            {"--file-size", "MB", "weights in a file at most (5000)"},
            kFormat,
+           kStorageSet,
            kPlugin},
           {
               {"megahost checkpoint export runs/quickstart -o models/quickstart", ""},
@@ -117,6 +124,7 @@ std::vector<Command> checkpoint_commands() {
            kStep,
            {"--file-size", "MB", "tensors in a file at most (5000)"},
            kFormat,
+           kStorageSet,
            kPlugin},
           {{"megahost checkpoint import models/large-dcp -o runs/again", ""}},
       },
@@ -133,6 +141,7 @@ std::vector<Command> checkpoint_commands() {
            {"--steps", "STEPS", "the checkpoints of these steps: 800,900,1000"},
            {"--file-size", "MB", "tensors in a file at most (5000)"},
            kFormat,
+           kStorageSet,
            kPlugin},
           {
               {"megahost checkpoint average runs/quickstart --last 3 -o runs/mean", ""},
@@ -149,7 +158,9 @@ std::vector<Command> checkpoint_commands() {
           {{"RUN", "run folder, or checkpoint.dir of a run that has ended"}},
           {{"--dry-run", "", "says what it would remove, and removes nothing"},
            {"--keep", "N", "the newest N checkpoints stay, others go (all stay)"},
-           {"--keep-every", "M", "with --keep: those of steps that M divides stay, too"}},
+           {"--keep-every", "M", "with --keep: those of steps that M divides stay, too"},
+           kStorageSet,
+           kPlugin},
           {
               {"megahost checkpoint gc runs/quickstart --dry-run", ""},
               {"megahost checkpoint gc runs/large --keep 2 --keep-every 10000", ""},

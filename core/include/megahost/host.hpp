@@ -51,6 +51,8 @@ struct FoundPlugin {
   std::string skipped; ///< why it cannot be opened; empty if it can
 };
 
+class SchemeStorage;
+
 class MH_API Host {
 public:
   /// Throws:  mh::Error if the LibTorch of this process is not the one that megahost was built for
@@ -114,11 +116,15 @@ public:
   /// Whether this host has opened a file.
   [[nodiscard]] bool is_open(const std::filesystem::path& file) const;
 
-  /// Where checkpoints and weights lie: this machine's files, unless another is given.
-  [[nodiscard]] Storage& storage() const { return *storage_; }
+  /// Where checkpoints and weights lie: in the storage of the plugin that a path's scheme names,
+  /// without one in this machine's files (storage.hpp). It lives as long as the host.
+  [[nodiscard]] Storage& storage();
 
-  /// `storage` outlives the host.
+  /// Another for all paths. `storage` outlives the host.
   void set_storage(Storage& storage) { storage_ = &storage; }
+
+  /// Options for paths of the scheme `section.use`, complete as in a resolved recipe.
+  void set_storage_options(const PluginSection& section);
 
 private:
   struct Open;
@@ -130,7 +136,8 @@ private:
   std::array<bool, kKinds.size()> looked_for_{}; ///< kinds whose files `known` has opened
   std::vector<std::string> left_out_;
   Registry registry_;
-  Storage* storage_ = &local_storage();
+  Storage* storage_ = nullptr;
+  std::unique_ptr<SchemeStorage> schemes_;
 };
 
 } // namespace mh

@@ -20,6 +20,7 @@ enum class Kind : uint8_t {
   launcher,
   device,
   checkpoint_format,
+  storage,
 };
 
 /// What the program says about a kind.
@@ -31,7 +32,7 @@ struct KindInfo {
 };
 
 /// One row per kind, in the order of the enumeration.
-inline constexpr std::array<KindInfo, 11> kKinds{{
+inline constexpr std::array<KindInfo, 12> kKinds{{
     {Kind::architecture, "architecture", "model", "models"},
     {Kind::strategy, "strategy", "parallel", "parallel"},
     {Kind::recompute, "recompute", "recompute", "recompute"},
@@ -43,6 +44,7 @@ inline constexpr std::array<KindInfo, 11> kKinds{{
     {Kind::launcher, "launcher", "launcher", "launchers"},
     {Kind::device, "device", "device", "devices"},
     {Kind::checkpoint_format, "checkpoint_format", "checkpoint", "checkpoints"},
+    {Kind::storage, "storage", "storage", "storage"},
 }};
 
 [[nodiscard]] constexpr const KindInfo& info(Kind kind) {

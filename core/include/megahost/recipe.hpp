@@ -225,6 +225,7 @@ struct Recipe {
   Log log;
   PluginSection device{"cpu", Table{}};
   std::optional<PluginSection> launcher; ///< who is asked for the rank; none: whoever is there
+  std::optional<PluginSection> storage;  ///< options for paths NAME://...
   std::optional<std::string> run_dir;    ///< run folder, where checkpoints lie elsewhere
   Value sweep;                           ///< null, or a table of grid, zip, list, random
 

@@ -40,6 +40,7 @@ class LrSchedule;
 class Optimizer;
 class PipelineSchedule;
 class RecomputePolicy;
+class Storage;
 class Strategy;
 class Tokenizer;
 
@@ -69,6 +70,7 @@ MH_INTERFACE(tokenizer, Tokenizer);
 MH_INTERFACE(launcher, Launcher);
 MH_INTERFACE(device, Device);
 MH_INTERFACE(checkpoint_format, CheckpointFormat);
+MH_INTERFACE(storage, Storage);
 #undef MH_INTERFACE
 
 } // namespace detail

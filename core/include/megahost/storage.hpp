@@ -12,10 +12,24 @@
 /// with it. So nothing here renames, appends, or needs folders: a prefix is there as long as an
 /// object lies below it.
 ///
+/// The word before `://` in a path is the name of a storage plugin, which gets paths whole:
+///
+/// ```cpp
+/// host.storage().contains("s3://bucket/runs/a/step-1/manifest.json");
+/// ```
+///
+/// Others are files of this machine. A plugin is opened when a path first names it, with the
+/// options of the recipe's `storage`, if that is its name:
+///
+/// ```lua
+/// return { checkpoint = { dir = "mine://runs/a" }, storage = { use = "mine", root = "/data" } }
+/// ```
+///
 /// Thread:  any, on different objects
 
 #include "megahost/error.hpp"
 #include "megahost/export.hpp"
+#include "megahost/kind.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +50,14 @@ class MH_API StorageError : public Error {
 public:
   /// `code` is an errno value.
   StorageError(const std::string& action, const Path& path, int code);
+  /// With a reason of its own, "the bucket does not exist", in place of the errno value's.
+  StorageError(
+      const std::string& action,
+      const Path& path,
+      int code,
+      const std::string& reason,
+      const std::string& hint
+  );
   ~StorageError() override;
 
   [[nodiscard]] int code() const { return code_; }
@@ -66,6 +88,10 @@ public:
 /// Throws:  StorageError from every function, with the path
 class MH_API Storage {
 public:
+  static constexpr Kind kKind = Kind::storage;
+
+  struct Args {};
+
   /// What `finish` does where there is an object of the name: puts the new one in its place, or
   /// refuses with EEXIST (an object store's `If-None-Match: *`).
   enum class Existing : uint8_t { replace, refuse };

@@ -1,0 +1,73 @@
+#include "core/plugin/schemes.hpp"
+
+#include "core/base/text.hpp"
+#include "megahost/host.hpp"
+
+namespace mh {
+
+void SchemeStorage::ask(Host& host) {
+  const std::lock_guard lock(mutex_);
+  host_ = &host;
+}
+
+void SchemeStorage::set_options(const PluginSection& section) {
+  const std::lock_guard lock(mutex_);
+  const auto set = options_.find(section.use);
+  if (set == options_.end() || !(set->second == section.options)) {
+    options_[section.use] = section.options;
+    open_.erase(section.use);
+  }
+}
+
+Storage& SchemeStorage::at(const Path& path) {
+  const auto scheme = scheme_of(path.native());
+  if (!scheme) {
+    return local_storage();
+  }
+  const std::lock_guard lock(mutex_);
+  auto& storage = open_[std::string(*scheme)];
+  if (storage == nullptr) {
+    const Registry::Entry* entry = host_->find(Kind::storage, *scheme);
+    if (entry == nullptr) {
+      throw Error(
+          path.string() + ": no plugin offers the storage \"" + std::string(*scheme) + "\"",
+          "there are " + alternatives(host_->names(Kind::storage)) +
+              "; megahost plugins install adds others"
+      );
+    }
+    const auto given = options_.find(*scheme);
+    storage = given == options_.end() ? Registry::make<Storage>(*entry)
+                                      : Registry::make_complete<Storage>(*entry, given->second, {});
+  }
+  return *storage;
+}
+
+std::unique_ptr<Upload> SchemeStorage::put(const Path& path, Existing existing) {
+  return at(path).put(path, existing);
+}
+
+std::unique_ptr<ReadFile> SchemeStorage::get(const Path& path) {
+  return at(path).get(path);
+}
+
+bool SchemeStorage::contains(const Path& path) {
+  return at(path).contains(path);
+}
+
+std::vector<Storage::Item> SchemeStorage::list(const Path& prefix) {
+  return at(prefix).list(prefix);
+}
+
+void SchemeStorage::remove(const Path& path) {
+  at(path).remove(path);
+}
+
+void SchemeStorage::remove_all(const Path& prefix) {
+  at(prefix).remove_all(prefix);
+}
+
+void SchemeStorage::remove_unfinished(const Path& prefix) {
+  at(prefix).remove_unfinished(prefix);
+}
+
+} // namespace mh

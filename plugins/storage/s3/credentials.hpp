@@ -1,0 +1,44 @@
+#pragma once
+/// Where credentials come from, in the order of the AWS tools: the environment, a web identity
+/// (EKS), the profile (keys, a role, SSO, a process), the container (ECS, EKS Pod Identity), the
+/// machine (EC2).
+///
+/// Source:  AWS SDKs and Tools Reference Guide, "Standardized credential providers"
+
+#include "http.hpp"
+#include "profile.hpp"
+
+#include <mutex>
+
+namespace s3 {
+
+/// What finding credentials needs to know.
+struct CredentialsPlace {
+  Environment environment;
+  std::string profile{}; ///< that a recipe names; its credentials come before the environment's
+  std::string region{};  ///< of STS
+};
+
+/// Throws:  mh::Error where a source is set up and does not work, and where there is none; it names
+///          the source, and nothing secret
+[[nodiscard]] Credentials find_credentials(const CredentialsPlace& place, Http& http);
+
+/// Found once, and again before they end or when a server has refused them.
+///
+/// Thread:  any
+class CredentialsCache {
+public:
+  CredentialsCache(CredentialsPlace place, Http& http);
+
+  [[nodiscard]] Credentials get();
+  /// Says that a server calls these expired: the next `get` looks again.
+  void refused(const Credentials& credentials);
+
+private:
+  CredentialsPlace place_;
+  Http& http_;
+  std::mutex mutex_;
+  Credentials found_;
+};
+
+} // namespace s3

@@ -1,0 +1,19 @@
+#pragma once
+/// Objects that are read and written.
+
+#include "client.hpp"
+
+namespace s3 {
+
+/// Reads by ranges: small ones from a block that is kept, large ones in parallel. An object that is
+/// replaced meanwhile is not read on.
+///
+/// Throws:  mh::StorageError, with ENOENT if there is no such object
+[[nodiscard]] std::unique_ptr<mh::ReadFile>
+open_object(std::shared_ptr<Client> client, const mh::Path& path);
+
+/// Writes in parts while bytes come, each with its CRC-32C, and small objects by one request.
+[[nodiscard]] std::unique_ptr<mh::Upload>
+put_object(std::shared_ptr<Client> client, const mh::Path& path, mh::Storage::Existing existing);
+
+} // namespace s3

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Credentials of each source, addresses of each kind, and what goes wrong in a sentence. No secret is ever printed."""
+
+import hashlib
+import http.server
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.parse
+
+from store import CANARIES, KEY, SECRET, TOKEN, Refused, Store, free_port, skip_without_moto, verify
+
+skip_without_moto()
+MEGAHOST = os.environ["MEGAHOST"]
+STATIC = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_SESSION_TOKEN": ""}
+NONE_YET = "s3://bucket/nothing"  # whoever may list it hears that it is empty
+wrong = []
+
+
+def expect(name, store, sentence, *words, place=NONE_YET, status=5, **environment):
+    ran = subprocess.run([MEGAHOST, "checkpoint", "ls", place, "--set", "storage.tries=2", *words], text=True,
+                         env=store.environment(**environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    said = ran.stdout
+    if sentence not in said or ran.returncode != status or any(canary in said for canary in CANARIES):
+        wrong.append(f"{name}: expected {sentence!r}, got {ran.returncode} {said!r}; refused: {store.refused}")
+    store.reset()
+
+
+def allowed(name, store, *words, **environment):
+    expect(name, store, "there is no folder s3://bucket/nothing", *words, **environment)
+
+
+class Given(http.server.BaseHTTPRequestHandler):
+    """STS, a container, a machine and single sign-on, which all give the one identity there is."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self):
+        self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.path, _, self.query = self.path.partition("?")
+        self.method, self.headers = self.command, {k.lower(): v for k, v in self.headers.items()}
+        try:
+            return 200, self.found()
+        except (Refused, KeyError, AssertionError) as refused:
+            print(f"refused {self.command} {self.path}: {refused!r}", file=sys.stderr)
+            return 403, "<Error><Code>AccessDenied</Code></Error>"
+
+    def do_GET(self):
+        status, text = self.answer()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    do_PUT = do_POST = do_GET
+
+    def found(self):
+        keys = json.dumps({"Code": "Success", "AccessKeyId": KEY, "SecretAccessKey": SECRET, "Token": TOKEN,
+                           "Expiration": "2090-01-01T00:00:00Z"})
+        if self.path == "/":
+            asked = dict(urllib.parse.parse_qsl(self.body.decode()))
+            if asked["Action"] == "AssumeRoleWithWebIdentity":
+                assert asked["WebIdentityToken"] == "web-token" and asked["RoleArn"] == "arn:web"
+            else:
+                verify(self, secret="role-secret", token=None, service="sts")
+                assert asked["RoleArn"] == "arn:role" and asked["ExternalId"] == "x y"
+            return (f"<R><Credentials><AccessKeyId>{KEY}</AccessKeyId><SecretAccessKey>{SECRET}</SecretAccessKey>"
+                    f"<SessionToken>{TOKEN}</SessionToken><Expiration>2090-01-01T00:00:00Z</Expiration></Credentials></R>")
+        if self.path == "/container":
+            assert self.headers["authorization"] == "container-token"
+            return keys
+        if self.path == "/latest/api/token":
+            assert self.headers["x-aws-ec2-metadata-token-ttl-seconds"]
+            return "machine-token"
+        if self.path.startswith("/latest/meta-data/iam/security-credentials/"):
+            assert self.headers["x-aws-ec2-metadata-token"] == "machine-token"
+            return keys if self.path.endswith("/the-role") else "the-role"
+        assert self.path == "/federation/credentials" and self.headers["x-amz-sso_bearer_token"] == "sso-token"
+        assert self.query == "account_id=1&role_name=r"
+        return json.dumps({"roleCredentials": {"accessKeyId": KEY, "secretAccessKey": SECRET, "sessionToken": TOKEN,
+                                               "expiration": 3786912000000}})
+
+
+def credentials(store, home, given):
+    aws = pathlib.Path(home, ".aws")
+    (aws / "sso/cache").mkdir(parents=True)
+    (aws / "credentials").write_text(f"[default]\naws_access_key_id={KEY}\naws_secret_access_key={SECRET}\naws_session_token={TOKEN}\n"
+                                     f"[base]\naws_access_key_id={KEY}\naws_secret_access_key=role-secret\n")
+    document = json.dumps({"Version": 1, "AccessKeyId": KEY, "SecretAccessKey": SECRET, "SessionToken": TOKEN})
+    (aws / "document").write_text(document)
+    (aws / "config").write_text(
+        f"[profile process]\ncredential_process = cat '{aws}/document'\n"
+        f"[profile role]\nrole_arn = arn:role\nsource_profile = base\nexternal_id = x y\n"
+        f"[profile web]\nrole_arn = arn:web\nweb_identity_token_file = {home}/web\n"
+        f"[profile sso]\nsso_session = company\nsso_account_id = 1\nsso_role_name = r\n"
+        f"[profile expired]\nsso_session = old\nsso_account_id = 1\nsso_role_name = r\n"
+        f"[sso-session company]\nsso_region = us-east-1\n[sso-session old]\nsso_region = us-east-1\n")
+    for session, until in {"company": "2090", "old": "2020"}.items():
+        (aws / "sso/cache" / (hashlib.sha1(session.encode()).hexdigest() + ".json")).write_text(
+            json.dumps({"accessToken": "sso-token", "expiresAt": f"{until}-01-01T00:00:00Z"}))
+    pathlib.Path(home, "web").write_text("web-token\n")
+    pathlib.Path(home, "token").write_text("container-token\n")
+    base = {**STATIC, "HOME": home, "AWS_ENDPOINT_URL_STS": given, "AWS_ENDPOINT_URL_SSO": given}
+    elsewhere = {**base, "HOME": "/nonexistent"}
+    allowed("environment", store)
+    allowed("default profile", store, **base)
+    allowed("profile of the recipe before the environment", store, "--set", "storage.profile=process",
+            **{**base, "AWS_ACCESS_KEY_ID": "other"})
+    for profile in ("process", "role", "web", "sso"):
+        allowed("profile " + profile, store, **base, AWS_PROFILE=profile)
+    allowed("web identity", store, **elsewhere, AWS_ROLE_ARN="arn:web", AWS_WEB_IDENTITY_TOKEN_FILE=home + "/web")
+    allowed("container", store, **elsewhere, AWS_CONTAINER_CREDENTIALS_FULL_URI=given + "/container",
+            AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=home + "/token")
+    allowed("machine", store, **{**elsewhere, "AWS_EC2_METADATA_DISABLED": "", "AWS_EC2_METADATA_SERVICE_ENDPOINT": given})
+    expect("expired sign-on", store, "the token of single sign-on has expired", **base, AWS_PROFILE="expired")
+    expect("no credentials", store, "there are no credentials for the object store", **elsewhere)
+    expect("container refuses", store, "credentials of the container: the answer is 403 AccessDenied", **elsewhere,
+           AWS_CONTAINER_CREDENTIALS_FULL_URI=given + "/container", AWS_CONTAINER_AUTHORIZATION_TOKEN="other")
+
+
+def sentences(store):
+    expect("wrong secret", store, "the credentials of the environment are refused (SignatureDoesNotMatch)",
+           AWS_SECRET_ACCESS_KEY="other")
+    expect("unknown key", store, "are refused (InvalidAccessKeyId)", AWS_ACCESS_KEY_ID="OTHER")
+    expect("no bucket", store, "there is no bucket missing at localhost", place="s3://missing/a")
+    expect("bucket's name", store, '"b" cannot be the name of a bucket', place="s3://b/a")
+    expect("parent folder", store, 'a key cannot have the part ".."', place="s3://bucket/a/../b")
+    expect("long key", store, "the key has", place="s3://bucket/" + "k" * 1025)
+    expect("unreachable", store, "does not answer: Couldn't connect to server, after 2 tries",
+           AWS_ENDPOINT_URL=f"http://localhost:{free_port()}")
+    expect("no host", store, "does not answer: Couldn't resolve host name", AWS_ENDPOINT_URL="http://nowhere.invalid")
+    expect("no address", store, "expected an address that begins with https://", AWS_ENDPOINT_URL="localhost:9000", status=2)
+    expect("no storage", store, 'no plugin offers the storage "gs"', place="gs://bucket/a", status=2)
+    expect("no option", store, "unknown option `regoin`", "--set", "storage.regoin=x", status=2)
+    for name, answer, sentence in (
+            ("permission", (403, "AccessDenied"), "access is denied to the credentials of the environment (AccessDenied)"),
+            ("clock", (403, "RequestTimeTooSkewed"), "this machine's clock differs from the server's by 0 seconds"),
+            ("expired", "expired", "the credentials of the environment have expired, after 2 tries"),
+            ("quota", (403, "QuotaExceeded"), "the quota is used up (QuotaExceeded)"),
+            ("busy", "503", "answers 503 SlowDown, after 2 tries"),
+            ("unknown", (501, "NotImplemented"), "the store does not know this request (NotImplemented)"),
+            ("other", (400, "Odd", "in two\nlines"), "answers 400 Odd: in two lines")):
+        store.fault = lambda request: answer
+        expect(name, store, sentence)
+
+
+def addresses(store, folder):
+    allowed("bucket in the host", store, "--set", "storage.addressing=host")
+
+    def elsewhere(request):  # a bucket of another region
+        verify(request, region="eu-west-2")
+
+    here = store.verify
+    for status, code in ((301, "PermanentRedirect"), (400, "AuthorizationHeaderMalformed")):
+        def of_region(request):
+            try:
+                elsewhere(request)
+            except Refused as refused:
+                raise Refused(status, f"{code}</Code><Region>eu-west-2</Region><Code>") from refused
+
+        store.verify = of_region
+        allowed(f"region by {code}", store)
+    store.verify = here
+    openssl = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+               "subjectAltName=DNS:localhost", "-keyout", f"{folder}/key.pem", "-out", f"{folder}/ca.pem"]
+    subprocess.run(openssl, check=True, capture_output=True)
+    with Store(certificate=(f"{folder}/ca.pem", f"{folder}/key.pem")) as secure:
+        allowed("certificates of a file", secure, AWS_CA_BUNDLE=f"{folder}/ca.pem")
+        allowed("certificates of an option", secure, "--set", f"storage.ca_file={folder}/ca.pem")
+        expect("unknown certificate", secure, "storage.ca_file or AWS_CA_BUNDLE names the certificates that are trusted")
+
+
+with Store() as store, tempfile.TemporaryDirectory() as home, http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), Given) as given:
+    threading.Thread(target=given.serve_forever, daemon=True).start()
+    credentials(store, home, f"http://localhost:{given.server_address[1]}")
+    sentences(store)
+    addresses(store, home)
+    given.shutdown()
+sys.exit("\n".join(wrong) or 0)

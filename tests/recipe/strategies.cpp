@@ -1,6 +1,7 @@
 // Plugins that a recipe names inside a section: strategies by their own keys, devices, launchers
 // and schedules with options; what a checkpoint format says of itself.
 
+#include "core/base/text.hpp"
 #include "core/recipe/changes.hpp"
 #include "core/recipe/commands.hpp"
 #include "fixture.hpp"
@@ -62,6 +63,17 @@ struct LauncherKeys {
   }
 };
 
+struct StorageKeys {
+  struct Config {
+    std::string root = "vault://root", ca_file = "ca.pem";
+  };
+
+  static void fields(Fields<Config>& f) {
+    f.add("root", &Config::root, "where").path();
+    f.add("ca_file", &Config::ca_file, "certificates").path();
+  }
+};
+
 struct ScheduleKeys {
   struct Config {
     int64_t ahead = 1;
@@ -80,6 +92,7 @@ public:
     plugins_.declare<DeviceKeys>(Kind::device, "chip");
     plugins_.declare<ScheduleKeys>(Kind::pipeline_schedule, "late");
     plugins_.declare<LauncherKeys>(Kind::launcher, "flock");
+    plugins_.declare<StorageKeys>(Kind::storage, "vault");
   }
 
   /// A small recipe with these lines at its top level.
@@ -226,6 +239,33 @@ TEST_CASE("a device and a schedule take options") {
   CHECK(holds(subject.refused("device = { use = \"chop\" }"), "did you mean `chip`?"));
   CHECK(holds(json_schema(subject.words()), "\"peak\""));
   CHECK(holds(lua_stubs(subject.words()), "peak?: number"));
+}
+
+TEST_CASE("a storage takes options, and a run that saves there has a run folder on the disk") {
+  const Subject subject;
+  const auto recipe = subject
+                          .resolved("name = \"large\"\ncheckpoint.dir = \"vault://a//b\"\n"
+                                    "storage = { use = \"vault\", ca_file = \"mine.pem\" }")
+                          .recipe;
+  REQUIRE(recipe.storage.has_value());
+  CHECK(recipe.storage->use == "vault");
+  CHECK(recipe.storage->options.find("root")->as_string() == "vault://root");
+  CHECK(recipe.storage->options.find("ca_file")->as_string().starts_with("/"));
+  CHECK(recipe.checkpoint.dir == "vault://a//b");
+  CHECK(recipe.run_dir == "runs/large");
+  CHECK(subject.resolved("checkpoint.dir = \"vault://a\"\nrun_dir = \"b\"").recipe.run_dir == "b");
+  CHECK_FALSE(subject.resolved("checkpoint.dir = \"a\"").recipe.run_dir.has_value());
+  CHECK_FALSE(subject.resolved("").recipe.storage.has_value());
+  CHECK(holds(subject.refused("storage = \"valt\""), "did you mean `vault`?"));
+  CHECK(holds(subject.refused("storage = { use = \"vault\", rot = 1 }"), "unknown option `rot`"));
+}
+
+TEST_CASE("a scheme is the word before ://") {
+  CHECK(scheme_of("s3://bucket/key") == "s3");
+  for (const char* path : {"", "/a", "a/b", "://a", "a/b://c", "C://a", "s3:/bucket", "s3"}) {
+    CAPTURE(path);
+    CHECK_FALSE(scheme_of(path).has_value());
+  }
 }
 
 TEST_CASE("a launcher takes options, and is resolved before the rest of the recipe") {

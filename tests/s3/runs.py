@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs that save in an object store: the same bits as on a disk, under faults and after being killed at any request; what
 is left behind is found and removed.
-usage: runs.py same|kills|orphans [COUNT]"""
+usage: runs.py same|kills|orphans [COUNT] [--gateway]"""
 
 import os
 import pathlib
@@ -13,9 +13,10 @@ import sys
 import tempfile
 import threading
 
-from store import CANARIES, Store, random_faults, skip_without_moto
+from store import CANARIES, Gateway, Store, random_faults, skip_without_moto
 
-skip_without_moto()
+if "--gateway" not in sys.argv:
+    skip_without_moto()
 MEGAHOST = os.environ["MEGAHOST"]
 RECIPE = """return {
   model = { use = "llama", layers = 1, hidden = 32, heads = 4, seq_length = 32 },
@@ -161,7 +162,7 @@ def orphans(store):
     check("0 removed" in said, said)
 
 
-with Store() as store, tempfile.TemporaryDirectory() as work:
+with (Gateway if "--gateway" in sys.argv else Store)() as store, tempfile.TemporaryDirectory() as work:
     os.chdir(work)
     pathlib.Path("r.lua").write_text(RECIPE)
     try:

@@ -15,12 +15,15 @@ import os
 import pathlib
 import random
 import re
+import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import types
 import urllib.parse
 
 KEY, SECRET, TOKEN = "AKIATESTTESTTESTTEST", "canarySecretCanarySecretCanarySecret0001", "canaryTokenCanaryTokenCanary0002"
@@ -55,6 +58,22 @@ def quoted(text, safe=""):
     return urllib.parse.quote(text, safe=safe + "-._~")
 
 
+def signature_of(request, names, payload, when, secret, region, service):
+    pairs = urllib.parse.parse_qsl(request.query, keep_blank_values=True)
+    query = "&".join(sorted(f"{quoted(name)}={quoted(value)}" for name, value in pairs))
+    path = quoted(urllib.parse.unquote(request.path), "/")
+    if (path, query) != (request.path, request.query):  # it is sent as it is signed
+        raise Refused(403, "SignatureDoesNotMatch")
+    canonical = "\n".join([request.method, path, query, *(f"{name}:{request.headers[name]}" for name in names), "",
+                           ";".join(names), payload])
+    text = "\n".join(["AWS4-HMAC-SHA256", when, f"{when[:8]}/{region}/{service}/aws4_request",
+                      hashlib.sha256(canonical.encode()).hexdigest()])
+    signing = ("AWS4" + secret).encode()
+    for part in (when[:8], region, service, "aws4_request"):
+        signing = sign_text(signing, part)
+    return sign_text(signing, text).hex()
+
+
 class Refused(Exception):
     """A request that a store would refuse: status and code."""
 
@@ -87,19 +106,7 @@ def verify(request, secret=SECRET, token=TOKEN, service="s3", region=REGION, sec
         payload = request.headers["x-amz-content-sha256"]
         if payload != ("UNSIGNED-PAYLOAD" if secure else hashlib.sha256(request.body).hexdigest()):
             raise Refused(400, "XAmzContentSHA256Mismatch")
-    pairs = urllib.parse.parse_qsl(request.query, keep_blank_values=True)
-    query = "&".join(sorted(f"{quoted(name)}={quoted(value)}" for name, value in pairs))
-    path = quoted(urllib.parse.unquote(request.path), "/")
-    if (path, query) != (request.path, request.query):  # it is sent as it is signed
-        raise Refused(403, "SignatureDoesNotMatch")
-    canonical = "\n".join([request.method, path, query, *(f"{name}:{request.headers[name]}" for name in names), "",
-                           ";".join(names), payload])
-    text = "\n".join(["AWS4-HMAC-SHA256", when, f"{day}/{region}/{service}/aws4_request",
-                      hashlib.sha256(canonical.encode()).hexdigest()])
-    signing = ("AWS4" + secret).encode()
-    for part in (day, region, service, "aws4_request"):
-        signing = sign_text(signing, part)
-    if sign_text(signing, text).hex() != signature:
+    if signature_of(request, names, payload, when, secret, region, service) != signature:
         raise Refused(403, "SignatureDoesNotMatch")
 
 
@@ -194,9 +201,7 @@ class Store:
 
     def __enter__(self):
         self.stack = contextlib.ExitStack()
-        log = self.stack.enter_context(tempfile.TemporaryFile())
-        self.moto = subprocess.Popen([PYTHON, "-m", "moto.server", "-p", str(self.port)], stdout=log, stderr=log)
-        self.stack.callback(lambda: (self.moto.kill(), self.moto.wait()))
+        self.start()
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.store = self
         if self.certificate:
@@ -209,20 +214,28 @@ class Store:
         self.url = f"http{'s' if self.certificate else ''}://localhost:{self.server.server_address[1]}"
         for _ in range(600):
             with contextlib.suppress(OSError):
-                self.moto_asks("GET", "/")
+                self.asks("GET", "/")
                 break
             time.sleep(0.05)
         for bucket in self.buckets:
-            self.moto_asks("PUT", "/" + bucket)
+            self.asks("PUT", "/" + bucket)
         return self
+
+    def start(self):
+        log = self.stack.enter_context(tempfile.TemporaryFile())
+        moto = subprocess.Popen([PYTHON, "-m", "moto.server", "-p", str(self.port)], stdout=log, stderr=log)
+        self.stack.callback(lambda: (moto.kill(), moto.wait()))
 
     def __exit__(self, *_):
         self.stack.close()
 
-    def moto_asks(self, method, path, body=b"", headers={}):
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as moto:
-            moto.request(method, path, body, {**headers, "Content-Length": str(len(body))})
-            answer = moto.getresponse()
+    def asks(self, method, path, body=b"", headers={}):
+        return self.exchange(method, path, body, headers)
+
+    def exchange(self, method, path, body, headers):
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as there:
+            there.request(method, path, body, {**headers, "Content-Length": str(len(body))})
+            answer = there.getresponse()
             return answer.status, answer.read(), answer.getheaders()
 
     def forward(self, request):
@@ -233,7 +246,7 @@ class Store:
         leave = {"host", "content-length", "connection", "authorization", "x-amz-security-token", "user-agent", "accept"}
         headers = {name: value for name, value in request.headers.items() if name not in leave}
         headers["authorization"] = f"AWS4-HMAC-SHA256 Credential={KEY}/20300101/{REGION}/s3/aws4_request"
-        status, body, answer = self.moto_asks(
+        status, body, answer = self.asks(
             request.method, path + ("?" + request.query if request.query else ""), request.body, headers)
         upload = re.search(r"uploadId=([^&]*)", request.query)
         if status >= 500 and upload and urllib.parse.unquote(upload[1]) not in self.uploads(path.split("/")[1]):
@@ -248,11 +261,47 @@ class Store:
                 "AWS_SESSION_TOKEN": TOKEN, "AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent", **more}
 
     def keys(self, bucket="bucket"):
-        body = self.moto_asks("GET", f"/{bucket}?list-type=2")[1].decode()
+        body = self.asks("GET", f"/{bucket}?list-type=2")[1].decode()
         return re.findall(r"<Key>(.*?)</Key>", body)
 
     def uploads(self, bucket="bucket"):
-        return re.findall(r"<UploadId>(.*?)</UploadId>", self.moto_asks("GET", f"/{bucket}?uploads")[1].decode())
+        return re.findall(r"<UploadId>(.*?)</UploadId>", self.asks("GET", f"/{bucket}?uploads")[1].decode())
+
+
+class Gateway(Store):
+    """A RADOS gateway in place of moto, which verifies signatures itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.verify = lambda request: verify(request, token=None)
+
+    def start(self):
+        if not shutil.which("radosgw"):
+            print("there is no RADOS gateway: apt-get install ceph-mon ceph-osd radosgw ceph-common")
+            sys.exit(SKIPPED)
+        folder = pathlib.Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
+        self.stack.callback(lambda: [os.kill(int(file.read_text()), signal.SIGKILL) for file in folder.glob("out/*.pid")])
+        subprocess.run([pathlib.Path(__file__).with_name("gateway.sh"), folder, str(self.port), KEY, SECRET], check=True,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def environment(self, **more):
+        return super().environment(**{"AWS_SESSION_TOKEN": "", **more})
+
+    def forward(self, request):
+        status, body, answer = self.exchange(
+            request.method, request.path + ("?" + request.query if request.query else ""), request.body, request.headers)
+        return status, body, [(k, v) for k, v in answer if k.lower() not in ("transfer-encoding", "connection", "content-length")]
+
+    def asks(self, method, path, body=b""):
+        asked = types.SimpleNamespace(method=method, path=path.partition("?")[0], body=body)
+        asked.query = "&".join(part if "=" in part else part + "=" for part in path.partition("?")[2].split("&") if part)
+        when, names = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()), ["host", "x-amz-content-sha256", "x-amz-date"]
+        payload = hashlib.sha256(body).hexdigest()
+        asked.headers = {"host": f"localhost:{self.port}", "x-amz-content-sha256": payload, "x-amz-date": when}
+        signature = signature_of(asked, names, payload, when, SECRET, REGION, "s3")
+        asked.headers["authorization"] = (f"AWS4-HMAC-SHA256 Credential={KEY}/{when[:8]}/{REGION}/s3/aws4_request, "
+                                          f"SignedHeaders={';'.join(names)}, Signature={signature}")
+        return self.exchange(method, asked.path + ("?" + asked.query if asked.query else ""), body, asked.headers)
 
 
 def random_faults(share, seed, kinds=FAULTS):

@@ -55,12 +55,14 @@ Options completed(Options options, const Environment& environment) {
   while (options.endpoint.ends_with('/')) {
     options.endpoint.pop_back();
   }
-  if (!options.endpoint.empty() && !options.endpoint.starts_with("http://") &&
-      !options.endpoint.starts_with("https://")) {
+  // A name and a password would be shown by messages.
+  const bool is_address =
+      options.endpoint.starts_with("http://") || options.endpoint.starts_with("https://");
+  if (!options.endpoint.empty() &&
+      (!is_address || options.endpoint.find_first_of("@?# ") != std::string::npos)) {
     throw Error(
-        "storage.endpoint is " + options.endpoint +
-            ", expected an address that begins with https://",
-        "https://HOST:PORT; http:// where there is no TLS"
+        "storage.endpoint (or AWS_ENDPOINT_URL) is no address of a store",
+        "https://HOST:PORT, or http:// where there is no TLS; credentials have no place in it"
     );
   }
   return options;

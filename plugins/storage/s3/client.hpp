@@ -39,7 +39,7 @@ struct Request {
 };
 
 struct Reply : HttpReply {
-  int tries = 1;      ///< that were made; with more than one, any may have had an effect
+  int tries = 1;      ///< that were made
   std::string code{}; ///< "NoSuchKey", of an answer that is an error
 };
 

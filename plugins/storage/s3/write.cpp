@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <deque>
 #include <future>
+#include <optional>
 #include <utility>
 
 namespace s3 {
@@ -74,6 +75,10 @@ public:
     while (!in_flight_.empty()) {
       land_one();
     }
+    // Some stores, Ceph 16 for one, know the condition for whole objects alone.
+    if (!condition_.empty() && size_of_object()) {
+      refuse();
+    }
     complete();
     upload_.clear();
   }
@@ -94,24 +99,21 @@ private:
     }
     request.body = buffer_;
     const Reply reply = client_->require(request, {412});
-    if (reply.status == 412 && !(reply.tries > 1 && holds(buffer_))) {
+    if (reply.status == 412 && !holds(buffer_)) {
       refuse();
     }
   }
 
-  /// Whether an object has these bytes: then an earlier try, whose answer was lost, has put it.
+  /// Whether an object has these bytes: then an earlier try has put it, ours or one that libcurl made
+  /// on its own, and its answer was lost.
   bool holds(std::string_view bytes) {
-    try {
-      const auto object = open_object(client_, request_.path);
-      std::string there(object->size() == bytes.size() ? bytes.size() : 0, '\0');
-      mh::read_exactly(*object, 0, std::as_writable_bytes(std::span(there)), request_.path);
-      return object->size() == bytes.size() && there == bytes;
-    } catch (const mh::StorageError& error) {
-      if (error.code() == ENOENT) {
-        return false;
-      }
-      throw;
+    if (size_of_object() != bytes.size()) {
+      return false;
     }
+    std::string there(bytes.size(), '\0');
+    const std::span<std::byte> into = std::as_writable_bytes(std::span(there));
+    mh::read_exactly(*open_object(client_, request_.path), 0, into, request_.path);
+    return there == bytes;
   }
 
   [[noreturn]] void refuse() { throw mh::StorageError(request_.action, request_.path, EEXIST); }
@@ -189,7 +191,7 @@ private:
     request.headers["content-type"] = "application/xml";
     request.body = list;
     const Reply reply = client_->require(request, {404, 412});
-    if (!reply.ok() && reply.tries > 1 && is_complete()) {
+    if (!reply.ok() && is_complete()) {
       return; // by an earlier try, whose answer was lost
     }
     if (reply.status == 412) {
@@ -207,11 +209,16 @@ private:
     if (client_->require(parts, {404}).ok()) {
       return false;
     }
+    return size_of_object() == size_;
+  }
+
+  /// Nothing if there is no object of the name.
+  std::optional<uint64_t> size_of_object() {
     try {
-      return open_object(client_, request_.path)->size() == size_;
+      return open_object(client_, request_.path)->size();
     } catch (const mh::StorageError& error) {
       if (error.code() == ENOENT) {
-        return false;
+        return std::nullopt;
       }
       throw;
     }

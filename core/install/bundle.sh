@@ -40,7 +40,9 @@ objects() {
   find "$root/bin" "$lib" -type f \( -name '*.so' -o -name megahost \) -exec "$@" {} +
 }
 objects strip --strip-unneeded
-objects env LD_LIBRARY_PATH="$lib:$torch/lib" ldd | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u > "$work/needed"
+# Storages take what they need of the machine that they run on: libraries of TLS are mended there.
+find "$root/bin" "$lib" -type f \( -name '*.so' ! -name 'storage-*' -o -name megahost \) -exec \
+  env LD_LIBRARY_PATH="$lib:$torch/lib" ldd {} + | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u > "$work/needed"
 
 # Each library that they need, but for LibTorch's and the C library's; those of the compiler lie in folders of their own, for
 # machines whose own are older or absent.

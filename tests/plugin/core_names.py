@@ -56,6 +56,7 @@ ALLOWED = {
     "core/checkpoint_commands/inspect.cpp": {"tensor": "the head of a column", "zero": "the one key of `parallel` that says something at 1"},
     "core/checkpoint_commands/saved.cpp": {"native": "the format of a folder with our manifest"},
     "core/mesh/launchers.cpp": {"cpu": "a word of PET_NPROC_PER_NODE"},
+    "core/launch/job.cpp": {"s3": "a kind of volume of --volume"},
     "core/mesh/stall.cpp": {"sequence": "a number in a message between ranks"},
 }
 
@@ -69,6 +70,7 @@ IN_SENTENCES = {
     "core/corpora/prepare.cpp": {"gpt2": "an example in a hint"},
     "core/conformance/files.cpp": {"moe": "an example of an id"},
     "core/conformance/subject.cpp": {"sgd adamw": "`megahost check` trains with two optimizers of its own choice"},
+    "core/launch/": {"s3": "buckets that schedulers, and the scripts that they start, open by themselves"},
     "core/kernels/update.cpp": {"adam sgd": "rules of the update's operator"},
     "core/mesh/nccl.cpp": {"cpu": "a way out where NCCL is not built in"},
     "core/recipe/sections.cpp": {"cpu cuda": "the devices of the core, in the help of `device`"},

@@ -32,6 +32,8 @@ def check(store, name, **more):
 
 with Store() as store:
     check(store, "no faults")
+    store.page = 2
+    check(store, "pages of two")
     for kind in ("cut", "lost"):
         store.fault = first(1, kind)
         check(store, kind)

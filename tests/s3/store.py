@@ -198,6 +198,7 @@ class Store:
     def reset(self):
         self.count, self.seen, self.refused = 0, [], []
         self.fault = self.after = lambda request: None
+        self.page = 1000  # keys of one answer
 
     def __enter__(self):
         self.stack = contextlib.ExitStack()
@@ -246,8 +247,8 @@ class Store:
         leave = {"host", "content-length", "connection", "authorization", "x-amz-security-token", "user-agent", "accept"}
         headers = {name: value for name, value in request.headers.items() if name not in leave}
         headers["authorization"] = f"AWS4-HMAC-SHA256 Credential={KEY}/20300101/{REGION}/s3/aws4_request"
-        status, body, answer = self.asks(
-            request.method, path + ("?" + request.query if request.query else ""), request.body, headers)
+        query = request.query + (f"&max-keys={self.page}" if "list-type=2" in request.query else "")
+        status, body, answer = self.asks(request.method, path + ("?" + query if query else ""), request.body, headers)
         upload = re.search(r"uploadId=([^&]*)", request.query)
         if status >= 500 and upload and urllib.parse.unquote(upload[1]) not in self.uploads(path.split("/")[1]):
             status, body, answer = 404, error("NoSuchUpload"), []  # what moto should say

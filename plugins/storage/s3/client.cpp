@@ -99,6 +99,16 @@ void wait_before(int next_try) {
   ));
 }
 
+/// An error's code; nothing where it is no word.
+std::string code_of(const HttpReply& reply) {
+  const std::string code = first_element(reply.body, "Code");
+  const bool is_word =
+      code.size() <= 64 && std::all_of(code.begin(), code.end(), [](unsigned char c) {
+        return std::isalnum(c) != 0 || c == '.';
+      });
+  return is_word ? code : "";
+}
+
 /// A server's words, short and in one line.
 std::string message_of(const HttpReply& reply) {
   std::string message = unescaped(first_element(reply.body, "Message")).substr(0, 200);
@@ -196,7 +206,8 @@ HttpReply Client::once(const Request& request, const Credentials& credentials) {
        .url = to.url + (query.empty() ? "" : "?" + query),
        .headers = std::move(headers),
        .body = request.body,
-       .into = request.into}
+       .into = request.into,
+       .patient = request.method == "POST"} // putting parts together takes some stores minutes
   );
 }
 
@@ -209,7 +220,8 @@ bool Client::redirected(const Request& request, const Reply& reply) {
   const bool is_name = std::all_of(region.begin(), region.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '-';
   });
-  if (!wrong_region || region.empty() || !is_name || region == region_of(request.place.bucket)) {
+  if (!wrong_region || region.empty() || region.size() > 64 || !is_name ||
+      region == region_of(request.place.bucket)) {
     return false;
   }
   const std::lock_guard lock(mutex_);
@@ -223,7 +235,7 @@ Reply Client::ask(const Request& request) {
     Reply reply{once(request, credentials), tries, ""};
     if (!reply.ok() ||
         (request.method == "POST" && reply.body.find("<Error>") != std::string::npos)) {
-      reply.code = first_element(reply.body, "Code");
+      reply.code = code_of(reply);
     }
     if (redirects < 3 && redirected(request, reply)) {
       ++redirects;

@@ -16,7 +16,7 @@ namespace s3 {
 struct Options {
   std::string endpoint{}, region{}, profile{}, addressing = "auto", ca_file{};
   bool anonymous = false, checksums = true;
-  int64_t part_size = 16, connections = 8, tries = 8, stall = 20;
+  int64_t part_size = 16, connections = 8, tries = 8, stall = 30;
 };
 
 /// "s3://bucket/a/b".

@@ -146,7 +146,7 @@ HttpReply Http::ask(const HttpRequest& request) {
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, request.connect_ms);
   curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, request.total_ms);
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1024L);
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, stall_seconds_);
+  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, stall_seconds_ * (request.patient ? 20 : 1));
   curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
   curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, 256L << 10);
   curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, 256L << 10);

@@ -20,6 +20,7 @@ struct HttpRequest {
   /// Where the body of an answer of 2xx goes, instead of into HttpReply::body; what would not fit
   /// ends the request as cut.
   std::span<std::byte> into{};
+  bool patient = false; ///< the server may think for long before it answers
   long connect_ms = 10'000;
   long total_ms = 0; ///< of the whole request; 0: as long as bytes move
 };

@@ -151,11 +151,11 @@ void S3::remove_unfinished(const Path& prefix) {
         (void)client_->require(abort, {404});
       }
     }
-    more = first_element(reply.body, "IsTruncated") == "true";
+    const Query before = request.query;
     request.query["key-marker"] =
         decoded_key(reply.body, first_element(reply.body, "NextKeyMarker"));
     request.query["upload-id-marker"] = unescaped(first_element(reply.body, "NextUploadIdMarker"));
-    more = more && !request.query["key-marker"].empty();
+    more = first_element(reply.body, "IsTruncated") == "true" && request.query != before;
   }
 }
 
@@ -179,7 +179,8 @@ void S3::each_listed(
       see(decoded_key(reply.body, first_element(one, "Prefix")), true);
     }
     const std::string next = unescaped(first_element(reply.body, "NextContinuationToken"));
-    more = first_element(reply.body, "IsTruncated") == "true" && !next.empty();
+    more = first_element(reply.body, "IsTruncated") == "true" &&
+           next != request.query["continuation-token"];
     request.query["continuation-token"] = next;
   }
 }

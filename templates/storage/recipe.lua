@@ -1,6 +1,5 @@
--- megahost run @name@.lua                  (a small Llama; its checkpoints go to @name@://runs/@name@)
--- megahost run @name@.lua --resume         (goes on from the newest of them)
--- megahost checkpoint ls @name@://runs/@name@ --plugin build/@file@.so
+-- megahost run @name@.lua --resume=auto    (a small Llama; goes on where `meson test` has saved)
+-- megahost checkpoint ls @name@://runs/@name@ --plugin build/@file@.so --set storage.root=build/objects
 return {
   name = "@name@",
   plugins = { "build/@file@.so" },     -- not needed once it is installed

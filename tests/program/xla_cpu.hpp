@@ -17,14 +17,14 @@
 namespace mh {
 
 /// Four devices; null where the plugin is not there, which is said.
-inline const pjrt::Client* xla_cpu() {
-  static const std::unique_ptr<pjrt::Client> client = [] {
+inline const pjrt::PjrtClient* xla_cpu() {
+  static const std::unique_ptr<pjrt::PjrtClient> client = [] {
     const char* library = std::getenv("MEGAHOST_XLA_CPU");
     if (library == nullptr || !std::filesystem::exists(library)) {
       std::puts("XLA's CPU plugin is not there (./megahost test program fetches it): nothing runs");
-      return std::unique_ptr<pjrt::Client>();
+      return std::unique_ptr<pjrt::PjrtClient>();
     }
-    return std::make_unique<pjrt::Client>(
+    return std::make_unique<pjrt::PjrtClient>(
         library, std::vector<pjrt::ClientOption>{{"cpu_device_count", int64_t{4}}}
     );
   }();

@@ -131,7 +131,7 @@ const PJRT_Api* open_plugin(const std::string& library) {
 
 } // namespace
 
-PjrtBuffer::PjrtBuffer(const Client& client, PJRT_Buffer* raw)
+PjrtBuffer::PjrtBuffer(const PjrtClient& client, PJRT_Buffer* raw)
     : client_(&client)
     , raw_(raw) {}
 
@@ -163,7 +163,7 @@ void PjrtBuffer::copy_to(const at::Tensor& host) const {
   client_->await(call.event, "reading a tensor");
 }
 
-Executable::Executable(const Client& client, PJRT_LoadedExecutable* raw)
+Executable::Executable(const PjrtClient& client, PJRT_LoadedExecutable* raw)
     : client_(client)
     , raw_(raw) {
   ask("compiling", [this](PJRT_Executable* executable) {
@@ -242,7 +242,7 @@ int64_t Executable::memory() const {
   return bytes;
 }
 
-Client::Client(const std::string& library, const std::vector<ClientOption>& options)
+PjrtClient::PjrtClient(const std::string& library, const std::vector<ClientOption>& options)
     : library_(library)
     , api_(open_plugin(library)) {
   auto begin = PJRT_ARGUMENTS(PJRT_Plugin_Initialize_Args);
@@ -264,7 +264,7 @@ Client::Client(const std::string& library, const std::vector<ClientOption>& opti
   );
 }
 
-Client::~Client() {
+PjrtClient::~PjrtClient() {
   if (client_ != nullptr) {
     auto call = PJRT_ARGUMENTS(PJRT_Client_Destroy_Args);
     call.client = client_;
@@ -272,7 +272,7 @@ Client::~Client() {
   }
 }
 
-std::string Client::fingerprint() const {
+std::string PjrtClient::fingerprint() const {
   auto name = PJRT_ARGUMENTS(PJRT_Client_PlatformName_Args);
   name.client = client_;
   check(api_->PJRT_Client_PlatformName(&name), "asking for its name");
@@ -286,7 +286,7 @@ std::string Client::fingerprint() const {
 }
 
 std::unique_ptr<Executable>
-Client::compile(std::string_view module, const std::vector<size_t>& devices) const {
+PjrtClient::compile(std::string_view module, const std::vector<size_t>& devices) const {
   std::vector<int> ids;
   for (const size_t device : devices) {
     auto described = PJRT_ARGUMENTS(PJRT_Device_GetDescription_Args);
@@ -314,7 +314,7 @@ Client::compile(std::string_view module, const std::vector<size_t>& devices) con
   return std::make_unique<Executable>(*this, call.executable);
 }
 
-PjrtBuffer Client::upload(const at::Tensor& host, size_t device) const {
+PjrtBuffer PjrtClient::upload(const at::Tensor& host, size_t device) const {
   const at::Tensor dense = host.contiguous();
   auto call = PJRT_ARGUMENTS(PJRT_Client_BufferFromHostBuffer_Args);
   call.client = client_;
@@ -330,7 +330,7 @@ PjrtBuffer Client::upload(const at::Tensor& host, size_t device) const {
   return buffer;
 }
 
-void Client::check(PJRT_Error* error, const char* doing) const {
+void PjrtClient::check(PJRT_Error* error, const char* doing) const {
   if (error == nullptr) {
     return;
   }
@@ -352,7 +352,7 @@ void Client::check(PJRT_Error* error, const char* doing) const {
   );
 }
 
-void Client::await(PJRT_Event* event, const char* doing) const {
+void PjrtClient::await(PJRT_Event* event, const char* doing) const {
   if (event == nullptr) {
     return;
   }

@@ -29,12 +29,12 @@ struct ClientOption {
   std::variant<bool, int64_t, double, std::string> value;
 };
 
-class Client;
+class PjrtClient;
 
 /// A tensor in a device's memory.
 class PjrtBuffer {
 public:
-  PjrtBuffer(const Client& client, PJRT_Buffer* raw);
+  PjrtBuffer(const PjrtClient& client, PJRT_Buffer* raw);
   ~PjrtBuffer();
   PjrtBuffer(PjrtBuffer&& other) noexcept;
   PjrtBuffer& operator=(PjrtBuffer&& other) noexcept;
@@ -45,14 +45,14 @@ public:
   [[nodiscard]] PJRT_Buffer* raw() const { return raw_; }
 
 private:
-  const Client* client_;
+  const PjrtClient* client_;
   PJRT_Buffer* raw_;
 };
 
 /// A module that a plugin has compiled, for one device or for several, one a replica.
 class Executable {
 public:
-  Executable(const Client& client, PJRT_LoadedExecutable* raw);
+  Executable(const PjrtClient& client, PJRT_LoadedExecutable* raw);
   ~Executable();
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
@@ -70,20 +70,20 @@ private:
   template <class Question>
   void ask(const char* doing, const Question& question) const;
 
-  const Client& client_;
+  const PjrtClient& client_;
   PJRT_LoadedExecutable* raw_;
   size_t results_ = 0;
 };
 
 /// A plugin's devices. Plugins stay open until the process ends. Everything throws mh::Error with
 /// what the plugin says.
-class Client {
+class PjrtClient {
 public:
   /// Throws:  mh::Error if `library` cannot be opened, is no PJRT plugin, or one that is too old
-  Client(const std::string& library, const std::vector<ClientOption>& options);
-  ~Client();
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
+  PjrtClient(const std::string& library, const std::vector<ClientOption>& options);
+  ~PjrtClient();
+  PjrtClient(const PjrtClient&) = delete;
+  PjrtClient& operator=(const PjrtClient&) = delete;
 
   [[nodiscard]] size_t devices() const { return devices_.size(); }
 

@@ -134,7 +134,7 @@ private:
     return options;
   }
 
-  pjrt::Client client_;
+  pjrt::PjrtClient client_;
   size_t index_;
 };
 

@@ -126,7 +126,7 @@ std::string clock_difference(const HttpReply& reply) {
 
 } // namespace
 
-Place place_of(const mh::Path& path) {
+ObjectPlace place_of(const mh::Path& path) {
   const std::string& text = path.native();
   const auto refuse = [&](const std::string& reason) {
     throw Error(text + ": " + reason, "s3://BUCKET/KEY", mh::exit_code::data);
@@ -136,7 +136,7 @@ Place place_of(const mh::Path& path) {
   }
   const std::string rest = text.substr(kScheme.size());
   const size_t slash = std::min(rest.find('/'), rest.size());
-  Place place{rest.substr(0, slash), rest.substr(std::min(slash + 1, rest.size()))};
+  ObjectPlace place{rest.substr(0, slash), rest.substr(std::min(slash + 1, rest.size()))};
   const bool is_bucket = place.bucket.size() >= 3 && place.bucket.size() <= 63 &&
                          std::all_of(place.bucket.begin(), place.bucket.end(), [](unsigned char c) {
                            return std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_';
@@ -155,19 +155,19 @@ Place place_of(const mh::Path& path) {
   return place;
 }
 
-Client::Client(const Options& options, Environment environment)
+StoreClient::StoreClient(const Options& options, Environment environment)
     : options_(completed(options, environment))
     , own_endpoint_(!options_.endpoint.empty())
     , http_(options_.ca_file, static_cast<long>(options_.stall))
     , credentials_({std::move(environment), options_.profile, options_.region}, http_) {}
 
-std::string Client::region_of(const std::string& bucket) {
+std::string StoreClient::region_of(const std::string& bucket) {
   const std::lock_guard lock(mutex_);
   const auto found = regions_.find(bucket);
   return found == regions_.end() ? options_.region : found->second;
 }
 
-Client::Address Client::address(const Request& request) {
+StoreClient::Address StoreClient::address(const Request& request) {
   const std::string& bucket = request.place.bucket;
   const std::string region = region_of(bucket);
   const std::string endpoint = own_endpoint_ ? options_.endpoint
@@ -189,7 +189,7 @@ Client::Address Client::address(const Request& request) {
   return address;
 }
 
-HttpReply Client::once(const Request& request, const Credentials& credentials) {
+HttpReply StoreClient::once(const Request& request, const Credentials& credentials) {
   const Address to = address(request);
   const std::string query = query_text(request.query);
   Headers headers = request.headers;
@@ -211,7 +211,7 @@ HttpReply Client::once(const Request& request, const Credentials& credentials) {
   );
 }
 
-bool Client::redirected(const Request& request, const Reply& reply) {
+bool StoreClient::redirected(const Request& request, const Reply& reply) {
   const bool wrong_region = reply.status == 301 || reply.status == 307 ||
                             reply.code == "AuthorizationHeaderMalformed" ||
                             reply.code == "IllegalLocationConstraintException";
@@ -229,7 +229,7 @@ bool Client::redirected(const Request& request, const Reply& reply) {
   return true;
 }
 
-Reply Client::ask(const Request& request) {
+Reply StoreClient::ask(const Request& request) {
   for (int tries = 1, redirects = 0;; ++tries) {
     const Credentials credentials = options_.anonymous ? Credentials() : credentials_.get();
     Reply reply{once(request, credentials), tries, ""};
@@ -258,7 +258,7 @@ Reply Client::ask(const Request& request) {
   }
 }
 
-Reply Client::require(const Request& request, std::initializer_list<int> also) {
+Reply StoreClient::require(const Request& request, std::initializer_list<int> also) {
   Reply reply = ask(request);
   if (!reply.ok() && std::find(also.begin(), also.end(), reply.status) == also.end()) {
     throw error(request, reply);
@@ -266,7 +266,7 @@ Reply Client::require(const Request& request, std::initializer_list<int> also) {
   return reply;
 }
 
-StorageError Client::error(const Request& request, const Reply& reply) {
+StorageError StoreClient::error(const Request& request, const Reply& reply) {
   const std::string host = address(request).host, code = reply.code;
   const std::string said = code.empty() ? "" : " (" + code + ")";
   const auto make = [&](int number, const std::string& reason, const std::string& hint) {

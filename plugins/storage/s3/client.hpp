@@ -20,18 +20,18 @@ struct Options {
 };
 
 /// "s3://bucket/a/b".
-struct Place {
+struct ObjectPlace {
   std::string bucket, key;
 };
 
 /// Throws:  mh::Error for what is no such path, or has parts . or .. or a key of over 1,024 bytes
-[[nodiscard]] Place place_of(const mh::Path& path);
+[[nodiscard]] ObjectPlace place_of(const mh::Path& path);
 
 struct Request {
   std::string action; ///< for messages: "read"
   mh::Path path;      ///< for messages, and where `place` is from
   std::string method = "GET";
-  Place place{};
+  ObjectPlace place{};
   Query query{};
   Headers headers{};
   std::string_view body{};
@@ -44,9 +44,9 @@ struct Reply : HttpReply {
 };
 
 /// Thread:  any
-class Client {
+class StoreClient {
 public:
-  explicit Client(const Options& options, Environment environment = process_environment());
+  explicit StoreClient(const Options& options, Environment environment = process_environment());
 
   /// Asks until there is an answer that another try would not change.
   ///

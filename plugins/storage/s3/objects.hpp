@@ -10,10 +10,11 @@ namespace s3 {
 ///
 /// Throws:  mh::StorageError, with ENOENT if there is no such object
 [[nodiscard]] std::unique_ptr<mh::ReadFile>
-open_object(std::shared_ptr<Client> client, const mh::Path& path);
+open_object(std::shared_ptr<StoreClient> client, const mh::Path& path);
 
 /// Writes in parts while bytes come, each with its CRC-32C, and small objects by one request.
-[[nodiscard]] std::unique_ptr<mh::Upload>
-put_object(std::shared_ptr<Client> client, const mh::Path& path, mh::Storage::Existing existing);
+[[nodiscard]] std::unique_ptr<mh::Upload> put_object(
+    std::shared_ptr<StoreClient> client, const mh::Path& path, mh::Storage::Existing existing
+);
 
 } // namespace s3

@@ -28,7 +28,7 @@ std::optional<uint64_t> whole_size(const std::string& content_range) {
 
 class Object final : public mh::ReadFile {
 public:
-  Object(std::shared_ptr<Client> client, const mh::Path& path)
+  Object(std::shared_ptr<StoreClient> client, const mh::Path& path)
       : client_(std::move(client))
       , request_{.action = "read", .path = path, .place = place_of(path)} {
     block_.resize(kBlock);
@@ -115,7 +115,7 @@ private:
     return count;
   }
 
-  std::shared_ptr<Client> client_;
+  std::shared_ptr<StoreClient> client_;
   Request request_;
   uint64_t size_ = 0;
   uint64_t begin_ = 0; ///< where the block is from
@@ -124,7 +124,8 @@ private:
 
 } // namespace
 
-std::unique_ptr<mh::ReadFile> open_object(std::shared_ptr<Client> client, const mh::Path& path) {
+std::unique_ptr<mh::ReadFile>
+open_object(std::shared_ptr<StoreClient> client, const mh::Path& path) {
   return std::make_unique<Object>(std::move(client), path);
 }
 

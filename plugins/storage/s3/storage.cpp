@@ -82,7 +82,7 @@ void S3::fields(mh::Fields<Config>& f) {
 }
 
 S3::S3(const Config& config, const Args& /*args*/)
-    : client_(std::make_shared<Client>(config)) {}
+    : client_(std::make_shared<StoreClient>(config)) {}
 
 std::unique_ptr<mh::Upload> S3::put(const Path& path, Existing existing) {
   return put_object(client_, path, existing);

@@ -31,7 +31,7 @@ private:
       const std::function<void(const std::string& key, bool is_prefix)>& see
   );
 
-  std::shared_ptr<Client> client_;
+  std::shared_ptr<StoreClient> client_;
 };
 
 } // namespace s3

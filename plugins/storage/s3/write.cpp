@@ -31,7 +31,7 @@ struct Part {
 
 class Writing final : public mh::Upload {
 public:
-  Writing(std::shared_ptr<Client> client, const mh::Path& path, mh::Storage::Existing existing)
+  Writing(std::shared_ptr<StoreClient> client, const mh::Path& path, mh::Storage::Existing existing)
       : client_(std::move(client))
       , part_bytes_(static_cast<size_t>(client_->options().part_size) << 20)
       , request_{.action = "write", .path = path, .method = "PUT", .place = place_of(path)} {
@@ -224,7 +224,7 @@ private:
     }
   }
 
-  std::shared_ptr<Client> client_;
+  std::shared_ptr<StoreClient> client_;
   size_t part_bytes_;
   Request request_;
   Headers condition_{};
@@ -238,8 +238,9 @@ private:
 
 } // namespace
 
-std::unique_ptr<mh::Upload>
-put_object(std::shared_ptr<Client> client, const mh::Path& path, mh::Storage::Existing existing) {
+std::unique_ptr<mh::Upload> put_object(
+    std::shared_ptr<StoreClient> client, const mh::Path& path, mh::Storage::Existing existing
+) {
   return std::make_unique<Writing>(std::move(client), path, existing);
 }
 

@@ -19,10 +19,10 @@ void SchemeStorage::set_options(const PluginSection& section) {
   }
 }
 
-Storage& SchemeStorage::at(const Path& path) {
+std::shared_ptr<Storage> SchemeStorage::at(const Path& path) {
   const auto scheme = scheme_of(path.native());
   if (!scheme) {
-    return local_storage();
+    return {std::shared_ptr<Storage>(), &local_storage()}; // which lives on
   }
   const std::lock_guard lock(mutex_);
   auto& storage = open_[std::string(*scheme)];
@@ -39,35 +39,35 @@ Storage& SchemeStorage::at(const Path& path) {
     storage = given == options_.end() ? Registry::make<Storage>(*entry)
                                       : Registry::make_complete<Storage>(*entry, given->second, {});
   }
-  return *storage;
+  return storage;
 }
 
 std::unique_ptr<Upload> SchemeStorage::put(const Path& path, Existing existing) {
-  return at(path).put(path, existing);
+  return at(path)->put(path, existing);
 }
 
 std::unique_ptr<ReadFile> SchemeStorage::get(const Path& path) {
-  return at(path).get(path);
+  return at(path)->get(path);
 }
 
 bool SchemeStorage::contains(const Path& path) {
-  return at(path).contains(path);
+  return at(path)->contains(path);
 }
 
 std::vector<Storage::Item> SchemeStorage::list(const Path& prefix) {
-  return at(prefix).list(prefix);
+  return at(prefix)->list(prefix);
 }
 
 void SchemeStorage::remove(const Path& path) {
-  at(path).remove(path);
+  at(path)->remove(path);
 }
 
 void SchemeStorage::remove_all(const Path& prefix) {
-  at(prefix).remove_all(prefix);
+  at(prefix)->remove_all(prefix);
 }
 
 void SchemeStorage::remove_unfinished(const Path& prefix) {
-  at(prefix).remove_unfinished(prefix);
+  at(prefix)->remove_unfinished(prefix);
 }
 
 } // namespace mh

@@ -34,7 +34,8 @@ public:
   void remove_unfinished(const Path& prefix) override;
 
 private:
-  [[nodiscard]] Storage& at(const Path& path);
+  /// Kept by who uses it: other options make another.
+  [[nodiscard]] std::shared_ptr<Storage> at(const Path& path);
 
   std::mutex mutex_;
   Host* host_ = nullptr;

@@ -243,16 +243,15 @@ Sample TrialCorpus::sample(Split, int64_t index) const {
   Sample sample;
   for (const ArraySpec& spec : arrays_) { // one that we know of, or ids, or ones
     const auto known = own.find(spec.name);
-    if (known != own.end()) {
-      sample.insert(*known);
-    } else if (spec.type == ArraySpec::Type::float32) {
-      sample[spec.name] = std::vector<float>(static_cast<size_t>(spec.length), 1.0F);
-    } else {
-      auto ids = std::get<std::vector<int64_t>>(tokens_of(spec.length, index, 0).at("tokens"));
-      for (int64_t& id : ids) {
-        id = spec.below > 0 ? id % spec.below : id;
-      }
-      sample[spec.name] = std::move(ids);
+    Array& array = sample[spec.name];
+    if (spec.type == ArraySpec::Type::float32) {
+      array = known != own.end() ? known->second
+                                 : std::vector<float>(static_cast<size_t>(spec.length), 1.0F);
+      continue;
+    }
+    array = known != own.end() ? known->second : tokens_of(spec.length, index, 0).at("tokens");
+    for (int64_t& id : std::get<std::vector<int64_t>>(array)) {
+      id = spec.below > 0 ? id % spec.below : id;
     }
   }
   uint64_t number = 0;

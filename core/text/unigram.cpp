@@ -3,6 +3,8 @@
 #include "core/text/utf8.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <type_traits>
 
 namespace mh::text {
 
@@ -16,25 +18,38 @@ struct Node {
   uint32_t begin = UINT32_MAX;
 };
 
+/// Of long texts sentencepiece takes the score of the place where it is from all that count still,
+/// so that float32 keeps telling them apart.
+constexpr float kMostScore = 100'000;
+
 template <class Sum>
 std::vector<Node<Sum>> best_ways(const UnigramModel& model, std::string_view word) {
   std::vector<Node<Sum>> nodes(word.size() + 1);
+  size_t last = 0; // the furthest place that has a way
   for (size_t at = 0; at < word.size();) {
     const size_t length = first_length(word.substr(at));
+    if (std::is_same_v<Sum, float> && std::abs(nodes[at].score) > kMostScore) {
+      const Sum taken = nodes[at].score;
+      for (size_t i = at; i <= last; ++i) {
+        nodes[i].score -= i == at || nodes[i].begin != UINT32_MAX ? taken : 0;
+      }
+    }
     const Sum here = nodes[at].score;
-    const auto offer = [&](size_t bytes, int32_t id, auto sum) {
+    const auto offer = [&](size_t bytes, int32_t id, double score) {
+      last = std::max(last, at + bytes);
       Node<Sum>& node = nodes[at + bytes];
-      if (node.begin == UINT32_MAX || sum > node.score) { // of a piece not yet rounded
-        node = {static_cast<Sum>(sum), id, static_cast<uint32_t>(at)};
+      const Sum sum = static_cast<Sum>(score) + here;
+      if (node.begin == UINT32_MAX || sum > node.score) {
+        node = {sum, id, static_cast<uint32_t>(at)};
       }
     };
     bool single = false; // whether the character is a piece
     model.pieces.for_each_prefix(word.substr(at), [&](size_t bytes, int32_t id) {
-      offer(bytes, id, model.scores[static_cast<size_t>(id)] + here);
+      offer(bytes, id, model.scores[static_cast<size_t>(id)]);
       single |= bytes == length;
     });
     if (!single) {
-      offer(length, kNoId, static_cast<Sum>(model.unknown_score) + here);
+      offer(length, kNoId, model.unknown_score);
     }
     at += length;
   }

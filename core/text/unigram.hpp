@@ -10,9 +10,8 @@ namespace mh::text {
 
 /// Scores are added up as floats, and where two ways are all but equal the rounding decides.
 enum class UnigramRule : uint8_t {
-  /// Of version 0.2: sums are kept in float32, and one with a piece is compared before it is rounded.
-  sentencepiece,
-  tokenizers, ///< of version 0.23: in float64
+  sentencepiece, ///< of version 0.2.3: sums are kept in float32, and near 0 in long texts
+  tokenizers,    ///< of version 0.23: in float64
 };
 
 /// What a unigram model may lack is a piece for a character; such characters get the score

@@ -1,5 +1,6 @@
 // GPT-2's words, by hand; what is no UTF-8 is cut off before.
 #include "core/text/splitter.hpp"
+#include "core/text/unigram.hpp"
 #include "core/text/utf8.hpp"
 
 #include <doctest/doctest.h>
@@ -113,4 +114,15 @@ TEST_CASE("how much of a text is UTF-8") {
         "\xFF"}) {
     CHECK(valid_prefix("ok" + bad) == 2);
   }
+}
+
+TEST_CASE("Unigram: sums of long texts do not lose what tells two ways apart") {
+  mh::text::UnigramModel model;
+  model.pieces.add("a", 0);
+  model.pieces.add("aa", 1);
+  model.scores = {-2.1716766357421875, -4.343353271484375}; // twice as much
+  model.unknown_score = -14;
+  std::vector<int32_t> ids;
+  model.encode(std::string(400'000, 'a'), ids);
+  CHECK(ids == std::vector<int32_t>(200'000, 1));
 }

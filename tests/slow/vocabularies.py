@@ -153,7 +153,7 @@ BEFORE = {
                   .replace(r" ?[^\s\p{L}\p{N}]+", r" ?[^\s\p{L}\p{M}\p{N}]+")),
     "deepseek-coder": [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", HAN)] + [DIGITS, cut("x")[1]],
 }
-NFC = {"mpt", "qwen2", "qwen35", "command-r"}
+NFC = {"mpt", "qwen2", "command-r"}
 
 
 def hub_folder(folder, name, gguf):
@@ -171,14 +171,28 @@ def hub_folder(folder, name, gguf):
     return ["hf", f"path={where}"]
 
 
+def gemma(folder, name, gguf):
+    """The same of characters, with bars for blanks and tokens of bytes."""
+    ids = {token: i for i, token in enumerate(gguf.tokens)}
+    merges = [tuple(merge.split(" ", 1)) for merge in gguf.merges]
+    made = tokenizers.Tokenizer(models.BPE(ids, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    made.normalizer = normalizers.Replace(" ", "▁")
+    where = folder / name
+    where.mkdir()
+    made.save(str(where / "tokenizer.json"))
+    return ["hf", f"path={where}"]
+
+
 def pieces(folder, name, gguf):
     """A model of SentencePiece's with these pieces."""
     model = sentencepiece_model_pb2.ModelProto()
-    for token, score, kind in zip(gguf.tokens, gguf.scores, gguf.token_type):
-        model.pieces.add(piece=token, score=score, type=kind)
+    unknown = gguf.token_type.index(2) if 2 in gguf.token_type else gguf.unknown_token_id
+    for i, (token, score, kind) in enumerate(zip(gguf.tokens, gguf.scores, gguf.token_type)):
+        padding = kind == 2 and i != unknown  # llama.cpp calls what fills up unknown, too
+        model.pieces.add(piece=token, score=score, type=2 if i == unknown else 3 if padding else kind)
     model.trainer_spec.model_type = 2
     model.trainer_spec.byte_fallback = True
-    model.trainer_spec.unk_id = gguf.unknown_token_id
+    model.trainer_spec.unk_id = unknown
     model.normalizer_spec.name = "identity"
     model.normalizer_spec.remove_extra_whitespaces = False
     model.normalizer_spec.add_dummy_prefix = gguf.values.get("tokenizer.ggml.add_space_prefix", True)
@@ -252,13 +266,13 @@ def main(folder):
             continue
         gguf = Gguf(file)
         model = gguf.model
-        make = {"gpt2": hub_folder, "llama": pieces, "bert": words}.get(model)
+        make = {"gpt2": hub_folder, "gemma4": gemma, "llama": pieces, "bert": words}.get(model)
         if make is None or (make is hub_folder and name not in BEFORE):
             print(f"vectors of {name}: not tried, model {model}")
             continue
         said = vectors(file)
         run(f"vectors of {name}", make(folder, name, gguf), said.__getitem__, None, list(said))
-    assert wanted or len(done) >= 25, done
+    assert wanted or len(done) >= 28, done
 
 
 with tempfile.TemporaryDirectory() as temporary:

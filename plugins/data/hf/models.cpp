@@ -113,7 +113,12 @@ text::PairMap read_merges(
   return merges;
 }
 
-/// Pairs of bytes; null if a byte has no token.
+/// Whether a byte is in no UTF-8 text: MPT's vocabulary has no token for these.
+bool is_never_in_utf8(size_t byte) {
+  return byte == 0xC0 || byte == 0xC1 || byte >= 0xF5;
+}
+
+/// Pairs of bytes; null if a byte has no token that texts have.
 std::unique_ptr<text::BytePairModel> byte_pairs(const Ids& ids, int& ret_missing) {
   auto pairs = std::make_unique<text::BytePairModel>();
   pairs->bytes.fill(text::kNoId);
@@ -124,6 +129,11 @@ std::unique_ptr<text::BytePairModel> byte_pairs(const Ids& ids, int& ret_missing
       if (bytes.size() == 1) {
         pairs->bytes[static_cast<unsigned char>(bytes[0])] = id;
       }
+    }
+  }
+  for (size_t byte = 0; byte < pairs->bytes.size(); ++byte) {
+    if (pairs->bytes[byte] == text::kNoId && is_never_in_utf8(byte)) {
+      pairs->bytes[byte] = pairs->bytes['?']; // in texts that are no UTF-8
     }
   }
   const auto missing = std::ranges::find(pairs->bytes, text::kNoId);

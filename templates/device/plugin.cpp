@@ -9,43 +9,34 @@
 
 namespace {
 
-class @Name @ : public mh::Device {
+class @Name@ : public mh::Device {
 public:
   struct Config {
     double peak = 0;
   };
 
   // Each field is an option, checked and documented.
-  static void fields(mh::Fields<Config> & f) {
+  static void fields(mh::Fields<Config>& f) {
     f.add("peak", &Config::peak, "matrix products in float32; 0 if unknown")
         .unit("FLOP/s")
         .at_least(0);
   }
 
   // It is planned as the CPU is: on this machine. Other hardware names a row of hardware.toml.
-  static mh::PlannedDevice planned() {
-    return {.kernels = mh::PlannedDevice::Kernels::cpu, .bf16 = false, .machine = ""};
-  }
+  static mh::PlannedDevice planned() { return {.kernels = mh::PlannedDevice::Kernels::cpu, .bf16 = false, .machine = ""}; }
 
-  @Name @(const Config& config, const Args&)
-      : peak_(config.peak) {
-  }
+  @Name@(const Config& config, const Args&)
+      : peak_(config.peak) {}
 
-  at::Device device() const override {
-    return at::kCPU;
-  }
+  at::Device device() const override { return at::kCPU; }
 
-  std::string summary() const override {
-    return "@name@: the CPU, by a plugin";
-  }
+  std::string summary() const override { return "@name@: the CPU, by a plugin"; }
 
   double peak_flops(at::ScalarType dtype) const override {
     return dtype == at::kFloat ? peak_ : 0;
   }
 
-  int64_t memory() const override {
-    return sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-  }
+  int64_t memory() const override { return sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE); }
 
 private:
   double peak_;
@@ -54,5 +45,5 @@ private:
 } // namespace
 
 MH_PLUGIN("@id@", "0.1.0", "A plugin with a device", [](mh::Registry& registry) {
-  registry.add<@Name @>("@name@", "the CPU, with a peak that you give");
+  registry.add<@Name@>("@name@", "the CPU, with a peak that you give");
 })

@@ -123,6 +123,8 @@ public:
     if (outcome.is != Outcome::Is::ran || recipe.parallel.ranks() == 1) {
       return outcome;
     }
+    // Where it is not given it follows the data ranks.
+    single.push_back({"batch.global", std::to_string(recipe.batch.global)});
     outcome = outcome_of("one rank's run", [&] {
       alone = resolved(single, host_);
       one = run(alone);

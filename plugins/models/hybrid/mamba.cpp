@@ -109,9 +109,10 @@ Mamba::Mamba(Builder& builder, const MambaSpec& spec)
            .bias = spec.bias,
            .std = spec.out_std}
       ) {
-  // Of each element of a state and token: decay, input and their sum, output and its sum, as
-  // Megatron-LM counts them. What chunks cost depends on their size.
-  builder.flops.attention += 7.0 * static_cast<double>(spec.heads * spec.head_dim * spec.state) *
+  // The products of each token, into the states and out of them. Megatron-LM counts 7 FLOPs for each
+  // element of a state, decays and sums among them; here only products count, as in other layers.
+  // Chunks add products of their own, which depend on their size.
+  builder.flops.attention += 4.0 * static_cast<double>(spec.heads * spec.head_dim * spec.state) *
                              static_cast<double>(builder.seq());
 }
 

@@ -65,7 +65,7 @@ moe model.experts_per_token=1 model.router=sigmoid model.bias=true precision=fp8
 moe precision=fp32 optimizer.use=muon
 llama checkpoint.async=true checkpoint.interval=1 checkpoint.if_busy=wait checkpoint.keep_every=1 optimizer.use=lion
 llama checkpoint.async=false checkpoint.interval=1 checkpoint.if_busy=skip model.activation=relu
-hybrid model.pattern=M*- model.mamba_heads=8 model.mamba_head_dim=16 model.mamba_groups=2 model.mamba_state=16 model.mamba_taps=3 model.mamba_conv_bias=false model.mamba_least_step=0.001 model.mamba_chunk=8
+hybrid model.pattern="M*-" model.mamba_heads=8 model.mamba_head_dim=16 model.mamba_groups=2 model.mamba_state=16 model.mamba_taps=3 model.mamba_conv_bias=false model.mamba_least_step=0.001 model.mamba_chunk=8
 bert data.use=bert data.paths=["@this"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true model.token_types=2 model.pair_head=true
 t5 data.use=t5 data.paths=["@this"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true tokenizer.extra_ids=16 model.encoder_layers=1 model.encoder_length=64 model.head_scale=true model.buckets=8 model.max_distance=16 model.positions=relative model.activation=geglu_tanh
 """.replace("@this", __file__)  # a text
@@ -82,7 +82,7 @@ HOST = {
     "data.mask_prob", "data.max_ngram", "data.mean_span", "data.pair", "data.prefetch", "data.short_seq_prob", "data.whole_words",
     "data.mask_eod_loss", "data.changes", "data.data_sharding", "data.dataloader", "data.drop_last_partial", "data.extra_token",
     "data.fim_middle", "data.fim_prefix", "data.fim_rate", "data.fim_spm_rate", "data.fim_suffix", "data.full_validation",
-    "data.index_files", "data.order", "data.packing", "data.sources", "data.supervised", "data.validation_by_source",
+    "data.index_files", "data.mmap", "data.order", "data.packing", "data.sources", "data.supervised", "data.validation_by_source",
     "tokenizer.use", "tokenizer.vocab", "tokenizer.merges", "tokenizer.eod",
     "tokenizer.special_tokens", "tokenizer.add_special_tokens", "tokenizer.add_bos", "tokenizer.add_eos", "tokenizer.extra_ids",
     "tokenizer.lower_case", "tokenizer.chinese",

@@ -52,7 +52,7 @@ Machine measure_cpu(at::ScalarType type) {
   cpu.source = processor_text();
   cpu.device = "cpu";
   (type == at::kFloat ? cpu.fp32_tflops : cpu.bf16_tflops) =
-      std::max(product_rate(type), measured_peak(type, 1)) / 1e12; // the machine may be busy now
+      std::max(product_rate(type), known_peak(type, 1)) / 1e12; // the machine may be busy now
   const auto memory =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
   cpu.memory_gib = memory / 1073741824.0;

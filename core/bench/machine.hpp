@@ -32,6 +32,9 @@ inline constexpr const char* kThisMachine = "this";
 /// kept in the user's folder, and not asked for again.
 [[nodiscard]] double measured_peak(at::ScalarType type, int64_t ranks);
 
+/// The best that earlier starts have measured of it, 0 if there were none; measures nothing.
+[[nodiscard]] double known_peak(at::ScalarType type, int64_t ranks);
+
 /// Latency and rate of links, from all-reduces of `bench_comm` between two ranks.
 void take_links(const BenchTable& collectives, Machine& ret_machine);
 

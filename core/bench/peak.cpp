@@ -61,7 +61,28 @@ Table known_peaks(const std::filesystem::path& file) {
   }
 }
 
+std::filesystem::path peaks_file() {
+  const auto folder = user_folder();
+  return folder ? *folder / "peaks.toml" : std::filesystem::path();
+}
+
+std::string key_of(bool bf16, int64_t ranks) {
+  return processor_text() + ", " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
+         (bf16 ? ", bf16" : ", fp32");
+}
+
+/// FLOP/s; 0 if none is known.
+double peak_in(const Table& peaks, const std::string& key) {
+  const Value* known = peaks.find(key);
+  return known != nullptr && known->is_number() && known->as_number() > 0 ? 1e9 * known->as_number()
+                                                                          : 0;
+}
+
 } // namespace
+
+double known_peak(at::ScalarType type, int64_t ranks) {
+  return peak_in(known_peaks(peaks_file()), key_of(type == at::kBFloat16, ranks));
+}
 
 double measured_peak(at::ScalarType type, int64_t ranks) {
   const bool bf16 = type == at::kBFloat16;
@@ -72,24 +93,20 @@ double measured_peak(at::ScalarType type, int64_t ranks) {
   if (rate > 0) {
     return 1e12 * rate;
   }
-  const auto folder = user_folder();
-  const auto file = folder ? *folder / "peaks.toml" : std::filesystem::path();
-  const std::string key = processor_text() + ", " + std::to_string(ranks) +
-                          (ranks == 1 ? " rank" : " ranks") + (bf16 ? ", bf16" : ", fp32");
-  Table peaks = folder ? known_peaks(file) : Table();
-  const Value* known = peaks.find(key);
-  const bool is_known = known != nullptr && known->is_number() && known->as_number() > 0;
-  const double before = is_known ? 1e9 * known->as_number() : 0;
+  const auto file = peaks_file();
+  const std::string key = key_of(bf16, ranks);
+  Table peaks = known_peaks(file);
+  const double before = peak_in(peaks, key);
   // A first start may meet a busy machine, so later ones look again, shortly.
   const double measured =
-      short_product_rate(bf16 ? at::kBFloat16 : at::kFloat, is_known ? 0.05 : 0.3);
+      short_product_rate(bf16 ? at::kBFloat16 : at::kFloat, before > 0 ? 0.05 : 0.3);
   if (measured < 1.01 * before) {
     return before;
   }
   peaks.set(key, measured / 1e9);
-  if (folder) {
+  if (!file.empty()) {
     try {
-      std::filesystem::create_directories(*folder);
+      std::filesystem::create_directories(file.parent_path());
       replace_file(
           file.string(),
           "# GFLOP/s of products on this machine, the best that a run's start has measured.\n" +

@@ -29,14 +29,6 @@ LrSchedule::~LrSchedule() = default;
 PipelineSchedule::~PipelineSchedule() = default;
 Corpus::~Corpus() = default;
 
-std::vector<ArraySpec> decoder_arrays(int64_t seq_length) {
-  using enum ArraySpec::Type;
-  return {
-      {"tokens", int64, axis::seq, seq_length},
-      {"labels", int64, axis::seq, seq_length},
-      {"loss_mask", float32, axis::seq, seq_length}};
-}
-
 Tokenizer::~Tokenizer() = default;
 Launcher::~Launcher() = default;
 Device::~Device() = default;

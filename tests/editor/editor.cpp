@@ -85,7 +85,7 @@ TEST_CASE("the Lua annotations are Lua and name every field") {
         "---@field use? \"sgd\" | \"org.megahost.test/sgd\" # optimizer plugin\n"
         "---@field lr? number # learning rate, the schedule's highest; number, at least 0; default "
         "3e-4\n"
-        "---@field weight_decay? number # of matrices; norms and biases have none; number, at "
+        "---@field weight_decay? number # weight decay of matrices; norms and biases have none; number, at "
         "least "
         "0; default 0.1\n",
         "\n---@field groups? { match: string[], lr_multiplier?: number, decay_multiplier?: number, "

@@ -236,12 +236,12 @@ TEST_CASE_FIXTURE(
   train();
   const std::string first = (folder / "a").string(), second = first + "-2";
   const std::string note = first + " holds an earlier run: this one is kept in " + second +
-                           ", and --resume takes the newest; --run-dir names another";
+                           ", and --resume takes the last that was started; --run-dir names another";
   CHECK(output.lines.front() == note);
   CHECK(std::count(output.lines.begin(), output.lines.end(), note) == 2);
   recipe.train.iters = 4;
   train(mh::Resume::yes);
-  CHECK(contains(output.lines.front(), "this run goes on in " + second + ", the newest of those"));
+  CHECK(contains(output.lines.front(), "this run goes on in " + second + ", the last that was started of those"));
 }
 
 TEST_CASE_FIXTURE(

@@ -15,6 +15,7 @@
 /// The word before `://` in a path is the name of a storage plugin, which gets paths whole:
 ///
 /// ```cpp
+/// mh::Host host;
 /// host.storage().contains("s3://bucket/runs/a/step-1/manifest.json");
 /// ```
 ///

@@ -100,20 +100,12 @@ inline void wsd_fields(mh::Fields<WsdConfig>& f) {
 }
 
 /// A length is counted in one unit, which is that of the run.
-inline void one_unit(
-    mh::Conditions& c, const std::string& iters, const std::string& samples, const char* what
-) {
+inline void one_unit(mh::Conditions& c, const std::string& iters, const std::string& samples) {
   if (!c.sound({iters, samples})) {
     return;
   }
   const bool by_iters = c.integer(iters) > 0, by_samples = c.integer(samples) > 0;
-  if (by_iters && by_samples) {
-    c.report(
-        {samples, iters},
-        iters + " and " + samples + " are both given, expected one of them",
-        std::string("the ") + what + " is counted in optimizer steps or in sequences, not both"
-    );
-  } else if (by_samples && c.has("train.iters") && !c.has("train.samples")) {
+  if (by_samples && c.has("train.iters") && !c.has("train.samples")) {
     c.report(
         {samples},
         samples + " counts sequences but train.iters counts optimizer steps",
@@ -147,9 +139,9 @@ inline void warmup_first(
 }
 
 inline void conditions(mh::Conditions& c) {
-  one_unit(c, "lr_schedule.warmup_iters", "lr_schedule.warmup_samples", "warm-up");
-  one_unit(c, "lr_schedule.decay_iters", "lr_schedule.decay_samples", "decay");
-  one_unit(c, "lr_schedule.cooldown_iters", "lr_schedule.cooldown_samples", "way down");
+  one_unit(c, "lr_schedule.warmup_iters", "lr_schedule.warmup_samples");
+  one_unit(c, "lr_schedule.decay_iters", "lr_schedule.decay_samples");
+  one_unit(c, "lr_schedule.cooldown_iters", "lr_schedule.cooldown_samples");
   if (c.sound({"lr_schedule.min_lr", "optimizer.lr"}) &&
       c.number("lr_schedule.min_lr") > c.number("optimizer.lr")) {
     c.report(

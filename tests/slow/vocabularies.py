@@ -16,7 +16,7 @@ import sentencepiece
 import tiktoken
 import tokenizers
 from sentencepiece import sentencepiece_model_pb2
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from texts import BY_HAND, compare, headers, known_to_all
 
@@ -165,6 +165,7 @@ def hub_folder(folder, name, gguf):
         made.normalizer = normalizers.NFC()
     made.pre_tokenizer = pre_tokenizers.Sequence(BEFORE[name])
     made.decoder = decoders.ByteLevel()
+    made.add_tokens([AddedToken(token, normalized=False) for token, kind in zip(gguf.tokens, gguf.token_type) if kind == 4])
     where = folder / name
     where.mkdir()
     made.save(str(where / "tokenizer.json"))

@@ -436,27 +436,21 @@ private:
 
   /// Tensors may fit a model of other numbers: fewer heads, another base of the positions.
   void require_same_recipe() const {
+    const std::string another =
+        "the weights in " + folder_.string() + " were trained as another model: ";
     const auto changes = other_keys();
-    std::string texts, options;
-    for (const KeyChange& change : changes) {
-      if (!is_allowed(allowed_, change.key)) {
-        texts += (texts.empty() ? "" : ", ") + change.text();
-        options += " --allow-change " + change.key;
-      }
-    }
-    if (!texts.empty()) {
+    auto refused = changes;
+    std::erase_if(refused, [&](const auto& change) { return is_allowed(allowed_, change.key); });
+    if (!refused.empty()) {
       throw Error(
-          "the weights in " + folder_.string() + " were trained as another model: " + texts,
+          another + texts_of(refused),
           "use the recipe of that run, " + (folder_ / "recipe.toml").string() +
-              "; to mean it, add" + options,
+              "; to mean it, add" + allowing(refused),
           exit_code::data
       );
     }
     if (!changes.empty() && ranks_.rank == 0) {
-      warn(
-          "the weights in " + folder_.string() +
-          " were trained as another model: " + texts_of(changes)
-      );
+      warn(another + texts_of(changes));
     }
   }
 

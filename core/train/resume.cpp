@@ -108,6 +108,14 @@ std::string texts_of(const std::vector<KeyChange>& changes) {
   return join(texts);
 }
 
+std::string allowing(const std::vector<KeyChange>& changes) {
+  std::string options;
+  for (const KeyChange& change : changes) {
+    options += " --allow-change " + change.key;
+  }
+  return options;
+}
+
 std::string data_fingerprint(const Session& session) {
   constexpr int64_t kSamples = 8;
   const Corpus& corpus = *session.corpus;
@@ -148,11 +156,7 @@ judge_checkpoint(const ResumedRun& run, const Progress& saved, const TensorFit& 
   const auto& unused = fit.unused;
   const Judged judged = judge(run, saved);
   if (!judged.refused.empty()) {
-    std::string keys;
-    for (const KeyChange& change : judged.refused) {
-      keys += " --allow-change " + change.key;
-    }
-    const std::string ways = ways_on(run, fit, keys);
+    const std::string ways = ways_on(run, fit, allowing(judged.refused));
     refuse_changes(run, saved, texts_of(judged.refused), ways);
   }
   const bool other_data = !saved.data.empty() && saved.data != run.data;

@@ -41,5 +41,7 @@ other_model(const Recipe& recipe, Host& host, const std::map<std::string, std::s
 
 /// "model.heads 4 (checkpoint 8), model.window 64 (checkpoint not set)"
 [[nodiscard]] std::string texts_of(const std::vector<KeyChange>& changes);
+/// " --allow-change model.heads --allow-change model.window"
+[[nodiscard]] std::string allowing(const std::vector<KeyChange>& changes);
 
 } // namespace mh

@@ -119,15 +119,7 @@ void IndexedDataset::read(uint64_t sequence, uint64_t first, std::span<int64_t> 
     return;
   }
   std::vector<std::byte> bytes(ret_ids.size() * token_bytes());
-  for (uint64_t done = 0; done < bytes.size();) {
-    const size_t some = files_->read_tokens->read(begins + done, std::span(bytes).subspan(done));
-    if (some == 0) {
-      throw Error(
-          prefix_ + ".bin ends before its last token", "it was cut while it was read", exit_code::data
-      );
-    }
-    done += some;
-  }
+  read_exactly(*files_->read_tokens, begins, bytes, prefix_ + ".bin");
   read_tokens(files_->layout.type, bytes.data(), ret_ids);
 }
 

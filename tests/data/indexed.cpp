@@ -139,8 +139,14 @@ TEST_CASE("files that are read give the tokens that mapped ones do, on any threa
   threads.clear();
   CHECK(wrong == std::array<int, 4>{});
   std::filesystem::resize_file(prefix + ".bin", 4);
+  const uint64_t begin = read.begin(200) * read.token_bytes();
+  const uint64_t size = read.length(200) * read.token_bytes();
   CHECK_THROWS_WITH_AS(
-      (void)tokens(read, 200, 0), doctest::Contains("ends before its last token"), mh::Error
+      (void)tokens(read, 200, 0),
+      doctest::Contains((prefix + ".bin: ends at byte " + std::to_string(begin) + ", expected " +
+                         std::to_string(size) + " more")
+                            .c_str()),
+      mh::Error
   );
 }
 

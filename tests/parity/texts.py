@@ -26,6 +26,13 @@ a\u00a0b\u2003c\u3000d\u200be\u180ef\u0085g\u2028h\u2029i\u001cj\u001fk\ufeffl\u
 """.split("\n") + ["", " ", "  ", "\n", "\n\n ", " \t", "'", "''s", "'S 's", "a" * 3000, " " * 3000, "ab" * 700, "\u0301", END,
                    f"one{END}two {END}{END} three", "<|endoftext|", "\U0010ffff", "\ue000 \ue001", "\r\n" * 50]
 
+# How texts are cut into words, as tiktoken and the models' own code say it.
+PATTERNS = {
+    "gpt2": r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s""",
+    "cl100k": r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s""",
+    "llama3": r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+""",
+}
+
 
 def headers():
     """Real C++ text, the same files each time."""
@@ -97,3 +104,9 @@ def compare(folder, what, settings, encode, decode):
         text, a, b = min(wrong, key=lambda case: len(case[0]))
         sys.exit(f"{what}: {len(wrong)} of {len(texts)} texts differ, as {ascii(text[:200])}: {a[:60]!a}, expected {b[:60]!a}")
     print(f"{what}: {len(texts)} texts, {sum(map(len, ids))} ids, the same there{' and back' if decode else ''}")
+
+
+def letter_of(byte):
+    """The letter of GPT-2's alphabet that stands for a byte."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    return chr(byte) if byte in plain else chr(256 + byte - sum(other < byte for other in plain))

@@ -13,18 +13,13 @@ import tokenizers
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from texts import BY_HAND, END, compare, headers, known_to_all
+from texts import BY_HAND, END, PATTERNS, compare, headers, known_to_all, letter_of
 
 ADDED = [AddedToken("<l>", lstrip=True, normalized=False), AddedToken("<r>", rstrip=True, normalized=False),
          AddedToken("word", single_word=True, normalized=True), AddedToken("<Both>", lstrip=True, rstrip=True, normalized=True),
          AddedToken("É", normalized=True), AddedToken("[S]", special=True)]
 WITH_ADDED = ["a<l> b  <r>  c <Both> d", "word words word", "É é e\u0301 E\u0301", "<both> <BOTH>", "[S]x [S]", " [S] x", "x<s>y"]
 NAMES = ["<pad>", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[PAD]"]
-PATTERNS = {
-    "gpt2": r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s""",
-    "cl100k": r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s""",
-    "llama3": r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+""",
-}
 BERT_SAID = ["[CLS] a [SEP]", "do not x , y . z ? don't 's n't", "ab" * 60]
 
 
@@ -177,12 +172,6 @@ def compare_by_rank(folder, corpus):
         reference = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={END: len(ranks)})
         compare(folder, f"tiktoken, {name}", ["tiktoken", f"path={folder / 'ranks'}", f"pattern={name}", f'special_tokens=["{END}"]'],
                 lambda text, reference=reference: reference.encode(text, allowed_special="all"), reference.decode)
-
-
-def letter_of(byte):
-    """The letter of GPT-2's alphabet that stands for a byte."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    return chr(byte) if byte in plain else chr(256 + byte - sum(other < byte for other in plain))
 
 
 def main(folder):

@@ -18,7 +18,7 @@ import tokenizers
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
-from texts import BY_HAND, compare, headers, known_to_all
+from texts import BY_HAND, PATTERNS, compare, headers, known_to_all
 
 FOLDER = pathlib.Path(sys.argv[1])
 RANDOM = 20_000
@@ -144,44 +144,47 @@ def cut(pattern):
 
 
 # What tokenizer.json of these models says of texts before their merges, by the name that llama.cpp has for it.
-LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA3 = PATTERNS["llama3"]
 BEFORE = {
     "gpt-2": [BYTES], "mpt": [BYTES], "starcoder": [DIGITS, BYTES], "refact": [DIGITS, BYTES], "command-r": [DIGITS, BYTES],
     "falcon": [pre_tokenizers.Punctuation("contiguous"), BYTES, pre_tokenizers.Digits(), pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated")],
     "llama-bpe": cut(LLAMA3), "qwen2": cut(LLAMA3.replace("{1,3}", "")),
-    "qwen35": cut(LLAMA3.replace("{1,3}", "").replace(r"\p{L}]?\p{L}+|", r"\p{L}]?\p{L}+|").replace(r"[^\r\n\p{L}\p{N}]?\p{L}+", r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+")
+    "qwen35": cut(LLAMA3.replace("{1,3}", "").replace(r"[^\r\n\p{L}\p{N}]?\p{L}+", r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+")
                   .replace(r" ?[^\s\p{L}\p{N}]+", r" ?[^\s\p{L}\p{M}\p{N}]+")),
     "deepseek-coder": [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", HAN)] + [DIGITS, cut("x")[1]],
 }
 NFC = {"mpt", "qwen2", "command-r"}
 
 
+def saved(folder, name, made):
+    where = folder / name
+    where.mkdir()
+    made.save(str(where / "tokenizer.json"))
+    return ["hf", f"path={where}"]
+
+
+def merges_of(gguf):
+    return [tuple(merge.split(" ", 1)) for merge in gguf.merges]
+
+
 def hub_folder(folder, name, gguf):
     """A folder of Hugging Face's with these merges."""
     ids = {token: i for i, token in enumerate(gguf.tokens)}
-    merges = [tuple(merge.split(" ", 1)) for merge in gguf.merges]
-    made = tokenizers.Tokenizer(models.BPE(ids, merges, ignore_merges=name in ("llama-bpe",)))
+    made = tokenizers.Tokenizer(models.BPE(ids, merges_of(gguf), ignore_merges=name in ("llama-bpe",)))
     if name in NFC:
         made.normalizer = normalizers.NFC()
     made.pre_tokenizer = pre_tokenizers.Sequence(BEFORE[name])
     made.decoder = decoders.ByteLevel()
     made.add_tokens([AddedToken(token, normalized=False) for token, kind in zip(gguf.tokens, gguf.token_type) if kind == 4])
-    where = folder / name
-    where.mkdir()
-    made.save(str(where / "tokenizer.json"))
-    return ["hf", f"path={where}"]
+    return saved(folder, name, made)
 
 
 def gemma(folder, name, gguf):
     """The same of characters, with bars for blanks and tokens of bytes."""
     ids = {token: i for i, token in enumerate(gguf.tokens)}
-    merges = [tuple(merge.split(" ", 1)) for merge in gguf.merges]
-    made = tokenizers.Tokenizer(models.BPE(ids, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    made = tokenizers.Tokenizer(models.BPE(ids, merges_of(gguf), unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     made.normalizer = normalizers.Replace(" ", "▁")
-    where = folder / name
-    where.mkdir()
-    made.save(str(where / "tokenizer.json"))
-    return ["hf", f"path={where}"]
+    return saved(folder, name, made)
 
 
 def pieces(folder, name, gguf):

@@ -28,6 +28,35 @@ struct KnownLibrary {
 std::array<KnownLibrary, 128> g_libraries;
 std::atomic<size_t> g_library_count{0};
 
+thread_local PluginPlace t_place;
+
+// Places of threads that live, which a signal handler reads; those of threads beyond are not seen.
+std::array<std::atomic<const PluginPlace*>, 256> g_places{};
+
+/// A slot of the above, for as long as a thread lives.
+struct SeenThread {
+  std::atomic<const PluginPlace*>* slot = nullptr;
+
+  SeenThread() {
+    for (auto& each : g_places) {
+      const PluginPlace* none = nullptr;
+      if (each.compare_exchange_strong(none, &t_place)) {
+        slot = &each;
+        return;
+      }
+    }
+  }
+
+  ~SeenThread() {
+    if (slot != nullptr) {
+      *slot = nullptr;
+    }
+  }
+
+  SeenThread(const SeenThread&) = delete;
+  SeenThread& operator=(const SeenThread&) = delete;
+};
+
 KnownLibrary range_of(const dl_phdr_info& object) {
   KnownLibrary found;
   for (int i = 0; i < object.dlpi_phnum; ++i) {
@@ -48,8 +77,21 @@ KnownLibrary range_of(const dl_phdr_info& object) {
 } // namespace
 
 PluginPlace& plugin_place() noexcept {
-  thread_local PluginPlace place;
-  return place;
+  return t_place;
+}
+
+void see_this_thread() {
+  thread_local const SeenThread seen;
+}
+
+const PluginPlace* place_of_another_thread() noexcept {
+  for (const auto& each : g_places) {
+    const PluginPlace* place = each;
+    if (place != nullptr && place != &t_place && place->plugin != nullptr) {
+      return place;
+    }
+  }
+  return nullptr;
 }
 
 std::string owner(const PluginPlace& place) {

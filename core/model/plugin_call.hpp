@@ -37,6 +37,12 @@ struct PluginPlace {
 /// This thread's place. A hook of the backward pass writes which block it has come to.
 [[nodiscard]] MH_API PluginPlace& plugin_place() noexcept;
 
+/// Lets other threads see this one's place while it lives.
+MH_API void see_this_thread();
+
+/// A place of another thread that is in a plugin's code; null if none is. Safe in a signal handler.
+[[nodiscard]] const PluginPlace* place_of_another_thread() noexcept;
+
 /// "the architecture of plugin org.example.shift"; its plugin is not null.
 [[nodiscard]] std::string owner(const PluginPlace& place);
 
@@ -54,8 +60,9 @@ void know_library(const std::string& id, const void* inside);
 /// A thread's place for as long as the object lives, then the one before.
 class PluginScope {
 public:
-  explicit PluginScope(const PluginPlace& place) noexcept
+  explicit PluginScope(const PluginPlace& place)
       : before_(plugin_place()) {
+    see_this_thread();
     plugin_place() = place;
   }
 

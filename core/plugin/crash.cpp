@@ -42,7 +42,6 @@ struct Text {
 };
 
 // What the handler reads.
-PluginPlace* g_main_thread = nullptr;
 Text<512> g_exception;            // that std::terminate was called for
 std::atomic<pid_t> g_crashing{0}; // the thread that describes its crash
 
@@ -87,9 +86,9 @@ void describe(Message& message, int signal) {
     }
   } else if (id != nullptr) {
     message.add(" in a thread of plugin ").add(id);
-    if (g_main_thread->plugin != nullptr) {
-      message.add(", while the main thread was in ");
-      add_place(message, *g_main_thread);
+    if (const PluginPlace* another = place_of_another_thread()) {
+      message.add(", while another was in ");
+      add_place(message, *another);
     }
   } else {
     message.add(" outside of plugins");
@@ -164,7 +163,6 @@ extern "C" void on_crash(int signal) {
 } // namespace
 
 void name_crashes() {
-  g_main_thread = &plugin_place();
   void* frame = nullptr;
   (void)backtrace(&frame, 1); // loads what it needs, which a handler may not
 

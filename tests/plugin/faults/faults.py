@@ -48,8 +48,9 @@ FORWARD = f"{MODEL}, forward of block layers.1"
 TEXT = ("--set", "data.use=text", "--set", 'data.paths=["notes.txt"]', "--set", "data.split=[100, 0, 0]")
 TWO = ("--nproc", "2")
 RECOMPUTED = ("--set", "recompute.use=full")
+CHECK = ("check", "--layouts", "data=2", "--precision", "fp32")  # ranks are threads
 
-# Fault, further words of the command, status, what is said.
+# Fault, further words of the command (of `run` unless they name another), status, what is said.
 CASES = [
     ("segfault forward", (), SEGFAULT, f"ended by signal 11 (Segmentation fault) in {FORWARD}\n"),
     ("segfault backward", (), SEGFAULT, f"signal 11 (Segmentation fault) in {MODEL}, backward of block layers.1\n"),
@@ -62,9 +63,12 @@ CASES = [
     ("segfault registering", (), SEGFAULT, "in plugin org.example.faults, MH_PLUGIN\n"),
     ("abort forward", (), -signal.SIGABRT, f"ended by signal 6 (Aborted) in {FORWARD}\n"),
     ("terminate forward", (), -signal.SIGABRT,
-     "in a thread of plugin org.example.faults, while the main thread was in " + FORWARD +
+     "in a thread of plugin org.example.faults, while another was in " + FORWARD +
      ": no handler for std::runtime_error: no one catches this\n"),
-    ("together forward", (), SEGFAULT, f"in a thread of plugin org.example.faults, while the main thread was in {FORWARD}\n"),
+    ("together forward", (), SEGFAULT, f"in a thread of plugin org.example.faults, while another was in {FORWARD}\n"),
+    ("segfault forward", CHECK, SEGFAULT, f"ended by signal 11 (Segmentation fault) in {FORWARD}\n"),
+    ("terminate forward", CHECK, -signal.SIGABRT,
+     "in a thread of plugin org.example.faults, while another was in " + FORWARD + ": no handler for std::runtime_error"),
     ("thrown forward", (), 1, f"{MODEL} threw std::out_of_range in forward of block layers.1: basic_string::at"),
     ("thrown backward", (), 1, f"{MODEL} threw std::out_of_range in backward of block layers.1: basic_string::at"),
     ("thrown update", (), 1, "the optimizer of plugin org.example.faults threw std::out_of_range in update: "),
@@ -82,8 +86,9 @@ CASES = [
 
 wrong = []
 for fault, words, status, said in CASES:
+    command, *words = words if words[:1] == ("check",) else ("run", *words)
     result = subprocess.run(
-        [os.environ["MEGAHOST"], "run", "tiny.toml", "--plugin", plugin, *words], cwd=folder, capture_output=True,
+        [os.environ["MEGAHOST"], command, "tiny.toml", "--plugin", plugin, *words], cwd=folder, capture_output=True,
         text=True, env=os.environ | {"MH_FAULT": fault, "OMP_NUM_THREADS": "1"})
     print(f"{fault} {' '.join(words)}: {result.stderr.splitlines()[0] if result.stderr else '(nothing)'}")
     errors = sum(line.startswith("error: ") for line in result.stderr.splitlines())

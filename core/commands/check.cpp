@@ -139,10 +139,9 @@ public:
       const TrialResult result =
           processes_ ? trial_on_processes(subject_, layout, precision, recipe.parallel.ranks())
                      : trial_on_threads(recipe, host_, trial_.options(precision));
-      const TrialResult* finer = precision.finer < 0
-                                     ? nullptr
-                                     : &one_rank(layout, kPrecisions.at(size_t(precision.finer)));
-      cell.difference = compare_trials(one_rank(layout, precision), result, precision.bound, finer);
+      const TrialResult& rounding = one_rank(layout, kPrecisions.at(precision.other));
+      cell.difference =
+          compare_trials(one_rank(layout, precision), result, precision.bound, &rounding);
     } catch (const Error& error) {
       cell.error = error.what();
     }

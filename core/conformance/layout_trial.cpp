@@ -407,14 +407,22 @@ double number_of(const TrialResult& result, const std::string& name) {
   return found == result.numbers.end() ? std::numeric_limits<double>::quiet_NaN() : found->second;
 }
 
+double unit_roundoff(at::ScalarType dtype) {
+  return dtype == at::kFloat8_e4m3fn ? 0x1p-4
+         : dtype == at::kBFloat16    ? 0x1p-8
+         : dtype == at::kHalf        ? 0x1p-11
+         : dtype == at::kFloat       ? 0x1p-24
+                                     : 0x1p-53;
+}
+
 /// What is left in a mean if each of its items is rounded once.
 double rounding_of_items(const TrialResult& result) {
-  const double unit = result.dtype == at::kFloat8_e4m3fn ? 0x1p-4
-                      : result.dtype == at::kBFloat16    ? 0x1p-8
-                      : result.dtype == at::kHalf        ? 0x1p-11
-                      : result.dtype == at::kFloat       ? 0x1p-24
-                                                         : 0x1p-53;
-  return unit / std::sqrt(std::max(1.0, result.items));
+  return unit_roundoff(result.dtype) / std::sqrt(std::max(1.0, result.items));
+}
+
+/// How much of the distance between two formats is rounding in the first.
+double share_of(at::ScalarType one, at::ScalarType rounding) {
+  return std::min(1.0, unit_roundoff(one) / unit_roundoff(rounding));
 }
 
 /// "layers.#.mlp.router.weight": layers round alike.
@@ -449,25 +457,28 @@ kind_of(const TrialResult* result, const std::string& kind) {
 } // namespace
 
 TrialDifference compare_trials(
-    const TrialResult& one, const TrialResult& other, double bound, const TrialResult* finer
+    const TrialResult& one, const TrialResult& other, double bound, const TrialResult* rounding
 ) {
   Worst worst(bound);
   const double each = rounding_of_items(one);
+  const double share = rounding == nullptr ? 0 : share_of(one.dtype, rounding->dtype);
   for (const auto& [name, number] : one.numbers) {
-    const double rounding = finer == nullptr ? 0 : relative(number, number_of(*finer, name));
-    worst.see(relative(number, number_of(other, name)), std::max(each, rounding), name);
+    const double own =
+        rounding == nullptr ? 0 : share * relative(number, number_of(*rounding, name));
+    worst.see(relative(number, number_of(other, name)), std::max(each, own), name);
   }
   for (const auto& [kind, tensors] : one.tensors) {
     const double least = 1e-6 * norm_of(tensors);
     const auto* others = kind_of(&other, kind);
-    const auto* finest = kind_of(finer, kind);
+    const auto* rounded = kind_of(rounding, kind);
     const auto size_of = [&](const at::Tensor& tensor) {
       return std::max({tensor.norm().item().toDouble(), least, 1e-30});
     };
-    std::map<std::string, double> rounding; // of a tensor in whichever layer it is largest
+    std::map<std::string, double> most_of; // of a tensor in whichever layer it is largest
     for (const auto& [name, tensor] : tensors) {
-      const double own = finer == nullptr ? 0 : distance(tensor, finest, name) / size_of(tensor);
-      auto& most = rounding[in_any_layer(name)];
+      const double own =
+          rounding == nullptr ? 0 : share * distance(tensor, rounded, name) / size_of(tensor);
+      auto& most = most_of[in_any_layer(name)];
       most = std::max(most, std::isfinite(own) ? own : 0);
     }
     for (const auto& [name, tensor] : tensors) {
@@ -476,7 +487,7 @@ TrialDifference compare_trials(
       const double tiny = tensor.norm().item().toDouble() > least ? 0 : floats ? 0.5 : 5e-9;
       worst.see(
           distance(tensor, others, name) / size_of(tensor),
-          std::max(tiny, rounding.at(in_any_layer(name))),
+          std::max(tiny, most_of.at(in_any_layer(name))),
           kind + " of " + name
       );
     }

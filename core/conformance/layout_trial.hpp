@@ -111,14 +111,15 @@ struct TrialDifference {
 /// Compares a layout with one rank: loss, gradient norm, and each tensor by the norm of the
 /// difference over max(its norm, 1e-6 of the norm of all of its kind).
 ///
-/// A difference up to `bound` is allowed, or up to twice the distance between `one` and `finer`,
-/// one rank in a finer number format (null: none), of this tensor in whichever layer it is largest:
-/// what rounding alone does. A tensor that lies below that floor is rounding itself: it may differ
-/// by 1e-8 of the floor in float64, by all of it in others. Two numbers can be close by chance, so
-/// for losses and norm that distance counts as at least what is left in a mean of n items when each
-/// is rounded once: u / sqrt(n), u the unit roundoff of `one`'s format, n the losses' count.
+/// A difference up to `bound` is allowed, or up to twice what rounding alone does: the distance
+/// between `one` and `rounding`, one rank in another number format (null: none), of this tensor in
+/// whichever layer it is largest; if that format is coarser, times the ratio of unit roundoffs. A
+/// tensor that lies below that floor is rounding itself: it may differ by 1e-8 of the floor in
+/// float64, by all of it in others. Two numbers can be close by chance, so for losses and norm that
+/// distance counts as at least what is left in a mean of n items when each is rounded once:
+/// u / sqrt(n), u the unit roundoff of `one`'s format, n the losses' count.
 [[nodiscard]] MH_API TrialDifference compare_trials(
-    const TrialResult& one, const TrialResult& other, double bound, const TrialResult* finer
+    const TrialResult& one, const TrialResult& other, double bound, const TrialResult* rounding
 );
 
 } // namespace mh

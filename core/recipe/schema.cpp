@@ -252,8 +252,13 @@ Value complete(
   const bool is_table = given.is_table();
   const bool nothing = given.is_null() || (given.is_array() && given.as_array().empty());
   if (!is_table && !nothing) {
+    const bool names_plugin = given.is_string() && plugin_section(path) != nullptr;
     problems.push_back(
-        {given.origin, path, path + " is " + to_text(given) + ", expected a table", "", ""}
+        {given.origin,
+         path,
+         path + " is " + to_text(given) + ", expected a table",
+         names_plugin ? "write " + path + " = { use = " + to_text(given) + " }" : "",
+         ""}
     );
   }
   const Table& table = is_table ? given.as_table() : kEmpty;

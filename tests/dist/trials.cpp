@@ -15,7 +15,7 @@ TrialResult result(at::ScalarType dtype, double loss, double weight) {
   made.dtype = dtype;
   made.items = 600;
   made.numbers = {{"lm loss", loss}, {"gradient norm", 2}};
-  made.tensors["gradient"]["weight"] = at::full({4}, weight);
+  made.tensors["gradient"]["weight"] = at::full({4}, weight, at::kDouble);
   return made;
 }
 
@@ -56,6 +56,15 @@ TEST_CASE("a tensor may round as much as in the layer where it rounds most") {
   auto wrong = of_layers(at::kBFloat16, 1.02, 1.004);
   wrong.tensors["gradient"]["head.weight"] = at::full({4}, 1.01); // which did not round at all
   CHECK(compare_trials(one, wrong, 0, &finer).where == "gradient of head.weight");
+}
+
+TEST_CASE("float64 may round as much as fp32 shows a model to be ill-conditioned") {
+  const auto one = result(at::kDouble, 6.5, 1), fp32 = result(at::kFloat, 6.5, 1 + 4e-3);
+  const auto other = result(at::kDouble, 6.5, 1 + 1e-11);
+  CHECK_FALSE(compare_trials(one, other, 1e-12, nullptr).within());
+  CHECK(compare_trials(one, other, 1e-12, &fp32).within()); // 2 * 4e-3 * 2^-29 = 1.5e-11
+  const auto well = result(at::kFloat, 6.5, 1 + 1e-5);
+  CHECK_FALSE(compare_trials(one, other, 1e-12, &well).within());
 }
 
 TEST_CASE("losses are compared by name") {

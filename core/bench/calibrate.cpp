@@ -64,13 +64,13 @@ struct TimedStep {
 
 TimedStep time_step(const Recipe& recipe, Host& host) {
   constexpr int kWarmUpSteps = 3;
-  constexpr double kSeconds = 2; // of measured steps, at least three
+  constexpr double kSeconds = 2; // seconds that steps are measured for; there are at least three
   StepByStep run(recipe, host);
   for (int i = 0; i < kWarmUpSteps; ++i) {
     run.train();
   }
   TimedStep step;
-  std::vector<std::vector<double>> seconds; // of each event
+  std::vector<std::vector<double>> seconds; // seconds of each event
   std::vector<double> rests;
   for (double spent = 0; rests.size() < 3 || (spent < kSeconds && rests.size() < 15);) {
     PlanRecorder recorder;
@@ -103,7 +103,7 @@ Machine calibrate_cpu(Host& host) {
     precisions.push_back("bf16");
   }
   std::vector<PlanEvent> events;
-  std::vector<double> gaps; // of each model: what goes by between two events
+  std::vector<double> gaps; // time between two events in each model
   for (const char* precision : precisions) {
     for (const char* model : kModels) {
       const TimedStep step = time_step(model_recipe(model, precision, host), host);

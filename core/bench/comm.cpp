@@ -77,7 +77,7 @@ double time_of(
     const std::function<void()>& finish
 ) {
   const at::Tensor room = at::empty_like(x);
-  constexpr int64_t kBytes = 64 << 20; // of a round
+  constexpr int64_t kBytes = 64 << 20; // bytes of a round
   const auto bytes = static_cast<int64_t>(x.nbytes());
   const int64_t times = std::clamp<int64_t>(kBytes / bytes, 4, 200);
   double best = 1e9;

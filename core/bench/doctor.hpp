@@ -31,23 +31,23 @@ struct Speed {
   std::string device;        ///< its name: "cpu", "cuda"
   bool host = false;         ///< its tensors lie in the host's memory
   bool there = false;        ///< this machine has it
-  double fp32 = 0, bf16 = 0; ///< of matrix products, in FLOP/s
-  double copy = 0;           ///< of memory, in bytes per second, read and written
+  double fp32 = 0, bf16 = 0; ///< rates of GEMMs, in FLOP/s
+  double copy = 0;           ///< rate of memory, in bytes per second, read and written
   std::string failed{};      ///< why nothing could be measured
 };
 
 struct SeenMachine {
-  std::string version; ///< of megahost
+  std::string version; ///< version of megahost
   std::string program;
   Processor processor;
   int64_t cpus = 0;                    ///< logical ones that this process may use
-  int64_t threads = 0;                 ///< of LibTorch's operations
+  int64_t threads = 0;                 ///< threads of LibTorch's operations
   double load = 0;                     ///< programs that ran or waited over the last minute
   int64_t memory = 0, memory_free = 0; ///< bytes
   std::string disk;                    ///< the folder whose disk is meant
   int64_t disk_free = 0;               ///< bytes
   int64_t nvidia_cards = 0;            ///< on the bus, with a driver or without
-  std::string driver;                  ///< of NVIDIA; empty: none
+  std::string driver;                  ///< version of NVIDIA's driver; empty: none
   std::vector<Gpu> gpus;
   std::string torch, torch_variant, torch_folder; ///< "2.11.0", "cu130"
   std::vector<NamedLibrary> libraries;            ///< CUDA libraries and NCCL

@@ -24,8 +24,8 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kLongestOutput = uint64_t{1} << 26;
 constexpr uint64_t kLongestShown = uint64_t{1} << 18;
 constexpr double kMemoryBound = 0.85; // share of the copy rate that an operator should reach
-constexpr double kPlanError = 0.02;   // of peak memory
-constexpr double kSlower = 0.10;      // than the plan's step
+constexpr double kPlanError = 0.02;   // share by which planned peak memory may be off
+constexpr double kSlower = 0.10;      // share by which a step may be slower than planned
 
 Json read_output(const fs::path& folder, const std::string& step) {
   return Json::parse(read_file((folder / (step + ".out")).string(), kLongestOutput));

@@ -25,7 +25,7 @@ struct GpuVerdict {
 
 /// One command.
 struct GpuStep {
-  std::string name; ///< of its files in the folder: NAME.out, NAME.log, and what its words name
+  std::string name; ///< names its files in the folder: NAME.out, NAME.log, and what its words name
   std::string what; ///< for people
   std::vector<std::string> words;      ///< behind `megahost`
   double limit = 120;                  ///< seconds after which it is ended
@@ -49,7 +49,7 @@ void write_gpu_recipes(const GpuOptions& options);
 struct GpuResult {
   std::string name, what, command;
   double seconds = 0;
-  int status = 0; ///< of the command
+  int status = 0; ///< exit status of the command
   GpuVerdict verdict;
 };
 

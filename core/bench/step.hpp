@@ -19,15 +19,15 @@ namespace mh {
 struct StepBench {
   std::string recipe, precision;
   std::vector<double> seconds{};
-  int64_t tokens = 0;                            ///< of one step
-  double product_flops = 0, attention_flops = 0; ///< of training one token
+  int64_t tokens = 0;                            ///< tokens of one step
+  double product_flops = 0, attention_flops = 0; ///< FLOPs of training one token
   double peak_flops = 0;                         ///< a second, of products; 0: not known
   int64_t peak_bytes = 0, state_bytes = 0;       ///< resident; weights, gradients, optimizer
   int64_t base_bytes = 0;                       ///< resident before the first step, without weights
   int64_t grown_bytes = 0, system_requests = 0; ///< in the measured steps
 
   [[nodiscard]] double step() const;  ///< median, in seconds
-  [[nodiscard]] double flops() const; ///< of the model in a second
+  [[nodiscard]] double flops() const; ///< FLOPs of the model in a second
 };
 
 /// Trains steps of a recipe, one at a time; nothing is written.

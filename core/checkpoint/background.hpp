@@ -5,7 +5,7 @@
 ///     mh::BackgroundSaves saves(write, ranks, meeting.ranks());
 ///     saves.begin({.step = 10, .state = state, .slices = slices, .keep = 3});
 ///     ...                                                    // steps change the slices
-///     if (const auto saved = saves.finished()) { ... }       // of step 10, or why it is not there
+///     if (const auto saved = saves.finished()) { ... }       // step 10, or why it is not there
 
 #include "megahost/checkpoint_format.hpp"
 #include "megahost/export.hpp"
@@ -29,7 +29,7 @@ public:
     int64_t step = 0;
     double copy_seconds = 0;             ///< that `begin` took
     double write_seconds = 0;            ///< in the background
-    std::vector<std::string> warnings{}; ///< of what went wrong after the checkpoint was whole
+    std::vector<std::string> warnings{}; ///< what went wrong after the checkpoint was whole
     std::optional<Error> error{};        ///< why there is none; the same on every rank
   };
 
@@ -66,7 +66,7 @@ private:
   Write write_;
   Ranks ranks_, meeting_;
   std::vector<size_t> mine_;  // which slices this rank copies
-  std::vector<Slice> copies_; // of those, reused from save to save
+  std::vector<Slice> copies_; // copies of those, reused from save to save
   int64_t bytes_ = 0;
   std::future<Outcome> running_; // the last member: its thread uses the others
 };

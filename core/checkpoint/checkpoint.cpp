@@ -38,7 +38,7 @@ bool is_weight(const std::string& tensor) {
 /// A part of a chunk that goes into a part of a slice.
 struct Checkpoint::Need {
   const Slice* slice;
-  Box box; ///< of the global tensor
+  Box box; ///< box in the global tensor
 };
 
 Checkpoint::Checkpoint(Storage& storage, Path directory)

@@ -103,7 +103,7 @@ void DcpFolder::read(std::span<const Slice> slices) {
 
   struct Need {
     const Slice* slice;
-    Box box; // of the global tensor
+    Box box; // box in the global tensor
   };
 
   struct Chunked {

@@ -20,7 +20,7 @@
 
 namespace mh {
 
-inline constexpr const char* kDcpSteps = "dcp"; ///< of a run's folder
+inline constexpr const char* kDcpSteps = "dcp"; ///< subfolder of a run's folder
 /// The object that is the run's state, as JSON in a text.
 inline constexpr const char* kDcpStateName = "megahost.state";
 

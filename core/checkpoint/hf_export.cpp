@@ -126,7 +126,7 @@ private:
   CheckpointReader& saved_;
   std::optional<at::ScalarType> dtype_;
   std::map<std::string, const HfTensor*> maps_; // by their name
-  std::map<std::string, int64_t> uses_;         // of a tensor of ours, that are yet to come
+  std::map<std::string, int64_t> uses_;         // uses of a tensor of ours that are yet to come
   std::map<std::string, at::Tensor> kept_;
 };
 
@@ -212,7 +212,7 @@ uint64_t write_hf_weights(
   }
   const uint64_t all = outlined.bytes();
   const auto files = outlined.files();
-  storage.remove(folder / kIndexFile); // of an export that was ended
+  storage.remove(folder / kIndexFile); // left by an export that was ended
   storage.remove(folder / kSingleFile);
   std::map<std::string, std::string> file_of;
   uint64_t done = 0;

@@ -39,8 +39,8 @@ struct HfCounterpart {
 );
 
 struct HfWeightOptions {
-  std::optional<at::ScalarType> dtype{}; ///< of floating numbers; as they are saved unless given
-  uint64_t file_bytes = 5'000'000'000;   ///< of tensors in a file at most, unless one has more
+  std::optional<at::ScalarType> dtype{}; ///< what floating numbers become; none: as they are saved
+  uint64_t file_bytes = 5'000'000'000; ///< bytes of tensors in a file at most, unless one has more
   /// Is told how many bytes of how many are written.
   std::function<void(uint64_t done, uint64_t all)> progress = [](uint64_t, uint64_t) {};
 };

@@ -35,7 +35,7 @@ struct Garbage {
   Path path;
   std::string why;
   uint64_t bytes = 0;
-  bool is_folder = true; ///< of a step; else a file
+  bool is_folder = true; ///< a step's folder; else a file
 };
 
 /// Files of a step's folder that its manifest does not name.

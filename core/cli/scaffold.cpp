@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr uint64_t kLimit = 1 << 20; // of a template's bytes
+constexpr uint64_t kLimit = 1 << 20; // bytes of a template at most
 
 /// What a kind is in a sentence, what its recipe does, and the layouts under which `megahost check`
 /// holds its recipe to one rank's numbers.

@@ -248,7 +248,7 @@ void print(
 void evaluate_ids(
     const Invocation& invocation, Session& session, const GivenWeights& weights, Output& output
 ) {
-  const bool all = invocation.has("--logits"); // of a row's last id, too
+  const bool all = invocation.has("--logits"); // logits of a row's last id, too
   const std::string& file = invocation.value("--ids");
   const nlohmann::json json = parse_json(read_file(file, kLargestIds), file);
   std::vector<Batch> batches, unlabelled;

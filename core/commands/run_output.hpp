@@ -31,7 +31,7 @@ private:
   void draw();
   void clear();
 
-  std::mutex mutex_; // of all below
+  std::mutex mutex_; // guards all below
   Terminal out_, err_;
   bool shown_ = false;
   double done_ = 0;

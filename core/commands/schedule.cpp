@@ -68,7 +68,7 @@ std::vector<Layer> pipeline_layers(const Invocation& invocation, Host& host) {
 struct Drawn {
   PipelineSchedule::Args args;
   std::vector<LayoutChunk> layout;
-  std::vector<double> costs; // of each chunk
+  std::vector<double> costs; // cost of each chunk
   Timeline timeline;
   std::vector<int64_t> live; // passes whose activations each stage holds at a time
 };
@@ -116,7 +116,7 @@ Drawn draw(const Recipe& recipe, Host& host) {
   const auto& lists = pipeline->training(drawn.args.microbatches);
   const double mean = std::accumulate(drawn.costs.begin(), drawn.costs.end(), 0.0) /
                       static_cast<double>(drawn.costs.size());
-  std::vector<double> times; // of a forward pass; the mean is 1
+  std::vector<double> times; // time of each chunk's forward pass; the mean is 1
   for (const double cost : drawn.costs) {
     times.push_back(cost / mean);
   }

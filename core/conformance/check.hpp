@@ -65,7 +65,7 @@ struct Test {
   std::string_view about; ///< what holds where it passes
   Of of;
   void (*run)(const Case&);
-  std::vector<Kind> kinds{}; ///< of an offer; empty: all
+  std::vector<Kind> kinds{}; ///< kinds of offers that it tests; empty: all
 };
 
 /// Every test there is: those of files.cpp, options.cpp, behaviour.cpp, models.cpp, parts.cpp,

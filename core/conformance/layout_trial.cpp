@@ -71,7 +71,7 @@ std::vector<TrialOptimizer> trial_optimizers(const Recipe& recipe, const TrialOp
 }
 
 std::mutex& results_mutex() {
-  static std::mutex mutex; // of all results: they are written once a trial
+  static std::mutex mutex; // guards all results: they are written once a trial
   return mutex;
 }
 
@@ -314,7 +314,7 @@ void run_trial(
     TrialResult& result
 ) {
   NoWarnings none;
-  const c10::WarningUtils::WarningHandlerGuard guard(&none); // of this thread
+  const c10::WarningUtils::WarningHandlerGuard guard(&none); // for this thread alone
   std::unique_ptr<Session> session;
   {
     const std::scoped_lock lock(results_mutex()); // the host opens plugins, one thread at a time
@@ -474,7 +474,7 @@ TrialDifference compare_trials(
     const auto size_of = [&](const at::Tensor& tensor) {
       return std::max({tensor.norm().item().toDouble(), least, 1e-30});
     };
-    std::map<std::string, double> most_of; // of a tensor in whichever layer it is largest
+    std::map<std::string, double> most_of; // largest allowance of a tensor in any layer
     for (const auto& [name, tensor] : tensors) {
       const double own =
           rounding == nullptr ? 0 : share * distance(tensor, rounded, name) / size_of(tensor);

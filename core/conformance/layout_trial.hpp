@@ -17,7 +17,7 @@ namespace mh {
 
 /// What a trial computes, as the whole model's: the same under every layout but for rounding.
 struct TrialResult {
-  at::ScalarType dtype = at::kFloat; ///< of weights and activations
+  at::ScalarType dtype = at::kFloat; ///< dtype of weights and activations
   /// Numbers of the first step: each loss over items of the data by its name, and "gradient norm".
   std::map<std::string, double> numbers;
   double items = 0; ///< that the losses are means of
@@ -72,9 +72,9 @@ struct TrialOptions {
   /// The dtype of weights and activations. Float16 has a constant loss scale; Float8_e4m3fn is the
   /// recipe's FP8: products of bf16 weights and activations that are rounded to it.
   at::ScalarType dtype = at::kFloat;
-  double clip = 1.0;    ///< of the gradient's norm, by the trial's own optimizers; 0: as it is
+  double clip = 1.0;    ///< norm to which the trial's own optimizers clip the gradient; 0: as it is
   bool checking = true; ///< ranks compare at the boundaries of layers what they should agree on
-  int64_t steps = 3;    ///< of each optimizer, after the first gradients
+  int64_t steps = 3;    ///< steps of each optimizer, after the first gradients
   const Corpus* corpus = nullptr;  ///< whose samples are folded and trained on; null: TrialCorpus
   std::vector<ArraySpec> arrays{}; ///< what `corpus` declares
   /// The recipe's optimizer at its learning rate, with its groups, decay and clipping; an `eps` is

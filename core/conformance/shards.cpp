@@ -115,7 +115,7 @@ Whole updated(const Case& c, const Sharing& sharing) {
 } // namespace
 
 void shards_update_alike(const Case& c) {
-  constexpr double kRounding = 1e-4; // of a step: norms are sums in another order
+  constexpr double kRounding = 1e-4; // share of a step: norms are sums in another order
   const Whole whole = updated(c, {"one rank", {}, 0});
   const std::array<Sharing, 3> ways{{
       {"split over two tensor ranks", {.tp = 2}, 0},

@@ -65,7 +65,7 @@ private:
 
 /// What trials of a subject train with.
 struct TrialSubject {
-  std::unique_ptr<Tokenizer> tokenizer; ///< of the corpus
+  std::unique_ptr<Tokenizer> tokenizer; ///< tokenizer of the corpus
   std::unique_ptr<Corpus> corpus;       ///< null: the trial's own samples
   std::vector<ArraySpec> arrays;        ///< what it declares
   bool recipes_optimizer = false;

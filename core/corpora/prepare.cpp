@@ -30,7 +30,7 @@ namespace {
 /// One document's tokens under one key, or a piece of them.
 struct Encoded {
   std::vector<int32_t> ids;
-  std::vector<size_t> lengths; // of its sequences
+  std::vector<size_t> lengths; // lengths of its sequences
 };
 
 /// How a conversation is written. Only what an assistant says is trained, its end included.
@@ -367,7 +367,7 @@ void Preparation::show_progress(bool last) {
       bytes_text(static_cast<int64_t>(done_.bytes)).c_str(),
       speed / 1e6
   );
-  uint64_t total = 0, passed = 0; // of the files as they lie on the disk
+  uint64_t total = 0, passed = 0; // bytes of the files as they lie on the disk
   for (size_t i = 0; i < files_.size(); ++i) {
     const std::string& path = files_[i].path;
     const bool plain = !is_compressed_name(path) && !is_columns_name(path);

@@ -66,7 +66,7 @@ CorpusShards::Done CorpusShards::begin(Signature signature) {
   }
   for (const std::string& name : file_system().list(folder_)) {
     if (name != kLock) {
-      remove_tree(file_system(), folder_ / name); // of other inputs
+      remove_tree(file_system(), folder_ / name); // shards of other inputs
     }
   }
   return {};

@@ -69,7 +69,7 @@ private:
   std::vector<std::string> streams_;
   TokenType type_;
   Path folder_;
-  std::unique_ptr<FileLock> lock_; ///< of this output: one preparation at a time
+  std::unique_ptr<FileLock> lock_; ///< lock of this output: one preparation at a time
   Signature signature_;
   uint64_t shards_ = 0;
   std::vector<std::unique_ptr<IndexedWriter>> writers_; // one for each stream

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kNormPack = 8;
 constexpr int kGradientPack = 4; ///< fewer, since more lives in registers
-constexpr int kNormRows = kThreads / kLanes; ///< of a block at a time
+constexpr int kNormRows = kThreads / kLanes; ///< rows that a block takes at a time
 
 /// N elements of the residual stream; where something is added to it they are written, too.
 template <class T, int N>

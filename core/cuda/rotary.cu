@@ -13,7 +13,7 @@ constexpr int kRotaryPack = 8;
 /// Where one thread reads: two packs of one head.
 struct HeadPlace {
   const void* x;
-  int64_t at; ///< of the head in x
+  int64_t at; ///< where the head begins in x
   bool rotated;
 };
 

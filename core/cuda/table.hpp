@@ -24,7 +24,7 @@ struct GpuNumber {
 
 /// One dimension of the slice of a global tensor that an item is, the outermost first.
 struct Place {
-  int64_t size, shape, offset; ///< of the slice, of the global tensor, of the slice in it
+  int64_t size, shape, offset; ///< the slice's size, the global tensor's, the slice's offset in it
 };
 
 /// One parameter in an optimizer's pass.
@@ -33,10 +33,10 @@ struct GpuItem {
   float* gradient;
   void* parameter; ///< bf16; may be null
   Type weight_type, state_type;
-  int64_t count;         ///< of elements
+  int64_t count;         ///< number of elements
   int64_t first_chunk;   ///< chunks of the items before this one
-  int32_t place, places; ///< of its dimensions in UpdateLaunch::places; none: the whole tensor
-  uint64_t key;          ///< of its random numbers
+  int32_t place, places; ///< its begin and length in UpdateLaunch::places; none: the whole tensor
+  uint64_t key;          ///< key of its random numbers
   GpuNumber rate, decay;
 };
 
@@ -52,7 +52,7 @@ struct UpdateLaunch {
   const GpuItem* items = nullptr;
   const Place* places = nullptr;
   int32_t item_count = 0;
-  int64_t chunks = 0; ///< of all items
+  int64_t chunks = 0; ///< chunks of all items
 };
 
 /// y = x mask / (1 - p) over rows (token, sample), as kernels::DropoutLaunch.
@@ -72,7 +72,7 @@ struct ActivationLaunch {
   Type type;
   Activate kind;
   bool gated;
-  int64_t rows, width; ///< of y
+  int64_t rows, width; ///< rows of y, and elements of each
   const void *x, *dy;  ///< dy null: forward
   void *y, *dx;        ///< one of them is written
 };

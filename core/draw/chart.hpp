@@ -27,7 +27,7 @@ struct Chart {
   std::string title;
   std::string x_label;
   bool from_zero = false; ///< the y axis shows zero
-  bool log_x = false;     ///< of pictures: the x axis is logarithmic; every x is above 0
+  bool log_x = false;     ///< pictures have a logarithmic x axis; every x is above 0
   int width = 78;         ///< columns of the whole chart
   int height = 14;        ///< lines of the plot itself; title, axis and legend come on top
 };

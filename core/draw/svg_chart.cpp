@@ -14,7 +14,7 @@ constexpr int kPanelWidth = 480, kPanelHeight = 270, kHead = 64;
 constexpr int kLeft = 64, kRight = 14, kTop = 34, kBottom = 40;
 constexpr int kPlotWidth = kPanelWidth - kLeft - kRight;
 constexpr int kPlotHeight = kPanelHeight - kTop - kBottom;
-constexpr size_t kPoints = 500; // of a line; more are drawn as means
+constexpr size_t kPoints = 500; // points of a line at most; more are drawn as means
 
 using svg::escaped;
 using svg::format;

@@ -97,7 +97,7 @@ public:
 private:
   /// Where a row may end, and whether a shell has to be told that the command goes on.
   struct Break {
-    size_t bytes = 0; ///< of the row, blank included; 0: nowhere
+    size_t bytes = 0; ///< bytes of the row before the break, blank included; 0: no break
     bool behind_bar = false, command = false;
   };
 

@@ -2,7 +2,7 @@
 /// CRC-32C, the checksum of checkpoints.
 ///
 ///     uint32_t sum = mh::crc32c(first);
-///     sum = mh::crc32c(second, sum);  // of both, one after the other
+///     sum = mh::crc32c(second, sum);  // checksum of both, one after the other
 
 #include <cstddef>
 #include <cstdint>

@@ -162,7 +162,7 @@ private:
     for (const PickleValue* chunk : member(value, "chunks", PickleKind::list).items) {
       DcpChunk read{sizes(*chunk, "offsets"), sizes(*chunk, "sizes"), {}};
       if (tensor_bytes(tensor.dtype, read.shape) == 0) {
-        continue; // of a rank that has none of it
+        continue; // the rank that wrote it has none of the tensor
       }
       read.place = place_of(places, Index(name, read.offset), *chunk);
       cover.chunks.push_back({read.place.file, read.offset, read.shape});

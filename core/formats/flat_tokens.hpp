@@ -13,7 +13,7 @@
 namespace mh {
 
 struct FlatTokens {
-  TokenType type; ///< of uint32 int32, which ids fit into
+  TokenType type; ///< int32 where the file has uint32: ids fit into it
   std::span<const std::byte> ids;
 
   [[nodiscard]] uint64_t count() const { return ids.size() / type.bytes; }

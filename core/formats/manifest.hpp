@@ -31,13 +31,13 @@ struct Chunk {
   std::string file;
   std::vector<int64_t> offset; ///< in the global tensor
   std::vector<int64_t> shape;
-  uint32_t crc32c = 0; ///< of the chunk's bytes
+  uint32_t crc32c = 0; ///< checksum of the chunk's bytes
 };
 
 struct StoredTensor {
   std::string name;
   Dtype dtype = Dtype::f32;
-  std::vector<int64_t> shape; ///< of the global tensor
+  std::vector<int64_t> shape; ///< shape of the global tensor
   std::vector<Chunk> chunks;
 };
 
@@ -49,7 +49,7 @@ struct StoredFile {
 
 struct Manifest {
   int64_t step = 0;
-  nlohmann::json state = nlohmann::json::object(); ///< of the run: whatever is no tensor
+  nlohmann::json state = nlohmann::json::object(); ///< state of the run: whatever is no tensor
   std::vector<StoredFile> files;
   std::vector<StoredTensor> tensors;
 

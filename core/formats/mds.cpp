@@ -19,7 +19,7 @@ namespace {
 struct MdsColumn {
   std::string name;
   bool is_text = false;
-  std::optional<uint32_t> bytes; // of each value, if all have as many
+  std::optional<uint32_t> bytes; // size of each value, if all have the same
 };
 
 std::vector<MdsColumn> columns_of(std::string_view text, const std::string& file) {

@@ -18,7 +18,7 @@ namespace {
 // Sorted. All that files of tensors name; none is ever called.
 constexpr std::string_view kAllowedGlobals[] = {
     "__builtin__.bytearray",
-    "__builtin__.getattr", // of a class alone: a member of an enum
+    "__builtin__.getattr", // for a class alone: a member of an enum
     "__builtin__.set",
     "_codecs.encode",
     "argparse.Namespace",
@@ -534,7 +534,7 @@ private:
 void Pickle::Machine::step_text(uint8_t op) {
   switch (op) {
   case Op::short_binstring:
-    return push_text(PickleKind::bytes, number(1)); // of Python 2
+    return push_text(PickleKind::bytes, number(1)); // Python 2's str
   case Op::binstring:
     return push_text(PickleKind::bytes, number(4));
   case Op::short_binunicode:

@@ -24,7 +24,7 @@ namespace mh {
 enum class PickleKind : uint8_t {
   none,
   boolean,   ///< in `integer`
-  integer,   ///< of 64 bits; longer ones are refused
+  integer,   ///< 64 bits; longer ones are refused
   real,      ///< in `real`
   text,      ///< UTF-8, in `text`
   bytes,     ///< in `text`
@@ -58,7 +58,7 @@ struct PickleValue {
 
 struct PickleLimits {
   size_t bytes = size_t{1} << 30;
-  size_t values = 16 << 20; ///< of all kinds, those that occur in several places counted in each
+  size_t values = 16 << 20; ///< values of all kinds; those in several places count in each
   size_t depth = 64;        ///< values within each other
 };
 
@@ -105,7 +105,7 @@ public:
   PickleWriter& none();
   PickleWriter& boolean(bool value);
   PickleWriter& integer(int64_t value);
-  PickleWriter& text(std::string_view value); ///< of less than 4 GiB
+  PickleWriter& text(std::string_view value); ///< value: less than 4 GiB
   /// A class or function.
   PickleWriter& global(std::string_view module, std::string_view name);
   /// Begins a tuple, list or dict.

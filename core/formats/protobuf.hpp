@@ -17,8 +17,8 @@ namespace mh {
 struct ProtobufField {
   uint32_t number = 0;
   uint8_t wire = 0;       ///< 0: varint, 1: 64 bits, 2: bytes, 5: 32 bits
-  uint64_t value = 0;     ///< of wire types 0, 1 and 5
-  std::string_view bytes; ///< of wire type 2; they lie in the text that was given
+  uint64_t value = 0;     ///< value of wire types 0, 1 and 5
+  std::string_view bytes; ///< bytes of wire type 2; they lie in the text that was given
 };
 
 /// Source:  protobuf.dev/programming-guides/encoding

@@ -38,7 +38,7 @@ struct TensorInfo {
   std::string name; ///< any text, also "../x" or a line break: print it through `printable`
   Dtype dtype = Dtype::f32;
   std::vector<int64_t> shape; ///< [] for a scalar; sizes may be 0
-  uint64_t offset = 0;        ///< of the first byte, from the start of the file
+  uint64_t offset = 0;        ///< where the first byte is, from the start of the file
   uint64_t bytes = 0;
 };
 

@@ -148,7 +148,7 @@ ZipEntry read_central(std::string_view& ret_rest, const std::string& file) {
   entry.crc32 = static_cast<uint32_t>(unsigned_at(ret_rest, 16, 4));
   uint64_t packed = unsigned_at(ret_rest, 20, 4);
   entry.bytes = unsigned_at(ret_rest, 24, 4);
-  entry.offset = unsigned_at(ret_rest, 42, 4); // of its local header, for now
+  entry.offset = unsigned_at(ret_rest, 42, 4); // where its local header is, for now
   widen(
       ret_rest.substr(kCentralBytes + name, extra),
       {&entry.bytes, &packed, &entry.offset},
@@ -244,7 +244,7 @@ ZipLayout::entry(const std::string& name, uint64_t bytes, uint32_t crc32, size_t
   extra.append(padding, 'Z');
 
   const uint64_t short_size = is_wide ? kMost32 : bytes;
-  std::string shared; // of both headers: from the version that is needed to the name's length
+  std::string shared; // what both headers share: from the version needed to the name's length
   put_unsigned(shared, is_wide || is_far ? 45 : 20, 2);
   put_unsigned(shared, 0, 2);    // flags
   put_unsigned(shared, 0, 2);    // stored

@@ -45,7 +45,7 @@ void Importer::layout() {
   if (const int64_t ranks = world(); ranks > 0 && one > 0) {
     const int64_t experts = integer("parallel.expert", 1) * integer("parallel.expert_tensor", 1);
     const int64_t of_stage = ranks / std::max<int64_t>(1, integer("parallel.pipeline", 1));
-    if (ranks % one != 0 || of_stage % experts != 0) { // of an example that is made for more nodes
+    if (ranks % one != 0 || of_stage % experts != 0) { // the example is made for more nodes
       comment(
           "the launcher starts " + std::to_string(ranks) + " ranks, too few for " +
           std::to_string(one) + " of tensor x pipeline x context" +

@@ -76,9 +76,9 @@ private:
     Truth runs = Truth::yes;
     Truth taken = Truth::no; ///< whether an earlier branch of an `if` or `case` ran
     std::string loop{};      ///< "while" or "until" before its `do`
-    Words subject{};         ///< of a `case`
+    Words subject{};         ///< what a `case` compares
     bool is_case = false;
-    bool wants_pattern = false; ///< of a `case`: a branch's pattern comes next
+    bool wants_pattern = false; ///< a branch's pattern of a `case` comes next
 
     /// A branch that runs where `test` holds and no branch before it did.
     void branch(Truth test) {
@@ -346,7 +346,7 @@ private:
   Variables& variables_;
   const ShellEnvironment& environment_;
   std::vector<Block> blocks_;
-  Truth last_ = Truth::yes;  // of the command before
+  Truth last_ = Truth::yes;  // result of the command before
   Truth chain_ = Truth::yes; // whether this command runs, behind && or ||
   bool function_ = false;    // the next brace is a function's
   std::optional<ShellCommand> found_;

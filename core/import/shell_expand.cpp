@@ -141,7 +141,7 @@ bool Reader::expand(Building& building, bool quoted) {
       value = variable(name);
       several = name == "@" || name == "*";
       if (!several) {
-        value.resize(std::min<size_t>(value.size(), 1)); // of an array, the first
+        value.resize(std::min<size_t>(value.size(), 1)); // an array gives its first word
       }
     }
   }

@@ -264,7 +264,7 @@ void Reader::single_quotes(Building& building) {
 void Reader::double_quotes(Building& building) {
   const std::string start = where();
   take();
-  bool no_words = false; // of "$@" and "${array[@]}", which may be none at all
+  bool no_words = false; // "$@" and "${array[@]}" may be no word at all
   bool anything = false;
   while (!at_end() && peek() != '"') {
     if (peek() == '\\' && std::string_view("\"\\$`\n").find(peek(1)) != std::string_view::npos) {

@@ -84,7 +84,7 @@ private:
   int depth_;
   size_t at_ = 0;
   int line_ = 1;
-  std::vector<std::string> here_ends_; ///< of documents that begin behind this line
+  std::vector<std::string> here_ends_; ///< ends of documents that begin behind this line
   Words here_documents_;
 };
 

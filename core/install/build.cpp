@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kShownLines = 15;
-constexpr uint64_t kLongestList = 16 << 20; // of meson's targets
+constexpr uint64_t kLongestList = 16 << 20; // bytes of meson's list of targets
 
 /// Where pkg-config finds this megahost: first, as another one may be installed.
 std::string sdk_path() {

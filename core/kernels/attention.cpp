@@ -26,7 +26,7 @@ using kernels::AttentionCall;
 using kernels::AttentionKernels;
 using OptionalTensor = std::optional<Tensor>;
 using Pair = std::tuple<Tensor, Tensor>;
-using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>; // of q, k, v and the bias
+using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor>; // gradients of q, k, v and the bias
 
 void check(const Tensor& q, const Tensor& k, const Tensor& v, const KernelMask& mask) {
   TORCH_CHECK(

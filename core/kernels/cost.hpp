@@ -9,7 +9,7 @@
 namespace mh::ops {
 
 struct Cost {
-  double flops = 0; ///< of products and of element-wise arithmetic
+  double flops = 0; ///< FLOPs of GEMMs and of element-wise arithmetic
   double bytes = 0; ///< read and written, each tensor once
 };
 

@@ -392,7 +392,7 @@ struct ToSlots : torch::autograd::Function<ToSlots> {
 
 struct FromSlots : torch::autograd::Function<FromSlots> {
   struct Saved {
-    int64_t rows; // of y
+    int64_t rows; // rows of y
   };
 
   static Tensor forward(

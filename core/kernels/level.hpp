@@ -12,7 +12,7 @@ struct Level {
   std::string_view name; ///< "base", "avx2", "avx512", "avx512bf16", "amx"
   const KernelTable* table;
   bool bf16 = false;                  ///< it has vectors that bf16 products may be made with
-  const TileKernels* tiles = nullptr; ///< of level "amx" alone
+  const TileKernels* tiles = nullptr; ///< level "amx" alone has them
 };
 
 /// Those that this CPU can run, best first; the last is the plain one.

@@ -21,7 +21,7 @@ constexpr int64_t kFewestRows = 64;           // below, copies of the right oper
 constexpr int64_t kDeepest = 8192;            // summed in one pass over float32 sums
 constexpr int64_t kLeft = int64_t{512} << 10; // elements of a thread's rows: they stay in its cache
 constexpr int64_t kRight = int64_t{4} << 20;  // elements of the columns that are packed at a time
-constexpr int64_t kTasks = 4;                 // of a thread, where there are rows enough
+constexpr int64_t kTasks = 4;                 // tasks of a thread, where there are rows enough
 
 int64_t round_up(int64_t length, int64_t to) {
   return (length + to - 1) / to * to;
@@ -111,7 +111,7 @@ private:
   void multiply(const Block& block) const {
     const int64_t rows = (m_ + cuts_.height - 1) / cuts_.height;
     const int64_t wanted = std::max<int64_t>(1, kTasks * at::get_num_threads() / rows);
-    const int64_t strips = (block.strips() + wanted - 1) / wanted; // of a task
+    const int64_t strips = (block.strips() + wanted - 1) / wanted; // strips of a task
     const int64_t parts = (block.strips() + strips - 1) / strips;
     parallel_for(0, rows * parts, 1, [&](int64_t begin, int64_t end) {
       int64_t packed = -1;

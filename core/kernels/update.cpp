@@ -134,7 +134,7 @@ Run run_at(const UpdateItemView& item, int64_t local) {
   if (item.shape.empty()) {
     return {local, item.weight.numel() - local};
   }
-  int64_t length = 1; // of neighbours: all trailing dimensions that are whole, and the one before
+  int64_t length = 1; // neighbours: all trailing dimensions that are whole, and the one before
   size_t d = sizes.size();
   while (d > 0) {
     --d;
@@ -217,7 +217,7 @@ struct Task {
   const UpdateItemView* item;
   kernels::UpdateKernels::Update run;
   kernels::UpdateCall call;
-  int64_t begin; // of its elements in the list of all
+  int64_t begin; // where its elements begin in the list of all
 };
 
 /// Elements from begin to end of an item; runs of neighbours one by one where their global place

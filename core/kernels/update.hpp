@@ -15,7 +15,7 @@ namespace mh::ops {
 struct UpdateTensors {
   std::vector<at::Tensor> weights, gradients, first, second, parameters;
   std::vector<Number> rates, decays;
-  std::vector<int64_t> keys; ///< of each parameter's random numbers
+  std::vector<int64_t> keys; ///< key of each parameter's random numbers
   /// Dimensions, global shape and offset of each parameter's slice of its global tensor.
   std::vector<int64_t> places;
 };

@@ -15,7 +15,7 @@ struct UpdateItemView {
   at::Tensor weight, gradient, first, second, parameter;
   Number rate = 0, decay = 0;
   uint64_t key = 0;
-  at::IntArrayRef shape, offset; // of the global tensor, and of this slice in it
+  at::IntArrayRef shape, offset; // the global tensor's shape, and this slice's offset in it
 };
 
 /// Numbers that are tensors stay on their device.

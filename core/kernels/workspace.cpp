@@ -25,7 +25,7 @@ int64_t cpu_workspace(std::string_view name, c10::ArrayRef<const c10::IValue> ar
     const auto sums = tensor(0).scalar_type();
     return gemm_workspace(sums, tensor(1), tensor(2), type, arguments[3].toBool());
   }
-  if (name == "megahost::fp8_product") { // of operands that are made bf16
+  if (name == "megahost::fp8_product") { // its operands are made bf16
     const auto &a = tensor(0), &b = tensor(1);
     return 2 * (a.numel() + b.numel()) +
            gemm_workspace(at::kFloat, a, b, at::kBFloat16, /*add=*/false);

@@ -140,7 +140,7 @@ void LuaSandbox::open() {
     lua_setfield(state, 1, "require");
     lua_pushcfunction(state, &LuaSandbox::guarded<&LuaSandbox::call_print>);
     lua_setfield(state, 1, "print");
-    lua_newtable(state); // of the environment and of `machine`: other names are errors
+    lua_newtable(state); // metatable of the environment and of `machine`: other names are errors
     lua_pushcfunction(state, &LuaSandbox::guarded<&LuaSandbox::unknown_name>);
     lua_setfield(state, -2, "__index");
     lua_newtable(state);

@@ -14,7 +14,7 @@ namespace mh {
 
 namespace {
 
-constexpr size_t kLongestName = 50; // of 63: controllers put "-worker-0", "-recipe" behind it
+constexpr size_t kLongestName = 50; // 63 less what controllers append: "-worker-0", "-recipe"
 
 } // namespace
 

@@ -27,18 +27,18 @@ struct Volume {
   };
 
   Kind kind = Kind::claim;
-  std::string name; ///< of the claim or the bucket; of `host` the folder there
+  std::string name; ///< name of the claim or the bucket; for `host` the folder there
   std::string path; ///< where processes find it
 };
 
 /// What is asked for on the command line; empty and 0: not asked for.
 struct LaunchOptions {
   std::string target;
-  std::string api; ///< of Kubeflow Trainer
+  std::string api; ///< version of Kubeflow Trainer
   int64_t nodes = 1;
   std::vector<std::string> instances; ///< as typed; "ml." of HyperPod's names has been taken off
   std::string name, image, name_space;
-  std::optional<int64_t> gpus, efa; ///< of a node
+  std::optional<int64_t> gpus, efa; ///< devices of a node
   bool huge_pages = true;
   int64_t shared_memory = 0;            ///< GiB; 0: half of the node's memory, as Kubernetes has it
   std::vector<std::string> volumes;     ///< KIND:NAME:PATH
@@ -60,7 +60,7 @@ struct LaunchOptions {
 
 /// What a recipe says that a job needs.
 struct RunFacts {
-  std::string name;       ///< of the run
+  std::string name;       ///< name of the run
   std::string recipe;     ///< its text, resolved, as TOML
   bool on_gpu = true;     ///< whether its device is a GPU
   std::string run_folder; ///< where log and event files go
@@ -71,7 +71,7 @@ struct Job {
   std::string name, image, name_space;
   RunFacts run;
   int64_t nodes = 1;
-  int64_t ranks = 1; ///< of a node
+  int64_t ranks = 1; ///< ranks of a node
   std::vector<std::string> instances;
   NodeType node;
   bool gpus = false; ///< the job asks for accelerators

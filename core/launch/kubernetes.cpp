@@ -18,7 +18,7 @@ constexpr const char* kRecipeFolder = "/etc/megahost";
 constexpr const char* kRecipe = "/etc/megahost/recipe.toml";
 constexpr const char* kRecipeVolume = "megahost-recipe";
 constexpr const char* kSharedMemory = "megahost-shm";
-constexpr const char* kHugePages = "5120Mi"; // of 2 MiB, as AWS's EKS user guide asks for
+constexpr const char* kHugePages = "5120Mi"; // pages of 2 MiB, as AWS's EKS user guide asks for
 constexpr int64_t kMasterPort = 29500;
 constexpr int64_t kGangSeconds = 600; // that a gang waits for its last pod
 

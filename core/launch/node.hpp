@@ -18,8 +18,8 @@ struct MH_API NodeType {
   int64_t efa = 0;                         ///< EFA devices that carry traffic
   std::string rdma = "none";               ///< none | read | write: what they do
   std::string efa_group{};                 ///< EFA speaks only with instances of the same group
-  int64_t gbit_s = 0;                      ///< of its network, all devices together
-  std::string arch = "amd64";              ///< of images
+  int64_t gbit_s = 0;                      ///< rate of its network, all devices together
+  std::string arch = "amd64";              ///< architecture of images
   /// Instances whose GPUs NVLink joins: they form a clique, and share memory by IMEX.
   int64_t clique = 0;
 

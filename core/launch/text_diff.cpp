@@ -71,7 +71,7 @@ text_diff(const std::string& before, const std::string& after, const std::string
     if (first == lines.size()) {
       break;
     }
-    size_t last = first; // of the hunk: the next change is further away than what is shown of both
+    size_t last = first; // last change of the hunk; the next one is too far to share context
     for (size_t i = first; i < lines.size() && i <= last + 2 * kAround + 1; ++i) {
       last = changed(lines[i]) ? i : last;
     }

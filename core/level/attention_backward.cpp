@@ -48,7 +48,7 @@ struct BackwardSpace {
   T *q_columns, *q_pairs, *d_columns, *d_pairs; // queries and the output's gradients
   float* dq;                                    // [tile][dim, kTile]: transposed
   float *dk, *dv;                               // [key, dim]
-  float *base, *delta;                          // of each query: lse in base 2; sum of out * dout
+  float *base, *delta;                          // [query]: lse in base 2; sum of out * dout
   T *k, *v, *k_transposed, *p, *ds, *ds_pairs;
   float *s, *dp, *kept; // kept: what dropout multiplies each probability by
   size_t bytes;

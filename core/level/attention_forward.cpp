@@ -38,7 +38,7 @@ void add_bias(float* s, const BiasView& bias, int64_t h, int32_t token, const in
 }
 
 float largest(const float* s, int64_t n) {
-#ifdef __AVX512BF16__ // of whole tiles, in vectors that do not wait for one another
+#ifdef __AVX512BF16__ // whole tiles, in vectors that do not wait for one another
   const auto greater = [](__m512 a, __m512 b) { return a > b ? a : b; };
   __m512 tops[4];
   for (int64_t i = 0; i < 4; ++i) {

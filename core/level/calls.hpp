@@ -38,7 +38,7 @@ struct RotaryCall {
 
 /// y = act(gate) up, from rows of gate and up side by side; or y = act(x) if not `gated`.
 struct ActivationCall {
-  int64_t width; ///< of a row of y
+  int64_t width; ///< elements in a row of y
   Activate kind;
   bool gated;
   const void *x, *dy;
@@ -83,7 +83,7 @@ struct ExpertCall {
 struct UpdateCall {
   UpdateKind kind;
   bool nesterov, stochastic;
-  float scale;        ///< of the gradient
+  float scale;        ///< factor of the gradient
   float keep, l2;     ///< decay: w = keep w - ..., g = scale g + l2 w
   float rate;         ///< adam: lr / (1 - beta1^step)
   float beta1, rest1; ///< rest: 1 - beta

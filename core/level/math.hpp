@@ -116,7 +116,7 @@ inline float exp2_fast(float x) {
 inline __m512 exp2_coarse(__m512 x) {
   constexpr __mmask16 kAll = 0xffff; // g++ 12 warns of the functions that take none
   const __m512 f = _mm512_maskz_reduce_ps(kAll, x, _MM_FROUND_TO_NEG_INF);
-  __m512 p = _mm512_set1_ps(1.3555747e-2F); // of degree 4, with p(0) = 1 and p(1) = 2
+  __m512 p = _mm512_set1_ps(1.3555747e-2F); // polynomial of degree 4, with p(0) = 1 and p(1) = 2
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.2032369e-2F));
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.4137976e-1F));
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.9303212e-1F));

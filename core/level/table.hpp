@@ -49,7 +49,7 @@ struct PackKernels {
 };
 
 constexpr int64_t kTileStrip = 32; ///< rows or columns that tile products take together
-constexpr int64_t kTileRows = 16;  ///< of a tile register
+constexpr int64_t kTileRows = 16;  ///< rows of a tile register
 constexpr int64_t kTileDepth = 32; ///< bf16 numbers in a row of a tile register
 
 /// A product of operands that TileKernels packed, of one depth: a multiple of kTileDepth.
@@ -126,7 +126,7 @@ void set_attention_backward(AttentionKernels& kernels);
 [[nodiscard]] const ExpertKernels& expert_kernels_bf16();
 [[nodiscard]] const ExpertKernels& expert_kernels_fp32();
 
-[[nodiscard]] const TileKernels& tile_kernels(); ///< of level "amx", which has no more than these
+[[nodiscard]] const TileKernels& tile_kernels(); ///< all that level "amx" adds
 
 [[nodiscard]] const KernelTable& table();
 

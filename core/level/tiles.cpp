@@ -14,7 +14,7 @@ namespace mh::kernels::MH_LEVEL {
 
 namespace {
 
-constexpr int64_t kTileBytes = 64; // of a row
+constexpr int64_t kTileBytes = 64; // bytes in a row of a tile register
 constexpr int64_t kTileElements = kTileRows * kTileDepth;
 
 /// All eight registers whole.

@@ -14,7 +14,7 @@ struct AllocatorCounts {
   int64_t requests = 0;        ///< by tensors and workspaces
   int64_t system_requests = 0; ///< how often the system was asked for more
   int64_t held_bytes = 0;      ///< from the system
-  int64_t used_bytes = 0;      ///< of them, asked for and in use
+  int64_t used_bytes = 0;      ///< bytes of these that are asked for and in use
   int64_t peak_bytes = 0;      ///< the most of these since `reset_peak_bytes`
 };
 

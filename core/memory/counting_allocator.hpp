@@ -41,7 +41,7 @@ public:
 
 private:
   std::shared_ptr<Count> count_;
-  std::shared_ptr<Count> former_; // of an object around this one
+  std::shared_ptr<Count> former_; // count of an object around this one
 };
 
 /// What the calling thread makes while the object lives is counted nowhere.

@@ -26,7 +26,7 @@ private:
 /// Not safe for several threads at once.
 class Heap {
 public:
-  static constexpr size_t kAlignment = 64; ///< of every block, and the unit of its size
+  static constexpr size_t kAlignment = 64; ///< alignment of every block, and the unit of its size
 
   Heap() = default;
   Heap(const Heap&) = delete;
@@ -66,7 +66,7 @@ private:
 
   char* base_ = nullptr;
   size_t reserved_ = 0; // addresses
-  size_t end_ = 0;      // of what the system lent, from base_
+  size_t end_ = 0;      // end of what the system lent, from base_
   int64_t requests_ = 0;
   Blocks blocks_;
   std::set<std::pair<size_t, char*>> free_;

@@ -20,7 +20,7 @@ namespace mh {
 
 /// One collective as a rank began it.
 struct Collective {
-  int64_t number = 0; ///< of all that the rank began, from 1
+  int64_t number = 0; ///< number among all that the rank began, from 1
   std::string name;   ///< "all-reduce", "send to 1"
   std::string group, dtype;
   std::vector<int64_t> sizes;
@@ -31,11 +31,11 @@ struct Collective {
 
 /// Where a rank is: what it tells of itself to those that wait for it.
 struct RankProgress {
-  int64_t step = 0;   ///< of the run; 0 before the first
+  int64_t step = 0;   ///< step of the run; 0 before the first
   double seconds = 0; ///< since the rank began a collective, or began or ended to wait for one
   Collective last{};  ///< the collective that was begun last; of number 0: none was
   std::optional<Collective> waits_in{}; ///< the collective that it waits in right now
-  int64_t sequence = 0;             ///< of `waits_in` among the collectives of its group, from 1
+  int64_t sequence = 0; ///< number of `waits_in` among the collectives of its group, from 1
   std::vector<int64_t> waits_for{}; ///< the ranks that `waits_in` needs, this one left out
   bool transfer = false;            ///< `waits_in` is a send or a receive
   std::map<std::string, int64_t>
@@ -52,7 +52,7 @@ public:
     int64_t sequence = 0; ///< among the collectives of the group, from 1; of a transfer 0
     const char* name = nullptr;
     size_t group = 0;  ///< as `add_group` numbered it
-    int64_t peer = -1; ///< of a transfer: the other member
+    int64_t peer = -1; ///< the other member of a transfer; -1: no transfer
     at::ScalarType dtype = at::kFloat;
     size_t dims = 0;
     std::array<int64_t, kDims> sizes{};

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kTicks = 8;      // in the seconds after which something is said
 constexpr int kSilentTicks = 3;   // a rank that tells nothing new for so long does not answer
-constexpr int kObservedTicks = 4; // of looking at the others before anything is said of them
+constexpr int kObservedTicks = 4; // ticks of looking at the others before anything is said of them
 
 std::string watch_key(int64_t rank) {
   return std::to_string(rank);

@@ -60,7 +60,7 @@ private:
   /// Another rank, as the store knows it.
   struct Other {
     std::optional<Clock::time_point> asked; // first, or when its beat changed last
-    int64_t beat = -1;                      // of its last answer
+    int64_t beat = -1;                      // beat of its last answer
     SeenRank seen;
   };
 
@@ -83,7 +83,7 @@ private:
   std::chrono::duration<double> tick_;
 
   int64_t beat_ = 0;
-  std::future<Answers> answers_; // of the visit to the store that is under way
+  std::future<Answers> answers_; // answers of the visit to the store that is under way
   Clock::time_point visited_{};  // when it began
   std::vector<Other> others_;    // by rank
   int ticks_ = 0;                // in a row without progress

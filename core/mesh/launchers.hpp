@@ -36,8 +36,8 @@ struct Found {
 struct NodePlace {
   int64_t node = 0;
   int64_t nodes = 1;
-  std::optional<int64_t> ranks; ///< of the node; none where the launcher leaves it open ("auto")
-  std::string master_address;   ///< of the node of rank 0, and a free port there
+  std::optional<int64_t> ranks; ///< ranks of the node; none: the launcher leaves it open ("auto")
+  std::string master_address;   ///< address of the node of rank 0, and a free port there
   int master_port = 0;
 };
 

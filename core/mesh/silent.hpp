@@ -38,11 +38,11 @@ struct SilentCollective {
   const SilentGroup& group;
   std::string_view name;    ///< as for CollectiveListener::began
   std::string_view reduce;  ///< "sum", "max" or "min", where it reduces
-  at::Tensor input, output; ///< of a transfer one of them
+  at::Tensor input, output; ///< a transfer has one of them
 };
 
 struct SilentOptions {
-  std::string_view order = "tp-cp-ep-dp-pp"; ///< of the ranks
+  std::string_view order = "tp-cp-ep-dp-pp"; ///< order of the mesh axes in rank numbers
   CollectiveListener* listener = nullptr;    ///< outlives the mesh; null: no one is told
   bool answers = true; ///< false: what is gathered stays as it was, and takes no time
   /// Writes what the ranks would have answered, and says whether it has; empty: as said above.

@@ -13,7 +13,7 @@ namespace mh {
 
 /// Ranks that one machine starts of a run.
 struct StartedRanks {
-  int64_t count = 1; ///< of this machine
+  int64_t count = 1; ///< ranks of this machine
   int64_t first = 0; ///< their numbers begin here
   int64_t world = 1; ///< ranks of the run
   /// Where rank 0 opens the store if the run has other machines, too; else on the loopback.
@@ -25,7 +25,7 @@ struct StartedRanks {
 /// How ranks ended that were started here.
 struct RanksEnded {
   int status = 0;                 ///< the exit status for the whole
-  std::optional<Error> failure{}; ///< of the rank that failed first, in words
+  std::optional<Error> failure{}; ///< error of the rank that failed first, in words
 };
 
 /// Runs this process's own command line, or other words, on so many processes.

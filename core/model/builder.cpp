@@ -18,7 +18,7 @@ constexpr double kUnwritten = -0x1p9;
 
 /// What this rank holds of one dimension.
 struct HeldRange {
-  int64_t offset = 0;  // of the true tensor, in elements
+  int64_t offset = 0;  // offset in the true tensor, in elements
   int64_t length = 0;  // true elements
   int64_t storage = 0; // elements held, padding included
 };

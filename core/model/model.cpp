@@ -28,7 +28,7 @@ namespace mh {
 struct KeptBlock {
   std::unique_ptr<Block> block;
   std::string name;  // as its parameters begin
-  PluginPlace place; // of its calls
+  PluginPlace place; // plugin that its calls run in
   Keep keep;
   std::vector<Parameter*> parameters; // its own, then those of others
 };
@@ -258,7 +258,7 @@ private:
 };
 
 struct Model::Blocks {
-  int64_t number = 0; // of the model's chunks
+  int64_t number = 0; // index among the model's chunks
   std::vector<KeptBlock> blocks;
   bool fp8 = false;
   mutable bool mixing_checked = false;
@@ -360,7 +360,7 @@ Model::Model(
     shared = shared_stages(*outline, stage_of_block);
   }
   Builder builder(*store_, args);
-  int64_t layer = 0, blocks = 0; // of this stage
+  int64_t layer = 0, blocks = 0; // counted within this stage
   for (auto c = static_cast<size_t>(stage); c < chunks.size(); c += static_cast<size_t>(stages)) {
     Blocks& own = chunks_.emplace_back();
     own.fp8 = args.fp8.has_value();

@@ -28,9 +28,9 @@ class Outline {
 public:
   struct Part {
     Flops flops{};
-    int64_t elements = 0;              ///< of the parameters it makes
+    int64_t elements = 0;              ///< elements of the parameters it makes
     std::vector<std::string> makes{};  ///< global names of those
-    std::vector<std::string> shares{}; ///< of those that it takes from blocks before it
+    std::vector<std::string> shares{}; ///< global names of those that it takes from earlier blocks
   };
 
   /// Sizes and dtype are those of `args`; mesh and rules are not looked at.

@@ -23,7 +23,7 @@ using torch::autograd::variable_list;
 struct Job {
   Computation run;
   variable_list inputs;  // detached
-  variable_list outputs; // of the second time
+  variable_list outputs; // outputs of the second run
 
   void again() {
     const at::AutoGradMode enable(true);

@@ -45,7 +45,7 @@ MeshAxis split_over(const Dims& dims, const StepContext& context, Tier upto = Ti
 /// pattern tells rows apart at every distance up to half of them, the second at every larger one.
 /// A microbatch of several samples tries several at once.
 struct Pattern {
-  int64_t number = 0; ///< of the first sample
+  int64_t number = 0; ///< kind of the first sample's pattern; each further sample has the next kind
   bool odd = false;
 
   /// `unit`: rows that a rank holds at least.

@@ -25,7 +25,7 @@ using torch::autograd::variable_list;
 struct RunsOfRanks {
   const Group* group = nullptr; // null: one rank has whole samples
   std::vector<int64_t> own{};   // the place of each own run
-  std::vector<int64_t> order{}; // of the runs as ranks hold them, one rank after the other
+  std::vector<int64_t> order{}; // the place of each run of all ranks, one rank after the other
 };
 
 RunsOfRanks runs_of_ranks(const StepContext& context) {

@@ -19,7 +19,7 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
     bool causal;
     int64_t window, first_distance;
     std::optional<double> pairs;
-    double p; // of dropout, and the rest of it
+    double p; // probability of dropout, whose other numbers follow
     int64_t key, first_head, first_key, all_keys, first_sample;
     std::vector<TokenRun> query_runs, key_runs;
     std::vector<DocumentStart> query_documents, key_documents;

@@ -60,7 +60,7 @@ void add_weight_gradient(
 struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
   struct Saved {
     Fp8Call call;
-    at::ScalarType type; // of x
+    at::ScalarType type; // dtype of x
   };
 
   static at::Tensor forward(

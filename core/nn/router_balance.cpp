@@ -65,7 +65,7 @@ void Router::add_losses(
   const Mesh& mesh = context.mesh();
   const double layers = static_cast<double>(spec_.layers);
   const int64_t batch = scores.size(1);
-  const auto length = static_cast<double>(scores.size(0) * spread.ranks); // of a sample
+  const auto length = static_cast<double>(scores.size(0) * spread.ranks); // tokens of a sample
   const double tokens = length * static_cast<double>(batch);
   const Tensor of_samples = add_counts(scores, routing, spread, context); // [batch, experts]
   const Tensor counts = of_samples.sum(0);
@@ -93,7 +93,7 @@ void Router::add_losses(
   }
   if (spec_.global) {
     const Tensor seen = context.mode().loss_count ? history_->mean(context.mode().microbatch)
-                                                  : counts; // of this data rank
+                                                  : counts; // counts of this data rank
     double all = tokens;
     for (const auto axis : spread.batch) {
       all *= static_cast<double>(mesh.size(axis));

@@ -59,9 +59,9 @@ private:
 struct Router::Spread {
   std::vector<MeshAxis> seq;   // axes that cut samples, inner ones first
   std::vector<MeshAxis> batch; // axes that shard samples
-  Placement partial, whole;    // of sums over axes that the trainer does not sum over
-  int64_t ranks = 1;           // that share a microbatch
-  int64_t summed = 1;          // of them, those that the trainer sums over
+  Placement partial, whole;    // placements of sums over axes that the trainer does not sum over
+  int64_t ranks = 1;           // ranks that share a microbatch
+  int64_t summed = 1;          // how many of those the trainer sums over
 
   Spread(const Placement& placed, const Placement& tokens, const Mesh& mesh);
 

@@ -296,7 +296,7 @@ struct LookBack : torch::autograd::Function<LookBack> {
 struct BeforeRuns : torch::autograd::Function<BeforeRuns> {
   struct Saved {
     std::shared_ptr<const RowSplit> split;
-    std::vector<int64_t> sizes; // of x
+    std::vector<int64_t> sizes; // sizes of x
   };
 
   static at::Tensor forward(

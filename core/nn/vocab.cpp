@@ -38,7 +38,7 @@ struct Head {
   const Linear* linear;
   Parameter* bias; // or null
   const Mesh* mesh;
-  int64_t first, rows; // of the vocabulary on this rank
+  int64_t first, rows; // first row of the vocabulary on this rank, and how many
   bool checking;
   int64_t chunk;      // bytes of logits that exist at a time
   at::Tensor correct; // collects the masks of tokens whose label scores best; or undefined
@@ -121,7 +121,7 @@ struct Statistics {
 Statistics statistics(const Head& head, const at::Tensor& z, const at::Tensor& labels) {
   const at::Tensor found = ops::vocab_statistics(z, labels, head.first, head.rows);
   const at::Tensor own = found.select(0, 0);
-  const at::Tensor sums = found.narrow(0, 1, 2); // of exp(z - top); the label's logit
+  const at::Tensor sums = found.narrow(0, 1, 2); // sum of exp(z - top); the label's logit
   at::Tensor top = own;
   if (head.split()) {
     top = own.clone();

@@ -155,7 +155,7 @@ std::string set_options(const std::vector<std::string>& sets) {
 
 std::vector<Change> best_changes(const ChangeTask& task, const Recipe& recipe, const Plan& plan) {
   constexpr size_t kMost = 3;
-  constexpr double kWorth = 0.01; // of the time
+  constexpr double kWorth = 0.01; // share of the step's time that a change has to save
   const auto helps = [&](const Plan& other) {
     const bool faster = other.step.total < plan.step.total * (1 - kWorth);
     return plan.fits() ? other.fits() && faster : other.fits() || other.most() < plan.most();

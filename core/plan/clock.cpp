@@ -87,7 +87,7 @@ double attention_seconds(const PlanEvent& event, const Machine& machine) {
 /// A rank's links to the other members of a group.
 struct Level {
   double bytes_per_second, latency;
-  double channels = 1; ///< of those that a collective uses
+  double channels = 1; ///< share of the channels that a collective uses
 };
 
 Level level_of(const PlannedCollective& collective, const Machine& machine) {
@@ -409,7 +409,7 @@ private:
   std::map<size_t, Outstanding> begun_;
   std::map<size_t, double> over_;
   std::vector<double> hidden_;  // seconds overlapped with each GEMM
-  std::vector<int64_t> pieces_; // of each event
+  std::vector<int64_t> pieces_; // pieces of each event
 };
 
 } // namespace

@@ -10,7 +10,7 @@ namespace mh {
 /// Bytes of one stage's tensors.
 struct StageMemory {
   int64_t activations = 0; ///< at the peak: everything that does not stay from step to step
-  int64_t sending = 0;     ///< of them, what is on its way to other stages
+  int64_t sending = 0;     ///< bytes of these that are on their way to other stages
   int64_t peak = 0;        ///< with what stays
   int64_t working = 0;     ///< the peak with what a CPU's kernels take while they run
   bool closing = false;    ///< the peak is after the last pass: sums, norm, update

@@ -21,20 +21,20 @@ struct MH_API Hardware {
   std::string name;
   std::string is;                             ///< the row that this one starts from; empty: none
   std::string source;                         ///< where the row's own numbers come from
-  std::map<std::string, std::string> sources; ///< of single numbers, by field, where it is another
+  std::map<std::string, std::string> sources; ///< by field, where a single number has its own
   std::string device = "cuda";
   double bf16_tflops = 0, fp8_tflops = 0, fp32_tflops = 0;
   double memory_gib = 0;
   double memory_tb_s = 0;
-  double cache_mib = 0;   ///< of the processor's last cache; 0: what it saves is not counted
+  double cache_mib = 0;   ///< the processor's last cache; 0: what it saves is not counted
   double cache_tb_s = 0;  ///< what it moves
-  int64_t processors = 1; ///< that share a GEMM: streaming multiprocessors, cores
+  int64_t processors = 1; ///< processors that share a GEMM: streaming multiprocessors, cores
   int64_t ranks_per_node = 1;
   double link_gb_s = 0;     ///< between ranks of a node, each direction
   double network_gb_s = 0;  ///< between nodes, each direction, a rank's share
   double reserved_gib = 0;  ///< taken before the first tensor: context, kernels, GEMM workspaces
   double group_gib = 0;     ///< communication buffers of each process group of a rank
-  NodeType node{};          ///< of instances: what else they have
+  NodeType node{};          ///< what else instances have
   double fragmentation = 0; ///< share of activations that is lost between the allocator's blocks
 
   static void fields(Fields<Hardware>& f);
@@ -57,8 +57,8 @@ struct MH_API Hardware {
 
 /// How fast an operation of one size was.
 struct MH_API MeasuredRate {
-  std::vector<double> size; ///< of products and attention: batch, m, n, k; else bytes
-  double g_per_s = 0;       ///< GFLOP/s of products and attention; else GB/s
+  std::vector<double> size; ///< batch, m, n, k of GEMMs and attention; else bytes
+  double g_per_s = 0;       ///< GFLOP/s of GEMMs and attention; else GB/s
 
   static void fields(Fields<MeasuredRate>& f);
 };
@@ -68,23 +68,23 @@ struct MH_API MeasuredRate {
 struct MH_API Calibration {
   std::string source;
   std::vector<std::string> fitted_on; ///< published rows, named before others were looked at
-  double product = 0.78;              ///< of the peak, by large GEMMs
+  double product = 0.78;              ///< share of the peak that large GEMMs reach
   double product_fill = 128;          ///< steps along k that it takes a product to get going
-  double attention = 0.5;             ///< of the peak, by fused attention
-  double score_bytes = 0;             ///< of memory per score of attention, forward: kernels that
-                                      ///< write their scores; 0: fused ones, that do not
-  double memory = 0.85;               ///< of the memory's rate
-  double link = 0.75;                 ///< of the links' rate
-  double network = 0.8;               ///< of the network's rate, by collectives
-  double transfer = 0.8;              ///< and by transfers between two ranks
-  double launch_us = 4;               ///< least time of an operation
-  double link_us = 8;                 ///< time of a collective without bytes, and of each round
+  double attention = 0.5;             ///< share of the peak that fused attention reaches
+  double score_bytes = 0; ///< bytes that attention moves per score, forward, in kernels that
+                          ///< write their scores; 0: fused ones, that do not
+  double memory = 0.85;   ///< share of the memory's rate that is reached
+  double link = 0.75;     ///< share of the links' rate that is reached
+  double network = 0.8;   ///< share of the network's rate that collectives reach
+  double transfer = 0.8;  ///< share that transfers between two ranks reach
+  double launch_us = 4;   ///< least time of an operation
+  double link_us = 8;     ///< time of a collective without bytes, and of each round
   double network_us = 20;
   double between_us = 0;   ///< from an operation to the next one, where the host computes, too
   int64_t channels = 0;    ///< processors that a collective takes from what it overlaps
   bool fused = false;      ///< chains of element-wise operations are one kernel each
-  double update_bytes = 0; ///< of memory per parameter of an update; 0: as recorded
-  double loss_bytes = 0;   ///< of memory per logit, forward and backward; 0: as recorded
+  double update_bytes = 0; ///< bytes that an update moves per parameter; 0: as recorded
+  double loss_bytes = 0;   ///< bytes moved per logit, forward and backward; 0: as recorded
   bool scattered = false;  ///< ranks of tp that hold the same send a part each to the next stage,
                            ///< where it is gathered
   /// Mesh axes: nothing overlaps their collectives and transfers.
@@ -92,7 +92,7 @@ struct MH_API Calibration {
   /// Mesh axes: gathers go in pieces, overlapped with the GEMM that needs them, reduce-scatters
   /// with the one that makes them, which is cut like them.
   std::vector<std::string> pieces = {};
-  int64_t sum_pieces = 0;          ///< of reduce-scatters at most; 0: as many as ranks
+  int64_t sum_pieces = 0;          ///< pieces of a reduce-scatter at most; 0: as many as ranks
   bool backward_sum_pieces = true; ///< those of gradients, too; no: they sum several products
   bool sums_after = false;         ///< pieces are kept, and added when all are there
   int64_t sum_channels = 0;        ///< processors that pieces take from the GEMM that they overlap

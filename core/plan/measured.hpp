@@ -12,7 +12,7 @@ struct Measured {
   std::string folder;
   int64_t first = 0, last = 0; ///< steps
   int64_t ranks = 0;           ///< 0: unknown
-  double seconds = 0;          ///< of a step
+  double seconds = 0;          ///< duration of a step
   double tokens_per_second = 0;
   int64_t memory = 0;  ///< peak bytes of rank 0; 0: unknown
   int64_t tensors = 0; ///< likewise, of its tensors

@@ -54,10 +54,10 @@ struct MH_API Plan {
   Timeline timeline;
   int64_t capacity = 0; ///< bytes of a rank's memory; 0: unknown
   int64_t parameters = 0;
-  double tokens = 0;         ///< of a step, all ranks
-  double model_flops = 0;    ///< of a step, recomputation not counted
-  double executed_flops = 0; ///< of a step, as recorded
-  double peak_flops = 0;     ///< of a rank
+  double tokens = 0;         ///< tokens of a step, all ranks together
+  double model_flops = 0;    ///< FLOPs of a step, recomputation not counted
+  double executed_flops = 0; ///< FLOPs of a step, as recorded
+  double peak_flops = 0;     ///< peak FLOP/s of a rank
   bool recomputed = false;   ///< every block runs again in the backward pass
   std::vector<std::string> notes;
 

@@ -22,14 +22,14 @@ thread_local PlanRecorder* current = nullptr;
 
 struct PlanRecorder::Frame {
   const Operator* op = nullptr;
-  bool backward = false;  // of a pass; what is recomputed in it is forward
+  bool backward = false;  // part of a backward pass; what is recomputed in it is forward
   bool inner = false;     // what runs inside it is not counted
   bool has_inner = false; // something that counts ran inside it
   size_t event = 0;       // how many there are with its own; 0: it has none yet
   int64_t lent = 0;       // memory that its kernel takes
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   double input_bytes = 0;
-  std::array<const void*, 4> storages{}; // of its first inputs
+  std::array<const void*, 4> storages{}; // storages of its first inputs
 };
 
 PlanRecorder::PlanRecorder(std::optional<at::DeviceType> target)

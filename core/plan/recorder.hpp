@@ -39,29 +39,29 @@ struct PlanEvent {
     wait,      ///< and is waited for
   };
   Kind kind = Kind::memory;
-  at::ScalarType type = at::kFloat; ///< of the operands
-  const char* name = "";            ///< of the operator
+  at::ScalarType type = at::kFloat; ///< dtype of the operands
+  const char* name = "";            ///< name of the operator
   double flops = 0;
   double bytes = 0;   ///< read and written
-  double chained = 0; ///< of these, what the operations before made for this one only: it would
+  double chained = 0; ///< those that the operations before made for this one only: they would
                       ///< neither be written nor read if one kernel did it all
-  int64_t batch = 1, m = 0, n = 0, k = 0; ///< of attention: heads, queries, keys, their size; m of
-                                          ///< an update: parameters
-  bool backward = false;                  ///< of attention and collectives: not recomputed
-  bool dropout = false;                   ///< of attention
+  int64_t batch = 1, m = 0, n = 0, k = 0; ///< attention has heads, queries, keys, their size; an
+                                          ///< update has its parameters in m
+  bool backward = false;                  ///< attention or collective of backward, not recomputed
+  bool dropout = false;                   ///< attention has dropout
   double seconds = 0;                     ///< that it took where it was recorded
-  size_t collective = 0; ///< of start and wait: which of `PlanRecorder::collectives`
+  size_t collective = 0; ///< index into `PlanRecorder::collectives` for start and wait
 };
 
 /// One collective or transfer, as this rank began it.
 struct PlannedCollective {
   const char* name = ""; ///< "all-reduce", "send", ...
   std::shared_ptr<const SilentGroup> group;
-  std::vector<int64_t> sizes; ///< of its input
+  std::vector<int64_t> sizes; ///< sizes of its input
   at::ScalarType type = at::kFloat;
-  int64_t bytes = 0;       ///< of its input
-  int64_t peer = -1;       ///< of a transfer: the other member
-  bool host = false;       ///< of host memory: words that ranks agree on
+  int64_t bytes = 0;       ///< bytes of its input
+  int64_t peer = -1;       ///< the other member of a transfer; -1: no transfer
+  bool host = false;       ///< its input is in host memory: words that ranks agree on
   int64_t handed_over = 0; ///< bytes of a send's tensor: in use until it is over
 
   [[nodiscard]] bool is(std::string_view what) const { return what == name; }
@@ -104,7 +104,7 @@ private:
   void chain(const Frame& frame, PlanEvent& event, const at::RecordFunction& function);
 
   MetaMemory memory_;
-  bool workspaces_; // of a CPU
+  bool workspaces_; // whether a CPU's workspaces are counted
   ops::PlannedGpu gpu_;
   at::CallbackHandle handle_;
   std::vector<Frame> frames_; // operators that are running

@@ -42,7 +42,7 @@ struct Holding {
 struct Space {
   std::vector<Holding> layouts;
   std::vector<Sets> batches; ///< what passes take at a time, and keep
-  std::vector<Sets> orders;  ///< of a pipeline's passes
+  std::vector<Sets> orders;  ///< orders of a pipeline's passes
 };
 
 /// The axis of a strategy's degree; nothing if it has none.
@@ -393,7 +393,7 @@ private:
   const SearchTask& task_;
   Space space_;
   PlannedSteps steps_;
-  std::mutex mutex_; // of what follows
+  std::mutex mutex_; // guards what follows
   std::vector<Rated> rated_;
   SearchResult result_;
   Collected warnings_;

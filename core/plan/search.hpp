@@ -38,9 +38,9 @@ struct SearchResult {
   int64_t refused = 0;   ///< by the recipe's own conditions, or a strategy's or a schedule's
   int64_t too_large = 0; ///< weights, gradients and state alone do not fit
   std::string refusal{}; ///< why one was refused
-  std::vector<std::string> warnings{}; ///< of LibTorch and plugins, each sentence once
+  std::vector<std::string> warnings{}; ///< what LibTorch and plugins warned of, each sentence once
   int64_t planned = 0;
-  int64_t fit = 0; ///< of those that were planned
+  int64_t fit = 0; ///< how many of the planned ones fit
   double seconds = 0;
   /// Each is faster than all that take less memory, the fastest first; without any that fits, the
   /// one that takes least.

@@ -173,7 +173,7 @@ ShortStages::ShortStages(const PlanTarget& target, const Machine& machine, Short
     step.shape = mesh_shape(recipe, one.world);
     step.args = {.stages = all, .microbatches = kMicrobatches};
     step.lists = InstructionLists(static_cast<size_t>(all), kinds);
-    step.layers = layers; // of each stage
+    step.layers = layers; // layers of each stage
     return std::make_unique<Short>(
         record_stage(one, stage, step, passes_of),
         machine,

@@ -57,7 +57,7 @@ public:
 
 private:
   Host& host_;
-  std::vector<double> costs_; // of the model's blocks
+  std::vector<double> costs_; // costs of the model's blocks
   int64_t world_;
   at::DeviceType device_;
   std::mutex mutex_;
@@ -95,7 +95,7 @@ private:
     const Short* from;
     int64_t weight;
     int32_t chunk;
-    double share; ///< of the chunk's layers, how many the short stage has
+    double share; ///< share of the chunk's layers that the short stage has
     Of of = Of::all;
   };
 
@@ -110,8 +110,8 @@ private:
   std::vector<std::unique_ptr<Short>> ends_; // first, between, last; or the only one
   std::unique_ptr<Short> longer_;            // between, with a layer more
   std::unique_ptr<Short> whole_;             // embedding, layers and head; without passes
-  int64_t tokens_ = 0;                       // of a sample
-  std::array<double, 2> flops_{};            // of a sample, of the models with these layers
+  int64_t tokens_ = 0;                       // tokens of a sample
+  std::array<double, 2> flops_{};            // FLOPs of a sample in the models with these layers
   std::array<int64_t, 2> parameters_{};
 };
 

@@ -27,11 +27,11 @@ public:
 
   /// A stage that the record stands for.
   struct Run {
-    const std::vector<TimedPass>& passes; ///< of a step, on the stage
+    const std::vector<TimedPass>& passes; ///< passes of a step, on the stage
     int64_t microbatches;
     std::optional<int32_t> chunk{}; ///< the one that is the record's only one; absent: all are
                                     ///< the record's
-    double share = 1;               ///< of its layers, how many the record has
+    double share = 1;               ///< share of the stage's layers that the record has
 
     /// The record's name of an instruction; nothing: it has none.
     [[nodiscard]] std::optional<Instruction> recorded(Instruction one) const {

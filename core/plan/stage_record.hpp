@@ -29,8 +29,8 @@ struct PassRecord {
   int64_t net = 0;     ///< bytes that there are more after it than before
   int64_t peak = 0;    ///< and at most while it runs
   int64_t working = 0; ///< and with what a CPU's kernels take while they run
-  int64_t sent = 0;    ///< of a send: bytes that are in use until it is over; not in `net`
-  double flops = 0;    ///< of products and attention
+  int64_t sent = 0;    ///< bytes that a send's tensor holds until it is over; not in `net`
+  double flops = 0;    ///< FLOPs of GEMMs and attention
   std::vector<PlanEvent> events;
 };
 
@@ -73,9 +73,9 @@ struct MH_API StageRecord {
   int64_t batches = 0; ///< likewise, on a CPU: the arrays of this step and, behind them, the next
   ByPass<PassRecord> passes;
   PassRecord closing;         ///< after the last pass: sums over ranks, norm, update
-  size_t optimizer_event = 0; ///< of `closing`: where the update begins
+  size_t optimizer_event = 0; ///< where the update begins in `closing`
   std::vector<PlannedCollective> collectives;
-  std::vector<size_t> arriving; ///< of these, in order, what the step before began: values that
+  std::vector<size_t> arriving; ///< those that the step before began, in order: values that
                                 ///< others updated arrive during the first passes
 
   [[nodiscard]] const PassRecord& of(const Instruction& one, int64_t microbatches) const;
@@ -101,14 +101,14 @@ struct RecordedStep {
   at::DeviceType device = at::kCPU;
   MeshShape shape;
   PipelineSchedule::Args args;
-  InstructionLists lists;           ///< of each stage
-  std::vector<LayoutChunk> layout;  ///< of the pipeline; empty: one stage
-  std::vector<StageRecord> records; ///< of the distinct stages
+  InstructionLists lists;           ///< instructions of each stage
+  std::vector<LayoutChunk> layout;  ///< chunks of the pipeline; empty: one stage
+  std::vector<StageRecord> records; ///< records of the distinct stages
   std::vector<size_t> record_of;    ///< by stage
-  int64_t layers = 0;               ///< of the whole model
-  double model_flops = 0;           ///< of one sample, recomputation not counted
-  int64_t tokens = 0;               ///< of one sample
-  int64_t parameters = 0;           ///< of the whole model
+  int64_t layers = 0;               ///< layers of the whole model
+  double model_flops = 0;           ///< FLOPs of one sample, recomputation not counted
+  int64_t tokens = 0;               ///< tokens of one sample
+  int64_t parameters = 0;           ///< parameters of the whole model
   int64_t recorded = 0;             ///< stages' records that were made, a policy's trials included
   bool recomputed = false;          ///< every block runs again in the backward pass
 

@@ -24,10 +24,10 @@ struct UnevenPlan {
 struct PlanReport {
   const Recipe& recipe;
   const Plan& plan;
-  std::optional<double> run_tokens{}; ///< of the whole run
+  std::optional<double> run_tokens{}; ///< tokens of the whole run
   std::vector<Change> changes{};      ///< the cheapest that help
-  std::vector<Plan> scaling{};        ///< of the page: on fewer and more data ranks
-  std::optional<Measured> measured{}; ///< of the run whose folder was planned
+  std::vector<Plan> scaling{};        ///< plans on fewer and on more data ranks, for the page
+  std::optional<Measured> measured{}; ///< medians of the run whose folder was planned
   std::optional<UnevenPlan> uneven{}; ///< to be shown next to it
 };
 

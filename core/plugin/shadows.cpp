@@ -81,7 +81,7 @@ std::vector<Shadow> shadows(const std::vector<FoundPlugin>& all) {
 std::vector<std::string> open_shadows(Host& host) {
   std::vector<FoundPlugin> open = opened(host);
   std::erase_if(open, [](const FoundPlugin& found) { return built_in(found.plugin); });
-  std::set<std::string_view> prefixes; // of the files that could have these names
+  std::set<std::string_view> prefixes; // how files begin that could have these names
   for (const FoundPlugin& found : open) {
     for (const auto& offer : found.offers) {
       prefixes.insert(info(offer.kind).folder);

@@ -23,7 +23,7 @@ struct Node {
   std::string op;                       ///< "aten::add.Tensor"; empty for a constant
   std::vector<c10::IValue> arguments{}; ///< by the schema's order; None where it holds tensors
   std::vector<std::vector<int64_t>>
-      inputs{};                   ///< of each argument, the values of its tensors; -1: none
+      inputs{};                   ///< for each argument, the values of its tensors; -1: none
   std::vector<int64_t> outputs{}; ///< -1: not defined
   at::Tensor constant{};          ///< in host memory
   bool by_rank = false;           ///< the constant's first dimension is the rank (merge.hpp)

@@ -133,7 +133,7 @@ private:
   Host& host_;
   const ProgramDevice& device_;
   std::map<int64_t, Compiled> compiled_;         // by microbatches
-  std::vector<std::unique_ptr<Buffer>> tensors_; // of a checkpoint; empty: the host's count
+  std::vector<std::unique_ptr<Buffer>> tensors_; // tensors of a checkpoint; empty: the host's count
   bool fetched_ = true;
 };
 

@@ -41,13 +41,13 @@ struct StepProgram {
   int64_t ranks = 1; ///< replicas that run it; of several, the input "rank" says which one it is
   /// Where each rank's tensors begin in the global ones: [rank][tensor][dimension].
   std::vector<std::vector<std::vector<int64_t>>> offsets{};
-  size_t tensors = 0;   ///< of a checkpoint: the first inputs, and the first outputs
-  size_t operators = 0; ///< of ATen that the module is made of
+  size_t tensors = 0;   ///< tensors of a checkpoint: the first inputs, and the first outputs
+  size_t operators = 0; ///< ATen operators that the module is made of
 };
 
 struct StepProgramOptions {
   std::optional<at::ScalarType> dtype = std::nullopt; ///< instead of the recipe's precision
-  std::optional<int64_t> microbatches = std::nullopt; ///< of a step, instead of a full batch's
+  std::optional<int64_t> microbatches = std::nullopt; ///< per step, instead of a full batch's
 };
 
 /// Records the step of all ranks of a recipe. No data are read, and nothing is computed.

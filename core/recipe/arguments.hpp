@@ -28,7 +28,7 @@ struct MegatronArgument {
   Takes takes;
   Becomes becomes;
   std::string_view key{};   ///< "optimizer.lr"
-  std::string_view words{}; ///< of `word`
+  std::string_view words{}; ///< translations for `word`: "adam=adamw sgd=sgd"
   std::string_view note{};  ///< why there is no equivalent, or what stands in its place
 };
 

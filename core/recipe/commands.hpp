@@ -68,7 +68,7 @@ struct ScaleLimits {
   int64_t seq_length = 128;
   int64_t global_batch = 8;
   int64_t iters = 20;
-  std::optional<int64_t> length{}; ///< of the run, where it is shorter: `train.iters` or `samples`
+  std::optional<int64_t> length{}; ///< length of a shorter run: `train.iters` or `samples`
   std::vector<int64_t>
       chunks{}; ///< a stage may have of them under the recipe's schedule; empty: any
 };

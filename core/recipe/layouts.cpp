@@ -85,7 +85,7 @@ std::vector<const Field*> others(const Schema& parallel) {
 /// A layout in the making: its items, and how many ranks they take.
 struct Draft {
   std::vector<std::string> items;
-  std::vector<MeshAxis> axes; // of more than one rank
+  std::vector<MeshAxis> axes; // axes of more than one rank
   int64_t ranks = 1;
 };
 

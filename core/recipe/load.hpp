@@ -23,7 +23,7 @@ struct Layer {
 
 struct LoadOptions : ReadOptions {
   std::vector<std::string> sets{}; ///< "optimizer.lr=1e-3", in the order of the command line
-  std::vector<Layer> layers{};     ///< of the program, above the recipe and below `sets`
+  std::vector<Layer> layers{};     ///< layers of the program, above the recipe and below `sets`
 };
 
 /// A recipe file and those that it extends, evaluated: what the command line says is laid on later.

@@ -101,7 +101,7 @@ public:
     using Join = std::function<double(double, double)>;
     const double most =
         best([](double before, double own) { return std::max(before, own); }, kNone);
-    (void)best( // of all with that maximum, the one with the least squares
+    (void)best( // the one with the least squares among all with that maximum
         Join([](double before, double own) { return before + own * own; }),
         most * (1 + 1e-9)
     );
@@ -149,7 +149,7 @@ private:
   }
 
   size_t chunks_, layers_;
-  std::vector<double> sums_;              // of the first blocks
+  std::vector<double> sums_;              // costs of the first 0, 1, 2, ... blocks
   std::vector<std::vector<size_t>> from_; // where a chunk that ends at a layer begins
 };
 

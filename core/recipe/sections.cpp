@@ -285,7 +285,7 @@ namespace {
 struct Section {
   std::string name;
   std::string doc;
-  OnResume on_resume = OnResume::free; ///< of fields that do not say it themselves
+  OnResume on_resume = OnResume::free; ///< what holds for fields that do not say it themselves
 };
 
 /// All sections in the order in which a recipe is printed.

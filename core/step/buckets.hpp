@@ -20,12 +20,12 @@ struct Bucket {
   };
 
   size_t number = 0;
-  std::vector<GradientSum> sums; // of all leaves
+  std::vector<GradientSum> sums; // sums that all leaves need
   bool after_backward = false;   // summed after the last backward pass: pipeline stages share it,
                                  // or all ranks keep it where gradients are sharded
   std::vector<Leaf> leaves;
-  int64_t elements = 0;          // of the leaves
-  int64_t length = 0;            // of the buffers
+  int64_t elements = 0;          // elements of the leaves
+  int64_t length = 0;            // length of the buffers
   const Group* shards = nullptr; // the ranks that share the update; null: each updates all
 
   // Gradients.
@@ -35,7 +35,7 @@ struct Bucket {
   int64_t seen = 0;  // in this round
   enum class Sum : uint8_t { waits, started, taken } state = Sum::waits;
   Pending sum;        // the first of the sums
-  at::Tensor amounts; // of the leaves' gradients before it, in the checking mode
+  at::Tensor amounts; // amounts of the leaves' gradients before it, in the checking mode
 
   // Values, where they are sharded.
   at::Tensor whole; // all ranks' parts

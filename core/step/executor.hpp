@@ -39,7 +39,7 @@ struct Passes {
 };
 
 struct ExecuteOptions {
-  uint64_t seed = 0; ///< of dropout
+  uint64_t seed = 0; ///< seed of dropout
   bool dropout = false;
   double loss_scale = 1; ///< factor of the loss in the backward passes only
   bool metrics = false;  ///< those that are vectors, too

@@ -17,7 +17,7 @@ namespace mh {
 struct LossValue {
   std::string name;
   double value = 0;
-  double count = 0; ///< of the items that it is the mean of
+  double count = 0; ///< number of items that it is the mean of
   bool main = true; ///< over items of the data; else an auxiliary loss or a metric of microbatches
 };
 

@@ -58,7 +58,7 @@ private:
   };
 
   struct Pair {
-    std::array<std::deque<End>, 2> ends; // of the lower stage, of the higher one
+    std::array<std::deque<End>, 2> ends; // ends of the lower stage, and of the higher one
     std::array<double, 2> free{};        // when the transfer before it in its direction is over
   };
 

@@ -78,7 +78,7 @@ struct TimedPass {
 /// What each stage does when.
 struct Timeline {
   std::vector<std::vector<TimedPass>> stages;
-  double length = 0; ///< of the whole step
+  double length = 0; ///< duration of the whole step
 
   /// Time without work, as a share of the step.
   [[nodiscard]] double idle() const;

@@ -53,7 +53,7 @@ struct StepResult {
 };
 
 struct StepOptions {
-  uint64_t seed = 0; ///< of dropout
+  uint64_t seed = 0; ///< seed of dropout
   double clip = 0;   ///< largest norm of the gradients; 0 does not clip
   Update update{};
   double loss_scale = 1; ///< factor of the loss in the backward pass only

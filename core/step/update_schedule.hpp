@@ -22,7 +22,7 @@ struct ScheduleTerms {
   std::optional<double> weight_decay_start;
   PluginSection lr_schedule; ///< its options are complete
   bool by_samples = false;
-  int64_t length = 0; ///< of the run, in updates or in samples
+  int64_t length = 0; ///< length of the run, in updates or in samples
 };
 
 [[nodiscard]] MH_API ScheduleTerms schedule_terms(const Recipe& recipe);

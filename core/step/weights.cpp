@@ -38,7 +38,7 @@ at::Tensor on_host(const at::Tensor& tensor, at::ScalarType dtype) {
 std::function<at::Tensor(const at::Tensor&)> gatherer(const Piece& piece, const Mesh& mesh) {
   return [&piece, &mesh](const at::Tensor& part) {
     at::Tensor whole = at::zeros(piece.global_shape, part.options());
-    bool first = true; // of the ranks that hold this slice
+    bool first = true; // this rank is the first of those that hold this slice
     for (const auto& [axis, inner] : piece.shards) {
       first = first && mesh.group(axis).index() % inner == 0;
     }
@@ -148,7 +148,8 @@ void Weights::add(const OwnedPiece& owned, const Optimizer& optimizer) {
     stored_.push_back({"optimizer." + spec.name + "." + piece.name, &piece, item.state.back()});
   }
   items_.push_back(std::move(item));
-  const bool vector = piece.global_shape.size() < 2 || piece.name.ends_with(".bias"); // of experts
+  // Experts' biases are matrices, one row per expert; they count as vectors.
+  const bool vector = piece.global_shape.size() < 2 || piece.name.ends_with(".bias");
   const bool decays = options_.decay_vectors || !vector;
   decays_.push_back(decays ? factors.decay : 0);
 }

@@ -272,7 +272,7 @@ std::optional<DocumentBlock> DocumentReader::next() {
     block.text = std::exchange(rest_, "");
     const size_t bytes = file.json_lines ? block_bytes_ : piece_bytes_;
     bool more = true;
-    size_t end = std::string::npos; // of the last whole line
+    size_t end = std::string::npos; // end of the last whole line
     while (more && end == std::string::npos) {
       more = read_more(bytes, block.text);
       if (more) {

@@ -82,8 +82,8 @@ private:
   size_t block_bytes_, piece_bytes_;
   DocumentPlace place_;
   std::unique_ptr<InputStream> input_;
-  std::string rest_;           // of the block before: a line that has not ended
-  std::exception_ptr failure_; // of the file before, when its last lines were given
+  std::string rest_;           // rest of the block before: a line that has not ended
+  std::exception_ptr failure_; // error of the file before, thrown once its last lines are given
 };
 
 /// What the members of a document are: texts, or lists of a conversation's messages, objects of

@@ -35,7 +35,7 @@ IndexedWriter::IndexedWriter(FileSystem& files, std::string prefix, const TokenT
     : files_(files)
     , prefix_(std::move(prefix))
     , type_(type) {
-  remove_rest(); // of a run that was killed
+  remove_rest(); // left by a run that was killed
   bin_ = files_.create(aside(prefix_, ".bin"));
 }
 
@@ -124,7 +124,7 @@ void publish(FileSystem& files, const std::string& prefix) {
 
 std::unique_ptr<WriteFile> create_anew(FileSystem& files, const Path& path) {
   if (files.kind(path) != FileSystem::Kind::none) {
-    files.remove(path); // of a run that was killed
+    files.remove(path); // left by a run that was killed
   }
   return files.create(path);
 }
@@ -149,7 +149,7 @@ void merge_indexed(
 ) {
   const Path bin = aside(output, ".bin"), idx = aside(output, ".idx");
 
-  const struct Rest { // of a merger that fails; nothing once it is published
+  const struct Rest { // removes what a merger that fails leaves; nothing once it is published
 
     ~Rest() { remove_unfinished(files, output); }
 
@@ -213,7 +213,7 @@ void merge_indexed(
       [](const IndexedLayout& layout) { return std::pair(layout.offsets, layout.sequences); },
       [](const IndexedLayout&, ReadFile& bytes) { return bytes.size(); }
   );
-  const int64_t first = 0; // of each part: where it begins is where the one before it ends
+  const int64_t first = 0; // each part begins where the one before it ends
   write(std::as_bytes(std::span(&first, 1)));
   write_shifted(
       1,

@@ -31,9 +31,9 @@ enum class PointState : uint8_t { waiting, running, done, failed, stopped };
 /// What a point would take.
 struct PlannedPoint {
   int64_t ranks = 1;
-  double seconds = 0; ///< of a step
+  double seconds = 0; ///< duration of a step
   double tflops = 0;  ///< per rank
-  int64_t bytes = 0;  ///< of the rank that takes most
+  int64_t bytes = 0;  ///< bytes of the rank that takes most
   int64_t capacity = 0;
   double mfu = 0;
 };
@@ -46,7 +46,7 @@ struct PointRun {
   std::string id;          ///< ten hexadecimal digits
   std::string recipe_text; ///< resolved, in TOML; empty if it could not be resolved
   int64_t ranks = 1;
-  int64_t steps = 0; ///< of the whole run
+  int64_t steps = 0; ///< steps of the whole run
 
   PointState state = PointState::waiting;
   std::string reason{}; ///< why it failed

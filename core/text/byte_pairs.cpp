@@ -13,7 +13,7 @@ constexpr size_t kFew = 24; // ids that are looked through for each merge
 
 /// Merges few ids: the lowest rank of all is looked for again and again.
 void merge_few(const PairMap& merges, std::vector<int32_t>& ids) {
-  std::array<Merge, kFew> next{}; // of each id with the one after it
+  std::array<Merge, kFew> next{}; // merge of each id with the one after it
   size_t count = ids.size();
   for (size_t i = 0; i + 1 < count; ++i) {
     next[i] = merges.find(ids[i], ids[i + 1]);

@@ -124,7 +124,7 @@ char32_t compose(char32_t first, char32_t second) {
 void compose_all(std::u32string& codes) {
   constexpr size_t kNone = SIZE_MAX;
   size_t starter = kNone, kept = 0;
-  int last_class = -1; // of what stands between the starter and here; -1: nothing
+  int last_class = -1; // class of what stands between the starter and here; -1: nothing
   for (size_t i = 0; i < codes.size(); ++i) {
     const char32_t code = codes[i];
     const int combining = tables().class_of(code);

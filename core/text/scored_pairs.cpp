@@ -72,8 +72,8 @@ private:
 
   struct Candidate {
     float score;
-    int32_t place; // of the left one
-    size_t length; // of both
+    int32_t place; // place of the left one
+    size_t length; // length of both together
 
     [[nodiscard]] bool operator<(const Candidate& other) const {
       return score != other.score ? score < other.score : place > other.place;
@@ -118,7 +118,7 @@ private:
   std::string_view word_;
   std::vector<Symbol> symbols_;
   std::vector<Candidate> heap_;
-  std::unordered_map<std::string_view, size_t> cuts_; // of unused pieces: length of the left part
+  std::unordered_map<std::string_view, size_t> cuts_; // length of an unused piece's left part
 };
 
 } // namespace

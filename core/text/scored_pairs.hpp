@@ -15,7 +15,7 @@ namespace mh::text {
 class ScoredPairModel final : public WordModel {
 public:
   TokenMap pieces;
-  std::vector<float> scores; ///< of each id
+  std::vector<float> scores; ///< score of each id
   std::vector<bool> unused;  ///< pieces that are cut again into what they were merged from
   TokenTrie whole;           ///< user-defined pieces, which are cut out first and never merged
   int32_t unknown = kNoId;

@@ -54,7 +54,7 @@ struct SplitRules {
   bool cases = false;        ///< upper case, then lower case: a word ends where case rises
   Categories letters = kLetters;
   Categories others = ~(kSpaces | kLetters | kNumbers);
-  int digits = 3; ///< of a number; 0: all
+  int digits = 3; ///< digits of a number that stay together, at most; 0: all
   SpaceRule spaces = SpaceRule::lines;
   bool breaks_after_others = true; ///< line breaks belong to the other characters before them
   bool slash_after_others = false; ///< `/`, too
@@ -213,7 +213,7 @@ std::unique_ptr<Splitter> make() {
 }
 
 struct Known {
-  const char* name; // of a model that has it; of several ways to write a pattern the first
+  const char* name; // a model that has it; null for further ways to write the same pattern
   const char* pattern;
   std::unique_ptr<Splitter> (*make)();
 };

@@ -104,7 +104,7 @@ private:
 /// What two neighbours become; those of lower rank first.
 struct Merge {
   int32_t rank = kNoId;
-  int32_t id = kNoId; ///< of the whole
+  int32_t id = kNoId; ///< id of what they become
 };
 
 /// Pairs of ids and their merges.

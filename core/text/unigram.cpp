@@ -18,8 +18,8 @@ struct Node {
   uint32_t begin = UINT32_MAX;
 };
 
-/// Of long texts sentencepiece takes the score of the place where it is from all that count still,
-/// so that float32 keeps telling them apart.
+/// In long texts sentencepiece subtracts the score of the place where it is from all that count
+/// still, so that float32 keeps telling them apart.
 constexpr float kMostScore = 100'000;
 
 template <class Sum>

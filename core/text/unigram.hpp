@@ -10,8 +10,8 @@ namespace mh::text {
 
 /// Scores are added up as floats, and where two ways are all but equal the rounding decides.
 enum class UnigramRule : uint8_t {
-  sentencepiece, ///< of version 0.2.3: sums are kept in float32, and near 0 in long texts
-  tokenizers,    ///< of version 0.23: in float64
+  sentencepiece, ///< as in version 0.2.3: sums are in float32, and near 0 in long texts
+  tokenizers,    ///< as in version 0.23: sums are in float64
 };
 
 /// What a unigram model may lack is a piece for a character; such characters get the score
@@ -22,7 +22,7 @@ class UnigramModel final : public WordModel {
 public:
   UnigramRule rule = UnigramRule::sentencepiece;
   TokenTrie pieces;           ///< those that texts are cut into
-  std::vector<double> scores; ///< of each id
+  std::vector<double> scores; ///< score of each id
   double unknown_score = 0;   ///< the lowest of all scores, less 10
   int32_t unknown = kNoId;    ///< kNoId: unknown characters leave no id
   bool fuse_unknown = true;

@@ -121,7 +121,7 @@ void WordEncoder::encode(
 ) {
   const char* const readable = text.data() + text.size();
   std::array<size_t, kBatch> ends{};
-  size_t count = ret_ids.size(); // of the ids that are there; the vector is longer
+  size_t count = ret_ids.size(); // ids that are there; the vector is longer
   size_t begin = 0;
   while (begin < text.size()) {
     const size_t words = splitter.ends(text, begin, ends);

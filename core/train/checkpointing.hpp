@@ -29,15 +29,15 @@ struct Progress {
   GuardState guards{};
   std::vector<std::string> plugins;            ///< "org.megahost.llama 0.1.0"
   std::string schedule;                        ///< Schedule::text()
-  std::map<std::string, std::string> sections; ///< of the recipe, see `section_texts`
+  std::map<std::string, std::string> sections; ///< sections of the recipe, see `section_texts`
   std::string data;                            ///< `data_fingerprint`; older checkpoints: empty
 };
 
 /// Where the tensors of a checkpoint and those of a run, on all its ranks, differ.
 struct TensorFit {
-  std::vector<std::string> unused; ///< of the checkpoint, that no rank asks for
+  std::vector<std::string> unused; ///< tensors of the checkpoint that no rank asks for
   std::vector<std::string>
-      misfit; ///< of the run, that the checkpoint lacks or has in another shape
+      misfit; ///< tensors of the run that the checkpoint lacks or has in another shape
 };
 
 /// Judges a checkpoint before its tensors are read: throws to refuse it.

@@ -106,7 +106,7 @@ public:
 private:
   const TextReader& reader_;
   size_t length_;
-  size_t first_ = 0; // of the tokens that are seen
+  size_t first_ = 0; // first of the tokens that are seen
   size_t read_ = 0;  // the first that the cache does not hold yet
   std::optional<KeyValueCache> cache_;
 };

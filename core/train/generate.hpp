@@ -20,8 +20,8 @@ namespace mh {
 /// Source:  arXiv:1904.09751 (top_p)
 struct Sampling {
   double temperature = 0.8; ///< 0: the most likely token
-  int64_t top_k = 0;        ///< of the k most likely tokens only; 0: of all
-  double top_p = 1;         ///< of the most likely tokens that have this share together
+  int64_t top_k = 0;        ///< draws from the k most likely tokens only; 0: from all
+  double top_p = 1;         ///< draws from the most likely tokens that have this share together
   uint64_t seed = 1234;
 };
 

@@ -91,7 +91,7 @@ void add_slices(
     return;
   }
   const int64_t group = (map.transpose ? theirs.shape.back() : theirs.shape.front()) / map.groups;
-  int64_t row = 0; // of a group of theirs, where ours begins
+  int64_t row = 0; // row where ours begins in a group of theirs
   for (const std::string& name : map.ours) {
     const auto [parameter, piece] = find_piece(store, name);
     const size_t first = map.at.size(); // dimension 0 of theirs
@@ -424,7 +424,7 @@ private:
     const FolderWarnings found = require_model_of_folder(
         folder_, config, session_.recipe, session_.architecture->vocab(), host_
     );
-    std::error_code ignored; // of model.from it was said at the start
+    std::error_code ignored; // what concerns model.from was said at the start
     const bool said = fs::equivalent(session_.recipe.model.from.value_or(""), folder_, ignored);
     if (!found.unknown.empty() && session_.mesh.rank() == 0 && !said) {
       warn(found.unknown);

@@ -26,15 +26,15 @@ enum class Verdict : uint8_t {
 struct Judgement {
   Verdict verdict = Verdict::update;
   std::string why{};     ///< "the lm loss is nan"; empty for an update
-  bool overflow = false; ///< of float16 gradients: expected now and then
+  bool overflow = false; ///< float16 gradients overflowed, as expected now and then
 };
 
 /// What a checkpoint keeps of the guards.
 struct GuardState {
   std::optional<LossScale::State> loss_scale{};
-  std::vector<double> losses{}; ///< of the last updates, the oldest first
+  std::vector<double> losses{}; ///< losses of the last updates, the oldest first
   int64_t skipped = 0;          ///< steps of the run without an update
-  int64_t rewinds = 0;          ///< of the run
+  int64_t rewinds = 0;          ///< rewinds of the run
   int64_t skipped_samples = 0;  ///< left out by rewinds: data go on at consumed + skipped
 };
 

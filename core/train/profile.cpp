@@ -22,7 +22,7 @@ namespace mh {
 
 namespace {
 
-constexpr size_t kMostEvents = 2'000'000; // of a trace; later ones are in the tables only
+constexpr size_t kMostEvents = 2'000'000; // events in a trace; later ones are in the tables only
 
 double micros(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();

@@ -17,11 +17,11 @@ struct StepRecord {
   int64_t batch = 0;   ///< samples of this step; 0 if all steps have as many
   std::vector<LossValue> losses;
   std::vector<MetricValue> metrics{};
-  double lr = 0;      ///< of this update
-  double next_lr = 0; ///< of the next one, which Megatron's line shows
+  double lr = 0;      ///< learning rate of this update
+  double next_lr = 0; ///< learning rate of the next one, which Megatron's line shows
   double gradient_norm = 0;
   double seconds = 0;
-  double data_seconds = 0; ///< of these, waiting for samples
+  double data_seconds = 0; ///< those of `seconds` that went into waiting for samples
   int64_t memory = 0;      ///< peak bytes so far, on a CPU of the process; 0 if unknown
   int64_t tensors = 0;     ///< peak bytes of tensors since the steps began; 0 if unknown
   int64_t ranks = 0;       ///< that did it; 0 if unknown
@@ -39,11 +39,11 @@ struct EvalRecord {
 
 /// What turns a step's duration into rates.
 struct Rates {
-  int64_t iterations = 0; ///< of the whole run
+  int64_t iterations = 0; ///< iterations of the whole run
   int64_t global_batch = 0;
   int64_t tokens_per_sample = 0;
   double flops_per_sample = 0;
-  double peak_flops = 0; ///< of one device; 0 if unknown
+  double peak_flops = 0; ///< peak FLOP/s of one device; 0 if unknown
   int64_t ranks = 1;
 
   /// Samples of a step.

@@ -20,7 +20,7 @@ namespace mh {
 struct ResumedRun {
   const Recipe& recipe;
   Host& host;                       ///< for the plugins' schemas
-  std::string folder;               ///< of its checkpoints
+  std::string folder;               ///< folder of its checkpoints
   std::string data;                 ///< `data_fingerprint`
   std::vector<std::string> allowed; ///< keys and sections of --allow-change
 };

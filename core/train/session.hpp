@@ -38,7 +38,7 @@ struct MH_API Session {
   at::Device place = at::kCPU;      ///< where tensors are
   at::DeviceType target = at::kCPU; ///< what kernels are chosen for
   Mesh mesh;
-  std::unique_ptr<HangWatch> watch; ///< of ranks that are processes
+  std::unique_ptr<HangWatch> watch; ///< watches ranks that are processes
   Rules rules;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Architecture> architecture;
@@ -100,7 +100,7 @@ struct MH_API Session {
 
 /// A step whose peak memory is to be predicted.
 struct StepQuestion {
-  int64_t stage = 0;             ///< of the pipeline
+  int64_t stage = 0;             ///< stage of the pipeline
   const std::vector<Keep>& keep; ///< what each of the stage's blocks keeps
 };
 
@@ -111,7 +111,7 @@ struct SessionOptions {
   bool corpus = true;     ///< false where the data come from elsewhere
   bool initialise = true; ///< false where weights are loaded anyway
   bool trains = true; ///< false: products of a run in FP8 are in bf16, its scales are not at hand
-  const Processes* processes = nullptr; ///< of the run; null: this process is alone
+  const Processes* processes = nullptr; ///< processes of the run; null: this process is alone
   const Mesh* mesh = nullptr;           ///< this rank's place, where ranks are threads
   std::optional<at::ScalarType> dtype = std::nullopt; ///< instead of the recipe's precision
   /// Tensors lie on the Meta device, and kernels are chosen for this one: nothing is computed, and

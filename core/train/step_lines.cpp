@@ -50,8 +50,8 @@ struct Interval {
   std::vector<LossValue> losses;
   double tokens_per_second = 0;
   double flops = 0;               // per second and rank
-  double share = 0;               // of the peak; 0 if that is unknown
-  ptrdiff_t skipped = 0, nan = 0; // of the steps
+  double share = 0;               // share of the peak; 0 if that is unknown
+  ptrdiff_t skipped = 0, nan = 0; // counts of steps
 };
 
 std::string share_text(double share) {

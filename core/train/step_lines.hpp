@@ -15,8 +15,8 @@ namespace mh {
 
 /// What a line shows in addition to its steps.
 struct Outlook {
-  std::optional<double> loss_z{}, norm_z{}; ///< of the last step
-  double seconds_left = 0;                  ///< of the whole run
+  std::optional<double> loss_z{}, norm_z{}; ///< z-scores of the last step
+  double seconds_left = 0;                  ///< seconds left for the whole run
 };
 
 /// Each loss's mean by its name.

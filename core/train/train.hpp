@@ -42,8 +42,8 @@ struct TrainOptions {
   std::vector<std::string> recipe_words{};
   bool debug = false;                   ///< names the first operation that makes a NaN or Inf
   std::optional<StepRange> profile{};   ///< steps to profile, into folder `profile` of the run
-  const Processes* processes = nullptr; ///< of the run; null: this process is alone
-  const Mesh* mesh = nullptr; ///< of a run whose ranks are threads; its plugins were opened before
+  const Processes* processes = nullptr; ///< processes of the run; null: this process is alone
+  const Mesh* mesh = nullptr; ///< the run's, if ranks are threads; its plugins were opened before
   bool checking = false;      ///< ranks compare at layers' boundaries what they should agree on
   /// What a step would take, for policies that go by it and to hold the first step against; empty:
   /// it is not known.
@@ -64,7 +64,7 @@ struct TrainSummary {
   int64_t step = 0;
   std::string reason; ///< "finished", "train.exit_minutes", "train.exit_iters", "SIGTERM", "SIGINT"
   std::filesystem::path folder;
-  std::optional<double> loss; ///< of the last step
+  std::optional<double> loss; ///< loss of the last step
   std::optional<double> validation_loss;
 };
 

@@ -102,14 +102,14 @@ private:
   StopSignals signals_;
   Clock::time_point start_ = Clock::now();
   std::unique_ptr<Session> session_;
-  Ranks ranks_; // of the whole run
+  Ranks ranks_; // all ranks of the run
   std::unique_ptr<CheckpointFormat> format_;
-  std::filesystem::path folder_; // of the run, the same on every rank
+  std::filesystem::path folder_; // folder of the run, the same on every rank
   Path saves_;                   // where its checkpoints are
   std::unique_ptr<FileLock> lock_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<DeviceStep> device_step_;     // null: LibTorch's operators compute
-  std::unique_ptr<Meeting> meeting_;            // of several ranks that save in the background
+  std::unique_ptr<Meeting> meeting_;            // where ranks that save in the background meet
   std::unique_ptr<BackgroundSaves> background_; // null: steps wait for each save
   std::unique_ptr<Prefetcher> data_;
   Guards guards_;
@@ -119,7 +119,7 @@ private:
   DevicePeak peak_;
   int64_t iterations_;
   Profile profile_;
-  bool first_step_ = true; // of this start
+  bool first_step_ = true; // the next step is the first of this start
   int64_t saved_step_ = -1;
   int64_t evaluated_step_ = -1;
 };

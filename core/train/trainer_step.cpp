@@ -188,7 +188,7 @@ void Trainer::rewind(const std::string& why) {
                        recipe.batch.global * recipe.guards.skip_batches;
   settle_saves();
   std::vector<std::string> notes;
-  const auto saved = load(notes, [](const auto&, const auto&) {}); // of this very run
+  const auto saved = load(notes, [](const auto&, const auto&) {}); // a checkpoint of this very run
   if (!saved) {
     stop_at(why + ", and there is no checkpoint to rewind to");
   }

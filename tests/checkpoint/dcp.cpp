@@ -196,7 +196,7 @@ TEST_CASE("a state_dict of torch.save, and names within other names") {
   CHECK(mh::whole_tensor(*saved, "turned").equal(counting({2, 3}, 0, at::kLong).t()));
   CHECK(mh::whole_tensor(*saved, "half").equal(at::ones({3}, at::kBFloat16)));
   CHECK(saved->find("model.weight") == saved->find("weight"));
-  CHECK(saved->find("layer.weight") == saved->find("weight")); // of a bare model
+  CHECK(saved->find("layer.weight") == saved->find("weight")); // name in a bare model
   CHECK(saved->find("weights") == nullptr);
   CHECK(saved->verify([](uint64_t) {}).damages.empty());
   const mh::Slice turned = whole("turned", counting({2, 3}, 0, at::kLong).t().contiguous());

@@ -79,5 +79,5 @@ def main(folder):
 
 with tempfile.TemporaryDirectory() as temporary:
     main(pathlib.Path(temporary))
-taken = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20  # of the largest of all
+taken = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20  # GiB of the largest process
 assert taken < 1, f"{taken:.2f} GiB"

@@ -66,7 +66,7 @@ class Case:
         deeper, _ = self.run(2, 1, 2)
         longer_deeper, _ = self.run(3, 1, 2)
         both, _ = self.run(2, 2, 2)
-        microbatch = wider.minus(base)  # of two steps
+        microbatch = wider.minus(base)  # one microbatch more in each of two steps
         layer = both.minus(deeper).minus(microbatch)
         step = longer.minus(base)  # with one microbatch
         layers_step = longer_deeper.minus(deeper).minus(step)
@@ -101,7 +101,7 @@ KINDS = {
 }
 
 
-WORKSPACE = 32 * 2**20  # of cuBLAS on Hopper, from LibTorch's pool: a plan counts it as reserved
+WORKSPACE = 32 * 2**20  # cuBLAS's on Hopper, from LibTorch's pool: a plan counts it as reserved
 
 
 def beyond_plan(printed):

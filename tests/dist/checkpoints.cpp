@@ -37,7 +37,7 @@ namespace {
 struct TestLayout {
   const char* name;
   MeshShape shape{};
-  std::string chunks{}; // of the pipeline
+  std::string chunks{}; // chunks of the pipeline
   int64_t zero = 0;
   Unit unit = Unit::element;
 };

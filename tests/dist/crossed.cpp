@@ -102,7 +102,7 @@ public:
         return std::ranges::any_of(error.problems(), names);
       };
       return std::erase_if(ret_settings, refused) > 0;
-    } catch (const Error&) { // of no key
+    } catch (const Error&) { // the error names no key
     }
     return false;
   }

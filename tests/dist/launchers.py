@@ -158,7 +158,7 @@ def check_pods(one):
         for node in range(2):
             env = {**os.environ, "PET_NNODES": "2", "PET_NPROC_PER_NODE": "2", "PET_MASTER_ADDR": "127.0.0.1",
                    "PET_MASTER_PORT": port, index: str(node), "OMP_NUM_THREADS": "1"}
-            if name == "pytorchjob":  # of pods
+            if name == "pytorchjob":  # RANK is the pod's number
                 env |= {"RANK": str(node), "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
             pods.append(subprocess.Popen([program, "run", "tiny.toml", "--run-dir", name, *tensor], cwd=folder, env=env,
                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))

@@ -56,7 +56,7 @@ std::optional<Recipe> recipe_of(const std::vector<std::string>& model, const std
     return small_recipe(model, layout);
   } catch (const Error& error) {
     CAPTURE(layout);
-    const std::string all = error.what(); // of several problems each is a refusal
+    const std::string all = error.what(); // each of several problems is a refusal
     const std::string between = "\n\nerror: ";
     for (size_t begin = 0; begin != std::string::npos;) {
       const size_t end = all.find(between, begin);

@@ -140,7 +140,7 @@ private:
   std::function<void()> receives_;
 };
 
-thread_local std::string trace; // of the stage that this thread is
+thread_local std::string trace; // trace of the stage that this thread is
 
 } // namespace
 

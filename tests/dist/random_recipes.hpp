@@ -137,7 +137,7 @@ private:
     return settings;
   }
 
-  using Fields = std::vector<std::pair<std::string, mh::Field>>; // of a section
+  using Fields = std::vector<std::pair<std::string, mh::Field>>; // fields of a section
 
   /// Every field of the sections, with those of the plugins that are in use, or are drawn here.
   Fields all_fields(Settings& settings) {

@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 LEAST = {"data=2": 0.95, "data=2,zero=1": 0.90, "pipeline=2": 0.85, "tensor=2": 0.80}
-NOISE = 0.02  # of two runs of the same
+NOISE = 0.02  # share by which two runs of the same differ
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=3)
@@ -57,7 +57,7 @@ def rate(name, layout):
 
 good = True
 for layout in arguments.layouts or LEAST:
-    ratios = []  # of a round: to one rank, without overlap to one rank, with overlap to without
+    ratios = []  # each round's: to one rank, without overlap to one rank, with overlap to without
     for round in range(arguments.rounds):
         one, alone = rate(f"one {layout} {round}", "")
         together, memory = rate(f"{layout} {round}", layout)

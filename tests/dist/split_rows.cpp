@@ -22,7 +22,7 @@ using mh::test::filled;
 
 namespace {
 
-constexpr int64_t kWidth = 3; // of a head
+constexpr int64_t kWidth = 3; // width of a head
 
 Norm norm_of(Builder& builder, NormKind kind, int64_t heads) {
   const Axis rows{axis::heads, heads, kWidth};

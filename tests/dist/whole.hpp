@@ -22,7 +22,7 @@
 
 namespace mh {
 
-inline constexpr int64_t kWords = 50; // of the vocabulary
+inline constexpr int64_t kWords = 50; // words of the vocabulary
 
 inline DecoderConfig small_gpt(int64_t layers) {
   DecoderConfig c;

@@ -115,7 +115,7 @@ void read_torch_file(Bytes bytes) {
       continue;
     }
     const mh::TorchTensor tensor = file.tensor(*value);
-    uint64_t last = tensor.offset; // of its elements
+    uint64_t last = tensor.offset; // where its last element is
     for (size_t d = 0; d < tensor.shape.size(); ++d) {
       if (tensor.shape[d] == 0) {
         return;

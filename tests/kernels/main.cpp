@@ -31,7 +31,7 @@
 
 namespace mh::test {
 
-uint64_t seed = 7; // of the inputs; the second argument
+uint64_t seed = 7; // seed of the inputs; the second argument
 
 namespace {
 

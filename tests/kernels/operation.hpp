@@ -17,7 +17,7 @@ using Compute = std::function<at::Tensor(const Tensors&)>;
 /// One use of an operation.
 struct Case {
   std::string name;
-  std::vector<std::vector<int64_t>> shapes; ///< of the float inputs
+  std::vector<std::vector<int64_t>> shapes; ///< shapes of the float inputs
   Compute ours;
   Compute plain;           ///< the same from plain ATen operations, differentiable
   Compute rival = nullptr; ///< what `speed` compares with, if not `plain`
@@ -25,9 +25,9 @@ struct Case {
 
 struct Operation {
   std::string name;
-  std::vector<std::string> operators;     ///< of the dispatcher
+  std::vector<std::string> operators;     ///< operators of the dispatcher
   std::vector<at::ScalarType> kernels;    ///< types for which the CPU has a kernel of ours
-  double float_tolerance, bf16_tolerance; ///< of values and gradients, relative to their norm
+  double float_tolerance, bf16_tolerance; ///< for values and gradients, relative to their norm
   std::vector<Case> cases;                ///< small
   Case large;                             ///< for `speed`: sizes of GPT-2 124M at 1,024 tokens
   double double_tolerance = 1e-12;        ///< where the operation sums in float32 whatever it gets

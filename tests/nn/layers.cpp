@@ -58,7 +58,7 @@ TEST_CASE("linear: the product, its gradients, and packed pieces") {
   const at::Tensor dw = at::matmul(dy.view({10, 7}).t(), x.detach().view({10, 3}));
   CHECK(at::allclose(weight.main_grad, dw));
   CHECK(at::allclose(bias.main_grad, dy.view({10, 7}).sum(0)));
-  CHECK(bench.builder.flops.gemms == 2.0 * 3 * 7 * 5); // of a sample of 5 tokens
+  CHECK(bench.builder.flops.gemms == 2.0 * 3 * 7 * 5); // FLOPs of a sample of 5 tokens
 
   WeightQueue queue;
   auto split = bench.context({.weight_queue = &queue});

@@ -289,7 +289,7 @@ TEST_CASE("DeepSeek-V3's router and sequence loss, by its equations") {
           return v > values[of];
         });
       };
-      std::vector<double> group(kGroups); // of two experts each, both of which count
+      std::vector<double> group(kGroups); // groups of two experts each, both of which count
       for (size_t e = 0; e < kExperts; ++e) {
         group[e / 2] += steered[e];
       }

@@ -25,7 +25,7 @@ class Case:
     use: str  # the architecture plugin
     model: dict  # its fields in a recipe
     shard: str = "1GB"  # size of the files that the weights are saved in
-    dtype: torch.dtype = torch.float32  # of the saved weights
+    dtype: torch.dtype = torch.float32  # dtype of the saved weights
     old_names: bool = False  # as in the hub's first files: masks among the weights, and of GPT-2 no prefix
 
 

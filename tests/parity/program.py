@@ -7,9 +7,9 @@ import sys
 
 import safetensors.torch
 
-LOGITS = 1e-5  # of their norm
-GRADIENT = 1e-4  # of the larger of its norm and
-FLOOR = 1e-6  # this share of the norm of all gradients
+LOGITS = 1e-5  # share of their norm
+GRADIENT = 1e-4  # share of the larger of its norm and FLOOR
+FLOOR = 1e-6  # share of the norm of all gradients
 
 
 def call(*arguments):

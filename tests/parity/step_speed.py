@@ -36,7 +36,7 @@ ROWS = {
     "gpt2-30m-bf16-256": row(SMALL, "bf16", 256, 1.3, micro=4),
     "gpt2-30m-fp32-256": row(SMALL, "fp32", 256, 1.08, micro=4),
 }
-MEMORY = 0.5  # of PyTorch's, at most
+MEMORY = 0.5  # share of PyTorch's memory, at most
 # Threads wait as they do in a run: spinning for a moment, then asleep.
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
 ENVIRONMENT.setdefault("GOMP_SPINCOUNT", "20000")

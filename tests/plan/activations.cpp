@@ -189,7 +189,7 @@ struct Row {
   std::vector<std::string> sets;
   double t;
   double formula;
-  std::vector<std::pair<const char*, double>> differs; // of our own from the formula
+  std::vector<std::pair<const char*, double>> differs; // bytes of ours less the formula's
 };
 
 double near(double a, double b) {

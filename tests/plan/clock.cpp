@@ -9,7 +9,7 @@ using namespace mh;
 namespace {
 
 constexpr double kProduct = 1e-3;  // seconds
-constexpr double kTransfer = 8e-5; // of an eighth
+constexpr double kTransfer = 8e-5; // seconds to transfer an eighth
 
 /// A product that takes kProduct however it is cut, and a collective of eight ranks.
 struct Step {

@@ -46,7 +46,7 @@ Counted count(const Recipe& recipe, at::DeviceType device = at::kCPU) {
       {.recipe = recipe, .host = small_host(), .world = recipe.parallel.ranks(), .device = device}
   );
   Counted counted{.model = make_plan(step, recipe, preset_machine("h200")).model_flops};
-  const auto ranks = static_cast<double>(step.shape.world() / step.shape.pp); // of a stage
+  const auto ranks = static_cast<double>(step.shape.world() / step.shape.pp); // ranks of a stage
   for (int64_t stage = 0; stage < step.shape.pp; ++stage) {
     for (const auto& one : step.lists[static_cast<size_t>(stage)]) {
       const PassRecord& pass = step.stage(stage).of(one, step.args.microbatches);

@@ -37,7 +37,7 @@ TEST_CASE("every number of hardware.toml has a source, in its row or of its own"
     for (const auto& one : sources->as_table()) {
       CAPTURE(one.key);
       CHECK_FALSE(one.value.as_string().empty());
-      const Value* number = row.value.find(one.key); // of this row: inherited ones have theirs
+      const Value* number = row.value.find(one.key); // this row's own: inherited ones have theirs
       REQUIRE(number != nullptr);
       CHECK(number->is_number());
     }

@@ -166,8 +166,8 @@ double best_constant(const std::vector<double>& published) {
 /// Prints the rows and holds those that nothing was fitted on against the table's bounds.
 void judge(const PublishedTable& table, const std::vector<Predicted>& all) {
   std::printf("%s\n%s\n", table.source.c_str(), table.unit.c_str());
-  std::vector<double> published, errors;               // of all rows
-  std::vector<double> judged_published, judged_errors; // of those that nothing was fitted on
+  std::vector<double> published, errors;               // numbers of all rows
+  std::vector<double> judged_published, judged_errors; // numbers of rows that nothing was fitted on
   for (const auto& one : all) {
     const auto& step = one.plan.step;
     double waits = 0;

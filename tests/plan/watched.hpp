@@ -235,7 +235,7 @@ private:
 struct Seen {
   int64_t parameters = 0, gradients = 0, state = 0; ///< bytes that stay
   int64_t peak = 0;                                 ///< and the most of a step
-  Log collectives;                                  ///< of that step
+  Log collectives;                                  ///< collectives of that step
 };
 
 /// The second step of each rank: the first learns what sums may start when.

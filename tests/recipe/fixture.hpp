@@ -81,7 +81,7 @@ struct Mixture : Decoder {
           router_groups_chosen = 1;
   std::optional<int64_t> expert_hidden, shared_hidden;
   int64_t first_dense = 0;
-  std::optional<int64_t> kv_rank, q_rank, rope_head_dim, v_head_dim; // of latent attention
+  std::optional<int64_t> kv_rank, q_rank, rope_head_dim, v_head_dim; // fields of latent attention
   std::string router = "topk_softmax";
   std::optional<bool> router_normalise;
   std::vector<std::string> balance{"auxiliary"};

@@ -110,7 +110,7 @@ Generated run(const Session& session, const GenerateOptions& options) {
 
 TEST_CASE("a token is drawn by its share") {
   const at::Tensor logits = at::tensor({1.0, 3.0, 2.0, 3.0});
-  CHECK(choose_token(logits, {.temperature = 0}, 7) == 1); // of two equal ones the first
+  CHECK(choose_token(logits, {.temperature = 0}, 7) == 1); // the first of two equal ones
   CHECK(choose_token(logits, {.temperature = 1, .top_k = 1}, 7) == 1);
   CHECK(choose_token(logits, {.temperature = 1, .top_p = 0}, 7) == 1);
   const auto count = [&](const Sampling& sampling) {

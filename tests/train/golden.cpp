@@ -85,7 +85,7 @@ private:
 /// A layout of ranks as threads.
 struct GoldenLayout {
   mh::MeshShape shape{};
-  std::string chunks{}; ///< of the pipeline, "embed+2|2+head"
+  std::string chunks{}; ///< chunks of the pipeline, "embed+2|2+head"
   int64_t zero = 0;
 };
 

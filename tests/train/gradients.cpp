@@ -57,7 +57,7 @@ void pass(const Mesh& mesh, const Rules& rules, Model& model, int64_t microbatch
 
 struct Result : Whole {
   std::map<std::string, at::Tensor> written; // how many ranks of dp gave each element
-  std::vector<std::string> trace;            // of rank 0, in the second step
+  std::vector<std::string> trace;            // trace of rank 0, in the second step
 };
 
 void collect(Result& result, const Piece& piece, const at::Tensor& gradient) {
@@ -431,7 +431,7 @@ TEST_CASE("after an update each block waits for its own values, just before it r
     }
     gradients.finish();
   });
-  CHECK(place_of(events, "values 0") > place_of(events, "layers.1")); // of the head and layer 2
+  CHECK(place_of(events, "values 0") > place_of(events, "layers.1")); // the head's and layer 2's
   CHECK(place_of(events, "values 0") < place_of(events, "layers.2"));
   const auto waits = std::count_if(events.begin(), events.end(), [](const auto& event) {
     return event.starts_with("values");
@@ -527,7 +527,7 @@ TEST_CASE("zero 3 makes each block's values in their shards: never the whole mod
   const auto found = start(true);
   constexpr int64_t kSmall = 8192; // alignment, a value of no size for each leaf, buffers
   CHECK(found.peak < found.kept + found.largest + kSmall);
-  CHECK(start(false).peak > found.peak + 4 * found.largest); // of ten blocks
+  CHECK(start(false).peak > found.peak + 4 * found.largest); // all ten blocks are whole at once
 }
 
 TEST_CASE("values that are made in their shards are the same to the bit") {

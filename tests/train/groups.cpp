@@ -188,7 +188,7 @@ TEST_CASE("a group that matches nothing is refused, with what may be meant") {
 }
 
 TEST_CASE("offloaded masters and state take no memory of the device") {
-  const mh::MetaMemory meta; // of a device that stands for an accelerator
+  const mh::MetaMemory meta; // memory of a device that stands for an accelerator
   mh::Mesh mesh;
   mh::Rules rules;
   const mh::Decoder decoder(tiny::config(), {.vocab = tiny::kVocab, .seq_length = tiny::kSeq});

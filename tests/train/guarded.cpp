@@ -132,7 +132,7 @@ TEST_CASE("float16 overflows at first, then learns; scale and skipped steps are 
       return line.find("\"losses\":{}") == std::string::npos;
     });
     REQUIRE(first != lines.end());
-    CHECK(first->find("\"lr\":0.0,") != std::string::npos); // of the warm-up
+    CHECK(first->find("\"lr\":0.0,") != std::string::npos); // first rate of the warm-up
     CHECK(first != lines.begin());
   }
 }

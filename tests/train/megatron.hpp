@@ -11,8 +11,8 @@ namespace megatron {
 using Rates = std::array<double, 13>;
 
 struct Table {
-  std::string_view schedule; ///< of ours
-  std::string_view cooldown; ///< of wsd
+  std::string_view schedule; ///< schedule plugin of ours
+  std::string_view cooldown; ///< option `cooldown` of wsd
   Rates rates;
 };
 

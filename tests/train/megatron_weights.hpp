@@ -24,7 +24,7 @@ inline constexpr int64_t kSteps = 10;
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-/// Of the usual CRC-32 (zlib's).
+/// The usual CRC-32 (zlib's) of a name, as its seed.
 inline uint64_t seed_of(const std::string& name) {
   uint32_t crc = ~0U;
   for (const char letter : name) {

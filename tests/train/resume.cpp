@@ -333,7 +333,7 @@ TEST_CASE("checkpoints lie in the storage, the run's own files in its folder") {
   const runs::Folder folder;
   mh::Recipe recipe = llama("");
   recipe.run_dir = (folder / "run").string();
-  recipe.checkpoint.dir = "bucket/run"; // of no disk
+  recipe.checkpoint.dir = "bucket/run"; // in the store, on no disk
   runs::Store store;
   mh::Host plugins = runs::host();
   plugins.set_storage(store);

@@ -163,7 +163,7 @@ TEST_CASE("a V has no gaps: a stage waits for its first pass, and the others for
             stage.back().end - stage.front().begin == doctest::Approx(6.0 * static_cast<double>(m))
         );
       }
-      for (int64_t stage = 0; stage < p; ++stage) { // of half as many layers as with 1f1b
+      for (int64_t stage = 0; stage < p; ++stage) { // passes of half as many layers as with 1f1b
         CHECK(order.most_live[static_cast<size_t>(stage)] == 2 * p);
       }
     }
@@ -284,7 +284,7 @@ TEST_CASE("receives are posted before the pass that comes before theirs, as far 
   const Args args{4, 1, 8};
   const auto lists = lists_of(pipeline::one_forward_one_backward, args);
   for (size_t stage = 1; stage < 4; ++stage) {
-    for (int32_t m = 1; m < static_cast<int32_t>(4 - stage); ++m) { // of the warm-up
+    for (int32_t m = 1; m < static_cast<int32_t>(4 - stage); ++m) { // microbatches of the warm-up
       CHECK(
           place(lists[stage], Op::receive_forward, 0, m) <
           place(lists[stage], Op::forward, 0, m - 1)

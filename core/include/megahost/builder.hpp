@@ -161,7 +161,7 @@ private:
   std::shared_ptr<Fp8State> fp8_;
   std::string prefix_;
   std::string sequence_;
-  std::vector<std::pair<const Parameter*, int64_t>> versions_; // of the values as they were made
+  std::vector<std::pair<const Parameter*, int64_t>> versions_; // versions of the values as made
   std::vector<std::string> shared_names_;
   std::vector<std::shared_ptr<StepState>> step_states_;
 };

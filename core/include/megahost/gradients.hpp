@@ -44,8 +44,8 @@ class ShardedValues;
 struct OwnedPiece {
   Parameter* parameter;
   Piece piece;         ///< `copies`: ranks that update the same elements
-  at::Tensor gradient; ///< of the piece's shape
-  at::Tensor value;    ///< the same
+  at::Tensor gradient; ///< gradient in the piece's shape
+  at::Tensor value;    ///< value in the piece's shape
 };
 
 struct GradientOptions {
@@ -55,7 +55,7 @@ struct GradientOptions {
   int64_t bucket = int64_t{10} << 20; ///< elements of a bucket; under zero 3 a block's, at most
   bool overlap = true;                ///< false: every sum starts after the backward pass
   at::ScalarType reduce = at::kFloat; ///< kBFloat16: half the traffic, rounded once
-  DeferredValues* deferred = nullptr; ///< of values that are still to be made; null: all are there
+  DeferredValues* deferred = nullptr; ///< values that are still to be made; null: all are there
 };
 
 class MH_API Gradients : public ParameterListener {
@@ -160,7 +160,7 @@ private:
   std::unique_ptr<ShardedValues> values_;
   std::map<const Parameter*, Bucket*> bucket_of_;
   std::vector<OwnedPiece> owned_;
-  at::TensorOptions flat_; // of gradients
+  at::TensorOptions flat_; // options of gradients
   at::Tensor gradients_;   // all buckets' buffers, up to zero 1
   int64_t microbatches_ = 1;
   bool finished_ = false;           // all sums of this step are taken

@@ -29,7 +29,7 @@ struct ModelScale {
   int64_t hidden = 0;
   int64_t heads = 0;
   int64_t seq_length = 0;
-  int64_t length = 0; ///< of the run: optimizer steps, or samples where the recipe counts those
+  int64_t length = 0; ///< length of the run: optimizer steps, or samples where it counts those
 
   /// The sizes are for a comparison of layouts, whatever the model's own are: such that many of
   /// them are split unevenly. Otherwise they keep the proportions of the whole model.

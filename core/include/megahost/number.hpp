@@ -87,7 +87,7 @@ public:
 private:
   double value_ = 0; ///< where there is no tensor
   at::Tensor tensor_;
-  double factor_ = 1; ///< of the tensor
+  double factor_ = 1; ///< factor of the tensor
 };
 
 [[nodiscard]] MH_API Number operator*(const Number& a, const Number& b);

@@ -2,7 +2,7 @@
 /// How runs on a device are planned: on machines that have none of them, so without opening one.
 ///
 /// ```cpp
-/// static mh::PlannedDevice planned() { return {.machine = "mine"}; } // of a device: a row's name
+/// static mh::PlannedDevice planned() { return {.machine = "mine"}; } // a device names its row
 /// ```
 
 #include <cstdint>

@@ -33,7 +33,7 @@ struct ArraySpec {
   /// On axis::seq: the sequence whose tokens these are; empty: the sample's own. What a context
   /// says of a sequence NAME comes from "NAME_positions", "NAME_segments" and "NAME_token_index".
   std::string sequence{};
-  /// Of an int64 array: its numbers are from 0 to below this; 0: not said, of ids the vocabulary.
+  /// An int64 array has numbers from 0 to below this; 0: not said, for ids the vocabulary's size.
   int64_t below = 0;
 };
 

@@ -37,7 +37,7 @@ namespace mh {
 
 namespace detail {
 
-constexpr const char* kSavedKey = "saved"; // of the one entry in a node's data
+constexpr const char* kSavedKey = "saved"; // key of the one entry in a node's data
 
 struct SavedBase : torch::CustomClassHolder {
   explicit SavedBase(const std::type_info& of)

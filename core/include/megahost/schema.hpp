@@ -95,7 +95,7 @@ struct Field {
   std::optional<MeshAxis> along;
   bool degree = false; ///< the value is the number of ranks along that axis
   Mechanism mechanism = Mechanism::none;
-  std::optional<Kind> names; ///< of FieldType::plugin: the kind
+  std::optional<Kind> names; ///< kind of plugin that a FieldType::plugin field names
   std::vector<std::string> choices;
   /// The choices are parts of blocks (recompute.hpp); in a recipe those that its architecture
   /// declares are choices, too.

@@ -30,7 +30,7 @@ using Sequences = std::map<std::string, int64_t, std::less<>>;
 
 /// Where a document of a sample begins; it ends where the next one of the sample does.
 struct DocumentStart {
-  int64_t sample = 0; ///< of the microbatch
+  int64_t sample = 0; ///< its sample in the microbatch
   int64_t first = 0;  ///< its first token in the sample
   int64_t id = 0;     ///< its number in the array "segments"
   friend bool operator==(const DocumentStart&, const DocumentStart&) = default;

@@ -100,7 +100,7 @@ public:
   /// Something directly below a prefix.
   struct Item {
     std::string name;
-    bool is_prefix = false; ///< of further objects; else it is an object
+    bool is_prefix = false; ///< a prefix of further objects; else it is an object
 
     [[nodiscard]] bool operator==(const Item&) const = default;
   };

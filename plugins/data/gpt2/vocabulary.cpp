@@ -129,7 +129,7 @@ void add_merges(
     Vocabulary& ret_vocabulary,
     std::vector<bool>& ret_made
 ) {
-  size_t number = 0; // of the line
+  size_t number = 0; // number of the line
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     std::string_view line = text.substr(begin, end - begin);

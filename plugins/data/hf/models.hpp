@@ -18,7 +18,7 @@ using Ids = std::unordered_map<std::string, int32_t>;
 [[nodiscard]] int32_t id_of(const nlohmann::json& value, const std::string& where);
 
 struct TokenModel {
-  Ids ids;                                ///< of the tokens as the vocabulary writes them
+  Ids ids;                                ///< ids of the tokens as the vocabulary writes them
   std::unique_ptr<text::WordModel> words; ///< how a word becomes ids
   std::optional<int32_t> unknown;
   bool bytes = false; ///< words are bytes, not what ByteLevel writes for them

@@ -33,7 +33,7 @@ Normalizer strip_normalizer(const Json& component, const std::string& where) {
   const bool left = flag(component, "strip_left", true, where);
   const bool right = flag(component, "strip_right", true, where);
   return [left, right](const std::string& text) {
-    size_t begin = text.size(), end = 0; // of what is no white space
+    size_t begin = text.size(), end = 0; // range of what is no white space
     for (size_t at = 0; at < text.size();) {
       const text::Character c = text::decode_at(text.data() + at);
       if (!text::categories().in(c.code, text::kSpaces)) {

@@ -38,7 +38,7 @@ public:
 private:
   std::optional<uint64_t> key_;
   std::vector<DocumentRange> pieces_; // sample by sample
-  std::vector<uint64_t> begins_;      // of each sample in `pieces_`, and their number
+  std::vector<uint64_t> begins_;      // where each sample begins in `pieces_`, and their number
 };
 
 } // namespace mh::indexed

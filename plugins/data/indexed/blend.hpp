@@ -25,7 +25,7 @@ public:
 
   struct Place {
     size_t corpus = 0;
-    uint64_t sample = 0; ///< of that corpus, counted from 0
+    uint64_t sample = 0; ///< sample of that corpus, counted from 0
   };
 
   /// Where sample `index` comes from. The rule knows no short cut: the counts of every 1,024th

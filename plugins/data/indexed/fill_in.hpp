@@ -9,7 +9,7 @@ namespace mh::indexed {
 
 struct FillIn {
   double rate = 0;                            ///< share of the documents
-  double spm_rate = 0;                        ///< of those, the share whose suffix comes first
+  double spm_rate = 0;                        ///< share of those whose suffix comes first
   int64_t prefix = 0, middle = 0, suffix = 0; ///< ids
 };
 

@@ -187,7 +187,7 @@ void write_array(const fs::path& path, const IndexArray& array, std::vector<uint
   const fs::path part = path.string() + ".part";
   FileSystem& files = file_system();
   if (files.kind(part) != FileSystem::Kind::none) {
-    files.remove(part); // of a process that was killed
+    files.remove(part); // left by a process that was killed
   }
   const auto file = files.create(part);
   const std::string header = npy_header(type, shape);

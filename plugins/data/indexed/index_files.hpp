@@ -12,10 +12,10 @@ namespace mh::indexed {
 
 /// What index files are of, as their description says it.
 struct IndexedSplit {
-  std::string prefix;                                ///< of the corpus
+  std::string prefix;                                ///< prefix of the corpus
   std::string split;                                 ///< "train", "valid", "test"
   std::optional<std::pair<double, double>> shares{}; ///< none: the whole corpus is this split's
-  uint64_t corpus_tokens = 0;                        ///< of the split's documents
+  uint64_t corpus_tokens = 0;                        ///< tokens of the split's documents
 };
 
 /// The arrays from `folder`: mapped if a description there tells of the same split and terms,

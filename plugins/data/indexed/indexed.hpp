@@ -68,10 +68,10 @@ private:
   Config config_;
   Args args_;
   std::optional<int64_t> eod_;
-  int64_t pad_ = kNoPad; // of Megatron's order
+  int64_t pad_ = kNoPad; // id of padding; kNoPad: the tokenizer has none
   std::vector<SourceConfig> sources_;
   std::vector<IndexedDataset> datasets_;
-  std::vector<IndexedDataset> masks_; // of supervised corpora: 1 for each token that counts
+  std::vector<IndexedDataset> masks_; // masks of supervised corpora: 1 for each token that counts
   std::array<Mixture, 3> splits_;
   std::array<std::optional<Error>, 3> lacks_; // why a split is empty although it was asked for
 

@@ -75,7 +75,7 @@ uint64_t CyclicOrder::at(uint64_t index) const {
   const uint64_t in_epoch = index % active_;
   const uint64_t at_once = micro_ * ranks_;
   const uint64_t chunk = in_epoch / at_once, rank = in_epoch % at_once / micro_;
-  const uint64_t row = chunk * micro_ + in_epoch % micro_; // of this rank
+  const uint64_t row = chunk * micro_ + in_epoch % micro_; // row of this rank
   return sharding_ ? rank * shuffled_ + (*order)[row] : (*order)[row * ranks_ + rank];
 }
 

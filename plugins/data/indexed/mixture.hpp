@@ -22,7 +22,7 @@ struct Member {
   std::string name;
   size_t dataset = 0;
   uint64_t first = 0, last = 0;                      ///< its documents
-  std::optional<std::pair<double, double>> shares{}; ///< of the corpus; none: all of it
+  std::optional<std::pair<double, double>> shares{}; ///< part of the corpus; none: all of it
   uint64_t tokens = 0;
   std::optional<double> weight{}; ///< none: as much as it has
   std::unique_ptr<SampleOrder> order{};
@@ -45,7 +45,7 @@ public:
   struct Place {
     const Member& member;
     std::vector<DocumentRange> pieces;
-    uint64_t number = 0; ///< of the sample among the member's
+    uint64_t number = 0; ///< number of the sample among the member's
   };
 
   /// The tokens of a sample of the split, which must have some.

@@ -183,7 +183,7 @@ void BertCorpus::hide(Ids& tokens, std::vector<float>& ret_mask, Draws& draws) c
   const auto most = static_cast<size_t>(
       std::max(1.0, std::round(static_cast<double>(ordinary) * config_.mask_prob))
   );
-  std::vector<double> sums; // of 1 / n
+  std::vector<double> sums; // sums of 1 / n
   for (int64_t n = 1; n <= config_.max_ngram; ++n) {
     sums.push_back((sums.empty() ? 0.0 : sums.back()) + 1.0 / static_cast<double>(n));
   }

@@ -43,7 +43,7 @@ private:
 
 /// Whose turn it is at sample `index`, and what is drawn for it.
 struct Turn {
-  uint64_t number; ///< of the passage
+  uint64_t number; ///< number of the passage
   Draws draws;
 };
 

@@ -17,7 +17,7 @@ namespace mh::masked {
 /// How many tokens a text has, and how they are divided.
 struct SpanSizes {
   int64_t text = 0;   ///< tokens of a text
-  int64_t hidden = 0; ///< of these in spans
+  int64_t hidden = 0; ///< tokens of these in spans
   int64_t spans = 0;
 
   /// The encoder's and the decoder's tokens, an end of the sequence counted.

@@ -40,7 +40,7 @@ public:
 private:
   int32_t add(std::string name);
 
-  std::vector<std::string> names_; // of the ids from 256 on
+  std::vector<std::string> names_; // names of the ids from 256 on
   SpecialIds special_;
 };
 

@@ -112,7 +112,7 @@ void WordPieceTokenizer::encode_words(
     std::string_view text, text::WordEncoder& encoder, std::vector<int32_t>& ret_ids
 ) const {
   const std::string plain = text::bert_normalized(text, rules_);
-  size_t begin = 0; // of the word
+  size_t begin = 0; // where the word begins
   const auto word_ends = [&](size_t end) {
     if (end > begin) {
       encoder.encode(std::string_view(plain).substr(begin, end - begin), ret_ids);

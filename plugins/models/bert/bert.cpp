@@ -114,7 +114,7 @@ public:
     const at::Tensor& labels = context.array("order_labels");
     const at::Tensor& mask = context.array("order_loss_mask");
     const at::Tensor made = classes_.forward(at::tanh(pooler_.forward(x, context)), context);
-    const at::Tensor z = convert( // of the tokens that the arrays have
+    const at::Tensor z = convert( // logits of the tokens that the arrays have
         made,
         context.place(kClasses),
         context.place(kClasses, Tier::tokens),

@@ -103,7 +103,7 @@ std::vector<mh::HfWord> activations() {
 constexpr std::pair<const char*, const char*> kNeoxRope[] = {
     {"rotary_emb_base", "rope_theta"}, {"rotary_pct", "partial_rotary_factor"}};
 
-constexpr double kNeoxShare = 0.25; // of a head's elements that is rotated, where the key is absent
+constexpr double kNeoxShare = 0.25; // rotated share of a head's elements, where the key is absent
 
 void simplify_neox(mh::Table& config) {
   for (const auto& [theirs, usual] : kNeoxRope) {

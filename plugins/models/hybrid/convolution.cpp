@@ -163,7 +163,7 @@ struct Convolve : torch::autograd::Function<Convolve> {
     const int64_t back = before.size(1), channels = x.size(2);
     const at::Tensor dtaps = at::zeros({back + 1, channels}, x.options().dtype(wide));
     at::Tensor dbias = bias.defined() ? at::zeros_like(dtaps[0]) : at::Tensor();
-    std::vector<at::Tensor> reached; // of each run: gradients of the rows before it, then its own
+    std::vector<at::Tensor> reached; // for each run: gradients of the rows before it, then its own
     for (const TokenRun& run : runs) {
       reached.push_back(at::zeros({back + run.count, x.size(1), channels}, x.options()));
     }

@@ -98,7 +98,7 @@ struct NormGated : torch::autograd::Function<NormGated> {
     const auto wide = y.scalar_type();
     const at::Tensor wide_skip = skip.to(wide), wide_weight = groups.of(weight.to(wide));
     const at::Tensor dweight = at::zeros(weight.sizes(), y.options());
-    const at::Tensor means = at::empty(rstd.sizes(), rstd.options()); // of gradient * normal
+    const at::Tensor means = at::empty(rstd.sizes(), rstd.options()); // means of gradient * normal
     by_rows(y.size(0), [&](const auto& rows) {
       const at::Tensor sum = summed(rows(y), rows(x), wide_skip);
       const at::Tensor normal = groups.of(at::silu(rows(z).to(wide)).mul_(sum)).mul_(rows(rstd));

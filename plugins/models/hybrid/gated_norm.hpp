@@ -31,8 +31,8 @@ public:
 
 private:
   double eps_;
-  int64_t groups_;           // of which this rank has parts
-  std::vector<Group> parts_; // of ranks that hold parts of one group; empty: groups are whole
+  int64_t groups_;           // groups that this rank has parts of
+  std::vector<Group> parts_; // ranks that hold parts of one group; empty: groups are whole
   Parameter* weight_;
 };
 

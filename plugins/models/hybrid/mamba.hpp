@@ -19,12 +19,12 @@ namespace mh::hybrid {
 struct MambaSpec {
   Axis embed;
   int64_t heads = 0, head_dim = 64;
-  int64_t groups = 1;  ///< of heads, which share b, c and a norm
+  int64_t groups = 1;  ///< groups of heads, which share b, c and a norm
   int64_t state = 128; ///< numbers that each element of a head keeps
-  int64_t taps = 4;    ///< of the convolution
+  int64_t taps = 4;    ///< taps of the convolution
   bool conv_bias = true;
-  bool bias = false;     ///< of both linear layers
-  double least_step = 0; ///< of dt
+  bool bias = false;     ///< both linear layers have a bias
+  double least_step = 0; ///< smallest dt
   double norm_eps = 1e-5;
   int64_t chunk = 64; ///< tokens that are computed at once
   double std = 0.02, out_std = 0.02;

@@ -19,7 +19,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kInputs = 6; // of ScanInputs
+constexpr int64_t kInputs = 6; // tensors in ScanInputs
 
 /// Less than exp of this is left of nothing: it is lost in any sum, and smaller numbers would become
 /// denormal ones, with which processors are a hundred times slower.
@@ -193,7 +193,7 @@ struct ChunkUpdates : torch::autograd::Function<ChunkUpdates> {
       at::bmm_out(by_group, chunk.b, dupdate.transpose(1, 2));
       dxdt.mul_(to_end);
       const at::Tensor ddt = (dxdt * chunk.x).sum(-1);
-      const at::Tensor dsince = ddt * chunk.dt; // of to_end, times to_end
+      const at::Tensor dsince = ddt * chunk.dt; // gradient of to_end, times to_end
       const at::Tensor total = dsince.sum(0) + gradients[0][index] * decays[index];
       dsince.neg_();
       dsince[-1].add_(total);

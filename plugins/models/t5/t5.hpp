@@ -14,7 +14,7 @@ namespace mh::t5 {
 
 struct T5Config {
   int64_t encoder_layers = 6;
-  int64_t layers = 6; ///< of the decoder
+  int64_t layers = 6; ///< layers of the decoder
   int64_t hidden = 512;
   int64_t heads = 8;
   std::optional<int64_t> head_dim;

@@ -34,10 +34,10 @@ using torch::autograd::variable_list;
 struct Call {
   const mh::Group* group = nullptr;
   double scale = 0;
-  mh::ops::KernelMask mask; // of this rank's tokens
+  mh::ops::KernelMask mask; // mask of this rank's tokens
   mh::ops::KernelDropout dropout;
-  std::optional<Tensor> segments; // of the keys of whole samples, [keys, batch]
-  int64_t queries = 0, keys = 0;  // of whole samples
+  std::optional<Tensor> segments; // segments of the keys of whole samples, [keys, batch]
+  int64_t queries = 0, keys = 0;  // tokens of whole samples
   double pairs = 0;               // that a plan counts of each visit
 
   [[nodiscard]] int64_t ranks() const { return group->size(); }
@@ -193,7 +193,7 @@ struct Ring : torch::autograd::Function<Ring> {
     const Tensor &q = saved[0], &out = saved[3], &lse = saved[4];
     Tensor dq = at::zeros(q.sizes(), lse.options());
     const Tensor visiting = at::stack({saved[1], saved[2]});
-    Tensor gradient = at::zeros(visiting.sizes(), lse.options()); // of what is visiting
+    Tensor gradient = at::zeros(visiting.sizes(), lse.options()); // gradient of what is visiting
     const Tensor& bias = saved[5];
     const Tensor dbias = bias.defined() ? at::zeros(bias.sizes(), bias.options()) : Tensor();
     const auto differentiate = [&](const Visit& visit) {

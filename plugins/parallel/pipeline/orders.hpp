@@ -11,7 +11,7 @@ namespace mh::pipeline {
 using Args = PipelineSchedule::Args;
 
 struct Order {
-  InstructionLists passes{}; ///< of each stage
+  InstructionLists passes{}; ///< passes of each stage
   std::vector<int64_t>
       most_live{}; ///< passes whose activations each stage holds at a time, at most
   ChunkOrder chunks = ChunkOrder::round; ///< where chunks lie

@@ -54,7 +54,7 @@ private:
     const int64_t layers = args.layers;
     double least = peak(plan_of(2 * layers, layers));
     if (least <= limit) {
-      int64_t first = 0; // of those that may be the first that fits
+      int64_t first = 0; // first to last: those that may be the first that fits
       int64_t last = 2 * layers;
       while (first < last) {
         const int64_t middle = (first + last) / 2;

@@ -76,7 +76,7 @@ private:
   Http http_;
   CredentialsCache credentials_;
   std::mutex mutex_;
-  std::map<std::string, std::string> regions_; ///< of buckets that are elsewhere
+  std::map<std::string, std::string> regions_; ///< regions of buckets that are elsewhere
 };
 
 /// Runs 0 to `count` - 1 on at most `threads` threads. What one throws ends the others' next, and is

@@ -16,7 +16,7 @@ namespace s3 {
 struct CredentialsPlace {
   Environment environment;
   std::string profile{}; ///< that a recipe names; its credentials come before the environment's
-  std::string region{};  ///< of STS
+  std::string region{};  ///< region of STS
 };
 
 /// Throws:  mh::Error where a source is set up and does not work, and where there is none; it names

@@ -8,7 +8,7 @@ namespace s3 {
 
 namespace {
 
-constexpr size_t kMostBody = size_t{64} << 20; // of answers that are text
+constexpr size_t kMostBody = size_t{64} << 20; // bytes of an answer that is text
 constexpr size_t kMostHeaders = 1000;
 
 struct Transfer {

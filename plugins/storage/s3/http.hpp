@@ -22,7 +22,7 @@ struct HttpRequest {
   std::span<std::byte> into{};
   bool patient = false; ///< the server may think for long before it answers
   long connect_ms = 10'000;
-  long total_ms = 0; ///< of the whole request; 0: as long as bytes move
+  long total_ms = 0; ///< limit of the whole request; 0: as long as bytes move
 };
 
 struct HttpReply {

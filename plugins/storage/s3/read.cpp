@@ -10,7 +10,7 @@ namespace s3 {
 namespace {
 
 constexpr uint64_t kBlock = 256 << 10;                          // read at least, and kept
-constexpr uint64_t kLeastRange = 1 << 20, kMostRange = 8 << 20; // of requests side by side
+constexpr uint64_t kLeastRange = 1 << 20, kMostRange = 8 << 20; // bytes of a concurrent request
 
 std::string range_text(uint64_t begin, uint64_t size) {
   return "bytes=" + std::to_string(begin) + "-" + std::to_string(begin + size - 1);

@@ -46,8 +46,8 @@ struct AttentionSpec {
   AttentionMask mask{};
   double dropout = 0;                ///< share of attention probabilities that are dropped
   double std = 0.02, out_std = 0.02; ///< initial weights
-  std::optional<double> q_std{};     ///< of the queries' weights; `std` if absent
-  std::optional<double> scale{};     ///< of scores; 1 / sqrt(head_dim) if absent
+  std::optional<double> q_std{};     ///< for the queries' initial weights; `std` if absent
+  std::optional<double> scale{};     ///< factor of scores; 1 / sqrt(head_dim) if absent
   std::optional<RelativeBiasSpec> relative_bias{};
 };
 

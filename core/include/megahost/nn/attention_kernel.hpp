@@ -35,7 +35,7 @@ struct KernelMask {
   /// What the indices and segments say, in host memory: kernels of GPUs take lengths. Where they
   /// are given without, a GPU makes all scores.
   std::vector<TokenRun> query_runs{}, key_runs{};
-  std::vector<DocumentStart> query_documents{}, key_documents{}; ///< of whole samples
+  std::vector<DocumentStart> query_documents{}, key_documents{}; ///< documents of whole samples
 };
 
 /// Pairs of a query and a key that causality and a window leave: what a layer's FLOPs count. The

@@ -17,7 +17,7 @@ namespace mh {
 /// sample.
 ///
 /// ```cpp
-/// class Sums { // of all tokens so far, in chunks of one token
+/// class Sums { // sums of all tokens so far, in chunks of one token
 /// public:
 ///   Sums(mh::Builder& builder, mh::Axis mlp) : states_(builder, "sums", {mlp}) {}
 ///

@@ -33,7 +33,7 @@ private:
   void place(Builder& builder, Axis rows);
 
   Axis embed_;
-  Placement made_;    // of the looked-up rows before conversion
+  Placement made_;    // placement of the looked-up rows before conversion
   int64_t first_ = 0; // first row of this rank
   int64_t rows_ = 0;  // rows of this rank
   bool split_ = false;

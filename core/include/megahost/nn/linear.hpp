@@ -30,7 +30,7 @@ struct LinearSpec {
   struct Out {
     std::string name; ///< the piece's; parameters are `name.weight` and `name.bias`
     Axis axis;
-    std::optional<double> std{}; ///< of this piece's initial weights; the spec's if absent
+    std::optional<double> std{}; ///< for this piece's initial weights; the spec's if absent
   };
 
   Axis in;

@@ -94,7 +94,7 @@ private:
   double eps_;
   Parameter* weight_;
   Parameter* bias_ = nullptr;
-  std::vector<Group> parts_; // of ranks that hold parts of a row; empty: rows are whole
+  std::vector<Group> parts_; // groups of ranks that hold parts of a row; empty: rows are whole
 };
 
 /// The operation by itself; `bias` may be undefined.

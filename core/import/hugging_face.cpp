@@ -274,15 +274,17 @@ private:
     const Value* found = object.empty()        ? table_.find(member)
                          : table_.find(object) ? table_.find(object)->find(member)
                                                : nullptr;
-    const bool present =
-        found != nullptr && std::find(absent_.begin(), absent_.end(), key.key) == absent_.end();
     const Field* field = key.field.empty() ? nullptr : schema_.find(key.field);
     Value theirs = found != nullptr ? *found : default_of(key);
     if (theirs.is_null() && !may_be_null(key, field)) {
       theirs = default_of(key);
     }
     const Words words(key, /*to_ours=*/true);
-    const std::string name = path_to(config_.as_table(), theirs.origin).value_or(key.key);
+    const auto path = path_to(config_.as_table(), theirs.origin);
+    const bool present =
+        path ||
+        (found != nullptr && std::find(absent_.begin(), absent_.end(), key.key) == absent_.end());
+    const std::string name = path.value_or(key.key);
     const Value ours = words.translated(theirs, [&](const Value& value) {
       impossible(value, name, words.known());
     });

@@ -35,7 +35,7 @@ std::unique_ptr<Norm> query_key_norm(
   return std::make_unique<Norm>(
       builder,
       NormSpec{
-          .kind = NormKind::rmsnorm,
+          .kind = spec.qk_norm,
           .axis = spec.qk_norm_all_heads ? heads : Axis{axis::head_dim, spec.head_dim},
           .eps = *spec.qk_norm_eps,
           .seen = seen}

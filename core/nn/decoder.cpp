@@ -49,6 +49,7 @@ class EmbeddingBlock : public Block {
 public:
   EmbeddingBlock(Builder& builder, const DecoderConfig& c, int64_t seq_length)
       : embed_(embed_axis(c))
+      , scale_(c.scaled_embedding ? std::sqrt(static_cast<double>(c.hidden)) : 1)
       , dropout_(c.dropout)
       , site_(random_key(0, "embedding"))
       , words_(scoped(builder, "word", [&] {
@@ -65,6 +66,9 @@ public:
 
   [[nodiscard]] State forward(const State&, StepContext& context) const override {
     at::Tensor x = words_.forward(context.array("tokens"), context);
+    if (scale_ != 1) {
+      x = x * scale_;
+    }
     if (positions_ != nullptr) {
       x = x + positions_->forward(context.positions(), context);
     }
@@ -76,16 +80,17 @@ public:
 
 private:
   Axis embed_;
-  double dropout_;
+  double scale_, dropout_;
   uint64_t site_;
   Embedding words_;
   std::unique_ptr<Embedding> positions_;
 };
 
 NormPlacement norm_placement(const std::string& name) {
-  return name == "post"     ? NormPlacement::post
-         : name == "branch" ? NormPlacement::branch
-                            : NormPlacement::pre;
+  return name == "post"       ? NormPlacement::post
+         : name == "branch"   ? NormPlacement::branch
+         : name == "sandwich" ? NormPlacement::sandwich
+                              : NormPlacement::pre;
 }
 
 bool has_window(const DecoderConfig& c, int64_t index) {
@@ -194,19 +199,31 @@ DecoderLayer::DecoderLayer(
     , attention_site_(random_key(0, builder.global_name("attention")))
     , cross_site_(random_key(0, builder.global_name("cross_attention")))
     , mlp_site_(random_key(0, builder.global_name("mlp")))
-    , attention_norm_(scoped(builder, "attention_norm", [&] { return parts.norm(builder); }))
+    , attention_norms_(norms(builder, "attention", parts))
     , attention_(scoped(builder, "attention", [&] { return parts.attention(builder); })) {
   MH_ASSERT(
       !parallel_ || (placement != NormPlacement::post && !parts.cross_attention),
       "parallel branches have no norm between them, and no cross attention"
   );
   if (parts.cross_attention) {
-    cross_norm_ = scoped(builder, "cross_attention_norm", [&] { return parts.norm(builder); });
+    cross_norms_ = norms(builder, "cross_attention", parts);
     cross_attention_ =
         scoped(builder, "cross_attention", [&] { return parts.cross_attention(builder); });
   }
-  mlp_norm_ = scoped(builder, "mlp_norm", [&] { return parts.norm(builder); });
+  mlp_norms_ = norms(builder, "mlp", parts);
   mlp_ = scoped(builder, "mlp", [&] { return parts.feed_forward(builder); });
+}
+
+DecoderLayer::Norms
+DecoderLayer::norms(Builder& builder, const std::string& part, const DecoderParts& parts) const {
+  const auto norm = [&](const std::string& name) {
+    return scoped(builder, name, [&] { return parts.norm(builder); });
+  };
+  Norms made{norm(part + "_norm"), nullptr};
+  if (placement_ == NormPlacement::sandwich) {
+    made.second = norm(part + "_out_norm");
+  }
+  return made;
 }
 
 at::Tensor DecoderLayer::Stream::whole() const {
@@ -220,16 +237,16 @@ State DecoderLayer::forward(const State& state, StepContext& context) const {
   };
   const Stream in{state[kHidden].value, {}};
   Stream x =
-      residual("attention", in, {}, run(*attention_), *attention_norm_, attention_site_, context);
+      residual("attention", in, {}, run(*attention_), attention_norms_, attention_site_, context);
   if (cross_attention_ != nullptr) {
     const auto look = [this, step](const at::Tensor& y, const at::Tensor& memory) {
       return cross_attention_->forward(y, memory, *step);
     };
     const at::Tensor& memory = state["memory"].value;
-    x = residual("attention", x, memory, look, *cross_norm_, cross_site_, context);
+    x = residual("attention", x, memory, look, cross_norms_, cross_site_, context);
   }
   const Stream& read = parallel_ ? in : x;
-  const Stream y = residual("mlp", read, {}, run(*mlp_), *mlp_norm_, mlp_site_, context);
+  const Stream y = residual("mlp", read, {}, run(*mlp_), mlp_norms_, mlp_site_, context);
   return state.with(kHidden, parallel_ ? y.whole() + x.added : y.whole());
 }
 
@@ -246,31 +263,33 @@ DecoderLayer::Stream DecoderLayer::residual(
     const Stream& stream,
     const at::Tensor& memory,
     const Run& part,
-    const NormPart& norm,
+    const Norms& norms,
     uint64_t site,
     StepContext& context
 ) const {
+  const bool before = placement_ == NormPlacement::pre || placement_ == NormPlacement::sandwich;
+  const NormPart& norm = *norms.first;
+  const NormPart* after = placement_ == NormPlacement::branch ? &norm : norms.second.get();
+  const auto finished = [after](const at::Tensor& y, StepContext& step) {
+    return after == nullptr ? y : after->forward(y, step);
+  };
   const auto dropped = [&](const at::Tensor& branch) {
     return mh::dropout(branch, embed_, dropout_, site, context);
   };
-  if (placement_ == NormPlacement::pre && !context.redoes(name) && !context.redoes("norms")) {
+  if (before && !context.redoes(name) && !context.redoes("norms")) {
     const auto [y, sum] = norm.of_sum(stream.sum, stream.added);
-    return {sum, dropped(part(y, memory))};
+    return {sum, dropped(finished(part(y, memory), context))};
   }
   std::vector<at::Tensor> inputs{stream.whole()};
   if (memory.defined()) {
     inputs.push_back(memory);
   }
   StepContext* step = &context;
-  const at::Tensor branch = context.part(name, inputs, [this, step, part, &norm](const auto& in) {
+  const at::Tensor branch = context.part(name, inputs, [=, &norm](const auto& in) {
     const auto run = [&](const at::Tensor& x) {
       return part(x, in.size() > 1 ? in[1] : at::Tensor());
     };
-    if (placement_ == NormPlacement::pre) {
-      return norm.forward(in[0], *step, run);
-    }
-    const at::Tensor y = run(in[0]);
-    return placement_ == NormPlacement::branch ? norm.forward(y, *step) : y;
+    return finished(before ? norm.forward(in[0], *step, run) : run(in[0]), *step);
   });
   if (placement_ == NormPlacement::post) {
     return {norm.forward(inputs.front() + dropped(branch), context), {}};
@@ -338,10 +357,16 @@ AttentionSpec Decoder::attention_spec(int64_t index) const {
   if (c.qk_norm) {
     spec.qk_norm_eps = c.norm_eps;
     spec.qk_norm_all_heads = c.qk_norm_over == "all_heads";
+    spec.qk_norm = info(norm_kind(c.norm)).one_plus ? NormKind::rmsnorm_1p : NormKind::rmsnorm;
+  }
+  if (c.score_dim) {
+    spec.scale = 1 / std::sqrt(static_cast<double>(*c.score_dim));
   }
   if (c.positions == "rope") {
     const auto pairs = std::llround(static_cast<double>(*c.head_dim) * c.rope_share / 2);
-    spec.rotary = rotary_spec(c, 2 * pairs);
+    const bool own_base = c.window_rope_base && has_window(c, index);
+    spec.rotary = own_base ? RotarySpec{.dim = 2 * pairs, .base = *c.window_rope_base}
+                           : rotary_spec(c, 2 * pairs);
   }
   return spec;
 }

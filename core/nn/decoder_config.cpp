@@ -71,6 +71,8 @@ std::string kv_rank(const DecoderConfig& c) {
                      : c.qk_norm                          ? "qk_norm"
                      : c.qkv_bias.value_or(c.bias)        ? "qkv_bias"
                      : c.bias                             ? "bias"
+                     : c.score_dim                        ? "score_dim"
+                     : c.window_rope_base                 ? "window_rope_base"
                      : c.rope_share != 1                  ? "rope_share"
                                                           : "";
   if (*first != '\0') {
@@ -188,6 +190,14 @@ std::string window_pattern(const DecoderConfig& c) {
              : "";
 }
 
+std::string window_rope_base(const DecoderConfig& c) {
+  return !c.window_rope_base     ? ""
+         : !c.window             ? "no layer has a window; set window to a number of tokens"
+         : c.positions != "rope" ? "nothing is rotated with positions = \"" + c.positions +
+                                       "\"; set positions = \"rope\""
+                                 : "";
+}
+
 struct Condition {
   std::string_view field;
   std::string (*check)(const DecoderConfig& c);
@@ -212,6 +222,7 @@ constexpr Condition kConditions[] = {
     {"rope_mscale_all_dim", rope_mscale_all_dim},
     {"window", window},
     {"window_pattern", window_pattern},
+    {"window_rope_base", window_rope_base},
 };
 
 } // namespace

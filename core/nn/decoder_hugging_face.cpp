@@ -230,6 +230,9 @@ void plain_sizes(Table& f) {
   const Value heads = f.find("heads")->as_integer();
   set_absent(f, "kv_heads", heads);
   set_absent(f, "head_dim", hidden / heads.as_integer());
+  if (given(f, "kv_rank") == nullptr) {
+    set_absent(f, "score_dim", f.find("head_dim")->as_integer());
+  }
   set_absent(f, "qkv_bias", f.find("bias")->as_boolean());
   const std::string& activation = f.find("activation")->as_string();
   set_absent(f, "ffn_hidden", decoder_detail::default_ffn_hidden(hidden, activation));

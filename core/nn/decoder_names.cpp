@@ -4,6 +4,30 @@
 
 namespace mh {
 
+namespace {
+
+/// The dense feed-forward of layer names that begin with `theirs` and `ours`.
+void add_dense(
+    const DecoderConfig& c,
+    const std::string& theirs,
+    const std::string& ours,
+    std::vector<HfTensor>& map
+) {
+  const auto add = [&](const std::string& part) {
+    map.push_back({theirs + "mlp." + part + "_proj.weight", {ours + "mlp." + part + ".weight"}});
+    if (c.bias) {
+      map.push_back({theirs + "mlp." + part + "_proj.bias", {ours + "mlp." + part + ".bias"}});
+    }
+  };
+  if (is_gated(activation_kind(c.activation))) {
+    add("gate");
+  }
+  add("up");
+  add("down");
+}
+
+} // namespace
+
 std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames& feed_forward) {
   if (c.norm_placement == "post" || c.positions == "learned") {
     return {};
@@ -18,7 +42,7 @@ std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames
   if (!c.tied) {
     map.push_back({"lm_head.weight", {"head.weight"}});
   }
-  const bool branch = c.norm_placement == "branch";
+  const bool branch = c.norm_placement == "branch", sandwich = c.norm_placement == "sandwich";
   for (int64_t i = 0; i < c.layers; ++i) {
     const std::string ours = "layers." + std::to_string(i) + ".";
     const std::string theirs = "model.layers." + std::to_string(i) + ".";
@@ -29,7 +53,14 @@ std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames
       }
     };
     add(branch ? "post_attention_layernorm" : "input_layernorm", "attention_norm", norm_bias);
-    add(branch ? "post_feedforward_layernorm" : "post_attention_layernorm", "mlp_norm", norm_bias);
+    if (sandwich) {
+      add("post_attention_layernorm", "attention_out_norm", norm_bias);
+      add("pre_feedforward_layernorm", "mlp_norm", norm_bias);
+      add("post_feedforward_layernorm", "mlp_out_norm", norm_bias);
+    } else {
+      add(branch ? "post_feedforward_layernorm" : "post_attention_layernorm", "mlp_norm", norm_bias
+      );
+    }
     const bool qkv_bias = c.qkv_bias.value_or(c.bias);
     if (c.kv_rank) {
       add(c.q_rank ? "self_attn.q_b_proj" : "self_attn.q_proj",
@@ -55,7 +86,11 @@ std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames
       add("self_attn.q_norm", "attention.q_norm", false);
       add("self_attn.k_norm", "attention.k_norm", false);
     }
-    feed_forward(i, theirs, ours, map);
+    if (feed_forward) {
+      feed_forward(i, theirs, ours, map);
+    } else {
+      add_dense(c, theirs, ours, map);
+    }
   }
   return map;
 }

@@ -23,7 +23,7 @@ using torch::autograd::variable_list;
 /// five times the sum.
 struct Normalise : torch::autograd::Function<Normalise> {
   struct Call {
-    bool centred;
+    bool centred, one_plus;
     Parameter *weight, *bias; // whose gradients are added to; null: autograd gets them
   };
 
@@ -41,11 +41,12 @@ struct Normalise : torch::autograd::Function<Normalise> {
       double eps,
       const Call& call
   ) {
+    const at::Tensor factor = call.one_plus ? weight + 1 : weight;
     const auto made = ops::norm(
-        x, added.value_or(at::Tensor()), weight, bias.value_or(at::Tensor()), eps, call.centred
+        x, added.value_or(at::Tensor()), factor, bias.value_or(at::Tensor()), eps, call.centred
     );
     ctx->set_materialize_grads(false); // mostly the sum is read no further
-    ctx->save_for_backward({made.sum, weight, made.mean, made.rstd});
+    ctx->save_for_backward({made.sum, factor, made.mean, made.rstd});
     save(ctx, Saved{call, added.has_value(), bias.has_value()});
     return {made.y, made.sum};
   }
@@ -100,7 +101,7 @@ NormKind norm_kind(const std::string& name) {
 at::Tensor normalise(
     NormKind kind, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps
 ) {
-  const Normalise::Call call{info(kind).centred, nullptr, nullptr};
+  const Normalise::Call call{info(kind).centred, info(kind).one_plus, nullptr, nullptr};
   return Normalise::apply(x, optional({}), weight, optional(bias), eps, call)[0];
 }
 
@@ -119,7 +120,9 @@ Norm::Norm(Builder& builder, const NormSpec& spec)
         "choose another norm, or an axis that no strategy splits"
     );
   }
-  weight_ = &builder.parameter({{"weight", {spec.axis}, Init::ones()}}, spec.seen);
+  weight_ = &builder.parameter(
+      {{"weight", {spec.axis}, info(kind_).one_plus ? Init::zeros() : Init::ones()}}, spec.seen
+  );
   if (info(kind_).bias) {
     bias_ = &builder.parameter({{"bias", {spec.axis}, Init::zeros()}}, spec.seen);
   }
@@ -136,7 +139,7 @@ Normed Norm::of_sum(const at::Tensor& x, const at::Tensor& added) const {
     return {split_rmsnorm(sum, *weight_, eps_, parts_), sum};
   }
   const at::Tensor bias = bias_ == nullptr ? at::Tensor() : bias_->value;
-  const Normalise::Call call{info(kind_).centred, weight_, bias_};
+  const Normalise::Call call{info(kind_).centred, info(kind_).one_plus, weight_, bias_};
   const auto made =
       Normalise::apply(x, optional(added), weight_->value, optional(bias), eps_, call);
   return {made[0], made[1]};

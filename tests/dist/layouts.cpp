@@ -158,6 +158,19 @@ TEST_CASE("query-key norms, biases of queries, windows, norms and branches elsew
     c.norm_placement = "branch";
     c.qk_norm_over = "all_heads";
   }
+  SUBCASE(
+      "norms by 1 + weight on both sides of each part, windows with a base of their own, a scaled "
+      "embedding"
+  ) {
+    c.norm = "rmsnorm_1p";
+    c.norm_placement = "sandwich";
+    c.scaled_embedding = true;
+    c.score_dim = 5;
+    c.window_rope_base = 50;
+    c.activation = "geglu_tanh";
+    c.tied = true;
+    c.dropout = 0.1;
+  }
   SUBCASE("parallel branches, layernorm, a share of each head rotated, dropout") {
     c.parallel_residual = true;
     c.norm = "layernorm";

@@ -115,6 +115,16 @@ TEST_CASE("decoders read token by token as they do all at once") {
     c.rope_factor = 4;
     c.rope_original_length = 16;
   }
+  SUBCASE("windows with a rotary base of their own, norms on both sides, a scaled embedding") {
+    c.window = 4;
+    c.window_pattern = {"window", "global"};
+    c.window_rope_base = 50;
+    c.qk_norm = true;
+    c.norm = "rmsnorm_1p";
+    c.norm_placement = "sandwich";
+    c.scaled_embedding = true;
+    c.score_dim = 5;
+  }
   SUBCASE("query-key norm over all heads, norms on the branches") {
     c.qk_norm = true;
     c.qk_norm_over = "all_heads";

@@ -84,11 +84,18 @@ TEST_CASE("norms: values and gradients") {
       [](const auto& in) { return normalise(NormKind::layernorm, in[0], in[1], in[2], 1e-5); },
       {x, w, b}
   );
+  CHECK(at::allclose(
+      normalise(NormKind::rmsnorm_1p, x, w, {}, 1e-5),
+      normalise(NormKind::rmsnorm, x, w + 1, {}, 1e-5)
+  ));
+  test::check_gradients(
+      [](const auto& in) { return normalise(NormKind::rmsnorm_1p, in[0], in[1], {}, 1e-5); }, {x, w}
+  );
   CHECK_THROWS_WITH_AS((void)norm_kind("batchnorm"), doctest::Contains("`batchnorm`"), Error);
 }
 
 TEST_CASE("a norm of a sum is the norm after the sum, forward and backward, and hands the sum on") {
-  for (const NormKind kind : {NormKind::layernorm, NormKind::rmsnorm}) {
+  for (const NormKind kind : {NormKind::layernorm, NormKind::rmsnorm, NormKind::rmsnorm_1p}) {
     Bench bench;
     const Norm norm(
         bench.builder, {.kind = kind, .axis = {axis::embed, 4}, .eps = 1e-5, .seen = {}}

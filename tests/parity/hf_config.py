@@ -15,8 +15,9 @@ import program
 # Whose logits are compared, too: windows in some layers, both scalings of latent and usual attention, dense layers, norms
 # over all heads, parallel branches, patterns of mixers.
 EVALUATED = ("gpt2-untied-erf", "llama-yarn-set", "llama-tied-biases", "qwen2-windows", "olmo2-grouped", "pythia",
-             "qwen3-moe-some-dense", "deepseek-v3-yarn", "mamba2-tied-biases", "nemotron-h", "norms-after-sums")
-TYPES = ("gpt2", "openai-gpt", "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "olmo2", "mixtral", "qwen3_moe", "qwen2_moe",
+             "gemma-untied-linear", "gemma3-global-linear", "qwen3-moe-some-dense", "deepseek-v3-yarn",
+             "mamba2-tied-biases", "nemotron-h", "norms-after-sums")
+TYPES = ("gpt2", "openai-gpt", "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma3_text", "mixtral", "qwen3_moe", "qwen2_moe",
          "deepseek_v3", "mamba2", "bert", "megatron-bert", "t5")
 problems = []
 
@@ -49,6 +50,9 @@ def version4(config):
     """Rotary positions as transformers 4 wrote them."""
     config = dict(config)
     rope = dict(config.pop("rope_parameters"))
+    if "full_attention" in rope:
+        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = dict(rope["full_attention"])
     neox = config["model_type"] == "gpt_neox"
     config["rotary_emb_base" if neox else "rope_theta"] = rope.pop("rope_theta")
     if neox:
@@ -113,6 +117,8 @@ WRONG = {  # what evaluated without a word
               ("activation", "geglu", "hidden_act"), ("window", 7, "of a llama"), ("causal", "false", "of a llama")],
     "mistral": [("window", 9, "sliding_window")],
     "olmo2": [("qk_norm_over", "head", "of a olmo2"), ("norm_placement", "pre", "of a olmo2")],
+    "gemma3": [("scaled_embedding", "false", "of a gemma3_text"), ("score_dim", 24, "query_pre_attn_scalar"),
+               ("window_rope_base", 500.0, "by rope_parameters.sliding_attention.rope_theta"), ("norm_placement", "pre", "of a gemma3_text")],
     "pythia": [("parallel_residual", "false", "use_parallel_residual"), ("rope_share", 0.5, "partial_rotary_factor"),
                ("norm_eps", "1e-3", "layer_norm_eps"), ("causal", "false", "of a gpt_neox")],
     "gpt2": [("norm_eps", "1e-3", "layer_norm_epsilon"), ("heads", 2, "n_head"), ("activation", "gelu", "activation_function")],

@@ -50,6 +50,19 @@ def olmo2(name, recipe, **changes):
     return llama(name, ours | recipe, config=transformers.Olmo2Config, **changes)
 
 
+def gemma(name, recipe, saved=None, config=transformers.GemmaConfig, **changes):
+    fields = dict(num_hidden_layers=3, hidden_size=64, intermediate_size=112, num_attention_heads=4, num_key_value_heads=2,
+                  head_dim=24, max_position_embeddings=64, vocab_size=VOCAB, bos_token_id=None, eos_token_id=None,
+                  pad_token_id=None)
+    model = dict(layers=3, hidden=64, ffn_hidden=112, heads=4, kv_heads=2, head_dim=24, vocab=VOCAB)
+    return Case(name, config(**(fields | changes)), "gemma", model | recipe, **(saved or {}))
+
+
+def gemma3(name, recipe, saved=None, **changes):
+    ours = dict(norm_placement="sandwich", qk_norm=True, rope_base=1e6, window_rope_base=10000.0, score_dim=256)
+    return gemma(name, ours | recipe, saved, config=transformers.Gemma3TextConfig, **changes)
+
+
 def neox(name, recipe, saved=None, **changes):
     fields = dict(num_hidden_layers=3, hidden_size=64, intermediate_size=112, num_attention_heads=4,
                   max_position_embeddings=64, vocab_size=VOCAB, bos_token_id=None, eos_token_id=None)
@@ -147,6 +160,17 @@ CASES = [
     olmo2("olmo2", {}),
     olmo2("olmo2-grouped", dict(kv_heads=2, head_dim=12, norm_eps=1e-2, rope_base=5e5), num_key_value_heads=2, head_dim=12,
           rms_norm_eps=1e-2, rope_parameters=dict(rope_type="default", rope_theta=5e5)),
+    gemma("gemma", {}),
+    gemma("gemma-untied-linear", dict(tied=False, norm_eps=1e-3, rope_scaling="linear", rope_factor=4.0), dict(shard="60KB"),
+          tie_word_embeddings=False, rms_norm_eps=1e-3, rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)),
+    gemma3("gemma3", dict(window=8, window_pattern=["window", "window", "window"]), sliding_window=8),
+    gemma3("gemma3-global-linear",
+           dict(layers=4, window=5, window_pattern=["window", "global"], window_rope_base=500.0, rope_base=5e5, score_dim=20,
+                rope_scaling="linear", rope_factor=8.0),
+           dict(shard="60KB"), num_hidden_layers=4, sliding_window=5, query_pre_attn_scalar=20,
+           layer_types=["sliding_attention", "full_attention"] * 2,
+           rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=500.0),
+                                full_attention=dict(rope_type="linear", rope_theta=5e5, factor=8.0))),
     neox("pythia", {}, dict(old_names=True)),
     neox("neox-in-sequence", dict(parallel_residual=False, tied=True, activation="gelu_tanh", norm_eps=1e-3, rope_share=1.0,
                                   rope_base=500.0), dict(shard="60KB"),

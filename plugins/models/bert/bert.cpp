@@ -243,10 +243,15 @@ public:
                  : "";
     });
     f.check("norm_placement", [](const Config& c) -> std::string {
-      return c.norm_placement == "branch"
+      return c.norm_placement != "pre" && c.norm_placement != "post"
                  ? "BERT's norms are before a part (pre) or behind the sum "
                    "(post)"
                  : "";
+    });
+    f.check("scaled_embedding", [](const Config& c) -> std::string {
+      return c.scaled_embedding ? "BERT's embedding is a sum with a norm or dropout behind it, and "
+                                  "has no scale"
+                                : "";
     });
     f.check("activation", [](const Config& c) -> std::string {
       return is_gated(activation_kind(c.activation))

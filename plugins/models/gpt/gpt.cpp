@@ -273,11 +273,11 @@ private:
   /// The family that has these fields, or null.
   [[nodiscard]] const Family* counterpart() const {
     const auto& c = config();
-    if (c.norm != "layernorm" || c.norm_placement == "branch" || !c.bias || !*c.qkv_bias ||
-        c.qk_norm || mh::is_gated(mh::activation_kind(c.activation))) {
+    const bool post = c.norm_placement == "post", pre = c.norm_placement == "pre";
+    if (c.norm != "layernorm" || !(pre || post) || !c.bias || !*c.qkv_bias || c.qk_norm ||
+        c.scaled_embedding || c.score_dim || mh::is_gated(mh::activation_kind(c.activation))) {
       return nullptr;
     }
-    const bool post = c.norm_placement == "post";
     if (c.positions == "learned") {
       return post ? &kGpt : &kGpt2;
     }

@@ -261,6 +261,7 @@ void plain(Table& f) {
   }
   if (none(kAttention)) {
     erase({"heads", "kv_heads", "head_dim", "qkv_bias", "qk_norm", "qk_norm_over", "causal"});
+    f.erase("score_dim");
   }
   if (none(kMlp)) {
     erase({"ffn_hidden", "activation"});
@@ -327,8 +328,8 @@ std::vector<HfTensor> hugging_face_names(const HybridConfig& c) {
   const std::string all = each_layer(c.pattern, c.layers);
   const auto has = [&](char letter) { return all.find(letter) != std::string::npos; };
   const bool only_mamba = !has(kAttention) && !has(kMlp);
-  if (c.norm != "rmsnorm" || c.positions != "none" || c.kv_rank || c.window ||
-      (c.bias && !only_mamba) || (c.tied && !only_mamba) ||
+  if (c.norm != "rmsnorm" || c.positions != "none" || c.kv_rank || c.window || c.scaled_embedding ||
+      c.score_dim || (c.bias && !only_mamba) || (c.tied && !only_mamba) ||
       (has(kAttention) && (c.qk_norm || *c.qkv_bias)) ||
       (has(kMlp) && is_gated(activation_kind(c.activation)))) {
     return {};

@@ -165,27 +165,7 @@ public:
   /// `transformers` LlamaForCausalLM, and with it Mistral, Qwen2 and Qwen3; Exaone4 and OLMo 2
   /// where norms are on the branches.
   [[nodiscard]] std::vector<mh::HfTensor> hugging_face() const override {
-    const auto& c = config();
-    return mh::llama_names(
-        c,
-        [&](int64_t, const std::string& theirs, const std::string& ours, auto& map) {
-          const auto add = [&](const std::string& part) {
-            map.push_back(
-                {theirs + "mlp." + part + "_proj.weight", {ours + "mlp." + part + ".weight"}}
-            );
-            if (c.bias) {
-              map.push_back(
-                  {theirs + "mlp." + part + "_proj.bias", {ours + "mlp." + part + ".bias"}}
-              );
-            }
-          };
-          if (mh::is_gated(mh::activation_kind(c.activation))) {
-            add("gate");
-          }
-          add("up");
-          add("down");
-        }
-    );
+    return mh::llama_names(config());
   }
 };
 

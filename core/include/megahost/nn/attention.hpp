@@ -40,8 +40,9 @@ struct AttentionSpec {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   bool qkv_bias = false;
   bool bias = false;                   ///< whether the output projection has one
-  std::optional<double> qk_norm_eps{}; ///< RMSNorm of each head of q and k, before the rotation;
+  std::optional<double> qk_norm_eps{}; ///< norm of each head of q and k, before the rotation;
   bool qk_norm_all_heads = false;      ///< or of all heads together
+  NormKind qk_norm = NormKind::rmsnorm;
   std::optional<RotarySpec> rotary{};
   AttentionMask mask{};
   double dropout = 0;                ///< share of attention probabilities that are dropped

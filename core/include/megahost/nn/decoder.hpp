@@ -37,9 +37,11 @@ struct DecoderConfig {
   std::string norm = "layernorm";
   std::string norm_placement = "pre";
   double norm_eps = 1e-5;
+  bool scaled_embedding = false;
   bool parallel_residual = false;
   bool qk_norm = false;
   std::string qk_norm_over = "head";
+  std::optional<int64_t> score_dim;
   std::optional<int64_t> kv_rank;
   std::optional<int64_t> q_rank;
   std::optional<int64_t> rope_head_dim;
@@ -61,6 +63,7 @@ struct DecoderConfig {
   bool causal = true;
   std::optional<int64_t> window;
   std::vector<std::string> window_pattern;
+  std::optional<double> window_rope_base;
   bool bias = true;
   std::optional<bool> qkv_bias;
   bool tied = true;
@@ -117,15 +120,21 @@ void decoder_fields(Fields<C>& f) {
   f.add(
        "norm_placement",
        &C::norm_placement,
-       "pre: x + part(norm(x)); post: norm(x + part(x)), no final norm; branch: x + norm(part(x))"
+       "pre: x + part(norm(x)); post: norm(x + part(x)), no final norm; branch: x + norm(part(x)); "
+       "sandwich: x + norm(part(norm(x))), with two norms (Gemma)"
   )
-      .one_of({"pre", "post", "branch"});
+      .one_of({"pre", "post", "branch", "sandwich"});
   f.add("norm_eps", &C::norm_eps, "added to the variance in norms").above(0);
   f.add(
       "parallel_residual",
       &C::parallel_residual,
       "attention and feed-forward both read the block's input, each through its own norm, and are "
       "added to it together (GPT-NeoX)"
+  );
+  f.add(
+      "scaled_embedding",
+      &C::scaled_embedding,
+      "the word embedding is multiplied by sqrt(hidden) (Gemma)"
   );
   f.add("qk_norm", &C::qk_norm, "RMSNorm of queries and keys, before positions rotate them");
   f.add(
@@ -134,6 +143,12 @@ void decoder_fields(Fields<C>& f) {
        "what the query-key norm is over: each head, or all heads together (OLMo 2)"
   )
       .one_of({"head", "all_heads"});
+  f.add(
+       "score_dim",
+       &C::score_dim,
+       "scores of queries and keys are divided by the square root of this; head_dim if absent"
+  )
+      .at_least(1);
   f.add(
        "kv_rank",
        &C::kv_rank,
@@ -215,6 +230,13 @@ void decoder_fields(Fields<C>& f) {
        "which layers have the window, repeated over the layers; all of them if empty"
   )
       .one_of({"window", "global"});
+  f.add(
+       "window_rope_base",
+       &C::window_rope_base,
+       "base of the rotary wavelengths in layers with the window, where rope_scaling is not "
+       "applied; if absent these are as the other layers (Gemma 3)"
+  )
+      .above(0);
   f.add("bias", &C::bias, "biases in all linear layers");
   f.add("qkv_bias", &C::qkv_bias, "biases of query, key and value; as `bias` if absent");
   f.add("tied", &C::tied, "the output layer shares the word embedding's weight");
@@ -243,14 +265,16 @@ using FeedForwardNames = std::function<void(
 )>;
 
 /// The names of `transformers` Llama and its relatives; empty where the fields have no counterpart.
+/// Without `feed_forward` those of the dense one.
 [[nodiscard]] MH_API std::vector<HfTensor>
-llama_names(const DecoderConfig& config, const FeedForwardNames& feed_forward);
+llama_names(const DecoderConfig& config, const FeedForwardNames& feed_forward = nullptr);
 
 /// Where the norms of a layer are.
 enum class NormPlacement : uint8_t {
-  pre,   ///< x + part(norm(x))
-  post,  ///< norm(x + part(x)), no final norm
-  branch ///< x + norm(part(x))
+  pre,     ///< x + part(norm(x))
+  post,    ///< norm(x + part(x)), no final norm
+  branch,  ///< x + norm(part(x))
+  sandwich ///< x + norm(part(norm(x))), two norms
 };
 
 /// What makes the parts of a layer; without `cross_attention` it has none.
@@ -267,7 +291,7 @@ struct DecoderParts {
 /// Attention, attention to a memory where there is one, then a feed-forward, each on a residual
 /// branch with a norm: a layer of a decoder or an encoder, of parts of any kind. Their names begin
 /// with "attention_norm.", "attention.", "cross_attention_norm.", "cross_attention.", "mlp_norm.",
-/// "mlp.".
+/// "mlp."; the second norms of a sandwich with "attention_out_norm." and so on.
 ///
 /// State:   "hidden" [seq, batch, embed] -> the same; "memory" [seq of its sequence, batch, embed],
 ///          which cross attention reads, passes unchanged
@@ -293,13 +317,21 @@ private:
     [[nodiscard]] at::Tensor whole() const;
   };
 
+  /// The norms of one part; the second, null or of a sandwich, is of what the part makes.
+  struct Norms {
+    std::unique_ptr<NormPart> first, second;
+  };
+
+  [[nodiscard]] Norms
+  norms(Builder& builder, const std::string& part, const DecoderParts& parts) const;
+
   template <class Run>
   Stream residual(
       std::string_view name,
       const Stream& stream,
       const at::Tensor& memory,
       const Run& part,
-      const NormPart& norm,
+      const Norms& norms,
       uint64_t site,
       StepContext& context
   ) const;
@@ -309,11 +341,11 @@ private:
   bool parallel_;
   double dropout_;
   uint64_t attention_site_, cross_site_, mlp_site_;
-  std::unique_ptr<NormPart> attention_norm_;
+  Norms attention_norms_;
   std::unique_ptr<AttentionPart> attention_;
-  std::unique_ptr<NormPart> cross_norm_;
+  Norms cross_norms_;
   std::unique_ptr<CrossAttentionPart> cross_attention_; // or null
-  std::unique_ptr<NormPart> mlp_norm_;
+  Norms mlp_norms_;
   std::unique_ptr<FeedForwardPart> mlp_;
 };
 
@@ -344,6 +376,7 @@ private:
 ///   layers.N.attention.kv_up.weight    [heads * (head_dim + v_head_dim), kv_rank] kv_rank
 ///   layers.N.attention.out.weight      [hidden, heads * head_dim]     v_head_dim with kv_rank
 ///   layers.N.attention.out.bias        [hidden]                       bias
+///   layers.N.attention_out_norm.weight [hidden]                       norm_placement = "sandwich"
 ///   layers.N.mlp_norm.weight           [hidden]
 ///   layers.N.mlp_norm.bias             [hidden]                       norm = "layernorm"
 ///   layers.N.mlp.up.weight             [ffn_hidden, hidden]
@@ -352,6 +385,7 @@ private:
 ///   layers.N.mlp.gate.bias             [ffn_hidden]                   bias; swiglu, geglu
 ///   layers.N.mlp.down.weight           [hidden, ffn_hidden]
 ///   layers.N.mlp.down.bias             [hidden]                       bias
+///   layers.N.mlp_out_norm.weight       [hidden]                       norm_placement = "sandwich"
 ///   head.norm.weight                   [hidden]                       norm_placement not "post"
 ///   head.norm.bias                     [hidden]                       the same, norm = "layernorm"
 ///   head.weight                        [vocab, hidden]                tied = false

@@ -17,20 +17,22 @@
 
 namespace mh {
 
-enum class NormKind : uint8_t { layernorm, rmsnorm };
+enum class NormKind : uint8_t { layernorm, rmsnorm, rmsnorm_1p };
 
 /// What a recipe calls a norm, and what it does.
 struct NormInfo {
   std::string_view name;
-  bool centred; ///< the mean is subtracted
-  bool bias;    ///< a bias is added
-  bool split;   ///< rows that ranks hold in parts can be normalised
+  bool centred;  ///< the mean is subtracted
+  bool bias;     ///< a bias is added
+  bool split;    ///< rows that ranks hold in parts can be normalised
+  bool one_plus; ///< the weight is added to 1, and begins at 0
 };
 
 /// A row for each NormKind, in its order.
-inline constexpr std::array<NormInfo, 2> kNorms{{
-    {"layernorm", true, true, false},
-    {"rmsnorm", false, false, true},
+inline constexpr std::array<NormInfo, 3> kNorms{{
+    {"layernorm", true, true, false, false},
+    {"rmsnorm", false, false, true, false},
+    {"rmsnorm_1p", false, false, false, true},
 }};
 
 [[nodiscard]] constexpr const NormInfo& info(NormKind kind) {
@@ -74,13 +76,14 @@ public:
   ) const;
 };
 
-/// y = (x - mean) / sqrt(var + eps) * weight + bias, or y = x / sqrt(mean(x²) + eps) * weight.
+/// y = (x - mean) / sqrt(var + eps) * weight + bias, or y = x / sqrt(mean(x²) + eps) * weight, where
+/// 1 + weight may stand for the weight.
 ///
 /// Parameters: `weight`, `bias` (where the kind has one) [axis].
 /// Memory:  saves the input and one or two float32 values per row
 /// Ranks:   collective over the mesh axes that split its axis, if some do; else local
 /// Throws:  mh::Error if such an axis is given a norm that cannot
-/// Source:  arXiv:1607.06450, arXiv:1910.07467
+/// Source:  arXiv:1607.06450, arXiv:1910.07467; 1 + weight as in Gemma (arXiv:2403.08295)
 class MH_API Norm : public NormPart {
 public:
   using NormPart::forward;

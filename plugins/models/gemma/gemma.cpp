@@ -1,0 +1,211 @@
+/// Gemma: Llama with an embedding scaled by sqrt(hidden), norms that scale by 1 + weight, and GeGLU;
+/// from Gemma 3 on with norms on both sides of each part and windows in most layers. Gemma 2, which
+/// bounds its scores and logits by a tanh, is not among them.
+
+#define MH_PLUGIN_LICENSE "Apache-2.0"
+#include <megahost/nn/decoder.hpp>
+#include <megahost/nn/decoder_hugging_face.hpp>
+#include <megahost/plugin.hpp>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using mh::Table;
+using mh::Value;
+
+constexpr int64_t kPattern = 6; // layers: windows in all but the last of so many
+
+/// Only this value of a key is possible.
+mh::HfKey only(std::string key, Value value) {
+  return {.key = std::move(key), .absent = value, .words = {{value}}};
+}
+
+std::vector<mh::HfKey> gemma_keys(const mh::LlamaDefaults& defaults, const char* activation) {
+  auto keys = mh::joined(
+      {mh::llama_keys(defaults),
+       {{.key = "tie_word_embeddings", .field = "tied", .absent = true},
+        only("attention_bias", false)}}
+  );
+  std::erase_if(keys, [](const mh::HfKey& key) { return key.key == "hidden_act"; });
+  keys.push_back(
+      {.key = activation,
+       .field = "activation",
+       .absent = "gelu_pytorch_tanh",
+       .words = {{"gelu_pytorch_tanh", "geglu_tanh"}}}
+  );
+  return keys;
+}
+
+/// What a key says, and erases it; null where it is absent.
+Value taken(Table& table, std::string_view key) {
+  const Value* found = table.find(key);
+  Value value = found == nullptr ? Value() : *found;
+  table.erase(key);
+  return value;
+}
+
+/// The rotary positions of layers without a window become those of the model; of layers with one
+/// only their base is left, rope_local_base_freq as transformers 4 has it.
+void simplify_bases(Table& config) {
+  Value both = taken(config, "rope_parameters");
+  Value local = taken(config, "rope_local_base_freq");
+  if (both.is_table()) {
+    Table& table = both.as_table();
+    const Value window = taken(table, "sliding_attention"), whole = taken(table, "full_attention");
+    if (window.is_table()) {
+      if (const Value* type = window.as_table().find("rope_type");
+          type != nullptr && !(*type == Value("default"))) {
+        throw mh::Error(
+            type->origin.where() + ": rotary positions of sliding_attention are of rope_type " +
+                to_text(*type) + ", gemma scales none of these",
+            "\"default\"",
+            mh::exit_code::data
+        );
+      }
+      if (const Value* base = window.as_table().find("rope_theta")) {
+        local = *base;
+      }
+    }
+    config.set("rope_parameters", whole.is_null() ? both : whole);
+  }
+  config.set("rope_local_base_freq", local.is_null() ? Value(10000) : local);
+  mh::simplify_rope(config);
+}
+
+void simplify_gemma3(Table& config) {
+  simplify_bases(config);
+  const Value every = taken(config, "sliding_window_pattern");
+  const Value* types = config.find("layer_types");
+  if (types == nullptr || types->is_null()) {
+    Value::Array made;
+    const int64_t period = every.is_null() ? kPattern : every.as_integer();
+    for (int64_t i = 1; i <= config.find("num_hidden_layers")->as_integer(); ++i) {
+      made.emplace_back(i % period != 0 ? "sliding_attention" : "full_attention");
+    }
+    config.set("layer_types", std::move(made));
+  }
+  config.set("use_sliding_window", true);
+  mh::simplify_windows(config);
+  const Value* window = config.find("sliding_window");
+  if (window != nullptr && window->is_null()) {
+    config.set("rope_local_base_freq", Value()); // of no layer
+  }
+}
+
+void restore_gemma3(Table& config) {
+  mh::restore_windows(config);
+  config.erase("use_sliding_window");
+  config.erase("max_window_layers");
+  const Value* window = config.find("sliding_window");
+  const bool windows = window != nullptr && !window->is_null();
+  if (const Value* types = config.find("layer_types"); types == nullptr || types->is_null()) {
+    const auto layers = static_cast<size_t>(config.find("num_hidden_layers")->as_integer());
+    config.set(
+        "layer_types", Value::Array(layers, Value(windows ? "sliding_attention" : "full_attention"))
+    );
+  }
+  Table both, local;
+  local.set("rope_type", "default");
+  const Value base = taken(config, "rope_local_base_freq");
+  local.set("rope_theta", base.is_null() ? Value(10000) : base);
+  both.set("full_attention", taken(config, "rope_parameters"));
+  both.set("sliding_attention", local);
+  config.set("rope_parameters", both);
+}
+
+std::vector<mh::HfModel> models() {
+  return {
+      {.model_type = "gemma",
+       .architecture = "GemmaForCausalLM",
+       .keys = mh::joined(
+           {gemma_keys(
+                {.vocab = 256000,
+                 .hidden = 3072,
+                 .ffn_hidden = 24576,
+                 .layers = 28,
+                 .heads = 16,
+                 .kv_heads = 16,
+                 .head_dim = 256,
+                 .length = 8192},
+                "hidden_act"
+            ),
+            {{.key = "use_bidirectional_attention", .words = {{Value()}, {.theirs = false}}}}}
+       ),
+       .simplify =
+           [](Table& config) { // releases say "gelu" and mean the approximation by tanh
+             const Value* act = config.find("hidden_act");
+             if (act != nullptr && *act == Value("gelu")) {
+               config.set("hidden_act", "gelu_pytorch_tanh");
+             }
+             config.erase("hidden_activation");
+             mh::simplify_rope(config);
+           }},
+      {.model_type = "gemma3_text",
+       .architecture = "Gemma3ForCausalLM",
+       .keys = mh::joined(
+           {gemma_keys(
+                {.vocab = 262208,
+                 .hidden = 2304,
+                 .ffn_hidden = 9216,
+                 .layers = 26,
+                 .heads = 8,
+                 .kv_heads = 4,
+                 .head_dim = 256,
+                 .rope_base = 1e6,
+                 .length = 131072},
+                "hidden_activation"
+            ),
+            mh::window_keys(),
+            {{.key = "rope_local_base_freq", .field = "window_rope_base"},
+             {.key = "query_pre_attn_scalar", .field = "score_dim", .absent = 256},
+             only("attn_logit_softcapping", Value()),
+             only("final_logit_softcapping", Value()),
+             only("use_bidirectional_attention", false)}}
+       ),
+       .always = {{"qk_norm", true}, {"norm_placement", "sandwich"}},
+       .harmless = {"cache_implementation"},
+       .simplify = simplify_gemma3,
+       .restore = restore_gemma3},
+  };
+}
+
+class Gemma : public mh::Decoder {
+public:
+  struct Config : mh::DecoderConfig {
+    Config() {
+      norm = "rmsnorm_1p";
+      norm_eps = 1e-6;
+      scaled_embedding = true;
+      activation = "geglu_tanh";
+      positions = "rope";
+      bias = false;
+    }
+  };
+
+  static void fields(mh::Fields<Config>& f) { mh::decoder_fields(f); }
+
+  static mh::HfMapping hugging_face_config() {
+    return {.models = models(), .free = mh::decoder_free(), .plain = mh::decoder_plain};
+  }
+
+  Gemma(const Config& config, const Args& args)
+      : Decoder(config, args) {}
+
+  /// `transformers` GemmaForCausalLM, and Gemma3ForCausalLM where each part has two norms.
+  [[nodiscard]] std::vector<mh::HfTensor> hugging_face() const override {
+    return mh::llama_names(config());
+  }
+};
+
+} // namespace
+
+MH_PLUGIN("org.megahost.gemma", "0.1.0", "Gemma decoder models", [](mh::Registry& registry) {
+  registry.add<Gemma>(
+      "gemma",
+      "decoder with a scaled embedding, norms by 1 + weight, GeGLU and grouped-query attention"
+  );
+});

@@ -53,15 +53,27 @@ fs::path own_files(const char* from_bin, const char* in_source) {
 
 } // namespace
 
-std::optional<fs::path> user_folder() {
-  const char* data = std::getenv("XDG_DATA_HOME");
+namespace {
+
+/// megahost's own below the folder that a variable names, or else below one of the home.
+std::optional<fs::path> own_folder(const char* variable, const fs::path& in_home) {
+  const char* folder = std::getenv(variable);
   const char* home = std::getenv("HOME");
-  if (data != nullptr && *data != '\0') {
-    return fs::path(data) / "megahost";
+  if (folder != nullptr && *folder != '\0') {
+    return fs::path(folder) / "megahost";
   }
-  return home != nullptr && *home != '\0'
-             ? std::optional(fs::path(home) / ".local" / "share" / "megahost")
-             : std::nullopt;
+  return home != nullptr && *home != '\0' ? std::optional(home / in_home / "megahost")
+                                          : std::nullopt;
+}
+
+} // namespace
+
+std::optional<fs::path> user_folder() {
+  return own_folder("XDG_DATA_HOME", fs::path(".local") / "share");
+}
+
+std::optional<fs::path> cache_folder() {
+  return own_folder("XDG_CACHE_HOME", ".cache");
 }
 
 std::vector<fs::path> recipe_folders() {

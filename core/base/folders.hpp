@@ -14,6 +14,9 @@ namespace mh {
 /// The user's own folder: $XDG_DATA_HOME/megahost, or ~/.local/share/megahost; none without a home.
 [[nodiscard]] std::optional<std::filesystem::path> user_folder();
 
+/// For what can be made again: $XDG_CACHE_HOME/megahost, or ~/.cache/megahost; none without a home.
+[[nodiscard]] std::optional<std::filesystem::path> cache_folder();
+
 /// Folder of the templates of `plugins new`.
 [[nodiscard]] std::filesystem::path template_folder();
 

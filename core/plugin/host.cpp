@@ -5,9 +5,13 @@
 #include "core/formats/plugin_file.hpp"
 #include "core/plugin/open.hpp"
 #include "core/plugin/schemes.hpp"
+#include "core/recipe/paths.hpp"
+#include "core/storage/local_copies.hpp"
 #include "megahost/plugin.hpp"
+#include "megahost/recipe.hpp"
 
 #include <dlfcn.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -87,6 +91,54 @@ Storage& Host::storage() {
 
 void Host::set_storage_options(const PluginSection& section) {
   schemes_->set_options(section);
+}
+
+void Host::set_cache(const fs::path& folder, uint64_t bytes) {
+  const std::lock_guard lock(*opening_);
+  LocalCopies::Options options{
+      .folder = fs::absolute(folder), .limit = bytes, .say = [](const std::string& sentence) {
+        spdlog::info("{}", sentence);
+      }};
+  if (copies_ == nullptr || !copies_->options().same_place(options)) {
+    copies_ = std::make_shared<LocalCopies>(std::move(options));
+  }
+}
+
+std::shared_ptr<LocalCopies> Host::copies() {
+  const std::lock_guard lock(*opening_);
+  if (copies_ == nullptr) {
+    const auto folder = cache_folder();
+    if (!folder) {
+      throw Error(
+          "there is no folder for copies of what lies in a store: neither HOME nor XDG_CACHE_HOME "
+          "is set",
+          "name one with data.cache"
+      );
+    }
+    set_cache(*folder, static_cast<uint64_t>(Recipe::Data().cache_limit * 1e9));
+  }
+  return copies_;
+}
+
+Value Host::on_this_machine(const Registry::Entry& entry, const Value& options) {
+  const bool corpus = entry.kind == Kind::corpus;
+  if (!corpus && entry.kind != Kind::tokenizer) {
+    return options;
+  }
+  const auto copied = [&](const Value& path) {
+    if (!path.is_string() || !scheme_of(path.as_string())) {
+      return path;
+    }
+    Value copy =
+        copies()
+            ->copy(storage(), path.as_string(), corpus ? CopiedFor::corpus : CopiedFor::tokenizer)
+            .string();
+    copy.origin = path.origin;
+    return copy;
+  };
+  Table table = options.as_table();
+  change_paths(entry.schema, copied, table);
+  return table;
 }
 
 bool Host::is_open(const fs::path& file) const {

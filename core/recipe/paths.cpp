@@ -35,7 +35,9 @@ Value absolute_path(const Value& path) {
   return absolute;
 }
 
-void make_paths_absolute(const Schema& schema, Table& ret_table) {
+void change_paths(
+    const Schema& schema, const std::function<Value(const Value& path)>& change, Table& ret_table
+) {
   for (const Field& field : schema.fields) {
     Value* value = field.path || field.item ? ret_table.find(field.name) : nullptr;
     if (value == nullptr) {
@@ -44,22 +46,26 @@ void make_paths_absolute(const Schema& schema, Table& ret_table) {
     if (field.item) {
       if (value->is_array()) {
         for (Value& item : value->as_array()) {
-          make_paths_absolute(*field.item, item.as_table());
+          change_paths(*field.item, change, item.as_table());
         }
       }
       continue;
     }
     if (!value->is_array()) {
-      *value = absolute_path(*value);
+      *value = change(*value);
       continue;
     }
     for (Value& item : value->as_array()) {
       if (!item.origin.source) {
         item.origin = value->origin;
       }
-      item = absolute_path(item);
+      item = change(item);
     }
   }
+}
+
+void make_paths_absolute(const Schema& schema, Table& ret_table) {
+  change_paths(schema, absolute_path, ret_table);
 }
 
 } // namespace mh

@@ -11,10 +11,18 @@
 #include "megahost/schema.hpp"
 #include "megahost/value.hpp"
 
+#include <functional>
+
 namespace mh {
 
 /// A path, absolute; words that begin with `@`, empty ones and what is no string stay as they are.
 [[nodiscard]] Value absolute_path(const Value& path);
+
+/// Puts what `change` makes of each path of a table (Field::path), absent ones left out, in its
+/// place.
+void change_paths(
+    const Schema& schema, const std::function<Value(const Value& path)>& change, Table& ret_table
+);
 
 /// Makes the paths of a complete table absolute, as its schema says (Field::path).
 void make_paths_absolute(const Schema& schema, Table& ret_table);

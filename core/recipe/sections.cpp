@@ -165,6 +165,26 @@ const Fields<Recipe::Data>& data_fields() {
     )
         .range(0, 64)
         .may_change();
+    f.add(
+         "cache",
+         &Data::cache,
+         "folder for copies of what corpus and tokenizer read of an object store; unless given "
+         "$XDG_CACHE_HOME/megahost, or ~/.cache/megahost"
+    )
+        .may_change();
+    f.add(
+         "cache_limit",
+         &Data::cache_limit,
+         "that the copies may take together: those used longest ago make room for others"
+    )
+        .above(0)
+        .unit("GB")
+        .may_change();
+    f.check("cache", [](const Data& d) -> std::string {
+      return d.cache && (d.cache->empty() || scheme_of(*d.cache))
+                 ? "expected a folder of this machine"
+                 : "";
+    });
     f.check("split", [](const Data& d) -> std::string {
       if (d.split.size() != 3) {
         return std::to_string(d.split.size()) +

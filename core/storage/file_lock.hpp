@@ -4,8 +4,10 @@
 #include "megahost/storage.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace mh {
 
@@ -22,6 +24,39 @@ public:
   ~FileLock();
 
 private:
+  int descriptor_;
+};
+
+/// A file that is held by one process or by several, and no longer than they live.
+class HeldFile {
+public:
+  enum class As : uint8_t {
+    shared,  ///< waits for one that holds it alone
+    alone,   ///< waits for all others
+    if_free, ///< alone, and does not wait
+  };
+
+  /// Nothing if there is no such file, if it was removed meanwhile, or if it is not free. `waits` is
+  /// called before it waits.
+  ///
+  /// Throws:  StorageError if it cannot be held
+  [[nodiscard]] static std::optional<HeldFile>
+  take(const Path& path, As as, const std::function<void()>& waits = {});
+
+  HeldFile(HeldFile&& other) noexcept
+      : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+  HeldFile& operator=(HeldFile&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+
+  ~HeldFile();
+
+private:
+  explicit HeldFile(int descriptor)
+      : descriptor_(descriptor) {}
+
   int descriptor_;
 };
 

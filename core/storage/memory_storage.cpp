@@ -1,5 +1,7 @@
 #include "core/storage/memory_storage.hpp"
 
+#include "megahost/shuffle.hpp"
+
 #include <algorithm>
 #include <cerrno>
 
@@ -53,6 +55,8 @@ public:
     storage_.bytes_read += count;
     return count;
   }
+
+  [[nodiscard]] std::string version() const override { return std::to_string(hash_text(data_)); }
 
 private:
   MemoryStorage& storage_;

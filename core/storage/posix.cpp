@@ -246,6 +246,41 @@ FileLock::~FileLock() {
   ::close(descriptor_);
 }
 
+std::optional<HeldFile>
+HeldFile::take(const Path& path, As as, const std::function<void()>& waits) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (descriptor < 0) {
+    if (errno == ENOENT || errno == ENOTDIR) {
+      return std::nullopt;
+    }
+    throw StorageError("open", path, errno);
+  }
+  HeldFile held(descriptor);
+  const int how = as == As::shared ? LOCK_SH : LOCK_EX;
+  if (::flock(descriptor, how | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK && as == As::if_free) {
+      return std::nullopt;
+    }
+    if (errno == EWOULDBLOCK && waits) {
+      waits();
+    }
+    checked("lock", path, [&] { return ::flock(descriptor, how); });
+  }
+
+  struct stat mine {
+  }, there{};
+
+  const bool same = ::fstat(descriptor, &mine) == 0 && ::lstat(path.c_str(), &there) == 0 &&
+                    mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+  return same ? std::optional(std::move(held)) : std::nullopt;
+}
+
+HeldFile::~HeldFile() {
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+  }
+}
+
 std::optional<LockOwner> lock_owner(const Path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
   if (descriptor < 0) {

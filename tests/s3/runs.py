@@ -61,7 +61,9 @@ def no_secrets_below(folder):
 
 
 def losses(run):
-    return re.findall(r'"loss":([^,}]+)', pathlib.Path(run, "metrics.jsonl").read_text())
+    found = re.findall(r'"lm loss":([^,}]+)', pathlib.Path(run, "metrics.jsonl").read_text())
+    check(found, run, "has no losses")
+    return found
 
 
 def same(store):

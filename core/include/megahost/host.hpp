@@ -25,6 +25,7 @@
 #include "megahost/value.hpp"
 
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -51,6 +52,7 @@ struct FoundPlugin {
   std::string skipped; ///< why it cannot be opened; empty if it can
 };
 
+class LocalCopies;
 class SchemeStorage;
 
 class MH_API Host {
@@ -92,14 +94,16 @@ public:
   [[nodiscard]] std::unique_ptr<Base> make(
       std::string_view name, const Value& options = Table(), const typename Base::Args& args = {}
   ) {
-    return Registry::make<Base>(require(Base::kKind, name), options, args);
+    const Registry::Entry& entry = require(Base::kKind, name);
+    return Registry::make<Base>(entry, on_this_machine(entry, options), args);
   }
 
   /// Makes what a section of a resolved recipe names: its options are complete.
   template <class Base>
   [[nodiscard]] std::unique_ptr<Base>
   make(const PluginSection& section, const typename Base::Args& args = {}) {
-    return Registry::make_complete<Base>(require(Base::kKind, section.use), section.options, args);
+    const Registry::Entry& entry = require(Base::kKind, section.use);
+    return Registry::make_complete<Base>(entry, on_this_machine(entry, section.options), args);
   }
 
   /// Each registered plugin, then each library of the search path, opened in a child process.
@@ -126,8 +130,18 @@ public:
   /// Options for paths of the scheme `section.use`, complete as in a resolved recipe.
   void set_storage_options(const PluginSection& section);
 
+  /// Where what corpora and tokenizers read of a store is copied to, from now on. A file that lies
+  /// there already, unchanged, is not fetched again; the files that were used longest ago are removed
+  /// where all would be larger than `bytes`.
+  void set_cache(const std::filesystem::path& folder, uint64_t bytes);
+
 private:
   struct Open;
+  /// The options of a corpus or a tokenizer, those that are paths in a store replaced by copies.
+  ///
+  /// Throws:  mh::Error (exit code 5) for what cannot be fetched
+  [[nodiscard]] Value on_this_machine(const Registry::Entry& entry, const Value& options);
+  [[nodiscard]] std::shared_ptr<LocalCopies> copies();
   [[nodiscard]] std::vector<std::filesystem::path> files(std::string_view first_prefix) const;
 
   std::vector<std::filesystem::path> folders_;
@@ -138,6 +152,7 @@ private:
   Registry registry_;
   Storage* storage_ = nullptr;
   std::unique_ptr<SchemeStorage> schemes_;
+  std::shared_ptr<LocalCopies> copies_;
 };
 
 } // namespace mh

@@ -74,6 +74,10 @@ public:
   [[nodiscard]] virtual uint64_t size() const = 0;
   /// Reads some bytes at `offset`; returns how many, 0 only at the end.
   [[nodiscard]] virtual size_t read(uint64_t offset, std::span<std::byte> into) = 0;
+
+  /// Another one whenever the object's bytes are others, such as an ETag; empty where the storage
+  /// tells none.
+  [[nodiscard]] virtual std::string version() const { return ""; }
 };
 
 /// An object being written. It is seen after `finish`, and never without.

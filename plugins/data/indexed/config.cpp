@@ -368,6 +368,11 @@ void config_fields(Fields<Config>& fields) {
   fields.check("sources", check_names);
   fields.check("changes", check_changes);
   fields.check("order", check_order);
+  fields.check("index_files", [](const Config& config) -> std::string {
+    return config.index_files && config.index_files->find("://") != std::string::npos
+               ? "expected a folder of this machine: index files are mapped, and written"
+               : "";
+  });
   fields.check("packing", check_packing);
   fields.check("fim_rate", check_fill_in);
   fields.check("full_validation", check_validation);

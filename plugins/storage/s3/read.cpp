@@ -53,6 +53,11 @@ public:
 
   [[nodiscard]] uint64_t size() const override { return size_; }
 
+  [[nodiscard]] std::string version() const override {
+    const auto etag = request_.headers.find("if-match");
+    return etag == request_.headers.end() ? "" : etag->second;
+  }
+
   [[nodiscard]] size_t read(uint64_t offset, std::span<std::byte> into) override {
     const uint64_t left = size_ - std::min(offset, size_);
     const std::span<std::byte> wanted = into.first(std::min<uint64_t>(into.size(), left));

@@ -9,6 +9,8 @@
 #include "core/storage/documents.hpp"
 #include "core/storage/file_system.hpp"
 #include "core/text/sentences.hpp"
+#include "core/text/unicode.hpp"
+#include "core/text/utf8.hpp"
 #include "megahost/error.hpp"
 #include "megahost/indexed_dataset.hpp"
 #include "megahost/shuffle.hpp"
@@ -36,17 +38,19 @@ struct Encoded {
 /// How a conversation is written. Only what an assistant says is trained, its end included.
 struct ChatTemplate {
   const char *name, *begin, *before_role, *after_role, *end, *between;
+  bool trims; // white space at both ends of what is said
 };
 
 /// Source:  the chat templates of Qwen's and Llama 3's tokenizer_config.json
 constexpr std::array<ChatTemplate, 2> kChatTemplates{{
-    {"chatml", "", "<|im_start|>", "\n", "<|im_end|>", "\n"},
+    {"chatml", "", "<|im_start|>", "\n", "<|im_end|>", "\n", false},
     {"llama3",
      "<|begin_of_text|>",
      "<|start_header_id|>",
      "<|end_header_id|>\n\n",
      "<|eot_id|>",
-     ""},
+     "",
+     true},
 }};
 
 /// What was read at once: a block, or why a file cannot be read further.
@@ -103,6 +107,28 @@ private:
   std::chrono::steady_clock::time_point shown_;
 };
 
+/// What is left without white space at both ends.
+std::string_view trimmed(std::string_view said) {
+  size_t begin = said.size(), end = 0, at = 0;
+  text::for_each_character(said, [&](char32_t code, std::string_view bytes) {
+    if (!text::categories().in(code, text::kSpaces)) {
+      begin = std::min(begin, at);
+      end = at + bytes.size();
+    }
+    at += bytes.size();
+  });
+  begin = std::min(begin, end);
+  return said.substr(begin, end - begin);
+}
+
+/// A prompt and its response as a conversation's messages.
+std::vector<std::string> messages_of_pair(const DocumentTexts& texts) {
+  if (texts[0].size() != 1 || texts[1].size() != 1) {
+    throw Error("a prompt or a response is a list", "each is one text", exit_code::data);
+  }
+  return {"user", texts[0][0], "assistant", texts[1][0]};
+}
+
 DocumentFormat format_of(const std::string& word) {
   return word == "jsonl"  ? DocumentFormat::json_lines
          : word == "text" ? DocumentFormat::text
@@ -120,20 +146,22 @@ Preparation::Preparation(const Invocation& invocation, Host& host)
   if (keys_.empty()) {
     keys_ = {chat_ == nullptr ? "text" : "messages"};
   }
-  if (chat_ != nullptr && keys_.size() > 1) {
+  if (chat_ != nullptr && keys_.size() > 2) {
     throw Error(
-        "--template reads the messages of one member, and --json-key names several",
-        "leave the others out"
+        "--template reads the messages of one member, or a pair of two, and --json-key names " +
+            std::to_string(keys_.size()),
+        "name the messages, or the prompt and then the response"
     );
   }
   if (chat_ != nullptr && invocation.has("--sentences")) {
     throw Error("--template reads messages, and --sentences cuts texts", "leave one of them out");
   }
-  for (const std::string& key : keys_) {
-    streams_.push_back(key + (invocation.has("--sentences") ? "_sentence" : "_document"));
-  }
   if (chat_ != nullptr) {
-    streams_.push_back(keys_[0] + "_loss");
+    streams_ = {keys_.back() + "_document", keys_.back() + "_loss"};
+  } else {
+    for (const std::string& key : keys_) {
+      streams_.push_back(key + (invocation.has("--sentences") ? "_sentence" : "_document"));
+    }
   }
   files_ = find_documents(invocation.arguments, format_of(invocation.value("--format")));
   const auto text = std::ranges::find(files_, false, &DocumentFile::json_lines);
@@ -262,13 +290,14 @@ std::vector<Encoded> Preparation::encode_chat(const std::vector<std::string>& te
   };
   std::string untrained = chat_->begin; // gathered, so that it is tokenised as a whole
   for (size_t i = 0; i + 1 < texts.size(); i += 2) {
+    const std::string said(chat_->trims ? trimmed(texts[i + 1]) : std::string_view(texts[i + 1]));
     untrained += chat_->before_role + texts[i] + chat_->after_role;
     if (texts[i] == "assistant") {
       add(untrained, false);
-      add(texts[i + 1] + chat_->end, true);
+      add(said + chat_->end, true);
       untrained = chat_->between;
     } else {
-      untrained += texts[i + 1] + chat_->end + chat_->between;
+      untrained += said + chat_->end + chat_->between;
     }
   }
   add(untrained, false);
@@ -294,9 +323,10 @@ EncodedItem Preparation::encode_item(const ReadItem& item) const {
   encoded.bytes = item.block->text.size();
   encoded.begins = item.block->begins;
   encoded.ends = item.block->ends;
+  const bool pairs = chat_ != nullptr && keys_.size() == 2;
   const auto take = [&](const DocumentTexts& texts) {
     if (chat_ != nullptr) {
-      encoded.documents.push_back(encode_chat(texts[0]));
+      encoded.documents.push_back(encode_chat(pairs ? messages_of_pair(texts) : texts[0]));
       return;
     }
     std::vector<Encoded> document;
@@ -306,7 +336,8 @@ EncodedItem Preparation::encode_item(const ReadItem& item) const {
     encoded.documents.push_back(std::move(document));
   };
   const auto skip = [&](std::string sentence) { encoded.skipped.push_back(std::move(sentence)); };
-  const auto members = chat_ != nullptr ? DocumentMembers::messages : DocumentMembers::texts;
+  const auto members =
+      chat_ != nullptr && !pairs ? DocumentMembers::messages : DocumentMembers::texts;
   if (skips_) {
     parse_documents(*item.block, keys_, take, skip, members);
   } else {

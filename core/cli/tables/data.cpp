@@ -49,8 +49,9 @@ std::vector<Command> data_commands() {
                "of --format tokens: the id that ends a document (the tokenizer's; else a file is one)"},
               {"--template",
                "NAME",
-               "how `messages` (lists of role and content) are written; PREFIX_messages_loss says "
-               "which tokens are an assistant's, for `data.supervised`",
+               "how `messages` (lists of role and content), or a prompt and its response, which two "
+               "--json-key name, are written; PREFIX_messages_loss (PREFIX_RESPONSE_loss) says which "
+               "tokens are an assistant's, for `data.supervised`",
                false,
                {"chatml", "llama3"}},
               {"--sentences",

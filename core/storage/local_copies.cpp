@@ -40,7 +40,7 @@ std::string last_part(const std::string& path) {
 
 /// Whether a tokenizer may be made of a file with this name. A model's folder holds its weights, too.
 bool of_tokenizer(const std::string& name) {
-  constexpr std::array kEndings{".json", ".txt", ".model", ".tiktoken", ".bpe", ".jinja"};
+  constexpr std::array kEndings{".json", ".txt", ".model", ".jinja"};
   return std::any_of(kEndings.begin(), kEndings.end(), [&](const char* e) {
     return name.ends_with(e);
   });

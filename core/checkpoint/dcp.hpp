@@ -65,7 +65,8 @@ private:
   std::pair<std::string, std::shared_ptr<ReadFile>> open_; // until another one is
 };
 
-/// The folder of one checkpoint, or a run's folder `dcp` with one for each step.
+/// The folder of one checkpoint, a run's folder `dcp` with one for each step, or a folder of
+/// Megatron's torch_dist with one for each iteration, under Megatron's names.
 class DcpFormat final : public CheckpointFormat {
 public:
   struct Config {};
@@ -93,6 +94,8 @@ public:
   write(const Path& folder, const CheckpointContents& contents, const Ranks& ranks) const override;
 
 private:
+  /// Whether it holds steps of Megatron's torch_dist, iter_0000100.
+  [[nodiscard]] bool is_of_megatron(const Path& folder) const;
   [[nodiscard]] StepFolder steps_in(const Path& folder, const StepFolder::Warn& warn = {}) const;
 
   Storage& storage_;

@@ -210,7 +210,16 @@ StepFolder DcpFormat::steps_in(const Path& folder, const StepFolder::Warn& warn)
 }
 
 std::optional<std::string> DcpFormat::config(const Path& folder) const {
-  return hf_config_text(storage_, folder);
+  std::optional<std::string> config = hf_config_text(storage_, folder);
+  if (!config && (is_of_megatron(folder) || (storage_.contains(folder / kDcpMetadataName) &&
+                                             storage_.contains(folder / kMegatronMark)))) {
+    throw Error(
+        folder.string() + " holds weights under Megatron's names, which no model is read from",
+        "convert it to a Hugging Face folder, as Megatron Bridge does, and give that",
+        exit_code::data
+    );
+  }
+  return config;
 }
 
 bool DcpFormat::is_of_megatron(const Path& folder) const {

@@ -97,6 +97,12 @@ TEST_CASE_FIXTURE(
   CHECK(format.open("theirs", 30)->path() == "theirs/iter_0000030");
   CHECK(format.steps("theirs/iter_0000030") == std::nullopt);
   CHECK_FALSE(format.detect("theirs/iter_0000050"));
+  for (const char* folder : {"theirs", "theirs/iter_0000030"}) {
+    CHECK(contains(refusal([&] { (void)format.config(folder); }), "under Megatron's names"));
+    mh::put_text(store, Path(folder) / "config.json", "{}");
+    CHECK(format.config(folder) == "{}");
+  }
+  CHECK(format.config("run") == std::nullopt);
 }
 
 TEST_CASE("slices are written, and any other slices are read") {

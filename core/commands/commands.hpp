@@ -17,6 +17,7 @@ int command_sweep(const Invocation& invocation, Host& host);
 int command_plot(const Invocation& invocation, Host& host);
 int command_compare(const Invocation& invocation, Host& host);
 int command_status(const Invocation& invocation, Host& host);
+int command_watch(const Invocation& invocation, Host& host);
 int command_check(const Invocation& invocation, Host& host);
 int command_mesh(const Invocation& invocation, Host& host);
 int command_plan(const Invocation& invocation, Host& host);

@@ -1,6 +1,7 @@
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
 #include "core/commands/commands.hpp"
+#include "core/commands/run_view.hpp"
 #include "core/runs/comparison.hpp"
 
 #include <nlohmann/json.hpp>
@@ -42,7 +43,8 @@ Json to_json(const Comparison& all) {
          {"steps", all.totals[i].steps},
          {"tokens_per_second", all.totals[i].tokens_per_second},
          {"seconds", all.totals[i].median_seconds},
-         {"memory", all.totals[i].memory}}
+         {"memory", all.totals[i].memory},
+         {"goodput", goodput_json(all.totals[i].goodput)}}
     );
   }
   return {
@@ -117,6 +119,15 @@ void print_totals(const Comparison& all) {
       bytes_text(b.memory).c_str(),
       ratio(static_cast<double>(a.memory), static_cast<double>(b.memory)).c_str()
   );
+  const char* title = "\ngoodput\n";
+  for (size_t i = 0; i < 2; ++i) {
+    if (const auto& goodput = all.totals[i].goodput) {
+      std::printf(
+          "%s  %s%s\n", title, padded(all.names[i], 16).c_str(), goodput_text(*goodput).c_str()
+      );
+      title = "";
+    }
+  }
 }
 
 void print(const Comparison& all) {

@@ -31,6 +31,7 @@ constexpr std::pair<std::string_view, Run> kCommands[] = {
     {"plot", mh::command_plot},
     {"compare", mh::command_compare},
     {"status", mh::command_status},
+    {"watch", mh::command_watch},
     {"checkpoint ls", mh::command_checkpoint_ls},
     {"checkpoint inspect", mh::command_checkpoint_inspect},
     {"checkpoint verify", mh::command_checkpoint_verify},

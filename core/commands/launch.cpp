@@ -141,6 +141,7 @@ LaunchOptions options_of(const Invocation& invocation) {
       .gpus = count("--gpus-per-node", 1),
       .efa = count("--efa", 0),
       .huge_pages = !invocation.has("--no-huge-pages"),
+      .preflight = invocation.has("--preflight"),
       .shared_memory = count("--shared-memory", 1).value_or(0),
       .volumes = invocation.all("--volume"),
       .environment = invocation.all("--env"),

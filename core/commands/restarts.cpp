@@ -2,6 +2,7 @@
 
 #include "core/draw/report.hpp"
 #include "core/runs/run_metrics.hpp"
+#include "core/train/journal.hpp"
 #include "core/train/metrics.hpp"
 #include "megahost/error.hpp"
 
@@ -80,11 +81,18 @@ int run_with_restarts(const RestartTerms& terms) {
       return report(*ended.failure);
     }
     report(*ended.failure);
+    const std::string count =
+        "restart " + std::to_string(failed.size()) + " of " + std::to_string(terms.most);
     warn(
-        "restart " + std::to_string(failed.size()) + " of " + std::to_string(terms.most) +
-        ": the run failed " + after_step(failed.back().step) +
+        count + ": the run failed " + after_step(failed.back().step) +
         " and goes on from its newest checkpoint"
     );
+    Journal(terms.folder)
+        .note(
+            {.kind = "restart",
+             .step = failed.back().step,
+             .text = count + " after: " + failed.back().error}
+        );
     // Before it has taken its folder there is nothing to go on from but another run.
     if (std::filesystem::exists(metrics_file(terms.folder))) {
       words = words_to_go_on(own_command_line());

@@ -3,8 +3,10 @@
 #include "core/bench/machine.hpp"
 #include "core/checkpoint/detect_format.hpp"
 #include "core/commands/commands.hpp"
+#include "core/commands/preflight.hpp"
 #include "core/commands/restarts.hpp"
 #include "core/commands/run_output.hpp"
+#include "core/draw/report.hpp"
 #include "core/mesh/layout.hpp"
 #include "core/mesh/rank_reports.hpp"
 #include "core/options/place.hpp"
@@ -14,6 +16,7 @@
 #include "core/recipe/handed_files.hpp"
 #include "core/train/checkpointing.hpp"
 #include "core/train/given_weights.hpp"
+#include "core/train/journal.hpp"
 #include "core/train/run_folder.hpp"
 #include "core/train/session.hpp"
 #include "core/train/train.hpp"
@@ -188,6 +191,31 @@ int say_what_is_missing(const Recipe& recipe, const std::string& file, int64_t w
   return exit_code::recipe;
 }
 
+/// The folder, or the one above it that is there already.
+std::filesystem::path existing(std::filesystem::path folder) {
+  std::error_code ignored;
+  while (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
+    folder = folder.parent_path();
+  }
+  return folder.empty() ? "." : folder;
+}
+
+/// --preflight.
+void compare_ranks(const Processes* processes, const Read& read, Host& host) {
+  const Recipe& recipe = read.resolved.recipe;
+  if (processes == nullptr) {
+    warn("--preflight compares ranks, and this run has one");
+    return;
+  }
+  const Device::Args args{.local_rank = processes->world().local_rank};
+  const auto device = host.make<Device>(recipe.device, args);
+  refuse_faults(preflight(
+      *processes,
+      *device,
+      {.hang_after = recipe.comm.hang_after, .disk = existing(recipe.run_folder())}
+  ));
+}
+
 } // namespace
 
 int command_run(const Invocation& invocation, Host& host) {
@@ -211,6 +239,9 @@ int command_run(const Invocation& invocation, Host& host) {
     return run_as_ranks(world, recipe.comm.hang_after, file, read.files);
   }
   const auto processes = meet_ranks(place, recipe, host);
+  if (invocation.has("--preflight")) {
+    compare_ranks(processes.get(), read, host);
+  }
   check_allowed(invocation.all("--allow-change"), read.resolved.schemas);
   std::optional<StepRange> profile;
   if (invocation.has("--profile")) {
@@ -224,6 +255,7 @@ int command_run(const Invocation& invocation, Host& host) {
       .recipe_text = show_recipe(recipe, RecipeFormat::toml, /*origins=*/true),
       .program = invocation.program,
       .recipe_words = recipe_words(invocation, recipe),
+      .age = process_age(),
       .debug = invocation.has("--debug"),
       .profile = profile,
       .processes = processes.get(),

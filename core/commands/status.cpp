@@ -1,9 +1,8 @@
 #include "core/base/number_text.hpp"
-#include "core/base/text.hpp"
 #include "core/commands/commands.hpp"
+#include "core/commands/run_view.hpp"
 #include "core/draw/columns.hpp"
 #include "core/runs/exposition.hpp"
-#include "core/runs/run_status.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
@@ -20,109 +19,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kNothing = "-";
 
-Paint paint_of(const RunStatus& run) {
-  switch (run.state) {
-  case RunState::starting:
-    return Paint::yellow;
-  case RunState::running:
-    return run.is_silent() ? Paint::yellow : Paint::green;
-  case RunState::finished:
-    return Paint::plain;
-  case RunState::stopped:
-    return Paint::red;
-  }
-  return Paint::plain;
-}
-
-/// "120 of 200", "120" where it is not known how many there will be.
-std::string steps_text(const RunStatus& run) {
-  const std::string done = grouped(run.last() == nullptr ? 0 : run.last()->step);
-  return run.iterations > 0 ? done + " of " + grouped(run.iterations) : done;
-}
-
-double share_done(const RunStatus& run) {
-  return run.last() == nullptr
-             ? 0
-             : static_cast<double>(run.last()->step) / static_cast<double>(run.iterations);
-}
-
-std::string losses_text(const std::vector<LossValue>& losses) {
-  std::vector<std::string> texts;
-  for (const LossValue& loss : losses) {
-    texts.push_back(formatted("%.4f (%s)", loss.value, loss.name.c_str()));
-  }
-  return join(texts);
-}
-
-std::string tokens_text(const RunStatus& run) {
-  return grouped(std::llround(run.tokens_per_second));
-}
-
-std::string speed_text(const RunStatus& run) {
-  std::string text =
-      tokens_text(run) + " tokens/s, " + formatted("%.3g", run.step_seconds) + " s per step";
-  const double waits = 100 * run.data_seconds / run.step_seconds;
-  return waits >= 1 ? text + formatted(", %.0f%% of it waiting for data", waits) : text;
-}
-
-/// "running: process 4711 of node-3, 8 ranks".
-std::string state_text(const RunStatus& run) {
-  std::string text(state_name(run.state));
-  if (run.goes_on() && run.owner) {
-    text += ": process " + std::to_string(run.owner->process) + " of " + run.owner->host;
-    if (run.last() != nullptr && run.last()->ranks > 1) {
-      text += ", " + grouped(run.last()->ranks) + " ranks";
-    }
-  }
-  return text;
-}
-
-/// One run, a fact a line.
-void print_status(const RunStatus& run, const Terminal& terminal) {
-  std::printf(
-      "%s  %s\n",
-      terminal.paint(Paint::bold, run.metrics.name).c_str(),
-      terminal.paint(paint_of(run), state_text(run)).c_str()
-  );
-  const auto line = [](const char* name, const std::string& text) {
-    std::printf("  %-12s%s\n", name, text.c_str());
-  };
-  line(
-      "step",
-      steps_text(run) +
-          (run.iterations > 0
-               ? formatted("  %s %.0f%%", bar(share_done(run), 20).c_str(), 100 * share_done(run))
-               : "")
-  );
-  if (const StepRecord* update = run.last_update()) {
-    line("loss", losses_text(update->losses));
-  }
-  if (!run.metrics.evaluations.empty()) {
-    const EvalRecord& newest = run.metrics.evaluations.back();
-    line("validation", losses_text(newest.losses) + " at step " + grouped(newest.step));
-  }
-  if (run.last() != nullptr) {
-    line("speed", speed_text(run));
-  }
-  if (const auto seconds = run.remaining()) {
-    line("remaining", duration_text(*seconds));
-  }
-  if (run.since_step && run.last() != nullptr) {
-    const std::string ago = duration_text(*run.since_step) + " ago";
-    const bool is_late = run.state == RunState::running && run.is_silent();
-    line(
-        "last step", is_late ? terminal.paint(Paint::yellow, ago + ": far longer than a step") : ago
-    );
-  }
-  if (run.last() != nullptr && run.last()->memory > 0) {
-    line("memory", bytes_text(run.last()->memory) + " at most");
-  }
-  if (run.skipped > 0) {
-    line("skipped", counted(run.skipped, "step"));
-  }
-  line("checkpoint", run.checkpoint ? "step " + grouped(*run.checkpoint) : "none yet");
-}
-
 /// Several runs, a row each.
 void print_rows(const std::vector<RunStatus>& runs, const Terminal& terminal) {
   std::vector<TextRow> rows{
@@ -136,7 +32,7 @@ void print_rows(const std::vector<RunStatus>& runs, const Terminal& terminal) {
          run.last() == nullptr ? "0" : grouped(run.last()->step),
          run.iterations > 0 ? grouped(run.iterations) : kNothing,
          update == nullptr ? kNothing : formatted("%.4f", update->losses.front().value),
-         run.last() == nullptr ? kNothing : tokens_text(run),
+         run.last() == nullptr ? kNothing : grouped(std::llround(run.tokens_per_second)),
          seconds ? duration_text(*seconds) : kNothing,
          run.checkpoint ? grouped(*run.checkpoint) : kNothing}
     );
@@ -182,6 +78,7 @@ Json status_json(const RunStatus& run) {
   json["ranks"] = last == nullptr ? 0 : last->ranks;
   json["skipped"] = run.skipped;
   json["checkpoint"] = optional_json(run.checkpoint);
+  json["goodput"] = goodput_json(run.goodput);
   return json;
 }
 
@@ -204,7 +101,7 @@ int command_status(const Invocation& invocation, Host& host) {
     }
     std::printf("%s\n", Json{{"runs", list}}.dump(2).c_str());
   } else if (runs.size() == 1) {
-    print_status(runs.front(), Terminal::of(STDOUT_FILENO));
+    std::fputs(status_text(runs.front(), Terminal::of(STDOUT_FILENO)).c_str(), stdout);
   } else {
     print_rows(runs, Terminal::of(STDOUT_FILENO));
   }

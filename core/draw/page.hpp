@@ -3,12 +3,15 @@
 
 #include "core/draw/columns.hpp"
 
+#include <cstdint>
 #include <string>
 
 namespace mh::html {
 
-/// A whole page; `body` is HTML, the title is text.
-[[nodiscard]] std::string page(const std::string& title, const std::string& body);
+/// A whole page; `body` is HTML, the title is text. It loads itself again every `seconds`; 0: it
+/// stays.
+[[nodiscard]] std::string
+page(const std::string& title, const std::string& body, int64_t seconds = 0);
 
 /// An element around text.
 [[nodiscard]] std::string element(const std::string& tag, const std::string& text);

@@ -52,6 +52,7 @@ Terminal Terminal::of(int file_descriptor) {
   winsize size{};
   if (terminal.interactive && ioctl(file_descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
     terminal.width = size.ws_col;
+    terminal.height = size.ws_row > 0 ? size.ws_row : terminal.height;
   }
   return terminal;
 }

@@ -26,6 +26,7 @@ struct Terminal {
   bool interactive = false; ///< a person looks at it, and lines can be overwritten
   bool colour = false;      ///< interactive, TERM is not "dumb", NO_COLOR is unset or empty
   int width = 100;          ///< columns
+  int height = 30;          ///< lines
 
   /// Source:  https://no-color.org
   [[nodiscard]] static Terminal of(int file_descriptor);

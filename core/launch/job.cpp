@@ -365,6 +365,7 @@ Job make_job(
       .prepare = options.prepare,
       .prepare_to = options.prepare_to,
       .prepare_options = options.prepare_options};
+  job.preflight = options.preflight;
   job.huge_pages = options.huge_pages && job.efa > 0;
   job.environment = network_variables(job, options.libfabric, options.ofi_nccl);
   add_given_variables(options, job.environment);

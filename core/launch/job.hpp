@@ -40,6 +40,7 @@ struct LaunchOptions {
   std::string name, image, name_space;
   std::optional<int64_t> gpus, efa; ///< devices of a node
   bool huge_pages = true;
+  bool preflight = false;               ///< ranks are compared before they train
   int64_t shared_memory = 0;            ///< GiB; 0: half of the node's memory, as Kubernetes has it
   std::vector<std::string> volumes;     ///< KIND:NAME:PATH
   std::vector<std::string> environment; ///< NAME=VALUE, or "NAME=VALUE # reason"
@@ -77,6 +78,7 @@ struct Job {
   bool gpus = false; ///< the job asks for accelerators
   int64_t efa = 0;   ///< devices of a node
   bool huge_pages = false;
+  bool preflight = false;
   int64_t shared_memory = 0;
   std::string zone;
   std::vector<JobVariable> environment{};

@@ -231,7 +231,7 @@ Table container(
     const Job& job, const std::string& name, const std::vector<JobVariable>& variables
 ) {
   Array command;
-  for (const std::string& word : run_command(kRecipe)) {
+  for (const std::string& word : run_command(job, kRecipe)) {
     command.emplace_back(word);
   }
   Table table{{"name", name}, {"image", job.image}, {"command", std::move(command)}};
@@ -521,7 +521,7 @@ std::vector<JobFile> write_trainjob(const Job& job, const std::string& /*folder*
   runtime.set("template", std::move(set_template));
 
   Array command;
-  for (const std::string& word : run_command(kRecipe)) {
+  for (const std::string& word : run_command(job, kRecipe)) {
     command.emplace_back(word);
   }
   Table trainer{{"image", job.image}, {"command", std::move(command)}};
@@ -615,7 +615,7 @@ std::vector<JobFile> write_mpijob(const Job& job, const std::string& /*folder*/)
     command.emplace_back("-x");
     command.emplace_back(variable.name + "=" + variable.value);
   }
-  for (const std::string& word : run_command(kRecipe)) {
+  for (const std::string& word : run_command(job, kRecipe)) {
     command.emplace_back(word);
   }
   Table launcher{{"name", "launcher"}, {"image", job.image}};

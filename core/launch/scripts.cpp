@@ -74,8 +74,12 @@ JobFile data_script(const Job& job, const std::string& name, const std::string& 
 
 } // namespace
 
-std::vector<std::string> run_command(const std::string& recipe) {
-  return {"megahost", "run", recipe, "--resume=auto"};
+std::vector<std::string> run_command(const Job& job, const std::string& recipe) {
+  std::vector<std::string> words{"megahost", "run", recipe, "--resume=auto"};
+  if (job.preflight) {
+    words.emplace_back("--preflight");
+  }
+  return words;
 }
 
 std::string fetch_lines(const Job& job) {
@@ -145,7 +149,7 @@ std::vector<JobFile> write_slurm(const Job& job, const std::string& folder) {
           "auto_resume=\n"
           "[ ! -d /opt/sagemaker_cluster ] || auto_resume=--auto-resume=1\n"
           "exec srun $auto_resume --kill-on-bad-exit=1 --cpu-bind=none" +
-          container(job) + " \\\n  " + words(run_command(recipe)) + "\n";
+          container(job) + " \\\n  " + words(run_command(job, recipe)) + "\n";
   files.push_back({kRecipe, job.run.recipe, /*submitted=*/false});
   files.push_back({"train.sbatch", std::move(text)});
   return files;
@@ -173,7 +177,7 @@ std::vector<JobFile> write_torchrun(const Job& job, const std::string& folder) {
   text += several ? " \\\n  --rdzv-backend=c10d --rdzv-id=" + job.name +
                         " --rdzv-endpoint=\"${HEAD:?is to be the address of the first node}:29500\""
                   : " --standalone";
-  text += " \\\n  " + words(run_command(recipe)) + "\n";
+  text += " \\\n  " + words(run_command(job, recipe)) + "\n";
   files.push_back({kRecipe, job.run.recipe, /*submitted=*/false});
   files.push_back({"train.sh", std::move(text)});
   return files;

@@ -16,6 +16,6 @@ namespace mh {
 [[nodiscard]] std::vector<std::string> prepare_command(const Job& job, const std::string& recipe);
 
 /// The command of every rank, or of every node.
-[[nodiscard]] std::vector<std::string> run_command(const std::string& recipe);
+[[nodiscard]] std::vector<std::string> run_command(const Job& job, const std::string& recipe);
 
 } // namespace mh

@@ -42,12 +42,13 @@ CollectiveLog::Wait::Wait(CollectiveLog& log, const Entry& entry)
     : log_(log) {
   const std::lock_guard lock(log_.mutex_);
   log_.waits_in_ = entry;
-  log_.moved_ = Clock::now();
+  log_.moved_ = began_;
 }
 
 CollectiveLog::Wait::~Wait() {
   const std::lock_guard lock(log_.mutex_);
   log_.waits_in_.reset();
+  log_.waited_ += Clock::now() - began_;
   if (std::uncaught_exceptions() == 0) { // a collective that failed is no progress
     log_.moved_ = Clock::now();
   }
@@ -73,6 +74,11 @@ CollectiveLog::begin(const char* name, size_t group, const at::Tensor& tensor, i
   std::copy_n(tensor.sizes().begin(), entry.dims, entry.sizes.begin());
   moved_ = Clock::now();
   return entry;
+}
+
+double CollectiveLog::waited() const {
+  const std::lock_guard lock(mutex_);
+  return std::chrono::duration<double>(waited_).count();
 }
 
 void CollectiveLog::begin_step(int64_t step) {

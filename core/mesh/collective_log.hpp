@@ -68,6 +68,7 @@ public:
 
   private:
     CollectiveLog& log_;
+    std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   };
 
   /// The number under which a group begins its operations; `members` are ranks of the run.
@@ -75,6 +76,9 @@ public:
 
   /// Notes an operation that begins; `name` must outlive the log.
   Entry begin(const char* name, size_t group, const at::Tensor& tensor, int64_t peer = -1);
+
+  /// Seconds that the rank has waited in collectives and transfers so far.
+  [[nodiscard]] double waited() const;
 
   /// The step that the rank is in.
   void begin_step(int64_t step);
@@ -108,6 +112,7 @@ private:
   int64_t count_ = 0;
   std::array<Entry, kKept> entries_;
   std::optional<Entry> waits_in_;
+  Clock::duration waited_{};
   int64_t step_ = 0;
   Clock::time_point moved_ = Clock::now();
 };

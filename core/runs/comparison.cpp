@@ -85,7 +85,8 @@ std::vector<ComparedRow> validation_rows(const RunMetrics& left, const RunMetric
 } // namespace
 
 RunTotals::RunTotals(const RunMetrics& run)
-    : steps(run.steps.back().step) {
+    : steps(run.steps.back().step)
+    , goodput(mh::goodput(run.steps, read_journal(run.folder))) {
   std::vector<double> seconds, speeds;
   for (size_t i = 0; i < run.steps.size(); ++i) {
     seconds.push_back(run.steps[i].seconds);

@@ -3,8 +3,10 @@
 
 #include "core/recipe/commands.hpp"
 #include "core/runs/run_metrics.hpp"
+#include "core/train/goodput.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,7 @@ struct RunTotals {
   int64_t steps;
   double median_seconds = 0, tokens_per_second = 0;
   int64_t memory = 0; ///< peak, in bytes
+  std::optional<Goodput> goodput{};
 };
 
 struct Comparison {

@@ -11,10 +11,11 @@ namespace mh {
 
 namespace {
 
-/// A value of a run, with the loss that it is of, where it is of one.
+/// A value of a run, with the label that tells it from others of its metric, where there are some.
 struct Reading {
   double value;
-  std::string loss{};
+  const char* label = nullptr; ///< "loss"
+  std::string of{};
 };
 
 /// A row of Prometheus's text format. A run that has no reading has no line.
@@ -45,12 +46,32 @@ std::vector<Reading> median_of(const RunStatus& run) {
 std::vector<Reading> of_losses(const std::vector<LossValue>& losses) {
   std::vector<Reading> readings;
   for (const LossValue& loss : losses) {
-    readings.push_back({loss.value, loss.name});
+    readings.push_back({loss.value, "loss", loss.name});
   }
   return readings;
 }
 
 using Readings = std::vector<Reading>;
+
+Readings of_ranks(const RunStatus& run, double (*seconds)(const PartTimes& times)) {
+  Readings readings;
+  const size_t ranks = run.ranks ? run.ranks->ranks.size() : 0;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    readings.push_back({seconds(run.ranks->ranks[rank].typical), "rank", std::to_string(rank)});
+  }
+  return readings;
+}
+
+Readings of_time(const RunStatus& run) {
+  if (!run.goodput) {
+    return {};
+  }
+  Readings readings{{run.goodput->useful, "cause", "useful"}};
+  for (const Goodput::Cause& cause : run.goodput->causes()) {
+    readings.push_back({cause.seconds, "cause", cause.key});
+  }
+  return readings;
+}
 
 const MetricFamily kFamilies[] = {
     {"running",
@@ -110,6 +131,34 @@ const MetricFamily kFamilies[] = {
      "gauge",
      "time to the run's end at the speed of late",
      [](const RunStatus& run) { return reading(run.remaining()); }},
+    {"starts_total",
+     "counter",
+     "starts of the run, restarts included",
+     [](const RunStatus& run) {
+       return run.goodput ? Readings{{static_cast<double>(run.goodput->starts)}} : Readings();
+     }},
+    {"goodput_ratio",
+     "gauge",
+     "share of the run's time that went into steps that count",
+     [](const RunStatus& run) {
+       return run.goodput ? Readings{{run.goodput->share()}} : Readings();
+     }},
+    {"time_seconds_total",
+     "counter",
+     "time of the run, over all starts, by what it went into",
+     of_time},
+    {"rank_busy_seconds",
+     "gauge",
+     "of a step without waiting for other ranks, median of 50",
+     [](const RunStatus& run) {
+       return of_ranks(run, [](const PartTimes& times) { return times.busy(); });
+     }},
+    {"rank_waiting_seconds",
+     "gauge",
+     "of a step in collectives and transfers, median of 50",
+     [](const RunStatus& run) {
+       return of_ranks(run, [](const PartTimes& times) { return times[StepPart::waiting]; });
+     }},
     {"last_step_timestamp_seconds",
      "gauge",
      "Unix time at which the newest step or evaluation ended",
@@ -146,9 +195,10 @@ std::string exposition(const std::vector<RunStatus>& runs) {
     std::string lines;
     for (const RunStatus& run : runs) {
       for (const Reading& one : family.readings(run)) {
-        lines += name + "{run=" + label_value(run.metrics.name) +
-                 (one.loss.empty() ? "" : ",loss=" + label_value(one.loss)) + "} " +
-                 exposed_number(one.value) + "\n";
+        lines +=
+            name + "{run=" + label_value(run.metrics.name) +
+            (one.label == nullptr ? "" : "," + std::string(one.label) + "=" + label_value(one.of)) +
+            "} " + exposed_number(one.value) + "\n";
       }
     }
     if (!lines.empty()) {

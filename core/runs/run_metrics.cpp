@@ -2,8 +2,11 @@
 
 #include "megahost/error.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <utility>
 
@@ -45,7 +48,7 @@ double RunMetrics::tokens_per_second(size_t i) const {
   return static_cast<double>(tokens_of(i)) / steps[i].seconds;
 }
 
-RunMetrics read_run_so_far(const std::string& folder) {
+RunMetrics named_run(const std::string& folder) {
   RunMetrics run{.name = folder, .folder = folder, .steps = {}, .evaluations = {}};
   while (run.name.size() > 1 && run.name.ends_with('/')) {
     run.name.pop_back();
@@ -60,13 +63,44 @@ RunMetrics read_run_so_far(const std::string& folder) {
         exit_code::data
     );
   }
-  each_metric(file, [&](const Metric& metric, const std::string&) {
-    if (const auto* step = std::get_if<StepRecord>(&metric)) {
+  return run;
+}
+
+void read_on(RunMetrics& run) {
+  const auto path = metrics_file(run.folder);
+
+  struct stat found {};
+
+  if (stat(path.c_str(), &found) != 0) {
+    return;
+  }
+  if (found.st_ino != run.file || static_cast<uint64_t>(found.st_size) < run.read) {
+    run.file = found.st_ino;
+    run.read = 0;
+    run.steps.clear();
+    run.evaluations.clear();
+  }
+  std::ifstream stream(path);
+  stream.seekg(static_cast<std::streamoff>(run.read));
+  for (std::string line; std::getline(stream, line);) {
+    const auto metric = parse_metric(line);
+    if (metric || !stream.eof()) { // else it is being written
+      run.read += line.size() + (stream.eof() ? 0 : 1);
+    }
+    if (!metric) {
+      continue;
+    }
+    if (const auto* step = std::get_if<StepRecord>(&*metric)) {
       run.steps.push_back(*step);
     } else {
-      run.evaluations.push_back(std::get<EvalRecord>(metric));
+      run.evaluations.push_back(std::get<EvalRecord>(*metric));
     }
-  });
+  }
+}
+
+RunMetrics read_run_so_far(const std::string& folder) {
+  RunMetrics run = named_run(folder);
+  read_on(run);
   return run;
 }
 

@@ -17,6 +17,7 @@ struct RunMetrics {
   std::filesystem::path folder;
   std::vector<StepRecord> steps;
   std::vector<EvalRecord> evaluations;
+  uint64_t file = 0, read = 0; ///< of `read_on`: the file's number, and its bytes that were read
 
   /// Tokens that step `i` of `steps` trained on.
   [[nodiscard]] int64_t tokens_of(size_t i) const;
@@ -28,6 +29,14 @@ struct RunMetrics {
 
 /// The same of a run that may have done no step yet.
 [[nodiscard]] RunMetrics read_run_so_far(const std::string& folder);
+
+/// A run folder of which nothing was read yet.
+///
+/// Throws:  as `read_run`, if it is none
+[[nodiscard]] RunMetrics named_run(const std::string& folder);
+
+/// Adds the metrics that were written since; all are read again where a restart has cut them.
+void read_on(RunMetrics& run);
 
 /// Something that can be drawn over the steps.
 struct Measure {

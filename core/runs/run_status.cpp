@@ -114,7 +114,13 @@ bool RunStatus::is_silent() const {
 
 RunStatus read_status(const std::string& folder, Host& host) {
   RunStatus status;
-  status.metrics = read_run_so_far(folder);
+  status.metrics = named_run(folder);
+  update_status(status, host);
+  return status;
+}
+
+void update_status(RunStatus& status, Host& host) {
+  read_on(status.metrics);
   const fs::path& place = status.metrics.folder;
   status.owner = lock_owner(run_lock(place));
   const Recipe recipe = outline(place);
@@ -125,6 +131,9 @@ RunStatus read_status(const std::string& folder, Host& host) {
       [](const StepRecord& record) { return record.skipped; }
   );
   status.checkpoint = newest_checkpoint(recipe, place, host);
+  status.events = read_journal(place);
+  status.goodput = goodput(status.metrics.steps, status.events);
+  status.ranks = read_rank_table(place);
   measure_speed(status);
   std::error_code none;
   const auto written = fs::last_write_time(metrics_file(place), none);
@@ -133,7 +142,6 @@ RunStatus read_status(const std::string& folder, Host& host) {
     status.since_step = std::max(0.0, since.count());
   }
   status.state = state_of(status);
-  return status;
 }
 
 } // namespace mh

@@ -3,12 +3,15 @@
 
 #include "core/runs/run_metrics.hpp"
 #include "core/storage/file_lock.hpp"
+#include "core/train/goodput.hpp"
+#include "core/train/rank_times.hpp"
 #include "megahost/host.hpp"
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace mh {
 
@@ -28,6 +31,9 @@ struct RunStatus {
   int64_t skipped = 0;                 ///< steps without an update
   std::optional<int64_t> checkpoint{}; ///< step of the newest one
   std::optional<double> since_step{};  ///< seconds since the newest step or evaluation was written
+  std::vector<JournalEvent> events{};  ///< of all starts, the newest last
+  std::optional<Goodput> goodput{};
+  std::optional<RankTable> ranks{}; ///< of several: where the time of the newest steps went
 
   /// The newest step; null if there is none.
   [[nodiscard]] const StepRecord* last() const {
@@ -54,5 +60,8 @@ struct RunStatus {
 ///
 /// Throws:  mh::Error (exit code 5) if `folder` is no run folder
 [[nodiscard]] RunStatus read_status(const std::string& folder, Host& host);
+
+/// The same a moment later: of the metrics only what is new is read.
+void update_status(RunStatus& run, Host& host);
 
 } // namespace mh

@@ -3,6 +3,8 @@
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
 #include "core/train/closing_sample.hpp"
+#include "core/train/goodput.hpp"
+#include "core/train/metrics.hpp"
 #include "core/train/run_folder.hpp"
 
 #include <algorithm>
@@ -17,6 +19,16 @@ void lines_of(RunLog& log, const std::string& text, const std::string& indent) {
   for (std::string line; std::getline(lines, line);) {
     log.line(indent + line);
   }
+}
+
+std::vector<StepRecord> step_records(const std::filesystem::path& folder) {
+  std::vector<StepRecord> steps;
+  each_metric(metrics_file(folder), [&](const Metric& metric, const std::string&) {
+    if (const auto* step = std::get_if<StepRecord>(&metric)) {
+      steps.push_back(*step);
+    }
+  });
+  return steps;
 }
 
 } // namespace
@@ -91,6 +103,11 @@ void close_run(
     });
   }
   log.line("");
+  show("the goodput", [&] {
+    if (const auto found = goodput(step_records(folder), read_journal(folder))) {
+      log.line("goodput " + goodput_text(*found));
+    }
+  });
   const int64_t peak = session.device->peak_memory(); // 0: the device does not know
   log.line(
       (peak > 0 ? "peak memory " + bytes_text(peak) + "; " : "") + "run folder " + folder.string() +

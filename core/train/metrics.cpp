@@ -52,6 +52,9 @@ Json to_json(const StepRecord& record) {
   for (const auto& metric : record.metrics) {
     json["metrics"][metric.name] = metric.values;
   }
+  if (record.time > 0) {
+    json["time"] = record.time;
+  }
   if (record.skipped) {
     json["skipped"] = record.nan ? "nan" : "guard";
   }
@@ -67,7 +70,11 @@ Json to_json(const StepRecord& record) {
 }
 
 Json to_json(const EvalRecord& record) {
-  return {{"step", record.step}, {"samples", record.samples}, {"eval", to_json(record.losses)}};
+  Json json{{"step", record.step}, {"samples", record.samples}, {"eval", to_json(record.losses)}};
+  if (record.time > 0) {
+    json["time"] = record.time;
+  }
+  return json;
 }
 
 std::vector<MetricValue> metrics_of(const Json& json) {
@@ -83,7 +90,7 @@ Metric from_json(const Json& json) {
   const auto step = json.at("step").get<int64_t>();
   const auto samples = json.value("samples", int64_t{0});
   if (json.contains("eval")) {
-    return EvalRecord{step, samples, losses_of(json.at("eval"))};
+    return EvalRecord{step, samples, losses_of(json.at("eval")), json.value("time", 0.0)};
   }
   return StepRecord{
       .step = step,
@@ -102,6 +109,7 @@ Metric from_json(const Json& json) {
       .ranks = json.value("ranks", int64_t{0}),
       .skipped = json.contains("skipped"),
       .nan = json.value("skipped", "") == "nan",
+      .time = json.value("time", 0.0),
       .loss_scale = number(json, "loss_scale"),
       .num_zeros = number(json, "num_zeros"),
       .params_norm = number(json, "params_norm")};

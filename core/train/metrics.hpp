@@ -27,6 +27,10 @@ using Metric = std::variant<StepRecord, EvalRecord>;
   return std::visit([](const auto& record) { return record.step; }, metric);
 }
 
+[[nodiscard]] inline double time_of(const Metric& metric) {
+  return std::visit([](const auto& record) { return record.time; }, metric);
+}
+
 /// Calls `use` for each metric of a file, with the line it came from, in the file's order. A file
 /// that is not there has none.
 void each_metric(

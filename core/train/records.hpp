@@ -27,6 +27,7 @@ struct StepRecord {
   int64_t ranks = 0;       ///< that did it; 0 if unknown
   bool skipped = false;    ///< no update: losses are empty, the norm may be no number
   bool nan = false;        ///< skipped for NaN or Inf
+  double time = 0;         ///< Unix time at which it ended; 0 if unknown
   std::optional<double> loss_scale{}, num_zeros{}, params_norm{};
 };
 
@@ -35,6 +36,7 @@ struct EvalRecord {
   int64_t step = 0;
   int64_t samples = 0; ///< consumed in training
   std::vector<LossValue> losses;
+  double time = 0; ///< as of a step
 };
 
 /// What turns a step's duration into rates.

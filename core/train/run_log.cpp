@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace mh {
@@ -74,6 +75,12 @@ std::vector<Metric> RunLog::restore(int64_t resumed_step) {
   std::string kept;
   ThinnedMetrics steps, evaluations;
   each_metric(file, [&](const Metric& metric, const std::string& line) {
+    lost_.alive = std::max(lost_.alive, time_of(metric));
+    if (const auto* step = std::get_if<StepRecord>(&metric);
+        step != nullptr && step->step > resumed_step) {
+      ++lost_.steps;
+      lost_.seconds += step->seconds;
+    }
     if (step_of(metric) <= resumed_step) {
       remember(metric);
       (std::holds_alternative<StepRecord>(metric) ? steps : evaluations).add(metric);

@@ -16,6 +16,13 @@
 
 namespace mh {
 
+/// What a start of a run found of the one before it.
+struct LostSteps {
+  int64_t steps = 0; ///< behind the checkpoint from which it goes on
+  double seconds = 0;
+  double alive = 0; ///< time of the newest metric; 0: there is none
+};
+
 class RunLog {
 public:
   /// Opens log.txt and metrics.jsonl in `folder` for appending, and a new event file; of the
@@ -37,6 +44,9 @@ public:
   /// The first loss of each step and of each evaluation, those before a resumption included.
   [[nodiscard]] const LossCurves& curves() const { return curves_; }
 
+  /// The metrics that were dropped when it was opened.
+  [[nodiscard]] const LostSteps& lost() const { return lost_; }
+
 private:
   std::vector<Metric> restore(int64_t resumed_step);
   void remember(const Metric& metric);
@@ -56,6 +66,7 @@ private:
   RobustZ loss_scores_, norm_scores_;
   Outlook outlook_;
   LossCurves curves_;
+  LostSteps lost_;
   double step_seconds_ = 0; // smoothed, for the time that is left
 };
 

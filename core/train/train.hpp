@@ -40,8 +40,9 @@ struct TrainOptions {
   std::string program = "megahost"; ///< how the user called the program, for suggestions
   /// How the user told the recipe: {"a.lua", "--set", "train.iters=9"}; empty: the run's own copy.
   std::vector<std::string> recipe_words{};
-  bool debug = false;                   ///< names the first operation that makes a NaN or Inf
-  std::optional<StepRange> profile{};   ///< steps to profile, into folder `profile` of the run
+  double age = 0;                     ///< seconds that this process has run when it begins to train
+  bool debug = false;                 ///< names the first operation that makes a NaN or Inf
+  std::optional<StepRange> profile{}; ///< steps to profile, into folder `profile` of the run
   const Processes* processes = nullptr; ///< processes of the run; null: this process is alone
   const Mesh* mesh = nullptr; ///< the run's, if ranks are threads; its plugins were opened before
   bool checking = false;      ///< ranks compare at layers' boundaries what they should agree on

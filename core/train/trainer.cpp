@@ -37,7 +37,11 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
            .processes = options.processes,
            .mesh = options.mesh,
            .step_peak = options.step_peak,
-           .warn = [&output](const std::string& text) { output.warning(text); }}
+           .warn =
+               [this, &output](const std::string& text) {
+                 output.warning(text);
+                 journal_.note({.kind = "warning", .text = text});
+               }}
       ))
     , ranks_(ranks_of(session_->mesh.all()))
     , format_(checkpoint_format(recipe, host))
@@ -113,6 +117,13 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
     });
   }
   open_log();
+  if (std::filesystem::exists(folder_)) { // of other machines, too, where they share the disk
+    journal_.open(folder_);
+  }
+  if (session.mesh.world() > 1) {
+    const bool hosts_compute = session.place.is_cpu() && device_step_ == nullptr;
+    comparison_.emplace(ranks_, session.mesh.coordinate(MeshAxis::pp), hosts_compute);
+  }
   for (const auto& note : folder_notes(recipe.run_folder(), folder_, resumes)) {
     log_->line(note);
   }
@@ -236,9 +247,8 @@ std::string Trainer::stop_reason() const {
 void Trainer::evaluate() {
   fetch_weights();
   const int64_t done = (progress_.step - 1) / session_->recipe.train.eval_interval;
-  log_->evaluation(
-      {progress_.step, progress_.samples, evaluate_split(*session_, Split::valid, done)}
-  );
+  const auto losses = evaluate_split(*session_, Split::valid, done);
+  log_->evaluation({progress_.step, progress_.samples, losses, unix_now()});
   evaluated_step_ = progress_.step;
 }
 
@@ -350,10 +360,10 @@ void Trainer::say_saved(int64_t step, const std::string& time) {
 }
 
 void Trainer::say_unsaved(int64_t step, const Error& error) {
-  log_->line(
-      "warning: the checkpoint of step " + std::to_string(step) +
-      " was not written, earlier ones are untouched: " + error.what()
-  );
+  const std::string text = "the checkpoint of step " + std::to_string(step) +
+                           " was not written, earlier ones are untouched: " + error.what();
+  log_->line("warning: " + text);
+  note({.kind = "unsaved", .text = text});
 }
 
 void Trainer::show_profile() {
@@ -428,20 +438,35 @@ TrainSummary Trainer::run() {
   if (options_.started) {
     options_.started();
   }
+  const LostSteps& lost = log_->lost();
+  const double age = seconds_since(start_) + options_.age;
+  note(
+      {.kind = "start",
+       .ranks = session_->mesh.world(),
+       .seconds = age,
+       .lost_steps = lost.steps,
+       .lost_seconds = lost.seconds,
+       .alive = lost.alive}
+  );
   try {
     without_nondeterminism([&] { steps(summary); });
-  } catch (const CollectiveError&) {
+  } catch (const CollectiveError& error) {
+    note({.kind = "failure", .text = error.what()});
     if (meeting_ != nullptr) {
       meeting_->end(); // a rank is lost: those that save do not wait for it
     }
     settle_saves();
     say_how_to_resume();
     throw;
-  } catch (...) {
+  } catch (const std::exception& error) {
+    const std::string rank =
+        session_->mesh.world() > 1 ? "rank " + std::to_string(ranks_.rank) + ": " : "";
+    journal_.note({.kind = "failure", .step = progress_.step, .text = rank + error.what()});
     settle_saves();
     say_how_to_resume();
     throw;
   }
+  note({.kind = "end", .text = summary.reason});
   return summary;
 }
 
@@ -458,13 +483,13 @@ void Trainer::steps(TrainSummary& summary) {
       show_profile();
     }
     if (due(recipe.train.eval_interval)) {
-      evaluate();
+      timed("evaluation", [&] { evaluate(); });
     }
     if (background_) {
       tell(background_->finished());
     }
     if (due(recipe.checkpoint.interval)) {
-      background_ ? save_in_background() : save_or_warn(retention());
+      timed("save", [&] { background_ ? save_in_background() : save_or_warn(retention()); });
     }
   }
   if (options_.profile && options_.profile->last > progress_.step) {
@@ -475,12 +500,14 @@ void Trainer::steps(TrainSummary& summary) {
     log_->line("stopping at step " + std::to_string(progress_.step) + ": " + summary.reason);
   }
   if (finished && recipe.train.eval_interval > 0 && evaluated_step_ != progress_.step) {
-    evaluate();
+    timed("evaluation", [&] { evaluate(); });
   }
-  settle_saves();
-  if (recipe.checkpoint.save_at_end || !finished) {
-    save(retention());
-  }
+  timed("save", [&] {
+    settle_saves();
+    if (recipe.checkpoint.save_at_end || !finished) {
+      save(retention());
+    }
+  });
   summary.step = progress_.step;
   summary.folder = folder_;
   if (const auto& train = log_->curves().train; !train.empty()) {

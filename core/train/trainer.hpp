@@ -13,7 +13,9 @@
 #include "core/train/closing.hpp"
 #include "core/train/device_step.hpp"
 #include "core/train/guards.hpp"
+#include "core/train/journal.hpp"
 #include "core/train/profile.hpp"
+#include "core/train/rank_times.hpp"
 #include "core/train/run_folder.hpp"
 #include "core/train/run_log.hpp"
 #include "core/train/session.hpp"
@@ -74,6 +76,23 @@ private:
     return {progress_.step - skipped, std::max<int64_t>(0, samples)};
   }
 
+  /// Does what steps wait for, and notes in the journal how long.
+  template <class Action>
+  void timed(const char* kind, const Action& action) {
+    const auto begin = Clock::now();
+    action();
+    note({.kind = kind, .seconds = seconds_since(begin)});
+  }
+
+  /// Rank 0 keeps the journal; of what ends the run, the rank that it happens to.
+  void note(JournalEvent event) const {
+    if (ranks_.rank == 0) {
+      event.step = progress_.step;
+      journal_.note(std::move(event));
+    }
+  }
+
+  void compare_ranks(const PartTimes& times);
   void evaluate();
   void open_saves();
   void save(const Retention& retention);
@@ -99,6 +118,7 @@ private:
   const TrainOptions& options_;
   Output& output_;
   Silence silence_;
+  Journal journal_;
   StopSignals signals_;
   Clock::time_point start_ = Clock::now();
   std::unique_ptr<Session> session_;
@@ -115,6 +135,7 @@ private:
   Guards guards_;
   std::unique_ptr<NanWatch> watch_; // null unless --debug
   std::unique_ptr<RunLog> log_;
+  std::optional<RankComparison> comparison_; // of several ranks
   Progress progress_;
   DevicePeak peak_;
   int64_t iterations_;

@@ -26,6 +26,7 @@ void Trainer::step() {
   const auto begin = Clock::now();
   const int64_t number = progress_.step + 1;
   session.mesh.log()->begin_step(number);
+  PartClock parts(*session.mesh.log());
   const bool profiled = options_.profile && options_.profile->has(number);
   if (profiled) {
     profile_.begin_step(number);
@@ -33,6 +34,7 @@ void Trainer::step() {
   const int64_t batch = session.layout(next_sample()).global();
   const auto batches = data_->get(next_sample(), iterations_ - number);
   const double data_seconds = seconds_since(begin);
+  parts.begin(StepPart::update);
   const uint64_t seed =
       random_key(static_cast<uint64_t>(progress_.seed), "step " + std::to_string(number));
   const Completed completed = updates_done();
@@ -43,6 +45,7 @@ void Trainer::step() {
   auto passes = session.passes();
   passes.checking = options_.checking;
   passes.watch = watch_.get();
+  passes.before = [&parts](const Instruction* instruction) { parts.begin(instruction); };
   const StepOptions options{
       .seed = seed,
       .clip = session.recipe.optimizer.clip_grad,
@@ -73,11 +76,13 @@ void Trainer::step() {
   }
   if (judgement.verdict == Verdict::skip && (!judgement.overflow || watch_ != nullptr)) {
     log_->line("skipped " + cause + "; samples " + samples_text());
+    note({.kind = "skip", .text = cause});
   }
   if (profiled) { // else the host goes on: the next step's numbers wait for what the device does now
     session.device->synchronize();
     profile_.end_step();
   }
+  const PartTimes times = parts.end();
   if (std::exchange(first_step_, false)) {
     show_peak();
   }
@@ -101,10 +106,28 @@ void Trainer::step() {
        .ranks = session.mesh.world(),
        .skipped = !result.updated,
        .nan = !result.finite(),
+       .time = unix_now(),
        .loss_scale = guards_.scales() ? std::optional(loss_scale) : std::nullopt,
        .num_zeros = result.num_zeros,
        .params_norm = weights_norm()}
   );
+  compare_ranks(times);
+}
+
+/// Says which rank all others wait for, once for each that becomes it.
+void Trainer::compare_ranks(const PartTimes& times) {
+  const auto table = comparison_ ? comparison_->add(progress_.step, times) : std::nullopt;
+  if (!table || ranks_.rank != 0) {
+    return;
+  }
+  if (const std::string sentence = comparison_->sentence(*table); !sentence.empty()) {
+    log_->line("warning: " + sentence);
+    note({.kind = "straggler", .text = sentence});
+  }
+  try {
+    write_rank_table(folder_, *table);
+  } catch (const Error&) { // a full disk is no reason to end a run
+  }
 }
 
 void Trainer::fetch_weights() const {
@@ -195,6 +218,8 @@ void Trainer::rewind(const std::string& why) {
   restore(*saved);
   guards_.rewound(saved->guards, next - saved->samples);
   open_log();
+  const LostSteps& lost = log_->lost();
+  note({.kind = "rewind", .lost_steps = lost.steps, .lost_seconds = lost.seconds, .text = why});
   for (const auto& note : notes) {
     log_->line(note);
   }

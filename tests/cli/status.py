@@ -53,7 +53,7 @@ def samples(text):
             assert head[1] == "TYPE" or head[2] not in families, f"a family twice: {line}"
             families.add(head[2])
             continue
-        sample = re.fullmatch(r'(megahost_\w+)\{run="((?:[^"\\]|\\.)*)"(?:,loss="([^"]*)")?\} (\S+)', line)
+        sample = re.fullmatch(r'(megahost_\w+)\{run="((?:[^"\\]|\\.)*)"(?:,(?:loss|cause|rank)="([^"]*)")?\} (\S+)', line)
         assert sample and sample[1] in families, line
         found[sample[1], sample[2], sample[3]] = float(sample[4])
     return found, families
@@ -127,7 +127,12 @@ with tempfile.TemporaryDirectory() as folder:
     assert ("megahost_loss", str(begun), "lm loss") not in found and ("megahost_step", str(begun), None) not in found
     page = (SOURCE / "docs/clusters.md").read_text()
     named = set(re.findall(r"`(megahost_\w+)`", page))
-    assert families | {"megahost_remaining_seconds"} == named, families ^ named
+    assert families | {"megahost_remaining_seconds", "megahost_rank_busy_seconds", "megahost_rank_waiting_seconds"} == named, families ^ named
+
+    dashboard = json.loads((SOURCE / "docs/grafana.json").read_text())
+    asked = {name for panel in dashboard["panels"] for target in panel["targets"]
+             for name in re.findall(r"megahost_\w+", target["expr"])}
+    assert asked == named, asked ^ named
 
     assert "is no run folder" in status(folder, code=5)
     assert "two formats" in status(run, "--json", "--prometheus", code=2)

@@ -226,6 +226,9 @@ TEST_CASE("every target writes the same run") {
     CHECK(contains(text, "NCCL_SOCKET_IFNAME"));
     CHECK(contains(text, "loopback")); // and its reason
     CHECK(text == train(job(options)));
+    CHECK_FALSE(contains(text, "--preflight"));
+    options.preflight = true;
+    CHECK(contains(train(job(options)), "--preflight"));
     const bool limited = contains(text, "129600") || contains(text, "36:00:00");
     CHECK(limited == (std::string(target.name) != "torchrun"));
   }

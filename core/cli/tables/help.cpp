@@ -21,10 +21,29 @@ std::vector<Command> help_commands() {
           "Help",
           "what this machine and installation can do, and what to mend",
           "Processor, memory, disk, GPUs, LibTorch, CUDA libraries and plugins, and the measured "
-          "speed of GEMMs and copies. A sentence says what to do about whatever is missing or slow.",
+          "speed of GEMMs and copies. A sentence says what to do about whatever is missing or slow. "
+          "With --ranks, or started by torchrun, srun or mpirun, it compares the ranks of a job "
+          "instead: GEMMs, copies, the links between them, disk, clocks and builds. Ranks that are "
+          "unlike the others are named with their hosts, and the status is 4.",
           {},
-          {kJson, kPlugin},
-          {{"megahost doctor", ""}},
+          {
+              {"--ranks", "N", "starts N ranks on this machine and compares them"},
+              {"--on",
+               "NAME",
+               "of ranks: holds them to what plans for this machine count on, too: h100, ..."},
+              {"--device", "NAME", "of ranks: device plugin, cpu unless given"},
+              {"--disk", "DIR", "of ranks: where each writes a file, . unless given"},
+              kRank,
+              kWorldSize,
+              kMaster,
+              kLocalRank,
+              kJson,
+              kPlugin,
+          },
+          {{"megahost doctor", ""},
+           {"megahost doctor --ranks 4", ""},
+           {"srun --ntasks-per-node 8 megahost doctor --device cuda --disk /fsx --on h100",
+            "before a job"}},
       },
       {
           "docs",

@@ -164,6 +164,7 @@ std::vector<Command> layout_commands() {
               {"--gpus-per-node", "N", "ranks of a node, all GPUs unless given"},
               {"--efa", "N", "EFA devices of a node, all unless given; 0: TCP"},
               {"--no-huge-pages", "", "asks for none for EFA's buffers"},
+              {"--preflight", "", "each start compares the ranks before they train"},
               {"--libfabric", "VERSION", "of the image; before 1.18 it needs more variables"},
               {"--ofi-nccl",
                "VERSION",

@@ -58,6 +58,27 @@ std::vector<Command> run_reading_commands() {
               {"megahost status runs/quickstart --prometheus > megahost.prom", ""},
           },
       },
+      {
+          "watch",
+          "Runs",
+          "shows a run while it goes on: curve, speed, ranks, events, goodput",
+          "Reads the run's folder, as `status` does, again and again until the run ends; of a run "
+          "that has ended, once. --http serves the same as a page with more curves, and what "
+          "Prometheus reads at /metrics, to this machine alone: `ssh -L 8080:localhost:8080 HOST` "
+          "brings it to another one.",
+          {{"RUN", "run folder"}},
+          {
+              {"--every", "SECONDS", "how often it looks (2)"},
+              {"--http",
+               "PORT",
+               "serves a page instead of drawing here; ADDRESS:PORT lets other machines read it, "
+               "which needs no password"},
+          },
+          {
+              {"megahost watch runs/quickstart", ""},
+              {"megahost watch runs/quickstart --http 8080", "then open http://localhost:8080"},
+          },
+      },
   };
 }
 

@@ -52,6 +52,10 @@ std::vector<Command> training_commands() {
                "when a rank fails, starts this machine's ranks again from the newest checkpoint, at "
                "most N times; not after a mistake in the recipe, nor when three starts in a row fail "
                "after the same step"},
+              {"--preflight",
+               "",
+               "first compares the ranks, as `megahost doctor --ranks` does, and refuses to train "
+               "where one is slow or unlike the others"},
               kRank,
               kWorldSize,
               kMaster,

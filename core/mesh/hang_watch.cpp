@@ -73,7 +73,14 @@ void HangWatch::look(const RankProgress& own) {
     forget();
   }
   if (!answers_.valid()) {
-    visit(own, stands ? whom_to_ask() : std::vector<int64_t>());
+    // Rank 0 keeps the store: once it is silent nobody can ask any more where it is.
+    const bool asks_first = terms_.rank > 0 && first_host_.empty();
+    visit(
+        own,
+        stands       ? whom_to_ask()
+        : asks_first ? std::vector<int64_t>{0}
+                     : std::vector<int64_t>()
+    );
   }
   if (ticks_ > kObservedTicks && own.seconds >= next_ && speaks()) {
     judge(own);
@@ -116,6 +123,7 @@ void HangWatch::take_answers() {
   for (const auto& [rank, text] : answers_.get()) {
     Other& other = others_[static_cast<size_t>(rank)];
     const auto told = nlohmann::json::parse(text);
+    first_host_ = rank == 0 ? told[1].get<std::string>() : first_host_;
     if (told[0] != other.beat) {
       other.beat = told[0];
       other.asked = Clock::now();
@@ -166,6 +174,7 @@ void HangWatch::judge(const RankProgress& own) {
       seen.back().answer = SeenRank::Answer::silent;
     }
   }
+  seen.front().host = seen.front().host.empty() ? first_host_ : seen.front().host;
   seen[static_cast<size_t>(terms_.rank)] = {SeenRank::Answer::alive, host_, own};
   const auto stall = find_stall(seen, terms_.after / 2);
   if (!stall || stall->seconds < terms_.after) {

@@ -120,7 +120,7 @@ def lost_store(_):
 
 def stop(rank):
     send(rank, signal.SIGSTOP)
-    return f"waiting for rank {rank}( on .*)?, which does not answer"
+    return f"waiting for rank {rank} on .*which does not answer"
 
 
 def spin(rank):

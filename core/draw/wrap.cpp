@@ -189,9 +189,12 @@ void wrap(FILE*& stream, int descriptor, int buffering) {
   }
   cookie_io_functions_t functions{};
   functions.write = write_wrapped;
+  // As large as what commands print at once: a line that a full buffer cuts is not wrapped.
+  static std::array<std::array<char, 1 << 16>, 3> buffers;
   FILE* wrapping = fopencookie(&sinks.at(static_cast<size_t>(descriptor)), "w", functions);
   if (wrapping != nullptr) {
-    std::setvbuf(wrapping, nullptr, buffering, BUFSIZ);
+    auto& buffer = buffers.at(static_cast<size_t>(descriptor));
+    std::setvbuf(wrapping, buffer.data(), buffering, buffer.size());
     stream = wrapping;
   }
 }

@@ -71,6 +71,13 @@ void Table::erase(std::string_view key) {
   std::erase_if(entries_, [key](const Entry& entry) { return entry.key == key; });
 }
 
+Value Table::take(std::string_view key) {
+  const Value* found = find(key);
+  Value value = found == nullptr ? Value() : *found;
+  erase(key);
+  return value;
+}
+
 bool Table::operator==(const Table& other) const {
   return size() == other.size() && std::all_of(begin(), end(), [&other](const Entry& entry) {
            const Value* theirs = other.find(entry.key);

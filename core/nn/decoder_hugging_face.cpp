@@ -18,14 +18,6 @@ const Value* given(const Table& table, std::string_view key) {
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
-/// What a key says, and erases it.
-Value taken(Table& table, std::string_view key) {
-  const Value* found = table.find(key);
-  Value value = found == nullptr ? Value() : *found;
-  table.erase(key);
-  return value;
-}
-
 void keep_only(
     Table& table, std::string_view prefix, std::initializer_list<std::string_view> kept
 ) {
@@ -48,8 +40,8 @@ double yarn_magnitude(double factor, double m = 1) {
 
 /// transformers takes the two together as one factor of queries and keys.
 void simplify_magnitude(Table& rope) {
-  const Value over = taken(rope, "mscale");
-  const Value under = taken(rope, "mscale_all_dim");
+  const Value over = rope.take("mscale");
+  const Value under = rope.take("mscale_all_dim");
   const double m = over.is_null() ? 0 : over.as_number();
   const double all = under.is_null() ? 0 : under.as_number();
   if (m != 0 && all != 0 && given(rope, "attention_factor") == nullptr) {
@@ -63,14 +55,14 @@ void simplify_magnitude(Table& rope) {
 } // namespace
 
 void simplify_rope(Table& config, bool latent) {
-  const Value theta = taken(config, "rope_theta");
-  const Value share = taken(config, "partial_rotary_factor");
-  const Value scaling = taken(config, "rope_scaling");
+  const Value theta = config.take("rope_theta");
+  const Value share = config.take("partial_rotary_factor");
+  const Value scaling = config.take("rope_scaling");
   const bool old = scaling.is_table() && !scaling.as_table().empty();
   if (!scaling.is_null() && !scaling.is_table()) {
     (void)scaling.as_table(); // says that it is none
   }
-  Value value = old ? scaling : taken(config, "rope_parameters");
+  Value value = old ? scaling : config.take("rope_parameters");
   config.erase("rope_parameters");
   if (value.is_null()) {
     value = Table();
@@ -83,7 +75,7 @@ void simplify_rope(Table& config, bool latent) {
   };
   move("rope_theta", theta);
   move("partial_rotary_factor", share);
-  move("rope_type", taken(rope, "type"));
+  move("rope_type", rope.take("type"));
   const Value* type = given(rope, "rope_type");
   if (type != nullptr && type->as_string() != "default") {
     if (given(rope, "factor") == nullptr) {
@@ -106,8 +98,8 @@ void simplify_rope(Table& config, bool latent) {
 }
 
 void simplify_windows(Table& config, bool alternate) {
-  const Value use = taken(config, "use_sliding_window");
-  const Value most = taken(config, "max_window_layers");
+  const Value use = config.take("use_sliding_window");
+  const Value most = config.take("max_window_layers");
   if (use.is_null() || !use.as_boolean()) {
     config.erase("sliding_window");
     config.erase("layer_types");
@@ -244,7 +236,7 @@ void plain_sizes(Table& f) {
 
 /// A word a layer; none without a window.
 void plain_window(Table& f) {
-  Value pattern = taken(f, "window_pattern");
+  Value pattern = f.take("window_pattern");
   if (given(f, "window") == nullptr) {
     return;
   }

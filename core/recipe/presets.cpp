@@ -41,14 +41,6 @@ void each_row(
   throw RecipeError({{row.key_origin, row.key, "preset " + row.key + " " + what, "", ""}});
 }
 
-/// Takes a word out of a row: what is left is the recipe's.
-Value taken(Table& row, const char* key) {
-  const Value* found = row.find(key);
-  Value value = found != nullptr ? *found : Value();
-  row.erase(key);
-  return value;
-}
-
 bool is_text(const Value& value) {
   return value.is_string() && !value.as_string().empty();
 }
@@ -152,8 +144,8 @@ std::vector<Preset> load_presets(const ReadOptions& options) {
   std::vector<Preset> presets;
   each_row(options, "models.toml", [&](const Table::Entry& row) {
     Preset preset{row.key, row.value, 0, "", row.key_origin};
-    const Value parameters = taken(preset.model.as_table(), "parameters");
-    const Value source = taken(preset.model.as_table(), "source");
+    const Value parameters = preset.model.as_table().take("parameters");
+    const Value source = preset.model.as_table().take("source");
     if (!parameters.is_integer() || !is_text(source)) {
       refuse_row(row, "lacks `parameters` or `source`, expected both");
     }
@@ -168,9 +160,9 @@ std::vector<LayoutPreset> load_layouts(const ReadOptions& options) {
   std::vector<LayoutPreset> layouts;
   each_row(options, "layouts.toml", [&](const Table::Entry& row) {
     LayoutPreset layout{row.key, row.value, {}, "", ""};
-    const Value models = taken(layout.recipe.as_table(), "models");
-    const Value memory = taken(layout.recipe.as_table(), "memory");
-    const Value source = taken(layout.recipe.as_table(), "source");
+    const Value models = layout.recipe.as_table().take("models");
+    const Value memory = layout.recipe.as_table().take("memory");
+    const Value source = layout.recipe.as_table().take("source");
     const bool named = models.is_array() && !models.as_array().empty() &&
                        std::all_of(models.as_array().begin(), models.as_array().end(), is_text);
     if (!named || !is_text(memory) || !is_text(source)) {

@@ -59,6 +59,8 @@ public:
   /// Replaces the value, or appends the key.
   Value& set(std::string key, Value value, Origin key_origin = {});
   void erase(std::string_view key);
+  /// Erases a key and returns its value; null if there is none.
+  Value take(std::string_view key);
   [[nodiscard]] size_t size() const;
 
   [[nodiscard]] bool empty() const { return size() == 0; }

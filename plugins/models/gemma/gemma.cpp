@@ -40,22 +40,14 @@ std::vector<mh::HfKey> gemma_keys(const mh::LlamaDefaults& defaults, const char*
   return keys;
 }
 
-/// What a key says, and erases it; null where it is absent.
-Value taken(Table& table, std::string_view key) {
-  const Value* found = table.find(key);
-  Value value = found == nullptr ? Value() : *found;
-  table.erase(key);
-  return value;
-}
-
 /// The rotary positions of layers without a window become those of the model; of layers with one
 /// only their base is left, rope_local_base_freq as transformers 4 has it.
 void simplify_bases(Table& config) {
-  Value both = taken(config, "rope_parameters");
-  Value local = taken(config, "rope_local_base_freq");
+  Value both = config.take("rope_parameters");
+  Value local = config.take("rope_local_base_freq");
   if (both.is_table()) {
     Table& table = both.as_table();
-    const Value window = taken(table, "sliding_attention"), whole = taken(table, "full_attention");
+    const Value window = table.take("sliding_attention"), whole = table.take("full_attention");
     if (window.is_table()) {
       if (const Value* type = window.as_table().find("rope_type");
           type != nullptr && !(*type == Value("default"))) {
@@ -78,7 +70,7 @@ void simplify_bases(Table& config) {
 
 void simplify_gemma3(Table& config) {
   simplify_bases(config);
-  const Value every = taken(config, "sliding_window_pattern");
+  const Value every = config.take("sliding_window_pattern");
   const Value* types = config.find("layer_types");
   if (types == nullptr || types->is_null()) {
     Value::Array made;
@@ -110,9 +102,9 @@ void restore_gemma3(Table& config) {
   }
   Table both, local;
   local.set("rope_type", "default");
-  const Value base = taken(config, "rope_local_base_freq");
+  const Value base = config.take("rope_local_base_freq");
   local.set("rope_theta", base.is_null() ? Value(10000) : base);
-  both.set("full_attention", taken(config, "rope_parameters"));
+  both.set("full_attention", config.take("rope_parameters"));
   both.set("sliding_attention", local);
   config.set("rope_parameters", both);
 }

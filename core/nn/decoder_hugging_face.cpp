@@ -117,6 +117,10 @@ void simplify_windows(Table& config, bool alternate) {
     made.origin = most.origin;
     config.set("layer_types", made);
   }
+  simplify_layer_types(config);
+}
+
+void simplify_layer_types(Table& config) {
   const List& types = config.find("layer_types")->as_array();
   const auto is = [](const char* word) {
     return [word](const Value& type) { return type == Value(word); };
@@ -136,6 +140,14 @@ void restore_windows(Table& config) {
   if (window && given(config, "layer_types") == nullptr) {
     config.erase("layer_types");
     config.set("max_window_layers", 0);
+  }
+}
+
+void restore_layer_types(Table& config) {
+  if (given(config, "layer_types") == nullptr) {
+    const bool window = given(config, "sliding_window") != nullptr;
+    const auto layers = static_cast<size_t>(config.find("num_hidden_layers")->as_integer());
+    config.set("layer_types", List(layers, Value(window ? "sliding_attention" : "full_attention")));
   }
 }
 

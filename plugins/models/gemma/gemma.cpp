@@ -80,8 +80,7 @@ void simplify_gemma3(Table& config) {
     }
     config.set("layer_types", std::move(made));
   }
-  config.set("use_sliding_window", true);
-  mh::simplify_windows(config);
+  mh::simplify_layer_types(config);
   const Value* window = config.find("sliding_window");
   if (window != nullptr && window->is_null()) {
     config.set("rope_local_base_freq", Value()); // of no layer
@@ -89,17 +88,7 @@ void simplify_gemma3(Table& config) {
 }
 
 void restore_gemma3(Table& config) {
-  mh::restore_windows(config);
-  config.erase("use_sliding_window");
-  config.erase("max_window_layers");
-  const Value* window = config.find("sliding_window");
-  const bool windows = window != nullptr && !window->is_null();
-  if (const Value* types = config.find("layer_types"); types == nullptr || types->is_null()) {
-    const auto layers = static_cast<size_t>(config.find("num_hidden_layers")->as_integer());
-    config.set(
-        "layer_types", Value::Array(layers, Value(windows ? "sliding_attention" : "full_attention"))
-    );
-  }
+  mh::restore_layer_types(config);
   Table both, local;
   local.set("rope_type", "default");
   const Value base = config.take("rope_local_base_freq");

@@ -116,12 +116,7 @@ std::vector<mh::HfModel> models() {
        .always = {{"qk_norm", true}, {"norm_placement", "branch"}},
        .harmless = {"sliding_window_pattern", "layer_types"},
        .simplify = [](mh::Table& config) { mh::simplify_rope(config); },
-       .restore =
-           [](mh::Table& config) { // transformers cannot derive them where there is no window
-             const auto layers =
-                 static_cast<size_t>(config.find("num_hidden_layers")->as_integer());
-             config.set("layer_types", mh::Value::Array(layers, mh::Value("full_attention")));
-           }},
+       .restore = mh::restore_layer_types}, // which transformers cannot derive without a window
       {.model_type = "olmo2",
        .architecture = "Olmo2ForCausalLM",
        .keys = joined(

@@ -44,7 +44,12 @@ MH_API void simplify_rope(Table& config, bool latent = false);
 MH_API void simplify_windows(Table& config, bool alternate = false);
 MH_API void restore_windows(Table& config);
 
-/// The rows of what `simplify_windows` makes.
+/// Of `layer_types` that are there: leaves them out where all layers are alike, and the window where
+/// none has one; `restore_layer_types` says them for each layer again.
+MH_API void simplify_layer_types(Table& config);
+MH_API void restore_layer_types(Table& config);
+
+/// The rows of what `simplify_windows` and `simplify_layer_types` make.
 [[nodiscard]] MH_API std::vector<HfKey> window_keys();
 
 /// The fields of a decoder that a config.json does not decide.

@@ -4,19 +4,16 @@
 
 namespace mh {
 
-namespace {
-
-/// The dense feed-forward of layer names that begin with `theirs` and `ours`.
-void add_dense(
+void add_feed_forward_names(
     const DecoderConfig& c,
     const std::string& theirs,
     const std::string& ours,
     std::vector<HfTensor>& map
 ) {
   const auto add = [&](const std::string& part) {
-    map.push_back({theirs + "mlp." + part + "_proj.weight", {ours + "mlp." + part + ".weight"}});
+    map.push_back({theirs + part + "_proj.weight", {ours + part + ".weight"}});
     if (c.bias) {
-      map.push_back({theirs + "mlp." + part + "_proj.bias", {ours + "mlp." + part + ".bias"}});
+      map.push_back({theirs + part + "_proj.bias", {ours + part + ".bias"}});
     }
   };
   if (is_gated(activation_kind(c.activation))) {
@@ -25,8 +22,6 @@ void add_dense(
   add("up");
   add("down");
 }
-
-} // namespace
 
 std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames& feed_forward) {
   if (c.norm_placement == "post" || c.positions == "learned") {
@@ -89,7 +84,7 @@ std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames
     if (feed_forward) {
       feed_forward(i, theirs, ours, map);
     } else {
-      add_dense(c, theirs, ours, map);
+      add_feed_forward_names(c, theirs + "mlp.", ours + "mlp.", map);
     }
   }
   return map;

@@ -260,8 +260,8 @@ void plain(Table& f) {
     );
   }
   if (none(kAttention)) {
-    erase({"heads", "kv_heads", "head_dim", "qkv_bias", "qk_norm", "qk_norm_over", "causal"});
-    f.erase("score_dim");
+    erase({"heads", "kv_heads", "head_dim", "score_dim", "qkv_bias", "qk_norm", "qk_norm_over"});
+    erase({"causal"});
   }
   if (none(kMlp)) {
     erase({"ffn_hidden", "activation"});

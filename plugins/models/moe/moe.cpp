@@ -34,14 +34,14 @@ public:
         config(),
         [&](int64_t layer, const std::string& theirs, const std::string& ours, auto& map) {
           if (!moe_.is_moe(layer)) {
-            add_parts(map, theirs + "mlp.", ours + "mlp.");
+            add_feed_forward_names(moe_, theirs + "mlp.", ours + "mlp.", map);
             return;
           }
           const std::string folder = theirs + (mixtral ? "block_sparse_moe." : "mlp.");
           add_experts(map, folder, ours + "mlp.", mixtral);
           if (moe_.shared_hidden) {
             const char* shared = deepseek() ? "shared_experts." : "shared_expert.";
-            add_parts(map, folder + shared, ours + "mlp.shared.");
+            add_feed_forward_names(moe_, folder + shared, ours + "mlp.shared.", map);
           }
           if (moe_.shared_gate) {
             map.push_back({folder + "shared_expert_gate.weight", {ours + "mlp.shared_gate.weight"}}
@@ -94,12 +94,6 @@ private:
   using Names = std::vector<mh::HfTensor>;
 
   [[nodiscard]] bool deepseek() const { return moe_.router == "sigmoid"; }
-
-  static void add_parts(Names& map, const std::string& theirs, const std::string& ours) {
-    for (const std::string part : {"gate", "up", "down"}) {
-      map.push_back({theirs + part + "_proj.weight", {ours + part + ".weight"}});
-    }
-  }
 
   void
   add_experts(Names& map, const std::string& folder, const std::string& ours, bool mixtral) const {

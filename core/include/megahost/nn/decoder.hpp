@@ -264,6 +264,15 @@ using FeedForwardNames = std::function<void(
     int64_t layer, const std::string& theirs, const std::string& ours, std::vector<HfTensor>& map
 )>;
 
+/// Adds the names of one dense feed-forward; `theirs` and `ours` are what its names begin with,
+/// "model.layers.0.mlp." and "layers.0.mlp.".
+MH_API void add_feed_forward_names(
+    const DecoderConfig& config,
+    const std::string& theirs,
+    const std::string& ours,
+    std::vector<HfTensor>& map
+);
+
 /// The names of `transformers` Llama and its relatives; empty where the fields have no counterpart.
 /// Without `feed_forward` those of the dense one.
 [[nodiscard]] MH_API std::vector<HfTensor>

@@ -118,10 +118,7 @@ Resolved resolve_loaded(const Loaded& loaded, Host& host, const Facts& facts) {
     host.set_storage_options(*resolved.recipe.storage);
   }
   const Recipe::Data& data = resolved.recipe.data;
-  if (const auto cache =
-          data.cache ? std::optional<std::filesystem::path>(*data.cache) : cache_folder()) {
-    host.set_cache(*cache, static_cast<uint64_t>(data.cache_limit * 1e9));
-  }
+  host.set_cache(data.cache, static_cast<uint64_t>(data.cache_limit * 1e9));
   return resolved;
 }
 

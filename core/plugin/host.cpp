@@ -93,10 +93,14 @@ void Host::set_storage_options(const PluginSection& section) {
   schemes_->set_options(section);
 }
 
-void Host::set_cache(const fs::path& folder, uint64_t bytes) {
+void Host::set_cache(const std::optional<fs::path>& folder, uint64_t bytes) {
   const std::lock_guard lock(*opening_);
+  const auto place = folder ? folder : cache_folder();
+  if (!place) { // which `copies` tells whoever needs one
+    return;
+  }
   LocalCopies::Options options{
-      .folder = fs::absolute(folder), .limit = bytes, .say = [](const std::string& sentence) {
+      .folder = fs::absolute(*place), .limit = bytes, .say = [](const std::string& sentence) {
         spdlog::info("{}", sentence);
       }};
   if (copies_ == nullptr || !copies_->options().same_place(options)) {
@@ -107,15 +111,14 @@ void Host::set_cache(const fs::path& folder, uint64_t bytes) {
 std::shared_ptr<LocalCopies> Host::copies() {
   const std::lock_guard lock(*opening_);
   if (copies_ == nullptr) {
-    const auto folder = cache_folder();
-    if (!folder) {
-      throw Error(
-          "there is no folder for copies of what lies in a store: neither HOME nor XDG_CACHE_HOME "
-          "is set",
-          "name one with data.cache"
-      );
-    }
-    set_cache(*folder, static_cast<uint64_t>(Recipe::Data().cache_limit * 1e9));
+    set_cache(std::nullopt, static_cast<uint64_t>(Recipe::Data().cache_limit * 1e9));
+  }
+  if (copies_ == nullptr) {
+    throw Error(
+        "there is no folder for copies of what lies in a store: neither HOME nor XDG_CACHE_HOME "
+        "is set",
+        "name one with data.cache"
+    );
   }
   return copies_;
 }

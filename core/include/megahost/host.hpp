@@ -29,6 +29,7 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -130,10 +131,10 @@ public:
   /// Options for paths of the scheme `section.use`, complete as in a resolved recipe.
   void set_storage_options(const PluginSection& section);
 
-  /// Where what corpora and tokenizers read of a store is copied to, from now on. A file that lies
-  /// there already, unchanged, is not fetched again; the files that were used longest ago are removed
+  /// Where what corpora and tokenizers read of a store is copied to, from now on; the user's own
+  /// folder if absent. A file that lies there already, unchanged, is not fetched again; the files that were used longest ago are removed
   /// where all would be larger than `bytes`.
-  void set_cache(const std::filesystem::path& folder, uint64_t bytes);
+  void set_cache(const std::optional<std::filesystem::path>& folder, uint64_t bytes);
 
 private:
   struct Open;

@@ -11,7 +11,6 @@
 #include "core/mesh/agree.hpp"
 #include "core/mesh/collective_log.hpp"
 #include "core/storage/file_system.hpp"
-#include "core/train/journal.hpp"
 #include "core/train/robust_z.hpp"
 #include "megahost/abi.hpp"
 
@@ -274,7 +273,7 @@ public:
 
 private:
   [[nodiscard]] std::string placed(size_t rank) const {
-    return "rank " + std::to_string(rank) + " on " + found_.ranks[rank].host;
+    return rank_on(static_cast<int64_t>(rank), found_.ranks[rank].host);
   }
 
   void say(size_t rank, const std::string& text) { faults_.push_back(placed(rank) + " " + text); }

@@ -250,12 +250,8 @@ std::string table_of(const std::vector<TextRow>& rows, bool head) {
 }
 
 std::string goodput_picture(const Goodput& goodput) {
-  auto causes = goodput.causes();
-  std::stable_sort(causes.begin(), causes.end(), [](const auto& a, const auto& b) {
-    return a.seconds > b.seconds;
-  });
-  constexpr size_t kParts =
-      4; // that have a colour of their own, next to what is useful and the rest
+  const auto causes = goodput.largest_causes();
+  constexpr size_t kParts = 4; // causes with a colour of their own
   Bars bars{
       .title = "where the time went, " + counted(goodput.starts, "start"),
       .parts = {"useful"},

@@ -1,9 +1,9 @@
 #include "core/runs/exposition.hpp"
 
 #include "core/base/number_text.hpp"
+#include "core/base/seconds.hpp"
 #include "core/base/text.hpp"
 
-#include <chrono>
 #include <cmath>
 #include <optional>
 
@@ -163,10 +163,8 @@ const MetricFamily kFamilies[] = {
      "gauge",
      "Unix time at which the newest step or evaluation ended",
      [](const RunStatus& run) {
-       const std::chrono::duration<double> now =
-           std::chrono::system_clock::now().time_since_epoch();
        return run.last() == nullptr || !run.since_step ? Readings()
-                                                       : Readings{{now.count() - *run.since_step}};
+                                                       : Readings{{unix_now() - *run.since_step}};
      }},
 };
 

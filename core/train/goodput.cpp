@@ -28,6 +28,14 @@ std::vector<Goodput::Cause> Goodput::causes() const {
       {"other", "other", other}};
 }
 
+std::vector<Goodput::Cause> Goodput::largest_causes() const {
+  auto sorted = causes();
+  std::stable_sort(sorted.begin(), sorted.end(), [](const Cause& a, const Cause& b) {
+    return a.seconds > b.seconds;
+  });
+  return sorted;
+}
+
 std::optional<Goodput>
 goodput(const std::vector<StepRecord>& steps, const std::vector<JournalEvent>& journal) {
   Goodput sum;
@@ -77,13 +85,9 @@ goodput(const std::vector<StepRecord>& steps, const std::vector<JournalEvent>& j
 
 std::string goodput_text(const Goodput& goodput) {
   constexpr double kShown = 0.001;
-  auto causes = goodput.causes();
-  std::stable_sort(causes.begin(), causes.end(), [](const auto& a, const auto& b) {
-    return a.seconds > b.seconds;
-  });
   std::string text = formatted("%.1f%% of ", 100 * goodput.share()) + duration_text(goodput.total);
   const char* between = "; ";
-  for (const Goodput::Cause& cause : causes) {
+  for (const Goodput::Cause& cause : goodput.largest_causes()) {
     if (cause.seconds >= kShown * goodput.total && cause.seconds > 0) {
       text += between + formatted("%.1f%% ", 100 * cause.seconds / goodput.total) + cause.name;
       between = ", ";

@@ -34,6 +34,9 @@ struct Goodput {
 
   /// All but `useful`.
   [[nodiscard]] std::vector<Cause> causes() const;
+
+  /// The same, the largest first.
+  [[nodiscard]] std::vector<Cause> largest_causes() const;
 };
 
 /// The time between a run's end and its next start counts where it did not end by itself: after a

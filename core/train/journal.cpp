@@ -1,5 +1,6 @@
 #include "core/train/journal.hpp"
 
+#include "core/base/seconds.hpp"
 #include "core/base/write_all.hpp"
 
 #include <fcntl.h>
@@ -7,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -54,10 +54,6 @@ JournalEvent event_from(const Json& json) {
 }
 
 } // namespace
-
-double unix_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 // proc(5): the 22nd field of stat is the start, in ticks since the system's; the second one is a
 // name in brackets that may hold anything.

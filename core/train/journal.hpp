@@ -44,9 +44,6 @@ private:
   std::filesystem::path file_;
 };
 
-/// Seconds since 1970.
-[[nodiscard]] double unix_now();
-
 /// Seconds since this process was started; 0 where the system does not say.
 [[nodiscard]] double process_age();
 

@@ -56,7 +56,7 @@ StepPart part_of(const Instruction& instruction) {
 }
 
 std::string placed(int64_t rank, const RankTable& table) {
-  return "rank " + std::to_string(rank) + " on " + table.ranks[static_cast<size_t>(rank)].host;
+  return rank_on(rank, table.ranks[static_cast<size_t>(rank)].host);
 }
 
 } // namespace

@@ -2,13 +2,13 @@
 
 #include "core/base/host_name.hpp"
 #include "core/base/number_text.hpp"
+#include "core/base/seconds.hpp"
 #include "core/formats/event_file.hpp"
 #include "megahost/error.hpp"
 
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <system_error>
 #include <utility>
 
@@ -19,13 +19,9 @@ namespace {
 
 constexpr const char* kPrefix = "events.out.tfevents.";
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 /// Readers take files in the order of their names: a new one comes after those that are there.
 std::string file_name(const fs::path& folder) {
-  auto second = static_cast<long long>(now());
+  auto second = static_cast<long long>(unix_now());
   const std::string prefix = kPrefix;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
@@ -94,7 +90,7 @@ std::string steps_event(const Metric& metric, const Rates& rates) {
   const auto more =
       std::visit([&](const auto& record) { return over_steps(record, rates); }, metric);
   scalars.insert(scalars.end(), more.begin(), more.end());
-  return scalars_event(now(), step_of(metric), scalars);
+  return scalars_event(unix_now(), step_of(metric), scalars);
 }
 
 int64_t samples_of(const Metric& metric) {
@@ -107,7 +103,7 @@ std::string samples_event(const Metric& metric, const Rates& rates) {
   for (auto& [tag, value] : scalars) {
     tag += " vs samples";
   }
-  return scalars_event(now(), samples_of(metric), scalars);
+  return scalars_event(unix_now(), samples_of(metric), scalars);
 }
 
 } // namespace
@@ -136,8 +132,8 @@ TensorBoard::TensorBoard(
         exit_code::data
     );
   }
-  std::string bytes = event_file_start(now(), resumed_step + 1);
-  bytes += text_event(now(), resumed_step, "recipe", "```toml\n" + recipe_text + "```\n");
+  std::string bytes = event_file_start(unix_now(), resumed_step + 1);
+  bytes += text_event(unix_now(), resumed_step, "recipe", "```toml\n" + recipe_text + "```\n");
   for (const auto& metric : history) {
     if (samples_of(metric) > resumed_step) { // others are not forgotten
       bytes += samples_event(metric, rates_);

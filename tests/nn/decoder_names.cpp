@@ -57,8 +57,10 @@ TEST_CASE("the header lists the parameters of every decoder") {
   latent.positions = "rope", latent.norm = "rmsnorm", latent.bias = false;
   DecoderConfig whole_queries = latent;
   whole_queries.q_rank = std::nullopt;
+  DecoderConfig sandwich = latent;
+  sandwich.norm_placement = "sandwich";
   std::set<std::string> names;
-  for (const DecoderConfig& config : {gpt, gated, latent, whole_queries}) {
+  for (const DecoderConfig& config : {gpt, gated, latent, whole_queries, sandwich}) {
     add_names(config, names);
   }
   CHECK(listed() == names);

@@ -235,13 +235,16 @@ TEST_CASE_FIXTURE(
   CHECK_FALSE(output.say("earlier run"));
   train();
   const std::string first = (folder / "a").string(), second = first + "-2";
-  const std::string note = first + " holds an earlier run: this one is kept in " + second +
-                           ", and --resume takes the last that was started; --run-dir names another";
+  const std::string note =
+      first + " holds an earlier run: this one is kept in " + second +
+      ", and --resume takes the last that was started; --run-dir names another";
   CHECK(output.lines.front() == note);
   CHECK(std::count(output.lines.begin(), output.lines.end(), note) == 2);
   recipe.train.iters = 4;
   train(mh::Resume::yes);
-  CHECK(contains(output.lines.front(), "this run goes on in " + second + ", the last that was started of those"));
+  CHECK(contains(
+      output.lines.front(), "this run goes on in " + second + ", the last that was started of those"
+  ));
 }
 
 TEST_CASE_FIXTURE(
@@ -356,7 +359,7 @@ TEST_CASE("checkpoints lie in the storage, the run's own files in its folder") {
     return names;
   };
   const std::vector<std::string> own{
-      ".lock", "log.txt", "metrics.jsonl", "recipe.toml", "tensorboard"};
+      ".lock", "journal.jsonl", "log.txt", "metrics.jsonl", "recipe.toml", "tensorboard"};
   recipe.train.exit_iters = 2;
   CHECK(train(mh::Resume::no).folder == folder / "run");
   CHECK(output.say("saved in bucket/run/checkpoints"));

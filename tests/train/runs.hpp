@@ -142,7 +142,8 @@ inline std::vector<std::string> metrics(const fs::path& run) {
   std::vector<std::string> lines;
   std::ifstream stream(run / "metrics.jsonl");
   for (std::string line; std::getline(stream, line);) {
-    lines.push_back(line.substr(0, line.find(",\"seconds\"")));
+    // A step's seconds are followed by its other measurements; an evaluation has only its time.
+    lines.push_back(line.substr(0, std::min(line.find(",\"seconds\""), line.find(",\"time\""))));
   }
   return lines;
 }

@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <deque>
 #include <exception>
 
 namespace mh {
@@ -25,7 +26,7 @@ bool valid_name(std::string_view name) {
 }
 
 /// Strategies share the section `parallel`: a key belongs to one of them.
-void require_own_keys(const Registry::Entry& entry, const std::vector<Registry::Entry>& others) {
+void require_own_keys(const Registry::Entry& entry, const std::deque<Registry::Entry>& others) {
   for (const Registry::Entry& other : others) {
     if (other.kind != Kind::strategy) {
       continue;

@@ -93,6 +93,7 @@ private:
   }
 
   void compare_ranks(const PartTimes& times);
+  void compare_copies();
   void evaluate();
   void open_saves();
   void save(const Retention& retention);
@@ -142,6 +143,7 @@ private:
   Profile profile_;
   bool first_step_ = true; // the next step is the first of this start
   int64_t saved_step_ = -1;
+  int64_t same_step_ = -1; // the last one after which copies of weights were the same
   int64_t evaluated_step_ = -1;
 };
 

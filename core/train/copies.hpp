@@ -2,6 +2,7 @@
 /// Weights that several ranks hold must have the same bits on each: a rank whose memory or
 /// arithmetic is at fault differs, and is named.
 
+#include "megahost/export.hpp"
 #include "megahost/parameter.hpp"
 
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace mh {
 [[nodiscard]] std::string copy_sums(const ParameterStore& store);
 
 /// A slice whose copies differ.
-struct DifferentCopies {
+struct MH_API DifferentCopies {
   std::string slice;          ///< "layers.0.attention.q.weight", with its offset if it is a part
   int64_t slices = 0;         ///< slices whose copies differ
   std::vector<int64_t> ranks; ///< that differ from most others; where there is no majority, all

@@ -76,7 +76,7 @@ public:
   /// are the whole split.
   [[nodiscard]] virtual std::vector<Part> parts(Split /*split*/) const { return {}; }
 
-  /// Which samples the evaluations of a run read.
+  /// The samples that the evaluations of a run read.
   enum class Evaluation : uint8_t {
     same,   ///< each the same ones, so that their values can be compared
     onward, ///< each those that follow the ones of the evaluation before it, as Megatron's

@@ -42,7 +42,8 @@ public:
   /// Most bytes of it that this process has held at a time; 0 if unknown.
   [[nodiscard]] virtual int64_t peak_memory() const { return 0; }
 
-  /// What tells the device from all others, on other machines too; "": several ranks may share it.
+  /// An identity that differs from that of all other devices, on other machines too; "": several
+  /// ranks may share it.
   [[nodiscard]] virtual std::string identity() const { return ""; }
 
   /// This device, if it runs whole programs (program_device.hpp); else null.
@@ -58,8 +59,8 @@ public:
     std::chrono::milliseconds timeout{};
   };
 
-  /// What carries the device's tensors between the members; null: Gloo does, as it does the host's.
-  /// Called by all members, for all groups in one order.
+  /// The backend that carries the device's tensors between the members; null: Gloo does, as it does
+  /// the host's. Called by all members, for all groups in one order.
   ///
   /// Throws:  c10::Error if they do not come within the timeout
   [[nodiscard]] virtual c10::intrusive_ptr<c10d::Backend> transport(const Members& members) const;

@@ -87,8 +87,8 @@ public:
   /// Ranks:   all of the mesh
   void finish();
 
-  /// What this rank updates: everything, or its shard under `zero`. Gradients are summed after
-  /// `finish`; those of zero 2 exist there only.
+  /// The pieces that this rank updates: everything, or its shard under `zero`. Gradients are summed
+  /// after `finish`; those of ZeRO-2 exist there only.
   [[nodiscard]] const std::vector<OwnedPiece>& owned() const { return owned_; }
 
   /// The squared L2 norm of the global model's gradient, each element counted once: a scalar of the

@@ -35,7 +35,7 @@
 
 namespace mh {
 
-/// Which stages the chunks of a model lie on, one after the other.
+/// The order in which the chunks of a model lie on the stages.
 enum class ChunkOrder : uint8_t {
   round, ///< 0 1 2 0 1 2
   vee,   ///< 0 1 2 2 1 0: both ends of the model are on stage 0
@@ -90,12 +90,13 @@ public:
 
   virtual ~PipelineSchedule();
 
-  /// What stage `stage` does in one step, in order.
+  /// The instructions of stage `stage` in one step, in order.
   ///
   /// The sends and receives between two stages come in one order on both (see Group::send).
   [[nodiscard]] virtual std::vector<Instruction> instructions(int64_t stage) const = 0;
 
-  /// Where chunks lie; the same for any number of microbatches. `with_transfers` wants it, too.
+  /// The order of chunks on stages; the same for any number of microbatches. `with_transfers` takes
+  /// it, too.
   [[nodiscard]] virtual ChunkOrder order() const { return ChunkOrder::round; }
 
   /// The most passes of one chunk whose activations stage `stage` holds at a time: from its forward

@@ -60,7 +60,7 @@ struct Recipe {
     std::string reduce_dtype = "fp32";       ///< fp32 | bf16: the format in which they travel
     bool overlap = true;                     ///< gradients are reduced while the backward pass runs
 
-    /// What an axis is called: the key of its degree, "tensor".
+    /// The name of an axis: the key of its degree, "tensor".
     [[nodiscard]] std::string word(MeshAxis axis) const {
       const auto found = degrees.find(axis);
       return found == degrees.end() ? std::string(to_string(axis)) : found->second;
@@ -171,7 +171,8 @@ struct Recipe {
     int64_t margin = 0;             ///< scales are smaller by 2^margin
   };
 
-  /// What happens when a step's numbers are no good. Decided before any state is touched.
+  /// The reaction to a step whose numbers are not finite or jump. It is decided before any state is
+  /// touched.
   struct Guards {
     std::string nan = "stop";  ///< NaN or Inf in loss or gradients: stop | skip | rewind
     std::string spike = "off"; ///< a loss far above those before it: off | stop | skip | rewind

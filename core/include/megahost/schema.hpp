@@ -1,6 +1,6 @@
 #pragma once
-/// What a section of a recipe may hold: declared once next to the code that reads it, used to check
-/// recipes, to fill in defaults, to print help and to complete keys in editors.
+/// The keys that a section of a recipe may hold: declared once next to the code that reads them,
+/// used to check recipes, to fill in defaults, to print help and to complete keys in editors.
 ///
 /// ```cpp
 /// struct Config {
@@ -62,7 +62,7 @@ enum class OnResume : uint8_t {
   free        ///< it does not, or the run has a rule for its change
 };
 
-/// What the core itself reads a strategy's key for, whatever the key is called.
+/// The mechanism of the core that reads a strategy's key, whatever the key is called.
 enum class Mechanism : uint8_t {
   none,
   sequence,        ///< tokens are split between the regions of tensor parallelism
@@ -121,7 +121,7 @@ struct MH_API Schema {
   [[nodiscard]] const Field* find(Mechanism mechanism) const;
 };
 
-/// What is wrong with one key of a recipe.
+/// The problem of one key of a recipe.
 struct Problem {
   Origin origin;       ///< where the key or the value stands
   std::string key;     ///< "optimizer.lr"

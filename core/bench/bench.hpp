@@ -1,6 +1,6 @@
 #pragma once
-/// What `megahost bench` measures: each subject is a function that fills a table, which is printed
-/// for people or as JSON.
+/// The subjects that `megahost bench` measures: each is a function that fills a table, which is
+/// printed for people or as JSON.
 
 #include "megahost/device.hpp"
 #include "megahost/host.hpp"

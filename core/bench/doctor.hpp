@@ -1,7 +1,6 @@
 #pragma once
-/// What `megahost doctor` looks at, and what it says about it. Looking needs LibTorch and the
-/// machine (look.cpp); judging and printing need neither (judge.cpp), so that tests can make up
-/// machines.
+/// The checks of `megahost doctor`, and their texts. Looking needs LibTorch and the machine
+/// (look.cpp); judging and printing need neither (judge.cpp), so that tests can make up machines.
 
 #include "core/draw/terminal.hpp"
 #include "core/kernels/processor.hpp"

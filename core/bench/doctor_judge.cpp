@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kGiga = 1e9;
 
-/// What a thread of such a processor multiplies at least, in fp32 FLOP/s: a third of what cores of
+/// The least throughput of a thread of such a processor, in fp32 FLOP/s: a third of what cores of
 /// the last ten years reach.
 constexpr double kSlowAvx512 = 25e9, kSlowAvx2 = 12e9;
 constexpr double kSlowCopy = 4e9; ///< bytes per second, read and written

@@ -185,7 +185,7 @@ private:
     return rates;
   }
 
-  /// Of five, after one that does not count.
+  /// The median of five, after one that does not count.
   [[nodiscard]] double median_time(const std::function<void()>& work) const {
     std::vector<double> seconds;
     for (int i = 0; i < 6; ++i) {

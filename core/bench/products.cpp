@@ -49,10 +49,10 @@ struct LinearSize {
   }
 };
 
-/// Those of GPT-2 124M, and a square one.
+/// The GEMMs of GPT-2 124M, and a square one.
 const std::vector<LinearSize> kCpuProducts{
     {1024, 768, 2304}, {1024, 768, 3072}, {1024, 3072, 768}, {2048, 2048, 2048}};
-/// Those of Llama 3 8B at 8,192 tokens, and of GPT-3 1.3B at 4,096.
+/// The GEMMs of Llama 3 8B at 8,192 tokens, and of GPT-3 1.3B at 4,096.
 const std::vector<LinearSize> kGpuProducts{
     {8192, 4096, 6144},
     {8192, 4096, 4096},

@@ -58,7 +58,7 @@ public:
 
   [[nodiscard]] bool busy() const;
 
-  /// What became of the last save, once: if it is over, or after waiting until it is.
+  /// The outcome of the last save, once: if it is over, or after waiting until it is.
   [[nodiscard]] std::optional<Outcome> finished();
   [[nodiscard]] std::optional<Outcome> wait();
 

@@ -1,5 +1,5 @@
 #pragma once
-/// What the core does with a checkpoint of any format.
+/// The core's use of a checkpoint of any format.
 ///
 ///     std::unique_ptr<mh::CheckpointReader> saved;
 ///     const auto step = mh::load_newest(folder, *format.steps(folder), {

@@ -19,7 +19,7 @@
 
 namespace mh {
 
-/// What a model is at Hugging Face.
+/// The counterpart of a model at Hugging Face.
 struct HfCounterpart {
   std::string model_type;        ///< "llama"
   std::vector<HfTensor> tensors; ///< sorted by their name

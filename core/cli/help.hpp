@@ -1,5 +1,5 @@
 #pragma once
-/// What --help and help print, from the table of commands and the topics.
+/// The texts of --help and help, from the table of commands and the topics.
 
 #include "core/cli/command.hpp"
 #include "core/cli/topics.hpp"

@@ -15,7 +15,7 @@ struct ScaffoldArgs {
   std::string name; ///< as recipes will say it
 };
 
-/// What a new plugin is called: its file without ".so", and its id.
+/// The names of a new plugin: its file without ".so", and its id.
 struct ScaffoldNames {
   std::string file; ///< "optimizers-lion", found by its name once it is installed
   std::string id;   ///< "org.example.lion"

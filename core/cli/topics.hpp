@@ -1,6 +1,6 @@
 #pragma once
-/// What `megahost help TOPIC`, the reference pages and the manual page say that is no command,
-/// plugin or key: concepts, exit statuses and variables of the environment.
+/// The topics of `megahost help TOPIC`, the reference pages and the manual page that are no
+/// command, plugin or key: concepts, exit statuses and variables of the environment.
 
 #include <span>
 #include <string>

@@ -23,7 +23,7 @@ struct RanksAsked {
   std::string words, give;
 };
 
-/// What `megahost plan RECIPE --on MACHINE --gpus N` finds.
+/// The plan of `megahost plan RECIPE --on MACHINE --gpus N`.
 ///
 /// Throws:  mh::Error, RecipeError; a layout that has not so many ranks is refused
 [[nodiscard]] Planned

@@ -43,14 +43,14 @@ struct CheckResult {
 [[nodiscard]] std::vector<CheckResult>
 check_plugin(const std::filesystem::path& file, const CheckOptions& options);
 
-/// What the tests give what the plugin offers, a line each: "architecture shift: layers 2, ...".
-/// Empty where it offers no model, or cannot be opened.
+/// The sizes that the tests give the plugin's parts, a line each: "architecture shift: layers 2,
+/// ...". Empty if it offers no model, or cannot be opened.
 [[nodiscard]] std::vector<std::string>
 check_sizes(const std::filesystem::path& file, const CheckOptions& options);
 
 namespace check {
 
-/// What a test looks at.
+/// The subject of a test.
 struct Case {
   const std::filesystem::path& file;
   const CheckOptions& given;

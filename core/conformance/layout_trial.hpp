@@ -15,7 +15,7 @@
 
 namespace mh {
 
-/// What a trial computes, as the whole model's: the same under every layout but for rounding.
+/// The result of a trial, as the whole model's: the same under every layout but for rounding.
 struct TrialResult {
   at::ScalarType dtype = at::kFloat; ///< dtype of weights and activations
   /// Numbers of the first step: each loss over items of the data by its name, and "gradient norm".
@@ -26,8 +26,9 @@ struct TrialResult {
 };
 
 /// Samples of two documents and a tail of padding, some masked as a whole: the arrays that a model
-/// declares ("tokens", "labels", "loss_mask"), "positions" and "segments". Of each sequence NAME that a model reads in
-/// addition, "NAME_tokens", "NAME_positions" and "NAME_segments", with the same documents.
+/// declares ("tokens", "labels", "loss_mask"), "positions" and "segments". For each sequence NAME
+/// that a model reads in addition there are "NAME_tokens", "NAME_positions" and "NAME_segments",
+/// with the same documents.
 class TrialCorpus : public Corpus {
 public:
   TrialCorpus(const Architecture& architecture, int64_t seq_length);
@@ -99,7 +100,7 @@ void run_trial(
     const Recipe& recipe, Host& host, const TrialOptions& options, const WrapBackend& wrap = nullptr
 );
 
-/// Where two results differ most.
+/// The largest difference of two results.
 struct TrialDifference {
   double worst = 0;   ///< relative; infinite where one side lacks a tensor or is no number
   double allowed = 0; ///< at that place

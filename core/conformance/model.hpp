@@ -22,7 +22,7 @@ struct SmallModelArgs {
   bool packed = true; ///< samples of two documents and padding
 };
 
-/// Where the second document of a packed sample begins, and where its padding does.
+/// The first tokens of the second document of a packed sample, and of its padding.
 inline constexpr int64_t kSecondDocument = 6, kPadding = 14;
 
 /// A model on one rank, without dropout.

@@ -1,5 +1,5 @@
 #pragma once
-/// What `megahost check` checks, and a trial of it on ranks that are processes.
+/// The subjects that `megahost check` checks, and a trial of one on ranks that are processes.
 
 #include "core/cli/invocation.hpp"
 #include "core/conformance/layout_trial.hpp"
@@ -63,7 +63,7 @@ private:
   std::optional<RecipeFiles> files_; // unless --model; evaluated once for all layouts
 };
 
-/// What trials of a subject train with.
+/// The tokenizer and data that trials of a subject train with.
 struct TrialSubject {
   std::unique_ptr<Tokenizer> tokenizer; ///< tokenizer of the corpus
   std::unique_ptr<Corpus> corpus;       ///< null: the trial's own samples

@@ -33,7 +33,7 @@ void print(const std::string& text) {
   for (const mh::Command& command : mh::commands()) {
     known.push_back(command.name.substr(0, command.name.find(' ')));
   }
-  // What other programs call them.
+  // The commands' names in other programs.
   static const std::map<std::string, std::string> others{
       {"train", "run"},
       {"pretrain", "run"},

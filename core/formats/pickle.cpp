@@ -327,7 +327,7 @@ private:
     return value;
   }
 
-  /// What lies above the last mark, which goes.
+  /// Takes the values above the last mark, and the mark.
   std::vector<const PickleValue*> pop_to_mark() {
     if (marks_.empty()) {
       refuse("it takes values from a mark, and there is none");

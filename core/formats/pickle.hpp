@@ -120,7 +120,7 @@ public:
   PickleWriter& make();
   /// Gives the object its attributes, the dict (or what its class takes) after it.
   PickleWriter& build();
-  /// What follows a tuple: the id of an object that is kept elsewhere.
+  /// Makes the tuple before it the id of an object that is stored elsewhere.
   PickleWriter& persistent();
   /// (1, 2, 3)
   PickleWriter& integers(const std::vector<int64_t>& values);

@@ -76,8 +76,8 @@ private:
 /// "float32"; empty for the few that PyTorch lacks.
 [[nodiscard]] std::string_view torch_dtype_name(Dtype dtype);
 
-/// What comes before and after the bytes of a tensor in a file of torch.save that holds nothing
-/// else. torch.load reads it with weights_only=True.
+/// The bytes before and after those of a tensor in a file of torch.save that holds nothing else.
+/// torch.load reads it with weights_only=True.
 struct TorchEnvelope {
   std::string before, after;
 };

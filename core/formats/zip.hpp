@@ -39,10 +39,10 @@ read_zip(const ReadAt& read, uint64_t size, const std::string& file);
 ///     bytes += zip.finish();
 class ZipLayout {
 public:
-  /// What comes before the bytes of the next entry, which then begin at a multiple of `alignment`.
+  /// The bytes before those of the next entry, which then begin at a multiple of `alignment`.
   [[nodiscard]] std::string
   entry(const std::string& name, uint64_t bytes, uint32_t crc32, size_t alignment = 64);
-  /// What comes after the last one.
+  /// The bytes after the last entry.
   [[nodiscard]] std::string finish();
 
 private:

@@ -335,7 +335,7 @@ private:
     );
   }
 
-  /// What a field cannot be is told at its place in the file.
+  /// Reports a value that a field cannot have at its place in the file.
   void check_types() const {
     Table fields = reading_.fields;
     fields.erase("seq_length");

@@ -30,7 +30,7 @@ namespace mh {
 /// Whether a value of theirs is one of a key's words.
 [[nodiscard]] bool is_word(const HfKey& key, const Value& value);
 
-/// What a config.json says about a model.
+/// The description of a model in a config.json.
 struct HfReading {
   /// The key that decides a field.
   struct Said {

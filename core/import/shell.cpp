@@ -18,7 +18,7 @@ using shell::Variables;
 using shell::Word;
 using shell::Words;
 
-/// What is known of a test, and with it of the commands that depend on it.
+/// The truth of a test as far as it is known, and with it of the commands that depend on it.
 enum class Truth : uint8_t { no, yes, unknown };
 
 Truth negated(Truth truth) {

@@ -119,7 +119,7 @@ std::string record_name(const std::string& project) {
   return name.substr(0, 100);
 }
 
-/// What is to be put in place.
+/// The plugin that is to be put in place.
 struct Candidate {
   Installed plugin;
   std::vector<fs::path> libraries;

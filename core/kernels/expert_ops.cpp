@@ -296,7 +296,8 @@ Tensor product_plain(const Tensor& x, const Tensor& w, const Tensor& ends, bool 
   return y.to(x.scalar_type());
 }
 
-/// Where each expert's rows end, as LibTorch's grouped GEMMs want it; a view where they are int32.
+/// The ends of the experts' rows in the type that LibTorch's grouped GEMMs take; a view if they are
+/// int32.
 Tensor offsets_of(const Tensor& ends) {
   return ends.narrow(0, 1, ends.numel() - 1).to(at::kInt);
 }

@@ -7,10 +7,10 @@ namespace mh::ops {
 
 /// c = a b, or c += a b where `add`; sums are float32, whatever a and b are.
 ///
-/// What LibTorch's products do not do on the CPU: bf16 operands summed straight into a float32
-/// result (weight gradients), float32 at the full width of AVX512 on every vendor's CPU, and bf16 in
-/// tile registers near their peak. Each element is summed in one order, whatever the number of threads; float32 products that
-/// `gemm_choice` gives to LibTorch are summed in its library's order.
+/// It does what LibTorch's GEMMs do not do on the CPU: bf16 operands summed straight into a float32
+/// result (weight gradients), float32 at the full width of AVX512 on every vendor's CPU, and bf16
+/// in tile registers near their peak. Each element is summed in one order, whatever the number of
+/// threads; float32 GEMMs that `gemm_choice` gives to LibTorch are summed in its library's order.
 ///
 /// Shapes:  c [m, n] float32 (float64 for float64; unless `add` a's type, too), rows contiguous;
 ///          a [m, k], b [k, n], both of one type, each or its transpose with contiguous rows

@@ -33,8 +33,8 @@ struct NormResult {
     bool centred
 );
 
-/// The gradient of `sum` from y's, plus `dsum` where that is defined. Those of weight and bias are
-/// added to `dweight` and `dbias` where these are defined, which have rstd's type.
+/// The gradient of `sum` from y's, plus `dsum` if that is defined. The gradients of weight and bias
+/// are added to `dweight` and `dbias` if these are defined, which have rstd's type.
 [[nodiscard]] at::Tensor norm_backward(
     const at::Tensor& dy,
     const at::Tensor& sum,

@@ -31,7 +31,7 @@ struct Volume {
   std::string path; ///< where processes find it
 };
 
-/// What is asked for on the command line; empty and 0: not asked for.
+/// The choices of the command line; empty and 0: not chosen.
 struct LaunchOptions {
   std::string target;
   std::string api; ///< version of Kubeflow Trainer
@@ -59,7 +59,7 @@ struct LaunchOptions {
   std::vector<std::string> prepare_options; ///< further words of `data prepare`
 };
 
-/// What a recipe says that a job needs.
+/// A recipe's requirements of a job.
 struct RunFacts {
   std::string name;       ///< name of the run
   std::string recipe;     ///< its text, resolved, as TOML

@@ -1,6 +1,6 @@
 #pragma once
-/// What an instance has besides the rates that plans read: a table `node` of a row of
-/// presets/hardware.toml.
+/// The properties of an instance in addition to the rates that plans read: a table `node` of a row
+/// of presets/hardware.toml.
 
 #include "megahost/export.hpp"
 #include "megahost/schema.hpp"

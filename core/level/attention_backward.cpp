@@ -98,7 +98,7 @@ void pack_queries(
   }
 }
 
-/// What dropout multiplies the probabilities of a tile by, transposed: [key, query].
+/// The dropout factors of a tile's probabilities, transposed: [key, query].
 template <class T>
 void drop_tile(
     const AttentionCall& c,

@@ -29,7 +29,7 @@ struct Collective {
   [[nodiscard]] std::string text() const;
 };
 
-/// Where a rank is: what it tells of itself to those that wait for it.
+/// The place of a rank, which it reports to the ranks that wait for it.
 struct RankProgress {
   int64_t step = 0;   ///< step of the run; 0 before the first
   double seconds = 0; ///< since the rank began a collective, or began or ended to wait for one
@@ -134,8 +134,8 @@ private:
 /// "rank 3", "ranks 1, 2 and 5"; of many the first ones.
 [[nodiscard]] std::string ranks_text(const std::vector<int64_t>& ranks);
 
-/// What rank 0 says of a failure: which rank is at which collective, and which field differs.
-/// `last` is each rank's newest one; a number of 0: the rank does not answer.
+/// Rank 0's report of a failure: which rank is at which collective, and which field differs. `last`
+/// is each rank's newest one; a number of 0: the rank does not answer.
 [[nodiscard]] std::string compare_collectives(const std::vector<Collective>& last);
 
 } // namespace mh

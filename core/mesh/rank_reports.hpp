@@ -1,6 +1,6 @@
 #pragma once
-/// What processes that were started as ranks say to whoever started them, through the pipe that
-/// MEGAHOST_ERROR_FD names: a line of JSON when their set-up is over, and one if they fail.
+/// The reports of processes that were started as ranks to whoever started them, through the pipe
+/// that MEGAHOST_ERROR_FD names: a line of JSON when their set-up is over, and one if they fail.
 
 #include "megahost/error.hpp"
 
@@ -21,7 +21,7 @@ struct EndedRank {
 /// The line of a rank whose set-up is over; nothing where no launcher listens.
 void report_started();
 
-/// What to say of a run in which the rank `first` of those that were started here failed; the first
+/// The error of a run in which the rank `first` of those that were started here failed; the first
 /// of them is rank `offset` of the run's `world` (0: there are no others).
 ///
 /// Until their set-up is over all ranks do the same: a failure there is every rank's, unless

@@ -1,5 +1,5 @@
 #pragma once
-/// Who waits for whom: what is said of ranks that make no progress.
+/// The report of ranks that make no progress: which rank waits for which.
 
 #include "core/mesh/collective_log.hpp"
 
@@ -32,7 +32,7 @@ struct Stall {
 /// Returns:  nothing where no rank waits
 [[nodiscard]] std::optional<Stall> find_stall(const std::vector<SeenRank>& ranks, double patience);
 
-/// What a rank tells of itself, as text, and back.
+/// The text of a rank's progress, and the progress of a text.
 [[nodiscard]] std::string progress_text(const RankProgress& progress);
 [[nodiscard]] RankProgress parse_progress(const std::string& text);
 

@@ -16,7 +16,7 @@ namespace {
 /// The one element of a value that is made later: a power of two that every float type has.
 constexpr double kUnwritten = -0x1p9;
 
-/// What this rank holds of one dimension.
+/// The range of one dimension that this rank holds.
 struct HeldRange {
   int64_t offset = 0;  // offset in the true tensor, in elements
   int64_t length = 0;  // true elements
@@ -205,8 +205,8 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
 }
 
 void Builder::refuse_written_values() const {
-  // What writes past LibTorch's count of versions is seen where values have no memory of their own.
-  // Only a CPU is asked: a GPU would be waited for at each parameter.
+  // A write past LibTorch's count of versions is seen if values have no memory of their own. Only a
+  // CPU is asked: a GPU would be waited for at each parameter.
   const bool deferred = DeferredValues::current() != nullptr;
   const auto written = [](const at::Tensor& value) {
     return static_cast<int64_t>(value.storage().nbytes()) != value.element_size() ||

@@ -28,7 +28,7 @@ public:
     return std::forward<Build>(build)();
   }
 
-  /// Those of the calling thread; null: values are made at once.
+  /// The deferred values of the calling thread; null: values are made at once.
   [[nodiscard]] static DeferredValues* current();
 
   /// `name` is of the leaf's first piece.

@@ -41,9 +41,9 @@ MeshAxis split_over(const Dims& dims, const StepContext& context, Tier upto = Ti
   return MeshAxis::pp;
 }
 
-/// Which tokens a pass changes. Two rows of a sample are of different kinds in some pass: the first
-/// pattern tells rows apart at every distance up to half of them, the second at every larger one.
-/// A microbatch of several samples tries several at once.
+/// The tokens that a pass changes. Two rows of a sample are of different kinds in some pass: the
+/// first pattern tells rows apart at every distance up to half of them, the second at every larger
+/// one. A microbatch of several samples tries several at once.
 struct Pattern {
   int64_t number = 0; ///< kind of the first sample's pattern; each further sample has the next kind
   bool odd = false;
@@ -75,8 +75,8 @@ public:
   /// Rows along seq of the arrays that a trial makes.
   [[nodiscard]] int64_t tokens() const { return tokens_; }
 
-  /// Where a pattern changes a tensor of [rows, batch, ...]: bool [rows, batch, 1, ...], on its
-  /// device.
+  /// The rows that a pattern changes in a tensor of [rows, batch, ...]: bool [rows, batch, 1, ...],
+  /// on its device.
   [[nodiscard]] at::Tensor changed(const at::Tensor& x, const Pattern& pattern) const {
     const int64_t rows = x.size(0), batch = x.dim() > 1 ? x.size(1) : 1;
     const int64_t first =
@@ -173,7 +173,7 @@ private:
   std::vector<Parameter*> trained_;
 };
 
-/// What came of a pass: the results, and the gradients of what the block was given.
+/// The outcome of a pass: the results, and the gradients of the block's inputs.
 struct Outcome {
   State results, gradients;
 };

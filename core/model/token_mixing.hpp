@@ -1,6 +1,6 @@
 #pragma once
-/// Finds blocks that mix tokens in a way that the strategies do not know. Where ranks hold
-/// different tokens of a sample, such a block would silently mix this rank's tokens alone.
+/// Finds blocks that mix tokens in a way that the strategies do not know. If ranks hold different
+/// tokens of a sample, such a block would silently mix this rank's tokens alone.
 
 #include "megahost/context.hpp"
 #include "megahost/export.hpp"

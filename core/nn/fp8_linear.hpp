@@ -9,7 +9,7 @@
 
 namespace mh {
 
-/// What the Function needs in addition to its tensors; the layer and the step outlive it.
+/// The inputs of the Function in addition to its tensors; the layer and the step outlive it.
 struct Fp8Call {
   const Linear::Plan* plan;
   const Mesh* mesh;

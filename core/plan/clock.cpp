@@ -48,7 +48,7 @@ double product_seconds(const PlanEvent& event, const Machine& machine) {
   return best;
 }
 
-/// What an event moves through memory in the program that is timed.
+/// The bytes that an event moves through memory in the program that is timed.
 double bytes_of(const PlanEvent& event, const Calibration& fit) {
   const std::string_view name = event.name;
   if (fit.update_bytes > 0 && name == "megahost::update_") {
@@ -312,7 +312,7 @@ private:
                                                           : events_.size();
   }
 
-  /// That the collective which event i begins goes in.
+  /// The number of pieces of the collective that event i begins.
   [[nodiscard]] int64_t pieces_of(size_t i) const {
     const auto members = static_cast<int64_t>(collective(i).group->members.size());
     const int64_t most = machine_.calibration.sum_pieces;
@@ -351,7 +351,7 @@ private:
     return seconds - overlapped;
   }
 
-  /// What the product before and memory have to do for a reduce-scatter in pieces.
+  /// Adds the time that a reduce-scatter in pieces costs the GEMM before it and memory.
   void add_pieces(double overlapped, const PlannedCollective& collective) {
     const auto& fit = machine_.calibration;
     const double taken =

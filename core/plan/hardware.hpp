@@ -1,6 +1,6 @@
 #pragma once
-/// What a plan knows of machines: presets/hardware.toml says what they are,
-/// presets/calibration.toml how much of that training reaches.
+/// The machines that plans know: presets/hardware.toml describes them, presets/calibration.toml how
+/// much of their rates training reaches.
 
 #include "core/language/read.hpp"
 #include "core/launch/node.hpp"
@@ -63,8 +63,8 @@ struct MH_API MeasuredRate {
   static void fields(Fields<MeasuredRate>& f);
 };
 
-/// Which parts of a machine's rates training reaches, and what the program that reaches them does
-/// in another way than the recorded one: 0 and none where it does the same.
+/// The fractions of a machine's rates that training reaches, and the differences between the
+/// program that reaches them and the recorded one: 0 and none if they do the same.
 struct MH_API Calibration {
   std::string source;
   std::vector<std::string> fitted_on; ///< published rows, named before others were looked at

@@ -29,7 +29,7 @@ inline constexpr std::array<MemoryPart, 6> kMemoryParts{{
     {"reserved", "reserve", &StagePlan::reserved},
 }};
 
-/// What `reserved` stands for.
+/// The meaning of `reserved`.
 [[nodiscard]] std::string reserved_text(const Plan& plan);
 
 /// Bytes in GiB.
@@ -41,8 +41,8 @@ inline constexpr std::array<MemoryPart, 6> kMemoryParts{{
 /// `separator` and the text; empty where the text is.
 [[nodiscard]] std::string behind(const char* separator, const std::string& text);
 
-/// What a rank's copy of what is saved takes in addition, where checkpoints are written in the
-/// background; empty where there is none.
+/// The memory of a rank's copy of its checkpoint, if checkpoints are written in the background;
+/// empty if there is none.
 [[nodiscard]] std::string copy_note(const Plan& plan, const Recipe& recipe);
 
 /// Stages to show: all of a few; of many the ends and the fullest.

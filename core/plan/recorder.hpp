@@ -1,7 +1,7 @@
 #pragma once
-/// What a step does, noted while it does it: GEMMs by shape, memory-bound operations, collectives,
-/// and the memory of its tensors if that is on the Meta device. Of a step elsewhere also how long
-/// each thing takes.
+/// The work of a step, recorded while it runs: GEMMs by shape, memory-bound operations,
+/// collectives, and the memory of its tensors if that is on the Meta device. On other devices the
+/// duration of each is recorded, too.
 ///
 ///     mh::PlanRecorder recorder;
 ///     mh::Mesh mesh = mh::alone(shape, rank, {.listener = &recorder});

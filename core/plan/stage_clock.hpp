@@ -43,7 +43,7 @@ public:
     }
   };
 
-  /// What follows the last pass: the rest of the gradients' sums and the norm; the update.
+  /// The work after the last pass: the rest of the gradients' sums and the norm; the update.
   [[nodiscard]] std::pair<PassTime, PassTime> close(const Run& run) const;
 
   /// How much longer a stage's first passes take because values that the step before sent arrive

@@ -1,5 +1,5 @@
 #pragma once
-/// What `megahost plugins install` has put into the user's folder of plugins.
+/// The plugins that `megahost plugins install` has put into the user's folder.
 ///
 ///     ~/.local/share/megahost/
 ///       plugins-1/optimizers-lion.so     what recipes open
@@ -45,7 +45,7 @@ struct Installed {
 /// The text of a record.
 [[nodiscard]] std::string record_text(const Installed& plugin);
 
-/// What is to be done about a plugin that was built for another LibTorch or SDK.
+/// Advice about a plugin that was built for another LibTorch or SDK.
 [[nodiscard]] std::string how_to_rebuild(const std::filesystem::path& file);
 
 } // namespace mh

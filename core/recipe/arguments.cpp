@@ -322,7 +322,7 @@ constexpr MegatronArgument kArguments[] = {
     {"profile-ranks", many, nothing, {}, {}, "megahost run --profile FIRST:LAST"},
     {"no-one-logger", none, same},
 
-    // What the program decides.
+    // The program decides these.
     {"use-mcore-models", none, same},
     {"use-legacy-models", none, nothing, {}, {}, "there is one implementation"},
     {"transformer-impl", one, nothing, {}, {}, kKernels},

@@ -1,5 +1,5 @@
 #pragma once
-/// What a run measured, read back from its folder for plots and comparisons.
+/// The measurements of a run, read back from its folder for plots and comparisons.
 
 #include "core/draw/chart.hpp"
 #include "core/train/metrics.hpp"

@@ -1,5 +1,5 @@
 #pragma once
-/// What a run does now: read from its folder, by any machine that sees it.
+/// The state of a run now: read from its folder, by any machine that sees it.
 
 #include "core/runs/run_metrics.hpp"
 #include "core/storage/file_lock.hpp"

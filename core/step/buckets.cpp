@@ -18,8 +18,8 @@ int64_t aligned(int64_t elements) {
   return (elements + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// The sums that all pieces of a leaf need over whole axes: a bucket's. Those over blocks of an
-/// axis stay with the piece.
+/// The sums that all pieces of a leaf need over whole axes: a bucket's. Sums over blocks of an axis
+/// stay with the piece.
 std::vector<GradientSum> common_sums(const Parameter& parameter) {
   std::vector<GradientSum> common;
   for (const auto& sum : parameter.pieces.front().sums) {
@@ -80,7 +80,7 @@ void lay_out(Bucket& bucket, Unit unit) {
   bucket.length = chunk * ranks;
 }
 
-/// Where a piece's first element lies in its leaf, counted flat.
+/// The index of a piece's first element in its leaf, counted flat.
 int64_t flat_begin(const Parameter& parameter, const Piece& piece) {
   int64_t begin = piece.row * parameter.value.stride(0);
   for (size_t d = 0; d < piece.inside.size(); ++d) {

@@ -74,7 +74,7 @@ using Buckets = std::vector<std::unique_ptr<Bucket>>;
 [[nodiscard]] Buckets
 make_buckets(ParameterStore& store, const Mesh& mesh, const GradientOptions& options);
 
-/// What this rank updates of a bucket.
+/// The pieces that this rank updates of a bucket.
 [[nodiscard]] std::vector<OwnedPiece> owned_of(const Bucket& bucket);
 
 } // namespace mh

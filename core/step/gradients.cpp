@@ -283,7 +283,8 @@ void Gradients::take(Bucket& bucket) {
   bucket.sum = Pending();
 }
 
-/// What of each leaf is in this rank's part of the sum, over the ranks that share it.
+/// Checks the part of each leaf that is in this rank's part of the sum, over the ranks that share
+/// it.
 void Gradients::check_sharded(const Bucket& bucket, const at::Tensor& summed) const {
   std::vector<at::Tensor> parts;
   for (const auto& [parameter, begin] : bucket.leaves) {

@@ -55,7 +55,7 @@ double median_speed(const RunMetrics& run) {
   return median(speeds);
 }
 
-/// What a run's metrics say so far.
+/// Reads a run's metrics so far.
 void read_metrics(PointRun& point, const fs::path& folder) {
   std::error_code ignored;
   if (!fs::is_regular_file(metrics_file(folder), ignored)) {

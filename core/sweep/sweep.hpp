@@ -28,7 +28,7 @@ enum class PointState : uint8_t { waiting, running, done, failed, stopped };
 /// "waiting", "running", ...
 [[nodiscard]] const char* state_name(PointState state);
 
-/// What a point would take.
+/// The plan of a point.
 struct PlannedPoint {
   int64_t ranks = 1;
   double seconds = 0; ///< duration of a step
@@ -60,7 +60,7 @@ struct PointRun {
 /// The id of a recipe's text.
 [[nodiscard]] std::string point_id(const std::string& recipe_text);
 
-/// Where a point's things lie.
+/// The paths of a point's files.
 struct PointFiles {
   std::filesystem::path recipe, run, log, result;
 

@@ -14,8 +14,8 @@ enum class UnigramRule : uint8_t {
   tokenizers,    ///< as in version 0.23: sums are in float64
 };
 
-/// What a unigram model may lack is a piece for a character; such characters get the score
-/// `unknown_score`, and a run of them is one `unknown`, or the tokens of its bytes.
+/// A unigram model may lack a piece for a character; such characters get the score `unknown_score`,
+/// and a run of them is one `unknown`, or the tokens of its bytes.
 ///
 /// Source:  arXiv:1804.10959; Viterbi's algorithm
 class UnigramModel final : public WordModel {

@@ -30,9 +30,9 @@ struct NextCommand {
     const std::vector<std::string>& anew = {}
 );
 
-/// What a run ends with: its curve, a sample, its folder, and what to try next. `train_on` says
-/// what goes on from a run that has finished, and empty for others. All of it is for show: what
-/// fails is left out with a warning.
+/// Prints the end of a run: its curve, a sample, its folder, and what to try next. `train_on` gives
+/// the command that continues a run that has finished, and is empty for others. All of it is for
+/// show: a failure is left out with a warning.
 void close_run(
     const Session& session,
     RunLog& log,

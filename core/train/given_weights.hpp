@@ -19,7 +19,7 @@ struct GivenWeights {
   TensorNames names = TensorNames::own; ///< that parameters have there
 };
 
-/// Which of a folder's weights are meant.
+/// The choice among a folder's weights.
 struct WeightsWanted {
   std::string format{};          ///< a format's name; empty: the one that knows the folder
   std::optional<int64_t> step{}; ///< else the newest checkpoint that is whole

@@ -1,5 +1,5 @@
 #pragma once
-/// What a run measures: the records behind its lines, its metrics.jsonl and its event files.
+/// The measurements of a run: the records behind its lines, its metrics.jsonl and its event files.
 
 #include "core/step/step.hpp"
 
@@ -39,7 +39,7 @@ struct EvalRecord {
   double time = 0; ///< as of a step
 };
 
-/// What turns a step's duration into rates.
+/// The terms that turn a step's duration into rates.
 struct Rates {
   int64_t iterations = 0; ///< iterations of the whole run
   int64_t global_batch = 0;

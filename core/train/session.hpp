@@ -117,9 +117,10 @@ struct SessionOptions {
   /// Tensors lie on the Meta device, and kernels are chosen for this one: nothing is computed, and
   /// no data are read.
   std::optional<at::DeviceType> planned_for = std::nullopt;
-  /// What a step would take, for policies that go by it; empty: not known.
+  /// The memory of a step, for policies that go by it; empty: not known.
   StepPeak step_peak{};
-  /// What each of this rank's blocks keeps, instead of what the recipe's policy says.
+  /// The activations that each of this rank's blocks saves, instead of those of the recipe's
+  /// policy.
   std::optional<std::vector<Keep>> keep = std::nullopt;
   /// Is told which rank the others wait for, by another thread; empty: not watched.
   HangWatch::Say warn{};

@@ -181,7 +181,8 @@ std::optional<double> Trainer::weights_norm() const {
   return std::sqrt(session_->gradients->squared_weight_norm().item<double>());
 }
 
-/// Where the numbers of a step went bad, if somebody watches: "; first in aten::log ...".
+/// The operation in which the numbers of a step became NaN or Inf, if --debug is on: "; first in
+/// aten::log ...".
 std::string Trainer::origin() {
   if (watch_ == nullptr) {
     return "";

@@ -77,8 +77,8 @@ Json description(const IndexedSplit& split, const IndexTerms& terms) {
   return json;
 }
 
-/// Whether a description that Megatron or we wrote tells of these terms. Those of its corpus are
-/// looked at afterwards: files that are of another corpus of this name are an error.
+/// Whether a description that Megatron or we wrote has these terms. The terms of its corpus are
+/// compared afterwards: files that are of another corpus of this name are an error.
 bool tells_of(const Json& told, const IndexedSplit& split, const IndexTerms& terms) {
   const Json wanted = description(split, terms);
   for (const char* key :

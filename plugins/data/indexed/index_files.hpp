@@ -10,7 +10,7 @@
 
 namespace mh::indexed {
 
-/// What index files are of, as their description says it.
+/// The split that index files belong to, as their description says it.
 struct IndexedSplit {
   std::string prefix;                                ///< prefix of the corpus
   std::string split;                                 ///< "train", "valid", "test"

@@ -58,7 +58,7 @@ private:
   std::shared_ptr<const void> owner_;
 };
 
-/// What the arrays depend on, in addition to the lengths of the documents.
+/// The terms that the arrays depend on, in addition to the lengths of the documents.
 struct IndexTerms {
   uint64_t first = 0, last = 0;     ///< documents of the split: [first, last)
   std::optional<int64_t> samples{}; ///< that are asked for; none: one epoch

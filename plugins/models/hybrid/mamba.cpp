@@ -23,7 +23,7 @@ Axis heads_of(const MambaSpec& spec, int64_t width) {
   return {axis::heads, spec.heads, width};
 }
 
-/// What the heads of a group share.
+/// The axis that the heads of a group share.
 Axis groups_of(const MambaSpec& spec) {
   return {axis::kv_heads, spec.groups, spec.state};
 }

@@ -100,7 +100,7 @@ private:
   std::unique_ptr<Embedding> positions_; // or null
 };
 
-/// What the encoder begins with.
+/// The first block of the encoder.
 class EncoderWords : public Block {
 public:
   EncoderWords(Builder& builder, const T5Config& c, Axis embed, int64_t positions)

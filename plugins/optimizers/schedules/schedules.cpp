@@ -124,7 +124,7 @@ protected:
     return towards_min(share((n - warmup_) / (end_ - warmup_)));
   }
 
-  /// What is left of the way from lr to min_lr after the part `r` of the decay.
+  /// The remaining share of the way from lr to min_lr after the part `r` of the decay.
   [[nodiscard]] virtual double share(double r) const = 0;
 
   [[nodiscard]] double towards_min(double share) const { return min_ + (peak_ - min_) * share; }

@@ -179,7 +179,7 @@ private:
     );
   }
 
-  /// Those of a profile; nobody's where it has none.
+  /// The credentials of a profile; empty ones if it has none.
   Credentials profile(const std::string& name, int roles_left) {
     const Settings* settings = profiles_.find(name);
     if (settings == nullptr) {

@@ -47,7 +47,7 @@ const GradientSum* sharded_over(
   return sharded ? &*data : nullptr;
 }
 
-/// Where `zero` may cut anywhere the leaves follow one another, and each rank's part is as long.
+/// If `zero` may cut anywhere, the leaves follow one another, and each rank's part is as long.
 /// Whole leaves go to ranks, the largest first, each to the rank that has least.
 void lay_out(Bucket& bucket, Unit unit) {
   const int64_t ranks = bucket.shards == nullptr ? 1 : bucket.shards->size();

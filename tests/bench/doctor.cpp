@@ -36,7 +36,7 @@ mh::SeenMachine healthy() {
   return machine;
 }
 
-/// What is advised about a thing; empty if nothing.
+/// The advice about a thing; empty if there is none.
 std::string advice(const mh::SeenMachine& machine, const std::string& name) {
   for (const mh::Finding& finding : mh::judge(machine)) {
     if (finding.name == name && !finding.advice.empty()) {

@@ -122,7 +122,7 @@ TEST_CASE("a storage that fails at any call leaves the checkpoint before, and sa
 
 namespace {
 
-/// What each rank's save in the background ended with.
+/// The outcome of each rank's save in the background.
 std::vector<BackgroundSaves::Outcome> save_on_ranks(
     MemoryStorage& store, const std::vector<std::vector<Slice>>& held, int64_t lost = -1
 ) {

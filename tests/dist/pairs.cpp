@@ -36,8 +36,8 @@ std::vector<std::string> tiny(std::vector<std::string> more) {
   return settings;
 }
 
-/// What may be refused: three pairs that do not go together, numbers that do not, and experts of a
-/// model without.
+/// The refusals that are allowed: three pairs that do not go together, numbers that do not, and
+/// experts of a model without.
 const std::vector<std::string> kRefusals{
     "parallel.sequence needs parallel.tensor above 1",
     "does not work with parallel.pipeline",

@@ -1,5 +1,5 @@
-// What passes between the stages of a pipeline: states of several tensors, and when receives are
-// posted.
+// The tensors that pass between the stages of a pipeline: states of several tensors, and when
+// receives are posted.
 
 #include "megahost/nn/dropout.hpp"
 #include "megahost/nn/embedding.hpp"

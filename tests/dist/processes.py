@@ -247,7 +247,7 @@ os.kill(children[1], signal.SIGCONT)
 await_line(run, r"warning: rank 1 is back after \d+ s")
 print("an evaluation is paused:", line.strip())
 
-# Where no rank is left to say so, the launcher does.
+# The launcher says so if no rank is left to say it.
 for rank in children:
     os.kill(rank, signal.SIGSTOP)
 line = await_line(run, r"warning: no progress: ranks 0 and 1 are stopped by a signal; "
@@ -348,7 +348,7 @@ for errors, status in by_hand([*words, str(fixtures / "talks.so")], [*words, str
     assert status == 4 and "rank 1 has another" in errors and "fails_alone" in errors, errors
 print("other plugins:", errors.splitlines()[0][:120])
 
-# What a plugin tells is told by one rank.
+# A plugin's warning is printed by one rank.
 talks = ["--plugin", str(fixtures / "talks.so"), "--set", "lr_schedule.use=fixed"]
 told = [megahost("--run-dir", f"talk {ranks}", "--nproc", str(ranks), *talks, "--set", f"parallel.tensor={ranks}")
         for ranks in (1, 2)]

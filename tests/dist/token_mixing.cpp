@@ -51,7 +51,7 @@ struct Subject {
   int64_t rows = 8, batch = kBatch;
 };
 
-/// What is said of a block on the first rank; nothing if it is sound. `reads`: it is given
+/// The error about a block on the first rank; nothing if it is sound. `reads`: it is given
 /// activations.
 std::string said_of(const Subject& subject, bool reads, const Run& run) {
   std::string words;

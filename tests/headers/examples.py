@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-# What examples take for granted.
+# The declarations that examples take for granted.
 GIVEN = """
 extern mh::Mesh mesh;
 extern mh::Rules rules;

@@ -65,7 +65,7 @@ def sources():
     (tiger / "runs/weights").write_text("left out")
     (tiger / "build/meson-private").mkdir(parents=True)
 
-    # What is wrong with the sources is said before anything is built, or with the end of the log.
+    # Faults of the sources are reported before anything is built, or with the end of the log.
     refused("plugins", "install", "nowhere", expect="there is no nowhere")
     (work / "empty").mkdir()
     refused("plugins", "install", "empty", expect="empty holds no plugin: there is no meson.build at its top")
@@ -87,7 +87,7 @@ def sources():
     (work / "bad.tar.gz").write_text("not an archive")
     refused("plugins", "install", "bad.tar.gz", expect="bad.tar.gz cannot be unpacked: Unrecognized archive format")
 
-    # What this machine lacks.
+    # Tools that this machine lacks.
     tools = work / "tools"
     tools.mkdir()
     for tool in "meson", "ninja", "pkg-config":
@@ -183,7 +183,7 @@ def built_files():
     refused("plugins", "install", FIXTURES / "shadow.so", "--no-check", expect="shadow.so is there already, and not of this plugin")
     (plugins / "shadow.so").unlink()
 
-    # What the loader or its tests refuse.
+    # Plugins that the loader or its tests refuse.
     refused("plugins", "install", FIXTURES / "other_torch.so", expect="was built for LibTorch 2.9.0 (cu128)")
     refused("plugins", "install", FIXTURES / "no_entry.so", expect="is a shared library but no megahost plugin")
     (work / "text.so").write_text("hello")

@@ -83,7 +83,7 @@ def bert(name, kind, config, pairs=True, **changes):
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         prepare(folder, model, arrays, f"seq_length = {length}")
-        # What padding sees differs, and nobody reads it.
+        # Padding sees other tokens, and its results are not read.
         ours = program.evaluate(folder)
         kept = (segments == 0)[:, :, None]
         global failed

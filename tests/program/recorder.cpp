@@ -1,4 +1,4 @@
-// What a recorder notes down: operators without views and writes, and only those that are needed.
+// The recording of a graph: operators without views and writes, and only those that are needed.
 
 #include "core/program/recorder.hpp"
 

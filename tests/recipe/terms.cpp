@@ -1,4 +1,4 @@
-// What other programs call the keys of a recipe.
+// The names of a recipe's keys in other programs.
 
 #include "core/recipe/terms.hpp"
 

@@ -35,7 +35,7 @@ def main():
         recipe = bench_step.write_recipe(folder, arguments.precision, TINY if arguments.tiny else LARGE, batch=1)
         for _ in range(arguments.rounds):
             for dropout, found in seconds.items():
-                # What a process does once is in both.
+                # The work that a process does once is in both.
                 start = cpu_seconds(recipe, dropout, 1)
                 found.append((cpu_seconds(recipe, dropout, 1 + arguments.steps) - start) / arguments.steps)
     without, with_dropout = (statistics.median(found) for found in seconds.values())

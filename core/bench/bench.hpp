@@ -19,7 +19,7 @@ namespace mh {
 
 /// Seconds of one run of some work, of at least three runs and about a third of a second.
 struct RunTimes {
-  double shortest; ///< what other programs take of the machine does not count
+  double shortest; ///< the load of other programs on the machine does not count
   double median;
 };
 
@@ -50,7 +50,7 @@ struct BenchColumn {
 [[nodiscard]] std::string host_summary();
 
 struct BenchTable {
-  std::string machine = host_summary(); ///< what was measured
+  std::string machine = host_summary(); ///< the machine that was measured
   std::string title;
   std::vector<BenchColumn> columns;
   std::vector<nlohmann::ordered_json> rows; ///< objects with the columns' keys

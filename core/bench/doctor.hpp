@@ -59,7 +59,7 @@ struct Finding {
   std::string group;  ///< "machine"
   std::string name;   ///< "memory"
   std::string value;  ///< "25.3 GB, 19.0 GB free"
-  std::string advice; ///< what to do about it; empty: nothing
+  std::string advice; ///< a remedy; empty: none
 };
 
 /// This machine, all but the speeds.

@@ -32,9 +32,9 @@ struct CheckedRank {
 
 struct Preflight {
   std::string device;
-  at::ScalarType type = at::kFloat; ///< of the products
+  at::ScalarType type = at::kFloat; ///< dtype of the GEMMs
   std::vector<CheckedRank> ranks;
-  double all_reduce = 0; ///< of all together: bytes per second across each rank's link
+  double all_reduce = 0; ///< bytes per second across each rank's link in an all-reduce of all ranks
 };
 
 /// Measures, for some seconds; what is found slow is measured again, so that a disturbance is no

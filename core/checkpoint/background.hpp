@@ -27,9 +27,9 @@ public:
 
   struct Outcome {
     int64_t step = 0;
-    double copy_seconds = 0;             ///< that `begin` took
+    double copy_seconds = 0;             ///< seconds that `begin` took
     double write_seconds = 0;            ///< in the background
-    std::vector<std::string> warnings{}; ///< what went wrong after the checkpoint was whole
+    std::vector<std::string> warnings{}; ///< failures after the checkpoint was whole
     std::optional<Error> error{};        ///< why there is none; the same on every rank
   };
 

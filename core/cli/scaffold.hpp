@@ -12,7 +12,7 @@ namespace mh {
 struct ScaffoldArgs {
   std::filesystem::path folder; ///< made if it is not there
   Kind kind = Kind::architecture;
-  std::string name; ///< as recipes will say it
+  std::string name; ///< name in recipes
 };
 
 /// The names of a new plugin: its file without ".so", and its id.

@@ -15,7 +15,7 @@ namespace mh {
 struct Planned {
   Recipe recipe;
   Plan plan{};
-  std::vector<Change> changes{}; ///< that help where it does not fit, or waits much
+  std::vector<Change> changes{}; ///< changes that help if it does not fit, or waits much
 };
 
 /// How ranks were asked for, for messages: "--gpus 32", and "--gpus", by which others are.

@@ -34,7 +34,7 @@ struct CheckResult {
   std::string name, about;
   Is is = Is::passed;
   std::string why;  ///< one sentence, if it has not passed
-  std::string help; ///< what to do
+  std::string help; ///< a sentence on what to do
 };
 
 /// Runs the tests, in the order of the table.
@@ -62,7 +62,7 @@ enum class Of : uint8_t { file, plugin, offer };
 
 struct Test {
   std::string_view name;
-  std::string_view about; ///< what holds where it passes
+  std::string_view about; ///< the property that holds if it passes
   Of of;
   void (*run)(const Case&);
   std::vector<Kind> kinds{}; ///< kinds of offers that it tests; empty: all

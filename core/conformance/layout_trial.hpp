@@ -20,7 +20,7 @@ struct TrialResult {
   at::ScalarType dtype = at::kFloat; ///< dtype of weights and activations
   /// Numbers of the first step: each loss over items of the data by its name, and "gradient norm".
   std::map<std::string, double> numbers;
-  double items = 0; ///< that the losses are means of
+  double items = 0; ///< number of items that the losses are means of
   /// Differences by kind ("gradient", "after 3 steps of sgd") and global name.
   std::map<std::string, std::map<std::string, at::Tensor>> tensors;
 };
@@ -76,8 +76,8 @@ struct TrialOptions {
   double clip = 1.0;    ///< norm to which the trial's own optimizers clip the gradient; 0: as it is
   bool checking = true; ///< ranks compare at the boundaries of layers what they should agree on
   int64_t steps = 3;    ///< steps of each optimizer, after the first gradients
-  const Corpus* corpus = nullptr;  ///< whose samples are folded and trained on; null: TrialCorpus
-  std::vector<ArraySpec> arrays{}; ///< what `corpus` declares
+  const Corpus* corpus = nullptr;  ///< samples to fold and train on; null: TrialCorpus
+  std::vector<ArraySpec> arrays{}; ///< arrays that `corpus` declares
   /// The recipe's optimizer at its learning rate, with its groups, decay and clipping; an `eps` is
   /// raised to 1e-3. Else SGD and AdamW of the trial's own.
   bool recipes_optimizer = false;

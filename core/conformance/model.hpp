@@ -40,7 +40,7 @@ struct SmallModel {
   Batch batch;
   std::unique_ptr<Model> model;
   std::unique_ptr<Gradients> gradients;
-  std::unique_ptr<StepContext> context; ///< what is recomputed in backward reads it again
+  std::unique_ptr<StepContext> context; ///< recomputed layers read it again in backward
 };
 
 /// Tokens, labels and a mask, the same at every call; ids below `vocab`. Packed samples have

@@ -67,7 +67,7 @@ private:
 struct TrialSubject {
   std::unique_ptr<Tokenizer> tokenizer; ///< tokenizer of the corpus
   std::unique_ptr<Corpus> corpus;       ///< null: the trial's own samples
-  std::vector<ArraySpec> arrays;        ///< what it declares
+  std::vector<ArraySpec> arrays;        ///< arrays that it declares
   bool recipes_optimizer = false;
   std::string words; ///< "corpus text with tokenizer byte, optimizer adamw, of the recipe"
 

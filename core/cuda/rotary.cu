@@ -13,7 +13,7 @@ constexpr int kRotaryPack = 8;
 /// The place that one thread reads: two packs of one head.
 struct HeadPlace {
   const void* x;
-  int64_t at; ///< where the head begins in x
+  int64_t at; ///< index of the head's first element in x
   bool rotated;
 };
 

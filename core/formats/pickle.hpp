@@ -32,8 +32,8 @@ enum class PickleKind : uint8_t {
   tuple,     ///< in `items`
   dict,      ///< `items` are key, value, key, value, ...; collections.OrderedDict, too
   global,    ///< a class or function, "module.name" in `text`
-  object,    ///< what a global would have made: its name in `text`, its arguments in `items`
-  persistent ///< what the program that wrote it keeps elsewhere: `items` has its id
+  object,    ///< object that a global would have made: its name in `text`, its arguments in `items`
+  persistent ///< object that is stored outside of the pickle: `items` has its id
 };
 
 struct PickleValue {

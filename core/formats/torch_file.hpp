@@ -28,8 +28,8 @@ namespace mh {
 struct TorchTensor {
   Dtype dtype = Dtype::f32;
   std::vector<int64_t> shape, strides; ///< in elements
-  uint64_t offset = 0; ///< where its first element is, in bytes from the file's start
-  ZipEntry storage{};  ///< what it is a view of
+  uint64_t offset = 0; ///< offset of its first element, in bytes from the file's start
+  ZipEntry storage{};  ///< storage that it is a view of
 
   [[nodiscard]] bool is_contiguous() const;
 };

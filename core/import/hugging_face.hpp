@@ -34,7 +34,7 @@ namespace mh {
 struct HfReading {
   /// The key that decides a field.
   struct Said {
-    std::string key;      ///< as the file has it
+    std::string key;      ///< key in the file
     bool present = false; ///< else transformers' default is taken
     bool compared = true;
   };

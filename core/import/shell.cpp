@@ -76,7 +76,7 @@ private:
     Truth runs = Truth::yes;
     Truth taken = Truth::no; ///< whether an earlier branch of an `if` or `case` ran
     std::string loop{};      ///< "while" or "until" before its `do`
-    Words subject{};         ///< what a `case` compares
+    Words subject{};         ///< word that a `case` compares
     bool is_case = false;
     bool wants_pattern = false; ///< a branch's pattern of a `case` comes next
 

@@ -51,7 +51,7 @@ public:
     int64_t number = 0;   ///< from 1
     int64_t sequence = 0; ///< among the collectives of the group, from 1; of a transfer 0
     const char* name = nullptr;
-    size_t group = 0;  ///< as `add_group` numbered it
+    size_t group = 0;  ///< number that `add_group` gave it
     int64_t peer = -1; ///< the other member of a transfer; -1: no transfer
     at::ScalarType dtype = at::kFloat;
     size_t dims = 0;

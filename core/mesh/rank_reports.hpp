@@ -13,8 +13,8 @@ namespace mh {
 
 /// A rank that was started and has ended.
 struct EndedRank {
-  int status = 0;    ///< as waitpid gives it
-  std::string lines; ///< what it wrote
+  int status = 0;    ///< status in the form of waitpid
+  std::string lines; ///< lines that it wrote
   bool told = false; ///< it was asked to end, so that its end says nothing of itself
 };
 

@@ -32,7 +32,7 @@ public:
 /// A block that is tried.
 struct TriedBlock {
   std::string_view name;
-  std::vector<Parameter*> parameters; ///< those that the trial computes no gradients for
+  std::vector<Parameter*> parameters; ///< parameters that the trial computes no gradients for
   bool coarse = false;                ///< rows are rounded by what others hold (FP8)
   std::function<State(const State& state, StepContext& context)> run;
 };

@@ -20,21 +20,21 @@ namespace mh {
 struct MH_API Hardware {
   std::string name;
   std::string is;                             ///< the row that this one starts from; empty: none
-  std::string source;                         ///< where the row's own numbers come from
+  std::string source;                         ///< source of the row's own numbers
   std::map<std::string, std::string> sources; ///< by field, where a single number has its own
   std::string device = "cuda";
   double bf16_tflops = 0, fp8_tflops = 0, fp32_tflops = 0;
   double memory_gib = 0;
   double memory_tb_s = 0;
   double cache_mib = 0;   ///< the processor's last cache; 0: what it saves is not counted
-  double cache_tb_s = 0;  ///< what it moves
+  double cache_tb_s = 0;  ///< rate at which it moves bytes
   int64_t processors = 1; ///< processors that share a GEMM: streaming multiprocessors, cores
   int64_t ranks_per_node = 1;
   double link_gb_s = 0;     ///< between ranks of a node, each direction
   double network_gb_s = 0;  ///< between nodes, each direction, a rank's share
   double reserved_gib = 0;  ///< taken before the first tensor: context, kernels, GEMM workspaces
   double group_gib = 0;     ///< communication buffers of each process group of a rank
-  NodeType node{};          ///< what else instances have
+  NodeType node{};          ///< further properties of instances
   double fragmentation = 0; ///< share of activations that is lost between the allocator's blocks
 
   static void fields(Fields<Hardware>& f);
@@ -93,7 +93,7 @@ struct MH_API Calibration {
   /// with the one that makes them, which is cut like them.
   std::vector<std::string> pieces = {};
   int64_t sum_pieces = 0;          ///< pieces of a reduce-scatter at most; 0: as many as ranks
-  bool backward_sum_pieces = true; ///< those of gradients, too; no: they sum several products
+  bool backward_sum_pieces = true; ///< gradients' too; no: they sum several GEMMs
   bool sums_after = false;         ///< pieces are kept, and added when all are there
   int64_t sum_channels = 0;        ///< processors that pieces take from the GEMM that they overlap
   int64_t streams = 2;             ///< pieces of a product that run at the same time

@@ -16,7 +16,7 @@ namespace mh {
 /// A part of a stage's memory; parts add up to `StagePlan::total`.
 struct MemoryPart {
   const char* name;
-  const char* brief; ///< where there is little room
+  const char* brief; ///< name for narrow tables
   int64_t StagePlan::*bytes;
 };
 

@@ -43,13 +43,13 @@ struct PlanEvent {
   const char* name = "";            ///< name of the operator
   double flops = 0;
   double bytes = 0;   ///< read and written
-  double chained = 0; ///< those that the operations before made for this one only: they would
+  double chained = 0; ///< bytes that the operations before made for this one only: they would
                       ///< neither be written nor read if one kernel did it all
   int64_t batch = 1, m = 0, n = 0, k = 0; ///< attention has heads, queries, keys, their size; an
                                           ///< update has its parameters in m
   bool backward = false;                  ///< attention or collective of backward, not recomputed
   bool dropout = false;                   ///< attention has dropout
-  double seconds = 0;                     ///< that it took where it was recorded
+  double seconds = 0;                     ///< seconds that it took when it was recorded
   size_t collective = 0; ///< index into `PlanRecorder::collectives` for start and wait
 };
 

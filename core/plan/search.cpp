@@ -41,7 +41,7 @@ struct Holding {
 /// The search space: all combinations of `layouts`, `batches`, and `orders` of a pipeline.
 struct Space {
   std::vector<Holding> layouts;
-  std::vector<Sets> batches; ///< what passes take at a time, and keep
+  std::vector<Sets> batches; ///< settings of the microbatch, and of recompute
   std::vector<Sets> orders;  ///< orders of a pipeline's passes
 };
 

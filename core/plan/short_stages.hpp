@@ -26,7 +26,7 @@ namespace mh {
 
 /// The passes of a step that are recorded.
 enum class ShortPasses : uint8_t {
-  none,  ///< what stays from step to step only
+  none,  ///< no pass: only bytes that stay from step to step
   whole, ///< for schedules whose backward passes are whole
   split, ///< and for those that split them
 };

@@ -71,7 +71,7 @@ struct TimedStage {
   };
 
   std::vector<std::vector<Part>> chunks; ///< passes of each chunk of the stage
-  std::vector<Part> closing;             ///< what comes after and before them
+  std::vector<Part> closing;             ///< events after and before them
 
   /// One record, all of it.
   static TimedStage whole(const StageClock& clock, int64_t chunks) {

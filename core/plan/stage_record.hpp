@@ -73,9 +73,9 @@ struct MH_API StageRecord {
   int64_t batches = 0; ///< likewise, on a CPU: the arrays of this step and, behind them, the next
   ByPass<PassRecord> passes;
   PassRecord closing;         ///< after the last pass: sums over ranks, norm, update
-  size_t optimizer_event = 0; ///< where the update begins in `closing`
+  size_t optimizer_event = 0; ///< index in `closing` at which the update begins
   std::vector<PlannedCollective> collectives;
-  std::vector<size_t> arriving; ///< those that the step before began, in order: values that
+  std::vector<size_t> arriving; ///< collectives that the step before began, in order: values that
                                 ///< others updated arrive during the first passes
 
   [[nodiscard]] const PassRecord& of(const Instruction& one, int64_t microbatches) const;

@@ -23,7 +23,7 @@ struct Installed {
   std::string name;    ///< "lion": its meson project's, or its file's without ".so"
   std::string from;    ///< the folder, archive or file that was given, absolute
   std::string sources; ///< name of the folder of its sources; empty if a built file was given
-  std::string abi_tag; ///< what it was built for
+  std::string abi_tag; ///< build that it was made for
   std::vector<File> files;
   bool checked = true;           ///< by `plugins check`
   std::vector<std::string> sets; ///< options for it, "data.paths=[\"a.txt\"]"

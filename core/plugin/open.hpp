@@ -18,7 +18,7 @@ void check_libtorch();
 struct OpenedPlugin {
   boost::dll::shared_library library;
   bool flushes = false; ///< its static constructors had made this thread flush denormals to zero
-  Registry registry;    ///< what it registered
+  Registry registry;    ///< parts that it registered
   PluginInfo info;
 };
 

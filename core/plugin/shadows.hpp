@@ -11,7 +11,7 @@ namespace mh {
 struct Shadow {
   const FoundPlugin* plugin;
   const FoundPlugin::Offer* offer;
-  const FoundPlugin* other; ///< what is left alone
+  const FoundPlugin* other; ///< plugin that has the name, too, and is not taken
 
   [[nodiscard]] std::string other_name() const; ///< "org.megahost.adamw/adamw"
 

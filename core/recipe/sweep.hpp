@@ -22,7 +22,7 @@ namespace mh {
 
 struct SweepPoint {
   std::vector<std::pair<std::string, Value>> values; ///< by key, in the order of the sweep
-  Table notes; ///< what is printed next to a row of `list` and is no part of the recipe
+  Table notes; ///< notes that are printed next to a row of `list` and are no part of the recipe
 
   /// Its settings, as a layer of a recipe.
   [[nodiscard]] Layer layer() const;

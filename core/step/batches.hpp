@@ -22,8 +22,8 @@ struct BatchLayout {
   int64_t data_rank = 0;
   /// The tokens of a sequence's `length` that this rank sees; empty: all.
   std::function<std::vector<TokenRun>(int64_t length)> tokens{};
-  Sequences sequences{};           ///< that samples have in addition to `seq` tokens
-  std::vector<ArraySpec> arrays{}; ///< what the corpus declares; empty: it is not compared
+  Sequences sequences{};           ///< sequences that samples have in addition to `seq` tokens
+  std::vector<ArraySpec> arrays{}; ///< arrays that the corpus declares; empty: it is not compared
 
   /// Tokens of all sequences.
   [[nodiscard]] int64_t tokens_per_sample() const;

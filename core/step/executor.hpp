@@ -42,7 +42,7 @@ struct ExecuteOptions {
   uint64_t seed = 0; ///< seed of dropout
   bool dropout = false;
   double loss_scale = 1; ///< factor of the loss in the backward passes only
-  bool metrics = false;  ///< those that are vectors, too
+  bool metrics = false;  ///< metrics that are vectors are computed, too
 };
 
 /// Runs the instructions of this stage. Main gradients grow by the gradients of the total loss, the

@@ -82,7 +82,7 @@ private:
   struct Held {
     at::Tensor master;
     at::Tensor gradient;
-    at::Tensor rounded; ///< what the update writes; undefined where the master is the parameter
+    at::Tensor rounded; ///< output of the update; undefined if the master is the parameter
   };
 
   [[nodiscard]] Held hold(const OwnedPiece& owned);

@@ -36,7 +36,7 @@ public:
   struct Options {
     Path folder;
     uint64_t limit = 0;                               ///< bytes of all copies together
-    std::function<void(const std::string&)> say = {}; ///< what takes long
+    std::function<void(const std::string&)> say = {}; ///< prints a line on a long copy
     FileSystem& files = file_system();
 
     [[nodiscard]] bool same_place(const Options& other) const {

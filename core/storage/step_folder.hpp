@@ -34,7 +34,7 @@ enum class StepUse : uint8_t {
 
 struct FoundStep {
   int64_t step = 0;
-  int64_t number = 1; ///< which save of the step it is, from 1
+  int64_t number = 1; ///< number of the save of this step, from 1
   std::string name{}; ///< below the prefix
   StepUse use = StepUse::counts;
 };

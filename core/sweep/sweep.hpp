@@ -50,11 +50,11 @@ struct PointRun {
 
   PointState state = PointState::waiting;
   std::string reason{}; ///< why it failed
-  double seconds = 0;   ///< that it took, over all its runs
-  int64_t step = 0;     ///< that is done
+  double seconds = 0;   ///< duration over all its runs
+  int64_t step = 0;     ///< steps that are done
   double loss = kNone, validation = kNone, tokens_per_second = kNone;
   std::optional<PlannedPoint> plan{};
-  std::filesystem::path checkpoints{}; ///< where its run keeps them
+  std::filesystem::path checkpoints{}; ///< folder of its run's checkpoints
 };
 
 /// The id of a recipe's text.

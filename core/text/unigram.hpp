@@ -10,8 +10,8 @@ namespace mh::text {
 
 /// Scores are added up as floats, and where two ways are all but equal the rounding decides.
 enum class UnigramRule : uint8_t {
-  sentencepiece, ///< as in version 0.2.3: sums are in float32, and near 0 in long texts
-  tokenizers,    ///< as in version 0.23: sums are in float64
+  sentencepiece, ///< sentencepiece 0.2.3: sums are in float32, and near 0 in long texts
+  tokenizers,    ///< tokenizers 0.23: sums are in float64
 };
 
 /// A unigram model may lack a piece for a character; such characters get the score `unknown_score`,
@@ -21,7 +21,7 @@ enum class UnigramRule : uint8_t {
 class UnigramModel final : public WordModel {
 public:
   UnigramRule rule = UnigramRule::sentencepiece;
-  TokenTrie pieces;           ///< those that texts are cut into
+  TokenTrie pieces;           ///< pieces that texts are cut into
   std::vector<double> scores; ///< score of each id
   double unknown_score = 0;   ///< the lowest of all scores, less 10
   int32_t unknown = kNoId;    ///< kNoId: unknown characters leave no id

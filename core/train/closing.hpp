@@ -16,7 +16,7 @@ namespace mh {
 struct NextCommand {
   std::vector<std::string> anew; ///< keys that `options` sets
   std::string options;           ///< " --resume --set train.iters=24"
-  std::string comment;           ///< what it does
+  std::string comment;           ///< a phrase on what it does
 };
 
 /// A command line about this run, quoted for a shell: PROGRAM COMMAND RECIPE OPTIONS. The options

@@ -16,7 +16,7 @@ namespace mh {
 
 struct GivenWeights {
   std::string words;                    ///< "runs/quickstart, step 300", "Hugging Face folder gpt2"
-  TensorNames names = TensorNames::own; ///< that parameters have there
+  TensorNames names = TensorNames::own; ///< names of parameters there
 };
 
 /// The choice among a folder's weights.

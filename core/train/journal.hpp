@@ -16,13 +16,13 @@ struct JournalEvent {
   std::string kind;
   double time = 0;    ///< Unix time at which it was over; 0: now
   int64_t step = 0;   ///< completed ones
-  int64_t ranks = 0;  ///< of a start
-  double seconds = 0; ///< that steps waited for it; of a start: since its process began
+  int64_t ranks = 0;  ///< ranks of a start
+  double seconds = 0; ///< duration for which steps waited; for a start: since its process began
   /// The steps behind the checkpoint of a start or a rewind, which are done again, and the time
   /// that they had taken.
   int64_t lost_steps = 0;
   double lost_seconds = 0;
-  double alive = 0; ///< of a start: the time of the last metric before it; 0 if there is none
+  double alive = 0; ///< for a start: the time of the last metric before it; 0 if there is none
   std::string text{};
 };
 

@@ -63,15 +63,15 @@ private:
 /// A rank as the others know it.
 struct RankTimes {
   std::string host;
-  int64_t stage = 0; ///< of the pipeline
+  int64_t stage = 0; ///< stage of the pipeline
   PartTimes typical; ///< medians of the window's steps
 };
 
 struct Straggler {
   int64_t rank = 0;
-  StepPart part = StepPart::forward; ///< that makes most of the difference
-  double ratio = 1;                  ///< of its busy time to that of the others
-  double seconds = 0, others = 0;    ///< of the part
+  StepPart part = StepPart::forward; ///< part that makes most of the difference
+  double ratio = 1;                  ///< ratio of its busy time to that of the others
+  double seconds = 0, others = 0;    ///< seconds of the part
 };
 
 /// The slowest rank, if it is busy for at least 1.3 times as long as the ranks of its stage (of

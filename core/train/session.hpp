@@ -35,20 +35,20 @@ inline constexpr int64_t kVocabMultiple = 128;
 struct MH_API Session {
   Recipe recipe;
   std::unique_ptr<Device> device;   ///< null in a plan
-  at::Device place = at::kCPU;      ///< where tensors are
-  at::DeviceType target = at::kCPU; ///< what kernels are chosen for
+  at::Device place = at::kCPU;      ///< device of tensors
+  at::DeviceType target = at::kCPU; ///< device type that kernels are chosen for
   Mesh mesh;
   std::unique_ptr<HangWatch> watch; ///< watches ranks that are processes
   Rules rules;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Architecture> architecture;
-  std::vector<ArraySpec> arrays;  ///< what the corpus declares; empty without a corpus
+  std::vector<ArraySpec> arrays;  ///< arrays that the corpus declares; empty without a corpus
   std::unique_ptr<Corpus> corpus; ///< null in a plan, and where the data come from elsewhere
   std::unique_ptr<RecomputePolicy> recompute;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<Schedule> schedule;
   at::ScalarType dtype = at::kFloat;
-  std::vector<LayoutChunk> stages;    ///< what each chunk of the pipeline holds; empty: one stage
+  std::vector<LayoutChunk> stages;    ///< contents of each chunk of the pipeline; empty: one stage
   std::unique_ptr<Pipeline> pipeline; ///< null: one stage
   std::unique_ptr<Model> model;
   std::unique_ptr<DeferredValues> deferred; ///< null: the model has its values
@@ -101,7 +101,7 @@ struct MH_API Session {
 /// A step whose peak memory is to be predicted.
 struct StepQuestion {
   int64_t stage = 0;             ///< stage of the pipeline
-  const std::vector<Keep>& keep; ///< what each of the stage's blocks keeps
+  const std::vector<Keep>& keep; ///< activations that each of the stage's blocks saves
 };
 
 /// Bytes of a rank's tensors at the peak of such a step.

@@ -70,7 +70,7 @@ struct StoredBox {
 /// The naming scheme of a checkpoint's tensors.
 enum class TensorNames : uint8_t {
   own,         ///< the parameters' own
-  hugging_face ///< those that `Architecture::hugging_face()` maps
+  hugging_face ///< the names that `Architecture::hugging_face()` maps to
 };
 
 /// The result of reading every byte of a checkpoint.
@@ -124,7 +124,7 @@ struct CheckpointContents {
   std::string state{}; ///< JSON, rank 0's
   std::span<const Slice> slices;
   int64_t keep = 0;       ///< newest checkpoints of the folder that stay; 0: all
-  int64_t keep_every = 0; ///< those of steps that this divides stay, too; 0: none
+  int64_t keep_every = 0; ///< checkpoints of steps that this divides stay, too; 0: none
   /// Gets a sentence for what went wrong after the checkpoint was whole.
   std::function<void(const std::string& sentence)> warn = [](const std::string&) {};
 };

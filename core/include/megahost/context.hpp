@@ -45,7 +45,7 @@ struct Batch {
 /// With weight 0 it is a metric: logged, never trained on. A metric may also be a vector; then it
 /// is the plain sum over microbatches and ranks, and goes to metrics.jsonl alone.
 struct Loss {
-  std::string name;  ///< as logged: "lm loss"; losses of one name are added up
+  std::string name;  ///< name in the log: "lm loss"; losses of one name are added up
   at::Tensor sum;    ///< float32 scalar, differentiable
   std::string over;  ///< the array whose sum is the count ("loss_mask"); empty: one per microbatch
                      ///< of a data rank, to which the ranks that share it each add a part
@@ -70,19 +70,19 @@ struct StepMode {
   bool last_logits = false; ///< logits of the last token are enough: heads may leave out the others
   uint64_t seed = 0;        ///< dropout's; changes with the step
   int64_t microbatch = 0;   ///< its number in the step
-  at::DeviceType target = at::kCPU; ///< what kernels are chosen for, on the Meta device too
+  at::DeviceType target = at::kCPU; ///< type that kernels are chosen for, on the Meta device too
   double imbalance = 1; ///< on the Meta device: what the busiest share of uneven ones is assumed to
                         ///< be, times their mean
   KeyValueCache* kv_cache = nullptr;   ///< holds earlier tokens (nn/cache.hpp); generation only
-  WeightQueue* weight_queue = nullptr; ///< where GEMMs leave weight gradients that are put off
-  double loss_scale = 1; ///< what every loss is multiplied by before the backward pass (fp16)
+  WeightQueue* weight_queue = nullptr; ///< queue for weight gradients that GEMMs put off
+  double loss_scale = 1;               ///< factor of every loss before the backward pass (fp16)
   /// Items of a loss over an array in the whole step, on all ranks; null: not known ahead.
   std::function<double(const std::string& over)> loss_count{};
 };
 
 /// A tensor that was computed once for a microbatch, by name.
 struct CachedTensor {
-  at::Tensor from; ///< what it was made of; undefined: of nothing that differs
+  at::Tensor from; ///< input that it was made of; undefined: it always is the same
   at::Tensor value;
 };
 

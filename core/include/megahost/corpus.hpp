@@ -34,7 +34,7 @@ public:
     /// Different samples of a split that will be looked at, 0: all. A corpus that prepares its
     /// data at the start may prepare no more; its split is then as small.
     int64_t samples = 0;
-    Sequences sequences{}; ///< that the model reads in addition to seq_length tokens
+    Sequences sequences{}; ///< sequences that the model reads in addition to seq_length tokens
     /// Samples that the run takes of each split from its first step to its last, evaluations
     /// included, 0: not known. For orders that are made for a number of samples, as Megatron's.
     std::array<int64_t, 3> wanted{};

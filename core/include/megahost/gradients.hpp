@@ -51,7 +51,7 @@ struct OwnedPiece {
 struct GradientOptions {
   int64_t zero = 0;          ///< 0: all ranks update all; 1: state is sharded, 2: gradients too,
                              ///< 3: values too
-  Unit unit = Unit::element; ///< what `zero` may cut a parameter into
+  Unit unit = Unit::element; ///< unit that `zero` may cut a parameter into
   int64_t bucket = int64_t{10} << 20; ///< elements of a bucket; under zero 3 a block's, at most
   bool overlap = true;                ///< false: every sum starts after the backward pass
   at::ScalarType reduce = at::kFloat; ///< kBFloat16: half the traffic, rounded once

@@ -85,7 +85,7 @@ public:
   [[nodiscard]] friend Number operator*(T factor, Number number) { return number *= factor; }
 
 private:
-  double value_ = 0; ///< where there is no tensor
+  double value_ = 0; ///< the value if there is no tensor
   at::Tensor tensor_;
   double factor_ = 1; ///< factor of the tensor
 };

@@ -33,10 +33,10 @@ struct UpdateItem {
   at::Tensor gradient;           ///< float32, not yet scaled
   std::vector<at::Tensor> state; ///< tensors in the order of `state_of()`
   double lr_multiplier = 1;
-  Number weight_decay = 0;   ///< this step's; 0 for norms and biases
-  at::Tensor parameter = {}; ///< what the model computes with, where that is rounded from `weight`
+  Number weight_decay = 0;                ///< this step's; 0 for norms and biases
+  at::Tensor parameter = {};              ///< the model's copy, if it is rounded from `weight`
   std::vector<int64_t> global_shape = {}; ///< shape that `weight` is a slice of; {}: all of it
-  std::vector<int64_t> offset = {};       ///< where the slice begins in it
+  std::vector<int64_t> offset = {};       ///< first element of the slice in it
   /// The global tensor from each rank's tensor like `weight`; null where this rank holds it all.
   /// Ranks: collective over the mesh axes that split the tensor
   std::function<at::Tensor(const at::Tensor&)> gather = nullptr;

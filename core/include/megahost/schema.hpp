@@ -66,10 +66,10 @@ enum class OnResume : uint8_t {
 enum class Mechanism : uint8_t {
   none,
   sequence,        ///< tokens are split between the regions of tensor parallelism
-  zero,            ///< what data-parallel ranks share: 0 nothing, ..., 3 weights too
+  zero,            ///< ZeRO: 0 nothing is sharded over data-parallel ranks, ..., 3 weights too
   schedule,        ///< order of a pipeline's passes
   virtual_stages,  ///< chunks of the model on each stage of a pipeline
-  pipeline_layout, ///< which layers lie in which chunk (pipeline_layout.hpp)
+  pipeline_layout, ///< layers of each chunk (pipeline_layout.hpp)
 };
 
 /// One option.
@@ -102,13 +102,13 @@ struct Field {
   bool parts = false;
   /// Words that are not accepted yet, with the sentence that says why.
   std::map<std::string, std::string> refused;
-  std::shared_ptr<const Schema> item; ///< what each table holds, where they are read into a struct
+  std::shared_ptr<const Schema> item; ///< contents of each table, if they are read into a struct
 };
 
 /// A closed list of fields, and the conditions between them.
 struct MH_API Schema {
   struct Check {
-    std::string field;                                  ///< where a failure is reported
+    std::string field;                                  ///< field at which a failure is reported
     std::function<std::string(const Value& table)> run; ///< empty: fine; else the sentence
   };
 
@@ -123,7 +123,7 @@ struct MH_API Schema {
 
 /// The problem of one key of a recipe.
 struct Problem {
-  Origin origin;       ///< where the key or the value stands
+  Origin origin;       ///< place of the key or the value
   std::string key;     ///< "optimizer.lr"
   std::string message; ///< "unknown option `warmpu` in optimizer"
   std::string label;   ///< next to the caret: "did you mean `warmup`?"

@@ -61,7 +61,7 @@ private:
 /// The terms that the arrays depend on, in addition to the lengths of the documents.
 struct IndexTerms {
   uint64_t first = 0, last = 0;     ///< documents of the split: [first, last)
-  std::optional<int64_t> samples{}; ///< that are asked for; none: one epoch
+  std::optional<int64_t> samples{}; ///< samples that are asked for; none: one epoch
   int64_t seq = 0;
   uint32_t seed = 0;
   bool drop_last_partial = true; ///< false: the last sample may have less than seq tokens

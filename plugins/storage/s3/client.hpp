@@ -35,11 +35,11 @@ struct Request {
   Query query{};
   Headers headers{};
   std::string_view body{};
-  std::span<std::byte> into{}; ///< as HttpRequest::into
+  std::span<std::byte> into{}; ///< the same as HttpRequest::into
 };
 
 struct Reply : HttpReply {
-  int tries = 1;      ///< that were made
+  int tries = 1;      ///< number of tries that were made
   std::string code{}; ///< "NoSuchKey", of an answer that is an error
 };
 

@@ -23,7 +23,7 @@ using Query = std::map<std::string, std::string>;
 struct Credentials {
   std::string key{}, secret{}, token{};
   std::time_t until = 0; ///< when they end, in seconds since 1970; 0: they do not
-  std::string source{};  ///< where they were found, for messages: "the environment"
+  std::string source{};  ///< source of the credentials, for messages: "the environment"
 
   [[nodiscard]] bool sign() const { return !key.empty(); }
 };

@@ -13,7 +13,7 @@ local iters = machine.bf16 and 700 or 400
 return {
   name = "bert_tiny",
 
-  -- As Megatron-LM has it: norms before the parts. Google's BERT is norm_placement = "post".
+  -- The norms lie where Megatron-LM has them: before the parts. Google's BERT is norm_placement = "post".
   model = {
     use = "bert",
     layers = 4,

@@ -52,7 +52,7 @@ def goodput(run):
 
 
 def on_terminal(*words, columns, rows, keys=b""):
-    """What a command writes to a terminal of that size, until it ends or has drawn twice."""
+    """The output of a command to a terminal of that size, until it ends or has drawn twice."""
     process, master = pty.fork()
     if process == 0:
         fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

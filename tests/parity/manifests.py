@@ -123,7 +123,7 @@ NEW = {
 
 
 def once(judge):
-    """What a judge has found right is not judged again: most of a file stays as it is while one field of it is wrong."""
+    """A part that a judge has found right is not judged again: most of a file stays as it is while one field of it is wrong."""
     right = set()
 
     def judged(*args):

@@ -82,7 +82,7 @@ IN_SENTENCES = {
 
 
 def names():
-    """What plugins register, and the keys that strategies declare."""
+    """The names that plugins register, and the keys that strategies declare."""
     found = set()
     for file in (ROOT / "plugins").rglob("*.[ch]pp"):
         text = re.sub(r"//.*", "", file.read_text())
@@ -112,7 +112,7 @@ def in_sentences(file):
 
 
 def reason_of(reasons, word):
-    """What of the reasons allows a word."""
+    """The reason that allows a word, or None."""
     return next((words for words in reasons if words == "*" or word in words.split()), None)
 
 

@@ -42,7 +42,7 @@ void initial_values(const Case& c) {
     if (bits({parameter.value}) != bits({(others++)->value})) {
       fail(
           "the first values of " + parameter.pieces.front().name +
-              " are not those that its Init gives: under zero 3 they would be lost",
+              " are not those that its Init gives: under ZeRO-3 they would be lost",
           "write no values in a constructor: give ParamSpec an Init::uniform, Init::log_uniform or "
           "Init::of_index"
       );

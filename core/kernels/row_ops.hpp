@@ -1,5 +1,5 @@
 #pragma once
-/// Operators over rows: norms, rotary embedding, gated activations, the vocabulary's soft max, sums
+/// Operators over rows: norms, rotary embedding, gated activations, the vocabulary's softmax, sums
 /// of rows. On the CPU each is one pass in float32 and bfloat16, statistics in float32; in other
 /// types and on other devices a composition of plain operations.
 

@@ -46,7 +46,7 @@ public:
   [[nodiscard]] MakeBackend make_backend(const Device* device = nullptr) const;
 
   /// Says which rank the others wait for when nothing has moved for `after` seconds, while the
-  /// result lives; null for one rank, or for ever (0).
+  /// result lives; null for one rank, or forever (0).
   ///
   /// `say`: is called by another thread
   [[nodiscard]] std::unique_ptr<HangWatch>

@@ -218,7 +218,7 @@ void Builder::refuse_written_values() const {
         (deferred && value.is_cpu() && value.numel() > 0 && written(value))) {
       throw Error(
           "a constructor writes into the value of the parameter `" +
-              parameter->pieces.front().name + "`, which would be lost under zero 3",
+              parameter->pieces.front().name + "`, which would be lost under ZeRO-3",
           "give its ParamSpec initial values instead: Init::uniform, Init::log_uniform, "
           "Init::of_index (megahost/parameter.hpp)"
       );

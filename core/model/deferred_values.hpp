@@ -1,5 +1,5 @@
 #pragma once
-/// Values of parameters that are made later, in their shards: under zero 3 no rank ever
+/// Values of parameters that are made later, in their shards: under ZeRO-3 no rank ever
 /// holds the whole model, nor makes it.
 ///
 ///   mh::DeferredValues deferred;

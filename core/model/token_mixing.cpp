@@ -127,7 +127,7 @@ at::Tensor with_others(const at::Tensor& array, const at::Tensor& changed) {
   return array.is_floating_point() ? at::where(changed, others * 0.5, others) : others;
 }
 
-/// "positions" and the like say where a token is, and belong to no row.
+/// Arrays such as "positions" say where a token is, and belong to no row.
 bool is_place(const std::string& array) {
   return array.ends_with("positions") || array.ends_with("segments") ||
          array.ends_with("token_index");

@@ -79,7 +79,7 @@ constexpr MegatronArgument kArguments[] = {
     {"mscale", one, settings},
     {"mscale-all-dim", one, settings},
     {"cache-mla-latents", none, nothing, {}, {}, "generation keeps keys and values"},
-    {"apply-query-key-layer-scaling", none, nothing, {}, {}, "soft max is computed in fp32"},
+    {"apply-query-key-layer-scaling", none, nothing, {}, {}, "softmax is computed in fp32"},
     {"attention-softmax-in-fp32", none, same},
     {"num-experts", one, number, "model.experts"},
     {"moe-router-topk", one, number, "model.experts_per_token"},

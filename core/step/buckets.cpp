@@ -33,7 +33,7 @@ std::vector<GradientSum> common_sums(const Parameter& parameter) {
   return common;
 }
 
-/// The axis of the ranks that may share a leaf; those of zero 3 hold only what is trained.
+/// The axis of the ranks that may share a leaf; those of ZeRO-3 hold only what is trained.
 const GradientSum* sharded_over(
     const Parameter& leaf, const std::vector<GradientSum>& sums, const GradientOptions& options
 ) {

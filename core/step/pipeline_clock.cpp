@@ -148,7 +148,7 @@ private:
       }
     }
     if (!text.empty()) {
-      return "stages wait for one another for ever: " + text;
+      return "stages wait for one another forever: " + text;
     }
     for (const auto& [stages, pair] : pairs_) {
       for (const auto& queue : pair.ends) {

@@ -47,7 +47,7 @@ forward_lists(const PipelineSchedule::Args& args, const InstructionLists& lists)
 /// Proves lists.
 ///
 /// Each pass is there once, with what it needs and what it hands on; no stage holds more than
-/// `most_live(stage)` passes (0: any number); and no stage waits for ever, where the transfers
+/// `most_live(stage)` passes (0: any number); and no stage waits forever, where the transfers
 /// between two stages meet one another in the order in which they were posted, and a stage posts at
 /// most kSendsAhead sends ahead of the other.
 ///

@@ -418,7 +418,7 @@ NextCommand Trainer::train_on() const {
         rates.kept,
         rates.recipe
     );
-    if (recipe.lr_schedule.on_resume == "checkpoint") { // which would stay there for ever
+    if (recipe.lr_schedule.on_resume == "checkpoint") { // which would stay there forever
       next.options += " --set lr_schedule.on_resume=recipe";
     }
   }

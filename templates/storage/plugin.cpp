@@ -44,7 +44,7 @@ public:
   void remove_unfinished(const mh::Path& prefix) override { files_.remove_unfinished(file(prefix)); }
 
 private:
-  // A path comes whole, with the scheme. Nobody gets out of the root.
+  // A path comes whole, with the scheme. No path leads out of the root.
   mh::Path file(const mh::Path& path) const {
     const mh::Path below = path.native().substr(std::string_view("@name@://").size());
     for (const mh::Path& part : below) {

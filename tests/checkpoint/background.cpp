@@ -143,7 +143,7 @@ std::vector<BackgroundSaves::Outcome> save_on_ranks(
       BackgroundSaves saves(
           [&, is_lost](const mh::CheckpointContents& contents, const mh::Ranks& ranks) {
             if (is_lost) {
-              return; // it is gone: it meets nobody
+              return; // it is gone: it meets no rank
             }
             native(store)(contents, ranks);
           },

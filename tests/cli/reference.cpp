@@ -23,7 +23,7 @@ class Forward;
 }
 
 namespace detail {
-/// Nobody's business.
+/// Private.
 void hidden();
 } // namespace detail
 

@@ -188,7 +188,7 @@ TEST_CASE("llama, full recompute: every layout of two ranks matches one rank") {
 }
 
 // But for clipping: a norm's last bit depends on how its squares are grouped.
-TEST_CASE("tied, full recompute and zero 1: the bits of data parallel") {
+TEST_CASE("tied, full recompute and ZeRO-1: the bits of data parallel") {
   const auto model =
       tiny({"model.use=gpt", "model.tied=true", "model.dropout=0.1", "recompute.use=full"});
   const auto trained = [&](const std::string& layout) {

@@ -138,7 +138,7 @@ compare("from tensor 2 over tensor 2 x data 2 to one rank", one, train("moving",
 train("stages", 2, "pipeline=2", "--set", "train.exit_iters=2")
 train("stages", 1, "", "--resume", "--set", "train.exit_iters=3")
 train("stages", 4, "tensor=2,pipeline=2", "--resume", "--set", "train.exit_iters=5")
-compare("pipeline 2 to one rank to tensor 2 x pipeline 2 to data 4 with zero 1", one,
+compare("pipeline 2 to one rank to tensor 2 x pipeline 2 to data 4 with ZeRO-1", one,
         train("stages", 4, "data=4,zero=1", "--resume"))
 
 # A recipe that fails on every rank is refused once.
@@ -298,7 +298,7 @@ def named_plugin(rank, ranks, port):
 
 
 def by_hand(*ranks, place=own_variables):
-    """Ranks that somebody started without --nproc, each with its own words; `place` tells them theirs."""
+    """Ranks that were started without --nproc, each with its own words; `place` tells them theirs."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -210,7 +210,7 @@ TEST_CASE("what says that it mixes tokens passes, as does what computes tokens o
   CHECK(said({.cp = 2}, false, 8, before) == "");
 }
 
-TEST_CASE("a block whose results are no numbers anyway is somebody else's to report") {
+TEST_CASE("a block whose results are no numbers anyway is reported by other checks") {
   const auto layer = [](const at::Tensor& x, StepContext&) {
     return x * std::numeric_limits<double>::quiet_NaN();
   };

@@ -175,11 +175,11 @@ def built_files():
     refused("plugins", "rebuild", "good", status=2, expect="good was installed as a built file")
     refused("plugins", "rebuild", "goot", expect=["no plugin is installed as goot", "did you mean good?"])
 
-    # Names that are taken, by another plugin or by a file that somebody put there.
+    # Names that are taken, by another plugin or by a file that another program put there.
     shutil.copy(other, work / "good.so")
     refused("plugins", "install", "good.so", "--no-check", expect=["the name good is taken by org.megahost.test", str(good)])
     refused("plugins", "install", other, "--no-check", expect='the lr_schedule "fixed" is offered by org.megahost.test already')
-    (plugins / "shadow.so").write_bytes(b"of somebody else")
+    (plugins / "shadow.so").write_bytes(b"of another program")
     refused("plugins", "install", FIXTURES / "shadow.so", "--no-check", expect="shadow.so is there already, and not of this plugin")
     (plugins / "shadow.so").unlink()
 
@@ -203,7 +203,7 @@ def built_files():
     environment_ = environment | {"XDG_DATA_HOME": "/proc/nowhere"}
     refused("plugins", "install", good, "--no-check", status=5, expect="/proc/nowhere", helps=0, environment=environment_)
 
-    # Somebody else at work.
+    # Another process at work.
     with open(records / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         refused("plugins", "install", good, expect="another megahost is installing or removing plugins in")

@@ -18,7 +18,7 @@ failed = 0
 
 
 def disturb(model):
-    """No bias 0, no norm weight 1, scores worth a soft max."""
+    """No bias 0, no norm weight 1, scores worth a softmax."""
     model.config._attn_implementation = "eager"
     with torch.no_grad():
         for parameter in model.parameters():

@@ -172,7 +172,7 @@ KINDS = [kill, lost_store, stop, spin, segfault, exception, nan, slow, refused, 
 
 
 def unlimited():
-    """A write beyond the limit fails, as one to a full disk does, and ends nobody."""
+    """A write beyond the limit fails, as one to a full disk does, and ends no process."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 

@@ -102,7 +102,7 @@ int run_heavy(const mh::Invocation& invocation) {
     library = here / MH_LIB_FROM_BIN / "libmegahost.so";
   }
   // Threads that wait for one another spin for about 0.1 ms, enough between the operations of a
-  // step, and then sleep: spinning for ever makes steps ten times slower next to other programs,
+  // step, and then sleep: spinning forever makes steps ten times slower next to other programs,
   // sleeping at once makes them a tenth slower alone. Read once, when libgomp is loaded.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) {
     setenv("GOMP_SPINCOUNT", "20000", /*overwrite=*/0);
@@ -192,7 +192,7 @@ int answer(std::vector<std::string> words, const std::string& program) {
   }
 }
 
-/// Ends the process without the destructors of what libraries hold for ever: LibTorch would take
+/// Ends the process without the destructors of what libraries hold forever: LibTorch would take
 /// its thousands of operators away one by one, a quarter of the time of a short command. The
 /// address sanitizer looks for leaks after them.
 [[noreturn]] void leave(int status) {

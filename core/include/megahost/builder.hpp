@@ -124,7 +124,7 @@ public:
     return step_states_;
   }
 
-  /// Initial values come from `ParamSpec::init` alone: under zero 3 they are made later, and only
+  /// Initial values come from `ParamSpec::init` alone: under ZeRO-3 they are made later, and only
   /// in part.
   ///
   /// Throws:  mh::Error if something has written into the value of a parameter made here

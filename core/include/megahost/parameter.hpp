@@ -34,7 +34,7 @@ namespace mh {
 /// };
 /// ```
 ///
-/// A layer's constructor never writes into a value itself: under zero 3 values are made later, and
+/// A layer's constructor never writes into a value itself: under ZeRO-3 values are made later, and
 /// only in part.
 class MH_API Init {
 public:

@@ -111,7 +111,7 @@ using InstructionLists = std::vector<std::vector<Instruction>>;
 /// receive is posted one pass before the one that needs it, or later where the order between the
 /// two stages asks for that. Between two chunks of one stage nothing is sent.
 ///
-/// Throws:  mh::Error naming the pass if the orders wait for one another for ever
+/// Throws:  mh::Error naming the pass if the orders wait for one another forever
 [[nodiscard]] MH_API InstructionLists
 with_transfers(const PipelineSchedule::Args& args, const InstructionLists& passes);
 

@@ -85,7 +85,7 @@ struct IndexSizes {
 };
 
 /// tokens:   of the split's documents
-/// Returns:  none where there is no token, which Megatron loops over for ever, or no sample
+/// Returns:  none where there is no token, which Megatron loops over forever, or no sample
 [[nodiscard]] std::optional<IndexSizes> index_sizes(const IndexTerms& terms, int64_t tokens);
 
 /// lengths:  of all documents of the dataset; the split's hold `tokens`

@@ -234,7 +234,7 @@ private:
 } // namespace
 
 MH_PLUGIN("org.megahost.schedules", "0.1.0", "learning-rate schedules", [](mh::Registry& r) {
-  r.add<Warmup>("constant", "warm-up, then the same rate for ever");
+  r.add<Warmup>("constant", "warm-up, then the same rate forever");
   r.add<CosineDecay>("cosine", "warm-up, then half a cosine down to min_lr");
   r.add<LinearDecay>("linear", "warm-up, then a straight line down to min_lr");
   r.add<InverseSquareRoot>("inverse_sqrt", "warm-up, then one over the root of the steps");

@@ -19,8 +19,8 @@
 namespace mh {
 
 enum class RouterScore : uint8_t {
-  topk_softmax, ///< soft max over the logits of the chosen experts
-  softmax_topk, ///< the chosen experts' share of the soft max over all
+  topk_softmax, ///< softmax over the logits of the chosen experts
+  softmax_topk, ///< the chosen experts' share of the softmax over all
   sigmoid,      ///< each expert by itself
 };
 

@@ -36,7 +36,7 @@ struct LaunchOptions {
   std::string target;
   std::string api; ///< version of Kubeflow Trainer
   int64_t nodes = 1;
-  std::vector<std::string> instances; ///< as typed, but HyperPod's names without "ml."
+  std::vector<std::string> instances; ///< typed names; HyperPod's lack "ml."
   std::string name, image, name_space;
   std::optional<int64_t> gpus, efa; ///< devices of a node
   bool huge_pages = true;

@@ -60,8 +60,8 @@ public:
     std::string name, text;
   };
 
-  /// Ranks that were started with another recipe, build or plugins would wait for one another for
-  /// ever, or learn nonsense. Before any group exists: by the store.
+  /// Ranks that were started with another recipe, build or plugins would wait for one another
+  /// forever, or learn nonsense. Before any group exists: by the store.
   ///
   /// Throws:  mh::Error (exit code 4) on every rank, naming the rank and the first line that
   /// differs

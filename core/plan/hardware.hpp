@@ -85,8 +85,8 @@ struct MH_API Calibration {
   bool fused = false;      ///< chains of element-wise operations are one kernel each
   double update_bytes = 0; ///< bytes that an update moves per parameter; 0: as recorded
   double loss_bytes = 0;   ///< bytes moved per logit, forward and backward; 0: as recorded
-  bool scattered = false;  ///< ranks of tp that hold the same send a part each to the next stage,
-                           ///< where it is gathered
+  bool scattered = false;  ///< ranks of tp that hold the same send a part each, and the next
+                           ///< stage gathers it
   /// Mesh axes: nothing overlaps their collectives and transfers.
   std::vector<std::string> waits = {};
   /// Mesh axes: gathers go in pieces, overlapped with the GEMM that needs them, reduce-scatters

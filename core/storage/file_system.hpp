@@ -19,8 +19,8 @@ public:
   virtual ~WriteFile();
   /// Appends some of the bytes, at least one; returns how many.
   virtual size_t write(std::span<const std::byte> bytes) = 0;
-  /// Returns when all that was written is on the disk. After a failure the file is suspect for
-  /// ever.
+  /// Returns when all that was written is on the disk. After a failure the file is suspect
+  /// forever.
   virtual void sync() = 0;
 };
 

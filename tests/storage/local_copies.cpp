@@ -142,7 +142,7 @@ TEST_CASE_FIXTURE(Copied, "copies in use stay, those that were used longest ago 
     used(local, "s3://bucket/empty.txt");
     CHECK(names() == std::vector<std::string>{"empty.txt", "web"});
   }
-  mh::write_file(cache / "a user's", "else");
+  mh::write_file(cache / "the user's", "else");
   LocalCopies local = copies(10);
   CHECK(contains(
       refusal([&] { used(local, "s3://bucket/web.bin"); }),
@@ -150,7 +150,7 @@ TEST_CASE_FIXTURE(Copied, "copies in use stay, those that were used longest ago 
           mh::bytes_text(10)
   ));
   used(local, "s3://bucket/chat_loss"); // 6 bytes
-  CHECK(names() == std::vector<std::string>{"chat_loss", "a user's"});
+  CHECK(names() == std::vector<std::string>{"chat_loss", "the user's"});
 }
 
 TEST_CASE_FIXTURE(Copied, "what fails or is killed leaves no copy, and no other waits for it") {

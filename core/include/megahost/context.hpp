@@ -47,8 +47,8 @@ struct Batch {
 struct Loss {
   std::string name;  ///< name in the log: "lm loss"; losses of one name are added up
   at::Tensor sum;    ///< float32 scalar, differentiable
-  std::string over;  ///< the array whose sum is the count ("loss_mask"); empty: one per microbatch
-                     ///< of a data rank, to which the ranks that share it each add a part
+  std::string over;  ///< the array whose sum is the count ("loss_mask"); empty: one per
+                     ///< microbatch of a data rank, a part of it on each rank that shares it
   double weight = 1; ///< factor in the total
 };
 

@@ -29,8 +29,11 @@ struct Variable {
 
 [[nodiscard]] std::span<const Topic> topics();
 
-/// The topic of a name or of another word for it, in which spaces, dashes and underscores are the
-/// same.
+/// A name as names are compared: in lower case, with blanks for dashes and underscores, without
+/// leading dashes.
+[[nodiscard]] std::string plain_name(std::string_view name);
+
+/// The topic of a name or of another word for it (plain_name).
 [[nodiscard]] const Topic* find_topic(std::string_view name);
 
 /// Exit statuses of the program (error.hpp), those of signals left out.

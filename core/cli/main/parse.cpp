@@ -162,8 +162,10 @@ Invocation parse(const Command& command, const std::vector<std::string>& words) 
       }
       if (!option.choices.empty() &&
           std::find(option.choices.begin(), option.choices.end(), value) == option.choices.end()) {
+        const auto meant = nearest(value, option.choices);
         throw Error(
-            option.name + " " + value + " is not one of " + join(option.choices), see_help(command)
+            option.name + " " + value + " is not one of " + join(option.choices),
+            (meant ? "did you mean " + *meant + "? " : "") + see_help(command)
         );
       }
     }

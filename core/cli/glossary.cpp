@@ -62,7 +62,7 @@ std::span<const Term> glossary() {
        "waiting for data or checkpoints do not count. No key sets it: megahost status and the end "
        "of a run show it by cause."},
       {"GQA",
-       {"grouped-query attention", "grouped query attention", "MQA", "multi-query attention"},
+       {"grouped-query attention", "MQA", "multi-query attention"},
        "Grouped-query attention: several query heads share one key and value head, so that keys "
        "and values take less memory and traffic. `model.kv_heads` sets the number of these heads; "
        "1 is multi-query attention."},
@@ -76,7 +76,7 @@ std::span<const Term> glossary() {
        "Gradients are scaled down if the norm over all of them is above a limit. "
        "`optimizer.clip_grad` sets the limit; 0 does not clip."},
       {"HFU",
-       {"hardware FLOPs utilization", "hardware flops utilization"},
+       {"hardware FLOPs utilization"},
        "Hardware FLOPs utilization: the FLOP/s that a step executes, recomputed ones included, "
        "over the peak of the devices. No key sets it: megahost plan shows it next to MFU."},
       {"load balancing",
@@ -95,7 +95,7 @@ std::span<const Term> glossary() {
        "updates are not rounded away. `optimizer.master_weights = false` leaves those of bf16 out; "
        "`optimizer.stochastic_rounding` then keeps small updates on average."},
       {"MFU",
-       {"model FLOPs utilization", "model flops utilization"},
+       {"model FLOPs utilization"},
        "Model FLOPs utilization: the FLOP/s that the model's formula needs, without recomputed "
        "ones, over the peak of the devices. No key sets it: a run's lines and megahost plan show "
        "it."},

@@ -60,7 +60,7 @@ struct BenchTable {
 [[nodiscard]] std::string table_text(const BenchTable& table);
 [[nodiscard]] std::string table_json(const BenchTable& table);
 
-/// Matrix products of the shapes that training multiplies on such a device: ours and LibTorch's.
+/// GEMMs of the shapes that training multiplies on such a device: ours and LibTorch's.
 [[nodiscard]] BenchTable bench_gemm(const Device& device);
 /// Copies, fills and sums of arrays in each cache and beyond.
 [[nodiscard]] BenchTable bench_memory(const Device& device);

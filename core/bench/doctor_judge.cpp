@@ -179,7 +179,7 @@ private:
                                         number(machine_.load) + "), measure again without them"
                                   : "slow for such a processor: look for power saving, or a limit "
                                     "on the container's processors";
-    add(speed.device + " products",
+    add(speed.device + " GEMMs",
         "fp32 " + rate(speed.fp32, "FLOP/s") + ", bf16 " + rate(speed.bf16, "FLOP/s"),
         cpu && speed.fp32 < expected ? slow
         : cpu && machine_.processor.bf16() && speed.bf16 < speed.fp32

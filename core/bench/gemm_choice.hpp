@@ -9,7 +9,7 @@
 
 namespace mh {
 
-/// GFLOP/s of the kernel of `gemm_` and of LibTorch's, by kind of product: those of a linear layer
+/// GFLOP/s of the kernel of `gemm_` and of LibTorch's, by kind of GEMM: those of a linear layer
 /// of 1,024 inputs and outputs over 1,024 tokens.
 struct GemmRates {
   std::array<double, ops::kProductKinds.size()> own{}, libtorch{};

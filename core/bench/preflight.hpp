@@ -19,7 +19,7 @@ namespace mh {
 /// Rates are the best of what was measured; 0: not measured.
 struct CheckedRank {
   std::string host, build;
-  double gemm = 0;             ///< FLOP/s of large products
+  double gemm = 0;             ///< FLOP/s of large GEMMs
   double copy = 0;             ///< bytes per second of memory, read and written
   double disk = 0;             ///< bytes per second, written and synced
   std::string disk_failed{};   ///< why nothing could be written

@@ -71,7 +71,7 @@ private:
 
 struct TrialOptions {
   /// The dtype of weights and activations. Float16 has a constant loss scale; Float8_e4m3fn is the
-  /// recipe's FP8: products of bf16 weights and activations that are rounded to it.
+  /// recipe's FP8: GEMMs of bf16 weights and activations that are rounded to it.
   at::ScalarType dtype = at::kFloat;
   double clip = 1.0;    ///< norm to which the trial's own optimizers clip the gradient; 0: as it is
   bool checking = true; ///< ranks compare at the boundaries of layers what they should agree on

@@ -1,5 +1,5 @@
 #pragma once
-/// A matrix product that accumulates in float32: `megahost::gemm_`.
+/// A GEMM that accumulates in float32: `megahost::gemm_`.
 
 #include <ATen/core/Tensor.h>
 
@@ -22,14 +22,14 @@ void gemm_(at::Tensor c, const at::Tensor& a, const at::Tensor& b, bool add);
     at::ScalarType sums, const at::Tensor& a, const at::Tensor& b, at::ScalarType type, bool add
 );
 
-/// Whether products with such a left operand are LibTorch's: not of float32 on the CPU, and of bf16
+/// Whether GEMMs with such a left operand are LibTorch's: not of float32 on the CPU, and of bf16
 /// only where the CPU has instructions for it. LibTorch multiplies number by number elsewhere.
 [[nodiscard]] bool libtorch_multiplies(const at::Tensor& a);
 
 /// Whether `product(a, b)` is LibTorch's.
 [[nodiscard]] bool libtorch_multiplies(const at::Tensor& a, const at::Tensor& b);
 
-/// a b in the operands' type, rounded once, by the faster of `gemm_` and LibTorch's product.
+/// a b in the operands' type, rounded once, by the faster of `gemm_` and LibTorch's GEMM.
 [[nodiscard]] at::Tensor product(const at::Tensor& a, const at::Tensor& b);
 
 } // namespace mh::ops

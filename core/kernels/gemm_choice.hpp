@@ -12,7 +12,7 @@
 
 namespace mh::ops {
 
-/// The products of a linear layer: x Wᵀ, dy W, and the sum of dyᵀ x.
+/// The GEMMs of a linear layer: x Wᵀ, dy W, and the sum of dyᵀ x.
 enum class ProductKind : uint8_t { output, input_gradient, weight_gradient };
 inline constexpr std::array kProductKinds{
     ProductKind::output, ProductKind::input_gradient, ProductKind::weight_gradient};

@@ -40,7 +40,7 @@ Outline::Outline(const Architecture& architecture, const Builder::Args& args)
   whole.rules = &rules_;
   whole.device = at::kMeta;
   whole.initialise = false;
-  whole.fp8.reset(); // blocks hand on the same states whatever their products are rounded to
+  whole.fp8.reset(); // blocks hand on the same states whatever their GEMMs are rounded to
   whole.chunks.clear();
   whole.sequences = architecture.sequences();
   size_t known = 0; // leaves of earlier blocks

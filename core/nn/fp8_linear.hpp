@@ -1,5 +1,5 @@
 #pragma once
-/// The linear layer's product in FP8: its autograd Function.
+/// The linear layer's GEMM in FP8: its autograd Function.
 
 #include "core/model/fp8.hpp"
 #include "megahost/context.hpp"

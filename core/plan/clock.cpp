@@ -68,7 +68,7 @@ double memory_seconds(double bytes, const Machine& machine) {
   return bytes / (1e12 * rate);
 }
 
-/// Fused, or as products that write all their scores: two forward, four backward.
+/// Fused, or as GEMMs that write all their scores: two forward, four backward.
 double attention_seconds(const PlanEvent& event, const Machine& machine) {
   const auto& fit = machine.calibration;
   if (fit.score_bytes == 0) {
@@ -319,7 +319,7 @@ private:
     return collective(i).is("all-gather") || most == 0 ? members : std::min(most, members);
   }
 
-  /// A product in pieces leaves more processors without a tile, though some of them run at a time.
+  /// A GEMM in pieces leaves more processors without a tile, though some of them run at a time.
   [[nodiscard]] double seconds_of(size_t i) const {
     PlanEvent event = events_[i];
     const int64_t pieces = pieces_[i], streams = machine_.calibration.streams;

@@ -39,7 +39,7 @@ struct MH_API Hardware {
 
   static void fields(Fields<Hardware>& f);
 
-  /// FLOP/s of products of this type, or of the next wider one that the machine has.
+  /// FLOP/s of GEMMs of this type, or of the next wider one that the machine has.
   [[nodiscard]] double peak(at::ScalarType type) const;
 
   /// Bytes of a rank's memory; 0: unknown.
@@ -69,7 +69,7 @@ struct MH_API Calibration {
   std::string source;
   std::vector<std::string> fitted_on; ///< published rows, named before others were looked at
   double product = 0.78;              ///< share of the peak that large GEMMs reach
-  double product_fill = 128;          ///< steps along k that it takes a product to get going
+  double product_fill = 128;          ///< steps along k that it takes a GEMM to get going
   double attention = 0.5;             ///< share of the peak that fused attention reaches
   double score_bytes = 0; ///< bytes that attention moves per score, forward, in kernels that
                           ///< write their scores; 0: fused ones, that do not
@@ -96,7 +96,7 @@ struct MH_API Calibration {
   bool backward_sum_pieces = true; ///< gradients' too; no: they sum several GEMMs
   bool sums_after = false;         ///< pieces are kept, and added when all are there
   int64_t sum_channels = 0;        ///< processors that pieces take from the GEMM that they overlap
-  int64_t streams = 2;             ///< pieces of a product that run at the same time
+  int64_t streams = 2;             ///< pieces of a GEMM that run at the same time
   /// Rates by operator and type, in place of what is computed from the rates above.
   std::map<std::string, std::vector<MeasuredRate>> rates = {};
 

@@ -32,7 +32,7 @@ namespace mh {
 /// One thing that a rank does.
 struct PlanEvent {
   enum class Kind : uint8_t {
-    product,   ///< batch products [m, k] x [k, n]
+    product,   ///< batch GEMMs [m, k] x [k, n]
     attention, ///< a fused kernel of flops
     memory,    ///< reads and writes bytes
     start,     ///< a collective begins
@@ -108,7 +108,7 @@ private:
   ops::PlannedGpu gpu_;
   at::CallbackHandle handle_;
   std::vector<Frame> frames_; // operators that are running
-  /// Results of the element-wise operations since the last product.
+  /// Results of the element-wise operations since the last GEMM.
   std::vector<std::pair<const void*, double>> made_;
   std::vector<PlanEvent> events_;
   std::vector<PlannedCollective> collectives_;

@@ -28,7 +28,7 @@
 
 namespace mh {
 
-/// Local vocabulary rows are padded to a multiple of this, for the products' sake.
+/// Local vocabulary rows are padded to a multiple of this, for the GEMMs' sake.
 inline constexpr int64_t kVocabMultiple = 128;
 
 /// The order of the members is the order in which they are made.
@@ -64,7 +64,7 @@ struct MH_API Session {
   /// Lets this process multiply float32 matrices on the CPU as `choose` says on the first rank
   /// (`ops::gemm_choice_of`); where the session has none, no rank is asked.
   ///
-  /// Returns: the products that LibTorch multiplies
+  /// Returns: the GEMMs that LibTorch multiplies
   std::string share_gemm(const std::function<std::string()>& choose) const;
 
   [[nodiscard]] Passes passes() const {
@@ -110,7 +110,7 @@ using StepPeak = std::function<int64_t(const StepQuestion&)>;
 struct SessionOptions {
   bool corpus = true;     ///< false where the data come from elsewhere
   bool initialise = true; ///< false where weights are loaded anyway
-  bool trains = true; ///< false: products of a run in FP8 are in bf16, its scales are not at hand
+  bool trains = true;     ///< false: GEMMs of a run in FP8 are in bf16, its scales are not at hand
   const Processes* processes = nullptr; ///< processes of the run; null: this process is alone
   const Mesh* mesh = nullptr;           ///< this rank's place, where ranks are threads
   std::optional<at::ScalarType> dtype = std::nullopt; ///< instead of the recipe's precision

@@ -50,7 +50,7 @@ struct TrainOptions {
   /// is not known.
   StepPeak step_peak{};
   std::function<void()> started{}; ///< called on every rank when its set-up is over
-  /// FLOP/s that products of a type reach on this CPU, measured; null: not measured.
+  /// FLOP/s that GEMMs of a type reach on this CPU, measured; null: not measured.
   std::function<double(at::ScalarType)> measured_peak{};
   /// The float32 GEMM of this machine (`ops::gemm_choice_of`), asked on rank 0 for all; null: own.
   std::function<std::string()> gemm{};

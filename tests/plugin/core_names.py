@@ -51,6 +51,7 @@ ALLOWED = {
     "core/commands/schedule.cpp": {"virtual_stages": "the member of PipelineSchedule::Args in --json"},
     "core/conformance/layout_trial.cpp": {"sgd adamw": "`megahost check` trains with two optimizers of its own choice"},
     "core/bench/masks.cpp": {"full": "a mask that hides nothing"},
+    "core/cli/glossary.cpp": {"cooldown": "a term of the field"},
     "core/cli/tables/checkpoints.cpp": {"huggingface dcp": "the formats that weights are exported to"},
     "core/checkpoint_commands/inspect.cpp": {"tensor": "the head of a column", "zero": "the one key of `parallel` that says something at 1"},
     "core/checkpoint_commands/saved.cpp": {"native": "the format of a folder with our manifest"},

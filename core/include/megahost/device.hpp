@@ -34,7 +34,7 @@ public:
   [[nodiscard]] virtual at::Device device() const = 0;
   /// One line for the start of a run: "cpu: AMD EPYC, 2 cores, AVX512-BF16".
   [[nodiscard]] virtual std::string summary() const = 0;
-  /// Dense matrix-product peak in FLOP/s; 0 if unknown.
+  /// Peak of dense GEMMs in FLOP/s; 0 if unknown.
   [[nodiscard]] virtual double peak_flops(at::ScalarType dtype) const = 0;
   /// Bytes of memory; 0 if unknown.
   [[nodiscard]] virtual int64_t memory() const = 0;

@@ -1,4 +1,4 @@
-/// The gradients of attention over tiles: scores are made again, transposed, so that each product
+/// The gradients of attention over tiles: scores are recomputed, transposed, so that each product
 /// reads what the one before it wrote.
 ///
 /// Source:  arXiv:2307.08691, algorithm 2

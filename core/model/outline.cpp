@@ -34,7 +34,7 @@ make_block(const Architecture& architecture, int64_t block, Builder& builder) {
 
 Outline::Outline(const Architecture& architecture, const Builder::Args& args)
     : store_(std::make_unique<ParameterStore>()) {
-  const UncountedMemory uncounted; // a plan's step on the Meta device may be under way
+  const UncountedMemory uncounted; // a plan's step on the Meta device may be running
   Builder::Args whole = args;
   whole.mesh = &mesh_;
   whole.rules = &rules_;

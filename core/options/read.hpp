@@ -64,7 +64,7 @@ using LayersOver = std::function<std::vector<Layer>(const Value& recipe)>;
 /// Warns a person of what in a recipe does nothing, and of plugins that were left out.
 void say_notes(const Read& read, Host& host);
 
-/// The same as above of files that are evaluated, for the machine that `facts` tell of.
+/// The same as above of files that are evaluated, for the machine that `facts` describe.
 [[nodiscard]] Read read_resolved(
     const Invocation& invocation,
     Host& host,

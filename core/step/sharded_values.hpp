@@ -33,7 +33,7 @@ public:
   /// Every parameter has its value when this returns; under ZeRO-3, until the next block runs.
   void wait_for_all();
 
-  /// Waits for what is under way: before this rank's part changes.
+  /// Waits for gathers in flight: before this rank's part changes.
   void settle();
 
   /// Bytes that this rank keeps of them.

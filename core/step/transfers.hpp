@@ -28,12 +28,12 @@ struct Arrival {
 /// were posted before it have ended.
 class Transfers {
 public:
-  /// The group must outlive this. `most_ahead` bounds the sends under way to one stage.
+  /// The group must outlive this. `most_ahead` bounds the sends in flight to one stage.
   Transfers(const Group& stages, size_t most_ahead)
       : stages_(stages)
       , most_ahead_(most_ahead) {}
 
-  /// Posts contiguous tensors; waits only where `most_ahead` are under way to that stage.
+  /// Posts contiguous tensors; waits only where `most_ahead` are in flight to that stage.
   void send(int64_t to, const std::vector<at::Tensor>& tensors);
 
   /// Posts room for what that stage sends.

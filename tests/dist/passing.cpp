@@ -106,7 +106,7 @@ private:
   Watch watch_;
 };
 
-/// A transport that tells of each receive.
+/// A transport that reports each receive.
 class Told : public c10d::Backend {
 public:
   Told(c10::intrusive_ptr<c10d::Backend> inner, std::function<void()> receives)

@@ -34,7 +34,7 @@ std::vector<Command> help_commands() {
               {"--ranks", "N", "starts N ranks on this machine and compares them"},
               {"--on",
                "NAME",
-               "of ranks: holds them to what plans for this machine count on, too: h100, ..."},
+               "of ranks: compares them with what plans for this machine count on, too: h100, ..."},
               {"--device", "NAME", "of ranks: device plugin, cpu unless given"},
               {"--disk", "DIR", "of ranks: where each writes a file, . unless given"},
               kRank,

@@ -53,7 +53,7 @@ ALLOWED = {
     "core/bench/masks.cpp": {"full": "a mask that hides nothing"},
     "core/cli/glossary.cpp": {"cooldown": "a term of the field"},
     "core/cli/tables/checkpoints.cpp": {"huggingface dcp": "the formats that weights are exported to"},
-    "core/checkpoint_commands/inspect.cpp": {"tensor": "the head of a column", "zero": "the one key of `parallel` that says something at 1"},
+    "core/checkpoint_commands/inspect.cpp": {"tensor": "the head of a column"},
     "core/checkpoint_commands/saved.cpp": {"native": "the format of a folder with our manifest"},
     "core/mesh/launchers.cpp": {"cpu": "a word of PET_NPROC_PER_NODE"},
     "core/launch/job.cpp": {"s3": "a kind of volume of --volume"},

@@ -206,7 +206,7 @@ Page index_page(const std::vector<Page>& pages) {
     const char* title;
   };
 
-  std::string text = "What `megahost help TOPIC` says, as pages. Written by `megahost docs -o "
+  std::string text = "The texts of `megahost help TOPIC`, as pages. Written by `megahost docs -o "
                      "docs/reference`.\n\n";
   for (const Group& group :
        {Group{"topics/", "Topics"},

@@ -2,7 +2,7 @@
 # install_torch.sh PREFIX FOLDER copy|link: LibTorch becomes FOLDER/torch of an installation, run by "meson install".
 #
 # The clone's own LibTorch is copied with what it came with; where file system and owner allow it, its files are linked,
-# which takes no disk. A LibTorch of somebody else (-Dtorch_prefix, or MEGAHOST_TORCH_PREFIX now) is named by a symbolic link.
+# which takes no disk. Another LibTorch (-Dtorch_prefix, or MEGAHOST_TORCH_PREFIX now) is named by a symbolic link.
 set -eu
 prefix=$1 folder=$MESON_INSTALL_DESTDIR_PREFIX/$2 how=$3
 

@@ -13,7 +13,7 @@ local iters = machine.bf16 and 700 or 400
 return {
   name = "bert_tiny",
 
-  -- As Megatron-LM has it: norms before the parts. Google's BERT is norm_placement = "post".
+  -- Norms lie before the parts, as in Megatron-LM. Google's BERT is norm_placement = "post".
   model = {
     use = "bert",
     layers = 4,

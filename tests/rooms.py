@@ -26,7 +26,7 @@ def included(room):
 
 
 def owners(rooms):
-    """Who defines a symbol; inline functions and templates, which every room may hold, have no owner."""
+    """The room that defines each symbol; inline functions and templates, which every room may hold, have no owner."""
     owner = {}
     for room, (library, _) in rooms.items():
         for name, kind in symbols(library, "--defined-only", "--extern-only"):

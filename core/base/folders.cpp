@@ -27,7 +27,7 @@ std::vector<fs::path> path_list(const char* variable) {
 
 namespace {
 
-/// Where the program lies.
+/// The folder of the program.
 fs::path program_folder() {
   std::error_code error;
   return fs::canonical("/proc/self/exe", error).parent_path();

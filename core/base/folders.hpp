@@ -1,5 +1,5 @@
 #pragma once
-/// Where the program's own files lie.
+/// The folders of the program's own files.
 
 #include <filesystem>
 #include <optional>

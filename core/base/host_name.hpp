@@ -6,7 +6,7 @@
 
 namespace mh {
 
-/// As `hostname` prints it; empty if it has none.
+/// The machine's name, the same that `hostname` prints; empty if it has none.
 [[nodiscard]] std::string host_name();
 
 /// "rank 3 on n2".

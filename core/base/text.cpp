@@ -198,9 +198,14 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
   }
   size_t best = std::min<size_t>(3, std::max<size_t>(1, word.size() / 2));
   std::optional<std::string> found;
+  const auto begins_alike = [&](const std::string& other) {
+    return word.substr(0, 1) == other.substr(0, 1);
+  };
   for (const std::string& candidate : words) {
     const size_t distance = edit_distance(word, candidate, best);
-    if (distance < best || (distance == best && !found)) {
+    const bool tie =
+        distance == best && (!found || (!begins_alike(*found) && begins_alike(candidate)));
+    if (distance < best || tie) {
       best = distance;
       found = candidate;
     }

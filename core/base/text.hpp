@@ -42,7 +42,7 @@ namespace mh {
 /// Edits (insert, delete, replace, swap neighbours) that turn `a` into `b`, capped at `limit + 1`.
 [[nodiscard]] size_t edit_distance(std::string_view a, std::string_view b, size_t limit);
 
-/// The word nearest to `word`, if one is near enough to be meant.
+/// The word nearest to `word`, if one is near enough to be meant; of several, one that begins alike.
 [[nodiscard]] std::optional<std::string>
 nearest(std::string_view word, const std::vector<std::string>& words);
 

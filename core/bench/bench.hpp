@@ -1,6 +1,6 @@
 #pragma once
-/// What `megahost bench` measures: each subject is a function that fills a table, which is printed
-/// for people or as JSON.
+/// The subjects that `megahost bench` measures: each is a function that fills a table, which is
+/// printed for people or as JSON.
 
 #include "megahost/device.hpp"
 #include "megahost/host.hpp"
@@ -19,7 +19,7 @@ namespace mh {
 
 /// Seconds of one run of some work, of at least three runs and about a third of a second.
 struct RunTimes {
-  double shortest; ///< what other programs take of the machine does not count
+  double shortest; ///< the load of other programs on the machine does not count
   double median;
 };
 
@@ -50,7 +50,7 @@ struct BenchColumn {
 [[nodiscard]] std::string host_summary();
 
 struct BenchTable {
-  std::string machine = host_summary(); ///< what was measured
+  std::string machine = host_summary(); ///< the machine that was measured
   std::string title;
   std::vector<BenchColumn> columns;
   std::vector<nlohmann::ordered_json> rows; ///< objects with the columns' keys
@@ -60,7 +60,7 @@ struct BenchTable {
 [[nodiscard]] std::string table_text(const BenchTable& table);
 [[nodiscard]] std::string table_json(const BenchTable& table);
 
-/// Matrix products of the shapes that training multiplies on such a device: ours and LibTorch's.
+/// GEMMs of the shapes that training multiplies on such a device: ours and LibTorch's.
 [[nodiscard]] BenchTable bench_gemm(const Device& device);
 /// Copies, fills and sums of arrays in each cache and beyond.
 [[nodiscard]] BenchTable bench_memory(const Device& device);

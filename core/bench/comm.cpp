@@ -18,7 +18,7 @@ namespace mh {
 
 namespace {
 
-/// What ranks exchange: a tensor `x`, and room for a result as large.
+/// An exchange between ranks: a tensor `x`, and room for a result as large.
 struct Exchange {
   const char* name;
   double
@@ -53,7 +53,7 @@ const std::vector<Exchange>& exchanges() {
   return all;
 }
 
-/// What pipeline stages do: each sends to the next one.
+/// The transfers of pipeline stages: each sends to the next one.
 const std::vector<Exchange>& transfers() {
   static const std::vector<Exchange> all{
       {"send to next", 0, [](const Group& group, const at::Tensor& x, const at::Tensor& room) {

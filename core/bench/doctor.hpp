@@ -1,7 +1,6 @@
 #pragma once
-/// What `megahost doctor` looks at, and what it says about it. Looking needs LibTorch and the
-/// machine (look.cpp); judging and printing need neither (judge.cpp), so that tests can make up
-/// machines.
+/// The checks of `megahost doctor`, and their texts. Looking needs LibTorch and the machine
+/// (look.cpp); judging and printing need neither (judge.cpp), so that tests can make up machines.
 
 #include "core/draw/terminal.hpp"
 #include "core/kernels/processor.hpp"
@@ -60,7 +59,7 @@ struct Finding {
   std::string group;  ///< "machine"
   std::string name;   ///< "memory"
   std::string value;  ///< "25.3 GB, 19.0 GB free"
-  std::string advice; ///< what to do about it; empty: nothing
+  std::string advice; ///< a remedy; empty: none
 };
 
 /// This machine, all but the speeds.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kGiga = 1e9;
 
-/// What a thread of such a processor multiplies at least, in fp32 FLOP/s: a third of what cores of
+/// The least throughput of a thread of such a processor, in fp32 FLOP/s: a third of what cores of
 /// the last ten years reach.
 constexpr double kSlowAvx512 = 25e9, kSlowAvx2 = 12e9;
 constexpr double kSlowCopy = 4e9; ///< bytes per second, read and written
@@ -179,7 +179,7 @@ private:
                                         number(machine_.load) + "), measure again without them"
                                   : "slow for such a processor: look for power saving, or a limit "
                                     "on the container's processors";
-    add(speed.device + " products",
+    add(speed.device + " GEMMs",
         "fp32 " + rate(speed.fp32, "FLOP/s") + ", bf16 " + rate(speed.bf16, "FLOP/s"),
         cpu && speed.fp32 < expected ? slow
         : cpu && machine_.processor.bf16() && speed.bf16 < speed.fp32

@@ -29,7 +29,7 @@ using GemmJson = nlohmann::ordered_json;
 constexpr double kClearlyFaster = 1.03;
 constexpr uint64_t kLargestFile = uint64_t{1} << 20;
 
-/// What a choice holds for.
+/// The machine that a choice holds for.
 std::string gemm_machine() {
   return processor_text() + ", LibTorch " + TORCH_VERSION;
 }

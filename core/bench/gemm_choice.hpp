@@ -1,5 +1,5 @@
 #pragma once
-/// Which float32 GEMM is faster on this machine, measured once.
+/// The choice of the float32 GEMM that is faster on this machine, measured once.
 
 #include "core/kernels/gemm_choice.hpp"
 
@@ -9,7 +9,7 @@
 
 namespace mh {
 
-/// GFLOP/s of the kernel of `gemm_` and of LibTorch's, by kind of product: those of a linear layer
+/// GFLOP/s of the kernel of `gemm_` and of LibTorch's, by kind of GEMM: those of a linear layer
 /// of 1,024 inputs and outputs over 1,024 tokens.
 struct GemmRates {
   std::array<double, ops::kProductKinds.size()> own{}, libtorch{};
@@ -21,13 +21,13 @@ struct GemmRates {
 /// LibTorch for the kinds in which it is faster by more than timings vary.
 [[nodiscard]] ops::GemmChoice faster_gemm(const GemmRates& rates);
 
-/// What becomes of a machine whose GEMMs were not yet timed: two seconds, or ours.
+/// The treatment of a machine whose GEMMs were not yet timed: two seconds of timing, or our GEMM.
 enum class UnknownMachine : uint8_t { measure, own };
 
 /// The choice of this machine as text (`ops::gemm_choice_of`): of environment variable
 /// MEGAHOST_GEMM (`own`, `libtorch`, `auto`), or of the file gemm.json in the user's folder, for
-/// the same processor, number of threads, kernels and LibTorch. What is missing there is measured
-/// and written, so that all later runs choose alike; where it cannot be written, or `unknown`
+/// the same processor, number of threads, kernels and LibTorch. A choice that is missing there is
+/// measured and written, so that all later runs choose alike; if it cannot be written, or `unknown`
 /// forbids it, the choice is `own`.
 ///
 /// Throws:  mh::Error for another value of the variable, and for a file that cannot be read, or

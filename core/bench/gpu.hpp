@@ -17,7 +17,7 @@ enum class GpuMark : uint8_t {
   wrong
 };
 
-/// What came of a command that ended well.
+/// The verdict on a command that succeeded.
 struct GpuVerdict {
   GpuMark mark = GpuMark::ok;
   std::string found; ///< "largest difference of a loss 2e-7, in step 31"
@@ -45,7 +45,7 @@ struct GpuOptions {
 /// Writes the recipes that the steps read into the folder.
 void write_gpu_recipes(const GpuOptions& options);
 
-/// What became of a step.
+/// The result of a step.
 struct GpuResult {
   std::string name, what, command;
   double seconds = 0;

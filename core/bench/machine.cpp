@@ -20,7 +20,7 @@ namespace mh {
 
 namespace {
 
-/// What a process of megahost takes without a tensor: its code and LibTorch's, their tables,
+/// The memory of a process of megahost without a tensor: its code and LibTorch's, their tables,
 /// stacks.
 constexpr double kProgramGib = 0.15;
 

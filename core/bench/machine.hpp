@@ -24,12 +24,13 @@ inline constexpr const char* kThisMachine = "this";
 /// for some steps each, in about a minute.
 [[nodiscard]] Machine calibrate_cpu(Host& host);
 
-/// What measurements of this CPU hold for: its name, LibTorch's threads, the level of our kernels.
+/// The processor that measurements of this CPU hold for: its name, LibTorch's threads, the level of
+/// our kernels.
 [[nodiscard]] std::string processor_text();
 
-/// FLOP/s of products of a type on this CPU while `ranks` programs share it: what `bench
-/// --calibrate` found, else what a third of a second of products shows at the first call. That is
-/// kept in the user's folder, and not asked for again.
+/// FLOP/s of GEMMs of a type on this CPU while `ranks` programs share it: the value of `bench
+/// --calibrate`, else that of a third of a second of GEMMs at the first call. It is kept in the
+/// user's folder, and not measured again.
 [[nodiscard]] double measured_peak(at::ScalarType type, int64_t ranks);
 
 /// The best that earlier starts have measured of it, 0 if there were none; measures nothing.
@@ -38,17 +39,18 @@ inline constexpr const char* kThisMachine = "this";
 /// Latency and rate of links, from all-reduces of `bench_comm` between two ranks.
 void take_links(const BenchTable& collectives, Machine& ret_machine);
 
-/// What each of `ranks` that share a CPU has of it.
+/// The share of a CPU that each of `ranks` has.
 [[nodiscard]] Machine share_of(Machine cpu, int64_t ranks);
 
-/// Where `bench --calibrate` writes what it finds.
+/// The file that `bench --calibrate` writes.
 ///
 /// Throws:  mh::Error where the user has no folder
 [[nodiscard]] std::string calibration_file();
 
 [[nodiscard]] std::string machine_text(const Machine& machine);
 
-/// What is written there, if it was measured on a processor like this one, with as many threads.
+/// The machine that is written there, if it was measured on a processor like this one, with as many
+/// threads.
 ///
 /// Throws:  mh::Error for a faulty file
 [[nodiscard]] std::optional<Machine> calibrated_cpu();

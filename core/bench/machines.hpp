@@ -20,18 +20,19 @@ public:
   /// Throws:  mh::Error for a name that no row has
   Machines(std::string on, Host& host);
 
-  /// What recipes that are planned for it are read with: the device of the machine that was named.
+  /// The layers that recipes planned for it are read with: the device of the machine that was
+  /// named.
   [[nodiscard]] std::vector<Layer> layers() const;
 
-  /// What recipes are read with that run on `world` ranks of it.
+  /// The facts that recipes are read with that run on `world` ranks of it.
   [[nodiscard]] Facts facts(int64_t world) const;
 
-  /// What one of `ranks` ranks of a recipe has.
+  /// The machine of one of `ranks` ranks of a recipe.
   ///
   /// Throws:  mh::Error if neither --on nor the recipe's device names a machine
   [[nodiscard]] Machine of(const Recipe& recipe, int64_t ranks) const;
 
-  /// What a person should know of the machine of a recipe that has been asked for.
+  /// Notes for the user about the machine of a recipe that has been asked for.
   [[nodiscard]] std::vector<std::string> notes(const Recipe& recipe) const;
 
 private:

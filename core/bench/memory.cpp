@@ -41,7 +41,7 @@ struct OpSizes {
 constexpr OpSizes kCpuSizes{1024, 768, 2048, 12, 64, 50257, 50304, 256};       // GPT-2 124M
 constexpr OpSizes kGpuSizes{8192, 4096, 14336, 32, 128, 128256, 128256, 4096}; // Llama 3 8B
 
-/// Everything but products and attention.
+/// Everything but GEMMs and attention.
 std::vector<OpCall> calls(at::ScalarType type, const OpSizes& n, at::Device on) {
   const auto random = [&](at::IntArrayRef sizes) {
     return at::randn(sizes, at::TensorOptions(at::kFloat).device(on)).to(type);
@@ -171,7 +171,7 @@ BenchTable bench_ops(const Device& device) {
            {"gflops_per_s", "GFLOP/s", 1}},
       .rows = {},
       .note = "`megahost bench memory` says how fast memory is, `bench gemm` and `bench attention` "
-              "measure products. The benchmark `operations` compares with plain ATen."};
+              "measure GEMMs. The benchmark `operations` compares with plain ATen."};
   for (const auto type : {at::kBFloat16, at::kFloat}) {
     for (const OpCall& call : calls(type, sizes, on)) {
       const c10::ArrayRef<const c10::IValue> arguments(

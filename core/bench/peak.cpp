@@ -21,7 +21,7 @@ namespace mh {
 
 namespace {
 
-/// FLOP/s of the best product within so many seconds, LibTorch's or ours.
+/// FLOP/s of the best GEMM within so many seconds, LibTorch's or ours.
 double short_product_rate(at::ScalarType type, double longest) {
   using Clock = std::chrono::steady_clock;
   constexpr int64_t kSide = 1024;
@@ -109,7 +109,7 @@ double measured_peak(at::ScalarType type, int64_t ranks) {
       std::filesystem::create_directories(file.parent_path());
       replace_file(
           file.string(),
-          "# GFLOP/s of products on this machine, the best that a run's start has measured.\n" +
+          "# GFLOP/s of GEMMs on this machine, the best that a run's start has measured.\n" +
               toml_text(peaks)
       );
     } catch (const std::exception&) { // the next start measures again

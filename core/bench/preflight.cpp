@@ -66,7 +66,7 @@ CheckedRank rank_from(const Json& json) {
 /// The rank that meets `rank` in a round of a tournament of n, or -1: the rounds 0 .. n-2 of an even
 /// n, 0 .. n-1 of an odd one, pair each with each.
 int64_t partner(int64_t rank, int64_t round, int64_t n) {
-  const int64_t players = n + n % 2; // an odd one out meets nobody
+  const int64_t players = n + n % 2; // an odd one out meets no rank
   const int64_t circle = players - 1;
   int64_t other = circle;
   if (rank == circle) {
@@ -185,7 +185,7 @@ private:
     return rates;
   }
 
-  /// Of five, after one that does not count.
+  /// The median of five, after one that does not count.
   [[nodiscard]] double median_time(const std::function<void()>& work) const {
     std::vector<double> seconds;
     for (int i = 0; i < 6; ++i) {

@@ -19,7 +19,7 @@ namespace mh {
 /// Rates are the best of what was measured; 0: not measured.
 struct CheckedRank {
   std::string host, build;
-  double gemm = 0;             ///< FLOP/s of large products
+  double gemm = 0;             ///< FLOP/s of large GEMMs
   double copy = 0;             ///< bytes per second of memory, read and written
   double disk = 0;             ///< bytes per second, written and synced
   std::string disk_failed{};   ///< why nothing could be written
@@ -32,9 +32,9 @@ struct CheckedRank {
 
 struct Preflight {
   std::string device;
-  at::ScalarType type = at::kFloat; ///< of the products
+  at::ScalarType type = at::kFloat; ///< dtype of the GEMMs
   std::vector<CheckedRank> ranks;
-  double all_reduce = 0; ///< of all together: bytes per second across each rank's link
+  double all_reduce = 0; ///< bytes per second across each rank's link in an all-reduce of all ranks
 };
 
 /// Measures, for some seconds; what is found slow is measured again, so that a disturbance is no

@@ -1,4 +1,4 @@
-/// Rates of matrix products and of attention.
+/// Rates of GEMMs and of attention.
 
 #include "core/bench/bench.hpp"
 #include "core/bench/gemm_choice.hpp"
@@ -40,7 +40,7 @@ double gigaflops(double flops, double seconds) {
   return flops / seconds / 1e9;
 }
 
-/// The three products of a linear layer of `in` inputs and `out` outputs over `tokens`.
+/// The three GEMMs of a linear layer of `in` inputs and `out` outputs over `tokens`.
 struct LinearSize {
   int64_t tokens, in, out;
 
@@ -49,10 +49,10 @@ struct LinearSize {
   }
 };
 
-/// Those of GPT-2 124M, and a square one.
+/// The GEMMs of GPT-2 124M, and a square one.
 const std::vector<LinearSize> kCpuProducts{
     {1024, 768, 2304}, {1024, 768, 3072}, {1024, 3072, 768}, {2048, 2048, 2048}};
-/// Those of Llama 3 8B at 8,192 tokens, and of GPT-3 1.3B at 4,096.
+/// The GEMMs of Llama 3 8B at 8,192 tokens, and of GPT-3 1.3B at 4,096.
 const std::vector<LinearSize> kGpuProducts{
     {8192, 4096, 6144},
     {8192, 4096, 4096},
@@ -144,7 +144,7 @@ Json attention_row(const AttentionShape& shape, at::ScalarType type, const Devic
       },
       &device
   );
-  // Models count half of the pairs, two products forward and four backward.
+  // Models count half of the pairs, two GEMMs forward and four backward.
   const double flops = 2.0 * 2 * static_cast<double>(s * s) / 2 * static_cast<double>(h * d);
   return {
       {"type", type_name(type)},
@@ -203,7 +203,7 @@ BenchTable bench_gemm(const Device& device) {
       add_product_rows(table.rows, p, type, chosen, device);
     }
     table.note += std::string(table.note.empty() ? "" : "\n") + "peak of " + type_name(type) +
-                  " products: " + std::to_string(std::lround(product_rate(type, &device) / 1e9)) +
+                  " GEMMs: " + std::to_string(std::lround(product_rate(type, &device) / 1e9)) +
                   " GFLOP/s";
   }
   return table;

@@ -21,7 +21,7 @@ struct StepBench {
   std::vector<double> seconds{};
   int64_t tokens = 0;                            ///< tokens of one step
   double product_flops = 0, attention_flops = 0; ///< FLOPs of training one token
-  double peak_flops = 0;                         ///< a second, of products; 0: not known
+  double peak_flops = 0;                         ///< a second, of GEMMs; 0: not known
   int64_t peak_bytes = 0, state_bytes = 0;       ///< resident; weights, gradients, optimizer
   int64_t base_bytes = 0;                       ///< resident before the first step, without weights
   int64_t grown_bytes = 0, system_requests = 0; ///< in the measured steps

@@ -27,9 +27,9 @@ public:
 
   struct Outcome {
     int64_t step = 0;
-    double copy_seconds = 0;             ///< that `begin` took
+    double copy_seconds = 0;             ///< seconds that `begin` took
     double write_seconds = 0;            ///< in the background
-    std::vector<std::string> warnings{}; ///< what went wrong after the checkpoint was whole
+    std::vector<std::string> warnings{}; ///< failures after the checkpoint was whole
     std::optional<Error> error{};        ///< why there is none; the same on every rank
   };
 
@@ -58,7 +58,7 @@ public:
 
   [[nodiscard]] bool busy() const;
 
-  /// What became of the last save, once: if it is over, or after waiting until it is.
+  /// The outcome of the last save, once: if it is over, or after waiting until it is.
   [[nodiscard]] std::optional<Outcome> finished();
   [[nodiscard]] std::optional<Outcome> wait();
 

@@ -16,7 +16,7 @@ struct Box {
 
   [[nodiscard]] int64_t elements() const { return c10::multiply_integers(shape); }
 
-  /// What it has in common with another; no elements if nothing.
+  /// The intersection with another box; no elements if there is none.
   [[nodiscard]] Box common(const Box& other) const {
     Box both = other;
     for (size_t d = 0; d < offset.size(); ++d) {

@@ -28,7 +28,7 @@ std::string of(const std::string& name) {
   return "tensor " + printable(name);
 }
 
-/// What `Weights::stored` and the scales of fp8 are called; all else is the model's.
+/// Whether it is a weight: `Weights::stored` and the scales of fp8 have prefixes of their own.
 bool is_weight(const std::string& tensor) {
   return !tensor.starts_with("optimizer.") && !tensor.starts_with("fp8.");
 }

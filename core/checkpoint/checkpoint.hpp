@@ -25,8 +25,8 @@
 
 namespace mh {
 
-/// Which of this rank's slices it writes: of the ranks that hold one, the one with the least to
-/// write.
+/// The slices that this rank writes: of the ranks that hold a slice, the one with the least to
+/// write does.
 ///
 /// Ranks:   all of `ranks`
 [[nodiscard]] std::vector<size_t>
@@ -99,7 +99,7 @@ private:
       const std::function<void(uint64_t bytes)>& read,
       std::vector<std::string>& ret_damages
   ) const;
-  /// What the slices need, by file and chunk.
+  /// The chunks that the slices need, by file.
   [[nodiscard]] std::map<std::string, std::map<Place, std::vector<Need>>>
   needs(std::span<const Slice> slices, OtherDtype other) const;
 

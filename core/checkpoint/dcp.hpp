@@ -39,8 +39,8 @@ public:
   /// Our own if megahost wrote it, else those of the model's state_dict.
   [[nodiscard]] TensorNames names() const override;
 
-  /// Where a state_dict lies within another, as in {"model": model.state_dict()}, a name may lack
-  /// the outer one's, and a bare model's its prefix.
+  /// Finds a tensor by name. If a state_dict lies within another, as in {"model":
+  /// model.state_dict()}, a name may lack the outer one's, and a bare model's its prefix.
   [[nodiscard]] const CheckpointTensor* find(std::string_view name) const override;
 
   /// Reads the rows that slices need of each chunk, once.

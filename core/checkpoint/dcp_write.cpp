@@ -66,7 +66,7 @@ private:
   uint64_t at_ = 0;
 };
 
-/// What one rank has written, as text for rank 0.
+/// The part of a checkpoint that one rank has written, as text for rank 0.
 struct WrittenPart {
   DcpMetadata metadata;
 

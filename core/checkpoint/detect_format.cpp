@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kWhichFolder = "give the folder that megahost run named";
 
-/// Those that can be made without options: a folder that is read is given none.
+/// The formats that can be made without options: a folder that is read is given none.
 std::vector<FolderFormat> known_formats(Host& host) {
   std::vector<FolderFormat> formats;
   for (const Registry::Entry* entry : host.known(Kind::checkpoint_format)) {
@@ -43,7 +43,7 @@ std::string lacking(const FolderFormat& one) {
   return with_article(one.format->about()) + " (no " + one.format->mark() + ")";
 }
 
-/// Where the checkpoints of a run's folder are that are apart from it; empty if none is known.
+/// The folder of a run's checkpoints if it lies outside the run's folder; empty if none is known.
 std::string checkpoints_of_run(const Path& folder) {
   const auto recipe = folder / "recipe.toml";
   std::error_code ignored;

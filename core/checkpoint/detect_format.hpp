@@ -1,5 +1,5 @@
 #pragma once
-/// Which format a folder with weights is in.
+/// The format of a folder with weights.
 
 #include "megahost/checkpoint_format.hpp"
 #include "megahost/host.hpp"

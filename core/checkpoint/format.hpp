@@ -1,5 +1,5 @@
 #pragma once
-/// What the core does with a checkpoint of any format.
+/// The core's use of a checkpoint of any format.
 ///
 ///     std::unique_ptr<mh::CheckpointReader> saved;
 ///     const auto step = mh::load_newest(folder, *format.steps(folder), {
@@ -46,7 +46,7 @@ struct LoadAttempt {
   /// Looks at what was opened; what it throws is thrown on, as the checkpoint is whole and not for
   /// this run.
   std::function<void()> judge;
-  std::function<void()> load; ///< where it throws, the checkpoint is damaged
+  std::function<void()> load; ///< loads it; if it throws, the checkpoint is damaged
 };
 
 /// Loads the newest of `steps` that is whole, and says each newer one that is not. Nothing is read

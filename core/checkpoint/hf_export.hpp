@@ -19,11 +19,11 @@
 
 namespace mh {
 
-/// What a model is at Hugging Face.
+/// The counterpart of a model at Hugging Face.
 struct HfCounterpart {
   std::string model_type;        ///< "llama"
   std::vector<HfTensor> tensors; ///< sorted by their name
-  nlohmann::ordered_json config; ///< what decides numbers, and the model's class
+  nlohmann::ordered_json config; ///< the keys that decide numbers, and the model's class
 };
 
 /// Finds the first of the architecture's models whose config.json says exactly these fields.
@@ -39,7 +39,7 @@ struct HfCounterpart {
 );
 
 struct HfWeightOptions {
-  std::optional<at::ScalarType> dtype{}; ///< what floating numbers become; none: as they are saved
+  std::optional<at::ScalarType> dtype{}; ///< dtype of floating numbers; none: as they are saved
   uint64_t file_bytes = 5'000'000'000; ///< bytes of tensors in a file at most, unless one has more
   /// Is told how many bytes of how many are written.
   std::function<void(uint64_t done, uint64_t all)> progress = [](uint64_t, uint64_t) {};

@@ -115,7 +115,8 @@ fs::path folder_of(const Value& from) {
   return *below.begin() == ".." ? folder : below;
 }
 
-/// What a folder says, in the words of a format or, before there are weights, in its own file.
+/// The configuration of a folder, in the words of a format or, before there are weights, in its own
+/// file.
 Value config_in(const fs::path& folder, const std::optional<std::string>& text) {
   return text ? read_hf_config(folder / "config.json", *text) : read_hf_config(folder);
 }

@@ -34,7 +34,8 @@ model_of_folder(const std::filesystem::path& folder, const std::string& use, Hos
 /// Throws:  RecipeError for each value of the recipe that says otherwise
 void lay_on_model_from(Loaded& loaded, Host& host);
 
-/// What of a folder does not contradict the recipe, but is to be said; empty if there is nothing.
+/// The contents of a folder that do not contradict the recipe, but deserve a warning; empty if
+/// there are none.
 struct FolderWarnings {
   std::string unknown; ///< keys of its config.json
   std::string longer;  ///< samples beyond the length that the model is good for

@@ -29,7 +29,7 @@ std::vector<std::vector<TensorOutline>> OutlinedTensors::files() const {
 
 namespace {
 
-/// As `write_checkpoint` names them and describes them for PyTorch, all of rank 0.
+/// The name that `write_checkpoint` gives such a file if all are rank 0's.
 std::string whole_file_name(size_t file, size_t files) {
   char name[80];
   std::snprintf(name, sizeof name, "shard-00001-model-%05zu-of-%05zu.safetensors", file + 1, files);

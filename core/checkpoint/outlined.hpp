@@ -21,7 +21,7 @@ struct OutlinedTensors {
   std::function<void(uint64_t done)> progress = [](uint64_t) {};
 
   [[nodiscard]] uint64_t bytes() const;
-  /// Those of each file, in their order.
+  /// The tensors of each file, in their order.
   [[nodiscard]] std::vector<std::vector<TensorOutline>> files() const;
 };
 

@@ -143,7 +143,7 @@ private:
     return saved_.tensors()[box.tensor];
   }
 
-  /// What each box that a rank asks for has of a stored one, in their order.
+  /// The intersections of the boxes that a rank asks for with a stored one, in their order.
   [[nodiscard]] std::vector<Box> parts(const StoredBox& box, size_t peer) const {
     std::vector<Box> parts;
     if (const auto asked = wanted_[peer].find(box.tensor); asked != wanted_[peer].end()) {

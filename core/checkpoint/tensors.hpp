@@ -22,7 +22,7 @@ struct NamedTensor {
   at::Tensor value;
 };
 
-/// What was written: the file, and the checksum of each tensor's bytes in memory.
+/// The file that was written, and the checksum of each tensor's bytes in memory.
 struct WrittenTensors {
   StoredFile file;
   std::map<std::string, uint32_t> crc32c;

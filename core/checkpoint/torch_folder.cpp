@@ -20,7 +20,7 @@ constexpr const char* kTorchIndex = "pytorch_model.bin.index.json";
 constexpr std::string_view kEndings[] = {".pt", ".pth", ".bin"};
 constexpr uint64_t kLongestIndex = 100 << 20;
 
-/// What state_dicts are saved within, and what bare ones lack.
+/// The prefixes that state_dicts are saved with, and that bare ones lack.
 constexpr std::string_view kWithin[] = {"model.", "module.", "state_dict."};
 constexpr std::string_view kNoWeights[] = {
     "optimizer.",

@@ -14,7 +14,7 @@
 
 namespace mh {
 
-/// The tensors of all files. Those of dicts in dicts are named by all keys: "model.layer.weight".
+/// The tensors of all files. Tensors of dicts in dicts are named by all keys: "model.layer.weight".
 class TorchFolder final : public CheckpointReader {
 public:
   /// Reads the files' pickles, and no tensor.

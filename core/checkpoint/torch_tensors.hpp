@@ -22,8 +22,8 @@ namespace mh {
 );
 
 /// A copy of the entries begin, begin + 1, ... of a tensor's first dimension, or of one without
-/// dimensions. Of a tensor that lies in order no other byte is read; a storage that is read whole
-/// is compared with its checksum.
+/// dimensions. If the tensor lies in order no other byte is read; a storage that is read whole is
+/// compared with its checksum.
 ///
 /// Throws:  mh::Error (exit code 5) naming the file
 [[nodiscard]] at::Tensor

@@ -30,7 +30,7 @@ uint64_t bytes_below(Storage& storage, const Path& prefix) {
   return bytes;
 }
 
-/// What is to go, and why.
+/// An object to remove, and the reason.
 struct Garbage {
   Path path;
   std::string why;

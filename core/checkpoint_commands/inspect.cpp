@@ -32,7 +32,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What a checkpoint is in numbers.
+/// The numbers of a checkpoint.
 struct Summary {
   size_t tensors = 0, files = 0;
   uint64_t weights = 0, state = 0; ///< bytes
@@ -60,7 +60,8 @@ std::string dtype_text(const CheckpointTensor& tensor) {
   return std::string(dtype_name(dtype_of(tensor.dtype)));
 }
 
-/// What the run that wrote a checkpoint said of itself; absent where the format keeps no state.
+/// The description that the run that wrote a checkpoint left in it; absent if the format keeps no
+/// state.
 struct WrittenBy {
   nlohmann::json state;
   Value recipe = Table();

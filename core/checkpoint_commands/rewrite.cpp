@@ -64,7 +64,7 @@ void copy_recipe(Storage& storage, const Path& from, const Path& to) {
   }
 }
 
-/// Where new steps of a run go.
+/// The folder of a run's new steps.
 StepFolder native_steps(Storage& storage, const Path& to) {
   return {storage, to / "checkpoints", kManifestName, [](const std::string& sentence) {
             std::fprintf(stderr, "warning: %s\n", sentence.c_str());

@@ -143,4 +143,13 @@ std::string topic_help(const Topic& topic, const Terminal& terminal) {
   return text + topic.text + "\n";
 }
 
+std::string term_help(const Term& term, const Terminal& terminal) {
+  std::string others;
+  for (const std::string_view name : term.also) {
+    others += (others.empty() ? " (" : ", ") + std::string(name);
+  }
+  return terminal.paint(Paint::bold, term.name) + others + (others.empty() ? "" : ")") + "\n  " +
+         std::string(term.text) + "\n";
+}
+
 } // namespace mh

@@ -1,7 +1,8 @@
 #pragma once
-/// What --help and help print, from the table of commands and the topics.
+/// The texts of --help and help, from the table of commands and the topics.
 
 #include "core/cli/command.hpp"
+#include "core/cli/glossary.hpp"
 #include "core/cli/topics.hpp"
 #include "core/draw/terminal.hpp"
 
@@ -21,5 +22,8 @@ namespace mh {
 
 /// A concept's page.
 [[nodiscard]] std::string topic_help(const Topic& topic, const Terminal& terminal);
+
+/// A term of the field, with its other names.
+[[nodiscard]] std::string term_help(const Term& term, const Terminal& terminal);
 
 } // namespace mh

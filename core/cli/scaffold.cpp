@@ -17,8 +17,8 @@ namespace {
 
 constexpr uint64_t kLimit = 1 << 20; // bytes of a template at most
 
-/// What a kind is in a sentence, what its recipe does, and the layouts under which `megahost check`
-/// holds its recipe to one rank's numbers.
+/// The words for a kind: its noun in a sentence, the purpose of its recipe, and the layouts under
+/// which `megahost check` compares its recipe with the single-rank result.
 struct Words {
   std::string_view what, recipe, layouts{};
 };

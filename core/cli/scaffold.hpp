@@ -12,10 +12,10 @@ namespace mh {
 struct ScaffoldArgs {
   std::filesystem::path folder; ///< made if it is not there
   Kind kind = Kind::architecture;
-  std::string name; ///< as recipes will say it
+  std::string name; ///< name in recipes
 };
 
-/// What a new plugin is called: its file without ".so", and its id.
+/// The names of a new plugin: its file without ".so", and its id.
 struct ScaffoldNames {
   std::string file; ///< "optimizers-lion", found by its name once it is installed
   std::string id;   ///< "org.example.lion"

@@ -1,9 +1,11 @@
 #include "core/cli/topics.hpp"
 
+#include "core/cli/glossary.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <vector>
 
 namespace mh {
@@ -73,6 +75,7 @@ Sections with a `use` belong to a plugin, which declares their fields. An undecl
     megahost recipe show RECIPE             every value
     megahost recipe explain RECIPE KEY      where a value comes from
     megahost help KEY                       what a key means, as in megahost help optimizer.lr
+    megahost help TERM                      what a word of the field means, and the key that sets it
     megahost presets                        models and layouts that a recipe can start from
     megahost sweep RECIPE                   many values of its keys
     megahost recipe schema | recipe stubs   completion in an editor)";
@@ -221,15 +224,25 @@ std::string variables_text() {
   return text;
 }
 
-std::string plain(std::string_view name) {
-  std::string text;
-  for (const char c : name.substr(std::min(name.find_first_not_of('-'), name.size()))) {
-    text += c == '-' || c == '_' ? ' ' : c;
+std::string terms_text() {
+  std::string text = "`megahost help TERM` prints one of them; case does not matter.\n\n";
+  for (const Term& term : glossary()) {
+    text += "- **" + std::string(term.name) + "**: " + std::string(term.text) + "\n";
   }
+  text.pop_back();
   return text;
 }
 
 } // namespace
+
+std::string plain_name(std::string_view name) {
+  std::string text;
+  for (const char c : name.substr(std::min(name.find_first_not_of('-'), name.size()))) {
+    text +=
+        c == '-' || c == '_' ? ' ' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return text;
+}
 
 std::span<const Topic> topics() {
   static const std::vector<Topic> all{
@@ -246,12 +259,13 @@ std::span<const Topic> topics() {
       {"plugins", "where the parts of a recipe come from", kPlugins},
       {"exit codes", "what the exit status means", exit_text()},
       {"environment variables", "those that the program reads", variables_text()},
+      {"terms", "words of the field, and the keys that set them", terms_text(), {"glossary"}},
   };
   return all;
 }
 
 const Topic* find_topic(std::string_view name) {
-  const std::string wanted = plain(name);
+  const std::string wanted = plain_name(name);
   for (const Topic& topic : topics()) {
     if (topic.name == wanted ||
         std::find(topic.also.begin(), topic.also.end(), wanted) != topic.also.end()) {

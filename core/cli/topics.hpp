@@ -1,6 +1,6 @@
 #pragma once
-/// What `megahost help TOPIC`, the reference pages and the manual page say that is no command,
-/// plugin or key: concepts, exit statuses and variables of the environment.
+/// The topics of `megahost help TOPIC`, the reference pages and the manual page that are no
+/// command, plugin or key: concepts, exit statuses and variables of the environment.
 
 #include <span>
 #include <string>
@@ -29,8 +29,11 @@ struct Variable {
 
 [[nodiscard]] std::span<const Topic> topics();
 
-/// The topic of a name or of another word for it, in which spaces, dashes and underscores are the
-/// same.
+/// A name as names are compared: in lower case, with blanks for dashes and underscores, without
+/// leading dashes.
+[[nodiscard]] std::string plain_name(std::string_view name);
+
+/// The topic of a name or of another word for it (plain_name).
 [[nodiscard]] const Topic* find_topic(std::string_view name);
 
 /// Exit statuses of the program (error.hpp), those of signals left out.

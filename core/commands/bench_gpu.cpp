@@ -67,7 +67,7 @@ std::vector<GpuStep> asked(std::vector<GpuStep> steps, const std::vector<std::st
   return steps;
 }
 
-/// The last error that a log tells of.
+/// The last error in a log.
 std::string error_in(const fs::path& log) {
   std::string found;
   std::ifstream stream(log);

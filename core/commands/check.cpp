@@ -30,7 +30,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMostChecked = 64;
 
-/// What one layout made in one number format.
+/// The result of one layout in one number format.
 struct Cell {
   TrialDifference difference;
   std::string error; ///< why the trial did not come to its end

@@ -93,7 +93,7 @@ struct Warnings : c10::WarningHandler {
   void process(const c10::Warning& warning) override { mh::warn(warning.msg()); }
 };
 
-/// What plugins say goes to standard error: standard output is the command's, JSON perhaps.
+/// Sends the log of plugins to standard error: standard output is the command's, JSON perhaps.
 void keep_output_clean() {
   auto lines = std::make_shared<spdlog::sinks::stderr_sink_mt>();
   spdlog::set_default_logger(std::make_shared<spdlog::logger>("", std::move(lines)));
@@ -101,7 +101,7 @@ void keep_output_clean() {
 }
 
 /// LibTorch logs what its sockets meet, with stacks: as warnings, for those who ask for them by
-/// TORCH_CPP_LOG_LEVEL. What a lost peer means for the run, the run says itself.
+/// TORCH_CPP_LOG_LEVEL. The run itself says what a lost peer means for it.
 void set_log_level() {
   if (std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) {
     c10::initLogging();

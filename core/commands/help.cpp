@@ -1,6 +1,7 @@
+#include "core/cli/help.hpp"
+
 #include "core/base/text.hpp"
 #include "core/cli/command.hpp"
-#include "core/cli/topics.hpp"
 #include "core/commands/commands.hpp"
 #include "core/commands/describe.hpp"
 #include "core/plugin/catalogue.hpp"
@@ -119,6 +120,9 @@ std::string section_text(
   for (const Topic& other : topics()) {
     known.emplace_back(other.name);
   }
+  for (const Term& term : glossary()) {
+    known.emplace_back(term.name);
+  }
   for (const Registry::Entry* entry : plugins) {
     known.push_back(entry->name);
   }
@@ -135,6 +139,12 @@ std::string section_text(
           "topics are commands, plugins, keys of a recipe such as optimizer.lr, and concepts: see "
           "megahost help help"
   );
+}
+
+/// Whether the program has printed help on the topic before it opened this library.
+bool is_printed(const std::string& topic) {
+  return find_command(topic) != nullptr || find_topic(topic) != nullptr ||
+         find_term(topic) != nullptr || !group_help(topic, {}).empty();
 }
 
 } // namespace
@@ -156,10 +166,11 @@ int command_help(const Invocation& invocation, Host& host) {
   for (const Key& key : meant_by(topic, keys)) {
     parts.push_back(key_text(key, terminal));
   }
-  if (parts.empty()) {
+  const bool printed = is_printed(topic);
+  if (parts.empty() && !printed) {
     no_topic(topic, keys, plugins);
   }
-  std::fputs(join(parts, "\n").c_str(), stdout);
+  std::fputs(((printed && !parts.empty() ? "\n" : "") + join(parts, "\n")).c_str(), stdout);
   return 0;
 }
 

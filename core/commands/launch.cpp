@@ -41,7 +41,7 @@ ReadOptions tables() {
   return options;
 }
 
-/// What a row of presets/launch.toml gives an option: nothing, where it is a flag that is off.
+/// The values that a row of presets/launch.toml gives an option: none for a flag that is off.
 std::vector<std::string> option_values(const Value& value) {
   if (value.is_array()) {
     std::vector<std::string> values;
@@ -200,7 +200,7 @@ cost_text(const Invocation& invocation, const Planned& planned, int64_t nodes, d
   return text + "\n";
 }
 
-/// What would be lost with a pod: only volumes outlive it.
+/// Warns of files that would be lost with a pod: only volumes outlive it.
 void warn_of_lost_files(const Job& job, const Recipe& recipe) {
   const auto kept = [&](const std::string& folder) {
     return std::any_of(job.volumes.begin(), job.volumes.end(), [&](const Volume& volume) {
@@ -241,7 +241,7 @@ int command_launch(const Invocation& typed, Host& host) {
   for (const std::string& instance : options.instances) {
     nodes.push_back(find_machine(instance, tables()).hardware.node);
   }
-  // What no cluster has is said before anything is planned.
+  // A count of ranks that no cluster has is refused before anything is planned.
   RunFacts run;
   const int64_t ranks = make_job(options, nodes, run).ranks;
   const Planned planned = plan_of(invocation, host, options, ranks);

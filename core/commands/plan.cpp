@@ -155,7 +155,7 @@ public:
     return number_option(invocation_, "--gpus", otherwise, /*least=*/1, kMostGpus);
   }
 
-  /// What the run measured whose folder is asked about.
+  /// The measurements of the run whose folder was given.
   [[nodiscard]] const std::optional<Measured>& run() const { return run_; }
 
   /// Ranks of the run.

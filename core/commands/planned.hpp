@@ -15,7 +15,7 @@ namespace mh {
 struct Planned {
   Recipe recipe;
   Plan plan{};
-  std::vector<Change> changes{}; ///< that help where it does not fit, or waits much
+  std::vector<Change> changes{}; ///< changes that help if it does not fit, or waits much
 };
 
 /// How ranks were asked for, for messages: "--gpus 32", and "--gpus", by which others are.
@@ -23,7 +23,7 @@ struct RanksAsked {
   std::string words, give;
 };
 
-/// What `megahost plan RECIPE --on MACHINE --gpus N` finds.
+/// The plan of `megahost plan RECIPE --on MACHINE --gpus N`.
 ///
 /// Throws:  mh::Error, RecipeError; a layout that has not so many ranks is refused
 [[nodiscard]] Planned

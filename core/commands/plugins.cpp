@@ -71,7 +71,7 @@ void print_table(const std::vector<PluginRow>& rows, const Terminal& terminal) {
   }
 }
 
-/// What `plugins install` has put into the user's folder; a record that cannot be read is named.
+/// The records of `plugins install` in the user's folder; a record that cannot be read is named.
 std::vector<Installed> records() {
   try {
     return user_folder() ? installed_plugins() : std::vector<Installed>();

@@ -14,7 +14,7 @@ namespace mh {
 struct PreflightTerms {
   double hang_after = 10; ///< see `Processes::watch`
   std::filesystem::path disk;
-  std::optional<Machine> expected{}; ///< what plans count on
+  std::optional<Machine> expected{}; ///< the rates that plans count on
   bool json = false;
 };
 

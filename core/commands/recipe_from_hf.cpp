@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kYours = "yours to choose";
 
-/// Where a value comes from, for the comment behind it.
+/// The value with its source, for the comment after it.
 Value noted(Value value, const std::string& from) {
   value.origin = {std::make_shared<const Source>(Source{from, "", from})};
   return value;

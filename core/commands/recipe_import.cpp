@@ -25,8 +25,8 @@ std::optional<std::string> from_environment(const std::string& name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-/// What scripts start trainings by, or containers in which they do. Under --run each is a script that
-/// notes its words.
+/// The programs that scripts start trainings with, or containers in which they do. Under --run each
+/// is a script that notes its arguments.
 constexpr const char* kNoted[] = {
     "python",
     "python3",

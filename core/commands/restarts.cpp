@@ -24,7 +24,7 @@ std::string after_step(int64_t step) {
   return step > 0 ? "after step " + std::to_string(step) : "before its first step";
 }
 
-/// The last step that a run's metrics tell of; 0 without.
+/// The last step in a run's metrics; 0 without.
 int64_t last_step(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(metrics_file(folder))) {
     return 0;

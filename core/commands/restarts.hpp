@@ -29,7 +29,7 @@ struct FailedStart {
 
 struct RestartTerms {
   int64_t most = 0;               ///< restarts
-  std::filesystem::path folder{}; ///< that the run takes
+  std::filesystem::path folder{}; ///< folder that the run takes
   /// Starts the ranks with these words, none for those of this process, and waits for their end.
   std::function<RanksEnded(std::vector<std::string> words)> start{};
 };

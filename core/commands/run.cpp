@@ -110,7 +110,7 @@ bool names_folder(const Invocation& invocation, const Recipe& recipe) {
           ));
 }
 
-/// What has no chance is said before data are read and ranks are started.
+/// Refuses a run that cannot succeed before data are read and ranks are started.
 void require_folders(const Invocation& invocation, const Recipe& recipe, Host& host) {
   if (invocation.has("--step") && !invocation.has("--weights")) {
     throw Error(

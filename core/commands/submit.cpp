@@ -17,7 +17,7 @@ namespace mh {
 
 namespace {
 
-/// What a program said, and how it ended.
+/// The output of a program, and its exit status.
 struct Said {
   int status;
   std::string text;

@@ -133,7 +133,7 @@ private:
     return run;
   }
 
-  /// Where a point is planned: what was asked for, else what its notes say.
+  /// The machines that a point is planned for: those asked for, else those in its notes.
   [[nodiscard]] const Machines& machines_of(const SweepPoint& point) const {
     const Value* noted = point.notes.find("on");
     std::string on = invocation_.value("--on");

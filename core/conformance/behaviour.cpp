@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kSeed = 1234;
 
-/// Where two traces part.
+/// The place where two traces begin to differ.
 std::string difference(const std::string& one, const std::string& other) {
   size_t at = 0;
   while (at < one.size() && at < other.size() && one[at] == other[at]) {
@@ -50,7 +50,8 @@ void build_twice(const Case& c) {
   }
 }
 
-/// What cannot be made is left out by every other test: that they pass says nothing of it.
+/// A part that cannot be made is left out by every other test: that they pass says nothing about
+/// it.
 void offers_tried(const Case& c) {
   try {
     (void)tracer(c, kSeed);

@@ -37,7 +37,7 @@ bool concerns(const Test& test, Kind kind) {
          std::find(test.kinds.begin(), test.kinds.end(), kind) != test.kinds.end();
 }
 
-/// What a test said about one offer, or about the whole.
+/// The result of a test for one part, or for the whole.
 CheckResult outcome(const Test& test, const Case& subject) {
   CheckResult result{std::string(test.name), std::string(test.about), Is::passed, "", ""};
   try {

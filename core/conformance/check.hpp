@@ -34,7 +34,7 @@ struct CheckResult {
   std::string name, about;
   Is is = Is::passed;
   std::string why;  ///< one sentence, if it has not passed
-  std::string help; ///< what to do
+  std::string help; ///< a sentence on what to do
 };
 
 /// Runs the tests, in the order of the table.
@@ -43,14 +43,14 @@ struct CheckResult {
 [[nodiscard]] std::vector<CheckResult>
 check_plugin(const std::filesystem::path& file, const CheckOptions& options);
 
-/// What the tests give what the plugin offers, a line each: "architecture shift: layers 2, ...".
-/// Empty where it offers no model, or cannot be opened.
+/// The sizes that the tests give the plugin's parts, a line each: "architecture shift: layers 2,
+/// ...". Empty if it offers no model, or cannot be opened.
 [[nodiscard]] std::vector<std::string>
 check_sizes(const std::filesystem::path& file, const CheckOptions& options);
 
 namespace check {
 
-/// What a test looks at.
+/// The subject of a test.
 struct Case {
   const std::filesystem::path& file;
   const CheckOptions& given;
@@ -62,7 +62,7 @@ enum class Of : uint8_t { file, plugin, offer };
 
 struct Test {
   std::string_view name;
-  std::string_view about; ///< what holds where it passes
+  std::string_view about; ///< the property that holds if it passes
   Of of;
   void (*run)(const Case&);
   std::vector<Kind> kinds{}; ///< kinds of offers that it tests; empty: all

@@ -48,7 +48,7 @@ void write(const CheckpointFormat& format, int64_t step, const std::vector<Slice
   format.write(kFolder, {.step = step, .state = "{}", .slices = slices}, {});
 }
 
-/// What a reader finds of a tensor, whole and as a box of columns.
+/// The difference of a tensor read whole and as a box of columns from the expected one.
 std::string difference(CheckpointReader& saved, const std::vector<Slice>& expected) {
   for (const Slice& slice : expected) {
     Slice read = slice;

@@ -67,7 +67,7 @@ template <class Base>
 /// The options that tests give: those above, and small sizes for models.
 [[nodiscard]] Table options_of(const Case& c);
 
-/// What tests give an architecture: "layers 2, hidden 16".
+/// The sizes that tests give an architecture: "layers 2, hidden 16".
 [[nodiscard]] std::string sizes_of(const Case& c);
 
 /// Whether a field is required and --set does not give it: its value is made up.

@@ -42,7 +42,7 @@ void initial_values(const Case& c) {
     if (bits({parameter.value}) != bits({(others++)->value})) {
       fail(
           "the first values of " + parameter.pieces.front().name +
-              " are not those that its Init gives: under zero 3 they would be lost",
+              " are not those that its Init gives: under ZeRO-3 they would be lost",
           "write no values in a constructor: give ParamSpec an Init::uniform, Init::log_uniform or "
           "Init::of_index"
       );
@@ -64,7 +64,7 @@ constexpr std::pair<const char*, int64_t> kSizes[] = {
     {"ffn_hidden", 120},
     {"vocab", 203}};
 
-/// What `megahost check` would get on its command line.
+/// The command line of `megahost check` for this case.
 Invocation check_of(const Case& c) {
   std::vector<std::string> sets{"model.seq_length=24", "batch.global=4"};
   for (const auto& [field, size] : kSizes) {
@@ -306,7 +306,8 @@ private:
   int64_t block_;
 };
 
-/// What differs in its bits after a pass, the loss and the first of the gradients; empty if nothing.
+/// The tensors whose bits differ after a pass, the loss and the first of the gradients; empty if
+/// none.
 std::string differences(SmallModel& one, SmallModel& other) {
   std::vector<std::string> found;
   const double loss = one.train_once(), again = other.train_once();
@@ -324,7 +325,7 @@ std::string differences(SmallModel& one, SmallModel& other) {
   return join(found);
 }
 
-/// What differs with a policy; empty if nothing.
+/// The tensors that differ with a policy; empty if none.
 std::string differences(const Architecture& architecture, const RecomputePolicy& policy) {
   SmallModel plain(architecture, {}), other(architecture, {.policy = &policy});
   return differences(plain, other);

@@ -51,7 +51,7 @@ void finite_rates(const LrSchedule& schedule) {
       fail(
           "after " + std::to_string(n) + " of " + std::to_string(kIters) + " updates its rate is " +
               std::to_string(lr),
-          "a run may go on after its end: return a finite rate of at least 0 for ever"
+          "a run may go on after its end: return a finite rate of at least 0 forever"
       );
     }
   }

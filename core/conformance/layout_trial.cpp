@@ -415,7 +415,7 @@ double unit_roundoff(at::ScalarType dtype) {
                                      : 0x1p-53;
 }
 
-/// What is left in a mean if each of its items is rounded once.
+/// The rounding error of a mean if each of its items is rounded once.
 double rounding_of_items(const TrialResult& result) {
   return unit_roundoff(result.dtype) / std::sqrt(std::max(1.0, result.items));
 }
@@ -482,7 +482,7 @@ TrialDifference compare_trials(
       most = std::max(most, std::isfinite(own) ? own : 0);
     }
     for (const auto& [name, tensor] : tensors) {
-      // What lies below the floor is rounding alone (a bias of keys that no soft max feels).
+      // A value below the floor is rounding alone (a bias of keys that does not change a softmax).
       const bool floats = tensor.scalar_type() != at::kDouble;
       const double tiny = tensor.norm().item().toDouble() > least ? 0 : floats ? 0.5 : 5e-9;
       worst.see(

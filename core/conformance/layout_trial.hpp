@@ -15,19 +15,20 @@
 
 namespace mh {
 
-/// What a trial computes, as the whole model's: the same under every layout but for rounding.
+/// The result of a trial, as the whole model's: the same under every layout but for rounding.
 struct TrialResult {
   at::ScalarType dtype = at::kFloat; ///< dtype of weights and activations
   /// Numbers of the first step: each loss over items of the data by its name, and "gradient norm".
   std::map<std::string, double> numbers;
-  double items = 0; ///< that the losses are means of
+  double items = 0; ///< number of items that the losses are means of
   /// Differences by kind ("gradient", "after 3 steps of sgd") and global name.
   std::map<std::string, std::map<std::string, at::Tensor>> tensors;
 };
 
 /// Samples of two documents and a tail of padding, some masked as a whole: the arrays that a model
-/// declares ("tokens", "labels", "loss_mask"), "positions" and "segments". Of each sequence NAME that a model reads in
-/// addition, "NAME_tokens", "NAME_positions" and "NAME_segments", with the same documents.
+/// declares ("tokens", "labels", "loss_mask"), "positions" and "segments". For each sequence NAME
+/// that a model reads in addition there are "NAME_tokens", "NAME_positions" and "NAME_segments",
+/// with the same documents.
 class TrialCorpus : public Corpus {
 public:
   TrialCorpus(const Architecture& architecture, int64_t seq_length);
@@ -70,13 +71,13 @@ private:
 
 struct TrialOptions {
   /// The dtype of weights and activations. Float16 has a constant loss scale; Float8_e4m3fn is the
-  /// recipe's FP8: products of bf16 weights and activations that are rounded to it.
+  /// recipe's FP8: GEMMs of bf16 weights and activations that are rounded to it.
   at::ScalarType dtype = at::kFloat;
   double clip = 1.0;    ///< norm to which the trial's own optimizers clip the gradient; 0: as it is
   bool checking = true; ///< ranks compare at the boundaries of layers what they should agree on
   int64_t steps = 3;    ///< steps of each optimizer, after the first gradients
-  const Corpus* corpus = nullptr;  ///< whose samples are folded and trained on; null: TrialCorpus
-  std::vector<ArraySpec> arrays{}; ///< what `corpus` declares
+  const Corpus* corpus = nullptr;  ///< samples to fold and train on; null: TrialCorpus
+  std::vector<ArraySpec> arrays{}; ///< arrays that `corpus` declares
   /// The recipe's optimizer at its learning rate, with its groups, decay and clipping; an `eps` is
   /// raised to 1e-3. Else SGD and AdamW of the trial's own.
   bool recipes_optimizer = false;
@@ -99,7 +100,7 @@ void run_trial(
     const Recipe& recipe, Host& host, const TrialOptions& options, const WrapBackend& wrap = nullptr
 );
 
-/// Where two results differ most.
+/// The largest difference of two results.
 struct TrialDifference {
   double worst = 0;   ///< relative; infinite where one side lacks a tensor or is no number
   double allowed = 0; ///< at that place

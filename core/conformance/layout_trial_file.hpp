@@ -1,5 +1,5 @@
 #pragma once
-/// What a trial on processes came to, as a file: how rank 0 tells the process that started the
+/// The result of a trial on processes, as a file: rank 0 passes it to the process that started the
 /// ranks.
 
 #include "core/conformance/layout_trial.hpp"

@@ -17,7 +17,7 @@ namespace mh::check {
 
 namespace {
 
-/// Where two documents and padding begin in a sequence of a batch.
+/// The first tokens of two documents and of padding in a sequence of a batch.
 struct Documents {
   int64_t length, second, padding;
 };

@@ -22,7 +22,7 @@ struct SmallModelArgs {
   bool packed = true; ///< samples of two documents and padding
 };
 
-/// Where the second document of a packed sample begins, and where its padding does.
+/// The first tokens of the second document of a packed sample, and of its padding.
 inline constexpr int64_t kSecondDocument = 6, kPadding = 14;
 
 /// A model on one rank, without dropout.
@@ -40,7 +40,7 @@ struct SmallModel {
   Batch batch;
   std::unique_ptr<Model> model;
   std::unique_ptr<Gradients> gradients;
-  std::unique_ptr<StepContext> context; ///< what is recomputed in backward reads it again
+  std::unique_ptr<StepContext> context; ///< recomputed layers read it again in backward
 };
 
 /// Tokens, labels and a mask, the same at every call; ids below `vocab`. Packed samples have

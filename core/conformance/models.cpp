@@ -314,7 +314,7 @@ void check_on_meta(const Architecture& architecture, bool packed) {
 
 } // namespace
 
-/// Whose operators lack a shape function there, or who read a value on the host, is told so.
+/// Fails a part whose operators lack a shape function there, or that reads a value on the host.
 void meta_device(const Case& c) {
   ops::ensure_registered(); // our shape functions are those of plans, too
   naming_missing_shapes([&] {

@@ -17,7 +17,7 @@ std::string section(const Case& c) {
   return std::string(info(c.entry->kind).section);
 }
 
-/// What it says to these options; nothing if it takes them.
+/// The refusal of these options; absent if it takes them.
 std::optional<std::string> refusal(const Case& c, const Table& options) {
   try {
     make_once(*c.entry, options);
@@ -123,7 +123,7 @@ void options_fuzz(const Case& c) {
   }
 }
 
-/// What it says about an odd value names a field, the section or itself; its conditions are of
+/// Its error about an odd value names a field, the section or itself; its conditions are about
 /// fields that it has.
 void names_on_errors(const Case& c) {
   for (const auto& check : c.entry->schema.checks) {

@@ -119,7 +119,7 @@ void shards_update_alike(const Case& c) {
   const Whole whole = updated(c, {"one rank", {}, 0});
   const std::array<Sharing, 3> ways{{
       {"split over two tensor ranks", {.tp = 2}, 0},
-      {"sharded over two data ranks by zero 1", {.dp = 2}, 1},
+      {"sharded over two data ranks by ZeRO-1", {.dp = 2}, 1},
       {"split over two tensor ranks and sharded over two data ranks", {.dp = 2, .tp = 2}, 1},
   }};
   for (const Sharing& way : ways) {

@@ -1,5 +1,5 @@
 #pragma once
-/// What `megahost check` checks, and a trial of it on ranks that are processes.
+/// The subjects that `megahost check` checks, and a trial of one on ranks that are processes.
 
 #include "core/cli/invocation.hpp"
 #include "core/conformance/layout_trial.hpp"
@@ -63,11 +63,11 @@ private:
   std::optional<RecipeFiles> files_; // unless --model; evaluated once for all layouts
 };
 
-/// What trials of a subject train with.
+/// The tokenizer and data that trials of a subject train with.
 struct TrialSubject {
   std::unique_ptr<Tokenizer> tokenizer; ///< tokenizer of the corpus
   std::unique_ptr<Corpus> corpus;       ///< null: the trial's own samples
-  std::vector<ArraySpec> arrays;        ///< what it declares
+  std::vector<ArraySpec> arrays;        ///< arrays that it declares
   bool recipes_optimizer = false;
   std::string words; ///< "corpus text with tokenizer byte, optimizer adamw, of the recipe"
 

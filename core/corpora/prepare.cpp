@@ -53,7 +53,7 @@ constexpr std::array<ChatTemplate, 2> kChatTemplates{{
      true},
 }};
 
-/// What was read at once: a block, or why a file cannot be read further.
+/// An item that was read: a block, or the reason why a file cannot be read further.
 struct ReadItem {
   std::optional<DocumentBlock> block;
   std::string failure;
@@ -107,7 +107,7 @@ private:
   std::chrono::steady_clock::time_point shown_;
 };
 
-/// What is left without white space at both ends.
+/// The text without white space at both ends.
 std::string_view trimmed(std::string_view said) {
   size_t begin = said.size(), end = 0, at = 0;
   text::for_each_character(said, [&](char32_t code, std::string_view bytes) {

@@ -1,6 +1,6 @@
 #pragma once
-/// What `data prepare` has made so far: shards of the corpus, and a file that says what input they
-/// are of, so that a preparation that was ended goes on where it was.
+/// The shards that `data prepare` has made so far, and a file that names their input, so that a
+/// preparation that was interrupted continues where it was.
 
 #include "core/storage/documents.hpp"
 #include "core/storage/file_lock.hpp"
@@ -34,8 +34,8 @@ public:
   /// Tells the options and the input that was read before a place from others.
   using Signature = std::function<std::string(const DocumentPlace& place)>;
 
-  /// What an earlier preparation with the same signature has done, or nothing: then what lies there
-  /// is removed. Without a signature nothing is found again.
+  /// The shards that an earlier preparation with the same signature has made, or none: then the
+  /// files that lie there are removed. Without a signature nothing is found again.
   ///
   /// Throws:  mh::Error if another process prepares this output
   [[nodiscard]] Done begin(Signature signature);

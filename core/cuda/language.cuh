@@ -7,7 +7,7 @@
 
 namespace mh::cuda {
 
-constexpr int kThreads = 256; ///< of a block, in kernels whose work is reading and writing
+constexpr int kThreads = 256; ///< threads of a block, in kernels whose work is reading and writing
 
 } // namespace mh::cuda
 

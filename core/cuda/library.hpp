@@ -14,7 +14,7 @@ namespace mh {
 /// The kernels, opened when first asked for; null: there are none.
 [[nodiscard]] MH_API const cuda::LaunchTable* cuda_kernels();
 
-/// What kernels call the device's current stream.
+/// The device's current stream, in the form that kernels take.
 [[nodiscard]] void* stream_of(at::Device device);
 
 /// Starts a kernel of the table on the device's current stream.

@@ -95,7 +95,8 @@ __global__ void __launch_bounds__(kThreads) normalise(NormLaunch c) {
   }
 }
 
-/// What a row's gradient takes from the whole row: means of dy weight and of dy weight normal.
+/// The terms of a row's gradient that depend on the whole row: means of dy weight and of dy weight
+/// normal.
 struct RowMeans {
   float scaled, along;
 };

@@ -171,8 +171,8 @@ __device__ inline RandomWords philox(uint64_t key, int64_t group, uint32_t row, 
   return x;
 }
 
-/// The words of N neighbours from `index` on, one for each: four share a counter. Of more than one,
-/// the first is at a multiple of four.
+/// The words of N neighbours from `index` on, one for each: four share a counter. If N is more than
+/// one, the first is at a multiple of four.
 template <int N>
 __device__ inline void
 random_words(uint64_t key, int64_t index, uint32_t row, uint64_t sample, uint32_t (&words)[N]) {

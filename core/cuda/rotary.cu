@@ -10,10 +10,10 @@ namespace {
 
 constexpr int kRotaryPack = 8;
 
-/// Where one thread reads: two packs of one head.
+/// The place that one thread reads: two packs of one head.
 struct HeadPlace {
   const void* x;
-  int64_t at; ///< where the head begins in x
+  int64_t at; ///< index of the head's first element in x
   bool rotated;
 };
 

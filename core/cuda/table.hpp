@@ -160,5 +160,5 @@ struct LaunchTable {
 
 } // namespace mh::cuda
 
-/// What the library exports.
+/// The library's export.
 extern "C" const mh::cuda::LaunchTable* megahost_cuda_table();

@@ -29,7 +29,7 @@ __device__ double power(double base, uint64_t exponent) {
   return result;
 }
 
-/// What is the same for all elements of an item.
+/// The terms that are the same for all elements of an item.
 struct Terms {
   float scale, keep, l2; // g = scale g + l2 w, w = keep w - ...
   float rate, beta1, rest1, beta2, rest2, root, eps;

@@ -1,4 +1,4 @@
-/// The vocabulary's soft max: what a row's loss needs in one read of the logits, and their gradient
+/// The vocabulary's softmax: what a row's loss needs in one read of the logits, and their gradient
 /// written over them.
 
 #include "core/cuda/kernels.cuh"

@@ -33,7 +33,7 @@ struct Chart {
 };
 
 /// The chart's lines, each with its end: title, plot with labels on the left, x axis, legend.
-/// Where fewer than two points are finite, one line that says so.
+/// If fewer than two points are finite, one line says so.
 [[nodiscard]] std::string
 line_chart(const Chart& chart, const std::vector<Series>& series, const Terminal& terminal);
 

@@ -1,5 +1,5 @@
 #pragma once
-/// Where a run's words go. The host puts a terminal behind it; tests put a string.
+/// The output of a run's words. The host connects it to a terminal; tests connect it to a string.
 
 #include "megahost/export.hpp"
 
@@ -24,7 +24,7 @@ public:
   /// line is "FIELD | FIELD | ...".
   virtual void fields(const std::vector<std::string>& fields);
 
-  /// What the user should know at once; any thread may say it.
+  /// Prints a warning that the user should see at once; any thread may call it.
   virtual void warning(const std::string& text);
 
   /// The share of the work that is done, and a few words next to the bar. Nothing where there is no

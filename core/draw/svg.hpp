@@ -1,5 +1,6 @@
 #pragma once
-/// What every picture of ours is made with: words of SVG, and one style for light and dark pages.
+/// The building blocks of every picture of ours: words of SVG, and one style for light and dark
+/// pages.
 
 #include <array>
 #include <cstdio>

@@ -20,7 +20,7 @@ struct Bars {
   std::vector<BarRow> rows;
   std::string unit;
   double limit = 0;       ///< a line across the bars; 0: none
-  std::string limit_text; ///< what it is
+  std::string limit_text; ///< the limit in words
 };
 
 /// A complete SVG document: bars under one another, on one scale. Each part says what it is when a

@@ -1,5 +1,5 @@
 #pragma once
-/// What a terminal can show: colours and a bar.
+/// The abilities of a terminal: colours and a bar.
 
 #include <cstdint>
 #include <string>
@@ -21,7 +21,7 @@ enum class Paint : uint8_t {
   bright_blue
 };
 
-/// Where text goes, and what that place understands.
+/// The destination of text, and its abilities.
 struct Terminal {
   bool interactive = false; ///< a person looks at it, and lines can be overwritten
   bool colour = false;      ///< interactive, TERM is not "dumb", NO_COLOR is unset or empty

@@ -68,7 +68,7 @@ bool is_kept(std::string_view line) {
          (number > 0 && behind_number.starts_with(" |")); // an excerpt of a file
 }
 
-/// Where lines that go on begin: behind the name of a row, else a little further in.
+/// The indentation of lines that go on: behind the name of a row, else a little further in.
 int indent_of(std::string_view line, int width) {
   const size_t begin = std::min(line.find_first_not_of(' '), line.size());
   const size_t gap = line.find("  ", begin);
@@ -95,7 +95,7 @@ public:
   }
 
 private:
-  /// Where a row may end, and whether a shell has to be told that the command goes on.
+  /// A place where a row may end, and whether a shell has to be told that the command goes on.
   struct Break {
     size_t bytes = 0; ///< bytes of the row before the break, blank included; 0: no break
     bool behind_bar = false, command = false;
@@ -189,7 +189,8 @@ void wrap(FILE*& stream, int descriptor, int buffering) {
   }
   cookie_io_functions_t functions{};
   functions.write = write_wrapped;
-  // As large as what commands print at once: a line that a full buffer cuts is not wrapped.
+  // The buffers are as large as the longest output at once: a line that a full buffer cuts is not
+  // wrapped.
   static std::array<std::array<char, 1 << 16>, 3> buffers;
   FILE* wrapping = fopencookie(&sinks.at(static_cast<size_t>(descriptor)), "w", functions);
   if (wrapping != nullptr) {

@@ -1,6 +1,6 @@
 #pragma once
-/// What editors are given about recipes, made from the schemas that check them: a JSON Schema for
-/// TOML and JSON, annotations of the Lua language server for Lua.
+/// The files that editors read about recipes, made from the schemas that check them: a JSON Schema
+/// for TOML and JSON, annotations of the Lua language server for Lua.
 
 #include "core/recipe/presets.hpp"
 #include "megahost/registry.hpp"
@@ -10,13 +10,13 @@
 
 namespace mh {
 
-/// What a recipe can be made of in addition to the core's own fields.
+/// The parts that a recipe can be made of in addition to the core's own fields.
 struct RecipeWords {
   std::vector<const Registry::Entry*> plugins;
   std::vector<Preset> presets;
   std::vector<LayoutPreset> layouts;
 
-  /// Those of one kind.
+  /// The entries of one kind.
   [[nodiscard]] std::vector<const Registry::Entry*> of(Kind kind) const;
 };
 

@@ -78,7 +78,7 @@ Json property(const Field& field) {
   return json;
 }
 
-/// A closed table. What it requires is added where it is whole.
+/// A closed table. Its required keys are added once it is whole.
 Json closed(const Schema& schema, const std::string& doc) {
   Json json{{"type", "object"}};
   if (!doc.empty()) {

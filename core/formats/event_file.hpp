@@ -17,7 +17,7 @@ struct EventScalar {
   double value; ///< kept as a float
 };
 
-/// What a file begins with: its version, and that a session starts with step `first_step`. A reader
+/// The start of a file: its version, and that a session starts with step `first_step`. A reader
 /// then drops the events of earlier files at this step and later ones.
 ///
 /// Units:   `time` in seconds since 1970

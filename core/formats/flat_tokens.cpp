@@ -78,7 +78,7 @@ FlatTokens read_flat_tokens(
       if (std::cmp_not_equal(tokens.count(), number(2))) {
         refuse_flat(
             file,
-            "its header tells of " + std::to_string(number(2)) + " ids, but " +
+            "its header counts " + std::to_string(number(2)) + " ids, but " +
                 std::to_string(tokens.count()) + " follow",
             "the file is cut short: get it anew"
         );

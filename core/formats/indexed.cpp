@@ -115,7 +115,7 @@ uint64_t check_sequences(const IndexedLayout& layout, uint64_t bin_bytes, const 
   if (tokens * layout.type.bytes != bin_bytes) {
     refuse(
         file,
-        "it tells of " + std::to_string(tokens) + " tokens (" + std::string(layout.type.name) +
+        "it describes " + std::to_string(tokens) + " tokens (" + std::string(layout.type.name) +
             "), but the .bin file has " + std::to_string(bin_bytes) + " bytes, expected " +
             std::to_string(tokens * layout.type.bytes)
     );

@@ -166,7 +166,7 @@ NpyLayout read_npy(std::span<const std::byte> bytes, const std::string& file) {
   if (overflows || expected != bytes.size() - layout.begin) {
     refuse_npy(
         file,
-        "its header tells of " + (overflows ? "more than 2^64" : std::to_string(expected)) +
+        "its header counts " + (overflows ? "more than 2^64" : std::to_string(expected)) +
             " bytes of numbers, but " + std::to_string(bytes.size() - layout.begin) + " follow"
     );
   }

@@ -18,7 +18,7 @@
 namespace mh {
 
 struct NpyLayout {
-  std::string type; ///< as numpy writes it: "<i4", "|u1"
+  std::string type; ///< type in numpy's notation: "<i4", "|u1"
   std::vector<uint64_t> shape;
   size_t begin = 0; ///< byte where the numbers begin
 

@@ -105,7 +105,7 @@ constexpr std::string_view kAllowedGlobals[] = {
 
 static_assert(std::is_sorted(std::begin(kAllowedGlobals), std::end(kAllowedGlobals)));
 
-/// The name as the list has it, which lives for ever; nothing if it is not there.
+/// The name as the list has it, which lives forever; nothing if it is not there.
 std::optional<std::string_view> allowed_global(std::string_view name) {
   const auto* found =
       std::lower_bound(std::begin(kAllowedGlobals), std::end(kAllowedGlobals), name);
@@ -327,7 +327,7 @@ private:
     return value;
   }
 
-  /// What lies above the last mark, which goes.
+  /// Takes the values above the last mark, and the mark.
   std::vector<const PickleValue*> pop_to_mark() {
     if (marks_.empty()) {
       refuse("it takes values from a mark, and there is none");

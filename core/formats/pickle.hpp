@@ -32,8 +32,8 @@ enum class PickleKind : uint8_t {
   tuple,     ///< in `items`
   dict,      ///< `items` are key, value, key, value, ...; collections.OrderedDict, too
   global,    ///< a class or function, "module.name" in `text`
-  object,    ///< what a global would have made: its name in `text`, its arguments in `items`
-  persistent ///< what the program that wrote it keeps elsewhere: `items` has its id
+  object,    ///< object that a global would have made: its name in `text`, its arguments in `items`
+  persistent ///< object that is stored outside of the pickle: `items` has its id
 };
 
 struct PickleValue {
@@ -120,7 +120,7 @@ public:
   PickleWriter& make();
   /// Gives the object its attributes, the dict (or what its class takes) after it.
   PickleWriter& build();
-  /// What follows a tuple: the id of an object that is kept elsewhere.
+  /// Makes the tuple before it the id of an object that is stored elsewhere.
   PickleWriter& persistent();
   /// (1, 2, 3)
   PickleWriter& integers(const std::vector<int64_t>& values);

@@ -1,5 +1,6 @@
 #pragma once
-/// What a shared library says about itself, read from its symbol table without running any of it.
+/// The facts that a shared library states about itself, read from its symbol table without running
+/// any of it.
 
 #include <filesystem>
 #include <string>

@@ -38,7 +38,7 @@ struct TensorInfo {
   std::string name; ///< any text, also "../x" or a line break: print it through `printable`
   Dtype dtype = Dtype::f32;
   std::vector<int64_t> shape; ///< [] for a scalar; sizes may be 0
-  uint64_t offset = 0;        ///< where the first byte is, from the start of the file
+  uint64_t offset = 0;        ///< offset of the first byte from the start of the file
   uint64_t bytes = 0;
 };
 
@@ -50,7 +50,7 @@ using ReadAt = std::function<void(uint64_t offset, std::span<std::byte> into)>;
 
 struct Safetensors {
   std::map<std::string, std::string> metadata;
-  std::vector<TensorInfo> tensors; ///< as they lie in the file
+  std::vector<TensorInfo> tensors; ///< tensors in the order of the file
   std::string header;              ///< everything before the first tensor's bytes
   uint64_t file_bytes = 0;
 

@@ -28,8 +28,8 @@ namespace mh {
 struct TorchTensor {
   Dtype dtype = Dtype::f32;
   std::vector<int64_t> shape, strides; ///< in elements
-  uint64_t offset = 0; ///< where its first element is, in bytes from the file's start
-  ZipEntry storage{};  ///< what it is a view of
+  uint64_t offset = 0; ///< offset of its first element, in bytes from the file's start
+  ZipEntry storage{};  ///< storage that it is a view of
 
   [[nodiscard]] bool is_contiguous() const;
 };
@@ -76,8 +76,8 @@ private:
 /// "float32"; empty for the few that PyTorch lacks.
 [[nodiscard]] std::string_view torch_dtype_name(Dtype dtype);
 
-/// What comes before and after the bytes of a tensor in a file of torch.save that holds nothing
-/// else. torch.load reads it with weights_only=True.
+/// The bytes before and after those of a tensor in a file of torch.save that holds nothing else.
+/// torch.load reads it with weights_only=True.
 struct TorchEnvelope {
   std::string before, after;
 };

@@ -19,9 +19,9 @@ namespace mh {
 
 struct ZipEntry {
   std::string name;    ///< any text: print it through `printable`, never take it for a path
-  uint64_t offset = 0; ///< where its first byte is, from the start of the zip
+  uint64_t offset = 0; ///< offset of its first byte from the start of the zip
   uint64_t bytes = 0;
-  uint32_t crc32 = 0; ///< as `crc32` below
+  uint32_t crc32 = 0; ///< checksum by `crc32` below
 };
 
 /// The entries in the order of the directory, each inside of the zip and none over another.
@@ -39,10 +39,10 @@ read_zip(const ReadAt& read, uint64_t size, const std::string& file);
 ///     bytes += zip.finish();
 class ZipLayout {
 public:
-  /// What comes before the bytes of the next entry, which then begin at a multiple of `alignment`.
+  /// The bytes before those of the next entry, which then begin at a multiple of `alignment`.
   [[nodiscard]] std::string
   entry(const std::string& name, uint64_t bytes, uint32_t crc32, size_t alignment = 64);
-  /// What comes after the last one.
+  /// The bytes after the last entry.
   [[nodiscard]] std::string finish();
 
 private:

@@ -22,7 +22,7 @@ struct GivenArgument {
   [[nodiscard]] std::string text() const;
 };
 
-/// What a command line says.
+/// The arguments of a command line.
 class GivenArguments {
 public:
   /// Throws:  mh::Error for a word that belongs to no argument, and a value that is missing

@@ -335,7 +335,7 @@ private:
     );
   }
 
-  /// What a field cannot be is told at its place in the file.
+  /// Reports a value that a field cannot have at its place in the file.
   void check_types() const {
     Table fields = reading_.fields;
     fields.erase("seq_length");
@@ -498,7 +498,7 @@ namespace {
 /// A field as the recipe has it, or the config.
 struct Side {
   const Value* whole; ///< in one form
-  const Value* given; ///< as it was said; null: derived from other fields
+  const Value* given; ///< in the form of the file; null: derived from other fields
 };
 
 std::string their_words(const HfReading& theirs, const std::string& field, const Value* value) {

@@ -30,11 +30,11 @@ namespace mh {
 /// Whether a value of theirs is one of a key's words.
 [[nodiscard]] bool is_word(const HfKey& key, const Value& value);
 
-/// What a config.json says about a model.
+/// The description of a model in a config.json.
 struct HfReading {
   /// The key that decides a field.
   struct Said {
-    std::string key;      ///< as the file has it
+    std::string key;      ///< key in the file
     bool present = false; ///< else transformers' default is taken
     bool compared = true;
   };

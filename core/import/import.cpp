@@ -32,7 +32,8 @@ Value number_value(double number) {
 
 namespace {
 
-/// What the program trains. One that is not listed takes the arguments of pretrain_gpt.py.
+/// The kind of model that the program trains. One that is not listed takes the arguments of
+/// pretrain_gpt.py.
 ///
 /// Throws:  mh::Error for programs of other kinds
 Trains trained_by(const std::string& program) {

@@ -1,5 +1,6 @@
 #pragma once
-/// What other programs say as a recipe: here a training command of Megatron-LM.
+/// The recipe that says the same as another program's command: here a training command of
+/// Megatron-LM.
 
 #include "core/import/shell.hpp"
 #include "core/recipe/commands.hpp"

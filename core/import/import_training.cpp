@@ -152,7 +152,7 @@ void Importer::evaluation() {
 
 namespace {
 
-/// What Megatron-LM understands as a blend: prefixes, or weights and prefixes in turn.
+/// A blend as Megatron-LM understands it: prefixes, or weights and prefixes in turn.
 struct GivenBlend {
   std::vector<std::string> prefixes;
   std::vector<double> weights;

@@ -10,7 +10,7 @@
 
 namespace mh {
 
-/// What is written where Megatron-LM was told nothing.
+/// The comment on a value for which Megatron-LM was given no argument.
 inline constexpr const char* kMegatronDefault = "Megatron-LM's default";
 
 /// "98, 2,0" to its parts, without blanks around them.
@@ -19,7 +19,7 @@ inline constexpr const char* kMegatronDefault = "Megatron-LM's default";
 /// A number as a recipe has it: whole where it is.
 [[nodiscard]] Value number_value(double number);
 
-/// What a program of Megatron-LM's trains.
+/// The kind of model that a program of Megatron-LM trains.
 enum class Trains : uint8_t { decoder, bert, t5 };
 
 class Importer {
@@ -41,7 +41,7 @@ private:
   /// An argument that is a value on its own.
   void take(const GivenArgument& argument);
   void no_equivalent(const GivenArgument& argument, Becomes becomes, std::string_view reason);
-  /// What a word means in a recipe, by the table.
+  /// The meaning of a word in a recipe, by the table.
   static std::string meaning(const GivenArgument& argument);
   void model();
   /// Encoders, and encoder-decoders.
@@ -50,7 +50,7 @@ private:
   void window();
   /// A mixture of experts.
   void mixture();
-  /// Which layers have experts.
+  /// Sets the layers that have experts.
   void mixture_layers(const GivenArgument& freq);
   void positions();
   /// Multi-head latent attention.

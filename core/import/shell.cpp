@@ -18,7 +18,7 @@ using shell::Variables;
 using shell::Word;
 using shell::Words;
 
-/// What is known of a test, and with it of the commands that depend on it.
+/// The truth of a test as far as it is known, and with it of the commands that depend on it.
 enum class Truth : uint8_t { no, yes, unknown };
 
 Truth negated(Truth truth) {
@@ -76,7 +76,7 @@ private:
     Truth runs = Truth::yes;
     Truth taken = Truth::no; ///< whether an earlier branch of an `if` or `case` ran
     std::string loop{};      ///< "while" or "until" before its `do`
-    Words subject{};         ///< what a `case` compares
+    Words subject{};         ///< word that a `case` compares
     bool is_case = false;
     bool wants_pattern = false; ///< a branch's pattern of a `case` comes next
 

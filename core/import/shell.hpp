@@ -20,9 +20,9 @@ using ShellEnvironment = std::function<std::optional<std::string>(const std::str
 /// The first command of a script in which a word's file name is pretrain_NAME.py, its variables
 /// expanded. A text that begins with "--" is the arguments alone.
 ///
-/// What the script does otherwise is left out. A variable that it does not set is looked up in
-/// `environment`. Branches are followed where their tests compare texts or numbers, and cases where
-/// their word is known.
+/// Other commands of the script are left out. A variable that it does not set is looked up in
+/// `environment`. Branches are followed if their tests compare texts or numbers, and cases if their
+/// word is known.
 /// `name`: of the text, in messages
 /// `words`: the script's own command line: $1, $2, ...
 /// Throws:  mh::Error if there is no such command, where the text is no shell (a quote without its

@@ -38,7 +38,7 @@ public:
   /// The name of a variable that is assigned to here, "" if it is none: `NAME=`, `NAME+=`. It is
   /// taken; `ret_adds` is true for +=.
   std::string take_assignment(bool& ret_adds);
-  /// What is assigned: an array in parentheses, or one word.
+  /// Takes the value that is assigned: an array in parentheses, or one word.
   Words take_value();
   /// The words that come next: several where an unquoted variable holds blanks. `ret_plain` is
   /// true if it was written as it is, without quotes and variables.
@@ -72,7 +72,7 @@ private:
   bool expand(Building& building, bool quoted);
   std::string until_closing(char open, char close);
   Words variable(const std::string& name);
-  /// What stands between the braces of ${...}.
+  /// Reads the text between the braces of ${...}.
   Words parameter(const std::string& inside, bool& ret_several);
   Word text_of(const std::string& text);
   void read_here_documents();

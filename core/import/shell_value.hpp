@@ -9,7 +9,7 @@
 
 namespace mh::shell {
 
-/// A word, or part of one. Where `unknown` is a sentence, the text depends on something that is not
+/// A word, or part of one. If `unknown` is a sentence, the text depends on something that is not
 /// read.
 struct Word {
   std::string text;
@@ -31,8 +31,8 @@ void set_command_line(Variables& ret_variables, Words words);
 /// The value of an integer expression of + - * / % and parentheses; nothing if it is none.
 [[nodiscard]] std::optional<int64_t> arithmetic(const std::string& expression);
 
-/// What `[ ... ]`, `[[ ... ]]` or `test ...` says of these words; nothing if it asks for more than
-/// texts and numbers.
+/// The result of `[ ... ]`, `[[ ... ]]` or `test ...` for these words; nothing if it asks for more
+/// than texts and numbers.
 [[nodiscard]] std::optional<bool> test_of(const Words& words);
 
 } // namespace mh::shell

@@ -23,7 +23,8 @@ namespace {
 constexpr size_t kShownLines = 15;
 constexpr uint64_t kLongestList = 16 << 20; // bytes of meson's list of targets
 
-/// Where pkg-config finds this megahost: first, as another one may be installed.
+/// The folders in which pkg-config finds this megahost: its own is first, as another one may be
+/// installed.
 std::string sdk_path() {
   const auto own = pkg_config_folder();
   if (!own) {
@@ -85,7 +86,7 @@ struct PluginBuild {
     }
   }
 
-  /// What meson wrote about the project.
+  /// The description of the project that meson wrote.
   [[nodiscard]] nlohmann::json read(const std::string& what) const {
     const fs::path file = work / "meson-info" / ("intro-" + what + ".json");
     return parse_json(read_file(file, kLongestList), file.string());

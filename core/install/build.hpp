@@ -13,8 +13,8 @@ struct BuiltPlugin {
 };
 
 /// Builds the meson project `sources` in the folder `work`: what it would install, and no tests.
-/// What meson, ninja and the compiler print goes to `log`. Runs what the project's meson.build
-/// says.
+/// The output of meson, ninja and the compiler goes to `log`. Runs the commands of the project's
+/// meson.build.
 ///
 /// Throws:  mh::Error if a tool is missing, it does not build (with the end of the log), or it
 ///          installs no plugin

@@ -31,7 +31,7 @@ name=megahost-$version
 mv "$(dirname "$(dirname "$program")")" "$work/$name"
 root=$work/$name
 
-# What builds plugins stays behind, and LibTorch is that of the other machine.
+# Tools that build plugins stay behind, and LibTorch is that of the other machine.
 lib=$(dirname "$(find "$root" -name libmegahost.so)")
 rm -rf "$lib/megahost/libtorch" "$lib/megahost/megahost-unpack" "$lib/pkgconfig" "$root/include"
 
@@ -61,7 +61,7 @@ while read -r library path; do
 done < "$work/needed"
 [ -e "$root/compiler/libstdc++" ] || give_up "ldd finds no libstdc++ of the program: $(cat "$work/needed")"
 
-# What bundle_start.sh compares with the machine that it runs on.
+# bundle_start.sh compares these lines with the machine that it runs on.
 {
   echo "torch=$(sed -n 's/^#define TORCH_VERSION_[MP][A-Z]* //p' "$torch/include/torch/headeronly/version.h" | paste -s -d .)"
   echo "libc=$(objects objdump -T | sed -n 's/.*(\{0,1\}GLIBC_\([0-9.]*\).*/\1/p' | sort -uV | tail -n 1)"

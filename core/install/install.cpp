@@ -119,7 +119,7 @@ std::string record_name(const std::string& project) {
   return name.substr(0, 100);
 }
 
-/// What is to be put in place.
+/// The plugin that is to be put in place.
 struct Candidate {
   Installed plugin;
   std::vector<fs::path> libraries;
@@ -146,7 +146,7 @@ bool same_plugin(const Installed& a, const Installed& b) {
   });
 }
 
-/// Refuses files and names of parts that somebody else in the user's folder has.
+/// Refuses files and names of parts that another plugin in the user's folder has.
 void check_names(const Candidate& candidate, const std::optional<Installed>& before) {
   const auto& mine = candidate.plugin.files;
   const auto has = [](const std::vector<Installed::File>& files, const std::string& name) {

@@ -2,10 +2,10 @@
 /// Plugins in the user's folder: built, checked, put there whole, built again after an upgrade,
 /// taken away.
 ///
-/// What is installed together is one record (core/plugin/installed.hpp). Everything is made in a
-/// folder of its own in `install_folder` first. Then names are given: the sources, the record, the
-/// libraries. Whatever fails before that leaves things as they were; what a crash leaves is removed
-/// by the next command, or built again from the record.
+/// Plugins that are installed together are one record (core/plugin/installed.hpp). Everything is
+/// made in a folder of its own in `install_folder` first. Then names are given: the sources, the
+/// record, the libraries. A failure before that leaves things as they were; the remains of a crash
+/// are removed by the next command, or built again from the record.
 ///
 /// Processes: one at a time, held by a lock
 
@@ -26,7 +26,7 @@ struct InstallSteps {
       check;
 };
 
-/// What was done, for messages.
+/// The result of an installation, for messages.
 struct InstallDone {
   Installed plugin;
   std::vector<std::string> offers; ///< "optimizer lion"

@@ -67,7 +67,7 @@ size_t read_pipe(const Pipe& pipe, std::span<char> ret_buffer, const std::string
   return got;
 }
 
-/// What a program makes of a file, on its standard output.
+/// The standard output of a program that reads a file.
 class ProgramInput final : public InputStream {
 public:
   /// words:  the program, and what it is given

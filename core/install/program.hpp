@@ -9,7 +9,7 @@
 namespace mh {
 
 struct ProgramOptions {
-  std::filesystem::path log;      ///< what it prints is added to this file
+  std::filesystem::path log;      ///< file to which its output is appended
   std::filesystem::path output{}; ///< gets its standard output instead
   /// Variables of the environment, in addition to this process's own.
   std::vector<std::pair<std::string, std::string>> variables{};

@@ -6,7 +6,7 @@
 
 namespace mh {
 
-/// What the sources of a plugin may hold.
+/// The most that the sources of a plugin may hold.
 inline constexpr uint64_t kMostSourceBytes = 64 << 20, kMostSourceFiles = 10'000;
 
 /// Copies a folder into a new one: no build folders, runs or hidden files; of links what they name.

@@ -2,8 +2,8 @@
 // aten/src/ATen/native/transformers/cuda, version 2.11. It takes [batch, seq, heads, dim] of any
 // strides but the last, or sequences one after another [tokens, heads, dim] with their ends; heads
 // of a multiple of 8; and gives the log-sum-exp as [batch, heads, seq] or [heads, tokens], +inf
-// where nothing is seen. What backward gets as the generator's state are the seed and the offset
-// that forward took from the device's generator.
+// where nothing is seen. Backward gets the seed and the offset that forward took from the device's
+// generator as the generator's state.
 
 #include "core/kernels/attention_gpu.hpp"
 
@@ -87,7 +87,7 @@ Tensor taken(const Tensor& x, int64_t first, int64_t count, const FlashCall& cal
   return is_varlen(call) ? rows.reshape({rows.size(0) * count, rows.size(2), rows.size(3)}) : rows;
 }
 
-/// What the kernel gave for `like`, [rows, batch, heads, dim].
+/// The kernel's result for `like`, [rows, batch, heads, dim].
 Tensor given(const Tensor& x, const Tensor& like, int64_t count) {
   const Tensor rows = x.dim() == 3 ? x.view({like.size(1), count, like.size(2), x.size(2)}) : x;
   return rows.narrow(3, 0, like.size(3)).transpose(0, 1);

@@ -1,5 +1,5 @@
 #pragma once
-/// What a call of one of our operators costs, from its arguments: for a plan on the Meta device,
+/// The cost of a call of one of our operators, from its arguments: for a plan on the Meta device,
 /// and for rates.
 
 #include <ATen/core/ivalue.h>

@@ -257,7 +257,7 @@ void check_product(const Tensor& x, const Tensor& w, const Tensor& ends, bool tr
   );
 }
 
-/// For the products of all experts, in the type in which they are made: they are rounded once.
+/// For the GEMMs of all experts, in the type in which they are made: they are rounded once.
 Tensor product_room(const Tensor& x, const Tensor& w, bool transposed) {
   const auto type = libtorch_multiplies(x) ? x.scalar_type() : at::kFloat;
   return at::empty({x.size(0), w.size(transposed ? 1 : 2)}, x.options().dtype(type));
@@ -296,7 +296,8 @@ Tensor product_plain(const Tensor& x, const Tensor& w, const Tensor& ends, bool 
   return y.to(x.scalar_type());
 }
 
-/// Where each expert's rows end, as LibTorch's grouped GEMMs want it; a view where they are int32.
+/// The ends of the experts' rows in the type that LibTorch's grouped GEMMs take; a view if they are
+/// int32.
 Tensor offsets_of(const Tensor& ends) {
   return ends.narrow(0, 1, ends.numel() - 1).to(at::kInt);
 }
@@ -362,7 +363,7 @@ void gradient_cuda(Tensor sum, const Tensor& dy, const Tensor& x, const Tensor& 
   }
 }
 
-/// On a GPU all experts' products are made before they are added.
+/// On a GPU all experts' GEMMs are made before they are added.
 void gradient_meta(Tensor sum, const Tensor& dy, const Tensor& x, const Tensor& ends) {
   check_gradient(sum, dy, x, ends);
   const bool made = PlannedGpu::active() && x.scalar_type() == at::kBFloat16;

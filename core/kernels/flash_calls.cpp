@@ -36,7 +36,7 @@ Band band_of(const KernelMask& mask) {
                         : kFar};
 }
 
-/// What is seen of two ranges of positions.
+/// The part of two ranges of positions that is seen.
 std::optional<Seen> seen_of(Span queries, Span keys, const Band& band) {
   queries.begin = std::max(queries.begin, keys.begin - band.high);
   queries.end = std::min(queries.end, keys.end - band.low);

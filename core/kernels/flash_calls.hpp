@@ -21,7 +21,7 @@ namespace mh::ops {
 struct FlashCall {
   int64_t first_query = 0, queries = 0; ///< rows
   int64_t first_key = 0, keys = 0;
-  /// Where its sequences end, from 0 on, all samples one after another; empty: each sample is one
+  /// The ends of its sequences, from 0 on, all samples one after another; empty: each sample is one
   /// sequence.
   std::vector<int32_t> query_ends{}, key_ends{};
   int64_t longest_queries = 0, longest_keys = 0;

@@ -23,8 +23,8 @@ namespace {
 using at::Tensor;
 
 constexpr int64_t kColumns = 64; // columns in a panel of the right operand
-constexpr int64_t kRows = 64;    // rows in one product
-constexpr int64_t kDepth = 1024; // summed in one product
+constexpr int64_t kRows = 64;    // rows in one GEMM
+constexpr int64_t kDepth = 1024; // summed in one GEMM
 constexpr int64_t kBlock = 4096; // columns of the right operand that are packed at a time
 
 int64_t blocks(int64_t length, int64_t block) {

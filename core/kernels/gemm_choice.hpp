@@ -1,8 +1,9 @@
 #pragma once
-/// Who multiplies float32 matrices on the CPU: the kernel of `gemm_`, or LibTorch's library.
+/// The choice of what multiplies float32 matrices on the CPU: the kernel of `gemm_`, or LibTorch's
+/// library.
 ///
-/// Which is faster depends on the CPU's make, so it is measured (`host/bench/gemm_choice.hpp`).
-/// Both give the same bits each time, but not the same bits as one another.
+/// The faster one depends on the CPU's make, so it is measured (`core/bench/gemm_choice.hpp`). Both
+/// give the same bits each time, but not the same bits as one another.
 
 #include <array>
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace mh::ops {
 
-/// The products of a linear layer: x Wᵀ, dy W, and the sum of dyᵀ x.
+/// The GEMMs of a linear layer: x Wᵀ, dy W, and the sum of dyᵀ x.
 enum class ProductKind : uint8_t { output, input_gradient, weight_gradient };
 inline constexpr std::array kProductKinds{
     ProductKind::output, ProductKind::input_gradient, ProductKind::weight_gradient};

@@ -15,7 +15,7 @@ struct Level {
   const TileKernels* tiles = nullptr; ///< level "amx" alone has them
 };
 
-/// Those that this CPU can run, best first; the last is the plain one.
+/// The levels that this CPU can run, best first; the last is the plain one.
 [[nodiscard]] const std::vector<Level>& levels();
 
 /// The level to use: the best one, or that which environment variable MEGAHOST_CPU_LEVEL names.

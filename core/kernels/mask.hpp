@@ -1,5 +1,5 @@
 #pragma once
-/// Which keys each query of attention sees, tile by tile.
+/// The keys that each query of attention sees, tile by tile.
 
 #include "core/level/attention_call.hpp"
 
@@ -8,9 +8,9 @@
 
 namespace mh::kernels {
 
-/// What a mask is made of. Absent indices: keys count from 0 and the queries are the last of them.
-/// A key is seen if it lies in the query's segment, is not after it (causal), and is fewer than
-/// `window` positions away (0: any distance).
+/// The inputs of a mask. If indices are absent, keys count from 0 and the queries are the last of
+/// them. A key is seen if it lies in the query's segment, is not after it (causal), and is fewer
+/// than `window` positions away (0: any distance).
 struct MaskSpec {
   int64_t queries, keys, batch;
   bool causal;

@@ -1,5 +1,5 @@
 #pragma once
-/// A matrix as products of our own read it.
+/// A matrix as GEMMs of our own read it.
 
 #include <ATen/core/Tensor.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Memory that operators of ours take on a GPU while they run. Those that GPUs have no kernel for
-/// are compositions there: in a plan for one they are compositions on the Meta device, too, so that
+/// Memory that operators of ours take on a GPU while they run. Operators without a GPU kernel are
+/// compositions there: in a plan for a GPU they are compositions on the Meta device, too, so that
 /// it is counted.
 
 namespace mh::ops {

@@ -1,5 +1,5 @@
 #pragma once
-/// What this machine's processor can do.
+/// The abilities of this machine's processor.
 
 #include <cstdint>
 #include <string>

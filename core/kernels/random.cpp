@@ -120,7 +120,7 @@ void fill_rows(
     parallel_for(0, rows, std::max<int64_t>(1, 8192 / inner), [&](int64_t begin, int64_t end) {
       std::vector<double> values(static_cast<size_t>(inner));
       for (int64_t row = begin; row < end; ++row) {
-        // Where this row starts, in the slice and in the global tensor.
+        // The first element of this row, in the slice and in the global tensor.
         int64_t rest = row;
         int64_t local = 0;
         int64_t global = offset.back();

@@ -14,8 +14,8 @@ struct Libraries {
   torch::Library &definitions, &cpu, &cuda, &plain, &meta;
 };
 
-/// Where operators are defined or get forms. Registrations last as long as the process: nothing takes
-/// them back.
+/// The library in which operators are defined or get forms. Registrations last as long as the
+/// process: nothing takes them back.
 [[nodiscard]] torch::Library&
 lasting_library(torch::Library::Kind kind, const char* name, std::optional<c10::DispatchKey> key);
 

@@ -1,5 +1,5 @@
 #pragma once
-/// What the operators over rows share.
+/// The code that the operators over rows share.
 
 #include "core/cuda/library.hpp"
 #include "core/kernels/level.hpp"
@@ -30,7 +30,7 @@ inline const cuda::LaunchTable* cuda_row_kernels(const at::Tensor& x) {
   return x.numel() > 0 && (type == at::kFloat || type == at::kBFloat16) ? cuda_kernels() : nullptr;
 }
 
-/// What those call x's type.
+/// The kernels' name of x's type.
 inline cuda::Type cuda_type(const at::Tensor& x) {
   return x.scalar_type() == at::kFloat ? cuda::Type::fp32 : cuda::Type::bf16;
 }

@@ -165,7 +165,7 @@ void check_vocab(const Tensor& z, const Tensor& labels, int64_t entries) {
   TORCH_CHECK(
       z.dim() == 2 && labels.dim() == 1 && labels.size(0) == z.size(0) && entries >= 0 &&
           entries <= z.size(1),
-      "the vocabulary's soft max needs logits [n, columns], labels [n] and no more entries than "
+      "the vocabulary's softmax needs logits [n, columns], labels [n] and no more entries than "
       "columns; got ",
       z.sizes(),
       ", ",

@@ -1,5 +1,5 @@
 #pragma once
-/// Operators over rows: norms, rotary embedding, gated activations, the vocabulary's soft max, sums
+/// Operators over rows: norms, rotary embedding, gated activations, the vocabulary's softmax, sums
 /// of rows. On the CPU each is one pass in float32 and bfloat16, statistics in float32; in other
 /// types and on other devices a composition of plain operations.
 
@@ -33,8 +33,8 @@ struct NormResult {
     bool centred
 );
 
-/// The gradient of `sum` from y's, plus `dsum` where that is defined. Those of weight and bias are
-/// added to `dweight` and `dbias` where these are defined, which have rstd's type.
+/// The gradient of `sum` from y's, plus `dsum` if that is defined. The gradients of weight and bias
+/// are added to `dweight` and `dbias` if these are defined, which have rstd's type.
 [[nodiscard]] at::Tensor norm_backward(
     const at::Tensor& dy,
     const at::Tensor& sum,

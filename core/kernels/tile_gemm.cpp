@@ -27,7 +27,7 @@ int64_t round_up(int64_t length, int64_t to) {
   return (length + to - 1) / to * to;
 }
 
-/// How a product is cut, each number a whole number of strips or tiles.
+/// How a GEMM is cut, each number a whole number of strips or tiles.
 struct Cuts {
   Cuts(int64_t m, int64_t n, int64_t k, bool narrow)
       : depth(round_up(narrow ? k : std::min(k, kDeepest), kTileDepth))
@@ -174,7 +174,7 @@ bool fits_tiles(
 ) {
   const bool here = a.is_cpu() || (a.is_meta() && !PlannedGpu::active()); // a plan does the same
   const int64_t m = a.size(0), n = b.size(1), k = a.size(1);
-  // LibTorch's products into bf16 are as fast, or faster; it has none into float32.
+  // LibTorch's GEMMs into bf16 are as fast, or faster; it has none into float32.
   const bool sum =
       sums == at::kFloat && m >= kFewestRows && n >= kernels::kTileStrip && k >= kTileDepth;
   // oneDNN's kernel for tile registers multiplies the numbers behind a row by zeros, where the depth

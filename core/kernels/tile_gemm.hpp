@@ -1,5 +1,5 @@
 #pragma once
-/// bf16 matrix products in the tile registers of a CPU that has them (level "amx").
+/// bf16 GEMMs in the tile registers of a CPU that has them (level "amx").
 
 #include <ATen/core/Tensor.h>
 

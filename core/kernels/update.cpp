@@ -19,7 +19,7 @@ using at::TensorList;
 using Doubles = at::ArrayRef<double>;
 
 /// Numbers as the operator takes them: a double that is the number, or the factor of one of some
-/// tensors. Which one it is, `at` says for all numbers of a call in turn; empty: none.
+/// tensors. For all numbers of a call in turn, `at` is the index of that tensor; empty: none.
 class HeldNumbers {
 public:
   /// Adds a number; returns its double.
@@ -50,7 +50,7 @@ public:
   std::vector<int64_t> at;
 };
 
-/// The same read again. What lies in host memory is on the host from here on.
+/// Reads the same numbers again. Numbers in host memory are on the host from here on.
 class NumberReader {
 public:
   NumberReader(TensorList tensors, IntArrayRef at)

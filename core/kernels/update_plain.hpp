@@ -10,7 +10,7 @@
 
 namespace mh::ops {
 
-/// What the operator's arguments say of one parameter.
+/// The operator's arguments for one parameter.
 struct UpdateItemView {
   at::Tensor weight, gradient, first, second, parameter;
   Number rate = 0, decay = 0;

@@ -1,5 +1,5 @@
 #pragma once
-/// Where a Lua recipe writes its keys and values. Lua's tables do not remember that, so the text is
+/// The places of a Lua recipe's keys and values. Lua's tables do not remember them, so the text is
 /// read a second time: constructors, `local name = {...}`, `name.key = value`, `return`, `merge`
 /// and `require` are understood, anything else is only a span of text.
 

@@ -13,7 +13,7 @@ namespace mh {
 
 namespace {
 
-/// What a message is about: "... near 'token'", "unknown name `token`".
+/// The token that a message is about: "... near 'token'", "unknown name `token`".
 std::string named_token(const std::string& message) {
   if (const size_t near = message.rfind(" near '"); near != std::string::npos) {
     return message.substr(near + 7, message.size() - near - 8);

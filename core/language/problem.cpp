@@ -22,7 +22,7 @@ std::string_view line_of(std::string_view text, int number) {
   return text.ends_with('\r') ? text.substr(0, text.size() - 1) : text;
 }
 
-/// What a terminal can show in one line, one column per character.
+/// The part of a text that a terminal can show in one line, one column per character.
 std::string printable(std::string_view bytes) {
   std::string text = valid_utf8(bytes);
   std::replace_if(

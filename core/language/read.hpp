@@ -16,7 +16,7 @@ namespace mh {
 /// Tables and lists inside one another, at most.
 inline constexpr int kDeepest = 64;
 
-/// What a Lua recipe may use up.
+/// The time and memory that a Lua recipe may use.
 struct LuaLimits {
   double seconds = 5;
   size_t bytes = size_t{64} << 20;

@@ -28,7 +28,7 @@ Version version_of(const std::string& text, const char* option) {
   return version;
 }
 
-/// What the variables of a job depend on.
+/// The properties that the variables of a job depend on.
 struct Network {
   bool efa, rdma, several, huge_pages;
   Version libfabric, plugin;

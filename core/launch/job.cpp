@@ -49,7 +49,7 @@ std::string job_name(const LaunchOptions& options, const RunFacts& run) {
   return options.name.empty() ? object_name(run.name) : options.name;
 }
 
-/// What stands behind " # ", where it is a reason.
+/// The text behind " # ", if it is a reason.
 std::string reason_of(std::string& ret_text, const std::string& otherwise) {
   const size_t at = ret_text.find(" # ");
   if (at == std::string::npos) {
@@ -155,7 +155,7 @@ std::string plural(int64_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-/// What no instance and no placement of them has.
+/// Refuses what no instance and no placement of instances has.
 void require_instances(const LaunchOptions& options, const std::vector<NodeType>& nodes) {
   const NodeType& node = nodes.front();
   const std::string& name = options.instances.front();

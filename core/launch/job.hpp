@@ -28,15 +28,15 @@ struct Volume {
 
   Kind kind = Kind::claim;
   std::string name; ///< name of the claim or the bucket; for `host` the folder there
-  std::string path; ///< where processes find it
+  std::string path; ///< path at which processes find it
 };
 
-/// What is asked for on the command line; empty and 0: not asked for.
+/// The choices of the command line; empty and 0: not chosen.
 struct LaunchOptions {
   std::string target;
   std::string api; ///< version of Kubeflow Trainer
   int64_t nodes = 1;
-  std::vector<std::string> instances; ///< as typed; "ml." of HyperPod's names has been taken off
+  std::vector<std::string> instances; ///< typed names; HyperPod's lack "ml."
   std::string name, image, name_space;
   std::optional<int64_t> gpus, efa; ///< devices of a node
   bool huge_pages = true;
@@ -59,12 +59,12 @@ struct LaunchOptions {
   std::vector<std::string> prepare_options; ///< further words of `data prepare`
 };
 
-/// What a recipe says that a job needs.
+/// A recipe's requirements of a job.
 struct RunFacts {
   std::string name;       ///< name of the run
   std::string recipe;     ///< its text, resolved, as TOML
   bool on_gpu = true;     ///< whether its device is a GPU
-  std::string run_folder; ///< where log and event files go
+  std::string run_folder; ///< folder of log and event files
 };
 
 struct Job {

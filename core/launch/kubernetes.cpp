@@ -22,7 +22,7 @@ constexpr const char* kHugePages = "5120Mi"; // pages of 2 MiB, as AWS's EKS use
 constexpr int64_t kMasterPort = 29500;
 constexpr int64_t kGangSeconds = 600; // that a gang waits for its last pod
 
-/// As a manifest says numbers of devices.
+/// A number of devices in the form of a manifest.
 std::string count_text(int64_t count) {
   return std::to_string(count);
 }
@@ -145,7 +145,7 @@ Table mount(const std::string& name, const std::string& path, bool read_only = f
   return table;
 }
 
-/// What a pod has in addition to the job's volumes.
+/// The properties of a pod in addition to the job's volumes.
 struct Own {
   bool shared_memory, recipe;
 };
@@ -252,7 +252,7 @@ Table container(
   return table;
 }
 
-/// Where pods may run.
+/// Restricts the nodes on which pods may run.
 void place(const Job& job, Table& ret_spec) {
   const bool hyperpod = job.target == "hyperpod";
   const auto instance = [&](const std::string& name) { return (hyperpod ? "ml." : "") + name; };
@@ -352,8 +352,8 @@ Table pod_template(const Job& job, Table spec, Table metadata_more = {}) {
   return {{"metadata", std::move(metadata_more)}, {"spec", std::move(spec)}};
 }
 
-/// What a job needs next to it: its recipe, claims, and for GPUs that NVLink joins over nodes the
-/// domain of their memory.
+/// The objects that a job needs next to it: its recipe, claims, and for GPUs that NVLink joins over
+/// nodes the domain of their memory.
 std::vector<Table> surroundings(const Job& job) {
   std::vector<Table> objects{recipe_object(job)};
   for (Table& volume : volume_objects(job)) {

@@ -1,6 +1,6 @@
 #pragma once
-/// What an instance has besides the rates that plans read: a table `node` of a row of
-/// presets/hardware.toml.
+/// The properties of an instance in addition to the rates that plans read: a table `node` of a row
+/// of presets/hardware.toml.
 
 #include "megahost/export.hpp"
 #include "megahost/schema.hpp"
@@ -13,8 +13,8 @@ namespace mh {
 /// One instance of a cloud, or one machine of a cluster.
 struct MH_API NodeType {
   int64_t accelerators = 0;                ///< GPUs, or chips of another kind
-  std::string resource = "nvidia.com/gpu"; ///< what Kubernetes counts them as
-  int64_t ranks = 0;                       ///< that it runs; 0: one for each accelerator
+  std::string resource = "nvidia.com/gpu"; ///< resource by which Kubernetes counts them
+  int64_t ranks = 0;                       ///< ranks that it runs; 0: one for each accelerator
   int64_t efa = 0;                         ///< EFA devices that carry traffic
   std::string rdma = "none";               ///< none | read | write: what they do
   std::string efa_group{};                 ///< EFA speaks only with instances of the same group

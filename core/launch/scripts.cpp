@@ -45,7 +45,7 @@ std::string slurm_time(double hours) {
   return formatted("%ld:%02ld:00", minutes / 60, minutes % 60);
 }
 
-/// What srun is told of a container (pyxis).
+/// The container options of srun (pyxis).
 std::string container(const Job& job) {
   if (job.image.empty()) {
     return "";

@@ -16,7 +16,7 @@ struct JobFile {
   bool submitted = true;
 };
 
-/// What a target is.
+/// The description of a target.
 struct Target {
   const char* name;
   const char* summary; ///< in help and messages

@@ -1,4 +1,4 @@
-/// The gradients of attention over tiles: scores are made again, transposed, so that each product
+/// The gradients of attention over tiles: scores are recomputed, transposed, so that each product
 /// reads what the one before it wrote.
 ///
 /// Source:  arXiv:2307.08691, algorithm 2
@@ -98,7 +98,7 @@ void pack_queries(
   }
 }
 
-/// What dropout multiplies the probabilities of a tile by, transposed: [key, query].
+/// The dropout factors of a tile's probabilities, transposed: [key, query].
 template <class T>
 void drop_tile(
     const AttentionCall& c,

@@ -1,5 +1,5 @@
 #pragma once
-/// What one call of attention is, as plain numbers and pointers: shared by the driver, which packs,
+/// One call of attention as plain numbers and pointers: shared by the driver, which packs,
 /// allocates and shares work among threads, and the kernels of each level.
 
 #include "core/base/bf16.hpp"
@@ -19,8 +19,8 @@ constexpr int64_t kStrip = 4 * kTile; // keys that one product of the forward pa
 constexpr int32_t kNoKey = INT32_MIN; // segment of keys that fill the last tile up
 constexpr int32_t kNoQuery = INT32_MIN + 1;
 
-/// Which keys a query sees: those with low <= position <= high in its segment. Arrays are padded to
-/// whole tiles.
+/// The keys that a query sees: those with low <= position <= high in its segment. Arrays are padded
+/// to whole tiles.
 struct MaskView {
   const int32_t *low, *high, *query_segment; // [batch, padded queries]
   const int32_t *position, *key_segment;     // [batch, padded keys]
@@ -38,8 +38,8 @@ struct ScoreDropout {
   int64_t first_key = 0, all_keys = 0;
 };
 
-/// What is added to scores, by the distance key's position - query's position from `first` on:
-/// [heads, distances], over the scores' scale.
+/// The bias that is added to scores, by the distance key's position - query's position from `first`
+/// on: [heads, distances], over the scores' scale.
 struct BiasView {
   const float* values = nullptr; ///< null: no bias
   int64_t distances = 0;

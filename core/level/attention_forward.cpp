@@ -1,4 +1,4 @@
-/// Attention over tiles: scores, a running soft max, the mix. Scores of a tile are all that ever
+/// Attention over tiles: scores, a running softmax, the mix. Scores of a tile are all that ever
 /// exists of the [queries, keys] matrix.
 ///
 /// Source:  arXiv:2307.08691 (the order of the loops and what is saved)
@@ -133,7 +133,7 @@ struct ForwardSpace {
   size_t bytes;
 };
 
-/// The running soft max over one run of key tiles; what lies in `o` is scaled to the new maximum.
+/// The running softmax over one run of key tiles; what lies in `o` is scaled to the new maximum.
 template <class T>
 void soft_max(
     const AttentionCall& c,

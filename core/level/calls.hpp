@@ -1,5 +1,5 @@
 #pragma once
-/// What one call of a kernel over rows is, as plain numbers and pointers.
+/// One call of a kernel over rows as plain numbers and pointers.
 
 #include "core/base/activate.hpp"
 #include "core/base/update_kind.hpp"

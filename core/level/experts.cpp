@@ -37,7 +37,7 @@ inline void stream(void* to, const void* from, size_t bytes) {
 #endif
 }
 
-/// What was streamed is seen by other threads from here on.
+/// Makes streamed stores visible to other threads from here on.
 inline void end_stream() {
 #ifdef __AVX2__
   _mm_sfence();
@@ -91,8 +91,8 @@ struct Weighed {
 };
 
 #ifdef __AVX512BF16__
-/// to = the first `kRows` rows, weighted; `first`: columns of the rows. Those of even and of odd
-/// columns are added apart, which widens both at the cost of one. Returns how many columns it did.
+/// to = the first `kRows` rows, weighted; `first`: columns of the rows. Even and odd columns are
+/// added apart, which widens both at the cost of one. Returns how many columns it did.
 template <int kRows>
 int64_t add_halves(Bf16* to, const Weighed<Bf16>& some, int64_t first, int64_t count) {
   int64_t i = 0;

@@ -56,7 +56,7 @@ struct Counters {
 template <class A, class B, class C, class D>
 Counters(A, B, C, D) -> Counters<A, B, C, D>;
 
-/// What is computed of shared words stays a shared word, so the first rounds cost little.
+/// A word computed from shared words is a shared word, so the first rounds cost little.
 template <class A, class B, class C, class D>
 inline auto philox_round(const Counters<A, B, C, D>& x, uint64_t key, uint32_t round) {
   const uint64_t low = static_cast<uint32_t>(key) + round * 0x9E3779B9U;

@@ -1,4 +1,4 @@
-/// Norms, rotary embedding, gated activations, the vocabulary's soft max and sums over rows.
+/// Norms, rotary embedding, gated activations, the vocabulary's softmax and sums over rows.
 ///
 /// A loop either adds up or narrows: g++ 12 adds up wrong values where one loop does both.
 

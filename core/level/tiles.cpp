@@ -34,7 +34,8 @@ void configure() {
   _tile_loadconfig(&registers);
 }
 
-/// What a tile holds of a matrix in memory; `at` gives element (row or column, depth).
+/// Packs the part of a matrix in memory that a tile holds; `at` gives element (row or column,
+/// depth).
 template <class At>
 void pack_edge(Bf16* tile, bool pairs, int64_t count, int64_t depth, const At& at) {
   for (int64_t r = 0; r < kTileRows; ++r) {

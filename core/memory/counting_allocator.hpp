@@ -44,7 +44,7 @@ private:
   std::shared_ptr<Count> former_; // count of an object around this one
 };
 
-/// What the calling thread makes while the object lives is counted nowhere.
+/// Tensors that the calling thread makes while the object lives are not counted.
 class UncountedMemory {
 public:
   UncountedMemory();

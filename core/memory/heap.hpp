@@ -1,6 +1,6 @@
 #pragma once
 /// A heap over one range of addresses: the block that fits best is cut to size, and freed
-/// neighbours are joined again. What was never touched takes no memory of the machine.
+/// neighbours are joined again. Untouched addresses take no memory of the machine.
 
 #include <cstddef>
 #include <cstdint>

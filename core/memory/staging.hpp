@@ -7,9 +7,8 @@
 
 namespace mh {
 
-/// The same numbers on `device`. What goes from the host to a GPU is copied into pinned memory
-/// first, so that the host goes on at once; a copy from other memory would stop it until the GPU is
-/// there.
+/// The same numbers on `device`. A copy from the host to a GPU goes through pinned memory, so that
+/// the host goes on at once; a copy from other memory would stop it until the GPU is there.
 [[nodiscard]] MH_API at::Tensor staged(const at::Tensor& tensor, at::Device device);
 
 } // namespace mh

@@ -29,7 +29,7 @@ struct Collective {
   [[nodiscard]] std::string text() const;
 };
 
-/// Where a rank is: what it tells of itself to those that wait for it.
+/// The place of a rank, which it reports to the ranks that wait for it.
 struct RankProgress {
   int64_t step = 0;   ///< step of the run; 0 before the first
   double seconds = 0; ///< since the rank began a collective, or began or ended to wait for one
@@ -51,7 +51,7 @@ public:
     int64_t number = 0;   ///< from 1
     int64_t sequence = 0; ///< among the collectives of the group, from 1; of a transfer 0
     const char* name = nullptr;
-    size_t group = 0;  ///< as `add_group` numbered it
+    size_t group = 0;  ///< number that `add_group` gave it
     int64_t peer = -1; ///< the other member of a transfer; -1: no transfer
     at::ScalarType dtype = at::kFloat;
     size_t dims = 0;
@@ -134,8 +134,8 @@ private:
 /// "rank 3", "ranks 1, 2 and 5"; of many the first ones.
 [[nodiscard]] std::string ranks_text(const std::vector<int64_t>& ranks);
 
-/// What rank 0 says of a failure: which rank is at which collective, and which field differs.
-/// `last` is each rank's newest one; a number of 0: the rank does not answer.
+/// Rank 0's report of a failure: which rank is at which collective, and which field differs. `last`
+/// is each rank's newest one; a number of 0: the rank does not answer.
 [[nodiscard]] std::string compare_collectives(const std::vector<Collective>& last);
 
 } // namespace mh

@@ -40,7 +40,7 @@ void check_divisible(const Group& group, const at::Tensor& tensor, int64_t dim) 
   );
 }
 
-/// Where the result of a collective goes that has `rows` rows of the input's.
+/// The tensor for the result of a collective that has `rows` rows of the input's.
 at::Tensor output_for(const at::Tensor& input, int64_t rows, int64_t dim, const at::Tensor& into) {
   auto sizes = input.sizes().vec();
   sizes[0] = rows;

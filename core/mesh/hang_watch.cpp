@@ -73,7 +73,7 @@ void HangWatch::look(const RankProgress& own) {
     forget();
   }
   if (!answers_.valid()) {
-    // Rank 0 keeps the store: once it is silent nobody can ask any more where it is.
+    // Rank 0 keeps the store: once it is silent no rank can ask any more where it is.
     const bool asks_first = terms_.rank > 0 && first_host_.empty();
     visit(
         own,

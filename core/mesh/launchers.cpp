@@ -13,7 +13,8 @@ namespace mh {
 
 namespace {
 
-/// Where each launcher writes what. An empty name: this launcher does not say.
+/// The variables in which each launcher writes rank and address. An empty name: this launcher does
+/// not set it.
 struct Names {
   const char* launcher;
   const char* sign; ///< set only by this launcher

@@ -1,5 +1,5 @@
 #pragma once
-/// Which ranks form which groups: arithmetic of degrees and order, without transports.
+/// The ranks that form each group: arithmetic of degrees and order, without transports.
 
 #include "megahost/mesh.hpp"
 

@@ -35,7 +35,7 @@ public:
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
-  /// Those that meet, from one thread of each rank; the meeting outlives the result.
+  /// The ranks that meet, from one thread of each rank; the meeting outlives the result.
   [[nodiscard]] Ranks ranks();
 
   /// A rank is lost: whoever waits for the others gives up now, and whoever would.

@@ -28,6 +28,6 @@ namespace mh {
 
 } // namespace mh
 
-/// What the library exports: a group's transport, which the caller owns.
+/// The library's export: a group's transport, which the caller owns.
 extern "C" c10d::Backend*
 megahost_make_nccl(c10d::Store* store, int rank, int size, int64_t timeout_ms);

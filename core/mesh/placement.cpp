@@ -39,7 +39,7 @@ void apply(
       if (!(dims[d].logical == rule.logical)) {
         continue;
       }
-      // What other mesh axes already cut from this dimension.
+      // The size that other mesh axes leave of this dimension.
       int64_t size = dims[d].size;
       for (const auto other : kAllMeshAxes) {
         if (placement[other] == Along{PlacementType::split, static_cast<int8_t>(d)}) {

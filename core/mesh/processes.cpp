@@ -129,7 +129,7 @@ std::vector<uint8_t> bytes_of(const std::string& text) {
   return {text.begin(), text.end()};
 }
 
-/// What differs first between rank 0's texts and another rank's.
+/// The first difference between rank 0's texts and another rank's.
 std::string other_run(
     int64_t rank, const std::vector<Processes::Part>& parts, const json& own, const json& other
 ) {

@@ -46,7 +46,7 @@ public:
   [[nodiscard]] MakeBackend make_backend(const Device* device = nullptr) const;
 
   /// Says which rank the others wait for when nothing has moved for `after` seconds, while the
-  /// result lives; null for one rank, or for ever (0).
+  /// result lives; null for one rank, or forever (0).
   ///
   /// `say`: is called by another thread
   [[nodiscard]] std::unique_ptr<HangWatch>
@@ -60,8 +60,8 @@ public:
     std::string name, text;
   };
 
-  /// Ranks that were started with another recipe, build or plugins would wait for one another for
-  /// ever, or learn nonsense. Before any group exists: by the store.
+  /// Ranks that were started with another recipe, build or plugins would wait for one another
+  /// forever, or learn nonsense. Before any group exists: by the store.
   ///
   /// Throws:  mh::Error (exit code 4) on every rank, naming the rank and the first line that
   /// differs

@@ -1,6 +1,6 @@
 #pragma once
-/// What processes that were started as ranks say to whoever started them, through the pipe that
-/// MEGAHOST_ERROR_FD names: a line of JSON when their set-up is over, and one if they fail.
+/// The reports of processes that were started as ranks to whoever started them, through the pipe
+/// that MEGAHOST_ERROR_FD names: a line of JSON when their set-up is over, and one if they fail.
 
 #include "megahost/error.hpp"
 
@@ -13,15 +13,15 @@ namespace mh {
 
 /// A rank that was started and has ended.
 struct EndedRank {
-  int status = 0;    ///< as waitpid gives it
-  std::string lines; ///< what it wrote
+  int status = 0;    ///< status in the form of waitpid
+  std::string lines; ///< lines that it wrote
   bool told = false; ///< it was asked to end, so that its end says nothing of itself
 };
 
 /// The line of a rank whose set-up is over; nothing where no launcher listens.
 void report_started();
 
-/// What to say of a run in which the rank `first` of those that were started here failed; the first
+/// The error of a run in which the rank `first` of those that were started here failed; the first
 /// of them is rank `offset` of the run's `world` (0: there are no others).
 ///
 /// Until their set-up is over all ranks do the same: a failure there is every rank's, unless

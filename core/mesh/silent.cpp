@@ -96,7 +96,7 @@ public:
   }
 
 private:
-  /// Whether somebody has written the answer.
+  /// Whether `compute_` has written the answer.
   bool answer(
       std::string_view name,
       const at::Tensor& input,

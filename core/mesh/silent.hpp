@@ -33,10 +33,10 @@ public:
   virtual void waited(int64_t number) = 0;
 };
 
-/// What a group was asked for, and where the answer goes.
+/// A collective that a group was asked for, and the destination of its result.
 struct SilentCollective {
   const SilentGroup& group;
-  std::string_view name;    ///< as for CollectiveListener::began
+  std::string_view name;    ///< name as for CollectiveListener::began
   std::string_view reduce;  ///< "sum", "max" or "min", where it reduces
   at::Tensor input, output; ///< a transfer has one of them
 };

@@ -47,7 +47,7 @@ constexpr std::chrono::milliseconds kLongestLook{500};
   );
 }
 
-/// Where ranks meet, and the socket that waits there if it was opened here.
+/// The address where ranks meet, and the socket that waits there if it was opened here.
 struct Meeting {
   std::string address;
   int port = 0;
@@ -168,7 +168,7 @@ void listen_to(Child& child) {
   }
 }
 
-/// What is left to do for each signal: forwarded to the ranks by the terminal or by `watch`.
+/// The signal that is yet to be forwarded to the ranks; 0: none.
 volatile std::sig_atomic_t g_told = 0;
 
 class Watch {
@@ -261,7 +261,7 @@ private:
         [](const Child& child) { return child.stopped; }
     );
     const auto now = Clock::now();
-    // Where this process is stopped with them, as by a terminal's Ctrl-Z, that time does not count.
+    // If this process is stopped with them, as by a terminal's Ctrl-Z, that time does not count.
     silent_ = silent ? silent_ + std::min<Clock::duration>(now - looked_, kLongestLook)
                      : Clock::duration::zero();
     looked_ = now;

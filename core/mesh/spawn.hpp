@@ -16,7 +16,8 @@ struct StartedRanks {
   int64_t count = 1; ///< ranks of this machine
   int64_t first = 0; ///< their numbers begin here
   int64_t world = 1; ///< ranks of the run
-  /// Where rank 0 opens the store if the run has other machines, too; else on the loopback.
+  /// The address at which rank 0 opens the store if the run has other machines, too; else on the
+  /// loopback.
   std::string master_address{};
   int master_port = 0;
   std::vector<std::string> words{}; ///< their command line; empty: that of this process
@@ -50,7 +51,7 @@ int run_as_ranks(int64_t ranks, double hang_after = 10, const std::string& hande
 /// Whether this process is one of them.
 [[nodiscard]] bool is_spawned_rank();
 
-/// What the process that started this rank handed to all ranks; empty if nothing.
+/// The bytes that the process that started this rank passed to all ranks; empty if none.
 [[nodiscard]] std::string handed_bytes();
 
 /// The words as exec wants them, a null pointer last; they point into `words`.

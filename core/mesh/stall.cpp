@@ -37,7 +37,7 @@ std::string in_step(const char* word, const RankProgress& at) {
   return at.step == 0 ? "" : std::string(" ") + word + " step " + std::to_string(at.step);
 }
 
-/// What a rank that answers does and keeps others waiting with.
+/// The activity of a rank that answers and keeps others waiting.
 std::string why_late(const RankProgress& at) {
   return "which is busy elsewhere" + in_step("in", at) +
          (at.last.number == 0

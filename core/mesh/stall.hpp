@@ -1,5 +1,5 @@
 #pragma once
-/// Who waits for whom: what is said of ranks that make no progress.
+/// The report of ranks that make no progress: which rank waits for which.
 
 #include "core/mesh/collective_log.hpp"
 
@@ -15,12 +15,12 @@ struct SeenRank {
   enum class Answer : uint8_t { alive, silent, unknown };
   Answer answer = Answer::unknown;
   std::string host{};
-  RankProgress at{}; ///< as of its last answer
+  RankProgress at{}; ///< progress in its last answer
 };
 
 /// Ranks that wait, and those that keep them waiting.
 struct Stall {
-  double seconds = 0;          ///< that the first of them has waited
+  double seconds = 0;          ///< seconds that the first of them has waited
   std::vector<int64_t> late{}; ///< the ranks that the others wait for; none: no rank can be named
   std::string text;            ///< "waiting for rank 1 on n2, which ...; rank 0 on n1 waits in ..."
 };
@@ -32,7 +32,7 @@ struct Stall {
 /// Returns:  nothing where no rank waits
 [[nodiscard]] std::optional<Stall> find_stall(const std::vector<SeenRank>& ranks, double patience);
 
-/// What a rank tells of itself, as text, and back.
+/// The text of a rank's progress, and the progress of a text.
 [[nodiscard]] std::string progress_text(const RankProgress& progress);
 [[nodiscard]] RankProgress parse_progress(const std::string& text);
 

@@ -19,8 +19,8 @@ namespace mh {
 
 namespace {
 
-/// What the members of one group share. Everybody shows a copy of a tensor and goes on; results are
-/// made when they are waited for, so operations may be waited for in any order.
+/// The state that the members of one group share. Each member shows a copy of a tensor and goes on;
+/// results are made when they are waited for, so operations may be waited for in any order.
 struct Shared {
   explicit Shared(size_t members)
       : begun(members) {}
@@ -66,7 +66,7 @@ struct Shared {
     return number;
   }
 
-  /// What all members showed.
+  /// The tensors that all members showed.
   std::vector<at::Tensor> read(int64_t number) {
     std::unique_lock lock(mutex);
     Round& round = rounds.at(number);

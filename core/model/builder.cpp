@@ -16,12 +16,12 @@ namespace {
 /// The one element of a value that is made later: a power of two that every float type has.
 constexpr double kUnwritten = -0x1p9;
 
-/// The first element of a value; 0 where it has none, or where a device would be waited for.
+/// The first element of a value; 0 if it has none, or if a device would be waited for.
 double first_element(const at::Tensor& value) {
   return value.is_cpu() && value.numel() > 0 ? value.detach().flatten()[0].item().toDouble() : 0;
 }
 
-/// What this rank holds of one dimension.
+/// The range of one dimension that this rank holds.
 struct HeldRange {
   int64_t offset = 0;  // offset in the true tensor, in elements
   int64_t length = 0;  // true elements
@@ -210,8 +210,8 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
 }
 
 void Builder::refuse_written_values() const {
-  // What writes past LibTorch's count of versions, as `data()` does, is seen by the first element;
-  // where values have no memory of their own, by their storage too.
+  // A write past LibTorch's count of versions, such as `data()`'s, is seen by the first element; if
+  // values have no memory of their own, by their storage too.
   const bool deferred = DeferredValues::current() != nullptr;
   for (const Made& made : made_) {
     const at::Tensor& value = made.parameter->value;
@@ -220,7 +220,7 @@ void Builder::refuse_written_values() const {
     if (value._version() != made.version || replaced || first_element(value) != made.first) {
       throw Error(
           "a constructor writes into the value of the parameter `" +
-              made.parameter->pieces.front().name + "`, which would be lost under zero 3",
+              made.parameter->pieces.front().name + "`, which would be lost under ZeRO-3",
           "give its ParamSpec initial values instead: Init::uniform, Init::log_uniform, "
           "Init::of_index (megahost/parameter.hpp)"
       );

@@ -1,6 +1,7 @@
 #pragma once
-/// What collectives conserve, for the checking mode: parts that ranks hold add up to the same
-/// before and after one. It finds the collective that was left out where no two ranks hold the same
+/// The amounts that collectives conserve, for the checking mode: parts that ranks hold add up to
+/// the same before and after one. It finds the collective that was left out where no two ranks hold
+/// the same
 /// and nothing else can be compared: a reduce-scatter, a gather of parts.
 
 #include "megahost/mesh.hpp"
@@ -14,7 +15,7 @@
 
 namespace mh {
 
-/// What some tensors of this rank add up to: their sums, squares and sizes.
+/// The sums, squares and sizes of some tensors of this rank.
 ///
 /// Returns: float64 [tensors, 3]
 [[nodiscard]] at::Tensor amounts_of(const std::vector<at::Tensor>& tensors);

@@ -1,5 +1,5 @@
 #pragma once
-/// Values of parameters that are made later, in their shards: under zero 3 no rank ever
+/// Values of parameters that are made later, in their shards: under ZeRO-3 no rank ever
 /// holds the whole model, nor makes it.
 ///
 ///   mh::DeferredValues deferred;
@@ -28,7 +28,7 @@ public:
     return std::forward<Build>(build)();
   }
 
-  /// Those of the calling thread; null: values are made at once.
+  /// The deferred values of the calling thread; null: values are made at once.
   [[nodiscard]] static DeferredValues* current();
 
   /// `name` is of the leaf's first piece.

@@ -1,5 +1,5 @@
 #pragma once
-/// Scales of products in FP8: one for each operand of each product, found from the largest values
+/// Scales of GEMMs in FP8: one for each operand of each GEMM, found from the largest values
 /// that the operand had in the steps before (delayed) or has now (current).
 ///
 /// Within a step delayed scales do not change, so microbatches in any order, a pipeline and blocks
@@ -40,7 +40,7 @@ public:
   explicit Fp8State(const Fp8Spec& spec)
       : spec_(spec) {}
 
-  /// A product; its name is that of its first weight. Returns its index.
+  /// Adds a GEMM; its name is that of its first weight. Returns its index.
   int64_t add(const std::string& name);
 
   /// After the last `add`: makes scales of 1 and empty histories, as buffers of the store.
@@ -73,7 +73,7 @@ private:
 
   Fp8Spec spec_;
   std::vector<std::string> names_;
-  at::Tensor state_;   // [products, operands, 1 + history]: the scale, then the history
+  at::Tensor state_;   // [GEMMs, operands, 1 + history]: the scale, then the history
   at::Tensor scales_;  // its parts
   at::Tensor history_; // entry 0 is this step's, entry 1 the oldest
 };

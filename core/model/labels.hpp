@@ -1,6 +1,6 @@
 #pragma once
-/// Labels lie in the vocabulary of the head that reads them. Where a batch's labels end is found in
-/// host memory, before they reach a device that would have to be waited for (step/batches.cpp):
+/// Labels lie in the vocabulary of the head that reads them. The end of a batch's labels is found
+/// in host memory, before they reach a device that would have to be waited for (step/batches.cpp):
 /// arrays "labels" and "NAME_labels", whose masks are "loss_mask" and "NAME_loss_mask". A head
 /// looks at others itself.
 
@@ -22,7 +22,7 @@ namespace mh {
 /// negative; 0 if none counts: an int64 scalar.
 [[nodiscard]] at::Tensor labels_end(const at::Tensor& labels, const at::Tensor& mask);
 
-/// What Batch::labels_end says of these labels, if they are the batch's own.
+/// Batch::labels_end of these labels, if they are the batch's own.
 [[nodiscard]] std::optional<int64_t>
 known_labels_end(const Batch& batch, const at::Tensor& labels, const at::Tensor& mask);
 

@@ -41,7 +41,7 @@ using torch::autograd::variable_list;
 
 using Blocks = std::span<const KeptBlock>;
 
-/// What a block returns, unchanged: its backward pass begins by asking for the parameters' values.
+/// A block's output, unchanged: its backward pass begins by asking for the parameters' values.
 struct AskAgain : torch::autograd::Function<AskAgain> {
   struct Saved {
     const KeptBlock* block;
@@ -198,7 +198,7 @@ void check_blocks(Blocks blocks, const State& first, const StepContext& context,
 
 } // namespace
 
-/// What passes between the chunks of a pipeline.
+/// The tensors that pass between the chunks of a pipeline.
 class Model::Boundaries {
 public:
   /// `first` are the first blocks of all chunks but the first.
@@ -268,8 +268,8 @@ struct Model::Blocks {
 
 namespace {
 
-/// Where each chunk of the model is in `chunks`: those lie by stages, what they hold says in which
-/// order they follow one another.
+/// The index of each chunk of the model in `chunks`: these lie by stages; their contents give the
+/// order in which they follow one another.
 std::vector<size_t> model_order(const std::vector<ModelChunk>& chunks) {
   std::vector<size_t> order(chunks.size());
   std::iota(order.begin(), order.end(), size_t{0});

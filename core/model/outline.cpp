@@ -34,13 +34,13 @@ make_block(const Architecture& architecture, int64_t block, Builder& builder) {
 
 Outline::Outline(const Architecture& architecture, const Builder::Args& args)
     : store_(std::make_unique<ParameterStore>()) {
-  const UncountedMemory uncounted; // a plan's step on the Meta device may be under way
+  const UncountedMemory uncounted; // a plan's step on the Meta device may be running
   Builder::Args whole = args;
   whole.mesh = &mesh_;
   whole.rules = &rules_;
   whole.device = at::kMeta;
   whole.initialise = false;
-  whole.fp8.reset(); // blocks hand on the same states whatever their products are rounded to
+  whole.fp8.reset(); // blocks hand on the same states whatever their GEMMs are rounded to
   whole.chunks.clear();
   whole.sequences = architecture.sequences();
   size_t known = 0; // leaves of earlier blocks

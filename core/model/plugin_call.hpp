@@ -4,7 +4,8 @@
 ///     in_plugin(optimizer, "update", [&] { optimizer.update(items, update); });
 ///
 /// While the work runs, this thread's place is known: a signal that ends the process prints it
-/// (core/plugin/crash.hpp). What the work throws comes out with the plugin, the call and the block:
+/// (core/plugin/crash.hpp). An exception of the work comes out with the plugin, the call and the
+/// block:
 ///
 ///   mh::Error, mh::InternalError, std::bad_alloc   as they are: they say what they are about
 ///   c10::Error                                     the same exception, with the place as context
@@ -12,7 +13,7 @@
 ///                                                  org.example.lion threw std::out_of_range in
 ///                                                  update: vector::at"
 ///
-/// Whose an object is follows from where its class lies: each plugin is a library of its own.
+/// The owner of an object follows from where its class lies: each plugin is a library of its own.
 
 #include "megahost/export.hpp"
 #include "megahost/kind.hpp"
@@ -26,7 +27,7 @@
 
 namespace mh {
 
-/// Where a thread is in plugins' code. The texts outlive the call.
+/// The place of a thread in plugins' code. The texts outlive the call.
 struct PluginPlace {
   const char* plugin = nullptr; ///< id, "org.example.shift"; null: in no plugin
   const char* kind = nullptr;   ///< "architecture"; null: the plugin as a whole

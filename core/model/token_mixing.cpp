@@ -49,9 +49,9 @@ bool has_documents(const StepContext& context) {
   });
 }
 
-/// Which tokens a pass changes. Two rows of a sample are of different kinds in some pass: the first
-/// pattern tells rows apart at every distance up to half of them, the second at every larger one.
-/// A microbatch of several samples tries several at once.
+/// The tokens that a pass changes. Two rows of a sample are of different kinds in some pass: the
+/// first pattern tells rows apart at every distance up to half of them, the second at every larger
+/// one. A microbatch of several samples tries several at once.
 struct Pattern {
   int64_t number = 0; ///< kind of the first sample's pattern; each further sample has the next kind
   bool odd = false;
@@ -83,8 +83,8 @@ public:
   /// Rows along seq of the arrays that a trial makes.
   [[nodiscard]] int64_t tokens() const { return tokens_; }
 
-  /// Where a pattern changes a tensor of [rows, batch, ...]: bool [rows, batch, 1, ...], on its
-  /// device.
+  /// The rows that a pattern changes in a tensor of [rows, batch, ...]: bool [rows, batch, 1, ...],
+  /// on its device.
   [[nodiscard]] at::Tensor changed(const at::Tensor& x, const Pattern& pattern) const {
     const int64_t rows = x.size(0), batch = x.dim() > 1 ? x.size(1) : 1;
     const int64_t first =
@@ -135,7 +135,7 @@ at::Tensor with_others(const at::Tensor& array, const at::Tensor& changed) {
   return array.is_floating_point() ? at::where(changed, others * 0.5, others) : others;
 }
 
-/// "positions" and the like say where a token is, and belong to no row.
+/// Arrays such as "positions" say where a token is, and belong to no row.
 bool is_place(const std::string& array) {
   return array.ends_with("positions") || array.ends_with("segments") ||
          array.ends_with("token_index");
@@ -181,7 +181,7 @@ private:
   std::vector<Parameter*> trained_;
 };
 
-/// What came of a pass: the results, and the gradients of what the block was given.
+/// The outcome of a pass: the results, and the gradients of the block's inputs.
 struct Outcome {
   State results, gradients;
 };

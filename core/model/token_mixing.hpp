@@ -1,7 +1,7 @@
 #pragma once
-/// Finds blocks that mix tokens in a way that the strategies do not know. Where ranks hold
-/// different tokens of a sample, such a block would silently mix this rank's tokens alone; where a
-/// sample holds several documents, it would mix those.
+/// Finds blocks that mix tokens in a way that the strategies do not know. If ranks hold different
+/// tokens of a sample, such a block would silently mix this rank's tokens alone; if a sample holds
+/// several documents, it would mix those.
 
 #include "megahost/context.hpp"
 #include "megahost/export.hpp"
@@ -34,7 +34,7 @@ public:
 /// A block that is tried.
 struct TriedBlock {
   std::string_view name;
-  std::vector<Parameter*> parameters; ///< those that the trial computes no gradients for
+  std::vector<Parameter*> parameters; ///< parameters that the trial computes no gradients for
   bool coarse = false;                ///< rows are rounded by what others hold (FP8)
   std::function<State(const State& state, StepContext& context)> run;
 };

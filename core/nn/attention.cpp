@@ -65,7 +65,7 @@ dropout_of(const Builder& builder, const AttentionSpec& spec, const Parameter& q
       .first_head = queries.pieces[0].offset[0] / spec.head_dim};
 }
 
-/// 2 products of each pair of a query and a key.
+/// 2 GEMMs of each pair of a query and a key.
 double attention_flops(const AttentionSpec& spec, double pairs) {
   return 4.0 * static_cast<double>(spec.heads * spec.head_dim) * pairs;
 }

@@ -66,7 +66,7 @@ at::Tensor widened_to(at::Tensor decay, const at::Tensor& state) {
 }
 
 /// The state behind the chunks of one run, from `h` before them; `back`: from the last chunk to the
-/// first. Those before each chunk go to `ret_states`, if that is defined.
+/// first. The states before each chunk go to `ret_states`, if that is defined.
 at::Tensor follow(
     const at::Tensor& decays,
     const at::Tensor& updates,

@@ -27,7 +27,7 @@ std::vector<TokenRun> runs_of(const StepContext& context) {
   return context.rules().token_runs(context.seq(), context.mesh());
 }
 
-/// What the kernels take of a mask. `same`: the queries are the keys' tokens.
+/// A mask in the form that the kernels take. `same`: the queries are the keys' tokens.
 ops::KernelMask kernel_mask(const AttentionMask& mask, bool same, StepContext& context) {
   ops::KernelMask spec{.causal = mask.causal, .window = mask.window};
   const bool split = context.rules().attention != nullptr;

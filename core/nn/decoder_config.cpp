@@ -1,4 +1,4 @@
-// Which fields of a decoder contradict each other.
+// The contradictions between fields of a decoder.
 
 #include "megahost/nn/decoder.hpp"
 

@@ -15,7 +15,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// The mask is made again in backward; only the samples' and tokens' numbers are kept.
+/// The mask is recomputed in backward; only the samples' and tokens' numbers are kept.
 struct Dropout : torch::autograd::Function<Dropout> {
   struct Saved {
     double p;

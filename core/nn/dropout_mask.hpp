@@ -1,5 +1,5 @@
 #pragma once
-/// What dropout's masks are functions of, in addition to tokens and features.
+/// The inputs of dropout's masks, in addition to tokens and features.
 
 #include "megahost/context.hpp"
 

@@ -103,8 +103,8 @@ Tensor grouped_linear(
   return GroupedLinear::apply(x, product.weight->value, ends, product, context.mode().weight_queue);
 }
 
-/// What an expert's weights meet: tokens of all ranks that share experts, so only those of other
-/// copies of them are missing.
+/// The placement of the tokens that an expert's weights meet: tokens of all ranks that share
+/// experts, so only those of other copies of them are missing.
 Placement seen_by_experts() {
   Placement seen;
   seen[MeshAxis::edp] = {PlacementType::split, 0};

@@ -17,7 +17,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Where the weight's parts lie: split over the mesh axes that the product's output or input is.
+/// The placement of the weight's parts: split over the mesh axes that the GEMM's output or input
+/// is.
 Placement weight_placement(const Linear::Plan& plan) {
   Placement placement;
   for (const auto axis : kAllMeshAxes) {

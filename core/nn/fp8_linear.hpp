@@ -1,5 +1,5 @@
 #pragma once
-/// The linear layer's product in FP8: its autograd Function.
+/// The linear layer's GEMM in FP8: its autograd Function.
 
 #include "core/model/fp8.hpp"
 #include "megahost/context.hpp"
@@ -9,7 +9,7 @@
 
 namespace mh {
 
-/// What the Function needs in addition to its tensors; the layer and the step outlive it.
+/// The inputs of the Function in addition to its tensors; the layer and the step outlive it.
 struct Fp8Call {
   const Linear::Plan* plan;
   const Mesh* mesh;

@@ -19,7 +19,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What the Function needs in addition to its tensors; outlived by the layer and the step.
+/// The inputs of the Function in addition to its tensors; the layer and the step outlive it.
 struct Call {
   const Linear::Plan* plan;
   const Mesh* mesh;

@@ -89,7 +89,7 @@ double yarn_scaled(double frequency, int64_t pair, const RotarySpec& spec) {
   return frequency * (1 - stretched) + frequency / spec.factor * stretched;
 }
 
-/// What cosines and sines are multiplied by.
+/// The factor of cosines and sines.
 double magnitude(const RotarySpec& spec) {
   return spec.scaling == "yarn" ? spec.attention.value_or(0.1 * std::log(spec.factor) + 1) : 1;
 }

@@ -1,4 +1,4 @@
-// What keeps experts evenly busy: losses, and a bias that moves once a step.
+// The methods that keep experts evenly busy: losses, and a bias that moves once a step.
 
 #include "core/nn/router_parts.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
-/// What the files of the router share: a step's counts, and how a microbatch's tokens lie over
-/// ranks.
+/// The parts that the files of the router share: a step's counts, and how a microbatch's tokens lie
+/// over ranks.
 
 #include "megahost/nn/router.hpp"
 #include "megahost/placement.hpp"

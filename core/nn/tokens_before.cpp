@@ -64,7 +64,7 @@ std::vector<Rows> laid_out(const std::vector<TokenRun>& runs, int64_t row = 0) {
   return rows;
 }
 
-/// Who holds which tokens of a sample, and what its ranks send one another.
+/// The tokens of a sample that each rank holds, and the rows that ranks send one another.
 class RowSplit {
 public:
   /// The split of activations that are placed as `placed`.
@@ -136,7 +136,7 @@ public:
 
   [[nodiscard]] int64_t gathered_rows() const { return ranks_ * sent_rows_; }
 
-  /// Where this rank's rows begin in arrays of the batch, which only strategies of tokens split.
+  /// The first of this rank's rows in arrays of the batch, which only strategies of tokens split.
   [[nodiscard]] int64_t first_row() const { return first_row_; }
 
   /// The rows that are sent of all ranks: [ranks * rows, ...]; undefined on one rank.
@@ -195,7 +195,7 @@ Rows beginning_with(const std::vector<Rows>& all, int64_t token, int64_t most) {
   return {};
 }
 
-/// Where the row of the token `back` before each own token is, piece by piece in the order of own
+/// The places of the rows `back` tokens before each own token, piece by piece in the order of own
 /// rows.
 struct PastRows {
   enum class Of : uint8_t { nothing, own, others } of;
@@ -348,7 +348,7 @@ private:
   }
 };
 
-/// What `RowSplit::gather` laid out, in the order of tokens: [seq, ...]
+/// The rows that `RowSplit::gather` laid out, in the order of tokens: [seq, ...]
 at::Tensor in_order(const RowSplit& split, const at::Tensor& gathered) {
   std::vector<Rows> rows = split.others();
   std::sort(rows.begin(), rows.end(), [](const Rows& a, const Rows& b) {

@@ -55,7 +55,7 @@ struct Head {
     return plan().made[MeshAxis::tp].type == PlacementType::split && group().size() > 1;
   }
 
-  /// Hidden states [tokens, embed] as the product reads them.
+  /// Hidden states [tokens, embed] as the GEMM reads them.
   [[nodiscard]] at::Tensor gathered(const at::Tensor& x) const {
     const at::Tensor whole = convert_forward(x, plan().in, plan().need, *mesh);
     if (checking) {

@@ -71,7 +71,7 @@ std::optional<Found> given_place(const Invocation& invocation) {
   return found;
 }
 
-/// Those that are asked where a recipe names none: they need no options.
+/// The launchers that are asked if a recipe names none: they need no options.
 std::vector<const Registry::Entry*> known_launchers(Host& host) {
   auto launchers = host.known(Kind::launcher);
   std::erase_if(launchers, [](const Registry::Entry* entry) {

@@ -1,5 +1,5 @@
 #pragma once
-/// What a command was asked for: the recipe of an invocation, and numbers of its options.
+/// The choices of a command line: the recipe of an invocation, and numbers of its options.
 
 #include "core/cli/invocation.hpp"
 #include "core/mesh/launchers.hpp"
@@ -40,7 +40,7 @@ struct Read {
 /// Throws:  mh::Error, RecipeError
 [[nodiscard]] RecipeFiles recipe_files(const std::string& file, const Facts& facts);
 
-/// What starts so many ranks of this command, or this node's of them.
+/// The start of so many ranks of this command, or this node's of them.
 [[nodiscard]] StartedRanks ranks_to_start(int64_t ranks);
 
 /// Runs this command as so many ranks, or as this node's of them, which are handed the recipe's
@@ -64,7 +64,7 @@ using LayersOver = std::function<std::vector<Layer>(const Value& recipe)>;
 /// Warns a person of what in a recipe does nothing, and of plugins that were left out.
 void say_notes(const Read& read, Host& host);
 
-/// The same as above of files that are evaluated, for the machine that `facts` tell of.
+/// The same as above of files that are evaluated, for the machine that `facts` describe.
 [[nodiscard]] Read read_resolved(
     const Invocation& invocation,
     Host& host,
@@ -95,7 +95,8 @@ void open_plugins(const Loaded& loaded, Host& host);
 /// Throws:  mh::Error, RecipeError
 [[nodiscard]] std::unique_ptr<Tokenizer> given_tokenizer(const Invocation& invocation, Host& host);
 
-/// What --weights-format, --step and --allow-change say of the weights that a command is given.
+/// The choices of --weights-format, --step and --allow-change for the weights that a command is
+/// given.
 ///
 /// Throws:  mh::Error
 [[nodiscard]] WeightsWanted weights_wanted(const Invocation& invocation);

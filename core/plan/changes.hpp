@@ -25,7 +25,7 @@ void add_sets(std::vector<std::string>& ret_sets, const std::string& section, co
 
 /// A change of a recipe and what it does to the plan.
 struct Change {
-  std::vector<std::string> sets; ///< as --set takes them
+  std::vector<std::string> sets; ///< settings in the form of --set
   Plan plan;
 };
 

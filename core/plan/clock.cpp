@@ -48,7 +48,7 @@ double product_seconds(const PlanEvent& event, const Machine& machine) {
   return best;
 }
 
-/// What an event moves through memory in the program that is timed.
+/// The bytes that an event moves through memory in the program that is timed.
 double bytes_of(const PlanEvent& event, const Calibration& fit) {
   const std::string_view name = event.name;
   if (fit.update_bytes > 0 && name == "megahost::update_") {
@@ -68,7 +68,7 @@ double memory_seconds(double bytes, const Machine& machine) {
   return bytes / (1e12 * rate);
 }
 
-/// Fused, or as products that write all their scores: two forward, four backward.
+/// Fused, or as GEMMs that write all their scores: two forward, four backward.
 double attention_seconds(const PlanEvent& event, const Machine& machine) {
   const auto& fit = machine.calibration;
   if (fit.score_bytes == 0) {
@@ -312,14 +312,14 @@ private:
                                                           : events_.size();
   }
 
-  /// That the collective which event i begins goes in.
+  /// The number of pieces of the collective that event i begins.
   [[nodiscard]] int64_t pieces_of(size_t i) const {
     const auto members = static_cast<int64_t>(collective(i).group->members.size());
     const int64_t most = machine_.calibration.sum_pieces;
     return collective(i).is("all-gather") || most == 0 ? members : std::min(most, members);
   }
 
-  /// A product in pieces leaves more processors without a tile, though some of them run at a time.
+  /// A GEMM in pieces leaves more processors without a tile, though some of them run at a time.
   [[nodiscard]] double seconds_of(size_t i) const {
     PlanEvent event = events_[i];
     const int64_t pieces = pieces_[i], streams = machine_.calibration.streams;
@@ -351,7 +351,7 @@ private:
     return seconds - overlapped;
   }
 
-  /// What the product before and memory have to do for a reduce-scatter in pieces.
+  /// Adds the time that a reduce-scatter in pieces costs the GEMM before it and memory.
   void add_pieces(double overlapped, const PlannedCollective& collective) {
     const auto& fit = machine_.calibration;
     const double taken =

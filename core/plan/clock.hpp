@@ -28,7 +28,7 @@ struct Outstanding {
   double begin; ///< seconds after the pass' begin
 };
 
-/// Where the time of a pass goes.
+/// The parts of a pass's time.
 struct PassTime {
   double products = 0, attention = 0, memory = 0;
   std::map<std::string, double> exposed; ///< waiting for collectives, by mesh axis
@@ -43,8 +43,8 @@ struct PassTime {
 };
 
 /// Times events one after the other; collectives overlap what is computed until they are waited
-/// for, those of one axis one after the other. What a pass waits for and did not begin is the
-/// schedule's: transfers between stages.
+/// for, those of one axis one after the other. The schedule times waits for collectives that the
+/// pass did not begin: transfers between stages.
 /// `under_way`: when collectives that passes before began are over, in seconds after this one's
 /// begin.
 [[nodiscard]] PassTime pass_time(

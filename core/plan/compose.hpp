@@ -16,8 +16,8 @@ struct StageMemory {
   bool closing = false;    ///< the peak is after the last pass: sums, norm, update
 };
 
-/// What a step of stage `stage` takes. What was sent is in use until something that was posted
-/// later has come from the same stage (train/transfers.hpp).
+/// The memory of a step of stage `stage`. A tensor that was sent is in use until one that was
+/// posted later has come from the same stage (train/transfers.hpp).
 [[nodiscard]] MH_API StageMemory compose_memory(const RecordedStep& step, int64_t stage);
 
 /// The same of a stage that does what `record` says.

@@ -1,5 +1,5 @@
 #pragma once
-/// What the run of a folder measured, as plans say it.
+/// The measurements of a folder's run, in the form of a plan.
 
 #include "core/runs/run_metrics.hpp"
 

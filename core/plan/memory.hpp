@@ -16,7 +16,7 @@ namespace mh {
 /// A part of a stage's memory; parts add up to `StagePlan::total`.
 struct MemoryPart {
   const char* name;
-  const char* brief; ///< where there is little room
+  const char* brief; ///< name for narrow tables
   int64_t StagePlan::*bytes;
 };
 
@@ -29,7 +29,7 @@ inline constexpr std::array<MemoryPart, 6> kMemoryParts{{
     {"reserved", "reserve", &StagePlan::reserved},
 }};
 
-/// What `reserved` stands for.
+/// The meaning of `reserved`.
 [[nodiscard]] std::string reserved_text(const Plan& plan);
 
 /// Bytes in GiB.
@@ -41,9 +41,9 @@ inline constexpr std::array<MemoryPart, 6> kMemoryParts{{
 /// `separator` and the text; empty where the text is.
 [[nodiscard]] std::string behind(const char* separator, const std::string& text);
 
-/// Bytes of a rank's copy of what is saved, where checkpoints are written in the background; else 0.
+/// Bytes of a rank's copy of its checkpoint, if checkpoints are written in the background; else 0.
 [[nodiscard]] int64_t copied_bytes(const Plan& plan, const StagePlan& stage, const Recipe& recipe);
-/// A sentence about the largest of these copies; empty where there is none.
+/// A sentence about the largest of these copies; empty if there is none.
 [[nodiscard]] std::string copy_note(const Plan& plan, const Recipe& recipe);
 
 /// Stages to show: all of a few; of many the ends and the fullest.

@@ -1,5 +1,5 @@
 #pragma once
-/// What the operators of a step do: which of them work, and how much.
+/// The work of a step's operators: which of them work, and how much.
 
 #include "core/kernels/cost.hpp"
 #include "core/plan/recorder.hpp"

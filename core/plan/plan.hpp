@@ -1,6 +1,6 @@
 #pragma once
-/// What a run would take: memory of each pipeline stage and the time of a step, from the recorded
-/// step and a machine.
+/// The memory and time that a run would take: memory of each pipeline stage and the time of a step,
+/// from the recorded step and a machine.
 
 #include "core/plan/compose.hpp"
 #include "core/plan/stage_clock.hpp"

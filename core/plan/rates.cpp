@@ -26,7 +26,7 @@ std::vector<double> rate_size(const PlanEvent& event) {
       static_cast<double>(event.k)};
 }
 
-/// What its rate counts.
+/// The work that the event's rate counts.
 double rated_work(const PlanEvent& event) {
   return event.kind == EventKind::memory ? event.bytes : event.flops;
 }

@@ -1,7 +1,7 @@
 #pragma once
-/// What a step does, noted while it does it: GEMMs by shape, memory-bound operations, collectives,
-/// and the memory of its tensors if that is on the Meta device. Of a step elsewhere also how long
-/// each thing takes.
+/// The work of a step, recorded while it runs: GEMMs by shape, memory-bound operations,
+/// collectives, and the memory of its tensors if that is on the Meta device. On other devices the
+/// duration of each is recorded, too.
 ///
 ///     mh::PlanRecorder recorder;
 ///     mh::Mesh mesh = mh::alone(shape, rank, {.listener = &recorder});
@@ -32,7 +32,7 @@ namespace mh {
 /// One thing that a rank does.
 struct PlanEvent {
   enum class Kind : uint8_t {
-    product,   ///< batch products [m, k] x [k, n]
+    product,   ///< batch GEMMs [m, k] x [k, n]
     attention, ///< a fused kernel of flops
     memory,    ///< reads and writes bytes
     start,     ///< a collective begins
@@ -43,13 +43,13 @@ struct PlanEvent {
   const char* name = "";            ///< name of the operator
   double flops = 0;
   double bytes = 0;   ///< read and written
-  double chained = 0; ///< those that the operations before made for this one only: they would
+  double chained = 0; ///< bytes that the operations before made for this one only: they would
                       ///< neither be written nor read if one kernel did it all
   int64_t batch = 1, m = 0, n = 0, k = 0; ///< attention has heads, queries, keys, their size; an
                                           ///< update has its parameters in m
   bool backward = false;                  ///< attention or collective of backward, not recomputed
   bool dropout = false;                   ///< attention has dropout
-  double seconds = 0;                     ///< that it took where it was recorded
+  double seconds = 0;                     ///< seconds that it took when it was recorded
   size_t collective = 0; ///< index into `PlanRecorder::collectives` for start and wait
 };
 
@@ -108,7 +108,7 @@ private:
   ops::PlannedGpu gpu_;
   at::CallbackHandle handle_;
   std::vector<Frame> frames_; // operators that are running
-  /// Results of the element-wise operations since the last product.
+  /// Results of the element-wise operations since the last GEMM.
   std::vector<std::pair<const void*, double>> made_;
   std::vector<PlanEvent> events_;
   std::vector<PlannedCollective> collectives_;

@@ -32,16 +32,16 @@ Sets operator+(Sets a, const Sets& b) {
   return a;
 }
 
-/// Who holds what.
+/// A layout: the keys that decide what each rank holds.
 struct Holding {
   Sets sets;
   bool pipeline;
 };
 
-/// What is tried: all combinations of `layouts`, `batches`, and `orders` of a pipeline.
+/// The search space: all combinations of `layouts`, `batches`, and `orders` of a pipeline.
 struct Space {
   std::vector<Holding> layouts;
-  std::vector<Sets> batches; ///< what passes take at a time, and keep
+  std::vector<Sets> batches; ///< settings of the microbatch, and of recompute
   std::vector<Sets> orders;  ///< orders of a pipeline's passes
 };
 
@@ -214,7 +214,7 @@ struct Tried {
   Recipe recipe;
 };
 
-/// What is kept of a plan until the frontier is known.
+/// The part of a plan that is kept until the frontier is known.
 struct Rated {
   Sets sets;
   int64_t bytes;
@@ -366,8 +366,8 @@ private:
     rated_.push_back({sets, plan.most(), plan.step.total, plan.fits()});
   }
 
-  /// Those with a choice between memory and time: each is smaller than the faster one before it by
-  /// a twentieth of what a rank has.
+  /// The plans with a choice between memory and time: each is smaller than the faster one before it
+  /// by a twentieth of what a rank has.
   [[nodiscard]] std::vector<Rated> frontier() {
     constexpr int64_t kSteps = 20;
     std::sort(rated_.begin(), rated_.end(), [](const Rated& a, const Rated& b) {

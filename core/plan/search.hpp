@@ -26,11 +26,11 @@ struct SearchTask {
 
 /// A layout on the frontier.
 struct FoundLayout {
-  std::vector<std::string> sets; ///< as --set takes them
+  std::vector<std::string> sets; ///< settings in the form of --set
   Recipe recipe;
   int64_t bytes = 0; ///< and `seconds`: as put together (core/plan/short_stages.hpp)
   double seconds = 0;
-  Plan plan{}; ///< as recorded
+  Plan plan{}; ///< plan of the recorded step
 };
 
 struct SearchResult {
@@ -38,7 +38,7 @@ struct SearchResult {
   int64_t refused = 0;   ///< by the recipe's own conditions, or a strategy's or a schedule's
   int64_t too_large = 0; ///< weights, gradients and state alone do not fit
   std::string refusal{}; ///< why one was refused
-  std::vector<std::string> warnings{}; ///< what LibTorch and plugins warned of, each sentence once
+  std::vector<std::string> warnings{}; ///< warnings of LibTorch and plugins, each sentence once
   int64_t planned = 0;
   int64_t fit = 0; ///< how many of the planned ones fit
   double seconds = 0;

@@ -1,6 +1,6 @@
 #pragma once
-/// What LibTorch says when a step cannot run on the Meta device, as a sentence for whoever wrote
-/// the plugin.
+/// LibTorch's error when a step cannot run on the Meta device, as a sentence for the author of the
+/// plugin.
 
 #include <c10/util/Exception.h>
 

@@ -195,8 +195,8 @@ ShortStages::ShortStages(const PlanTarget& target, const Machine& machine, Short
   parameters_[1] = step.parameters;
 }
 
-/// Each layer more takes what the longer stage takes more. What chunks have apart from embedding,
-/// layers and head counts once a stage, and so do weights that embedding and head share.
+/// Each further layer takes the difference between the two stages. Parts of chunks other than
+/// embedding, layers and head count once a stage, and so do weights that embedding and head share.
 std::vector<ShortStages::Share> ShortStages::shares(const RecordedStep& step, int64_t stage) const {
   std::vector<Share> all;
   bool embedding = false; // is in this chunk or one before it

@@ -1,13 +1,13 @@
 #pragma once
 /// Steps that are put together from stages with two and with three layers.
 ///
-/// Layers that are alike do the same, so what a chunk of n layers takes lies on the line through
-/// what two and what three take: bytes, FLOPs and seconds of each pass. What is recorded once does
-/// for all schedules and virtual stages, and no stage is recorded in its full length.
+/// Layers that are alike do the same, so the costs of a chunk of n layers lie on the line through
+/// those of two and three layers: bytes, FLOPs and seconds of each pass. One record does for all
+/// schedules and virtual stages, and no stage is recorded in its full length.
 ///
 /// Left out are buckets of gradients that lie across layers or chunks in another way.
-/// tests/plan/short_stages.cpp holds plans against recorded ones: to the byte with one chunk a
-/// stage, within 0.1% of them with several, and within 0.2% of their seconds.
+/// tests/plan/short_stages.cpp compares plans with recorded ones: they agree to the byte with one
+/// chunk a stage, within 0.1% of them with several, and within 0.2% of their seconds.
 
 #include "core/plan/hardware.hpp"
 #include "core/plan/plan.hpp"
@@ -24,9 +24,9 @@
 
 namespace mh {
 
-/// What of a step is recorded.
+/// The passes of a step that are recorded.
 enum class ShortPasses : uint8_t {
-  none,  ///< what stays from step to step only
+  none,  ///< no pass: only bytes that stay from step to step
   whole, ///< for schedules whose backward passes are whole
   split, ///< and for those that split them
 };
@@ -49,7 +49,7 @@ public:
   /// Whether layers are alike, and kept alike by the recipe's policy: then short stages do.
   [[nodiscard]] bool alike(const Recipe& recipe) const;
 
-  /// Which passes a recipe's schedule has.
+  /// The passes of a recipe's schedule.
   [[nodiscard]] ShortPasses passes(const Recipe& recipe);
 
   /// Microbatches of a step on each data rank.
@@ -89,7 +89,7 @@ private:
 
   /// A short stage's part in a stage.
   struct Share {
-    /// What of it: all; all but its passes; bytes that stay from step to step.
+    /// The part of it: all; all but its passes; bytes that stay from step to step.
     enum class Of : uint8_t { all, closing, kept };
 
     const Short* from;

@@ -43,7 +43,7 @@ public:
     }
   };
 
-  /// What follows the last pass: the rest of the gradients' sums and the norm; the update.
+  /// The work after the last pass: the rest of the gradients' sums and the norm; the update.
   [[nodiscard]] std::pair<PassTime, PassTime> close(const Run& run) const;
 
   /// How much longer a stage's first passes take because values that the step before sent arrive
@@ -71,7 +71,7 @@ struct TimedStage {
   };
 
   std::vector<std::vector<Part>> chunks; ///< passes of each chunk of the stage
-  std::vector<Part> closing;             ///< what comes after and before them
+  std::vector<Part> closing;             ///< events after and before them
 
   /// One record, all of it.
   static TimedStage whole(const StageClock& clock, int64_t chunks) {

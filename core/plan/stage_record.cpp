@@ -193,7 +193,7 @@ private:
   size_t event_ = 0, closing_event_ = 0;
 };
 
-/// What tells stages apart: their chunks' blocks, and what these keep.
+/// A text that differs between stages that differ: their chunks' blocks, and what these keep.
 std::string signature(
     const RecordedStep& step,
     const std::vector<double>& costs,
@@ -258,7 +258,8 @@ StageRecord record_keeping(
 
 using PeakOf = std::function<int64_t(const std::vector<Keep>&)>;
 
-/// What the stage's blocks keep, as the recipe's policy says; `peak` is for policies that measure.
+/// The activations that the stage's blocks save by the recipe's policy; `peak` is for policies that
+/// measure.
 std::vector<Keep>
 keep_of(const PlanTarget& target, const RecordedStep& step, int64_t stage, const PeakOf& peak) {
   const auto& recompute = target.recipe.recompute;

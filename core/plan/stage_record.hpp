@@ -1,6 +1,6 @@
 #pragma once
-/// What one rank of a pipeline stage does in a step: recorded from the real step, run on the Meta
-/// device with a few microbatches.
+/// The step of one rank of a pipeline stage: recorded from the real step, run on the Meta device
+/// with a few microbatches.
 ///
 /// Every pass of a kind does the same, whatever the schedule: the first microbatch's, those in the
 /// middle, the last one's (whose gradients are summed over ranks). So three microbatches say what
@@ -24,7 +24,7 @@
 
 namespace mh {
 
-/// What one instruction does.
+/// The record of one instruction.
 struct PassRecord {
   int64_t net = 0;     ///< bytes that there are more after it than before
   int64_t peak = 0;    ///< and at most while it runs
@@ -55,7 +55,7 @@ struct PassKey {
 template <class Pass>
 using ByPass = std::map<PassKey, Pass>;
 
-/// What is known of an instruction's kind; null: nothing.
+/// The record of an instruction's kind; null: there is none.
 template <class Pass>
 const Pass* find_pass(const ByPass<Pass>& passes, PassKey key) {
   for (const auto place : {key.place, PassKey::Place::middle, PassKey::Place::last}) {
@@ -73,9 +73,9 @@ struct MH_API StageRecord {
   int64_t batches = 0; ///< likewise, on a CPU: the arrays of this step and, behind them, the next
   ByPass<PassRecord> passes;
   PassRecord closing;         ///< after the last pass: sums over ranks, norm, update
-  size_t optimizer_event = 0; ///< where the update begins in `closing`
+  size_t optimizer_event = 0; ///< index in `closing` at which the update begins
   std::vector<PlannedCollective> collectives;
-  std::vector<size_t> arriving; ///< those that the step before began, in order: values that
+  std::vector<size_t> arriving; ///< collectives that the step before began, in order: values that
                                 ///< others updated arrive during the first passes
 
   [[nodiscard]] const PassRecord& of(const Instruction& one, int64_t microbatches) const;
@@ -84,7 +84,7 @@ struct MH_API StageRecord {
   [[nodiscard]] int64_t kept() const { return parameters + gradients + state + batches; }
 };
 
-/// What is planned, and for which kind of device.
+/// The recipe that is planned, and the kind of device.
 struct PlanTarget {
   const Recipe& recipe;
   Host& host;

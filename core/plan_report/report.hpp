@@ -39,12 +39,12 @@ struct PlanReport {
 /// Bytes of the copy on the host that a measured run's peak holds since it first saved.
 [[nodiscard]] int64_t copied_before(const Plan& plan, const Recipe& recipe, const Measured& run);
 
-/// What text and page share: seconds or milliseconds, what is planned in two lines.
+/// The words that text and page share: seconds or milliseconds, the title of a plan in two lines.
 [[nodiscard]] std::string seconds_text(double seconds);
 [[nodiscard]] std::string plan_title(const PlanReport& report);
 /// A change as the command line takes it, and what it does.
 [[nodiscard]] std::string change_text(const Plan& plan, const Change& change);
-/// What a step's time goes to, in the order in which it is told.
+/// The parts of a step's time, in the order in which they are printed.
 [[nodiscard]] std::vector<std::pair<std::string, double>> time_parts(const StepTime& step);
 
 /// How MFU and HFU are counted.

@@ -11,7 +11,7 @@
 
 namespace mh {
 
-/// Opens every plugin that is found and can be opened. Of several files with one plugin the first
+/// Opens every plugin that is found and can be opened. If several files hold one plugin, the first
 /// counts, which is the one that a run would open.
 ///
 /// Returns: entries by kind, then name
@@ -20,7 +20,7 @@ namespace mh {
 /// The same, and the presets of the recipe folders.
 [[nodiscard]] RecipeWords recipe_words(Host& host);
 
-/// What `resolve` asks about plugins; the host outlives it.
+/// The lookup by which `resolve` finds plugins; the host outlives it.
 [[nodiscard]] MH_API PluginLookup plugin_lookup(Host& host);
 
 } // namespace mh

@@ -8,7 +8,7 @@
 namespace mh {
 
 struct ChildResult {
-  std::string text;    ///< what the work returned; empty if it did not come to that
+  std::string text;    ///< result of the work; empty if it did not finish
   std::string printed; ///< the end of what it wrote to both outputs
   std::string ended; ///< why there is no text: "Aborted", "still running after 20 seconds", or the
                      ///< words of what was thrown; empty where there is one, never else

@@ -42,7 +42,7 @@ struct Text {
   [[nodiscard]] std::string_view view() const { return {chars.data(), used}; }
 };
 
-// What the handler reads.
+// The texts that the handler reads.
 Text<512> g_exception;            // that std::terminate was called for
 std::atomic<pid_t> g_crashing{0}; // the thread that describes its crash
 

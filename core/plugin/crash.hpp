@@ -1,7 +1,7 @@
 #pragma once
 
-/// What is said when a signal ends the process: the plugin, the call and the block that its thread
-/// was in (core/model/plugin_call.hpp), and whose code it was.
+/// The message of a process that a signal ends: the plugin, the call and the block that its thread
+/// was in (core/model/plugin_call.hpp), and the library of the code that failed.
 ///
 ///   error: ended by signal 11 (Segmentation fault) in the architecture of plugin
 ///          org.example.shift, forward of block layers.3

@@ -1,5 +1,5 @@
 #pragma once
-/// What `megahost plugins install` has put into the user's folder of plugins.
+/// The plugins that `megahost plugins install` has put into the user's folder.
 ///
 ///     ~/.local/share/megahost/
 ///       plugins-1/optimizers-lion.so     what recipes open
@@ -23,7 +23,7 @@ struct Installed {
   std::string name;    ///< "lion": its meson project's, or its file's without ".so"
   std::string from;    ///< the folder, archive or file that was given, absolute
   std::string sources; ///< name of the folder of its sources; empty if a built file was given
-  std::string abi_tag; ///< what it was built for
+  std::string abi_tag; ///< build that it was made for
   std::vector<File> files;
   bool checked = true;           ///< by `plugins check`
   std::vector<std::string> sets; ///< options for it, "data.paths=[\"a.txt\"]"
@@ -45,7 +45,7 @@ struct Installed {
 /// The text of a record.
 [[nodiscard]] std::string record_text(const Installed& plugin);
 
-/// What is to be done about a plugin that was built for another LibTorch or SDK.
+/// Advice about a plugin that was built for another LibTorch or SDK.
 [[nodiscard]] std::string how_to_rebuild(const std::filesystem::path& file);
 
 } // namespace mh

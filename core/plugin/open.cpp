@@ -93,7 +93,7 @@ public:
     std::fegetenv(&before_);
   }
 
-  /// Whether somebody changed it since.
+  /// Restores it; returns whether it was changed since.
   bool restore() {
     const bool changed = flushes_denormals() != flushed_;
     std::fesetenv(&before_);

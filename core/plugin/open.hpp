@@ -18,7 +18,7 @@ void check_libtorch();
 struct OpenedPlugin {
   boost::dll::shared_library library;
   bool flushes = false; ///< its static constructors had made this thread flush denormals to zero
-  Registry registry;    ///< what it registered
+  Registry registry;    ///< parts that it registered
   PluginInfo info;
 };
 
@@ -27,7 +27,7 @@ struct OpenedPlugin {
 /// Throws:  mh::Error, see plugin.hpp
 [[nodiscard]] OpenedPlugin open_plugin(const std::filesystem::path& file);
 
-/// Where built-in plugins lie: next to the installed library, or in the build tree.
+/// The folder of built-in plugins: next to the installed library, or in the build tree.
 [[nodiscard]] std::filesystem::path built_in_folder();
 
 /// `open_plugin` in a child process: whatever the plugin does leaves this process alone.

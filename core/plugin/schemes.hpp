@@ -18,7 +18,7 @@ class Host;
 /// Thread:  any
 class SchemeStorage final : public Storage {
 public:
-  /// Who opens plugins from now on: a host may be moved.
+  /// Sets the host that opens plugins from now on: a host may be moved.
   void ask(Host& host);
 
   /// Options for one scheme, complete. A storage that is open already stays as it is where they are

@@ -50,7 +50,7 @@ std::string Shadow::sentence() const {
 
 namespace {
 
-/// What a plugin offers under the names of another.
+/// The offers of a plugin under the names of another.
 std::vector<Shadow> shadows_of(const FoundPlugin& found, const FoundPlugin& other) {
   std::vector<Shadow> result;
   for (const auto& offer : found.offers) {

@@ -11,7 +11,7 @@ namespace mh {
 struct Shadow {
   const FoundPlugin* plugin;
   const FoundPlugin::Offer* offer;
-  const FoundPlugin* other; ///< what is left alone
+  const FoundPlugin* other; ///< plugin that has the name, too, and is not taken
 
   [[nodiscard]] std::string other_name() const; ///< "org.megahost.adamw/adamw"
 
@@ -19,7 +19,7 @@ struct Shadow {
   [[nodiscard]] std::string sentence() const;
 };
 
-/// Those of built-ins among `all`, which outlives the result. Built-ins are what lies in
+/// The shadows of built-ins among `all`, which outlives the result. Built-ins are the plugins in
 /// `built_in_folder()`.
 [[nodiscard]] std::vector<Shadow> shadows(const std::vector<FoundPlugin>& all);
 

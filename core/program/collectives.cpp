@@ -82,7 +82,7 @@ groups_text(const MeshShape& shape, const std::string& order, const SilentGroup&
   return "[" + join(texts, ", ") + "]";
 }
 
-/// In host memory: the others have the same. What is gathered is known without us.
+/// Answers in host memory: the others have the same values. A gather's result is known without us.
 bool answer_on_host(const SilentCollective& asked) {
   if (asked.name == "all-gather") {
     return false;

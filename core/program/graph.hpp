@@ -1,6 +1,6 @@
 #pragma once
-/// What ran on tensors without memory, as a graph of ATen operators: single assignment, no views, no
-/// writes.
+/// The computation on tensors without memory as a graph of ATen operators: single assignment, no
+/// views, no writes.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>

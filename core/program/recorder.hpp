@@ -25,8 +25,8 @@ namespace mh::program {
 
 /// While it lives, the operators that its thread calls on Meta tensors are recorded; one at a time.
 /// Operators of ours are recorded as those that their plain forms call, and operators of LibTorch
-/// that have a simpler form as that form. What runs on host tensors runs, and leaves constants where
-/// it meets Meta tensors.
+/// that have a simpler form as that form. Operations on host tensors run, and become constants if
+/// their results meet Meta tensors.
 class GraphRecorder {
 public:
   GraphRecorder();
@@ -40,7 +40,7 @@ public:
   /// The value that a tensor has now, after all writes into it.
   [[nodiscard]] int64_t value_of(const at::Tensor& tensor);
 
-  /// What was recorded.
+  /// The graph that was recorded.
   [[nodiscard]] Graph graph() && { return std::move(graph_); }
 
 private:

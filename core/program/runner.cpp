@@ -137,7 +137,7 @@ private:
   bool fetched_ = true;
 };
 
-/// What a recipe asks for that programs cannot do.
+/// A feature of a recipe that programs do not support.
 struct Unsupported {
   bool asked;
   std::string why, hint;

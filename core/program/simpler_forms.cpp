@@ -139,7 +139,7 @@ Results logsumexp(const Arguments& a) {
   const Tensor x = a.tensor(0);
   const auto dims = a.integers(1);
   const Tensor top = at::amax(x, dims, /*keepdim=*/true);
-  // Where all is -inf there is nothing to be shifted.
+  // A row of -inf alone needs no shift.
   const Tensor shift = at::where(top.abs().eq(INFINITY), at::zeros_like(top), top);
   const Tensor result = at::log(at::exp(x - shift).sum(dims, /*keepdim=*/true)) + shift;
   return {a.is_true(2) ? result : result.squeeze(dims)};

@@ -37,7 +37,7 @@ std::string array_input(size_t microbatch, const std::string& name) {
   return "microbatch." + std::to_string(microbatch) + "." + name;
 }
 
-/// What one rank's recording comes to.
+/// The result of one rank's recording.
 struct RecordedRank {
   StepProgram program; ///< without a module
   Graph graph;

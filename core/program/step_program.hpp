@@ -39,7 +39,7 @@ struct StepProgram {
   std::vector<Port> inputs{}, outputs{};
   std::vector<std::string> counted{}; ///< arrays that losses are counted over
   int64_t ranks = 1; ///< replicas that run it; of several, the input "rank" says which one it is
-  /// Where each rank's tensors begin in the global ones: [rank][tensor][dimension].
+  /// The offsets of each rank's tensors in the global ones: [rank][tensor][dimension].
   std::vector<std::vector<std::vector<int64_t>>> offsets{};
   size_t tensors = 0;   ///< tensors of a checkpoint: the first inputs, and the first outputs
   size_t operators = 0; ///< ATen operators that the module is made of

@@ -79,7 +79,7 @@ constexpr MegatronArgument kArguments[] = {
     {"mscale", one, settings},
     {"mscale-all-dim", one, settings},
     {"cache-mla-latents", none, nothing, {}, {}, "generation keeps keys and values"},
-    {"apply-query-key-layer-scaling", none, nothing, {}, {}, "soft max is computed in fp32"},
+    {"apply-query-key-layer-scaling", none, nothing, {}, {}, "softmax is computed in fp32"},
     {"attention-softmax-in-fp32", none, same},
     {"num-experts", one, number, "model.experts"},
     {"moe-router-topk", one, number, "model.experts_per_token"},
@@ -322,7 +322,7 @@ constexpr MegatronArgument kArguments[] = {
     {"profile-ranks", many, nothing, {}, {}, "megahost run --profile FIRST:LAST"},
     {"no-one-logger", none, same},
 
-    // What the program decides.
+    // The program decides these.
     {"use-mcore-models", none, same},
     {"use-legacy-models", none, nothing, {}, {}, "there is one implementation"},
     {"transformer-impl", one, nothing, {}, {}, kKernels},

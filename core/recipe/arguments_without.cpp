@@ -1,5 +1,5 @@
-// Arguments of Megatron-LM that are nothing in a recipe, by what they are about. Those of its HEAD
-// of August 2026 (d98e8a64) are here or in arguments.cpp; a test holds the list.
+// Arguments of Megatron-LM that have no counterpart in a recipe, by subject. All arguments of its
+// HEAD of August 2026 (d98e8a64) are here or in arguments.cpp; a test checks the list.
 
 #include "core/recipe/arguments.hpp"
 

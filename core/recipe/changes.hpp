@@ -1,5 +1,5 @@
 #pragma once
-/// What a recipe that goes on with a checkpoint says differently: each key, and whether it may.
+/// The changes of a recipe that continues a checkpoint: each key, and whether it may change.
 
 #include "megahost/conditions.hpp"
 #include "megahost/schema.hpp"
@@ -31,9 +31,9 @@ struct KeyChange {
 /// Throws:  RecipeError if it is none
 [[nodiscard]] Value read_sections(const std::map<std::string, std::string>& sections);
 
-/// Compares a resolved recipe with what a checkpoint kept of its own. A key that only one of them
-/// has counts with its schema's default. Where a section names another plugin, the fields that only
-/// one of the two plugins has are left out.
+/// Compares a resolved recipe with the one that a checkpoint kept. A key that only one of them has
+/// counts with its schema's default. If a section names another plugin, the fields that only one of
+/// the two plugins has are left out.
 ///
 /// `schemas`: by section, the plugin's fields included; "" is the top level, as in Resolved
 [[nodiscard]] std::vector<KeyChange> changes_since(

@@ -1,5 +1,6 @@
 #pragma once
-/// What `megahost recipe check|show|explain|diff` say, as text. The command line only prints it.
+/// The output of `megahost recipe check|show|explain|diff`, as text. The command line only prints
+/// it.
 
 #include "core/recipe/load.hpp"
 #include "core/recipe/resolve.hpp"
@@ -90,9 +91,9 @@ scaled_model(const Value& model, const Registry::Entry* architecture, const Scal
 
 /// A layer that makes a recipe's model small and of uneven sizes, for a check of layouts: 4 layers,
 /// 12 heads of 20, 6 key-value heads, feed-forward 5/2 of hidden, vocabulary 1,003, sequence 96,
-/// windows of a third of it; 8 samples a step, one a microbatch, on one rank. Which of them a model
-/// has its schema says, further sizes its architecture (model_scale.hpp); everything else stays as
-/// it is. A plugin has the architecture that `tree` names.
+/// windows of a third of it; 8 samples a step, one a microbatch, on one rank. The model's schema
+/// decides which of them it has, and its architecture sets further sizes (model_scale.hpp);
+/// everything else stays as it is. A plugin has the architecture that `tree` names.
 [[nodiscard]] Layer check_layer(const Value& tree, const PluginLookup& plugins);
 
 } // namespace mh

@@ -14,7 +14,7 @@ namespace mh {
 /// places that they were written at.
 [[nodiscard]] std::string pack_files(const std::string& asked, const RecipeFiles& files);
 
-/// What `pack_files` made for the same name; nothing if it was for another.
+/// The files that `pack_files` packed for the same name; nothing if they were for another.
 [[nodiscard]] std::optional<RecipeFiles>
 unpack_files(const std::string& asked, std::string_view bytes);
 

@@ -44,7 +44,7 @@ Layout layout_of(const std::vector<std::string>& items) {
   return layout;
 }
 
-/// What a field may be other than its default, which is left out of a layout's text.
+/// The values that a field may have other than its default, which is left out of a layout's text.
 std::vector<std::string> values_of(
     const Field& field,
     const std::vector<std::string>& schedules,

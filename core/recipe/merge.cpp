@@ -35,7 +35,7 @@ Value merge_tables(const Value& base, const Value& over) {
   return result;
 }
 
-/// What is left of a section when another plugin takes it over: the core's fields.
+/// The rest of a section when another plugin takes it over: the core's fields.
 Value core_part(const Value& section, std::string_view name) {
   Value kept = Table{};
   kept.origin = section.origin;

@@ -11,8 +11,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// From where a relative path is meant; empty: the working directory. What is no file, an option or
-/// an argument, is its own layer.
+/// The folder that a relative path starts from; empty: the working directory. An option or an
+/// argument, which is no file, is its own layer.
 fs::path folder_of(const SourcePtr& source) {
   if (!source || source->name == source->layer) {
     return {};

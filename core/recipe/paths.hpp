@@ -1,12 +1,13 @@
 #pragma once
-/// What a path in a recipe means: one rule for every key.
+/// The meaning of a path in a recipe: one rule for every key.
 ///
 /// A file or folder that a run reads is meant from the folder of the recipe file that says it (also
 /// where another recipe extends that file); on the command line, from the working directory. It is
 /// made absolute, so that a printed recipe, and the one in a run folder, mean the same anywhere. A
 /// run's own copy that has relative ones is older than this rule: they are meant from the working
 /// directory, as that run meant them.
-/// What a run writes, `checkpoint.dir`, is no such path: it is meant from the working directory.
+/// The folder that a run writes, `checkpoint.dir`, is no such path: it is relative to the working
+/// directory.
 
 #include "megahost/schema.hpp"
 #include "megahost/value.hpp"

@@ -19,7 +19,7 @@ struct Preset {
   std::string name;
   Value model;            ///< the section `model`: use, seq_length and the architecture's fields
   int64_t parameters = 0; ///< exact, with the row's vocabulary
-  std::string source;     ///< where the numbers come from
+  std::string source;     ///< source of the numbers
   Origin origin;
 };
 
@@ -28,8 +28,8 @@ struct LayoutPreset {
   std::string name;
   Value recipe;                    ///< sections of a recipe: parallel, recompute, batch, ...
   std::vector<std::string> models; ///< model presets that it was made for; the first is its own
-  std::string memory;              ///< what it needs to fit, in a sentence
-  std::string source;              ///< where the layout comes from
+  std::string memory;              ///< the memory it needs to fit, in a sentence
+  std::string source;              ///< source of the layout
 
   /// Ranks that it needs.
   /// `parallel`: the section with the strategies' keys.

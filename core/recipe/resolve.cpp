@@ -270,7 +270,7 @@ private:
     return dot == std::string::npos ? section : section->as_table().find(path.substr(dot + 1));
   }
 
-  /// What the core and the plugins refuse of the whole recipe.
+  /// Adds the problems that the core and the plugins find in the whole recipe.
   void check_conditions() {
     const std::vector<Problem> before = problems_; // what one refuses hides nothing of another
     check_contradictions(tree_, facts_, known_, problems_);

@@ -16,13 +16,13 @@
 
 namespace mh {
 
-/// What plugins declare, as the host knows them: this room loads nothing.
+/// The declarations of plugins, as the host knows them: this room loads nothing.
 struct PluginLookup {
   /// Null if no plugin of that kind has the name.
   std::function<const Registry::Entry*(Kind kind, const std::string& name)> find;
   /// All names of a kind, for suggestions.
   std::function<std::vector<std::string>(Kind kind)> names;
-  /// Those of a kind that share a section, without being named: strategies. One of each name.
+  /// The plugins of a kind that share a section, without being named: strategies. One of each name.
   std::function<std::vector<const Registry::Entry*>(Kind kind)> known;
 };
 

@@ -305,7 +305,7 @@ namespace {
 struct Section {
   std::string name;
   std::string doc;
-  OnResume on_resume = OnResume::free; ///< what holds for fields that do not say it themselves
+  OnResume on_resume = OnResume::free; ///< rule of fields that do not state one
 };
 
 /// All sections in the order in which a recipe is printed.

@@ -114,7 +114,7 @@ shared_schema(std::string_view section, const std::vector<const Registry::Entry*
 /// values must be its checkpoint's."
 [[nodiscard]] std::string resume_rule(std::string_view section, const Schema& schema);
 
-/// What a section is about: "degrees of the mesh axes, ...".
+/// The subject of a section: "degrees of the mesh axes, ...".
 [[nodiscard]] std::string section_doc(std::string_view section);
 
 /// All sections in the order in which a recipe is printed.

@@ -22,10 +22,10 @@ namespace mh {
 
 struct SweepPoint {
   std::vector<std::pair<std::string, Value>> values; ///< by key, in the order of the sweep
-  Table notes;    ///< what is printed next to a row of `list` and is no part of the recipe
+  Table notes;    ///< notes printed next to a row of `list`, no part of the recipe
   size_t row = 0; ///< the first so many values are those of a row of `list`
 
-  /// What it sets, as a layer of a recipe.
+  /// Its settings, as a layer of a recipe.
   [[nodiscard]] Layer layer() const;
   /// "lr=3e-4 global=16"; a `name` in the notes stands for the values of the row.
   [[nodiscard]] std::string label() const;
@@ -40,7 +40,7 @@ struct SweepPoint {
 /// The points that `sweep_points` makes, without making them; capped at 10^15.
 [[nodiscard]] int64_t count_points(const Value& sweep);
 
-/// What the command line adds to a sweep.
+/// The command line's additions to a sweep.
 struct SweepWords {
   std::vector<std::string> fixed; ///< "optimizer.lr=1e-4": the same for all points
   Value sweep = Table{};          ///< grid, zip and random of the words with several values

@@ -1,5 +1,5 @@
 #pragma once
-/// What other programs call the keys of a recipe: Megatron-LM's arguments, torchtitan's sections,
+/// The names of a recipe's keys in other programs: Megatron-LM's arguments, torchtitan's sections,
 /// Hugging Face's configurations, nanoGPT's variables.
 
 #include "megahost/conditions.hpp"
@@ -25,8 +25,8 @@ struct Meaning {
   std::string note; ///< why it has none
 };
 
-/// What a key that no schema knows means here: a term of another program, or one of our own keys
-/// that stands in another section. `path` is "save_interval", "train.save-interval",
+/// The meaning of a key that no schema knows: a term of another program, or one of our own keys
+/// that belongs to another section. `path` is "save_interval", "train.save-interval",
 /// "training.steps". Our own keys are those of `known`.
 [[nodiscard]] std::optional<Meaning> meaning_of(std::string_view path, const SectionSchemas& known);
 

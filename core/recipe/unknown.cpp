@@ -31,7 +31,7 @@ std::string documentation(const std::string& key, const SectionSchemas& known) {
   return field == nullptr || field->doc.empty() ? "" : key + ": " + field->doc;
 }
 
-/// What a table of this schema may hold.
+/// The keys that a table of this schema may hold.
 std::string what_it_takes(const Schema& schema, const std::string& path) {
   if (schema.fields.empty()) {
     return "a recipe has no section " + path;

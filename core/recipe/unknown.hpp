@@ -10,7 +10,7 @@
 namespace mh {
 
 /// Reports an option that `schema` lacks: with the key that another program's name for it means,
-/// the section that has it, or the nearest name. Of a section of another program each key is
+/// the section that has it, or the nearest name. Each key in a section of another program is
 /// reported.
 ///
 /// `path`: of the table, "" for the recipe itself; `known`: sections in which keys are looked up

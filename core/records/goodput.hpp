@@ -15,7 +15,7 @@ namespace mh {
 struct Goodput {
   double total = 0;      ///< from the start of its first process to its newest sign of life
   double useful = 0;     ///< steps that count, without waiting for data
-  double start_up = 0;   ///< of processes, until they could do a step
+  double start_up = 0;   ///< start of processes, until they could do a step
   double restart = 0;    ///< from the last sign of life of a start that failed to the next start
   double recomputed = 0; ///< steps behind the checkpoint that a restart went on from
   double skipped = 0;    ///< steps without an update

@@ -1,6 +1,6 @@
 #pragma once
-/// What happened to a run in all of its starts: the file journal.jsonl of its folder, an event a
-/// line. Metrics lose the steps that a restart does again; the journal loses nothing.
+/// The events of a run in all of its starts: the file journal.jsonl of its folder, an event a line.
+/// Metrics lose the steps that a restart does again; the journal loses nothing.
 
 #include <cstdint>
 #include <filesystem>
@@ -16,17 +16,18 @@ struct JournalEvent {
   std::string kind;
   double time = 0;    ///< Unix time at which it was over; 0: now
   int64_t step = 0;   ///< completed ones
-  int64_t ranks = 0;  ///< of a start
-  double seconds = 0; ///< that steps waited for it; of a start: since its process began
-  /// Of a start and of a rewind: steps behind its checkpoint, which are done again, and what they
-  /// had taken.
+  int64_t ranks = 0;  ///< ranks of a start
+  double seconds = 0; ///< duration for which steps waited; for a start: since its process began
+  /// The steps behind the checkpoint of a start or a rewind, which are done again, and the time
+  /// that they had taken.
   int64_t lost_steps = 0;
   double lost_seconds = 0;
-  double alive = 0; ///< of a start: the time of the last metric before it; 0 if there is none
+  double alive = 0; ///< for a start: the time of the last metric before it; 0 if there is none
   std::string text{};
 };
 
-/// Appends to the journal of a run. What cannot be written is left out: no run ends for its journal.
+/// Appends to the journal of a run. An event that cannot be written is left out: no run ends for
+/// its journal.
 ///
 /// Thread:  any may note
 class Journal {

@@ -13,7 +13,7 @@ namespace mh {
 
 using Metric = std::variant<StepRecord, EvalRecord>;
 
-/// Where a run writes them.
+/// The file to which a run writes its metrics.
 [[nodiscard]] inline std::filesystem::path metrics_file(const std::filesystem::path& run) {
   return run / "metrics.jsonl";
 }

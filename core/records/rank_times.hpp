@@ -1,5 +1,5 @@
 #pragma once
-/// Where the time of steps goes on each rank, and the rank that all others wait for.
+/// The parts of steps' time on each rank, and the rank that all others wait for.
 ///
 /// Each rank measures its own steps. Every 50 of them the ranks show one another the medians; one
 /// that takes 1.3 times as long as those next to it is named, with the part that makes the
@@ -46,7 +46,7 @@ public:
       : log_(log)
       , waited_(log.waited()) {}
 
-  /// What runs until the next call is this part; `waiting` is found by itself.
+  /// Counts the time until the next call as this part; `waiting` is found by itself.
   void begin(StepPart part);
   /// The part of an instruction that begins now; null: the passes are over.
   void begin(const Instruction* instruction);
@@ -63,22 +63,22 @@ private:
 /// A rank as the others know it.
 struct RankTimes {
   std::string host;
-  int64_t stage = 0; ///< of the pipeline
+  int64_t stage = 0; ///< stage of the pipeline
   PartTimes typical; ///< medians of the window's steps
 };
 
 struct Straggler {
   int64_t rank = 0;
-  StepPart part = StepPart::forward; ///< that makes most of the difference
-  double ratio = 1;                  ///< of its busy time to that of the others
-  double seconds = 0, others = 0;    ///< of the part
+  StepPart part = StepPart::forward; ///< part that makes most of the difference
+  double ratio = 1;                  ///< ratio of its busy time to that of the others
+  double seconds = 0, others = 0;    ///< seconds of the part
 };
 
 /// The slowest rank, if it is busy for at least 1.3 times as long as the ranks of its stage (of
 /// all stages, where it is the only one of its own) and steps are 5% longer for it.
 [[nodiscard]] std::optional<Straggler> find_straggler(const std::vector<RankTimes>& ranks);
 
-/// What rank 0 keeps of the newest window, for those who look at the run.
+/// The newest window that rank 0 keeps, for those who look at the run.
 struct RankTable {
   int64_t first = 0, last = 0; ///< steps
   std::vector<RankTimes> ranks;
@@ -103,7 +103,7 @@ public:
   /// Ranks:   all
   [[nodiscard]] std::optional<RankTable> add(int64_t step, const PartTimes& times);
 
-  /// What to say of a window, which is nothing if it was said of the one before: "rank 3 on n2 ...".
+  /// The sentence on a window, empty if it is the one of the window before: "rank 3 on n2 ...".
   [[nodiscard]] std::string sentence(const RankTable& table);
 
 private:

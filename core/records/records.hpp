@@ -1,5 +1,5 @@
 #pragma once
-/// What a run measures: the records behind its lines, its metrics.jsonl and its event files.
+/// The measurements of a run: the records behind its lines, its metrics.jsonl and its event files.
 
 #include "core/step/step.hpp"
 
@@ -21,10 +21,10 @@ struct StepRecord {
   double next_lr = 0; ///< learning rate of the next one, which Megatron's line shows
   double gradient_norm = 0;
   double seconds = 0;
-  double data_seconds = 0; ///< those of `seconds` that went into waiting for samples
+  double data_seconds = 0; ///< seconds of `seconds` that went into waiting for samples
   int64_t memory = 0;      ///< peak bytes so far, on a CPU of the process; 0 if unknown
   int64_t tensors = 0;     ///< peak bytes of tensors since the steps began; 0 if unknown
-  int64_t ranks = 0;       ///< that did it; 0 if unknown
+  int64_t ranks = 0;       ///< ranks that did it; 0 if unknown
   bool skipped = false;    ///< no update: losses are empty, the norm may be no number
   bool nan = false;        ///< skipped for NaN or Inf
   double time = 0;         ///< Unix time at which it ended; 0 if unknown
@@ -36,10 +36,10 @@ struct EvalRecord {
   int64_t step = 0;
   int64_t samples = 0; ///< consumed in training
   std::vector<LossValue> losses;
-  double time = 0; ///< as of a step
+  double time = 0; ///< Unix time at which it ended; 0 if unknown
 };
 
-/// What turns a step's duration into rates.
+/// The terms that turn a step's duration into rates.
 struct Rates {
   int64_t iterations = 0; ///< iterations of the whole run
   int64_t global_batch = 0;

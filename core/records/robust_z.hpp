@@ -26,7 +26,7 @@ public:
   /// The score of `value`, which is then remembered.
   std::optional<double> add(double value);
 
-  /// What is remembered, the oldest first.
+  /// The values that are remembered, the oldest first.
   [[nodiscard]] std::vector<double> values() const;
 
 private:

@@ -1,5 +1,5 @@
 #pragma once
-/// What a run tells: lines on the screen and in log.txt, every step in metrics.jsonl and in
+/// The output of a run: lines on the screen and in log.txt, every step in metrics.jsonl and in
 /// TensorBoard's event files.
 
 #include "core/draw/output.hpp"
@@ -16,7 +16,7 @@
 
 namespace mh {
 
-/// What a start of a run found of the one before it.
+/// The steps of the start before it that a start has lost.
 struct LostSteps {
   int64_t steps = 0; ///< behind the checkpoint from which it goes on
   double seconds = 0;

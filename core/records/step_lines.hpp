@@ -13,7 +13,7 @@
 
 namespace mh {
 
-/// What a line shows in addition to its steps.
+/// The terms that a line shows in addition to its steps.
 struct Outlook {
   std::optional<double> loss_z{}, norm_z{}; ///< z-scores of the last step
   double seconds_left = 0;                  ///< seconds left for the whole run

@@ -146,7 +146,7 @@ void TensorBoard::write(const Metric& metric) {
   append(steps_event(metric, rates_) + samples_event(metric, rates_));
 }
 
-// What follows half a record cannot be read: after a failure nothing more is written.
+// A reader stops at half a record: after a failure nothing more is written.
 void TensorBoard::append(const std::string& bytes) {
   if (!stream_) {
     return;

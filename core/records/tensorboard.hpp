@@ -11,8 +11,8 @@
 
 namespace mh {
 
-/// One file per start, in folder RUN/tensorboard. Its session record makes TensorBoard forget what
-/// an earlier start wrote about steps that are run again. That record forgets by number, so the
+/// One file per start, in folder RUN/tensorboard. Its session record makes TensorBoard forget an
+/// earlier start's values for steps that are run again. That record forgets by number, so the
 /// curves over samples, whose numbers are larger than steps, are written again, thinned.
 class TensorBoard {
 public:

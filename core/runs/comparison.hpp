@@ -18,7 +18,7 @@ struct ComparedRow {
   double left = 0, right = 0;
 };
 
-/// What a run is measured by as a whole.
+/// The totals by which a run is measured as a whole.
 struct RunTotals {
   explicit RunTotals(const RunMetrics& run);
 

@@ -1,5 +1,5 @@
 #pragma once
-/// What runs do now, as Prometheus reads it; docs/clusters.md names the metrics.
+/// The state of runs, as Prometheus reads it; docs/clusters.md names the metrics.
 
 #include "core/runs/run_status.hpp"
 

@@ -1,5 +1,5 @@
 #pragma once
-/// What a run measured, read back from its folder for plots and comparisons.
+/// The measurements of a run, read back from its folder for plots and comparisons.
 
 #include "core/draw/chart.hpp"
 #include "core/records/metrics.hpp"
@@ -17,7 +17,7 @@ struct RunMetrics {
   std::filesystem::path folder;
   std::vector<StepRecord> steps;
   std::vector<EvalRecord> evaluations;
-  uint64_t file = 0, read = 0; ///< of `read_on`: the file's number, and its bytes that were read
+  uint64_t file = 0, read = 0; ///< state of `read_on`: a file's number, and its bytes read
 
   /// Tokens that step `i` of `steps` trained on.
   [[nodiscard]] int64_t tokens_of(size_t i) const;

@@ -23,8 +23,8 @@ constexpr size_t kNewest = 50;        // steps that say how fast a run is
 constexpr double kSilentSeconds = 60; // without a line, or
 constexpr double kSilentSteps = 10;   // as long as so many steps take, whichever is longer
 
-/// What a run folder's recipe says of its length and its places, without its plugins: they may be
-/// gone. All is as in a recipe that says nothing where it cannot be read.
+/// The run's length and places by its folder's recipe, without its plugins: they may be gone. If it
+/// cannot be read, the result is that of an empty recipe.
 Recipe outline(const fs::path& folder) {
   Recipe recipe;
   try {

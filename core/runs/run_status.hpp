@@ -1,5 +1,5 @@
 #pragma once
-/// What a run does now: read from its folder, by any machine that sees it.
+/// The state of a run now: read from its folder, by any machine that sees it.
 
 #include "core/records/goodput.hpp"
 #include "core/records/rank_times.hpp"
@@ -31,9 +31,9 @@ struct RunStatus {
   int64_t skipped = 0;                 ///< steps without an update
   std::optional<int64_t> checkpoint{}; ///< step of the newest one
   std::optional<double> since_step{};  ///< seconds since the newest step or evaluation was written
-  std::vector<JournalEvent> events{};  ///< of all starts, the newest last
+  std::vector<JournalEvent> events{};  ///< events of all starts, the newest last
   std::optional<Goodput> goodput{};
-  std::optional<RankTable> ranks{}; ///< of several: where the time of the newest steps went
+  std::optional<RankTable> ranks{}; ///< times of the newest steps on several ranks
 
   /// The newest step; null if there is none.
   [[nodiscard]] const StepRecord* last() const {

@@ -78,7 +78,7 @@ std::string state_text(const RunStatus& run) {
   return text;
 }
 
-/// What is known of a run, by name.
+/// A fact about a run, with its name.
 struct RunFact {
   std::string name, text;
   Paint paint = Paint::plain;

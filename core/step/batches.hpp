@@ -20,10 +20,10 @@ struct BatchLayout {
   int64_t microbatches = 1; ///< per step and rank
   int64_t data_ranks = 1;
   int64_t data_rank = 0;
-  /// Which of a sequence's `length` tokens this rank sees; empty: all.
+  /// The tokens of a sequence's `length` that this rank sees; empty: all.
   std::function<std::vector<TokenRun>(int64_t length)> tokens{};
-  Sequences sequences{};           ///< that samples have in addition to `seq` tokens
-  std::vector<ArraySpec> arrays{}; ///< what the corpus declares; empty: it is not compared
+  Sequences sequences{};           ///< sequences that samples have in addition to `seq` tokens
+  std::vector<ArraySpec> arrays{}; ///< arrays that the corpus declares; empty: it is not compared
 
   /// Tokens of all sequences.
   [[nodiscard]] int64_t tokens_per_sample() const;
@@ -46,7 +46,7 @@ load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout
 /// The same batch with its arrays on `device`; the host does not wait for a GPU.
 [[nodiscard]] Batch to_device(const Batch& batch, at::Device device);
 
-/// Loads the microbatches of next steps while this one computes. What it returns depends on `first`
+/// Loads the microbatches of next steps while this one computes. Its result depends on `first`
 /// only.
 class Prefetcher {
 public:

@@ -18,8 +18,8 @@ int64_t aligned(int64_t elements) {
   return (elements + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// The sums that all pieces of a leaf need over whole axes: a bucket's. Those over blocks of an
-/// axis stay with the piece.
+/// The sums that all pieces of a leaf need over whole axes: a bucket's. Sums over blocks of an axis
+/// stay with the piece.
 std::vector<GradientSum> common_sums(const Parameter& parameter) {
   std::vector<GradientSum> common;
   for (const auto& sum : parameter.pieces.front().sums) {
@@ -33,7 +33,7 @@ std::vector<GradientSum> common_sums(const Parameter& parameter) {
   return common;
 }
 
-/// The axis of the ranks that may share a leaf; those of zero 3 hold only what is trained.
+/// The axis of the ranks that may share a leaf; those of ZeRO-3 hold only what is trained.
 const GradientSum* sharded_over(
     const Parameter& leaf, const std::vector<GradientSum>& sums, const GradientOptions& options
 ) {
@@ -47,7 +47,7 @@ const GradientSum* sharded_over(
   return sharded ? &*data : nullptr;
 }
 
-/// Where `zero` may cut anywhere the leaves follow one another, and each rank's part is as long.
+/// If `zero` may cut anywhere, the leaves follow one another, and each rank's part is as long.
 /// Whole leaves go to ranks, the largest first, each to the rank that has least.
 void lay_out(Bucket& bucket, Unit unit) {
   const int64_t ranks = bucket.shards == nullptr ? 1 : bucket.shards->size();
@@ -80,7 +80,7 @@ void lay_out(Bucket& bucket, Unit unit) {
   bucket.length = chunk * ranks;
 }
 
-/// Where a piece's first element lies in its leaf, counted flat.
+/// The index of a piece's first element in its leaf, counted flat.
 int64_t flat_begin(const Parameter& parameter, const Piece& piece) {
   int64_t begin = piece.row * parameter.value.stride(0);
   for (size_t d = 0; d < piece.inside.size(); ++d) {

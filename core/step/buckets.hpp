@@ -29,8 +29,8 @@ struct Bucket {
   const Group* shards = nullptr; // the ranks that share the update; null: each updates all
 
   // Gradients.
-  at::Tensor buffer; // undefined while zero 2 keeps none
-  at::Tensor part;   // from zero 2 on: what is kept, this rank's part of the buffer
+  at::Tensor buffer; // undefined while ZeRO-2 keeps none
+  at::Tensor part;   // from ZeRO-2 on: what is kept, this rank's part of the buffer
   int64_t uses = 0;  // gradients per backward pass; 0: not known yet
   int64_t seen = 0;  // in this round
   enum class Sum : uint8_t { waits, started, taken } state = Sum::waits;
@@ -39,8 +39,8 @@ struct Bucket {
 
   // Values, where they are sharded.
   at::Tensor whole; // all ranks' parts
-  at::Tensor own;   // this rank's part; a copy under zero 3
-  bool here = true; // under zero 3: `whole` has memory
+  at::Tensor own;   // this rank's part; a copy under ZeRO-3
+  bool here = true; // under ZeRO-3: `whole` has memory
   bool in_flight = false;
   Pending values;
 
@@ -74,7 +74,7 @@ using Buckets = std::vector<std::unique_ptr<Bucket>>;
 [[nodiscard]] Buckets
 make_buckets(ParameterStore& store, const Mesh& mesh, const GradientOptions& options);
 
-/// What this rank updates of a bucket.
+/// The pieces that this rank updates of a bucket.
 [[nodiscard]] std::vector<OwnedPiece> owned_of(const Bucket& bucket);
 
 } // namespace mh

@@ -22,7 +22,7 @@ std::string set_deterministic(bool on, const Device& device) {
   if (device.device().is_cpu()) {
     return line + "on a CPU the others sum in one order anyway, which costs nothing";
   }
-  // Read when the first product makes its handle.
+  // It is read when the first GEMM makes its handle.
   setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   return line + "attention, index and scatter operations take slower algorithms";
 }

@@ -54,7 +54,7 @@ struct Pass {
 
 /// In a step, a stage cannot run further ahead than its schedule lets it. An evaluation has nothing
 /// that comes back; a stage there waits for the next one, unless the model goes round the stages:
-/// they could wait for one another for ever.
+/// they could wait for one another forever.
 size_t most_sends_ahead(const Model& model) {
   constexpr size_t kEvaluation = 4;
   return at::GradMode::is_enabled() || model.chunks() > 1 ? SIZE_MAX : kEvaluation;

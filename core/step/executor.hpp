@@ -21,7 +21,7 @@ namespace mh {
 
 class Pipeline;
 
-/// What all passes of a run share.
+/// The state that all passes of a run share.
 struct Passes {
   const Mesh& mesh;
   const Rules& rules;
@@ -31,7 +31,7 @@ struct Passes {
   const Pipeline* pipeline = nullptr; ///< null: one stage
   Gradients* gradients = nullptr;     ///< null: who asked for the passes sums gradients itself
   NanWatch* watch = nullptr;          ///< is told which microbatch runs
-  /// What kernels are chosen for, where that is not `device`: on the Meta device.
+  /// The device type that kernels are chosen for, if that is not `device`: on the Meta device.
   std::optional<at::DeviceType> target{};
   double imbalance = 1; ///< see StepMode
   /// Is told each instruction before it runs, and null after the last.
@@ -42,15 +42,16 @@ struct ExecuteOptions {
   uint64_t seed = 0; ///< seed of dropout
   bool dropout = false;
   double loss_scale = 1; ///< factor of the loss in the backward passes only
-  bool metrics = false;  ///< those that are vectors, too
+  bool metrics = false;  ///< metrics that are vectors are computed, too
 };
 
 /// Runs the instructions of this stage. Main gradients grow by the gradients of the total loss, the
 /// sum over losses of loss_scale * weight * sum / count; with gradients off, only forward passes
 /// may be listed.
 ///
-/// A receive is posted where it stands in the list and waited for by the pass that needs it. What a
-/// pass hands on lives until it was sent, its graph until its backward pass, its input until then.
+/// A receive is posted where it stands in the list and waited for by the pass that needs it. The
+/// output of a pass lives until it was sent, its graph until its backward pass, its input until
+/// then.
 ///
 /// Returns: the losses' means over all microbatches, to be read by every rank
 /// Throws:  mh::Error if the model adds no loss

@@ -210,7 +210,7 @@ void Gradients::sum_up(size_t begin, size_t end) {
   next_ = 0;
 }
 
-// From zero 2 on at most two buckets have buffers: one whose sum is under way, one that fills.
+// From ZeRO-2 on at most two buckets have buffers: one whose sum is in flight, one that fills.
 void Gradients::start(Bucket& bucket) {
   const at::NoGradGuard no_grad;
   if (options_.zero >= 2 && bucket.number > 0 && !bucket.after_backward) {
@@ -283,7 +283,8 @@ void Gradients::take(Bucket& bucket) {
   bucket.sum = Pending();
 }
 
-/// What of each leaf is in this rank's part of the sum, over the ranks that share it.
+/// Checks the part of each leaf that is in this rank's part of the sum, over the ranks that share
+/// it.
 void Gradients::check_sharded(const Bucket& bucket, const at::Tensor& summed) const {
   std::vector<at::Tensor> parts;
   for (const auto& [parameter, begin] : bucket.leaves) {

@@ -12,7 +12,7 @@ namespace mh {
 /// Source:  arXiv:1710.03740; the rule, its hysteresis included, is Megatron's (grad_scaler.py)
 class LossScale {
 public:
-  /// What changes from step to step.
+  /// The state that changes from step to step.
   struct State {
     double scale = 1;
     int64_t growth = 0;     ///< steps since the last overflow or growth

@@ -27,7 +27,7 @@ struct MetricValue {
   std::vector<double> values;
 };
 
-/// What the host reads of a step.
+/// The numbers that the host reads of a step.
 struct StepNumbers {
   std::vector<LossValue> losses;
   std::vector<MetricValue> metrics;
@@ -85,7 +85,7 @@ public:
     at::Tensor value;
   };
 
-  /// Those of all losses, where the device has them: nothing waits.
+  /// The means of all losses, on the device: nothing waits.
   [[nodiscard]] std::vector<Mean> means() const;
 
 private:
@@ -104,7 +104,7 @@ private:
 /// Throws:  mh::Error if a pass through the whole model has added no loss
 void require_losses(const StepContext& context);
 
-/// What the backward pass starts from; undefined if there are no losses.
+/// The tensor that the backward pass starts from; undefined if there are no losses.
 [[nodiscard]] at::Tensor total_loss(const StepContext& context);
 
 } // namespace mh

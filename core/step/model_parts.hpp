@@ -1,5 +1,5 @@
 #pragma once
-/// Which part of the model an operation belongs to, forward and backward, from LibTorch's
+/// The part of the model that an operation belongs to, forward and backward, from LibTorch's
 /// callbacks.
 
 #include <ATen/record_function.h>
@@ -11,8 +11,8 @@
 
 namespace mh {
 
-/// What a person knows an operation by: "LinearFunction" for
-/// "torch::autograd::CppNode<mh::(anonymous namespace)::LinearFunction>".
+/// A readable name of an operation: "LinearFunction" for "torch::autograd::CppNode<mh::(anonymous
+/// namespace)::LinearFunction>".
 [[nodiscard]] std::string operation_name(std::string name);
 
 /// Follows the scopes that blocks open (RECORD_USER_SCOPE); a backward node belongs to the part
@@ -25,10 +25,10 @@ public:
     bool scope = false; ///< it is a part itself
   };
 
-  /// What begins on the calling thread, and where it is.
+  /// Begins an operation on the calling thread, and returns its place.
   Place begin(const at::RecordFunction& function);
 
-  /// What began last on the calling thread ends; false if nothing has begun.
+  /// Ends the operation that began last on the calling thread; false if none has begun.
   bool end();
 
   void clear() { threads_.clear(); }
@@ -36,7 +36,7 @@ public:
 private:
   struct Thread {
     std::vector<Place> open;
-    /// Which part nodes belong to that were made from this sequence number on.
+    /// The part that nodes belong to that were made from this sequence number on.
     std::map<uint64_t, std::string> parts;
   };
 

@@ -49,7 +49,7 @@ void tensors_of(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
   }
 }
 
-/// What an operation read and what it writes into.
+/// The tensors that an operation read and those that it writes into.
 struct Operation : at::ObserverContext {
   PartTracker::Place place;
   bool looked = false; // it is an operation whose results count

@@ -1,6 +1,6 @@
 #pragma once
-/// Which operation made the first NaN or Inf of a step: what --debug listens for. LibTorch tells of
-/// every operation before and after it runs; while it is off, nothing is asked.
+/// The operation that made the first NaN or Inf of a step: --debug listens for it. LibTorch calls
+/// back before and after every operation; while it is off, nothing is asked.
 
 #include <cstdint>
 #include <memory>
@@ -17,7 +17,7 @@ public:
   NanWatch(const NanWatch&) = delete;
   NanWatch& operator=(const NanWatch&) = delete;
 
-  /// What comes next belongs to this microbatch.
+  /// Assigns the operations that follow to this microbatch.
   void microbatch(int64_t number);
 
   /// Forgets what was found: those numbers came to nothing.

@@ -1,5 +1,5 @@
 #pragma once
-/// What a rank updates: pieces of parameters, or parts of them where `zero` shards them.
+/// The weights that a rank updates: pieces of parameters, or their local shards under `zero`.
 
 #include "megahost/gradients.hpp"
 

@@ -11,7 +11,7 @@
 
 namespace mh {
 
-/// What the groups say of one parameter.
+/// The factors of one parameter by the groups.
 struct ParameterFactors {
   double lr = 1, decay = 1;
   bool frozen = false;

@@ -138,7 +138,7 @@ private:
     }
   }
 
-  /// What the stages wait for that have not come to their ends.
+  /// The instructions that the stages wait for that have not come to their ends.
   [[nodiscard]] std::string stuck() const {
     std::string text;
     for (size_t stage = 0; stage < stages_.size(); ++stage) {
@@ -148,7 +148,7 @@ private:
       }
     }
     if (!text.empty()) {
-      return "stages wait for one another for ever: " + text;
+      return "stages wait for one another forever: " + text;
     }
     for (const auto& [stages, pair] : pairs_) {
       for (const auto& queue : pair.ends) {

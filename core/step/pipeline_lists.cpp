@@ -43,7 +43,7 @@ public:
     for (size_t stage = 0; stage < passes_.size(); ++stage) {
       if (next_[stage] < passes_[stage].size()) {
         throw Error(
-            "stage " + std::to_string(stage) + " waits for ever for what " +
+            "stage " + std::to_string(stage) + " waits forever for what " +
             to_string(passes_[stage][next_[stage]]) + " needs"
         );
       }

@@ -1,6 +1,6 @@
 #pragma once
-/// What can be done with any pipeline schedule's lists: prove them, time them, and take their
-/// forward passes for an evaluation.
+/// The uses of any pipeline schedule's lists: they are proven, timed, and their forward passes are
+/// taken for an evaluation.
 
 #include "megahost/pipeline_schedule.hpp"
 
@@ -29,7 +29,7 @@ struct Transfer {
   friend auto operator<=>(const Transfer&, const Transfer&) = default;
 };
 
-/// What a send or a receive of stage `stage` transfers.
+/// The transfer of a send or a receive of stage `stage`.
 [[nodiscard]] Transfer
 transfer_of(const PipelineSchedule::Args& args, int64_t stage, const Instruction& instruction);
 
@@ -47,7 +47,7 @@ forward_lists(const PipelineSchedule::Args& args, const InstructionLists& lists)
 /// Proves lists.
 ///
 /// Each pass is there once, with what it needs and what it hands on; no stage holds more than
-/// `most_live(stage)` passes (0: any number); and no stage waits for ever, where the transfers
+/// `most_live(stage)` passes (0: any number); and no stage waits forever, where the transfers
 /// between two stages meet one another in the order in which they were posted, and a stage posts at
 /// most kSendsAhead sends ahead of the other.
 ///
@@ -58,7 +58,7 @@ void check_lists(
     const std::function<int64_t(int64_t)>& most_live
 );
 
-/// What passes take, by chunk of the model, in any unit of time.
+/// The durations of passes, by chunk of the model, in any unit of time.
 struct PassTimes {
   std::vector<double> forward, backward_input, backward_weight;
   double transfer = 0;
@@ -75,7 +75,7 @@ struct TimedPass {
   double begin = 0, end = 0;
 };
 
-/// What each stage does when.
+/// The passes of each stage with their times.
 struct Timeline {
   std::vector<std::vector<TimedPass>> stages;
   double length = 0; ///< duration of the whole step

@@ -90,7 +90,7 @@ private:
     }
   }
 
-  /// What an instruction needs comes before it.
+  /// Checks that the instructions that this one needs come before it.
   void in_order(const Instruction& one) const {
     const auto need = [&](Op op) { needs(one, has(op, one), {op, one.chunk, one.microbatch}); };
     switch (one.op) {

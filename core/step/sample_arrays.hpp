@@ -12,7 +12,7 @@
 
 namespace mh {
 
-/// What a corpus of these options declares; reads no data.
+/// The arrays that a corpus of these options declares; reads no data.
 ///
 /// Throws:  mh::Error if two arrays have one name, or one on axis::seq has another length than its
 ///          sequence, or the model reads no such sequence

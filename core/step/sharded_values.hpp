@@ -30,10 +30,10 @@ public:
   /// See ParameterListener::needed.
   bool needed(const std::vector<Parameter*>& parameters);
 
-  /// Every parameter has its value when this returns; under zero 3, until the next block runs.
+  /// Every parameter has its value when this returns; under ZeRO-3, until the next block runs.
   void wait_for_all();
 
-  /// Waits for what is under way: before this rank's part changes.
+  /// Waits for gathers in flight: before this rank's part changes.
   void settle();
 
   /// Bytes that this rank keeps of them.
@@ -48,7 +48,7 @@ private:
   void drop(Bucket& bucket);
   int64_t next_after(int64_t block);
 
-  bool freed_ = false;           // zero 3
+  bool freed_ = false;           // ZeRO-3
   bool ahead_ = true;            // values arrive during the passes
   std::vector<Bucket*> buckets_; // that are sharded, in the order of the forward pass
   std::map<const Parameter*, Bucket*> bucket_of_;

@@ -18,7 +18,7 @@ namespace mh {
 /// FLOPs of each block's forward pass for one token: embedding, layers, head.
 [[nodiscard]] std::vector<double> block_costs(const Architecture& architecture, int64_t seq_length);
 
-/// What each chunk of the recipe's pipeline holds; `costs` are those of the blocks.
+/// The contents of each chunk of the recipe's pipeline; `costs` are those of the blocks.
 ///
 /// Throws:  mh::Error if the layers do not fit the chunks
 [[nodiscard]] std::vector<LayoutChunk>
@@ -33,7 +33,7 @@ chunks_of(const std::vector<LayoutChunk>& layout, const PipelineSchedule::Args& 
     const std::vector<LayoutChunk>& layout, const PipelineSchedule::Args& args, int64_t stage
 );
 
-/// What the blocks of a stage of so many layers keep.
+/// The activations that the blocks of a stage of so many layers save.
 [[nodiscard]] std::vector<Keep> kept_by(const RecomputePolicy& policy, int64_t layers);
 
 /// The recipe's schedule over its stages, for steps of so many microbatches. The plugins that it

@@ -29,8 +29,8 @@ namespace mh {
     double loss_scale = 1
 );
 
-/// What this rank's stage does in a step of training: the list of the run's schedule, or forward and
-/// backward of each microbatch in turn.
+/// The instructions of this rank's stage in a step of training: the list of the run's schedule, or
+/// forward and backward of each microbatch in turn.
 [[nodiscard]] std::vector<Instruction>
 training_instructions(const Passes& passes, std::span<const Batch> microbatches);
 

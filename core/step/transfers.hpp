@@ -1,5 +1,5 @@
 #pragma once
-/// What a pipeline stage sends to the others and receives from them.
+/// The tensors that a pipeline stage sends to the others and receives from them.
 
 #include "megahost/mesh.hpp"
 
@@ -20,7 +20,7 @@ struct Arrival {
   std::vector<Pending> tensors{};
 };
 
-/// What this stage hands on to itself.
+/// The tensors that this stage passes on to itself.
 [[nodiscard]] Arrival from_here(std::vector<at::Tensor> tensors);
 
 /// Posts transfers and lets go of what was sent as soon as that is known to be over: the transfers
@@ -28,18 +28,18 @@ struct Arrival {
 /// were posted before it have ended.
 class Transfers {
 public:
-  /// The group must outlive this. `most_ahead` bounds the sends under way to one stage.
+  /// The group must outlive this. `most_ahead` bounds the sends in flight to one stage.
   Transfers(const Group& stages, size_t most_ahead)
       : stages_(stages)
       , most_ahead_(most_ahead) {}
 
-  /// Posts contiguous tensors; waits only where `most_ahead` are under way to that stage.
+  /// Posts contiguous tensors; waits only where `most_ahead` are in flight to that stage.
   void send(int64_t to, const std::vector<at::Tensor>& tensors);
 
   /// Posts room for what that stage sends.
   [[nodiscard]] Arrival receive(int64_t from, const std::vector<at::Tensor>& room);
 
-  /// What has come.
+  /// Waits for the tensors of an arrival.
   [[nodiscard]] std::vector<at::Tensor> wait(Arrival arrival);
 
   /// Waits until everything sent is gone.

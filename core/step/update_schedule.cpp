@@ -32,7 +32,7 @@ Value as_value(const ScheduleTerms& terms) {
       {"train", Table{{terms.by_samples ? "samples" : "iters", terms.length}}}};
 }
 
-/// What `Schedule::text` wrote.
+/// The terms that `Schedule::text` wrote.
 ScheduleTerms saved_terms(const std::string& saved, Host& host) {
   const Value document = read_toml(std::make_shared<const Source>(Source{
       "the checkpoint's schedule", "schedule = " + saved + "\n", "checkpoint"}));

@@ -15,7 +15,7 @@
 
 namespace mh {
 
-/// What decides the rates of a run.
+/// The terms that decide the rates of a run.
 struct ScheduleTerms {
   double lr = 0, weight_decay = 0;
   std::string weight_decay_schedule = "constant";
@@ -63,8 +63,9 @@ struct LongerRun {
     Host& host
 );
 
-/// The schedule of a run that goes on from a checkpoint with the schedule `saved`: which of the two
-/// applies, `lr_schedule.on_resume` says. Where they differ `notes` gets a sentence.
+/// The schedule of a run that continues from a checkpoint with the schedule `saved`:
+/// `lr_schedule.on_resume` decides which of the two applies. If they differ, `notes` gets a
+/// sentence.
 [[nodiscard]] Schedule resumed(
     const Recipe& recipe, const std::string& saved, Host& host, std::vector<std::string>& notes
 );

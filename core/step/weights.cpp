@@ -26,7 +26,7 @@ int64_t tensor_bytes(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.nbytes());
 }
 
-/// A tensor in host memory. That of a plan on the Meta device takes none of the device's.
+/// A tensor in host memory. In a plan on the Meta device it takes none of the device's.
 at::Tensor on_host(const at::Tensor& tensor, at::ScalarType dtype) {
   if (tensor.is_meta()) {
     at::Tensor host = at::empty({0}, tensor.options().dtype(dtype));

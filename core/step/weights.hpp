@@ -26,7 +26,7 @@ struct WeightOptions {
   const Mesh* mesh = nullptr; ///< for optimizers that need whole matrices of split weights
 };
 
-/// What a recipe says of weights and state.
+/// The recipe's options for weights and state.
 [[nodiscard]] MH_API WeightOptions weight_options(const Recipe& recipe, const Mesh& mesh);
 
 /// float32 weights, gradients and optimizer state of what this rank updates: every piece of a model
@@ -71,8 +71,8 @@ public:
   /// Whether every master weight is a finite number.
   [[nodiscard]] bool finite() const;
 
-  /// Bytes in addition to the parameters: masters where they are copies, and state. Of the device's
-  /// memory, and of the host's where they are offloaded.
+  /// Bytes of the device's memory in addition to the parameters: masters if they are copies, and
+  /// state; 0 if they are offloaded.
   [[nodiscard]] int64_t bytes() const { return offload_ ? 0 : held_bytes_; }
 
   [[nodiscard]] int64_t host_bytes() const { return offload_ ? held_bytes_ : 0; }
@@ -82,7 +82,7 @@ private:
   struct Held {
     at::Tensor master;
     at::Tensor gradient;
-    at::Tensor rounded; ///< what the update writes; undefined where the master is the parameter
+    at::Tensor rounded; ///< output of the update; undefined if the master is the parameter
   };
 
   [[nodiscard]] Held hold(const OwnedPiece& owned);

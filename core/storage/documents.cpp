@@ -238,7 +238,7 @@ bool DocumentReader::read_more(size_t bytes, std::string& ret_text) {
 
 namespace {
 
-/// Where a piece of a text may end: behind the last line end that stands between a character and a
+/// The end of a piece of a text: behind the last line end that stands between a character and a
 /// letter.
 size_t end_of_piece(const std::string& text) {
   const auto is_blank = [](char c) {

@@ -22,9 +22,9 @@ struct DocumentFile {
   uint64_t bytes = 0; ///< 0 if not known
 };
 
-/// The files that the inputs name. Of a folder: all in it and below, in the order of their names,
-/// but for those that begin with a dot. `*`, `?` and `[...]` stand for what shells mean by them,
-/// and "@FILE" for the inputs that a file lists, one a line.
+/// The files that the inputs name. A folder stands for all files in it and below, in the order of
+/// their names, except those that begin with a dot. `*`, `?` and `[...]` mean what they mean in
+/// shells, and "@FILE" the inputs that a file lists, one a line.
 ///
 /// Throws:  mh::Error (exit code 5) for what cannot be opened, and if there is none
 [[nodiscard]] std::vector<DocumentFile>
@@ -38,7 +38,7 @@ struct DocumentBlock {
   bool begins = true, ends = true; ///< a document, where the text is a piece of one
 };
 
-/// Where reading goes on: behind a block.
+/// The place where reading continues: behind a block.
 struct DocumentPlace {
   uint64_t file = 0;
   uint64_t offset = 0; ///< bytes of the file, decompressed
@@ -86,7 +86,7 @@ private:
   std::exception_ptr failure_; // error of the file before, thrown once its last lines are given
 };
 
-/// What the members of a document are: texts, or lists of a conversation's messages, objects of
+/// The type of a document's members: texts, or lists of a conversation's messages, objects of
 /// "role" and "content".
 enum class DocumentMembers : uint8_t { texts, messages };
 
@@ -94,9 +94,9 @@ enum class DocumentMembers : uint8_t { texts, messages };
 /// role and content in turn.
 using DocumentTexts = std::vector<std::vector<std::string>>;
 
-/// Calls `take` for each document of a block; blank lines are none. Where a document cannot be
-/// read, or `take` throws mh::Error, `skip` is called with the sentence, if it is given. A text
-/// file has the key "text" only.
+/// Calls `take` for each document of a block; blank lines are none. If a document cannot be read,
+/// or `take` throws mh::Error, `skip` is called with the sentence, if it is given. A text file has
+/// the key "text" only.
 ///
 /// Throws:  mh::Error (exit code 5) "FILE:LINE: ..." if there is no `skip`
 void parse_documents(

@@ -6,8 +6,8 @@
 ///     mh::replace_file("a/notes.txt", "other"); // readers see the old text or the new one
 ///     std::string text = mh::read_file("a/notes.txt", 1 << 20);
 ///
-/// What a person names and other programs open (reports, recipes, corpora, a run's log) are files
-/// and go through here; what may lie in an object store goes through `Storage`.
+/// Paths that a person names and other programs open (reports, recipes, corpora, a run's log) are
+/// files and go through here; data that may lie in an object store go through `Storage`.
 
 #include "megahost/storage.hpp"
 
@@ -19,8 +19,8 @@ public:
   virtual ~WriteFile();
   /// Appends some of the bytes, at least one; returns how many.
   virtual size_t write(std::span<const std::byte> bytes) = 0;
-  /// Returns when all that was written is on the disk. After a failure the file is suspect for
-  /// ever.
+  /// Returns when all that was written is on the disk. After a failure the file is suspect
+  /// forever.
   virtual void sync() = 0;
 };
 
@@ -34,7 +34,7 @@ public:
   [[nodiscard]] virtual std::unique_ptr<WriteFile> create(const Path& path) = 0;
   /// An existing regular file.
   [[nodiscard]] virtual std::unique_ptr<ReadFile> open(const Path& path) = 0;
-  /// What lies there, symbolic links not followed.
+  /// The kind of the object at a path, symbolic links not followed.
   [[nodiscard]] virtual Kind kind(const Path& path) = 0;
   /// Names in a directory, sorted.
   [[nodiscard]] virtual std::vector<std::string> list(const Path& directory) = 0;
@@ -54,7 +54,7 @@ public:
 
 /// Appends all of the bytes.
 void write_all(WriteFile& file, std::span<const std::byte> bytes, const Path& path);
-/// What is left of a file's text. Throws:  mh::Error if it is longer than `limit`
+/// The rest of a file's text. Throws:  mh::Error if it is longer than `limit`
 [[nodiscard]] std::string read_text(ReadFile& file, const Path& path, uint64_t limit);
 
 /// Writes a new file and syncs it; not its name: that is `sync_directory`.

@@ -21,7 +21,7 @@ std::string without_ending(std::string prefix) {
   return prefix;
 }
 
-/// What `open_file` makes of one of the pair.
+/// The result of `open_file` for one of the pair.
 template <class OpenFile>
 auto open(const std::string& prefix, const char* ending, const OpenFile& open_file) {
   try {

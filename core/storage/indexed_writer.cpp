@@ -113,7 +113,7 @@ namespace {
 void publish(FileSystem& files, const std::string& prefix) {
   const Path folder = Path(prefix).parent_path();
   if (files.kind(prefix + ".idx") != FileSystem::Kind::none) {
-    files.remove(prefix + ".idx"); // else it would tell of the new tokens for a moment
+    files.remove(prefix + ".idx"); // else it would describe the new tokens for a moment
     files.sync_directory(folder);
   }
   files.rename(aside(prefix, ".bin"), prefix + ".bin");

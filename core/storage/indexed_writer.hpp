@@ -11,7 +11,8 @@
 namespace mh {
 
 /// The files are written next to their names and renamed by `commit`: PREFIX.bin first, PREFIX.idx
-/// last, so that whoever finds an index finds what it tells of. Without `commit` nothing is left.
+/// last, so that a reader that finds an index finds the file that it describes. Without `commit`
+/// nothing is left.
 class IndexedWriter {
 public:
   /// Throws:  StorageError if the files cannot be made

@@ -6,11 +6,11 @@
 ///     mh::Path prefix = copies.copy(storage, "s3://bucket/corpus", mh::CopiedFor::corpus);
 ///     // /local/cache/corpus-0123456789abcdef/corpus, next to which lie corpus.bin and corpus.idx
 ///
-/// What a path stands for is copied as a whole into a folder of its own, whose name has a hash of
+/// The objects of a path are copied as a whole into a folder of their own, whose name has a hash of
 /// the path and of each object's size and version. So a copy never changes, and an object that did
 /// change gets another copy. The folder gets its name when all of it is on the disk. One process at
-/// a time fetches, whoever else needs it waits. Copies that a process has asked for stay until it
-/// ends; of the others those that were used longest ago make room.
+/// a time fetches, and any other that needs it waits. Copies that a process has asked for stay
+/// until it ends; of the others those that were used longest ago make room.
 ///
 ///     FOLDER/.lock                    held by the process that fetches
 ///     FOLDER/.fetching/               what it has so far; left by one that was killed
@@ -36,7 +36,7 @@ public:
   struct Options {
     Path folder;
     uint64_t limit = 0;                               ///< bytes of all copies together
-    std::function<void(const std::string&)> say = {}; ///< what takes long
+    std::function<void(const std::string&)> say = {}; ///< prints a line on a long copy
     FileSystem& files = file_system();
 
     [[nodiscard]] bool same_place(const Options& other) const {
@@ -48,9 +48,9 @@ public:
 
   [[nodiscard]] const Options& options() const { return options_; }
 
-  /// Where what a path of a store stands for lies on this machine: an object, all that lies below a
-  /// prefix, for a corpus also the pair PATH.bin and PATH.idx, for a tokenizer only what tokenizers
-  /// are made of, not a model's weights. Asked again, it says the same without asking the store.
+  /// The local copy of a store's path: an object, all that lies below a prefix, for a corpus also
+  /// the pair PATH.bin and PATH.idx, for a tokenizer only the files that tokenizers are made of,
+  /// not a model's weights. A second call returns the same without asking the store.
   ///
   /// Thread:  any; one at a time fetches
   /// Throws:  StorageError; mh::Error (exit code 5) for what is not there, is larger than the

@@ -16,7 +16,7 @@ namespace mh {
 
 class MemoryStorage final : public Storage {
 public:
-  /// What the n-th call, counted from 1, does instead of its work.
+  /// The fault of the n-th call, counted from 1, which replaces its work.
   struct Fault {
     size_t at = 0;
     int code = 0;        ///< errno

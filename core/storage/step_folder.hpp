@@ -25,7 +25,7 @@
 
 namespace mh {
 
-/// What the folder of a step is there for.
+/// The use of a step's folder.
 enum class StepUse : uint8_t {
   counts,    ///< it is its step's checkpoint
   replaced,  ///< a later folder of its step counts
@@ -34,7 +34,7 @@ enum class StepUse : uint8_t {
 
 struct FoundStep {
   int64_t step = 0;
-  int64_t number = 1; ///< which save of the step it is, from 1
+  int64_t number = 1; ///< number of the save of this step, from 1
   std::string name{}; ///< below the prefix
   StepUse use = StepUse::counts;
 };
@@ -69,8 +69,8 @@ public:
 
   /// A new folder for the step's objects.
   [[nodiscard]] Path begin(int64_t step);
-  /// Writes the manifest: the step's folder counts from now on, in place of any of the same step.
-  /// What may still fail afterwards (LATEST, removing a replaced folder) is only warned of.
+  /// Writes the manifest: the step's folder counts from now on, in place of any of the same step. A
+  /// failure afterwards (LATEST, removing a replaced folder) is only warned of.
   ///
   /// Throws:  StorageError; then the step's old folder counts, or, if only the last sync of a disk
   ///          failed, the new one, which may not outlive a power cut

@@ -1,4 +1,4 @@
-// What points would take: each is planned, none is run.
+// The plans of points: each is planned, none is run.
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"

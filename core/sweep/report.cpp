@@ -63,7 +63,7 @@ std::string number(const char* format, double value) {
   return std::isfinite(value) ? svg::format(format, value) : "-";
 }
 
-/// What runs and what has failed first, else in the order of the sweep.
+/// Points that run or have failed first, then the others in the order of the sweep.
 std::vector<const PointRun*> in_order_of_interest(const std::vector<PointRun>& points) {
   std::vector<const PointRun*> order;
   for (const PointRun& run : points) {

@@ -55,7 +55,7 @@ double median_speed(const RunMetrics& run) {
   return median(speeds);
 }
 
-/// What a run's metrics say so far.
+/// Reads a run's metrics so far.
 void read_metrics(PointRun& point, const fs::path& folder) {
   std::error_code ignored;
   if (!fs::is_regular_file(metrics_file(folder), ignored)) {
@@ -76,7 +76,7 @@ void read_metrics(PointRun& point, const fs::path& folder) {
   }
 }
 
-/// The last line of a log that tells of an error, or how the process ended.
+/// The last line of a log with an error, or how the process ended.
 std::string reason_of(const fs::path& log, int status) {
   std::ifstream stream(log);
   std::string found;

@@ -28,7 +28,7 @@ enum class PointState : uint8_t { waiting, running, done, failed, stopped };
 /// "waiting", "running", ...
 [[nodiscard]] const char* state_name(PointState state);
 
-/// What a point would take.
+/// The plan of a point.
 struct PlannedPoint {
   int64_t ranks = 1;
   double seconds = 0; ///< duration of a step
@@ -50,17 +50,17 @@ struct PointRun {
 
   PointState state = PointState::waiting;
   std::string reason{}; ///< why it failed
-  double seconds = 0;   ///< that it took, over all its runs
-  int64_t step = 0;     ///< that is done
+  double seconds = 0;   ///< duration over all its runs
+  int64_t step = 0;     ///< steps that are done
   double loss = kNone, validation = kNone, tokens_per_second = kNone;
   std::optional<PlannedPoint> plan{};
-  std::filesystem::path checkpoints{}; ///< where its run keeps them
+  std::filesystem::path checkpoints{}; ///< folder of its run's checkpoints
 };
 
 /// The id of a recipe's text.
 [[nodiscard]] std::string point_id(const std::string& recipe_text);
 
-/// Where a point's things lie.
+/// The paths of a point's files.
 struct PointFiles {
   std::filesystem::path recipe, run, log, result;
 

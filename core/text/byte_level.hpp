@@ -1,6 +1,6 @@
 #pragma once
-/// Byte-level encoding of whole texts: special tokens, words, merges. What GPT-2's, tiktoken's and
-/// most of Hugging Face's tokenizers have in common.
+/// Byte-level encoding of whole texts: special tokens, words, merges. GPT-2's, tiktoken's and most
+/// of Hugging Face's tokenizers have this in common.
 
 #include "core/text/added_tokens.hpp"
 #include "core/text/byte_pairs.hpp"

@@ -40,8 +40,8 @@ public:
   std::optional<int32_t> unknown;
   bool fuse_unknown = false;
   std::optional<ByteTokens> byte_tokens; ///< tokens for the bytes of a character without token
-  std::string prefix;                    ///< what stands before each character but the first
-  std::string suffix;                    ///< what stands behind the last character
+  std::string prefix;                    ///< text before each character but the first
+  std::string suffix;                    ///< text behind the last character
   bool whole_words = false;
 
   void encode(std::string_view word, std::vector<int32_t>& ret_ids) const override;

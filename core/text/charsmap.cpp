@@ -49,7 +49,7 @@ Charsmap::Charsmap(std::string_view blob, const std::string& where) {
   strings_ = blob.substr(4 + size);
 }
 
-/// Each step takes a byte of the text, so that no trie, however wrong, goes round for ever.
+/// Each step takes a byte of the text, so that no trie, however wrong, goes round forever.
 template <class Take>
 void Charsmap::for_each_prefix(std::string_view text, Take take) const {
   if (units_.empty()) {

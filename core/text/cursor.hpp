@@ -1,5 +1,5 @@
 #pragma once
-/// What splitters look at: a place in a text, and the category of the character there.
+/// The view of a splitter: a place in a text, and the category of the character there.
 
 #include "core/text/unicode.hpp"
 #include "core/text/utf8.hpp"

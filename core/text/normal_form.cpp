@@ -24,7 +24,7 @@ uint64_t pair_key(char32_t first, char32_t second) {
   return uint64_t{first} << 32 | second;
 }
 
-/// What decompositions and compositions look up.
+/// The tables of decompositions and compositions.
 struct Tables {
   Tables() {
     for (size_t i = 0; i < data::kDecompositionsSize;) {

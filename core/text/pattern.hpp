@@ -12,8 +12,8 @@
 
 namespace mh::text {
 
-/// Whose expressions they are, where programs differ: `$` and `^` stand for lines in Oniguruma
-/// (Hugging Face's tokenizers), for the whole text in Rust's (tiktoken).
+/// The program whose regular expressions they are, as programs differ: `$` and `^` stand for lines
+/// in Oniguruma (Hugging Face's tokenizers), for the whole text in Rust's (tiktoken).
 enum class Dialect : uint8_t { oniguruma, rust };
 
 class Pattern {

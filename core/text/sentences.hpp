@@ -1,5 +1,5 @@
 #pragma once
-/// Where sentences end, for samples that are made of sentences (BERT).
+/// The ends of sentences, for samples that are made of sentences (BERT).
 
 #include <string_view>
 #include <vector>

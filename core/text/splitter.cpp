@@ -20,7 +20,7 @@ const std::array<Categories, 128> Cursor::kAscii = [] {
 
 namespace {
 
-/// Length of 's, 't, 'm, 'd, 'll, 've, 're at `at`; 0 if there is none. Where case does not matter,
+/// Length of 's, 't, 'm, 'd, 'll, 've, 're at `at`; 0 if there is none. If case does not matter,
 /// U+017F is an s, too.
 size_t contraction(const char* at, const char* end, bool any_case) {
   const size_t left = static_cast<size_t>(end - at);

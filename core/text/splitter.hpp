@@ -33,8 +33,8 @@ public:
 /// The pattern of a model: gpt2, cl100k, o200k, llama3, qwen2, qwen3_5; empty for other names.
 [[nodiscard]] std::string_view named_pattern(std::string_view name);
 
-/// That of GPT-2: 's and the like, letters, numbers or other characters with a blank before them,
-/// white space.
+/// The splitter of GPT-2: contractions such as 's, letters, numbers or other characters with a
+/// blank before them, white space.
 [[nodiscard]] std::unique_ptr<Splitter> gpt2_splitter();
 
 /// DeepSeek's three patterns, one after the other.

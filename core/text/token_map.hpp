@@ -101,7 +101,7 @@ private:
   size_t longest_ = 0;
 };
 
-/// What two neighbours become; those of lower rank first.
+/// The token that two neighbours become; merges of lower rank come first.
 struct Merge {
   int32_t rank = kNoId;
   int32_t id = kNoId; ///< id of what they become

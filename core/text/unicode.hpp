@@ -62,8 +62,8 @@ private:
 /// The one table, made at its first use.
 [[nodiscard]] const CategoryTable& categories();
 
-/// What `\w` of Rust's regular expressions takes: letters, marks, digits, connectors, joiners, and
-/// the symbols of the property Other_Alphabetic (circled and squared letters).
+/// Whether `\w` of Rust's regular expressions takes it: letters, marks, digits, connectors,
+/// joiners, and the symbols of the property Other_Alphabetic (circled and squared letters).
 [[nodiscard]] bool is_word_character(char32_t code);
 
 /// ASCII's punctuation, symbols included, and all of Unicode's.

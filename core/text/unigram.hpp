@@ -10,18 +10,18 @@ namespace mh::text {
 
 /// Scores are added up as floats, and where two ways are all but equal the rounding decides.
 enum class UnigramRule : uint8_t {
-  sentencepiece, ///< as in version 0.2.3: sums are in float32, and near 0 in long texts
-  tokenizers,    ///< as in version 0.23: sums are in float64
+  sentencepiece, ///< sentencepiece 0.2.3: sums are in float32, and near 0 in long texts
+  tokenizers,    ///< tokenizers 0.23: sums are in float64
 };
 
-/// What a unigram model may lack is a piece for a character; such characters get the score
-/// `unknown_score`, and a run of them is one `unknown`, or the tokens of its bytes.
+/// A unigram model may lack a piece for a character; such characters get the score `unknown_score`,
+/// and a run of them is one `unknown`, or the tokens of its bytes.
 ///
 /// Source:  arXiv:1804.10959; Viterbi's algorithm
 class UnigramModel final : public WordModel {
 public:
   UnigramRule rule = UnigramRule::sentencepiece;
-  TokenTrie pieces;           ///< those that texts are cut into
+  TokenTrie pieces;           ///< pieces that texts are cut into
   std::vector<double> scores; ///< score of each id
   double unknown_score = 0;   ///< the lowest of all scores, less 10
   int32_t unknown = kNoId;    ///< kNoId: unknown characters leave no id

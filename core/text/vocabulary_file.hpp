@@ -13,7 +13,7 @@ namespace mh::text {
 ///          or has more than 256 MiB
 [[nodiscard]] std::string read_vocabulary_file(const std::string& key, const std::string& path);
 
-/// What `decode` throws for an id that has no token.
+/// The error of `decode` for an id that has no token.
 ///
 /// Throws:  mh::Error (exit code 5)
 [[noreturn]] void refuse_id(int32_t id, size_t vocabulary);

@@ -17,7 +17,7 @@ namespace mh::text {
 class WordPieceModel final : public WordModel {
 public:
   TokenMap pieces;
-  std::string prefix = "##"; ///< what each piece but a word's first begins with
+  std::string prefix = "##"; ///< beginning of each piece but a word's first
   int32_t unknown = kNoId;   ///< kNoId: such a word leaves no id
   size_t longest_word = 100; ///< characters; longer ones are unknown
 

@@ -1,6 +1,5 @@
 #pragma once
-/// What the program itself offers to recipes without any plugin: its devices and checkpoint
-/// formats.
+/// The devices and checkpoint formats that the program itself offers to recipes without any plugin.
 
 #include "megahost/export.hpp"
 #include "megahost/host.hpp"

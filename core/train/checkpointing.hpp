@@ -1,5 +1,5 @@
 #pragma once
-/// What a run needs to go on as if it had never stopped.
+/// The state that a run needs to continue as if it had never stopped.
 
 #include "core/step/weights.hpp"
 #include "core/train/guards.hpp"
@@ -33,7 +33,7 @@ struct Progress {
   std::string data;                            ///< `data_fingerprint`; older checkpoints: empty
 };
 
-/// Where the tensors of a checkpoint and those of a run, on all its ranks, differ.
+/// The difference between the tensors of a checkpoint and those of a run, on all its ranks.
 struct TensorFit {
   std::vector<std::string> unused; ///< tensors of the checkpoint that no rank asks for
   std::vector<std::string>
@@ -52,7 +52,7 @@ void require_all_used(const Progress& saved, const TensorFit& fit);
 /// Throws:  mh::Error (exit code 5) if a run has no checkpoint, with what to do
 void require_checkpoint(const CheckpointFormat& format, const std::filesystem::path& run);
 
-/// Which checkpoints stay when one is written.
+/// The checkpoints that stay when one is written.
 struct Retention {
   int64_t keep = 0;  ///< the newest; 0: all
   int64_t every = 0; ///< and those of steps that this divides; 0: none
@@ -73,7 +73,7 @@ void save_checkpoint(
     const Ranks& ranks = {}
 );
 
-/// Where a rank's tensors of a checkpoint are: views of the weights.
+/// The slices of a rank's tensors of a checkpoint: views of the weights.
 [[nodiscard]] std::vector<Slice> slices_of(const Weights& weights);
 
 /// A run's state as a checkpoint keeps it.

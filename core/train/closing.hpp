@@ -16,7 +16,7 @@ namespace mh {
 struct NextCommand {
   std::vector<std::string> anew; ///< keys that `options` sets
   std::string options;           ///< " --resume --set train.iters=24"
-  std::string comment;           ///< what it does
+  std::string comment;           ///< a phrase on what it does
 };
 
 /// A command line about this run, quoted for a shell: PROGRAM COMMAND RECIPE OPTIONS. The options
@@ -30,9 +30,9 @@ struct NextCommand {
     const std::vector<std::string>& anew = {}
 );
 
-/// What a run ends with: its curve, a sample, its folder, and what to try next. `train_on` says
-/// what goes on from a run that has finished, and empty for others. All of it is for show: what
-/// fails is left out with a warning.
+/// Prints the end of a run: its curve, a sample, its folder, and what to try next. `train_on` gives
+/// the command that continues a run that has finished, and is empty for others. All of it is for
+/// show: a failure is left out with a warning.
 void close_run(
     const Session& session,
     RunLog& log,

@@ -17,8 +17,8 @@ struct SampleOptions {
 };
 
 struct SampledText {
-  std::string prompt; ///< what the model was given
-  std::string text;   ///< what it wrote
+  std::string prompt; ///< text that the model was given
+  std::string text;   ///< text that it wrote
 };
 
 /// Continues the beginning of a sample of the corpus; an encoder reads what the sample has for it.

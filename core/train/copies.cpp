@@ -36,7 +36,7 @@ uint32_t sum_of(const at::Tensor& slice) {
 /// The ranks of a slice by what they hold.
 using Holders = std::map<std::string, std::vector<int64_t>>;
 
-/// Those that differ from more than half of all; all, if no such half agrees.
+/// The ranks that differ from more than half of all; all, if no such half agrees.
 std::vector<int64_t> odd_ones(const Holders& holders, bool& ret_majority) {
   size_t all = 0;
   for (const auto& [sum, ranks] : holders) {

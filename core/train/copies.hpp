@@ -19,8 +19,8 @@ namespace mh {
 struct MH_API DifferentCopies {
   std::string slice;          ///< "layers.0.attention.q.weight", with its offset if it is a part
   int64_t slices = 0;         ///< slices whose copies differ
-  std::vector<int64_t> ranks; ///< that differ from most others; where there is no majority, all
-  std::vector<std::string> hosts; ///< of these ranks
+  std::vector<int64_t> ranks; ///< ranks that differ from most others; all without a majority
+  std::vector<std::string> hosts; ///< hosts of these ranks
   bool majority = false;          ///< more than half of a slice's ranks agree
 
   /// The hosts, each once.

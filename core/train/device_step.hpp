@@ -20,7 +20,7 @@ public:
   virtual ~DeviceStep() = default;
 
   /// One step on the device, as `train_step`; clipping and weight decay are those of the run's
-  /// recipe and of its weights. Where a loss or the norm is no finite number nothing is updated, else
+  /// recipe and of its weights. If a loss or the norm is no finite number nothing is updated, else
   /// it is, before `options.accept` hears of it.
   [[nodiscard]] virtual StepResult
   run(std::span<const Batch> microbatches, const StepOptions& options) = 0;

@@ -113,7 +113,7 @@ void evaluate(
   }
 }
 
-/// What an evaluation reads of a part: all of it, or the samples of one evaluation.
+/// The range of a part that an evaluation reads: all of it, or the samples of one evaluation.
 Range range_of(const Session& session, const Corpus::Part& part, bool whole, int64_t done) {
   if (whole || session.corpus->evaluation() == Corpus::Evaluation::whole) {
     return {part.first, part.size};

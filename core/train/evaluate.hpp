@@ -24,7 +24,7 @@ void require_evaluation(const Session& session);
 
 /// Mean losses over `train.eval_iters` global batches of each part of a split (Corpus::parts), or
 /// of the split if it has none: from the first sample, behind those of the `done` evaluations
-/// before, or over all of it, as Corpus::evaluation says. Of several parts a loss is the mean of
+/// before, or over all of it, as Corpus::evaluation says. A loss of several parts is the mean of
 /// all samples, and there is a "LOSS/NAME" of each.
 [[nodiscard]] std::vector<LossValue>
 evaluate_split(const Session& session, Split split, int64_t done);
@@ -42,8 +42,8 @@ using EvaluationProgress = std::function<void(const Evaluated&)>;
 [[nodiscard]] Evaluated
 evaluate_split(const Session& session, Split split, const EvaluationProgress& progress);
 
-/// Mean losses over each sample of a split exactly once. What is missing in the last global batch
-/// is filled up with samples that count for nothing.
+/// Mean losses over each sample of a split exactly once. The last global batch is filled up with
+/// samples that count for nothing.
 [[nodiscard]] Evaluated
 evaluate_whole_split(const Session& session, Split split, const EvaluationProgress& progress);
 

@@ -10,7 +10,7 @@
 
 namespace mh {
 
-/// What stands for a hidden token in a text.
+/// The word for a hidden token in a text.
 inline constexpr std::string_view kMaskWord = "[MASK]";
 
 struct MaskedText {

@@ -69,7 +69,7 @@ private:
   const GenerateOptions& options_;
 };
 
-/// What the model sees of the tokens so far.
+/// The tokens so far that the model sees.
 class Lookback {
 public:
   Lookback(const TextReader& reader, bool cache)

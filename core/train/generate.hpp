@@ -88,7 +88,7 @@ class TextStream {
 public:
   TextStream(const Tokenizer& tokenizer, std::vector<int32_t> prompt);
 
-  /// What a further token adds, valid UTF-8.
+  /// The text that a further token adds, valid UTF-8.
   [[nodiscard]] std::string add(int32_t id);
   /// The rest; a character that was never finished becomes U+FFFD.
   [[nodiscard]] std::string finish();

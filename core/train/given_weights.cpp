@@ -51,7 +51,7 @@ const Buffer* find_buffer(const ParameterStore& store, const std::string& name) 
   return found == all.end() ? nullptr : &*found;
 }
 
-/// Which boxes of a checkpoint's tensors go where in this rank's model.
+/// The boxes of a checkpoint's tensors, and their places in this rank's model.
 struct Filling {
   std::vector<Slice> slices;
   std::vector<std::string> used; ///< tensors of the checkpoint, on whatever rank their values lie

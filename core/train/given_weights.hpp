@@ -16,10 +16,10 @@ namespace mh {
 
 struct GivenWeights {
   std::string words;                    ///< "runs/quickstart, step 300", "Hugging Face folder gpt2"
-  TensorNames names = TensorNames::own; ///< that parameters have there
+  TensorNames names = TensorNames::own; ///< names of parameters there
 };
 
-/// Which of a folder's weights are meant.
+/// The choice among a folder's weights.
 struct WeightsWanted {
   std::string format{};          ///< a format's name; empty: the one that knows the folder
   std::optional<int64_t> step{}; ///< else the newest checkpoint that is whole

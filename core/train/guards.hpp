@@ -1,5 +1,5 @@
 #pragma once
-/// What becomes of a step: whether its loss and gradients are good enough for an update.
+/// The judgement of a step: whether its loss and gradients are good enough for an update.
 ///
 /// The losses and the norm that are judged are those of all ranks, so all ranks decide alike; and
 /// the judgement is made before any weight, optimizer state or history is touched.
@@ -29,7 +29,7 @@ struct Judgement {
   bool overflow = false; ///< float16 gradients overflowed, as expected now and then
 };
 
-/// What a checkpoint keeps of the guards.
+/// The part of the guards that a checkpoint keeps.
 struct GuardState {
   std::optional<LossScale::State> loss_scale{};
   std::vector<double> losses{}; ///< losses of the last updates, the oldest first
@@ -50,7 +50,7 @@ public:
 
   [[nodiscard]] bool scales() const { return scale_.has_value(); }
 
-  /// What a rewind that leaves out `samples` samples changes; everything else is the checkpoint's.
+  /// Applies a rewind that leaves out `samples` samples; everything else is the checkpoint's.
   void rewound(const GuardState& saved, int64_t skipped_samples);
 
   [[nodiscard]] GuardState state() const;
@@ -75,7 +75,7 @@ private:
   int64_t skipped_samples_ = 0;
 };
 
-/// What is wrong with the numbers of a step that is not finite: "the lm loss is nan".
+/// A sentence on the numbers of a step that is not finite: "the lm loss is nan".
 [[nodiscard]] std::string bad_numbers(const StepResult& result);
 
 } // namespace mh

@@ -1,7 +1,7 @@
 #pragma once
-/// Where the time of some steps goes: a trace for Perfetto or Chrome, and tables by operation and
-/// by part of the model. LibTorch tells of every operation, forward and backward; scopes that the
-/// blocks open (RECORD_USER_SCOPE) say which part it belongs to. Outside of the profiled steps
+/// The profile of some steps: a trace for Perfetto or Chrome, and tables by operation and by part
+/// of the model. LibTorch calls back for every operation, forward and backward; scopes that the
+/// blocks open (RECORD_USER_SCOPE) name the part it belongs to. Outside of the profiled steps
 /// nothing is listening.
 
 #include <cstdint>

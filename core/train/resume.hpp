@@ -16,7 +16,7 @@ namespace mh {
 /// as files move, and change in their place.
 [[nodiscard]] std::string data_fingerprint(const Session& session);
 
-/// What a resumed run compares a checkpoint with.
+/// The parts of a resumed run that are compared with a checkpoint.
 struct ResumedRun {
   const Recipe& recipe;
   Host& host;                       ///< for the plugins' schemas

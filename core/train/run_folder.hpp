@@ -1,6 +1,6 @@
 #pragma once
-/// Where a run keeps its recipe, metrics, log and checkpoints: the first three in files of its run
-/// folder, checkpoints in the storage at `checkpoint.dir`, which is the run folder unless the
+/// The places of a run's recipe, metrics, log and checkpoints: the first three are files of its run
+/// folder, checkpoints are in the storage at `checkpoint.dir`, which is the run folder unless the
 /// recipe names another in `run_dir`.
 
 #include "core/storage/file_lock.hpp"
@@ -20,7 +20,7 @@ namespace mh {
 [[nodiscard]] std::filesystem::path
 run_folder(const std::filesystem::path& wanted, bool resume, bool named = false);
 
-/// Where the run that took a folder keeps its checkpoints: with the number of the folder, where it
+/// The folder of checkpoints of the run that took a folder: with the number of the folder, if it
 /// has one.
 [[nodiscard]] Path checkpoint_folder(const Recipe& recipe, const std::filesystem::path& taken);
 
@@ -30,7 +30,7 @@ void require_no_checkpoint(
     const Recipe& recipe, const CheckpointFormat& format, const std::filesystem::path& taken
 );
 
-/// What to tell the user where that is not the folder that was asked for.
+/// Notes for the user if that is not the folder that was asked for.
 [[nodiscard]] std::vector<std::string>
 folder_notes(const std::filesystem::path& wanted, const std::filesystem::path& taken, bool resume);
 

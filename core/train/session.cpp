@@ -93,8 +93,8 @@ Rules make_rules(const Recipe& recipe, Host& host, const MeshShape& shape) {
   return rules;
 }
 
-/// That ranks can share the tokens of each sequence that the model reads in addition to its main
-/// one, whose length strategies look at themselves.
+/// Checks that ranks can share the tokens of each sequence that the model reads in addition to its
+/// main one, whose length strategies look at themselves.
 void check_sequences(const Architecture& architecture, const Rules& rules, const MeshShape& shape) {
   for (const auto& [name, length] : architecture.sequences()) {
     int64_t left = length;
@@ -205,7 +205,7 @@ private:
   std::vector<Keep> keep_;
 };
 
-/// What `Session::peak_memory` is.
+/// The function `Session::peak_memory`.
 std::function<int64_t(const std::vector<Keep>&)>
 peak_memory(const Session& session, const StepPeak& step_peak) {
   if (!step_peak || session.corpus == nullptr) {

@@ -28,27 +28,27 @@
 
 namespace mh {
 
-/// Local vocabulary rows are padded to a multiple of this, for the products' sake.
+/// Local vocabulary rows are padded to a multiple of this, for the GEMMs' sake.
 inline constexpr int64_t kVocabMultiple = 128;
 
 /// The order of the members is the order in which they are made.
 struct MH_API Session {
   Recipe recipe;
   std::unique_ptr<Device> device;   ///< null in a plan
-  at::Device place = at::kCPU;      ///< where tensors are
-  at::DeviceType target = at::kCPU; ///< what kernels are chosen for
+  at::Device place = at::kCPU;      ///< device of tensors
+  at::DeviceType target = at::kCPU; ///< device type that kernels are chosen for
   Mesh mesh;
   std::unique_ptr<HangWatch> watch; ///< watches ranks that are processes
   Rules rules;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Architecture> architecture;
-  std::vector<ArraySpec> arrays;  ///< what the corpus declares; empty without a corpus
+  std::vector<ArraySpec> arrays;  ///< arrays that the corpus declares; empty without a corpus
   std::unique_ptr<Corpus> corpus; ///< null in a plan, and where the data come from elsewhere
   std::unique_ptr<RecomputePolicy> recompute;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<Schedule> schedule;
   at::ScalarType dtype = at::kFloat;
-  std::vector<LayoutChunk> stages;    ///< what each chunk of the pipeline holds; empty: one stage
+  std::vector<LayoutChunk> stages;    ///< contents of each chunk of the pipeline; empty: one stage
   std::unique_ptr<Pipeline> pipeline; ///< null: one stage
   std::unique_ptr<Model> model;
   std::unique_ptr<DeferredValues> deferred; ///< null: the model has its values
@@ -64,7 +64,7 @@ struct MH_API Session {
   /// Lets this process multiply float32 matrices on the CPU as `choose` says on the first rank
   /// (`ops::gemm_choice_of`); where the session has none, no rank is asked.
   ///
-  /// Returns: the products that LibTorch multiplies
+  /// Returns: the GEMMs that LibTorch multiplies
   std::string share_gemm(const std::function<std::string()>& choose) const;
 
   [[nodiscard]] Passes passes() const {
@@ -101,7 +101,7 @@ struct MH_API Session {
 /// A step whose peak memory is to be predicted.
 struct StepQuestion {
   int64_t stage = 0;             ///< stage of the pipeline
-  const std::vector<Keep>& keep; ///< what each of the stage's blocks keeps
+  const std::vector<Keep>& keep; ///< activations that each of the stage's blocks saves
 };
 
 /// Bytes of a rank's tensors at the peak of such a step.
@@ -110,16 +110,17 @@ using StepPeak = std::function<int64_t(const StepQuestion&)>;
 struct SessionOptions {
   bool corpus = true;     ///< false where the data come from elsewhere
   bool initialise = true; ///< false where weights are loaded anyway
-  bool trains = true; ///< false: products of a run in FP8 are in bf16, its scales are not at hand
+  bool trains = true;     ///< false: GEMMs of a run in FP8 are in bf16, its scales are not at hand
   const Processes* processes = nullptr; ///< processes of the run; null: this process is alone
   const Mesh* mesh = nullptr;           ///< this rank's place, where ranks are threads
   std::optional<at::ScalarType> dtype = std::nullopt; ///< instead of the recipe's precision
   /// Tensors lie on the Meta device, and kernels are chosen for this one: nothing is computed, and
   /// no data are read.
   std::optional<at::DeviceType> planned_for = std::nullopt;
-  /// What a step would take, for policies that go by it; empty: not known.
+  /// The memory of a step, for policies that go by it; empty: not known.
   StepPeak step_peak{};
-  /// What each of this rank's blocks keeps, instead of what the recipe's policy says.
+  /// The activations that each of this rank's blocks saves, instead of those of the recipe's
+  /// policy.
   std::optional<std::vector<Keep>> keep = std::nullopt;
   /// Is told which rank the others wait for, by another thread; empty: not watched.
   HangWatch::Say warn{};

@@ -11,7 +11,7 @@
 namespace mh {
 namespace {
 
-/// What a policy that chose by memory decided.
+/// The decision of a policy that chose by memory.
 std::string plan_text(const Session& session) {
   if (!session.kept_by_memory) {
     return "";

@@ -1,5 +1,5 @@
 #pragma once
-/// What a run says of itself before its first step.
+/// The description of a run before its first step.
 
 #include "core/step/weights.hpp"
 #include "core/train/session.hpp"

@@ -46,11 +46,11 @@ struct TrainOptions {
   const Processes* processes = nullptr; ///< processes of the run; null: this process is alone
   const Mesh* mesh = nullptr; ///< the run's, if ranks are threads; its plugins were opened before
   bool checking = false;      ///< ranks compare at layers' boundaries what they should agree on
-  /// What a step would take, for policies that go by it and to hold the first step against; empty:
-  /// it is not known.
+  /// The memory of a step, for policies that go by it and to compare the first step with; empty: it
+  /// is not known.
   StepPeak step_peak{};
   std::function<void()> started{}; ///< called on every rank when its set-up is over
-  /// FLOP/s that products of a type reach on this CPU, measured; null: not measured.
+  /// FLOP/s that GEMMs of a type reach on this CPU, measured; null: not measured.
   std::function<double(at::ScalarType)> measured_peak{};
   /// The float32 GEMM of this machine (`ops::gemm_choice_of`), asked on rank 0 for all; null: own.
   std::function<std::string()> gemm{};

@@ -239,7 +239,7 @@ std::string Trainer::stop_reason() const {
   if (train.exit_iters && progress_.step >= *train.exit_iters) {
     return "train.exit_iters";
   }
-  // What only one rank may have noticed: all stop for the same reason, after the same step.
+  // Some reasons only one rank may have noticed: all stop for the same reason, after the same step.
   static constexpr std::array kReasons{"", "train.exit_minutes", "SIGINT", "SIGTERM"};
   int64_t reason =
       !first_step_ && train.exit_minutes && seconds_since(start_) >= 60 * *train.exit_minutes ? 1
@@ -399,7 +399,7 @@ void Trainer::show_profile() {
   log_->line("");
 }
 
-/// What trains on from the end of this run, and what to know about it.
+/// The command that trains on from the end of this run, with its comment.
 NextCommand Trainer::train_on() const {
   const Recipe& recipe = session_->recipe;
   const bool by_steps = recipe.train.iters.has_value();
@@ -425,7 +425,7 @@ NextCommand Trainer::train_on() const {
         rates.kept,
         rates.recipe
     );
-    if (recipe.lr_schedule.on_resume == "checkpoint") { // which would stay there for ever
+    if (recipe.lr_schedule.on_resume == "checkpoint") { // which would stay there forever
       next.options += " --set lr_schedule.on_resume=recipe";
     }
   }

@@ -119,8 +119,8 @@ void Trainer::step() {
   }
 }
 
-/// Ends a run of which a rank holds other weights than those that should hold the same. What was
-/// saved since the last comparison may be wrong, and nothing more is saved.
+/// Ends a run of which a rank holds other weights than those that should hold the same.
+/// Checkpoints since the last comparison may be wrong, and nothing more is saved.
 void Trainer::compare_copies() {
   session_->gradients->wait_for_all();
   fetch_weights();
@@ -209,7 +209,8 @@ std::optional<double> Trainer::weights_norm() const {
   return std::sqrt(session_->gradients->squared_weight_norm().item<double>());
 }
 
-/// Where the numbers of a step went bad, if somebody watches: "; first in aten::log ...".
+/// The operation in which the numbers of a step became NaN or Inf, if --debug is on: "; first in
+/// aten::log ...".
 std::string Trainer::origin() {
   if (watch_ == nullptr) {
     return "";

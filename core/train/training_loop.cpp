@@ -42,8 +42,8 @@ void TrainedWeights::update(const Update& update) {
   held_->gradients.begin(/*microbatches=*/1);
 }
 
-// What the disk complains about although the checkpoint is whole (an old one that cannot be
-// removed) is no failure of the save, and there is no run log here to keep it.
+// An error of the disk although the checkpoint is whole (an old one that cannot be removed) is no
+// failure of the save, and there is no run log here to keep it.
 void TrainedWeights::save(const std::filesystem::path& run, int64_t step) const {
   std::vector<std::string> notes;
   Progress progress;

@@ -1,5 +1,5 @@
 #pragma once
-/// What corpora say about themselves.
+/// The words in which corpora describe themselves.
 
 #include <array>
 #include <cstddef>

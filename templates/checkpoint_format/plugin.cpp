@@ -66,7 +66,8 @@ Box parse(const std::string& line, const mh::Path& index) {
   return box;
 }
 
-/// What two boxes share of a tensor that starts at `origin`; undefined if they share nothing.
+/// The part of a tensor that starts at `origin` which two boxes share; undefined if they share
+/// nothing.
 at::Tensor shared(at::Tensor value, const Sizes& origin, const Box& box, const mh::Slice& slice) {
   for (size_t d = 0; d < origin.size(); ++d) {
     const auto dim = static_cast<int64_t>(d);

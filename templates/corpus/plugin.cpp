@@ -22,8 +22,9 @@ public:
     f.add("samples", &Config::samples, "sequences in an epoch, over all splits").at_least(1);
   }
 
-  // What every sample holds, known before any data are read: plans go by it. This is what decoders
-  // read; another array is one more {"name", mh::ArraySpec::Type::int64, axis, length}.
+  // The arrays of every sample, known before any data are read: plans go by them. These are the
+  // arrays that decoders read; another array is one more {"name", mh::ArraySpec::Type::int64, axis,
+  // length}.
   static std::vector<mh::ArraySpec> arrays(const Config&, const Args& args) {
     return mh::decoder_arrays(args.seq_length);
   }

@@ -17,7 +17,7 @@ public:
 
   // Each field is an option, checked and documented.
   static void fields(mh::Fields<Config>& f) {
-    f.add("peak", &Config::peak, "matrix products in float32; 0 if unknown")
+    f.add("peak", &Config::peak, "GEMMs in float32, in FLOP/s; 0 if unknown")
         .unit("FLOP/s")
         .at_least(0);
   }

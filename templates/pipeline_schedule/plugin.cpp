@@ -41,7 +41,7 @@ public:
     );
   }
 
-  // What one stage does in one step, in order.
+  // The instructions of one stage in one step, in order.
   std::vector<mh::Instruction> instructions(int64_t stage) const override {
     return lists_.at(static_cast<size_t>(stage));
   }

@@ -1,5 +1,5 @@
 #pragma once
-/// What a test needs: `expect(holds, sentence)`, and `failures` as the program's exit status.
+/// The functions of a test: `expect(holds, sentence)`, and `failures` as the program's exit status.
 
 #include <cstdio>
 

@@ -20,8 +20,8 @@ public:
   @Name@(const Config& config, const Args&)
       : every_(config.every) {}
 
-  // What a block keeps for the backward pass: everything, nothing but its input, or everything
-  // except named parts (`redo`).
+  // The activations that a block saves for the backward pass: everything, nothing but its input, or
+  // everything except named parts (`redo`).
   mh::Keep keep(int64_t layer) const override { return {.everything = layer % every_ != 0}; }
 
 private:

@@ -22,9 +22,9 @@ public:
   @Name@(const Config& config, const Args&)
       : root_(config.root) {}
 
-  // What is put is seen when `finish` returns, whole: never a part of it, never before. With
+  // An object is seen when `finish` returns, whole: never a part of it, never before. With
   // Existing::refuse one of two writers gets EEXIST, whatever they do at the same moment: the last
-  // object of a checkpoint, which makes it count, is put so.
+  // object of a checkpoint, which makes it count, is put in this way.
   std::unique_ptr<mh::Upload> put(const mh::Path& path, Existing existing) override {
     return files_.put(file(path), existing);
   }
@@ -44,7 +44,7 @@ public:
   void remove_unfinished(const mh::Path& prefix) override { files_.remove_unfinished(file(prefix)); }
 
 private:
-  // A path comes whole, with the scheme. Nobody gets out of the root.
+  // A path comes whole, with the scheme. No path leads out of the root.
   mh::Path file(const mh::Path& path) const {
     const mh::Path below = path.native().substr(std::string_view("@name@://").size());
     for (const mh::Path& part : below) {

@@ -24,7 +24,7 @@ public:
     f.add("@own_key@_vocab", &Config::vocab, "split the vocabulary too").along(mh::MeshAxis::tp);
   }
 
-  // What of a recipe does not go with it.
+  // The recipes that it refuses.
   static void conditions(mh::Conditions& c) {
     c.divides("model.ffn_hidden", "parallel.@own_key@", "each rank has as many hidden units");
     if (c.integer("parallel.@own_key@") > 1 && c.degree(mh::MeshAxis::ep) > 1) {
@@ -37,7 +37,7 @@ public:
     }
   }
 
-  // What `megahost plan --search` tries: degrees that fit into a node.
+  // The degrees that `megahost plan --search` tries: those that fit into a node.
   static std::vector<mh::Table> searched(const mh::SearchFacts& facts) {
     return mh::degrees_up_to("@own_key@", facts.ranks_per_node);
   }
@@ -45,8 +45,8 @@ public:
   @Name@(const Config& config, const Args&)
       : config_(config) {}
 
-  // Which logical axes lie along which mesh axis. Models name their axes (megahost/axis.hpp) and
-  // never a rank; a mesh axis of one rank splits nothing.
+  // The mesh axis of each logical axis. Models name their axes (megahost/axis.hpp) and never a
+  // rank; a mesh axis of one rank splits nothing.
   void rules(mh::Rules& rules) const override {
     rules.features.push_back({mh::axis::mlp, mh::MeshAxis::tp});
     if (config_.vocab) {

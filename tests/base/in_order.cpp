@@ -23,7 +23,7 @@ struct Source {
   }
 };
 
-/// What came out, and what was thrown.
+/// The results that came out, and the exception that was thrown.
 std::pair<std::vector<int>, std::string>
 run(size_t workers, Source source, int bad_work = -1, int bad_take = -1) {
   std::vector<int> taken;

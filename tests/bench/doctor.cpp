@@ -36,7 +36,7 @@ mh::SeenMachine healthy() {
   return machine;
 }
 
-/// What is advised about a thing; empty if nothing.
+/// The advice about a thing; empty if there is none.
 std::string advice(const mh::SeenMachine& machine, const std::string& name) {
   for (const mh::Finding& finding : mh::judge(machine)) {
     if (finding.name == name && !finding.advice.empty()) {
@@ -100,17 +100,17 @@ TEST_CASE("what is missing or slow gets one sentence each") {
   CHECK(has(mh::doctor_text(mh::judge(machine), {}), "1 thing could be better"));
   machine = healthy();
   machine.speeds[0].fp32 = 20e9;
-  CHECK(has(advice(machine, "cpu products"), "power saving"));
+  CHECK(has(advice(machine, "cpu GEMMs"), "power saving"));
   machine.load = 4;
-  CHECK(has(advice(machine, "cpu products"), "load 4.0"));
+  CHECK(has(advice(machine, "cpu GEMMs"), "load 4.0"));
   machine = healthy();
   machine.speeds[0].bf16 = 100e9;
-  CHECK(has(advice(machine, "cpu products"), "precision = \"fp32\""));
+  CHECK(has(advice(machine, "cpu GEMMs"), "precision = \"fp32\""));
   machine.processor.avx512_bf16 = false; // then precision "auto" takes fp32 anyway
-  CHECK(advice(machine, "cpu products").empty());
+  CHECK(advice(machine, "cpu GEMMs").empty());
   machine.processor.amx_bf16 = true;
   CHECK(machine.processor.bf16());
-  CHECK(!advice(machine, "cpu products").empty());
+  CHECK(!advice(machine, "cpu GEMMs").empty());
 }
 
 TEST_CASE("GPUs: the driver, LibTorch's other half") {

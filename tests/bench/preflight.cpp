@@ -1,4 +1,4 @@
-// What is said of ranks that are unlike the others.
+// The sentences about ranks that are unlike the others.
 
 #include "core/bench/preflight.hpp"
 

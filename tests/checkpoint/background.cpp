@@ -122,7 +122,7 @@ TEST_CASE("a storage that fails at any call leaves the checkpoint before, and sa
 
 namespace {
 
-/// What each rank's save in the background ended with.
+/// The outcome of each rank's save in the background.
 std::vector<BackgroundSaves::Outcome> save_on_ranks(
     MemoryStorage& store, const std::vector<std::vector<Slice>>& held, int64_t lost = -1
 ) {
@@ -143,7 +143,7 @@ std::vector<BackgroundSaves::Outcome> save_on_ranks(
       BackgroundSaves saves(
           [&, is_lost](const mh::CheckpointContents& contents, const mh::Ranks& ranks) {
             if (is_lost) {
-              return; // it is gone: it meets nobody
+              return; // it is gone: it meets no rank
             }
             native(store)(contents, ranks);
           },

@@ -117,7 +117,7 @@ TEST_CASE("slices are written, and any other slices are read") {
   const auto middle = blank({part_of(weight, 1, 1, 3)}); // columns 2 and 3 of all rows
   saved->read(middle);
   CHECK(equal(middle, {part_of(weight, 1, 1, 3)}));
-  // Of rows 2 to 4 no byte of the other chunk is read, and of this one only those rows.
+  // A read of rows 2 to 4 takes no byte of the other chunk, and of this one only those rows.
   const auto rows = blank({part_of(weight, 0, 1, 4)});
   store.bytes_read = 0;
   saved->read(rows);

@@ -68,7 +68,7 @@ def refusals(folder):
 
 
 def calibration(folder):
-    """What is measured is taken by plans of this machine's CPU, and by no others."""
+    """The measured rates are used by plans of this machine's CPU, and by no others."""
     environment = os.environ | {"XDG_DATA_HOME": folder}
 
     def megahost(*words, **more):

@@ -185,7 +185,7 @@ checkpoint("average", "four", "--steps", "4,2,6", "-o", "mean-3")
 
 
 def weights(path):
-    """Of a run saved as one file, as lists of float32."""
+    """The weights of a run saved as one file, as lists of float32."""
     file = next((folder / path).glob("*.safetensors")).read_bytes()
     length = struct.unpack("<Q", file[:8])[0]
     header = json.loads(file[8:8 + length])

@@ -41,7 +41,7 @@ class OnTerminal:
             return False
 
     def frames(self):
-        """What was written between two times that the line was cleared; the last may be there in part."""
+        """The texts written between two times that the line was cleared; the last may be there in part."""
         return self.written.decode(errors="ignore").replace("\r\n", "\n").split(CLEAR)
 
 

@@ -30,7 +30,7 @@ def launch(*words, status=0, path=None):
 
 
 # The sample's templates (awslabs/awsome-distributed-ai 95b939cd, 3.test_cases/megatron/megatron-lm/kubernetes/gpt3/manifests)
-# with the README's values, as facts. What is another here is said.
+# with the README's values, as facts. Differences from them are said here.
 POD = """\
       claimName: fsx-claim
       path: /mnt/k8s-disks/0
@@ -100,7 +100,7 @@ def check_sample():
         "megahost", "data", "prepare", "/fsx/gpt2/oscar-1GB.jsonl.xz", "--output", "/fsx/gpt2/my-gpt2", "--recipe",
         "/etc/megahost/recipe.toml", "--append-eod", "--workers", "64"], command
     assert "claimName: fsx-claim" in prepdata and "nvidia.com/gpu" not in prepdata, prepdata
-    # What is typed comes before the preset.
+    # A typed option comes before the preset.
     launch(source / "recipes/gpt3_aws.toml", "--preset", "aws-gpt3", "--image", "i", "--nodes", 4, "-o", "four")
     assert "replicas: 3" in (folder / "four/train.yaml").read_text()
 

@@ -16,7 +16,7 @@ SOURCE = pathlib.Path(os.environ["MEGAHOST_SOURCE"])
 
 
 def on_terminal(folder, words):
-    """What a terminal gets, without colours, and the exit status."""
+    """The output to a terminal, without colours, and the exit status."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
     process = subprocess.Popen([os.environ["MEGAHOST"], *map(str, words)], stdin=subprocess.DEVNULL, stdout=slave,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What plans say holds: the changes that they name have these effects, the parts of a step make the whole, the recipe that a
-search writes is the one that it found, and a model of 1008 billion parameters on 3,072 ranks needs less than 1 GiB."""
+"""The statements of plans hold: the changes that they name have these effects, the parts of a step make the whole, the
+recipe that a search writes is the one that it found, and a model of 1008 billion parameters on 3,072 ranks needs less than 1 GiB."""
 
 import json
 import os

@@ -8,7 +8,7 @@
 
 TEST_CASE("a header becomes its file comment and its declarations") {
   const std::string text = mh::header_text(R"(#pragma once
-/// What it is for.
+/// The purpose of it.
 ///
 ///     mh::Example code;
 
@@ -23,7 +23,7 @@ class Forward;
 }
 
 namespace detail {
-/// Nobody's business.
+/// Private.
 void hidden();
 } // namespace detail
 
@@ -60,7 +60,7 @@ inline constexpr std::array<int, 3> kThree{{1, 2, 3}};
 
 } // namespace mh
 )");
-  CHECK(text == R"(What it is for.
+  CHECK(text == R"(The purpose of it.
 
     mh::Example code;
 

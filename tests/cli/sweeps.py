@@ -34,7 +34,7 @@ def stopped_by(number, folder):
 
 
 def on_terminal(folder):
-    """What a sweep writes to a terminal, and the lines that are there in the end."""
+    """The output of a sweep to a terminal, and the lines that are there in the end."""
     ours, its = pty.openpty()
     words = [word for word in command(folder, "--jobs", "1") if word != "--json"]
     sweep = subprocess.Popen(words, stdout=its, stderr=its, env=os.environ | {"TERM": "xterm", "NO_COLOR": "1"})

@@ -52,7 +52,7 @@ def goodput(run):
 
 
 def on_terminal(*words, columns, rows, keys=b""):
-    """What a command writes to a terminal of that size, until it ends or has drawn twice."""
+    """The output of a command to a terminal of that size, until it ends or has drawn twice."""
     process, master = pty.fork()
     if process == 0:
         fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -94,7 +94,7 @@ def check_pages(run, port):
     status, kind, metrics = get("/metrics?from=prometheus")
     assert status == 200 and "version=0.0.4" in kind and "megahost_goodput_ratio{" in metrics, metrics
     assert get("/metrics", "HEAD")[::2] == (200, "") and get("/../etc/passwd")[0] == 404 and get("/", "POST")[0] == 405
-    # What is no request, asks for too much or comes from another site's page.
+    # Texts that are no request, ask for too much or come from another site's page.
     assert ask(port, b"") == b"" and ask(port, b"hello\r\n\r\n") == b"" and ask(port, b"GET / HTTP/1.1\r\nX: " + b"x" * 9000) == b""
     assert ask(port, b"GET / FTP/1.0\r\n\r\n") == b"" and ask(port, b"GET\r\n\r\n") == b""
     assert b" 403 " in ask(port, b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")

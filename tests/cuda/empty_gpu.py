@@ -30,7 +30,7 @@ class Counts(dict):
         return counts
 
     def minus(self, other):
-        """What there is more of here: of two runs that differ in one thing, what that thing takes."""
+        """The counts by which this exceeds the other: the cost of the one thing in which two runs differ."""
         more = {name: (count - other.get(name, (0, 0))[0], amount - other.get(name, (0, 0))[1])
                 for name, count_and_amount in self.items() for count, amount in [count_and_amount]}
         less = {name: (-count, -amount) for name, (count, amount) in other.items() if name not in self}
@@ -52,11 +52,11 @@ class Result:
     def __init__(self, command, done, processes):
         self.command, self.status = " ".join(command), done.returncode
         self.out, self.err = done.stdout, done.stderr
-        self.processes = processes  # that used a GPU: their counts
+        self.processes = processes  # the counts of those that used a GPU
 
     @property
     def counts(self):
-        """Of the one process that used a GPU."""
+        """The counts of the one process that used a GPU."""
         if len(self.processes) != 1:
             sys.exit(f"{self.command}: {len(self.processes)} processes used a GPU, expected 1\n{self.out}{self.err}")
         return self.processes[0]

@@ -1,6 +1,7 @@
 #!/bin/sh
 # environment.sh FOLDER [--check]: LibTorch with its CUDA half in FOLDER/torch/lib, without NVIDIA's libraries: suite cuda
-# runs on stand-ins for them. What the program was built with is linked to; the CUDA half, which ./megahost deletes where
+# runs on stand-ins for them. The libraries that the program was built with are linked to; the CUDA
+# half, which ./megahost deletes where
 # there is no GPU, comes from the Python environment of suite parity, or else from the package index (530 MB). Headers of
 # CUDA that the program does not need are in FOLDER/nvidia/cu13/include.
 # --check only says by its exit code whether all is there. "pins" is written last, so that a start after a kill begins again.

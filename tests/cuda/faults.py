@@ -1,4 +1,4 @@
-"""What goes wrong with GPUs is said in a sentence of ours, and the program ends by itself.
+"""A fault of a GPU is reported in a sentence of ours, and the program ends by itself.
 
 usage: faults.py
 """

@@ -1,6 +1,6 @@
 """`megahost check` with ranks as threads of one GPU: every layout ends.
 
-Autograd has one thread per GPU. A rank whose backward pass waits there for another rank's would wait for ever if that one
+Autograd has one thread per GPU. A rank whose backward pass waits there for another rank's would wait forever if that one
 were queued behind it.
 
 usage: layouts.py

@@ -1,4 +1,4 @@
-"""What nvcc makes of the kernels for sm_80, 90a and 100: no register is spilled, none takes more than 64, and each source
+"""The machine code of the kernels for sm_80, 90a and 100: no register is spilled, none takes more than 64, and each source
 loads and stores 16 bytes at a time.
 
 Loads are read in PTX, of which the assembler makes one instruction each; it says itself what it spills.
@@ -17,7 +17,7 @@ REGISTERS = 64  # four blocks of 256 threads on a multiprocessor
 
 
 def compiled(nvcc, root, source, folder, machine):
-    """What the assembler says, and the PTX that it read."""
+    """The output of the assembler, and the PTX that it read."""
     made = folder / f"{source.stem}.{machine}"
     options = ["-std=c++20", "-O3", "-fmad=false", f"-I{root}", str(source)]
     said = subprocess.run([nvcc, *options, f"-arch=sm_{machine}", "-Xptxas", "-v", "-cubin", "-o", made.with_suffix(".cubin")],

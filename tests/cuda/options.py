@@ -133,12 +133,12 @@ def uncovered(schema):
 
 
 def planted_ends(chosen):
-    """Where experts' rows end when 32 tokens choose so many each, evenly among 4 or 8."""
+    """The ends of experts' rows if 32 tokens choose so many each, evenly among 4 or 8."""
     return ";".join(",".join(str(32 * chosen // experts * i) for i in range(experts + 1)) for experts in (4, 8))
 
 
 def failure(line):
-    """What a run says that fails; "" if it succeeds."""
+    """The error of a run that fails; "" if it succeeds."""
     settings = settings_of(line)
     plant = planted_ends(int(settings.get("model.experts_per_token", 2))) if settings["model.use"] == "moe" else ""
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""What a step asks of a GPU, compared with ratchets.toml: figures may only go down.
+"""The work that a step gives a GPU, compared with ratchets.toml: figures may only go down.
 
 A figure that grew fails; one that shrank fails, too, and asks to lower the table: `ratchets.py --update` writes what is
 measured. Each figure is the difference of runs that differ in one thing: in microbatches, steps or layers.
@@ -122,7 +122,7 @@ def documents(folder):
 
 
 def write(table):
-    lines = ["# What a step may ask of a GPU, measured on the empty runtime; see ratchets.py, which writes this file."]
+    lines = ["# The work that a step may give a GPU, measured on the empty runtime; see ratchets.py, which writes this file."]
     for name, figures in table.items():
         lines += ["", f'["{name}"]'] + [f"{figure} = {number}" for figure, number in figures.items()]
     TABLE.write_text("\n".join(lines) + "\n")

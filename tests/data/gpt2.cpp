@@ -98,7 +98,7 @@ public:
     return tokenizer(files.tokens().dump(), files.merges_text());
   }
 
-  /// What is said of damaged files.
+  /// The error for damaged files.
   [[nodiscard]] std::string
   why(const std::string& vocab, const std::string& merges, const Gpt2Tokenizer::Config& config = {}
   ) const {

@@ -96,7 +96,8 @@ TEST_CASE("a folder of Hugging Face's") {
   CHECK(tokenizer->vocab() == 262);
   CHECK(tokenizer->encode("hell h</s>") == Ids{256, 257, ' ', 'h', 259});
   CHECK(tokenizer->encode("aZé") == Ids{'a', 261});
-  // As the reference: an added token whose characters are all of the byte alphabet is bytes.
+  // The reference does the same: an added token whose characters are all of the byte alphabet is
+  // bytes.
   CHECK(tokenizer->decode(Ids{258, 256, 257, 261}) == "<s>hellZ\xE9");
   CHECK(tokenizer->token(' ') == "Ġ");
   CHECK(tokenizer->end_of_document() == 259);
@@ -173,7 +174,7 @@ TEST_CASE("components that are not known are named") {
 
 namespace {
 
-/// What a tokenizer of words makes of a text: ids of "a" to "z" are 0 to 25, of all else 26.
+/// The ids that a tokenizer of words makes of a text: "a" to "z" are 0 to 25, all else is 26.
 Ids letters(const Folder& folder, const Json& patch, const std::string& text) {
   Json vocab{{"?", 26}};
   for (int letter = 0; letter < 26; ++letter) {

@@ -180,11 +180,11 @@ TEST_CASE("index files that do not fit are refused") {
   const auto open = [&] { return failure([&] { (void)IndexedCorpus(fields, args); }); };
   CHECK(open() == "no error");
   folder.write("c", counting(61)); // the corpus has changed
-  CHECK(contains(open(), "description.txt tells of documents [0,60], and"));
+  CHECK(contains(open(), "description.txt describes documents [0,60], and"));
   Documents longer = counting(60); // as many documents, one of them longer
   longer.back().push_back(1);
   folder.write("c", longer);
-  CHECK(contains(open(), "description.txt tells of tokens"));
+  CHECK(contains(open(), "description.txt describes tokens"));
   folder.write("c", counting(60));
   std::filesystem::path documents;
   for (const auto& entry : std::filesystem::directory_iterator(*fields.index_files)) {
@@ -194,7 +194,7 @@ TEST_CASE("index files that do not fit are refused") {
   }
   const std::string good = mh::read_file(documents, 1 << 20);
   mh::replace_file(documents, good.substr(0, good.size() - 4));
-  CHECK(contains(open(), "its header tells of 480 bytes of numbers, but 476 follow"));
+  CHECK(contains(open(), "its header counts 480 bytes of numbers, but 476 follow"));
   mh::replace_file(documents, good.substr(0, good.size() - 4) + std::string("\xff\0\0\0", 4));
   CHECK(contains(open(), "number 119 is document 255, but the split has documents 0 to 59"));
   mh::replace_file(documents, "\x93NUMPY");

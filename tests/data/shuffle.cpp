@@ -49,7 +49,7 @@ TEST_CASE("neighbours land far apart, and each place is as likely as any other")
       distance += std::abs(double(places[i]) - double(places[i - 1]));
     }
   }
-  // Of two uniform places the mean distance is size / 3; the mean place is size / 2.
+  // The mean distance of two uniform places is size / 3; the mean place is size / 2.
   CHECK(distance / (kKeys * (kSize - 1)) == doctest::Approx(kSize / 3.0).epsilon(0.02));
   CHECK(first / kKeys == doctest::Approx(kSize / 2.0).epsilon(0.15));
 }

@@ -82,7 +82,7 @@ DecoderConfig config() {
   return c;
 }
 
-/// What a rank holds of a run: bf16 weights, float32 masters, two states of each.
+/// The tensors of a run that a rank holds: bf16 weights, float32 masters, two states of each.
 class Rank {
 public:
   Rank(const TestLayout& layout, const Mesh& mesh, Storage& storage = local_storage())

@@ -117,7 +117,7 @@ void compare_ranks(const MeshShape& shape, Sharding sharding) {
       loss = loss + (found * reads[runs[run].first]).sum();
     }
     torch::autograd::backward({loss}, {});
-    // What any rank reads of a row comes back to it.
+    // The gradient of a row is the sum of what all ranks read of it.
     at::Tensor of_x = at::zeros({kBack + kSeq, kBatch, kState}, at::kDouble);
     for (int64_t rank = 0; rank < mesh.size(MeshAxis::cp); ++rank) {
       for (const TokenRun& run : sharded_runs(sharding, kSeq, mesh.size(MeshAxis::cp), rank)) {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What our layer adds to a collective, of any kind and size, over a transport that does nothing: under 20 microseconds."""
+"""The time that our layer adds to a collective, of any kind and size, over a transport that does nothing: under 20
+microseconds."""
 
 import json
 import os

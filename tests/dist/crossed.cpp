@@ -50,7 +50,7 @@ Outcome failure(const std::string& words) {
   return {Outcome::Is::failed, words};
 }
 
-/// What `run` ends in; its error where that is a refusal, a failure where it is a bug.
+/// The outcome of `run`: its error if that is a refusal, a failure if it is a bug.
 template <class Run>
 Outcome outcome_of(const std::string& what, const Run& run) {
   try {
@@ -128,7 +128,7 @@ public:
       return outcome;
     }
     const Outcome several = outcome;
-    // Where it is not given it follows the data ranks.
+    // The global batch follows the data ranks if it is not given.
     single.push_back({"batch.global", std::to_string(recipe.batch.global)});
     outcome = outcome_of("one rank's run", [&] {
       alone = resolved(single, host_);
@@ -151,7 +151,7 @@ public:
     return outcome;
   }
 
-  /// Where the recipe lies that is being tried.
+  /// The recipe that is being tried.
   [[nodiscard]] fs::path current() const { return folder_.string() + ".toml"; }
 
 private:

@@ -31,7 +31,7 @@ namespace {
 constexpr int64_t kSeq = 8, kBatch = 4, kEmbed = 12, kExperts = 4, kHidden = 6;
 constexpr Axis kEmbedAxis{axis::embed, kEmbed};
 
-/// Each token goes to its two best experts, weighted by the router's soft max.
+/// Each token goes to its two best experts, weighted by the router's softmax.
 class Mixture {
 public:
   explicit Mixture(Builder& builder)

@@ -170,7 +170,7 @@ def check_pods(one):
 
 
 def check_launched(one):
-    """What `megahost launch` writes for Slurm, on its two nodes; the machine of the plan is a row of our own."""
+    """The files of `megahost launch` for Slurm, on its two nodes; the machine of the plan is a row of our own."""
     own = folder / "own/presets"
     own.mkdir(parents=True)
     (own / "hardware.toml").write_text("""

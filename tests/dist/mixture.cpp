@@ -192,8 +192,8 @@ TEST_CASE("latent attention with every strategy, in a mixture as DeepSeek-V3's")
 
 namespace {
 
-/// What the experts make of `x`, where all tokens choose expert 0, and the gradients of x and of
-/// the experts' second products.
+/// The experts' output for `x` if all tokens choose expert 0, and the gradients of x and of the
+/// experts' second GEMMs.
 struct Lopsided {
   at::Tensor y, dx, ddown;
 };

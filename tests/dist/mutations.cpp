@@ -52,7 +52,8 @@ struct Lost : c10d::Work {
 /// By group, or by rank that receives in it: how many operations it has begun.
 using Counts = std::map<std::string, int64_t>;
 
-/// What all transports of a trial share: each rank's counts, and the operation that is dropped.
+/// The state that all transports of a trial share: each rank's counts, and the operation that is
+/// dropped.
 struct Plan {
   std::string where{}; // a key of the counts; empty: nothing is dropped
   int64_t number = 0;

@@ -36,8 +36,8 @@ std::vector<std::string> tiny(std::vector<std::string> more) {
   return settings;
 }
 
-/// What may be refused: three pairs that do not go together, numbers that do not, and experts of a
-/// model without.
+/// The refusals that are allowed: three pairs that do not go together, numbers that do not, and
+/// experts of a model without.
 const std::vector<std::string> kRefusals{
     "parallel.sequence needs parallel.tensor above 1",
     "does not work with parallel.pipeline",
@@ -188,7 +188,7 @@ TEST_CASE("llama, full recompute: every layout of two ranks matches one rank") {
 }
 
 // But for clipping: a norm's last bit depends on how its squares are grouped.
-TEST_CASE("tied, full recompute and zero 1: the bits of data parallel") {
+TEST_CASE("tied, full recompute and ZeRO-1: the bits of data parallel") {
   const auto model =
       tiny({"model.use=gpt", "model.tied=true", "model.dropout=0.1", "recompute.use=full"});
   const auto trained = [&](const std::string& layout) {

@@ -1,5 +1,5 @@
-// What passes between the stages of a pipeline: states of several tensors, and when receives are
-// posted.
+// The tensors that pass between the stages of a pipeline: states of several tensors, and when
+// receives are posted.
 
 #include "megahost/nn/dropout.hpp"
 #include "megahost/nn/embedding.hpp"
@@ -106,7 +106,7 @@ private:
   Watch watch_;
 };
 
-/// A transport that tells of each receive.
+/// A transport that reports each receive.
 class Told : public c10d::Backend {
 public:
   Told(c10::intrusive_ptr<c10d::Backend> inner, std::function<void()> receives)

@@ -138,7 +138,7 @@ compare("from tensor 2 over tensor 2 x data 2 to one rank", one, train("moving",
 train("stages", 2, "pipeline=2", "--set", "train.exit_iters=2")
 train("stages", 1, "", "--resume", "--set", "train.exit_iters=3")
 train("stages", 4, "tensor=2,pipeline=2", "--resume", "--set", "train.exit_iters=5")
-compare("pipeline 2 to one rank to tensor 2 x pipeline 2 to data 4 with zero 1", one,
+compare("pipeline 2 to one rank to tensor 2 x pipeline 2 to data 4 with ZeRO-1", one,
         train("stages", 4, "data=4,zero=1", "--resume"))
 
 # A recipe that fails on every rank is refused once.
@@ -247,7 +247,7 @@ os.kill(children[1], signal.SIGCONT)
 await_line(run, r"warning: rank 1 is back after \d+ s")
 print("an evaluation is paused:", line.strip())
 
-# Where no rank is left to say so, the launcher does.
+# The launcher says so if no rank is left to say it.
 for rank in children:
     os.kill(rank, signal.SIGSTOP)
 line = await_line(run, r"warning: no progress: ranks 0 and 1 are stopped by a signal; "
@@ -298,7 +298,7 @@ def named_plugin(rank, ranks, port):
 
 
 def by_hand(*ranks, place=own_variables):
-    """Ranks that somebody started without --nproc, each with its own words; `place` tells them theirs."""
+    """Ranks that were started without --nproc, each with its own words; `place` tells them theirs."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -348,7 +348,7 @@ for errors, status in by_hand([*words, str(fixtures / "talks.so")], [*words, str
     assert status == 4 and "rank 1 has another" in errors and "fails_alone" in errors, errors
 print("other plugins:", errors.splitlines()[0][:120])
 
-# What a plugin tells is told by one rank.
+# A plugin's warning is printed by one rank.
 talks = ["--plugin", str(fixtures / "talks.so"), "--set", "lr_schedule.use=fixed"]
 told = [megahost("--run-dir", f"talk {ranks}", "--nproc", str(ranks), *talks, "--set", f"parallel.tensor={ranks}")
         for ranks in (1, 2)]

@@ -98,8 +98,8 @@ public:
   }
 
 private:
-  /// What this machine, a short test or a thread cannot have, and what a drawn value says nothing
-  /// about: paths, names, folders and launchers.
+  /// Whether the section is left out: this machine, a short test or a thread cannot have it, or a
+  /// drawn value says nothing about it: paths, names, folders and launchers.
   static bool left_out(const std::string& section) {
     return section == "checkpoint" || section == "comm" || section == "data" ||
            section == "tokenizer";

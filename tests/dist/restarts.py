@@ -29,7 +29,7 @@ two = ["--nproc", "2", "--set", "parallel.data=2"]
 
 
 def start(name, *words):
-    output = open(folder / (name + ".output"), "w+")  # a pipe that nobody reads would stop it
+    output = open(folder / (name + ".output"), "w+")  # a pipe that is not read would stop it
     run = subprocess.Popen([program, "run", "tiny.toml", "--run-dir", name, *words], cwd=folder, stdout=output, stderr=output)
     run.output = output
     return run

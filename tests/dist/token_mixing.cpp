@@ -52,7 +52,7 @@ struct Subject {
   bool documents = false;
 };
 
-/// What is said of a block on the first rank; nothing if it is sound. `reads`: it is given
+/// The error about a block on the first rank; nothing if it is sound. `reads`: it is given
 /// activations.
 std::string said_of(const Subject& subject, bool reads, const Run& run) {
   std::string words;
@@ -216,7 +216,7 @@ TEST_CASE("what says that it mixes tokens passes, as does what computes tokens o
   CHECK(said({.cp = 2}, false, 8, before) == "");
 }
 
-TEST_CASE("a block whose results are no numbers anyway is somebody else's to report") {
+TEST_CASE("a block whose results are no numbers anyway is reported by other checks") {
   const auto layer = [](const at::Tensor& x, StepContext&) {
     return x * std::numeric_limits<double>::quiet_NaN();
   };

@@ -46,7 +46,7 @@ at::Tensor segments_of_samples() {
   );
 }
 
-/// As the words say it, on one rank: x[t - back] where that is of the same sample and document.
+/// The definition, on one rank: x[t - back] if that is of the same sample and document.
 at::Tensor by_hand(const at::Tensor& x, int64_t back, bool documents) {
   at::Tensor before = at::zeros_like(x);
   const at::Tensor segments = segments_of_samples();
@@ -68,7 +68,7 @@ struct Case {
   bool documents;
 };
 
-/// What a rank holds of the samples.
+/// The tokens of the samples that a rank holds.
 struct OwnTokens {
   OwnTokens(const Case& c, const Mesh& mesh)
       : rules(rules_of(c.sequence)) {
@@ -106,7 +106,7 @@ void check(const Case& c) {
   for (int64_t back = 1; back <= c.count; ++back) {
     weights.push_back(random(("w" + std::to_string(back)).c_str(), {kSeq, kBatch, kEmbed}));
     expected.push_back(by_hand(x.detach(), back, c.documents));
-    // What is added to row t - back is what was read there: the same the other way round.
+    // The gradient of row t - back is the sum of what was read there: the same the other way round.
     const at::Tensor kept = by_hand(at::ones_like(gradient), back, c.documents);
     const at::Tensor read = weights.back() * kept;
     gradient.narrow(0, 0, kSeq - back).add_(read.narrow(0, back, kSeq - back));

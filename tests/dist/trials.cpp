@@ -1,4 +1,4 @@
-// What `megahost check` allows a layout to differ by.
+// The differences that `megahost check` allows a layout.
 
 #include "core/conformance/layout_trial.hpp"
 

@@ -112,7 +112,7 @@ with slowed(run, 0):
     text = end(run, 4)
 assert "rank 0 on " in text and not (folder / "refused").exists(), text
 
-# A rank that becomes slow while it trains; the same run without that names nobody.
+# A rank that becomes slow while it trains; the same run without that names no rank.
 run = started("run", "tiny.toml", "--nproc", "2", "--run-dir", "slow")
 with slowed(run, 1, lambda: (folder / "slow/metrics.jsonl").exists()):
     text = end(run, 0)

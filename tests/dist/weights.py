@@ -102,7 +102,8 @@ compare("a run folder is evaluated", evaluated, "llama", "saved", [("pipeline=2"
 recipe("upcycled", f'{{ use = "moe", {llama}, experts = 4, experts_per_token = 2 }}')
 compare("an upcycled run", trained, "upcycled", "saved", [("pipeline=2", 2), ("pipeline=2,data=2,expert=2", 4)])
 
-# What one stage finds out, all say, once: a tensor of the last layer that has another shape.
+# A fault that one stage finds is reported by all, once: a tensor of the last layer that has another
+# shape.
 hub.write(folder / "short", gpt, [("transformer." + name, [8] if name == "h.3.ln_1.weight" else sizes)
                                   for name, sizes in hub.shapes(4)])
 for layout, ranks in (("", 1), ("pipeline=2", 2)):

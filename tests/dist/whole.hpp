@@ -72,7 +72,7 @@ inline Batch batch_of(const Group& dp, int64_t seq, int64_t samples, int64_t num
   return batch;
 }
 
-/// What one step of the global model gives.
+/// The result of one step of the global model.
 struct Whole {
   double loss = 0, evaluation = 0, squared_norm = 0;
   std::map<std::string, at::Tensor> gradients, values;

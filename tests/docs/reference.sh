@@ -11,7 +11,7 @@ if ! diff -r "$MEGAHOST_SOURCE/docs/reference" "$work/pages"; then
   exit 1
 fi
 
-# A second time nothing changes; a page that nothing belongs to goes, a file of somebody else stays.
+# A second time nothing changes; a page that nothing belongs to goes, a file of another program stays.
 cp "$work/pages/recipe.md" "$work/pages/plugins/gone.md"
 echo mine > "$work/pages/notes.md"
 "$MEGAHOST" docs -o "$work/pages" > /dev/null

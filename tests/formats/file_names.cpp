@@ -1,4 +1,4 @@
-// Names of files in what somebody else wrote: an index of Hugging Face, `.metadata`, a manifest.
+// Names of files that other programs wrote: an index of Hugging Face, `.metadata`, a manifest.
 
 #include "core/formats/dcp_metadata.hpp"
 #include "core/formats/hf_index.hpp"

@@ -52,7 +52,7 @@ TEST_CASE("token files that are none") {
   CHECK(why("abcd") == "a.bin: it has no header that says what its ids are");
   CHECK(why("abc", "uint16") == "a.bin: 3 bytes of ids are no whole number of uint16");
   CHECK(why("abcd", "float32") == "a.bin: its ids are of the type `float32`");
-  CHECK(why(header(20240520, 1, 4) + "abcdef") == "a.bin: its header tells of 4 ids, but 3 follow");
+  CHECK(why(header(20240520, 1, 4) + "abcdef") == "a.bin: its header counts 4 ids, but 3 follow");
   const std::vector<uint64_t> shape{1};
   CHECK(why(mh::npy_header("<f4", shape) + "abcd") == "a.bin: its ids are of the type `<f4`");
   CHECK(

@@ -140,7 +140,7 @@ TEST_CASE("every rule of an index") {
   ));
   CHECK(contains(why(Index{.offsets = {-2, 6, 6}}), "begins at byte -2"));
   CHECK(contains(why(Index(), 9), "ends at token 5, but the .bin file has only 9 bytes"));
-  CHECK(contains(why(Index(), 12), "tells of 5 tokens (uint16), but the .bin file has 12 bytes"));
+  CHECK(contains(why(Index(), 12), "describes 5 tokens (uint16), but the .bin file has 12 bytes"));
   CHECK(contains(why(Index{.starts = {1, 1, 1, 3}}), "document bound 0 is sequence 1, expected 0"));
   CHECK(contains(
       why(Index{.starts = {0, 2, 1, 3}}), "document bound 2 is sequence 1, expected 2 to 3"

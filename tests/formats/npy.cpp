@@ -57,12 +57,12 @@ TEST_CASE("arrays that are none are refused") {
   );
   CHECK(
       refused(with_dictionary("{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }", 4)) ==
-      "a.npy: its header tells of 8 bytes of numbers, but 4 follow"
+      "a.npy: its header counts 8 bytes of numbers, but 4 follow"
   );
   CHECK(
       refused(with_dictionary(
           "{'descr': '<i8', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", 4
-      )) == "a.npy: its header tells of more than 2^64 bytes of numbers, but 4 follow"
+      )) == "a.npy: its header counts more than 2^64 bytes of numbers, but 4 follow"
   );
   const std::string whole =
       with_dictionary("{'descr': '<i4', 'fortran_order': False, 'shape': (1,), }", 4);

@@ -8,8 +8,7 @@
 
 namespace mh::test {
 
-/// What the action's mh::Error says; "" if it throws nothing. Anything else that it throws passes
-/// through.
+/// The text of the action's mh::Error; "" if it throws nothing. Any other exception passes through.
 inline std::string refusal(const std::function<void()>& action) {
   try {
     action();

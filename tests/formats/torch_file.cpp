@@ -205,7 +205,7 @@ TEST_CASE(".metadata of torch.distributed.checkpoint") {
   for (size_t length = 0; length < bytes.size(); ++length) {
     CHECK(!refusal([&] { (void)mh::read_dcp_metadata(bytes.substr(0, length), "m"); }).empty());
   }
-  // What is written is read again.
+  // The text that is written can be read again.
   const std::string text = mh::dcp_metadata_text(metadata);
   CHECK(mh::dcp_metadata_text(mh::read_dcp_metadata(text, "m")) == text);
 }

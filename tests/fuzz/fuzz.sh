@@ -1,7 +1,7 @@
 #!/bin/sh
 # fuzz.sh SOURCE BUILD [SECONDS [PARSER...]]: looks for files that break a parser: libFuzzer with the address and undefined
-# behaviour sanitizers, SECONDS (600) for each parser of tests/fuzz/parsers.cpp or for those named. What was found in earlier
-# searches (BUILD/fuzz/found) is begun from; a file that breaks a parser is kept as BUILD/fuzz/PARSER-*.
+# behaviour sanitizers, SECONDS (600) for each parser of tests/fuzz/parsers.cpp or for those named. It begins from the
+# files that earlier searches found (BUILD/fuzz/found); a file that breaks a parser is kept as BUILD/fuzz/PARSER-*.
 set -eu
 
 source=$1

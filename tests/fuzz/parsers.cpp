@@ -1,6 +1,6 @@
-// One fuzz target for every parser of files that come from somebody else; the variable FUZZ_PARSER
-// names the parser. What breaks a rule is an mh::Error; anything else that is thrown, a fault, ten
-// seconds or 2 GB are a finding.
+// One fuzz target for every parser of files that come from other programs; the variable FUZZ_PARSER
+// names the parser. A file that breaks a rule must give an mh::Error; any other exception, a fault,
+// ten seconds or 2 GB are a finding.
 
 #include "core/formats/dcp_metadata.hpp"
 #include "core/formats/flat_tokens.hpp"

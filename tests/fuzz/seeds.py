@@ -118,7 +118,7 @@ def safetensors():
 
 
 def torch_samples():
-    """What PyTorch wrote, as bytes by name: literals of tests/formats/torch_samples.hpp."""
+    """The files that PyTorch wrote, as bytes by name: literals of tests/formats/torch_samples.hpp."""
     text = (pathlib.Path(__file__).parents[1] / "formats/torch_samples.hpp").read_text()
     return {name: bytes.fromhex(re.sub(r'[^0-9a-f]', "", body.replace("\\x", "")))
             for name, body in re.findall(r"char (\w+)\[\] =\n(.*?);", text, re.DOTALL)}

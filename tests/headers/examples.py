@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-# What examples take for granted.
+# The declarations that examples take for granted.
 GIVEN = """
 extern mh::Mesh mesh;
 extern mh::Rules rules;
@@ -37,28 +37,53 @@ mh::InstructionLists my_passes(const mh::PipelineSchedule::Args& args);
 DECLARATIONS = ("#include", "class ", "struct ", "static ", "template")
 
 
-def examples(file):
+# Code in a comment: a line that begins or ends as one of C++ does.
+BEGINS = re.compile(r" {2,5}(mh::|static |class |struct |auto |MH_|#include)")
+ENDS = re.compile(r" {4}\S.*[(={].*(;|\{)( *//.*)?")
+
+
+class Uncompiled(SystemExit):
+    """An example that this test would not compile."""
+
+
+def examples(file, text):
     """Yields (line number of the first line, lines) of each block."""
     header = file.suffix == ".hpp"
-    block = None
-    for number, line in enumerate(file.read_text().splitlines(), 1):
+    block = fence = None
+    for number, line in enumerate(text.splitlines(), 1):
         if header:
             comment = re.match(r" */// ?(.*)", line)
             if not comment:
-                block = None
+                block = fence = None
                 continue
-            if block is None and re.match(r" {2,5}(mh::|static |class |struct |auto |MH_|#include)", comment[1]):
-                sys.exit(f"{file}:{number}: an example outside of ```cpp is not compiled: {line.strip()}")
+            if fence is None and (BEGINS.match(comment[1]) or ENDS.fullmatch(comment[1])):
+                raise Uncompiled(f"{file}:{number}: an example outside of ```cpp is not compiled: {line.strip()}")
             line = comment[1]
         if line.startswith("```"):
             if block:
                 yield block[0], block[1]
-            block = (number + 1, []) if line == "```cpp" else None
+            fence = line if fence is None else None
+            block = (number + 1, []) if fence == "```cpp" else None
         elif block:
             block[1].append(line)
 
 
+def check_the_check():
+    """Examples that it has to find, and lines that are none."""
+    here = pathlib.Path("a.hpp")
+    code = "mh::Number lr = 1;"
+    assert list(examples(here, f"/// A.\n///\n/// ```cpp\n/// {code}\n/// ```\nint x;")) == [(4, [code])]
+    assert not list(examples(here, "/// ```lua\n///     mh::x = 1;\n/// ```\n///          a shape [x] = y, or z;\n///   - `f(x)`: a list;"))
+    for line in (f"///   {code}", "///     const at::Tensor y = layer.forward(x);  // a row", "  ///     if (x > 0) {"):
+        try:
+            list(examples(here, line))
+        except Uncompiled:
+            continue
+        raise AssertionError(f"{line} passes")
+
+
 def main():
+    check_the_check()
     split = sys.argv.index("--")
     folder, readme, headers = sys.argv[1:split]
     headers = [pathlib.Path(folder, "megahost", name) for name in headers.split(",")]
@@ -66,7 +91,7 @@ def main():
     text += "#include <ATen/ops/selu.h>\n#include <cmath>\n" + GIVEN
     found = 0
     for file in [*headers, pathlib.Path(readme)]:
-        for number, lines in examples(file):
+        for number, lines in examples(file, file.read_text()):
             found += 1
             entry = f"mh_plugin_entry_{found}"  # each plugin of the file defines one
             body = "\n".join(lines)
@@ -80,7 +105,7 @@ def main():
         unit.write_text(text)
         status = subprocess.run([*sys.argv[split + 1:], str(unit)]).returncode
     print(f"{found} examples")
-    sys.exit(status or (found < 20 and "fewer examples than there were"))
+    sys.exit(status or (found < 38 and "fewer examples than there were"))
 
 
 main()

@@ -1,4 +1,4 @@
-"""What autograd Functions save in addition to tensors is a struct with a type (megahost/saved.hpp): no source keeps values
+"""Autograd Functions save values other than tensors as a struct with a type (megahost/saved.hpp): no source keeps values
 under names in `saved_data`, and none that has a Function casts pointers.
 usage: functions.py SOURCE"""
 
@@ -12,7 +12,7 @@ FOLDERS = ["core", "plugins", "templates", "examples", "docs"]
 
 
 def faults(text):
-    """What a source does that it should not."""
+    """The faults of a source, a sentence each."""
     text = re.sub(r"//.*", "", text)
     if re.search(r"\bsaved_data\b", text):
         yield "writes or reads `saved_data`: say mh::save and mh::get_saved"

@@ -29,7 +29,7 @@ while read -r object; do
   fi
 done < "$work/objects"
 
-# Where this machine allows it, the clone is hidden from what follows.
+# The clone is hidden from the rest if this machine allows it.
 hide=
 if unshare --user --map-root-user --mount true 2> /dev/null; then
   hide='unshare --user --map-root-user --mount'

@@ -65,7 +65,7 @@ def sources():
     (tiger / "runs/weights").write_text("left out")
     (tiger / "build/meson-private").mkdir(parents=True)
 
-    # What is wrong with the sources is said before anything is built, or with the end of the log.
+    # Faults of the sources are reported before anything is built, or with the end of the log.
     refused("plugins", "install", "nowhere", expect="there is no nowhere")
     (work / "empty").mkdir()
     refused("plugins", "install", "empty", expect="empty holds no plugin: there is no meson.build at its top")
@@ -87,7 +87,7 @@ def sources():
     (work / "bad.tar.gz").write_text("not an archive")
     refused("plugins", "install", "bad.tar.gz", expect="bad.tar.gz cannot be unpacked: Unrecognized archive format")
 
-    # What this machine lacks.
+    # Tools that this machine lacks.
     tools = work / "tools"
     tools.mkdir()
     for tool in "meson", "ninja", "pkg-config":
@@ -175,15 +175,15 @@ def built_files():
     refused("plugins", "rebuild", "good", status=2, expect="good was installed as a built file")
     refused("plugins", "rebuild", "goot", expect=["no plugin is installed as goot", "did you mean good?"])
 
-    # Names that are taken, by another plugin or by a file that somebody put there.
+    # Names that are taken, by another plugin or by a file that another program put there.
     shutil.copy(other, work / "good.so")
     refused("plugins", "install", "good.so", "--no-check", expect=["the name good is taken by org.megahost.test", str(good)])
     refused("plugins", "install", other, "--no-check", expect='the lr_schedule "fixed" is offered by org.megahost.test already')
-    (plugins / "shadow.so").write_bytes(b"of somebody else")
+    (plugins / "shadow.so").write_bytes(b"of another program")
     refused("plugins", "install", FIXTURES / "shadow.so", "--no-check", expect="shadow.so is there already, and not of this plugin")
     (plugins / "shadow.so").unlink()
 
-    # What the loader or its tests refuse.
+    # Plugins that the loader or its tests refuse.
     refused("plugins", "install", FIXTURES / "other_torch.so", expect="was built for LibTorch 2.9.0 (cu128)")
     refused("plugins", "install", FIXTURES / "no_entry.so", expect="is a shared library but no megahost plugin")
     (work / "text.so").write_text("hello")
@@ -203,7 +203,7 @@ def built_files():
     environment_ = environment | {"XDG_DATA_HOME": "/proc/nowhere"}
     refused("plugins", "install", good, "--no-check", status=5, expect="/proc/nowhere", helps=0, environment=environment_)
 
-    # Somebody else at work.
+    # Another process at work.
     with open(records / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         refused("plugins", "install", good, expect="another megahost is installing or removing plugins in")

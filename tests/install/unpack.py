@@ -53,7 +53,7 @@ def tar(name, *entries, mode="w:gz"):
     return path
 
 
-# What is taken: each form, folders named or not, executable or not, names in UTF-8.
+# Archives that are accepted: each form, folders named or not, executable or not, names in UTF-8.
 GOOD = [
     entry("lion/", type_=tarfile.DIRTYPE, mode=0o755),
     entry("lion/meson.build", b"project('lion')\n"),
@@ -74,7 +74,7 @@ with zipfile.ZipFile(work / "good.zip", "w", zipfile.ZIP_DEFLATED) as archive:
 folder, status, said = unpack(work / "good.zip", "zip")
 assert status == 0 and files_of(folder)["lion/src/lion.cpp"].read_text() == "int x;\n" * 1000, said
 
-# What leads out of the folder, or is no file.
+# Entries that lead out of the folder, or are no file.
 OUT = "which leads out of its folder"
 refused(tar("up.tar.gz", entry("../stolen", b"x")), OUT, "unpack it yourself")
 refused(tar("inner.tar.gz", entry("a/../../stolen", b"x")), OUT)
@@ -92,14 +92,14 @@ with zipfile.ZipFile(work / "up.zip", "w") as archive:
 refused(work / "up.zip", OUT)
 assert not list(work.rglob("stolen*"))
 
-# What is too much.
+# Archives that are too large.
 with zipfile.ZipFile(work / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
     archive.writestr("zeros", bytes(LIMIT + 1))
 refused(work / "bomb.zip", "holds more than 64 MiB when it is unpacked", "sources alone")
 assert sum(path.stat().st_size for path in (work / "unpacked/refused-bomb.zip").iterdir()) <= LIMIT
 refused(tar("many.tar.gz", *(entry(f"f{i}") for i in range(10_001))), "holds more than 10000 files")
 
-# What is damaged, or is something else.
+# Archives that are damaged, or are something else.
 whole = (work / "good.tar.gz").read_bytes()
 for name, content in {
     "cut.tar.gz": whole[: len(whole) // 2],

@@ -22,7 +22,7 @@ double scale_of(const Tensor& q) {
   return 1 / std::sqrt(static_cast<double>(q.size(3)));
 }
 
-/// Soft max over scores that are made in full, by differentiable operations.
+/// Softmax over scores that are made in full, by differentiable operations.
 /// With four inputs the last is a bias.
 Tensor attention_by_hand(const Tensors& in, const ops::KernelMask& mask, const Tensor& kept = {}) {
   const int64_t group = in[0].size(2) / in[1].size(2);

@@ -438,7 +438,7 @@ TEST_CASE("calls mean the mask: another sequence, whose documents may be none or
   mask.key_documents = {{0, 0, 2}, {0, 2, 1}};
   CHECK(!calls_mean_the_mask(mask, 1));
   mask.key_documents = {{0, 0, 9}};
-  CHECK(calls_mean_the_mask(mask, 1)); // nobody sees anything
+  CHECK(calls_mean_the_mask(mask, 1)); // no query sees a key
 }
 
 TEST_CASE("what the kernel cannot do is refused, what it can is not") {
@@ -454,7 +454,7 @@ TEST_CASE("what the kernel cannot do is refused, what it can is not") {
   CHECK(!gpu_calls(usual, usual, {.bias = at::zeros({2, 7})}, {}));
   KernelMask packed;
   packed.query_segments = packed.key_segments = at::zeros({4, 1}, at::kLong);
-  CHECK(!gpu_calls(usual, usual, packed, {})); // nobody in host memory knows which
+  CHECK(!gpu_calls(usual, usual, packed, {})); // host memory does not say which
   packed.query_documents = packed.key_documents = {{0, 0, 0}};
   CHECK(gpu_calls(usual, usual, packed, {}));
   packed.query_index = packed.key_index = at::arange(4);

@@ -288,7 +288,7 @@ int support() {
            {c10::DispatchKey::CPU,
             c10::DispatchKey::CUDA,
             c10::DispatchKey::XLA,
-            c10::DispatchKey::PrivateUse1, // a device of somebody else's
+            c10::DispatchKey::PrivateUse1, // another library's device
             c10::DispatchKey::Meta}) {
         const bool there = handle && handle->hasComputedKernelForDispatchKey(key);
         missing += there ? 0 : 1;

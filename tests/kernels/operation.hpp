@@ -20,7 +20,7 @@ struct Case {
   std::vector<std::vector<int64_t>> shapes; ///< shapes of the float inputs
   Compute ours;
   Compute plain;           ///< the same from plain ATen operations, differentiable
-  Compute rival = nullptr; ///< what `speed` compares with, if not `plain`
+  Compute rival = nullptr; ///< code that `speed` compares with, if not `plain`
 };
 
 struct Operation {
@@ -30,7 +30,7 @@ struct Operation {
   double float_tolerance, bf16_tolerance; ///< for values and gradients, relative to their norm
   std::vector<Case> cases;                ///< small
   Case large;                             ///< for `speed`: sizes of GPT-2 124M at 1,024 tokens
-  double double_tolerance = 1e-12;        ///< where the operation sums in float32 whatever it gets
+  double double_tolerance = 1e-12;        ///< larger if the operation sums in float32
 };
 
 /// Every operation, each once.

@@ -1,4 +1,4 @@
-// What is said of a run whose ranks failed: a rank is named where the failure is its own.
+// The error of a run whose ranks failed: a rank is named if the failure is its own.
 
 #include "core/mesh/rank_reports.hpp"
 
@@ -16,7 +16,7 @@ constexpr const char* kStarted = "{\"started\":true}\n";
 constexpr const char* kAbsent = R"({"text":"no file absent","hint":"name one"})";
 constexpr const char* kLost = R"({"text":"the connection was closed","hint":""})";
 
-/// As waitpid gives them.
+/// An exit status in the form of waitpid.
 int exited(int code) {
   return code << 8;
 }

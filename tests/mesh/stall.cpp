@@ -1,4 +1,4 @@
-// Who waits for whom, and what is said of it.
+// The ranks that wait for others, and the sentences about them.
 
 #include "core/mesh/stall.hpp"
 

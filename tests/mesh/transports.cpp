@@ -1,4 +1,4 @@
-// Which transport a collective takes, and what is said when there is none.
+// The transport that a collective takes, and the error if there is none.
 
 #include "core/mesh/by_device.hpp"
 #include "core/mesh/nccl.hpp"

@@ -36,7 +36,7 @@ TEST_CASE("a constructor that writes past the count of versions is refused") {
   );
 }
 
-TEST_CASE("under zero 3 no way of writing a value gets lost") {
+TEST_CASE("under ZeRO-3 no way of writing a value gets lost") {
   using Write = std::function<void(Parameter&)>;
   const std::vector<Write> writes{
       [](Parameter& p) { p.value.detach().mul_(2); },

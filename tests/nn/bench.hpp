@@ -1,5 +1,5 @@
 #pragma once
-/// What layers are tried on: one rank, a small batch, tensors of fixed random numbers.
+/// The setting in which layers are tried: one rank, a small batch, tensors of fixed random numbers.
 
 #include "megahost/builder.hpp"
 #include "megahost/context.hpp"

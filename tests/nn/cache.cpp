@@ -1,4 +1,4 @@
-// What generation keeps of a text: states of recurrent layers above all.
+// The cache of a text in generation: states of recurrent layers above all.
 
 #include "megahost/nn/cache.hpp"
 

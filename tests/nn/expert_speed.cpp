@@ -55,7 +55,7 @@ struct Sizes {
   int64_t experts, chosen, width, hidden;
 };
 
-/// As `transformers` runs experts: rows are looked up and added expert by expert.
+/// The loop of `transformers`: rows are looked up and added expert by expert.
 Tensor loop(const Tensor& x, const Routing& routing, const Tensor& gate_up, const Tensor& down) {
   Tensor sum = at::zeros_like(x);
   for (int64_t e = 0; e < gate_up.size(0); ++e) {
@@ -126,7 +126,7 @@ void measure(int64_t tokens, const Sizes& s) {
   const auto moved = [&] {
     (void)ops::from_slots(ops::to_slots(x.detach(), slots, host.back()), slots, routing.weights);
   };
-  // As many bytes: tokens read and slots written, and back.
+  // A copy of as many bytes: tokens read and slots written, and back.
   const Tensor bytes = at::zeros({tokens * (1 + s.chosen), s.width}, at::kBFloat16);
   const auto copied = [&] { (void)at::empty_like(bytes).copy_(bytes); };
 

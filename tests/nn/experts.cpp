@@ -41,7 +41,8 @@ MixtureSpec small(ActivationKind activation = ActivationKind::swiglu) {
   return spec;
 }
 
-/// What a mixture computes: for each expert all tokens, weighted by 0 where they chose others.
+/// A mixture's result by a dense loop: for each expert all tokens, weighted by 0 where they chose
+/// others.
 at::Tensor dense_loop(
     const std::map<std::string, at::Tensor>& weights, const MixtureSpec& spec, const at::Tensor& x
 ) {

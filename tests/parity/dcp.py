@@ -38,7 +38,7 @@ def native(folder):
 
 
 def loaded(folder):
-    """What dcp.load makes of a folder, all of it."""
+    """The whole result of dcp.load for a folder."""
     metadata = dcp.FileSystemReader(folder).read_metadata()
     state = {name: torch.full(tuple(item.size), 77, dtype=item.properties.dtype)
              for name, item in metadata.state_dict_metadata.items() if hasattr(item, "size")}

@@ -18,7 +18,7 @@ failed = 0
 
 
 def disturb(model):
-    """No bias 0, no norm weight 1, scores worth a soft max."""
+    """No bias 0, no norm weight 1, scores worth a softmax."""
     model.config._attn_implementation = "eager"
     with torch.no_grad():
         for parameter in model.parameters():
@@ -83,7 +83,7 @@ def bert(name, kind, config, pairs=True, **changes):
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         prepare(folder, model, arrays, f"seq_length = {length}")
-        # What padding sees differs, and nobody reads it.
+        # Padding sees other tokens, and its results are not read.
         ours = program.evaluate(folder)
         kept = (segments == 0)[:, :, None]
         global failed

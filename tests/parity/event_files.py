@@ -95,7 +95,8 @@ with tempfile.TemporaryDirectory() as temporary:
     check(folder / "whole")
     assert len(list((folder / "whole/tensorboard").iterdir())) == 1
 
-    # As if killed after step 8, with the checkpoint of step 6 and half a record on the disk.
+    # The state after a kill behind step 8, with the checkpoint of step 6 and half a record on the
+    # disk.
     crashed = folder / "crashed"
     program.run("run", recipe, "--run-dir", crashed, "--set", "train.exit_iters=8")
     shutil.rmtree(crashed / "checkpoints/step-000000000008")

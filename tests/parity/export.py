@@ -41,7 +41,7 @@ def loaded(folder):
 
 
 def kept(case):
-    """What else changes in a step."""
+    """Settings that keep a step from changing anything else."""
     return ["--set", "model.balance_bias_rate=1e-300"] if case.use == "moe" else []
 
 

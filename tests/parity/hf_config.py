@@ -12,8 +12,8 @@ import transformers
 import models
 import program
 
-# Whose logits are compared, too: windows in some layers, both scalings of latent and usual attention, dense layers, norms
-# over all heads, parallel branches, patterns of mixers.
+# The logits of these are compared, too: windows in some layers, both scalings of latent and usual
+# attention, dense layers, norms over all heads, parallel branches, patterns of mixers.
 EVALUATED = ("gpt2-untied-erf", "llama-yarn-set", "llama-tied-biases", "qwen2-windows", "olmo2-grouped", "pythia",
              "gemma-untied-linear", "gemma3-global-linear", "qwen3-moe-some-dense", "deepseek-v3-yarn",
              "mamba2-tied-biases", "nemotron-h", "norms-after-sums")
@@ -94,7 +94,7 @@ for case in models.CASES:
         if not evaluated:
             continue
         recipe = program.run("recipe", "from-hf", folder / "model", "-o", folder / "whole.lua") and folder / "whole.lua"
-        # What balances experts adds to gradients, and is the recipe's.
+        # Losses that balance experts add to gradients, and are the recipe's choice.
         balance = ', balance = ["none"]' if case.name.startswith("qwen3-moe") else ""
         (folder / "short.toml").write_text(f"""
             precision = "fp32"

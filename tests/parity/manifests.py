@@ -123,7 +123,7 @@ NEW = {
 
 
 def once(judge):
-    """What a judge has found right is not judged again: most of a file stays as it is while one field of it is wrong."""
+    """A part that a judge has found right is not judged again: most of a file stays as it is while one field of it is wrong."""
     right = set()
 
     def judged(*args):
@@ -347,7 +347,7 @@ def main():
         job = next(one for one in documents if one["kind"] == "TrainJob")
         assert ("activeDeadlineSeconds" in job["spec"]) == (api >= "2.2"), job
         files += 1
-    # What goes with a job.
+    # The objects that go with a job.
     megahost("--target", "job", "--instance", "g5.xlarge", *COMMON, "-o", "data", "--fetch", "https://host/a.jsonl.xz",
              "--fetch-to", "/fsx/text", "--prepare", "/fsx/text/a.jsonl.xz", "--prepare-to", "/fsx/text/a",
              "--tensorboard", "tensorboard:1")

@@ -218,7 +218,7 @@ def random_model(case):
     case.config._attn_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(case.config)
     with torch.no_grad():
-        for parameter in model.parameters():  # no bias 0, no norm weight 1, scores worth a soft max
+        for parameter in model.parameters():  # no bias 0, no norm weight 1, scores worth a softmax
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
             parameter.copy_(parameter.to(case.dtype))
         for name, buffer in model.named_buffers():

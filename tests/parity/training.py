@@ -107,7 +107,7 @@ class Judge:
 
 
 def rate(step, lr):
-    """Of update `step`, from 0: warm-up, then half a cosine."""
+    """The learning rate of update `step`, from 0: warm-up, then half a cosine."""
     if step <= WARMUP:
         return lr * step / WARMUP
     return MIN_LR + (lr - MIN_LR) * (math.cos(math.pi * (step - WARMUP) / (STEPS - WARMUP)) + 1) / 2

@@ -151,7 +151,7 @@ Recipe recipe_of(
   return resolve(loaded, plugin_lookup(host), {}).recipe;
 }
 
-/// What the forward pass of a microbatch leaves behind, of one layer.
+/// The bytes that the forward pass of a microbatch leaves behind, of one layer.
 double
 recorded(Host& host, const Shape& shape, double dropout, const std::vector<std::string>& more) {
   std::vector<double> left;

@@ -38,7 +38,7 @@ std::optional<Recipe> recipe_of(Strings sets, const std::string& layout) {
 struct Counted {
   double model = 0;    ///< FLOPs of a step
   double executed = 0; ///< by all ranks, but for what comes next
-  double scores = 0;   ///< that fused attention makes once more in its backward pass: 1 of 5 GEMMs
+  double scores = 0;   ///< fused attention makes them once more in backward: 1 of 5 GEMMs
 };
 
 Counted count(const Recipe& recipe, at::DeviceType device = at::kCPU) {

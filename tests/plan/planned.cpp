@@ -164,7 +164,7 @@ TEST_CASE("experts with full slots, whose shapes do not depend on the router") {
   compare(padded, "expert=2,tensor=2,sequence=true,expert_dispatch=all_gather");
 }
 
-TEST_CASE("zero 3: sharded weights") {
+TEST_CASE("ZeRO-3: sharded weights") {
   compare({}, "data=2,zero=3");
   compare({"precision=bf16", "recompute.use=full"}, "data=2,zero=3");
   compare({}, "data=2,tensor=2,zero=3");

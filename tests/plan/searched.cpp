@@ -44,7 +44,7 @@ TEST_CASE("warnings of a search's threads are told once, when it is over") {
   CHECK(heard.sentences.empty());
   CHECK(result.warnings == std::vector<std::string>{"this layout is odd"});
 
-  // What ends the search keeps no warning back.
+  // An exception that ends the search does not hide its warnings.
   const SearchTask broken{
       host, machine, 2, base, [&](const std::vector<std::string>& sets) -> Recipe {
         TORCH_WARN("this layout is odd");

@@ -26,8 +26,8 @@
 
 namespace watched {
 
-/// Bytes that one thread's tensors take. What an operator takes while it runs and gives back before
-/// it ends is a kernel's workspace: the peak is seen between operators.
+/// Bytes that one thread's tensors take. Memory that an operator takes while it runs and gives back
+/// before it ends is a kernel's workspace: the peak is seen between operators.
 struct Bytes {
   std::mutex mutex; // tensors may be released by another thread
   int64_t used = 0, peak = 0;
@@ -128,7 +128,7 @@ inline void install() {
   std::call_once(once, [] { c10::SetCPUAllocator(new Allocator, 255); });
 }
 
-/// What the transport takes is not the step's.
+/// The transport's memory is not counted as the step's.
 class Aside {
 public:
   Aside()

@@ -56,8 +56,8 @@ run("run", "small.toml", "--nproc", "2", "--run-dir", "no-gloo", "--set", "paral
     GLOO_SOCKET_IFNAME="no-such-interface")
 assert losses("no-gloo") == losses("data-by-store")
 
-# As the CPU, but for times: what kernels take is measured by each plan. And hardware of which nothing is known on the
-# machine that is named alone.
+# The plan is that of the CPU, but for times: the duration of kernels is measured by each plan.
+# Hardware of which nothing is known is planned on the machine that is named alone.
 def planned(device):
     plan = json.loads(run("plan", "small.toml", "--json", "--set", f"device={device}"))
     for stage in plan["stages"]:
@@ -69,7 +69,7 @@ assert planned("by-store") == planned("cpu")
 text = run("plan", "small.toml", "--set", "device=unplanned", code=2)
 assert 'device "unplanned" does not say which machine it is planned for' in text and "--on NAME" in text
 run("plan", "small.toml", "--on", "a100")
-# What "auto" is for a device is what it says.
+# The meaning of "auto" for a device is the one that the device states.
 def automatic(device):
     text = run("recipe", "show", "small.toml", "--set", f"device={device}", "--set", "precision=auto")
     return next(line for line in text.splitlines() if line.startswith("precision = "))

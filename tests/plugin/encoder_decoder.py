@@ -62,8 +62,9 @@ for layout, length in ("parallel.context=2", 30), ("parallel.tensor=3", 32):
                      f"model.encoder_length={length}", layout))
     assert f"the model's sequence `encoder` of {length} tokens cannot be cut into" in text, text
 
-# The plan counts the model's FLOPs: GEMMs of each stack over its own tokens, attention over its own pairs. What
-# is executed in addition are the scores that the backward pass makes again: one of attention's GEMMs.
+# The plan counts the model's FLOPs: GEMMs of each stack over its own tokens, attention over its own
+# pairs. The executed FLOPs also have the scores that the backward pass makes again: one of
+# attention's GEMMs.
 gemm = 2 * HIDDEN * HIDDEN
 each = {"encoder": LAYERS * ENCODER * gemm * (4 + 4), "decoder": LAYERS * DECODER * gemm * (4 + 2 + 4),
         "memory": LAYERS * ENCODER * gemm * 2, "head": 2 * DECODER * HIDDEN * VOCAB}

@@ -46,7 +46,7 @@ def ranks(*words, **environment):
     return int(next(line for line in first.splitlines() if " rank" in line).split()[0])
 
 
-# What a recipe says of its launcher is said to the launcher, before the number of ranks is known.
+# The launcher has a recipe's options for it before the number of ranks is known.
 for recipe in ("named.toml", "lua.lua"):
     assert ranks(recipe, **place("MINE")) == 8
     assert ranks(recipe, **place("FIXTURE")) == 1
@@ -66,7 +66,7 @@ assert ranks("plain.toml", *both, **place("FIXTURE")) == 8
 text = megahost("recipe", "check", "plain.toml", "--plugin", fixture, "--set", "launcher=needs-an-option", code=2)
 assert "launcher.prefix is missing" in text, text
 
-# As any key: checked, explained, shown.
+# The launcher's keys are like any: checked, explained, shown.
 text = megahost("recipe", "check", "named.toml", "--set", "launcher.prefx=X", code=2)
 assert "unknown option `prefx` in launcher" in text and "did you mean `prefix`?" in text, text
 text = megahost("recipe", "check", "named.toml", "--set", "launcher=lanches", code=2)

@@ -60,7 +60,7 @@ struct Folder {
   ~Folder() { fs::remove_all(path); }
 };
 
-/// What differs between builds, replaced by a word.
+/// The text with the differences between builds replaced by a word.
 std::string plain(std::string text) {
   const std::string tag = MH_ABI_TAG, hash = tag.substr(tag.rfind('_') + 1);
   for (const auto& [what, word] :

@@ -67,7 +67,8 @@ cached = json.loads(trial.run(*words).splitlines()[-1])
 whole = json.loads(trial.run(*words, "--no-cache").splitlines()[-1])
 assert cached["cached"] and not whole["cached"] and cached["ids"] == whole["ids"], (cached, whole)
 
-# What is wrong over a cache is refused where text would be, and found by name in the plugin.
+# A model that is wrong over a cache is refused where text would be, and its fault is found by name
+# in the plugin.
 text = trial.run(*words, code=5, fault="tail")
 assert "say that they read a cache, but over one its scores are others" in text, text
 trial.run("plugins", "check", fixture)

@@ -11,7 +11,7 @@
 
 namespace sound {
 
-/// What no check finds fault with.
+/// An exception without words.
 struct Silent : std::exception {
   [[nodiscard]] const char* what() const noexcept override { return ""; }
 };

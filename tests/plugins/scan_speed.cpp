@@ -1,6 +1,6 @@
 // FLOP/s of the chunked recurrence, forward and backward, next to those of a large GEMM of the same
-// dtype in the same minute. What is counted are the multiplications of matrices that the chunked
-// form has, causal halves in full.
+// dtype in the same minute. The multiplications of matrices that the chunked form has are counted,
+// causal halves in full.
 // usage: scan_speed [float32|bfloat16 [CHUNK]]
 
 #include "core/memory/caching_allocator.hpp"

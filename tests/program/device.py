@@ -83,7 +83,7 @@ assert worst("ramp-cpu", "ramp-xla") < 1e-5
 text = run("run", "small.toml", "--run-dir", "nan", *pjrt, "--set", "optimizer.lr=1e30", code=6)
 assert "the state before it is saved" in text
 
-# What cannot be: a sentence each.
+# Recipes that are refused, with a sentence each.
 def refused(word, *words, code=2):
     text = run("run", "small.toml", "--run-dir", "refused", *words, code=code)
     assert word in text, text

@@ -25,7 +25,7 @@ std::set<std::string>& seen() {
   return ops;
 }
 
-/// What `form` makes of the inputs, by a module and by LibTorch.
+/// Compares the results of `form` for the inputs by a module and by LibTorch.
 void compare(const std::string& name, const Tensors& inputs, const Form& form) {
   if (mh::xla_cpu() == nullptr) {
     return;

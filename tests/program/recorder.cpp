@@ -1,4 +1,4 @@
-// What a recorder notes down: operators without views and writes, and only those that are needed.
+// The recording of a graph: operators without views and writes, and only those that are needed.
 
 #include "core/program/recorder.hpp"
 
@@ -54,11 +54,11 @@ TEST_CASE("writes into views become values") {
   }
 }
 
-TEST_CASE("gradients are recorded, what nobody needs is not kept") {
+TEST_CASE("gradients are recorded, what is not needed is not kept") {
   GraphRecorder recorder;
   const Tensor x = recorder.input({5}, at::kFloat);
   Tensor y = x.detach().requires_grad_();
-  (void)at::exp(x); // for nobody
+  (void)at::exp(x); // not needed
   at::sin(y * 3).sum().backward();
   const std::vector<int64_t> outputs{recorder.value_of(y.grad())};
   const auto ops = ops_of(with_needed_nodes(std::move(recorder).graph(), outputs));

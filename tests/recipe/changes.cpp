@@ -19,7 +19,8 @@ mh::Resolved resolved(const std::string& text, const std::vector<std::string>& s
   return mh::test::resolve_file(folder.write("a.toml", text), options);
 }
 
-/// What differs if a run with kRecipe goes on with other values: those that must stay, then others.
+/// The keys that differ if a run with kRecipe goes on with other values: those that must stay, then
+/// others.
 std::pair<std::vector<std::string>, std::vector<std::string>>
 changed(const std::vector<std::string>& sets) {
   const auto saved = mh::section_texts(resolved(kRecipe).recipe.tree);

@@ -1,4 +1,4 @@
-// What ranks are handed of a recipe: every value, its bits and its place.
+// The parts of a recipe that ranks are given: every value, its bits and its place.
 
 #include "core/recipe/handed_files.hpp"
 

@@ -231,7 +231,7 @@ TEST_CASE("what a run reads is meant from the folder of the file that says it") 
   const mh::Recipe set = resolve_file(file, load).recipe;
   const auto here = std::filesystem::current_path().parent_path() / "words.txt";
   CHECK(text(set, "data.paths") == "[\"" + here.string() + "\"]");
-  // What a run writes is meant from the working directory.
+  // The folder that a run writes is relative to the working directory.
   const auto writes =
       folder.write("sub/b.toml", std::string("checkpoint.dir = \"runs/b\"\n") + kTiny);
   CHECK(text(resolve_file(writes).recipe, "checkpoint.dir") == "\"runs/b\"");

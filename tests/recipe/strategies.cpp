@@ -334,7 +334,7 @@ TEST_CASE("a launcher takes options, and is resolved before the rest of the reci
   ));
   CHECK(holds(json_schema(subject.words()), "\"hosts\""));
   CHECK(holds(lua_stubs(subject.words()), "port?: integer"));
-  // Where there is none, no name is right, and none is wrong for an editor.
+  // If there is none, no name is right, and none is wrong for an editor.
   const test::Plugins bare;
   const auto schema = nlohmann::json::parse(json_schema(bare.words()));
   CHECK_FALSE(schema["properties"]["launcher"].contains("enum"));

@@ -1,4 +1,4 @@
-// What other programs call the keys of a recipe.
+// The names of a recipe's keys in other programs.
 
 #include "core/recipe/terms.hpp"
 
@@ -115,6 +115,11 @@ TEST_CASE("other programs' words for a value") {
   CHECK(mh::word_meant("fp61", formats) == "fp16"); // the nearest
   CHECK(mh::word_meant("gpu", {"cpu", "cuda"}) == "cuda");
   CHECK(mh::word_meant("silu", {"gelu", "gelu_tanh", "swiglu"}) == "swiglu");
+  CHECK(mh::word_meant("rotary", {"learned", "rope", "none"}) == "rope");
+  CHECK(mh::word_meant("p2p", {"ring", "all_gather", "all_to_all"}) == "ring");
+  CHECK(mh::word_meant("Ulysses", {"ring", "all_gather", "all_to_all"}) == "all_to_all");
+  CHECK(mh::word_meant("rng", {"ring", "all_gather", "all_to_all"}) == "ring");
+  CHECK_FALSE(mh::word_meant("tree", {"ring", "all_gather", "all_to_all"}));
   CHECK_FALSE(mh::word_meant("bfloat16", {"line", "json"}));
 }
 

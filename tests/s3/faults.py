@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a storage does, test_s3_store, in a store without faults and under each kind of them: the same.
+"""The contract of a storage, test_s3_store, in a store without faults and under each kind of them: the same.
 usage: faults.py TEST_S3_STORE [--long]"""
 
 import subprocess

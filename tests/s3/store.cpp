@@ -1,4 +1,5 @@
-// What every storage does, in a store that store.py has started: its faults are that script's.
+// The contract of every storage, in a store that store.py has started: its faults are that
+// script's.
 // usage: test_s3_store, with MEGAHOST_S3 the prefix to write below, and AWS's variables
 
 #include "plugins/storage/s3/storage.hpp"

@@ -10,7 +10,7 @@ PROGRAM, SOURCE = os.environ["MEGAHOST"], os.environ["MEGAHOST_SOURCE"]
 
 
 def learned(name):
-    """What an evaluation says of a whole run."""
+    """The losses of an evaluation of a whole run."""
     with tempfile.TemporaryDirectory() as folder:
         recipe = f"{SOURCE}/recipes/{name}.lua"
         for words in (["run", recipe, "--run-dir", folder + "/run"], ["eval", recipe, "--weights", folder + "/run"]):

@@ -58,7 +58,7 @@ def said(start_at=0):
 
 
 def last_step():
-    """Of the newest whole line of the metrics."""
+    """The step of the newest whole line of the metrics."""
     try:
         with open(folder / "faulty/metrics.jsonl", "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
@@ -172,7 +172,7 @@ KINDS = [kill, lost_store, stop, spin, segfault, exception, nan, slow, refused, 
 
 
 def unlimited():
-    """A write beyond the limit fails, as one to a full disk does, and ends nobody."""
+    """A write beyond the limit fails, as one to a full disk does, and ends no process."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 

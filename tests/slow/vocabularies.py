@@ -143,7 +143,8 @@ def cut(pattern):
     return [pre_tokenizers.Split(Regex(pattern), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
 
 
-# What tokenizer.json of these models says of texts before their merges, by the name that llama.cpp has for it.
+# The steps of tokenizer.json of these models before their merges, by the name that llama.cpp has
+# for them.
 LLAMA3 = PATTERNS["llama3"]
 BEFORE = {
     "gpt-2": [BYTES], "mpt": [BYTES], "starcoder": [DIGITS, BYTES], "refact": [DIGITS, BYTES], "command-r": [DIGITS, BYTES],

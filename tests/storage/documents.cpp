@@ -307,7 +307,7 @@ TEST_CASE_FIXTURE(TextFiles, "reading goes on behind any block") {
   write("b.jsonl", lines);
   const auto files = mh::find_documents({path.string()}, DocumentFormat::by_name);
   mh::DocumentReader reader(files, mh::open_file_input, 64);
-  // Where each block begins, and all that was read before.
+  // The places where each block begins, and all that was read before.
   std::vector<std::pair<mh::DocumentPlace, std::string>> places;
   std::string before;
   do {

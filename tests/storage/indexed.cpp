@@ -118,7 +118,7 @@ TEST_CASE("an id that does not fit is named") {
   CHECK(contains(refusal([&] { add(writer, {2, 70000}); }), "c.bin: document 1 has the id 70000"));
 }
 
-TEST_CASE("killed or without power at any moment, an index tells of the tokens that are there") {
+TEST_CASE("killed or without power at any moment, an index describes the tokens that are there") {
   MemoryFileSystem start;
   write(start, "/c", 1);
   start.sync_directory("/");

@@ -111,7 +111,7 @@ TEST_CASE_FIXTURE(Copied, "what is unchanged is fetched once, what changed is fe
   CHECK(store.bytes_read == 22);
   CHECK(text(second.string() + ".bin") == "others");
   CHECK(text(first.string() + ".bin") == "tokens"); // for who has mapped it
-  fs::resize_file(second.string() + ".bin", 2);     // somebody's mistake
+  fs::resize_file(second.string() + ".bin", 2);     // a user's mistake
   CHECK(web() == second);
   CHECK(text(second.string() + ".bin") == "others");
   fs::remove(second.string() + ".idx");
@@ -142,7 +142,7 @@ TEST_CASE_FIXTURE(Copied, "copies in use stay, those that were used longest ago 
     used(local, "s3://bucket/empty.txt");
     CHECK(names() == std::vector<std::string>{"empty.txt", "web"});
   }
-  mh::write_file(cache / "somebody's", "else");
+  mh::write_file(cache / "the user's", "else");
   LocalCopies local = copies(10);
   CHECK(contains(
       refusal([&] { used(local, "s3://bucket/web.bin"); }),
@@ -150,7 +150,7 @@ TEST_CASE_FIXTURE(Copied, "copies in use stay, those that were used longest ago 
           mh::bytes_text(10)
   ));
   used(local, "s3://bucket/chat_loss"); // 6 bytes
-  CHECK(names() == std::vector<std::string>{"chat_loss", "somebody's"});
+  CHECK(names() == std::vector<std::string>{"chat_loss", "the user's"});
 }
 
 TEST_CASE_FIXTURE(Copied, "what fails or is killed leaves no copy, and no other waits for it") {

@@ -35,7 +35,7 @@ struct Operation {
   std::string data;          ///< write
 };
 
-/// What the n-th call, counted from 1, does instead of its work; `calls` counts.
+/// The fault of the n-th call, counted from 1, which replaces its work; `calls` counts.
 struct Fault {
   size_t at = 0;
   int code = 0;        ///< errno

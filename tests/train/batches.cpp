@@ -46,7 +46,7 @@ TEST_CASE("prefetching gives the same batches, also out of turn") {
   }
 }
 
-TEST_CASE("no step is read that nobody asks for, and none twice") {
+TEST_CASE("no step is read that is not asked for, and none twice") {
   class Counted : public tiny::Numbers {
   public:
     [[nodiscard]] mh::Sample sample(mh::Split split, int64_t index) const override {

@@ -1,4 +1,4 @@
-"""What timings of steps share: their options, a recipe of made-up ids, and `megahost bench step`."""
+"""The parts that timings of steps share: their options, a recipe of made-up ids, and `megahost bench step`."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ def options(steps):
 
 
 def write_recipe(folder, precision, model, batch):
-    """Of the fields of its model, whose vocabulary is the tokenizer's, and sequences of one microbatch."""
+    """Writes a recipe from the fields of its model, whose vocabulary is the tokenizer's, and sequences of one microbatch."""
     recipe = pathlib.Path(folder, "recipe.toml")
     fields = "\n".join(f"{key} = {json.dumps(value)}" for key, value in model.items())
     recipe.write_text(f"""

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What dropout of 0.1, of attention's probabilities too, adds to a step of GPT-2 124M: CPU time of steps with and without,
-in turn.
+"""The time that dropout of 0.1, of attention's probabilities too, adds to a step of GPT-2 124M: CPU time of steps with and
+without, in turn.
 
 usage: dropout_speed.py [--precision bf16] [--rounds N] [--steps N] [--tiny]
 
@@ -21,7 +21,7 @@ TINY = dict(use="gpt", layers=1, hidden=64, heads=4, vocab=512, seq_length=64)
 
 
 def cpu_seconds(recipe, dropout, steps):
-    """Of a whole `bench step`."""
+    """The CPU time of a whole `bench step`."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     bench_step.bench_step(recipe, steps, "--set", f"model.dropout={dropout}", "--set", f"model.attention_dropout={dropout}",
                           OMP_NUM_THREADS="1")
@@ -35,7 +35,7 @@ def main():
         recipe = bench_step.write_recipe(folder, arguments.precision, TINY if arguments.tiny else LARGE, batch=1)
         for _ in range(arguments.rounds):
             for dropout, found in seconds.items():
-                # What a process does once is in both.
+                # The work that a process does once is in both.
                 start = cpu_seconds(recipe, dropout, 1)
                 found.append((cpu_seconds(recipe, dropout, 1 + arguments.steps) - start) / arguments.steps)
     without, with_dropout = (statistics.median(found) for found in seconds.values())

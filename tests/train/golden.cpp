@@ -226,7 +226,8 @@ std::vector<GoldenLayout> dense_layouts() {
       GoldenLayout{{.pp = 2}, "embed+1|1|1|1+head"}}; // virtual 2
 }
 
-/// What Megatron's llama and its mixture have in common; the rest is the plugins' defaults.
+/// The fields that Megatron's llama and its mixture have in common; the rest is the plugins'
+/// defaults.
 template <class Config>
 Config llama_config() {
   Config config;

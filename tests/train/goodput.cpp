@@ -171,7 +171,7 @@ TEST_CASE("the slowest rank and its part") {
           ->rank == 2
   );
   CHECK(mh::find_straggler({rank(2, 2, 0), rank(1, 1, 2)})->rank == 0);
-  // What steps are hardly longer for: most of their time they wait for something else.
+  // Two ranks whose steps hardly differ: most of their time they wait for something else.
   CHECK_FALSE(mh::find_straggler({rank(1, 1, 98), rank(2, 2, 96)}));
   // Stages differ; ranks of one do not. A stage of one rank is compared with the others.
   CHECK_FALSE(

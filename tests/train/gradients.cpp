@@ -443,7 +443,7 @@ TEST_CASE("after an update each block waits for its own values, just before it r
         }) == waits);
 }
 
-TEST_CASE("zero 3 keeps this rank's part, and the values of two blocks at a time") {
+TEST_CASE("ZeRO-3 keeps this rank's part, and the values of two blocks at a time") {
   run_ranks({.dp = 2}, [&](const Mesh& mesh) {
     const Rules rules = rules_of(false);
     DecoderConfig deep = config();
@@ -492,7 +492,7 @@ TEST_CASE("zero 3 keeps this rank's part, and the values of two blocks at a time
   });
 }
 
-TEST_CASE("zero 3 makes each block's values in their shards: never the whole model") {
+TEST_CASE("ZeRO-3 makes each block's values in their shards: never the whole model") {
   const Rules rules = rules_of(false);
   DecoderConfig deep = config();
   deep.layers = 8;

@@ -442,7 +442,7 @@ public:
   }
 };
 
-/// What a run on ranks that are threads says in the end.
+/// The last error of a run on ranks that are threads.
 std::string said_of_copies(const mh::MeshShape& shape, const mh::Recipe& recipe) {
   auto plugins = runs::host();
   mh::Registry registry(mh::PluginInfo{"org.example.flips", "1", "", "", "", "", {}});

@@ -1,4 +1,4 @@
-// Which operation made a NaN; what is not deterministic.
+// The operation that made a NaN; operators that are not deterministic.
 
 #include "core/step/deterministic.hpp"
 #include "core/step/nan_watch.hpp"
@@ -26,7 +26,7 @@ bool has(const std::string& text, const std::string& words) {
   return text.find(words) != std::string::npos;
 }
 
-/// What is found in one step of four samples, two at a time.
+/// The finding of one step of four samples, two at a time.
 std::string found(tiny::Built& model, double loss_scale = 1) {
   mh::NanWatch watch;
   auto passes = model.passes();

@@ -14,7 +14,7 @@ TEST_CASE("a failed run is started again") {
   CHECK(why_not_again({{1, 3}, {1, 3}, {1, 4}, {1, 4}}, 9).empty());
 }
 
-TEST_CASE("not for ever") {
+TEST_CASE("not forever") {
   CHECK(
       why_not_again({{.status = 2, .step = 0}}, 9) == "another start would meet the same mistake"
   );

@@ -1,4 +1,4 @@
-// What a resumed run takes of a checkpoint, what it refuses, and what it tells.
+// The tensors that a resumed run takes of a checkpoint, its refusals, and its messages.
 
 #include "runs.hpp"
 #include "store.hpp"
@@ -60,7 +60,7 @@ struct SmallRun {
     recipe.train.exit_iters.reset();
   }
 
-  /// What another run in the folder says, whose lines `output` keeps.
+  /// Trains another run in the folder, whose lines `output` keeps.
   void train(mh::Resume resume = mh::Resume::no, bool closing = true) {
     output.lines.clear();
     (void)mh::train(

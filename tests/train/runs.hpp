@@ -65,7 +65,7 @@ inline mh::Host host() {
   return host;
 }
 
-/// What a plugin says of options that it does not take.
+/// The error of a plugin for options that it does not take.
 template <class Base>
 std::string refusal(
     mh::Host& host,

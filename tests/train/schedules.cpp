@@ -408,7 +408,7 @@ TEST_CASE("lists that only milder transports than NCCL would let pass") {
   );
 }
 
-TEST_CASE("stages that wait for one another for ever are named") {
+TEST_CASE("stages that wait for one another forever are named") {
   // Stage 0 wants the gradient of microbatch 1 before it has sent microbatch 1.
   const Args args{2, 1, 2};
   const InstructionLists crossed{
@@ -437,7 +437,7 @@ TEST_CASE("stages that wait for one another for ever are named") {
           {{{Op::forward, 0, 0}, {Op::backward, 0, 0}, {Op::forward, 0, 1}, {Op::backward, 0, 1}},
            {{Op::forward, 0, 1}, {Op::forward, 0, 0}, {Op::backward, 0, 0}, {Op::backward, 0, 1}}}
       ),
-      doctest::Contains("waits for ever"),
+      doctest::Contains("waits forever"),
       Error
   );
 }

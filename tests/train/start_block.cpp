@@ -25,7 +25,7 @@ private:
   double listed_;
 };
 
-/// Where a measurement says 5.
+/// The peak if a measurement says 5.
 mh::DevicePeak peak_of(at::Device device, double listed) {
   mh::Session session;
   session.device = std::make_unique<OtherDevice>(device, listed);

@@ -1,5 +1,5 @@
 #pragma once
-/// A storage as somebody else would bring it: objects in memory, and how many bytes were read.
+/// A storage as another plugin would bring it: objects in memory, and how many bytes were read.
 
 #include "megahost/storage.hpp"
 

@@ -33,7 +33,7 @@ void print(const std::string& text) {
   for (const mh::Command& command : mh::commands()) {
     known.push_back(command.name.substr(0, command.name.find(' ')));
   }
-  // What other programs call them.
+  // The commands' names in other programs.
   static const std::map<std::string, std::string> others{
       {"train", "run"},
       {"pretrain", "run"},
@@ -69,8 +69,23 @@ int print_help(const std::vector<std::string>& words) {
 
 int run_heavy(const mh::Invocation& invocation);
 
-/// Commands, groups and concepts are known here; what else there is, the library knows.
-int print_topic(const std::vector<std::string>& words) {
+/// Takes `--plugin FILE` out of the words of help, in which other options are topics.
+std::vector<std::string> take_plugins(std::vector<std::string>& ret_words) {
+  std::vector<std::string> files;
+  for (auto word = ret_words.begin(); word != ret_words.end();) {
+    if (*word == "--plugin" && word + 1 != ret_words.end()) {
+      files.push_back(*(word + 1));
+      word = ret_words.erase(word, word + 2);
+    } else {
+      ++word;
+    }
+  }
+  return files;
+}
+
+/// Commands, groups, concepts and terms are known here; the library knows plugins and keys.
+int print_topic(std::vector<std::string> words) {
+  const std::vector<std::string> plugins = take_plugins(words);
   if (words.empty()) {
     return print_help(words);
   }
@@ -86,13 +101,21 @@ int print_topic(const std::vector<std::string>& words) {
   if (const mh::Topic* concept_page = mh::find_topic(topic)) {
     parts.push_back(mh::topic_help(*concept_page, terminal));
   }
+  const mh::Term* term = mh::find_term(topic);
+  if (term != nullptr) {
+    parts.push_back(mh::term_help(*term, terminal));
+  }
   print(mh::join(parts, "\n"));
-  if (!parts.empty() && mh::recipe_schema().find(topic) == nullptr) {
+  const bool all = mh::recipe_schema().find(topic) == nullptr && term == nullptr;
+  if (!parts.empty() && all && plugins.empty()) {
     return 0;
   }
-  print(parts.empty() ? "" : "\n");
   std::fflush(stdout);
-  return run_heavy({"help", words, {}});
+  mh::Invocation invocation{"help", words, {}};
+  if (!plugins.empty()) {
+    invocation.options["--plugin"] = plugins;
+  }
+  return run_heavy(invocation);
 }
 
 int run_heavy(const mh::Invocation& invocation) {
@@ -102,7 +125,7 @@ int run_heavy(const mh::Invocation& invocation) {
     library = here / MH_LIB_FROM_BIN / "libmegahost.so";
   }
   // Threads that wait for one another spin for about 0.1 ms, enough between the operations of a
-  // step, and then sleep: spinning for ever makes steps ten times slower next to other programs,
+  // step, and then sleep: spinning forever makes steps ten times slower next to other programs,
   // sleeping at once makes them a tenth slower alone. Read once, when libgomp is loaded.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) {
     setenv("GOMP_SPINCOUNT", "20000", /*overwrite=*/0);
@@ -192,7 +215,7 @@ int answer(std::vector<std::string> words, const std::string& program) {
   }
 }
 
-/// Ends the process without the destructors of what libraries hold for ever: LibTorch would take
+/// Ends the process without the destructors of what libraries hold forever: LibTorch would take
 /// its thousands of operators away one by one, a quarter of the time of a short command. The
 /// address sanitizer looks for leaks after them.
 [[noreturn]] void leave(int status) {

@@ -116,7 +116,7 @@ Invocation parse(const Command& command, const std::vector<std::string>& words) 
       options.back()->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     }
   }
-  // What stands behind -- is no option: words for the last argument, where it takes several.
+  // An argument after -- is no option: it is a word of the last argument, if that takes several.
   const bool takes_several =
       !command.arguments.empty() && command.arguments.back().name.ends_with("...");
   const auto end = takes_several ? std::find(words.begin(), words.end(), "--") : words.end();
@@ -162,8 +162,10 @@ Invocation parse(const Command& command, const std::vector<std::string>& words) 
       }
       if (!option.choices.empty() &&
           std::find(option.choices.begin(), option.choices.end(), value) == option.choices.end()) {
+        const auto meant = nearest(value, option.choices);
         throw Error(
-            option.name + " " + value + " is not one of " + join(option.choices), see_help(command)
+            option.name + " " + value + " is not one of " + join(option.choices),
+            (meant ? "did you mean " + *meant + "? " : "") + see_help(command)
         );
       }
     }

@@ -130,7 +130,7 @@ Page recipe_page(const RecipeWords& words) {
   return page("recipe.md", "recipe", text + "## sweep\n\n" + field_table(sweep_schema()));
 }
 
-/// What becomes of an argument, as a sentence of a table.
+/// The meaning of an argument, as a sentence of a table.
 std::string becomes_text(const MegatronArgument& argument) {
   const std::string key = "`" + std::string(argument.key) + "`";
   const std::string note(argument.note);
@@ -206,7 +206,7 @@ Page index_page(const std::vector<Page>& pages) {
     const char* title;
   };
 
-  std::string text = "What `megahost help TOPIC` says, as pages. Written by `megahost docs -o "
+  std::string text = "The texts of `megahost help TOPIC`, as pages. Written by `megahost docs -o "
                      "docs/reference`.\n\n";
   for (const Group& group :
        {Group{"topics/", "Topics"},

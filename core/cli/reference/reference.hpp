@@ -26,8 +26,8 @@ inline constexpr std::string_view kPageMark = "<!-- Written by `megahost docs`: 
 [[nodiscard]] std::vector<Page>
 reference_pages(const RecipeWords& words, const std::filesystem::path& headers);
 
-/// What a header of the SDK says: its file comment, then each declaration with its comment; what
-/// is private or in namespace detail is left out.
+/// The contract of a header of the SDK: its file comment, then each declaration with its comment;
+/// declarations that are private or in namespace detail are left out.
 ///
 /// Returns: Markdown without a title
 [[nodiscard]] std::string header_text(std::string_view header);

@@ -9,12 +9,16 @@ std::vector<Command> help_commands() {
       {
           "help",
           "Help",
-          "says more about a command, a plugin, a recipe's key or a concept",
+          "says more about a command, a plugin, a recipe's key, a concept or a term",
           "Concepts: recipes, layouts, precision, checkpoints, plugins, exit codes, environment "
-          "variables.",
-          {{"TOPIC...", "such as run, adamw, optimizer.lr, batch or \"exit codes\""}},
-          {},
-          {{"megahost help optimizer.lr", ""}, {"megahost help layouts", ""}},
+          "variables. Terms: FSDP, MFU, ring attention and others of the field, with the keys that "
+          "set them; megahost help terms lists them.",
+          {{"TOPIC...", "such as run, adamw, optimizer.lr, batch, FSDP or \"exit codes\""}},
+          {kPlugin},
+          {{"megahost help optimizer.lr", ""},
+           {"megahost help FSDP", ""},
+           {"megahost help model.depth --plugin mine.so",
+            "a key of a plugin that is not installed"}},
       },
       {
           "doctor",
@@ -30,7 +34,7 @@ std::vector<Command> help_commands() {
               {"--ranks", "N", "starts N ranks on this machine and compares them"},
               {"--on",
                "NAME",
-               "of ranks: holds them to what plans for this machine count on, too: h100, ..."},
+               "of ranks: compares them with what plans for this machine count on, too: h100, ..."},
               {"--device", "NAME", "of ranks: device plugin, cpu unless given"},
               {"--disk", "DIR", "of ranks: where each writes a file, . unless given"},
               kRank,

@@ -71,7 +71,7 @@ std::vector<Command> layout_commands() {
                "plans experts of which the busiest rank's get X times the mean's rows, too"},
               {"--search",
                "",
-               "plans every layout of --gpus ranks: degrees, sequence, zero, recomputation, micro "
+               "plans every layout of --gpus ranks: degrees, sequence, ZeRO, recomputation, micro "
                "batch, schedule. Shows the fastest for their memory, and the sets of the fastest "
                "that fits"},
               {"-o",

@@ -46,8 +46,9 @@ struct HfTensor {
   int64_t groups = 1;
 };
 
-/// What a tensor of ours begins with in a run that starts from the weights of a simpler model,
-/// whose checkpoint lacks it: a mixture's experts from the one feed-forward of a dense model.
+/// The initial value of a tensor of ours in a run that starts from the weights of a simpler model,
+/// whose checkpoint lacks the tensor: a mixture's experts start from the one feed-forward of a
+/// dense model.
 struct Upcycled {
   std::string ours;                ///< global name
   std::vector<std::string> theirs; ///< stacked if several, then repeated along what dimensions ours
@@ -81,8 +82,8 @@ public:
     return decoder_arrays(seq_length);
   }
 
-  /// What its head sets in the state for a batch without labels. "logits" [seq, batch, vocab] is
-  /// what generation and scores read; a model without it has none of them.
+  /// The state's entries that its head sets for a batch without labels. Generation and scores read
+  /// "logits" [seq, batch, vocab]; a model without it has neither.
   [[nodiscard]] virtual std::vector<std::string> outputs() const { return {"logits"}; }
 
   /// Reads `context.array("tokens")`, or another of `arrays()`, and makes the first state. Only the first stage builds it.
@@ -91,8 +92,8 @@ public:
   /// Adds the losses if the batch has labels; else sets `outputs()` in the state.
   [[nodiscard]] virtual std::unique_ptr<Block> head(Builder& builder) const = 0;
 
-  /// The mapping to Hugging Face names; empty if there is no counterpart. Which keys of a
-  /// config.json mean which fields a static function says (hugging_face.hpp).
+  /// The mapping to Hugging Face names; empty if there is no counterpart. The mapping of
+  /// config.json's keys to fields is a static function (hugging_face.hpp).
   [[nodiscard]] virtual std::vector<HfTensor> hugging_face() const { return {}; }
 
   /// How a run starts from a simpler model's weights; empty if there is none.

@@ -1,5 +1,5 @@
 #pragma once
-/// What a model is built with: where parameters come from, and what the run's layout is.
+/// The builder of a model's parameters: where they come from, and what the run's layout is.
 
 #include "megahost/export.hpp"
 #include "megahost/mesh.hpp"
@@ -81,8 +81,8 @@ public:
   /// Scales of the GEMMs in FP8; null in other precisions.
   [[nodiscard]] const std::shared_ptr<Fp8State>& fp8() const { return fp8_; }
 
-  /// What is built while the value lives works on the tokens of another sequence; "": the sample's
-  /// own.
+  /// Layers that are built while the value lives work on the tokens of another sequence; "": on the
+  /// sample's own.
   ///
   /// Throws:  InternalError if the architecture has no such sequence
   [[nodiscard]] SequenceScope within(std::string_view sequence);
@@ -104,9 +104,9 @@ public:
   /// every mesh axis on which the parameter is not split and that activation is not identical.
   Parameter& parameter(const std::vector<ParamSpec>& specs, const Placement& seen);
 
-  /// A parameter that a block before this one made (tied embeddings); name is global. Where that
-  /// block lies on another pipeline stage, this stage has a copy: their gradients are summed, and
-  /// it counts as one parameter.
+  /// A parameter that a block before this one made (tied embeddings); name is global. If that block
+  /// lies on another pipeline stage, this stage has a copy: their gradients are summed, and it
+  /// counts as one parameter.
   ///
   /// Throws:  mh::Error if there is none
   [[nodiscard]] Parameter& shared(std::string_view name);
@@ -124,7 +124,7 @@ public:
     return step_states_;
   }
 
-  /// Initial values come from `ParamSpec::init` alone: under zero 3 they are made later, and only
+  /// Initial values come from `ParamSpec::init` alone: under ZeRO-3 they are made later, and only
   /// in part.
   ///
   /// Throws:  mh::Error if something has written into the value of a parameter made here

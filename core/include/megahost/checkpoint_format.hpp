@@ -67,13 +67,13 @@ struct StoredBox {
   size_t file = 0; ///< boxes of one file are read by one rank of a machine, in their order
 };
 
-/// Whose names a checkpoint's tensors have.
+/// The naming scheme of a checkpoint's tensors.
 enum class TensorNames : uint8_t {
   own,         ///< the parameters' own
-  hugging_face ///< those that `Architecture::hugging_face()` maps
+  hugging_face ///< the names that `Architecture::hugging_face()` maps to
 };
 
-/// What a look at every byte of a checkpoint found.
+/// The result of reading every byte of a checkpoint.
 struct Verification {
   std::vector<std::string> damages{}; ///< a sentence each, with file, tensor and place
   bool checksums = false; ///< false: the format has none, so that changed values go unnoticed
@@ -86,7 +86,7 @@ class MH_API CheckpointReader {
 public:
   virtual ~CheckpointReader();
 
-  /// Where it lies, for messages.
+  /// The checkpoint's path, for messages.
   [[nodiscard]] virtual Path path() const = 0;
 
   /// Sorted by name.
@@ -99,8 +99,8 @@ public:
   /// Ranks:   each for its own slices
   virtual void read(std::span<const Slice> slices) = 0;
 
-  /// What a checkpoint is stored in, so that the ranks of a machine can read each byte once between
-  /// them: each tensor as a whole, unless a format knows better.
+  /// The boxes that the checkpoint's tensors are stored in, so that the ranks of a machine can read
+  /// each byte once between them: each tensor as a whole, unless a format knows better.
   [[nodiscard]] virtual std::vector<StoredBox> boxes() const;
 
   /// Reads all of it and finds everything that is damaged; unless a format knows better: each
@@ -111,20 +111,20 @@ public:
 
   [[nodiscard]] virtual TensorNames names() const { return TensorNames::own; }
 
-  /// What the run that wrote it needs to go on, as JSON; empty: it holds weights only.
+  /// The state that the run that wrote it needs to continue, as JSON; empty: it holds weights only.
   [[nodiscard]] virtual std::string state() const { return ""; }
 
   /// The tensor of this name, or of one that means the same; null if there is none.
   [[nodiscard]] virtual const CheckpointTensor* find(std::string_view name) const;
 };
 
-/// What is to be written.
+/// The contents of a checkpoint to write.
 struct CheckpointContents {
   int64_t step = 0;
   std::string state{}; ///< JSON, rank 0's
   std::span<const Slice> slices;
   int64_t keep = 0;       ///< newest checkpoints of the folder that stay; 0: all
-  int64_t keep_every = 0; ///< those of steps that this divides stay, too; 0: none
+  int64_t keep_every = 0; ///< checkpoints of steps that this divides stay, too; 0: none
   /// Gets a sentence for what went wrong after the checkpoint was whole.
   std::function<void(const std::string& sentence)> warn = [](const std::string&) {};
 };
@@ -139,9 +139,9 @@ public:
 
   virtual ~CheckpointFormat();
 
-  /// What such a folder is in a sentence: "Hugging Face folder".
+  /// The noun for such a folder in a sentence: "Hugging Face folder".
   [[nodiscard]] virtual std::string about() const = 0;
-  /// What is in each: "model.safetensors".
+  /// The name of a file that every such folder has: "model.safetensors".
   [[nodiscard]] virtual std::string mark() const = 0;
 
   /// Whether a folder is one of this format, by the names in it.
@@ -162,7 +162,7 @@ public:
     return std::nullopt;
   }
 
-  /// Where in a folder its checkpoints are, for messages.
+  /// The place of the checkpoints in a folder, for messages.
   [[nodiscard]] virtual Path place(const Path& folder) const { return folder; }
 
   /// Removes what a process that ended has left of checkpoints half written or half removed. Called

@@ -1,8 +1,8 @@
 #pragma once
-/// What every block can rely on while one microbatch passes: its tokens' positions, documents, mask
-/// and identities, the mesh, the losses it collects. It reaches every pipeline stage next to the
-/// activations, never through them, so packed documents, padding and context parallelism change no
-/// model.
+/// The context of a microbatch, which every block can rely on while it passes: its tokens'
+/// positions, documents, mask and identities, the mesh, the losses it collects. It reaches every
+/// pipeline stage next to the activations, never through them, so packed documents, padding and
+/// context parallelism change no model.
 
 #include "megahost/export.hpp"
 #include "megahost/mesh.hpp"
@@ -45,10 +45,10 @@ struct Batch {
 /// With weight 0 it is a metric: logged, never trained on. A metric may also be a vector; then it
 /// is the plain sum over microbatches and ranks, and goes to metrics.jsonl alone.
 struct Loss {
-  std::string name;  ///< as logged: "lm loss"; losses of one name are added up
+  std::string name;  ///< name in the log: "lm loss"; losses of one name are added up
   at::Tensor sum;    ///< float32 scalar, differentiable
-  std::string over;  ///< the array whose sum is the count ("loss_mask"); empty: one per microbatch
-                     ///< of a data rank, to which the ranks that share it each add a part
+  std::string over;  ///< the array whose sum is the count ("loss_mask"); empty: one per
+                     ///< microbatch of a data rank, a part of it on each rank that shares it
   double weight = 1; ///< factor in the total
 };
 
@@ -70,19 +70,19 @@ struct StepMode {
   bool last_logits = false; ///< logits of the last token are enough: heads may leave out the others
   uint64_t seed = 0;        ///< dropout's; changes with the step
   int64_t microbatch = 0;   ///< its number in the step
-  at::DeviceType target = at::kCPU; ///< what kernels are chosen for, on the Meta device too
+  at::DeviceType target = at::kCPU; ///< type that kernels are chosen for, on the Meta device too
   double imbalance = 1; ///< on the Meta device: what the busiest share of uneven ones is assumed to
                         ///< be, times their mean
   KeyValueCache* kv_cache = nullptr;   ///< holds earlier tokens (nn/cache.hpp); generation only
-  WeightQueue* weight_queue = nullptr; ///< where GEMMs leave weight gradients that are put off
-  double loss_scale = 1; ///< what every loss is multiplied by before the backward pass (fp16)
+  WeightQueue* weight_queue = nullptr; ///< queue for weight gradients that GEMMs put off
+  double loss_scale = 1;               ///< factor of every loss before the backward pass (fp16)
   /// Items of a loss over an array in the whole step, on all ranks; null: not known ahead.
   std::function<double(const std::string& over)> loss_count{};
 };
 
-/// What was computed once for a microbatch, by name.
+/// A tensor that was computed once for a microbatch, by name.
 struct CachedTensor {
-  at::Tensor from; ///< what it was made of; undefined: of nothing that differs
+  at::Tensor from; ///< input that it was made of; undefined: it always is the same
   at::Tensor value;
 };
 
@@ -116,9 +116,10 @@ public:
   [[nodiscard]] const at::Tensor& array(std::string_view name) const;
   [[nodiscard]] bool has_array(std::string_view name) const;
 
-  /// While the value lives, what the context says of tokens is of another sequence; "": of the
-  /// sample's own. That are all functions from here to `place`, what is `cached`, and what layers
-  /// ask for: dropout, rotary tables, attention. Arrays of a sequence NAME begin with "NAME_".
+  /// While the value lives, the context describes the tokens of another sequence; "": of the
+  /// sample's own. This holds for all functions from here to `place`, for `cached` tensors, and for
+  /// what layers ask for: dropout, rotary tables, attention. Arrays of a sequence NAME begin with
+  /// "NAME_".
   ///
   /// Throws:  mh::Error if samples have no such sequence
   [[nodiscard]] SequenceScope within(std::string_view sequence);
@@ -152,8 +153,8 @@ public:
   /// How many items the loss has in this microbatch on this rank: a float32 scalar.
   [[nodiscard]] at::Tensor count(const Loss& loss) const;
 
-  /// What the sum of a loss over array `over` will be multiplied by before the backward pass:
-  /// weight / count in the whole step * loss scale. Nothing where that is not known ahead; then a
+  /// The factor that the sum of a loss over array `over` will be multiplied by before the backward
+  /// pass: weight / count in the whole step * loss scale. Absent if it is not known ahead; then a
   /// head leaves its gradient to the backward pass.
   [[nodiscard]] std::optional<double> loss_factor(const std::string& over, double weight = 1) const;
 
@@ -194,9 +195,9 @@ public:
       const std::function<at::Tensor(const std::vector<at::Tensor>&)>& run
   );
 
-  /// The same where only `reader` reads the part's result; returns what `reader` does. Of a part
-  /// that is recomputed not even the result is saved: its memory is freed after `reader`, and
-  /// filled again when the gradient of what `reader` returned arrives.
+  /// The same if only `reader` reads the part's result; returns what `reader` returns. A part that
+  /// is recomputed does not even save its result: the memory is freed after `reader`, and filled
+  /// again when the gradient of what `reader` returned arrives.
   [[nodiscard]] at::Tensor part(
       std::string_view name,
       const std::vector<at::Tensor>& inputs,

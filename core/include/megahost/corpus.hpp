@@ -34,7 +34,7 @@ public:
     /// Different samples of a split that will be looked at, 0: all. A corpus that prepares its
     /// data at the start may prepare no more; its split is then as small.
     int64_t samples = 0;
-    Sequences sequences{}; ///< that the model reads in addition to seq_length tokens
+    Sequences sequences{}; ///< sequences that the model reads in addition to seq_length tokens
     /// Samples that the run takes of each split from its first step to its last, evaluations
     /// included, 0: not known. For orders that are made for a number of samples, as Megatron's.
     std::array<int64_t, 3> wanted{};
@@ -76,7 +76,7 @@ public:
   /// are the whole split.
   [[nodiscard]] virtual std::vector<Part> parts(Split /*split*/) const { return {}; }
 
-  /// Which samples the evaluations of a run read.
+  /// The samples that the evaluations of a run read.
   enum class Evaluation : uint8_t {
     same,   ///< each the same ones, so that their values can be compared
     onward, ///< each those that follow the ones of the evaluation before it, as Megatron's

@@ -34,7 +34,7 @@ public:
   [[nodiscard]] virtual at::Device device() const = 0;
   /// One line for the start of a run: "cpu: AMD EPYC, 2 cores, AVX512-BF16".
   [[nodiscard]] virtual std::string summary() const = 0;
-  /// Dense matrix-product peak in FLOP/s; 0 if unknown.
+  /// Peak of dense GEMMs in FLOP/s; 0 if unknown.
   [[nodiscard]] virtual double peak_flops(at::ScalarType dtype) const = 0;
   /// Bytes of memory; 0 if unknown.
   [[nodiscard]] virtual int64_t memory() const = 0;
@@ -42,7 +42,8 @@ public:
   /// Most bytes of it that this process has held at a time; 0 if unknown.
   [[nodiscard]] virtual int64_t peak_memory() const { return 0; }
 
-  /// What tells the device from all others, on other machines too; "": several ranks may share it.
+  /// An identity that differs from that of all other devices, on other machines too; "": several
+  /// ranks may share it.
   [[nodiscard]] virtual std::string identity() const { return ""; }
 
   /// This device, if it runs whole programs (program_device.hpp); else null.
@@ -58,8 +59,8 @@ public:
     std::chrono::milliseconds timeout{};
   };
 
-  /// What carries the device's tensors between the members; null: Gloo does, as it does the host's.
-  /// Called by all members, for all groups in one order.
+  /// The backend that carries the device's tensors between the members; null: Gloo does, as it does
+  /// the host's. Called by all members, for all groups in one order.
   ///
   /// Throws:  c10::Error if they do not come within the timeout
   [[nodiscard]] virtual c10::intrusive_ptr<c10d::Backend> transport(const Members& members) const;

@@ -29,9 +29,9 @@ inline constexpr int numbers = 6; ///< NaN
 /// The four things an error sentence says; empty parts are left out.
 struct ErrorParts {
   std::string where;    ///< "file:line:column" or a recipe key
-  std::string found;    ///< what is there
-  std::string expected; ///< what should be there
-  std::string hint;     ///< what to do
+  std::string found;    ///< the value or state that was found
+  std::string expected; ///< the value or state that was expected
+  std::string hint;     ///< a sentence on how to mend it
 };
 
 /// The user's to mend. `what()` is one sentence; `hint()` says what to do, empty if the sentence

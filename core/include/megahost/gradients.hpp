@@ -51,8 +51,8 @@ struct OwnedPiece {
 struct GradientOptions {
   int64_t zero = 0;          ///< 0: all ranks update all; 1: state is sharded, 2: gradients too,
                              ///< 3: values too
-  Unit unit = Unit::element; ///< what `zero` may cut a parameter into
-  int64_t bucket = int64_t{10} << 20; ///< elements of a bucket; under zero 3 a block's, at most
+  Unit unit = Unit::element; ///< unit that `zero` may cut a parameter into
+  int64_t bucket = int64_t{10} << 20; ///< elements of a bucket; under ZeRO-3 a block's, at most
   bool overlap = true;                ///< false: every sum starts after the backward pass
   at::ScalarType reduce = at::kFloat; ///< kBFloat16: half the traffic, rounded once
   DeferredValues* deferred = nullptr; ///< values that are still to be made; null: all are there
@@ -75,7 +75,7 @@ public:
   /// update left zeros in this rank's shard.
   void begin(int64_t microbatches);
 
-  /// One backward pass is over; zero 2 keeps only this rank's shard of its gradients.
+  /// One backward pass is over; ZeRO-2 keeps only this rank's shard of its gradients.
   void backward_done();
 
   /// After a step without an update: all gradients are zero.
@@ -87,8 +87,8 @@ public:
   /// Ranks:   all of the mesh
   void finish();
 
-  /// What this rank updates: everything, or its shard under `zero`. Gradients are summed after
-  /// `finish`; those of zero 2 exist there only.
+  /// The pieces that this rank updates: everything, or its shard under `zero`. Gradients are summed
+  /// after `finish`; those of ZeRO-2 exist there only.
   [[nodiscard]] const std::vector<OwnedPiece>& owned() const { return owned_; }
 
   /// The squared L2 norm of the global model's gradient, each element counted once: a scalar of the
@@ -115,7 +115,7 @@ public:
   /// Ranks:   all of the mesh
   void share_parameters();
 
-  /// Every parameter has its value when this returns; under zero 3, until the next block runs.
+  /// Every parameter has its value when this returns; under ZeRO-3, until the next block runs.
   ///
   /// Ranks:   all of the mesh
   void wait_for_all();
@@ -161,7 +161,7 @@ private:
   std::map<const Parameter*, Bucket*> bucket_of_;
   std::vector<OwnedPiece> owned_;
   at::TensorOptions flat_; // options of gradients
-  at::Tensor gradients_;   // all buckets' buffers, up to zero 1
+  at::Tensor gradients_;   // all buckets' buffers, up to ZeRO-1
   int64_t microbatches_ = 1;
   bool finished_ = false;           // all sums of this step are taken
   size_t next_ = 0;                 // the bucket to start next

@@ -121,8 +121,8 @@ public:
   /// Whether this host has opened a file.
   [[nodiscard]] bool is_open(const std::filesystem::path& file) const;
 
-  /// Where checkpoints and weights lie: in the storage of the plugin that a path's scheme names,
-  /// without one in this machine's files (storage.hpp). It lives as long as the host.
+  /// The storage of checkpoints and weights: that of the plugin that a path's scheme names; this
+  /// machine's files for a path without a scheme (storage.hpp). It lives as long as the host.
   [[nodiscard]] Storage& storage();
 
   /// Another for all paths. `storage` outlives the host.
@@ -131,9 +131,9 @@ public:
   /// Options for paths of the scheme `section.use`, complete as in a resolved recipe.
   void set_storage_options(const PluginSection& section);
 
-  /// Where what corpora and tokenizers read of a store is copied to, from now on; the user's own
-  /// folder if absent. A file that lies there already, unchanged, is not fetched again; the files that were used longest ago are removed
-  /// where all would be larger than `bytes`.
+  /// The folder that files which corpora and tokenizers read of a store are copied to, from now on;
+  /// the user's own folder if absent. A file that lies there already, unchanged, is not fetched
+  /// again; the files that were used longest ago are removed if all would be larger than `bytes`.
   void set_cache(const std::optional<std::filesystem::path>& folder, uint64_t bytes);
 
 private:

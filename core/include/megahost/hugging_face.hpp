@@ -1,5 +1,5 @@
 #pragma once
-/// What an architecture has in common with Hugging Face's models: names of tensors, and keys of
+/// The relation of an architecture to Hugging Face's models: names of tensors, and keys of
 /// config.json.
 ///
 /// An architecture maps its tensors in `hugging_face()` (architecture.hpp) and its fields in a
@@ -51,7 +51,7 @@ struct HfKey {
   /// A field of the section `model`; "seq_length" too. Empty: there is no such field, and of all
   /// values only those in `words` are possible.
   std::string field{};
-  /// What `transformers` takes where the key is absent; null: the field is absent, too.
+  /// The value that `transformers` takes if the key is absent; null: the field is absent, too.
   Value absent{};
   /// The values that are possible, the first of several with the same meaning is written; of a list
   /// each item is one. Empty: any, as it is.

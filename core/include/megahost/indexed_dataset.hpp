@@ -73,7 +73,7 @@ private:
   std::unique_ptr<Files> files_;
 };
 
-/// Where a part of a split begins and ends in its corpus, from 0 to 1. `shares` sum to 1.
+/// The bounds of a part of a split in its corpus, from 0 to 1. `shares` sum to 1.
 ///
 /// Source:  Megatron-LM, blended_megatron_dataset_config.py, convert_split_vector_to_split_matrix
 [[nodiscard]] MH_API std::pair<double, double>

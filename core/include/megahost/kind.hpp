@@ -23,7 +23,7 @@ enum class Kind : uint8_t {
   storage,
 };
 
-/// What the program says about a kind.
+/// The names of a kind in recipes and of its files.
 struct KindInfo {
   Kind kind;
   std::string_view name;    ///< "lr_schedule"

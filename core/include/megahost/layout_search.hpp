@@ -1,5 +1,6 @@
 #pragma once
-/// What `megahost plan` may try of a plugin: every layout in a search, single changes of a recipe.
+/// The choices that `megahost plan` may try of a plugin: every layout in a search, single changes
+/// of a recipe.
 
 #include "megahost/mesh_shape.hpp"
 #include "megahost/value.hpp"
@@ -11,7 +12,7 @@
 
 namespace mh {
 
-/// What is known where a plugin is asked.
+/// The facts that are known when a plugin is asked.
 struct SearchFacts {
   int64_t world = 1; ///< ranks of the run
   int64_t ranks_per_node = 1;

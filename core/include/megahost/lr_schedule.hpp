@@ -8,7 +8,8 @@
 
 namespace mh {
 
-/// What a run has done. Its batch may grow, so that samples are no multiple of updates.
+/// The work that a run has completed. Its batch may grow, so that samples are no multiple of
+/// updates.
 struct Completed {
   int64_t updates = 0;
   int64_t samples = 0;

@@ -31,11 +31,11 @@ enum class Reduce : uint8_t { sum, max, min };
 
 class CollectiveLog;
 
-/// A transfer or a collective under way. It holds the buffers that it reads and writes; they may be
+/// A transfer or a collective in flight. It holds the buffers that it reads and writes; they may be
 /// used, and what is sent changed, only after `wait`.
 class MH_API Pending {
 public:
-  Pending(); ///< nothing is under way
+  Pending(); ///< nothing is in flight
 
   explicit Pending(at::Tensor result)
       : Pending() {

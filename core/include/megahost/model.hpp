@@ -59,12 +59,12 @@ public:
   /// Chunks of this stage.
   [[nodiscard]] int64_t chunks() const;
 
-  /// What this stage's chunk `chunk` takes for such a batch, from the one before it: found by
-  /// running that part of the model on the Meta device, once per shape of batch. Empty for the
-  /// first chunk.
+  /// The tensors that this stage's chunk `chunk` takes for such a batch from the chunk before it:
+  /// found by running that part of the model on the Meta device, once per shape of batch. Empty for
+  /// the first chunk.
   [[nodiscard]] const std::vector<Passed>& input(int64_t chunk, const Batch& batch) const;
 
-  /// The same for what it hands on. Empty for the last chunk.
+  /// The tensors that it passes to the next chunk, found in the same way. Empty for the last chunk.
   [[nodiscard]] const std::vector<Passed>& output(int64_t chunk, const Batch& batch) const;
 
   /// This stage's parameters.

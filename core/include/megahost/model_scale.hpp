@@ -24,7 +24,7 @@
 namespace mh {
 
 struct ModelScale {
-  // What the core has given the small model; 0 where the architecture has no such field.
+  // The core's choices for the small model; 0 if the architecture has no such field.
   int64_t layers = 0;
   int64_t hidden = 0;
   int64_t heads = 0;

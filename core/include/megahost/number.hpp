@@ -44,7 +44,7 @@ public:
   /// Throws:  mh::Error if it is a tensor, whose value the host does not know
   [[nodiscard]] double number() const;
 
-  /// As a double ever was: in arithmetic, and where an operator takes a scalar.
+  /// Converts to a double: in arithmetic, and for operators that take a scalar.
   operator double() const { return number(); }
 
   operator at::Scalar() const { return number(); }
@@ -85,7 +85,7 @@ public:
   [[nodiscard]] friend Number operator*(T factor, Number number) { return number *= factor; }
 
 private:
-  double value_ = 0; ///< where there is no tensor
+  double value_ = 0; ///< the value if there is no tensor
   at::Tensor tensor_;
   double factor_ = 1; ///< factor of the tensor
 };

@@ -22,7 +22,7 @@ struct StateSpec {
   at::ScalarType dtype = at::kFloat; ///< kFloat is float64 where the weights are (`megahost check`)
 };
 
-/// What an update may cut a parameter into: single elements, or whole matrices (Muon).
+/// The unit that an update may cut a parameter into: single elements, or whole matrices (Muon).
 enum class Unit : uint8_t { element, matrix };
 
 /// One parameter as the optimizer sees it: all of a tensor, or the slice of it that this rank
@@ -33,10 +33,10 @@ struct UpdateItem {
   at::Tensor gradient;           ///< float32, not yet scaled
   std::vector<at::Tensor> state; ///< tensors in the order of `state_of()`
   double lr_multiplier = 1;
-  Number weight_decay = 0;   ///< this step's; 0 for norms and biases
-  at::Tensor parameter = {}; ///< what the model computes with, where that is rounded from `weight`
+  Number weight_decay = 0;                ///< this step's; 0 for norms and biases
+  at::Tensor parameter = {};              ///< the model's copy, if it is rounded from `weight`
   std::vector<int64_t> global_shape = {}; ///< shape that `weight` is a slice of; {}: all of it
-  std::vector<int64_t> offset = {};       ///< where the slice begins in it
+  std::vector<int64_t> offset = {};       ///< first element of the slice in it
   /// The global tensor from each rank's tensor like `weight`; null where this rank holds it all.
   /// Ranks: collective over the mesh axes that split the tensor
   std::function<at::Tensor(const at::Tensor&)> gather = nullptr;
@@ -78,14 +78,14 @@ public:
   [[nodiscard]] virtual bool rounds_stochastically() const { return false; }
 
   /// Whether `update` takes numbers that are tensors (Number::is_tensor), as `update_fused` does,
-  /// and never asks for one on the host. Where it does not, the core reads them before the call:
-  /// the host waits for the device, and a step with this optimizer cannot be recorded.
+  /// and never asks for one on the host. If it does not, the core reads them before the call: the
+  /// host waits for the device, and a step with this optimizer cannot be recorded.
   [[nodiscard]] virtual bool takes_tensors() const { return false; }
 
   virtual void update(std::span<UpdateItem> items, const Update& update) const = 0;
 };
 
-/// What one pass over all elements computes, with g the scaled gradient, lr and decay the item's:
+/// The formulas of one pass over all elements, with g the scaled gradient, lr and decay the item's:
 ///
 ///   adam     m += (1 - beta1)(g - m);  v += (1 - beta2)(g^2 - v)
 ///            w -= lr m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)

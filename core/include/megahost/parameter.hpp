@@ -34,7 +34,7 @@ namespace mh {
 /// };
 /// ```
 ///
-/// A layer's constructor never writes into a value itself: under zero 3 values are made later, and
+/// A layer's constructor never writes into a value itself: under ZeRO-3 values are made later, and
 /// only in part.
 class MH_API Init {
 public:
@@ -115,9 +115,9 @@ struct Shards {
 struct Piece {
   std::string name;                  ///< global: "layers.3.attention.q.weight"
   std::vector<int64_t> global_shape; ///< shape of the whole tensor
-  std::vector<int64_t> offset;       ///< where the local shard begins in it
+  std::vector<int64_t> offset;       ///< first element of the local shard in it
   std::vector<int64_t> shape;        ///< shape of the local shard, without padding
-  int64_t row = 0;                   ///< where the slice starts along dimension 0 of the leaf
+  int64_t row = 0;                   ///< first row of the slice along dimension 0 of the leaf
   std::vector<int64_t> inside{}; ///< and along the others; empty: at 0 (all but parts of pieces)
   std::vector<GradientSum> sums; ///< gradient reductions it needs
   std::vector<GradientSum> same; ///< groups whose members hold the same slice

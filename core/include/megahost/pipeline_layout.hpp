@@ -12,7 +12,7 @@
 
 namespace mh {
 
-/// What one chunk holds.
+/// The contents of one chunk.
 struct LayoutChunk {
   bool embedding = false;
   int64_t layers = 0;

@@ -35,7 +35,7 @@
 
 namespace mh {
 
-/// Which stages the chunks of a model lie on, one after the other.
+/// The order in which the chunks of a model lie on the stages.
 enum class ChunkOrder : uint8_t {
   round, ///< 0 1 2 0 1 2
   vee,   ///< 0 1 2 2 1 0: both ends of the model are on stage 0
@@ -90,12 +90,13 @@ public:
 
   virtual ~PipelineSchedule();
 
-  /// What stage `stage` does in one step, in order.
+  /// The instructions of stage `stage` in one step, in order.
   ///
   /// The sends and receives between two stages come in one order on both (see Group::send).
   [[nodiscard]] virtual std::vector<Instruction> instructions(int64_t stage) const = 0;
 
-  /// Where chunks lie; the same for any number of microbatches. `with_transfers` wants it, too.
+  /// The order of chunks on stages; the same for any number of microbatches. `with_transfers` takes
+  /// it, too.
   [[nodiscard]] virtual ChunkOrder order() const { return ChunkOrder::round; }
 
   /// The most passes of one chunk whose activations stage `stage` holds at a time: from its forward
@@ -110,7 +111,7 @@ using InstructionLists = std::vector<std::vector<Instruction>>;
 /// receive is posted one pass before the one that needs it, or later where the order between the
 /// two stages asks for that. Between two chunks of one stage nothing is sent.
 ///
-/// Throws:  mh::Error naming the pass if the orders wait for one another for ever
+/// Throws:  mh::Error naming the pass if the orders wait for one another forever
 [[nodiscard]] MH_API InstructionLists
 with_transfers(const PipelineSchedule::Args& args, const InstructionLists& passes);
 

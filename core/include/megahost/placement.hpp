@@ -1,5 +1,5 @@
 #pragma once
-/// Where the dimensions of a tensor live, and how a tensor moves from one placement to another.
+/// The placement of a tensor's dimensions on the mesh, and how a tensor moves from one to another.
 ///
 /// Per mesh axis a tensor is one of four things:
 ///
@@ -106,7 +106,7 @@ struct MH_API Rules {
   [[nodiscard]] Placement
   place(const Dims& dims, const Mesh& mesh, Tier upto = Tier::between) const;
 
-  /// Which of a sample's `seq` tokens this rank sees, in the order in which it holds them.
+  /// The tokens of a sample's `seq` that this rank sees, in the order in which it holds them.
   [[nodiscard]] std::vector<TokenRun> token_runs(int64_t seq, const Mesh& mesh) const;
 
   /// Whether some strategy maps `logical` to `mesh_axis` in the features tier.

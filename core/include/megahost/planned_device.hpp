@@ -17,9 +17,9 @@ struct PlannedDevice {
     plain, ///< the plain forms of our operators, on a device of LibTorch's that has none of ours
   };
 
-  Kernels kernels = Kernels::plain; ///< that run there
+  Kernels kernels = Kernels::plain; ///< kernels that run there
   bool bf16 =
-      true; ///< what `precision = "auto"` is; no: where the machine's processor multiplies it
+      true; ///< meaning of `precision = "auto"`; no: bf16 if the machine's processor multiplies it
   std::string machine; ///< row of hardware.toml where --on names none; empty: --on must, or for
                        ///< devices of the host's memory this machine is measured
 

@@ -24,7 +24,7 @@
 /// ```
 ///
 /// It is built as a shared library with hidden visibility (meson: `shared_module` with the
-/// dependency `megahost`). The host opens it once and never closes it. What it refuses, and when:
+/// dependency `megahost`). The host opens it once and never closes it. The host refuses:
 ///
 ///   compiling   another LibTorch, an older C++, a build without -DNDEBUG          (abi.hpp)
 ///   reading     no shared library, no `mh_plugin_entry`, another pin; nothing of it has run
@@ -81,8 +81,7 @@ extern MH_API const char MH_PIN;
 #define MH_PLUGIN_LICENSE "unknown"
 #endif
 
-/// Which of the optimizations that change the value of a sum or lose NaN a source was compiled
-/// with.
+/// The optimizations a source was compiled with that change the value of a sum or lose NaN.
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) ||     \
     (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
 #define MH_BUILT_FAST ", -ffast-math"

@@ -44,7 +44,7 @@ public:
     [[nodiscard]] virtual int64_t memory() const { return 0; }
   };
 
-  /// Where everything but the training step computes.
+  /// The device that computes everything but the training step.
   [[nodiscard]] at::Device device() const override { return at::kCPU; }
 
   [[nodiscard]] const ProgramDevice* as_program_device() const final { return this; }

@@ -48,7 +48,7 @@ struct Recipe {
     int64_t expert = 1;                      ///< along ep
     int64_t expert_tensor = 1;               ///< along etp
     StringOr<int64_t> data = "auto";         ///< along dp; "auto": as many as the ranks allow
-    std::vector<std::string> strategies;     ///< those in force
+    std::vector<std::string> strategies;     ///< strategies in force
     std::map<MeshAxis, std::string> degrees; ///< the key that says how many ranks an axis has
     bool sequence = false;
     int64_t zero = 0;
@@ -60,7 +60,7 @@ struct Recipe {
     std::string reduce_dtype = "fp32";       ///< fp32 | bf16: the format in which they travel
     bool overlap = true;                     ///< gradients are reduced while the backward pass runs
 
-    /// What an axis is called: the key of its degree, "tensor".
+    /// The name of an axis: the key of its degree, "tensor".
     [[nodiscard]] std::string word(MeshAxis axis) const {
       const auto found = degrees.find(axis);
       return found == degrees.end() ? std::string(to_string(axis)) : found->second;
@@ -92,7 +92,7 @@ struct Recipe {
     double lr = 3e-4;
     double weight_decay = 0.1;                      ///< matrices' only; norms and biases have none
     std::string weight_decay_schedule = "constant"; ///< constant | linear | cosine
-    std::optional<double> weight_decay_start;       ///< where the schedule starts
+    std::optional<double> weight_decay_start;       ///< value at the start of the schedule
     bool decay_vectors = false;                     ///< weight decay of norms and biases too
     double clip_grad = 1.0;                         ///< global norm; 0 does not clip
     std::vector<ParameterGroup> groups;
@@ -171,7 +171,8 @@ struct Recipe {
     int64_t margin = 0;             ///< scales are smaller by 2^margin
   };
 
-  /// What happens when a step's numbers are no good. Decided before any state is touched.
+  /// The reaction to a step whose numbers are not finite or jump. It is decided before any state is
+  /// touched.
   struct Guards {
     std::string nan = "stop";   ///< NaN or Inf in loss or gradients: stop | skip | rewind
     std::string spike = "off";  ///< a loss far above those before it: off | stop | skip | rewind
@@ -184,7 +185,7 @@ struct Recipe {
   };
 
   struct Checkpoint : PluginSection {
-    std::string dir{};      ///< where they lie, in the storage; "runs/NAME" unless given
+    std::string dir{};      ///< their folder in the storage; "runs/NAME" unless given
     int64_t interval = 0;   ///< steps between checkpoints; 0 saves at the end only
     int64_t keep = 0;       ///< newest checkpoints that stay; 0 keeps all
     int64_t keep_every = 0; ///< checkpoints of steps that this divides stay, too; 0: none
@@ -227,7 +228,7 @@ struct Recipe {
   Comm comm;
   Log log;
   PluginSection device{"cpu", Table{}};
-  std::optional<PluginSection> launcher; ///< who is asked for the rank; none: whoever is there
+  std::optional<PluginSection> launcher; ///< asked for the rank; none: any that knows it
   std::optional<PluginSection> storage;  ///< options for paths NAME://...
   std::optional<std::string> run_dir;    ///< run folder, where checkpoints lie elsewhere
   Value sweep;                           ///< null, or a table of grid, zip, list, random

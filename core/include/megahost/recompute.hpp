@@ -22,7 +22,7 @@ namespace mh {
 inline constexpr std::array<std::string_view, 5> kRecomputeParts{
     "core_attention", "norms", "activations", "attention", "mlp"};
 
-/// What one block keeps.
+/// The activations that one block saves.
 struct Keep {
   bool everything = true; ///< false: only the block's input; the block runs again in backward
   bool joined = false;    ///< not even that: it runs again together with the block before it
@@ -57,7 +57,7 @@ public:
 
   virtual ~RecomputePolicy();
 
-  /// What block `layer` (0 .. layers-1 of this stage) keeps.
+  /// The activations that block `layer` (0 .. layers-1 of this stage) saves.
   [[nodiscard]] virtual Keep keep(int64_t layer) const = 0;
 };
 

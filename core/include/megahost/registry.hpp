@@ -1,5 +1,5 @@
 #pragma once
-/// What plugins offer, by kind and name.
+/// The parts that plugins offer, by kind and name.
 ///
 /// The full name is `id/name`, "org.example.moe/gpt"; the name alone does where only one loaded
 /// plugin has it. A plugin gets a registry of its own, which the host merges into the run's.
@@ -150,8 +150,8 @@ public:
     add_entry(std::move(entry));
   }
 
-  /// What the class says of itself without an instance. T needs no more than `Config`, `fields` and
-  /// the static functions.
+  /// The declarations that a class makes without an instance. T needs no more than `Config`,
+  /// `fields` and the static functions.
   template <class T>
   static void declare(Entry& entry) {
     if constexpr (requires(Conditions & conditions) { T::conditions(conditions); }) {

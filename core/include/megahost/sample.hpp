@@ -20,18 +20,19 @@ using Array = std::variant<std::vector<int64_t>, std::vector<float>>;
 /// arrays of its own.
 using Sample = std::map<std::string, Array, std::less<>>;
 
-/// What is known of an array of every sample before any data are read.
+/// The facts about an array of every sample that are known before any data are read.
 struct ArraySpec {
   enum class Type : uint8_t { int64, float32 };
 
   std::string name;
   Type type = Type::int64;
-  /// What its elements are. On axis::seq there is one for each token, and ranks that split the
-  /// sequence get those of their tokens; an array on another axis reaches every rank whole.
+  /// The axis of its elements. An array on axis::seq has one element for each token, and ranks that
+  /// split the sequence get those of their tokens; an array on another axis reaches every rank
+  /// whole.
   LogicalAxis axis = axis::seq;
   int64_t length = 0; ///< elements; on axis::seq the sequence length
-  /// On axis::seq: the sequence whose tokens these are; empty: the sample's own. What a context
-  /// says of a sequence NAME comes from "NAME_positions", "NAME_segments" and "NAME_token_index".
+  /// The sequence whose tokens the elements of axis::seq are; empty: the sample's own. The context
+  /// of a sequence NAME is made from "NAME_positions", "NAME_segments" and "NAME_token_index".
   std::string sequence{};
   /// An int64 array has numbers from 0 to below this; 0: not said, for ids the vocabulary's size.
   int64_t below = 0;

@@ -1,5 +1,5 @@
 #pragma once
-/// What an autograd Function saves for its backward pass in addition to tensors: one struct.
+/// The values an autograd Function saves for its backward pass in addition to tensors: one struct.
 ///
 /// ```cpp
 /// struct Scale : torch::autograd::Function<Scale> {
@@ -23,7 +23,8 @@
 ///
 /// The struct lives as long as the node of the graph: backward may run twice, and whoever keeps the
 /// loss keeps it. So no tensor belongs in it; those go through `ctx->save_for_backward`, which
-/// gives them back after the backward pass. What its pointers point to outlives the backward pass.
+/// gives them back after the backward pass. Objects that it points to must outlive the backward
+/// pass.
 
 #include "megahost/error.hpp"
 
@@ -67,7 +68,7 @@ void save(torch::autograd::AutogradContext* ctx, T value) {
   MH_ASSERT(first, "a Function saves one struct");
 }
 
-/// What the Function's forward saved; lives as long as `ctx`.
+/// The struct that the Function's forward saved; lives as long as `ctx`.
 ///
 /// Throws:  mh::InternalError if it saved nothing, or something of another type
 template <class T>

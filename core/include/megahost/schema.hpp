@@ -1,6 +1,6 @@
 #pragma once
-/// What a section of a recipe may hold: declared once next to the code that reads it, used to check
-/// recipes, to fill in defaults, to print help and to complete keys in editors.
+/// The keys that a section of a recipe may hold: declared once next to the code that reads them,
+/// used to check recipes, to fill in defaults, to print help and to complete keys in editors.
 ///
 /// ```cpp
 /// struct Config {
@@ -62,14 +62,14 @@ enum class OnResume : uint8_t {
   free        ///< it does not, or the run has a rule for its change
 };
 
-/// What the core itself reads a strategy's key for, whatever the key is called.
+/// The mechanism of the core that reads a strategy's key, whatever the key is called.
 enum class Mechanism : uint8_t {
   none,
   sequence,        ///< tokens are split between the regions of tensor parallelism
-  zero,            ///< what data-parallel ranks share: 0 nothing, ..., 3 weights too
+  zero,            ///< ZeRO: 0 nothing is sharded over data-parallel ranks, ..., 3 weights too
   schedule,        ///< order of a pipeline's passes
   virtual_stages,  ///< chunks of the model on each stage of a pipeline
-  pipeline_layout, ///< which layers lie in which chunk (pipeline_layout.hpp)
+  pipeline_layout, ///< layers of each chunk (pipeline_layout.hpp)
 };
 
 /// One option.
@@ -102,13 +102,13 @@ struct Field {
   bool parts = false;
   /// Words that are not accepted yet, with the sentence that says why.
   std::map<std::string, std::string> refused;
-  std::shared_ptr<const Schema> item; ///< what each table holds, where they are read into a struct
+  std::shared_ptr<const Schema> item; ///< contents of each table, if they are read into a struct
 };
 
 /// A closed list of fields, and the conditions between them.
 struct MH_API Schema {
   struct Check {
-    std::string field;                                  ///< where a failure is reported
+    std::string field;                                  ///< field at which a failure is reported
     std::function<std::string(const Value& table)> run; ///< empty: fine; else the sentence
   };
 
@@ -121,9 +121,9 @@ struct MH_API Schema {
   [[nodiscard]] const Field* find(Mechanism mechanism) const;
 };
 
-/// What is wrong with one key of a recipe.
+/// The problem of one key of a recipe.
 struct Problem {
-  Origin origin;       ///< where the key or the value stands
+  Origin origin;       ///< place of the key or the value
   std::string key;     ///< "optimizer.lr"
   std::string message; ///< "unknown option `warmpu` in optimizer"
   std::string label;   ///< next to the caret: "did you mean `warmup`?"

@@ -2,8 +2,8 @@
 /// Sequences that a sample has in addition to its own `seq` tokens: the input of an encoder, say.
 ///
 /// Each has a name and a length, and its dimension is axis::seq like that of every sequence, so
-/// strategies shard its tokens as they do all others. What a builder or a context says of tokens is
-/// of the sample's own sequence, but for as long as a SequenceScope lives:
+/// strategies shard its tokens as they do all others. A builder and a context describe the tokens
+/// of the sample's own sequence, except while a SequenceScope lives:
 ///
 /// ```cpp
 /// class EncoderLayer : public mh::Block {
@@ -28,7 +28,7 @@ namespace mh {
 /// and models of different authors go together.
 using Sequences = std::map<std::string, int64_t, std::less<>>;
 
-/// Where a document of a sample begins; it ends where the next one of the sample does.
+/// The beginning of a document in a sample; it ends where the next one of the sample begins.
 struct DocumentStart {
   int64_t sample = 0; ///< its sample in the microbatch
   int64_t first = 0;  ///< its first token in the sample

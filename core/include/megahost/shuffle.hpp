@@ -34,7 +34,7 @@ namespace mh {
   return mix(hash);
 }
 
-/// Where element `index` of `size` elements comes to lie in the order of `key`: for each key a
+/// The position of element `index` of `size` elements in the order of `key`: for each key a
 /// bijection of 0 ... size - 1.
 ///
 /// A Feistel network over the next even number of bits; results past the end are fed in again.

@@ -1,5 +1,5 @@
 #pragma once
-/// What flows from block to block: a few named activations.
+/// The state that flows from block to block: a few named activations.
 ///
 /// Decoders carry one, "hidden" [seq, batch, embed]; encoder-decoder models carry the encoder's
 /// output next to it. The dimensions travel with the tensor, so a pipeline knows what to send and

@@ -1,6 +1,6 @@
 #pragma once
-/// What layers gather over the microbatches of a step and apply at its end: statistics that steer
-/// the next step without being trained. A layer hands one to Builder::at_step_end.
+/// The statistics that layers gather over the microbatches of a step and apply at its end: they
+/// steer the next step without being trained. A layer passes one to Builder::at_step_end.
 
 #include "megahost/export.hpp"
 #include "megahost/mesh.hpp"

@@ -1,5 +1,5 @@
 #pragma once
-/// Where checkpoints and weights lie: objects under names, on a disk or in an object store.
+/// The storage of checkpoints and weights: objects under names, on a disk or in an object store.
 ///
 /// ```cpp
 /// mh::Storage& disk = mh::local_storage();
@@ -7,10 +7,10 @@
 /// std::string text = mh::get_text(disk, "a/notes.txt", 1 << 20);
 /// ```
 ///
-/// What readers must see as one is committed by its last object: write all others first, then the
-/// one that names them, its manifest. Readers ignore what has no manifest, and who deletes begins
-/// with it. So nothing here renames, appends, or needs folders: a prefix is there as long as an
-/// object lies below it.
+/// Objects that readers must see as one are committed by the last of them: write all others first,
+/// then the one that names them, its manifest. Readers ignore objects without a manifest, and a
+/// deletion begins with the manifest. So nothing here renames, appends, or needs folders: a prefix
+/// is there as long as an object lies below it.
 ///
 /// The word before `://` in a path is the name of a storage plugin, which gets paths whole:
 ///
@@ -97,8 +97,8 @@ public:
 
   struct Args {};
 
-  /// What `finish` does where there is an object of the name: puts the new one in its place, or
-  /// refuses with EEXIST (an object store's `If-None-Match: *`).
+  /// The behaviour of `finish` if there is an object of the name: it puts the new one in its place,
+  /// or refuses with EEXIST (an object store's `If-None-Match: *`).
   enum class Existing : uint8_t { replace, refuse };
 
   /// Something directly below a prefix.

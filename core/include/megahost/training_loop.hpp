@@ -1,5 +1,5 @@
 #pragma once
-/// What a training loop of your own needs: batches from a corpus, the weights that an optimizer
+/// The parts of a training loop of your own: batches from a corpus, the weights that an optimizer
 /// updates, and their checkpoints. A whole loop is examples/own_loop.cpp; the heart of it is
 ///
 /// ```cpp

@@ -25,7 +25,7 @@ struct Source {
   std::string layer; ///< "default", "preset llama2-7b", "recipe", "--set", ...
 };
 
-/// Where a value was written.
+/// The place where a value was written.
 struct Origin {
   std::shared_ptr<const Source> source; ///< null for values made by a program
   int line = 0;                         ///< from 1; 0 if not known

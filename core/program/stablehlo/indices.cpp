@@ -27,8 +27,8 @@ void index_add(const Call& c) {
   c.set_result(c.w.add_rows(x, c.tensor(2), rows));
 }
 
-/// Where each row's one index along the last dimension is: a comparison, as devices that compile
-/// programs gather slowly.
+/// The one-hot form of each row's index along the last dimension: a comparison, as devices that
+/// compile programs gather slowly.
 TypedValue one_hot(const Call& c, const TypedValue& x, const TypedValue& index) {
   const size_t dim = c.dim(1, x.rank());
   MH_ASSERT(

@@ -38,7 +38,7 @@ public:
     return written_.at(node_.inputs.at(argument).at(0));
   }
 
-  /// Those of a list.
+  /// The tensors of a list.
   [[nodiscard]] std::vector<TypedValue> tensors(size_t argument) const;
 
   [[nodiscard]] const c10::IValue& argument(size_t i) const { return node_.arguments.at(i); }
@@ -69,7 +69,7 @@ public:
   /// Whether an argument is another number on each rank.
   [[nodiscard]] bool varies(size_t i) const { return node_.of_ranks.contains(i); }
 
-  /// That of the rank that runs it, as a scalar.
+  /// The number for the rank that runs it, as a scalar.
   [[nodiscard]] TypedValue number_of_rank(size_t i, at::ScalarType dtype) const;
 
   /// The lowering knows that this argument varies, and does not need it.

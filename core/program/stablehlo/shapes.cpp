@@ -35,7 +35,7 @@ void permute(const Call& c) {
   c.set_result(c.w.transpose(x, order));
 }
 
-/// Where a range of a dimension begins or ends, as Python counts.
+/// The begin or end of a range of a dimension, as Python counts.
 int64_t bound(const Call& c, size_t argument, int64_t otherwise, int64_t size) {
   const int64_t given = c.integer_or(argument, otherwise);
   return std::clamp<int64_t>(given < 0 ? given + size : given, 0, size);

@@ -15,7 +15,7 @@ namespace mh::program::stablehlo {
 
 namespace {
 
-/// What stands for numbers that have no decimal form.
+/// The bits of numbers that have no decimal form.
 struct SpecialBits {
   int digits; ///< in hexadecimal
   unsigned long long infinity, minus_infinity, not_a_number;

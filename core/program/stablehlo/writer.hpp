@@ -49,7 +49,7 @@ public:
   TypedValue bitcast(const TypedValue& x, at::ScalarType dtype);
   TypedValue reshape(const TypedValue& x, const Sizes& sizes);
   TypedValue transpose(const TypedValue& x, const Sizes& order);
-  /// As PyTorch broadcasts: sizes of 1 are repeated, missing ones are the first.
+  /// Broadcasts as PyTorch does: sizes of 1 are repeated, missing ones are the first.
   TypedValue broadcast(const TypedValue& x, const Sizes& sizes);
   /// x[..., from:to:step, ...] along `dim`.
   TypedValue slice(const TypedValue& x, size_t dim, int64_t from, int64_t to, int64_t step = 1);

@@ -48,7 +48,7 @@ Normalizer strip_normalizer(const Json& component, const std::string& where) {
   };
 }
 
-/// What sentencepiece's rule nmt does, but for NFKC.
+/// The steps of sentencepiece's rule nmt, without NFKC.
 std::string nmt(const std::string& text) {
   std::string result;
   text::for_each_character(text, [&](char32_t code, std::string_view character) {

@@ -1,5 +1,5 @@
 #pragma once
-/// What the readers of tokenizer.json's components share.
+/// The code that the readers of tokenizer.json's components share.
 
 #include "core/base/text.hpp"
 #include "core/formats/json.hpp"
@@ -34,7 +34,7 @@ flag(const Json& object, const char* key, bool otherwise, const std::string& whe
 [[nodiscard]] std::vector<Json>
 components(const Json& component, const char* sequence_key, const std::string& where);
 
-/// What Split and Replace look for: `{"String": ...}` or `{"Regex": ...}`.
+/// The text that Split and Replace look for: `{"String": ...}` or `{"Regex": ...}`.
 class Sought {
 public:
   Sought(const Json& component, const std::string& where);

@@ -20,7 +20,7 @@ struct Part {
 using Parts = std::vector<Part>;
 using Finder = std::function<Parts(std::string_view text)>;
 
-/// What becomes of the parts that match.
+/// The treatment of the parts that match.
 enum class Behavior : uint8_t { removed, isolated, with_previous, with_next, contiguous };
 
 void apply(Behavior behavior, Parts& parts) {

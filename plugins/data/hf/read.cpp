@@ -159,7 +159,7 @@ void HfTokenizer::read_added_tokens(const Json& list, const std::string& where) 
   }
 }
 
-/// What tokenizer_config.json says.
+/// Reads the special tokens of tokenizer_config.json.
 void HfTokenizer::read_special_ids(const std::string& path) {
   const Json config = parse_json(text::read_vocabulary_file("tokenizer.path", path), path);
   const auto find = [&](const char* key) -> std::optional<int32_t> {

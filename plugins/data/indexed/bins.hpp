@@ -15,8 +15,8 @@ namespace mh::indexed {
 /// longer ones are cut. `pad`: one piece in each sample. First fit: a piece goes into the first
 /// sample that has room, of the kOpen that were opened last.
 ///
-/// It holds 24 bytes for each document. What a sample holds depends on the key only, their order on
-/// the epoch, too.
+/// It holds 24 bytes for each document. The documents of a sample depend on the key only, their
+/// order on the epoch, too.
 ///
 /// Thread:  any
 class Bins final : public SampleOrder {

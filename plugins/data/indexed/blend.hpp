@@ -28,9 +28,8 @@ public:
     uint64_t sample = 0; ///< sample of that corpus, counted from 0
   };
 
-  /// Where sample `index` comes from. The rule knows no short cut: the counts of every 1,024th
-  /// sample are kept, so that only the first call this far takes long (about 20 ns a sample and
-  /// corpus).
+  /// The source of sample `index`. The rule knows no short cut: the counts of every 1,024th sample
+  /// are kept, so that only the first call this far takes long (about 20 ns a sample and corpus).
   [[nodiscard]] Place at(uint64_t index) const;
 
   /// Samples that each corpus gives before sample `index`.

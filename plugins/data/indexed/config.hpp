@@ -1,5 +1,5 @@
 #pragma once
-/// What a recipe says of tokenised corpora.
+/// The keys of tokenised corpora in a recipe.
 
 #include <megahost/corpus.hpp>
 #include <megahost/schema.hpp>

@@ -77,8 +77,8 @@ Json description(const IndexedSplit& split, const IndexTerms& terms) {
   return json;
 }
 
-/// Whether a description that Megatron or we wrote tells of these terms. Those of its corpus are
-/// looked at afterwards: files that are of another corpus of this name are an error.
+/// Whether a description that Megatron or we wrote has these terms. The terms of its corpus are
+/// compared afterwards: files that are of another corpus of this name are an error.
 bool tells_of(const Json& told, const IndexedSplit& split, const IndexTerms& terms) {
   const Json wanted = description(split, terms);
   for (const char* key :
@@ -106,7 +106,7 @@ bool tells_of(const Json& told, const IndexedSplit& split, const IndexTerms& ter
                                      fs::weakly_canonical(split.prefix + ".idx", failure);
 }
 
-/// "FOLDER/NAME-GPTDataset-train-" of files that tell of these terms; empty if there are none.
+/// "FOLDER/NAME-GPTDataset-train-" of files that describe these terms; empty if there are none.
 std::string find_files(const fs::path& folder, const IndexedSplit& split, const IndexTerms& terms) {
   const std::string ending = "-GPTDataset-" + split.split + "-" + kDescription;
   for (const std::string& name : file_system().list(folder)) {
@@ -130,7 +130,7 @@ void require_corpus(const std::string& base, const IndexedSplit& split, const In
   for (const char* key : {"documents", "tokens"}) {
     if (told.contains(key) && told[key] != wanted[key]) {
       throw Error(
-          path + " tells of " + key + " " + told[key].dump() + ", and " + split.prefix + " has " +
+          path + " describes " + key + " " + told[key].dump() + ", and " + split.prefix + " has " +
               wanted[key].dump(),
           "the corpus has changed since the file was made: remove the index files, or name another "
           "folder in data.index_files",

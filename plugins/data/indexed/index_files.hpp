@@ -10,7 +10,7 @@
 
 namespace mh::indexed {
 
-/// What index files are of, as their description says it.
+/// The split that index files belong to, as their description says it.
 struct IndexedSplit {
   std::string prefix;                                ///< prefix of the corpus
   std::string split;                                 ///< "train", "valid", "test"
@@ -18,7 +18,7 @@ struct IndexedSplit {
   uint64_t corpus_tokens = 0;                        ///< tokens of the split's documents
 };
 
-/// The arrays from `folder`: mapped if a description there tells of the same split and terms,
+/// The arrays from `folder`: mapped if a description there has the same split and terms,
 /// whoever wrote it; else made and kept. A folder is one process's at a time, so that of many that
 /// start together one makes the files. The description is written last, each file under a temporary
 /// name before.

@@ -26,8 +26,8 @@ public:
 
   static void fields(Fields<Config>& fields);
 
-  /// Those of decoders; "positions" and "segments" if resets are asked for, or if a sample holds
-  /// several documents that do not see one another.
+  /// The arrays of decoders; "positions" and "segments" if resets are asked for, or if a sample
+  /// holds several documents that do not see one another.
   static std::vector<ArraySpec> arrays(const Config& config, const Args& args);
 
   /// Opens and checks all files.
@@ -41,7 +41,7 @@ public:
   [[nodiscard]] Sample sample(Split split, int64_t index) const override;
   [[nodiscard]] std::vector<Part> parts(Split split) const override;
   [[nodiscard]] Evaluation evaluation() const override;
-  /// What the run will read of each source, if there are several.
+  /// The tokens that the run will read of each source, if there are several.
   [[nodiscard]] std::vector<std::string> details() const override;
   [[nodiscard]] std::string summary() const override;
 

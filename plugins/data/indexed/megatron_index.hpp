@@ -58,10 +58,10 @@ private:
   std::shared_ptr<const void> owner_;
 };
 
-/// What the arrays depend on, in addition to the lengths of the documents.
+/// The terms that the arrays depend on, in addition to the lengths of the documents.
 struct IndexTerms {
   uint64_t first = 0, last = 0;     ///< documents of the split: [first, last)
-  std::optional<int64_t> samples{}; ///< that are asked for; none: one epoch
+  std::optional<int64_t> samples{}; ///< samples that are asked for; none: one epoch
   int64_t seq = 0;
   uint32_t seed = 0;
   bool drop_last_partial = true; ///< false: the last sample may have less than seq tokens
@@ -85,7 +85,7 @@ struct IndexSizes {
 };
 
 /// tokens:   of the split's documents
-/// Returns:  none where there is no token, which Megatron loops over for ever, or no sample
+/// Returns:  none where there is no token, which Megatron loops over forever, or no sample
 [[nodiscard]] std::optional<IndexSizes> index_sizes(const IndexTerms& terms, int64_t tokens);
 
 /// lengths:  of all documents of the dataset; the split's hold `tokens`

@@ -34,7 +34,7 @@ private:
   int64_t extra_;
 };
 
-/// Which sample of a dataset Megatron's loader gives as number `index` of a run.
+/// The order in which Megatron's loader reads a dataset: the sample of number `index` of a run.
 ///
 /// "single" is the order itself. "cyclic" shuffles each epoch anew with PyTorch's generator, on all
 /// samples or, with `sharding`, for each data-parallel rank on a part of its own.

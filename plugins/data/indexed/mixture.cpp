@@ -28,7 +28,7 @@ refuse_small(const IndexedDataset& dataset, const Member& member, Split split, i
   );
 }
 
-/// What a source's share comes to, in some unit that all sources have.
+/// The weight of a source, in some unit that all sources have.
 std::optional<double> weight_of(const SourceConfig& source, uint64_t tokens) {
   if (source.weight) {
     return source.weight;

@@ -17,7 +17,7 @@
 
 namespace mh::indexed {
 
-/// What a corpus gives to a split.
+/// A corpus's part of a split.
 struct Member {
   std::string name;
   size_t dataset = 0;
@@ -54,7 +54,7 @@ public:
   /// Samples of an epoch.
   [[nodiscard]] uint64_t size() const { return size_; }
 
-  /// Those of each corpus one after the other, where they are evaluated under their names.
+  /// The parts of each corpus one after the other, if they are evaluated under their names.
   [[nodiscard]] const std::vector<Corpus::Part>& parts() const { return parts_; }
 
   [[nodiscard]] const std::vector<Member>& members() const { return members_; }

@@ -16,12 +16,12 @@ namespace mh::indexed {
 
 /// The documents `first` to `last` (excluded) of a dataset, endlessly.
 ///
-/// As Megatron packs them: the documents of an epoch in random order make one stream of tokens;
-/// sample n is its tokens n * seq to (n + 1) * seq, the last one being also the next sample's
-/// first; the samples of an epoch come in random order. Other than there an epoch ends with its
-/// last whole sample, so that an epoch depends on nothing but its number and the key. Nothing is
-/// written to disk: the orders are computed (`mh::shuffled`), and of the documents' lengths one sum
-/// for every 64 is kept, for the two epochs used last.
+/// The documents are packed as Megatron packs them: the documents of an epoch in random order make
+/// one stream of tokens; sample n is its tokens n * seq to (n + 1) * seq, the last one being also
+/// the next sample's first; the samples of an epoch come in random order. Unlike there, an epoch
+/// ends with its last whole sample, so that an epoch depends on nothing but its number and the key.
+/// Nothing is written to disk: the orders are computed (`mh::shuffled`), and of the documents'
+/// lengths one sum for every 64 is kept, for the two epochs used last.
 ///
 /// Thread:  any
 class Packing final : public SampleOrder {

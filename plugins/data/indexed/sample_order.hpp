@@ -1,5 +1,5 @@
 #pragma once
-/// Which tokens of a tokenised corpus make a sample.
+/// The tokens of a tokenised corpus that make a sample.
 
 #include <cstdint>
 #include <vector>

@@ -41,7 +41,7 @@ private:
   uint64_t count_ = 0;
 };
 
-/// Whose turn it is at sample `index`, and what is drawn for it.
+/// The passage of sample `index`, and the random draws for it.
 struct Turn {
   uint64_t number; ///< number of the passage
   Draws draws;

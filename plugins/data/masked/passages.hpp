@@ -99,7 +99,7 @@ private:
   std::array<std::vector<Range>, 3> ranges_;
 };
 
-/// A split without samples that somebody asked for.
+/// Refuses a split without samples that was asked for.
 [[noreturn]] void refuse_empty(Split split, const Corpus::Args& args, const std::string& found);
 
 } // namespace mh::masked

@@ -1,5 +1,5 @@
 #pragma once
-/// Which tokens go on a word that the token before them began.
+/// The tokens that continue a word that the token before them began.
 
 #include <megahost/tokenizer.hpp>
 
@@ -17,7 +17,7 @@ public:
   /// With `each_token` every token is a word.
   WholeWords(const Tokenizer& tokenizer, int64_t vocab, bool each_token);
 
-  /// Where words begin.
+  /// The tokens that begin a word.
   [[nodiscard]] std::vector<size_t> begins(std::span<const int64_t> ids) const;
 
 private:

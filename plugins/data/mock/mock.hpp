@@ -6,14 +6,15 @@
 
 namespace mh {
 
-/// Sample i is a pure function of (seed, split, i). What there is to learn depends on the pattern:
+/// Sample i is a pure function of (seed, split, i). The structure that a model can learn depends on
+/// the pattern:
 ///
 ///   markov   a token is followed by one of `branches` others, all equally likely: the loss falls
-///   to
-///            ln(branches) once the table of followers is learnt
+///            to ln(branches) once the table of followers is learnt
 ///   repeat   the first `period` tokens are random, and repeated from then on: learnt by looking
-///   back count    each token is the one before it plus a step, different in each sample random
-///   nothing: the loss stays at ln(vocab)
+///            back
+///   count    each token is the one before it plus a step, different in each sample
+///   random   nothing: the loss stays at ln(vocab)
 class MockCorpus final : public Corpus {
 public:
   struct Config {

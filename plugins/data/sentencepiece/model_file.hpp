@@ -25,11 +25,11 @@ struct ModelFile {
   bool byte_fallback = false;
   bool space_as_suffix = false; ///< the blank of a word stands behind it
   std::string bos = "<s>", eos = "</s>", pad = "<pad>";
-  std::string unknown_text = " \u2047 "; ///< what the unknown piece is decoded to
+  std::string unknown_text = " \u2047 "; ///< text that the unknown piece is decoded to
   std::string charsmap;
   bool dummy_prefix = true;  ///< a blank before the text
   bool remove_spaces = true; ///< at both ends, and where there are several
-  bool escape_spaces = true; ///< as U+2581
+  bool escape_spaces = true; ///< spaces become U+2581
 };
 
 /// Reads the bytes of a .model file.

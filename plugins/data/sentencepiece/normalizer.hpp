@@ -1,5 +1,5 @@
 #pragma once
-/// What SentencePiece makes of a text before it cuts it into pieces.
+/// The normal form that SentencePiece makes of a text before it cuts it into pieces.
 
 #include "core/text/charsmap.hpp"
 #include "core/text/token_map.hpp"
@@ -27,7 +27,7 @@ public:
   [[nodiscard]] std::string operator()(std::string_view text) const;
 
 private:
-  /// What the beginning of a text becomes, and its length.
+  /// The replacement of the beginning of a text, and its length.
   struct Step {
     std::string_view becomes;
     size_t length;

@@ -11,7 +11,7 @@ namespace mh::text {
 struct TextFile {
   std::string path;   ///< to open it
   std::string name;   ///< below the path that the recipe gave: the same on every machine
-  uint64_t bytes = 0; ///< as the file system says
+  uint64_t bytes = 0; ///< size by the file system
 };
 
 /// Ends of the names of files of text and source code.

@@ -144,7 +144,7 @@ void TextCorpus::share_out(const std::vector<Document>& documents) {
   slices_ =
       split_documents(cut(documents, std::max(tokens_.size() / 256, needed)), args_.split, needed);
   if (args_.split[0] > 0 && slices_[0].size() < needed) {
-    throw too_short(Split::train); // the others are refused when somebody asks for them
+    throw too_short(Split::train); // the others are refused when they are asked for
   }
 }
 

@@ -11,7 +11,7 @@ namespace mh::tiktoken {
 struct TokenRanks {
   std::vector<std::string> tokens;  ///< bytes of each rank
   std::string pattern;              ///< empty where the file has none
-  std::vector<std::string> special; ///< that come before the ranks, in the order of their ids
+  std::vector<std::string> special; ///< tokens before the ranks, in the order of their ids
 };
 
 /// Reads the text of a rank file, or of a tekken.json, which begins with `{`.

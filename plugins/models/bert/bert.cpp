@@ -88,8 +88,8 @@ private:
 
 constexpr Axis kClasses{{"classes"}, 2};
 
-/// What a sample's first token says of its two passages: one of two classes. Every token is asked,
-/// and the array "order_loss_mask" says which is the first.
+/// The class of a sample's two passages by its first token: one of two. Every token is classified,
+/// and the array "order_loss_mask" marks the first.
 class PairHead {
 public:
   PairHead(Builder& builder, const BertConfig& c)

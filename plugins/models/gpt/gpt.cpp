@@ -12,9 +12,9 @@ namespace {
 using mh::HfKey;
 using mh::HfTensor;
 
-/// What Hugging Face calls the tensors of a family. Those of a layer come behind `layer` and its
-/// number. Weights of linear layers are [in, out] if `transpose`; rows of query, key and value of
-/// one head come before those of the next if `by_head`.
+/// Hugging Face's names of a family's tensors. The names of a layer's tensors come behind `layer`
+/// and its number. Weights of linear layers are [in, out] if `transpose`; rows of query, key and
+/// value of one head come before those of the next if `by_head`.
 struct Family {
   const char *words, *positions, *final_norm, *head;
   const char *layer, *attention_norm, *qkv, *out, *mlp_norm, *up, *down;

@@ -35,7 +35,7 @@ struct HybridConfig : DecoderConfig {
   double mamba_least_step = 0;
   int64_t mamba_chunk = 64;
 
-  /// What layer `index` is: a letter of the pattern.
+  /// The kind of layer `index`: a letter of the pattern.
   [[nodiscard]] char kind(int64_t index) const;
 
   /// mamba_heads, or what its absence means.

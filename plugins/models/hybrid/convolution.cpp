@@ -59,7 +59,7 @@ public:
     return documents_.defined() ? rows.masked_fill(others(tap), 0) : rows;
   }
 
-  /// What reaches those rows of a gradient.
+  /// The part of a gradient that reaches those rows.
   [[nodiscard]] at::Tensor through(int64_t tap, const at::Tensor& gradient) const {
     return documents_.defined() ? gradient.masked_fill(others(tap), 0) : gradient;
   }

@@ -1,5 +1,5 @@
 #pragma once
-/// Which tokens belong together in packed samples.
+/// The tokens that belong together in packed samples.
 
 #include <megahost/context.hpp>
 #include <megahost/nn/tokens_before.hpp>

@@ -23,7 +23,7 @@ using torch::autograd::variable_list;
 /// Rows that are computed at once, so that they stay in the cache.
 constexpr int64_t kNormRows = 64;
 
-/// What forward and backward know of the groups.
+/// The groups as forward and backward use them.
 struct Groups {
   int64_t count;                   // on this rank
   const std::vector<Group>* parts; // as GatedNorm has them
@@ -54,7 +54,7 @@ struct NormGated : torch::autograd::Function<NormGated> {
     Groups groups;
   };
 
-  /// What is gated: y + skip x, [rows, batch, heads * dim].
+  /// The tensor that is gated: y + skip x, [rows, batch, heads * dim].
   static at::Tensor summed(const at::Tensor& y, const at::Tensor& x, const at::Tensor& skip) {
     return at::addcmul(y, x.to(y.scalar_type()), skip.unsqueeze(-1)).flatten(2);
   }

@@ -120,7 +120,7 @@ HfKey always(const char* key, const Value& value) {
   return {.key = key, .absent = value, .words = {{value}}};
 }
 
-/// What both have, by the names that both have for it.
+/// The keys that both families have, under the names that both use.
 std::vector<HfKey> common_keys(int64_t vocab, int64_t chunk) {
   return {
       {.key = "vocab_size", .field = "vocab", .absent = vocab},

@@ -23,7 +23,7 @@ Axis heads_of(const MambaSpec& spec, int64_t width) {
   return {axis::heads, spec.heads, width};
 }
 
-/// What the heads of a group share.
+/// The axis that the heads of a group share.
 Axis groups_of(const MambaSpec& spec) {
   return {axis::kv_heads, spec.groups, spec.state};
 }
@@ -109,9 +109,9 @@ Mamba::Mamba(Builder& builder, const MambaSpec& spec)
            .bias = spec.bias,
            .std = spec.out_std}
       ) {
-  // The products of each token, into the states and out of them. Megatron-LM counts 7 FLOPs for each
-  // element of a state, decays and sums among them; here only products count, as in other layers.
-  // Chunks add products of their own, which depend on their size.
+  // The GEMMs of each token, into the states and out of them. Megatron-LM counts 7 FLOPs for each
+  // element of a state, decays and sums among them; here only GEMMs count, as in other layers.
+  // Chunks add GEMMs of their own, which depend on their size.
   builder.flops.attention += 4.0 * static_cast<double>(spec.heads * spec.head_dim * spec.state) *
                              static_cast<double>(builder.seq());
 }

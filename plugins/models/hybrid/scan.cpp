@@ -89,20 +89,20 @@ public:
     to.copy_(gradient.transpose(0, 1).reshape(to.sizes()));
   }
 
-  /// What is left of each token at the chunk's end: [Q, B, H]
+  /// The decay of each token until the chunk's end: [Q, B, H]
   [[nodiscard]] at::Tensor to_end() const {
     const at::Tensor left = (since[-1] - since).clamp_min_(kFaintest).exp_();
     return documents.defined() ? left.masked_fill_(documents.ne(documents[-1]).unsqueeze(-1), 0)
                                : left;
   }
 
-  /// What is left of the state before the chunk at each token: [Q, B, H]
+  /// The decay of the state before the chunk until each token: [Q, B, H]
   [[nodiscard]] at::Tensor from_state() const {
     const at::Tensor left = since.clamp_min(kFaintest).exp_();
     return documents.defined() ? left.masked_fill_(documents.gt(0).unsqueeze(-1), 0) : left;
   }
 
-  /// What is left of token s at token t, 0 where that is earlier: [B * H, Q (t), Q (s)]
+  /// The decay of token s until token t, 0 where that is earlier: [B * H, Q (t), Q (s)]
   [[nodiscard]] at::Tensor between() const {
     const at::Tensor by_heads = since.flatten(1).t(); // [B * H, Q]
     at::Tensor left = (by_heads.unsqueeze(2) - by_heads.unsqueeze(1))

@@ -19,7 +19,7 @@
 
 namespace mh::hybrid {
 
-/// What the recurrence reads.
+/// The inputs of the recurrence.
 ///
 /// Shapes:  x [seq, batch, heads, dim]; dt, log_decay [seq, batch, heads]; b, c [seq, batch,
 ///          groups, state]; starts bool [seq, batch]: tokens that begin a document, which nothing
@@ -39,7 +39,7 @@ struct ScanInputs {
 [[nodiscard]] std::pair<at::Tensor, at::Tensor>
 chunk_updates(const ScanInputs& in, const std::vector<TokenRun>& chunks);
 
-/// What the tokens of each chunk read, where `states` are those before the chunks.
+/// The outputs of each chunk's tokens, given `states` before the chunks.
 ///
 /// Shapes:  states [chunks, batch, heads, dim, state] -> y [seq, batch, heads, dim]
 /// Dtype:   y as dt

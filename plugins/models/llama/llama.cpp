@@ -9,7 +9,7 @@
 
 namespace {
 
-/// Rows of the biases that Llama may have: ours are in all products, or in query, key and value.
+/// Rows of the biases that Llama may have: ours are in all linear layers, or in query, key and value.
 std::vector<mh::HfKey> bias_keys() {
   return {
       {.key = "attention_bias", .field = "qkv_bias", .absent = false},
@@ -17,7 +17,7 @@ std::vector<mh::HfKey> bias_keys() {
   };
 }
 
-/// transformers' attention_bias is of the output product too, our `bias` of that and the
+/// transformers' attention_bias is of attention's output too, our `bias` of that and the
 /// feed-forward.
 void simplify_llama(mh::Table& config) {
   mh::simplify_rope(config);

@@ -116,7 +116,7 @@ void router_fields(mh::Fields<MoeConfig>& f) {
   f.add(
        "router",
        &C::router,
-       "weights of a token's experts: soft max over the chosen, share of the soft max over all, or "
+       "weights of a token's experts: softmax over the chosen, share of the softmax over all, or "
        "each expert by itself"
   )
       .one_of({"topk_softmax", "softmax_topk", "sigmoid"});

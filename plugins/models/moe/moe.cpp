@@ -21,7 +21,7 @@ public:
       : Decoder(config, args)
       , moe_(config) {}
 
-  /// `transformers` Mixtral where the soft max is taken over the chosen experts, DeepSeek-V3 where
+  /// `transformers` Mixtral where the softmax is taken over the chosen experts, DeepSeek-V3 where
   /// scores are sigmoids; else Qwen3-MoE, and Qwen2-MoE with a shared expert.
   [[nodiscard]] std::vector<mh::HfTensor> hugging_face() const override {
     const bool mixtral = moe_.router == "topk_softmax";

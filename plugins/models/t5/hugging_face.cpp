@@ -9,8 +9,8 @@
 namespace mh::t5 {
 namespace {
 
-/// Where they are absent, transformers takes the decoder to be as deep as the encoder, and the head
-/// to be scaled if it is tied.
+/// Fills in absent keys as transformers does: the decoder is as deep as the encoder, and the head
+/// is scaled if it is tied.
 void simplify(Table& config) {
   const auto fill = [&config](const char* key, const char* other) {
     const Value* found = config.find(key);
@@ -22,7 +22,7 @@ void simplify(Table& config) {
   fill("scale_decoder_outputs", "tie_word_embeddings");
 }
 
-/// What is absent is filled in.
+/// Fills in absent fields.
 void plain(Table& f) {
   const auto fill = [&f](const char* field, const Value& value) {
     const Value* found = f.find(field);

@@ -100,7 +100,7 @@ private:
   std::unique_ptr<Embedding> positions_; // or null
 };
 
-/// What the encoder begins with.
+/// The first block of the encoder.
 class EncoderWords : public Block {
 public:
   EncoderWords(Builder& builder, const T5Config& c, Axis embed, int64_t positions)
@@ -248,7 +248,7 @@ private:
 ///   layers.D.memory_norm.weight               [hidden], the encoder's last norm
 ///   head.norm.weight                          [hidden]
 ///   head.weight                               [vocab, hidden]          tied = false
-///   *.bias                                    of all products and the head, with `bias`; of norms
+///   *.bias                                    of linear layers and the head, with `bias`; of norms
 ///                                             with norm = "layernorm"
 ///
 /// Source:  arXiv:1910.10683; version 1.1: arXiv:2002.05202, untied and gated
@@ -295,7 +295,7 @@ public:
     )
         .at_least(1)
         .unit("tokens");
-    f.add("bias", &Config::bias, "biases in all products and in the head");
+    f.add("bias", &Config::bias, "biases in all linear layers and in the head");
     f.add("tied", &Config::tied, "the output layer shares the word embedding's weight");
     f.add(
         "head_scale",

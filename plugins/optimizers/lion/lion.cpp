@@ -15,7 +15,7 @@ namespace {
 ///
 /// w -= lr (sign(beta1 m + (1 - beta1) g) + decay w);  m = beta2 m + (1 - beta2) g
 ///
-/// Where a gradient is 0 but for rounding, as a key's bias has it, the sign is that of the rounding.
+/// If a gradient is 0 but for rounding, as a key's bias has it, the sign is that of the rounding.
 ///
 /// Source:  arXiv:2302.06675, program 1; about a tenth of AdamW's learning rate, and ten times its
 ///          decay

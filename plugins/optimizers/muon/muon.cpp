@@ -39,7 +39,7 @@ at::Tensor orthogonal(const at::Tensor& matrix, int64_t steps, at::ScalarType dt
 
 /// Momentum whose steps are orthogonal matrices, for the matrices inside the blocks; AdamW for the
 /// rest. Each matrix is a projection of its own: query, key and value, gate and up, whatever
-/// products they share. A matrix that ranks have split is gathered, and each keeps its part.
+/// GEMMs they share. A matrix that ranks have split is gathered, and each keeps its part.
 ///
 /// Source:  https://kellerjordan.github.io/posts/muon/; match_rms_adamw: arXiv:2502.16982
 class Muon : public mh::Optimizer {

@@ -1,5 +1,5 @@
 #pragma once
-/// What a recipe says of the learning-rate schedules, and what does not go together; without
+/// The keys of the learning-rate schedules, and the combinations that are refused; without
 /// LibTorch.
 
 #include <megahost/conditions.hpp>

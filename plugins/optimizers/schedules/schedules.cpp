@@ -124,7 +124,7 @@ protected:
     return towards_min(share((n - warmup_) / (end_ - warmup_)));
   }
 
-  /// What is left of the way from lr to min_lr after the part `r` of the decay.
+  /// The remaining share of the way from lr to min_lr after the part `r` of the decay.
   [[nodiscard]] virtual double share(double r) const = 0;
 
   [[nodiscard]] double towards_min(double share) const { return min_ + (peak_ - min_) * share; }
@@ -234,7 +234,7 @@ private:
 } // namespace
 
 MH_PLUGIN("org.megahost.schedules", "0.1.0", "learning-rate schedules", [](mh::Registry& r) {
-  r.add<Warmup>("constant", "warm-up, then the same rate for ever");
+  r.add<Warmup>("constant", "warm-up, then the same rate forever");
   r.add<CosineDecay>("cosine", "warm-up, then half a cosine down to min_lr");
   r.add<LinearDecay>("linear", "warm-up, then a straight line down to min_lr");
   r.add<InverseSquareRoot>("inverse_sqrt", "warm-up, then one over the root of the steps");

@@ -29,8 +29,8 @@ using mh::TokenRun;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What both passes need in addition to q, k and v. Gradients are passed on in the
-/// accumulating type.
+/// The inputs of both passes in addition to q, k and v. Gradients are passed on in the accumulating
+/// type.
 struct Call {
   const mh::Group* group = nullptr;
   double scale = 0;

@@ -1,5 +1,5 @@
 #pragma once
-/// What a recipe says of pipeline parallelism and its schedules, and what does not go with them;
+/// The keys of pipeline parallelism and its schedules, and the combinations that are refused;
 /// without LibTorch.
 
 #include <megahost/conditions.hpp>
@@ -170,7 +170,7 @@ struct Searched : OneForwardOneBackward {
   }
 };
 
-/// What both zero-bubble schedules refuse.
+/// The conditions that both zero-bubble schedules have.
 inline void zero_bubble_conditions(Conditions& c, int64_t expected, const std::string& why) {
   const std::string schedule = c.word("parallel.schedule");
   if (c.sound({"parallel.schedule", "recompute.use"}) && c.word("recompute.use") == "full") {

@@ -14,7 +14,7 @@ struct Order {
   InstructionLists passes{}; ///< passes of each stage
   std::vector<int64_t>
       most_live{}; ///< passes whose activations each stage holds at a time, at most
-  ChunkOrder chunks = ChunkOrder::round; ///< where chunks lie
+  ChunkOrder chunks = ChunkOrder::round; ///< stages of the chunks
 };
 
 /// All forward passes, then all backward ones; with virtual stages chunk after chunk.

@@ -1,5 +1,5 @@
 #pragma once
-/// What a recipe says of sequence parallelism, and what does not go with it; without LibTorch.
+/// The keys of sequence parallelism, and the combinations that are refused; without LibTorch.
 
 #include <megahost/conditions.hpp>
 #include <megahost/layout_search.hpp>

@@ -1,5 +1,5 @@
 #pragma once
-/// What a recipe says of ZeRO, and what does not go with it; without LibTorch.
+/// The keys of ZeRO, and the combinations that are refused; without LibTorch.
 
 #include <megahost/conditions.hpp>
 #include <megahost/layout_search.hpp>
@@ -19,8 +19,8 @@ struct Keys {
     f.add(
          "zero",
          &Config::zero,
-         "split over data-parallel ranks: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights "
-         "too, which each block gathers before it runs"
+         "ZeRO stage, what is sharded over data-parallel ranks: 0 nothing, 1 optimizer state, 2 "
+         "gradients too, 3 weights too (FSDP), which each block gathers before it runs"
     )
         .range(0, 3)
         .along(mh::MeshAxis::dp)

@@ -6,10 +6,10 @@
 
 namespace {
 
-/// What is the same on all data ranks is sharded over them: the optimizer's state and master
-/// weights (1), gradients (2), and weights (3), which are gathered before a block runs. No tensor
-/// that a block computes with lies elsewhere, so there are no rules; the trainer shards whole units
-/// of the optimizer.
+/// ZeRO shards over the data ranks what is the same on all of them: the optimizer's state and
+/// master weights (ZeRO-1), gradients (ZeRO-2), and weights (ZeRO-3, FSDP), which are gathered
+/// before a block runs. No tensor that a block computes with lies elsewhere, so there are no rules;
+/// the trainer shards whole units of the optimizer.
 ///
 /// Source:  arXiv:1910.02054
 class Zero : public mh::Strategy, public zero_optimizer::Keys {

@@ -274,9 +274,9 @@ StorageError StoreClient::error(const Request& request, const Reply& reply) {
   };
   const auto from = [&] {
     try {
-      return options_.anonymous ? std::string("nobody") : credentials_.get().source;
+      return options_.anonymous ? std::string("an anonymous user") : credentials_.get().source;
     } catch (const Error&) {
-      return std::string("nobody");
+      return std::string("an anonymous user");
     }
   };
   const std::string tries =

@@ -35,11 +35,11 @@ struct Request {
   Query query{};
   Headers headers{};
   std::string_view body{};
-  std::span<std::byte> into{}; ///< as HttpRequest::into
+  std::span<std::byte> into{}; ///< the same as HttpRequest::into
 };
 
 struct Reply : HttpReply {
-  int tries = 1;      ///< that were made
+  int tries = 1;      ///< number of tries that were made
   std::string code{}; ///< "NoSuchKey", of an answer that is an error
 };
 
@@ -79,8 +79,8 @@ private:
   std::map<std::string, std::string> regions_; ///< regions of buckets that are elsewhere
 };
 
-/// Runs 0 to `count` - 1 on at most `threads` threads. What one throws ends the others' next, and is
-/// thrown.
+/// Runs 0 to `count` - 1 on at most `threads` threads. An exception of one ends the others after
+/// their current call, and is rethrown.
 void in_parallel(size_t count, size_t threads, const std::function<void(size_t)>& run);
 
 } // namespace s3

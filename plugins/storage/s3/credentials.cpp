@@ -137,7 +137,7 @@ private:
     return given.empty() ? "megahost-" + std::to_string(std::random_device()()) : given;
   }
 
-  /// Asks STS for the credentials of a role; `signer` may be nobody.
+  /// Asks STS for the credentials of a role; `signer` may be empty.
   Credentials assume(Query query, const Credentials& signer, const std::string& source) {
     query["Version"] = "2011-06-15";
     const std::string url = service_url("STS", "https://sts." + place_.region + ".amazonaws.com");
@@ -179,7 +179,7 @@ private:
     );
   }
 
-  /// Those of a profile; nobody's where it has none.
+  /// The credentials of a profile; empty ones if it has none.
   Credentials profile(const std::string& name, int roles_left) {
     const Settings* settings = profiles_.find(name);
     if (settings == nullptr) {
@@ -330,7 +330,7 @@ private:
     return from_json(reply.body, "Token", source);
   }
 
-  /// Nobody's where there is no such service: most machines are not of that cloud.
+  /// Empty ones if there is no such service: most machines are not of that cloud.
   Credentials machine() {
     if (env("AWS_EC2_METADATA_DISABLED") == "true") {
       return {};

@@ -1,5 +1,5 @@
 #pragma once
-/// Where credentials come from, in the order of the AWS tools: the environment, a web identity
+/// The sources of credentials, in the order of the AWS tools: the environment, a web identity
 /// (EKS), the profile (keys, a role, SSO, a process), the container (ECS, EKS Pod Identity), the
 /// machine (EC2).
 ///
@@ -12,10 +12,10 @@
 
 namespace s3 {
 
-/// What finding credentials needs to know.
+/// The inputs of a search for credentials.
 struct CredentialsPlace {
   Environment environment;
-  std::string profile{}; ///< that a recipe names; its credentials come before the environment's
+  std::string profile{}; ///< profile of a recipe; its credentials come before the environment's
   std::string region{};  ///< region of STS
 };
 

@@ -17,8 +17,8 @@ struct HttpRequest {
   std::string url{};
   Headers headers{};
   std::string_view body{};
-  /// Where the body of an answer of 2xx goes, instead of into HttpReply::body; what would not fit
-  /// ends the request as cut.
+  /// The buffer for the body of an answer of 2xx, instead of HttpReply::body; a body that does not
+  /// fit ends the request as cut.
   std::span<std::byte> into{};
   bool patient = false; ///< the server may think for long before it answers
   long connect_ms = 10'000;

@@ -1,5 +1,5 @@
 #pragma once
-/// What the environment and the files of the AWS tools say.
+/// The settings in the environment and in the files of the AWS tools.
 ///
 /// Source:  AWS SDKs and Tools Reference Guide, "Shared config and credentials files",
 ///          "Environment variables"

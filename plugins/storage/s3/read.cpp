@@ -123,7 +123,7 @@ private:
   std::shared_ptr<StoreClient> client_;
   Request request_;
   uint64_t size_ = 0;
-  uint64_t begin_ = 0; ///< where the block is from
+  uint64_t begin_ = 0; ///< offset of the block
   std::vector<std::byte> block_;
 };
 

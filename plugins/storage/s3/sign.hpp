@@ -19,16 +19,16 @@ using Headers = std::map<std::string, std::string, std::less<>>;
 /// Not encoded, in the order in which they are signed.
 using Query = std::map<std::string, std::string>;
 
-/// Who signs. Nothing of it but `source` may be shown.
+/// The credentials that sign. Only `source` may be shown.
 struct Credentials {
   std::string key{}, secret{}, token{};
   std::time_t until = 0; ///< when they end, in seconds since 1970; 0: they do not
-  std::string source{};  ///< where they were found, for messages: "the environment"
+  std::string source{};  ///< source of the credentials, for messages: "the environment"
 
   [[nodiscard]] bool sign() const { return !key.empty(); }
 };
 
-/// Where and when a signature counts.
+/// The scope and the time of a signature.
 struct SigningScope {
   std::string region, service;
   std::time_t now = 0;

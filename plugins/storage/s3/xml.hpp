@@ -1,6 +1,6 @@
 #pragma once
-/// The little XML that stores speak: elements by name, texts with five entities. What is no such
-/// document yields nothing.
+/// The little XML that stores speak: elements by name, texts with five entities. Text that is no
+/// such document yields nothing.
 
 #include <string>
 #include <string_view>
@@ -8,10 +8,10 @@
 
 namespace s3 {
 
-/// What is in the first element of a name, with the elements in it; empty if there is none.
+/// The content of the first element of a name, with the elements in it; empty if there is none.
 [[nodiscard]] std::string first_element(std::string_view xml, std::string_view name);
 
-/// What is in each element of a name, in order.
+/// The content of each element of a name, in order.
 [[nodiscard]] std::vector<std::string> elements(std::string_view xml, std::string_view name);
 
 /// A text without its entities, "a&b" of "a&amp;b".

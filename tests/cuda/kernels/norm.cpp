@@ -15,7 +15,7 @@ namespace {
 
 struct NormShape {
   int64_t rows, columns;
-  size_t gap; ///< where it is not 0, no packs are loaded
+  size_t gap; ///< if it is not 0, no packs are loaded
 };
 
 /// A norm's operands of one shape, and what the kernels make of them.

@@ -15,7 +15,7 @@ namespace {
 
 struct RotaryShape {
   int64_t dim, half, table_batch;
-  size_t gap; ///< where it is not 0, no packs are loaded
+  size_t gap; ///< if it is not 0, no packs are loaded
 };
 
 constexpr int64_t kSeq = 3, kBatch = 2, kHeads[] = {2, 1, 2}, kAll = 5;

@@ -148,7 +148,7 @@ void update_on_cpu(const cuda::UpdateLaunch& call, const cuda::GpuItem& item, in
       item.count);
 }
 
-/// What the formulas of UpdateRule make of one element.
+/// The result of UpdateRule's formulas for one element.
 struct Exact {
   double weight, gradient, first, second;
 };

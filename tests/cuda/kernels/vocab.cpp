@@ -1,4 +1,4 @@
-// The vocabulary's soft max and its gradient, on a CPU, against float64.
+// The vocabulary's softmax and its gradient, on a CPU, against float64.
 
 #include "tests/cuda/kernels/memory.hpp"
 
@@ -71,7 +71,7 @@ void check(Type type, int64_t columns, int64_t entries, size_t gap) {
 
 } // namespace
 
-TEST_CASE("a row's soft max and the gradient of its logits are those of float64") {
+TEST_CASE("a row's softmax and the gradient of its logits are those of float64") {
   for (const Type type : {Type::fp32, Type::bf16}) {
     check(type, 4104, 4099, 0);
     check(type, 4104, 4104, 0);

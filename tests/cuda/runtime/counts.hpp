@@ -1,6 +1,6 @@
 #pragma once
-/// What the stand-ins count, in one file per process that always shows the current figures, however
-/// the process ends.
+/// The counts of the stand-ins, in one file per process that always shows the current figures,
+/// however the process ends.
 ///
 /// The folder is named by EMPTY_CUDA_COUNTS (without it nothing is kept), the file by the process's
 /// number. It is a table of records (`CountRecord`), the first without a name ends it; counts.py

@@ -1,6 +1,6 @@
 /// libcudart.so.13 without a GPU: the functions that LibTorch's CUDA half asks for. Nothing is
-/// computed: launches, copies and waits are counted and are over at once. What is not here returns
-/// 0 and is counted by its name (stand_ins.py).
+/// computed: launches, copies and waits are counted and are over at once. A function that is
+/// missing here returns 0 and is counted by its name (stand_ins.py).
 
 #include "counts.hpp"
 #include "gpus.hpp"

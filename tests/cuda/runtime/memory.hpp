@@ -1,10 +1,10 @@
 #pragma once
 /// Memory of the pretended GPUs and pinned memory of the host.
 ///
-/// Device memory is address space without access: a host function that follows a device's
-/// pointer is stopped by a signal, and a tensor of any size costs nothing. What is copied from it
-/// is therefore zero, except for numbers that a test plants: EMPTY_CUDA_PLANT="8,16,24;3,5" answers
-/// each copy of 3 int64 (24 bytes) with the first list, each of 2 with the second.
+/// Device memory is address space without access: a host function that follows a device's pointer
+/// is stopped by a signal, and a tensor of any size costs nothing. A copy from it is therefore
+/// zero, except for numbers that a test plants: EMPTY_CUDA_PLANT="8,16,24;3,5" answers each copy of
+/// 3 int64 (24 bytes) with the first list, each of 2 with the second.
 
 #include <cstddef>
 
@@ -21,13 +21,13 @@ void drop(void* start);
 void pin(void* start, size_t bytes);
 void unpin(void* start);
 
-/// What memory an address belongs to, and of which device.
+/// The memory that an address belongs to, and its device.
 Memory kind_of(const void* address, int* device = nullptr);
 
 /// Bytes of a device that are free.
 size_t free_bytes(int device);
 
-/// What a copy from a device brings.
+/// Fills in the bytes that a copy from a device brings.
 void fetch(void* to, size_t bytes);
 
 } // namespace empty

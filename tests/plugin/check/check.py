@@ -90,7 +90,7 @@ def main():
                              (f" fails {failed} too" if failed else ""))
             elif SAID.get(fault, "") not in why:
                 wrong.append(f"{fault}: expected {SAID[fault]!r} in {why!r}")
-    # What lacks an option is told how to give it, and passes with it.
+    # A part that lacks an option is told how to give it, and passes with it.
     told = next(test["help"] for test in check(folder, "offers-tried", "--include", "offers-tried")[0])
     if "megahost plugins check FILE --set data.file=VALUE" not in told:
         wrong.append(f"offers-tried says {told}")

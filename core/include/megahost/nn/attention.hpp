@@ -1,6 +1,6 @@
 #pragma once
-/// Attention with grouped queries to a token's own sequence or to another one. What generation
-/// keeps of keys and values is in nn/cache.hpp.
+/// Attention with grouped queries to a token's own sequence or to another one. The cache of keys
+/// and values for generation is in nn/cache.hpp.
 
 #include "megahost/builder.hpp"
 #include "megahost/context.hpp"
@@ -22,7 +22,7 @@
 
 namespace mh {
 
-/// Which tokens a query sees, within its document's bounds (the context's array "segments").
+/// The tokens that a query sees, within its document's bounds (the context's array "segments").
 struct AttentionMask {
   bool causal = true; ///< itself and those before it
   int64_t window = 0; ///< only the last `window` of these, itself counted; 0: all. Needs causal
@@ -54,7 +54,7 @@ struct AttentionSpec {
 
 /// softmax(scale q kᵀ + mask) v; `scale` is 1 / sqrt(dim) if absent.
 ///
-/// Shapes:  q [queries, batch, heads, dim]; k, v [keys, batch, kv_heads, dim] -> q's. Where there
+/// Shapes:  q [queries, batch, heads, dim]; k, v [keys, batch, kv_heads, dim] -> q's. If there
 ///          are more keys than queries, the queries are the last of the keys' tokens
 /// Memory:  never keeps [queries, keys] scores unless there is dropout or a mask on a device
 ///          without a fused kernel for it
@@ -101,7 +101,7 @@ struct AttentionSpec {
     std::optional<double> scale = std::nullopt
 );
 
-/// What a block has before its feed-forward: attention of any kind.
+/// The part of a block before its feed-forward: attention of any kind.
 ///
 /// Shapes:  x [seq, batch, embed] -> same
 class MH_API AttentionPart {
@@ -109,7 +109,7 @@ public:
   virtual ~AttentionPart();
   [[nodiscard]] virtual at::Tensor forward(const at::Tensor& x, StepContext& context) const = 0;
 
-  /// As Block::reads_cache (architecture.hpp).
+  /// The same as Block::reads_cache (architecture.hpp).
   [[nodiscard]] virtual bool reads_cache() const { return false; }
 };
 
@@ -122,7 +122,7 @@ public:
   [[nodiscard]] virtual at::Tensor
   forward(const at::Tensor& x, const at::Tensor& memory, StepContext& context) const = 0;
 
-  /// As Block::reads_cache (architecture.hpp).
+  /// The same as Block::reads_cache (architecture.hpp).
   [[nodiscard]] virtual bool reads_cache() const { return false; }
 };
 

@@ -15,8 +15,8 @@
 
 namespace mh::ops {
 
-/// What the queries of one call see, in addition to the tensors; see `attention`. A model says it as
-/// AttentionMask (nn/attention.hpp).
+/// The mask of one call's queries, in addition to the tensors; see `attention`. A model states it
+/// as AttentionMask (nn/attention.hpp).
 struct KernelMask {
   bool causal = true;
   int64_t window = 0; ///< only keys fewer than so many positions away; 0: all
@@ -27,13 +27,13 @@ struct KernelMask {
   /// Pairs of a query and a key, of one head and sample, that a plan counts for this call: it
   /// cannot read indices. Absent: `visible_pairs` of its shapes.
   std::optional<double> pairs = std::nullopt;
-  /// What is added to scaled scores: [heads, distances] in float32 (float64 where q is), of the
-  /// distances key's index - query's index from `first_distance` on. Every pair that is seen has
-  /// its distance in it.
+  /// A bias that is added to scaled scores: [heads, distances] in float32 (float64 if q is), for
+  /// the distances key's index - query's index from `first_distance` on. It covers the distance of
+  /// every pair that is seen.
   std::optional<at::Tensor> bias = std::nullopt;
   int64_t first_distance = 0;
-  /// What the indices and segments say, in host memory: kernels of GPUs take lengths. Where they
-  /// are given without, a GPU makes all scores.
+  /// The content of the indices and segments in host memory: kernels of GPUs take lengths. If
+  /// indices are given without it, a GPU computes all scores.
   std::vector<TokenRun> query_runs{}, key_runs{};
   std::vector<DocumentStart> query_documents{}, key_documents{}; ///< documents of whole samples
 };

@@ -1,7 +1,7 @@
 #pragma once
-/// What generation keeps of the tokens that it has read, so that each new one is read alone: keys
-/// and values of attention, rows that layers look back to, states of recurrent layers, and what an
-/// encoder made.
+/// The cache of generation, which keeps the tokens read so far so that each new one is read alone:
+/// keys and values of attention, rows that layers look back to, states of recurrent layers, and an
+/// encoder's output.
 ///
 /// Generation reads a text in pieces, in order and each token once: the prompt in one piece or in
 /// several of any lengths, then one token at a time. A layer may tell neither how a text was cut
@@ -47,11 +47,11 @@ public:
   /// Shapes:  x [seq, ...] -> [count + seq, ...]
   [[nodiscard]] at::Tensor rows(uint64_t layer, const at::Tensor& x, int64_t count);
 
-  /// What CachedState keeps; undefined before the first piece.
+  /// The state that CachedState keeps; undefined before the first piece.
   [[nodiscard]] at::Tensor& state(uint64_t layer) { return states_[layer]; }
 
-  /// What does not change while a text grows, such as keys and values of an encoder's tokens: made
-  /// for the first piece.
+  /// Tensors that do not change while a text grows, such as keys and values of an encoder's tokens:
+  /// made for the first piece.
   [[nodiscard]] const std::vector<at::Tensor>&
   once(uint64_t layer, const std::function<std::vector<at::Tensor>()>& make);
 

@@ -95,7 +95,7 @@ namespace decoder_detail {
 [[nodiscard]] MH_API int64_t
 vocab_of(const std::optional<int64_t>& given, const Architecture::Args& args);
 
-/// What is wrong at a field of kChecked, as a sentence; empty if nothing is.
+/// The contradiction at a field of kChecked, as a sentence; empty if there is none.
 [[nodiscard]] MH_API std::string contradiction(const std::string& field, const DecoderConfig& c);
 
 } // namespace decoder_detail
@@ -278,7 +278,7 @@ MH_API void add_feed_forward_names(
 [[nodiscard]] MH_API std::vector<HfTensor>
 llama_names(const DecoderConfig& config, const FeedForwardNames& feed_forward = nullptr);
 
-/// Where the norms of a layer are.
+/// The places of the norms in a layer.
 enum class NormPlacement : uint8_t {
   pre,     ///< x + part(norm(x))
   post,    ///< norm(x + part(x)), no final norm
@@ -286,7 +286,7 @@ enum class NormPlacement : uint8_t {
   sandwich ///< x + norm(part(norm(x))), two norms
 };
 
-/// What makes the parts of a layer; without `cross_attention` it has none.
+/// The functions that make the parts of a layer; without `cross_attention` it has none.
 struct DecoderParts {
   std::function<std::unique_ptr<NormPart>(Builder&)> norm;
   std::function<std::unique_ptr<AttentionPart>(Builder&)> attention;
@@ -418,18 +418,18 @@ protected:
   /// Each norm of the residual stream, the final one too.
   [[nodiscard]] virtual std::unique_ptr<NormPart> norm(Builder& builder) const;
 
-  /// What layer `index` begins with.
+  /// The attention of layer `index`.
   [[nodiscard]] virtual std::unique_ptr<AttentionPart>
   attention(int64_t index, Builder& builder) const;
 
-  /// What layer `index` has behind its attention.
+  /// The feed-forward of layer `index`.
   [[nodiscard]] virtual std::unique_ptr<FeedForwardPart>
   feed_forward(int64_t index, Builder& builder) const;
 
-  /// As the fields say; without kv_rank.
+  /// The spec that the fields describe; without kv_rank.
   [[nodiscard]] AttentionSpec attention_spec(int64_t index) const;
 
-  /// As the fields say; `hidden` is ffn_hidden.
+  /// The spec that the fields describe; `hidden` is ffn_hidden.
   [[nodiscard]] FeedForwardSpec feed_forward_spec() const;
 
 private:

@@ -11,7 +11,7 @@
 
 namespace mh {
 
-/// What `transformers` takes for absent keys, by which the relatives of its Llama differ.
+/// The defaults of `transformers` for absent keys, in which the relatives of its Llama differ.
 struct LlamaDefaults {
   int64_t vocab = 0, hidden = 0, ffn_hidden = 0, layers = 0, heads = 0;
   Value kv_heads{}; ///< null: as many as heads
@@ -32,8 +32,8 @@ struct LlamaDefaults {
 [[nodiscard]] MH_API std::vector<HfKey> joined(std::initializer_list<std::vector<HfKey>> lists);
 
 /// Brings rotary positions to the form of transformers 5, an object `rope_parameters`, from that of
-/// version 4, `rope_theta` and `rope_scaling`. Where `latent` is false, what mscale and
-/// mscale_all_dim say becomes attention_factor; latent attention has fields for them.
+/// version 4, `rope_theta` and `rope_scaling`. If `latent` is false, mscale and mscale_all_dim
+/// become attention_factor; latent attention has fields for them.
 ///
 /// Throws:  mh::Error for a scaling without its factor
 MH_API void simplify_rope(Table& config, bool latent = false);
@@ -44,8 +44,8 @@ MH_API void simplify_rope(Table& config, bool latent = false);
 MH_API void simplify_windows(Table& config, bool alternate = false);
 MH_API void restore_windows(Table& config);
 
-/// Of `layer_types` that are there: leaves them out where all layers are alike, and the window where
-/// none has one; `restore_layer_types` says them for each layer again.
+/// Leaves `layer_types` out if all layers are alike, and the window if no layer has one;
+/// `restore_layer_types` writes them for each layer again.
 MH_API void simplify_layer_types(Table& config);
 MH_API void restore_layer_types(Table& config);
 

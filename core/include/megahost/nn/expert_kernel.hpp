@@ -47,7 +47,7 @@ from_slots(const at::Tensor& y, const at::Tensor& slots, const at::Tensor& weigh
 [[nodiscard]] MH_API at::Tensor
 grouped_product(const at::Tensor& x, const at::Tensor& w, const at::Tensor& ends, bool transposed);
 
-/// sum[e] += dyᵀ x over the rows of expert e. On a GPU each product is rounded to x's type first.
+/// sum[e] += dyᵀ x over the rows of expert e. On a GPU each GEMM is rounded to x's type first.
 ///
 /// Shapes:  sum [experts, n, k] float32 (float64 for float64); dy [rows, n]; x [rows, k]; ends as
 ///          above

@@ -62,7 +62,8 @@ public:
   [[nodiscard]] at::Tensor
   forward(const at::Tensor& rows, const std::vector<int64_t>& ends, StepContext& context) const;
 
-  /// What this rank's experts add to each token: the weighted sum of those among its choices.
+  /// The contribution of this rank's experts to each token: the weighted sum of those among its
+  /// choices.
   ///
   /// Shapes:  x [tokens, embed] -> same, partial over ep and etp
   [[nodiscard]] at::Tensor
@@ -81,8 +82,8 @@ private:
   int64_t first_ = 0, local_ = 0;
 };
 
-/// Where `experts` experts' rows begin that share `rows` evenly, the first ones taking what is
-/// left.
+/// The first rows of `experts` experts that share `rows` evenly; the first experts take what is
+/// left over.
 [[nodiscard]] MH_API std::vector<int64_t> even_ends(int64_t rows, int64_t experts);
 
 /// How tokens reach experts of other ranks: what a strategy that shards experts supplies.

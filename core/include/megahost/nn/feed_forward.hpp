@@ -19,7 +19,7 @@ namespace mh {
 
 enum class ActivationKind : uint8_t { gelu, gelu_tanh, relu, relu2, swiglu, geglu, geglu_tanh };
 
-/// What a recipe calls an activation, and what computes it.
+/// A recipe's name of an activation, and the function that computes it.
 struct ActivationInfo {
   std::string_view name;
   bool gated;              ///< act(gate) * up of two halves
@@ -69,7 +69,7 @@ private:
   Apply apply_;
 };
 
-/// What a block has behind its attention: a feed-forward of any kind.
+/// The part of a block after its attention: a feed-forward of any kind.
 ///
 /// Shapes:  x [seq, batch, embed] -> same
 class MH_API FeedForwardPart {
@@ -77,7 +77,7 @@ public:
   virtual ~FeedForwardPart();
   [[nodiscard]] virtual at::Tensor forward(const at::Tensor& x, StepContext& context) const = 0;
 
-  /// As Block::reads_cache (architecture.hpp): true where rows are computed one by one.
+  /// The same as Block::reads_cache (architecture.hpp): true where rows are computed one by one.
   [[nodiscard]] virtual bool reads_cache() const { return false; }
 };
 

@@ -69,7 +69,7 @@ public:
     Placement in;            ///< the input arrives like this
     Placement need;          ///< and is converted to this before the GEMM
     Placement made;          ///< the GEMM makes this
-    Placement out;           ///< which is converted to this
+    Placement out;           ///< and the result is converted to this
     bool bias_after = false; ///< the bias is added after the partial sums are reduced
   };
 

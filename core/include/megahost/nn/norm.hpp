@@ -19,7 +19,7 @@ namespace mh {
 
 enum class NormKind : uint8_t { layernorm, rmsnorm, rmsnorm_1p };
 
-/// What a recipe calls a norm, and what it does.
+/// A recipe's name of a norm, and its properties.
 struct NormInfo {
   std::string_view name;
   bool centred;  ///< the mean is subtracted
@@ -44,8 +44,9 @@ inline constexpr std::array<NormInfo, 3> kNorms{{
 
 struct NormSpec {
   NormKind kind = NormKind::layernorm;
-  /// What is normalised: the last dimension. A kind that can may have it split by strategies, as heads are:
-  /// then each rank holds a part of every row, and rows are normalised as a whole.
+  /// The axis that is normalised: the last dimension. A kind that supports it may have it split by
+  /// strategies, as heads are: then each rank holds a part of every row, and rows are normalised as
+  /// a whole.
   Axis axis;
   double eps = 1e-5;
   Placement seen; ///< placement of its input; `builder.place(axis)` for the residual stream

@@ -19,8 +19,8 @@
 namespace mh {
 
 enum class RouterScore : uint8_t {
-  topk_softmax, ///< soft max over the logits of the chosen experts
-  softmax_topk, ///< the chosen experts' share of the soft max over all
+  topk_softmax, ///< softmax over the logits of the chosen experts
+  softmax_topk, ///< the chosen experts' share of the softmax over all
   sigmoid,      ///< each expert by itself
 };
 
@@ -34,9 +34,9 @@ struct RouterSpec {
   int64_t groups = 1;        ///< experts are in so many groups ...
   int64_t groups_chosen = 1; ///< ... of which a token's experts are in the best so many
 
-  // What balances experts, in any combination; all losses with `balance_weight`. They count the
-  // experts with a token's best scores, whatever bias and groups make of them (arXiv:2412.19437,
-  // equation 18).
+  // The methods that balance experts, in any combination; all losses with `balance_weight`. They
+  // count the experts with a token's best scores, whatever bias and groups make of them
+  // (arXiv:2412.19437, equation 18).
   bool auxiliary = true; ///< a loss on each microbatch
   bool sequence = false; ///< a loss on each sample
   bool global = false;   ///< a loss on what all data ranks have had in this step so far
@@ -53,7 +53,7 @@ struct RouterSpec {
   int64_t layers = 1;            ///< routers of the model: losses are logged as means over them
 };
 
-/// Which experts a token goes to. Dropped choices are -1, with weight 0.
+/// The experts that each token goes to. Dropped choices are -1, with weight 0.
 struct Routing {
   at::Tensor choices;   ///< int64 [tokens, k]
   at::Tensor weights;   ///< float32 (float64 for float64) [tokens, k]
@@ -76,7 +76,7 @@ choose_experts(const RouterSpec& spec, const at::Tensor& logits, const at::Tenso
     const at::Tensor& scores, const at::Tensor& counts, int64_t chosen, double tokens, double of
 );
 
-/// Which choices stay where an expert takes `capacity` of the tokens in this order.
+/// The choices that are kept if an expert takes `capacity` of the tokens in this order.
 ///
 /// Shapes:  routing of all tokens -> bool [tokens, k]
 [[nodiscard]] MH_API at::Tensor

@@ -19,9 +19,20 @@ namespace mh {
 /// token before: strategies split samples over ranks, a sample may hold several documents, and
 /// generation reads new tokens alone. This layer knows all three.
 ///
-///     TokenShift(mh::Builder& builder, mh::Axis embed) : before_(builder, "before", embed, 1) {}
-///     ...
+/// ```cpp
+/// class TokenShift {
+/// public:
+///   TokenShift(mh::Builder& builder, mh::Axis embed) : before_(builder, "before", embed, 1) {}
+///
+///   at::Tensor forward(const at::Tensor& x, mh::StepContext& context) const {
 ///     const at::Tensor before = before_.forward(x, context).front(); // x[t - 1], or zeros
+///     return x.add(before);
+///   }
+///
+/// private:
+///   mh::TokensBefore before_;
+/// };
+/// ```
 ///
 /// Ranks:   collective over the mesh axes that split samples, if some do: each rank sends the last
 ///          `count` rows of each of its runs of tokens
@@ -59,17 +70,33 @@ private:
 
 /// The whole samples, for a layer that mixes tokens in a way of its own.
 ///
+/// ```cpp
+/// class Centred {
+/// public:
+///   explicit Centred(mh::Axis embed) : all_(embed) {}
+///
+///   at::Tensor forward(const at::Tensor& x, mh::StepContext& context) const {
 ///     const at::Tensor whole = all_.gather(x, context); // [seq, batch, embed], tokens in order
-///     return all_.own(at::fft_fft(whole, ...), context); // this rank's rows of the result
+///     const at::Tensor mixed = whole.sub(whole.mean({0}, /*keepdim=*/true));
+///     return all_.own(mixed, context); // this rank's rows of the result
+///   }
+///
+/// private:
+///   mh::AllTokens all_;
+/// };
+/// ```
 ///
 /// Every rank computes the whole mixture, and a weight in it gets the gradient of the rank's own
 /// rows, as a weight that meets x does.
 ///
-/// A recurrent layer takes its tokens so, too, and in generation goes on from a state of its own
-/// (CachedState, nn/cache.hpp):
+/// A recurrent layer takes its tokens in this way, too, and in generation continues from a state of
+/// its own (CachedState, nn/cache.hpp):
 ///
-///     const bool grows = context.mode().kv_cache != nullptr;
-///     const at::Tensor whole = grows ? x : all_.gather(x, context);
+/// ```cpp
+/// const mh::AllTokens all(embed);
+/// const bool grows = context.mode().kv_cache != nullptr;
+/// const at::Tensor whole = grows ? x : all.gather(x, context);
+/// ```
 ///
 /// Ranks:   `gather` is collective over the mesh axes that split samples, if some do
 class MH_API AllTokens {

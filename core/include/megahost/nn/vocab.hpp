@@ -17,8 +17,8 @@ namespace mh {
 /// if it has one, is its own.
 ///
 /// The loss is computed in chunks of tokens, in float32, so that the full logits never exist; a
-/// split vocabulary reduces three numbers per token and gathers nothing. Where the loss's factor is
-/// known ahead, the same pass makes the gradients; otherwise logits are made again in backward.
+/// split vocabulary reduces three numbers per token and gathers nothing. If the loss's factor is
+/// known ahead, the same pass makes the gradients; otherwise logits are recomputed in backward.
 class MH_API VocabHead {
 public:
   /// Its own parameter `weight`, or the one named `tied` if not empty.

@@ -1,0 +1,80 @@
+"""Comments are sentences with a subject, or noun phrases that name the thing: none begins with "What ...", "Of ...", "Which ..." or
+another word that leaves the subject to the reader, and none has words that only this project uses.
+usage: comments.py SOURCE"""
+
+import pathlib
+import re
+import sys
+
+FOLDERS = ("core", "plugins", "templates", "tests", "examples")
+SOURCES = (".cpp", ".hpp", ".h", ".cu", ".cuh", ".py", ".sh", ".build")
+NOT_OURS = ("plugins/devices/pjrt/pjrt_c_api.h",)
+
+# Words that no sentence of a comment begins with, those that no comment begins with, and those that a sentence begins with
+# only as a clause, which a comma ends: "Where x is empty, y is."
+NEVER = re.compile(r"(?:^|[.!?] )(What|Of|Which|Whose|Who|Whom)\b")
+NOT_FIRST = re.compile(r"(That|Those|As)\b")
+CLAUSE = re.compile(r"(?:^|[.!?] )(Where)\b(?P<rest>[^.!?]*)")
+TRAILING = re.compile(r"///< (what|of|that|those|which|whose|who|as|where)\b")
+IDIOM = re.compile(r"\b(nobody|somebody|dealt out|held against|for ever|soft max)\b", re.IGNORECASE)
+
+
+def comments(path, text):
+    """The comments of a source: (line number, text) of each paragraph, with the first one of a Python docstring."""
+    script = path.suffix in (".py", ".sh", ".build")
+    line_of = re.compile(r"\s*# ?(?!!)(.*)" if script else r"\s*///?(?!<|/) ?(.*)")
+    start, lines = 0, []
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        comment = line_of.fullmatch(line)
+        if comment and comment[1].strip():
+            start, lines = start if lines else number, [*lines, comment[1].strip()]
+        elif lines:
+            yield start, " ".join(lines)
+            lines = []
+        docstring = re.match(r'\s*"""(\S.*)', line) if path.suffix == ".py" else None
+        if docstring:
+            yield number, docstring[1]
+
+
+def faults(path, text):
+    """The faults of a source's comments: (line number, words)."""
+    for number, words in comments(path, text):
+        found = NEVER.search(words) or NOT_FIRST.match(words)
+        clause = next((clause for clause in CLAUSE.finditer(words) if "," not in clause["rest"]), None)
+        if found or clause:
+            start = (found or clause).start(1)
+            yield number, f'"{words[start:start + 40]} ..." is no sentence: name what it is about'
+        if IDIOM.search(words):
+            yield number, f'"{IDIOM.search(words)[0]}" is no word of the field'
+    for number, line in enumerate(text.splitlines(), 1):
+        if path.suffix not in (".py", ".sh", ".build") and TRAILING.search(line):
+            yield number, f'"{TRAILING.search(line)[0]} ..." names nothing: "{line.strip()}"'
+
+
+def check_the_check():
+    """Faults that it has to find, and comments that are none."""
+    for name, text in (("a.cpp", "/// What a run wrote.\nint x;"), ("a.cpp", "int a; ///< of a start"), ("a.hpp", "  // Of the rest."),
+                       ("a.hpp", "/// A file. Which of them\n/// is read.\n"), ("a.cpp", "// Those of a group."),
+                       ("a.cpp", "/// Where checkpoints lie."), ("a.cpp", "// A rank that nobody\n// waits for."),
+                       ("a.py", '    """What is left."""'), ("a.py", "# As the other."), ("meson.build", "# What is built.")):
+        assert list(faults(pathlib.Path(name), text)), f"{name} {text!r} passes"
+    for name, text in (("a.cpp", "/// The files of a run. Where it has none, it\n/// is empty."), ("a.cpp", "int a; // what it is"),
+                       ("a.hpp", "/// A file\n/// Of which nothing is read."), ("a.py", 'text = "What a run wrote"'),
+                       ("a.sh", "#!/bin/sh\n# Builds.\n"), ("a.hpp", "int a; ///< the start of it")):
+        assert not list(faults(pathlib.Path(name), text)), f"{name} {text!r} fails"
+
+
+def main():
+    check_the_check()
+    root = pathlib.Path(sys.argv[1])
+    wrong, count = [], 0
+    for path in sorted(path for folder in FOLDERS for path in (root / folder).rglob("*") if path.suffix in SOURCES):
+        name = str(path.relative_to(root))
+        if name not in NOT_OURS and path != pathlib.Path(__file__).resolve():
+            count += 1
+            wrong += [f"{name}:{number}: {fault}" for number, fault in faults(path, path.read_text(errors="replace"))]
+    print("\n".join(wrong) or f"{count} sources, whose comments have subjects")
+    return 1 if wrong or count < 1000 else 0
+
+
+sys.exit(main())

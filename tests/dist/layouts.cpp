@@ -171,6 +171,19 @@ TEST_CASE("query-key norms, biases of queries, windows, norms and branches elsew
     c.tied = true;
     c.dropout = 0.1;
   }
+  SUBCASE(
+      "parallel branches that read one norm, layernorm without bias, neighbours rotated, a scale of "
+      "logits, a bias of the output layer, dropout"
+  ) {
+    c.parallel_residual = true;
+    c.shared_norm = true;
+    c.norm = "layernorm_no_bias";
+    c.rope_pairs = "adjacent";
+    c.logit_scale = 3;
+    c.head_bias = true;
+    c.embedding_std = 0.5;
+    c.dropout = 0.1;
+  }
   SUBCASE("parallel branches, layernorm, a share of each head rotated, dropout") {
     c.parallel_residual = true;
     c.norm = "layernorm";

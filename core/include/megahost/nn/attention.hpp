@@ -44,6 +44,7 @@ struct AttentionSpec {
   bool qk_norm_all_heads = false;      ///< or of all heads together
   NormKind qk_norm = NormKind::rmsnorm;
   std::optional<RotarySpec> rotary{};
+  bool adjacent_pairs = false; ///< what rotates together are neighbours, not elements of two halves
   AttentionMask mask{};
   double dropout = 0;                ///< share of attention probabilities that are dropped
   double std = 0.02, out_std = 0.02; ///< initial weights

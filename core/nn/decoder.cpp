@@ -101,7 +101,10 @@ bool has_window(const DecoderConfig& c, int64_t index) {
 }
 
 AttentionMask attention_mask(const DecoderConfig& c, int64_t index) {
-  return {.causal = c.causal, .window = has_window(c, index) ? *c.window : 0};
+  return {
+      .causal = c.causal,
+      .window = has_window(c, index) ? *c.window : 0,
+      .cap = c.score_cap.value_or(0)};
 }
 
 RotarySpec rotary_spec(const DecoderConfig& c, int64_t dim) {
@@ -156,7 +159,8 @@ public:
             vocab_,
             c.init_std,
             c.tied ? "embedding.word.weight" : "",
-            c.head_bias
+            c.head_bias,
+            c.logit_cap.value_or(0)
         ) {}
 
   [[nodiscard]] State forward(const State& state, StepContext& context) const override {

@@ -160,10 +160,12 @@ TEST_CASE("query-key norms, biases of queries, windows, norms and branches elsew
   }
   SUBCASE(
       "norms by 1 + weight on both sides of each part, windows with a base of their own, a scaled "
-      "embedding"
+      "embedding, bounded scores and logits"
   ) {
     c.norm = "rmsnorm_1p";
     c.norm_placement = "sandwich";
+    c.score_cap = 0.6;
+    c.logit_cap = 1.5;
     c.scaled_embedding = true;
     c.score_dim = 5;
     c.window_rope_base = 50;

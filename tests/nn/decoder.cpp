@@ -128,6 +128,12 @@ TEST_CASE("decoders read token by token as they do all at once") {
     c.scaled_embedding = true;
     c.score_dim = 5;
   }
+  SUBCASE("bounded scores and logits, windows in every second layer") {
+    c.window = 4;
+    c.window_pattern = {"window", "global"};
+    c.score_cap = 0.7;
+    c.logit_cap = 2;
+  }
   SUBCASE("query-key norm over all heads, norms on the branches") {
     c.qk_norm = true;
     c.qk_norm_over = "all_heads";

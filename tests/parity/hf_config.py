@@ -16,9 +16,9 @@ import program
 # over all heads, parallel branches of one norm or two, neighbours that rotate, patterns of mixers.
 EVALUATED = ("gpt2-untied-erf", "llama-yarn-set", "llama-tied-biases", "qwen2-windows", "olmo2-grouped", "pythia",
              "phi-tied-grouped", "falcon-7b", "falcon-40b", "falcon-in-sequence-one-key", "cohere-untied-grouped-yarn",
-             "gemma-untied-linear", "gemma3-global-linear", "qwen3-moe-some-dense", "deepseek-v3-yarn",
+             "gemma-untied-linear", "gemma2-low-caps-linear", "gemma3-global-linear", "qwen3-moe-some-dense", "deepseek-v3-yarn",
              "mamba2-tied-biases", "nemotron-h", "norms-after-sums")
-TYPES = ("gpt2", "openai-gpt", "gpt_neox", "phi", "falcon", "cohere", "llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma3_text", "mixtral", "qwen3_moe", "qwen2_moe",
+TYPES = ("gpt2", "openai-gpt", "gpt_neox", "phi", "falcon", "cohere", "llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen3_moe", "qwen2_moe",
          "deepseek_v3", "mamba2", "bert", "megatron-bert", "t5")
 problems = []
 
@@ -120,6 +120,8 @@ WRONG = {  # what evaluated without a word
               ("activation", "geglu", "hidden_act"), ("window", 7, "of a llama"), ("causal", "false", "of a llama")],
     "mistral": [("window", 9, "sliding_window")],
     "olmo2": [("qk_norm_over", "head", "of a olmo2"), ("norm_placement", "pre", "of a olmo2")],
+    "gemma2": [("score_cap", 30, "attn_logit_softcapping"), ("logit_cap", 50, "final_logit_softcapping"),
+               ("window_pattern", '["window"]', "layer_types"), ("score_dim", 24, "query_pre_attn_scalar")],
     "gemma3": [("scaled_embedding", "false", "of a gemma3_text"), ("score_dim", 24, "query_pre_attn_scalar"),
                ("window_rope_base", 500.0, "by rope_parameters.sliding_attention.rope_theta"), ("norm_placement", "pre", "of a gemma3_text")],
     "pythia": [("parallel_residual", "false", "use_parallel_residual"), ("rope_share", 0.5, "partial_rotary_factor"),

@@ -58,6 +58,12 @@ def gemma(name, recipe, saved=None, config=transformers.GemmaConfig, **changes):
     return Case(name, config(**(fields | changes)), "gemma", model | recipe, **(saved or {}))
 
 
+def gemma2(name, recipe, saved=None, **changes):
+    ours = dict(norm_placement="sandwich", score_dim=256, score_cap=50.0, logit_cap=30.0, window=8,
+                window_pattern=["window", "global"])
+    return gemma(name, ours | recipe, saved, config=transformers.Gemma2Config, **(dict(sliding_window=8) | changes))
+
+
 def gemma3(name, recipe, saved=None, **changes):
     ours = dict(norm_placement="sandwich", qk_norm=True, rope_base=1e6, window_rope_base=10000.0, score_dim=256)
     return gemma(name, ours | recipe, saved, config=transformers.Gemma3TextConfig, **changes)
@@ -186,6 +192,13 @@ CASES = [
     gemma("gemma", {}),
     gemma("gemma-untied-linear", dict(tied=False, norm_eps=1e-3, rope_scaling="linear", rope_factor=4.0), dict(shard="60KB"),
           tie_word_embeddings=False, rms_norm_eps=1e-3, rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)),
+    gemma2("gemma2", {}),
+    gemma2("gemma2-low-caps-linear",
+           dict(score_dim=20, score_cap=1.5, logit_cap=2.0, window_pattern=["global", "window", "window"], rope_scaling="linear",
+                rope_factor=4.0), dict(shard="60KB"),
+           query_pre_attn_scalar=20, attn_logit_softcapping=1.5, final_logit_softcapping=2.0,
+           layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+           rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)),
     gemma3("gemma3", dict(window=8, window_pattern=["window", "window", "window"]), sliding_window=8),
     gemma3("gemma3-global-linear",
            dict(layers=4, window=5, window_pattern=["window", "global"], window_rope_base=500.0, rope_base=5e5, score_dim=20,

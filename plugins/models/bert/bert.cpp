@@ -261,6 +261,10 @@ public:
                                   "scale"
                                 : "";
     });
+    f.check("logit_cap", [](const Config& c) -> std::string {
+      return c.logit_cap ? "BERT's scores come from a dense layer with a norm, and have no cap"
+                         : "";
+    });
     f.check("activation", [](const Config& c) -> std::string {
       return is_gated(activation_kind(c.activation))
                  ? "the head's dense layer has this activation, too, and one that is gated needs "

@@ -22,10 +22,12 @@
 
 namespace mh {
 
-/// Which tokens a query sees, within its document's bounds (the context's array "segments").
+/// Which tokens a query sees, within its document's bounds (the context's array "segments"), and how
+/// large their scores become.
 struct AttentionMask {
   bool causal = true; ///< itself and those before it
   int64_t window = 0; ///< only the last `window` of these, itself counted; 0: all. Needs causal
+  double cap = 0;     ///< scores s become cap tanh(s / cap); 0: they stay. Not with a relative bias
 };
 
 /// Dropout of the attention probabilities.

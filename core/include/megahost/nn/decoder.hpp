@@ -44,6 +44,7 @@ struct DecoderConfig {
   bool qk_norm = false;
   std::string qk_norm_over = "head";
   std::optional<int64_t> score_dim;
+  std::optional<double> score_cap;
   std::optional<int64_t> kv_rank;
   std::optional<int64_t> q_rank;
   std::optional<int64_t> rope_head_dim;
@@ -72,6 +73,7 @@ struct DecoderConfig {
   bool tied = true;
   bool head_bias = false;
   double logit_scale = 1;
+  std::optional<double> logit_cap;
   double dropout = 0;
   double attention_dropout = 0;
   double init_std = 0.02;
@@ -161,6 +163,13 @@ void decoder_fields(Fields<C>& f) {
        "scores of queries and keys are divided by the square root of this; head_dim if absent"
   )
       .at_least(1);
+  f.add(
+       "score_cap",
+       &C::score_cap,
+       "a scaled score s of a query and a key becomes cap tanh(s / cap), so that none is beyond the "
+       "cap; scores stay if absent (Gemma 2)"
+  )
+      .above(0);
   f.add(
        "kv_rank",
        &C::kv_rank,
@@ -265,6 +274,12 @@ void decoder_fields(Fields<C>& f) {
        &C::logit_scale,
        "what the output layer reads is multiplied by this, and so are logits, but for a head_bias "
        "(Command-R)"
+  )
+      .above(0);
+  f.add(
+       "logit_cap",
+       &C::logit_cap,
+       "a logit z becomes cap tanh(z / cap); logits stay if absent (Gemma 2)"
   )
       .above(0);
   f.add("dropout", &C::dropout, "dropout after the embedding and on both residual branches")

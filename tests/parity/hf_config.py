@@ -128,7 +128,7 @@ WRONG = {  # what evaluated without a word
                ("norm_eps", "1e-3", "layer_norm_eps"), ("causal", "false", "of a gpt_neox")],
     "phi": [("shared_norm", "false", "of a phi"), ("head_bias", "false", "of a phi"), ("rope_share", 0.25, "partial_rotary_factor"),
             ("kv_heads", 2, "num_key_value_heads")],
-    "falcon-7b": [("kv_heads", 8, "by num_kv_heads"), ("shared_norm", "false", "num_ln_in_parallel_attn"), ("bias", "true", "bias"),
+    "falcon-7b": [("kv_heads", 8, "multi_query"), ("shared_norm", "false", "num_ln_in_parallel_attn"), ("bias", "true", "bias"),
                   ("rope_share", 0.5, "of a falcon")],
     "falcon-40b": [("kv_heads", 4, "num_kv_heads"), ("shared_norm", "true", "num_ln_in_parallel_attn"),
                    ("parallel_residual", "false", "parallel_attn")],

@@ -324,6 +324,9 @@ void Importer::positions() {
   if (!is_set("model.rope_base")) {
     set("model.rope_base", 10000.0, kMegatronDefault);
   }
+  if (given_.has("rotary-interleaved") && !given_.has("multi-latent-attention")) {
+    set_from("model.rope_pairs", "adjacent", "rotary-interleaved");
+  }
   const bool llama = given_.has("use-rope-scaling");
   if (given_.has("multi-latent-attention")) {
     latent_attention();

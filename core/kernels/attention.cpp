@@ -35,6 +35,11 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const KernelMask& 
       mask.bias->sizes()
   );
   TORCH_CHECK(
+      mask.cap == 0 || (mask.cap > 0 && !mask.bias),
+      "a cap of attention scores is above 0, and there is no bias with it; got ",
+      mask.cap
+  );
+  TORCH_CHECK(
       q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() && q.size(1) == k.size(1) &&
           q.size(3) == k.size(3) && k.size(2) > 0 && q.size(2) % k.size(2) == 0,
       "attention needs q [queries, batch, heads, dim] and k, v [keys, batch, kv_heads, dim] with "
@@ -75,7 +80,8 @@ AttentionCall call_of(
     const Tensor& v,
     const Tensor& out,
     const Tensor& lse,
-    double scale
+    double scale,
+    double cap
 ) {
   return {
       .queries = q.size(0),
@@ -92,6 +98,7 @@ AttentionCall call_of(
       .lse = lse.mutable_data_ptr<float>(),
       .mask = {},
       .dropout = {},
+      .cap = static_cast<float>(cap),
       .dout = {},
       .dq = {},
       .dk = {},
@@ -205,7 +212,7 @@ Pair forward_cpu(
   const Tensor v = whole_heads(value);
   const Tensor out = at::empty(q.sizes(), q.options());
   const Tensor lse = at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(at::kFloat));
-  AttentionCall call = call_of(q, k, v, out, lse, scale);
+  AttentionCall call = call_of(q, k, v, out, lse, scale, spec.cap);
   const auto mask = mask_of(q, k, spec);
   call.mask = mask.view();
   call.dropout = dropout_of(drop, call.keys);
@@ -250,7 +257,7 @@ Gradients backward_cpu(
   const Tensor dq = at::empty(q.sizes(), q.options());
   const Tensor dk = at::empty(k.sizes(), k.options());
   const Tensor dv = at::empty(v.sizes(), v.options());
-  AttentionCall call = call_of(q, k, v, out, lse, scale);
+  AttentionCall call = call_of(q, k, v, out, lse, scale, spec.cap);
   call.dout = strided(dout);
   call.dq = strided(dq);
   call.dk = strided(dk);
@@ -423,7 +430,8 @@ Pair forward(
     at::IntArrayRef key_runs,
     at::IntArrayRef query_documents,
     at::IntArrayRef key_documents,
-    int64_t first_sample
+    int64_t first_sample,
+    double cap
 ) {
   return Run(
       q,
@@ -439,6 +447,7 @@ Pair forward(
        pairs,
        bias,
        first_distance,
+       cap,
        runs_of(query_runs),
        runs_of(key_runs),
        documents_of_list(query_documents),
@@ -475,7 +484,8 @@ Gradients backward(
     at::IntArrayRef key_runs,
     at::IntArrayRef query_documents,
     at::IntArrayRef key_documents,
-    int64_t first_sample
+    int64_t first_sample,
+    double cap
 ) {
   return Run(
       dout,
@@ -494,6 +504,7 @@ Gradients backward(
        pairs,
        bias,
        first_distance,
+       cap,
        runs_of(query_runs),
        runs_of(key_runs),
        documents_of_list(query_documents),
@@ -507,12 +518,17 @@ Gradients backward(
   "Tensor? query_segments, Tensor? key_segments, float dropout, int dropout_key, "                 \
   "Tensor? samples, int first_head, int first_key, int all_keys, float? pairs, "                   \
   "Tensor? bias, int first_distance, int[] query_runs, int[] key_runs, "                           \
-  "int[] query_documents, int[] key_documents, int first_sample"
+  "int[] query_documents, int[] key_documents, int first_sample, float cap"
 
 } // namespace
 
 int64_t attention_workspace(
-    const Tensor& q, const Tensor& k, double dropout, const OptionalTensor& bias, bool backward
+    const Tensor& q,
+    const Tensor& k,
+    double dropout,
+    const OptionalTensor& bias,
+    double cap,
+    bool backward
 ) {
   if (!has_kernel(q)) { // scores, what is hidden of them and shares: see attention_plain
     return (backward ? 5 : 3) * q.size(1) * q.size(2) * q.size(0) * k.size(0) *
@@ -526,6 +542,7 @@ int64_t attention_workspace(
   call.kv_heads = k.size(2);
   call.dim = q.size(3);
   call.dropout.threshold = dropout > 0 ? 1 : 0;
+  call.cap = static_cast<float>(cap);
   const auto& kernel = kernels_for(q);
   const int64_t threads = at::get_num_threads();
   if (backward) {
@@ -587,7 +604,8 @@ Pair attention(
       list_of(mask.key_runs),
       list_of(mask.query_documents),
       list_of(mask.key_documents),
-      dropout.first_sample
+      dropout.first_sample,
+      mask.cap
   );
 }
 
@@ -630,7 +648,8 @@ Gradients attention_backward(
       list_of(mask.key_runs),
       list_of(mask.query_documents),
       list_of(mask.key_documents),
-      dropout.first_sample
+      dropout.first_sample,
+      mask.cap
   );
 }
 

@@ -47,6 +47,9 @@ std::string refusal(const Tensor& q, const KernelMask& mask, const KernelDropout
   if (mask.bias) {
     return "its kernel knows no bias by distance";
   }
+  if (mask.cap > 0) {
+    return "its kernel knows no cap of scores";
+  }
   if (dropout.p > 0 && dropout.first_sample < 0) {
     return "its kernel's dropout depends on the layout, and layouts are compared";
   }

@@ -79,6 +79,9 @@ Tensor scores(const Tensor& q, const Tensor& k, double scale, const KernelMask& 
   const Tensor left = heads_first(q, 1);
   const Tensor right = heads_first(k, q.size(2) / k.size(2));
   Tensor s = at::matmul(left, right.transpose(-2, -1)) * scale;
+  if (mask.cap > 0) {
+    s = (s / mask.cap).tanh() * mask.cap;
+  }
   if (mask.bias) {
     const Tensor columns = bias_columns(q, k, mask);
     s = s + at::index_select(*mask.bias, 1, columns.reshape({-1}))
@@ -95,6 +98,11 @@ Tensor bias_gradient(const Tensor& ds, const Tensor& q, const Tensor& k, const K
   const Tensor sums = ds.sum(0).flatten(1);
   const Tensor columns = bias_columns(q, k, mask).reshape({-1});
   return at::zeros(mask.bias->sizes(), ds.options()).index_add_(1, columns, sums);
+}
+
+/// The slope of bounded scores by those before; 0 where the key is hidden.
+Tensor slope_of_cap(const Tensor& s, double cap) {
+  return (s.clamp_min(-cap) / cap).square().neg().add(1);
 }
 
 /// exp(s - lse), zero in rows that see nothing.
@@ -153,11 +161,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_plain_backward(
     const KernelDropout& dropout
 ) {
   const int64_t group = q.size(2) / k.size(2);
-  const Tensor p = shares(scores(q, k, scale, mask), lse);
+  const Tensor s = scores(q, k, scale, mask);
+  const Tensor p = shares(s, lse);
   const Tensor d = heads_first(dout, 1);
   const Tensor delta = (d * heads_first(out, 1)).sum(-1, /*keepdim=*/true);
   const Tensor dp = at::matmul(d, heads_first(v, group).transpose(-2, -1));
-  const Tensor unscaled = p * (dropped(dp, mask, dropout) - delta);
+  Tensor unscaled = p * (dropped(dp, mask, dropout) - delta);
+  if (mask.cap > 0) {
+    unscaled = unscaled * slope_of_cap(s, mask.cap);
+  }
   const Tensor ds = unscaled * scale;
   const Tensor left = ds.transpose(-2, -1);
   return {

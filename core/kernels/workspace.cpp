@@ -12,12 +12,18 @@ int64_t cpu_workspace(std::string_view name, c10::ArrayRef<const c10::IValue> ar
         tensor(1),
         arguments[10].toDouble(),
         arguments[17].toOptional<at::Tensor>(),
+        arguments[24].toDouble(),
         false
     );
   }
   if (name == "megahost::attention_backward") {
     return attention_workspace(
-        tensor(1), tensor(2), arguments[13].toDouble(), arguments[20].toOptional<at::Tensor>(), true
+        tensor(1),
+        tensor(2),
+        arguments[13].toDouble(),
+        arguments[20].toOptional<at::Tensor>(),
+        arguments[27].toDouble(),
+        true
     );
   }
   if (name == "megahost::gemm_") {

@@ -21,6 +21,7 @@ cpu_workspace(std::string_view name, c10::ArrayRef<const c10::IValue> arguments)
     const at::Tensor& k,
     double dropout,
     const std::optional<at::Tensor>& bias,
+    double cap,
     bool backward
 );
 

@@ -42,6 +42,7 @@ struct BackwardSpace {
       ds = ds_pairs = dp;
     }
     kept = arena.take<float>(c.dropout.threshold == 0 ? 0 : kTile * kTile);
+    slope = arena.take<float>(c.cap > 0 ? kTile * kTile : 0);
     bytes = arena.used(memory);
   }
 
@@ -51,6 +52,7 @@ struct BackwardSpace {
   float *base, *delta;                          // [query]: lse in base 2; sum of out * dout
   T *k, *v, *k_transposed, *p, *ds, *ds_pairs;
   float *s, *dp, *kept; // kept: what dropout multiplies each probability by
+  float* slope;         // of the scores that a cap bounds, by those before it
   size_t bytes;
 };
 
@@ -178,6 +180,18 @@ void for_columns(
   }
 }
 
+/// Bounds a tile's scores, so that scale * score stays within the cap, and keeps the slopes.
+template <class T>
+void bound_tile(const AttentionCall& c, BackwardSpace<T>& w) {
+  const float inward = c.scale / c.cap, outward = c.cap / c.scale;
+#pragma omp simd
+  for (int64_t i = 0; i < kTile * kTile; ++i) {
+    const float t = tanh_fast(w.s[i] * inward);
+    w.s[i] = outward * t;
+    w.slope[i] = 1 - t * t;
+  }
+}
+
 /// Probabilities of a tile, transposed, from its scores, and from them the scores' gradients; both
 /// first in place, and with a bias left there.
 template <class T>
@@ -193,6 +207,9 @@ void probabilities(
   const int64_t query = query_tile * kTile;
   const float* base = w.base + query;
   const float* delta = w.delta + query;
+  if (c.cap > 0) {
+    bound_tile(c, w);
+  }
   if (c.bias.values != nullptr) {
     const float* values = c.bias.of_head(h);
     for_columns(c, b, query_tile, key_tile, [&](int64_t pair, int32_t column) {
@@ -219,7 +236,7 @@ void probabilities(
   for (int64_t j = 0; j < kTile; j += kPair<T>) {
 #ifdef __AVX512BF16__
     if constexpr (kPair<T> == 2) {
-      if (c.dropout.threshold == 0 && c.bias.values == nullptr) {
+      if (c.dropout.threshold == 0 && c.bias.values == nullptr && c.cap == 0) {
         const int64_t at = j * kTile;
         probabilities_of_two(
             w.s + at, w.dp + at, scale, base, delta, w.p + at, w.ds + at, w.ds_pairs + at
@@ -246,6 +263,14 @@ void probabilities(
           s[i] = e * kept[i];
           dp[i] = e * (dp[i] * kept[i] - delta[i]);
         }
+      }
+    }
+    if (c.cap > 0) {
+      float* dp = w.dp + j * kTile;
+      const float* slope = w.slope + j * kTile;
+#pragma omp simd
+      for (int64_t i = 0; i < kPair<T> * kTile; ++i) {
+        dp[i] *= slope[i];
       }
     }
     if constexpr (kPair<T> == 2) {

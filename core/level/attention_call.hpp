@@ -65,6 +65,7 @@ struct AttentionCall {
       lse; // [batch, heads, queries]: log sum exp of the scaled scores, -inf where nothing is seen
   MaskView mask;
   ScoreDropout dropout;
+  float cap = 0; ///< scaled scores s become cap tanh(s / cap); 0: they stay. Not with a bias
 
   // Backward only.
   Strided dout, dq, dk, dv;

@@ -28,6 +28,15 @@ void hide(
   }
 }
 
+/// Scores of a row's tile, of which scale * score stays within the cap.
+void bound(float* s, float scale, float cap) {
+  const float inward = scale / cap, outward = cap / scale;
+#pragma omp simd
+  for (int64_t j = 0; j < kTile; ++j) {
+    s[j] = outward * tanh_fast(s[j] * inward);
+  }
+}
+
 /// Adds the bias to a query's scores of one tile of keys.
 void add_bias(float* s, const BiasView& bias, int64_t h, int32_t token, const int32_t* position) {
   const float* values = bias.of_head(h);
@@ -153,6 +162,9 @@ void soft_max(
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t key = b * padded_keys + (first_key_tile + t) * kTile;
       const int64_t query = b * padded_queries + tile * kTile + i;
+      if (c.cap > 0) {
+        bound(s + t * kTile, c.scale, c.cap);
+      }
       if (c.bias.values != nullptr) {
         add_bias(s + t * kTile, c.bias, h, c.mask.token[query], c.mask.position + key);
       }

@@ -129,4 +129,13 @@ inline float exp_fast(float x) {
   return exp2_fast(x * kLog2e);
 }
 
+/// tanh to 3e-7 relative: below 0.8 the continued fraction of Lambert, cut off, beyond exponentials.
+inline float tanh_fast(float x) {
+  const float size = x < 0 ? -x : x;
+  const float square = x * x;
+  const float small = x * (945 + square * (105 + square)) / (945 + square * (420 + square * 15));
+  const float large = 1 - 2 / (1 + exp_fast(2 * size));
+  return size < 0.8F ? small : (x < 0 ? -large : large);
+}
+
 } // namespace mh::kernels::MH_LEVEL

@@ -120,12 +120,15 @@ at::Tensor Attention::forward(const at::Tensor& x, StepContext& context) const {
   }
   if (spec_.rotary) {
     const at::Tensor table = rotary_table(*spec_.rotary, context);
-    if (q_norm_ == nullptr) {
+    if (q_norm_ == nullptr && !spec_.adjacent_pairs) {
       const std::vector<int64_t> heads{qkv[0].size(2), qkv[1].size(2), qkv[2].size(2)};
       qkv = rotary(packed.unflatten(-1, {-1, spec_.head_dim}), heads, 2, table);
     } else {
-      qkv[0] = rotary(qkv[0], table);
-      qkv[1] = rotary(qkv[1], table);
+      const auto rotated = [&](const at::Tensor& y) {
+        return rotary(spec_.adjacent_pairs ? adjacent_to_halves(y, spec_.rotary->dim) : y, table);
+      };
+      qkv[0] = rotated(qkv[0]);
+      qkv[1] = rotated(qkv[1]);
     }
   }
   if (context.mode().kv_cache != nullptr && spec_.mask.causal) {

@@ -29,7 +29,7 @@ std::vector<TokenRun> runs_of(const StepContext& context) {
 
 /// A mask in the form that the kernels take. `same`: the queries are the keys' tokens.
 ops::KernelMask kernel_mask(const AttentionMask& mask, bool same, StepContext& context) {
-  ops::KernelMask spec{.causal = mask.causal, .window = mask.window};
+  ops::KernelMask spec{.causal = mask.causal, .window = mask.window, .cap = mask.cap};
   const bool split = context.rules().attention != nullptr;
   if (split || (mask.causal && same && context.has_array("token_index"))) {
     spec.query_index = spec.key_index = context.token_index();
@@ -111,7 +111,7 @@ at::Tensor fused_attention(
   const bool window = mask.window > 0 && mask.window < keys;
   const bool dropped = dropout.p > 0 && context.mode().training;
   if (context.mode().target == at::kCPU || mask.bias || mask.query_segments || window || dropped ||
-      (mask.causal && queries != keys)) {
+      mask.cap > 0 || (mask.causal && queries != keys)) {
     return ops::flash_attention(q, k, v, scale, mask, kernel_dropout(dropout, q.device(), context));
   }
   return device_attention(
@@ -130,19 +130,19 @@ at::Tensor last_query(
     const at::Tensor& q,
     const at::Tensor& k,
     const at::Tensor& v,
-    int64_t window,
+    const AttentionMask& mask,
     StepContext& context,
     double scale
 ) {
   const int64_t keys = k.size(0);
-  const int64_t seen = window > 0 ? std::min(window, keys) : keys;
+  const int64_t seen = mask.window > 0 ? std::min(mask.window, keys) : keys;
   const auto b = q.size(1), h = q.size(2), d = q.size(3), kv = k.size(2);
   const auto last = [&](const at::Tensor& x) { return x.narrow(0, keys - seen, seen); };
   return fused_attention(
              q.reshape({b, kv, h / kv, d}).permute({2, 0, 1, 3}),
              last(k),
              last(v),
-             {.causal = false},
+             {.causal = false, .cap = mask.cap},
              {},
              context,
              scale
@@ -172,7 +172,7 @@ at::Tensor self_attention(
   );
   const bool drops = dropout.p > 0 && context.mode().training;
   if (queries == 1 && keys > 1 && !drops && !bias.defined()) {
-    return last_query(q, k, v, mask.window, context, scale);
+    return last_query(q, k, v, mask, context, scale);
   }
   const auto seen = with_bias(kernel_mask(mask, queries == keys, context), bias);
   return fused_attention(q, k, v, seen, dropout, context, scale);

@@ -25,6 +25,7 @@ DecoderConfig complete(DecoderConfig c, const Architecture::Args& args) {
   c.kv_heads = c.kv_heads.value_or(c.heads);
   c.head_dim = c.head_dim.value_or(c.hidden / c.heads);
   c.qkv_bias = c.qkv_bias.value_or(c.bias);
+  c.embedding_std = c.embedding_std.value_or(c.init_std);
   c.ffn_hidden = c.ffn_hidden.value_or(decoder_detail::default_ffn_hidden(c.hidden, c.activation));
   return c;
 }
@@ -53,12 +54,12 @@ public:
       , dropout_(c.dropout)
       , site_(random_key(0, "embedding"))
       , words_(scoped(builder, "word", [&] {
-        return Embedding(builder, {axis::vocab, *c.vocab}, embed_, c.init_std);
+        return Embedding(builder, {axis::vocab, *c.vocab}, embed_, *c.embedding_std);
       })) {
     if (c.positions == "learned") {
       positions_ = scoped(builder, "position", [&] {
         return std::make_unique<Embedding>(
-            builder, Axis{axis::position, seq_length}, embed_, c.init_std
+            builder, Axis{axis::position, seq_length}, embed_, *c.embedding_std
         );
       });
     }
@@ -100,7 +101,10 @@ bool has_window(const DecoderConfig& c, int64_t index) {
 }
 
 AttentionMask attention_mask(const DecoderConfig& c, int64_t index) {
-  return {.causal = c.causal, .window = has_window(c, index) ? *c.window : 0};
+  return {
+      .causal = c.causal,
+      .window = has_window(c, index) ? *c.window : 0,
+      .cap = c.score_cap.value_or(0)};
 }
 
 RotarySpec rotary_spec(const DecoderConfig& c, int64_t dim) {
@@ -147,8 +151,17 @@ public:
   /// `norm` may be null.
   HeadBlock(Builder& builder, const DecoderConfig& c, std::unique_ptr<NormPart> norm)
       : norm_(std::move(norm))
+      , scale_(c.logit_scale)
       , vocab_{axis::vocab, *c.vocab}
-      , head_(builder, embed_axis(c), vocab_, c.init_std, c.tied ? "embedding.word.weight" : "") {}
+      , head_(
+            builder,
+            embed_axis(c),
+            vocab_,
+            c.init_std,
+            c.tied ? "embedding.word.weight" : "",
+            c.head_bias,
+            c.logit_cap.value_or(0)
+        ) {}
 
   [[nodiscard]] State forward(const State& state, StepContext& context) const override {
     at::Tensor x = state[kHidden].value;
@@ -158,6 +171,9 @@ public:
     }
     if (norm_ != nullptr) {
       x = norm_->forward(x);
+    }
+    if (scale_ != 1) {
+      x = x * scale_;
     }
     if (!labels) {
       Dims dims = context.dims(vocab_);
@@ -183,6 +199,7 @@ public:
 
 private:
   std::unique_ptr<NormPart> norm_;
+  double scale_;
   Axis vocab_;
   VocabHead head_;
 };
@@ -195,6 +212,7 @@ DecoderLayer::DecoderLayer(
     : embed_(embed)
     , placement_(placement)
     , parallel_(parts.parallel)
+    , shared_norm_(parts.shared_norm)
     , dropout_(dropout)
     , attention_site_(random_key(0, builder.global_name("attention")))
     , cross_site_(random_key(0, builder.global_name("cross_attention")))
@@ -205,12 +223,18 @@ DecoderLayer::DecoderLayer(
       !parallel_ || (placement != NormPlacement::post && !parts.cross_attention),
       "parallel branches have no norm between them, and no cross attention"
   );
+  MH_ASSERT(
+      !shared_norm_ || (parallel_ && placement == NormPlacement::pre),
+      "only parallel branches read one norm, and it comes before them"
+  );
   if (parts.cross_attention) {
     cross_norms_ = norms(builder, "cross_attention", parts);
     cross_attention_ =
         scoped(builder, "cross_attention", [&] { return parts.cross_attention(builder); });
   }
-  mlp_norms_ = norms(builder, "mlp", parts);
+  if (!shared_norm_) {
+    mlp_norms_ = norms(builder, "mlp", parts);
+  }
   mlp_ = scoped(builder, "mlp", [&] { return parts.feed_forward(builder); });
 }
 
@@ -231,6 +255,9 @@ at::Tensor DecoderLayer::Stream::whole() const {
 }
 
 State DecoderLayer::forward(const State& state, StepContext& context) const {
+  if (shared_norm_) {
+    return state.with(kHidden, with_shared_norm(state[kHidden].value, context));
+  }
   StepContext* step = &context;
   const auto run = [step](const auto& part) {
     return [step, &part](const at::Tensor& x, const auto&) { return part.forward(x, *step); };
@@ -253,6 +280,28 @@ State DecoderLayer::forward(const State& state, StepContext& context) const {
 bool DecoderLayer::reads_cache() const {
   return attention_->reads_cache() && mlp_->reads_cache() &&
          (cross_attention_ == nullptr || cross_attention_->reads_cache());
+}
+
+/// Parts that are recomputed keep the norm's result, which both read; where the norm is recomputed,
+/// too, only x is kept.
+at::Tensor DecoderLayer::with_shared_norm(const at::Tensor& x, StepContext& context) const {
+  StepContext* step = &context;
+  const auto branches = [this, step](const at::Tensor& normal) {
+    const auto branch = [&](std::string_view name, const auto* part, uint64_t site) {
+      const at::Tensor made = step->part(name, {normal}, [part, step](const auto& in) {
+        return part->forward(in[0], *step);
+      });
+      return mh::dropout(made, embed_, dropout_, site, *step);
+    };
+    return branch("attention", attention_.get(), attention_site_) +
+           branch("mlp", mlp_.get(), mlp_site_);
+  };
+  const NormPart& norm = *attention_norms_.first;
+  if (context.redoes("norms")) {
+    return x + norm.forward(x, context, branches);
+  }
+  const auto [normal, sum] = norm.of_sum(x, {});
+  return sum + branches(normal);
 }
 
 /// x + part(x, memory), with a norm where the config wants it; memory may be undefined. A norm that
@@ -315,7 +364,8 @@ std::unique_ptr<Block> Decoder::layer(int64_t index, Builder& builder) const {
           .norm = [this](Builder& b) { return norm(b); },
           .attention = [this, index](Builder& b) { return attention(index, b); },
           .feed_forward = [this, index](Builder& b) { return feed_forward(index, b); },
-          .parallel = config_.parallel_residual}
+          .parallel = config_.parallel_residual,
+          .shared_norm = config_.shared_norm}
   );
 }
 
@@ -365,6 +415,7 @@ AttentionSpec Decoder::attention_spec(int64_t index) const {
   if (c.positions == "rope") {
     const auto pairs = std::llround(static_cast<double>(*c.head_dim) * c.rope_share / 2);
     const bool own_base = c.window_rope_base && has_window(c, index);
+    spec.adjacent_pairs = c.rope_pairs == "adjacent";
     spec.rotary = own_base ? RotarySpec{.dim = 2 * pairs, .base = *c.window_rope_base}
                            : rotary_spec(c, 2 * pairs);
   }

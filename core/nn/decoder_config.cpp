@@ -74,6 +74,7 @@ std::string kv_rank(const DecoderConfig& c) {
                      : c.score_dim                        ? "score_dim"
                      : c.window_rope_base                 ? "window_rope_base"
                      : c.rope_share != 1                  ? "rope_share"
+                     : c.rope_pairs != "halves"           ? "rope_pairs"
                                                           : "";
   if (*first != '\0') {
     return "latent attention has no " + std::string(first) + "; leave it out, or leave out kv_rank";
@@ -112,6 +113,18 @@ std::string parallel_residual(const DecoderConfig& c) {
              : "";
 }
 
+std::string shared_norm(const DecoderConfig& c) {
+  if (!c.shared_norm) {
+    return "";
+  }
+  return !c.parallel_residual ? "the feed-forward reads what attention has added to, not the norm "
+                                "that attention reads; set parallel_residual = true"
+         : c.norm_placement != "pre"
+             ? "both parts read one norm, but norm_placement = \"" + c.norm_placement +
+                   "\" has a norm of what each part makes; set it to pre"
+             : "";
+}
+
 std::string qk_norm_over(const DecoderConfig& c) {
   return c.qk_norm_over != "head" && !c.qk_norm ? "there is no query-key norm; set qk_norm = true"
                                                 : "";
@@ -130,6 +143,13 @@ std::string rope_share(const DecoderConfig& c) {
   }
   return std::llround(rotated / 2) == 0
              ? "no pair of the " + text(head_dim(c)) + " elements of a head is rotated"
+             : "";
+}
+
+std::string rope_pairs(const DecoderConfig& c) {
+  return c.rope_pairs != "halves" && c.positions != "rope"
+             ? "nothing is rotated with positions = \"" + c.positions +
+                   "\"; set positions = \"rope\""
              : "";
 }
 
@@ -207,12 +227,14 @@ constexpr Condition kConditions[] = {
     {"heads", heads},
     {"kv_heads", kv_heads},
     {"parallel_residual", parallel_residual},
+    {"shared_norm", shared_norm},
     {"qk_norm_over", qk_norm_over},
     {"kv_rank", kv_rank},
     {"q_rank", q_rank},
     {"rope_head_dim", rope_head_dim},
     {"v_head_dim", v_head_dim},
     {"rope_share", rope_share},
+    {"rope_pairs", rope_pairs},
     {"rope_scaling", rope_scaling},
     {"rope_factor", rope_factor},
     {"rope_high_freq", rope_high_freq},

@@ -18,9 +18,7 @@ const Value* given(const Table& table, std::string_view key) {
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
-void keep_only(
-    Table& table, std::string_view prefix, std::initializer_list<std::string_view> kept
-) {
+void keep_only(Table& table, std::string_view prefix, const std::vector<std::string_view>& kept) {
   std::vector<std::string> erased;
   for (const auto& entry : table) {
     if (entry.key.starts_with(prefix) &&
@@ -218,7 +216,7 @@ std::vector<HfKey> joined(std::initializer_list<std::vector<HfKey>> lists) {
 }
 
 std::vector<std::string> decoder_free() {
-  return {"dropout", "attention_dropout", "init_std", "scaled_init"};
+  return {"dropout", "attention_dropout", "init_std", "embedding_std", "scaled_init"};
 }
 
 namespace {
@@ -270,25 +268,19 @@ void plain_rope(Table& f) {
     return;
   }
   const std::string scaling = f.find("rope_scaling")->as_string();
+  std::vector<std::string_view> kept{
+      "rope_base", "rope_share", "rope_pairs", "rope_scaling", "rope_head_dim"};
   if (scaling == "none") {
-    keep_only(f, "rope_", {"rope_base", "rope_share", "rope_scaling", "rope_head_dim"});
+    keep_only(f, "rope_", kept);
   } else if (scaling == "linear") {
-    keep_only(
-        f, "rope_", {"rope_base", "rope_share", "rope_scaling", "rope_head_dim", "rope_factor"}
-    );
+    kept.emplace_back("rope_factor");
+    keep_only(f, "rope_", kept);
   } else if (scaling == "llama3") {
-    keep_only(
-        f,
-        "rope_",
-        {"rope_base",
-         "rope_share",
-         "rope_scaling",
-         "rope_head_dim",
-         "rope_factor",
-         "rope_low_freq",
-         "rope_high_freq",
-         "rope_original_length"}
-    );
+    for (const char* name :
+         {"rope_factor", "rope_low_freq", "rope_high_freq", "rope_original_length"}) {
+      kept.emplace_back(name);
+    }
+    keep_only(f, "rope_", kept);
   } else {
     f.erase("rope_low_freq");
     f.erase("rope_high_freq");

@@ -37,6 +37,9 @@ std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames
   if (!c.tied) {
     map.push_back({"lm_head.weight", {"head.weight"}});
   }
+  if (c.head_bias) {
+    map.push_back({"lm_head.bias", {"head.bias"}});
+  }
   const bool branch = c.norm_placement == "branch", sandwich = c.norm_placement == "sandwich";
   for (int64_t i = 0; i < c.layers; ++i) {
     const std::string ours = "layers." + std::to_string(i) + ".";
@@ -52,7 +55,7 @@ std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames
       add("post_attention_layernorm", "attention_out_norm", norm_bias);
       add("pre_feedforward_layernorm", "mlp_norm", norm_bias);
       add("post_feedforward_layernorm", "mlp_out_norm", norm_bias);
-    } else {
+    } else if (!c.shared_norm) {
       add(branch ? "post_feedforward_layernorm" : "post_attention_layernorm", "mlp_norm", norm_bias
       );
     }

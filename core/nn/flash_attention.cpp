@@ -18,6 +18,7 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
     double scale;
     bool causal;
     int64_t window, first_distance;
+    double cap;
     std::optional<double> pairs;
     double p; // probability of dropout, whose other numbers follow
     int64_t key, first_head, first_key, all_keys, first_sample;
@@ -56,6 +57,7 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
             mask.causal,
             mask.window,
             mask.first_distance,
+            mask.cap,
             mask.pairs,
             dropout.p,
             dropout.key,
@@ -91,6 +93,7 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
          .pairs = own.pairs,
          .bias = optional(saved[10]),
          .first_distance = own.first_distance,
+         .cap = own.cap,
          .query_runs = own.query_runs,
          .key_runs = own.key_runs,
          .query_documents = own.query_documents,

@@ -41,11 +41,6 @@ std::unique_ptr<Norm> latent_norm(Builder& builder, const char* name, Axis axis,
   );
 }
 
-/// Pairs of neighbours become halves, as `rotary` takes them.
-at::Tensor halves(const at::Tensor& x) {
-  return x.unflatten(-1, {x.size(-1) / 2, 2}).transpose(-1, -2).flatten(-2);
-}
-
 at::Tensor in_heads(const at::Tensor& x, int64_t width) {
   return x.unflatten(-1, {x.size(-1) / width, width});
 }
@@ -105,7 +100,7 @@ at::Tensor LatentAttention::queries(
       spec_.head_dim + spec_.rotary.dim
   );
   const auto parts = q.split_with_sizes({spec_.head_dim, spec_.rotary.dim}, -1);
-  return at::cat({parts[0], rotary(halves(parts[1]), table)}, -1);
+  return at::cat({parts[0], rotary(adjacent_to_halves(parts[1], spec_.rotary.dim), table)}, -1);
 }
 
 at::Tensor LatentAttention::forward(const at::Tensor& x, StepContext& context) const {
@@ -119,10 +114,8 @@ at::Tensor LatentAttention::forward(const at::Tensor& x, StepContext& context) c
   // Each rank's heads see the shared key, of all tokens, and have a part of its gradient.
   const auto& placed = down_.plan().out;
   const at::Tensor own = checked(latents.back(), placed, name_, "output", context);
-  const at::Tensor shared = rotary(
-      halves(convert(own.contiguous(), placed, kv_up_.plan().need, context.mesh())).unsqueeze(2),
-      table
-  );
+  const at::Tensor key = convert(own.contiguous(), placed, kv_up_.plan().need, context.mesh());
+  const at::Tensor shared = rotary(adjacent_to_halves(key, spec_.rotary.dim).unsqueeze(2), table);
   auto sizes = kv[0].sizes().vec();
   sizes.back() = spec_.rotary.dim;
   at::Tensor k = at::cat({kv[0], shared.expand(sizes)}, -1);

@@ -6,6 +6,7 @@
 #include "megahost/saved.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
@@ -159,6 +160,13 @@ std::vector<at::Tensor> rotary(
 ) {
   MH_ASSERT(2 * table.size(-1) <= packed.size(-1), "more rotated elements than a head has");
   return Rotary::apply(packed, heads, rotated, table);
+}
+
+at::Tensor adjacent_to_halves(const at::Tensor& x, int64_t rotated) {
+  const int64_t rest = x.size(-1) - rotated;
+  const at::Tensor pairs = x.narrow(-1, 0, rotated).unflatten(-1, {rotated / 2, 2});
+  const at::Tensor halves = pairs.transpose(-1, -2).flatten(-2);
+  return rest == 0 ? halves : at::cat({halves, x.narrow(-1, rotated, rest)}, -1);
 }
 
 } // namespace mh

@@ -40,6 +40,7 @@ struct Head {
   const Mesh* mesh;
   int64_t first, rows; // first row of the vocabulary on this rank, and how many
   bool checking;
+  double cap;         // logits z become cap tanh(z / cap); 0: they stay
   int64_t chunk;      // bytes of logits that exist at a time
   at::Tensor correct; // collects the masks of tokens whose label scores best; or undefined
 
@@ -108,7 +109,10 @@ at::ScalarType wide(const at::Tensor& x) {
 /// Logits of some tokens, in x's type; entries of padding mean nothing.
 at::Tensor logits_of(const Head& head, const at::Tensor& x) {
   at::Tensor z = ops::product(x, head.weight().t());
-  return head.bias == nullptr ? z : z.add_(head.bias->value);
+  if (head.bias != nullptr) {
+    z.add_(head.bias->value);
+  }
+  return head.cap > 0 ? z.div_(head.cap).tanh_().mul_(head.cap) : z;
 }
 
 /// Statistics of each token's logits over the whole vocabulary.
@@ -144,7 +148,11 @@ void differentiate(
     const at::Tensor& main_grad,
     const at::Tensor& bias_grad
 ) {
+  const at::Tensor slope = head.cap > 0 ? z.div(head.cap).square_().neg_().add_(1) : at::Tensor();
   ops::vocab_gradient_(z, chunk.labels, lse, scale, head.first, head.rows);
+  if (slope.defined()) {
+    z.mul_(slope);
+  }
   dx.copy_(ops::product(z, head.weight()));
   if (main_grad.defined()) {
     ops::gemm_(main_grad, z.t(), chunk.x, /*add=*/true);
@@ -250,12 +258,19 @@ LinearSpec head_spec(Axis embed, Axis vocab, double std) {
 } // namespace
 
 VocabHead::VocabHead(
-    Builder& builder, Axis embed, Axis vocab, double std, const std::string& tied, bool bias
+    Builder& builder,
+    Axis embed,
+    Axis vocab,
+    double std,
+    const std::string& tied,
+    bool bias,
+    double cap
 )
     : linear_(
           tied.empty() ? Linear(builder, head_spec(embed, vocab, std))
                        : Linear(builder, head_spec(embed, vocab, std), builder.shared(tied))
       )
+    , cap_(cap)
     , vocab_(vocab) {
   const auto& piece = linear_.weight().pieces[0];
   first_ = piece.offset[0];
@@ -269,6 +284,9 @@ at::Tensor VocabHead::logits(const at::Tensor& hidden, StepContext& context) con
   at::Tensor local = linear_.forward(hidden, context);
   if (bias_ != nullptr) {
     local = local + bias_->value;
+  }
+  if (cap_ > 0) {
+    local = (local / cap_).tanh() * cap_;
   }
   Placement whole = linear_.plan().out;
   for (const auto axis : kAllMeshAxes) {
@@ -303,6 +321,7 @@ at::Tensor VocabHead::loss(
       first_,
       rows_,
       context.mode().checking,
+      cap_,
       chunk_bytes(context.mode().target),
       ret_correct != nullptr ? *ret_correct : at::Tensor()};
   const auto& name = linear_.weight().pieces.front().name;

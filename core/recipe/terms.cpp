@@ -92,6 +92,8 @@ constexpr ForeignTerm kTerms[] = {
     {"rotary_emb_base", "model.rope_base"},
     {"rotary_pct", "model.rope_share"},
     {"use_parallel_residual", "model.parallel_residual"},
+    {"parallel_attn", "model.parallel_residual"},
+    {"num_kv_heads", "model.kv_heads"},
     {"hidden_act", "model.activation"},
     {"activation_function", "model.activation"},
     {"tie_word_embeddings", "model.tied"},

@@ -33,6 +33,9 @@ llama model.rope_scaling=llama3 model.rope_factor=2 model.rope_low_freq=2 model.
 llama model.rope_scaling=yarn model.rope_factor=2 model.rope_beta_slow=2 model.rope_beta_fast=16 model.rope_attention=1.1
 llama model.rope_scaling=yarn model.rope_factor=2 model.rope_original_length=32 recompute.use=none data.pattern=markov
 llama model.window=16 model.window_pattern=["window","global"] recompute.use=selective recompute.parts=["core_attention","norms"]
+llama model.parallel_residual=true model.shared_norm=true model.norm=layernorm_no_bias model.rope_pairs=adjacent model.logit_scale=0.5 model.head_bias=true model.embedding_std=0.1
+llama model.parallel_residual=true model.shared_norm=true model.rope_pairs=halves recompute.use=selective recompute.parts=["norms","mlp"]
+gemma model.norm_placement=sandwich model.score_cap=50 model.logit_cap=30 model.window=16 model.window_pattern=["window","global"]
 gemma model.norm=rmsnorm_1p model.norm_placement=sandwich model.scaled_embedding=true model.score_dim=32 model.window=16 model.window_pattern=["window","global"] model.window_rope_base=500 model.activation=geglu_tanh
 llama model.causal=false recompute.use=selective recompute.parts=["activations","attention"]
 llama recompute.use=selective recompute.parts=["mlp"] data.pattern=repeat data.period=8 data.branches=2 data.samples=64

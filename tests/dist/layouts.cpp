@@ -160,15 +160,30 @@ TEST_CASE("query-key norms, biases of queries, windows, norms and branches elsew
   }
   SUBCASE(
       "norms by 1 + weight on both sides of each part, windows with a base of their own, a scaled "
-      "embedding"
+      "embedding, bounded scores and logits"
   ) {
     c.norm = "rmsnorm_1p";
     c.norm_placement = "sandwich";
+    c.score_cap = 0.6;
+    c.logit_cap = 1.5;
     c.scaled_embedding = true;
     c.score_dim = 5;
     c.window_rope_base = 50;
     c.activation = "geglu_tanh";
     c.tied = true;
+    c.dropout = 0.1;
+  }
+  SUBCASE(
+      "parallel branches that read one norm, layernorm without bias, neighbours rotated, a scale of "
+      "logits, a bias of the output layer, dropout"
+  ) {
+    c.parallel_residual = true;
+    c.shared_norm = true;
+    c.norm = "layernorm_no_bias";
+    c.rope_pairs = "adjacent";
+    c.logit_scale = 3;
+    c.head_bias = true;
+    c.embedding_std = 0.5;
     c.dropout = 0.1;
   }
   SUBCASE("parallel branches, layernorm, a share of each head rotated, dropout") {

@@ -47,6 +47,9 @@ Tensor attention_by_hand(const Tensors& in, const ops::KernelMask& mask, const T
   }
   Tensor scores =
       at::matmul(in[0].permute({1, 2, 0, 3}), spread(in[1]).transpose(-2, -1)) * scale_of(in[0]);
+  if (mask.cap > 0) {
+    scores = (scores / mask.cap).tanh() * mask.cap;
+  }
   if (in.size() > 3) {
     const Tensor columns = (-distance - mask.first_distance).reshape({-1});
     scores = scores + in[3].index_select(1, columns).view({-1, queries, keys});
@@ -114,18 +117,23 @@ Case biased_case(
 
 /// The oracle makes all probabilities and drops them by the operator for hidden states, which has a
 /// test of its own.
-Case dropped_case(std::string name, std::vector<int64_t> q, std::vector<int64_t> k) {
-  Case c = attention_case(std::move(name), q, k, {});
+Case dropped_case(
+    std::string name,
+    std::vector<int64_t> q,
+    std::vector<int64_t> k,
+    const ops::KernelMask& mask = {}
+) {
+  Case c = attention_case(std::move(name), q, k, mask);
   const Tensor samples = at::arange(q[1]) + 5;
-  c.ours = [samples](const Tensors& in) {
-    return ops::flash_attention(in[0], in[1], in[2], scale_of(in[0]), {}, {0.3, 77, samples, 1});
+  c.ours = [samples, mask](const Tensors& in) {
+    return ops::flash_attention(in[0], in[1], in[2], scale_of(in[0]), mask, {0.3, 77, samples, 1});
   };
-  c.plain = [samples](const Tensors& in) {
+  c.plain = [samples, mask](const Tensors& in) {
     const auto s = in[0].size(0), b = in[0].size(1), h = in[0].size(2), t = in[1].size(0);
     const Tensor rows = at::ones({s, b, h * t}, at::kDouble);
     const Tensor kept =
         ops::dropout(rows, 0.3, 77, samples, at::arange(t - s, t), t).view({s, b, h, t});
-    return attention_by_hand(in, {}, kept.permute({1, 2, 0, 3}));
+    return attention_by_hand(in, mask, kept.permute({1, 2, 0, 3}));
   };
   return c;
 }
@@ -149,6 +157,12 @@ Operation attention_operation() {
            attention_case(
                "window both ways", {130, 1, 1, 256}, {130, 1}, {.causal = false, .window = 40}
            ),
+           attention_case("cap", {130, 2, 4, 32}, {130, 2}, {.cap = 1.5}),
+           attention_case("cap, window", {300, 1, 2, 64}, {300, 1}, {.window = 50, .cap = 0.3}),
+           attention_case(
+               "cap, bidirectional", {70, 1, 2, 16}, {90, 1}, {.causal = false, .cap = 40}
+           ),
+           attention_case("cap, odd head", {20, 1, 2, 7}, {20, 1}, {.cap = 0.5}),
            attention_case("documents", {150, 2, 2, 64}, {150, 2}, documents(150, 2, 77)),
            attention_case("memory", {70, 2, 4, 32}, {150, 2}, memory(70, 150, 2, 1)),
            attention_case("shorter memory", {150, 2, 2, 64}, {70, 2}, memory(150, 70, 2, 1)),
@@ -175,6 +189,7 @@ Operation dropped_attention_operation() {
   op.name = "with dropout";
   op.cases = {
       dropped_case("attention", {130, 2, 2, 32}, {130, 1}),
+      dropped_case("attention, cap", {130, 2, 2, 32}, {130, 1}, {.cap = 0.7}),
       dropped_case("attention, odd keys", {70, 2, 2, 32}, {133, 2})};
   op.large = dropped_case("attention; ATen's: ours without", {1024, 1, 12, 64}, {1024, 12});
   op.large.rival = attention_operation().large.ours;

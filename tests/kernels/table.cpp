@@ -119,7 +119,7 @@ Case norm_case(std::string name, int64_t rows, int64_t n, NormKind kind) {
       .shapes = {{rows, n}, {n}},
       .ours = [kind](const Tensors& in
               ) { return normalise(kind, in[0], in[1], in.size() > 2 ? in[2] : Tensor(), 1e-5); },
-      .plain = [kind](const Tensors& in) { return norm_by_hand(in, kind == NormKind::layernorm); }};
+      .plain = [kind](const Tensors& in) { return norm_by_hand(in, info(kind).centred); }};
   if (kind == NormKind::layernorm) {
     c.shapes.push_back({n});
     c.rival = [](const Tensors& in) {
@@ -130,9 +130,11 @@ Case norm_case(std::string name, int64_t rows, int64_t n, NormKind kind) {
 }
 
 Operation norm(NormKind kind) {
-  const bool rms = kind == NormKind::rmsnorm;
+  const char* name = kind == NormKind::rmsnorm     ? "rms norm"
+                     : kind == NormKind::layernorm ? "layer norm"
+                                                   : "layer norm without bias";
   return {
-      .name = rms ? "rms norm" : "layer norm",
+      .name = name,
       .operators = {"megahost::norm", "megahost::norm_backward"},
       .kernels = {at::kFloat, at::kBFloat16},
       .float_tolerance = 2e-6,
@@ -440,6 +442,7 @@ const std::vector<Operation>& operations() {
       product(),
       norm(NormKind::layernorm),
       norm(NormKind::rmsnorm),
+      norm(NormKind::layernorm_no_bias),
       hidden_dropout(),
       rotary_embedding(),
       activation("swiglu", ActivationKind::swiglu),

@@ -7,8 +7,11 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/tensor.h>
 
 #include <doctest/doctest.h>
 
@@ -125,6 +128,12 @@ TEST_CASE("decoders read token by token as they do all at once") {
     c.scaled_embedding = true;
     c.score_dim = 5;
   }
+  SUBCASE("bounded scores and logits, windows in every second layer") {
+    c.window = 4;
+    c.window_pattern = {"window", "global"};
+    c.score_cap = 0.7;
+    c.logit_cap = 2;
+  }
   SUBCASE("query-key norm over all heads, norms on the branches") {
     c.qk_norm = true;
     c.qk_norm_over = "all_heads";
@@ -135,6 +144,23 @@ TEST_CASE("decoders read token by token as they do all at once") {
     c.positions = "rope";
     c.rope_share = 0.5;
     c.parallel_residual = true;
+  }
+  SUBCASE("parallel branches that read one norm, one key head, a bias in the output layer") {
+    c = gpt();
+    c.positions = "rope";
+    c.parallel_residual = true;
+    c.shared_norm = true;
+    c.kv_heads = 1;
+    c.head_bias = true;
+    c.tied = false;
+  }
+  SUBCASE("neighbours of a part of each head rotated, layernorm without bias, a scale of logits") {
+    c.norm = "layernorm_no_bias";
+    c.parallel_residual = true;
+    c.shared_norm = true;
+    c.rope_pairs = "adjacent";
+    c.rope_share = 0.5;
+    c.logit_scale = 0.5;
   }
   SUBCASE("no positions, one key head") {
     c.positions = "none";
@@ -202,6 +228,67 @@ protected:
 
 } // namespace
 
+TEST_CASE("a scale of logits and a bias of the output layer") {
+  DecoderConfig c = llama();
+  c.head_bias = true;
+  Reader plain(c);
+  c.logit_scale = 0.25;
+  Reader scaled(c);
+  const at::Tensor whole = plain.logits(0, kSeq, nullptr);
+  CHECK((scaled.logits(0, kSeq, nullptr) - whole * 0.25).abs().max().item().toDouble() < 1e-12);
+  for (Reader* reader : {&plain, &scaled}) { // a bias begins at 0, and has no scale
+    Parameter* bias = reader->model.parameters().find("head.bias");
+    REQUIRE(bias != nullptr);
+    const at::NoGradGuard no_grad;
+    CHECK(bias->value.abs().max().item().toDouble() == 0);
+    bias->value.fill_(2);
+  }
+  CHECK((plain.logits(0, kSeq, nullptr) - whole - 2).abs().max().item().toDouble() < 1e-12);
+  CHECK((scaled.logits(0, kSeq, nullptr) - whole * 0.25 - 2).abs().max().item().toDouble() < 1e-12);
+}
+
+TEST_CASE("neighbours that rotate give the scores of halves whose rows are arranged so") {
+  DecoderConfig c = llama();
+  c.head_dim = 8;
+  c.rope_share = 0.5;
+  Reader halves(c);
+  c.rope_pairs = "adjacent";
+  Reader adjacent(c);
+  CHECK_FALSE(at::allclose(adjacent.logits(0, kSeq, nullptr), halves.logits(0, kSeq, nullptr)));
+  const at::NoGradGuard no_grad;
+  for (Parameter& parameter : halves.model.parameters().all()) {
+    for (const Piece& piece : parameter.pieces) {
+      if (!piece.name.ends_with("attention.q.weight") &&
+          !piece.name.ends_with("attention.k.weight")) {
+        continue;
+      }
+      const at::Tensor rows = parameter.view(parameter.value, piece).view({-1, 8, 16});
+      const at::Tensor order = at::tensor({0, 2, 1, 3, 4, 5, 6, 7}); // of the 4 that rotate
+      rows.copy_(rows.index_select(1, order));
+    }
+  }
+  const at::Tensor difference = adjacent.logits(0, kSeq, nullptr) - halves.logits(0, kSeq, nullptr);
+  CHECK(difference.abs().max().item().toDouble() < 1e-12);
+}
+
+TEST_CASE("embeddings begin with a standard deviation of their own") {
+  DecoderConfig c = gpt();
+  c.hidden = 64;
+  const auto deviation = [](Reader& reader, const char* name) {
+    Parameter* parameter = reader.model.parameters().find(name);
+    REQUIRE(parameter != nullptr);
+    return parameter->value.detach().narrow(0, 0, kSeq).std().item().toDouble();
+  };
+  Reader usual(c);
+  c.embedding_std = 3;
+  Reader own(c);
+  for (const char* name : {"embedding.word.weight", "embedding.position.weight"}) {
+    CHECK(deviation(usual, name) == doctest::Approx(0.3).epsilon(0.1));
+    CHECK(deviation(own, name) == doctest::Approx(3).epsilon(0.1));
+  }
+  CHECK(deviation(own, "layers.0.mlp.up.weight") == doctest::Approx(0.3).epsilon(0.1));
+}
+
 TEST_CASE("a plugin's own norm, attention and activation replace those parts alone") {
   DecoderConfig c = gpt();
   c.bias = false;
@@ -209,6 +296,10 @@ TEST_CASE("a plugin's own norm, attention and activation replace those parts alo
   SUBCASE("one after the other") {}
   SUBCASE("in parallel") {
     c.parallel_residual = true;
+  }
+  SUBCASE("in parallel, of one norm") {
+    c.parallel_residual = true;
+    c.shared_norm = true;
   }
   ReaderOf<Own> own(c);
   Reader usual(c);

@@ -59,9 +59,21 @@ TEST_CASE("the header lists the parameters of every decoder") {
   whole_queries.q_rank = std::nullopt;
   DecoderConfig sandwich = latent;
   sandwich.norm_placement = "sandwich";
+  DecoderConfig biased_head = gpt;
+  biased_head.head_bias = true;
   std::set<std::string> names;
-  for (const DecoderConfig& config : {gpt, gated, latent, whole_queries, sandwich}) {
+  for (const DecoderConfig& config : {gpt, gated, latent, whole_queries, sandwich, biased_head}) {
     add_names(config, names);
   }
   CHECK(listed() == names);
+
+  DecoderConfig shared = gpt;
+  shared.parallel_residual = true;
+  std::set<std::string> two_norms, one_norm;
+  add_names(shared, two_norms);
+  shared.shared_norm = true;
+  add_names(shared, one_norm);
+  CHECK(one_norm.insert("layers.N.mlp_norm.weight").second);
+  CHECK(one_norm.insert("layers.N.mlp_norm.bias").second);
+  CHECK(one_norm == two_norms);
 }

@@ -91,11 +91,19 @@ TEST_CASE("norms: values and gradients") {
   test::check_gradients(
       [](const auto& in) { return normalise(NormKind::rmsnorm_1p, in[0], in[1], {}, 1e-5); }, {x, w}
   );
+  CHECK(at::allclose(
+      normalise(NormKind::layernorm_no_bias, x, w, {}, 1e-5), at::layer_norm(x, {4}, w, {})
+  ));
+  test::check_gradients(
+      [](const auto& in) { return normalise(NormKind::layernorm_no_bias, in[0], in[1], {}, 1e-5); },
+      {x, w}
+  );
   CHECK_THROWS_WITH_AS((void)norm_kind("batchnorm"), doctest::Contains("`batchnorm`"), Error);
 }
 
 TEST_CASE("a norm of a sum is the norm after the sum, forward and backward, and hands the sum on") {
-  for (const NormKind kind : {NormKind::layernorm, NormKind::rmsnorm, NormKind::rmsnorm_1p}) {
+  for (size_t i = 0; i < kNorms.size(); ++i) {
+    const auto kind = static_cast<NormKind>(i);
     Bench bench;
     const Norm norm(
         bench.builder, {.kind = kind, .axis = {axis::embed, 4}, .eps = 1e-5, .seen = {}}
@@ -353,8 +361,15 @@ TEST_CASE("vocabulary loss: cross entropy of the true vocabulary, padding left o
 }
 
 TEST_CASE("vocabulary loss with a bias: logits, loss, and the gradients of weight and bias") {
+  double cap = 0;
+  SUBCASE("as they are") {}
+  SUBCASE("logits within a cap") {
+    cap = 0.8;
+  }
   Bench bench;
-  const VocabHead head(bench.builder, {axis::embed, 3}, {axis::vocab, 11}, 1.0, "", /*bias=*/true);
+  const VocabHead head(
+      bench.builder, {axis::embed, 3}, {axis::vocab, 11}, 1.0, "", /*bias=*/true, cap
+  );
   auto& store = bench.store;
   Gradients gradients(store, bench.mesh);
   auto& weight = *store.find("weight");
@@ -366,16 +381,20 @@ TEST_CASE("vocabulary loss with a bias: logits, loss, and the gradients of weigh
   const at::Tensor mask = at::ones({5, 2}).index_fill(0, at::tensor({2}, at::kLong), 0);
   const at::Tensor w = weight.value.detach().clone().requires_grad_();
   const at::Tensor b = bias.value.detach().clone().requires_grad_();
-  const at::Tensor logits = at::linear(x, w, b);
+  const at::Tensor x2 = x.detach().clone().requires_grad_();
+  const at::Tensor raw = at::linear(x2, w, b);
+  const at::Tensor logits = cap > 0 ? (raw / cap).tanh() * cap : raw;
   CHECK(at::allclose(head.logits(x, context), logits));
   const at::Tensor each = at::cross_entropy_loss(logits.view({10, 11}), labels.view({10}), {}, 0);
   const at::Tensor expected = (each.view({5, 2}) * mask).sum();
   torch::autograd::backward({expected * 0.5});
   for (const auto& factor : {std::optional<double>(), std::optional(0.5)}) {
     gradients.clear();
-    const at::Tensor loss = head.loss(x.detach().requires_grad_(), labels, mask, context, factor);
+    const at::Tensor own = x.detach().clone().requires_grad_();
+    const at::Tensor loss = head.loss(own, labels, mask, context, factor);
     CHECK(loss.item().toDouble() == doctest::Approx(expected.item().toDouble()).epsilon(1e-12));
     torch::autograd::backward({loss * 0.5});
+    CHECK(at::allclose(own.grad(), x2.grad()));
     CHECK(at::allclose(weight.main_grad, w.grad()));
     CHECK(at::allclose(bias.main_grad, b.grad()));
   }

@@ -99,7 +99,7 @@ for case in models.CASES:
         print(f"  {case.name}: {problem}")
     failed += bool(problems)
 for case in models.CASES:
-    if case.name not in ("llama", "olmo2-grouped", "pythia"):  # rows that ranks hold as they lie, and head by head
+    if case.name not in ("llama", "olmo2-grouped", "pythia", "phi", "falcon-7b", "falcon-40b", "cohere"):  # rows as they lie, and by head
         continue
     with tempfile.TemporaryDirectory() as temporary:
         problems = check_layouts(case, pathlib.Path(temporary))

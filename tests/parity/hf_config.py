@@ -12,12 +12,13 @@ import transformers
 import models
 import program
 
-# The logits of these are compared, too: windows in some layers, both scalings of latent and usual
-# attention, dense layers, norms over all heads, parallel branches, patterns of mixers.
+# The logits of these are compared, too: windows in some layers, both scalings of latent and usual attention, dense layers,
+# norms over all heads, parallel branches of one norm or two, neighbours that rotate, patterns of mixers.
 EVALUATED = ("gpt2-untied-erf", "llama-yarn-set", "llama-tied-biases", "qwen2-windows", "olmo2-grouped", "pythia",
-             "gemma-untied-linear", "gemma3-global-linear", "qwen3-moe-some-dense", "deepseek-v3-yarn",
+             "phi-tied-grouped", "falcon-7b", "falcon-40b", "falcon-in-sequence-one-key", "cohere-untied-grouped-yarn",
+             "gemma-untied-linear", "gemma2-low-caps-linear", "gemma3-global-linear", "qwen3-moe-some-dense", "deepseek-v3-yarn",
              "mamba2-tied-biases", "nemotron-h", "norms-after-sums")
-TYPES = ("gpt2", "openai-gpt", "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma3_text", "mixtral", "qwen3_moe", "qwen2_moe",
+TYPES = ("gpt2", "openai-gpt", "gpt_neox", "phi", "falcon", "cohere", "llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen3_moe", "qwen2_moe",
          "deepseek_v3", "mamba2", "bert", "megatron-bert", "t5")
 problems = []
 
@@ -57,6 +58,8 @@ def version4(config):
     config["rotary_emb_base" if neox else "rope_theta"] = rope.pop("rope_theta")
     if neox:
         config["rotary_pct"] = rope.pop("partial_rotary_factor")
+    elif "partial_rotary_factor" in rope:
+        config["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
     kind = rope.pop("rope_type")
     config["rope_scaling"] = None if kind == "default" else dict(rope, type=kind)
     return config
@@ -117,10 +120,20 @@ WRONG = {  # what evaluated without a word
               ("activation", "geglu", "hidden_act"), ("window", 7, "of a llama"), ("causal", "false", "of a llama")],
     "mistral": [("window", 9, "sliding_window")],
     "olmo2": [("qk_norm_over", "head", "of a olmo2"), ("norm_placement", "pre", "of a olmo2")],
+    "gemma2": [("score_cap", 30, "attn_logit_softcapping"), ("logit_cap", 50, "final_logit_softcapping"),
+               ("window_pattern", '["window"]', "layer_types"), ("score_dim", 24, "query_pre_attn_scalar")],
     "gemma3": [("scaled_embedding", "false", "of a gemma3_text"), ("score_dim", 24, "query_pre_attn_scalar"),
                ("window_rope_base", 500.0, "by rope_parameters.sliding_attention.rope_theta"), ("norm_placement", "pre", "of a gemma3_text")],
     "pythia": [("parallel_residual", "false", "use_parallel_residual"), ("rope_share", 0.5, "partial_rotary_factor"),
                ("norm_eps", "1e-3", "layer_norm_eps"), ("causal", "false", "of a gpt_neox")],
+    "phi": [("shared_norm", "false", "of a phi"), ("head_bias", "false", "of a phi"), ("rope_share", 0.25, "partial_rotary_factor"),
+            ("kv_heads", 2, "num_key_value_heads")],
+    "falcon-7b": [("kv_heads", 8, "multi_query"), ("shared_norm", "false", "num_ln_in_parallel_attn"), ("bias", "true", "bias"),
+                  ("rope_share", 0.5, "of a falcon")],
+    "falcon-40b": [("kv_heads", 4, "num_kv_heads"), ("shared_norm", "true", "num_ln_in_parallel_attn"),
+                   ("parallel_residual", "false", "parallel_attn")],
+    "cohere": [("logit_scale", 1, "logit_scale"), ("rope_pairs", "halves", "of a cohere"), ("norm", "layernorm", "of a cohere"),
+               ("shared_norm", "false", "of a cohere"), ("norm_eps", "1e-3", "layer_norm_eps")],
     "gpt2": [("norm_eps", "1e-3", "layer_norm_epsilon"), ("heads", 2, "n_head"), ("activation", "gelu", "activation_function")],
     "qwen3-moe": [("experts_per_token", 3, "num_experts_per_tok"), ("router_normalise", "false", "norm_topk_prob")],
     "mamba2": [("mamba_least_step", 0.01, "time_step_limit"), ("mamba_heads", 6, "num_heads"), ("pattern", '"M-"', "of a mamba2")],

@@ -58,6 +58,12 @@ def gemma(name, recipe, saved=None, config=transformers.GemmaConfig, **changes):
     return Case(name, config(**(fields | changes)), "gemma", model | recipe, **(saved or {}))
 
 
+def gemma2(name, recipe, saved=None, **changes):
+    ours = dict(norm_placement="sandwich", score_dim=256, score_cap=50.0, logit_cap=30.0, window=8,
+                window_pattern=["window", "global"])
+    return gemma(name, ours | recipe, saved, config=transformers.Gemma2Config, **(dict(sliding_window=8) | changes))
+
+
 def gemma3(name, recipe, saved=None, **changes):
     ours = dict(norm_placement="sandwich", qk_norm=True, rope_base=1e6, window_rope_base=10000.0, score_dim=256)
     return gemma(name, ours | recipe, saved, config=transformers.Gemma3TextConfig, **changes)
@@ -69,6 +75,29 @@ def neox(name, recipe, saved=None, **changes):
     model = dict(layers=3, hidden=64, ffn_hidden=112, heads=4, vocab=VOCAB, positions="rope", rope_share=0.25,
                  activation="gelu", parallel_residual=True, tied=False)
     return Case(name, transformers.GPTNeoXConfig(**(fields | changes)), "gpt", model | recipe, **(saved or {}))
+
+
+def phi(name, recipe, saved=None, **changes):
+    fields = dict(num_hidden_layers=3, hidden_size=64, intermediate_size=112, num_attention_heads=4,
+                  max_position_embeddings=64, vocab_size=VOCAB, bos_token_id=None, eos_token_id=None)
+    model = dict(layers=3, hidden=64, ffn_hidden=112, heads=4, vocab=VOCAB, positions="rope", rope_share=0.5,
+                 parallel_residual=True, shared_norm=True, head_bias=True, tied=False)
+    return Case(name, transformers.PhiConfig(**(fields | changes)), "gpt", model | recipe, **(saved or {}))
+
+
+def falcon(name, recipe, saved=None, **changes):
+    fields = dict(num_hidden_layers=3, hidden_size=64, num_attention_heads=8, max_position_embeddings=64, vocab_size=VOCAB,
+                  bos_token_id=None, eos_token_id=None)
+    model = dict(layers=3, hidden=64, heads=8, vocab=VOCAB, positions="rope", activation="gelu", bias=False,
+                 parallel_residual=True)
+    return Case(name, transformers.FalconConfig(**(fields | changes)), "gpt", model | recipe, **(saved or {}))
+
+
+def cohere(name, recipe, **changes):
+    ours = dict(norm="layernorm_no_bias", parallel_residual=True, shared_norm=True, rope_pairs="adjacent", rope_base=10000.0,
+                tied=True, logit_scale=0.0625, norm_eps=1e-5)
+    fields = dict(tie_word_embeddings=True, layer_norm_eps=1e-5, rms_norm_eps=None, pad_token_id=None)
+    return llama(name, ours | recipe, config=transformers.CohereConfig, **(fields | changes))
 
 
 def moe(name, recipe, config, saved=None, **changes):
@@ -163,6 +192,13 @@ CASES = [
     gemma("gemma", {}),
     gemma("gemma-untied-linear", dict(tied=False, norm_eps=1e-3, rope_scaling="linear", rope_factor=4.0), dict(shard="60KB"),
           tie_word_embeddings=False, rms_norm_eps=1e-3, rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)),
+    gemma2("gemma2", {}),
+    gemma2("gemma2-low-caps-linear",
+           dict(score_dim=20, score_cap=1.5, logit_cap=2.0, window_pattern=["global", "window", "window"], rope_scaling="linear",
+                rope_factor=4.0), dict(shard="60KB"),
+           query_pre_attn_scalar=20, attn_logit_softcapping=1.5, final_logit_softcapping=2.0,
+           layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+           rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)),
     gemma3("gemma3", dict(window=8, window_pattern=["window", "window", "window"]), sliding_window=8),
     gemma3("gemma3-global-linear",
            dict(layers=4, window=5, window_pattern=["window", "global"], window_rope_base=500.0, rope_base=5e5, score_dim=20,
@@ -179,6 +215,28 @@ CASES = [
     neox("neox-half-rotated-yarn", dict(rope_share=0.5, rope_scaling="yarn", rope_factor=4.0, rope_original_length=64),
          rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, partial_rotary_factor=0.5,
                               original_max_position_embeddings=64)),
+    phi("phi", {}),
+    phi("phi-tied-grouped", dict(tied=True, kv_heads=2, rope_share=0.25, rope_base=500.0, activation="gelu", norm_eps=1e-3),
+        dict(shard="60KB"), tie_word_embeddings=True, num_key_value_heads=2, hidden_act="gelu", layer_norm_eps=1e-3,
+        rope_parameters=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.25)),
+    falcon("falcon-7b", dict(kv_heads=1, shared_norm=True)),
+    falcon("falcon-40b", dict(kv_heads=2), dict(shard="60KB"), new_decoder_architecture=True, num_kv_heads=2),
+    falcon("falcon-11b-biases", dict(kv_heads=4, shared_norm=True, tied=False, bias=True, ffn_hidden=112, norm_eps=1e-3,
+                                     rope_base=500.0),
+           new_decoder_architecture=True, num_ln_in_parallel_attn=1, num_kv_heads=4, tie_word_embeddings=False, bias=True,
+           ffn_hidden_size=112, layer_norm_epsilon=1e-3, rope_parameters=dict(rope_type="default", rope_theta=500.0)),
+    falcon("falcon-each-head-its-key", dict(shared_norm=True, activation="gelu_tanh"), multi_query=False,
+           activation="gelu_new"),
+    falcon("falcon-in-sequence-linear", dict(parallel_residual=False, rope_scaling="linear", rope_factor=4.0),
+           multi_query=False, parallel_attn=False,
+           rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)),
+    falcon("falcon-in-sequence-one-key", dict(parallel_residual=False, kv_heads=1, bias=True), parallel_attn=False, bias=True),
+    cohere("cohere", {}),
+    cohere("cohere-untied-grouped-yarn",
+           dict(kv_heads=2, head_dim=24, tied=False, logit_scale=0.4, norm_eps=1e-3, rope_base=500.0, rope_scaling="yarn",
+                rope_factor=4.0, rope_original_length=256),
+           num_key_value_heads=2, head_dim=24, tie_word_embeddings=False, logit_scale=0.4, layer_norm_eps=1e-3,
+           rope_parameters=dict(rope_type="yarn", rope_theta=500.0, factor=4.0, original_max_position_embeddings=256)),
     moe("mixtral", dict(router="topk_softmax"), transformers.MixtralConfig, num_local_experts=4),
     moe("mixtral-window-files", dict(window=8, experts=5, experts_per_token=3), transformers.MixtralConfig,
         dict(shard="60KB"), num_local_experts=5, num_experts_per_tok=3, sliding_window=8),

@@ -77,5 +77,8 @@ trial.refused(
     ("model.causal=true", "BERT reads to both sides"),
     ("model.activation=swiglu", "the head's dense layer has this activation"),
     ("model.norm_placement=branch", "BERT's norms are before a part (pre) or behind the sum"),
+    ("model.head_bias=true", "BERT's output layer has a bias as it is"),
+    ("model.logit_scale=0.5", "and have no scale"),
+    ("model.logit_cap=30", "and have no cap"),
     ("model.vocab=256", "lies outside the model's vocabulary"),
 )

@@ -155,7 +155,11 @@ TEST_CASE("losses and gradients have the same bits under every policy") {
   llama.set("kv_heads", 2);
   llama.set("qk_norm", true);
   llama.set("window", 5);
-  for (const auto& [name, fields] : {std::pair{"gpt", common}, {"llama", llama}}) {
+  Table shared = common; // attention and feed-forward read one norm
+  shared.set("positions", "rope");
+  shared.set("parallel_residual", true);
+  shared.set("shared_norm", true);
+  for (const auto& [name, fields] : {std::pair{"gpt", common}, {"llama", llama}, {"gpt", shared}}) {
     const auto architecture =
         host.make<Architecture>(name, fields, {.vocab = 50, .seq_length = kSeq});
     for (const auto dtype : {at::kFloat, at::kBFloat16}) {
@@ -171,6 +175,7 @@ TEST_CASE("losses and gradients have the same bits under every policy") {
           {"selective", {{"parts", Value::Array{"activations"}}}},
           {"selective", {{"parts", Value::Array{"core_attention", "norms", "activations"}}}},
           {"selective", {{"parts", Value::Array{"attention"}}}},
+          {"selective", {{"parts", Value::Array{"attention", "mlp"}}}},
           {"selective", {{"parts", Value::Array{"attention", "mlp", "norms"}}}},
       };
       for (const auto& [use, options] : policies) {

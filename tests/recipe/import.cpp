@@ -427,6 +427,9 @@ TEST_CASE("latent attention and the other arguments of DeepSeek-V3") {
   CHECK(value(stretched, "model.rope_attention").starts_with("1.1844"));
   CHECK(value(stretched, "model.rope_mscale") == "absent");
   CHECK(value(imported("--qk-layernorm"), "model.qk_norm") == "true");
+  const std::string interleaved = "--position-embedding-type rope --rotary-interleaved ";
+  CHECK(value(imported(interleaved), "model.rope_pairs") == "\"adjacent\"");
+  CHECK(value(imported(deepseek + interleaved), "model.rope_pairs") == "absent"); // always so
   CHECK(
       why("--multi-latent-attention --position-embedding-type rope")
           .find("without --disable-bias-linear") != std::string::npos
@@ -440,6 +443,10 @@ TEST_CASE("latent attention and the other arguments of DeepSeek-V3") {
           "--moe-aux-loss-coeff 1e-2 1e-3")
           .find("model.balance_weight is of all") != std::string::npos
   );
+}
+
+TEST_CASE("embeddings with initial values of their own") {
+  CHECK(value(imported("--embedding-init-method-std 1.0"), "model.embedding_std") == "1.0");
 }
 
 TEST_CASE("every argument of Megatron-LM is known") {

@@ -24,19 +24,38 @@ int64_t latent_attention(const mh::Preset& preset) {
          kv * heads * (head + value) + heads * value * hidden;
 }
 
-/// Parameters by hand: biases, learned positions and a tied output but for Pythia (gpt); no biases,
-/// gated, untied (llama), with what Qwen, OLMo 2 and mixtures add.
+bool is(const mh::Preset& preset, const char* key, bool otherwise) {
+  const mh::Value* value = preset.model.find(key);
+  return value ? value->as_boolean() : otherwise;
+}
+
+/// A word embedding, learned positions unless they are rotary, an output layer that may be tied or have
+/// a bias, layers with or without biases.
+int64_t gpt_parameters(const mh::Preset& preset) {
+  const int64_t hidden = get(preset, "hidden"), heads = get(preset, "heads");
+  const int64_t vocab = get(preset, "vocab");
+  const int64_t kv = hidden / heads * get(preset, "kv_heads", heads);
+  const int64_t units = 4 * hidden;
+  const int64_t biases = is(preset, "bias", true) ? 3 * hidden + 2 * kv + units : 0;
+  const int64_t norms = is(preset, "shared_norm", false) ? 1 : 2;
+  const int64_t layer =
+      2 * hidden * hidden + 2 * hidden * kv + 2 * hidden * units + biases + norms * 2 * hidden;
+  const bool learned = preset.model.find("positions") == nullptr;
+  const int64_t rows =
+      (is(preset, "tied", true) ? 1 : 2) * vocab + (learned ? get(preset, "seq_length") : 0);
+  return rows * hidden + get(preset, "layers") * layer + 2 * hidden +
+         (is(preset, "head_bias", false) ? vocab : 0);
+}
+
+/// Parameters by hand: as above (gpt); no biases, gated, untied but for Command-R (llama), with what
+/// Qwen, OLMo 2 and mixtures add.
 int64_t parameters(const mh::Preset& preset) {
   const int64_t layers = get(preset, "layers");
   const int64_t hidden = get(preset, "hidden");
   const int64_t heads = get(preset, "heads");
   const int64_t vocab = get(preset, "vocab");
   if (preset.model.find("use")->as_string() == "gpt") {
-    const int64_t attention = 4 * hidden * hidden + 4 * hidden;
-    const int64_t feed_forward = 8 * hidden * hidden + 5 * hidden;
-    const bool pythia = preset.model.find("positions") != nullptr;
-    const int64_t rows = pythia ? 2 * vocab : vocab + get(preset, "seq_length");
-    return rows * hidden + layers * (attention + feed_forward + 4 * hidden) + 2 * hidden;
+    return gpt_parameters(preset);
   }
   const int64_t head = get(preset, "head_dim", hidden / heads);
   const int64_t q = heads * head, kv = head * get(preset, "kv_heads", heads);
@@ -55,18 +74,24 @@ int64_t parameters(const mh::Preset& preset) {
   const int64_t dense = get(preset, "first_dense");
   const int64_t feed_forwards = (layers - dense) * (3 * hidden * all + hidden * experts) +
                                 dense * 3 * hidden * get(preset, "ffn_hidden");
-  return 2 * vocab * hidden + layers * (attention + 2 * hidden) + feed_forwards + hidden;
+  const int64_t norms = is(preset, "shared_norm", false) ? 1 : 2;
+  const int64_t tables = is(preset, "tied", false) ? 1 : 2;
+  return tables * vocab * hidden + layers * (attention + norms * hidden) + feed_forwards + hidden;
 }
 
 /// How far the sizes in names lie from those of the models, where that is more than 4%.
 const std::map<std::string, double> kCoarse{
-    {"qwen2.5-7b", 0.09}, {"olmo2-1b", 0.49}, {"olmo2-7b", 0.05}, {"olmo2-13b", 0.06}};
+    {"qwen2.5-7b", 0.09},
+    {"olmo2-1b", 0.49},
+    {"olmo2-7b", 0.05},
+    {"olmo2-13b", 0.06},
+    {"phi-1.5b", 0.06}};
 
 } // namespace
 
 TEST_CASE("every row of the model-size table counts its parameters right and resolves") {
   std::vector<mh::Preset> presets = mh::load_presets(mh::test::options());
-  CHECK(presets.size() == 70);
+  CHECK(presets.size() == 78);
   std::erase_if(
       presets,
       [](const mh::Preset& preset) { // counted with their plugins: plugin / presets
@@ -74,7 +99,7 @@ TEST_CASE("every row of the model-size table counts its parameters right and res
         return use == "bert" || use == "gemma" || use == "hybrid" || use == "t5";
       }
   );
-  CHECK(presets.size() == 43);
+  CHECK(presets.size() == 48);
   const mh::test::Folder folder;
   for (const mh::Preset& preset : presets) {
     CAPTURE(preset.name);
@@ -98,6 +123,9 @@ TEST_CASE("every row of the model-size table counts its parameters right and res
 
 TEST_CASE("the published counts") {
   const std::map<std::string, int64_t> known{
+      {"command-r-35b", 34'980'831'232},
+      {"falcon-7b", 6'921'720'704},
+      {"falcon-40b", 41'303'293'952},
       {"gpt2-124m", 124'439'808},
       {"gpt2-1.5b", 1'557'611'200},
       {"llama2-7b", 6'738'415'616},
@@ -108,6 +136,8 @@ TEST_CASE("the published counts") {
       {"mamba2-130m", 128'989'632},
       {"mistral-7b", 7'241'732'096},
       {"olmo2-7b", 7'298'617'344},
+      {"phi-1.5b", 1'418'270'720},
+      {"phi-2-2.7b", 2'779'683'840},
       {"pythia-70m", 70'426'624},
       {"pythia-12b", 11'846'072'320},
       {"qwen2.5-7b", 7'615'616'512},
@@ -131,7 +161,7 @@ TEST_CASE("a folder's own presets hide the rows of later folders") {
   mh::ReadOptions options;
   options.roots = {folder.path(), mh::test::recipes()};
   const auto presets = mh::load_presets(options);
-  CHECK(presets.size() == 70);
+  CHECK(presets.size() == 78);
   CHECK(presets.front().source == "ours");
 }
 

@@ -48,12 +48,12 @@ public:
       : embed_(embed_axis(c))
       , dropout_(c.dropout)
       , site_(random_key(0, "embedding"))
-      , words_(table(builder, "word", {axis::vocab, *c.vocab}, c.init_std))
-      , types_(table(builder, "token_type", {{"token_types"}, c.token_types}, c.init_std))
+      , words_(table(builder, "word", {axis::vocab, *c.vocab}, *c.embedding_std))
+      , types_(table(builder, "token_type", {{"token_types"}, c.token_types}, *c.embedding_std))
       , norm_(std::move(norm)) {
     if (c.positions == "learned") {
       positions_ = std::make_unique<Embedding>(
-          table(builder, "position", {axis::position, seq_length}, c.init_std)
+          table(builder, "position", {axis::position, seq_length}, *c.embedding_std)
       );
     }
   }
@@ -252,6 +252,18 @@ public:
       return c.scaled_embedding ? "BERT's embedding is a sum with a norm or dropout behind it, and "
                                   "has no scale"
                                 : "";
+    });
+    f.check("head_bias", [](const Config& c) -> std::string {
+      return c.head_bias ? "BERT's output layer has a bias as it is; leave it out" : "";
+    });
+    f.check("logit_scale", [](const Config& c) -> std::string {
+      return c.logit_scale != 1 ? "BERT's scores come from a dense layer with a norm, and have no "
+                                  "scale"
+                                : "";
+    });
+    f.check("logit_cap", [](const Config& c) -> std::string {
+      return c.logit_cap ? "BERT's scores come from a dense layer with a norm, and have no cap"
+                         : "";
     });
     f.check("activation", [](const Config& c) -> std::string {
       return is_gated(activation_kind(c.activation))

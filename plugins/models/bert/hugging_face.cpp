@@ -115,7 +115,8 @@ HfMapping hugging_face_mapping() {
 
 std::vector<HfTensor> hugging_face_names(const BertConfig& c) {
   if (c.norm != "layernorm" || c.positions != "learned" || !c.bias || !*c.qkv_bias || c.qk_norm ||
-      c.kv_rank || *c.kv_heads != c.heads || *c.head_dim * c.heads != c.hidden) {
+      c.shared_norm || c.score_cap || c.kv_rank || *c.kv_heads != c.heads ||
+      *c.head_dim * c.heads != c.hidden) {
     return {};
   }
   Names names;

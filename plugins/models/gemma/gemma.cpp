@@ -1,6 +1,6 @@
 /// Gemma: Llama with an embedding scaled by sqrt(hidden), norms that scale by 1 + weight, and GeGLU;
-/// from Gemma 3 on with norms on both sides of each part and windows in most layers. Gemma 2, which
-/// bounds its scores and logits by a tanh, is not among them.
+/// from Gemma 2 on with norms on both sides of each part and windows in half of the layers or more.
+/// Gemma 2 bounds its scores and logits by a tanh.
 
 #define MH_PLUGIN_LICENSE "Apache-2.0"
 #include <megahost/nn/decoder.hpp>
@@ -22,6 +22,10 @@ constexpr int64_t kPattern = 6; // layers: windows in all but the last of so man
 /// Only this value of a key is possible.
 mh::HfKey only(std::string key, Value value) {
   return {.key = std::move(key), .absent = value, .words = {{value}}};
+}
+
+mh::HfKey no_bidirectional_attention() {
+  return {.key = "use_bidirectional_attention", .words = {{Value()}, {.theirs = false}}};
 }
 
 std::vector<mh::HfKey> gemma_keys(const mh::LlamaDefaults& defaults, const char* activation) {
@@ -68,19 +72,23 @@ void simplify_bases(Table& config) {
   mh::simplify_rope(config);
 }
 
-void simplify_gemma3(Table& config) {
-  simplify_bases(config);
-  const Value every = config.take("sliding_window_pattern");
+/// Without layer_types all layers but the last of `period` have the window.
+void simplify_types(Table& config, int64_t period) {
   const Value* types = config.find("layer_types");
   if (types == nullptr || types->is_null()) {
     Value::Array made;
-    const int64_t period = every.is_null() ? kPattern : every.as_integer();
     for (int64_t i = 1; i <= config.find("num_hidden_layers")->as_integer(); ++i) {
       made.emplace_back(i % period != 0 ? "sliding_attention" : "full_attention");
     }
     config.set("layer_types", std::move(made));
   }
   mh::simplify_layer_types(config);
+}
+
+void simplify_gemma3(Table& config) {
+  simplify_bases(config);
+  const Value every = config.take("sliding_window_pattern");
+  simplify_types(config, every.is_null() ? kPattern : every.as_integer());
   const Value* window = config.find("sliding_window");
   if (window != nullptr && window->is_null()) {
     config.set("rope_local_base_freq", Value()); // of no layer
@@ -114,7 +122,7 @@ std::vector<mh::HfModel> models() {
                  .length = 8192},
                 "hidden_act"
             ),
-            {{.key = "use_bidirectional_attention", .words = {{Value()}, {.theirs = false}}}}}
+            {no_bidirectional_attention()}}
        ),
        .simplify =
            [](Table& config) { // releases say "gelu" and mean the approximation by tanh
@@ -125,6 +133,34 @@ std::vector<mh::HfModel> models() {
              config.erase("hidden_activation");
              mh::simplify_rope(config);
            }},
+      {.model_type = "gemma2",
+       .architecture = "Gemma2ForCausalLM",
+       .keys = mh::joined(
+           {gemma_keys(
+                {.vocab = 256000,
+                 .hidden = 2304,
+                 .ffn_hidden = 9216,
+                 .layers = 26,
+                 .heads = 8,
+                 .kv_heads = 4,
+                 .head_dim = 256,
+                 .length = 8192},
+                "hidden_activation"
+            ),
+            mh::window_keys(),
+            {{.key = "query_pre_attn_scalar", .field = "score_dim", .absent = 256},
+             {.key = "attn_logit_softcapping", .field = "score_cap", .absent = 50.0},
+             {.key = "final_logit_softcapping", .field = "logit_cap", .absent = 30.0},
+             no_bidirectional_attention()}}
+       ),
+       .always = {{"norm_placement", "sandwich"}},
+       .harmless = {"cache_implementation", "hidden_act"},
+       .simplify =
+           [](Table& config) {
+             mh::simplify_rope(config);
+             simplify_types(config, /*period=*/2);
+           },
+       .restore = mh::restore_layer_types},
       {.model_type = "gemma3_text",
        .architecture = "Gemma3ForCausalLM",
        .keys = mh::joined(
@@ -176,7 +212,8 @@ public:
   Gemma(const Config& config, const Args& args)
       : Decoder(config, args) {}
 
-  /// `transformers` GemmaForCausalLM, and Gemma3ForCausalLM where each part has two norms.
+  /// `transformers` GemmaForCausalLM; where each part has two norms Gemma2ForCausalLM, and
+  /// Gemma3ForCausalLM with norms of queries and keys.
   [[nodiscard]] std::vector<mh::HfTensor> hugging_face() const override {
     return mh::llama_names(config());
   }

@@ -1,5 +1,5 @@
-/// Llama and its relatives (Mistral, Qwen, OLMo 2): rotary positions, RMSNorm, SwiGLU, grouped-query
-/// attention, an untied output.
+/// Llama and its relatives (Mistral, Qwen, OLMo 2, Command-R): rotary positions, RMSNorm, SwiGLU,
+/// grouped-query attention, an untied output.
 
 #define MH_PLUGIN_LICENSE "Apache-2.0"
 #include <megahost/error.hpp>
@@ -32,7 +32,7 @@ void simplify_llama(mh::Table& config) {
   }
 }
 
-/// attention_bias of Qwen3 and OLMo 2: biases of the attention alone, which llama has not.
+/// attention_bias of Qwen3, OLMo 2 and Cohere: biases of the attention alone, which llama has not.
 mh::HfKey no_attention_bias() {
   return {.key = "attention_bias", .absent = false, .words = {{false}}};
 }
@@ -40,6 +40,39 @@ mh::HfKey no_attention_bias() {
 void simplify_qwen(mh::Table& config) {
   mh::simplify_rope(config);
   mh::simplify_windows(config);
+}
+
+/// transformers' Cohere: Command-R. Its R+, whose queries and keys have norms with weights of their own
+/// for each head, is not among them.
+mh::HfModel cohere() {
+  auto keys = mh::joined(
+      {mh::llama_keys(
+           {.vocab = 256000,
+            .hidden = 8192,
+            .ffn_hidden = 22528,
+            .layers = 40,
+            .heads = 64,
+            .rope_base = 500000,
+            .length = 8192}
+       ),
+       {{.key = "tie_word_embeddings", .field = "tied", .absent = true},
+        {.key = "logit_scale", .field = "logit_scale", .absent = 0.0625},
+        {.key = "use_qk_norm", .absent = false, .words = {{false}}},
+        no_attention_bias()}}
+  );
+  std::erase_if(keys, [](const mh::HfKey& key) { return key.key == "rms_norm_eps"; });
+  keys.push_back({.key = "layer_norm_eps", .field = "norm_eps", .absent = 1e-5});
+  return {
+      .model_type = "cohere",
+      .architecture = "CohereForCausalLM",
+      .keys = keys,
+      .always =
+          {{"norm", "layernorm_no_bias"},
+           {"parallel_residual", true},
+           {"shared_norm", true},
+           {"rope_pairs", "adjacent"}},
+      .harmless = {"model_max_length"},
+      .simplify = [](mh::Table& config) { mh::simplify_rope(config); }};
 }
 
 std::vector<mh::HfModel> models() {
@@ -133,6 +166,7 @@ std::vector<mh::HfModel> models() {
        ),
        .always = {{"qk_norm", true}, {"qk_norm_over", "all_heads"}, {"norm_placement", "branch"}},
        .simplify = [](mh::Table& config) { mh::simplify_rope(config); }},
+      cohere(),
   };
 }
 
@@ -158,7 +192,7 @@ public:
       : Decoder(config, args) {}
 
   /// `transformers` LlamaForCausalLM, and with it Mistral, Qwen2 and Qwen3; Exaone4 and OLMo 2
-  /// where norms are on the branches.
+  /// where norms are on the branches, Cohere where both parts read one norm.
   [[nodiscard]] std::vector<mh::HfTensor> hugging_face() const override {
     return mh::llama_names(config());
   }

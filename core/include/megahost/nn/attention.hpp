@@ -22,10 +22,12 @@
 
 namespace mh {
 
-/// The tokens that a query sees, within its document's bounds (the context's array "segments").
+/// The tokens that a query sees, within its document's bounds (the context's array "segments"), and
+/// how large their scores become.
 struct AttentionMask {
   bool causal = true; ///< itself and those before it
   int64_t window = 0; ///< only the last `window` of these, itself counted; 0: all. Needs causal
+  double cap = 0;     ///< scores s become cap tanh(s / cap); 0: they stay. Not with a relative bias
 };
 
 /// Dropout of the attention probabilities.
@@ -44,6 +46,7 @@ struct AttentionSpec {
   bool qk_norm_all_heads = false;      ///< or of all heads together
   NormKind qk_norm = NormKind::rmsnorm;
   std::optional<RotarySpec> rotary{};
+  bool adjacent_pairs = false; ///< what rotates together are neighbours, not elements of two halves
   AttentionMask mask{};
   double dropout = 0;                ///< share of attention probabilities that are dropped
   double std = 0.02, out_std = 0.02; ///< initial weights

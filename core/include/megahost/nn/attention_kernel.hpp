@@ -32,6 +32,8 @@ struct KernelMask {
   /// every pair that is seen.
   std::optional<at::Tensor> bias = std::nullopt;
   int64_t first_distance = 0;
+  /// Scaled scores s become cap tanh(s / cap); 0: they stay. Not with a bias.
+  double cap = 0;
   /// The content of the indices and segments in host memory: kernels of GPUs take lengths. If
   /// indices are given without it, a GPU computes all scores.
   std::vector<TokenRun> query_runs{}, key_runs{};
@@ -57,19 +59,21 @@ struct KernelDropout {
   int64_t first_sample = 0;
 };
 
-/// softmax(scale q kᵀ + bias + mask) v and each query's log-sum-exp.
+/// softmax(scale q kᵀ + bias + mask) v and each query's log-sum-exp; where the mask has a cap,
+/// softmax(cap tanh(scale q kᵀ / cap) + mask) v.
 ///
 /// Indices are positions in the sample; without them keys count from 0 and the queries are the last
 /// of them (so fewer queries than keys are a continued text). A query that sees no key gives zeros
 /// and -inf. Scores never exist in full on the CPU in float32 and bfloat16 and on a GPU in bfloat16
-/// and float16 with heads of at most 256 without a bias; elsewhere this is a composition of plain
+/// and float16 with heads of at most 256 without a bias or a cap; elsewhere this is a composition of plain
 /// operations. A GPU's kernel has dropout of its own: its masks are a function of the key, the
 /// first sample, head and tokens of a call, so they are the same again in one layout only.
 ///
 /// Shapes:  q [queries, batch, heads, dim], k, v [keys, batch, kv_heads, dim], last dimension
 ///          contiguous, heads a multiple of kv_heads
 ///          -> out like q (contiguous), lse [batch, heads, queries] float32 (float64 for float64)
-/// Source:  arXiv:2307.08691, arXiv:2305.13245 (grouped), arXiv:2004.05150 (window)
+/// Source:  arXiv:2307.08691, arXiv:2305.13245 (grouped), arXiv:2004.05150 (window),
+///          arXiv:2408.00118 section 2 (cap)
 [[nodiscard]] MH_API std::tuple<at::Tensor, at::Tensor> attention(
     const at::Tensor& q,
     const at::Tensor& k,

@@ -4,7 +4,8 @@
 ///
 ///   x + attention(norm(x)), then x + feed_forward(norm(x)); a final norm; scores of the next token
 ///
-/// with the norms elsewhere, or both parts reading the same x, if the config says so.
+/// with the norms elsewhere, or both parts reading the same x or the same norm(x), if the config says
+/// so.
 ///
 /// A plugin for such a model is its defaults and its Hugging Face names (plugins/models/llama).
 
@@ -39,9 +40,11 @@ struct DecoderConfig {
   double norm_eps = 1e-5;
   bool scaled_embedding = false;
   bool parallel_residual = false;
+  bool shared_norm = false;
   bool qk_norm = false;
   std::string qk_norm_over = "head";
   std::optional<int64_t> score_dim;
+  std::optional<double> score_cap;
   std::optional<int64_t> kv_rank;
   std::optional<int64_t> q_rank;
   std::optional<int64_t> rope_head_dim;
@@ -50,6 +53,7 @@ struct DecoderConfig {
   std::string positions = "learned";
   double rope_base = 10000;
   double rope_share = 1;
+  std::string rope_pairs = "halves";
   std::string rope_scaling = "none";
   double rope_factor = 1;
   double rope_low_freq = 1;
@@ -67,9 +71,13 @@ struct DecoderConfig {
   bool bias = true;
   std::optional<bool> qkv_bias;
   bool tied = true;
+  bool head_bias = false;
+  double logit_scale = 1;
+  std::optional<double> logit_cap;
   double dropout = 0;
   double attention_dropout = 0;
   double init_std = 0.02;
+  std::optional<double> embedding_std;
   bool scaled_init = true;
 };
 
@@ -132,6 +140,12 @@ void decoder_fields(Fields<C>& f) {
       "added to it together (GPT-NeoX)"
   );
   f.add(
+      "shared_norm",
+      &C::shared_norm,
+      "with parallel_residual: attention and feed-forward read one norm of the block's input (Phi, "
+      "Falcon 7B, Command-R)"
+  );
+  f.add(
       "scaled_embedding",
       &C::scaled_embedding,
       "the word embedding is multiplied by sqrt(hidden) (Gemma)"
@@ -149,6 +163,13 @@ void decoder_fields(Fields<C>& f) {
        "scores of queries and keys are divided by the square root of this; head_dim if absent"
   )
       .at_least(1);
+  f.add(
+       "score_cap",
+       &C::score_cap,
+       "a scaled score s of a query and a key becomes cap tanh(s / cap), so that none is beyond the "
+       "cap; scores stay if absent (Gemma 2)"
+  )
+      .above(0);
   f.add(
        "kv_rank",
        &C::kv_rank,
@@ -183,6 +204,13 @@ void decoder_fields(Fields<C>& f) {
   f.add("rope_share", &C::rope_share, "share of a head's elements that is rotated")
       .above(0)
       .at_most(1);
+  f.add(
+       "rope_pairs",
+       &C::rope_pairs,
+       "which elements of a head rotate together: halves, those that lie half of the rotated ones "
+       "apart; adjacent, neighbours (Command-R). Those of latent attention are always neighbours"
+  )
+      .one_of({"halves", "adjacent"});
   f.add("rope_scaling", &C::rope_scaling, "how rotary embedding reaches beyond its first length")
       .one_of({"none", "linear", "llama3", "yarn"});
   f.add("rope_factor", &C::rope_factor, "stretch of all scalings").at_least(1);
@@ -240,6 +268,20 @@ void decoder_fields(Fields<C>& f) {
   f.add("bias", &C::bias, "biases in all linear layers");
   f.add("qkv_bias", &C::qkv_bias, "biases of query, key and value; as `bias` if absent");
   f.add("tied", &C::tied, "the output layer shares the word embedding's weight");
+  f.add("head_bias", &C::head_bias, "a bias in the output layer, also of one that is tied (Phi)");
+  f.add(
+       "logit_scale",
+       &C::logit_scale,
+       "what the output layer reads is multiplied by this, and so are logits, but for a head_bias "
+       "(Command-R)"
+  )
+      .above(0);
+  f.add(
+       "logit_cap",
+       &C::logit_cap,
+       "a logit z becomes cap tanh(z / cap); logits stay if absent (Gemma 2)"
+  )
+      .above(0);
   f.add("dropout", &C::dropout, "dropout after the embedding and on both residual branches")
       .unit("probability")
       .at_least(0)
@@ -249,6 +291,12 @@ void decoder_fields(Fields<C>& f) {
       .at_least(0)
       .below(1);
   f.add("init_std", &C::init_std, "standard deviation of initial weights").at_least(0);
+  f.add(
+       "embedding_std",
+       &C::embedding_std,
+       "the same of embeddings, and with them of a tied output layer; init_std if absent"
+  )
+      .at_least(0);
   f.add(
       "scaled_init",
       &C::scaled_init,
@@ -295,12 +343,14 @@ struct DecoderParts {
   /// Attention and feed-forward read the layer's input and are added to it together; not with
   /// cross attention or NormPlacement::post.
   bool parallel = false;
+  bool shared_norm = false; ///< one norm for both of parallel parts; with NormPlacement::pre alone
 };
 
 /// Attention, attention to a memory where there is one, then a feed-forward, each on a residual
 /// branch with a norm: a layer of a decoder or an encoder, of parts of any kind. Their names begin
 /// with "attention_norm.", "attention.", "cross_attention_norm.", "cross_attention.", "mlp_norm.",
-/// "mlp."; the second norms of a sandwich with "attention_out_norm." and so on.
+/// "mlp."; the second norms of a sandwich with "attention_out_norm." and so on; a norm that both parts
+/// read is "attention_norm.".
 ///
 /// State:   "hidden" [seq, batch, embed] -> the same; "memory" [seq of its sequence, batch, embed],
 ///          which cross attention reads, passes unchanged
@@ -334,6 +384,9 @@ private:
   [[nodiscard]] Norms
   norms(Builder& builder, const std::string& part, const DecoderParts& parts) const;
 
+  /// x + attention(norm(x)) + feed_forward(norm(x)), the norm computed once.
+  [[nodiscard]] at::Tensor with_shared_norm(const at::Tensor& x, StepContext& context) const;
+
   template <class Run>
   Stream residual(
       std::string_view name,
@@ -347,14 +400,14 @@ private:
 
   Axis embed_;
   NormPlacement placement_;
-  bool parallel_;
+  bool parallel_, shared_norm_;
   double dropout_;
   uint64_t attention_site_, cross_site_, mlp_site_;
   Norms attention_norms_;
   std::unique_ptr<AttentionPart> attention_;
   Norms cross_norms_;
   std::unique_ptr<CrossAttentionPart> cross_attention_; // or null
-  Norms mlp_norms_;
+  Norms mlp_norms_;                                     // null with a shared norm
   std::unique_ptr<FeedForwardPart> mlp_;
 };
 
@@ -386,8 +439,8 @@ private:
 ///   layers.N.attention.out.weight      [hidden, heads * head_dim]     v_head_dim with kv_rank
 ///   layers.N.attention.out.bias        [hidden]                       bias
 ///   layers.N.attention_out_norm.weight [hidden]                       norm_placement = "sandwich"
-///   layers.N.mlp_norm.weight           [hidden]
-///   layers.N.mlp_norm.bias             [hidden]                       norm = "layernorm"
+///   layers.N.mlp_norm.weight           [hidden]                       without shared_norm
+///   layers.N.mlp_norm.bias             [hidden]                       the same, norm = "layernorm"
 ///   layers.N.mlp.up.weight             [ffn_hidden, hidden]
 ///   layers.N.mlp.up.bias               [ffn_hidden]                   bias
 ///   layers.N.mlp.gate.weight           [ffn_hidden, hidden]           swiglu, geglu
@@ -398,6 +451,7 @@ private:
 ///   head.norm.weight                   [hidden]                       norm_placement not "post"
 ///   head.norm.bias                     [hidden]                       the same, norm = "layernorm"
 ///   head.weight                        [vocab, hidden]                tied = false
+///   head.bias                          [vocab]                        head_bias
 class MH_API Decoder : public Architecture {
 public:
   /// Throws:  mh::Error if neither config nor tokenizer give a vocabulary

@@ -17,7 +17,7 @@
 
 namespace mh {
 
-enum class NormKind : uint8_t { layernorm, rmsnorm, rmsnorm_1p };
+enum class NormKind : uint8_t { layernorm, rmsnorm, rmsnorm_1p, layernorm_no_bias };
 
 /// A recipe's name of a norm, and its properties.
 struct NormInfo {
@@ -29,10 +29,11 @@ struct NormInfo {
 };
 
 /// A row for each NormKind, in its order.
-inline constexpr std::array<NormInfo, 3> kNorms{{
+inline constexpr std::array<NormInfo, 4> kNorms{{
     {"layernorm", true, true, false, false},
     {"rmsnorm", false, false, true, false},
     {"rmsnorm_1p", false, false, false, true},
+    {"layernorm_no_bias", true, false, false, false},
 }};
 
 [[nodiscard]] constexpr const NormInfo& info(NormKind kind) {
@@ -78,7 +79,7 @@ public:
 };
 
 /// y = (x - mean) / sqrt(var + eps) * weight + bias, or y = x / sqrt(mean(x²) + eps) * weight, where
-/// 1 + weight may stand for the weight.
+/// 1 + weight may stand for the weight; the first form may lack its bias.
 ///
 /// Parameters: `weight`, `bias` (where the kind has one) [axis].
 /// Memory:  saves the input and one or two float32 values per row

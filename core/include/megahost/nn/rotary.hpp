@@ -57,4 +57,12 @@ struct RotarySpec {
     const at::Tensor& table
 );
 
+/// Heads whose pairs are neighbours, arranged as `rotary` takes them: of the first `rotated` elements
+/// those at even places, then those at odd ones. Scores of queries and keys that both are arranged so
+/// are what they were.
+///
+/// Shapes:  x [..., head_dim], `rotated` even and at most head_dim -> x's
+/// Source:  arXiv:2104.09864 equation 34, whose pairs are neighbours
+[[nodiscard]] MH_API at::Tensor adjacent_to_halves(const at::Tensor& x, int64_t rotated);
+
 } // namespace mh

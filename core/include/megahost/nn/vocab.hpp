@@ -21,14 +21,16 @@ namespace mh {
 /// known ahead, the same pass makes the gradients; otherwise logits are recomputed in backward.
 class MH_API VocabHead {
 public:
-  /// Its own parameter `weight`, or the one named `tied` if not empty.
+  /// Its own parameter `weight`, or the one named `tied` if not empty. Logits z become
+  /// cap tanh(z / cap) unless `cap` is 0 (arXiv:2408.00118 section 2).
   VocabHead(
       Builder& builder,
       Axis embed,
       Axis vocab,
       double std,
       const std::string& tied = "",
-      bool bias = false
+      bool bias = false,
+      double cap = 0
   );
 
   /// Shapes:  hidden [seq, batch, embed] -> logits [seq, batch, vocab] of the true vocabulary
@@ -53,6 +55,7 @@ public:
 private:
   Linear linear_;
   Parameter* bias_ = nullptr;
+  double cap_;
   Axis vocab_;
   int64_t first_ = 0; // first vocabulary entry of this rank
   int64_t rows_ = 0;  // true entries of this rank

@@ -69,8 +69,9 @@ struct StoredBox {
 
 /// Whose names a checkpoint's tensors have.
 enum class TensorNames : uint8_t {
-  own,         ///< the parameters' own
-  hugging_face ///< those that `Architecture::hugging_face()` maps
+  own,          ///< the parameters' own
+  hugging_face, ///< those that `Architecture::hugging_face()` maps
+  megatron      ///< those that `Architecture::megatron()` maps
 };
 
 /// What a look at every byte of a checkpoint found.
@@ -113,6 +114,10 @@ public:
 
   /// What the run that wrote it needs to go on, as JSON; empty: it holds weights only.
   [[nodiscard]] virtual std::string state() const { return ""; }
+
+  /// What another program says of the run that it saved, as a JSON object, such as Megatron-LM's
+  /// arguments with its "iteration"; empty if nothing is known.
+  [[nodiscard]] virtual std::string arguments() const { return ""; }
 
   /// The tensor of this name, or of one that means the same; null if there is none.
   [[nodiscard]] virtual const CheckpointTensor* find(std::string_view name) const;

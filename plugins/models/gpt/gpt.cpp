@@ -269,6 +269,10 @@ public:
     return map;
   }
 
+  [[nodiscard]] std::vector<HfTensor> megatron() const override {
+    return mh::megatron_names(config());
+  }
+
 private:
   /// The family that has these fields, or null.
   [[nodiscard]] const Family* counterpart() const {

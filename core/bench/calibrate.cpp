@@ -5,7 +5,7 @@
 #include "core/kernels/processor.hpp"
 #include "core/options/read.hpp"
 #include "core/plan/rates.hpp"
-#include "core/train/robust_z.hpp"
+#include "core/records/robust_z.hpp"
 
 #include <ATen/core/grad_mode.h>
 

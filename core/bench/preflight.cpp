@@ -10,8 +10,8 @@
 #include "core/kernels/ops.hpp"
 #include "core/mesh/agree.hpp"
 #include "core/mesh/collective_log.hpp"
+#include "core/records/robust_z.hpp"
 #include "core/storage/file_system.hpp"
-#include "core/train/robust_z.hpp"
 #include "megahost/abi.hpp"
 
 #include <ATen/core/grad_mode.h>

@@ -6,7 +6,7 @@
 #include "core/bench/gemm_choice.hpp"
 #include "core/memory/caching_allocator.hpp"
 #include "core/plan/stage_record.hpp"
-#include "core/train/robust_z.hpp"
+#include "core/records/robust_z.hpp"
 #include "core/train/session.hpp"
 #include "core/train/start_block.hpp"
 #include "megahost/error.hpp"

@@ -3,6 +3,7 @@
 #include "core/base/text.hpp"
 #include "core/checkpoint/detect_format.hpp"
 #include "core/language/problem.hpp"
+#include "core/recipe/changes.hpp"
 #include "core/recipe/paths.hpp"
 #include "core/recipe/sections.hpp"
 #include "megahost/error.hpp"
@@ -172,6 +173,7 @@ FolderWarnings require_model_of_folder(
     const std::optional<std::string>& config,
     const Recipe& recipe,
     int64_t vocab,
+    const std::vector<std::string>& allowed,
     Host& host
 ) {
   const ModelOfFolder from = model_of(config_in(folder, config), recipe.model.use, host);
@@ -181,23 +183,28 @@ FolderWarnings require_model_of_folder(
   }
   const Value* length = recipe.tree.find_path("model.seq_length");
   options.set("seq_length", length != nullptr ? *length : Value(recipe.model.seq_length));
-  const auto differences =
-      hf_differences(from.reading, options, *from.entry->hugging_face, from.entry->schema);
-  if (differences.empty()) {
-    return {
-        hf_unknown_keys(from.reading),
-        hf_beyond_length(from.reading, options.find("seq_length")->as_integer())};
-  }
-  std::string text = "the recipe's model is not that of " + from.reading.file + ":";
-  for (const HfDifference& one : differences) {
+  std::string refused, meant, keys;
+  for (const HfDifference& one :
+       hf_differences(from.reading, options, *from.entry->hugging_face, from.entry->schema)) {
     const std::string where = one.origin.where();
-    text += "\n  " + one.message + (where.empty() ? "" : "   (" + where + ")");
+    const std::string key = "model." + one.field;
+    const bool may = is_allowed(allowed, key);
+    (may ? meant : refused) += "\n  " + one.message + (where.empty() ? "" : "   (" + where + ")");
+    keys += may ? "" : " --allow-change " + key;
   }
-  throw Error(
-      text,
-      "leave these fields out and write model = { from = \"" + folder.string() + "\" }",
-      exit_code::data
-  );
+  const std::string said = "the recipe's model is not that of " + from.reading.file + ":";
+  if (!refused.empty()) {
+    throw Error(
+        said + refused,
+        "leave these fields out and write model = { from = \"" + folder.string() +
+            "\" }; to mean it, add" + keys,
+        exit_code::data
+    );
+  }
+  return {
+      .unknown = hf_unknown_keys(from.reading),
+      .longer = hf_beyond_length(from.reading, options.find("seq_length")->as_integer()),
+      .allowed = meant.empty() ? "" : said + meant};
 }
 
 } // namespace mh

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace mh {
 
@@ -37,17 +38,19 @@ void lay_on_model_from(Loaded& loaded, Host& host);
 struct FolderWarnings {
   std::string unknown; ///< keys of its config.json
   std::string longer;  ///< samples beyond the length that the model is good for
+  std::string allowed; ///< fields that differ and may
 };
 
 /// Compares a recipe's model with the config.json of the weights that it is given: that text, or
-/// the folder's file.
+/// the folder's file. `allowed`: keys and sections that may differ (`is_allowed`).
 ///
-/// Throws:  mh::Error (exit code 5) that names each field that differs
+/// Throws:  mh::Error (exit code 5) that names each other field that differs
 [[nodiscard]] FolderWarnings require_model_of_folder(
     const std::filesystem::path& folder,
     const std::optional<std::string>& config,
     const Recipe& recipe,
     int64_t vocab,
+    const std::vector<std::string>& allowed,
     Host& host
 );
 

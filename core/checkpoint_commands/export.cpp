@@ -165,7 +165,8 @@ private:
     return host_.require(Kind::tokenizer, text("tokenizer.use"));
   }
 
-  /// The fields of a section that are its plugin's.
+  /// The fields of a section that are its plugin's, with the defaults of those that are newer than
+  /// the run.
   static Table options(const Value& section, const Registry::Entry& entry) {
     Table own;
     for (const auto& field : section.as_table()) {
@@ -173,7 +174,7 @@ private:
         own.set(field.key, field.value);
       }
     }
-    return own;
+    return Registry::checked(entry, own).as_table();
   }
 
   Host& host_;

@@ -12,6 +12,8 @@
 #include "core/formats/safetensors.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/recipe/changes.hpp"
+#include "core/recipe/layouts.hpp"
+#include "core/recipe/sections.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/ops/equal.h>
@@ -75,20 +77,14 @@ struct WrittenBy {
     return value == nullptr ? "" : value->is_string() ? value->as_string() : to_text(*value);
   }
 
-  /// "tensor 2, pipeline 2, zero 1": what `parallel` says of ranks.
-  [[nodiscard]] std::string layout() const {
-    std::string words;
+  /// "tensor 2, pipeline 2, zero 1".
+  [[nodiscard]] std::string layout(Host& host) const {
     const Value* parallel = recipe.find("parallel");
     if (parallel == nullptr) {
-      return words;
+      return "";
     }
-    for (const auto& entry : parallel->as_table()) {
-      const bool counts = entry.value.is_integer() && entry.value.as_integer() > 1;
-      if (counts ||
-          (entry.key == "zero" && entry.value.is_integer() && entry.value.as_integer() > 0)) {
-        words += (words.empty() ? "" : ", ") + entry.key + " " + to_text(entry.value);
-      }
-    }
+    const std::string words =
+        layout_words(*parallel, shared_schema("parallel", host.known(Kind::strategy)));
     return words.empty() ? "one rank, or copies" : words;
   }
 };
@@ -116,7 +112,7 @@ std::map<size_t, std::vector<const StoredBox*>> by_tensor(const std::vector<Stor
   return found;
 }
 
-void print_head(const Saved& saved, const Summary& summary, const Terminal& terminal) {
+void print_head(const Saved& saved, const Summary& summary, const Terminal& terminal, Host& host) {
   const WrittenBy by(*saved.reader);
   std::printf("%s\n", terminal.paint(Paint::bold, saved.reader->path().string()).c_str());
   const auto row = [](const char* what, const std::string& text) {
@@ -129,7 +125,7 @@ void print_head(const Saved& saved, const Summary& summary, const Terminal& term
   row("run", by.text("name"));
   row("model", by.text("model.use"));
   row("precision", by.text("precision"));
-  row("layout", by.layout());
+  row("layout", by.layout(host));
   row("tokens", by.state.contains("tokens") ? grouped(by.state["tokens"].get<int64_t>()) : "");
   row("weights", size_text(summary.weights));
   row("state", summary.state > 0 ? size_text(summary.state) + " of the optimizer and others" : "");
@@ -250,7 +246,7 @@ int command_checkpoint_inspect(const Invocation& invocation, Host& host) {
     return 0;
   }
   const Terminal terminal = Terminal::of(STDOUT_FILENO);
-  print_head(saved, summary, terminal);
+  print_head(saved, summary, terminal, host);
   std::vector<TextRow> rows{{"tensor", "dtype", "shape", "bytes", "blocks"}};
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (is_shown(tensors[i])) {

@@ -13,6 +13,7 @@ namespace mh {
 int command_run(const Invocation& invocation, Host& host);
 int command_eval(const Invocation& invocation, Host& host);
 int command_generate(const Invocation& invocation, Host& host);
+int command_fill_mask(const Invocation& invocation, Host& host);
 int command_sweep(const Invocation& invocation, Host& host);
 int command_plot(const Invocation& invocation, Host& host);
 int command_compare(const Invocation& invocation, Host& host);

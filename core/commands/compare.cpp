@@ -1,8 +1,8 @@
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
 #include "core/commands/commands.hpp"
-#include "core/commands/run_view.hpp"
 #include "core/runs/comparison.hpp"
+#include "core/runs/run_view.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -27,6 +27,7 @@ constexpr std::pair<std::string_view, Run> kCommands[] = {
     {"run", mh::command_run},
     {"eval", mh::command_eval},
     {"generate", mh::command_generate},
+    {"fill-mask", mh::command_fill_mask},
     {"sweep", mh::command_sweep},
     {"plot", mh::command_plot},
     {"compare", mh::command_compare},

@@ -6,10 +6,10 @@
 #include "core/formats/json.hpp"
 #include "core/mesh/spawn.hpp"
 #include "core/options/place.hpp"
+#include "core/records/run_log.hpp"
 #include "core/storage/file_system.hpp"
 #include "core/train/evaluate.hpp"
 #include "core/train/given_weights.hpp"
-#include "core/train/run_log.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>

@@ -1,19 +1,15 @@
 #include "core/train/generate.hpp"
 
 #include "core/base/text.hpp"
-#include "core/bench/gemm_choice.hpp"
-#include "core/checkpoint/detect_format.hpp"
 #include "core/commands/commands.hpp"
-#include "core/train/given_weights.hpp"
+#include "core/commands/given_model.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
-#include <filesystem>
 #include <limits>
 #include <map>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -34,27 +30,6 @@ GenerateOptions read_options(const Invocation& invocation) {
   sampling.seed = static_cast<uint64_t>(number_option(invocation, "--seed", seed, 0, kMost));
   options.cache = !invocation.has("--no-cache");
   return options;
-}
-
-std::string recipe_file(
-    const Invocation& invocation, const std::filesystem::path& folder, const FolderFormat& found
-) {
-  if (invocation.has("--recipe")) {
-    return invocation.value("--recipe");
-  }
-  const auto own = folder / "recipe.toml";
-  if (std::filesystem::is_regular_file(own)) {
-    return own.string();
-  }
-  const bool is_run = found.format->steps(folder).has_value();
-  throw Error(
-      folder.string() + " holds no recipe.toml" +
-          (is_run ? "" : ": it is a " + found.format->about()),
-      is_run ? "give the folder that megahost run named, or its recipe.toml by --recipe"
-             : "megahost recipe from-hf " + shell_word(folder.string()) +
-                   " -o model.toml writes one for --recipe model.toml",
-      exit_code::data
-  );
 }
 
 std::vector<int32_t> read_prompt(const std::string& text, const Tokenizer& tokenizer) {
@@ -101,30 +76,8 @@ int command_generate(const Invocation& invocation, Host& host) {
   if (!invocation.has("--prompt")) {
     throw Error("megahost generate needs --prompt TEXT", "give what the model is to continue");
   }
-  const std::filesystem::path folder = invocation.arguments.front();
-  const FolderFormat found = format_of(folder, host, invocation.value("--weights-format"));
   GenerateOptions options = read_options(invocation);
-  std::optional<int64_t> step;
-  if (invocation.has("--step")) {
-    step = number_option(invocation, "--step", 0, 0, kMost);
-  }
-  // The tokens with the cache are those without it in float32; bf16 rounds the two ways apart.
-  const std::vector<Layer> exact = {{"generate", Table{{"precision", "fp32"}}}};
-  Recipe recipe =
-      read_resolved(invocation, host, recipe_file(invocation, folder, found), [&](const Value&) {
-        return exact;
-      }).resolved.recipe;
-  recipe.parallel = {}; // one rank, however many trained it
-  recipe.batch = {};
-  const auto session =
-      make_session(recipe, host, {.corpus = false, .initialise = false, .trains = false});
-  (void)session->share_gemm([] { return chosen_gemm(UnknownMachine::own); });
-  const GivenWeights weights = load_weights(
-      folder,
-      *session,
-      host,
-      {.format = found.name, .step = step, .allow_change = invocation.all("--allow-change")}
-  );
+  const auto [session, weights] = given_model(invocation, host);
   const bool json = invocation.has("--json");
   const std::string prompt = invocation.value("--prompt");
   const auto ids = read_prompt(prompt, *session->tokenizer);

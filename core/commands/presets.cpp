@@ -6,6 +6,7 @@
 #include "core/commands/commands.hpp"
 #include "core/draw/columns.hpp"
 #include "core/language/json_value.hpp"
+#include "core/recipe/layouts.hpp"
 #include "core/recipe/sections.hpp"
 #include "megahost/error.hpp"
 
@@ -48,19 +49,10 @@ std::string cell(const Value& tree, const char* key) {
   return value == nullptr ? "-" : value->is_string() ? value->as_string() : to_text(*value);
 }
 
-/// "tensor 4, sequence, pipeline 2, data 4, zero 1": what splits something.
-std::string layout_words(const Value& recipe, const Schema& fields) {
-  std::vector<std::string> words;
+const Value& parallel_of(const Value& recipe) {
+  static const Value kNone = Table{};
   const Value* parallel = recipe.find("parallel");
-  for (const auto& entry : parallel != nullptr ? parallel->as_table() : Table{}) {
-    const std::string text = cell(*parallel, entry.key.c_str());
-    const Field* field = fields.find(entry.key);
-    const bool usual = field != nullptr && entry.value == field->default_value;
-    if (!usual && text != "0" && text != "false") {
-      words.push_back(entry.key + (text == "true" ? "" : " " + text));
-    }
-  }
-  return join(words);
+  return parallel != nullptr ? *parallel : kNone;
 }
 
 void print_models(const Tables& tables, const Terminal& terminal) {
@@ -91,7 +83,7 @@ void print_layouts(const Tables& tables, const Schema& parallel, const Terminal&
          layout.models.front(),
          cell(layout.recipe, "recompute.use"),
          cell(layout.recipe, "batch.global"),
-         layout_words(layout.recipe, parallel)}
+         layout_words(parallel_of(layout.recipe), parallel)}
     );
   }
   std::fputs(columns(rows, terminal, {Paint::cyan}).c_str(), stdout);

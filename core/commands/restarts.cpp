@@ -1,9 +1,9 @@
 #include "core/commands/restarts.hpp"
 
 #include "core/draw/report.hpp"
+#include "core/records/journal.hpp"
+#include "core/records/metrics.hpp"
 #include "core/runs/run_metrics.hpp"
-#include "core/train/journal.hpp"
-#include "core/train/metrics.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 #include "core/base/number_text.hpp"
 #include "core/commands/commands.hpp"
-#include "core/commands/run_view.hpp"
 #include "core/draw/columns.hpp"
 #include "core/runs/exposition.hpp"
+#include "core/runs/run_view.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>

@@ -1,9 +1,9 @@
 #include "core/base/text.hpp"
 #include "core/commands/commands.hpp"
-#include "core/commands/page_server.hpp"
-#include "core/commands/run_view.hpp"
 #include "core/draw/report.hpp"
 #include "core/runs/exposition.hpp"
+#include "core/runs/page_server.hpp"
+#include "core/runs/run_view.hpp"
 #include "megahost/error.hpp"
 
 #include <unistd.h>

@@ -373,13 +373,13 @@ bool runs_part(const Architecture& architecture, const std::string& part) {
   return false;
 }
 
-/// "the input of block 2, norms of block 3"
+/// "all of layers.2, norms of layers.3"
 std::string text(const std::vector<Keep>& keep) {
   std::vector<std::string> texts;
   for (size_t layer = 0; layer < keep.size(); ++layer) {
     if (!keep[layer].everything || !keep[layer].redo.empty()) {
       const std::string parts = keep[layer].everything ? join(keep[layer].redo) : "all";
-      texts.push_back(parts + " of block " + std::to_string(layer));
+      texts.push_back(parts + " of layers." + std::to_string(layer));
     }
   }
   return join(texts);
@@ -393,7 +393,7 @@ void recompute_bit_equal(const Case& c) {
     const Always all({.everything = false});
     if (!differences(*architecture, all).empty()) { // one of them may be enough
       for (int64_t block = 0; block < architecture->layers(); ++block) {
-        check_recompute(*architecture, OneBlock(block), "block " + std::to_string(block));
+        check_recompute(*architecture, OneBlock(block), "layers." + std::to_string(block));
       }
       check_recompute(*architecture, all, "all blocks");
     }

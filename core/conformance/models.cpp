@@ -81,8 +81,11 @@ void check_blocks(const Architecture& architecture, at::ScalarType dtype, bool p
   State state;
   const auto run = [&](const std::string& name, const auto& make) {
     const auto scope = builder.scope(name);
-    const std::unique_ptr<Block> block = make();
-    state = block->forward(state, labelled);
+    const std::unique_ptr<Block> block =
+        in_plugin(place_of(architecture, "making", name.c_str()), make);
+    state = in_plugin(place_of(architecture, "forward", name.c_str()), [&] {
+      return block->forward(state, labelled);
+    });
     check_state(state, dtype, "block " + name);
   };
   run("embedding", [&] { return architecture.embedding(builder); });
@@ -90,8 +93,15 @@ void check_blocks(const Architecture& architecture, at::ScalarType dtype, bool p
     run("layers." + std::to_string(i), [&] { return architecture.layer(i, builder); });
   }
   const auto scope = builder.scope("head");
-  const auto head = architecture.head(builder);
-  (void)head->forward(state, labelled);
+  const auto head = in_plugin(place_of(architecture, "making", "head"), [&] {
+    return architecture.head(builder);
+  });
+  const auto ahead = [&](StepContext& context) {
+    return in_plugin(place_of(architecture, "forward", "head"), [&] {
+      return head->forward(state, context);
+    });
+  };
+  (void)ahead(labelled);
   if (labelled.losses().empty()) {
     fail("its head adds no loss to a batch with labels", "call context.add_loss");
   }
@@ -103,7 +113,7 @@ void check_blocks(const Architecture& architecture, at::ScalarType dtype, bool p
   }
   batch.arrays.erase("labels");
   StepContext bare(mesh, rules, batch);
-  const State scores = head->forward(state, bare);
+  const State scores = ahead(bare);
   const std::vector<int64_t> expected{kSeq, kBatch, architecture.vocab()};
   for (const std::string& name : architecture.outputs()) {
     if (!scores.has(name)) {

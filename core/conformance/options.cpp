@@ -82,7 +82,11 @@ std::vector<Value> odd_values(const Field& field) {
 /// Defaults are filled in, written as TOML, read, and filled in again.
 void options_roundtrip(const Case& c) {
   std::vector<Problem> problems;
-  const Value before = complete(c.entry->schema, options_of(c), section(c), problems);
+  Value before = complete(c.entry->schema, options_of(c), section(c), problems);
+  if (!problems.empty()) { // the tests' sizes may be refused, which are not its defaults
+    problems.clear();
+    before = complete(c.entry->schema, given_options(c), section(c), problems);
+  }
   const std::string text = "options = " + to_text(before) + "\n";
   const Value read =
       read_toml(std::make_shared<const Source>(Source{"defaults", text, "defaults"}));

@@ -48,7 +48,7 @@ void apply(
       }
       if (size % degree == 0) {
         placement[rule.mesh] = {PlacementType::split, static_cast<int8_t>(d)};
-      } else if (may_replicate && degree % size == 0) {
+      } else if (may_replicate && rule.logical == axis::kv_heads && degree % size == 0) {
         placement[rule.mesh] = {PlacementType::replicated, 0};
       } else {
         throw Error(

@@ -50,6 +50,15 @@ bool contradicts(const EndedRank& rank, const Said& failed) {
   return !unheard;
 }
 
+/// Whether a signal ended all ranks with the same words, so that none of them is the cause.
+bool ended_alike(const std::vector<EndedRank>& ranks, const EndedRank& first) {
+  return std::all_of(ranks.begin(), ranks.end(), [&](const EndedRank& rank) {
+    return !rank.told && WIFSIGNALED(rank.status) &&
+           WTERMSIG(rank.status) == WTERMSIG(first.status) &&
+           read_lines(rank.lines).failure == read_lines(first.lines).failure;
+  });
+}
+
 } // namespace
 
 void report_started() {
@@ -63,16 +72,20 @@ Error explain_failure(
     const std::vector<EndedRank>& ranks, size_t first, int64_t offset, int64_t world
 ) {
   const EndedRank& rank = ranks[first];
+  const int64_t count = world > 0 ? world : static_cast<int64_t>(ranks.size());
   const std::string who = "rank " + std::to_string(offset + static_cast<int64_t>(first)) + " of " +
-                          (world > 0 ? std::to_string(world) : std::to_string(ranks.size()));
+                          std::to_string(count);
   const Said said = read_lines(rank.lines);
   if (WIFSIGNALED(rank.status)) {
     const int signal = WTERMSIG(rank.status);
+    const bool all =
+        ranks.size() > 1 && static_cast<int64_t>(ranks.size()) == count && ended_alike(ranks, rank);
+    const std::string was = all ? "all " + std::to_string(count) + " ranks were" : who + " was";
     if (said.crashed) { // core/plugin/crash.cpp
-      return Error(who + " was " + *said.failure, said.hint, 128 + signal);
+      return Error(was + " " + *said.failure, said.hint, 128 + signal);
     }
     const std::string end =
-        who + " was ended by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
+        was + " ended by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
     if (said.failure) {
       return Error(end + " after it failed: " + *said.failure, said.hint, 128 + signal);
     }

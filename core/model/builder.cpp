@@ -16,6 +16,11 @@ namespace {
 /// The one element of a value that is made later: a power of two that every float type has.
 constexpr double kUnwritten = -0x1p9;
 
+/// The first element of a value; 0 where it has none, or where a device would be waited for.
+double first_element(const at::Tensor& value) {
+  return value.is_cpu() && value.numel() > 0 ? value.detach().flatten()[0].item().toDouble() : 0;
+}
+
 /// What this rank holds of one dimension.
 struct HeldRange {
   int64_t offset = 0;  // offset in the true tensor, in elements
@@ -200,25 +205,22 @@ Parameter& Builder::parameter(const std::vector<ParamSpec>& specs, const Placeme
   }
   parameter.value.requires_grad_();
   Parameter& made = store_.add(std::move(parameter));
-  versions_.emplace_back(&made, made.value._version());
+  made_.push_back({&made, made.value._version(), first_element(made.value)});
   return made;
 }
 
 void Builder::refuse_written_values() const {
-  // What writes past LibTorch's count of versions is seen where values have no memory of their own.
-  // Only a CPU is asked: a GPU would be waited for at each parameter.
+  // What writes past LibTorch's count of versions, as `data()` does, is seen by the first element;
+  // where values have no memory of their own, by their storage too.
   const bool deferred = DeferredValues::current() != nullptr;
-  const auto written = [](const at::Tensor& value) {
-    return static_cast<int64_t>(value.storage().nbytes()) != value.element_size() ||
-           value.detach().flatten()[0].item<double>() != kUnwritten;
-  };
-  for (const auto& [parameter, version] : versions_) {
-    const at::Tensor& value = parameter->value;
-    if (value._version() != version ||
-        (deferred && value.is_cpu() && value.numel() > 0 && written(value))) {
+  for (const Made& made : made_) {
+    const at::Tensor& value = made.parameter->value;
+    const bool replaced = deferred && value.is_cpu() && value.numel() > 0 &&
+                          static_cast<int64_t>(value.storage().nbytes()) != value.element_size();
+    if (value._version() != made.version || replaced || first_element(value) != made.first) {
       throw Error(
           "a constructor writes into the value of the parameter `" +
-              parameter->pieces.front().name + "`, which would be lost under zero 3",
+              made.parameter->pieces.front().name + "`, which would be lost under zero 3",
           "give its ParamSpec initial values instead: Init::uniform, Init::log_uniform, "
           "Init::of_index (megahost/parameter.hpp)"
       );

@@ -14,6 +14,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -178,12 +179,13 @@ State recomputed_blocks(
   return output;
 }
 
-/// Before the first pass; in the checking mode before the first of each step.
-void check_blocks(Blocks blocks, const State& first, const StepContext& context, bool coarse) {
+/// Whether a pass says something of how blocks mix tokens.
+bool shows_mixing(const StepContext& context) {
   const auto& arrays = context.batch().arrays;
-  if (arrays.empty() || arrays.begin()->second.is_meta() || !splits_tokens(context)) {
-    return;
-  }
+  return !arrays.empty() && !arrays.begin()->second.is_meta() && keeps_tokens_apart(context);
+}
+
+void check_blocks(Blocks blocks, const State& first, const StepContext& context, bool coarse) {
   const MixingTrial trial;
   State state = first;
   for (const KeptBlock& kept : blocks) {
@@ -261,7 +263,7 @@ struct Model::Blocks {
   int64_t number = 0; // index among the model's chunks
   std::vector<KeptBlock> blocks;
   bool fp8 = false;
-  mutable bool mixing_checked = false;
+  mutable std::array<bool, 2> mixing_checked{}; ///< in evaluation, in training
 };
 
 namespace {
@@ -430,8 +432,11 @@ State Model::forward(StepContext& context) const {
 State Model::forward(int64_t chunk, const State& state, StepContext& context) const {
   const Blocks& own = chunks_.at(static_cast<size_t>(chunk));
   const mh::Blocks blocks = own.blocks;
+  // Before the first pass of training and of evaluation; in the checking mode before the first of
+  // each step.
   const bool again = context.mode().checking && context.mode().microbatch == 0;
-  if (!std::exchange(own.mixing_checked, true) || again) {
+  bool& checked = own.mixing_checked.at(context.mode().training ? 1 : 0);
+  if (shows_mixing(context) && (!std::exchange(checked, true) || again)) {
     check_blocks(blocks, state, context, own.fp8);
   }
   State passed = state;

@@ -41,6 +41,14 @@ MeshAxis split_over(const Dims& dims, const StepContext& context, Tier upto = Ti
   return MeshAxis::pp;
 }
 
+/// Whether the corpus tells the documents of samples apart.
+bool has_documents(const StepContext& context) {
+  const auto& arrays = context.batch().arrays;
+  return std::any_of(arrays.begin(), arrays.end(), [](const auto& array) {
+    return array.first.ends_with("segments");
+  });
+}
+
 /// Which tokens a pass changes. Two rows of a sample are of different kinds in some pass: the first
 /// pattern tells rows apart at every distance up to half of them, the second at every larger one.
 /// A microbatch of several samples tries several at once.
@@ -254,7 +262,8 @@ private:
   }
 
   [[nodiscard]] bool is_checked(const Activation& activation) const {
-    return is_of_tokens(activation.dims) && split_over(activation.dims, context_) != MeshAxis::pp;
+    return is_of_tokens(activation.dims) &&
+           (documents_ || split_over(activation.dims, context_) != MeshAxis::pp);
   }
 
   [[nodiscard]] at::Tensor spoilt(const Activation& activation, const Pattern* pattern) const {
@@ -295,11 +304,14 @@ private:
   }
 
   [[noreturn]] void refuse(const char* what, const std::string& name, const Dims& dims) const {
+    const MeshAxis split = split_over(dims, context_);
+    const std::string why = split == MeshAxis::pp
+                                ? "a sample may hold several documents"
+                                : "the ranks of " + std::string(to_string(split)) +
+                                      " hold different tokens of a sample";
     throw Error(
         std::string(block_.name) + ": " + what + " `" + name +
-            "` depends on other tokens' rows in a way that is not declared, and the ranks of " +
-            std::string(to_string(split_over(dims, context_))) +
-            " hold different tokens of a sample",
+            "` depends on other tokens' rows in a way that is not declared, and " + why,
         "take rows of other tokens from mh::TokensBefore or mh::AllTokens "
         "(megahost/nn/tokens_before.hpp), or attend with mh::attend",
         exit_code::numbers
@@ -309,16 +321,17 @@ private:
   const TriedBlock& block_;
   const State& state_;
   const StepContext& context_;
+  const bool documents_ = has_documents(context_);
 };
 
 } // namespace
 
-bool splits_tokens(const StepContext& context) {
+bool keeps_tokens_apart(const StepContext& context) {
   const auto splits = [&](int64_t seq) {
     return split_over({{axis::seq, seq}}, context) != MeshAxis::pp;
   };
   const Batch& batch = context.batch();
-  return splits(batch.seq) ||
+  return has_documents(context) || splits(batch.seq) ||
          std::any_of(batch.sequences.begin(), batch.sequences.end(), [&](const auto& one) {
            return splits(one.second);
          });

@@ -1,6 +1,7 @@
 #pragma once
 /// Finds blocks that mix tokens in a way that the strategies do not know. Where ranks hold
-/// different tokens of a sample, such a block would silently mix this rank's tokens alone.
+/// different tokens of a sample, such a block would silently mix this rank's tokens alone; where a
+/// sample holds several documents, it would mix those.
 
 #include "megahost/context.hpp"
 #include "megahost/export.hpp"
@@ -13,8 +14,9 @@
 
 namespace mh {
 
-/// Whether ranks hold different tokens of some sequence of the batch.
-[[nodiscard]] bool splits_tokens(const StepContext& context);
+/// Whether tokens of a sample must not meet but in layers that know how: ranks hold different ones
+/// of some sequence of the batch, or an array of segments says that they are of several documents.
+[[nodiscard]] bool keeps_tokens_apart(const StepContext& context);
 
 /// While it lives, what the calling thread runs is a trial and no part of the step: who counts a
 /// step's collectives leaves those out.

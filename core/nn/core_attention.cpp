@@ -178,6 +178,20 @@ at::Tensor self_attention(
   return fused_attention(q, k, v, seen, dropout, context, scale);
 }
 
+/// Attention without a method of a strategy sees the tokens of its rank alone.
+void require_whole_samples(const StepContext& context) {
+  for (const Rule& rule : context.rules().tokens) {
+    if (rule.logical == axis::seq && context.mesh().size(rule.mesh) > 1) {
+      throw Error(
+          "the ranks of " + std::string(to_string(rule.mesh)) +
+              " hold different tokens of a sample, and no strategy has a method for attention over "
+              "all of them",
+          "a strategy that splits `seq` sets the rules' `attention` (megahost/placement.hpp)"
+      );
+    }
+  }
+}
+
 /// Zeros in place of attention's result; NaN where a token's own query, key or value has one, so
 /// that a trial of token mixing sees what mixed tokens before them.
 at::Tensor of_own_token(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
@@ -240,6 +254,7 @@ at::Tensor attend(
                    ) {
     const auto& method = step->rules().attention;
     if (method == nullptr) {
+      require_whole_samples(*step);
       return self_attention(queries, keys, values, mask, dropout, *step, scale, added);
     }
     const auto seen = with_bias(kernel_mask(mask, /*same=*/true, *step), added);
@@ -269,6 +284,7 @@ at::Tensor cross_attend(
           const auto drop = kernel_dropout(dropout, queries.device(), *step);
           return method->attend(queries, keys, values, scale, seen, drop, *step);
         }
+        require_whole_samples(*step);
         return fused_attention(queries, keys, values, seen, dropout, *step, scale);
       };
   return core_part(q, k, v, {}, context, run);

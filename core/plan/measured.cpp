@@ -1,6 +1,6 @@
 #include "core/plan/measured.hpp"
 
-#include "core/train/robust_z.hpp"
+#include "core/records/robust_z.hpp"
 
 #include <cmath>
 

@@ -30,22 +30,25 @@ std::string reserved_text(const Plan& plan) {
                      "fragmentation";
 }
 
-std::string copy_note(const Plan& plan, const Recipe& recipe) {
+int64_t copied_bytes(const Plan& plan, const StagePlan& stage, const Recipe& recipe) {
   if (!recipe.checkpoint.async || recipe.checkpoint.interval == 0) {
-    return "";
+    return 0;
   }
   const bool own_masters = recipe.precision == "fp32"; // else masters are part of the state
+  const int64_t weights = own_masters ? stage.parameters : 0;
+  const int64_t copies = plan.shape.dp; // each slice that several ranks hold is copied by one
+  return recipe.parallel.zero > 0 ? stage.state + weights / copies
+                                  : (stage.state + weights) / copies;
+}
+
+std::string copy_note(const Plan& plan, const Recipe& recipe) {
   int64_t most = 0;
   for (const StagePlan& stage : plan.stages) {
-    const int64_t weights = own_masters ? stage.parameters : 0;
-    const int64_t copies = plan.shape.dp; // each slice that several ranks hold is copied by one
-    most = std::max(
-        most,
-        recipe.parallel.zero > 0 ? stage.state + weights / copies : (stage.state + weights) / copies
-    );
+    most = std::max(most, copied_bytes(plan, stage, recipe));
   }
-  return "from the first save on, the copy that is written in the background takes " + gib(most) +
-         " GiB of host memory on a rank (checkpoint.async)";
+  return most == 0 ? ""
+                   : "from the first save on, the copy that is written in the background takes " +
+                         gib(most) + " GiB of host memory on a rank (checkpoint.async)";
 }
 
 Paint fit_paint(Fit fit) {
@@ -72,7 +75,7 @@ namespace {
 
 constexpr int kBar = 20;
 
-/// "████████▒▒            52% tight": tensors, and what is reserved.
+/// "████████▒▒            52%, tight": tensors, and what is reserved.
 std::string share_text(const StagePlan& stage, int64_t capacity, const Terminal& terminal) {
   const Fit fit = fit_of(stage.total(), capacity);
   if (fit == Fit::unknown) {
@@ -92,7 +95,7 @@ std::string share_text(const StagePlan& stage, int64_t capacity, const Terminal&
   }
   return terminal.paint(
       fit_paint(fit),
-      text + formatted(" %3.0f%%", 100 * share_of(stage.total())) + behind(" ", fit_text(fit))
+      text + formatted(" %3.0f%%", 100 * share_of(stage.total())) + behind(", ", fit_text(fit))
   );
 }
 

@@ -41,8 +41,9 @@ inline constexpr std::array<MemoryPart, 6> kMemoryParts{{
 /// `separator` and the text; empty where the text is.
 [[nodiscard]] std::string behind(const char* separator, const std::string& text);
 
-/// What a rank's copy of what is saved takes in addition, where checkpoints are written in the
-/// background; empty where there is none.
+/// Bytes of a rank's copy of what is saved, where checkpoints are written in the background; else 0.
+[[nodiscard]] int64_t copied_bytes(const Plan& plan, const StagePlan& stage, const Recipe& recipe);
+/// A sentence about the largest of these copies; empty where there is none.
 [[nodiscard]] std::string copy_note(const Plan& plan, const Recipe& recipe);
 
 /// Stages to show: all of a few; of many the ends and the fullest.

@@ -3,10 +3,10 @@
 #include "core/draw/page.hpp"
 
 #include "core/base/number_text.hpp"
-#include "core/plan_report/report.hpp"
 #include "core/draw/svg_bars.hpp"
 #include "core/draw/svg_chart.hpp"
 #include "core/plan/timeline.hpp"
+#include "core/plan_report/report.hpp"
 
 #include <algorithm>
 #include <sstream>
@@ -153,7 +153,8 @@ std::string verdict(const PlanReport& report) {
   return text + ".";
 }
 
-std::string comparison(const Plan& plan, const Measured& run) {
+std::string comparison(const PlanReport& report, const Measured& run) {
+  const Plan& plan = report.plan;
   const auto count = [](double value) { return grouped(std::llround(value)); };
   std::string text =
       "<table>\n" + html::row({"", "planned", "measured in " + run.folder}, "th", "");
@@ -165,7 +166,11 @@ std::string comparison(const Plan& plan, const Measured& run) {
   );
   if (run.tensors > 0) {
     text += html::row(
-        {"peak of tensors in GiB", gib(plan.stages.front().tensors()), gib(run.tensors)}, "td", ""
+        {"peak of tensors in GiB",
+         gib(plan.stages.front().tensors() + copied_before(plan, report.recipe, run)),
+         gib(run.tensors)},
+        "td",
+        ""
     );
   }
   if (run.memory > run.tensors) {
@@ -192,7 +197,7 @@ std::string plan_page(const PlanReport& report) {
     body += scaling_chart(report);
   }
   if (report.measured) {
-    body += comparison(plan, *report.measured);
+    body += comparison(report, *report.measured);
   }
   std::vector<std::string> changes;
   for (const Change& change : report.changes) {

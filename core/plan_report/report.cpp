@@ -149,6 +149,12 @@ std::string effect(const Plan& before, const Plan& after) {
 
 } // namespace
 
+int64_t copied_before(const Plan& plan, const Recipe& recipe, const Measured& run) {
+  const bool saved =
+      plan.host && recipe.checkpoint.interval > 0 && run.last > recipe.checkpoint.interval;
+  return saved ? copied_bytes(plan, plan.stages.front(), recipe) : 0;
+}
+
 std::string change_text(const Plan& plan, const Change& change) {
   return set_options(change.sets) + ": " + effect(plan, change.plan);
 }
@@ -156,7 +162,7 @@ std::string change_text(const Plan& plan, const Change& change) {
 namespace {
 
 /// Planned next to measured, a row each.
-std::string measured_table(const Plan& plan, const Measured& run) {
+std::string measured_table(const Plan& plan, const Recipe& recipe, const Measured& run) {
   std::string text = "\nplanned and measured, steps " + grouped(run.first) + " to " +
                      grouped(run.last) + " of " + run.folder + "\n";
   text += formatted("  %-24s %10s  %10s  %10s\n", "", "planned", "measured", "difference");
@@ -174,11 +180,12 @@ std::string measured_table(const Plan& plan, const Measured& run) {
   row("tokens/s", plan.tokens_per_second(), run.tokens_per_second, count);
   const auto bytes = [](double value) { return gib(std::llround(value)); };
   if (run.tensors > 0) {
-    const int64_t tensors = plan.stages.front().tensors();
+    const int64_t copied = copied_before(plan, recipe, run);
     row("peak of tensors, GiB",
-        static_cast<double>(tensors),
+        static_cast<double>(plan.stages.front().tensors() + copied),
         static_cast<double>(run.tensors),
         bytes);
+    text += copied > 0 ? "    planned with the whole copy that is saved in the background\n" : "";
   }
   if (run.memory > run.tensors) {
     text += formatted("  %-24s %10s  %10s\n", "peak of rank 0, GiB", "", gib(run.memory).c_str()) +
@@ -192,7 +199,7 @@ std::string uneven_experts(const Plan& even, const UnevenPlan& uneven, const Ter
   const auto row = [](const std::string& name, const Plan& plan) {
     return TextRow{
         name,
-        gib(plan.most()) + behind(" ", fit_text(plan.fit())),
+        gib(plan.most()) + behind(", ", fit_text(plan.fit())),
         seconds_text(plan.step.total),
         grouped(std::llround(plan.tokens_per_second())),
         formatted("%.1f%%", 100 * plan.mfu())};
@@ -226,7 +233,7 @@ std::string plan_text(const PlanReport& report, const Terminal& terminal) {
   std::string text = plan_title(report) + "\n" + memory_table(plan, terminal) + "\n" +
                      time_table(plan) + "\n" + speed(report);
   if (report.measured) {
-    text += measured_table(plan, *report.measured);
+    text += measured_table(plan, report.recipe, *report.measured);
   }
   if (report.uneven) {
     text += "\n" + uneven_experts(plan, *report.uneven, terminal);

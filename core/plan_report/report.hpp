@@ -36,6 +36,9 @@ struct PlanReport {
 /// One page with pictures.
 [[nodiscard]] std::string plan_page(const PlanReport& report);
 
+/// Bytes of the copy on the host that a measured run's peak holds since it first saved.
+[[nodiscard]] int64_t copied_before(const Plan& plan, const Recipe& recipe, const Measured& run);
+
 /// What text and page share: seconds or milliseconds, what is planned in two lines.
 [[nodiscard]] std::string seconds_text(double seconds);
 [[nodiscard]] std::string plan_title(const PlanReport& report);

@@ -1,6 +1,7 @@
 #include "core/plugin/crash.hpp"
 
 #include "core/model/plugin_call.hpp"
+#include "megahost/error.hpp"
 
 #include <c10/util/Type.h>
 
@@ -145,6 +146,21 @@ extern "C" void on_crash(int signal) {
   raise(signal); // on return
 }
 
+/// A plugin that ends the process would end a run without a word, and as a success.
+void on_exit_of_plugin(int status, void*) {
+  const PluginPlace& place = plugin_place();
+  if (place.plugin == nullptr) {
+    return;
+  }
+  std::array<char, 16> digits{};
+  const auto* end = std::to_chars(digits.data(), digits.data() + digits.size(), status).ptr;
+  Message message;
+  message.add("ended by exit(").add({digits.data(), end}).add(") in ");
+  add_place(message, place);
+  tell(message);
+  _exit(status == 0 ? exit_code::other : status);
+}
+
 [[noreturn]] void on_terminate() {
   if (const auto exception = std::current_exception()) {
     try {
@@ -181,6 +197,7 @@ void name_crashes() {
     sigaction(crash, &action, nullptr);
   }
   std::set_terminate(on_terminate);
+  on_exit(on_exit_of_plugin, nullptr);
 }
 
 } // namespace mh

@@ -12,7 +12,7 @@
 namespace mh {
 
 /// Installs handlers for SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT; std::terminate says the
-/// exception.
+/// exception. A plugin that calls exit is named too, and the process fails.
 ///
 /// Thread:  the main thread
 void name_crashes();

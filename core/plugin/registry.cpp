@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <deque>
 #include <exception>
 
 namespace mh {
@@ -22,6 +23,25 @@ bool valid_name(std::string_view name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
   });
+}
+
+/// Strategies share the section `parallel`: a key belongs to one of them.
+void require_own_keys(const Registry::Entry& entry, const std::deque<Registry::Entry>& others) {
+  for (const Registry::Entry& other : others) {
+    if (other.kind != Kind::strategy) {
+      continue;
+    }
+    for (const Field& field : entry.schema.fields) {
+      if (other.schema.find(field.name)) {
+        throw Error(
+            "the strategies " + other.full_name() + " (" + origin_of(other) + ") and " +
+                entry.full_name() + " (" + origin_of(entry) + ") both have the key parallel." +
+                field.name,
+            "give one of them another key"
+        );
+      }
+    }
+  }
 }
 
 [[noreturn]] void
@@ -72,6 +92,9 @@ void Registry::add_entry(Entry entry) {
         "the " + kind + " " + entry.full_name() + " is in two plugins, " + first + " and " + second,
         "load only one of them, or give one another id in MH_PLUGIN"
     );
+  }
+  if (entry.kind == Kind::strategy) {
+    require_own_keys(entry, entries_);
   }
   entries_.push_back(std::move(entry));
 }

@@ -25,4 +25,8 @@ struct Layout {
 [[nodiscard]] std::vector<Layout>
 all_layouts(const Schema& parallel, const std::vector<std::string>& schedules, int64_t ranks);
 
+/// "tensor 4, sequence, pipeline 2, data 4, zero 1": what the section `parallel` of a recipe splits,
+/// and how; empty if nothing. `fields`: those of `parallel` (shared_schema).
+[[nodiscard]] std::string layout_words(const Value& parallel, const Schema& fields);
+
 } // namespace mh

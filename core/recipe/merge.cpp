@@ -5,8 +5,23 @@ namespace mh {
 
 namespace {
 
+/// A plugin's bare name as the table that its options join: `device = "mine"` under
+/// `device = { peak = 1e12 }`.
+Value with_options(const Value& name) {
+  Value table = Table{{"use", name}};
+  table.origin = name.origin;
+  return table;
+}
+
 Value merge_tables(const Value& base, const Value& over) {
+  if (base.is_string() && over.is_table()) {
+    return merge_tables(with_options(base), over);
+  }
   if (!base.is_table() || !over.is_table()) {
+    return over;
+  }
+  const Value *before = base.find("use"), *after = over.find("use");
+  if (before && after && !(*before == *after)) { // the options are the other plugin's
     return over;
   }
   Value result = base;

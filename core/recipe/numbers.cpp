@@ -81,6 +81,14 @@ const Fields<Recipe::Guards>& guards_fields() {
          "global batches left out after a rewind, beyond those up to the bad one"
     )
         .at_least(0);
+    f.add(
+         "compare_copies",
+         &Guards::compare_copies,
+         "steps after which weights that several ranks hold are compared bit by bit, and the run "
+         "stops with the name of a rank that differs; 0: never"
+    )
+        .at_least(0)
+        .unit("steps");
     return f;
   }();
   return fields;

@@ -2,6 +2,7 @@
 
 #include "core/base/text.hpp"
 #include "core/language/problem.hpp"
+#include "core/recipe/sections.hpp"
 #include "megahost/error.hpp"
 
 #include <algorithm>
@@ -20,6 +21,18 @@ using Axis = std::pair<std::string, Value>; // key and its list
 
 [[noreturn]] void refuse(const Value& at, const std::string& key, const std::string& message) {
   throw RecipeError({{at.origin, key, message, "", ""}});
+}
+
+/// A key next to the parts would be left out without a word.
+void require_parts(const Value& sweep) {
+  std::vector<Problem> problems;
+  static_cast<void>(complete(sweep_schema(), sweep, "sweep", problems));
+  for (Problem& problem : problems) {
+    if (problem.label.empty()) {
+      problem.label = "keys and their values belong in grid, zip, list or random";
+    }
+  }
+  throw_problems(std::move(problems));
 }
 
 bool is_range(const Value& value) {
@@ -131,6 +144,7 @@ std::vector<SweepPoint> list_points(const Value& sweep) {
       settings.as_table().erase("notes");
     }
     collect(settings, "", point.values);
+    point.row = point.values.size();
     points.push_back(std::move(point));
   }
   return points;
@@ -337,8 +351,11 @@ Layer SweepPoint::layer() const {
 }
 
 std::string SweepPoint::label() const {
-  std::string text;
-  for (const auto& [key, value] : values) {
+  const Value* name = notes.find("name");
+  const bool named = name != nullptr && name->is_string();
+  std::string text = named ? name->as_string() : "";
+  for (size_t i = named ? row : 0; i < values.size(); ++i) {
+    const auto& [key, value] = values[i];
     text += (text.empty() ? "" : " ") + key.substr(key.rfind('.') + 1) + "=" +
             (value.is_string() ? value.as_string() : to_text(value));
   }
@@ -346,6 +363,7 @@ std::string SweepPoint::label() const {
 }
 
 std::vector<SweepPoint> sweep_points(const Value& sweep) {
+  require_parts(sweep);
   return product(
       product(product(list_points(sweep), zip_points(sweep)), grid_points(sweep)),
       random_points(sweep)
@@ -353,6 +371,7 @@ std::vector<SweepPoint> sweep_points(const Value& sweep) {
 }
 
 int64_t count_points(const Value& sweep) {
+  require_parts(sweep);
   double count = static_cast<double>(list_points(sweep).size() * zip_points(sweep).size());
   for (const Axis& axis : axes_of(sweep, "grid")) {
     count *= static_cast<double>(list_of(axis, "grid").size());

@@ -22,11 +22,12 @@ namespace mh {
 
 struct SweepPoint {
   std::vector<std::pair<std::string, Value>> values; ///< by key, in the order of the sweep
-  Table notes; ///< what is printed next to a row of `list` and is no part of the recipe
+  Table notes;    ///< what is printed next to a row of `list` and is no part of the recipe
+  size_t row = 0; ///< the first so many values are those of a row of `list`
 
   /// What it sets, as a layer of a recipe.
   [[nodiscard]] Layer layer() const;
-  /// "lr=3e-4 global=16".
+  /// "lr=3e-4 global=16"; a `name` in the notes stands for the values of the row.
   [[nodiscard]] std::string label() const;
 };
 

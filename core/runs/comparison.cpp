@@ -1,7 +1,7 @@
 #include "core/runs/comparison.hpp"
 
 #include "core/language/read.hpp"
-#include "core/train/robust_z.hpp"
+#include "core/records/robust_z.hpp"
 
 #include <algorithm>
 

@@ -2,8 +2,8 @@
 /// Two runs side by side: where their losses differ, and what each took.
 
 #include "core/recipe/commands.hpp"
+#include "core/records/goodput.hpp"
 #include "core/runs/run_metrics.hpp"
-#include "core/train/goodput.hpp"
 
 #include <cstdint>
 #include <optional>

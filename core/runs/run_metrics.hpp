@@ -2,7 +2,7 @@
 /// What a run measured, read back from its folder for plots and comparisons.
 
 #include "core/draw/chart.hpp"
-#include "core/train/metrics.hpp"
+#include "core/records/metrics.hpp"
 
 #include <cstdint>
 #include <filesystem>

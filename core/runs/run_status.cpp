@@ -5,7 +5,7 @@
 #include "core/language/read.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/recipe/sections.hpp"
-#include "core/train/robust_z.hpp"
+#include "core/records/robust_z.hpp"
 #include "core/train/run_folder.hpp"
 #include "megahost/error.hpp"
 

@@ -1,10 +1,10 @@
 #pragma once
 /// What a run does now: read from its folder, by any machine that sees it.
 
+#include "core/records/goodput.hpp"
+#include "core/records/rank_times.hpp"
 #include "core/runs/run_metrics.hpp"
 #include "core/storage/file_lock.hpp"
-#include "core/train/goodput.hpp"
-#include "core/train/rank_times.hpp"
 #include "megahost/host.hpp"
 
 #include <cstdint>

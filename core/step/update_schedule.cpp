@@ -70,6 +70,21 @@ std::string differences_text(const Value& used, const Value& other, const std::s
   return text;
 }
 
+/// Whether two schedules say the same numbers over both of their lengths: a constant rate does not
+/// ask how long a run is.
+bool same_values(const Schedule& a, const Schedule& b, int64_t length) {
+  constexpr int64_t kPoints = 64;
+  for (int64_t point = 0; point <= kPoints; ++point) {
+    const int64_t count = length / kPoints * point + length % kPoints * point / kPoints;
+    const Completed completed{.updates = count, .samples = count};
+    if (a.lr(completed) != b.lr(completed) ||
+        a.weight_decay(completed) != b.weight_decay(completed)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 } // namespace
 
 ScheduleTerms schedule_terms(const Recipe& recipe) {
@@ -130,24 +145,26 @@ LongerRun rates_of_longer_run(
 Schedule resumed(
     const Recipe& recipe, const std::string& saved, Host& host, std::vector<std::string>& notes
 ) {
-  ScheduleTerms ours = schedule_terms(recipe);
+  const ScheduleTerms ours = schedule_terms(recipe);
   if (saved.empty()) { // written before checkpoints kept it
-    return {std::move(ours), host};
+    return {ours, host};
   }
-  ScheduleTerms theirs = saved_terms(saved, host);
+  const ScheduleTerms theirs = saved_terms(saved, host);
   const bool keep = recipe.lr_schedule.on_resume == "checkpoint";
-  ScheduleTerms& used = keep ? theirs : ours;
-  const std::string changed = differences_text(
-      as_value(used), as_value(keep ? ours : theirs), keep ? "recipe" : "checkpoint"
-  );
-  if (!changed.empty()) {
+  const ScheduleTerms &used = keep ? theirs : ours, &other = keep ? ours : theirs;
+  Schedule schedule(used, host);
+  const std::string changed =
+      differences_text(as_value(used), as_value(other), keep ? "recipe" : "checkpoint");
+  const bool same = used.by_samples == other.by_samples &&
+                    same_values(schedule, {other, host}, std::max(used.length, other.length));
+  if (!changed.empty() && !same) {
     notes.push_back(
         keep ? "learning rate and weight decay go on as the checkpoint says: " + changed
              : "learning rate and weight decay go on as the recipe says: " + changed +
                    "; lr_schedule.on_resume = \"checkpoint\" keeps the checkpoint's"
     );
   }
-  return {std::move(used), host};
+  return schedule;
 }
 
 } // namespace mh

@@ -26,10 +26,12 @@ int64_t tensor_bytes(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.nbytes());
 }
 
-/// A tensor in host memory. That of a plan on the Meta device takes none.
+/// A tensor in host memory. That of a plan on the Meta device takes none of the device's.
 at::Tensor on_host(const at::Tensor& tensor, at::ScalarType dtype) {
   if (tensor.is_meta()) {
-    return at::empty({}, tensor.options().dtype(dtype)).expand(tensor.sizes());
+    at::Tensor host = at::empty({0}, tensor.options().dtype(dtype));
+    host.unsafeGetTensorImpl()->set_sizes_contiguous(tensor.sizes());
+    return host;
   }
   return tensor.to(at::kCPU, dtype, /*non_blocking=*/false, /*copy=*/true);
 }

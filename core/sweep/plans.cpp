@@ -75,8 +75,7 @@ std::string plans_table(const std::vector<PointRun>& points, const Terminal& ter
        "MEMORY",
        "REASON"}};
   for (const PointRun& run : points) {
-    const Value* name = run.point.notes.find("name");
-    TextRow row{name != nullptr && name->is_string() ? name->as_string() : run.point.label()};
+    TextRow row{run.point.label()};
     if (!run.plan) {
       row.insert(row.end(), {"-", "-", "-", "-", "-", "-", "-", run.reason});
       rows.push_back(std::move(row));
@@ -92,7 +91,7 @@ std::string plans_table(const std::vector<PointRun>& points, const Terminal& ter
          svg::format("%.1f", plan.tflops),
          published ? svg::format("%+.1f%%", 100 * (plan.tflops / *published - 1)) : "-",
          svg::format("%.1f%%", 100 * plan.mfu),
-         bytes_text(plan.bytes) + behind(" ", fit_text(fit_of(plan.bytes, plan.capacity))),
+         bytes_text(plan.bytes) + behind(", ", fit_text(fit_of(plan.bytes, plan.capacity))),
          ""}
     );
     rows.push_back(std::move(row));

@@ -2,9 +2,9 @@
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
+#include "core/records/goodput.hpp"
+#include "core/records/metrics.hpp"
 #include "core/train/closing_sample.hpp"
-#include "core/train/goodput.hpp"
-#include "core/train/metrics.hpp"
 #include "core/train/run_folder.hpp"
 
 #include <algorithm>

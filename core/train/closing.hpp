@@ -1,7 +1,7 @@
 #pragma once
 /// The end of a run: its curve, a few words from the model, and what to try next.
 
-#include "core/train/run_log.hpp"
+#include "core/records/run_log.hpp"
 #include "core/train/session.hpp"
 #include "core/train/train.hpp"
 

@@ -294,6 +294,24 @@ int32_t choose_token(const at::Tensor& logits, const Sampling& sampling, uint64_
   return best.id;
 }
 
+at::Tensor token_scores(const Session& session, const std::vector<int32_t>& ids) {
+  const at::NoGradGuard no_grad;
+  check_outputs(*session.architecture);
+  check_prompt(ids, session.architecture->vocab());
+  const GenerateOptions options;
+  check_other_sequences(session, options);
+  const TextReader reader(session, options);
+  if (static_cast<int64_t>(ids.size()) > reader.length()) {
+    throw Error(
+        "the text has " + std::to_string(ids.size()) + " tokens, the model sees " +
+            std::to_string(reader.length()) + " at once",
+        "give a shorter text",
+        exit_code::data
+    );
+  }
+  return reader.read(ids, 0, nullptr, /*last=*/false);
+}
+
 double score_distance(const at::Tensor& a, const at::Tensor& b) {
   return ((a - b).abs().max() / a.abs().max().clamp_min(1e-30)).item<double>();
 }

@@ -57,6 +57,14 @@ public:
 /// Whether a model reads `tokens` and gives `logits`, as one that continues texts does.
 [[nodiscard]] bool scores_tokens(const Architecture& architecture);
 
+/// Scores that a model gives for each token of a text: of the next one, or where it reads in both
+/// directions of the token itself.
+///
+/// Shapes:  [ids, vocab] float64 on the host
+/// Throws:  mh::Error (exit code 5) for no token, ids outside the vocabulary, more tokens than
+///          model.seq_length; WritesNoText
+[[nodiscard]] at::Tensor token_scores(const Session& session, const std::vector<int32_t>& ids);
+
 /// Continues a prompt; `on_token` gets each token as it comes and returns false to stop there.
 ///
 /// The model looks back on at most `model.seq_length` tokens. When there are more, it goes on from

@@ -365,7 +365,7 @@ private:
     }
     const auto sections = nlohmann::json::parse(saved_->state())
                               .value("sections", std::map<std::string, std::string>());
-    return other_model(session_.recipe, host_, sections);
+    return other_model(session_.recipe, host_, sections, session_.tokenizer->vocab());
   }
 
   /// Each weight of the checkpoint has a place in the model.
@@ -384,15 +384,17 @@ private:
       return;
     }
     const FolderWarnings found = require_model_of_folder(
-        folder_, config, session_.recipe, session_.architecture->vocab(), host_
+        folder_, config, session_.recipe, session_.architecture->vocab(), allowed_, host_
     );
     std::error_code ignored; // what concerns model.from was said at the start
     const bool said = fs::equivalent(session_.recipe.model.from.value_or(""), folder_, ignored);
     if (!found.unknown.empty() && session_.mesh.rank() == 0 && !said) {
       warn(found.unknown);
     }
-    if (!found.longer.empty() && session_.mesh.rank() == 0) {
-      warn(found.longer);
+    for (const std::string& sentence : {found.longer, found.allowed}) {
+      if (!sentence.empty() && session_.mesh.rank() == 0) {
+        warn(sentence);
+      }
     }
   }
 

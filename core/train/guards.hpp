@@ -4,9 +4,9 @@
 /// The losses and the norm that are judged are those of all ranks, so all ranks decide alike; and
 /// the judgement is made before any weight, optimizer state or history is touched.
 
+#include "core/records/robust_z.hpp"
 #include "core/step/loss_scale.hpp"
 #include "core/step/step.hpp"
-#include "core/train/robust_z.hpp"
 #include "megahost/recipe.hpp"
 
 #include <cstdint>

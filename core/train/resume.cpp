@@ -30,6 +30,14 @@ SectionSchemas schemas_of(const Recipe& recipe, Host& host) {
   return schemas;
 }
 
+/// Whether a size of the vocabulary is written on one side, and is what the tokenizer gives the
+/// other.
+bool same_vocab(const KeyChange& change, int64_t vocab) {
+  const auto& written = change.now ? change.now : change.saved;
+  return change.key == "model.vocab" && change.now.has_value() != change.saved.has_value() &&
+         *written == Value(vocab);
+}
+
 /// The changes by what a resumed run makes of them.
 struct Judged {
   std::vector<KeyChange> free, allowed, refused;
@@ -40,6 +48,9 @@ Judged judge(const ResumedRun& run, const Progress& saved) {
   const bool same_data = saved.data.empty() || saved.data == run.data;
   for (KeyChange& change :
        changes_since(saved.sections, run.recipe.tree, schemas_of(run.recipe, run.host))) {
+    if (same_vocab(change, run.vocab)) {
+      continue;
+    }
     auto& kind = change.may_change || (change.path && same_data) ? judged.free
                  : is_allowed(run.allowed, change.key)           ? judged.allowed
                                                                  : judged.refused;
@@ -137,14 +148,19 @@ std::string data_fingerprint(const Session& session) {
   return sizes + " samples, first ones " + crc_text(sum);
 }
 
-std::vector<KeyChange>
-other_model(const Recipe& recipe, Host& host, const std::map<std::string, std::string>& sections) {
+std::vector<KeyChange> other_model(
+    const Recipe& recipe,
+    Host& host,
+    const std::map<std::string, std::string>& sections,
+    int64_t vocab
+) {
   std::vector<KeyChange> changes;
   for (KeyChange& change : changes_since(sections, recipe.tree, schemas_of(recipe, host))) {
     if (change.key == "model.use") {
       return {};
     }
-    if (is_allowed({"model", "tokenizer"}, change.key) && !change.may_change && !change.path) {
+    if (is_allowed({"model", "tokenizer"}, change.key) && !change.may_change && !change.path &&
+        !same_vocab(change, vocab)) {
       changes.push_back(std::move(change));
     }
   }

@@ -22,6 +22,7 @@ struct ResumedRun {
   Host& host;                       ///< for the plugins' schemas
   std::string folder;               ///< folder of its checkpoints
   std::string data;                 ///< `data_fingerprint`
+  int64_t vocab = 0;                ///< tokens that its tokenizer knows
   std::vector<std::string> allowed; ///< keys and sections of --allow-change
 };
 
@@ -35,9 +36,13 @@ judge_checkpoint(const ResumedRun& run, const Progress& saved, const TensorFit& 
 
 /// Keys of `model` and `tokenizer` that a recipe has otherwise than the one whose weights it is
 /// given; none if it names another architecture and means it. `sections`: what the checkpoint kept,
-/// see `section_texts`.
-[[nodiscard]] std::vector<KeyChange>
-other_model(const Recipe& recipe, Host& host, const std::map<std::string, std::string>& sections);
+/// see `section_texts`; `vocab`: tokens that the recipe's tokenizer knows.
+[[nodiscard]] std::vector<KeyChange> other_model(
+    const Recipe& recipe,
+    Host& host,
+    const std::map<std::string, std::string>& sections,
+    int64_t vocab
+);
 
 /// "model.heads 4 (checkpoint 8), model.window 64 (checkpoint not set)"
 [[nodiscard]] std::string texts_of(const std::vector<KeyChange>& changes);

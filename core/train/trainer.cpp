@@ -156,7 +156,13 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
 /// Goes on from the newest checkpoint, if there is one and it is of this recipe.
 void Trainer::resume(std::vector<std::string>& notes) {
   const auto& recipe = session_->recipe;
-  const ResumedRun run{recipe, host_, saves_.string(), progress_.data, options_.allow_change};
+  const ResumedRun run{
+      recipe,
+      host_,
+      saves_.string(),
+      progress_.data,
+      session_->tokenizer->vocab(),
+      options_.allow_change};
   std::vector<std::string> changes; // since the checkpoint that was judged last
   const auto saved = load(notes, [&](const Progress& progress, const TensorFit& fit) {
     changes = judge_checkpoint(run, progress, fit);
@@ -405,7 +411,8 @@ NextCommand Trainer::train_on() const {
       .comment = "train on"};
   const auto rates =
       rates_of_longer_run(recipe, *session_->schedule, updates_done(), longer, host_);
-  if (rates.kept > 0 && rates.recipe > 1.01 * rates.kept) {
+  const bool over = rates.kept <= 1e-6 * recipe.optimizer.lr; // a schedule that ends at 0
+  if (!over && rates.recipe > 1.01 * rates.kept) {
     next.options += " --set lr_schedule.on_resume=checkpoint";
     next.comment += formatted(
         ", at the last learning rate, %.2e; the longer schedule would begin at %.2e",

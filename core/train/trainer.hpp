@@ -5,6 +5,9 @@
 #include "core/base/seconds.hpp"
 #include "core/checkpoint/background.hpp"
 #include "core/mesh/agree.hpp"
+#include "core/records/journal.hpp"
+#include "core/records/rank_times.hpp"
+#include "core/records/run_log.hpp"
 #include "core/step/batches.hpp"
 #include "core/step/nan_watch.hpp"
 #include "core/step/update_schedule.hpp"
@@ -13,11 +16,8 @@
 #include "core/train/closing.hpp"
 #include "core/train/device_step.hpp"
 #include "core/train/guards.hpp"
-#include "core/train/journal.hpp"
 #include "core/train/profile.hpp"
-#include "core/train/rank_times.hpp"
 #include "core/train/run_folder.hpp"
-#include "core/train/run_log.hpp"
 #include "core/train/session.hpp"
 #include "core/train/signals.hpp"
 #include "core/train/start_block.hpp"
@@ -93,6 +93,7 @@ private:
   }
 
   void compare_ranks(const PartTimes& times);
+  void compare_copies();
   void evaluate();
   void open_saves();
   void save(const Retention& retention);
@@ -142,6 +143,7 @@ private:
   Profile profile_;
   bool first_step_ = true; // the next step is the first of this start
   int64_t saved_step_ = -1;
+  int64_t same_step_ = -1; // the last one after which copies of weights were the same
   int64_t evaluated_step_ = -1;
 };
 

@@ -1,7 +1,9 @@
 // One step of a run, and what becomes of the run when the step's numbers are no good.
 
 #include "core/base/number_text.hpp"
+#include "core/base/text.hpp"
 #include "core/memory/caching_allocator.hpp"
+#include "core/train/copies.hpp"
 #include "core/train/start_block.hpp"
 #include "core/train/trainer.hpp"
 #include "megahost/error.hpp"
@@ -112,6 +114,32 @@ void Trainer::step() {
        .params_norm = weights_norm()}
   );
   compare_ranks(times);
+  if (due(session.recipe.guards.compare_copies) && session.mesh.world() > 1) {
+    compare_copies();
+  }
+}
+
+/// Ends a run of which a rank holds other weights than those that should hold the same. What was
+/// saved since the last comparison may be wrong, and nothing more is saved.
+void Trainer::compare_copies() {
+  session_->gradients->wait_for_all();
+  fetch_weights();
+  const auto found =
+      different_copies(together(ranks_, [&] { return copy_sums(session_->model->parameters()); }));
+  if (!found) {
+    same_step_ = progress_.step;
+    return;
+  }
+  const std::string cause = "after step " + std::to_string(progress_.step) + " " + found->text();
+  log_->line("stopped: " + cause);
+  throw Error(
+      cause,
+      (same_step_ < 0 ? std::string("they have not been the same since this start")
+                      : "they were the same after step " + std::to_string(same_step_)) +
+          ": go on from a checkpoint that is no newer, on other machines than " +
+          join(found->machines()),
+      exit_code::numbers
+  );
 }
 
 /// Says which rank all others wait for, once for each that becomes it.

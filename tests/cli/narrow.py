@@ -87,7 +87,7 @@ def main(folder):
         check(folder, words)
     text = check(folder, ["plan", "recipes/llama70b.lua", "--on", "h100", "--set", "parallel.zero=0"])
     said = " ".join(text.split())
-    assert "reserve" in said and "% too much" in said, text
+    assert "reserve" in said and "%, too much" in said, text
 
 
 with tempfile.TemporaryDirectory() as temporary:

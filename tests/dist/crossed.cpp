@@ -42,7 +42,8 @@ using Clock = std::chrono::steady_clock;
 /// How one recipe ended.
 struct Outcome {
   enum class Is { ran, refused, failed } is = Is::ran;
-  std::string words; ///< why it is not the first
+  std::string words;    ///< why it is not the first
+  bool numbers = false; ///< it was refused for what it computed
 };
 
 Outcome failure(const std::string& words) {
@@ -59,7 +60,10 @@ Outcome outcome_of(const std::string& what, const Run& run) {
     const std::string words = error.what();
     const bool bug = words.find("bug in megahost") != std::string::npos ||
                      words.find("LibTorch") != std::string::npos;
-    return {bug ? Outcome::Is::failed : Outcome::Is::refused, what + ": " + words};
+    return {
+        bug ? Outcome::Is::failed : Outcome::Is::refused,
+        what + ": " + words,
+        error.exit_code() == exit_code::numbers};
   } catch (const std::exception& error) {
     const std::string words = error.what();
     return failure(what + " threw: " + words.substr(0, words.find("\nException raised")));
@@ -120,15 +124,21 @@ public:
     if (outcome.is == Outcome::Is::ran) {
       outcome = outcome_of("the run", [&] { loss = run(recipe); });
     }
-    if (outcome.is != Outcome::Is::ran || recipe.parallel.ranks() == 1) {
+    if ((outcome.is != Outcome::Is::ran && !outcome.numbers) || recipe.parallel.ranks() == 1) {
       return outcome;
     }
+    const Outcome several = outcome;
     // Where it is not given it follows the data ranks.
     single.push_back({"batch.global", std::to_string(recipe.batch.global)});
     outcome = outcome_of("one rank's run", [&] {
       alone = resolved(single, host_);
       one = run(alone);
     });
+    if (several.is == Outcome::Is::refused) {
+      return outcome.is == Outcome::Is::ran
+                 ? failure("one rank ran, but not several: " + several.words)
+                 : several;
+    }
     if (outcome.is == Outcome::Is::refused) {
       return failure("ranks ran, but not one: " + outcome.words);
     }

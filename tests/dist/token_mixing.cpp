@@ -49,20 +49,23 @@ struct Subject {
   MeshShape shape;
   bool sequence = false;
   int64_t rows = 8, batch = kBatch;
+  bool documents = false;
 };
 
 /// What is said of a block on the first rank; nothing if it is sound. `reads`: it is given
 /// activations.
 std::string said_of(const Subject& subject, bool reads, const Run& run) {
   std::string words;
-  const auto [shape, sequence, rows, batch_size] = subject;
+  const auto [shape, sequence, rows, batch_size, documents] = subject;
   const int64_t seq = rows * shape.cp * (sequence ? shape.tp : 1);
   run_ranks(
       shape,
-      [&, rows = rows, sequence = sequence, batch_size = batch_size](const Mesh& mesh) {
+      [&, rows = rows, sequence = sequence, batch_size = batch_size, documents = documents](
+          const Mesh& mesh
+      ) {
         const Rules rules = rules_of(sequence);
         const int64_t tokens = seq / mesh.size(MeshAxis::cp);
-        const Batch batch{
+        Batch batch{
             .arrays =
                 {{"tokens", at::arange(tokens * batch_size).view({tokens, batch_size})},
                  {"labels", at::arange(tokens * batch_size).view({tokens, batch_size}) + 1},
@@ -70,6 +73,9 @@ std::string said_of(const Subject& subject, bool reads, const Run& run) {
             .samples = std::vector<int64_t>(static_cast<size_t>(batch_size)),
             .seq = seq,
             .batch = batch_size};
+        if (documents) {
+          batch.arrays.emplace("segments", at::zeros({tokens, batch_size}, at::kLong));
+        }
         const StepContext context(mesh, rules, batch);
         State state;
         if (reads) {
@@ -220,6 +226,17 @@ TEST_CASE("a block whose results are no numbers anyway is somebody else's to rep
 TEST_CASE("where no rank lacks a token of a sample, nothing is refused") {
   const auto layer = [](const at::Tensor& x, StepContext&) { return x + shifted(x, -1); };
   CHECK(said({.dp = 1, .tp = 2}, false, 8, layer) == "");
+}
+
+TEST_CASE("documents of one sample must not meet, on one rank too") {
+  const Subject subject{.shape = {}, .documents = true};
+  const auto layer = [](const at::Tensor& x, StepContext&) { return x + shifted(x, -1); };
+  CHECK(holds(said(subject, layer), "declared, and a sample may hold several documents"));
+  const auto before = [](const at::Tensor& x, StepContext& context) {
+    return x + looked_back(x, context);
+  };
+  CHECK(said(subject, before) == "");
+  CHECK(said(subject, attended) == "");
 }
 
 TEST_CASE("what hides NaN hides no mixing") {

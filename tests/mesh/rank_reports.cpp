@@ -77,6 +77,19 @@ TEST_CASE("a rank that fails, and is ended while it cleans up, is told with both
   );
 }
 
+TEST_CASE("a signal that ends all ranks alike names none") {
+  constexpr const char* kCrash =
+      R"({"crash": true, "text": "ended by signal 11 (Segmentation fault) in plugin a, update", "hint": ""})";
+  const EndedRank crashed{ended_by(SIGSEGV), kCrash};
+  CHECK(
+      said({crashed, crashed}) ==
+      "all 2 ranks were ended by signal 11 (Segmentation fault) in plugin a, update"
+  );
+  CHECK(said({crashed, {ended_by(SIGSEGV), kCrash, true}}).starts_with("rank 0 of 2 was ended"));
+  const EndedRank killed{ended_by(SIGKILL), kStarted};
+  CHECK(said({killed, killed}).starts_with("all 2 ranks were ended by signal 9"));
+}
+
 TEST_CASE("a rank that says nothing is named with its end") {
   const Error killed = explain_failure({{exited(4), kLost}, {ended_by(SIGKILL), kStarted}}, 1);
   CHECK(std::string(killed.what()).starts_with("rank 1 of 2 was ended by signal 9"));

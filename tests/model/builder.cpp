@@ -26,6 +26,16 @@ TEST_CASE("a constructor that writes into a value is refused") {
   );
 }
 
+TEST_CASE("a constructor that writes past the count of versions is refused") {
+  Bench bench;
+  Parameter& parameter = bench.builder.parameter({{"share", {{axis::embed, 3}}, Init::ones()}}, {});
+  parameter.value.data().fill_(2);
+  CHECK_THROWS_WITH(
+      bench.builder.refuse_written_values(),
+      doctest::Contains("a constructor writes into the value of the parameter `share`")
+  );
+}
+
 TEST_CASE("under zero 3 no way of writing a value gets lost") {
   using Write = std::function<void(Parameter&)>;
   const std::vector<Write> writes{

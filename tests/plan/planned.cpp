@@ -308,7 +308,9 @@ TEST_CASE("experts, FP8 and state on the host plan, on machines of every kind") 
       {{"model.use=moe"}, "expert=2,data=2"},
       {{"model.use=moe"}, "expert=2,tensor=2,sequence=true,expert_dispatch=all_gather"},
       {{"precision=fp8"}, "tensor=2,sequence=true"},
-      {{"optimizer.offload=true", "precision=bf16"}, "data=2,zero=1"}};
+      {{"optimizer.offload=true", "precision=bf16"}, "data=2,zero=1"},
+      {{"optimizer.use=lion", "optimizer.offload=true", "precision=bf16"}, "data=2,zero=1"},
+      {{"optimizer.use=muon", "optimizer.offload=true", "precision=bf16"}, "data=2"}};
   for (const auto& [sets, layout] : all) {
     CAPTURE(layout);
     const Recipe recipe = small(sets, layout);

@@ -54,6 +54,23 @@ assert "lm accuracy 0." in text and "sop accuracy" in text, text
 text = trial.run("generate", "whole", "--prompt", "red green", code=5)
 assert "cannot continue a text" in text or "does not continue one" in text, text
 
+# Hidden tokens: those of a word that stands in the texts are found, several at once.
+trial.run("run", "bert.toml", "--run-dir", "learned", sets=("train.iters=150", "optimizer.lr=0.01", "model.positions=rope",
+                                                              "data.pair=none", "model.pair_head=false"))
+found = json.loads(trial.run("fill-mask", "learned", "--text", "green tr[MASK]e bl[MASK]e", "--top", "3", "--json"))
+assert [len(guesses) for guesses in found["hidden"]] == [3, 3], found
+for guesses in found["hidden"]:
+    shares = [guess["probability"] for guess in guesses]
+    assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1 + 1e-9, guesses
+best = [guesses[0]["token"] for guesses in found["hidden"]]
+assert found["text"] == f"green tr{best[0]}e bl{best[1]}e", found
+text = trial.run("fill-mask", "learned", "--text", "green tr[MASK]e")
+assert text.startswith("green tr") and "GUESS  [MASK] 1" in text and "%" in text, text
+assert "the text hides no token" in trial.run("fill-mask", "learned", "--text", "green tree", code=2)
+assert "has 66 tokens, the model sees 64" in trial.run("fill-mask", "learned", "--text", "[MASK]" + 63 * "r", code=5)
+assert "no token that stands for a hidden one" in trial.run("fill-mask", "learned", "--text", "tr[MASK]e", code=5,
+                                                             sets=("tokenizer.special=false", "model.vocab=261"))
+
 trial.refused(
     ("tokenizer.special=false", "needs the special token [CLS], which the tokenizer does not have"),
     ("model.seq_length=4", "has no room for two passages"),

@@ -1,6 +1,7 @@
 #include "megahost/abi.hpp"
 #include "megahost/host.hpp"
 #include "megahost/lr_schedule.hpp"
+#include "megahost/strategy.hpp"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -350,6 +351,32 @@ TEST_CASE("a short name that two plugins have must be written in full") {
   );
   CHECK(r.hint == "write the full name");
   CHECK(host.find(mh::Kind::lr_schedule, "org.megahost.other/fixed")->plugin->version == "0.1.0");
+}
+
+TEST_CASE("a key of `parallel` belongs to one strategy") {
+  struct Mine : mh::Strategy {
+    struct Config {
+      int64_t degree = 1;
+    };
+
+    static void fields(mh::Fields<Config>& f) {
+      f.add("shards", &Config::degree, "ranks that share").degree(mh::MeshAxis::tp);
+    }
+
+    Mine(const Config&, const Args&) {}
+
+    void rules(mh::Rules&) const override {}
+  };
+
+  mh::Registry registry(mh::PluginInfo{.id = "one"});
+  registry.add<Mine>("first", "");
+  const Refusal r = refusal([&] { registry.add<Mine>("second", ""); });
+  CHECK(
+      r.sentence ==
+      "the strategies one/first (plugin one) and one/second (plugin one) both have the key "
+      "parallel.shards"
+  );
+  CHECK(registry.entries().size() == 1);
 }
 
 TEST_CASE("operators registered in MH_PLUGIN work") {

@@ -96,15 +96,17 @@ public:
   }
 
   /// A small recipe with these lines at its top level.
-  [[nodiscard]] Loaded loaded(const std::string& lines) const {
+  [[nodiscard]] Loaded
+  loaded(const std::string& lines, const LoadOptions& options = test::options()) const {
     const std::string base =
         "precision = \"fp32\"\nmodel = { use = \"gpt\", hidden = 768, heads = 12 }\n"
         "data = { use = \"mock\" }\ntrain = { iters = 10 }\n";
-    return load_recipe(folder_.write("mine.toml", base + lines), test::options());
+    return load_recipe(folder_.write("mine.toml", base + lines), options);
   }
 
-  [[nodiscard]] Resolved resolved(const std::string& lines) const {
-    return resolve(loaded(lines), plugins_.lookup(), {});
+  [[nodiscard]] Resolved
+  resolved(const std::string& lines, const LoadOptions& options = test::options()) const {
+    return resolve(loaded(lines, options), plugins_.lookup(), {});
   }
 
   [[nodiscard]] std::string refused(const std::string& lines) const {
@@ -239,6 +241,25 @@ TEST_CASE("a device and a schedule take options") {
   CHECK(holds(subject.refused("device = { use = \"chop\" }"), "did you mean `chip`?"));
   CHECK(holds(json_schema(subject.words()), "\"peak\""));
   CHECK(holds(lua_stubs(subject.words()), "peak?: number"));
+}
+
+TEST_CASE("options join the bare name of a plugin, and leave with another one") {
+  const Subject subject;
+  const auto resolved_with = [&](const std::string& lines, const std::vector<std::string>& sets) {
+    auto options = test::options();
+    options.sets = sets;
+    return subject.resolved(lines, options).recipe;
+  };
+  const Recipe recipe = resolved_with(
+      "device = \"chip\"\nparallel = { pipeline = 2, schedule = \"late\" }",
+      {"device.peak=3e11", "parallel.schedule.ahead=4"}
+  );
+  CHECK(recipe.device.use == "chip");
+  CHECK(recipe.device.options.find("peak")->as_number() == 3e11);
+  CHECK(recipe.parallel.schedule.options.find("ahead")->as_integer() == 4);
+  CHECK(
+      resolved_with("device = { use = \"chip\", peak = 1 }", {"device.use=cpu"}).device.use == "cpu"
+  );
 }
 
 TEST_CASE("a storage takes options, and a run that saves there has a run folder on the disk") {

@@ -37,6 +37,21 @@ TEST_CASE("a grid is each value with each of the others, the last key fastest") 
   );
 }
 
+TEST_CASE("a row's name stands for its values") {
+  CHECK(
+      labels(sweep_of("list = [{ train.seed = 1, notes = { name = \"a\" } }]\n"
+                      "[grid]\nbatch.global = [8, 16]\n")) == Labels{"a global=8", "a global=16"}
+  );
+}
+
+TEST_CASE("a key that is no part of a sweep is refused") {
+  const std::string said = why("grid.\"optimizer.lr\" = [1e-4]\noptimizer.lr = [1e-4, 3e-4]\n");
+  CHECK(said.find("unknown option `optimizer` in sweep") != std::string::npos);
+  CHECK(
+      said.find("keys and their values belong in grid, zip, list or random") != std::string::npos
+  );
+}
+
 TEST_CASE("zip walks side by side, list is rows, and the parts multiply") {
   CHECK(
       labels(sweep_of("[zip]\nmodel.layers = [2, 4]\nmodel.hidden = [64, 128]\n")) ==

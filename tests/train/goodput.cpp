@@ -1,9 +1,9 @@
 // A run's journal, what its time went into, and the rank that others wait for.
 
-#include "core/train/goodput.hpp"
+#include "core/records/goodput.hpp"
 
-#include "core/train/journal.hpp"
-#include "core/train/rank_times.hpp"
+#include "core/records/journal.hpp"
+#include "core/records/rank_times.hpp"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -1,6 +1,9 @@
 // Runs that meet bad numbers: float16 overflows, NaN, spikes; what is skipped, rewound, named.
 
+#include "core/mesh/threads.hpp"
 #include "core/plan/stage_record.hpp"
+#include "core/train/copies.hpp"
+#include "megahost/optimizer.hpp"
 #include "runs.hpp"
 
 #include <doctest/doctest.h>
@@ -410,4 +413,96 @@ TEST_CASE("a run makes its corpus once, whatever its memory is planned for") {
   );
   CHECK(output.say(" planned"));
   CHECK(Numbered::made == 1);
+}
+
+namespace {
+
+/// The rank of this thread.
+thread_local int64_t t_rank = 0;
+
+/// Plain descent, whose third update flips the lowest bit of one weight of rank 1.
+class Flips : public mh::Optimizer {
+public:
+  struct Config {};
+
+  static void fields(mh::Fields<Config>&) {}
+
+  Flips(const Config&, const Args&) {}
+
+  [[nodiscard]] std::vector<mh::StateSpec> state() const override { return {}; }
+
+  void update(std::span<mh::UpdateItem> items, const mh::Update& update) const override {
+    for (mh::UpdateItem& item : items) {
+      item.weight.sub_(item.gradient, update.lr.read() * update.gradient_scale.read());
+    }
+    if (t_rank == 1 && update.step.read() == 3) {
+      auto* bits = reinterpret_cast<uint32_t*>(items[2].weight.mutable_data_ptr<float>());
+      bits[0] ^= 1U;
+    }
+  }
+};
+
+/// What a run on ranks that are threads says in the end.
+std::string said_of_copies(const mh::MeshShape& shape, const mh::Recipe& recipe) {
+  auto plugins = runs::host();
+  mh::Registry registry(mh::PluginInfo{"org.example.flips", "1", "", "", "", "", {}});
+  registry.add<Flips>("flips", "flips a bit");
+  plugins.registry().merge(std::move(registry));
+  try {
+    mh::run_ranks(shape, [&](const mh::Mesh& mesh) {
+      t_rank = mesh.rank();
+      runs::Lines output;
+      (void)mh::train(recipe, plugins, {.closing = false, .mesh = &mesh}, output);
+    });
+  } catch (const mh::Error& error) {
+    CHECK(error.exit_code() == mh::exit_code::numbers);
+    return std::string(error.what()) + "; " + error.hint();
+  }
+  return "";
+}
+
+} // namespace
+
+TEST_CASE("a rank whose copy of a weight has another bit is named") {
+  const runs::Folder folder;
+  auto recipe = runs::recipe(folder / "a");
+  recipe.precision = "fp32";
+  recipe.guards.compare_copies = 2;
+  recipe.checkpoint.interval = 2;
+  recipe.parallel.strategies = {"data"};
+  recipe.batch.micro = 1;
+  CHECK(said_of_copies({.dp = 4}, recipe) == ""); // whose ranks agree in each bit
+  recipe.optimizer.use = "flips";
+  recipe.checkpoint.dir = folder / "b";
+  const std::string said = said_of_copies({.dp = 4}, recipe);
+  CHECK(said.starts_with("after step 4 "));
+  CHECK(said.find("rank 1 (host ") != std::string::npos);
+  CHECK(
+      said.find("holds other bits than most; they were the same after step 2") != std::string::npos
+  );
+  CHECK(runs::fs::exists(runs::step_folder(folder / "b", 2)));
+  CHECK_FALSE(runs::fs::exists(runs::step_folder(folder / "b", 4))); // which would hold them
+}
+
+TEST_CASE("copies that differ are told by majority, and without one as they are") {
+  const auto found = mh::different_copies(
+      {"a\n00000001 x\n00000002 y@0,4",
+       "b\n00000001 x\n00000003 y@0,4",
+       "c\n00000001 x",
+       "d\n00000005 x"}
+  );
+  REQUIRE(found.has_value());
+  CHECK(
+      found->text() ==
+      "2 slices of the weights differ between ranks that should hold the same bits, first x: rank 3 "
+      "(host d) holds other bits than most"
+  );
+  const auto two = mh::different_copies({"a\n00000002 y@0,4", "b\n00000003 y@0,4"});
+  REQUIRE(two.has_value());
+  CHECK(
+      two->text() ==
+      "1 slice of the weights differs between ranks that should hold the same bits, first y@0,4: "
+      "among ranks 0 (host a), 1 (host b) no majority agrees"
+  );
+  CHECK_FALSE(mh::different_copies({"a\n00000002 y", "b\n00000002 y", "c"}).has_value());
 }

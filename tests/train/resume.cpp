@@ -147,6 +147,28 @@ TEST_CASE_FIXTURE(
   CHECK(runs::contents(folder / "a/recipe.toml") == "resumed");
 }
 
+TEST_CASE_FIXTURE(SmallRun, "the tokenizer's own size of the vocabulary needs no word") {
+  begin();
+  auto plugins = runs::host();
+  const int64_t vocab = plugins.make<mh::Tokenizer>(recipe.tokenizer)->vocab();
+  mh::Table model{{"layers", 3}, {"hidden", 32}, {"heads", 4}};
+  model.set("vocab", vocab + 8);
+  recipe.model.options = model;
+  CHECK(contains(go_on(recipe, output).what, "model.vocab "));
+  model.set("vocab", vocab);
+  recipe.model.options = model;
+  CHECK(go_on(recipe, output).what.empty());
+}
+
+TEST_CASE_FIXTURE(SmallRun, "a longer run whose rates stay as they are is told nothing of them") {
+  recipe.lr_schedule = {"constant", mh::Table{}};
+  begin();
+  recipe.train.iters = 5;
+  CHECK(go_on(recipe, output).what.empty());
+  CHECK_FALSE(output.say("learning rate and weight decay go on"));
+  CHECK(output.say("resumed at step 2"));
+}
+
 TEST_CASE_FIXTURE(
     SmallRun,
     "a tensor of the checkpoint that the model has no place for is named, whatever is allowed"
@@ -265,6 +287,8 @@ TEST_CASE_FIXTURE(
   CHECK(output.say(
       " --resume --set train.iters=16   # train on; the learning rate goes up from 0.00e+00 to "
   ));
+  end_of({{"wsd", mh::Table{{"cooldown_iters", 4}, {"min_lr", 1e-12}}}}, "to almost nothing");
+  CHECK_FALSE(output.say("lr_schedule.on_resume=checkpoint"));
   end_of({{"constant", mh::Table{}}}, "constant");
   CHECK(output.say(" --resume --set train.iters=16   # train on"));
   CHECK_FALSE(output.say("# train on;"));

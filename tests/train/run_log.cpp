@@ -1,4 +1,4 @@
-#include "core/train/run_log.hpp"
+#include "core/records/run_log.hpp"
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"

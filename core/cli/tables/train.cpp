@@ -239,6 +239,32 @@ std::vector<Command> training_commands() {
                "a model from Hugging Face"},
           },
       },
+      {
+          "fill-mask",
+          "Train",
+          "guesses hidden tokens of a text with a trained BERT",
+          "RUN is one of our run folders, or a Hugging Face folder (config.json and *.safetensors) "
+          "with --recipe. Prints the text with the likeliest token at each [MASK], then the "
+          "likeliest tokens of each with their probabilities. Several are guessed at once, each "
+          "without knowing the others.",
+          {{"RUN", "run folder or Hugging Face folder"}},
+          {
+              {"--text", "TEXT", "a text in which [MASK] hides tokens"},
+              {"--top", "K", "so many guesses for each (5)"},
+              {"--recipe", "RECIPE", "recipe file, instead of the run folder's recipe.toml"},
+              {"--step", "N", "checkpoint of this step, instead of the newest"},
+              kWeightsFormat,
+              kAllowChange,
+              {"--json", "", "one JSON object"},
+              kSet,
+              kPlugin,
+          },
+          {
+              {"megahost fill-mask runs/bert_tiny --text 'int m[MASK]in() { retu[MASK]n 0; }'", ""},
+              {"megahost fill-mask bert/ --recipe bert.toml --text 'Paris is the [MASK] of France.'",
+               "a model from Hugging Face"},
+          },
+      },
   };
 }
 

@@ -156,12 +156,19 @@ public:
   Flops flops;
 
 private:
+  /// A value as `parameter` made it.
+  struct Made {
+    const Parameter* parameter;
+    int64_t version;
+    double first;
+  };
+
   ParameterStore& store_;
   Args args_;
   std::shared_ptr<Fp8State> fp8_;
   std::string prefix_;
   std::string sequence_;
-  std::vector<std::pair<const Parameter*, int64_t>> versions_; // versions of the values as made
+  std::vector<Made> made_;
   std::vector<std::string> shared_names_;
   std::vector<std::shared_ptr<StepState>> step_states_;
 };

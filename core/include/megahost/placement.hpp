@@ -99,8 +99,8 @@ struct MH_API Rules {
 
   /// Derives the placement of an activation.
   ///
-  /// An axis that is mapped but whose size the mesh axis does not divide becomes replicated (kv
-  /// heads fewer than tp). Token axes must divide.
+  /// Key and value heads that are fewer than the ranks of their mesh axis, and divide them, become
+  /// replicated. Every other axis that is mapped must be divisible.
   ///
   /// Throws:  mh::Error naming the axis, its size and the degree
   [[nodiscard]] Placement

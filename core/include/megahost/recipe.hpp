@@ -173,13 +173,14 @@ struct Recipe {
 
   /// What happens when a step's numbers are no good. Decided before any state is touched.
   struct Guards {
-    std::string nan = "stop";  ///< NaN or Inf in loss or gradients: stop | skip | rewind
-    std::string spike = "off"; ///< a loss far above those before it: off | stop | skip | rewind
-    double spike_z = 8;        ///< robust standard deviations that are far
-    int64_t window = 128;      ///< losses that a loss is compared with
-    int64_t skips = 20;        ///< steps skipped in a row after which the run stops
-    int64_t rewinds = 3;       ///< rewinds after which the run stops
-    int64_t skip_batches = 0;  ///< global batches left out after a rewind, behind the bad one
+    std::string nan = "stop";   ///< NaN or Inf in loss or gradients: stop | skip | rewind
+    std::string spike = "off";  ///< a loss far above those before it: off | stop | skip | rewind
+    double spike_z = 8;         ///< robust standard deviations that are far
+    int64_t window = 128;       ///< losses that a loss is compared with
+    int64_t skips = 20;         ///< steps skipped in a row after which the run stops
+    int64_t rewinds = 3;        ///< rewinds after which the run stops
+    int64_t skip_batches = 0;   ///< global batches left out after a rewind, behind the bad one
+    int64_t compare_copies = 0; ///< steps between comparisons of copies of weights; 0: never
   };
 
   struct Checkpoint : PluginSection {

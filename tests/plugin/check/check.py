@@ -41,7 +41,7 @@ SAID = {
     "meta-device:operator": "the operation aten::median " + BLOCK + " has no shape function",
     "meta-device:values": "the result of the operation aten::nonzero " + BLOCK + ", or its size, depends on values",
     "meta-device:segments": "reads a tensor's value on the host " + BLOCK,
-    "recompute-bit-equal": "with block 0 recomputed, other bits come out: the loss (",
+    "recompute-bit-equal": "with layers.0 recomputed, other bits come out: the loss (",
 }
 
 

@@ -62,6 +62,8 @@ CASES = [
     ("segfault constructor", (), SEGFAULT, f"in {MODEL}, its constructor\n"),
     ("segfault registering", (), SEGFAULT, "in plugin org.example.faults, MH_PLUGIN\n"),
     ("abort forward", (), -signal.SIGABRT, f"ended by signal 6 (Aborted) in {FORWARD}\n"),
+    ("exit forward", (), 1, f"ended by exit(0) in {FORWARD}\n"),
+    ("exit forward", TWO, 1, f"ended by exit(0) in {FORWARD}"),
     ("terminate forward", (), -signal.SIGABRT,
      "in a thread of plugin org.example.faults, while another was in " + FORWARD +
      ": no handler for std::runtime_error: no one catches this\n"),
@@ -78,9 +80,9 @@ CASES = [
     ("silent forward", (), 1, "Silent in forward of block layers.1\n"),
     ("int forward", (), 1, f"{MODEL} threw something that is no std::exception in forward of block layers.1\n"),
     ("torch forward", (), 1, f"(in {FORWARD})"),
-    ("segfault forward", TWO, 128 + 11, "rank"),
-    ("segfault forward", TWO, 128 + 11, f"of 2 was ended by signal 11 (Segmentation fault) in {FORWARD}\n"),
-    ("terminate update", TWO, 128 + 6, "of 2 was ended by signal 6 (Aborted) in a thread of plugin org.example.faults"),
+    ("segfault forward", TWO, 128 + 11, "rank"),  # "rank 1 of 2 was", or "all 2 ranks were"
+    ("segfault forward", TWO, 128 + 11, f" ended by signal 11 (Segmentation fault) in {FORWARD}\n"),
+    ("terminate update", TWO, 128 + 6, " ended by signal 6 (Aborted) in a thread of plugin org.example.faults"),
     ("thrown update", TWO, 1, "the optimizer of plugin org.example.faults threw std::out_of_range in update: "),
 ]
 

@@ -1,9 +1,9 @@
-#include "core/train/run_log.hpp"
+#include "core/records/run_log.hpp"
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
+#include "core/records/metrics.hpp"
 #include "core/storage/file_system.hpp"
-#include "core/train/metrics.hpp"
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "core/train/journal.hpp"
+#include "core/records/journal.hpp"
 
 #include "core/base/seconds.hpp"
 #include "core/base/write_all.hpp"

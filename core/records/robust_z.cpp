@@ -1,4 +1,4 @@
-#include "core/train/robust_z.hpp"
+#include "core/records/robust_z.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 #pragma once
 /// The lines of metrics.jsonl, one for each step and each evaluation.
 
-#include "core/train/records.hpp"
+#include "core/records/records.hpp"
 
 #include <filesystem>
 #include <functional>

@@ -1,8 +1,8 @@
 #pragma once
 /// How much of a run's time has made it better, and where the rest went, over all of its starts.
 
-#include "core/train/journal.hpp"
-#include "core/train/records.hpp"
+#include "core/records/journal.hpp"
+#include "core/records/records.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "core/commands/page_server.hpp"
+#include "core/runs/page_server.hpp"
 
 #include "megahost/error.hpp"
 

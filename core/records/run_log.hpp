@@ -3,8 +3,8 @@
 /// TensorBoard's event files.
 
 #include "core/draw/output.hpp"
-#include "core/train/step_lines.hpp"
-#include "core/train/tensorboard.hpp"
+#include "core/records/step_lines.hpp"
+#include "core/records/tensorboard.hpp"
 #include "megahost/recipe.hpp"
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "core/train/tensorboard.hpp"
+#include "core/records/tensorboard.hpp"
 
 #include "core/base/host_name.hpp"
 #include "core/base/number_text.hpp"

@@ -1,4 +1,4 @@
-#include "core/train/step_lines.hpp"
+#include "core/records/step_lines.hpp"
 
 #include "core/base/number_text.hpp"
 

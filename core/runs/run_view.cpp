@@ -1,4 +1,4 @@
-#include "core/commands/run_view.hpp"
+#include "core/runs/run_view.hpp"
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"

@@ -1,4 +1,4 @@
-#include "core/train/goodput.hpp"
+#include "core/records/goodput.hpp"
 
 #include "core/base/number_text.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/train/metrics.hpp"
+#include "core/records/metrics.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -1,8 +1,8 @@
 #pragma once
 /// Some steps of training as one line, in each of the log's formats.
 
-#include "core/train/records.hpp"
-#include "core/train/robust_z.hpp"
+#include "core/records/records.hpp"
+#include "core/records/robust_z.hpp"
 
 #include <nlohmann/json_fwd.hpp>
 

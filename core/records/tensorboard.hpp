@@ -1,7 +1,7 @@
 #pragma once
 /// A run's event files for TensorBoard, with Megatron's names, so that dashboards made for it fit.
 
-#include "core/train/metrics.hpp"
+#include "core/records/metrics.hpp"
 
 #include <filesystem>
 #include <fstream>

@@ -1,9 +1,9 @@
-#include "core/train/rank_times.hpp"
+#include "core/records/rank_times.hpp"
 
 #include "core/base/host_name.hpp"
 #include "core/base/number_text.hpp"
+#include "core/records/robust_z.hpp"
 #include "core/storage/file_system.hpp"
-#include "core/train/robust_z.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -1,0 +1,62 @@
+#include "core/commands/given_model.hpp"
+
+#include "core/base/text.hpp"
+#include "core/bench/gemm_choice.hpp"
+#include "core/checkpoint/detect_format.hpp"
+#include "core/options/read.hpp"
+#include "megahost/error.hpp"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace mh {
+
+namespace {
+
+std::string recipe_file(
+    const Invocation& invocation, const std::filesystem::path& folder, const FolderFormat& found
+) {
+  if (invocation.has("--recipe")) {
+    return invocation.value("--recipe");
+  }
+  const auto own = folder / "recipe.toml";
+  if (std::filesystem::is_regular_file(own)) {
+    return own.string();
+  }
+  const bool is_run = found.format->steps(folder).has_value();
+  throw Error(
+      folder.string() + " holds no recipe.toml" +
+          (is_run ? "" : ": it is a " + found.format->about()),
+      is_run ? "give the folder that megahost run named, or its recipe.toml by --recipe"
+             : "megahost recipe from-hf " + shell_word(folder.string()) +
+                   " -o model.toml writes one for --recipe model.toml",
+      exit_code::data
+  );
+}
+
+} // namespace
+
+GivenModel given_model(const Invocation& invocation, Host& host) {
+  const std::filesystem::path folder = invocation.arguments.front();
+  const FolderFormat found = format_of(folder, host, invocation.value("--weights-format"));
+  // The tokens over a cache are those without it in float32; bf16 rounds the two ways apart.
+  const std::vector<Layer> exact = {{"generate", Table{{"precision", "fp32"}}}};
+  Recipe recipe =
+      read_resolved(invocation, host, recipe_file(invocation, folder, found), [&](const Value&) {
+        return exact;
+      }).resolved.recipe;
+  recipe.parallel = {}; // one rank, however many trained it
+  recipe.batch = {};
+  GivenModel given{
+      .session =
+          make_session(recipe, host, {.corpus = false, .initialise = false, .trains = false}),
+      .weights = {}};
+  (void)given.session->share_gemm([] { return chosen_gemm(UnknownMachine::own); });
+  WeightsWanted wanted = weights_wanted(invocation);
+  wanted.format = found.name;
+  given.weights = load_weights(folder, *given.session, host, wanted);
+  return given;
+}
+
+} // namespace mh

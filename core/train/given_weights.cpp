@@ -8,6 +8,7 @@
 #include "core/draw/report.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/train/mapped_slices.hpp"
+#include "core/train/megatron_arguments.hpp"
 #include "core/train/resume.hpp"
 #include "megahost/error.hpp"
 
@@ -307,6 +308,7 @@ public:
       together(ranks_, [&] {
         require_counterpart(session_, maps, names);
         require_same_model(config);
+        require_same_arguments();
         filling_ = filling_by_map(*saved_, session_, maps, lacking);
         return std::string();
       });
@@ -380,7 +382,8 @@ private:
 
   /// The model that the folder's config.json describes.
   void require_same_model(const std::optional<std::string>& config) const {
-    if (!config && saved_->names() != TensorNames::hugging_face) {
+    if (saved_->names() == TensorNames::megatron ||
+        (!config && saved_->names() != TensorNames::hugging_face)) {
       return;
     }
     const FolderWarnings found = require_model_of_folder(
@@ -395,6 +398,23 @@ private:
       if (!sentence.empty() && session_.mesh.rank() == 0) {
         warn(sentence);
       }
+    }
+  }
+
+  /// What Megatron-LM was told of its model.
+  void require_same_arguments() const {
+    if (saved_->arguments().empty()) {
+      return;
+    }
+    const auto differences = argument_differences(
+        nlohmann::json::parse(saved_->arguments()), session_.recipe.model.options.as_table()
+    );
+    if (!differences.empty()) {
+      std::string text = "the recipe's model is not that of " + saved_->path().string() + ":";
+      for (const std::string& one : differences) {
+        text += "\n  " + one;
+      }
+      throw Error(text, compare_hint(saved_->names()), exit_code::data);
     }
   }
 

@@ -203,12 +203,13 @@ void TorchFolder::read(std::span<const Slice> slices) {
     }
     const Place& place = places_.find(tensor.name)->second;
     const bool has_rows = !slice.offset.empty();
-    at::Tensor rows = torch_rows(
-        place.apart.empty() ? files_[place.file] : file_apart(place.apart),
-        place.tensor,
-        has_rows ? slice.offset[0] : 0,
-        has_rows ? slice.local.size(0) : 1
-    );
+    const auto rows_of = [&](const TorchFile& file) {
+      return torch_rows(
+          file, place.tensor, has_rows ? slice.offset[0] : 0, has_rows ? slice.local.size(0) : 1
+      );
+    };
+    at::Tensor rows =
+        place.apart.empty() ? rows_of(files_[place.file]) : rows_of(file_apart(place.apart));
     for (size_t d = 1; d < slice.offset.size(); ++d) {
       const auto dim = static_cast<int64_t>(d);
       rows = rows.narrow(dim, slice.offset[d], slice.local.size(dim));

@@ -3,6 +3,7 @@
 
 #include "core/checkpoint/megatron.hpp"
 
+#include "core/base/printable.hpp"
 #include "core/checkpoint/dcp.hpp"
 #include "core/checkpoint/megatron_names.hpp"
 #include "core/storage/memory_storage.hpp"

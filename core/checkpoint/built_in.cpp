@@ -2,6 +2,7 @@
 
 #include "core/checkpoint/dcp.hpp"
 #include "core/checkpoint/hf.hpp"
+#include "core/checkpoint/megatron.hpp"
 #include "core/checkpoint/native.hpp"
 #include "core/checkpoint/torch_folder.hpp"
 
@@ -25,6 +26,12 @@ Registry built_in_formats() {
   );
   registry.add<TorchFormat>(
       "torch_save", "a state_dict of torch.save, as pytorch_model.bin: read only"
+  );
+  registry.add<TorchDistFormat>(
+      "torch_dist", "Megatron-LM's sharded checkpoints: iterations of stacked layers, read only"
+  );
+  registry.add<MpRankFormat>(
+      "mp_rank", "Megatron-LM's and NeuronX's checkpoints of a file for each rank: read only"
   );
   return registry;
 }

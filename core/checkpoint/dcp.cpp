@@ -9,7 +9,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <string_view>
 #include <tuple>
@@ -19,33 +18,9 @@ namespace mh {
 namespace {
 
 constexpr uint64_t kLongestMetadata = uint64_t{1} << 30;
-constexpr const char* kMegatronMark = "metadata.json";
 
 [[noreturn]] void refuse_dcp(const std::string& where, const std::string& why) {
   throw Error(where + ": " + why, "the checkpoint is damaged: use another one", exit_code::data);
-}
-
-std::string megatron_step_name(int64_t step) {
-  const std::string digits = std::to_string(step);
-  return "iter_" + std::string(digits.size() < 7 ? 7 - digits.size() : 0, '0') + digits;
-}
-
-/// Iterations that Megatron saved whole, newest first: it writes metadata.json last.
-std::vector<int64_t> megatron_steps(Storage& storage, const Path& folder) {
-  std::vector<int64_t> steps;
-  for (const Storage::Item& item : storage.list(folder)) {
-    int64_t step = 0;
-    const char* end = item.name.data() + item.name.size();
-    if (item.is_prefix && item.name.starts_with("iter_") &&
-        std::from_chars(item.name.data() + 5, end, step).ec == std::errc() && step >= 0 &&
-        item.name == megatron_step_name(step) &&
-        storage.contains(folder / item.name / kDcpMetadataName) &&
-        storage.contains(folder / item.name / kMegatronMark)) {
-      steps.push_back(step);
-    }
-  }
-  std::sort(steps.rbegin(), steps.rend());
-  return steps;
 }
 
 } // namespace
@@ -210,48 +185,27 @@ StepFolder DcpFormat::steps_in(const Path& folder, const StepFolder::Warn& warn)
 }
 
 std::optional<std::string> DcpFormat::config(const Path& folder) const {
-  std::optional<std::string> config = hf_config_text(storage_, folder);
-  if (!config && (is_of_megatron(folder) || (storage_.contains(folder / kDcpMetadataName) &&
-                                             storage_.contains(folder / kMegatronMark)))) {
-    throw Error(
-        folder.string() + " holds weights under Megatron's names, which no model is read from",
-        "convert it to a Hugging Face folder, as Megatron Bridge does, and give that",
-        exit_code::data
-    );
-  }
-  return config;
-}
-
-bool DcpFormat::is_of_megatron(const Path& folder) const {
-  return storage_.list(folder / kDcpSteps).empty() && !megatron_steps(storage_, folder).empty();
+  return hf_config_text(storage_, folder);
 }
 
 Path DcpFormat::place(const Path& folder) const {
-  return storage_.contains(folder / kDcpMetadataName) || is_of_megatron(folder)
-             ? folder
-             : folder / kDcpSteps;
+  return storage_.contains(folder / kDcpMetadataName) ? folder : folder / kDcpSteps;
 }
 
 bool DcpFormat::detect(const Path& folder) const {
-  return storage_.contains(folder / kDcpMetadataName) ||
-         !storage_.list(folder / kDcpSteps).empty() || is_of_megatron(folder);
+  return (storage_.contains(folder / kDcpMetadataName) &&
+          !storage_.contains(folder / kTorchDistMark)) ||
+         !storage_.list(folder / kDcpSteps).empty();
 }
 
 std::optional<std::vector<int64_t>> DcpFormat::steps(const Path& folder) const {
-  if (storage_.contains(folder / kDcpMetadataName)) {
-    return std::nullopt;
-  }
-  return is_of_megatron(folder) ? megatron_steps(storage_, folder) : steps_in(folder).steps();
+  return storage_.contains(folder / kDcpMetadataName) ? std::nullopt
+                                                      : std::optional(steps_in(folder).steps());
 }
 
 std::unique_ptr<CheckpointReader>
 DcpFormat::open(const Path& folder, std::optional<int64_t> step) const {
-  Path directory = folder;
-  if (step) {
-    directory =
-        is_of_megatron(folder) ? folder / megatron_step_name(*step) : steps_in(folder).path(*step);
-  }
-  return std::make_unique<DcpFolder>(storage_, directory);
+  return std::make_unique<DcpFolder>(storage_, step ? steps_in(folder).path(*step) : folder);
 }
 
 void DcpFormat::recover(const Path& folder, const std::function<void(const std::string&)>& warn)

@@ -13,6 +13,7 @@
 #include "megahost/checkpoint_format.hpp"
 #include "megahost/schema.hpp"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,6 +22,8 @@
 namespace mh {
 
 inline constexpr const char* kDcpSteps = "dcp"; ///< subfolder of a run's folder
+/// What Megatron's torch_dist has in such a folder, written last: its names are not PyTorch's.
+inline constexpr const char* kTorchDistMark = "metadata.json";
 /// The object that is the run's state, as JSON in a text.
 inline constexpr const char* kDcpStateName = "megahost.state";
 
@@ -65,8 +68,7 @@ private:
   std::pair<std::string, std::shared_ptr<ReadFile>> open_; // until another one is
 };
 
-/// The folder of one checkpoint, a run's folder `dcp` with one for each step, or a folder of
-/// Megatron's torch_dist with one for each iteration, under Megatron's names.
+/// The folder of one checkpoint, or a run's folder `dcp` with one for each step.
 class DcpFormat final : public CheckpointFormat {
 public:
   struct Config {};
@@ -94,8 +96,6 @@ public:
   write(const Path& folder, const CheckpointContents& contents, const Ranks& ranks) const override;
 
 private:
-  /// Whether it holds steps of Megatron's torch_dist, iter_0000100.
-  [[nodiscard]] bool is_of_megatron(const Path& folder) const;
   [[nodiscard]] StepFolder steps_in(const Path& folder, const StepFolder::Warn& warn = {}) const;
 
   Storage& storage_;
@@ -104,15 +104,23 @@ private:
 /// For `StepFolder`: passes a folder of which every byte is as it was written.
 [[nodiscard]] StepFolder::Verify whole_dcp(Storage& storage);
 
+/// Where the values of an outline lie in a tensor of the folder.
+struct DcpBox {
+  std::string name;
+  std::vector<int64_t> whole, offset, shape; ///< as many elements as the outline has
+};
+
 /// Writes a checkpoint of whole tensors, one of which is in memory at a time; `.metadata` comes
 /// last.
 ///
+/// place:   what each becomes a box of; empty: a tensor by itself
 /// Returns: bytes of the tensors
 uint64_t write_dcp_tensors(
     Storage& storage,
     const Path& directory,
     const OutlinedTensors& tensors,
-    const std::string& state
+    const std::string& state,
+    const std::function<DcpBox(const TensorOutline&)>& place = nullptr
 );
 
 } // namespace mh

@@ -93,6 +93,10 @@ struct WrittenPart {
   }
 };
 
+bool by_offset(const DcpChunk& a, const DcpChunk& b) {
+  return a.offset < b.offset;
+}
+
 /// The metadata of all ranks' parts.
 DcpMetadata merged(const std::vector<std::string>& parts) {
   DcpMetadata metadata;
@@ -112,9 +116,7 @@ DcpMetadata merged(const std::vector<std::string>& parts) {
     }
   }
   for (auto& [name, tensor] : tensors) {
-    std::sort(tensor.chunks.begin(), tensor.chunks.end(), [](const auto& a, const auto& b) {
-      return a.offset < b.offset;
-    });
+    std::sort(tensor.chunks.begin(), tensor.chunks.end(), by_offset);
     metadata.tensors.push_back(std::move(tensor));
   }
   return metadata;
@@ -203,10 +205,12 @@ uint64_t write_dcp_tensors(
     Storage& storage,
     const Path& directory,
     const OutlinedTensors& tensors,
-    const std::string& state
+    const std::string& state,
+    const std::function<DcpBox(const TensorOutline&)>& place
 ) {
   const at::NoGradGuard no_grad;
   DcpMetadata metadata;
+  std::map<std::string, DcpTensor> stored;
   uint64_t done = 0;
   const auto files = tensors.files();
   for (size_t i = 0; i < files.size(); ++i) {
@@ -215,21 +219,26 @@ uint64_t write_dcp_tensors(
       metadata.objects.push_back({kDcpStateName, file.add_text(state)});
     }
     for (const TensorOutline& outline : files[i]) {
+      const DcpBox box = place ? place(outline)
+                               : DcpBox{
+                                     outline.name,
+                                     outline.shape,
+                                     std::vector<int64_t>(outline.shape.size()),
+                                     outline.shape};
       const at::Tensor value = tensors.value(outline.name);
-      const std::vector<int64_t> origin(outline.shape.size());
-      metadata.tensors.push_back(
-          {outline.name,
-           dtype_of(outline.dtype),
-           outline.shape,
-           {{origin, outline.shape, file.add(value)}}}
-      );
+      DcpTensor& tensor =
+          stored.try_emplace(
+                    box.name, DcpTensor{box.name, dtype_of(outline.dtype), box.whole, {}}
+          ).first->second;
+      tensor.chunks.push_back({box.offset, box.shape, file.add(value.reshape(box.shape))});
       tensors.progress(done += value.nbytes());
     }
     file.finish();
   }
-  std::sort(metadata.tensors.begin(), metadata.tensors.end(), [](const auto& a, const auto& b) {
-    return a.name < b.name;
-  });
+  for (auto& [name, tensor] : stored) {
+    std::sort(tensor.chunks.begin(), tensor.chunks.end(), by_offset);
+    metadata.tensors.push_back(std::move(tensor));
+  }
   put_text(storage, directory / kDcpMetadataName, checked_text(metadata));
   return done;
 }

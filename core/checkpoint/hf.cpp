@@ -42,12 +42,36 @@ std::optional<std::string> hf_config_text(Storage& storage, const Path& folder) 
                                 : std::nullopt;
 }
 
+std::vector<HfPart> parts_of(const HfTensor& map) {
+  std::vector<HfPart> parts;
+  for (const std::string& ours : map.ours) {
+    if (map.entries == 0) {
+      parts.push_back({ours, map.at});
+    }
+    for (int64_t i = 0; i < map.entries; ++i) {
+      parts.push_back({ours, map.at});
+      parts.back().at.push_back(i);
+    }
+  }
+  return parts;
+}
+
+std::vector<HfTensor> mapping_of(const Architecture& architecture, TensorNames names) {
+  return names == TensorNames::hugging_face ? architecture.hugging_face()
+         : names == TensorNames::megatron   ? architecture.megatron()
+                                            : std::vector<HfTensor>();
+}
+
+const char* program_of(TensorNames names) {
+  return names == TensorNames::megatron ? "Megatron-LM" : "Hugging Face";
+}
+
 at::Tensor
 hf_tensor(const HfTensor& map, const std::function<at::Tensor(const std::string& name)>& ours) {
   std::vector<at::Tensor> parts;
-  for (const std::string& name : map.ours) {
-    at::Tensor part = ours(name);
-    for (const int64_t index : map.at) {
+  for (const HfPart& one : parts_of(map)) {
+    at::Tensor part = ours(one.ours);
+    for (const int64_t index : one.at) {
       part = part.select(0, index);
     }
     parts.push_back(std::move(part));

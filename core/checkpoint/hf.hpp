@@ -53,6 +53,21 @@ private:
   std::vector<CheckpointTensor> tensors_;
 };
 
+/// A tensor of ours, or what is left of it after its first indices.
+struct HfPart {
+  std::string ours;
+  std::vector<int64_t> at;
+};
+
+/// What a tensor of another program is concatenated of, in this order.
+[[nodiscard]] std::vector<HfPart> parts_of(const HfTensor& map);
+
+/// An architecture's mapping to another program's names; none for its own.
+[[nodiscard]] std::vector<HfTensor> mapping_of(const Architecture& architecture, TensorNames names);
+
+/// "Hugging Face", "Megatron-LM".
+[[nodiscard]] const char* program_of(TensorNames names);
+
 /// Hugging Face's tensor of ours, which `ours` gives by their names; no copy of a single one.
 [[nodiscard]] at::Tensor
 hf_tensor(const HfTensor& map, const std::function<at::Tensor(const std::string& name)>& ours);

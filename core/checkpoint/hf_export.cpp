@@ -2,7 +2,6 @@
 
 #include "core/base/printable.hpp"
 #include "core/checkpoint/hf.hpp"
-#include "core/checkpoint/outlined.hpp"
 #include "core/checkpoint/tensors.hpp"
 #include "core/formats/hf_index.hpp"
 #include "core/import/hugging_face.hpp"
@@ -15,6 +14,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <memory>
 #include <set>
 
 namespace mh {
@@ -56,18 +56,23 @@ class HfValues {
 public:
   HfValues(
       CheckpointReader& saved,
-      const std::vector<HfTensor>& maps,
+      std::vector<HfTensor> maps,
+      TensorNames names,
       std::optional<at::ScalarType> dtype
   )
       : saved_(saved)
+      , all_(std::move(maps))
+      , names_(names)
       , dtype_(dtype) {
-    for (const HfTensor& map : maps) {
+    for (const HfTensor& map : all_) {
       maps_.emplace(map.theirs, &map);
       for (const std::string& ours : map.ours) {
-        uses_[ours] += map.at.empty() ? 0 : 1;
+        uses_[ours] += map.at.empty() ? 0 : std::max<int64_t>(1, map.entries);
       }
     }
   }
+
+  [[nodiscard]] const std::vector<HfTensor>& maps() const { return all_; }
 
   /// Name, dtype and shape, without its values.
   [[nodiscard]] TensorOutline outline(const HfTensor& map) const {
@@ -86,10 +91,10 @@ public:
 private:
   [[nodiscard]] const CheckpointTensor& tensor(const std::string& name, const HfTensor& map) const {
     const CheckpointTensor* found = saved_.find(name);
-    if (found == nullptr || found->shape.size() < map.at.size()) {
+    if (found == nullptr || found->shape.size() < map.at.size() + (map.entries > 0)) {
       throw Error(
           saved_.path().string() + ": there is no tensor " + printable(name) + ", which " +
-              map.theirs + " of Hugging Face is made of",
+              map.theirs + " of " + program_of(names_) + " is made of",
           "the checkpoint is of another model than its recipe says, or of another version",
           exit_code::data
       );
@@ -124,6 +129,8 @@ private:
   }
 
   CheckpointReader& saved_;
+  std::vector<HfTensor> all_;
+  TensorNames names_;
   std::optional<at::ScalarType> dtype_;
   std::map<std::string, const HfTensor*> maps_; // by their name
   std::map<std::string, int64_t> uses_;         // uses of a tensor of ours that are yet to come
@@ -196,6 +203,21 @@ HfCounterpart hf_counterpart(
   );
 }
 
+OutlinedTensors mapped_tensors(
+    CheckpointReader& saved,
+    const std::vector<HfTensor>& maps,
+    TensorNames names,
+    std::optional<at::ScalarType> dtype
+) {
+  const auto values = std::make_shared<HfValues>(saved, maps, names, dtype);
+  OutlinedTensors outlined;
+  for (const HfTensor& map : values->maps()) {
+    outlined.outlines.push_back(values->outline(map));
+  }
+  outlined.value = [values](const std::string& theirs) { return values->value(theirs); };
+  return outlined;
+}
+
 uint64_t write_hf_weights(
     CheckpointReader& saved,
     const std::vector<HfTensor>& tensors,
@@ -204,12 +226,9 @@ uint64_t write_hf_weights(
     const HfWeightOptions& options
 ) {
   const at::NoGradGuard no_grad;
-  HfValues values(saved, tensors, options.dtype);
-  OutlinedTensors outlined;
+  OutlinedTensors outlined =
+      mapped_tensors(saved, tensors, TensorNames::hugging_face, options.dtype);
   outlined.file_bytes = options.file_bytes;
-  for (const HfTensor& map : tensors) {
-    outlined.outlines.push_back(values.outline(map));
-  }
   const uint64_t all = outlined.bytes();
   const auto files = outlined.files();
   storage.remove(folder / kIndexFile); // left by an export that was ended
@@ -226,7 +245,7 @@ uint64_t write_hf_weights(
         folder / name,
         files[i],
         [&](const std::string& theirs) {
-          at::Tensor value = values.value(theirs);
+          at::Tensor value = outlined.value(theirs);
           done += value.nbytes();
           options.progress(done, all);
           return value;

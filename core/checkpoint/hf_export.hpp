@@ -5,6 +5,7 @@
 ///     mh::write_hf_weights(*saved, counterpart.tensors, storage, "out", {.dtype = at::kBFloat16});
 ///     mh::put_text(storage, "out/config.json", counterpart.config.dump(2));
 
+#include "core/checkpoint/outlined.hpp"
 #include "megahost/architecture.hpp"
 #include "megahost/checkpoint_format.hpp"
 #include "megahost/registry.hpp"
@@ -36,6 +37,16 @@ struct HfCounterpart {
     const Registry::Entry& entry,
     const Table& fields,
     const std::string& model_type = ""
+);
+
+/// A run's weights under another program's names, each made when it is written.
+///
+/// dtype:  what floating numbers become; none: as they are saved
+[[nodiscard]] OutlinedTensors mapped_tensors(
+    CheckpointReader& saved,
+    const std::vector<HfTensor>& maps,
+    TensorNames names,
+    std::optional<at::ScalarType> dtype
 );
 
 struct HfWeightOptions {

@@ -90,7 +90,8 @@ const CheckpointTensor* find_within(const CheckpointReader& saved, std::string_v
 }
 
 TorchFolder::TorchFolder(Storage& storage, const Path& folder)
-    : folder_(folder) {
+    : storage_(storage)
+    , folder_(folder) {
   std::vector<std::string> names = files_with_tensors(storage, folder);
   if (names.empty()) {
     throw Error(
@@ -103,14 +104,30 @@ TorchFolder::TorchFolder(Storage& storage, const Path& folder)
     const Path index = folder / kTorchIndex;
     names = read_hf_index(get_text(storage, index, kLongestIndex), index.string()).files;
   }
+  open(names, /*with_file=*/false);
+  list(ties_embeddings(hf_config_text(storage, folder), (folder / "config.json").string()));
+}
+
+TorchFolder::TorchFolder(
+    Storage& storage, const Path& folder, const std::vector<std::string>& files
+)
+    : storage_(storage)
+    , folder_(folder) {
+  open(files, /*with_file=*/true);
+  list(/*tied=*/false);
+}
+
+void TorchFolder::open(const std::vector<std::string>& names, bool with_file) {
   for (const std::string& name : names) {
-    std::shared_ptr<ReadFile> file = storage.get(folder / name);
+    std::shared_ptr<ReadFile> file = storage_.get(folder_ / name);
     const uint64_t size = file->size();
-    files_.push_back(open_torch_file(std::move(file), folder / name, "", 0, size));
-    add(files_.back().root(), "", files_.size() - 1);
+    files_.push_back(open_torch_file(std::move(file), folder_ / name, "", 0, size));
+    file_names_.push_back(name);
+    add(files_.back().root(), with_file ? name + ":" : "", files_.size() - 1);
   }
-  const bool tied =
-      ties_embeddings(hf_config_text(storage, folder), (folder / "config.json").string());
+}
+
+void TorchFolder::list(bool tied) {
   for (const auto& [name, place] : places_) {
     tensors_.push_back(
         {name,
@@ -118,6 +135,33 @@ TorchFolder::TorchFolder(Storage& storage, const Path& folder)
          place.tensor.shape,
          is_weight_name(name) && is_hf_weight(name, tied)}
     );
+  }
+}
+
+TorchFile TorchFolder::file_apart(const std::string& name) const {
+  std::shared_ptr<ReadFile> file = storage_.get(folder_ / name);
+  const uint64_t size = file->size();
+  return open_torch_file(std::move(file), folder_ / name, "", 0, size);
+}
+
+void TorchFolder::add_apart(const PickleValue& reference, const std::string& name, size_t file) {
+  const PickleValue* id = reference.get("tid");
+  const Pickle& pickle = files_[file].pickle();
+  if (id == nullptr || !id->is(PickleKind::integer) || id->integer < 0) {
+    pickle.refuse(reference, "tensor " + printable(name) + " is a reference without a number");
+  }
+  const std::string apart =
+      file_names_[file] + ".tensors/tensor_" + std::to_string(id->integer) + ".pt";
+  if (!storage_.contains(folder_ / apart)) {
+    pickle.refuse(
+        reference,
+        "tensor " + printable(name) + " is in " + (folder_ / apart).string() +
+            ", which is not there"
+    );
+  }
+  const TorchFile opened = file_apart(apart);
+  if (!places_.emplace(name, Place{file, opened.tensor(opened.root()), apart}).second) {
+    pickle.refuse(reference, "a tensor " + printable(name) + " that there is already");
   }
 }
 
@@ -130,12 +174,18 @@ void TorchFolder::add(const PickleValue& value, const std::string& name, size_t 
     }
     return;
   }
+  if (value.is(PickleKind::object) && value.text.ends_with(".TensorReference")) {
+    add_apart(value, name, file);
+    return;
+  }
   for (size_t i = 0; value.is(PickleKind::dict) && i + 1 < value.items.size(); i += 2) {
     const PickleValue& key = *value.items[i];
     if (key.is(PickleKind::text) || key.is(PickleKind::integer)) {
       const std::string part =
           key.is(PickleKind::text) ? std::string(key.text) : std::to_string(key.integer);
-      add(*value.items[i + 1], name.empty() ? part : name + "." + part, file);
+      add(*value.items[i + 1],
+          name.empty() || name.ends_with(':') ? name + part : name + "." + part,
+          file);
     }
   }
 }
@@ -153,12 +203,13 @@ void TorchFolder::read(std::span<const Slice> slices) {
     }
     const Place& place = places_.find(tensor.name)->second;
     const bool has_rows = !slice.offset.empty();
-    at::Tensor rows = torch_rows(
-        files_[place.file],
-        place.tensor,
-        has_rows ? slice.offset[0] : 0,
-        has_rows ? slice.local.size(0) : 1
-    );
+    const auto rows_of = [&](const TorchFile& file) {
+      return torch_rows(
+          file, place.tensor, has_rows ? slice.offset[0] : 0, has_rows ? slice.local.size(0) : 1
+      );
+    };
+    at::Tensor rows =
+        place.apart.empty() ? rows_of(files_[place.file]) : rows_of(file_apart(place.apart));
     for (size_t d = 1; d < slice.offset.size(); ++d) {
       const auto dim = static_cast<int64_t>(d);
       rows = rows.narrow(dim, slice.offset[d], slice.local.size(dim));
@@ -169,13 +220,21 @@ void TorchFolder::read(std::span<const Slice> slices) {
 
 Verification TorchFolder::verify(const std::function<void(uint64_t bytes)>& read) {
   Verification found{.checksums = true};
-  for (const TorchFile& file : files_) {
+  const auto look = [&](const auto& open_file) {
     try {
-      for (std::string& damage : torch_damages(file, read)) {
+      for (std::string& damage : torch_damages(open_file(), read)) {
         found.damages.push_back(std::move(damage));
       }
     } catch (const Error& error) {
       found.damages.emplace_back(error.what());
+    }
+  };
+  for (const TorchFile& file : files_) {
+    look([&file]() -> const TorchFile& { return file; });
+  }
+  for (const auto& [name, place] : places_) {
+    if (!place.apart.empty()) {
+      look([&, &apart = place.apart] { return file_apart(apart); });
     }
   }
   return found;

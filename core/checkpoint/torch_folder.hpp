@@ -22,6 +22,12 @@ public:
   /// Throws:  mh::Error (exit code 5), as all functions do, naming the file
   TorchFolder(Storage& storage, const Path& folder);
 
+  /// The tensors of these files of a folder, each named "FILE:KEYS", those of its subfolders too.
+  /// Tensors of NeuronX's `xser` lie in files of their own, FILE.tensors/tensor_0.pt.
+  TorchFolder(Storage& storage, const Path& folder, const std::vector<std::string>& files);
+
+  [[nodiscard]] const std::vector<TorchFile>& files() const { return files_; }
+
   [[nodiscard]] Path path() const override { return folder_; }
 
   [[nodiscard]] const std::vector<CheckpointTensor>& tensors() const override { return tensors_; }
@@ -38,11 +44,19 @@ private:
   struct Place {
     size_t file = 0;
     TorchTensor tensor;
+    std::string apart{}; ///< the file that holds it alone; empty: it is in `file`
   };
 
+  void open(const std::vector<std::string>& names, bool with_file);
   void add(const PickleValue& value, const std::string& name, size_t file);
+  /// Opened anew each time: there may be more of them than a process may have open.
+  [[nodiscard]] TorchFile file_apart(const std::string& name) const;
+  void add_apart(const PickleValue& reference, const std::string& name, size_t file);
+  void list(bool tied);
 
+  Storage& storage_;
   Path folder_;
+  std::vector<std::string> file_names_;
   std::vector<TorchFile> files_;
   std::map<std::string, Place, std::less<>> places_;
   std::vector<CheckpointTensor> tensors_;

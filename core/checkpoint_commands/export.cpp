@@ -2,7 +2,9 @@
 
 #include "core/base/number_text.hpp"
 #include "core/base/text.hpp"
+#include "core/checkpoint/hf.hpp"
 #include "core/checkpoint/hf_export.hpp"
+#include "core/checkpoint/megatron.hpp"
 #include "core/checkpoint_commands/commands.hpp"
 #include "core/checkpoint_commands/saved.hpp"
 #include "core/formats/json.hpp"
@@ -11,6 +13,8 @@
 #include "core/storage/file_system.hpp"
 #include "megahost/error.hpp"
 #include "megahost/tokenizer.hpp"
+
+#include <ATen/core/grad_mode.h>
 
 #include <nlohmann/json.hpp>
 
@@ -68,6 +72,20 @@ public:
       found.config[key] = id ? Json(*id) : Json();
     }
     return found;
+  }
+
+  /// Megatron-LM's names of its tensors.
+  [[nodiscard]] std::vector<HfTensor> megatron() const {
+    auto maps = in_plugin(*architecture_, "megatron", [&] { return architecture_->megatron(); });
+    if (maps.empty()) {
+      throw Error(
+          "a model of the architecture " + entry_.name +
+              " with these fields has no counterpart among Megatron-LM's GPT models",
+          "export it --to dcp, under its own names",
+          exit_code::data
+      );
+    }
+    return maps;
   }
 
   /// Ids of tokens by their keys in config.json.
@@ -175,6 +193,38 @@ std::string json_file(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+int export_as_torch_dist(const Saved& saved, const Invocation& invocation, Host& host) {
+  const at::NoGradGuard no_grad;
+  const Path to = output_folder(invocation);
+  Storage& storage = host.storage();
+  if (!storage.list(to).empty()) {
+    throw Error(to.string() + " is not empty", "name another folder by -o", exit_code::data);
+  }
+  const SavedModel model(*saved.reader, host);
+  OutlinedTensors tensors = mapped_tensors(
+      *saved.reader,
+      model.megatron(),
+      TensorNames::megatron,
+      dtype_named(invocation.value("--dtype", model.text("precision")))
+  );
+  tensors.file_bytes = file_bytes(invocation);
+  const std::string where = saved.reader->path().string();
+  const int64_t step = json_size(parse_json(saved.reader->state(), where), "step", where);
+  uint64_t bytes = 0;
+  {
+    ByteProgress progress("exporting", tensors.bytes());
+    tensors.progress = [&progress](uint64_t done) { progress(done); };
+    bytes = write_torch_dist(storage, to, step, tensors);
+  }
+  std::printf(
+      "%s: iteration %s for Megatron-LM, weights of %s\n",
+      to.c_str(),
+      grouped(step).c_str(),
+      bytes_text(static_cast<int64_t>(bytes)).c_str()
+  );
+  return 0;
+}
+
 } // namespace
 
 int command_checkpoint_export(const Invocation& invocation, Host& host) {
@@ -184,10 +234,14 @@ int command_checkpoint_export(const Invocation& invocation, Host& host) {
   }
   if (saved.reader->names() != TensorNames::own) {
     throw Error(
-        saved.reader->path().string() + " has the names of Hugging Face already",
-        "copy it",
+        saved.reader->path().string() + " has the names of " + program_of(saved.reader->names()) +
+            ", and no recipe that says which model it is",
+        "export from a run's own checkpoints; megahost checkpoint import --recipe makes one",
         exit_code::data
     );
+  }
+  if (invocation.value("--to") == "torch_dist") {
+    return export_as_torch_dist(saved, invocation, host);
   }
   const Path to = output_folder(invocation);
   Storage& storage = host.storage();

@@ -6,13 +6,16 @@
 #include "core/checkpoint/dcp.hpp"
 #include "core/checkpoint/detect_format.hpp"
 #include "core/checkpoint/format.hpp"
+#include "core/checkpoint/hf.hpp"
 #include "core/checkpoint/outlined.hpp"
 #include "core/checkpoint_commands/commands.hpp"
 #include "core/checkpoint_commands/saved.hpp"
 #include "core/formats/json.hpp"
 #include "core/model/plugin_call.hpp"
 #include "core/options/read.hpp"
+#include "core/recipe/commands.hpp"
 #include "core/storage/step_folder.hpp"
+#include "core/train/import_run.hpp"
 #include "megahost/error.hpp"
 
 #include <ATen/core/grad_mode.h>
@@ -24,6 +27,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <limits>
 #include <set>
 
 namespace mh {
@@ -203,15 +207,64 @@ int export_as_dcp(const Saved& saved, const Invocation& invocation, Host& host) 
   return 0;
 }
 
+namespace {
+
+/// What another program saved, by the model that a recipe describes.
+int import_with_recipe(const Invocation& invocation, const Path& to, Host& host) {
+  const std::string& from = invocation.arguments.front();
+  const Read read = read_resolved(invocation, host, invocation.value("--recipe"));
+  Recipe recipe = read.resolved.recipe;
+  recipe.parallel = {};
+  if (!native_steps(host.storage(), to).steps().empty()) {
+    throw Error(
+        to.string() + " holds checkpoints already", "name another folder by -o", exit_code::data
+    );
+  }
+  const auto session = make_session(recipe, host, {.corpus = false, .initialise = false});
+  WeightsWanted wanted{.format = invocation.value("--format")};
+  if (invocation.has("--step")) {
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    wanted.step = number_option(invocation, "--step", 0, 0, kMost);
+  }
+  const ImportedRun imported = import_run(from, to, *session, host, wanted);
+  const Path recipe_file = to / kRunRecipe;
+  if (!host.storage().contains(recipe_file)) {
+    put_text(
+        host.storage(),
+        recipe_file,
+        show_recipe(read.resolved.recipe, RecipeFormat::toml, /*origins=*/true)
+    );
+  }
+  std::printf(
+      "%s: step %s, %s tensors of weights and %s of the optimizer's state, from %s%s\n",
+      to.c_str(),
+      grouped(imported.step).c_str(),
+      grouped(static_cast<int64_t>(imported.weights)).c_str(),
+      grouped(static_cast<int64_t>(imported.state)).c_str(),
+      imported.from.c_str(),
+      imported.state > 0 ? "" : "; without it --resume cannot go on: begin a run with --weights"
+  );
+  return 0;
+}
+
+} // namespace
+
 int command_checkpoint_import(const Invocation& invocation, Host& host) {
   const std::string& from = invocation.arguments.front();
   const Path to = output_folder(invocation);
+  if (invocation.has("--recipe")) {
+    return import_with_recipe(invocation, to, host);
+  }
   const Saved saved = open_saved(invocation, from, host);
   if (saved.reader->names() != TensorNames::own) {
     throw Error(
-        saved.reader->path().string() + " has the names of Hugging Face, which a run's have not",
+        saved.reader->path().string() + " has the names of " + program_of(saved.reader->names()) +
+            ", which a run's have not",
         "megahost run RECIPE --weights " + shell_word(from) +
-            " reads it as it is; megahost recipe from-hf writes the recipe",
+            " reads it as it is, and --recipe RECIPE imports it; " +
+            (saved.reader->names() == TensorNames::megatron
+                 ? "megahost recipe import-args writes the recipe"
+                 : "megahost recipe from-hf writes the recipe"),
         exit_code::data
     );
   }

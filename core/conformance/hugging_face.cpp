@@ -1,9 +1,10 @@
-// Tests of what an architecture says about Hugging Face's models: names of tensors, keys of
-// config.json.
+// Tests of what an architecture says about other programs' models: names of tensors at Hugging Face
+// and at Megatron-LM, keys of config.json.
 
 #include "core/import/hugging_face.hpp"
 
 #include "core/base/text.hpp"
+#include "core/checkpoint/hf.hpp"
 #include "core/conformance/instance.hpp"
 #include "core/conformance/model.hpp"
 #include "core/conformance/tests.hpp"
@@ -22,7 +23,9 @@ namespace {
 /// How often the mapping uses each element of each tensor of ours, by name.
 class Uses {
 public:
-  explicit Uses(const ParameterStore& store) {
+  Uses(const ParameterStore& store, TensorNames names)
+      : program_(program_of(names))
+      , function_(names == TensorNames::megatron ? "megatron()" : "hugging_face()") {
     for (const Parameter& parameter : store.all()) {
       for (const Piece& piece : parameter.pieces) {
         counts_[piece.name] = at::zeros(piece.global_shape);
@@ -37,17 +40,19 @@ public:
   void add(const HfTensor& map) {
     if (map.ours.empty() || !theirs_.insert(map.theirs).second) {
       fail(
-          "hugging_face() names " + map.theirs +
+          function_ + " names " + map.theirs +
           (map.ours.empty() ? " without a tensor of ours" : " twice")
       );
     }
     std::vector<int64_t> rest; // all dimensions but the first, along which parts are concatenated
-    for (const std::string& name : map.ours) {
-      at::Tensor part = selected(map, name);
+    bool is_next = false;
+    for (const HfPart& one : parts_of(map)) {
+      const std::string& name = one.ours;
+      at::Tensor part = selected(map, one);
       const std::vector<int64_t> others(
           part.sizes().begin() + (part.dim() > 0 ? 1 : 0), part.sizes().end()
       );
-      if (name != map.ours.front() && others != rest) {
+      if (is_next && others != rest) {
         fail(
             "the parts of " + map.theirs + " cannot be concatenated: " + map.ours.front() +
                 " and " + name + " differ in more than their first dimension",
@@ -69,6 +74,7 @@ public:
         );
       }
       rest = others;
+      is_next = true;
       part.add_(1);
     }
   }
@@ -79,20 +85,21 @@ public:
       const bool may_be_absent = buffers_.contains(name) && count.max().item().toDouble() == 0;
       if (!may_be_absent && count.min().item().toDouble() < 1) {
         fail(
-            "no tensor of Hugging Face holds " + name +
+            "no tensor of " + program_ + " holds " + name +
                 (count.max().item().toDouble() > 0 ? " whole" : ""),
-            "add it to hugging_face(), or return nothing where the fields have no counterpart"
+            "add it to " + function_ + ", or return nothing where the fields have no counterpart"
         );
       }
       if (count.max().item().toDouble() > 1) {
-        fail("several tensors of Hugging Face hold " + name, "name each once");
+        fail("several tensors of " + program_ + " hold " + name, "name each once");
       }
     }
   }
 
 private:
   /// The entry of ours that theirs is.
-  at::Tensor selected(const HfTensor& map, const std::string& name) {
+  at::Tensor selected(const HfTensor& map, const HfPart& one) {
+    const std::string& name = one.ours;
     const auto found = counts_.find(name);
     if (found == counts_.end()) {
       std::vector<std::string> names;
@@ -101,12 +108,12 @@ private:
       }
       const auto meant = nearest(name, names);
       fail(
-          "hugging_face() maps " + map.theirs + " to " + name + ", which its model does not have",
+          function_ + " maps " + map.theirs + " to " + name + ", which its model does not have",
           meant ? "did you mean " + *meant + "?" : "megahost calls parameters by block and scope"
       );
     }
     at::Tensor part = found->second;
-    for (const int64_t index : map.at) {
+    for (const int64_t index : one.at) {
       if (part.dim() < 2 || index < 0 || index >= part.size(0)) {
         fail(
             map.theirs + " is said to be entry " + std::to_string(index) + " of " + name +
@@ -119,6 +126,7 @@ private:
     return part;
   }
 
+  std::string program_, function_;
   std::map<std::string, at::Tensor> counts_;
   std::set<std::string> buffers_;
   std::set<std::string> theirs_;
@@ -272,16 +280,23 @@ private:
 
 void hugging_face_names(const Case& c) {
   const auto architecture = make<Architecture>(c);
-  const auto maps = architecture->hugging_face();
-  if (maps.empty()) {
+  bool is_named = false;
+  for (const TensorNames names : {TensorNames::hugging_face, TensorNames::megatron}) {
+    const auto maps = mapping_of(*architecture, names);
+    if (maps.empty()) {
+      continue;
+    }
+    is_named = true;
+    const SmallModel model(*architecture, {});
+    Uses uses(model.model->parameters(), names);
+    for (const HfTensor& map : maps) {
+      uses.add(map);
+    }
+    uses.require_once();
+  }
+  if (!is_named) {
     not_applicable("it has no names at Hugging Face for these options");
   }
-  const SmallModel model(*architecture, {});
-  Uses uses(model.model->parameters());
-  for (const HfTensor& map : maps) {
-    uses.add(map);
-  }
-  uses.require_once();
 }
 
 void hugging_face_config(const Case& c) {

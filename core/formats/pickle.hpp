@@ -71,6 +71,12 @@ public:
   ///          limit passed; anything that is cut short or left over
   Pickle(std::string bytes, std::string file, const PickleLimits& limits = {});
 
+  Pickle(const Pickle&) = delete; ///< a copy's values would be the first one's
+  Pickle& operator=(const Pickle&) = delete;
+  Pickle(Pickle&&) = default;
+  Pickle& operator=(Pickle&&) = default;
+  ~Pickle() = default;
+
   [[nodiscard]] const PickleValue& root() const { return *root_; }
 
   [[nodiscard]] const std::string& file() const { return file_; }

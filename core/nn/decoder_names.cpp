@@ -1,6 +1,9 @@
-// The Hugging Face names of what llama and its relatives have in common.
+// The names that other programs have for what decoders have in common: Hugging Face's Llama and its
+// relatives, and Megatron-LM.
 
 #include "megahost/nn/decoder.hpp"
+
+#include <string_view>
 
 namespace mh {
 
@@ -88,6 +91,89 @@ std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames
       feed_forward(i, theirs, ours, map);
     } else {
       add_feed_forward_names(c, theirs + "mlp.", ours + "mlp.", map);
+    }
+  }
+  return map;
+}
+
+void add_megatron_feed_forward(
+    const DecoderConfig& c,
+    const std::string& theirs,
+    const std::string& ours,
+    std::vector<HfTensor>& map
+) {
+  for (const char* what : {"weight", "bias"}) {
+    if (std::string_view(what) == "bias" && !c.bias) {
+      continue;
+    }
+    std::vector<std::string> up{ours + "up." + what};
+    if (is_gated(activation_kind(c.activation))) {
+      up.insert(up.begin(), ours + "gate." + what);
+    }
+    map.push_back({theirs + "linear_fc1." + what, up});
+    map.push_back({theirs + "linear_fc2." + what, {ours + "down." + what}});
+  }
+}
+
+namespace {
+
+bool is_of_megatron(const DecoderConfig& c) {
+  return c.norm_placement == "pre" && !c.parallel_residual && !c.scaled_embedding && !c.kv_rank &&
+         !c.score_dim && !c.score_cap && !c.logit_cap && c.logit_scale == 1 && !c.head_bias &&
+         c.rope_pairs == "halves" && !(c.qk_norm && c.qk_norm_over != "head") && c.causal &&
+         (c.norm == "layernorm" || c.norm == "rmsnorm");
+}
+
+} // namespace
+
+std::vector<HfTensor> megatron_names(const DecoderConfig& c, const FeedForwardNames& feed_forward) {
+  if (!is_of_megatron(c)) {
+    return {};
+  }
+  const bool norm_bias = info(norm_kind(c.norm)).bias;
+  std::vector<HfTensor> map;
+  const auto add = [&](const std::string& theirs, const std::string& ours, bool bias) {
+    map.push_back({theirs + ".weight", {ours + ".weight"}});
+    if (bias) {
+      map.push_back({theirs + ".bias", {ours + ".bias"}});
+    }
+  };
+  const auto add_vocab = [&](const char* theirs, const char* ours) {
+    map.push_back({.theirs = theirs, .ours = {ours}, .padded = true});
+  };
+  add_vocab("embedding.word_embeddings.weight", "embedding.word.weight");
+  if (c.positions == "learned") {
+    add("embedding.position_embeddings", "embedding.position", false);
+  }
+  add("decoder.final_layernorm", "head.norm", norm_bias);
+  if (!c.tied) {
+    add_vocab("output_layer.weight", "head.weight");
+  }
+  const int64_t groups = c.kv_heads.value_or(c.heads);
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const std::string ours = "layers." + std::to_string(i) + ".";
+    const std::string theirs = "decoder.layers." + std::to_string(i) + ".";
+    add(theirs + "input_layernorm", ours + "attention_norm", norm_bias);
+    add(theirs + "pre_mlp_layernorm", ours + "mlp_norm", norm_bias);
+    for (const char* what : {"weight", "bias"}) {
+      if (std::string_view(what) == "weight" || c.qkv_bias.value_or(c.bias)) {
+        HfTensor qkv{.theirs = theirs + "self_attention.linear_qkv." + what, .ours = {}};
+        for (const char* part : {"q.", "k.", "v."}) {
+          qkv.ours.push_back(ours + "attention." + part + what);
+        }
+        qkv.groups = groups; // the queries of a group, its key, its value; then those of the next
+        map.push_back(std::move(qkv));
+      }
+    }
+    add(theirs + "self_attention.linear_proj", ours + "attention.out", c.bias);
+    if (c.qk_norm) {
+      add(theirs + "self_attention.q_layernorm", ours + "attention.q_norm", false);
+      add(theirs + "self_attention.k_layernorm", ours + "attention.k_norm", false);
+    }
+    if (feed_forward) {
+      feed_forward(i, theirs, ours, map);
+    } else {
+      add_megatron_feed_forward(c, theirs + "mlp.", ours + "mlp.", map);
     }
   }
   return map;

@@ -7,6 +7,8 @@
 #include "core/checkpoint/model_from.hpp"
 #include "core/draw/report.hpp"
 #include "core/model/plugin_call.hpp"
+#include "core/train/mapped_slices.hpp"
+#include "core/train/megatron_arguments.hpp"
 #include "core/train/resume.hpp"
 #include "megahost/error.hpp"
 
@@ -57,63 +59,14 @@ struct Filling {
   std::vector<std::string> used; ///< tensors of the checkpoint, on whatever rank their values lie
 };
 
-/// Adds slices of a tensor of Hugging Face: for each of ours that it is made of, the boxes of theirs
-/// that this rank holds, one for each group of rows.
-///
-/// Throws:  mh::Error if theirs has another shape
-void add_slices(
-    ParameterStore& store, const CheckpointReader& saved, const HfTensor& map, Filling& ret_filling
-) {
-  const CheckpointTensor& theirs = *saved.find(map.theirs);
-  const Buffer* buffer = find_buffer(store, map.ours.front());
-  const at::Tensor expected = hf_tensor(map, [&](const std::string& name) {
-    const Piece& piece = buffer != nullptr ? buffer->piece : *find_piece(store, name).piece;
-    return at::empty(piece.global_shape, at::kMeta);
-  });
-  if (expected.sizes() != at::IntArrayRef(theirs.shape)) {
-    throw Error(
-        saved.path().string() + ": " + theirs.name + " has the shape " + shape_text(theirs.shape) +
-            ", the recipe's model needs " + shape_text(expected.sizes()),
-        "compare the recipe's section model with config.json",
-        exit_code::data
-    );
-  }
-  const auto add = [&](const at::Tensor& own, std::vector<int64_t> offset) {
-    if (map.transpose) {
-      std::reverse(offset.begin(), offset.end());
+OwnParts parameters_of(ParameterStore& store) {
+  return [&store](const std::string& name) -> OwnPart {
+    if (const Buffer* buffer = find_buffer(store, name)) {
+      return {&buffer->piece, buffer->value};
     }
-    ret_filling.slices.push_back(
-        {theirs.name, theirs.shape, std::move(offset), map.transpose ? own.t() : own}
-    );
-  };
-  if (buffer != nullptr) {
-    add(buffer->value, std::vector<int64_t>(theirs.shape.size()));
-    return;
-  }
-  const int64_t group = (map.transpose ? theirs.shape.back() : theirs.shape.front()) / map.groups;
-  int64_t row = 0; // row where ours begins in a group of theirs
-  for (const std::string& name : map.ours) {
     const auto [parameter, piece] = find_piece(store, name);
-    const size_t first = map.at.size(); // dimension 0 of theirs
-    at::Tensor own = parameter->view(parameter->value.detach(), *piece);
-    bool mine = true; // the entry that theirs is lies on this rank
-    for (size_t i = 0; i < map.at.size(); ++i) {
-      const int64_t index = map.at[i] - piece->offset[i];
-      mine = mine && index >= 0 && index < piece->shape[i];
-      own = mine ? own.select(0, index) : own;
-    }
-    const int64_t rows = piece->global_shape[first] / map.groups;
-    for (int64_t done = 0, count = 0; mine && done < own.size(0); done += count) {
-      std::vector<int64_t> offset(
-          piece->offset.begin() + static_cast<int64_t>(first), piece->offset.end()
-      );
-      const int64_t at = offset[0] + done; // row of ours
-      count = std::min(own.size(0) - done, rows - at % rows);
-      offset[0] = at / rows * group + row + at % rows;
-      add(own.narrow(0, done, count), std::move(offset));
-    }
-    row += rows;
-  }
+    return {piece, parameter->view(parameter->value.detach(), *piece)};
+  };
 }
 
 /// The name of a tensor that `map` fills and this rank's pipeline stages lack; empty for none.
@@ -126,8 +79,10 @@ std::string elsewhere(ParameterStore& store, const HfTensor& map) {
   return "";
 }
 
-/// Whatever no tensor of Hugging Face fills would keep what was in memory.
-void require_all_named(const ParameterStore& store, const std::vector<HfTensor>& maps) {
+/// Whatever no tensor of the other program fills would keep what was in memory.
+void require_all_named(
+    const ParameterStore& store, const std::vector<HfTensor>& maps, TensorNames names
+) {
   std::set<std::string> named;
   for (const HfTensor& map : maps) {
     named.insert(map.ours.begin(), map.ours.end());
@@ -136,7 +91,8 @@ void require_all_named(const ParameterStore& store, const std::vector<HfTensor>&
     for (const Piece& piece : parameter.pieces) {
       if (!named.contains(piece.name)) {
         throw Error(
-            "the architecture's plugin names no tensor of Hugging Face for " + piece.name,
+            "the architecture's plugin names no tensor of " + std::string(program_of(names)) +
+                " for " + piece.name,
             "this is the plugin's to mend; megahost plugins check of its file looks for such names",
             exit_code::other
         );
@@ -145,18 +101,24 @@ void require_all_named(const ParameterStore& store, const std::vector<HfTensor>&
   }
 }
 
-void require_counterpart(const Session& session, const std::vector<HfTensor>& maps) {
+void require_counterpart(
+    const Session& session, const std::vector<HfTensor>& maps, TensorNames names
+) {
   if (maps.empty()) {
     throw Error(
         "a model of the architecture " + session.recipe.model.use +
-            " with these fields has no counterpart at Hugging Face",
-        "give a run folder, or the fields of the folder's config.json (megahost recipe from-hf)",
+            " with these fields has no counterpart " +
+            (names == TensorNames::megatron ? "among Megatron-LM's GPT models" : "at Hugging Face"),
+        names == TensorNames::megatron
+            ? "give a run folder, or the fields that Megatron-LM's arguments mean (megahost recipe "
+              "import-args)"
+            : "give a run folder, or the fields of the folder's config.json (megahost recipe from-hf)",
         exit_code::data
     );
   }
 }
 
-/// Reads tensors by Hugging Face's names.
+/// Reads tensors by another program's names.
 Filling filling_by_map(
     const CheckpointReader& saved,
     Session& session,
@@ -171,23 +133,24 @@ Filling filling_by_map(
       throw Error(
           saved.path().string() + " lacks the tensor " + map.theirs +
               ", which the recipe's model needs",
-          "compare the recipe's section model with config.json",
+          compare_hint(saved.names()),
           exit_code::data
       );
     }
     filling.used.push_back(theirs->name);
     ret_lacking.push_back(elsewhere(store, map));
     if (ret_lacking.back().empty()) {
-      add_slices(store, saved, map, filling);
+      add_mapped_slices(parameters_of(store), saved, *theirs, map, filling.slices);
     }
   }
-  require_all_named(store, maps);
+  require_all_named(store, maps, saved.names());
   return filling;
 }
 
 /// Each tensor that a map names lies on some rank.
 void require_all_there(
     const std::vector<HfTensor>& maps,
+    TensorNames names,
     const std::vector<std::string>& own_lacking,
     const Ranks& ranks
 ) {
@@ -201,7 +164,7 @@ void require_all_there(
           return names[i].empty();
         })) {
       throw Error(
-          "the architecture's plugin maps " + maps[i].theirs + " of Hugging Face to " +
+          "the architecture's plugin maps " + maps[i].theirs + " of " + program_of(names) + " to " +
               lacking.front()[i] + ", which its model does not have",
           "this is the plugin's to mend; megahost plugins check of its file looks for such names",
           exit_code::other
@@ -339,17 +302,18 @@ public:
   void judge() {
     const auto config = in_plugin(format_, "config", [&] { return format_.config(folder_); });
     upcycling_.reset();
-    if (saved_->names() == TensorNames::hugging_face) {
-      const auto maps = session_.architecture->hugging_face();
+    if (const TensorNames names = saved_->names(); names != TensorNames::own) {
+      const auto maps = mapping_of(*session_.architecture, names);
       std::vector<std::string> lacking;
       together(ranks_, [&] {
-        require_counterpart(session_, maps);
+        require_counterpart(session_, maps, names);
         require_same_model(config);
+        require_same_arguments();
         filling_ = filling_by_map(*saved_, session_, maps, lacking);
         return std::string();
       });
       require_places();
-      require_all_there(maps, lacking, ranks_);
+      require_all_there(maps, names, lacking, ranks_);
       return;
     }
     upcycling_.emplace(session_, *saved_);
@@ -390,7 +354,7 @@ private:
     throw Error(
         folder_.string() + " " + why + (changes.empty() ? "" : "; the recipe has " + changes),
         saved_->state().empty()
-            ? "compare the recipe's section model with config.json"
+            ? compare_hint(saved_->names())
             : "use the recipe of that run: " + (folder_ / "recipe.toml").string(),
         exit_code::data
     );
@@ -418,7 +382,8 @@ private:
 
   /// The model that the folder's config.json describes.
   void require_same_model(const std::optional<std::string>& config) const {
-    if (!config && saved_->names() != TensorNames::hugging_face) {
+    if (saved_->names() == TensorNames::megatron ||
+        (!config && saved_->names() != TensorNames::hugging_face)) {
       return;
     }
     const FolderWarnings found = require_model_of_folder(
@@ -433,6 +398,23 @@ private:
       if (!sentence.empty() && session_.mesh.rank() == 0) {
         warn(sentence);
       }
+    }
+  }
+
+  /// What Megatron-LM was told of its model.
+  void require_same_arguments() const {
+    if (saved_->arguments().empty()) {
+      return;
+    }
+    const auto differences = argument_differences(
+        nlohmann::json::parse(saved_->arguments()), session_.recipe.model.options.as_table()
+    );
+    if (!differences.empty()) {
+      std::string text = "the recipe's model is not that of " + saved_->path().string() + ":";
+      for (const std::string& one : differences) {
+        text += "\n  " + one;
+      }
+      throw Error(text, compare_hint(saved_->names()), exit_code::data);
     }
   }
 
@@ -534,8 +516,8 @@ std::vector<NamedTensor> named_gradients(Session& session, TensorNames names) {
     const auto [parameter, piece] = find_piece(store, name);
     return parameter->view(parameter->main_grad, *piece);
   };
-  if (names == TensorNames::hugging_face) {
-    for (const HfTensor& map : session.architecture->hugging_face()) {
+  if (names != TensorNames::own) {
+    for (const HfTensor& map : mapping_of(*session.architecture, names)) {
       if (find_buffer(store, map.ours.front()) != nullptr) {
         continue;
       }

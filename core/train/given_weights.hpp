@@ -40,7 +40,8 @@ GivenWeights load_weights(
     const WeightsWanted& wanted = {}
 );
 
-/// The main gradients under the parameters' own names, or under Hugging Face's names and shapes.
+/// The main gradients under the parameters' own names, or under another program's
+/// names and shapes.
 [[nodiscard]] std::vector<NamedTensor> named_gradients(Session& session, TensorNames names);
 
 } // namespace mh

@@ -74,37 +74,6 @@ TEST_CASE_FIXTURE(Written, "old steps go, and a step is not there without its .m
   CHECK(store.list("run/dcp/step-000000000030").empty());
 }
 
-TEST_CASE_FIXTURE(
-    Written, "iterations of Megatron's torch_dist are steps, once metadata.json is there"
-) {
-  for (const char* name :
-       {"iter_0000002",
-        "iter_0000030",
-        "iter_12345678",
-        "iter_3",
-        "iter_-000001",
-        "iter_0000004x",
-        "release"}) {
-    mh::write_dcp_tensors(store, Path("theirs") / name, {}, "");
-    mh::put_text(store, Path("theirs") / name / "metadata.json", "{}");
-  }
-  mh::write_dcp_tensors(store, "theirs/iter_0000040", {}, ""); // it was killed before the mark
-  mh::put_text(store, "theirs/iter_0000050/metadata.json", "{}");
-  mh::put_text(store, "theirs/latest_checkpointed_iteration.txt", "40");
-  CHECK(format.detect("theirs"));
-  CHECK(format.place("theirs") == "theirs");
-  CHECK(format.steps("theirs") == std::vector<int64_t>{12345678, 30, 2});
-  CHECK(format.open("theirs", 30)->path() == "theirs/iter_0000030");
-  CHECK(format.steps("theirs/iter_0000030") == std::nullopt);
-  CHECK_FALSE(format.detect("theirs/iter_0000050"));
-  for (const char* folder : {"theirs", "theirs/iter_0000030"}) {
-    CHECK(contains(refusal([&] { (void)format.config(folder); }), "under Megatron's names"));
-    mh::put_text(store, Path(folder) / "config.json", "{}");
-    CHECK(format.config(folder) == "{}");
-  }
-  CHECK(format.config("run") == std::nullopt);
-}
-
 TEST_CASE("slices are written, and any other slices are read") {
   MemoryStorage store;
   const mh::Slice weight = whole("w", counting({8, 6}, 1));

@@ -154,7 +154,7 @@ assert len(parts) > 1 and parts == sorted(set(index["weight_map"].values())), pa
 checkpoint("verify", "parts")
 checkpoint("diff", "hf-one", "hf-four", status=1)  # sums over ranks have other last bits
 refused("export", "one", "-o", "hf-one", says="hf-one holds a model already")
-refused("export", "hf-one", "-o", "again", says="has the names of Hugging Face already")
+refused("export", "hf-one", "-o", "again", says="has the names of Hugging Face, and no recipe")
 refused("export", "one", "-o", "new", "--model-type", "mixtral", says="has no model_type mixtral")
 refused("export", "one", "-o", "new", "--model-type", "qwen2", says="a qwen2: ")
 refused("export", "one", "-o", "new", "--step", "3", says="it holds those of steps 2, 4")

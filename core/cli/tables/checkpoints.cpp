@@ -80,17 +80,22 @@ std::vector<Command> checkpoint_commands() {
       {
           "checkpoint export",
           "Checkpoints",
-          "writes a run's weights for other programs: a Hugging Face folder, or PyTorch's",
+          "writes a run's weights for other programs: Hugging Face's, PyTorch's, Megatron-LM's",
           "The Hugging Face folder has config.json, weights in safetensors, "
           "generation_config.json and the tokenizer's files where it has some: `transformers` "
           "loads it with from_pretrained. The run's layout does not matter, nor its size: one "
           "tensor at a time is in memory. A model that no config.json describes exactly is "
           "refused. --to dcp writes all tensors, the optimizer's state too, under the run's own "
           "names, for torch.distributed.checkpoint: megahost reads that folder as it does a "
-          "run's.",
+          "run's. --to torch_dist writes weights under Megatron-LM's names, which it loads with "
+          "--finetune.",
           {kSaved},
           {{"-o", "DIR", "where the model goes"},
-           {"--to", "FORMAT", "what it becomes (huggingface)", false, {"huggingface", "dcp"}},
+           {"--to",
+            "FORMAT",
+            "what it becomes (huggingface)",
+            false,
+            {"huggingface", "dcp", "torch_dist"}},
            kStep,
            {"--dtype",
             "TYPE",
@@ -109,6 +114,7 @@ std::vector<Command> checkpoint_commands() {
               {"megahost checkpoint export runs/large --step 2000 -o models/large --dtype bfloat16",
                ""},
               {"megahost checkpoint export runs/large --to dcp -o models/large-dcp", ""},
+              {"megahost checkpoint export runs/large --to torch_dist -o megatron/large", ""},
           },
       },
       {
@@ -118,15 +124,23 @@ std::vector<Command> checkpoint_commands() {
           "Every tensor keeps its bits and its name, and each gets a checksum. What holds a run's "
           "state as well can be resumed; the recipe of its folder is copied. There is no command "
           "that writes a run's checkpoint for another layout, as every layout reads every one. "
-          "Weights that have the names of Hugging Face are read as they are: run --weights.",
+          "Weights that have the names of Hugging Face or of Megatron-LM are read as they are: run "
+          "--weights. With --recipe they are imported as the model that it describes, and with them "
+          "the moments of Megatron-LM's torch_dist, its step and its samples, from which --resume "
+          "goes on; the model is in memory then.",
           {kSaved},
           {{"-o", "DIR", "run folder that gets the checkpoint"},
+           {"--recipe",
+            "RECIPE",
+            "recipe of the run that a folder of Hugging Face or Megatron-LM becomes"},
            kStep,
            {"--file-size", "MB", "tensors in a file at most (5000)"},
            kFormat,
            kStorageSet,
            kPlugin},
-          {{"megahost checkpoint import models/large-dcp -o runs/again", ""}},
+          {{"megahost checkpoint import models/large-dcp -o runs/again", ""},
+           {"megahost checkpoint import megatron/checkpoints --recipe large.lua -o runs/large",
+            ""}},
       },
       {
           "checkpoint average",

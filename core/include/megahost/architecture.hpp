@@ -34,7 +34,7 @@ public:
   [[nodiscard]] virtual bool runs_once() const { return false; }
 };
 
-/// One tensor of a Hugging Face checkpoint in terms of ours.
+/// One tensor of a Hugging Face checkpoint, or of Megatron-LM's, in terms of ours.
 struct HfTensor {
   std::string theirs;            ///< "model.layers.0.self_attn.q_proj.weight"
   std::vector<std::string> ours; ///< global names, concatenated along dimension 0
@@ -44,6 +44,11 @@ struct HfTensor {
   /// group of each of ours, then the second of each, ...: query, key and value of one head, then
   /// those of the next (GPT-NeoX).
   int64_t groups = 1;
+  /// What `at` leaves of ours has so many entries along dimension 0, which follow each other in
+  /// theirs: gate and up of an expert. 0: it is theirs as it is.
+  int64_t entries = 0;
+  /// Theirs may have more rows, by which a vocabulary is padded; those are not read.
+  bool padded = false;
 };
 
 /// The initial value of a tensor of ours in a run that starts from the weights of a simpler model,
@@ -95,6 +100,11 @@ public:
   /// The mapping to Hugging Face names; empty if there is no counterpart. The mapping of
   /// config.json's keys to fields is a static function (hugging_face.hpp).
   [[nodiscard]] virtual std::vector<HfTensor> hugging_face() const { return {}; }
+
+  /// The mapping to the tensors of a state_dict of megatron-core's GPTModel (of its own layers, not
+  /// Transformer Engine's, on one rank); empty if it is no such model. Formats that join, stack or
+  /// rename them do so by themselves.
+  [[nodiscard]] virtual std::vector<HfTensor> megatron() const { return {}; }
 
   /// How a run starts from a simpler model's weights; empty if there is none.
   [[nodiscard]] virtual std::vector<Upcycled> upcycled() const { return {}; }

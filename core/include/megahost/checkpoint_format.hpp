@@ -69,8 +69,9 @@ struct StoredBox {
 
 /// The naming scheme of a checkpoint's tensors.
 enum class TensorNames : uint8_t {
-  own,         ///< the parameters' own
-  hugging_face ///< the names that `Architecture::hugging_face()` maps to
+  own,          ///< the parameters' own
+  hugging_face, ///< the names that `Architecture::hugging_face()` maps to
+  megatron      ///< the names that `Architecture::megatron()` maps to
 };
 
 /// The result of reading every byte of a checkpoint.
@@ -113,6 +114,10 @@ public:
 
   /// The state that the run that wrote it needs to continue, as JSON; empty: it holds weights only.
   [[nodiscard]] virtual std::string state() const { return ""; }
+
+  /// What another program says of the run that it saved, as a JSON object, such as Megatron-LM's
+  /// arguments with its "iteration"; empty if nothing is known.
+  [[nodiscard]] virtual std::string arguments() const { return ""; }
 
   /// The tensor of this name, or of one that means the same; null if there is none.
   [[nodiscard]] virtual const CheckpointTensor* find(std::string_view name) const;

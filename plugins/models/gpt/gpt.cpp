@@ -26,6 +26,8 @@ public:
   [[nodiscard]] std::vector<HfTensor> hugging_face() const override {
     return hugging_face_names(config());
   }
+
+  [[nodiscard]] std::vector<HfTensor> megatron() const override { return megatron_names(config()); }
 };
 
 } // namespace

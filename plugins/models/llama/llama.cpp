@@ -196,6 +196,10 @@ public:
   [[nodiscard]] std::vector<mh::HfTensor> hugging_face() const override {
     return mh::llama_names(config());
   }
+
+  [[nodiscard]] std::vector<mh::HfTensor> megatron() const override {
+    return mh::megatron_names(config());
+  }
 };
 
 } // namespace

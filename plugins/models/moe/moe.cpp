@@ -51,6 +51,23 @@ public:
     );
   }
 
+  /// Experts with their biases have no counterpart there: its routers have none.
+  [[nodiscard]] std::vector<mh::HfTensor> megatron() const override {
+    if (moe_.bias) {
+      return {};
+    }
+    return megatron_names(
+        config(),
+        [&](int64_t layer, const std::string& theirs, const std::string& ours, Names& map) {
+          if (!moe_.is_moe(layer)) {
+            add_megatron_feed_forward(moe_, theirs + "mlp.", ours + "mlp.", map);
+            return;
+          }
+          add_megatron_experts(map, theirs + "mlp.", ours + "mlp.");
+        }
+    );
+  }
+
   /// From a llama: each expert begins as the dense model's feed-forward.
   [[nodiscard]] std::vector<mh::Upcycled> upcycled() const override {
     std::vector<mh::Upcycled> map;
@@ -111,6 +128,34 @@ private:
       map.push_back({name("w1", "gate_proj"), {up}, false, {e, 0}});
       map.push_back({name("w3", "up_proj"), {up}, false, {e, 1}});
       map.push_back({name("w2", "down_proj"), {down}, false, {e}});
+    }
+  }
+
+  void add_megatron_experts(Names& map, const std::string& theirs, const std::string& ours) const {
+    map.push_back({theirs + "router.weight", {ours + "router.weight"}});
+    if (moe_.has_bias()) {
+      map.push_back({theirs + "router.expert_bias", {ours + "router.bias"}});
+    }
+    const bool gated = mh::is_gated(mh::activation_kind(moe_.activation));
+    for (int64_t e = 0; e < moe_.experts; ++e) {
+      const std::string expert = theirs + "experts.local_experts." + std::to_string(e) + ".";
+      map.push_back(
+          {.theirs = expert + "linear_fc1.weight",
+           .ours = {ours + (gated ? "experts.gate_up.weight" : "experts.up.weight")},
+           .at = {e},
+           .entries = gated ? 2 : 0}
+      );
+      map.push_back(
+          {.theirs = expert + "linear_fc2.weight",
+           .ours = {ours + "experts.down.weight"},
+           .at = {e}}
+      );
+    }
+    if (moe_.shared_hidden) {
+      add_megatron_feed_forward(moe_, theirs + "shared_experts.", ours + "shared.", map);
+    }
+    if (moe_.shared_gate) {
+      map.push_back({theirs + "shared_experts.gate_weight", {ours + "shared_gate.weight"}});
     }
   }
 

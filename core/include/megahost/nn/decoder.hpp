@@ -326,6 +326,20 @@ MH_API void add_feed_forward_names(
 [[nodiscard]] MH_API std::vector<HfTensor>
 llama_names(const DecoderConfig& config, const FeedForwardNames& feed_forward = nullptr);
 
+/// The names of megatron-core's GPTModel; empty where the fields describe another model. Without
+/// `feed_forward` those of the dense one.
+[[nodiscard]] MH_API std::vector<HfTensor>
+megatron_names(const DecoderConfig& config, const FeedForwardNames& feed_forward = nullptr);
+
+/// Adds what megatron-core calls one dense feed-forward; `theirs` and `ours` are what its names
+/// begin with, "decoder.layers.0.mlp." and "layers.0.mlp.".
+MH_API void add_megatron_feed_forward(
+    const DecoderConfig& config,
+    const std::string& theirs,
+    const std::string& ours,
+    std::vector<HfTensor>& map
+);
+
 /// The places of the norms in a layer.
 enum class NormPlacement : uint8_t {
   pre,     ///< x + part(norm(x))

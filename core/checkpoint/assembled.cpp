@@ -1,0 +1,94 @@
+#include "core/checkpoint/assembled.hpp"
+
+#include "core/base/printable.hpp"
+#include "core/checkpoint/format.hpp"
+#include "core/checkpoint/tensors.hpp"
+
+#include <utility>
+
+namespace mh {
+
+namespace {
+
+[[noreturn]] void refuse_parts(const Path& path, const std::string& name, const std::string& why) {
+  throw Error(
+      path.string() + ": tensor " + printable(name) + ": " + why,
+      "the checkpoint is damaged or incomplete: use another one",
+      exit_code::data
+  );
+}
+
+/// Why a part does not lie in its source; empty if it does.
+std::string part_problem(const AssembledPart& part, const CheckpointTensor& source) {
+  const size_t outer = source.shape.size() - part.box.shape.size();
+  for (size_t d = 0; d < source.shape.size(); ++d) {
+    const int64_t size = d < outer ? 1 : part.box.shape[d - outer];
+    if (part.from[d] < 0 || part.from[d] > source.shape[d] - size) {
+      return "it does not lie in " + printable(source.name) + " of the shape " +
+             shape_text(source.shape);
+    }
+  }
+  return "";
+}
+
+} // namespace
+
+AssembledReader::AssembledReader(
+    std::unique_ptr<CheckpointReader> inner,
+    std::vector<AssembledTensor> tensors,
+    TensorNames names,
+    std::string arguments
+)
+    : inner_(std::move(inner))
+    , names_(names)
+    , arguments_(std::move(arguments)) {
+  for (AssembledTensor& one : tensors) {
+    const std::string& name = one.tensor.name;
+    StoredTensor cover{name, dtype_of(one.tensor.dtype), one.tensor.shape, {}};
+    for (const AssembledPart& part : one.parts) {
+      const CheckpointTensor& source = inner_->tensors().at(part.source);
+      MH_ASSERT(
+          part.from.size() == source.shape.size() && part.box.shape.size() <= part.from.size(),
+          "a part with other dimensions than its source"
+      );
+      if (const std::string why = part_problem(part, source); !why.empty()) {
+        refuse_parts(inner_->path(), name, why);
+      }
+      if (part.box.elements() > 0) {
+        cover.chunks.push_back({"", part.box.offset, part.box.shape});
+      }
+    }
+    if (const std::string why = cover_problem(cover); !why.empty()) {
+      refuse_parts(inner_->path(), name, why);
+    }
+    tensors_.push_back(std::move(one.tensor));
+    parts_.push_back(std::move(one.parts));
+  }
+}
+
+void AssembledReader::read(std::span<const Slice> slices) {
+  std::vector<Slice> wanted;
+  for (const Slice& slice : slices) {
+    const CheckpointTensor& known = require_fit(*this, slice);
+    const Box own{slice.offset, slice.local.sizes().vec()};
+    for (const AssembledPart& part : parts_[static_cast<size_t>(&known - tensors_.data())]) {
+      const Box both = own.common(part.box);
+      if (both.elements() == 0) {
+        continue;
+      }
+      const CheckpointTensor& source = inner_->tensors()[part.source];
+      Slice one{source.name, source.shape, part.from, own.cut(slice.local, both)};
+      const size_t outer = source.shape.size() - both.shape.size();
+      for (size_t d = 0; d < both.shape.size(); ++d) {
+        one.offset[outer + d] += both.offset[d] - part.box.offset[d];
+      }
+      for (size_t d = 0; d < outer; ++d) {
+        one.local = one.local.unsqueeze(0);
+      }
+      wanted.push_back(std::move(one));
+    }
+  }
+  inner_->read(wanted);
+}
+
+} // namespace mh

@@ -1,0 +1,56 @@
+#pragma once
+/// Names of tensors in Megatron-LM's checkpoints, and those of the state_dict of megatron-core's
+/// GPTModel (of its own layers, on one rank), to which an architecture's `megatron()` maps ours.
+///
+/// Source:  megatron-core 0.16.1, transformer_block.py, moe/experts.py, gpt_layer_specs.py
+
+#include "core/formats/pickle.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mh {
+
+/// What a name of a file stands for.
+struct MegatronName {
+  /// The state_dict's, with "{}" for each dimension that the tensor has before its own:
+  /// "decoder.layers.{}.input_layernorm.weight". A moment's begins with "optimizer.exp_avg.", a
+  /// master weight's with "optimizer.master.".
+  std::string text;
+  /// Of a gated feed-forward that is saved in halves: 0 the gate, 1 what it multiplies.
+  std::optional<int64_t> half{};
+
+  /// Dimensions that the tensor has before its own.
+  [[nodiscard]] size_t stacked() const;
+  /// The name of the entry at these indices of them.
+  [[nodiscard]] std::string at(const std::vector<int64_t>& indices) const;
+};
+
+/// Of a name of `torch_dist`, or of a state_dict's.
+[[nodiscard]] MegatronName megatron_name(std::string_view stored);
+
+/// A name of Megatron-LM before megatron-core (and of NeuronX's form of it) in megatron-core's terms:
+/// "language_model.encoder.layers.0.attention.dense.weight" is
+/// "decoder.layers.0.self_attention.linear_proj.weight". Another is returned as it is.
+[[nodiscard]] std::string modern_megatron_name(std::string_view name);
+
+/// Where a tensor of the state_dict lies in a folder of `torch_dist`.
+struct MegatronPlace {
+  std::string name;             ///< "decoder.layers.self_attention.linear_qkv.weight"
+  std::vector<int64_t> at, all; ///< index and size of each dimension before the tensor's own
+};
+
+/// Those of a model, by the state_dict's names. Layers are stacked where they are all alike; else
+/// each has its number in its names, as megatron-core does it.
+[[nodiscard]] std::map<std::string, MegatronPlace>
+torch_dist_places(const std::vector<std::string>& names);
+
+/// What a checkpoint's pickle says of its run, as JSON: "iteration", and the numbers, words and
+/// truth values of "args".
+[[nodiscard]] std::string megatron_arguments(const PickleValue& root);
+
+} // namespace mh

@@ -1,0 +1,402 @@
+// Megatron-LM's checkpoints of a file for each rank: tensor-parallel parts joined, layers of pipeline
+// stages and experts numbered over all of them.
+
+#include "core/base/printable.hpp"
+#include "core/checkpoint/assembled.hpp"
+#include "core/checkpoint/megatron.hpp"
+#include "core/checkpoint/megatron_names.hpp"
+#include "core/checkpoint/torch_folder.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace mh {
+
+namespace {
+
+constexpr const char* kRankFile = "model_optim_rng.pt";
+constexpr std::string_view kRankFolder = "mp_rank_";
+constexpr std::string_view kLayerNames = "decoder.layers.";
+constexpr std::string_view kExpertNames = "mlp.experts.local_experts.";
+constexpr std::string_view kGroupedExperts = "mlp.experts.linear_fc";
+constexpr int64_t kMostRanks = 1 << 20, kMostLayers = 1 << 20;
+
+/// What Megatron-LM splits over tensor-parallel ranks, and along which dimension.
+struct SplitTensor {
+  std::string_view ending;
+  size_t dim;
+};
+
+constexpr SplitTensor kSplitTensors[] = {
+    {"word_embeddings.weight", 0},
+    {"output_layer.weight", 0},
+    {"linear_qkv.weight", 0},
+    {"linear_qkv.bias", 0},
+    {"linear_fc1.weight", 0},
+    {"linear_fc1.bias", 0},
+    {"linear_proj.weight", 1},
+    {"linear_fc2.weight", 1}};
+
+std::optional<size_t> split_dim(std::string_view name) {
+  const auto* found = std::find_if(
+      std::begin(kSplitTensors),
+      std::end(kSplitTensors),
+      [name](const SplitTensor& one) { return name.ends_with(one.ending); }
+  );
+  return found == std::end(kSplitTensors) ? std::nullopt : std::optional(found->dim);
+}
+
+/// Takes a number of at most seven digits off a text; -1 if there is none.
+int64_t take_small(std::string& ret_text) {
+  const size_t end = std::min(ret_text.find_first_not_of("0123456789"), ret_text.size());
+  int64_t number = -1;
+  if (end > 0 && end <= 7) {
+    std::from_chars(ret_text.data(), ret_text.data() + end, number);
+    ret_text.erase(0, end);
+  }
+  return number;
+}
+
+/// Which rank's a file is, by the name of its folder.
+struct RankFile {
+  std::string name;
+  int64_t tensor = 0, pipeline = 0, expert = 0;
+};
+
+/// The files of an iteration. Of two numbers the second one is that of the pipeline stage, but of
+/// the expert-parallel rank where the arguments say that there is one stage.
+std::vector<RankFile> rank_files(Storage& storage, const Path& folder) {
+  std::vector<RankFile> files;
+  for (const Storage::Item& item : storage.list(folder)) {
+    const std::string file = item.name + "/" + kRankFile;
+    if (!item.is_prefix || !item.name.starts_with(kRankFolder) ||
+        !storage.contains(folder / file)) {
+      continue;
+    }
+    std::string rest = item.name.substr(kRankFolder.size());
+    RankFile one{.name = file};
+    one.tensor = take_small(rest);
+    for (int64_t* number : {&one.pipeline, &one.expert}) {
+      if (rest.starts_with('_')) {
+        rest.erase(0, 1);
+        *number = take_small(rest);
+      }
+    }
+    if (rest.empty() && one.tensor >= 0 && one.pipeline >= 0 && one.expert >= 0) {
+      files.push_back(std::move(one));
+    }
+  }
+  return files;
+}
+
+/// A tensor of one rank's file.
+struct RankTensor {
+  size_t source = 0; ///< in the folder's tensors
+  RankFile rank;
+  int64_t chunk = 0;  ///< virtual pipeline stage
+  int64_t layer = -1; ///< within stage and chunk
+  int64_t expert = -1;
+  std::string body; ///< its name, of a layer's tensor what comes after its number
+};
+
+class RankTensors {
+public:
+  RankTensors(const TorchFolder& stored, const std::vector<RankFile>& files)
+      : stored_(stored) {
+    for (const RankFile& file : files) {
+      ranks_ = std::max(ranks_, file.tensor + 1);
+    }
+    for (size_t i = 0; i < stored.tensors().size(); ++i) {
+      const std::string& name = stored.tensors()[i].name;
+      const auto file = std::find_if(files.begin(), files.end(), [&](const RankFile& one) {
+        return name.starts_with(one.name + ":");
+      });
+      if (file != files.end()) {
+        add(i, *file, name.substr(file->name.size() + 1));
+      }
+    }
+    number();
+  }
+
+  [[nodiscard]] std::vector<AssembledTensor> take() {
+    std::map<std::string, std::vector<const RankTensor*>> by_name;
+    for (const RankTensor& one : tensors_) {
+      by_name[global_name(one)].push_back(&one);
+    }
+    std::vector<AssembledTensor> all;
+    for (auto& [name, parts] : by_name) {
+      all.push_back(joined(name, parts));
+    }
+    return all;
+  }
+
+private:
+  void add(size_t source, const RankFile& rank, std::string name) {
+    constexpr std::string_view kModel = "model";
+    if (!name.starts_with(kModel)) {
+      return;
+    }
+    name.erase(0, kModel.size());
+    RankTensor one{.source = source, .rank = rank, .body = ""};
+    one.chunk = std::max<int64_t>(0, take_small(name));
+    if (!name.starts_with('.') || name.ends_with("._extra_state")) {
+      return;
+    }
+    one.body = megatron_name(modern_megatron_name(name.substr(1))).text;
+    if (one.body.starts_with("word_embeddings_for_head.")) {
+      return; // a copy of the first stage's
+    }
+    if (one.body.starts_with(kLayerNames)) {
+      one.body.erase(0, kLayerNames.size());
+      one.layer = take_small(one.body);
+      if (one.layer < 0 || one.layer > kMostLayers || !one.body.starts_with('.')) {
+        refuse(one, "it has no number of a layer");
+      }
+      one.body.erase(0, 1);
+    }
+    if (one.layer >= 0 && one.body.starts_with(kExpertNames)) {
+      one.body.erase(0, kExpertNames.size());
+      one.expert = take_small(one.body);
+      one.body = "mlp.experts.local_experts" + one.body;
+    } else if (one.layer >= 0 && one.body.starts_with(kGroupedExperts)) {
+      // Transformer Engine's: linear_fc1.weight7
+      const size_t digits = one.body.find_last_not_of("0123456789") + 1;
+      std::string number = one.body.substr(digits);
+      one.expert = take_small(number);
+      one.body = "mlp.experts.local_experts." +
+                 one.body.substr(std::string_view("mlp.experts.").size(), digits - 12);
+    }
+    if (one.expert > kMostLayers || (one.expert < 0 && one.body.find("experts") == 4)) {
+      refuse(one, "experts are read one by one, not in the form of the old GroupedMLP");
+    }
+    tensors_.push_back(std::move(one));
+  }
+
+  /// Counts layers of stages and experts of ranks. Chunk k of stage p is the (k stages + p)-th part
+  /// of the model.
+  void number() {
+    std::map<std::pair<int64_t, int64_t>, int64_t> counts; // by chunk and stage
+    for (const RankTensor& one : tensors_) {
+      int64_t& count = counts[{one.chunk, one.rank.pipeline}];
+      count = std::max(count, one.layer + 1);
+      experts_ = std::max(experts_, one.expert + 1);
+    }
+    int64_t first = 0;
+    for (const auto& [part, count] : counts) {
+      first_layer_[part] = first;
+      first += count;
+    }
+  }
+
+  [[nodiscard]] std::string global_name(const RankTensor& one) const {
+    if (one.layer < 0) {
+      return one.body;
+    }
+    const int64_t layer = one.layer + first_layer_.at({one.chunk, one.rank.pipeline});
+    std::string body = one.body;
+    if (one.expert >= 0) {
+      constexpr std::string_view kBefore = "mlp.experts.local_experts.";
+      body = std::string(kBefore) + std::to_string(one.expert + experts_ * one.rank.expert) + "." +
+             one.body.substr(kBefore.size());
+    }
+    return std::string(kLayerNames) + std::to_string(layer) + "." + body;
+  }
+
+  [[nodiscard]] const CheckpointTensor& stored(const RankTensor& one) const {
+    return stored_.tensors()[one.source];
+  }
+
+  [[noreturn]] void refuse(const RankTensor& one, const std::string& why) const {
+    throw Error(
+        stored_.path().string() + ": tensor " + printable(stored(one).name) + ": " + why,
+        "the checkpoint is damaged, incomplete or of another version of Megatron-LM",
+        exit_code::data
+    );
+  }
+
+  /// The tensor next to another one in its file.
+  [[nodiscard]] const CheckpointTensor*
+  sibling(const RankTensor& one, std::string_view ending, std::string_view other) const {
+    std::string name = stored(one).name;
+    name.replace(name.rfind(ending), std::string::npos, other);
+    return static_cast<const CheckpointReader&>(stored_).CheckpointReader::find(name);
+  }
+
+  /// Whether each rank has its parts of a gate and of what it multiplies, one after the other.
+  [[nodiscard]] bool is_gated(const RankTensor& one) const {
+    for (const auto& [up, down] :
+         {std::pair("linear_fc1.", "linear_fc2.weight"),
+          std::pair("dense_h_to_4h.", "dense_4h_to_h.weight")}) {
+      const std::string& name = stored(one).name;
+      if (name.rfind(up) == std::string::npos) {
+        continue;
+      }
+      const std::string number =
+          one.expert >= 0 && one.body.ends_with(".weight") && !name.ends_with(".weight")
+              ? name.substr(name.find_last_not_of("0123456789") + 1)
+              : "";
+      const CheckpointTensor* other = sibling(one, up, down + number);
+      if (other != nullptr && other->shape.size() == 2) {
+        return stored(one).shape[0] == 2 * other->shape[1];
+      }
+    }
+    return false;
+  }
+
+  [[nodiscard]] AssembledTensor
+  joined(const std::string& name, std::vector<const RankTensor*> parts) const {
+    std::sort(parts.begin(), parts.end(), [](const RankTensor* a, const RankTensor* b) {
+      return std::tie(a->rank.pipeline, a->rank.expert, a->rank.tensor) <
+             std::tie(b->rank.pipeline, b->rank.expert, b->rank.tensor);
+    });
+    const RankTensor& first = *parts.front();
+    std::erase_if(parts, [&](const RankTensor* one) { // copies on other stages and ranks
+      return one->rank.pipeline != first.rank.pipeline || one->rank.expert != first.rank.expert;
+    });
+    const auto dim = split_dim(name);
+    AssembledTensor made{stored(first), {}};
+    made.tensor.name = name;
+    made.tensor.is_weight = true;
+    const std::vector<int64_t>& shape = stored(first).shape;
+    if (!dim) {
+      made.parts.push_back(whole_part(first));
+      return made;
+    }
+    if (std::ssize(parts) != ranks_) {
+      refuse(
+          first,
+          std::to_string(parts.size()) + " of " + std::to_string(ranks_) +
+              " tensor-parallel ranks have a part of it"
+      );
+    }
+    if (shape.size() <= *dim) {
+      refuse(first, "it has the shape " + shape_text(shape));
+    }
+    const bool gated = *dim == 0 && ranks_ > 1 && is_gated(first);
+    const int64_t halves = gated ? 2 : 1;
+    const int64_t size = shape[*dim] / halves;
+    made.tensor.shape[*dim] *= ranks_;
+    for (int64_t r = 0; r < ranks_; ++r) {
+      const RankTensor& one = *parts[static_cast<size_t>(r)];
+      if (stored(one).shape != shape || one.rank.tensor != r ||
+          stored(one).dtype != stored(first).dtype) {
+        refuse(
+            one,
+            "it has the shape " + shape_text(stored(one).shape) + ", that of the first rank " +
+                shape_text(shape)
+        );
+      }
+      for (int64_t half = 0; half < halves; ++half) {
+        AssembledPart part = whole_part(one);
+        part.from[*dim] = half * size;
+        part.box.shape[*dim] = size;
+        part.box.offset[*dim] = (half * ranks_ + r) * size;
+        made.parts.push_back(std::move(part));
+      }
+    }
+    return made;
+  }
+
+  [[nodiscard]] AssembledPart whole_part(const RankTensor& one) const {
+    const std::vector<int64_t>& shape = stored(one).shape;
+    const std::vector<int64_t> origin(shape.size());
+    return {one.source, origin, {origin, shape}};
+  }
+
+  const TorchFolder& stored_;
+  std::vector<RankTensor> tensors_;
+  std::map<std::pair<int64_t, int64_t>, int64_t> first_layer_;
+  int64_t ranks_ = 1, experts_ = 0;
+};
+
+/// Names of two numbers, once the arguments say what the second one is.
+void settle_numbers(std::vector<RankFile>& files, const nlohmann::json& arguments) {
+  const bool two = std::all_of(files.begin(), files.end(), [](const RankFile& one) {
+    return one.expert == 0 && std::count(one.name.begin(), one.name.end(), '_') == 5;
+  });
+  const auto size = [&](const char* key) {
+    const auto found = arguments.find(key);
+    return found != arguments.end() && found->is_number_integer() ? found->get<int64_t>() : 1;
+  };
+  if (two && size("pipeline_model_parallel_size") == 1 && size("expert_model_parallel_size") > 1) {
+    for (RankFile& file : files) {
+      std::swap(file.pipeline, file.expert);
+    }
+  }
+}
+
+/// Every rank from 0 on has a file.
+void require_all_ranks(const Path& folder, const std::vector<RankFile>& files) {
+  int64_t tensor = 0, pipeline = 0, expert = 0;
+  for (const RankFile& file : files) {
+    tensor = std::max(tensor, file.tensor + 1);
+    pipeline = std::max(pipeline, file.pipeline + 1);
+    expert = std::max(expert, file.expert + 1);
+  }
+  if (tensor > kMostRanks || pipeline > kMostRanks || expert > kMostRanks ||
+      tensor * pipeline > kMostRanks || tensor * pipeline * expert != std::ssize(files)) {
+    throw Error(
+        folder.string() + " holds the files of " + std::to_string(files.size()) +
+            " ranks, and their numbers go up to those of " + std::to_string(tensor) +
+            " tensor-parallel, " + std::to_string(pipeline) + " pipeline and " +
+            std::to_string(expert) + " expert-parallel ranks",
+        "bring the mp_rank_ folders of all ranks together",
+        exit_code::data
+    );
+  }
+}
+
+/// Before version 2.0 the rows of queries, keys and values were in another order.
+void require_version(const Path& folder, const nlohmann::json& arguments) {
+  const auto version = arguments.find("checkpoint_version");
+  if (version == arguments.end() || !version->is_number() || version->get<double>() < 2) {
+    throw Error(
+        folder.string() + " is of checkpoint_version " +
+            (version == arguments.end() ? "0" : version->dump()) +
+            ", in which queries, keys and values are in another order; expected 2.0 or later",
+        "load and save it with a Megatron-LM of 2021 or later",
+        exit_code::data
+    );
+  }
+}
+
+} // namespace
+
+bool MpRankFormat::is_whole(const Path& folder) const {
+  return !rank_files(storage(), folder).empty();
+}
+
+std::unique_ptr<CheckpointReader> MpRankFormat::read(const Path& folder) const {
+  return open_mp_rank(storage(), folder);
+}
+
+std::unique_ptr<CheckpointReader> open_mp_rank(Storage& storage, const Path& folder) {
+  std::vector<RankFile> files = rank_files(storage, folder);
+  std::vector<std::string> names;
+  for (const RankFile& file : files) {
+    names.push_back(file.name);
+  }
+  auto stored = std::make_unique<TorchFolder>(storage, folder, names);
+  const std::string text = megatron_arguments(stored->files().front().root());
+  const nlohmann::json arguments = nlohmann::json::parse(text);
+  require_version(folder, arguments);
+  settle_numbers(files, arguments);
+  require_all_ranks(folder, files);
+  std::vector<AssembledTensor> tensors = RankTensors(*stored, files).take();
+  const auto untied = arguments.find("untie_embeddings_and_output_weights");
+  if (untied != arguments.end() && *untied == false) {
+    for (AssembledTensor& one : tensors) { // the last stage's copy of the embedding
+      one.tensor.is_weight = one.tensor.is_weight && one.tensor.name != "output_layer.weight";
+    }
+  }
+  return std::make_unique<AssembledReader>(
+      std::move(stored), std::move(tensors), TensorNames::megatron, text
+  );
+}
+
+} // namespace mh

@@ -1,0 +1,73 @@
+"""megatron-core on a machine without a GPU: what asks for one gets the processor."""
+
+import logging
+import os
+import warnings
+
+import torch
+
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+warnings.filterwarnings("ignore")
+logging.disable(logging.WARNING)
+
+
+def on_cpu(device):
+    """The processor where a GPU is asked for; else what was asked for."""
+    return "cpu" if str(device).startswith("cuda") else device
+
+
+class Processor(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, function, types, arguments=(), named=None):
+        named = dict(named or {})
+        if "device" in named:
+            named["device"] = on_cpu(named["device"])
+        if any(isinstance(one, (str, torch.device)) for one in arguments):
+            arguments = tuple(on_cpu(one) if isinstance(one, (str, torch.device)) else one for one in arguments)
+        return function(*arguments, **named)
+
+
+def start(rank=0, world=1, meet=None, tensor=1):
+    """Makes this process a rank of Megatron; `meet` is a file that all ranks name."""
+    torch.cuda.current_device = lambda: torch.device("cpu")
+    torch.cuda.synchronize = lambda *_: None
+    torch.Tensor.cuda = lambda self, *_, **__: self
+    Processor().__enter__()
+    if meet is None:
+        store = torch.distributed.HashStore()
+        torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=world)
+    else:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=world)
+    from megatron.core import parallel_state, tensor_parallel
+
+    parallel_state.initialize_model_parallel(tensor_model_parallel_size=tensor)
+    tensor_parallel.random.get_cuda_rng_tracker().add = lambda *_: None
+
+
+def gpt_model(seed=5, vocab=96, seq=32, learned=False, tied=False, untrained=False, **fields):
+    """A GPTModel of megatron-core's own layers with random values in every parameter."""
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.transformer import TransformerConfig
+
+    given = dict(num_layers=3, hidden_size=48, num_attention_heads=4, use_cpu_initialization=True, hidden_dropout=0.0,
+                 attention_dropout=0.0, bias_dropout_fusion=False, masked_softmax_fusion=False, bias_activation_fusion=False,
+                 persist_layer_norm=False, gradient_accumulation_fusion=False, perform_initialization=True)
+    config = TransformerConfig(**(given | fields))
+    spec = get_gpt_layer_local_spec(num_experts=config.num_moe_experts, moe_grouped_gemm=False,
+                                    qk_layernorm=config.qk_layernorm, normalization=config.normalization)
+    model = GPTModel(config=config, transformer_layer_spec=spec, vocab_size=vocab, max_sequence_length=seq,
+                     position_embedding_type="learned_absolute" if learned else "rope",
+                     share_embeddings_and_output_weights=tied)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(1 + 0.1 * noise if "layernorm.weight" in name else 0.1 * noise)
+    return model
+
+
+def logits_of(model, ids):
+    """[batch, seq, vocab]"""
+    positions = torch.arange(ids.size(1)).expand_as(ids)
+    mask = torch.ones(1, 1, ids.size(1), ids.size(1)).triu(1).bool()
+    return model(ids, positions, mask)

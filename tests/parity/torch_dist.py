@@ -1,0 +1,213 @@
+"""Megatron-LM's checkpoints, both ways: what megatron-core 0.16.1 saved gives its logits here, and is saved again with the same
+bits; what megahost exports its dist_checkpointing.load reads. Files of two tensor-parallel ranks and Adam's moments, too."""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import torch
+from safetensors.torch import load_file
+
+import megatron_cpu
+import program
+
+SEQ, VOCAB = 32, 96
+STEPS, BATCH, LR = 5, 4, 1e-2
+problems = []
+
+GPT = dict(learned=True, tied=True, normalization="LayerNorm", activation_func=torch.nn.functional.gelu, ffn_hidden_size=100)
+LLAMA = dict(normalization="RMSNorm", gated_linear_unit=True, activation_func=torch.nn.functional.silu, add_bias_linear=False,
+             num_query_groups=2, ffn_hidden_size=80, layernorm_epsilon=1e-5)
+QWEN = LLAMA | dict(add_qkv_bias=True, qk_layernorm=True, kv_channels=16)
+MIXTRAL = LLAMA | dict(num_moe_experts=4, moe_router_topk=2, moe_ffn_hidden_size=40, moe_router_load_balancing_type="none",
+                       moe_token_dispatcher_type="allgather", moe_router_pre_softmax=False)
+
+COMMON = dict(layers=3, hidden=48, heads=4, vocab=VOCAB, seq_length=SEQ)
+OURS = {
+    "gpt": dict(use="gpt", activation="gelu", ffn_hidden=100) | COMMON,
+    "llama": dict(use="llama", kv_heads=2, ffn_hidden=80) | COMMON,
+    "qwen": dict(use="llama", kv_heads=2, ffn_hidden=80, qkv_bias=True, qk_norm=True, head_dim=16) | COMMON,
+    "mixtral": dict(use="moe", kv_heads=2, experts=4, experts_per_token=2, expert_hidden=40, router="topk_softmax",
+                    balance=["none"]) | COMMON,
+}
+THEIRS = {"gpt": GPT, "llama": LLAMA, "qwen": QWEN, "mixtral": MIXTRAL}
+
+
+def expect(condition, text):
+    if not condition:
+        problems.append(text)
+
+
+def sharded(model):
+    from megatron.core import parallel_state
+
+    group = parallel_state.get_data_parallel_group(with_context_parallel=True)
+    return model.sharded_state_dict(metadata=dict(dp_cp_group=group))
+
+
+def save(model, folder, **state):
+    from megatron.core import dist_checkpointing
+
+    folder.mkdir(parents=True)
+    args = argparse.Namespace(num_attention_heads=4, consumed_train_samples=state.get("iteration", 3) * BATCH,
+                              untie_embeddings_and_output_weights=True)
+    dist_checkpointing.save(dict(model=sharded(model), args=args, **(dict(iteration=3, checkpoint_version=3.0) | state)), str(folder))
+
+
+def recipe(folder, name, **sections):
+    file = folder / f"{name}.json"
+    given = dict(name=name, model=OURS[name], tokenizer=dict(use="null", vocab=VOCAB), precision="fp32",
+                 data=dict(use="indexed", paths=[str(folder / "corpus_text_document")], shuffle=False, split=[1, 0, 0]),
+                 optimizer=dict(use="adamw", lr=LR, weight_decay=0, clip_grad=0, betas=[0.9, 0.95], eps=1e-8),
+                 lr_schedule=dict(use="constant"), batch=dict(**{"global": BATCH}, micro=2), train=dict(iters=STEPS),
+                 checkpoint=dict(dir=str(folder / f"run-{name}")))
+    file.write_text(json.dumps(given | sections))
+    return file
+
+
+def logits_here(folder, file, weights, ids):
+    (folder / "ids.json").write_text(json.dumps(ids.tolist()))
+    out = folder / "logits.safetensors"
+    program.run("eval", file, "--weights", weights, "--ids", folder / "ids.json", "--logits", out)
+    return load_file(out)["logits"]
+
+
+def compare_logits(what, found, expected):
+    error = program.norm([found - expected]) / program.norm([expected])
+    expect(error <= program.LOGITS, f"{what}: logits differ by {error:.2e} of their norm")
+    print(f"{what}: logits off by {error:.1e} of their norm", flush=True)
+
+
+def read_back(name, model, folder):
+    """Loads what megahost exported into a model of other values, which then are the first one's."""
+    from megatron.core import dist_checkpointing
+
+    other = megatron_cpu.gpt_model(seed=99, **THEIRS[name])
+    wanted = sharded(other)
+    for tensor in wanted.values():  # megatron-core's own layers call the norm of a mixture by another name than TE's
+        if hasattr(tensor, "key") and name == "mixtral":
+            tensor.key = tensor.key.replace("mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.")
+    common = dist_checkpointing.load(dict(model=wanted), str(folder))
+    expect(common["iteration"] == 3, f"{name}: the iteration is {common['iteration']}")
+    loaded = {key: value for key, value in common["model"].items() if torch.is_tensor(value)}
+    own = {key: value for key, value in model.state_dict().items() if torch.is_tensor(value)}
+    expect(set(own) <= set(loaded), f"{name}: not loaded: {sorted(set(own) - set(loaded))}")
+    for key, value in own.items():
+        expect(key in loaded and torch.equal(loaded[key], value), f"{name}: {key} has other bits in {folder}")
+    print(f"{name}: dist_checkpointing.load has {len(own)} tensors with the same bits", flush=True)
+
+
+TWO = """
+import pathlib, sys, torch
+sys.path.insert(0, sys.argv[4])
+import megatron_cpu
+rank, folder, name = int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
+megatron_cpu.start(rank, 2, folder / "meet", tensor=2)
+import argparse, os
+import torch_dist as cases
+from megatron.core import dist_checkpointing
+model = megatron_cpu.gpt_model(seed=7, **cases.THEIRS[name])
+loaded = dist_checkpointing.load(dict(model=cases.sharded(model)), str(folder / "theirs/iter_0000003"))["model"]
+model.load_state_dict(loaded)
+place = folder / f"legacy/iter_0000003/mp_rank_{rank:02d}"
+place.mkdir(parents=True)
+torch.save(dict(model=model.state_dict(), checkpoint_version=3.0, iteration=3, args=argparse.Namespace(swiglu=True)),
+           place / "model_optim_rng.pt")
+torch.distributed.barrier()
+os._exit(0)
+"""
+
+
+def two_ranks(name, folder, file, ids, expected):
+    """The files of two tensor-parallel ranks."""
+    here = pathlib.Path(__file__).parent
+    workers = [subprocess.Popen([sys.executable, "-c", TWO, str(rank), str(folder), name, str(here)], stderr=subprocess.PIPE,
+                                text=True) for rank in range(2)]
+    for worker in workers:
+        error = worker.communicate()[1]
+        assert worker.returncode == 0, error
+    compare_logits(f"{name}, files of two ranks", logits_here(folder, file, folder / "legacy", ids), expected)
+
+
+def case(name, folder):
+    model = megatron_cpu.gpt_model(**THEIRS[name])
+    ids = torch.randint(0, VOCAB, (2, SEQ), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = megatron_cpu.logits_of(model, ids)
+    save(model, folder / "theirs/iter_0000003")
+    file = recipe(folder, name)
+    compare_logits(name, logits_here(folder, file, folder / "theirs", ids), expected)
+    program.run("checkpoint", "import", folder / "theirs", "--recipe", file, "-o", folder / "run")
+    program.run("checkpoint", "export", folder / "run", "--to", "torch_dist", "-o", folder / "ours")
+    read_back(name, model, folder / "ours/iter_0000003")
+    said = program.run("checkpoint", "diff", folder / "theirs", folder / "ours")
+    expect("0 differ" in said, f"{name}: the round trip changed bits: {said}")
+    expect("every checksum matches" in program.run("checkpoint", "verify", folder / "theirs"), f"{name}: verify")
+    if name in ("gpt", "llama"):
+        two_ranks(name, folder, file, ids, expected)
+
+
+def corpus(folder):
+    tokens = torch.randint(0, VOCAB, (STEPS * BATCH * SEQ + 1,), generator=torch.Generator().manual_seed(2))
+    (folder / "corpus.jsonl").write_text(json.dumps({"text": " ".join(map(str, tokens.tolist()))}))
+    program.run("data", "prepare", folder / "corpus.jsonl", "--output", folder / "corpus", "--tokenizer", "null", "--set",
+                f"tokenizer.vocab={VOCAB}")
+    return torch.stack([tokens[i * SEQ:(i + 1) * SEQ + 1] for i in range(STEPS * BATCH)]).view(STEPS, BATCH, SEQ + 1)
+
+
+def moments(folder, stop=3):
+    """Megatron's optimizer trains; from its checkpoint in the middle megahost goes on with its losses."""
+    from megatron.core.dist_checkpointing.optimizer import get_param_id_to_sharded_param_map, optim_state_to_sharding_state
+
+    samples = corpus(folder)
+    model = megatron_cpu.gpt_model(**LLAMA)
+    adam = torch.optim.AdamW(model.parameters(), lr=LR, betas=(0.9, 0.95), eps=1e-8, weight_decay=0)
+    losses = []
+    for step in range(STEPS):
+        if step == stop:
+            tensors = sharded(model)
+            state = adam.state_dict()
+            ids = get_param_id_to_sharded_param_map(model.sharded_state_dict(metadata=dict(dp_cp_group=torch.distributed.group.WORLD)),
+                                                    model.parameters())
+            optim_state_to_sharding_state(state, ids, exclude_keys=("step",))
+            save(model, folder / f"theirs/iter_{step:07d}", iteration=step, optimizer=dict(optimizer=state))
+            del tensors
+        adam.zero_grad()
+        logits = megatron_cpu.logits_of(model, samples[step][:, :-1])
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), samples[step][:, 1:].flatten())
+        loss.backward()
+        adam.step()
+        losses.append(loss.item())
+    file = recipe(folder, "llama")
+    said = program.run("checkpoint", "import", folder / "theirs", "--recipe", file, "-o", folder / "run-llama")
+    expect("of the optimizer's state" in said, said)
+    program.run("run", file, "--resume")
+    lines = (folder / "run-llama/metrics.jsonl").read_text().splitlines()
+    found = [json.loads(line)["losses"]["lm loss"] for line in lines]
+    worst = max(abs(a - b) / b for a, b in zip(found, losses[stop:], strict=True))
+    expect(worst <= 1e-5, f"losses after the checkpoint are {found}, Megatron's {losses[stop:]}")
+    print(f"moments: losses {losses[stop:]} off by {worst:.1e}", flush=True)
+
+
+def rows():
+    """The rows of the table in docs/checkpoints.md that this test proves."""
+    text = (pathlib.Path(__file__).parents[2] / "docs/checkpoints.md").read_text()
+    for row in ("Megatron-LM `torch_dist` | `eval` and `run --weights` | logits within 1e-5 of their norm",
+                "Megatron-LM `torch_dist` | `checkpoint import --recipe`, `export --to torch_dist` | all bits of the weights",
+                "`checkpoint export --to torch_dist` | `megatron.core.dist_checkpointing.load` | all bits of the weights",
+                "Megatron-LM, a file for each rank | `eval` and `run --weights` | logits within 1e-5 of their norm"):
+        expect(f"| {row} |\n" in text, f"docs/checkpoints.md has no row {row}")
+
+
+if __name__ == "__main__":
+    megatron_cpu.start()
+    for name in THEIRS:
+        with tempfile.TemporaryDirectory() as temporary:
+            case(name, pathlib.Path(temporary))
+    with tempfile.TemporaryDirectory() as temporary:
+        moments(pathlib.Path(temporary))
+    rows()
+    sys.exit("\n".join(problems) if problems else 0)

@@ -74,6 +74,39 @@ TEST_CASE_FIXTURE(Corpus, "what is written is read, by prefix or by either file"
   }
 }
 
+TEST_CASE_FIXTURE(
+    Corpus, "documents in a file that is cut and goes on, and an index of their parts"
+) {
+  const std::string other = folder / "other_text_document";
+  write(disk, prefix, 1);
+  write(disk, other, 8);
+  mh::merge_indexed(disk, {prefix, other}, folder / "merged");
+  const mh::Path bin = folder / "parts.bin", index = folder / "parts.idx";
+  const auto add_part = [&](mh::WriteFile& file, int32_t first, const mh::Path& part) {
+    mh::IndexedDocuments documents(file, bin, "parts", mh::token_type_for(300));
+    documents.add(std::vector<int32_t>{first, 2, 3}, std::vector<size_t>{3});
+    documents.add({}, {});
+    documents.add(std::vector<int32_t>{4, 5}, std::vector<size_t>{1, 1});
+    documents.extend(std::vector<int32_t>{6, 7});
+    documents.flush();
+    file.sync();
+    documents.write_index(disk, part);
+  };
+  add_part(*disk.create(bin), 1, folder / "0.idx");
+  const uint64_t size = disk.open(bin)->size();
+  CHECK(size == 14);
+  mh::write_all(*disk.extend(bin, size), std::as_bytes(std::span("never committed")), bin);
+  add_part(*disk.extend(bin, size), 8, folder / "1.idx"); // what was behind is gone
+  CHECK(mh::merge_indexes(disk, {folder / "0.idx", folder / "1.idx"}, index) == 28);
+  mh::publish_indexed(disk, bin, index, folder / "parted");
+  for (const char* ending : {".bin", ".idx"}) {
+    CHECK(
+        mh::read_file(disk, folder / (std::string("parted") + ending), 1 << 20) ==
+        mh::read_file(disk, folder / (std::string("merged") + ending), 1 << 20)
+    );
+  }
+}
+
 TEST_CASE_FIXTURE(Corpus, "an empty corpus") {
   mh::IndexedWriter writer(disk, prefix, mh::token_type_for(300));
   writer.commit();
@@ -198,7 +231,7 @@ TEST_CASE_FIXTURE(Corpus, "merged corpora are the bytes of one that was written 
       refusal([&] {
         mh::merge_indexed(disk, {(folder / "a").string(), (folder / "wide").string()}, prefix);
       }),
-      "wide holds int32 and " + (folder / "a").string() + " uint16"
+      "wide.idx holds int32 and " + (folder / "a.idx").string() + " uint16"
   ));
   for (const auto& entry : disk.list(folder)) { // and nothing is left of it
     CHECK_FALSE(entry.ends_with(".part"));

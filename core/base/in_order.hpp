@@ -1,7 +1,6 @@
 #pragma once
 /// Work on a sequence by several threads, with the same result as by one.
 
-#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -16,68 +15,101 @@ namespace mh {
 
 /// Calls `take(work(item))` for every item of `next`, an optional that is empty at the end.
 ///
-/// `work` runs on `workers` threads at once; `next` and `take` on one at a time, both in the order
-/// of the items. At most one item for each worker is held. Throws what the first item that fails
-/// throws, after the items before it were taken.
+/// `work` runs on `workers` threads at once, `next` on one of them at a time, `take` on the calling
+/// thread; `next` and `take` in the order of the items. Workers wait neither for `take` nor for one
+/// that is slow until results of four items for each worker are held. Throws what the first item
+/// that fails throws, after the items before it were taken.
 template <class Next, class Work, class Take>
 void in_order(size_t workers, Next next, Work work, Take take) {
-  std::mutex reading, taking;
-  std::condition_variable taken;
-  uint64_t read = 0, turn = 0; // items
-  std::atomic<bool> ended = false;
-  std::exception_ptr failure;
+  using Result = decltype(work(std::move(*next())));
 
+  struct Outcome {
+    std::optional<Result> result;
+    std::exception_ptr failure; // of `next` or `work`
+  };
+
+  std::vector<std::optional<Outcome>> outcomes(4 * workers); // by number, modulo their count
+  std::mutex reading, guard;                                 // of `next`; of all that follows
+  std::condition_variable room, ready;
+  uint64_t read = 0, taken = 0; // items
+  bool ended = false;
+
+  const auto end = [&] {
+    const std::lock_guard lock(guard);
+    ended = true;
+    room.notify_all();
+    ready.notify_all();
+  };
   const auto run = [&] {
     while (true) {
       std::unique_lock read_lock(reading);
-      if (ended) {
-        return;
+      {
+        std::unique_lock lock(guard);
+        room.wait(lock, [&] { return ended || read - taken < outcomes.size(); });
+        if (ended) {
+          return;
+        }
       }
-      std::exception_ptr error;
+      Outcome outcome;
       decltype(next()) item;
       try {
         item = next();
       } catch (...) {
-        error = std::current_exception();
+        outcome.failure = std::current_exception();
       }
-      ended = !item.has_value();
-      if (!item && !error) {
+      if (!item && !outcome.failure) {
+        end();
         return;
       }
-      const uint64_t number = read++;
+      uint64_t number = 0;
+      {
+        const std::lock_guard lock(guard);
+        number = read++;
+        ended = ended || outcome.failure;
+      }
       read_lock.unlock();
-
-      std::optional<decltype(work(std::move(*item)))> result;
-      if (!error) {
+      if (!outcome.failure) {
         try {
-          result.emplace(work(std::move(*item)));
+          outcome.result.emplace(work(std::move(*item)));
         } catch (...) {
-          error = std::current_exception();
+          outcome.failure = std::current_exception();
         }
       }
-      std::unique_lock take_lock(taking);
-      taken.wait(take_lock, [&] { return turn == number; });
-      if (!failure && !error) {
-        try {
-          take(std::move(*result));
-        } catch (...) {
-          error = std::current_exception();
-        }
-      }
-      if (!failure && error) {
-        failure = error;
-        ended = true;
-      }
-      ++turn;
-      taken.notify_all();
+      const std::lock_guard lock(guard);
+      outcomes[number % outcomes.size()] = std::move(outcome);
+      ready.notify_all();
     }
   };
-  {
-    std::vector<std::jthread> threads;
-    for (size_t i = 0; i < workers; ++i) {
-      threads.emplace_back(run);
-    }
+  std::vector<std::jthread> threads;
+  for (size_t i = 0; i < workers; ++i) {
+    threads.emplace_back(run);
   }
+  std::exception_ptr failure;
+  while (!failure) {
+    std::optional<Outcome> outcome;
+    {
+      std::unique_lock lock(guard);
+      auto& slot = outcomes[taken % outcomes.size()];
+      ready.wait(lock, [&] { return slot.has_value() || (ended && taken == read); });
+      if (!slot) {
+        break;
+      }
+      outcome = std::exchange(slot, std::nullopt);
+    }
+    failure = outcome->failure;
+    if (!failure) {
+      try {
+        take(std::move(*outcome->result));
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    }
+    const std::lock_guard lock(guard);
+    ++taken;
+    room.notify_all();
+  }
+  end();
+  threads.clear();
   if (failure) {
     std::rethrow_exception(failure);
   }

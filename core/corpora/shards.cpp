@@ -26,7 +26,10 @@ CorpusShards::CorpusShards(
     , folder_(output_ + ".preparing") {}
 
 CorpusShards::~CorpusShards() {
-  writers_.clear();
+  if (commit_.valid()) {
+    commit_.wait();
+  }
+  bins_.clear();
   try {
     if (lock_ && shards_ == 0 && file_system().kind(folder_) != FileSystem::Kind::none) {
       remove_tree(file_system(), folder_);
@@ -39,8 +42,12 @@ std::string CorpusShards::prefix(const std::string& stream) const {
   return output_ + "_" + stream;
 }
 
-std::string CorpusShards::shard(uint64_t number, const std::string& stream) const {
-  return folder_ / (std::to_string(number) + "_" + stream);
+Path CorpusShards::index(uint64_t number, const std::string& stream) const {
+  return folder_ / (std::to_string(number) + "_" + stream + ".idx");
+}
+
+Path CorpusShards::tokens(const std::string& stream) const {
+  return folder_ / (stream + ".bin");
 }
 
 CorpusShards::Done CorpusShards::begin(Signature signature) {
@@ -56,9 +63,11 @@ CorpusShards::Done CorpusShards::begin(Signature signature) {
           .place = {.file = number("file"), .offset = number("offset"), .line = number("line")},
           .bytes = number("bytes"),
           .skipped = number("skipped"),
+          .replaced = number("replaced"),
           .documents = number("documents"),
           .tokens = number("tokens")};
-      if (json.value("signature", "") == signature_(done.place)) {
+      if (json.value("signature", "") == signature_(done.place) &&
+          goes_on(json.value("sizes", std::vector<uint64_t>{}))) {
         shards_ = number("shards");
         return done;
       }
@@ -69,44 +78,105 @@ CorpusShards::Done CorpusShards::begin(Signature signature) {
       remove_tree(file_system(), folder_ / name); // shards of other inputs
     }
   }
+  for (const std::string& stream : streams_) {
+    bins_.push_back(file_system().create(tokens(stream)));
+    sizes_.push_back(0);
+  }
   return {};
 }
 
+/// Opens the tokens that the journal tells of; what was written behind them is cut off.
+bool CorpusShards::goes_on(const std::vector<uint64_t>& sizes) {
+  if (sizes.size() != streams_.size()) {
+    return false;
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const Path bin = tokens(streams_[i]);
+    if (file_system().kind(bin) != FileSystem::Kind::file ||
+        file_system().open(bin)->size() < sizes[i]) {
+      return false; // it was ended while its corpora got their names
+    }
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    bins_.push_back(file_system().extend(tokens(streams_[i]), sizes[i]));
+  }
+  sizes_ = sizes;
+  return true;
+}
+
 void CorpusShards::open() {
-  for (size_t i = writers_.size(); i < streams_.size(); ++i) {
-    writers_.push_back(
-        std::make_unique<IndexedWriter>(file_system(), shard(shards_, streams_[i]), type_)
-    );
+  for (size_t i = documents_.size(); i < streams_.size(); ++i) {
+    documents_.emplace_back(*bins_[i], tokens(streams_[i]), prefix(streams_[i]), type_);
   }
 }
 
 void CorpusShards::end(const Done& done) {
   open();
-  for (const auto& writer : writers_) {
-    writer->commit();
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    documents_[i].flush();
+    sizes_[i] += documents_[i].tokens() * type_.bytes;
   }
-  writers_.clear();
+  if (commit_.valid()) {
+    commit_.get();
+  }
+  commit_ = std::async(
+      std::launch::async,
+      [this, documents = std::move(documents_), sizes = sizes_, number = shards_, done] {
+        commit(documents, sizes, number, done);
+      }
+  );
+  documents_.clear();
   ++shards_;
+}
+
+/// Runs next to the thread that calls the other functions.
+void CorpusShards::commit(
+    const std::vector<IndexedDocuments>& documents,
+    const std::vector<uint64_t>& sizes,
+    uint64_t number,
+    const Done& done
+) const {
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    bins_[i]->sync();
+    const Path path = index(number, streams_[i]);
+    if (file_system().kind(path) != FileSystem::Kind::none) {
+      file_system().remove(path); // left by a preparation that was killed
+    }
+    documents[i].write_index(file_system(), path);
+  }
+  file_system().sync_directory(folder_);
   const ShardsJson json{
       {"signature", signature_ ? signature_(done.place) : ""},
-      {"shards", shards_},
+      {"shards", number + 1},
+      {"sizes", sizes},
       {"file", done.place.file},
       {"offset", done.place.offset},
       {"line", done.place.line},
       {"bytes", done.bytes},
       {"skipped", done.skipped},
+      {"replaced", done.replaced},
       {"documents", done.documents},
       {"tokens", done.tokens}};
   replace_file(folder_ / kJournal, json.dump());
 }
 
 void CorpusShards::publish() {
-  for (const std::string& stream : streams_) {
+  commit_.get();
+  bins_.clear();
+  const auto merged = [&](const std::string& stream) { return folder_ / (stream + ".idx"); };
+  for (size_t i = 0; i < streams_.size(); ++i) {
     std::vector<std::string> shards;
-    for (uint64_t i = 0; i < shards_; ++i) {
-      shards.push_back(shard(i, stream));
+    for (uint64_t number = 0; number < shards_; ++number) {
+      shards.push_back(index(number, streams_[i]));
     }
-    merge_indexed(file_system(), shards, prefix(stream));
+    if (file_system().kind(merged(streams_[i])) != FileSystem::Kind::none) {
+      file_system().remove(merged(streams_[i])); // left by a preparation that was killed
+    }
+    const uint64_t bytes = merge_indexes(file_system(), shards, merged(streams_[i]));
+    MH_ASSERT(bytes == sizes_[i], "an index tells of other tokens than were written");
+  }
+  for (const std::string& stream : streams_) {
+    publish_indexed(file_system(), tokens(stream), merged(stream), prefix(stream));
   }
   // The journal first: what is removed by half is not gone on with.
   file_system().remove(folder_ / kJournal);

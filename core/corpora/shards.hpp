@@ -1,12 +1,14 @@
 #pragma once
-/// The shards that `data prepare` has made so far, and a file that names their input, so that a
-/// preparation that was interrupted continues where it was.
+/// The output of `data prepare` so far: the tokens in one file for each stream, the index in shards,
+/// and a journal that names their input, so that a preparation that was interrupted continues where
+/// it was.
 
 #include "core/storage/documents.hpp"
 #include "core/storage/file_lock.hpp"
 #include "core/storage/indexed_writer.hpp"
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,7 +21,7 @@ public:
   /// How far the input has been read.
   struct Done {
     DocumentPlace place{};
-    uint64_t bytes = 0, skipped = 0, documents = 0, tokens = 0;
+    uint64_t bytes = 0, skipped = 0, replaced = 0, documents = 0, tokens = 0;
   };
 
   /// streams:  what becomes a corpus of its own: OUTPUT_STREAM
@@ -48,14 +50,17 @@ public:
     open();
     for (size_t i = 0; i < streams_.size(); ++i) {
       if (begins) {
-        writers_[i]->add_document(document[i].ids, document[i].lengths);
+        documents_[i].add(document[i].ids, document[i].lengths);
       } else {
-        writers_[i]->extend_document(document[i].ids);
+        documents_[i].extend(document[i].ids);
       }
     }
   }
 
-  /// Ends the shard: what it holds is done.
+  /// Ends the shard: what it holds is done once it is on the disk, which another thread sees to; one
+  /// shard is on its way at a time.
+  ///
+  /// Throws:  what went wrong with the shard before
   void end(const Done& done);
 
   /// Makes the corpora of the shards, and removes them.
@@ -63,7 +68,15 @@ public:
 
 private:
   void open();
-  [[nodiscard]] std::string shard(uint64_t number, const std::string& stream) const;
+  [[nodiscard]] bool goes_on(const std::vector<uint64_t>& sizes);
+  void commit(
+      const std::vector<IndexedDocuments>& documents,
+      const std::vector<uint64_t>& sizes,
+      uint64_t number,
+      const Done& done
+  ) const;
+  [[nodiscard]] Path index(uint64_t number, const std::string& stream) const;
+  [[nodiscard]] Path tokens(const std::string& stream) const;
 
   std::string output_;
   std::vector<std::string> streams_;
@@ -72,7 +85,12 @@ private:
   std::unique_ptr<FileLock> lock_; ///< lock of this output: one preparation at a time
   Signature signature_;
   uint64_t shards_ = 0;
-  std::vector<std::unique_ptr<IndexedWriter>> writers_; // one for each stream
+  // Of each stream: the tokens of all shards, how many bytes those of ended ones take, and the
+  // documents of the shard that has begun.
+  std::vector<std::unique_ptr<WriteFile>> bins_;
+  std::vector<uint64_t> sizes_;
+  std::vector<IndexedDocuments> documents_;
+  std::future<void> commit_; // the last member: its thread uses the others
 };
 
 } // namespace mh

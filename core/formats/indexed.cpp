@@ -86,9 +86,11 @@ void check_size(uint64_t bytes, const IndexedLayout& layout, const std::string& 
 }
 
 /// Returns the number of tokens.
-uint64_t check_sequences(const IndexedLayout& layout, uint64_t bin_bytes, const std::string& file) {
+uint64_t check_sequences(
+    const IndexedLayout& layout, std::optional<uint64_t> bin_bytes, const std::string& file
+) {
   uint64_t tokens = 0;
-  const uint64_t most = bin_bytes / layout.type.bytes;
+  const uint64_t most = bin_bytes.value_or(std::numeric_limits<int64_t>::max()) / layout.type.bytes;
   for (uint64_t i = 0; i < layout.sequences; ++i) {
     const auto length = packed<int32_t>(layout.lengths, i);
     const auto offset = packed<int64_t>(layout.offsets, i);
@@ -108,15 +110,16 @@ uint64_t check_sequences(const IndexedLayout& layout, uint64_t bin_bytes, const 
       refuse(
           file,
           which() + " ends at token " + std::to_string(tokens) + ", but the .bin file has only " +
-              std::to_string(bin_bytes) + " bytes (" + std::string(layout.type.name) + ")"
+              std::to_string(bin_bytes.value_or(0)) + " bytes (" + std::string(layout.type.name) +
+              ")"
       );
     }
   }
-  if (tokens * layout.type.bytes != bin_bytes) {
+  if (bin_bytes && tokens * layout.type.bytes != *bin_bytes) {
     refuse(
         file,
         "it describes " + std::to_string(tokens) + " tokens (" + std::string(layout.type.name) +
-            "), but the .bin file has " + std::to_string(bin_bytes) + " bytes, expected " +
+            "), but the .bin file has " + std::to_string(*bin_bytes) + " bytes, expected " +
             std::to_string(tokens * layout.type.bytes)
     );
   }
@@ -175,8 +178,9 @@ const TokenType& token_type_for(int64_t vocab) {
   return *std::ranges::find(kTokenTypes, code, &TokenType::code);
 }
 
-IndexedLayout
-read_index(std::span<const std::byte> index, uint64_t bin_bytes, const std::string& file) {
+IndexedLayout read_index(
+    std::span<const std::byte> index, std::optional<uint64_t> bin_bytes, const std::string& file
+) {
   IndexedLayout layout = read_header(index, file);
   check_size(index.size(), layout, file);
   layout.lengths = index.data() + kHeaderBytes;

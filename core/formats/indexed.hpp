@@ -64,12 +64,15 @@ template <class T>
 /// Checks every rule of the format against the sizes of both files, so that each sequence can be
 /// read without a further look. `file` names the .idx file in messages.
 ///
+/// bin_bytes:  size of the .bin file; none: it is not compared
+///
 /// Throws:  mh::Error (exit code 5): another magic, version or token type; counts that overflow or
 ///          do not match the size of the file; a negative length; an offset other than the sum of
 ///          the lengths before it; documents that do not cut the sequences from the first to the
 ///          last in order; a .bin file that is longer or shorter than the tokens
-[[nodiscard]] IndexedLayout
-read_index(std::span<const std::byte> index, uint64_t bin_bytes, const std::string& file);
+[[nodiscard]] IndexedLayout read_index(
+    std::span<const std::byte> index, std::optional<uint64_t> bin_bytes, const std::string& file
+);
 
 /// The bytes of an .idx file, piece by piece in order. `starts` is the first sequence of each
 /// document and, last, the number of sequences.

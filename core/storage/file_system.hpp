@@ -19,8 +19,8 @@ public:
   virtual ~WriteFile();
   /// Appends some of the bytes, at least one; returns how many.
   virtual size_t write(std::span<const std::byte> bytes) = 0;
-  /// Returns when all that was written is on the disk. After a failure the file is suspect
-  /// forever.
+  /// Returns when all that was written before is on the disk; another thread may write at the same
+  /// time. After a failure the file is suspect forever.
   virtual void sync() = 0;
 };
 
@@ -32,6 +32,9 @@ public:
   virtual ~FileSystem();
   /// A new file; there must be none of this name.
   [[nodiscard]] virtual std::unique_ptr<WriteFile> create(const Path& path) = 0;
+  /// An existing file that is cut after `size` bytes, of which it has at least so many, and grows from
+  /// there.
+  [[nodiscard]] virtual std::unique_ptr<WriteFile> extend(const Path& path, uint64_t size) = 0;
   /// An existing regular file.
   [[nodiscard]] virtual std::unique_ptr<ReadFile> open(const Path& path) = 0;
   /// The kind of the object at a path, symbolic links not followed.

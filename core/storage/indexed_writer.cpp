@@ -31,26 +31,15 @@ void remove_unfinished(FileSystem& files, const std::string& prefix) noexcept {
 
 } // namespace
 
-IndexedWriter::IndexedWriter(FileSystem& files, std::string prefix, const TokenType& type)
-    : files_(files)
+IndexedDocuments::IndexedDocuments(
+    WriteFile& bin, Path bin_path, std::string prefix, const TokenType& type
+)
+    : bin_(bin)
+    , bin_path_(std::move(bin_path))
     , prefix_(std::move(prefix))
-    , type_(type) {
-  remove_rest(); // left by a run that was killed
-  bin_ = files_.create(aside(prefix_, ".bin"));
-}
+    , type_(type) {}
 
-IndexedWriter::~IndexedWriter() {
-  bin_.reset();
-  remove_rest();
-}
-
-void IndexedWriter::remove_rest() noexcept {
-  remove_unfinished(files_, prefix_);
-}
-
-void IndexedWriter::add_document(
-    std::span<const int32_t> ids, std::span<const size_t> sequence_lengths
-) {
+void IndexedDocuments::add(std::span<const int32_t> ids, std::span<const size_t> sequence_lengths) {
   MH_ASSERT(
       std::accumulate(sequence_lengths.begin(), sequence_lengths.end(), size_t{0}) == ids.size(),
       "the sequences of a document are its tokens"
@@ -62,7 +51,7 @@ void IndexedWriter::add_document(
   starts_.push_back(static_cast<int64_t>(lengths_.size()));
 }
 
-void IndexedWriter::extend_document(std::span<const int32_t> ids) {
+void IndexedDocuments::extend(std::span<const int32_t> ids) {
   MH_ASSERT(starts_.size() > 1, "no document to extend");
   if (ids.empty()) {
     return;
@@ -75,7 +64,7 @@ void IndexedWriter::extend_document(std::span<const int32_t> ids) {
   lengths_.back() = checked_length(static_cast<size_t>(lengths_.back()) + ids.size());
 }
 
-int32_t IndexedWriter::checked_length(size_t length) const {
+int32_t IndexedDocuments::checked_length(size_t length) const {
   if (length > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     throw Error(
         prefix_ + ".idx: document " + std::to_string(documents()) + " has " +
@@ -87,7 +76,7 @@ int32_t IndexedWriter::checked_length(size_t length) const {
   return static_cast<int32_t>(length);
 }
 
-void IndexedWriter::append(std::span<const int32_t> ids) {
+void IndexedDocuments::append(std::span<const int32_t> ids) {
   if (const auto bad = append_tokens(type_, ids, waiting_)) {
     throw Error(
         prefix_ + ".bin: document " + std::to_string(documents()) + " has the id " +
@@ -102,76 +91,75 @@ void IndexedWriter::append(std::span<const int32_t> ids) {
   }
 }
 
-void IndexedWriter::flush() {
-  write_all(*bin_, waiting_, aside(prefix_, ".bin"));
+void IndexedDocuments::flush() {
+  write_all(bin_, waiting_, bin_path_);
   waiting_.clear();
+}
+
+void IndexedDocuments::write_index(FileSystem& files, const Path& index) const {
+  const auto file = files.create(index);
+  mh::write_index(type_, lengths_, starts_, [&](std::span<const std::byte> bytes) {
+    write_all(*file, bytes, index);
+  });
+  file->sync();
 }
 
 namespace {
 
-/// Gives both files their names; the index last.
-void publish(FileSystem& files, const std::string& prefix) {
+/// The file of tokens, in place of what a writer that was killed has left.
+std::unique_ptr<WriteFile> create_bin(FileSystem& files, const std::string& prefix) {
+  remove_unfinished(files, prefix);
+  return files.create(aside(prefix, ".bin"));
+}
+
+} // namespace
+
+IndexedWriter::IndexedWriter(FileSystem& files, std::string prefix, const TokenType& type)
+    : files_(files)
+    , prefix_(std::move(prefix))
+    , bin_(create_bin(files_, prefix_))
+    , documents_(*bin_, aside(prefix_, ".bin"), prefix_, type) {}
+
+IndexedWriter::~IndexedWriter() {
+  bin_.reset();
+  remove_unfinished(files_, prefix_);
+}
+
+void IndexedWriter::commit() {
+  documents_.flush();
+  bin_->sync();
+  documents_.write_index(files_, aside(prefix_, ".idx"));
+  publish_indexed(files_, aside(prefix_, ".bin"), aside(prefix_, ".idx"), prefix_);
+}
+
+void publish_indexed(
+    FileSystem& files, const Path& bin, const Path& index, const std::string& prefix
+) {
   const Path folder = Path(prefix).parent_path();
   if (files.kind(prefix + ".idx") != FileSystem::Kind::none) {
     files.remove(prefix + ".idx"); // else it would describe the new tokens for a moment
     files.sync_directory(folder);
   }
-  files.rename(aside(prefix, ".bin"), prefix + ".bin");
+  files.rename(bin, prefix + ".bin");
   files.sync_directory(folder);
-  files.rename(aside(prefix, ".idx"), prefix + ".idx");
+  files.rename(index, prefix + ".idx");
   files.sync_directory(folder);
 }
 
-std::unique_ptr<WriteFile> create_anew(FileSystem& files, const Path& path) {
-  if (files.kind(path) != FileSystem::Kind::none) {
-    files.remove(path); // left by a run that was killed
-  }
-  return files.create(path);
-}
-
-} // namespace
-
-void IndexedWriter::commit() {
-  flush();
-  bin_->sync();
-  bin_.reset();
-  const Path index = aside(prefix_, ".idx");
-  const auto file = files_.create(index);
-  write_index(type_, lengths_, starts_, [&](std::span<const std::byte> bytes) {
-    write_all(*file, bytes, index);
-  });
-  file->sync();
-  publish(files_, prefix_);
-}
-
-void merge_indexed(
-    FileSystem& files, const std::vector<std::string>& prefixes, const std::string& output
-) {
-  const Path bin = aside(output, ".bin"), idx = aside(output, ".idx");
-
-  const struct Rest { // removes what a merger that fails leaves; nothing once it is published
-
-    ~Rest() { remove_unfinished(files, output); }
-
-    FileSystem& files;
-    const std::string& output;
-  } rest{files, output};
-
-  const auto tokens = create_anew(files, bin), index = create_anew(files, idx);
-  const auto each = [&](const auto& use) { // one is open at a time: a corpus may have many parts
-    for (const std::string& prefix : prefixes) {
-      const MappedFile mapped(prefix + ".idx");
-      const auto bytes = files.open(prefix + ".bin");
-      use(read_index(mapped.bytes(), bytes->size(), prefix + ".idx"), *bytes, prefix);
+uint64_t
+merge_indexes(FileSystem& files, const std::vector<std::string>& indexes, const Path& output) {
+  const auto each = [&](const auto& use) { // one is mapped at a time: a corpus may have many parts
+    for (const std::string& path : indexes) {
+      const MappedFile mapped(path);
+      use(read_index(mapped.bytes(), std::nullopt, path), path);
     }
   };
   std::optional<TokenType> type;
-  uint64_t sequences = 0, documents = 0;
-  std::vector<std::byte> buffer(kWriteBytes);
-  each([&](const IndexedLayout& layout, ReadFile& bytes, const std::string& from) {
+  uint64_t sequences = 0, documents = 0, tokens = 0;
+  each([&](const IndexedLayout& layout, const std::string& path) {
     if (type && type->code != layout.type.code) {
       throw Error(
-          from + " holds " + std::string(layout.type.name) + " and " + prefixes.front() + " " +
+          path + " holds " + std::string(layout.type.name) + " and " + indexes.front() + " " +
               std::string(type->name),
           "merge corpora that one tokenizer has made",
           exit_code::data
@@ -180,22 +168,19 @@ void merge_indexed(
     type = layout.type;
     sequences += layout.sequences;
     documents += layout.documents;
-    for (uint64_t at = 0; at < bytes.size();) { // a map of all would count as memory in use
-      const size_t got = bytes.read(at, buffer);
-      write_all(*tokens, std::span(buffer).first(got), bin);
-      at += got;
-    }
+    tokens += layout.tokens;
   });
   MH_ASSERT(type, "a merger of nothing");
-  const auto write = [&](std::span<const std::byte> bytes) { write_all(*index, bytes, idx); };
+  const auto file = files.create(output);
+  const auto write = [&](std::span<const std::byte> bytes) { write_all(*file, bytes, output); };
   write_index_header(*type, sequences, documents + 1, write);
-  each([&](const IndexedLayout& layout, auto&, auto) {
+  each([&](const IndexedLayout& layout, const auto&) {
     write({layout.lengths, layout.sequences * sizeof(int32_t)});
   });
   const auto write_shifted = [&](uint64_t skip, auto numbers_of, auto length_of) {
     int64_t shift = 0;
     std::vector<int64_t> block;
-    each([&](const IndexedLayout& layout, ReadFile& bytes, auto) {
+    each([&](const IndexedLayout& layout, const auto&) {
       constexpr uint64_t kBlock = 1 << 16;
       const auto [numbers, count] = numbers_of(layout);
       for (uint64_t begin = skip; begin < count; begin += kBlock) {
@@ -205,24 +190,57 @@ void merge_indexed(
         }
         write(std::as_bytes(std::span(block)));
       }
-      shift += static_cast<int64_t>(length_of(layout, bytes));
+      shift += static_cast<int64_t>(length_of(layout));
     });
   };
   write_shifted(
       0,
       [](const IndexedLayout& layout) { return std::pair(layout.offsets, layout.sequences); },
-      [](const IndexedLayout&, ReadFile& bytes) { return bytes.size(); }
+      [](const IndexedLayout& layout) { return layout.tokens * layout.type.bytes; }
   );
   const int64_t first = 0; // each part begins where the one before it ends
   write(std::as_bytes(std::span(&first, 1)));
   write_shifted(
       1,
       [](const IndexedLayout& layout) { return std::pair(layout.starts, layout.documents + 1); },
-      [](const IndexedLayout& layout, ReadFile&) { return layout.sequences; }
+      [](const IndexedLayout& layout) { return layout.sequences; }
   );
+  file->sync();
+  return tokens * type->bytes;
+}
+
+void merge_indexed(
+    FileSystem& files, const std::vector<std::string>& prefixes, const std::string& output
+) {
+  const struct Rest { // removes what a merger that fails leaves; nothing once it is published
+
+    ~Rest() { remove_unfinished(files, output); }
+
+    FileSystem& files;
+    const std::string& output;
+  } rest{files, output};
+
+  const Path bin = aside(output, ".bin"), idx = aside(output, ".idx");
+  const auto tokens = create_bin(files, output);
+  std::vector<std::string> indexes;
+  for (const std::string& prefix : prefixes) {
+    indexes.push_back(prefix + ".idx");
+    const MappedFile mapped(indexes.back());
+    const auto bytes = files.open(prefix + ".bin");
+    (void)read_index(mapped.bytes(), bytes->size(), indexes.back());
+  }
+  merge_indexes(files, indexes, idx);
+  std::vector<std::byte> buffer(kWriteBytes);
+  for (const std::string& prefix : prefixes) {
+    const auto bytes = files.open(prefix + ".bin");
+    for (uint64_t at = 0; at < bytes->size();) { // a map of all would count as memory in use
+      const size_t got = bytes->read(at, buffer);
+      write_all(*tokens, std::span(buffer).first(got), bin);
+      at += got;
+    }
+  }
   tokens->sync();
-  index->sync();
-  publish(files, output);
+  publish_indexed(files, bin, idx, output);
 }
 
 } // namespace mh

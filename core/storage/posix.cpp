@@ -61,6 +61,11 @@ public:
   explicit PosixWriteFile(const Path& path)
       : file_("create", path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW) {}
 
+  PosixWriteFile(const Path& path, uint64_t size)
+      : file_("open", path, O_WRONLY | O_APPEND | O_NOFOLLOW) {
+    checked("cut", path, [&] { return ::ftruncate(file_.number(), static_cast<off_t>(size)); });
+  }
+
   size_t write(std::span<const std::byte> bytes) override {
     return static_cast<size_t>(checked("write", file_.path(), [&] {
       return ::write(file_.number(), bytes.data(), bytes.size());
@@ -110,6 +115,10 @@ class PosixFileSystem final : public FileSystem {
 public:
   std::unique_ptr<WriteFile> create(const Path& path) override {
     return std::make_unique<PosixWriteFile>(path);
+  }
+
+  std::unique_ptr<WriteFile> extend(const Path& path, uint64_t size) override {
+    return std::make_unique<PosixWriteFile>(path, size);
   }
 
   std::unique_ptr<ReadFile> open(const Path& path) override {

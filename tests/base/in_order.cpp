@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <set>
 #include <stdexcept>
@@ -102,4 +103,40 @@ TEST_CASE("workers work at the same time") {
       [](int) {}
   );
   CHECK(seen.size() == 2);
+}
+
+TEST_CASE("workers wait neither for one that is slow nor for what is taken") {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int worked = 0; // items
+  const auto others_work = [&](int count) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, std::chrono::seconds(60), [&] { return worked >= count; });
+  };
+  bool slow_item = false, slow_take = false;
+  std::vector<int> taken;
+  Source source{.count = 20};
+  mh::in_order(
+      2,
+      [&] { return source(); },
+      [&](int item) {
+        if (item == 0) {
+          slow_item = others_work(5);
+        }
+        const std::lock_guard lock(mutex);
+        ++worked;
+        changed.notify_all();
+        return item;
+      },
+      [&](int item) {
+        if (item == 8) {
+          slow_take = others_work(14);
+        }
+        taken.push_back(item);
+      }
+  );
+  CHECK(slow_item);
+  CHECK(slow_take);
+  CHECK(taken.size() == 20);
+  CHECK(std::ranges::is_sorted(taken));
 }

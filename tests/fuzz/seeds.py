@@ -7,7 +7,27 @@ import pickle
 import re
 import struct
 import sys
+import zlib
 
+# Tables of pyarrow 26: texts; texts with a null, words of a dictionary and lists of structs.
+PARQUET = [
+    "c-ke8v1$V`5Jbm{EUs{24pvy8LXAZNcP0+lRhqQsiX(q;F@mIsb&-|W+-KyAy~4$?3vXtJ?cd(FB*~NSc%TO60CIF6LGcokJH<?(n(BrPOH!mP1HqEB"
+    "*@GZynjKc^eEbaG0}0S#EmkszYhI%(RxOP+*2B`m?4XwBPKkk@^yCk|dMdY3!r%&lSFMdQ9<szIEq$dYJi2j6KffWj$8l_jl;Xwxg>?RkC-<`7Ja4wf"
+    "mcD;h&u`rTG`%A=",
+    "c-oDUzfQw25XLV~>XxcPq2jDq>JTAnfdq&mm8k=43>hj0_E0QZ(Iz2Dp#vi$BQwvzqwox{@&KIEKcWIerQ{ra&hPWxCwEWJTj-#V+W{?52XH$j0LWwi"
+    "Qrq+qr&R>3qu4`^F1@@#>YC4}+9k_ogl(cXr>ol*ZG@&={>gD`%2jbaKvr-i*C1m;wool08z%(<jybRfU@`a&ovez=r#5&z>-F_0L=ISMGSA8NByU1"
+    "sps8>(h^}Trn|YOy&a&`YXLKYFI!1InXE?}mWM;pthkB%=9Gw}S#zXzxuiT5HoPL;Tg3E>s6g03V+rV8p?EsnJA{P(pOjUOGOrm5@#igYqT*;+kW|k$"
+    ";bXtIYk*HToJz76eZcqwh2|Zg(RZKFUq3FFZjKrOKVe0c2LnajmdBG@Owvy{SfQ9k1t=`$c#^Ti$Tvf!I4Lg1krnh6A@Ar~qKTOm3-oMjnHi#qt==k99"
+    "pe0SViw8dFT6F1pe*t9iX;="]
+ARROW = [
+    "c-nnZu};H44D~e$jjDh$L?{D8K7fIdu_FUR$Bwjcq7}4}+8}l0Gx!8PrJusc2Oy5;JGV`(21}05_VcrS7w4RNH$*wH3@D>BN+`t%Vq%Kf0>d_fUIV*@"
+    "W&iuvIe@YP=SpHoQwdF>3%g!Vp6!|`zJRTq$Dfxid=EN=7UItvyI_0?>?q)qTsZwKkUsRWUN&~w&=8nS2afHkezkm_0h1$}V!uAN%+WFIY?4A|s8sFC"
+    "eECFvm()l2n|VKj_Px&pT(|Z7#h#yUbjQ#3N^v)K(}Z)lW0bp3xd-xn3VDglvr#Yhxl;1sg~Cj`w=02+C37$F9vvj2Zpp;vV%v2_`KRKOX|TM<hiUI|d"
+    "Avsy`yFO`mgBj9WQO*v7pf=8|J9ziRPjp9TB$v66yL4lyHoXD{;uCh@r@OJtnd#C&vMq<+jP8{&YKf&@}Hlmb0RY}bv3p1YM^T(#bs3QH<jPe;Xh#e2V"
+    "@&jj{",
+    "c-pm5u?oU45Ph|2Ej2@iA`T82`~krq=q?Cd+=Z@IN(V<j!_hz0m-B)_aP&d$<<iT$muuT~hvOD_5*Gjt0W~a26sWi(GQ%9qDn_G`$6SrvX?Rv*E>%u7"
+    "vLf(WYoR>#*Xg}Cl83%`)d{dzYG*5I$PHE`kBFMN6&JzVUOmt7L5|<B%1(Kae9OLcB8sGL8vLmrMt>gU8R9?cS-zqa=T7?=>=-x6yl$%VQ1(fmf6O<`"
+    "wv~VU0%VvTO#"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789 .,'<>/"
 
 
@@ -147,6 +167,8 @@ def seeds():
         "sentencepiece": [sentencepiece(1, False), sentencepiece(2, True)],
         "tekken": [tekken()],
         "tiktoken": [ranks()],
+        "parquet": [zlib.decompress(base64.b85decode(text)) for text in PARQUET],
+        "arrow": [zlib.decompress(base64.b85decode(text)) for text in ARROW],
         "tokenizer": list(tokenizers()),
         "torch_file": [torch["kTorchFile"]],
         "toml": [b'name = "a"\n[model]\nuse = "gpt"\nlayers = 2\nlist = [1, 2.5, "x", true]\n[data.more]\na.b = 1979-05-27\n'],

@@ -4,6 +4,7 @@ reader is built here against the same wheel that `./megahost arrow` fetches."""
 import json
 import os
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,8 @@ import pyarrow
 import pyarrow.ipc
 import pyarrow.parquet
 
-SOURCE = pathlib.Path(__file__).parents[2] / "core/install/columns_main.cpp"
+ROOT = pathlib.Path(__file__).parents[2]
+SOURCES = [str(ROOT / "core/install" / name) for name in ("columns.cpp", "columns_main.cpp")]
 MEGAHOST = os.environ.get("MEGAHOST", "megahost")
 failures = 0
 
@@ -29,7 +31,7 @@ def build(folder):
     wheel = pathlib.Path(pyarrow.__file__).parent
     libraries = sorted(str(path) for name in ("libarrow", "libparquet") for path in wheel.glob(f"{name}.so.*"))
     program = folder / "megahost-columns"
-    subprocess.run(["c++", "-std=c++20", "-O1", str(SOURCE), "-isystem", str(wheel / "include"), *libraries,
+    subprocess.run(["c++", "-std=c++20", "-O1", "-I", str(ROOT), *SOURCES, "-isystem", str(wheel / "include"), *libraries,
                     f"-Wl,-rpath,{wheel}", "-o", str(program)], check=True)
     return program
 
@@ -75,6 +77,42 @@ def write(folder):
         (saved / name).write_text("{}")
 
 
+def patched(path, before, after):
+    """A file in which 32-bit numbers were replaced."""
+    old, new = (struct.pack(f"<{len(numbers)}i", *numbers) for numbers in (before, after))
+    content = path.read_bytes()
+    assert content.count(old) == 1, (path, content.count(old))
+    path.write_bytes(content.replace(old, new))
+
+
+def malformed(folder, reader):
+    """What a damaged file claims of itself is refused, and never read."""
+    def write_arrow(name, table):
+        with pyarrow.OSFile(str(folder / name), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as file:
+            file.write_table(table)
+        return folder / name
+
+    texts = pyarrow.table({"text": ["aaaa", "bbbb", "cccc"]})
+    patched(write_arrow("offsets.arrow", texts), (0, 4, 8, 12), (0, 4, 1 << 28, 12))
+    refused(folder, reader, ["offsets.arrow"], "offsets.arrow cannot be read: ")
+    patched(write_arrow("backwards.arrow", texts), (0, 4, 8, 12), (0, 8, 4, 12))
+    refused(folder, reader, ["backwards.arrow"], "backwards.arrow cannot be read: ")
+    words = pyarrow.table({"text": pyarrow.array(["a", "b", "a", "b"]).dictionary_encode()})
+    patched(write_arrow("words.arrow", words), (0, 1, 0, 1), (0, 1, 77, 1))
+    refused(folder, reader, ["words.arrow"], "words.arrow cannot be read: ")
+    lists = pyarrow.table({"text": [["a", "b", "c"], ["d", "e"]]})
+    patched(write_arrow("lists.arrow", lists), (0, 3, 5), (0, 3000, 5))
+    refused(folder, reader, ["lists.arrow"], "lists.arrow cannot be read: ")
+    twice = pyarrow.Table.from_arrays([texts["text"], texts["text"]], names=["text", "text"])
+    write_arrow("twice.arrow", twice)
+    refused(folder, reader, ["twice.arrow"], "it has 2 columns text")
+    latin = pyarrow.table({"text": pyarrow.array([b"a", b"caf\xe9"]).view(pyarrow.string())})
+    pyarrow.parquet.write_table(latin, folder / "latin.parquet")
+    refused(folder, reader, ["latin.parquet"], "latin.parquet:2: byte 14 (0xe9) of the line is no UTF-8")
+    replaced = run(folder, reader, "latin.parquet", "--on-error", "replace", "--output", "made", "--tokenizer", "byte", "--force")
+    expect("replaced in 1 document" in replaced.stdout and "2 documents, 7 tokens" in replaced.stdout, f"replaced: {replaced}")
+
+
 def refused(folder, reader, words, *sentences, status=5):
     result = run(folder, reader, *words, "--output", "none", "--tokenizer", "byte")
     expect(result.returncode == status, f"{words} ended with {result.returncode}")
@@ -105,6 +143,7 @@ def main():
         refused(folder, reader, ["cut.parquet"], "cut.parquet cannot be read: ")
         skipped = run(folder, reader, "cut.parquet", "rows.parquet", "--on-error", "skip", "--output", "made", "--tokenizer", "byte")
         expect("3,000 documents" in skipped.stdout and "skipped 1 document" in skipped.stdout, f"a damaged file is skipped: {skipped}")
+        malformed(folder, reader)
         refused(folder, folder / "nothing", ["rows.arrow"], "rows.arrow holds columns, and", "./megahost arrow fetches libarrow")
     sys.exit(1 if failures else 0)
 

@@ -74,6 +74,70 @@ TEST_CASE_FIXTURE(Corpus, "what is written is read, by prefix or by either file"
   }
 }
 
+TEST_CASE_FIXTURE(
+    Corpus, "documents in a file that is cut and goes on, and an index of their parts"
+) {
+  const std::string other = folder / "other_text_document";
+  write(disk, prefix, 1);
+  write(disk, other, 8);
+  mh::merge_indexed(disk, {prefix, other}, folder / "merged");
+  const mh::Path bin = folder / "parts.bin", index = folder / "parts.idx";
+  const auto add_part = [&](mh::WriteFile& file, int32_t first, const mh::Path& part) {
+    mh::IndexedDocuments documents(file, bin, "parts", mh::token_type_for(300));
+    documents.add(std::vector<int32_t>{first, 2, 3}, std::vector<size_t>{3});
+    documents.add({}, {});
+    documents.add(std::vector<int32_t>{4, 5}, std::vector<size_t>{1, 1});
+    documents.extend(std::vector<int32_t>{6, 7});
+    documents.flush();
+    file.sync();
+    documents.write_index(disk, part);
+  };
+  add_part(*disk.create(bin), 1, folder / "0.idx");
+  const uint64_t size = disk.open(bin)->size();
+  CHECK(size == 14);
+  mh::write_all(*disk.extend(bin, size), std::as_bytes(std::span("never committed")), bin);
+  add_part(*disk.extend(bin, size), 8, folder / "1.idx"); // what was behind is gone
+  CHECK(mh::merge_indexes(disk, {folder / "0.idx", folder / "1.idx"}, index) == 28);
+  mh::publish_indexed(disk, bin, index, folder / "parted");
+  for (const char* ending : {".bin", ".idx"}) {
+    CHECK(
+        mh::read_file(disk, folder / (std::string("parted") + ending), 1 << 20) ==
+        mh::read_file(disk, folder / (std::string("merged") + ending), 1 << 20)
+    );
+  }
+}
+
+TEST_CASE_FIXTURE(Corpus, "ids that a vocabulary does not have are found with their place") {
+  write(disk, prefix, 299); // 299 2 3 | | 4 and 5 6 7
+  const mh::IndexedDataset small(prefix);
+  CHECK(!small.find_outside(300));
+  const auto first = small.find_outside(299);
+  REQUIRE(first);
+  CHECK(std::tuple(first->id, first->document, first->token) == std::tuple(299, 0, 0));
+  write(disk, prefix, 1);
+  const auto last = mh::IndexedDataset(prefix).find_outside(7);
+  REQUIRE(last);
+  CHECK(std::tuple(last->id, last->document, last->token) == std::tuple(7, 2, 3));
+
+  std::vector<int32_t> ids(10 << 14, 1);
+  ids[(5 << 14) + 3] = 9;
+  {
+    mh::IndexedWriter writer(disk, prefix, mh::token_type_for(300));
+    add(writer, ids);
+    writer.commit();
+  }
+  const mh::IndexedDataset large(prefix, mh::IndexedDataset::Access::read);
+  CHECK(large.find_outside(9)->token == (5 << 14) + 3);
+  CHECK(!large.find_outside(9, 2 << 14)); // the first block and the last one
+  ids.back() = 8;
+  {
+    mh::IndexedWriter writer(disk, prefix, mh::token_type_for(300));
+    add(writer, ids);
+    writer.commit();
+  }
+  CHECK(mh::IndexedDataset(prefix).find_outside(8, 2 << 14)->id == 8);
+}
+
 TEST_CASE_FIXTURE(Corpus, "an empty corpus") {
   mh::IndexedWriter writer(disk, prefix, mh::token_type_for(300));
   writer.commit();
@@ -198,7 +262,7 @@ TEST_CASE_FIXTURE(Corpus, "merged corpora are the bytes of one that was written 
       refusal([&] {
         mh::merge_indexed(disk, {(folder / "a").string(), (folder / "wide").string()}, prefix);
       }),
-      "wide holds int32 and " + (folder / "a").string() + " uint16"
+      "wide.idx holds int32 and " + (folder / "a.idx").string() + " uint16"
   ));
   for (const auto& entry : disk.list(folder)) { // and nothing is left of it
     CHECK_FALSE(entry.ends_with(".part"));

@@ -36,6 +36,9 @@ void apply(Disk& disk, const Operation& operation) {
     data.replace(operation.offset, operation.data.size(), operation.data);
     break;
   }
+  case Kind::cut:
+    disk.inodes[operation.inode].data.resize(operation.offset);
+    break;
   case Kind::sync:
     break;
   }
@@ -45,10 +48,11 @@ void apply(Disk& disk, const Operation& operation) {
 
 class MemoryWriteFile final : public WriteFile {
 public:
-  MemoryWriteFile(MemoryFileSystem& files, Path path, int inode)
+  MemoryWriteFile(MemoryFileSystem& files, Path path, int inode, size_t offset = 0)
       : files_(files)
       , path_(std::move(path))
-      , inode_(inode) {}
+      , inode_(inode)
+      , offset_(offset) {}
 
   size_t write(std::span<const std::byte> bytes) override {
     files_.called("write", path_);
@@ -74,7 +78,7 @@ private:
   MemoryFileSystem& files_;
   Path path_;
   int inode_;
-  size_t offset_ = 0;
+  size_t offset_;
 };
 
 class MemoryReadFile final : public ReadFile {
@@ -150,6 +154,16 @@ std::unique_ptr<WriteFile> MemoryFileSystem::create(const Path& path) {
        .data = {}}
   );
   return std::make_unique<MemoryWriteFile>(*this, path, inode);
+}
+
+std::unique_ptr<WriteFile> MemoryFileSystem::extend(const Path& path, uint64_t size) {
+  called("open", path);
+  const int inode = must_find("open", path);
+  Operation operation{
+      .kind = Operation::Kind::cut, .inode = inode, .name = {}, .to_name = {}, .data = {}};
+  operation.offset = size;
+  record(std::move(operation));
+  return std::make_unique<MemoryWriteFile>(*this, path, inode, size);
 }
 
 std::unique_ptr<ReadFile> MemoryFileSystem::open(const Path& path) {
@@ -284,6 +298,7 @@ bool is_covered(const std::vector<Operation>& log, size_t at, size_t count) {
   };
   switch (done.kind) {
   case Kind::write:
+  case Kind::cut:
     return synced(done.inode);
   case Kind::rename:
     return synced(done.directory) && synced(done.to_directory);

@@ -23,7 +23,7 @@ struct Disk {
 
 /// One change of the disk, or one sync.
 struct Operation {
-  enum class Kind : uint8_t { link, unlink, rename, write, sync };
+  enum class Kind : uint8_t { link, unlink, rename, write, cut, sync };
   Kind kind;
   int inode = 0;             ///< the file or directory concerned (sync: what is synced)
   int directory = 0;         ///< link, unlink, rename: where its name is
@@ -31,7 +31,7 @@ struct Operation {
   int to_directory = 0;      ///< rename
   std::string to_name;       ///< rename
   bool is_directory = false; ///< link
-  size_t offset = 0;         ///< write
+  size_t offset = 0;         ///< write, cut
   std::string data;          ///< write
 };
 
@@ -60,6 +60,7 @@ public:
   [[nodiscard]] const std::vector<Operation>& log() const { return log_; }
 
   [[nodiscard]] std::unique_ptr<WriteFile> create(const Path& path) override;
+  [[nodiscard]] std::unique_ptr<WriteFile> extend(const Path& path, uint64_t size) override;
   [[nodiscard]] std::unique_ptr<ReadFile> open(const Path& path) override;
   [[nodiscard]] Kind kind(const Path& path) override;
   [[nodiscard]] std::vector<std::string> list(const Path& directory) override;

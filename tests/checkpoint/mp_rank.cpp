@@ -303,7 +303,8 @@ TEST_CASE_FIXTURE(TwoByTwo, "what is not whole is refused with its file and tens
   other["decoder.layers.0.mlp.linear_fc2.weight"] = counting({4, 2}, 1);
   writer.write(store, one, {{"model", other}});
   CHECK(contains(
-      refused(), "mp_rank_01_001/model_optim_rng.pt:model.decoder.layers.0.mlp.linear_fc2.weight"
+      refused(),
+      "mp_rank_01_001/model_optim_rng.pt: tensor \"model.decoder.layers.0.mlp.linear_fc2.weight\""
   ));
   CHECK(contains(refused(), "[4, 2], that of the first rank [4, 3]"));
   writer.write(

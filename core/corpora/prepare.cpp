@@ -63,7 +63,7 @@ struct ReadItem {
 /// The same, tokenised.
 struct EncodedItem {
   std::vector<std::vector<Encoded>> documents; // [document][stream]
-  std::vector<std::string> skipped;            // sentences
+  std::vector<std::string> skipped, replaced;  // sentences
   uint64_t bytes = 0;
   bool begins = true; // else the first document goes on with the last one of the item before
   bool ends = true;   // else the last one goes on in the next item
@@ -84,6 +84,7 @@ private:
   [[nodiscard]] std::vector<Encoded> encode_chat(const std::vector<std::string>& texts) const;
   [[nodiscard]] EncodedItem encode_item(const ReadItem& item) const;
   void write(const EncodedItem& item);
+  void say_fault(const char* done, const std::string& sentence) const;
   void show_progress(bool last);
   void report() const;
 
@@ -94,7 +95,7 @@ private:
   std::vector<std::string> streams_; // what becomes a corpus of its own: "text_document"
   std::unique_ptr<Tokenizer> tokenizer_;
   std::vector<DocumentFile> files_;
-  bool skips_;
+  bool skips_, replaces_;
   uint64_t vocabulary_ = 0; // hash of the tokens
   std::unique_ptr<CorpusShards> shards_;
   CorpusShards::Done done_;
@@ -102,6 +103,7 @@ private:
   uint64_t first_bytes_ = 0; // done before this process
   uint64_t shard_bytes_ = 0; // read since the shard began
   bool drops_ = false;       // the pieces of a document of which one was skipped
+  bool replaced_ = false;    // in a piece of this document already
   Terminal terminal_ = Terminal::of(STDERR_FILENO);
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point shown_;
@@ -139,7 +141,8 @@ Preparation::Preparation(const Invocation& invocation, Host& host)
     : invocation_(invocation)
     , output_(output_option(invocation))
     , keys_(invocation.all("--json-key"))
-    , skips_(invocation.value("--on-error") == "skip") {
+    , skips_(invocation.value("--on-error") == "skip")
+    , replaces_(invocation.value("--on-error") == "replace") {
   const std::string chat = invocation.value("--template");
   const auto found = std::ranges::find(kChatTemplates, chat, &ChatTemplate::name);
   chat_ = found == kChatTemplates.end() ? nullptr : &*found;
@@ -335,14 +338,19 @@ EncodedItem Preparation::encode_item(const ReadItem& item) const {
     }
     encoded.documents.push_back(std::move(document));
   };
-  const auto skip = [&](std::string sentence) { encoded.skipped.push_back(std::move(sentence)); };
+  const auto keep = [](std::vector<std::string>* ret_sentences) {
+    return [=](std::string sentence) { ret_sentences->push_back(std::move(sentence)); };
+  };
   const auto members =
       chat_ != nullptr && !pairs ? DocumentMembers::messages : DocumentMembers::texts;
+  DocumentFaults faults;
   if (skips_) {
-    parse_documents(*item.block, keys_, take, skip, members);
-  } else {
-    parse_documents(*item.block, keys_, take, nullptr, members);
+    faults.skip = keep(&encoded.skipped);
   }
+  if (replaces_) {
+    faults.replace = keep(&encoded.replaced);
+  }
+  parse_documents(*item.block, keys_, take, faults, members);
   return encoded;
 }
 
@@ -360,13 +368,13 @@ void Preparation::write(const EncodedItem& item) {
   }
   for (const std::string& sentence : item.skipped) {
     ++done_.skipped;
-    std::fprintf(
-        stderr,
-        "%sskipped%s: %s\n",
-        terminal_.interactive ? "\r\x1b[K" : "",
-        item.begins ? "" : " from here to the document's end",
-        sentence.c_str()
-    );
+    say_fault(item.begins ? "skipped" : "skipped from here to the document's end", sentence);
+  }
+  replaced_ = replaced_ && !item.begins;
+  for (const std::string& sentence : item.replaced) {
+    done_.replaced += replaced_ ? 0 : 1;
+    replaced_ = !item.ends;
+    say_fault("replaced", sentence);
   }
   drops_ = drops_ || (!item.ends && !item.skipped.empty());
   done_.bytes += item.bytes;
@@ -377,6 +385,11 @@ void Preparation::write(const EncodedItem& item) {
     shards_->end(done_);
     shard_bytes_ = 0;
   }
+}
+
+void Preparation::say_fault(const char* done, const std::string& sentence) const {
+  const char* line = terminal_.interactive ? "\r\x1b[K" : "";
+  std::fprintf(stderr, "%s%s: %s\n", line, done, sentence.c_str());
 }
 
 void Preparation::show_progress(bool last) {
@@ -431,12 +444,16 @@ void Preparation::report() const {
     paths += (paths.empty() ? "\"" : ", \"") + prefix + "\"";
   }
   std::printf(
-      "%s, %s in %s (%.1f MB/s)%s\n",
+      "%s, %s in %s (%.1f MB/s)%s%s\n",
       count_text(files_.size(), "file").c_str(),
       bytes_text(static_cast<int64_t>(done_.bytes)).c_str(),
       duration_text(seconds).c_str(),
       static_cast<double>(done_.bytes - first_bytes_) / 1e6 / std::max(seconds, 1e-3),
-      done_.skipped == 0 ? "" : ("; skipped " + count_text(done_.skipped, "document")).c_str()
+      done_.skipped == 0 ? "" : ("; skipped " + count_text(done_.skipped, "document")).c_str(),
+      done_.replaced == 0
+          ? ""
+          : ("; bytes that are no UTF-8 replaced in " + count_text(done_.replaced, "document"))
+                .c_str()
   );
   std::printf(
       "in a recipe of this folder: data = { use = \"indexed\", paths = { %s }%s }\n",
@@ -448,7 +465,7 @@ void Preparation::report() const {
 void Preparation::run() {
   const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
   const int64_t workers = number_option(invocation_, "--workers", cores, 1, 1024);
-  most_ = static_cast<uint64_t>(number_option(invocation_, "--shard", 256, 1, 1 << 20)) << 20;
+  most_ = static_cast<uint64_t>(number_option(invocation_, "--shard", 64, 1, 1 << 20)) << 20;
   shards_ = std::make_unique<CorpusShards>(output_, streams_, token_type_for(tokenizer_->vocab()));
   for (const std::string& stream : streams_) {
     require_free(invocation_, shards_->prefix(stream));

@@ -3,6 +3,7 @@
 #include "core/base/text.hpp"
 #include "core/formats/json.hpp"
 #include "core/storage/file_system.hpp"
+#include "core/text/utf8.hpp"
 #include "megahost/error.hpp"
 
 #include <glob.h>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <filesystem>
 #include <string_view>
 
@@ -36,7 +38,7 @@ DocumentFile describe_file(const fs::path& path, DocumentFormat format) {
   const bool json_lines = is_columns_name(name) || (format == DocumentFormat::by_name
                                                         ? ends_in(plain, kJsonLines)
                                                         : format == DocumentFormat::json_lines);
-  return {name, json_lines, failure ? 0 : bytes};
+  return {name, json_lines, failure ? 0 : bytes, ""};
 }
 
 void add_folder(
@@ -71,7 +73,7 @@ void add_folder(
 }
 
 std::string name_of(const DocumentFile& file) {
-  return file.path == "-" ? "standard input" : file.path;
+  return file.path == "-" ? "standard input" : file.name.empty() ? file.path : file.name;
 }
 
 /// Role and content of each message in turn.
@@ -106,6 +108,14 @@ texts_of(const nlohmann::json& document, const std::string& key, const std::stri
   return {json_string(document, key, where)};
 }
 
+/// How a person sees the line; nothing of a file that sed cannot read.
+std::string printed_by(const DocumentFile& file, const std::string& line) {
+  return file.path == "-" || without_compression(file.path) != file.path ||
+                 is_columns_name(file.path)
+             ? ""
+             : " (sed -n " + line + "p " + file.path + " prints it)";
+}
+
 std::string
 hint_for(const DocumentFile& file, const std::string& line, const nlohmann::json& document) {
   std::vector<std::string> keys;
@@ -116,11 +126,25 @@ hint_for(const DocumentFile& file, const std::string& line, const nlohmann::json
       }
     }
   }
-  const std::string printed = file.path == "-" || without_compression(file.path) != file.path
-                                  ? ""
-                                  : " (sed -n " + line + "p " + file.path + " prints it)";
   return (keys.empty() ? "" : "its texts: " + join(keys) + " (--json-key); else ") +
-         "mend the line" + printed + ", or leave such lines out with --on-error skip";
+         "mend the line" + printed_by(file, line) +
+         ", or leave such lines out with --on-error skip";
+}
+
+std::string hint_for_bytes(const DocumentFile& file, const std::string& line) {
+  return "mend the line" + printed_by(file, line) +
+         ", leave such lines out with --on-error skip, or take them with U+FFFD for such bytes with "
+         "--on-error replace";
+}
+
+/// "byte 17 (0xff) of the line is no UTF-8": the byte after the valid ones, counted from 1 behind
+/// those before the text.
+std::string
+broken_byte(std::string_view text, size_t valid, uint64_t before, const std::string& whole) {
+  std::array<char, 8> byte{};
+  std::snprintf(byte.data(), byte.size(), "0x%02x", static_cast<unsigned char>(text[valid]));
+  return "byte " + std::to_string(before + valid + 1) + " (" + byte.data() + ") of the " + whole +
+         " is no UTF-8";
 }
 
 } // namespace
@@ -143,7 +167,7 @@ void expand(
       }
       begin = end + 1;
     }
-  } else if (input.find_first_of("*?[") != std::string::npos && !fs::exists(input, failure)) {
+  } else if (input.find_first_of("*?[") != std::string::npos && !scheme_of(input) && !fs::exists(input, failure)) {
     glob_t found{};
     const int status = ::glob(input.c_str(), GLOB_BRACE | GLOB_ERR, nullptr, &found);
     ret_inputs.insert(ret_inputs.end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
@@ -158,18 +182,24 @@ void expand(
 
 } // namespace
 
-std::vector<DocumentFile>
-find_documents(const std::vector<std::string>& inputs, DocumentFormat format) {
+std::vector<DocumentFile> find_documents(
+    const std::vector<std::string>& inputs,
+    DocumentFormat format,
+    const std::function<fs::path(const std::string&)>& here
+) {
   std::vector<std::string> expanded;
   for (const std::string& input : inputs) {
     expand(input, expanded);
   }
   std::vector<DocumentFile> files;
-  for (const std::string& input : expanded) {
+  for (const std::string& given : expanded) {
+    const bool in_store = here && scheme_of(given);
+    const std::string input = in_store ? here(given).string() : given;
+    const size_t before = files.size();
     std::error_code failure;
     const fs::file_status status = fs::status(input, failure);
     if (input == "-") {
-      files.push_back({"-", format != DocumentFormat::text, 0});
+      files.push_back({"-", format != DocumentFormat::text, 0, ""});
     } else if (status.type() == fs::file_type::not_found) {
       throw Error("there is no " + input, "check the path", exit_code::data);
     } else if (failure) {
@@ -178,6 +208,9 @@ find_documents(const std::vector<std::string>& inputs, DocumentFormat format) {
       add_folder(input, format, files);
     } else {
       files.push_back(describe_file(input, format));
+    }
+    for (size_t i = before; in_store && i < files.size(); ++i) {
+      files[i].name = given + files[i].path.substr(input.size());
     }
   }
   if (files.empty()) {
@@ -264,7 +297,7 @@ std::optional<DocumentBlock> DocumentReader::next() {
     return std::nullopt;
   }
   const DocumentFile& file = files_[place_.file];
-  DocumentBlock block{&file, place_.line, "", !place_.within};
+  DocumentBlock block{&file, place_.line, place_.offset, "", !place_.within};
   try {
     if (!input_) {
       open_next();
@@ -312,14 +345,14 @@ void parse_documents(
     const DocumentBlock& block,
     const std::vector<std::string>& keys,
     const std::function<void(DocumentTexts)>& take,
-    const std::function<void(std::string)>& skip,
+    const DocumentFaults& faults,
     DocumentMembers members
 ) {
   const auto fail = [&](const std::string& message, const std::string& hint) {
-    if (!skip) {
+    if (!faults.skip) {
       throw Error(message, hint, exit_code::data);
     }
-    skip(message);
+    faults.skip(message);
   };
   const auto try_to_take = [&](const std::string& where, DocumentTexts texts) {
     try {
@@ -329,19 +362,38 @@ void parse_documents(
     }
   };
   if (!block.file->json_lines) {
-    try_to_take(name_of(*block.file), {{block.text}});
+    const size_t valid = faults.replace ? text::valid_prefix(block.text) : block.text.size();
+    if (valid < block.text.size()) {
+      faults.replace(
+          name_of(*block.file) + ": " + broken_byte(block.text, valid, block.offset, "file")
+      );
+      try_to_take(name_of(*block.file), {{text::replace_invalid(block.text)}});
+    } else {
+      try_to_take(name_of(*block.file), {{block.text}});
+    }
     return;
   }
   uint64_t number = block.line;
-  const std::string_view text = block.text;
-  for (size_t begin = 0; begin < text.size(); ++number) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = text.substr(begin, end - begin);
+  const std::string_view lines = block.text;
+  for (size_t begin = 0; begin < lines.size(); ++number) {
+    const size_t end = std::min(lines.find('\n', begin), lines.size());
+    std::string_view line = lines.substr(begin, end - begin);
+    std::string replaced; // the line, where it had to be changed
     begin = end + 1;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) {
       continue;
     }
     const std::string where = name_of(*block.file) + ":" + std::to_string(number);
+    if (const size_t valid = text::valid_prefix(line); valid < line.size()) {
+      const std::string message = where + ": " + broken_byte(line, valid, 0, "line");
+      if (!faults.replace) {
+        fail(message, hint_for_bytes(*block.file, std::to_string(number)));
+        continue;
+      }
+      faults.replace(message);
+      replaced = text::replace_invalid(line);
+      line = replaced;
+    }
     nlohmann::json document;
     DocumentTexts texts;
     try {

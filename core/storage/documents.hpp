@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,20 +21,26 @@ struct DocumentFile {
   std::string path; ///< "-": the standard input
   bool json_lines = false;
   uint64_t bytes = 0; ///< 0 if not known
+  std::string name{}; ///< for messages: where it lies in a store; empty: `path`
 };
 
 /// The files that the inputs name. Of a folder: all in it and below, in the order of their names,
 /// but for those that begin with a dot. `*`, `?` and `[...]` stand for what shells mean by them,
-/// and "@FILE" for the inputs that a file lists, one a line.
+/// and "@FILE" for the inputs that a file lists, one a line. A path in a store is one of what `here`
+/// makes of it, on this machine.
 ///
 /// Throws:  mh::Error (exit code 5) for what cannot be opened, and if there is none
-[[nodiscard]] std::vector<DocumentFile>
-find_documents(const std::vector<std::string>& inputs, DocumentFormat format);
+[[nodiscard]] std::vector<DocumentFile> find_documents(
+    const std::vector<std::string>& inputs,
+    DocumentFormat format,
+    const std::function<std::filesystem::path(const std::string&)>& here = {}
+);
 
 /// Whole lines of a file of JSON lines, or a text file; one that is long comes in several pieces.
 struct DocumentBlock {
   const DocumentFile* file = nullptr;
-  uint64_t line = 1; ///< number of the first line
+  uint64_t line = 1;   ///< number of the first line
+  uint64_t offset = 0; ///< bytes of the file before it, decompressed
   std::string text;
   bool begins = true, ends = true; ///< a document, where the text is a piece of one
 };
@@ -94,16 +101,23 @@ enum class DocumentMembers : uint8_t { texts, messages };
 /// role and content in turn.
 using DocumentTexts = std::vector<std::vector<std::string>>;
 
-/// Calls `take` for each document of a block; blank lines are none. Where a document cannot be
-/// read, or `take` throws mh::Error, `skip` is called with the sentence, if it is given. A text
-/// file has the key "text" only.
+/// What is done about a document that cannot be read as it is; each function is told the sentence.
+struct DocumentFaults {
+  std::function<void(std::string)> skip{};    ///< leaves it out; none: it is refused
+  std::function<void(std::string)> replace{}; ///< takes it with U+FFFD for bytes that are no UTF-8;
+                                              ///< none: that is a fault as others
+};
+
+/// Calls `take` for each document of a block; blank lines are none. A document is at fault that
+/// cannot be read, or for which `take` throws mh::Error. JSON lines must be UTF-8; text files may
+/// hold any bytes, which `replace` changes there, too. A text file has the key "text" only.
 ///
-/// Throws:  mh::Error (exit code 5) "FILE:LINE: ..." if there is no `skip`
+/// Throws:  mh::Error (exit code 5) "FILE:LINE: ..." for a fault that is not skipped or replaced
 void parse_documents(
     const DocumentBlock& block,
     const std::vector<std::string>& keys,
     const std::function<void(DocumentTexts)>& take,
-    const std::function<void(std::string)>& skip,
+    const DocumentFaults& faults = {},
     DocumentMembers members = DocumentMembers::texts
 );
 

@@ -143,7 +143,7 @@ void read_lines(Bytes bytes, mh::DocumentMembers members) {
   mh::parse_documents(
       block, {"text"}, take, [](const std::string&) {}, members
   );
-  mh::parse_documents(block, {"text"}, take, nullptr, members);
+  mh::parse_documents(block, {"text"}, take, {}, members);
 }
 
 void read_recipe(Bytes bytes, const char* name) {

@@ -57,11 +57,11 @@ std::vector<std::string> read_all(
       all.push_back(text);
     };
     if (skip) {
-      mh::parse_documents(*block, keys, take, [&](const std::string& s) {
+      mh::parse_documents(*block, keys, take, {.skip = [&](const std::string& s) {
         all.push_back("!" + s);
-      });
+      }});
     } else {
-      mh::parse_documents(*block, keys, take, nullptr);
+      mh::parse_documents(*block, keys, take);
     }
   }
   return all;
@@ -140,6 +140,69 @@ TEST_CASE_FIXTURE(TextFiles, "a bad line is named, or skipped") {
   }
 }
 
+TEST_CASE_FIXTURE(
+    TextFiles, "bytes that are no UTF-8 are refused, skipped or replaced, with their place"
+) {
+  const std::string path = write(
+      "a.jsonl",
+      "{\"text\": \"1\"}\n{\"text\": \"caf\xE9 au\"}\n{\"text\": \"\xE2\x82\"}\n{\"text\": "
+      "\"\xC3\xA9\"}\n"
+  );
+  const std::string first = path + ":2: byte 14 (0xe9) of the line is no UTF-8";
+  const std::string second = path + ":3: byte 11 (0xe2) of the line is no UTF-8";
+  const auto files = mh::find_documents({path}, DocumentFormat::by_name);
+  for (const size_t block : {5U, 1000U}) { // the place does not depend on the blocks
+    CHECK(
+        read_all(files, block, {"text"}, true) ==
+        std::vector<std::string>{"1", "!" + first, "!" + second, "\xC3\xA9"}
+    );
+    CHECK(refusal([&] { (void)read_all(files, block, {"text"}); }) == first);
+    mh::DocumentReader reader(files, mh::open_file_input, block);
+    std::vector<std::string> texts, replaced;
+    while (const auto read = reader.next()) {
+      mh::parse_documents(
+          *read,
+          {"text"},
+          [&](const mh::DocumentTexts& found) { texts.push_back(found[0][0]); },
+          {.replace = [&](const std::string& sentence) { replaced.push_back(sentence); }}
+      );
+    }
+    CHECK(texts == std::vector<std::string>{"1", "caf\xEF\xBF\xBD au", "\xEF\xBF\xBD", "\xC3\xA9"});
+    CHECK(replaced == std::vector<std::string>{first, second});
+  }
+  try {
+    (void)read_all(files, 1000, {"text"});
+  } catch (const mh::Error& error) {
+    CHECK(error.exit_code() == mh::exit_code::data);
+    CHECK(contains(error.hint(), "sed -n 2p " + path));
+    CHECK(contains(error.hint(), "--on-error replace"));
+  }
+}
+
+TEST_CASE_FIXTURE(TextFiles, "text files hold any bytes, unless they are to be replaced") {
+  const std::string path = write("a.txt", "ab\xFF\nAbcdefgh\xFE");
+  const auto files = mh::find_documents({path}, DocumentFormat::by_name);
+  CHECK(read_all(files, 1000, {"text"}) == std::vector<std::string>{"ab\xFF\nAbcdefgh\xFE"});
+  mh::DocumentReader reader(files, mh::open_file_input, 1000, 8); // in two pieces
+  std::string text;
+  std::vector<std::string> replaced;
+  while (const auto read = reader.next()) {
+    mh::parse_documents(
+        *read,
+        {"text"},
+        [&](const mh::DocumentTexts& found) { text += found[0][0]; },
+        {.replace = [&](const std::string& sentence) { replaced.push_back(sentence); }}
+    );
+  }
+  CHECK(text == "ab\xEF\xBF\xBD\nAbcdefgh\xEF\xBF\xBD");
+  CHECK(
+      replaced ==
+      std::vector<std::string>{
+          path + ": byte 3 (0xff) of the file is no UTF-8",
+          path + ": byte 13 (0xfe) of the file is no UTF-8"}
+  );
+}
+
 TEST_CASE_FIXTURE(TextFiles, "what the taker throws is said with its line") {
   const std::string path = write("a.jsonl", "{\"text\": \"1\"}\n{\"text\": \"2\"}\n");
   const auto files = mh::find_documents({path}, DocumentFormat::by_name);
@@ -147,16 +210,11 @@ TEST_CASE_FIXTURE(TextFiles, "what the taker throws is said with its line") {
   const auto block = reader.next();
   REQUIRE(block);
   const std::string said = refusal([&] {
-    mh::parse_documents(
-        *block,
-        {"text"},
-        [](const mh::DocumentTexts& texts) {
-          if (texts[0][0] == "2") {
-            throw mh::Error("no id");
-          }
-        },
-        nullptr
-    );
+    mh::parse_documents(*block, {"text"}, [](const mh::DocumentTexts& texts) {
+      if (texts[0][0] == "2") {
+        throw mh::Error("no id");
+      }
+    });
   });
   CHECK(said == path + ":2: no id");
 }
@@ -288,7 +346,7 @@ TEST_CASE_FIXTURE(TextFiles, "texts and messages are told apart") {
     mh::DocumentReader reader(files);
     std::vector<std::string> texts;
     const auto take = [&](const mh::DocumentTexts& found) { texts = found[0]; };
-    mh::parse_documents(*reader.next(), {"messages"}, take, nullptr, members);
+    mh::parse_documents(*reader.next(), {"messages"}, take, {}, members);
     return texts;
   };
   using enum mh::DocumentMembers;

@@ -61,15 +61,15 @@ std::vector<Command> data_commands() {
               {"--append-eod", "", "ends each document with the tokenizer's end of document"},
               {"--on-error",
                "WHAT",
-               "at a document or file that cannot be read: refuse ends, skip names it and goes on "
-               "(refuse)",
+               "at a document or file that cannot be read: refuse ends, skip names it and goes on, "
+               "replace names bytes that are no UTF-8 and puts U+FFFD in their place (refuse)",
                false,
-               {"refuse", "skip"}},
+               {"refuse", "skip", "replace"}},
               {"--workers", "N", "threads that tokenise (one for each core)"},
               {"--shard",
                "MIB",
                "input after which what is done is kept, in PREFIX.preparing, for a preparation that "
-               "is ended (256)"},
+               "is ended (64)"},
               {"--force", "", "replaces a corpus that is there"},
               kTokenizerSet,
               kPlugin,

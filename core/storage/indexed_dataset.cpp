@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -113,7 +114,12 @@ uint64_t IndexedDataset::document_begin(uint64_t document) const {
 void IndexedDataset::read(uint64_t sequence, uint64_t first, std::span<int64_t> ret_ids) const {
   const uint64_t size = length(sequence);
   MH_ASSERT(first <= size && ret_ids.size() <= size - first, "tokens past a sequence's end");
-  const uint64_t begins = (begin(sequence) + first) * token_bytes();
+  read_from(begin(sequence) + first, ret_ids);
+}
+
+/// Copies tokens, counted from the first one of the corpus.
+void IndexedDataset::read_from(uint64_t token, std::span<int64_t> ret_ids) const {
+  const uint64_t begins = token * token_bytes();
   if (files_->tokens != nullptr) {
     read_tokens(files_->layout.type, files_->tokens->bytes().data() + begins, ret_ids);
     return;
@@ -121,6 +127,31 @@ void IndexedDataset::read(uint64_t sequence, uint64_t first, std::span<int64_t> 
   std::vector<std::byte> bytes(ret_ids.size() * token_bytes());
   read_exactly(*files_->read_tokens, begins, bytes, prefix_ + ".bin");
   read_tokens(files_->layout.type, bytes.data(), ret_ids);
+}
+
+std::optional<IndexedDataset::PlacedId>
+IndexedDataset::find_outside(int64_t vocab, uint64_t most) const {
+  constexpr uint64_t kBlock = 1 << 14;
+  const uint64_t all = (tokens() + kBlock - 1) / kBlock; // blocks
+  const uint64_t looked_at = std::min(all, std::max<uint64_t>(1, most / kBlock));
+  std::vector<int64_t> ids;
+  for (uint64_t i = 0; i < looked_at; ++i) {
+    const uint64_t block =
+        looked_at == all ? i : i * (all - 1) / std::max<uint64_t>(1, looked_at - 1);
+    ids.resize(std::min(kBlock, tokens() - block * kBlock));
+    read_from(block * kBlock, ids);
+    const auto bad = std::ranges::find_if(ids, [&](int64_t id) { return id < 0 || id >= vocab; });
+    if (bad != ids.end()) {
+      const uint64_t token = block * kBlock + static_cast<uint64_t>(bad - ids.begin());
+      const auto documents = std::views::iota(uint64_t{0}, this->documents());
+      // The first document that ends behind it; those before may be empty.
+      const uint64_t document = *std::ranges::partition_point(documents, [&](uint64_t one) {
+        return begin(document_begin(one + 1)) <= token;
+      });
+      return PlacedId{*bad, document, token - begin(document_begin(document))};
+    }
+  }
+  return std::nullopt;
 }
 
 std::pair<double, double> split_bounds(const std::array<double, 3>& shares, size_t part) {

@@ -1,6 +1,9 @@
 #pragma once
 /// What corpora say about themselves.
 
+#include <megahost/error.hpp>
+#include <megahost/indexed_dataset.hpp>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +38,28 @@ describe_splits(const std::array<uint64_t, 3>& tokens, const std::array<double, 
     }
   }
   return text;
+}
+
+/// The refusal of an id that the model does not have.
+[[nodiscard]] inline Error
+no_such_id(const IndexedDataset& dataset, const IndexedDataset::PlacedId& found, int64_t vocab) {
+  return Error(
+      dataset.prefix() + ".bin: document " + std::to_string(found.document) + " holds the id " +
+          std::to_string(found.id) + " at token " + std::to_string(found.token) +
+          ", but the model has ids 0 to " + std::to_string(vocab - 1),
+      "raise model.vocab, or use the tokenizer and the corpus that belong together",
+      exit_code::data
+  );
+}
+
+/// Looks at some tokens of a corpus, so that a corpus of another tokenizer ends a run before its
+/// first step.
+///
+/// Throws:  mh::Error (exit code 5) if the model does not have one of their ids
+inline void check_ids(const IndexedDataset& dataset, int64_t vocab) {
+  if (const auto found = dataset.find_outside(vocab)) {
+    throw no_such_id(dataset, *found, vocab);
+  }
 }
 
 } // namespace mh

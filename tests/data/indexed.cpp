@@ -271,15 +271,30 @@ TEST_CASE("an id outside the vocabulary is named with its document") {
   const std::string path = folder.write("c", documents);
   auto args = arguments();
   args.vocab = 300;
+  CHECK(contains( // before any sample is asked for
+      failure([&] { const IndexedCorpus corpus(config({path}), args); }),
+      path + ".bin: document 13 holds the id 300 at token 4, but the model has ids 0 to 299"
+  ));
+  args.vocab = 301;
+  CHECK(IndexedCorpus(config({path}), args).size(Split::train) == 22);
+}
+
+TEST_CASE("of a large corpus some ids are looked at first, and the others with their samples") {
+  const Folder folder;
+  Documents documents(130, std::vector<int32_t>(1 << 14, 1));
+  documents[1][7] = 300; // every second document is looked at
+  const std::string path = folder.write("c", documents);
+  auto args = arguments({1, 0, 0}, 1 << 12);
+  args.vocab = 300;
   const IndexedCorpus corpus(config({path}), args);
   const std::string message = failure([&] {
-    for (int64_t i = 0; i < corpus.size(Split::train) * 2; ++i) {
+    for (int64_t i = 0; i < corpus.size(Split::train); ++i) {
       (void)corpus.sample(Split::train, i);
     }
   });
   CHECK(contains(
       message,
-      path + ".bin: document 13 holds the id 300 at token 4, but the model has ids 0 to 299"
+      path + ".bin: document 1 holds the id 300 at token 7, but the model has ids 0 to 299"
   ));
 }
 

@@ -60,5 +60,5 @@ trial.refused(
     ("model.causal=true", "BERT reads to both sides"),
     ("model.activation=swiglu", "the head's dense layer has this activation"),
     ("model.norm_placement=branch", "BERT's norms are before a part (pre) or behind the sum"),
-    ("model.vocab=256", "lies outside the model's vocabulary"),
+    ("model.vocab=256", "model.vocab is 256, but the tokenizer \"byte\" has the ids 0 to"),
 )

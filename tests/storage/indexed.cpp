@@ -107,6 +107,37 @@ TEST_CASE_FIXTURE(
   }
 }
 
+TEST_CASE_FIXTURE(Corpus, "ids that a vocabulary does not have are found with their place") {
+  write(disk, prefix, 299); // 299 2 3 | | 4 and 5 6 7
+  const mh::IndexedDataset small(prefix);
+  CHECK(!small.find_outside(300));
+  const auto first = small.find_outside(299);
+  REQUIRE(first);
+  CHECK(std::tuple(first->id, first->document, first->token) == std::tuple(299, 0, 0));
+  write(disk, prefix, 1);
+  const auto last = mh::IndexedDataset(prefix).find_outside(7);
+  REQUIRE(last);
+  CHECK(std::tuple(last->id, last->document, last->token) == std::tuple(7, 2, 3));
+
+  std::vector<int32_t> ids(10 << 14, 1);
+  ids[(5 << 14) + 3] = 9;
+  {
+    mh::IndexedWriter writer(disk, prefix, mh::token_type_for(300));
+    add(writer, ids);
+    writer.commit();
+  }
+  const mh::IndexedDataset large(prefix, mh::IndexedDataset::Access::read);
+  CHECK(large.find_outside(9)->token == (5 << 14) + 3);
+  CHECK(!large.find_outside(9, 2 << 14)); // the first block and the last one
+  ids.back() = 8;
+  {
+    mh::IndexedWriter writer(disk, prefix, mh::token_type_for(300));
+    add(writer, ids);
+    writer.commit();
+  }
+  CHECK(mh::IndexedDataset(prefix).find_outside(8, 2 << 14)->id == 8);
+}
+
 TEST_CASE_FIXTURE(Corpus, "an empty corpus") {
   mh::IndexedWriter writer(disk, prefix, mh::token_type_for(300));
   writer.commit();

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -67,7 +68,21 @@ public:
   /// Throws:  mh::Error (exit code 5) if the file cannot be read
   void read(uint64_t sequence, uint64_t first, std::span<int64_t> ret_ids) const;
 
+  struct PlacedId {
+    int64_t id = 0;
+    uint64_t document = 0;
+    uint64_t token = 0; ///< of the document
+  };
+
+  /// The first id found that is below 0, or not below `vocab`. All tokens are looked at, or of more
+  /// than `most`, so many in equal distances.
+  ///
+  /// Thread:  any
+  /// Throws:  mh::Error (exit code 5) if the file cannot be read
+  [[nodiscard]] std::optional<PlacedId> find_outside(int64_t vocab, uint64_t most = 1 << 20) const;
+
 private:
+  void read_from(uint64_t token, std::span<int64_t> ret_ids) const;
   struct Files;
   std::string prefix_;
   std::unique_ptr<Files> files_;

@@ -91,7 +91,7 @@ IndexedCorpus::IndexedCorpus(const Config& config, const Args& args)
     pad_ = pad_of(*args.tokenizer).value_or(kNoPad);
   }
   for (const SourceConfig& source : sources_) {
-    datasets_.emplace_back(source.path, access_of(config));
+    check_ids(datasets_.emplace_back(source.path, access_of(config)), args.vocab);
   }
   if (config.supervised) {
     open_masks();
@@ -141,16 +141,9 @@ Corpus::Evaluation IndexedCorpus::evaluation() const {
 void IndexedCorpus::check_id(
     const IndexedDataset& dataset, const DocumentRange& piece, size_t at, int64_t id
 ) const {
-  if (id >= 0 && id < args_.vocab) {
-    return;
+  if (id < 0 || id >= args_.vocab) {
+    throw no_such_id(dataset, {id, piece.document, piece.first + at}, args_.vocab);
   }
-  throw Error(
-      dataset.prefix() + ".bin: document " + std::to_string(piece.document) + " holds the id " +
-          std::to_string(id) + " at token " + std::to_string(piece.first + at) +
-          ", but the model has ids 0 to " + std::to_string(args_.vocab - 1),
-      "raise model.vocab, or use the tokenizer and the corpus that belong together",
-      exit_code::data
-  );
 }
 
 void IndexedCorpus::open_masks() {

@@ -21,8 +21,10 @@ constexpr uint64_t kManyDocuments = 256;
 
 class IndexedSource final : public PassageSource {
 public:
-  explicit IndexedSource(const std::string& prefix)
-      : dataset_(prefix) {}
+  IndexedSource(const std::string& prefix, int64_t vocab)
+      : dataset_(prefix) {
+    check_ids(dataset_, vocab);
+  }
 
   [[nodiscard]] uint64_t sequences() const override { return dataset_.sequences(); }
 
@@ -147,7 +149,7 @@ Passages::Passages(const PassagesConfig& config, const Corpus::Args& args)
   std::vector<std::string> texts;
   for (const std::string& path : config.paths) {
     if (is_tokenised(path)) {
-      sources_.push_back(std::make_unique<IndexedSource>(path));
+      sources_.push_back(std::make_unique<IndexedSource>(path, args.vocab));
     } else {
       texts.push_back(path);
     }

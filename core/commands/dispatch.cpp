@@ -115,7 +115,10 @@ int run(const mh::Invocation& invocation) {
   for (const std::string& file : invocation.all("--plugin")) {
     host.load(file);
   }
-  if (invocation.command.starts_with("checkpoint ")) {
+  const bool reads_no_recipe =
+      invocation.command.starts_with("checkpoint ") ||
+      (invocation.command.starts_with("data ") && !invocation.has("--recipe"));
+  if (reads_no_recipe) {
     mh::give_storage_options(invocation, host);
   }
   for (const auto& [name, command] : kCommands) {

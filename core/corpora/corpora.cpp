@@ -1,10 +1,15 @@
 #include "core/corpora/corpora.hpp"
 
 #include "core/base/number_text.hpp"
+#include "core/base/text.hpp"
 #include "core/storage/file_system.hpp"
+#include "core/storage/temporary_folder.hpp"
 #include "megahost/error.hpp"
 
+#include <algorithm>
 #include <cstdio>
+#include <span>
+#include <vector>
 
 namespace mh {
 
@@ -19,10 +24,9 @@ std::string output_option(const Invocation& invocation) {
   return output;
 }
 
-void require_free(const Invocation& invocation, const std::string& prefix) {
+void require_free(const Invocation& invocation, Host& host, const std::string& prefix) {
   for (const char* ending : {".bin", ".idx"}) {
-    if (!invocation.has("--force") &&
-        file_system().kind(prefix + ending) != FileSystem::Kind::none) {
+    if (!invocation.has("--force") && host.storage().contains(prefix + ending)) {
       throw Error(
           prefix + ending + " is there already",
           "choose another --output, or replace it with --force",
@@ -30,6 +34,47 @@ void require_free(const Invocation& invocation, const std::string& prefix) {
       );
     }
   }
+}
+
+CorpusOutput::CorpusOutput(const Invocation& invocation, Host& host, const std::string& ending)
+    : host_(host)
+    , name_(output_option(invocation) + ending)
+    , prefix_(name_) {
+  require_free(invocation, host, name_);
+  if (scheme_of(name_)) {
+    folder_ = std::make_unique<TemporaryFolder>("megahost-corpus");
+    prefix_ = folder_->path() / Path(name_).filename();
+  } else {
+    make_directories(Path(name_).parent_path());
+  }
+}
+
+CorpusOutput::~CorpusOutput() = default;
+CorpusOutput::CorpusOutput(CorpusOutput&&) noexcept = default;
+
+namespace {
+
+void put_file(Storage& storage, const Path& from, const Path& to) {
+  const auto file = file_system().open(from);
+  const auto upload = storage.put(to);
+  std::vector<std::byte> block(std::min<uint64_t>(8 << 20, file->size()));
+  for (uint64_t at = 0; at < file->size(); at += block.size()) {
+    const auto part = std::span(block).first(std::min<uint64_t>(block.size(), file->size() - at));
+    read_exactly(*file, at, part, from);
+    upload->write(part);
+  }
+  upload->finish();
+}
+
+} // namespace
+
+void CorpusOutput::publish() {
+  if (folder_ == nullptr) {
+    return;
+  }
+  host_.storage().remove(name_ + ".idx"); // else it would tell of the new tokens for a moment
+  put_file(host_.storage(), prefix_ + ".bin", name_ + ".bin");
+  put_file(host_.storage(), prefix_ + ".idx", name_ + ".idx");
 }
 
 std::string count_text(uint64_t count, const char* what) {

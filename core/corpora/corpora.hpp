@@ -5,9 +5,12 @@
 #include "megahost/host.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace mh {
+
+class TemporaryFolder;
 
 int command_data_prepare(const Invocation& invocation, Host& host);
 int command_data_inspect(const Invocation& invocation, Host& host);
@@ -27,7 +30,32 @@ int prepare_tokens(const Invocation& invocation, Host& host);
 /// Whether a corpus may be written at `prefix`.
 ///
 /// Throws:  mh::Error (exit code 5) if one of its files is there, unless --force was given
-void require_free(const Invocation& invocation, const std::string& prefix);
+void require_free(const Invocation& invocation, Host& host, const std::string& prefix);
+
+/// Where a corpus is written: at the prefix that --output names with an ending, or, where that is in
+/// a store, in a folder below TMPDIR until `publish` puts it there.
+class CorpusOutput {
+public:
+  /// Throws:  mh::Error (exit code 5) if one of its files is there, unless --force was given
+  CorpusOutput(const Invocation& invocation, Host& host, const std::string& ending = "");
+  ~CorpusOutput();
+  CorpusOutput(CorpusOutput&&) noexcept;
+  CorpusOutput& operator=(CorpusOutput&&) = delete;
+
+  /// As a person named it.
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+  /// On this machine.
+  [[nodiscard]] const std::string& prefix() const { return prefix_; }
+
+  /// Puts a corpus that is whole where it belongs: the tokens first, then the index.
+  void publish();
+
+private:
+  Host& host_;
+  std::string name_, prefix_;
+  std::unique_ptr<TemporaryFolder> folder_; // none: `prefix` is where it belongs
+};
 
 /// "1,234 files", "1 file".
 [[nodiscard]] std::string count_text(uint64_t count, const char* what);

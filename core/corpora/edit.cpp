@@ -18,25 +18,23 @@ namespace mh {
 
 namespace {
 
-/// A prefix that may be written.
-std::string require_output(const Invocation& invocation, const char* ending = "") {
-  const std::string prefix = output_option(invocation) + ending;
-  require_free(invocation, prefix);
-  make_directories(Path(prefix).parent_path());
-  return prefix;
+IndexedDataset open_corpus(const std::string& given, Host& host) {
+  return IndexedDataset(host.on_this_machine(given));
 }
 
 /// Documents are copied with their sequences; a corpus is not read and written at once.
 class DocumentCopy {
 public:
-  DocumentCopy(const IndexedDataset& from, std::string prefix)
+  DocumentCopy(const IndexedDataset& from, CorpusOutput output)
       : from_(from)
-      , prefix_(std::move(prefix))
+      , output_(std::move(output))
       , writer_(
-            file_system(), prefix_, *std::ranges::find(kTokenTypes, from.type(), &TokenType::name)
+            file_system(),
+            output_.prefix(),
+            *std::ranges::find(kTokenTypes, from.type(), &TokenType::name)
         ) {
-    if (prefix_ == from.prefix()) {
-      throw Error(prefix_ + " would be written while it is read", "choose another --output");
+    if (output_.prefix() == from.prefix()) {
+      throw Error(output_.name() + " would be written while it is read", "choose another --output");
     }
   }
 
@@ -62,12 +60,13 @@ public:
 
   void commit() {
     writer_.commit();
-    say_corpus(prefix_, writer_.documents(), writer_.tokens());
+    output_.publish();
+    say_corpus(output_.name(), writer_.documents(), writer_.tokens());
   }
 
 private:
   const IndexedDataset& from_;
-  std::string prefix_;
+  CorpusOutput output_;
   IndexedWriter writer_;
   std::vector<int64_t> wide_;
   std::vector<int32_t> ids_;
@@ -115,30 +114,32 @@ std::array<double, 3> shares_option(const Invocation& invocation) {
 
 } // namespace
 
-int command_data_merge(const Invocation& invocation, Host& /*host*/) {
-  const std::string output = require_output(invocation);
+int command_data_merge(const Invocation& invocation, Host& host) {
+  CorpusOutput output(invocation, host);
   std::vector<std::string> prefixes;
   for (const std::string& given : invocation.arguments) {
-    prefixes.push_back(IndexedDataset(given).prefix());
-    if (prefixes.back() == output) {
-      throw Error(output + " would be written while it is read", "choose another --output");
+    prefixes.push_back(open_corpus(given, host).prefix());
+    if (prefixes.back() == output.prefix()) {
+      throw Error(output.name() + " would be written while it is read", "choose another --output");
     }
   }
-  merge_indexed(file_system(), prefixes, output);
-  const IndexedDataset merged(output);
-  say_corpus(output, merged.documents(), merged.tokens());
+  merge_indexed(file_system(), prefixes, output.prefix());
+  const IndexedDataset merged(output.prefix());
+  output.publish();
+  say_corpus(output.name(), merged.documents(), merged.tokens());
   return 0;
 }
 
-int command_data_split(const Invocation& invocation, Host& /*host*/) {
-  const IndexedDataset corpus(invocation.arguments[0]);
+int command_data_split(const Invocation& invocation, Host& host) {
+  const IndexedDataset corpus = open_corpus(invocation.arguments[0], host);
   const std::array<double, 3> shares = shares_option(invocation);
   constexpr std::array<const char*, 3> kNames{"_train", "_valid", "_test"};
   std::vector<std::unique_ptr<DocumentCopy>> parts;
   for (size_t i = 0; i < shares.size(); ++i) {
     const auto [first, last] = split_range(split_bounds(shares, i), corpus.documents());
     if (first < last) {
-      parts.push_back(std::make_unique<DocumentCopy>(corpus, require_output(invocation, kNames[i]))
+      parts.push_back(
+          std::make_unique<DocumentCopy>(corpus, CorpusOutput(invocation, host, kNames[i]))
       );
       for (uint64_t document = first; document < last; ++document) {
         parts.back()->add(document);
@@ -151,10 +152,10 @@ int command_data_split(const Invocation& invocation, Host& /*host*/) {
   return 0;
 }
 
-int command_data_shuffle(const Invocation& invocation, Host& /*host*/) {
-  const IndexedDataset corpus(invocation.arguments[0]);
+int command_data_shuffle(const Invocation& invocation, Host& host) {
+  const IndexedDataset corpus = open_corpus(invocation.arguments[0], host);
   const auto seed = static_cast<uint64_t>(number_option(invocation, "--seed", 1234, 0, INT64_MAX));
-  DocumentCopy copy(corpus, require_output(invocation));
+  DocumentCopy copy(corpus, CorpusOutput(invocation, host));
   for (uint64_t i = 0; i < corpus.documents(); ++i) {
     copy.add(shuffled(i, corpus.documents(), mix(seed)));
   }
@@ -162,9 +163,9 @@ int command_data_shuffle(const Invocation& invocation, Host& /*host*/) {
   return 0;
 }
 
-int command_data_dedup_exact(const Invocation& invocation, Host& /*host*/) {
-  const IndexedDataset corpus(invocation.arguments[0]);
-  DocumentCopy copy(corpus, require_output(invocation));
+int command_data_dedup_exact(const Invocation& invocation, Host& host) {
+  const IndexedDataset corpus = open_corpus(invocation.arguments[0], host);
+  DocumentCopy copy(corpus, CorpusOutput(invocation, host));
   std::unordered_set<std::pair<uint64_t, uint64_t>, PairHash> seen;
   uint64_t left_out = 0;
   for (uint64_t i = 0; i < corpus.documents(); ++i) {

@@ -237,7 +237,7 @@ void show_texts(const IndexedDataset& corpus, uint64_t documents, const Tokenize
   }
 }
 
-void write_picture(const IndexedDataset& corpus, const std::string& path) {
+void write_picture(const IndexedDataset& corpus, const std::string& path, Storage& storage) {
   Bars bars;
   bars.title = corpus.prefix() + ": documents by tokens";
   bars.parts = {"documents"};
@@ -249,16 +249,16 @@ void write_picture(const IndexedDataset& corpus, const std::string& path) {
          number(documents)}
     );
   }
-  replace_file(path, svg_bars(bars));
+  put_text(storage, path, svg_bars(bars));
 }
 
 } // namespace
 
 int command_data_inspect(const Invocation& invocation, Host& host) {
-  const IndexedDataset corpus(invocation.arguments[0]);
   const auto tokenizer = given_tokenizer(invocation, host);
+  const IndexedDataset corpus(host.on_this_machine(invocation.arguments[0]));
   if (invocation.has("--svg")) {
-    write_picture(corpus, invocation.value("--svg"));
+    write_picture(corpus, invocation.value("--svg"), host.storage());
   }
   if (invocation.has("--decode")) {
     if (tokenizer == nullptr) {

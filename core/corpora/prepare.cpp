@@ -89,6 +89,7 @@ private:
   void report() const;
 
   const Invocation& invocation_;
+  Host& host_;
   std::string output_;
   std::vector<std::string> keys_;
   const ChatTemplate* chat_ = nullptr;
@@ -139,10 +140,19 @@ DocumentFormat format_of(const std::string& word) {
 
 Preparation::Preparation(const Invocation& invocation, Host& host)
     : invocation_(invocation)
+    , host_(host)
     , output_(output_option(invocation))
     , keys_(invocation.all("--json-key"))
     , skips_(invocation.value("--on-error") == "skip")
     , replaces_(invocation.value("--on-error") == "replace") {
+  if (scheme_of(output_)) {
+    throw Error(
+        "--output " + output_ +
+            " is in a store, and what a preparation has done is kept next to its "
+            "output, so that one that was ended goes on",
+        "prepare on a disk of this machine, then: megahost data merge PREFIX --output " + output_
+    );
+  }
   const std::string chat = invocation.value("--template");
   const auto found = std::ranges::find(kChatTemplates, chat, &ChatTemplate::name);
   chat_ = found == kChatTemplates.end() ? nullptr : &*found;
@@ -166,7 +176,12 @@ Preparation::Preparation(const Invocation& invocation, Host& host)
       streams_.push_back(key + (invocation.has("--sentences") ? "_sentence" : "_document"));
     }
   }
-  files_ = find_documents(invocation.arguments, format_of(invocation.value("--format")));
+  tokenizer_ = given_tokenizer(invocation, host);
+  files_ = find_documents(
+      invocation.arguments,
+      format_of(invocation.value("--format")),
+      [&](const std::string& path) { return host.on_this_machine(path); }
+  );
   const auto text = std::ranges::find(files_, false, &DocumentFile::json_lines);
   if (text != files_.end() && (chat_ != nullptr || keys_ != std::vector<std::string>{"text"})) {
     throw Error(
@@ -175,7 +190,6 @@ Preparation::Preparation(const Invocation& invocation, Host& host)
         "leave it out, or say --format jsonl if it holds JSON lines"
     );
   }
-  tokenizer_ = given_tokenizer(invocation, host);
   if (tokenizer_ == nullptr) {
     throw Error(
         "megahost data prepare needs a tokenizer",
@@ -468,7 +482,7 @@ void Preparation::run() {
   most_ = static_cast<uint64_t>(number_option(invocation_, "--shard", 64, 1, 1 << 20)) << 20;
   shards_ = std::make_unique<CorpusShards>(output_, streams_, token_type_for(tokenizer_->vocab()));
   for (const std::string& stream : streams_) {
-    require_free(invocation_, shards_->prefix(stream));
+    require_free(invocation_, host_, shards_->prefix(stream));
   }
   resume();
   DocumentReader reader(files_, [this](const std::string& path) {

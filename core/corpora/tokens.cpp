@@ -75,7 +75,6 @@ private:
 } // namespace
 
 int prepare_tokens(const Invocation& invocation, Host& host) {
-  const std::string prefix = output_option(invocation) + "_text_document";
   for (const char* option :
        {"--append-eod",
         "--sentences",
@@ -90,9 +89,12 @@ int prepare_tokens(const Invocation& invocation, Host& host) {
       );
     }
   }
-  require_free(invocation, prefix);
+  CorpusOutput output(invocation, host, "_text_document");
   const auto tokenizer = given_tokenizer(invocation, host);
-  const auto files = find_documents(invocation.arguments, DocumentFormat::text);
+  const auto files =
+      find_documents(invocation.arguments, DocumentFormat::text, [&](const std::string& path) {
+        return host.on_this_machine(path);
+      });
   const std::string type = invocation.value("--token-type");
   for (const DocumentFile& file : files) {
     if (file.path == "-" || is_compressed_name(file.path) || is_columns_name(file.path)) {
@@ -103,20 +105,20 @@ int prepare_tokens(const Invocation& invocation, Host& host) {
       );
     }
   }
-  make_directories(Path(prefix).parent_path());
   bool small = true; // all files hold ids of two bytes
   for (const DocumentFile& file : files) {
     const MappedFile mapped(file.path);
     small = small && read_flat_tokens(mapped.bytes(), type, file.path).type.bytes <= 2;
   }
-  IndexedWriter writer(file_system(), prefix, token_type_for(small ? 1 : 1 << 20));
+  IndexedWriter writer(file_system(), output.prefix(), token_type_for(small ? 1 : 1 << 20));
   TokenFiles documents(writer, end_id(invocation, tokenizer.get()));
   for (const DocumentFile& file : files) {
     const MappedFile mapped(file.path);
     documents.add(file.path, read_flat_tokens(mapped.bytes(), type, file.path));
   }
   writer.commit();
-  say_corpus(prefix, writer.documents(), writer.tokens());
+  output.publish();
+  say_corpus(output.name(), writer.documents(), writer.tokens());
   return 0;
 }
 

@@ -211,6 +211,9 @@ void Importer::data() {
     set("data.use", "mock", given_.has("mock-data") ? "--mock-data" : "no --data-path: made up");
     return;
   }
+  if (given_.has("object-storage-cache-path")) {
+    set_from("data.cache", given_.text("object-storage-cache-path"), "object-storage-cache-path");
+  }
   if (trains_ != Trains::decoder) {
     if (paths == nullptr) {
       refuse(

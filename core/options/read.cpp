@@ -250,6 +250,9 @@ std::unique_ptr<Tokenizer> given_tokenizer(const Invocation& invocation, Host& h
   Value given = Table{{"tokenizer", Table{{"use", invocation.value("--tokenizer")}}}};
   for (const std::string& text : invocation.all("--set")) {
     const Layer layer = set_layer(text);
+    if (layer.tree.find("storage") != nullptr || layer.tree.find("data") != nullptr) {
+      continue; // of give_storage_options
+    }
     if (layer.tree.find("tokenizer") == nullptr) {
       throw Error(
           "--set " + text + " sets no option of the tokenizer",

@@ -100,8 +100,9 @@ void open_plugins(const Loaded& loaded, Host& host);
 /// Throws:  mh::Error
 [[nodiscard]] WeightsWanted weights_wanted(const Invocation& invocation);
 
-/// Gives a storage the options of --set storage.KEY: the one that storage.use names, or that of the
-/// command's first path.
+/// Gives a storage the options of --set storage.KEY, of a command that reads no recipe: the one that
+/// storage.use names, or that of the command's first path in a store; and the folder for copies what
+/// --set data.cache and data.cache_limit say.
 ///
 /// Throws:  mh::Error
 void give_storage_options(const Invocation& invocation, Host& host);

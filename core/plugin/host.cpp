@@ -123,6 +123,10 @@ std::shared_ptr<LocalCopies> Host::copies() {
   return copies_;
 }
 
+fs::path Host::on_this_machine(const std::string& path) {
+  return scheme_of(path) ? copies()->copy(storage(), path, CopiedFor::corpus) : fs::path(path);
+}
+
 Value Host::on_this_machine(const Registry::Entry& entry, const Value& options) {
   const bool corpus = entry.kind == Kind::corpus;
   if (!corpus && entry.kind != Kind::tokenizer) {

@@ -258,6 +258,7 @@ constexpr MegatronArgument kArguments[] = {
     {"split", one, settings},
     {"per-split-data-args-path", one, nothing, {}, {}, "write its paths as data.sources"},
     {"data-cache-path", one, settings},
+    {"object-storage-cache-path", one, settings},
     {"data-impl", one, same, {}, {}, "corpora are mapped into memory"},
     {"dataloader-type", one, settings},
     {"no-data-sharding", none, settings},

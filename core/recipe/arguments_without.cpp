@@ -143,7 +143,7 @@ constexpr MegatronArguments kWithout[] = {
     // Data.
     {nothing, "corpora are mapped, and indexes are made once",
      "dataloader-defer-npy-index-mmap dataloader-fast-cache-load per-dataset-sequences-path "
-     "mid-level-dataset-surplus object-storage-cache-path enable-msc disable-msc"},
+     "mid-level-dataset-surplus enable-msc disable-msc"},
     {changes, "documents of a sample are apart with data.reset_attention and data.reset_positions",
      "dataloader-inter-document-masking"},
     {nothing, "the tokenizer's own file says it",

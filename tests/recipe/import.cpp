@@ -335,6 +335,10 @@ TEST_CASE("arguments become a recipe, Megatron-LM's defaults with them") {
   CHECK(value(imported("--data-path a"), "data.order") == "\"megatron\"");
   CHECK(value(imported("--data-path a --split 9/1"), "data.split") == "[9, 1, 0]");
   CHECK(value(imported("--data-path a --data-cache-path c"), "data.index_files") == "\"c\"");
+  CHECK(
+      value(imported("--data-path s3://b/a --object-storage-cache-path /c"), "data.cache") ==
+      "\"/c\""
+  );
   const auto apart = imported(
       "--train-data-path 1 a 2 b --valid-data-path c d --dataloader-type cyclic --no-data-sharding "
       "--multiple-validation-sets"

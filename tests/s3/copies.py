@@ -161,6 +161,47 @@ def refusals(store):
     check("text: 1 file" in said, said)
 
 
+def commands(store):
+    """Texts and corpora of a store are read by the commands, too, and whole corpora are written there."""
+    tokenizer = ["--tokenizer", "wordpiece", "--set", "tokenizer.path=vocab.txt"]
+    corpus(store, 1, 300)  # words.jsonl and CORPUS
+    lines = pathlib.Path("words.jsonl").read_bytes().splitlines(keepends=True)
+    for name, part in (("a", lines[:100]), ("b", lines[100:])):
+        ask(store, "PUT", f"/bucket/texts/{name}.jsonl", b"".join(part))
+    places = ["--set", "data.cache=texts", "--set", "storage.stall=1"]
+    said = megahost(store, "data", "prepare", "s3://bucket/texts", "--output", "twice", *tokenizer, *places)
+    check("300 documents" in said and pathlib.Path("texts").is_dir(), said)
+    for ending in (".bin", ".idx"):
+        same = [pathlib.Path(f"{name}_text_document{ending}").read_bytes() for name in ("words", "twice")]
+        check(same[0] == same[1], "other bytes than from a disk", ending)
+    pathlib.Path("list").write_text("s3://bucket/texts/a.jsonl\n")
+    said = megahost(store, "data", "prepare", "@list", "--output", "listed", *tokenizer, *places)
+    check("100 documents" in said, said)
+    ask(store, "PUT", "/bucket/broken.jsonl", b'{"text": "word1\xff"}\n')
+    said = megahost(store, "data", "prepare", "s3://bucket/broken.jsonl", "--output", "none", *tokenizer, *places, status=5)
+    check("s3://bucket/broken.jsonl:1: byte 16 (0xff) of the line is no UTF-8" in said, said)
+    said = megahost(store, "data", "prepare", "words.jsonl", "--output", "s3://bucket/made/words", *tokenizer, status=2)
+    check("data merge PREFIX --output s3://bucket/made/words" in said, said)
+
+    place = "s3://bucket/corpora/words_text_document"
+    said = megahost(store, "data", "inspect", place, "--svg", "s3://bucket/made/lengths.svg", *places)
+    check("documents  300" in said and b"<svg" in ask(store, "GET", "/bucket/made/lengths.svg"), said)
+    for words, endings in ((["shuffle", "--seed", "3"], [""]), (["split", "--shares", "2,1,0"], ["_train", "_valid"]),
+                           (["dedup-exact"], [""]), (["merge", place], [""])):
+        name = words[0]
+        local = [word.replace(place, "words_text_document") for word in words]
+        megahost(store, "data", name, "words_text_document", *local[1:], "--output", f"here/{name}")
+        said = megahost(store, "data", name, place, *words[1:], "--output", f"s3://bucket/made/{name}", *places)
+        check(f"s3://bucket/made/{name}" in said, said)
+        for file in (f"{name}{ending}{kind}" for ending in endings for kind in (".bin", ".idx")):
+            check(ask(store, "GET", f"/bucket/made/{file}") == pathlib.Path("here", file).read_bytes(), file, "differs")
+    said = megahost(store, "data", "shuffle", place, "--output", "s3://bucket/made/shuffle", *places, status=5)
+    check("s3://bucket/made/shuffle.bin is there already" in said, said)
+    megahost(store, "data", "shuffle", place, "--output", "s3://bucket/made/shuffle", "--force", *places)
+    said = megahost(store, "data", "shuffle", place, "--output", "more", "--set", "data.seed=1", status=2)
+    check("--set data.seed is no option of this command" in said, said)
+
+
 with Store() as store, tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     pathlib.Path("r.lua").write_text(RECIPE)
@@ -168,6 +209,6 @@ with Store() as store, tempfile.TemporaryDirectory() as folder:
     ask(store, "PUT", "/bucket/tokenizer/vocab.txt", pathlib.Path("vocab.txt").read_bytes())
     os.environ["XDG_CACHE_HOME"] = folder + "/home"
     corpus(store, 1, 1000)
-    for part in (same_as_on_a_disk, changed, killed, limits, refusals):
+    for part in (same_as_on_a_disk, changed, killed, limits, refusals, commands):
         part(store)
         print(part.__name__, flush=True)

@@ -6,8 +6,25 @@ namespace mh {
 
 namespace {
 
-const Option kOutputPrefix{"--output", "PREFIX", "where the corpus goes"};
+const Option kOutputPrefix{
+    "--output", "PREFIX", "where the corpus goes; also in a store, by way of TMPDIR"};
 const Option kForceOutput{"--force", "", "replaces a corpus that is there"};
+const Option kStoreSet{
+    "--set",
+    "storage.KEY=VALUE",
+    "an option of the storage that a path is in, as in a recipe; also data.cache, the folder for "
+    "copies of what is read of it, and data.cache_limit",
+    true};
+const Option kTokenizerAndStoreSet{
+    "--set",
+    "tokenizer.KEY=VALUE",
+    "an option of the tokenizer, or of the storage that a path is in (storage.KEY), as `megahost "
+    "plugins show` lists them; also data.cache, the folder for copies of what is read of a store, "
+    "and data.cache_limit",
+    true};
+/// Of commands that read corpora: in a store, copies of them are read.
+const char* const kOnePrefix =
+    "a pair PREFIX.bin and PREFIX.idx, without the ending; also in a store";
 
 } // namespace
 
@@ -24,7 +41,8 @@ std::vector<Command> data_commands() {
           "for each key, in Megatron's format, the same bytes for any number of workers. It gets its "
           "name when it is complete; a preparation that was ended goes on where it was when it is "
           "started again.",
-          {{"INPUT...", "files, folders, patterns, and @FILE, which lists them one a line"}},
+          {{"INPUT...",
+            "files, folders, patterns, and @FILE, which lists them one a line; also files and folders of a store, such as s3://bucket/texts"}},
           {
               {"--output", "PREFIX", "where the corpus goes, such as data/corpus"},
               kTokenizer,
@@ -71,7 +89,7 @@ std::vector<Command> data_commands() {
                "input after which what is done is kept, in PREFIX.preparing, for a preparation that "
                "is ended (64)"},
               {"--force", "", "replaces a corpus that is there"},
-              kTokenizerSet,
+              kTokenizerAndStoreSet,
               kPlugin,
           },
           {
@@ -92,7 +110,7 @@ std::vector<Command> data_commands() {
           "Data",
           "what a tokenised corpus holds: documents, tokens, lengths",
           "With a tokenizer, tokens are shown as text too.",
-          {{"PREFIX", "a pair PREFIX.bin and PREFIX.idx, without the ending"}},
+          {{"PREFIX", kOnePrefix}},
           {
               {"--document", "N", "the tokens of one document, counted from 0"},
               {"--decode", "N", "the text of the first N documents; needs a tokenizer"},
@@ -100,7 +118,7 @@ std::vector<Command> data_commands() {
               {"--tokens", "N", "how many tokens of the first document are shown (64)"},
               kTokenizer,
               kTokenizerOf,
-              kTokenizerSet,
+              kTokenizerAndStoreSet,
               kPlugin,
               kJson,
           },
@@ -114,19 +132,24 @@ std::vector<Command> data_commands() {
           "Data",
           "makes one corpus of several, their documents one after the other",
           "",
-          {{"PREFIX...", "pairs PREFIX.bin and PREFIX.idx that one tokenizer has made"}},
-          {kOutputPrefix, kForceOutput},
-          {{"megahost data merge data/a_text_document data/b_text_document --output data/ab", ""}},
+          {{"PREFIX...",
+            "pairs PREFIX.bin and PREFIX.idx that one tokenizer has made; also in a store"}},
+          {kOutputPrefix, kForceOutput, kStoreSet, kPlugin},
+          {{"megahost data merge data/a_text_document data/b_text_document --output data/ab", ""},
+           {"megahost data merge data/a_text_document --output s3://bucket/a",
+            "puts a corpus in a store"}},
       },
       {
           "data split",
           "Data",
           "cuts a corpus into train, validation and test: PREFIX_train, _valid and _test",
           "Each gets a range of the documents, as `data.split` would cut it.",
-          {{"PREFIX", "a pair PREFIX.bin and PREFIX.idx, without the ending"}},
+          {{"PREFIX", kOnePrefix}},
           {kOutputPrefix,
            {"--shares", "A,B,C", "how much each gets, in any unit (98,1,1)"},
-           kForceOutput},
+           kForceOutput,
+           kStoreSet,
+           kPlugin},
           {{"megahost data split data/a_text_document --shares 99,1,0 --output data/a", ""}},
       },
       {
@@ -134,8 +157,8 @@ std::vector<Command> data_commands() {
           "Data",
           "writes the documents of a corpus in random order",
           "Training shuffles anyway; this is for programs that read in order, and before a split.",
-          {{"PREFIX", "a pair PREFIX.bin and PREFIX.idx, without the ending"}},
-          {kOutputPrefix, {"--seed", "N", "of the order (1234)"}, kForceOutput},
+          {{"PREFIX", kOnePrefix}},
+          {kOutputPrefix, {"--seed", "N", "of the order (1234)"}, kForceOutput, kStoreSet, kPlugin},
           {{"megahost data shuffle data/a_text_document --output data/shuffled", ""}},
       },
       {
@@ -143,8 +166,8 @@ std::vector<Command> data_commands() {
           "Data",
           "leaves out documents whose tokens are those of one before",
           "It holds a hash of 16 bytes of each document that stays, in some 60 bytes of memory.",
-          {{"PREFIX", "a pair PREFIX.bin and PREFIX.idx, without the ending"}},
-          {kOutputPrefix, kForceOutput},
+          {{"PREFIX", kOnePrefix}},
+          {kOutputPrefix, kForceOutput, kStoreSet, kPlugin},
           {{"megahost data dedup-exact data/a_text_document --output data/once", ""}},
       },
   };

@@ -136,6 +136,12 @@ public:
   /// where all would be larger than `bytes`.
   void set_cache(const std::optional<std::filesystem::path>& folder, uint64_t bytes);
 
+  /// Where a corpus, a file of documents or a folder of them lies on this machine: of a path in a
+  /// store, its copy.
+  ///
+  /// Throws:  mh::Error (exit code 5) for what cannot be fetched
+  [[nodiscard]] std::filesystem::path on_this_machine(const std::string& path);
+
 private:
   struct Open;
   /// The options of a corpus or a tokenizer, those that are paths in a store replaced by copies.

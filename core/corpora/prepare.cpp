@@ -352,17 +352,17 @@ EncodedItem Preparation::encode_item(const ReadItem& item) const {
     }
     encoded.documents.push_back(std::move(document));
   };
-  const auto keep = [](std::vector<std::string>& ret_sentences) {
-    return [&](std::string sentence) { ret_sentences.push_back(std::move(sentence)); };
+  const auto keep = [](std::vector<std::string>* ret_sentences) {
+    return [=](std::string sentence) { ret_sentences->push_back(std::move(sentence)); };
   };
   const auto members =
       chat_ != nullptr && !pairs ? DocumentMembers::messages : DocumentMembers::texts;
   DocumentFaults faults;
   if (skips_) {
-    faults.skip = keep(encoded.skipped);
+    faults.skip = keep(&encoded.skipped);
   }
   if (replaces_) {
-    faults.replace = keep(encoded.replaced);
+    faults.replace = keep(&encoded.replaced);
   }
   parse_documents(*item.block, keys_, take, faults, members);
   return encoded;

@@ -4,6 +4,9 @@
 #include <megahost/error.hpp>
 #include <megahost/indexed_dataset.hpp>
 
+#include <megahost/error.hpp>
+#include <megahost/indexed_dataset.hpp>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -213,7 +213,8 @@ private:
 
   [[noreturn]] void refuse(const RankTensor& one, const std::string& why) const {
     throw Error(
-        stored_.path().string() + ": tensor " + printable(stored(one).name) + ": " + why,
+        (stored_.path() / one.rank.name).string() + ": tensor " +
+            printable(stored(one).name.substr(one.rank.name.size() + 1)) + ": " + why,
         "the checkpoint is damaged, incomplete or of another version of Megatron-LM",
         exit_code::data
     );

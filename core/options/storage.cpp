@@ -14,8 +14,9 @@ namespace {
 std::string scheme_given(const Invocation& invocation) {
   std::vector<std::string> paths = invocation.arguments;
   paths.push_back(invocation.value("--output"));
-  const auto found =
-      std::ranges::find_if(paths, [](const std::string& path) { return scheme_of(path); });
+  const auto found = std::ranges::find_if(paths, [](const std::string& path) {
+    return scheme_of(path).has_value();
+  });
   return found == paths.end() ? "" : std::string(*scheme_of(*found));
 }
 

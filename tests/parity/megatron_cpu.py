@@ -1,5 +1,6 @@
 """megatron-core on a machine without a GPU: what asks for one gets the processor."""
 
+import contextlib
 import logging
 import os
 import warnings
@@ -40,7 +41,8 @@ def start(rank=0, world=1, meet=None, tensor=1):
     from megatron.core import parallel_state, tensor_parallel
 
     parallel_state.initialize_model_parallel(tensor_model_parallel_size=tensor)
-    tensor_parallel.random.get_cuda_rng_tracker().add = lambda *_: None
+    tensor_parallel.random.initialize_rng_tracker()
+    tensor_parallel.random.CudaRNGStatesTracker.fork = lambda *_, **__: contextlib.nullcontext()
 
 
 def gpt_model(seed=5, vocab=96, seq=32, learned=False, tied=False, untrained=False, **fields):

@@ -168,13 +168,10 @@ def moments(folder, stop=3):
     losses = []
     for step in range(STEPS):
         if step == stop:
-            tensors = sharded(model)
             state = adam.state_dict()
-            ids = get_param_id_to_sharded_param_map(model.sharded_state_dict(metadata=dict(dp_cp_group=torch.distributed.group.WORLD)),
-                                                    model.parameters())
+            ids = get_param_id_to_sharded_param_map(sharded(model), model.parameters())
             optim_state_to_sharding_state(state, ids, exclude_keys=("step",))
             save(model, folder / f"theirs/iter_{step:07d}", iteration=step, optimizer=dict(optimizer=state))
-            del tensors
         adam.zero_grad()
         logits = megatron_cpu.logits_of(model, samples[step][:, :-1])
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), samples[step][:, 1:].flatten())

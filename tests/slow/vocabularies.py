@@ -153,6 +153,9 @@ BEFORE = {
     "qwen35": cut(LLAMA3.replace("{1,3}", "").replace(r"[^\r\n\p{L}\p{N}]?\p{L}+", r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+")
                   .replace(r" ?[^\s\p{L}\p{N}]+", r" ?[^\s\p{L}\p{M}\p{N}]+")),
     "deepseek-coder": [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", HAN)] + [DIGITS, cut("x")[1]],
+    # The model's file lists letters that have cases one by one.
+    "deepseek-llm": [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in
+                     (r"[\r\n]", r"\s?[\p{Lu}\p{Ll}\p{Lt}]+", r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", HAN)] + [DIGITS, cut("x")[1]],
 }
 NFC = {"mpt", "qwen2", "command-r"}
 

@@ -22,7 +22,8 @@
 namespace mh {
 
 inline constexpr const char* kDcpSteps = "dcp"; ///< subfolder of a run's folder
-/// What Megatron's torch_dist has in such a folder, written last: its names are not PyTorch's.
+/// The file that Megatron's torch_dist has in such a folder, written last: its names are not
+/// PyTorch's.
 inline constexpr const char* kTorchDistMark = "metadata.json";
 /// The object that is the run's state, as JSON in a text.
 inline constexpr const char* kDcpStateName = "megahost.state";
@@ -104,10 +105,10 @@ private:
 /// For `StepFolder`: passes a folder of which every byte is as it was written.
 [[nodiscard]] StepFolder::Verify whole_dcp(Storage& storage);
 
-/// Where the values of an outline lie in a tensor of the folder.
+/// The place of an outline's values in a tensor of the folder.
 struct DcpBox {
   std::string name;
-  std::vector<int64_t> whole, offset, shape; ///< as many elements as the outline has
+  std::vector<int64_t> whole, offset, shape; ///< with as many elements as the outline
 };
 
 /// Writes a checkpoint of whole tensors, one of which is in memory at a time; `.metadata` comes

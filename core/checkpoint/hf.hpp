@@ -59,7 +59,7 @@ struct HfPart {
   std::vector<int64_t> at;
 };
 
-/// What a tensor of another program is concatenated of, in this order.
+/// The parts that a tensor of another program is concatenated of, in this order.
 [[nodiscard]] std::vector<HfPart> parts_of(const HfTensor& map);
 
 /// An architecture's mapping to another program's names; none for its own.

@@ -139,7 +139,7 @@ std::string common_arguments(Storage& storage, const Path& folder) {
   return megatron_arguments(open_torch_file(std::move(file), path, "", 0, size).root());
 }
 
-/// What load_common of megatron-core reads: a dict without any class.
+/// The text that load_common of megatron-core reads: a dict without any class.
 std::string common_text(int64_t iteration) {
   PickleWriter out;
   out.mark();

@@ -15,13 +15,14 @@
 
 namespace mh {
 
-/// What a name of a file stands for.
+/// The meaning of a name in a file.
 struct MegatronName {
   /// The state_dict's, with "{}" for each dimension that the tensor has before its own:
   /// "decoder.layers.{}.input_layernorm.weight". A moment's begins with "optimizer.exp_avg.", a
   /// master weight's with "optimizer.master.".
   std::string text;
-  /// Of a gated feed-forward that is saved in halves: 0 the gate, 1 what it multiplies.
+  /// The half of a gated feed-forward that is saved in halves: 0 the gate, 1 the factor that it
+  /// gates.
   std::optional<int64_t> half{};
 
   /// Dimensions that the tensor has before its own.
@@ -30,7 +31,7 @@ struct MegatronName {
   [[nodiscard]] std::string at(const std::vector<int64_t>& indices) const;
 };
 
-/// Of a name of `torch_dist`, or of a state_dict's.
+/// The meaning of a name of `torch_dist`, or of a state_dict's.
 [[nodiscard]] MegatronName megatron_name(std::string_view stored);
 
 /// A name of Megatron-LM before megatron-core (and of NeuronX's form of it) in megatron-core's terms:
@@ -38,19 +39,19 @@ struct MegatronName {
 /// "decoder.layers.0.self_attention.linear_proj.weight". Another is returned as it is.
 [[nodiscard]] std::string modern_megatron_name(std::string_view name);
 
-/// Where a tensor of the state_dict lies in a folder of `torch_dist`.
+/// The place of a state_dict's tensor in a folder of `torch_dist`.
 struct MegatronPlace {
   std::string name;             ///< "decoder.layers.self_attention.linear_qkv.weight"
   std::vector<int64_t> at, all; ///< index and size of each dimension before the tensor's own
 };
 
-/// Those of a model, by the state_dict's names. Layers are stacked where they are all alike; else
-/// each has its number in its names, as megatron-core does it.
+/// The places of a model's tensors, by the state_dict's names. Layers are stacked if they are all
+/// alike; else each has its number in its names, as megatron-core does it.
 [[nodiscard]] std::map<std::string, MegatronPlace>
 torch_dist_places(const std::vector<std::string>& names);
 
-/// What a checkpoint's pickle says of its run, as JSON: "iteration", and the numbers, words and
-/// truth values of "args".
+/// The arguments that a checkpoint's pickle keeps of its run, as JSON: "iteration", and the
+/// numbers, words and truth values of "args".
 [[nodiscard]] std::string megatron_arguments(const PickleValue& root);
 
 } // namespace mh

@@ -26,7 +26,7 @@ constexpr std::string_view kExpertNames = "mlp.experts.local_experts.";
 constexpr std::string_view kGroupedExperts = "mlp.experts.linear_fc";
 constexpr int64_t kMostRanks = 1 << 20, kMostLayers = 1 << 20;
 
-/// What Megatron-LM splits over tensor-parallel ranks, and along which dimension.
+/// A tensor that Megatron-LM splits over tensor-parallel ranks, and the dimension.
 struct SplitTensor {
   std::string_view ending;
   size_t dim;
@@ -62,14 +62,14 @@ int64_t take_small(std::string& ret_text) {
   return number;
 }
 
-/// Which rank's a file is, by the name of its folder.
+/// The ranks of a file, by the name of its folder.
 struct RankFile {
   std::string name;
   int64_t tensor = 0, pipeline = 0, expert = 0;
 };
 
-/// The files of an iteration. Of two numbers the second one is that of the pipeline stage, but of
-/// the expert-parallel rank where the arguments say that there is one stage.
+/// The files of an iteration. The second one of two numbers is that of the pipeline stage, but that
+/// of the expert-parallel rank if the arguments say that there is one stage.
 std::vector<RankFile> rank_files(Storage& storage, const Path& folder) {
   std::vector<RankFile> files;
   for (const Storage::Item& item : storage.list(folder)) {

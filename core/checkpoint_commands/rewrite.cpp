@@ -209,7 +209,7 @@ int export_as_dcp(const Saved& saved, const Invocation& invocation, Host& host) 
 
 namespace {
 
-/// What another program saved, by the model that a recipe describes.
+/// Imports a checkpoint of another program, by the model that a recipe describes.
 int import_with_recipe(const Invocation& invocation, const Path& to, Host& host) {
   const std::string& from = invocation.arguments.front();
   const Read read = read_resolved(invocation, host, invocation.value("--recipe"));

@@ -120,7 +120,7 @@ constexpr const char* kPrecision = R"(`precision` is the number format of weight
   bf16. Emulated where there is no hardware for it.
 - `auto`: bf16 where the hardware multiplies it (AVX512-BF16, AMX, any CUDA device), else fp32.
 
-Soft max, statistics of norms and the loss are computed in fp32 in each of them. `megahost doctor` says what this
+Softmax, statistics of norms and the loss are computed in fp32 in each of them. `megahost doctor` says what this
 machine multiplies, and how fast.)";
 
 constexpr const char* kGuards =

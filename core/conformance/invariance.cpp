@@ -30,7 +30,7 @@
 
 namespace mh::check {
 
-/// Under zero 3 values are made after the model, from what the layers declare.
+/// Under ZeRO-3 values are made after the model, from what the layers declare.
 void initial_values(const Case& c) {
   const auto architecture = make<Architecture>(c);
   SmallModel model(*architecture, {});

@@ -42,7 +42,7 @@ public:
   CorpusOutput(CorpusOutput&&) noexcept;
   CorpusOutput& operator=(CorpusOutput&&) = delete;
 
-  /// As a person named it.
+  /// The name that a person gave it.
   [[nodiscard]] const std::string& name() const { return name_; }
 
   /// On this machine.

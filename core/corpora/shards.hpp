@@ -85,8 +85,8 @@ private:
   std::unique_ptr<FileLock> lock_; ///< lock of this output: one preparation at a time
   Signature signature_;
   uint64_t shards_ = 0;
-  // Of each stream: the tokens of all shards, how many bytes those of ended ones take, and the
-  // documents of the shard that has begun.
+  // The files of each stream: the tokens of all shards, how many bytes those of ended ones take,
+  // and the documents of the shard that has begun.
   std::vector<std::unique_ptr<WriteFile>> bins_;
   std::vector<uint64_t> sizes_;
   std::vector<IndexedDocuments> documents_;

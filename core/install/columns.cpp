@@ -52,7 +52,7 @@ void append_text(std::string_view text, std::string& ret_json) {
 constexpr int kMostLevels = 64;        // of structs and lists within each other
 constexpr int64_t kManyRows = 1 << 20; // of a batch
 
-/// Of a value in its row.
+/// The place of a value in its row.
 struct Place {
   size_t most = 0; ///< bytes of the text when the row ends
   int level = 0;

@@ -1,6 +1,6 @@
 #pragma once
 /// Values of parameters whose update data ranks share (`zero`): each rank's part goes to the others
-/// after an update, and is waited for by the block that needs it first. Under zero 3 a rank keeps
+/// after an update, and is waited for by the block that needs it first. Under ZeRO-3 a rank keeps
 /// its part only; a block's values come before it runs, forward and backward, and go when the pass
 /// is two blocks further on.
 ///

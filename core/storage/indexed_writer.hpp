@@ -62,12 +62,12 @@ public:
   IndexedWriter(const IndexedWriter&) = delete;
   IndexedWriter& operator=(const IndexedWriter&) = delete;
 
-  /// As `IndexedDocuments::add`.
+  /// The same as `IndexedDocuments::add`.
   void add_document(std::span<const int32_t> ids, std::span<const size_t> sequence_lengths) {
     documents_.add(ids, sequence_lengths);
   }
 
-  /// As `IndexedDocuments::extend`.
+  /// The same as `IndexedDocuments::extend`.
   void extend_document(std::span<const int32_t> ids) { documents_.extend(ids); }
 
   /// Syncs both files and gives them their names; replaces what had them.

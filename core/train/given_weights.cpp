@@ -401,7 +401,7 @@ private:
     }
   }
 
-  /// What Megatron-LM was told of its model.
+  /// Refuses weights whose arguments of Megatron-LM contradict the recipe's model.
   void require_same_arguments() const {
     if (saved_->arguments().empty()) {
       return;

@@ -27,7 +27,7 @@ namespace {
 
 constexpr const char* kMaster = "master";
 
-/// What a run keeps of its weights, by name.
+/// The weights that a run stores, by name.
 class StoredByName {
 public:
   explicit StoredByName(const Weights& weights) {
@@ -45,7 +45,7 @@ public:
 
   [[nodiscard]] const std::set<std::string>& states() const { return states_; }
 
-  /// Those of a state; the weights themselves where it is the master weights.
+  /// The parts of a state; the weights themselves if it is the master weights.
   [[nodiscard]] OwnParts parts(const std::string& state) const {
     const std::string before = state == kMaster ? "" : "optimizer." + state + ".";
     return [this, before](const std::string& name) -> OwnPart {
@@ -63,8 +63,8 @@ private:
   std::set<std::string> states_;
 };
 
-/// Slices of all that the checkpoint has of these weights' state. Of a state that it has for one
-/// tensor it must have all.
+/// Slices of all that the checkpoint has of these weights' state. A state that it has for one
+/// tensor it must have for all.
 std::vector<Slice> state_slices(
     const CheckpointReader& saved,
     const std::vector<HfTensor>& maps,

@@ -11,7 +11,7 @@
 
 namespace mh {
 
-/// What this rank has of a tensor of ours, and where it is to be read to.
+/// The part of a tensor of ours that this rank has, and the destination of its values.
 struct OwnPart {
   const Piece* piece = nullptr;
   at::Tensor value;
@@ -31,7 +31,7 @@ void add_mapped_slices(
     std::vector<Slice>& ret_slices
 );
 
-/// Where to look when a tensor of another program does not fit.
+/// Advice for a tensor of another program that does not fit.
 [[nodiscard]] const char* compare_hint(TensorNames names);
 
 } // namespace mh

@@ -1,5 +1,5 @@
 #pragma once
-/// What Megatron-LM's arguments say of a model that the shapes of its tensors do not.
+/// The facts in Megatron-LM's arguments about a model that the shapes of its tensors do not show.
 
 #include "megahost/value.hpp"
 
@@ -11,7 +11,7 @@
 namespace mh {
 
 /// The arguments that contradict fields of a recipe's model, each as "heads is 8 in the recipe, and
-/// num_attention_heads 16 in the checkpoint". What one of them does not say is not compared.
+/// num_attention_heads 16 in the checkpoint". A fact that one of them lacks is not compared.
 ///
 /// arguments:  as CheckpointReader::arguments gives them
 /// model:      the fields of the section `model`, complete

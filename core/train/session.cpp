@@ -117,7 +117,7 @@ void check_sequences(const Architecture& architecture, const Rules& rules, const
   }
 }
 
-/// That the model has every id of the tokenizer.
+/// Checks that the model has every id of the tokenizer.
 void check_vocab(const Session& s) {
   const int64_t known = s.tokenizer->vocab(), had = s.architecture->vocab();
   if (had < known) {

@@ -86,7 +86,7 @@ def patched(path, before, after):
 
 
 def malformed(folder, reader):
-    """What a damaged file claims of itself is refused, and never read."""
+    """The claims of a damaged file about itself are refused, and never read."""
     def write_arrow(name, table):
         with pyarrow.OSFile(str(folder / name), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as file:
             file.write_table(table)

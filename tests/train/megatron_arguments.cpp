@@ -1,4 +1,4 @@
-// What Megatron-LM's arguments say of a model, compared with a recipe's.
+// The facts in Megatron-LM's arguments about a model, compared with a recipe's.
 
 #include "core/train/megatron_arguments.hpp"
 

@@ -22,7 +22,7 @@ const Option kTokenizerAndStoreSet{
     "plugins show` lists them; also data.cache, the folder for copies of what is read of a store, "
     "and data.cache_limit",
     true};
-/// Of commands that read corpora: in a store, copies of them are read.
+/// The prefix of commands that read corpora: in a store, copies of them are read.
 const char* const kOnePrefix =
     "a pair PREFIX.bin and PREFIX.idx, without the ending; also in a store";
 

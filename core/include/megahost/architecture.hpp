@@ -44,8 +44,8 @@ struct HfTensor {
   /// group of each of ours, then the second of each, ...: query, key and value of one head, then
   /// those of the next (GPT-NeoX).
   int64_t groups = 1;
-  /// What `at` leaves of ours has so many entries along dimension 0, which follow each other in
-  /// theirs: gate and up of an expert. 0: it is theirs as it is.
+  /// The part of ours that `at` leaves has so many entries along dimension 0, which follow each
+  /// other in theirs: gate and up of an expert. 0: it is theirs as it is.
   int64_t entries = 0;
   /// Theirs may have more rows, by which a vocabulary is padded; those are not read.
   bool padded = false;

@@ -115,8 +115,8 @@ public:
   /// The state that the run that wrote it needs to continue, as JSON; empty: it holds weights only.
   [[nodiscard]] virtual std::string state() const { return ""; }
 
-  /// What another program says of the run that it saved, as a JSON object, such as Megatron-LM's
-  /// arguments with its "iteration"; empty if nothing is known.
+  /// The facts that another program keeps of the run that it saved, as a JSON object, such as
+  /// Megatron-LM's arguments with its "iteration"; empty if nothing is known.
   [[nodiscard]] virtual std::string arguments() const { return ""; }
 
   /// The tensor of this name, or of one that means the same; null if there is none.

@@ -71,7 +71,7 @@ public:
   struct PlacedId {
     int64_t id = 0;
     uint64_t document = 0;
-    uint64_t token = 0; ///< of the document
+    uint64_t token = 0; ///< index in the document
   };
 
   /// The first id found that is below 0, or not below `vocab`. All tokens are looked at, or of more

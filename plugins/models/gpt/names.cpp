@@ -1,4 +1,4 @@
-// What Hugging Face calls the tensors of GPT and its relatives.
+// Hugging Face's names of the tensors of GPT and its relatives.
 
 #include "hugging_face.hpp"
 
@@ -8,10 +8,10 @@
 namespace mh::gpt {
 namespace {
 
-/// What Hugging Face calls the tensors of a family; null for what it lacks. Those of a layer come
-/// behind `layer` and its number. Query, key and value are in one tensor unless `key` and `value` have
-/// names: rows of a key head's queries, its key and its value come before those of the next if
-/// `by_head`. Weights of linear layers are [in, out] if `transpose`.
+/// Hugging Face's names of a family's tensors; null for those that it lacks. The names of a layer's
+/// tensors come behind `layer` and its number. Query, key and value are in one tensor unless `key`
+/// and `value` have names: rows of a key head's queries, its key and its value come before those of
+/// the next if `by_head`. Weights of linear layers are [in, out] if `transpose`.
 struct Family {
   const char *words, *positions, *final_norm, *head;
   const char *layer, *attention_norm, *query, *key, *value, *out, *mlp_norm, *up, *down;

@@ -46,7 +46,7 @@ struct AttentionSpec {
   bool qk_norm_all_heads = false;      ///< or of all heads together
   NormKind qk_norm = NormKind::rmsnorm;
   std::optional<RotarySpec> rotary{};
-  bool adjacent_pairs = false; ///< what rotates together are neighbours, not elements of two halves
+  bool adjacent_pairs = false; ///< elements rotate with a neighbour, not with the other half's
   AttentionMask mask{};
   double dropout = 0;                ///< share of attention probabilities that are dropped
   double std = 0.02, out_std = 0.02; ///< initial weights

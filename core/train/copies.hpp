@@ -32,6 +32,7 @@ struct MH_API DifferentCopies {
 };
 
 /// Compares what `copy_sums` gave on each rank.
-[[nodiscard]] std::optional<DifferentCopies> different_copies(const std::vector<std::string>& sums);
+[[nodiscard]] MH_API std::optional<DifferentCopies>
+different_copies(const std::vector<std::string>& sums);
 
 } // namespace mh

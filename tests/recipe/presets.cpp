@@ -74,9 +74,10 @@ int64_t parameters(const mh::Preset& preset) {
   const int64_t dense = get(preset, "first_dense");
   const int64_t feed_forwards = (layers - dense) * (3 * hidden * all + hidden * experts) +
                                 dense * 3 * hidden * get(preset, "ffn_hidden");
-  const int64_t norms = is(preset, "shared_norm", false) ? 1 : 2;
+  const int64_t layer_norms = is(preset, "shared_norm", false) ? 1 : 2;
   const int64_t tables = is(preset, "tied", false) ? 1 : 2;
-  return tables * vocab * hidden + layers * (attention + norms * hidden) + feed_forwards + hidden;
+  return tables * vocab * hidden + layers * (attention + layer_norms * hidden) + feed_forwards +
+         hidden;
 }
 
 /// How far the sizes in names lie from those of the models, where that is more than 4%.

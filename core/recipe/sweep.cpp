@@ -28,7 +28,7 @@ void require_parts(const Value& sweep) {
   std::vector<Problem> problems;
   static_cast<void>(complete(sweep_schema(), sweep, "sweep", problems));
   for (Problem& problem : problems) {
-    if (problem.label.empty()) {
+    if (!problem.label.starts_with("did you mean")) {
       problem.label = "keys and their values belong in grid, zip, list or random";
     }
   }

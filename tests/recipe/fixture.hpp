@@ -36,8 +36,12 @@ struct Decoder {
          rope_high_freq = 4, dropout = 0, attention_dropout = 0, init_std = 0.02;
   int64_t rope_original_length = 8192;
   bool bias = true, tied = true, qk_norm = false, parallel_residual = false, scaled_init = true;
+  bool shared_norm = false, head_bias = false;
+  double logit_scale = 1;
+  std::string rope_pairs = "halves";
   std::optional<bool> qkv_bias;
   std::optional<int64_t> window;
+  std::optional<double> embedding_std, score_cap, logit_cap;
 };
 
 inline Schema decoder_schema() {
@@ -49,10 +53,17 @@ inline Schema decoder_schema() {
   f.add("head_dim", &Decoder::head_dim, "elements of a head").at_least(1);
   f.add("ffn_hidden", &Decoder::ffn_hidden, "hidden units of the feed-forward").at_least(1);
   f.add("vocab", &Decoder::vocab, "entries of the vocabulary").at_least(1);
-  f.add("norm", &Decoder::norm, "norm").one_of({"layernorm", "rmsnorm"});
+  f.add("norm", &Decoder::norm, "norm").one_of({"layernorm", "layernorm_no_bias", "rmsnorm"});
   f.add("norm_placement", &Decoder::norm_placement, "where norms are");
   f.add("norm_eps", &Decoder::norm_eps, "added to the variance").above(0);
   f.add("parallel_residual", &Decoder::parallel_residual, "both parts read the same");
+  f.add("shared_norm", &Decoder::shared_norm, "by one norm");
+  f.add("head_bias", &Decoder::head_bias, "a bias of the output layer");
+  f.add("logit_scale", &Decoder::logit_scale, "factor of logits").above(0);
+  f.add("rope_pairs", &Decoder::rope_pairs, "what rotates").one_of({"halves", "adjacent"});
+  f.add("embedding_std", &Decoder::embedding_std, "standard deviation of embeddings").at_least(0);
+  f.add("score_cap", &Decoder::score_cap, "cap of scores").above(0);
+  f.add("logit_cap", &Decoder::logit_cap, "cap of logits").above(0);
   f.add("activation", &Decoder::activation, "of the feed-forward")
       .one_of({"gelu", "gelu_tanh", "relu2", "swiglu", "geglu"});
   f.add("positions", &Decoder::positions, "kind of positions").one_of({"learned", "rope", "none"});

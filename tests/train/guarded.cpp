@@ -420,7 +420,7 @@ namespace {
 /// The rank of this thread.
 thread_local int64_t t_rank = 0;
 
-/// Plain descent, whose third update flips the lowest bit of one weight of rank 1.
+/// Plain descent, whose third update flips a bit of one weight of rank 1.
 class Flips : public mh::Optimizer {
 public:
   struct Config {};
@@ -437,7 +437,7 @@ public:
     }
     if (t_rank == 1 && update.step.read() == 3) {
       auto* bits = reinterpret_cast<uint32_t*>(items[2].weight.mutable_data_ptr<float>());
-      bits[0] ^= 1U;
+      bits[0] ^= 1U << 20U;
     }
   }
 };

@@ -249,12 +249,12 @@ void add_leaves(const parquet::arrow::SchemaField& field, std::vector<int>& ret_
   }
 }
 
-struct Source {
+struct ColumnFile {
   std::shared_ptr<arrow::io::RandomAccessFile> file;
   arrow::MemoryPool* pool;
 };
 
-void read_parquet(const Source& source, const Columns& columns, const Sink& sink) {
+void read_parquet(const ColumnFile& source, const Columns& columns, const Sink& sink) {
   const auto reader = value_of(parquet::arrow::OpenFile(source.file, source.pool));
   std::shared_ptr<arrow::Schema> schema;
   require(reader->GetSchema(&schema));
@@ -275,7 +275,7 @@ void read_parquet(const Source& source, const Columns& columns, const Sink& sink
   }
 }
 
-void read_arrow(const Source& source, const Columns& columns, const Sink& sink) {
+void read_arrow(const ColumnFile& source, const Columns& columns, const Sink& sink) {
   arrow::ipc::IpcReadOptions options = arrow::ipc::IpcReadOptions::Defaults();
   options.memory_pool = source.pool;
   options.use_threads = false;
@@ -306,7 +306,7 @@ void write_lines(
     const std::function<void(std::string_view)>& take
 ) {
   arrow::CappedMemoryPool pool(arrow::default_memory_pool(), most_bytes);
-  const Source source{file, &pool};
+  const ColumnFile source{file, &pool};
   const Sink sink{take, static_cast<size_t>(most_bytes)};
   if (form == Form::parquet) {
     read_parquet(source, columns, sink);

@@ -28,8 +28,12 @@ void require_parts(const Value& sweep) {
   std::vector<Problem> problems;
   static_cast<void>(complete(sweep_schema(), sweep, "sweep", problems));
   for (Problem& problem : problems) {
-    if (!problem.label.starts_with("did you mean")) {
+    const bool misspelt = std::ranges::any_of(sweep_schema().fields, [&](const Field& part) {
+      return problem.label == "did you mean `" + part.name + "`?";
+    });
+    if (!misspelt) { // such as "optimizer.lr", which means a key of the recipe
       problem.label = "keys and their values belong in grid, zip, list or random";
+      problem.note = "";
     }
   }
   throw_problems(std::move(problems));

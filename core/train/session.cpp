@@ -117,20 +117,6 @@ void check_sequences(const Architecture& architecture, const Rules& rules, const
   }
 }
 
-/// Checks that the model has every id of the tokenizer.
-void check_vocab(const Session& s) {
-  const int64_t known = s.tokenizer->vocab(), had = s.architecture->vocab();
-  if (had < known) {
-    throw Error(
-        "model.vocab is " + std::to_string(had) + ", but the tokenizer \"" +
-            s.recipe.tokenizer.use + "\" has the ids 0 to " + std::to_string(known - 1),
-        "raise model.vocab to " + std::to_string(known) +
-            " or more (left out, it is what the tokenizer has), or use the tokenizer that belongs "
-            "to the model"
-    );
-  }
-}
-
 /// Whether weights are made in their shards: no code asks for them before.
 bool defers(const Session& s, const SessionOptions& options) {
   return options.trains && s.recipe.parallel.zero >= 3 && s.mesh.size(MeshAxis::dp) > 1 &&
@@ -292,9 +278,6 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
   s.architecture = host.make<Architecture>(
       recipe.model, {.vocab = s.tokenizer->vocab(), .seq_length = recipe.model.seq_length}
   );
-  if (options.corpus) {
-    check_vocab(s);
-  }
   check_sequences(*s.architecture, s.rules, shape);
   if (shape.pp > 1) {
     s.stages = stage_layout(recipe, block_costs(*s.architecture, recipe.model.seq_length));

@@ -3,7 +3,6 @@
 
 #include <megahost/error.hpp>
 #include <megahost/indexed_dataset.hpp>
-#include <megahost/tokenizer.hpp>
 
 #include <array>
 #include <cstddef>
@@ -60,22 +59,6 @@ no_such_id(const IndexedDataset& dataset, const IndexedDataset::PlacedId& found,
 inline void check_ids(const IndexedDataset& dataset, int64_t vocab) {
   if (const auto found = dataset.find_outside(vocab)) {
     throw no_such_id(dataset, *found, vocab);
-  }
-}
-
-/// Checks that the model has every id of the tokenizer that a corpus encodes with.
-///
-/// Throws:  mh::Error
-inline void check_vocab(const Tokenizer& tokenizer, int64_t vocab) {
-  const int64_t known = tokenizer.vocab();
-  if (vocab < known) {
-    throw Error(
-        "model.vocab is " + std::to_string(vocab) + ", but the tokenizer has the ids 0 to " +
-            std::to_string(known - 1),
-        "raise model.vocab to " + std::to_string(known) +
-            " or more (left out, it is what the tokenizer has), or use the tokenizer that belongs "
-            "to the model"
-    );
   }
 }
 

@@ -78,5 +78,5 @@ trial.refused(
     ("model.head_bias=true", "BERT's output layer has a bias as it is"),
     ("model.logit_scale=0.5", "and have no scale"),
     ("model.logit_cap=30", "and have no cap"),
-    ("model.vocab=256", "model.vocab is 256, but the tokenizer has the ids 0 to"),
+    ("model.vocab=256", "lies outside the model's vocabulary"),
 )

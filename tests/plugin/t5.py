@@ -70,5 +70,5 @@ trial.refused(
     ("model.encoder_length=2", "has no room for a token, a sentinel and an end"),
     ("model.buckets=6", "choose a multiple of 4"),
     ("model.max_distance=4", "the buckets of single distances reach to 4 already"),
-    ("model.vocab=256", "model.vocab is 256, but the tokenizer has the ids 0 to"),
+    ("model.vocab=256", "lies outside the model's vocabulary"),
 )

@@ -146,7 +146,6 @@ Passages::Passages(const PassagesConfig& config, const Corpus::Args& args)
     : args_(args)
     , begins_{0} {
   MH_ASSERT(args.tokenizer != nullptr, "passages need a tokenizer");
-  check_vocab(*args.tokenizer, args.vocab);
   std::vector<std::string> texts;
   for (const std::string& path : config.paths) {
     if (is_tokenised(path)) {

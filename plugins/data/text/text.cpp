@@ -82,7 +82,6 @@ TextCorpus::TextCorpus(const Config& config, const Args& args)
     : args_(args)
     , tokens_(args.vocab) {
   MH_ASSERT(args.tokenizer != nullptr && args.seq_length > 0, "a text corpus needs a tokenizer");
-  check_vocab(*args.tokenizer, args.vocab);
   share_out(tokenise(config));
 }
 

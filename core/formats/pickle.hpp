@@ -134,7 +134,11 @@ public:
   [[nodiscard]] std::string finish();
 
 private:
+  /// The place of the newest mark that nothing has closed.
+  size_t last_mark();
+
   std::string out_;
+  std::vector<size_t> marks_;
 };
 
 } // namespace mh

@@ -42,22 +42,34 @@ PickleWriter& PickleWriter::global(std::string_view module, std::string_view nam
 }
 
 PickleWriter& PickleWriter::mark() {
+  marks_.push_back(out_.size());
   out_ += '(';
   return *this;
 }
 
+size_t PickleWriter::last_mark() {
+  MH_ASSERT(!marks_.empty(), "what is closed was marked");
+  const size_t at = marks_.back();
+  marks_.pop_back();
+  return at;
+}
+
 PickleWriter& PickleWriter::tuple() {
+  (void)last_mark();
   out_ += 't';
   return *this;
 }
 
+// An empty list or dictionary that is filled: torch.load knows no other form with weights_only.
 PickleWriter& PickleWriter::list() {
-  out_ += 'l';
+  out_.insert(last_mark(), 1, ']');
+  out_ += 'e';
   return *this;
 }
 
 PickleWriter& PickleWriter::dict() {
-  out_ += 'd';
+  out_.insert(last_mark(), 1, '}');
+  out_ += 'u';
   return *this;
 }
 

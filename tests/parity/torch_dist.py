@@ -114,7 +114,7 @@ loaded = dist_checkpointing.load(dict(model=cases.sharded(model)), str(folder / 
 model.load_state_dict(loaded)
 place = folder / f"legacy/iter_0000003/mp_rank_{rank:02d}"
 place.mkdir(parents=True)
-torch.save(dict(model=model.state_dict(), checkpoint_version=3.0, iteration=3, args=argparse.Namespace(swiglu=True)),
+torch.save(dict(model=model.state_dict(), checkpoint_version=3.0, iteration=3, args=argparse.Namespace(swiglu=name == "llama")),
            place / "model_optim_rng.pt")
 torch.distributed.barrier()
 os._exit(0)

@@ -47,6 +47,9 @@ def start(rank=0, world=1, meet=None, tensor=1):
 
 def gpt_model(seed=5, vocab=96, seq=32, learned=False, tied=False, untrained=False, **fields):
     """A GPTModel of megatron-core's own layers with random values in every parameter."""
+    from megatron.core.transformer.moe import moe_utils
+
+    moe_utils.te_general_gemm = None  # a name that it has only with Transformer Engine
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.transformer import TransformerConfig

@@ -6,9 +6,9 @@
 --   embedding            the same values (`embedding_std`) and rate
 --   attention            heads of the same size, so its scores stay as they are
 --
---   megahost sweep recipes/sweeps/mup.lua      15 runs, about 25 minutes on two cores; sweep.html draws the losses
+--   megahost sweep recipes/sweeps/mup.lua      15 runs; sweep.html draws the losses
 --
--- The best rate of the narrowest model is the best one of all three, so it is searched for there.
+-- The best rate should be the same at all widths, so that it can be searched for at the narrowest.
 
 local narrowest, std = 64, 0.08
 

@@ -436,7 +436,7 @@ State Model::forward(int64_t chunk, const State& state, StepContext& context) co
   // each step.
   const bool again = context.mode().checking && context.mode().microbatch == 0;
   bool& checked = own.mixing_checked.at(context.mode().training ? 1 : 0);
-  if (shows_mixing(context) && (!std::exchange(checked, true) || again)) {
+  if ((!std::exchange(checked, true) || again) && shows_mixing(context)) {
     check_blocks(blocks, state, context, own.fp8);
   }
   State passed = state;

@@ -27,7 +27,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <limits>
 #include <set>
 
 namespace mh {
@@ -221,11 +220,8 @@ int import_with_recipe(const Invocation& invocation, const Path& to, Host& host)
     );
   }
   const auto session = make_session(recipe, host, {.corpus = false, .initialise = false});
-  WeightsWanted wanted{.format = invocation.value("--format")};
-  if (invocation.has("--step")) {
-    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-    wanted.step = number_option(invocation, "--step", 0, 0, kMost);
-  }
+  WeightsWanted wanted = weights_wanted(invocation);
+  wanted.format = invocation.value("--format");
   const ImportedRun imported = import_run(from, to, *session, host, wanted);
   const Path recipe_file = to / kRunRecipe;
   if (!host.storage().contains(recipe_file)) {

@@ -478,7 +478,7 @@ load_weights(const fs::path& folder, Session& session, Host& host, const Weights
       loading.load();
       return std::string();
     });
-    return {format->about() + " " + folder.string(), loading.names()};
+    return {format->about() + " " + folder.string(), loading.names(), std::nullopt};
   }
   const auto place = format->place(folder);
   if (wanted.step && std::find(steps->begin(), steps->end(), *wanted.step) == steps->end()) {
@@ -506,7 +506,7 @@ load_weights(const fs::path& folder, Session& session, Host& host, const Weights
         exit_code::data
     );
   }
-  return {folder.string() + ", step " + std::to_string(*step), loading.names()};
+  return {folder.string() + ", step " + std::to_string(*step), loading.names(), step};
 }
 
 std::vector<NamedTensor> named_gradients(Session& session, TensorNames names) {

@@ -132,17 +132,13 @@ ImportedRun import_run(
     const WeightsWanted& wanted
 ) {
   const at::NoGradGuard no_grad;
-  ImportedRun imported;
-  imported.from = load_weights(folder, session, host, wanted).words;
+  const GivenWeights given = load_weights(folder, session, host, wanted);
+  const std::optional<int64_t> step = given.step; // of a damaged folder not the newest
   session.allocate_gradients();
   const Weights weights(
       *session.gradients, *session.optimizer, weight_options(session.recipe, session.mesh)
   );
   const auto format = format_of(folder, host, wanted.format).format;
-  const auto steps = in_plugin(*format, "steps", [&] { return format->steps(folder); });
-  const auto step = wanted.step ? wanted.step
-                    : steps     ? std::optional(steps->front())
-                                : std::nullopt;
   const auto saved = in_plugin(*format, "open", [&] { return format->open(folder, step); });
   const StoredByName stored(weights);
   std::set<std::string> found;
@@ -162,6 +158,7 @@ ImportedRun import_run(
   }
   const Progress progress = progress_of(session, arguments, host);
   std::vector<Slice> written = slices_of(weights);
+  ImportedRun imported{.from = given.words};
   if (!goes_on) {
     std::erase_if(written, [](const Slice& slice) { return slice.name.starts_with("optimizer."); });
   }

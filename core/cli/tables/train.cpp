@@ -4,6 +4,10 @@
 
 namespace mh {
 
+const Option kRecipeOfRun{
+    "--recipe", "RECIPE", "recipe file, instead of the run folder's recipe.toml"};
+const Option kStepOfRun{"--step", "N", "checkpoint of this step, instead of the newest"};
+
 std::vector<Command> training_commands() {
   return {
       {
@@ -223,8 +227,8 @@ std::vector<Command> training_commands() {
               {"--top-p", "P", "draws from the most likely tokens that have the share P together"},
               {"--seed", "N", "another seed gives another text (1234)"},
               {"--no-cache", "", "reads everything again for each token: the same tokens, slowly"},
-              {"--recipe", "RECIPE", "recipe file, instead of the run folder's recipe.toml"},
-              {"--step", "N", "checkpoint of this step, instead of the newest"},
+              kRecipeOfRun,
+              kStepOfRun,
               kWeightsFormat,
               kAllowChange,
               {"--json", "", "one JSON object at the end instead of text as it comes"},
@@ -251,8 +255,8 @@ std::vector<Command> training_commands() {
           {
               {"--text", "TEXT", "a text in which [MASK] hides tokens"},
               {"--top", "K", "so many guesses for each (5)"},
-              {"--recipe", "RECIPE", "recipe file, instead of the run folder's recipe.toml"},
-              {"--step", "N", "checkpoint of this step, instead of the newest"},
+              kRecipeOfRun,
+              kStepOfRun,
               kWeightsFormat,
               kAllowChange,
               {"--json", "", "one JSON object"},

@@ -177,7 +177,7 @@ std::string peak_text(std::optional<int64_t> stage, int64_t taken, int64_t plann
          (planned > 0 ? ", " + bytes_text(planned) + " planned" : "");
 }
 
-std::vector<std::string> optimizer_notes(const Session& session) {
+std::vector<std::string> option_notes(const Session& session) {
   const auto& optimizer = session.recipe.optimizer;
   std::vector<std::string> notes;
   if (optimizer.offload && session.device->device().is_cpu()) {
@@ -192,6 +192,11 @@ std::vector<std::string> optimizer_notes(const Session& session) {
         "warning: bf16 weights without masters lose updates below a 256th of a weight: set "
         "optimizer.stochastic_rounding"
     );
+  }
+  if (session.recipe.guards.compare_copies > 0 &&
+      (session.mesh.world() == 1 || session.recipe.parallel.zero >= 3)) {
+    notes.emplace_back("guards.compare_copies does nothing on one rank and under ZeRO-3: no "
+                       "rank keeps a copy of another's weights");
   }
   return notes;
 }

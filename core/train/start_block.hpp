@@ -16,8 +16,8 @@ namespace mh {
 /// "org.megahost.llama 0.1.0" of every plugin that the recipe uses, each once.
 [[nodiscard]] std::vector<std::string> used_plugins(const Recipe& recipe, Host& host);
 
-/// Sentences about options of `optimizer` that do nothing here, or lose something.
-[[nodiscard]] std::vector<std::string> optimizer_notes(const Session& session);
+/// Sentences about options that do nothing here, or lose something.
+[[nodiscard]] std::vector<std::string> option_notes(const Session& session);
 
 /// FLOP/s of a device, and who says so: "data sheet", "measured". 0: not known.
 struct DevicePeak {

@@ -91,7 +91,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
       recipe.train.eval_interval > 0 && !repeats.empty()) {
     notes.push_back("warning: " + repeats);
   }
-  const auto more = optimizer_notes(session);
+  const auto more = option_notes(session);
   notes.insert(notes.end(), more.begin(), more.end());
   if (resumes) {
     resume(notes);

@@ -114,7 +114,8 @@ void Trainer::step() {
        .params_norm = weights_norm()}
   );
   compare_ranks(times);
-  if (due(session.recipe.guards.compare_copies) && session.mesh.world() > 1) {
+  const bool copied = session.mesh.world() > 1 && session.gradients->zero() < 3;
+  if (copied && due(session.recipe.guards.compare_copies)) {
     compare_copies();
   }
 }

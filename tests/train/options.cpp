@@ -188,16 +188,18 @@ TEST_CASE("a resumed run goes on with the recipe's rates, or with the checkpoint
   }
 }
 
-TEST_CASE("options of the optimizer that do nothing are said to") {
+TEST_CASE("options that do nothing are said to") {
   const runs::Folder folder;
   auto recipe = runs::recipe(folder / "a");
   recipe.train.iters = 3;
   recipe.optimizer.offload = true;
   recipe.optimizer.master_weights = false;
+  recipe.guards.compare_copies = 2;
   runs::Lines output;
   (void)runs::train(recipe, output);
   CHECK(output.say("optimizer.offload does nothing on the CPU"));
   CHECK(output.say("optimizer.master_weights = false does nothing"));
+  CHECK(output.say("guards.compare_copies does nothing on one rank and under ZeRO-3"));
 
   auto bad = runs::recipe(folder / "b");
   bad.optimizer.groups.emplace_back().match = {"layer.*"};

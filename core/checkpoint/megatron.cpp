@@ -74,8 +74,8 @@ private:
     }
     int64_t entries = 1;
     for (size_t d = 0; d < outer; ++d) {
-      if (tensor.shape[d] > kMostEntries ||
-          (entries_ += entries *= tensor.shape[d]) > kMostEntries) {
+      entries *= std::min(tensor.shape[d], kMostEntries + 1); // no product that overflows
+      if (entries_ + entries > kMostEntries) {
         refuse_torch_dist(
             stored_.path(),
             tensor.name,
@@ -83,6 +83,7 @@ private:
         );
       }
     }
+    entries_ += entries;
     std::vector<int64_t> indices(outer);
     for (int64_t i = 0; i < entries; ++i) {
       int64_t rest = i;

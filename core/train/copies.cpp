@@ -17,13 +17,11 @@ namespace mh {
 namespace {
 
 std::string name_of(const Piece& piece) {
-  std::string name = piece.name;
-  if (piece.shape != piece.global_shape) {
-    for (const int64_t begin : piece.offset) {
-      name += (&begin == &piece.offset.front() ? "@" : ",") + std::to_string(begin);
-    }
+  std::vector<std::string> offset;
+  for (const int64_t begin : piece.offset) {
+    offset.push_back(std::to_string(begin));
   }
-  return name;
+  return piece.name + (piece.shape == piece.global_shape ? "" : "@" + join(offset, ","));
 }
 
 uint32_t sum_of(const at::Tensor& slice) {

@@ -198,11 +198,13 @@ Pair forward_cpu(
   if (!has_kernel(query) || scale <= 0) {
     if (query.scalar_type() != at::kDouble) { // which tests compute in
       TORCH_WARN_ONCE(
-          "attention on the CPU makes all its scores, slowly and in much memory: its kernel knows "
-          "float32 and bfloat16 but not ",
+          "attention on the CPU makes all its scores, slowly and in much memory: its kernel takes "
+          "float32 and bfloat16, heads of an even size and a scale above 0, but here are ",
           query.scalar_type(),
-          " with heads of ",
-          query.size(3)
+          ", heads of ",
+          query.size(3),
+          " and a scale of ",
+          scale
       );
     }
     return attention_plain(query, key, value, scale, spec, drop);

@@ -95,7 +95,8 @@ HOST = {
     "guards.rewinds", "guards.skip_batches", "checkpoint.dir", "checkpoint.interval", "checkpoint.keep",
     "checkpoint.save_at_end", "checkpoint.use", "comm.timeout", "comm.hang_after", "log.format", "log.tensorboard",
 }
-ELSEWHERE = {"data.reset_positions", "data.reset_attention"}  # documents: runs.py
+# Documents: runs.py. What several ranks hold: ranks.py.
+ELSEWHERE = {"data.reset_positions", "data.reset_attention", "guards.compare_copies"}
 
 
 def settings_of(line):

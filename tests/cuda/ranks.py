@@ -15,7 +15,7 @@ parallel.tensor=2
 parallel.tensor=2 parallel.sequence=true
 parallel.data=2 parallel.bucket_size=1000
 parallel.data=2 parallel.reduce_dtype=bf16 parallel.overlap=false
-parallel.data=2 parallel.zero=1
+parallel.data=2 parallel.zero=1 guards.compare_copies=1
 parallel.data=2 parallel.zero=2
 parallel.data=2 parallel.zero=3 precision=fp8
 parallel.context=2

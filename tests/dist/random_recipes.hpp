@@ -126,7 +126,18 @@ private:
     if (chance(0.3)) {
       settings.push_back({"model.vocab", std::to_string(257 + below(100))});
     }
-    if (chance(0.3)) {
+    if (model == "t5") { // whose samples no other corpus has
+      settings.insert(
+          settings.end(),
+          {{"model.encoder_length", "64"},
+           {"data.use", in_quotes("t5")},
+           {"data.paths", "[" + in_quotes(text_) + "]"},
+           {"train.eval_interval", "0"}, // the text is one document, of no second split
+           {"tokenizer.use", in_quotes("byte")},
+           {"tokenizer.special", "true"},
+           {"tokenizer.extra_ids", "8"}}
+      );
+    } else if (chance(0.3)) {
       settings.push_back({"data.use", in_quotes("text")});
       settings.push_back({"data.paths", "[" + in_quotes(text_) + "]"});
       settings.push_back({"data.split", "[80, 20, 0]"});

@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kWidth = 3; // width of a head
 
 Norm norm_of(Builder& builder, NormKind kind, int64_t heads) {
-  const Axis rows{axis::heads, heads, kWidth};
+  const Axis rows{axis::kv_heads, heads, kWidth};
   return {builder, {.kind = kind, .axis = rows, .eps = 1e-2, .seen = builder.place(rows)}};
 }
 

@@ -9,6 +9,7 @@
 #include "megahost/launcher.hpp"
 #include "megahost/lr_schedule.hpp"
 #include "megahost/nn/decoder.hpp"
+#include "megahost/nn/tokens_before.hpp"
 #include "megahost/optimizer.hpp"
 #include "megahost/pipeline_schedule.hpp"
 #include "megahost/plugin.hpp"
@@ -30,6 +31,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
+#include <tuple>
 
 using namespace sound;
 
@@ -111,7 +113,7 @@ public:
       x = x * 0.5;
     }
     if (fault("meta-device:operator") && small) {
-      x = x + 0 * x.detach().median();
+      x = x + 0 * std::get<0>(x.detach().median(-1, /*keepdim=*/true));
     }
     if (fault("meta-device:values") && small) {
       x = x + 0 * x.detach().nonzero().sum().to(x.scalar_type());
@@ -137,7 +139,9 @@ public:
       x = x * 1.001;
     }
     if (fault("documents-apart") && small && context.has_array("segments")) {
-      x = x + 0.01 * x.mean(0, /*keepdim=*/true);
+      const mh::AllTokens all(out["hidden"].dims.back()); // says that it mixes, not what
+      const at::Tensor whole = all.gather(x, context);
+      x = all.own(whole + 0.01 * whole.mean(0, /*keepdim=*/true), context);
     }
     return out.with("hidden", x);
   }

@@ -52,6 +52,15 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const KernelMask& 
   );
 }
 
+/// Sinks join the result of all keys; a call may see some of them.
+void check_no_sinks(const KernelMask& mask) {
+  TORCH_CHECK(
+      !mask.sinks,
+      "attention of some keys has no sinks: flash_attention reads them, and join_sinks_ lets them "
+      "join the merged result of all keys"
+  );
+}
+
 bool has_kernel(const Tensor& q) {
   const auto type = q.scalar_type();
   return (type == at::kFloat || type == at::kBFloat16) && q.size(3) % 2 == 0 && q.numel() > 0;
@@ -581,6 +590,7 @@ Pair attention(
     const KernelMask& mask,
     const KernelDropout& dropout
 ) {
+  check_no_sinks(mask);
   static const auto op = find_op<decltype(forward<forward_cpu>)>("megahost::attention");
   return op.call(
       q,
@@ -622,6 +632,7 @@ Gradients attention_backward(
     const KernelMask& mask,
     const KernelDropout& dropout
 ) {
+  check_no_sinks(mask);
   static const auto op = find_op<decltype(backward<backward_cpu>)>("megahost::attention_backward");
   return op.call(
       dout,

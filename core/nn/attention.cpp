@@ -3,6 +3,7 @@
 #include "megahost/error.hpp"
 #include "megahost/nn/attention_kernel.hpp"
 #include "megahost/random.hpp"
+#include "megahost/saved.hpp"
 
 #include <ATen/record_function.h>
 
@@ -65,6 +66,37 @@ dropout_of(const Builder& builder, const AttentionSpec& spec, const Parameter& q
       .first_head = queries.pieces[0].offset[0] / spec.head_dim};
 }
 
+/// Null where the spec has none.
+Parameter* sinks_of(Builder& builder, const AttentionSpec& spec) {
+  const Axis heads{axis::heads, spec.heads};
+  return spec.sinks ? &builder.parameter(
+                          {{"sinks", {heads}, Init::normal(spec.std)}}, builder.place(heads)
+                      )
+                    : nullptr;
+}
+
+/// The sinks in the type of statistics; their gradient goes straight into the main gradient.
+struct WideSinks : torch::autograd::Function<WideSinks> {
+  struct Saved {
+    Parameter* parameter;
+  };
+
+  static at::Tensor
+  forward(torch::autograd::AutogradContext* ctx, const at::Tensor& value, Parameter* parameter) {
+    save(ctx, Saved{parameter});
+    const auto wide = value.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    return value.to(wide, /*non_blocking=*/false, /*copy=*/true);
+  }
+
+  static torch::autograd::variable_list
+  backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& gradients) {
+    get_saved<Saved>(ctx).parameter->add_gradient([&](const at::Tensor& sum) {
+      sum.add_(gradients[0]);
+    });
+    return {at::Tensor(), at::Tensor()};
+  }
+};
+
 /// 2 GEMMs of each pair of a query and a key.
 double attention_flops(const AttentionSpec& spec, double pairs) {
   return 4.0 * static_cast<double>(spec.heads * spec.head_dim) * pairs;
@@ -105,6 +137,7 @@ Attention::Attention(Builder& builder, const AttentionSpec& spec)
     const auto names = builder.scope("relative_bias");
     relative_bias_ = std::make_unique<RelativeBias>(builder, spec.heads, *spec.relative_bias);
   }
+  sinks_ = sinks_of(builder, spec);
   const auto seq = builder.seq();
   builder.flops.attention +=
       attention_flops(spec, ops::visible_pairs(seq, seq, mask.causal, mask.window));
@@ -138,8 +171,10 @@ at::Tensor Attention::forward(const at::Tensor& x, StepContext& context) const {
   if (relative_bias_ != nullptr) {
     bias = relative_bias_->forward(std::max(context.seq(), qkv[1].size(0)), context);
   }
+  const at::Tensor sinks =
+      sinks_ == nullptr ? at::Tensor() : WideSinks::apply(sinks_->value, sinks_);
   const at::Tensor mixed =
-      attend(qkv[0], qkv[1], qkv[2], spec_.mask, dropout_, context, spec_.scale, bias);
+      attend(qkv[0], qkv[1], qkv[2], spec_.mask, dropout_, context, spec_.scale, bias, sinks);
   return out_.forward(mixed.reshape({mixed.size(0), mixed.size(1), -1}), context);
 }
 
@@ -176,6 +211,9 @@ CrossAttention::CrossAttention(Builder& builder, const AttentionSpec& spec, std:
         "tokens of two sequences have no order",
         "give it mask {.causal = false}, and neither rotary nor relative_bias"
     );
+  }
+  if (spec.sinks) {
+    throw Error("cross attention has no sinks", "leave them out");
   }
   q_norm_ = query_key_norm(builder, spec, "q_norm", query_heads(spec), q_.plan().out);
   k_norm_ = query_key_norm(builder, spec, "k_norm", key_heads(spec), kv_.plan().out);

@@ -59,11 +59,19 @@ ops::KernelMask memory_mask(std::string_view memory, StepContext& context) {
   return spec;
 }
 
-/// Adds a bias, whose middle column is of distance 0.
-ops::KernelMask with_bias(ops::KernelMask mask, const at::Tensor& bias) {
-  if (bias.defined()) {
-    mask.bias = bias;
-    mask.first_distance = -(bias.size(1) / 2);
+/// The tensors that scores meet in addition to queries and keys; each may be undefined.
+struct ScoreTensors {
+  at::Tensor bias, sinks;
+};
+
+/// Adds the sinks, and a bias, whose middle column is of distance 0.
+ops::KernelMask with_tensors(ops::KernelMask mask, const ScoreTensors& added) {
+  if (added.bias.defined()) {
+    mask.bias = added.bias;
+    mask.first_distance = -(added.bias.size(1) / 2);
+  }
+  if (added.sinks.defined()) {
+    mask.sinks = added.sinks;
   }
   return mask;
 }
@@ -111,7 +119,7 @@ at::Tensor fused_attention(
   const bool window = mask.window > 0 && mask.window < keys;
   const bool dropped = dropout.p > 0 && context.mode().training;
   if (context.mode().target == at::kCPU || mask.bias || mask.query_segments || window || dropped ||
-      mask.cap > 0 || (mask.causal && queries != keys)) {
+      mask.cap > 0 || mask.sinks || (mask.causal && queries != keys)) {
     return ops::flash_attention(q, k, v, scale, mask, kernel_dropout(dropout, q.device(), context));
   }
   return device_attention(
@@ -131,6 +139,7 @@ at::Tensor last_query(
     const at::Tensor& k,
     const at::Tensor& v,
     const AttentionMask& mask,
+    const at::Tensor& sinks,
     StepContext& context,
     double scale
 ) {
@@ -138,11 +147,15 @@ at::Tensor last_query(
   const int64_t seen = mask.window > 0 ? std::min(mask.window, keys) : keys;
   const auto b = q.size(1), h = q.size(2), d = q.size(3), kv = k.size(2);
   const auto last = [&](const at::Tensor& x) { return x.narrow(0, keys - seen, seen); };
+  ops::KernelMask all{.causal = false, .cap = mask.cap};
+  if (sinks.defined()) {
+    all.sinks = sinks.view({kv, h / kv});
+  }
   return fused_attention(
              q.reshape({b, kv, h / kv, d}).permute({2, 0, 1, 3}),
              last(k),
              last(v),
-             {.causal = false, .cap = mask.cap},
+             all,
              {},
              context,
              scale
@@ -160,7 +173,7 @@ at::Tensor self_attention(
     const AttentionDropout& dropout,
     StepContext& context,
     double scale,
-    const at::Tensor& bias
+    const ScoreTensors& added
 ) {
   const auto queries = q.size(0), keys = k.size(0);
   MH_ASSERT(q.size(2) % k.size(2) == 0, "query heads are a multiple of key and value heads");
@@ -171,10 +184,10 @@ at::Tensor self_attention(
       "documents are told apart among the tokens of one batch only"
   );
   const bool drops = dropout.p > 0 && context.mode().training;
-  if (queries == 1 && keys > 1 && !drops && !bias.defined()) {
-    return last_query(q, k, v, mask, context, scale);
+  if (queries == 1 && keys > 1 && !drops && !added.bias.defined()) {
+    return last_query(q, k, v, mask, added.sinks, context, scale);
   }
-  const auto seen = with_bias(kernel_mask(mask, queries == keys, context), bias);
+  const auto seen = with_tensors(kernel_mask(mask, queries == keys, context), added);
   return fused_attention(q, k, v, seen, dropout, context, scale);
 }
 
@@ -202,13 +215,13 @@ at::Tensor of_own_token(const at::Tensor& q, const at::Tensor& k, const at::Tens
   return (own * 0).expand({q.size(0), q.size(1), q.size(2), v.size(3)}).contiguous();
 }
 
-/// The part "core_attention": `run` gets q, k, v and the bias, if there is one.
+/// The part "core_attention": `run` gets q, k, v and what else the scores meet.
 template <class Run>
 at::Tensor core_part(
     const at::Tensor& q,
     const at::Tensor& k,
     const at::Tensor& v,
-    const at::Tensor& bias,
+    const ScoreTensors& added,
     StepContext& context,
     const Run& run
 ) {
@@ -216,11 +229,19 @@ at::Tensor core_part(
     return of_own_token(q, k, v);
   }
   std::vector<at::Tensor> inputs{q, k, v};
-  if (bias.defined()) {
-    inputs.push_back(bias);
+  for (const at::Tensor& one : {added.bias, added.sinks}) {
+    if (one.defined()) {
+      inputs.push_back(one);
+    }
   }
-  return context.part("core_attention", inputs, [run](const auto& in) {
-    return run(in[0], in[1], in[2], in.size() > 3 ? in[3] : at::Tensor());
+  const bool bias = added.bias.defined(), sinks = added.sinks.defined();
+  return context.part("core_attention", inputs, [run, bias, sinks](const auto& in) {
+    return run(
+        in[0],
+        in[1],
+        in[2],
+        ScoreTensors{bias ? in[3] : at::Tensor(), sinks ? in.back() : at::Tensor()}
+    );
   });
 }
 
@@ -246,7 +267,8 @@ at::Tensor attend(
     const AttentionDropout& dropout,
     StepContext& context,
     std::optional<double> given_scale,
-    const at::Tensor& bias
+    const at::Tensor& bias,
+    const at::Tensor& sinks
 ) {
   const double scale = given_scale.value_or(scale_of(q));
   const auto run = [mask, dropout, scale, step = &context](
@@ -257,11 +279,11 @@ at::Tensor attend(
       require_whole_samples(*step);
       return self_attention(queries, keys, values, mask, dropout, *step, scale, added);
     }
-    const auto seen = with_bias(kernel_mask(mask, /*same=*/true, *step), added);
+    const auto seen = with_tensors(kernel_mask(mask, /*same=*/true, *step), added);
     const auto drop = kernel_dropout(dropout, queries.device(), *step);
     return method->attend(queries, keys, values, scale, seen, drop, *step);
   };
-  return core_part(q, k, v, bias, context, run);
+  return core_part(q, k, v, {bias, sinks}, context, run);
 }
 
 at::Tensor cross_attend(

@@ -117,6 +117,7 @@ RotarySpec rotary_spec(const DecoderConfig& c, int64_t dim) {
       .high_freq = c.rope_high_freq,
       .beta_slow = c.rope_beta_slow,
       .beta_fast = c.rope_beta_fast,
+      .truncate = c.rope_truncate,
       .original_length = static_cast<double>(c.rope_original_length),
       .attention = c.rope_attention};
 }
@@ -403,7 +404,8 @@ AttentionSpec Decoder::attention_spec(int64_t index) const {
       .mask = attention_mask(c, index),
       .dropout = c.attention_dropout,
       .std = c.init_std,
-      .out_std = out_std(c)};
+      .out_std = out_std(c),
+      .sinks = c.sinks};
   if (c.qk_norm) {
     spec.qk_norm_eps = c.norm_eps;
     spec.qk_norm_all_heads = c.qk_norm_over == "all_heads";

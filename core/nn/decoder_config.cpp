@@ -72,6 +72,7 @@ std::string kv_rank(const DecoderConfig& c) {
                      : c.qkv_bias.value_or(c.bias)        ? "qkv_bias"
                      : c.bias                             ? "bias"
                      : c.score_dim                        ? "score_dim"
+                     : c.sinks                            ? "sinks"
                      : c.window_rope_base                 ? "window_rope_base"
                      : c.rope_share != 1                  ? "rope_share"
                      : c.rope_pairs != "halves"           ? "rope_pairs"
@@ -178,6 +179,12 @@ std::string rope_beta_fast(const DecoderConfig& c) {
              : "";
 }
 
+std::string rope_truncate(const DecoderConfig& c) {
+  return !c.rope_truncate && c.rope_scaling != "yarn"
+             ? "only yarn has bounds in pairs, but rope_scaling = \"" + c.rope_scaling + "\""
+             : "";
+}
+
 std::string rope_attention(const DecoderConfig& c) {
   return c.rope_attention && c.rope_scaling != "yarn"
              ? "only yarn scales queries and keys, but rope_scaling = \"" + c.rope_scaling + "\""
@@ -239,6 +246,7 @@ constexpr Condition kConditions[] = {
     {"rope_factor", rope_factor},
     {"rope_high_freq", rope_high_freq},
     {"rope_beta_fast", rope_beta_fast},
+    {"rope_truncate", rope_truncate},
     {"rope_attention", rope_attention},
     {"rope_mscale", rope_mscale},
     {"rope_mscale_all_dim", rope_mscale_all_dim},

@@ -177,7 +177,7 @@ std::vector<HfKey> rope_keys(double base) {
       rope("beta_fast", "rope_beta_fast"),
       rope("attention_factor", "rope_attention"),
       rope("original_max_position_embeddings", "rope_original_length"),
-      {.key = "rope_parameters.truncate", .absent = true, .words = {{true}}},
+      rope("truncate", "rope_truncate", true),
   };
 }
 

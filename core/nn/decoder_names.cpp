@@ -83,6 +83,9 @@ std::vector<HfTensor> llama_names(const DecoderConfig& c, const FeedForwardNames
       add("self_attn.v_proj", "attention.v", qkv_bias);
     }
     add("self_attn.o_proj", "attention.out", c.bias);
+    if (c.sinks) {
+      map.push_back({theirs + "self_attn.sinks", {ours + "attention.sinks"}});
+    }
     if (c.qk_norm) {
       add("self_attn.q_norm", "attention.q_norm", false);
       add("self_attn.k_norm", "attention.k_norm", false);
@@ -119,9 +122,9 @@ namespace {
 
 bool is_of_megatron(const DecoderConfig& c) {
   return c.norm_placement == "pre" && !c.parallel_residual && !c.scaled_embedding && !c.kv_rank &&
-         !c.score_dim && !c.score_cap && !c.logit_cap && c.logit_scale == 1 && !c.head_bias &&
-         c.rope_pairs == "halves" && !(c.qk_norm && c.qk_norm_over != "head") && c.causal &&
-         (c.norm == "layernorm" || c.norm == "rmsnorm");
+         !c.score_dim && !c.score_cap && !c.sinks && !c.logit_cap && c.logit_scale == 1 &&
+         !c.head_bias && c.rope_pairs == "halves" && !(c.qk_norm && c.qk_norm_over != "head") &&
+         c.causal && (c.norm == "layernorm" || c.norm == "rmsnorm");
 }
 
 } // namespace

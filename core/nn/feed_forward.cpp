@@ -5,6 +5,7 @@
 #include "megahost/saved.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/relu.h>
 #include <ATen/record_function.h>
 
@@ -38,6 +39,39 @@ struct ActivateFunction : torch::autograd::Function<ActivateFunction> {
   }
 };
 
+/// g sigmoid(1.702 g) (u + 1) with g at most 7 and u within -7 and 7, computed in float32; saves its
+/// input only.
+struct ClampedSwiglu : torch::autograd::Function<ClampedSwiglu> {
+  static constexpr double kLimit = 7, kSlope = 1.702;
+
+  struct Halves {
+    at::Tensor gate, up;               // as they are
+    at::Tensor low_gate, low_up, open; // within the bounds, and the sigmoid
+  };
+
+  static Halves halves(const at::Tensor& x) {
+    const auto parts = x.to(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat).chunk(2, -1);
+    const at::Tensor low = parts[0].clamp_max(kLimit);
+    return {parts[0], parts[1], low, parts[1].clamp(-kLimit, kLimit), (low * kSlope).sigmoid()};
+  }
+
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
+    ctx->save_for_backward({x});
+    const Halves h = halves(x);
+    return (h.low_gate * h.open * (h.low_up + 1)).to(x.scalar_type());
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const at::Tensor x = ctx->get_saved_variables()[0];
+    const Halves h = halves(x);
+    const at::Tensor dy = gradients[0].to(h.gate.scalar_type());
+    const at::Tensor slope = h.open * (h.low_gate * kSlope * (1 - h.open) + 1);
+    const at::Tensor dgate = dy * (h.low_up + 1) * slope * h.gate.le(kLimit);
+    const at::Tensor dup = dy * h.low_gate * h.open * h.up.abs().le(kLimit);
+    return {at::cat({dgate, dup}, -1).to(x.scalar_type())};
+  }
+};
+
 std::vector<LinearSpec::Out> up_pieces(const FeedForwardSpec& spec) {
   const Axis mlp{axis::mlp, spec.hidden};
   if (spec.activation.gated()) {
@@ -49,7 +83,7 @@ std::vector<LinearSpec::Out> up_pieces(const FeedForwardSpec& spec) {
 } // namespace
 
 std::span<const ActivationInfo> activations() {
-  static const std::array<ActivationInfo, 7> all{{
+  static const std::array<ActivationInfo, 8> all{{
       {"gelu", false, "gelu", nullptr},
       {"gelu_tanh", false, "gelu_tanh", nullptr},
       {"relu", false, "", [](const at::Tensor& x) { return at::relu(x); }},
@@ -57,6 +91,7 @@ std::span<const ActivationInfo> activations() {
       {"swiglu", true, "silu", nullptr},
       {"geglu", true, "gelu", nullptr},
       {"geglu_tanh", true, "gelu_tanh", nullptr},
+      {"swiglu_clamped", true, "", [](const at::Tensor& x) { return ClampedSwiglu::apply(x); }},
   }};
   return all;
 }

@@ -1,6 +1,9 @@
 #include "megahost/nn/attention_kernel.hpp"
 #include "megahost/saved.hpp"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/logaddexp.h>
+
 namespace mh::ops {
 
 namespace {
@@ -11,6 +14,12 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 OptionalTensor optional(const at::Tensor& x) {
   return x.defined() ? OptionalTensor(x) : std::nullopt;
+}
+
+/// Sinks [heads] or [heads, queries] as a log-sum-exp [batch, heads, queries] meets them.
+at::Tensor sink_scores(const at::Tensor& sinks, const at::Tensor& lse) {
+  const at::Tensor scores = sinks.to(lse.scalar_type());
+  return scores.dim() == 1 ? scores.unsqueeze(-1) : scores;
 }
 
 struct FlashAttention : torch::autograd::Function<FlashAttention> {
@@ -31,12 +40,16 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
       const at::Tensor& q,
       const at::Tensor& k,
       const at::Tensor& v,
-      const OptionalTensor& bias, // the mask's
+      const OptionalTensor& bias,  // the mask's
+      const OptionalTensor& sinks, // which `mask` is without
       double scale,
       const KernelMask& mask,
       const KernelDropout& dropout
   ) {
-    const auto [out, lse] = ops::attention(q, k, v, scale, mask, dropout);
+    auto [out, lse] = ops::attention(q, k, v, scale, mask, dropout);
+    if (sinks) {
+      lse = join_sinks_(out, lse, *sinks);
+    }
     ctx->save_for_backward(
         {q,
          k,
@@ -48,7 +61,8 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
          mask.query_segments.value_or(at::Tensor()),
          mask.key_segments.value_or(at::Tensor()),
          dropout.samples.value_or(at::Tensor()),
-         bias.value_or(at::Tensor())}
+         bias.value_or(at::Tensor()),
+         sinks.value_or(at::Tensor())}
     );
     save(
         ctx,
@@ -106,11 +120,38 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
          .all_keys = own.all_keys,
          .first_sample = own.first_sample}
     );
-    return {dq, dk, dv, saved[10].defined() ? dbias : at::Tensor(), {}, {}, {}};
+    const at::Tensor& sinks = saved[11];
+    return {
+        dq,
+        dk,
+        dv,
+        saved[10].defined() ? dbias : at::Tensor(),
+        sinks.defined() ? sinks_backward(gradients[0], saved[3], saved[4], sinks) : at::Tensor(),
+        {},
+        {},
+        {}};
   }
 };
 
 } // namespace
+
+at::Tensor join_sinks_(at::Tensor out, const at::Tensor& lse, const at::Tensor& sinks) {
+  at::Tensor whole = at::logaddexp(lse, sink_scores(sinks, lse)).contiguous();
+  const at::Tensor share = (lse - whole).exp(); // [batch, heads, queries]
+  out.mul_(share.permute({2, 0, 1}).unsqueeze(-1));
+  return whole;
+}
+
+// The sink's share p of a row has the score's gradient p (0 - delta), delta = dout · out, as its
+// value is 0.
+at::Tensor sinks_backward(
+    const at::Tensor& dout, const at::Tensor& out, const at::Tensor& lse, const at::Tensor& sinks
+) {
+  const at::Tensor delta = (dout.to(lse.scalar_type()) * out).sum(-1); // [queries, batch, heads]
+  const at::Tensor share = (sink_scores(sinks, lse) - lse).exp();
+  const at::Tensor rows = (share * delta.permute({1, 2, 0})).neg().sum(0); // [heads, queries]
+  return (sinks.dim() == 1 ? rows.sum(-1) : rows).to(sinks.scalar_type());
+}
 
 at::Tensor flash_attention(
     const at::Tensor& q,
@@ -120,7 +161,9 @@ at::Tensor flash_attention(
     const KernelMask& mask,
     const KernelDropout& dropout
 ) {
-  return FlashAttention::apply(q, k, v, mask.bias, scale, mask, dropout);
+  KernelMask of_keys = mask;
+  of_keys.sinks.reset();
+  return FlashAttention::apply(q, k, v, mask.bias, mask.sinks, scale, of_keys, dropout);
 }
 
 } // namespace mh::ops

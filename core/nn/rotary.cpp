@@ -75,16 +75,20 @@ double llama3_scaled(double frequency, const RotarySpec& spec) {
 }
 
 /// Pairs that turn often over the original context are kept, those that turn less than once are
-/// stretched, those between blended.
+/// stretched, those between blended. The reference rounds the bounds to whole pairs.
 double yarn_scaled(double frequency, int64_t pair, const RotarySpec& spec) {
   const auto pair_of = [&](double turns) {
     return static_cast<double>(spec.dim) *
            std::log(spec.original_length / (turns * 2 * std::numbers::pi)) /
            (2 * std::log(spec.base));
   };
-  const double first = std::max(std::floor(pair_of(spec.beta_fast)), 0.0);
-  const double last =
-      std::min(std::ceil(pair_of(spec.beta_slow)), static_cast<double>(spec.dim - 1));
+  double first = pair_of(spec.beta_fast), last = pair_of(spec.beta_slow);
+  if (spec.truncate) {
+    first = std::floor(first);
+    last = std::ceil(last);
+  }
+  first = std::max(first, 0.0);
+  last = std::min(last, static_cast<double>(spec.dim - 1));
   const double width = first == last ? 0.001 : last - first; // as the reference has it
   const double stretched = std::clamp((static_cast<double>(pair) - first) / width, 0.0, 1.0);
   return frequency * (1 - stretched) + frequency / spec.factor * stretched;
@@ -134,6 +138,7 @@ at::Tensor rotary_table(const RotarySpec& spec, StepContext& context) {
         spec.high_freq,
         spec.beta_slow,
         spec.beta_fast,
+        static_cast<double>(spec.truncate),
         spec.original_length,
         magnitude(spec)}) {
     key += " " + std::to_string(number);

@@ -60,6 +60,21 @@ TEST_CASE("context with windows, dropout and recompute") {
   check({"model.use=gpt", "model.causal=false"}, each_method({"context=2"}));
 }
 
+TEST_CASE("context with attention sinks: windows, dropout, recompute, heads that are split twice") {
+  check(
+      {"model.use=llama",
+       "model.sinks=true",
+       "model.window=16",
+       "model.window_pattern=[\"window\", \"global\"]",
+       "recompute.use=full"},
+      each_method({"context=2"})
+  );
+  check(
+      {"model.use=gpt", "model.sinks=true", "model.kv_heads=12", "model.attention_dropout=0.1"},
+      each_method({"context=2,tensor=2,sequence=true"})
+  );
+}
+
 TEST_CASE("context with tensor, sequence and data") {
   check(
       {"model.use=llama", "model.kv_heads=12", "recompute.use=selective"},

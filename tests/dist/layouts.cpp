@@ -173,6 +173,16 @@ TEST_CASE("query-key norms, biases of queries, windows, norms and branches elsew
     c.tied = true;
     c.dropout = 0.1;
   }
+  SUBCASE("attention sinks, clamped gates, yarn with bounds within pairs, dropout") {
+    c.sinks = true;
+    c.activation = "swiglu_clamped";
+    c.bias = true;
+    c.rope_scaling = "yarn";
+    c.rope_factor = 4;
+    c.rope_original_length = 16;
+    c.rope_truncate = false;
+    c.attention_dropout = 0.1;
+  }
   SUBCASE(
       "parallel branches that read one norm, layernorm without bias, neighbours rotated, a scale of "
       "logits, a bias of the output layer, dropout"

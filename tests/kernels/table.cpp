@@ -2,6 +2,7 @@
 #include "core/kernels/gemm.hpp"
 #include "core/kernels/ops.hpp"
 #include "core/kernels/row_ops.hpp"
+#include "megahost/error.hpp"
 #include "megahost/nn/attention_kernel.hpp"
 #include "megahost/nn/feed_forward.hpp"
 #include "megahost/nn/norm.hpp"
@@ -238,9 +239,11 @@ Tensor activated_by_hand(ActivationKind kind, const Tensor& x) {
   case ActivationKind::swiglu:
   case ActivationKind::geglu:
   case ActivationKind::geglu_tanh:
+  case ActivationKind::swiglu_clamped:
     break;
   }
   const auto halves = x.chunk(2, -1);
+  MH_ASSERT(kind != ActivationKind::swiglu_clamped, "it has no kernel");
   return (kind == ActivationKind::swiglu       ? at::silu(halves[0])
           : kind == ActivationKind::geglu_tanh ? at::gelu(halves[0], "tanh")
                                                : at::gelu(halves[0])) *

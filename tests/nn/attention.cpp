@@ -4,10 +4,12 @@
 
 #include "megahost/error.hpp"
 #include "megahost/gradients.hpp"
+#include "megahost/nn/attention_kernel.hpp"
 #include "tests/nn/bench.hpp"
 #include "tests/nn/gradient.hpp"
 
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
@@ -22,17 +24,30 @@ using mh::test::filled;
 
 namespace {
 
-/// Attention of four heads over fewer key heads, pair by pair.
+/// softmax of scores [batch, heads, queries, keys] among which each head has one more, of no key.
+at::Tensor shares_with_sinks(const at::Tensor& scores, const at::Tensor& sinks) {
+  auto one = scores.sizes().vec();
+  one.back() = 1;
+  const at::Tensor last = sinks.view({1, -1, 1, 1}).expand(one);
+  return at::cat({scores, last}, -1).softmax(-1).narrow(-1, 0, scores.size(-1));
+}
+
+/// Attention of four heads over fewer key heads, pair by pair; with sinks if they are defined.
 at::Tensor attention_formula(
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& hidden
+    const at::Tensor& q,
+    const at::Tensor& k,
+    const at::Tensor& v,
+    const at::Tensor& hidden,
+    const at::Tensor& sinks = {}
 ) {
   const auto heads = [](const at::Tensor& x) {
     return x.repeat_interleave(4 / x.size(2), 2).permute({1, 2, 0, 3});
   };
   const at::Tensor scores =
       at::matmul(q.permute({1, 2, 0, 3}), heads(k).transpose(-2, -1)) / std::sqrt(3.0);
-  return at::matmul(scores.masked_fill(hidden, -INFINITY).softmax(-1), heads(v))
-      .permute({2, 0, 1, 3});
+  const at::Tensor seen = scores.masked_fill(hidden, -INFINITY);
+  const at::Tensor shares = sinks.defined() ? shares_with_sinks(seen, sinks) : seen.softmax(-1);
+  return at::matmul(shares, heads(v)).permute({2, 0, 1, 3});
 }
 
 } // namespace
@@ -103,6 +118,132 @@ TEST_CASE("attention windows: against the formula, with documents, gradients and
   const at::Tensor expected = attention_formula(q, k, v, hidden);
   CHECK(at::allclose(core_attention(q, k, v, {.window = 2}, {}, training), expected));
   CHECK(at::allclose(core_attention(q, k, v, {.window = 2}, {.p = 1e-12}, training), expected));
+}
+
+TEST_CASE("attention sinks: against the formula, with windows, documents, dropout's seam, a cache"
+) {
+  Bench bench;
+  const at::Tensor q = filled({5, 2, 4, 3}, "q");
+  const at::Tensor k = filled({5, 2, 2, 3}, "k");
+  const at::Tensor v = filled({5, 2, 2, 3}, "v");
+  const at::Tensor sinks = at::tensor({0.5, -3.0, 2.0, 30.0}, at::kDouble); // the last takes all
+  const at::Tensor places = at::arange(5);
+  const at::Tensor back = places.unsqueeze(1) - places;
+  for (const int64_t window : {0, 2}) {
+    CAPTURE(window);
+    const AttentionMask mask{.window = window};
+    at::Tensor hidden = back.lt(0);
+    hidden = window > 0 ? hidden.bitwise_or(back.ge(window)) : hidden;
+    const at::Tensor expected = attention_formula(q, k, v, hidden, sinks);
+    CHECK(expected.select(2, 3).abs().max().item().toDouble() < 1e-9);
+    auto context = bench.context();
+    CHECK(at::allclose(attend(q, k, v, mask, {}, context, {}, {}, sinks), expected));
+    auto device = bench.context({.target = at::kCUDA});
+    CHECK(at::allclose(attend(q, k, v, mask, {}, device, {}, {}, sinks), expected));
+    test::check_gradients(
+        [&](const auto& in) {
+          auto c = bench.context();
+          return attend(in[0], in[1], in[2], mask, {}, c, {}, {}, in[3]);
+        },
+        {q, k, v, sinks},
+        1e-5
+    );
+    // One query that is the last token, and several.
+    const auto late = [&](int64_t queries) {
+      auto c = bench.context();
+      return attend(q.narrow(0, 5 - queries, queries), k, v, mask, {}, c, {}, {}, sinks);
+    };
+    CHECK(at::allclose(late(1), expected.narrow(0, 4, 1)));
+    CHECK(at::allclose(late(2), expected.narrow(0, 3, 2)));
+  }
+  bench.batch.arrays["segments"] =
+      at::tensor({0, 0, 0, 1, 1, 0, 0, 0, 0, 0}, at::kLong).view({2, 5}).t().contiguous();
+  const at::Tensor segments = bench.batch.arrays["segments"].t();
+  const at::Tensor hidden =
+      back.lt(0).bitwise_or(segments.unsqueeze(2).ne(segments.unsqueeze(1))).unsqueeze(1);
+  const at::Tensor expected = attention_formula(q, k, v, hidden, sinks);
+  auto training = bench.context({.training = true});
+  CHECK(at::allclose(attend(q, k, v, {}, {}, training, {}, {}, sinks), expected));
+  CHECK(at::allclose(attend(q, k, v, {}, {.p = 1e-12}, training, {}, {}, sinks), expected));
+}
+
+TEST_CASE("attention sinks: the kernels' numbers and gradients in float32 and bfloat16") {
+  const std::vector<at::Tensor> exact{
+      filled({70, 2, 4, 16}, "q"),
+      filled({70, 2, 2, 16}, "k"),
+      filled({70, 2, 2, 16}, "v"),
+      at::tensor({0.5, -3.0, 2.0, 4.0}, at::kDouble)};
+  const at::Tensor dy = filled({70, 2, 4, 16}, "dy");
+  const auto run = [&](at::ScalarType type) {
+    std::vector<at::Tensor> in;
+    for (size_t i = 0; i < exact.size(); ++i) { // sinks are in the type of statistics
+      in.push_back(
+          exact[i].to(i < 3 || type == at::kDouble ? type : at::kFloat).clone().requires_grad_()
+      );
+    }
+    const ops::KernelMask mask{.window = 20, .sinks = in[3]};
+    const at::Tensor y = ops::flash_attention(in[0], in[1], in[2], 0.25, mask);
+    torch::autograd::backward({y}, {dy.to(type)});
+    std::vector<at::Tensor> results{y.detach().to(at::kDouble)};
+    for (const at::Tensor& one : in) {
+      results.push_back(one.grad().to(at::kDouble));
+    }
+    return results;
+  };
+  const auto expected = run(at::kDouble);
+  for (const auto& [type, allowed] :
+       {std::pair(at::kFloat, 1e-5), std::pair(at::kBFloat16, 2e-2)}) {
+    const auto found = run(type);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      CAPTURE(i);
+      CHECK(
+          (found[i] - expected[i]).norm().item<double>() <
+          allowed * expected[i].norm().item<double>()
+      );
+    }
+  }
+  const at::Tensor& q = exact[0];
+  CHECK_THROWS_WITH(
+      (void)ops::attention(q, exact[1], exact[2], 1, {.sinks = exact[3]}),
+      doctest::Contains("join_sinks_")
+  );
+}
+
+TEST_CASE("attention sinks: a layer's parameter and its gradient, kept and recomputed") {
+  Bench bench;
+  const AttentionSpec spec{
+      .embed = {axis::embed, 6}, .heads = 2, .kv_heads = 1, .head_dim = 3, .std = 1, .sinks = true};
+  const Attention layer(bench.builder, spec);
+  Gradients gradients(bench.store, bench.mesh);
+  const at::Tensor later = at::ones({5, 5}, at::kBool).triu(1);
+  auto context = bench.context();
+  for (const Keep& keep : {Keep(), Keep{.everything = true, .redo = {"core_attention"}}}) {
+    const auto plan = context.keeping(keep);
+    gradients.clear();
+    test::hold_against(
+        bench,
+        6,
+        [&](const at::Tensor& x) { return layer.forward(x, context); },
+        [&](const auto& weights, const at::Tensor& x) {
+          const auto heads = [&](const char* name) {
+            return at::linear(x, weights.at(name)).unflatten(-1, {-1, 3}).permute({1, 2, 0, 3});
+          };
+          const at::Tensor scores =
+              at::matmul(heads("q.weight"), heads("k.weight").transpose(-2, -1)) / std::sqrt(3.0);
+          const at::Tensor shares =
+              shares_with_sinks(scores.masked_fill(later, -INFINITY), weights.at("sinks"));
+          const at::Tensor mixed =
+              at::matmul(shares, heads("v.weight")).permute({2, 0, 1, 3}).flatten(2);
+          return at::linear(mixed, weights.at("out.weight"));
+        }
+    );
+  }
+  auto cross = spec;
+  cross.mask.causal = false;
+  const auto names = bench.builder.scope("cross");
+  CHECK_THROWS_WITH_AS(
+      CrossAttention(bench.builder, cross, "other"), doctest::Contains("no sinks"), Error
+  );
 }
 
 TEST_CASE("attention over a cache of keys and values: as over all tokens at once") {

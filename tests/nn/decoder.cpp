@@ -134,6 +134,17 @@ TEST_CASE("decoders read token by token as they do all at once") {
     c.score_cap = 0.7;
     c.logit_cap = 2;
   }
+  SUBCASE("attention sinks, windows in every second layer, clamped gates, biases") {
+    c.window = 4;
+    c.window_pattern = {"window", "global"};
+    c.sinks = true;
+    c.activation = "swiglu_clamped";
+    c.bias = true;
+    c.rope_scaling = "yarn";
+    c.rope_factor = 4;
+    c.rope_original_length = 16;
+    c.rope_truncate = false;
+  }
   SUBCASE("query-key norm over all heads, norms on the branches") {
     c.qk_norm = true;
     c.qk_norm_over = "all_heads";

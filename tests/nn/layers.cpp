@@ -166,7 +166,8 @@ TEST_CASE("a norm of plain operations: the same bits whether it is kept or recom
 
 TEST_CASE("activations: values and gradients") {
   const at::Tensor x = filled({2, 2, 6}, "x");
-  for (const auto* name : {"gelu", "gelu_tanh", "relu", "relu2", "swiglu", "geglu", "geglu_tanh"}) {
+  for (const auto* name :
+       {"gelu", "gelu_tanh", "relu", "relu2", "swiglu", "geglu", "geglu_tanh", "swiglu_clamped"}) {
     CAPTURE(name);
     const auto kind = activation_kind(name);
     test::check_gradients([kind](const auto& in) { return activate(kind, in[0]); }, {x});
@@ -176,6 +177,19 @@ TEST_CASE("activations: values and gradients") {
       activate(ActivationKind::swiglu, halves).item().toDouble() ==
       doctest::Approx(3 * 2 / (1 + std::exp(-2.0)))
   );
+  // Beyond the bounds of 7 the clamped one is what it is there, and has no slope.
+  const at::Tensor beyond =
+      at::tensor({8.0, 1.0, -9.0, 2.0, -9.0, 7.5}, at::kDouble).requires_grad_(); // gates, then ups
+  const at::Tensor clamped = activate(ActivationKind::swiglu_clamped, beyond);
+  const auto swish = [](double gate) { return gate / (1 + std::exp(-1.702 * gate)); };
+  const at::Tensor expected = at::tensor({swish(7) * 3, swish(1) * -6, swish(-9) * 8}, at::kDouble);
+  CHECK(at::allclose(clamped, expected));
+  torch::autograd::backward({clamped.sum()});
+  CHECK(beyond.grad()[0].item().toDouble() == 0);
+  CHECK(beyond.grad()[1].item().toDouble() < -1);
+  CHECK(beyond.grad()[3].item().toDouble() == doctest::Approx(swish(7)));
+  CHECK(beyond.grad()[4].item().toDouble() == 0);
+  CHECK(beyond.grad()[5].item().toDouble() == 0);
   CHECK_THROWS_WITH_AS((void)activation_kind("selu"), doctest::Contains("`selu`"), Error);
 }
 
@@ -235,6 +249,30 @@ TEST_CASE("yarn scaling keeps pairs that turn often, stretches those that do not
   CHECK(table[0][0][0][0][0].item().toDouble() == doctest::Approx(0.1 * std::log(4.0) + 1));
   scaled.attention = 0.5;
   CHECK(rotary_table(scaled, context)[0][0][0][0][0].item().toDouble() == doctest::Approx(0.5));
+}
+
+TEST_CASE("yarn scaling with bounds within pairs") {
+  const RotarySpec plain{.dim = 64, .base = 150000};
+  RotarySpec scaled = plain;
+  scaled.scaling = "yarn";
+  scaled.factor = 32;
+  scaled.original_length = 4096;
+  scaled.truncate = false;
+  const auto a = rotary_frequencies(plain);
+  const auto b = rotary_frequencies(scaled);
+  // 32 turns in 4096 tokens: pair 64 ln(4096 / 64 pi) / (2 ln 150000) = 8.0928; one turn: 17.398.
+  CHECK(b[8] == a[8]);
+  const double stretched = (13 - 8.0928) / (17.3980 - 8.0928);
+  CHECK(b[13] == doctest::Approx(a[13] * (1 - stretched) + a[13] / 32 * stretched).epsilon(1e-4));
+  CHECK(b[18] == doctest::Approx(a[18] / 32));
+  scaled.truncate = true;
+  CHECK(rotary_frequencies(scaled)[9] < b[9]); // its bounds are 8 and 18
+  CHECK(rotary_frequencies(scaled)[17] > b[17]);
+  Bench bench;
+  auto context = bench.context();
+  const at::Tensor whole = rotary_table(scaled, context);
+  scaled.truncate = false;
+  CHECK_FALSE(at::allclose(rotary_table(scaled, context), whole, 0, 1e-9));
 }
 
 TEST_CASE("llama3 scaling keeps short wavelengths and stretches long ones") {

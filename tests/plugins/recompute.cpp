@@ -155,6 +155,8 @@ TEST_CASE("losses and gradients have the same bits under every policy") {
   llama.set("kv_heads", 2);
   llama.set("qk_norm", true);
   llama.set("window", 5);
+  llama.set("sinks", true);
+  llama.set("activation", "swiglu_clamped");
   Table shared = common; // attention and feed-forward read one norm
   shared.set("positions", "rope");
   shared.set("parallel_residual", true);

@@ -36,11 +36,12 @@ struct Decoder {
          rope_high_freq = 4, dropout = 0, attention_dropout = 0, init_std = 0.02;
   int64_t rope_original_length = 8192;
   bool bias = true, tied = true, qk_norm = false, parallel_residual = false, scaled_init = true;
-  bool shared_norm = false, head_bias = false;
+  bool shared_norm = false, head_bias = false, sinks = false, rope_truncate = true;
   double logit_scale = 1;
   std::string rope_pairs = "halves";
   std::optional<bool> qkv_bias;
   std::optional<int64_t> window;
+  std::vector<std::string> window_pattern;
   std::optional<double> embedding_std, score_cap, logit_cap;
 };
 
@@ -64,12 +65,15 @@ inline Schema decoder_schema() {
   f.add("embedding_std", &Decoder::embedding_std, "standard deviation of embeddings").at_least(0);
   f.add("score_cap", &Decoder::score_cap, "cap of scores").above(0);
   f.add("logit_cap", &Decoder::logit_cap, "cap of logits").above(0);
+  f.add("sinks", &Decoder::sinks, "logits without a value");
   f.add("activation", &Decoder::activation, "of the feed-forward")
-      .one_of({"gelu", "gelu_tanh", "relu2", "swiglu", "geglu"});
+      .one_of({"gelu", "gelu_tanh", "relu2", "swiglu", "geglu", "swiglu_clamped"});
   f.add("positions", &Decoder::positions, "kind of positions").one_of({"learned", "rope", "none"});
   f.add("rope_base", &Decoder::rope_base, "base of the wavelengths").above(0);
   f.add("rope_share", &Decoder::rope_share, "share that is rotated").above(0).at_most(1);
-  f.add("rope_scaling", &Decoder::rope_scaling, "scaling").one_of({"none", "linear", "llama3"});
+  f.add("rope_scaling", &Decoder::rope_scaling, "scaling")
+      .one_of({"none", "linear", "llama3", "yarn"});
+  f.add("rope_truncate", &Decoder::rope_truncate, "bounds in whole pairs");
   f.add("rope_factor", &Decoder::rope_factor, "stretch").at_least(1);
   f.add("rope_low_freq", &Decoder::rope_low_freq, "fewest turns").above(0);
   f.add("rope_high_freq", &Decoder::rope_high_freq, "most turns").above(0);
@@ -79,6 +83,7 @@ inline Schema decoder_schema() {
   f.add("qk_norm", &Decoder::qk_norm, "norm of queries and keys");
   f.add("qk_norm_over", &Decoder::qk_norm_over, "what it is over");
   f.add("window", &Decoder::window, "tokens that a token sees").at_least(1);
+  f.add("window_pattern", &Decoder::window_pattern, "layers with the window");
   f.add("tied", &Decoder::tied, "output layer shares the embedding");
   f.add("dropout", &Decoder::dropout, "dropout probability").at_least(0).below(1);
   f.add("attention_dropout", &Decoder::attention_dropout, "of attention").at_least(0).below(1);

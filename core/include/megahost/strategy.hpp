@@ -60,7 +60,7 @@ public:
   virtual ~AttentionMethod();
 
   /// softmax(scale q kᵀ + bias + mask) v over the tokens of whole samples, differentiable, in the
-  /// mask's bias too, which is of all of this rank's heads and of all distances.
+  /// mask's bias and sinks too, which are of all of this rank's heads; the bias is of all distances.
   ///
   /// Shapes:  q [queries, batch, heads, dim]; k, v [keys, batch, kv_heads, dim] of this rank's
   ///          tokens -> q's. Queries and keys may be of two sequences with lengths of their own.

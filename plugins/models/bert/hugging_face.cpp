@@ -115,7 +115,7 @@ HfMapping hugging_face_mapping() {
 
 std::vector<HfTensor> hugging_face_names(const BertConfig& c) {
   if (c.norm != "layernorm" || c.positions != "learned" || !c.bias || !*c.qkv_bias || c.qk_norm ||
-      c.shared_norm || c.score_cap || c.kv_rank || *c.kv_heads != c.heads ||
+      c.shared_norm || c.score_cap || c.sinks || c.kv_rank || *c.kv_heads != c.heads ||
       *c.head_dim * c.heads != c.hidden) {
     return {};
   }

@@ -329,8 +329,9 @@ std::vector<HfTensor> hugging_face_names(const HybridConfig& c) {
   const auto has = [&](char letter) { return all.find(letter) != std::string::npos; };
   const bool only_mamba = !has(kAttention) && !has(kMlp);
   if (c.norm != "rmsnorm" || c.positions != "none" || c.kv_rank || c.window || c.scaled_embedding ||
-      c.head_bias || c.logit_cap || c.score_cap || c.score_dim || (c.bias && !only_mamba) ||
-      (c.tied && !only_mamba) || (has(kAttention) && (c.qk_norm || *c.qkv_bias)) ||
+      c.head_bias || c.logit_cap || c.score_cap || c.sinks || c.score_dim ||
+      (c.bias && !only_mamba) || (c.tied && !only_mamba) ||
+      (has(kAttention) && (c.qk_norm || *c.qkv_bias)) ||
       (has(kMlp) && is_gated(activation_kind(c.activation)))) {
     return {};
   }

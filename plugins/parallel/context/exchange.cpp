@@ -123,6 +123,9 @@ public:
     if (mask.bias) {
       seen.bias = mask.bias->narrow(0, first_head, queries.size(2));
     }
+    if (mask.sinks) {
+      seen.sinks = mask.sinks->narrow(0, first_head, queries.size(2));
+    }
     auto drop = dropout;
     drop.first_head += first_head;
     const Tensor out = mh::ops::flash_attention(queries, keys, values, scale, seen, drop);

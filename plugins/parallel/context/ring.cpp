@@ -34,7 +34,7 @@ using torch::autograd::variable_list;
 struct Call {
   const mh::Group* group = nullptr;
   double scale = 0;
-  mh::ops::KernelMask mask; // mask of this rank's tokens
+  mh::ops::KernelMask mask; // mask of this rank's tokens, without sinks
   mh::ops::KernelDropout dropout;
   std::optional<Tensor> segments; // segments of the keys of whole samples, [keys, batch]
   int64_t queries = 0, keys = 0;  // tokens of whole samples
@@ -165,7 +165,8 @@ struct Ring : torch::autograd::Function<Ring> {
       const Tensor& q,
       const Tensor& k,
       const Tensor& v,
-      const std::optional<Tensor>& bias, // the mask's
+      const std::optional<Tensor>& bias,  // the mask's
+      const std::optional<Tensor>& sinks, // the mask's
       const std::shared_ptr<const Call>& call
   ) {
     const auto type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -181,8 +182,11 @@ struct Ring : torch::autograd::Function<Ring> {
       lse = both;
     };
     go_round(*call, at::stack({k, v}), merge, [] {});
+    if (sinks) {
+      lse = mh::ops::join_sinks_(out, lse, *sinks);
+    }
     out = out.to(q.scalar_type());
-    ctx->save_for_backward({q, k, v, out, lse, bias.value_or(Tensor())});
+    ctx->save_for_backward({q, k, v, out, lse, bias.value_or(Tensor()), sinks.value_or(Tensor())});
     mh::save(ctx, Saved{call});
     return out;
   }
@@ -221,7 +225,10 @@ struct Ring : torch::autograd::Function<Ring> {
       }
     });
     const auto type = q.scalar_type();
-    return {dq.to(type), gradient[0].to(type), gradient[1].to(type), dbias, Tensor()};
+    const Tensor& sinks = saved[6];
+    const Tensor dsinks =
+        sinks.defined() ? mh::ops::sinks_backward(gradients[0], out, lse, sinks) : Tensor();
+    return {dq.to(type), gradient[0].to(type), gradient[1].to(type), dbias, dsinks, Tensor()};
   }
 };
 
@@ -240,12 +247,15 @@ public:
     call->group = &context.mesh().group(MeshAxis::cp);
     call->scale = scale;
     call->mask = mask;
+    call->mask.sinks.reset();
     call->dropout = dropout;
     call->segments = all_segments(mask.key_segments, context);
     call->queries = call->ranks() * q.size(0);
     call->keys = call->ranks() * k.size(0);
     call->pairs = pairs_of_rank(q, k, mask, context) / static_cast<double>(call->visits());
-    return Ring::apply(q, k, v, mask.bias, std::shared_ptr<const Call>(std::move(call)));
+    return Ring::apply(
+        q, k, v, mask.bias, mask.sinks, std::shared_ptr<const Call>(std::move(call))
+    );
   }
 };
 

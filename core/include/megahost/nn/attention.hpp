@@ -53,6 +53,7 @@ struct AttentionSpec {
   std::optional<double> q_std{};     ///< for the queries' initial weights; `std` if absent
   std::optional<double> scale{};     ///< factor of scores; 1 / sqrt(head_dim) if absent
   std::optional<RelativeBiasSpec> relative_bias{};
+  bool sinks = false; ///< a learned logit of each query head joins the softmax; it has no value
 };
 
 /// softmax(scale q kᵀ + mask) v; `scale` is 1 / sqrt(dim) if absent.
@@ -74,9 +75,12 @@ struct AttentionSpec {
 
 /// The same over the tokens of whole samples, wherever strategies put them: the block's part
 /// "core_attention". `bias`, if defined, is added to the scaled scores by the distance of key and
-/// query; what RelativeBias gives for at least as many tokens as there are keys.
+/// query; what RelativeBias gives for at least as many tokens as there are keys. `sinks` [heads], if
+/// defined, are the logits of one more key of each head, which all queries see and whose value is 0.
 ///
 /// Ranks:   collective over the mesh axis that splits samples, if one does
+/// Source:  arXiv:2309.17453 (attention sinks), arXiv:2508.10925 section 2.2 (learned, without a
+///          value)
 [[nodiscard]] MH_API at::Tensor attend(
     const at::Tensor& q,
     const at::Tensor& k,
@@ -85,7 +89,8 @@ struct AttentionSpec {
     const AttentionDropout& dropout,
     StepContext& context,
     std::optional<double> scale = std::nullopt,
-    const at::Tensor& bias = {}
+    const at::Tensor& bias = {},
+    const at::Tensor& sinks = {}
 );
 
 /// The same over keys and values of another sequence's tokens, all of which a query sees; only
@@ -133,7 +138,7 @@ public:
 ///
 /// Parameters: `q`, `k`, `v`, `out` (weight, bias); `q_norm.weight`, `k_norm.weight` [head_dim], or
 /// [heads * head_dim] and [kv_heads * head_dim] of all heads together; `relative_bias.weight`
-/// [heads, buckets].
+/// [heads, buckets]; `sinks` [heads].
 /// Shapes: x [seq, batch, embed] -> the same. Throws: mh::Error for a window without causal
 /// attention.
 /// Source:  query-key norm arXiv:2010.04245, of each head as in Qwen 3 (arXiv:2505.09388), of all
@@ -151,6 +156,7 @@ private:
   Linear out_;
   std::unique_ptr<Norm> q_norm_, k_norm_;
   std::unique_ptr<RelativeBias> relative_bias_; // or null
+  Parameter* sinks_ = nullptr;                  // or null
   AttentionDropout dropout_;
 };
 
@@ -158,7 +164,8 @@ private:
 /// for documents, and output projection.
 ///
 /// Parameters: `q`, `k`, `v`, `out`, `q_norm`, `k_norm` as Attention.
-/// Throws:  mh::Error for a mask or a rotary embedding: tokens of two sequences have no order
+/// Throws:  mh::Error for a mask or a rotary embedding: tokens of two sequences have no order; for
+///          sinks
 /// Source:  arXiv:1706.03762 section 3.2.3
 class MH_API CrossAttention : public CrossAttentionPart {
 public:

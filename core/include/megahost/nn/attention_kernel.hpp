@@ -38,6 +38,10 @@ struct KernelMask {
   /// indices are given without it, a GPU computes all scores.
   std::vector<TokenRun> query_runs{}, key_runs{};
   std::vector<DocumentStart> query_documents{}, key_documents{}; ///< documents of whole samples
+  /// Logits of one more key of each head, which every query sees and whose value is 0: [heads], or
+  /// [heads, queries] where queries have their own. `flash_attention` reads them; `attention` and
+  /// `attention_backward` take none, see `join_sinks_`.
+  std::optional<at::Tensor> sinks = std::nullopt;
 };
 
 /// Pairs of a query and a key that causality and a window leave: what a layer's FLOPs count. The
@@ -97,8 +101,24 @@ struct KernelDropout {
     const KernelDropout& dropout = {}
 );
 
-/// `attention`'s output as a differentiable function of q, k, v and the bias; saves them, the
-/// output and one number per query.
+/// Lets sinks (KernelMask) join what `attention` gave for all keys of the queries: changes `out`,
+/// and returns its log-sum-exp. `attention_backward` gives the gradients of q, k and v of that.
+///
+/// Shapes:  out [queries, batch, heads, dim], lse [batch, heads, queries] -> lse's
+/// Source:  a key of score s and value 0 is a part with log-sum-exp s and output 0: arXiv:2307.08691
+///          section 3.1
+[[nodiscard]] MH_API at::Tensor
+join_sinks_(at::Tensor out, const at::Tensor& lse, const at::Tensor& sinks);
+
+/// The gradient of the sinks, from the output and log-sum-exp that they have joined.
+///
+/// Shapes:  -> the sinks'
+[[nodiscard]] MH_API at::Tensor sinks_backward(
+    const at::Tensor& dout, const at::Tensor& out, const at::Tensor& lse, const at::Tensor& sinks
+);
+
+/// `attention`'s output as a differentiable function of q, k, v, the bias and the sinks; saves
+/// them, the output and one number per query.
 [[nodiscard]] MH_API at::Tensor flash_attention(
     const at::Tensor& q,
     const at::Tensor& k,

@@ -45,6 +45,7 @@ struct DecoderConfig {
   std::string qk_norm_over = "head";
   std::optional<int64_t> score_dim;
   std::optional<double> score_cap;
+  bool sinks = false;
   std::optional<int64_t> kv_rank;
   std::optional<int64_t> q_rank;
   std::optional<int64_t> rope_head_dim;
@@ -60,6 +61,7 @@ struct DecoderConfig {
   double rope_high_freq = 4;
   double rope_beta_slow = 1;
   double rope_beta_fast = 32;
+  bool rope_truncate = true;
   std::optional<double> rope_attention;
   std::optional<double> rope_mscale;
   std::optional<double> rope_mscale_all_dim;
@@ -171,6 +173,12 @@ void decoder_fields(Fields<C>& f) {
   )
       .above(0);
   f.add(
+      "sinks",
+      &C::sinks,
+      "attention sinks: a learned logit of each query head joins the softmax of its scores and has "
+      "no value, so that a token can attend to little (GPT-OSS)"
+  );
+  f.add(
        "kv_rank",
        &C::kv_rank,
        "width of the latent that keys and values of all heads are made from (multi-head latent "
@@ -221,6 +229,11 @@ void decoder_fields(Fields<C>& f) {
   f.add("rope_beta_slow", &C::rope_beta_slow, "yarn scaling: fewest turns that are blended")
       .above(0);
   f.add("rope_beta_fast", &C::rope_beta_fast, "yarn scaling: most turns that are blended").above(0);
+  f.add(
+      "rope_truncate",
+      &C::rope_truncate,
+      "yarn scaling: the bounds of what is blended are rounded to whole pairs (GPT-OSS: false)"
+  );
   f.add(
        "rope_attention",
        &C::rope_attention,
@@ -444,6 +457,7 @@ private:
 ///   layers.N.attention.q_norm.weight   [head_dim] or [q_rank]         qk_norm, or q_rank
 ///   layers.N.attention.k_norm.weight   [head_dim]                     qk_norm; over "all_heads"
 ///                                      these have the rows of q and of k
+///   layers.N.attention.sinks           [heads]                        sinks
 ///   layers.N.attention.q_down.weight   [q_rank, hidden]               q_rank
 ///   layers.N.attention.q_up.weight     [heads * (head_dim + rope), q_rank] q_rank
 ///   layers.N.attention.kv_down.weight  [kv_rank, hidden]              kv_rank
@@ -457,8 +471,8 @@ private:
 ///   layers.N.mlp_norm.bias             [hidden]                       the same, norm = "layernorm"
 ///   layers.N.mlp.up.weight             [ffn_hidden, hidden]
 ///   layers.N.mlp.up.bias               [ffn_hidden]                   bias
-///   layers.N.mlp.gate.weight           [ffn_hidden, hidden]           swiglu, geglu
-///   layers.N.mlp.gate.bias             [ffn_hidden]                   bias; swiglu, geglu
+///   layers.N.mlp.gate.weight           [ffn_hidden, hidden]           swiglu, geglu and so on
+///   layers.N.mlp.gate.bias             [ffn_hidden]                   bias; the same
 ///   layers.N.mlp.down.weight           [hidden, ffn_hidden]
 ///   layers.N.mlp.down.bias             [hidden]                       bias
 ///   layers.N.mlp_out_norm.weight       [hidden]                       norm_placement = "sandwich"

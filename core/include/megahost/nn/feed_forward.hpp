@@ -17,7 +17,16 @@
 
 namespace mh {
 
-enum class ActivationKind : uint8_t { gelu, gelu_tanh, relu, relu2, swiglu, geglu, geglu_tanh };
+enum class ActivationKind : uint8_t {
+  gelu,
+  gelu_tanh,
+  relu,
+  relu2,
+  swiglu,
+  geglu,
+  geglu_tanh,
+  swiglu_clamped
+};
 
 /// A recipe's name of an activation, and the function that computes it.
 struct ActivationInfo {
@@ -29,7 +38,9 @@ struct ActivationInfo {
 
 /// A row for each ActivationKind, in its order.
 ///
-/// Source:  arXiv:1606.08415 (GELU), arXiv:2002.05202 (gated), arXiv:2109.08668 (squared ReLU)
+/// Source:  arXiv:1606.08415 (GELU), arXiv:2002.05202 (gated), arXiv:2109.08668 (squared ReLU),
+///          arXiv:2508.10925 section 2.2 (clamped): with g at most 7 and u within -7 and 7,
+///          g sigmoid(1.702 g) (u + 1)
 [[nodiscard]] MH_API std::span<const ActivationInfo> activations();
 
 /// The kind of this name.  Throws:  mh::Error naming those there are

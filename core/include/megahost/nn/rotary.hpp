@@ -20,6 +20,7 @@ struct RotarySpec {
   double factor = 1;                    ///< all scalings
   double low_freq = 1, high_freq = 4;   ///< llama3: bounds in wavelengths of the original context
   double beta_slow = 1, beta_fast = 32; ///< yarn: bounds in turns over the original context
+  bool truncate = true;                 ///< yarn: its bounds are rounded to whole pairs
   double original_length = 8192;        ///< llama3, yarn
   std::optional<double> attention{}; ///< yarn: of cosines and sines; 0.1 ln(factor) + 1 if absent
 };
@@ -29,7 +30,7 @@ struct RotarySpec {
 /// Shapes:  -> [dim/2]
 /// Source:  arXiv:2104.09864 section 3.2; "llama3" as in Llama 3.1's reference (`apply_scaling`);
 ///          "yarn" arXiv:2309.00071 section 3.2, bounds rounded to whole pairs as its reference
-///          does
+///          does if `truncate`
 [[nodiscard]] MH_API std::vector<double> rotary_frequencies(const RotarySpec& spec);
 
 /// Cosines and sines of the context's positions, made once per microbatch. YaRN's are scaled, so

@@ -83,6 +83,10 @@ hf_tensor(const HfTensor& map, const std::function<at::Tensor(const std::string&
     }
     whole = at::cat(parts, 1).flatten(0, 1);
   }
+  if (!map.order.empty()) {
+    const at::Tensor ordered = whole.permute(map.order);
+    return map.joined ? ordered.flatten(-2) : ordered;
+  }
   return map.transpose ? whole.t() : whole;
 }
 

@@ -66,6 +66,9 @@ public:
             "groups are equal: each has the rows of as many heads"
         );
       }
+      if (!map.order.empty()) {
+        require_order(map, part, name);
+      }
       if (map.transpose && part.dim() != 2) {
         fail(
             map.theirs + " is said to be the transpose of " + name + ", which has " +
@@ -97,6 +100,28 @@ public:
   }
 
 private:
+  /// The order is one of the dimensions of the only part.
+  static void require_order(const HfTensor& map, const at::Tensor& part, const std::string& name) {
+    const auto dims = static_cast<size_t>(part.dim());
+    const std::set<int64_t> named(map.order.begin(), map.order.end());
+    const bool all = map.order.size() == dims && named.size() == dims && *named.begin() == 0 &&
+                     *named.rbegin() + 1 == part.dim();
+    if (!all || (map.joined && dims < 2)) {
+      fail(
+          map.theirs + " is said to have the dimensions of " + name + " in another order, but " +
+              name + " has " + std::to_string(dims),
+          "`order` names each dimension of ours once"
+      );
+    }
+    if (map.ours.size() != 1 || map.groups != 1 || map.entries != 0 || !map.at.empty() ||
+        map.transpose) {
+      fail(
+          map.theirs + " has an `order` next to several parts, groups, entries or a transpose",
+          "dimensions are reordered of one whole tensor"
+      );
+    }
+  }
+
   /// The entry of ours that theirs is.
   at::Tensor selected(const HfTensor& map, const HfPart& one) {
     const std::string& name = one.ours;

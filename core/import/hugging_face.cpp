@@ -229,11 +229,17 @@ private:
       }
     }
     for (const char* key : {"quantization_config", "per_layer_config"}) {
-      if (const Value* value = table_.find(key); value != nullptr && !value->is_null()) {
+      const auto& own = model_.harmless; // a model that lists the key looks at it itself
+      const bool known = std::find(own.begin(), own.end(), key) != own.end();
+      const Value* value = known ? nullptr : table_.find(key);
+      if (value != nullptr && !value->is_null()) {
+        const Value* method = value->is_table() ? value->find("quant_method") : nullptr;
+        const bool named = method != nullptr && method->is_string();
         refuse(
             *value,
             reading_.file,
-            std::string("there is a ") + key + ", of which megahost knows nothing",
+            std::string("there is a ") + key + (named ? " of " + to_text(*method) : "") +
+                ", of which megahost knows nothing",
             "give a folder with float weights and one config for all layers"
         );
       }

@@ -55,7 +55,7 @@ const Buffer* find_buffer(const ParameterStore& store, const std::string& name) 
 
 /// The boxes of a checkpoint's tensors, and their places in this rank's model.
 struct Filling {
-  std::vector<Slice> slices;
+  MappedSlices boxes;
   std::vector<std::string> used; ///< tensors of the checkpoint, on whatever rank their values lie
 };
 
@@ -129,6 +129,16 @@ Filling filling_by_map(
   Filling filling;
   for (const HfTensor& map : maps) {
     const CheckpointTensor* theirs = saved.find(map.theirs);
+    const std::string away = elsewhere(store, map);
+    if (theirs == nullptr && is_packed(saved, map)) {
+      filling.used.push_back(saved.find(map.theirs + "_blocks")->name);
+      filling.used.push_back(saved.find(map.theirs + "_scales")->name);
+      ret_lacking.push_back(away);
+      if (away.empty()) {
+        add_packed_slice(parameters_of(store), saved, map, filling.boxes);
+      }
+      continue;
+    }
     if (theirs == nullptr) {
       throw Error(
           saved.path().string() + " lacks the tensor " + map.theirs +
@@ -138,9 +148,9 @@ Filling filling_by_map(
       );
     }
     filling.used.push_back(theirs->name);
-    ret_lacking.push_back(elsewhere(store, map));
-    if (ret_lacking.back().empty()) {
-      add_mapped_slices(parameters_of(store), saved, *theirs, map, filling.slices);
+    ret_lacking.push_back(away);
+    if (away.empty()) {
+      add_mapped_slices(parameters_of(store), saved, *theirs, map, filling.boxes);
     }
   }
   require_all_named(store, maps, saved.names());
@@ -317,8 +327,8 @@ public:
       return;
     }
     upcycling_.emplace(session_, *saved_);
-    filling_ = {slices_of(session_, *upcycling_), {}};
-    const auto unused = unused_tensors(*saved_, filling_.slices, ranks_);
+    filling_ = {{slices_of(session_, *upcycling_), {}, {}}, {}};
+    const auto unused = unused_tensors(*saved_, filling_.boxes.slices, ranks_);
     const std::set<std::string> free(unused.begin(), unused.end());
     for (const CheckpointTensor& tensor : saved_->tensors()) {
       if (!free.contains(tensor.name) || upcycling_->uses(tensor.name)) {
@@ -328,7 +338,7 @@ public:
     require_places();
     together(ranks_, [&] {
       require_same_model(config);
-      for (const Slice& slice : filling_.slices) {
+      for (const Slice& slice : filling_.boxes.slices) {
         if (const std::string why = misfit(*saved_, slice); !why.empty()) {
           refuse("does not fit the recipe's model: " + why);
         }
@@ -340,7 +350,7 @@ public:
   }
 
   void load() {
-    in_plugin(format_, "read", [&] { saved_->read(filling_.slices); });
+    in_plugin(format_, "read", [&] { read_mapped(*saved_, filling_.boxes); });
     if (upcycling_) {
       upcycling_->fill();
     }

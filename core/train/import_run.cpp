@@ -65,7 +65,7 @@ private:
 
 /// Slices of all that the checkpoint has of these weights' state. A state that it has for one
 /// tensor it must have for all.
-std::vector<Slice> state_slices(
+MappedSlices state_slices(
     const CheckpointReader& saved,
     const std::vector<HfTensor>& maps,
     const StoredByName& stored,
@@ -73,7 +73,7 @@ std::vector<Slice> state_slices(
 ) {
   std::set<std::string> states = stored.states();
   states.insert(kMaster);
-  std::vector<Slice> slices;
+  MappedSlices slices;
   for (const std::string& state : states) {
     std::string lacking;
     for (const HfTensor& map : maps) {
@@ -142,9 +142,9 @@ ImportedRun import_run(
   const auto saved = in_plugin(*format, "open", [&] { return format->open(folder, step); });
   const StoredByName stored(weights);
   std::set<std::string> found;
-  const std::vector<Slice> slices =
+  const MappedSlices slices =
       state_slices(*saved, mapping_of(*session.architecture, saved->names()), stored, found);
-  in_plugin(*format, "read", [&] { saved->read(slices); });
+  in_plugin(*format, "read", [&] { read_mapped(*saved, slices); });
   found.erase(kMaster);
   const bool goes_on = found == stored.states();
 

@@ -3,9 +3,13 @@
 #include "core/base/printable.hpp"
 #include "core/checkpoint/hf.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace mh {
@@ -16,12 +20,148 @@ const char* compare_hint(TensorNames names) {
              : "compare the recipe's section model with config.json";
 }
 
+namespace {
+
+/// Adds the box of theirs that is a tensor of ours in another order of dimensions.
+void add_ordered(
+    const OwnPart& own,
+    const CheckpointTensor& theirs,
+    const HfTensor& map,
+    MappedSlices& ret_slices
+) {
+  MH_ASSERT(
+      map.ours.size() == 1 && map.groups == 1 && map.entries == 0 && map.at.empty() &&
+          !map.transpose,
+      "dimensions are reordered of one whole tensor"
+  );
+  const at::Tensor ordered = own.value.permute(map.order);
+  std::vector<int64_t> offset;
+  for (const int64_t dim : map.order) {
+    offset.push_back(own.piece->offset[static_cast<size_t>(dim)]);
+  }
+  if (!map.joined) {
+    ret_slices.slices.push_back({theirs.name, theirs.shape, std::move(offset), ordered});
+    return;
+  }
+  const int64_t inner = ordered.size(-1);
+  MH_ASSERT(
+      own.piece->global_shape[static_cast<size_t>(map.order.back())] == inner,
+      "no strategy splits the inner one of two joined dimensions"
+  );
+  offset.pop_back();
+  offset.back() *= inner;
+  ret_slices.joined.push_back({{theirs.name, theirs.shape, std::move(offset), {}}, ordered});
+}
+
+} // namespace
+
+namespace {
+
+/// The values of bytes with two 4-bit floats each (sign, 2 bits of exponent, 1 of mantissa), [256, 2].
+at::Tensor fp4_pairs() {
+  constexpr std::array<float, 8> kValues{0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  const auto value = [&](unsigned bits) {
+    return (bits & 8U) != 0 ? -kValues[bits & 7U] : kValues[bits & 7U];
+  };
+  std::vector<float> pairs;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    pairs.push_back(value(byte & 15U));
+    pairs.push_back(value(byte >> 4U));
+  }
+  return at::tensor(pairs, at::kFloat).view({256, 2});
+}
+
+/// Columns are read in whole groups of 32, one expert at a time.
+void read_packed(CheckpointReader& saved, const PackedSlice& packed) {
+  const at::Tensor pairs = fp4_pairs();
+  const int64_t columns = packed.own.size(-1), first = packed.offset[2] / 32;
+  const int64_t groups = (packed.offset[2] + columns + 31) / 32 - first;
+  for (int64_t e = 0; e < packed.own.size(0); ++e) {
+    const at::Tensor own = packed.own.select(0, e);
+    const int64_t rows = own.numel() / std::max<int64_t>(1, columns);
+    const at::Tensor blocks = at::empty({1, rows, groups, 16}, at::kByte);
+    const at::Tensor scales = at::empty({1, rows, groups}, at::kByte);
+    const std::vector<int64_t> at{packed.offset[0] + e, packed.offset[1], first};
+    const std::array<Slice, 2> boxes{
+        Slice{packed.blocks->name, packed.blocks->shape, {at[0], at[1], at[2], 0}, blocks},
+        Slice{packed.scales->name, packed.scales->shape, at, scales}};
+    saved.read(boxes);
+    const at::Tensor factors = scales.to(at::kFloat).sub(127).exp2().unsqueeze(-1);
+    const at::Tensor values =
+        at::index_select(pairs, 0, blocks.reshape({-1}).to(at::kInt)).view({1, rows, groups, 32});
+    const at::Tensor whole = (values * factors).view({rows, groups * 32});
+    own.copy_(whole.narrow(1, packed.offset[2] - 32 * first, columns).reshape(own.sizes()));
+  }
+}
+
+} // namespace
+
+bool is_packed(const CheckpointReader& saved, const HfTensor& map) {
+  return map.order.size() >= 3 && saved.find(map.theirs + "_blocks") != nullptr &&
+         saved.find(map.theirs + "_scales") != nullptr;
+}
+
+void add_packed_slice(
+    const OwnParts& own_parts,
+    const CheckpointReader& saved,
+    const HfTensor& map,
+    MappedSlices& ret_slices
+) {
+  const CheckpointTensor* blocks = saved.find(map.theirs + "_blocks");
+  const CheckpointTensor* scales = saved.find(map.theirs + "_scales");
+  const OwnPart mine = own_parts(map.ours.front());
+  const std::vector<int64_t> sizes = // [experts, columns, rows]
+      hf_tensor(
+          map, [&](const std::string&) { return at::empty(mine.piece->global_shape, at::kMeta); }
+      )
+          .sizes()
+          .vec();
+  const std::vector<int64_t> groups{sizes[0], sizes[2], sizes[1] / 32};
+  std::vector<int64_t> bytes = groups;
+  bytes.push_back(16);
+  if (sizes[1] % 32 != 0 || scales->shape != groups || blocks->shape != bytes) {
+    throw Error(
+        saved.path().string() + ": " + blocks->name + " and " + scales->name + " have the shapes " +
+            shape_text(blocks->shape) + " and " + shape_text(scales->shape) +
+            ", the recipe's model needs " + shape_text(bytes) + " and " + shape_text(groups),
+        compare_hint(saved.names()),
+        exit_code::data
+    );
+  }
+  std::vector<int64_t> offset;
+  for (const int64_t dim : map.order) {
+    offset.push_back(mine.piece->offset[static_cast<size_t>(dim)]);
+  }
+  const at::Tensor ordered = mine.value.permute(map.order); // experts, columns, rows
+  const int64_t inner = map.joined ? ordered.size(-1) : 1;
+  ret_slices.packed.push_back(
+      {blocks, scales, {offset[0], offset[2] * inner, offset[1]}, ordered.movedim(1, -1)}
+  );
+}
+
+void read_mapped(CheckpointReader& saved, const MappedSlices& slices) {
+  saved.read(slices.slices);
+  for (const PackedSlice& one : slices.packed) {
+    read_packed(saved, one);
+  }
+  for (const JoinedSlice& one : slices.joined) {
+    const auto options = at::TensorOptions(one.own.scalar_type());
+    std::vector<int64_t> sizes = one.own.sizes().vec();
+    sizes.pop_back();
+    sizes.back() *= one.own.size(-1);
+    Slice slice = one.box;
+    slice.local = at::empty(sizes, options);
+    saved.read({&slice, 1});
+    one.own.copy_(slice.local.view(one.own.sizes()));
+  }
+}
+
 void add_mapped_slices(
     const OwnParts& own_parts,
     const CheckpointReader& saved,
     const CheckpointTensor& theirs,
     const HfTensor& map,
-    std::vector<Slice>& ret_slices
+    MappedSlices& ret_slices
 ) {
   const at::Tensor expected = hf_tensor(map, [&](const std::string& name) {
     return at::empty(own_parts(name).piece->global_shape, at::kMeta);
@@ -38,11 +178,15 @@ void add_mapped_slices(
         exit_code::data
     );
   }
+  if (!map.order.empty()) {
+    add_ordered(own_parts(map.ours.front()), theirs, map, ret_slices);
+    return;
+  }
   const auto add = [&](const at::Tensor& own, std::vector<int64_t> offset) {
     if (map.transpose) {
       std::reverse(offset.begin(), offset.end());
     }
-    ret_slices.push_back(
+    ret_slices.slices.push_back(
         {theirs.name, theirs.shape, std::move(offset), map.transpose ? own.t() : own}
     );
   };

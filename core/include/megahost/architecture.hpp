@@ -49,6 +49,12 @@ struct HfTensor {
   int64_t entries = 0;
   /// Theirs may have more rows, by which a vocabulary is padded; those are not read.
   bool padded = false;
+  /// The dimensions of the one tensor that theirs is, in the order that theirs has them; empty: as
+  /// ours. Without groups and entries.
+  std::vector<int64_t> order{};
+  /// In that order the last two dimensions are one of theirs: gate and up of all units, one unit
+  /// after the other (GPT-OSS).
+  bool joined = false;
 };
 
 /// The initial value of a tensor of ours in a run that starts from the weights of a simpler model,

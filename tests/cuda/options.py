@@ -67,6 +67,7 @@ moe model.capacity_factor=1 model.capacity_drop=probability model.capacity_pad=t
 moe model.capacity_factor=1 model.capacity_drop=position model.capacity_pad=false model.moe_pattern=["moe","dense"]
 moe model.experts_per_token=1 model.router=sigmoid model.bias=true precision=fp8
 moe precision=fp32 optimizer.use=muon
+moe model.sinks=true model.bias=true model.activation=swiglu_clamped model.window=16 model.window_pattern=["window","global"] model.rope_scaling=yarn model.rope_factor=2 model.rope_original_length=32 model.rope_truncate=false
 llama checkpoint.async=true checkpoint.interval=1 checkpoint.if_busy=wait checkpoint.keep_every=1 optimizer.use=lion
 llama checkpoint.async=false checkpoint.interval=1 checkpoint.if_busy=skip model.activation=relu
 hybrid model.pattern="M*-" model.mamba_heads=8 model.mamba_head_dim=16 model.mamba_groups=2 model.mamba_state=16 model.mamba_taps=3 model.mamba_conv_bias=false model.mamba_least_step=0.001 model.mamba_chunk=8

@@ -190,6 +190,29 @@ TEST_CASE("latent attention with every strategy, in a mixture as DeepSeek-V3's")
   );
 }
 
+TEST_CASE("attention sinks, windows and clamped gates with every strategy, as in GPT-OSS") {
+  check(
+      {"model.kv_heads=4",
+       "model.sinks=true",
+       "model.activation=swiglu_clamped",
+       "model.bias=true",
+       "model.window=8",
+       "model.window_pattern=[\"window\", \"global\"]",
+       "model.rope_scaling=yarn",
+       "model.rope_factor=4",
+       "model.rope_original_length=16",
+       "model.rope_truncate=false"},
+      {"tensor=2",
+       "tensor=4,sequence=true,expert=4",
+       "context=2,tensor=2,sequence=true,expert=2",
+       "context=2,context_method=all_gather,expert=2",
+       "context=2,context_method=all_to_all,expert=2",
+       "pipeline=2,data=2,expert=2",
+       "data=2,expert_tensor=2",
+       "tensor=2,data=2,zero=3,recompute.use=full"}
+  );
+}
+
 namespace {
 
 /// The experts' output for `x` if all tokens choose expert 0, and the gradients of x and of the

@@ -16,10 +16,10 @@ import program
 # norms over all heads, parallel branches of one norm or two, neighbours that rotate, patterns of mixers.
 EVALUATED = ("gpt2-untied-erf", "llama-yarn-set", "llama-tied-biases", "qwen2-windows", "olmo2-grouped", "pythia",
              "phi-tied-grouped", "falcon-7b", "falcon-40b", "falcon-in-sequence-one-key", "cohere-untied-grouped-yarn",
-             "gemma-untied-linear", "gemma2-low-caps-linear", "gemma3-global-linear", "qwen3-moe-some-dense", "deepseek-v3-yarn",
-             "mamba2-tied-biases", "nemotron-h", "norms-after-sums")
+             "gemma-untied-linear", "gemma2-low-caps-linear", "gemma3-global-linear", "qwen3-moe-some-dense",
+             "gpt-oss-low-yarn-files", "deepseek-v3-yarn", "mamba2-tied-biases", "nemotron-h", "norms-after-sums")
 TYPES = ("gpt2", "openai-gpt", "gpt_neox", "phi", "falcon", "cohere", "llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen3_moe", "qwen2_moe",
-         "deepseek_v3", "mamba2", "bert", "megatron-bert", "t5")
+         "gpt_oss", "deepseek_v3", "mamba2", "bert", "megatron-bert", "t5")
 problems = []
 
 
@@ -98,7 +98,7 @@ for case in models.CASES:
             continue
         recipe = program.run("recipe", "from-hf", folder / "model", "-o", folder / "whole.lua") and folder / "whole.lua"
         # Losses that balance experts add to gradients, and are the recipe's choice.
-        balance = ', balance = ["none"]' if case.name.startswith("qwen3-moe") else ""
+        balance = ', balance = ["none"]' if case.name.startswith(("qwen3-moe", "gpt-oss")) else ""
         (folder / "short.toml").write_text(f"""
             precision = "fp32"
             model = {{ from = "{folder}/model", seq_length = {models.SEQ}{balance} }}
@@ -138,6 +138,9 @@ WRONG = {  # what evaluated without a word
     "qwen3-moe": [("experts_per_token", 3, "num_experts_per_tok"), ("router_normalise", "false", "norm_topk_prob")],
     "mamba2": [("mamba_least_step", 0.01, "time_step_limit"), ("mamba_heads", 6, "num_heads"), ("pattern", '"M-"', "of a mamba2")],
     "nemotron-h": [("mamba_state", 12, "ssm_state_size"), ("mamba_taps", 3, "conv_kernel"), ("pattern", '"M-MM-"', "layers_block_type")],
+    "gpt-oss": [("sinks", "false", "of a gpt_oss"), ("window", 9, "sliding_window"), ("rope_truncate", "true", "truncate"),
+                ("activation", "swiglu", "hidden_act"), ("window_pattern", '["window"]', "layer_types"),
+                ("rope_factor", 8, "rope_parameters.factor")],
     "deepseek-v3": [("router_scale", 1.5, "routed_scaling_factor"), ("router_groups_chosen", 3, "topk_group")],
 }
 for case in models.CASES:

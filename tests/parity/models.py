@@ -27,6 +27,7 @@ class Case:
     shard: str = "1GB"  # size of the files that the weights are saved in
     dtype: torch.dtype = torch.float32  # dtype of the saved weights
     old_names: bool = False  # as in the hub's first files: masks among the weights, and of GPT-2 no prefix
+    packed: bool = False  # experts in MXFP4, as OpenAI released GPT-OSS
 
 
 def gpt2(name, recipe, saved=None, **changes):
@@ -104,6 +105,20 @@ def moe(name, recipe, config, saved=None, **changes):
     case = llama(name, dict(kv_heads=2, experts=4, experts_per_token=2, rope_base=1e6, balance=["none"]) | recipe, saved,
                  config=config, num_key_value_heads=2, rope_parameters=dict(rope_type="default", rope_theta=1e6),
                  **(dict(num_experts_per_tok=2) | changes))
+    case.use = "moe"
+    return case
+
+
+def gpt_oss(name, recipe, saved=None, **changes):
+    """Attention sinks, windows in every second layer, clamped gates, yarn whose bounds lie within pairs."""
+    rope = dict(rope_type="yarn", rope_theta=150000.0, factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+                original_max_position_embeddings=4096)
+    fields = dict(head_dim=24, num_local_experts=4, num_experts_per_tok=2, sliding_window=8, rms_norm_eps=1e-5,
+                  rope_parameters=rope, pad_token_id=None)
+    ours = dict(kv_heads=2, head_dim=24, experts=4, experts_per_token=2, balance=["none"], norm_eps=1e-5, bias=True, sinks=True,
+                activation="swiglu_clamped", window=8, window_pattern=["window", "global"], rope_base=150000.0,
+                rope_scaling="yarn", rope_factor=32.0, rope_original_length=4096, rope_truncate=False)
+    case = llama(name, ours | recipe, saved, config=transformers.GptOssConfig, num_key_value_heads=2, **(fields | changes))
     case.use = "moe"
     return case
 
@@ -251,6 +266,15 @@ CASES = [
                                  shared_gate=True),
         transformers.Qwen2MoeConfig, num_experts=4, moe_intermediate_size=40, shared_expert_intermediate_size=56,
         norm_topk_prob=False, decoder_sparse_step=1, mlp_only_layers=[]),
+    gpt_oss("gpt-oss", {}),
+    gpt_oss("gpt-oss-low-yarn-files",  # pairs that are kept, blended and stretched
+            dict(experts=5, experts_per_token=3, ffn_hidden=40, window=5, window_pattern=["global", "global", "window"],
+                 rope_base=500.0, rope_factor=4.0, rope_original_length=64, rope_attention=1.2, tied=True),
+            dict(shard="60KB"), num_local_experts=5, num_experts_per_tok=3, intermediate_size=40, sliding_window=5,
+            layer_types=["full_attention", "full_attention", "sliding_attention"], tie_word_embeddings=True,
+            rope_parameters=dict(rope_type="yarn", rope_theta=500.0, factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+                                 attention_factor=1.2, original_max_position_embeddings=64)),
+    gpt_oss("gpt-oss-mxfp4", dict(ffn_hidden=96), dict(packed=True), intermediate_size=96),
     deepseek("deepseek-v3", {}),
     deepseek("deepseek-v3-yarn", dict(rope_scaling="yarn", rope_factor=8.0, rope_original_length=16, rope_mscale=0.7,
                                       rope_mscale_all_dim=1.3),
@@ -279,10 +303,48 @@ def random_model(case):
         for parameter in model.parameters():  # no bias 0, no norm weight 1, scores worth a softmax
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
             parameter.copy_(parameter.to(case.dtype))
+        for name, parameter in model.named_parameters():
+            if name.endswith("gate_up_proj"):  # GPT-OSS: some gates are beyond the bounds of 7
+                parameter.mul_(8)
+            elif name.endswith("self_attn.sinks"):  # and sinks that take a share
+                parameter.mul_(8)
+            if case.packed and name.endswith(("gate_up_proj", "down_proj")):
+                parameter.copy_(from_mxfp4(*mxfp4_of(parameter)))
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):  # steers the choice of experts
                 buffer.add_(torch.randn_like(buffer), alpha=0.1)
     return model.eval()
+
+
+FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+def mxfp4_of(weight):
+    """Blocks [experts, out, in / 32, 16] of two values a byte and scales [experts, out, in / 32] of [experts, in, out]."""
+    rows = weight.transpose(1, 2).unflatten(-1, (-1, 32))
+    exponents = (rows.abs().amax(-1).log2().floor() - 2).clamp(-127, 127)  # the largest value is below 8
+    scaled = rows / exponents.exp2().unsqueeze(-1)
+    codes = (scaled.abs().unsqueeze(-1) - FP4).abs().argmin(-1) + 8 * (scaled < 0)
+    return (codes[..., 0::2] + 16 * codes[..., 1::2]).to(torch.uint8), (exponents + 127).to(torch.uint8)
+
+
+def from_mxfp4(blocks, scales):
+    table = torch.cat([FP4, -FP4])
+    values = torch.stack([table[(blocks & 15).int()], table[(blocks >> 4).int()]], -1).flatten(-2)
+    return (values * (scales.float() - 127).exp2().unsqueeze(-1)).flatten(-2).transpose(1, 2)
+
+
+def pack(folder):
+    """Writes the experts of a saved GPT-OSS in MXFP4."""
+    file, config = folder / "model.safetensors", folder / "config.json"
+    packed = {}
+    for name, tensor in load_file(file).items():
+        if name.endswith(("gate_up_proj", "down_proj")):
+            packed[name + "_blocks"], packed[name + "_scales"] = mxfp4_of(tensor)
+        else:
+            packed[name] = tensor
+    save_file(packed, file)
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"quantization_config": {"quant_method": "mxfp4"}}))
 
 
 def random_ids(case):
@@ -304,6 +366,8 @@ def save(case, model, ids, folder, length=None):
             masks[f"{attention}.bias"] = torch.ones(1, 1, SEQ, SEQ, dtype=torch.bool).tril()
             masks[f"{attention}.masked_bias"] = torch.tensor(-1e4)
         save_file(weights | masks, file)
+    if case.packed:
+        pack(folder / "model")
     (folder / "ids.json").write_text(json.dumps(ids.tolist()))
     fields = dict(use=case.use, seq_length=length or ids.size(1) - 1) | case.model
     lines = [f"{key} = {json.dumps(value)}" for key, value in fields.items()]

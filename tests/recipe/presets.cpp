@@ -48,7 +48,7 @@ int64_t gpt_parameters(const mh::Preset& preset) {
 }
 
 /// Parameters by hand: as above (gpt); no biases, gated, untied but for Command-R (llama), with what
-/// Qwen, OLMo 2 and mixtures add.
+/// Qwen, OLMo 2, mixtures and GPT-OSS add.
 int64_t parameters(const mh::Preset& preset) {
   const int64_t layers = get(preset, "layers");
   const int64_t hidden = get(preset, "hidden");
@@ -62,18 +62,23 @@ int64_t parameters(const mh::Preset& preset) {
   const mh::Value* biases = preset.model.find("qkv_bias");
   const mh::Value* norms = preset.model.find("qk_norm");
   const bool over_all = preset.model.find("qk_norm_over") != nullptr;
+  const bool biased = is(preset, "bias", false); // GPT-OSS, in all linear layers
   const int64_t attention =
       get(preset, "kv_rank") > 0
           ? latent_attention(preset)
-          : 2 * hidden * q + 2 * hidden * kv + (biases && biases->as_boolean() ? q + 2 * kv : 0) +
+          : 2 * hidden * q + 2 * hidden * kv + (biased ? hidden : 0) +
+                (is(preset, "sinks", false) ? heads : 0) +
+                (biased || (biases && biases->as_boolean()) ? q + 2 * kv : 0) +
                 (norms && norms->as_boolean() ? over_all ? q + kv : 2 * head : 0);
   const int64_t experts = get(preset, "experts"); // with a router; 0: there is one feed-forward
   const int64_t units = experts > 0 ? get(preset, "expert_hidden", get(preset, "ffn_hidden"))
                                     : get(preset, "ffn_hidden");
   const int64_t all = units * std::max<int64_t>(1, experts) + get(preset, "shared_hidden");
   const int64_t dense = get(preset, "first_dense");
-  const int64_t feed_forwards = (layers - dense) * (3 * hidden * all + hidden * experts) +
-                                dense * 3 * hidden * get(preset, "ffn_hidden");
+  const int64_t expert_biases = biased ? experts * (2 * units + hidden + 1) : 0;
+  const int64_t feed_forwards =
+      (layers - dense) * (3 * hidden * all + hidden * experts + expert_biases) +
+      dense * 3 * hidden * get(preset, "ffn_hidden");
   const int64_t layer_norms = is(preset, "shared_norm", false) ? 1 : 2;
   const int64_t tables = is(preset, "tied", false) ? 1 : 2;
   return tables * vocab * hidden + layers * (attention + layer_norms * hidden) + feed_forwards +
@@ -92,7 +97,7 @@ const std::map<std::string, double> kCoarse{
 
 TEST_CASE("every row of the model-size table counts its parameters right and resolves") {
   std::vector<mh::Preset> presets = mh::load_presets(mh::test::options());
-  CHECK(presets.size() == 78);
+  CHECK(presets.size() == 80);
   std::erase_if(
       presets,
       [](const mh::Preset& preset) { // counted with their plugins: plugin / presets
@@ -100,7 +105,7 @@ TEST_CASE("every row of the model-size table counts its parameters right and res
         return use == "bert" || use == "gemma" || use == "hybrid" || use == "t5";
       }
   );
-  CHECK(presets.size() == 48);
+  CHECK(presets.size() == 50);
   const mh::test::Folder folder;
   for (const mh::Preset& preset : presets) {
     CAPTURE(preset.name);
@@ -124,24 +129,16 @@ TEST_CASE("every row of the model-size table counts its parameters right and res
 
 TEST_CASE("the published counts") {
   const std::map<std::string, int64_t> known{
-      {"command-r-35b", 34'980'831'232},
-      {"falcon-7b", 6'921'720'704},
-      {"falcon-40b", 41'303'293'952},
-      {"gpt2-124m", 124'439'808},
-      {"gpt2-1.5b", 1'557'611'200},
-      {"llama2-7b", 6'738'415'616},
-      {"llama2-70b", 68'976'648'192},
-      {"llama3-8b", 8'030'261'248},
-      {"llama3-70b", 70'553'706'496},
-      {"llama3-405b", 405'853'388'800},
-      {"mamba2-130m", 128'989'632},
-      {"mistral-7b", 7'241'732'096},
-      {"olmo2-7b", 7'298'617'344},
-      {"phi-1.5b", 1'418'270'720},
-      {"phi-2-2.7b", 2'779'683'840},
-      {"pythia-70m", 70'426'624},
-      {"pythia-12b", 11'846'072'320},
-      {"qwen2.5-7b", 7'615'616'512},
+      {"command-r-35b", 34'980'831'232}, {"falcon-7b", 6'921'720'704},
+      {"falcon-40b", 41'303'293'952},    {"gpt-oss-20b", 20'914'757'184},
+      {"gpt-oss-120b", 116'829'156'672}, {"gpt2-124m", 124'439'808},
+      {"gpt2-1.5b", 1'557'611'200},      {"llama2-7b", 6'738'415'616},
+      {"llama2-70b", 68'976'648'192},    {"llama3-8b", 8'030'261'248},
+      {"llama3-70b", 70'553'706'496},    {"llama3-405b", 405'853'388'800},
+      {"mamba2-130m", 128'989'632},      {"mistral-7b", 7'241'732'096},
+      {"olmo2-7b", 7'298'617'344},       {"phi-1.5b", 1'418'270'720},
+      {"phi-2-2.7b", 2'779'683'840},     {"pythia-70m", 70'426'624},
+      {"pythia-12b", 11'846'072'320},    {"qwen2.5-7b", 7'615'616'512},
       {"qwen3-8b", 8'190'735'360}};
   size_t found = 0;
   for (const mh::Preset& preset : mh::load_presets(mh::test::options())) {
@@ -162,7 +159,7 @@ TEST_CASE("a folder's own presets hide the rows of later folders") {
   mh::ReadOptions options;
   options.roots = {folder.path(), mh::test::recipes()};
   const auto presets = mh::load_presets(options);
-  CHECK(presets.size() == 78);
+  CHECK(presets.size() == 80);
   CHECK(presets.front().source == "ours");
 }
 

@@ -114,6 +114,42 @@ void restore_deepseek(Table& config) {
   }
 }
 
+/// Without a scaling transformers takes the published one, without layer_types every second layer
+/// from the first on has the window.
+void simplify_gpt_oss(Table& config) {
+  if (const Value* stored = config.find("quantization_config"); !is_absent(stored)) {
+    const Value* method = stored->find("quant_method");
+    if (is_absent(method) || !(*method == Value("mxfp4"))) {
+      throw mh::Error(
+          stored->origin.where() + ": the weights are quantized, and not as MXFP4",
+          "give a folder with float weights, or with those of MXFP4",
+          mh::exit_code::data
+      );
+    }
+  }
+  if (is_absent(config.find("rope_scaling")) && is_absent(config.find("rope_parameters"))) {
+    config.set(
+        "rope_parameters",
+        Table{
+            {"rope_type", "yarn"},
+            {"factor", 32.0},
+            {"beta_fast", 32.0},
+            {"beta_slow", 1.0},
+            {"truncate", false},
+            {"original_max_position_embeddings", 4096}}
+    );
+  }
+  mh::simplify_rope(config);
+  if (is_absent(config.find("layer_types"))) {
+    Value::Array types;
+    for (int64_t i = 0; i < config.find("num_hidden_layers")->as_integer(); ++i) {
+      types.emplace_back(i % 2 == 0 ? "sliding_attention" : "full_attention");
+    }
+    config.set("layer_types", types);
+  }
+  mh::simplify_layer_types(config);
+}
+
 HfKey always(const char* key, const Value& value) {
   return {.key = key, .absent = value, .words = {{value}}};
 }
@@ -265,6 +301,52 @@ mh::HfModel deepseek() {
       .restore = restore_deepseek};
 }
 
+/// Its biases of attention are those of all linear layers; experts and routers have theirs always.
+mh::HfModel gpt_oss() {
+  return {
+      .model_type = "gpt_oss",
+      .architecture = "GptOssForCausalLM",
+      .keys = mh::joined(
+          {mh::llama_keys(
+               {.vocab = 201088,
+                .hidden = 2880,
+                .ffn_hidden = 2880,
+                .layers = 36,
+                .heads = 64,
+                .kv_heads = 8,
+                .head_dim = 64,
+                .norm_eps = 1e-5,
+                .rope_base = 150000,
+                .length = 131072}
+           ),
+           mh::window_keys(),
+           {{.key = "hidden_act",
+             .field = "activation",
+             .absent = "silu",
+             .words = {{"silu", "swiglu_clamped"}}},
+            {.key = "sliding_window", .field = "window", .absent = 128},
+            {.key = "num_local_experts",
+             .field = "experts",
+             .absent = 128,
+             .aliases = {"num_experts"}},
+            {.key = "num_experts_per_tok",
+             .field = "experts_per_token",
+             .absent = 4,
+             .aliases = {"experts_per_token"}},
+            always("attention_bias", true),
+            always("swiglu_alpha", 1.702),
+            always("swiglu_limit", 7.0)}}
+      ),
+      .always = {{"router", "topk_softmax"}, {"sinks", true}, {"bias", true}},
+      .harmless =
+          {"initial_context_length",
+           "output_router_logits",
+           "quantization_config",
+           "router_aux_loss_coef"},
+      .simplify = simplify_gpt_oss,
+      .restore = mh::restore_layer_types};
+}
+
 /// Layers with experts as `first_dense` or as a word a layer, and no sizes of what no layer has.
 void plain(Table& f) {
   mh::decoder_plain(f);
@@ -318,5 +400,7 @@ mh::HfMapping moe_hugging_face() {
     free.emplace_back(field);
   }
   return {
-      .models = {mixtral(), qwen3(), qwen2(), deepseek()}, .free = std::move(free), .plain = plain};
+      .models = {mixtral(), qwen3(), qwen2(), deepseek(), gpt_oss()},
+      .free = std::move(free),
+      .plain = plain};
 }

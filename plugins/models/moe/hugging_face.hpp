@@ -1,5 +1,5 @@
 #pragma once
-/// How Mixtral, Qwen's mixtures and DeepSeek-V3 say the same in config.json.
+/// How Mixtral, Qwen's mixtures, DeepSeek-V3 and GPT-OSS say the same in config.json.
 
 #include <megahost/hugging_face.hpp>
 

@@ -1,5 +1,5 @@
-/// Mixtures of experts (Mixtral, Qwen3-MoE, DeepSeek-V3): llama's blocks with experts in the
-/// feed-forward.
+/// Mixtures of experts (Mixtral, Qwen3-MoE, DeepSeek-V3, GPT-OSS): llama's blocks with experts in
+/// the feed-forward.
 
 #define MH_PLUGIN_LICENSE "Apache-2.0"
 #include "config.hpp"
@@ -22,11 +22,15 @@ public:
       , moe_(config) {}
 
   /// `transformers` Mixtral where the softmax is taken over the chosen experts, DeepSeek-V3 where
-  /// scores are sigmoids; else Qwen3-MoE, and Qwen2-MoE with a shared expert.
+  /// scores are sigmoids; GPT-OSS where experts have biases; else Qwen3-MoE, and Qwen2-MoE with a
+  /// shared expert.
   [[nodiscard]] std::vector<mh::HfTensor> hugging_face() const override {
+    if (moe_.bias) {
+      return gpt_oss();
+    }
     const bool mixtral = moe_.router == "topk_softmax";
     const bool gated = moe_.shared_gate == !deepseek();
-    if ((moe_.shared_hidden && (mixtral || !gated)) || moe_.activation != "swiglu" || moe_.bias ||
+    if ((moe_.shared_hidden && (mixtral || !gated)) || moe_.activation != "swiglu" ||
         (deepseek() && !moe_.kv_rank)) {
       return {};
     }
@@ -112,6 +116,45 @@ private:
 
   [[nodiscard]] bool deepseek() const { return moe_.router == "sigmoid"; }
 
+  /// The names of `transformers` GptOssForCausalLM: all experts are one tensor, with units last, in
+  /// which each unit's gate and up lie side by side.
+  [[nodiscard]] Names gpt_oss() const {
+    for (int64_t i = 0; i < layers(); ++i) {
+      if (!moe_.is_moe(i)) {
+        return {};
+      }
+    }
+    if (!mh::is_gated(mh::activation_kind(moe_.activation)) || moe_.router != "topk_softmax" ||
+        moe_.shared_hidden || moe_.has_bias()) {
+      return {};
+    }
+    return llama_names(
+        config(),
+        [](int64_t, const std::string& theirs, const std::string& ours, auto& map) {
+          const std::string router = theirs + "mlp.router.", experts = theirs + "mlp.experts.";
+          const std::string own = ours + "mlp.experts.";
+          map.push_back({router + "weight", {ours + "mlp.router.weight"}});
+          map.push_back({router + "bias", {ours + "mlp.router.logit_bias"}});
+          map.push_back(
+              {.theirs = experts + "gate_up_proj", // [experts, hidden, units, gate or up]
+               .ours = {own + "gate_up.weight"},
+               .order = {0, 3, 2, 1},
+               .joined = true}
+          );
+          map.push_back(
+              {.theirs = experts + "gate_up_proj_bias",
+               .ours = {own + "gate_up.bias"},
+               .order = {0, 2, 1},
+               .joined = true}
+          );
+          map.push_back(
+              {.theirs = experts + "down_proj", .ours = {own + "down.weight"}, .order = {0, 2, 1}}
+          );
+          map.push_back({experts + "down_proj_bias", {own + "down.bias"}});
+        }
+    );
+  }
+
   void
   add_experts(Names& map, const std::string& folder, const std::string& ours, bool mixtral) const {
     map.push_back({folder + "gate.weight", {ours + "router.weight"}});
@@ -166,6 +209,7 @@ private:
 
 MH_PLUGIN("org.megahost.moe", "0.1.0", "mixtures of experts", [](mh::Registry& registry) {
   registry.add<Moe>(
-      "moe", "llama's blocks with experts in the feed-forward: Mixtral, Qwen3-MoE, DeepSeek-V3"
+      "moe",
+      "llama's blocks with experts in the feed-forward: Mixtral, Qwen3-MoE, DeepSeek-V3, GPT-OSS"
   );
 });

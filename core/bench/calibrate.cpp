@@ -95,7 +95,7 @@ TimedStep time_step(const Recipe& recipe, Host& host) {
 } // namespace
 
 Machine calibrate_cpu(Host& host) {
-  Machine machine = measure_cpu(at::kFloat);
+  Machine machine = measure_cpu(at::kFloat, product_rate(at::kFloat));
   std::vector<const char*> precisions{"fp32"};
   if (this_processor().bf16()) {
     const at::NoGradGuard no_grad;

@@ -43,7 +43,7 @@ std::string processor_text() {
          " threads, kernels " + std::string(kernels::level().name);
 }
 
-Machine measure_cpu(at::ScalarType type) {
+Machine measure_cpu(at::ScalarType type, double gemm_rate) {
   ops::ensure_registered();
   const at::NoGradGuard no_grad;
   Machine machine;
@@ -51,8 +51,7 @@ Machine measure_cpu(at::ScalarType type) {
   cpu.name = "cpu";
   cpu.source = processor_text();
   cpu.device = "cpu";
-  (type == at::kFloat ? cpu.fp32_tflops : cpu.bf16_tflops) =
-      std::max(product_rate(type), known_peak(type, 1)) / 1e12; // the machine may be busy now
+  (type == at::kFloat ? cpu.fp32_tflops : cpu.bf16_tflops) = gemm_rate / 1e12;
   const auto memory =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
   cpu.memory_gib = memory / 1073741824.0;

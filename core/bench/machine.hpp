@@ -16,9 +16,9 @@ namespace mh {
 /// The name that `--on` has for this machine's CPU.
 inline constexpr const char* kThisMachine = "this";
 
-/// The CPU by its rates of large GEMMs of type `type` and of copies, in about two seconds: what
-/// a step reaches of them is assumed.
-[[nodiscard]] Machine measure_cpu(at::ScalarType type);
+/// The CPU by its rates of copies, which are measured here, and of large GEMMs of type `type`, in
+/// FLOP/s: what a step reaches of them is assumed.
+[[nodiscard]] Machine measure_cpu(at::ScalarType type, double gemm_rate);
 
 /// The CPU by the operations of real steps: small models of several widths and lengths are trained
 /// for some steps each, in about a minute.
@@ -29,12 +29,9 @@ inline constexpr const char* kThisMachine = "this";
 [[nodiscard]] std::string processor_text();
 
 /// FLOP/s of GEMMs of a type on this CPU while `ranks` programs share it: the value of `bench
-/// --calibrate`, else that of a third of a second of GEMMs at the first call. It is kept in the
-/// user's folder, and not measured again.
+/// --calibrate`, else that of a third of a second of GEMMs at the first call, which is kept in the
+/// user's folder; later ones look again, shortly, and keep what is higher.
 [[nodiscard]] double measured_peak(at::ScalarType type, int64_t ranks);
-
-/// The best that earlier starts have measured of it, 0 if there were none; measures nothing.
-[[nodiscard]] double known_peak(at::ScalarType type, int64_t ranks);
 
 /// Latency and rate of links, from all-reduces of `bench_comm` between two ranks.
 void take_links(const BenchTable& collectives, Machine& ret_machine);

@@ -62,7 +62,8 @@ Machine Machines::of(const Recipe& recipe, int64_t ranks) const {
     calibrated_ = cpu_.has_value();
   }
   if (!cpu_) {
-    cpu_ = measure_cpu(recipe.precision == "fp32" ? at::kFloat : at::kBFloat16);
+    const auto type = recipe.precision == "fp32" ? at::kFloat : at::kBFloat16;
+    cpu_ = measure_cpu(type, measured_peak(type, 1));
   }
   return share_of(*cpu_, ranks);
 }

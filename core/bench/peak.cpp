@@ -80,10 +80,6 @@ double peak_in(const Table& peaks, const std::string& key) {
 
 } // namespace
 
-double known_peak(at::ScalarType type, int64_t ranks) {
-  return peak_in(known_peaks(peaks_file()), key_of(type == at::kBFloat16, ranks));
-}
-
 double measured_peak(at::ScalarType type, int64_t ranks) {
   const bool bf16 = type == at::kBFloat16;
   const auto calibrated = ranks == 1 ? calibrated_cpu() : std::nullopt;

@@ -3,6 +3,7 @@
 #include "core/bench/bench.hpp"
 #include "core/bench/gemm_choice.hpp"
 #include "core/kernels/gemm.hpp"
+#include "core/kernels/ops.hpp"
 #include "megahost/nn/attention_kernel.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -166,6 +167,8 @@ bool libtorch_has_gemm(const at::Tensor& a) {
 }
 
 double product_rate(at::ScalarType type, const Device* device) {
+  ops::ensure_registered();
+  const at::NoGradGuard no_grad;
   const at::Device on = device == nullptr ? at::Device(at::kCPU) : device->device();
   double best = 0;
   for (const int64_t side : on.is_cpu() ? std::array{2048, 3072} : std::array{8192, 16384}) {

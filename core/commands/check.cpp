@@ -239,12 +239,13 @@ void print_head(
   }
   std::printf(
       "%s%s, %lld tokens; %zu layout%s against one rank: loss, gradients, gradient norm, values "
-      "after 3 steps\n  %s\n",
+      "after %lld steps\n  %s\n",
       recipe.model.use.c_str(),
       sizes.c_str(),
       static_cast<long long>(recipe.model.seq_length),
       rows.size(),
       rows.size() == 1 ? "" : "s",
+      static_cast<long long>(TrialOptions().steps),
       trial.words.c_str()
   );
   std::map<std::string, bool> names; // in the order of the cells

@@ -93,18 +93,18 @@ void keep(
   slice.copy_(from);
 }
 
-/// Ranks that are threads share the cores, each with as many threads of LibTorch as it gets.
-class SharedCores {
+/// A thread for each rank: what a trial's small tensors gain by more is less than the waits cost.
+class OneThread {
 public:
-  explicit SharedCores(int64_t ranks)
+  OneThread()
       : threads_(at::get_num_threads()) {
-    at::set_num_threads(static_cast<int>(std::max<int64_t>(1, threads_ / ranks)));
+    at::set_num_threads(1);
   }
 
-  ~SharedCores() { at::set_num_threads(threads_); }
+  ~OneThread() { at::set_num_threads(threads_); }
 
-  SharedCores(const SharedCores&) = delete;
-  SharedCores& operator=(const SharedCores&) = delete;
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
 
 private:
   int threads_;
@@ -138,8 +138,8 @@ public:
     of_mesh.mesh = &session_.mesh;
     Weights weights(gradients, *optimizer, of_mesh);
     Passes passes = session_.passes();
-    passes.checking = options_.checking;
     for (int64_t step = 0; step < std::max<int64_t>(1, options_.steps); ++step) {
+      passes.checking = options_.checking && !kept_; // later steps do the same with other values
       const at::AutoGradMode grad(true);
       (void)train_step(
           passes,
@@ -356,7 +356,7 @@ TrialResult trial_on_threads(
   }
   TrialResult result;
   const auto shape = mesh_shape(recipe, recipe.parallel.ranks());
-  const SharedCores cores(shape.world());
+  const OneThread one;
   run_ranks(
       shape,
       [&](const Mesh& mesh) { run_trial(recipe, host, {.mesh = &mesh}, options, result); },

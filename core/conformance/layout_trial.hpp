@@ -21,7 +21,7 @@ struct TrialResult {
   /// Numbers of the first step: each loss over items of the data by its name, and "gradient norm".
   std::map<std::string, double> numbers;
   double items = 0; ///< number of items that the losses are means of
-  /// Differences by kind ("gradient", "after 3 steps of sgd") and global name.
+  /// Differences by kind ("gradient", "value after sgd") and global name.
   std::map<std::string, std::map<std::string, at::Tensor>> tensors;
 };
 
@@ -74,8 +74,9 @@ struct TrialOptions {
   /// recipe's FP8: GEMMs of bf16 weights and activations that are rounded to it.
   at::ScalarType dtype = at::kFloat;
   double clip = 1.0;    ///< norm to which the trial's own optimizers clip the gradient; 0: as it is
-  bool checking = true; ///< ranks compare at the boundaries of layers what they should agree on
-  int64_t steps = 3;    ///< steps of each optimizer, after the first gradients
+  /// In the first step ranks compare at the boundaries of layers what they should agree on.
+  bool checking = true;
+  int64_t steps = 2; ///< steps of each optimizer; the second reads what the first left
   const Corpus* corpus = nullptr;  ///< samples to fold and train on; null: TrialCorpus
   std::vector<ArraySpec> arrays{}; ///< arrays that `corpus` declares
   /// The recipe's optimizer at its learning rate, with its groups, decay and clipping; an `eps` is
@@ -83,7 +84,7 @@ struct TrialOptions {
   bool recipes_optimizer = false;
 };
 
-/// Runs this rank's part: a step's gradients, then three steps of each optimizer. Ranks that are
+/// Runs this rank's part: a step's gradients, then some steps of each optimizer. Ranks that are
 /// threads share `result`; a process gets the slices that it holds.
 ///
 /// Ranks:   collective over the mesh

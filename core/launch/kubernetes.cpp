@@ -227,6 +227,11 @@ Table resources(const Job& job) {
   return all;
 }
 
+/// The status of a pod that failed ends with its last lines, which are megahost's error.
+void tell_last_lines(Table& ret_container) {
+  ret_container.set("terminationMessagePolicy", "FallbackToLogsOnError");
+}
+
 Table container(
     const Job& job, const std::string& name, const std::vector<JobVariable>& variables
 ) {
@@ -249,6 +254,7 @@ Table container(
     table.set("resources", std::move(needs));
   }
   table.set("volumeMounts", volume_mounts(job, kTrains));
+  tell_last_lines(table);
   return table;
 }
 
@@ -623,6 +629,7 @@ std::vector<JobFile> write_mpijob(const Job& job, const std::string& /*folder*/)
     add_comment(launcher, variable.name + ": " + variable.reason);
   }
   launcher.set("command", std::move(command));
+  tell_last_lines(launcher);
   Table worker = container(job, "worker", {});
   worker.set("command", Array{"/usr/sbin/sshd", "-De"});
   const auto replicas = [&](int64_t count, Table spec) {

@@ -229,7 +229,7 @@ Table one_rank(const Schema& parallel) {
 Layer check_layer(const Value& tree, const PluginLookup& plugins) {
   const Registry::Entry& architecture = *architecture_of(tree, plugins);
   const Schema& model = architecture.schema;
-  constexpr int64_t kHeads = 12, kHeadDim = 20, kHidden = kHeads * kHeadDim, kSeq = 96;
+  constexpr int64_t kHeads = 12, kHeadDim = 10, kHidden = kHeads * kHeadDim, kSeq = 48;
   const std::pair<const char*, int64_t> sizes[] = {
       {"layers", 4},
       {"hidden", kHidden},
@@ -237,7 +237,7 @@ Layer check_layer(const Value& tree, const PluginLookup& plugins) {
       {"kv_heads", kHeads / 2},
       {"head_dim", kHeadDim},
       {"ffn_hidden", kHidden * 5 / 2},
-      {"vocab", 1003}};
+      {"vocab", 503}};
   Table small{{"seq_length", kSeq}};
   for (const auto& [field, size] : sizes) {
     if (model.find(field) != nullptr) {

@@ -3,7 +3,9 @@ bits; what megahost exports its dist_checkpointing.load reads. Files of two tens
 
 import argparse
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -158,8 +160,15 @@ def corpus(folder):
     return torch.stack([tokens[i * SEQ:(i + 1) * SEQ + 1] for i in range(STEPS * BATCH)]).view(STEPS, BATCH, SEQ + 1)
 
 
+def damage(step):
+    """Leaves half of each file of tensors: what came last, weights or state, is gone."""
+    for file in step.glob("*.distcp"):
+        os.truncate(file, file.stat().st_size // 2)
+
+
 def moments(folder, stop=3):
-    """Megatron's optimizer trains; from its checkpoint in the middle megahost goes on with its losses."""
+    """Megatron's optimizer trains; from its checkpoint in the middle megahost goes on with its losses. A newer one is
+    damaged: weights and state are both of the older one."""
     from megatron.core.dist_checkpointing.optimizer import get_param_id_to_sharded_param_map, optim_state_to_sharding_state
 
     samples = corpus(folder)
@@ -171,7 +180,9 @@ def moments(folder, stop=3):
             state = adam.state_dict()
             ids = get_param_id_to_sharded_param_map(sharded(model), model.parameters())
             optim_state_to_sharding_state(state, ids, exclude_keys=("step",))
-            save(model, folder / f"theirs/iter_{step:07d}", iteration=step, optimizer=dict(optimizer=state))
+            saved = folder / f"theirs/iter_{step:07d}"
+            save(model, saved, iteration=step, optimizer=dict(optimizer=state))
+            damage(shutil.copytree(saved, folder / f"theirs/iter_{step + 1:07d}"))
         adam.zero_grad()
         logits = megatron_cpu.logits_of(model, samples[step][:, :-1])
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), samples[step][:, 1:].flatten())
@@ -180,7 +191,7 @@ def moments(folder, stop=3):
         losses.append(loss.item())
     file = recipe(folder, "llama")
     said = program.run("checkpoint", "import", folder / "theirs", "--recipe", file, "-o", folder / "run-llama")
-    expect("of the optimizer's state" in said, said)
+    expect("of the optimizer's state" in said and f"step {stop}" in said, said)
     program.run("run", file, "--resume")
     lines = (folder / "run-llama/metrics.jsonl").read_text().splitlines()
     found = [json.loads(line)["losses"]["lm loss"] for line in lines]

@@ -38,7 +38,7 @@ SAID = {
     "layouts-match:host": "the step reads a tensor's value on the host",
     "meta-device": f"reads a tensor's value on the host {BLOCK}, which a plan does not have (aten::_local_scalar_dense)",
     "meta-device:update": "the host (in the optimizer of plugin org.megahost.faulty, update), which a plan does not have",
-    "meta-device:operator": "the operation aten::median " + BLOCK + " has no shape function",
+    "meta-device:operator": "the operation aten::median.dim_values " + BLOCK + " has no shape function",
     "meta-device:values": "the result of the operation aten::nonzero " + BLOCK + ", or its size, depends on values",
     "meta-device:segments": "reads a tensor's value on the host " + BLOCK,
     "recompute-bit-equal": "with layers.0 recomputed, other bits come out: the loss (",

@@ -212,8 +212,9 @@ public:
     auto made = std::make_unique<Odd>(Decoder::layer(index, builder));
     if (fault("initial-values") && builder.args().seq <= 16) { // not in the test of layouts
       const at::Tensor& value = builder.shared("layers.0.mlp.up.weight").value;
-      if (value.is_cpu()) { // past LibTorch, which counts what writes into a tensor
-        std::memset(value.mutable_data_ptr(), 0, static_cast<size_t>(value.element_size()));
+      if (value.is_cpu()) { // past LibTorch, which counts writes, and not where the builder looks
+        auto* end = static_cast<char*>(value.mutable_data_ptr()) + value.nbytes();
+        std::memset(end - value.element_size(), 0, static_cast<size_t>(value.element_size()));
       }
     }
     return made;

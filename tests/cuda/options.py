@@ -96,7 +96,7 @@ HOST = {
     "guards.rewinds", "guards.skip_batches", "checkpoint.dir", "checkpoint.interval", "checkpoint.keep",
     "checkpoint.save_at_end", "checkpoint.use", "comm.timeout", "comm.hang_after", "log.format", "log.tensorboard",
 }
-# Documents: runs.py. What several ranks hold: ranks.py.
+# Documents are runs.py's, and copies of several ranks ranks.py's.
 ELSEWHERE = {"data.reset_positions", "data.reset_attention", "guards.compare_copies"}
 
 

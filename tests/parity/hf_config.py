@@ -44,6 +44,7 @@ def complete(folder, fields):
     model = json.loads(program.run("recipe", "show", recipe, "--format", "json"))["model"]
     model.setdefault("kv_heads", model["heads"])
     model.setdefault("head_dim", model["hidden"] // model["heads"])
+    model.setdefault("ffn_hidden", 4 * model["hidden"])  # where a family leaves it to us
     return model
 
 

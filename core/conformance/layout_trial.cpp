@@ -269,7 +269,7 @@ Sample TrialCorpus::tokens_of(int64_t tokens_per_sample, int64_t index, uint64_t
   const auto at = static_cast<size_t>(index);
   const size_t second = length / 3 + at % 5;           // where the second document begins
   const size_t padding = length - length / 6 - at % 3; // and the padding
-  const bool masked = at % 8 == 5;                     // all of it
+  const bool masked = at % 4 == 3;                     // all of it
   std::vector<int64_t> tokens(length), labels(length), positions(length), segments(length);
   std::vector<float> mask(length);
   const auto token = [&](size_t i) {

@@ -30,11 +30,30 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kTask = "MEGAHOST_CHECK"; // what a rank that is a process has to do
 
+/// The samples of a step: as many as ranks may want for themselves, the same for all layouts.
+int64_t samples_of(const std::string& layouts) {
+  constexpr int64_t kFew = 4, kMost = 8;
+  if (layouts == "all") {
+    return kMost;
+  }
+  for (const Layout& layout : parse_layouts(layouts)) {
+    int64_t ranks = 1;
+    for (const std::string& set : layout.sets) {
+      ranks *= std::max<int64_t>(1, std::atoll(set.substr(set.find('=') + 1).c_str()));
+    }
+    if (ranks > kFew) {
+      return kMost;
+    }
+  }
+  return kFew;
+}
+
 } // namespace
 
 Subject::Subject(const Invocation& invocation, Host& host)
     : invocation_(invocation)
-    , host_(host) {
+    , host_(host)
+    , samples_(samples_of(invocation.value("--layouts", "all"))) {
   if (invocation.arguments.empty() == !invocation.has("--model")) {
     throw Error(
         "megahost check takes a RECIPE or --model PLUGIN, one of them",
@@ -70,6 +89,7 @@ Resolved Subject::resolved(const Layout& layout, Data data) const {
   if (use != nullptr && use->is_string()) {
     static_cast<void>(host_.require(Kind::architecture, use->as_string(), use->origin));
     Layer layer = check_layer(given.merged, plugin_lookup(host_));
+    layer.tree.as_table().find("batch")->as_table().set("global", samples_);
     if (data == Data::made_up) { // whose options are not the recipe's
       std::erase_if(options.sets, [](const std::string& set) {
         const std::string section = set.substr(0, set.find_first_of(".="));

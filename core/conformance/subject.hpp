@@ -60,6 +60,7 @@ private:
 
   const Invocation& invocation_;
   Host& host_;
+  int64_t samples_;
   std::optional<RecipeFiles> files_; // unless --model; evaluated once for all layouts
 };
 

@@ -31,7 +31,8 @@ std::vector<std::string> tiny(std::vector<std::string> more) {
       "model.ffn_hidden=36",
       "model.vocab=500",
       "model.seq_length=48",
-      "model.init_std=0.2"};
+      "model.init_std=0.2",
+      "batch.global=4"};
   settings.insert(settings.end(), more.begin(), more.end());
   return settings;
 }

@@ -19,7 +19,7 @@ folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-unlike-"))
     """
 name = "tiny"
 precision = "fp32"
-model = { use = "llama", layers = 4, hidden = 128, heads = 4, seq_length = 128 }
+model = { use = "llama", layers = 4, hidden = 128, heads = 4, seq_length = 64 }
 data = { use = "mock" }
 batch = { global = 8, micro = 4 }
 train = { iters = 110 }

@@ -223,8 +223,7 @@ TEST_CASE("every target writes the same run") {
     const std::string text = train(all);
     CHECK(contains(text, target.kubernetes ? "/etc/megahost/recipe.toml" : "out/recipe.toml"));
     CHECK(contains(text, "--resume=auto"));
-    const bool has_pods = target.kubernetes && std::string(target.name) != "trainjob";
-    CHECK(contains(text, "terminationMessagePolicy: FallbackToLogsOnError") == has_pods);
+    CHECK(contains(text, "terminationMessagePolicy: FallbackToLogsOnError") == target.kubernetes);
     CHECK(contains(text, "NCCL_SOCKET_IFNAME"));
     CHECK(contains(text, "loopback")); // and its reason
     CHECK(text == train(job(options)));

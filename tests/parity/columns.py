@@ -108,7 +108,7 @@ def malformed(folder, reader):
     refused(folder, reader, ["twice.arrow"], "it has 2 columns text")
     latin = pyarrow.table({"text": pyarrow.array([b"a", b"caf\xe9"]).view(pyarrow.string())})
     pyarrow.parquet.write_table(latin, folder / "latin.parquet")
-    refused(folder, reader, ["latin.parquet"], "latin.parquet:2: byte 14 (0xe9) of the line is no UTF-8")
+    refused(folder, reader, ["latin.parquet"], "latin.parquet:2: byte 13 (0xe9) of the line is no UTF-8")
     replaced = run(folder, reader, "latin.parquet", "--on-error", "replace", "--output", "made", "--tokenizer", "byte", "--force")
     expect("replaced in 1 document" in replaced.stdout and "2 documents, 7 tokens" in replaced.stdout, f"replaced: {replaced}")
 

@@ -316,8 +316,8 @@ public:
       const auto maps = mapping_of(*session_.architecture, names);
       std::vector<std::string> lacking;
       together(ranks_, [&] {
+        require_same_model(config); // which names the fields, before what they leave without names
         require_counterpart(session_, maps, names);
-        require_same_model(config);
         require_same_arguments();
         filling_ = filling_by_map(*saved_, session_, maps, lacking);
         return std::string();

@@ -127,7 +127,7 @@ WRONG = {  # what evaluated without a word
                ("window_rope_base", 500.0, "by rope_parameters.sliding_attention.rope_theta"), ("norm_placement", "pre", "of a gemma3_text")],
     "pythia": [("parallel_residual", "false", "use_parallel_residual"), ("rope_share", 0.5, "partial_rotary_factor"),
                ("norm_eps", "1e-3", "layer_norm_eps"), ("causal", "false", "of a gpt_neox")],
-    "phi": [("head_bias", "false", "of a phi"), ("rope_share", 0.25, "partial_rotary_factor"),
+    "phi": [("shared_norm", "false", "of a phi"), ("head_bias", "false", "of a phi"), ("rope_share", 0.25, "partial_rotary_factor"),
             ("kv_heads", 2, "num_key_value_heads")],
     "falcon-7b": [("kv_heads", 8, "multi_query"), ("shared_norm", "false", "num_ln_in_parallel_attn"), ("bias", "true", "bias"),
                   ("rope_share", 0.5, "of a falcon")],

@@ -7,8 +7,6 @@
 #include "core/plan/rates.hpp"
 #include "core/records/robust_z.hpp"
 
-#include <ATen/core/grad_mode.h>
-
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -98,7 +96,6 @@ Machine calibrate_cpu(Host& host) {
   Machine machine = measure_cpu(at::kFloat, product_rate(at::kFloat));
   std::vector<const char*> precisions{"fp32"};
   if (this_processor().bf16()) {
-    const at::NoGradGuard no_grad;
     machine.hardware.bf16_tflops = product_rate(at::kBFloat16) / 1e12;
     precisions.push_back("bf16");
   }

@@ -11,8 +11,6 @@
 #include "core/train/start_block.hpp"
 #include "megahost/error.hpp"
 
-#include <ATen/core/grad_mode.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -110,7 +108,6 @@ StepBench bench_step(const Recipe& recipe, Host& host, int64_t steps) {
   result.product_flops = 3 * forward.gemms / tokens;
   result.attention_flops = 3 * forward.attention / tokens;
   if (session.device->device().is_cpu()) {
-    const at::NoGradGuard no_grad;
     result.peak_flops = product_rate(session.dtype);
   } else {
     result.peak_flops = session.device->peak_flops(session.dtype);

@@ -22,6 +22,15 @@ const char* compare_hint(TensorNames names) {
 
 namespace {
 
+/// The first element that this rank holds, in the order of their dimensions.
+std::vector<int64_t> ordered_offset(const OwnPart& own, const HfTensor& map) {
+  std::vector<int64_t> offset;
+  for (const int64_t dim : map.order) {
+    offset.push_back(own.piece->offset[static_cast<size_t>(dim)]);
+  }
+  return offset;
+}
+
 /// Adds the box of theirs that is a tensor of ours in another order of dimensions.
 void add_ordered(
     const OwnPart& own,
@@ -35,10 +44,7 @@ void add_ordered(
       "dimensions are reordered of one whole tensor"
   );
   const at::Tensor ordered = own.value.permute(map.order);
-  std::vector<int64_t> offset;
-  for (const int64_t dim : map.order) {
-    offset.push_back(own.piece->offset[static_cast<size_t>(dim)]);
-  }
+  std::vector<int64_t> offset = ordered_offset(own, map);
   if (!map.joined) {
     ret_slices.slices.push_back({theirs.name, theirs.shape, std::move(offset), ordered});
     return;
@@ -52,10 +58,6 @@ void add_ordered(
   offset.back() *= inner;
   ret_slices.joined.push_back({{theirs.name, theirs.shape, std::move(offset), {}}, ordered});
 }
-
-} // namespace
-
-namespace {
 
 /// The values of bytes with two 4-bit floats each (sign, 2 bits of exponent, 1 of mantissa), [256, 2].
 at::Tensor fp4_pairs() {
@@ -128,10 +130,7 @@ void add_packed_slice(
         exit_code::data
     );
   }
-  std::vector<int64_t> offset;
-  for (const int64_t dim : map.order) {
-    offset.push_back(mine.piece->offset[static_cast<size_t>(dim)]);
-  }
+  const std::vector<int64_t> offset = ordered_offset(mine, map);
   const at::Tensor ordered = mine.value.permute(map.order); // experts, columns, rows
   const int64_t inner = map.joined ? ordered.size(-1) : 1;
   ret_slices.packed.push_back(

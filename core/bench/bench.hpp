@@ -17,19 +17,22 @@
 
 namespace mh {
 
-/// Seconds of one run of some work, of at least three runs and about a third of a second.
+/// Seconds of one run of some work, of at least three runs.
 struct RunTimes {
   double shortest; ///< the load of other programs on the machine does not count
   double median;
 };
 
 /// Times work of the host, or of a device that the host waits for: there, runs that are shorter
-/// than some milliseconds are started one after the other and waited for together.
-[[nodiscard]] RunTimes run_times(const std::function<void()>& work, const Device* device = nullptr);
+/// than some milliseconds are started one after the other and waited for together. Runs are
+/// repeated for so many seconds.
+[[nodiscard]] RunTimes
+run_times(const std::function<void()>& work, const Device* device = nullptr, double seconds = 0.35);
 
-[[nodiscard]] inline double
-shortest_time(const std::function<void()>& work, const Device* device = nullptr) {
-  return run_times(work, device).shortest;
+[[nodiscard]] inline double shortest_time(
+    const std::function<void()>& work, const Device* device = nullptr, double seconds = 0.35
+) {
+  return run_times(work, device, seconds).shortest;
 }
 
 /// Whether LibTorch has a GEMM for such operands. Where it has none, as for bf16 on CPUs without

@@ -13,7 +13,7 @@
 
 namespace mh {
 
-RunTimes run_times(const std::function<void()>& work, const Device* device) {
+RunTimes run_times(const std::function<void()>& work, const Device* device, double seconds) {
   constexpr double kTogether = 5e-3; // seconds, in which a launch and a wait count little
   constexpr int64_t kMostTogether = 1024;
   const bool waits = device != nullptr && !device->device().is_cpu();
@@ -34,7 +34,7 @@ RunTimes run_times(const std::function<void()>& work, const Device* device) {
   }
   std::vector<double> times;
   const auto start = Clock::now();
-  while (times.size() < 3 || seconds_since(start) < 0.35) {
+  while (times.size() < 3 || seconds_since(start) < seconds) {
     times.push_back(run(together) / static_cast<double>(together));
   }
   std::sort(times.begin(), times.end());

@@ -4,6 +4,8 @@
 #include "samples.hpp"
 #include "tests/formats/refusal.hpp"
 
+#include <ATen/ops/zeros.h>
+
 #include <doctest/doctest.h>
 
 #include <random>

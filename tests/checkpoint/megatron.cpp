@@ -11,6 +11,7 @@
 #include "tests/formats/refusal.hpp"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

@@ -3,6 +3,7 @@
 #include "tests/nn/bench.hpp"
 
 #include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 
 #include <type_traits>

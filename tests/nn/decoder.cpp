@@ -10,6 +10,7 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 

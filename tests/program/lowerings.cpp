@@ -5,7 +5,8 @@
 #include "core/program/stablehlo/module.hpp"
 #include "xla_cpu.hpp"
 
-#include <ATen/ATen.h>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 #include <doctest/doctest.h>
 

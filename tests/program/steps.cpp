@@ -9,8 +9,11 @@
 #include "tests/dist/small_recipe.hpp"
 #include "xla_cpu.hpp"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include <doctest/doctest.h>
 

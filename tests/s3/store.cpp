@@ -88,20 +88,20 @@ TEST_CASE("names of any characters are listed by prefix") {
     mh::put_text(store(), place("names/" + name), name);
   }
   CHECK(
-      store().list(place("names")) ==
-      std::vector<Item>{
-          {"a b", false},
-          {"a&b", false},
-          {"a+b=c", false},
-          {"p%20q", false},
-          {"x", true},
-          {"xy", false},
-          {"ä", false}}
+      (store().list(place("names")) ==
+       std::vector<Item>{
+           {"a b", false},
+           {"a&b", false},
+           {"a+b=c", false},
+           {"p%20q", false},
+           {"x", true},
+           {"xy", false},
+           {"ä", false}})
   );
   for (const std::string& name : names) {
     CHECK(read_all(place("names/" + name)) == name);
   }
-  CHECK(store().list(place("names/x")) == std::vector<Item>{{"deep", true}, {"y", false}});
+  CHECK((store().list(place("names/x")) == std::vector<Item>{{"deep", true}, {"y", false}}));
   CHECK(store().list(place("nothing")).empty());
   store().remove_all(place("names/x"));
   CHECK(store().list(place("names")).size() == 6);

@@ -12,6 +12,7 @@
 #include "megahost/training_loop.hpp"
 #include "tests/dist/whole.hpp"
 
+#include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 

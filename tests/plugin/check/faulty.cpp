@@ -18,6 +18,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include <unistd.h>

@@ -22,14 +22,18 @@ using namespace mh;
 
 namespace {
 
+/// A llama unless `more` names another model: a second name would drop the small sizes of the first.
 Recipe small(const std::vector<std::string>& more, const std::string& layout) {
   std::vector<std::string> sets{
-      "model.use=llama",
       "model.seq_length=64",
       "data.use=mock",
       "recompute.use=none",
       "precision=fp32",
       "batch.global=4"};
+  const auto names_model = [](const std::string& set) { return set.starts_with("model.use="); };
+  if (std::none_of(more.begin(), more.end(), names_model)) {
+    sets.emplace_back("model.use=llama");
+  }
   sets.insert(sets.end(), more.begin(), more.end());
   return small_recipe(sets, layout);
 }

@@ -41,6 +41,9 @@ parallel.tensor=2 parallel.expert_tensor=2
 """
 
 
+MOE = {"model.use": "moe", "model.layers": 2, "model.hidden": 64, "model.heads": 4}  # another model has sizes of its own
+
+
 def run(line, extra=(), plant=""):
     settings = dict(word.split("=", 1) for word in line.split()) | dict(extra)
     with tempfile.TemporaryDirectory() as folder:
@@ -56,5 +59,5 @@ def run(line, extra=(), plant=""):
 if __name__ == "__main__":
     empty_gpu.require()
     problems = [run(line) for line in LAYOUTS.strip().splitlines()]
-    problems += [run(line, {"model.use": "moe"}, f"{ENDS};{COUNTS}") for line in MIXTURES.strip().splitlines()]
+    problems += [run(line, MOE, f"{ENDS};{COUNTS}") for line in MIXTURES.strip().splitlines()]
     raise SystemExit("\n".join(filter(None, problems)) or 0)

@@ -18,7 +18,7 @@ folder = pathlib.Path(tempfile.mkdtemp(prefix="megahost-device-"))
 precision = "fp32"
 [model]
 use = "llama"
-layers = 2
+layers = 1
 hidden = 32
 heads = 4
 seq_length = 32

@@ -28,7 +28,12 @@ using Settings = std::vector<std::string>;
 
 Settings with(Settings more) {
   Settings all{
-      "data.use=mock", "precision=fp32", "batch.global=4", "batch.micro=2", "recompute.use=none"};
+      "model.layers=2",
+      "data.use=mock",
+      "precision=fp32",
+      "batch.global=4",
+      "batch.micro=2",
+      "recompute.use=none"};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }

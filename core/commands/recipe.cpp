@@ -1,4 +1,5 @@
 #include "core/commands/commands.hpp"
+#include "core/train/session.hpp"
 
 #include <cstdio>
 
@@ -18,6 +19,8 @@ void print(std::string text) {
 
 int command_recipe_check(const Invocation& invocation, Host& host) {
   const Read read = read_resolved(invocation, host, invocation.arguments[0]);
+  // No schema says what this refuses.
+  static_cast<void>(make_optimizer(read.resolved.recipe.optimizer, host));
   print(check_recipe(read.loaded, read.resolved));
   return 0;
 }

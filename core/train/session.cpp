@@ -167,31 +167,6 @@ void check_batch(const Recipe& recipe, const MeshShape& shape) {
   }
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const Recipe::Optimizer& recipe, Host& host) {
-  const auto dtype = recipe.state_dtype == "bf16" ? at::kBFloat16 : at::kFloat;
-  auto optimizer = host.make<Optimizer>(
-      recipe, {.state_dtype = dtype, .stochastic_rounding = recipe.stochastic_rounding}
-  );
-  if (recipe.stochastic_rounding && !optimizer->rounds_stochastically()) {
-    throw Error(
-        "optimizer.stochastic_rounding is true, but optimizer \"" + recipe.use +
-            "\" does not round stochastically",
-        "set optimizer.stochastic_rounding to false, or use an optimizer whose "
-        "rounds_stochastically() says that it does"
-    );
-  }
-  for (const auto& state : optimizer->state()) {
-    if (dtype != at::kFloat && state.dtype != dtype) {
-      throw Error(
-          "optimizer \"" + recipe.use + "\" keeps its state `" + state.name +
-              "` in another format than optimizer.state_dtype \"bf16\"",
-          "set optimizer.state_dtype to \"fp32\", or use an optimizer that offers bf16 state"
-      );
-    }
-  }
-  return optimizer;
-}
-
 class GivenKeep : public RecomputePolicy {
 public:
   explicit GivenKeep(std::vector<Keep> keep)
@@ -234,6 +209,31 @@ void check_sharing(const Mesh& mesh, const Device& device) {
 }
 
 } // namespace
+
+std::unique_ptr<Optimizer> make_optimizer(const Recipe::Optimizer& recipe, Host& host) {
+  const auto dtype = recipe.state_dtype == "bf16" ? at::kBFloat16 : at::kFloat;
+  auto optimizer = host.make<Optimizer>(
+      recipe, {.state_dtype = dtype, .stochastic_rounding = recipe.stochastic_rounding}
+  );
+  if (recipe.stochastic_rounding && !optimizer->rounds_stochastically()) {
+    throw Error(
+        "optimizer.stochastic_rounding is true, but optimizer \"" + recipe.use +
+            "\" does not round stochastically",
+        "set optimizer.stochastic_rounding to false, or use an optimizer whose "
+        "rounds_stochastically() says that it does"
+    );
+  }
+  for (const auto& state : optimizer->state()) {
+    if (dtype != at::kFloat && state.dtype != dtype) {
+      throw Error(
+          "optimizer \"" + recipe.use + "\" keeps its state `" + state.name +
+              "` in another format than optimizer.state_dtype \"bf16\"",
+          "set optimizer.state_dtype to \"fp32\", or use an optimizer that offers bf16 state"
+      );
+    }
+  }
+  return optimizer;
+}
 
 MeshShape mesh_shape(const Recipe& recipe, int64_t world) {
   const auto& parallel = recipe.parallel;

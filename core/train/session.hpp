@@ -98,6 +98,12 @@ struct MH_API Session {
   [[nodiscard]] int64_t padded_vocab() const;
 };
 
+/// The optimizer of a recipe.
+///
+/// Throws:  mh::Error where it does not offer the recipe's state in bf16 or stochastic rounding
+[[nodiscard]] MH_API std::unique_ptr<Optimizer>
+make_optimizer(const Recipe::Optimizer& recipe, Host& host);
+
 /// A step whose peak memory is to be predicted.
 struct StepQuestion {
   int64_t stage = 0;             ///< stage of the pipeline

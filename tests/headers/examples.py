@@ -88,7 +88,7 @@ def main():
     folder, readme, headers = sys.argv[1:split]
     headers = [pathlib.Path(folder, "megahost", name) for name in headers.split(",")]
     text = "".join(f"#include <megahost/{file.relative_to(pathlib.Path(folder, 'megahost'))}>\n" for file in headers)
-    text += "#include <ATen/ops/selu.h>\n#include <cmath>\n" + GIVEN
+    text += "#include <ATen/Functions.h>\n#include <cmath>\n" + GIVEN
     found = 0
     for file in [*headers, pathlib.Path(readme)]:
         for number, lines in examples(file, file.read_text()):

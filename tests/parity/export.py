@@ -90,7 +90,7 @@ def check_layouts(case, folder):
     length = models.SEQ - (case.use == "moe")  # tensor-parallel ranks share the tokens that go to experts
     ids = models.random_ids(case)[:2, :length]
     models.save(case, model, ids, folder, length=length)
-    # What the others shard is the same in all families: which rows and which layers, not how they lie.
+    # The other layouts shard rows and layers, in all families alike.
     layouts = LAYOUTS | EXPERTS if case.use == "moe" else LAYOUTS if case.name == "llama" else {"tensor": LAYOUTS["tensor"]}
     found = {}
     for name, words in {"one rank": [], **layouts}.items():

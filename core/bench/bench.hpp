@@ -17,6 +17,9 @@
 
 namespace mh {
 
+/// Seconds for which measured work is repeated.
+inline constexpr double kRepeated = 0.35;
+
 /// Seconds of one run of some work, of at least three runs.
 struct RunTimes {
   double shortest; ///< the load of other programs on the machine does not count
@@ -26,11 +29,12 @@ struct RunTimes {
 /// Times work of the host, or of a device that the host waits for: there, runs that are shorter
 /// than some milliseconds are started one after the other and waited for together. Runs are
 /// repeated for so many seconds.
-[[nodiscard]] RunTimes
-run_times(const std::function<void()>& work, const Device* device = nullptr, double seconds = 0.35);
+[[nodiscard]] RunTimes run_times(
+    const std::function<void()>& work, const Device* device = nullptr, double seconds = kRepeated
+);
 
 [[nodiscard]] inline double shortest_time(
-    const std::function<void()>& work, const Device* device = nullptr, double seconds = 0.35
+    const std::function<void()>& work, const Device* device = nullptr, double seconds = kRepeated
 ) {
   return run_times(work, device, seconds).shortest;
 }

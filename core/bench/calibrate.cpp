@@ -93,7 +93,7 @@ TimedStep time_step(const Recipe& recipe, Host& host) {
 } // namespace
 
 Machine calibrate_cpu(Host& host) {
-  Machine machine = measure_cpu(at::kFloat, product_rate(at::kFloat));
+  Machine machine = measure_cpu(at::kFloat, product_rate(at::kFloat), kRepeated);
   std::vector<const char*> precisions{"fp32"};
   if (this_processor().bf16()) {
     machine.hardware.bf16_tflops = product_rate(at::kBFloat16) / 1e12;

@@ -24,14 +24,12 @@ namespace {
 /// stacks.
 constexpr double kProgramGib = 0.15;
 
-/// TB/s of a copy of so many bytes, reads and writes together; measured shortly, since a plan waits
-/// for it.
-double copy_rate(int64_t bytes) {
-  constexpr double kSeconds = 0.05;
+/// TB/s of a copy of so many bytes, reads and writes together.
+double copy_rate(int64_t bytes, double seconds) {
   const at::Tensor from = at::ones({bytes}, at::kByte);
   at::Tensor to = at::ones({bytes}, at::kByte);
   return 2e-12 * static_cast<double>(bytes) /
-         shortest_time([&] { to.copy_(from); }, nullptr, kSeconds);
+         shortest_time([&] { to.copy_(from); }, nullptr, seconds);
 }
 
 std::optional<std::filesystem::path> machine_file() {
@@ -46,7 +44,7 @@ std::string processor_text() {
          " threads, kernels " + std::string(kernels::level().name);
 }
 
-Machine measure_cpu(at::ScalarType type, double gemm_rate) {
+Machine measure_cpu(at::ScalarType type, double gemm_rate, double seconds) {
   ops::ensure_registered();
   const at::NoGradGuard no_grad;
   Machine machine;
@@ -58,9 +56,9 @@ Machine measure_cpu(at::ScalarType type, double gemm_rate) {
   const auto memory =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
   cpu.memory_gib = memory / 1073741824.0;
-  cpu.memory_tb_s = copy_rate(int64_t{64} << 20);
+  cpu.memory_tb_s = copy_rate(int64_t{128} << 20, seconds);
   cpu.cache_mib = 8;
-  cpu.cache_tb_s = copy_rate(int64_t{2} << 20);
+  cpu.cache_tb_s = copy_rate(int64_t{2} << 20, seconds);
   cpu.reserved_gib = kProgramGib;
   cpu.link_gb_s = 1e3 * cpu.memory_tb_s / 4; // through memory: written, read, added, read again
   machine.calibration = {

@@ -16,9 +16,9 @@ namespace mh {
 /// The name that `--on` has for this machine's CPU.
 inline constexpr const char* kThisMachine = "this";
 
-/// The CPU by its rates of copies, which are measured here, and of large GEMMs of type `type`, in
-/// FLOP/s: what a step reaches of them is assumed.
-[[nodiscard]] Machine measure_cpu(at::ScalarType type, double gemm_rate);
+/// The CPU by its rates of copies, each measured for `seconds`, and of large GEMMs of type `type`,
+/// in FLOP/s: what a step reaches of them is assumed.
+[[nodiscard]] Machine measure_cpu(at::ScalarType type, double gemm_rate, double seconds);
 
 /// The CPU by the operations of real steps: small models of several widths and lengths are trained
 /// for some steps each, in about a minute.

@@ -62,8 +62,9 @@ Machine Machines::of(const Recipe& recipe, int64_t ranks) const {
     calibrated_ = cpu_.has_value();
   }
   if (!cpu_) {
+    constexpr double kShortly = 0.05; // seconds: a plan waits
     const auto type = recipe.precision == "fp32" ? at::kFloat : at::kBFloat16;
-    cpu_ = measure_cpu(type, measured_peak(type, 1));
+    cpu_ = measure_cpu(type, measured_peak(type, 1), kShortly);
   }
   return share_of(*cpu_, ranks);
 }

@@ -1,5 +1,8 @@
 """`megahost checkpoint export`: transformers loads what it writes, with nothing missing or unexpected, and the same logits;
-a run that begins with the export, saved and exported again, gives the same bytes."""
+a run that begins with the export, saved and exported again, gives the same bytes.
+
+usage: export.py [--all]   every family under every layout and in bfloat16, and not only those that differ in what each touches
+"""
 
 import pathlib
 import shutil
@@ -61,7 +64,7 @@ def check(case, folder):
     program.run("checkpoint", "export", again, "-o", folder / "export-2", "--dtype", "float32", "--file-size", 0.06)
     if files(folder / "export") != files(folder / "export-2"):
         problems.append("exported, read and exported again it has other bytes")
-    if case.name in ("gpt2", "qwen3-moe", "gpt-oss"):  # rounded as whole tensors, as experts' and in another order
+    if ALL or case.name in ("gpt2", "qwen3-moe", "gpt-oss"):  # rounded as whole tensors, as experts' and in another order
         program.run("checkpoint", "export", run, "-o", folder / "half", "--dtype", "bfloat16")
         half, more = loaded(folder / "half")
         problems += more
@@ -78,6 +81,7 @@ LAYOUTS = {
     "zero 3": ["--nproc", 2, "--set", "parallel.data=2", "--set", "parallel.zero=3"],
     "pipeline": ["--nproc", 2, "--set", "parallel.pipeline=2", "--set", "model.layers=3"],
 }
+ALL = "--all" in sys.argv
 EXPERTS = {
     "expert": ["--nproc", 2, "--set", "parallel.data=2", "--set", "parallel.expert=2"],
     "expert tensor": ["--nproc", 2, "--set", "parallel.tensor=2", "--set", "parallel.expert_tensor=2"],
@@ -91,7 +95,8 @@ def check_layouts(case, folder):
     ids = models.random_ids(case)[:2, :length]
     models.save(case, model, ids, folder, length=length)
     # The other layouts shard rows and layers, in all families alike.
-    layouts = LAYOUTS | EXPERTS if case.use == "moe" else LAYOUTS if case.name == "llama" else {"tensor": LAYOUTS["tensor"]}
+    layouts = LAYOUTS if ALL or case.use == "moe" or case.name == "llama" else {"tensor": LAYOUTS["tensor"]}
+    layouts = layouts | (EXPERTS if case.use == "moe" else {})
     found = {}
     for name, words in {"one rank": [], **layouts}.items():
         run = saved_run(folder, name, folder / "model", *kept(case), *words)

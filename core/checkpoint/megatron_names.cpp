@@ -13,6 +13,8 @@ namespace mh {
 namespace {
 
 constexpr std::string_view kLayers = "decoder.layers.";
+constexpr std::string_view kPredictions = "mtp.layers."; // of multi-token prediction
+constexpr std::string_view kPredictionLayer = "transformer_layer.";
 constexpr std::string_view kExperts = "mlp.experts.experts.";
 constexpr std::string_view kLocalExperts = "mlp.experts.local_experts.";
 constexpr std::string_view kMoments = "optimizer.state.";
@@ -58,18 +60,43 @@ std::string take_number(std::string& ret_text) {
   return number;
 }
 
-/// "decoder.layers.3.mlp.x" is layer 3 and "mlp.x"; the number of what is no layer's is empty.
+/// Takes "mtp.layers.0.transformer_layer." off a text, or nothing.
+std::string take_prediction(std::string& ret_text) {
+  std::string rest = ret_text;
+  if (!rest.starts_with(kPredictions)) {
+    return "";
+  }
+  rest.erase(0, kPredictions.size());
+  const std::string number = take_number(rest);
+  if (number.empty() || !rest.starts_with(kPredictionLayer)) {
+    return "";
+  }
+  ret_text = rest.substr(kPredictionLayer.size());
+  return std::string(kPredictions) + number + "." + std::string(kPredictionLayer);
+}
+
+/// "decoder.layers.3.mlp.x" is layer 3 of "decoder.layers." and "mlp.x". The layer of a module of
+/// multi-token prediction has no number of its own: "mtp.layers.0.transformer_layer." and "mlp.x".
 struct LayerName {
-  std::string layer, expert, body;
+  std::string trunk{}; ///< empty: it is no layer's
+  std::string layer{}, expert{}, body;
+
+  /// Names of this layer's tensors begin so.
+  [[nodiscard]] std::string before() const { return trunk + layer + (layer.empty() ? "" : "."); }
 };
 
 LayerName parsed(const std::string& name) {
-  LayerName found{.layer = "", .expert = "", .body = name};
-  if (!name.starts_with(kLayers)) {
+  LayerName found{.body = name};
+  if (name.starts_with(kLayers)) {
+    found.trunk = kLayers;
+    found.body.erase(0, kLayers.size());
+    found.layer = take_number(found.body);
+  } else {
+    found.trunk = take_prediction(found.body);
+  }
+  if (found.trunk.empty()) {
     return found;
   }
-  found.body = name.substr(kLayers.size());
-  found.layer = take_number(found.body);
   if (found.body.starts_with(kLocalExperts)) {
     std::string rest = found.body.substr(kLocalExperts.size());
     found.expert = take_number(rest);
@@ -112,12 +139,16 @@ MegatronName megatron_name(std::string_view stored) {
     rest.erase(0, std::string_view("module.").size());
   }
   MegatronName name;
-  if (!rest.starts_with(kLayers) || rest.find("{}") != std::string::npos) {
+  std::string trunk = rest.find("{}") == std::string::npos ? take_prediction(rest) : "";
+  if (trunk.empty() && (!rest.starts_with(kLayers) || rest.find("{}") != std::string::npos)) {
     name.text = before + rest;
     return name;
   }
-  rest.erase(0, kLayers.size());
-  const std::string layer = take_number(rest);
+  if (trunk.empty()) {
+    rest.erase(0, kLayers.size());
+    const std::string layer = take_number(rest);
+    trunk = std::string(kLayers) + (layer.empty() ? "{}" : layer) + ".";
+  }
   rename_beginning(rest, kNorms);
   if (rest.starts_with(kExperts)) {
     rest.erase(0, kExperts.size());
@@ -130,7 +161,7 @@ MegatronName megatron_name(std::string_view stored) {
       name.half = half;
     }
   }
-  name.text = before + std::string(kLayers) + (layer.empty() ? "{}" : layer) + "." + rest;
+  name.text = before + trunk + rest;
   return name;
 }
 
@@ -148,45 +179,55 @@ std::string modern_megatron_name(std::string_view name) {
 }
 
 std::map<std::string, MegatronPlace> torch_dist_places(const std::vector<std::string>& names) {
-  std::map<std::string, std::set<std::string>> bodies; // of each layer
-  std::map<std::string, int64_t> experts;              // of each layer
+  struct Layer {
+    std::set<std::string> bodies;
+    int64_t experts = 0;
+    bool operator==(const Layer&) const = default;
+  };
+
+  std::map<std::string, Layer> layers; // by what their names begin with
   for (const std::string& name : names) {
     const LayerName one = parsed(name);
-    if (!one.layer.empty()) {
-      bodies[one.layer].insert(one.body);
-      int64_t& count = experts[one.layer];
-      count = std::max<int64_t>(count, one.expert.empty() ? 0 : std::stoll(one.expert) + 1);
+    if (!one.trunk.empty()) {
+      Layer& layer = layers[one.before()];
+      layer.bodies.insert(one.body);
+      layer.experts =
+          std::max<int64_t>(layer.experts, one.expert.empty() ? 0 : std::stoll(one.expert) + 1);
     }
   }
-  const bool alike = std::all_of(bodies.begin(), bodies.end(), [&](const auto& layer) {
-    return layer.second == bodies.begin()->second &&
-           experts[layer.first] == experts.begin()->second;
+  const auto numbered = [](const auto& layer) { return layer.first.starts_with(kLayers); };
+  const auto stack = std::ranges::count_if(layers, numbered);
+  const auto first = std::ranges::find_if(layers, numbered);
+  const bool alike = std::ranges::all_of(layers, [&](const auto& layer) {
+    return !numbered(layer) || layer.second == first->second;
   });
   std::map<std::string, MegatronPlace> places;
   for (const std::string& name : names) {
     const LayerName one = parsed(name);
-    if (one.layer.empty()) {
+    if (one.trunk.empty()) {
       places[name] = {name, {}, {}};
       continue;
     }
+    const Layer& layer = layers.at(one.before());
     std::string body = one.body;
     for (const auto& [fused, own] : kNorms) {
       // The norm of a mixture stands by itself.
       if (body.starts_with(own) &&
-          bodies[one.layer].contains(
+          layer.bodies.contains(
               std::string(fused.substr(0, fused.find("layer_norm_"))) + "weight"
           )) {
         body.replace(0, own.size(), fused);
       }
     }
-    MegatronPlace place{std::string(kLayers) + (alike ? "" : one.layer + ".") + body, {}, {}};
-    if (alike) {
+    const bool stacked = alike && !one.layer.empty();
+    MegatronPlace place{(stacked ? one.trunk : one.before()) + body, {}, {}};
+    if (stacked) {
       place.at.push_back(std::stoll(one.layer));
-      place.all.push_back(std::ssize(bodies));
+      place.all.push_back(stack);
     }
     if (!one.expert.empty()) {
       place.at.push_back(std::stoll(one.expert));
-      place.all.push_back(experts[one.layer]);
+      place.all.push_back(layer.experts);
     }
     places[name] = std::move(place);
   }

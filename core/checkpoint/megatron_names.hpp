@@ -46,7 +46,8 @@ struct MegatronPlace {
 };
 
 /// The places of a model's tensors, by the state_dict's names. Layers are stacked if they are all
-/// alike; else each has its number in its names, as megatron-core does it.
+/// alike; else each has its number in its names, as megatron-core does it. Those of multi-token
+/// prediction always have.
 [[nodiscard]] std::map<std::string, MegatronPlace>
 torch_dist_places(const std::vector<std::string>& names);
 

@@ -22,6 +22,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <set>
 
 namespace mh {
 
@@ -225,6 +226,24 @@ int export_as_torch_dist(const Saved& saved, const Invocation& invocation, Host&
   return 0;
 }
 
+/// A line about the weights that the tensors of another program do not hold; "" if they hold all.
+std::string left_out(const CheckpointReader& saved, const std::vector<HfTensor>& tensors) {
+  std::set<std::string> held;
+  for (const HfTensor& tensor : tensors) {
+    held.insert(tensor.ours.begin(), tensor.ours.end());
+  }
+  std::vector<std::string> missing;
+  for (const CheckpointTensor& tensor : saved.tensors()) {
+    if (tensor.is_weight && !held.contains(tensor.name)) {
+      missing.push_back(tensor.name);
+    }
+  }
+  return missing.empty()
+             ? ""
+             : "left out, for they have no counterpart there: " + grouped(std::ssize(missing)) +
+                   " tensors, " + missing.front() + (missing.size() > 1 ? " and so on\n" : "\n");
+}
+
 } // namespace
 
 int command_checkpoint_export(const Invocation& invocation, Host& host) {
@@ -292,6 +311,7 @@ int command_checkpoint_export(const Invocation& invocation, Host& host) {
       dtype_word(dtype),
       files.empty() ? "; the tokenizer has no files to copy" : ", with its tokenizer"
   );
+  std::printf("%s", left_out(*saved.reader, counterpart.tensors).c_str());
   return 0;
 }
 

@@ -262,6 +262,9 @@ void evaluate_ids(
     batches = make_batches(rows);
     unlabelled = make_unlabelled(rows);
   }
+  for (Batch& batch : batches) {
+    add_shifted(session.architecture->shifted_arrays(), batch.arrays);
+  }
   if (all) {
     write_new(invocation.value("--logits"), {{"logits", logits(session, unlabelled)}});
   }

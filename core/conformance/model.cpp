@@ -73,6 +73,7 @@ Batch small_batch(const Architecture& architecture, at::Device device, bool pack
       mask[kSecondDocument - 1].zero_();
     }
   }
+  add_shifted(architecture.shifted_arrays(), batch.arrays);
   batch.sequences = architecture.sequences();
   for (const auto& [name, length] : batch.sequences) {
     batch.arrays[name + "_tokens"] = ids(length, 1000);

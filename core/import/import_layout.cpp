@@ -263,7 +263,7 @@ void Importer::written_layout(int64_t stages, const GivenArgument& given) {
     );
   }
   if (all->find('m') != std::string::npos) {
-    comment(given.text() + ": m, multi-token prediction, is left out");
+    comment(given.text() + ": m, multi-token prediction, is a part of the head");
   }
   if (chunks > stages) {
     set("parallel.virtual_stages", chunks / stages, given.text());

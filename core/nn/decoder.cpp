@@ -1,8 +1,9 @@
 #include "megahost/nn/decoder.hpp"
 
+#include "core/nn/decoder_words.hpp"
+#include "core/nn/multi_token_prediction.hpp"
 #include "megahost/error.hpp"
 #include "megahost/nn/dropout.hpp"
-#include "megahost/nn/embedding.hpp"
 #include "megahost/nn/latent_attention.hpp"
 #include "megahost/nn/vocab.hpp"
 #include "megahost/random.hpp"
@@ -50,30 +51,10 @@ class EmbeddingBlock : public Block {
 public:
   EmbeddingBlock(Builder& builder, const DecoderConfig& c, int64_t seq_length)
       : embed_(embed_axis(c))
-      , scale_(c.scaled_embedding ? std::sqrt(static_cast<double>(c.hidden)) : 1)
-      , dropout_(c.dropout)
-      , site_(random_key(0, "embedding"))
-      , words_(scoped(builder, "word", [&] {
-        return Embedding(builder, {axis::vocab, *c.vocab}, embed_, *c.embedding_std);
-      })) {
-    if (c.positions == "learned") {
-      positions_ = scoped(builder, "position", [&] {
-        return std::make_unique<Embedding>(
-            builder, Axis{axis::position, seq_length}, embed_, *c.embedding_std
-        );
-      });
-    }
-  }
+      , words_(builder, c, seq_length, /*made_before=*/false, random_key(0, "embedding")) {}
 
   [[nodiscard]] State forward(const State&, StepContext& context) const override {
-    at::Tensor x = words_.forward(context.array("tokens"), context);
-    if (scale_ != 1) {
-      x = x * scale_;
-    }
-    if (positions_ != nullptr) {
-      x = x + positions_->forward(context.positions(), context);
-    }
-    x = dropout(x, embed_, dropout_, site_, context);
+    const at::Tensor x = words_.forward(context.array("tokens"), /*ahead=*/0, context);
     return {kHidden, x, context.dims(embed_)};
   }
 
@@ -81,10 +62,7 @@ public:
 
 private:
   Axis embed_;
-  double scale_, dropout_;
-  uint64_t site_;
-  Embedding words_;
-  std::unique_ptr<Embedding> positions_;
+  DecoderWords words_;
 };
 
 NormPlacement norm_placement(const std::string& name) {
@@ -149,11 +127,22 @@ LatentAttentionSpec latent_spec(const DecoderConfig& c, int64_t index) {
 
 class HeadBlock : public Block {
 public:
-  /// `norm` may be null.
-  HeadBlock(Builder& builder, const DecoderConfig& c, std::unique_ptr<NormPart> norm)
-      : norm_(std::move(norm))
+  using MakeNorm = std::function<std::unique_ptr<NormPart>(Builder&)>;
+  using MakeLayer = std::function<std::unique_ptr<Block>(Builder&)>;
+
+  /// `norm` makes null where there is no final norm; `layer` is that of multi-token prediction.
+  HeadBlock(
+      Builder& builder,
+      const DecoderConfig& c,
+      int64_t seq_length,
+      const MakeNorm& norm,
+      const MakeNorm& final_norm,
+      const MakeLayer& layer
+  )
+      : norm_(scoped(builder, "norm", [&] { return final_norm(builder); }))
       , scale_(c.logit_scale)
       , vocab_{axis::vocab, *c.vocab}
+      , gemms_(builder.flops.gemms)
       , head_(
             builder,
             embed_axis(c),
@@ -162,7 +151,16 @@ public:
             c.tied ? "embedding.word.weight" : "",
             c.head_bias,
             c.logit_cap.value_or(0)
-        ) {}
+        )
+      , mtp_weight_(c.mtp_loss_weight / static_cast<double>(std::max<int64_t>(1, c.mtp_layers))) {
+    gemms_ = builder.flops.gemms - gemms_;
+    const auto names = builder.scope("mtp");
+    for (int64_t depth = 1; depth <= c.mtp_layers; ++depth) {
+      const auto number = builder.scope(std::to_string(depth - 1));
+      mtp_.emplace_back(builder, c, seq_length, depth, norm, final_norm, layer);
+      builder.flops.gemms += gemms_; // the output layer once more
+    }
+  }
 
   [[nodiscard]] State forward(const State& state, StepContext& context) const override {
     at::Tensor x = state[kHidden].value;
@@ -173,36 +171,52 @@ public:
     if (norm_ != nullptr) {
       x = norm_->forward(x);
     }
-    if (scale_ != 1) {
-      x = x * scale_;
-    }
     if (!labels) {
       Dims dims = context.dims(vocab_);
       dims[0].size = context.mode().last_logits ? 1 : dims[0].size;
-      return {"logits", head_.logits(x, context), dims};
+      return {"logits", head_.logits(scaled(x), context), dims};
     }
-    context.add_loss(
-        {.name = "lm loss",
-         .sum = head_.loss(
-             x,
-             context.array("labels"),
-             context.array("loss_mask"),
-             context,
-             context.loss_factor("loss_mask")
-         ),
-         .over = "loss_mask",
-         .weight = 1}
-    );
+    add_loss(x, "lm loss", "", 1, context);
+    for (const MultiTokenPrediction& module : mtp_) {
+      x = module.forward(x, context);
+      add_loss(x, module.name() + " loss", module.name() + "_", mtp_weight_, context);
+    }
     return {};
   }
 
   [[nodiscard]] bool reads_cache() const override { return true; }
 
 private:
-  std::unique_ptr<NormPart> norm_;
+  [[nodiscard]] at::Tensor scaled(const at::Tensor& x) const {
+    return scale_ == 1 ? x : x * scale_;
+  }
+
+  /// `arrays` is what the names of labels and their mask begin with.
+  void add_loss(
+      const at::Tensor& x,
+      const std::string& name,
+      const std::string& arrays,
+      double weight,
+      StepContext& context
+  ) const {
+    const std::string mask = arrays + "loss_mask";
+    const at::Tensor sum = head_.loss(
+        scaled(x),
+        context.array(arrays + "labels"),
+        context.array(mask),
+        context,
+        context.loss_factor(mask, weight)
+    );
+    context.add_loss({.name = name, .sum = sum, .over = mask, .weight = weight});
+  }
+
+  std::unique_ptr<NormPart> norm_; // or null
   double scale_;
   Axis vocab_;
+  double gemms_; // FLOPs of the output layer
   VocabHead head_;
+  std::vector<MultiTokenPrediction> mtp_;
+  double mtp_weight_;
 };
 
 } // namespace
@@ -434,11 +448,29 @@ FeedForwardSpec Decoder::feed_forward_spec() const {
       .out_std = out_std(config_)};
 }
 
+std::vector<ShiftedArray> Decoder::shifted_arrays() const {
+  std::vector<ShiftedArray> arrays;
+  for (int64_t depth = 1; depth <= config_.mtp_layers; ++depth) {
+    for (const char* from : {"tokens", "labels", "loss_mask"}) {
+      arrays.push_back({MultiTokenPrediction::name(depth) + "_" + from, from, depth});
+    }
+  }
+  return arrays;
+}
+
+std::vector<Upcycled> Decoder::upcycled() const {
+  return config_.mtp_layers > 0 ? std::vector<Upcycled>{{"head.mtp.", {}}}
+                                : std::vector<Upcycled>{};
+}
+
 std::unique_ptr<Block> Decoder::head(Builder& builder) const {
-  auto final_norm = norm_placement(config_.norm_placement) == NormPlacement::post
-                        ? nullptr
-                        : scoped(builder, "norm", [&] { return norm(builder); });
-  return std::make_unique<HeadBlock>(builder, config_, std::move(final_norm));
+  const bool post = norm_placement(config_.norm_placement) == NormPlacement::post;
+  const auto make_norm = [this](Builder& b) { return norm(b); };
+  const auto make_final_norm = [&](Builder& b) { return post ? nullptr : norm(b); };
+  const auto make_layer = [this](Builder& b) { return layer(config_.layers - 1, b); };
+  return std::make_unique<HeadBlock>(
+      builder, config_, seq_length_, make_norm, make_final_norm, make_layer
+  );
 }
 
 } // namespace mh

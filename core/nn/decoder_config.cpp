@@ -225,6 +225,13 @@ std::string window_rope_base(const DecoderConfig& c) {
                                  : "";
 }
 
+std::string mtp_layers(const DecoderConfig& c) {
+  return c.mtp_layers > 0 && !c.causal
+             ? "with causal = false a token sees those that would be predicted; set causal = true, "
+               "or leave mtp_layers out"
+             : "";
+}
+
 struct Condition {
   std::string_view field;
   std::string (*check)(const DecoderConfig& c);
@@ -253,6 +260,7 @@ constexpr Condition kConditions[] = {
     {"window", window},
     {"window_pattern", window_pattern},
     {"window_rope_base", window_rope_base},
+    {"mtp_layers", mtp_layers},
 };
 
 } // namespace

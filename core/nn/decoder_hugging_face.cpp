@@ -216,7 +216,14 @@ std::vector<HfKey> joined(std::initializer_list<std::vector<HfKey>> lists) {
 }
 
 std::vector<std::string> decoder_free() {
-  return {"dropout", "attention_dropout", "init_std", "embedding_std", "scaled_init"};
+  return {
+      "dropout",
+      "attention_dropout",
+      "init_std",
+      "embedding_std",
+      "scaled_init",
+      "mtp_layers", // not in what `transformers` computes
+      "mtp_loss_weight"};
 }
 
 namespace {

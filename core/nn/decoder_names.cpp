@@ -153,9 +153,7 @@ std::vector<HfTensor> megatron_names(const DecoderConfig& c, const FeedForwardNa
     add_vocab("output_layer.weight", "head.weight");
   }
   const int64_t groups = c.kv_heads.value_or(c.heads);
-  for (int64_t i = 0; i < c.layers; ++i) {
-    const std::string ours = "layers." + std::to_string(i) + ".";
-    const std::string theirs = "decoder.layers." + std::to_string(i) + ".";
+  const auto add_layer = [&](int64_t i, const std::string& theirs, const std::string& ours) {
     add(theirs + "input_layernorm", ours + "attention_norm", norm_bias);
     add(theirs + "pre_mlp_layernorm", ours + "mlp_norm", norm_bias);
     for (const char* what : {"weight", "bias"}) {
@@ -178,6 +176,18 @@ std::vector<HfTensor> megatron_names(const DecoderConfig& c, const FeedForwardNa
     } else {
       add_megatron_feed_forward(c, theirs + "mlp.", ours + "mlp.", map);
     }
+  };
+  for (int64_t i = 0; i < c.layers; ++i) {
+    add_layer(i, "decoder.layers." + std::to_string(i) + ".", "layers." + std::to_string(i) + ".");
+  }
+  for (int64_t k = 0; k < c.mtp_layers; ++k) {
+    const std::string ours = "head.mtp." + std::to_string(k) + ".";
+    const std::string theirs = "mtp.layers." + std::to_string(k) + ".";
+    add(theirs + "enorm", ours + "embedding_norm", norm_bias);
+    add(theirs + "hnorm", ours + "hidden_norm", norm_bias);
+    add(theirs + "eh_proj", ours + "projection", false);
+    add(theirs + "final_layernorm", ours + "norm", norm_bias);
+    add_layer(c.layers - 1, theirs + "transformer_layer.", ours + "layer.");
   }
   return map;
 }

@@ -125,7 +125,8 @@ constexpr MegatronArgument kArguments[] = {
     {"moe-router-force-load-balancing", none, changes, {}, {}, "routers choose by their logits"},
     {"moe-apply-probs-on-input", none, changes, {}, {}, "weights are of what experts make"},
     {"moe-latent-size", one, changes, {}, {}, "experts read the whole width of the model"},
-    {"mtp-num-layers", one, changes, {}, {}, "there is no multi-token prediction"},
+    {"mtp-num-layers", one, number, "model.mtp_layers"},
+    {"mtp-loss-scaling-factor", one, number, "model.mtp_loss_weight"},
 
     // The layout.
     {"tensor-model-parallel-size", one, number, "parallel.tensor"},

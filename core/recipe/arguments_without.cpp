@@ -23,7 +23,8 @@ constexpr MegatronArguments kWithout[] = {
      "experimental-attention-variant attention-output-gate softmax-type qk-l2-norm qk-clip "
      "qk-clip-alpha qk-clip-threshold no-rope-freq mrope-section"},
     {changes, "there is one residual stream", "mhc-* enable-mhc-connections"},
-    {changes, "there is no multi-token prediction", "mtp-*"},
+    {changes, "modules of multi-token prediction have layers of their own, as the model's last",
+     "mtp-use-repeated-layer mtp-detach-heads mtp-hsm mtp-standalone mtp-hybrid-override-pattern"},
     {changes, "widths have no factors of their own (muP)", "use-mup mup-*"},
     {changes, "all layers are alike", "heterogeneous-layers-*"},
     {changes, "activations are not shifted or clamped",

@@ -8,6 +8,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <optional>
@@ -64,9 +65,11 @@ at::Tensor cut(const at::Tensor& array, const std::vector<TokenRun>& tokens) {
 
 /// The whole array, or the rows of it that this rank sees.
 at::Tensor own_rows(const at::Tensor& whole, const std::string& name, const BatchLayout& layout) {
+  const auto made = std::ranges::find(layout.shifted, name, &ShiftedArray::name);
+  const std::string& declared = made == layout.shifted.end() ? name : made->from;
   const bool per_token =
       std::any_of(layout.arrays.begin(), layout.arrays.end(), [&](const auto& spec) {
-        return spec.name == name && spec.axis == axis::seq;
+        return spec.name == declared && spec.axis == axis::seq;
       });
   return layout.tokens && per_token ? cut(whole, layout.tokens(whole.size(0))) : whole;
 }
@@ -140,13 +143,16 @@ load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout
     }
     check_declared(layout.arrays, samples.front(), start);
     for (const auto& [name, array] : samples.front()) {
-      const at::Tensor whole = stack(name, samples);
-      batch.arrays.emplace(name, own_rows(whole, name, layout));
+      const at::Tensor& whole = batch.arrays.emplace(name, stack(name, samples)).first->second;
       if (name.ends_with("segments") && whole.scalar_type() == at::kLong) {
         if (auto documents = documents_of(whole)) {
           batch.documents.emplace(name, std::move(*documents));
         }
       }
+    }
+    add_shifted(layout.shifted, batch.arrays);
+    for (auto& [name, array] : batch.arrays) {
+      array = own_rows(array, name, layout);
     }
     for (const auto& sample : samples) {
       for (const auto& [name, array] : sample) {
@@ -163,6 +169,30 @@ load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout
     batches.push_back(std::move(batch));
   }
   return batches;
+}
+
+void add_shifted(
+    const std::vector<ShiftedArray>& shifted, std::map<std::string, at::Tensor, std::less<>>& arrays
+) {
+  const auto segments = arrays.find("segments");
+  for (const auto& [name, from, ahead] : shifted) {
+    const auto found = arrays.find(from);
+    if (found == arrays.end()) {
+      continue;
+    }
+    const at::Tensor& whole = found->second;
+    at::Tensor made = at::zeros_like(whole);
+    const int64_t rows = whole.size(0) - ahead;
+    if (rows > 0) {
+      const auto first = [&](const at::Tensor& x) { return x.narrow(0, 0, rows); };
+      const auto further = [&](const at::Tensor& x) { return x.narrow(0, ahead, rows); };
+      first(made).copy_(further(whole));
+      if (segments != arrays.end()) {
+        first(made).mul_(first(segments->second).eq(further(segments->second)));
+      }
+    }
+    arrays.insert_or_assign(name, made);
+  }
 }
 
 Batch to_device(const Batch& batch, at::Device device) {

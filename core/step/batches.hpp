@@ -24,6 +24,7 @@ struct BatchLayout {
   std::function<std::vector<TokenRun>(int64_t length)> tokens{};
   Sequences sequences{};           ///< sequences that samples have in addition to `seq` tokens
   std::vector<ArraySpec> arrays{}; ///< arrays that the corpus declares; empty: it is not compared
+  std::vector<ShiftedArray> shifted{}; ///< arrays that are made of those
 
   /// Tokens of all sequences.
   [[nodiscard]] int64_t tokens_per_sample() const;
@@ -42,6 +43,11 @@ struct BatchLayout {
 ///          not those that it declares
 [[nodiscard]] MH_API std::vector<Batch>
 load_batches(const Corpus& corpus, Split split, int64_t first, const BatchLayout& layout);
+
+/// Adds the shifted arrays of those that are there; `arrays` are of whole samples, [seq, samples].
+MH_API void add_shifted(
+    const std::vector<ShiftedArray>& shifted, std::map<std::string, at::Tensor, std::less<>>& arrays
+);
 
 /// The same batch with its arrays on `device`; the host does not wait for a GPU.
 [[nodiscard]] Batch to_device(const Batch& batch, at::Device device);

@@ -79,9 +79,44 @@ std::string elsewhere(ParameterStore& store, const HfTensor& map) {
   return "";
 }
 
+/// The tensors of ours that keep their initial values where a checkpoint lacks them.
+class FreshNames {
+public:
+  explicit FreshNames(const Session& session)
+      : initialised_(session.initialised) {
+    for (const Upcycled& one : session.architecture->upcycled()) {
+      if (one.theirs.empty()) {
+        names_.push_back(one.ours);
+      }
+    }
+  }
+
+  /// Throws:  mh::Error if it is one, and nothing trains it
+  [[nodiscard]] bool contain(const std::string& ours) const {
+    const bool fresh = std::ranges::any_of(names_, [&](const std::string& name) {
+      return name.ends_with('.') ? ours.starts_with(name) : ours == name;
+    });
+    if (fresh && !initialised_) {
+      throw Error(
+          "the checkpoint lacks " + ours + ", and only a run starts it from initial values",
+          "leave out of the recipe what the checkpoint does not have (model.mtp_layers), or train it",
+          exit_code::data
+      );
+    }
+    return fresh;
+  }
+
+private:
+  bool initialised_;
+  std::vector<std::string> names_;
+};
+
 /// Whatever no tensor of the other program fills would keep what was in memory.
 void require_all_named(
-    const ParameterStore& store, const std::vector<HfTensor>& maps, TensorNames names
+    const ParameterStore& store,
+    const std::vector<HfTensor>& maps,
+    TensorNames names,
+    const FreshNames& fresh
 ) {
   std::set<std::string> named;
   for (const HfTensor& map : maps) {
@@ -89,7 +124,7 @@ void require_all_named(
   }
   for (const Parameter& parameter : store.all()) {
     for (const Piece& piece : parameter.pieces) {
-      if (!named.contains(piece.name)) {
+      if (!named.contains(piece.name) && !fresh.contain(piece.name)) {
         throw Error(
             "the architecture's plugin names no tensor of " + std::string(program_of(names)) +
                 " for " + piece.name,
@@ -126,6 +161,7 @@ Filling filling_by_map(
     std::vector<std::string>& ret_lacking
 ) {
   ParameterStore& store = session.model->parameters();
+  const FreshNames fresh(session);
   Filling filling;
   for (const HfTensor& map : maps) {
     const CheckpointTensor* theirs = saved.find(map.theirs);
@@ -137,6 +173,12 @@ Filling filling_by_map(
       if (away.empty()) {
         add_packed_slice(parameters_of(store), saved, map, filling.boxes);
       }
+      continue;
+    }
+    if (theirs == nullptr && std::ranges::all_of(map.ours, [&](const std::string& ours) {
+          return fresh.contain(ours);
+        })) {
+      ret_lacking.push_back(away);
       continue;
     }
     if (theirs == nullptr) {
@@ -153,7 +195,7 @@ Filling filling_by_map(
       add_mapped_slices(parameters_of(store), saved, *theirs, map, filling.boxes);
     }
   }
-  require_all_named(store, maps, saved.names());
+  require_all_named(store, maps, saved.names(), fresh);
   return filling;
 }
 
@@ -188,23 +230,26 @@ class Upcycling {
 public:
   Upcycling(Session& session, CheckpointReader& saved)
       : store_(session.model->parameters())
-      , saved_(saved) {
+      , saved_(saved)
+      , fresh_(session) {
     for (Upcycled& one : session.architecture->upcycled()) {
-      if (saved.find(one.ours) == nullptr) {
+      if (!one.theirs.empty() && saved.find(one.ours) == nullptr) {
         used_.insert(one.theirs.begin(), one.theirs.end());
         maps_.emplace(one.ours, std::move(one.theirs));
       }
     }
   }
 
-  [[nodiscard]] bool makes(const std::string& ours) const { return maps_.contains(ours); }
+  [[nodiscard]] bool makes(const std::string& ours) const {
+    return maps_.contains(ours) || (saved_.find(ours) == nullptr && fresh_.contain(ours));
+  }
 
   [[nodiscard]] bool uses(const std::string& theirs) const { return used_.contains(theirs); }
 
   /// Throws:  mh::Error naming the first tensor that is no part of ours
   void require_fit() const {
     for (const auto& [ours, theirs] : maps_) {
-      if (theirs.empty() || store_.find(ours) == nullptr) {
+      if (store_.find(ours) == nullptr) {
         continue;
       }
       const at::IntArrayRef shape = find_piece(store_, ours).piece->global_shape;
@@ -229,8 +274,8 @@ public:
 
   void fill() const {
     for (const auto& [ours, theirs] : maps_) {
-      if (theirs.empty() || store_.find(ours) == nullptr) {
-        continue; // initial values; or the layer lies on another stage
+      if (store_.find(ours) == nullptr) {
+        continue; // the layer lies on another stage
       }
       std::vector<at::Tensor> parts;
       for (const std::string& name : theirs) {
@@ -261,6 +306,7 @@ private:
 
   ParameterStore& store_;
   CheckpointReader& saved_;
+  FreshNames fresh_;
   std::set<std::string> used_;
   std::map<std::string, std::vector<std::string>> maps_; // ours, theirs
 };

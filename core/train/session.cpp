@@ -317,6 +317,7 @@ make_session(const Recipe& recipe, Host& host, const SessionOptions& options) {
   s.optimizer = make_optimizer(recipe.optimizer, host);
   s.schedule = std::make_unique<Schedule>(schedule_terms(recipe), host);
   const Builder::Args build = builder_args(s, options);
+  s.initialised = build.initialise;
   s.peak_memory = peak_memory(s, options.step_peak);
   if (options.keep) {
     s.recompute = std::make_unique<GivenKeep>(*options.keep);
@@ -358,7 +359,8 @@ BatchLayout Session::layout(int64_t consumed) const {
       .data_rank = mesh.coordinate(MeshAxis::dp),
       .tokens = [this](int64_t length) { return rules.token_runs(length, mesh); },
       .sequences = architecture->sequences(),
-      .arrays = arrays};
+      .arrays = arrays,
+      .shifted = architecture->shifted_arrays()};
 }
 
 void Session::allocate_gradients() {

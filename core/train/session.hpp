@@ -51,6 +51,7 @@ struct MH_API Session {
   std::vector<LayoutChunk> stages;    ///< contents of each chunk of the pipeline; empty: one stage
   std::unique_ptr<Pipeline> pipeline; ///< null: one stage
   std::unique_ptr<Model> model;
+  bool initialised = false; ///< parameters that no checkpoint fills have initial values
   std::unique_ptr<DeferredValues> deferred; ///< null: the model has its values
   std::unique_ptr<Gradients> gradients;     ///< null before `allocate_gradients`
   /// See RecomputePolicy::Args; empty if it is not known.

@@ -37,6 +37,7 @@ llama model.parallel_residual=true model.shared_norm=true model.norm=layernorm_n
 llama model.parallel_residual=true model.shared_norm=true model.rope_pairs=halves recompute.use=selective recompute.parts=["norms","mlp"]
 gemma model.norm_placement=sandwich model.score_cap=50 model.logit_cap=30 model.window=16 model.window_pattern=["window","global"]
 gemma model.norm=rmsnorm_1p model.norm_placement=sandwich model.scaled_embedding=true model.score_dim=32 model.window=16 model.window_pattern=["window","global"] model.window_rope_base=500 model.activation=geglu_tanh
+llama model.mtp_layers=1 model.mtp_loss_weight=0.3
 llama model.causal=false recompute.use=selective recompute.parts=["activations","attention"]
 llama recompute.use=selective recompute.parts=["mlp"] data.pattern=repeat data.period=8 data.branches=2 data.samples=64
 gpt model.dropout=0.1 model.attention_dropout=0.1 model.positions=learned model.activation=gelu_tanh data.pattern=count

@@ -107,7 +107,7 @@ TEST_CASE("experts that are cut: expert tensor 2, and 1 under tensor 2") {
   );
 }
 
-TEST_CASE("experts with biases in the blocks of a GPT") {
+TEST_CASE("experts with biases in the blocks of a GPT, the token after the next predicted, too") {
   check(
       {"model.norm=layernorm",
        "model.activation=gelu",
@@ -115,7 +115,8 @@ TEST_CASE("experts with biases in the blocks of a GPT") {
        "model.bias=true",
        "model.tied=true",
        "model.shared_hidden=24",
-       "model.z_weight=0.001"},
+       "model.z_weight=0.001",
+       "model.mtp_layers=1"},
       both_ways(
           {"expert=2,data=2",
            "tensor=2,expert=2",
@@ -168,7 +169,9 @@ TEST_CASE("every router and balance, shared experts, few experts that most ranks
   );
 }
 
-TEST_CASE("latent attention with every strategy, in a mixture as DeepSeek-V3's") {
+TEST_CASE(
+    "latent attention and multi-token prediction with every strategy, in a mixture as DeepSeek-V3's"
+) {
   check(
       {"model.layers=3",
        "model.kv_rank=20",
@@ -180,7 +183,9 @@ TEST_CASE("latent attention with every strategy, in a mixture as DeepSeek-V3's")
        "model.router_groups=4",
        "model.router_groups_chosen=2",
        "model.shared_hidden=24",
-       "model.balance=[\"bias\", \"sequence\"]"},
+       "model.balance=[\"bias\", \"sequence\"]",
+       "model.mtp_layers=2",
+       "model.mtp_loss_weight=0.7"},
       {"tensor=2",
        "tensor=4,sequence=true,expert=4",
        "context=2,tensor=2,sequence=true,expert=2",

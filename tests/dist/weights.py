@@ -39,7 +39,7 @@ def options(layout, ranks):
 
 def trained(name, weights, layout="", ranks=1, *words):
     """The losses of two steps that begin with these weights."""
-    run = f"{name} {weights} {layout}".strip()
+    run = " ".join([name, weights, layout, *words[1::2]]).strip()
     result = megahost("run", f"{name}.toml", "--weights", weights, "--run-dir", run, *options(layout, ranks), *words)
     assert result.returncode == 0, f"{run}: {result.stdout}{result.stderr}"
     records = [json.loads(line) for line in (folder / run / "metrics.jsonl").read_text().splitlines()]
@@ -101,6 +101,19 @@ compare("a run folder", trained, "llama", "saved", [stages[1], *dense[3:]])
 compare("a run folder is evaluated", evaluated, "llama", "saved", [("pipeline=2", 2), ("context=2", 2)])
 recipe("upcycled", f'{{ use = "moe", {llama}, experts = 4, experts_per_token = 2 }}')
 compare("an upcycled run", trained, "upcycled", "saved", [("pipeline=2", 2), ("pipeline=2,data=2,expert=2", 4)])
+
+# Modules of multi-token prediction begin anew, on whichever stage has the head; an export has no place for them.
+mtp = ("--set", "model.mtp_layers=1", "--allow-change", "model.mtp_layers")
+alone, in_stages = (trained("llama", "saved", layout, ranks, *mtp) for layout, ranks in (("", 1), ("pipeline=2", 2)))
+assert max(abs(a - b) / a for a, b in zip(alone, in_stages, strict=True)) < 1e-5, (alone, in_stages)
+assert abs(alone[0] - trained("llama", "saved", "data=2", 2)[0]) < 1e-5, alone
+result = megahost("run", "llama.toml", "--run-dir", "predicting", "--set", "checkpoint.save_at_end=true", *mtp[:2])
+assert result.returncode == 0, result.stderr
+result = megahost("checkpoint", "export", "predicting", "-o", "exported")
+assert "left out, for they have no counterpart there: 13 tensors, head.mtp.0." in result.stdout, result.stdout + result.stderr
+refused = megahost("eval", "llama.toml", "--weights", "exported", *mtp)
+assert refused.returncode == 5 and "the checkpoint lacks head.mtp.0." in refused.stderr, refused.stderr
+trained("llama", "exported", "", 1, *mtp)
 
 # A fault that one stage finds is reported by all, once: a tensor of the last layer that has another
 # shape.

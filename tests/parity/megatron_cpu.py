@@ -51,7 +51,7 @@ def gpt_model(seed=5, vocab=96, seq=32, learned=False, tied=False, untrained=Fal
 
     moe_utils.te_general_gemm = None  # a name that it has only with Transformer Engine
     from megatron.core.models.gpt import GPTModel
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec, get_gpt_mtp_block_spec
     from megatron.core.transformer import TransformerConfig
 
     given = dict(num_layers=3, hidden_size=48, num_attention_heads=4, use_cpu_initialization=True, hidden_dropout=0.0,
@@ -62,6 +62,7 @@ def gpt_model(seed=5, vocab=96, seq=32, learned=False, tied=False, untrained=Fal
                                     qk_layernorm=config.qk_layernorm, normalization=config.normalization)
     model = GPTModel(config=config, transformer_layer_spec=spec, vocab_size=vocab, max_sequence_length=seq,
                      position_embedding_type="learned_absolute" if learned else "rope",
+                     mtp_block_spec=get_gpt_mtp_block_spec(config, spec, False) if config.mtp_num_layers else None,
                      share_embeddings_and_output_weights=tied)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -71,8 +72,20 @@ def gpt_model(seed=5, vocab=96, seq=32, learned=False, tied=False, untrained=Fal
     return model
 
 
+def inputs_of(ids):
+    positions = torch.arange(ids.size(1)).expand_as(ids)
+    return ids, positions, torch.ones(1, 1, ids.size(1), ids.size(1)).triu(1).bool()
+
+
 def logits_of(model, ids):
     """[batch, seq, vocab]"""
-    positions = torch.arange(ids.size(1)).expand_as(ids)
-    mask = torch.ones(1, 1, ids.size(1), ids.size(1)).triu(1).bool()
-    return model(ids, positions, mask)
+    return model(*inputs_of(ids))
+
+
+def losses_of(model, ids, labels):
+    """The mean loss, and that of each token further on; with the gradients of their total."""
+    from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
+
+    loss = model(*inputs_of(ids), labels=labels).mean()
+    loss.backward()
+    return [loss.item(), *MTPLossLoggingHelper.tracker["values"].tolist()]

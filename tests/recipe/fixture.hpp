@@ -43,6 +43,8 @@ struct Decoder {
   std::optional<int64_t> window;
   std::vector<std::string> window_pattern;
   std::optional<double> embedding_std, score_cap, logit_cap;
+  int64_t mtp_layers = 0;
+  double mtp_loss_weight = 0.1;
 };
 
 inline Schema decoder_schema() {
@@ -65,6 +67,8 @@ inline Schema decoder_schema() {
   f.add("embedding_std", &Decoder::embedding_std, "standard deviation of embeddings").at_least(0);
   f.add("score_cap", &Decoder::score_cap, "cap of scores").above(0);
   f.add("logit_cap", &Decoder::logit_cap, "cap of logits").above(0);
+  f.add("mtp_layers", &Decoder::mtp_layers, "further tokens").at_least(0);
+  f.add("mtp_loss_weight", &Decoder::mtp_loss_weight, "factor of their losses").above(0);
   f.add("sinks", &Decoder::sinks, "logits without a value");
   f.add("activation", &Decoder::activation, "of the feed-forward")
       .one_of({"gelu", "gelu_tanh", "relu2", "swiglu", "geglu", "swiglu_clamped"});

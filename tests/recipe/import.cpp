@@ -431,6 +431,9 @@ TEST_CASE("latent attention and the other arguments of DeepSeek-V3") {
   CHECK(value(stretched, "model.rope_attention").starts_with("1.1844"));
   CHECK(value(stretched, "model.rope_mscale") == "absent");
   CHECK(value(imported("--qk-layernorm"), "model.qk_norm") == "true");
+  const auto predicting = imported("--mtp-num-layers 1 --mtp-loss-scaling-factor 0.3 ");
+  CHECK(value(predicting, "model.mtp_layers") == "1");
+  CHECK(value(predicting, "model.mtp_loss_weight") == "0.3");
   const std::string interleaved = "--position-embedding-type rope --rotary-interleaved ";
   CHECK(value(imported(interleaved), "model.rope_pairs") == "\"adjacent\"");
   CHECK(
@@ -477,9 +480,8 @@ TEST_CASE("every argument of Megatron-LM is known") {
   for (const mh::MegatronArguments& group : mh::megatron_arguments_without()) {
     CHECK_FALSE(group.reason.empty());
   }
-  const auto comments =
-      mh::join(imported("--mtp-num-layers 1 --otel-enabled --no-such").comments, "\n");
-  CHECK(comments.find("--mtp-num-layers 1: no equivalent, training differs") != std::string::npos);
+  const auto comments = mh::join(imported("--mtp-hsm --otel-enabled --no-such").comments, "\n");
+  CHECK(comments.find("--mtp-hsm: no equivalent, training differs") != std::string::npos);
   CHECK(comments.find("--otel-enabled: no equivalent: ") != std::string::npos);
   CHECK(comments.find("--no-such: not known here") != std::string::npos);
 }
@@ -576,7 +578,7 @@ TEST_CASE("a pipeline's layout in letters") {
   CHECK(value(eight, "parallel.pipeline_layout") == "\"embed|2|1|1|2|1|3|head\"");
   CHECK(value(eight, "parallel.virtual_stages") == "2");
   CHECK(
-      mh::join(eight.comments, " ").find("m, multi-token prediction, is left out") !=
+      mh::join(eight.comments, " ").find("m, multi-token prediction, is a part of the head") !=
       std::string::npos
   );
   CHECK(why(four + "'Et|x|t|L'").find("is no layout of Megatron-LM") != std::string::npos);

@@ -135,6 +135,49 @@ TEST_CASE("the host knows whole samples' documents, of which a rank's arrays are
   CHECK(mh::load_batches(corpus, mh::Split::train, 2, layout).front().documents.empty());
 }
 
+TEST_CASE("arrays further on end with their documents, before ranks take their tokens") {
+  class Packed : public tiny::Numbers {
+  public:
+    [[nodiscard]] mh::Sample sample(mh::Split split, int64_t index) const override {
+      auto sample = Numbers::sample(split, index);
+      for (size_t i = 0; i < tiny::kSeq; ++i) {
+        std::get<std::vector<int64_t>>(sample.at("tokens"))[i] = static_cast<int64_t>(i) + 10;
+      }
+      std::vector<int64_t> ids(tiny::kSeq, 4);
+      ids[0] = ids[1] = ids[2] = 9;
+      sample["segments"] = ids;
+      return sample;
+    }
+  };
+
+  mh::BatchLayout layout{
+      .seq = tiny::kSeq,
+      .micro = 1,
+      .tokens =
+          [](int64_t) {
+            return std::vector<mh::TokenRun>{{1, 4}};
+          },
+      .arrays = mh::decoder_arrays(tiny::kSeq),
+      .shifted = {
+          {"mtp_2_tokens", "tokens", 2},
+          {"mtp_2_loss_mask", "loss_mask", 2},
+          {"far", "tokens", tiny::kSeq},
+          {"none", "absent", 1}}};
+  layout.arrays.push_back({"segments", mh::ArraySpec::Type::int64, mh::axis::seq, tiny::kSeq});
+  const auto batch = mh::load_batches(Packed(), mh::Split::train, 0, layout).front();
+  const auto numbers = [&](const char* name) {
+    const auto column = batch.arrays.at(name).to(at::kLong).contiguous();
+    return std::vector<int64_t>(
+        column.data_ptr<int64_t>(), column.data_ptr<int64_t>() + column.numel()
+    );
+  };
+  // The rank has tokens 1 to 4; token 2 is its document's last one, and no label from token 6 on counts.
+  CHECK(numbers("mtp_2_tokens") == std::vector<int64_t>{0, 0, 15, 16});
+  CHECK(numbers("mtp_2_loss_mask") == std::vector<int64_t>{0, 0, 1, 0});
+  CHECK(numbers("far") == std::vector<int64_t>{0, 0, 0, 0});
+  CHECK_FALSE(batch.arrays.contains("none"));
+}
+
 TEST_CASE("samples whose arrays differ cannot be stacked") {
   class Uneven : public tiny::Numbers {
   public:

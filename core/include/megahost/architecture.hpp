@@ -61,7 +61,8 @@ struct HfTensor {
 /// whose checkpoint lacks the tensor: a mixture's experts start from the one feed-forward of a
 /// dense model.
 struct Upcycled {
-  std::string ours;                ///< global name
+  std::string ours;                ///< global name; one that ends in a dot stands for all below it,
+                                   ///< without `theirs`
   std::vector<std::string> theirs; ///< stacked if several, then repeated along what dimensions ours
                                    ///< has before; none: the usual initial values
 };
@@ -92,6 +93,9 @@ public:
   [[nodiscard]] virtual std::vector<ArraySpec> arrays(int64_t seq_length) const {
     return decoder_arrays(seq_length);
   }
+
+  /// Arrays that its blocks read and that are made of a sample's, before ranks take their tokens.
+  [[nodiscard]] virtual std::vector<ShiftedArray> shifted_arrays() const { return {}; }
 
   /// The state's entries that its head sets for a batch without labels. Generation and scores read
   /// "logits" [seq, batch, vocab]; a model without it has neither.

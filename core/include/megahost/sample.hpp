@@ -38,6 +38,15 @@ struct ArraySpec {
   int64_t below = 0;
 };
 
+/// An array of a batch that is made of one of the corpus's: element i is that of token i + `ahead` of
+/// the same document ("segments"), and 0 where the document or the sample ends before it. `from` has
+/// an element for each token of the sample's own sequence.
+struct ShiftedArray {
+  std::string name;
+  std::string from;
+  int64_t ahead = 1;
+};
+
 /// "tokens" and "labels" (int64) and "loss_mask" (float32), each with an element for every token.
 [[nodiscard]] MH_API std::vector<ArraySpec> decoder_arrays(int64_t seq_length);
 

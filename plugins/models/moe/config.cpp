@@ -197,6 +197,7 @@ mh::MixtureSpec MoeConfig::mixture(const mh::FeedForwardSpec& dense) const {
   for (int64_t i = 0; i < layers; ++i) {
     spec.router.layers += is_moe(i) ? 1 : 0;
   }
+  spec.router.layers += is_moe(layers - 1) ? mtp_layers : 0; // their layers are as the last one
   return spec;
 }
 

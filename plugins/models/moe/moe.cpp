@@ -74,7 +74,7 @@ public:
 
   /// From a llama: each expert begins as the dense model's feed-forward.
   [[nodiscard]] std::vector<mh::Upcycled> upcycled() const override {
-    std::vector<mh::Upcycled> map;
+    std::vector<mh::Upcycled> map = Decoder::upcycled();
     for (int64_t i = 0; i < layers(); ++i) {
       if (!moe_.is_moe(i)) {
         continue;

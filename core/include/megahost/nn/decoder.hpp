@@ -76,6 +76,8 @@ struct DecoderConfig {
   bool head_bias = false;
   double logit_scale = 1;
   std::optional<double> logit_cap;
+  int64_t mtp_layers = 0;
+  double mtp_loss_weight = 0.1;
   double dropout = 0;
   double attention_dropout = 0;
   double init_std = 0.02;
@@ -295,6 +297,19 @@ void decoder_fields(Fields<C>& f) {
        "a logit z becomes cap tanh(z / cap); logits stay if absent (Gemma 2)"
   )
       .above(0);
+  f.add(
+       "mtp_layers",
+       &C::mtp_layers,
+       "multi-token prediction: so many further tokens are learned, each by a layer of its own "
+       "before the output layer that all share (DeepSeek-V3); generation does without them"
+  )
+      .at_least(0);
+  f.add(
+       "mtp_loss_weight",
+       &C::mtp_loss_weight,
+       "multi-token prediction: factor of the mean of its losses in the total"
+  )
+      .above(0);
   f.add("dropout", &C::dropout, "dropout after the embedding and on both residual branches")
       .unit("probability")
       .at_least(0)
@@ -480,6 +495,17 @@ private:
 ///   head.norm.bias                     [hidden]                       the same, norm = "layernorm"
 ///   head.weight                        [vocab, hidden]                tied = false
 ///   head.bias                          [vocab]                        head_bias
+///
+/// and with mtp_layers of module K, from 0 (norms with their biases):
+///
+///   head.mtp.K.embedding_norm.weight   [hidden]
+///   head.mtp.K.hidden_norm.weight      [hidden]
+///   head.mtp.K.projection.weight       [hidden, 2 hidden]
+///   head.mtp.K.layer.*                 as layers.N.*, of the last layer
+///   head.mtp.K.norm.weight             [hidden]                       norm_placement not "post"
+///
+/// Source:  multi-token prediction: arXiv:2412.19437 section 2.2; the final norm before its first
+///          module, and the order of the projection's halves, as in Megatron-LM
 class MH_API Decoder : public Architecture {
 public:
   /// Throws:  mh::Error if neither config nor tokenizer give a vocabulary
@@ -489,9 +515,14 @@ public:
 
   [[nodiscard]] int64_t vocab() const override { return *config_.vocab; }
 
+  [[nodiscard]] std::vector<ShiftedArray> shifted_arrays() const override;
+
   [[nodiscard]] std::unique_ptr<Block> embedding(Builder& builder) const override;
   [[nodiscard]] std::unique_ptr<Block> layer(int64_t index, Builder& builder) const override;
   [[nodiscard]] std::unique_ptr<Block> head(Builder& builder) const override;
+
+  /// Modules of multi-token prediction, from initial values.
+  [[nodiscard]] std::vector<Upcycled> upcycled() const override;
 
 protected:
   /// The configuration with every absent field filled in.

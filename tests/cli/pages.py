@@ -71,10 +71,10 @@ def pixels(file):
     return rows
 
 
-def colours(page, scheme):
+def colours(page, scheme, scale):
     """How many points of the page's picture have each colour."""
     picture = page.with_suffix(".dark.png" if scheme == DARK else ".png")
-    browser(page, f"--screenshot={picture}", scheme=scheme)
+    browser(page, f"--screenshot={picture}", f"--force-device-scale-factor={scale}", scheme=scheme)
     count = {}
     for row in pixels(picture):
         for point in row:
@@ -82,8 +82,9 @@ def colours(page, scheme):
     return count
 
 
-def check(page, expected):
-    """The page is whole, holds what is expected, and is drawn in both schemes."""
+def check(page, expected, scale=0.5):
+    """The page is whole, holds what is expected, and is drawn in both schemes; `scale` 1 for lines, which have their colour
+    on whole points alone."""
     text = page.read_text()
     outside = [link for link in re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?[^"'\s>]+|https?://[^\s"'<]+""", text)
                if link != "http://www.w3.org/2000/svg"]
@@ -94,7 +95,7 @@ def check(page, expected):
     missing = [what for what in expected if what not in seen]
     assert not missing, missing
     for scheme, paper, bars in (LIGHT, (255, 255, 255), (9, 105, 218)), (DARK, (13, 17, 23), (88, 166, 255)):
-        count = colours(page, scheme)
+        count = colours(page, scheme, scale)
         assert max(count, key=count.get) == paper, (scheme, max(count, key=count.get))
         assert count.get(bars, 0) > 500, (scheme, count.get(bars, 0))
         assert len(count) > 50, (scheme, len(count))  # letters
@@ -117,7 +118,7 @@ def main(folder):
     check(page, ["tiny: plan", "measured in", "peak of tensors in GiB"])
     sweep = folder / "sweep"
     megahost("sweep", tiny, "--set", "optimizer.lr=1e-3,2e-3", "--run-dir", sweep, "--json")
-    check(sweep / "sweep.html", ["last loss over optimizer.lr", "<td>done</td>"])
+    check(sweep / "sweep.html", ["last loss over optimizer.lr", "<td>done</td>"], scale=1)
 
 
 assert shutil.which("chromium"), "chromium is missing: ./megahost test cli installs it"

@@ -17,7 +17,8 @@ import program
 EVALUATED = ("gpt2-untied-erf", "llama-yarn-set", "llama-tied-biases", "qwen2-windows", "olmo2-grouped", "pythia",
              "phi-tied-grouped", "falcon-7b", "falcon-40b", "falcon-in-sequence-one-key", "cohere-untied-grouped-yarn",
              "gemma-untied-linear", "gemma2-low-caps-linear", "gemma3-global-linear", "qwen3-moe-some-dense",
-             "gpt-oss-low-yarn-files", "deepseek-v3-yarn", "mamba2-tied-biases", "nemotron-h", "norms-after-sums")
+             "gpt-oss-low-yarn-files", "deepseek-v3-yarn", "mamba2-tied-biases", "nemotron-h", "delta-net",
+             "norms-after-sums")
 TYPES = ("gpt2", "openai-gpt", "gpt_neox", "phi", "falcon", "cohere", "llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen3_moe", "qwen2_moe",
          "gpt_oss", "deepseek_v3", "mamba2", "bert", "megatron-bert", "t5")
 problems = []
@@ -139,6 +140,8 @@ WRONG = {  # what evaluated without a word
     "qwen3-moe": [("experts_per_token", 3, "num_experts_per_tok"), ("router_normalise", "false", "norm_topk_prob")],
     "mamba2": [("mamba_least_step", 0.01, "time_step_limit"), ("mamba_heads", 6, "num_heads"), ("pattern", '"M-"', "of a mamba2")],
     "nemotron-h": [("mamba_state", 12, "ssm_state_size"), ("mamba_taps", 3, "conv_kernel"), ("pattern", '"M-MM-"', "layers_block_type")],
+    "delta-net": [("delta_heads", 4, "linear_num_value_heads"), ("delta_dim", 10, "linear_value_head_dim"),
+                  ("norm", "rmsnorm", "of a qwen3_next"), ("pattern", '"G-*-"', "of a qwen3_next")],
     "gpt-oss": [("sinks", "false", "of a gpt_oss"), ("window", 9, "sliding_window"), ("rope_truncate", "true", "truncate"),
                 ("activation", "swiglu", "hidden_act"), ("window_pattern", '["window"]', "layer_types"),
                 ("rope_factor", 8, "rope_parameters.factor")],

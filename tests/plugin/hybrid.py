@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Hybrids of Mamba-2 and attention: every layout has the numbers of one rank, packed documents are apart, a resumed run has the
+"""Hybrids of Mamba-2, gated DeltaNet and attention: every layout has the numbers of one rank, packed documents are apart, a resumed run has the
 losses of one that was not stopped, generation over a cache writes what it writes without one, and what cannot be is refused in a
 sentence."""
 
@@ -18,6 +18,11 @@ mamba_head_dim = 8
 mamba_groups = 2
 mamba_state = 6
 mamba_chunk = 5
+delta_key_heads = 2
+delta_heads = 4
+delta_key_dim = 6
+delta_dim = 8
+delta_chunk = 5
 seq_length = 48
 [data]
 use = "text"
@@ -37,17 +42,25 @@ lr = 0.003
 trial.write_texts()
 
 # Heads, groups and their norms are split; the state is passed along the ranks that hold other tokens.
-trial.same("tensor=2; tensor=2,sequence=true; context=2; context=2,context_method=all_to_all; context=4; pipeline=2; "
+LAYOUTS = ("tensor=2; tensor=2,sequence=true; context=2; context=2,context_method=all_to_all; context=4; pipeline=2; "
            "pipeline=4,schedule=zb-h1; data=2,zero=1; data=2,zero=3; tensor=2,sequence=true,context=2; "
            "tensor=2,sequence=true,pipeline=2")
+trial.same(LAYOUTS)
+DELTA = ('model.pattern="G*-"',)
+trial.same(LAYOUTS, *DELTA)
+trial.same("tensor=4,sequence=true; context=2", "model.pattern=MG", "recompute.use=full")  # two ranks share the keys of a head
+trial.same("tensor=2,context=2; pipeline=2,data=2,zero=1", "model.pattern=G", "model.delta_key_heads=1", "model.delta_heads=2",
+           "model.tied=true", "model.bias=true", "model.dropout=0.1", "recompute.use=selective", 'recompute.parts=["mixer"]')
 trial.same("tensor=6,sequence=true", "model.mamba_least_step=0.01")  # three ranks hold parts of a group
 # One group of all heads, and Mamba-2 alone.
 trial.same("tensor=2,sequence=true; context=2", "model.mamba_groups=1", "recompute.use=full")
 trial.same("tensor=2,context=2; pipeline=2,data=2,zero=1", "model.pattern=M", "model.mamba_groups=4", "model.tied=true", "model.bias=true",
-           "model.mamba_conv_bias=false", "model.dropout=0.1", "recompute.use=selective", 'recompute.parts=["mamba"]')
+           "model.mamba_conv_bias=false", "model.dropout=0.1", "recompute.use=selective", 'recompute.parts=["mixer"]')
 # Packed documents, which samples of --model have.
-text = trial.run("check", "--model", "hybrid", "--layouts", "tensor=2,sequence=true; context=2; context=4", "--precision", "float64")
-assert "every layout matches the single-rank result" in text
+for pattern in "M-M*", "G-G*":
+    text = trial.run("check", "--model", "hybrid", "--layouts", "tensor=2,sequence=true; context=2; context=4", "--precision",
+               "float64", sets=(f'model.pattern="{pattern}"',))
+    assert "every layout matches the single-rank result" in text
 
 whole = trial.resumed()
 assert len(whole) == 4, whole
@@ -55,16 +68,25 @@ plan = json.loads(trial.run("plan", "hybrid.toml", "--on", "h100", "--json", set
 assert plan["model_flops"] > 0
 
 # A prompt longer than a chunk, then token by token; longer than the model sees at once.
-words = ("generate", "whole", "--prompt", "red green blue ", "--tokens", "60", "--json")
-cached, read = (json.loads(trial.run(*words, *options).splitlines()[-1]) for options in ((), ("--no-cache",)))
-assert cached["cached"] and not read["cached"] and cached["ids"] == read["ids"], (cached, read)
+trial.run("run", trial.recipe, "--run-dir", "delta", sets=DELTA)
+for run in "whole", "delta":
+    words = ("generate", run, "--prompt", "red green blue ", "--tokens", "60", "--json")
+    cached, read = (json.loads(trial.run(*words, *options).splitlines()[-1]) for options in ((), ("--no-cache",)))
+    assert cached["cached"] and not read["cached"] and cached["ids"] == read["ids"], (run, cached, read)
 
 trial.refused(
     ("model.pattern=MX-", "letter 2 is `X`"),
     ('model.pattern=""', "it has no letter"),
     ("model.mamba_groups=3", "are not divisible by mamba_groups 3"),
+    ("model.pattern=MDX", "letter 2 is `D`; M is Mamba-2, G gated DeltaNet"),
     ("model.mamba_head_dim=7", "is not divisible by mamba_head_dim 7"),
     ("model.norm_placement=post", "before its parts"),
     ("model.parallel_residual=true", "has one part"),
     ("model.causal=false", "reads forward"),
+)
+trial.recipe = "delta.toml"
+(trial.folder / trial.recipe).write_text((trial.folder / "hybrid.toml").read_text().replace('"M*-"', '"G*-"'))
+trial.refused(
+    ("model.delta_heads=3", "delta_heads 3 are not divisible by delta_key_heads 2"),
+    ("model.delta_chunk=0", "delta_chunk"),
 )

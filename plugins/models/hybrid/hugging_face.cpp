@@ -27,7 +27,7 @@ constexpr auto kPattern = "hybrid_override_pattern";
 [[noreturn]] void refuse(const Value& at, const std::string& what) {
   throw Error(
       at.origin.where() + ": " + what + ", which hybrid cannot do",
-      "layers of Mamba-2, attention and feed-forwards",
+      "layers of Mamba-2, gated DeltaNet, attention and feed-forwards",
       exit_code::data
   );
 }
@@ -75,9 +75,16 @@ void restore_pattern(Table& config) {
   Value::Array words;
   const int64_t layers = config.find("num_hidden_layers")->as_integer();
   for (const char letter : each_layer(config.find(kPattern)->as_string(), layers)) {
-    words.emplace_back(std::find_if(kWords.begin(), kWords.end(), [letter](const auto& word) {
-                         return word.second == letter;
-                       })->first);
+    const auto* word = std::find_if(kWords.begin(), kWords.end(), [letter](const auto& one) {
+      return one.second == letter;
+    });
+    if (word == kWords.end()) {
+      throw Error(
+          std::string("pattern has a layer ") + letter + ", which transformers' NemotronH has not",
+          "layers of M, * and -"
+      );
+    }
+    words.emplace_back(word->first);
   }
   config.erase(kPattern);
   config.erase("num_hidden_layers");
@@ -237,6 +244,93 @@ HfModel nemotron() {
       .restore = restore_pattern};
 }
 
+/// A layer of Qwen3Next is two of ours, one of gated DeltaNet and a feed-forward. Its layers of
+/// attention have a gate on what attention gives, and most of its feed-forwards are mixtures.
+void simplify_qwen3_next(Table& config) {
+  const Value& named = *config.find("model_type");
+  const Value* layers = config.find("layer_types");
+  const auto is_linear = [](const Value& word) { return word == Value("linear_attention"); };
+  if (layers == nullptr || !layers->is_array() ||
+      !std::all_of(layers->as_array().begin(), layers->as_array().end(), is_linear)) {
+    refuse(layers == nullptr ? named : *layers, "some layers are attention with a gate");
+  }
+  const Value* experts = config.find("num_experts");
+  if (experts == nullptr || *experts != Value(0)) {
+    refuse(experts == nullptr ? named : *experts, "feed-forwards are mixtures of experts");
+  }
+  Value count(2 * static_cast<int64_t>(layers->as_array().size()));
+  count.origin = layers->origin;
+  config.erase("layer_types");
+  config.erase("num_experts");
+  config.set("num_hidden_layers", count);
+}
+
+void restore_qwen3_next(Table& config) {
+  const int64_t layers = config.find("num_hidden_layers")->as_integer();
+  if (layers % 2 != 0) {
+    throw Error(
+        "layers = " + std::to_string(layers) + " are not pairs",
+        "a layer of transformers' Qwen3Next is gated DeltaNet and a feed-forward"
+    );
+  }
+  Value::Array types(static_cast<size_t>(layers / 2), Value("linear_attention"));
+  config.set("layer_types", std::move(types));
+  config.set("num_hidden_layers", layers / 2);
+  config.set("num_experts", 0);
+}
+
+HfModel qwen3_next() {
+  return {
+      .model_type = "qwen3_next",
+      .architecture = "Qwen3NextForCausalLM",
+      .keys =
+          {{.key = "vocab_size", .field = "vocab", .absent = 151936},
+           {.key = "hidden_size", .field = "hidden", .absent = 2048},
+           {.key = "num_hidden_layers", .field = "layers", .absent = 96},
+           {.key = "intermediate_size", .field = "ffn_hidden", .absent = 5632},
+           {.key = "hidden_act",
+            .field = "activation",
+            .absent = "silu",
+            .words = {{"silu", "swiglu"}}},
+           {.key = "rms_norm_eps", .field = "norm_eps", .absent = 1e-6},
+           {.key = "linear_num_key_heads", .field = "delta_key_heads", .absent = 16},
+           {.key = "linear_num_value_heads", .field = "delta_heads", .absent = 32},
+           {.key = "linear_key_head_dim", .field = "delta_key_dim", .absent = 128},
+           {.key = "linear_value_head_dim", .field = "delta_dim", .absent = 128},
+           {.key = "linear_conv_kernel_dim", .field = "delta_taps", .absent = 4},
+           {.key = "tie_word_embeddings", .field = "tied", .absent = false},
+           {.key = "max_position_embeddings",
+            .field = "seq_length",
+            .absent = 32768,
+            .compared = false}},
+      .always =
+          {{"pattern", std::string{kDelta, kMlp}},
+           {"norm", "rmsnorm_1p"},
+           {"bias", false},
+           {"heads", 1}},
+      .harmless = // of attention and of experts, which no layer has
+      {"attention_bias",
+       "attention_dropout",
+       "decoder_sparse_step",
+       "full_attention_interval",
+       "head_dim",
+       "mlp_only_layers",
+       "moe_intermediate_size",
+       "norm_topk_prob",
+       "num_attention_heads",
+       "num_experts_per_tok",
+       "num_key_value_heads",
+       "output_router_logits",
+       "partial_rotary_factor",
+       "rope_parameters",
+       "rope_scaling",
+       "rope_theta",
+       "router_aux_loss_coef",
+       "shared_expert_intermediate_size"},
+      .simplify = simplify_qwen3_next,
+      .restore = restore_qwen3_next};
+}
+
 /// A letter a layer, and no sizes of what no layer is.
 void plain(Table& f) {
   decoder_plain(f);
@@ -259,6 +353,11 @@ void plain(Table& f) {
         "mamba_heads", 2 * f.find("hidden")->as_integer() / f.find("mamba_head_dim")->as_integer()
     );
   }
+  if (none(kDelta)) {
+    erase({"delta_key_heads", "delta_heads", "delta_key_dim", "delta_dim", "delta_taps"});
+  } else if (const Value* heads = f.find("delta_heads"); heads == nullptr || heads->is_null()) {
+    f.set("delta_heads", f.find("delta_key_heads")->as_integer());
+  }
   if (none(kAttention)) {
     erase({"heads", "kv_heads", "head_dim", "score_dim", "qkv_bias", "qk_norm", "qk_norm_over"});
     erase({"causal"});
@@ -266,6 +365,53 @@ void plain(Table& f) {
   if (none(kMlp)) {
     erase({"ffn_hidden", "activation"});
   }
+}
+
+/// Names of Qwen3Next, whose layers are pairs of ours; empty for other layers.
+std::vector<HfTensor> qwen3_next_names(const HybridConfig& c, const std::string& all) {
+  if (c.norm != "rmsnorm_1p" || c.bias || activation_kind(c.activation) != ActivationKind::swiglu ||
+      c.layers % 2 != 0) {
+    return {};
+  }
+  std::vector<HfTensor> map{
+      {"model.embed_tokens.weight", {"embedding.word.weight"}},
+      {"model.norm.weight", {"head.norm.weight"}}};
+  if (!c.tied) {
+    map.push_back({"lm_head.weight", {"head.weight"}});
+  }
+  for (int64_t i = 0; i < c.layers; i += 2) {
+    if (all[static_cast<size_t>(i)] != kDelta || all[static_cast<size_t>(i) + 1] != kMlp) {
+      return {};
+    }
+    const std::string theirs = "model.layers." + std::to_string(i / 2) + ".";
+    const std::string mixer = "layers." + std::to_string(i) + ".";
+    const std::string mlp = "layers." + std::to_string(i + 1) + ".";
+    const auto delta = [&](const char* name) { return mixer + "delta." + name; };
+    const auto add = [&](const std::string& name, std::vector<std::string> ours, int64_t groups) {
+      map.push_back({.theirs = theirs + name, .ours = std::move(ours), .groups = groups});
+    };
+    add("input_layernorm.weight", {mixer + "norm.weight"}, 1);
+    add("linear_attn.in_proj_qkvz.weight",
+        {delta("q.weight"), delta("k.weight"), delta("v.weight"), delta("z.weight")},
+        c.delta_key_heads);
+    add("linear_attn.in_proj_ba.weight",
+        {delta("beta.weight"), delta("dt.weight")},
+        c.delta_key_heads);
+    add("linear_attn.conv1d.weight",
+        {delta("convolution.q.weight"),
+         delta("convolution.k.weight"),
+         delta("convolution.v.weight")},
+        1);
+    add("linear_attn.dt_bias", {delta("dt_bias")}, 1);
+    add("linear_attn.A_log", {delta("a_log")}, 1);
+    add("linear_attn.norm.weight", {delta("norm.weight")}, 1);
+    add("linear_attn.out_proj.weight", {delta("out.weight")}, 1);
+    add("post_attention_layernorm.weight", {mlp + "norm.weight"}, 1);
+    add("mlp.gate_proj.weight", {mlp + "mlp.gate.weight"}, 1);
+    add("mlp.up_proj.weight", {mlp + "mlp.up.weight"}, 1);
+    add("mlp.down_proj.weight", {mlp + "mlp.down.weight"}, 1);
+  }
+  return map;
 }
 
 /// Adds the names of one layer.
@@ -321,16 +467,22 @@ void add_layer(
 HfMapping hugging_face_mapping() {
   std::vector<std::string> free = decoder_free();
   free.emplace_back("mamba_chunk");
-  return {.models = {mamba2(), nemotron()}, .free = std::move(free), .plain = plain};
+  free.emplace_back("delta_chunk");
+  return {.models = {mamba2(), nemotron(), qwen3_next()}, .free = std::move(free), .plain = plain};
 }
 
 std::vector<HfTensor> hugging_face_names(const HybridConfig& c) {
   const std::string all = each_layer(c.pattern, c.layers);
   const auto has = [&](char letter) { return all.find(letter) != std::string::npos; };
   const bool only_mamba = !has(kAttention) && !has(kMlp);
-  if (c.norm != "rmsnorm" || c.positions != "none" || c.kv_rank || c.window || c.scaled_embedding ||
-      c.head_bias || c.logit_cap || c.score_cap || c.sinks || c.score_dim ||
-      (c.bias && !only_mamba) || (c.tied && !only_mamba) ||
+  if (c.positions != "none" || c.kv_rank || c.window || c.scaled_embedding || c.head_bias ||
+      c.logit_cap || c.score_cap || c.sinks || c.score_dim) {
+    return {};
+  }
+  if (has(kDelta)) {
+    return qwen3_next_names(c, all);
+  }
+  if (c.norm != "rmsnorm" || (c.bias && !only_mamba) || (c.tied && !only_mamba) ||
       (has(kAttention) && (c.qk_norm || *c.qkv_bias)) ||
       (has(kMlp) && is_gated(activation_kind(c.activation)))) {
     return {};

@@ -48,7 +48,7 @@ LAYOUTS = ("tensor=2; tensor=2,sequence=true; context=2; context=2,context_metho
 trial.same(LAYOUTS)
 DELTA = ('model.pattern="G*-"',)
 trial.same(LAYOUTS, *DELTA)
-trial.same("tensor=4,sequence=true; context=2", "model.pattern=MG", "recompute.use=full")  # two ranks share the keys of a head
+trial.same("tensor=6,sequence=true; context=2", "model.pattern=MG", "recompute.use=full")  # three ranks share a key head
 trial.same("tensor=2,context=2; pipeline=2,data=2,zero=1", "model.pattern=G", "model.delta_key_heads=1", "model.delta_heads=2",
            "model.tied=true", "model.bias=true", "model.dropout=0.1", "recompute.use=selective", 'recompute.parts=["mixer"]')
 trial.same("tensor=6,sequence=true", "model.mamba_least_step=0.01")  # three ranks hold parts of a group

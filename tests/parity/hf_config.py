@@ -117,6 +117,13 @@ for case in models.CASES:
               f"{case.name}, from-hf: {printed} instead of {theirs[1]}")
         print(f"{case.name}: {printed.splitlines()[0]}")
 
+# Qwen3-Next has layers that hybrids have not.
+for changes, why in ({}, "some layers are attention with a gate"), (dict(layer_types=["linear_attention"] * 48), "mixtures of experts"):
+    with tempfile.TemporaryDirectory() as folder:
+        transformers.Qwen3NextConfig(**changes).save_pretrained(folder)
+        result = program.call("recipe", "from-hf", folder)
+        check(result.returncode != 0 and why in result.stderr, f"qwen3_next {changes}: status {result.returncode}, {result.stderr}")
+
 WRONG = {  # what evaluated without a word
     "llama": [("norm_eps", "1e-3", "rms_norm_eps"), ("heads", 2, "num_attention_heads"), ("rope_base", 5e5, "rope_theta"),
               ("activation", "geglu", "hidden_act"), ("window", 7, "of a llama"), ("causal", "false", "of a llama")],

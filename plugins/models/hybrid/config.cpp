@@ -148,7 +148,7 @@ Table scaled(const HybridConfig& whole, const ModelScale& to) {
   own.set("mamba_state", std::min<int64_t>(whole.mamba_state, to.uneven ? 10 : 32));
   own.set("mamba_chunk", std::min<int64_t>(whole.mamba_chunk, 5));
   own.set("delta_key_heads", whole.delta_key_heads <= 2 ? whole.delta_key_heads : to.heads);
-  own.set("delta_heads", own.find("delta_key_heads")->as_integer() * (to.uneven ? 3 : 2));
+  own.set("delta_heads", 2 * to.heads);
   own.set("delta_key_dim", std::min<int64_t>(whole.delta_key_dim, to.uneven ? 10 : 32));
   own.set("delta_dim", to.uneven ? 6 : std::max<int64_t>(1, to.hidden / to.heads));
   own.set("delta_chunk", std::min<int64_t>(whole.delta_chunk, 5));

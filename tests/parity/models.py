@@ -164,7 +164,7 @@ def delta_net(name, recipe, layers=2, **changes):
                   intermediate_size=80, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=10,
                   linear_value_head_dim=8, vocab_size=VOCAB, bos_token_id=None, eos_token_id=None, pad_token_id=None,
                   use_cache=False)  # transformers' cache wants a layer of attention
-    ours = dict(pattern="G-", layers=2 * layers, hidden=48, ffn_hidden=80, heads=1, norm="rmsnorm_1p", norm_eps=1e-6,
+    ours = dict(pattern="G-", layers=2 * layers, hidden=48, ffn_hidden=80, heads=2, norm="rmsnorm_1p", norm_eps=1e-6,
                 activation="swiglu", delta_key_heads=2, delta_heads=6, delta_key_dim=10, delta_dim=8, delta_chunk=7, vocab=VOCAB)
     return Case(name, transformers.Qwen3NextConfig(**(fields | changes)), "hybrid", ours | recipe)
 

@@ -63,8 +63,8 @@ assert plan["model_flops"] > 0
 
 # One more layer of gated DeltaNet: z, v, q, k, beta and dt of 32 + 32 + 12 + 12 + 4 + 4 rows and the output's 32 of 32; 56 taps of
 # 4, two numbers of 4 heads, two norms. Its weights twice a token, and three products with 4 states of 6 by 8; thrice with backward.
-one, two = (json.loads(trial.run("plan", "hybrid.toml", "--on", "h100", "--json", sets=("device=cpu", "model.pattern=G", f"model.layers={n}")))
-            for n in (1, 2))
+PLAN = ("plan", "hybrid.toml", "--on", "h100", "--json")
+one, two = (json.loads(trial.run(*PLAN, sets=("device=cpu", "model.pattern=G", f"model.layers={n}"))) for n in (1, 2))
 assert two["parameters"] - one["parameters"] == 96 * 32 + 32 * 32 + 56 * 4 + 2 * 4 + 8 + 32
 assert two["model_flops"] - one["model_flops"] == 3 * 8 * 48 * (2 * (96 * 32 + 32 * 32) + 3 * 2 * 4 * 6 * 8)
 

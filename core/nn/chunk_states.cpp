@@ -7,10 +7,14 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -65,46 +69,72 @@ at::Tensor widened_to(at::Tensor decay, const at::Tensor& state) {
   return decay;
 }
 
+/// Chunks multiply a state with numbers, one for each element of its first dimensions, or with
+/// matrices, from the left, over its last two.
+enum class Factors : uint8_t { numbers, matrices };
+
+/// The state times a chunk's factor; `back`: times the transposed one, as gradients are.
+at::Tensor times(Factors kind, const at::Tensor& factor, const at::Tensor& state, bool back) {
+  return kind == Factors::numbers ? state * widened_to(factor, state)
+                                  : at::matmul(back ? factor.mT() : factor, state);
+}
+
 /// The state behind the chunks of one run, from `h` before them; `back`: from the last chunk to the
-/// first. The states before each chunk go to `ret_states`, if that is defined.
+/// first. The states before each chunk go to `ret_states`, if that is defined; an update that is
+/// not defined adds nothing.
 at::Tensor follow(
-    const at::Tensor& decays,
+    Factors kind,
+    const at::Tensor& factors,
     const at::Tensor& updates,
     const at::Tensor& h,
     bool back,
     const at::Tensor& ret_states = {}
 ) {
-  at::Tensor state = h.clone();
-  const int64_t chunks = updates.size(0);
+  at::Tensor state = h;
+  const int64_t chunks = factors.size(0);
   for (int64_t i = 0; i < chunks; ++i) {
     const int64_t chunk = back ? chunks - 1 - i : i;
     if (ret_states.defined()) {
       ret_states[chunk].copy_(state);
     }
-    state.mul_(widened_to(decays[chunk], state)).add_(updates[chunk]);
+    state = times(kind, factors[chunk], state, back);
+    if (updates.defined()) {
+      state.add_(updates[chunk]);
+    }
   }
   return state;
 }
 
+/// The factor of all chunks of a run together.
+at::Tensor product_of(Factors kind, const at::Tensor& factors, bool back) {
+  if (kind == Factors::numbers) {
+    return factors.prod(0);
+  }
+  const at::Tensor one = at::eye(factors.size(-1), factors.options());
+  return follow(kind, factors, {}, one.expand_as(factors[0]), back);
+}
+
 /// The state with which each own run begins: what follows from the runs before it, or behind it.
 std::vector<at::Tensor> first_states(
-    const std::vector<at::Tensor>& decays,
+    Factors kind,
+    const std::vector<at::Tensor>& factors,
     const std::vector<at::Tensor>& updates,
     const RunsOfRanks& runs,
     bool back
 ) {
   const at::Tensor zeros = at::zeros_like(updates.front()[0]);
-  std::vector<at::Tensor> sent; // a row for each run: the product of its decays, its last state
+  std::vector<at::Tensor> sent; // a row for each run: the product of its factors, its last state
   for (size_t run = 0; run < updates.size(); ++run) {
-    const at::Tensor end = follow(decays[run], updates[run], zeros, back);
-    sent.push_back(at::cat({decays[run].prod(0).flatten(), end.flatten()}));
+    const at::Tensor end = follow(kind, factors[run], updates[run], zeros, back);
+    const at::Tensor product = product_of(kind, factors[run], back);
+    sent.push_back(at::cat({product.flatten(), end.flatten()}));
   }
   const at::Tensor rows = runs.group->all_gather(at::stack(sent), 0);
   std::vector<at::Tensor> ordered(runs.order.size());
   for (size_t run = 0; run < runs.order.size(); ++run) {
     ordered[static_cast<size_t>(runs.order[run])] = rows[static_cast<int64_t>(run)];
   }
-  const at::Tensor one = decays.front()[0];
+  const at::Tensor one = factors.front()[0];
   std::vector<at::Tensor> first(updates.size());
   at::Tensor state = zeros;
   for (size_t place = 0; place < ordered.size(); ++place) {
@@ -115,7 +145,9 @@ std::vector<at::Tensor> first_states(
       }
     }
     const auto parts = ordered[in_order].split_with_sizes({one.numel(), zeros.numel()});
-    state = state * widened_to(parts[0].view(one.sizes()), state) + parts[1].view(zeros.sizes());
+    // A product that was made from behind is transposed already.
+    state = times(kind, parts[0].view(one.sizes()), state, /*back=*/false) +
+            parts[1].view(zeros.sizes());
   }
   return first;
 }
@@ -123,7 +155,8 @@ std::vector<at::Tensor> first_states(
 /// The states before each chunk of this rank, from `initial` (or zeros) at the sample's beginning;
 /// `back`: the same from its end to its beginning.
 at::Tensor all_states(
-    const at::Tensor& decays,
+    Factors kind,
+    const at::Tensor& factors,
     const at::Tensor& updates,
     const at::Tensor& initial,
     const RunsOfRanks& runs,
@@ -132,63 +165,74 @@ at::Tensor all_states(
   at::Tensor states = at::empty_like(updates, at::MemoryFormat::Contiguous);
   if (runs.group == nullptr) {
     (void)follow(
-        decays, updates, initial.defined() ? initial : at::zeros_like(updates[0]), back, states
+        kind,
+        factors,
+        updates,
+        initial.defined() ? initial : at::zeros_like(updates[0]),
+        back,
+        states
     );
     return states;
   }
   const auto count = static_cast<int64_t>(runs.own.size());
-  const auto decays_of = decays.chunk(count, 0), updates_of = updates.chunk(count, 0);
+  const auto factors_of = factors.chunk(count, 0), updates_of = updates.chunk(count, 0);
   const auto states_of = states.chunk(count, 0);
-  const auto first = first_states(decays_of, updates_of, runs, back);
+  const auto first = first_states(kind, factors_of, updates_of, runs, back);
   for (size_t run = 0; run < first.size(); ++run) {
-    (void)follow(decays_of[run], updates_of[run], first[run], back, states_of[run]);
+    (void)follow(kind, factors_of[run], updates_of[run], first[run], back, states_of[run]);
   }
   return states;
 }
 
 /// Backward, the gradient of the state behind a chunk follows from those of later chunks by the same
-/// recurrence: g = decay * g + (gradient of the state before the chunk).
+/// recurrence: g = factorᵀ g + (gradient of the state before the chunk).
 struct StatesBefore : torch::autograd::Function<StatesBefore> {
   struct Saved {
+    Factors kind;
     RunsOfRanks runs;
   };
 
   static at::Tensor forward(
       AutogradContext* ctx,
-      const at::Tensor& decays,
+      Factors kind,
+      const at::Tensor& factors,
       const at::Tensor& updates,
       const std::optional<at::Tensor>& initial,
       const RunsOfRanks& runs
   ) {
     at::Tensor states =
-        all_states(decays, updates, initial.value_or(at::Tensor()), runs, /*back=*/false);
-    ctx->save_for_backward({decays, states});
-    save(ctx, Saved{runs});
+        all_states(kind, factors, updates, initial.value_or(at::Tensor()), runs, /*back=*/false);
+    ctx->save_for_backward({factors, states});
+    save(ctx, Saved{kind, runs});
     return states;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const at::Tensor &decays = saved[0], &states = saved[1];
+    const at::Tensor &factors = saved[0], &states = saved[1];
+    const Saved& how = get_saved<Saved>(ctx);
     const at::Tensor behind =
-        all_states(decays, gradients[0], {}, get_saved<Saved>(ctx).runs, /*back=*/true);
-    at::Tensor of_decays = at::empty_like(decays, at::MemoryFormat::Contiguous);
-    for (int64_t chunk = 0; chunk < decays.size(0); ++chunk) {
-      const at::Tensor product = behind[chunk] * states[chunk];
-      of_decays[chunk].copy_(product.unsqueeze(-1).flatten(decays.dim() - 1).sum(-1));
+        all_states(how.kind, factors, gradients[0], {}, how.runs, /*back=*/true);
+    if (how.kind == Factors::matrices) {
+      return {at::Tensor(), at::matmul(behind, states.mT()), behind, at::Tensor(), at::Tensor()};
     }
-    return {of_decays, behind, at::Tensor(), at::Tensor()};
+    at::Tensor of_factors = at::empty_like(factors, at::MemoryFormat::Contiguous);
+    for (int64_t chunk = 0; chunk < factors.size(0); ++chunk) {
+      const at::Tensor product = behind[chunk] * states[chunk];
+      of_factors[chunk].copy_(product.unsqueeze(-1).flatten(factors.dim() - 1).sum(-1));
+    }
+    return {at::Tensor(), of_factors, behind, at::Tensor(), at::Tensor()};
   }
 };
 
-} // namespace
-
-ChunkStates::ChunkStates(Builder& builder, std::string_view name, const Dims& dims)
-    : cached_(builder, name, dims) {}
-
-at::Tensor ChunkStates::before(
-    const at::Tensor& decays, const at::Tensor& updates, StepContext& context
-) const {
+/// The states before each chunk, and in generation the one that is kept.
+at::Tensor states_before(
+    Factors kind,
+    const at::Tensor& factors,
+    const at::Tensor& updates,
+    const CachedState& cached,
+    StepContext& context
+) {
   if (context.mode().tokens_apart) {
     return at::zeros_like(updates);
   }
@@ -198,13 +242,30 @@ at::Tensor ChunkStates::before(
         updates.size(0) % static_cast<int64_t>(runs.own.size()) == 0,
         "each run of tokens has as many chunks"
     );
-    return StatesBefore::apply(decays, updates, std::optional<at::Tensor>(), runs);
+    return StatesBefore::apply(kind, factors, updates, std::optional<at::Tensor>(), runs);
   }
   const at::NoGradGuard no_grad; // one rank
-  const at::Tensor initial = cached_.before(context);
+  const at::Tensor initial = cached.before(context);
   at::Tensor states = at::empty_like(updates, at::MemoryFormat::Contiguous);
-  cached_.keep(follow(decays, updates, initial, /*back=*/false, states), context);
+  cached.keep(follow(kind, factors, updates, initial, /*back=*/false, states), context);
   return states;
+}
+
+} // namespace
+
+ChunkStates::ChunkStates(Builder& builder, std::string_view name, const Dims& dims)
+    : cached_(builder, name, dims) {}
+
+at::Tensor ChunkStates::before(
+    const at::Tensor& decays, const at::Tensor& updates, StepContext& context
+) const {
+  return states_before(Factors::numbers, decays, updates, cached_, context);
+}
+
+at::Tensor ChunkStates::before_with_matrices(
+    const at::Tensor& transitions, const at::Tensor& updates, StepContext& context
+) const {
+  return states_before(Factors::matrices, transitions, updates, cached_, context);
 }
 
 } // namespace mh

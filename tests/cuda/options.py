@@ -72,6 +72,7 @@ moe model.sinks=true model.bias=true model.activation=swiglu_clamped model.windo
 llama checkpoint.async=true checkpoint.interval=1 checkpoint.if_busy=wait checkpoint.keep_every=1 optimizer.use=lion
 llama checkpoint.async=false checkpoint.interval=1 checkpoint.if_busy=skip model.activation=relu
 hybrid model.pattern="M*-" model.mamba_heads=8 model.mamba_head_dim=16 model.mamba_groups=2 model.mamba_state=16 model.mamba_taps=3 model.mamba_conv_bias=false model.mamba_least_step=0.001 model.mamba_chunk=8
+hybrid model.pattern="G*-" model.delta_key_heads=2 model.delta_heads=4 model.delta_key_dim=16 model.delta_dim=8 model.delta_taps=3 model.delta_chunk=8
 bert data.use=bert data.paths=["@this"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true model.token_types=2 model.pair_head=true
 t5 data.use=t5 data.paths=["@this"] tokenizer.use=byte tokenizer.vocab= tokenizer.special=true tokenizer.extra_ids=16 model.encoder_layers=1 model.encoder_length=64 model.head_scale=true model.buckets=8 model.max_distance=16 model.positions=relative model.activation=geglu_tanh
 """.replace("@this", __file__)  # a text

@@ -10,6 +10,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/equal.h>
@@ -21,6 +22,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +33,9 @@ namespace {
 
 constexpr int64_t kSeq = 16, kBatch = 2, kHeads = 2, kState = 3, kBack = 3;
 
+/// A chunk multiplies the state [heads, state] with a number of each head, or with a matrix.
+enum class With : uint8_t { numbers, matrices };
+
 at::Tensor random_of(const char* name, std::vector<int64_t> sizes) {
   at::Tensor x = at::zeros(sizes, at::kDouble);
   fill_normal(x, random_key(1, name), 1, sizes, std::vector<int64_t>(sizes.size(), 0));
@@ -38,19 +43,34 @@ at::Tensor random_of(const char* name, std::vector<int64_t> sizes) {
 }
 
 /// Chunks of one token, some of which forget.
-at::Tensor decays_of_samples() {
-  const at::Tensor decays = at::sigmoid(random_of("decays", {kSeq, kBatch, kHeads}));
+at::Tensor decays_of_samples(With with) {
+  const at::Tensor decays = with == With::numbers
+                                ? at::sigmoid(random_of("decays", {kSeq, kBatch, kHeads}))
+                                : random_of("matrices", {kSeq, kBatch, kHeads, kHeads}).mul_(0.4);
   decays[5].zero_();
   decays[9][1].zero_();
   return decays;
 }
 
-at::Tensor by_hand(const at::Tensor& decays, const at::Tensor& updates) {
+at::Tensor by_hand(With with, const at::Tensor& decays, const at::Tensor& updates) {
   std::vector<at::Tensor> states{at::zeros({kBatch, kHeads, kState}, at::kDouble)};
   for (int64_t chunk = 0; chunk + 1 < kSeq; ++chunk) {
-    states.push_back(decays[chunk].unsqueeze(-1) * states.back() + updates[chunk]);
+    const at::Tensor kept = with == With::numbers ? decays[chunk].unsqueeze(-1) * states.back()
+                                                  : at::bmm(decays[chunk], states.back());
+    states.push_back(kept + updates[chunk]);
   }
   return at::stack(states);
+}
+
+at::Tensor before(
+    With with,
+    const ChunkStates& layer,
+    const at::Tensor& decays,
+    const at::Tensor& updates,
+    StepContext& context
+) {
+  return with == With::numbers ? layer.before(decays, updates, context)
+                               : layer.before_with_matrices(decays, updates, context);
 }
 
 double difference_of(const at::Tensor& a, const at::Tensor& b) {
@@ -65,12 +85,12 @@ Batch batch_of(int64_t rows, int64_t seq) {
       .batch = kBatch};
 }
 
-void compare_ranks(const MeshShape& shape, Sharding sharding) {
+void compare_ranks(With with, const MeshShape& shape, Sharding sharding) {
   CAPTURE(shape.cp);
-  const at::Tensor decays = decays_of_samples().requires_grad_();
+  const at::Tensor decays = decays_of_samples(with).requires_grad_();
   const at::Tensor updates = random_of("updates", {kSeq, kBatch, kHeads, kState}).requires_grad_();
   const at::Tensor weight = random_of("weight", {kSeq, kBatch, kHeads, kState});
-  const at::Tensor expected = by_hand(decays, updates);
+  const at::Tensor expected = by_hand(with, decays, updates);
   const auto gradients = torch::autograd::grad({(expected * weight).sum()}, {decays, updates});
 
   const at::Tensor x = random_of("x", {kSeq, kBatch, kState}).requires_grad_();
@@ -100,15 +120,15 @@ void compare_ranks(const MeshShape& shape, Sharding sharding) {
     const ChunkStates layer(builder, "states", {{{"heads"}, kHeads}, {{"state"}, kState}});
     const at::Tensor own_decays = own(decays).requires_grad_();
     const at::Tensor own_updates = own(updates).requires_grad_();
-    const at::Tensor states = layer.before(own_decays, own_updates, context);
+    const at::Tensor states = before(with, layer, own_decays, own_updates, context);
     CHECK(difference_of(states, own(expected)) < 1e-14);
     torch::autograd::backward({(states * own(weight)).sum()}, {});
     CHECK(difference_of(own_decays.grad(), own(gradients[0])) < 1e-14);
     CHECK(difference_of(own_updates.grad(), own(gradients[1])) < 1e-14);
 
-    const TokensBefore before(builder, "before", {{"state"}, kState}, kBack);
+    const TokensBefore last(builder, "before", {{"state"}, kState}, kBack);
     const at::Tensor own_x = own(x).requires_grad_();
-    const at::Tensor rows = before.before_runs(own_x, context);
+    const at::Tensor rows = last.before_runs(own_x, context);
     CHECK((own_runs(own_x, context) == runs));
     at::Tensor loss = own_x.sum() * 0;
     for (size_t run = 0; run < runs.size(); ++run) {
@@ -132,11 +152,13 @@ void compare_ranks(const MeshShape& shape, Sharding sharding) {
 
 TEST_CASE("states and rows before runs are those of one rank") {
   using enum Sharding;
-  compare_ranks({}, blocks);
-  compare_ranks({.cp = 2}, blocks);
-  compare_ranks({.cp = 2}, zigzag);
-  compare_ranks({.cp = 4}, zigzag);
-  compare_ranks({.cp = 2, .tp = 2}, zigzag);
+  for (const With with : {With::numbers, With::matrices}) {
+    compare_ranks(with, {}, blocks);
+    compare_ranks(with, {.cp = 2}, blocks);
+    compare_ranks(with, {.cp = 2}, zigzag);
+    compare_ranks(with, {.cp = 4}, zigzag);
+    compare_ranks(with, {.cp = 2, .tp = 2}, zigzag);
+  }
 }
 
 TEST_CASE("over a cache states go on from those that were kept") {
@@ -147,23 +169,26 @@ TEST_CASE("over a cache states go on from those that were kept") {
       store,
       {.mesh = &mesh, .rules = &rules, .dtype = at::kDouble, .seq = kSeq, .microbatch = kBatch}
   );
-  const ChunkStates layer(builder, "states", {{{"heads"}, kHeads}, {{"state"}, kState}});
   const TokensBefore rows(builder, "before", {{"state"}, kState}, kBack);
-  const at::Tensor decays = decays_of_samples();
   const at::Tensor updates = random_of("updates", {kSeq, kBatch, kHeads, kState});
-  const at::Tensor expected = by_hand(decays, updates);
   const at::Tensor x = random_of("x", {kSeq, kBatch, kState});
   const at::Tensor padded = at::constant_pad_nd(x, {0, 0, 0, 0, kBack, 0});
   const at::NoGradGuard no_grad;
-  KeyValueCache cache(kSeq);
-  for (const auto& [first, count] :
-       {std::pair(0, 2), std::pair(2, 1), std::pair(3, 1), std::pair(4, 12)}) {
-    const Batch batch = batch_of(count, count);
-    StepContext context(mesh, rules, batch, {.kv_cache = &cache});
-    const at::Tensor states =
-        layer.before(decays.narrow(0, first, count), updates.narrow(0, first, count), context);
-    CHECK(difference_of(states, expected.narrow(0, first, count)) < 1e-14);
-    const at::Tensor before = rows.before_runs(x.narrow(0, first, count), context);
-    CHECK(at::equal(before[0], padded.narrow(0, first, kBack)));
+  for (const With with : {With::numbers, With::matrices}) {
+    const ChunkStates layer(builder, "states", {{{"heads"}, kHeads}, {{"state"}, kState}});
+    const at::Tensor decays = decays_of_samples(with);
+    const at::Tensor expected = by_hand(with, decays, updates);
+    KeyValueCache cache(kSeq);
+    for (const auto& [first, count] :
+         {std::pair(0, 2), std::pair(2, 1), std::pair(3, 1), std::pair(4, 12)}) {
+      const Batch batch = batch_of(count, count);
+      StepContext context(mesh, rules, batch, {.kv_cache = &cache});
+      const at::Tensor states = before(
+          with, layer, decays.narrow(0, first, count), updates.narrow(0, first, count), context
+      );
+      CHECK(difference_of(states, expected.narrow(0, first, count)) < 1e-14);
+      const at::Tensor found = rows.before_runs(x.narrow(0, first, count), context);
+      CHECK(at::equal(found[0], padded.narrow(0, first, kBack)));
+    }
   }
 }

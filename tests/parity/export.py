@@ -40,6 +40,7 @@ def loaded(folder):
     model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, dtype=torch.float32,
                                                                    attn_implementation="eager")
     problems = [f"{key}: {sorted(info[key])}" for key in ("missing_keys", "unexpected_keys", "mismatched_keys") if info[key]]
+    model.config.use_cache = False  # Qwen3Next's wants a layer of attention
     return model.eval(), problems
 
 
@@ -114,7 +115,8 @@ for case in models.CASES:
     failed += bool(problems)
 # Rows as they lie, by head, and within joined dimensions.
 for case in models.CASES:
-    if case.name not in ("llama", "olmo2-grouped", "pythia", "phi", "falcon-7b", "falcon-40b", "cohere", "gpt-oss", "gpt-oss-mxfp4"):
+    if case.name not in ("llama", "olmo2-grouped", "pythia", "phi", "falcon-7b", "falcon-40b", "cohere", "gpt-oss", "gpt-oss-mxfp4",
+                         "delta-net"):
         continue
     with tempfile.TemporaryDirectory() as temporary:
         problems = check_layouts(case, pathlib.Path(temporary))

@@ -158,6 +158,17 @@ def nemotron(name, pattern, recipe, saved=None, **changes):
     return Case(name, transformers.NemotronHConfig(**(fields | changes)), "hybrid", ours | recipe, **(saved or {}))
 
 
+def delta_net(name, recipe, layers=2, **changes):
+    """Qwen3-Next without its attention, which has a gate, and its experts: gated DeltaNet, three value heads to a key head."""
+    fields = dict(num_hidden_layers=layers, layer_types=["linear_attention"] * layers, num_experts=0, hidden_size=48,
+                  intermediate_size=80, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=10,
+                  linear_value_head_dim=8, vocab_size=VOCAB, bos_token_id=None, eos_token_id=None, pad_token_id=None,
+                  use_cache=False)  # transformers' cache wants a layer of attention
+    ours = dict(pattern="G-", layers=2 * layers, hidden=48, ffn_hidden=80, heads=2, norm="rmsnorm_1p", norm_eps=1e-6,
+                activation="swiglu", delta_key_heads=2, delta_heads=6, delta_key_dim=10, delta_dim=8, delta_chunk=7, vocab=VOCAB)
+    return Case(name, transformers.Qwen3NextConfig(**(fields | changes)), "hybrid", ours | recipe)
+
+
 CASES = [
     gpt2("gpt2", {}),
     gpt2("gpt2-old-names", {}, dict(old_names=True)),
@@ -289,6 +300,9 @@ CASES = [
     nemotron("nemotron-h", "M-M*-", {}),
     nemotron("nemotron-h-relu-long-steps", "*M-", dict(activation="relu", mamba_least_step=0.1, mamba_taps=2),
              mlp_hidden_act="relu", time_step_min=0.1, conv_kernel=2),
+    delta_net("delta-net", {}),
+    delta_net("delta-net-tied-long-chunks", dict(tied=True, delta_taps=3, delta_chunk=64, norm_eps=1e-3), layers=1,
+              tie_word_embeddings=True, linear_conv_kernel_dim=3, rms_norm_eps=1e-3),
     Case("norms-after-sums", transformers.OpenAIGPTConfig(
         n_layer=3, n_embd=48, n_head=4, n_positions=SEQ, vocab_size=VOCAB, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0),
         "gpt", dict(layers=3, hidden=48, heads=4, vocab=VOCAB, norm_placement="post")),

@@ -81,6 +81,38 @@ void compare(const std::vector<std::string>& more, const std::string& layout) {
   }
 }
 
+/// A hybrid of this pattern: fp32, bf16, recomputed and under layouts.
+void compare_mixers(const std::string& pattern) {
+  const std::vector<std::string> hybrid{
+      "model.use=hybrid",
+      "model.pattern=\"" + pattern + "\"",
+      "model.mamba_head_dim=8",
+      "model.mamba_groups=2",
+      "model.mamba_state=16",
+      "model.mamba_chunk=16",
+      "model.delta_key_heads=2",
+      "model.delta_heads=4",
+      "model.delta_key_dim=16",
+      "model.delta_dim=8",
+      "model.delta_chunk=16"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = hybrid;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  compare(hybrid, "");
+  compare(with({"precision=bf16", "recompute.use=full"}), "");
+  compare(with({"recompute.use=selective", "recompute.parts=[\"mixer\"]"}), "");
+  for (const char* layout :
+       {"tensor=2,sequence=true",
+        "context=2",
+        "context=4",
+        "pipeline=2,data=2,zero=1",
+        "data=2,zero=3"}) {
+    compare(hybrid, layout);
+  }
+}
+
 } // namespace
 
 TEST_CASE("one rank: bytes are those of the step, under every recompute policy and precision") {
@@ -116,30 +148,9 @@ TEST_CASE("tensor, sequence, context and data parallel, and zero") {
   compare({"precision=fp16", "recompute.use=full"}, "data=2,zero=2");
 }
 
-TEST_CASE("mixers of Mamba-2, and the states that they pass along ranks") {
-  const std::vector<std::string> hybrid{
-      "model.use=hybrid",
-      "model.pattern=\"M*-\"",
-      "model.mamba_head_dim=8",
-      "model.mamba_groups=2",
-      "model.mamba_state=16",
-      "model.mamba_chunk=16"};
-  const auto with = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> all = hybrid;
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  };
-  compare(hybrid, "");
-  compare(with({"precision=bf16", "recompute.use=full"}), "");
-  compare(with({"recompute.use=selective", "recompute.parts=[\"mamba\"]"}), "");
-  for (const char* layout :
-       {"tensor=2,sequence=true",
-        "context=2",
-        "context=4",
-        "pipeline=2,data=2,zero=1",
-        "data=2,zero=3"}) {
-    compare(hybrid, layout);
-  }
+TEST_CASE("mixers of Mamba-2 and gated DeltaNet, and the states that they pass along ranks") {
+  compare_mixers("M*-");
+  compare_mixers("G*-");
 }
 
 TEST_CASE("pipelines: every schedule") {

@@ -16,14 +16,14 @@ bool has(const HybridConfig& c, char letter) {
 }
 
 std::string pattern(const HybridConfig& c) {
+  const std::string letters = "; M is Mamba-2, G gated DeltaNet, * attention, - a feed-forward";
   if (c.pattern.empty()) {
-    return "it has no letter; M is Mamba-2, * attention, - a feed-forward";
+    return "it has no letter" + letters;
   }
-  const auto wrong = c.pattern.find_first_not_of("M*-");
-  return wrong == std::string::npos
-             ? ""
-             : std::string("letter ") + text(static_cast<int64_t>(wrong) + 1) + " is `" +
-                   c.pattern[wrong] + "`; M is Mamba-2, * attention, - a feed-forward";
+  const auto wrong = c.pattern.find_first_not_of(kLetters);
+  return wrong == std::string::npos ? ""
+                                    : "letter " + text(static_cast<int64_t>(wrong) + 1) + " is `" +
+                                          c.pattern[wrong] + "`" + letters;
 }
 
 std::string mamba_heads(const HybridConfig& c) {
@@ -37,6 +37,13 @@ std::string mamba_groups(const HybridConfig& c) {
   return has(c, kMamba) && c.mamba_head_count() % c.mamba_groups != 0
              ? "mamba_heads " + text(c.mamba_head_count()) + " are not divisible by mamba_groups " +
                    text(c.mamba_groups)
+             : "";
+}
+
+std::string delta_heads(const HybridConfig& c) {
+  return has(c, kDelta) && c.delta_head_count() % c.delta_key_heads != 0
+             ? "delta_heads " + text(c.delta_head_count()) +
+                   " are not divisible by delta_key_heads " + text(c.delta_key_heads)
              : "";
 }
 
@@ -62,13 +69,18 @@ int64_t HybridConfig::mamba_head_count() const {
   return mamba_heads.value_or(2 * hidden / mamba_head_dim);
 }
 
+int64_t HybridConfig::delta_head_count() const {
+  return delta_heads.value_or(delta_key_heads);
+}
+
 void hybrid_fields(Fields<HybridConfig>& f) {
   using C = HybridConfig;
   decoder_fields(f);
   f.add(
       "pattern",
       &C::pattern,
-      "what each layer is, repeated over the layers: M Mamba-2, * attention, - a feed-forward"
+      "what each layer is, repeated over the layers: M Mamba-2, G gated DeltaNet, * attention, "
+      "- a feed-forward"
   );
   f.add("mamba_heads", &C::mamba_heads, "heads of Mamba-2; 2 hidden / mamba_head_dim if absent")
       .at_least(1);
@@ -89,9 +101,33 @@ void hybrid_fields(Fields<HybridConfig>& f) {
   )
       .unit("tokens")
       .at_least(1);
+  f.add("delta_key_heads", &C::delta_key_heads, "heads of queries and keys of gated DeltaNet")
+      .at_least(1);
+  f.add(
+       "delta_heads",
+       &C::delta_heads,
+       "heads of values, neighbouring ones of which share a query and a key; as many as "
+       "delta_key_heads if absent"
+  )
+      .at_least(1);
+  f.add("delta_key_dim", &C::delta_key_dim, "elements of a query and a key").at_least(1);
+  f.add("delta_dim", &C::delta_dim, "elements of a value; a head keeps delta_key_dim of them")
+      .at_least(1);
+  f.add("delta_taps", &C::delta_taps, "tokens that its short convolution sees, itself counted")
+      .unit("tokens")
+      .at_least(2);
+  f.add(
+       "delta_chunk",
+       &C::delta_chunk,
+       "tokens that are computed at once, fastest for powers of two; changes the speed and no "
+       "result"
+  )
+      .unit("tokens")
+      .at_least(1);
   f.check("pattern", pattern);
   f.check("mamba_heads", mamba_heads);
   f.check("mamba_groups", mamba_groups);
+  f.check("delta_heads", delta_heads);
   f.check("norm_placement", norm_placement);
   f.check("parallel_residual", parallel_residual);
   f.check("causal", causal);
@@ -100,7 +136,7 @@ void hybrid_fields(Fields<HybridConfig>& f) {
 Table scaled(const HybridConfig& whole, const ModelScale& to) {
   Table own = mh::scaled(static_cast<const DecoderConfig&>(whole), to);
   std::string kinds; // few layers have each kind that the model has
-  for (const char kind : {kMamba, kAttention, kMlp}) {
+  for (const char kind : {kMamba, kDelta, kAttention, kMlp}) {
     if (has(whole, kind)) {
       kinds += kind;
     }
@@ -111,6 +147,11 @@ Table scaled(const HybridConfig& whole, const ModelScale& to) {
   own.set("mamba_groups", whole.mamba_groups <= 2 ? whole.mamba_groups : to.heads);
   own.set("mamba_state", std::min<int64_t>(whole.mamba_state, to.uneven ? 10 : 32));
   own.set("mamba_chunk", std::min<int64_t>(whole.mamba_chunk, 5));
+  own.set("delta_key_heads", whole.delta_key_heads <= 2 ? whole.delta_key_heads : to.heads);
+  own.set("delta_heads", 2 * to.heads);
+  own.set("delta_key_dim", std::min<int64_t>(whole.delta_key_dim, to.uneven ? 10 : 32));
+  own.set("delta_dim", to.uneven ? 6 : std::max<int64_t>(1, to.hidden / to.heads));
+  own.set("delta_chunk", std::min<int64_t>(whole.delta_chunk, 5));
   return own;
 }
 

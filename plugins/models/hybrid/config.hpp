@@ -13,7 +13,8 @@
 namespace mh::hybrid {
 
 /// Letters of a pattern, as Megatron-LM has them.
-inline constexpr char kMamba = 'M', kAttention = '*', kMlp = '-';
+inline constexpr char kMamba = 'M', kDelta = 'G', kAttention = '*', kMlp = '-';
+inline constexpr auto kLetters = "MG*-";
 
 struct HybridConfig : DecoderConfig {
   HybridConfig() {
@@ -34,12 +35,21 @@ struct HybridConfig : DecoderConfig {
   bool mamba_conv_bias = true;
   double mamba_least_step = 0;
   int64_t mamba_chunk = 64;
+  int64_t delta_key_heads = 4;
+  std::optional<int64_t> delta_heads;
+  int64_t delta_key_dim = 128;
+  int64_t delta_dim = 128;
+  int64_t delta_taps = 4;
+  int64_t delta_chunk = 64;
 
   /// The kind of layer `index`: a letter of the pattern.
   [[nodiscard]] char kind(int64_t index) const;
 
   /// mamba_heads, or what its absence means.
   [[nodiscard]] int64_t mamba_head_count() const;
+
+  /// delta_heads, or what its absence means.
+  [[nodiscard]] int64_t delta_head_count() const;
 };
 
 void hybrid_fields(Fields<HybridConfig>& f);
@@ -47,7 +57,7 @@ void hybrid_fields(Fields<HybridConfig>& f);
 /// Sizes of a small hybrid, see model_scale.hpp.
 Table scaled(const HybridConfig& whole, const ModelScale& to);
 
-/// transformers' Mamba2 and NemotronH.
+/// transformers' Mamba2 and NemotronH, and Qwen3Next as far as its layers are those of a hybrid.
 [[nodiscard]] HfMapping hugging_face_mapping();
 
 /// Names of a model of these complete fields; empty where transformers has no counterpart.

@@ -1,11 +1,8 @@
 #include "convolution.hpp"
 
-#include "documents.hpp"
-
 #include <megahost/saved.hpp>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/silu.h>
@@ -205,22 +202,6 @@ struct Convolve : torch::autograd::Function<Convolve> {
 };
 
 } // namespace
-
-at::Tensor documents_begun(const AllTokens& all, StepContext& context) {
-  if (context.mode().kv_cache != nullptr || context.mode().tokens_apart) { // nothing to tell apart
-    return {};
-  }
-  const at::NoGradGuard no_grad;
-  const at::Tensor segments = all.segments(context);
-  if (!segments.defined()) {
-    return {};
-  }
-  return context.cached("documents begun", [&] {
-    const at::Tensor changes =
-        segments.narrow(0, 1, segments.size(0) - 1).ne(segments.narrow(0, 0, segments.size(0) - 1));
-    return at::cat({at::zeros_like(segments.narrow(0, 0, 1)), changes.cumsum(0)});
-  });
-}
 
 Convolution::Convolution(
     Builder& builder,

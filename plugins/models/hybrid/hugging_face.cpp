@@ -1,4 +1,5 @@
 #include "config.hpp"
+#include "qwen3_next.hpp"
 
 #include <megahost/error.hpp>
 #include <megahost/nn/decoder_hugging_face.hpp>
@@ -23,14 +24,6 @@ constexpr std::array<std::pair<const char*, char>, 5> kWords{{
 /// NemotronH has a list of words, or in older files a string of letters. It becomes that string, and
 /// the number of layers its length.
 constexpr auto kPattern = "hybrid_override_pattern";
-
-[[noreturn]] void refuse(const Value& at, const std::string& what) {
-  throw Error(
-      at.origin.where() + ": " + what + ", which hybrid cannot do",
-      "layers of Mamba-2, attention and feed-forwards",
-      exit_code::data
-  );
-}
 
 char letter_of(const Value& word) {
   for (const auto& [theirs, letter] : kWords) {
@@ -75,9 +68,16 @@ void restore_pattern(Table& config) {
   Value::Array words;
   const int64_t layers = config.find("num_hidden_layers")->as_integer();
   for (const char letter : each_layer(config.find(kPattern)->as_string(), layers)) {
-    words.emplace_back(std::find_if(kWords.begin(), kWords.end(), [letter](const auto& word) {
-                         return word.second == letter;
-                       })->first);
+    const auto* word = std::find_if(kWords.begin(), kWords.end(), [letter](const auto& one) {
+      return one.second == letter;
+    });
+    if (word == kWords.end()) {
+      throw Error(
+          std::string("pattern has a layer ") + letter + ", which transformers' NemotronH has not",
+          "layers of M, * and -"
+      );
+    }
+    words.emplace_back(word->first);
   }
   config.erase(kPattern);
   config.erase("num_hidden_layers");
@@ -259,6 +259,11 @@ void plain(Table& f) {
         "mamba_heads", 2 * f.find("hidden")->as_integer() / f.find("mamba_head_dim")->as_integer()
     );
   }
+  if (none(kDelta)) {
+    erase({"delta_key_heads", "delta_heads", "delta_key_dim", "delta_dim", "delta_taps"});
+  } else if (const Value* heads = f.find("delta_heads"); heads == nullptr || heads->is_null()) {
+    f.set("delta_heads", f.find("delta_key_heads")->as_integer());
+  }
   if (none(kAttention)) {
     erase({"heads", "kv_heads", "head_dim", "score_dim", "qkv_bias", "qk_norm", "qk_norm_over"});
     erase({"causal"});
@@ -318,19 +323,33 @@ void add_layer(
 
 } // namespace
 
+void refuse(const Value& at, const std::string& what) {
+  throw Error(
+      at.origin.where() + ": " + what + ", which hybrid cannot do",
+      "layers of Mamba-2, gated DeltaNet, attention and feed-forwards",
+      exit_code::data
+  );
+}
+
 HfMapping hugging_face_mapping() {
   std::vector<std::string> free = decoder_free();
   free.emplace_back("mamba_chunk");
-  return {.models = {mamba2(), nemotron()}, .free = std::move(free), .plain = plain};
+  free.emplace_back("delta_chunk");
+  return {.models = {mamba2(), nemotron(), qwen3_next()}, .free = std::move(free), .plain = plain};
 }
 
 std::vector<HfTensor> hugging_face_names(const HybridConfig& c) {
   const std::string all = each_layer(c.pattern, c.layers);
   const auto has = [&](char letter) { return all.find(letter) != std::string::npos; };
   const bool only_mamba = !has(kAttention) && !has(kMlp);
-  if (c.norm != "rmsnorm" || c.positions != "none" || c.kv_rank || c.window || c.scaled_embedding ||
-      c.head_bias || c.logit_cap || c.score_cap || c.sinks || c.score_dim ||
-      (c.bias && !only_mamba) || (c.tied && !only_mamba) ||
+  if (c.positions != "none" || c.kv_rank || c.window || c.scaled_embedding || c.head_bias ||
+      c.logit_cap || c.score_cap || c.sinks || c.score_dim) {
+    return {};
+  }
+  if (has(kDelta)) {
+    return qwen3_next_names(c, all);
+  }
+  if (c.norm != "rmsnorm" || (c.bias && !only_mamba) || (c.tied && !only_mamba) ||
       (has(kAttention) && (c.qk_norm || *c.qkv_bias)) ||
       (has(kMlp) && is_gated(activation_kind(c.activation)))) {
     return {};

@@ -1,8 +1,9 @@
-/// Hybrid decoders (Mamba-2, Nemotron-H): layers of one part each, a mixer of Mamba-2, attention or
-/// a feed-forward, in the order of a pattern.
+/// Hybrid decoders (Mamba-2, Nemotron-H, gated DeltaNet): layers of one part each, a mixer of Mamba-2
+/// or of gated DeltaNet, attention or a feed-forward, in the order of a pattern.
 
 #define MH_PLUGIN_LICENSE "Apache-2.0"
 #include "config.hpp"
+#include "delta_net.hpp"
 #include "mamba.hpp"
 #include "scoped.hpp"
 
@@ -28,26 +29,28 @@ class HybridLayer : public Block {
 public:
   using Part = std::function<at::Tensor(const at::Tensor& x, StepContext& context)>;
 
-  /// `name` is the part's: of its parameters and for recompute.
+  /// Args:    name: of the part's parameters
+  ///          redone: the part for recompute
   HybridLayer(
       Builder& builder,
       Axis embed,
       double dropout,
       std::unique_ptr<NormPart> norm,
       const char* name,
+      const char* redone,
       Part part
   )
       : embed_(embed)
       , dropout_(dropout)
       , site_(random_key(0, builder.global_name(name)))
       , norm_(std::move(norm))
-      , name_(name)
+      , redone_(redone)
       , part_(std::move(part)) {}
 
   [[nodiscard]] State forward(const State& state, StepContext& context) const override {
     const at::Tensor& x = state[kHidden].value;
     StepContext* step = &context;
-    const at::Tensor branch = context.part(name_, {x}, [this, step](const auto& in) {
+    const at::Tensor branch = context.part(redone_, {x}, [this, step](const auto& in) {
       const auto run = [this, step](const at::Tensor& y) { return part_(y, *step); };
       return norm_->forward(in[0], *step, run);
     });
@@ -61,7 +64,7 @@ private:
   double dropout_;
   uint64_t site_;
   std::unique_ptr<NormPart> norm_;
-  const char* name_;
+  const char* redone_;
   Part part_;
 };
 
@@ -77,10 +80,12 @@ HybridLayer::Part kept_part(std::shared_ptr<const T> part) {
 ///
 ///   layers.N.norm.weight   [hidden]
 ///   layers.N.mamba.*       M (mamba.hpp)
+///   layers.N.delta.*       G (delta_net.hpp)
 ///   layers.N.attention.*   *, as a decoder's
 ///   layers.N.mlp.*         -, as a decoder's
 ///
-/// Source:  arXiv:2405.21060 (Mamba-2), arXiv:2504.03624 (Nemotron-H)
+/// Source:  arXiv:2405.21060 (Mamba-2), arXiv:2504.03624 (Nemotron-H), arXiv:2412.06464 (gated
+///          DeltaNet)
 class Hybrid : public Decoder {
 public:
   using Config = HybridConfig;
@@ -89,7 +94,7 @@ public:
 
   static HfMapping hugging_face_config() { return hugging_face_mapping(); }
 
-  static std::vector<std::string> recompute_parts() { return {"mamba"}; }
+  static std::vector<std::string> recompute_parts() { return {"mixer"}; }
 
   Hybrid(const Config& config, const Args& args)
       : Decoder(config, args)
@@ -100,18 +105,15 @@ public:
   [[nodiscard]] std::unique_ptr<Block> layer(int64_t index, Builder& builder) const override {
     auto before = scoped(builder, "norm", [&] { return norm(builder); });
     const char kind = own_.kind(index);
-    const char* name = kind == kMamba ? "mamba" : kind == kAttention ? "attention" : "mlp";
-    HybridLayer::Part part = scoped(builder, name, [&] {
-      return kind == kMamba       ? kept_part(std::make_shared<const Mamba>(builder, mamba_spec()))
-             : kind == kAttention ? kept_part<AttentionPart>(attention(index, builder))
-                                  : kept_part<FeedForwardPart>(feed_forward(index, builder));
-    });
+    const char* name = name_of(kind);
+    HybridLayer::Part part = scoped(builder, name, [&] { return part_of(kind, index, builder); });
     return std::make_unique<HybridLayer>(
         builder,
         Axis{axis::embed, own_.hidden},
         own_.dropout,
         std::move(before),
         name,
+        kind == kMamba || kind == kDelta ? "mixer" : name,
         std::move(part)
     );
   }
@@ -121,6 +123,26 @@ public:
   }
 
 private:
+  static const char* name_of(char kind) {
+    return kind == kMamba       ? "mamba"
+           : kind == kDelta     ? "delta"
+           : kind == kAttention ? "attention"
+                                : "mlp";
+  }
+
+  [[nodiscard]] HybridLayer::Part part_of(char kind, int64_t index, Builder& builder) const {
+    switch (kind) {
+    case kMamba:
+      return kept_part(std::make_shared<const Mamba>(builder, mamba_spec()));
+    case kDelta:
+      return kept_part(std::make_shared<const DeltaNet>(builder, delta_spec()));
+    case kAttention:
+      return kept_part<AttentionPart>(attention(index, builder));
+    default:
+      return kept_part<FeedForwardPart>(feed_forward(index, builder));
+    }
+  }
+
   [[nodiscard]] MambaSpec mamba_spec() const {
     return {
         .embed = {axis::embed, own_.hidden},
@@ -138,6 +160,21 @@ private:
         .out_std = feed_forward_spec().out_std};
   }
 
+  [[nodiscard]] DeltaSpec delta_spec() const {
+    return {
+        .embed = {axis::embed, own_.hidden},
+        .key_heads = own_.delta_key_heads,
+        .heads = own_.delta_head_count(),
+        .key_dim = own_.delta_key_dim,
+        .dim = own_.delta_dim,
+        .taps = own_.delta_taps,
+        .bias = own_.bias,
+        .norm_eps = own_.norm_eps,
+        .chunk = own_.delta_chunk,
+        .std = own_.init_std,
+        .out_std = feed_forward_spec().out_std};
+  }
+
   Config own_;
 };
 
@@ -146,6 +183,8 @@ private:
 
 MH_PLUGIN("org.megahost.hybrid", "0.1.0", "hybrid decoder models", [](mh::Registry& registry) {
   registry.add<mh::hybrid::Hybrid>(
-      "hybrid", "decoder of Mamba-2, attention and feed-forwards by a pattern: Mamba-2, Nemotron-H"
+      "hybrid",
+      "decoder of Mamba-2, gated DeltaNet, attention and feed-forwards by a pattern: Mamba-2, "
+      "Nemotron-H"
   );
 });

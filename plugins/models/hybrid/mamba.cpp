@@ -1,18 +1,13 @@
 #include "mamba.hpp"
 
+#include "decays.hpp"
 #include "documents.hpp"
 #include "scan.hpp"
 #include "scoped.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/softplus.h>
-#include <ATen/ops/zeros_like.h>
 #include <ATen/record_function.h>
-
-#include <algorithm>
-#include <cmath>
 
 namespace mh::hybrid {
 
@@ -26,36 +21,6 @@ Axis heads_of(const MambaSpec& spec, int64_t width) {
 /// The axis that the heads of a group share.
 Axis groups_of(const MambaSpec& spec) {
   return {axis::kv_heads, spec.groups, spec.state};
-}
-
-Parameter* of_heads(Builder& builder, const MambaSpec& spec, const char* name, Init init) {
-  const Axis heads = heads_of(spec, 1);
-  return &builder.parameter({{name, {heads}, std::move(init)}}, builder.place(heads));
-}
-
-/// Steps begin between 0.001 and 0.1, as softplus makes them of the bias.
-Init initial_steps() {
-  return Init::log_uniform(1e-3, 0.1).mapped([](double dt) { return std::log(std::expm1(dt)); });
-}
-
-/// Decays begin as exp(-dt a), a between 1 and 16.
-Init initial_decays() {
-  return Init::uniform(1, 16).mapped([](double a) { return std::log(a); });
-}
-
-/// Tokens of this rank with which a document begins, but for a sample's first: bool [seq, batch].
-at::Tensor starts_of(const at::Tensor& documents, const std::vector<TokenRun>& runs) {
-  if (!documents.defined()) {
-    return {};
-  }
-  std::vector<at::Tensor> parts;
-  for (const TokenRun& run : runs) {
-    const at::Tensor own = documents.narrow(0, run.first, run.count);
-    const int64_t back = std::min<int64_t>(1, run.first);
-    const at::Tensor before = documents.narrow(0, run.first - back, back + run.count - 1);
-    parts.push_back(own.ne(back == 1 ? before : at::cat({own.narrow(0, 0, 1), before})));
-  }
-  return at::cat(parts);
 }
 
 } // namespace
@@ -86,9 +51,9 @@ Mamba::Mamba(Builder& builder, const MambaSpec& spec)
             );
           }
       ))
-    , dt_bias_(of_heads(builder, spec, "dt_bias", initial_steps()))
-    , a_log_(of_heads(builder, spec, "a_log", initial_decays()))
-    , d_(of_heads(builder, spec, "d", Init::ones()))
+    , dt_bias_(of_heads(builder, "dt_bias", spec.heads, initial_steps()))
+    , a_log_(of_heads(builder, "a_log", spec.heads, initial_decays()))
+    , d_(of_heads(builder, "d", spec.heads, Init::ones()))
     , all_(heads_of(spec, spec.head_dim))
     , states_(
           builder,

@@ -1,6 +1,7 @@
 #pragma once
-/// The states of recurrent layers that work on chunks of tokens at once (Mamba-2 and its
-/// relatives): within a chunk they multiply matrices, from one chunk to the next a state is passed.
+/// The states of recurrent layers that work on chunks of tokens at once (Mamba-2, delta rules and
+/// their relatives): within a chunk they multiply matrices, from one chunk to the next a state is
+/// passed.
 
 #include "megahost/builder.hpp"
 #include "megahost/context.hpp"
@@ -13,8 +14,8 @@
 
 namespace mh {
 
-/// The states of h = decay * h + update before each chunk, wherever strategies put the tokens of a
-/// sample.
+/// The states of h = decay * h + update before each chunk, or of h = transition h + update with
+/// matrices, wherever strategies put the tokens of a sample.
 ///
 /// ```cpp
 /// class Sums { // sums of all tokens so far, in chunks of one token
@@ -30,8 +31,8 @@ namespace mh {
 /// };
 /// ```
 ///
-/// Documents: a decay of 0 forgets what was before
-/// Memory:  saves decays and the states that it returns
+/// Documents: a decay or a transition of 0 forgets what was before
+/// Memory:  saves decays or transitions, and the states that it returns
 /// Ranks:   collective over the mesh axis that splits samples, if one does: each rank sends, for
 ///          each of its runs of tokens, the product of the decays and the last state. None waits
 ///          for another's states
@@ -51,6 +52,15 @@ public:
   /// Dtype:   float32, or float64 in a model of that
   [[nodiscard]] at::Tensor
   before(const at::Tensor& decays, const at::Tensor& updates, StepContext& context) const;
+
+  /// The same of h = transition h + update.
+  ///
+  /// Shapes:  transitions [chunks, batch, ..., n, n] for updates [chunks, batch, ..., n, m] of a
+  ///          state of at least two dimensions -> like updates
+  /// Dtype:   as `before`
+  [[nodiscard]] at::Tensor before_with_matrices(
+      const at::Tensor& transitions, const at::Tensor& updates, StepContext& context
+  ) const;
 
 private:
   CachedState cached_;

@@ -1,0 +1,21 @@
+#pragma once
+/// transformers' Qwen3Next as far as its layers are those of a hybrid: gated DeltaNet and a feed-forward.
+
+#include "config.hpp"
+
+#include <string>
+#include <vector>
+
+namespace mh::hybrid {
+
+/// Throws:  mh::Error at a value of a config.json, which says what a hybrid cannot do
+[[noreturn]] void refuse(const Value& at, const std::string& what);
+
+/// The keys of its config.json.
+[[nodiscard]] HfModel qwen3_next();
+
+/// The names of its tensors, a layer of which is two of ours; empty for other layers. `all` has a
+/// letter for each layer.
+[[nodiscard]] std::vector<HfTensor> qwen3_next_names(const HybridConfig& c, const std::string& all);
+
+} // namespace mh::hybrid

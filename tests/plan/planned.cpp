@@ -306,6 +306,15 @@ TEST_CASE("a memory budget records what stages share once") {
   CHECK(step.recorded <= 15);
 }
 
+TEST_CASE("state of a shape of its own, and masters in fp32, have their bytes in the plan") {
+  for (const char* layout : {"", "tensor=2,data=2,zero=1", "data=2,zero=3", "pipeline=2"}) {
+    compare({"optimizer.use=adafactor"}, layout);
+    compare({"optimizer.use=schedule_free_adamw"}, layout);
+  }
+  compare({"optimizer.use=adafactor", "optimizer.beta1=0.9", "precision=bf16"}, "tensor=2");
+  compare({"optimizer.use=schedule_free_adamw", "precision=bf16"}, "tensor=2");
+}
+
 TEST_CASE("experts, FP8 and state on the host plan, on machines of every kind") {
   ReadOptions roots;
   roots.roots = {std::filesystem::path(std::getenv("MEGAHOST_SOURCE")) / "recipes"};
@@ -315,7 +324,9 @@ TEST_CASE("experts, FP8 and state on the host plan, on machines of every kind") 
       {{"precision=fp8"}, "tensor=2,sequence=true"},
       {{"optimizer.offload=true", "precision=bf16"}, "data=2,zero=1"},
       {{"optimizer.use=lion", "optimizer.offload=true", "precision=bf16"}, "data=2,zero=1"},
-      {{"optimizer.use=muon", "optimizer.offload=true", "precision=bf16"}, "data=2"}};
+      {{"optimizer.use=muon", "optimizer.offload=true", "precision=bf16"}, "data=2"},
+      {{"optimizer.use=adafactor"}, "tensor=2,data=2,zero=1"},
+      {{"optimizer.use=schedule_free_adamw", "optimizer.offload=true"}, "data=2,zero=3"}};
   for (const auto& [sets, layout] : all) {
     CAPTURE(layout);
     const Recipe recipe = small(sets, layout);

@@ -151,6 +151,7 @@ TEST_CASE("schedule-free training evaluates and saves the average, and goes on a
   auto plugins = runs::host();
   recipe.optimizer.use = "sgd";
   recipe.optimizer.lr = 0;
+  recipe.lr_schedule = {"constant", mh::Table{}};
   recipe.train.iters = 1;
   recipe.checkpoint.dir = folder / "given";
   const auto from_average = [&](mh::Session& session) {

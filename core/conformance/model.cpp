@@ -11,6 +11,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 namespace mh::check {
@@ -152,8 +153,12 @@ std::vector<UpdateItem> small_items(const Optimizer& optimizer, at::Device devic
     item.name = weight.dim() == 2 ? "matrix" : "vector";
     item.weight = weight.to(device);
     item.gradient = at::zeros_like(item.weight);
-    for (const StateSpec& spec : optimizer.state()) {
-      item.state.push_back(at::zeros_like(item.weight, item.weight.options().dtype(spec.dtype)));
+    for (const StateSpec& spec : optimizer.state_of(item.name, item.weight.sizes().vec())) {
+      const auto shape = spec.shape.empty() ? item.weight.sizes() : at::IntArrayRef(spec.shape);
+      item.state.push_back(at::zeros(shape, item.weight.options().dtype(spec.dtype)));
+    }
+    if (optimizer.keeps_other_weights()) {
+      item.parameter = item.weight.clone();
     }
     items.push_back(std::move(item));
   }

@@ -150,7 +150,11 @@ void check_update(const Optimizer& optimizer) {
     };
     same(items[i].weight, before[i].weight, "a weight");
     for (size_t s = 0; s < items[i].state.size(); ++s) {
-      same(items[i].state[s], before[i].state[s], "state " + optimizer.state()[s].name);
+      same(
+          items[i].state[s],
+          before[i].state[s],
+          "state " + optimizer.state_of(items[i].name, items[i].weight.sizes().vec())[s].name
+      );
     }
     if (items[i].weight.const_data_ptr() != places[i] || items[i].weight.equal(before[i].weight)) {
       fail(

@@ -34,8 +34,7 @@ int64_t copied_bytes(const Plan& plan, const StagePlan& stage, const Recipe& rec
   if (!recipe.checkpoint.async || recipe.checkpoint.interval == 0) {
     return 0;
   }
-  const bool own_masters = recipe.precision == "fp32"; // else masters are part of the state
-  const int64_t weights = own_masters ? stage.parameters : 0;
+  const int64_t weights = stage.own_masters ? stage.parameters : 0;
   const int64_t copies = plan.shape.dp; // each slice that several ranks hold is copied by one
   return recipe.parallel.zero > 0 ? stage.state + weights / copies
                                   : (stage.state + weights) / copies;

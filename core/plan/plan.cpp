@@ -212,6 +212,7 @@ Plan make_plan(
     stage.parameters = record.parameters;
     stage.gradients = record.gradients;
     stage.state = record.state;
+    stage.own_masters = record.own_masters;
     const StageMemory memory = compose_memory(step, s);
     stage.activations = memory.activations + record.batches;
     stage.workspace = memory.working - memory.peak;

@@ -19,7 +19,8 @@ struct StagePlan {
   std::string layers; ///< "embed+10"
   /// Bytes; `reserved` are those of no tensor.
   int64_t parameters = 0, gradients = 0, state = 0, activations = 0, workspace = 0, reserved = 0;
-  double busy = 0; ///< seconds of a step with work
+  bool own_masters = true; ///< parameters are their own masters, else those are in `state`
+  double busy = 0;         ///< seconds of a step with work
 
   /// Bytes of tensors.
   [[nodiscard]] int64_t tensors() const {

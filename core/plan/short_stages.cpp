@@ -248,6 +248,7 @@ void ShortStages::put_together(RecordedStep& step, std::vector<std::vector<Share
       sum.parameters += part.weight * record.parameters;
       sum.gradients += part.weight * record.gradients;
       sum.state += part.weight * record.state;
+      sum.own_masters = record.own_masters;
       sum.batches = record.batches / kMicrobatches * step.args.microbatches;
       if (part.of != Share::Of::kept) {
         add(sum.closing, record.closing, part.weight);

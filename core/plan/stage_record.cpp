@@ -57,6 +57,8 @@ public:
         *session_->gradients, *session_->optimizer, weight_options(target.recipe, mesh_)
     );
     record_.state = recorder_.memory().used() - record_.parameters - record_.gradients;
+    record_.own_masters =
+        target.recipe.precision == "fp32" && !session_->optimizer->keeps_other_weights();
     step.model_flops = session_->flops_per_sample();
     step.tokens = session_->tokens_per_sample();
     step.parameters = session_->model->global_elements();

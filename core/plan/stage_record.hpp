@@ -70,6 +70,7 @@ const Pass* find_pass(const ByPass<Pass>& passes, PassKey key) {
 struct MH_API StageRecord {
   int64_t stage = 0;
   int64_t parameters = 0, gradients = 0, state = 0; ///< bytes that stay from step to step
+  bool own_masters = true; ///< parameters are their own masters, else those are in `state`
   int64_t batches = 0; ///< likewise, on a CPU: the arrays of this step and, behind them, the next
   ByPass<PassRecord> passes;
   PassRecord closing;         ///< after the last pass: sums over ranks, norm, update

@@ -25,6 +25,14 @@ std::vector<StateSpec> Optimizer::state_of(const std::string&, const std::vector
   return state();
 }
 
+void Optimizer::set_parameters(std::span<UpdateItem> items) const {
+  for (auto& item : items) {
+    if (item.parameter.defined()) {
+      item.parameter.copy_(item.weight);
+    }
+  }
+}
+
 LrSchedule::~LrSchedule() = default;
 PipelineSchedule::~PipelineSchedule() = default;
 Corpus::~Corpus() = default;

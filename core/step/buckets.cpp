@@ -89,6 +89,18 @@ int64_t flat_begin(const Parameter& parameter, const Piece& piece) {
   return begin;
 }
 
+/// The parts of a piece that this rank updates. A slice without elements, of a vocabulary that ends
+/// before it, is a part all the same where parts are whole: this rank takes part in sums over it.
+std::vector<Piece>
+parts_in(const Bucket& bucket, const Bucket::Leaf& leaf, const Piece& piece, Unit unit) {
+  const int64_t begin = bucket.first() - leaf.begin;
+  if (unit == Unit::matrix && c10::multiply_integers(piece.shape) == 0) {
+    const bool here = begin <= 0 && 0 < begin + bucket.chunk();
+    return here ? std::vector<Piece>{piece} : std::vector<Piece>();
+  }
+  return parts_of(*leaf.parameter, piece, begin, begin + bucket.chunk());
+}
+
 } // namespace
 
 Buckets make_buckets(ParameterStore& store, const Mesh& mesh, const GradientOptions& options) {
@@ -138,17 +150,17 @@ Buckets make_buckets(ParameterStore& store, const Mesh& mesh, const GradientOpti
   return buckets;
 }
 
-std::vector<OwnedPiece> owned_of(const Bucket& bucket) {
+std::vector<OwnedPiece> owned_of(const Bucket& bucket, Unit unit) {
   std::vector<OwnedPiece> owned;
   const int64_t first = bucket.first();
-  for (const auto& [parameter, begin] : bucket.leaves) {
+  for (const auto& leaf : bucket.leaves) {
+    Parameter* const parameter = leaf.parameter;
     for (const auto& piece : parameter->pieces) {
       if (piece.frozen) {
         continue;
       }
-      for (auto& part :
-           parts_of(*parameter, piece, first - begin, first - begin + bucket.chunk())) {
-        const int64_t at = begin - first + flat_begin(*parameter, part);
+      for (auto& part : parts_in(bucket, leaf, piece, unit)) {
+        const int64_t at = leaf.begin - first + flat_begin(*parameter, part);
         const auto of = [&](const at::Tensor& chunk) {
           return chunk.narrow(0, at, c10::multiply_integers(part.shape)).view(part.shape);
         };

@@ -75,6 +75,6 @@ using Buckets = std::vector<std::unique_ptr<Bucket>>;
 make_buckets(ParameterStore& store, const Mesh& mesh, const GradientOptions& options);
 
 /// The pieces that this rank updates of a bucket.
-[[nodiscard]] std::vector<OwnedPiece> owned_of(const Bucket& bucket);
+[[nodiscard]] std::vector<OwnedPiece> owned_of(const Bucket& bucket, Unit unit);
 
 } // namespace mh

@@ -103,7 +103,7 @@ Gradients::Gradients(ParameterStore& store, const Mesh& mesh, const GradientOpti
       bucket_of_[leaf.parameter] = bucket.get();
     }
     first_after_backward_ += bucket->after_backward ? 0 : 1;
-    auto owned = owned_of(*bucket);
+    auto owned = owned_of(*bucket, options_.unit);
     std::move(owned.begin(), owned.end(), std::back_inserter(owned_));
   }
   store.listen(this);

@@ -55,6 +55,9 @@ void update_fused(const UpdateRule& rule, std::span<UpdateItem> items, const Upd
   ops::ensure_registered();
   std::array<ops::UpdateTensors, 2> all; // without and with a parameter to write
   for (auto& item : items) {
+    if (item.weight.numel() == 0) {
+      continue; // a rank's part of a vocabulary that ends before it
+    }
     add(rule, item, update, all.at(item.parameter.defined() ? 1 : 0));
   }
   for (auto& tensors : all) {

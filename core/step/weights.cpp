@@ -36,26 +36,43 @@ at::Tensor on_host(const at::Tensor& tensor, at::ScalarType dtype) {
   return tensor.to(at::kCPU, dtype, /*non_blocking=*/false, /*copy=*/true);
 }
 
+/// The sum over the ranks that split a piece; of those that hold the same slice the first counts.
+std::function<at::Tensor(const at::Tensor&)> summer(const Piece& piece, const Mesh& mesh) {
+  return [&piece, &mesh](const at::Tensor& part) {
+    const bool first = std::ranges::all_of(piece.shards, [&](const Shards& shards) {
+      return mesh.group(shards.axis).index() % shards.inner == 0;
+    });
+    const at::Tensor sum = first ? part.clone() : at::zeros_like(part);
+    for (const auto& shards : piece.shards) {
+      mesh.group(shards.axis).all_reduce(sum);
+    }
+    return sum;
+  };
+}
+
 /// The global tensor of a piece from the slices of the ranks that split it.
 std::function<at::Tensor(const at::Tensor&)> gatherer(const Piece& piece, const Mesh& mesh) {
-  return [&piece, &mesh](const at::Tensor& part) {
-    at::Tensor whole = at::zeros(piece.global_shape, part.options());
-    bool first = true; // this rank is the first of those that hold this slice
-    for (const auto& [axis, inner] : piece.shards) {
-      first = first && mesh.group(axis).index() % inner == 0;
-    }
-    if (first) {
+  return [&piece, sum = summer(piece, mesh)](const at::Tensor& part) {
+    const at::Tensor whole = at::zeros(piece.global_shape, part.options());
+    if (part.numel() > 0) {
       at::Tensor own = whole;
       for (size_t d = 0; d < piece.shape.size(); ++d) {
         own = own.narrow(static_cast<int64_t>(d), piece.offset[d], piece.shape[d]);
       }
       own.copy_(part);
     }
-    for (const auto& shards : piece.shards) {
-      mesh.group(shards.axis).all_reduce(whole);
-    }
-    return whole;
+    return sum(whole);
   };
+}
+
+/// A state that each rank which holds some of the parameter holds whole.
+Piece whole_state(const Piece& parameter, const std::vector<int64_t>& shape) {
+  Piece piece;
+  piece.name = parameter.name;
+  piece.global_shape = shape;
+  piece.offset.assign(shape.size(), 0);
+  piece.shape = shape;
+  return piece;
 }
 
 } // namespace
@@ -73,14 +90,15 @@ WeightOptions weight_options(const Recipe& recipe, const Mesh& mesh) {
 Weights::Weights(
     const Gradients& gradients, const Optimizer& optimizer, const WeightOptions& options
 )
-    : options_(options)
+    : optimizer_(optimizer)
+    , options_(options)
     , weight_decay_(options.weight_decay)
     , owned_(gradients.owned()) {
   const auto& store = gradients.parameters();
   offload_ = options.offload && !store.all().empty() && !store.all().front().value.is_cpu();
   const at::NoGradGuard no_grad;
   for (const auto& one : owned_) {
-    add(one, optimizer);
+    add(one);
   }
   for (const auto& parameter : store.all()) {
     for (const auto& piece : parameter.pieces) {
@@ -103,17 +121,18 @@ Weights::Weights(
 Weights::Held Weights::hold(const OwnedPiece& owned) {
   const auto& value = owned.value;
   const auto own = value.scalar_type();
-  if (!offload_ && (is_float(own) || !options_.masters)) {
+  const bool others = optimizer_.keeps_other_weights();
+  if (!offload_ && !others && (is_float(own) || !options_.masters)) {
     return {value, owned.gradient, {}};
   }
   const auto type = is_float(own) || !options_.masters ? own : at::kFloat;
   Held held{{}, owned.gradient, value};
   if (!offload_) {
-    held.master = value.to(type);
+    held.master = value.to(type, /*non_blocking=*/false, /*copy=*/true);
   } else {
     held.master = on_host(value, type);
     held.gradient = on_host(owned.gradient, owned.gradient.scalar_type());
-    held.rounded = type == own ? at::Tensor() : on_host(value, own);
+    held.rounded = type == own && !others ? at::Tensor() : on_host(value, own);
     held_bytes_ +=
         tensor_bytes(held.gradient) + (held.rounded.defined() ? tensor_bytes(held.rounded) : 0);
   }
@@ -121,12 +140,28 @@ Weights::Held Weights::hold(const OwnedPiece& owned) {
   return held;
 }
 
-at::Tensor Weights::zeros_like(const at::Tensor& weight, at::ScalarType dtype) const {
-  return offload_ && weight.is_meta() ? on_host(weight, dtype)
-                                      : at::zeros_like(weight, weight.options().dtype(dtype));
+at::Tensor Weights::zeros(
+    const std::vector<int64_t>& shape, at::ScalarType dtype, const at::Tensor& weight
+) const {
+  if (offload_ && weight.is_meta()) {
+    return on_host(at::empty(shape, weight.options()), dtype);
+  }
+  return at::zeros(shape, weight.options().dtype(dtype));
 }
 
-void Weights::add(const OwnedPiece& owned, const Optimizer& optimizer) {
+void Weights::add_state(const Piece& piece, const StateSpec& spec, UpdateItem& item) {
+  const bool exact = item.weight.scalar_type() == at::kDouble;
+  const auto dtype = exact && spec.dtype == at::kFloat ? at::kDouble : spec.dtype;
+  const Piece* own = &piece;
+  if (!spec.shape.empty()) {
+    own = &state_pieces_.emplace_back(whole_state(piece, spec.shape));
+  }
+  item.state.push_back(zeros(own->shape, dtype, item.weight));
+  held_bytes_ += tensor_bytes(item.state.back());
+  stored_.push_back({"optimizer." + spec.name + "." + piece.name, own, item.state.back()});
+}
+
+void Weights::add(const OwnedPiece& owned) {
   const Piece& piece = owned.piece;
   const Held& held = held_.emplace_back(hold(owned));
   stored_.push_back({piece.name, &piece, held.master});
@@ -141,13 +176,10 @@ void Weights::add(const OwnedPiece& owned, const Optimizer& optimizer) {
   item.offset = piece.offset;
   if (!piece.shards.empty() && options_.mesh != nullptr) {
     item.gather = gatherer(piece, *options_.mesh);
+    item.sum = summer(piece, *options_.mesh);
   }
-  const bool exact = item.weight.scalar_type() == at::kDouble;
-  for (const auto& spec : optimizer.state_of(piece.name, piece.global_shape)) {
-    const auto dtype = exact && spec.dtype == at::kFloat ? at::kDouble : spec.dtype;
-    item.state.push_back(zeros_like(item.weight, dtype));
-    held_bytes_ += tensor_bytes(item.state.back());
-    stored_.push_back({"optimizer." + spec.name + "." + piece.name, &piece, item.state.back()});
+  for (const auto& spec : optimizer_.state_of(piece.name, piece.global_shape)) {
+    add_state(piece, spec, item);
   }
   items_.push_back(std::move(item));
   // Experts' biases are matrices, one row per expert; they count as vectors.
@@ -176,23 +208,38 @@ void Weights::update(const Optimizer& optimizer, const Update& update) {
       .seed = update.seed};
   in_plugin(optimizer, "update", [&] { optimizer.update(items_, numbers); });
   if (!optimizer.finishes()) {
+    in_plugin(optimizer, "set_parameters", [&] { optimizer.set_parameters(items_); });
     for (auto& item : items_) {
-      if (item.parameter.defined()) {
-        item.parameter.copy_(item.weight);
-      }
       item.gradient.zero_();
     }
   }
   for (auto& gradient : unused_gradients_) {
     gradient.zero_();
   }
+  copy_to_device();
   for (size_t i = 0; offload_ && i < held_.size(); ++i) {
-    owned_[i].value.copy_(held_[i].rounded.defined() ? held_[i].rounded : held_[i].master);
     owned_[i].gradient.zero_();
   }
 }
 
+/// Parameters take what the host has computed, where weights are offloaded.
+void Weights::copy_to_device() {
+  for (size_t i = 0; offload_ && i < held_.size(); ++i) {
+    owned_[i].value.copy_(held_[i].rounded.defined() ? held_[i].rounded : held_[i].master);
+  }
+}
+
 void Weights::publish() {
+  const at::NoGradGuard no_grad;
+  if (!optimizer_.keeps_other_weights()) {
+    publish_masters();
+    return;
+  }
+  in_plugin(optimizer_, "set_parameters", [&] { optimizer_.set_parameters(items_); });
+  copy_to_device();
+}
+
+void Weights::publish_masters() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < held_.size(); ++i) {
     if (held_[i].rounded.defined() || offload_) {
@@ -203,7 +250,8 @@ void Weights::publish() {
 
 bool Weights::finite() const {
   return std::all_of(items_.begin(), items_.end(), [](const auto& item) {
-    return std::isfinite(item.weight.abs().max().template item<double>());
+    return item.weight.numel() == 0 ||
+           std::isfinite(item.weight.abs().max().template item<double>());
   });
 }
 

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,11 +34,13 @@ struct WeightOptions {
 /// that is trained, or its part of them under `zero`.
 ///
 /// In float32 (and float64) training the parameters are their own masters; in bf16 the masters are
-/// copies from which the parameters are rounded after each update. Keeps references to the store.
+/// copies from which the parameters are rounded after each update. Masters are copies, too, where
+/// the optimizer keeps other weights than training computes with. Keeps references to the store and
+/// to the optimizer.
 class MH_API Weights {
 public:
-  /// Makes masters of the present values of what this rank updates, and zero state. Parameters and
-  /// their gradients outlive the object.
+  /// Makes masters of the present values of what this rank updates, and zero state. Parameters,
+  /// their gradients and the optimizer outlive the object.
   Weights(
       const Gradients& gradients, const Optimizer& optimizer, const WeightOptions& options = {}
   );
@@ -55,14 +58,18 @@ public:
 
   [[nodiscard]] const Number& weight_decay() const { return weight_decay_; }
 
-  /// Parameters take the masters' values; call after the masters were loaded.
+  /// Parameters take the values that training computes with; call after masters and state were
+  /// loaded, and after `publish_masters`.
   void publish();
+
+  /// Parameters take the masters' values, for evaluation and samples.
+  void publish_masters();
 
   /// A tensor that a checkpoint holds. Data are views: loading writes into them.
   struct Stored {
     std::string
         name; ///< "layers.0.attention.q.weight", "optimizer.exp_avg.layers.0.attention.q.weight"
-    const Piece* piece;
+    const Piece* piece; ///< a state of its own shape has a piece of that shape, whole
     at::Tensor data;
   };
 
@@ -86,9 +93,13 @@ private:
   };
 
   [[nodiscard]] Held hold(const OwnedPiece& owned);
-  void add(const OwnedPiece& owned, const Optimizer& optimizer);
-  [[nodiscard]] at::Tensor zeros_like(const at::Tensor& weight, at::ScalarType dtype) const;
+  void add(const OwnedPiece& owned);
+  void add_state(const Piece& piece, const StateSpec& spec, UpdateItem& item);
+  [[nodiscard]] at::Tensor
+  zeros(const std::vector<int64_t>& shape, at::ScalarType dtype, const at::Tensor& weight) const;
+  void copy_to_device();
 
+  const Optimizer& optimizer_;
   WeightOptions options_;
   Number weight_decay_;
   bool offload_ = false;
@@ -98,6 +109,7 @@ private:
   std::vector<UpdateItem> items_;            // one per owned piece
   std::vector<double> decays_;               // factors of the items' weight decay
   std::vector<at::Tensor> unused_gradients_; // those of frozen pieces that share a leaf with others
+  std::deque<Piece> state_pieces_;           // of states that have a shape of their own
   std::vector<Stored> stored_;
 };
 

@@ -80,6 +80,9 @@ Progress from_json(const nlohmann::json& json, const std::string& where) {
 std::vector<Slice> slices_of(const Weights& weights) {
   std::vector<Slice> slices;
   for (const auto& stored : weights.stored()) {
+    if (stored.data.numel() == 0) {
+      continue; // a rank's part of a vocabulary that ends before it
+    }
     slices.push_back({stored.name, stored.piece->global_shape, stored.piece->offset, stored.data});
   }
   return slices;

@@ -5,6 +5,7 @@
 #include "core/checkpoint/tensors.hpp"
 #include "core/train/session.hpp"
 #include "megahost/checkpoint_format.hpp"
+#include "megahost/export.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -34,7 +35,7 @@ struct WeightsWanted {
 ///          is missing, has another shape, or has no place in the model; or naming the fields in
 ///          which the folder's config.json or the run's recipe describes another model
 /// Ranks:   all of the session's
-GivenWeights load_weights(
+MH_API GivenWeights load_weights(
     const std::filesystem::path& folder,
     Session& session,
     Host& host,

@@ -224,7 +224,8 @@ std::unique_ptr<Optimizer> make_optimizer(const Recipe::Optimizer& recipe, Host&
     );
   }
   for (const auto& state : optimizer->state()) {
-    if (dtype != at::kFloat && state.dtype != dtype) {
+    const bool large = state.shape.empty(); // others may stay in float32
+    if (dtype != at::kFloat && large && state.dtype != dtype) {
       throw Error(
           "optimizer \"" + recipe.use + "\" keeps its state `" + state.name +
               "` in another format than optimizer.state_dtype \"bf16\"",

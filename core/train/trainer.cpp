@@ -253,9 +253,26 @@ std::string Trainer::stop_reason() const {
 void Trainer::evaluate() {
   fetch_weights();
   const int64_t done = (progress_.step - 1) / session_->recipe.train.eval_interval;
+  const bool others = session_->optimizer->keeps_other_weights();
+  if (others) {
+    show_kept_weights();
+  }
   const auto losses = evaluate_split(*session_, Split::valid, done);
+  if (others) {
+    weights_->publish();
+    session_->gradients->share_parameters();
+  }
   log_->evaluation({progress_.step, progress_.samples, losses, unix_now()});
   evaluated_step_ = progress_.step;
+}
+
+/// The model has the weights that checkpoints have, until `Weights::publish`.
+void Trainer::show_kept_weights() {
+  if (session_->gradients->zero() < 3) {
+    session_->gradients->wait_for_all(); // no gather reads a shard that changes
+  }
+  weights_->publish_masters();
+  session_->gradients->share_parameters();
 }
 
 /// Lets steps go on while checkpoints are written, where the recipe says so and there are some.
@@ -524,6 +541,9 @@ void Trainer::steps(TrainSummary& summary) {
     summary.validation_loss = validation.back().second;
   }
   fetch_weights();
+  if (session_->optimizer->keeps_other_weights()) {
+    show_kept_weights(); // for the sample, and for who reads the session after the run
+  }
   if (options_.closing && ranks_.rank == 0 && signals_.received().empty()) {
     close_run(
         *session_,

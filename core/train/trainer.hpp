@@ -95,6 +95,7 @@ private:
   void compare_ranks(const PartTimes& times);
   void compare_copies();
   void evaluate();
+  void show_kept_weights();
   void open_saves();
   void save(const Retention& retention);
   void save_or_warn(const Retention& retention);

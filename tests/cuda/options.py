@@ -68,6 +68,10 @@ moe model.capacity_factor=1 model.capacity_drop=probability model.capacity_pad=t
 moe model.capacity_factor=1 model.capacity_drop=position model.capacity_pad=false model.moe_pattern=["moe","dense"]
 moe model.experts_per_token=1 model.router=sigmoid model.bias=true precision=fp8
 moe precision=fp32 optimizer.use=muon
+moe optimizer.use=adafactor optimizer.decay_rate=-0.7 optimizer.clip_threshold=0.5 optimizer.beta1=0.9 optimizer.scale_parameter=true optimizer.relative_step=true
+llama optimizer.use=adafactor optimizer.offload=true optimizer.eps=[1e-30,1e-3] optimizer.scale_parameter=false
+llama optimizer.use=schedule_free_adamw optimizer.r=1 optimizer.weight_lr_power=1 train.eval_interval=1
+llama precision=fp32 optimizer.use=schedule_free_adamw optimizer.offload=true
 moe model.sinks=true model.bias=true model.activation=swiglu_clamped model.window=16 model.window_pattern=["window","global"] model.rope_scaling=yarn model.rope_factor=2 model.rope_original_length=32 model.rope_truncate=false
 llama checkpoint.async=true checkpoint.interval=1 checkpoint.if_busy=wait checkpoint.keep_every=1 optimizer.use=lion
 llama checkpoint.async=false checkpoint.interval=1 checkpoint.if_busy=skip model.activation=relu

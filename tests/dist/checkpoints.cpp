@@ -61,9 +61,12 @@ const std::vector<TestLayout> kLayouts{
      Unit::matrix},
 };
 
-class TwoStates : public Optimizer {
+/// Two states like the parameter, and one of a shape of its own.
+class ThreeStates : public Optimizer {
 public:
-  [[nodiscard]] std::vector<StateSpec> state() const override { return {{"m"}, {"v"}}; }
+  [[nodiscard]] std::vector<StateSpec> state() const override {
+    return {{"m"}, {"v"}, {"rows", at::kFloat, {7}}};
+  }
 
   void update(std::span<UpdateItem>, const Update&) const override {}
 };
@@ -82,7 +85,7 @@ DecoderConfig config() {
   return c;
 }
 
-/// The tensors of a run that a rank holds: bf16 weights, float32 masters, two states of each.
+/// The tensors of a run that a rank holds: bf16 weights, float32 masters, three states of each.
 class Rank {
 public:
   Rank(const TestLayout& layout, const Mesh& mesh, Storage& storage = local_storage())
@@ -177,7 +180,7 @@ private:
   Decoder decoder_;
   Model model_;
   Gradients gradients_;
-  TwoStates optimizer_;
+  ThreeStates optimizer_;
   Weights weights_;
 };
 

@@ -200,6 +200,14 @@ TEST_CASE("muon") {
   check_step({"model.use=llama", "optimizer.use=muon"});
 }
 
+TEST_CASE("adafactor") {
+  check_step({"model.use=llama", "optimizer.use=adafactor", "optimizer.beta1=0.5"});
+}
+
+TEST_CASE("schedule-free AdamW") {
+  check_step({"model.use=llama", "optimizer.use=schedule_free_adamw"});
+}
+
 TEST_CASE("sgd with momentum, one microbatch") {
   check_step({"model.use=gpt", "optimizer.use=sgd", "batch.micro=4"});
 }

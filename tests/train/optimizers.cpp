@@ -23,6 +23,7 @@
 #include <ATen/ops/sign.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/util/accumulate.h>
 
 #include <doctest/doctest.h>
 
@@ -80,6 +81,154 @@ TEST_CASE("adamw follows its paper") {
   CHECK(
       runs::refusal<mh::Optimizer>(
           host, "adamw", {{"betas", mh::Value::Array{0.9, 1.0}}}
+      ).find("below 1") != std::string::npos
+  );
+}
+
+namespace {
+
+/// A tensor of `shape` with its state, in float64.
+mh::UpdateItem start_of(
+    const mh::Optimizer& optimizer, const std::string& name, const std::vector<int64_t>& shape
+) {
+  mh::UpdateItem item;
+  item.name = name;
+  const int64_t elements = c10::multiply_integers(shape);
+  item.weight = (at::arange(elements, at::kDouble) * 0.9).cos().view(shape);
+  for (const auto& spec : optimizer.state_of(name, shape)) {
+    item.state.push_back(at::zeros(spec.shape.empty() ? shape : spec.shape, at::kDouble));
+  }
+  return item;
+}
+
+at::Tensor gradient_of(const mh::UpdateItem& item, int64_t step) {
+  return (at::arange(item.weight.numel(), at::kDouble) * 1.7 + static_cast<double>(step))
+      .sin()
+      .view(item.weight.sizes());
+}
+
+} // namespace
+
+// The figures are those of transformers.Adafactor 5.23 and torch.optim.Adafactor 2.11 after three
+// steps from `start_of` by `gradient_of`, with learning rates 0.02, 0.9 and 0.03.
+TEST_CASE("adafactor has the numbers of transformers and of torch.optim") {
+  struct Case {
+    Table options;
+    double decay;
+    /// The sum of w[i] (i + 1), and the last weight: of a matrix 3 x 4, a vector of 5, and two
+    /// matrices 3 x 2.
+    std::array<std::pair<double, double>, 3> expected;
+  };
+
+  const Case cases[] = {
+      {{{"scale_parameter", false}},
+       0,
+       {{{-20.046526330679946, -2.077929277964938},
+         {-10.966783978352765, -1.5502119939803212},
+         {-20.1601781346423, -1.9821861381558343}}}},
+      {{{"beta1", 0.9}, {"clip_threshold", 0.5}, {"decay_rate", -0.7}},
+       0,
+       {{{-13.502704389766425, -0.9725864569093752},
+         {-6.864711935772558, -0.9478629472772016},
+         {-13.519687142051026, -0.9666827930766605}}}},
+      {{{"relative_step", true}},
+       0.1,
+       {{{-15.926010053560269, -1.495872826532358},
+         {-8.609146357240494, -1.2028786669505918},
+         {-15.99029965909171, -1.4398082869999445}}}}};
+  const std::vector<std::pair<std::string, std::vector<int64_t>>> shapes{
+      {"layers.0.mlp.up.weight", {3, 4}},
+      {"layers.0.norm.weight", {5}},
+      {"layers.0.mlp.experts.up.weight", {2, 3, 2}}};
+  auto host = runs::host();
+  for (const auto& [options, decay, expected] : cases) {
+    const auto adafactor = host.make<mh::Optimizer>("adafactor", options);
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      auto item = start_of(*adafactor, shapes[i].first, shapes[i].second);
+      item.weight_decay = decay;
+      for (int64_t step = 1; step <= 3; ++step) {
+        item.gradient = gradient_of(item, step) * 4; // the scale takes it away
+        const double lr = step == 1 ? 0.02 : step == 2 ? 0.9 : 0.03;
+        adafactor->update({&item, 1}, {.step = step, .lr = lr, .gradient_scale = 0.25});
+      }
+      const auto w = item.weight.flatten();
+      const auto places = at::arange(1, w.numel() + 1, at::kDouble);
+      CAPTURE(i);
+      CHECK((w * places).sum().item<double>() == doctest::Approx(expected[i].first).epsilon(1e-9));
+      CHECK(w[-1].item<double>() == doctest::Approx(expected[i].second).epsilon(1e-9));
+    }
+  }
+}
+
+TEST_CASE("adafactor keeps rows and columns of matrices, and refuses what means nothing") {
+  auto host = runs::host();
+  const auto adafactor = host.make<mh::Optimizer>("adafactor");
+  const auto shapes = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    std::vector<std::vector<int64_t>> all;
+    for (const auto& spec : adafactor->state_of(name, shape)) {
+      all.push_back(spec.shape);
+    }
+    return all;
+  };
+  using Shapes = std::vector<std::vector<int64_t>>;
+  CHECK(shapes("head.weight", {4, 6}) == Shapes{{4}, {6}});
+  CHECK(shapes("layers.0.mlp.experts.up.weight", {2, 4, 6}) == Shapes{{2, 4}, {2, 6}});
+  CHECK(shapes("layers.0.norm.weight", {4}) == Shapes{{}}); // the parameter's
+  CHECK(shapes("layers.0.mlp.experts.down.bias", {8, 4}) == Shapes{{}});
+  const auto refused = [&](const Table& options, const mh::Optimizer::Args& args = {}) {
+    return runs::refusal<mh::Optimizer>(host, "adafactor", options, args);
+  };
+  CHECK(refused({{"decay_rate", 0.8}}).find("decay_rate") != std::string::npos);
+  CHECK(refused({{"eps", mh::Value::Array{1e-3}}}).find("two numbers") != std::string::npos);
+  CHECK(
+      refused({}, {.state_dtype = at::kBFloat16}).find("without optimizer.beta1") !=
+      std::string::npos
+  );
+  CHECK(refused({{"beta1", 0.9}}, {.state_dtype = at::kBFloat16}) == "accepted");
+}
+
+// The form of schedulefree.AdamWScheduleFree, which keeps y and z.
+TEST_CASE("schedule-free AdamW trains on y and keeps the average x") {
+  auto host = runs::host();
+  const double beta1 = 0.8, beta2 = 0.99, eps = 1e-6, decay = 0.1, r = 0.5, power = 1.5;
+  const auto optimizer = host.make<mh::Optimizer>(
+      "schedule_free_adamw",
+      Table{
+          {"betas", mh::Value::Array{beta1, beta2}},
+          {"eps", eps},
+          {"r", r},
+          {"weight_lr_power", power}}
+  );
+  CHECK(optimizer->keeps_other_weights());
+  auto item = start_of(*optimizer, "w", {3, 4});
+  item.parameter = item.weight.clone();
+  item.weight_decay = decay;
+  item.lr_multiplier = 0.5;
+  at::Tensor y = item.weight.clone(), z = item.weight.clone(), v = at::zeros_like(y);
+  double most = 0, sum = 0;
+  for (int64_t step = 1; step <= 4; ++step) {
+    const double given = step == 1 ? 0 : step == 2 ? 0.2 : 0.06; // warm-up from 0, then less
+    const at::Tensor g = gradient_of(item, step);
+    item.gradient = g * 4;
+    optimizer->update({&item, 1}, {.step = step, .lr = given, .gradient_scale = 0.25});
+    optimizer->set_parameters({&item, 1});
+    const double lr = given * 0.5;
+    most = std::max(most, lr);
+    const double weight = std::pow(step, r) * std::pow(most, power);
+    sum += weight;
+    const double c = sum > 0 ? weight / sum : 0;
+    v = v * beta2 + g * g * (1 - beta2);
+    const at::Tensor u = g / ((v / (1 - std::pow(beta2, step))).sqrt() + eps) + y * decay;
+    y = y + (z - y) * c + u * (lr * (beta1 * (1 - c) - 1));
+    z = z - u * lr;
+    CHECK(at::allclose(item.parameter, y, 1e-12, 1e-12));
+    const at::Tensor x = y + (z - y) * (1 - 1 / beta1);
+    CHECK(at::allclose(item.weight, x, 1e-12, 1e-12));
+  }
+  CHECK_FALSE(at::allclose(item.weight, y, 1e-3, 1e-3));
+  CHECK(
+      runs::refusal<mh::Optimizer>(
+          host, "schedule_free_adamw", {{"betas", mh::Value::Array{1.0, 0.9}}}
       ).find("below 1") != std::string::npos
   );
 }
@@ -302,9 +451,10 @@ mh::DecoderConfig llama() {
   return c;
 }
 
-/// Global weights after three steps on one batch.
+/// Global weights after three steps on one batch. With a `multiple` of 128 the last of four tensor
+/// ranks have none of the vocabulary.
 std::map<std::string, at::Tensor>
-trained(const mh::MeshShape& shape, const mh::Optimizer& optimizer) {
+trained(const mh::MeshShape& shape, const mh::Optimizer& optimizer, int64_t multiple) {
   std::map<std::string, at::Tensor> result;
   std::mutex mutex;
   mh::run_ranks(shape, [&](const mh::Mesh& mesh) {
@@ -322,10 +472,10 @@ trained(const mh::MeshShape& shape, const mh::Optimizer& optimizer) {
          .seed = 3,
          .seq = kSeq,
          .microbatch = 1,
-         .vocab_multiple = 4}
+         .vocab_multiple = multiple}
     );
     auto& parameters = model.parameters();
-    mh::Gradients gradients(parameters, mesh);
+    mh::Gradients gradients(parameters, mesh, {.unit = optimizer.unit()});
     mh::Weights weights(gradients, optimizer, {.weight_decay = 0.1, .mesh = &mesh});
     const at::Tensor tokens = (at::arange(kSeq) * 7 % 50).unsqueeze(1);
     const mh::Batch batch{
@@ -364,13 +514,19 @@ trained(const mh::MeshShape& shape, const mh::Optimizer& optimizer) {
 
 } // namespace
 
-TEST_CASE("muon gives the same weights whether or not ranks have split the matrices") {
+TEST_CASE("optimizers give the same weights whether or not ranks have split the matrices") {
   auto host = runs::host();
-  for (const std::string name : {"muon", "adamw"}) {
-    const auto optimizer = host.make<mh::Optimizer>(name);
-    const auto one = trained({}, *optimizer);
-    for (const int64_t ranks : {2, 4}) {
-      const auto split = trained({.tp = ranks}, *optimizer);
+  const std::pair<std::string, Table> all[] = {
+      {"muon", {}},
+      {"muon", {{"adamw", mh::Value::Array{}}}},
+      {"adamw", {}},
+      {"adafactor", {{"beta1", 0.9}}},
+      {"schedule_free_adamw", {}}};
+  for (const auto& [name, options] : all) {
+    const auto optimizer = host.make<mh::Optimizer>(name, options);
+    const auto one = trained({}, *optimizer, 4);
+    for (const auto& [ranks, multiple] : {std::pair<int64_t, int64_t>{2, 4}, {4, 128}}) {
+      const auto split = trained({.tp = ranks}, *optimizer, multiple);
       REQUIRE(split.size() == one.size());
       for (const auto& [weight, expected] : one) {
         CAPTURE(name);

@@ -1,6 +1,7 @@
 // Whole runs with what an optimizer and a schedule may be told: the same bits after a resume, and
 // sentences about what applies.
 
+#include "core/train/given_weights.hpp"
 #include "runs.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -56,6 +57,24 @@ TEST_CASE("every optimizer goes on bit for bit, its state in either format") {
        }},
       {"muon", [](mh::Recipe& r) { r.optimizer.use = "muon"; }},
       {"lion", [](mh::Recipe& r) { r.optimizer.use = "lion"; }},
+      {"adafactor", [](mh::Recipe& r) { r.optimizer.use = "adafactor"; }},
+      {"adafactor-rounded",
+       [](mh::Recipe& r) {
+         r.optimizer.use = "adafactor";
+         r.optimizer.options = mh::Table{{"beta1", 0.9}};
+         r.optimizer.state_dtype = "bf16";
+         r.optimizer.stochastic_rounding = true;
+         r.optimizer.master_weights = false;
+         r.precision = "bf16";
+       }},
+      {"schedule-free", [](mh::Recipe& r) { r.optimizer.use = "schedule_free_adamw"; }},
+      {"schedule-free-bf16",
+       [](mh::Recipe& r) {
+         r.optimizer.use = "schedule_free_adamw";
+         r.optimizer.state_dtype = "bf16";
+         r.precision = "bf16";
+         r.train.eval_interval = 5; // the parameters are others for a while
+       }},
       {"bf16-state", [](mh::Recipe& r) { r.optimizer.state_dtype = "bf16"; }},
       {"rounded",
        [](mh::Recipe& r) {
@@ -89,7 +108,7 @@ TEST_CASE("every optimizer goes on bit for bit, its state in either format") {
 
 TEST_CASE("optimizers learn, with bf16 weights alone, too") {
   const runs::Folder folder;
-  for (const std::string name : {"adam", "sgd", "muon", "adamw"}) {
+  for (const std::string name : {"adam", "sgd", "muon", "adamw", "adafactor"}) {
     auto recipe = runs::recipe(folder / name);
     recipe.model.use = "llama";
     recipe.model.options = mh::Table{{"layers", 2}, {"hidden", 32}, {"heads", 2}};
@@ -98,6 +117,9 @@ TEST_CASE("optimizers learn, with bf16 weights alone, too") {
     recipe.optimizer.master_weights = name == "sgd";
     recipe.optimizer.stochastic_rounding = name != "sgd";
     recipe.optimizer.state_dtype = name == "sgd" ? "fp32" : "bf16";
+    if (name == "adafactor") {
+      recipe.optimizer.options = mh::Table{{"beta1", 0.9}, {"scale_parameter", false}};
+    }
     if (name == "sgd") {
       recipe.optimizer.lr = 0.3;
       recipe.optimizer.options = mh::Table{{"momentum", 0.9}};
@@ -111,6 +133,36 @@ TEST_CASE("optimizers learn, with bf16 weights alone, too") {
     CHECK(*summary.loss < 2.2); // from ln 20 = 3.0, towards ln 4 = 1.4
     CHECK(output.say("without masters") == (name != "sgd"));
   }
+}
+
+TEST_CASE("schedule-free training evaluates and saves the average, and goes on as if it had not") {
+  const runs::Folder folder;
+  auto recipe = runs::recipe(folder / "seldom");
+  recipe.optimizer.use = "schedule_free_adamw";
+  recipe.train.eval_interval = 12;
+  runs::Lines output;
+  const auto seldom = runs::train(recipe, output);
+  recipe.checkpoint.dir = folder / "often";
+  recipe.train.eval_interval = 1;
+  const auto often = runs::train(recipe, output);
+  CHECK(often.loss == seldom.loss);
+  CHECK(runs::tensors(folder / "often", 12) == runs::tensors(folder / "seldom", 12));
+  // Another optimizer, at a rate of 0, evaluates what the checkpoint holds.
+  auto plugins = runs::host();
+  recipe.optimizer.use = "sgd";
+  recipe.optimizer.lr = 0;
+  recipe.lr_schedule = {"constant", mh::Table{}};
+  recipe.train.iters = 1;
+  recipe.checkpoint.dir = folder / "given";
+  const auto from_average = [&](mh::Session& session) {
+    return mh::load_weights(
+               folder / "seldom", session, plugins, {.allow_change = {"optimizer"}}
+    ).words;
+  };
+  const auto given =
+      mh::train(recipe, plugins, {.closing = false, .weights = from_average}, output);
+  REQUIRE(given.validation_loss.has_value());
+  CHECK(*given.validation_loss == *seldom.validation_loss);
 }
 
 TEST_CASE("a batch that grows: samples, steps and the resumed rest") {

@@ -65,9 +65,13 @@ items_of(const mh::Optimizer& optimizer, at::ScalarType dtype, at::Device device
     item.lr_multiplier = name.starts_with("layers") ? 0.3 : 1;
     for (const auto& spec : optimizer.state_of(name, shape)) {
       const bool wide = dtype == at::kDouble;
-      item.state.push_back(
-          at::zeros(shape, item.weight.options().dtype(wide ? at::kDouble : spec.dtype))
-      );
+      item.state.push_back(at::zeros(
+          spec.shape.empty() ? shape : spec.shape,
+          item.weight.options().dtype(wide ? at::kDouble : spec.dtype)
+      ));
+    }
+    if (optimizer.keeps_other_weights()) {
+      item.parameter = item.weight.clone();
     }
     items.push_back(item);
   }
@@ -92,7 +96,9 @@ const std::vector<std::pair<std::string, Table>>& built_in() {
       {"sgd", {}},
       {"sgd", {{"momentum", 0.9}, {"nesterov", true}}},
       {"muon", {}},
-      {"muon", {{"scale", "original"}, {"nesterov", false}}}};
+      {"muon", {{"scale", "original"}, {"nesterov", false}}},
+      {"adafactor", {{"beta1", 0.9}, {"relative_step", true}}},
+      {"schedule_free_adamw", {{"r", 1.0}}}};
   return all;
 }
 

@@ -15,11 +15,14 @@
 
 namespace mh {
 
-/// One state tensor of each parameter, of the parameter's shape ("exp_avg"; saved as
-/// `optimizer.exp_avg.<parameter>`).
+/// One state tensor of each parameter ("exp_avg"; saved as `optimizer.exp_avg.<parameter>`). It is
+/// zero before the first update.
 struct StateSpec {
   std::string name;
   at::ScalarType dtype = at::kFloat; ///< kFloat is float64 where the weights are (`megahost check`)
+  /// {}: the parameter's shape, sharded as the parameter is. Else a shape of its own (Adafactor's
+  /// row and column means): each rank that holds a slice of the parameter holds this state whole.
+  std::vector<int64_t> shape = {};
 };
 
 /// The unit that an update may cut a parameter into: single elements, or whole matrices (Muon).
@@ -40,6 +43,10 @@ struct UpdateItem {
   /// The global tensor from each rank's tensor like `weight`; null where this rank holds it all.
   /// Ranks: collective over the mesh axes that split the tensor
   std::function<at::Tensor(const at::Tensor&)> gather = nullptr;
+  /// The sum of each rank's tensor, any shape, over the slices of the global tensor, each counted
+  /// once however many ranks hold it; null where this rank holds it all.
+  /// Ranks: as `gather`
+  std::function<at::Tensor(const at::Tensor&)> sum = nullptr;
 };
 
 /// One optimizer step. Its numbers are on the host, but for optimizers that take tensors.
@@ -83,6 +90,16 @@ public:
   [[nodiscard]] virtual bool takes_tensors() const { return false; }
 
   virtual void update(std::span<UpdateItem> items, const Update& update) const = 0;
+
+  /// Whether the weights that are kept are others than those that training computes with (a running
+  /// average of them, as in schedule-free training). Checkpoints, evaluation, samples and exports
+  /// then have each item's `weight`, which is never the model's own tensor; training computes with
+  /// its `parameter`, which is always defined, and which `update` and `set_parameters` set.
+  [[nodiscard]] virtual bool keeps_other_weights() const { return false; }
+
+  /// Sets each item's `parameter` as the last update did, from `weight` and state: after a
+  /// checkpoint was loaded, and after an evaluation. Sets it to the rounded weight if not overridden.
+  virtual void set_parameters(std::span<UpdateItem> items) const;
 };
 
 /// The formulas of one pass over all elements, with g the scaled gradient, lr and decay the item's:

@@ -157,6 +157,9 @@ private:
   /// what it is.
   void step_towards(mh::UpdateItem& item) const {
     const at::Tensor whole = item.gather ? item.gather(item.gradient) : item.gradient;
+    if (item.weight.numel() == 0) {
+      return; // the slice of a vocabulary that ends before this rank
+    }
     const auto rows = static_cast<double>(whole.size(0));
     const auto columns = static_cast<double>(whole.size(1));
     const double ratio = config_.scale == "original" ? std::sqrt(std::max(1.0, rows / columns))

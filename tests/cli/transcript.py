@@ -7,8 +7,8 @@ A line "$ COMMAND" runs COMMAND in a shell, in a folder of its own where `megaho
 `recipes`, `fixtures` and `tiny.toml` are links to the source tree's. The lines up to the next command are what it prints on
 both outputs, where "." stands for that folder and "~" for HOME, which is empty; "..." stands for anything, and a line "..."
 for any lines. "[2]" at the end is the exit status, 0 if there is none. Of a Markdown file only the blocks fenced as
-"console" count, the quickstart is run for 20 steps, a block fenced as "LANGUAGE file=NAME" writes that file, and one fenced
-as "diff" changes files.
+"console" count, the quickstart is run for 10 steps, runs of a few steps evaluate one batch, a block fenced as
+"LANGUAGE file=NAME" writes that file, and one fenced as "diff" changes files.
 """
 
 import os
@@ -49,7 +49,9 @@ def command(line, markdown):
     if markdown:
         line = re.sub(r"^\./megahost ", "megahost ", line)
         if line == "megahost run recipes/quickstart.lua":
-            line += " --set train.iters=20"
+            line += " --set train.iters=10"
+        if re.fullmatch(r"megahost run recipes/[^|;&#>]* train\.iters=\d[^|;&#>]*", line):
+            line += " --set train.eval_iters=1"
     return line
 
 

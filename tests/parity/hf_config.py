@@ -73,12 +73,12 @@ with tempfile.TemporaryDirectory() as temporary:
         config = transformers.AutoConfig.for_model(name)
         config.save_pretrained(folder)
         whole = json.loads((folder / "config.json").read_text())
-        said = complete(folder, values(folder, whole))
-        absent = complete(folder, values(folder, {"model_type": name}))
+        said, absent = values(folder, whole), values(folder, {"model_type": name})
+        said, absent = (complete(folder, said), complete(folder, absent)) if said != absent else ({}, {})
         for key in sorted(said.keys() | absent.keys()):
             check(said.get(key) == absent.get(key),
                   f"{name}: {key} is {said.get(key)} in transformers, {absent.get(key)} by an empty config.json")
-        print(f"{name}: {len(said)} fields")
+        print(f"{name}: {len(said) or 'the same'} fields")
 
 for case in models.CASES:
     with tempfile.TemporaryDirectory() as temporary:
@@ -94,7 +94,7 @@ for case in models.CASES:
         new = values(folder / "model", config)
         if "rope_parameters" in config:
             old = values(folder / "model", version4(config))
-            check(complete(folder, old) == complete(folder, new), f"{case.name}: version 4's form says {old}, not {new}")
+            check(old == new or complete(folder, old) == complete(folder, new), f"{case.name}: version 4's form says {old}, not {new}")
             file.write_text(json.dumps(config))
         if not evaluated:
             continue

@@ -84,8 +84,26 @@ void restore_pattern(Table& config) {
   config.set("layers_block_type", words);
 }
 
+/// The widths of Mamba2's mixers are said twice.
+void require_one_width(const Table& config) {
+  const auto number = [&config](const char* key, int64_t absent) {
+    const Value* value = config.find(key);
+    return value != nullptr && value->is_integer() ? value->as_integer() : absent;
+  };
+  const int64_t by_heads = number("num_heads", 128) * number("head_dim", 64);
+  const int64_t expanded = number("hidden_size", 4096) * number("expand", 2);
+  if (by_heads != expanded) {
+    throw Error(
+        "num_heads * head_dim = " + std::to_string(by_heads) +
+            ", but hidden_size * expand = " + std::to_string(expanded),
+        "transformers' Mamba2 refuses this, too"
+    );
+  }
+}
+
 /// Mamba2's steps have two limits, of which the second is infinite.
 void simplify_limit(Table& config) {
+  require_one_width(config);
   const Value* limits = config.find("time_step_limit");
   if (limits == nullptr || !limits->is_array() || limits->as_array().size() != 2) {
     return;

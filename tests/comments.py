@@ -1,5 +1,6 @@
 """Comments are sentences with a subject, or noun phrases that name the thing: none begins with "What ...", "Of ...", "Which ..." or
-another word that leaves the subject to the reader, and none has words that only this project uses.
+another word that leaves the subject to the reader, and none has words that only this project uses. Texts that users read, of
+options, fields and metrics, do not begin with "of", either.
 usage: comments.py SOURCE"""
 
 import pathlib
@@ -15,8 +16,9 @@ NOT_OURS = ("plugins/devices/pjrt/pjrt_c_api.h",)
 NEVER = re.compile(r"(?:^|[.!?] )(What|Of|Which|Whose|Who|Whom)\b")
 NOT_FIRST = re.compile(r"(That|Those|As)\b")
 CLAUSE = re.compile(r"(?:^|[.!?] )(Where)\b(?P<rest>[^.!?]*)")
-TRAILING = re.compile(r"///< (what|of|that|those|which|whose|who|as|where)\b")
-IDIOM = re.compile(r"\b(nobody|somebody|dealt out|held against|for ever|soft max)\b", re.IGNORECASE)
+TRAILING = re.compile(r"///< (what|of|that|those|which|whose|who|as|where)\b|\S.*// of\b")
+TEXT = re.compile(r'"of [^"]{8,}')
+IDIOM = re.compile(r"\b(nobody|somebody|dealt out|held against|holds? [^.,;]{,20} against|beside|for ever|soft max)\b", re.IGNORECASE)
 
 
 def comments(path, text):
@@ -46,9 +48,15 @@ def faults(path, text):
             yield number, f'"{words[start:start + 40]} ..." is no sentence: name what it is about'
         if IDIOM.search(words):
             yield number, f'"{IDIOM.search(words)[0]}" is no word of the field'
+    before = ""
     for number, line in enumerate(text.splitlines(), 1):
-        if path.suffix not in (".py", ".sh", ".build") and TRAILING.search(line):
-            yield number, f'"{TRAILING.search(line)[0]} ..." names nothing: "{line.strip()}"'
+        code = path.suffix not in (".py", ".sh", ".build")
+        if code and not line.lstrip().startswith("//") and TRAILING.search(line):
+            yield number, f'a comment names nothing: "{line.strip()}"'
+        goes_on = before.endswith('"') and line.lstrip().startswith('"')
+        if code and path.parts[0] != "tests" and not goes_on and TEXT.search(line):
+            yield number, f"a text names nothing: {TEXT.search(line)[0]}"
+        before = line.rstrip()
 
 
 def check_the_check():
@@ -56,11 +64,13 @@ def check_the_check():
     for name, text in (("a.cpp", "/// What a run wrote.\nint x;"), ("a.cpp", "int a; ///< of a start"), ("a.hpp", "  // Of the rest."),
                        ("a.hpp", "/// A file. Which of them\n/// is read.\n"), ("a.cpp", "// Those of a group."),
                        ("a.cpp", "/// Where checkpoints lie."), ("a.cpp", "// A rank that nobody\n// waits for."),
-                       ("a.py", '    """What is left."""'), ("a.py", "# As the other."), ("meson.build", "# What is built.")):
+                       ("a.py", '    """What is left."""'), ("a.cpp", "int a; // of a start"),
+                       ("core/a.cpp", 'f.add("seed", "of the order, unless given");'), ("a.py", "# As the other."), ("meson.build", "# What is built.")):
         assert list(faults(pathlib.Path(name), text)), f"{name} {text!r} passes"
     for name, text in (("a.cpp", "/// The files of a run. Where it has none, it\n/// is empty."), ("a.cpp", "int a; // what it is"),
                        ("a.hpp", "/// A file\n/// Of which nothing is read."), ("a.py", 'text = "What a run wrote"'),
-                       ("a.sh", "#!/bin/sh\n# Builds.\n"), ("a.hpp", "int a; ///< the start of it")):
+                       ("a.sh", "#!/bin/sh\n# Builds.\n"), ("a.hpp", "int a; ///< the start of it"),
+                       ("a.cpp", "// a comment that goes on\n// of itself"), ("core/a.cpp", '"the seed "\n"of the order"')):
         assert not list(faults(pathlib.Path(name), text)), f"{name} {text!r} fails"
 
 
@@ -72,7 +82,7 @@ def main():
         name = str(path.relative_to(root))
         if name not in NOT_OURS and path != pathlib.Path(__file__).resolve():
             count += 1
-            wrong += [f"{name}:{number}: {fault}" for number, fault in faults(path, path.read_text(errors="replace"))]
+            wrong += [f"{name}:{number}: {fault}" for number, fault in faults(pathlib.Path(name), path.read_text(errors="replace"))]
     print("\n".join(wrong) or f"{count} sources, whose comments have subjects")
     return 1 if wrong or count < 1000 else 0
 

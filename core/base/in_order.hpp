@@ -25,11 +25,11 @@ void in_order(size_t workers, Next next, Work work, Take take) {
 
   struct Outcome {
     std::optional<Result> result;
-    std::exception_ptr failure; // of `next` or `work`
+    std::exception_ptr failure; // what `next` or `work` threw
   };
 
   std::vector<std::optional<Outcome>> outcomes(4 * workers); // by number, modulo their count
-  std::mutex reading, guard;                                 // of `next`; of all that follows
+  std::mutex reading, guard; // `next` under the first; all that follows under the second
   std::condition_variable room, ready;
   uint64_t read = 0, taken = 0; // items
   bool ended = false;

@@ -150,7 +150,7 @@ GpuVerdict operators_reach_copies(const fs::path& folder) {
       reached_if(slow.empty()),
       slow.empty()
           ? formatted("all at %.0f%% or more of the copy rate, %.0f GB/s", 1e2 * kMemoryBound, copy)
-          : formatted("of the copy rate, %.0f GB/s: ", copy) + join(slow, ", ")};
+          : formatted("shares of the copy rate, %.0f GB/s: ", copy) + join(slow, ", ")};
 }
 
 /// A training step next to its plan and to the share of the peak that it should reach.

@@ -32,8 +32,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kBelowPlan = 0.7;  // of what plans count on
-constexpr double kSlowLink = 0.5;   // of the other links
+constexpr double kBelowPlan = 0.7;  // share of what plans count on
+constexpr double kSlowLink = 0.5;   // share of the other links' rate
 constexpr double kClock = 0.5;      // seconds
 constexpr int kRounds = 3;          // in which a rank must be slow
 constexpr int64_t kMostPairs = 15;  // that a rank is measured in
@@ -229,7 +229,7 @@ std::string gemm_rate(double rate) {
 
 struct CheckedRate {
   const char* name;
-  double least; // of what the others reach: what they share is shared unevenly
+  double least; // share of what the others reach: what they share is shared unevenly
   double (*of)(const CheckedRank& rank);
   std::string (*text)(double rate);
 };

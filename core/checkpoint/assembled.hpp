@@ -53,7 +53,7 @@ public:
 private:
   std::unique_ptr<CheckpointReader> inner_;
   std::vector<CheckpointTensor> tensors_;
-  std::vector<std::vector<AssembledPart>> parts_; // of each tensor
+  std::vector<std::vector<AssembledPart>> parts_; // by tensor
   TensorNames names_;
   std::string arguments_;
 };

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kCommon = "common.pt";
 constexpr const char* kLatest = "latest_checkpointed_iteration.txt";
-constexpr int64_t kMostEntries = 1 << 22; // of stacked tensors, all together
+constexpr int64_t kMostEntries = 1 << 22; // stacked tensors, all together
 
 std::string iteration_name(int64_t step) {
   const std::string digits = std::to_string(step);

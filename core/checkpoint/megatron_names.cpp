@@ -13,7 +13,7 @@ namespace mh {
 namespace {
 
 constexpr std::string_view kLayers = "decoder.layers.";
-constexpr std::string_view kPredictions = "mtp.layers."; // of multi-token prediction
+constexpr std::string_view kPredictions = "mtp.layers."; // multi-token prediction
 constexpr std::string_view kPredictionLayer = "transformer_layer.";
 constexpr std::string_view kExperts = "mlp.experts.experts.";
 constexpr std::string_view kLocalExperts = "mlp.experts.local_experts.";
@@ -135,7 +135,7 @@ MegatronName megatron_name(std::string_view stored) {
     rest.erase(0, std::min(rest.size(), state.size() + 1));
     before = "optimizer." + (state == "param" || state == "fp32_param" ? "master" : state) + ".";
   }
-  while (rest.starts_with("module.")) { // of wrappers, which NeMo saves, too
+  while (rest.starts_with("module.")) { // wrappers, which NeMo saves, too
     rest.erase(0, std::string_view("module.").size());
   }
   MegatronName name;

@@ -204,7 +204,7 @@ void print(const Recipe& recipe, const Drawn& drawn) {
   for (const int64_t passes : drawn.live) {
     live.push_back(std::to_string(passes));
   }
-  std::printf("of each chunk, the most expensive = 100%%: %s\n", join(shares, " ").c_str());
+  std::printf("cost of each chunk, the most expensive = 100%%: %s\n", join(shares, " ").c_str());
   std::printf("memory  passes whose activations each stage holds: %s\n", join(live, " ").c_str());
 }
 

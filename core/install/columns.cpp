@@ -49,8 +49,8 @@ void append_text(std::string_view text, std::string& ret_json) {
   ret_json += '"';
 }
 
-constexpr int kMostLevels = 64;        // of structs and lists within each other
-constexpr int64_t kManyRows = 1 << 20; // of a batch
+constexpr int kMostLevels = 64;        // structs and lists within each other
+constexpr int64_t kManyRows = 1 << 20; // rows of a batch
 
 /// The place of a value in its row.
 struct Place {

@@ -52,7 +52,7 @@ struct BackwardSpace {
   float *base, *delta;                          // [query]: lse in base 2; sum of out * dout
   T *k, *v, *k_transposed, *p, *ds, *ds_pairs;
   float *s, *dp, *kept; // kept: what dropout multiplies each probability by
-  float* slope;         // of the scores that a cap bounds, by those before it
+  float* slope;         // derivative of the scores that a cap bounds by those before it
   size_t bytes;
 };
 

@@ -86,7 +86,7 @@ private:
   std::future<Answers> answers_; // answers of the visit to the store that is under way
   Clock::time_point visited_{};  // when it began
   std::vector<Other> others_;    // by rank
-  std::string first_host_;       // of rank 0, once it has told
+  std::string first_host_;       // rank 0's, once it has told
   int ticks_ = 0;                // in a row without progress
   double next_ = 0;              // seconds without progress at which something is said
   std::optional<std::pair<Clock::time_point, Stall>> said_; // since when, and what was said last

@@ -251,7 +251,7 @@ std::unique_ptr<Tokenizer> given_tokenizer(const Invocation& invocation, Host& h
   for (const std::string& text : invocation.all("--set")) {
     const Layer layer = set_layer(text);
     if (layer.tree.find("storage") != nullptr || layer.tree.find("data") != nullptr) {
-      continue; // of give_storage_options
+      continue; // give_storage_options takes it
     }
     if (layer.tree.find("tokenizer") == nullptr) {
       throw Error(

@@ -48,7 +48,7 @@ void set_cache(const Table& data, Host& host) {
     } else {
       throw Error(
           "--set data." + entry.key + " is no option of this command, or its value does not fit",
-          "of `data` there are cache, a folder of this machine, and cache_limit, in GB"
+          "options of `data` are cache, a folder of this machine, and cache_limit, in GB"
       );
     }
   }

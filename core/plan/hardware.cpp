@@ -49,7 +49,7 @@ T read_row(const Table& all, const std::string& name, const std::string& where) 
 void Hardware::fields(Fields<Hardware>& f) {
   f.add("is", &Hardware::is, "row that this one starts from");
   f.add("source", &Hardware::source, "where the row's own numbers come from");
-  f.add("sources", &Hardware::sources, "of single numbers, where it is another");
+  f.add("sources", &Hardware::sources, "sources of single numbers, where they are others");
   f.add("device", &Hardware::device, "device of a recipe that runs there");
   f.add("bf16_tflops", &Hardware::bf16_tflops, "dense peak").at_least(0).unit("TFLOP/s");
   f.add("fp8_tflops", &Hardware::fp8_tflops, "dense peak; 0: none").at_least(0).unit("TFLOP/s");

@@ -151,7 +151,7 @@ constexpr MegatronArguments kWithout[] = {
      "tiktoken-* tokenizer-* no-tokenizer-* null-tokenizer-* trust-remote-code use-gigatoken no-pad-vocab-size "
      "allow-ambiguous-pad-tokens"},
     {nothing, "a recipe is the settings' file", "yaml-cfg"},
-    {nothing, "of yarn there is one form",
+    {nothing, "yarn has one form",
      "yarn-correction-range-round-to-int no-yarn-correction-range-round-to-int"},
 };
 // clang-format on

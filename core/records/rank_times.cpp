@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kSlow = 1.3;      // times as long as the others
-constexpr double kWorthIt = 0.05;  // of a step's time that the slowest rank costs
+constexpr double kWorthIt = 0.05;  // share of a step's time that the slowest rank costs
 constexpr uint64_t kLargest = 256; // bytes of a rank in the table, at most
 
 std::filesystem::path rank_file(const std::filesystem::path& run) {

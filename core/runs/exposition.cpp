@@ -97,7 +97,7 @@ const MetricFamily kFamilies[] = {
      median_of<&RunStatus::step_seconds>},
     {"data_wait_seconds",
      "gauge",
-     "of these, waiting for samples",
+     "part of a step's duration that waits for samples",
      median_of<&RunStatus::data_seconds>},
     {"loss",
      "gauge",
@@ -112,10 +112,10 @@ const MetricFamily kFamilies[] = {
        return run.metrics.evaluations.empty() ? Readings()
                                               : of_losses(run.metrics.evaluations.back().losses);
      }},
-    {"learning_rate", "gauge", "of the newest step", of_last<&StepRecord::lr>},
+    {"learning_rate", "gauge", "learning rate of the newest step", of_last<&StepRecord::lr>},
     {"gradient_norm",
      "gauge",
-     "of the newest step, before clipping",
+     "norm of the newest step's gradient, before clipping",
      of_last<&StepRecord::gradient_norm>},
     {"memory_bytes", "gauge", "peak memory of rank 0", of_last<&StepRecord::memory>},
     {"ranks", "gauge", "ranks that did the newest step", of_last<&StepRecord::ranks>},
@@ -149,13 +149,13 @@ const MetricFamily kFamilies[] = {
      of_time},
     {"rank_busy_seconds",
      "gauge",
-     "of a step without waiting for other ranks, median of 50",
+     "time of a step without waiting for other ranks, median of 50",
      [](const RunStatus& run) {
        return of_ranks(run, [](const PartTimes& times) { return times.busy(); });
      }},
     {"rank_waiting_seconds",
      "gauge",
-     "of a step in collectives and transfers, median of 50",
+     "time of a step in collectives and transfers, median of 50",
      [](const RunStatus& run) {
        return of_ranks(run, [](const PartTimes& times) { return times[StepPart::waiting]; });
      }},

@@ -109,7 +109,7 @@ private:
   std::vector<UpdateItem> items_;            // one per owned piece
   std::vector<double> decays_;               // factors of the items' weight decay
   std::vector<at::Tensor> unused_gradients_; // those of frozen pieces that share a leaf with others
-  std::deque<Piece> state_pieces_;           // of states that have a shape of their own
+  std::deque<Piece> state_pieces_;           // states that have a shape of their own
   std::vector<Stored> stored_;
 };
 

@@ -24,7 +24,7 @@ constexpr const char* kUsed = ".used";
 constexpr const char* kFetching = ".fetching";
 constexpr const char* kRemoved = ".removed";
 constexpr size_t kChunk = 64 << 20; // asked for at once: a storage may read it in parallel
-constexpr size_t kNameBytes = 100;  // of a path's last part in a copy's name
+constexpr size_t kNameBytes = 100;  // bytes of a path's last part in a copy's name
 
 /// "s3://bucket/a//" -> "s3://bucket/a".
 std::string without_slashes(std::string path) {

@@ -99,7 +99,7 @@ std::string plans_table(const std::vector<PointRun>& points, const Terminal& ter
   const bool papers = !points.empty() && std::all_of(points.begin(), points.end(), as_paper);
   return columns(rows, terminal, {Paint::cyan}) + "TFLOP/s per GPU " +
          (papers ? "as arXiv:2104.04473 counts them (equation 3, recomputation included)\n"
-                 : "of the model, recomputation not counted\n");
+                 : "as the model counts, without recomputation\n");
 }
 
 std::string plans_json(const std::vector<PointRun>& points) {

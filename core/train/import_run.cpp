@@ -133,7 +133,7 @@ ImportedRun import_run(
 ) {
   const at::NoGradGuard no_grad;
   const GivenWeights given = load_weights(folder, session, host, wanted);
-  const std::optional<int64_t> step = given.step; // of a damaged folder not the newest
+  const std::optional<int64_t> step = given.step; // a damaged folder gives not the newest
   session.allocate_gradients();
   const Weights weights(
       *session.gradients, *session.optimizer, weight_options(session.recipe, session.mesh)

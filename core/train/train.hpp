@@ -1,7 +1,7 @@
 #pragma once
 /// A training run from its recipe to its last line.
 ///
-///   mh::TrainSummary summary = mh::train(recipe, host, {.resume = true}, output);
+///   mh::TrainSummary summary = mh::train(recipe, host, {.resume = mh::Resume::yes}, output);
 
 #include "core/draw/output.hpp"
 #include "core/mesh/processes.hpp"

@@ -117,7 +117,7 @@ Trainer::Trainer(const Recipe& recipe, Host& host, const TrainOptions& options, 
     });
   }
   open_log();
-  if (std::filesystem::exists(folder_)) { // of other machines, too, where they share the disk
+  if (std::filesystem::exists(folder_)) { // by this or another machine that shares the disk
     journal_.open(folder_);
   }
   if (session.mesh.world() > 1) {

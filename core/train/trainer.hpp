@@ -137,7 +137,7 @@ private:
   Guards guards_;
   std::unique_ptr<NanWatch> watch_; // null unless --debug
   std::unique_ptr<RunLog> log_;
-  std::optional<RankComparison> comparison_; // of several ranks
+  std::optional<RankComparison> comparison_; // null on one rank
   Progress progress_;
   DevicePeak peak_;
   int64_t iterations_;

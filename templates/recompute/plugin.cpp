@@ -14,7 +14,7 @@ public:
 
   // Each field is an option of the recipe's section: checked, documented, with a default.
   static void fields(mh::Fields<Config>& f) {
-    f.add("every", &Config::every, "of so many blocks one is recomputed").at_least(1);
+    f.add("every", &Config::every, "blocks of which one is recomputed").at_least(1);
   }
 
   @Name@(const Config& config, const Args&)

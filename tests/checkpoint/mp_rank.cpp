@@ -38,7 +38,8 @@ public:
     PickleWriter out;
     int64_t count = 0;
     std::string storages;
-    mh::ZipLayout zip; // of the storages, behind the pickle: written twice to know their places
+    mh::ZipLayout
+        zip; // layout of the storages, behind the pickle: written twice to know their places
     out.mark();
     for (const auto& [name, tensors] : dicts) {
       out.text(name).mark();

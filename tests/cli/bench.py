@@ -84,7 +84,7 @@ def calibration(folder):
     file = os.path.join(folder, "megahost", "machine.toml")
     assert file + " holds them" in said, said
     assert '"megahost::attention' in open(file).read()
-    # The peak that the plan has measured is beside it, and nothing half-written is.
+    # The peak that the plan has measured is next to it, and nothing half-written is.
     assert sorted(os.listdir(os.path.dirname(file))) == ["machine.toml", "peaks.toml"]
     assert not assumed()
     assert os.cpu_count() == 1 or assumed(OMP_NUM_THREADS="1"), "rates of other threads were taken"

@@ -14,7 +14,7 @@ using namespace mh;
 
 namespace {
 
-/// Holds layouts against one rank, in float64 to 1e-12.
+/// Compares layouts with one rank, in float64 to 1e-12.
 void check(const std::vector<std::string>& model, const std::vector<std::string>& layouts) {
   Host& host = small_host();
   const auto one =

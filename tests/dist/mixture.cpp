@@ -30,7 +30,7 @@ std::vector<std::string> tiny(std::vector<std::string> more) {
   return settings;
 }
 
-/// Holds layouts against one rank, in float64 to 1e-12.
+/// Compares layouts with one rank, in float64 to 1e-12.
 void check(const std::vector<std::string>& more, const std::vector<std::string>& layouts) {
   Host& host = small_host();
   const auto model = tiny(more);

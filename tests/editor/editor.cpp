@@ -9,7 +9,7 @@
 
 using nlohmann::json;
 
-// Validators hold the schema against recipes in suite parity; here it is read by eye, once.
+// Validators compare recipes with the schema in suite parity; here it is read by eye, once.
 
 TEST_CASE("the JSON Schema of a section and of its plugins") {
   const mh::test::Plugins plugins;

@@ -1,5 +1,5 @@
-/// One program for all operations of the table: `test` holds them against plain ATen in float64,
-/// for each type and instruction set; `gradient` against finite differences; `speed` times them
+/// One program for all operations of the table: `test` compares them with plain ATen in float64,
+/// for each type and instruction set; `gradient` with finite differences; `speed` times them
 /// next to plain ATen; `support` lists which device has a kernel.
 
 #include "core/kernels/cost.hpp"

@@ -275,7 +275,8 @@ TEST_CASE("neighbours that rotate give the scores of halves whose rows are arran
         continue;
       }
       const at::Tensor rows = parameter.view(parameter.value, piece).view({-1, 8, 16});
-      const at::Tensor order = at::tensor({0, 2, 1, 3, 4, 5, 6, 7}); // of the 4 that rotate
+      const at::Tensor order =
+          at::tensor({0, 2, 1, 3, 4, 5, 6, 7}); // neighbours of the 4 that rotate
       rows.copy_(rows.index_select(1, order));
     }
   }

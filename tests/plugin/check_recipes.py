@@ -86,9 +86,9 @@ same("tensor=2", "optimizer.use=muon", groups, "optimizer.clip_grad=0.1", precis
      used="optimizer muon")
 same("tensor=2; context=2", of=recipe(data="mock"), used="corpus mock")
 same("data=2,zero=1; data=2,zero=3", "optimizer.use=lion", used="optimizer lion")
-same("data=2,zero=1; data=2,zero=3; pipeline=2; tensor=2,sequence=true,data=2,zero=1", "optimizer.use=adafactor",
-     groups, "optimizer.relative_step=true", used="optimizer adafactor")
-same("data=2,zero=1; data=2,zero=3; pipeline=2; tensor=2,sequence=true,data=2,zero=1",
+same("data=2,zero=1; data=2,zero=3; pipeline=2; tensor=2,sequence=true,data=2,zero=1", "model.layers=2",
+     "optimizer.use=adafactor", groups, "optimizer.relative_step=true", used="optimizer adafactor")
+same("data=2,zero=1; data=2,zero=3; pipeline=2; tensor=2,sequence=true,data=2,zero=1", "model.layers=2",
      "optimizer.use=schedule_free_adamw", groups, used="optimizer schedule_free_adamw")
 same("data=2", "optimizer.state_dtype=bf16", "optimizer.stochastic_rounding=true", precision="bf16",
      used="optimizer adamw")

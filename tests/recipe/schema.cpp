@@ -139,7 +139,7 @@ TEST_CASE("the nearest word") {
   CHECK(mh::nearest("hiddne", words) == "hidden");
   CHECK(mh::nearest("head", words) == "heads");
   CHECK_FALSE(mh::nearest("zebra", words));
-  CHECK(mh::nearest("relu", {"gelu", "relu2"}) == "relu2"); // of two, the one that begins alike
+  CHECK(mh::nearest("relu", {"gelu", "relu2"}) == "relu2"); // two are near, one begins alike
   CHECK(mh::edit_distance("ab", "ba", 3) == 1);
   CHECK(mh::edit_distance("kitten", "sitting", 9) == 3);
   CHECK(mh::edit_distance("kitten", "sitting", 2) == 3);

@@ -105,7 +105,7 @@ TEST_CASE_FIXTURE(Copied, "what is unchanged is fetched once, what changed is fe
   CHECK(store.bytes_read == 11);
   CHECK(web() == first);
   CHECK(store.bytes_read == 11);
-  store.contents("s3://bucket/web.bin") = "others"; // of the same size
+  store.contents("s3://bucket/web.bin") = "others"; // the same size
   const Path second = web();
   CHECK(second != first);
   CHECK(store.bytes_read == 22);

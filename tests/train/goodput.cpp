@@ -116,7 +116,7 @@ TEST_CASE("between an end and what comes then") {
   CHECK(time_after("SIGINT").restart == 0);
   CHECK(time_after("SIGTERM").restart == 890); // a scheduler ended it
   CHECK(time_after("SIGTERM").total == 915);
-  CHECK_FALSE(mh::goodput({step_at(110, 5)}, {})); // of an older version
+  CHECK_FALSE(mh::goodput({step_at(110, 5)}, {})); // an older version's
 }
 
 TEST_CASE("a journal of many writers") {

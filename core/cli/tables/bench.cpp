@@ -111,7 +111,7 @@ std::vector<Command> bench_commands() {
               {"-o", "DIR", "folder for the results; required"},
               {"--on", "NAME", "machine whose plans steps are compared with (h100)"},
               {"--device", "NAME", "device plugin (cuda)"},
-              {"--set", "KEY=VALUE", "of the runs whose losses are compared", true},
+              {"--set", "KEY=VALUE", "overrides a key of the runs whose losses are compared", true},
               {"--only", "NAME", "the steps whose names begin so", true},
           },
           {{"megahost bench gpu -o first-hour --on h100", ""},

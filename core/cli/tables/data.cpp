@@ -37,7 +37,7 @@ std::vector<Command> data_commands() {
           "JSON lines (.jsonl, .ndjson, .json or -, the standard input) and MDS hold a document in each "
           "line, parquet and Arrow files (.parquet, .arrow; `./megahost arrow` fetches what reads them) "
           "in each row; any other file is one document; what is no column file may be compressed (.gz, "
-          ".zst, .xz, .bz2). Of a folder, every file in it is taken. The result is a pair PREFIX_KEY_document.bin and .idx "
+          ".zst, .xz, .bz2). A folder gives every file in it. The result is a pair PREFIX_KEY_document.bin and .idx "
           "for each key, in Megatron's format, the same bytes for any number of workers. It gets its "
           "name when it is complete; a preparation that was ended goes on where it was when it is "
           "started again.",
@@ -59,12 +59,12 @@ std::vector<Command> data_commands() {
                {"jsonl", "text", "tokens"}},
               {"--token-type",
                "TYPE",
-               "of --format tokens: what ids are in files that do not say it",
+               "type of ids in files of --format tokens that do not say it",
                false,
                {"uint8", "uint16", "uint32", "int32", "int64"}},
               {"--eod",
                "ID",
-               "of --format tokens: the id that ends a document (the tokenizer's; else a file is one)"},
+               "id that ends a document of --format tokens (the tokenizer's; else a file is one)"},
               {"--template",
                "NAME",
                "how `messages` (lists of role and content), or a prompt and its response, which two "
@@ -158,7 +158,11 @@ std::vector<Command> data_commands() {
           "writes the documents of a corpus in random order",
           "Training shuffles anyway; this is for programs that read in order, and before a split.",
           {{"PREFIX", kOnePrefix}},
-          {kOutputPrefix, {"--seed", "N", "of the order (1234)"}, kForceOutput, kStoreSet, kPlugin},
+          {kOutputPrefix,
+           {"--seed", "N", "seed of the order (1234)"},
+           kForceOutput,
+           kStoreSet,
+           kPlugin},
           {{"megahost data shuffle data/a_text_document --output data/shuffled", ""}},
       },
       {

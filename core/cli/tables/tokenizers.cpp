@@ -33,7 +33,7 @@ std::vector<Command> tokenizer_commands() {
           "tokenizer decode",
           "Data",
           "shows the text of ids",
-          "Ids are separated by blanks or commas. Of the standard input each line is a text of its "
+          "Ids are separated by blanks or commas. Each line of the standard input is a text of its "
           "own, and with --json each text is a JSON string on its line.",
           {{"ID...", "ids; - is the standard input"}},
           {kTokenizer, kTokenizerOf, kTokenizerSet, kPlugin, kJson},

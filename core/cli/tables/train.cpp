@@ -41,7 +41,7 @@ std::vector<Command> training_commands() {
                "starts from the weights of a run folder, a Hugging Face folder or one of a plugin's "
                "format, not from random ones"},
               kWeightsFormat,
-              {"--step", "N", "of --weights: the checkpoint of this step, instead of the newest"},
+              {"--step", "N", "checkpoint of --weights: this step's, instead of the newest"},
               kScaleToRanks,
               {"--run-dir",
                "DIR",

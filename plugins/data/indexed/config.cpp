@@ -274,7 +274,7 @@ void config_fields(Fields<Config>& fields) {
       .add(
           "order",
           &Config::order,
-          "of documents and samples: megahost computes it, megatron is megatron-core 0.16's bit for "
+          "order of documents and samples: megahost computes it, megatron is megatron-core 0.16's bit for "
           "bit"
       )
       .one_of({"megahost", "megatron"});
@@ -290,23 +290,23 @@ void config_fields(Fields<Config>& fields) {
       .add(
           "dataloader",
           &Config::dataloader,
-          "of Megatron: single reads samples in their order, cyclic shuffles them anew each epoch"
+          "Megatron's way of reading: single takes samples in their order, cyclic shuffles them anew each epoch"
       )
       .one_of({"single", "cyclic"});
   fields.add(
       "data_sharding",
       &Config::data_sharding,
-      "of Megatron's cyclic: each data-parallel rank shuffles a part of its own"
+      "Megatron's cyclic order: each data-parallel rank shuffles a part of its own"
   );
   fields.add(
       "drop_last_partial",
       &Config::drop_last_partial,
-      "of Megatron: the last validation sample is left out if it is not full"
+      "Megatron's validation leaves out its last sample if it is not full"
   );
   fields.add(
       "extra_token",
       &Config::extra_token,
-      "of Megatron: samples hold seq_length + 1 tokens; else the last one has no label"
+      "Megatron's samples hold seq_length + 1 tokens; else the last one has no label"
   );
   fields
       .add(
@@ -329,7 +329,7 @@ void config_fields(Fields<Config>& fields) {
   );
   fields.add("fim_rate", &Config::fim_rate, "share of documents whose middle is moved to their end")
       .range(0, 1);
-  fields.add("fim_spm_rate", &Config::fim_spm_rate, "of those, the share with the suffix first")
+  fields.add("fim_spm_rate", &Config::fim_spm_rate, "share of those with the suffix first")
       .range(0, 1);
   fields.add("fim_prefix", &Config::fim_prefix, "id before the prefix");
   fields.add("fim_middle", &Config::fim_middle, "id before the middle");

@@ -91,7 +91,7 @@ void simplify_gemma3(Table& config) {
   simplify_types(config, every.is_null() ? kPattern : every.as_integer());
   const Value* window = config.find("sliding_window");
   if (window != nullptr && window->is_null()) {
-    config.set("rope_local_base_freq", Value()); // of no layer
+    config.set("rope_local_base_freq", Value()); // no layer has it
   }
 }
 

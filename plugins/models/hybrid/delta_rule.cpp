@@ -143,7 +143,7 @@ struct OfLength : torch::autograd::Function<OfLength> {
 /// Shapes:  lower [n, C, C], C a power of two -> the same
 at::Tensor inverse_of_unit(const at::Tensor& lower) {
   const int64_t n = lower.size(0), size = lower.size(1);
-  at::Tensor inverse = at::ones({n * size, 1, 1}, lower.options()); // of blocks of 1
+  at::Tensor inverse = at::ones({n * size, 1, 1}, lower.options()); // inverses of blocks of 1
   for (int64_t block = 1; block < size; block *= 2) {
     const int64_t pairs = size / (2 * block), wide = 2 * block;
     const at::Tensor below = lower.view({n, pairs, 2, block, pairs, 2, block})
@@ -460,7 +460,7 @@ at::Tensor delta_alone(const DeltaInputs& in) {
   const auto wide = in.beta.scalar_type();
   const at::Tensor q = OfLength::apply(in.q.to(wide), query_scale(in.q));
   const at::Tensor k = OfLength::apply(in.k.to(wide), 1.0);
-  const int64_t heads = in.v.size(2) / k.size(2); // of each key head
+  const int64_t heads = in.v.size(2) / k.size(2); // value heads of each key head
   const at::Tensor read = (q * k).sum(-1).repeat_interleave(heads, 2) * in.beta;
   return read.unsqueeze(-1) * in.v.to(wide);
 }

@@ -77,7 +77,7 @@ HfModel qwen3_next() {
            {"norm", "rmsnorm_1p"},
            {"bias", false},
            {"heads", 1}},
-      .harmless = // of attention and of experts, which no layer has
+      .harmless = // keys of attention and of experts, which no layer has
       {"attention_bias",
        "attention_dropout",
        "decoder_sparse_step",

@@ -75,7 +75,8 @@ void S3::fields(mh::Fields<Config>& f) {
       .range(5, 5000)
       .unit("MiB");
   f.add("connections", &Config::connections, "requests in flight for each object").range(1, 64);
-  f.add("tries", &Config::tries, "of a request that fails for a reason that may pass").range(1, 20);
+  f.add("tries", &Config::tries, "attempts at a request that fails for a reason that may pass")
+      .range(1, 20);
   f.add("stall", &Config::stall, "how long a connection may stand still before it counts as cut")
       .range(1, 3600)
       .unit("seconds");

@@ -79,22 +79,24 @@ std::string elsewhere(ParameterStore& store, const HfTensor& map) {
   return "";
 }
 
-/// The tensors of ours that keep their initial values where a checkpoint lacks them.
-class FreshNames {
+/// The parts of ours that keep their initial values where a checkpoint lacks them.
+class FreshParts {
 public:
-  explicit FreshNames(const Session& session)
+  explicit FreshParts(const Session& session)
       : initialised_(session.initialised) {
     for (const Upcycled& one : session.architecture->upcycled()) {
-      if (one.theirs.empty()) {
+      if (one.ours.ends_with('.')) {
         names_.push_back(one.ours);
       }
     }
   }
 
-  /// Throws:  mh::Error if it is one, and nothing trains it
+  /// Whether a tensor belongs to one.
+  ///
+  /// Throws:  mh::Error if it does, and nothing trains it
   [[nodiscard]] bool contain(const std::string& ours) const {
     const bool fresh = std::ranges::any_of(names_, [&](const std::string& name) {
-      return name.ends_with('.') ? ours.starts_with(name) : ours == name;
+      return ours.starts_with(name);
     });
     if (fresh && !initialised_) {
       throw Error(
@@ -116,7 +118,7 @@ void require_all_named(
     const ParameterStore& store,
     const std::vector<HfTensor>& maps,
     TensorNames names,
-    const FreshNames& fresh
+    const FreshParts& fresh
 ) {
   std::set<std::string> named;
   for (const HfTensor& map : maps) {
@@ -161,7 +163,7 @@ Filling filling_by_map(
     std::vector<std::string>& ret_lacking
 ) {
   ParameterStore& store = session.model->parameters();
-  const FreshNames fresh(session);
+  const FreshParts fresh(session);
   Filling filling;
   for (const HfTensor& map : maps) {
     const CheckpointTensor* theirs = saved.find(map.theirs);
@@ -233,7 +235,7 @@ public:
       , saved_(saved)
       , fresh_(session) {
     for (Upcycled& one : session.architecture->upcycled()) {
-      if (!one.theirs.empty() && saved.find(one.ours) == nullptr) {
+      if (!one.ours.ends_with('.') && saved.find(one.ours) == nullptr) {
         used_.insert(one.theirs.begin(), one.theirs.end());
         maps_.emplace(one.ours, std::move(one.theirs));
       }
@@ -249,7 +251,7 @@ public:
   /// Throws:  mh::Error naming the first tensor that is no part of ours
   void require_fit() const {
     for (const auto& [ours, theirs] : maps_) {
-      if (store_.find(ours) == nullptr) {
+      if (theirs.empty() || store_.find(ours) == nullptr) {
         continue;
       }
       const at::IntArrayRef shape = find_piece(store_, ours).piece->global_shape;
@@ -274,8 +276,8 @@ public:
 
   void fill() const {
     for (const auto& [ours, theirs] : maps_) {
-      if (store_.find(ours) == nullptr) {
-        continue; // the layer lies on another stage
+      if (theirs.empty() || store_.find(ours) == nullptr) {
+        continue; // initial values; or the layer lies on another stage
       }
       std::vector<at::Tensor> parts;
       for (const std::string& name : theirs) {
@@ -306,7 +308,7 @@ private:
 
   ParameterStore& store_;
   CheckpointReader& saved_;
-  FreshNames fresh_;
+  FreshParts fresh_;
   std::set<std::string> used_;
   std::map<std::string, std::vector<std::string>> maps_; // ours, theirs
 };

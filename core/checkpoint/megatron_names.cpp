@@ -139,15 +139,19 @@ MegatronName megatron_name(std::string_view stored) {
     rest.erase(0, std::string_view("module.").size());
   }
   MegatronName name;
-  std::string trunk = rest.find("{}") == std::string::npos ? take_prediction(rest) : "";
-  if (trunk.empty() && (!rest.starts_with(kLayers) || rest.find("{}") != std::string::npos)) {
+  if (rest.find("{}") != std::string::npos) { // it would be taken for a dimension
     name.text = before + rest;
     return name;
   }
-  if (trunk.empty()) {
+  std::string trunk = take_prediction(rest);
+  if (trunk.empty() && rest.starts_with(kLayers)) {
     rest.erase(0, kLayers.size());
     const std::string layer = take_number(rest);
     trunk = std::string(kLayers) + (layer.empty() ? "{}" : layer) + ".";
+  }
+  if (trunk.empty()) {
+    name.text = before + rest;
+    return name;
   }
   rename_beginning(rest, kNorms);
   if (rest.starts_with(kExperts)) {

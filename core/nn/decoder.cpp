@@ -127,8 +127,8 @@ LatentAttentionSpec latent_spec(const DecoderConfig& c, int64_t index) {
 
 class HeadBlock : public Block {
 public:
-  using MakeNorm = std::function<std::unique_ptr<NormPart>(Builder&)>;
-  using MakeLayer = std::function<std::unique_ptr<Block>(Builder&)>;
+  using MakeNorm = MultiTokenPrediction::MakeNorm;
+  using MakeLayer = MultiTokenPrediction::MakeLayer;
 
   /// `norm` makes null where there is no final norm; `layer` is that of multi-token prediction.
   HeadBlock(

@@ -15,6 +15,7 @@
 #include "megahost/error.hpp"
 
 #include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -138,7 +139,7 @@ TrialOptions TrialSubject::options(const Precision& precision) const {
 TrialSubject trial_subject(const Subject& subject, Host& host) {
   TrialSubject made;
   if (!subject.is_recipe()) {
-    made.words = "samples and optimizers, sgd and adamw, of the check's own";
+    made.description = "samples and optimizers, sgd and adamw, of the check's own";
     return made;
   }
   const Recipe recipe = subject.with_data().recipe;
@@ -161,14 +162,14 @@ TrialSubject trial_subject(const Subject& subject, Host& host) {
         .sequences = architecture->sequences()};
     made.arrays = declared_arrays(host.require(Kind::corpus, data.use), data.options, args);
     made.corpus = host.make<Corpus>(data, args);
-    made.words = "corpus " + recipe.data.use + " with tokenizer " + recipe.tokenizer.use + ", " +
-                 optimizer + ", of the recipe";
+    made.description = "corpus " + recipe.data.use + " with tokenizer " + recipe.tokenizer.use +
+                       ", " + optimizer + ", of the recipe";
   } catch (const Error& error) {
     made.corpus = nullptr;
-    made.words = optimizer +
-                 " of the recipe; samples of the check's own, as its corpus is not "
-                 "here: " +
-                 error.what();
+    made.description = optimizer +
+                       " of the recipe; samples of the check's own, as its corpus is not "
+                       "here: " +
+                       error.what();
   }
   return made;
 }

@@ -63,7 +63,7 @@ SOURCE_DATE_EPOCH=946684800 mmdebstrap --quiet --variant=minbase --include=ca-ce
   ${proxy:+--aptopt="Acquire::http::Proxy \"$proxy\""} "$release" "$work/debian.tar" $archive || give_up 'mmdebstrap made no Debian (above): look that this machine reaches its package archive'
 layer "$work/debian.tar"
 
-# What bundle_start.sh looks at and the program loads; libraries of CUPTI and CUDA are needed by LibTorch's CPU half, too.
+# The files that bundle_start.sh looks at and that the program loads; libraries of CUPTI and CUDA are needed by LibTorch's CPU half, too.
 echo 'megahost: LibTorch' >&2
 opt=$work/torch/opt
 mkdir -p "$opt/torch/include/torch/headeronly"

@@ -20,7 +20,7 @@ struct Free {
   void operator()(curl_slist* list) const { curl_slist_free_all(list); }
 };
 
-/// What a file holds, or a status other than 0.
+/// Reads a file whole; says where it cannot.
 bool read(const char* path, std::string& ret_text) {
   std::ifstream file(path, std::ios::binary);
   ret_text.assign(std::istreambuf_iterator<char>(file), {});

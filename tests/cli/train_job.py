@@ -47,7 +47,7 @@ def run(folder, url, certificates=KEYS / "cert.pem", *words):
 
 
 def reported(process, code=0):
-    """What a run said, and its reports."""
+    """Returns the run's messages and its reports."""
     Controller.reports.clear()
     said = process.communicate()[1]
     assert process.returncode == code, said

@@ -130,7 +130,7 @@ PlanEvent product_event(const at::Tensor& a, const at::Tensor& b) {
 /// Source:  Golub and Van Loan, Matrix Computations, 5.2 and 8.3
 PlanEvent factors_event(std::string_view name, const at::Tensor& a) {
   PlanEvent event = product_event(a, a);
-  const double times = name.ends_with("eigh") ? 9.0 / 2 : 4.0 / 3; // of a GEMM
+  const double times = name.ends_with("eigh") ? 9.0 / 2 : 4.0 / 3; // a GEMM has 2 n^3
   event.k = static_cast<int64_t>(times * static_cast<double>(event.k));
   event.flops *= times;
   return event;

@@ -75,7 +75,7 @@ TEST_CASE("every optimizer goes on bit for bit, its state in either format") {
       {"shampoo-rounded",
        [](mh::Recipe& r) {
          r.optimizer.use = "shampoo";
-         r.optimizer.state_dtype = "bf16"; // of what AdamW updates
+         r.optimizer.state_dtype = "bf16"; // that of vectors
          r.optimizer.stochastic_rounding = true;
          r.optimizer.master_weights = false;
          r.precision = "bf16";

@@ -74,7 +74,7 @@ struct Factor {
   at::Tensor preconditioner; ///< [n, n], what refreshes make of it
 };
 
-/// What this rank knows of a matrix whose step it makes.
+/// A matrix whose step this rank makes.
 struct Matrix {
   at::Tensor gradient;            ///< [rows, columns], scaled
   at::Tensor exp_avg, exp_avg_sq; ///< like it
@@ -115,7 +115,7 @@ protected:
   void average_products(Matrix& matrix) const;
 
 private:
-  /// What the weight loses, before the learning rate; updates the matrix's state.
+  /// Makes the step, which the weight loses times the learning rate, and updates the state.
   [[nodiscard]] virtual at::Tensor step_of(Matrix& matrix) const = 0;
 
   /// The word that the states' names have for what refreshes make of a factor.

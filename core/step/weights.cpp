@@ -154,8 +154,7 @@ at::Tensor Weights::zeros(
 }
 
 /// Whether this rank holds the states of a parameter that one of the ranks that split it holds: the
-/// one with the fewest elements so far. Where ranks have the same slice, the first of them counts, as in
-/// `sum`.
+/// one with the fewest elements so far. Where ranks have the same slice the first counts, as in `sum`.
 bool Weights::holds_states(const Piece& piece, int64_t elements) {
   if (elements == 0 || piece.shards.empty() || options_.mesh == nullptr) {
     return true;

@@ -23,8 +23,8 @@ struct StateSpec {
   /// {}: the parameter's shape, sharded as the parameter is. Else a shape of its own (Adafactor's
   /// row and column means): each rank that holds a slice of the parameter holds this state whole.
   std::vector<int64_t> shape = {};
-  /// Of a shape of its own, and held by one of the ranks that split the parameter, the same for all
-  /// such states of it (Shampoo's factors): on the others it has no elements. Parameters are shared
+  /// One of the ranks that split the parameter holds this state of a shape of its own, the same rank
+  /// all such states of it (Shampoo's factors); elsewhere it has no elements. Parameters are shared
   /// out so that ranks hold about as much.
   bool on_one_rank = false;
 };

@@ -36,6 +36,9 @@ Operator classify(std::string_view name) {
   if (op.starts_with("_scaled_dot_product_") && op.find("_attention") != std::string_view::npos) {
     return {WorkKind::attention};
   }
+  if (one_of(op, {"linalg_qr", "_linalg_eigh"})) {
+    return {WorkKind::factors};
+  }
   if (op.starts_with("empty") || op.starts_with("new_empty") ||
       one_of(
           op,
@@ -119,6 +122,17 @@ PlanEvent product_event(const at::Tensor& a, const at::Tensor& b) {
                 static_cast<double>(event.n) * static_cast<double>(event.k);
   const double result = static_cast<double>(event.batch * event.m * event.n);
   event.bytes = memory_of(a) + memory_of(b) + result * static_cast<double>(a.element_size());
+  return event;
+}
+
+/// QR with its Q takes 8/3 n^3 FLOPs, eigenvectors of a symmetric matrix 9 n^3.
+///
+/// Source:  Golub and Van Loan, Matrix Computations, 5.2 and 8.3
+PlanEvent factors_event(std::string_view name, const at::Tensor& a) {
+  PlanEvent event = product_event(a, a);
+  const double times = name.ends_with("eigh") ? 9.0 / 2 : 4.0 / 3; // a GEMM has 2 n^3
+  event.k = static_cast<int64_t>(times * static_cast<double>(event.k));
+  event.flops *= times;
   return event;
 }
 

@@ -19,6 +19,7 @@ enum class WorkKind : uint8_t {
   mm,        ///< (a, b)
   addmm,     ///< (c, a, b)
   attention, ///< LibTorch's fused kernels
+  factors,   ///< QR and eigenvectors of a matrix
   own,       ///< ours: kernels/cost.hpp
   writes,    ///< in place, without reading what was there
   updates,   ///< in place
@@ -53,6 +54,10 @@ void for_tensors(const c10::IValue& value, const Use& use) {
 
 /// The event of `aten::mm` and its like.
 [[nodiscard]] PlanEvent product_event(const at::Tensor& a, const at::Tensor& b);
+
+/// The event of QR or of eigenvectors: a GEMM of as many FLOPs, which no device's library is as fast
+/// as.
+[[nodiscard]] PlanEvent factors_event(std::string_view name, const at::Tensor& a);
 
 /// The event of LibTorch's fused attention kernels.
 [[nodiscard]] PlanEvent attention_event(std::string_view name, Inputs inputs);

@@ -100,6 +100,9 @@ void PlanRecorder::begin(const at::RecordFunction& function) {
   case WorkKind::addmm:
     add(product_event(inputs[1].toTensor(), inputs[2].toTensor()));
     return;
+  case WorkKind::factors:
+    add(factors_event(name, inputs[0].toTensor()));
+    return;
   case WorkKind::attention:
     add(attention_event(name, inputs));
     return;

@@ -141,7 +141,9 @@ private:
         *session_->optimizer,
         data,
         {.clip = target_.recipe.optimizer.clip_grad,
-         .update = {.step = 1, .lr = target_.recipe.optimizer.lr},
+         .update =
+             {.step = 2, // in the first some optimizers begin
+              .lr = target_.recipe.optimizer.lr},
          .count_zeros = target_.recipe.log.num_zeros,
          .accept = [](const StepResult&) { return true; }}
     );

@@ -64,6 +64,14 @@ public:
     session.dtype = options.dtype;
     session.planned_for = at::kCPU;
     session_ = make_session(recipe, host, session);
+    if (!session_->optimizer->takes_tensors()) {
+      throw Error(
+          "optimizer.use is \"" + recipe.optimizer.use +
+              "\", whose update reads its numbers on the host, where a program of the whole step "
+              "has none",
+          "set optimizer.use to one that takes them as tensors, such as \"adamw\" or \"muon\""
+      );
+    }
     session_->corpus = blank_samples(session_->arrays);
     session_->allocate_gradients();
     weights_ = std::make_unique<Weights>(

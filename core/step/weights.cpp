@@ -9,6 +9,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <cmath>
@@ -65,13 +66,16 @@ std::function<at::Tensor(const at::Tensor&)> gatherer(const Piece& piece, const 
   };
 }
 
-/// A state that each rank which holds some of the parameter holds whole.
-Piece whole_state(const Piece& parameter, const std::vector<int64_t>& shape) {
+/// A state of its own shape: whole, or without elements on ranks that leave it to another.
+Piece state_piece(const Piece& parameter, const std::vector<int64_t>& shape, bool here) {
   Piece piece;
   piece.name = parameter.name;
   piece.global_shape = shape;
   piece.offset.assign(shape.size(), 0);
   piece.shape = shape;
+  if (!here) {
+    piece.shape.front() = 0;
+  }
   return piece;
 }
 
@@ -149,12 +153,43 @@ at::Tensor Weights::zeros(
   return at::zeros(shape, weight.options().dtype(dtype));
 }
 
-void Weights::add_state(const Piece& piece, const StateSpec& spec, UpdateItem& item) {
+/// Whether this rank holds the states of a parameter that one of the ranks that split it holds: the
+/// one with the fewest elements so far. Where ranks have the same slice the first counts, as in `sum`.
+bool Weights::holds_states(const Piece& piece, int64_t elements) {
+  if (elements == 0 || piece.shards.empty() || options_.mesh == nullptr) {
+    return true;
+  }
+  std::string axes;
+  std::vector<int64_t> candidates{0};
+  int64_t own = 0, ranks = 1;
+  for (const auto& shards : piece.shards) {
+    const auto& group = options_.mesh->group(shards.axis);
+    std::vector<int64_t> finer;
+    for (const int64_t outer : candidates) {
+      for (int64_t i = 0; i < group.size(); i += shards.inner) {
+        finer.push_back(outer * group.size() + i);
+      }
+    }
+    candidates = std::move(finer);
+    own = own * group.size() + group.index();
+    ranks *= group.size();
+    axes += std::string(to_string(shards.axis)) + " ";
+  }
+  auto& held = states_held_[axes];
+  held.resize(static_cast<size_t>(ranks), 0);
+  const int64_t least = std::ranges::min(candidates, {}, [&](int64_t rank) {
+    return held[static_cast<size_t>(rank)];
+  });
+  held[static_cast<size_t>(least)] += elements;
+  return own == least;
+}
+
+void Weights::add_state(const Piece& piece, const StateSpec& spec, bool here, UpdateItem& item) {
   const bool exact = item.weight.scalar_type() == at::kDouble;
   const auto dtype = exact && spec.dtype == at::kFloat ? at::kDouble : spec.dtype;
   const Piece* own = &piece;
   if (!spec.shape.empty()) {
-    own = &state_pieces_.emplace_back(whole_state(piece, spec.shape));
+    own = &state_pieces_.emplace_back(state_piece(piece, spec.shape, here || !spec.on_one_rank));
   }
   item.state.push_back(zeros(own->shape, dtype, item.weight));
   held_bytes_ += tensor_bytes(item.state.back());
@@ -178,8 +213,14 @@ void Weights::add(const OwnedPiece& owned) {
     item.gather = gatherer(piece, *options_.mesh);
     item.sum = summer(piece, *options_.mesh);
   }
-  for (const auto& spec : optimizer_.state_of(piece.name, piece.global_shape)) {
-    add_state(piece, spec, item);
+  const auto specs = optimizer_.state_of(piece.name, piece.global_shape);
+  int64_t elements = 0;
+  for (const auto& spec : specs) {
+    elements += spec.on_one_rank ? c10::multiply_integers(spec.shape) : 0;
+  }
+  const bool here = holds_states(piece, elements);
+  for (const auto& spec : specs) {
+    add_state(piece, spec, here, item);
   }
   items_.push_back(std::move(item));
   // Experts' biases are matrices, one row per expert; they count as vectors.

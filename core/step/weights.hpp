@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,7 +70,7 @@ public:
   struct Stored {
     std::string
         name; ///< "layers.0.attention.q.weight", "optimizer.exp_avg.layers.0.attention.q.weight"
-    const Piece* piece; ///< a state of its own shape has a piece of that shape, whole
+    const Piece* piece; ///< a state of its own shape has a piece of that shape, whole or empty
     at::Tensor data;
   };
 
@@ -94,7 +95,8 @@ private:
 
   [[nodiscard]] Held hold(const OwnedPiece& owned);
   void add(const OwnedPiece& owned);
-  void add_state(const Piece& piece, const StateSpec& spec, UpdateItem& item);
+  [[nodiscard]] bool holds_states(const Piece& piece, int64_t elements);
+  void add_state(const Piece& piece, const StateSpec& spec, bool here, UpdateItem& item);
   [[nodiscard]] at::Tensor
   zeros(const std::vector<int64_t>& shape, at::ScalarType dtype, const at::Tensor& weight) const;
   void copy_to_device();
@@ -105,9 +107,10 @@ private:
   bool offload_ = false;
   int64_t held_bytes_ = 0;
   std::vector<OwnedPiece> owned_;
-  std::vector<Held> held_;                   // one per owned piece
-  std::vector<UpdateItem> items_;            // one per owned piece
-  std::vector<double> decays_;               // factors of the items' weight decay
+  std::vector<Held> held_;                                  // one per owned piece
+  std::vector<UpdateItem> items_;                           // one per owned piece
+  std::map<std::string, std::vector<int64_t>> states_held_; // elements of each rank, by mesh axes
+  std::vector<double> decays_;                              // factors of the items' weight decay
   std::vector<at::Tensor> unused_gradients_; // those of frozen pieces that share a leaf with others
   std::deque<Piece> state_pieces_;           // states that have a shape of their own
   std::vector<Stored> stored_;

@@ -72,6 +72,8 @@ moe optimizer.use=adafactor optimizer.decay_rate=-0.7 optimizer.clip_threshold=0
 llama optimizer.use=adafactor optimizer.offload=true optimizer.eps=[1e-30,1e-3] optimizer.scale_parameter=false
 llama optimizer.use=schedule_free_adamw optimizer.r=1 optimizer.weight_lr_power=1 train.eval_interval=1
 llama precision=fp32 optimizer.use=schedule_free_adamw optimizer.offload=true
+llama optimizer.use=soap optimizer.betas=[0.9,0.9] optimizer.shampoo_beta=0.9 optimizer.precondition_frequency=1 optimizer.damping=0.01 optimizer.normalise=true
+moe optimizer.use=shampoo optimizer.max_preconditioner_dim=64 optimizer.precondition_frequency=1 optimizer.adamw=["embedding.*"] optimizer.eps=1e-7
 moe model.sinks=true model.bias=true model.activation=swiglu_clamped model.window=16 model.window_pattern=["window","global"] model.rope_scaling=yarn model.rope_factor=2 model.rope_original_length=32 model.rope_truncate=false
 llama checkpoint.async=true checkpoint.interval=1 checkpoint.if_busy=wait checkpoint.keep_every=1 optimizer.use=lion
 llama checkpoint.async=false checkpoint.interval=1 checkpoint.if_busy=skip model.activation=relu

@@ -141,6 +141,13 @@ train("stages", 4, "tensor=2,pipeline=2", "--resume", "--set", "train.exit_iters
 compare("pipeline 2 to one rank to tensor 2 x pipeline 2 to data 4 with ZeRO-1", one,
         train("stages", 4, "data=4,zero=1", "--resume"))
 
+# State of whole matrices: on one of two tensor ranks, on one of two ranks under ZeRO-3, on the only one.
+soap = ("--set", "optimizer.use=soap", "--set", "optimizer.precondition_frequency=2")
+whole = train("soap", 1, "", *soap)
+train("moving soap", 2, "tensor=2", *soap, "--set", "train.exit_iters=3")
+train("moving soap", 2, "data=2,zero=3", *soap, "--resume", "--set", "train.exit_iters=5")
+compare("SOAP from tensor 2 over ZeRO-3 to one rank", whole, train("moving soap", 1, "", *soap, "--resume"))
+
 # A recipe that fails on every rank is refused once.
 refused = megahost("--nproc", "2", "--set", "data.use=text", "--set", 'data.paths=["absent"]')
 assert refused.returncode == 5, refused

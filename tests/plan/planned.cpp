@@ -325,6 +325,7 @@ TEST_CASE("state of a shape of its own, and masters in fp32, have their bytes in
   for (const char* layout : {"tensor=2,data=2,zero=1", "data=2,zero=3"}) {
     compare({"optimizer.use=adafactor"}, layout, numbers);
     compare({"optimizer.use=schedule_free_adamw"}, layout, numbers);
+    compare({"optimizer.use=soap", "optimizer.precondition_frequency=1"}, layout, numbers);
   }
   compare({"optimizer.use=adafactor", "optimizer.beta1=0.9", "precision=bf16"}, "", numbers);
   compare({"optimizer.use=schedule_free_adamw", "precision=bf16"}, "tensor=2", numbers);
@@ -341,6 +342,7 @@ TEST_CASE("experts, FP8 and state on the host plan, on machines of every kind") 
       {{"optimizer.use=lion", "optimizer.offload=true", "precision=bf16"}, "data=2,zero=1"},
       {{"optimizer.use=muon", "optimizer.offload=true", "precision=bf16"}, "data=2"},
       {{"optimizer.use=adafactor"}, "tensor=2,data=2,zero=1"},
+      {{"optimizer.use=shampoo"}, "tensor=2,data=2,zero=1"},
       {{"optimizer.use=schedule_free_adamw", "optimizer.offload=true"}, "data=2,zero=3"}};
   for (const auto& [sets, layout] : all) {
     CAPTURE(layout);

@@ -90,6 +90,10 @@ same("data=2,zero=1; data=2,zero=3; pipeline=2; tensor=2,sequence=true,data=2,ze
      "optimizer.use=adafactor", groups, "optimizer.relative_step=true", used="optimizer adafactor")
 same("data=2,zero=1; data=2,zero=3; pipeline=2; tensor=2,sequence=true,data=2,zero=1", "model.layers=2",
      "optimizer.use=schedule_free_adamw", groups, used="optimizer schedule_free_adamw")
+for use in "soap", "shampoo":
+    same("data=2,zero=1; data=2,zero=3; pipeline=2; tensor=2,sequence=true,data=2,zero=1", "model.layers=2",
+         f"optimizer.use={use}", groups, "optimizer.precondition_frequency=1", used=f"optimizer {use}")
+same("expert=2,data=2; expert=2,tensor=2,sequence=true", "optimizer.use=soap", of=recipe("moe"), used="optimizer soap")
 same("data=2", "optimizer.state_dtype=bf16", "optimizer.stochastic_rounding=true", precision="bf16",
      used="optimizer adamw")
 

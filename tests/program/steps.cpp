@@ -242,6 +242,10 @@ TEST_CASE("what cannot be a program is refused in words") {
   );
   CHECK(refused({"model.use=gpt"}, "pipeline=2").find("parallel.pipeline is 2") == 0);
   CHECK(
+      refused({"model.use=gpt", "optimizer.use=soap"}).find("reads its numbers on the host") !=
+      std::string::npos
+  );
+  CHECK(
       refused({"model.use=llama"}, "context=2,context_method=ring")
           .find("send each other tensors one by one") != std::string::npos
   );

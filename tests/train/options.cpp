@@ -67,6 +67,19 @@ TEST_CASE("every optimizer goes on bit for bit, its state in either format") {
          r.optimizer.master_weights = false;
          r.precision = "bf16";
        }},
+      {"soap",
+       [](mh::Recipe& r) {
+         r.optimizer.use = "soap";
+         r.optimizer.options = mh::Table{{"precondition_frequency", 2}};
+       }},
+      {"shampoo-rounded",
+       [](mh::Recipe& r) {
+         r.optimizer.use = "shampoo";
+         r.optimizer.state_dtype = "bf16"; // that of vectors
+         r.optimizer.stochastic_rounding = true;
+         r.optimizer.master_weights = false;
+         r.precision = "bf16";
+       }},
       {"schedule-free", [](mh::Recipe& r) { r.optimizer.use = "schedule_free_adamw"; }},
       {"schedule-free-bf16",
        [](mh::Recipe& r) {
@@ -108,7 +121,7 @@ TEST_CASE("every optimizer goes on bit for bit, its state in either format") {
 
 TEST_CASE("optimizers learn, with bf16 weights alone, too") {
   const runs::Folder folder;
-  for (const std::string name : {"adam", "sgd", "muon", "adamw", "adafactor"}) {
+  for (const std::string name : {"adam", "sgd", "muon", "adamw", "adafactor", "soap", "shampoo"}) {
     auto recipe = runs::recipe(folder / name);
     recipe.model.use = "llama";
     recipe.model.options = mh::Table{{"layers", 2}, {"hidden", 32}, {"heads", 2}};

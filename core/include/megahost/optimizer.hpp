@@ -23,6 +23,10 @@ struct StateSpec {
   /// {}: the parameter's shape, sharded as the parameter is. Else a shape of its own (Adafactor's
   /// row and column means): each rank that holds a slice of the parameter holds this state whole.
   std::vector<int64_t> shape = {};
+  /// One of the ranks that split the parameter holds this state of a shape of its own, the same rank
+  /// all such states of it (Shampoo's factors); elsewhere it has no elements. Parameters are shared
+  /// out so that ranks hold about as much.
+  bool on_one_rank = false;
 };
 
 /// The unit that an update may cut a parameter into: single elements, or whole matrices (Muon).
@@ -48,6 +52,15 @@ struct UpdateItem {
   /// Ranks: as `gather`
   std::function<at::Tensor(const at::Tensor&)> sum = nullptr;
 };
+
+/// Whether an optimizer of whole matrices (Muon, SOAP) updates a parameter as one: it has two
+/// dimensions, is no stack of experts' biases, and no pattern of `others` matches its name, in which
+/// `*` stands for any characters.
+[[nodiscard]] MH_API bool
+is_matrix(const std::string& name, size_t dims, const std::vector<std::string>& others);
+
+/// The item's slice of a tensor of the global shape; a view.
+[[nodiscard]] MH_API at::Tensor slice_of(const UpdateItem& item, const at::Tensor& whole);
 
 /// One optimizer step. Its numbers are on the host, but for optimizers that take tensors.
 struct Update {

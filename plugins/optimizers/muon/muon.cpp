@@ -7,8 +7,6 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -112,7 +110,7 @@ public:
 
   [[nodiscard]] std::vector<mh::StateSpec>
   state_of(const std::string& name, const std::vector<int64_t>& global_shape) const override {
-    if (is_matrix(name, global_shape.size())) {
+    if (mh::is_matrix(name, global_shape.size(), config_.adamw)) {
       return {{"momentum", args_.state_dtype}};
     }
     return state();
@@ -127,8 +125,8 @@ public:
   void update(std::span<mh::UpdateItem> items, const mh::Update& update) const override {
     std::vector<mh::UpdateItem> matrices, rest;
     for (const auto& item : items) {
-      (is_matrix(item.name, static_cast<size_t>(item.weight.dim())) ? matrices : rest)
-          .push_back(item);
+      const auto dims = static_cast<size_t>(item.weight.dim());
+      (mh::is_matrix(item.name, dims, config_.adamw) ? matrices : rest).push_back(item);
     }
     mh::update_fused(adamw_, rest, update);
     mh::update_fused(average_, matrices, update);
@@ -141,18 +139,6 @@ public:
   }
 
 private:
-  [[nodiscard]] bool is_matrix(const std::string& name, size_t dims) const {
-    const bool experts_bias = name.ends_with(".bias"); // a vector of each
-    return dims == 2 && !experts_bias &&
-           std::none_of(
-               config_.adamw.begin(),
-               config_.adamw.end(),
-               [&](const std::string& pattern) {
-                 return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-               }
-           );
-  }
-
   /// Makes the item's gradient orthogonal, and its learning rate right for its shape: decay stays
   /// what it is.
   void step_towards(mh::UpdateItem& item) const {
@@ -167,14 +153,9 @@ private:
                              ? 0.2 * std::sqrt(std::max(rows, columns))
                              : 1.0;
     const bool narrow = config_.precision == "bf16" && whole.scalar_type() == at::kFloat;
-    at::Tensor step =
+    const at::Tensor step =
         orthogonal(whole, config_.steps, narrow ? at::kBFloat16 : whole.scalar_type());
-    if (item.gather) {
-      for (int64_t d = 0; d < 2; ++d) {
-        step = step.narrow(d, item.offset[static_cast<size_t>(d)], item.weight.size(d));
-      }
-    }
-    item.gradient.copy_(step);
+    item.gradient.copy_(mh::slice_of(item, step));
     item.lr_multiplier *= ratio;
     item.weight_decay /= ratio;
   }

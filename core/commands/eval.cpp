@@ -7,6 +7,7 @@
 #include "core/mesh/spawn.hpp"
 #include "core/options/place.hpp"
 #include "core/records/run_log.hpp"
+#include "core/step/sample_arrays.hpp"
 #include "core/storage/file_system.hpp"
 #include "core/train/evaluate.hpp"
 #include "core/train/given_weights.hpp"
@@ -15,6 +16,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
 #include <nlohmann/json.hpp>
@@ -114,7 +116,8 @@ public:
   GivenArrays(const nlohmann::json& json, std::string file, const Session& session)
       : json_(json)
       , file_(std::move(file))
-      , session_(session) {
+      , session_(session)
+      , read_(session.architecture->arrays(session.recipe.model.seq_length)) {
     if (!json.contains("tokens")) {
       refuse("has no array \"tokens\"");
     }
@@ -124,23 +127,32 @@ public:
     }
   }
 
-  /// One microbatch per sample. Without a "loss_mask" all labels count.
+  /// One microbatch per sample, or of all where the model compares them. Without a "loss_mask" all
+  /// labels count.
   [[nodiscard]] std::vector<Batch> batches(bool labels) const {
     std::vector<Batch> batches;
-    for (size_t i = 0; i < samples_; ++i) {
+    const size_t each = compares_samples(read_) ? samples_ : 1;
+    for (size_t first = 0; first < samples_; first += each) {
       Batch batch;
-      batch.batch = 1;
-      batch.samples = {static_cast<int64_t>(i)};
+      batch.batch = static_cast<int64_t>(each);
+      for (size_t i = first; i < first + each; ++i) {
+        batch.samples.push_back(static_cast<int64_t>(i));
+      }
       for (const auto& [name, rows] : json_.items()) {
-        const bool mask = name.ends_with("loss_mask");
-        if (!labels && (mask || name.ends_with("labels"))) {
+        if (!labels && (name.ends_with("loss_mask") || name.ends_with("labels"))) {
           continue;
         }
-        const at::Tensor row =
-            mask ? at::tensor(rows[i].template get<std::vector<float>>(), at::kFloat)
-                 : at::tensor(rows[i].template get<std::vector<int64_t>>(), at::kLong);
-        batch.arrays[name] = row.unsqueeze(1);
-        batch.sequences[sequence_of(name)] = row.size(0);
+        std::vector<at::Tensor> columns;
+        for (size_t i = first; i < first + each; ++i) {
+          columns.push_back(
+              is_float(name) ? at::tensor(rows[i].template get<std::vector<float>>(), at::kFloat)
+                             : at::tensor(rows[i].template get<std::vector<int64_t>>(), at::kLong)
+          );
+        }
+        batch.arrays[name] = at::stack(columns, 1);
+        if (apart(name) == nullptr) {
+          batch.sequences[sequence_of(name)] = columns.front().size(0);
+        }
       }
       batch.seq = batch.sequences.extract("").mapped();
       if (labels && batch.arrays.contains("labels") && !batch.arrays.contains("loss_mask")) {
@@ -152,6 +164,17 @@ public:
   }
 
 private:
+  /// The declaration of an array that has no element for each token; null for others.
+  [[nodiscard]] const ArraySpec* apart(const std::string& name) const {
+    const auto found = std::ranges::find(read_, name, &ArraySpec::name);
+    return found == read_.end() || found->axis == axis::seq ? nullptr : &*found;
+  }
+
+  [[nodiscard]] bool is_float(const std::string& name) const {
+    const ArraySpec* spec = apart(name);
+    return spec != nullptr ? spec->type == ArraySpec::Type::float32 : name.ends_with("loss_mask");
+  }
+
   /// The name of the sequence whose tokens an array is about; "": the sample's own.
   [[nodiscard]] std::string sequence_of(const std::string& name) const {
     for (const auto& [sequence, length] : session_.architecture->sequences()) {
@@ -164,13 +187,16 @@ private:
 
   void check(const std::string& name, const nlohmann::json& rows) {
     const auto all = session_.architecture->sequences();
-    const std::string sequence = sequence_of(name);
-    const int64_t most = sequence.empty() ? session_.recipe.model.seq_length : all.at(sequence);
-    const bool ids = name.ends_with("tokens") || name == "labels";
+    const ArraySpec* spec = apart(name);
+    const std::string sequence = spec != nullptr ? "" : sequence_of(name);
+    const int64_t most = spec != nullptr      ? spec->length
+                         : sequence.empty() ? session_.recipe.model.seq_length
+                                            : all.at(sequence);
+    const bool ids = spec == nullptr && (name.ends_with("tokens") || name == "labels");
     if (!rows.is_array() || rows.empty() || rows.size() != samples_) {
       refuse("\"" + name + "\" has no row for each sample");
     }
-    size_t& length = lengths_[sequence];
+    size_t& length = lengths_[spec != nullptr ? name : sequence];
     for (const auto& row : rows) {
       length = length == 0 && row.is_array() ? row.size() : length;
       if (!row.is_array() || row.empty() || row.size() != length ||
@@ -181,7 +207,7 @@ private:
         );
       }
       for (const auto& element : row) {
-        if (name.ends_with("loss_mask")
+        if (is_float(name)
                 ? !element.is_number()
                 : !is_json_size(element) ||
                       (ids && element.template get<int64_t>() >= session_.architecture->vocab())) {
@@ -204,24 +230,34 @@ private:
   const nlohmann::json& json_;
   std::string file_;
   const Session& session_;
+  std::vector<ArraySpec> read_; // by the model
   size_t samples_ = 0;
-  std::map<std::string, size_t, std::less<>> lengths_; // by sequence
+  std::map<std::string, size_t, std::less<>> lengths_; // by sequence, or array without one
 };
 
-/// Every token's, of every sample: [batch, tokens, vocab].
-at::Tensor logits(const Session& session, const std::vector<Batch>& batches) {
+/// What the model gives without labels: logits of every token, [batch, tokens, vocab], or else what
+/// its samples become, [batch, ...].
+std::vector<NamedTensor> outputs(const Session& session, const std::vector<Batch>& batches) {
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> rows;
-  for (const Batch& host : batches) {
-    const Batch batch = to_device(host, session.device->device());
-    StepContext context(session.mesh, session.rules, batch);
-    const State state = session.model->forward(context);
-    if (!state.has("logits")) {
-      throw Error("this model has no logits to write", "leave --logits out", exit_code::data);
+  std::vector<NamedTensor> all;
+  for (const std::string& name : session.architecture->outputs()) {
+    std::vector<at::Tensor> rows;
+    for (const Batch& host : batches) {
+      const Batch batch = to_device(host, session.device->device());
+      StepContext context(session.mesh, session.rules, batch);
+      const State state = session.model->forward(context);
+      if (!state.has(name)) {
+        throw Error("this model has no logits to write", "leave --logits out", exit_code::data);
+      }
+      const auto& [value, dims] = state[name];
+      const bool per_token = dims.front().logical == axis::seq;
+      rows.push_back(
+          (per_token ? value.transpose(0, 1) : value).to(at::kCPU, at::kFloat).contiguous()
+      );
     }
-    rows.push_back(state["logits"].value.to(at::kCPU, at::kFloat).transpose(0, 1));
+    all.push_back({name, at::cat(rows)});
   }
-  return at::cat(rows);
+  return all;
 }
 
 void write_new(const std::string& file, const std::vector<NamedTensor>& tensors) {
@@ -266,7 +302,7 @@ void evaluate_ids(
     add_shifted(session.architecture->shifted_arrays(), batch.arrays);
   }
   if (all) {
-    write_new(invocation.value("--logits"), {{"logits", logits(session, unlabelled)}});
+    write_new(invocation.value("--logits"), outputs(session, unlabelled));
   }
   std::vector<LossValue> losses;
   if (invocation.has("--gradients")) {
